@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codecs: the bytes form of a float vector on the wire.
+//
+// A vector is encoded tile by tile. A tile is kTileValues consecutive values (the last one may be
+// shorter) and its bytes decode alone: no scale spans a tile border. Chunk and owner borders of an
+// exchange are tile borders, so measured link shares never change a bit.
+// Decoding is exact on every machine (tables, powers of two, one rounded multiply); a codec is
+// immutable and may be used from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "isthmus/expected.h"
+
+namespace isthmus {
+
+inline constexpr std::size_t kTileValues = 4096;
+
+/// Bytes that are no encoding of the values asked for.
+struct DecodeError {
+  std::string what;
+};
+
+class Codec {
+ public:
+  virtual ~Codec() = default;
+  /// Canonical spelling with options, as `make_codec` accepts it: "int8:256".
+  [[nodiscard]] virtual std::string name() const = 0;
+  /// Exact size of one encoded tile of n <= kTileValues values.
+  [[nodiscard]] virtual std::size_t encoded_bytes(std::size_t n) const = 0;
+  /// Encodes one tile. REQUIRES: tile.size() <= kTileValues, out.size() == encoded_bytes(tile.size()).
+  /// Rounds to nearest, ties to even. DETERMINISM: bit-identical on every implementation.
+  virtual void encode(std::span<const float> tile, std::span<std::byte> out) const = 0;
+  /// Decodes one tile into `out`. RETURNS: DecodeError when the size or a field is impossible;
+  /// `out` is then unspecified.
+  [[nodiscard]] virtual Expected<void, DecodeError> decode(std::span<const std::byte> bytes,
+                                                           std::span<float> out) const = 0;
+  /// sum[i] += decoded[i], one rounded addition each.
+  [[nodiscard]] virtual Expected<void, DecodeError> decode_add(std::span<const std::byte> bytes,
+                                                               std::span<float> sum) const = 0;
+  /// True where each value survives bit for bit (fp32).
+  [[nodiscard]] virtual bool lossless() const { return false; }
+  /// True for codes that sum badly once re-encoded (top-k): their exchange is `gather`.
+  [[nodiscard]] virtual bool sparse() const { return false; }
+};
+
+/// Makes a codec from its spelling: `fp32 bf16 fp16 int8 int8:256`.
+/// THROWS: ConfigError naming the spelling, what is wrong, and the codecs there are.
+[[nodiscard]] std::unique_ptr<const Codec> make_codec(std::string_view spelling);
+
+struct CodecInfo {
+  std::string name;
+  std::string summary;         // one line
+  double bits_per_value = 0;   // at the default block size, scales included
+};
+/// All codecs of this build, in table order.
+[[nodiscard]] std::vector<CodecInfo> codecs();
+
+/// A whole vector, encoded: the tiles' bytes one after another.
+struct Encoded {
+  std::size_t values = 0;
+  std::vector<std::byte> bytes;
+};
+/// Size of a whole vector of n values: the sum over its tiles.
+[[nodiscard]] std::size_t encoded_bytes(const Codec& codec, std::size_t n);
+[[nodiscard]] Encoded encode(const Codec& codec, std::span<const float> values);
+[[nodiscard]] Expected<void, DecodeError> decode(const Codec& codec,
+                                                 std::span<const std::byte> bytes,
+                                                 std::span<float> out);
+[[nodiscard]] Expected<void, DecodeError> decode_add(const Codec& codec,
+                                                     std::span<const std::byte> bytes,
+                                                     std::span<float> sum);
+
+}  // namespace isthmus

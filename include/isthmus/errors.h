@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors that leave the library as exceptions. Each text names the thing, the value, the cause and
+// the remedy, on one line. Faults a wide-area run expects (peer lost, late, corrupt frame) are not
+// here: they are values, Expected<T, E>.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace isthmus {
+
+/// Process exit codes of the command line (stable).
+enum class ExitCode : int {
+  kOk = 0,
+  kRunFailed = 1,
+  kUsage = 2,
+  kConfig = 3,
+  kEnvironment = 4,
+  kPeer = 5,
+  kTargetMissed = 6,
+  kCheckpointedRequeue = 85,
+  kInterrupted = 130,
+};
+
+/// Base of the library's exceptions; `exit_code` is what a command ends with when it is not caught.
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  [[nodiscard]] ExitCode exit_code() const { return code_; }
+
+ private:
+  ExitCode code_;
+};
+
+/// A configuration that cannot be used: `outer.H = 0: must be >= 1 (inner steps between syncs)`.
+class ConfigError : public Error {
+ public:
+  explicit ConfigError(const std::string& text) : Error(ExitCode::kConfig, text) {}
+};
+
+/// A file, device or system call that refused: names the path or call, the cause, the remedy.
+class SystemError : public Error {
+ public:
+  explicit SystemError(const std::string& text) : Error(ExitCode::kEnvironment, text) {}
+};
+
+/// A run that cannot go on (diverged, inconsistent state).
+class RunError : public Error {
+ public:
+  explicit RunError(const std::string& text) : Error(ExitCode::kRunFailed, text) {}
+};
+
+/// Peers that disagree or are gone.
+class PeerError : public Error {
+ public:
+  explicit PeerError(const std::string& text) : Error(ExitCode::kPeer, text) {}
+};
+
+}  // namespace isthmus

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The trainer inside a site, as the outer loop sees it. Implement this over your own trainer and the
+// outer methods (ddp, localsgd, diloco, ...) run on top of it unchanged.
+//
+// Ownership: the inner loop owns parameters, gradients and its optimizer's state; the outer loop
+// reads and writes parameters through the spans below, only between inner steps.
+// Threads: one worker drives one InnerLoop from one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "isthmus/state.h"
+#include "isthmus/types.h"
+
+namespace isthmus {
+
+/// Layer number of parameters that belong to no layer: embeddings, final norm, untied head.
+inline constexpr int kNoLayer = -1;
+
+/// One tensor of the model. The order of `InnerLoop::parameters()` is the canonical flat layout, so
+/// `elements` is [sum of the sizes before, that + size): the same on every site, whatever its mesh.
+struct Parameter {
+  std::string name;                 // unique, e.g. "transformer.h.0.attn.c_attn.weight"
+  int layer = kNoLayer;             // 0 .. L-1, or kNoLayer
+  std::vector<std::int64_t> shape;  // row-major
+  CanonicalRange elements;          // canonical element ids
+  std::span<float> values;          // fp32 master values on the host, elements.size() of them
+  bool decay = true;                // weight decay applies (tensors of two or more dimensions)
+};
+
+/// What one inner step says of itself.
+struct InnerStep {
+  double loss = 0;           // mean over this worker's targets, in nats, before the step's update
+  double grad_norm = 0;      // L2 norm before clipping
+  std::int64_t tokens = 0;   // targets in the mean
+};
+
+/// `sequences` windows of `length` tokens, row-major; targets are inputs shifted by one.
+struct TokenBatch {
+  std::span<const std::int32_t> inputs;   // (sequences, length)
+  std::span<const std::int32_t> targets;  // (sequences, length)
+  std::int64_t sequences = 0;
+  std::int64_t length = 0;
+};
+
+/// Where a forward pass reads its parameters instead of the inner loop's own: anchors for an
+/// evaluation, a perturbed scratch copy for SPSA. The pass asks for parameters layer by layer; a
+/// span stays valid until the pass asks for a parameter of another layer.
+class ParameterSource {
+ public:
+  virtual ~ParameterSource() = default;
+  /// (n,) float32 of parameters()[parameter].
+  [[nodiscard]] virtual std::span<const float> values(std::size_t parameter) const = 0;
+};
+
+/// Called during the backward pass when a parameter's gradient is final, in backward order.
+using GradientReady = std::function<void(std::size_t parameter)>;
+
+class InnerLoop {
+ public:
+  virtual ~InnerLoop() = default;
+
+  /// The model's tensors in canonical order; stable (order, addresses) for the loop's lifetime.
+  [[nodiscard]] virtual std::span<const Parameter> parameters() const = 0;
+
+  /// One whole inner step t >= 1: forward, backward, clip, optimizer update. Blocks.
+  virtual InnerStep train_step(StepIndex t) = 0;
+
+  /// Forward and backward of step t without an update; fills `gradient(i)`. Blocks.
+  /// `on_ready` (may be empty) is called on the calling thread.
+  /// THROWS: std::logic_error unless overridden. Needed by method ddp.
+  virtual InnerStep gradients(StepIndex t, const GradientReady& on_ready);
+  /// The gradient of parameter i, (n,) float32; writable, so that an exchange can put the mean there.
+  /// THROWS: std::logic_error unless overridden. Needed by method ddp.
+  [[nodiscard]] virtual std::span<float> gradient(std::size_t parameter);
+  /// Clips what stands in the gradient views, then one inner optimizer update.
+  /// RETURNS: the L2 norm before clipping.
+  /// THROWS: std::logic_error unless overridden. Needed by method ddp.
+  virtual double apply_gradients(StepIndex t);
+
+  /// Forward only: mean cross-entropy in nats over the batch's targets, with parameters read from
+  /// `source`. Blocks. THROWS: std::logic_error unless overridden. Needed for evaluation.
+  [[nodiscard]] virtual double loss(const TokenBatch& batch, const ParameterSource& source);
+
+  /// Inner learning rate used in step t.
+  [[nodiscard]] virtual double learning_rate(StepIndex t) const = 0;
+
+  /// Forgets the inner optimizer's moments. THROWS: std::logic_error unless overridden.
+  virtual void reset_optimizer();
+
+  /// Inner state that is not parameters: optimizer moments and counters. The defaults hold nothing.
+  virtual void save(StateWriter& writer) const;
+  virtual void load(StateReader& reader);
+};
+
+}  // namespace isthmus

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// The outer loop: methods of the DiLoCo family over an InnerLoop and an Exchange.
+//
+// Terms: anchor = the shared outer parameters (last outer-optimizer result, before mixing); outer
+// gradient = anchor - local (old minus new: it is subtracted); H = inner steps between syncs of one
+// fragment; overlap tau = inner steps between send and apply; alpha = share of the local value kept
+// at apply. DiLoCo: arXiv:2311.08105 Alg. 1; Streaming DiLoCo: arXiv:2501.18512 Alg. 2.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "isthmus/inner_loop.h"
+#include "isthmus/state.h"
+#include "isthmus/transport.h"
+
+namespace isthmus {
+
+enum class FragmentPattern {
+  kStrided,     // layer l belongs to fragment l mod P
+  kSequential,  // layer l belongs to fragment floor(l * P / L)
+  kBalanced,    // whole layers, largest first, to the lightest fragment
+};
+enum class FinalSync {
+  kNone,   // what is in flight is dropped
+  kDrain,  // what is in flight is applied, in order of (send step, fragment)
+  kFull,   // drain, then one blocking sync of every fragment
+};
+struct OffsetsSpread {};  // offset of fragment p is floor(p * H / F)
+struct OffsetsZero {};    // all fragments together
+using Offsets = std::variant<OffsetsSpread, OffsetsZero, std::vector<std::int64_t>>;
+
+/// Keys of `[outer]`. An absent optional takes the method's default (see `methods()`); a key that the
+/// method does not use must stay absent.
+struct OuterOptions {
+  std::int64_t H = 1;                        // >= 1
+  std::optional<double> lr;                  // outer learning rate
+  std::optional<double> momentum;            // outer momentum
+  std::optional<bool> nesterov;              // PyTorch form: b = mu b + d; x -= lr (d + mu b)
+  int fragments = 1;                         // P: layer fragments
+  FragmentPattern pattern = FragmentPattern::kStrided;
+  bool embeddings_own = false;               // P = 1: give layer-less tensors a fragment of their own
+  Offsets offsets = OffsetsSpread{};         // F values in 0 .. H-1
+  std::int64_t overlap = 0;                  // tau, 0 <= tau < H
+  double alpha = 0;                          // 0 <= alpha <= 1
+  std::string codec = "fp32";
+  ReductionKind exchange = ReductionKind::kAuto;
+  FinalSync final_sync = FinalSync::kDrain;
+  Duration patience = std::chrono::hours(1); // a round not committed by then ends the run
+};
+
+/// One round, reported by the step that applied it. Bytes are those this worker sent.
+struct RoundReport {
+  FragmentId fragment;
+  StepIndex sent;
+  StepIndex applied;
+  int members = 0;
+  std::uint64_t payload_bytes = 0;
+  std::uint64_t wire_bytes = 0;
+  double delta_norm = 0;  // L2 norm of the reduced outer gradient (ddp: gradient)
+  Duration waited{0};     // time this worker stood still for it
+};
+
+struct StepReport {
+  StepIndex step;
+  InnerStep inner;
+  std::vector<RoundReport> rounds;  // applied in this step, in order
+};
+
+/// Drives one worker. Parameters change only inside `step` and `finish`, never while the inner loop
+/// computes. One thread.
+class OuterStrategy : public ParameterSource {
+ public:
+  /// One inner step and all that is due: sends first (outer gradients from the anchors as they
+  /// stand), then applies. THROWS: PeerError when a round fails.
+  virtual StepReport step() = 0;
+  /// After the last step: the final sync of `OuterOptions::final_sync`. RETURNS: rounds applied.
+  virtual std::vector<RoundReport> finish() = 0;
+  /// Steps taken so far.
+  [[nodiscard]] virtual StepIndex steps() const = 0;
+  /// ParameterSource: the outer parameters (anchors) of parameter i; what is evaluated and exported.
+  [[nodiscard]] std::span<const float> values(std::size_t parameter) const override = 0;
+  /// Everything the method owns, syncs in flight included (their encoded bytes); the inner loop's
+  /// parameters and state are saved by the caller. `load` launches the saved syncs again under the
+  /// same ids.
+  virtual void save(StateWriter& writer) const = 0;
+  virtual void load(StateReader& reader) = 0;
+};
+
+/// Makes the method `name` over `inner` and `exchange`, both borrowed for the strategy's life. All
+/// workers must start from equal parameters.
+/// THROWS: ConfigError naming the key (outer.H, ...), its value, the rule it breaks.
+[[nodiscard]] std::unique_ptr<OuterStrategy> make_outer_strategy(std::string_view name,
+                                                                 const OuterOptions& options,
+                                                                 InnerLoop& inner,
+                                                                 Exchange& exchange);
+
+struct MethodInfo {
+  std::string name;
+  std::string summary;             // one line
+  std::string source;              // paper: arXiv id, section or algorithm
+  std::string deviations;          // where ours differs from the paper, or empty
+  std::vector<std::string> keys;   // keys of [outer] it uses, with `method` left out
+  double default_lr = 0;           // 0: the method has no outer learning rate key
+  double default_momentum = 0;
+};
+/// All methods of this build, in table order.
+[[nodiscard]] std::vector<MethodInfo> methods();
+
+/// A fragment: the parameters synced together, as indices into InnerLoop::parameters().
+struct Fragment {
+  FragmentId id;
+  std::vector<std::size_t> parameters;  // ascending
+  std::int64_t elements = 0;
+};
+/// The fragment table: P layer fragments, then (for P > 1 or embeddings_own) one for the layer-less
+/// tensors when there are any. Pure function of the arguments.
+/// THROWS: ConfigError when P exceeds the number of layers.
+[[nodiscard]] std::vector<Fragment> make_fragments(std::span<const Parameter> parameters,
+                                                   int layer_fragments, FragmentPattern pattern,
+                                                   bool embeddings_own);
+
+}  // namespace isthmus

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// The exchange between sites: mean of one fragment over all workers, on a link that may be thin.
+//
+// `reduce`: member j owns chunk j; every member sends each owner its encoded chunk; the owner
+// decodes, adds in member order in fp32, divides by the weights of the contributors, re-encodes once
+// and sends the bytes to all; everyone, the owner too, uses the decoded bytes.
+// `gather`: every member sends its whole code to all; each decodes and sums in member order.
+// Either way all members hold the same bits. Chunk borders are tile borders (isthmus/codec.h).
+// A result is *committed*: it is handed out only once all members are known to have the same bytes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "isthmus/codec.h"
+#include "isthmus/expected.h"
+#include "isthmus/runtime.h"
+#include "isthmus/types.h"
+
+namespace isthmus {
+
+/// Names one round: the reduction of one fragment, sent after inner step `sent`. Equal on all members.
+struct SyncId {
+  FragmentId fragment;
+  StepIndex sent;
+  auto operator<=>(const SyncId&) const = default;
+};
+
+enum class ReductionKind {
+  kAuto,    // gather for two members and for sparse codecs, reduce otherwise
+  kReduce,
+  kGather,
+};
+
+/// What a member puts into a round.
+struct Contribution {
+  SyncId id;
+  Encoded encoded;                // own vector, already through `codec`
+  const Codec* codec = nullptr;   // borrowed until the round's result has been taken; never null
+  double weight = 1;              // share in the mean, for example tokens; 0 takes without giving
+  ReductionKind kind = ReductionKind::kAuto;
+  /// False for methods that exchange every step: the result is handed out when its bytes are
+  /// complete, and its digest is covered by the next round that commits.
+  bool commit = true;
+};
+
+struct Reduced {
+  std::vector<float> values;        // weighted mean over the contributors; the same bits everywhere
+  std::vector<Rank> contributors;   // in member order
+  std::uint64_t payload_bytes = 0;  // encoded values this member sent for the round
+  std::uint64_t wire_bytes = 0;     // the same with frame headers and protocol messages
+};
+
+struct ExchangeError {
+  enum class Kind { kDeadlineExceeded, kPeerLost, kDiverged, kCorrupt };
+  Kind kind = Kind::kDeadlineExceeded;
+  Rank peer;          // whom it is about; meaningless for kDeadlineExceeded with several missing
+  std::string what;   // one line for people: round, fragment, bytes, peer
+};
+
+/// Handle of a round in flight; cheap to copy.
+struct Ticket {
+  SyncId id;
+};
+
+/// Bytes sent by this member since the start.
+struct ByteCounts {
+  std::uint64_t payload = 0;  // encoded values
+  std::uint64_t wire = 0;     // everything, headers and protocol messages too
+};
+
+/// One member's door to the others. Called from the worker's thread only.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  [[nodiscard]] virtual Rank self() const = 0;
+  [[nodiscard]] virtual int members() const = 0;
+  /// Launches a round and returns at once; the transfer goes on in the background.
+  /// REQUIRES: an id not in flight; all members begin the same rounds with vectors of equal length.
+  virtual Ticket begin(Contribution contribution) = 0;
+  /// True when `wait` would not block.
+  [[nodiscard]] virtual bool poll(const Ticket& ticket) = 0;
+  /// Blocks until the round is committed, for at most `patience`. Hands out the result once.
+  [[nodiscard]] virtual Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
+                                                              Duration patience) = 0;
+  [[nodiscard]] virtual ByteCounts bytes() const = 0;
+};
+
+/// What a worker of an in-process or simulated run is given; valid inside the body only.
+struct WorkerContext {
+  Rank rank;
+  int workers = 1;
+  Exchange& exchange;
+  Runtime& runtime;
+};
+
+/// Runs `body` once for each of `workers` workers, each on a thread of its own with an Exchange that
+/// joins them in memory. Blocks until all have returned.
+/// THROWS: the first worker's exception; the others' exchanges then fail with kPeerLost.
+void run_in_process(int workers, const std::function<void(WorkerContext&)>& body);
+
+}  // namespace isthmus

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// One member's endpoint: frames out to any member, frames in from all of them in one queue.
+// Implemented in memory (transport/in_process.h) and over simulated links (sim/).
+//
+// Order is kept between one pair of members; nothing is promised across pairs. A transport may lose,
+// repeat, delay or damage frames only where a fault plan says so; the protocol above must survive it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "isthmus/expected.h"
+#include "isthmus/types.h"
+
+namespace isthmus {
+
+/// Payload bytes of one frame are at most this many.
+inline constexpr std::size_t kMaxFramePayload = std::size_t{1} << 20;
+
+/// An immutable frame (header and payload). Shared by the sender, who may have to send it again, and
+/// by every receiver's queue.
+using FrameBytes = std::shared_ptr<const std::vector<std::byte>>;
+
+struct ReceivedFrame {
+  Rank from;
+  FrameBytes bytes;
+};
+
+struct TransportError {
+  enum class Kind { kDeadlineExceeded, kClosed, kPeerLost };
+  Kind kind = Kind::kDeadlineExceeded;
+  Rank peer;         // for kPeerLost
+  std::string what;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  [[nodiscard]] virtual Rank self() const = 0;
+  [[nodiscard]] virtual int size() const = 0;
+  /// Queues one frame for `to` (not self) and returns at once. Frames to a lost peer are dropped.
+  virtual void send(Rank to, FrameBytes frame) = 0;
+  /// Blocks for the next frame from anyone, until `deadline`.
+  /// RETURNS: kDeadlineExceeded; kClosed after `close`; kPeerLost once per lost peer.
+  [[nodiscard]] virtual Expected<ReceivedFrame, TransportError> receive(TimePoint deadline) = 0;
+  /// Ends the endpoint: `receive` returns kClosed, the others see this member as lost. Any task.
+  virtual void close() = 0;
+};
+
+}  // namespace isthmus
