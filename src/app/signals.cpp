@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/signals.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+namespace {
+
+constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGUSR1};
+std::atomic<int> g_wish{static_cast<int>(StopWish::kNone)};
+std::array<struct sigaction, kSignals.size()> g_previous;
+
+void on_signal(int number) {
+  if (number != SIGINT) {
+    int none = static_cast<int>(StopWish::kNone);
+    g_wish.compare_exchange_strong(none, static_cast<int>(StopWish::kRequeue));
+    return;
+  }
+  constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
+  if (g_wish.exchange(static_cast<int>(StopWish::kInterrupt)) ==
+      static_cast<int>(StopWish::kInterrupt)) {
+    constexpr char kText[] = "\nstopped at once; the last finished checkpoint is intact\n";
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kText, sizeof kText - 1);
+    ::_exit(kInterrupted);
+  }
+}
+
+}  // namespace
+
+SignalScope::SignalScope() {
+  g_wish = static_cast<int>(StopWish::kNone);
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    ::sigaction(kSignals[i], &action, &g_previous[i]);
+  }
+}
+
+SignalScope::~SignalScope() {
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    ::sigaction(kSignals[i], &g_previous[i], nullptr);
+  }
+}
+
+StopWish SignalScope::wish() { return static_cast<StopWish>(g_wish.load()); }
+
+}  // namespace isthmus::app

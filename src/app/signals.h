@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// SIGINT, SIGTERM and SIGUSR1 turned into a wish the training loop reads between steps.
+// First SIGINT: finish the step, checkpoint, exit 130; the second one ends the process at once.
+// SIGTERM or SIGUSR1 (a scheduler's warning): checkpoint at the next step and exit 85, "requeue".
+#pragma once
+
+namespace isthmus::app {
+
+enum class StopWish { kNone, kInterrupt, kRequeue };
+
+/// Installs the handlers for its lifetime; one at a time in a process.
+class SignalScope {
+ public:
+  SignalScope();
+  ~SignalScope();
+  SignalScope(const SignalScope&) = delete;
+  SignalScope& operator=(const SignalScope&) = delete;
+  /// What has been asked for so far. Any thread.
+  [[nodiscard]] static StopWish wish();
+};
+
+}  // namespace isthmus::app

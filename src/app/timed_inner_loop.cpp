@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/timed_inner_loop.h"
+
+#include <utility>
+#include <vector>
+
+namespace isthmus::app {
+namespace {
+
+/// Forward takes one third of a step, backward two (two matrix products for each one of forward).
+constexpr double kForwardShare = 1.0 / 3.0;
+
+Duration share_of(Duration whole, double share) {
+  return Duration(static_cast<Duration::rep>(static_cast<double>(whole.count()) * share));
+}
+
+}  // namespace
+
+TimedInnerLoop::TimedInnerLoop(InnerLoop& inner, Runtime& runtime, Rank worker, StepClock clock,
+                               EventSink* events)
+    : inner_(inner),
+      runtime_(runtime),
+      worker_(worker),
+      clock_(std::move(clock)),
+      events_(events) {}
+
+InnerStep TimedInnerLoop::train_step(StepIndex t) {
+  InnerStep result;
+  const TimePoint begin = runtime_.clock().now();
+  runtime_.compute(clock_(t), [&] { result = inner_.train_step(t); });
+  note(begin, t);
+  return result;
+}
+
+InnerStep TimedInnerLoop::gradients(StepIndex t, const GradientReady& on_ready) {
+  const TimePoint begin = runtime_.clock().now();
+  InnerStep result;
+  if (!runtime_.simulated()) {
+    runtime_.compute(clock_(t), [&] { result = inner_.gradients(t, on_ready); });
+  } else {
+    std::vector<std::size_t> order;
+    const Duration duration = clock_(t);
+    runtime_.compute(share_of(duration, kForwardShare), [&] {
+      result = inner_.gradients(t, [&](std::size_t parameter) { order.push_back(parameter); });
+    });
+    announce(order, begin, duration, on_ready);
+    runtime_.sleep_until(begin + duration);
+  }
+  note(begin, t);
+  return result;
+}
+
+void TimedInnerLoop::announce(const std::vector<std::size_t>& order, TimePoint begin,
+                              Duration duration, const GradientReady& on_ready) {
+  if (!on_ready) {
+    return;
+  }
+  std::int64_t total = 0;
+  for (const Parameter& parameter : inner_.parameters()) {
+    total += parameter.elements.size();
+  }
+  std::int64_t done = 0;
+  for (const std::size_t parameter : order) {
+    done += inner_.parameters()[parameter].elements.size();
+    const double backward = static_cast<double>(done) / static_cast<double>(total);
+    runtime_.sleep_until(begin +
+                         share_of(duration, kForwardShare + (1 - kForwardShare) * backward));
+    on_ready(parameter);
+  }
+}
+
+void TimedInnerLoop::note(TimePoint begin, StepIndex t) {
+  const TimePoint end = runtime_.clock().now();
+  computed_ += end - begin;
+  if (events_ != nullptr) {
+    events_->record({.kind = EventKind::kCompute,
+                     .worker = worker_,
+                     .begin = begin,
+                     .end = end,
+                     .step = t.value()});
+  }
+}
+
+std::span<const Parameter> TimedInnerLoop::parameters() const { return inner_.parameters(); }
+std::span<float> TimedInnerLoop::gradient(std::size_t parameter) {
+  return inner_.gradient(parameter);
+}
+
+double TimedInnerLoop::apply_gradients(StepIndex t) {
+  double norm = 0;
+  runtime_.compute(Duration{0}, [&] { norm = inner_.apply_gradients(t); });
+  return norm;
+}
+
+double TimedInnerLoop::loss(const TokenBatch& batch, const ParameterSource& source) {
+  double value = 0;
+  runtime_.compute(Duration{0}, [&] { value = inner_.loss(batch, source); });
+  return value;
+}
+
+double TimedInnerLoop::learning_rate(StepIndex t) const { return inner_.learning_rate(t); }
+void TimedInnerLoop::reset_optimizer() { inner_.reset_optimizer(); }
+void TimedInnerLoop::save(StateWriter& writer) const { inner_.save(writer); }
+void TimedInnerLoop::load(StateReader& reader) { inner_.load(reader); }
+
+}  // namespace isthmus::app

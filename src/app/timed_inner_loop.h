@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// An InnerLoop on the run's clock: every step is a compute region of the runtime and an event of
+// the timeline. Under virtual time a step lasts what `StepClock` says; in real time, what it takes.
+//
+// Gradients that become ready during the backward pass are announced at the times at which a
+// backward pass of that length would have them: the real work is done first, then its virtual
+// duration is walked through. So ddp's overlap of exchange with backward is modelled without
+// splitting the work.
+#pragma once
+
+#include <functional>
+
+#include "core/events.h"
+#include "isthmus/inner_loop.h"
+#include "isthmus/runtime.h"
+
+namespace isthmus::app {
+
+/// Virtual duration of inner step t of one worker. Pure; ignored in real time.
+using StepClock = std::function<Duration(StepIndex t)>;
+
+class TimedInnerLoop final : public InnerLoop {
+ public:
+  /// Borrows everything for its lifetime; `events` may be null.
+  TimedInnerLoop(InnerLoop& inner, Runtime& runtime, Rank worker, StepClock clock,
+                 EventSink* events);
+
+  [[nodiscard]] std::span<const Parameter> parameters() const override;
+  InnerStep train_step(StepIndex t) override;
+  InnerStep gradients(StepIndex t, const GradientReady& on_ready) override;
+  [[nodiscard]] std::span<float> gradient(std::size_t parameter) override;
+  double apply_gradients(StepIndex t) override;
+  [[nodiscard]] double loss(const TokenBatch& batch, const ParameterSource& source) override;
+  [[nodiscard]] double learning_rate(StepIndex t) const override;
+  void reset_optimizer() override;
+  void save(StateWriter& writer) const override;
+  void load(StateReader& reader) override;
+
+  /// Time spent in compute regions so far, on the runtime's clock.
+  [[nodiscard]] Duration computed() const { return computed_; }
+
+ private:
+  void announce(const std::vector<std::size_t>& order, TimePoint begin, Duration duration,
+                const GradientReady& on_ready);
+  void note(TimePoint begin, StepIndex t);
+
+  InnerLoop& inner_;
+  Runtime& runtime_;
+  Rank worker_;
+  StepClock clock_;
+  EventSink* events_;
+  Duration computed_{0};
+};
+
+}  // namespace isthmus::app
