@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the workers of one process meet: what each posts about its steps becomes the lines of
+// metrics.jsonl, in step order whatever the workers' order; wishes to stop or to checkpoint become
+// one step that all agree on; a checkpoint is written once all have laid down their state.
+//
+// All state is behind one WaitQueue of the run's runtime, so the board works in real and in virtual
+// time alike. Every method may be called from any worker's task, never from a compute region.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "app/signals.h"
+#include "isthmus/outer.h"
+#include "isthmus/runtime.h"
+
+namespace isthmus::app {
+
+/// One worker's word about one step.
+struct StepPost {
+  StepReport report;
+  double learning_rate = 0;
+  TimePoint now;  // on the run's clock, after the step
+};
+
+/// Sum of losses over one batch of evaluation windows.
+struct EvalPart {
+  std::int64_t batch = 0;  // place in the fixed order of batches
+  double loss_sum = 0;     // mean loss of the batch times its targets
+  std::int64_t tokens = 0;
+};
+
+struct EvalResult {
+  StepIndex step;
+  double loss = 0;
+  std::int64_t tokens = 0;
+  TimePoint now;
+};
+
+/// Receives what all workers have completed; called in step order, one call at a time.
+class RunLog {
+ public:
+  virtual ~RunLog() = default;
+  /// posts: one of each worker, in rank order.
+  virtual void step(StepIndex t, const std::vector<StepPost>& posts) = 0;
+  virtual void eval(const EvalResult& result) = 0;
+};
+
+class RunBoard {
+ public:
+  RunBoard(int workers, std::int64_t total_steps, RunLog& log);
+
+  /// First thing a worker does.
+  void attach(Runtime& runtime);
+
+  void post_step(Rank rank, StepIndex t, StepPost post);
+  void post_eval(Rank rank, StepIndex t, const std::vector<EvalPart>& parts, TimePoint now);
+
+  /// A worker is about to take step t. `due` asks (wall clock) whether a checkpoint is due by time;
+  /// only worker 0's answer counts.
+  void begin_step(Rank rank, StepIndex t, bool checkpoint_due);
+  /// After step t: whether a checkpoint was agreed for it, by time or because of a signal.
+  [[nodiscard]] bool checkpoint_after(StepIndex t);
+  /// Whether the run ends after step t because of a signal, and why.
+  [[nodiscard]] StopWish stop_after(StepIndex t);
+
+  /// Blocks until all workers have arrived for step t; the last one runs `commit`, then all go on.
+  /// THROWS: in every worker, when commit threw in the last one.
+  void rendezvous(StepIndex t, const std::function<void()>& commit);
+
+  /// A worker failed: nobody waits for it at a rendezvous any more.
+  void abort();
+
+ private:
+  struct PendingStep {
+    std::vector<std::optional<StepPost>> posts;
+    int posted = 0;
+  };
+  struct PendingEval {
+    std::map<std::int64_t, EvalPart> parts;  // by batch: summed in this order
+    int posted = 0;
+    TimePoint now;
+  };
+  struct Meeting {
+    int arrived = 0;
+    bool done = false;
+    bool failed = false;
+  };
+
+  const int workers_;
+  const std::int64_t total_steps_;
+  RunLog& log_;
+  std::once_flag attached_;
+  std::unique_ptr<WaitQueue> queue_;
+  std::map<std::int64_t, PendingStep> steps_;
+  std::map<std::int64_t, PendingEval> evals_;
+  std::map<std::int64_t, Meeting> meetings_;
+  std::int64_t furthest_begun_ = 0;
+  std::optional<std::int64_t> checkpoint_step_;
+  std::optional<std::int64_t> stop_step_;
+  StopWish stop_wish_ = StopWish::kNone;
+  bool aborted_ = false;
+};
+
+}  // namespace isthmus::app

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/training_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/rng.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+namespace {
+
+/// Without a pipeline one or two micro-batches: the largest divisor of the samples that is at most
+/// 2 pp, pp = 1.
+std::int64_t default_micro_batches(std::int64_t samples) { return samples % 2 == 0 ? 2 : 1; }
+
+std::int64_t total_steps(const Config& config) {
+  if (config.train.steps) {
+    return *config.train.steps;
+  }
+  const std::int64_t tokens = config.train.tokens.value_or(0);
+  const std::int64_t steps = tokens / config.train.global_batch_tokens;
+  if (steps < 1) {
+    throw ConfigError(
+        fmt::format("train.tokens = {}: less than one global batch of {} tokens; raise it or lower "
+                    "train.global_batch",
+                    tokens, config.train.global_batch_tokens));
+  }
+  return steps;
+}
+
+}  // namespace
+
+TrainingPlan make_training_plan(const Config& config, int cores) {
+  TrainingPlan plan;
+  plan.workers = config.workers();
+  plan.total_steps = total_steps(config);
+  plan.samples = config.train.global_batch_tokens / config.train.context;
+  plan.worker_samples = plan.samples / plan.workers;
+  plan.micro_batches = config.micro_batches.value_or(default_micro_batches(plan.worker_samples));
+  if (plan.micro_batches < 1 || plan.worker_samples % plan.micro_batches != 0) {
+    throw ConfigError(
+        fmt::format("parallel.micro_batches = {}: must divide the {} samples of one worker",
+                    plan.micro_batches, plan.worker_samples));
+  }
+  const int threads = config.train.threads > 0 ? config.train.threads : cores;
+  plan.threads_per_worker = std::max(1, threads / plan.workers);
+  plan.eval_every = config.eval.every.resolve(plan.total_steps);
+  plan.checkpoint_every = config.ckpt.every_steps;
+  return plan;
+}
+
+StepClock make_step_clock(const Config& config, Rank rank, double step_flops, Duration measured) {
+  const SiteConfig& site = config.sites[static_cast<std::size_t>(rank.value())];
+  Duration base = measured;
+  if (config.surrogate) {
+    base = config.surrogate->step_time;
+  } else if (site.compute_flops > 0) {
+    base = Duration(static_cast<Duration::rep>(step_flops / site.compute_flops * 1e9));
+  }
+  return [base, jitter = site.jitter, seed = config.run.seed, rank](StepIndex t) {
+    if (jitter == 0) {
+      return base;
+    }
+    const Rng rng(seed, Stream::kSim);
+    const double u = 2 * rng.uniform(static_cast<std::uint64_t>(t.value()),
+                                     static_cast<std::uint32_t>(rank.value())) -
+                     1;
+    return Duration(
+        static_cast<Duration::rep>(static_cast<double>(base.count()) * (1 + jitter * u)));
+  };
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a configuration means in numbers: steps, samples, threads, when to evaluate. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "app/timed_inner_loop.h"
+#include "isthmus/config.h"
+
+namespace isthmus::app {
+
+struct TrainingPlan {
+  std::int64_t total_steps = 0;
+  int workers = 1;
+  std::int64_t samples = 0;         // B: sequences of all workers in one inner step
+  std::int64_t worker_samples = 0;  // B / M
+  std::int64_t micro_batches = 1;   // of one worker's samples
+  int threads_per_worker = 1;
+  std::int64_t eval_every = 0;        // 0: at the last step only
+  std::int64_t checkpoint_every = 0;  // steps; 0: by time and at the end only
+
+  [[nodiscard]] std::int64_t tokens_per_step(std::int64_t context) const {
+    return samples * context;
+  }
+  /// Evaluation is due after this step.
+  [[nodiscard]] bool evaluates_after(StepIndex t) const {
+    return t.value() == total_steps || (eval_every > 0 && t.value() % eval_every == 0);
+  }
+};
+
+/// `cores`: what the machine offers. THROWS: ConfigError naming the key that cannot be met.
+[[nodiscard]] TrainingPlan make_training_plan(const Config& config, int cores);
+
+/// Virtual duration of worker `rank`'s steps: the surrogate's step time, or `step_flops` at the
+/// site's declared speed, or `measured`; times 1 + jitter * u with u uniform in [-1, 1], a function
+/// of (seed, step, rank) alone.
+[[nodiscard]] StepClock make_step_clock(const Config& config, Rank rank, double step_flops,
+                                        Duration measured);
+
+}  // namespace isthmus::app

@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Follow PyTorch: the same weights, text and order must give the same losses.
+
+  python3 tests/parity/check_with_torch.py --isthmus build/bin/isthmus [--text FILE] [--only NAME]
+
+Weights are made by `transformers` (random init, saved in HF layout); a plain torch loop over the
+sequential order of the data contract is the oracle: AdamW with clipping for one worker and for ddp,
+and the same inside localsgd and diloco (torch.optim.SGD with Nesterov as the outer optimizer) with four
+workers. Prints one JSON line per case with the largest relative difference over 30 losses and exits
+1 when it exceeds 1e-3. Skips (exit 0, says so) where torch or transformers is absent.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+try:
+    import torch
+    import torch.nn.functional as F
+    import transformers
+except ImportError as missing:
+    print(f"skipped: {missing.name} is not installed (pip install torch transformers)")
+    sys.exit(0)
+
+STEPS = 30
+TOLERANCE = 1e-3
+
+
+def gpt2(directory, layers=2, d=48, heads=4, context=64):
+    config = transformers.GPT2Config(
+        vocab_size=256, n_positions=context, n_embd=d, n_layer=layers, n_head=heads,
+        attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0, bos_token_id=0, eos_token_id=0)
+    transformers.GPT2LMHeadModel(config).save_pretrained(directory)
+
+
+def llama(directory, layers=3, d=64, heads=4, kv=2, tied=False, context=64):
+    config = transformers.LlamaConfig(
+        vocab_size=256, hidden_size=d, intermediate_size=160, num_hidden_layers=layers,
+        num_attention_heads=heads, num_key_value_heads=kv, max_position_embeddings=context,
+        tie_word_embeddings=tied, bos_token_id=0, eos_token_id=0)
+    transformers.LlamaForCausalLM(config).save_pretrained(directory)
+
+
+def qwen3(directory, context=64):
+    config = transformers.Qwen3Config(
+        vocab_size=256, hidden_size=48, intermediate_size=112, num_hidden_layers=2,
+        num_attention_heads=3, num_key_value_heads=1, head_dim=16,
+        max_position_embeddings=context, tie_word_embeddings=True, bos_token_id=0, eos_token_id=0)
+    transformers.Qwen3ForCausalLM(config).save_pretrained(directory)
+
+
+INNER = dict(lr=3e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+CASES = {
+    "gpt2-ddp-1": dict(make=gpt2, method="ddp", workers=1, B=4, T=32),
+    "gpt2-odd-ddp-2": dict(make=lambda p: gpt2(p, 1, 40, 5), method="ddp", workers=2, B=6, T=37),
+    "llama-ddp-1": dict(make=llama, method="ddp", workers=1, B=4, T=32),
+    "llama-tied-ddp-4": dict(make=lambda p: llama(p, 2, 64, 4, 1, True), method="ddp", workers=4,
+                             B=8, T=48),
+    "qwen3-ddp-1": dict(make=qwen3, method="ddp", workers=1, B=2, T=33),
+    "gpt2-localsgd-4": dict(make=gpt2, method="localsgd", workers=4, B=8, T=32, H=5),
+    "gpt2-diloco-4": dict(make=gpt2, method="diloco", workers=4, B=8, T=32, H=5, lr=0.7,
+                          momentum=0.9),
+    "llama-diloco-4": dict(make=llama, method="diloco", workers=4, B=4, T=32, H=6, lr=0.5,
+                           momentum=0.8),
+}
+
+
+def make_optimizer(model):
+    decay = [p for p in model.parameters() if p.dim() >= 2]
+    plain = [p for p in model.parameters() if p.dim() < 2]
+    kw = dict(INNER)
+    wd = kw.pop("weight_decay")
+    return torch.optim.AdamW([dict(params=decay, weight_decay=wd),
+                              dict(params=plain, weight_decay=0.0)], **kw)
+
+
+def batch(tokens, n, s, B, T, m, M):
+    rows = [tokens[(((s * B + b) * T) % (n - T - 1)):][:T + 1] for b in range(m, B, M)]
+    ids = torch.stack(rows).long()
+    return ids[:, :-1], ids[:, 1:]
+
+
+def loss_of(model, x, y):
+    logits = model(input_ids=x).logits.float()
+    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
+
+
+def torch_losses(case, directory, text):
+    data = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    n = len(data) - int(len(data) * 0.1)
+    tokens, B, T, M = data[:n], case["B"], case["T"], case["workers"]
+    load = lambda: transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    losses = []
+    if case["method"] == "ddp":
+        model = load()
+        optimizer = make_optimizer(model)
+        for s in range(STEPS):
+            loss = loss_of(model, *batch(tokens, n, s, B, T, 0, 1))
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+    anchor = load()
+    workers = [load() for _ in range(M)]
+    optimizers = [make_optimizer(w) for w in workers]
+    lr, momentum = (1.0, 0.0) if case["method"] == "localsgd" else (case["lr"], case["momentum"])
+    outer = torch.optim.SGD(anchor.parameters(), lr=lr, momentum=momentum, nesterov=momentum > 0)
+    for s in range(STEPS):
+        each = []
+        for m in range(M):
+            loss = loss_of(workers[m], *batch(tokens, n, s, B, T, m, M))
+            optimizers[m].zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(workers[m].parameters(), 1.0)
+            optimizers[m].step()
+            each.append(loss.item())
+        losses.append(sum(each) / M)
+        if (s + 1) % case["H"] == 0:
+            with torch.no_grad():
+                for a, *ps in zip(anchor.parameters(), *[w.parameters() for w in workers]):
+                    a.grad = a - sum(ps) / M
+            outer.step()
+            with torch.no_grad():
+                for w in workers:
+                    for a, p in zip(anchor.parameters(), w.parameters()):
+                        p.copy_(a)
+    return losses
+
+
+def our_losses(case, directory, text_file, isthmus, work):
+    toml = work / "run.toml"
+    outer = [f'method = "{case["method"]}"']
+    if "H" in case:
+        outer.append(f'H = {case["H"]}')
+    for key in ("lr", "momentum"):
+        if key in case:
+            outer.append(f"{key} = {case[key]}")
+    toml.write_text(f'''
+[run]
+name = "parity"
+workers = {case["workers"]}
+[model]
+init = "{directory}"
+[data]
+source = "text:{text_file}"
+order = "sequential"
+[train]
+steps = {STEPS}
+global_batch = "{case["B"] * case["T"]} tok"
+context = {case["T"]}
+precision = "fp32"
+[inner]
+optimizer = "adamw"
+lr = {INNER["lr"]}
+betas = [{INNER["betas"][0]}, {INNER["betas"][1]}]
+eps = {INNER["eps"]}
+weight_decay = {INNER["weight_decay"]}
+clip = 1.0
+schedule = "constant"
+warmup = 0
+[outer]
+''' + "\n".join(outer) + "\n")
+    out = work / "out"
+    subprocess.run([isthmus, "train", str(toml), "--out", str(out), "--progress", "none"],
+                   check=True)
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [row["loss"] for row in rows if row["k"] == "train"]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--isthmus", required=True)
+    parser.add_argument("--text", default="/usr/share/common-licenses/GPL-3")
+    parser.add_argument("--only", default="")
+    args = parser.parse_args()
+    torch.manual_seed(1)
+    text_file = pathlib.Path(args.text).resolve()
+    failed = False
+    for name, case in CASES.items():
+        if args.only and args.only not in name:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            work = pathlib.Path(folder)
+            case["make"](work / "weights")
+            want = torch_losses(case, work / "weights", text_file.read_bytes())
+            got = our_losses(case, work / "weights", text_file, args.isthmus, work)
+            worst = max(abs(a - b) / abs(b) for a, b in zip(got, want))
+            good = len(got) == STEPS and worst <= TOLERANCE
+            failed |= not good
+            print(json.dumps(dict(case=name, steps=len(got), worst_relative=worst, first=want[0],
+                                  last=want[-1], ok=good)), flush=True)
+    sys.exit(1 if failed else 0)
+
+
+main()
