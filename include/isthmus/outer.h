@@ -48,7 +48,7 @@ struct OuterOptions {
   bool embeddings_own = false;               // P = 1: give layer-less tensors a fragment of their own
   Offsets offsets = OffsetsSpread{};         // F values in 0 .. H-1
   std::int64_t overlap = 0;                  // tau, 0 <= tau < H
-  double alpha = 0;                          // 0 <= alpha <= 1
+  std::optional<double> alpha;               // 0 <= alpha <= 1
   std::string codec = "fp32";
   ReductionKind exchange = ReductionKind::kAuto;
   FinalSync final_sync = FinalSync::kDrain;
@@ -109,6 +109,7 @@ struct MethodInfo {
   std::vector<std::string> keys;   // keys of [outer] it uses, with `method` left out
   double default_lr = 0;           // 0: the method has no outer learning rate key
   double default_momentum = 0;
+  double default_alpha = 0;
 };
 /// All methods of this build, in table order.
 [[nodiscard]] std::vector<MethodInfo> methods();

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,11 +39,12 @@ enum class ReductionKind {
 struct Contribution {
   SyncId id;
   Encoded encoded;                // own vector, already through `codec`
-  const Codec* codec = nullptr;   // borrowed until the round's result has been taken; never null
+  /// Shared with the round, which outlives its caller when an error unwinds it; never null.
+  std::shared_ptr<const Codec> codec;
   double weight = 1;              // share in the mean, for example tokens; 0 takes without giving
   ReductionKind kind = ReductionKind::kAuto;
   /// False for methods that exchange every step: the result is handed out when its bytes are
-  /// complete, and its digest is covered by the next round that commits.
+  /// complete, and its digest is covered by the next round begun that commits.
   bool commit = true;
 };
 
@@ -51,6 +53,7 @@ struct Reduced {
   std::vector<Rank> contributors;   // in member order
   std::uint64_t payload_bytes = 0;  // encoded values this member sent for the round
   std::uint64_t wire_bytes = 0;     // the same with frame headers and protocol messages
+  Duration waited{0};               // time the caller stood still in `wait`
 };
 
 struct ExchangeError {
@@ -78,7 +81,8 @@ class Exchange {
   [[nodiscard]] virtual Rank self() const = 0;
   [[nodiscard]] virtual int members() const = 0;
   /// Launches a round and returns at once; the transfer goes on in the background.
-  /// REQUIRES: an id not in flight; all members begin the same rounds with vectors of equal length.
+  /// REQUIRES: an id never begun before; all members begin the same rounds, in the same order, with
+  /// vectors of equal length; `sent` never goes back from one begin to the next.
   virtual Ticket begin(Contribution contribution) = 0;
   /// True when `wait` would not block.
   [[nodiscard]] virtual bool poll(const Ticket& ticket) = 0;
