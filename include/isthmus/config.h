@@ -6,124 +6,135 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "isthmus/errors.h"
 #include "isthmus/outer.h"
 #include "isthmus/types.h"
 
 namespace isthmus {
 
 struct ModelConfig {
-  std::string arch = "gpt2";        // gpt2 | llama
-  std::string preset;               // nano | tiny | small | small-10m | ...; empty: the sizes below
-  std::filesystem::path init;       // HF folder (or checkpoint) to start from; sizes come from there
+  std::string arch = "gpt2";   // gpt2 | llama
+  std::string preset;          // nano | tiny | small | small-10m | ...; empty: the sizes below
+  std::filesystem::path init;  // HF folder (or checkpoint) to start from; sizes come from there
   std::int64_t layers = 4;
   std::int64_t d_model = 128;
   std::int64_t heads = 4;
-  std::int64_t kv_heads = 0;        // 0: = heads
-  std::int64_t head_dim = 0;        // 0: d_model / heads
-  std::int64_t d_ff = 0;            // 0: 4 d_model (gpt2), 8/3 d_model rounded up to 32 (llama)
+  std::int64_t kv_heads = 0;  // 0: = heads
+  std::int64_t head_dim = 0;  // 0: d_model / heads
+  std::int64_t d_ff = 0;      // 0: 4 d_model (gpt2), 8/3 d_model rounded up to 32 (llama)
   std::int64_t vocab = 256;
-  bool tied = true;                 // head = embedding
-  bool qk_norm = false;             // RMSNorm per head on q and k before RoPE (llama)
-  double z_loss = 0;                // weight of log(Z)^2 in the training loss
+  std::int64_t context = 0;  // positions of the model; 0: train.context
+  bool tied = true;          // head = embedding
+  bool qk_norm = false;      // RMSNorm per head on q and k before RoPE (llama)
+  double z_loss = 0;         // weight of log(Z)^2 in the training loss
   double rope_theta = 10000;
   double norm_eps = 1e-5;
 };
 
 struct DataConfig {
-  std::string source;               // "text:FILE|GLOB", "tokens:GLOB", "synth:NAME"; relative to the TOML
-  std::string order = "shuffle";    // shuffle | sequential
-  std::string partition = "iid";    // iid | shards
+  std::string source;  // "text:FILE|GLOB", "tokens:GLOB", "synth:NAME"; relative to the TOML
+  std::string order = "shuffle";  // shuffle | sequential
+  std::string partition = "iid";  // iid | shards
   double val_fraction = 0.1;
 };
 
 struct TrainConfig {
-  std::optional<std::int64_t> steps;        // exactly one of steps, tokens
+  std::optional<std::int64_t> steps;  // exactly one of steps, tokens
   std::optional<std::int64_t> tokens;
-  std::int64_t global_batch_tokens = 0;     // tokens of all workers in one inner step; required
-  std::int64_t context = 128;               // T
-  std::string precision = "fp32";           // fp32 (bf16 is refused until it exists)
-  int threads = 0;                          // threads of the whole process; 0: all cores
+  std::int64_t global_batch_tokens = 0;  // tokens of all workers in one inner step; required
+  std::int64_t context = 128;            // T
+  std::string precision = "fp32";        // fp32 (bf16 is refused until it exists)
+  int threads = 0;                       // threads of the whole process; 0: all cores
 };
 
 /// A count of steps given as "20 steps", 20, or "5%" of the run.
 struct StepCount {
   std::int64_t steps = 0;
-  std::optional<double> fraction;           // of the run; set when given as a percentage
+  std::optional<double> fraction;  // of the run; set when given as a percentage
   [[nodiscard]] std::int64_t resolve(std::int64_t total_steps) const;
 };
 
 struct InnerConfig {
-  std::string optimizer = "adamw";          // adamw | sgd
+  std::string optimizer = "adamw";  // adamw | sgd
   double lr = 3e-4;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
-  double momentum = 0;                      // sgd
-  bool nesterov = false;                    // sgd
-  double clip = 1.0;                        // 0: off
-  std::string schedule = "constant";        // constant|linear|cosine|wsd|infinite|inverse-sqrt
-  StepCount warmup;                         // 0: full lr at the first step
-  double floor = 0.1;                       // last lr as a share of lr (cosine, linear, wsd, infinite)
-  StepCount decay;                          // wsd, infinite: length of the last phase
-  std::vector<StepCount> rewarm;            // steps at which warm-up and schedule start again
+  double momentum = 0;                // sgd
+  bool nesterov = false;              // sgd
+  double clip = 1.0;                  // 0: off
+  std::string schedule = "constant";  // constant|linear|cosine|wsd|infinite|inverse-sqrt
+  StepCount warmup;                   // 0: full lr at the first step
+  double floor = 0.1;                 // last lr as a share of lr (cosine, linear, wsd, infinite)
+  StepCount decay;                    // wsd, infinite: length of the last phase
+  std::vector<StepCount> rewarm;      // steps at which warm-up and schedule start again
 };
 
 struct SiteConfig {
   std::string name;
   int tp = 1, pp = 1, dp = 1;
-  double compute_flops = 0;                 // 0: measured or [surrogate]
-  double jitter = 0;                        // share of the step time, uniform
+  double compute_flops = 0;  // 0: measured or [surrogate]
+  double jitter = 0;         // share of the step time, uniform
 };
 
 struct LinkConfig {
-  std::string a, b;                         // site names; "*" for all
-  double bits_per_s_up = 0;                 // a -> b
-  double bits_per_s_down = 0;               // b -> a
+  std::string a, b;            // site names; "*" for all
+  double bits_per_s_up = 0;    // a -> b
+  double bits_per_s_down = 0;  // b -> a
   Duration rtt{0};
   Duration jitter{0};
-  double loss = 0;                          // packet loss rate
+  double loss = 0;  // packet loss rate
   int streams = 1;
-  std::string congestion = "bbr";           // bbr | cubic
+  std::string congestion = "bbr";  // bbr | cubic
 };
 
 struct SurrogateConfig {
-  double params = 0;                        // parameters of the declared model
-  Duration step_time{0};                    // its inner step
+  double params = 0;      // parameters of the declared model
+  Duration step_time{0};  // its inner step
+};
+
+/// `[sim]`: how `simulate` models what no real machine does for it.
+struct SimConfig {
+  Duration step_time{0};               // of every site; 0: site compute, else measured
+  std::string link_model = "goodput";  // goodput: slow start, loss, queue | ideal: rate and RTT
 };
 
 struct EvalConfig {
-  StepCount every;                          // 0: at the end only
-  std::int64_t tokens = 0;                  // 0 with all = true: the whole validation part
+  StepCount every;               // 0: at the end only
+  std::int64_t tokens = 64'000;  // ignored with all = true: the whole validation part
   bool all = false;
 };
 
 struct CheckpointConfig {
-  Duration every{0};                        // 0: at the end only
+  Duration every{0};  // 0: at the end only
   std::int64_t every_steps = 0;
   int keep = 3;
 };
 
 struct RunConfig {
   std::string name = "run";
-  std::filesystem::path out;                // empty: runs/<name>-<stamp>-<id>
-  int workers = 1;                          // refused together with [[site]]
+  std::filesystem::path out;  // empty: runs/<name>-<stamp>-<id>
+  int workers = 1;            // refused together with [[site]]
   std::uint64_t seed = 0;
   bool deterministic = true;
 };
 
 /// Where a value came from, for `inspect CONFIG`.
 struct Origin {
-  std::string text;                         // "default", "run.toml:12:8", "--set outer.H=50"
+  std::string text;  // "default", "run.toml:12:8", "--set outer.H=50"
 };
 
 struct Config {
-  std::filesystem::path file;
+  std::filesystem::path file;  // as given
+  std::string text;            // its bytes, for the copy in the run directory
   RunConfig run;
   ModelConfig model;
   DataConfig data;
@@ -131,33 +142,92 @@ struct Config {
   InnerConfig inner;
   std::string method = "ddp";
   OuterOptions outer;
-  int tp = 1, pp = 1, dp = 1;               // [parallel]; only 1 is accepted so far
+  int tp = 1, pp = 1, dp = 1;  // [parallel]; only 1 is accepted so far
   std::optional<std::int64_t> micro_batches;
-  std::vector<SiteConfig> sites;            // from [[site]], or `workers` equal ones
+  std::vector<SiteConfig> sites;  // from [[site]], or `workers` equal ones
   std::vector<LinkConfig> links;
   std::optional<SurrogateConfig> surrogate;
+  SimConfig sim;
   EvalConfig eval;
   CheckpointConfig ckpt;
-  std::map<std::string, Origin> origins;    // "outer.H" -> origin; every key, defaults too
+  std::map<std::string, Origin> origins;  // "outer.H" -> origin; every key, defaults too
   [[nodiscard]] int workers() const { return static_cast<int>(sites.size()); }
+  /// A path of the file as seen from here: relative paths start at the file's folder.
+  [[nodiscard]] std::filesystem::path locate(const std::filesystem::path& path) const;
+  /// `data.source` with its path located: "text:/data/a.txt".
+  [[nodiscard]] std::string located_source() const;
 };
 
-/// One error or warning of a configuration, LSP-shaped.
+/// One error of a configuration, LSP-shaped.
 struct Diagnostic {
-  std::string code;                         // stable: E-KEY-UNKNOWN, E-UNIT-MISSING, ...
-  std::string where;                        // file:line:col, or the --set text
-  int line = 0, column = 0;
-  std::string message;                      // names the key, the value and the rule
-  std::string hint;                         // suggestion, or empty
-  std::string source_line;                  // for the excerpt, or empty
+  std::string code;          // stable: E-KEY-UNKNOWN, E-UNIT-MISSING, ...
+  std::string where;         // file:line:col, or the --set text
+  int line = 0, column = 0;  // from 1; 0: no place in the file
+  std::string message;       // names the key, the value and the rule
+  std::string hint;          // suggestion, or empty
+  std::string source_line;   // for the excerpt, or empty
+  int width = 1;             // columns that the excerpt underlines
 };
 
-/// Thrown by `load_config` with every diagnostic of the pass; what() is the rendered text.
-class ConfigErrors;
+/// Thrown by `load_config` with every diagnostic of the pass; what() is the rendered text, one
+/// error after another, each with its excerpt and hint.
+class ConfigErrors : public ConfigError {
+ public:
+  explicit ConfigErrors(std::vector<Diagnostic> diagnostics);
+  [[nodiscard]] const std::vector<Diagnostic>& diagnostics() const { return diagnostics_; }
+  /// All of it on one line: the first error and how many more there are.
+  [[nodiscard]] std::string summary() const;
 
-/// Reads `file`, lays `overrides` ("outer.H=50", TOML values) over it, checks everything.
-/// THROWS: ConfigErrors (a ConfigError) with all diagnostics; SystemError when unreadable.
+ private:
+  std::vector<Diagnostic> diagnostics_;
+};
+
+/// What the loader must know of modules above core. An empty list leaves that check out.
+struct SchemaContext {
+  std::vector<MethodInfo> methods;  // isthmus::methods()
+  std::vector<CodecInfo> codecs;    // isthmus::codecs()
+  /// THROWS: ConfigError when the spelling is no codec.
+  std::function<void(const std::string& spelling)> check_codec;
+  /// Architecture, sizes and positions of a model folder. THROWS: Error.
+  std::function<ModelConfig(const std::filesystem::path& folder)> read_model;
+};
+
+/// Reads `file`, lays `overrides` ("outer.H=50", TOML values; bare words are text) over it, fills
+/// defaults (the method's and the preset's too), checks everything.
+/// THROWS: ConfigErrors with all diagnostics; SystemError when the file cannot be read.
 [[nodiscard]] Config load_config(const std::filesystem::path& file,
-                                 const std::vector<std::string>& overrides = {});
+                                 const std::vector<std::string>& overrides = {},
+                                 const SchemaContext& context = {});
+
+/// The same for a text; `name` stands for the file in messages and locates relative paths.
+[[nodiscard]] Config load_config_text(std::string_view text, const std::filesystem::path& name,
+                                      const std::vector<std::string>& overrides = {},
+                                      const SchemaContext& context = {});
+
+/// "100Mbit/s,80ms" or "100Mbit/s,80ms,0.1%" (rate, round trip, loss): a link between all pairs.
+/// THROWS: ConfigError naming the part that cannot be read.
+[[nodiscard]] LinkConfig parse_link(std::string_view text);
+
+/// Every value as TOML, each with its origin as a comment; loads back to the same Config. Relative
+/// paths are written absolute, so the text means the same in another folder.
+[[nodiscard]] std::string resolved_toml(const Config& config);
+
+/// 32 hexadecimal digits over every value that can change the trajectory: not the run's name and
+/// folder, threads, evaluation, checkpoints or the simulated clock. Equal digests may resume one
+/// another.
+[[nodiscard]] std::string config_digest(const Config& config);
+
+/// One key of the file, as `explain` shows it.
+struct KeyInfo {
+  std::string name;           // "outer.H", "site.name", "link.rate"
+  std::string type;           // "integer", "rate", "one of a, b"
+  std::string default_value;  // as TOML, or empty when it must be given
+  std::string range;          // "> 0", or empty
+  std::string text;           // what it does
+  std::string used_by;        // "inner.optimizer = adamw", or empty for always
+  std::string example;        // "lr = 3e-4"
+};
+/// All keys, in the order of the sections.
+[[nodiscard]] std::vector<KeyInfo> config_keys();
 
 }  // namespace isthmus

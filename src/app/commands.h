@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands: plain arguments in, exit code out. cli.cpp alone knows the flags (CLI11) and fills
+// these structs; main.cpp turns what a command throws into one line and an exit code.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/progress.h"
+#include "app/terminal.h"
+#include "isthmus/config.h"
+
+namespace isthmus::app {
+
+/// What every command is given. `out` is stdout (machine output, tables), `err` stderr (words).
+struct Session {
+  Terminal& out;
+  Terminal& err;
+  std::vector<std::string> argv;
+  bool quiet = false;  // -q: warnings and errors only
+  int verbose = 0;     // -v
+  bool json = false;   // --json: one machine-readable object on stdout
+  ProgressMode progress = ProgressMode::kAuto;
+};
+
+/// The methods, codecs and model reader of this build, for `load_config`.
+[[nodiscard]] SchemaContext schema_context();
+
+struct TrainArguments {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;  // --set, and --workers N as run.workers=N
+  std::filesystem::path out;           // --out; empty: run.out
+  std::string resume = "never";        // never | auto (newest checkpoint of out) | PATH
+  bool force = false;
+  bool dry_run = false;  // check, print memory, bytes and time, train nothing
+};
+struct SimulateArguments : TrainArguments {
+  std::vector<LinkConfig> links;  // --link; replaces those of the file
+};
+struct DemoArguments {
+  std::filesystem::path out;  // empty: runs/demo-<stamp>-<id>
+  std::uint64_t seed = 0;
+};
+int command_train(const TrainArguments& arguments, Session& session);
+int command_simulate(const SimulateArguments& arguments, Session& session);
+int command_demo(const DemoArguments& arguments, Session& session);
+
+struct InitArguments {
+  std::filesystem::path directory = ".";
+  std::string name = "laptop";  // --template
+  bool force = false;
+};
+struct InspectArguments {
+  std::filesystem::path path;
+  std::vector<std::string> overrides;  // of a configuration
+  bool tensors = false;                // list every tensor
+};
+struct ExplainArguments {
+  std::string topic;  // a key, section, error code, method or codec
+};
+struct CompletionArguments {
+  std::string shell;  // bash | zsh | fish
+};
+struct DataArguments {
+  enum class Action { kInspect, kSynth, kVerify };
+  Action action = Action::kInspect;
+  std::string source;               // "text:FILE", a path, or "synth:NAME"
+  std::filesystem::path out;        // synth: token file to write
+  std::int64_t tokens = 1'000'000;  // synth
+  std::uint64_t seed = 0;
+};
+struct ImportArguments {
+  std::filesystem::path from, to;
+};
+struct ExportArguments {
+  std::filesystem::path from, to;
+  std::string format = "hf";
+};
+struct ReportArguments {
+  std::vector<std::filesystem::path> runs;
+  std::filesystem::path out;  // empty: report.html in the first run
+  std::filesystem::path csv;  // a folder, or empty
+  std::string title;
+};
+struct BenchCodecArguments {
+  std::string codec;  // empty: all
+  std::filesystem::path in, out, bytes;
+};
+int command_init(const InitArguments& arguments, Session& session);
+int command_inspect(const InspectArguments& arguments, Session& session);
+int command_doctor(Session& session);
+int command_explain(const ExplainArguments& arguments, Session& session);
+int command_methods(Session& session);
+int command_data(const DataArguments& arguments, Session& session);
+int command_import(const ImportArguments& arguments, Session& session);
+int command_export(const ExportArguments& arguments, Session& session);
+int command_report(const ReportArguments& arguments, Session& session);
+int command_bench_codec(const BenchCodecArguments& arguments, Session& session);
+int command_bench_compute(Session& session);
+int command_bench_sim(Session& session);
+
+}  // namespace isthmus::app

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run's folder: its creation rules, manifest, configuration files and JSON-lines streams.
+// The layout is a contract with `report` and with outside tools; see README.md of this module.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/json_line.h"
+#include "core/storage.h"
+#include "isthmus/config.h"
+
+namespace isthmus::app {
+
+struct ManifestData {
+  std::string path;
+  std::uint64_t bytes = 0;
+  std::string sha256;
+};
+
+/// manifest.json: what ran, where, on what. Filled by the caller; `make_manifest` fills what the
+/// program knows of itself and of the machine.
+struct Manifest {
+  std::string run_id;
+  std::string name;
+  std::string command;  // "train", "simulate", ...
+  std::vector<std::string> argv;
+  std::string config_hash;
+  std::string started, ended;      // UTC, "2026-11-20T15:30:00Z"; ended empty while running
+  std::string status = "running";  // running | ok | failed | interrupted | checkpointed
+  std::string version, git, compiler, flags, cpu, os;
+  int cores = 0;
+  std::vector<ManifestData> data;
+  bool simulated = false;
+  std::optional<SurrogateConfig> surrogate;
+  std::string method;
+  int workers = 1;
+  ModelConfig model;
+  std::int64_t parameters = 0;
+  std::string parent;  // run id that this one continues or starts from, or empty
+};
+
+/// A new run id, the start time, version, compiler, CPU and so on; method, model, workers, name and
+/// hash from `config`.
+[[nodiscard]] Manifest make_manifest(const Config& config, std::string command,
+                                     std::vector<std::string> argv);
+
+/// UTC now, "2026-11-20T15:30:00Z", and seconds since 1970.
+[[nodiscard]] std::string utc_now();
+[[nodiscard]] double unix_now();
+
+/// A file of JSON lines, one write a line. One thread at a time calls `append`.
+class JsonLinesFile {
+ public:
+  explicit JsonLinesFile(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}
+  /// THROWS: SystemError when the disk refuses.
+  void append(const JsonLine& line);
+  /// Blocks until everything is on the disk.
+  void sync() { file_->sync(); }
+
+ private:
+  std::unique_ptr<WritableFile> file_;
+};
+
+enum class ExistingRun {
+  kRefuse,  // a non-empty folder is an error that names --resume and --force
+  kResume,  // keep everything
+  kForce,   // remove what a run left there; refuses a folder that is not a run's
+};
+
+struct RunDirectoryOptions {
+  std::filesystem::path out;  // empty: runs/<name>-<stamp>-<id>
+  std::string name = "run";
+  std::string run_id;  // its first digits end the default folder's name
+  ExistingRun existing = ExistingRun::kRefuse;
+};
+
+class RunDirectory {
+ public:
+  /// THROWS: ConfigError when the folder is not empty and may not be used, SystemError when it
+  /// cannot be made.
+  RunDirectory(Storage& storage, const RunDirectoryOptions& options);
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] std::filesystem::path checkpoints() const { return path_ / "ckpt"; }
+  /// True when there was a run here and `kResume` was asked for.
+  [[nodiscard]] bool resumed() const { return resumed_; }
+
+  /// Writes config.toml (the file's bytes) and config.resolved.toml.
+  void write_config(const Config& config);
+  /// Writes manifest.json atomically; called at the start and at the end.
+  void write_manifest(const Manifest& manifest);
+  /// Writes `json` (an object) to `name` atomically: links.json, summary.json.
+  void write_json(const std::string& name, std::string_view json);
+
+  /// Drops from `name` (metrics.jsonl, events.jsonl) what a resume from `step` will write again:
+  /// lines with a larger step, the "end" line, a torn last line. Atomic; an absent file is no
+  /// error.
+  void truncate_after(const std::string& name, std::int64_t step);
+  /// Opens `name` for appending.
+  [[nodiscard]] JsonLinesFile open_lines(const std::string& name);
+
+ private:
+  Storage& storage_;
+  std::filesystem::path path_;
+  bool resumed_ = false;
+};
+
+/// Run id of the manifest in `directory`. THROWS: SystemError when there is none to read.
+[[nodiscard]] std::string read_run_id(const Storage& storage,
+                                      const std::filesystem::path& directory);
+
+}  // namespace isthmus::app
