@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/hash.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/rng.h"
+#include "core/storage.h"
+#include "core/temporary_directory.h"
+
+namespace isthmus {
+namespace {
+
+std::vector<std::byte> random_bytes(std::size_t n) {
+  const Rng rng{1, Stream::kTestData};
+  std::vector<std::byte> bytes(n);
+  for (std::size_t i = 0; i < n; ++i) bytes[i] = static_cast<std::byte>(rng.words(i)[0] & 0xff);
+  return bytes;
+}
+
+// The definition: one bit at a time.
+std::uint32_t naive_crc32c(std::span<const std::byte> bytes) {
+  std::uint32_t crc = 0xFFFFFFFF;
+  for (const std::byte byte : bytes) {
+    crc ^= static_cast<std::uint32_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82F63B78U : 0U);
+  }
+  return ~crc;
+}
+
+TEST(Crc32c, GivesTheCheckValueOfTheStandard) {
+  EXPECT_EQ(crc32c(as_bytes("123456789")), 0xE3069283U);
+  EXPECT_EQ(crc32c({}), 0U);
+}
+
+TEST(Crc32c, EqualsTheBitwiseDefinitionAtEveryLengthAndOffset) {
+  const std::vector<std::byte> bytes = random_bytes(7000);
+  for (const std::size_t length : {0, 1, 3, 7, 8, 9, 63, 64, 65, 3071, 3072, 3073, 6145, 6990}) {
+    for (std::size_t offset = 0; offset < 9; ++offset) {
+      const auto part = std::span(bytes).subspan(offset, length);
+      ASSERT_EQ(crc32c(part), naive_crc32c(part)) << "length " << length << " offset " << offset;
+      ASSERT_EQ(detail::crc32c_portable(part, 0), naive_crc32c(part)) << "length " << length;
+    }
+  }
+}
+
+TEST(Crc32c, ContinuesFromAnEarlierPart) {
+  const std::vector<std::byte> bytes = random_bytes(5000);
+  const auto all = std::span(bytes);
+  for (const std::size_t cut : {0U, 1U, 100U, 4097U, 5000U}) {
+    EXPECT_EQ(crc32c(all.subspan(cut), crc32c(all.first(cut))), crc32c(all)) << cut;
+    EXPECT_EQ(detail::crc32c_portable(all.subspan(cut), crc32c(all.first(cut))), crc32c(all))
+        << cut;
+  }
+}
+
+TEST(Sha256, GivesTheFipsExamplesWholeInPartsAndFromAFile) {
+  EXPECT_EQ(sha256_hex(as_bytes("abc")),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(sha256_hex({}), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  Sha256 parts;
+  parts.update(as_bytes("a"));
+  parts.update(as_bytes("bc"));
+  EXPECT_EQ(parts.hex(), sha256_hex(as_bytes("abc")));
+  const TemporaryDirectory directory;
+  SystemStorage storage;
+  write_atomically(storage, directory / "abc", "abc");
+  EXPECT_EQ(sha256_hex_of_file(storage, directory / "abc"), sha256_hex(as_bytes("abc")));
+}
+
+TEST(Xxh3, GivesThePublishedDigestOfNothingAndStreamsAlike) {
+  // XXH3_128bits of no bytes with seed 0, from the xxHash test vectors.
+  EXPECT_EQ(xxh3_128({}).hex(), "99aa06d3014798d86001c324468d497f");
+  const std::vector<std::byte> bytes = random_bytes(3000);
+  Xxh3Stream stream;
+  stream.update(std::span(bytes).first(1234));
+  stream.update(std::span(bytes).subspan(1234));
+  EXPECT_EQ(stream.digest(), xxh3_128(bytes));
+  std::vector<std::byte> changed = bytes;
+  changed[1500] ^= std::byte{1};
+  EXPECT_NE(xxh3_128(changed), xxh3_128(bytes));
+}
+
+}  // namespace
+}  // namespace isthmus
