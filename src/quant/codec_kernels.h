@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inner loops of the codecs, one table per instruction set. All tables give the same bits;
+// codec_kernels_portable.cpp is the plainest loop and the oracle of the others.
+//
+// n values, n <= kTileValues; byte pointers need no alignment; floats are float-aligned.
+// Stateless; any thread.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace isthmus {
+
+struct CodecKernels {
+  const char* isa;  // "portable", "avx2", "avx512"
+
+  void (*bf16_encode)(const float* x, std::size_t n, std::byte* out);
+  void (*bf16_decode)(const std::byte* bytes, std::size_t n, float* out);
+  void (*bf16_decode_add)(const std::byte* bytes, std::size_t n, float* sum);
+
+  void (*fp16_encode)(const float* x, std::size_t n, std::byte* out);
+  void (*fp16_decode)(const std::byte* bytes, std::size_t n, float* out);
+  void (*fp16_decode_add)(const std::byte* bytes, std::size_t n, float* sum);
+
+  // bytes: ceil(n / block) fp32 scales, then n codes.
+  void (*int8_encode)(const float* x, std::size_t n, std::size_t block, std::byte* out);
+  void (*int8_decode)(const std::byte* bytes, std::size_t n, std::size_t block, float* out);
+  void (*int8_decode_add)(const std::byte* bytes, std::size_t n, std::size_t block, float* sum);
+  // True when none of the n codes is -128, which no encoder makes.
+  bool (*int8_codes_valid)(const std::byte* codes, std::size_t n);
+};
+
+extern const CodecKernels kPortableCodecKernels;
+
+/// Tables this machine can run, plainest first; the last one is the fastest.
+[[nodiscard]] std::span<const CodecKernels* const> available_codec_kernels();
+/// The fastest of them.
+[[nodiscard]] const CodecKernels& codec_kernels();
+
+}  // namespace isthmus

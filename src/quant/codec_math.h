@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scalar arithmetic of the codecs: one value or one block scale at a time. Every implementation of
+// codec_kernels.h must give these bits. Integer operations and correctly rounded ones only.
+//
+// Functions are `static`: files with other -m flags include this header, and with external inline
+// linkage the linker could keep an AVX-512 copy for a machine that has none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace isthmus {
+
+static inline std::uint32_t bits_of(float value) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+static inline float float_of(std::uint32_t bits) {
+  float value = 0;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+inline constexpr std::uint32_t kAbsMask = 0x7FFF'FFFFu;
+inline constexpr std::uint32_t kInfinityBits = 0x7F80'0000u;
+inline constexpr std::uint32_t kQuietNanBits = 0x7FC0'0000u;
+
+/// Round to nearest, ties to even; overflow goes to infinity, a NaN keeps its upper payload, quiet.
+static inline std::uint16_t bf16_of(float value) {
+  const std::uint32_t u = bits_of(value);
+  if ((u & kAbsMask) > kInfinityBits) {
+    return static_cast<std::uint16_t>(u >> 16 | 0x40u);
+  }
+  return static_cast<std::uint16_t>((u + 0x7FFFu + (u >> 16 & 1u)) >> 16);
+}
+static inline float float_of_bf16(std::uint16_t code) {
+  return float_of(static_cast<std::uint32_t>(code) << 16);
+}
+
+/// IEEE 754 binary16, round to nearest, ties to even; subnormals are kept.
+static inline std::uint16_t fp16_of(float value) {
+  const std::uint32_t u = bits_of(value);
+  const std::uint32_t sign = u >> 16 & 0x8000u;
+  const std::uint32_t a = u & kAbsMask;
+  std::uint32_t code = 0;
+  if (a > kInfinityBits) {
+    code = 0x7E00u | (a >> 13 & 0x1FFu);
+  } else if (a >= 0x4780'0000u) {  // 2^16 and more; what merely rounds up to 2^16 carries into
+                                   // infinity below
+    code = 0x7C00u;
+  } else if (a >= 0x3880'0000u) {  // >= 2^-14: normal
+    const std::uint32_t rebased = a - 0x3800'0000u;
+    code = (rebased + 0xFFFu + (rebased >> 13 & 1u)) >> 13;
+  } else {
+    // Subnormal: adding 1/2 puts the unit 2^-24 into the last mantissa bit; the adder rounds.
+    code = bits_of(float_of(a) + 0.5f) - 0x3F00'0000u;
+  }
+  return static_cast<std::uint16_t>(sign | code);
+}
+static inline float float_of_fp16(std::uint16_t code) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(code & 0x8000u) << 16;
+  const std::uint32_t exponent = code >> 10 & 0x1Fu;
+  const std::uint32_t mantissa = code & 0x3FFu;
+  if (exponent == 0) {
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+    return float_of(sign | bits_of(magnitude));
+  }
+  if (exponent == 0x1F) {
+    const std::uint32_t quiet = mantissa == 0 ? 0u : 0x0040'0000u;
+    return float_of(sign | kInfinityBits | quiet | mantissa << 13);
+  }
+  return float_of(sign | ((exponent + 112u) << 23 | mantissa << 13));
+}
+
+inline constexpr float kInt8Levels = 127.0f;
+/// Largest scale whose 127-fold is finite.
+inline constexpr float kInt8MaxScale = 0x1.020406p+121f;
+/// From here on amax / 127 is a normal number and x / scale can be found by reciprocal and FMA.
+inline constexpr float kInt8PlainScaleMin = 0x1p-100f;
+inline constexpr float kInt8PlainScaleMax = 0x1p+100f;
+
+/// Scale of a block from the largest |x| bit pattern in it; a NaN scale marks a block that holds a
+/// NaN or an infinity. Below the normal range the quotient is rounded up, so that the largest value
+/// still fits 127 steps.
+static inline float int8_scale(std::uint32_t amax_bits) {
+  if (amax_bits >= kInfinityBits) {
+    return float_of(kQuietNanBits);
+  }
+  const float amax = float_of(amax_bits);
+  const float scale = amax / kInt8Levels;
+  if (scale < 0x1p-126f && scale * kInt8Levels < amax) {
+    return float_of(bits_of(scale) + 1);
+  }
+  return scale < kInt8MaxScale ? scale : kInt8MaxScale;
+}
+/// True for every scale the encoder makes from finite values.
+static inline bool int8_scale_valid(float scale) {
+  return bits_of(scale) <= bits_of(kInt8MaxScale);
+}
+
+/// Clamp, then round to nearest even: adding 1.5 * 2^23 leaves the integer in the low mantissa
+/// bits.
+static inline std::int8_t int8_of_quotient(float quotient) {
+  const float low = quotient < -kInt8Levels ? -kInt8Levels : quotient;
+  const float clamped = low > kInt8Levels ? kInt8Levels : low;
+  const std::uint32_t shifted = bits_of(clamped + 0x1.8p23f);
+  return static_cast<std::int8_t>(static_cast<std::int32_t>(shifted - 0x4B40'0000u));
+}
+
+}  // namespace isthmus

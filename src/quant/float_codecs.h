@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// fp32, bf16 and fp16: every value on its own, no scales. Layouts: docs/codecs.md.
+#pragma once
+
+#include <memory>
+
+#include "isthmus/codec.h"
+
+namespace isthmus {
+
+[[nodiscard]] std::unique_ptr<const Codec> make_fp32_codec();
+[[nodiscard]] std::unique_ptr<const Codec> make_bf16_codec();
+[[nodiscard]] std::unique_ptr<const Codec> make_fp16_codec();
+
+}  // namespace isthmus
