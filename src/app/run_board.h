@@ -25,7 +25,9 @@ namespace isthmus::app {
 struct StepPost {
   StepReport report;
   double learning_rate = 0;
-  TimePoint now;  // on the run's clock, after the step
+  TimePoint now;         // on the run's clock, after the step
+  ByteCounts sent;       // by this worker, since its start
+  Duration computed{0};  // on the run's clock, since its start
 };
 
 /// Sum of losses over one batch of evaluation windows.

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/run_log.h"
+
+#include <chrono>
+#include <cmath>
+
+namespace isthmus::app {
+namespace {
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+void RunTotals::save(StateWriter& writer) const {
+  writer.integer("steps", steps);
+  writer.integer("tokens", tokens);
+  writer.integer("rounds", rounds);
+  writer.real("clock_s", clock_s);
+  writer.real("wall_s", wall_s);
+  for (std::size_t m = 0; m < payload_bytes.size(); ++m) {
+    const std::string prefix = "worker-" + std::to_string(m) + ".";
+    writer.integer(prefix + "payload_bytes", static_cast<std::int64_t>(payload_bytes[m]));
+    writer.integer(prefix + "wire_bytes", static_cast<std::int64_t>(wire_bytes[m]));
+    writer.real(prefix + "compute_s", compute_s[m]);
+  }
+}
+
+void RunTotals::load(StateReader& reader) {
+  steps = reader.integer("steps");
+  tokens = reader.integer("tokens");
+  rounds = reader.integer("rounds");
+  clock_s = reader.real("clock_s");
+  wall_s = reader.real("wall_s");
+  for (std::size_t m = 0; m < payload_bytes.size(); ++m) {
+    const std::string prefix = "worker-" + std::to_string(m) + ".";
+    if (reader.contains(prefix + "payload_bytes")) {
+      payload_bytes[m] = static_cast<std::uint64_t>(reader.integer(prefix + "payload_bytes"));
+      wire_bytes[m] = static_cast<std::uint64_t>(reader.integer(prefix + "wire_bytes"));
+      compute_s[m] = reader.real(prefix + "compute_s");
+    }
+  }
+}
+
+MetricsLog::MetricsLog(Options options, JsonLinesFile& metrics, Progress& progress,
+                       RunTotals& totals)
+    : options_(options),
+      metrics_(metrics),
+      progress_(progress),
+      totals_(totals),
+      before_(totals),
+      started_(unix_now()),
+      last_step_(started_) {}
+
+JsonLine MetricsLog::line(const char* kind) const {
+  JsonLine line;
+  line.add("v", 1).add("k", kind);
+  return line;
+}
+
+void MetricsLog::add_clock(JsonLine& line, TimePoint now) const {
+  line.add("t", unix_now());
+  if (options_.simulated) {
+    line.add("ts", before_.clock_s + seconds(now.time_since_epoch()));
+  } else {
+    line.add_null("ts");
+  }
+}
+
+void MetricsLog::begin(const Manifest& manifest) {
+  JsonLine meta = line("meta");
+  meta.add("run_id", manifest.run_id)
+      .add("config_hash", manifest.config_hash)
+      .add("method", manifest.method)
+      .add("workers", manifest.workers)
+      .add("parameters", manifest.parameters)
+      .add("resumed_after", totals_.steps)
+      .add("surrogate", options_.config.surrogate.has_value())
+      .add("t", unix_now());
+  metrics_.append(meta);
+}
+
+void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
+  double loss_sum = 0;
+  double norm_sum = 0;
+  std::int64_t tokens = 0;
+  TimePoint now{};
+  for (std::size_t m = 0; m < posts.size(); ++m) {
+    const StepPost& post = posts[m];
+    const InnerStep& inner = post.report.inner;
+    totals_.payload_bytes[m] = before_.payload_bytes[m] + scaled(post.sent.payload);
+    totals_.wire_bytes[m] = before_.wire_bytes[m] + scaled(post.sent.wire);
+    totals_.compute_s[m] = before_.compute_s[m] + seconds(post.computed);
+    loss_sum += inner.loss * static_cast<double>(inner.tokens);
+    norm_sum += inner.grad_norm;
+    tokens += inner.tokens;
+    now = std::max(now, post.now);
+  }
+  const double wall = unix_now();
+  const double tokens_per_s = static_cast<double>(tokens) / std::max(wall - last_step_, 1e-9);
+  last_step_ = wall;
+  totals_.steps = t.value();
+  totals_.tokens += tokens;
+  totals_.train_loss = loss_sum / static_cast<double>(tokens);
+  totals_.clock_s = before_.clock_s + seconds(now.time_since_epoch());
+  totals_.wall_s = before_.wall_s + wall - started_;
+
+  JsonLine train = line("train");
+  train.add("step", t.value())
+      .add("loss", totals_.train_loss)
+      .add("lr", posts.front().learning_rate)
+      .add("grad_norm", norm_sum / static_cast<double>(posts.size()))
+      .add("tok_s", tokens_per_s)
+      .add("tokens", totals_.tokens);
+  add_clock(train, now);
+  metrics_.append(train);
+  if (posts.size() > 1) {
+    for (std::size_t m = 0; m < posts.size(); ++m) {
+      const InnerStep& inner = posts[m].report.inner;
+      metrics_.append(line("worker")
+                          .add("w", m)
+                          .add("step", t.value())
+                          .add("loss", inner.loss)
+                          .add("grad_norm", inner.grad_norm)
+                          .add("tokens", inner.tokens));
+    }
+  }
+  for (const RoundReport& each : posts.front().report.rounds) {
+    round(each);
+  }
+  show(t, posts, tokens_per_s);
+}
+
+std::uint64_t MetricsLog::scaled(std::uint64_t bytes) const {
+  return static_cast<std::uint64_t>(std::llround(static_cast<double>(bytes) * options_.byte_scale));
+}
+
+void MetricsLog::round(const RoundReport& round) {
+  ++totals_.rounds;
+  metrics_.append(line("round")
+                      .add("step", round.applied.value())
+                      .add("frag", round.fragment.value())
+                      .add("step_send", round.sent.value())
+                      .add("step_apply", round.applied.value())
+                      .add("bytes_payload", scaled(round.payload_bytes))
+                      .add("bytes_wire", scaled(round.wire_bytes))
+                      .add("members", round.members)
+                      .add("codec", options_.config.outer.codec)
+                      .add("delta_norm", round.delta_norm)
+                      .add("wait_s", seconds(round.waited)));
+}
+
+void MetricsLog::eval(const EvalResult& result) {
+  totals_.eval_loss = result.loss;
+  totals_.eval_step = result.step.value();
+  JsonLine eval = line("eval");
+  eval.add("step", result.step.value())
+      .add("loss", result.loss)
+      .add("ppl", std::exp(result.loss))
+      .add("n_tokens", result.tokens);
+  add_clock(eval, result.now);
+  metrics_.append(eval);
+}
+
+void MetricsLog::checkpoint(StepIndex t, std::uint64_t bytes, double duration_s) {
+  last_checkpoint_ = unix_now();
+  metrics_.append(line("ckpt")
+                      .add("step", t.value())
+                      .add("bytes", bytes)
+                      .add("s", duration_s)
+                      .add("t", last_checkpoint_));
+}
+
+void MetricsLog::end(const std::string& status, const std::string& cause) {
+  JsonLine end = line("end");
+  end.add("status", status).add("step", totals_.steps).add("t", unix_now());
+  if (!cause.empty()) {
+    end.add("cause", cause);
+  }
+  metrics_.append(end);
+  metrics_.sync();
+}
+
+void MetricsLog::show(StepIndex t, const std::vector<StepPost>& posts, double tokens_per_s) {
+  if (!progress_.due()) {
+    return;
+  }
+  const double elapsed = std::max(totals_.wall_s - before_.wall_s, 1e-9);
+  ProgressUpdate update{.done = t.value(),
+                        .total = options_.total_steps,
+                        .loss = totals_.train_loss,
+                        .eval_loss = totals_.eval_loss,
+                        .eval_step = totals_.eval_step,
+                        .tokens_per_s = tokens_per_s,
+                        .rounds = static_cast<int>(totals_.rounds)};
+  if (options_.simulated) {
+    update.simulated_s = totals_.clock_s;
+  }
+  for (const std::uint64_t bytes : totals_.wire_bytes) {
+    update.bytes_sent += bytes;
+  }
+  update.checkpoint_age_s = last_checkpoint_ < 0 ? -1 : unix_now() - last_checkpoint_;
+  for (std::size_t m = 0; posts.size() > 1 && m < posts.size(); ++m) {
+    update.workers.push_back({.name = options_.config.sites[m].name,
+                              .step = t.value(),
+                              .compute_share = options_.simulated
+                                                   ? totals_.compute_s[m] / totals_.clock_s
+                                                   : totals_.compute_s[m] / elapsed,
+                              .tokens_per_s = tokens_per_s / static_cast<double>(posts.size())});
+  }
+  progress_.update(update);
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all workers completed, as lines of metrics.jsonl, totals for summary.json and the status
+// block. Called by the RunBoard, one call at a time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "app/progress.h"
+#include "app/run_board.h"
+#include "app/run_directory.h"
+#include "isthmus/config.h"
+#include "isthmus/state.h"
+
+namespace isthmus::app {
+
+/// Sums over the whole run, earlier sessions of a resumed run included.
+struct RunTotals {
+  std::int64_t steps = 0;
+  std::int64_t tokens = 0;
+  std::int64_t rounds = 0;
+  std::vector<std::uint64_t> payload_bytes;  // sent, by worker; the surrogate's when declared
+  std::vector<std::uint64_t> wire_bytes;
+  std::vector<double> compute_s;  // by worker, on the run's clock
+  double clock_s = 0;             // run's clock: simulated seconds, or real ones
+  double wall_s = 0;
+  double train_loss = 0;
+  std::optional<double> eval_loss;
+  std::int64_t eval_step = 0;
+
+  void save(StateWriter& writer) const;
+  void load(StateReader& reader);
+};
+
+class MetricsLog final : public RunLog {
+ public:
+  struct Options {
+    const Config& config;
+    std::int64_t total_steps = 0;
+    bool simulated = false;
+    double byte_scale = 1;     // bytes of the declared model per byte of this one
+    Duration clock_offset{0};  // run's clock spent before a resume
+  };
+  /// Borrows everything for its life.
+  MetricsLog(Options options, JsonLinesFile& metrics, Progress& progress, RunTotals& totals);
+
+  /// First line of a session.
+  void begin(const Manifest& manifest);
+  void step(StepIndex t, const std::vector<StepPost>& posts) override;
+  void eval(const EvalResult& result) override;
+  void checkpoint(StepIndex t, std::uint64_t bytes, double seconds);
+  /// Last line: status as in manifest.json.
+  void end(const std::string& status, const std::string& cause);
+
+ private:
+  [[nodiscard]] JsonLine line(const char* kind) const;
+  void add_clock(JsonLine& line, TimePoint now) const;
+  [[nodiscard]] std::uint64_t scaled(std::uint64_t bytes) const;
+  void round(const RoundReport& round);
+  void show(StepIndex t, const std::vector<StepPost>& posts, double tokens_per_s);
+
+  Options options_;
+  JsonLinesFile& metrics_;
+  Progress& progress_;
+  RunTotals& totals_;
+  const RunTotals before_;  // what earlier sessions of the run had summed up
+  double started_;
+  double last_step_;
+  double last_checkpoint_ = -1;
+};
+
+}  // namespace isthmus::app
