@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/activation.h"
+
+#include "kernels/activation_math.h"
+
+namespace isthmus::kernels {
+namespace {
+constexpr std::int64_t kBlock = 4096;  // elements a member takes at a time
+constexpr std::int64_t kBlockRows = 16;
+}  // namespace
+
+template <typename Real>
+void gelu_forward(ThreadTeam& team, std::int64_t n, const Real* x, Real* y) {
+  team.for_blocks(n, kBlock, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) y[i] = gelu(x[i]);
+  });
+}
+
+template <typename Real>
+void gelu_backward(ThreadTeam& team, std::int64_t n, const Real* x, const Real* dy, Real* dx) {
+  team.for_blocks(n, kBlock, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) dx[i] = dy[i] * gelu_derivative(x[i]);
+  });
+}
+
+template <typename Real>
+void swiglu_forward(ThreadTeam& team, const SwiGlu<Real>& s, Real* out) {
+  team.for_blocks(s.rows, kBlockRows, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      for (std::int64_t j = 0; j < s.columns; ++j) {
+        const Real gate = s.gate[r * s.ld_in + j];
+        out[r * s.ld_out + j] = gate * sigmoid(gate) * s.up[r * s.ld_in + j];
+      }
+    }
+  });
+}
+
+template <typename Real>
+void swiglu_backward(ThreadTeam& team, const SwiGlu<Real>& s, const Real* d_out, Real* d_gate,
+                     Real* d_up) {
+  team.for_blocks(s.rows, kBlockRows, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      for (std::int64_t j = 0; j < s.columns; ++j) {
+        const Real gate = s.gate[r * s.ld_in + j];
+        const Real up = s.up[r * s.ld_in + j];
+        const Real d = d_out[r * s.ld_out + j];
+        const Real sigma = sigmoid(gate);
+        d_up[r * s.ld_in + j] = d * gate * sigma;
+        d_gate[r * s.ld_in + j] = d * up * sigma * (Real{1} + gate * (Real{1} - sigma));
+      }
+    }
+  });
+}
+
+template void gelu_forward(ThreadTeam&, std::int64_t, const float*, float*);
+template void gelu_forward(ThreadTeam&, std::int64_t, const double*, double*);
+template void gelu_backward(ThreadTeam&, std::int64_t, const float*, const float*, float*);
+template void gelu_backward(ThreadTeam&, std::int64_t, const double*, const double*, double*);
+template void swiglu_forward(ThreadTeam&, const SwiGlu<float>&, float*);
+template void swiglu_forward(ThreadTeam&, const SwiGlu<double>&, double*);
+template void swiglu_backward(ThreadTeam&, const SwiGlu<float>&, const float*, float*, float*);
+template void swiglu_backward(ThreadTeam&, const SwiGlu<double>&, const double*, double*, double*);
+
+}  // namespace isthmus::kernels

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory for kernels and activation arenas: aligned to a cache line, and large blocks to a huge
+// page with the kernel asked (madvise) to back them by huge pages, which saves most TLB misses.
+// Move-only owner; contents are not initialised. Safe to use from one thread at a time.
+#pragma once
+
+#include <cstddef>
+
+namespace isthmus::kernels {
+
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+  /// THROWS: std::bad_alloc.
+  explicit AlignedBuffer(std::size_t bytes);
+  ~AlignedBuffer();
+  AlignedBuffer(AlignedBuffer&& other) noexcept;
+  AlignedBuffer& operator=(AlignedBuffer&& other) noexcept;
+  AlignedBuffer(const AlignedBuffer&) = delete;
+  AlignedBuffer& operator=(const AlignedBuffer&) = delete;
+
+  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  /// At least `bytes` afterwards; growing forgets the contents.
+  void grow(std::size_t bytes);
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace isthmus::kernels

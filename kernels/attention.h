@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Causal self-attention with grouped queries, forward and backward, without a (T, T) matrix: online
+// softmax over blocks of keys (Milakov & Gimelshein arXiv:1805.02867; Dao arXiv:2307.08691), the
+// log-sum-exp of each row kept for the backward pass, which computes the probabilities again.
+// The caller owns all memory; q, k, v may be read straight out of a fused (B, T, 3C) buffer.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/thread_team.h"
+
+namespace isthmus::kernels {
+
+/// A (batch, token, head, head_dim) array by strides, in elements; head_dim is contiguous.
+template <typename Real>
+struct HeadsView {
+  Real* data = nullptr;
+  std::int64_t batch_stride = 0;
+  std::int64_t token_stride = 0;
+  std::int64_t head_stride = 0;
+
+  [[nodiscard]] Real* at(std::int64_t b, std::int64_t t, std::int64_t h) const {
+    return data + b * batch_stride + t * token_stride + h * head_stride;
+  }
+};
+
+/// View of `heads` heads of size head_dim that start at `data` inside rows of `row` elements, one
+/// row per token: row = heads * head_dim for a buffer of its own, 3C for a fused one.
+template <typename Real>
+[[nodiscard]] HeadsView<Real> heads_in_rows(Real* data, std::int64_t seq, std::int64_t row,
+                                            std::int64_t head_dim) {
+  return {data, seq * row, row, head_dim};
+}
+
+struct AttentionShape {
+  std::int64_t batch = 0, seq = 0;
+  std::int64_t q_heads = 0, kv_heads = 0;  // query head h reads key head h / (q_heads / kv_heads)
+  std::int64_t head_dim = 0;
+  double scale = 0;  // usually 1 / sqrt(head_dim)
+};
+
+/// out[b, t, h] = sum over s <= t of softmax_s(scale q[b, t, h] . k[b, s, h']) v[b, s, h'];
+/// lse (batch, q_heads, seq): log of the softmax's denominator.
+/// REQUIRES: q_heads a multiple of kv_heads; outputs overlap no input.
+template <typename Real>
+void attention_forward(ThreadTeam& team, const AttentionShape& shape, HeadsView<const Real> q,
+                       HeadsView<const Real> k, HeadsView<const Real> v, HeadsView<Real> out,
+                       Real* lse);
+
+template <typename Real>
+struct AttentionBackward {
+  HeadsView<const Real> q, k, v, out, d_out;  // as in the forward pass, and the gradient of out
+  const Real* lse = nullptr;
+  HeadsView<Real> d_q, d_k, d_v;  // overwritten
+};
+
+/// DETERMINISM: key gradients add query blocks in order; bits do not depend on the team's size.
+template <typename Real>
+void attention_backward(ThreadTeam& team, const AttentionShape& shape,
+                        const AttentionBackward<Real>& a);
+
+template <typename Real>
+void attention_forward_reference(ThreadTeam& team, const AttentionShape& shape,
+                                 HeadsView<const Real> q, HeadsView<const Real> k,
+                                 HeadsView<const Real> v, HeadsView<Real> out, Real* lse);
+template <typename Real>
+void attention_backward_reference(ThreadTeam& team, const AttentionShape& shape,
+                                  const AttentionBackward<Real>& a);
+
+}  // namespace isthmus::kernels

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Output head and mean cross-entropy in one: logits = hidden W^T exist for a chunk of tokens at a
+// time, and the gradients of that chunk are formed at once, so memory is chunk x V and not B T x V.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/thread_team.h"
+
+namespace isthmus::kernels {
+
+template <typename Real>
+struct CrossEntropy {
+  std::int64_t tokens = 0, channels = 0, vocab = 0;
+  const Real* hidden = nullptr;           // (tokens, channels)
+  const Real* weight = nullptr;           // (vocab, channels)
+  const std::int32_t* targets = nullptr;  // (tokens,); negative: ignored. REQUIRES: < vocab
+  double gradient_scale = 1;  // d(objective) / d(sum of losses), usually 1 / (tokens in the mean)
+  double z_loss = 0;          // weight of log(Z)^2, added to each token's loss
+  Real* d_hidden = nullptr;   // (tokens, channels): overwritten; null: forward only
+  Real* d_weight = nullptr;   // (vocab, channels): accumulated; null: not wanted
+  Real* token_loss =
+      nullptr;  // (tokens,): loss of each token without z-loss, 0 if ignored; or null
+};
+
+struct CrossEntropySum {
+  double loss = 0;           // sum of -log p[target] over counted tokens, in nats
+  double z_loss = 0;         // sum of z_loss * log(Z)^2
+  std::int64_t counted = 0;  // tokens whose target is not negative
+};
+
+/// DETERMINISM: chunks of tokens fixed by the shape, in order; loss summed in double in token
+/// order.
+template <typename Real>
+CrossEntropySum cross_entropy(ThreadTeam& team, const CrossEntropy<Real>& ce);
+
+template <typename Real>
+CrossEntropySum cross_entropy_reference(ThreadTeam& team, const CrossEntropy<Real>& ce);
+
+}  // namespace isthmus::kernels

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/gemm.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "kernels/activation_math.h"
+
+namespace isthmus::kernels {
+namespace {
+constexpr std::int64_t kColumnSumRows = 128;  // rows per partial sum
+
+template <typename Real>
+void check_shapes(const Gemm<Real>& g) {
+  ISTHMUS_CHECK(g.m >= 0 && g.n >= 0 && g.k >= 0, g.m, g.n, g.k);
+  ISTHMUS_CHECK(g.lda >= (g.a_transposed ? g.m : g.k), g.lda, g.m, g.k);
+  ISTHMUS_CHECK(g.ldb >= (g.b_transposed ? g.k : g.n), g.ldb, g.n, g.k);
+  ISTHMUS_CHECK(g.ldc >= g.n, g.ldc, g.n);
+  ISTHMUS_CHECK(g.residual == nullptr || g.ldr >= g.n, g.ldr, g.n);
+}
+
+template <typename Real>
+Real dot(const Gemm<Real>& g, std::int64_t i, std::int64_t j) {
+  Real sum = 0;
+  for (std::int64_t p = 0; p < g.k; ++p) {
+    const Real a = g.a_transposed ? g.a[p * g.lda + i] : g.a[i * g.lda + p];
+    const Real b = g.b_transposed ? g.b[j * g.ldb + p] : g.b[p * g.ldb + j];
+    sum += a * b;
+  }
+  return sum;
+}
+
+template <typename Real>
+void reference_row(const Gemm<Real>& g, std::int64_t i) {
+  for (std::int64_t j = 0; j < g.n; ++j) {
+    Real& c = g.c[i * g.ldc + j];
+    Real value = dot(g, i, j);
+    if (g.accumulate) value += c;
+    if (g.bias != nullptr) value += g.bias[j];
+    if (g.residual != nullptr) value += g.residual[i * g.ldr + j];
+    if (g.gelu_gradient_of != nullptr) value *= gelu_derivative(g.gelu_gradient_of[i * g.ldc + j]);
+    c = value;
+    if (g.gelu_out != nullptr) g.gelu_out[i * g.ldc + j] = gelu(value);
+  }
+  if (g.row_sum == nullptr) return;
+  for (std::int64_t p = 0; p < g.k; ++p) {
+    g.row_sum[i] += g.a_transposed ? g.a[p * g.lda + i] : g.a[i * g.lda + p];
+  }
+}
+}  // namespace
+
+template <typename Real>
+void gemm_reference(ThreadTeam& team, const Gemm<Real>& g) {
+  check_shapes(g);
+  team.for_each(g.m, [&](std::int64_t i, int) { reference_row(g, i); });
+}
+
+template <typename Real>
+void gemm(ThreadTeam& team, const Gemm<Real>& g) {
+  gemm_reference(team, g);
+}
+
+template <typename Real>
+void add_column_sums(ThreadTeam& team, std::int64_t rows, std::int64_t columns, const Real* x,
+                     std::int64_t ldx, Real* sums) {
+  const std::int64_t blocks = (rows + kColumnSumRows - 1) / kColumnSumRows;
+  Real* partial = team.scratch<Real>(Scratch::kPartial, blocks * columns);
+  team.for_each(blocks, [&](std::int64_t block, int) {
+    Real* sum = partial + block * columns;
+    std::fill(sum, sum + columns, Real{0});
+    const std::int64_t end = std::min(rows, (block + 1) * kColumnSumRows);
+    for (std::int64_t i = block * kColumnSumRows; i < end; ++i) {
+      for (std::int64_t j = 0; j < columns; ++j) sum[j] += x[i * ldx + j];
+    }
+  });
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    for (std::int64_t j = 0; j < columns; ++j) sums[j] += partial[block * columns + j];
+  }
+}
+
+template void gemm_reference(ThreadTeam&, const Gemm<float>&);
+template void gemm_reference(ThreadTeam&, const Gemm<double>&);
+template void gemm(ThreadTeam&, const Gemm<float>&);
+template void gemm(ThreadTeam&, const Gemm<double>&);
+template void add_column_sums(ThreadTeam&, std::int64_t, std::int64_t, const float*, std::int64_t,
+                              float*);
+template void add_column_sums(ThreadTeam&, std::int64_t, std::int64_t, const double*, std::int64_t,
+                              double*);
+
+}  // namespace isthmus::kernels

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix product with the epilogues a transformer needs, on matrices given by pointer and leading
+// dimension. The three products of a linear layer y = x W^T + b, W (out, in), x (rows, in):
+//   y   = x W^T   a = x,  b = W, b_transposed          m = rows, n = out, k = in
+//   dx  = dy W    a = dy, b = W                        m = rows, n = in,  k = out
+//   dW += dy^T x  a = dy, a_transposed, b = x          m = out,  n = in,  k = rows;  row_sum = db
+// and with W stored (in, out), as GPT-2's Conv1D does:
+//   y   = x W     a = x,  b = W
+//   dx  = dy W^T  a = dy, b = W, b_transposed
+//   dW += x^T dy  a = x,  a_transposed, b = dy         db by add_column_sums
+// The caller owns all memory. Any thread may drive its own team.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/thread_team.h"
+
+namespace isthmus::kernels {
+
+/// C (m, n) = op(A) (m, k) times op(B) (k, n), then, in this order and each only if asked for:
+///   + C (accumulate), + bias[j], + residual[i, j], times gelu'(gelu_gradient_of[i, j]);
+///   then gelu_out[i, j] = gelu(C[i, j]) with C kept as the pre-activation.
+template <typename Real>
+struct Gemm {
+  std::int64_t m = 0, n = 0, k = 0;
+  const Real* a = nullptr;  // (m, k) with rows lda apart; (k, m) when a_transposed
+  std::int64_t lda = 0;
+  bool a_transposed = false;
+  const Real* b = nullptr;  // (k, n) with rows ldb apart; (n, k) when b_transposed
+  std::int64_t ldb = 0;
+  bool b_transposed = false;
+  Real* c = nullptr;  // (m, n) with rows ldc apart
+  std::int64_t ldc = 0;
+  bool accumulate = false;
+  const Real* bias = nullptr;      // (n,)
+  const Real* residual = nullptr;  // (m, n) with rows ldr apart; may be c itself
+  std::int64_t ldr = 0;
+  const Real* gelu_gradient_of = nullptr;  // (m, n) pre-activations, rows ldc apart
+  Real* gelu_out = nullptr;                // (m, n), rows ldc apart
+  Real* row_sum = nullptr;                 // (m,): row_sum[i] += sum over k of op(A)[i, k]
+};
+
+/// REQUIRES: m, n, k >= 0; leading dimensions at least the row length; C, gelu_out and row_sum
+/// overlap no input except residual == c. k = 0 is a product of zeros.
+/// DETERMINISM: the sum over k has an order fixed by the shape, whatever the team's size; for float
+/// it differs between instruction sets.
+template <typename Real>
+void gemm(ThreadTeam& team, const Gemm<Real>& g);
+
+/// sums[j] += sum over i of x[i, j], x (rows, columns) with rows ldx apart.
+/// DETERMINISM: blocks of rows fixed by the shape, added in row order.
+template <typename Real>
+void add_column_sums(ThreadTeam& team, std::int64_t rows, std::int64_t columns, const Real* x,
+                     std::int64_t ldx, Real* sums);
+
+/// The plainest loops for the same contract: the oracle of tests, and what double uses.
+template <typename Real>
+void gemm_reference(ThreadTeam& team, const Gemm<Real>& g);
+
+}  // namespace isthmus::kernels

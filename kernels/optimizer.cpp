@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/check.h"
+
+namespace isthmus::kernels {
+namespace {
+constexpr std::int64_t kBlock = 4096;  // elements per partial sum and per claimed index
+}  // namespace
+
+template <typename Real>
+void adamw_step(ThreadTeam& team, const AdamWOptions& o, std::int64_t n, Real* p, const Real* g,
+                Real* m, Real* v) {
+  ISTHMUS_CHECK(o.step >= 1, o.step);
+  const double step = static_cast<double>(o.step);
+  const Real decay = static_cast<Real>(1 - o.lr * o.weight_decay);
+  const Real keep1 = static_cast<Real>(1 - o.beta1);
+  const Real beta2 = static_cast<Real>(o.beta2);
+  const Real keep2 = static_cast<Real>(1 - o.beta2);
+  const Real rate = static_cast<Real>(o.lr / (1 - std::pow(o.beta1, step)));
+  const Real root = static_cast<Real>(std::sqrt(1 - std::pow(o.beta2, step)));
+  const Real eps = static_cast<Real>(o.eps);
+  const Real factor = static_cast<Real>(o.gradient_scale);
+  team.for_blocks(n, kBlock, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const Real gradient = factor * g[i];
+      m[i] += keep1 * (gradient - m[i]);
+      v[i] = beta2 * v[i] + keep2 * gradient * gradient;
+      p[i] = p[i] * decay - rate * (m[i] / (std::sqrt(v[i]) / root + eps));
+    }
+  });
+}
+
+template <typename Real>
+void sgd_step(ThreadTeam& team, const SgdOptions& o, std::int64_t n, Real* p, const Real* g,
+              Real* buffer) {
+  ISTHMUS_CHECK(o.momentum == 0 || buffer != nullptr, o.momentum);
+  const Real rate = static_cast<Real>(o.lr);
+  const Real momentum = static_cast<Real>(o.momentum);
+  const Real decay = static_cast<Real>(o.weight_decay);
+  const Real factor = static_cast<Real>(o.gradient_scale);
+  team.for_blocks(n, kBlock, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const Real gradient = factor * g[i] + decay * p[i];
+      Real direction = gradient;
+      if (momentum != 0) {
+        buffer[i] = o.first_step ? gradient : momentum * buffer[i] + gradient;
+        direction = o.nesterov ? gradient + momentum * buffer[i] : buffer[i];
+      }
+      p[i] -= rate * direction;
+    }
+  });
+}
+
+template <typename Real>
+double squared_norm(ThreadTeam& team, std::int64_t n, const Real* x) {
+  const std::int64_t blocks = (n + kBlock - 1) / kBlock;
+  double* partial = team.scratch<double>(Scratch::kPartial, blocks);
+  team.for_each(blocks, [=](std::int64_t block, int) {
+    // Eight interleaved sums, so that a vector unit can keep them and the order stays fixed.
+    double sum[8] = {};
+    const std::int64_t end = std::min(n, (block + 1) * kBlock);
+    for (std::int64_t i = block * kBlock; i < end; ++i) {
+      const double value = static_cast<double>(x[i]);
+      sum[i % 8] += value * value;
+    }
+    partial[block] =
+        ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+  });
+  double total = 0;
+  for (std::int64_t block = 0; block < blocks; ++block) total += partial[block];
+  return total;
+}
+
+template <typename Real>
+void scale(ThreadTeam& team, std::int64_t n, Real factor, Real* x) {
+  team.for_blocks(n, kBlock, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) x[i] *= factor;
+  });
+}
+
+template <typename Real>
+void add(ThreadTeam& team, std::int64_t n, const Real* x, Real* y) {
+  team.for_blocks(n, kBlock, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) y[i] += x[i];
+  });
+}
+
+#define ISTHMUS_INSTANTIATE(Real)                                                                  \
+  template void adamw_step(ThreadTeam&, const AdamWOptions&, std::int64_t, Real*, const Real*,     \
+                           Real*, Real*);                                                          \
+  template void sgd_step(ThreadTeam&, const SgdOptions&, std::int64_t, Real*, const Real*, Real*); \
+  template double squared_norm(ThreadTeam&, std::int64_t, const Real*);                            \
+  template void scale(ThreadTeam&, std::int64_t, Real, Real*);                                     \
+  template void add(ThreadTeam&, std::int64_t, const Real*, Real*);
+ISTHMUS_INSTANTIATE(float)
+ISTHMUS_INSTANTIATE(double)
+#undef ISTHMUS_INSTANTIATE
+
+}  // namespace isthmus::kernels

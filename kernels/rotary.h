@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rotary position embedding in the half-split form of Hugging Face's Llama (Su et al.
+// arXiv:2104.09864): with h = head_dim / 2 and angle (t, i) = t * theta^(-i/h),
+//   x'[i] = x[i] cos - x[i+h] sin,   x'[i+h] = x[i+h] cos + x[i] sin,   0 <= i < h.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention.h"
+#include "kernels/thread_team.h"
+
+namespace isthmus::kernels {
+
+/// cosine, sine: (seq, head_dim / 2), angles computed in double. REQUIRES: head_dim even.
+template <typename Real>
+void rotary_table(std::int64_t seq, std::int64_t head_dim, double theta, Real* cosine, Real* sine);
+
+/// Rotates x (batch, seq, heads, head_dim) in place by the tables.
+template <typename Real>
+void rotary_forward(ThreadTeam& team, std::int64_t batch, std::int64_t seq, std::int64_t heads,
+                    std::int64_t head_dim, HeadsView<Real> x, const Real* cosine, const Real* sine);
+
+/// Rotates the gradient back, in place (the transpose of a rotation is its inverse).
+template <typename Real>
+void rotary_backward(ThreadTeam& team, std::int64_t batch, std::int64_t seq, std::int64_t heads,
+                     std::int64_t head_dim, HeadsView<Real> dx, const Real* cosine,
+                     const Real* sine);
+
+}  // namespace isthmus::kernels

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/thread_team.h"
+
+#include "core/check.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace isthmus::kernels {
+namespace {
+constexpr int kMaxSize = 1024;
+constexpr std::uint32_t kInsideMask = 0x7ff;  // low 11 bits: members inside
+constexpr std::uint32_t kOpen = 0x800;
+constexpr std::uint32_t kGeneration = 0x1000;
+constexpr std::uint32_t kGenerationMask = ~(kGeneration - 1);
+constexpr std::uint32_t kQuit = kInsideMask;  // more than kMaxSize members: the team is going away
+
+// About 50 microseconds of pauses: the gap between two loops of a training step is shorter, and a
+// sleeping thread takes about as long to wake.
+constexpr int kSpins = 1000;
+
+// Members of all living teams. Spinning pays only while each of them can have a core of its own.
+std::atomic<int> live_members{0};
+
+int spin_limit() {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return live_members.load(std::memory_order_relaxed) <= cores ? kSpins : 1;
+}
+
+void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+/// Returns once `word` no longer holds `old`: spins a little, then sleeps.
+void await_change(const std::atomic<std::uint32_t>& word, std::uint32_t old) {
+  for (int left = spin_limit(); left > 0; --left) {
+    if (word.load(std::memory_order_acquire) != old) return;
+    pause();
+  }
+  word.wait(old, std::memory_order_acquire);
+}
+}  // namespace
+
+ThreadTeam::ThreadTeam(int size) : size_(size), members_(static_cast<std::size_t>(size)) {
+  ISTHMUS_CHECK(size >= 1 && size <= kMaxSize, size);
+  live_members.fetch_add(size, std::memory_order_relaxed);
+  threads_.reserve(static_cast<std::size_t>(size) - 1);
+  for (int member = 1; member < size; ++member) {
+    threads_.emplace_back([this, member] { serve(member); });
+  }
+}
+
+ThreadTeam::~ThreadTeam() {
+  gate_.store((gate_.load(std::memory_order_relaxed) & kGenerationMask) + kGeneration + kQuit,
+              std::memory_order_release);
+  gate_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+  live_members.fetch_sub(size_, std::memory_order_relaxed);
+}
+
+void ThreadTeam::run(std::int64_t count, Call call, void* context) {
+  ISTHMUS_CHECK(!running_);
+  running_ = true;
+  call_ = call;
+  context_ = context;
+  count_ = count;
+  next_.store(0, std::memory_order_relaxed);
+  left_.store(0, std::memory_order_relaxed);
+  const std::uint32_t generation =
+      (gate_.load(std::memory_order_relaxed) & kGenerationMask) + kGeneration;
+  gate_.store(generation | kOpen, std::memory_order_release);
+  gate_.notify_all();
+
+  claim_indices(0);
+
+  // Who has not come in by now is not waited for: a thread still asleep would only delay us.
+  const std::uint32_t inside = gate_.fetch_and(~kOpen, std::memory_order_acq_rel) & kInsideMask;
+  for (std::uint32_t left = left_.load(std::memory_order_acquire); left != inside;
+       left = left_.load(std::memory_order_acquire)) {
+    await_change(left_, left);
+  }
+  running_ = false;
+}
+
+void ThreadTeam::claim_indices(int member) {
+  for (std::int64_t index = next_.fetch_add(1, std::memory_order_relaxed); index < count_;
+       index = next_.fetch_add(1, std::memory_order_relaxed)) {
+    call_(context_, index, member);
+  }
+}
+
+void ThreadTeam::serve(int member) {
+  std::uint32_t served = 0;  // generation of the last loop this thread took part in
+  for (;;) {
+    std::uint32_t gate = gate_.load(std::memory_order_acquire);
+    if ((gate & kInsideMask) == kQuit) return;
+    const bool joinable = (gate & kOpen) != 0 && (gate & kGenerationMask) != served;
+    if (!joinable) {
+      await_change(gate_, gate);
+      continue;
+    }
+    if (!gate_.compare_exchange_strong(gate, gate + 1, std::memory_order_acq_rel)) continue;
+    served = gate & kGenerationMask;
+    claim_indices(member);
+    left_.fetch_add(1, std::memory_order_release);
+    left_.notify_one();
+  }
+}
+
+void* ThreadTeam::scratch_bytes(Scratch slot, std::size_t bytes, int member) {
+  ISTHMUS_CHECK(member >= 0 && member < size_, member, size_);
+  AlignedBuffer& buffer =
+      members_[static_cast<std::size_t>(member)].scratch[static_cast<std::size_t>(slot)];
+  buffer.grow(bytes);
+  return buffer.data();
+}
+
+}  // namespace isthmus::kernels
