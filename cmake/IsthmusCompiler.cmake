@@ -4,7 +4,7 @@
 include(CheckCXXCompilerFlag)
 add_library(isthmus_flags INTERFACE)
 target_compile_options(isthmus_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -ffp-contract=off>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-missing-field-initializers -Wpedantic -Wconversion -Wshadow -Werror -ffp-contract=off>)
 
 set(ISTHMUS_SANITIZE "" CACHE STRING "Sanitizers, as in -fsanitize=LIST (for example address,undefined)")
 if(ISTHMUS_SANITIZE)
