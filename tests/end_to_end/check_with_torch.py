@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follow PyTorch: the same weights, text and order must give the same losses.
 
-  python3 tests/parity/check_with_torch.py --isthmus build/bin/isthmus [--text FILE] [--only NAME]
+  python3 tests/end_to_end/check_with_torch.py --isthmus build/bin/isthmus [--text FILE] [--only NAME]
 
 Weights are made by `transformers` (random init, saved in HF layout); a plain torch loop over the
 sequential order of the data contract is the oracle: AdamW with clipping for one worker and for ddp,
