@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// How fast a codec is on this machine, beside the memory bound measured in the same run; what
+// `isthmus bench codec` and bench/codec print. One thread; blocks for repetitions of the whole
+// vector.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "isthmus/codec.h"
+#include "isthmus/runtime.h"
+
+namespace isthmus {
+
+struct CodecTimingOptions {
+  int repetitions = 7;  // >= 1; figures are medians over them
+};
+
+/// GB/s = 1e9 bytes of fp32 per second, the codec's input (encode) or output (decode).
+struct CodecTiming {
+  std::string codec;
+  std::string isa;
+  std::size_t values = 0;
+  std::size_t bytes = 0;  // encoded
+  double bits_per_value = 0;
+  double nmse = 0;       // sum (x - y)^2 / sum x^2; 0 for an all-zero x
+  double copy_gb_s = 0;  // memcpy of the vector
+  double read_gb_s = 0;  // sum over the vector
+  double encode_gb_s = 0;
+  double decode_gb_s = 0;
+  double decode_add_gb_s = 0;
+  double encode_spread = 0;  // (slowest - fastest) / median time
+  double decode_spread = 0;
+  double encode_of_bound = 0;  // share of what reading and writing these bytes must take
+  double decode_of_bound = 0;
+  double decode_add_of_bound = 0;
+};
+
+/// Encodes `x` and decodes it into `y` (same size, at least one value) repeatedly, tile by tile
+/// into memory that stays. The bound charges each byte read 1/read and each byte written 1/copy -
+/// 1/read. RETURNS: DecodeError when x cannot be encoded (a value that is not finite).
+[[nodiscard]] Expected<CodecTiming, DecodeError> time_codec(const Codec& codec,
+                                                            std::span<const float> x,
+                                                            std::span<float> y,
+                                                            const CodecTimingOptions& options,
+                                                            const Clock& clock);
+
+/// One JSON object without a line end.
+[[nodiscard]] std::string to_json(const CodecTiming& timing);
+
+}  // namespace isthmus
