@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One member's endpoint: frames out to any member, frames in from all of them in one queue.
-// Implemented in memory (transport/in_process.h) and over simulated links (sim/).
+// Implemented in memory (transport/in_process_transport.h) and over simulated links (sim/).
 //
 // Order is kept between one pair of members; nothing is promised across pairs. A transport may lose,
 // repeat, delay or damage frames only where a fault plan says so; the protocol above must survive it.
