@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every rule of check_architecture.py refuses what it is there to refuse."""
+import pathlib
+import tempfile
+import unittest
+
+import check_architecture
+
+HEAD = "// SPDX-License-Identifier: Apache-2.0\n"
+
+
+def breaches(path, text):
+    with tempfile.TemporaryDirectory() as root:
+        file = pathlib.Path(root, path)
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+        return check_architecture.Checker(root).run()
+
+
+class RulesTest(unittest.TestCase):
+    def assert_breach(self, rule, path, body, head=HEAD):
+        found = breaches(path, head + body)
+        self.assertEqual(len(found), 1, found)
+        self.assertIn(f": {rule}: ", found[0])
+        return found[0]
+
+    def assert_clean(self, path, body):
+        self.assertEqual(breaches(path, HEAD + body), [])
+
+    def test_layers(self):
+        self.assert_clean("src/outer/a.cpp", '#include "transport/t.h"\n#include "outer/b.h"\n')
+        self.assert_breach("layers", "src/outer/a.cpp", '#include "inner/model.h"\n')
+        self.assert_breach("layers", "src/sim/a.cpp", '#include "outer/strategy.h"\n')
+        self.assert_breach("layers", "kernels/a.cpp", '#include "quant/codec_math.h"\n')
+        self.assert_breach("layers", "src/inner/a.h", '#include "isthmus/outer.h"\n')
+        self.assert_breach("layers", "src/inner/a.h", '#include "model.h"\n')
+
+    def test_module_dependencies(self):
+        head = "# SPDX-License-Identifier: Apache-2.0\n"
+        self.assertEqual(breaches("src/plan/CMakeLists.txt",
+                                  head + "isthmus_module(plan SOURCES a.cpp DEPENDS core outer)"), [])
+        self.assert_breach("layers", "src/outer/CMakeLists.txt",
+                           "isthmus_module(outer\n SOURCES a.cpp\n DEPENDS core inner\n LINKS x)", head)
+
+    def test_owners(self):
+        self.assert_clean("src/core/rng.cpp", "#include <Random123/philox.h>\n#include <cmath>\n")
+        self.assert_breach("owners", "src/inner/a.cpp", "#include <Random123/philox.h>\n")
+        self.assert_breach("owners", "src/outer/a.cpp", "#include <tl/expected.hpp>\n")
+        self.assert_breach("owners", "src/core/a.cpp", "#include <boost/asio.hpp>\n")
+
+    def test_seam(self):
+        for line in ["auto t = std::chrono::steady_clock::now();", "std::this_thread::sleep_for(t);",
+                     "std::thread t(f);", "int x = rand();", "std::random_device d;",
+                     'auto e = std::getenv("HOME");']:
+            self.assert_breach("seam", "src/outer/a.cpp", line + "\n")
+        self.assert_clean("src/outer/a.cpp", "// std::thread is not used\nauto s = \"rand()\";\n")
+        self.assert_clean("src/core/system_runtime.cpp", "std::thread t(f);\n")
+
+    def test_order(self):
+        self.assert_breach("order", "src/transport/a.h", "std::unordered_map<int, int> m;\n")
+        self.assert_clean("src/core/a.h", "std::unordered_map<int, int> m;\n")
+
+    def test_conditions(self):
+        self.assert_breach("conditions", "src/core/a.cpp", "#ifdef __linux__\n#endif\n")
+        self.assert_clean("kernels/host_device.h", "#ifdef __CUDACC__\n#endif\n")
+
+    def test_nodiscard(self):
+        self.assert_breach("nodiscard", "src/core/a.h",
+                           "Expected<std::vector<int>, Error> parse(int x);\n")
+        self.assert_breach("nodiscard", "src/core/a.h", "virtual Expected<void, E> f() = 0;\n")
+        self.assert_clean("src/core/a.h",
+                          "[[nodiscard]] virtual Expected<void, E> f() = 0;\nExpected<int, E> x_;\n")
+
+    def test_spdx(self):
+        self.assert_breach("spdx", "src/core/a.cpp", "int x;\n", head="")
+        self.assert_breach("spdx", "scripts/run", "echo\n", head="#!/bin/bash\n")
+
+    def test_length(self):
+        self.assert_breach("length", "src/core/a.cpp", "int x;\n" * 400)
+        self.assert_clean("src/core/a.cpp", "int x;\n" * 399)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the architecture test holds the tree to. A new edge, owner or exception is a reviewed line here.
+
+Paths are relative to the repository; a pattern is matched with fnmatch, where * also crosses /.
+"""
+
+# Folder of each module, lowest layer first.
+MODULES = {
+    "core": "src/core",
+    "kernels": "kernels",
+    "quant": "src/quant",
+    "transport": "src/transport",
+    "inner": "src/inner",
+    "outer": "src/outer",
+    "sim": "src/sim",
+    "plan": "src/plan",
+    "report": "src/report",
+    "app": "src/app",
+}
+
+# Modules each one may include; inner, outer and sim do not see one another.
+_LOW = ["core", "kernels", "quant", "transport"]
+MAY_INCLUDE = {
+    "core": [],
+    "kernels": ["core"],
+    "quant": ["core", "kernels"],
+    "transport": ["core", "kernels", "quant"],
+    "inner": _LOW,
+    "outer": _LOW,
+    "sim": _LOW,
+    "plan": _LOW + ["inner", "outer", "sim"],
+    "report": _LOW + ["inner", "outer", "sim", "plan"],
+    "app": _LOW + ["inner", "outer", "sim", "plan", "report"],
+}
+
+# Public headers that only some modules may include; the others are open to all.
+PUBLIC_HEADERS = {
+    "isthmus/outer.h": ["core", "outer", "plan", "report", "app"],  # core: the config's options
+}
+
+# Third-party and system headers beyond the C++ library: who may include them.
+OWNERS = {
+    "fmt/*": ["*"],
+    "tl/expected.hpp": ["include/isthmus/expected.h"],
+    "nlohmann/*": ["src/*.cpp", "src/core/json_input.h", "src/report/json_fields.h", "tests/*"],
+    "toml++/*": ["src/core/config*.cpp"],
+    "CLI/*": ["src/app/*"],
+    "spdlog/*": ["src/core/log.cpp"],
+    "Random123/*": ["src/core/rng.cpp"],
+    "xxhash.h": ["src/core/hash.cpp"],
+    "sodium.h": ["src/core/hash.cpp"],
+    "gtest/*": ["tests/*"],
+    "gmock/*": ["tests/*"],
+    "benchmark/*": ["bench/*"],
+    "immintrin.h": ["*_avx2*", "*_avx512*", "kernels/thread_team.cpp"],
+    "nmmintrin.h": ["src/core/hash_crc32c_sse42.cpp"],
+    "cuda_runtime.h": ["kernels/*.cu"],
+    # The operating system: storage, memory, threads, terminal and signals.
+    "fcntl.h": ["src/core/storage_system.cpp", "src/inner/data/*", "tests/*"],
+    "dirent.h": ["src/core/storage_system.cpp"],
+    "sys/stat.h": ["src/core/storage_system.cpp", "src/inner/data/*", "tests/*"],
+    "sys/mman.h": ["src/core/storage_system.cpp", "kernels/aligned_buffer.cpp", "src/inner/data/*"],
+    "fnmatch.h": ["src/core/storage.cpp", "src/inner/data/*"],
+    "unistd.h": ["src/core/storage_system.cpp", "src/core/system_runtime.cpp", "src/inner/data/*",
+                 "src/app/*", "tests/*"],
+    "stdlib.h": ["tests/*"],
+    "signal.h": ["src/app/signals.*"],
+    "sys/*": ["src/app/*"],
+    "termios.h": ["src/app/terminal.*"],
+}
+
+# The seam: real time, threads, environment and chance live in these files.
+_SEAM = ["src/core/system_runtime.*", "kernels/thread_team.*"]
+BANNED = [
+    # pattern, files that may, remedy
+    (r"\b(steady_clock|system_clock|high_resolution_clock)\b",
+     _SEAM + ["src/app/wall_clock.*", "tests/*"], "take a Clock (isthmus/runtime.h)"),
+    (r"\b(sleep_for|sleep_until\s*\(\s*std|usleep|nanosleep)\b", _SEAM,
+     "wait on a WaitQueue, or Runtime::sleep_until"),
+    (r"\bstd::(thread|jthread|async)\b", _SEAM + ["tests/*"],
+     "Runtime::spawn, or kernels/thread_team.h inside an operation"),
+    (r"\b(std::)?(srand|rand|rand_r|drand48)\s*\(", [], "core/rng.h"),
+    (r"\bstd::(random_device|mt19937(_64)?|default_random_engine)\b", [], "core/rng.h"),
+    (r"\b(secure_)?getenv\s*\(", ["src/app/*"], "hand the value in"),
+]
+# Iteration order would reach bytes and sums.
+UNORDERED_IN = ["src/transport/*", "src/outer/*", "src/sim/*", "src/quant/*"]
+
+# Files that may hold preprocessor conditions; variants are files that CMake chooses.
+MAY_HAVE_IF = [
+    "kernels/host_device.h",
+    "kernels/thread_team.cpp",  # pause instruction of the spin loop
+    "src/core/thread_annotations.h",
+]
+
+MAX_LINES = 400
+LONG_FILES = []  # generated tables
+
+SPDX = "SPDX-License-Identifier: Apache-2.0"
