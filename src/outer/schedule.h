@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// When each fragment is sent and applied: a pure function of (F, H, offsets, overlap), so every
+// worker derives it alone and nobody has to be told (arXiv:2501.18512 Alg. 2; we count t from 1 and
+// write t = offset (mod H) where the paper writes t + t_p = 0).
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <vector>
+
+#include "isthmus/outer.h"
+
+namespace isthmus::outer {
+
+/// One reduction of one fragment: sent after inner step `sent`, applied after inner step `apply`.
+struct Sync {
+  FragmentId fragment;
+  StepIndex sent;
+  StepIndex apply;
+  auto operator<=>(const Sync&) const = default;
+};
+
+/// Immutable; any thread.
+class Schedule {
+ public:
+  /// REQUIRES: H >= 1, every offset in [0, H), 0 <= overlap < H.
+  Schedule(std::int64_t H, std::vector<std::int64_t> offsets, std::int64_t overlap);
+
+  /// Syncs launched after inner step t >= 1, in fragment order.
+  [[nodiscard]] std::vector<Sync> due_to_send(StepIndex t) const;
+  /// Syncs whose result is applied after inner step t, in order of (send step, fragment).
+  [[nodiscard]] std::vector<Sync> due_to_apply(StepIndex t) const;
+
+  [[nodiscard]] std::int64_t H() const { return h_; }
+  [[nodiscard]] std::int64_t overlap() const { return overlap_; }
+  [[nodiscard]] const std::vector<std::int64_t>& offsets() const { return offsets_; }
+
+ private:
+  std::int64_t h_;
+  std::vector<std::int64_t> offsets_;
+  std::int64_t overlap_;
+};
+
+/// Offsets of F fragments: spread = floor(p H / F), zero, or the list as given.
+/// THROWS: ConfigError when a list has another length than F or a value outside 0 .. H-1.
+[[nodiscard]] std::vector<std::int64_t> resolve_offsets(const Offsets& offsets, std::int64_t H,
+                                                        std::int64_t fragments);
+
+}  // namespace isthmus::outer

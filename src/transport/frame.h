@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// One frame of the exchange between members: a fixed header, a payload, a checksum. The layout is
+// drawn in WIRE_FORMAT.md; fields are little-endian, version and length come first, CRC-32C last.
+// Whatever bytes arrive, `parse_frame` answers with a frame or a reason; it never reads outside.
+// Pure functions and values; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "isthmus/expected.h"
+#include "isthmus/transport.h"
+#include "transport/transport.h"
+
+namespace isthmus {
+
+inline constexpr std::uint32_t kFrameMagic = 0x48545349;  // "ISTH" as bytes in the frame
+inline constexpr std::uint16_t kFrameVersion = 1;
+inline constexpr std::size_t kFrameHeaderBytes = 64;
+inline constexpr std::size_t kFrameTrailerBytes = 4;
+inline constexpr std::size_t kFrameOverheadBytes = kFrameHeaderBytes + kFrameTrailerBytes;
+
+/// What a frame says. Values are part of the wire format: append only.
+enum class FrameKind : std::uint16_t {
+  kContribution = 1,  // one part of the sender's encoded vector
+  kResult = 2,        // one part of the mean, from its owner: contributor bits, then encoded tiles
+  kDone = 3,          // "I have the whole result", with its digest; to member 0
+  kCommit = 4,        // all digests agree; from member 0
+  kDiverged = 5,      // they do not; payload is a line for people
+  kProbe = 6,         // asks for an echo, which queues behind all data sent before it
+  kEcho = 7,          // `part` counts the echoes sent to this peer
+  kRequest = 8,       // parts missing although the echo numbered `part` has come; payload: entries
+  kBye = 9,           // the sender will begin and wait for nothing more
+  kAbort = 10,  // worker `part` is lost before all digests are in; payload is a line for people
+};
+
+struct FrameHeader {
+  FrameKind kind = FrameKind::kBye;
+  std::uint32_t epoch = 0;
+  SyncId id;               // fragment and send step of the round
+  std::uint32_t part = 0;  // which of `parts` parts of the round's vector
+  std::uint32_t parts = 0;
+  std::uint64_t offset = 0;  // place of the part's tiles in the encoded vector, in bytes
+  std::uint32_t layout = 0;  // hash of codec, size and exchange, so that unlike configurations show
+  double weight = 0;         // the sender's share in the mean
+  std::int64_t closed_before = 0;  // the sender is through with all rounds sent before this step
+};
+
+/// A checked frame; `payload` borrows the bytes it was parsed from.
+struct Frame {
+  FrameHeader header;
+  std::span<const std::byte> payload;
+};
+
+/// Why bytes are no frame.
+struct FrameError {
+  std::string what;
+};
+
+/// Builds one frame in place, so that an encoder can write straight into the payload.
+class FrameBuilder {
+ public:
+  /// REQUIRES: payload_bytes <= kMaxFramePayload.
+  FrameBuilder(const FrameHeader& header, std::size_t payload_bytes);
+  /// The payload, zero-filled until written.
+  [[nodiscard]] std::span<std::byte> payload();
+  /// Adds the checksum. Call once.
+  [[nodiscard]] FrameBytes finish() &&;
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+[[nodiscard]] FrameBytes make_frame(const FrameHeader& header,
+                                    std::span<const std::byte> payload = {});
+
+/// RETURNS: FrameError for a wrong length, magic, version, kind, field or checksum.
+[[nodiscard]] Expected<Frame, FrameError> parse_frame(std::span<const std::byte> bytes);
+
+/// The payload of a frame that `parse_frame` has accepted before; no checks.
+[[nodiscard]] std::span<const std::byte> payload_of(const FrameBytes& frame);
+
+/// Parts of one kind that a kRequest asks for: first, first + 1, ... first + count - 1.
+struct RequestEntry {
+  FrameKind kind = FrameKind::kContribution;  // or kResult
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+  bool operator==(const RequestEntry&) const = default;
+};
+/// A request names at most this many ranges; what it leaves out is asked for next time.
+inline constexpr std::size_t kMaxRequestEntries = 1024;
+
+[[nodiscard]] std::vector<std::byte> write_request(std::span<const RequestEntry> entries);
+/// RETURNS: FrameError when the payload is no list of entries.
+[[nodiscard]] Expected<std::vector<RequestEntry>, FrameError> read_request(
+    std::span<const std::byte> payload);
+
+}  // namespace isthmus

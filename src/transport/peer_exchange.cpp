@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/peer_exchange.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <utility>
+
+#include "core/check.h"
+
+namespace isthmus {
+namespace {
+
+TimePoint after(TimePoint now, Duration patience) {
+  return patience >= kNever - now ? kNever : now + patience;
+}
+
+void check(const Contribution& contribution) {
+  ISTHMUS_CHECK(contribution.codec != nullptr);
+  ISTHMUS_CHECK(contribution.encoded.bytes.size() ==
+                    encoded_bytes(*contribution.codec, contribution.encoded.values),
+                contribution.encoded.bytes.size(), contribution.encoded.values);
+  ISTHMUS_CHECK(std::isfinite(contribution.weight), contribution.weight);
+  ISTHMUS_CHECK(contribution.weight >= 0, contribution.weight);
+  ISTHMUS_CHECK(contribution.id.sent.value() >= 0, contribution.id.sent.value());
+  ISTHMUS_CHECK(contribution.id.fragment.value() >= 0, contribution.id.fragment.value());
+}
+
+}  // namespace
+
+PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeOptions options)
+    : transport_(transport),
+      runtime_(runtime),
+      options_(std::move(options)),
+      queue_(runtime.make_wait_queue()),
+      engine_({.self = transport.self(),
+               .members = transport.size(),
+               .epoch = options_.epoch,
+               .retry_interval = options_.retry_interval,
+               .shares = options_.shares}) {
+  ISTHMUS_CHECK(options_.retry_interval > Duration{0}, options_.retry_interval.count());
+  if (members() > 1) {
+    task_ =
+        runtime_.spawn(fmt::format("exchange {}", self().value()), [this] { take_in_frames(); });
+  }
+}
+
+PeerExchange::~PeerExchange() {
+  transport_.close();
+  task_.reset();
+}
+
+template <typename Step>
+TimePoint PeerExchange::drive(const Step& step) {
+  Outbox out;
+  TimePoint next = kNever;
+  queue_->update([&] {
+    step(engine_, runtime_.clock().now(), out);
+    for (const Outgoing& outgoing : out) {
+      bytes_.payload += outgoing.payload_bytes;
+      bytes_.wire += outgoing.frame->size();
+    }
+    next = engine_.next_tick();
+  });
+  for (Outgoing& outgoing : out) {
+    transport_.send(outgoing.to, std::move(outgoing.frame));
+  }
+  return next;
+}
+
+void PeerExchange::take_in_frames() {
+  TimePoint deadline = kNever;
+  try {
+    while (true) {
+      Expected<ReceivedFrame, TransportError> received = transport_.receive(deadline);
+      if (!received && received.error().kind == TransportError::Kind::kClosed) {
+        return;
+      }
+      deadline = drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
+        if (received) {
+          engine.receive(received->from, std::move(received->bytes), now, out);
+        } else if (received.error().kind == TransportError::Kind::kPeerLost) {
+          engine.lose(received.error().peer, out);
+        }
+        engine.tick(now, out);
+      });
+    }
+  } catch (const std::exception& error) {
+    const std::string why = fmt::format("worker {}: {}", self().value(), error.what());
+    queue_->update([&] { engine_.give_up(why); });
+  }
+}
+
+// Framing copies and checksums the whole contribution, so it is done outside the lock.
+Ticket PeerExchange::begin(Contribution contribution) {
+  check(contribution);
+  const Ticket ticket{contribution.id};
+  const bool commit = contribution.commit;
+  RoundPlace place;
+  (void)queue_->wait(
+      [&] {
+        place = engine_.place();
+        return true;
+      },
+      kNever);
+  Round round(std::move(contribution), place);
+  drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
+    engine.begin(std::move(round), commit, now, out);
+  });
+  return ticket;
+}
+
+bool PeerExchange::poll(const Ticket& ticket) {
+  bool ready = false;
+  (void)queue_->wait(
+      [&] {
+        ready = engine_.ready(ticket.id);
+        return true;
+      },
+      kNever);
+  return ready;
+}
+
+Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Duration patience) {
+  const TimePoint begin = runtime_.clock().now();
+  const TimePoint deadline = after(begin, patience);
+  const auto ready = [&] { return engine_.ready(ticket.id); };
+  TimePoint now = begin;
+  while (!queue_->wait(ready, std::min(deadline, after(now, options_.retry_interval)))) {
+    now = runtime_.clock().now();
+    std::string missing;
+    drive([&](ExchangeEngine& engine, TimePoint at, Outbox& out) {
+      engine.tick(at, out);
+      missing = engine.describe(ticket.id);
+    });
+    if (now >= deadline) {
+      record_wait(begin, ticket.id);
+      return Unexpected<ExchangeError>(
+          ExchangeError{ExchangeError::Kind::kDeadlineExceeded, self(),
+                        fmt::format("no result within {:.1f} s: {}",
+                                    std::chrono::duration<double>(patience).count(), missing)});
+    }
+  }
+  record_wait(begin, ticket.id);
+  Expected<Reduced, ExchangeError> result = Unexpected<ExchangeError>(ExchangeError{});
+  (void)queue_->wait(
+      [&] {
+        result = engine_.take(ticket.id);
+        return true;
+      },
+      kNever);
+  if (result) {
+    result->waited = runtime_.clock().now() - begin;
+  }
+  return result;
+}
+
+void PeerExchange::record_wait(TimePoint begin, const SyncId& id) {
+  const TimePoint end = runtime_.clock().now();
+  if (options_.events != nullptr && end > begin) {
+    options_.events->record({.kind = EventKind::kWait,
+                             .worker = self(),
+                             .begin = begin,
+                             .end = end,
+                             .fragment = id.fragment.value(),
+                             .step = id.sent.value()});
+  }
+}
+
+ByteCounts PeerExchange::bytes() const {
+  ByteCounts result;
+  (void)queue_->wait(
+      [&] {
+        result = bytes_;
+        return true;
+      },
+      kNever);
+  return result;
+}
+
+void PeerExchange::leave(Duration patience) {
+  if (members() == 1) {
+    return;
+  }
+  drive([](ExchangeEngine& engine, TimePoint, Outbox& out) { engine.leave(out); });
+  (void)queue_->wait([&] { return engine_.all_left(); }, after(runtime_.clock().now(), patience));
+}
+
+}  // namespace isthmus

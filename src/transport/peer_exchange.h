@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// PeerExchange: the Exchange of one member over a Transport. One spawned task takes in frames, so
+// rounds go on while the worker computes; the worker's own calls send and, while it waits, repair.
+//
+// The worker's thread calls begin, poll, wait, leave; everything the two share is the
+// ExchangeEngine, touched under the wait queue's lock. Results: see transport/reduction.h for the
+// arithmetic. Payload bytes count each encoded value sent once; wire bytes count every frame,
+// repetitions too.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/events.h"
+#include "isthmus/runtime.h"
+#include "isthmus/transport.h"
+#include "transport/peer_exchange_engine.h"
+#include "transport/transport.h"
+
+namespace isthmus {
+
+struct PeerExchangeOptions {
+  std::uint32_t epoch = 0;
+  /// Silence after which a peer that owes something is asked whether it was lost.
+  Duration retry_interval = std::chrono::seconds(2);
+  /// Shares of the owners in a reduce, one a member; empty: even. Equal on all members.
+  std::vector<std::uint32_t> shares = {};
+  EventSink* events = nullptr;  // borrowed; may be null
+};
+
+class PeerExchange final : public Exchange {
+ public:
+  /// Borrows both for its lifetime; the transport is this exchange's alone.
+  PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeOptions options = {});
+  /// Closes the transport: the others see this member as lost unless all have left in order.
+  ~PeerExchange() override;
+  PeerExchange(const PeerExchange&) = delete;
+  PeerExchange& operator=(const PeerExchange&) = delete;
+
+  [[nodiscard]] Rank self() const override { return transport_.self(); }
+  [[nodiscard]] int members() const override { return transport_.size(); }
+  Ticket begin(Contribution contribution) override;
+  [[nodiscard]] bool poll(const Ticket& ticket) override;
+  [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
+                                                      Duration patience) override;
+  [[nodiscard]] ByteCounts bytes() const override;
+
+  /// Ends in order: says goodbye and serves the others until all have done so or are lost, for at
+  /// most `patience`. Nothing may be begun or waited for afterwards.
+  void leave(Duration patience);
+
+ private:
+  /// Runs `step(engine, now, outbox)` under the lock, then sends what it queued.
+  /// RETURNS: when the engine wants its next tick.
+  template <typename Step>
+  TimePoint drive(const Step& step);
+  void take_in_frames();
+  void record_wait(TimePoint begin, const SyncId& id);
+
+  Transport& transport_;
+  Runtime& runtime_;
+  PeerExchangeOptions options_;
+  std::unique_ptr<WaitQueue> queue_;
+  ExchangeEngine engine_;  // under queue_'s lock
+  ByteCounts bytes_;       // under queue_'s lock
+  std::unique_ptr<Task> task_;
+};
+
+}  // namespace isthmus

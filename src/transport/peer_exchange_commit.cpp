@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a round becomes final: DONE with a digest to member 0, its verdict to all.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "transport/peer_exchange_engine.h"
+
+namespace isthmus {
+namespace {
+
+std::string name_groups(const std::map<Rank, Digest128>& digests) {
+  std::map<Digest128, std::vector<int>> groups;
+  for (const auto& [rank, digest] : digests) {
+    groups[digest].push_back(rank.value());
+  }
+  std::string text;
+  for (const auto& [digest, ranks] : groups) {
+    text += text.empty() ? "" : "; ";
+    for (const int rank : ranks) {
+      text += fmt::format("worker {}, ", rank);
+    }
+    text += fmt::format("digest {}", digest.hex());
+  }
+  return text;
+}
+
+}  // namespace
+
+void ExchangeEngine::progress(Outbox& out) {
+  for (auto& [id, open] : rounds_) {
+    if (!open.commit && !open.closed && !open.failure && open.round.complete()) {
+      open.closed = true;
+      uncommitted_[id] = open.round.digest();
+    }
+  }
+  for (auto& [id, open] : rounds_) {
+    for (const SyncId& covered : open.covers) {
+      const auto found = rounds_.find(covered);
+      if (!open.closed && !open.failure && found != rounds_.end() && found->second.failure) {
+        open.failure = found->second.failure;
+      }
+    }
+    const bool whole = open.commit && !open.said_done && !open.failure && open.round.complete() &&
+                       std::ranges::all_of(open.covers, [&](const SyncId& covered) {
+                         return uncommitted_.contains(covered);
+                       });
+    if (whole) {
+      say_done(open, out);
+    }
+  }
+}
+
+void ExchangeEngine::say_done(OpenRound& open, Outbox& out) {
+  open.said_done = true;
+  open.digest = open.round.digest();
+  if (!open.covers.empty()) {
+    Xxh3Stream chain;
+    chain.update(std::as_bytes(std::span(open.digest.bytes)));
+    for (const SyncId& covered : open.covers) {
+      const auto digest = uncommitted_.extract(covered);
+      chain.update(std::as_bytes(std::span(digest.mapped().bytes)));
+    }
+    open.digest = chain.digest();
+  }
+  if (options_.self == Rank(0)) {
+    take_done(options_.self, open.round.id(), open.digest, out);
+  } else {
+    send(Rank(0), FrameKind::kDone, open.round.id(), 0, std::as_bytes(std::span(open.digest.bytes)),
+         out);
+  }
+}
+
+void ExchangeEngine::take_done(Rank from, const SyncId& id, const Digest128& digest, Outbox& out) {
+  if (const auto verdict = verdicts_.find(id); verdict != verdicts_.end()) {
+    tell(from, id, verdict->second, out);  // it missed the verdict, or DONE came twice
+    return;
+  }
+  if (from != options_.self && over(id) && !rounds_.contains(id)) {
+    return;  // all are through with it: a late copy
+  }
+  std::map<Rank, Digest128>& digests = dones_[id];
+  digests[from] = digest;
+  if (static_cast<int>(digests.size()) < options_.members) {
+    return;
+  }
+  const bool agreed = std::ranges::all_of(
+      digests, [&](const auto& entry) { return entry.second == digests.begin()->second; });
+  Verdict verdict;
+  if (!agreed) {
+    verdict =
+        ExchangeError{ExchangeError::Kind::kDiverged, from,
+                      fmt::format("results of fragment {} of step {} differ: {}",
+                                  id.fragment.value(), id.sent.value(), name_groups(digests))};
+  }
+  judge(id, verdict, out);
+}
+
+void ExchangeEngine::judge(const SyncId& id, const Verdict& verdict, Outbox& out) {
+  dones_.erase(id);
+  verdicts_[id] = verdict;
+  for (const Rank peer : peers()) {
+    tell(peer, id, verdict, out);
+  }
+  take_verdict(id, verdict);
+}
+
+void ExchangeEngine::tell(Rank to, const SyncId& id, const Verdict& verdict, Outbox& out) {
+  if (!verdict) {
+    send(to, FrameKind::kCommit, id, 0, {}, out);
+    return;
+  }
+  const bool diverged = verdict->kind == ExchangeError::Kind::kDiverged;
+  send(to, diverged ? FrameKind::kDiverged : FrameKind::kAbort, id,
+       static_cast<std::uint32_t>(verdict->peer.value()), std::as_bytes(std::span(verdict->what)),
+       out);
+}
+
+void ExchangeEngine::take_verdict(const SyncId& id, const Verdict& verdict) {
+  const auto found = rounds_.find(id);
+  if (found == rounds_.end() || found->second.closed || found->second.failure ||
+      !found->second.said_done) {
+    return;
+  }
+  OpenRound& open = found->second;
+  if (verdict) {
+    open.failure = *verdict;
+    return;
+  }
+  // Every member has said DONE, so nobody will ask for this round or the ones it covers again.
+  open.closed = true;
+  open.round.drop_frames();
+  for (const SyncId& id_covered : open.covers) {
+    if (const auto covered = rounds_.find(id_covered); covered != rounds_.end()) {
+      covered->second.round.drop_frames();
+      covered->second.covered = true;
+    }
+  }
+}
+
+bool ExchangeEngine::all_peers_closed(StepIndex sent) const {
+  return std::ranges::all_of(peers(), [&](Rank rank) {
+    const Peer& peer = peer_[static_cast<std::size_t>(rank.value())];
+    return peer.lost || peer.left || peer.closed_before > sent.value();
+  });
+}
+
+void ExchangeEngine::forget_closed() {
+  std::erase_if(rounds_, [&](const auto& entry) {
+    const auto& [id, open] = entry;
+    const bool unneeded = open.commit || open.covered || all_peers_closed(id.sent);
+    if (!open.taken || !open.closed || !unneeded) {
+      return false;
+    }
+    if (id.sent == last_begun_) {
+      finished_.insert(id);
+    }
+    return true;
+  });
+  std::erase_if(verdicts_, [&](const auto& entry) { return all_peers_closed(entry.first.sent); });
+}
+
+}  // namespace isthmus

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames in, rounds forward, who is missing. The commit protocol is peer_exchange_commit.cpp.
+#include "transport/peer_exchange_engine.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/check.h"
+
+namespace isthmus {
+namespace {
+
+constexpr int kMaxProbeBackoff = 16;  // probes of a silent peer come at most this much slower
+
+std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
+
+std::string text_of(std::span<const std::byte> payload) {
+  return {reinterpret_cast<const char*>(payload.data()), payload.size()};
+}
+
+std::vector<int> numbers(const std::vector<Rank>& ranks) {
+  std::vector<int> result;
+  for (const Rank rank : ranks) {
+    result.push_back(rank.value());
+  }
+  return result;
+}
+
+}  // namespace
+
+ExchangeEngine::ExchangeEngine(EngineOptions options) : options_(std::move(options)) {
+  const auto members = static_cast<std::size_t>(options_.members);
+  peer_.resize(members);
+  for (Peer& peer : peer_) {
+    peer.patience = options_.retry_interval;
+  }
+  echoes_.resize(members);
+}
+
+RoundPlace ExchangeEngine::place() const {
+  return {.self = options_.self,
+          .members = options_.members,
+          .epoch = options_.epoch,
+          .closed_before = closed_before(),
+          .shares = options_.shares,
+          .echoes = &echoes_};
+}
+
+void ExchangeEngine::begin(Round round, bool commit, TimePoint now, Outbox& out) {
+  const SyncId id = round.id();
+  ISTHMUS_CHECK(!rounds_.contains(id), id.fragment.value(), id.sent.value());
+  ISTHMUS_CHECK(!over(id), id.fragment.value(), id.sent.value());
+  if (next_tick() == kNever) {
+    last_tick_ = now;
+  }
+  if (id.sent > last_begun_) {
+    last_begun_ = id.sent;
+    finished_.clear();
+  }
+  OpenRound& open = rounds_
+                        .emplace(id, OpenRound{.round = std::move(round),
+                                               .commit = commit,
+                                               .failure = {},
+                                               .covers = {},
+                                               .heard = {}})
+                        .first->second;
+  open.heard.assign(peer_.size(), now);
+  if (commit) {
+    open.covers = std::exchange(uncovered_, {});
+  } else {
+    uncovered_.push_back(id);
+  }
+  if (auto ok = open.round.launch(out); !ok) {
+    open.failure = ok.error();
+  }
+  if (auto early = early_.extract(id)) {
+    for (auto& [from, bytes] : early.mapped()) {
+      const Expected<Frame, FrameError> frame = parse_frame(*bytes);
+      feed(open, from, frame.value(), std::move(bytes), now, out);
+    }
+  }
+  progress(out);
+  for (const Rank peer : peers()) {
+    if (peer_[index(peer)].lost) {
+      fail_what_needs(peer, out);
+    }
+  }
+}
+
+void ExchangeEngine::receive(Rank from, FrameBytes bytes, TimePoint now, Outbox& out) {
+  ISTHMUS_CHECK(from.value() >= 0, from.value());
+  ISTHMUS_CHECK(from.value() < options_.members, from.value());
+  const Expected<Frame, FrameError> frame = parse_frame(*bytes);
+  if (!frame || frame->header.epoch != options_.epoch || from == options_.self) {
+    return;
+  }
+  Peer& peer = peer_[index(from)];
+  peer.closed_before = std::max(peer.closed_before, frame->header.closed_before);
+  if (frame->header.kind == FrameKind::kContribution || frame->header.kind == FrameKind::kResult) {
+    receive_data(from, *frame, std::move(bytes), now, out);
+  } else {
+    answer_control(from, *frame, out);
+  }
+  progress(out);
+  forget_closed();
+}
+
+void ExchangeEngine::receive_data(Rank from, const Frame& frame, FrameBytes bytes, TimePoint now,
+                                  Outbox& out) {
+  const SyncId id = frame.header.id;
+  if (const auto found = rounds_.find(id); found != rounds_.end()) {
+    feed(found->second, from, frame, std::move(bytes), now, out);
+  } else if (!over(id)) {
+    early_[id].emplace_back(from, std::move(bytes));
+  }
+}
+
+void ExchangeEngine::feed(OpenRound& open, Rank from, const Frame& frame, FrameBytes bytes,
+                          TimePoint now, Outbox& out) {
+  if (open.failure || open.round.complete()) {
+    return;
+  }
+  bool fresh = false;
+  const auto ok = open.round.receive(from, frame, std::move(bytes), fresh, out);
+  if (!ok) {
+    open.failure = ok.error();
+  }
+  if (fresh) {
+    open.heard[index(from)] = now;
+    peer_[index(from)].patience = options_.retry_interval;
+  }
+}
+
+void ExchangeEngine::answer_control(Rank from, const Frame& frame, Outbox& out) {
+  const FrameHeader& head = frame.header;
+  switch (head.kind) {
+    case FrameKind::kDone:
+      if (Digest128 digest;
+          options_.self == Rank(0) && frame.payload.size() == digest.bytes.size()) {
+        std::memcpy(digest.bytes.data(), frame.payload.data(), digest.bytes.size());
+        take_done(from, head.id, digest, out);
+      }
+      return;
+    case FrameKind::kCommit:
+      take_verdict(head.id, std::nullopt);
+      return;
+    case FrameKind::kDiverged:
+      take_verdict(head.id,
+                   ExchangeError{ExchangeError::Kind::kDiverged, from, text_of(frame.payload)});
+      return;
+    case FrameKind::kAbort:
+      take_verdict(head.id,
+                   ExchangeError{ExchangeError::Kind::kPeerLost, Rank(static_cast<int>(head.part)),
+                                 text_of(frame.payload)});
+      return;
+    case FrameKind::kProbe:
+      send(from, FrameKind::kEcho, {}, ++echoes_[index(from)], {}, out);
+      return;
+    case FrameKind::kEcho:
+      request_missing(from, head.part, out);
+      return;
+    case FrameKind::kRequest:
+      if (const auto found = rounds_.find(head.id); found != rounds_.end()) {
+        if (const auto entries = read_request(frame.payload)) {
+          found->second.round.send_again(from, *entries, head.part, out);
+        }
+      }
+      return;
+    case FrameKind::kBye:
+      peer_[index(from)].left = true;
+      return;
+    case FrameKind::kContribution:
+    case FrameKind::kResult:
+      return;
+  }
+}
+
+void ExchangeEngine::request_missing(Rank from, std::uint32_t echo, Outbox& out) {
+  for (auto& [id, open] : rounds_) {
+    if (open.failure || open.round.complete()) {
+      continue;
+    }
+    const std::vector<RequestEntry> missing = open.round.missing_from(from);
+    if (!missing.empty()) {
+      send(from, FrameKind::kRequest, id, echo, write_request(missing), out);
+    }
+  }
+}
+
+void ExchangeEngine::lose(Rank peer, Outbox& out) {
+  peer_[index(peer)].lost = true;
+  fail_what_needs(peer, out);
+}
+
+// A whole result still needs its verdict, which member 0 gives once it has every digest; a result
+// that is not whole cannot become so without anyone who has not taken leave in order.
+void ExchangeEngine::fail_what_needs(Rank peer, Outbox& out) {
+  std::vector<SyncId> undecided;
+  for (auto& [id, open] : rounds_) {
+    if (open.closed || open.failure) {
+      continue;
+    }
+    const ExchangeError error{
+        ExchangeError::Kind::kPeerLost, peer,
+        fmt::format("worker {} is gone, and fragment {} of step {} still needs it", peer.value(),
+                    id.fragment.value(), id.sent.value())};
+    if (!open.round.complete()) {
+      if (!peer_[index(peer)].left || open.round.owes(peer)) {
+        open.failure = error;
+      }
+    } else if (options_.self == Rank(0)) {
+      if (!dones_[id].contains(peer)) {
+        undecided.push_back(id);
+      }
+    } else if (peer == Rank(0)) {
+      open.failure = error;
+    }
+  }
+  for (const SyncId& id : undecided) {
+    judge(id,
+          ExchangeError{ExchangeError::Kind::kPeerLost, peer,
+                        fmt::format("worker {} is gone before it confirmed fragment {} of step {}",
+                                    peer.value(), id.fragment.value(), id.sent.value())},
+          out);
+  }
+}
+
+void ExchangeEngine::give_up(const std::string& why) {
+  for (auto& [id, open] : rounds_) {
+    if (!open.closed && !open.failure) {
+      open.failure = ExchangeError{ExchangeError::Kind::kCorrupt, options_.self, why};
+    }
+  }
+}
+
+void ExchangeEngine::tick(TimePoint now, Outbox& out) {
+  if (now < next_tick()) {
+    return;
+  }
+  last_tick_ = now;
+  for (const Rank rank : peers()) {
+    Peer& peer = peer_[index(rank)];
+    const bool silent = std::ranges::any_of(rounds_, [&](const auto& entry) {
+      const OpenRound& open = entry.second;
+      return !open.failure && now - open.heard[index(rank)] >= options_.retry_interval &&
+             open.round.owes(rank);
+    });
+    if (silent && !peer.lost && now >= peer.probe_at) {
+      send(rank, FrameKind::kProbe, {}, 0, {}, out);
+      peer.probe_at = now + peer.patience;
+      peer.patience = std::min(2 * peer.patience, kMaxProbeBackoff * options_.retry_interval);
+    }
+  }
+  for (auto& [id, open] : rounds_) {
+    if (open.said_done && !open.closed && !open.failure && options_.self != Rank(0)) {
+      send(Rank(0), FrameKind::kDone, id, 0, std::as_bytes(std::span(open.digest.bytes)), out);
+    }
+  }
+}
+
+TimePoint ExchangeEngine::next_tick() const {
+  const bool any_open = std::ranges::any_of(
+      rounds_, [](const auto& entry) { return !entry.second.closed && !entry.second.failure; });
+  return any_open ? last_tick_ + options_.retry_interval : kNever;
+}
+
+bool ExchangeEngine::ready(const SyncId& id) const {
+  const OpenRound& open = rounds_.at(id);
+  return open.closed || open.failure;
+}
+
+Expected<Reduced, ExchangeError> ExchangeEngine::take(const SyncId& id) {
+  OpenRound& open = rounds_.at(id);
+  ISTHMUS_CHECK(!open.taken, id.fragment.value(), id.sent.value());
+  if (open.failure) {
+    return Unexpected<ExchangeError>(*open.failure);
+  }
+  ISTHMUS_CHECK(open.closed, id.fragment.value(), id.sent.value());
+  open.taken = true;
+  Reduced reduced = open.round.take();
+  forget_closed();
+  return reduced;
+}
+
+std::vector<Rank> ExchangeEngine::waits_for(const OpenRound& open) const {
+  std::vector<Rank> missing;
+  for (const Rank rank : peers()) {
+    const bool digest_missing =
+        options_.self == Rank(0) && open.said_done && !dones_.at(open.round.id()).contains(rank);
+    const bool verdict_missing = rank == Rank(0) && open.said_done;
+    if (open.round.owes(rank) || digest_missing || verdict_missing) {
+      missing.push_back(rank);
+    }
+  }
+  return missing;
+}
+
+std::string ExchangeEngine::describe(const SyncId& id) const {
+  const OpenRound& open = rounds_.at(id);
+  return fmt::format(
+      "fragment {} of step {} waits for {} from worker{} {}", id.fragment.value(), id.sent.value(),
+      !open.round.complete() ? "data"
+      : open.said_done       ? "confirmation"
+                             : "earlier rounds",
+      waits_for(open).size() == 1 ? "" : "s", fmt::join(numbers(waits_for(open)), ", "));
+}
+
+void ExchangeEngine::leave(Outbox& out) {
+  for (const Rank peer : peers()) {
+    send(peer, FrameKind::kBye, {}, 0, {}, out);
+  }
+}
+
+bool ExchangeEngine::all_left() const {
+  return std::ranges::all_of(
+      peers(), [&](Rank rank) { return peer_[index(rank)].left || peer_[index(rank)].lost; });
+}
+
+bool ExchangeEngine::over(const SyncId& id) const {
+  return id.sent < last_begun_ || finished_.contains(id);
+}
+
+std::int64_t ExchangeEngine::closed_before() const {
+  std::int64_t step = last_begun_.value();
+  for (const auto& [id, open] : rounds_) {
+    if (!open.closed) {
+      step = std::min(step, id.sent.value());
+    }
+  }
+  return step;
+}
+
+std::vector<Rank> ExchangeEngine::peers() const {
+  std::vector<Rank> result;
+  for (int m = 0; m < options_.members; ++m) {
+    if (m != options_.self.value()) {
+      result.push_back(Rank(m));
+    }
+  }
+  return result;
+}
+
+void ExchangeEngine::send(Rank to, FrameKind kind, const SyncId& id, std::uint32_t part,
+                          std::span<const std::byte> payload, Outbox& out) {
+  const FrameHeader head{.kind = kind,
+                         .epoch = options_.epoch,
+                         .id = id,
+                         .part = part,
+                         .closed_before = closed_before()};
+  out.push_back({to, make_frame(head, payload), 0});
+  if (const auto found = rounds_.find(id); found != rounds_.end() && !found->second.taken) {
+    found->second.round.count_wire(out.back().frame->size());
+  }
+}
+
+}  // namespace isthmus

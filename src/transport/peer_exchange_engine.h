@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The protocol of one member: its open rounds, their commit, what is asked for again, who is gone.
+// A pure state machine; peer_exchange.h drives it under one lock with frames, time and begins.
+//
+// Commit: who has a whole result sends DONE with its digest to member 0; when all M digests agree,
+// member 0 sends COMMIT to all, else DIVERGED. A round with commit = false is handed out when
+// whole; its digest joins that of the next committing round begun after it. Repair is
+// receiver-driven: after silence it probes the peer, whose echo queues behind everything it has
+// sent; what is still missing when the echo arrives was lost and is requested. So a slow link never
+// causes a repetition.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "isthmus/transport.h"
+#include "transport/frame.h"
+#include "transport/peer_exchange_round.h"
+
+namespace isthmus {
+
+struct EngineOptions {
+  Rank self;
+  int members = 1;
+  std::uint32_t epoch = 0;
+  Duration retry_interval = std::chrono::seconds(2);
+  std::vector<std::uint32_t> shares;  // of the owners in a reduce; empty: even
+};
+
+class ExchangeEngine {
+ public:
+  explicit ExchangeEngine(EngineOptions options);
+
+  /// What the next round's frames are stamped with.
+  [[nodiscard]] RoundPlace place() const;
+  /// Opens a round made from `place()`. REQUIRES: the rules of Exchange::begin.
+  void begin(Round round, bool commit, TimePoint now, Outbox& out);
+  /// Takes a frame as it came. Damaged and foreign ones are dropped: what they carried is missing
+  /// and will be asked for.
+  void receive(Rank from, FrameBytes bytes, TimePoint now, Outbox& out);
+  void lose(Rank peer, Outbox& out);
+  /// Fails every open round: the member itself cannot go on.
+  void give_up(const std::string& why);
+  /// Probes and repeats what is due. Harmless when called early or by two tasks.
+  void tick(TimePoint now, Outbox& out);
+  /// When `tick` has something to look at; kNever while nothing is open.
+  [[nodiscard]] TimePoint next_tick() const;
+
+  /// True when `take` has an answer.
+  [[nodiscard]] bool ready(const SyncId& id) const;
+  /// The committed result or the round's error. REQUIRES: ready(id).
+  [[nodiscard]] Expected<Reduced, ExchangeError> take(const SyncId& id);
+  [[nodiscard]] bool known(const SyncId& id) const { return rounds_.contains(id); }
+  /// Who and what a round waits for, for people.
+  [[nodiscard]] std::string describe(const SyncId& id) const;
+
+  /// Says goodbye: nothing will be begun or waited for any more; others are still served.
+  void leave(Outbox& out);
+  /// True when every peer has said goodbye or is lost.
+  [[nodiscard]] bool all_left() const;
+
+ private:
+  struct OpenRound {
+    Round round;
+    bool commit = true;
+    bool said_done = false;
+    bool closed = false;   // through: complete and, where it commits, committed
+    bool covered = false;  // without commit of its own: all members are known to be through
+    bool taken = false;
+    std::optional<ExchangeError> failure;
+    std::vector<SyncId> covers;    // uncommitted rounds whose digests its own covers
+    Digest128 digest{};            // what DONE says
+    std::vector<TimePoint> heard;  // by member: last useful frame
+  };
+  struct Peer {
+    bool lost = false;
+    bool left = false;
+    std::int64_t closed_before = 0;
+    TimePoint probe_at;    // not before
+    Duration patience{0};  // between probes; doubles while they bring nothing
+  };
+  /// Member 0's word on a round: nothing = committed.
+  using Verdict = std::optional<ExchangeError>;
+
+  void receive_data(Rank from, const Frame& frame, FrameBytes bytes, TimePoint now, Outbox& out);
+  void feed(OpenRound& open, Rank from, const Frame& frame, FrameBytes bytes, TimePoint now,
+            Outbox& out);
+  void answer_control(Rank from, const Frame& frame, Outbox& out);
+  void request_missing(Rank from, std::uint32_t echo, Outbox& out);
+  void progress(Outbox& out);
+  void say_done(OpenRound& open, Outbox& out);
+  void take_done(Rank from, const SyncId& id, const Digest128& digest, Outbox& out);
+  void judge(const SyncId& id, const Verdict& verdict, Outbox& out);
+  void tell(Rank to, const SyncId& id, const Verdict& verdict, Outbox& out);
+  void take_verdict(const SyncId& id, const Verdict& verdict);
+  void fail_what_needs(Rank peer, Outbox& out);
+  void forget_closed();
+  [[nodiscard]] bool over(const SyncId& id) const;
+  [[nodiscard]] bool all_peers_closed(StepIndex sent) const;
+  [[nodiscard]] std::int64_t closed_before() const;
+  [[nodiscard]] std::vector<Rank> waits_for(const OpenRound& open) const;
+  [[nodiscard]] std::vector<Rank> peers() const;
+  void send(Rank to, FrameKind kind, const SyncId& id, std::uint32_t part,
+            std::span<const std::byte> payload, Outbox& out);
+
+  EngineOptions options_;
+  std::map<SyncId, OpenRound> rounds_;
+  std::vector<SyncId> uncovered_;            // begun without commit, in order of begin
+  std::map<SyncId, Digest128> uncommitted_;  // digests of complete ones, until covered
+  std::map<SyncId, std::vector<std::pair<Rank, FrameBytes>>> early_;  // of rounds not begun here
+  std::set<SyncId> finished_;  // gone from rounds_, sent at last_begun_
+  StepIndex last_begun_;
+  std::vector<Peer> peer_;                             // by member; the own entry is idle
+  std::vector<std::uint32_t> echoes_;                  // sent to each member
+  std::map<SyncId, std::map<Rank, Digest128>> dones_;  // at member 0: digests that came in
+  std::map<SyncId, Verdict> verdicts_;                 // at member 0: kept for whoever missed them
+  TimePoint last_tick_;
+};
+
+}  // namespace isthmus

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/peer_exchange_round.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/check.h"
+
+namespace isthmus {
+namespace {
+
+std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
+
+std::size_t bitmap_bytes(int members) { return (static_cast<std::size_t>(members) + 7) / 8; }
+
+void write_bitmap(const std::vector<bool>& bits, std::span<std::byte> out) {
+  std::ranges::fill(out, std::byte{0});
+  for (std::size_t m = 0; m < bits.size(); ++m) {
+    if (bits[m]) {
+      out[m / 8] |= static_cast<std::byte>(1u << (m % 8));
+    }
+  }
+}
+
+std::vector<bool> read_bitmap(std::span<const std::byte> in, int members) {
+  std::vector<bool> bits(static_cast<std::size_t>(members));
+  for (std::size_t m = 0; m < bits.size(); ++m) {
+    bits[m] = (in[m / 8] & static_cast<std::byte>(1u << (m % 8))) != std::byte{0};
+  }
+  return bits;
+}
+
+}  // namespace
+
+Round::Round(Contribution contribution, const RoundPlace& place)
+    : id_(contribution.id), codec_(std::move(contribution.codec)), place_(place) {
+  const ReductionKind kind = resolve_reduction(contribution.kind, *codec_, place_.members);
+  plan_ = make_reduction_plan(*codec_, contribution.encoded.values, place_.members, kind,
+                              place_.shares);
+  place_.shares = {};
+  const auto members = static_cast<std::size_t>(place_.members);
+  weights_.resize(members);
+  weights_[index(place_.self)] = contribution.weight;
+  contributes_.assign(members, true);
+  values_.resize(contribution.encoded.values);
+  stamps_.resize(2 * plan_.parts.size() * members);
+  parts_.resize(plan_.parts.size());
+  open_parts_ = parts_.size();
+  for (std::size_t k = 0; k < parts_.size(); ++k) {
+    const Part& part = plan_.parts[k];
+    FrameHeader head = header(FrameKind::kContribution);
+    head.part = static_cast<std::uint32_t>(k);
+    head.offset = part.offset;
+    head.weight = contribution.weight;
+    const std::span<const std::byte> bytes = contribution.encoded.bytes;
+    parts_[k].own =
+        make_frame(head, bytes.subspan(part.offset, contribution.weight > 0 ? part.bytes : 0));
+    if (reduces(part)) {
+      parts_[k].inputs.resize(members);
+      parts_[k].inputs[index(place_.self)] = parts_[k].own;
+    }
+  }
+}
+
+FrameHeader Round::header(FrameKind kind) const {
+  return {.kind = kind,
+          .epoch = place_.epoch,
+          .id = id_,
+          .parts = static_cast<std::uint32_t>(plan_.parts.size()),
+          .layout = plan_.layout,
+          .closed_before = place_.closed_before};
+}
+
+bool Round::reduces(const Part& part) const {
+  return plan_.kind == ReductionKind::kGather || part.owner == place_.self;
+}
+
+std::span<float> Round::values_of(const Part& part) {
+  return std::span(values_).subspan(part.first_value, part.values);
+}
+
+// Each destination's parts go out in order, destinations in turn and starting after the sender, so
+// that no link idles and not everyone talks to member 0 first.
+Expected<void, ExchangeError> Round::launch(Outbox& out) {
+  for (int hop = 1; hop < place_.members; ++hop) {
+    const Rank to((place_.self.value() + hop) % place_.members);
+    for (std::size_t k = 0; k < parts_.size(); ++k) {
+      if (plan_.kind == ReductionKind::kGather || plan_.parts[k].owner == to) {
+        send(to, k, FrameKind::kContribution, parts_[k].own, out);
+      }
+    }
+  }
+  for (std::size_t k = 0; k < parts_.size(); ++k) {
+    if (reduces(plan_.parts[k])) {
+      if (auto ok = reduce_if_ready(k, out); !ok) {
+        return ok;
+      }
+    }
+  }
+  return {};
+}
+
+Expected<void, ExchangeError> Round::receive(Rank from, const Frame& frame, FrameBytes bytes,
+                                             bool& fresh, Outbox& out) {
+  fresh = false;
+  const FrameHeader& head = frame.header;
+  if (head.layout != plan_.layout || head.parts != plan_.parts.size()) {
+    return fault(ExchangeError::Kind::kDiverged, from,
+                 "sent it in another layout: codec, number of values, members or exchange differ");
+  }
+  if (head.part >= parts_.size() || head.offset != plan_.parts[head.part].offset) {
+    return fault(ExchangeError::Kind::kCorrupt, from, "sent a part that the round does not have");
+  }
+  return head.kind == FrameKind::kContribution
+             ? take_contribution(from, frame, std::move(bytes), fresh, out)
+             : take_result(from, frame, fresh);
+}
+
+Expected<void, ExchangeError> Round::take_contribution(Rank from, const Frame& frame,
+                                                       FrameBytes bytes, bool& fresh, Outbox& out) {
+  const std::size_t k = frame.header.part;
+  const double weight = frame.header.weight;
+  const std::size_t expected = weight > 0 ? plan_.parts[k].bytes : 0;
+  if (!reduces(plan_.parts[k]) || frame.payload.size() != expected) {
+    return fault(ExchangeError::Kind::kCorrupt, from, "sent a part of the wrong size or owner");
+  }
+  if (weights_[index(from)].value_or(weight) != weight) {
+    return fault(ExchangeError::Kind::kCorrupt, from, "changed its weight within the round");
+  }
+  weights_[index(from)] = weight;
+  PartState& state = parts_[k];
+  if (state.done || state.inputs[index(from)] != nullptr) {
+    return {};
+  }
+  fresh = true;
+  state.inputs[index(from)] = std::move(bytes);
+  return reduce_if_ready(k, out);
+}
+
+Expected<void, ExchangeError> Round::take_result(Rank from, const Frame& frame, bool& fresh) {
+  const std::size_t k = frame.header.part;
+  const Part& part = plan_.parts[k];
+  const std::size_t prefix = bitmap_bytes(place_.members);
+  if (part.owner != from || frame.payload.size() != prefix + part.bytes) {
+    return fault(ExchangeError::Kind::kCorrupt, from, "sent a result of the wrong size or owner");
+  }
+  if (parts_[k].done) {
+    return {};
+  }
+  const std::vector<bool> bits = read_bitmap(frame.payload.first(prefix), place_.members);
+  if (contributors_known_ && bits != contributes_) {
+    return fault(ExchangeError::Kind::kDiverged, from, "counted other contributors");
+  }
+  contributes_ = bits;
+  contributors_known_ = true;
+  if (auto ok = decode(*codec_, frame.payload.subspan(prefix), values_of(part)); !ok) {
+    return fault(ExchangeError::Kind::kCorrupt, from, ok.error().what);
+  }
+  fresh = true;
+  parts_[k].own.reset();  // the owner answered, so it has every contribution to this part
+  finish_part(k);
+  return {};
+}
+
+Expected<void, ExchangeError> Round::reduce_if_ready(std::size_t k, Outbox& out) {
+  PartState& state = parts_[k];
+  if (state.done || std::ranges::find(state.inputs, nullptr) != state.inputs.end()) {
+    return {};
+  }
+  std::vector<WeightedBytes> members;
+  std::vector<bool> contributes;
+  for (std::size_t m = 0; m < state.inputs.size(); ++m) {
+    members.push_back({payload_of(state.inputs[m]), weights_[m].value()});
+    contributes.push_back(weights_[m].value() > 0);
+  }
+  if (contributors_known_ && contributes != contributes_) {
+    return fault(ExchangeError::Kind::kDiverged, place_.self, "counts other contributors");
+  }
+  contributes_ = contributes;
+  contributors_known_ = true;
+  if (auto ok = reduce_tiles(*codec_, members, values_of(plan_.parts[k])); !ok) {
+    return fault(ExchangeError::Kind::kCorrupt, Rank(static_cast<int>(ok.error().member)),
+                 ok.error().what);
+  }
+  state.inputs.clear();
+  if (plan_.kind == ReductionKind::kReduce) {
+    if (auto ok = answer(k, out); !ok) {
+      return ok;
+    }
+  }
+  finish_part(k);
+  return {};
+}
+
+// Everyone uses the decoded bytes, the owner too: the fp32 mean it has just computed is
+// overwritten.
+Expected<void, ExchangeError> Round::answer(std::size_t k, Outbox& out) {
+  const Part& part = plan_.parts[k];
+  FrameHeader head = header(FrameKind::kResult);
+  head.part = static_cast<std::uint32_t>(k);
+  head.offset = part.offset;
+  const std::size_t prefix = bitmap_bytes(place_.members);
+  FrameBuilder builder(head, prefix + part.bytes);
+  write_bitmap(contributes_, builder.payload().first(prefix));
+  const std::span<std::byte> bytes = builder.payload().subspan(prefix);
+  const std::span<float> values = values_of(part);
+  std::size_t at = 0;
+  for (std::size_t begin = 0; begin < values.size(); begin += kTileValues) {
+    const std::size_t n = std::min(kTileValues, values.size() - begin);
+    const std::size_t size = codec_->encoded_bytes(n);
+    codec_->encode(values.subspan(begin, n), bytes.subspan(at, size));
+    at += size;
+  }
+  if (auto ok = decode(*codec_, bytes, values); !ok) {
+    return fault(ExchangeError::Kind::kCorrupt, place_.self, ok.error().what);
+  }
+  parts_[k].own.reset();
+  parts_[k].result = std::move(builder).finish();
+  for (int hop = 1; hop < place_.members; ++hop) {
+    const Rank to((place_.self.value() + hop) % place_.members);
+    send(to, k, FrameKind::kResult, parts_[k].result, out);
+  }
+  return {};
+}
+
+void Round::finish_part(std::size_t k) {
+  parts_[k].done = true;
+  --open_parts_;
+}
+
+void Round::send(Rank to, std::size_t k, FrameKind kind, const FrameBytes& frame, Outbox& out) {
+  const std::size_t encoded =
+      payload_of(frame).size() - (kind == FrameKind::kResult ? bitmap_bytes(place_.members) : 0);
+  payload_bytes_ += encoded;
+  wire_bytes_ += frame->size();
+  stamp(to, k, kind) = (*place_.echoes)[index(to)];
+  out.push_back({to, frame, encoded});
+}
+
+std::uint32_t& Round::stamp(Rank to, std::size_t k, FrameKind kind) {
+  const std::size_t row = kind == FrameKind::kResult ? parts_.size() + k : k;
+  return stamps_[row * static_cast<std::size_t>(place_.members) + index(to)];
+}
+
+void Round::send_again(Rank to, std::span<const RequestEntry> entries, std::uint32_t echo,
+                       Outbox& out) {
+  for (const RequestEntry& entry : entries) {
+    const std::size_t end =
+        std::min<std::size_t>(std::size_t{entry.first} + entry.count, parts_.size());
+    for (std::size_t k = entry.first; k < end; ++k) {
+      const bool result = entry.kind == FrameKind::kResult;
+      const FrameBytes& frame = result ? parts_[k].result : parts_[k].own;
+      const bool wanted =
+          result || plan_.kind == ReductionKind::kGather || plan_.parts[k].owner == to;
+      if (frame == nullptr || !wanted || stamp(to, k, entry.kind) >= echo) {
+        continue;
+      }
+      stamp(to, k, entry.kind) = (*place_.echoes)[index(to)];
+      wire_bytes_ += frame->size();
+      out.push_back({to, frame, 0});
+    }
+  }
+}
+
+std::vector<RequestEntry> Round::missing_from(Rank peer) const {
+  std::vector<RequestEntry> entries;
+  for (std::size_t k = 0; k < parts_.size(); ++k) {
+    const bool contribution =
+        reduces(plan_.parts[k]) && !parts_[k].done && parts_[k].inputs[index(peer)] == nullptr;
+    const bool result = plan_.parts[k].owner == peer && !parts_[k].done;
+    if (!contribution && !result) {
+      continue;
+    }
+    const FrameKind kind = contribution ? FrameKind::kContribution : FrameKind::kResult;
+    const auto part = static_cast<std::uint32_t>(k);
+    if (!entries.empty() && entries.back().kind == kind &&
+        entries.back().first + entries.back().count == part) {
+      ++entries.back().count;
+    } else if (entries.size() < kMaxRequestEntries) {
+      entries.push_back({kind, part, 1});
+    } else {
+      break;
+    }
+  }
+  return entries;
+}
+
+bool Round::owes(Rank peer) const { return !missing_from(peer).empty(); }
+
+Digest128 Round::digest() const {
+  ISTHMUS_CHECK(complete(), open_parts_);
+  return xxh3_128(std::as_bytes(std::span(values_)));
+}
+
+void Round::drop_frames() {
+  for (PartState& part : parts_) {
+    part = PartState{.own = nullptr, .result = nullptr, .inputs = {}, .done = part.done};
+  }
+}
+
+Reduced Round::take() {
+  ISTHMUS_CHECK(complete(), open_parts_);
+  Reduced reduced{.values = std::move(values_),
+                  .contributors = {},
+                  .payload_bytes = payload_bytes_,
+                  .wire_bytes = wire_bytes_};
+  for (std::size_t m = 0; m < contributes_.size(); ++m) {
+    if (contributes_[m]) {
+      reduced.contributors.push_back(Rank(static_cast<int>(m)));
+    }
+  }
+  return reduced;
+}
+
+Unexpected<ExchangeError> Round::fault(ExchangeError::Kind kind, Rank peer,
+                                       const std::string& what) const {
+  return Unexpected<ExchangeError>(
+      ExchangeError{kind, peer,
+                    fmt::format("fragment {} of step {}: worker {} {}", id_.fragment.value(),
+                                id_.sent.value(), peer.value(), what)});
+}
+
+}  // namespace isthmus

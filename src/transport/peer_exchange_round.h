@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The data path of one round at one member: which parts it sends, reduces, answers and still
+// misses. A pure state machine: frames in, frames out. It does not know threads, time or the commit
+// protocol (peer_exchange_engine.h). Everything is idempotent, so a frame may come twice, late or
+// in any order.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/hash.h"
+#include "isthmus/transport.h"
+#include "transport/frame.h"
+#include "transport/reduction.h"
+
+namespace isthmus {
+
+struct Outgoing {
+  Rank to;
+  FrameBytes frame;
+  std::uint64_t payload_bytes = 0;  // encoded values in it; a repetition counts none
+};
+/// Frames to hand to the transport, in order.
+using Outbox = std::vector<Outgoing>;
+
+/// Where a round takes place.
+struct RoundPlace {
+  Rank self;
+  int members = 1;
+  std::uint32_t epoch = 0;
+  std::int64_t closed_before = 0;              // stamped into the frames sent at launch
+  std::span<const std::uint32_t> shares = {};  // of the owners; empty: even; read at construction
+  /// Echoes sent to each member so far; belongs to the engine, which outlives its rounds.
+  const std::vector<std::uint32_t>* echoes = nullptr;
+};
+
+class Round {
+ public:
+  /// Cuts and frames the own contribution. REQUIRES: a valid contribution (peer_exchange.cpp
+  /// checks).
+  Round(Contribution contribution, const RoundPlace& place);
+
+  /// Queues the own contribution's frames; reduces what needs nobody else.
+  /// RETURNS: kCorrupt when the own bytes do not decode.
+  [[nodiscard]] Expected<void, ExchangeError> launch(Outbox& out);
+  /// Takes a kContribution or kResult frame that `parse_frame` accepted. Sets `fresh` when it was
+  /// not known before. RETURNS: kDiverged when the sender's layout differs, kCorrupt when its bytes
+  /// do not decode or contradict its other frames.
+  [[nodiscard]] Expected<void, ExchangeError> receive(Rank from, const Frame& frame,
+                                                      FrameBytes bytes, bool& fresh, Outbox& out);
+  /// Sends again what `entries` name and was last sent before the echo numbered `echo` to that
+  /// peer; what went out after the echo is still under way.
+  void send_again(Rank to, std::span<const RequestEntry> entries, std::uint32_t echo, Outbox& out);
+
+  /// True when all values of the result are here.
+  [[nodiscard]] bool complete() const { return open_parts_ == 0; }
+  /// What this member still needs from `peer`; empty when nothing. At most kMaxRequestEntries.
+  [[nodiscard]] std::vector<RequestEntry> missing_from(Rank peer) const;
+  [[nodiscard]] bool owes(Rank peer) const;
+  /// XXH3-128 of the result's fp32 bytes. REQUIRES: complete().
+  [[nodiscard]] Digest128 digest() const;
+  /// Frees the frames kept for peers that may ask again: all of them have the whole result.
+  void drop_frames();
+  /// The result, moved out. REQUIRES: complete(), called once.
+  [[nodiscard]] Reduced take();
+
+  [[nodiscard]] const SyncId& id() const { return id_; }
+  /// Adds a protocol message to the round's wire bytes.
+  void count_wire(std::size_t bytes) { wire_bytes_ += bytes; }
+  [[nodiscard]] FrameHeader header(FrameKind kind) const;
+
+ private:
+  /// State of one part at this member.
+  struct PartState {
+    FrameBytes own;                  // own contribution, until its reducer has surely got it
+    FrameBytes result;               // the owner's answer, kept for those who miss it
+    std::vector<FrameBytes> inputs;  // by member, where this member reduces the part
+    bool done = false;               // values are final
+  };
+
+  [[nodiscard]] bool reduces(const Part& part) const;
+  [[nodiscard]] std::span<float> values_of(const Part& part);
+  [[nodiscard]] Expected<void, ExchangeError> take_contribution(Rank from, const Frame& frame,
+                                                                FrameBytes bytes, bool& fresh,
+                                                                Outbox& out);
+  [[nodiscard]] Expected<void, ExchangeError> take_result(Rank from, const Frame& frame,
+                                                          bool& fresh);
+  [[nodiscard]] Expected<void, ExchangeError> reduce_if_ready(std::size_t part, Outbox& out);
+  [[nodiscard]] Expected<void, ExchangeError> answer(std::size_t part, Outbox& out);
+  void finish_part(std::size_t part);
+  void send(Rank to, std::size_t part, FrameKind kind, const FrameBytes& frame, Outbox& out);
+  [[nodiscard]] std::uint32_t& stamp(Rank to, std::size_t part, FrameKind kind);
+  [[nodiscard]] Unexpected<ExchangeError> fault(ExchangeError::Kind kind, Rank peer,
+                                                const std::string& what) const;
+
+  SyncId id_;
+  std::shared_ptr<const Codec> codec_;
+  RoundPlace place_;
+  ReductionPlan plan_;
+  std::vector<PartState> parts_;
+  std::size_t open_parts_ = 0;
+  std::vector<std::optional<double>> weights_;  // by member, once known
+  std::vector<bool> contributes_;               // by member, once known
+  bool contributors_known_ = false;
+  std::vector<float> values_;
+  std::vector<std::uint32_t> stamps_;  // (kind, part, peer): echoes sent before it last went out
+  std::uint64_t payload_bytes_ = 0;
+  std::uint64_t wire_bytes_ = 0;
+};
+
+}  // namespace isthmus

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/reduction.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include "core/check.h"
+#include "core/hash.h"
+
+namespace isthmus {
+namespace {
+
+/// Borders of the owners' tiles: `members` + 1 values from 0 to `tiles`.
+std::vector<std::size_t> owner_borders(std::size_t tiles, int members,
+                                       std::span<const std::uint32_t> shares) {
+  const std::vector<std::uint32_t> even(static_cast<std::size_t>(members), 1);
+  const std::span<const std::uint32_t> share = shares.empty() ? std::span(even) : shares;
+  ISTHMUS_CHECK(share.size() == even.size(), share.size(), members);
+  const std::uint64_t sum = std::accumulate(share.begin(), share.end(), std::uint64_t{0});
+  ISTHMUS_CHECK(sum > 0);
+  std::vector<std::size_t> borders{0};
+  std::uint64_t before = 0;
+  for (const std::uint32_t s : share) {
+    before += s;
+    borders.push_back(static_cast<std::size_t>(tiles * before / sum));
+  }
+  return borders;
+}
+
+void append_parts(const Codec& codec, std::size_t n, std::size_t first_tile, std::size_t end_tile,
+                  Rank owner, std::vector<Part>& parts) {
+  const std::size_t tile_bytes = codec.encoded_bytes(kTileValues);
+  ISTHMUS_CHECK(tile_bytes > 0, codec.name());
+  ISTHMUS_CHECK(tile_bytes <= kMaxPartBytes, codec.name(), tile_bytes);
+  const std::size_t tiles_per_part = kMaxPartBytes / tile_bytes;
+  for (std::size_t tile = first_tile; tile < end_tile; tile += tiles_per_part) {
+    const std::size_t last = std::min(tile + tiles_per_part, end_tile);
+    const std::size_t begin = tile * kTileValues;
+    const std::size_t values = std::min(last * kTileValues, n) - begin;
+    parts.push_back({.owner = owner,
+                     .first_value = begin,
+                     .values = values,
+                     .offset = tile * tile_bytes,
+                     .bytes = encoded_bytes(codec, values)});
+  }
+}
+
+/// The weights' effect on the sum, worked out once for all tiles.
+struct Weighting {
+  std::vector<float> factor;  // per member; 0 takes no part
+  bool equal = true;          // factors of the contributors are all 1
+  float divisor = 0;          // 0: nobody contributes
+};
+
+Weighting weigh(std::span<const WeightedBytes> members) {
+  Weighting result;
+  double total = 0;
+  double first = 0;
+  int count = 0;
+  for (const WeightedBytes& member : members) {
+    result.factor.push_back(static_cast<float>(member.weight));
+    if (member.weight > 0) {
+      first = count == 0 ? member.weight : first;
+      result.equal = result.equal && member.weight == first;
+      total += member.weight;
+      ++count;
+    }
+  }
+  result.divisor = result.equal ? static_cast<float>(count) : static_cast<float>(total);
+  return result;
+}
+
+Expected<void, ReduceError> reduce_tile(const Codec& codec, std::span<const WeightedBytes> members,
+                                        const Weighting& weighting, std::span<float> mean) {
+  std::array<float, kTileValues> scratch;
+  const std::span<float> decoded = std::span(scratch).first(mean.size());
+  std::ranges::fill(mean, 0.0f);
+  for (std::size_t m = 0; m < members.size(); ++m) {
+    if (members[m].weight <= 0) {
+      continue;
+    }
+    const Expected<void, DecodeError> ok = weighting.equal
+                                               ? codec.decode_add(members[m].bytes, mean)
+                                               : codec.decode(members[m].bytes, decoded);
+    if (!ok) {
+      return Unexpected<ReduceError>(ReduceError{m, ok.error().what});
+    }
+    if (!weighting.equal) {
+      for (std::size_t i = 0; i < mean.size(); ++i) {
+        mean[i] += weighting.factor[m] * decoded[i];
+      }
+    }
+  }
+  if (weighting.divisor > 0) {
+    for (float& value : mean) {
+      value /= weighting.divisor;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+ReductionKind resolve_reduction(ReductionKind kind, const Codec& codec, int members) {
+  if (kind != ReductionKind::kAuto) {
+    return kind;
+  }
+  return members <= 2 || codec.sparse() ? ReductionKind::kGather : ReductionKind::kReduce;
+}
+
+ReductionPlan make_reduction_plan(const Codec& codec, std::size_t n, int members,
+                                  ReductionKind kind, std::span<const std::uint32_t> shares) {
+  ISTHMUS_CHECK(kind != ReductionKind::kAuto);
+  ISTHMUS_CHECK(members >= 1, members);
+  const std::size_t tiles = (n + kTileValues - 1) / kTileValues;
+  ReductionPlan plan{.kind = kind, .parts = {}, .layout = 0};
+  std::string agreed = fmt::format("{} {} {}", codec.name(), n, members);
+  if (kind == ReductionKind::kGather) {
+    append_parts(codec, n, 0, tiles, Rank(-1), plan.parts);
+    agreed += " gather";
+  } else {
+    const std::vector<std::size_t> border = owner_borders(tiles, members, shares);
+    for (int owner = 0; owner < members; ++owner) {
+      const auto j = static_cast<std::size_t>(owner);
+      append_parts(codec, n, border[j], border[j + 1], Rank(owner), plan.parts);
+      agreed += fmt::format(" {}", border[j + 1]);
+    }
+  }
+  plan.layout = crc32c(std::as_bytes(std::span(agreed)));
+  return plan;
+}
+
+Expected<void, ReduceError> reduce_tiles(const Codec& codec, std::span<const WeightedBytes> members,
+                                         std::span<float> mean) {
+  const Weighting weighting = weigh(members);
+  const std::size_t expected = encoded_bytes(codec, mean.size());
+  for (const WeightedBytes& member : members) {
+    ISTHMUS_CHECK(member.bytes.size() == (member.weight > 0 ? expected : 0), member.bytes.size(),
+                  member.weight, expected);
+  }
+  std::vector<WeightedBytes> tile(members.begin(), members.end());
+  std::size_t at = 0;
+  for (std::size_t begin = 0; begin < mean.size(); begin += kTileValues) {
+    const std::size_t values = std::min(kTileValues, mean.size() - begin);
+    const std::size_t bytes = codec.encoded_bytes(values);
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      if (members[m].weight > 0) {
+        tile[m].bytes = members[m].bytes.subspan(at, bytes);
+      }
+    }
+    if (auto ok = reduce_tile(codec, tile, weighting, mean.subspan(begin, values)); !ok) {
+      return ok;
+    }
+    at += bytes;
+  }
+  return {};
+}
+
+}  // namespace isthmus

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic of a round and how its vector is cut: pure functions that every member computes
+// alike (design: "the reduction semantics belong to the configuration").
+//
+// Mean over the contributors, the members of weight > 0, in member order, per value in fp32:
+//   all weights equal:  (((0 + x_a) + x_b) + ...) / count
+//   otherwise:          (((0 + w_a x_a) + w_b x_b) + ...) / W,  W = sum of the weights (fp64, then
+//   fp32)
+// each product, sum and quotient rounded once; x_m are decoded values, the own ones too.
+// No contributor: zeros.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "isthmus/codec.h"
+#include "isthmus/expected.h"
+#include "isthmus/transport.h"
+
+namespace isthmus {
+
+/// Encoded bytes of one part are at most this many. Half a frame: parts are also the unit of
+/// pipelining (an owner reduces and answers part by part), and a result carries a few more bytes.
+inline constexpr std::size_t kMaxPartBytes = std::size_t{1} << 19;
+
+/// Consecutive tiles that travel in one frame.
+struct Part {
+  Rank owner{-1};  // who reduces it; -1 in a gather, where everyone does
+  std::size_t first_value = 0;
+  std::size_t values = 0;
+  std::size_t offset = 0;  // of its tiles in the encoded vector
+  std::size_t bytes = 0;
+};
+
+struct ReductionPlan {
+  ReductionKind kind = ReductionKind::kGather;  // never kAuto
+  std::vector<Part> parts;                      // in order; together the whole vector
+  std::uint32_t layout = 0;                     // hash of everything the members must agree on
+};
+
+/// `kind` with kAuto resolved: gather for one or two members and for sparse codecs (same bytes as
+/// reduce or fewer, one quantisation, one latency), reduce otherwise.
+[[nodiscard]] ReductionKind resolve_reduction(ReductionKind kind, const Codec& codec, int members);
+
+/// Cuts n values for `members`. Owner j of a reduce gets the tiles from floor(T S_j / S), T tiles
+/// in all and S_j the shares before it; `shares` (one a member, or empty for even ones) can follow
+/// the links, since owner borders are tile borders and change no bit. A member may own nothing.
+/// REQUIRES: kind != kAuto; shares empty or of `members` values with a positive sum.
+[[nodiscard]] ReductionPlan make_reduction_plan(const Codec& codec, std::size_t n, int members,
+                                                ReductionKind kind,
+                                                std::span<const std::uint32_t> shares = {});
+
+/// One member's encoded tiles and its weight. A member of weight 0 gives no bytes.
+struct WeightedBytes {
+  std::span<const std::byte> bytes;
+  double weight = 1;
+};
+
+/// Which member's bytes did not decode.
+struct ReduceError {
+  std::size_t member = 0;
+  std::string what;
+};
+
+/// Mean of the members' tiles, as defined above. members: in member order, each the encoding of
+/// mean.size() values. RETURNS: ReduceError; `mean` is then unspecified.
+[[nodiscard]] Expected<void, ReduceError> reduce_tiles(const Codec& codec,
+                                                       std::span<const WeightedBytes> members,
+                                                       std::span<float> mean);
+
+}  // namespace isthmus

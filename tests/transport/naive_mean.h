@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The definition of a round's result as a plain loop over whole vectors, to hold the exchange
+// against.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "core/check.h"
+#include "core/rng.h"
+#include "isthmus/transport.h"
+
+namespace isthmus::testing_support {
+
+/// What member `rank` puts in.
+inline std::vector<float> test_vector(Rank rank, std::size_t n) {
+  const Rng rng{static_cast<std::uint64_t>(rank.value()), Stream::kTestData};
+  std::vector<float> x(n);
+  for (std::size_t i = 0; i < n; i += 4) {
+    const std::array<std::uint32_t, 4> words = rng.words(i);
+    for (std::size_t k = i; k < std::min(n, i + 4); ++k) {
+      x[k] = static_cast<float>(words[k - i]) * 0x1p-31f - 1.0f;
+    }
+  }
+  return x;
+}
+
+inline Contribution contribution_of(const std::shared_ptr<const Codec>& codec, Rank rank,
+                                    std::size_t n, SyncId id, ReductionKind kind) {
+  return {.id = id,
+          .encoded = encode(*codec, test_vector(rank, n)),
+          .codec = codec,
+          .weight = 1,
+          .kind = kind,
+          .commit = true};
+}
+
+inline std::vector<float> through(const Codec& codec, const std::vector<float>& x) {
+  std::vector<float> y(x.size());
+  ISTHMUS_CHECK(decode(codec, encode(codec, x).bytes, y).has_value());
+  return y;
+}
+
+inline std::vector<float> naive_mean(const Codec& codec, int members, std::size_t n,
+                                     ReductionKind kind) {
+  std::vector<float> mean(n, 0.0f);
+  for (int m = 0; m < members; ++m) {
+    const std::vector<float> x = through(codec, test_vector(Rank(m), n));
+    for (std::size_t i = 0; i < n; ++i) {
+      mean[i] += x[i];
+    }
+  }
+  for (float& value : mean) {
+    value /= static_cast<float>(members);
+  }
+  return kind == ReductionKind::kReduce ? through(codec, mean) : mean;
+}
+
+}  // namespace isthmus::testing_support

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// The exchange in one process: the mean's bits, bytes, commits, errors.
+#include "transport/peer_exchange.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <stdexcept>
+
+#include "core/rng.h"
+#include "isthmus/errors.h"
+#include "transport/naive_mean.h"
+
+namespace isthmus {
+namespace {
+
+using namespace std::chrono_literals;
+using testing_support::contribution_of;
+using testing_support::naive_mean;
+using testing_support::test_vector;
+
+struct Case {
+  int members;
+  ReductionKind kind;
+  std::string codec;
+};
+
+std::string name_of(const ::testing::TestParamInfo<Case>& info) {
+  std::string codec = info.param.codec;
+  std::ranges::replace(codec, ':', '_');
+  return fmt::format("{}Of{}{}", codec, info.param.members,
+                     info.param.kind == ReductionKind::kReduce ? "Reduce" : "Gather");
+}
+
+class ExchangeTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(ExchangeTest, EveryMemberGetsTheBitsOfTheNaiveMean) {
+  const auto& [members, kind, name] = GetParam();
+  const std::shared_ptr<const Codec> codec = make_codec(name);
+  for (const std::size_t n : {1u, 4096u, 20001u, 300000u}) {
+    const std::vector<float> expected = naive_mean(*codec, members, n, kind);
+    run_in_process(members, [&, kind = kind](WorkerContext& context) {
+      const SyncId id{FragmentId(2), StepIndex(5)};
+      const Ticket ticket =
+          context.exchange.begin(contribution_of(codec, context.rank, n, id, kind));
+      const auto result = context.exchange.wait(ticket, 60s);
+      ASSERT_TRUE(result.has_value()) << result.error().what;
+      EXPECT_EQ(result->values, expected) << "worker " << context.rank.value() << " n " << n;
+      EXPECT_EQ(static_cast<int>(result->contributors.size()), context.workers);
+    });
+  }
+}
+
+// Oracle 19: bytes on the wire follow the formula of the strategy, headers stay within 1 %.
+TEST_P(ExchangeTest, BytesFollowTheFormula) {
+  const auto& [members, kind, name] = GetParam();
+  const std::shared_ptr<const Codec> codec = make_codec(name);
+  const std::size_t n = static_cast<std::size_t>(members) * 40 * kTileValues;
+  const std::uint64_t whole = encoded_bytes(*codec, n);
+  const auto others = static_cast<std::uint64_t>(members) - 1;
+  const std::uint64_t payload = kind == ReductionKind::kGather
+                                    ? others * whole
+                                    : 2 * others * whole / static_cast<std::uint64_t>(members);
+  run_in_process(members, [&, kind = kind](WorkerContext& context) {
+    const SyncId id{FragmentId(0), StepIndex(1)};
+    const Ticket ticket = context.exchange.begin(contribution_of(codec, context.rank, n, id, kind));
+    const auto result = context.exchange.wait(ticket, 60s);
+    ASSERT_TRUE(result.has_value()) << result.error().what;
+    EXPECT_EQ(result->payload_bytes, payload);
+    EXPECT_EQ(context.exchange.bytes().payload, payload);
+    EXPECT_EQ(context.exchange.bytes().wire, result->wire_bytes);
+    EXPECT_GE(result->wire_bytes, payload);
+    constexpr double kHeaderShare = 0.01;
+    EXPECT_LE(static_cast<double>(result->wire_bytes),
+              static_cast<double>(payload) * (1 + kHeaderShare) + (others == 0 ? 1 : 0));
+  });
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const int members : {1, 2, 3, 4, 5, 8}) {
+    for (const ReductionKind kind : {ReductionKind::kReduce, ReductionKind::kGather}) {
+      for (const CodecInfo& codec : codecs()) {
+        cases.push_back({members, kind, codec.name});
+      }
+    }
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(MembersKindsCodecs, ExchangeTest, ::testing::ValuesIn(all_cases()),
+                         name_of);
+
+TEST(PeerExchange, KeepsSeveralRoundsInFlightAndTakesThemInAnyOrder) {
+  const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  constexpr int kRounds = 7;
+  run_in_process(4, [&](WorkerContext& context) {
+    std::vector<Ticket> tickets;
+    for (int p = 0; p < kRounds; ++p) {
+      tickets.push_back(context.exchange.begin(
+          contribution_of(codec, context.rank, 5000 + static_cast<std::size_t>(p),
+                          {FragmentId(p), StepIndex(9)}, ReductionKind::kReduce)));
+    }
+    for (int p = kRounds - 1; p >= 0; --p) {
+      const auto n = 5000 + static_cast<std::size_t>(p);
+      const auto result = context.exchange.wait(tickets[static_cast<std::size_t>(p)], 60s);
+      ASSERT_TRUE(result.has_value()) << result.error().what;
+      EXPECT_EQ(result->values, naive_mean(*codec, 4, n, ReductionKind::kReduce));
+    }
+  });
+}
+
+TEST(PeerExchange, WeightZeroTakesWithoutGiving) {
+  const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  for (const ReductionKind kind : {ReductionKind::kReduce, ReductionKind::kGather}) {
+    run_in_process(3, [&](WorkerContext& context) {
+      Contribution mine =
+          contribution_of(codec, context.rank, 30000, {FragmentId(0), StepIndex(1)}, kind);
+      mine.weight = context.rank == Rank(1) ? 0 : 2;
+      const auto result = context.exchange.wait(context.exchange.begin(std::move(mine)), 60s);
+      ASSERT_TRUE(result.has_value()) << result.error().what;
+      EXPECT_EQ(result->contributors, (std::vector<Rank>{Rank(0), Rank(2)}));
+      const std::vector<float> a = test_vector(Rank(0), 30000);
+      const std::vector<float> c = test_vector(Rank(2), 30000);
+      for (std::size_t i = 0; i < a.size(); i += 1000) {
+        EXPECT_EQ(result->values[i], (a[i] + c[i]) / 2);
+      }
+    });
+  }
+}
+
+TEST(PeerExchange, UncommittedRoundsAreCoveredByTheNextThatCommits) {
+  const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  run_in_process(3, [&](WorkerContext& context) {
+    for (int step = 1; step <= 40; ++step) {
+      Contribution mine = contribution_of(codec, context.rank, 9000,
+                                          {FragmentId(0), StepIndex(step)}, ReductionKind::kReduce);
+      mine.commit = step % 16 == 0;
+      const auto result = context.exchange.wait(context.exchange.begin(std::move(mine)), 60s);
+      ASSERT_TRUE(result.has_value()) << result.error().what;
+    }
+    // An empty round commits what is left, as a method does at its last step.
+    Contribution last{.id = {FragmentId(1), StepIndex(40)}, .encoded = {}, .codec = codec};
+    const auto result = context.exchange.wait(context.exchange.begin(std::move(last)), 60s);
+    ASSERT_TRUE(result.has_value()) << result.error().what;
+    EXPECT_TRUE(result->values.empty());
+  });
+}
+
+TEST(PeerExchange, PatienceEndsWithWhoIsMissing) {
+  const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  run_in_process(3, [&](WorkerContext& context) {
+    if (context.rank == Rank(2)) {
+      return;  // leaves in order without ever contributing
+    }
+    const Ticket ticket = context.exchange.begin(contribution_of(
+        codec, context.rank, 100, {FragmentId(4), StepIndex(8)}, ReductionKind::kGather));
+    EXPECT_FALSE(context.exchange.poll(ticket));
+    const auto result = context.exchange.wait(ticket, 20ms);
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().kind, ExchangeError::Kind::kDeadlineExceeded);
+    EXPECT_EQ(result.error().what,
+              "no result within 0.0 s: fragment 4 of step 8 waits for data from worker 2");
+  });
+}
+
+TEST(PeerExchange, ALostPeerEndsTheWaitAndTheCauseIsWhatTheCallerSees) {
+  const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  std::atomic<int> lost = 0;
+  const auto run = [&] {
+    run_in_process(4, [&](WorkerContext& context) {
+      if (context.rank == Rank(1)) {
+        throw std::runtime_error("disk on fire");
+      }
+      const Ticket ticket = context.exchange.begin(contribution_of(
+          codec, context.rank, 50000, {FragmentId(0), StepIndex(1)}, ReductionKind::kReduce));
+      const auto result = context.exchange.wait(ticket, 60s);
+      ASSERT_FALSE(result.has_value());
+      EXPECT_EQ(result.error().kind, ExchangeError::Kind::kPeerLost);
+      EXPECT_EQ(result.error().peer, Rank(1));
+      ++lost;
+    });
+  };
+  EXPECT_THROW(
+      {
+        try {
+          run();
+        } catch (const std::runtime_error& error) {
+          EXPECT_STREQ(error.what(), "disk on fire");
+          throw;
+        }
+      },
+      std::runtime_error);
+  EXPECT_EQ(lost, 3);
+}
+
+TEST(PeerExchange, UnlikeConfigurationsAreNamed) {
+  const std::shared_ptr<const Codec> fp32 = make_codec("fp32");
+  const std::shared_ptr<const Codec> bf16 = make_codec("bf16");
+  run_in_process(2, [&](WorkerContext& context) {
+    const Ticket ticket = context.exchange.begin(
+        contribution_of(context.rank == Rank(0) ? fp32 : bf16, context.rank, 100,
+                        {FragmentId(0), StepIndex(1)}, ReductionKind::kGather));
+    const auto result = context.exchange.wait(ticket, 60s);
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().kind, ExchangeError::Kind::kDiverged);
+    EXPECT_THAT(result.error().what, ::testing::HasSubstr("another layout"));
+  });
+}
+
+TEST(RunInProcess, RefusesNoWorkers) {
+  EXPECT_THROW(run_in_process(0, [](WorkerContext&) {}), ConfigError);
+}
+
+}  // namespace
+}  // namespace isthmus
