@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes the drawn charts and timelines interactive. Everything it shows is on the page without it.
+(() => {
+  "use strict";
+  const dashes = [[], [8, 4], [2, 3], [9, 3, 2, 3], [14, 4], [5, 3], [1, 5]];
+  const root = document.documentElement;
+  root.classList.add("js");
+  const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+
+  const digits = (v) => Number(v.toPrecision(3)).toString();
+  const scaled = (v, units, base) => {
+    let i = 0;
+    for (; Math.abs(v) >= 999.5 && i + 1 < units.length; ++i) v /= base;
+    return digits(v) + units[i];
+  };
+  const formats = {
+    plain: (v) => (Math.abs(v) >= 1e4 ? scaled(v, ["", " k", " M", " B", " T"], 1e3) : digits(v)),
+    bytes: (v) => scaled(v, [" B", " kB", " MB", " GB", " TB", " PB"], 1e3),
+    seconds: (v) => {
+      const s = Math.abs(v);
+      if (s === 0) return "0";
+      if (s < 1e-3) return digits(v * 1e6) + " µs";
+      if (s < 1) return digits(v * 1e3) + " ms";
+      if (s < 100) return digits(v) + " s";
+      if (s < 6000) return digits(v / 60) + " min";
+      if (s < 172800) return digits(v / 3600) + " h";
+      return digits(v / 86400) + " d";
+    },
+  };
+  const onTheClock = [15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
+  const clockStep = (span) => {
+    const rough = span / 6;
+    if (rough > 10) return onTheClock.find((s) => s >= rough) || Math.ceil(rough / 86400) * 86400;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    return [1, 2, 5, 10].map((f) => f * power).find((s) => s >= rough * 0.999);
+  };
+
+  // --- charts -----------------------------------------------------------------------------------
+  const live = [];
+
+  const dataset = (series) => ({
+    label: series.label, run: series.colour, faint: series.faint,
+    data: series.x.map((x, i) => ({ x, y: series.y[i] === null ? NaN : series.y[i] })),
+    borderColor: css(`--c${series.colour}`) + (series.faint ? "6b" : ""),
+    backgroundColor: css(`--c${series.colour}`),
+    borderWidth: series.faint ? 1 : 2.25,
+    borderDash: series.faint ? [] : dashes[series.colour],
+    pointRadius: series.marks ? 2.75 : 0, pointBorderWidth: 0, pointHitRadius: 4,
+    order: series.faint ? 2 : 1, tension: 0, spanGaps: false,
+  });
+
+  const axis = (chart, which, log) => ({
+    type: log ? "logarithmic" : "linear",
+    title: { display: true, text: chart[which + "_label"], color: css("--soft"), align: "end", font: { size: 12 } },
+    grid: { color: css("--rule"), drawTicks: false, borderColor: css("--rule") },
+    ticks: {
+      color: css("--soft"), font: { size: 12 }, padding: 8, maxRotation: 0, maxTicksLimit: which === "x" ? 8 : 7,
+      callback(value) {
+        if (log) {
+          const lead = value / 10 ** Math.floor(Math.log10(value) + 1e-9);
+          if (![1, 2, 5].some((f) => Math.abs(lead - f) < 0.01)) return null;
+        }
+        return formats[chart[which + "_unit"]](value);
+      },
+    },
+  });
+
+  // Bounds of what is visible, so that zooming along x also opens up y.
+  const bounds = (chart, low, high) => {
+    let least = Infinity, most = -Infinity;
+    chart.data.datasets.forEach((set, i) => {
+      if (!chart.isDatasetVisible(i)) return;
+      for (const p of set.data) {
+        if (p.x >= low && p.x <= high && Number.isFinite(p.y)) { least = Math.min(least, p.y); most = Math.max(most, p.y); }
+      }
+    });
+    return [least, most];
+  };
+  const zoom = (chart, low, high) => {
+    const { x, y } = chart.options.scales;
+    const [least, most] = low === undefined ? [undefined, undefined] : bounds(chart, low, high);
+    const air = y.type === "linear" && most > least ? (most - least) * 0.05 : 0;
+    x.min = low; x.max = high;
+    y.min = Number.isFinite(least) ? least - air : undefined;
+    y.max = Number.isFinite(most) ? most + air : undefined;
+    chart.update("none");
+  };
+
+  const brush = (chart, box) => {
+    let from = null, band = null;
+    const at = (event) => {
+      const area = chart.chartArea;
+      return Math.min(area.right, Math.max(area.left, event.clientX - box.getBoundingClientRect().left));
+    };
+    box.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0 || event.pointerType === "touch") return;
+      from = at(event);
+      band = box.appendChild(Object.assign(document.createElement("div"), { className: "brush" }));
+      box.setPointerCapture(event.pointerId);
+    });
+    box.addEventListener("pointermove", (event) => {
+      if (from === null) return;
+      band.style.left = Math.min(from, at(event)) + "px";
+      band.style.width = Math.abs(at(event) - from) + "px";
+    });
+    box.addEventListener("pointerup", (event) => {
+      if (from === null) return;
+      const ends = [from, at(event)].sort((a, b) => a - b);
+      from = null;
+      band.remove();
+      if (ends[1] - ends[0] > 6) zoom(chart, ...ends.map((p) => chart.scales.x.getValueForPixel(p)));
+    });
+    box.addEventListener("dblclick", () => zoom(chart));
+  };
+
+  const checkbox = (text, checked, change) => {
+    const label = document.createElement("label");
+    const input = Object.assign(document.createElement("input"), { type: "checkbox", checked });
+    input.addEventListener("change", () => change(input.checked));
+    label.append(input, text);
+    return label;
+  };
+
+  const build = (chart, figure) => {
+    const state = { log_x: chart.log_x, log_y: chart.log_y, hidden: new Set(), train: true };
+    const box = Object.assign(document.createElement("div"), { className: "canvas-box" });
+    const canvas = box.appendChild(document.createElement("canvas"));
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", figure.querySelector(".plot").getAttribute("aria-label"));
+    const controls = Object.assign(document.createElement("div"), { className: "controls" });
+    figure.append(box, controls);
+    figure.classList.add("live");
+    let drawn = null;
+    const draw = () => {
+      if (drawn) drawn.destroy();
+      const chosen = chart.series.filter((s) => state.train || !s.faint);
+      drawn = new Chart(canvas, {
+        type: "line",
+        data: { datasets: chosen.map(dataset) },
+        options: {
+          animation: false, responsive: true, maintainAspectRatio: false, normalized: true, parsing: false,
+          interaction: { mode: "nearest", axis: "x", intersect: false },
+          scales: { x: axis(chart, "x", state.log_x), y: axis(chart, "y", state.log_y) },
+          plugins: {
+            legend: { display: false },
+            tooltip: {
+              padding: 9, boxPadding: 4, titleFont: { weight: "normal" },
+              callbacks: {
+                title: (items) => (items.length ? formats[chart.x_unit](items[0].parsed.x) + " · " + chart.x_label : ""),
+                label: (item) => ` ${item.dataset.label}: ${Number(item.parsed.y.toPrecision(5))}`,
+              },
+            },
+          },
+        },
+      });
+      drawn.data.datasets.forEach((set, i) => drawn.setDatasetVisibility(i, !state.hidden.has(set.run)));
+      drawn.update("none");
+    };
+    draw();
+    brush({ get chartArea() { return drawn.chartArea; }, get scales() { return drawn.scales; }, get options() { return drawn.options; },
+            get data() { return drawn.data; }, isDatasetVisible: (i) => drawn.isDatasetVisible(i), update: (m) => drawn.update(m) }, box);
+    const toggle = (key) => (on) => { state[key] = on; draw(); };
+    controls.append(checkbox("log x", state.log_x, toggle("log_x")), checkbox("log y", state.log_y, toggle("log_y")));
+    if (chart.series.some((s) => s.faint)) controls.append(checkbox("training loss", true, toggle("train")));
+    const reset = Object.assign(document.createElement("button"), { type: "button", textContent: "reset zoom" });
+    reset.addEventListener("click", () => zoom(drawn));
+    controls.append(reset, Object.assign(document.createElement("span"), { textContent: "drag across the chart to zoom" }));
+    live.push({ draw, state });
+  };
+
+  const startCharts = () => {
+    if (typeof Chart === "undefined") return;
+    Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
+    for (const chart of JSON.parse(document.getElementById("charts").textContent)) {
+      const figure = document.getElementById(chart.id);
+      if (figure) build(chart, figure);
+    }
+    const redraw = () => live.forEach((entry) => entry.draw());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+    document.querySelectorAll("#loss .legend .run").forEach((tag, run) => {
+      tag.tabIndex = 0;
+      tag.setAttribute("role", "button");
+      tag.title = "show or hide this run in the charts";
+      const flip = () => {
+        const off = tag.classList.toggle("off");
+        for (const entry of live) entry.state.hidden[off ? "add" : "delete"](run % dashes.length);
+        redraw();
+      };
+      tag.addEventListener("click", flip);
+      tag.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); flip(); } });
+    });
+  };
+
+  // --- timelines --------------------------------------------------------------------------------
+  const startTimeline = (figure) => {
+    const svg = figure.querySelector("svg"), labels = figure.querySelector(".x-labels");
+    const units = Number(figure.dataset.units), scale = units / Number(figure.dataset.end);
+    const height = svg.viewBox.baseVal.height, first = svg.viewBox.baseVal.width;
+    let left = 0, width = first;
+    const show = () => {
+      width = Math.min(units, Math.max(units / 1e5, width));
+      left = Math.min(units - width, Math.max(0, left));
+      svg.setAttribute("viewBox", `${left} 0 ${width} ${height}`);
+      const step = clockStep(width / scale);
+      labels.replaceChildren();
+      for (let i = Math.ceil(left / scale / step - 1e-9); i * step * scale <= left + width * 0.97; ++i) {
+        const tick = labels.appendChild(document.createElement("span"));
+        tick.textContent = formats.seconds(i * step);
+        tick.style.left = ((i * step * scale - left) / width) * 100 + "%";
+      }
+    };
+    const share = (event) => (event.clientX - svg.getBoundingClientRect().left) / svg.clientWidth;
+    const zoomAt = (where, factor) => { left += where * width * (1 - factor); width *= factor; show(); };
+    svg.addEventListener("wheel", (event) => { event.preventDefault(); zoomAt(share(event), Math.exp(event.deltaY * 0.0015)); }, { passive: false });
+    let held = null;
+    svg.addEventListener("pointerdown", (event) => { held = { at: share(event), left }; svg.setPointerCapture(event.pointerId); });
+    svg.addEventListener("pointermove", (event) => { if (held) { left = held.left - (share(event) - held.at) * width; show(); } });
+    svg.addEventListener("pointerup", () => { held = null; });
+    const reset = () => { left = 0; width = first; show(); };
+    svg.addEventListener("dblclick", reset);
+    const controls = Object.assign(document.createElement("div"), { className: "controls" });
+    for (const [text, name, act] of [["+", "zoom in", () => zoomAt(0.5, 0.5)], ["−", "zoom out", () => zoomAt(0.5, 2)],
+                                     ["←", "earlier", () => { left -= width / 2; show(); }], ["→", "later", () => { left += width / 2; show(); }],
+                                     ["all", "show all", () => { left = 0; width = units; show(); }], ["reset", "first rounds", reset]]) {
+      const button = Object.assign(document.createElement("button"), { type: "button", textContent: text, title: name });
+      button.setAttribute("aria-label", name);
+      button.addEventListener("click", act);
+      controls.append(button);
+    }
+    figure.querySelector("figcaption").append(controls);
+    show();
+    const tip = Object.assign(document.createElement("div"), { className: "tip", hidden: true });
+    document.body.append(tip);
+    svg.querySelectorAll("title").forEach((title) => { title.parentNode.dataset.what = title.textContent; title.remove(); });
+    svg.addEventListener("pointermove", (event) => {
+      const what = event.target.dataset && event.target.dataset.what;
+      tip.hidden = !what || held !== null;
+      if (!tip.hidden) {
+        tip.textContent = what;
+        tip.style.left = Math.max(4, Math.min(innerWidth - tip.offsetWidth - 4, event.clientX + 12)) + "px";
+        tip.style.top = event.clientY + 14 + "px";
+      }
+    });
+    svg.addEventListener("pointerleave", () => { tip.hidden = true; });
+  };
+
+  startCharts();
+  document.querySelectorAll(".timeline").forEach(startTimeline);
+})();

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// One axis of a chart: range, linear or logarithmic, and ticks where a person would put them.
+// Pure values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace isthmus::report {
+
+enum class AxisUnit { kPlain, kBytes, kSeconds };
+[[nodiscard]] const char* axis_unit_name(AxisUnit unit);  // for the page's script
+
+struct Tick {
+  double position = 0;  // 0 at the low end, 1 at the high end
+  std::string label;
+};
+
+struct Axis {
+  double low = 0;
+  double high = 1;
+  bool log = false;
+  AxisUnit unit = AxisUnit::kPlain;
+
+  /// Share of the axis at which `value` lies; outside [0, 1] when it is out of range.
+  [[nodiscard]] double position(double value) const;
+  /// About `wanted` ticks inside the range, ascending.
+  [[nodiscard]] std::vector<Tick> ticks(int wanted) const;
+};
+
+/// An axis over all finite `values` (for `log`, the positive ones), with a little air where `air`.
+[[nodiscard]] Axis make_axis(const std::vector<double>& values, bool log, AxisUnit unit, bool air);
+
+}  // namespace isthmus::report

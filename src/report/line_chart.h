@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A line chart, written twice from the same points: as SVG with HTML labels, which needs no
+// JavaScript, fits any width and is what gets printed; and as data for the page's script, which
+// lays an interactive Chart.js canvas over it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/axis.h"
+#include "report/figures.h"
+
+namespace isthmus::report {
+
+struct ChartSeries {
+  std::string label;
+  int colour = 0;      // place in the palette; the dash goes with it
+  bool faint = false;  // thin and pale: the noisy raw values
+  bool marks = false;  // a dot at each point
+  std::vector<Point> points;
+};
+
+struct LineChart {
+  std::string id;  // of the figure; unique in the page, our own word
+  std::string x_label;
+  std::string y_label;
+  std::string description;  // read out in place of the picture
+  bool log_x = false;
+  bool log_y = false;
+  AxisUnit x_unit = AxisUnit::kPlain;
+  AxisUnit y_unit = AxisUnit::kPlain;
+  std::vector<ChartSeries> series;
+};
+
+inline constexpr int kPaletteSize = 7;
+
+/// The <figure>. `label`s and texts are escaped here.
+[[nodiscard]] std::string chart_html(const LineChart& chart);
+/// One JSON object for the script.
+[[nodiscard]] std::string chart_json(const LineChart& chart);
+/// A short piece of the line a run is drawn with, for legends and tables.
+[[nodiscard]] std::string line_key(int colour);
+
+}  // namespace isthmus::report

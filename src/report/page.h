@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page under construction, and its sections in the order in which they are read.
+//
+// A section appends its HTML to `page.html`, and the data of its interactive charts to
+// `page.charts`. Sections escape all text that comes from a run.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "report/figures.h"
+#include "report/report.h"
+#include "report/run_data.h"
+
+namespace isthmus::report {
+
+/// A run with what is derived from it.
+struct RunView {
+  RunData data;
+  RunFigures figures;
+  RunClockWords clock;
+  std::vector<WorkerShare> shares;
+  std::vector<std::string> worker_names;
+};
+
+/// How much of long lists is shown; halved until the page is small enough.
+struct PageLimits {
+  std::size_t points_per_series = 800;
+  std::size_t spans_per_run = 900;
+  std::size_t rounds_per_run = 300;
+  [[nodiscard]] PageLimits halved() const {
+    return {points_per_series / 2, spans_per_run / 2, rounds_per_run / 2};
+  }
+};
+
+struct Page {
+  const std::vector<RunView>& runs;
+  const ReportOptions& options;
+  PageLimits limits;
+  std::string html;
+  std::vector<std::string> charts;  // chart_json of each
+  bool decimated = false;           // some series was thinned out
+};
+
+void section_verdict(Page& page);     // sentence, labels, warnings, table
+void section_loss(Page& page);        // loss against steps, bytes, time
+void section_time(Page& page);        // utilisation and timeline
+void section_traffic(Page& page);     // matrix and rounds
+void section_prediction(Page& page);  // predicted against measured
+void section_config(Page& page);      // differences, all values, provenance
+/// Downloads, in at most `budget` bytes of HTML.
+void section_downloads(Page& page, std::size_t budget);
+
+/// "simulated time" or "time", with what it rests on, for axes and captions; plain text.
+[[nodiscard]] std::string clock_caption(const RunView& run);
+/// True when every run has a simulated clock; the time axis is then that, and otherwise the real
+/// one.
+[[nodiscard]] bool all_simulated(const std::vector<RunView>& runs);
+
+/// Opens a section with its heading; `id` is also the link target.
+[[nodiscard]] std::string section_open(const char* id, const char* heading);
+/// A run's coloured line and escaped label.
+[[nodiscard]] std::string run_tag(const Page& page, std::size_t run);
+/// `[surrogate]` or `[simulated]` as a badge when the run's clock is one, else nothing.
+[[nodiscard]] std::string clock_badge(const RunView& run);
+
+}  // namespace isthmus::report

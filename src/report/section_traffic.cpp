@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who sent how much to whom, and what each round cost.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+
+#include "report/line_chart.h"
+#include "report/page.h"
+#include "report/text.h"
+
+namespace isthmus::report {
+namespace {
+
+constexpr std::size_t kMaxMatrix = 16;
+
+std::string name_of(const RunView& run, std::size_t worker) {
+  return worker < run.worker_names.size() ? run.worker_names[worker]
+                                          : fmt::format("worker {}", worker);
+}
+
+std::string matrix_of(const Page& page, std::size_t index) {
+  const RunView& run = page.runs[index];
+  const auto& traffic = run.data.summary.traffic;
+  const std::size_t size = std::min(traffic.size(), kMaxMatrix);
+  if (size < 2) {
+    return {};
+  }
+  double most = 0;
+  for (const auto& row : traffic) {
+    for (const double bytes : row) {
+      most = std::isfinite(bytes) ? std::max(most, bytes) : most;
+    }
+  }
+  std::string head = "<th scope=\"col\">from ↓ to →</th>";
+  std::string rows;
+  for (std::size_t to = 0; to < size; ++to) {
+    head += fmt::format("<th scope=\"col\">{}</th>", escape_html(name_of(run, to)));
+  }
+  for (std::size_t from = 0; from < size; ++from) {
+    rows += fmt::format("<tr><th scope=\"row\">{}</th>", escape_html(name_of(run, from)));
+    for (std::size_t to = 0; to < size; ++to) {
+      const double bytes = to < traffic[from].size() ? traffic[from][to] : kNothing;
+      const double share = most > 0 && bytes > 0 ? bytes / most : 0;
+      rows +=
+          from == to
+              ? std::string{"<td class=\"self\">·</td>"}
+              : fmt::format("<td style=\"--heat-share:{:.2f}\" title=\"{} bytes\">{}</td>", share,
+                            escape_html(format_count(bytes)), escape_html(format_bytes(bytes)));
+    }
+    rows += "</tr>";
+  }
+  return fmt::format(
+      "<h3>{}</h3><div class=\"scroll\"><table "
+      "class=\"matrix\"><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>{}\n",
+      run_tag(page, index), head, rows,
+      traffic.size() > size
+          ? fmt::format("<p class=\"hint\">The first {} of {} workers.</p>", size, traffic.size())
+          : std::string{});
+}
+
+struct FragmentSum {
+  double rounds = 0, payload = 0, wire = 0, wait = 0;
+  double first_norm = kNothing, last_norm = kNothing;
+};
+
+std::string fragment_rows(const RunView& run) {
+  std::map<std::int64_t, FragmentSum> sums;
+  for (const RoundRecord& round : run.data.rounds) {
+    FragmentSum& sum = sums[round.fragment];
+    sum.rounds += 1;
+    sum.payload += round.payload_bytes;
+    sum.wire += round.wire_bytes;
+    sum.wait += std::isfinite(round.wait_s) ? round.wait_s : 0;
+    sum.first_norm = std::isnan(sum.first_norm) ? round.delta_norm : sum.first_norm;
+    sum.last_norm = round.delta_norm;
+  }
+  std::string rows;
+  for (const auto& [fragment, sum] : sums) {
+    rows += fmt::format(
+        "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{} → "
+        "{}</td></tr>",
+        fragment, format_count(sum.rounds), format_bytes(sum.payload / sum.rounds),
+        format_bytes(sum.wire / sum.rounds), format_seconds(sum.wait / sum.rounds),
+        format_number(sum.first_norm), format_number(sum.last_norm));
+  }
+  return rows;
+}
+
+std::string round_row(const RoundRecord& round) {
+  return fmt::format(
+      "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</"
+      "td></tr>",
+      round.sent, round.applied, round.fragment, format_bytes(round.payload_bytes),
+      format_bytes(round.wire_bytes), format_count(round.members), format_seconds(round.wait_s),
+      format_number(round.delta_norm));
+}
+
+/// Every round, or the first and last ones when there are too many.
+std::string all_rounds(const RunView& run, std::size_t limit) {
+  const std::vector<RoundRecord>& rounds = run.data.rounds;
+  std::string rows;
+  const std::size_t half = std::max<std::size_t>(limit / 2, 1);
+  const bool cut = rounds.size() > 2 * half;
+  for (std::size_t i = 0; i < rounds.size(); ++i) {
+    if (cut && i == half) {
+      rows += fmt::format(
+          "<tr><td colspan=\"8\" class=\"cut\">… {} rounds left out (all are in metrics.jsonl) "
+          "…</td></tr>",
+          format_count(static_cast<double>(rounds.size() - 2 * half)));
+      i = rounds.size() - half;
+    }
+    rows += round_row(rounds[i]);
+  }
+  return fmt::format(
+      "<details><summary>Every round of {}</summary><div class=\"scroll\"><table><thead><tr>"
+      "<th scope=\"col\">Sent after step</th><th scope=\"col\">Applied</th><th "
+      "scope=\"col\">Fragment</th>"
+      "<th scope=\"col\">Payload</th><th scope=\"col\">Wire</th><th scope=\"col\">Members</th>"
+      "<th scope=\"col\">Wait</th><th "
+      "scope=\"col\">‖Δ‖</th></tr></thead><tbody>{}</tbody></table></div></details>\n",
+      escape_html(run.data.label), rows);
+}
+
+std::string rounds_of(const Page& page, std::size_t index) {
+  const RunView& run = page.runs[index];
+  std::string html = fmt::format("<h3>{} {}</h3>", run_tag(page, index), clock_badge(run));
+  if (run.data.rounds.empty()) {
+    return html + "<p class=\"empty\">No rounds: nothing was exchanged.</p>\n";
+  }
+  html += fmt::format(
+      "<div class=\"scroll\"><table><thead><tr><th scope=\"col\">Fragment</th><th "
+      "scope=\"col\">Rounds</th>"
+      "<th scope=\"col\">Payload<small>a round</small></th><th scope=\"col\">Wire<small>a "
+      "round</small></th>"
+      "<th scope=\"col\">Wait<small>a round</small></th><th scope=\"col\">‖Δ‖<small>first → "
+      "last</small></th>"
+      "</tr></thead><tbody>{}</tbody></table></div>\n",
+      fragment_rows(run));
+  return html + all_rounds(run, page.limits.rounds_per_run);
+}
+
+LineChart norm_chart(Page& page) {
+  LineChart chart{
+      .id = "delta-norm",
+      .x_label = "inner step at which the round was applied",
+      .y_label = "‖Δ‖ of the mean (log scale)",
+      .description = "Norm of the reduced outer gradient (ddp: gradient) of each round.",
+      .log_y = true};
+  for (std::size_t i = 0; i < page.runs.size(); ++i) {
+    std::map<std::int64_t, std::vector<Point>> by_fragment;
+    for (const RoundRecord& round : page.runs[i].data.rounds) {
+      if (round.delta_norm > 0 && std::isfinite(round.delta_norm)) {
+        by_fragment[round.fragment].push_back(
+            {static_cast<double>(round.applied), round.delta_norm});
+      }
+    }
+    const std::size_t share = std::max<std::size_t>(
+        page.limits.points_per_series / std::max<std::size_t>(by_fragment.size(), 1), 16);
+    for (const auto& [fragment, points] : by_fragment) {
+      page.decimated = page.decimated || points.size() > share;
+      chart.series.push_back(
+          {.label =
+               page.runs[i].data.label +
+               (by_fragment.size() > 1 ? fmt::format(" fragment {}", fragment) : std::string{}),
+           .colour = static_cast<int>(i),
+           .marks = points.size() <= 40,
+           .points = decimate(points, share)});
+    }
+  }
+  return chart;
+}
+
+}  // namespace
+
+void section_traffic(Page& page) {
+  std::string matrices;
+  std::string rounds;
+  for (std::size_t i = 0; i < page.runs.size(); ++i) {
+    matrices += matrix_of(page, i);
+    rounds += rounds_of(page, i);
+  }
+  if (!matrices.empty()) {
+    page.html += section_open("traffic", "Traffic between workers") +
+                 "<p class=\"lead\">Bytes on the wire over the whole run, row to column.</p>\n" +
+                 matrices + "</section>\n";
+  }
+  page.html += section_open("rounds", "Rounds");
+  page.html +=
+      "<p class=\"lead\">A round is the reduction of one fragment. Bytes are those one worker "
+      "sent.</p>\n";
+  const LineChart chart = norm_chart(page);
+  if (!chart.series.empty()) {
+    page.html += chart_html(chart);
+    page.charts.push_back(chart_json(chart));
+  }
+  page.html += rounds + "</section>\n";
+}
+
+}  // namespace isthmus::report
