@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole run: from a configuration to a run directory with metrics, checkpoints and a summary.
+// `train` runs it on real threads, `simulate` in virtual time; the parameters are the same bit for
+// bit.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/commands.h"
+#include "app/run_log.h"
+#include "isthmus/config.h"
+#include "isthmus/errors.h"
+#include "plan/prediction.h"
+
+namespace isthmus::app {
+
+struct TrainingRequest {
+  std::string command;  // "train", "simulate", "demo": for the manifest
+  std::filesystem::path out;
+  std::string resume = "never";  // never | auto | PATH of a checkpoint
+  bool force = false;
+  bool simulated = false;
+  std::string lane;  // demo: name of this run in the status block, or empty
+};
+
+struct TrainingOutcome {
+  ExitCode exit_code = ExitCode::kOk;
+  std::string status;  // as in manifest.json
+  std::filesystem::path directory;
+  std::int64_t parameters = 0;
+  RunTotals totals;
+  /// Simulated runs with links: what the closed form said.
+  std::optional<Prediction> prediction;
+};
+
+/// Runs to the end, or to a checkpoint after a signal. Prints progress and notes on session.err.
+/// THROWS: Error as the parts do, after writing the manifest's status and the "end" line.
+[[nodiscard]] TrainingOutcome run_training(const Config& config, const TrainingRequest& request,
+                                           Session& session);
+
+}  // namespace isthmus::app

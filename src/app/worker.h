@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// One worker of a run: builds its model and method, takes its steps, evaluates its share, lays down
+// its state. The same code runs on real threads and in virtual time.
+#pragma once
+
+#include "app/checkpointing.h"
+#include "app/run_board.h"
+#include "app/timed_inner_loop.h"
+#include "app/training_plan.h"
+#include "inner/data/dataset.h"
+#include "isthmus/config.h"
+#include "isthmus/transport.h"
+
+namespace isthmus::app {
+
+/// What all workers of a run share; everything is borrowed for the run.
+struct WorkerSetup {
+  const Config& config;
+  const TrainingPlan& plan;
+  const Dataset& data;
+  std::int64_t eval_tokens = 0;  // 0: the whole validation part; < 0: there is none
+  RunBoard& board;
+  Checkpointing& checkpointing;
+  EventSink* events = nullptr;  // may be null
+  double step_flops = 0;        // of one worker's inner step
+  Duration measured_step{0};    // virtual length of a step where nothing else declares one
+};
+
+/// Runs worker `context.rank` to the last step, or to the step agreed after a signal.
+/// THROWS: RunError when the loss is not finite, PeerError when a round fails, ConfigError and
+/// SystemError as the parts do.
+void run_worker(const WorkerSetup& setup, WorkerContext& context);
+
+}  // namespace isthmus::app

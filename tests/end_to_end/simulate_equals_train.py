@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A simulated and an in-process run of one file give the same parameters and losses, bit for bit.
+
+  python3 tests/end_to_end/simulate_equals_train.py --isthmus build/bin/isthmus
+
+Also: the same seed simulated twice gives the same metrics, simulated times included; another number
+of threads changes nothing; the predicted time agrees with the simulated one.
+"""
+import argparse
+import hashlib
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+METHODS = {
+    "ddp": "",
+    "localsgd": "H = 4\n",
+    "diloco": 'H = 4\ncodec = "int8"\n',
+    "streaming-diloco": "H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\n",
+}
+PREDICTION_TOLERANCE = 0.01
+
+
+def config(method, workers, text_file):
+    return f"""
+[run]
+name = "same"
+workers = {workers}
+seed = 3
+[model]
+arch = "llama"
+layers = 2
+d_model = 32
+heads = 2
+[data]
+source = "text:{text_file}"
+[train]
+steps = 24
+global_batch = "{workers * 128} tok"
+context = 32
+[inner]
+lr = 2e-3
+[outer]
+method = "{method}"
+{METHODS[method]}
+[eval]
+every = 6
+tokens = "1k"
+[sim]
+step_time = "50ms"
+link_model = "ideal"
+"""
+
+
+def fingerprint(out, with_time=False):
+    model = out / "ckpt" / "last" / "model.safetensors"
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    keys = ("k", "step", "loss", "grad_norm", "lr") + (("ts",) if with_time else ())
+    return (hashlib.sha256(model.read_bytes()).hexdigest(),
+            [[row.get(key) for key in keys] for row in rows if row["k"] in ("train", "eval")])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--isthmus", required=True)
+    parser.add_argument("--text", default="/usr/share/common-licenses/GPL-3")
+    args = parser.parse_args()
+    for method in METHODS:
+        for workers in (1, 2, 3):
+            with tempfile.TemporaryDirectory() as folder:
+                work = pathlib.Path(folder)
+                toml = work / "run.toml"
+                toml.write_text(config(method, workers, pathlib.Path(args.text).resolve()))
+
+                def run(command, name, *extra):
+                    subprocess.run([args.isthmus, command, str(toml), "--out", str(work / name),
+                                    "--progress", "none", *extra], check=True,
+                                   stdout=subprocess.DEVNULL)
+                    return work / name
+
+                link = ("--link", "10Mbit/s,40ms")
+                real = fingerprint(run("train", "real"))
+                single = fingerprint(run("train", "single", "--set", "train.threads=1"))
+                simulated = run("simulate", "simulated", *link)
+                again = run("simulate", "again", *link)
+                if not real == single == fingerprint(simulated):
+                    sys.exit(f"{method}, {workers} workers: worlds differ")
+                if fingerprint(simulated, True) != fingerprint(again, True):
+                    sys.exit(f"{method}, {workers} workers: two simulations differ")
+                summary = json.loads((simulated / "summary.json").read_text())
+                error = abs(summary["prediction"]["error"])
+                if error > PREDICTION_TOLERANCE:
+                    sys.exit(f"{method}, {workers} workers: prediction off by {error:.2%}")
+                print(f"{method}, {workers} workers: identical, prediction off by {error:.3%}",
+                      flush=True)
+
+
+main()
