@@ -2,9 +2,11 @@
 #include "kernels/gemm.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "core/check.h"
 #include "kernels/activation_math.h"
+#include "kernels/fast_kernels.h"
 
 namespace isthmus::kernels {
 namespace {
@@ -57,7 +59,12 @@ void gemm_reference(ThreadTeam& team, const Gemm<Real>& g) {
 
 template <typename Real>
 void gemm(ThreadTeam& team, const Gemm<Real>& g) {
-  gemm_reference(team, g);
+  if constexpr (std::is_same_v<Real, float>) {
+    check_shapes(g);
+    fast_kernels().gemm(team, g);
+  } else {
+    gemm_reference(team, g);
+  }
 }
 
 template <typename Real>

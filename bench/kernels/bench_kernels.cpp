@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Speed of the kernels at training shapes, one JSON object a line, next to the peak of fused
+// multiply-adds measured on the same threads: bench_kernels [--threads N] [--isa NAME] [--only OP].
+// Times are the best of several runs; run it on an idle machine.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/gemm.h"
+#include "kernels/isa.h"
+#include "kernels/thread_team.h"
+
+namespace isthmus::kernels {
+namespace {
+
+struct Options {
+  int threads = 2;
+  std::string only;
+};
+
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Best time of one call, over runs that take about half a second together.
+double best_of(const std::function<void()>& call) {
+  call();
+  double best = 1e9;
+  const double start = seconds();
+  for (int run = 0; run < 400 && (run < 5 || seconds() - start < 0.5); ++run) {
+    const double begin = seconds();
+    call();
+    best = std::min(best, seconds() - begin);
+  }
+  return best;
+}
+
+std::vector<float> test_values(std::int64_t n, unsigned salt) {
+  std::vector<float> x(static_cast<std::size_t>(n));
+  unsigned state = salt;
+  for (float& value : x) {
+    state = state * 1664525u + 1013904223u;
+    value = static_cast<float>(state >> 8) / 8388608.0f - 1.0f;
+  }
+  return x;
+}
+
+/// A product whose operands all sit in L1: what the multiplier units give, tile loop included.
+double peak_gflops(const Options& options) {
+  std::vector<std::vector<float>> x;
+  for (int i = 0; i < options.threads; ++i) x.push_back(test_values(3 * 96 * 64, 1));
+  ThreadTeam team(options.threads);
+  constexpr int kRepeats = 20;
+  const double time = best_of([&] {
+    team.for_each(options.threads, [&](std::int64_t index, int) {
+      ThreadTeam alone(1);
+      float* data = x[static_cast<std::size_t>(index)].data();
+      for (int i = 0; i < kRepeats; ++i) {
+        gemm<float>(alone, {.m = 96,
+                            .n = 64,
+                            .k = 64,
+                            .a = data,
+                            .lda = 64,
+                            .b = data + 96 * 64,
+                            .ldb = 64,
+                            .c = data + 2 * 96 * 64,
+                            .ldc = 64});
+      }
+    });
+  });
+  return 2.0 * 96 * 64 * 64 * kRepeats * options.threads / time / 1e9;
+}
+
+struct Shape {
+  const char* name;
+  std::int64_t m, n, k;
+};
+
+constexpr Shape kShapes[] = {
+    {"d128 qkv", 2048, 384, 128},       {"d128 out", 2048, 128, 128},
+    {"d128 ffn", 2048, 512, 128},       {"d128 down", 2048, 128, 512},
+    {"d256 ffn", 2048, 1024, 256},      {"d384 qkv", 2048, 1152, 384},
+    {"d384 out", 2048, 384, 384},       {"d384 ffn", 2048, 1536, 384},
+    {"d384 down", 2048, 384, 1536},     {"d512 ffn", 2048, 2048, 512},
+    {"d768 ffn up", 1024, 3072, 768},   {"d768 ffn down", 1024, 768, 3072},
+    {"d768 head 1/8", 1024, 6272, 768}, {"2k cube", 2048, 2048, 2048},
+};
+
+void bench_gemm(ThreadTeam& team, const Shape& s) {
+  const std::vector<float> x = test_values(s.m * s.k, 1);
+  const std::vector<float> w = test_values(s.n * s.k, 2);
+  std::vector<float> y = test_values(s.m * s.n, 3);
+  std::vector<float> dx = test_values(s.m * s.k, 4);
+  std::vector<float> dw = test_values(s.n * s.k, 5);
+  const double flop =
+      2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k) / 1e9;
+  const double forward = best_of([&] {
+    gemm<float>(team, {.m = s.m,
+                       .n = s.n,
+                       .k = s.k,
+                       .a = x.data(),
+                       .lda = s.k,
+                       .b = w.data(),
+                       .ldb = s.k,
+                       .b_transposed = true,
+                       .c = y.data(),
+                       .ldc = s.n});
+  });
+  const double to_input = best_of([&] {
+    gemm<float>(team, {.m = s.m,
+                       .n = s.k,
+                       .k = s.n,
+                       .a = y.data(),
+                       .lda = s.n,
+                       .b = w.data(),
+                       .ldb = s.k,
+                       .c = dx.data(),
+                       .ldc = s.k});
+  });
+  const double to_weight = best_of([&] {
+    gemm<float>(team, {.m = s.n,
+                       .n = s.k,
+                       .k = s.m,
+                       .a = y.data(),
+                       .lda = s.n,
+                       .a_transposed = true,
+                       .b = x.data(),
+                       .ldb = s.k,
+                       .c = dw.data(),
+                       .ldc = s.k,
+                       .accumulate = true});
+  });
+  fmt::print(
+      "{{\"op\":\"gemm\",\"shape\":\"{}\",\"m\":{},\"n\":{},\"k\":{},\"threads\":{},\"isa\":\"{}\","
+      "\"fwd_gflops\":{:.1f},\"dx_gflops\":{:.1f},\"dw_gflops\":{:.1f}}}\n",
+      s.name, s.m, s.n, s.k, team.size(), name_of(active_isa()), flop / forward, flop / to_input,
+      flop / to_weight);
+}
+
+void bench_fork(ThreadTeam& team) {
+  constexpr int kRepeats = 1000;
+  const double time = best_of([&] {
+    for (int i = 0; i < kRepeats; ++i) team.for_each(team.size(), [](std::int64_t, int) {});
+  });
+  fmt::print("{{\"op\":\"empty loop\",\"threads\":{},\"microseconds\":{:.2f}}}\n", team.size(),
+             time / kRepeats * 1e6);
+}
+
+bool wanted(const Options& options, std::string_view op) {
+  return options.only.empty() || options.only == op;
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view key = argv[i];
+    if (key == "--threads") options.threads = std::atoi(argv[i + 1]);
+    if (key == "--only") options.only = argv[i + 1];
+    if (key == "--isa") {
+      for (const Isa isa : available_isas()) {
+        if (name_of(isa) == argv[i + 1]) use_isa(isa);
+      }
+    }
+  }
+  ThreadTeam team(options.threads);
+  fmt::print("{{\"op\":\"peak\",\"threads\":{},\"isa\":\"{}\",\"gflops\":{:.1f}}}\n",
+             options.threads, name_of(active_isa()), peak_gflops(options));
+  if (wanted(options, "fork")) bench_fork(team);
+  if (wanted(options, "gemm")) {
+    for (const Shape& shape : kShapes) {
+      bench_gemm(team, shape);
+      std::fflush(stdout);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace isthmus::kernels
+
+int main(int argc, char** argv) { return isthmus::kernels::run(argc, argv); }

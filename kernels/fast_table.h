@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dispatch table of one instruction set. Include after one of simd_*.h.
+#pragma once
+
+#include "kernels/fast_kernels.h"
+#include "kernels/gemm_fast.h"
+
+namespace isthmus::kernels {
+namespace {
+
+constexpr FastKernels kTable = {
+    .gemm = gemm_fast,
+};
+
+}  // namespace
+}  // namespace isthmus::kernels

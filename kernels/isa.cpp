@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/isa.h"
+
+#include <array>
+
+#include "core/check.h"
+#include "kernels/fast_kernels.h"
+
+namespace isthmus::kernels {
+namespace {
+
+bool machine_has_avx2() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+  return false;
+#endif
+}
+
+bool machine_has_avx512() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+#else
+  return false;
+#endif
+}
+
+const FastKernels* table_of(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx512:
+      return machine_has_avx512() ? avx512_kernels() : nullptr;
+    case Isa::kAvx2:
+      return machine_has_avx2() ? avx2_kernels() : nullptr;
+    case Isa::kPortable:
+      break;
+  }
+  return portable_kernels();
+}
+
+struct Active {
+  Isa isa;
+  const FastKernels* table;
+};
+
+Active best() {
+  for (const Isa isa : {Isa::kAvx512, Isa::kAvx2}) {
+    if (const FastKernels* table = table_of(isa)) return {isa, table};
+  }
+  return {Isa::kPortable, portable_kernels()};
+}
+
+Active& active() {
+  static Active chosen = best();
+  return chosen;
+}
+}  // namespace
+
+std::string_view name_of(Isa isa) {
+  constexpr std::array<std::string_view, 3> kNames = {"portable", "avx2", "avx512"};
+  return kNames[static_cast<std::size_t>(isa)];
+}
+
+std::vector<Isa> available_isas() {
+  std::vector<Isa> isas;
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
+    if (table_of(isa) != nullptr) isas.push_back(isa);
+  }
+  return isas;
+}
+
+Isa active_isa() { return active().isa; }
+
+void use_isa(Isa isa) {
+  const FastKernels* table = table_of(isa);
+  ISTHMUS_CHECK(table != nullptr, name_of(isa));
+  active() = {isa, table};
+}
+
+const FastKernels& fast_kernels() { return *active().table; }
+
+}  // namespace isthmus::kernels

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eight floats in a register; the names are explained in simd_avx512.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace isthmus::kernels {
+namespace {
+
+struct Simd {
+  using V = __m256;
+  using Mask = __m256i;
+  static constexpr int kWidth = 8;
+  static constexpr int kTileRows = 6;  // 6 x 2 accumulators, 2 of B and a broadcast: 15 of 16
+  static constexpr int kTileVectors = 2;
+
+  static V zero() { return _mm256_setzero_ps(); }
+  static V set(float x) { return _mm256_set1_ps(x); }
+  static V load(const float* p) { return _mm256_loadu_ps(p); }
+  static void store(float* p, V x) { _mm256_storeu_ps(p, x); }
+  static Mask first(std::int64_t n) {
+    const int bound = n >= 8 ? 8 : static_cast<int>(n);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(bound), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  static V load(const float* p, Mask m) { return _mm256_maskload_ps(p, m); }
+  static void store(float* p, V x, Mask m) { _mm256_maskstore_ps(p, m, x); }
+  static V select(Mask m, V yes, V no) { return _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(m)); }
+
+  static V add(V x, V y) { return _mm256_add_ps(x, y); }
+  static V sub(V x, V y) { return _mm256_sub_ps(x, y); }
+  static V mul(V x, V y) { return _mm256_mul_ps(x, y); }
+  static V div(V x, V y) { return _mm256_div_ps(x, y); }
+  static V max(V x, V y) { return _mm256_max_ps(x, y); }
+  static V min(V x, V y) { return _mm256_min_ps(x, y); }
+  static V sqrt(V x) { return _mm256_sqrt_ps(x); }
+  static V fma(V x, V y, V z) { return _mm256_fmadd_ps(x, y, z); }
+  static V fnma(V x, V y, V z) { return _mm256_fnmadd_ps(x, y, z); }
+  static V round(V x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static V scale2(V x, V n) {
+    // In two halves, so that 2^n below the smallest normal number still rounds to zero gradually.
+    const __m256i whole = _mm256_cvtps_epi32(n);
+    const __m256i half = _mm256_srai_epi32(whole, 1);
+    const __m256i rest = _mm256_sub_epi32(whole, half);
+    const __m256i bias = _mm256_set1_epi32(127);
+    const V low = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
+    const V high = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
+    return mul(mul(x, low), high);
+  }
+  static float sum(V x) {
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+  }
+  static float largest(V x) {
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+  }
+};
+
+/// 8 x 8 block transposed: to[i * to_stride + j] = from[j * from_stride + i].
+inline void transpose_block(const float* from, std::int64_t from_stride, float* to,
+                            std::int64_t to_stride) {
+  __m256 r[8];
+  __m256 t[8];
+  for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(from + i * from_stride);
+  for (int i = 0; i < 8; i += 2) {
+    t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+    t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+    r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+    r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+  }
+  for (int i = 0; i < 4; ++i) {
+    _mm256_storeu_ps(to + i * to_stride, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+    _mm256_storeu_ps(to + (i + 4) * to_stride, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+  }
+}
+
+}  // namespace
+}  // namespace isthmus::kernels

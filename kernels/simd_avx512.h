@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sixteen floats in a register: the vector type the fast kernels are templates of. simd_avx2.h and
+// simd_portable.h offer the same names. Include only from files compiled for this instruction set;
+// the unnamed namespace keeps every template instance private to that file, so that the linker
+// can never hand such code to a machine without it.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace isthmus::kernels {
+namespace {
+
+struct Simd {
+  using V = __m512;
+  using Mask = __mmask16;
+  static constexpr int kWidth = 16;
+  static constexpr int kTileRows = 6;     // 6 x 4 accumulators, 4 of B and a broadcast: 29 of 32
+  static constexpr int kTileVectors = 4;  // vectors in a row of a tile
+
+  static V zero() { return _mm512_setzero_ps(); }
+  static V set(float x) { return _mm512_set1_ps(x); }
+  static V load(const float* p) { return _mm512_loadu_ps(p); }
+  static void store(float* p, V x) { _mm512_storeu_ps(p, x); }
+  /// Lanes below n (0 <= n <= 16; a larger n means all of them).
+  static Mask first(std::int64_t n) {
+    return static_cast<Mask>(n >= 16 ? 0xffff : (1u << static_cast<unsigned>(n)) - 1u);
+  }
+  static V load(const float* p, Mask m) { return _mm512_maskz_loadu_ps(m, p); }
+  static void store(float* p, V x, Mask m) { _mm512_mask_storeu_ps(p, m, x); }
+  static V select(Mask m, V yes, V no) { return _mm512_mask_blend_ps(m, no, yes); }
+
+  static V add(V x, V y) { return _mm512_add_ps(x, y); }
+  static V sub(V x, V y) { return _mm512_sub_ps(x, y); }
+  static V mul(V x, V y) { return _mm512_mul_ps(x, y); }
+  static V div(V x, V y) { return _mm512_div_ps(x, y); }
+  static V max(V x, V y) { return _mm512_max_ps(x, y); }
+  static V min(V x, V y) { return _mm512_min_ps(x, y); }
+  static V sqrt(V x) { return _mm512_sqrt_ps(x); }
+  /// x y + z and z - x y in one rounding.
+  static V fma(V x, V y, V z) { return _mm512_fmadd_ps(x, y, z); }
+  static V fnma(V x, V y, V z) { return _mm512_fnmadd_ps(x, y, z); }
+  static V round(V x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT); }
+  /// x 2^n for whole n.
+  static V scale2(V x, V n) { return _mm512_scalef_ps(x, n); }
+  static float sum(V x) { return _mm512_reduce_add_ps(x); }
+  static float largest(V x) { return _mm512_reduce_max_ps(x); }
+};
+
+/// 16 x 16 block transposed: to[i * to_stride + j] = from[j * from_stride + i].
+inline void transpose_block(const float* from, std::int64_t from_stride, float* to,
+                            std::int64_t to_stride) {
+  __m512 r[16];
+  __m512 t[16];
+  for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_ps(from + i * from_stride);
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    const __m512d a = _mm512_castps_pd(t[i]);
+    const __m512d b = _mm512_castps_pd(t[i + 1]);
+    const __m512d c = _mm512_castps_pd(t[i + 2]);
+    const __m512d d = _mm512_castps_pd(t[i + 3]);
+    r[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+    r[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+    r[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+    r[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+  }
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
+    t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
+  }
+  for (int i = 0; i < 8; ++i) {
+    _mm512_storeu_ps(to + i * to_stride, _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88));
+    _mm512_storeu_ps(to + (i + 8) * to_stride, _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd));
+  }
+}
+
+}  // namespace
+}  // namespace isthmus::kernels

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// exp, sigmoid and GELU on vectors. Include after one of simd_*.h.
+// Errors (tests/kernels/activation_test.cpp): exp within 2 units in the last place.
+#pragma once
+
+#include "kernels/activation_math.h"
+
+namespace isthmus::kernels {
+namespace {
+
+/// exp(x); 0 below -104, infinity above 88.8.
+inline Simd::V exp(Simd::V x) {
+  // x = n ln 2 + r, |r| <= ln 2 / 2; exp(r) by the polynomial of Cephes' expf.
+  x = Simd::min(Simd::max(x, Simd::set(-104.0f)), Simd::set(88.8f));
+  const Simd::V n = Simd::round(Simd::mul(x, Simd::set(1.44269504f)));
+  // ln 2 in two parts, the first short enough that n times it is exact.
+  Simd::V r = Simd::fnma(n, Simd::set(0.693359375f), x);
+  r = Simd::fnma(n, Simd::set(-2.12194440e-4f), r);
+  Simd::V p = Simd::set(1.9875691500e-4f);
+  p = Simd::fma(p, r, Simd::set(1.3981999507e-3f));
+  p = Simd::fma(p, r, Simd::set(8.3334519073e-3f));
+  p = Simd::fma(p, r, Simd::set(4.1665795894e-2f));
+  p = Simd::fma(p, r, Simd::set(1.6666665459e-1f));
+  p = Simd::fma(p, r, Simd::set(5.0000001201e-1f));
+  p = Simd::fma(Simd::mul(r, r), p, r);
+  return Simd::scale2(Simd::add(p, Simd::set(1.0f)), n);
+}
+
+/// 1 / (1 + exp(-x)).
+inline Simd::V sigmoid(Simd::V x) {
+  const Simd::V one = Simd::set(1.0f);
+  return Simd::div(one, Simd::add(one, exp(Simd::sub(Simd::zero(), x))));
+}
+
+/// (1 + tanh u) / 2 = sigmoid(2 u), which keeps its relative accuracy where tanh is near -1.
+inline Simd::V gelu_gate(Simd::V x) {
+  const Simd::V square = Simd::mul(x, x);
+  const Simd::V slope = Simd::set(static_cast<float>(2 * kGeluSlope));
+  const Simd::V cubic = Simd::set(static_cast<float>(2 * kGeluSlope * kGeluCubic));
+  return sigmoid(Simd::mul(x, Simd::fma(cubic, square, slope)));
+}
+
+inline Simd::V gelu(Simd::V x) { return Simd::mul(x, gelu_gate(x)); }
+
+/// g + x g (1 - g) d(2 u)/dx with g the gate.
+inline Simd::V gelu_derivative(Simd::V x) {
+  const Simd::V g = gelu_gate(x);
+  const Simd::V slope = Simd::set(static_cast<float>(2 * kGeluSlope));
+  const Simd::V cubic = Simd::set(static_cast<float>(6 * kGeluSlope * kGeluCubic));
+  const Simd::V inner = Simd::fma(cubic, Simd::mul(x, x), slope);
+  const Simd::V spread = Simd::mul(g, Simd::sub(Simd::set(1.0f), g));
+  return Simd::fma(Simd::mul(x, spread), inner, g);
+}
+
+}  // namespace
+}  // namespace isthmus::kernels

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/gemm.h"
+
+#include "kernels/kernel_test.h"
+
+namespace isthmus::kernels {
+namespace {
+
+struct Case {
+  std::int64_t m, n, k;
+};
+
+// One tile and less, tails in every direction, several panels, several blocks of k.
+constexpr Case kCases[] = {{1, 1, 1},     {6, 64, 16},    {7, 65, 17},  {5, 3, 2},
+                           {1, 200, 40},  {97, 1, 33},    {48, 64, 64}, {50, 130, 96},
+                           {13, 33, 400}, {100, 70, 800}, {193, 257, 5}};
+
+struct Layout {
+  bool a_transposed, b_transposed;
+};
+constexpr Layout kLayouts[] = {{false, false}, {false, true}, {true, false}, {true, true}};
+
+/// Operands with rows a little further apart than they must be.
+template <typename Real>
+struct Operands {
+  Operands(const Case& s, Layout layout, std::vector<Real> (*values)(std::int64_t, std::uint64_t))
+      : lda((layout.a_transposed ? s.m : s.k) + 3),
+        ldb((layout.b_transposed ? s.k : s.n) + 5),
+        ldc(s.n + 2),
+        a(values((layout.a_transposed ? s.k : s.m) * lda, 1)),
+        b(values((layout.b_transposed ? s.n : s.k) * ldb, 2)),
+        c(values(s.m * ldc, 3)),
+        bias(values(s.n, 4)),
+        residual(values(s.m * ldc, 5)),
+        pre(values(s.m * ldc, 6)),
+        gelu_out(c.size()),
+        row_sum(values(s.m, 7)) {}
+  std::int64_t lda, ldb, ldc;
+  std::vector<Real> a, b, c, bias, residual, pre, gelu_out, row_sum;
+
+  Gemm<Real> plain(const Case& s, Layout layout) {
+    return {.m = s.m,
+            .n = s.n,
+            .k = s.k,
+            .a = a.data(),
+            .lda = lda,
+            .a_transposed = layout.a_transposed,
+            .b = b.data(),
+            .ldb = ldb,
+            .b_transposed = layout.b_transposed,
+            .c = c.data(),
+            .ldc = ldc};
+  }
+};
+
+/// Element (i, j) of op(A) op(B) in double.
+template <typename Real>
+double product(const Gemm<Real>& g, std::int64_t i, std::int64_t j) {
+  double sum = 0;
+  for (std::int64_t p = 0; p < g.k; ++p) {
+    sum += static_cast<double>(g.a_transposed ? g.a[p * g.lda + i] : g.a[i * g.lda + p]) *
+           static_cast<double>(g.b_transposed ? g.b[j * g.ldb + p] : g.b[p * g.ldb + j]);
+  }
+  return sum;
+}
+
+double gelu_in_double(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+double gelu_slope_in_double(double x) {
+  constexpr double kStep = 1e-5;
+  return (gelu_in_double(x + kStep) - gelu_in_double(x - kStep)) / (2 * kStep);
+}
+
+using GemmTest = IsaTest;
+ISTHMUS_EVERY_ISA(GemmTest);
+
+TEST_P(GemmTest, IsExactOnSmallWholeNumbersInEveryLayout) {
+  ThreadTeam team(2);
+  for (const Case& s : kCases) {
+    for (const Layout layout : kLayouts) {
+      Operands<float> x(s, layout, whole_values<float>);
+      const std::vector<float> before = x.c;
+      Gemm<float> g = x.plain(s, layout);
+      g.accumulate = true;
+      gemm(team, g);
+      for (std::int64_t i = 0; i < s.m; ++i) {
+        for (std::int64_t j = 0; j < x.ldc; ++j) {
+          const std::size_t at = static_cast<std::size_t>(i * x.ldc + j);
+          const double sum = j < s.n ? product(g, i, j) : 0.0;  // beyond n nothing is written
+          ASSERT_EQ(static_cast<double>(x.c[at]), static_cast<double>(before[at]) + sum)
+              << s.m << " " << s.n << " " << s.k << " at " << i << " " << j;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(GemmTest, EpiloguesFollowTheContractInOrder) {
+  ThreadTeam team(2);
+  for (const Case& s : kCases) {
+    for (const Layout layout : kLayouts) {
+      Operands<float> x(s, layout, normal_values<float>);
+      const std::vector<float> before = x.c;
+      const std::vector<float> sums_before = x.row_sum;
+      Gemm<float> g = x.plain(s, layout);
+      g.accumulate = true;
+      g.bias = x.bias.data();
+      g.residual = x.residual.data();
+      g.ldr = x.ldc;
+      g.gelu_gradient_of = x.pre.data();
+      g.gelu_out = x.gelu_out.data();
+      g.row_sum = x.row_sum.data();
+      gemm(team, g);
+      // k + 3 terms of size about 1, each rounded once, then a factor below 1.2.
+      const double tolerance = kFloatEpsilon * 4 * (static_cast<double>(s.k) + 8);
+      for (std::int64_t i = 0; i < s.m; ++i) {
+        for (std::int64_t j = 0; j < s.n; ++j) {
+          const std::size_t at = static_cast<std::size_t>(i * x.ldc + j);
+          const double sum = static_cast<double>(before[at]) + product(g, i, j) +
+                             static_cast<double>(x.bias[static_cast<std::size_t>(j)]) +
+                             static_cast<double>(x.residual[at]);
+          const double value = sum * gelu_slope_in_double(static_cast<double>(x.pre[at]));
+          ASSERT_NEAR(static_cast<double>(x.c[at]), value, tolerance + 1e-9);
+          ASSERT_NEAR(static_cast<double>(x.gelu_out[at]),
+                      gelu_in_double(static_cast<double>(x.c[at])), tolerance);
+        }
+        double row = static_cast<double>(sums_before[static_cast<std::size_t>(i)]);
+        for (std::int64_t p = 0; p < s.k; ++p) {
+          row += static_cast<double>(layout.a_transposed ? g.a[p * g.lda + i] : g.a[i * g.lda + p]);
+        }
+        ASSERT_NEAR(static_cast<double>(x.row_sum[static_cast<std::size_t>(i)]), row, tolerance);
+      }
+    }
+  }
+}
+
+TEST_P(GemmTest, BitsDoNotDependOnTheTeam) {
+  for (const Case& s : kCases) {
+    for (const Layout layout : kLayouts) {
+      std::vector<float> first;
+      for (const int size : kTeamSizes) {
+        ThreadTeam team(size);
+        Operands<float> x(s, layout, normal_values<float>);
+        Gemm<float> g = x.plain(s, layout);
+        g.accumulate = true;
+        g.row_sum = x.row_sum.data();
+        gemm(team, g);
+        x.c.insert(x.c.end(), x.row_sum.begin(), x.row_sum.end());
+        if (size == 1) first = x.c;
+        ASSERT_EQ(x.c, first) << "team of " << size;
+      }
+    }
+  }
+}
+
+TEST_P(GemmTest, NoStepsLeaveTheEpilogueAlone) {
+  ThreadTeam team(1);
+  const std::vector<float> bias = {1, 2, 3};
+  std::vector<float> c(6, -1);
+  gemm<float>(team, {.m = 2,
+                     .n = 3,
+                     .k = 0,
+                     .a = c.data(),
+                     .lda = 1,
+                     .b = c.data(),
+                     .ldb = 3,
+                     .c = c.data(),
+                     .ldc = 3,
+                     .bias = bias.data()});
+  EXPECT_EQ(c, (std::vector<float>{1, 2, 3, 1, 2, 3}));
+}
+
+TEST(GemmReference, IsTheDefinition) {
+  ThreadTeam team(2);
+  const Case s{7, 5, 9};
+  for (const Layout layout : kLayouts) {
+    Operands<double> x(s, layout, whole_values<double>);
+    const Gemm<double> g = x.plain(s, layout);
+    gemm(team, g);
+    for (std::int64_t i = 0; i < s.m; ++i) {
+      for (std::int64_t j = 0; j < s.n; ++j) {
+        EXPECT_EQ(x.c[static_cast<std::size_t>(i * x.ldc + j)], product(g, i, j));
+      }
+    }
+  }
+}
+
+TEST(ColumnSums, AddToWhatIsThereAndDoNotDependOnTheTeam) {
+  constexpr std::int64_t kRows = 300;
+  constexpr std::int64_t kColumns = 37;
+  const std::vector<float> x = whole_values<float>(kRows * kColumns, 1);
+  for (const int size : kTeamSizes) {
+    ThreadTeam team(size);
+    std::vector<float> sums(kColumns, 5);
+    add_column_sums(team, kRows, kColumns, x.data(), kColumns, sums.data());
+    for (std::size_t j = 0; j < kColumns; ++j) {
+      float sum = 5;
+      for (std::size_t i = 0; i < kRows; ++i) sum += x[i * kColumns + j];
+      EXPECT_EQ(sums[j], sum);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace isthmus::kernels
