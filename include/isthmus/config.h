@@ -59,6 +59,7 @@ struct StepCount {
   std::int64_t steps = 0;
   std::optional<double> fraction;  // of the run; set when given as a percentage
   [[nodiscard]] std::int64_t resolve(std::int64_t total_steps) const;
+  bool operator==(const StepCount&) const = default;
 };
 
 struct InnerConfig {

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "isthmus/config.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "core/config_loader.h"
+#include "core/config_values.h"
+
+namespace isthmus {
+namespace {
+
+constexpr std::uintmax_t kLargestFile = 1 << 20;
+
+/// The text of a regular file of bounded size. THROWS: SystemError, ConfigError.
+std::string read_config_file(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto status = std::filesystem::status(file, error);
+  if (status.type() == std::filesystem::file_type::not_found) {
+    throw SystemError(fmt::format("{}: no such file; `isthmus init` writes one", file.string()));
+  }
+  if (status.type() == std::filesystem::file_type::directory) {
+    throw SystemError(fmt::format("{}: is a folder; name the TOML file in it", file.string()));
+  }
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) {
+    throw SystemError(fmt::format("{}: cannot be opened: {}", file.string(), std::strerror(errno)));
+  }
+  // One byte more than allowed: devices and pipes have no size to ask for.
+  std::string text(kLargestFile + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (stream.bad()) {
+    throw SystemError(fmt::format("{}: cannot be read: {}", file.string(), std::strerror(errno)));
+  }
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  if (text.size() > kLargestFile) {
+    throw ConfigError(
+        fmt::format("{}: larger than 1 MiB; this is no configuration", file.string()));
+  }
+  return text;
+}
+
+std::string located_path(const Config& config, const std::string& path) {
+  return std::filesystem::absolute(config.locate(path)).lexically_normal().string();
+}
+
+}  // namespace
+
+std::filesystem::path Config::locate(const std::filesystem::path& path) const {
+  return path.is_absolute() ? path : file.parent_path() / path;
+}
+
+std::string Config::located_source() const {
+  for (const std::string_view kind : {"text:", "tokens:"}) {
+    if (data.source.starts_with(kind)) {
+      return fmt::format("{}{}", kind, located_path(*this, data.source.substr(kind.size())));
+    }
+  }
+  return data.source;
+}
+
+Config load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides,
+                   const SchemaContext& context) {
+  return load_config_text(read_config_file(file), file, overrides, context);
+}
+
+Config load_config_text(std::string_view text, const std::filesystem::path& name,
+                        const std::vector<std::string>& overrides, const SchemaContext& context) {
+  config::Loader loader(text, name, overrides, context);
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
+    loader.diagnostics.add("E-EMPTY", {}, "the file is empty",
+                           "`isthmus init` writes a commented one");
+  } else if (loader.read(text, overrides)) {
+    loader.complete();
+    loader.check();
+  }
+  if (!loader.diagnostics.empty()) {
+    throw ConfigErrors(loader.diagnostics.take());
+  }
+  loader.note_origins();
+  return std::move(loader.config);
+}
+
+LinkConfig parse_link(std::string_view text) {
+  constexpr std::string_view kForm = "RATE,RTT[,LOSS], for example 100Mbit/s,80ms";
+  LinkConfig link;
+  link.a = link.b = "*";
+  const std::string_view names[] = {"link.rate", "link.rtt", "link.loss"};
+  std::size_t part = 0;
+  std::string_view rest = text;
+  while (true) {
+    const std::size_t comma = rest.find(',');
+    if (part >= std::size(names)) {
+      throw ConfigError(fmt::format("link '{}': too many parts; write {}", text, kForm));
+    }
+    for (const auto& row : config::link_rows()) {
+      if (row.name != names[part]) {
+        continue;
+      }
+      config::SourceValue source;
+      source.data = std::string(rest.substr(0, comma));
+      const auto value = config::parse_value(source, {row.name, row.type, row.range, row.choices});
+      if (!value) {
+        throw ConfigError(
+            fmt::format("link '{}': {}; write {}", text, value.error().message, kForm));
+      }
+      row.field.set(link, *value);
+    }
+    ++part;
+    if (comma == std::string_view::npos) {
+      break;
+    }
+    rest = rest.substr(comma + 1);
+  }
+  if (part < 2) {
+    throw ConfigError(fmt::format("link '{}': the round trip is missing; write {}", text, kForm));
+  }
+  return link;
+}
+
+}  // namespace isthmus

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules across keys: what must be given together, what excludes what, what must divide what.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <set>
+
+#include "core/config_loader.h"
+#include "core/suggest.h"
+
+namespace isthmus::config {
+namespace {
+
+/// Methods of the family that later versions bring.
+constexpr std::array<std::string_view, 13> kLaterMethods = {
+    "streaming-diloco", "delayed", "eager",  "co2",    "1bit-adam", "01-adam",  "spsa",
+    "sparseloco",       "demo",    "muloco", "sparta", "noloco",    "decoupled"};
+
+bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool plain_name(std::string_view name) {
+  return !name.empty() && name.size() <= 64 && name.front() != '.' && name.front() != '-' &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '-' || c == '_' || c == '.';
+         });
+}
+
+}  // namespace
+
+void Loader::check() {
+  check_outer_method();
+  check_unused();
+  check_train();
+  check_model();
+  check_outer();
+  check_later();
+  check_sites_and_links();
+}
+
+void Loader::check_outer_method() {
+  if (context.methods.empty() || method() != nullptr) {
+    return;
+  }
+  std::vector<std::string> names;
+  for (const MethodInfo& info : context.methods) {
+    names.push_back(info.name);
+  }
+  if (std::find(kLaterMethods.begin(), kLaterMethods.end(), config.method) != kLaterMethods.end()) {
+    refuse("E-NOT-YET", "outer.method",
+           fmt::format("method '{}' is not available in this version", config.method),
+           fmt::format("methods: {}", join(names)));
+    return;
+  }
+  const auto near = closest(config.method, names);
+  refuse("E-VALUE", "outer.method", fmt::format("unknown method '{}'", config.method),
+         (near ? fmt::format("did you mean '{}'?   ", *near) : std::string()) +
+             fmt::format("methods: {}", join(names)));
+}
+
+void Loader::check_unused() {
+  for (const auto& row : config_rows()) {
+    const auto found = keys.find(row.name);
+    if (found != keys.end() && row.used != nullptr && !row.used(config)) {
+      diagnostics.add("E-KEY-UNUSED", found->second.key,
+                      fmt::format("'{}' is not used here", row.name),
+                      fmt::format("it needs {}; remove it", row.used_by));
+    }
+  }
+  const MethodInfo* info = method();
+  if (info == nullptr) {
+    return;
+  }
+  for (const auto& [name, where] : keys) {
+    if (!name.starts_with("outer.") || name == "outer.method") {
+      continue;
+    }
+    if (!contains(info->keys, std::string_view(name).substr(6))) {
+      diagnostics.add(
+          "E-KEY-UNUSED", where.key,
+          fmt::format("'{}' is not used by method '{}'", name, info->name),
+          fmt::format("remove it   (keys of method '{}': {})", info->name, join(info->keys)));
+    }
+  }
+}
+
+void Loader::check_train() {
+  if (config.data.source.empty()) {
+    refuse("E-KEY-MISSING", "data.source", "'data.source' is missing",
+           "source = \"text:FILE\", \"tokens:GLOB\" or \"synth:NAME\" in [data]");
+  } else {
+    const std::vector<std::string> kinds = {"text:", "tokens:", "synth:"};
+    const bool known = std::any_of(kinds.begin(), kinds.end(), [&](const std::string& kind) {
+      return config.data.source.starts_with(kind) && config.data.source.size() > kind.size();
+    });
+    if (!known) {
+      const std::string& source = config.data.source;
+      const auto near = closest(source.substr(0, source.find(':') + 1), kinds);
+      refuse(
+          "E-VALUE", "data.source",
+          fmt::format("{}: must begin with text:, tokens: or synth: and name something",
+                      quoted("data.source")),
+          near ? fmt::format("did you mean \"{}...\"?", *near) : "for example \"text:input.txt\"");
+    }
+  }
+  const bool steps = given("train.steps");
+  const bool tokens = given("train.tokens");
+  if (steps && tokens) {
+    refuse("E-CONFLICT", "train.tokens", "'train.steps' together with 'train.tokens'",
+           "give one of them; the other follows");
+  } else if (!steps && !tokens) {
+    refuse("E-KEY-MISSING", "train.steps", "neither 'train.steps' nor 'train.tokens' is given",
+           "steps = 2000 in [train]");
+  }
+  if (!given("train.global_batch")) {
+    refuse("E-KEY-MISSING", "train.global_batch", "'train.global_batch' is missing",
+           "global_batch = \"16k tok\" in [train]: tokens of all workers in one inner step");
+    return;
+  }
+  const std::int64_t batch = config.train.global_batch_tokens;
+  if (batch <= 0) {
+    return;  // refused already
+  }
+  const std::int64_t unit = config.train.context * config.workers() * config.dp;
+  if (batch % unit != 0) {
+    const std::int64_t below = batch / unit * unit;
+    const std::int64_t nearest =
+        below > 0 && batch - below <= below + unit - batch ? below : below + unit;
+    const std::int64_t other = nearest == below ? below + unit : below;
+    refuse(
+        "E-DIVISIBLE", "train.global_batch",
+        fmt::format("{}: must be a multiple of context x workers x dp = {} x {} x {} = {} tokens; "
+                    "the nearest working value is \"{} tok\"",
+                    quoted("train.global_batch"), config.train.context, config.workers(), config.dp,
+                    unit, nearest),
+        other > 0 ? fmt::format("\"{} tok\" or \"{} tok\"", nearest, other)
+                  : fmt::format("\"{} tok\"", nearest));
+    return;
+  }
+  if (config.train.tokens && *config.train.tokens < batch) {
+    refuse(
+        "E-RANGE", "train.tokens",
+        fmt::format("{}: less than one global batch of {} tokens", quoted("train.tokens"), batch));
+  }
+  const std::int64_t samples = batch / unit;
+  if (config.micro_batches && samples % *config.micro_batches != 0) {
+    refuse("E-DIVISIBLE", "parallel.micro_batches",
+           fmt::format("{}: must divide the {} samples of one rank",
+                       quoted("parallel.micro_batches"), samples));
+  }
+}
+
+void Loader::check_model() {
+  const ModelConfig& model = config.model;
+  if (model.head_dim == 0 && model.d_model % model.heads != 0) {
+    refuse("E-DIVISIBLE", given("model.n_heads") ? "model.n_heads" : "model.d_model",
+           fmt::format("model.d_model = {} is not a multiple of model.n_heads = {}", model.d_model,
+                       model.heads));
+    return;
+  }
+  if (model.arch == "llama") {
+    if (model.kv_heads > 0 && model.heads % model.kv_heads != 0) {
+      refuse("E-DIVISIBLE", "model.n_kv_heads",
+             fmt::format("{}: must divide model.n_heads = {}", quoted("model.n_kv_heads"),
+                         model.heads));
+    }
+    const std::int64_t head = model.head_dim > 0 ? model.head_dim : model.d_model / model.heads;
+    if (head % 2 != 0) {
+      refuse("E-DIVISIBLE", given("model.head_dim") ? "model.head_dim" : "model.n_heads",
+             fmt::format("a head of {} values: rotary positions need an even width", head));
+    }
+  }
+  if (model.context > 0 && config.train.context > model.context) {
+    refuse("E-RANGE", given("train.context") ? "train.context" : "model.context",
+           fmt::format("train.context = {} is longer than the model's {} positions",
+                       config.train.context, model.context));
+  }
+  const bool windows_fit = config.eval.all || config.eval.tokens >= config.train.context;
+  if (!windows_fit && given("eval.tokens")) {
+    refuse("E-RANGE", "eval.tokens",
+           fmt::format("{}: less than one window of train.context = {} tokens",
+                       quoted("eval.tokens"), config.train.context));
+  }
+}
+
+void Loader::check_outer() {
+  const OuterOptions& outer = config.outer;
+  const MethodInfo* info = method();
+  const bool overlaps = info == nullptr || contains(info->keys, "overlap");
+  if (overlaps && outer.overlap > 0 && outer.overlap >= outer.H) {
+    refuse(
+        "E-RANGE", given("outer.overlap") ? "outer.overlap" : "outer.H",
+        fmt::format("outer.overlap = {}: must be less than outer.H = {}", outer.overlap, outer.H));
+  }
+  if (const auto* offsets = std::get_if<std::vector<std::int64_t>>(&outer.offsets)) {
+    for (const std::int64_t offset : *offsets) {
+      if (offset >= outer.H) {
+        refuse(
+            "E-RANGE", "outer.offsets",
+            fmt::format("outer.offsets holds {}: must be less than outer.H = {}", offset, outer.H));
+        break;
+      }
+    }
+  }
+  if (outer.fragments > config.model.layers) {
+    refuse("E-RANGE", "outer.fragments",
+           fmt::format("{}: more fragments than the model's {} layers", quoted("outer.fragments"),
+                       config.model.layers));
+  }
+  if (context.check_codec && (info == nullptr || contains(info->keys, "codec"))) {
+    try {
+      context.check_codec(outer.codec);
+    } catch (const Error& error) {
+      std::vector<std::string> names;
+      for (const CodecInfo& codec : context.codecs) {
+        names.push_back(codec.name);
+      }
+      const std::string word = outer.codec.substr(0, outer.codec.find(':'));
+      const auto near = contains(names, word) ? std::nullopt : closest(word, names);
+      refuse("E-VALUE", "outer.codec", fmt::format("{}: {}", quoted("outer.codec"), error.what()),
+             (near ? fmt::format("did you mean '{}'?   ", *near) : std::string()) +
+                 fmt::format("codecs: {}", join(names)));
+    }
+  }
+  const bool half_surrogate = given("surrogate.params") != given("surrogate.step_time");
+  if (half_surrogate) {
+    const std::string_view absent =
+        given("surrogate.params") ? "surrogate.step_time" : "surrogate.params";
+    refuse("E-KEY-MISSING", given("surrogate.params") ? "surrogate.params" : "surrogate.step_time",
+           fmt::format("[surrogate] without '{}'", absent),
+           "it needs both, for example params = \"1B\" and step_time = \"0.9s\"");
+  }
+}
+
+void Loader::check_later() {
+  const auto not_yet = [&](std::string_view name, std::string_view what) {
+    refuse("E-NOT-YET", name,
+           fmt::format("{}: {} not available in this version", quoted(name), what));
+  };
+  if (config.train.precision == "bf16") {
+    not_yet("train.precision", "bf16 is");
+  }
+  constexpr std::string_view kMesh = "meshes inside a site are";
+  if (config.tp > 1) {
+    not_yet("parallel.tp", kMesh);
+  }
+  if (config.pp > 1) {
+    not_yet("parallel.pp", kMesh);
+  }
+  if (config.dp > 1) {
+    not_yet("parallel.dp", kMesh);
+  }
+  for (std::size_t i = 0; i < site_keys.size(); ++i) {
+    const SiteConfig& site = config.sites[i];
+    for (const auto& [name, ranks] :
+         {std::pair{"site.tp", site.tp}, {"site.pp", site.pp}, {"site.dp", site.dp}}) {
+      const auto found = site_keys[i].find(name);
+      if (found != site_keys[i].end() && ranks > 1) {
+        diagnostics.add(
+            "E-NOT-YET", found->second.value,
+            fmt::format("'{} = {}': {} not available in this version", name, ranks, kMesh));
+      }
+    }
+  }
+}
+
+void Loader::check_sites_and_links() {
+  if (!plain_name(config.run.name)) {
+    refuse("E-VALUE", "run.name",
+           fmt::format("{}: must be 1 to 64 letters, digits, '-', '_' or '.'", quoted("run.name")));
+  }
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < config.sites.size(); ++i) {
+    const std::string& name = config.sites[i].name;
+    const bool from_file = i < site_places.size();
+    if (from_file && !plain_name(name)) {
+      diagnostics.add(name.empty() ? "E-KEY-MISSING" : "E-VALUE", site_places[i],
+                      name.empty() ? "[[site]] without a 'name'"
+                                   : fmt::format("site.name = \"{}\": must be 1 to 64 letters, "
+                                                 "digits, '-', '_' or '.'",
+                                                 name));
+    } else if (contains(names, name)) {
+      diagnostics.add("E-CONFLICT", site_places[i], fmt::format("two sites are named '{}'", name));
+    }
+    names.push_back(name);
+  }
+  constexpr std::size_t kMostSites = 4096;
+  if (names.size() > kMostSites) {
+    diagnostics.add("E-RANGE", site_places.front(), fmt::format("more than {} sites", kMostSites));
+  }
+  std::set<std::pair<std::string, std::string>> joined;
+  for (std::size_t i = 0; i < config.links.size(); ++i) {
+    const LinkConfig& link = config.links[i];
+    const GivenKeys& given_keys = link_keys[i];
+    const auto between = given_keys.find("link.between");
+    if (between == given_keys.end()) {
+      diagnostics.add("E-KEY-MISSING", link_places[i], "[[link]] without 'between'",
+                      "between = [\"east\", \"west\"]");
+    } else if (!link.a.empty()) {
+      for (const std::string& end : {link.a, link.b}) {
+        if (end != "*" && !contains(names, end)) {
+          const auto near = closest(end, names);
+          diagnostics.add("E-VALUE", between->second.value,
+                          fmt::format("link.between names '{}', which is no site", end),
+                          near ? fmt::format("did you mean '{}'?", *near)
+                               : fmt::format("sites: {}", join(names)));
+        }
+      }
+      if (link.a == link.b && link.a != "*") {
+        diagnostics.add("E-CONFLICT", between->second.value,
+                        fmt::format("a link between '{}' and itself", link.a));
+      } else if (!joined.insert(std::minmax(link.a, link.b)).second) {
+        diagnostics.add("E-CONFLICT", between->second.value,
+                        fmt::format("two links between '{}' and '{}'", link.a, link.b));
+      }
+    }
+    const bool both = given_keys.contains("link.rate");
+    const bool up = given_keys.contains("link.rate_up");
+    const bool down = given_keys.contains("link.rate_down");
+    if (both && (up || down)) {
+      diagnostics.add("E-CONFLICT", given_keys.find("link.rate")->second.key,
+                      "'link.rate' together with 'link.rate_up' or 'link.rate_down'",
+                      "rate is for both directions");
+    } else if (!both && !(up && down)) {
+      diagnostics.add("E-KEY-MISSING", link_places[i], "[[link]] without a rate",
+                      "rate = \"100Mbit/s\", or both rate_up and rate_down");
+    }
+  }
+}
+
+}  // namespace isthmus::config

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a file leaves open: presets, a model folder's sizes, the method's defaults, the sites.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/config_loader.h"
+#include "core/config_values.h"
+
+namespace isthmus::config {
+namespace {
+
+struct Preset {
+  std::string_view name, arch;
+  std::int64_t layers, d_model, heads, kv_heads, d_ff, vocab, context;
+};
+constexpr std::array<Preset, 9> kPresets = {{
+    {"nano", "", 4, 64, 4, 0, 0, 256, 64},
+    {"tiny", "", 4, 128, 4, 0, 0, 256, 128},
+    {"small", "", 6, 256, 8, 0, 0, 256, 256},
+    {"small-10m", "", 6, 384, 6, 0, 0, 256, 256},
+    {"mid", "", 8, 512, 8, 0, 0, 8192, 256},
+    {"gpt2-124m", "gpt2", 12, 768, 12, 0, 0, 50257, 1024},
+    {"llama-small", "llama", 6, 256, 8, 4, 688, 256, 256},
+    {"llama-mid", "llama", 8, 512, 8, 4, 1376, 8192, 256},
+    {"llama-134m", "llama", 30, 576, 9, 3, 1536, 49152, 256},
+}};
+
+/// What a model folder decides; everything else of [model] belongs to the training.
+constexpr std::array<std::string_view, 13> kFolderKeys = {
+    "model.arch",     "model.n_layers",   "model.d_model", "model.n_heads", "model.n_kv_heads",
+    "model.head_dim", "model.d_ff",       "model.vocab",   "model.context", "model.tied",
+    "model.qk_norm",  "model.rope_theta", "model.norm_eps"};
+
+const KeyRow<Config>& row_of(std::string_view name) {
+  for (const auto& row : config_rows()) {
+    if (row.name == name) {
+      return row;
+    }
+  }
+  throw std::logic_error(fmt::format("no row '{}'", name));
+}
+
+bool is_auto(const Value& value) {
+  const auto* integer = std::get_if<std::int64_t>(&value);
+  return integer != nullptr && *integer == 0;
+}
+
+}  // namespace
+
+void Loader::complete() {
+  apply_preset();
+  apply_init();
+  apply_method_defaults();
+  make_sites();
+  resolve_percentages();
+}
+
+void Loader::apply_preset() {
+  for (const Preset& preset : kPresets) {
+    if (preset.name != config.model.preset) {
+      continue;
+    }
+    const auto fill = [&](std::string_view name, Value value) {
+      if (!given(name)) {
+        row_of(name).field.set(config, value);
+        default_origins[std::string(name)] = fmt::format("preset {}", preset.name);
+      }
+    };
+    if (!preset.arch.empty()) {
+      fill("model.arch", std::string(preset.arch));
+    }
+    fill("model.n_layers", preset.layers);
+    fill("model.d_model", preset.d_model);
+    fill("model.n_heads", preset.heads);
+    fill("model.d_ff", preset.d_ff);
+    fill("model.vocab", preset.vocab);
+    fill("train.context", preset.context);
+    if (config.model.arch == "llama") {
+      fill("model.n_kv_heads", preset.kv_heads);
+    }
+  }
+}
+
+void Loader::apply_init() {
+  if (config.model.init.empty()) {
+    return;
+  }
+  if (given("model.preset")) {
+    refuse("E-CONFLICT", "model.preset", "'model.preset' beside 'model.init'",
+           "the folder decides the sizes; remove the preset");
+    return;
+  }
+  if (!context.read_model) {
+    return;
+  }
+  Config folder = config;
+  try {
+    folder.model = context.read_model(config.locate(config.model.init));
+  } catch (const Error& error) {
+    refuse("E-FILE", "model.init", fmt::format("{}: {}", quoted("model.init"), error.what()));
+    return;
+  }
+  for (const std::string_view name : kFolderKeys) {
+    const KeyRow<Config>& row = row_of(name);
+    const Value theirs = row.field.get(folder);
+    const Value ours = row.field.get(config);
+    if (given(name) && !is_auto(ours) && ours != theirs) {
+      refuse("E-CONFLICT", name,
+             fmt::format("{}: the model in '{}' has {}", quoted(name), config.model.init.string(),
+                         toml_text(theirs, row.type)),
+             "remove the key; the folder decides the sizes");
+      continue;
+    }
+    row.field.set(config, theirs);
+    default_origins[std::string(name)] = "model.init";
+  }
+  if (!given("train.context") && config.model.context > 0 &&
+      config.model.context < config.train.context) {
+    config.train.context = config.model.context;
+    default_origins["train.context"] = "model.init";
+  }
+}
+
+void Loader::apply_method_defaults() {
+  const MethodInfo* info = method();
+  if (info == nullptr) {
+    return;
+  }
+  const auto fill = [&](std::string_view key, auto& option, auto value) {
+    const std::string name = fmt::format("outer.{}", key);
+    const bool used =
+        std::find(info->keys.begin(), info->keys.end(), std::string(key)) != info->keys.end();
+    if (used && !given(name)) {
+      option = value;
+      default_origins[name] = fmt::format("default of {}", info->name);
+    }
+  };
+  fill("lr", config.outer.lr, info->default_lr);
+  fill("momentum", config.outer.momentum, info->default_momentum);
+  fill("nesterov", config.outer.nesterov, true);
+  fill("alpha", config.outer.alpha, info->default_alpha);
+}
+
+void Loader::make_sites() {
+  if (!config.sites.empty()) {
+    if (given("run.workers")) {
+      refuse(
+          "E-CONFLICT", "run.workers",
+          fmt::format("{} together with {} [[site]]", quoted("run.workers"), config.sites.size()),
+          "each [[site]] is one worker; remove run.workers");
+    }
+    for (std::size_t i = 0; i < config.sites.size(); ++i) {
+      SiteConfig& site = config.sites[i];
+      site.tp = site_keys[i].contains("site.tp") ? site.tp : config.tp;
+      site.pp = site_keys[i].contains("site.pp") ? site.pp : config.pp;
+      site.dp = site_keys[i].contains("site.dp") ? site.dp : config.dp;
+    }
+    config.run.workers = config.workers();
+    return;
+  }
+  for (int worker = 0; worker < config.run.workers; ++worker) {
+    SiteConfig site;
+    site.name = fmt::format("w{}", worker);
+    site.tp = config.tp;
+    site.pp = config.pp;
+    site.dp = config.dp;
+    config.sites.push_back(std::move(site));
+  }
+}
+
+std::int64_t total_steps(const Config& config) {
+  if (config.train.steps) {
+    return *config.train.steps;
+  }
+  const bool known = config.train.tokens && config.train.global_batch_tokens > 0;
+  return known ? *config.train.tokens / config.train.global_batch_tokens : 0;
+}
+
+}  // namespace isthmus::config
+
+namespace isthmus {
+
+std::int64_t StepCount::resolve(std::int64_t total_steps) const {
+  return fraction ? std::llround(*fraction * static_cast<double>(total_steps)) : steps;
+}
+
+}  // namespace isthmus

@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of keys. Add a key here and it is read, checked, explained, inspected and written.
+#include <array>
+
+#include "core/config_schema.h"
+
+namespace isthmus::config {
+namespace {
+
+bool is_llama(const Config& config) { return config.model.arch == "llama"; }
+bool is_adamw(const Config& config) { return config.inner.optimizer == "adamw"; }
+bool is_sgd(const Config& config) { return config.inner.optimizer == "sgd"; }
+bool has_floor(const Config& config) {
+  const std::string& schedule = config.inner.schedule;
+  return schedule == "linear" || schedule == "cosine" || schedule == "wsd" ||
+         schedule == "infinite";
+}
+bool has_decay(const Config& config) {
+  return config.inner.schedule == "wsd" || config.inner.schedule == "infinite";
+}
+
+constexpr Field<Config> kBetas = {
+    [](Config& config, const Value& value) {
+      const auto& pair = std::get<std::vector<double>>(value);
+      config.inner.beta1 = pair[0];
+      config.inner.beta2 = pair[1];
+    },
+    [](const Config& config) {
+      return Value(std::vector<double>{config.inner.beta1, config.inner.beta2});
+    }};
+
+constexpr std::array<std::string_view, 3> kPatterns = {"strided", "sequential", "balanced"};
+constexpr std::array<std::string_view, 3> kExchanges = {"auto", "reduce", "gather"};
+constexpr std::array<std::string_view, 3> kFinalSyncs = {"none", "drain", "full"};
+
+/// An enumeration whose enumerators stand in the order of `names`.
+template <auto Member, const auto& names>
+constexpr Field<Config> outer_enum() {
+  return {[](Config& config, const Value& value) {
+            const auto& text = std::get<std::string>(value);
+            for (std::size_t i = 0; i < names.size(); ++i) {
+              if (names[i] == text) {
+                config.outer.*Member =
+                    static_cast<std::remove_cvref_t<decltype(config.outer.*Member)>>(i);
+              }
+            }
+          },
+          [](const Config& config) {
+            return Value(std::string(names[static_cast<std::size_t>(config.outer.*Member)]));
+          }};
+}
+
+constexpr Field<Config> kEmbeddings = {
+    [](Config& config, const Value& value) {
+      config.outer.embeddings_own = std::get<std::string>(value) == "own";
+    },
+    [](const Config& config) {
+      return Value(std::string(config.outer.embeddings_own ? "own" : "shared"));
+    }};
+
+constexpr Field<Config> kOffsetsField = {
+    [](Config& config, const Value& value) {
+      if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value)) {
+        config.outer.offsets = *list;
+      } else if (std::get<std::string>(value) == "zero") {
+        config.outer.offsets = OffsetsZero{};
+      } else {
+        config.outer.offsets = OffsetsSpread{};
+      }
+    },
+    [](const Config& config) -> Value {
+      if (const auto* list = std::get_if<std::vector<std::int64_t>>(&config.outer.offsets)) {
+        return *list;
+      }
+      const bool zero = std::holds_alternative<OffsetsZero>(config.outer.offsets);
+      return std::string(zero ? "zero" : "spread");
+    }};
+
+constexpr Field<Config> kSurrogateParams = {
+    [](Config& config, const Value& value) {
+      config.surrogate = config.surrogate.value_or(SurrogateConfig{});
+      config.surrogate->params = std::get<double>(value);
+    },
+    [](const Config& config) {
+      return config.surrogate ? Value(config.surrogate->params) : Value{};
+    }};
+constexpr Field<Config> kSurrogateStep = {
+    [](Config& config, const Value& value) {
+      config.surrogate = config.surrogate.value_or(SurrogateConfig{});
+      config.surrogate->step_time = std::get<Duration>(value);
+    },
+    [](const Config& config) {
+      return config.surrogate ? Value(config.surrogate->step_time) : Value{};
+    }};
+
+constexpr Field<Config> kEvalTokens = {
+    [](Config& config, const Value& value) {
+      config.eval.all = std::holds_alternative<std::string>(value);
+      if (!config.eval.all) {
+        config.eval.tokens = std::get<std::int64_t>(value);
+      }
+    },
+    [](const Config& config) {
+      return config.eval.all ? Value(std::string("all")) : Value(config.eval.tokens);
+    }};
+constexpr Field<Config> kCheckpointEvery = {
+    [](Config& config, const Value& value) {
+      if (const auto* time = std::get_if<Duration>(&value)) {
+        config.ckpt.every = *time;
+        config.ckpt.every_steps = 0;
+      } else {
+        config.ckpt.every = Duration{0};
+        config.ckpt.every_steps = std::get<StepCount>(value).steps;
+      }
+    },
+    [](const Config& config) {
+      return config.ckpt.every_steps > 0 ? Value(StepCount{config.ckpt.every_steps, {}})
+                                         : Value(config.ckpt.every);
+    }};
+constexpr Field<Config> kSchema = {[](Config&, const Value&) {},
+                                   [](const Config&) { return Value(std::int64_t{1}); }};
+constexpr Field<Config> kTransport = {[](Config&, const Value&) {},
+                                      [](const Config&) { return Value(std::string("auto")); }};
+constexpr Field<Config> kPatience = {
+    [](Config& config, const Value& value) { config.outer.patience = std::get<Duration>(value); },
+    [](const Config& config) { return Value(config.outer.patience); }};
+
+using R = RunConfig;
+using M = ModelConfig;
+using D = DataConfig;
+using T = TrainConfig;
+using I = InnerConfig;
+using O = OuterOptions;
+constexpr auto kRun = &Config::run;
+constexpr auto kModel = &Config::model;
+constexpr auto kData = &Config::data;
+constexpr auto kTrain = &Config::train;
+constexpr auto kInner = &Config::inner;
+constexpr auto kOuter = &Config::outer;
+
+// clang-format off
+constexpr KeyRow<Config> kRows[] = {
+    {"schema", Type::kInteger, between(1, 1), "", kSchema,
+     "Version of the file format.", "1", {}, nullptr, false},
+
+    {"run.name", Type::kText, {}, "", field<kRun, &R::name>(),
+     "Names the run; part of its default folder.", "\"wan\"", {}, nullptr, false},
+    {"run.out", Type::kText, {}, "", field<kRun, &R::out>(),
+     "Folder the run writes into, relative to the current folder. Absent: runs/<name>-<stamp>-<id>.",
+     "\"runs/wan\"", {}, nullptr, false},
+    {"run.workers", Type::kInteger, at_least(1, 4096), "", field<kRun, &R::workers>(),
+     "Number of equal one-rank sites in this process. Not together with [[site]].", "2",
+     "files without [[site]]", nullptr, false},
+    {"run.seed", Type::kInteger, at_least(0, 9.2e18), "", field<kRun, &R::seed>(),
+     "Seed of everything random: initial weights, data order, simulated jitter.", "7"},
+    {"run.deterministic", Type::kBool, {}, "", field<kRun, &R::deterministic>(),
+     "Same bits from the same file, whatever the number of threads.", "true"},
+
+    {"model.arch", Type::kChoice, {}, "gpt2|llama", field<kModel, &M::arch>(),
+     "Architecture: gpt2 (learned positions, LayerNorm, GELU) or llama (RoPE, RMSNorm, SwiGLU).",
+     "\"llama\""},
+    {"model.preset", Type::kChoice, {}, "nano|tiny|small|small-10m|mid|gpt2-124m|llama-small|llama-mid|llama-134m",
+     field<kModel, &M::preset>(),
+     "Sizes by name; sizes given beside it win.", "\"tiny\"", {}, nullptr, false},
+    {"model.init", Type::kText, {}, "", field<kModel, &M::init>(),
+     "Folder in Hugging Face layout, or a checkpoint, to start from; architecture and sizes come from its config.json.",
+     "\"models/base\"", {}, nullptr, false},
+    {"model.n_layers", Type::kInteger, at_least(1, 10000), "", field<kModel, &M::layers>(),
+     "Transformer layers.", "4"},
+    {"model.d_model", Type::kInteger, at_least(1, 1 << 20), "", field<kModel, &M::d_model>(),
+     "Width of the residual stream.", "128"},
+    {"model.n_heads", Type::kInteger, at_least(1, 65536), "", field<kModel, &M::heads>(),
+     "Query heads.", "4"},
+    {"model.n_kv_heads", Type::kInteger, at_least(0, 65536), "", field<kModel, &M::kv_heads>(),
+     "Key and value heads (grouped-query attention); 0: as many as n_heads.", "2",
+     "model.arch = llama", is_llama},
+    {"model.head_dim", Type::kInteger, at_least(0, 65536), "", field<kModel, &M::head_dim>(),
+     "Width of one head; 0: d_model / n_heads.", "64", "model.arch = llama", is_llama},
+    {"model.d_ff", Type::kInteger, at_least(0, 1 << 24), "", field<kModel, &M::d_ff>(),
+     "Width of the feed-forward part; 0: 4 d_model (gpt2), 8/3 d_model rounded up to 32 (llama).",
+     "512"},
+    {"model.vocab", Type::kInteger, at_least(2, 1 << 24), "", field<kModel, &M::vocab>(),
+     "Token ids; 256 for bytes.", "256"},
+    {"model.context", Type::kInteger, at_least(0, 1 << 24), "", field<kModel, &M::context>(),
+     "Positions the model has; 0: train.context.", "1024"},
+    {"model.tied", Type::kBool, {}, "", field<kModel, &M::tied>(),
+     "The output head is the embedding.", "true"},
+    {"model.qk_norm", Type::kBool, {}, "", field<kModel, &M::qk_norm>(),
+     "RMSNorm of each head's queries and keys before RoPE (exported as Qwen3).", "false",
+     "model.arch = llama", is_llama},
+    {"model.z_loss", Type::kReal, between(0, 1e6), "", field<kModel, &M::z_loss>(),
+     "Weight of log(Z)^2 in the training loss.", "1e-4"},
+    {"model.rope_theta", Type::kReal, above(0), "", field<kModel, &M::rope_theta>(),
+     "Base of the rotary frequencies.", "10000", "model.arch = llama", is_llama},
+    {"model.norm_eps", Type::kReal, above(0), "", field<kModel, &M::norm_eps>(),
+     "Added to the variance in the norms.", "1e-5"},
+
+    {"data.source", Type::kText, {}, "", field<kData, &D::source>(),
+     "Where tokens come from: text:FILE or text:GLOB (bytes), tokens:GLOB (llm.c, nanoGPT or Megatron "
+     "files), synth:NAME (known entropy). Relative to this file's folder.",
+     "\"text:input.txt\"", {}, nullptr, false},
+    {"data.order", Type::kChoice, {}, "shuffle|sequential", field<kData, &D::order>(),
+     "Order of the samples: seeded shuffle, or one window after another.", "\"sequential\""},
+    {"data.partition", Type::kChoice, {}, "iid|shards", field<kData, &D::partition>(),
+     "Whether workers draw from all data or each from a part of its own.", "\"shards\""},
+    {"data.val_fraction", Type::kFraction, half_open(0, 1), "", field<kData, &D::val_fraction>(),
+     "Share of the tokens, from the end, kept for evaluation.", "0.1"},
+
+    {"train.steps", Type::kStepsNow, at_least(1, 1e12), "", field<kTrain, &T::steps>(),
+     "Inner steps of the run. Exactly one of steps and tokens.", "2000"},
+    {"train.tokens", Type::kTokens, at_least(1), "", field<kTrain, &T::tokens>(),
+     "Tokens of the run, of all workers; rounded down to whole steps.", "\"4M\""},
+    {"train.global_batch", Type::kTokensUnit, at_least(1), "", field<kTrain, &T::global_batch_tokens>(),
+     "Tokens of all workers in one inner step; a multiple of context x workers x dp.", "\"16k tok\""},
+    {"train.context", Type::kInteger, at_least(1, 1 << 24), "", field<kTrain, &T::context>(),
+     "Length T of a sample in tokens.", "128"},
+    {"train.precision", Type::kChoice, {}, "fp32|bf16", field<kTrain, &T::precision>(),
+     "Arithmetic of the model; fp32 never uses TF32.", "\"fp32\""},
+    {"train.threads", Type::kInteger, at_least(0, 4096), "", field<kTrain, &T::threads>(),
+     "Threads of the whole process; 0: all cores. Results do not depend on it.", "2", {}, nullptr, false},
+
+    {"inner.optimizer", Type::kChoice, {}, "adamw|sgd", field<kInner, &I::optimizer>(),
+     "The optimizer inside a site.", "\"adamw\""},
+    {"inner.lr", Type::kReal, between(0, 1e6), "", field<kInner, &I::lr>(),
+     "Learning rate at the top of the schedule.", "3e-4"},
+    {"inner.betas", Type::kPairOfReals, half_open(0, 1), "", kBetas,
+     "Decay of Adam's two moments.", "[0.9, 0.95]", "inner.optimizer = adamw", is_adamw},
+    {"inner.eps", Type::kReal, between(0, 1), "", field<kInner, &I::eps>(),
+     "Added to the root of the second moment.", "1e-8", "inner.optimizer = adamw", is_adamw},
+    {"inner.weight_decay", Type::kReal, between(0, 1e6), "", field<kInner, &I::weight_decay>(),
+     "Decay of tensors of two or more dimensions; decoupled under adamw.", "0.1"},
+    {"inner.momentum", Type::kReal, half_open(0, 1), "", field<kInner, &I::momentum>(),
+     "Momentum of sgd.", "0.9", "inner.optimizer = sgd", is_sgd},
+    {"inner.nesterov", Type::kBool, {}, "", field<kInner, &I::nesterov>(),
+     "Nesterov's form of the momentum.", "true", "inner.optimizer = sgd", is_sgd},
+    {"inner.clip", Type::kReal, between(0, 1e12), "", field<kInner, &I::clip>(),
+     "Gradient norm above which gradients are scaled down; 0: off.", "1.0"},
+    {"inner.schedule", Type::kChoice, {}, "constant|linear|cosine|wsd|infinite|inverse-sqrt",
+     field<kInner, &I::schedule>(), "Shape of the learning rate after the warm-up.", "\"cosine\""},
+    {"inner.warmup", Type::kSteps, at_least(0, 1e12), "", field<kInner, &I::warmup>(),
+     "Steps over which the rate rises linearly: lr min(1, t / warmup), t from 1. 0: full rate at once.",
+     "\"5%\""},
+    {"inner.floor", Type::kFraction, between(0, 1), "", field<kInner, &I::floor>(),
+     "Last rate as a share of lr.", "0.1", "inner.schedule = linear, cosine, wsd or infinite", has_floor},
+    {"inner.decay", Type::kSteps, at_least(0, 1e12), "", field<kInner, &I::decay>(),
+     "Length of the last phase.", "\"20%\"", "inner.schedule = wsd or infinite", has_decay},
+    {"inner.rewarm", Type::kStepList, at_least(1, 1e12), "", field<kInner, &I::rewarm>(),
+     "Steps at which warm-up and schedule start again.", "[1000]"},
+
+    {"outer.method", Type::kText, {}, "", field<&Config::method>(),
+     "How workers agree: ddp, localsgd, diloco, ... See `isthmus methods`.", "\"diloco\""},
+    {"outer.H", Type::kStepsNow, at_least(1, 1e12), "", field<kOuter, &O::H>(),
+     "Inner steps between two syncs of one fragment (arXiv:2311.08105 Alg. 1).", "50"},
+    {"outer.lr", Type::kReal, between(0, 1e6), "", field<kOuter, &O::lr>(),
+     "Outer learning rate.", "0.7"},
+    {"outer.momentum", Type::kReal, half_open(0, 1), "", field<kOuter, &O::momentum>(),
+     "Outer momentum.", "0.9"},
+    {"outer.nesterov", Type::kBool, {}, "", field<kOuter, &O::nesterov>(),
+     "Nesterov's form, as PyTorch writes it: b = mu b + d; x -= lr (d + mu b).", "true"},
+    {"outer.fragments", Type::kInteger, at_least(1, 10000), "", field<kOuter, &O::fragments>(),
+     "Number P of layer fragments (arXiv:2501.18512). With P > 1, what belongs to no layer is one more.",
+     "4"},
+    {"outer.pattern", Type::kChoice, {}, "strided|sequential|balanced",
+     outer_enum<&O::pattern, kPatterns>(),
+     "Which layers make a fragment: l mod P, floor(l P / L), or by size.", "\"strided\""},
+    {"outer.embeddings", Type::kChoice, {}, "shared|own", kEmbeddings,
+     "With P = 1: whether what belongs to no layer is a fragment of its own.", "\"own\""},
+    {"outer.offsets", Type::kOffsets, at_least(0, 1e12), "", kOffsetsField,
+     "Step within H at which each fragment is sent: \"spread\" (floor(p H / F)), \"zero\", or F integers.",
+     "[0, 10, 20]"},
+    {"outer.overlap", Type::kStepsNow, at_least(0, 1e12), "", field<kOuter, &O::overlap>(),
+     "Inner steps tau between send and apply, 0 <= tau < H (arXiv:2501.18512 Alg. 2).", "5"},
+    {"outer.alpha", Type::kReal, between(0, 1), "", field<kOuter, &O::alpha>(),
+     "Share of the local value kept when a result is applied (arXiv:2501.18512 Eq. 3); 1: no exchange.",
+     "0.5"},
+    {"outer.codec", Type::kText, {}, "", field<kOuter, &O::codec>(),
+     "Bytes form of what is exchanged: fp32, bf16, fp16, int8, int8:256.", "\"int8:256\""},
+    {"outer.exchange", Type::kChoice, {}, "auto|reduce|gather",
+     outer_enum<&O::exchange, kExchanges>(),
+     "reduce: owners sum chunks and send them on; gather: all send to all. auto: gather for two.",
+     "\"reduce\""},
+    {"outer.final_sync", Type::kChoice, {}, "none|drain|full",
+     outer_enum<&O::final_sync, kFinalSyncs>(),
+     "After the last step: drop what is in flight, apply it, or apply it and sync once more.",
+     "\"full\""},
+
+    {"parallel.tp", Type::kInteger, at_least(1, 4096), "", field<&Config::tp>(),
+     "Tensor-parallel ranks inside a site.", "1"},
+    {"parallel.pp", Type::kInteger, at_least(1, 4096), "", field<&Config::pp>(),
+     "Pipeline stages inside a site.", "1"},
+    {"parallel.dp", Type::kInteger, at_least(1, 4096), "", field<&Config::dp>(),
+     "Data-parallel ranks inside a site.", "1"},
+    {"parallel.micro_batches", Type::kInteger, at_least(1, 1e9), "", field<&Config::micro_batches>(),
+     "Parts a rank's samples are split into, gradients accumulated. Absent: the largest divisor up to 2 pp.",
+     "2"},
+
+    {"net.transport", Type::kChoice, {}, "auto|inproc", kTransport,
+     "How sites reach one another. Simulated links are the command `simulate`, not a key.", "\"auto\"",
+     {}, nullptr, false},
+    {"net.patience", Type::kTime, above(0), "", kPatience,
+     "A round that is not committed by then ends the run.", "\"10min\"", {}, nullptr, false},
+
+    {"surrogate.params", Type::kParameters, at_least(1, 1e15), "", kSurrogateParams,
+     "Under simulate: parameters of the declared large model, whose bytes the clock uses. Always labelled.",
+     "\"1B\"", {}, nullptr, false},
+    {"surrogate.step_time", Type::kTime, above(0), "", kSurrogateStep,
+     "Under simulate: inner step time of the declared large model.", "\"0.9s\"", {}, nullptr, false},
+
+    {"sim.step_time", Type::kTime, between(0, 1e9), "", field<&Config::sim, &SimConfig::step_time>(),
+     "Under simulate: inner step time of every site. 0: from site.compute, else measured once.",
+     "\"250ms\"", {}, nullptr, false},
+    {"sim.link_model", Type::kChoice, {}, "goodput|ideal", field<&Config::sim, &SimConfig::link_model>(),
+     "goodput: slow start after idle, loss, queue. ideal: rate and round trip alone.", "\"ideal\"",
+     {}, nullptr, false},
+
+    {"eval.every", Type::kSteps, at_least(0, 1e12), "", field<&Config::eval, &EvalConfig::every>(),
+     "Steps between evaluations; 0: only after the last step.", "\"100 steps\"", {}, nullptr, false},
+    {"eval.tokens", Type::kTokensOrAll, at_least(1), "", kEvalTokens,
+     "How much of the validation part an evaluation reads, from its start; \"all\" of it.", "\"64k\"",
+     {}, nullptr, false},
+
+    {"ckpt.every", Type::kStepsOrTime, {}, "", kCheckpointEvery,
+     "Time or steps between checkpoints; \"0s\": only at the end.", "\"10min\"", {}, nullptr, false},
+    {"ckpt.keep", Type::kInteger, at_least(1, 1e6), "", field<&Config::ckpt, &CheckpointConfig::keep>(),
+     "Newest checkpoints kept.", "3", {}, nullptr, false},
+};
+
+constexpr KeyRow<SiteConfig> kSiteRows[] = {
+    {"site.name", Type::kText, {}, "", field<&SiteConfig::name>(),
+     "Names the site: letters, digits, '-', '_', '.'.", "\"east\""},
+    {"site.tp", Type::kInteger, at_least(1, 4096), "", field<&SiteConfig::tp>(),
+     "Tensor-parallel ranks of this site.", "1"},
+    {"site.pp", Type::kInteger, at_least(1, 4096), "", field<&SiteConfig::pp>(),
+     "Pipeline stages of this site.", "1"},
+    {"site.dp", Type::kInteger, at_least(1, 4096), "", field<&SiteConfig::dp>(),
+     "Data-parallel ranks of this site.", "1"},
+    {"site.compute", Type::kFlops, between(0, 1e21), "", field<&SiteConfig::compute_flops>(),
+     "Under simulate: speed of the site; 0: measured, or the surrogate's.", "\"40TFLOPS\""},
+    {"site.jitter", Type::kFraction, half_open(0, 1), "", field<&SiteConfig::jitter>(),
+     "Under simulate: step time varies uniformly by this share up and down.", "\"5%\""},
+};
+
+constexpr Field<LinkConfig> kBetween = {
+    [](LinkConfig& link, const Value& value) {
+      const auto& pair = std::get<std::vector<std::string>>(value);
+      link.a = pair[0];
+      link.b = pair[1];
+    },
+    [](const LinkConfig& link) { return Value(std::vector<std::string>{link.a, link.b}); }};
+constexpr Field<LinkConfig> kRate = {
+    [](LinkConfig& link, const Value& value) {
+      link.bits_per_s_up = link.bits_per_s_down = std::get<double>(value);
+    },
+    [](const LinkConfig& link) {
+      return link.bits_per_s_up == link.bits_per_s_down ? Value(link.bits_per_s_up) : Value{};
+    }};
+template <double LinkConfig::*Mine>
+constexpr Field<LinkConfig> one_way() {
+  return {[](LinkConfig& link, const Value& value) { link.*Mine = std::get<double>(value); },
+          [](const LinkConfig& link) {
+            return link.bits_per_s_up == link.bits_per_s_down ? Value{} : Value(link.*Mine);
+          }};
+}
+
+constexpr KeyRow<LinkConfig> kLinkRows[] = {
+    {"link.between", Type::kPairOfTexts, {}, "", kBetween,
+     "The two sites it joins; [\"*\", \"*\"]: every pair without a link of its own.",
+     "[\"east\", \"west\"]"},
+    {"link.rate", Type::kRate, between(1, 1e15), "", kRate,
+     "Rate in both directions.", "\"100Mbit/s\""},
+    {"link.rate_up", Type::kRate, between(1, 1e15), "", one_way<&LinkConfig::bits_per_s_up>(),
+     "Rate from the first site to the second.", "\"50Mbit/s\""},
+    {"link.rate_down", Type::kRate, between(1, 1e15), "", one_way<&LinkConfig::bits_per_s_down>(),
+     "Rate from the second site to the first.", "\"500Mbit/s\""},
+    {"link.rtt", Type::kTime, between(0, 3600), "", field<&LinkConfig::rtt>(),
+     "Round-trip time.", "\"80ms\""},
+    {"link.jitter", Type::kTime, between(0, 3600), "", field<&LinkConfig::jitter>(),
+     "Variation of the delay.", "\"5ms\""},
+    {"link.loss", Type::kFraction, half_open(0, 1), "", field<&LinkConfig::loss>(),
+     "Packet loss rate; on a TCP link it costs throughput, no frames.", "\"0.1%\""},
+    {"link.streams", Type::kInteger, between(1, 1024), "", field<&LinkConfig::streams>(),
+     "Parallel TCP connections.", "8"},
+    {"link.congestion", Type::kChoice, {}, "bbr|cubic", field<&LinkConfig::congestion>(),
+     "Congestion control of the connections.", "\"cubic\""},
+};
+
+constexpr SectionRow kSections[] = {
+    {"run", "The run itself: name, folder, workers, seed."},
+    {"model", "Architecture and sizes, or where to start from."},
+    {"data", "Where tokens come from and in which order."},
+    {"train", "How long, how much at a time."},
+    {"inner", "The optimizer inside a site and its learning rate."},
+    {"outer", "What sites exchange, when, and what they make of it."},
+    {"parallel", "The mesh inside a site."},
+    {"net", "The transport between sites."},
+    {"surrogate", "Under simulate: the clock and the bytes of a declared larger model."},
+    {"sim", "Under simulate: what stands for machines and links that are not there."},
+    {"eval", "Evaluation of the outer parameters on the validation part."},
+    {"ckpt", "Checkpoints."},
+    {"site", "[[site]]: one cluster, one worker."},
+    {"link", "[[link]]: a link between two sites."},
+};
+
+constexpr LaterRow kLater[] = {
+    {"target", "the file is a comparison, for the command `compare`"},
+    {"budget", "the file is a comparison, for the command `compare`"},
+    {"compare", "the file is a comparison, for the command `compare`"},
+    {"variant", "the file is a comparison, for the command `compare`"},
+    {"log", "metrics always go to metrics.jsonl"},
+    {"net.streams", "a key of the network transport"},
+    {"net.chunk", "a key of the network transport"},
+    {"net.dead_after", "a key of the network transport"},
+    {"net.min_sites", "a key of the network transport"},
+    {"net.plaintext", "a key of the network transport"},
+    {"net.cap", "a key of the network transport"},
+    {"net.windows", "a key of the network transport"},
+    {"net.reduction", "ring and tree reductions"},
+    {"net.late", "results that come late"},
+    {"net.max_solo_rounds", "training on while the link is down"},
+    {"link.trace", "recorded link traces"},
+    {"outer.commit", "commit periods"},
+    {"outer.carry", "what becomes of lost contributions"},
+    {"outer.late", "results that come late"},
+    {"outer.placement", "where outer copies live"},
+    {"outer.freeze", "a key of 1bit-adam"},
+    {"outer.bias_correction", "a key of 1bit-adam"},
+    {"outer.staleness_penalty", "a key of co2"},
+    {"outer.momentum_clip", "a key of co2"},
+    {"outer.eps", "a key of spsa"},
+    {"parallel.zero", "sharded optimizer state"},
+    {"parallel.schedule", "pipeline schedules"},
+};
+// clang-format on
+
+struct Alias {
+  std::string_view name, canonical;
+};
+constexpr Alias kAliases[] = {
+    {"model.layers", "model.n_layers"},
+    {"model.heads", "model.n_heads"},
+    {"model.kv_heads", "model.n_kv_heads"},
+};
+
+}  // namespace
+
+std::span<const KeyRow<Config>> config_rows() { return kRows; }
+std::span<const KeyRow<SiteConfig>> site_rows() { return kSiteRows; }
+std::span<const KeyRow<LinkConfig>> link_rows() { return kLinkRows; }
+std::span<const SectionRow> sections() { return kSections; }
+std::span<const LaterRow> later_names() { return kLater; }
+
+std::string_view canonical_name(std::string_view name) {
+  for (const Alias& alias : kAliases) {
+    if (alias.name == name) {
+      return alias.canonical;
+    }
+  }
+  return name;
+}
+
+}  // namespace isthmus::config

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of one load: what is given and where, the configuration as far as it is known, the
+// errors found. `read` fills it from the sources, `complete` adds defaults, `check` looks across
+// keys.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config_diagnostics.h"
+#include "core/config_schema.h"
+
+namespace isthmus::config {
+
+/// A key that was given: where its name and its value stand.
+struct Given {
+  Place key;
+  Place value;
+  std::string shown;  // the value, for messages
+};
+using GivenKeys = std::map<std::string, Given, std::less<>>;
+
+struct Loader {
+  Loader(std::string_view text, const std::filesystem::path& name,
+         const std::vector<std::string>& overrides, const SchemaContext& schema_context);
+
+  /// Parses and reads every key. RETURNS: false when the text is not TOML; the error is noted.
+  bool read(std::string_view text, const std::vector<std::string>& overrides);
+  void complete();
+  void check();
+  void note_origins();
+
+  [[nodiscard]] bool given(std::string_view name) const { return keys.contains(name); }
+  /// Place of a given key's value, or of nothing.
+  [[nodiscard]] Place place(std::string_view name) const;
+  /// 'outer.H = 0', with the value as given, or as it stands.
+  [[nodiscard]] std::string quoted(std::string_view name) const;
+  void refuse(std::string code, std::string_view name, std::string message, std::string hint = {});
+  [[nodiscard]] const MethodInfo* method() const;
+
+  Config config;
+  const SchemaContext& context;
+  Diagnostics diagnostics;
+  GivenKeys keys;
+  std::vector<GivenKeys> site_keys;
+  std::vector<GivenKeys> link_keys;
+  std::vector<Place> site_places;
+  std::vector<Place> link_places;
+  std::map<std::string, std::string> default_origins;  // keys that a preset, folder or method set
+
+ private:
+  struct Deferred {
+    const KeyRow<Config>* row;
+    double fraction;
+    Given given;
+  };
+  void read_override(const std::string& text, int source);
+  void read_top(const SourceEntry& entry);
+  void read_section(std::string_view section, const SourceValue& value, const Place& key_place);
+  void read_key(const std::string& name, const SourceEntry& entry);
+  void read_sites(const SourceEntry& entry);
+  void read_links(const SourceEntry& entry);
+  template <typename Target>
+  void read_element(const SourceValue& element, std::string_view section,
+                    std::span<const KeyRow<Target>> rows, Target& target, GivenKeys& element_keys);
+  void unknown_key(const std::string& name, const Place& key_place);
+  void explain_unknown_keys();
+  void unknown_section(const std::string& name, const Place& key_place);
+
+  void apply_preset();
+  void apply_init();
+  void apply_method_defaults();
+  void make_sites();
+  void resolve_percentages();
+
+  void check_outer_method();
+  void check_unused();
+  void check_train();
+  void check_model();
+  void check_outer();
+  void check_later();
+  void check_sites_and_links();
+
+  std::vector<Deferred> deferred_;
+  std::vector<std::pair<std::string, Place>> unknown_;
+};
+
+/// Total steps of the run as far as the keys tell; 0 when they do not.
+[[nodiscard]] std::int64_t total_steps(const Config& config);
+
+}  // namespace isthmus::config

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// The configuration written out: every value in effect with its origin, and the digest over those
+// that steer the trajectory.
+#include <fmt/format.h>
+
+#include "core/config_loader.h"
+#include "core/config_values.h"
+#include "core/hash.h"
+#include "core/storage.h"
+
+namespace isthmus {
+namespace config {
+namespace {
+
+constexpr std::size_t kCommentColumn = 44;
+
+void write_line(std::string& text, std::string_view key, const std::string& value,
+                std::string_view origin) {
+  std::string line = fmt::format("{} = {}", key, value);
+  line.resize(std::max(line.size() + 2, kCommentColumn), ' ');
+  text += fmt::format("{}# {}\n", line, origin);
+}
+
+/// Value of a row as it is written; relative paths become absolute.
+std::string written(const Config& config, const KeyRow<Config>& row) {
+  if (row.name == "data.source") {
+    return toml_quote(config.located_source());
+  }
+  if (row.name == "model.init" && !config.model.init.empty()) {
+    return toml_quote(std::filesystem::absolute(config.locate(config.model.init)).string());
+  }
+  const Value value = row.field.get(config);
+  const auto* text = std::get_if<std::string>(&value);
+  return text != nullptr && text->empty() ? "" : toml_text(value, row.type);
+}
+
+template <typename Target>
+void write_elements(std::string& text, std::string_view section,
+                    std::span<const KeyRow<Target>> rows, const std::vector<Target>& elements,
+                    const std::map<std::string, Origin>& origins) {
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    text += fmt::format("\n[[{}]]\n", section);
+    for (const auto& row : rows) {
+      const std::string value = toml_text(row.field.get(elements[i]), row.type);
+      const std::string key(row.name.substr(section.size() + 1));
+      const auto origin = origins.find(fmt::format("{}[{}].{}", section, i, key));
+      if (!value.empty() && origin != origins.end()) {
+        write_line(text, key, value, origin->second.text);
+      }
+    }
+  }
+}
+
+template <typename Target>
+void note_elements(Config& config, const Diagnostics& diagnostics, std::string_view section,
+                   std::span<const KeyRow<Target>> rows, const std::vector<Target>& elements,
+                   const std::vector<GivenKeys>& given) {
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    for (const auto& row : rows) {
+      const auto found = given[i].find(row.name);
+      const bool absent = std::holds_alternative<std::monostate>(row.field.get(elements[i]));
+      if (absent) {
+        continue;
+      }
+      const std::string key(row.name.substr(section.size() + 1));
+      config.origins[fmt::format("{}[{}].{}", section, i, key)] = {
+          found == given[i].end() ? "default" : diagnostics.where(found->second.value)};
+    }
+  }
+}
+
+}  // namespace
+
+void Loader::note_origins() {
+  const MethodInfo* info = method();
+  for (const auto& row : config_rows()) {
+    const std::string name(row.name);
+    const bool outer_key = name.starts_with("outer.") && name != "outer.method";
+    const bool used_by_method =
+        !outer_key || info == nullptr ||
+        std::find(info->keys.begin(), info->keys.end(), name.substr(6)) != info->keys.end();
+    const bool workers_from_sites = name == "run.workers" && !site_keys.empty();
+    const bool absent = std::holds_alternative<std::monostate>(row.field.get(config));
+    if (absent || !used_by_method || workers_from_sites ||
+        (row.used != nullptr && !row.used(config))) {
+      continue;
+    }
+    const auto found = keys.find(name);
+    const auto preset = default_origins.find(name);
+    config.origins[name] = {found != keys.end() ? diagnostics.where(found->second.value)
+                            : preset != default_origins.end() ? preset->second
+                                                              : "default"};
+  }
+  note_elements(config, diagnostics, "site", site_rows(), config.sites, site_keys);
+  note_elements(config, diagnostics, "link", link_rows(), config.links, link_keys);
+}
+
+}  // namespace config
+
+std::string resolved_toml(const Config& config) {
+  std::string text;
+  std::string section;
+  for (const auto& row : config::config_rows()) {
+    const auto origin = config.origins.find(std::string(row.name));
+    const std::string value = config::written(config, row);
+    if (origin == config.origins.end() || value.empty()) {
+      continue;
+    }
+    const std::size_t dot = row.name.find('.');
+    if (dot != std::string_view::npos && row.name.substr(0, dot) != section) {
+      section = row.name.substr(0, dot);
+      text += fmt::format("\n[{}]\n", section);
+    }
+    config::write_line(text, row.name.substr(dot == std::string_view::npos ? 0 : dot + 1), value,
+                       origin->second.text);
+  }
+  const bool sites_from_file = config.origins.contains("site[0].name");
+  if (sites_from_file) {
+    config::write_elements(text, "site", config::site_rows(), config.sites, config.origins);
+  }
+  config::write_elements(text, "link", config::link_rows(), config.links, config.origins);
+  return text;
+}
+
+std::string config_digest(const Config& config) {
+  std::string text;
+  for (const auto& row : config::config_rows()) {
+    if (row.steers && config.origins.contains(std::string(row.name))) {
+      text += fmt::format("{}={}\n", row.name, config::toml_text(row.field.get(config), row.type));
+    }
+  }
+  return xxh3_128(as_bytes(text)).hex();
+}
+
+std::vector<KeyInfo> config_keys() {
+  std::vector<KeyInfo> keys;
+  const auto add = [&keys](const auto& rows, const auto& defaults) {
+    for (const auto& row : rows) {
+      std::string fallback = config::toml_text(row.field.get(defaults), row.type);
+      if (fallback == "\"\"" || fallback == "[\"\", \"\"]" ||
+          row.type == config::Type::kTokensUnit || row.type == config::Type::kRate) {
+        fallback.clear();  // must be given, or absent by default
+      }
+      keys.push_back(
+          {std::string(row.name), config::type_text(row.type, row.choices), fallback,
+           row.range.text(), std::string(row.text), std::string(row.used_by),
+           fmt::format("{} = {}", row.name.substr(row.name.rfind('.') + 1), row.example)});
+    }
+  };
+  add(config::config_rows(), Config{});
+  add(config::site_rows(), SiteConfig{});
+  add(config::link_rows(), LinkConfig{});
+  return keys;
+}
+
+}  // namespace isthmus

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/config_values.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "core/suggest.h"
+#include "core/units.h"
+
+namespace isthmus::config {
+namespace {
+
+using Result = Expected<Value, ValueError>;
+
+Unexpected<ValueError> fail(const SourceValue& source, std::string code, std::string message,
+                            std::string hint = {}) {
+  return Unexpected<ValueError>(
+      ValueError{std::move(code), std::move(message), std::move(hint), source.place});
+}
+
+/// 'outer.H = 0'
+std::string quoted(const SourceValue& source, const ValueRule& rule) {
+  return fmt::format("'{} = {}'", rule.name, shown(source));
+}
+
+Unexpected<ValueError> wrong_type(const SourceValue& source, const ValueRule& rule) {
+  std::string hint;
+  const auto* given = std::get_if<std::string>(&source.data);
+  const bool is_text = given != nullptr;
+  const bool is_number = is_text && parse_quantity(*given, Dimension::kFraction).has_value();
+  if (is_number && (rule.type == Type::kInteger || rule.type == Type::kReal)) {
+    hint = "write the number without quotes";
+  } else if (is_text && rule.type == Type::kBool) {
+    hint = "write true or false without quotes";
+  }
+  return fail(source, "E-TYPE",
+              fmt::format("{}: must be {}, not {}", quoted(source, rule),
+                          type_text(rule.type, rule.choices), type_name(source)),
+              hint);
+}
+
+Unexpected<ValueError> out_of_range(const SourceValue& source, const ValueRule& rule) {
+  return fail(source, "E-RANGE",
+              fmt::format("{}: must be {}", quoted(source, rule), rule.range.text()));
+}
+
+Result checked_integer(const SourceValue& source, const ValueRule& rule, double value) {
+  if (!std::isfinite(value) || std::floor(value) != value) {
+    return fail(source, "E-RANGE", fmt::format("{}: must be a whole number", quoted(source, rule)));
+  }
+  if (!rule.range.contains(value)) {
+    return out_of_range(source, rule);
+  }
+  return Value(static_cast<std::int64_t>(value));
+}
+
+Result checked_real(const SourceValue& source, const ValueRule& rule, double value) {
+  if (!std::isfinite(value)) {
+    return fail(source, "E-RANGE", fmt::format("{}: must be finite", quoted(source, rule)));
+  }
+  if (!rule.range.contains(value)) {
+    return out_of_range(source, rule);
+  }
+  return Value(value);
+}
+
+Unexpected<ValueError> unit_error(const SourceValue& source, const ValueRule& rule,
+                                  const UnitError& error) {
+  switch (error.kind) {
+    case UnitError::Kind::kMissing:
+      return fail(source, "E-UNIT-MISSING", fmt::format("{} needs a unit", quoted(source, rule)),
+                  error.hint);
+    case UnitError::Kind::kWrong:
+      return fail(source, "E-UNIT-WRONG", fmt::format("{}: {}", quoted(source, rule), error.text),
+                  error.hint);
+    case UnitError::Kind::kRange:
+      return fail(source, "E-RANGE", fmt::format("{}: {}", quoted(source, rule), error.text),
+                  error.hint);
+    case UnitError::Kind::kNumber:
+      break;
+  }
+  return fail(source, "E-VALUE", fmt::format("{}: {}", quoted(source, rule), error.text),
+              error.hint);
+}
+
+/// A number or a text with a unit, read as `dimension`.
+Expected<Quantity, ValueError> quantity_of(const SourceValue& source, const ValueRule& rule,
+                                           Dimension dimension) {
+  std::string text;
+  if (const auto* integer = std::get_if<std::int64_t>(&source.data)) {
+    text = fmt::format("{}", *integer);
+  } else if (const auto* real = std::get_if<double>(&source.data)) {
+    if (!std::isfinite(*real)) {
+      return fail(source, "E-RANGE", fmt::format("{}: must be finite", quoted(source, rule)));
+    }
+    text = fmt::format("{}", *real);
+  } else if (const auto* given = std::get_if<std::string>(&source.data)) {
+    text = *given;
+  } else {
+    return wrong_type(source, rule);
+  }
+  const auto quantity = parse_quantity(text, dimension);
+  if (!quantity) {
+    return unit_error(source, rule, quantity.error());
+  }
+  return *quantity;
+}
+
+Result parse_tokens(const SourceValue& source, const ValueRule& rule) {
+  const auto* text = std::get_if<std::string>(&source.data);
+  if (rule.type == Type::kTokensOrAll && text != nullptr && *text == "all") {
+    return Value(*text);
+  }
+  const auto quantity = quantity_of(source, rule, Dimension::kTokens);
+  if (!quantity) {
+    return Unexpected<ValueError>(quantity.error());
+  }
+  if (rule.type == Type::kTokensUnit && !quantity->unit) {
+    return fail(source, "E-UNIT-MISSING", fmt::format("{} needs a unit", quoted(source, rule)),
+                fmt::format("write {}", unit_examples(Dimension::kTokens)));
+  }
+  return checked_integer(source, rule, quantity->value);
+}
+
+Result parse_steps(const SourceValue& source, const ValueRule& rule) {
+  const auto quantity = quantity_of(source, rule, Dimension::kSteps);
+  if (!quantity) {
+    return Unexpected<ValueError>(quantity.error());
+  }
+  StepCount count;
+  if (quantity->percent) {
+    if (!(quantity->value >= 0 && quantity->value <= 1)) {
+      return fail(source, "E-RANGE",
+                  fmt::format("{}: must be in [0%, 100%]", quoted(source, rule)));
+    }
+    count.fraction = quantity->value;
+    return Value(count);
+  }
+  const auto whole = checked_integer(source, rule, quantity->value);
+  if (!whole) {
+    return whole;
+  }
+  count.steps = std::get<std::int64_t>(*whole);
+  return Value(count);
+}
+
+Result parse_dimensioned(const SourceValue& source, const ValueRule& rule, Dimension dimension) {
+  const auto quantity = quantity_of(source, rule, dimension);
+  if (!quantity) {
+    return Unexpected<ValueError>(quantity.error());
+  }
+  const auto value = checked_real(source, rule, quantity->value);
+  if (!value || dimension != Dimension::kTime) {
+    return value;
+  }
+  const auto duration = to_duration(quantity->value);
+  if (!duration) {
+    return unit_error(source, rule, duration.error());
+  }
+  if (duration->count() == 0 && quantity->value > 0) {
+    return fail(source, "E-RANGE", fmt::format("{}: less than a nanosecond", quoted(source, rule)));
+  }
+  return Value(*duration);
+}
+
+/// "10min" or "100 steps"; the unit decides.
+Result parse_steps_or_time(const SourceValue& source, const ValueRule& rule) {
+  const auto* text = std::get_if<std::string>(&source.data);
+  if (text == nullptr || text->find("step") != std::string::npos) {
+    ValueRule steps = rule;
+    steps.range = at_least(0, 1e12);
+    const auto count = parse_steps(source, steps);
+    if (count && std::get<StepCount>(*count).fraction) {
+      return fail(source, "E-UNIT-WRONG", fmt::format("{}: no percentages", quoted(source, rule)));
+    }
+    return count;
+  }
+  ValueRule time = rule;
+  time.range = at_least(0);
+  const auto duration = parse_dimensioned(source, time, Dimension::kTime);
+  if (!duration && duration.error().code.starts_with("E-UNIT")) {
+    ValueError error = duration.error();
+    error.hint = "write a time (\"10min\") or steps (\"100 steps\")";
+    return Unexpected<ValueError>(error);
+  }
+  return duration;
+}
+
+Result parse_text(const SourceValue& source, const ValueRule& rule) {
+  const auto* text = std::get_if<std::string>(&source.data);
+  if (text == nullptr) {
+    return wrong_type(source, rule);
+  }
+  for (const char c : *text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      return fail(source, "E-VALUE",
+                  fmt::format("{}: must hold no control characters", quoted(source, rule)));
+    }
+  }
+  constexpr std::size_t kLongestText = 4096;
+  if (text->size() > kLongestText) {
+    return fail(source, "E-RANGE",
+                fmt::format("{}: longer than {} bytes", quoted(source, rule), kLongestText));
+  }
+  if (rule.type != Type::kChoice) {
+    return Value(*text);
+  }
+  const auto choices = split_choices(rule.choices);
+  for (const std::string& choice : choices) {
+    if (choice == *text) {
+      return Value(*text);
+    }
+  }
+  const auto near = closest(*text, choices);
+  return fail(source, "E-VALUE",
+              fmt::format("{}: must be one of {}", quoted(source, rule), join(choices)),
+              near ? fmt::format("did you mean '{}'?", *near) : "");
+}
+
+template <typename Element, typename Parse>
+Result parse_list(const SourceValue& source, const ValueRule& rule, std::size_t exactly,
+                  const Parse& parse) {
+  const auto* array = std::get_if<SourceArray>(&source.data);
+  if (array == nullptr) {
+    return wrong_type(source, rule);
+  }
+  if (exactly != 0 && array->size() != exactly) {
+    return fail(
+        source, "E-TYPE",
+        fmt::format("'{}' must hold exactly {} values, not {}", rule.name, exactly, array->size()));
+  }
+  constexpr std::size_t kLongestList = 65536;
+  if (array->size() > kLongestList) {
+    return fail(source, "E-RANGE",
+                fmt::format("'{}' holds more than {} values", rule.name, kLongestList));
+  }
+  std::vector<Element> elements;
+  for (const SourceValue& element : *array) {
+    auto value = parse(element);
+    if (!value) {
+      return Unexpected<ValueError>(value.error());
+    }
+    elements.push_back(std::get<Element>(*value));
+  }
+  return Value(std::move(elements));
+}
+
+Result parse_real(const SourceValue& source, const ValueRule& rule) {
+  if (const auto* integer = std::get_if<std::int64_t>(&source.data)) {
+    return checked_real(source, rule, static_cast<double>(*integer));
+  }
+  if (const auto* real = std::get_if<double>(&source.data)) {
+    return checked_real(source, rule, *real);
+  }
+  return wrong_type(source, rule);
+}
+
+Result parse_offsets(const SourceValue& source, const ValueRule& rule) {
+  if (std::holds_alternative<std::string>(source.data)) {
+    return parse_text(source, {rule.name, Type::kChoice, {}, "spread|zero"});
+  }
+  const ValueRule element{rule.name, Type::kStepsNow, rule.range, {}};
+  return parse_list<std::int64_t>(source, rule, 0, [&](const SourceValue& each) -> Result {
+    const auto steps = parse_steps(each, element);
+    if (!steps) {
+      return steps;
+    }
+    const auto& count = std::get<StepCount>(*steps);
+    if (count.fraction) {
+      return fail(each, "E-UNIT-WRONG", fmt::format("{}: no percentages", quoted(each, rule)));
+    }
+    return Value(count.steps);
+  });
+}
+
+std::string step_text(const StepCount& count) {
+  return count.fraction ? toml_quote(percent_text(*count.fraction))
+                        : fmt::format("{}", count.steps);
+}
+
+template <typename Element, typename Write>
+std::string list_text(const std::vector<Element>& elements, const Write& write) {
+  std::vector<std::string> parts;
+  for (const Element& element : elements) {
+    parts.push_back(write(element));
+  }
+  return "[" + join(parts) + "]";
+}
+
+std::string quoted_real(double value, Type type) {
+  switch (type) {
+    case Type::kRate:
+      return toml_quote(rate_text(value));
+    case Type::kFlops:
+      return toml_quote(flops_text(value));
+    case Type::kParameters:
+      return toml_quote(parameters_text(value));
+    default:
+      return real_text(value);
+  }
+}
+
+}  // namespace
+
+bool Range::contains(double value) const {
+  return (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high);
+}
+
+std::string Range::text() const {
+  const bool bounded_below = std::isfinite(low);
+  const bool bounded_above = std::isfinite(high) && high < 1e9;  // larger ones only bar overflow
+  if (bounded_below && bounded_above) {
+    return low == high ? fmt::format("{}", low)
+                       : fmt::format("in {}{}, {}{}", low_open ? "(" : "[", low, high,
+                                     high_open ? ")" : "]");
+  }
+  if (bounded_below) {
+    return fmt::format("{} {}", low_open ? ">" : ">=", low);
+  }
+  return bounded_above ? fmt::format("{} {}", high_open ? "<" : "<=", high) : "";
+}
+
+Expected<Value, ValueError> parse_value(const SourceValue& source, const ValueRule& rule) {
+  switch (rule.type) {
+    case Type::kBool:
+      if (const auto* flag = std::get_if<bool>(&source.data)) {
+        return Value(*flag);
+      }
+      return wrong_type(source, rule);
+    case Type::kInteger:
+      if (const auto* integer = std::get_if<std::int64_t>(&source.data)) {
+        if (!rule.range.contains(static_cast<double>(*integer))) {
+          return out_of_range(source, rule);
+        }
+        return Value(*integer);
+      }
+      return wrong_type(source, rule);
+    case Type::kReal:
+      return parse_real(source, rule);
+    case Type::kText:
+    case Type::kChoice:
+      return parse_text(source, rule);
+    case Type::kTokens:
+    case Type::kTokensUnit:
+    case Type::kTokensOrAll:
+      return parse_tokens(source, rule);
+    case Type::kSteps:
+    case Type::kStepsNow:
+      return parse_steps(source, rule);
+    case Type::kStepsOrTime:
+      return parse_steps_or_time(source, rule);
+    case Type::kStepList:
+      return parse_list<StepCount>(
+          source, rule, 0, [&](const SourceValue& each) { return parse_steps(each, rule); });
+    case Type::kTime:
+      return parse_dimensioned(source, rule, Dimension::kTime);
+    case Type::kRate:
+      return parse_dimensioned(source, rule, Dimension::kRate);
+    case Type::kFraction:
+      return parse_dimensioned(source, rule, Dimension::kFraction);
+    case Type::kFlops:
+      return parse_dimensioned(source, rule, Dimension::kFlops);
+    case Type::kParameters:
+      return parse_dimensioned(source, rule, Dimension::kParameters);
+    case Type::kPairOfReals:
+      return parse_list<double>(source, rule, 2,
+                                [&](const SourceValue& each) { return parse_real(each, rule); });
+    case Type::kPairOfTexts:
+      return parse_list<std::string>(
+          source, rule, 2, [&](const SourceValue& each) { return parse_text(each, rule); });
+    case Type::kOffsets:
+      return parse_offsets(source, rule);
+  }
+  return wrong_type(source, rule);
+}
+
+std::string toml_quote(std::string_view text) {
+  std::string quoted_text = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      quoted_text += '\\';
+    }
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      quoted_text += fmt::format("\\u{:04X}", static_cast<unsigned char>(c));
+    } else {
+      quoted_text += c;
+    }
+  }
+  return quoted_text + "\"";
+}
+
+std::string toml_text(const Value& value, Type type) {
+  return std::visit(
+      [type](const auto& data) -> std::string {
+        using Data = std::remove_cvref_t<decltype(data)>;
+        if constexpr (std::is_same_v<Data, std::monostate>) {
+          return "";
+        } else if constexpr (std::is_same_v<Data, bool>) {
+          return data ? "true" : "false";
+        } else if constexpr (std::is_same_v<Data, std::int64_t>) {
+          return type == Type::kTokensUnit ? toml_quote(fmt::format("{} tok", data))
+                                           : fmt::format("{}", data);
+        } else if constexpr (std::is_same_v<Data, double>) {
+          return quoted_real(data, type);
+        } else if constexpr (std::is_same_v<Data, std::string>) {
+          return toml_quote(data);
+        } else if constexpr (std::is_same_v<Data, Duration>) {
+          return toml_quote(duration_text(data));
+        } else if constexpr (std::is_same_v<Data, StepCount>) {
+          return type == Type::kStepsOrTime ? toml_quote(fmt::format("{} steps", data.steps))
+                                            : step_text(data);
+        } else if constexpr (std::is_same_v<Data, std::vector<double>>) {
+          return list_text(data, real_text);
+        } else if constexpr (std::is_same_v<Data, std::vector<std::string>>) {
+          return list_text(data, toml_quote);
+        } else if constexpr (std::is_same_v<Data, std::vector<StepCount>>) {
+          return list_text(data, step_text);
+        } else {
+          return list_text(data, [](std::int64_t each) { return fmt::format("{}", each); });
+        }
+      },
+      value);
+}
+
+std::string type_text(Type type, std::string_view choices) {
+  switch (type) {
+    case Type::kBool:
+      return "true or false";
+    case Type::kInteger:
+      return "an integer";
+    case Type::kReal:
+      return "a number";
+    case Type::kText:
+      return "text";
+    case Type::kChoice:
+      return "one of " + join(split_choices(choices));
+    case Type::kTokens:
+      return "a count of tokens, such as \"3M\"";
+    case Type::kTokensUnit:
+      return "a count of tokens with its unit, such as \"16k tok\"";
+    case Type::kTokensOrAll:
+      return "a count of tokens, such as \"64k\", or \"all\"";
+    case Type::kSteps:
+    case Type::kStepsNow:
+      return "a count of steps, such as 100 or \"5%\"";
+    case Type::kStepsOrTime:
+      return "a time or steps, such as \"10min\" or \"100 steps\"";
+    case Type::kStepList:
+      return "an array of step counts, such as [100, \"50%\"]";
+    case Type::kTime:
+      return "a time, such as \"80ms\"";
+    case Type::kRate:
+      return "a rate, such as \"100Mbit/s\"";
+    case Type::kFraction:
+      return "a share, such as 0.1 or \"10%\"";
+    case Type::kFlops:
+      return "a speed, such as \"40TFLOPS\"";
+    case Type::kParameters:
+      return "a count of parameters, such as \"1B\"";
+    case Type::kPairOfReals:
+      return "an array of two numbers";
+    case Type::kPairOfTexts:
+      return "an array of two texts";
+    case Type::kOffsets:
+      return "\"spread\", \"zero\" or an array of step counts";
+  }
+  return "";
+}
+
+std::vector<std::string> split_choices(std::string_view text) {
+  std::vector<std::string> choices;
+  while (!text.empty()) {
+    const std::size_t bar = text.find('|');
+    choices.emplace_back(text.substr(0, bar));
+    text = bar == std::string_view::npos ? std::string_view{} : text.substr(bar + 1);
+  }
+  return choices;
+}
+
+}  // namespace isthmus::config
