@@ -83,8 +83,8 @@ TEST_P(CodecKernelsTest, HalvesMatchThePortableLoopsAtEveryLength) {
 
 TEST_P(CodecKernelsTest, HalvesDecodeEveryCodeAsThePortableLoopsDo) {
   std::vector<std::byte> bytes(2 * kTileValues);
-  for (std::uint32_t first = 0; first < 0x1'0000; first += kTileValues) {
-    for (std::uint32_t i = 0; i < kTileValues; ++i) {
+  for (std::size_t first = 0; first < 0x1'0000; first += kTileValues) {
+    for (std::size_t i = 0; i < kTileValues; ++i) {
       const auto code = static_cast<std::uint16_t>(first + i);
       std::memcpy(bytes.data() + 2 * i, &code, sizeof code);
     }

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+# ISTHMUS_CUDA = AUTO: kernels are built when nvcc works; ON: configuring fails without it; OFF.
+# Afterwards ISTHMUS_HAVE_CUDA says which files a module takes: x.cu, or x_stub.cpp.
+set_property(CACHE ISTHMUS_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(ISTHMUS_HAVE_CUDA OFF)
+set(ISTHMUS_CUDA_STATE "off (ISTHMUS_CUDA=OFF)")
+if(ISTHMUS_CUDA STREQUAL "AUTO" OR ISTHMUS_CUDA)
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 80 90)
+    endif()
+    enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 has not heard of C++20 in nvcc 12 and 13
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    endif()
+    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+    set(ISTHMUS_HAVE_CUDA ON)
+    list(JOIN CMAKE_CUDA_ARCHITECTURES " " _architectures)
+    set(ISTHMUS_CUDA_STATE "nvcc ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${_architectures}")
+  elseif(ISTHMUS_CUDA STREQUAL "AUTO")
+    set(ISTHMUS_CUDA_STATE "off (no working nvcc in PATH)")
+  else()
+    message(FATAL_ERROR "ISTHMUS_CUDA=ON, but no working nvcc was found: put the CUDA toolkit's bin folder in PATH, "
+                        "set CUDACXX, or configure with ISTHMUS_CUDA=AUTO or OFF")
+  endif()
+endif()
+
+# isthmus_cuda_sources(MODULE CUDA files... STUB files...): the module takes the former when there is
+# CUDA, else the latter. Products and sums stay rounded on their own.
+function(isthmus_cuda_sources module)
+  cmake_parse_arguments(ARG "" "" "CUDA;STUB" ${ARGN})
+  if(ISTHMUS_HAVE_CUDA)
+    target_sources(isthmus_${module} PRIVATE ${ARG_CUDA})
+    target_link_libraries(isthmus_${module} PRIVATE CUDA::cudart_static)
+    target_compile_options(isthmus_${module} PRIVATE
+      $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false --Werror=all-warnings -Xcompiler=-Wall>)
+  else()
+    target_sources(isthmus_${module} PRIVATE ${ARG_STUB})
+  endif()
+endfunction()

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scalar arithmetic shared by host and device code. Each operation is rounded once on both sides:
+// nvcc would otherwise fuse a product and a sum, and replicas on unlike machines would part.
+#pragma once
+
+#ifdef __CUDACC__
+#define ISTHMUS_HOST_DEVICE __host__ __device__
+#else
+#define ISTHMUS_HOST_DEVICE
+#endif
+
+namespace isthmus::kernels {
+
+#ifdef __CUDA_ARCH__
+__device__ inline float mul_rn(float a, float b) { return __fmul_rn(a, b); }
+__device__ inline float add_rn(float a, float b) { return __fadd_rn(a, b); }
+__device__ inline float sub_rn(float a, float b) { return __fsub_rn(a, b); }
+#else
+ISTHMUS_HOST_DEVICE inline float mul_rn(float a, float b) { return a * b; }
+ISTHMUS_HOST_DEVICE inline float add_rn(float a, float b) { return a + b; }
+ISTHMUS_HOST_DEVICE inline float sub_rn(float a, float b) { return a - b; }
+#endif
+
+}  // namespace isthmus::kernels

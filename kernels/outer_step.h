@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// One step of an outer optimizer on flat vectors: x is the anchor, d the mean outer gradient (old
+// minus new, so it is subtracted), b the momentum, eta the learning rate, mu the momentum factor.
+//   sgd         x <- x - eta d
+//   nesterov    b <- mu b + d ;  x <- x - eta (d + mu b)     (PyTorch form, no dampening)
+//   heavy ball  b <- mu b + d ;  x <- x - eta b
+// DETERMINISM: each product and each sum is rounded once, in fp32, on every device.
+#pragma once
+
+#include <span>
+
+namespace isthmus::kernels {
+
+enum class OuterStepRule { kSgd, kNesterov, kHeavyBall };
+
+struct OuterStep {
+  OuterStepRule rule = OuterStepRule::kSgd;
+  float eta = 1;
+  float mu = 0;
+};
+
+/// x, d: (n,) float32, not overlapping. b: (n,) with momentum, else empty.
+/// Memory: 12 bytes an element (sgd), 20 with momentum.
+void outer_step(const OuterStep& step, std::span<float> x, std::span<const float> d,
+                std::span<float> b);
+
+/// The same on the first CUDA device; the vectors are on the host and travel there and back.
+/// Blocks. THROWS: SystemError naming what is missing, when there is no CUDA in the build or no
+/// device, and when a CUDA call fails.
+void outer_step_cuda(const OuterStep& step, std::span<float> x, std::span<const float> d,
+                     std::span<float> b);
+
+}  // namespace isthmus::kernels

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// One element of an outer step, for host and device; legend in outer_step.h.
+#pragma once
+
+#include "kernels/host_device.h"
+
+namespace isthmus::kernels {
+
+ISTHMUS_HOST_DEVICE inline void sgd_element(float& x, float d, float eta) {
+  x = sub_rn(x, mul_rn(eta, d));
+}
+
+ISTHMUS_HOST_DEVICE inline void nesterov_element(float& x, float d, float& b, float eta, float mu) {
+  b = add_rn(mul_rn(mu, b), d);
+  x = sub_rn(x, mul_rn(eta, add_rn(d, mul_rn(mu, b))));
+}
+
+ISTHMUS_HOST_DEVICE inline void heavy_ball_element(float& x, float d, float& b, float eta,
+                                                   float mu) {
+  b = add_rn(mul_rn(mu, b), d);
+  x = sub_rn(x, mul_rn(eta, b));
+}
+
+}  // namespace isthmus::kernels
