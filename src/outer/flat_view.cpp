@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outer/flat_view.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/check.h"
+
+namespace isthmus::outer {
+
+void FlatView::append(std::span<float> piece) {
+  if (piece.empty()) {
+    return;
+  }
+  begins_.push_back(size_);
+  pieces_.push_back(piece);
+  size_ += piece.size();
+}
+
+void FlatView::read(std::size_t begin, std::span<float> out) const {
+  ISTHMUS_CHECK(begin + out.size() <= size_, begin, out.size(), size_);
+  auto k = static_cast<std::size_t>(std::ranges::upper_bound(begins_, begin) - begins_.begin());
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const std::span<const float> rest = pieces_[k - 1].subspan(begin + done - begins_[k - 1]);
+    const std::size_t count = std::min(rest.size(), out.size() - done);
+    std::ranges::copy(rest.first(count), out.subspan(done).begin());
+    done += count;
+    ++k;
+  }
+}
+
+void FlatView::for_each(
+    const std::function<void(std::size_t begin, std::span<float> values)>& piece) const {
+  for (std::size_t k = 0; k < pieces_.size(); ++k) {
+    piece(begins_[k], pieces_[k]);
+  }
+}
+
+Encoded encode_tiles(const Codec& codec, std::size_t n,
+                     const std::function<void(std::size_t begin, std::span<float> tile)>& fill) {
+  Encoded encoded{.values = n, .bytes = std::vector<std::byte>(encoded_bytes(codec, n))};
+  std::array<float, kTileValues> scratch;
+  std::size_t at = 0;
+  for (std::size_t begin = 0; begin < n; begin += kTileValues) {
+    const std::span<float> tile = std::span(scratch).first(std::min(kTileValues, n - begin));
+    const std::size_t bytes = codec.encoded_bytes(tile.size());
+    fill(begin, tile);
+    codec.encode(tile, std::span(encoded.bytes).subspan(at, bytes));
+    at += bytes;
+  }
+  return encoded;
+}
+
+double l2_norm(std::span<const float> values) {
+  constexpr std::size_t kLanes = 8;
+  double total = 0;
+  for (std::size_t begin = 0; begin < values.size(); begin += kTileValues) {
+    const std::span<const float> tile =
+        values.subspan(begin, std::min(kTileValues, values.size() - begin));
+    std::array<double, kLanes> lane{};
+    std::size_t i = 0;
+    for (; i + kLanes <= tile.size(); i += kLanes) {
+      for (std::size_t k = 0; k < kLanes; ++k) {
+        const double x = static_cast<double>(tile[i + k]);
+        lane[k] += x * x;
+      }
+    }
+    for (; i < tile.size(); ++i) {
+      const double x = static_cast<double>(tile[i]);
+      lane[i % kLanes] += x * x;
+    }
+    total +=
+        ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+  }
+  return std::sqrt(total);
+}
+
+}  // namespace isthmus::outer

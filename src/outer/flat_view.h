@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several spans of memory seen as one vector: the tensors of a fragment or of a bucket, end to end.
+// Borrows the spans. One thread.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "isthmus/codec.h"
+
+namespace isthmus::outer {
+
+class FlatView {
+ public:
+  void append(std::span<float> piece);
+  [[nodiscard]] std::size_t size() const { return size_; }
+  /// Copies values [begin, begin + out.size()) to `out`.
+  void read(std::size_t begin, std::span<float> out) const;
+  /// Calls `piece(begin, values)` for every span in order.
+  void for_each(const std::function<void(std::size_t begin, std::span<float> values)>& piece) const;
+
+ private:
+  std::vector<std::size_t> begins_;
+  std::vector<std::span<float>> pieces_;
+  std::size_t size_ = 0;
+};
+
+/// Encodes n values that `fill(begin, tile)` writes tile by tile, so that they never exist as a
+/// whole.
+[[nodiscard]] Encoded encode_tiles(
+    const Codec& codec, std::size_t n,
+    const std::function<void(std::size_t begin, std::span<float> tile)>& fill);
+
+/// L2 norm in fp64. DETERMINISM: eight sums a tile, then tiles in order: the shape depends on the
+/// length alone.
+[[nodiscard]] double l2_norm(std::span<const float> values);
+
+}  // namespace isthmus::outer

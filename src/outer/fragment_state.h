@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the outer loop keeps of one fragment: the anchor (the last outer-optimizer result, before
+// mixing, equal on all workers) and the momentum. Local values stay in the inner loop's tensors.
+// Memory: 4 bytes an element for the anchor, 4 more with momentum. One thread.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "isthmus/codec.h"
+#include "isthmus/outer.h"
+#include "outer/flat_view.h"
+#include "outer/outer_optimizer.h"
+
+namespace isthmus::outer {
+
+class FragmentState {
+ public:
+  /// The anchor starts as the parameters stand. Borrows their memory.
+  FragmentState(Fragment fragment, std::span<const Parameter> parameters, bool with_momentum);
+
+  /// Delta = anchor - local, encoded tile by tile.
+  [[nodiscard]] Encoded encode_outer_gradient(const Codec& codec) const;
+  /// anchor := OuterOpt(anchor, mean).
+  void step(const OuterOptimizer& optimizer, std::span<const float> mean);
+  /// local := alpha local + (1 - alpha) anchor; alpha 0 copies, alpha 1 leaves local alone, else
+  /// both products and the sum are rounded once.
+  void merge(float alpha);
+
+  [[nodiscard]] const Fragment& fragment() const { return fragment_; }
+  [[nodiscard]] std::size_t size() const { return anchor_.size(); }
+  [[nodiscard]] std::span<float> anchor() { return anchor_; }
+  [[nodiscard]] std::span<const float> anchor() const { return anchor_; }
+  [[nodiscard]] std::span<float> momentum() { return momentum_; }
+  [[nodiscard]] std::span<const float> momentum() const { return momentum_; }
+
+ private:
+  Fragment fragment_;
+  FlatView local_;
+  std::vector<float> anchor_;
+  std::vector<float> momentum_;
+};
+
+}  // namespace isthmus::outer

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The methods of this build. A new one is a strategy of its own, or a configuration of one that
+// exists, and one row of kTable.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "isthmus/errors.h"
+#include "isthmus/outer.h"
+#include "outer/ddp.h"
+#include "outer/settings.h"
+#include "outer/streaming_diloco.h"
+
+namespace isthmus {
+namespace {
+
+using Maker = std::unique_ptr<OuterStrategy> (*)(const MethodInfo&, const OuterOptions&, InnerLoop&,
+                                                 Exchange&);
+
+std::unique_ptr<OuterStrategy> make_ddp(const MethodInfo& method, const OuterOptions& options,
+                                        InnerLoop& inner, Exchange& exchange) {
+  return std::make_unique<outer::Ddp>(method, options, inner, exchange);
+}
+
+std::unique_ptr<OuterStrategy> make_fragmented(const MethodInfo& method,
+                                               const OuterOptions& options, InnerLoop& inner,
+                                               Exchange& exchange) {
+  return std::make_unique<outer::StreamingDiLoCo>(
+      outer::resolve(method, options, inner.parameters()), inner, exchange);
+}
+
+struct Row {
+  MethodInfo info;
+  Maker make;
+};
+
+const std::array<Row, 4>& table() {
+  static const std::array<Row, 4> rows = {
+      Row{{.name = "ddp",
+           .summary = "Data parallel: mean gradient every step, in buckets that overlap backward.",
+           .source = "Li et al. 2020, arXiv:2006.15704 section 3.2",
+           .deviations = "digests of results are compared every 16 steps",
+           .keys = {"codec", "exchange"}},
+          make_ddp},
+      Row{{.name = "localsgd",
+           .summary = "Local SGD / FedAvg: H inner steps, then the mean of the parameters.",
+           .source = "McMahan et al. 2017, arXiv:1602.05629 Alg. 1; Stich 2019, arXiv:1805.09767",
+           .deviations =
+               "averages differences from the anchor, which is the same in exact arithmetic",
+           .keys = {"H", "codec", "exchange", "final_sync"}},
+          make_fragmented},
+      Row{{.name = "diloco",
+           .summary = "DiLoCo: H inner steps, then one Nesterov step on the mean outer gradient.",
+           .source = "Douillard et al. 2023, arXiv:2311.08105 Alg. 1",
+           .deviations = "",
+           .keys = {"H", "lr", "momentum", "nesterov", "codec", "exchange", "final_sync"},
+           .default_lr = 0.7,
+           .default_momentum = 0.9},
+          make_fragmented},
+      Row{{.name = "streaming-diloco",
+           .summary =
+               "Streaming DiLoCo: fragments in turn, sent while inner steps go on, mixed in.",
+           .source = "Douillard et al. 2025, arXiv:2501.18512 Alg. 2",
+           .deviations = "outer gradients are against the shared outer result before mixing; "
+                         "default codec is fp32, not the paper's 4-bit E3M0",
+           .keys = {"H", "lr", "momentum", "nesterov", "fragments", "pattern", "embeddings",
+                    "offsets", "overlap", "alpha", "codec", "exchange", "final_sync"},
+           .default_lr = 0.4,
+           .default_momentum = 0.9,
+           .default_alpha = 0.5},
+          make_fragmented},
+  };
+  return rows;
+}
+
+}  // namespace
+
+std::vector<MethodInfo> methods() {
+  std::vector<MethodInfo> infos;
+  for (const Row& row : table()) {
+    infos.push_back(row.info);
+  }
+  return infos;
+}
+
+std::unique_ptr<OuterStrategy> make_outer_strategy(std::string_view name,
+                                                   const OuterOptions& options, InnerLoop& inner,
+                                                   Exchange& exchange) {
+  const auto row =
+      std::ranges::find_if(table(), [&](const Row& entry) { return entry.info.name == name; });
+  if (row == table().end()) {
+    std::vector<std::string> names;
+    for (const Row& entry : table()) {
+      names.push_back(entry.info.name);
+    }
+    throw ConfigError(fmt::format("outer.method = \"{}\": no such method; there are {}", name,
+                                  fmt::join(names, ", ")));
+  }
+  outer::validate(row->info, options);
+  return row->make(row->info, options, inner, exchange);
+}
+
+}  // namespace isthmus

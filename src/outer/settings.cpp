@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outer/settings.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/hash.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::outer {
+namespace {
+
+struct GivenKey {
+  const char* name;
+  bool given;  // differs from absent
+  std::string value;
+};
+
+std::vector<GivenKey> given_keys(const OuterOptions& o) {
+  const auto text = [](const auto& option) {
+    return option ? fmt::format("{}", *option) : std::string();
+  };
+  return {{"H", o.H != 1, fmt::format("{}", o.H)},
+          {"lr", o.lr.has_value(), text(o.lr)},
+          {"momentum", o.momentum.has_value(), text(o.momentum)},
+          {"nesterov", o.nesterov.has_value(), text(o.nesterov)},
+          {"fragments", o.fragments != 1, fmt::format("{}", o.fragments)},
+          {"pattern", o.pattern != FragmentPattern::kStrided,
+           o.pattern == FragmentPattern::kBalanced ? "balanced" : "sequential"},
+          {"embeddings", o.embeddings_own, "own"},
+          {"offsets", !std::holds_alternative<OffsetsSpread>(o.offsets),
+           std::holds_alternative<OffsetsZero>(o.offsets) ? "zero" : "a list"},
+          {"overlap", o.overlap != 0, fmt::format("{}", o.overlap)},
+          {"alpha", o.alpha.has_value(), text(o.alpha)},
+          {"final_sync", o.final_sync != FinalSync::kDrain,
+           o.final_sync == FinalSync::kNone ? "none" : "full"}};
+}
+
+void require(bool holds, const char* key, const std::string& value, const std::string& rule) {
+  if (!holds) {
+    throw ConfigError(fmt::format("outer.{} = {}: must be {}", key, value, rule));
+  }
+}
+
+void require_real(const std::optional<double>& value, const char* key, const std::string& rule,
+                  bool (*holds)(double)) {
+  require(!value || holds(*value), key, value ? fmt::format("{}", *value) : "", rule);
+}
+
+OuterOptimizer optimizer_of(const MethodInfo& method, const OuterOptions& options) {
+  if (method.default_lr == 0) {
+    return {.rule = OuterRule::kSgd, .lr = 1, .momentum = 0};
+  }
+  const double momentum = options.momentum.value_or(method.default_momentum);
+  const OuterRule rule = momentum == 0                     ? OuterRule::kSgd
+                         : options.nesterov.value_or(true) ? OuterRule::kNesterov
+                                                           : OuterRule::kHeavyBall;
+  return {.rule = rule,
+          .lr = static_cast<float>(options.lr.value_or(method.default_lr)),
+          .momentum = static_cast<float>(momentum)};
+}
+
+}  // namespace
+
+void validate(const MethodInfo& method, const OuterOptions& options) {
+  for (const GivenKey& key : given_keys(options)) {
+    if (key.given && std::ranges::find(method.keys, key.name) == method.keys.end()) {
+      throw ConfigError(
+          fmt::format("outer.{} = {}: method {} does not use it (its keys: {}); "
+                      "remove it or choose another outer.method",
+                      key.name, key.value, method.name, fmt::join(method.keys, ", ")));
+    }
+  }
+  require(options.H >= 1, "H", fmt::format("{}", options.H),
+          ">= 1 (inner steps between outer syncs)");
+  require_real(options.lr, "lr", "> 0 and finite (outer learning rate)",
+               [](double x) { return std::isfinite(x) && x > 0; });
+  require_real(options.momentum, "momentum", "in 0 <= momentum < 1 (outer momentum)",
+               [](double x) { return x >= 0 && x < 1; });
+  require_real(options.alpha, "alpha", "in 0 <= alpha <= 1 (share of the local value kept)",
+               [](double x) { return x >= 0 && x <= 1; });
+  require(options.overlap >= 0 && options.overlap < options.H, "overlap",
+          fmt::format("{}", options.overlap),
+          fmt::format("in 0 .. {} (H - 1; inner steps between send and apply)", options.H - 1));
+  require(options.patience > Duration{0}, "patience",
+          fmt::format("{} s", std::chrono::duration<double>(options.patience).count()), "> 0");
+}
+
+FragmentedSettings resolve(const MethodInfo& method, const OuterOptions& options,
+                           std::span<const Parameter> parameters) {
+  std::vector<Fragment> fragments =
+      make_fragments(parameters, options.fragments, options.pattern, options.embeddings_own);
+  std::vector<std::int64_t> offsets =
+      resolve_offsets(options.offsets, options.H, static_cast<std::int64_t>(fragments.size()));
+  return {.method = method.name,
+          .fragments = std::move(fragments),
+          .schedule = Schedule(options.H, std::move(offsets), options.overlap),
+          .optimizer = optimizer_of(method, options),
+          .alpha = static_cast<float>(options.alpha.value_or(method.default_alpha)),
+          .codec = make_codec(options.codec),
+          .exchange = options.exchange,
+          .final_sync = options.final_sync,
+          .patience = options.patience};
+}
+
+Identity identity_of(const FragmentedSettings& settings, std::span<const Parameter> parameters) {
+  std::string map;
+  for (const Fragment& fragment : settings.fragments) {
+    map += fmt::format("fragment {}\n", fragment.id.value());
+    for (const std::size_t i : fragment.parameters) {
+      map += fmt::format("{} {}\n", parameters[i].name, parameters[i].elements.size());
+    }
+  }
+  const std::string digest = xxh3_128(std::as_bytes(std::span(map))).hex();
+  return {{"method", settings.method},
+          {"H", fmt::format("{}", settings.schedule.H())},
+          {"overlap", fmt::format("{}", settings.schedule.overlap())},
+          {"offsets", fmt::format("[{}]", fmt::join(settings.schedule.offsets(), ", "))},
+          {"fragments", fmt::format("{} (map {})", settings.fragments.size(), digest)},
+          {"codec", settings.codec->name()}};
+}
+
+void save_identity(const Identity& identity, StateWriter& writer) {
+  for (const auto& [key, value] : identity) {
+    writer.text("outer/" + key, value);
+  }
+}
+
+void check_identity(const Identity& identity, StateReader& reader) {
+  for (const auto& [key, value] : identity) {
+    const std::string saved = reader.text("outer/" + key);
+    if (saved != value) {
+      throw ConfigError(
+          fmt::format("outer.{} = {}: the checkpoint was written with {}; resume with "
+                      "that value, or start a new run from its model",
+                      key, value, saved));
+    }
+  }
+}
+
+}  // namespace isthmus::outer

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// OuterOptions, checked and with the method's defaults filled in, and what a checkpoint must agree
+// on.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "isthmus/outer.h"
+#include "outer/outer_optimizer.h"
+#include "outer/schedule.h"
+
+namespace isthmus::outer {
+
+/// Checks ranges, and that keys the method does not use are absent (at their defaults).
+/// THROWS: ConfigError naming key, value and rule.
+void validate(const MethodInfo& method, const OuterOptions& options);
+
+/// Everything a method over fragments needs, resolved.
+struct FragmentedSettings {
+  std::string method;
+  std::vector<Fragment> fragments;
+  Schedule schedule;
+  OuterOptimizer optimizer;
+  float alpha = 0;
+  std::shared_ptr<const Codec> codec;  // co-owned by the rounds in flight
+  ReductionKind exchange = ReductionKind::kAuto;
+  FinalSync final_sync = FinalSync::kDrain;
+  Duration patience{0};
+};
+[[nodiscard]] FragmentedSettings resolve(const MethodInfo& method, const OuterOptions& options,
+                                         std::span<const Parameter> parameters);
+
+/// Values that must be equal to go on from a checkpoint, as (key of [outer], value).
+using Identity = std::vector<std::pair<std::string, std::string>>;
+[[nodiscard]] Identity identity_of(const FragmentedSettings& settings,
+                                   std::span<const Parameter> parameters);
+void save_identity(const Identity& identity, StateWriter& writer);
+/// THROWS: ConfigError naming the first key that differs, both values and the remedy.
+void check_identity(const Identity& identity, StateReader& reader);
+
+}  // namespace isthmus::outer

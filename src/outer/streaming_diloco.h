@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streaming DiLoCo (arXiv:2501.18512 Alg. 2) in general form; DiLoCo (arXiv:2311.08105 Alg. 1) and
+// local SGD are configurations of it: one fragment, no overlap, alpha 0.
+//   each inner step t:
+//     theta_m <- InnerOpt(theta_m)
+//     fragments with t = offset_p (mod H):       Delta_m,p = anchor_p - theta_m,p ; launch its mean
+//     fragments sent at t - tau:                  anchor_p <- OuterOpt(anchor_p, mean Delta_p)
+//                                                 theta_m,p <- alpha theta_m,p + (1 - alpha)
+//                                                 anchor_p
+// Deviation from the paper's text: Delta is against the last outer result before mixing (shared by
+// all), not against the worker's own mixed value; torchft and MaxText do the same.
+#pragma once
+
+#include <vector>
+
+#include "isthmus/outer.h"
+#include "outer/fragment_state.h"
+#include "outer/settings.h"
+
+namespace isthmus::outer {
+
+class StreamingDiLoCo final : public OuterStrategy {
+ public:
+  StreamingDiLoCo(FragmentedSettings settings, InnerLoop& inner, Exchange& exchange);
+
+  StepReport step() override;
+  std::vector<RoundReport> finish() override;
+  [[nodiscard]] StepIndex steps() const override { return steps_; }
+  [[nodiscard]] std::span<const float> values(std::size_t parameter) const override;
+  void save(StateWriter& writer) const override;
+  void load(StateReader& reader) override;
+
+ private:
+  struct InFlight {
+    Sync sync;
+    Ticket ticket;
+    Encoded encoded;  // kept for a checkpoint; empty when no step can end before the apply
+  };
+  /// Where a parameter's anchor lies.
+  struct Place {
+    std::size_t fragment = 0;
+    std::size_t begin = 0;
+    std::size_t size = 0;
+  };
+
+  void send(const Sync& sync);
+  void launch(const Sync& sync, Encoded encoded);
+  [[nodiscard]] RoundReport settle_and_apply(const InFlight& round);
+  /// Applies what is due by `step`, oldest first.
+  [[nodiscard]] std::vector<RoundReport> apply_due(StepIndex step);
+  [[nodiscard]] FragmentState& state(FragmentId id);
+
+  FragmentedSettings settings_;
+  InnerLoop& inner_;
+  Exchange& exchange_;
+  std::vector<FragmentState> fragments_;
+  std::vector<Place> places_;         // by parameter
+  std::vector<StepIndex> last_sent_;  // by fragment
+  std::vector<InFlight> in_flight_;   // in order of (send step, fragment)
+  StepIndex steps_;
+};
+
+}  // namespace isthmus::outer
