@@ -53,11 +53,11 @@ std::string clock_label(double seconds, double distance) {
   const auto in = [&](double unit, const char* name) {
     return fmt::format("{} {}", plain_label(seconds / unit, std::min(1.0, distance / unit)), name);
   };
-  if (distance < 1e-3) {
+  if (seconds < 1e-3) {
     return in(1e-6, "µs");
   }
-  if (distance < 1) {
-    return seconds < 1 ? in(1e-3, "ms") : in(1, "s");
+  if (seconds < 1) {
+    return in(1e-3, "ms");
   }
   return distance < 60      ? in(1, "s")
          : distance < 3600  ? in(60, "min")
@@ -70,11 +70,41 @@ std::string log_label(double value, AxisUnit unit) {
     case AxisUnit::kBytes:
       return format_bytes(value);
     case AxisUnit::kSeconds:
-      return value < 100 ? format_seconds(value) : clock_label(value, value);
     case AxisUnit::kPlain:
       return value >= 1000 ? format_short_count(value) : fmt::format("{:.3g}", value);
   }
   return {};
+}
+
+/// Round times of a clock; powers of ten of a second would read "16.7 min".
+std::vector<Tick> log_clock_ticks(const Axis& axis, int wanted) {
+  struct Mark {
+    double seconds;
+    bool major;
+  };
+  constexpr std::array<Mark, 22> kMarks = {
+      {{1e-6, true},     {1e-5, false},  {1e-4, false}, {1e-3, true},    {1e-2, false},
+       {0.1, false},     {1, true},      {3, false},    {10, false},     {30, false},
+       {60, true},       {180, false},   {600, false},  {1800, false},   {3600, true},
+       {10800, false},   {36000, false}, {86400, true}, {259200, false}, {864000, true},
+       {2592000, false}, {8640000, true}}};
+  std::vector<Tick> all;
+  std::vector<Tick> major;
+  for (const Mark& mark : kMarks) {
+    if (mark.seconds >= axis.low * 0.999 && mark.seconds <= axis.high * 1.001) {
+      const double unit = mark.seconds >= 86400  ? 86400
+                          : mark.seconds >= 3600 ? 3600
+                          : mark.seconds >= 60   ? 60
+                                                 : 1;
+      const Tick tick{axis.position(mark.seconds), clock_label(mark.seconds, unit)};
+      all.push_back(tick);
+      if (mark.major) {
+        major.push_back(tick);
+      }
+    }
+  }
+  const bool roomy = all.size() <= static_cast<std::size_t>(2 * wanted);
+  return roomy || major.size() < 2 ? all : major;
 }
 
 std::vector<Tick> log_ticks(const Axis& axis, int wanted) {
@@ -119,7 +149,7 @@ double Axis::position(double value) const {
 
 std::vector<Tick> Axis::ticks(int wanted) const {
   if (log) {
-    return log_ticks(*this, wanted);
+    return unit == AxisUnit::kSeconds ? log_clock_ticks(*this, wanted) : log_ticks(*this, wanted);
   }
   std::vector<Tick> ticks;
   const double distance = tick_distance(high - low, wanted, unit);

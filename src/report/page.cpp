@@ -14,7 +14,7 @@ std::string clock_caption(const RunView& run) {
   if (!run.clock.simulated) {
     return "time on the machine that ran it";
   }
-  return concat("simulated time, at ", run.clock.basis);
+  return concat("simulated time (", run.clock.basis, ")");
 }
 
 bool all_simulated(const std::vector<RunView>& runs) {

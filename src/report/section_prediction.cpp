@@ -13,6 +13,13 @@ namespace {
 
 bool has_prediction(const RunView& run) { return !run.data.summary.prediction.terms.empty(); }
 
+/// The duration, and below it the seconds that the error is made of.
+std::string whole_seconds(double seconds) {
+  return std::isfinite(seconds)
+             ? fmt::format("{}<small>{:.3f} s</small>", format_seconds(seconds), seconds)
+             : escape_html(format_seconds(seconds));
+}
+
 std::string term_row(const PredictionRow& term, double total) {
   const double share = total > 0 ? std::clamp(term.seconds / total, 0.0, 1.0) : 0;
   return fmt::format(
@@ -43,10 +50,8 @@ std::string table_of(const Page& page, std::size_t index) {
       "<tr><th scope=\"row\">error</th><td class=\"formula\">predicted / measured − "
       "1</td><td>{}</td><td></td></tr>"
       "</tfoot></table></div>\n",
-      run_tag(page, index), clock_badge(run), rows,
-      escape_html(format_seconds(prediction.predicted_s)),
-      escape_html(format_seconds(prediction.measured_s)),
-      escape_html(format_signed_percent(error)));
+      run_tag(page, index), clock_badge(run), rows, whole_seconds(prediction.predicted_s),
+      whole_seconds(prediction.measured_s), escape_html(format_signed_percent(error)));
 }
 
 }  // namespace

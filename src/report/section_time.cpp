@@ -38,33 +38,34 @@ std::string bar(const RunView& run, std::size_t worker) {
       format_seconds(share.compute_s));
 }
 
+/// One table body: the run's name, then a row a worker.
 std::string bars_of(const Page& page, std::size_t index) {
   const RunView& run = page.runs[index];
-  std::string rows;
+  std::string rows =
+      fmt::format("<tbody><tr class=\"group\"><th colspan=\"5\" scope=\"rowgroup\">{} {}</th></tr>",
+                  run_tag(page, index), clock_badge(run));
+  std::size_t shown = 0;
   for (std::size_t w = 0; w < std::min(run.shares.size(), kMaxBars); ++w) {
     if (run.shares[w].total_s > 0) {
       rows += bar(run, w);
+      ++shown;
     }
   }
-  std::string html = fmt::format("<h3>{} {}</h3>", run_tag(page, index), clock_badge(run));
-  if (rows.empty()) {
-    return html + "<p class=\"empty\">No compute or wait times were recorded.</p>\n";
+  if (shown == 0) {
+    rows += "<tr><td colspan=\"5\" class=\"empty\">No compute times were recorded.</td></tr>";
   }
-  html +=
-      "<table class=\"bars\"><thead><tr><th scope=\"col\">Worker</th><th scope=\"col\"></th>"
-      "<th scope=\"col\">Compute</th><th scope=\"col\">Wait</th><th scope=\"col\">Computed</th>"
-      "</tr></thead><tbody>" +
-      rows + "</tbody></table>\n";
   if (run.shares.size() > kMaxBars) {
     const auto [low, high] = std::minmax_element(
         run.shares.begin(), run.shares.end(),
         [](const WorkerShare& a, const WorkerShare& b) { return a.compute_s < b.compute_s; });
-    html += fmt::format(
-        "<p class=\"hint\">The first {} of {} workers; compute lies between {} and {}.</p>",
+    rows += fmt::format(
+        "<tr><td colspan=\"5\" class=\"empty\">The first {} of {} workers; over all of them "
+        "compute "
+        "lies between {} and {}.</td></tr>",
         kMaxBars, run.shares.size(), format_percent(low->utilisation()),
         format_percent(high->utilisation()));
   }
-  return html;
+  return rows + "</tbody>\n";
 }
 
 /// End of the stretch worth a first look: the first three rounds to arrive.
@@ -164,8 +165,8 @@ std::string timeline_of(Page& page, std::size_t index) {
   std::string names;
   std::string lines;
   for (int worker = 0; worker < lanes; ++worker) {
-    names += fmt::format("<span style=\"height:{}px\">{}</span>", kLaneHeight,
-                         escape_html(worker_name(run, worker)));
+    names += fmt::format("<span style=\"top:{}px;height:{}px\">{}</span>", worker * kLaneHeight,
+                         kLaneHeight, escape_html(worker_name(run, worker)));
     lines += fmt::format("M0 {}h{}", (worker + 1) * kLaneHeight, kTimelineUnits);
   }
   std::string ticks;
@@ -218,9 +219,15 @@ void section_time(Page& page) {
       "<p class=\"lead\">Share of each worker's time spent computing. Waiting is time stood still "
       "for "
       "a round that had not come back.</p>\n";
+  page.html +=
+      "<table class=\"bars\"><thead><tr><th scope=\"col\">Worker</th><th scope=\"col\"></th>"
+      "<th scope=\"col\">Compute</th><th scope=\"col\">Wait</th><th "
+      "scope=\"col\">Computed</th></tr>"
+      "</thead>";
   for (std::size_t i = 0; i < page.runs.size(); ++i) {
     page.html += bars_of(page, i);
   }
+  page.html += "</table>\n";
   page.html += concat("</section>\n", section_open("timeline", "Timeline"), kSpanLegend);
   for (std::size_t i = 0; i < page.runs.size(); ++i) {
     page.html += timeline_of(page, i);

@@ -53,9 +53,9 @@ std::string matrix_of(const Page& page, std::size_t index) {
     rows += "</tr>";
   }
   return fmt::format(
-      "<h3>{}</h3><div class=\"scroll\"><table "
-      "class=\"matrix\"><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>{}\n",
-      run_tag(page, index), head, rows,
+      "<div><h3>{} {}</h3><div class=\"scroll\"><table "
+      "class=\"matrix\"><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>{}</div>\n",
+      run_tag(page, index), clock_badge(run), head, rows,
       traffic.size() > size
           ? fmt::format("<p class=\"hint\">The first {} of {} workers.</p>", size, traffic.size())
           : std::string{});
@@ -185,7 +185,7 @@ void section_traffic(Page& page) {
   if (!matrices.empty()) {
     page.html += section_open("traffic", "Traffic between workers") +
                  "<p class=\"lead\">Bytes on the wire over the whole run, row to column.</p>\n" +
-                 matrices + "</section>\n";
+                 "<div class=\"side-by-side\">" + matrices + "</div></section>\n";
   }
   page.html += section_open("rounds", "Rounds");
   page.html +=

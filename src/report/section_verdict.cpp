@@ -299,8 +299,10 @@ std::string table_html(const Page& page) {
     for (const Column& column : all) {
       const std::string against =
           comparable && column.against ? column.against(run, page.runs.front()) : std::string{};
-      rows += fmt::format("<td data-name=\"{}\">{}<small>{}</small></td>", column.name,
-                          escape_html(column.value(run)), escape_html(against));
+      const bool clock = std::string_view{column.name} == "Simulated time" && run.clock.surrogate;
+      rows += fmt::format("<td data-name=\"{}{}\">{}<small>{}</small></td>", column.name,
+                          clock ? " [surrogate]" : "", escape_html(column.value(run)),
+                          escape_html(against));
     }
     rows += "</tr>\n";
   }

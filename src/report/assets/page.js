@@ -21,9 +21,9 @@
       if (s === 0) return "0";
       if (s < 1e-3) return digits(v * 1e6) + " µs";
       if (s < 1) return digits(v * 1e3) + " ms";
-      if (s < 100) return digits(v) + " s";
-      if (s < 6000) return digits(v / 60) + " min";
-      if (s < 172800) return digits(v / 3600) + " h";
+      if (s < 60) return digits(v) + " s";
+      if (s < 3600) return digits(v / 60) + " min";
+      if (s < 86400) return digits(v / 3600) + " h";
       return digits(v / 86400) + " d";
     },
   };
@@ -35,13 +35,16 @@
     return [1, 2, 5, 10].map((f) => f * power).find((s) => s >= rough * 0.999);
   };
 
+  const marks = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 3, 10, 30, 60, 180, 600, 1800, 3600, 10800, 36000, 86400, 259200, 864000, 2592000, 8640000];
+  const clockMarks = (low, high) => marks.filter((m) => m >= low && m <= high).map((value) => ({ value }));
+
   // --- charts -----------------------------------------------------------------------------------
   const live = [];
 
   const dataset = (series) => ({
     label: series.label, run: series.colour, faint: series.faint,
     data: series.x.map((x, i) => ({ x, y: series.y[i] === null ? NaN : series.y[i] })),
-    borderColor: css(`--c${series.colour}`) + (series.faint ? "6b" : ""),
+    borderColor: css(`--c${series.colour}`) + (series.faint ? "80" : ""),
     backgroundColor: css(`--c${series.colour}`),
     borderWidth: series.faint ? 1 : 2.25,
     borderDash: series.faint ? [] : dashes[series.colour],
@@ -53,10 +56,11 @@
     type: log ? "logarithmic" : "linear",
     title: { display: true, text: chart[which + "_label"], color: css("--soft"), align: "end", font: { size: 12 } },
     grid: { color: css("--rule"), drawTicks: false, borderColor: css("--rule") },
+    ...(log && chart[which + "_unit"] === "seconds" ? { afterBuildTicks: (scale) => { scale.ticks = clockMarks(scale.min, scale.max); } } : {}),
     ticks: {
       color: css("--soft"), font: { size: 12 }, padding: 8, maxRotation: 0, maxTicksLimit: which === "x" ? 8 : 7,
       callback(value) {
-        if (log) {
+        if (log && chart[which + "_unit"] !== "seconds") {
           const lead = value / 10 ** Math.floor(Math.log10(value) + 1e-9);
           if (![1, 2, 5].some((f) => Math.abs(lead - f) < 0.01)) return null;
         }
@@ -64,6 +68,14 @@
       },
     },
   });
+
+  // On a log axis Chart.js would start at the next power of ten below the first point.
+  const ends = (series, log) => {
+    if (!log) return {};
+    let min = Infinity, max = 0;
+    for (const s of series) for (const x of s.x) if (x > 0) { min = Math.min(min, x); max = Math.max(max, x); }
+    return max > min ? { min, max } : {};
+  };
 
   // Bounds of what is visible, so that zooming along x also opens up y.
   const bounds = (chart, low, high) => {
@@ -80,7 +92,7 @@
     const { x, y } = chart.options.scales;
     const [least, most] = low === undefined ? [undefined, undefined] : bounds(chart, low, high);
     const air = y.type === "linear" && most > least ? (most - least) * 0.05 : 0;
-    x.min = low; x.max = high;
+    Object.assign(x, { min: low, max: high }, low === undefined && x.type === "logarithmic" ? chart.whole : {});
     y.min = Number.isFinite(least) ? least - air : undefined;
     y.max = Number.isFinite(most) ? most + air : undefined;
     chart.update("none");
@@ -140,7 +152,7 @@
         options: {
           animation: false, responsive: true, maintainAspectRatio: false, normalized: true, parsing: false,
           interaction: { mode: "nearest", axis: "x", intersect: false },
-          scales: { x: axis(chart, "x", state.log_x), y: axis(chart, "y", state.log_y) },
+          scales: { x: { ...axis(chart, "x", state.log_x), ...ends(chosen, state.log_x) }, y: axis(chart, "y", state.log_y) },
           plugins: {
             legend: { display: false },
             tooltip: {
@@ -153,12 +165,13 @@
           },
         },
       });
+      drawn.whole = ends(chosen, state.log_x);
       drawn.data.datasets.forEach((set, i) => drawn.setDatasetVisibility(i, !state.hidden.has(set.run)));
       drawn.update("none");
     };
     draw();
     brush({ get chartArea() { return drawn.chartArea; }, get scales() { return drawn.scales; }, get options() { return drawn.options; },
-            get data() { return drawn.data; }, isDatasetVisible: (i) => drawn.isDatasetVisible(i), update: (m) => drawn.update(m) }, box);
+            get data() { return drawn.data; }, get whole() { return drawn.whole; }, isDatasetVisible: (i) => drawn.isDatasetVisible(i), update: (m) => drawn.update(m) }, box);
     const toggle = (key) => (on) => { state[key] = on; draw(); };
     controls.append(checkbox("log x", state.log_x, toggle("log_x")), checkbox("log y", state.log_y, toggle("log_y")));
     if (chart.series.some((s) => s.faint)) controls.append(checkbox("training loss", true, toggle("train")));
