@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options, checkpoints, final syncs, buckets, bytes.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <mutex>
+
+#include "outer/buckets.h"
+#include "outer/ddp.h"
+#include "outer/toy_loops.h"
+
+namespace isthmus {
+namespace {
+
+using testing_support::anchors_of;
+using testing_support::MemoryState;
+using testing_support::QuadraticLoop;
+using testing_support::run_family;
+
+QuadraticLoop::Options small_model(int worker) {
+  QuadraticLoop::Options options;
+  options.tensors = {{kNoLayer, 5000}, {0, 300}, {0, 4100}, {1, 700},
+                     {2, 1},           {3, 64},  {3, 900},  {kNoLayer, 33}};
+  options.center = 0.25f * static_cast<float>(worker);
+  options.noise = 0.5f;
+  options.worker = worker;
+  return options;
+}
+
+std::string refusal(const std::string& method, const OuterOptions& options) {
+  std::string text;
+  run_in_process(1, [&](WorkerContext& context) {
+    QuadraticLoop inner(small_model(0));
+    try {
+      (void)make_outer_strategy(method, options, inner, context.exchange);
+    } catch (const ConfigError& error) {
+      text = error.what();
+    }
+  });
+  return text;
+}
+
+TEST(Options, RangesAreRefusedByKeyValueAndRule) {
+  EXPECT_EQ(refusal("diloco", {.H = 0}),
+            "outer.H = 0: must be >= 1 (inner steps between outer syncs)");
+  EXPECT_THAT(refusal("diloco", {.H = 2, .lr = -0.5}),
+              ::testing::StartsWith("outer.lr = -0.5: must be > 0"));
+  EXPECT_THAT(refusal("diloco", {.H = 2, .momentum = 1.0}),
+              ::testing::StartsWith("outer.momentum = 1: must be in 0 <= momentum < 1"));
+  EXPECT_THAT(refusal("streaming-diloco", {.H = 4, .overlap = 4}),
+              ::testing::StartsWith("outer.overlap = 4: must be in 0 .. 3"));
+  EXPECT_THAT(refusal("streaming-diloco", {.H = 4, .alpha = 1.5}),
+              ::testing::StartsWith("outer.alpha = 1.5: must be in 0 <= alpha <= 1"));
+  EXPECT_THAT(refusal("streaming-diloco", {.H = 4, .fragments = 9}),
+              ::testing::StartsWith("outer.fragments = 9: must not exceed the model's 4 layers"));
+  EXPECT_THAT(refusal("streaming-diloco",
+                      {.H = 4, .fragments = 2, .offsets = std::vector<std::int64_t>{0, 1}}),
+              ::testing::StartsWith("outer.offsets = [0, 1]: must have 3 values"));
+  EXPECT_THAT(refusal("diloco", {.H = 2, .codec = "int3"}), ::testing::HasSubstr("int3"));
+  EXPECT_THAT(refusal("dilco", {}), ::testing::HasSubstr("there are ddp, localsgd, diloco"));
+}
+
+TEST(Options, KeysTheMethodDoesNotUseAreRefused) {
+  EXPECT_EQ(
+      refusal("ddp", {.H = 8}),
+      "outer.H = 8: method ddp does not use it (its keys: codec, exchange); remove it or choose "
+      "another outer.method");
+  EXPECT_THAT(refusal("localsgd", {.H = 2, .lr = 0.5}),
+              ::testing::StartsWith("outer.lr = 0.5: method localsgd"));
+  EXPECT_THAT(refusal("diloco", {.H = 2, .fragments = 2}),
+              ::testing::StartsWith("outer.fragments = 2"));
+  EXPECT_THAT(refusal("diloco", {.H = 2, .alpha = 0.0}), ::testing::StartsWith("outer.alpha = 0"));
+  EXPECT_THAT(refusal("ddp", {.final_sync = FinalSync::kFull}),
+              ::testing::StartsWith("outer.final_sync = full"));
+}
+
+TEST(Options, EveryMethodRunsWithOneWorkerAndWithSeveral) {
+  for (const MethodInfo& method : methods()) {
+    for (const CodecInfo& codec : codecs()) {
+      for (const int workers : {1, 2, 3}) {
+        const std::vector<float> result = run_family({.workers = workers,
+                                                      .steps = 3,
+                                                      .method = method.name,
+                                                      .outer = {.codec = codec.name},
+                                                      .loop = small_model});
+        EXPECT_EQ(result.size(), 11098u);
+        for (const float value : result) {
+          ASSERT_TRUE(std::isfinite(value)) << method.name << " " << codec.name;
+        }
+      }
+    }
+  }
+}
+
+// Oracle 12, mode ii: stopped between launch and apply, resumed, same anchors as uninterrupted.
+TEST(Checkpoint, ResumedWithSyncsInFlightIsBitIdentical) {
+  constexpr int kWorkers = 3;
+  constexpr int kSteps = 23;
+  for (const std::string codec : {"fp32", "int8:256"}) {
+    const OuterOptions outer{.H = 7, .fragments = 3, .overlap = 4, .alpha = 0.5, .codec = codec};
+    const std::vector<float> expected = run_family({.workers = kWorkers,
+                                                    .steps = kSteps,
+                                                    .method = "streaming-diloco",
+                                                    .outer = outer,
+                                                    .loop = small_model});
+    for (const int stop : {1, 8, 10, 15, 22}) {
+      std::array<MemoryState, kWorkers> saved;
+      std::array<std::vector<float>, kWorkers> local;
+      run_in_process(kWorkers, [&](WorkerContext& context) {
+        const auto w = static_cast<std::size_t>(context.rank.value());
+        QuadraticLoop inner(small_model(context.rank.value()));
+        const auto strategy =
+            make_outer_strategy("streaming-diloco", outer, inner, context.exchange);
+        while (strategy->steps() < StepIndex(stop)) {
+          (void)strategy->step();
+        }
+        strategy->save(saved[w]);
+        local[w] = inner.all();
+      });
+      std::vector<float> resumed;
+      run_in_process(kWorkers, [&](WorkerContext& context) {
+        const auto w = static_cast<std::size_t>(context.rank.value());
+        QuadraticLoop inner(small_model(context.rank.value()));
+        const auto strategy =
+            make_outer_strategy("streaming-diloco", outer, inner, context.exchange);
+        std::size_t at = 0;
+        for (const Parameter& parameter : inner.parameters()) {
+          std::copy_n(local[w].begin() + static_cast<std::ptrdiff_t>(at), parameter.values.size(),
+                      parameter.values.begin());
+          at += parameter.values.size();
+        }
+        strategy->load(saved[w]);
+        EXPECT_EQ(strategy->steps(), StepIndex(stop));
+        while (strategy->steps() < StepIndex(kSteps)) {
+          (void)strategy->step();
+        }
+        (void)strategy->finish();
+        if (w == 0) {
+          resumed = anchors_of(*strategy, inner);
+        }
+      });
+      EXPECT_EQ(resumed, expected) << codec << " stopped after step " << stop;
+    }
+  }
+}
+
+std::string load_refusal(const std::string& method, const OuterOptions& written,
+                         const std::string& other_method, const OuterOptions& other) {
+  std::string text;
+  run_in_process(1, [&](WorkerContext& context) {
+    QuadraticLoop inner(small_model(0));
+    MemoryState state;
+    make_outer_strategy(method, written, inner, context.exchange)->save(state);
+    const auto strategy = make_outer_strategy(other_method, other, inner, context.exchange);
+    try {
+      strategy->load(state);
+    } catch (const ConfigError& error) {
+      text = error.what();
+    }
+  });
+  return text;
+}
+
+TEST(Checkpoint, OtherConstantsAreRefusedByKey) {
+  const std::string method = "streaming-diloco";
+  const OuterOptions base{.H = 8, .fragments = 2, .overlap = 2};
+  const auto refused = [&](const std::function<void(OuterOptions&)>& change) {
+    OuterOptions other = base;
+    change(other);
+    return load_refusal(method, base, method, other);
+  };
+  EXPECT_EQ(load_refusal(method, base, method, base), "");
+  EXPECT_EQ(refused([](OuterOptions& o) { o.lr = 0.1; }), "");
+  EXPECT_EQ(
+      refused([](OuterOptions& o) { o.H = 9; }),
+      "outer.H = 9: the checkpoint was written with 8; resume with that value, or start a new run "
+      "from its model");
+  EXPECT_THAT(refused([](OuterOptions& o) { o.overlap = 3; }),
+              ::testing::StartsWith("outer.overlap = 3"));
+  EXPECT_THAT(refused([](OuterOptions& o) { o.offsets = OffsetsZero{}; }),
+              ::testing::StartsWith("outer.offsets = [0, 0, 0]"));
+  EXPECT_THAT(refused([](OuterOptions& o) { o.codec = "bf16"; }),
+              ::testing::StartsWith("outer.codec = bf16"));
+  EXPECT_THAT(refused([](OuterOptions& o) { o.pattern = FragmentPattern::kSequential; }),
+              ::testing::StartsWith("outer.fragments = 3 (map "));
+  EXPECT_THAT(
+      load_refusal("diloco", {.H = 8}, "localsgd", {.H = 8}),
+      ::testing::StartsWith("outer.method = localsgd: the checkpoint was written with diloco"));
+}
+
+TEST(FinalSync, DrainAppliesWhatIsInFlightAndNoneDropsIt) {
+  const auto run = [](FinalSync final_sync) {
+    return run_family({.workers = 2,
+                       .steps = 9,
+                       .method = "streaming-diloco",
+                       .outer = {.H = 4, .overlap = 3, .final_sync = final_sync},
+                       .loop = small_model});
+  };
+  const auto uninterrupted = [](int steps) {
+    std::vector<float> anchors;
+    run_family(
+        {.workers = 2,
+         .steps = steps,
+         .method = "streaming-diloco",
+         .outer = {.H = 4, .overlap = 3},
+         .loop = small_model,
+         .after_step = [&](int worker, const StepReport&, OuterStrategy& s, QuadraticLoop& loop) {
+           if (worker == 0) anchors = anchors_of(s, loop);
+         }});
+    return anchors;
+  };
+  EXPECT_EQ(run(FinalSync::kNone), uninterrupted(7));    // the sync of step 4
+  EXPECT_EQ(run(FinalSync::kDrain), uninterrupted(11));  // and the one of step 8, applied at 11
+}
+
+TEST(FinalSync, FullSyncsWhatHasMovedSinceItsLastSend) {
+  std::array<std::vector<float>, 2> local;
+  std::array<std::vector<RoundReport>, 2> rounds;
+  run_in_process(2, [&](WorkerContext& context) {
+    const auto w = static_cast<std::size_t>(context.rank.value());
+    QuadraticLoop inner(small_model(context.rank.value()));
+    const auto strategy = make_outer_strategy("streaming-diloco",
+                                              {.H = 4,
+                                               .fragments = 2,
+                                               .offsets = std::vector<std::int64_t>{0, 1, 2},
+                                               .alpha = 0.0,
+                                               .final_sync = FinalSync::kFull},
+                                              inner, context.exchange);
+    for (int t = 1; t <= 10; ++t) {
+      (void)strategy->step();
+    }
+    rounds[w] = strategy->finish();
+    local[w] = inner.all();
+    EXPECT_TRUE(strategy->finish().empty());
+  });
+  ASSERT_EQ(rounds[0].size(), 2u);  // fragment 2 was sent at step 10
+  EXPECT_EQ(rounds[0][0].fragment, FragmentId(0));
+  EXPECT_EQ(rounds[0][1].fragment, FragmentId(1));
+  EXPECT_EQ(rounds[0][1].sent, StepIndex(10));
+  EXPECT_EQ(local[0], local[1]);
+}
+
+TEST(Reports, RoundsCarrySendAndApplyStepsAndBytes) {
+  run_family({.workers = 2,
+              .steps = 6,
+              .method = "streaming-diloco",
+              .outer = {.H = 4, .overlap = 1, .alpha = 0.0},
+              .loop = small_model,
+              .after_step = [](int, const StepReport& report, OuterStrategy&, QuadraticLoop&) {
+                ASSERT_EQ(report.rounds.size(), report.step == StepIndex(5) ? 1u : 0u);
+                for (const RoundReport& round : report.rounds) {
+                  EXPECT_EQ(round.sent, StepIndex(4));
+                  EXPECT_EQ(round.applied, StepIndex(5));
+                  EXPECT_EQ(round.members, 2);
+                  EXPECT_EQ(round.payload_bytes, 11098u * 4);
+                  EXPECT_GT(round.delta_norm, 0);
+                }
+              }});
+}
+
+TEST(Buckets, HoldEveryElementOnceInBackwardOrderWhateverTheSizes) {
+  for (const std::size_t capacity : {1u, 7u, 10u, 100u, 4096u, 1000000u}) {
+    // Tensors of 6 and 6 with capacity 10 are the trap of a well-known bucketiser: its tail was
+    // lost.
+    const QuadraticLoop loop({.tensors = {{0, 6}, {0, 6}, {0, 1}, {0, 250}, {0, 13}}});
+    std::vector<std::vector<int>> seen;
+    for (const Parameter& parameter : loop.parameters()) {
+      seen.emplace_back(parameter.values.size());
+    }
+    const std::vector<outer::Bucket> buckets = outer::make_buckets(loop.parameters(), capacity);
+    std::size_t last = loop.parameters().size();
+    for (std::size_t k = 0; k < buckets.size(); ++k) {
+      EXPECT_EQ(buckets[k].values, k + 1 < buckets.size() ? capacity : buckets[k].values);
+      EXPECT_LE(buckets[k].values, capacity);
+      for (const outer::Slice& slice : buckets[k].slices) {
+        EXPECT_LE(slice.parameter, last);
+        last = slice.parameter;
+        for (std::size_t i = slice.begin; i < slice.begin + slice.size; ++i) {
+          ++seen[slice.parameter][i];
+        }
+      }
+    }
+    for (const std::vector<int>& tensor : seen) {
+      EXPECT_EQ(tensor, std::vector<int>(tensor.size(), 1)) << "capacity " << capacity;
+    }
+  }
+}
+
+TEST(Ddp, BucketsAndAnnouncementsDoNotChangeTheResult) {
+  const auto run = [](std::size_t capacity, bool announce) {
+    std::vector<float> result;
+    run_in_process(3, [&](WorkerContext& context) {
+      QuadraticLoop::Options options = small_model(context.rank.value());
+      options.announce = announce;
+      QuadraticLoop inner(options);
+      outer::Ddp strategy(methods().front(), {.exchange = ReductionKind::kGather}, inner,
+                          context.exchange, capacity);
+      for (int t = 1; t <= 35; ++t) {  // commits after 16, 32 and at the end
+        (void)strategy.step();
+      }
+      (void)strategy.finish();
+      if (context.rank == Rank(0)) {
+        result = inner.all();
+      }
+    });
+    return result;
+  };
+  const std::vector<float> expected = run(1000000, true);
+  EXPECT_EQ(expected, run(1000, true));
+  EXPECT_EQ(expected, run(4096, false));
+}
+
+TEST(Ddp, FollowsANaiveLoopOverTheMeanGradient) {
+  constexpr int kWorkers = 3;
+  const std::vector<float> ours =
+      run_family({.workers = kWorkers, .steps = 5, .method = "ddp", .loop = small_model});
+  std::vector<QuadraticLoop> loops;
+  for (int w = 0; w < kWorkers; ++w) {
+    loops.emplace_back(small_model(w));
+  }
+  for (int t = 1; t <= 5; ++t) {
+    for (QuadraticLoop& loop : loops) {
+      (void)loop.gradients(StepIndex(t), {});
+    }
+    for (std::size_t i = 0; i < loops[0].parameters().size(); ++i) {
+      for (std::size_t k = 0; k < loops[0].gradient(i).size(); ++k) {
+        float mean = 0;
+        for (QuadraticLoop& loop : loops) {
+          mean += loop.gradient(i)[k];
+        }
+        mean /= kWorkers;
+        for (QuadraticLoop& loop : loops) {
+          loop.gradient(i)[k] = mean;
+        }
+      }
+    }
+    for (QuadraticLoop& loop : loops) {
+      (void)loop.apply_gradients(StepIndex(t));
+    }
+  }
+  EXPECT_EQ(ours, loops[0].all());
+}
+
+TEST(Methods, ListTheirKeysAndSources) {
+  for (const MethodInfo& method : methods()) {
+    EXPECT_FALSE(method.summary.empty());
+    EXPECT_FALSE(method.source.empty());
+    EXPECT_FALSE(method.keys.empty());
+  }
+}
+
+}  // namespace
+}  // namespace isthmus
