@@ -35,7 +35,6 @@ class FaultyStorage::File final : public WritableFile {
 
   void sync() override {
     owner_.operation("sync " + path_.string());
-    file_->sync();
     owner_.durable_.erase(path_);
   }
 
@@ -149,7 +148,6 @@ void FaultyStorage::create_link(const Path& target, const Path& link) {
 
 void FaultyStorage::sync_directory(const Path& directory) {
   operation("sync_directory " + directory.string());
-  disk_.sync_directory(directory);
 }
 
 }  // namespace isthmus

@@ -4,7 +4,8 @@
 //
 // A death throws SimulatedCrash from that operation and from every later one, so that no clean-up
 // code runs on the disk. What had not been synced is cut back to its synced length, as a power
-// failure may do.
+// failure may do. Syncs are noted but not passed on: only the model of the disk needs them, and a
+// sweep over hundreds of deaths would wait for the real one.
 #pragma once
 
 #include <cstdint>
