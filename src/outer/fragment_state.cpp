@@ -27,8 +27,8 @@ Encoded FragmentState::encode_outer_gradient(const Codec& codec) const {
   });
 }
 
-void FragmentState::step(const OuterOptimizer& optimizer, std::span<const float> mean) {
-  optimizer.step(anchor_, mean, momentum_);
+void FragmentState::step(const kernels::OuterStep& optimizer, std::span<const float> mean) {
+  kernels::outer_step(optimizer, anchor_, mean, momentum_);
 }
 
 void FragmentState::merge(float alpha) {

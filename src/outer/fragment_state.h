@@ -10,8 +10,8 @@
 
 #include "isthmus/codec.h"
 #include "isthmus/outer.h"
+#include "kernels/outer_step.h"
 #include "outer/flat_view.h"
-#include "outer/outer_optimizer.h"
 
 namespace isthmus::outer {
 
@@ -23,7 +23,7 @@ class FragmentState {
   /// Delta = anchor - local, encoded tile by tile.
   [[nodiscard]] Encoded encode_outer_gradient(const Codec& codec) const;
   /// anchor := OuterOpt(anchor, mean).
-  void step(const OuterOptimizer& optimizer, std::span<const float> mean);
+  void step(const kernels::OuterStep& optimizer, std::span<const float> mean);
   /// local := alpha local + (1 - alpha) anchor; alpha 0 copies, alpha 1 leaves local alone, else
   /// both products and the sum are rounded once.
   void merge(float alpha);

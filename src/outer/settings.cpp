@@ -50,17 +50,18 @@ void require_real(const std::optional<double>& value, const char* key, const std
   require(!value || holds(*value), key, value ? fmt::format("{}", *value) : "", rule);
 }
 
-OuterOptimizer optimizer_of(const MethodInfo& method, const OuterOptions& options) {
+kernels::OuterStep optimizer_of(const MethodInfo& method, const OuterOptions& options) {
+  using kernels::OuterStepRule;
   if (method.default_lr == 0) {
-    return {.rule = OuterRule::kSgd, .lr = 1, .momentum = 0};
+    return {.rule = OuterStepRule::kSgd, .eta = 1, .mu = 0};
   }
   const double momentum = options.momentum.value_or(method.default_momentum);
-  const OuterRule rule = momentum == 0                     ? OuterRule::kSgd
-                         : options.nesterov.value_or(true) ? OuterRule::kNesterov
-                                                           : OuterRule::kHeavyBall;
+  const OuterStepRule rule = momentum == 0                     ? OuterStepRule::kSgd
+                             : options.nesterov.value_or(true) ? OuterStepRule::kNesterov
+                                                               : OuterStepRule::kHeavyBall;
   return {.rule = rule,
-          .lr = static_cast<float>(options.lr.value_or(method.default_lr)),
-          .momentum = static_cast<float>(momentum)};
+          .eta = static_cast<float>(options.lr.value_or(method.default_lr)),
+          .mu = static_cast<float>(momentum)};
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "isthmus/outer.h"
-#include "outer/outer_optimizer.h"
+#include "kernels/outer_step.h"
 #include "outer/schedule.h"
 
 namespace isthmus::outer {
@@ -23,7 +23,8 @@ struct FragmentedSettings {
   std::string method;
   std::vector<Fragment> fragments;
   Schedule schedule;
-  OuterOptimizer optimizer;
+  kernels::OuterStep optimizer;
+  [[nodiscard]] bool has_momentum() const { return optimizer.rule != kernels::OuterStepRule::kSgd; }
   float alpha = 0;
   std::shared_ptr<const Codec> codec;  // co-owned by the rounds in flight
   ReductionKind exchange = ReductionKind::kAuto;

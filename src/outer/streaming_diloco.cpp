@@ -27,7 +27,7 @@ StreamingDiLoCo::StreamingDiLoCo(FragmentedSettings settings, InnerLoop& inner, 
       places_[i] = {index(fragment.id), begin, inner.parameters()[i].values.size()};
       begin += places_[i].size;
     }
-    fragments_.emplace_back(fragment, inner.parameters(), settings_.optimizer.has_momentum());
+    fragments_.emplace_back(fragment, inner.parameters(), settings_.has_momentum());
   }
 }
 
@@ -126,7 +126,7 @@ void StreamingDiLoCo::save(StateWriter& writer) const {
   for (std::size_t p = 0; p < fragments_.size(); ++p) {
     writer.tensor(fmt::format("anchor/{}", p), fragments_[p].anchor());
     writer.integer(fmt::format("last_sent/{}", p), last_sent_[p].value());
-    if (settings_.optimizer.has_momentum()) {
+    if (settings_.has_momentum()) {
       writer.tensor(fmt::format("momentum/{}", p), fragments_[p].momentum());
     }
   }
@@ -145,7 +145,7 @@ void StreamingDiLoCo::load(StateReader& reader) {
   for (std::size_t p = 0; p < fragments_.size(); ++p) {
     reader.tensor(fmt::format("anchor/{}", p), fragments_[p].anchor());
     last_sent_[p] = StepIndex(reader.integer(fmt::format("last_sent/{}", p)));
-    if (settings_.optimizer.has_momentum()) {
+    if (settings_.has_momentum()) {
       const std::string name = fmt::format("momentum/{}", p);
       if (reader.contains(name)) {
         reader.tensor(name, fragments_[p].momentum());
