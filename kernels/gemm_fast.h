@@ -19,6 +19,7 @@ namespace {
 // is read and written once per kDepth steps.
 inline constexpr std::int64_t kDepth = 384;
 inline constexpr std::int64_t kPanelRows = 48;  // rows in a packed panel of A: 8 tiles
+inline constexpr std::int64_t kPackRows = 64;   // steps of k a packing task takes
 inline constexpr std::int64_t kTaskPanels = 4;  // panels of A in a task, at most
 inline constexpr std::int64_t kMinTasks = 32;   // tasks are made smaller until there are as many
 inline constexpr std::int64_t kPackLimit = std::int64_t{16} << 20;  // floats packed at a time
@@ -62,25 +63,32 @@ inline GemmPlan plan_gemm(const Gemm<float>& g) {
   return plan;
 }
 
-/// Steps [begin, begin + depth) of column panel `panel` of op(B) as (depth, kTileColumns), zeros
-/// beyond column n.
-inline void pack_b(const Gemm<float>& g, std::int64_t panel, std::int64_t begin, std::int64_t depth,
-                   float* to) {
+/// Copies the columns of one row into panels of `width` (each panel's rows contiguous, panels
+/// `panel_stride` apart), zeros beyond `columns`; adds them to `sum` if asked for.
+template <std::int64_t kPanelWidth>
+inline void scatter_row(const float* from, std::int64_t columns, float* to,
+                        std::int64_t panel_stride, float* sum) {
+  constexpr std::int64_t kW = Simd::kWidth;
+  for (std::int64_t first = 0; first < columns; first += kPanelWidth, to += panel_stride) {
+    for (std::int64_t j = 0; j < kPanelWidth; j += kW) {
+      const std::int64_t left = columns - first - j;
+      const Simd::Mask mask = Simd::first(left > 0 ? left : 0);
+      const Simd::V x = left >= kW ? Simd::load(from + first + j)
+                                   : (left > 0 ? Simd::load(from + first + j, mask) : Simd::zero());
+      Simd::store(to + j, x);
+      if (sum == nullptr || left <= 0) continue;
+      float* total = sum + first + j;
+      Simd::store(total, Simd::add(Simd::load(total, mask), x), mask);
+    }
+  }
+}
+
+/// Steps [begin, end) of a transposed B's column panel, whose block of k starts at `block`.
+inline void pack_b_transposed(const Gemm<float>& g, std::int64_t panel, std::int64_t begin,
+                              std::int64_t depth, float* to) {
   constexpr std::int64_t kW = Simd::kWidth;
   const std::int64_t first = panel * kTileColumns;
   const std::int64_t columns = at_most(g.n - first, kTileColumns);
-  if (!g.b_transposed) {
-    for (std::int64_t p = 0; p < depth; ++p) {
-      const float* from = g.b + (begin + p) * g.ldb + first;
-      for (std::int64_t j = 0; j < kTileColumns; j += kW) {
-        Simd::store(to + p * kTileColumns + j, columns - j >= kW ? Simd::load(from + j)
-                                               : columns > j
-                                                   ? Simd::load(from + j, Simd::first(columns - j))
-                                                   : Simd::zero());
-      }
-    }
-    return;
-  }
   for (std::int64_t j = 0; j < kTileColumns; j += kW) {
     std::int64_t p = 0;
     const float* from = g.b + (first + j) * g.ldb + begin;
@@ -94,35 +102,6 @@ inline void pack_b(const Gemm<float>& g, std::int64_t panel, std::int64_t begin,
         to[p * kTileColumns + j + i] = j + i < columns ? from[i * g.ldb + p] : 0.0f;
       }
     }
-  }
-}
-
-/// The same steps of row panel `panel` of a transposed A as (depth, kPanelRows); adds their sums to
-/// row_sum.
-inline void pack_a(const Gemm<float>& g, std::int64_t panel, std::int64_t begin, std::int64_t depth,
-                   float* to) {
-  constexpr std::int64_t kW = Simd::kWidth;
-  constexpr std::int64_t kVectors = kPanelRows / kW;
-  const std::int64_t first = panel * kPanelRows;
-  const std::int64_t rows = at_most(g.m - first, kPanelRows);
-  Simd::V sum[kVectors];
-  for (Simd::V& s : sum) s = Simd::zero();
-  for (std::int64_t p = 0; p < depth; ++p) {
-    const float* from = g.a + (begin + p) * g.lda + first;
-    for (std::int64_t v = 0; v < kVectors; ++v) {
-      const std::int64_t left = rows - v * kW;
-      const Simd::V x = left >= kW ? Simd::load(from + v * kW)
-                        : left > 0 ? Simd::load(from + v * kW, Simd::first(left))
-                                   : Simd::zero();
-      Simd::store(to + p * kPanelRows + v * kW, x);
-      sum[v] = Simd::add(sum[v], x);
-    }
-  }
-  if (g.row_sum == nullptr) return;
-  for (std::int64_t v = 0; v * kW < rows; ++v) {
-    const Simd::Mask mask = Simd::first(rows - v * kW);
-    float* total = g.row_sum + first + v * kW;
-    Simd::store(total, Simd::add(Simd::load(total, mask), sum[v]), mask);
   }
 }
 
@@ -196,12 +175,11 @@ inline void finish_row(const Gemm<float>& g, std::int64_t i, std::int64_t j, std
 
 /// Block of C and block of k of one task.
 struct GemmBlock {
-  std::int64_t row_begin = 0, row_end = 0;      // rows of C
-  std::int64_t panel_begin = 0, panel_end = 0;  // column panels
-  std::int64_t k_begin = 0, depth = 0;          // steps of k
-  const float* a = nullptr;                     // packed, or null: read g.a
-  const float* b = nullptr;                     // packed panels of this block of k
-  bool add = false, last = false;               // not the first / the last block of k
+  std::int64_t row_begin = 0, row_end = 0;  // rows of C
+  std::int64_t k_begin = 0, depth = 0;      // steps of k
+  const float* a = nullptr;                 // packed, or null: read g.a
+  const float* b = nullptr;                 // packed panels of this block of k
+  bool add = false, last = false;           // not the first / the last block of k
 };
 
 inline void multiply_panel(const Gemm<float>& g, const GemmBlock& block, std::int64_t panel) {
@@ -238,58 +216,125 @@ inline void add_row_sums(ThreadTeam& team, const Gemm<float>& g) {
   });
 }
 
-inline void gemm_fast(ThreadTeam& team, const Gemm<float>& g) {
-  if (g.m == 0 || g.n == 0) return;
-  const GemmPlan plan = plan_gemm(g);
-  const std::int64_t padded_n = plan.column_panels * kTileColumns;
-  const std::int64_t padded_m = plan.row_panels * kPanelRows;
-  const std::int64_t steps_at_once = plan.blocks_at_once * plan.depth;
-  float* packed_b = team.scratch<float>(Scratch::kPanelB, steps_at_once * padded_n);
-  float* packed_a =
-      g.a_transposed ? team.scratch<float>(Scratch::kPanelA, steps_at_once * padded_m) : nullptr;
-  for (std::int64_t first = 0; first < plan.blocks; first += plan.blocks_at_once) {
-    const std::int64_t end = at_most(plan.blocks, first + plan.blocks_at_once);
-    // Block q of k: its steps, and their place in the packed panels (rows of all panels before it).
-    const auto steps = [&](std::int64_t q) {
-      const std::int64_t begin = q * plan.depth;
-      return std::pair{begin, at_most(g.k - begin, plan.depth)};
-    };
-    const std::int64_t base = first * plan.depth;
-    const std::int64_t pack_tasks = plan.column_panels + (g.a_transposed ? plan.row_panels : 0);
-    team.for_each(pack_tasks, [&](std::int64_t task, int) {
-      for (std::int64_t q = first; q < end; ++q) {
-        const auto [begin, depth] = steps(q);
-        if (task < plan.column_panels) {
-          pack_b(g, task, begin, depth,
-                 packed_b + (begin - base) * padded_n + task * kTileColumns * depth);
-        } else {
-          const std::int64_t panel = task - plan.column_panels;
-          pack_a(g, panel, begin, depth,
-                 packed_a + (begin - base) * padded_m + panel * kPanelRows * depth);
-        }
+/// One product being computed: the plan, and the panels of the k blocks [first, end) at hand.
+class GemmRun {
+ public:
+  GemmRun(ThreadTeam& team, const Gemm<float>& g) : team_(team), g_(g), plan_(plan_gemm(g)) {
+    const std::int64_t steps = plan_.blocks_at_once * plan_.depth;
+    packed_b_ = team.scratch<float>(Scratch::kPanelB, steps * padded_n());
+    if (!g.a_transposed) return;
+    packed_a_ = team.scratch<float>(Scratch::kPanelA, steps * padded_m());
+    if (g.row_sum == nullptr) return;
+    sums_ = team.scratch<float>(Scratch::kPartial, blocks_of(steps, kPackRows) * g.m);
+  }
+
+  void run() {
+    for (first_ = 0; first_ < plan_.blocks; first_ = end_) {
+      end_ = at_most(plan_.blocks, first_ + plan_.blocks_at_once);
+      pack();
+      multiply();
+    }
+  }
+
+ private:
+  std::int64_t padded_n() const { return plan_.column_panels * kTileColumns; }
+  std::int64_t padded_m() const { return plan_.row_panels * kPanelRows; }
+  std::int64_t step_begin() const { return first_ * plan_.depth; }
+  std::int64_t step_end() const { return at_most(g_.k, end_ * plan_.depth); }
+  std::int64_t depth_of(std::int64_t q) const {
+    return at_most(g_.k - q * plan_.depth, plan_.depth);
+  }
+  float* block_a(std::int64_t q) const {
+    return packed_a_ + (q - first_) * plan_.depth * padded_m();
+  }
+  float* block_b(std::int64_t q) const {
+    return packed_b_ + (q - first_) * plan_.depth * padded_n();
+  }
+  std::int64_t pack_row_tasks() const {
+    const bool rows = !g_.b_transposed || g_.a_transposed;
+    return rows ? blocks_of(step_end() - step_begin(), kPackRows) : 0;
+  }
+
+  void pack() {
+    const std::int64_t row_tasks = pack_row_tasks();
+    const std::int64_t panel_tasks = g_.b_transposed ? plan_.column_panels : 0;
+    team_.for_each(row_tasks + panel_tasks, [&](std::int64_t task, int) {
+      if (task < row_tasks) {
+        pack_rows(task);
+        return;
       }
-    });
-    const std::int64_t across = blocks_of(plan.column_panels, plan.task_columns);
-    team.for_each(blocks_of(plan.row_panels, plan.task_rows) * across, [&](std::int64_t task, int) {
-      GemmBlock block;
-      block.row_begin = task / across * plan.task_rows * kPanelRows;
-      block.row_end = at_most(g.m, block.row_begin + plan.task_rows * kPanelRows);
-      block.panel_begin = task % across * plan.task_columns;
-      block.panel_end = at_most(plan.column_panels, block.panel_begin + plan.task_columns);
-      for (std::int64_t q = first; q < end; ++q) {
-        const auto [begin, depth] = steps(q);
-        block.k_begin = begin;
-        block.depth = depth;
-        block.b = packed_b + (begin - base) * padded_n;
-        block.a = g.a_transposed ? packed_a + (begin - base) * padded_m : nullptr;
-        block.add = g.accumulate || q > 0;
-        block.last = q + 1 == plan.blocks;
-        for (std::int64_t panel = block.panel_begin; panel < block.panel_end; ++panel) {
-          multiply_panel(g, block, panel);
-        }
+      const std::int64_t panel = task - row_tasks;
+      for (std::int64_t q = first_; q < end_; ++q) {
+        pack_b_transposed(g_, panel, q * plan_.depth, depth_of(q),
+                          block_b(q) + panel * kTileColumns * depth_of(q));
       }
     });
   }
+
+  /// Rows of the operands that lie with k outermost, read in the order of memory.
+  void pack_rows(std::int64_t task) {
+    const std::int64_t begin = step_begin() + task * kPackRows;
+    const std::int64_t end = at_most(step_end(), begin + kPackRows);
+    float* sum = sums_ == nullptr ? nullptr : sums_ + task * g_.m;
+    if (sum != nullptr) std::fill(sum, sum + g_.m, 0.0f);
+    for (std::int64_t p = begin; p < end; ++p) {
+      const std::int64_t q = p / plan_.depth;
+      const std::int64_t within = p - q * plan_.depth;
+      const std::int64_t depth = depth_of(q);
+      if (!g_.b_transposed) {
+        scatter_row<kTileColumns>(g_.b + p * g_.ldb, g_.n, block_b(q) + within * kTileColumns,
+                                  kTileColumns * depth, nullptr);
+      }
+      if (g_.a_transposed) {
+        scatter_row<kPanelRows>(g_.a + p * g_.lda, g_.m, block_a(q) + within * kPanelRows,
+                                kPanelRows * depth, sum);
+      }
+    }
+  }
+
+  void multiply() {
+    const std::int64_t across = blocks_of(plan_.column_panels, plan_.task_columns);
+    const std::int64_t down = blocks_of(plan_.row_panels, plan_.task_rows);
+    team_.for_each(down * across, [&](std::int64_t task, int) {
+      GemmBlock block;
+      block.row_begin = task / across * plan_.task_rows * kPanelRows;
+      block.row_end = at_most(g_.m, block.row_begin + plan_.task_rows * kPanelRows);
+      const std::int64_t panel_begin = task % across * plan_.task_columns;
+      const std::int64_t panel_end = at_most(plan_.column_panels, panel_begin + plan_.task_columns);
+      for (std::int64_t q = first_; q < end_; ++q) {
+        block.k_begin = q * plan_.depth;
+        block.depth = depth_of(q);
+        block.a = packed_a_ == nullptr ? nullptr : block_a(q);
+        block.b = block_b(q);
+        block.add = g_.accumulate || q > 0;
+        block.last = q + 1 == plan_.blocks;
+        for (std::int64_t panel = panel_begin; panel < panel_end; ++panel) {
+          multiply_panel(g_, block, panel);
+        }
+      }
+      if (sums_ != nullptr && panel_begin == 0) add_sums(block.row_begin, block.row_end);
+    });
+  }
+
+  void add_sums(std::int64_t begin, std::int64_t end) {
+    for (std::int64_t task = 0; task < pack_row_tasks(); ++task) {
+      for (std::int64_t i = begin; i < end; ++i) g_.row_sum[i] += sums_[task * g_.m + i];
+    }
+  }
+
+  ThreadTeam& team_;
+  const Gemm<float>& g_;
+  const GemmPlan plan_;
+  float* packed_a_ = nullptr;
+  float* packed_b_ = nullptr;
+  float* sums_ = nullptr;  // of the rows of op(A), one row of them per packing task
+  std::int64_t first_ = 0;
+  std::int64_t end_ = 0;
+};
+
+inline void gemm_fast(ThreadTeam& team, const Gemm<float>& g) {
+  if (g.m == 0 || g.n == 0) return;
+  GemmRun(team, g).run();
   if (g.row_sum != nullptr && !g.a_transposed) add_row_sums(team, g);
 }
 

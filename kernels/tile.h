@@ -23,6 +23,7 @@ template <int R, int V>
                                                  std::int64_t b_step, std::int64_t k,
                                                  Simd::V (&acc)[R][V]) {
   const float* a_data = a.data;
+#pragma GCC unroll 4
   for (std::int64_t p = 0; p < k; ++p) {
     Simd::V b_row[V];
     for (int j = 0; j < V; ++j) b_row[j] = Simd::load(b + j * Simd::kWidth);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speed of the kernels at training shapes, one JSON object a line, next to the peak of fused
-// multiply-adds measured on the same threads: bench_kernels [--threads N] [--isa NAME] [--only OP].
+// multiply-adds measured on the same threads: bench_kernels [--threads N] [--isa NAME] [--only OP]
+// [--clock wall|cpu].
 // Times are the best of several runs; run it on an idle machine.
 #include <fmt/format.h>
 
@@ -9,6 +10,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -26,7 +28,12 @@ struct Options {
   std::string only;
 };
 
+// Set by --clock cpu: processor time of this process, which on a busy machine says more than the
+// wall clock as long as there is one thread.
+bool processor_clock = false;
+
 double seconds() {
+  if (processor_clock) return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
@@ -163,6 +170,7 @@ int run(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view key = argv[i];
     if (key == "--threads") options.threads = std::atoi(argv[i + 1]);
+    if (key == "--clock") processor_clock = std::string_view(argv[i + 1]) == "cpu";
     if (key == "--only") options.only = argv[i + 1];
     if (key == "--isa") {
       for (const Isa isa : available_isas()) {
