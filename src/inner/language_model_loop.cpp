@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/language_model_loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/check.h"
+#include "inner/init.h"
+#include "inner/model_source.h"
+#include "isthmus/errors.h"
+#include "kernels/optimizer.h"
+
+namespace isthmus {
+namespace {
+constexpr std::int64_t kClearBlock = std::int64_t{1} << 16;
+
+const LanguageModelOptions& checked(const LanguageModelOptions& options) {
+  if (options.sequences < 1 || options.context < 1) {
+    throw ConfigError(
+        fmt::format("train.context = {}, {} samples a step and worker: both must be at least 1",
+                    options.context, options.sequences));
+  }
+  if (options.micro_batches < 1 || options.sequences % options.micro_batches != 0) {
+    throw ConfigError(
+        fmt::format("parallel.micro_batches = {}: must divide the {} samples of a step and worker",
+                    options.micro_batches, options.sequences));
+  }
+  return options;
+}
+
+std::size_t bytes_of(const ModelLayout& layout) {
+  return static_cast<std::size_t>(layout.elements()) * sizeof(float);
+}
+
+/// Samples [part * count, (part + 1) * count) of a batch.
+TokenBatch part_of(const TokenBatch& batch, std::int64_t first, std::int64_t count) {
+  const auto from = static_cast<std::size_t>(first * batch.length);
+  const auto size = static_cast<std::size_t>(count * batch.length);
+  return {batch.inputs.subspan(from, size), batch.targets.subspan(from, size), count, batch.length};
+}
+
+std::int64_t counted_targets(const TokenBatch& batch) {
+  return std::count_if(batch.targets.begin(), batch.targets.end(),
+                       [](std::int32_t target) { return target >= 0; });
+}
+}  // namespace
+
+LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchProvider batches)
+    : options_(checked(options)),
+      layout_(model_shape(options.model, options.context)),
+      batches_(std::move(batches)),
+      schedule_(options.inner, options.total_steps),
+      team_(options.threads),
+      values_(bytes_of(layout_)),
+      gradients_(bytes_of(layout_)),
+      optimizer_(options.inner, layout_),
+      model_(layout_, options.sequences / options.micro_batches * options.context,
+             LanguageModel<float>::Purpose::kTraining) {
+  initialize(team_, layout_, options.seed, values());
+  clear_gradients();
+  for (const TensorInfo& tensor : layout_.tensors()) {
+    parameters_.push_back(
+        {.name = tensor.name,
+         .layer = tensor.layer,
+         .shape = tensor.shape,
+         .elements = tensor.elements,
+         .values = values().subspan(static_cast<std::size_t>(tensor.elements.begin),
+                                    static_cast<std::size_t>(tensor.elements.size())),
+         .decay = tensor.decay()});
+  }
+}
+
+std::span<float> LanguageModelLoop::values() const {
+  return {static_cast<float*>(values_.data()), static_cast<std::size_t>(layout_.elements())};
+}
+
+std::span<float> LanguageModelLoop::all_gradients() const {
+  return {static_cast<float*>(gradients_.data()), static_cast<std::size_t>(layout_.elements())};
+}
+
+void LanguageModelLoop::clear_gradients() {
+  float* const g = all_gradients().data();
+  team_.for_blocks(layout_.elements(), kClearBlock, [g](std::int64_t begin, std::int64_t end) {
+    std::fill(g + begin, g + end, 0.0f);
+  });
+}
+
+InnerStep LanguageModelLoop::train_step(StepIndex t) {
+  InnerStep step = gradients(t, {});
+  step.grad_norm = apply_gradients(t);
+  return step;
+}
+
+InnerStep LanguageModelLoop::gradients(StepIndex t, const GradientReady& on_ready) {
+  const TokenBatch batch = batches_(t);
+  ISTHMUS_CHECK(batch.sequences == options_.sequences, batch.sequences, options_.sequences);
+  const std::int64_t targets = counted_targets(batch);
+  ISTHMUS_CHECK(targets > 0, t.value());
+  clear_gradients();
+  FlatWeights<float> weights(layout_, values().data());
+  const std::int64_t share = options_.sequences / options_.micro_batches;
+  LossSum sum;
+  for (std::int64_t part = 0; part < options_.micro_batches; ++part) {
+    BackwardOptions<float> backward{.gradient_scale = 1 / static_cast<double>(targets),
+                                    .gradients = all_gradients().data(),
+                                    .on_part = on_part_};
+    if (part + 1 == options_.micro_batches) backward.on_ready = on_ready;
+    sum += model_.loss_and_gradients(team_, weights, part_of(batch, part * share, share), backward);
+  }
+  const double loss = sum.loss / static_cast<double>(targets);
+  if (!std::isfinite(loss)) {
+    throw RunError(fmt::format(
+        "step {}: the loss is {}: the run has diverged; lower inner.lr or set inner.clip",
+        t.value(), loss));
+  }
+  return {.loss = loss, .grad_norm = 0, .tokens = targets};
+}
+
+std::span<float> LanguageModelLoop::gradient(std::size_t parameter) {
+  const CanonicalRange elements = parameters_[parameter].elements;
+  return all_gradients().subspan(static_cast<std::size_t>(elements.begin),
+                                 static_cast<std::size_t>(elements.size()));
+}
+
+double LanguageModelLoop::apply_gradients(StepIndex t) {
+  const std::span<const float> gradients = all_gradients();
+  const double norm =
+      std::sqrt(kernels::squared_norm<float>(team_, layout_.elements(), gradients.data()));
+  if (!std::isfinite(norm)) {
+    throw RunError(fmt::format(
+        "step {}: the gradient norm is {}: the run has diverged; lower inner.lr or set inner.clip",
+        t.value(), norm));
+  }
+  optimizer_.update(team_, learning_rate(t), clip_coefficient(options_.inner.clip, norm), values(),
+                    gradients);
+  return norm;
+}
+
+double LanguageModelLoop::loss(const TokenBatch& batch, const ParameterSource& source) {
+  ISTHMUS_CHECK(batch.length >= 1 && batch.length <= options_.context, batch.length);
+  const std::int64_t rows = options_.sequences / options_.micro_batches * options_.context;
+  const std::int64_t at_once = rows / batch.length;
+  SourceWeights weights(layout_, source);
+  LossSum sum;
+  for (std::int64_t first = 0; first < batch.sequences; first += at_once) {
+    const std::int64_t count = std::min(at_once, batch.sequences - first);
+    sum += model_.loss(team_, weights, part_of(batch, first, count));
+  }
+  ISTHMUS_CHECK(sum.targets > 0);
+  return sum.loss / static_cast<double>(sum.targets);
+}
+
+double LanguageModelLoop::learning_rate(StepIndex t) const { return schedule_.at(t); }
+
+void LanguageModelLoop::reset_optimizer() { optimizer_.reset(); }
+
+void LanguageModelLoop::save(StateWriter& writer) const { optimizer_.save(writer); }
+
+void LanguageModelLoop::load(StateReader& reader) { optimizer_.load(reader); }
+
+}  // namespace isthmus

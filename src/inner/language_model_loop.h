@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The built-in trainer of one site on one rank: a GPT-2 or Llama model, its batches, gradient
+// accumulation, clipping and optimizer, as the outer loop's InnerLoop.
+// Owns parameters, gradients, moments, activations and its thread team. One thread drives it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "inner/model.h"
+#include "inner/model_layout.h"
+#include "inner/optimizer.h"
+#include "inner/schedule.h"
+#include "isthmus/config.h"
+#include "isthmus/inner_loop.h"
+#include "kernels/aligned_buffer.h"
+#include "kernels/thread_team.h"
+
+namespace isthmus {
+
+/// This worker's samples of inner step t >= 1; valid until the next call.
+using BatchProvider = std::function<TokenBatch(StepIndex t)>;
+
+struct LanguageModelOptions {
+  ModelConfig model;
+  InnerConfig inner;
+  std::int64_t context = 128;      // T, longest sequence of a batch
+  std::int64_t sequences = 1;      // samples of this worker in one inner step
+  std::int64_t micro_batches = 1;  // parts that a step's samples are cut into; divides sequences
+  std::int64_t total_steps = 1;    // of the run, for the schedule
+  int threads = 1;
+  std::uint64_t seed = 0;  // of the initial weights
+};
+
+class LanguageModelLoop final : public InnerLoop {
+ public:
+  /// THROWS: ConfigError when sizes do not fit together, SystemError when memory does not suffice.
+  LanguageModelLoop(const LanguageModelOptions& options, BatchProvider batches);
+
+  [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
+  /// Besides the contract: gradients and apply_gradients. THROWS: RunError naming the step when
+  /// loss or gradient norm is not finite; parameters and moments are then those before the step.
+  InnerStep train_step(StepIndex t) override;
+  /// DETERMINISM: micro-batches are added in order; nothing depends on the number of threads.
+  InnerStep gradients(StepIndex t, const GradientReady& on_ready) override;
+  [[nodiscard]] std::span<float> gradient(std::size_t parameter) override;
+  double apply_gradients(StepIndex t) override;
+  /// Any number of sequences of at most `context` tokens; they pass through in parts.
+  [[nodiscard]] double loss(const TokenBatch& batch, const ParameterSource& source) override;
+  [[nodiscard]] double learning_rate(StepIndex t) const override;
+  void reset_optimizer() override;
+  void save(StateWriter& writer) const override;
+  void load(StateReader& reader) override;
+
+  [[nodiscard]] const ModelLayout& layout() const { return layout_; }
+  /// Called as parts of a training pass begin, for timing; empty to stop.
+  void watch_parts(std::function<void(PassPart)> on_part) { on_part_ = std::move(on_part); }
+
+ private:
+  [[nodiscard]] std::span<float> values() const;
+  [[nodiscard]] std::span<float> all_gradients() const;
+  void clear_gradients();
+
+  LanguageModelOptions options_;
+  ModelLayout layout_;
+  BatchProvider batches_;
+  LearningRateSchedule schedule_;
+  kernels::ThreadTeam team_;
+  kernels::AlignedBuffer values_;
+  kernels::AlignedBuffer gradients_;
+  InnerOptimizer optimizer_;
+  LanguageModel<float> model_;
+  std::vector<Parameter> parameters_;
+  std::function<void(PassPart)> on_part_;
+};
+
+}  // namespace isthmus

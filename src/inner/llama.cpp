@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/llama.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "inner/arena.h"
+#include "inner/model_linear.h"
+#include "kernels/activation.h"
+#include "kernels/attention.h"
+#include "kernels/norm.h"
+#include "kernels/rotary.h"
+
+namespace isthmus {
+
+std::vector<LayerTensor> llama_layer_tensors(const ModelShape& s) {
+  const std::int64_t d = s.d_model;
+  const auto normal = TensorInit::kNormal;
+  std::vector<LayerTensor> tensors = {
+      {"input_layernorm.weight", {d}, TensorInit::kOne},
+      {"self_attn.q_proj.weight", {s.query_width(), d}, normal},
+      {"self_attn.k_proj.weight", {s.key_width(), d}, normal},
+      {"self_attn.v_proj.weight", {s.key_width(), d}, normal},
+      {"self_attn.o_proj.weight", {d, s.query_width()}, normal},
+  };
+  if (s.qk_norm) {
+    tensors.push_back({"self_attn.q_norm.weight", {s.head_dim}, TensorInit::kOne});
+    tensors.push_back({"self_attn.k_norm.weight", {s.head_dim}, TensorInit::kOne});
+  }
+  tensors.push_back({"post_attention_layernorm.weight", {d}, TensorInit::kOne});
+  tensors.push_back({"mlp.gate_proj.weight", {s.d_ff, d}, normal});
+  tensors.push_back({"mlp.up_proj.weight", {s.d_ff, d}, normal});
+  tensors.push_back({"mlp.down_proj.weight", {d, s.d_ff}, normal});
+  return tensors;
+}
+
+namespace {
+
+/// Pointers into a layer's weights, or gradients, in the order of llama_layer_tensors. q, k, v lie
+/// one after another and so are one (qkv_width, d) matrix; gate and up are one (2 d_ff, d).
+template <typename T>
+struct LlamaTensors {
+  T *norm1_weight, *qkv_weight, *out_weight, *q_norm_weight, *k_norm_weight;
+  T *norm2_weight, *gate_up_weight, *down_weight;
+
+  LlamaTensors(T* at, const ModelShape& s) {
+    const std::int64_t d = s.d_model;
+    const auto next = [&at](std::int64_t count) {
+      T* tensor = at;
+      at += count;
+      return tensor;
+    };
+    norm1_weight = next(d);
+    qkv_weight = next(s.qkv_width() * d);
+    out_weight = next(d * s.query_width());
+    q_norm_weight = next(s.qk_norm ? s.head_dim : 0);
+    k_norm_weight = next(s.qk_norm ? s.head_dim : 0);
+    norm2_weight = next(d);
+    gate_up_weight = next(2 * s.d_ff * d);
+    down_weight = next(d * s.d_ff);
+  }
+};
+
+/// What the forward pass keeps. With qk_norm `qkv` holds queries and keys before their norm,
+/// `query` and `key` after norm and rotation; otherwise they are rotated in place inside `qkv`.
+template <typename Real>
+struct LlamaMemory {
+  Real *rstd1, *normed1, *qkv, *query, *key, *q_rstd, *k_rstd, *attended, *lse;
+  Real *middle, *rstd2, *normed2, *gate_up, *activated;
+
+  LlamaMemory(Carver<Real>& carver, const ModelShape& s, std::int64_t rows) {
+    const std::int64_t normed_heads = s.qk_norm ? rows : 0;
+    rstd1 = carver.take(rows);
+    normed1 = carver.take(rows * s.d_model);
+    qkv = carver.take(rows * s.qkv_width());
+    query = carver.take(normed_heads * s.query_width());
+    key = carver.take(normed_heads * s.key_width());
+    q_rstd = carver.take(normed_heads * s.heads);
+    k_rstd = carver.take(normed_heads * s.kv_heads);
+    attended = carver.take(rows * s.query_width());
+    lse = carver.take(rows * s.heads);
+    middle = carver.take(rows * s.d_model);
+    rstd2 = carver.take(rows);
+    normed2 = carver.take(rows * s.d_model);
+    gate_up = carver.take(rows * 2 * s.d_ff);
+    activated = carver.take(rows * s.d_ff);
+  }
+};
+
+/// Scratch of the backward pass: `wide` for the gradient of the activated feed-forward layer and,
+/// after it in the same place, of queries, keys and values. The last three only with qk_norm.
+template <typename Real>
+struct LlamaScratch {
+  Real *wide, *d_attended, *d_query, *d_key, *raw;
+
+  LlamaScratch(Carver<Real>& carver, const ModelShape& s, std::int64_t rows) {
+    wide = carver.take(rows * std::max(s.d_ff, s.qkv_width()));
+    d_attended = carver.take(rows * s.query_width());
+    const std::int64_t normed_heads = s.qk_norm ? rows : 0;
+    d_query = carver.take(normed_heads * s.query_width());
+    d_key = carver.take(normed_heads * s.key_width());
+    raw = carver.take(normed_heads * s.query_width());
+  }
+};
+
+/// Copies `columns` columns between matrices whose rows are `from_row` and `to_row` apart.
+template <typename Real>
+void copy_columns(const Pass& pass, std::int64_t columns, const Real* from, std::int64_t from_row,
+                  Real* to, std::int64_t to_row) {
+  constexpr std::int64_t kRowsAtOnce = 64;
+  pass.team.for_blocks(pass.rows(), kRowsAtOnce, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      std::copy_n(from + row * from_row, columns, to + row * to_row);
+    }
+  });
+}
+
+template <typename Real>
+class LlamaBlock final : public Block<Real> {
+ public:
+  explicit LlamaBlock(const ModelShape& shape)
+      : s_(shape),
+        cosine_(static_cast<std::size_t>(shape.positions * shape.head_dim / 2)),
+        sine_(cosine_.size()) {
+    kernels::rotary_table<Real>(s_.positions, s_.head_dim, s_.rope_theta, cosine_.data(),
+                                sine_.data());
+  }
+
+  [[nodiscard]] std::int64_t memory_values(std::int64_t rows) const override {
+    Carver<Real> carver;
+    static_cast<void>(LlamaMemory<Real>(carver, s_, rows));
+    return carver.used();
+  }
+
+  [[nodiscard]] std::int64_t scratch_values(std::int64_t rows) const override {
+    Carver<Real> carver;
+    static_cast<void>(LlamaScratch<Real>(carver, s_, rows));
+    return carver.used();
+  }
+
+  void forward(const Pass& pass, const Real* weights, const Real* x, Real* memory,
+               Real* y) const override {
+    const LlamaTensors<const Real> w(weights, s_);
+    Carver<Real> carver(memory);
+    const LlamaMemory<Real> keep(carver, s_, pass.rows());
+    kernels::ThreadTeam& team = pass.team;
+    const std::int64_t rows = pass.rows();
+    const std::int64_t d = s_.d_model;
+    norm(pass, rows, d, x, w.norm1_weight, keep.normed1, keep.rstd1);
+    kernels::gemm(team, linear({rows, d, s_.qkv_width()}, keep.normed1, w.qkv_weight, keep.qkv));
+    const Heads h = attention_inputs(pass, keep);
+    if (s_.qk_norm) norm_heads(pass, w, keep);
+    rotate(pass, s_.heads, h.q);
+    rotate(pass, s_.kv_heads, h.k);
+    kernels::attention_forward<Real>(team, attention_shape(pass), read(h.q), read(h.k), read(h.v),
+                                     in_rows(pass, keep.attended, s_.query_width()), keep.lse);
+    auto project = linear({rows, s_.query_width(), d}, keep.attended, w.out_weight, keep.middle);
+    project.residual = x;
+    project.ldr = d;
+    kernels::gemm(team, project);
+
+    norm(pass, rows, d, keep.middle, w.norm2_weight, keep.normed2, keep.rstd2);
+    kernels::gemm(team,
+                  linear({rows, d, 2 * s_.d_ff}, keep.normed2, w.gate_up_weight, keep.gate_up));
+    kernels::swiglu_forward<Real>(team, swiglu(rows, keep), keep.activated);
+    auto down = linear({rows, s_.d_ff, d}, keep.activated, w.down_weight, y);
+    down.residual = keep.middle;
+    down.ldr = d;
+    kernels::gemm(team, down);
+  }
+
+  void backward(const Pass& pass, const Real* weights, const Real* x, Real* memory, Real* scratch,
+                Real* other, Real* d_stream, Real* gradients) const override {
+    const LlamaTensors<const Real> w(weights, s_);
+    const LlamaTensors<Real> g(gradients, s_);
+    Carver<Real> carver(memory);
+    const LlamaMemory<Real> keep(carver, s_, pass.rows());
+    Carver<Real> scratch_carver(scratch);
+    const LlamaScratch<Real> spare(scratch_carver, s_, pass.rows());
+    kernels::ThreadTeam& team = pass.team;
+    const std::int64_t rows = pass.rows();
+    const std::int64_t d = s_.d_model;
+
+    const LinearShape down{rows, s_.d_ff, d};
+    linear_weight_gradient(team, down, keep.activated, d_stream, g.down_weight);
+    kernels::gemm(team, linear_input_gradient(down, d_stream, w.down_weight, spare.wide));
+    // The gradient of gate and up takes their place.
+    kernels::swiglu_backward<Real>(team, swiglu(rows, keep), spare.wide, keep.gate_up,
+                                   keep.gate_up + s_.d_ff);
+    const LinearShape gate_up{rows, d, 2 * s_.d_ff};
+    linear_weight_gradient(team, gate_up, keep.normed2, keep.gate_up, g.gate_up_weight);
+    kernels::gemm(team, linear_input_gradient(gate_up, keep.gate_up, w.gate_up_weight, other));
+    norm_backward(pass, other, keep.middle, w.norm2_weight, keep.rstd2, d_stream, g.norm2_weight);
+
+    const LinearShape out{rows, s_.query_width(), d};
+    linear_weight_gradient(team, out, keep.attended, d_stream, g.out_weight);
+    kernels::gemm(team, linear_input_gradient(out, d_stream, w.out_weight, spare.d_attended));
+    attention_backward(pass, w, keep, spare, g);
+    const LinearShape qkv{rows, d, s_.qkv_width()};
+    linear_weight_gradient(team, qkv, keep.normed1, spare.wide, g.qkv_weight);
+    kernels::gemm(team, linear_input_gradient(qkv, spare.wide, w.qkv_weight, other));
+    norm_backward(pass, other, x, w.norm1_weight, keep.rstd1, d_stream, g.norm1_weight);
+  }
+
+ private:
+  /// Where attention finds queries, keys and values (or puts their gradients).
+  struct Heads {
+    kernels::HeadsView<Real> q, k, v;
+  };
+
+  [[nodiscard]] kernels::HeadsView<Real> in_rows(const Pass& pass, Real* data,
+                                                 std::int64_t row) const {
+    return kernels::heads_in_rows<Real>(data, pass.length, row, s_.head_dim);
+  }
+  [[nodiscard]] static kernels::HeadsView<const Real> read(const kernels::HeadsView<Real>& view) {
+    return {view.data, view.batch_stride, view.token_stride, view.head_stride};
+  }
+  [[nodiscard]] Heads fused_heads(const Pass& pass, Real* qkv) const {
+    const std::int64_t row = s_.qkv_width();
+    return {in_rows(pass, qkv, row), in_rows(pass, qkv + s_.query_width(), row),
+            in_rows(pass, qkv + s_.query_width() + s_.key_width(), row)};
+  }
+  [[nodiscard]] Heads attention_inputs(const Pass& pass, const LlamaMemory<Real>& keep) const {
+    Heads heads = fused_heads(pass, keep.qkv);
+    if (s_.qk_norm) {
+      heads.q = in_rows(pass, keep.query, s_.query_width());
+      heads.k = in_rows(pass, keep.key, s_.key_width());
+    }
+    return heads;
+  }
+
+  [[nodiscard]] kernels::AttentionShape attention_shape(const Pass& pass) const {
+    return {.batch = pass.sequences,
+            .seq = pass.length,
+            .q_heads = s_.heads,
+            .kv_heads = s_.kv_heads,
+            .head_dim = s_.head_dim,
+            .scale = 1 / std::sqrt(static_cast<double>(s_.head_dim))};
+  }
+
+  [[nodiscard]] kernels::SwiGlu<Real> swiglu(std::int64_t rows,
+                                             const LlamaMemory<Real>& keep) const {
+    return {.rows = rows,
+            .columns = s_.d_ff,
+            .gate = keep.gate_up,
+            .up = keep.gate_up + s_.d_ff,
+            .ld_in = 2 * s_.d_ff,
+            .ld_out = s_.d_ff};
+  }
+
+  void rotate(const Pass& pass, std::int64_t heads, const kernels::HeadsView<Real>& x) const {
+    kernels::rotary_forward<Real>(pass.team, pass.sequences, pass.length, heads, s_.head_dim, x,
+                                  cosine_.data(), sine_.data());
+  }
+  void rotate_back(const Pass& pass, std::int64_t heads, const kernels::HeadsView<Real>& dx) const {
+    kernels::rotary_backward<Real>(pass.team, pass.sequences, pass.length, heads, s_.head_dim, dx,
+                                   cosine_.data(), sine_.data());
+  }
+
+  void norm(const Pass& pass, std::int64_t rows, std::int64_t channels, const Real* x,
+            const Real* weight, Real* y, Real* rstd) const {
+    kernels::rms_norm_forward<Real>(pass.team, {.rows = rows,
+                                                .channels = channels,
+                                                .eps = s_.norm_eps,
+                                                .x = x,
+                                                .weight = weight,
+                                                .y = y,
+                                                .rstd = rstd});
+  }
+
+  /// query, key := RMSNorm per head of the queries and keys in `qkv`.
+  void norm_heads(const Pass& pass, const LlamaTensors<const Real>& w,
+                  const LlamaMemory<Real>& keep) const {
+    const std::int64_t row = s_.qkv_width();
+    copy_columns<Real>(pass, s_.query_width(), keep.qkv, row, keep.query, s_.query_width());
+    copy_columns<Real>(pass, s_.key_width(), keep.qkv + s_.query_width(), row, keep.key,
+                       s_.key_width());
+    norm(pass, pass.rows() * s_.heads, s_.head_dim, keep.query, w.q_norm_weight, keep.query,
+         keep.q_rstd);
+    norm(pass, pass.rows() * s_.kv_heads, s_.head_dim, keep.key, w.k_norm_weight, keep.key,
+         keep.k_rstd);
+  }
+
+  /// d_stream += gradient of `dy` through the norm of s.
+  void norm_backward(const Pass& pass, const Real* dy, const Real* s, const Real* weight,
+                     const Real* rstd, Real* d_stream, Real* d_weight) const {
+    kernels::rms_norm_backward<Real>(pass.team, {.rows = pass.rows(),
+                                                 .channels = s_.d_model,
+                                                 .dy = dy,
+                                                 .s = s,
+                                                 .weight = weight,
+                                                 .rstd = rstd,
+                                                 .d_sum = d_stream,
+                                                 .ds = d_stream,
+                                                 .d_weight = d_weight});
+  }
+
+  /// Gradient of one group of heads through its norm: d (rows * heads, head_dim) on entry that of
+  /// the normed heads, afterwards that of the columns of `qkv` at `from`, put into `wide` there.
+  void norm_heads_backward(const Pass& pass, std::int64_t heads, std::int64_t from,
+                           const LlamaMemory<Real>& keep, const LlamaScratch<Real>& spare,
+                           const Real* weight, const Real* rstd, Real* d, Real* d_weight) const {
+    const std::int64_t width = heads * s_.head_dim;
+    copy_columns<Real>(pass, width, keep.qkv + from, s_.qkv_width(), spare.raw, width);
+    kernels::rms_norm_backward<Real>(pass.team, {.rows = pass.rows() * heads,
+                                                 .channels = s_.head_dim,
+                                                 .dy = d,
+                                                 .s = spare.raw,
+                                                 .weight = weight,
+                                                 .rstd = rstd,
+                                                 .ds = d,
+                                                 .d_weight = d_weight});
+    copy_columns<Real>(pass, width, d, width, spare.wide + from, s_.qkv_width());
+  }
+
+  /// spare.wide := gradient of `qkv`, from that of the attended values.
+  void attention_backward(const Pass& pass, const LlamaTensors<const Real>& w,
+                          const LlamaMemory<Real>& keep, const LlamaScratch<Real>& spare,
+                          const LlamaTensors<Real>& g) const {
+    const Heads in = attention_inputs(pass, keep);
+    Heads d = fused_heads(pass, spare.wide);
+    if (s_.qk_norm) {
+      d.q = in_rows(pass, spare.d_query, s_.query_width());
+      d.k = in_rows(pass, spare.d_key, s_.key_width());
+    }
+    kernels::attention_backward<Real>(
+        pass.team, attention_shape(pass),
+        {.q = read(in.q),
+         .k = read(in.k),
+         .v = read(in.v),
+         .out = read(in_rows(pass, keep.attended, s_.query_width())),
+         .d_out = read(in_rows(pass, spare.d_attended, s_.query_width())),
+         .lse = keep.lse,
+         .d_q = d.q,
+         .d_k = d.k,
+         .d_v = d.v});
+    rotate_back(pass, s_.heads, d.q);
+    rotate_back(pass, s_.kv_heads, d.k);
+    if (!s_.qk_norm) return;
+    norm_heads_backward(pass, s_.heads, 0, keep, spare, w.q_norm_weight, keep.q_rstd, spare.d_query,
+                        g.q_norm_weight);
+    norm_heads_backward(pass, s_.kv_heads, s_.query_width(), keep, spare, w.k_norm_weight,
+                        keep.k_rstd, spare.d_key, g.k_norm_weight);
+  }
+
+  ModelShape s_;
+  std::vector<Real> cosine_, sine_;  // (positions, head_dim / 2)
+};
+
+}  // namespace
+
+template <typename Real>
+std::unique_ptr<const Block<Real>> make_llama_block(const ModelShape& shape) {
+  return std::make_unique<const LlamaBlock<Real>>(shape);
+}
+
+template std::unique_ptr<const Block<float>> make_llama_block(const ModelShape&);
+template std::unique_ptr<const Block<double>> make_llama_block(const ModelShape&);
+
+}  // namespace isthmus

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// One layer of a model as its architecture computes it: residual stream in, residual stream out.
+// Blocks hold shapes and tables only; weights, kept activations and scratch are handed in, so one
+// block serves all layers. One thread drives a block at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "inner/model_layout.h"
+#include "kernels/thread_team.h"
+
+namespace isthmus {
+
+/// A tensor of one layer: its name after "model.layers.7.", in canonical order.
+struct LayerTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  TensorInit init;
+};
+
+/// Who computes and on how much: `sequences` windows of `length` tokens.
+struct Pass {
+  kernels::ThreadTeam& team;
+  std::int64_t sequences = 0;
+  std::int64_t length = 0;
+  [[nodiscard]] std::int64_t rows() const { return sequences * length; }
+};
+
+template <typename Real>
+class Block {
+ public:
+  virtual ~Block() = default;
+
+  /// Values of `memory` that a pass over so many rows needs, and of `scratch` in its backward pass.
+  [[nodiscard]] virtual std::int64_t memory_values(std::int64_t rows) const = 0;
+  [[nodiscard]] virtual std::int64_t scratch_values(std::int64_t rows) const = 0;
+
+  /// y = block(x); x, y (rows, d_model). weights: the layer's tensors one after another. `memory`
+  /// keeps what the backward pass reads.
+  virtual void forward(const Pass& pass, const Real* weights, const Real* x, Real* memory,
+                       Real* y) const = 0;
+  /// d: on entry the gradient of y, on return that of x; `other` is (rows, d_model) of scratch.
+  /// gradients, laid out like weights, are accumulated. `memory` is spent afterwards.
+  virtual void backward(const Pass& pass, const Real* weights, const Real* x, Real* memory,
+                        Real* scratch, Real* other, Real* d, Real* gradients) const = 0;
+};
+
+}  // namespace isthmus

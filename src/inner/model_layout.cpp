@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/model_layout.h"
+
+#include <fmt/format.h>
+
+#include "core/check.h"
+#include "inner/gpt2.h"
+#include "inner/llama.h"
+#include "isthmus/inner_loop.h"
+
+namespace isthmus {
+
+ModelLayout::ModelLayout(const ModelShape& shape) : shape_(shape) {
+  const bool gpt2 = shape.architecture == Architecture::kGpt2;
+  append(gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight", kNoLayer,
+         {shape.vocab, shape.d_model}, TensorInit::kNormal);
+  if (gpt2) {
+    append("transformer.wpe.weight", kNoLayer, {shape.positions, shape.d_model},
+           TensorInit::kNormal);
+  }
+  first_in_layers_ = tensors_.size();
+  const std::vector<LayerTensor> in_layer =
+      gpt2 ? gpt2_layer_tensors(shape) : llama_layer_tensors(shape);
+  tensors_per_layer_ = in_layer.size();
+  for (int layer = 0; layer < shape.layers; ++layer) {
+    const std::string prefix =
+        fmt::format("{}.{}.", gpt2 ? "transformer.h" : "model.layers", layer);
+    for (const LayerTensor& tensor : in_layer) {
+      append(prefix + tensor.name, layer, tensor.shape, tensor.init);
+    }
+  }
+  first_after_layers_ = tensors_.size();
+  if (gpt2) {
+    append("transformer.ln_f.weight", kNoLayer, {shape.d_model}, TensorInit::kOne);
+    append("transformer.ln_f.bias", kNoLayer, {shape.d_model}, TensorInit::kZero);
+  } else {
+    append("model.norm.weight", kNoLayer, {shape.d_model}, TensorInit::kOne);
+  }
+  if (!shape.tied) {
+    append("lm_head.weight", kNoLayer, {shape.vocab, shape.d_model}, TensorInit::kNormal);
+  }
+}
+
+std::size_t ModelLayout::first_tensor(std::int64_t layer) const {
+  return first_in_layers_ + static_cast<std::size_t>(layer) * tensors_per_layer_;
+}
+
+CanonicalRange ModelLayout::layer_elements(std::int64_t layer) const {
+  const std::size_t first = first_tensor(layer);
+  return {tensors_[first].elements.begin, tensors_[first + tensors_per_layer_ - 1].elements.end};
+}
+
+std::size_t ModelLayout::positions() const {
+  ISTHMUS_CHECK(shape_.architecture == Architecture::kGpt2);
+  return 1;
+}
+
+std::size_t ModelLayout::final_norm_bias() const {
+  ISTHMUS_CHECK(shape_.architecture == Architecture::kGpt2);
+  return first_after_layers_ + 1;
+}
+
+std::size_t ModelLayout::head() const { return shape_.tied ? embedding() : tensors_.size() - 1; }
+
+void ModelLayout::append(std::string name, int layer, std::vector<std::int64_t> shape,
+                         TensorInit init) {
+  std::int64_t size = 1;
+  for (const std::int64_t extent : shape) size *= extent;
+  const std::int64_t begin = tensors_.empty() ? 0 : tensors_.back().elements.end;
+  tensors_.push_back({std::move(name), layer, std::move(shape), {begin, begin + size}, init});
+}
+
+}  // namespace isthmus

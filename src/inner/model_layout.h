@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The canonical layout: every tensor of a model, by the names and in the storage order of Hugging
+// Face, one after another without gaps. Element ids, initial weights, fragments, codec tiles and
+// checkpoints refer to it; export is a copy. GPT-2's linear weights are (in, out) as its Conv1D
+// stores them, Llama's (out, in). Immutable; safe to share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "inner/model_shape.h"
+#include "isthmus/types.h"
+
+namespace isthmus {
+
+/// How a tensor starts.
+enum class TensorInit {
+  kZero,      // biases
+  kOne,       // norm weights
+  kNormal,    // N(0, 0.02)
+  kResidual,  // N(0, 0.02 / sqrt(2 L)): GPT-2's projections into the residual stream
+};
+
+struct TensorInfo {
+  std::string name;
+  int layer = -1;                   // 0 .. L-1, or kNoLayer
+  std::vector<std::int64_t> shape;  // row-major
+  CanonicalRange elements;
+  TensorInit init = TensorInit::kZero;
+  [[nodiscard]] bool decay() const { return shape.size() >= 2; }
+};
+
+class ModelLayout {
+ public:
+  explicit ModelLayout(const ModelShape& shape);
+
+  [[nodiscard]] const ModelShape& shape() const { return shape_; }
+  [[nodiscard]] const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  /// Number of parameters.
+  [[nodiscard]] std::int64_t elements() const { return tensors_.back().elements.end; }
+
+  /// Tensors and elements of layer l, which lie together.
+  [[nodiscard]] std::size_t first_tensor(std::int64_t layer) const;
+  [[nodiscard]] std::size_t tensors_per_layer() const { return tensors_per_layer_; }
+  [[nodiscard]] CanonicalRange layer_elements(std::int64_t layer) const;
+
+  /// Indices of the tensors outside the layers.
+  [[nodiscard]] std::size_t embedding() const { return 0; }
+  [[nodiscard]] std::size_t positions() const;  // REQUIRES: GPT-2
+  [[nodiscard]] std::size_t final_norm_weight() const { return first_after_layers_; }
+  [[nodiscard]] std::size_t final_norm_bias() const;  // REQUIRES: GPT-2
+  /// The output head: its own tensor, or the embedding when tied.
+  [[nodiscard]] std::size_t head() const;
+
+ private:
+  void append(std::string name, int layer, std::vector<std::int64_t> shape, TensorInit init);
+
+  ModelShape shape_;
+  std::vector<TensorInfo> tensors_;
+  std::size_t first_in_layers_ = 0;
+  std::size_t tensors_per_layer_ = 0;
+  std::size_t first_after_layers_ = 0;
+};
+
+}  // namespace isthmus

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear layers over gemm.h for the two storage orders: Conv1D (in, out) with a bias, as GPT-2 has
+// it, and Linear (out, in) without, as Llama has it. x (rows, in) and y (rows, out) are contiguous.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/gemm.h"
+
+namespace isthmus {
+
+struct LinearShape {
+  std::int64_t rows = 0, in = 0, out = 0;
+};
+
+/// y = x W + b as a request, to which the caller adds epilogues.
+template <typename Real>
+[[nodiscard]] kernels::Gemm<Real> conv1d(const LinearShape& s, const Real* x, const Real* weight,
+                                         const Real* bias, Real* y) {
+  return {.m = s.rows,
+          .n = s.out,
+          .k = s.in,
+          .a = x,
+          .lda = s.in,
+          .b = weight,
+          .ldb = s.out,
+          .c = y,
+          .ldc = s.out,
+          .bias = bias};
+}
+
+/// dx = dy W^T.
+template <typename Real>
+[[nodiscard]] kernels::Gemm<Real> conv1d_input_gradient(const LinearShape& s, const Real* dy,
+                                                        const Real* weight, Real* dx) {
+  return {.m = s.rows,
+          .n = s.in,
+          .k = s.out,
+          .a = dy,
+          .lda = s.out,
+          .b = weight,
+          .ldb = s.out,
+          .b_transposed = true,
+          .c = dx,
+          .ldc = s.in};
+}
+
+/// d_weight += x^T dy, d_bias += column sums of dy.
+template <typename Real>
+void conv1d_weight_gradient(kernels::ThreadTeam& team, const LinearShape& s, const Real* x,
+                            const Real* dy, Real* d_weight, Real* d_bias) {
+  kernels::gemm<Real>(team, {.m = s.in,
+                             .n = s.out,
+                             .k = s.rows,
+                             .a = x,
+                             .lda = s.in,
+                             .a_transposed = true,
+                             .b = dy,
+                             .ldb = s.out,
+                             .c = d_weight,
+                             .ldc = s.out,
+                             .accumulate = true});
+  kernels::add_column_sums<Real>(team, s.rows, s.out, dy, s.out, d_bias);
+}
+
+/// y = x W^T as a request, to which the caller adds epilogues.
+template <typename Real>
+[[nodiscard]] kernels::Gemm<Real> linear(const LinearShape& s, const Real* x, const Real* weight,
+                                         Real* y) {
+  return {.m = s.rows,
+          .n = s.out,
+          .k = s.in,
+          .a = x,
+          .lda = s.in,
+          .b = weight,
+          .ldb = s.in,
+          .b_transposed = true,
+          .c = y,
+          .ldc = s.out};
+}
+
+/// dx = dy W.
+template <typename Real>
+[[nodiscard]] kernels::Gemm<Real> linear_input_gradient(const LinearShape& s, const Real* dy,
+                                                        const Real* weight, Real* dx) {
+  return {.m = s.rows,
+          .n = s.in,
+          .k = s.out,
+          .a = dy,
+          .lda = s.out,
+          .b = weight,
+          .ldb = s.in,
+          .c = dx,
+          .ldc = s.in};
+}
+
+/// d_weight += dy^T x.
+template <typename Real>
+void linear_weight_gradient(kernels::ThreadTeam& team, const LinearShape& s, const Real* x,
+                            const Real* dy, Real* d_weight) {
+  kernels::gemm<Real>(team, {.m = s.out,
+                             .n = s.in,
+                             .k = s.rows,
+                             .a = dy,
+                             .lda = s.out,
+                             .a_transposed = true,
+                             .b = x,
+                             .ldb = s.in,
+                             .c = d_weight,
+                             .ldc = s.in,
+                             .accumulate = true});
+}
+
+}  // namespace isthmus
