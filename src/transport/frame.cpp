@@ -122,7 +122,7 @@ Expected<Frame, FrameError> parse_frame(std::span<const std::byte> bytes) {
     return refuse("frame with a wrong checksum");
   }
   if (kind < static_cast<std::uint16_t>(FrameKind::kContribution) ||
-      kind > static_cast<std::uint16_t>(FrameKind::kAbort)) {
+      kind > static_cast<std::uint16_t>(FrameKind::kBye)) {
     return refuse(fmt::format("frame of unknown kind {}", kind));
   }
 

@@ -29,12 +29,11 @@ enum class FrameKind : std::uint16_t {
   kResult = 2,        // one part of the mean, from its owner: contributor bits, then encoded tiles
   kDone = 3,          // "I have the whole result", with its digest; to member 0
   kCommit = 4,        // all digests agree; from member 0
-  kDiverged = 5,      // they do not; payload is a line for people
-  kProbe = 6,         // asks for an echo, which queues behind all data sent before it
-  kEcho = 7,          // `part` counts the echoes sent to this peer
-  kRequest = 8,       // parts missing although the echo numbered `part` has come; payload: entries
-  kBye = 9,           // the sender will begin and wait for nothing more
-  kAbort = 10,  // worker `part` is lost before all digests are in; payload is a line for people
+  kAbort = 5,    // it cannot become final; about worker `part`, why in `offset` and the payload
+  kProbe = 6,    // asks for an echo, which queues behind all data sent before it
+  kEcho = 7,     // `part` counts the echoes sent to this peer
+  kRequest = 8,  // parts missing although the echo numbered `part` has come; payload: entries
+  kBye = 9,      // the sender will begin and wait for nothing more
 };
 
 struct FrameHeader {

@@ -89,7 +89,7 @@ void PeerExchange::take_in_frames() {
     }
   } catch (const std::exception& error) {
     const std::string why = fmt::format("worker {}: {}", self().value(), error.what());
-    queue_->update([&] { engine_.give_up(why); });
+    drive([&](ExchangeEngine& engine, TimePoint, Outbox& out) { engine.give_up(why, out); });
   }
 }
 

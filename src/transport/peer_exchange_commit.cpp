@@ -40,7 +40,7 @@ void ExchangeEngine::progress(Outbox& out) {
     for (const SyncId& covered : open.covers) {
       const auto found = rounds_.find(covered);
       if (!open.closed && !open.failure && found != rounds_.end() && found->second.failure) {
-        open.failure = found->second.failure;
+        fail(open, *found->second.failure, out);
       }
     }
     const bool whole = open.commit && !open.said_done && !open.failure && open.round.complete() &&
@@ -68,9 +68,13 @@ void ExchangeEngine::say_done(OpenRound& open, Outbox& out) {
   if (options_.self == Rank(0)) {
     take_done(options_.self, open.round.id(), open.digest, out);
   } else {
-    send(Rank(0), FrameKind::kDone, open.round.id(), 0, std::as_bytes(std::span(open.digest.bytes)),
-         out);
+    repeat_done(open, out);
   }
+}
+
+void ExchangeEngine::repeat_done(const OpenRound& open, Outbox& out) {
+  send({.kind = FrameKind::kDone, .id = open.round.id()}, Rank(0),
+       std::as_bytes(std::span(open.digest.bytes)), out);
 }
 
 void ExchangeEngine::take_done(Rank from, const SyncId& id, const Digest128& digest, Outbox& out) {
@@ -99,35 +103,65 @@ void ExchangeEngine::take_done(Rank from, const SyncId& id, const Digest128& dig
 }
 
 void ExchangeEngine::judge(const SyncId& id, const Verdict& verdict, Outbox& out) {
+  if (!verdicts_.emplace(id, verdict).second) {
+    return;  // the first word stands
+  }
   dones_.erase(id);
-  verdicts_[id] = verdict;
   for (const Rank peer : peers()) {
     tell(peer, id, verdict, out);
   }
   take_verdict(id, verdict);
 }
 
+// The failure stands here at once; what it means for the others is member 0's word.
+void ExchangeEngine::fail(OpenRound& open, const ExchangeError& error, Outbox& out) {
+  open.failure = error;
+  if (options_.self == Rank(0)) {
+    judge(open.round.id(), error, out);
+  } else {
+    tell(Rank(0), open.round.id(), error, out);
+  }
+}
+
 void ExchangeEngine::tell(Rank to, const SyncId& id, const Verdict& verdict, Outbox& out) {
   if (!verdict) {
-    send(to, FrameKind::kCommit, id, 0, {}, out);
+    send({.kind = FrameKind::kCommit, .id = id}, to, {}, out);
     return;
   }
-  const bool diverged = verdict->kind == ExchangeError::Kind::kDiverged;
-  send(to, diverged ? FrameKind::kDiverged : FrameKind::kAbort, id,
-       static_cast<std::uint32_t>(verdict->peer.value()), std::as_bytes(std::span(verdict->what)),
-       out);
+  send({.kind = FrameKind::kAbort,
+        .id = id,
+        .part = static_cast<std::uint32_t>(verdict->peer.value()),
+        .offset = static_cast<std::uint64_t>(verdict->kind)},
+       to, std::as_bytes(std::span(verdict->what)), out);
+}
+
+void ExchangeEngine::take_abort(Rank from, const Frame& frame, Outbox& out) {
+  const auto kind = static_cast<ExchangeError::Kind>(frame.header.offset);
+  const bool known = kind == ExchangeError::Kind::kPeerLost ||
+                     kind == ExchangeError::Kind::kDiverged ||
+                     kind == ExchangeError::Kind::kCorrupt;
+  const ExchangeError error{
+      known ? kind : ExchangeError::Kind::kCorrupt, Rank(static_cast<int>(frame.header.part)),
+      std::string(reinterpret_cast<const char*>(frame.payload.data()), frame.payload.size())};
+  if (options_.self == Rank(0)) {
+    judge(frame.header.id, error, out);
+  } else if (from == Rank(0)) {
+    take_verdict(frame.header.id, error);
+  }
 }
 
 void ExchangeEngine::take_verdict(const SyncId& id, const Verdict& verdict) {
   const auto found = rounds_.find(id);
-  if (found == rounds_.end() || found->second.closed || found->second.failure ||
-      !found->second.said_done) {
+  if (found == rounds_.end() || found->second.closed || found->second.failure) {
     return;
   }
   OpenRound& open = found->second;
   if (verdict) {
     open.failure = *verdict;
     return;
+  }
+  if (!open.said_done) {
+    return;  // nobody can have committed it: a stray frame
   }
   // Every member has said DONE, so nobody will ask for this round or the ones it covers again.
   open.closed = true;

@@ -18,10 +18,6 @@ constexpr int kMaxProbeBackoff = 16;  // probes of a silent peer come at most th
 
 std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
 
-std::string text_of(std::span<const std::byte> payload) {
-  return {reinterpret_cast<const char*>(payload.data()), payload.size()};
-}
-
 std::vector<int> numbers(const std::vector<Rank>& ranks) {
   std::vector<int> result;
   for (const Rank rank : ranks) {
@@ -75,7 +71,7 @@ void ExchangeEngine::begin(Round round, bool commit, TimePoint now, Outbox& out)
     uncovered_.push_back(id);
   }
   if (auto ok = open.round.launch(out); !ok) {
-    open.failure = ok.error();
+    fail(open, ok.error(), out);
   }
   if (auto early = early_.extract(id)) {
     for (auto& [from, bytes] : early.mapped()) {
@@ -127,7 +123,7 @@ void ExchangeEngine::feed(OpenRound& open, Rank from, const Frame& frame, FrameB
   bool fresh = false;
   const auto ok = open.round.receive(from, frame, std::move(bytes), fresh, out);
   if (!ok) {
-    open.failure = ok.error();
+    fail(open, ok.error(), out);
   }
   if (fresh) {
     open.heard[index(from)] = now;
@@ -148,17 +144,11 @@ void ExchangeEngine::answer_control(Rank from, const Frame& frame, Outbox& out) 
     case FrameKind::kCommit:
       take_verdict(head.id, std::nullopt);
       return;
-    case FrameKind::kDiverged:
-      take_verdict(head.id,
-                   ExchangeError{ExchangeError::Kind::kDiverged, from, text_of(frame.payload)});
-      return;
     case FrameKind::kAbort:
-      take_verdict(head.id,
-                   ExchangeError{ExchangeError::Kind::kPeerLost, Rank(static_cast<int>(head.part)),
-                                 text_of(frame.payload)});
+      take_abort(from, frame, out);
       return;
     case FrameKind::kProbe:
-      send(from, FrameKind::kEcho, {}, ++echoes_[index(from)], {}, out);
+      send({.kind = FrameKind::kEcho, .part = ++echoes_[index(from)]}, from, {}, out);
       return;
     case FrameKind::kEcho:
       request_missing(from, head.part, out);
@@ -186,7 +176,8 @@ void ExchangeEngine::request_missing(Rank from, std::uint32_t echo, Outbox& out)
     }
     const std::vector<RequestEntry> missing = open.round.missing_from(from);
     if (!missing.empty()) {
-      send(from, FrameKind::kRequest, id, echo, write_request(missing), out);
+      send({.kind = FrameKind::kRequest, .id = id, .part = echo}, from, write_request(missing),
+           out);
     }
   }
 }
@@ -199,40 +190,28 @@ void ExchangeEngine::lose(Rank peer, Outbox& out) {
 // A whole result still needs its verdict, which member 0 gives once it has every digest; a result
 // that is not whole cannot become so without anyone who has not taken leave in order.
 void ExchangeEngine::fail_what_needs(Rank peer, Outbox& out) {
-  std::vector<SyncId> undecided;
   for (auto& [id, open] : rounds_) {
     if (open.closed || open.failure) {
       continue;
     }
-    const ExchangeError error{
-        ExchangeError::Kind::kPeerLost, peer,
-        fmt::format("worker {} is gone, and fragment {} of step {} still needs it", peer.value(),
-                    id.fragment.value(), id.sent.value())};
-    if (!open.round.complete()) {
-      if (!peer_[index(peer)].left || open.round.owes(peer)) {
-        open.failure = error;
-      }
-    } else if (options_.self == Rank(0)) {
-      if (!dones_[id].contains(peer)) {
-        undecided.push_back(id);
-      }
-    } else if (peer == Rank(0)) {
-      open.failure = error;
+    const bool needs_data =
+        !open.round.complete() && (!peer_[index(peer)].left || open.round.owes(peer));
+    const bool needs_digest = options_.self == Rank(0) && !dones_[id].contains(peer);
+    const bool needs_verdict = peer == Rank(0);
+    if (needs_data || (open.round.complete() && (needs_digest || needs_verdict))) {
+      fail(open,
+           {ExchangeError::Kind::kPeerLost, peer,
+            fmt::format("worker {} is gone, and fragment {} of step {} still needs it",
+                        peer.value(), id.fragment.value(), id.sent.value())},
+           out);
     }
-  }
-  for (const SyncId& id : undecided) {
-    judge(id,
-          ExchangeError{ExchangeError::Kind::kPeerLost, peer,
-                        fmt::format("worker {} is gone before it confirmed fragment {} of step {}",
-                                    peer.value(), id.fragment.value(), id.sent.value())},
-          out);
   }
 }
 
-void ExchangeEngine::give_up(const std::string& why) {
+void ExchangeEngine::give_up(const std::string& why, Outbox& out) {
   for (auto& [id, open] : rounds_) {
     if (!open.closed && !open.failure) {
-      open.failure = ExchangeError{ExchangeError::Kind::kCorrupt, options_.self, why};
+      fail(open, {ExchangeError::Kind::kCorrupt, options_.self, why}, out);
     }
   }
 }
@@ -250,14 +229,14 @@ void ExchangeEngine::tick(TimePoint now, Outbox& out) {
              open.round.owes(rank);
     });
     if (silent && !peer.lost && now >= peer.probe_at) {
-      send(rank, FrameKind::kProbe, {}, 0, {}, out);
+      send({.kind = FrameKind::kProbe}, rank, {}, out);
       peer.probe_at = now + peer.patience;
       peer.patience = std::min(2 * peer.patience, kMaxProbeBackoff * options_.retry_interval);
     }
   }
   for (auto& [id, open] : rounds_) {
     if (open.said_done && !open.closed && !open.failure && options_.self != Rank(0)) {
-      send(Rank(0), FrameKind::kDone, id, 0, std::as_bytes(std::span(open.digest.bytes)), out);
+      repeat_done(open, out);
     }
   }
 }
@@ -311,7 +290,7 @@ std::string ExchangeEngine::describe(const SyncId& id) const {
 
 void ExchangeEngine::leave(Outbox& out) {
   for (const Rank peer : peers()) {
-    send(peer, FrameKind::kBye, {}, 0, {}, out);
+    send({.kind = FrameKind::kBye}, peer, {}, out);
   }
 }
 
@@ -344,15 +323,12 @@ std::vector<Rank> ExchangeEngine::peers() const {
   return result;
 }
 
-void ExchangeEngine::send(Rank to, FrameKind kind, const SyncId& id, std::uint32_t part,
-                          std::span<const std::byte> payload, Outbox& out) {
-  const FrameHeader head{.kind = kind,
-                         .epoch = options_.epoch,
-                         .id = id,
-                         .part = part,
-                         .closed_before = closed_before()};
+void ExchangeEngine::send(FrameHeader head, Rank to, std::span<const std::byte> payload,
+                          Outbox& out) {
+  head.epoch = options_.epoch;
+  head.closed_before = closed_before();
   out.push_back({to, make_frame(head, payload), 0});
-  if (const auto found = rounds_.find(id); found != rounds_.end() && !found->second.taken) {
+  if (const auto found = rounds_.find(head.id); found != rounds_.end() && !found->second.taken) {
     found->second.round.count_wire(out.back().frame->size());
   }
 }

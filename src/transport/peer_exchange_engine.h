@@ -3,11 +3,12 @@
 // A pure state machine; peer_exchange.h drives it under one lock with frames, time and begins.
 //
 // Commit: who has a whole result sends DONE with its digest to member 0; when all M digests agree,
-// member 0 sends COMMIT to all, else DIVERGED. A round with commit = false is handed out when
-// whole; its digest joins that of the next committing round begun after it. Repair is
-// receiver-driven: after silence it probes the peer, whose echo queues behind everything it has
-// sent; what is still missing when the echo arrives was lost and is requested. So a slow link never
-// causes a repetition.
+// member 0 sends COMMIT to all. Who finds that a round cannot become final (digests differ, a
+// member is lost, bytes do not decode) tells member 0, which sends ABORT with the reason to all. A
+// round with commit = false is handed out when whole; its digest joins that of the next committing
+// round begun after it. Repair is receiver-driven: after silence it probes the peer, whose echo
+// queues behind everything it has sent; what is still missing when the echo arrives was lost and is
+// requested. So a slow link never causes a repetition.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,7 @@ class ExchangeEngine {
   void receive(Rank from, FrameBytes bytes, TimePoint now, Outbox& out);
   void lose(Rank peer, Outbox& out);
   /// Fails every open round: the member itself cannot go on.
-  void give_up(const std::string& why);
+  void give_up(const std::string& why, Outbox& out);
   /// Probes and repeats what is due. Harmless when called early or by two tasks.
   void tick(TimePoint now, Outbox& out);
   /// When `tick` has something to look at; kNever while nothing is open.
@@ -87,6 +88,8 @@ class ExchangeEngine {
   /// Member 0's word on a round: nothing = committed.
   using Verdict = std::optional<ExchangeError>;
 
+  void fail(OpenRound& open, const ExchangeError& error, Outbox& out);
+
   void receive_data(Rank from, const Frame& frame, FrameBytes bytes, TimePoint now, Outbox& out);
   void feed(OpenRound& open, Rank from, const Frame& frame, FrameBytes bytes, TimePoint now,
             Outbox& out);
@@ -98,6 +101,8 @@ class ExchangeEngine {
   void judge(const SyncId& id, const Verdict& verdict, Outbox& out);
   void tell(Rank to, const SyncId& id, const Verdict& verdict, Outbox& out);
   void take_verdict(const SyncId& id, const Verdict& verdict);
+  void take_abort(Rank from, const Frame& frame, Outbox& out);
+  void repeat_done(const OpenRound& open, Outbox& out);
   void fail_what_needs(Rank peer, Outbox& out);
   void forget_closed();
   [[nodiscard]] bool over(const SyncId& id) const;
@@ -105,8 +110,7 @@ class ExchangeEngine {
   [[nodiscard]] std::int64_t closed_before() const;
   [[nodiscard]] std::vector<Rank> waits_for(const OpenRound& open) const;
   [[nodiscard]] std::vector<Rank> peers() const;
-  void send(Rank to, FrameKind kind, const SyncId& id, std::uint32_t part,
-            std::span<const std::byte> payload, Outbox& out);
+  void send(FrameHeader head, Rank to, std::span<const std::byte> payload, Outbox& out);
 
   EngineOptions options_;
   std::map<SyncId, OpenRound> rounds_;

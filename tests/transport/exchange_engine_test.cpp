@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// The exchange protocol on a hostile network: engines joined by a seeded event queue that drops,
+// repeats, delays, reorders and damages frames. Whatever happens, every member ends with the bits
+// of the naive mean, or learns who is gone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "transport/naive_mean.h"
+#include "transport/peer_exchange_engine.h"
+
+namespace isthmus {
+namespace {
+
+using namespace std::chrono_literals;
+using testing_support::contribution_of;
+using testing_support::naive_mean;
+
+struct Faults {
+  double drop = 0;
+  double repeat = 0;
+  double damage = 0;
+  Duration delay = 1ms;
+  Duration jitter = 0ms;        // more than `delay` apart: frames overtake one another
+  Duration per_kilobyte = 0ms;  // a link carries one frame at a time and takes this long for it
+};
+
+class Network {
+ public:
+  Network(int members, std::uint64_t seed, const Faults& faults)
+      : rng_(seed, Stream::kTestData), faults_(faults) {
+    for (int m = 0; m < members; ++m) {
+      engines_.push_back(std::make_unique<ExchangeEngine>(
+          EngineOptions{.self = Rank(m), .members = members, .retry_interval = 100ms}));
+    }
+  }
+
+  [[nodiscard]] ExchangeEngine& engine(int m) { return *engines_[static_cast<std::size_t>(m)]; }
+  [[nodiscard]] int members() const { return static_cast<int>(engines_.size()); }
+  [[nodiscard]] TimePoint now() const { return now_; }
+
+  void begin(int m, Contribution contribution) {
+    Outbox out;
+    const bool commit = contribution.commit;
+    Round round(std::move(contribution), engine(m).place());
+    engine(m).begin(std::move(round), commit, now_, out);
+    transmit(m, out);
+  }
+  /// Delivers the next frame or ticks whose time has come. False when nothing can happen any more.
+  bool advance() {
+    TimePoint next = events_.empty() ? kNever : events_.begin()->first.first;
+    for (const auto& engine : engines_) {
+      next = std::min(next, engine->next_tick());
+    }
+    if (next == kNever) {
+      return false;
+    }
+    now_ = std::max(now_, next);
+    if (!events_.empty() && events_.begin()->first.first <= now_) {
+      const Event event = events_.begin()->second;
+      events_.erase(events_.begin());
+      if (!gone_.contains(event.to) && !gone_.contains(event.from)) {
+        Outbox out;
+        engine(event.to).receive(Rank(event.from), event.bytes, now_, out);
+        transmit(event.to, out);
+      }
+    }
+    for (int m = 0; m < members(); ++m) {
+      Outbox out;
+      engine(m).tick(now_, out);
+      transmit(m, out);
+    }
+    return true;
+  }
+  void kill(int member) {
+    gone_.insert(member);
+    for (int m = 0; m < members(); ++m) {
+      if (m != member) {
+        Outbox out;
+        engine(m).lose(Rank(member), out);
+        transmit(m, out);
+      }
+    }
+  }
+  /// How often each distinct data frame was sent over each link.
+  [[nodiscard]] int most_repeated_data_frame() const {
+    int most = 0;
+    for (const auto& [key, count] : sent_) {
+      most = std::max(most, count);
+    }
+    return most;
+  }
+  double uniform() { return rng_.uniform(draws_++); }
+
+ private:
+  struct Event {
+    int from, to;
+    FrameBytes bytes;
+  };
+
+  void transmit(int from, const Outbox& out) {
+    for (const Outgoing& frame : out) {
+      const FrameHeader head = parse_frame(*frame.frame)->header;
+      if (head.kind == FrameKind::kContribution || head.kind == FrameKind::kResult) {
+        ++sent_[{from, frame.to.value(), head.id, head.part, static_cast<int>(head.kind)}];
+      }
+      const int copies = uniform() < faults_.repeat ? 2 : 1;
+      for (int copy = 0; copy < copies; ++copy) {
+        if (uniform() >= faults_.drop) {
+          post(from, frame);
+        }
+      }
+    }
+  }
+  void post(int from, const Outgoing& frame) {
+    FrameBytes bytes = frame.frame;
+    if (uniform() < faults_.damage) {
+      auto damaged = *bytes;
+      damaged[static_cast<std::size_t>(uniform() * static_cast<double>(damaged.size()))] ^=
+          std::byte{16};
+      bytes = std::make_shared<const std::vector<std::byte>>(std::move(damaged));
+    }
+    TimePoint& free = link_free_[{from, frame.to.value()}];
+    free = std::max(free, now_) + static_cast<int>(bytes->size()) * faults_.per_kilobyte / 1024;
+    const TimePoint arrival = free + faults_.delay +
+                              Duration(static_cast<Duration::rep>(
+                                  uniform() * static_cast<double>(faults_.jitter.count())));
+    events_[{arrival, sequence_++}] = {from, frame.to.value(), bytes};
+  }
+
+  Rng rng_;
+  Faults faults_;
+  std::uint64_t draws_ = 0;
+  std::uint64_t sequence_ = 0;
+  TimePoint now_{};
+  std::vector<std::unique_ptr<ExchangeEngine>> engines_;
+  std::map<std::pair<TimePoint, std::uint64_t>, Event> events_;
+  std::map<std::pair<int, int>, TimePoint> link_free_;
+  std::map<std::tuple<int, int, SyncId, std::uint32_t, int>, int> sent_;
+  std::set<int> gone_;
+};
+
+struct Plan {
+  int members = 3;
+  ReductionKind kind = ReductionKind::kReduce;
+  std::string codec = "fp32";
+  int rounds = 4;
+  std::size_t values = 9000;
+  bool every_step = false;  // like ddp: one commit at the end
+};
+
+// Every member begins the rounds one by one at random moments; all results are checked.
+void run_rounds(Network& net, const Plan& plan, std::uint64_t seed) {
+  const std::shared_ptr<const Codec> codec = make_codec(plan.codec);
+  std::map<std::size_t, std::vector<float>> expected;
+  const auto size_of = [&](int round) {
+    return plan.values + static_cast<std::size_t>(round % 3) * 4000;
+  };
+  for (int round = 0; round < plan.rounds; ++round) {
+    expected.try_emplace(size_of(round),
+                         naive_mean(*codec, plan.members, size_of(round), plan.kind));
+  }
+  std::vector<int> begun(static_cast<std::size_t>(plan.members));
+  std::vector<int> taken(static_cast<std::size_t>(plan.members));
+  const auto id_of = [](int round) {
+    return SyncId{FragmentId(round % 2), StepIndex(1 + round / 2)};
+  };
+  for (int guard = 0; guard < 200000; ++guard) {
+    bool finished = true;
+    for (int m = 0; m < plan.members; ++m) {
+      int& b = begun[static_cast<std::size_t>(m)];
+      int& t = taken[static_cast<std::size_t>(m)];
+      if (b < plan.rounds && b < t + 3 && net.uniform() < 0.2) {
+        Contribution mine = contribution_of(codec, Rank(m), size_of(b), id_of(b), plan.kind);
+        mine.commit = !plan.every_step || b + 1 == plan.rounds;
+        net.begin(m, std::move(mine));
+        ++b;
+      }
+      if (t < b && net.engine(m).ready(id_of(t))) {
+        const auto result = net.engine(m).take(id_of(t));
+        ASSERT_TRUE(result.has_value()) << "seed " << seed << ": " << result.error().what;
+        ASSERT_EQ(result->values, expected.at(size_of(t)))
+            << "seed " << seed << " member " << m << " round " << t;
+        ++t;
+      }
+      finished = finished && t == plan.rounds;
+    }
+    if (finished) {
+      return;
+    }
+    (void)net.advance();
+  }
+  FAIL() << "seed " << seed << ": no end after "
+         << std::chrono::duration<double>(net.now().time_since_epoch()).count() << " s";
+}
+
+constexpr int kSeeds = 40;
+
+TEST(ExchangeEngine, EveryMemberGetsTheSameBitsWhateverTheNetworkDoes) {
+  const Faults faults{.drop = 0.2, .repeat = 0.2, .damage = 0.1, .delay = 5ms, .jitter = 300ms};
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const Plan plan{.members = 2 + static_cast<int>(seed % 4),
+                    .kind = seed % 2 == 0 ? ReductionKind::kReduce : ReductionKind::kGather,
+                    .codec = seed % 3 == 0 ? "int8:256" : "fp32",
+                    .every_step = seed % 5 == 0};
+    Network net(plan.members, seed, faults);
+    run_rounds(net, plan, seed);
+    if (HasFatalFailure()) {
+      return;
+    }
+  }
+}
+
+struct FaultCase {
+  std::string name;
+  Faults faults;
+};
+class OneFault : public ::testing::TestWithParam<FaultCase> {};
+TEST_P(OneFault, IsSurvived) {
+  for (std::uint64_t seed = 100; seed < 110; ++seed) {
+    const Plan plan{.members = 3,
+                    .kind = seed % 2 == 0 ? ReductionKind::kReduce : ReductionKind::kGather};
+    Network net(plan.members, seed, GetParam().faults);
+    run_rounds(net, plan, seed);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Kinds, OneFault,
+                         ::testing::Values(FaultCase{"Drop", {.drop = 0.5}},
+                                           FaultCase{"Repeat", {.repeat = 1}},
+                                           FaultCase{"Damage", {.damage = 0.5}},
+                                           FaultCase{"Reorder", {.jitter = 2s}},
+                                           FaultCase{"Delay", {.delay = 5s}}),
+                         [](const auto& fault) { return fault.param.name; });
+
+// A link so slow that every frame takes many retry intervals: late is not lost, nothing goes twice.
+TEST(ExchangeEngine, ASlowLinkCausesNoRepetition) {
+  for (const ReductionKind kind : {ReductionKind::kReduce, ReductionKind::kGather}) {
+    const Plan plan{.members = 3, .kind = kind, .rounds = 6, .values = 1000000};
+    Network net(plan.members, 7, {.delay = 1s, .per_kilobyte = 6ms});
+    run_rounds(net, plan, 7);
+    EXPECT_EQ(net.most_repeated_data_frame(), 1);
+  }
+}
+
+TEST(ExchangeEngine, OneUnlikeResultIsNamedToAll) {
+  const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  // Members 0 and 1 count member 2's weight as it says; a member that computes otherwise is played
+  // by giving it other bytes of member 1 than the rest got.
+  Network net(3, 1, {});
+  const SyncId id{FragmentId(0), StepIndex(1)};
+  std::vector<FrameBytes> forged;
+  {
+    Round other(contribution_of(codec, Rank(0), 100, id, ReductionKind::kGather),
+                {.self = Rank(1), .members = 3, .echoes = nullptr});
+    const std::vector<std::uint32_t> echoes(3);
+    RoundPlace place = net.engine(1).place();
+    Round wrong(contribution_of(codec, Rank(0), 100, id, ReductionKind::kGather), place);
+    Outbox out;
+    ASSERT_TRUE(wrong.launch(out).has_value());
+    for (const Outgoing& frame : out) {
+      if (frame.to == Rank(2)) {
+        forged.push_back(frame.frame);
+      }
+    }
+  }
+  net.begin(2, contribution_of(codec, Rank(2), 100, id, ReductionKind::kGather));
+  Outbox nothing;
+  for (const FrameBytes& frame : forged) {
+    net.engine(2).receive(Rank(1), frame, net.now(), nothing);
+  }
+  for (int m = 0; m < 2; ++m) {
+    net.begin(m, contribution_of(codec, Rank(m), 100, id, ReductionKind::kGather));
+  }
+  for (int k = 0; k < 1000; ++k) {
+    (void)net.advance();
+  }
+  for (int m = 0; m < 3; ++m) {
+    ASSERT_TRUE(net.engine(m).ready(id));
+    const auto result = net.engine(m).take(id);
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().kind, ExchangeError::Kind::kDiverged);
+    EXPECT_THAT(result.error().what,
+                ::testing::HasSubstr("results of fragment 0 of step 1 differ"));
+    EXPECT_THAT(result.error().what, ::testing::HasSubstr("worker 2"));
+  }
+}
+
+// Killed at any moment, a member leaves the others with a result or with an error, never waiting.
+TEST(ExchangeEngine, ADeathAtAnyMomentEndsEveryWait) {
+  const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  const SyncId id{FragmentId(0), StepIndex(1)};
+  for (int victim = 0; victim < 3; ++victim) {
+    for (int moment = 0; moment < 30; ++moment) {
+      Network net(3, static_cast<std::uint64_t>(moment), {.jitter = 3ms});
+      for (int m = 0; m < 3; ++m) {
+        net.begin(m, contribution_of(codec, Rank(m), 20000, id, ReductionKind::kReduce));
+      }
+      for (int k = 0; k < moment; ++k) {
+        (void)net.advance();
+      }
+      net.kill(victim);
+      for (int k = 0; k < 1000 && net.advance(); ++k) {
+      }
+      int results = 0;
+      for (int m = 0; m < 3; ++m) {
+        if (m == victim) {
+          continue;
+        }
+        ASSERT_TRUE(net.engine(m).ready(id)) << "victim " << victim << " moment " << moment;
+        const auto result = net.engine(m).take(id);
+        results += result.has_value() ? 1 : 0;
+        if (!result) {
+          EXPECT_EQ(result.error().kind, ExchangeError::Kind::kPeerLost);
+          EXPECT_EQ(result.error().peer, Rank(victim));
+        }
+      }
+      // Only the death of member 0, who holds the verdict, can split the others.
+      if (victim != 0) {
+        EXPECT_TRUE(results == 0 || results == 2) << "victim " << victim << " moment " << moment;
+      }
+    }
+  }
+}
+
+TEST(ExchangeEngine, ForeignEpochsAndRubbishAreIgnored) {
+  const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  Network net(2, 1, {});
+  const SyncId id{FragmentId(0), StepIndex(1)};
+  net.begin(0, contribution_of(codec, Rank(0), 100, id, ReductionKind::kGather));
+  Outbox out;
+  const FrameBytes foreign = make_frame({.kind = FrameKind::kCommit, .epoch = 9, .id = id});
+  net.engine(0).receive(Rank(1), foreign, net.now(), out);
+  net.engine(0).receive(Rank(1), std::make_shared<const std::vector<std::byte>>(300), net.now(),
+                        out);
+  net.engine(0).receive(Rank(1), make_frame({.kind = FrameKind::kCommit, .id = id}), net.now(),
+                        out);
+  EXPECT_FALSE(net.engine(0).ready(id));
+  EXPECT_TRUE(out.empty());
+}
+
+}  // namespace
+}  // namespace isthmus
