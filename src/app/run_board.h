@@ -71,6 +71,9 @@ class RunBoard {
   /// Whether the run ends after step t because of a signal, and why.
   [[nodiscard]] StopWish stop_after(StepIndex t);
 
+  /// Why the run ended before its last step, once the workers are done.
+  [[nodiscard]] StopWish stopped() const { return stop_wish_; }
+
   /// Blocks until all workers have arrived for step t; the last one runs `commit`, then all go on.
   /// THROWS: in every worker, when commit threw in the last one.
   void rendezvous(StepIndex t, const std::function<void()>& commit);

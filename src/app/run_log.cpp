@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/run_log.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cmath>
+
+#include "core/units.h"
 
 namespace isthmus::app {
 namespace {
@@ -17,6 +21,7 @@ void RunTotals::save(StateWriter& writer) const {
   writer.integer("rounds", rounds);
   writer.real("clock_s", clock_s);
   writer.real("wall_s", wall_s);
+  writer.integer("measured_step_ns", measured_step.count());
   for (std::size_t m = 0; m < payload_bytes.size(); ++m) {
     const std::string prefix = "worker-" + std::to_string(m) + ".";
     writer.integer(prefix + "payload_bytes", static_cast<std::int64_t>(payload_bytes[m]));
@@ -31,6 +36,7 @@ void RunTotals::load(StateReader& reader) {
   rounds = reader.integer("rounds");
   clock_s = reader.real("clock_s");
   wall_s = reader.real("wall_s");
+  measured_step = Duration(reader.integer("measured_step_ns"));
   for (std::size_t m = 0; m < payload_bytes.size(); ++m) {
     const std::string prefix = "worker-" + std::to_string(m) + ".";
     if (reader.contains(prefix + "payload_bytes")) {
@@ -206,6 +212,14 @@ void MetricsLog::show(StepIndex t, const std::vector<StepPost>& posts, double to
                                                    ? totals_.compute_s[m] / totals_.clock_s
                                                    : totals_.compute_s[m] / elapsed,
                               .tokens_per_s = tokens_per_s / static_cast<double>(posts.size())});
+  }
+  if (!options_.lane.empty()) {
+    update.lanes = options_.finished_lanes;
+    update.lanes.push_back(
+        {.name = options_.lane,
+         .fraction = static_cast<double>(t.value()) / static_cast<double>(options_.total_steps),
+         .text = fmt::format("loss {:.3f}   {} simulated", totals_.train_loss,
+                             human_time(totals_.clock_s))});
   }
   progress_.update(update);
 }

@@ -28,6 +28,7 @@ struct RunTotals {
   double train_loss = 0;
   std::optional<double> eval_loss;
   std::int64_t eval_step = 0;
+  Duration measured_step{0};  // calibrated length of an inner step, replayed after a resume
 
   void save(StateWriter& writer) const;
   void load(StateReader& reader);
@@ -39,8 +40,10 @@ class MetricsLog final : public RunLog {
     const Config& config;
     std::int64_t total_steps = 0;
     bool simulated = false;
-    double byte_scale = 1;     // bytes of the declared model per byte of this one
-    Duration clock_offset{0};  // run's clock spent before a resume
+    double byte_scale = 1;  // bytes of the declared model per byte of this one
+    std::string lane;       // demo: name of this run in the status block, or empty
+    std::vector<LaneProgress> finished_lanes;  // demo: the runs before this one
+    Duration clock_offset{0};                  // run's clock spent before a resume
   };
   /// Borrows everything for its life.
   MetricsLog(Options options, JsonLinesFile& metrics, Progress& progress, RunTotals& totals);

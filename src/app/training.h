@@ -23,7 +23,8 @@ struct TrainingRequest {
   std::string resume = "never";  // never | auto | PATH of a checkpoint
   bool force = false;
   bool simulated = false;
-  std::string lane;  // demo: name of this run in the status block, or empty
+  std::string lane;                          // demo: name of this run in the status block, or empty
+  std::vector<LaneProgress> finished_lanes;  // demo: the runs before this one
 };
 
 struct TrainingOutcome {
@@ -31,6 +32,7 @@ struct TrainingOutcome {
   std::string status;  // as in manifest.json
   std::filesystem::path directory;
   std::int64_t parameters = 0;
+  bool simulated = false;
   RunTotals totals;
   /// Simulated runs with links: what the closed form said.
   std::optional<Prediction> prediction;

@@ -15,6 +15,7 @@ namespace isthmus::app {
 
 /// What all workers of a run share; everything is borrowed for the run.
 struct WorkerSetup {
+  const Storage& storage;
   const Config& config;
   const TrainingPlan& plan;
   const Dataset& data;

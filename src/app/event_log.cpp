@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/event_log.h"
+
+#include <chrono>
+#include <cmath>
+
+namespace isthmus::app {
+namespace {
+
+const char* kind_name(EventKind kind) {
+  switch (kind) {
+    case EventKind::kCompute:
+      return "compute";
+    case EventKind::kSend:
+      return "send";
+    case EventKind::kReceive:
+      return "receive";
+    case EventKind::kWait:
+      return "wait";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+EventLog::EventLog(JsonLinesFile& file, Duration offset, double byte_scale)
+    : file_(file), offset_(offset), byte_scale_(byte_scale) {}
+
+void EventLog::record(const Event& event) {
+  const auto seconds = [this](TimePoint time) {
+    return std::chrono::duration<double>(time.time_since_epoch() + offset_).count();
+  };
+  const std::lock_guard lock(mutex_);
+  if (written_ > kMaxEvents) {
+    return;
+  }
+  JsonLine line;
+  if (written_++ == kMaxEvents) {
+    line.add("k", "cut").add("step", event.step).add("t0", seconds(event.begin));
+    file_.append(line);
+    return;
+  }
+  line.add("k", kind_name(event.kind)).add("w", event.worker.value());
+  if (event.peer.value() >= 0) {
+    line.add("peer", event.peer.value());
+  }
+  line.add("t0", seconds(event.begin)).add("t1", seconds(event.end));
+  if (event.bytes > 0) {
+    line.add("bytes", static_cast<std::uint64_t>(
+                          std::llround(static_cast<double>(event.bytes) * byte_scale_)));
+  }
+  if (event.fragment >= 0) {
+    line.add("frag", event.fragment);
+  }
+  line.add("step", event.step);
+  file_.append(line);
+}
+
+}  // namespace isthmus::app

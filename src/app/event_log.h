@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// events.jsonl: what happened when, one line a span, for the report's timeline.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+#include "app/run_directory.h"
+#include "core/events.h"
+
+namespace isthmus::app {
+
+class EventLog final : public EventSink {
+ public:
+  /// `file` is borrowed. `offset`: clock of the run spent before a resume. `byte_scale`: bytes of
+  /// the declared model per byte of this one.
+  EventLog(JsonLinesFile& file, Duration offset, double byte_scale);
+  /// Any thread. After kMaxEvents lines a last one says that the rest is left out.
+  void record(const Event& event) override;
+
+  static constexpr std::int64_t kMaxEvents = 200'000;
+
+ private:
+  JsonLinesFile& file_;
+  Duration offset_;
+  double byte_scale_;
+  std::mutex mutex_;
+  std::int64_t written_ = 0;
+};
+
+}  // namespace isthmus::app

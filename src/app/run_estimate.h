@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run would need, before it runs: parameters, memory, bytes, and (simulated) time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "isthmus/config.h"
+#include "plan/prediction.h"
+
+namespace isthmus::app {
+
+struct RunEstimate {
+  std::int64_t parameters = 0;
+  std::int64_t steps = 0;
+  std::int64_t tokens = 0;
+  double step_flops = 0;            // of one worker
+  std::uint64_t memory_bytes = 0;   // of all workers in this process
+  std::uint64_t payload_bytes = 0;  // sent by one worker over the run
+  std::uint64_t wire_bytes = 0;
+  std::optional<Prediction> prediction;  // simulated runs whose step time is declared
+};
+
+/// Checks the configuration, opens the data, trains nothing. THROWS: as run_training's checks.
+[[nodiscard]] RunEstimate estimate_run(const Config& config, bool simulated);
+
+[[nodiscard]] std::string render_estimate(const Config& config, const RunEstimate& estimate);
+[[nodiscard]] std::string estimate_json(const RunEstimate& estimate);
+
+}  // namespace isthmus::app

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/run_parts.h"
+
+#include <algorithm>
+
+#include "inner/hf/hf_model.h"
+
+namespace isthmus::app {
+
+BatchPlan batch_plan(const Config& config, const TrainingPlan& plan) {
+  return {.context = config.train.context,
+          .samples = plan.samples,
+          .workers = plan.workers,
+          .order = parse_data_order(config.data.order),
+          .partition = parse_data_partition(config.data.partition),
+          .seed = config.run.seed,
+          .vocab = config.model.vocab};
+}
+
+LanguageModelOptions language_model_options(const Config& config, const TrainingPlan& plan) {
+  return {.model = config.model,
+          .inner = config.inner,
+          .context = config.train.context,
+          .sequences = plan.worker_samples,
+          .micro_batches = plan.micro_batches,
+          .total_steps = plan.total_steps,
+          .threads = plan.threads_per_worker,
+          .seed = config.run.seed};
+}
+
+std::vector<Parameter> parameters_without_values(const ModelLayout& layout) {
+  std::vector<Parameter> parameters;
+  for (const TensorInfo& tensor : layout.tensors()) {
+    parameters.push_back({.name = tensor.name,
+                          .layer = tensor.layer,
+                          .shape = tensor.shape,
+                          .elements = tensor.elements,
+                          .decay = tensor.decay()});
+  }
+  return parameters;
+}
+
+std::int64_t eval_tokens(const Config& config, const Dataset& data) {
+  const std::int64_t context = config.train.context;
+  const std::int64_t windows = (data.validation_tokens() - 1) / context;
+  const auto origin = config.origins.find("eval.tokens");
+  const bool by_default = origin == config.origins.end() || origin->second.text == "default";
+  if (by_default && !config.eval.all) {
+    return windows < 1 ? -1 : std::min(config.eval.tokens, windows * context);
+  }
+  return config.eval.all ? 0 : config.eval.tokens;
+}
+
+void load_initial_weights(const Storage& storage, const Config& config,
+                          std::span<const Parameter> parameters) {
+  if (!config.model.init.empty()) {
+    import_hf_weights(storage, config.locate(config.model.init), parameters);
+  }
+}
+
+}  // namespace isthmus::app

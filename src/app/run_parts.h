@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// A configuration as the options of the parts it is made of. Pure, but for reading initial weights.
+#pragma once
+
+#include <vector>
+
+#include "app/training_plan.h"
+#include "core/storage.h"
+#include "inner/data/batch_source.h"
+#include "inner/language_model_loop.h"
+#include "inner/model_layout.h"
+#include "isthmus/config.h"
+
+namespace isthmus::app {
+
+[[nodiscard]] BatchPlan batch_plan(const Config& config, const TrainingPlan& plan);
+[[nodiscard]] LanguageModelOptions language_model_options(const Config& config,
+                                                          const TrainingPlan& plan);
+
+/// The model's tensors with names, shapes and element ids but no storage: what fragments and
+/// predictions need.
+[[nodiscard]] std::vector<Parameter> parameters_without_values(const ModelLayout& layout);
+
+/// Tokens to evaluate on: what is asked for, or by default what there is of it; 0: the whole
+/// validation part; -1: there is not one window.
+[[nodiscard]] std::int64_t eval_tokens(const Config& config, const Dataset& data);
+
+/// Fills the parameters from `model.init`; nothing where it is not given.
+/// THROWS: Error naming the file or tensor that does not fit.
+void load_initial_weights(const Storage& storage, const Config& config,
+                          std::span<const Parameter> parameters);
+
+}  // namespace isthmus::app

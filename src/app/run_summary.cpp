@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/run_summary.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <numeric>
+
+#include "core/units.h"
+
+namespace isthmus::app {
+namespace {
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+std::string prediction_json(const Prediction& prediction, double measured_s) {
+  std::vector<std::string> terms;
+  for (const PredictionTerm& term : prediction.terms) {
+    terms.push_back(JsonLine()
+                        .add("name", term.name)
+                        .add("seconds", term.seconds)
+                        .add("formula", term.formula)
+                        .str());
+  }
+  return JsonLine()
+      .add_raw("terms", json_array(terms))
+      .add("predicted_s", prediction.predicted_s)
+      .add("measured_s", measured_s)
+      .add("error", prediction.predicted_s / measured_s - 1)
+      .str();
+}
+
+std::string links_json(const Config& config) {
+  std::vector<std::string> links;
+  for (const LinkConfig& link : config.links) {
+    links.push_back(JsonLine()
+                        .add("a", link.a)
+                        .add("b", link.b)
+                        .add("bits_per_s_up", link.bits_per_s_up)
+                        .add("bits_per_s_down", link.bits_per_s_down)
+                        .add("rtt_s", seconds(link.rtt))
+                        .add("loss", link.loss)
+                        .add("streams", link.streams)
+                        .add("congestion", link.congestion)
+                        .str());
+  }
+  return JsonLine().add_raw("links", json_array(links)).str();
+}
+
+double total(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+/// Share of the workers' time spent computing, on the run's clock.
+double utilisation(const RunTotals& totals) {
+  const double available = totals.clock_s * static_cast<double>(totals.compute_s.size());
+  return available > 0 ? total(totals.compute_s) / available : 0;
+}
+
+JsonLine summary_line(const TrainingOutcome& outcome, double simulated_s) {
+  const RunTotals& totals = outcome.totals;
+  JsonLine line;
+  line.add("status", outcome.status)
+      .add("steps", totals.steps)
+      .add("tokens", totals.tokens)
+      .add("parameters", outcome.parameters)
+      .add("rounds", totals.rounds)
+      .add("final_train_loss", totals.train_loss);
+  if (totals.eval_loss) {
+    line.add("final_eval_loss", *totals.eval_loss).add("final_eval_step", totals.eval_step);
+  } else {
+    line.add_null("final_eval_loss");
+  }
+  line.add("bytes_payload", std::span<const std::uint64_t>(totals.payload_bytes))
+      .add("bytes_wire", std::span<const std::uint64_t>(totals.wire_bytes));
+  if (simulated_s >= 0) {
+    line.add("simulated_s", simulated_s);
+  } else {
+    line.add_null("simulated_s");
+  }
+  line.add("wall_s", totals.wall_s)
+      .add("compute_s", std::span<const double>(totals.compute_s))
+      .add("compute_utilisation", utilisation(totals));
+  return line;
+}
+
+}  // namespace
+
+void write_summary(RunDirectory& directory, const Config& config, const TrainingOutcome& outcome,
+                   const WorldResult& result) {
+  JsonLine line = summary_line(outcome, outcome.simulated ? outcome.totals.clock_s : -1);
+  std::vector<std::string> rows;
+  for (const std::vector<std::uint64_t>& row : result.traffic) {
+    std::vector<std::string> cells;
+    for (const std::uint64_t bytes : row) {
+      cells.push_back(fmt::format("{}", bytes));
+    }
+    rows.push_back(json_array(cells));
+  }
+  line.add_raw("traffic", json_array(rows));
+  if (outcome.prediction) {
+    line.add_raw("prediction", prediction_json(*outcome.prediction, outcome.totals.clock_s));
+  }
+  directory.write_json("summary.json", line.str());
+  directory.write_json("links.json", links_json(config));
+}
+
+std::string render_outcome(const Config& config, const TrainingOutcome& outcome) {
+  const RunTotals& totals = outcome.totals;
+  std::string text;
+  const auto row = [&text](std::string_view name, const std::string& value) {
+    text += fmt::format("  {:<14}{}\n", name, value);
+  };
+  text += fmt::format("{}: {} after {} steps, {} tokens\n", config.run.name, outcome.status,
+                      totals.steps, human_count(static_cast<double>(totals.tokens)));
+  row("model", fmt::format("{} parameters", human_count(static_cast<double>(outcome.parameters))));
+  row("method", fmt::format("{}, {} worker{}", config.method, config.workers(),
+                            config.workers() == 1 ? "" : "s"));
+  row("train loss", fmt::format("{:.4f}", totals.train_loss));
+  if (totals.eval_loss) {
+    row("eval loss", fmt::format("{:.4f} after step {}", *totals.eval_loss, totals.eval_step));
+  }
+  if (config.workers() > 1) {
+    row("sent",
+        fmt::format("{} by one worker in {} rounds",
+                    human_bytes(static_cast<double>(totals.wire_bytes.front())), totals.rounds));
+  }
+  if (outcome.simulated) {
+    row("simulated",
+        fmt::format("{}, {:.1f} % of it computing{}", human_time(totals.clock_s),
+                    100 * utilisation(totals),
+                    config.surrogate ? " (clock and bytes of the declared surrogate)" : ""));
+  }
+  row("took", human_time(totals.wall_s));
+  row("files", outcome.directory.string());
+  return text;
+}
+
+std::string outcome_json(const TrainingOutcome& outcome) {
+  return summary_line(outcome, outcome.simulated ? outcome.totals.clock_s : -1)
+      .add("directory", outcome.directory.string())
+      .str();
+}
+
+}  // namespace isthmus::app

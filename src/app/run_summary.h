@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// summary.json and links.json of a run directory, and the few lines a command ends with.
+#pragma once
+
+#include <string>
+
+#include "app/run_directory.h"
+#include "app/run_worlds.h"
+#include "app/training.h"
+
+namespace isthmus::app {
+
+/// Writes both files. `outcome.prediction` is compared with the session's clock.
+void write_summary(RunDirectory& directory, const Config& config, const TrainingOutcome& outcome,
+                   const WorldResult& result);
+
+/// The end of `train` and `simulate`: losses, bytes, time, where the files are.
+[[nodiscard]] std::string render_outcome(const Config& config, const TrainingOutcome& outcome);
+
+/// The same as one JSON object.
+[[nodiscard]] std::string outcome_json(const TrainingOutcome& outcome);
+
+}  // namespace isthmus::app

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two worlds a run can take place in: real threads in this process, or virtual time over
+// simulated links. Same workers, same exchange, same bits.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "app/training_plan.h"
+#include "app/worker.h"
+#include "inner/model_layout.h"
+#include "plan/prediction.h"
+
+namespace isthmus::app {
+
+/// What both worlds need to know; borrowed.
+struct RunWorld {
+  const Config& config;
+  const TrainingPlan& plan;
+  const ModelLayout& layout;
+  const Dataset& data;
+  bool simulated = false;
+  double byte_scale = 1;  // bytes on the modelled link per byte of this model
+  EventSink& events;
+};
+
+struct WorldResult {
+  double clock_s = 0;                               // of this session
+  std::vector<std::vector<std::uint64_t>> traffic;  // bytes from i to j; empty when unknown
+};
+
+/// Runs all workers to the end. THROWS: the first worker's failure.
+[[nodiscard]] WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup);
+
+/// Floating-point operations of one worker's inner step (forward and backward).
+[[nodiscard]] double step_flops(const RunWorld& world);
+
+/// Real length of one inner step of worker 0, measured on this machine, where the configuration
+/// declares none (no [surrogate], sim.step_time or site.compute); else zero.
+[[nodiscard]] Duration measure_step(const RunWorld& world);
+
+/// What the closed form says of a simulated run.
+[[nodiscard]] Prediction predict_run(const RunWorld& world, Duration measured_step);
+
+}  // namespace isthmus::app

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/training.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "app/build_info.h"
+#include "app/checkpointing.h"
+#include "app/event_log.h"
+#include "app/run_parts.h"
+#include "app/run_summary.h"
+#include "app/run_worlds.h"
+#include "app/signals.h"
+#include "app/worker.h"
+#include "core/log.h"
+#include "inner/data/batch_source.h"
+#include "inner/hf/hf_config.h"
+#include "inner/model_layout.h"
+
+namespace isthmus::app {
+namespace {
+
+/// Where a run goes on from, found before anything is written.
+std::optional<Checkpoint> find_resume(Storage& storage, const Config& config,
+                                      const TrainingRequest& request) {
+  if (request.resume == "never") {
+    return std::nullopt;
+  }
+  const std::filesystem::path out = request.out.empty() ? config.run.out : request.out;
+  if (request.resume != "auto") {
+    return Checkpoint::open(storage, find_checkpoint(storage, request.resume));
+  }
+  if (out.empty()) {
+    throw ConfigError("--resume auto: which run? give its folder with --out or run.out");
+  }
+  if (list_checkpoints(storage, out / "ckpt").empty()) {
+    return std::nullopt;
+  }
+  std::vector<std::string> refused;
+  Checkpoint newest = open_newest_checkpoint(storage, out / "ckpt", refused);
+  for (const std::string& line : refused) {
+    log_warning("{}", line);
+  }
+  return newest;
+}
+
+void check_same_configuration(const Checkpoint& checkpoint, const std::string& digest) {
+  if (checkpoint.info().config_hash != digest) {
+    throw ConfigError(fmt::format(
+        "checkpoint {} was made with another configuration (digest {}, this one is {}): resume "
+        "with "
+        "its own config.resolved.toml, or start a new run from its model with model.init",
+        checkpoint.folder().string(), checkpoint.info().config_hash, digest));
+  }
+}
+
+/// One run, from checks to summary, in the order in which things can go wrong without a trace.
+class Training {
+ public:
+  Training(const Config& config, const TrainingRequest& request, Session& session)
+      : config_(config),
+        request_(request),
+        session_(session),
+        layout_(model_shape(config.model, config.train.context)),
+        plan_(make_training_plan(config, machine_info().cores)),
+        data_(Dataset::open(storage_, config.data, config.file.parent_path())),
+        eval_tokens_(app::eval_tokens(config, data_)),
+        digest_(config_digest(config)),
+        resume_(find_resume(storage_, config, request)) {
+    check();
+  }
+
+  TrainingOutcome run();
+
+ private:
+  void check() const;
+  [[nodiscard]] Manifest manifest() const;
+  [[nodiscard]] double byte_scale() const;
+  void go(RunDirectory& directory, const Manifest& manifest, MetricsLog& log, RunTotals& totals,
+          TrainingOutcome& outcome);
+
+  SystemStorage storage_;
+  const Config& config_;
+  const TrainingRequest& request_;
+  Session& session_;
+  ModelLayout layout_;
+  TrainingPlan plan_;
+  Dataset data_;
+  std::int64_t eval_tokens_;
+  std::string digest_;
+  std::optional<Checkpoint> resume_;
+};
+
+void Training::check() const {
+  data_.check_vocabulary(config_.model.vocab);
+  for (int m = 0; m < plan_.workers; ++m) {
+    const BatchSource source(data_, batch_plan(config_, plan_), m);
+  }
+  if (eval_tokens_ >= 0) {
+    const ValidationSource windows(data_, config_.train.context, eval_tokens_, config_.model.vocab);
+  }
+  const std::vector<Parameter> parameters = parameters_without_values(layout_);
+  const auto fragments = make_fragments(parameters, config_.outer.fragments, config_.outer.pattern,
+                                        config_.outer.embeddings_own);
+  if (resume_) {
+    check_same_configuration(*resume_, digest_);
+  }
+}
+
+double Training::byte_scale() const {
+  return config_.surrogate && request_.simulated
+             ? config_.surrogate->params / static_cast<double>(layout_.elements())
+             : 1.0;
+}
+
+Manifest Training::manifest() const {
+  Manifest manifest = make_manifest(config_, request_.command, session_.argv);
+  manifest.config_hash = digest_;
+  manifest.simulated = request_.simulated;
+  manifest.surrogate = request_.simulated ? config_.surrogate : std::nullopt;
+  manifest.parameters = layout_.elements();
+  for (const DataFile& file : data_.fingerprint()) {
+    manifest.data.push_back({file.path, file.bytes, file.sha256});
+  }
+  if (resume_) {
+    if (request_.resume == "auto") {
+      manifest.run_id = resume_->info().run_id;  // the same run goes on
+    } else {
+      manifest.parent = resume_->info().run_id;
+    }
+  }
+  return manifest;
+}
+
+TrainingOutcome Training::run() {
+  Manifest manifest = this->manifest();
+  RunDirectory directory(storage_, {.out = request_.out.empty() ? config_.run.out : request_.out,
+                                    .name = config_.run.name,
+                                    .run_id = manifest.run_id,
+                                    .existing = request_.resume == "auto" ? ExistingRun::kResume
+                                                : request_.force          ? ExistingRun::kForce
+                                                                          : ExistingRun::kRefuse});
+  directory.write_config(config_);
+  directory.write_manifest(manifest);
+
+  RunTotals totals;
+  totals.payload_bytes.resize(static_cast<std::size_t>(plan_.workers));
+  totals.wire_bytes.resize(static_cast<std::size_t>(plan_.workers));
+  totals.compute_s.resize(static_cast<std::size_t>(plan_.workers));
+  if (resume_) {
+    const std::unique_ptr<StateReader> shared = resume_->shared();
+    PrefixedStateReader reader(*shared, "totals/");
+    totals.load(reader);
+  }
+  const std::int64_t resumed_step = resume_ ? resume_->info().step : 0;
+  directory.truncate_after("metrics.jsonl", resumed_step);
+  directory.truncate_after("events.jsonl", resumed_step);
+  JsonLinesFile metrics = directory.open_lines("metrics.jsonl");
+  Progress progress(session_.err, session_.progress);
+  MetricsLog log({.config = config_,
+                  .total_steps = plan_.total_steps,
+                  .simulated = request_.simulated,
+                  .byte_scale = byte_scale(),
+                  .lane = request_.lane,
+                  .finished_lanes = request_.finished_lanes},
+                 metrics, progress, totals);
+  log.begin(manifest);
+
+  TrainingOutcome outcome{.status = "ok",
+                          .directory = directory.path(),
+                          .parameters = layout_.elements(),
+                          .simulated = request_.simulated};
+  std::string cause;
+  std::exception_ptr failure;
+  try {
+    go(directory, manifest, log, totals, outcome);
+  } catch (const std::exception& error) {
+    outcome.status = "failed";
+    cause = error.what();
+    failure = std::current_exception();
+  }
+  progress.finish();
+  log.end(outcome.status, cause);
+  manifest.status = outcome.status;
+  manifest.ended = utc_now();
+  directory.write_manifest(manifest);
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
+  return outcome;
+}
+
+void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog& log,
+                  RunTotals& totals, TrainingOutcome& outcome) {
+  const SignalScope signals;
+  Checkpointing checkpointing({.storage = storage_,
+                               .folder = directory.checkpoints(),
+                               .config = config_,
+                               .run_id = manifest.run_id,
+                               .config_hash = digest_,
+                               .files = hf_files(config_.model, layout_.shape())},
+                              std::move(resume_), totals, log);
+  JsonLinesFile events_file = directory.open_lines("events.jsonl");
+  EventLog events(events_file, Duration(static_cast<Duration::rep>(totals.clock_s * 1e9)),
+                  byte_scale());
+  RunBoard board(plan_.workers, plan_.total_steps, log);
+  const RunWorld world{.config = config_,
+                       .plan = plan_,
+                       .layout = layout_,
+                       .data = data_,
+                       .simulated = request_.simulated,
+                       .byte_scale = byte_scale(),
+                       .events = events};
+  if (request_.simulated && totals.measured_step == Duration{0}) {
+    totals.measured_step = measure_step(world);
+  }
+  const WorkerSetup setup{.storage = storage_,
+                          .config = config_,
+                          .plan = plan_,
+                          .data = data_,
+                          .eval_tokens = eval_tokens_,
+                          .board = board,
+                          .checkpointing = checkpointing,
+                          .events = &events,
+                          .step_flops = step_flops(world),
+                          .measured_step = totals.measured_step};
+  const WorldResult result = run_workers(world, setup);
+  switch (board.stopped()) {
+    case StopWish::kNone:
+      break;
+    case StopWish::kInterrupt:
+      outcome.status = "interrupted";
+      outcome.exit_code = ExitCode::kInterrupted;
+      break;
+    case StopWish::kRequeue:
+      outcome.status = "checkpointed";
+      outcome.exit_code = ExitCode::kCheckpointedRequeue;
+      break;
+  }
+  if (request_.simulated) {
+    outcome.prediction = predict_run(world, totals.measured_step);
+  }
+  outcome.totals = totals;
+  write_summary(directory, config_, outcome, result);
+}
+
+}  // namespace
+
+TrainingOutcome run_training(const Config& config, const TrainingRequest& request,
+                             Session& session) {
+  return Training(config, request, session).run();
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/worker.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "app/run_parts.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+namespace {
+
+/// Evaluation windows taken together. A constant, so that the sums do not depend on the workers.
+constexpr std::int64_t kEvalBatch = 8;
+
+class Worker {
+ public:
+  Worker(const WorkerSetup& setup, WorkerContext& context)
+      : setup_(setup),
+        context_(context),
+        source_(setup.data, batch_plan(setup.config, setup.plan), context.rank.value()),
+        model_(language_model_options(setup.config, setup.plan),
+               [this](StepIndex t) { return source_.at(t.value() - 1); }),
+        inner_(model_, context.runtime, context.rank,
+               make_step_clock(setup.config, context.rank, setup.step_flops, setup.measured_step),
+               setup.events) {
+    load_initial_weights(setup.storage, setup.config, inner_.parameters());
+    setup.checkpointing.restore_parameters(context.rank, inner_);
+    strategy_ =
+        make_outer_strategy(setup.config.method, setup.config.outer, inner_, context.exchange);
+    setup.checkpointing.restore_state(context.rank, inner_, *strategy_);
+  }
+
+  void run() {
+    while (strategy_->steps().value() < setup_.plan.total_steps) {
+      const StepIndex t(strategy_->steps().value() + 1);
+      setup_.board.begin_step(context_.rank, t, setup_.checkpointing.due_by_time());
+      step(t);
+      if (setup_.plan.evaluates_after(t)) {
+        evaluate(t);
+      }
+      const StopWish wish = setup_.board.stop_after(t);
+      const bool last = t.value() == setup_.plan.total_steps;
+      if (last || wish != StopWish::kNone || checkpoint_due(t)) {
+        checkpoint(t);
+      }
+      if (wish != StopWish::kNone) {
+        return;
+      }
+    }
+  }
+
+ private:
+  void step(StepIndex t) {
+    StepReport report = strategy_->step();
+    if (!std::isfinite(report.inner.loss)) {
+      throw RunError(fmt::format(
+          "step {}, worker {}: loss is {}: training diverged; lower inner.lr, add inner.warmup or "
+          "inner.clip, or resume from a checkpoint before it",
+          t.value(), context_.rank.value(), report.inner.loss));
+    }
+    if (t.value() == setup_.plan.total_steps) {
+      const std::vector<RoundReport> last = strategy_->finish();
+      report.rounds.insert(report.rounds.end(), last.begin(), last.end());
+    }
+    setup_.board.post_step(context_.rank, t,
+                           {.report = std::move(report),
+                            .learning_rate = inner_.learning_rate(t),
+                            .now = context_.runtime.clock().now(),
+                            .sent = context_.exchange.bytes(),
+                            .computed = inner_.computed()});
+  }
+
+  // Outer parameters are the same on all workers, so each takes every M-th batch of windows.
+  void evaluate(StepIndex t) {
+    if (setup_.eval_tokens < 0) {
+      return;
+    }
+    ValidationSource windows(setup_.data, setup_.config.train.context, setup_.eval_tokens,
+                             setup_.config.model.vocab);
+    std::vector<EvalPart> parts;
+    const std::int64_t batches = (windows.windows() + kEvalBatch - 1) / kEvalBatch;
+    for (std::int64_t k = context_.rank.value(); k < batches; k += setup_.plan.workers) {
+      const std::int64_t first = k * kEvalBatch;
+      const TokenBatch batch = windows.at(first, std::min(kEvalBatch, windows.windows() - first));
+      const auto tokens = static_cast<std::int64_t>(batch.targets.size());
+      const double mean = inner_.loss(batch, *strategy_);
+      parts.push_back(
+          {.batch = k, .loss_sum = mean * static_cast<double>(tokens), .tokens = tokens});
+    }
+    setup_.board.post_eval(context_.rank, t, parts, context_.runtime.clock().now());
+  }
+
+  [[nodiscard]] bool checkpoint_due(StepIndex t) const {
+    const std::int64_t every = setup_.plan.checkpoint_every;
+    return (every > 0 && t.value() % every == 0) || setup_.board.checkpoint_after(t);
+  }
+
+  void checkpoint(StepIndex t) {
+    setup_.checkpointing.lay_down(context_.rank, inner_, *strategy_);
+    setup_.board.rendezvous(t, [&] { setup_.checkpointing.commit(t); });
+  }
+
+  const WorkerSetup& setup_;
+  WorkerContext& context_;
+  BatchSource source_;
+  LanguageModelLoop model_;
+  TimedInnerLoop inner_;
+  std::unique_ptr<OuterStrategy> strategy_;
+};
+
+}  // namespace
+
+void run_worker(const WorkerSetup& setup, WorkerContext& context) {
+  setup.board.attach(context.runtime);
+  try {
+    Worker(setup, context).run();
+  } catch (...) {
+    setup.board.abort();
+    throw;
+  }
+}
+
+}  // namespace isthmus::app
