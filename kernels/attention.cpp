@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "core/check.h"
+#include "kernels/fast_kernels.h"
 
 namespace isthmus::kernels {
 namespace {
@@ -105,12 +107,26 @@ template <typename Real>
 void attention_forward(ThreadTeam& team, const AttentionShape& shape, HeadsView<const Real> q,
                        HeadsView<const Real> k, HeadsView<const Real> v, HeadsView<Real> out,
                        Real* lse) {
+  if constexpr (std::is_same_v<Real, float>) {
+    if (shape.head_dim % kAttentionDimUnit == 0) {
+      check_shape(shape);
+      fast_kernels().attention_forward(team, shape, q, k, v, out, lse);
+      return;
+    }
+  }
   attention_forward_reference(team, shape, q, k, v, out, lse);
 }
 
 template <typename Real>
 void attention_backward(ThreadTeam& team, const AttentionShape& shape,
                         const AttentionBackward<Real>& a) {
+  if constexpr (std::is_same_v<Real, float>) {
+    if (shape.head_dim % kAttentionDimUnit == 0) {
+      check_shape(shape);
+      fast_kernels().attention_backward(team, shape, a);
+      return;
+    }
+  }
   attention_backward_reference(team, shape, a);
 }
 

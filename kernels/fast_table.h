@@ -2,6 +2,7 @@
 // The dispatch table of one instruction set. Include after one of simd_*.h.
 #pragma once
 
+#include "kernels/attention_backward_fast.h"
 #include "kernels/fast_kernels.h"
 #include "kernels/gemm_fast.h"
 
@@ -10,6 +11,8 @@ namespace {
 
 constexpr FastKernels kTable = {
     .gemm = gemm_fast,
+    .attention_forward = attention_forward_fast,
+    .attention_backward = attention_backward_fast,
 };
 
 }  // namespace

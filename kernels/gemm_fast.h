@@ -6,9 +6,8 @@
 // Include after one of simd_*.h.
 #pragma once
 
-#include <algorithm>
-
 #include "kernels/gemm.h"
+#include "kernels/panel.h"
 #include "kernels/simd_math.h"
 #include "kernels/tile.h"
 
@@ -23,11 +22,6 @@ inline constexpr std::int64_t kPackRows = 64;   // steps of k a packing task tak
 inline constexpr std::int64_t kTaskPanels = 4;  // panels of A in a task, at most
 inline constexpr std::int64_t kMinTasks = 32;   // tasks are made smaller until there are as many
 inline constexpr std::int64_t kPackLimit = std::int64_t{16} << 20;  // floats packed at a time
-
-inline std::int64_t blocks_of(std::int64_t n, std::int64_t block) {
-  return (n + block - 1) / block;
-}
-inline std::int64_t at_most(std::int64_t n, std::int64_t limit) { return n < limit ? n : limit; }
 
 /// How a product is cut; a function of the shape alone.
 struct GemmPlan {
@@ -61,99 +55,6 @@ inline GemmPlan plan_gemm(const Gemm<float>& g) {
   }
   while (tasks() < kMinTasks && plan.task_rows > 1) plan.task_rows = (plan.task_rows + 1) / 2;
   return plan;
-}
-
-/// Copies the columns of one row into panels of `width` (each panel's rows contiguous, panels
-/// `panel_stride` apart), zeros beyond `columns`; adds them to `sum` if asked for.
-template <std::int64_t kPanelWidth>
-inline void scatter_row(const float* from, std::int64_t columns, float* to,
-                        std::int64_t panel_stride, float* sum) {
-  constexpr std::int64_t kW = Simd::kWidth;
-  for (std::int64_t first = 0; first < columns; first += kPanelWidth, to += panel_stride) {
-    for (std::int64_t j = 0; j < kPanelWidth; j += kW) {
-      const std::int64_t left = columns - first - j;
-      const Simd::Mask mask = Simd::first(left > 0 ? left : 0);
-      const Simd::V x = left >= kW ? Simd::load(from + first + j)
-                                   : (left > 0 ? Simd::load(from + first + j, mask) : Simd::zero());
-      Simd::store(to + j, x);
-      if (sum == nullptr || left <= 0) continue;
-      float* total = sum + first + j;
-      Simd::store(total, Simd::add(Simd::load(total, mask), x), mask);
-    }
-  }
-}
-
-/// Steps [begin, end) of a transposed B's column panel, whose block of k starts at `block`.
-inline void pack_b_transposed(const Gemm<float>& g, std::int64_t panel, std::int64_t begin,
-                              std::int64_t depth, float* to) {
-  constexpr std::int64_t kW = Simd::kWidth;
-  const std::int64_t first = panel * kTileColumns;
-  const std::int64_t columns = at_most(g.n - first, kTileColumns);
-  for (std::int64_t j = 0; j < kTileColumns; j += kW) {
-    std::int64_t p = 0;
-    const float* from = g.b + (first + j) * g.ldb + begin;
-    if (columns - j >= kW) {
-      for (; p + kW <= depth; p += kW) {
-        transpose_block(from + p, g.ldb, to + p * kTileColumns + j, kTileColumns);
-      }
-    }
-    for (; p < depth; ++p) {
-      for (std::int64_t i = 0; i < kW; ++i) {
-        to[p * kTileColumns + j + i] = j + i < columns ? from[i * g.ldb + p] : 0.0f;
-      }
-    }
-  }
-}
-
-/// Where a tile of C lies, and how its last vector is masked.
-struct TileC {
-  float* data = nullptr;
-  std::int64_t row = 0;
-  bool add = false;  // C += tile rather than C = tile
-  Simd::Mask last;
-};
-
-template <int R, int V>
-void gemm_tile(const TileA& a, const float* b, std::int64_t depth, const TileC& c) {
-  constexpr std::int64_t kW = Simd::kWidth;
-  Simd::V acc[R][V];
-  for (int i = 0; i < R; ++i) {
-    for (int j = 0; j < V; ++j) {
-      acc[i][j] = Simd::zero();
-      __builtin_prefetch(c.data + i * c.row + j * kW, 1);
-    }
-  }
-  multiply_tile<R, V>(a, b, kTileColumns, depth, acc);
-  for (int i = 0; i < R; ++i) {
-    float* row = c.data + i * c.row;
-    for (int j = 0; j + 1 < V; ++j) {
-      if (c.add) acc[i][j] = Simd::add(Simd::load(row + j * kW), acc[i][j]);
-      Simd::store(row + j * kW, acc[i][j]);
-    }
-    float* end = row + (V - 1) * kW;
-    if (c.add) acc[i][V - 1] = Simd::add(Simd::load(end, c.last), acc[i][V - 1]);
-    Simd::store(end, acc[i][V - 1], c.last);
-  }
-}
-
-using TileFunction = void (*)(const TileA&, const float*, std::int64_t, const TileC&);
-
-template <int V>
-TileFunction tile_function(std::int64_t rows) {
-  static_assert(Simd::kTileRows == 6);
-  constexpr TileFunction kByRows[6] = {gemm_tile<1, V>, gemm_tile<2, V>, gemm_tile<3, V>,
-                                       gemm_tile<4, V>, gemm_tile<5, V>, gemm_tile<6, V>};
-  return kByRows[rows - 1];
-}
-
-inline TileFunction tile_function(std::int64_t rows, std::int64_t vectors) {
-  if (vectors == 1) return tile_function<1>(rows);
-  if (vectors == 2) return tile_function<2>(rows);
-  if constexpr (Simd::kTileVectors == 4) {
-    if (vectors == 3) return tile_function<3>(rows);
-    return tile_function<4>(rows);
-  }
-  return tile_function<2>(rows);
 }
 
 /// Epilogues on one row of a finished tile, while it is in L1.
@@ -265,8 +166,9 @@ class GemmRun {
       }
       const std::int64_t panel = task - row_tasks;
       for (std::int64_t q = first_; q < end_; ++q) {
-        pack_b_transposed(g_, panel, q * plan_.depth, depth_of(q),
-                          block_b(q) + panel * kTileColumns * depth_of(q));
+        const std::int64_t column = panel * kTileColumns;
+        pack_transposed(g_.b + column * g_.ldb + q * plan_.depth, g_.ldb, g_.n - column,
+                        depth_of(q), block_b(q) + panel * kTileColumns * depth_of(q));
       }
     });
   }
@@ -276,7 +178,7 @@ class GemmRun {
     const std::int64_t begin = step_begin() + task * kPackRows;
     const std::int64_t end = at_most(step_end(), begin + kPackRows);
     float* sum = sums_ == nullptr ? nullptr : sums_ + task * g_.m;
-    if (sum != nullptr) std::fill(sum, sum + g_.m, 0.0f);
+    for (std::int64_t i = 0; sum != nullptr && i < g_.m; ++i) sum[i] = 0.0f;
     for (std::int64_t p = begin; p < end; ++p) {
       const std::int64_t q = p / plan_.depth;
       const std::int64_t within = p - q * plan_.depth;

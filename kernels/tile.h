@@ -8,6 +8,11 @@
 namespace isthmus::kernels {
 namespace {
 
+inline std::int64_t blocks_of(std::int64_t n, std::int64_t block) {
+  return (n + block - 1) / block;
+}
+inline std::int64_t at_most(std::int64_t n, std::int64_t limit) { return n < limit ? n : limit; }
+
 inline constexpr int kTileColumns = Simd::kWidth * Simd::kTileVectors;
 
 /// A operand of a tile: element (i, p) at data[i * row + p * step].
@@ -33,6 +38,69 @@ template <int R, int V>
     }
     a_data += a.step;
     b += b_step;
+  }
+}
+
+/// Where a tile of C lies, and how its last vector is masked.
+struct TileC {
+  float* data = nullptr;
+  std::int64_t row = 0;
+  bool add = false;  // C += tile rather than C = tile
+  Simd::Mask last;
+};
+
+template <int R, int V>
+void run_tile(const TileA& a, const float* b, std::int64_t depth, const TileC& c) {
+  constexpr std::int64_t kW = Simd::kWidth;
+  Simd::V acc[R][V];
+  for (int i = 0; i < R; ++i) {
+    for (int j = 0; j < V; ++j) {
+      acc[i][j] = Simd::zero();
+      __builtin_prefetch(c.data + i * c.row + j * kW, 1);
+    }
+  }
+  multiply_tile<R, V>(a, b, kTileColumns, depth, acc);
+  for (int i = 0; i < R; ++i) {
+    float* row = c.data + i * c.row;
+    for (int j = 0; j + 1 < V; ++j) {
+      if (c.add) acc[i][j] = Simd::add(Simd::load(row + j * kW), acc[i][j]);
+      Simd::store(row + j * kW, acc[i][j]);
+    }
+    float* end = row + (V - 1) * kW;
+    if (c.add) acc[i][V - 1] = Simd::add(Simd::load(end, c.last), acc[i][V - 1]);
+    Simd::store(end, acc[i][V - 1], c.last);
+  }
+}
+
+using TileFunction = void (*)(const TileA&, const float*, std::int64_t, const TileC&);
+
+template <int V>
+TileFunction tile_function(std::int64_t rows) {
+  static_assert(Simd::kTileRows == 6);
+  constexpr TileFunction kByRows[6] = {run_tile<1, V>, run_tile<2, V>, run_tile<3, V>,
+                                       run_tile<4, V>, run_tile<5, V>, run_tile<6, V>};
+  return kByRows[rows - 1];
+}
+
+inline TileFunction tile_function(std::int64_t rows, std::int64_t vectors) {
+  if (vectors == 1) return tile_function<1>(rows);
+  if (vectors == 2) return tile_function<2>(rows);
+  if constexpr (Simd::kTileVectors == 4) {
+    if (vectors == 3) return tile_function<3>(rows);
+    return tile_function<4>(rows);
+  }
+  return tile_function<2>(rows);
+}
+
+/// C (rows, columns) (+)= A (rows, depth) times B in panels `panel_stride` apart. Vectors of C are
+/// written whole: columns beyond `columns` up to a multiple of the vector's width hold what the
+/// panels' padding gives.  REQUIRES: rows <= kTileRows, depth and columns >= 1.
+inline void multiply_row_tile(const TileA& a, std::int64_t rows, const float* b,
+                              std::int64_t panel_stride, std::int64_t depth, std::int64_t columns,
+                              float* c, std::int64_t ldc, bool add) {
+  for (std::int64_t j = 0; j < columns; j += kTileColumns, b += panel_stride) {
+    const std::int64_t vectors = blocks_of(at_most(columns - j, kTileColumns), Simd::kWidth);
+    tile_function(rows, vectors)(a, b, depth, {c + j, ldc, add, Simd::first(Simd::kWidth)});
   }
 }
 

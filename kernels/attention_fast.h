@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocked causal attention on the tiles of gemm. A task is one key head of one sequence (or a share
+// of its query blocks when there are few heads). Its keys and values are packed once; then tiles of
+// six query rows pass over chunks of keys: logits of a tile against a whole chunk, softmax while
+// they are in L1, product with the values. The causal border is kept to a vector, so little is
+// computed that the mask would throw away.
+// Include after one of simd_*.h.
+#pragma once
+
+#include <math.h>
+
+#include "kernels/attention.h"
+#include "kernels/panel.h"
+#include "kernels/simd_math.h"
+
+namespace isthmus::kernels {
+namespace {
+
+inline constexpr std::int64_t kQueryBlock = 96;  // 16 tiles, whose state stays in L1 and L2
+inline constexpr std::int64_t kKeyChunk = 256;   // keys of a chunk: both packed forms fit in L2
+// Rows of probabilities are a line longer than a chunk, so that walking down a column (the
+// transposed products of the backward pass) does not fall on few sets of the cache.
+inline constexpr std::int64_t kRowStride = kKeyChunk + 16;
+// Fewer heads than this are split by query blocks; a bound set by shape alone keeps bits the same
+// for every team.
+inline constexpr std::int64_t kTasksWanted = 16;
+inline constexpr float kMinusInfinity = -3.0e38f;
+
+/// Rows [0, rows) of one head as panels of columns: `panels` of them, each (rows, kTileColumns).
+inline void pack_rows(const float* from, std::int64_t token_stride, std::int64_t rows,
+                      std::int64_t columns, float* to) {
+  for (std::int64_t t = 0; t < rows; ++t) {
+    scatter_row<kTileColumns>(from + t * token_stride, columns, to + t * kTileColumns,
+                              rows * kTileColumns, nullptr);
+  }
+}
+
+/// Rows of one head transposed: panel j holds tokens [j kTileColumns, (j + 1) kTileColumns) as
+/// (head_dim, kTileColumns).
+inline void pack_tokens(const float* from, std::int64_t token_stride, std::int64_t rows,
+                        std::int64_t head_dim, float* to) {
+  for (std::int64_t t = 0; t < rows; t += kTileColumns) {
+    pack_transposed(from + t * token_stride, token_stride, rows - t, head_dim, to + t * head_dim);
+  }
+}
+
+/// Sizes that follow from a shape.
+struct AttentionPlan {
+  explicit AttentionPlan(const AttentionShape& s)
+      : group(s.q_heads / s.kv_heads),
+        column_panels(blocks_of(s.head_dim, kTileColumns)),
+        padded_dim(column_panels * kTileColumns),
+        padded_seq(blocks_of(s.seq, kTileColumns) * kTileColumns),
+        query_blocks(blocks_of(s.seq, kQueryBlock)) {
+    const std::int64_t heads = s.batch * s.kv_heads;
+    splits = heads == 0 ? 1 : at_most(blocks_of(kTasksWanted, heads), query_blocks);
+    tasks = heads * splits;
+  }
+  std::int64_t group;          // query heads to a key head
+  std::int64_t column_panels;  // across head_dim
+  std::int64_t padded_dim, padded_seq;
+  std::int64_t query_blocks;
+  std::int64_t splits;  // tasks to a key head: split x takes query blocks x, x + splits, ...
+  std::int64_t tasks;
+};
+
+/// exp(scale * x - top) in place for the `live` first of `columns` logits, zeros after them.
+/// RETURNS: their sum.
+inline float exp_row(float* x, std::int64_t live, std::int64_t columns, float scale, float top) {
+  const Simd::V factor = Simd::set(scale);
+  const Simd::V shift = Simd::set(top);
+  Simd::V sum = Simd::zero();
+  std::int64_t j = 0;
+  for (; j + Simd::kWidth <= live; j += Simd::kWidth) {
+    const Simd::V e = exp(Simd::sub(Simd::mul(Simd::load(x + j), factor), shift));
+    Simd::store(x + j, e);
+    sum = Simd::add(sum, e);
+  }
+  for (; j < columns; j += Simd::kWidth) {
+    const Simd::Mask mask = Simd::first(live > j ? live - j : 0);
+    const Simd::V e = exp(Simd::sub(Simd::mul(Simd::load(x + j), factor), shift));
+    const Simd::V kept = Simd::select(mask, e, Simd::zero());
+    Simd::store(x + j, kept);
+    sum = Simd::add(sum, kept);
+  }
+  return Simd::sum(sum);
+}
+
+inline float largest_of_row(const float* x, std::int64_t live) {
+  Simd::V top = Simd::set(kMinusInfinity);
+  std::int64_t j = 0;
+  for (; j + Simd::kWidth <= live; j += Simd::kWidth) top = Simd::max(top, Simd::load(x + j));
+  if (j < live) {
+    const Simd::Mask mask = Simd::first(live - j);
+    top = Simd::max(top, Simd::select(mask, Simd::load(x + j, mask), top));
+  }
+  return Simd::largest(top);
+}
+
+inline void scale_row(float* x, std::int64_t n, float factor) {
+  for (std::int64_t j = 0; j < n; j += Simd::kWidth) {
+    Simd::store(x + j, Simd::mul(Simd::load(x + j), Simd::set(factor)));
+  }
+}
+
+/// Forward pass of one task.
+class AttentionForward {
+ public:
+  AttentionForward(const AttentionShape& shape, const AttentionPlan& plan, float* scratch)
+      : s_(shape),
+        plan_(plan),
+        keys_(scratch),
+        values_(keys_ + plan.padded_seq * shape.head_dim),
+        out_(values_ + shape.seq * plan.padded_dim),
+        p_(out_ + kQueryBlock * plan.padded_dim) {}
+
+  static std::int64_t scratch_size(const AttentionShape& s, const AttentionPlan& plan) {
+    return plan.padded_seq * s.head_dim + s.seq * plan.padded_dim + kQueryBlock * plan.padded_dim +
+           Simd::kTileRows * kRowStride;
+  }
+
+  void pack(const float* k, std::int64_t k_stride, const float* v, std::int64_t v_stride) {
+    pack_tokens(k, k_stride, s_.seq, s_.head_dim, keys_);
+    pack_rows(v, v_stride, s_.seq, s_.head_dim, values_);
+  }
+
+  /// Query rows [begin, begin + rows) of one head; q, out point at row `begin`.
+  void query_block(const float* q, std::int64_t q_stride, std::int64_t begin, std::int64_t rows,
+                   float* out, std::int64_t out_stride, float* lse) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      top_[i] = kMinusInfinity;
+      total_[i] = 0;
+    }
+    for (std::int64_t chunk = 0; chunk < begin + rows; chunk += kKeyChunk) {
+      for (std::int64_t i = 0; i < rows; i += Simd::kTileRows) {
+        const std::int64_t height = at_most(rows - i, Simd::kTileRows);
+        if (chunk < begin + i + height) tile(q + i * q_stride, q_stride, begin, i, height, chunk);
+      }
+    }
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const Simd::V inverse = Simd::set(1.0f / total_[i]);
+      for (std::int64_t d = 0; d < s_.head_dim; d += Simd::kWidth) {
+        Simd::store(out + i * out_stride + d,
+                    Simd::mul(Simd::load(out_ + i * plan_.padded_dim + d), inverse));
+      }
+      lse[i] = top_[i] + ::logf(total_[i]);
+    }
+  }
+
+ private:
+  /// Query rows begin + i .. + height against the keys of one chunk.
+  void tile(const float* q, std::int64_t q_stride, std::int64_t begin, std::int64_t i,
+            std::int64_t height, std::int64_t chunk) {
+    const float scale = static_cast<float>(s_.scale);
+    const std::int64_t last = begin + i + height;  // one past the last key any of the rows sees
+    const std::int64_t keys = at_most(last - chunk, kKeyChunk);
+    multiply_row_tile({q, q_stride, 1}, height, keys_ + chunk * s_.head_dim,
+                      kTileColumns * s_.head_dim, s_.head_dim, keys, p_, kRowStride, false);
+    const std::int64_t columns = blocks_of(keys, Simd::kWidth) * Simd::kWidth;
+    for (std::int64_t r = 0; r < height; ++r) {
+      float* p = p_ + r * kRowStride;
+      const std::int64_t live = at_most(begin + i + r + 1 - chunk, keys);
+      // A row may end before this chunk while a later row of its tile enters it.
+      const float before = top_[i + r];
+      const float here = live > 0 ? scale * largest_of_row(p, live) : before;
+      const float top = here > before ? here : before;
+      const float sum = exp_row(p, live, columns, scale, top);
+      const float keep = chunk == 0 ? 0.0f : ::expf(before - top);
+      total_[i + r] = total_[i + r] * keep + sum;
+      top_[i + r] = top;
+      if (chunk != 0) scale_row(out_ + (i + r) * plan_.padded_dim, s_.head_dim, keep);
+    }
+    multiply_row_tile({p_, kRowStride, 1}, height, values_ + chunk * kTileColumns,
+                      s_.seq * kTileColumns, keys, s_.head_dim, out_ + i * plan_.padded_dim,
+                      plan_.padded_dim, chunk != 0);
+  }
+
+  const AttentionShape& s_;
+  const AttentionPlan& plan_;
+  float* keys_;    // transposed
+  float* values_;  // panels of columns
+  float* out_;     // (kQueryBlock, padded_dim), not yet divided
+  float* p_;       // (kTileRows, kRowStride)
+  float top_[kQueryBlock];
+  float total_[kQueryBlock];
+};
+
+inline void attention_forward_fast(ThreadTeam& team, const AttentionShape& s,
+                                   HeadsView<const float> q, HeadsView<const float> k,
+                                   HeadsView<const float> v, HeadsView<float> out, float* lse) {
+  const AttentionPlan plan(s);
+  team.for_each(plan.tasks, [&](std::int64_t task, int member) {
+    const std::int64_t b = task / plan.splits / s.kv_heads;
+    const std::int64_t kv = task / plan.splits % s.kv_heads;
+    AttentionForward forward(
+        s, plan,
+        team.scratch<float>(Scratch::kOperation, AttentionForward::scratch_size(s, plan), member));
+    forward.pack(k.at(b, 0, kv), k.token_stride, v.at(b, 0, kv), v.token_stride);
+    for (std::int64_t h = kv * plan.group; h < (kv + 1) * plan.group; ++h) {
+      for (std::int64_t block = task % plan.splits; block < plan.query_blocks;
+           block += plan.splits) {
+        const std::int64_t begin = block * kQueryBlock;
+        forward.query_block(q.at(b, begin, h), q.token_stride, begin,
+                            at_most(s.seq - begin, kQueryBlock), out.at(b, begin, h),
+                            out.token_stride, lse + (b * s.q_heads + h) * s.seq + begin);
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace isthmus::kernels

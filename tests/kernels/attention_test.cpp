@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/attention.h"
+
+#include "kernels/kernel_test.h"
+
+namespace isthmus::kernels {
+namespace {
+
+struct Case {
+  std::int64_t batch, seq, q_heads, kv_heads, head_dim;
+  bool fused;  // q, k and v in one (B, T, ...) buffer
+};
+
+// Lengths below and beyond a tile, a block of queries and a chunk of keys; one key head per query
+// head, several, and one for all; few heads (split by query blocks) and many.
+constexpr Case kCases[] = {{2, 5, 3, 3, 16, true},    {1, 64, 2, 1, 32, false},
+                           {1, 97, 4, 2, 64, true},   {3, 130, 6, 6, 48, true},
+                           {1, 300, 2, 1, 64, false}, {1, 530, 1, 1, 96, true},
+                           {1, 70, 8, 2, 128, false}, {9, 33, 4, 2, 16, true}};
+constexpr Case kOddDims[] = {{2, 9, 4, 2, 5, true}, {1, 20, 1, 1, 3, false}};
+
+std::string describe(const Case& c) {
+  return "B " + std::to_string(c.batch) + " T " + std::to_string(c.seq) + " heads " +
+         std::to_string(c.q_heads) + "/" + std::to_string(c.kv_heads) + " dim " +
+         std::to_string(c.head_dim);
+}
+
+AttentionShape shape_of(const Case& c) {
+  return {c.batch,    c.seq,      c.q_heads,
+          c.kv_heads, c.head_dim, 1 / std::sqrt(static_cast<double>(c.head_dim))};
+}
+
+/// Query, key and value (or their gradients) in one fused buffer or three of their own.
+template <typename Real>
+class Qkv {
+ public:
+  Qkv(const Case& c, std::uint64_t seed) : c_(c) {
+    const std::int64_t width = c.q_heads + 2 * c.kv_heads;
+    storage_ = normal_values<Real>(c.batch * c.seq * width * c.head_dim, seed);
+  }
+  HeadsView<Real> q() { return view(0, c_.q_heads); }
+  HeadsView<Real> k() { return view(c_.q_heads, c_.kv_heads); }
+  HeadsView<Real> v() { return view(c_.q_heads + c_.kv_heads, c_.kv_heads); }
+  std::vector<Real>& storage() { return storage_; }
+
+ private:
+  HeadsView<Real> view(std::int64_t heads_before, std::int64_t heads) {
+    if (c_.fused) {
+      const std::int64_t row = (c_.q_heads + 2 * c_.kv_heads) * c_.head_dim;
+      return heads_in_rows(storage_.data() + heads_before * c_.head_dim, c_.seq, row, c_.head_dim);
+    }
+    return heads_in_rows(storage_.data() + heads_before * c_.batch * c_.seq * c_.head_dim, c_.seq,
+                         heads * c_.head_dim, c_.head_dim);
+  }
+  Case c_;
+  std::vector<Real> storage_;
+};
+
+template <typename Real>
+HeadsView<const Real> read(HeadsView<Real> view) {
+  return {view.data, view.batch_stride, view.token_stride, view.head_stride};
+}
+
+/// Everything a forward and a backward pass write.
+template <typename Real>
+struct Result {
+  std::vector<Real> out, lse, gradients;
+  bool operator==(const Result&) const = default;
+};
+
+template <typename Real>
+Result<Real> run(ThreadTeam& team, const Case& c) {
+  const AttentionShape s = shape_of(c);
+  Qkv<Real> x(c, 1);
+  Qkv<Real> dx(c, 2);
+  Result<Real> result;
+  const std::int64_t out_size = c.batch * c.seq * c.q_heads * c.head_dim;
+  result.out.assign(static_cast<std::size_t>(out_size), Real{7});
+  result.lse.assign(static_cast<std::size_t>(c.batch * c.q_heads * c.seq), Real{7});
+  std::vector<Real> d_out = normal_values<Real>(out_size, 3);
+  const auto rows = [&](std::vector<Real>& data) {
+    return heads_in_rows(data.data(), c.seq, c.q_heads * c.head_dim, c.head_dim);
+  };
+  attention_forward<Real>(team, s, read(x.q()), read(x.k()), read(x.v()), rows(result.out),
+                          result.lse.data());
+  attention_backward<Real>(team, s,
+                           {.q = read(x.q()),
+                            .k = read(x.k()),
+                            .v = read(x.v()),
+                            .out = read(rows(result.out)),
+                            .d_out = read(rows(d_out)),
+                            .lse = result.lse.data(),
+                            .d_q = dx.q(),
+                            .d_k = dx.k(),
+                            .d_v = dx.v()});
+  result.gradients = dx.storage();
+  return result;
+}
+
+/// The definition, one query row at a time, in double.
+double naive_output(const Case& c, Qkv<double>& x, std::int64_t b, std::int64_t t, std::int64_t h,
+                    std::int64_t d) {
+  const std::int64_t kv = h / (c.q_heads / c.kv_heads);
+  double total = 0;
+  double sum = 0;
+  for (std::int64_t u = 0; u <= t; ++u) {
+    double logit = 0;
+    for (std::int64_t i = 0; i < c.head_dim; ++i)
+      logit += x.q().at(b, t, h)[i] * x.k().at(b, u, kv)[i];
+    const double p = std::exp(logit * shape_of(c).scale);
+    total += p;
+    sum += p * x.v().at(b, u, kv)[d];
+  }
+  return sum / total;
+}
+
+TEST(AttentionReference, ForwardIsTheDefinition) {
+  ThreadTeam team(2);
+  for (const Case& c : kOddDims) {
+    Qkv<double> x(c, 1);
+    const Result<double> result = run<double>(team, c);
+    std::size_t at = 0;
+    for (std::int64_t b = 0; b < c.batch; ++b) {
+      for (std::int64_t t = 0; t < c.seq; ++t) {
+        for (std::int64_t h = 0; h < c.q_heads; ++h) {
+          for (std::int64_t d = 0; d < c.head_dim; ++d, ++at) {
+            ASSERT_NEAR(result.out[at], naive_output(c, x, b, t, h, d), 1e-12) << describe(c);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(AttentionReference, BackwardMatchesCentralDifferences) {
+  ThreadTeam team(2);
+  constexpr double kStep = 1e-5;
+  for (const Case& c : kOddDims) {
+    const AttentionShape s = shape_of(c);
+    Qkv<double> x(c, 1);
+    const std::int64_t out_size = c.batch * c.seq * c.q_heads * c.head_dim;
+    const std::vector<double> weights = normal_values<double>(out_size, 3);
+    std::vector<double> out(weights.size());
+    std::vector<double> lse(static_cast<std::size_t>(c.batch * c.q_heads * c.seq));
+    const auto objective = [&] {
+      attention_forward<double>(
+          team, s, read(x.q()), read(x.k()), read(x.v()),
+          heads_in_rows(out.data(), c.seq, c.q_heads * c.head_dim, c.head_dim), lse.data());
+      double sum = 0;
+      for (std::size_t i = 0; i < out.size(); ++i) sum += weights[i] * out[i];
+      return sum;
+    };
+    const Result<double> result = run<double>(team, c);
+    for (std::size_t i = 0; i < x.storage().size(); ++i) {
+      const double value = x.storage()[i];
+      x.storage()[i] = value + kStep;
+      const double above = objective();
+      x.storage()[i] = value - kStep;
+      const double below = objective();
+      x.storage()[i] = value;
+      ASSERT_NEAR(result.gradients[i], (above - below) / (2 * kStep), 1e-7)
+          << describe(c) << " " << i;
+    }
+  }
+}
+
+using AttentionTest = IsaTest;
+ISTHMUS_EVERY_ISA(AttentionTest);
+
+TEST_P(AttentionTest, AgreesWithDoubleWithinRounding) {
+  ThreadTeam team(2);
+  for (const Case& c : kCases) {
+    const Result<float> fast = run<float>(team, c);
+    const Result<double> exact = run<double>(team, c);
+    // Logits of size below 16 carry head_dim roundings; sums over up to seq keys carry as many.
+    const double tolerance = kFloatEpsilon * (16 + static_cast<double>(c.head_dim + c.seq));
+    for (std::size_t i = 0; i < exact.out.size(); ++i) {
+      ASSERT_NEAR(static_cast<double>(fast.out[i]), exact.out[i], tolerance) << describe(c);
+    }
+    for (std::size_t i = 0; i < exact.lse.size(); ++i) {
+      ASSERT_NEAR(static_cast<double>(fast.lse[i]), exact.lse[i], tolerance) << describe(c);
+    }
+    const double group = static_cast<double>(c.q_heads) / static_cast<double>(c.kv_heads);
+    for (std::size_t i = 0; i < exact.gradients.size(); ++i) {
+      ASSERT_NEAR(static_cast<double>(fast.gradients[i]), exact.gradients[i], 4 * group * tolerance)
+          << describe(c) << " " << i;
+    }
+  }
+}
+
+TEST_P(AttentionTest, BitsDoNotDependOnTheTeam) {
+  for (const Case& c : kCases) {
+    ThreadTeam alone(1);
+    const Result<float> expected = run<float>(alone, c);
+    for (const int size : kTeamSizes) {
+      ThreadTeam team(size);
+      ASSERT_EQ(run<float>(team, c), expected) << describe(c) << " team of " << size;
+    }
+  }
+}
+
+TEST_P(AttentionTest, SurvivesLargeLogits) {
+  const Case c{1, 40, 1, 1, 16, false};
+  const AttentionShape s = shape_of(c);
+  ThreadTeam team(1);
+  Qkv<float> x(c, 1);
+  for (float& value : x.storage()) value *= 100;  // logits of some tens of thousands
+  std::vector<float> out(40 * 16);
+  std::vector<float> lse(40);
+  attention_forward<float>(team, s, read(x.q()), read(x.k()), read(x.v()),
+                           heads_in_rows(out.data(), 40, 16, 16), lse.data());
+  for (const float value : out) ASSERT_TRUE(std::isfinite(value));
+  for (const float value : lse) ASSERT_TRUE(std::isfinite(value));
+}
+
+}  // namespace
+}  // namespace isthmus::kernels
