@@ -4,6 +4,11 @@
 #   A module sees only its own headers, include/isthmus, and those of the modules in DEPENDS: each
 #   module's folder is reached through a link in an include root of its own.
 # isthmus_test(NAME SOURCES ... DEPENDS ... [LABELS ...] [TIMEOUT seconds])
+#   Tests of the modules below also get the label "sanitized" and belong to the target
+#   isthmus_sanitized: what scripts/test builds and runs under the sanitizers.
+set(ISTHMUS_SANITIZED_MODULES core quant transport sim outer)
+add_custom_target(isthmus_sanitized)
+
 function(isthmus_module name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LINKS;PRIVATE_LINKS" ${ARGN})
   set(root "${CMAKE_BINARY_DIR}/include_roots/${name}")
@@ -34,5 +39,11 @@ function(isthmus_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE isthmus_flags ${ARG_DEPENDS} ${ARG_LINKS} GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})
+  file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}/tests" "${CMAKE_CURRENT_SOURCE_DIR}")
+  string(REGEX MATCH "^[^/]+" module "${folder}")
+  if(module IN_LIST ISTHMUS_SANITIZED_MODULES AND NOT "slow" IN_LIST ARG_LABELS)
+    list(APPEND ARG_LABELS sanitized)
+    add_dependencies(isthmus_sanitized ${name})
+  endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()
