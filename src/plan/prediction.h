@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Closed-form prediction of a simulated run: compute plus exposed communication, term by term.
 //
-// It is arithmetic on the configuration alone (schedule, bytes, links, step time), made apart from
+// It is arithmetic on the configuration alone (schedule, bytes, links, step times), made apart from
 // the simulator so that the two can disagree: `simulate` prints it beside what it measured. Links
 // join pairs of members, are full duplex and first in, first out: a frame of b bytes takes b*8/rate
-// to leave and half a round trip to arrive. Pure functions; any thread.
+// to leave and half a round trip to arrive. Loss, jitter of the link and outages are not predicted.
+// Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "isthmus/inner_loop.h"
+#include "isthmus/outer.h"
 #include "isthmus/transport.h"
 #include "isthmus/types.h"
 
@@ -23,27 +29,36 @@ struct LinkDirection {
   Duration one_way{0};    // half the round trip
 };
 
-/// A fragment as the schedule sees it.
+/// A fragment (ddp: a bucket of gradients) as the schedule sees it.
 struct PlannedFragment {
-  int id = 0;
   std::int64_t elements = 0;
   std::int64_t offset = 0;  // sent after step t when t = offset (mod H)
+  double ready = 1;         // share of the inner step at which its values are final
 };
 
 struct PredictionInput {
-  std::string method;                      // "ddp" exchanges gradients every step, others every H
   int workers = 1;
   std::int64_t steps = 0;
   std::int64_t H = 1;
-  std::int64_t overlap = 0;                // tau
-  std::vector<PlannedFragment> fragments;  // ddp: one
+  std::int64_t overlap = 0;  // tau
+  std::vector<PlannedFragment> fragments;
   ReductionKind exchange = ReductionKind::kAuto;
-  const Codec* codec = nullptr;            // borrowed; sizes only
-  std::int64_t commit_every = 1;           // rounds between commits; ddp: 16
-  Duration step_time{0};                   // of one inner step
-  double byte_scale = 1;                   // bytes on the modelled link per byte of this model
-  std::vector<LinkDirection> links;        // workers x workers, row-major [from][to]; diagonal unused
+  std::shared_ptr<const Codec> codec;  // co-owned by whoever made the input; sizes only
+  /// 0: every round commits. k: results are used when whole; the last fragment of every k-th step
+  /// commits, and an empty round at the end when steps are left over (ddp).
+  std::int64_t commit_every = 0;
+  FinalSync final_sync = FinalSync::kDrain;
+  /// Duration of inner step t (from 1) of one worker.
+  std::function<Duration(Rank worker, StepIndex t)> step_time;
+  double byte_scale = 1;             // declared parameters / trained ones; 1 without a surrogate
+  std::vector<LinkDirection> links;  // workers x workers, row-major [from][to]; diagonal unused
 };
+
+/// What method, options and model say; the caller adds step_time, byte_scale and links (which start
+/// free). THROWS: ConfigError as make_outer_strategy does.
+[[nodiscard]] PredictionInput prediction_input(std::string_view method, const OuterOptions& options,
+                                               std::span<const Parameter> parameters, int workers,
+                                               std::int64_t steps);
 
 struct PredictionTerm {
   std::string name;     // "payload on the link"
@@ -54,15 +69,15 @@ struct PredictionTerm {
 struct Prediction {
   std::vector<PredictionTerm> terms;
   double predicted_s = 0;
-  double compute_s = 0;            // of one worker
-  double utilisation = 0;          // compute_s / predicted_s
-  std::int64_t rounds = 0;         // of all fragments
-  double round_s = 0;              // one round of the largest fragment, nothing hidden
-  std::uint64_t payload_bytes = 0; // sent by worker 0 over the run
-  std::uint64_t wire_bytes = 0;    // the same with headers and protocol messages
+  double compute_s = 0;             // of the worker that ends last
+  double utilisation = 0;           // compute / predicted, mean over the workers
+  std::int64_t rounds = 0;          // of all fragments
+  double round_s = 0;               // one round of the largest fragment, nothing hidden
+  std::uint64_t payload_bytes = 0;  // sent by one worker over the run (mean); scaled
+  std::uint64_t wire_bytes = 0;     // the same with headers and protocol messages
 };
 
-/// REQUIRES: a valid input (links of workers^2 entries, codec set, H >= 1, 0 <= overlap < H).
+/// REQUIRES: links of workers^2 entries, codec and step_time set, H >= 1, 0 <= overlap < H.
 [[nodiscard]] Prediction predict(const PredictionInput& input);
 
 /// The terms as an aligned plain-text table, with `measured_s` and the error below when it is > 0.

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/prediction.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <deque>
+#include <utility>
+
+#include "core/check.h"
+#include "plan/critical_path.h"
+#include "plan/exchange_model.h"
+#include "plan/prediction_terms.h"
+
+namespace isthmus {
+namespace plan {
+namespace {
+
+double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+/// The run step by step: when each worker has come how far.
+class RunModel {
+ public:
+  explicit RunModel(const PredictionInput& input)
+      : input_(input),
+        exchange_(input),
+        now_(static_cast<std::size_t>(input.workers)),
+        computed_(now_.size(), 0.0) {}
+
+  void run() {
+    for (std::int64_t t = 1; t <= input_.steps; ++t) {
+      step(t);
+    }
+    finish();
+  }
+
+  [[nodiscard]] const std::vector<PathTime>& ends() const { return now_; }
+  [[nodiscard]] const std::vector<double>& computed() const { return computed_; }
+  [[nodiscard]] const ExchangeModel& exchange() const { return exchange_; }
+  [[nodiscard]] std::int64_t rounds() const { return rounds_; }
+
+ private:
+  struct InFlight {
+    std::int64_t apply = 0;
+    std::vector<PathTime> known;  // by worker
+  };
+
+  [[nodiscard]] bool alone() const { return input_.workers == 1; }
+
+  // Sends before applies, as the outer strategies do; a fragment may be ready within the step.
+  void step(std::int64_t t) {
+    const std::vector<PathTime> before = now_;
+    std::vector<double> length(now_.size());
+    for (std::size_t w = 0; w < now_.size(); ++w) {
+      length[w] = in_seconds(input_.step_time(Rank(static_cast<int>(w)), StepIndex(t)));
+      now_[w].compute(length[w]);
+      computed_[w] += length[w];
+    }
+    for (std::size_t p = 0; p < input_.fragments.size(); ++p) {
+      const PlannedFragment& fragment = input_.fragments[p];
+      if (t % input_.H != fragment.offset) {
+        continue;
+      }
+      std::vector<PathTime> begin = before;
+      for (std::size_t w = 0; w < begin.size(); ++w) {
+        begin[w].compute(length[w] * fragment.ready);
+      }
+      const bool last = p + 1 == input_.fragments.size();
+      launch(fragment, t + input_.overlap, begin,
+             input_.commit_every == 0 || (last && t % input_.commit_every == 0));
+    }
+    apply_due(t);
+  }
+
+  void launch(const PlannedFragment& fragment, std::int64_t apply,
+              const std::vector<PathTime>& begin, bool commits) {
+    ++rounds_;
+    if (alone()) {
+      return;
+    }
+    std::vector<PathTime> whole = exchange_.exchange(fragment.elements, begin);
+    if (input_.commit_every > 0) {
+      remember_whole(whole);  // DONE covers the rounds before it
+      whole = commits ? whole_so_far_ : whole;
+    }
+    in_flight_.push_back({apply, commits ? exchange_.commit(whole) : std::move(whole)});
+  }
+
+  void remember_whole(const std::vector<PathTime>& whole) {
+    if (whole_so_far_.empty()) {
+      whole_so_far_ = whole;
+    }
+    for (std::size_t w = 0; w < whole.size(); ++w) {
+      whole_so_far_[w] = later(whole_so_far_[w], whole[w]);
+    }
+  }
+
+  void apply_due(std::int64_t t) {
+    while (!in_flight_.empty() && in_flight_.front().apply <= t) {
+      for (std::size_t w = 0; w < now_.size(); ++w) {
+        now_[w] = later(now_[w], in_flight_.front().known[w]);
+      }
+      in_flight_.pop_front();
+    }
+  }
+
+  void finish() {
+    if (input_.commit_every > 0) {
+      if (input_.steps % input_.commit_every != 0 && !alone()) {
+        in_flight_.push_back({input_.steps, exchange_.commit(now_)});
+        apply_due(input_.steps);
+      }
+      return;
+    }
+    if (input_.final_sync == FinalSync::kNone) {
+      return;
+    }
+    apply_due(input_.steps + input_.overlap);
+    if (input_.final_sync == FinalSync::kFull) {
+      const std::vector<PathTime> begin = now_;
+      for (const PlannedFragment& fragment : input_.fragments) {
+        if (input_.steps % input_.H != fragment.offset) {
+          launch(fragment, input_.steps, begin, true);
+        }
+      }
+      apply_due(input_.steps);
+    }
+  }
+
+  const PredictionInput& input_;
+  ExchangeModel exchange_;
+  std::vector<PathTime> now_;
+  std::vector<double> computed_;
+  std::vector<PathTime> whole_so_far_;
+  std::deque<InFlight> in_flight_;
+  std::int64_t rounds_ = 0;
+};
+
+void check(const PredictionInput& input) {
+  ISTHMUS_CHECK(input.workers >= 1, input.workers);
+  ISTHMUS_CHECK(input.steps >= 0, input.steps);
+  ISTHMUS_CHECK(input.H >= 1, input.H);
+  ISTHMUS_CHECK(input.overlap >= 0, input.overlap);
+  ISTHMUS_CHECK(input.overlap < input.H, input.overlap, input.H);
+  ISTHMUS_CHECK(input.codec != nullptr);
+  ISTHMUS_CHECK(static_cast<bool>(input.step_time));
+}
+
+double one_round_s(const PredictionInput& input) {
+  std::int64_t largest = 0;
+  for (const PlannedFragment& fragment : input.fragments) {
+    largest = std::max(largest, fragment.elements);
+  }
+  if (input.workers == 1) {
+    return 0;
+  }
+  ExchangeModel model(input);
+  std::vector<PathTime> whole =
+      model.exchange(largest, std::vector<PathTime>(static_cast<std::size_t>(input.workers)));
+  double end = 0;
+  for (const PathTime& time : input.commit_every == 0 ? model.commit(whole) : whole) {
+    end = std::max(end, time.at);
+  }
+  return end;
+}
+
+}  // namespace
+}  // namespace plan
+
+Prediction predict(const PredictionInput& input) {
+  plan::check(input);
+  plan::RunModel model(input);
+  model.run();
+  std::size_t last = 0;
+  double utilisation = 0;
+  for (std::size_t w = 0; w < model.ends().size(); ++w) {
+    last = model.ends()[w].at > model.ends()[last].at ? w : last;
+    utilisation += model.ends()[w].at > 0 ? model.computed()[w] / model.ends()[w].at : 1;
+  }
+  const auto workers = static_cast<double>(input.workers);
+  const double scale = input.byte_scale / workers;
+  Prediction prediction{
+      .terms = plan::terms_of(input, model.ends()[last], model.computed()[last], model.rounds()),
+      .predicted_s = model.ends()[last].at,
+      .compute_s = model.computed()[last],
+      .utilisation = utilisation / workers,
+      .rounds = model.rounds(),
+      .round_s = plan::one_round_s(input)};
+  prediction.payload_bytes =
+      static_cast<std::uint64_t>(std::llround(model.exchange().payload_bytes() * scale));
+  prediction.wire_bytes =
+      static_cast<std::uint64_t>(std::llround(model.exchange().wire_bytes() * scale));
+  return prediction;
+}
+
+}  // namespace isthmus

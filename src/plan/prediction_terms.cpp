@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/prediction_terms.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <iterator>
+#include <optional>
+
+#include "core/units.h"
+
+namespace isthmus {
+namespace plan {
+namespace {
+
+double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+/// The one link that all pairs have, or nothing when they differ.
+std::optional<LinkDirection> common_link(const PredictionInput& input) {
+  const auto workers = static_cast<std::size_t>(input.workers);
+  std::optional<LinkDirection> common;
+  for (std::size_t i = 0; i < input.links.size(); ++i) {
+    if (i / workers == i % workers) {
+      continue;
+    }
+    const LinkDirection& link = input.links[i];
+    if (common && (common->bits_per_s != link.bits_per_s || common->one_way != link.one_way)) {
+      return std::nullopt;
+    }
+    common = link;
+  }
+  return common;
+}
+
+/// Step time when it is the same for all workers at the first and the last step, else nothing.
+std::optional<Duration> common_step(const PredictionInput& input) {
+  const Duration first = input.step_time(Rank(0), StepIndex(1));
+  for (int w = 0; w < input.workers; ++w) {
+    for (const std::int64_t t : {std::int64_t{1}, (input.steps + 1) / 2, input.steps}) {
+      if (input.step_time(Rank(w), StepIndex(std::max<std::int64_t>(t, 1))) != first) {
+        return std::nullopt;
+      }
+    }
+  }
+  return first;
+}
+
+std::string scale_text(const PredictionInput& input) {
+  return input.byte_scale == 1
+             ? std::string{}
+             : fmt::format(" * {:.6g} (declared / trained parameters)", input.byte_scale);
+}
+
+std::string counted(double bytes) { return with_commas(std::llround(bytes)); }
+
+std::string bytes_formula(const PredictionInput& input, const std::optional<LinkDirection>& link,
+                          const char* what, const std::string& bytes) {
+  if (!link) {
+    return fmt::format("{} * 8 / rate of each link on the way; {} bytes in all{}", what, bytes,
+                       scale_text(input));
+  }
+  if (link->bits_per_s <= 0) {
+    return fmt::format("{}: no rate limit", what);
+  }
+  return fmt::format("{} * 8 / rate = {}{} * 8 / {}", what, bytes, scale_text(input),
+                     human_rate(link->bits_per_s));
+}
+
+/// "20 rounds * 3,299,328" where the path holds each round's bytes alike, else the plain sum.
+std::string payload_count(const PathTime& end, std::int64_t rounds) {
+  const double each = rounds > 0 ? end.payload_bytes / static_cast<double>(rounds) : 0;
+  const bool whole = rounds > 1 && each == std::floor(each) && each > 0;
+  return whole ? fmt::format("{} rounds * {} bytes", with_commas(rounds), counted(each))
+               : counted(end.payload_bytes) + " bytes";
+}
+
+std::string hops_formula(const std::optional<LinkDirection>& link, std::int64_t hops,
+                         const char* what) {
+  if (!link) {
+    return fmt::format("{} {} * rtt/2 of each link on the way", with_commas(hops), what);
+  }
+  return fmt::format("{} * rtt/2 = {} * {}", what, with_commas(hops),
+                     human_time(in_seconds(link->one_way)));
+}
+
+}  // namespace
+
+std::vector<PredictionTerm> terms_of(const PredictionInput& input, const PathTime& end,
+                                     double computed, std::int64_t rounds) {
+  const std::optional<LinkDirection> link = common_link(input);
+  const std::optional<Duration> step = common_step(input);
+  std::vector<PredictionTerm> terms;
+  terms.push_back(
+      {.name = "compute",
+       .formula = step ? fmt::format("steps * step time = {} * {}", with_commas(input.steps),
+                                     human_time(in_seconds(*step)))
+                       : fmt::format("sum of {} step times, of the worker that ends last",
+                                     with_commas(input.steps)),
+       .seconds = computed});
+  if (input.workers == 1) {
+    return terms;
+  }
+  terms.push_back({.name = "payload on the link",
+                   .formula = bytes_formula(input, link, "bytes", payload_count(end, rounds)),
+                   .seconds = end.payload_s});
+  terms.push_back(
+      {.name = "frame headers",
+       .formula = bytes_formula(input, link, "header bytes", counted(end.header_bytes) + " bytes"),
+       .seconds = end.header_s});
+  terms.push_back({.name = "propagation",
+                   .formula = hops_formula(link, end.hops, "one-way delays of data"),
+                   .seconds = end.propagation_s});
+  terms.push_back(
+      {.name = "commit",
+       .formula = hops_formula(link, end.commit_hops, "one-way delays of DONE and COMMIT") +
+                  " + their bytes",
+       .seconds = end.commit_s});
+  // What the chain of causes holds of computing, against what the last worker computed in all.
+  const double difference = end.compute_s - computed;
+  constexpr double kRounding = 1e-9;
+  if (difference < -kRounding * computed) {
+    terms.push_back({.name = "hidden by overlap",
+                     .formula = "- compute that went on while the exchange was under way",
+                     .seconds = difference});
+  } else if (difference > kRounding * computed) {
+    terms.push_back({.name = "slower workers",
+                     .formula = "+ compute of other workers on the critical path",
+                     .seconds = difference});
+  }
+  return terms;
+}
+
+}  // namespace plan
+
+std::string render_prediction(const Prediction& prediction, double measured_s) {
+  std::size_t name_width = std::string_view{"predicted"}.size();
+  for (const PredictionTerm& term : prediction.terms) {
+    name_width = std::max(name_width, term.name.size());
+  }
+  std::string text;
+  const auto line = [&](const std::string& name, double seconds, const std::string& note) {
+    fmt::format_to(std::back_inserter(text), "  {:<{}}  {:>14.6f} s{}{}\n", name, name_width,
+                   seconds, note.empty() ? "" : "   ", note);
+  };
+  for (const PredictionTerm& term : prediction.terms) {
+    line(term.name, term.seconds, term.formula);
+  }
+  line("predicted", prediction.predicted_s, "");
+  if (measured_s > 0) {
+    line("measured", measured_s,
+         fmt::format("prediction is off by {:+.3f} %",
+                     100 * (prediction.predicted_s / measured_s - 1)));
+  }
+  return text;
+}
+
+}  // namespace isthmus

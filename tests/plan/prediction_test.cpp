@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// The prediction against closed forms worked out by hand for links that are all alike.
+#include "plan/prediction.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <numeric>
+
+#include "isthmus/errors.h"
+
+namespace isthmus {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr double kRate = 1e8;     // bit/s
+constexpr double kOneWay = 0.04;  // s
+constexpr double kStep = 0.25;    // s
+constexpr double kFrame = 68;     // header and checksum of a frame
+constexpr double kDone = kFrame + 16;
+// Virtual time has whole nanoseconds and sums of doubles round: far below what any term is worth.
+constexpr double kRounding = 1e-6;
+
+double on_link(double bytes) { return bytes * 8 / kRate; }
+
+/// `workers` members with equal links, one fragment of `elements` fp32 values, synced every H.
+PredictionInput uniform(int workers, std::int64_t elements, std::int64_t H, std::int64_t steps) {
+  PredictionInput input{.workers = workers,
+                        .steps = steps,
+                        .H = H,
+                        .fragments = {{.elements = elements}},
+                        .codec = make_codec("fp32"),
+                        .step_time = [](Rank, StepIndex) { return milliseconds(250); }};
+  const auto pairs = static_cast<std::size_t>(workers * workers);
+  input.links.assign(pairs, {.bits_per_s = kRate, .one_way = milliseconds(40)});
+  return input;
+}
+
+double sum_of_terms(const Prediction& prediction) {
+  return std::accumulate(prediction.terms.begin(), prediction.terms.end(), 0.0,
+                         [](double sum, const PredictionTerm& t) { return sum + t.seconds; });
+}
+
+double seconds_of(const Prediction& prediction, const std::string& name) {
+  for (const PredictionTerm& term : prediction.terms) {
+    if (term.name == name) {
+      return term.seconds;
+    }
+  }
+  return 0;
+}
+
+// One round of two workers, by hand: both send their whole vector; worker 1 says DONE when worker
+// 0's has come, worker 0 knows then, and its COMMIT reaches worker 1 half a round trip later.
+TEST(Prediction, OneRoundOfTwoWorkersIsBytesOverRatePlusOneAndAHalfRoundTrips) {
+  const std::int64_t elements = 100'000;  // 400,000 bytes: one part
+  const Prediction prediction = predict(uniform(2, elements, 10, 10));
+  const double data = on_link(4.0 * elements + kFrame);
+  const double expected = 10 * kStep + data + 3 * kOneWay + on_link(kDone) + on_link(kFrame);
+  EXPECT_NEAR(prediction.predicted_s, expected, kRounding);
+  EXPECT_NEAR(sum_of_terms(prediction), prediction.predicted_s, kRounding);
+  EXPECT_NEAR(seconds_of(prediction, "payload on the link"), on_link(4.0 * elements), kRounding);
+  EXPECT_NEAR(seconds_of(prediction, "propagation"), kOneWay, kRounding);
+}
+
+// Worker 0 knows of a commit half a round trip before worker 1 and starts its next window then, so
+// from round to round its data comes as early as worker 1's DONE lets it: a period of one round
+// trip.
+TEST(Prediction, RoundsOfTwoWorkersFollowEachOtherAtBytesOverRatePlusOneRoundTrip) {
+  const std::int64_t elements = 100'000;
+  const double one = predict(uniform(2, elements, 10, 10)).predicted_s;
+  const double nine = predict(uniform(2, elements, 10, 90)).predicted_s;
+  const double period = 10 * kStep + on_link(4.0 * elements + kFrame) + 2 * kOneWay;
+  // What the two protocol messages take on the link is 13 microseconds of a round.
+  EXPECT_NEAR((nine - one) / 8, period, 2 * on_link(kDone));
+}
+
+TEST(Prediction, PartsOfAVectorEachCarryAHeader) {
+  const std::int64_t elements = 1'000'000;  // 4,000,000 bytes in parts of 512 KiB: 8 frames
+  const Prediction prediction = predict(uniform(2, elements, 5, 5));
+  EXPECT_NEAR(seconds_of(prediction, "frame headers"), on_link(8 * kFrame), kRounding);
+  EXPECT_EQ(prediction.payload_bytes, 4'000'000u);
+}
+
+// reduce: every member sends M-1 chunks of B/M and its own mean chunk to M-1 others, on links of
+// their own: 2 B/M per pair. Long chunks keep the links busy from one phase to the next.
+TEST(Prediction, ReduceOfLongChunksTakesTwoChunksPerLinkAndOneDelayEach) {
+  const std::int64_t elements = 16 * 1024 * 1024;  // 64 MiB, chunks of 16 MiB, parts of 512 KiB
+  const PredictionInput input = uniform(4, elements, 10, 10);
+  const Prediction prediction = predict(input);
+  const double chunk = 4.0 * elements / 4;
+  const double parts = 32;
+  const double data = on_link(2 * chunk + parts * kFrame + parts * (kFrame + 1));
+  const double expected = 10 * kStep + data + kOneWay + 2 * kOneWay;
+  EXPECT_NEAR(prediction.predicted_s, expected, on_link(kDone) * 2);
+  EXPECT_EQ(prediction.payload_bytes, static_cast<std::uint64_t>(2 * 3 * chunk));
+}
+
+TEST(Prediction, ReduceOfShortChunksWaitsForBothPhases) {
+  const std::int64_t elements = 4 * 4096;  // one tile of 16 KiB for each of four
+  const Prediction prediction = predict(uniform(4, elements, 10, 10));
+  const double part = on_link(4.0 * 4096 + kFrame) + on_link(4.0 * 4096 + kFrame + 1);
+  EXPECT_NEAR(prediction.predicted_s, 10 * kStep + part + 4 * kOneWay, on_link(kDone) * 2);
+}
+
+TEST(Prediction, GatherSendsTheWholeVectorOverEveryLinkOnce) {
+  const std::int64_t elements = 100'000;
+  PredictionInput input = uniform(4, elements, 10, 10);
+  input.exchange = ReductionKind::kGather;
+  const Prediction prediction = predict(input);
+  EXPECT_NEAR(prediction.predicted_s, 10 * kStep + on_link(4.0 * elements + kFrame) + 3 * kOneWay,
+              on_link(kDone) * 2);
+  EXPECT_EQ(prediction.payload_bytes, 3u * 400'000u);
+}
+
+TEST(Prediction, OverlapHidesAnExchangeThatFitsIntoIt) {
+  const std::int64_t elements = 100'000;  // 32 ms on the link: less than one step
+  PredictionInput input = uniform(2, elements, 10, 100);
+  input.overlap = 2;
+  input.fragments.front().offset = 5;  // the last round is applied before the last step
+  const Prediction prediction = predict(input);
+  EXPECT_NEAR(prediction.predicted_s, 100 * kStep, kRounding);
+  EXPECT_DOUBLE_EQ(prediction.utilisation, 1.0);
+}
+
+TEST(Prediction, OverlapExposesWhatDoesNotFitIntoIt) {
+  const std::int64_t elements = 12'500'000;  // 50 MB: 4 s on the link
+  PredictionInput input = uniform(2, elements, 10, 10);
+  input.fragments.front().offset = 5;
+  input.overlap = 2;
+  const Prediction prediction = predict(input);
+  const double frames = 96;
+  const double round = on_link(4.0 * elements + frames * kFrame) + 3 * kOneWay;
+  EXPECT_NEAR(prediction.predicted_s, 10 * kStep + round - 2 * kStep, on_link(kDone) * 2);
+  EXPECT_NEAR(seconds_of(prediction, "hidden by overlap"), -2 * kStep, kRounding);
+  EXPECT_NEAR(sum_of_terms(prediction), prediction.predicted_s, kRounding);
+}
+
+// ddp uses its result when it is whole: no commit in 15 of 16 steps.
+TEST(Prediction, DdpPaysBytesAndHalfARoundTripAStep) {
+  PredictionInput input = uniform(2, 100'000, 1, 15);
+  input.commit_every = 16;
+  const double step = kStep + on_link(4.0 * 100'000 + kFrame) + kOneWay;
+  const double last_commit = 2 * kOneWay;
+  EXPECT_NEAR(predict(input).predicted_s, 15 * step + last_commit, on_link(kDone) * 2);
+}
+
+TEST(Prediction, BucketsOfDdpLeaveDuringTheBackwardPass) {
+  PredictionInput input = uniform(2, 0, 1, 1);
+  input.commit_every = 16;
+  const double half = on_link(4.0 * 50'000 + kFrame);
+  input.fragments = {{.elements = 50'000, .ready = 0.5}, {.elements = 50'000, .ready = 1.0}};
+  // The first is through before the second is ready (125 ms against 16 ms).
+  const double commit = 2 * kOneWay;
+  EXPECT_NEAR(predict(input).predicted_s, kStep + half + kOneWay + commit, on_link(kDone) * 2);
+}
+
+TEST(Prediction, TheSlowestPairOfLinksDecides) {
+  PredictionInput input = uniform(3, 100'000, 10, 10);
+  input.exchange = ReductionKind::kGather;
+  input.links[2 * 3 + 1] = {.bits_per_s = kRate / 10, .one_way = milliseconds(40)};
+  const Prediction prediction = predict(input);
+  EXPECT_NEAR(seconds_of(prediction, "payload on the link"), 10 * on_link(400'000.0), kRounding);
+}
+
+TEST(Prediction, ASlowWorkerIsNamed) {
+  PredictionInput input = uniform(2, 100'000, 10, 10);
+  input.step_time = [](Rank worker, StepIndex) {
+    return milliseconds(worker == Rank(0) ? 500 : 250);
+  };
+  const Prediction prediction = predict(input);
+  EXPECT_NEAR(sum_of_terms(prediction), prediction.predicted_s, kRounding);
+  EXPECT_NEAR(seconds_of(prediction, "slower workers"), 10 * 0.25, kRounding);
+}
+
+TEST(Prediction, ASurrogateScalesBytesAndNotDelays) {
+  PredictionInput input = uniform(2, 100'000, 10, 10);
+  input.byte_scale = 1000;
+  const Prediction prediction = predict(input);
+  EXPECT_NEAR(seconds_of(prediction, "payload on the link"), on_link(4e8), kRounding);
+  EXPECT_NEAR(seconds_of(prediction, "propagation"), kOneWay, kRounding);
+  EXPECT_EQ(prediction.payload_bytes, 400'000'000u);
+}
+
+TEST(Prediction, OneWorkerOnlyComputes) {
+  const Prediction prediction = predict(uniform(1, 100'000, 10, 100));
+  EXPECT_NEAR(prediction.predicted_s, 100 * kStep, kRounding);
+  EXPECT_EQ(prediction.terms.size(), 1u);
+  EXPECT_EQ(prediction.wire_bytes, 0u);
+}
+
+TEST(Prediction, FullFinalSyncAddsARoundOfEveryFragmentNotJustSent) {
+  PredictionInput input = uniform(2, 100'000, 10, 12);
+  const double drained = predict(input).predicted_s;
+  input.final_sync = FinalSync::kFull;
+  EXPECT_NEAR(predict(input).predicted_s - drained,
+              on_link(4.0 * 100'000 + kFrame) + 2 * kOneWay + kOneWay / 2, kOneWay / 2 + 1e-3);
+  EXPECT_EQ(predict(input).rounds, 2);
+}
+
+TEST(PredictionInput, CountsTheTensorsOfTheMethodsOwnFragments) {
+  std::vector<Parameter> parameters;
+  std::int64_t at = 0;
+  for (int layer = -1; layer < 4; ++layer) {
+    parameters.push_back(
+        {.name = "w", .layer = layer, .shape = {1000}, .elements = {at, at + 1000}, .values = {}});
+    at += 1000;
+  }
+  OuterOptions options{.H = 10, .fragments = 2};
+  options.overlap = 1;
+  const PredictionInput input = prediction_input("streaming-diloco", options, parameters, 2, 100);
+  ASSERT_EQ(input.fragments.size(), 3u);
+  EXPECT_EQ(input.fragments[0].elements, 2000);
+  EXPECT_EQ(input.fragments[2].elements, 1000);
+  EXPECT_EQ(input.fragments[1].offset, 3);
+  EXPECT_EQ(input.commit_every, 0);
+}
+
+TEST(PredictionInput, RefusesAMethodThereIsNot) {
+  EXPECT_THROW((void)prediction_input("dilco", {}, {}, 2, 10), ConfigError);
+}
+
+TEST(RenderPrediction, PrintsEachTermAndTheError) {
+  const Prediction prediction = predict(uniform(2, 100'000, 10, 20));
+  const std::string text = render_prediction(prediction, prediction.predicted_s / 1.01);
+  EXPECT_THAT(text, testing::HasSubstr("steps * step time = 20 * 250 ms"));
+  EXPECT_THAT(text, testing::HasSubstr("2 rounds * 400,000 bytes"));
+  EXPECT_THAT(text, testing::HasSubstr("100 Mbit/s"));
+  EXPECT_THAT(text, testing::HasSubstr("off by +1.000 %"));
+}
+
+}  // namespace
+}  // namespace isthmus

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page as a whole: what it must say, what it must not, and that bad input only warns.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "isthmus/errors.h"
+#include "report/report.h"
+#include "report/run_fixture.h"
+
+namespace isthmus {
+namespace {
+
+/// A matcher would print the whole page.
+testing::AssertionResult says(const std::string& page, const std::string& text) {
+  return page.find(text) != std::string::npos
+             ? testing::AssertionSuccess() << "says: " << text
+             : testing::AssertionFailure() << "does not say: " << text;
+}
+
+class ReportPage : public testing::Test {
+ protected:
+  std::string page_of(const std::vector<std::filesystem::path>& runs,
+                      const ReportOptions& options = {}) {
+    result_ = write_report(runs, folder_.path() / "out" / "report.html", options);
+    return read_file(folder_.path() / "out" / "report.html");
+  }
+  std::filesystem::path run(const std::string& name, const RunFixture& fixture = {}) {
+    return write_run(folder_.path() / name, fixture);
+  }
+  /// The part of the page that people read: scripts and styles left out.
+  static std::string body_of(const std::string& page) {
+    const std::size_t begin = page.find("<body>");
+    return page.substr(begin, page.find("<script", begin) - begin);
+  }
+
+  TemporaryFolder folder_;
+  ReportResult result_;
+};
+
+TEST_F(ReportPage, OneRunIsToldInASentenceWithItsNumbers) {
+  const std::string body = body_of(page_of({run("a")}));
+  EXPECT_TRUE(says(body, "trained for 40 steps on 2 workers to a validation loss of 1.7500"));
+  EXPECT_TRUE(says(body, "Each worker sent 4.00 MB"));
+  EXPECT_TRUE(says(body, "computed for 50.0 % of 80.0 s of simulated time"));
+  EXPECT_FALSE(says(body, "Against"));
+  EXPECT_TRUE(result_.warnings.empty()) << result_.warnings.front();
+}
+
+TEST_F(ReportPage, TwoRunsAreComparedInRatiosAndCalledNoResult) {
+  const std::string body =
+      body_of(page_of({run("a", {.method = "ddp", .H = 1}), run("b", {.method = "diloco"})}));
+  EXPECT_TRUE(says(body, "Against <b>ddp</b>, <b>diloco</b>: 10.0× fewer bytes"));
+  EXPECT_TRUE(says(body, "5.50× less simulated time"));
+  EXPECT_TRUE(says(body, "One seed: not a result."));
+  EXPECT_FALSE(says(body, "better"));
+}
+
+TEST_F(ReportPage, SeedsOfOneVariantAreCounted) {
+  const std::string body = body_of(page_of({run("a", {.seed = "1"}), run("b", {.seed = "2"})}));
+  EXPECT_TRUE(says(body, "2 seeds a variant: too few to tell"));
+}
+
+TEST_F(ReportPage, UnequalLengthsAreNotCompared) {
+  const std::string body = body_of(page_of({run("a"), run("b", {.method = "ddp", .steps = 20})}));
+  EXPECT_TRUE(says(body, "no comparison of unequal lengths"));
+  EXPECT_TRUE(says(body, "differ in tokens seen"));
+}
+
+TEST_F(ReportPage, ASurrogateClockIsLabelledEverywhereAndExplained) {
+  const std::string with = body_of(page_of({run("a")}));
+  EXPECT_TRUE(says(with, "The loss curves are those of the small model (250,000 parameters)"));
+  EXPECT_TRUE(says(with, "simulated time (1B parameters at 1.00 s a step)"));
+  for (const char* section : {"utilisation", "timeline", "rounds", "prediction", "traffic"}) {
+    const std::size_t begin = with.find("<section id=\"" + std::string{section} + "\"");
+    ASSERT_NE(begin, std::string::npos) << section;
+    const std::string text = with.substr(begin, with.find("</section>", begin) - begin);
+    EXPECT_TRUE(says(text, "[surrogate]")) << section;
+  }
+  const std::string without = body_of(page_of({run("b", {.surrogate = false})}));
+  EXPECT_FALSE(says(without, "[surrogate]"));
+  EXPECT_TRUE(says(without, "[simulated]"));
+  EXPECT_TRUE(says(without, "1.00 s of compute a step"));
+}
+
+TEST_F(ReportPage, ShowsPredictionConfigurationDifferencesAndTheCommandToRepeat) {
+  const std::string body = body_of(page_of({run("a", {.method = "ddp", .H = 1}), run("b")}));
+  EXPECT_TRUE(says(body, "bytes * 8 / rate"));
+  EXPECT_TRUE(says(body, "<code>outer.H</code></th><td><code>1</code></td><td><code>10</code>"));
+  EXPECT_TRUE(says(body, "wan.toml:9:5"));
+  EXPECT_TRUE(says(body, "isthmus simulate &#39;my wan.toml&#39;"));
+  EXPECT_TRUE(says(body, "east ↔ west"));
+  EXPECT_TRUE(says(body, "100 Mbit/s"));
+}
+
+TEST_F(ReportPage, IsOneFileThatAsksForNothing) {
+  const std::string page = page_of({run("a"), run("b", {.method = "ddp"})});
+  for (const char* outside : {"=\"http", "=\"//", "url(", "src="}) {
+    EXPECT_FALSE(says(body_of(page), outside));
+  }
+  EXPECT_FALSE(says(page, "<link"));
+  EXPECT_FALSE(says(page, "@import"));
+  EXPECT_TRUE(says(page, "download=\"train.csv\" href=\"data:text/csv"));
+  EXPECT_LT(page.size(), kReportMaxBytes);
+  EXPECT_EQ(result_.bytes, page.size());
+}
+
+TEST_F(ReportPage, EveryFigureIsThereWithoutJavaScript) {
+  const std::string body = body_of(page_of({run("a")}));
+  for (const char* id : {"loss-steps", "loss-bytes", "loss-time", "delta-norm"}) {
+    const std::size_t begin = body.find("id=\"" + std::string{id} + "\"");
+    ASSERT_NE(begin, std::string::npos) << id;
+    const std::string figure = body.substr(begin, body.find("</figure>", begin) - begin);
+    EXPECT_TRUE(says(figure, "<path class=\"line")) << id;
+    EXPECT_TRUE(says(figure, "role=\"img\" aria-label=\"")) << id;
+  }
+}
+
+TEST_F(ReportPage, TextFromARunIsEscapedEverywhere) {
+  const std::string evil = "<script>alert(1)</script>\"'&";
+  const std::filesystem::path a = run("a");
+  write_file(
+      a / "manifest.json",
+      R"({"name":"<script>alert(1)</script>","argv":["<script>alert(1)</script>"],"method":"x","model":{"arch":"<script>alert(1)</script>"},"data":[{"path":"<script>alert(1)</script>","sha256":"<script>alert(1)</script>"}],"run_id":"<script>alert(1)</script>"})");
+  write_file(a / "config.resolved.toml",
+             "[<script>alert(1)</script>]\nk = \"<script>alert(1)</script>\" # "
+             "<script>alert(1)</script>\n");
+  write_file(a / "links.json", R"({"links":[{"a":"<script>alert(1)</script>","b":"</td>"}]})");
+  std::string metrics = read_file(a / "metrics.jsonl");
+  metrics = R"({"k":"meta","method":"</script><script>alert(1)</script>","workers":2})"
+            "\n" +
+            metrics.substr(metrics.find('\n') + 1) +
+            R"({"k":"warn","text":"<script>alert(1)</script>"})"
+            "\n";
+  write_file(a / "metrics.jsonl", metrics);
+  const std::string page = page_of({a}, {.title = evil, .generated = evil, .command = evil});
+  EXPECT_FALSE(says(page, "<script>alert(1)"));
+  EXPECT_TRUE(says(page, "&lt;script&gt;alert(1)"));
+}
+
+TEST_F(ReportPage, ARunInProgressIsReportedAsFarAsItGot) {
+  const std::string body = body_of(page_of({run("a", {.ended = false})}));
+  EXPECT_TRUE(says(body, "in progress"));
+  EXPECT_TRUE(says(body, "trained for 40 steps"));
+  ASSERT_EQ(result_.warnings.size(), 1u);
+  EXPECT_TRUE(says(result_.warnings.front(), "no \"end\" line"));
+}
+
+TEST_F(ReportPage, DamagedFilesWarnAndTheRestIsShown) {
+  const std::filesystem::path a = run("a");
+  write_file(a / "metrics.jsonl", read_file(a / "metrics.jsonl") + "{\"k\":\"train\",\"st");
+  write_file(a / "summary.json", "{\"steps\": 4");
+  write_file(a / "manifest.json", "\xff\xfe");
+  write_file(a / "events.jsonl", "nonsense\n[1]\n{\"k\":\"compute\"}\n");
+  write_file(a / "links.json", "[]");
+  std::filesystem::remove(a / "config.resolved.toml");
+  const std::string body = body_of(page_of({a}));
+  EXPECT_TRUE(says(body, "trained for 40 steps"));
+  EXPECT_TRUE(says(body, "the last line is cut off"));
+  EXPECT_TRUE(says(body, "summary.json is damaged"));
+  EXPECT_TRUE(says(body, "manifest.json is damaged"));
+  EXPECT_TRUE(says(body, "3 damaged lines skipped, the first is line 1"));
+  EXPECT_TRUE(says(body, "links.json is damaged"));
+  EXPECT_TRUE(says(body, "config.resolved.toml is missing"));
+}
+
+TEST_F(ReportPage, AnEmptyRunIsAPageOfWarnings) {
+  write_file(folder_.path() / "empty" / "metrics.jsonl", "");
+  const std::string body = body_of(page_of({folder_.path() / "empty"}));
+  EXPECT_TRUE(says(body, "holds no training step"));
+  EXPECT_TRUE(says(body, "No losses to draw yet"));
+  EXPECT_TRUE(says(body, "empty"));
+}
+
+TEST_F(ReportPage, ADivergedRunIsDrawnUpToWhereItDiverged) {
+  std::string metrics;
+  for (int step = 1; step <= 20; ++step) {
+    metrics += fmt::format("{{\"k\":\"train\",\"step\":{},\"loss\":{}}}\n", step,
+                           step < 15       ? "2.5"
+                           : step % 2 == 0 ? "\"NaN\""
+                                           : "\"Infinity\"");
+  }
+  write_file(folder_.path() / "diverged" / "metrics.jsonl",
+             metrics + "{\"k\":\"end\",\"status\":\"failed\"}\n");
+  const std::string page = page_of({folder_.path() / "diverged"});
+  EXPECT_TRUE(says(body_of(page), "6 of 20 training losses are not finite"));
+  EXPECT_TRUE(says(body_of(page), "failed"));
+  for (const char* number : {"nan,", "nan ", "nan<", ":nan", "inf,", ",inf", ">inf<"}) {
+    EXPECT_FALSE(says(page.substr(0, page.find("<script>")), number));
+  }
+}
+
+TEST_F(ReportPage, ALongRunStaysBelowTheLimitAndSaysSo) {
+  std::string metrics;
+  std::string events;
+  for (int step = 1; step <= 60'000; ++step) {
+    metrics += fmt::format(
+        "{{\"k\":\"train\",\"step\":{},\"loss\":{:.9f},\"lr\":0.001,\"grad_norm\":{:.9f},\"t\":{}}}"
+        "\n",
+        step, 2 + std::sin(step * 12.9898), step * 0.123456789, 1.7e9 + step);
+    events += fmt::format("{{\"k\":\"compute\",\"w\":0,\"t0\":{},\"t1\":{},\"step\":{}}}\n", step,
+                          step + 1, step);
+  }
+  write_file(folder_.path() / "long" / "metrics.jsonl",
+             metrics + "{\"k\":\"end\",\"status\":\"ok\"}\n");
+  write_file(folder_.path() / "long" / "events.jsonl", events);
+  const std::vector<std::filesystem::path> runs(6, folder_.path() / "long");
+  const std::string page = page_of(runs);
+  EXPECT_LT(page.size(), kReportMaxBytes);
+  EXPECT_TRUE(says(page, "keeps its lowest and its highest value"));
+  EXPECT_TRUE(says(page, "Too long for this page: train.csv"));
+}
+
+TEST_F(ReportPage, RunsAreFoundBelowAComparisonsFolder) {
+  run("compare/ddp/seed-1", {.method = "ddp"});
+  run("compare/diloco/seed-1");
+  const auto found = find_runs(folder_.path() / "compare");
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].parent_path().filename(), "ddp");
+  EXPECT_TRUE(says(body_of(page_of({folder_.path() / "compare"})), "Against <b>ddp</b>"));
+}
+
+TEST_F(ReportPage, RefusesWhatIsNoRun) {
+  EXPECT_THROW(page_of({folder_.path() / "nowhere"}), SystemError);
+  std::filesystem::create_directories(folder_.path() / "bare");
+  EXPECT_THROW(page_of({folder_.path() / "bare"}), SystemError);
+  EXPECT_THROW(page_of({}), SystemError);
+  const std::filesystem::path a = run("a");
+  write_file(folder_.path() / "file", "");
+  EXPECT_THROW(write_report({a}, folder_.path() / "file" / "report.html"), SystemError);
+}
+
+TEST_F(ReportPage, CsvHoldsEveryStepOfEveryRun) {
+  const ReportResult result =
+      write_report_csv({run("a"), run("b", {.method = "ddp", .H = 1})}, folder_.path() / "csv");
+  EXPECT_EQ(result.files.size(), 5u);
+  const std::string train = read_file(folder_.path() / "csv" / "train.csv");
+  EXPECT_EQ(std::count(train.begin(), train.end(), '\n'), 1 + 40 + 40);
+  const std::string runs = read_file(folder_.path() / "csv" / "runs.csv");
+  EXPECT_TRUE(says(runs, "diloco,diloco,2,ok,40,2560,1.7,1.75,4000000,4000800,80,4,0.5"));
+  EXPECT_EQ(std::count(train.begin(), train.end(), '"'), 0);
+}
+
+}  // namespace
+}  // namespace isthmus
