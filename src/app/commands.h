@@ -12,8 +12,15 @@
 #include "app/progress.h"
 #include "app/terminal.h"
 #include "isthmus/config.h"
+#include "isthmus/errors.h"
 
 namespace isthmus::app {
+
+/// A command line that cannot be understood: exit 2.
+class UsageError : public Error {
+ public:
+  explicit UsageError(const std::string& text) : Error(ExitCode::kUsage, text) {}
+};
 
 /// What every command is given. `out` is stdout (machine output, tables), `err` stderr (words).
 struct Session {
@@ -28,6 +35,8 @@ struct Session {
 
 /// The methods, codecs and model reader of this build, for `load_config`.
 [[nodiscard]] SchemaContext schema_context();
+/// A method as the JSON object of `methods` and `explain`.
+[[nodiscard]] std::string method_json(const MethodInfo& method);
 
 struct TrainArguments {
   std::filesystem::path config;
@@ -61,9 +70,6 @@ struct InspectArguments {
 struct ExplainArguments {
   std::string topic;  // a key, section, error code, method or codec
 };
-struct CompletionArguments {
-  std::string shell;  // bash | zsh | fish
-};
 struct DataArguments {
   enum class Action { kInspect, kSynth, kVerify };
   Action action = Action::kInspect;
@@ -89,6 +95,9 @@ struct BenchCodecArguments {
   std::string codec;  // empty: all
   std::filesystem::path in, out, bytes;
 };
+/// Names that `init --template` knows.
+[[nodiscard]] std::vector<std::string> template_names();
+
 int command_init(const InitArguments& arguments, Session& session);
 int command_inspect(const InspectArguments& arguments, Session& session);
 int command_doctor(Session& session);

@@ -4,7 +4,6 @@
 // seconds; or JSON lines; or nothing. Everything goes to stderr. Any thread.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -78,7 +77,6 @@ class Progress {
   void finish();
 
  private:
-  using Clock = std::chrono::steady_clock;
   void show_block(const ProgressUpdate& update);
   void show_line(const ProgressUpdate& update);
   void show_json(const ProgressUpdate& update);
@@ -88,10 +86,9 @@ class Progress {
   ProgressMode mode_;
   StatusBlock block_;
   mutable std::mutex mutex_;
-  Clock::time_point start_;
-  Clock::time_point next_;
+  double next_;                   // monotonic seconds at which something may be shown again
   std::int64_t first_done_ = -1;  // where a resumed run began, so that the ETA is its own
-  Clock::time_point first_time_;
+  double first_time_;
 };
 
 }  // namespace isthmus::app

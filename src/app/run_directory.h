@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "app/json_line.h"
+#include "app/wall_clock.h"
 #include "core/storage.h"
 #include "isthmus/config.h"
 
@@ -50,10 +51,6 @@ struct Manifest {
 [[nodiscard]] Manifest make_manifest(const Config& config, std::string command,
                                      std::vector<std::string> argv);
 
-/// UTC now, "2026-11-20T15:30:00Z", and seconds since 1970.
-[[nodiscard]] std::string utc_now();
-[[nodiscard]] double unix_now();
-
 /// A file of JSON lines, one write a line. One thread at a time calls `append`.
 class JsonLinesFile {
  public:
@@ -70,7 +67,7 @@ class JsonLinesFile {
 enum class ExistingRun {
   kRefuse,  // a non-empty folder is an error that names --resume and --force
   kResume,  // keep everything
-  kForce,   // remove what a run left there; refuses a folder that is not a run's
+  kForce,   // remove what a run left there; what is no run's stays
 };
 
 struct RunDirectoryOptions {

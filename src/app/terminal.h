@@ -23,27 +23,32 @@ class Terminal {
   /// True where lines can be redrawn: a terminal that is not "dumb".
   [[nodiscard]] bool interactive() const { return interactive_; }
   [[nodiscard]] bool color() const { return color_; }
+  /// True where the locale is UTF-8, so that lines can be drawn with more than ASCII.
+  [[nodiscard]] bool unicode() const { return unicode_; }
   /// Columns; 80 when not a terminal. Asked anew at each call, so a resize is seen.
   [[nodiscard]] std::size_t width() const;
   /// `text` in `style`, or unchanged without colour.
   [[nodiscard]] std::string paint(Style style, std::string_view text) const;
-  /// Writes all of it; a closed pipe ends the output silently. Any thread.
+  /// `fraction`, clamped to [0, 1], as a bar of `columns`.
+  [[nodiscard]] std::string bar(double fraction, std::size_t columns) const;
+  /// Writes all of it; what is written after a failure is dropped. Any thread.
   void write(std::string_view text);
+  /// errno of the first failed write, or 0.
+  [[nodiscard]] int error() const;
 
  private:
   int descriptor_;
   bool interactive_ = false;
   bool color_ = false;
-  std::mutex mutex_;
+  bool unicode_ = false;
+  mutable std::mutex mutex_;
+  int error_ = 0;
 };
 
 /// Columns that `text` takes on a terminal: escape sequences take none, UTF-8 code points one.
 [[nodiscard]] std::size_t display_width(std::string_view text);
 /// `text` cut to `columns`, escape sequences kept whole and reset at the end.
 [[nodiscard]] std::string cut_to_width(std::string_view text, std::size_t columns);
-/// "[#####-----]" of `columns` in all, `fraction` clamped to [0, 1].
-[[nodiscard]] std::string bar(double fraction, std::size_t columns);
-
 /// Lines at the bottom of a terminal, redrawn in place. Used only where `interactive()`. Any
 /// thread.
 class StatusBlock {
@@ -57,10 +62,11 @@ class StatusBlock {
   void finish(bool keep);
 
  private:
-  [[nodiscard]] std::string erase() const;
+  [[nodiscard]] std::string redrawn() const;
   Terminal& terminal_;
   std::mutex mutex_;
   std::vector<std::string> lines_;
+  std::size_t standing_ = 0;  // lines of the block that are on the screen
 };
 
 }  // namespace isthmus::app

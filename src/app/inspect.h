@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kinds of things that `inspect` shows. Each prints to session.out and returns the exit code.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "app/commands.h"
+#include "core/storage.h"
+
+namespace isthmus::app {
+
+/// A run, a checkpoint or a model folder, whichever its files say. THROWS: SystemError when it is
+/// none of them.
+int inspect_folder(const Storage& storage, const std::filesystem::path& folder, bool all_tensors,
+                   Session& session);
+/// A .safetensors file, an index or a folder with one.
+int inspect_tensors(const Storage& storage, const std::filesystem::path& path, bool all_tensors,
+                    Session& session);
+/// A token file or any source that `[data]` takes.
+int inspect_tokens(const Storage& storage, const std::string& source, Session& session);
+
+}  // namespace isthmus::app

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/utsname.h>
+
+#include <fstream>
+
+#include "app/build_info.h"
+
+namespace isthmus::app {
+namespace {
+
+/// Value of the first line "name<separator>value" of a file, without quotes; empty when absent.
+std::string field_of(const char* file, std::string_view name, char separator) {
+  std::ifstream stream(file);
+  std::string line;
+  while (std::getline(stream, line)) {
+    const std::size_t at = line.find(separator);
+    if (at == std::string::npos || !line.starts_with(name)) {
+      continue;
+    }
+    std::string value = line.substr(at + 1);
+    const std::size_t first = value.find_first_not_of(" \t\"");
+    const std::size_t last = value.find_last_not_of(" \t\"");
+    return first == std::string::npos ? "" : value.substr(first, last - first + 1);
+  }
+  return "";
+}
+
+std::uint64_t memory_field(std::string_view name) {
+  const std::string text = field_of("/proc/meminfo", name, ':');
+  std::uint64_t kib = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9') {
+      break;
+    }
+    kib = kib * 10 + static_cast<std::uint64_t>(c - '0');
+  }
+  return kib * 1024;
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+}  // namespace
+
+MachineInfo machine_info() {
+  MachineInfo info;
+  info.cpu = field_of("/proc/cpuinfo", "model name", ':');
+  utsname names{};
+  if (::uname(&names) == 0) {
+    info.os = fmt::format("{} {} {}", names.sysname, names.release, names.machine);
+    info.cpu = info.cpu.empty() ? names.machine : info.cpu;
+  }
+  const std::string system = field_of("/etc/os-release", "PRETTY_NAME", '=');
+  if (!system.empty()) {
+    info.os += ", " + system;
+  }
+  info.cores = usable_cores();
+  info.memory_bytes = memory_field("MemTotal");
+  info.available_bytes = memory_field("MemAvailable");
+  return info;
+}
+
+}  // namespace isthmus::app

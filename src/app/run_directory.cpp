@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/run_directory.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+namespace {
+
+/// What a run leaves in its folder; nothing else is ever removed.
+constexpr std::array<std::string_view, 10> kRunFiles = {
+    "manifest.json", "config.toml",  "config.resolved.toml", "metrics.jsonl", "events.jsonl",
+    "links.json",    "summary.json", "report.html",          "ckpt",          "hf"};
+
+std::filesystem::path default_path(const RunDirectoryOptions& options) {
+  constexpr std::size_t kIdDigits = 6;
+  return std::filesystem::path("runs") /
+         fmt::format("{}-{}-{}", options.name, utc_stamp(), options.run_id.substr(0, kIdDigits));
+}
+
+/// The step of a JSON line; none when the line is torn or not JSON.
+struct LineFacts {
+  bool valid = false;
+  bool end = false;
+  std::int64_t step = 0;
+};
+LineFacts facts_of(std::string_view line) {
+  LineFacts facts;
+  const auto json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_object()) {
+    return facts;
+  }
+  facts.valid = true;
+  const auto kind = json.find("k");
+  facts.end = kind != json.end() && kind->is_string() && *kind == "end";
+  // A round belongs to the step that applied it.
+  for (const char* key : {"step", "step_apply"}) {
+    const auto step = json.find(key);
+    if (step != json.end() && step->is_number_integer()) {
+      facts.step = std::max(facts.step, step->get<std::int64_t>());
+    }
+  }
+  return facts;
+}
+
+}  // namespace
+
+void JsonLinesFile::append(const JsonLine& line) {
+  const std::string text = line.str() + "\n";
+  file_->append(as_bytes(text));
+}
+
+RunDirectory::RunDirectory(Storage& storage, const RunDirectoryOptions& options)
+    : storage_(storage), path_(options.out.empty() ? default_path(options) : options.out) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path_, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_directory(status)) {
+    throw ConfigError(
+        fmt::format("output folder '{}' is a file; choose another with --out", path_.string()));
+  }
+  const bool used = std::filesystem::is_directory(status) && !storage_.list(path_).empty();
+  if (used && options.existing == ExistingRun::kRefuse) {
+    throw ConfigError(
+        fmt::format("output folder '{}' is not empty: --resume goes on with the run in it, --force "
+                    "replaces that run, --out names another folder",
+                    path_.string()));
+  }
+  if (used && options.existing == ExistingRun::kForce) {
+    for (const std::string_view name : kRunFiles) {
+      storage_.remove_all(path_ / name);
+    }
+  }
+  resumed_ = used && options.existing == ExistingRun::kResume &&
+             storage_.kind(path_ / "manifest.json") == FileKind::kFile;
+  storage_.create_directories(path_);
+}
+
+void RunDirectory::write_config(const Config& config) {
+  write_atomically(storage_, path_ / "config.toml", config.text);
+  write_atomically(storage_, path_ / "config.resolved.toml", resolved_toml(config));
+}
+
+void RunDirectory::write_json(const std::string& name, std::string_view json) {
+  write_atomically(storage_, path_ / name, fmt::format("{}\n", json));
+}
+
+void RunDirectory::truncate_after(const std::string& name, std::int64_t step) {
+  if (storage_.kind(path_ / name) != FileKind::kFile) {
+    return;
+  }
+  const MappedFile file = storage_.map(path_ / name);
+  const std::span<const std::byte> bytes = file.bytes();
+  std::string_view rest(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  write_atomically(storage_, path_ / name, [&](WritableFile& kept) {
+    // Lines that stay are copied in whole stretches, not one by one.
+    std::string_view stretch = rest.substr(0, 0);
+    while (!rest.empty()) {
+      const std::size_t end = rest.find('\n');
+      if (end == std::string_view::npos) {
+        break;  // a torn last line
+      }
+      const std::string_view line = rest.substr(0, end);
+      const LineFacts facts = facts_of(line);
+      if (facts.valid && !facts.end && facts.step <= step) {
+        stretch = std::string_view(stretch.data(), stretch.size() + end + 1);
+      } else {
+        kept.append(as_bytes(stretch));
+        stretch = rest.substr(end + 1, 0);
+      }
+      rest.remove_prefix(end + 1);
+    }
+    kept.append(as_bytes(stretch));
+  });
+}
+
+JsonLinesFile RunDirectory::open_lines(const std::string& name) {
+  return JsonLinesFile(storage_.append(path_ / name));
+}
+
+}  // namespace isthmus::app
