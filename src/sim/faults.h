@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong on purpose. Every decision is a function of (seed, link, frame number), so a
+// failing seed replays. Plain data and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/rng.h"
+#include "isthmus/types.h"
+
+namespace isthmus {
+
+struct FaultPlan {
+  // Probabilities for each frame, [0, 1], independent of one another.
+  double drop = 0;       // does not arrive
+  double delay = 0;      // late, and so is everything behind it
+  double duplicate = 0;  // arrives twice, the second time late
+  double reorder = 0;    // late, while later frames pass it
+  double corrupt = 0;    // one bit is flipped
+  /// How late: uniform up to this.
+  Duration longest_delay = std::chrono::milliseconds(50);
+  /// The probabilities hold for frames sent before this time.
+  TimePoint until = kNever;
+
+  /// Frames between `a` and `b`, either way, sent within [begin, end) do not arrive.
+  struct Partition {
+    Rank a, b;
+    TimePoint begin, end;
+  };
+  std::vector<Partition> partitions;
+
+  /// The rank stops at `time`: what it has queued is not sent, its tasks end, the others learn of
+  /// it after the link's delay.
+  struct Crash {
+    Rank rank;
+    TimePoint time;
+  };
+  std::vector<Crash> crashes;
+
+  /// The rank's compute regions last `factor` times as long.
+  struct Slowdown {
+    Rank rank;
+    double factor = 1;
+  };
+  std::vector<Slowdown> slowdowns;
+};
+
+/// THROWS: ConfigError naming the field, its value and the rule.
+void check_faults(const FaultPlan& plan, int members);
+
+/// What a crashed rank's tasks unwind with. Not a std::exception: nothing that handles errors may
+/// take it for one.
+struct RankCrashed {
+  Rank rank;
+};
+
+/// What becomes of one frame.
+struct FrameFate {
+  bool drop = false;
+  bool corrupt = false;
+  Duration hold_up{0};           // of this frame and all behind it
+  Duration fall_behind{0};       // of this frame alone
+  Duration repeat_after{0};      // > 0: arrives a second time, that much later
+  std::uint64_t chosen_bit = 0;  // random word that picks the bit to flip
+};
+
+/// The fate of frame number `frame` of link `link`, sent at `now` from `from` to `to`.
+[[nodiscard]] FrameFate decide_fate(const FaultPlan& plan, const Rng& rng, std::uint32_t link,
+                                    std::uint64_t frame, Rank from, Rank to, TimePoint now);
+
+/// Frames each fault has met.
+struct FaultCounts {
+  std::uint64_t dropped = 0;  // partitions included
+  std::uint64_t delayed = 0;
+  std::uint64_t duplicated = 0;
+  std::uint64_t reordered = 0;
+  std::uint64_t corrupted = 0;
+};
+
+}  // namespace isthmus

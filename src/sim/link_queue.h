@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of one directed link: when the next frame leaves and arrives. Pure arithmetic on
+// integers; one caller at a time.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "core/rng.h"
+#include "isthmus/types.h"
+#include "sim/link.h"
+#include "sim/rate_profile.h"
+#include "sim/windows.h"
+
+namespace isthmus {
+
+/// When a frame passes a link.
+struct Passage {
+  TimePoint begin;      // its first bit leaves
+  TimePoint departure;  // its last bit has left
+  TimePoint arrival;    // its last bit is there
+};
+
+class LinkQueue {
+ public:
+  /// `number` tells links of one seed apart. REQUIRES: a link that `check_link` accepts.
+  LinkQueue(const DirectedLink& link, const LinkOptions& options, std::uint64_t seed,
+            std::uint32_t number);
+
+  /// The line's rate over time in place of the constant one.
+  void set_profile(RateProfile profile) { profile_ = std::move(profile); }
+
+  /// Queues a frame at `now` behind those queued before. REQUIRES: `now` never goes back.
+  [[nodiscard]] Passage send(TimePoint now, std::uint64_t frame_bytes);
+  /// Holds everything that arrives from now on back to at least `time`, so that order is kept.
+  void delay_arrivals_to(TimePoint time) { last_arrival_ = std::max(last_arrival_, time); }
+  [[nodiscard]] TimePoint last_arrival() const { return last_arrival_; }
+  /// Bytes on the modelled link of a frame of `frame_bytes`.
+  [[nodiscard]] std::uint64_t modelled_bytes(std::uint64_t frame_bytes) const;
+  [[nodiscard]] const DirectedLink& link() const { return link_; }
+
+ private:
+  TimePoint leave_steadily(TimePoint begin, std::int64_t bits);
+  TimePoint leave_in_slices(TimePoint time, std::int64_t bits);
+  /// A frame begins: whether the windows have been idle, and what that does to them.
+  void wake_windows(TimePoint begin);
+  void end_round(TimePoint next_begin);
+  [[nodiscard]] std::int64_t rate_at(TimePoint time) const;
+  [[nodiscard]] std::int64_t round_bits() const;
+  [[nodiscard]] bool windows_limit() const;
+
+  const DirectedLink link_;
+  const LinkOptions options_;
+  const Rng rng_;
+  const std::uint32_t number_;
+  std::int64_t open_rate_ = 0;  // bits/s when no window limits them; 0: unlimited
+  const Duration restart_;
+  bool restarts_ = true;  // windows shrink after idle time
+  std::optional<RateProfile> profile_;
+  std::variant<std::monostate, WindowRamp, CubicWindows> windows_;
+
+  TimePoint free_at_{};
+  TimePoint last_arrival_{};
+  std::uint64_t frames_ = 0;
+  // A busy period without windows: its bits leave at an exact rate, without rounding per frame.
+  TimePoint busy_since_{};
+  TimePoint steady_until_{};
+  std::int64_t busy_bits_ = 0;
+  // The current round trip of the windows.
+  TimePoint round_begin_{};
+  std::int64_t round_used_ = 0;
+};
+
+}  // namespace isthmus

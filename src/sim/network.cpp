@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/network.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "core/check.h"
+#include "isthmus/errors.h"
+#include "sim/link_queue.h"
+#include "transport/mailbox.h"
+
+namespace isthmus {
+namespace {
+
+/// Kinds of actions in the world's trace.
+enum ActionKind : std::uint64_t { kFrameArrives = 1, kNewsArrives = 2, kRankCrashes = 3 };
+
+std::uint64_t trace_word(ActionKind kind, std::uint32_t link, std::size_t bytes) {
+  return static_cast<std::uint64_t>(kind) << 60 | static_cast<std::uint64_t>(link) << 36 | bytes;
+}
+
+FrameBytes with_flipped_bit(const FrameBytes& frame, std::uint64_t word) {
+  if (frame->empty()) return frame;
+  auto copy = std::make_shared<std::vector<std::byte>>(*frame);
+  const std::uint64_t bit = word % (copy->size() * 8);
+  (*copy)[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+  return copy;
+}
+
+}  // namespace
+
+// One thread at a time runs in a world, so nothing here is locked.
+class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State> {
+ public:
+  State(SimWorld& world, int members, const std::vector<DirectedLink>& links,
+        NetworkOptions options)
+      : world_(world),
+        members_(members),
+        options_(std::move(options)),
+        rng_(world.seed(), Stream::kSim),
+        gone_(static_cast<std::size_t>(members), false),
+        crashed_at_(static_cast<std::size_t>(members), kNever),
+        frames_sent_(links.size(), 0),
+        traffic_(static_cast<std::size_t>(members),
+                 std::vector<std::uint64_t>(static_cast<std::size_t>(members), 0)) {
+    for (int from = 0; from < members; ++from) {
+      boxes_.push_back(std::make_unique<Mailbox>(world, members));
+      world.name_queue(boxes_.back()->queue(), fmt::format("inbox of rank {}", from));
+      for (int to = 0; to < members; ++to) {
+        const std::uint32_t number = link_number(Rank(from), Rank(to));
+        const DirectedLink link = from == to ? DirectedLink{} : links[number];
+        check_link(link, fmt::format("link {} -> {}", from, to));
+        links_.push_back(std::make_unique<LinkQueue>(link, options_.link, world.seed(), number));
+        const auto profile = options_.profiles.find({from, to});
+        if (profile != options_.profiles.end()) links_.back()->set_profile(profile->second);
+      }
+    }
+  }
+
+  void schedule_crashes() {
+    for (const FaultPlan::Crash& crash : options_.faults.crashes) {
+      world_.at(crash.time, trace_word(kRankCrashes, 0, index(crash.rank)),
+                [self = shared_from_this(), rank = crash.rank] { self->crash(rank); });
+    }
+  }
+
+  [[nodiscard]] int members() const { return members_; }
+  [[nodiscard]] Mailbox& box(Rank rank) { return *boxes_.at(index(rank)); }
+  [[nodiscard]] const std::vector<std::vector<std::uint64_t>>& traffic() const { return traffic_; }
+  [[nodiscard]] const FaultCounts& counts() const { return counts_; }
+
+  void send(Rank from, Rank to, const FrameBytes& frame) {
+    ISTHMUS_CHECK(from != to, to.value());
+    if (gone_[index(from)]) return;
+    const std::uint32_t number = link_number(from, to);
+    LinkQueue& link = *links_.at(number);
+    const TimePoint now = world_.clock().now();
+    Passage passage = link.send(now, frame->size());
+    const std::uint64_t bytes = link.modelled_bytes(frame->size());
+    traffic_[index(from)][index(to)] += bytes;
+    record(EventKind::kSend, from, to, passage.begin, passage.departure, bytes, frame);
+
+    const FrameFate fate =
+        decide_fate(options_.faults, rng_, number, frames_sent_[number]++, from, to, now);
+    if (fate.drop) {
+      ++counts_.dropped;
+      return;
+    }
+    if (fate.hold_up > Duration::zero()) {
+      ++counts_.delayed;
+      passage.arrival += fate.hold_up;
+      link.delay_arrivals_to(passage.arrival);
+    }
+    if (fate.fall_behind > Duration::zero()) ++counts_.reordered;
+    if (fate.corrupt) ++counts_.corrupted;
+    const FrameBytes arriving = fate.corrupt ? with_flipped_bit(frame, fate.chosen_bit) : frame;
+    passage.arrival += fate.fall_behind;
+    deliver(from, to, arriving, passage);
+    if (fate.repeat_after > Duration::zero()) {
+      ++counts_.duplicated;
+      passage.arrival += fate.repeat_after;
+      deliver(from, to, arriving, passage);
+    }
+  }
+
+  void close(Rank rank) {
+    box(rank).close();
+    if (gone_[index(rank)]) return;
+    gone_[index(rank)] = true;
+    for (int peer = 0; peer < members_; ++peer) {
+      if (Rank(peer) == rank) continue;
+      // The news queues behind the frames sent before.
+      const std::uint32_t number = link_number(rank, Rank(peer));
+      tell_lost(rank, Rank(peer), links_.at(number)->send(world_.clock().now(), 0).arrival);
+    }
+  }
+
+ private:
+  static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
+  [[nodiscard]] std::uint32_t link_number(Rank from, Rank to) const {
+    return static_cast<std::uint32_t>(from.value() * members_ + to.value());
+  }
+
+  void record(EventKind kind, Rank worker, Rank peer, TimePoint begin, TimePoint end,
+              std::uint64_t bytes, const FrameBytes& frame) {
+    if (options_.events == nullptr) return;
+    const FrameLabel label = options_.label ? options_.label(frame) : FrameLabel{};
+    options_.events->record({.kind = kind,
+                             .worker = worker,
+                             .peer = peer,
+                             .begin = begin,
+                             .end = end,
+                             .bytes = bytes,
+                             .fragment = label.fragment,
+                             .step = label.step});
+  }
+
+  void deliver(Rank from, Rank to, const FrameBytes& frame, const Passage& passage) {
+    world_.at(passage.arrival, trace_word(kFrameArrives, link_number(from, to), frame->size()),
+              [self = shared_from_this(), from, to, frame, passage] {
+                self->arrive(from, to, frame, passage);
+              });
+  }
+
+  void arrive(Rank from, Rank to, const FrameBytes& frame, const Passage& passage) {
+    // What a crashed rank had not got rid of has never left.
+    if (passage.departure > crashed_at_[index(from)]) return;
+    const LinkQueue& link = *links_.at(link_number(from, to));
+    record(EventKind::kReceive, to, from, passage.begin + link.link().one_way, passage.arrival,
+           link.modelled_bytes(frame->size()), frame);
+    box(to).deliver(from, frame);
+  }
+
+  void tell_lost(Rank rank, Rank peer, TimePoint time) {
+    world_.at(time, trace_word(kNewsArrives, link_number(rank, peer), 0),
+              [self = shared_from_this(), rank, peer] { self->box(peer).mark_lost(rank); });
+  }
+
+  void crash(Rank rank) {
+    if (gone_[index(rank)]) return;  // It has closed before.
+    gone_[index(rank)] = true;
+    const TimePoint now = world_.clock().now();
+    crashed_at_[index(rank)] = now;
+    box(rank).close();
+    for (int peer = 0; peer < members_; ++peer) {
+      if (Rank(peer) == rank) continue;
+      const DirectedLink& link = links_.at(link_number(rank, Rank(peer)))->link();
+      // Later than any frame that has left.
+      tell_lost(rank, Rank(peer), now + link.one_way + link.jitter);
+    }
+    world_.stop_group(rank.value(), std::make_exception_ptr(RankCrashed{rank}));
+  }
+
+  SimWorld& world_;
+  const int members_;
+  const NetworkOptions options_;
+  const Rng rng_;
+  std::vector<std::unique_ptr<Mailbox>> boxes_;
+  std::vector<std::unique_ptr<LinkQueue>> links_;  // [from * members + to]
+  std::vector<bool> gone_;                         // closed or crashed
+  std::vector<TimePoint> crashed_at_;
+  std::vector<std::uint64_t> frames_sent_;  // by link
+  std::vector<std::vector<std::uint64_t>> traffic_;
+  FaultCounts counts_;
+};
+
+namespace {
+
+class SimTransport final : public Transport {
+ public:
+  SimTransport(Rank self, std::shared_ptr<SimNetwork::State> network)
+      : self_(self), network_(std::move(network)) {}
+  ~SimTransport() override { network_->close(self_); }
+
+  [[nodiscard]] Rank self() const override { return self_; }
+  [[nodiscard]] int size() const override { return network_->members(); }
+  void send(Rank to, FrameBytes frame) override { network_->send(self_, to, frame); }
+  [[nodiscard]] Expected<ReceivedFrame, TransportError> receive(TimePoint deadline) override {
+    return network_->box(self_).receive(deadline);
+  }
+  void close() override { network_->close(self_); }
+
+ private:
+  Rank self_;
+  std::shared_ptr<SimNetwork::State> network_;  // co-owned by the network and frames in flight
+};
+
+}  // namespace
+
+SimNetwork::SimNetwork(SimWorld& world, int members, const std::vector<DirectedLink>& links,
+                       NetworkOptions options) {
+  ISTHMUS_CHECK(members >= 1, members);
+  const auto count = static_cast<std::size_t>(members);
+  ISTHMUS_CHECK(links.size() == count * count, links.size(), members);
+  check_faults(options.faults, members);
+  state_ = std::make_shared<State>(world, members, links, std::move(options));
+  state_->schedule_crashes();
+}
+
+SimNetwork::~SimNetwork() = default;
+
+std::vector<std::unique_ptr<Transport>> SimNetwork::endpoints() {
+  std::vector<std::unique_ptr<Transport>> endpoints;
+  for (int rank = 0; rank < state_->members(); ++rank) {
+    endpoints.push_back(std::make_unique<SimTransport>(Rank(rank), state_));
+  }
+  return endpoints;
+}
+
+const std::vector<std::vector<std::uint64_t>>& SimNetwork::traffic() const {
+  return state_->traffic();
+}
+const FaultCounts& SimNetwork::fault_counts() const { return state_->counts(); }
+
+std::vector<DirectedLink> uniform_links(int members, const DirectedLink& link) {
+  return std::vector<DirectedLink>(static_cast<std::size_t>(members * members), link);
+}
+
+}  // namespace isthmus

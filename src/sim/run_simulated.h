@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole run in virtual time: the same worker body as `run_in_process` (isthmus/transport.h), over
+// simulated links. Given equal options and body, the values computed, the virtual times and the
+// trace hash are the same on every run and machine.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "isthmus/transport.h"
+#include "sim/network.h"
+#include "sim/world.h"
+#include "transport/peer_exchange.h"
+
+namespace isthmus {
+
+struct SimulationOptions {
+  int workers = 1;
+  /// workers x workers, row-major [from][to] (sim/topology.h makes them from a configuration);
+  /// empty: free links.
+  std::vector<DirectedLink> links;
+  std::uint64_t seed = 0;
+  SimWorldOptions world;
+  NetworkOptions network;  // link model, rate profiles, faults, event sink
+  PeerExchangeOptions exchange;
+};
+
+struct SimulationResult {
+  Duration duration{0};                             // virtual time at which the last body returned
+  std::uint64_t trace_hash = 0;                     // equal for equal runs
+  std::uint64_t switches = 0;                       // of the baton between threads
+  std::vector<std::vector<std::uint64_t>> traffic;  // bytes [from][to] on the modelled links
+  FaultCounts faults;
+  std::vector<Rank> crashed;  // ranks that a crash of the plan has ended, in order
+};
+
+/// Runs `body` once for each worker, each a task of one SimWorld. Blocks until all have returned.
+/// Compute regions take the time the body states; everything else takes none but on the links.
+/// THROWS: ConfigError; the exception of the worker that failed first in virtual time;
+/// DeadlockError.
+SimulationResult run_simulated(const SimulationOptions& options,
+                               const std::function<void(WorkerContext&)>& body);
+
+}  // namespace isthmus
