@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a model costs: floating-point operations of a training step and bytes of memory of a worker.
+// Pure functions of shapes, for `plan`, `doctor` and `train --dry-run`.
+#pragma once
+
+#include <cstdint>
+
+#include "inner/model_layout.h"
+#include "isthmus/config.h"
+
+namespace isthmus {
+
+/// Operations of forward and backward per token: 6 N + 12 L (heads head_dim) T, where N counts
+/// every weight that multiplies: a tied head once, neither positions nor an untied embedding.
+/// Attention is counted in full, not halved for causality, as is usual.
+[[nodiscard]] double training_flops_per_token(const ModelLayout& layout, std::int64_t context);
+
+struct MemoryEstimate {
+  std::int64_t parameters = 0;  // fp32 values
+  std::int64_t gradients = 0;
+  std::int64_t moments = 0;      // of the inner optimizer
+  std::int64_t activations = 0;  // arena of one micro-batch
+  std::int64_t logits = 0;       // the chunk of logits that exists at a time
+  [[nodiscard]] std::int64_t total() const {
+    return parameters + gradients + moments + activations + logits;
+  }
+};
+
+/// Bytes of one worker's inner loop with `rows` = sequences * context of a micro-batch. Not
+/// counted: the outer loop's anchors, batches, packing buffers of the kernels (a few MiB).
+[[nodiscard]] MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inner,
+                                             std::int64_t rows);
+
+}  // namespace isthmus
