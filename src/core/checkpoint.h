@@ -15,12 +15,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/json_input.h"
 #include "core/safetensors.h"
 #include "core/state_snapshot.h"
 #include "core/storage.h"

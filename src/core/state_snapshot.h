@@ -6,11 +6,11 @@
 
 #include <map>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/json_input.h"
 #include "core/safetensors.h"
 #include "isthmus/state.h"
 

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tokenizer whose ids are bytes, in the files of Hugging Face `tokenizers`: byte-level BPE
+// without merges. Bytes are spelt by GPT-2's map: 33-126, 161-172 and 174-255 as themselves, the
+// other 68 as U+0100 upward in order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace isthmus {
+
+/// tokenizer.json. With `vocab` above 256, id 256 is the special token <|endoftext|>; smaller
+/// models have none.
+[[nodiscard]] std::string byte_tokenizer_text(std::int64_t vocab);
+/// tokenizer_config.json that goes with it.
+[[nodiscard]] std::string byte_tokenizer_config_text(std::int64_t vocab, std::int64_t positions);
+
+}  // namespace isthmus

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// config.json of Hugging Face models, read and written: GPT2LMHeadModel, LlamaForCausalLM, and
+// Qwen3ForCausalLM, which is a Llama with norms on queries and keys. Spellings of transformers 4
+// (torch_dtype, rope_theta, rope_scaling) and 5 (dtype, rope_parameters) are both read, and both
+// written. A setting that our models do not have is refused by name and value, never ignored.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/storage.h"
+#include "inner/model_shape.h"
+#include "isthmus/config.h"
+
+namespace isthmus {
+
+/// Special tokens; absent ones are written as null, because the libraries' defaults (1, 2, 50256)
+/// would otherwise stand for ordinary bytes or rows that do not exist.
+struct HfTokens {
+  std::optional<std::int64_t> bos;
+  std::optional<std::int64_t> eos;
+};
+
+struct HfConfig {
+  ModelConfig model;  // every size given; context = positions of the model
+  HfTokens tokens;
+};
+
+/// Reads FOLDER/config.json. THROWS: SystemError when it is unreadable or not JSON; ConfigError
+/// listing every key that is missing, wrong or unsupported, with its value.
+[[nodiscard]] HfConfig read_hf_config(const Storage& storage, const std::filesystem::path& folder);
+/// The same from text; `label` names it. Fuzzed.
+[[nodiscard]] HfConfig parse_hf_config(std::string_view text, const std::string& label);
+
+/// config.json and generation_config.json.
+[[nodiscard]] std::string hf_config_text(const ModelShape& shape, const HfTokens& tokens);
+[[nodiscard]] std::string hf_generation_config_text(const HfTokens& tokens);
+
+}  // namespace isthmus

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights of Hugging Face models, in and out. Our tensors have their names, shapes and storage
+// order, so nothing is transposed or permuted. Blocking; one thread.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/storage.h"
+#include "inner/hf/hf_config.h"
+#include "inner/model_shape.h"
+#include "isthmus/inner_loop.h"
+
+namespace isthmus {
+
+/// Fills the parameters' values from FOLDER/model.safetensors or its shards (F32, F16, BF16).
+/// Names without the leading "transformer." or "model." (saved from the bare model) are understood;
+/// buffers that are no weights (attn.bias, attn.masked_bias, rotary_emb.inv_freq) and the copy of a
+/// tied head are skipped.
+/// THROWS: SystemError when a file is unusable, or one error that lists every missing, unknown and
+/// misshaped tensor; the values are then unchanged.
+void load_hf_weights(const Storage& storage, const std::filesystem::path& folder,
+                     std::span<const Parameter> parameters);
+
+struct HfTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::span<const float> values;
+};
+
+struct HfExport {
+  ModelShape shape;
+  std::vector<HfTensor> tensors;  // in canonical order
+  HfTokens tokens;
+  /// Write the byte-level tokenizer (a model of bytes, with at least 256 ids).
+  bool byte_tokenizer = false;
+  /// Otherwise copy the tokenizer files of this folder, when given.
+  std::optional<std::filesystem::path> tokenizer_from;
+};
+
+/// Writes a folder that transformers loads: config.json, generation_config.json, model.safetensors
+/// (fp32), tokenizer files; creates it where needed. Files there of these names are replaced, each
+/// atomically. THROWS: SystemError.
+void write_hf_folder(Storage& storage, const std::filesystem::path& folder, const HfExport& model);
+
+/// Name and text of each small file of such a folder (all but the weights and copied tokenizers); a
+/// checkpoint with them is such a folder too.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> hf_small_files(
+    const ModelShape& shape, const HfTokens& tokens, bool byte_tokenizer);
+
+}  // namespace isthmus

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/hf/hf_weights.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "core/safetensors.h"
+#include "core/temporary_directory.h"
+#include "inner/model_layout.h"
+#include "isthmus/errors.h"
+
+namespace isthmus {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// A model's parameters, all values 0 until loaded.
+struct Model {
+  explicit Model(const HfConfig& config)
+      : layout(model_shape(config.model, config.model.context)),
+        values(static_cast<std::size_t>(layout.elements())) {
+    for (const TensorInfo& tensor : layout.tensors()) {
+      parameters.push_back(
+          {tensor.name, tensor.layer, tensor.shape, tensor.elements,
+           std::span(values).subspan(static_cast<std::size_t>(tensor.elements.begin),
+                                     static_cast<std::size_t>(tensor.elements.size())),
+           tensor.decay()});
+    }
+  }
+  [[nodiscard]] HfExport to_export() const {
+    HfExport model;
+    model.shape = layout.shape();
+    for (const Parameter& parameter : parameters) {
+      model.tensors.push_back({parameter.name, parameter.shape, parameter.values});
+    }
+    return model;
+  }
+  ModelLayout layout;
+  std::vector<float> values;
+  std::vector<Parameter> parameters;
+};
+
+const std::filesystem::path kGolden = ISTHMUS_HF_DATA;
+
+class HfWeights : public testing::Test {
+ protected:
+  // The golden GPT-2's tensors, to be changed and written again.
+  std::vector<TensorToWrite> golden_tensors() {
+    golden_.emplace(Safetensors::open(storage_, kGolden / "gpt2/model.safetensors"));
+    std::vector<TensorToWrite> tensors;
+    for (const SafetensorsEntry& entry : golden_->entries()) {
+      tensors.push_back({entry.name, entry.dtype, entry.shape, golden_->bytes(entry)});
+    }
+    return tensors;
+  }
+  std::string load_error(const std::vector<TensorToWrite>& tensors) {
+    write_safetensors(storage_, directory_ / "model.safetensors", tensors);
+    return message_of<SystemError>(
+        [&] { load_hf_weights(storage_, directory_.path(), model_.parameters); });
+  }
+  TemporaryDirectory directory_;
+  SystemStorage storage_;
+  std::optional<Safetensors> golden_;
+  Model model_{read_hf_config(storage_, kGolden / "gpt2")};
+};
+
+// data/ was saved by transformers 5.23: check_with_transformers.py --golden tests/inner/hf/data
+TEST_F(HfWeights, WriteTheBytesThatTransformersWrote) {
+  for (const char* name : {"gpt2", "llama"}) {
+    Model model(read_hf_config(storage_, kGolden / name));
+    load_hf_weights(storage_, kGolden / name, model.parameters);
+    write_hf_folder(storage_, directory_ / name, model.to_export());
+    EXPECT_EQ(storage_.read(directory_ / name / "model.safetensors"),
+              storage_.read(kGolden / name / "model.safetensors"))
+        << name;
+    const ModelConfig ours = read_hf_config(storage_, directory_ / name).model;
+    const ModelConfig theirs = read_hf_config(storage_, kGolden / name).model;
+    EXPECT_EQ(ours.d_ff, theirs.d_ff);
+    EXPECT_EQ(ours.context, theirs.context);
+    EXPECT_EQ(ours.tied, theirs.tied);
+    EXPECT_EQ(ours.norm_eps, theirs.norm_eps);
+  }
+}
+
+TEST_F(HfWeights, AcceptBareNamesAndSkipBuffersAndATiedHead) {
+  std::vector<TensorToWrite> tensors = golden_tensors();
+  const std::vector<float> mask(16, 1);
+  for (TensorToWrite& tensor : tensors) tensor.name = tensor.name.substr(12);
+  tensors.push_back({"h.0.attn.bias", DType::kF32, {1, 1, 4, 4}, std::as_bytes(std::span(mask))});
+  tensors.push_back(
+      {"h.0.attn.masked_bias", DType::kF32, {}, std::as_bytes(std::span(mask).first(1))});
+  tensors.push_back({"lm_head.weight", DType::kF32, {4, 4}, std::as_bytes(std::span(mask))});
+  EXPECT_EQ(load_error(tensors), "");
+  Model whole(read_hf_config(storage_, kGolden / "gpt2"));
+  load_hf_weights(storage_, kGolden / "gpt2", whole.parameters);
+  EXPECT_EQ(model_.values, whole.values);
+}
+
+TEST_F(HfWeights, ListEveryTensorThatDoesNotFitAndChangeNothing) {
+  std::vector<TensorToWrite> tensors = golden_tensors();
+  std::erase_if(tensors, [](const auto& tensor) { return tensor.name == "transformer.ln_f.bias"; });
+  const std::vector<float> zeros(300);
+  for (TensorToWrite& tensor : tensors) {
+    if (tensor.name == "transformer.wpe.weight") {
+      tensor = {tensor.name, DType::kF32, {8, 4}, std::as_bytes(std::span(zeros).first(32))};
+    }
+    if (tensor.name == "transformer.ln_f.weight") {
+      tensor = {tensor.name, DType::kI32, {4}, std::as_bytes(std::span(zeros).first(4))};
+    }
+  }
+  tensors.push_back({"score.weight", DType::kF32, {4}, std::as_bytes(std::span(zeros).first(4))});
+  EXPECT_THAT(load_error(tensors),
+              AllOf(HasSubstr("1 missing: transformer.ln_f.bias"),
+                    HasSubstr("transformer.wpe.weight [8, 4] F32 (need [4, 4]"),
+                    HasSubstr("transformer.ln_f.weight [4] I32"),
+                    HasSubstr("1 unknown: score.weight"), Not(HasSubstr("c_attn"))));
+  EXPECT_EQ(model_.values, std::vector<float>(model_.values.size(), 0.0F));
+}
+
+TEST_F(HfWeights, ShortenALongListOfMissingTensors) {
+  EXPECT_THAT(load_error({}), AllOf(HasSubstr("16 missing"), HasSubstr(", ...")));
+}
+
+TEST_F(HfWeights, ComeWithTheByteTokenizerOrACopyOfTheirOwn) {
+  HfExport model = model_.to_export();
+  write_hf_folder(storage_, directory_ / "none", model);
+  EXPECT_EQ(storage_.kind(directory_ / "none/tokenizer.json"), FileKind::kAbsent);
+  model.byte_tokenizer = true;  // but the model has 11 ids only
+  write_hf_folder(storage_, directory_ / "small", model);
+  EXPECT_EQ(storage_.kind(directory_ / "small/tokenizer.json"), FileKind::kAbsent);
+  write_atomically(storage_, directory_ / "tokenizer.json", "theirs");
+  model.byte_tokenizer = false;
+  model.tokenizer_from = directory_.path();
+  write_hf_folder(storage_, directory_ / "copied", model);
+  EXPECT_EQ(read_text(storage_, directory_ / "copied/tokenizer.json"), "theirs");
+}
+
+}  // namespace
+}  // namespace isthmus
