@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/activation.h"
 
+#include <type_traits>
+
 #include "kernels/activation_math.h"
+#include "kernels/fast_kernels.h"
 
 namespace isthmus::kernels {
 namespace {
@@ -12,14 +15,22 @@ constexpr std::int64_t kBlockRows = 16;
 template <typename Real>
 void gelu_forward(ThreadTeam& team, std::int64_t n, const Real* x, Real* y) {
   team.for_blocks(n, kBlock, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) y[i] = gelu(x[i]);
+    if constexpr (std::is_same_v<Real, float>) {
+      fast_kernels().gelu_span(end - begin, x + begin, y + begin);
+    } else {
+      for (std::int64_t i = begin; i < end; ++i) y[i] = gelu(x[i]);
+    }
   });
 }
 
 template <typename Real>
 void gelu_backward(ThreadTeam& team, std::int64_t n, const Real* x, const Real* dy, Real* dx) {
   team.for_blocks(n, kBlock, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) dx[i] = dy[i] * gelu_derivative(x[i]);
+    if constexpr (std::is_same_v<Real, float>) {
+      fast_kernels().gelu_gradient_span(end - begin, x + begin, dy + begin, dx + begin);
+    } else {
+      for (std::int64_t i = begin; i < end; ++i) dx[i] = dy[i] * gelu_derivative(x[i]);
+    }
   });
 }
 
@@ -27,9 +38,13 @@ template <typename Real>
 void swiglu_forward(ThreadTeam& team, const SwiGlu<Real>& s, Real* out) {
   team.for_blocks(s.rows, kBlockRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      for (std::int64_t j = 0; j < s.columns; ++j) {
-        const Real gate = s.gate[r * s.ld_in + j];
-        out[r * s.ld_out + j] = gate * sigmoid(gate) * s.up[r * s.ld_in + j];
+      const Real* gate = s.gate + r * s.ld_in;
+      const Real* up = s.up + r * s.ld_in;
+      Real* y = out + r * s.ld_out;
+      if constexpr (std::is_same_v<Real, float>) {
+        fast_kernels().swiglu_span(s.columns, gate, up, y);
+      } else {
+        for (std::int64_t j = 0; j < s.columns; ++j) y[j] = gate[j] * sigmoid(gate[j]) * up[j];
       }
     }
   });
@@ -40,13 +55,19 @@ void swiglu_backward(ThreadTeam& team, const SwiGlu<Real>& s, const Real* d_out,
                      Real* d_up) {
   team.for_blocks(s.rows, kBlockRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      for (std::int64_t j = 0; j < s.columns; ++j) {
-        const Real gate = s.gate[r * s.ld_in + j];
-        const Real up = s.up[r * s.ld_in + j];
-        const Real d = d_out[r * s.ld_out + j];
-        const Real sigma = sigmoid(gate);
-        d_up[r * s.ld_in + j] = d * gate * sigma;
-        d_gate[r * s.ld_in + j] = d * up * sigma * (Real{1} + gate * (Real{1} - sigma));
+      const std::int64_t in = r * s.ld_in;
+      const Real* d = d_out + r * s.ld_out;
+      if constexpr (std::is_same_v<Real, float>) {
+        fast_kernels().swiglu_gradient_span(s.columns, s.gate + in, s.up + in, d, d_gate + in,
+                                            d_up + in);
+      } else {
+        for (std::int64_t j = 0; j < s.columns; ++j) {
+          const Real gate = s.gate[in + j];
+          const Real up = s.up[in + j];
+          const Real sigma = sigmoid(gate);
+          d_up[in + j] = d[j] * gate * sigma;
+          d_gate[in + j] = d[j] * up * sigma * (Real{1} + gate * (Real{1} - sigma));
+        }
       }
     }
   });

@@ -3,14 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "core/check.h"
+#include "kernels/fast_kernels.h"
 #include "kernels/gemm.h"
 
 namespace isthmus::kernels {
 namespace {
-constexpr std::int64_t kChunk = 256;  // tokens whose logits exist at a time
+constexpr std::int64_t kChunk = 256;  // tokens whose logits exist at a time, at least
 
 struct TokenLoss {
   double loss = 0;
@@ -97,9 +99,155 @@ CrossEntropySum cross_entropy_reference(ThreadTeam& team, const CrossEntropy<Rea
   return sum;
 }
 
+namespace {
+// Logits held at a time: a chunk of tokens as long as possible, since every chunk passes once over
+// the weight and its gradient; at least kChunk tokens.
+constexpr std::int64_t kLogitsLimit = std::int64_t{1} << 24;
+constexpr std::int64_t kBlockTokens = 64;
+constexpr std::int64_t kBlockRows = 32;  // rows of the vocabulary in one partial softmax
+
+// Rows of logits an odd number of cache lines apart, so that a column spreads over all sets.
+std::int64_t padded(std::int64_t tokens) { return ((tokens + 15) / 16 | 1) * 16; }
+
+/// One chunk of tokens with its logits transposed, (vocab, rows).
+class LogitsChunk {
+ public:
+  LogitsChunk(ThreadTeam& team, const CrossEntropy<float>& ce, std::int64_t chunk)
+      : team_(team), ce_(ce), blocks_((ce.vocab + kBlockRows - 1) / kBlockRows) {
+    ld_ = padded(chunk);
+    logits_ = team.scratch<float>(Scratch::kLogits, ld_ * (ce.vocab + 2 * blocks_ + 2));
+    tops_ = logits_ + ld_ * ce.vocab;
+    sums_ = tops_ + ld_ * blocks_;
+    top_ = sums_ + ld_ * blocks_;
+    factor_ = top_ + ld_;
+    losses_.resize(static_cast<std::size_t>(chunk));
+  }
+
+  void run(std::int64_t begin, std::int64_t rows, CrossEntropySum& sum) {
+    begin_ = begin;
+    rows_ = rows;
+    const float* hidden = ce_.hidden + begin * ce_.channels;
+    gemm<float>(team_, {.m = ce_.vocab,
+                        .n = rows,
+                        .k = ce_.channels,
+                        .a = ce_.weight,
+                        .lda = ce_.channels,
+                        .b = hidden,
+                        .ldb = ce_.channels,
+                        .b_transposed = true,
+                        .c = logits_,
+                        .ldc = ld_});
+    team_.for_each(blocks_, [&](std::int64_t block, int) {
+      fast_kernels().column_softmax_sums(logits_ + block * kBlockRows * ld_, ld_, rows_of(block),
+                                         rows_, tops_ + block * ld_, sums_ + block * ld_);
+    });
+    team_.for_blocks(rows, kBlockTokens, [&](std::int64_t first, std::int64_t end) {
+      for (std::int64_t r = first; r < end; ++r) finish_token(r);
+    });
+    add_losses(sum);
+    if (ce_.d_hidden == nullptr && ce_.d_weight == nullptr) return;
+    team_.for_each(blocks_, [&](std::int64_t block, int) {
+      fast_kernels().column_softmax_gradient(logits_ + block * kBlockRows * ld_, ld_,
+                                             rows_of(block), rows_, top_, factor_);
+    });
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int32_t target = ce_.targets[begin + r];
+      if (target >= 0) logits_[target * ld_ + r] -= static_cast<float>(ce_.gradient_scale);
+    }
+    if (ce_.d_hidden != nullptr) {
+      gemm<float>(team_, {.m = rows,
+                          .n = ce_.channels,
+                          .k = ce_.vocab,
+                          .a = logits_,
+                          .lda = ld_,
+                          .a_transposed = true,
+                          .b = ce_.weight,
+                          .ldb = ce_.channels,
+                          .c = ce_.d_hidden + begin * ce_.channels,
+                          .ldc = ce_.channels});
+    }
+    if (ce_.d_weight != nullptr) {
+      gemm<float>(team_, {.m = ce_.vocab,
+                          .n = ce_.channels,
+                          .k = rows,
+                          .a = logits_,
+                          .lda = ld_,
+                          .b = hidden,
+                          .ldb = ce_.channels,
+                          .c = ce_.d_weight,
+                          .ldc = ce_.channels,
+                          .accumulate = true});
+    }
+  }
+
+ private:
+  std::int64_t rows_of(std::int64_t block) const {
+    return std::min(ce_.vocab - block * kBlockRows, kBlockRows);
+  }
+
+  /// Joins the partial softmax sums of token r, in order of the vocabulary.
+  void finish_token(std::int64_t r) {
+    const std::int32_t target = ce_.targets[begin_ + r];
+    ISTHMUS_CHECK(target < ce_.vocab, target, ce_.vocab);
+    float top = tops_[r];
+    for (std::int64_t b = 1; b < blocks_; ++b) top = std::max(top, tops_[b * ld_ + r]);
+    double total = 0;
+    for (std::int64_t b = 0; b < blocks_; ++b) {
+      total += static_cast<double>(sums_[b * ld_ + r]) *
+               static_cast<double>(std::exp(tops_[b * ld_ + r] - top));
+    }
+    const double log_z = static_cast<double>(top) + std::log(total);
+    top_[r] = top;
+    factor_[r] = 0;
+    TokenLoss loss;
+    if (target >= 0) {
+      // d(log_z)/d(logit) is the softmax, so the z-loss only widens its factor.
+      factor_[r] = static_cast<float>(ce_.gradient_scale * (1 + 2 * ce_.z_loss * log_z) / total);
+      loss = {log_z - static_cast<double>(logits_[target * ld_ + r]), ce_.z_loss * log_z * log_z};
+    }
+    losses_[static_cast<std::size_t>(r)] = loss;
+  }
+
+  void add_losses(CrossEntropySum& sum) const {
+    for (std::int64_t r = 0; r < rows_; ++r) {
+      const TokenLoss& token = losses_[static_cast<std::size_t>(r)];
+      sum.loss += token.loss;
+      sum.z_loss += token.z_loss;
+      sum.counted += ce_.targets[begin_ + r] >= 0 ? 1 : 0;
+      if (ce_.token_loss != nullptr) {
+        ce_.token_loss[begin_ + r] = static_cast<float>(token.loss);
+      }
+    }
+  }
+
+  ThreadTeam& team_;
+  const CrossEntropy<float>& ce_;
+  const std::int64_t blocks_;
+  std::int64_t ld_ = 0;                       // between rows of all the arrays below
+  float* logits_ = nullptr;                   // (vocab, rows), then their gradients
+  float *tops_ = nullptr, *sums_ = nullptr;   // (blocks, rows): partial softmax
+  float *top_ = nullptr, *factor_ = nullptr;  // (rows,)
+  std::vector<TokenLoss> losses_;             // of the chunk's tokens
+  std::int64_t begin_ = 0;
+  std::int64_t rows_ = 0;
+};
+}  // namespace
+
 template <typename Real>
 CrossEntropySum cross_entropy(ThreadTeam& team, const CrossEntropy<Real>& ce) {
-  return cross_entropy_reference(team, ce);
+  if constexpr (std::is_same_v<Real, float>) {
+    ISTHMUS_CHECK(ce.vocab >= 1 && ce.channels >= 1, ce.vocab, ce.channels);
+    const std::int64_t fit = kLogitsLimit / ce.vocab / kChunk * kChunk;
+    const std::int64_t chunk = std::min(std::max(fit, kChunk), ce.tokens);
+    LogitsChunk logits(team, ce, chunk);
+    CrossEntropySum sum;
+    for (std::int64_t begin = 0; begin < ce.tokens; begin += chunk) {
+      logits.run(begin, std::min(chunk, ce.tokens - begin), sum);
+    }
+    return sum;
+  } else {
+    return cross_entropy_reference(team, ce);
+  }
 }
 
 template CrossEntropySum cross_entropy_reference(ThreadTeam&, const CrossEntropy<float>&);

@@ -6,6 +6,8 @@
 #include "kernels/attention.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
+#include "kernels/norm.h"
+#include "kernels/optimizer_math.h"
 
 namespace isthmus::kernels {
 
@@ -19,6 +21,25 @@ struct FastKernels {
                             HeadsView<float> out, float* lse);
   void (*attention_backward)(ThreadTeam& team, const AttentionShape& shape,
                              const AttentionBackward<float>& a);
+  // Rows [begin, end); `centred` chooses LayerNorm over RMSNorm.
+  void (*norm_forward_rows)(bool centred, const NormForward<float>& norm, std::int64_t begin,
+                            std::int64_t end);
+  void (*norm_backward_rows)(bool centred, const NormBackward<float>& norm, std::int64_t begin,
+                             std::int64_t end, float* d_weight, float* d_bias);
+  void (*gelu_span)(std::int64_t n, const float* x, float* y);
+  void (*gelu_gradient_span)(std::int64_t n, const float* x, const float* dy, float* dx);
+  void (*swiglu_span)(std::int64_t n, const float* gate, const float* up, float* out);
+  void (*swiglu_gradient_span)(std::int64_t n, const float* gate, const float* up,
+                               const float* d_out, float* d_gate, float* d_up);
+  void (*rotate_span)(std::int64_t n, const float* cosine, const float* sine, float direction,
+                      float* low, float* high);
+  void (*column_softmax_sums)(const float* logits, std::int64_t ld, std::int64_t rows,
+                              std::int64_t tokens, float* top, float* sum);
+  void (*column_softmax_gradient)(float* logits, std::int64_t ld, std::int64_t rows,
+                                  std::int64_t tokens, const float* top, const float* factor);
+  void (*adamw_span)(const AdamWConstants<float>& constants, std::int64_t n, float* p,
+                     const float* g, float* m, float* v);
+  double (*squares_span)(std::int64_t n, const float* x);
 };
 
 /// The table of the active instruction set.

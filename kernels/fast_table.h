@@ -2,9 +2,13 @@
 // The dispatch table of one instruction set. Include after one of simd_*.h.
 #pragma once
 
+#include "kernels/activation_fast.h"
 #include "kernels/attention_backward_fast.h"
+#include "kernels/cross_entropy_fast.h"
 #include "kernels/fast_kernels.h"
 #include "kernels/gemm_fast.h"
+#include "kernels/norm_fast.h"
+#include "kernels/optimizer_fast.h"
 
 namespace isthmus::kernels {
 namespace {
@@ -13,6 +17,17 @@ constexpr FastKernels kTable = {
     .gemm = gemm_fast,
     .attention_forward = attention_forward_fast,
     .attention_backward = attention_backward_fast,
+    .norm_forward_rows = norm_forward_rows,
+    .norm_backward_rows = norm_backward_rows,
+    .gelu_span = gelu_span,
+    .gelu_gradient_span = gelu_gradient_span,
+    .swiglu_span = swiglu_span,
+    .swiglu_gradient_span = swiglu_gradient_span,
+    .rotate_span = rotate_span,
+    .column_softmax_sums = column_softmax_sums,
+    .column_softmax_gradient = column_softmax_gradient,
+    .adamw_span = adamw_span,
+    .squares_span = squares_span,
 };
 
 }  // namespace

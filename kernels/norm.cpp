@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "core/check.h"
+#include "kernels/fast_kernels.h"
 
 namespace isthmus::kernels {
 namespace {
@@ -70,7 +72,11 @@ void forward(Kind kind, ThreadTeam& team, const NormForward<Real>& f) {
   ISTHMUS_CHECK(f.channels >= 1, f.channels);
   ISTHMUS_CHECK(f.add == nullptr || f.sum != nullptr);
   team.for_blocks(f.rows, kBlockRows, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) forward_row(kind, f, r);
+    if constexpr (std::is_same_v<Real, float>) {
+      fast_kernels().norm_forward_rows(kind == Kind::kLayer, f, begin, end);
+    } else {
+      for (std::int64_t r = begin; r < end; ++r) forward_row(kind, f, r);
+    }
   });
 }
 
@@ -85,8 +91,13 @@ void backward(Kind kind, ThreadTeam& team, const NormBackward<Real>& n) {
     Real* d_bias = n.d_bias == nullptr ? nullptr : d_weight + c;
     std::fill(d_weight, d_weight + 2 * c, Real{0});
     const std::int64_t end = std::min(n.rows, (block + 1) * kBlockRows);
-    for (std::int64_t r = block * kBlockRows; r < end; ++r) {
-      backward_row(kind, n, r, d_weight, d_bias);
+    if constexpr (std::is_same_v<Real, float>) {
+      fast_kernels().norm_backward_rows(kind == Kind::kLayer, n, block * kBlockRows, end, d_weight,
+                                        d_bias);
+    } else {
+      for (std::int64_t r = block * kBlockRows; r < end; ++r) {
+        backward_row(kind, n, r, d_weight, d_bias);
+      }
     }
   });
   for (std::int64_t block = 0; block < blocks; ++block) {

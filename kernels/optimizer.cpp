@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "core/check.h"
+#include "kernels/fast_kernels.h"
+#include "kernels/optimizer_math.h"
 
 namespace isthmus::kernels {
 namespace {
@@ -15,21 +18,17 @@ template <typename Real>
 void adamw_step(ThreadTeam& team, const AdamWOptions& o, std::int64_t n, Real* p, const Real* g,
                 Real* m, Real* v) {
   ISTHMUS_CHECK(o.step >= 1, o.step);
-  const double step = static_cast<double>(o.step);
-  const Real decay = static_cast<Real>(1 - o.lr * o.weight_decay);
-  const Real keep1 = static_cast<Real>(1 - o.beta1);
-  const Real beta2 = static_cast<Real>(o.beta2);
-  const Real keep2 = static_cast<Real>(1 - o.beta2);
-  const Real rate = static_cast<Real>(o.lr / (1 - std::pow(o.beta1, step)));
-  const Real root = static_cast<Real>(std::sqrt(1 - std::pow(o.beta2, step)));
-  const Real eps = static_cast<Real>(o.eps);
-  const Real factor = static_cast<Real>(o.gradient_scale);
+  const AdamWConstants<Real> k(o);
   team.for_blocks(n, kBlock, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const Real gradient = factor * g[i];
-      m[i] += keep1 * (gradient - m[i]);
-      v[i] = beta2 * v[i] + keep2 * gradient * gradient;
-      p[i] = p[i] * decay - rate * (m[i] / (std::sqrt(v[i]) / root + eps));
+    if constexpr (std::is_same_v<Real, float>) {
+      fast_kernels().adamw_span(k, end - begin, p + begin, g + begin, m + begin, v + begin);
+    } else {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const Real gradient = k.factor * g[i];
+        m[i] += k.keep1 * (gradient - m[i]);
+        v[i] = k.beta2 * v[i] + k.keep2 * gradient * gradient;
+        p[i] = p[i] * k.decay - k.rate * (m[i] / (std::sqrt(v[i]) / k.root + k.eps));
+      }
     }
   });
 }
@@ -60,15 +59,14 @@ double squared_norm(ThreadTeam& team, std::int64_t n, const Real* x) {
   const std::int64_t blocks = (n + kBlock - 1) / kBlock;
   double* partial = team.scratch<double>(Scratch::kPartial, blocks);
   team.for_each(blocks, [=](std::int64_t block, int) {
-    // Eight interleaved sums, so that a vector unit can keep them and the order stays fixed.
-    double sum[8] = {};
-    const std::int64_t end = std::min(n, (block + 1) * kBlock);
-    for (std::int64_t i = block * kBlock; i < end; ++i) {
-      const double value = static_cast<double>(x[i]);
-      sum[i % 8] += value * value;
+    const std::int64_t begin = block * kBlock;
+    const std::int64_t end = std::min(n, begin + kBlock);
+    if constexpr (std::is_same_v<Real, float>) {
+      partial[block] = fast_kernels().squares_span(end - begin, x + begin);
+    } else {
+      partial[block] = 0;
+      for (std::int64_t i = begin; i < end; ++i) partial[block] += x[i] * x[i];
     }
-    partial[block] =
-        ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
   });
   double total = 0;
   for (std::int64_t block = 0; block < blocks; ++block) total += partial[block];

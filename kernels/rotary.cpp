@@ -2,8 +2,10 @@
 #include "kernels/rotary.h"
 
 #include <cmath>
+#include <type_traits>
 
 #include "core/check.h"
+#include "kernels/fast_kernels.h"
 
 namespace isthmus::kernels {
 namespace {
@@ -21,6 +23,11 @@ void rotate(ThreadTeam& team, std::int64_t batch, std::int64_t seq, std::int64_t
       for (std::int64_t h = 0; h < heads; ++h) {
         Real* low = x.at(row / seq, t, h);
         Real* high = low + half;
+        if constexpr (std::is_same_v<Real, float>) {
+          fast_kernels().rotate_span(half, cosine + t * half, sine + t * half, direction, low,
+                                     high);
+          continue;
+        }
         for (std::int64_t i = 0; i < half; ++i) {
           const Real c = cosine[t * half + i];
           const Real s = direction * sine[t * half + i];

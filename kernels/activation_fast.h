@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// GELU and SwiGLU on spans. Include after one of simd_*.h.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/simd_math.h"
+
+namespace isthmus::kernels {
+namespace {
+
+inline void gelu_span(std::int64_t n, const float* x, float* y) {
+  for (std::int64_t i = 0; i < n; i += Simd::kWidth) {
+    const Simd::Mask mask = Simd::first(n - i);
+    Simd::store(y + i, gelu(Simd::load(x + i, mask)), mask);
+  }
+}
+
+inline void gelu_gradient_span(std::int64_t n, const float* x, const float* dy, float* dx) {
+  for (std::int64_t i = 0; i < n; i += Simd::kWidth) {
+    const Simd::Mask mask = Simd::first(n - i);
+    const Simd::V slope = gelu_derivative(Simd::load(x + i, mask));
+    Simd::store(dx + i, Simd::mul(Simd::load(dy + i, mask), slope), mask);
+  }
+}
+
+inline void swiglu_span(std::int64_t n, const float* gate, const float* up, float* out) {
+  for (std::int64_t i = 0; i < n; i += Simd::kWidth) {
+    const Simd::Mask mask = Simd::first(n - i);
+    const Simd::V g = Simd::load(gate + i, mask);
+    const Simd::V silu = Simd::mul(g, sigmoid(g));
+    Simd::store(out + i, Simd::mul(silu, Simd::load(up + i, mask)), mask);
+  }
+}
+
+inline void swiglu_gradient_span(std::int64_t n, const float* gate, const float* up,
+                                 const float* d_out, float* d_gate, float* d_up) {
+  const Simd::V one = Simd::set(1.0f);
+  for (std::int64_t i = 0; i < n; i += Simd::kWidth) {
+    const Simd::Mask mask = Simd::first(n - i);
+    const Simd::V g = Simd::load(gate + i, mask);
+    const Simd::V u = Simd::load(up + i, mask);
+    const Simd::V d = Simd::load(d_out + i, mask);
+    const Simd::V sigma = sigmoid(g);
+    Simd::store(d_up + i, Simd::mul(d, Simd::mul(g, sigma)), mask);
+    const Simd::V slope = Simd::mul(sigma, Simd::fma(g, Simd::sub(one, sigma), one));
+    Simd::store(d_gate + i, Simd::mul(Simd::mul(d, u), slope), mask);
+  }
+}
+
+/// Rotates the pairs (low[i], high[i]) by the angles given by cosine and direction * sine.
+inline void rotate_span(std::int64_t n, const float* cosine, const float* sine, float direction,
+                        float* low, float* high) {
+  const Simd::V sign = Simd::set(direction);
+  for (std::int64_t i = 0; i < n; i += Simd::kWidth) {
+    const Simd::Mask mask = Simd::first(n - i);
+    const Simd::V c = Simd::load(cosine + i, mask);
+    const Simd::V s = Simd::mul(sign, Simd::load(sine + i, mask));
+    const Simd::V a = Simd::load(low + i, mask);
+    const Simd::V b = Simd::load(high + i, mask);
+    Simd::store(low + i, Simd::fnma(b, s, Simd::mul(a, c)), mask);
+    Simd::store(high + i, Simd::fma(a, s, Simd::mul(b, c)), mask);
+  }
+}
+
+}  // namespace
+}  // namespace isthmus::kernels

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/activation.h"
+
+#include "kernels/kernel_test.h"
+#include "kernels/rotary.h"
+
+namespace isthmus::kernels {
+namespace {
+
+constexpr std::int64_t kOddSize = 5003;  // no multiple of a vector, more than one block
+
+double gelu_in_double(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+double silu_in_double(double x) { return x / (1 + std::exp(-x)); }
+
+template <typename Function>
+double slope(Function f, double x) {
+  const double step = 1e-5 * std::max(1.0, std::fabs(x));
+  return (f(x + step) - f(x - step)) / (2 * step);
+}
+
+/// From -12 to 12, where the activations bend, and some far out.
+std::vector<float> sweep() {
+  std::vector<float> x;
+  for (std::int64_t i = 0; i < kOddSize; ++i) {
+    x.push_back(static_cast<float>(-12.0 + 24.0 * static_cast<double>(i) / kOddSize));
+  }
+  x.insert(x.end(), {-1e4f, -90.0f, -30.0f, 30.0f, 90.0f, 1e4f, 0.0f, -0.0f});
+  return x;
+}
+
+using ActivationTest = IsaTest;
+ISTHMUS_EVERY_ISA(ActivationTest);
+
+TEST_P(ActivationTest, GeluKeepsRelativeAccuracy) {
+  ThreadTeam team(2);
+  const std::vector<float> x = sweep();
+  std::vector<float> y(x.size());
+  gelu_forward(team, static_cast<std::int64_t>(x.size()), x.data(), y.data());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double exact = gelu_in_double(static_cast<double>(x[i]));
+    // The argument of exp is at most 100 here before it underflows, and its rounding is relative;
+    // tanh in double loses the tail below 1e-16 of x itself.
+    const double argument =
+        2 * std::fabs(static_cast<double>(x[i])) * (0.8 + 0.036 * static_cast<double>(x[i] * x[i]));
+    const double tolerance = kFloatEpsilon * (3 + std::min(argument, 100.0)) * std::fabs(exact) +
+                             2e-16 * std::fabs(static_cast<double>(x[i]));
+    ASSERT_NEAR(static_cast<double>(y[i]), exact, tolerance) << x[i];
+  }
+}
+
+TEST_P(ActivationTest, GeluGradientIsTheSlope) {
+  ThreadTeam team(2);
+  const std::vector<float> x = sweep();
+  const std::vector<float> dy(x.size(), 2.0f);
+  std::vector<float> dx(x.size());
+  gelu_backward(team, static_cast<std::int64_t>(x.size()), x.data(), dy.data(), dx.data());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    ASSERT_NEAR(static_cast<double>(dx[i]), 2 * slope(gelu_in_double, static_cast<double>(x[i])),
+                16 * kFloatEpsilon)
+        << x[i];
+  }
+}
+
+TEST_P(ActivationTest, SwiGluAndItsGradientsInAFusedBuffer) {
+  ThreadTeam team(2);
+  constexpr std::int64_t kRows = 37;
+  constexpr std::int64_t kColumns = 29;
+  std::vector<float> x = normal_values<float>(kRows * 2 * kColumns, 1);
+  const std::vector<float> d_out = normal_values<float>(kRows * kColumns, 2);
+  std::vector<float> out(d_out.size());
+  const SwiGlu<float> s{.rows = kRows,
+                        .columns = kColumns,
+                        .gate = x.data(),
+                        .up = x.data() + kColumns,
+                        .ld_in = 2 * kColumns,
+                        .ld_out = kColumns};
+  swiglu_forward(team, s, out.data());
+  const std::vector<float> input = x;
+  swiglu_backward(team, s, d_out.data(), x.data(), x.data() + kColumns);  // over its own input
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    for (std::int64_t j = 0; j < kColumns; ++j) {
+      const std::size_t gate_at = static_cast<std::size_t>(r * 2 * kColumns + j);
+      const std::size_t up_at = gate_at + kColumns;
+      const std::size_t at = static_cast<std::size_t>(r * kColumns + j);
+      const double gate = static_cast<double>(input[gate_at]);
+      const double up = static_cast<double>(input[up_at]);
+      const double d = static_cast<double>(d_out[at]);
+      constexpr double kTolerance = 64 * kFloatEpsilon;  // a few roundings of values below 10
+      ASSERT_NEAR(static_cast<double>(out[at]), silu_in_double(gate) * up, kTolerance);
+      ASSERT_NEAR(static_cast<double>(x[gate_at]), d * up * slope(silu_in_double, gate),
+                  kTolerance);
+      ASSERT_NEAR(static_cast<double>(x[up_at]), d * silu_in_double(gate), kTolerance);
+    }
+  }
+}
+
+TEST_P(ActivationTest, RotaryTurnsPairsAndBack) {
+  ThreadTeam team(2);
+  constexpr std::int64_t kBatch = 2, kSeq = 33, kHeads = 3, kDim = 20;
+  std::vector<float> cosine(kSeq * kDim / 2);
+  std::vector<float> sine(cosine.size());
+  rotary_table(kSeq, kDim, 10000.0, cosine.data(), sine.data());
+  std::vector<float> x = normal_values<float>(kBatch * kSeq * kHeads * kDim, 1);
+  const std::vector<float> before = x;
+  const HeadsView<float> view = heads_in_rows(x.data(), kSeq, kHeads * kDim, kDim);
+  rotary_forward(team, kBatch, kSeq, kHeads, kDim, view, cosine.data(), sine.data());
+  constexpr double kTolerance = 8 * kFloatEpsilon;  // two products of values below 5, one sum
+  for (std::size_t row = 0; row < x.size() / kDim; ++row) {
+    const std::size_t t = row / kHeads % kSeq;
+    for (std::size_t i = 0; i < kDim / 2; ++i) {
+      const double angle =
+          static_cast<double>(t) * std::pow(10000.0, -static_cast<double>(i) / (kDim / 2.0));
+      const double low = static_cast<double>(before[row * kDim + i]);
+      const double high = static_cast<double>(before[row * kDim + i + kDim / 2]);
+      ASSERT_NEAR(static_cast<double>(x[row * kDim + i]),
+                  low * std::cos(angle) - high * std::sin(angle), kTolerance);
+      ASSERT_NEAR(static_cast<double>(x[row * kDim + i + kDim / 2]),
+                  high * std::cos(angle) + low * std::sin(angle), kTolerance);
+    }
+  }
+  rotary_backward(team, kBatch, kSeq, kHeads, kDim, view, cosine.data(), sine.data());
+  for (std::size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x[i], before[i], kTolerance);
+}
+
+TEST(ActivationReference, DoubleIsTheDefinition) {
+  ThreadTeam team(1);
+  const std::vector<double> x = normal_values<double>(100, 1);
+  const std::vector<double> dy(100, 1.0);
+  std::vector<double> y(100);
+  std::vector<double> dx(100);
+  gelu_forward(team, 100, x.data(), y.data());
+  gelu_backward(team, 100, x.data(), dy.data(), dx.data());
+  for (std::size_t i = 0; i < 100; ++i) {
+    EXPECT_NEAR(y[i], gelu_in_double(x[i]), 1e-15);
+    EXPECT_NEAR(dx[i], slope(gelu_in_double, x[i]), 1e-9);
+  }
+}
+
+}  // namespace
+}  // namespace isthmus::kernels

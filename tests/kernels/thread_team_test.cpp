@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/thread_team.h"
+
+#include <atomic>
+
+#include "kernels/kernel_test.h"
+
+namespace isthmus::kernels {
+namespace {
+
+TEST(ThreadTeam, RunsEveryIndexOnce) {
+  for (const int size : kTeamSizes) {
+    ThreadTeam team(size);
+    for (const std::int64_t count : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> runs(static_cast<std::size_t>(count));
+      team.for_each(count, [&](std::int64_t index, int member) {
+        EXPECT_GE(member, 0);
+        EXPECT_LT(member, size);
+        ++runs[static_cast<std::size_t>(index)];
+      });
+      for (const std::atomic<int>& n : runs) ASSERT_EQ(n, 1) << size << " " << count;
+    }
+  }
+}
+
+TEST(ThreadTeam, BlocksCoverTheRangeWithoutOverlap) {
+  ThreadTeam team(3);
+  std::vector<std::atomic<int>> runs(103);
+  team.for_blocks(103, 10, [&](std::int64_t begin, std::int64_t end) {
+    EXPECT_EQ(begin % 10, 0);
+    for (std::int64_t i = begin; i < end; ++i) ++runs[static_cast<std::size_t>(i)];
+  });
+  for (const std::atomic<int>& n : runs) ASSERT_EQ(n, 1);
+}
+
+TEST(ThreadTeam, WhatALoopWroteIsThereAfterIt) {
+  ThreadTeam team(5);
+  std::vector<std::int64_t> values(64);
+  for (std::int64_t round = 0; round < 2000; ++round) {
+    team.for_each(64, [&](std::int64_t index, int) {
+      values[static_cast<std::size_t>(index)] = round + index;
+    });
+    for (std::int64_t i = 0; i < 64; ++i) ASSERT_EQ(values[static_cast<std::size_t>(i)], round + i);
+  }
+}
+
+TEST(ThreadTeam, ManyTeamsLiveSideBySide) {
+  std::vector<std::unique_ptr<ThreadTeam>> teams;
+  for (int i = 0; i < 8; ++i) teams.push_back(std::make_unique<ThreadTeam>(1 + i % 3));
+  std::atomic<int> runs = 0;
+  for (const auto& team : teams) team->for_each(10, [&](std::int64_t, int) { ++runs; });
+  EXPECT_EQ(runs, 80);
+}
+
+TEST(ThreadTeam, ScratchKeepsItsPlaceAndIsAligned) {
+  ThreadTeam team(2);
+  float* small = team.scratch<float>(Scratch::kOperation, 10);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(small) % 64, 0u);
+  EXPECT_EQ(team.scratch<float>(Scratch::kOperation, 5), small);
+  EXPECT_NE(team.scratch<float>(Scratch::kPartial, 5), small);
+  EXPECT_NE(team.scratch<float>(Scratch::kOperation, 5, 1), small);
+}
+
+TEST(ThreadTeamDeathTest, LoopsDoNotNest) {
+  ThreadTeam team(2);
+  EXPECT_DEATH(
+      team.for_each(2, [&](std::int64_t, int) { team.for_each(2, [](std::int64_t, int) {}); }),
+      "running_");
+}
+
+}  // namespace
+}  // namespace isthmus::kernels
