@@ -20,6 +20,7 @@
 #include "isthmus/outer.h"
 #include "isthmus/transport.h"
 #include "isthmus/types.h"
+#include "sim/link.h"
 
 namespace isthmus {
 
@@ -59,6 +60,10 @@ struct PredictionInput {
 [[nodiscard]] PredictionInput prediction_input(std::string_view method, const OuterOptions& options,
                                                std::span<const Parameter> parameters, int workers,
                                                std::int64_t steps);
+
+/// The links of a simulation (sim/topology.h), without their jitter; a link whose throughput loss
+/// limits counts with that throughput.
+[[nodiscard]] std::vector<LinkDirection> predicted_links(const std::vector<DirectedLink>& links);
 
 struct PredictionTerm {
   std::string name;     // "payload on the link"

@@ -15,25 +15,25 @@ namespace {
 /// to their number (as app/timed_inner_loop.cpp announces them).
 constexpr double kForwardShare = 1.0 / 3.0;
 
+/// Buckets are the canonical layout from its end, in pieces of equal capacity. One may go out when
+/// the whole of its first tensor is final, and backward goes from the end to that.
 std::vector<PlannedFragment> buckets_of(std::span<const Parameter> parameters) {
-  std::int64_t total = 0;
-  for (const Parameter& parameter : parameters) {
-    total += parameter.elements.size();
-  }
-  std::vector<PlannedFragment> fragments;
-  for (const outer::Bucket& bucket : outer::make_buckets(parameters, outer::kBucketValues)) {
-    std::size_t first = parameters.size();
-    for (const outer::Slice& slice : bucket.slices) {
-      first = std::min(first, slice.parameter);
+  constexpr auto kCapacity = static_cast<std::int64_t>(outer::kBucketValues);
+  const std::int64_t total = parameters.empty() ? 0 : parameters.back().elements.end;
+  std::vector<PlannedFragment> buckets;
+  std::size_t first = parameters.size();
+  for (std::int64_t end = total; end > 0; end -= kCapacity) {
+    const std::int64_t begin = std::max<std::int64_t>(end - kCapacity, 0);
+    while (first > 0 && (first == parameters.size() || parameters[first].elements.begin > begin)) {
+      --first;
     }
-    // A bucket waits for the whole of its last tensor, and backward goes from the end to it.
     const std::int64_t done = total - parameters[first].elements.begin;
     const double share = static_cast<double>(done) / static_cast<double>(total);
-    fragments.push_back({.elements = static_cast<std::int64_t>(bucket.values),
-                         .offset = 0,
-                         .ready = kForwardShare + (1 - kForwardShare) * share});
+    buckets.push_back({.elements = end - begin,
+                       .offset = 0,
+                       .ready = kForwardShare + (1 - kForwardShare) * share});
   }
-  return fragments;
+  return buckets;
 }
 
 }  // namespace
@@ -70,6 +70,16 @@ PredictionInput prediction_input(std::string_view method, const OuterOptions& op
   input.overlap = options.overlap;
   input.final_sync = options.final_sync;
   return input;
+}
+
+std::vector<LinkDirection> predicted_links(const std::vector<DirectedLink>& links) {
+  std::vector<LinkDirection> result;
+  for (const DirectedLink& link : links) {
+    const double rate =
+        link.bits_per_s == 0 ? 0 : static_cast<double>(steady_goodput(link, LinkModel::kPlain));
+    result.push_back({.bits_per_s = rate, .one_way = link.one_way});
+  }
+  return result;
 }
 
 }  // namespace isthmus

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// The prediction against the real protocol and the real methods in virtual time.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "isthmus/outer.h"
+#include "plan/prediction.h"
+#include "sim/run_simulated.h"
+
+namespace isthmus {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr double kOverlapping = 5e-3;
+constexpr double kOverlappingReduce = 3e-2;
+
+struct Scenario {
+  const char* name = "";
+  std::string method = "diloco";
+  int workers = 2;
+  std::int64_t steps = 40;
+  OuterOptions options;
+  std::vector<std::int64_t> sizes = {200'000, 150'000, 150'000, 100'000};  // one tensor a layer
+  DirectedLink link{.bits_per_s = 100'000'000, .one_way = milliseconds(40)};
+  double byte_scale = 1;
+  Duration step = milliseconds(50);
+  int slow_worker = -1;  // takes half as long again
+  /// Share by which prediction and simulation may differ. Rounds that do not overlap are worked out
+  /// exactly; overlapping ones leave out that protocol messages of one queue behind data of
+  /// another.
+  double tolerance = 1e-5;
+
+  friend void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
+};
+
+Duration step_of(const Scenario& scenario, Rank worker) {
+  return worker.value() == scenario.slow_worker ? scenario.step * 3 / 2 : scenario.step;
+}
+
+/// Learns nothing: steps take their time and gradients become final from the last tensor to the
+/// first, as those of a model do (forward a third, backward by size).
+class ClockedLoop final : public InnerLoop {
+ public:
+  ClockedLoop(const Scenario& scenario, WorkerContext& context)
+      : runtime_(context.runtime), step_(step_of(scenario, context.rank)) {
+    std::int64_t begin = 0;
+    for (const std::int64_t size : scenario.sizes) {
+      values_.emplace_back(static_cast<std::size_t>(size), 0.0F);
+      gradients_.emplace_back(static_cast<std::size_t>(size), 0.0F);
+      parameters_.push_back({.name = fmt::format("layer {}", parameters_.size()),
+                             .layer = static_cast<int>(parameters_.size()),
+                             .shape = {size},
+                             .elements = {begin, begin + size},
+                             .values = values_.back()});
+      begin += size;
+    }
+    total_ = begin;
+  }
+  [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
+  InnerStep train_step(StepIndex) override {
+    runtime_.compute(step_, [] {});
+    return {.tokens = 1};
+  }
+  InnerStep gradients(StepIndex, const GradientReady& on_ready) override {
+    const TimePoint begin = runtime_.clock().now();
+    std::int64_t done = 0;
+    for (std::size_t i = parameters_.size(); i-- > 0;) {
+      done += parameters_[i].elements.size();
+      const double share =
+          (1.0 + 2.0 * static_cast<double>(done) / static_cast<double>(total_)) / 3;
+      runtime_.sleep_until(begin +
+                           Duration(std::llround(static_cast<double>(step_.count()) * share)));
+      on_ready(i);
+    }
+    return {.tokens = 1};
+  }
+  [[nodiscard]] std::span<float> gradient(std::size_t i) override { return gradients_[i]; }
+  double apply_gradients(StepIndex) override { return 0; }
+  [[nodiscard]] double learning_rate(StepIndex) const override { return 0; }
+
+ private:
+  Runtime& runtime_;
+  Duration step_;
+  std::vector<std::vector<float>> values_;
+  std::vector<std::vector<float>> gradients_;
+  std::vector<Parameter> parameters_;
+  std::int64_t total_ = 0;
+};
+
+struct Measured {
+  double seconds = 0;
+  double payload = 0;  // mean over the workers, as it went over the modelled link
+  double wire = 0;
+};
+
+Measured simulate(const Scenario& scenario) {
+  Measured measured;
+  SimulationOptions options{.workers = scenario.workers,
+                            .links = uniform_links(scenario.workers, scenario.link)};
+  options.network.link.byte_scale = scenario.byte_scale;
+  const SimulationResult result = run_simulated(options, [&](WorkerContext& context) {
+    ClockedLoop inner(scenario, context);
+    const auto strategy =
+        make_outer_strategy(scenario.method, scenario.options, inner, context.exchange);
+    for (std::int64_t t = 0; t < scenario.steps; ++t) {
+      (void)strategy->step();
+    }
+    (void)strategy->finish();
+    const ByteCounts bytes = context.exchange.bytes();
+    measured.payload += static_cast<double>(bytes.payload) * scenario.byte_scale / scenario.workers;
+    measured.wire += static_cast<double>(bytes.wire) * scenario.byte_scale / scenario.workers;
+  });
+  measured.seconds = std::chrono::duration<double>(result.duration).count();
+  return measured;
+}
+
+Prediction predicted(const Scenario& scenario) {
+  std::vector<Parameter> parameters;
+  std::int64_t begin = 0;
+  for (const std::int64_t size : scenario.sizes) {
+    parameters.push_back({.layer = static_cast<int>(parameters.size()),
+                          .shape = {size},
+                          .elements = {begin, begin + size}});
+    begin += size;
+  }
+  PredictionInput input = prediction_input(scenario.method, scenario.options, parameters,
+                                           scenario.workers, scenario.steps);
+  input.byte_scale = scenario.byte_scale;
+  input.links = predicted_links(uniform_links(scenario.workers, scenario.link));
+  input.step_time = [&](Rank worker, StepIndex) { return step_of(scenario, worker); };
+  return predict(input);
+}
+
+class PredictedRun : public testing::TestWithParam<Scenario> {};
+
+TEST_P(PredictedRun, TakesAsLongAsTheSimulationAndSendsTheSameBytes) {
+  const Scenario& scenario = GetParam();
+  const Measured measured = simulate(scenario);
+  const Prediction prediction = predicted(scenario);
+  EXPECT_NEAR(prediction.predicted_s / measured.seconds, 1, scenario.tolerance)
+      << render_prediction(prediction, measured.seconds);
+  EXPECT_EQ(static_cast<double>(prediction.payload_bytes), std::round(measured.payload));
+  // Probes and their echoes, which are not predicted, go out after two silent seconds.
+  EXPECT_NEAR(static_cast<double>(prediction.wire_bytes) / measured.wire, 1, 2e-3);
+  const double sum = std::accumulate(
+      prediction.terms.begin(), prediction.terms.end(), 0.0,
+      [](double total, const PredictionTerm& term) { return total + term.seconds; });
+  EXPECT_NEAR(sum, prediction.predicted_s, 1e-9 * prediction.predicted_s);
+}
+
+OuterOptions every(std::int64_t H) { return {.H = H}; }
+OuterOptions streaming(std::int64_t H, std::int64_t overlap, int fragments) {
+  OuterOptions options{.H = H, .fragments = fragments};
+  options.overlap = overlap;
+  return options;
+}
+OuterOptions with_codec(OuterOptions options, std::string codec) {
+  options.codec = std::move(codec);
+  return options;
+}
+OuterOptions with_exchange(OuterOptions options, ReductionKind kind) {
+  options.exchange = kind;
+  return options;
+}
+OuterOptions with_final_sync(OuterOptions options, FinalSync sync) {
+  options.final_sync = sync;
+  return options;
+}
+
+const std::vector<Scenario> kScenarios = {
+    {.name = "DdpOfTwo", .method = "ddp"},
+    {.name = "DdpOfTwoWholeCommits", .method = "ddp", .steps = 32},
+    {.name = "DdpOfFour", .method = "ddp", .workers = 4},
+    {.name = "DdpInBuckets",
+     .method = "ddp",
+     .steps = 5,
+     .sizes = {3'000'000, 3'000'000, 3'000'000},
+     .step = std::chrono::seconds(3)},
+    {.name = "LocalSgdOfTwo", .method = "localsgd", .options = every(10)},
+    {.name = "DilocoOfTwo", .options = every(10)},
+    {.name = "DilocoEveryStep", .options = every(1)},
+    {.name = "DilocoOfFourReduced", .workers = 4, .options = every(10)},
+    {.name = "DilocoOfFourGathered",
+     .workers = 4,
+     .options = with_exchange(every(10), ReductionKind::kGather)},
+    {.name = "DilocoOfTwoReduced", .options = with_exchange(every(10), ReductionKind::kReduce)},
+    {.name = "DilocoOfThreeSmall", .workers = 3, .options = every(10), .sizes = {3'000, 2'000}},
+    {.name = "DilocoOfEight", .workers = 8, .steps = 20, .options = every(5)},
+    {.name = "DilocoInInt8", .workers = 4, .options = with_codec(every(10), "int8")},
+    {.name = "DilocoFullFinalSync",
+     .steps = 45,
+     .options = with_final_sync(every(10), FinalSync::kFull)},
+    {.name = "DilocoSurrogate",
+     .options = every(10),
+     .byte_scale = 1212.37,
+     .step = std::chrono::seconds(1),
+     .tolerance = 1e-3},
+    {.name = "DilocoSlowWorker", .options = every(10), .slow_worker = 0},
+    {.name = "DilocoOtherSlowWorker", .options = every(10), .slow_worker = 1},
+    {.name = "DilocoShortLink",
+     .workers = 4,
+     .options = every(10),
+     .link = {.bits_per_s = 1'000'000'000, .one_way = microseconds(100)}},
+    {.name = "StreamingWithoutOverlap",
+     .method = "streaming-diloco",
+     .options = streaming(8, 0, 4)},
+    {.name = "StreamingHidden",
+     .method = "streaming-diloco",
+     .options = streaming(8, 2, 4),
+     .step = milliseconds(200)},
+    {.name = "StreamingExposed",
+     .method = "streaming-diloco",
+     .options = streaming(8, 1, 4),
+     .tolerance = kOverlapping},
+    {.name = "StreamingCrowded",
+     .method = "streaming-diloco",
+     .options = streaming(8, 3, 4),
+     .step = milliseconds(10),
+     .tolerance = kOverlapping},
+    {.name = "StreamingOfFourReduced",
+     .method = "streaming-diloco",
+     .workers = 4,
+     .options = streaming(8, 2, 4),
+     .tolerance = kOverlappingReduce},
+    {.name = "StreamingOfFourCrowded",
+     .method = "streaming-diloco",
+     .workers = 4,
+     .options = streaming(8, 3, 4),
+     .step = milliseconds(10),
+     .tolerance = kOverlappingReduce},
+};
+
+INSTANTIATE_TEST_SUITE_P(Scenarios, PredictedRun, testing::ValuesIn(kScenarios),
+                         [](const auto& test) { return std::string{test.param.name}; });
+
+// A loss-limited link is predicted at the throughput it gives.
+TEST(PredictedLinks, TakeTheGoodputOfALossyCubicLink) {
+  const DirectedLink lossy{.bits_per_s = 1'000'000'000,
+                           .one_way = milliseconds(25),
+                           .loss = 0.001,
+                           .congestion = Congestion::kCubic};
+  const std::vector<LinkDirection> links = predicted_links({lossy, DirectedLink{}});
+  // Mathis: 1.22 * 1448 * 8 / (0.05 * sqrt(0.001)) = 8.94 Mbit/s.
+  EXPECT_NEAR(links[0].bits_per_s, 1.22 * 1448 * 8 / (0.05 * std::sqrt(0.001)), 1);
+  EXPECT_EQ(links[1].bits_per_s, 0);
+}
+
+}  // namespace
+}  // namespace isthmus
