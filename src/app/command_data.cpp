@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "app/commands.h"
 #include "app/inspect.h"
@@ -12,6 +11,7 @@
 #include "app/text_table.h"
 #include "core/storage.h"
 #include "core/units.h"
+#include "inner/data/data_report.h"
 #include "inner/data/dataset.h"
 #include "inner/data/synth.h"
 #include "inner/data/token_file.h"
@@ -58,46 +58,18 @@ std::string sample_of(const Dataset& data) {
   return text;
 }
 
-struct Census {
-  std::int64_t tokens = 0;
-  std::int32_t largest = 0;
-  std::int64_t distinct = 0;
-  double entropy = 0;  // of single tokens, in nats
-};
-
 /// Reads every token. THROWS: SystemError at the first that is impossible.
-Census take_census(const Dataset& data, Session& session) {
-  constexpr std::int64_t kChunk = 1 << 20;
+TokenCensus census_with_progress(const Dataset& data, Session& session) {
   Progress progress(session.err, session.progress);
-  std::vector<std::int32_t> ids;
-  std::vector<std::int64_t> counts;
-  Census census;
-  while (census.tokens < data.tokens()) {
-    const std::int64_t n = std::min(kChunk, data.tokens() - census.tokens);
-    ids.resize(static_cast<std::size_t>(n));
-    data.read(census.tokens, ids);
-    census.largest = std::max(census.largest, *std::max_element(ids.begin(), ids.end()));
-    counts.resize(std::max(counts.size(), static_cast<std::size_t>(census.largest) + 1));
-    for (const std::int32_t id : ids) {
-      ++counts[static_cast<std::size_t>(id)];
-    }
-    census.tokens += n;
-    progress.update({.activity = "tokens", .done = census.tokens, .total = data.tokens()});
-  }
-  for (const std::int64_t count : counts) {
-    if (count > 0) {
-      const double p = static_cast<double>(count) / static_cast<double>(census.tokens);
-      census.entropy -= p * std::log(p);
-      ++census.distinct;
-    }
-  }
-  return census;
+  return take_census(data, [&](std::int64_t done, std::int64_t total) {
+    progress.update({.activity = "tokens", .done = done, .total = total});
+  });
 }
 
 int verify(const DataArguments& arguments, Session& session) {
   const SystemStorage storage;
   const Dataset data = open_source(storage, arguments.source);
-  const Census census = take_census(data, session);
+  const TokenCensus census = census_with_progress(data, session);
   if (session.json) {
     session.out.write(JsonLine()
                           .add("kind", "tokens")
@@ -105,7 +77,7 @@ int verify(const DataArguments& arguments, Session& session) {
                           .add("tokens", census.tokens)
                           .add("distinct", census.distinct)
                           .add("largest_id", census.largest)
-                          .add("unigram_entropy_nats", census.entropy)
+                          .add("unigram_entropy_nats", census.unigram_entropy)
                           .str() +
                       "\n");
   } else {
@@ -113,7 +85,7 @@ int verify(const DataArguments& arguments, Session& session) {
         fmt::format("{}: {} tokens are sound; {} distinct ids, the largest {} (model.vocab >= {}); "
                     "unigram entropy {:.4f} nats\n",
                     data.source(), with_commas(census.tokens), census.distinct, census.largest,
-                    census.largest + 1, census.entropy));
+                    census.largest + 1, census.unigram_entropy));
   }
   return 0;
 }
