@@ -16,6 +16,10 @@ using std::chrono::microseconds;
 
 constexpr std::int64_t kSegmentBits = kSegmentBytes * 8;
 constexpr std::int64_t kSecond = 1'000'000'000;
+// A lone stream meets its first loss early in slow start and never gets far above its steady
+// window. Calibrated on the two measured cells of one stream at 0.1 % loss; with a first loss after
+// half an interval the model would move 25 MB in 14.5 s where 25.9 s were measured.
+constexpr std::int64_t kLoneStreamFirstLoss = 20;
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max() / 4;
 
 /// floor(cbrt(value)), exact.
@@ -77,8 +81,10 @@ CubicWindows::CubicWindows(const DirectedLink& link)
     Stream& stream = streams_[i];
     stream.window = kInitialWindowPackets * kOnePacket;
     stream.threshold = kUnlimited;
-    stream.until_loss = multiply_divide(loss_interval_, static_cast<std::int64_t>(2 * i + 1),
-                                        static_cast<std::int64_t>(2 * streams_.size()));
+    stream.until_loss = streams_.size() == 1
+                            ? loss_interval_ / kLoneStreamFirstLoss
+                            : multiply_divide(loss_interval_, static_cast<std::int64_t>(2 * i + 1),
+                                              static_cast<std::int64_t>(2 * streams_.size()));
   }
 }
 
