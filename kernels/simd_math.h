@@ -32,24 +32,26 @@ inline Simd::V sigmoid(Simd::V x) {
   return Simd::div(one, Simd::add(one, exp(Simd::sub(Simd::zero(), x))));
 }
 
-/// (1 + tanh u) / 2 = sigmoid(2 u), which keeps its relative accuracy where tanh is near -1.
-inline Simd::V gelu_gate(Simd::V x) {
-  const Simd::V square = Simd::mul(x, x);
+/// 2 u of GELU's tanh(u): (1 + tanh u) / 2 = sigmoid(2 u), which keeps its relative accuracy where
+/// tanh is near -1.
+inline Simd::V gelu_argument(Simd::V x) {
   const Simd::V slope = Simd::set(static_cast<float>(2 * kGeluSlope));
   const Simd::V cubic = Simd::set(static_cast<float>(2 * kGeluSlope * kGeluCubic));
-  return sigmoid(Simd::mul(x, Simd::fma(cubic, square, slope)));
+  return Simd::mul(x, Simd::fma(cubic, Simd::mul(x, x), slope));
 }
 
-inline Simd::V gelu(Simd::V x) { return Simd::mul(x, gelu_gate(x)); }
+inline Simd::V gelu(Simd::V x) { return Simd::mul(x, sigmoid(gelu_argument(x))); }
 
-/// g + x g (1 - g) d(2 u)/dx with g the gate.
+/// g + x g (1 - g) d(2 u)/dx with g = 1 / (1 + e), e = exp(-2 u), and 1 - g = e g, which does not
+/// cancel; e is bounded so that e g stays a number.
 inline Simd::V gelu_derivative(Simd::V x) {
-  const Simd::V g = gelu_gate(x);
+  const Simd::V one = Simd::set(1.0f);
+  const Simd::V e = exp(Simd::min(Simd::sub(Simd::zero(), gelu_argument(x)), Simd::set(80.0f)));
+  const Simd::V g = Simd::div(one, Simd::add(one, e));
   const Simd::V slope = Simd::set(static_cast<float>(2 * kGeluSlope));
   const Simd::V cubic = Simd::set(static_cast<float>(6 * kGeluSlope * kGeluCubic));
   const Simd::V inner = Simd::fma(cubic, Simd::mul(x, x), slope);
-  const Simd::V spread = Simd::mul(g, Simd::sub(Simd::set(1.0f), g));
-  return Simd::fma(Simd::mul(x, spread), inner, g);
+  return Simd::fma(Simd::mul(x, Simd::mul(g, Simd::mul(e, g))), inner, g);
 }
 
 }  // namespace
