@@ -7,7 +7,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -349,21 +348,6 @@ std::unique_ptr<CLI::App> make_parser(Parsed& parsed) {
         fmt::format("{}: unexpected argument '{}'; {}", command, unknown.front(), see));
   }
   throw UsageError(fmt::format("{}: {}; {}", command, error.what(), see));
-}
-
-constexpr std::array<std::string_view, 8> kLaterCommands = {"launch", "hub",    "status", "compare",
-                                                            "plan",   "keygen", "merge",  "runs"};
-
-/// The first word that is no flag, when it is a command of a later version.
-void refuse_later_command(const std::vector<std::string>& arguments) {
-  const auto word = std::find_if(arguments.begin(), arguments.end(),
-                                 [](const std::string& each) { return !each.starts_with("-"); });
-  if (word == arguments.end()) {
-    return;
-  }
-  if (std::find(kLaterCommands.begin(), kLaterCommands.end(), *word) != kLaterCommands.end()) {
-    throw UsageError(fmt::format("'{}' is not in this version; see `isthmus --help`", *word));
-  }
 }
 
 int parse_and_run(const std::vector<std::string>& arguments, Parsed& parsed) {

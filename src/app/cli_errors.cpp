@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <exception>
@@ -11,12 +13,16 @@
 #include <string>
 #include <vector>
 
+#include "app/commands.h"
 #include "app/json_line.h"
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
 namespace {
+
+constexpr std::array<std::string_view, 8> kLaterCommands = {"launch", "hub",    "status", "compare",
+                                                            "plan",   "keygen", "merge",  "runs"};
 
 std::string_view kind_of(ExitCode code) {
   switch (code) {
@@ -99,6 +105,17 @@ int report_errors(bool json, const std::function<int()>& body) {
   } catch (const std::exception& error) {
     return tell(json, ExitCode::kRunFailed,
                 on_one_line(fmt::format("{} (this is a bug of isthmus)", error.what())));
+  }
+}
+
+void refuse_later_command(const std::vector<std::string>& arguments) {
+  const auto word = std::find_if(arguments.begin(), arguments.end(),
+                                 [](const std::string& each) { return !each.starts_with("-"); });
+  if (word == arguments.end()) {
+    return;
+  }
+  if (std::find(kLaterCommands.begin(), kLaterCommands.end(), *word) != kLaterCommands.end()) {
+    throw UsageError(fmt::format("'{}' is not in this version; see `isthmus --help`", *word));
   }
 }
 

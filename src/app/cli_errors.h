@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "app/terminal.h"
 
@@ -11,6 +13,9 @@ namespace isthmus::app {
 /// Runs `body` and returns its code. What it throws is told on stderr, the error itself on the last
 /// line, and, with `json`, as one object on stdout; its exit code is returned.
 [[nodiscard]] int report_errors(bool json, const std::function<int()>& body);
+
+/// THROWS: UsageError when the first word that is no flag is a command of a later version.
+void refuse_later_command(const std::vector<std::string>& arguments);
 
 /// THROWS: SystemError when something written to `out` was lost (a full disk); a closed pipe is the
 /// reader's choice and no error.

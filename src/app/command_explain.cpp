@@ -29,6 +29,13 @@ void title(Session& session, const std::string& name, const std::string& kind) {
                                 session.out.paint(Style::kDim, kind)));
 }
 
+std::string default_text(const KeyInfo& key) {
+  if (!key.default_value.empty()) {
+    return key.default_value;
+  }
+  return section_of(key) == "outer" ? "that of the method" : "none";
+}
+
 bool explain_key(const std::string& topic, Session& session) {
   for (const KeyInfo& key : config_keys()) {
     if (key.name != topic) {
@@ -52,7 +59,7 @@ bool explain_key(const std::string& topic, Session& session) {
     session.out.write(wrapped(key.text, 2, session.out.width()));
     line(session, "type", key.type);
     line(session, "range", key.range);
-    line(session, "default", key.default_value.empty() ? "none" : key.default_value);
+    line(session, "default", default_text(key));
     line(session, "used by", key.used_by);
     if (topic.starts_with("outer.") && topic != "outer.method") {
       std::vector<std::string> users;
@@ -97,7 +104,7 @@ bool explain_section(const std::string& topic, Session& session) {
         "section");
   TextTable table({"key", "default", "what it does"});
   for (const KeyInfo& key : keys) {
-    table.add({key.name.substr(topic.size() + 1), key.default_value, key.text});
+    table.add({key.name.substr(topic.size() + 1), default_text(key), key.text});
   }
   session.out.write(table.text(session.out));
   session.out.write(fmt::format("more: isthmus explain {}\n", keys.front().name));

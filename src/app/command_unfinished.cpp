@@ -13,9 +13,6 @@ namespace {
 
 }  // namespace
 
-int command_demo(const DemoArguments&, Session&) { refuse("demo"); }
-int command_import(const ImportArguments&, Session&) { refuse("import"); }
-int command_export(const ExportArguments&, Session&) { refuse("export"); }
 int command_bench_compute(Session&) { refuse("bench compute"); }
 int command_bench_sim(Session&) { refuse("bench sim"); }
 

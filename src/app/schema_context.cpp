@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `load_config` must know of the modules above core.
 #include "app/commands.h"
+#include "core/storage.h"
+#include "inner/hf/hf_config.h"
 #include "isthmus/codec.h"
 #include "isthmus/outer.h"
 
@@ -12,6 +14,9 @@ SchemaContext schema_context() {
   context.codecs = codecs();
   context.check_codec = [](const std::string& spelling) {
     [[maybe_unused]] const auto codec = make_codec(spelling);
+  };
+  context.read_model = [](const std::filesystem::path& folder) {
+    return read_hf_config(SystemStorage(), folder).model;
   };
   return context;
 }

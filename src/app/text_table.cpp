@@ -61,7 +61,9 @@ std::string TextTable::text(const Terminal& terminal) const {
   };
   std::string heading;
   for (std::size_t i = 0; i < last; ++i) {
-    heading += padded(i, headings_[i]);
+    const bool right = !rows_.empty() && is_number(rows_.front()[i]);
+    const std::string spaces(columns[i] - display_width(headings_[i]), ' ');
+    heading += (right ? spaces + headings_[i] : headings_[i] + spaces) + std::string(kGap, ' ');
   }
   std::string text = terminal.paint(Style::kDim, heading + headings_[last]) + "\n";
   for (const auto& row : rows_) {
