@@ -2,6 +2,7 @@
 #include "conformance_worlds.h"
 
 #include "core/system_runtime.h"
+#include "sim/network.h"
 #include "sim/world.h"
 #include "transport/in_process_transport.h"
 
@@ -34,6 +35,31 @@ class VirtualWorld final : public World {
   SimWorld world_;
 };
 
+/// Frames take time here, so what holds in the other worlds must hold although they are on the way.
+class VirtualWorldWithLinks final : public World {
+ public:
+  explicit VirtualWorldWithLinks(LinkModel model) : world_(kSeed), model_(model) {}
+  [[nodiscard]] Runtime& runtime() override { return world_; }
+  void run(const std::function<void()>& body) override { world_.run(body); }
+  [[nodiscard]] std::vector<std::unique_ptr<Transport>> endpoints(int members) override {
+    const DirectedLink link{.bits_per_s = 100'000'000,
+                            .one_way = std::chrono::milliseconds(25),
+                            .jitter = std::chrono::milliseconds(5),
+                            .loss = 0.001,
+                            .streams = 4,
+                            .congestion = Congestion::kCubic};
+    network_ = std::make_unique<SimNetwork>(world_, members, uniform_links(members, link),
+                                            NetworkOptions{.link = {.model = model_}});
+    return network_->endpoints();
+  }
+
+ private:
+  static constexpr std::uint64_t kSeed = 7;
+  SimWorld world_;
+  LinkModel model_;
+  std::unique_ptr<SimNetwork> network_;
+};
+
 }  // namespace
 
 std::vector<WorldKind> all_worlds() {
@@ -42,6 +68,8 @@ std::vector<WorldKind> all_worlds() {
       {"SimInProcess", [] { return std::make_unique<VirtualWorld>(SimWorldOptions{}); }},
       {"SimInProcessShuffled",
        [] { return std::make_unique<VirtualWorld>(SimWorldOptions{.shuffle = true}); }},
+      {"SimPlainLinks", [] { return std::make_unique<VirtualWorldWithLinks>(LinkModel::kPlain); }},
+      {"SimTcpLinks", [] { return std::make_unique<VirtualWorldWithLinks>(LinkModel::kTcp); }},
   };
 }
 
