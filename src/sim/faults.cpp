@@ -16,8 +16,9 @@ enum Draw : std::uint32_t {
   kDuplicate,
   kReorder,
   kCorrupt,
-  kDelays,
-  kLate,
+  kDelayTime,
+  kReorderTime,
+  kRepeatTime,
   kBit
 };
 
@@ -77,9 +78,9 @@ FrameFate decide_fate(const FaultPlan& plan, const Rng& rng, std::uint32_t link,
   };
   fate.drop = fate.drop || happens(plan.drop, kDrop);
   fate.corrupt = happens(plan.corrupt, kCorrupt);
-  if (happens(plan.delay, kDelay)) fate.hold_up = some_time(kDelays);
-  if (happens(plan.reorder, kReorder)) fate.fall_behind = some_time(kLate);
-  if (happens(plan.duplicate, kDuplicate)) fate.repeat_after = some_time(kLate);
+  if (happens(plan.delay, kDelay)) fate.hold_up = some_time(kDelayTime);
+  if (happens(plan.reorder, kReorder)) fate.fall_behind = some_time(kReorderTime);
+  if (happens(plan.duplicate, kDuplicate)) fate.repeat_after = some_time(kRepeatTime);
   if (fate.corrupt) {
     const auto words = rng.words(frame, sub_of(link, kBit));
     fate.chosen_bit = static_cast<std::uint64_t>(words[0]) << 32 | words[1];

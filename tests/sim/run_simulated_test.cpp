@@ -4,10 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
-#include <mutex>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "isthmus/errors.h"
@@ -76,6 +77,160 @@ TEST(RunSimulated, SameSeedSameTraceSameTimes) {
   EXPECT_NE(run(2, milliseconds(5)).trace_hash, first.trace_hash);
   EXPECT_EQ(run(1, Duration::zero()).trace_hash, run(2, Duration::zero()).trace_hash)
       << "without jitter and faults nothing is drawn from the seed";
+}
+
+TEST(RunSimulated, ARoundTakesItsBytesOverTheLinkAndTheCommitsRoundTrips) {
+  // Two members, gather: each sends its whole code to the other, then DONE and COMMIT.
+  constexpr std::size_t kValues = 1'000'000;
+  constexpr double kPayloadBits = kValues * 32.0;
+  const double bound = 0.1 + kPayloadBits / 10e6 + 0.025;
+  const SimulationResult result = run_simulated(options_for(2), [](WorkerContext& context) {
+    train(context, 1, kValues, ReductionKind::kGather);
+  });
+  const double measured = std::chrono::duration<double>(result.duration).count();
+  EXPECT_GE(measured, bound);
+  // The design's promise: at most 1.5 round trips beyond the exchange; headers are 68 bytes a
+  // frame.
+  constexpr double kHeaders = 1.001;
+  EXPECT_LE(measured, bound * kHeaders + 1.5 * 0.05);
+}
+
+TEST(RunSimulated, TheValuesAreThoseOfARunInProcess) {
+  const auto body = [](std::vector<float>& out) {
+    return [&out](WorkerContext& context) {
+      std::vector<float> values(5000);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = std::sin(static_cast<float>(i * (context.rank.value() + 1)));
+      }
+      const Ticket ticket = context.exchange.begin(contribution(1, values, ReductionKind::kReduce));
+      const auto reduced = context.exchange.wait(ticket, std::chrono::hours(1));
+      ASSERT_TRUE(reduced) << reduced.error().what;
+      if (context.rank == Rank(0)) out = reduced->values;
+    };
+  };
+  std::vector<float> real;
+  std::vector<float> simulated;
+  run_in_process(3, body(real));
+  run_simulated(options_for(3), body(simulated));
+  EXPECT_EQ(simulated, real);
+  EXPECT_EQ(real.size(), 5000U);
+}
+
+TEST(RunSimulated, TrafficIsWhatTheExchangesSaySent) {
+  std::vector<std::uint64_t> sent(3, 0);
+  const SimulationResult result = run_simulated(options_for(3), [&](WorkerContext& context) {
+    train(context, 2, 20'000, ReductionKind::kReduce);
+    sent[static_cast<std::size_t>(context.rank.value())] = context.exchange.bytes().wire;
+  });
+  for (std::size_t from = 0; from < 3; ++from) {
+    std::uint64_t row = 0;
+    for (const std::uint64_t bytes : result.traffic[from]) row += bytes;
+    // Goodbyes follow after the body has read its count.
+    EXPECT_GE(row, sent[from]);
+    EXPECT_LE(row, sent[from] + 10 * 68);
+  }
+}
+
+TEST(RunSimulated, TheFirstFailureOfAWorkerIsThrown) {
+  try {
+    run_simulated(options_for(3), [](WorkerContext& context) {
+      if (context.rank == Rank(1)) {
+        context.runtime.compute(seconds(1), [] {});
+        throw std::runtime_error("worker 1 has no data");
+      }
+      const Ticket ticket =
+          context.exchange.begin(contribution(1, {1, 2, 3}, ReductionKind::kReduce));
+      const auto reduced = context.exchange.wait(ticket, std::chrono::hours(1));
+      ASSERT_FALSE(reduced);
+      EXPECT_EQ(reduced.error().kind, ExchangeError::Kind::kPeerLost);
+      throw PeerError(reduced.error().what);
+    });
+    FAIL() << "nothing thrown";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "worker 1 has no data");
+  }
+}
+
+TEST(RunSimulated, ASlowRankTakesItsFactorLonger) {
+  SimulationOptions options = options_for(2);
+  options.network.faults.slowdowns = {{Rank(1), 2.5}};
+  const SimulationResult result = run_simulated(options, [](WorkerContext& context) {
+    context.runtime.compute(seconds(2), [] {});
+    const Duration expected = context.rank == Rank(1) ? Duration(seconds(5)) : Duration(seconds(2));
+    EXPECT_EQ(context.runtime.clock().now(), TimePoint(expected));
+  });
+  EXPECT_EQ(result.duration, Duration(seconds(5)));
+}
+
+TEST(RunSimulated, ACrashEndsTheRankAndTheOthersSeeItLost) {
+  SimulationOptions options = options_for(3);
+  options.network.faults.crashes = {{Rank(2), TimePoint(milliseconds(250))}};
+  int lost = 0;
+  const SimulationResult result = run_simulated(options, [&](WorkerContext& context) {
+    for (int round = 1;; ++round) {
+      context.runtime.compute(milliseconds(100), [] {});
+      const Ticket ticket =
+          context.exchange.begin(contribution(round, ramp(1000, 0), ReductionKind::kReduce));
+      const auto reduced = context.exchange.wait(ticket, std::chrono::hours(1));
+      if (reduced) continue;
+      EXPECT_EQ(reduced.error().kind, ExchangeError::Kind::kPeerLost);
+      EXPECT_EQ(reduced.error().peer, Rank(2));
+      ++lost;
+      return;
+    }
+  });
+  EXPECT_EQ(result.crashed, (std::vector<Rank>{Rank(2)}));
+  EXPECT_EQ(lost, 2);
+}
+
+TEST(RunSimulated, WaitingForEverIsADeadlockThatNamesTheWorkers) {
+  try {
+    run_simulated(options_for(2), [](WorkerContext& context) {
+      if (context.rank == Rank(0)) {
+        const auto queue = context.runtime.make_wait_queue();
+        queue->wait([] { return false; }, kNever);
+      }
+    });
+    FAIL() << "no deadlock reported";
+  } catch (const DeadlockError& error) {
+    EXPECT_NE(std::string(error.what()).find("worker 0 waits for ever in queue"), std::string::npos)
+        << error.what();
+  }
+}
+
+class FaultSweep : public ::testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(FaultSweep, EveryRoundCommitsTheRightMeanInSpiteOfTheFaults) {
+  const std::uint64_t seed = GetParam();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SimulationOptions options = options_for(3, seed);
+  options.world.shuffle = true;
+  options.network.faults = {.drop = 0.05,
+                            .delay = 0.05,
+                            .duplicate = 0.05,
+                            .reorder = 0.1,
+                            .corrupt = 0.05,
+                            .longest_delay = milliseconds(300)};
+  const ReductionKind kind = seed % 2 == 0 ? ReductionKind::kReduce : ReductionKind::kGather;
+  const SimulationResult result =
+      run_simulated(options, [&](WorkerContext& context) { train(context, 6, 30'000, kind); });
+  const FaultCounts& counts = result.faults;
+  EXPECT_GT(
+      counts.dropped + counts.delayed + counts.duplicated + counts.reordered + counts.corrupted,
+      0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, FaultSweep, ::testing::Range<std::uint64_t>(1, 31));
+
+TEST(FaultSweep, APartitionOnlyDelaysARound) {
+  SimulationOptions options = options_for(2);
+  options.network.faults.partitions = {
+      {Rank(0), Rank(1), TimePoint(milliseconds(50)), TimePoint(seconds(20))}};
+  const SimulationResult result = run_simulated(
+      options, [](WorkerContext& context) { train(context, 2, 1000, ReductionKind::kGather); });
+  EXPECT_GE(result.duration, Duration(seconds(20)));
+  // The exchange asks again at intervals that double, so it notices at most a factor late.
+  EXPECT_LE(result.duration, Duration(seconds(45)));
 }
 
 }  // namespace
