@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Training step of isthmus against PyTorch eager, fp32 on the CPU, run in turns on this machine.
+
+  python3 compare_with_torch.py --bench BUILD/bench/compute/isthmus_bench_compute \\
+      [--config tiny --config small-10m] [--threads 2] [--pairs 5] [--seconds 4]
+
+Each pair runs both programs for the same time, in alternating order, as processes of their own. Prints
+one JSON line a pair and one a configuration: median over pairs of the ratio of tokens/s (best step
+against best step, and median against median) and of peak memory. Above 1 isthmus is faster; below 1
+it needs less memory. PyTorch runs its fused scaled-dot-product attention and its fused AdamW; it needs
+torch, and says so if that is missing.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+#                arch   L  d  heads kv  vocab  T  B  d_ff : as in src/inner/presets.cpp
+WORKLOADS = {
+    "nano": ("gpt2", 4, 64, 4, 4, 256, 64, 32, 256),
+    "tiny": ("gpt2", 4, 128, 4, 4, 256, 128, 16, 512),
+    "small": ("gpt2", 6, 256, 8, 8, 256, 256, 8, 1024),
+    "llama-small": ("llama", 6, 256, 8, 4, 256, 256, 8, 688),
+    "small-10m": ("gpt2", 6, 384, 6, 6, 256, 256, 8, 1536),
+    "llama-mid": ("llama", 8, 512, 8, 4, 8192, 256, 8, 1376),
+    "mid": ("gpt2", 8, 512, 8, 8, 8192, 256, 8, 2048),
+    "gpt2-124m": ("gpt2", 12, 768, 12, 12, 50257, 256, 4, 3072),
+    "gpt2-124m-1k": ("gpt2", 12, 768, 12, 12, 50257, 1024, 1, 3072),
+    "llama-134m": ("llama", 30, 576, 9, 3, 49152, 256, 4, 1536),
+}
+
+
+def torch_model(workload):
+    """The plain PyTorch model a user would write."""
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+    arch, layers, d, heads, kv, vocab, context, _, d_ff = workload
+    hd = d // heads
+
+    class Gpt2Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
+            self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
+            self.up, self.down = nn.Linear(d, d_ff), nn.Linear(d_ff, d)
+
+        def forward(self, x, _):
+            b, t, _ = x.shape
+            q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, heads, hd).permute(2, 0, 3, 1, 4)
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(y.transpose(1, 2).reshape(b, t, d))
+            return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+    def rotate(x, table):
+        cosine, sine = table
+        low, high = x.chunk(2, -1)
+        return torch.cat((low * cosine - high * sine, high * cosine + low * sine), -1)
+
+    class LlamaLayer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.RMSNorm(d, eps=1e-5), nn.RMSNorm(d, eps=1e-5)
+            self.q, self.k = nn.Linear(d, d, bias=False), nn.Linear(d, kv * hd, bias=False)
+            self.v, self.out = nn.Linear(d, kv * hd, bias=False), nn.Linear(d, d, bias=False)
+            self.gate, self.up = nn.Linear(d, d_ff, bias=False), nn.Linear(d, d_ff, bias=False)
+            self.down = nn.Linear(d_ff, d, bias=False)
+
+        def forward(self, x, table):
+            b, t, _ = x.shape
+            h = self.norm1(x)
+            q = rotate(self.q(h).view(b, t, heads, hd).transpose(1, 2), table)
+            k = rotate(self.k(h).view(b, t, kv, hd).transpose(1, 2), table)
+            v = self.v(h).view(b, t, kv, hd).transpose(1, 2)
+            k, v = (y.repeat_interleave(heads // kv, 1) for y in (k, v))
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(y.transpose(1, 2).reshape(b, t, d))
+            h = self.norm2(x)
+            return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            gpt2 = arch == "gpt2"
+            self.tokens = nn.Embedding(vocab, d)
+            self.positions = nn.Embedding(context, d) if gpt2 else None
+            layer = Gpt2Layer if gpt2 else LlamaLayer
+            self.layers = nn.ModuleList([layer() for _ in range(layers)])
+            self.norm = nn.LayerNorm(d) if gpt2 else nn.RMSNorm(d, eps=1e-5)
+            self.head = nn.Linear(d, vocab, bias=False)
+            self.head.weight = self.tokens.weight
+            for p in self.parameters():
+                if p.dim() > 1:
+                    nn.init.normal_(p, std=0.02)
+            angles = torch.outer(torch.arange(context).float(),
+                                 10000.0 ** (-torch.arange(0, hd, 2).float() / hd))
+            self.table = (angles.cos(), angles.sin())
+
+        def forward(self, ids, targets):
+            x = self.tokens(ids)
+            if self.positions is not None:
+                x = x + self.positions.weight[:ids.shape[1]]
+            for layer in self.layers:
+                x = layer(x, self.table)
+            return F.cross_entropy(self.head(self.norm(x)).view(-1, vocab), targets.view(-1))
+
+    return Model()
+
+
+def run_torch(name, threads, seconds):
+    import resource
+    import time
+
+    import torch
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    workload = WORKLOADS[name]
+    vocab, context, batch = workload[5:8]
+    model = torch_model(workload)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1,
+                                  fused=True)
+    ids = torch.randint(0, vocab, (batch, context + 1))
+    inputs, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+
+    def step():
+        begin = time.perf_counter()
+        loss = model(inputs, targets)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return time.perf_counter() - begin
+
+    step()
+    steps = min(400, max(3, int(seconds / step())))
+    times = [step() for _ in range(steps)]
+    tokens = batch * context
+    print(json.dumps({
+        "bench": "torch", "torch": torch.__version__, "config": name, "threads": threads,
+        "B": batch, "T": context, "steps": steps, "ms_best": round(min(times) * 1e3, 3),
+        "ms_med": round(statistics.median(times) * 1e3, 3),
+        "tok_s_best": round(tokens / min(times), 1),
+        "tok_s_med": round(tokens / statistics.median(times), 1),
+        "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}))
+
+
+def run_child(command):
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=False)
+    if done.returncode != 0:
+        sys.exit(f"compare_with_torch: {' '.join(command)} ended with {done.returncode}")
+    return json.loads(done.stdout.decode().strip().splitlines()[-1])
+
+
+def compare(name, arguments):
+    ours = [arguments.bench, "--config", name, "--threads", str(arguments.threads), "--seconds",
+            str(arguments.seconds)]
+    theirs = [sys.executable, os.path.abspath(__file__), "--torch-only", name, "--threads",
+              str(arguments.threads), "--seconds", str(arguments.seconds)]
+    ratios = {"tok_s_best": [], "tok_s_med": [], "rss_mib": []}
+    for pair in range(arguments.pairs):
+        first, second = (ours, theirs) if pair % 2 == 0 else (theirs, ours)
+        results = {command[0] == arguments.bench: run_child(command) for command in (first, second)}
+        mine, other = results[True], results[False]
+        for key, values in ratios.items():
+            values.append(mine[key] / other[key])
+        print(json.dumps({"bench": "pair", "config": name, "pair": pair, "isthmus": mine,
+                          "torch": other}), flush=True)
+    median = {key: round(statistics.median(values), 3) for key, values in ratios.items()}
+    print(json.dumps({"bench": "ratio", "config": name, "threads": arguments.threads,
+                      "pairs": arguments.pairs, **median,
+                      "tok_s_med_low": round(min(ratios["tok_s_med"]), 3),
+                      "tok_s_med_high": round(max(ratios["tok_s_med"]), 3)}), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bench", help="path of isthmus_bench_compute")
+    parser.add_argument("--config", action="append", choices=sorted(WORKLOADS))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--torch-only", metavar="CONFIG", choices=sorted(WORKLOADS))
+    arguments = parser.parse_args()
+    try:
+        import torch  # noqa: F401  (fails early, with one line)
+    except ImportError:
+        sys.exit("compare_with_torch: PyTorch is not installed for this Python: pip install torch")
+    if arguments.torch_only:
+        run_torch(arguments.torch_only, arguments.threads, arguments.seconds)
+        return
+    if not arguments.bench:
+        sys.exit("compare_with_torch: --bench PATH of isthmus_bench_compute is needed")
+    for name in arguments.config or ["tiny", "small-10m"]:
+        compare(name, arguments)
+
+
+main()
