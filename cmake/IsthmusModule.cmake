@@ -9,6 +9,8 @@
 set(ISTHMUS_SANITIZED_MODULES core quant transport sim outer)
 add_custom_target(isthmus_sanitized)
 
+set(ISTHMUS_HEADER_ONLY isthmus_random123 nlohmann_json::nlohmann_json CLI11::CLI11)
+
 function(isthmus_module name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LINKS;PRIVATE_LINKS" ${ARGN})
   set(root "${CMAKE_BINARY_DIR}/include_roots/${name}")
@@ -22,7 +24,13 @@ function(isthmus_module name)
     $<INSTALL_INTERFACE:include>)
   list(TRANSFORM ARG_DEPENDS PREPEND isthmus_)
   target_link_libraries(isthmus_${name} PUBLIC ${ARG_DEPENDS} ${ARG_LINKS})
-  target_link_libraries(isthmus_${name} PRIVATE $<BUILD_INTERFACE:isthmus_flags> ${ARG_PRIVATE_LINKS})
+  target_link_libraries(isthmus_${name} PRIVATE $<BUILD_INTERFACE:isthmus_flags>)
+  foreach(link ${ARG_PRIVATE_LINKS})
+    if(link IN_LIST ISTHMUS_HEADER_ONLY)
+      set(link $<BUILD_INTERFACE:${link}>)  # whoever links the installed library needs no such headers
+    endif()
+    target_link_libraries(isthmus_${name} PRIVATE ${link})
+  endforeach()
   set_property(GLOBAL APPEND PROPERTY ISTHMUS_MODULES isthmus_${name})
 endfunction()
 

@@ -42,9 +42,10 @@ PUBLIC_HEADERS = {
 OWNERS = {
     "fmt/*": ["*"],
     "tl/expected.hpp": ["include/isthmus/expected.h"],
-    "nlohmann/*": ["src/*.cpp", "src/core/json_input.h", "src/report/json_fields.h", "tests/*"],
+    "nlohmann/*": ["src/*.cpp", "src/core/json_input.h", "src/report/json_fields.h", "tests/*",
+                   "fuzz/checkpoint_fuzz.cpp"],
     "toml++/*": ["src/core/config*.cpp"],
-    "CLI/*": ["src/app/*"],
+    "CLI/*": ["src/app/*", "bench/*"],
     "spdlog/*": ["src/core/log.cpp"],
     "Random123/*": ["src/core/rng.cpp"],
     "xxhash.h": ["src/core/hash.cpp"],
@@ -53,6 +54,7 @@ OWNERS = {
     "gmock/*": ["tests/*"],
     "benchmark/*": ["bench/*"],
     "immintrin.h": ["*_avx2*", "*_avx512*", "kernels/thread_team.cpp"],
+    "math.h": ["kernels/*_fast.h"],  # compiled per instruction set: no inline std:: functions
     "nmmintrin.h": ["src/core/hash_crc32c_sse42.cpp"],
     "cuda_runtime.h": ["kernels/*.cu"],
     # The operating system: storage, memory, threads, terminal and signals.

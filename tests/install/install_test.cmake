@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DBUILD=... -DSOURCE=... -DWORK=... -DCOMPILER=... -P install_test.cmake
+# Installs the build, then builds and runs programs outside the tree against the installed package.
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    list(JOIN ARGN " " command)
+    message(FATAL_ERROR "${command}: ${status}\n${output}")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE "${WORK}")
+run(${CMAKE_COMMAND} --install "${BUILD}" --prefix "${WORK}/prefix")
+foreach(folder tests/install/consumer examples)
+  if(EXISTS "${SOURCE}/${folder}/CMakeLists.txt")
+    # A copy, so that nothing beside it in the tree can be found by a relative path.
+    get_filename_component(name ${folder} NAME)
+    file(COPY "${SOURCE}/${folder}" DESTINATION "${WORK}/source")
+    run(${CMAKE_COMMAND} -S "${WORK}/source/${name}" -B "${WORK}/build/${name}" -G Ninja
+        -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_CXX_FLAGS=${FLAGS}"
+        "-DCMAKE_PREFIX_PATH=${WORK}/prefix")
+    run(${CMAKE_COMMAND} --build "${WORK}/build/${name}")
+  endif()
+endforeach()
+run("${WORK}/build/consumer/consumer")
+file(REMOVE_RECURSE "${WORK}")
