@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -72,6 +73,18 @@ std::optional<double> prefixed(std::span<const Unit> bases, std::string_view uni
     }
   }
   return std::nullopt;
+}
+
+/// A hundredth of the decimal `number`, correctly rounded: 99.9% is the double nearest to 0.999,
+/// which 99.9 / 100 is not.
+double hundredth(std::string_view number, double value) {
+  if (number.find_first_of("eE") != std::string_view::npos) {
+    return value / 100;
+  }
+  const std::string shifted = fmt::format("{}e-2", number);
+  double result = value / 100;
+  std::from_chars(shifted.data(), shifted.data() + shifted.size(), result);
+  return result;
 }
 
 std::span<const Unit> bases_of(Dimension dimension) {
@@ -179,7 +192,8 @@ Expected<Quantity, UnitError> parse_quantity(std::string_view text, Dimension di
   }
   if (unit == "%" && (dimension == Dimension::kFraction || dimension == Dimension::kSteps)) {
     quantity.percent = quantity.unit = true;
-    quantity.value /= 100;
+    quantity.value =
+        hundredth(rest.substr(0, static_cast<std::size_t>(end - rest.data())), quantity.value);
     return quantity;
   }
   const auto factor = unit_factor(unit, dimension);
@@ -250,17 +264,20 @@ std::string parameters_text(double parameters) {
 }
 
 std::string percent_text(double fraction) {
-  // x/100 must give the same double back; the product may be off by an ulp or two.
-  double percent = fraction * 100;
-  for (const double candidate :
-       {std::round(percent * 1e6) / 1e6, percent, std::nextafter(percent, INFINITY),
-        std::nextafter(percent, -INFINITY)}) {
-    if (candidate / 100 == fraction) {
-      percent = candidate;
-      break;
-    }
-  }
-  return fmt::format("{}%", percent);
+  // The shortest decimal of the share with its point moved: multiplying by 100 would round.
+  std::array<char, 400> buffer{};  // 1e-308 written out
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), fraction,
+                                 std::chars_format::fixed)
+                       .ptr;
+  std::string whole(buffer.data(), end);
+  const std::size_t point = std::min(whole.find('.'), whole.size());
+  std::string rest = point < whole.size() ? whole.substr(point + 1) : "";
+  whole.resize(point);
+  rest.resize(std::max<std::size_t>(rest.size(), 2), '0');
+  whole += rest.substr(0, 2);
+  rest.erase(0, 2);
+  whole.erase(0, std::min(whole.find_first_not_of('0'), whole.size() - 1));
+  return rest.empty() ? fmt::format("{}%", whole) : fmt::format("{}.{}%", whole, rest);
 }
 
 std::string human_bytes(double bytes) {

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every class of error: its code, its place, its suggestion, and that all are told in one pass.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "config_fixture.h"
+
+namespace isthmus {
+namespace {
+
+struct Case {
+  const char* name;
+  const char* text;  // appended to kMinimal, so its first line is line 6
+  const char* code;
+  int line, column;
+  const char* message;  // part of message + hint
+};
+
+class ConfigError_ : public testing::TestWithParam<Case> {};
+
+TEST_P(ConfigError_, HasCodePlaceAndWords) {
+  const Case& wanted = GetParam();
+  const auto found = diagnostics_of(std::string(kMinimal) + wanted.text);
+  const auto match = std::find_if(found.begin(), found.end(), [&](const Diagnostic& each) {
+    return each.code == wanted.code && each.line == wanted.line && each.column == wanted.column;
+  });
+  std::string all;
+  for (const Diagnostic& each : found) {
+    all += each.where + " " + each.code + " " + each.message + " | " + each.hint + "\n";
+  }
+  ASSERT_NE(match, found.end()) << all;
+  EXPECT_EQ(match->where,
+            "run.toml:" + std::to_string(wanted.line) + ":" + std::to_string(wanted.column));
+  EXPECT_NE((match->message + " " + match->hint).find(wanted.message), std::string::npos) << all;
+  EXPECT_FALSE(match->source_line.empty());
+  EXPECT_EQ(found.size(), 1U) << all;
+}
+
+std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, ConfigError_,
+    testing::Values(
+        Case{"UnknownKey", "[inner]\nlrr = 1\n", "E-KEY-UNKNOWN", 7, 1, "did you mean 'lr'?"},
+        Case{"UnknownKeyNamesTheMethodsKeys", "[outer]\nmethod = \"diloco\"\nmomentun = 0.9\n",
+             "E-KEY-UNKNOWN", 8, 1,
+             "did you mean 'momentum'?   (keys of method 'diloco': method, H"},
+        Case{"KeyOfAnotherSection", "[inner]\nsteps = 3\n", "E-KEY-UNKNOWN", 7, 1,
+             "'steps' belongs to [train]"},
+        Case{"UnknownSection", "[modle]\nx = 1\n", "E-KEY-UNKNOWN", 6, 2, "did you mean [model]?"},
+        Case{"TableForAKey", "[run]\n[model]\n[eval.x]\n", "E-KEY-UNKNOWN", 8, 7, "eval.x"},
+        Case{"UnknownKeyOfASite", "[[site]]\nname = \"a\"\nflops = 3\n", "E-KEY-UNKNOWN", 8, 1,
+             "site.flops"},
+        Case{"TextForNumber", "[inner]\nlr = \"0.1\"\n", "E-TYPE", 7, 6, "without quotes"},
+        Case{"NumberForText", "[run]\nname = 3\n", "E-TYPE", 7, 8, "must be text"},
+        Case{"FloatForInteger", "[model]\nn_layers = 2.5\n", "E-TYPE", 7, 12, "an integer"},
+        Case{"TextForBool", "[model]\ntied = \"true\"\n", "E-TYPE", 7, 8, "true or false"},
+        Case{"DateForNumber", "[inner]\nlr = 2026-11-20\n", "E-TYPE", 7, 6, "a date"},
+        Case{"ArrayForNumber", "[inner]\nlr = [1]\n", "E-TYPE", 7, 6, "an array"},
+        Case{"ThreeBetas", "[inner]\nbetas = [1, 2, 3]\n", "E-TYPE", 7, 9, "exactly 2"},
+        Case{"SectionAsValue", "run = 3\n", "E-KEY-UNKNOWN", 6, 1, "train.run"},
+        Case{"SiteAsTable", "[site]\nname = \"a\"\n", "E-TYPE", 6, 2, "[[site]]"},
+        Case{"LinkAsTable", "[link]\nrtt = \"1ms\"\n", "E-TYPE", 6, 2, "[[link]]"},
+        Case{"Negative", "[inner]\nlr = -1.0\n", "E-RANGE", 7, 6, "in [0, 1000000]"},
+        Case{"NotANumber", "[inner]\nlr = nan\n", "E-RANGE", 7, 6, "finite"},
+        Case{"Infinite", "[inner]\nclip = inf\n", "E-RANGE", 7, 8, "finite"},
+        Case{"Zero", "[model]\nn_layers = 0\n", "E-RANGE", 7, 12, "must be in [1, 10000]"},
+        Case{"Huge", "[model]\nn_layers = 9223372036854775807\n", "E-RANGE", 7, 12,
+             "in [1, 10000]"},
+        Case{"TooLargeForAnInteger", "[model]\nn_layers = 99999999999999999999\n", "E-TOML", 7, 32,
+             "not TOML"},
+        Case{"HugeText", "[ckpt]\nevery = \"1e300 h\"\n", "E-RANGE", 7, 9, "1e300"},
+        Case{"SectionTwice", "[data]\n", "E-KEY-TWICE", 6, 1, "redefine"},
+        Case{"WrongChoice", "[model]\narch = \"gpt3\"\n", "E-VALUE", 7, 8, "did you mean 'gpt2'?"},
+        Case{"ControlCharacter", "[run]\nname = \"a\\u0007\"\n", "E-VALUE", 7, 8, "control"},
+        Case{"UnitMissing", "[ckpt]\nevery = \"100\"\n", "E-UNIT-MISSING", 7, 9, "100 steps"},
+        Case{"UnitWrong", "[ckpt]\nevery = \"10m\"\n", "E-UNIT-WRONG", 7, 9, "10min"},
+        Case{"NoNumber", "[net]\npatience = \"soon\"\n", "E-VALUE", 7, 12, "number"},
+        Case{"PercentOver100", "[inner]\nwarmup = \"150%\"\n", "E-RANGE", 7, 10, "100%"},
+        Case{"UnusedByOptimizer", "[inner]\nmomentum = 0.9\n", "E-KEY-UNUSED", 7, 1,
+             "inner.optimizer = sgd"},
+        Case{"UnusedBySchedule", "[inner]\nfloor = 0.1\n", "E-KEY-UNUSED", 7, 1, "cosine"},
+        Case{"UnusedByArchitecture", "[model]\nn_kv_heads = 2\n", "E-KEY-UNUSED", 7, 1, "llama"},
+        Case{"UnusedByMethod", "[outer]\nH = 5\n", "E-KEY-UNUSED", 7, 1,
+             "not used by method 'ddp'"},
+        Case{"UnknownMethod", "[outer]\nmethod = \"dlioco\"\n", "E-VALUE", 7, 10,
+             "did you mean 'diloco'?"},
+        Case{"LaterMethod", "[outer]\nmethod = \"co2\"\n", "E-NOT-YET", 7, 10, "not available"},
+        Case{"UnknownCodec", "[outer]\ncodec = \"int7\"\n", "E-VALUE", 7, 9,
+             "did you mean 'int8'?   codecs: fp32, int8"},
+        Case{"TableInASection", "[train.x]\n", "E-KEY-UNKNOWN", 6, 8, "train.x"},
+        Case{"TensorParallel", "[parallel]\ntp = 2\n", "E-NOT-YET", 7, 6, "not available"},
+        Case{"DataParallelSite", "[[site]]\nname = \"a\"\ndp = 2\n", "E-NOT-YET", 8, 6, "site.dp"},
+        Case{"Comparison", "[compare]\nseeds = 3\n", "E-NOT-YET", 6, 2, "`compare`"},
+        Case{"Variant", "[variant.ddp]\n", "E-NOT-YET", 6, 2, "`compare`"},
+        Case{"LaterKey", "[net]\nchunk = \"4MiB\"\n", "E-NOT-YET", 7, 1, "not available"},
+        Case{"WorkersAndSites", "[run]\nworkers = 2\n[[site]]\nname = \"a\"\n", "E-CONFLICT", 7, 11,
+             "[[site]]"},
+        Case{"TwoSitesOfOneName", "[[site]]\nname = \"a\"\n[[site]]\nname = \"a\"\n", "E-CONFLICT",
+             8, 1, "named 'a'"},
+        Case{"SiteWithoutName", "[[site]]\njitter = 0.1\n", "E-KEY-MISSING", 6, 1, "'name'"},
+        Case{"LinkToNowhere", "[[link]]\nbetween = [\"w0\", \"wx\"]\nrate = \"1Mbit/s\"\n",
+             "E-VALUE", 7, 11, "did you mean 'w0'?"},
+        Case{"LinkToItself", "[[link]]\nbetween = [\"w0\", \"w0\"]\nrate = \"1Mbit/s\"\n",
+             "E-CONFLICT", 7, 11, "itself"},
+        Case{"LinkWithoutRate", "[[link]]\nbetween = [\"*\", \"*\"]\n", "E-KEY-MISSING", 6, 1,
+             "rate"},
+        Case{"LinkRateUnit", "[[link]]\nbetween = [\"*\", \"*\"]\nrate = 100\n", "E-UNIT-MISSING",
+             8, 8, "'link.rate = 100' needs a unit"},
+        Case{"LinkWithTwoRates",
+             "[[link]]\nbetween = [\"*\", \"*\"]\nrate = \"1Mbit/s\"\nrate_up = \"1Mbit/s\"\n",
+             "E-CONFLICT", 8, 1, "rate_up"},
+        Case{"HeadsDoNotDivide", "[model]\nn_heads = 3\n", "E-DIVISIBLE", 7, 11, "multiple"},
+        Case{"OddHead", "[model]\narch = \"llama\"\nn_heads = 128\n", "E-DIVISIBLE", 8, 11, "even"},
+        Case{"KvHeads", "[model]\narch = \"llama\"\nn_kv_heads = 3\n", "E-DIVISIBLE", 8, 14,
+             "divide"},
+        Case{"ContextBeyondPositions", "[model]\ncontext = 64\n", "E-RANGE", 7, 11, "64 positions"},
+        Case{"OverlapBeyondH", "[outer]\nmethod = \"streaming-diloco\"\nH = 5\noverlap = 5\n",
+             "E-RANGE", 9, 11, "less than outer.H"},
+        Case{"OffsetBeyondH", "[outer]\nmethod = \"streaming-diloco\"\nH = 5\noffsets = [0, 5]\n",
+             "E-RANGE", 9, 11, "less than outer.H"},
+        Case{"TooManyFragments", "[outer]\nmethod = \"streaming-diloco\"\nfragments = 9\n",
+             "E-RANGE", 8, 13, "4 layers"},
+        Case{"HalfASurrogate", "[surrogate]\nparams = \"1B\"\n", "E-KEY-MISSING", 7, 10,
+             "surrogate.step_time"},
+        Case{"EvalSmallerThanAWindow", "[eval]\ntokens = 5\n", "E-RANGE", 7, 10, "one window"},
+        Case{"MicroBatches", "[parallel]\nmicro_batches = 3\n", "E-DIVISIBLE", 7, 17, "10 samples"},
+        Case{"RunName", "[run]\nname = \"a/b\"\n", "E-VALUE", 7, 8, "letters"},
+        Case{"RunTwice", "[run]\nname = 'x'\n[run]\n", "E-KEY-TWICE", 8, 1, "redefine"},
+        Case{"Syntax", "[run\n", "E-TOML", 6, 5, "not TOML"},
+        Case{"UnclosedText", "[run]\nname = \"abc\n", "E-TOML", 7, 12, "not TOML"},
+        Case{"AliasTwice", "[model]\nlayers = 3\nn_layers = 3\n", "E-KEY-TWICE", 8, 1,
+             "given twice"}),
+    case_name);
+
+TEST(ConfigErrors, AreAllToldInOnePassInTheOrderOfTheFile) {
+  const auto found = diagnostics_of("[run]\nworkers = 0\nx = 1\n[train]\ncontext = \"a\"\n",
+                                    {"outer.method=nope", "nonsense"});
+  std::vector<std::string> codes;
+  for (const Diagnostic& each : found) {
+    codes.push_back(each.code);
+  }
+  const std::vector<std::string> wanted = {
+      "E-KEY-MISSING", "E-KEY-MISSING", "E-KEY-MISSING",  // source, steps, global_batch
+      "E-RANGE",       "E-KEY-UNKNOWN", "E-TYPE",        "E-VALUE", "E-SET"};
+  EXPECT_EQ(codes, wanted);
+  EXPECT_EQ(found.back().where, "--set nonsense");
+}
+
+TEST(ConfigErrors, RenderWithExcerptCaretAndHint) {
+  std::string text;
+  std::string summary;
+  try {
+    (void)load(std::string(kMinimal) + "[outer]\nmethod = \"diloco\"\nmomentun = 0.9\n");
+  } catch (const ConfigErrors& errors) {
+    text = errors.what();
+    summary = errors.summary();
+  }
+  EXPECT_EQ(text,
+            "run.toml:8:1: error: unknown key 'outer.momentun' [E-KEY-UNKNOWN]\n"
+            "    8 | momentun = 0.9\n"
+            "      | ^^^^^^^^ did you mean 'momentum'?   (keys of method 'diloco': method, H, lr, "
+            "momentum, nesterov, codec, exchange, final_sync)   isthmus explain outer");
+  EXPECT_EQ(summary.substr(0, 44), "run.toml:8:1: unknown key 'outer.momentun'; ");
+  EXPECT_EQ(summary.find('\n'), std::string::npos);
+}
+
+TEST(ConfigErrors, CaretStandsUnderItsColumnBesideWideCharacters) {
+  const auto found = diagnostics_of(std::string(kMinimal) + "[run]\nname = \"über\" # é\n");
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].column, 8);
+  EXPECT_EQ(found[0].code, "E-VALUE");
+}
+
+TEST(ConfigErrors, LongLinesAreCutAroundTheError) {
+  const std::string padding(5000, ' ');
+  try {
+    (void)load(std::string(kMinimal) + "[inner]\nlr =" + padding + "\"x\"\n");
+    FAIL();
+  } catch (const ConfigErrors& errors) {
+    EXPECT_LT(std::string(errors.what()).size(), 500U);
+  }
+}
+
+struct BatchCase {
+  const char* batch;
+  int workers;
+  const char* nearest;
+};
+
+class GlobalBatch : public testing::TestWithParam<BatchCase> {};
+
+TEST_P(GlobalBatch, NamesTheNearestWorkingValue) {
+  const auto found = diagnostics_of(
+      kMinimal, {"train.context=16", std::string("train.global_batch=") + GetParam().batch,
+                 "run.workers=" + std::to_string(GetParam().workers)});
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].code, "E-DIVISIBLE");
+  EXPECT_NE(found[0].message.find(GetParam().nearest), std::string::npos) << found[0].message;
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, GlobalBatch,
+                         testing::Values(BatchCase{"200 tok", 4, "\"192 tok\""},
+                                         BatchCase{"230 tok", 4, "\"256 tok\""},
+                                         BatchCase{"10 tok", 4, "\"64 tok\""},
+                                         BatchCase{"100 tok", 1, "\"96 tok\""}));
+
+TEST(ConfigErrors, StepsAndTokensExcludeOneAnother) {
+  const auto both = diagnostics_of(kMinimal, {"train.tokens=3M"});
+  ASSERT_EQ(both.size(), 1U);
+  EXPECT_EQ(both[0].code, "E-CONFLICT");
+  const auto neither =
+      diagnostics_of("[data]\nsource = \"synth:x\"\n[train]\nglobal_batch = \"128 tok\"\n");
+  ASSERT_EQ(neither.size(), 1U);
+  EXPECT_EQ(neither[0].code, "E-KEY-MISSING");
+}
+
+TEST(ConfigErrors, AGlobalBatchNeedsItsUnit) {
+  const auto found = diagnostics_of(kMinimal, {"train.global_batch=1280"});
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].code, "E-UNIT-MISSING");
+}
+
+TEST(ConfigErrors, PrecisionsToCome) {
+  const auto found = diagnostics_of(kMinimal, {"train.precision=bf16"});
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].code, "E-NOT-YET");
+}
+
+TEST(ConfigErrors, NoTextAtAll) {
+  EXPECT_EQ(diagnostics_of("").at(0).code, "E-EMPTY");
+  EXPECT_EQ(diagnostics_of(" \n\t\n").at(0).code, "E-EMPTY");
+  EXPECT_EQ(diagnostics_of("[run]\nname = \"\xff\"\n").at(0).code, "E-ENCODING");
+  EXPECT_EQ(diagnostics_of(std::string_view("a\0b", 3)).at(0).code, "E-TOML");
+}
+
+TEST(ConfigErrors, SizesThatContradictTheModelFolder) {
+  SchemaContext context = test_context();
+  context.read_model = [](const std::filesystem::path&) {
+    ModelConfig model;
+    model.layers = 9;
+    return model;
+  };
+  try {
+    (void)load_config_text(std::string(kMinimal) + "[model]\ninit = \"base\"\nn_layers = 3\n",
+                           "run.toml", {}, context);
+    FAIL();
+  } catch (const ConfigErrors& errors) {
+    ASSERT_EQ(errors.diagnostics().size(), 1U);
+    EXPECT_EQ(errors.diagnostics()[0].where, "run.toml:8:12");
+    EXPECT_EQ(errors.diagnostics()[0].code, "E-CONFLICT");
+  }
+}
+
+TEST(ConfigErrors, AModelFolderThatCannotBeRead) {
+  SchemaContext context = test_context();
+  context.read_model = [](const std::filesystem::path&) -> ModelConfig {
+    throw SystemError("base/config.json: no such file");
+  };
+  try {
+    (void)load_config_text(std::string(kMinimal) + "[model]\ninit = \"base\"\n", "run.toml", {},
+                           context);
+    FAIL();
+  } catch (const ConfigErrors& errors) {
+    EXPECT_EQ(errors.diagnostics()[0].code, "E-FILE");
+  }
+}
+
+}  // namespace
+}  // namespace isthmus
