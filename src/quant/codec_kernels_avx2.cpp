@@ -116,6 +116,10 @@ __m256i pack_codes(__m256i a, __m256i b, __m256i c, __m256i d) {
 }
 
 void encode_block(const float* x, std::size_t n, float scale, std::byte* codes) {
+  if (!(scale > 0)) {  // all zero, or marked as not finite
+    std::memset(codes, 0, n);
+    return;
+  }
   std::size_t i = 0;
   if (scale >= kInt8PlainScaleMin && scale <= kInt8PlainScaleMax) {
     const __m256 s = _mm256_set1_ps(scale);
@@ -130,17 +134,17 @@ void encode_block(const float* x, std::size_t n, float scale, std::byte* codes) 
   for (; i < n; ++i) codes[i] = static_cast<std::byte>(int8_of_quotient(x[i] / scale));
 }
 
+// All scales first: they do not wait for one another, and the second pass finds x in the L1 cache.
 void int8_encode(const float* x, std::size_t n, std::size_t block, std::byte* out) {
-  std::byte* const codes = out + sizeof(float) * ((n + block - 1) / block);
   for (std::size_t begin = 0; begin < n; begin += block) {
     const std::size_t size = n - begin < block ? n - begin : block;
     const float scale = int8_scale(largest_magnitude_bits(x + begin, size));
     std::memcpy(out + sizeof scale * (begin / block), &scale, sizeof scale);
-    if (scale > 0) {
-      encode_block(x + begin, size, scale, codes + begin);
-    } else {
-      std::memset(codes + begin, 0, size);
-    }
+  }
+  std::byte* const codes = out + sizeof(float) * ((n + block - 1) / block);
+  for (std::size_t begin = 0; begin < n; begin += block) {
+    const std::size_t size = n - begin < block ? n - begin : block;
+    encode_block(x + begin, size, load_scale(out, begin / block), codes + begin);
   }
 }
 
@@ -203,6 +207,7 @@ const CodecKernels kAvx2CodecKernels = {
     .int8_encode = int8_encode,
     .int8_decode = int8_decode,
     .int8_decode_add = int8_decode_add,
+    .largest_magnitude_bits = largest_magnitude_bits,
     .int8_codes_valid = int8_codes_valid,
 };
 

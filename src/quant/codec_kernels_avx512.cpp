@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AVX-512 loops, 16 values at a time; tails use masks, so there is no scalar remainder.
+// AVX-512 loops, 16 values at a time (int8: 64); tails use masks, so there is no scalar remainder.
 // Per value: encode reads 4 bytes and writes 2 (bf16, fp16) or about 1 (int8); decode the reverse.
 #include <immintrin.h>
 
@@ -12,9 +12,12 @@ namespace {
 constexpr std::size_t kLanes = 16;
 constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 
-// Lanes that exist when `left` >= 1 values remain.
-__mmask16 lanes(std::size_t left) {
-  return left >= kLanes ? __mmask16{0xFFFF} : static_cast<__mmask16>((1u << left) - 1u);
+// body(i, mask) for each group of 16; the compiler sees that all but the last mask are full.
+template <typename Body>
+void for_each_vector(std::size_t n, const Body& body) {
+  std::size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) body(i, __mmask16{0xFFFF});
+  if (i < n) body(i, static_cast<__mmask16>((1u << (n - i)) - 1u));
 }
 float load_scale(const std::byte* bytes, std::size_t i) {
   float scale = 0;
@@ -38,35 +41,32 @@ __m512 fp16_values(__m256i codes) { return _mm512_cvtph_ps(codes); }
 
 template <__m256i (*codes)(__m512)>
 void half_encode(const float* x, std::size_t n, std::byte* out) {
-  for (std::size_t i = 0; i < n; i += kLanes) {
-    const __mmask16 mask = lanes(n - i);
+  for_each_vector(n, [=](std::size_t i, __mmask16 mask) {
     _mm256_mask_storeu_epi16(out + 2 * i, mask, codes(_mm512_maskz_loadu_ps(mask, x + i)));
-  }
+  });
 }
 template <__m512 (*values)(__m256i)>
 void half_decode(const std::byte* bytes, std::size_t n, float* out) {
-  for (std::size_t i = 0; i < n; i += kLanes) {
-    const __mmask16 mask = lanes(n - i);
+  for_each_vector(n, [=](std::size_t i, __mmask16 mask) {
     _mm512_mask_storeu_ps(out + i, mask, values(_mm256_maskz_loadu_epi16(mask, bytes + 2 * i)));
-  }
+  });
 }
 template <__m512 (*values)(__m256i)>
 void half_decode_add(const std::byte* bytes, std::size_t n, float* sum) {
-  for (std::size_t i = 0; i < n; i += kLanes) {
-    const __mmask16 mask = lanes(n - i);
+  for_each_vector(n, [=](std::size_t i, __mmask16 mask) {
     const __m512 value = values(_mm256_maskz_loadu_epi16(mask, bytes + 2 * i));
-    _mm512_mask_storeu_ps(sum + i, mask,
-                          _mm512_add_ps(_mm512_maskz_loadu_ps(mask, sum + i), value));
-  }
+    const __m512 total = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, sum + i), value);
+    _mm512_mask_storeu_ps(sum + i, mask, total);
+  });
 }
 
 std::uint32_t largest_magnitude_bits(const float* x, std::size_t n) {
   const __m512i abs = _mm512_set1_epi32(static_cast<int>(kAbsMask));
   __m512i largest = _mm512_setzero_si512();
-  for (std::size_t i = 0; i < n; i += kLanes) {
-    const __m512i u = _mm512_maskz_loadu_epi32(lanes(n - i), x + i);
+  for_each_vector(n, [&](std::size_t i, __mmask16 mask) {
+    const __m512i u = _mm512_maskz_loadu_epi32(mask, x + i);
     largest = _mm512_max_epu32(largest, _mm512_and_si512(u, abs));
-  }
+  });
   return _mm512_reduce_max_epu32(largest);
 }
 
@@ -80,43 +80,66 @@ __m512 plain_quotient(__m512 x, __m512 scale, __m512 inverse) {
   return _mm512_fmadd_ps(_mm512_fnmadd_ps(q1, scale, x), inverse, q1);
 }
 
+__m512i nearest(__m512 quotient) { return _mm512_cvt_roundps_epi32(quotient, kNearest); }
 void store_codes(std::byte* codes, __mmask16 mask, __m512 quotient) {
-  const __m512i q = _mm512_cvt_roundps_epi32(quotient, kNearest);
-  _mm_mask_storeu_epi8(codes, mask, _mm512_cvtepi32_epi8(q));
+  _mm_mask_storeu_epi8(codes, mask, _mm512_cvtepi32_epi8(nearest(quotient)));
+}
+
+// 64 codes at once. Packing works inside 128-bit lanes; the permutation puts fours back in order.
+void store_64_codes(std::byte* codes, __m512i a, __m512i b, __m512i c, __m512i d) {
+  const __m512i mixed = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  _mm512_storeu_si512(codes, _mm512_permutexvar_epi32(order, mixed));
 }
 
 void encode_plain_block(const float* x, std::size_t n, float scale, std::byte* codes) {
   const __m512 s = _mm512_set1_ps(scale);
   const __m512 inverse = _mm512_set1_ps(1.0f / scale);
-  for (std::size_t i = 0; i < n; i += kLanes) {
-    const __mmask16 mask = lanes(n - i);
-    store_codes(codes + i, mask, plain_quotient(_mm512_maskz_loadu_ps(mask, x + i), s, inverse));
+  const auto code = [=](const float* at) {
+    return nearest(plain_quotient(_mm512_loadu_ps(at), s, inverse));
+  };
+  std::size_t done = 0;
+  for (; done + 4 * kLanes <= n; done += 4 * kLanes) {
+    const float* const at = x + done;
+    store_64_codes(codes + done, code(at), code(at + kLanes), code(at + 2 * kLanes),
+                   code(at + 3 * kLanes));
   }
+  for_each_vector(n - done, [=](std::size_t i, __mmask16 mask) {
+    const __m512 value = _mm512_maskz_loadu_ps(mask, x + done + i);
+    store_codes(codes + done + i, mask, plain_quotient(value, s, inverse));
+  });
 }
 void encode_extreme_block(const float* x, std::size_t n, float scale, std::byte* codes) {
   const __m512 s = _mm512_set1_ps(scale);
   const __m512 limit = _mm512_set1_ps(kInt8Levels);
   const __m512 minus_limit = _mm512_set1_ps(-kInt8Levels);
-  for (std::size_t i = 0; i < n; i += kLanes) {
-    const __mmask16 mask = lanes(n - i);
+  for_each_vector(n, [=](std::size_t i, __mmask16 mask) {
     const __m512 quotient = _mm512_div_ps(_mm512_maskz_loadu_ps(mask, x + i), s);
     store_codes(codes + i, mask, _mm512_min_ps(_mm512_max_ps(quotient, minus_limit), limit));
+  });
+}
+
+void encode_block(const float* x, std::size_t n, float scale, std::byte* codes) {
+  if (!(scale > 0)) {  // all zero, or marked as not finite
+    std::memset(codes, 0, n);
+  } else if (scale >= kInt8PlainScaleMin && scale <= kInt8PlainScaleMax) {
+    encode_plain_block(x, n, scale, codes);
+  } else {
+    encode_extreme_block(x, n, scale, codes);
   }
 }
 
+// All scales first: they do not wait for one another, and the second pass finds x in the L1 cache.
 void int8_encode(const float* x, std::size_t n, std::size_t block, std::byte* out) {
-  std::byte* const codes = out + sizeof(float) * ((n + block - 1) / block);
   for (std::size_t begin = 0; begin < n; begin += block) {
     const std::size_t size = n - begin < block ? n - begin : block;
     const float scale = int8_scale(largest_magnitude_bits(x + begin, size));
     std::memcpy(out + sizeof scale * (begin / block), &scale, sizeof scale);
-    if (!(scale > 0)) {
-      std::memset(codes + begin, 0, size);
-    } else if (scale >= kInt8PlainScaleMin && scale <= kInt8PlainScaleMax) {
-      encode_plain_block(x + begin, size, scale, codes + begin);
-    } else {
-      encode_extreme_block(x + begin, size, scale, codes + begin);
-    }
+  }
+  std::byte* const codes = out + sizeof(float) * ((n + block - 1) / block);
+  for (std::size_t begin = 0; begin < n; begin += block) {
+    const std::size_t size = n - begin < block ? n - begin : block;
+    encode_block(x + begin, size, load_scale(out, begin / block), codes + begin);
   }
 }
 
@@ -127,25 +150,23 @@ __m512 int8_values(__mmask16 mask, const std::byte* codes, __m512 scale) {
 void int8_decode(const std::byte* bytes, std::size_t n, std::size_t block, float* out) {
   const std::byte* const codes = bytes + sizeof(float) * ((n + block - 1) / block);
   for (std::size_t begin = 0; begin < n; begin += block) {
-    const std::size_t end = n - begin < block ? n : begin + block;
+    const std::size_t size = n - begin < block ? n - begin : block;
     const __m512 scale = _mm512_set1_ps(load_scale(bytes, begin / block));
-    for (std::size_t i = begin; i < end; i += kLanes) {
-      const __mmask16 mask = lanes(end - i);
-      _mm512_mask_storeu_ps(out + i, mask, int8_values(mask, codes + i, scale));
-    }
+    for_each_vector(size, [=](std::size_t i, __mmask16 mask) {
+      _mm512_mask_storeu_ps(out + begin + i, mask, int8_values(mask, codes + begin + i, scale));
+    });
   }
 }
 void int8_decode_add(const std::byte* bytes, std::size_t n, std::size_t block, float* sum) {
   const std::byte* const codes = bytes + sizeof(float) * ((n + block - 1) / block);
   for (std::size_t begin = 0; begin < n; begin += block) {
-    const std::size_t end = n - begin < block ? n : begin + block;
+    const std::size_t size = n - begin < block ? n - begin : block;
     const __m512 scale = _mm512_set1_ps(load_scale(bytes, begin / block));
-    for (std::size_t i = begin; i < end; i += kLanes) {
-      const __mmask16 mask = lanes(end - i);
-      const __m512 value = int8_values(mask, codes + i, scale);
-      _mm512_mask_storeu_ps(sum + i, mask,
-                            _mm512_add_ps(_mm512_maskz_loadu_ps(mask, sum + i), value));
-    }
+    for_each_vector(size, [=](std::size_t i, __mmask16 mask) {
+      float* const at = sum + begin + i;
+      const __m512 value = int8_values(mask, codes + begin + i, scale);
+      _mm512_mask_storeu_ps(at, mask, _mm512_add_ps(_mm512_maskz_loadu_ps(mask, at), value));
+    });
   }
 }
 
@@ -174,6 +195,7 @@ const CodecKernels kAvx512CodecKernels = {
     .int8_encode = int8_encode,
     .int8_decode = int8_decode,
     .int8_decode_add = int8_decode_add,
+    .largest_magnitude_bits = largest_magnitude_bits,
     .int8_codes_valid = int8_codes_valid,
 };
 

@@ -104,6 +104,7 @@ const CodecKernels kPortableCodecKernels = {
     .int8_encode = int8_encode,
     .int8_decode = int8_decode,
     .int8_decode_add = int8_decode_add,
+    .largest_magnitude_bits = largest_magnitude_bits,
     .int8_codes_valid = int8_codes_valid,
 };
 

@@ -25,7 +25,7 @@ struct CodecTiming {
   double bits_per_value = 0;
   double nmse = 0;       // sum (x - y)^2 / sum x^2; 0 for an all-zero x
   double copy_gb_s = 0;  // memcpy of the vector
-  double read_gb_s = 0;  // sum over the vector
+  double read_gb_s = 0;  // one pass that only reads the vector
   double encode_gb_s = 0;
   double decode_gb_s = 0;
   double decode_add_gb_s = 0;
