@@ -44,6 +44,7 @@ struct Parsed {
   ExportArguments model_export;
   ReportArguments report;
   BenchCodecArguments bench_codec;
+  BenchComputeArguments bench_compute;
   std::string shell;
 };
 
@@ -218,8 +219,15 @@ void add_bench_command(CLI::App& app, Parsed& parsed) {
       return command_bench_codec(parsed.bench_codec, session);
     };
   });
-  subcommand(*bench, "compute", "training step of reference models")->callback([&parsed] {
-    parsed.action = command_bench_compute;
+  CLI::App* compute = subcommand(*bench, "compute", "training step of reference models");
+  repeated(*compute, "--config", parsed.bench_compute.workloads, "one workload (default: four)");
+  compute->add_option("--threads", parsed.bench_compute.threads, "default: all cores");
+  compute->add_option("--seconds", parsed.bench_compute.seconds, "of timed steps, each");
+  compute->add_option("--batch", parsed.bench_compute.sequences, "sequences in a step");
+  compute->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) {
+      return command_bench_compute(parsed.bench_compute, session);
+    };
   });
   subcommand(*bench, "sim", "scheduler switches a second")->callback([&parsed] {
     parsed.action = command_bench_sim;

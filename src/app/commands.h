@@ -95,6 +95,12 @@ struct BenchCodecArguments {
   std::string codec;  // empty: all
   std::filesystem::path in, out, bytes;
 };
+struct BenchComputeArguments {
+  std::vector<std::string> workloads;  // empty: those measured in bench/compute
+  int threads = 0;                     // 0: all cores
+  double seconds = 6;                  // of timed steps, each
+  std::int64_t sequences = 0;          // 0: the workload's
+};
 /// Names that `init --template` knows.
 [[nodiscard]] std::vector<std::string> template_names();
 
@@ -108,7 +114,7 @@ int command_import(const ImportArguments& arguments, Session& session);
 int command_export(const ExportArguments& arguments, Session& session);
 int command_report(const ReportArguments& arguments, Session& session);
 int command_bench_codec(const BenchCodecArguments& arguments, Session& session);
-int command_bench_compute(Session& session);
+int command_bench_compute(const BenchComputeArguments& arguments, Session& session);
 int command_bench_sim(Session& session);
 
 }  // namespace isthmus::app

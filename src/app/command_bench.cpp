@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// `bench compute` and `bench sim`: JSON lines, each printed as soon as it is measured.
+#include <fmt/format.h>
+
+#include "app/build_info.h"
+#include "app/commands.h"
+#include "core/system_runtime.h"
+#include "inner/model_timing.h"
+#include "sim/sim_timing.h"
+
+namespace isthmus::app {
+
+int command_bench_compute(const BenchComputeArguments& arguments, Session& session) {
+  std::vector<std::string> names = arguments.workloads;
+  if (names.empty()) {
+    names = {"tiny", "small", "llama-small", "small-10m"};
+  }
+  if (arguments.threads < 0 || arguments.sequences < 0 || !(arguments.seconds > 0) ||
+      arguments.seconds > 3600) {
+    throw UsageError("bench compute: --threads and --batch must be >= 0, --seconds in (0, 3600]");
+  }
+  ModelTimingOptions options;
+  options.threads = arguments.threads > 0 ? arguments.threads : machine_info().cores;
+  options.seconds = arguments.seconds;
+  options.sequences = arguments.sequences;
+  std::vector<Workload> workloads;
+  for (const std::string& name : names) {
+    workloads.push_back(find_workload(name));  // all names are known before the first is timed
+  }
+  const SystemRuntime runtime;
+  for (const Workload& workload : workloads) {
+    session.out.write(to_json(time_model(workload, options, runtime.clock())) + "\n");
+  }
+  return 0;
+}
+
+int command_bench_sim(Session& session) {
+  const SystemRuntime runtime;
+  time_simulation(runtime.clock(), machine_info().cores,
+                  [&session](const std::string& json) { session.out.write(json + "\n"); });
+  return 0;
+}
+
+}  // namespace isthmus::app

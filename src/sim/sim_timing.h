@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What simulation costs on this machine; what `isthmus bench sim` and bench/sim print. Blocks for
+// some ten seconds; use an idle machine.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "isthmus/runtime.h"
+
+namespace isthmus {
+
+/// Hands one JSON object after another to `emit`:
+///   {"bench":"sim_switches",...}    hand-overs of the baton per second, a token round a ring of
+///   ranks
+///   {"bench":"sim_overhead",...}    one simulated worker's compute regions against the bare loop
+///   {"bench":"sim_concurrency",...} 8 workers' regions on all cores against one after another
+/// Figures are medians of five. `clock` is the real one; `cores` is only told.
+void time_simulation(const Clock& clock, int cores,
+                     const std::function<void(const std::string& json)>& emit);
+
+}  // namespace isthmus
