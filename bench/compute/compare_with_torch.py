@@ -3,13 +3,14 @@
 """Training step of isthmus against PyTorch eager, fp32 on the CPU, run in turns on this machine.
 
   python3 compare_with_torch.py --bench BUILD/bench/compute/isthmus_bench_compute \\
-      [--config tiny --config small-10m] [--threads 2] [--pairs 5] [--seconds 4]
+      [--config tiny --config small-10m] [--threads 2] [--pairs 5] [--seconds 4] [--clock wall|cpu]
 
 Each pair runs both programs for the same time, in alternating order, as processes of their own. Prints
 one JSON line a pair and one a configuration: median over pairs of the ratio of tokens/s (best step
 against best step, and median against median) and of peak memory. Above 1 isthmus is faster; below 1
-it needs less memory. PyTorch runs its fused scaled-dot-product attention and its fused AdamW; it needs
-torch, and says so if that is missing.
+it needs less memory. --clock cpu compares processor time, for busy machines and --threads 1. PyTorch
+runs its fused scaled-dot-product attention and its fused AdamW; it needs torch, and says so if that is
+missing.
 """
 import argparse
 import json
@@ -110,9 +111,10 @@ def torch_model(workload):
     return Model()
 
 
-def run_torch(name, threads, seconds):
+def run_torch(name, threads, seconds, clock):
     import resource
     import time
+    now = time.process_time if clock == "cpu" else time.perf_counter
 
     import torch
     torch.set_num_threads(threads)
@@ -126,13 +128,13 @@ def run_torch(name, threads, seconds):
     inputs, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
     def step():
-        begin = time.perf_counter()
+        begin = now()
         loss = model(inputs, targets)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return time.perf_counter() - begin
+        return now() - begin
 
     step()
     steps = min(400, max(3, int(seconds / step())))
@@ -157,9 +159,9 @@ def run_child(command):
 
 def compare(name, arguments):
     ours = [arguments.bench, "--config", name, "--threads", str(arguments.threads), "--seconds",
-            str(arguments.seconds)]
+            str(arguments.seconds), "--clock", arguments.clock]
     theirs = [sys.executable, os.path.abspath(__file__), "--torch-only", name, "--threads",
-              str(arguments.threads), "--seconds", str(arguments.seconds)]
+              str(arguments.threads), "--seconds", str(arguments.seconds), "--clock", arguments.clock]
     ratios = {"tok_s_best": [], "tok_s_med": [], "rss_mib": []}
     for pair in range(arguments.pairs):
         first, second = (ours, theirs) if pair % 2 == 0 else (theirs, ours)
@@ -183,6 +185,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     parser.add_argument("--torch-only", metavar="CONFIG", choices=sorted(WORKLOADS))
     arguments = parser.parse_args()
     try:
@@ -190,7 +193,8 @@ def main():
     except ImportError:
         sys.exit("compare_with_torch: PyTorch is not installed for this Python: pip install torch")
     if arguments.torch_only:
-        run_torch(arguments.torch_only, arguments.threads, arguments.seconds)
+        run_torch(arguments.torch_only, arguments.threads, arguments.seconds,
+                  arguments.clock)
         return
     if not arguments.bench:
         sys.exit("compare_with_torch: --bench PATH of isthmus_bench_compute is needed")
