@@ -122,7 +122,10 @@ Path CheckpointStore::save(const CheckpointContents& contents) {
   const Path temporary = folder_ / hidden_name(step, kTemporarySuffix);
   const Path replaced = folder_ / hidden_name(step, kReplacedSuffix);
   const Path visible = folder_ / step_name(step);
-  storage_.create_directories(folder_);
+  if (storage_.kind(folder_) == FileKind::kAbsent) {
+    storage_.create_directories(folder_);
+    storage_.sync_directory(folder_.parent_path());
+  }
   storage_.remove_all(temporary);
   storage_.create_directories(temporary);
   try {

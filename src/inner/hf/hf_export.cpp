@@ -15,18 +15,39 @@ constexpr std::array kTokenizerFiles = {
 
 constexpr std::int64_t kBytes = 256;
 
+using NamedTexts = std::vector<std::pair<std::string, std::string>>;
+
+NamedTexts configuration(const ModelShape& shape, const HfTokens& tokens) {
+  return {{"config.json", hf_config_text(shape, tokens)},
+          {"generation_config.json", hf_generation_config_text(tokens)}};
+}
+
+void add_byte_tokenizer(NamedTexts& files, const ModelShape& shape) {
+  if (shape.vocab < kBytes) return;
+  files.emplace_back("tokenizer.json", byte_tokenizer_text(shape.vocab));
+  files.emplace_back("tokenizer_config.json",
+                     byte_tokenizer_config_text(shape.vocab, shape.positions));
+}
+
+void add_tokenizer_of(NamedTexts& files, const Storage& storage,
+                      const std::filesystem::path& folder) {
+  for (const char* name : kTokenizerFiles) {
+    if (storage.kind(folder / name) == FileKind::kAbsent) continue;
+    files.emplace_back(name, read_text(storage, folder / name));
+  }
+}
+
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> hf_small_files(const ModelShape& shape,
-                                                                const HfTokens& tokens,
-                                                                bool byte_tokenizer) {
-  std::vector<std::pair<std::string, std::string>> files = {
-      {"config.json", hf_config_text(shape, tokens)},
-      {"generation_config.json", hf_generation_config_text(tokens)}};
-  if (byte_tokenizer && shape.vocab >= kBytes) {
-    files.emplace_back("tokenizer.json", byte_tokenizer_text(shape.vocab));
-    files.emplace_back("tokenizer_config.json",
-                       byte_tokenizer_config_text(shape.vocab, shape.positions));
+NamedTexts hf_companions(const Storage& storage, const ModelShape& shape,
+                         const std::filesystem::path& init, bool bytes) {
+  const bool from_folder = !init.empty();
+  NamedTexts files =
+      configuration(shape, from_folder ? read_hf_config(storage, init).tokens : HfTokens{});
+  if (from_folder) {
+    add_tokenizer_of(files, storage, init);
+  } else if (bytes) {
+    add_byte_tokenizer(files, shape);
   }
   return files;
 }
@@ -38,14 +59,13 @@ void write_hf_folder(Storage& storage, const std::filesystem::path& folder, cons
     tensors.push_back(float_tensor(tensor.name, tensor.shape, tensor.values));
   }
   write_safetensors(storage, folder / "model.safetensors", std::move(tensors));
-  for (const auto& [name, text] : hf_small_files(model.shape, model.tokens, model.byte_tokenizer)) {
-    write_atomically(storage, folder / name, text);
+  NamedTexts files = configuration(model.shape, model.tokens);
+  if (model.byte_tokenizer) {
+    add_byte_tokenizer(files, model.shape);
+  } else if (model.tokenizer_from) {
+    add_tokenizer_of(files, storage, *model.tokenizer_from);
   }
-  if (model.byte_tokenizer || !model.tokenizer_from) return;
-  for (const char* name : kTokenizerFiles) {
-    if (storage.kind(*model.tokenizer_from / name) == FileKind::kAbsent) continue;
-    write_atomically(storage, folder / name, storage.read(*model.tokenizer_from / name));
-  }
+  for (const auto& [name, text] : files) write_atomically(storage, folder / name, text);
 }
 
 }  // namespace isthmus

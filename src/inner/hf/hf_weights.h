@@ -47,9 +47,11 @@ struct HfExport {
 /// atomically. THROWS: SystemError.
 void write_hf_folder(Storage& storage, const std::filesystem::path& folder, const HfExport& model);
 
-/// Name and text of each small file of such a folder (all but the weights and copied tokenizers); a
-/// checkpoint with them is such a folder too.
-[[nodiscard]] std::vector<std::pair<std::string, std::string>> hf_small_files(
-    const ModelShape& shape, const HfTokens& tokens, bool byte_tokenizer);
+/// Name and text of every file of such a folder but the weights; a checkpoint with them is such a
+/// folder too. A model that began from the folder `init` keeps its special tokens and tokenizer
+/// files; otherwise `bytes` asks for the byte-level tokenizer (written when there are at least 256
+/// ids). THROWS: SystemError or ConfigError when `init` is given and unreadable.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> hf_companions(
+    const Storage& storage, const ModelShape& shape, const std::filesystem::path& init, bool bytes);
 
 }  // namespace isthmus

@@ -15,6 +15,7 @@ namespace isthmus {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -137,6 +138,29 @@ TEST_F(HfWeights, ComeWithTheByteTokenizerOrACopyOfTheirOwn) {
   model.tokenizer_from = directory_.path();
   write_hf_folder(storage_, directory_ / "copied", model);
   EXPECT_EQ(read_text(storage_, directory_ / "copied/tokenizer.json"), "theirs");
+}
+
+std::vector<std::string> names_of(const std::vector<std::pair<std::string, std::string>>& files) {
+  std::vector<std::string> names;
+  for (const auto& [name, text] : files) names.push_back(name);
+  return names;
+}
+
+TEST_F(HfWeights, CompanionsKeepTokensAndTokenizerOfTheFolderAModelBeganFrom) {
+  ModelConfig bytes;
+  bytes.context = 16;
+  const ModelShape shape = model_shape(bytes, 16);
+  EXPECT_THAT(names_of(hf_companions(storage_, shape, {}, false)),
+              ElementsAre("config.json", "generation_config.json"));
+  EXPECT_THAT(names_of(hf_companions(storage_, shape, {}, true)),
+              ElementsAre("config.json", "generation_config.json", "tokenizer.json",
+                          "tokenizer_config.json"));
+  write_atomically(storage_, directory_ / "config.json",
+                   read_text(storage_, kGolden / "llama/config.json"));
+  write_atomically(storage_, directory_ / "merges.txt", "theirs");
+  const auto files = hf_companions(storage_, shape, directory_.path(), true);
+  EXPECT_THAT(names_of(files), ElementsAre("config.json", "generation_config.json", "merges.txt"));
+  EXPECT_EQ(parse_hf_config(files[0].second, "c").tokens.eos, 2) << "as in the golden config.json";
 }
 
 }  // namespace
