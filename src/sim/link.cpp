@@ -47,7 +47,7 @@ std::int64_t steady_goodput(const DirectedLink& link, LinkModel model) {
   if (model == LinkModel::kTcp) {
     rate = multiply_divide(rate, kSegmentBytes, kPacketBytes);
     if (link.congestion == Congestion::kBbr) {
-      rate -= multiply_divide(rate, kBbrGapPerThousand, 1000 * link.streams);
+      rate -= multiply_divide(rate, kBbrGapPerThousand, std::int64_t{1000} * link.streams);
     }
   }
   const bool limited =

@@ -222,6 +222,7 @@ SimNetwork::~SimNetwork() = default;
 
 std::vector<std::unique_ptr<Transport>> SimNetwork::endpoints() {
   std::vector<std::unique_ptr<Transport>> endpoints;
+  endpoints.reserve(static_cast<std::size_t>(state_->members()));
   for (int rank = 0; rank < state_->members(); ++rank) {
     endpoints.push_back(std::make_unique<SimTransport>(Rank(rank), state_));
   }
@@ -234,7 +235,8 @@ const std::vector<std::vector<std::uint64_t>>& SimNetwork::traffic() const {
 const FaultCounts& SimNetwork::fault_counts() const { return state_->counts(); }
 
 std::vector<DirectedLink> uniform_links(int members, const DirectedLink& link) {
-  return std::vector<DirectedLink>(static_cast<std::size_t>(members * members), link);
+  return std::vector<DirectedLink>(
+      static_cast<std::size_t>(members) * static_cast<std::size_t>(members), link);
 }
 
 }  // namespace isthmus

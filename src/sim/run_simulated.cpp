@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <utility>
@@ -59,6 +59,7 @@ class Simulation {
  private:
   void run_workers() {
     std::vector<std::unique_ptr<Task>> tasks;
+    tasks.reserve(static_cast<std::size_t>(options_.workers));
     for (int rank = 0; rank < options_.workers; ++rank) {
       tasks.push_back(world_.spawn_in_group(rank, fmt::format("worker {}", rank),
                                             [this, rank] { work(Rank(rank)); }));

@@ -54,6 +54,7 @@ std::vector<std::unique_ptr<Transport>> make_in_process_transports(Runtime& runt
     boxes->push_back(std::make_unique<Mailbox>(runtime, members));
   }
   std::vector<std::unique_ptr<Transport>> endpoints;
+  endpoints.reserve(static_cast<std::size_t>(members));
   for (int rank = 0; rank < members; ++rank) {
     endpoints.push_back(std::make_unique<InProcessTransport>(Rank(rank), boxes));
   }
