@@ -14,6 +14,7 @@ struct PathTime {
   double compute_s = 0;
   double payload_s = 0;      // encoded values leaving on a link
   double header_s = 0;       // frame headers leaving on a link
+  double below_line_s = 0;   // the same data leaving slower than at the line's rate
   double propagation_s = 0;  // data frames under way
   double commit_s = 0;       // DONE and COMMIT, leaving and under way
 

@@ -3,64 +3,89 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "core/check.h"
 #include "core/hash.h"
 #include "transport/frame.h"
-#include "transport/reduction.h"
 
 namespace isthmus::plan {
 namespace {
 
-constexpr double kDoneBytes = kFrameOverheadBytes + sizeof(Digest128::bytes);
-constexpr double kCommitBytes = kFrameOverheadBytes;
+constexpr std::size_t kDoneBytes = kFrameOverheadBytes + sizeof(Digest128::bytes);
+constexpr std::size_t kCommitBytes = kFrameOverheadBytes;
 
 double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+TimePoint to_time(double seconds) { return TimePoint(Duration(std::llround(seconds * 1e9))); }
+
+/// A frame of b bytes takes b * 8 / rate, whatever went before.
+bool leaves_at_line_rate(const DirectedLink& link, const LinkOptions& options) {
+  return link.bits_per_s == 0 || (options.model == LinkModel::kPlain && !options.slow_start &&
+                                  steady_goodput(link, LinkModel::kPlain) == link.bits_per_s);
+}
 
 }  // namespace
 
 ExchangeModel::ExchangeModel(const PredictionInput& input)
-    : input_(input),
-      workers_(static_cast<std::size_t>(input.workers)),
-      link_free_(workers_ * workers_) {
-  ISTHMUS_CHECK(input.links.size() == link_free_.size(), input.links.size(), input.workers);
-}
-
-double ExchangeModel::seconds(std::size_t link, double bytes) const {
-  const double rate = input_.links[link].bits_per_s;
-  return rate > 0 ? bytes * input_.byte_scale * 8 / rate : 0;
+    : input_(input), workers_(static_cast<std::size_t>(input.workers)) {
+  ISTHMUS_CHECK(input.links.size() == workers_ * workers_, input.links.size(), input.workers);
+  for (const DirectedLink& directed : input.links) {
+    Link link{.line_bits_per_s = static_cast<double>(directed.bits_per_s),
+              .one_way_s = in_seconds(directed.one_way)};
+    if (!leaves_at_line_rate(directed, input.link)) {
+      DirectedLink steady = directed;
+      steady.jitter = Duration{0};
+      link.curve.emplace(steady, input.link, std::uint64_t{0}, std::uint32_t{0});
+    }
+    links_.push_back(std::move(link));
+  }
 }
 
 PathTime ExchangeModel::send_data(std::size_t from, std::size_t to, const PathTime& ready,
-                                  double payload_bytes, double header_bytes) {
-  const std::size_t link = pair(from, to);
-  PathTime time = later(ready, link_free_[link]);
-  const double payload_s = seconds(link, payload_bytes);
-  const double header_s = seconds(link, header_bytes);
-  time.at += payload_s + header_s;
-  time.payload_s += payload_s;
-  time.payload_bytes += payload_bytes;
-  time.header_s += header_s;
-  time.header_bytes += header_bytes;
-  link_free_[link] = time;
-  payload_bytes_ += payload_bytes;
-  wire_bytes_ += payload_bytes + header_bytes;
-  const double one_way = in_seconds(input_.links[link].one_way);
-  time.at += one_way;
-  time.propagation_s += one_way;
+                                  std::size_t payload_bytes, std::size_t header_bytes) {
+  Link& way = link(from, to);
+  const auto payload = static_cast<double>(payload_bytes);
+  const auto headers = static_cast<double>(header_bytes);
+  const double s_per_byte =
+      way.line_bits_per_s > 0 ? input_.link.byte_scale * 8 / way.line_bits_per_s : 0;
+  PathTime time = later(ready, way.free);
+  const double begin = time.at;
+  time.at += (payload + headers) * s_per_byte;
+  time.payload_s += payload * s_per_byte;
+  time.payload_bytes += payload;
+  time.header_s += headers * s_per_byte;
+  time.header_bytes += headers;
+  if (way.curve) {
+    const Passage passage = way.curve->send(to_time(begin), payload_bytes + header_bytes);
+    const double left = in_seconds(passage.departure.time_since_epoch());
+    time.below_line_s += left - time.at;
+    time.at = left;
+  }
+  way.free = time;
+  payload_bytes_ += payload;
+  wire_bytes_ += payload + headers;
+  time.at += way.one_way_s;
+  time.propagation_s += way.one_way_s;
   ++time.hops;
   return time;
 }
 
 PathTime ExchangeModel::send_word(std::size_t from, std::size_t to, const PathTime& ready,
-                                  double bytes) {
-  const std::size_t link = pair(from, to);
-  PathTime time = later(ready, link_free_[link]);
-  const double word_s = seconds(link, bytes) + in_seconds(input_.links[link].one_way);
+                                  std::size_t bytes) {
+  Link& way = link(from, to);
+  PathTime time = later(ready, way.free);
+  double word_s = way.one_way_s;
+  if (way.curve) {  // it may open or close the windows, so it takes its place there
+    const Passage passage = way.curve->send(to_time(time.at), bytes);
+    word_s += in_seconds(passage.departure.time_since_epoch()) - time.at;
+  } else if (way.line_bits_per_s > 0) {
+    word_s += static_cast<double>(bytes) * input_.link.byte_scale * 8 / way.line_bits_per_s;
+  }
   time.at += word_s;
   time.commit_s += word_s;
   ++time.commit_hops;
-  wire_bytes_ += bytes;
+  wire_bytes_ += static_cast<double>(bytes);
   return time;
 }
 
@@ -71,52 +96,53 @@ std::vector<PathTime> ExchangeModel::exchange(std::int64_t elements,
       make_reduction_plan(*input_.codec, static_cast<std::size_t>(elements), input_.workers, kind);
   std::vector<PathTime> whole(begin.begin(), begin.end());
   if (kind == ReductionKind::kGather) {
-    std::vector<std::size_t> part_bytes;
-    for (const Part& part : plan.parts) {
-      part_bytes.push_back(part.bytes);
-    }
-    gather(part_bytes, begin, whole);
-    return whole;
+    gather(plan, begin, whole);
+  } else {
+    reduce(plan, begin, whole);
   }
-  // All contributions are queued when a worker begins, before any of its results.
-  std::vector<PathTime> reduced(plan.parts.size());
-  for (std::size_t k = 0; k < plan.parts.size(); ++k) {
-    const auto owner = static_cast<std::size_t>(plan.parts[k].owner.value());
-    reduced[k] = begin[owner];
-    for (std::size_t from = 0; from < workers_; ++from) {
-      if (from != owner) {
-        reduced[k] = later(
-            reduced[k], send_data(from, owner, begin[from],
-                                  static_cast<double>(plan.parts[k].bytes), kFrameOverheadBytes));
+  return whole;
+}
+
+// The parts of a vector follow each other on a link without a gap: one transfer.
+void ExchangeModel::gather(const ReductionPlan& plan, std::span<const PathTime> begin,
+                           std::vector<PathTime>& whole) {
+  std::size_t payload = 0;
+  for (const Part& part : plan.parts) {
+    payload += part.bytes;
+  }
+  const std::size_t headers = plan.parts.size() * kFrameOverheadBytes;
+  for (std::size_t from = 0; from < workers_ && headers > 0; ++from) {
+    for (std::size_t to = 0; to < workers_; ++to) {
+      if (to != from) {
+        whole[to] = later(whole[to], send_data(from, to, begin[from], payload, headers));
       }
     }
   }
-  const std::size_t bitmap = (workers_ + 7) / 8;
+}
+
+// All contributions are queued when a worker begins, before any of its results; an owner answers
+// part by part.
+void ExchangeModel::reduce(const ReductionPlan& plan, std::span<const PathTime> begin,
+                           std::vector<PathTime>& whole) {
+  std::vector<PathTime> reduced;
+  for (const Part& part : plan.parts) {
+    const auto owner = static_cast<std::size_t>(part.owner.value());
+    PathTime ready = begin[owner];
+    for (std::size_t from = 0; from < workers_; ++from) {
+      if (from != owner) {
+        ready = later(ready, send_data(from, owner, begin[from], part.bytes, kFrameOverheadBytes));
+      }
+    }
+    reduced.push_back(ready);
+  }
+  const std::size_t contributor_bits = (workers_ + 7) / 8;
   for (std::size_t k = 0; k < plan.parts.size(); ++k) {
     const auto owner = static_cast<std::size_t>(plan.parts[k].owner.value());
     whole[owner] = later(whole[owner], reduced[k]);
     for (std::size_t to = 0; to < workers_; ++to) {
       if (to != owner) {
-        whole[to] = later(whole[to],
-                          send_data(owner, to, reduced[k], static_cast<double>(plan.parts[k].bytes),
-                                    static_cast<double>(kFrameOverheadBytes + bitmap)));
-      }
-    }
-  }
-  return whole;
-}
-
-void ExchangeModel::gather(const std::vector<std::size_t>& part_bytes,
-                           std::span<const PathTime> begin, std::vector<PathTime>& whole) {
-  double payload = 0;
-  for (const std::size_t bytes : part_bytes) {
-    payload += static_cast<double>(bytes);
-  }
-  const double headers = static_cast<double>(part_bytes.size() * kFrameOverheadBytes);
-  for (std::size_t from = 0; from < workers_ && !part_bytes.empty(); ++from) {
-    for (std::size_t to = 0; to < workers_; ++to) {
-      if (to != from) {
-        whole[to] = later(whole[to], send_data(from, to, begin[from], payload, headers));
+        whole[to] = later(whole[to], send_data(owner, to, reduced[k], plan.parts[k].bytes,
+                                               kFrameOverheadBytes + contributor_bits));
       }
     }
   }

@@ -5,12 +5,16 @@
 // itself, being a hundred bytes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "plan/critical_path.h"
 #include "plan/prediction.h"
+#include "sim/link_queue.h"
+#include "transport/reduction.h"
 
 namespace isthmus::plan {
 
@@ -32,21 +36,30 @@ class ExchangeModel {
   [[nodiscard]] double wire_bytes() const { return wire_bytes_; }
 
  private:
-  [[nodiscard]] std::size_t pair(std::size_t from, std::size_t to) const {
-    return from * workers_ + to;
+  /// One directed link.
+  struct Link {
+    double line_bits_per_s = 0;  // 0: free
+    double one_way_s = 0;
+    PathTime free;                   // when the last frame queued has left
+    std::optional<LinkQueue> curve;  // where throughput is not simply the line's rate
+  };
+
+  [[nodiscard]] Link& link(std::size_t from, std::size_t to) {
+    return links_[from * workers_ + to];
   }
-  [[nodiscard]] double seconds(std::size_t link, double bytes) const;
   /// Queues data from one worker to another. RETURNS: when the last of it has arrived.
-  PathTime send_data(std::size_t from, std::size_t to, const PathTime& ready, double payload_bytes,
-                     double header_bytes);
+  PathTime send_data(std::size_t from, std::size_t to, const PathTime& ready,
+                     std::size_t payload_bytes, std::size_t header_bytes);
   [[nodiscard]] PathTime send_word(std::size_t from, std::size_t to, const PathTime& ready,
-                                   double bytes);
-  void gather(const std::vector<std::size_t>& part_bytes, std::span<const PathTime> begin,
+                                   std::size_t bytes);
+  void gather(const ReductionPlan& plan, std::span<const PathTime> begin,
+              std::vector<PathTime>& whole);
+  void reduce(const ReductionPlan& plan, std::span<const PathTime> begin,
               std::vector<PathTime>& whole);
 
   const PredictionInput& input_;
   std::size_t workers_;
-  std::vector<PathTime> link_free_;  // [from][to]: when the last frame queued has left
+  std::vector<Link> links_;  // [from][to]
   double payload_bytes_ = 0;
   double wire_bytes_ = 0;
 };

@@ -180,7 +180,7 @@ Prediction predict(const PredictionInput& input) {
     utilisation += model.ends()[w].at > 0 ? model.computed()[w] / model.ends()[w].at : 1;
   }
   const auto workers = static_cast<double>(input.workers);
-  const double scale = input.byte_scale / workers;
+  const double scale = input.link.byte_scale / workers;
   Prediction prediction{
       .terms = plan::terms_of(input, model.ends()[last], model.computed()[last], model.rounds()),
       .predicted_s = model.ends()[last].at,

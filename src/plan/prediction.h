@@ -4,7 +4,9 @@
 // It is arithmetic on the configuration alone (schedule, bytes, links, step times), made apart from
 // the simulator so that the two can disagree: `simulate` prints it beside what it measured. Links
 // join pairs of members, are full duplex and first in, first out: a frame of b bytes takes b*8/rate
-// to leave and half a round trip to arrive. Loss, jitter of the link and outages are not predicted.
+// to leave and half a round trip to arrive. What TCP takes off that rate has no closed form; it is
+// a term of its own, from the link's throughput curve (sim/link_queue.h). Jitter, outages and
+// faults are not predicted.
 // Pure functions; any thread.
 #pragma once
 
@@ -23,12 +25,6 @@
 #include "sim/link.h"
 
 namespace isthmus {
-
-/// One direction of a link, from one member to another.
-struct LinkDirection {
-  double bits_per_s = 0;  // 0: free, as in process
-  Duration one_way{0};    // half the round trip
-};
 
 /// A fragment (ddp: a bucket of gradients) as the schedule sees it.
 struct PlannedFragment {
@@ -51,19 +47,15 @@ struct PredictionInput {
   FinalSync final_sync = FinalSync::kDrain;
   /// Duration of inner step t (from 1) of one worker.
   std::function<Duration(Rank worker, StepIndex t)> step_time;
-  double byte_scale = 1;             // declared parameters / trained ones; 1 without a surrogate
-  std::vector<LinkDirection> links;  // workers x workers, row-major [from][to]; diagonal unused
+  std::vector<DirectedLink> links;  // workers x workers, row-major [from][to]; diagonal unused
+  LinkOptions link;                 // how they behave; byte_scale: declared / trained parameters
 };
 
-/// What method, options and model say; the caller adds step_time, byte_scale and links (which start
+/// What method, options and model say; the caller adds step_time, link and links (which start
 /// free). THROWS: ConfigError as make_outer_strategy does.
 [[nodiscard]] PredictionInput prediction_input(std::string_view method, const OuterOptions& options,
                                                std::span<const Parameter> parameters, int workers,
                                                std::int64_t steps);
-
-/// The links of a simulation (sim/topology.h), without their jitter; a link whose throughput loss
-/// limits counts with that throughput.
-[[nodiscard]] std::vector<LinkDirection> predicted_links(const std::vector<DirectedLink>& links);
 
 struct PredictionTerm {
   std::string name;     // "payload on the link"

@@ -53,7 +53,7 @@ PredictionInput prediction_input(std::string_view method, const OuterOptions& op
                         .steps = steps,
                         .exchange = options.exchange,
                         .codec = make_codec(options.codec),
-                        .links = std::vector<LinkDirection>(pairs)};
+                        .links = std::vector<DirectedLink>(pairs)};
   if (method == "ddp") {
     input.fragments = buckets_of(parameters);
     input.commit_every = outer::Ddp::kCommitEvery;
@@ -70,16 +70,6 @@ PredictionInput prediction_input(std::string_view method, const OuterOptions& op
   input.overlap = options.overlap;
   input.final_sync = options.final_sync;
   return input;
-}
-
-std::vector<LinkDirection> predicted_links(const std::vector<DirectedLink>& links) {
-  std::vector<LinkDirection> result;
-  for (const DirectedLink& link : links) {
-    const double rate =
-        link.bits_per_s == 0 ? 0 : static_cast<double>(steady_goodput(link, LinkModel::kPlain));
-    result.push_back({.bits_per_s = rate, .one_way = link.one_way});
-  }
-  return result;
 }
 
 }  // namespace isthmus

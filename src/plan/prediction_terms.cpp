@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "core/units.h"
+#include "sim/link.h"
 
 namespace isthmus {
 namespace plan {
@@ -17,16 +18,21 @@ namespace {
 
 double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
+bool alike(const DirectedLink& a, const DirectedLink& b) {
+  return a.bits_per_s == b.bits_per_s && a.one_way == b.one_way && a.loss == b.loss &&
+         a.streams == b.streams && a.congestion == b.congestion;
+}
+
 /// The one link that all pairs have, or nothing when they differ.
-std::optional<LinkDirection> common_link(const PredictionInput& input) {
+std::optional<DirectedLink> common_link(const PredictionInput& input) {
   const auto workers = static_cast<std::size_t>(input.workers);
-  std::optional<LinkDirection> common;
+  std::optional<DirectedLink> common;
   for (std::size_t i = 0; i < input.links.size(); ++i) {
     if (i / workers == i % workers) {
       continue;
     }
-    const LinkDirection& link = input.links[i];
-    if (common && (common->bits_per_s != link.bits_per_s || common->one_way != link.one_way)) {
+    const DirectedLink& link = input.links[i];
+    if (common && !alike(*common, link)) {
       return std::nullopt;
     }
     common = link;
@@ -48,14 +54,14 @@ std::optional<Duration> common_step(const PredictionInput& input) {
 }
 
 std::string scale_text(const PredictionInput& input) {
-  return input.byte_scale == 1
+  return input.link.byte_scale == 1
              ? std::string{}
-             : fmt::format(" * {:.6g} (declared / trained parameters)", input.byte_scale);
+             : fmt::format(" * {:.6g} (declared / trained parameters)", input.link.byte_scale);
 }
 
 std::string counted(double bytes) { return with_commas(std::llround(bytes)); }
 
-std::string bytes_formula(const PredictionInput& input, const std::optional<LinkDirection>& link,
+std::string bytes_formula(const PredictionInput& input, const std::optional<DirectedLink>& link,
                           const char* what, const std::string& bytes) {
   if (!link) {
     return fmt::format("{} * 8 / rate of each link on the way; {} bytes in all{}", what, bytes,
@@ -65,7 +71,7 @@ std::string bytes_formula(const PredictionInput& input, const std::optional<Link
     return fmt::format("{}: no rate limit", what);
   }
   return fmt::format("{} * 8 / rate = {}{} * 8 / {}", what, bytes, scale_text(input),
-                     human_rate(link->bits_per_s));
+                     human_rate(static_cast<double>(link->bits_per_s)));
 }
 
 /// "20 rounds * 3,299,328" where the path holds each round's bytes alike, else the plain sum.
@@ -76,7 +82,21 @@ std::string payload_count(const PathTime& end, std::int64_t rounds) {
                : counted(end.payload_bytes) + " bytes";
 }
 
-std::string hops_formula(const std::optional<LinkDirection>& link, std::int64_t hops,
+/// Why the data leaves slower than at the line's rate.
+std::string below_line_formula(const PredictionInput& input,
+                               const std::optional<DirectedLink>& link) {
+  const bool tcp = input.link.model == LinkModel::kTcp;
+  const std::string causes = tcp ? "TCP/IP headers, congestion control and its start"
+                                 : "loss, and the start after idle time";
+  if (!link) {
+    return causes;
+  }
+  return fmt::format("{}: a long transfer gets {} of {}", causes,
+                     human_rate(static_cast<double>(steady_goodput(*link, input.link.model))),
+                     human_rate(static_cast<double>(link->bits_per_s)));
+}
+
+std::string hops_formula(const std::optional<DirectedLink>& link, std::int64_t hops,
                          const char* what) {
   if (!link) {
     return fmt::format("{} {} * rtt/2 of each link on the way", with_commas(hops), what);
@@ -89,7 +109,7 @@ std::string hops_formula(const std::optional<LinkDirection>& link, std::int64_t 
 
 std::vector<PredictionTerm> terms_of(const PredictionInput& input, const PathTime& end,
                                      double computed, std::int64_t rounds) {
-  const std::optional<LinkDirection> link = common_link(input);
+  const std::optional<DirectedLink> link = common_link(input);
   const std::optional<Duration> step = common_step(input);
   std::vector<PredictionTerm> terms;
   terms.push_back(
@@ -109,6 +129,11 @@ std::vector<PredictionTerm> terms_of(const PredictionInput& input, const PathTim
       {.name = "frame headers",
        .formula = bytes_formula(input, link, "header bytes", counted(end.header_bytes) + " bytes"),
        .seconds = end.header_s});
+  if (end.below_line_s > 0) {
+    terms.push_back({.name = "below line rate",
+                     .formula = below_line_formula(input, link),
+                     .seconds = end.below_line_s});
+  }
   terms.push_back({.name = "propagation",
                    .formula = hops_formula(link, end.hops, "one-way delays of data"),
                    .seconds = end.propagation_s});

@@ -34,7 +34,7 @@ PredictionInput uniform(int workers, std::int64_t elements, std::int64_t H, std:
                         .codec = make_codec("fp32"),
                         .step_time = [](Rank, StepIndex) { return milliseconds(250); }};
   const auto pairs = static_cast<std::size_t>(workers * workers);
-  input.links.assign(pairs, {.bits_per_s = kRate, .one_way = milliseconds(40)});
+  input.links.assign(pairs, {.bits_per_s = 100'000'000, .one_way = milliseconds(40)});
   return input;
 }
 
@@ -160,7 +160,7 @@ TEST(Prediction, BucketsOfDdpLeaveDuringTheBackwardPass) {
 TEST(Prediction, TheSlowestPairOfLinksDecides) {
   PredictionInput input = uniform(3, 100'000, 10, 10);
   input.exchange = ReductionKind::kGather;
-  input.links[2 * 3 + 1] = {.bits_per_s = kRate / 10, .one_way = milliseconds(40)};
+  input.links[2 * 3 + 1] = {.bits_per_s = 10'000'000, .one_way = milliseconds(40)};
   const Prediction prediction = predict(input);
   EXPECT_NEAR(seconds_of(prediction, "payload on the link"), 10 * on_link(400'000.0), kRounding);
 }
@@ -177,7 +177,7 @@ TEST(Prediction, ASlowWorkerIsNamed) {
 
 TEST(Prediction, ASurrogateScalesBytesAndNotDelays) {
   PredictionInput input = uniform(2, 100'000, 10, 10);
-  input.byte_scale = 1000;
+  input.link.byte_scale = 1000;
   const Prediction prediction = predict(input);
   EXPECT_NEAR(seconds_of(prediction, "payload on the link"), on_link(4e8), kRounding);
   EXPECT_NEAR(seconds_of(prediction, "propagation"), kOneWay, kRounding);
