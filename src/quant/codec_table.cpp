@@ -2,12 +2,12 @@
 // Spellings to codecs. A new codec is a file of its own and one line of kTable.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
 #include <optional>
 
+#include "core/suggest.h"
 #include "isthmus/codec.h"
 #include "isthmus/errors.h"
 #include "quant/float_codecs.h"
@@ -74,35 +74,12 @@ std::string list_of_codecs() {
   return list;
 }
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
 std::string suggestion_for(std::string_view name) {
-  constexpr std::size_t kLongestName = 32;  // bounds the work on a hostile spelling
-  constexpr std::size_t kNear = 2;
-  const Row* nearest = nullptr;
-  std::size_t least = kNear + 1;
-  for (const Row& row : kTable) {
-    const std::size_t distance =
-        name.size() > kLongestName ? kNear + 1 : edit_distance(name, row.name);
-    if (distance < least) {
-      least = distance;
-      nearest = &row;
-    }
-  }
-  return nearest == nullptr ? "" : fmt::format(" (did you mean \"{}\"?)", nearest->name);
+  std::vector<std::string> names;
+  names.reserve(kTable.size());
+  for (const Row& row : kTable) names.emplace_back(row.name);
+  const auto nearest = closest(name, names);
+  return nearest ? fmt::format(" (did you mean \"{}\"?)", *nearest) : "";
 }
 
 }  // namespace
@@ -121,6 +98,7 @@ std::unique_ptr<const Codec> make_codec(std::string_view spelling) {
 
 std::vector<CodecInfo> codecs() {
   std::vector<CodecInfo> infos;
+  infos.reserve(kTable.size());
   for (const Row& row : kTable) {
     infos.push_back(CodecInfo{.name = std::string(row.name),
                               .summary = std::string(row.summary),
