@@ -33,7 +33,7 @@ if(ISTHMUS_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 # isthmus_isa_sources(avx2|avx512 FILES...): flags of files that run only where the instructions are
-# found at run time. GCC 12's own AVX-512 headers trip these warnings (GCC PR 105593).
+# found at run time. GCC 12's own AVX-512 headers look uninitialized to it (GCC PR 105593).
 function(isthmus_isa_sources isa)
   set(flags -mavx2 -mfma -mf16c)
   if(isa STREQUAL "avx512")
