@@ -103,7 +103,9 @@ std::string lane_text(const TrainingOutcome& outcome) {
 
 int command_demo(const DemoArguments& arguments, Session& session) {
   SystemStorage storage;
-  RunDirectory directory(storage, {.out = arguments.out, .name = "demo", .run_id = new_run_id()});
+  RunDirectory directory(
+      storage,
+      {.out = arguments.out, .name = "demo", .run_id = make_manifest(Config{}, "demo", {}).run_id});
   const std::filesystem::path folder = directory.path();
   const DemoCorpus corpus = gather_demo_corpus(kCorpusBytes, kSmallestCorpus);
   write_atomically(storage, folder / "corpus.txt", corpus.text);

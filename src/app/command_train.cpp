@@ -15,8 +15,8 @@ namespace {
 int run(const Config& config, const TrainArguments& arguments, bool simulated, Session& session) {
   if (arguments.dry_run) {
     const RunEstimate estimate = estimate_run(config, simulated);
-    session.out.write(
-        (session.json ? estimate_json(estimate) + "\n" : render_estimate(config, estimate)));
+    session.out.write(session.json ? estimate_json(estimate) + "\n"
+                                   : render_estimate(config, estimate));
     return 0;
   }
   const TrainingOutcome outcome = run_training(config,

@@ -43,7 +43,6 @@ class MetricsLog final : public RunLog {
     double byte_scale = 1;  // bytes of the declared model per byte of this one
     std::string lane;       // demo: name of this run in the status block, or empty
     std::vector<LaneProgress> finished_lanes;  // demo: the runs before this one
-    Duration clock_offset{0};                  // run's clock spent before a resume
   };
   /// Borrows everything for its life.
   MetricsLog(Options options, JsonLinesFile& metrics, Progress& progress, RunTotals& totals);

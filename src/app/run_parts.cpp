@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "inner/hf/hf_model.h"
+#include "inner/hf/hf_weights.h"
 
 namespace isthmus::app {
 
@@ -54,7 +54,7 @@ std::int64_t eval_tokens(const Config& config, const Dataset& data) {
 void load_initial_weights(const Storage& storage, const Config& config,
                           std::span<const Parameter> parameters) {
   if (!config.model.init.empty()) {
-    import_hf_weights(storage, config.locate(config.model.init), parameters);
+    load_hf_weights(storage, config.locate(config.model.init), parameters);
   }
 }
 

@@ -32,11 +32,15 @@ struct WorldResult {
 /// Runs all workers to the end. THROWS: the first worker's failure.
 [[nodiscard]] WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup);
 
+/// The length of a simulated step follows from the configuration: [surrogate], sim.step_time, or
+/// site.compute of every site.
+[[nodiscard]] bool declares_step_time(const Config& config);
+
 /// Floating-point operations of one worker's inner step (forward and backward).
 [[nodiscard]] double step_flops(const RunWorld& world);
 
 /// Real length of one inner step of worker 0, measured on this machine, where the configuration
-/// declares none (no [surrogate], sim.step_time or site.compute); else zero.
+/// declares none; else zero.
 [[nodiscard]] Duration measure_step(const RunWorld& world);
 
 /// What the closed form says of a simulated run.

@@ -16,7 +16,7 @@
 #include "app/worker.h"
 #include "core/log.h"
 #include "inner/data/batch_source.h"
-#include "inner/hf/hf_config.h"
+#include "inner/hf/hf_weights.h"
 #include "inner/model_layout.h"
 
 namespace isthmus::app {
@@ -195,13 +195,16 @@ TrainingOutcome Training::run() {
 void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog& log,
                   RunTotals& totals, TrainingOutcome& outcome) {
   const SignalScope signals;
-  Checkpointing checkpointing({.storage = storage_,
-                               .folder = directory.checkpoints(),
-                               .config = config_,
-                               .run_id = manifest.run_id,
-                               .config_hash = digest_,
-                               .files = hf_files(config_.model, layout_.shape())},
-                              std::move(resume_), totals, log);
+  const std::filesystem::path init_folder =
+      config_.model.init.empty() ? std::filesystem::path() : config_.locate(config_.model.init);
+  Checkpointing checkpointing(
+      {.storage = storage_,
+       .folder = directory.checkpoints(),
+       .config = config_,
+       .run_id = manifest.run_id,
+       .config_hash = digest_,
+       .files = hf_companions(storage_, layout_.shape(), init_folder, data_.format() == "text")},
+      std::move(resume_), totals, log);
   JsonLinesFile events_file = directory.open_lines("events.jsonl");
   EventLog events(events_file, Duration(static_cast<Duration::rep>(totals.clock_s * 1e9)),
                   byte_scale());

@@ -56,6 +56,8 @@ StepClock make_step_clock(const Config& config, Rank rank, double step_flops, Du
   Duration base = measured;
   if (config.surrogate) {
     base = config.surrogate->step_time;
+  } else if (config.sim.step_time > Duration{0}) {
+    base = config.sim.step_time;
   } else if (site.compute_flops > 0) {
     base = Duration(static_cast<Duration::rep>(step_flops / site.compute_flops * 1e9));
   }

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/run_estimate.h"
+
+#include <fmt/format.h>
+
+#include "app/build_info.h"
+#include "app/event_log.h"
+#include "app/json_line.h"
+#include "app/run_parts.h"
+#include "app/run_worlds.h"
+#include "core/units.h"
+#include "inner/model_cost.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+namespace {
+
+/// A sink for a world in which nothing happens.
+class NoEvents final : public EventSink {
+ public:
+  void record(const Event&) override {}
+};
+
+}  // namespace
+
+RunEstimate estimate_run(const Config& config, bool simulated) {
+  const SystemStorage storage;
+  const Dataset data = Dataset::open(storage, config.data, config.file.parent_path());
+  const TrainingPlan plan = make_training_plan(config, machine_info().cores);
+  const ModelLayout layout(model_shape(config.model, config.train.context));
+  data.check_vocabulary(config.model.vocab);
+  const BatchSource source(data, batch_plan(config, plan), 0);
+
+  NoEvents events;
+  RunWorld world{.config = config,
+                 .plan = plan,
+                 .layout = layout,
+                 .data = data,
+                 .simulated = simulated,
+                 .events = events};
+  if (simulated && config.surrogate) {
+    world.byte_scale = config.surrogate->params / static_cast<double>(layout.elements());
+  }
+  const std::int64_t rows = plan.worker_samples / plan.micro_batches * config.train.context;
+  const MemoryEstimate memory = training_memory(layout, config.inner, rows);
+  // Anchor and outer momentum, where the method keeps them apart from the parameters.
+  const std::int64_t outer_values =
+      config.method == "ddp" ? 0 : (config.method == "localsgd" ? 1 : 2) * layout.elements();
+  constexpr std::int64_t kFloatBytes = 4;
+  RunEstimate estimate{.parameters = layout.elements(),
+                       .steps = plan.total_steps,
+                       .tokens = plan.total_steps * plan.tokens_per_step(config.train.context),
+                       .step_flops = step_flops(world),
+                       .memory_bytes = static_cast<std::uint64_t>(
+                           kFloatBytes * (memory.total() + outer_values) * plan.workers)};
+  // Without a declared step time the bytes hold and the times do not: they are left out.
+  const bool timed = simulated && declares_step_time(config);
+  const Prediction prediction = predict_run(world, Duration{1});
+  estimate.payload_bytes = prediction.payload_bytes;
+  estimate.wire_bytes = prediction.wire_bytes;
+  if (timed) {
+    estimate.prediction = prediction;
+  }
+  return estimate;
+}
+
+std::string render_estimate(const Config& config, const RunEstimate& estimate) {
+  std::string text = fmt::format("{}: would train, nothing was written\n", config.run.name);
+  const auto row = [&text](std::string_view name, const std::string& value) {
+    text += fmt::format("  {:<14}{}\n", name, value);
+  };
+  row("model",
+      fmt::format("{} parameters, {}", human_count(static_cast<double>(estimate.parameters)),
+                  config.model.arch));
+  row("method", fmt::format("{}, {} worker(s)", config.method, config.workers()));
+  row("steps", fmt::format("{}, {} tokens", estimate.steps,
+                           human_count(static_cast<double>(estimate.tokens))));
+  row("compute", fmt::format("{}FLOP a step and worker", human_count(estimate.step_flops)));
+  row("memory",
+      fmt::format("{} in this process", human_bytes(static_cast<double>(estimate.memory_bytes))));
+  row("sent", fmt::format("{} by one worker ({} of values)",
+                          human_bytes(static_cast<double>(estimate.wire_bytes)),
+                          human_bytes(static_cast<double>(estimate.payload_bytes))));
+  if (estimate.prediction) {
+    text += "\n" + render_prediction(*estimate.prediction, 0);
+  }
+  return text;
+}
+
+std::string estimate_json(const RunEstimate& estimate) {
+  JsonLine line;
+  line.add("parameters", estimate.parameters)
+      .add("steps", estimate.steps)
+      .add("tokens", estimate.tokens)
+      .add("step_flops", estimate.step_flops)
+      .add("memory_bytes", estimate.memory_bytes)
+      .add("bytes_payload", estimate.payload_bytes)
+      .add("bytes_wire", estimate.wire_bytes);
+  if (estimate.prediction) {
+    line.add("predicted_s", estimate.prediction->predicted_s)
+        .add("predicted_utilisation", estimate.prediction->utilisation);
+  } else {
+    line.add_null("predicted_s");
+  }
+  return line.str();
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/run_worlds.h"
+
+#include <chrono>
+
+#include "app/run_parts.h"
+#include "core/system_runtime.h"
+#include "inner/model_cost.h"
+#include "sim/run_simulated.h"
+#include "sim/topology.h"
+
+namespace isthmus::app {
+namespace {
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+/// Simulated links of a run lose no frame, so a silent peer is slow, never to be asked again.
+constexpr Duration kNothingIsLost = std::chrono::hours(24 * 365);
+
+std::vector<std::string> site_names(const Config& config) {
+  std::vector<std::string> names;
+  for (const SiteConfig& site : config.sites) {
+    names.push_back(site.name);
+  }
+  return names;
+}
+
+LinkOptions link_options(const RunWorld& world) {
+  return {.model = world.config.sim.link_model == "ideal" ? LinkModel::kPlain : LinkModel::kTcp,
+          .byte_scale = world.byte_scale};
+}
+
+}  // namespace
+
+WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
+  const auto body = [&](WorkerContext& context) { run_worker(setup, context); };
+  if (!world.simulated) {
+    SystemRuntime clock;
+    run_in_process(world.plan.workers, body);
+    return {.clock_s = seconds(clock.clock().now().time_since_epoch())};
+  }
+  const SimulationResult result =
+      run_simulated({.workers = world.plan.workers,
+                     .links = link_matrix(world.config.links, site_names(world.config)),
+                     .seed = world.config.run.seed,
+                     .network = {.link = link_options(world), .events = &world.events},
+                     .exchange = {.retry_interval = kNothingIsLost, .events = &world.events}},
+                    body);
+  return {.clock_s = seconds(result.duration), .traffic = result.traffic};
+}
+
+bool declares_step_time(const Config& config) {
+  bool every_site = true;
+  for (const SiteConfig& site : config.sites) {
+    every_site = every_site && site.compute_flops > 0;
+  }
+  return config.surrogate || config.sim.step_time > Duration{0} || every_site;
+}
+
+double step_flops(const RunWorld& world) {
+  return training_flops_per_token(world.layout, world.config.train.context) *
+         static_cast<double>(world.plan.worker_samples * world.config.train.context);
+}
+
+Duration measure_step(const RunWorld& world) {
+  if (declares_step_time(world.config)) {
+    return Duration{0};
+  }
+  BatchSource source(world.data, batch_plan(world.config, world.plan), 0);
+  LanguageModelLoop loop(language_model_options(world.config, world.plan),
+                         [&](StepIndex t) { return source.at(t.value() - 1); });
+  SystemRuntime runtime;
+  Duration best = Duration::max();
+  constexpr int kRepetitions = 3;  // the first one also touches the memory
+  for (int i = 0; i < kRepetitions; ++i) {
+    const TimePoint begin = runtime.clock().now();
+    loop.gradients(StepIndex(1), {});
+    best = std::min(best, runtime.clock().now() - begin);
+  }
+  return best;
+}
+
+Prediction predict_run(const RunWorld& world, Duration measured_step) {
+  const Config& config = world.config;
+  PredictionInput input =
+      prediction_input(config.method, config.outer, parameters_without_values(world.layout),
+                       world.plan.workers, world.plan.total_steps);
+  std::vector<StepClock> clocks;
+  for (int m = 0; m < world.plan.workers; ++m) {
+    clocks.push_back(make_step_clock(config, Rank(m), step_flops(world), measured_step));
+  }
+  input.step_time = [clocks](Rank rank, StepIndex t) {
+    return clocks[static_cast<std::size_t>(rank.value())](t);
+  };
+  input.links = link_matrix(config.links, site_names(config));
+  input.link = link_options(world);
+  return predict(input);
+}
+
+}  // namespace isthmus::app
