@@ -31,14 +31,17 @@ std::vector<float> read_floats(const Storage& storage, const std::filesystem::pa
   return values;
 }
 
-CodecTiming timed(const Codec& codec, std::span<const float> x, std::span<float> y,
+/// The timing under the spelling that was asked for.
+CodecTiming timed(const std::string& spelling, std::span<const float> x, std::span<float> y,
                   const std::string& label) {
+  const auto codec = make_codec(spelling);
   const SystemRuntime runtime;
-  const auto timing = time_codec(codec, x, y, {}, runtime.clock());
+  auto timing = time_codec(*codec, x, y, {}, runtime.clock());
   if (!timing) {
     throw SystemError(
-        fmt::format("{}: codec {} refuses it: {}", label, codec.name(), timing.error().what));
+        fmt::format("{}: codec {} refuses it: {}", label, spelling, timing.error().what));
   }
+  timing->codec = spelling;
   return *timing;
 }
 
@@ -80,7 +83,7 @@ int bench_file(const BenchCodecArguments& arguments, Session& session) {
   SystemStorage storage;
   const std::vector<float> x = read_floats(storage, arguments.in);
   std::vector<float> y(x.size());
-  const CodecTiming timing = timed(*codec, x, y, arguments.in.string());
+  const CodecTiming timing = timed(arguments.codec, x, y, arguments.in.string());
   if (!arguments.out.empty()) {
     write_atomically(storage, arguments.out, std::as_bytes(std::span<const float>(y)));
   }
@@ -107,11 +110,11 @@ int command_bench_codec(const BenchCodecArguments& arguments, Session& session) 
   std::vector<CodecTiming> timings;
   for (const CodecInfo& info : codecs()) {
     if (arguments.codec.empty() || arguments.codec == info.name) {
-      timings.push_back(timed(*make_codec(info.name), x, y, "normal values"));
+      timings.push_back(timed(info.name, x, y, "normal values"));
     }
   }
   if (timings.empty()) {  // a spelling with options, such as int8:64
-    timings.push_back(timed(*make_codec(arguments.codec), x, y, "normal values"));
+    timings.push_back(timed(arguments.codec, x, y, "normal values"));
   }
   print(timings, session);
   return 0;

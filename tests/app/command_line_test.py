@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Drives the real program: exit codes, last lines of stderr, machine output.
+
+command_line_test.py PROGRAM
+"""
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = ""
+RUN = """[run]
+workers = 2
+[model]
+preset = "nano"
+[data]
+source = "text:words.txt"
+[train]
+steps = 3
+global_batch = "256 tok"
+context = 32
+"""
+
+
+class CommandLine(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.scratch.name)
+        self.write("run.toml", RUN)
+        self.write("words.txt", "the quick brown fox jumps over the lazy dog. " * 200)
+
+    def tearDown(self):
+        self.scratch.cleanup()
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    def run_program(self, *arguments, **kwargs):
+        environment = {**os.environ, "NO_COLOR": "1"}
+        return subprocess.run([PROGRAM, *map(str, arguments)], cwd=self.folder, capture_output=True,
+                              text=True, timeout=60, env=environment, **kwargs)
+
+    def refuses(self, code, words, *arguments):
+        done = self.run_program(*arguments)
+        told = f"{arguments}\n{done.stdout}\n{done.stderr}"
+        self.assertEqual(done.returncode, code, told)
+        self.assertTrue(done.stderr.strip(), told)
+        last = done.stderr.strip().splitlines()[-1]
+        self.assertTrue(last.startswith("isthmus: error: "), told)
+        self.assertIn(words, last, told)
+        return done
+
+    def prints(self, *arguments):
+        done = self.run_program(*arguments)
+        self.assertEqual(done.returncode, 0, f"{arguments}\n{done.stderr}")
+        return done.stdout
+
+    def object_of(self, *arguments):
+        lines = self.prints(*arguments, "--json").splitlines()
+        self.assertEqual(len(lines), 1)
+        return json.loads(lines[0])
+
+
+class Usage(CommandLine):
+    def test_misspelt_commands_and_flags_get_a_suggestion(self):
+        self.refuses(2, "did you mean 'train'?", "trian", "run.toml")
+        self.refuses(2, "did you mean '--force'?", "train", "run.toml", "--fore")
+        self.refuses(2, "did you mean 'verify'?", "data", "verfy", "x")
+        self.refuses(2, "did you mean '--progress'?", "--progres", "none", "doctor")
+
+    def test_what_is_missing_or_too_much(self):
+        self.refuses(2, "--help")
+        self.refuses(2, "CONFIG", "train")
+        self.refuses(2, "unexpected argument 'other.toml'", "train", "run.toml", "other.toml")
+        self.refuses(2, "--set", "train", "run.toml", "--set")
+        self.refuses(2, "--color", "doctor", "--color", "sometimes")
+        self.refuses(2, "--workers", "train", "run.toml", "--workers", "-3")
+        self.refuses(2, "--workers", "train", "run.toml", "--workers", "many")
+        self.refuses(2, "--link", "simulate", "run.toml", "--link", "fast")
+        self.refuses(2, "hf", "export", "run", "--to", "gguf", "out")
+
+    def test_commands_of_later_versions(self):
+        for name in ["launch", "hub", "status", "compare", "plan", "keygen", "merge", "runs"]:
+            self.refuses(2, "not in this version", name, "x", "--y")
+
+    def test_help_and_version(self):
+        self.assertIn("simulate", self.prints("--help"))
+        self.assertIn("--resume", self.prints("train", "--help"))
+        self.assertTrue(self.prints("--version").startswith("isthmus "))
+
+
+class Configuration(CommandLine):
+    def test_every_error_is_told_with_its_place(self):
+        self.write("bad.toml", RUN + "[inner]\nlrr = 1\nclip = \"x\"\n")
+        done = self.refuses(3, "bad.toml:12:1: unknown key 'inner.lrr'", "train", "bad.toml")
+        self.assertIn("bad.toml:13:8: error:", done.stderr)
+        self.assertIn("(and 1 more error above)", done.stderr)
+        self.assertIn("      | ^^^ did you mean 'lr'?", done.stderr)
+
+    def test_json_errors_are_one_object(self):
+        self.write("bad.toml", RUN + "[inner]\nlrr = 1\n")
+        done = self.run_program("train", "bad.toml", "--json")
+        error = json.loads(done.stdout)["error"]
+        self.assertEqual((error["exit"], error["kind"]), (3, "config"))
+        first = error["diagnostics"][0]
+        self.assertEqual(first["code"], "E-KEY-UNKNOWN")
+        self.assertEqual(first["range"]["start"], {"line": 11, "character": 0})
+        self.assertEqual(first["range"]["end"], {"line": 11, "character": 3})
+
+    def test_overrides_are_checked_like_the_file(self):
+        self.refuses(3, "--set inner.lrr=1", "train", "run.toml", "--set", "inner.lrr=1")
+        self.refuses(3, "\"192 tok\"", "train", "run.toml", "--set", "train.global_batch=200 tok",
+                     "--set", "train.context=16", "--workers", "4")
+        self.refuses(3, "key=value", "train", "run.toml", "--set", "nothing")
+
+    def test_files_that_are_no_configuration(self):
+        self.refuses(4, "no such file", "train", "absent.toml")
+        self.refuses(4, "is a folder", "train", self.folder)
+        self.write("empty.toml", "")
+        self.refuses(3, "empty", "train", "empty.toml")
+        self.write("bytes.toml", b"\xff\xfe\x00")
+        self.refuses(3, "UTF-8", "train", "bytes.toml")
+        self.write("huge.toml", "#" * (1 << 20) + "\n")
+        self.refuses(3, "larger than 1 MiB", "train", "huge.toml")
+        self.refuses(3, "larger than 1 MiB", "train", "/dev/zero")
+
+    def test_a_config_is_shown_with_origins(self):
+        text = self.prints("inspect", "run.toml", "--set", "inner.lr=0.5")
+        self.assertRegex(text, r"lr = 0.5 +# --set inner.lr=0.5")
+        self.assertRegex(text, r"steps = 3 +# run.toml:8:9")
+        shown = self.object_of("inspect", "run.toml")
+        self.assertEqual(shown["origins"]["model.d_model"], "preset nano")
+
+    def test_what_init_writes_loads(self):
+        for name in ["laptop", "wan2"]:
+            self.prints("init", self.folder / name, "--template", name)
+            self.prints("inspect", self.folder / name / "run.toml")
+            self.refuses(4, "exists already", "init", self.folder / name)
+        self.refuses(2, "did you mean 'laptop'?", "init", "--template", "labtop")
+
+
+class Words(CommandLine):
+    def test_explain_knows_everything_that_has_a_name(self):
+        methods = self.object_of("methods")
+        topics = ["outer.H", "outer", "site", "link.rate", "E-RANGE", "exit", "alpha"]
+        topics += [method["name"] for method in methods["methods"]]
+        topics += [codec["name"] for codec in methods["codecs"]]
+        for topic in topics:
+            self.assertTrue(self.prints("explain", topic).strip(), topic)
+            self.assertTrue(self.object_of("explain", topic), topic)
+        self.refuses(2, "did you mean 'outer.momentum'?", "explain", "outer.momentun")
+
+    def test_methods_name_the_keys_that_the_loader_takes(self):
+        for method in self.object_of("methods")["methods"]:
+            for key in method["keys"]:
+                self.assertTrue(self.prints("explain", f"outer.{key}"), key)
+
+    def test_doctor(self):
+        names = [finding["name"] for finding in self.object_of("doctor")["findings"]]
+        for name in ["processor", "memory", "kernels", "CUDA", "methods", "TCP"]:
+            self.assertIn(name, names)
+        self.assertIn("processor", self.prints("doctor"))
+
+    def test_completions_are_scripts(self):
+        for shell in ["bash", "zsh", "fish"]:
+            script = self.prints("completion", shell)
+            self.assertIn("simulate", script)
+        bash = self.prints("completion", "bash")
+        asked = ("COMP_WORDS=(isthmus train --re); COMP_CWORD=2; _isthmus; echo ${COMPREPLY[@]}")
+        done = subprocess.run(["bash", "-c", bash + asked], capture_output=True, text=True,
+                              timeout=20, cwd=self.folder)
+        self.assertEqual(done.stdout.split(), ["--resume"], done.stderr)
+        self.refuses(2, "bash, zsh, fish", "completion", "tcsh")
+
+    def test_a_closed_pipe_and_a_full_disk(self):
+        if not pathlib.Path("/dev/full").exists():
+            self.skipTest("no /dev/full")
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([PROGRAM, "methods"], stdout=full, stderr=subprocess.PIPE,
+                                  text=True, timeout=20)
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("No space left", done.stderr)
+
+
+class Files(CommandLine):
+    def test_bench_codec_keeps_its_contract(self):
+        values = [0.5, -1.25, 3.0, 0.0, 1e-3] * 100
+        self.write("x.f32", struct.pack(f"<{len(values)}f", *values))
+        result = self.object_of("bench", "codec", "--codec", "fp32", "--in", "x.f32", "--out",
+                                "y.f32", "--bytes", "b.bin")
+        self.assertEqual(list(result), ["codec", "n", "bytes", "bits_per_value", "nmse",
+                                        "encode_gb_s", "decode_gb_s"])
+        self.assertEqual((result["codec"], result["n"], result["nmse"]), ("fp32", 500, 0))
+        self.assertEqual((self.folder / "b.bin").stat().st_size, result["bytes"])
+        self.assertEqual((self.folder / "y.f32").read_bytes(), (self.folder / "x.f32").read_bytes())
+
+    def test_bench_codec_refuses(self):
+        self.write("odd.f32", b"1234567")
+        self.write("none.f32", b"")
+        self.write("x.f32", struct.pack("<4f", 1, 2, 3, 4))
+        self.refuses(4, "odd.f32", "bench", "codec", "--codec", "int8", "--in", "odd.f32")
+        self.refuses(4, "none.f32", "bench", "codec", "--codec", "int8", "--in", "none.f32")
+        self.refuses(4, "absent.f32", "bench", "codec", "--codec", "int8", "--in", "absent.f32")
+        self.refuses(3, "int8", "bench", "codec", "--codec", "int9", "--in", "x.f32")
+        self.refuses(2, "--codec", "bench", "codec", "--in", "x.f32")
+        self.refuses(2, "--in", "bench", "codec", "--codec", "int8", "--out", "y.f32")
+
+    def test_data_is_shown_verified_and_made(self):
+        shown = self.object_of("data", "inspect", "words.txt")
+        self.assertEqual((shown["format"], shown["tokens"]), ("text", 9000))
+        verified = self.object_of("data", "verify", "text:words.txt")
+        self.assertEqual(verified["tokens"], 9000)
+        self.prints("data", "synth", "synth:zipf", "z.bin", "--tokens", "5000")
+        self.assertEqual(self.object_of("data", "verify", "z.bin")["tokens"], 5000)
+        self.refuses(4, "absent.txt", "data", "inspect", "absent.txt")
+        self.refuses(4, "is a folder", "data", "inspect", ".")
+
+    def test_inspect_refuses_what_it_cannot_name(self):
+        self.refuses(4, "no such file", "inspect", "absent")
+        (self.folder / "nothing").mkdir()
+        self.refuses(4, "neither a run", "inspect", "nothing")
+        self.write("model.safetensors", b"\xff" * 40)
+        self.refuses(4, "model.safetensors", "inspect", "model.safetensors")
+        self.refuses(2, "--set", "inspect", "words.txt", "--set", "a.b=1")
+
+    def test_import_export_and_report_refuse(self):
+        self.refuses(4, "absent", "import", "absent", "out")
+        self.refuses(4, "absent", "export", "absent", "--to", "hf", "out")
+        self.refuses(4, "absent", "report", "absent")
+        self.assertFalse((self.folder / "out").exists())
+
+
+class Run(CommandLine):
+    def test_a_run_and_what_follows_from_it(self):
+        self.prints("train", "run.toml", "--out", "run", "--progress", "none")
+        text = (self.folder / "run/metrics.jsonl").read_text()
+        lines = [json.loads(line) for line in text.splitlines()]
+        self.assertEqual([line["step"] for line in lines if line["k"] == "train"], [1, 2, 3])
+        self.assertEqual(lines[-1]["k"], "end")
+        self.assertEqual(self.object_of("inspect", "run")["manifest"]["status"], "ok")
+        self.assertEqual(self.object_of("inspect", "run/ckpt/last")["state"]["step"], 3)
+        self.prints("export", "run", "--to", "hf", "hf")
+        self.prints("import", "hf", "again")
+        self.assertEqual((self.folder / "hf/model.safetensors").read_bytes(),
+                         (self.folder / "again/model.safetensors").read_bytes())
+        self.prints("inspect", "hf", "--tensors")
+        self.refuses(3, "not empty", "train", "run.toml", "--out", "run")
+        self.prints("train", "run.toml", "--out", "run", "--force", "-q")
+        self.write("from.toml", RUN.replace('preset = "nano"', 'init = "hf"'))
+        shown = self.prints("inspect", "from.toml")
+        self.assertRegex(shown, r"d_model = 64 +# model.init")
+        self.write("clash.toml", RUN.replace('preset = "nano"', 'init = "hf"\nd_model = 65'))
+        self.refuses(3, "has 64", "train", "clash.toml")
+        self.prints("report", "run", "--out", "page.html")
+        self.assertIn("<html", (self.folder / "page.html").read_text())
+
+
+if __name__ == "__main__":
+    PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main()

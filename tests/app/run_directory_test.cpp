@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/run_directory.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/storage_faults.h"
+#include "core/temporary_directory.h"
+
+namespace isthmus::app {
+namespace {
+
+std::string read(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+void write(const std::filesystem::path& file, const std::string& text) {
+  std::ofstream(file, std::ios::binary) << text;
+}
+
+class RunDirectoryTest : public testing::Test {
+ protected:
+  RunDirectory open(ExistingRun existing = ExistingRun::kRefuse) {
+    return RunDirectory(storage, {.out = folder / "run", .existing = existing});
+  }
+  TemporaryDirectory folder;
+  SystemStorage storage;
+};
+
+TEST_F(RunDirectoryTest, TakesExactlyTheFolderGiven) {
+  EXPECT_EQ(open().path(), folder / "run");
+  EXPECT_TRUE(std::filesystem::is_directory(folder / "run"));
+}
+
+TEST_F(RunDirectoryTest, AnEmptyFolderIsFine) {
+  std::filesystem::create_directories(folder / "run");
+  EXPECT_FALSE(open().resumed());
+}
+
+TEST_F(RunDirectoryTest, ANonEmptyFolderIsRefusedAndNamesTheWaysOut) {
+  std::filesystem::create_directories(folder / "run");
+  write(folder / "run" / "x", "y");
+  const std::string text = message_of<ConfigError>([&] { open(); });
+  EXPECT_NE(text.find("--resume"), std::string::npos);
+  EXPECT_NE(text.find("--force"), std::string::npos);
+  EXPECT_EQ(read(folder / "run" / "x"), "y");
+}
+
+TEST_F(RunDirectoryTest, ForceRemovesTheRunAndNothingElse) {
+  std::filesystem::create_directories(folder / "run" / "ckpt" / "step-1");
+  write(folder / "run" / "metrics.jsonl", "{}\n");
+  write(folder / "run" / "notes.txt", "mine");
+  EXPECT_FALSE(open(ExistingRun::kForce).resumed());
+  EXPECT_FALSE(std::filesystem::exists(folder / "run" / "metrics.jsonl"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "run" / "ckpt"));
+  EXPECT_EQ(read(folder / "run" / "notes.txt"), "mine");
+}
+
+TEST_F(RunDirectoryTest, ResumeKeepsEverythingAndKnowsARun) {
+  std::filesystem::create_directories(folder / "run");
+  EXPECT_FALSE(open(ExistingRun::kResume).resumed());
+  write(folder / "run" / "manifest.json", "{}");
+  EXPECT_TRUE(open(ExistingRun::kResume).resumed());
+}
+
+TEST_F(RunDirectoryTest, AFileInThePlaceOfTheFolderIsRefused) {
+  write(folder / "run", "");
+  EXPECT_THROW(open(), ConfigError);
+}
+
+TEST_F(RunDirectoryTest, LinesAreAppendedWhole) {
+  RunDirectory run = open();
+  JsonLinesFile lines = run.open_lines("metrics.jsonl");
+  lines.append(JsonLine().add("k", "train").add("step", 1));
+  EXPECT_EQ(read(folder / "run" / "metrics.jsonl"), "{\"k\":\"train\",\"step\":1}\n");
+}
+
+TEST_F(RunDirectoryTest, TruncationDropsWhatAResumeWritesAgain) {
+  RunDirectory run = open();
+  const std::string kept =
+      "{\"k\":\"meta\"}\n{\"k\":\"train\",\"step\":1}\n{\"k\":\"train\",\"step\":2}\n"
+      "{\"k\":\"round\",\"step\":2,\"step_send\":1,\"step_apply\":2}\n";
+  write(folder / "run" / "metrics.jsonl",
+        kept +
+            "{\"k\":\"train\",\"step\":3}\n{\"k\":\"round\",\"step_send\":2,\"step_apply\":3}\n" +
+            "not json\n{\"k\":\"end\",\"step\":2}\n{\"k\":\"train\",\"step\":2");
+  run.truncate_after("metrics.jsonl", 2);
+  EXPECT_EQ(read(folder / "run" / "metrics.jsonl"), kept);
+  run.truncate_after("metrics.jsonl", 2);
+  EXPECT_EQ(read(folder / "run" / "metrics.jsonl"), kept);
+  run.truncate_after("events.jsonl", 2);
+  EXPECT_FALSE(std::filesystem::exists(folder / "run" / "events.jsonl"));
+}
+
+TEST_F(RunDirectoryTest, TheManifestSaysWhatRan) {
+  RunDirectory run = open();
+  const Config config = load_config_text(
+      "[data]\nsource = \"synth:markov1\"\n[train]\nsteps = 1\nglobal_batch = \"256 tok\"\n"
+      "[run]\nworkers = 2\n",
+      "run.toml");
+  Manifest manifest = make_manifest(config, "train", {"train", "run.toml"});
+  manifest.parameters = 42;
+  run.write_manifest(manifest);
+  const auto json = nlohmann::json::parse(read(folder / "run" / "manifest.json"));
+  EXPECT_EQ(json["schema"], 1);
+  EXPECT_EQ(json["run_id"].get<std::string>().size(), 12U);
+  EXPECT_EQ(json["argv"][1], "run.toml");
+  EXPECT_EQ(json["config_hash"], config_digest(config));
+  EXPECT_EQ(json["status"], "running");
+  EXPECT_TRUE(json["ended"].is_null());
+  EXPECT_TRUE(json["parent"].is_null());
+  EXPECT_EQ(json["workers"], 2);
+  EXPECT_EQ(json["clock"], "real");
+  EXPECT_EQ(json["model"]["parameters"], 42);
+  EXPECT_EQ(json["model"]["kv_heads"], 4);
+  EXPECT_GE(json["cores"], 1);
+  EXPECT_EQ(read_run_id(storage, folder / "run"), manifest.run_id);
+}
+
+TEST_F(RunDirectoryTest, ConfigurationsAreCopiedAndResolved) {
+  RunDirectory run = open();
+  const std::string text =
+      "[data]\nsource = \"synth:markov1\"\n[train]\nsteps = 1\nglobal_batch = \"128 tok\"\n";
+  run.write_config(load_config_text(text, "run.toml"));
+  EXPECT_EQ(read(folder / "run" / "config.toml"), text);
+  EXPECT_NO_THROW((void)load_config(folder / "run" / "config.resolved.toml"));
+}
+
+TEST_F(RunDirectoryTest, DefaultFoldersDoNotMeet) {
+  const std::string a = random_id();
+  EXPECT_EQ(a.size(), 12U);
+  EXPECT_NE(a, random_id());
+}
+
+}  // namespace
+}  // namespace isthmus::app
