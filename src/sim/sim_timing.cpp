@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/system_runtime.h"
 #include "sim/world.h"
 
 namespace isthmus {
@@ -24,6 +25,7 @@ double seconds_of(const Clock& clock, const std::function<void()>& work) {
 
 double median_of(int repeats, const std::function<double()>& measure) {
   std::vector<double> values;
+  values.reserve(static_cast<std::size_t>(repeats));
   for (int i = 0; i < repeats; ++i) values.push_back(measure());
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
@@ -35,6 +37,7 @@ double switches_per_s(const Clock& clock, int ranks, int total) {
   double elapsed = 0;
   world.run([&] {
     std::vector<std::unique_ptr<WaitQueue>> queues;
+    queues.reserve(static_cast<std::size_t>(ranks));
     for (int i = 0; i < ranks; ++i) queues.push_back(world.make_wait_queue());
     std::vector<int> tokens(static_cast<std::size_t>(ranks), 0);
     const auto pass_to = [&](int rank) {
@@ -44,6 +47,7 @@ double switches_per_s(const Clock& clock, int ranks, int total) {
     const int rounds = total / ranks;
     elapsed = seconds_of(clock, [&] {
       std::vector<std::unique_ptr<Task>> tasks;
+      tasks.reserve(static_cast<std::size_t>(ranks));
       for (int rank = 0; rank < ranks; ++rank) {
         tasks.push_back(world.spawn(fmt::format("rank-{}", rank), [&, rank] {
           const auto i = static_cast<std::size_t>(rank);
@@ -75,6 +79,7 @@ double simulated_seconds(const Clock& clock, int workers, int steps, int slots) 
   return seconds_of(clock, [&] {
     world.run([&] {
       std::vector<std::unique_ptr<Task>> tasks;
+      tasks.reserve(static_cast<std::size_t>(workers));
       for (int worker = 0; worker < workers; ++worker) {
         tasks.push_back(world.spawn(fmt::format("worker-{}", worker), [&] {
           for (int step = 0; step < steps; ++step) world.compute(microseconds(900), spin);
@@ -82,6 +87,21 @@ double simulated_seconds(const Clock& clock, int workers, int steps, int slots) 
       }
       for (auto& task : tasks) task->join();
     });
+  });
+}
+
+/// The same work on plain threads, one a core: what the machine can do.
+double threads_seconds(const Clock& clock, int threads, int steps) {
+  SystemRuntime runtime;
+  return seconds_of(clock, [&] {
+    std::vector<std::unique_ptr<Task>> tasks;
+    tasks.reserve(static_cast<std::size_t>(threads));
+    for (int thread = 0; thread < threads; ++thread) {
+      tasks.push_back(runtime.spawn("spin", [steps] {
+        for (int step = 0; step < steps; ++step) spin();
+      }));
+    }
+    for (auto& task : tasks) task->join();
   });
 }
 
@@ -106,10 +126,12 @@ void time_simulation(const Clock& clock, int cores,
   emit(fmt::format(
       R"({{"bench":"sim_overhead","step_ms":{:.3f},"bare_s":{:.4f},"simulated_s":{:.4f},"overhead":{:.4f}}})",
       bare * 1e3 / (8 * kSteps), bare, one, one / bare - 1));
+  const double threads =
+      median_of(kRepeats, [&] { return threads_seconds(clock, cores, 8 * kSteps / cores); });
   const double all = median_of(kRepeats, [&] { return simulated_seconds(clock, 8, kSteps, 0); });
   emit(fmt::format(
-      R"({{"bench":"sim_concurrency","workers":8,"cores":{},"one_by_one_s":{:.4f},"all_cores_s":{:.4f},"speedup":{:.2f}}})",
-      cores, bare, all, bare / all));
+      R"({{"bench":"sim_concurrency","workers":8,"cores":{},"one_by_one_s":{:.4f},"all_cores_s":{:.4f},"speedup":{:.2f},"plain_threads_speedup":{:.2f}}})",
+      cores, bare, all, bare / all, bare / threads));
 }
 
 }  // namespace isthmus

@@ -14,7 +14,8 @@ namespace isthmus {
 ///   {"bench":"sim_switches",...}    hand-overs of the baton per second, a token round a ring of
 ///   ranks
 ///   {"bench":"sim_overhead",...}    one simulated worker's compute regions against the bare loop
-///   {"bench":"sim_concurrency",...} 8 workers' regions on all cores against one after another
+///   {"bench":"sim_concurrency",...} 8 workers' regions on all cores against one after another,
+///   with the speed-up of plain threads as the bound
 /// Figures are medians of five. `clock` is the real one; `cores` is only told.
 void time_simulation(const Clock& clock, int cores,
                      const std::function<void(const std::string& json)>& emit);

@@ -54,6 +54,7 @@ TEST(SystemRuntime, TasksRunAtTheSameTime) {
   SystemRuntime runtime;
   std::atomic<int> started = 0;
   std::vector<std::unique_ptr<Task>> tasks;
+  tasks.reserve(2);
   for (int i = 0; i < 2; ++i) {
     tasks.push_back(runtime.spawn("meets", [&] {
       ++started;

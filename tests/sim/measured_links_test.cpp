@@ -27,7 +27,7 @@ constexpr double kAllowed = 0.15;  // of the measured value: what the design ask
 
 /// Share of the line in percent that 256 KiB frames get within [begin, end).
 double goodput_percent(const DirectedLink& config, Duration begin, Duration end) {
-  constexpr std::uint64_t kFrameBytes = 256 * 1024;
+  constexpr std::uint64_t kFrameBytes = 262'144;
   LinkQueue link(config, {.model = LinkModel::kTcp}, 1, 0);
   double bits = 0;
   while (true) {

@@ -62,6 +62,7 @@ std::vector<Seen> receive_until(Transport& transport, Runtime& runtime, TimePoin
 
 std::vector<int> what_of(const std::vector<Seen>& seen) {
   std::vector<int> what;
+  what.reserve(seen.size());
   for (const Seen& item : seen) what.push_back(item.what);
   return what;
 }

@@ -62,6 +62,7 @@ TEST(SimWorld, ComputeRegionsOverlapInVirtualTime) {
   SimWorld world(1);
   world.run([&] {
     std::vector<std::unique_ptr<Task>> workers;
+    workers.reserve(8);
     for (int i = 1; i <= 8; ++i) {
       workers.push_back(world.spawn("worker", [&, i] {
         world.compute(seconds(i), [] {});
@@ -79,6 +80,7 @@ TEST(SimWorld, WorkOfRegionsReallyRunsAtTheSameTime) {
   world.run([&] {
     std::atomic<int> begun = 0;
     std::vector<std::unique_ptr<Task>> workers;
+    workers.reserve(2);
     for (int i = 0; i < 2; ++i) {
       workers.push_back(world.spawn("worker", [&] {
         world.compute(milliseconds(10), [&] {
@@ -98,6 +100,7 @@ TEST(SimWorld, NoMoreRegionsThanSlotsWorkAtOnce) {
   std::atomic<int> most = 0;
   world.run([&] {
     std::vector<std::unique_ptr<Task>> workers;
+    workers.reserve(12);
     for (int i = 0; i < 12; ++i) {
       workers.push_back(world.spawn("worker", [&] {
         for (int k = 0; k < 5; ++k) {
@@ -151,10 +154,11 @@ std::uint64_t trace_of(std::uint64_t seed, const SimWorldOptions& options = {}) 
     const auto queue = world.make_wait_queue();
     int turn = 0;
     std::vector<std::unique_ptr<Task>> tasks;
+    tasks.reserve(6);
     for (int i = 0; i < 6; ++i) {
       tasks.push_back(world.spawn("task", [&, i] {
         for (int k = 0; k < 10; ++k) {
-          const auto index = static_cast<std::uint64_t>(i * 10 + k);
+          const auto index = static_cast<std::uint64_t>(i) * 10 + static_cast<std::uint64_t>(k);
           world.compute(nanoseconds(rng.below(1000, index)), [] {});
           queue->update([&] { ++turn; });
           queue->wait([&] { return turn > k; }, world.clock().now() + nanoseconds(500));

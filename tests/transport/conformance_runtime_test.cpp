@@ -114,6 +114,7 @@ TEST_P(RuntimeConformance, UpdateWakesEveryWaiterWhoseConditionHolds) {
     bool open = false;
     int passed = 0;
     std::vector<std::unique_ptr<Task>> tasks;
+    tasks.reserve(10);
     for (int i = 0; i < 10; ++i) {
       tasks.push_back(runtime.spawn("waiter", [&] {
         EXPECT_TRUE(queue->wait([&] { return open; }, kNever));
@@ -133,6 +134,7 @@ TEST_P(RuntimeConformance, ATrueConditionIsEvaluatedOnceSoThatItMayTake) {
     int available = 0;
     int taken = 0;
     std::vector<std::unique_ptr<Task>> tasks;
+    tasks.reserve(4);
     for (int i = 0; i < 4; ++i) {
       tasks.push_back(runtime.spawn("taker", [&] {
         for (int k = 0; k < kItems / 4; ++k) {

@@ -123,7 +123,7 @@ TEST_P(TransportConformance, PeersSeeACloseOnceAndAfterTheFramesSentBefore) {
     const auto words = ends[0]->receive(kNever);
     ASSERT_TRUE(words);
     EXPECT_EQ(text_of(*words), "last words");
-    for (const std::size_t rank : {0, 1}) {
+    for (const std::size_t rank : {std::size_t{0}, std::size_t{1}}) {
       const auto news = ends[rank]->receive(kNever);
       ASSERT_FALSE(news);
       EXPECT_EQ(news.error().kind, TransportError::Kind::kPeerLost);
@@ -163,6 +163,7 @@ TEST_P(TransportConformance, ManySendersToOneKeepTheirOrdersAndLoseNothing) {
   constexpr int kFrames = 60;
   run(kSenders + 1, [](Endpoints& ends, Runtime& runtime) {
     std::vector<std::unique_ptr<Task>> senders;
+    senders.reserve(kSenders);
     for (int s = 1; s <= kSenders; ++s) {
       senders.push_back(runtime.spawn("sender", [&, s] {
         for (int i = 0; i < kFrames; ++i) {
@@ -187,6 +188,7 @@ TEST_P(TransportConformance, EveryoneToEveryoneAtOnce) {
   constexpr int kFrames = 40;
   run(kMembers, [](Endpoints& ends, Runtime& runtime) {
     std::vector<std::unique_ptr<Task>> tasks;
+    tasks.reserve(kMembers);
     for (int rank = 0; rank < kMembers; ++rank) {
       tasks.push_back(runtime.spawn("member", [&, rank] {
         Transport& self = *ends[static_cast<std::size_t>(rank)];
