@@ -34,6 +34,9 @@ double compute_per_worker(const RunData& run) {
   if (!run.summary.compute_s.empty()) {
     return mean_of(run.summary.compute_s);
   }
+  if (!std::isnan(run.spans_cut_s)) {
+    return kNothing;
+  }
   std::vector<double> seconds;
   for (const WorkerTime& time : run.times) {
     seconds.push_back(time.of(SpanKind::kCompute));
@@ -149,17 +152,18 @@ RunClockWords clock_words(const RunData& run) {
 }
 
 std::vector<WorkerShare> worker_shares(const RunData& run, const RunFigures& figures) {
+  const double total = first_of(first_of(figures.simulated_s, figures.wall_s), run.last_span_end_s);
+  const std::vector<double>& compute = run.summary.compute_s;
+  const bool all_spans = std::isnan(run.spans_cut_s);
   std::vector<WorkerShare> shares;
-  const double total = first_of(figures.simulated_s, figures.wall_s);
-  for (const WorkerTime& time : run.times) {
-    shares.push_back({.compute_s = time.of(SpanKind::kCompute),
-                      .wait_s = time.of(SpanKind::kWait),
-                      .total_s = first_of(total, run.last_span_end_s)});
-  }
-  if (shares.empty() && std::isfinite(total)) {
-    for (const double compute : run.summary.compute_s) {
-      shares.push_back({.compute_s = compute, .wait_s = 0, .total_s = total});
-    }
+  for (std::size_t w = 0; w < std::max(run.times.size(), compute.size()); ++w) {
+    const WorkerTime time = w < run.times.size() ? run.times[w] : WorkerTime{};
+    shares.push_back(
+        {.compute_s = w < compute.size() ? compute[w]
+                      : all_spans        ? time.of(SpanKind::kCompute)
+                                         : kNothing,
+         .wait_s = all_spans && w < run.times.size() ? time.of(SpanKind::kWait) : kNothing,
+         .total_s = total});
   }
   return shares;
 }

@@ -36,7 +36,8 @@ struct RunClockWords {
 };
 [[nodiscard]] RunClockWords clock_words(const RunData& run);
 
-/// Compute, wait and the rest of each worker's time, in seconds of the run's clock.
+/// Compute, wait and the rest of each worker's time, in seconds of the run's clock; kNothing where
+/// nothing says.
 struct WorkerShare {
   double compute_s = 0;
   double wait_s = 0;

@@ -144,6 +144,7 @@ struct RunData {
   std::vector<std::string> notes;  // "warn" lines the run itself wrote
   std::string end_status;          // of the "end" line; empty while the run goes on
   std::vector<Span> spans;         // earliest kMaxSpans, by begin
+  double spans_cut_s = kNothing;   // from here on the run itself left spans out
   std::int64_t span_count = 0;     // in the file
   std::vector<WorkerTime> times;   // by worker, over all spans
   double last_span_end_s = kNothing;

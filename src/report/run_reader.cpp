@@ -240,6 +240,10 @@ void read_metrics(const std::filesystem::path& file, RunData& run) {
 void read_events(const std::filesystem::path& file, RunData& run) {
   EarliestSpans earliest;
   const bool found = each_line(file, run, [&](const Json& line) {
+    if (text_at(line, "k") == "cut") {
+      run.spans_cut_s = number_at(line, "t0", 0);
+      return true;
+    }
     const std::optional<SpanKind> kind = span_kind(text_at(line, "k"));
     Span span{.kind = kind.value_or(SpanKind::kCompute),
               .worker = static_cast<int>(integer_at(line, "w", -1)),

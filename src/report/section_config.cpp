@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <set>
 
 #include "report/page.h"
@@ -118,8 +119,11 @@ std::string shell_word(const std::string& word) {
 }
 
 std::string command_of(const RunView& run) {
-  std::string command;
-  for (const std::string& word : run.data.manifest.argv) {
+  const std::vector<std::string>& argv = run.data.manifest.argv;
+  const bool names_program =
+      !argv.empty() && std::filesystem::path(argv.front()).filename().string() == "isthmus";
+  std::string command = argv.empty() || names_program ? "" : "isthmus";
+  for (const std::string& word : argv) {
     command += concat(command.empty() ? "" : " ", shell_word(word));
   }
   return command;

@@ -13,10 +13,17 @@ namespace {
 
 bool has_prediction(const RunView& run) { return !run.data.summary.prediction.terms.empty(); }
 
+/// "112,071.542 s"
+std::string exact_seconds(double seconds) {
+  const auto thousandths = std::llround(seconds * 1000);
+  return fmt::format("{}.{:03} s", format_count(static_cast<double>(thousandths / 1000)),
+                     std::abs(thousandths % 1000));
+}
+
 /// The duration, and below it the seconds that the error is made of.
 std::string whole_seconds(double seconds) {
   return std::isfinite(seconds)
-             ? fmt::format("{}<small>{:.3f} s</small>", format_seconds(seconds), seconds)
+             ? fmt::format("{}<small>{}</small>", format_seconds(seconds), exact_seconds(seconds))
              : escape_html(format_seconds(seconds));
 }
 
@@ -62,8 +69,8 @@ void section_prediction(Page& page) {
   }
   page.html += section_open("prediction", "Prediction");
   page.html +=
-      "<p class=\"lead\">Computed from the configuration alone, before the run; the clock was read "
-      "after it.</p>\n";
+      "<p class=\"lead\">Arithmetic on the configuration alone, beside what the run's clock "
+      "showed.</p>\n";
   for (std::size_t i = 0; i < page.runs.size(); ++i) {
     if (has_prediction(page.runs[i])) {
       page.html += table_of(page, i);

@@ -28,13 +28,18 @@ std::string worker_name(const RunView& run, int worker) {
 
 std::string bar(const RunView& run, std::size_t worker) {
   const WorkerShare& share = run.shares[worker];
-  const double compute = std::clamp(share.compute_s / share.total_s, 0.0, 1.0);
-  const double wait = std::clamp(share.wait_s / share.total_s, 0.0, 1.0 - compute);
+  const auto drawn = [](double part, double room) {
+    return std::isfinite(part) ? std::clamp(part, 0.0, room) : 0.0;
+  };
+  const double compute = share.compute_s / share.total_s;
+  const double wait = share.wait_s / share.total_s;
+  const double compute_drawn = drawn(compute, 1.0);
+  const double wait_drawn = drawn(wait, 1.0 - compute_drawn);
   const std::string name = escape_html(worker_name(run, static_cast<int>(worker)));
   return fmt::format(
       R"(<tr><th scope="row">{0}</th><td class="bar-cell"><div class="bar" role="img" aria-label="{0}: compute {1}, wait {2}"><i class="compute" style="width:{3:.3f}%"></i><i class="wait" style="width:{4:.3f}%"></i></div></td><td>{1}</td><td>{2}</td><td>{5}</td></tr>
 )",
-      name, format_percent(compute), format_percent(wait), compute * 100, wait * 100,
+      name, format_percent(compute), format_percent(wait), compute_drawn * 100, wait_drawn * 100,
       format_seconds(share.compute_s));
 }
 
@@ -147,6 +152,28 @@ std::string rects(const RunView& run, const std::vector<Span>& spans, SpanKind k
   return fmt::format("<g class=\"{}\">{}</g>", span_name(kind), html);
 }
 
+/// How much of the run the timeline shows.
+std::string extent_hint(const RunView& run, std::size_t drawn, double window) {
+  std::string text = fmt::format(
+      "First {} of {}", format_seconds(window),
+      format_seconds(run.shares.empty() ? run.data.last_span_end_s : run.shares.front().total_s));
+  if (run.data.times.size() > static_cast<std::size_t>(kMaxLanes)) {
+    text += fmt::format(", first {} of {} workers", kMaxLanes, run.data.times.size());
+  }
+  if (static_cast<std::int64_t>(drawn) < run.data.span_count) {
+    text += fmt::format("; {} of {} events are in this page, all of them in events.jsonl",
+                        format_count(static_cast<double>(drawn)),
+                        format_count(static_cast<double>(run.data.span_count)));
+  }
+  if (!std::isnan(run.data.spans_cut_s)) {
+    text += fmt::format("; the run recorded events up to {} only",
+                        format_seconds(run.data.spans_cut_s));
+  }
+  return concat("<p class=\"hint\">", escape_html(text),
+                ".<span class=\"js-only\"> Scroll to zoom, drag to move, double-click to "
+                "reset.</span></p>\n");
+}
+
 std::string timeline_of(Page& page, std::size_t index) {
   const RunView& run = page.runs[index];
   std::string html = fmt::format("<h3>{} {}</h3>", run_tag(page, index), clock_badge(run));
@@ -192,17 +219,7 @@ std::string timeline_of(Page& page, std::size_t index) {
       fmt::arg("seconds", escape_html(format_seconds(window))), fmt::arg("shapes", shapes),
       fmt::arg("lines", lines), fmt::arg("ticks", ticks),
       fmt::arg("caption", escape_html(clock_caption(run))));
-  html += fmt::format(
-      "<p class=\"hint\">First {} of {}{}; {} of {} events are in this page, all of them in "
-      "events.jsonl.<span class=\"js-only\"> Scroll to zoom, drag to move, double-click to "
-      "reset.</span></p>\n",
-      escape_html(format_seconds(window)), escape_html(format_seconds(run.data.last_span_end_s)),
-      static_cast<int>(run.data.times.size()) > kMaxLanes
-          ? fmt::format(", first {} of {} workers", kMaxLanes, run.data.times.size())
-          : std::string{},
-      format_count(static_cast<double>(spans.size())),
-      format_count(static_cast<double>(run.data.span_count)));
-  return html;
+  return html + extent_hint(run, spans.size(), window);
 }
 
 constexpr const char* kSpanLegend =

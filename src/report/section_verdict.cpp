@@ -234,6 +234,7 @@ struct Column {
   const char* unit;  // small print under the name, or ""
   std::function<std::string(const RunView&)> value;
   std::function<std::string(const RunView&, const RunView&)> against;  // the first run; may be null
+  std::function<std::string(const RunView&)> note = nullptr;  // below the value; may be null
 };
 
 std::string times_less(double value, double reference) {
@@ -242,6 +243,13 @@ std::string times_less(double value, double reference) {
   }
   return reference >= value ? format_ratio(reference / value) + "× less"
                             : format_ratio(value / reference) + "× more";
+}
+
+/// What headers and protocol messages add to the payload.
+std::string overhead_text(const RunFigures& figures) {
+  const double share = figures.wire_bytes / figures.payload_bytes - 1;
+  return share > 0 && std::isfinite(share) ? "payload " + format_signed_percent(share)
+                                           : std::string{};
 }
 
 std::vector<Column> columns() {
@@ -270,8 +278,8 @@ std::vector<Column> columns() {
        [](const RunView& r) { return format_bytes(r.figures.payload_bytes); },
        ratio(&RunFigures::payload_bytes)},
       {"On the wire", "sent per worker",
-       [](const RunView& r) { return format_bytes(r.figures.wire_bytes); },
-       ratio(&RunFigures::wire_bytes)},
+       [](const RunView& r) { return format_bytes(r.figures.wire_bytes); }, nullptr,
+       [](const RunView& r) { return overhead_text(r.figures); }},
       {"Simulated time", "", [](const RunView& r) { return format_seconds(r.figures.simulated_s); },
        ratio(&RunFigures::simulated_s)},
       {"Utilisation", "compute share",
@@ -297,8 +305,10 @@ std::string table_html(const Page& page) {
                         escape_html(run.figures.status),
                         i == 0 && page.runs.size() > 1 ? " · reference" : "");
     for (const Column& column : all) {
-      const std::string against =
-          comparable && column.against ? column.against(run, page.runs.front()) : std::string{};
+      const std::string against = column.note ? column.note(run)
+                                  : comparable && column.against
+                                      ? column.against(run, page.runs.front())
+                                      : std::string{};
       const bool clock = std::string_view{column.name} == "Simulated time" && run.clock.surrogate;
       rows += fmt::format("<td data-name=\"{}{}\">{}<small>{}</small></td>", column.name,
                           clock ? " [surrogate]" : "", escape_html(column.value(run)),

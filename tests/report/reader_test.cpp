@@ -59,6 +59,20 @@ TEST_F(Reader, SpansKeptAreTheEarliestWhateverTheOrder) {
   EXPECT_EQ(run.span_count, 10'000);
 }
 
+// Sums over a list that the run itself cut off would tell less than was computed.
+TEST_F(Reader, SharesDoNotRestOnEventsThatWereCutOff) {
+  const std::filesystem::path a = write_run(folder_.path() / "a", {});
+  write_file(a / "events.jsonl",
+             "{\"k\":\"compute\",\"w\":0,\"t0\":0,\"t1\":1,\"step\":1}\n"
+             "{\"k\":\"cut\",\"step\":2,\"t0\":1}\n");
+  const RunData run = read_run(a);
+  EXPECT_TRUE(run.warnings.empty());
+  const std::vector<WorkerShare> shares = worker_shares(run, figures_of(run));
+  ASSERT_EQ(shares.size(), 2u);
+  EXPECT_EQ(shares[1].compute_s, 40);
+  EXPECT_TRUE(std::isnan(shares[0].wait_s));
+}
+
 TEST_F(Reader, ResolvedConfigurationKeepsOriginsAndStringsWithHashes) {
   RunData run;
   write_file(
