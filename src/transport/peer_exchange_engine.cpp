@@ -19,10 +19,8 @@ constexpr int kMaxProbeBackoff = 16;  // probes of a silent peer come at most th
 std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
 
 std::vector<int> numbers(const std::vector<Rank>& ranks) {
-  std::vector<int> result;
-  for (const Rank rank : ranks) {
-    result.push_back(rank.value());
-  }
+  std::vector<int> result(ranks.size());
+  std::ranges::transform(ranks, result.begin(), [](Rank rank) { return rank.value(); });
   return result;
 }
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "transport/run_in_process.h"
+
 #include <fmt/format.h>
 
 #include <exception>
@@ -7,15 +9,16 @@
 
 #include "core/system_runtime.h"
 #include "isthmus/errors.h"
-#include "isthmus/transport.h"
 #include "transport/in_process_transport.h"
-#include "transport/peer_exchange.h"
 
 namespace isthmus {
 namespace {
 
 /// How long a worker that has finished serves the others; they finish together unless one hangs.
 constexpr Duration kLeavePatience = std::chrono::hours(1);
+
+/// Queues in memory lose nothing, so a silent peer is a slow one and there is nothing to ask for.
+constexpr Duration kNothingIsLost = std::chrono::hours(24);
 
 /// The exception that came first in time: later ones are mostly workers who lost that one.
 class FirstFailure {
@@ -38,6 +41,11 @@ class FirstFailure {
 }  // namespace
 
 void run_in_process(int workers, const std::function<void(WorkerContext&)>& body) {
+  run_in_process(workers, PeerExchangeOptions{.retry_interval = kNothingIsLost}, body);
+}
+
+void run_in_process(int workers, const PeerExchangeOptions& options,
+                    const std::function<void(WorkerContext&)>& body) {
   if (workers < 1) {
     throw ConfigError(fmt::format("workers = {}: must be >= 1", workers));
   }
@@ -46,7 +54,7 @@ void run_in_process(int workers, const std::function<void(WorkerContext&)>& body
       make_in_process_transports(runtime, workers);
   FirstFailure failure(runtime);
   const auto work = [&](int rank) {
-    PeerExchange exchange(*transports[static_cast<std::size_t>(rank)], runtime);
+    PeerExchange exchange(*transports[static_cast<std::size_t>(rank)], runtime, options);
     WorkerContext context{Rank(rank), workers, exchange, runtime};
     try {
       body(context);
