@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 # Shared by the scripts beside it: packages of this system, and plain messages. Source it.
 
