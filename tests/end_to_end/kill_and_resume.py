@@ -55,7 +55,7 @@ method = "{method}"
 every = 10
 tokens = "1k"
 [ckpt]
-every_steps = 2
+every = "2 steps"
 keep = 2
 """
 

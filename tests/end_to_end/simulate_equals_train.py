@@ -21,7 +21,9 @@ METHODS = {
     "diloco": 'H = 4\ncodec = "int8"\n',
     "streaming-diloco": "H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\n",
 }
-PREDICTION_TOLERANCE = 0.01
+# Fragments whose rounds overlap queue behind one another on a link; the closed form adds them up.
+PREDICTION_TOLERANCE = {"streaming-diloco": 0.05}
+EXACT = 0.001
 
 
 def config(method, workers, text_file):
@@ -92,7 +94,7 @@ def main():
                     sys.exit(f"{method}, {workers} workers: two simulations differ")
                 summary = json.loads((simulated / "summary.json").read_text())
                 error = abs(summary["prediction"]["error"])
-                if error > PREDICTION_TOLERANCE:
+                if error > PREDICTION_TOLERANCE.get(method, EXACT):
                     sys.exit(f"{method}, {workers} workers: prediction off by {error:.2%}")
                 print(f"{method}, {workers} workers: identical, prediction off by {error:.3%}",
                       flush=True)
