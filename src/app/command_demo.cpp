@@ -51,7 +51,7 @@ step_time = "1s"
 source = "text:corpus.txt"
 
 [train]
-steps = 200
+steps = 400
 global_batch = "2048 tok"   # of both sites
 context = 64
 
