@@ -34,8 +34,9 @@ class Codec {
   [[nodiscard]] virtual std::string name() const = 0;
   /// Exact size of one encoded tile of n <= kTileValues values.
   [[nodiscard]] virtual std::size_t encoded_bytes(std::size_t n) const = 0;
-  /// Encodes one tile. REQUIRES: tile.size() <= kTileValues, out.size() == encoded_bytes(tile.size()).
-  /// Rounds to nearest, ties to even. DETERMINISM: bit-identical on every implementation.
+  /// Encodes one tile. REQUIRES: tile.size() <= kTileValues, out.size() ==
+  /// encoded_bytes(tile.size()). Rounds to nearest, ties to even. DETERMINISM: bit-identical on
+  /// every implementation.
   virtual void encode(std::span<const float> tile, std::span<std::byte> out) const = 0;
   /// Decodes one tile into `out`. RETURNS: DecodeError when the size or a field is impossible;
   /// `out` is then unspecified.
@@ -56,8 +57,8 @@ class Codec {
 
 struct CodecInfo {
   std::string name;
-  std::string summary;         // one line
-  double bits_per_value = 0;   // at the default block size, scales included
+  std::string summary;        // one line
+  double bits_per_value = 0;  // at the default block size, scales included
 };
 /// All codecs of this build, in table order.
 [[nodiscard]] std::vector<CodecInfo> codecs();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trainer inside a site, as the outer loop sees it. Implement this over your own trainer and the
-// outer methods (ddp, localsgd, diloco, ...) run on top of it unchanged.
+// The trainer inside a site, as the outer loop sees it. Implement this over your own trainer and
+// the outer methods (ddp, localsgd, diloco, ...) run on top of it unchanged.
 //
 // Ownership: the inner loop owns parameters, gradients and its optimizer's state; the outer loop
 // reads and writes parameters through the spans below, only between inner steps.
@@ -35,9 +35,9 @@ struct Parameter {
 
 /// What one inner step says of itself.
 struct InnerStep {
-  double loss = 0;           // mean over this worker's targets, in nats, before the step's update
-  double grad_norm = 0;      // L2 norm before clipping
-  std::int64_t tokens = 0;   // targets in the mean
+  double loss = 0;          // mean over this worker's targets, in nats, before the step's update
+  double grad_norm = 0;     // L2 norm before clipping
+  std::int64_t tokens = 0;  // targets in the mean
 };
 
 /// `sequences` windows of `length` tokens, row-major; targets are inputs shifted by one.
@@ -75,8 +75,8 @@ class InnerLoop {
   /// `on_ready` (may be empty) is called on the calling thread.
   /// THROWS: std::logic_error unless overridden. Needed by method ddp.
   virtual InnerStep gradients(StepIndex t, const GradientReady& on_ready);
-  /// The gradient of parameter i, (n,) float32; writable, so that an exchange can put the mean there.
-  /// THROWS: std::logic_error unless overridden. Needed by method ddp.
+  /// The gradient of parameter i, (n,) float32; writable, so that an exchange can put the mean
+  /// there. THROWS: std::logic_error unless overridden. Needed by method ddp.
   [[nodiscard]] virtual std::span<float> gradient(std::size_t parameter);
   /// Clips what stands in the gradient views, then one inner optimizer update.
   /// RETURNS: the L2 norm before clipping.

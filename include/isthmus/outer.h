@@ -36,23 +36,23 @@ struct OffsetsSpread {};  // offset of fragment p is floor(p * H / F)
 struct OffsetsZero {};    // all fragments together
 using Offsets = std::variant<OffsetsSpread, OffsetsZero, std::vector<std::int64_t>>;
 
-/// Keys of `[outer]`. An absent optional takes the method's default (see `methods()`); a key that the
-/// method does not use must stay absent.
+/// Keys of `[outer]`. An absent optional takes the method's default (see `methods()`); a key that
+/// the method does not use must stay absent.
 struct OuterOptions {
-  std::int64_t H = 1;                        // >= 1
-  std::optional<double> lr;                  // outer learning rate
-  std::optional<double> momentum;            // outer momentum
-  std::optional<bool> nesterov;              // PyTorch form: b = mu b + d; x -= lr (d + mu b)
-  int fragments = 1;                         // P: layer fragments
+  std::int64_t H = 1;              // >= 1
+  std::optional<double> lr;        // outer learning rate
+  std::optional<double> momentum;  // outer momentum
+  std::optional<bool> nesterov;    // PyTorch form: b = mu b + d; x -= lr (d + mu b)
+  int fragments = 1;               // P: layer fragments
   FragmentPattern pattern = FragmentPattern::kStrided;
-  bool embeddings_own = false;               // P = 1: give layer-less tensors a fragment of their own
-  Offsets offsets = OffsetsSpread{};         // F values in 0 .. H-1
-  std::int64_t overlap = 0;                  // tau, 0 <= tau < H
-  std::optional<double> alpha;               // 0 <= alpha <= 1
+  bool embeddings_own = false;        // P = 1: give layer-less tensors a fragment of their own
+  Offsets offsets = OffsetsSpread{};  // F values in 0 .. H-1
+  std::int64_t overlap = 0;           // tau, 0 <= tau < H
+  std::optional<double> alpha;        // 0 <= alpha <= 1
   std::string codec = "fp32";
   ReductionKind exchange = ReductionKind::kAuto;
   FinalSync final_sync = FinalSync::kDrain;
-  Duration patience = std::chrono::hours(1); // a round not committed by then ends the run
+  Duration patience = std::chrono::hours(1);  // a round not committed by then ends the run
 };
 
 /// One round, reported by the step that applied it. Bytes are those this worker sent.
@@ -84,7 +84,8 @@ class OuterStrategy : public ParameterSource {
   virtual std::vector<RoundReport> finish() = 0;
   /// Steps taken so far.
   [[nodiscard]] virtual StepIndex steps() const = 0;
-  /// ParameterSource: the outer parameters (anchors) of parameter i; what is evaluated and exported.
+  /// ParameterSource: the outer parameters (anchors) of parameter i; what is evaluated and
+  /// exported.
   [[nodiscard]] std::span<const float> values(std::size_t parameter) const override = 0;
   /// Everything the method owns, syncs in flight included (their encoded bytes); the inner loop's
   /// parameters and state are saved by the caller. `load` launches the saved syncs again under the
@@ -103,11 +104,11 @@ class OuterStrategy : public ParameterSource {
 
 struct MethodInfo {
   std::string name;
-  std::string summary;             // one line
-  std::string source;              // paper: arXiv id, section or algorithm
-  std::string deviations;          // where ours differs from the paper, or empty
-  std::vector<std::string> keys;   // keys of [outer] it uses, with `method` left out
-  double default_lr = 0;           // 0: the method has no outer learning rate key
+  std::string summary;            // one line
+  std::string source;             // paper: arXiv id, section or algorithm
+  std::string deviations;         // where ours differs from the paper, or empty
+  std::vector<std::string> keys;  // keys of [outer] it uses, with `method` left out
+  double default_lr = 0;          // 0: the method has no outer learning rate key
   double default_momentum = 0;
   double default_alpha = 0;
 };

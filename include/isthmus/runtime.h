@@ -4,8 +4,8 @@
 //
 // Rules that make both worlds possible: a task blocks only in `WaitQueue::wait`,
 // `Runtime::sleep_until`, `Runtime::compute` and `Task::join`; shared state is touched only inside
-// `WaitQueue::update` and the predicate of `WaitQueue::wait` (both hold the queue's lock); no lock is
-// held across a wait.
+// `WaitQueue::update` and the predicate of `WaitQueue::wait` (both hold the queue's lock); no lock
+// is held across a wait.
 #pragma once
 
 #include <functional>
@@ -47,7 +47,8 @@ class Runtime {
   virtual ~Runtime() = default;
   [[nodiscard]] virtual const Clock& clock() const = 0;
   virtual void sleep_until(TimePoint time) = 0;
-  [[nodiscard]] virtual std::unique_ptr<Task> spawn(std::string name, std::function<void()> body) = 0;
+  [[nodiscard]] virtual std::unique_ptr<Task> spawn(std::string name,
+                                                    std::function<void()> body) = 0;
   [[nodiscard]] virtual std::unique_ptr<WaitQueue> make_wait_queue() = 0;
   /// A pure compute region: `work` touches only the caller's state and calls nothing of this seam.
   /// In virtual time it lasts exactly `duration` (known when it starts) while the real work runs

@@ -2,11 +2,11 @@
 // The exchange between sites: mean of one fragment over all workers, on a link that may be thin.
 //
 // `reduce`: member j owns chunk j; every member sends each owner its encoded chunk; the owner
-// decodes, adds in member order in fp32, divides by the weights of the contributors, re-encodes once
-// and sends the bytes to all; everyone, the owner too, uses the decoded bytes.
-// `gather`: every member sends its whole code to all; each decodes and sums in member order.
-// Either way all members hold the same bits. Chunk borders are tile borders (isthmus/codec.h).
-// A result is *committed*: it is handed out only once all members are known to have the same bytes.
+// decodes, adds in member order in fp32, divides by the weights of the contributors, re-encodes
+// once and sends the bytes to all; everyone, the owner too, uses the decoded bytes. `gather`: every
+// member sends its whole code to all; each decodes and sums in member order. Either way all members
+// hold the same bits. Chunk borders are tile borders (isthmus/codec.h). A result is *committed*: it
+// is handed out only once all members are known to have the same bytes.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@
 
 namespace isthmus {
 
-/// Names one round: the reduction of one fragment, sent after inner step `sent`. Equal on all members.
+/// Names one round: the reduction of one fragment, sent after inner step `sent`. Equal on all
+/// members.
 struct SyncId {
   FragmentId fragment;
   StepIndex sent;
@@ -30,7 +31,7 @@ struct SyncId {
 };
 
 enum class ReductionKind {
-  kAuto,    // gather for two members and for sparse codecs, reduce otherwise
+  kAuto,  // gather for two members and for sparse codecs, reduce otherwise
   kReduce,
   kGather,
 };
@@ -38,10 +39,10 @@ enum class ReductionKind {
 /// What a member puts into a round.
 struct Contribution {
   SyncId id;
-  Encoded encoded;                // own vector, already through `codec`
+  Encoded encoded;  // own vector, already through `codec`
   /// Shared with the round, which outlives its caller when an error unwinds it; never null.
   std::shared_ptr<const Codec> codec;
-  double weight = 1;              // share in the mean, for example tokens; 0 takes without giving
+  double weight = 1;  // share in the mean, for example tokens; 0 takes without giving
   ReductionKind kind = ReductionKind::kAuto;
   /// False for methods that exchange every step: the result is handed out when its bytes are
   /// complete, and its digest is covered by the next round begun that commits.
@@ -59,8 +60,8 @@ struct Reduced {
 struct ExchangeError {
   enum class Kind { kDeadlineExceeded, kPeerLost, kDiverged, kCorrupt };
   Kind kind = Kind::kDeadlineExceeded;
-  Rank peer;          // whom it is about; meaningless for kDeadlineExceeded with several missing
-  std::string what;   // one line for people: round, fragment, bytes, peer
+  Rank peer;         // whom it is about; meaningless for kDeadlineExceeded with several missing
+  std::string what;  // one line for people: round, fragment, bytes, peer
 };
 
 /// Handle of a round in flight; cheap to copy.
@@ -100,9 +101,9 @@ struct WorkerContext {
   Runtime& runtime;
 };
 
-/// Runs `body` once for each of `workers` workers, each on a thread of its own with an Exchange that
-/// joins them in memory. Blocks until all have returned.
-/// THROWS: the first worker's exception; the others' exchanges then fail with kPeerLost.
+/// Runs `body` once for each of `workers` workers, each on a thread of its own with an Exchange
+/// that joins them in memory. Blocks until all have returned. THROWS: the first worker's exception;
+/// the others' exchanges then fail with kPeerLost.
 void run_in_process(int workers, const std::function<void(WorkerContext&)>& body);
 
 }  // namespace isthmus

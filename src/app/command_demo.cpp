@@ -29,7 +29,10 @@ struct Contestant {
 };
 constexpr std::array<Contestant, 2> kContestants = {
     {{"ddp", "method = \"ddp\"\ncodec = \"bf16\"", 4e-3},
-     {"diloco", "method = \"diloco\"\nH = 20\nlr = 0.7\nmomentum = 0.9\ncodec = \"int8\"\nfinal_sync = \"full\"", 4e-3}}};
+     {"diloco",
+      "method = \"diloco\"\nH = 20\nlr = 0.7\nmomentum = 0.9\ncodec = \"int8\"\nfinal_sync = "
+      "\"full\"",
+      4e-3}}};
 
 std::string demo_toml(const Contestant& contestant, std::uint64_t seed) {
   return fmt::format(R"(# A contestant of `isthmus demo`. Run it again: isthmus simulate {0}.toml

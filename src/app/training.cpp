@@ -8,6 +8,7 @@
 
 #include "app/build_info.h"
 #include "app/checkpointing.h"
+#include "app/config_difference.h"
 #include "app/event_log.h"
 #include "app/run_parts.h"
 #include "app/run_summary.h"
@@ -46,13 +47,31 @@ std::optional<Checkpoint> find_resume(Storage& storage, const Config& config,
   return newest;
 }
 
-void check_same_configuration(const Checkpoint& checkpoint, const std::string& digest) {
+/// The keys that differ, where the checkpoint stands in its run's folder; else a word about
+/// digests.
+std::string what_differs(const Storage& storage, const Checkpoint& checkpoint,
+                         const Config& config) {
+  const std::filesystem::path file =
+      std::filesystem::weakly_canonical(checkpoint.folder()).parent_path().parent_path() /
+      "config.resolved.toml";
+  if (storage.kind(file) != FileKind::kFile) {
+    return "the digests differ";
+  }
+  std::string text;
+  for (const std::string& line :
+       config_differences(read_text(storage, file), resolved_toml(config))) {
+    text += (text.empty() ? "" : "; ") + line;
+  }
+  return text;
+}
+
+void check_same_configuration(const Storage& storage, const Checkpoint& checkpoint,
+                              const Config& config, const std::string& digest) {
   if (checkpoint.info().config_hash != digest) {
-    throw ConfigError(fmt::format(
-        "checkpoint {} was made with another configuration (digest {}, this one is {}): resume "
-        "with "
-        "its own config.resolved.toml, or start a new run from its model with model.init",
-        checkpoint.folder().string(), checkpoint.info().config_hash, digest));
+    throw ConfigError(
+        fmt::format("checkpoint {} was made with another configuration ({}): resume with its own "
+                    "config.resolved.toml, or start a new run from its model with model.init",
+                    checkpoint.folder().string(), what_differs(storage, checkpoint, config)));
   }
 }
 
@@ -105,7 +124,7 @@ void Training::check() const {
   const auto fragments = make_fragments(parameters, config_.outer.fragments, config_.outer.pattern,
                                         config_.outer.embeddings_own);
   if (resume_) {
-    check_same_configuration(*resume_, digest_);
+    check_same_configuration(storage_, *resume_, config_, digest_);
   }
 }
 

@@ -22,10 +22,10 @@ std::string check_values(const Values&... values) {
 
 }  // namespace isthmus::detail
 
-#define ISTHMUS_CHECK(condition, ...)                                                           \
-  do {                                                                                          \
-    if (!(condition)) [[unlikely]] {                                                            \
-      ::isthmus::detail::check_failed(__FILE__, __LINE__, #condition,                           \
-                                      ::isthmus::detail::check_values(__VA_ARGS__));            \
-    }                                                                                           \
+#define ISTHMUS_CHECK(condition, ...)                                                \
+  do {                                                                               \
+    if (!(condition)) [[unlikely]] {                                                 \
+      ::isthmus::detail::check_failed(__FILE__, __LINE__, #condition,                \
+                                      ::isthmus::detail::check_values(__VA_ARGS__)); \
+    }                                                                                \
   } while (false)

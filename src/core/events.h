@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happened when: spans of compute, send, receive and wait, for the report's timeline and traces.
-// Times are the runtime's (virtual under SimWorld). Implementations take calls from any task.
+// What happened when: spans of compute, send, receive and wait, for the report's timeline and
+// traces. Times are the runtime's (virtual under SimWorld). Implementations take calls from any
+// task.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@ enum class EventKind { kCompute, kSend, kReceive, kWait };
 
 struct Event {
   EventKind kind = EventKind::kCompute;
-  Rank worker;              // who computes, sends, receives or waits
-  Rank peer{-1};            // the other end, for kSend and kReceive
+  Rank worker;    // who computes, sends, receives or waits
+  Rank peer{-1};  // the other end, for kSend and kReceive
   TimePoint begin;
   TimePoint end;
   std::uint64_t bytes = 0;  // on the wire, for kSend and kReceive

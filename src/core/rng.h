@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random numbers from a counter: Philox4x32-10 (Salmon et al. 2011, via Random123) keyed by
-// (seed, stream), indexed by data (sample, canonical element, step), never by call order. So a value
-// does not depend on threads, mesh or history. Value type; safe everywhere.
+// (seed, stream), indexed by data (sample, canonical element, step), never by call order. So a
+// value does not depend on threads, mesh or history. Value type; safe everywhere.
 #pragma once
 
 #include <array>
@@ -25,7 +25,8 @@ class Rng {
   constexpr Rng(std::uint64_t seed, Stream stream) : seed_(seed), stream_(stream) {}
 
   /// Four independent words for (index, sub).
-  [[nodiscard]] std::array<std::uint32_t, 4> words(std::uint64_t index, std::uint32_t sub = 0) const;
+  [[nodiscard]] std::array<std::uint32_t, 4> words(std::uint64_t index,
+                                                   std::uint32_t sub = 0) const;
   /// Uniform in [0, 1) with 53 bits.
   [[nodiscard]] double uniform(std::uint64_t index, std::uint32_t sub = 0) const;
   /// Uniform integer in [0, bound), bound >= 1, without modulo bias beyond 2^-64.

@@ -2,8 +2,9 @@
 // One member's endpoint: frames out to any member, frames in from all of them in one queue.
 // Implemented in memory (transport/in_process_transport.h) and over simulated links (sim/).
 //
-// Order is kept between one pair of members; nothing is promised across pairs. A transport may lose,
-// repeat, delay or damage frames only where a fault plan says so; the protocol above must survive it.
+// Order is kept between one pair of members; nothing is promised across pairs. A transport may
+// lose, repeat, delay or damage frames only where a fault plan says so; the protocol above must
+// survive it.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,8 @@ namespace isthmus {
 /// Payload bytes of one frame are at most this many.
 inline constexpr std::size_t kMaxFramePayload = std::size_t{1} << 20;
 
-/// An immutable frame (header and payload). Shared by the sender, who may have to send it again, and
-/// by every receiver's queue.
+/// An immutable frame (header and payload). Shared by the sender, who may have to send it again,
+/// and by every receiver's queue.
 using FrameBytes = std::shared_ptr<const std::vector<std::byte>>;
 
 struct ReceivedFrame {
@@ -31,7 +32,7 @@ struct ReceivedFrame {
 struct TransportError {
   enum class Kind { kDeadlineExceeded, kClosed, kPeerLost };
   Kind kind = Kind::kDeadlineExceeded;
-  Rank peer;         // for kPeerLost
+  Rank peer;  // for kPeerLost
   std::string what;
 };
 
