@@ -207,6 +207,7 @@ std::vector<Path> list_checkpoints(const Storage& storage, const Path& folder) {
            std::make_tuple(b.second == last, b.first, b.second);
   });
   std::vector<Path> paths;
+  paths.reserve(found.size());
   for (auto& [step, path] : found) paths.push_back(std::move(path));
   return paths;
 }

@@ -121,7 +121,7 @@ Path CheckpointStore::save(const CheckpointContents& contents) {
   const std::int64_t step = contents.info.step;
   const Path temporary = folder_ / hidden_name(step, kTemporarySuffix);
   const Path replaced = folder_ / hidden_name(step, kReplacedSuffix);
-  const Path visible = folder_ / step_name(step);
+  Path visible = folder_ / step_name(step);
   if (storage_.kind(folder_) == FileKind::kAbsent) {
     storage_.create_directories(folder_);
     storage_.sync_directory(folder_.parent_path());

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model's files: one, or shards joined by an index.
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -39,8 +41,9 @@ std::map<std::string, std::string> read_weight_map(const Storage& storage, const
     auto name = item.value().get<std::string>();
     if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos ||
         name.find('\0') != std::string::npos) {
-      throw SystemError(label + ": \"" + item.key() + "\" points to \"" + name +
-                        "\", which is no file name in this folder");
+      throw SystemError(
+          fmt::format("{}: \"{}\" points to \"{}\", which is no file name in this folder", label,
+                      item.key(), name));
     }
     files.emplace(item.key(), std::move(name));
   }
