@@ -27,7 +27,7 @@ namespace isthmus {
 struct SyncId {
   FragmentId fragment;
   StepIndex sent;
-  auto operator<=>(const SyncId&) const = default;
+  auto operator<=>(const SyncId&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 enum class ReductionKind {

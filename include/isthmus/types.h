@@ -19,7 +19,7 @@ class Index {
   constexpr Index() = default;
   constexpr explicit Index(Rep value) : value_(value) {}
   [[nodiscard]] constexpr Rep value() const { return value_; }
-  constexpr auto operator<=>(const Index&) const = default;
+  constexpr auto operator<=>(const Index&) const = default;  // NOLINT(modernize-use-nullptr)
   constexpr Index& operator++() {
     ++value_;
     return *this;

@@ -108,7 +108,7 @@ int command_demo(const DemoArguments& arguments, Session& session) {
   RunDirectory directory(
       storage,
       {.out = arguments.out, .name = "demo", .run_id = make_manifest(Config{}, "demo", {}).run_id});
-  const std::filesystem::path folder = directory.path();
+  const std::filesystem::path& folder = directory.path();
   const DemoCorpus corpus = gather_demo_corpus(kCorpusBytes, kSmallestCorpus);
   write_atomically(storage, folder / "corpus.txt", corpus.text);
 

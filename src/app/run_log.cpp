@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "core/units.h"
 
@@ -49,7 +50,7 @@ void RunTotals::load(StateReader& reader) {
 
 MetricsLog::MetricsLog(Options options, JsonLinesFile& metrics, Progress& progress,
                        RunTotals& totals)
-    : options_(options),
+    : options_(std::move(options)),
       metrics_(metrics),
       progress_(progress),
       totals_(totals),

@@ -31,6 +31,7 @@ class Schedule {
   /// Syncs whose result is applied after inner step t, in order of (send step, fragment).
   [[nodiscard]] std::vector<Sync> due_to_apply(StepIndex t) const;
 
+  // The paper's symbol. NOLINTNEXTLINE(readability-identifier-naming)
   [[nodiscard]] std::int64_t H() const { return h_; }
   [[nodiscard]] std::int64_t overlap() const { return overlap_; }
   [[nodiscard]] const std::vector<std::int64_t>& offsets() const { return offsets_; }

@@ -86,8 +86,8 @@ std::string payload_count(const PathTime& end, std::int64_t rounds) {
 std::string below_line_formula(const PredictionInput& input,
                                const std::optional<DirectedLink>& link) {
   const bool tcp = input.link.model == LinkModel::kTcp;
-  const std::string causes = tcp ? "TCP/IP headers, congestion control and its start"
-                                 : "loss, and the start after idle time";
+  std::string causes = tcp ? "TCP/IP headers, congestion control and its start"
+                           : "loss, and the start after idle time";
   if (!link) {
     return causes;
   }

@@ -16,7 +16,8 @@ bool has_prediction(const RunView& run) { return !run.data.summary.prediction.te
 /// "112,071.542 s"
 std::string exact_seconds(double seconds) {
   const auto thousandths = std::llround(seconds * 1000);
-  return fmt::format("{}.{:03} s", format_count(static_cast<double>(thousandths / 1000)),
+  const auto whole = thousandths / 1000;
+  return fmt::format("{}.{:03} s", format_count(static_cast<double>(whole)),
                      std::abs(thousandths % 1000));
 }
 

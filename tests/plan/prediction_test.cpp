@@ -33,7 +33,7 @@ PredictionInput uniform(int workers, std::int64_t elements, std::int64_t H, std:
                         .fragments = {{.elements = elements}},
                         .codec = make_codec("fp32"),
                         .step_time = [](Rank, StepIndex) { return milliseconds(250); }};
-  const auto pairs = static_cast<std::size_t>(workers * workers);
+  const auto pairs = static_cast<std::size_t>(workers) * static_cast<std::size_t>(workers);
   input.links.assign(pairs, {.bits_per_s = 100'000'000, .one_way = milliseconds(40)});
   return input;
 }
@@ -87,7 +87,8 @@ TEST(Prediction, PartsOfAVectorEachCarryAHeader) {
 // reduce: every member sends M-1 chunks of B/M and its own mean chunk to M-1 others, on links of
 // their own: 2 B/M per pair. Long chunks keep the links busy from one phase to the next.
 TEST(Prediction, ReduceOfLongChunksTakesTwoChunksPerLinkAndOneDelayEach) {
-  const std::int64_t elements = 16 * 1024 * 1024;  // 64 MiB, chunks of 16 MiB, parts of 512 KiB
+  const std::int64_t elements = std::int64_t{16}
+                                << 20;  // 64 MiB, chunks of 16 MiB, parts of 512 KiB
   const PredictionInput input = uniform(4, elements, 10, 10);
   const Prediction prediction = predict(input);
   const double chunk = 4.0 * elements / 4;
@@ -99,7 +100,7 @@ TEST(Prediction, ReduceOfLongChunksTakesTwoChunksPerLinkAndOneDelayEach) {
 }
 
 TEST(Prediction, ReduceOfShortChunksWaitsForBothPhases) {
-  const std::int64_t elements = 4 * 4096;  // one tile of 16 KiB for each of four
+  const std::int64_t elements = std::int64_t{4} * 4096;  // one tile of 16 KiB for each of four
   const Prediction prediction = predict(uniform(4, elements, 10, 10));
   const double part = on_link(4.0 * 4096 + kFrame) + on_link(4.0 * 4096 + kFrame + 1);
   EXPECT_NEAR(prediction.predicted_s, 10 * kStep + part + 4 * kOneWay, on_link(kDone) * 2);
