@@ -130,12 +130,14 @@ Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Durati
   TimePoint now = begin;
   while (!queue_->wait(ready, std::min(deadline, after(now, options_.retry_interval)))) {
     now = runtime_.clock().now();
+    bool came_meanwhile = false;
     std::string missing;
     drive([&](ExchangeEngine& engine, TimePoint at, Outbox& out) {
       engine.tick(at, out);
+      came_meanwhile = engine.ready(ticket.id);
       missing = engine.describe(ticket.id);
     });
-    if (now >= deadline) {
+    if (now >= deadline && !came_meanwhile) {
       record_wait(begin, ticket.id);
       return Unexpected<ExchangeError>(
           ExchangeError{ExchangeError::Kind::kDeadlineExceeded, self(),

@@ -265,9 +265,10 @@ Expected<Reduced, ExchangeError> ExchangeEngine::take(const SyncId& id) {
 
 std::vector<Rank> ExchangeEngine::waits_for(const OpenRound& open) const {
   std::vector<Rank> missing;
+  const auto digests = dones_.find(open.round.id());
   for (const Rank rank : peers()) {
-    const bool digest_missing =
-        options_.self == Rank(0) && open.said_done && !dones_.at(open.round.id()).contains(rank);
+    const bool digest_missing = options_.self == Rank(0) && open.said_done &&
+                                digests != dones_.end() && !digests->second.contains(rank);
     const bool verdict_missing = rank == Rank(0) && open.said_done;
     if (open.round.owes(rank) || digest_missing || verdict_missing) {
       missing.push_back(rank);
