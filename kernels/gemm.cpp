@@ -55,6 +55,12 @@ template <typename Real>
 void gemm_reference(ThreadTeam& team, const Gemm<Real>& g) {
   check_shapes(g);
   team.for_each(g.m, [&](std::int64_t i, int) { reference_row(g, i); });
+  if (g.column_sum == nullptr) return;
+  team.for_each(g.n, [&](std::int64_t j, int) {
+    for (std::int64_t p = 0; p < g.k; ++p) {
+      g.column_sum[j] += g.b_transposed ? g.b[j * g.ldb + p] : g.b[p * g.ldb + j];
+    }
+  });
 }
 
 template <typename Real>

@@ -7,7 +7,7 @@
 // and with W stored (in, out), as GPT-2's Conv1D does:
 //   y   = x W     a = x,  b = W
 //   dx  = dy W^T  a = dy, b = W, b_transposed
-//   dW += x^T dy  a = x,  a_transposed, b = dy         db by add_column_sums
+//   dW += x^T dy  a = x,  a_transposed, b = dy         column_sum = db
 // The caller owns all memory. Any thread may drive its own team.
 #pragma once
 
@@ -38,9 +38,10 @@ struct Gemm {
   const Real* gelu_gradient_of = nullptr;  // (m, n) pre-activations, rows ldc apart
   Real* gelu_out = nullptr;                // (m, n), rows ldc apart
   Real* row_sum = nullptr;                 // (m,): row_sum[i] += sum over k of op(A)[i, k]
+  Real* column_sum = nullptr;              // (n,): column_sum[j] += sum over k of op(B)[k, j]
 };
 
-/// REQUIRES: m, n, k >= 0; leading dimensions at least the row length; C, gelu_out and row_sum
+/// REQUIRES: m, n, k >= 0; leading dimensions at least the row length; C, gelu_out and the sums
 /// overlap no input except residual == c. k = 0 is a product of zeros.
 /// DETERMINISM: the sum over k has an order fixed by the shape, whatever the team's size; for float
 /// it differs between instruction sets.

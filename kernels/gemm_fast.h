@@ -17,10 +17,10 @@ namespace {
 // Depth of a block of k: a panel of B (kDepth x one tile) stays in L2 while A passes by it, and C
 // is read and written once per kDepth steps.
 inline constexpr std::int64_t kDepth = 384;
-inline constexpr std::int64_t kPanelRows = 48;  // rows in a packed panel of A: 8 tiles
+inline constexpr std::int64_t kPanelRows = 48;  // unit of rows of tasks: 8 tiles
 inline constexpr std::int64_t kPackRows = 64;   // steps of k a packing task takes
-inline constexpr std::int64_t kTaskPanels = 4;  // panels of A in a task, at most
-inline constexpr std::int64_t kMinTasks = 32;   // tasks are made smaller until there are as many
+inline constexpr std::int64_t kTaskPanels = 4;  // such units in a task, at most
+inline constexpr std::int64_t kMinTasks = 16;   // tasks are made smaller until there are as many
 inline constexpr std::int64_t kPackLimit = std::int64_t{16} << 20;  // floats packed at a time
 
 /// How a product is cut; a function of the shape alone.
@@ -94,7 +94,7 @@ inline void multiply_panel(const Gemm<float>& g, const GemmBlock& block, std::in
     const std::int64_t rows = at_most(block.row_end - i, Simd::kTileRows);
     TileA a{g.a + i * g.lda + block.k_begin, g.lda, 1};
     if (block.a != nullptr) {
-      a = {block.a + i / kPanelRows * kPanelRows * block.depth + i % kPanelRows, 1, kPanelRows};
+      a = {block.a + i * block.depth, 1, Simd::kTileRows};
     }
     const TileC c{g.c + i * g.ldc + column, g.ldc, block.add,
                   Simd::first(columns - (vectors - 1) * Simd::kWidth)};
@@ -104,15 +104,22 @@ inline void multiply_panel(const Gemm<float>& g, const GemmBlock& block, std::in
   }
 }
 
-/// Row sums of an A that is not packed.
-inline void add_row_sums(ThreadTeam& team, const Gemm<float>& g) {
-  team.for_blocks(g.m, kPanelRows, [&](std::int64_t begin, std::int64_t end) {
+/// Sums asked for are taken while packing where k lies outermost, else by a pass of their own.
+inline bool packs_row_sums(const Gemm<float>& g) { return g.row_sum != nullptr && g.a_transposed; }
+inline bool packs_column_sums(const Gemm<float>& g) {
+  return g.column_sum != nullptr && !g.b_transposed;
+}
+
+/// sums[i] += sum of row i of x (rows, length).
+inline void add_sums_of_rows(ThreadTeam& team, std::int64_t rows, std::int64_t length,
+                             const float* x, std::int64_t ldx, float* sums) {
+  team.for_blocks(rows, kPanelRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       Simd::V sum = Simd::zero();
-      for (std::int64_t p = 0; p < g.k; p += Simd::kWidth) {
-        sum = Simd::add(sum, Simd::load(g.a + i * g.lda + p, Simd::first(g.k - p)));
+      for (std::int64_t p = 0; p < length; p += Simd::kWidth) {
+        sum = Simd::add(sum, Simd::load(x + i * ldx + p, Simd::first(length - p)));
       }
-      g.row_sum[i] += Simd::sum(sum);
+      sums[i] += Simd::sum(sum);
     }
   });
 }
@@ -123,10 +130,14 @@ class GemmRun {
   GemmRun(ThreadTeam& team, const Gemm<float>& g) : team_(team), g_(g), plan_(plan_gemm(g)) {
     const std::int64_t steps = plan_.blocks_at_once * plan_.depth;
     packed_b_ = team.scratch<float>(Scratch::kPanelB, steps * padded_n());
-    if (!g.a_transposed) return;
-    packed_a_ = team.scratch<float>(Scratch::kPanelA, steps * padded_m());
-    if (g.row_sum == nullptr) return;
-    sums_ = team.scratch<float>(Scratch::kPartial, blocks_of(steps, kPackRows) * g.m);
+    if (g.a_transposed) packed_a_ = team.scratch<float>(Scratch::kPanelA, steps * padded_m());
+    const std::int64_t row_sums = packs_row_sums(g) ? g.m : 0;
+    const std::int64_t column_sums = packs_column_sums(g) ? g.n : 0;
+    if (row_sums + column_sums == 0) return;
+    const std::int64_t tasks = blocks_of(steps, kPackRows);
+    float* sums = team.scratch<float>(Scratch::kPartial, tasks * (row_sums + column_sums));
+    if (row_sums != 0) row_sums_ = sums;
+    if (column_sums != 0) column_sums_ = sums + tasks * row_sums;
   }
 
   void run() {
@@ -177,19 +188,21 @@ class GemmRun {
   void pack_rows(std::int64_t task) {
     const std::int64_t begin = step_begin() + task * kPackRows;
     const std::int64_t end = at_most(step_end(), begin + kPackRows);
-    float* sum = sums_ == nullptr ? nullptr : sums_ + task * g_.m;
-    for (std::int64_t i = 0; sum != nullptr && i < g_.m; ++i) sum[i] = 0.0f;
+    float* row_sum = cleared(row_sums_, task, g_.m);
+    float* column_sum = cleared(column_sums_, task, g_.n);
     for (std::int64_t p = begin; p < end; ++p) {
       const std::int64_t q = p / plan_.depth;
       const std::int64_t within = p - q * plan_.depth;
       const std::int64_t depth = depth_of(q);
       if (!g_.b_transposed) {
-        scatter_row<kTileColumns>(g_.b + p * g_.ldb, g_.n, block_b(q) + within * kTileColumns,
-                                  kTileColumns * depth, nullptr);
+        scatter_to_panels(g_.b + p * g_.ldb, g_.n, block_b(q) + within * kTileColumns,
+                          kTileColumns * depth);
+        if (column_sum != nullptr) add_row(g_.b + p * g_.ldb, g_.n, column_sum);
       }
       if (g_.a_transposed) {
-        scatter_row<kPanelRows>(g_.a + p * g_.lda, g_.m, block_a(q) + within * kPanelRows,
-                                kPanelRows * depth, sum);
+        scatter_to_tiles(g_.a + p * g_.lda, g_.m, block_a(q) + within * Simd::kTileRows,
+                         Simd::kTileRows * depth);
+        if (row_sum != nullptr) add_row(g_.a + p * g_.lda, g_.m, row_sum);
       }
     }
   }
@@ -214,13 +227,30 @@ class GemmRun {
           multiply_panel(g_, block, panel);
         }
       }
-      if (sums_ != nullptr && panel_begin == 0) add_sums(block.row_begin, block.row_end);
+      if (panel_begin == 0) {
+        add_partial(row_sums_, g_.m, block.row_begin, block.row_end, g_.row_sum);
+      }
+      if (block.row_begin == 0) {
+        add_partial(column_sums_, g_.n, panel_begin * kTileColumns,
+                    at_most(g_.n, panel_end * kTileColumns), g_.column_sum);
+      }
     });
   }
 
-  void add_sums(std::int64_t begin, std::int64_t end) {
+  /// The `width` zeros in which a packing task sums; null when `sums` is.
+  static float* cleared(float* sums, std::int64_t task, std::int64_t width) {
+    if (sums == nullptr) return nullptr;
+    float* sum = sums + task * width;
+    for (std::int64_t i = 0; i < width; ++i) sum[i] = 0.0f;
+    return sum;
+  }
+
+  /// total[begin, end) += the packing tasks' sums, in order.
+  void add_partial(const float* sums, std::int64_t width, std::int64_t begin, std::int64_t end,
+                   float* total) const {
+    if (sums == nullptr) return;
     for (std::int64_t task = 0; task < pack_row_tasks(); ++task) {
-      for (std::int64_t i = begin; i < end; ++i) g_.row_sum[i] += sums_[task * g_.m + i];
+      add_row(sums + task * width + begin, end - begin, total + begin);
     }
   }
 
@@ -229,7 +259,8 @@ class GemmRun {
   const GemmPlan plan_;
   float* packed_a_ = nullptr;
   float* packed_b_ = nullptr;
-  float* sums_ = nullptr;  // of the rows of op(A), one row of them per packing task
+  float* row_sums_ = nullptr;     // of op(A), m of them a packing task; null when not wanted
+  float* column_sums_ = nullptr;  // of op(B), n of them
   std::int64_t first_ = 0;
   std::int64_t end_ = 0;
 };
@@ -237,7 +268,12 @@ class GemmRun {
 inline void gemm_fast(ThreadTeam& team, const Gemm<float>& g) {
   if (g.m == 0 || g.n == 0) return;
   GemmRun(team, g).run();
-  if (g.row_sum != nullptr && !g.a_transposed) add_row_sums(team, g);
+  if (g.row_sum != nullptr && !g.a_transposed) {
+    add_sums_of_rows(team, g.m, g.k, g.a, g.lda, g.row_sum);
+  }
+  if (g.column_sum != nullptr && g.b_transposed) {
+    add_sums_of_rows(team, g.n, g.k, g.b, g.ldb, g.column_sum);
+  }
 }
 
 }  // namespace

@@ -8,24 +8,41 @@
 namespace isthmus::kernels {
 namespace {
 
-/// Copies the columns of one row into panels of `width` (each panel's rows contiguous, panels
-/// `panel_stride` apart), zeros beyond `columns`; adds them to `sum` if asked for.
-template <std::int64_t kPanelWidth>
-inline void scatter_row(const float* from, std::int64_t columns, float* to,
-                        std::int64_t panel_stride, float* sum) {
+/// Copies one row of `columns` values into the same row of panels `panel_stride` apart, zeros
+/// beyond the last column.
+inline void scatter_to_panels(const float* from, std::int64_t columns, float* to,
+                              std::int64_t panel_stride) {
   constexpr std::int64_t kW = Simd::kWidth;
-  for (std::int64_t first = 0; first < columns; first += kPanelWidth, to += panel_stride) {
-    for (std::int64_t j = 0; j < kPanelWidth; j += kW) {
-      const std::int64_t left = columns - first - j;
-      const Simd::Mask mask = Simd::first(left > 0 ? left : 0);
-      const Simd::V x = left >= kW ? Simd::load(from + first + j)
-                                   : (left > 0 ? Simd::load(from + first + j, mask) : Simd::zero());
-      Simd::store(to + j, x);
-      if (sum == nullptr || left <= 0) continue;
-      float* total = sum + first + j;
-      Simd::store(total, Simd::add(Simd::load(total, mask), x), mask);
+  for (; columns >= kTileColumns; columns -= kTileColumns, from += kTileColumns) {
+    for (std::int64_t j = 0; j < kTileColumns; j += kW) Simd::store(to + j, Simd::load(from + j));
+    to += panel_stride;
+  }
+  if (columns == 0) return;
+  for (std::int64_t j = 0; j < kTileColumns; j += kW) {
+    const std::int64_t left = columns > j ? columns - j : 0;
+    Simd::store(to + j, Simd::load(from + j, Simd::first(left)));
+  }
+}
+
+/// The same for tiles of kTileRows values: the A operand of a tile, read across.
+inline void scatter_to_tiles(const float* from, std::int64_t columns, float* to,
+                             std::int64_t tile_stride) {
+  for (; columns > 0; columns -= Simd::kTileRows, from += Simd::kTileRows, to += tile_stride) {
+    for (std::int64_t j = 0; j < Simd::kTileRows; j += Simd::kWidth) {
+      const std::int64_t left = columns > j ? columns - j : 0;
+      Simd::store(to + j, Simd::load(from + j, Simd::first(at_most(left, Simd::kTileRows - j))),
+                  Simd::first(Simd::kTileRows - j));
     }
   }
+}
+
+/// sum += x.
+inline void add_row(const float* x, std::int64_t n, float* sum) {
+  std::int64_t i = 0;
+  for (; i + Simd::kWidth <= n; i += Simd::kWidth) {
+    Simd::store(sum + i, Simd::add(Simd::load(sum + i), Simd::load(x + i)));
+  }
+  for (; i < n; ++i) sum[i] += x[i];
 }
 
 /// One panel of a transposed operand: to[p * kTileColumns + j] = from[j * ld + p], zeros from

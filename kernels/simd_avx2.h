@@ -32,6 +32,7 @@ struct Simd {
   static V sub(V x, V y) { return _mm256_sub_ps(x, y); }
   static V mul(V x, V y) { return _mm256_mul_ps(x, y); }
   static V div(V x, V y) { return _mm256_div_ps(x, y); }
+  static V reciprocal(V x) { return div(set(1.0f), x); }
   static V max(V x, V y) { return _mm256_max_ps(x, y); }
   static V min(V x, V y) { return _mm256_min_ps(x, y); }
   static V sqrt(V x) { return _mm256_sqrt_ps(x); }

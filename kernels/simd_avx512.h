@@ -35,6 +35,12 @@ struct Simd {
   static V sub(V x, V y) { return _mm512_sub_ps(x, y); }
   static V mul(V x, V y) { return _mm512_mul_ps(x, y); }
   static V div(V x, V y) { return _mm512_div_ps(x, y); }
+  /// 1 / x for x in [1, 1e36]: a 14-bit estimate and one Newton step, within 1 unit in the last
+  /// place; a division of 16 lanes takes three times as long.
+  static V reciprocal(V x) {
+    const V estimate = _mm512_rcp14_ps(x);
+    return fma(estimate, fnma(x, estimate, set(1.0f)), estimate);
+  }
   static V max(V x, V y) { return _mm512_max_ps(x, y); }
   static V min(V x, V y) { return _mm512_min_ps(x, y); }
   static V sqrt(V x) { return _mm512_sqrt_ps(x); }

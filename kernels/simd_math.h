@@ -26,10 +26,14 @@ inline Simd::V exp(Simd::V x) {
   return Simd::scale2(Simd::add(p, Simd::set(1.0f)), n);
 }
 
-/// 1 / (1 + exp(-x)).
+/// exp(-x), bounded so that 1 + it has a reciprocal that is not zero.
+inline Simd::V bounded_exp_of_minus(Simd::V x) {
+  return exp(Simd::min(Simd::sub(Simd::zero(), x), Simd::set(80.0f)));
+}
+
+/// 1 / (1 + exp(-x)), at least 1e-35.
 inline Simd::V sigmoid(Simd::V x) {
-  const Simd::V one = Simd::set(1.0f);
-  return Simd::div(one, Simd::add(one, exp(Simd::sub(Simd::zero(), x))));
+  return Simd::reciprocal(Simd::add(Simd::set(1.0f), bounded_exp_of_minus(x)));
 }
 
 /// 2 u of GELU's tanh(u): (1 + tanh u) / 2 = sigmoid(2 u), which keeps its relative accuracy where
@@ -43,11 +47,10 @@ inline Simd::V gelu_argument(Simd::V x) {
 inline Simd::V gelu(Simd::V x) { return Simd::mul(x, sigmoid(gelu_argument(x))); }
 
 /// g + x g (1 - g) d(2 u)/dx with g = 1 / (1 + e), e = exp(-2 u), and 1 - g = e g, which does not
-/// cancel; e is bounded so that e g stays a number.
+/// cancel.
 inline Simd::V gelu_derivative(Simd::V x) {
-  const Simd::V one = Simd::set(1.0f);
-  const Simd::V e = exp(Simd::min(Simd::sub(Simd::zero(), gelu_argument(x)), Simd::set(80.0f)));
-  const Simd::V g = Simd::div(one, Simd::add(one, e));
+  const Simd::V e = bounded_exp_of_minus(gelu_argument(x));
+  const Simd::V g = Simd::reciprocal(Simd::add(Simd::set(1.0f), e));
   const Simd::V slope = Simd::set(static_cast<float>(2 * kGeluSlope));
   const Simd::V cubic = Simd::set(static_cast<float>(6 * kGeluSlope * kGeluCubic));
   const Simd::V inner = Simd::fma(cubic, Simd::mul(x, x), slope);

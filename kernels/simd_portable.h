@@ -47,6 +47,7 @@ struct Simd {
   static V sub(V x, V y) { return x - y; }
   static V mul(V x, V y) { return x * y; }
   static V div(V x, V y) { return x / y; }
+  static V reciprocal(V x) { return div(set(1.0f), x); }
   static V max(V x, V y) { return x > y ? x : y; }
   static V min(V x, V y) { return x < y ? x : y; }
   static V sqrt(V x) {

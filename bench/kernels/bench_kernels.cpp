@@ -145,11 +145,26 @@ void bench_gemm(ThreadTeam& team, const Shape& s) {
                        .ldc = s.k,
                        .accumulate = true});
   });
+  // The other storage order of weights: dW (in, out) += x^T dy.
+  const double to_weight_in_out = best_of([&] {
+    gemm<float>(team, {.m = s.k,
+                       .n = s.n,
+                       .k = s.m,
+                       .a = x.data(),
+                       .lda = s.k,
+                       .a_transposed = true,
+                       .b = y.data(),
+                       .ldb = s.n,
+                       .c = dw.data(),
+                       .ldc = s.n,
+                       .accumulate = true});
+  });
   fmt::print(
       "{{\"op\":\"gemm\",\"shape\":\"{}\",\"m\":{},\"n\":{},\"k\":{},\"threads\":{},\"isa\":\"{}\","
-      "\"fwd_gflops\":{:.1f},\"dx_gflops\":{:.1f},\"dw_gflops\":{:.1f}}}\n",
+      "\"fwd_gflops\":{:.1f},\"dx_gflops\":{:.1f},\"dw_gflops\":{:.1f},\"dw_in_out_gflops\":{:.1f}}"
+      "}\n",
       s.name, s.m, s.n, s.k, team.size(), name_of(active_isa()), flop / forward, flop / to_input,
-      flop / to_weight);
+      flop / to_weight, flop / to_weight_in_out);
 }
 
 void bench_fork(ThreadTeam& team) {

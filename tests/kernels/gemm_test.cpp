@@ -34,9 +34,10 @@ struct Operands {
         residual(values(s.m * ldc, 5)),
         pre(values(s.m * ldc, 6)),
         gelu_out(c.size()),
-        row_sum(values(s.m, 7)) {}
+        row_sum(values(s.m, 7)),
+        column_sum(values(s.n, 8)) {}
   std::int64_t lda, ldb, ldc;
-  std::vector<Real> a, b, c, bias, residual, pre, gelu_out, row_sum;
+  std::vector<Real> a, b, c, bias, residual, pre, gelu_out, row_sum, column_sum;
 
   Gemm<Real> plain(const Case& s, Layout layout) {
     return {.m = s.m,
@@ -104,6 +105,7 @@ TEST_P(GemmTest, EpiloguesFollowTheContractInOrder) {
       Operands<float> x(s, layout, normal_values<float>);
       const std::vector<float> before = x.c;
       const std::vector<float> sums_before = x.row_sum;
+      const std::vector<float> column_sums_before = x.column_sum;
       Gemm<float> g = x.plain(s, layout);
       g.accumulate = true;
       g.bias = x.bias.data();
@@ -112,6 +114,7 @@ TEST_P(GemmTest, EpiloguesFollowTheContractInOrder) {
       g.gelu_gradient_of = x.pre.data();
       g.gelu_out = x.gelu_out.data();
       g.row_sum = x.row_sum.data();
+      g.column_sum = x.column_sum.data();
       gemm(team, g);
       // k + 3 terms of size about 1, each rounded once, then a factor below 1.2.
       const double tolerance = kFloatEpsilon * 4 * (static_cast<double>(s.k) + 8);
@@ -132,6 +135,15 @@ TEST_P(GemmTest, EpiloguesFollowTheContractInOrder) {
         }
         ASSERT_NEAR(static_cast<double>(x.row_sum[static_cast<std::size_t>(i)]), row, tolerance);
       }
+      for (std::int64_t j = 0; j < s.n; ++j) {
+        double column = static_cast<double>(column_sums_before[static_cast<std::size_t>(j)]);
+        for (std::int64_t p = 0; p < s.k; ++p) {
+          column +=
+              static_cast<double>(layout.b_transposed ? g.b[j * g.ldb + p] : g.b[p * g.ldb + j]);
+        }
+        ASSERT_NEAR(static_cast<double>(x.column_sum[static_cast<std::size_t>(j)]), column,
+                    tolerance);
+      }
     }
   }
 }
@@ -146,8 +158,10 @@ TEST_P(GemmTest, BitsDoNotDependOnTheTeam) {
         Gemm<float> g = x.plain(s, layout);
         g.accumulate = true;
         g.row_sum = x.row_sum.data();
+        g.column_sum = x.column_sum.data();
         gemm(team, g);
         x.c.insert(x.c.end(), x.row_sum.begin(), x.row_sum.end());
+        x.c.insert(x.c.end(), x.column_sum.begin(), x.column_sum.end());
         if (size == 1) first = x.c;
         ASSERT_EQ(x.c, first) << "team of " << size;
       }
