@@ -22,6 +22,11 @@ bool all_simulated(const std::vector<RunView>& runs) {
                      [](const RunView& run) { return run.clock.simulated; });
 }
 
+bool same_length(const RunView& a, const RunView& b) {
+  return a.figures.steps == b.figures.steps && !a.data.end_status.empty() &&
+         !b.data.end_status.empty();
+}
+
 std::string section_open(const char* id, const char* heading) {
   return fmt::format("<section id=\"{}\"><h2>{}</h2>\n", id, heading);
 }

@@ -58,6 +58,11 @@ void section_downloads(Page& page, std::size_t budget);
 /// one.
 [[nodiscard]] bool all_simulated(const std::vector<RunView>& runs);
 
+/// True when both have ended and at the same step, so that their sums can be set side by side.
+[[nodiscard]] bool same_length(const RunView& a, const RunView& b);
+/// The table of section_verdict.
+[[nodiscard]] std::string summary_table(const Page& page);
+
 /// Opens a section with its heading; `id` is also the link target.
 [[nodiscard]] std::string section_open(const char* id, const char* heading);
 /// A run's coloured line and escaped label.

@@ -66,12 +66,11 @@ LineChart make_chart(Page& page, const View& view) {
       chart.description += fmt::format(" {}: training loss from {} to {}.", run.data.label,
                                        format_loss(train.front().y), format_loss(train.back().y));
     }
-    const bool has_evals = !evals.empty();
     chart.series.push_back({.label = run.data.label + " train",
                             .colour = colour,
-                            .faint = has_evals,
+                            .faint = evals.size() > 1,
                             .points = decimate(train, page.limits.points_per_series)});
-    if (has_evals) {
+    if (!evals.empty()) {
       chart.series.push_back({.label = run.data.label + " validation",
                               .colour = colour,
                               .marks = evals.size() <= 60,
@@ -87,9 +86,12 @@ std::string legend(const Page& page) {
   for (std::size_t i = 0; i < page.runs.size(); ++i) {
     html += concat("<span>", run_tag(page, i), "</span>");
   }
-  return html +
-         "<span class=\"hint\">bold: validation, of the outer parameters · pale: training, every "
-         "step</span></p>\n";
+  const bool curves = std::any_of(page.runs.begin(), page.runs.end(),
+                                  [](const RunView& run) { return run.data.evals.size() > 1; });
+  return concat(html, "<span class=\"hint\">",
+                curves ? "bold: validation, of the outer parameters · pale: training, every step"
+                       : "line: training, every step · dot: validation, of the outer parameters",
+                "</span></p>\n");
 }
 
 }  // namespace

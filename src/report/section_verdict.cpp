@@ -67,11 +67,6 @@ std::string ratio_phrase(double value, double reference, const char* fewer, cons
                      ratio > 1 ? fewer : more, what);
 }
 
-bool same_length(const RunView& a, const RunView& b) {
-  return a.figures.steps == b.figures.steps && !a.data.end_status.empty() &&
-         !b.data.end_status.empty();
-}
-
 std::string pair_sentence(const RunView& run, const RunView& reference) {
   if (!same_length(run, reference)) {
     return fmt::format("{} stands at step {}, {} at step {}: no comparison of unequal lengths.",
@@ -229,99 +224,6 @@ std::string warnings_html(const std::vector<RunView>& runs) {
       count <= 6 ? " open" : "", count, count == 1 ? "" : "s", items);
 }
 
-struct Column {
-  const char* name;
-  const char* unit;  // small print under the name, or ""
-  std::function<std::string(const RunView&)> value;
-  std::function<std::string(const RunView&, const RunView&)> against;  // the first run; may be null
-  std::function<std::string(const RunView&)> note = nullptr;  // below the value; may be null
-};
-
-std::string times_less(double value, double reference) {
-  if (!(value > 0) || !(reference > 0) || !std::isfinite(reference / value)) {
-    return {};
-  }
-  return reference >= value ? format_ratio(reference / value) + "× less"
-                            : format_ratio(value / reference) + "× more";
-}
-
-/// What headers and protocol messages add to the payload.
-std::string overhead_text(const RunFigures& figures) {
-  const double share = figures.wire_bytes / figures.payload_bytes - 1;
-  return share > 0 && std::isfinite(share) ? "payload " + format_signed_percent(share)
-                                           : std::string{};
-}
-
-std::vector<Column> columns() {
-  const auto gap = [](double RunFigures::*field) {
-    return [field](const RunView& run, const RunView& reference) {
-      const double difference = run.figures.*field - reference.figures.*field;
-      return std::isfinite(difference)
-                 ? fmt::format("{}{:.4f}", difference < 0 ? "−" : "+", std::abs(difference))
-                 : std::string{};
-    };
-  };
-  const auto ratio = [](double RunFigures::*field) {
-    return [field](const RunView& run, const RunView& reference) {
-      return times_less(run.figures.*field, reference.figures.*field);
-    };
-  };
-  return {
-      {"Steps", "", [](const RunView& r) { return format_count(r.figures.steps); }, nullptr},
-      {"Train loss", "final, nats",
-       [](const RunView& r) { return format_loss(r.figures.train_loss); },
-       gap(&RunFigures::train_loss)},
-      {"Val. loss", "final, nats",
-       [](const RunView& r) { return format_loss(r.figures.eval_loss); },
-       gap(&RunFigures::eval_loss)},
-      {"Payload", "sent per worker",
-       [](const RunView& r) { return format_bytes(r.figures.payload_bytes); },
-       ratio(&RunFigures::payload_bytes)},
-      {"On the wire", "sent per worker",
-       [](const RunView& r) { return format_bytes(r.figures.wire_bytes); }, nullptr,
-       [](const RunView& r) { return overhead_text(r.figures); }},
-      {"Simulated time", "", [](const RunView& r) { return format_seconds(r.figures.simulated_s); },
-       ratio(&RunFigures::simulated_s)},
-      {"Utilisation", "compute share",
-       [](const RunView& r) { return format_percent(r.figures.utilisation); }, nullptr},
-      {"Wall time", "this machine",
-       [](const RunView& r) { return format_seconds(r.figures.wall_s); }, nullptr},
-  };
-}
-
-std::string table_html(const Page& page) {
-  const std::vector<Column> all = columns();
-  std::string head = "<th scope=\"col\">Run</th>";
-  for (const Column& column : all) {
-    const bool clock = std::string_view{column.name} == "Simulated time";
-    head += fmt::format("<th scope=\"col\">{}{}<small>{}</small></th>", column.name,
-                        clock ? clock_badge(page.runs.front()) : "", column.unit);
-  }
-  std::string rows;
-  for (std::size_t i = 0; i < page.runs.size(); ++i) {
-    const RunView& run = page.runs[i];
-    const bool comparable = i > 0 && same_length(run, page.runs.front());
-    rows += fmt::format("<tr><th scope=\"row\">{}<small>{}{}</small></th>", run_tag(page, i),
-                        escape_html(run.figures.status),
-                        i == 0 && page.runs.size() > 1 ? " · reference" : "");
-    for (const Column& column : all) {
-      const std::string against = column.note ? column.note(run)
-                                  : comparable && column.against
-                                      ? column.against(run, page.runs.front())
-                                      : std::string{};
-      const bool clock = std::string_view{column.name} == "Simulated time" && run.clock.surrogate;
-      rows += fmt::format("<td data-name=\"{}{}\">{}<small>{}</small></td>", column.name,
-                          clock ? " [surrogate]" : "", escape_html(column.value(run)),
-                          escape_html(against));
-    }
-    rows += "</tr>\n";
-  }
-  return fmt::format(
-      "<div class=\"scroll\"><table "
-      "class=\"summary\"><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>\n",
-      head, rows);
-}
-
 }  // namespace
 
 void section_verdict(Page& page) {
@@ -345,7 +247,7 @@ void section_verdict(Page& page) {
           joined(unlike));
     }
   }
-  page.html += table_html(page);
+  page.html += summary_table(page);
   page.html += clock_notes(page.runs);
   page.html += warnings_html(page.runs);
   page.html += "</section>\n";

@@ -80,7 +80,7 @@ constexpr std::array<std::string_view, 7> kDecimal = {"", "k", "M", "G", "T", "P
 
 std::string nothing_or(double value, std::string text) {
   if (std::isnan(value)) {
-    return "–";
+    return std::string{kNoNumber};
   }
   if (std::isinf(value)) {
     return value > 0 ? "∞" : "−∞";

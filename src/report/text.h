@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text for people and for the page: escaping, and numbers with units at a sensible length.
-// Non-finite numbers read "–" (nothing) or "∞". Pure functions.
+// Non-finite numbers read kNoNumber or "∞". Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,8 @@
 #include <string_view>
 
 namespace isthmus::report {
+
+inline constexpr std::string_view kNoNumber = "–";
 
 /// The parts one after another. (g++ 12 warns falsely about `"text" + std::string` once inlined.)
 template <typename... Parts>
