@@ -85,9 +85,9 @@ void Scheduler::run(const std::function<void()>& body) {
 }
 
 void Scheduler::rethrow_failure(const std::exception_ptr& of_main) {
-  if (failure_before_deadlock_) std::rethrow_exception(failure_before_deadlock_);
+  if (earlier_failure_) std::rethrow_exception(earlier_failure_);
   if (of_main) std::rethrow_exception(of_main);
-  if (deadlock_) std::rethrow_exception(deadlock_);
+  if (ended_by_) std::rethrow_exception(ended_by_);
   for (SimTask* task : failed_) {
     if (task->error) std::rethrow_exception(std::exchange(task->error, nullptr));
   }
@@ -127,7 +127,7 @@ std::shared_ptr<SimTask> Scheduler::spawn(int group, std::string name, std::func
   for (const auto& [stopped_group, reason] : stopped_groups_) {
     if (stopped_group == group) task->stop = reason;
   }
-  if (deadlock_) task->stop = deadlock_;
+  if (ended_by_) task->stop = ended_by_;
   try {
     task->thread =
         std::thread([this, &self = *task, run = std::move(body)] { run_task(self, run); });
@@ -193,7 +193,7 @@ SimTask* Scheduler::next() {
   while (true) {
     if (!ready_.empty()) return take_ready();
     if (events_.empty()) {
-      stop_all("deadlock: nobody can run and no event is due");
+      give_up("deadlock: nobody can run and no event is due");
       continue;
     }
     const auto first = events_.begin();
@@ -211,8 +211,8 @@ SimTask* Scheduler::next() {
 SimTask* Scheduler::take_ready() {
   if (resumes_ - resumes_before_instant_ > options_.max_switches_per_instant) {
     resumes_before_instant_ = resumes_;
-    stop_all(fmt::format("livelock: {} switches and virtual time stands still",
-                         options_.max_switches_per_instant));
+    give_up(fmt::format("livelock: {} switches and virtual time stands still",
+                        options_.max_switches_per_instant));
   }
   std::size_t place = 0;
   if (options_.shuffle) place = rng_.below(ready_.size(), resumes_);
@@ -234,7 +234,12 @@ void Scheduler::fire(std::map<EventKey, Event>::iterator first) {
   now_ = time;
   note(event.kind, event.task != nullptr ? event.task->id : -1, event.detail);
   if (event.kind == EventKind::kAction) {
-    event.action();
+    try {
+      event.action();
+    } catch (...) {
+      // It belongs to no task that could pass it on.
+      stop_all(std::current_exception());
+    }
     return;
   }
   event.task->has_timer = false;

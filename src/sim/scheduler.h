@@ -136,7 +136,10 @@ class Scheduler final : public Clock {
   /// THROWS: the task's stop.
   bool stopped(const SimTask& task) const;
   void stop(SimTask& task, const std::exception_ptr& reason);
-  void stop_all(const std::string& headline);
+  /// Reports a deadlock or livelock and ends the run.
+  void give_up(const std::string& headline);
+  /// Makes every task unwind with `reason`, which `run` then throws.
+  void stop_all(const std::exception_ptr& reason);
   [[nodiscard]] std::string describe(const SimTask& task) const;
   void rethrow_failure(const std::exception_ptr& of_main);
 
@@ -154,9 +157,9 @@ class Scheduler final : public Clock {
   bool draining_ = false;  // main has returned and waits for the others
   int alive_ = 0;          // tasks not yet done, main excluded
   int queues_ = 0;
-  std::vector<SimTask*> failed_;  // their bodies threw; in the order of virtual time
-  std::exception_ptr deadlock_;
-  std::exception_ptr failure_before_deadlock_;
+  std::vector<SimTask*> failed_;        // their bodies threw; in the order of virtual time
+  std::exception_ptr ended_by_;         // why all tasks were told to stop
+  std::exception_ptr earlier_failure_;  // of a task, before that
   TraceHash hash_;
   std::uint64_t switches_ = 0;
   std::uint64_t resumes_ = 0;

@@ -35,19 +35,23 @@ void Scheduler::stop_group(int group, const std::exception_ptr& reason) {
   }
 }
 
-void Scheduler::stop_all(const std::string& headline) {
+void Scheduler::stop_all(const std::exception_ptr& reason) {
+  if (!ended_by_) {
+    ended_by_ = reason;
+    for (const SimTask* task : failed_) {
+      if (!earlier_failure_) earlier_failure_ = task->error;
+    }
+  }
+  for (const auto& task : tasks_) stop(*task, ended_by_);
+}
+
+void Scheduler::give_up(const std::string& headline) {
   std::string text = fmt::format("{}, at virtual time {:.9g} s:", headline,
                                  std::chrono::duration<double>(now_.time_since_epoch()).count());
   for (const auto& task : tasks_) {
     if (task->state != SimTask::State::kDone || task->error) text += describe(*task);
   }
-  if (!deadlock_) {
-    deadlock_ = std::make_exception_ptr(DeadlockError(text));
-    for (const SimTask* task : failed_) {
-      if (!failure_before_deadlock_) failure_before_deadlock_ = task->error;
-    }
-  }
-  for (const auto& task : tasks_) stop(*task, deadlock_);
+  stop_all(std::make_exception_ptr(DeadlockError(text)));
   // Left: tasks that join one another in a ring. They cannot be unwound.
   ISTHMUS_CHECK(!ready_.empty(), text);
 }

@@ -61,7 +61,8 @@ class SimWorld final : public Runtime {
   [[nodiscard]] bool simulated() const override { return true; }
 
   /// Calls `action` at `time` (now, if past), between tasks. It may update wait queues, schedule
-  /// more and stop groups; it must not block or throw. `kind` tells actions apart in the trace.
+  /// more and stop groups; it must not block. What it throws ends the run: every task unwinds with
+  /// it, and `run` throws it. `kind` tells actions apart in the trace.
   void at(TimePoint time, std::uint64_t kind, std::function<void()> action);
   /// As `spawn`, into a group of tasks that can be stopped together; what they spawn belongs to it.
   /// REQUIRES: group >= 0.

@@ -342,6 +342,25 @@ TEST(SimWorld, StoppingAGroupEndsItsTasksAndWhatTheySpawnedOnly) {
   EXPECT_TRUE(survived);
 }
 
+TEST(SimWorld, WhatAnActionThrowsEndsTheRun) {
+  SimWorld world(1);
+  try {
+    world.run([&] {
+      world.at(TimePoint(seconds(1)), 1,
+               [] { throw std::runtime_error("event log: disk is full"); });
+      const auto queue = world.make_wait_queue();
+      const auto task =
+          world.spawn("worker-0", [&] { (void)queue->wait([] { return false; }, kNever); });
+      world.sleep_until(TimePoint(seconds(9)));
+      ADD_FAILURE() << "the run went on";
+    });
+    FAIL() << "nothing thrown";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "event log: disk is full");
+    EXPECT_EQ(world.clock().now(), TimePoint(seconds(1)));
+  }
+}
+
 TEST(SimWorld, ActionsRunAtTheirTimesInTheOrderTheyWereGiven) {
   SimWorld world(1);
   std::vector<std::string> order;
