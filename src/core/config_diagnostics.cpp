@@ -133,7 +133,8 @@ std::string Diagnostics::where(const Place& place) const {
   return fmt::format("--set {}", clean(overrides_[static_cast<std::size_t>(place.source - 1)]));
 }
 
-void Diagnostics::add(std::string code, const Place& place, std::string message, std::string hint) {
+void Diagnostics::add(std::string code, const Place& place, std::string_view message,
+                      std::string_view hint) {
   // What no place can be named for (a missing key) concerns the file as a whole.
   Place known = place;
   if (known.source < 0) {
@@ -142,8 +143,8 @@ void Diagnostics::add(std::string code, const Place& place, std::string message,
   Diagnostic diagnostic;
   diagnostic.code = std::move(code);
   diagnostic.where = where(known);
-  diagnostic.message = std::move(message);
-  diagnostic.hint = std::move(hint);
+  diagnostic.message = clean(message);  // keys and values may hold line feeds
+  diagnostic.hint = clean(hint);
   if (known.source == 0 && known.line > 0) {
     diagnostic.line = known.line;
     diagnostic.column = known.column;

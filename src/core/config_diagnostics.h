@@ -15,7 +15,8 @@ class Diagnostics {
   /// Borrows nothing: keeps the lines of the text and the overrides.
   Diagnostics(std::string_view text, std::string file_name, std::vector<std::string> overrides);
 
-  void add(std::string code, const Place& place, std::string message, std::string hint = {});
+  void add(std::string code, const Place& place, std::string_view message,
+           std::string_view hint = {});
   [[nodiscard]] bool empty() const { return found_.empty(); }
   /// "run.toml:12:8", "--set outer.H=50", "default".
   [[nodiscard]] std::string where(const Place& place) const;

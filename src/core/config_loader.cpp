@@ -110,6 +110,18 @@ bool Loader::read(std::string_view text, const std::vector<std::string>& overrid
                     "save the file as UTF-8");
     return false;
   }
+  if (const std::size_t control = control_character(text); control != std::string_view::npos) {
+    const auto before = text.substr(0, control);
+    Place place{0, 1 + static_cast<int>(std::count(before.begin(), before.end(), '\n')), 1, 1};
+    for (const char c : before.substr(before.rfind('\n') + 1)) {
+      place.column += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
+    }
+    diagnostics.add("E-TOML", place,
+                    fmt::format("not TOML: control character 0x{:02x}",
+                                static_cast<unsigned char>(text[control])),
+                    "remove it; text can hold it as \\u00XX");
+    return false;
+  }
   SourceTable table;
   try {
     table = parse_toml(text, 0);

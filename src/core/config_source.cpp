@@ -77,7 +77,8 @@ SourceValue parse_override_value(std::string_view text, int source) {
   SourceValue as_text;
   as_text.place = {source, 0, 0, 1};
   as_text.data = std::string(text);
-  if (text.find_first_of("\n\r") != std::string_view::npos) {
+  if (text.find_first_of("\n\r") != std::string_view::npos ||
+      control_character(text) != std::string_view::npos) {
     return as_text;
   }
   try {
@@ -120,6 +121,15 @@ std::size_t invalid_utf8(std::string_view text) {
     i += length;
   }
   return std::string_view::npos;
+}
+
+std::size_t control_character(std::string_view text) {
+  const auto found = std::find_if(text.begin(), text.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return (byte < 0x20 && c != '\t' && c != '\n' && c != '\r') || byte == 0x7F;
+  });
+  return found == text.end() ? std::string_view::npos
+                             : static_cast<std::size_t>(found - text.begin());
 }
 
 std::string_view type_name(const SourceValue& value) {

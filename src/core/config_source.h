@@ -51,6 +51,10 @@ struct SyntaxError {
 /// Byte offset of the first byte that is not valid UTF-8, or npos.
 [[nodiscard]] std::size_t invalid_utf8(std::string_view text);
 
+/// Offset of the first control character that TOML forbids (all but tab, line feed and carriage
+/// return), or npos. Asked before the parser, for a plainer message.
+[[nodiscard]] std::size_t control_character(std::string_view text);
+
 /// "an integer", "text", "a table", ...
 [[nodiscard]] std::string_view type_name(const SourceValue& value);
 /// The value as written, shortened: `100`, `"x"`, `[...]`.

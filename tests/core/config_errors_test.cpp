@@ -233,6 +233,8 @@ TEST(ConfigErrors, NoTextAtAll) {
   EXPECT_EQ(diagnostics_of(" \n\t\n").at(0).code, "E-EMPTY");
   EXPECT_EQ(diagnostics_of("[run]\nname = \"\xff\"\n").at(0).code, "E-ENCODING");
   EXPECT_EQ(diagnostics_of(std::string_view("a\0b", 3)).at(0).code, "E-TOML");
+  const auto control = diagnostics_of("a = 1\n# é\x01\n");
+  EXPECT_EQ(control.at(0).where, "run.toml:2:4");
 }
 
 TEST(ConfigErrors, SizesThatContradictTheModelFolder) {

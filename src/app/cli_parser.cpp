@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/cli_parser.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "app/build_info.h"
+#include "app/cli.h"
+#include "core/suggest.h"
+
+namespace isthmus::app {
+namespace {
+
+template <typename Value>
+CLI::Option* repeated(CLI::App& app, const std::string& name, std::vector<Value>& values,
+                      const std::string& text) {
+  return app.add_option(name, values, text)->allow_extra_args(false)->take_all();
+}
+
+/// A flag that takes one of a few words.
+template <typename Value>
+void choice(CLI::App& app, const std::string& name, Value& value,
+            const std::vector<std::pair<std::string, Value>>& words, const std::string& text) {
+  std::vector<std::string> names;
+  for (const auto& [word, meaning] : words) {
+    names.push_back(word);
+  }
+  const auto take = [&value, words, names, name](const std::string& given) {
+    const auto found = std::find_if(words.begin(), words.end(),
+                                    [&](const auto& each) { return each.first == given; });
+    if (found == words.end()) {
+      throw CLI::ValidationError(name, fmt::format("'{}' is none of {}", given, join(names)));
+    }
+    value = found->second;
+  };
+  app.add_option_function<std::string>(name, take, text)->type_name(join(names, "|"));
+}
+
+void add_run_flags(CLI::App& command, TrainArguments& arguments, int& workers) {
+  command.add_option("CONFIG", arguments.config, "TOML file that describes the run")
+      ->required()
+      ->type_name("");
+  repeated(command, "--set", arguments.overrides, "override a key: --set outer.H=50")
+      ->type_name("KEY=VALUE");
+  command.add_option("--workers", workers, "as --set run.workers=N")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  command.add_option("--out", arguments.out, "folder to write into (default: run.out)")
+      ->type_name("DIR");
+  command
+      .add_option("--resume", arguments.resume,
+                  "go on from the newest checkpoint of the folder (auto), from PATH, or never")
+      ->expected(0, 1)
+      ->type_name("[auto|PATH|never]");
+  command.add_flag("--force", arguments.force, "replace the run that is in the folder");
+  command.add_flag("--dry-run", arguments.dry_run,
+                   "check everything, print memory, bytes and time, train nothing");
+}
+
+/// `--resume` alone means auto; `--resume run.toml` took the CONFIG for its value.
+void settle_resume(const CLI::App& command, TrainArguments& arguments, int workers) {
+  if (command.count("--resume") > 0 && arguments.resume.empty()) {
+    arguments.resume = "auto";
+  }
+  if (workers > 0) {
+    arguments.overrides.push_back(fmt::format("run.workers={}", workers));
+  }
+}
+
+LinkConfig link_of_flag(const std::string& text) {
+  try {
+    return parse_link(text);
+  } catch (const ConfigError& error) {
+    throw UsageError(fmt::format("--link: {}", error.what()));
+  }
+}
+
+CLI::App* subcommand(CLI::App& app, const std::string& name, const std::string& text) {
+  CLI::App* command = app.add_subcommand(name, text);
+  command->fallthrough();
+  command->set_help_flag("-h,--help", "show this help");
+  return command;
+}
+
+void add_run_commands(CLI::App& app, Parsed& parsed) {
+  CLI::App* demo =
+      subcommand(app, "demo", "train a small model in two pretend datacentres, with a report");
+  demo->add_option("--out", parsed.demo.out, "folder to write into")->type_name("DIR");
+  demo->add_option("--seed", parsed.demo.seed, "seed of everything random");
+  demo->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) { return command_demo(parsed.demo, session); };
+  });
+
+  CLI::App* init = subcommand(app, "init", "write a commented configuration");
+  init->add_option("DIR", parsed.init.directory, "folder to write into");
+  init->add_option("--template", parsed.init.name, "which one: " + join(template_names()));
+  init->add_flag("--force", parsed.init.force, "replace a file that is there");
+  init->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) { return command_init(parsed.init, session); };
+  });
+
+  CLI::App* train = subcommand(app, "train", "train on this machine");
+  add_run_flags(*train, parsed.train, parsed.workers);
+  train->callback([&parsed, train] {
+    settle_resume(*train, parsed.train, parsed.workers);
+    parsed.action = [&parsed](Session& session) { return command_train(parsed.train, session); };
+  });
+
+  CLI::App* simulate =
+      subcommand(app, "simulate", "train as `train` does, bit for bit, over simulated links");
+  add_run_flags(*simulate, parsed.simulate, parsed.workers);
+  repeated(*simulate, "--link", parsed.links, "link between all sites, instead of the file's")
+      ->type_name("RATE,RTT[,LOSS]");
+  simulate->callback([&parsed, simulate] {
+    settle_resume(*simulate, parsed.simulate, parsed.workers);
+    for (const std::string& text : parsed.links) {
+      parsed.simulate.links.push_back(link_of_flag(text));
+    }
+    parsed.action = [&parsed](Session& session) {
+      return command_simulate(parsed.simulate, session);
+    };
+  });
+
+  CLI::App* report = subcommand(app, "report", "make an HTML page of one or more runs");
+  report->add_option("RUN", parsed.report.runs, "run folders; the first is the baseline")
+      ->required();
+  report->add_option("--out", parsed.report.out, "page to write (default: RUN/report.html)");
+  report->add_option("--csv", parsed.report.csv, "folder for tables as CSV, instead of the page");
+  report->add_option("--title", parsed.report.title, "heading of the page");
+  report->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) { return command_report(parsed.report, session); };
+  });
+}
+
+void add_data_command(CLI::App& app, Parsed& parsed) {
+  CLI::App* data = subcommand(app, "data", "look at, make or check training data");
+  data->require_subcommand(1);
+  const auto set_action = [&parsed](DataArguments::Action action) {
+    return [&parsed, action] {
+      parsed.data.action = action;
+      parsed.action = [&parsed](Session& session) { return command_data(parsed.data, session); };
+    };
+  };
+  CLI::App* inspect = subcommand(*data, "inspect", "tokens, bytes and a sample of a source");
+  inspect->add_option("SOURCE", parsed.data.source, "a file, text:GLOB, tokens:GLOB or synth:NAME")
+      ->required();
+  inspect->callback(set_action(DataArguments::Action::kInspect));
+  CLI::App* verify = subcommand(*data, "verify", "read every token and check it");
+  verify->add_option("SOURCE", parsed.data.source, "as for inspect")->required();
+  verify->callback(set_action(DataArguments::Action::kVerify));
+  CLI::App* synth = subcommand(*data, "synth", "write synthetic tokens of known entropy");
+  synth->add_option("NAME", parsed.data.source, "synth:NAME")->required();
+  synth->add_option("OUT", parsed.data.out, "token file to write (llm.c layout)")->required();
+  synth->add_option("--tokens", parsed.data.tokens, "how many")->check(CLI::PositiveNumber);
+  synth->add_option("--seed", parsed.data.seed, "seed");
+  synth->callback(set_action(DataArguments::Action::kSynth));
+}
+
+void add_file_commands(CLI::App& app, Parsed& parsed) {
+  CLI::App* inspect = subcommand(
+      app, "inspect", "show a configuration, run, checkpoint, model folder, tensor or token file");
+  inspect->add_option("PATH", parsed.inspect.path, "what to look at")->required();
+  repeated(*inspect, "--set", parsed.inspect.overrides, "override a key of a configuration")
+      ->type_name("KEY=VALUE");
+  inspect->add_flag("--tensors", parsed.inspect.tensors, "list every tensor");
+  inspect->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) {
+      return command_inspect(parsed.inspect, session);
+    };
+  });
+
+  CLI::App* import = subcommand(app, "import", "check a Hugging Face model folder and copy it in");
+  import->add_option("HF_DIR", parsed.import.from, "folder with config.json")->required();
+  import->add_option("OUT", parsed.import.to, "folder to write")->required();
+  import->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) { return command_import(parsed.import, session);
+};
+}  // namespace
+);
+
+CLI::App* exporting = subcommand(app, "export", "write a trained model for other tools");
+exporting->add_option("FROM", parsed.model_export.from, "run folder or checkpoint")->required();
+exporting->add_option("--to", parsed.model_export.format, "hf: as transformers loads it")
+    ->check(CLI::IsMember({"hf"}))
+    ->required();
+exporting->add_option("DIR", parsed.model_export.to, "folder to write")->required();
+exporting->callback([&parsed] {
+  parsed.action = [&parsed](Session& session) {
+    return command_export(parsed.model_export, session);
+  };
+});
+add_data_command(app, parsed);
+}  // namespace isthmus::app
+
+void add_bench_command(CLI::App& app, Parsed& parsed) {
+  CLI::App* bench = subcommand(app, "bench", "measure this machine; prints JSON lines");
+  bench->require_subcommand(1);
+  CLI::App* codec = subcommand(*bench, "codec", "speed, size and error of the codecs");
+  codec->add_option("--codec", parsed.bench_codec.codec, "one codec (default: all)");
+  CLI::Option* in =
+      codec->add_option("--in", parsed.bench_codec.in, "raw little-endian fp32 file to encode");
+  codec->add_option("--out", parsed.bench_codec.out, "where to write it decoded")->needs(in);
+  codec->add_option("--bytes", parsed.bench_codec.bytes, "where to write it encoded")->needs(in);
+  codec->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) {
+      return command_bench_codec(parsed.bench_codec, session);
+    };
+  });
+  CLI::App* compute = subcommand(*bench, "compute", "training step of reference models");
+  repeated(*compute, "--config", parsed.bench_compute.workloads, "one workload (default: four)");
+  compute->add_option("--threads", parsed.bench_compute.threads, "default: all cores");
+  compute->add_option("--seconds", parsed.bench_compute.seconds, "of timed steps, each");
+  compute->add_option("--batch", parsed.bench_compute.sequences, "sequences in a step");
+  compute->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) {
+      return command_bench_compute(parsed.bench_compute, session);
+    };
+  });
+  subcommand(*bench, "sim", "scheduler switches a second")->callback([&parsed] {
+    parsed.action = command_bench_sim;
+  });
+}
+
+/// Every command with its flags, nested ones as "data inspect".
+void gather(const CLI::App& app, const std::string& prefix, std::vector<CommandFlags>& commands) {
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    CommandFlags flags;
+    flags.name = prefix.empty() ? command->get_name() : prefix + " " + command->get_name();
+    flags.summary = command->get_description();
+    for (const CLI::Option* option : command->get_options()) {
+      for (const std::string& name : option->get_lnames()) {
+        flags.flags.push_back("--" + name);
+      }
+    }
+    commands.push_back(flags);
+    gather(*command, flags.name, commands);
+  }
+}
+
+void add_word_commands(CLI::App& app, Parsed& parsed) {
+  subcommand(app, "doctor", "what this machine and this build can do")->callback([&parsed] {
+    parsed.action = command_doctor;
+  });
+  CLI::App* explain = subcommand(app, "explain", "explain a key, section, error, method or codec");
+  explain->add_option("TOPIC", parsed.explain.topic, "outer.alpha, E-RANGE, diloco, int8, ...")
+      ->required();
+  explain->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) {
+      return command_explain(parsed.explain, session);
+    };
+  });
+  subcommand(app, "methods", "the outer methods of this build")->callback([&parsed] {
+    parsed.action = command_methods;
+  });
+  CLI::App* completion = subcommand(app, "completion", "print a completion script for a shell");
+  completion->add_option("SHELL", parsed.shell, "bash, zsh or fish")->required();
+  completion->callback([&parsed, &app] {
+    parsed.action = [&parsed, &app](Session& session) {
+      std::vector<CommandFlags> commands;
+      gather(app, "", commands);
+      session.out.write(completion_script(parsed.shell, commands));
+      return 0;
+    };
+  });
+}
+
+void add_global_flags(CLI::App& app, Parsed& parsed) {
+  app.add_flag("-q,--quiet", parsed.quiet, "warnings and errors only");
+  app.add_flag("-v,--verbose", parsed.verbose, "more words");
+  app.add_flag("--json", parsed.json, "machine-readable output on stdout");
+  choice(app, "--color", parsed.color,
+         {{"auto", ColorMode::kAuto}, {"always", ColorMode::kAlways}, {"never", ColorMode::kNever}},
+         "colours on stdout and stderr");
+  choice(app, "--progress", parsed.progress,
+         {{"auto", ProgressMode::kAuto},
+          {"plain", ProgressMode::kPlain},
+          {"none", ProgressMode::kNone},
+          {"json", ProgressMode::kJson}},
+         "how far a run has come, on stderr");
+}
+
+/// Headings of the help.
+void set_groups(CLI::App& app) {
+  const std::pair<const char*, std::vector<const char*>> groups[] = {
+      {"Runs", {"demo", "init", "train", "simulate", "report"}},
+      {"Files", {"inspect", "data", "import", "export"}},
+      {"Words and measurements", {"explain", "methods", "doctor", "bench", "completion"}}};
+  for (const auto& [title, names] : groups) {
+    for (const char* name : names) {
+      app.get_subcommand(name)->group(title);
+    }
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<CLI::App> make_parser(Parsed& parsed) {
+  auto app = std::make_unique<CLI::App>(
+      "isthmus: one model, trained by clusters that are joined only by thin links", "isthmus");
+  const BuildInfo build = build_info();
+  app->set_version_flag("--version", fmt::format("isthmus {} ({})", build.version, build.git));
+  app->set_help_flag("-h,--help", "show this help");
+  app->get_formatter()->column_width(28);
+  app->require_subcommand(1);
+  add_global_flags(*app, parsed);
+  add_run_commands(*app, parsed);
+  add_file_commands(*app, parsed);
+  add_word_commands(*app, parsed);
+  add_bench_command(*app, parsed);
+  set_groups(*app);
+  return app;
+}
+
+}  // namespace isthmus::app
