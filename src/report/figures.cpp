@@ -155,15 +155,21 @@ std::vector<WorkerShare> worker_shares(const RunData& run, const RunFigures& fig
   const double total = first_of(first_of(figures.simulated_s, figures.wall_s), run.last_span_end_s);
   const std::vector<double>& compute = run.summary.compute_s;
   const bool all_spans = std::isnan(run.spans_cut_s);
+  // In virtual time every wait is a span; a real run may not have noted any.
+  const bool waits_noted =
+      clock_words(run).simulated ||
+      std::any_of(run.times.begin(), run.times.end(),
+                  [](const WorkerTime& time) { return time.of(SpanKind::kWait) > 0; });
   std::vector<WorkerShare> shares;
   for (std::size_t w = 0; w < std::max(run.times.size(), compute.size()); ++w) {
     const WorkerTime time = w < run.times.size() ? run.times[w] : WorkerTime{};
-    shares.push_back(
-        {.compute_s = w < compute.size() ? compute[w]
-                      : all_spans        ? time.of(SpanKind::kCompute)
-                                         : kNothing,
-         .wait_s = all_spans && w < run.times.size() ? time.of(SpanKind::kWait) : kNothing,
-         .total_s = total});
+    shares.push_back({.compute_s = w < compute.size() ? compute[w]
+                                   : all_spans        ? time.of(SpanKind::kCompute)
+                                                      : kNothing,
+                      .wait_s = all_spans && waits_noted && w < run.times.size()
+                                    ? time.of(SpanKind::kWait)
+                                    : kNothing,
+                      .total_s = total});
   }
   return shares;
 }

@@ -127,15 +127,19 @@ std::string title_of(const std::vector<RunView>& runs, const ReportOptions& opti
   if (!options.title.empty()) {
     return options.title;
   }
-  const auto name = runs.front().data.manifest.words.find("name");
-  const std::string base = name == runs.front().data.manifest.words.end()
-                               ? folder_name(runs.front().data.directory)
-                               : name->second;
+  const auto name_of = [](const RunView& run) {
+    const auto name = run.data.manifest.words.find("name");
+    return name == run.data.manifest.words.end() ? folder_name(run.data.directory) : name->second;
+  };
+  const std::string base = name_of(runs.front());
+  const bool shared = std::all_of(runs.begin(), runs.end(),
+                                  [&](const RunView& run) { return name_of(run) == base; });
   std::string labels;
   for (std::size_t i = 0; i < std::min<std::size_t>(runs.size(), 4); ++i) {
     labels += (i == 0 ? "" : i + 1 == runs.size() ? " and " : ", ") + runs[i].data.label;
   }
-  return base == labels ? base : concat(base, ": ", labels, runs.size() > 4 ? " and others" : "");
+  labels += runs.size() > 4 ? " and others" : "";
+  return base == labels || !shared ? labels : concat(base, ": ", labels);
 }
 
 std::string contents() {

@@ -58,7 +58,7 @@
     grid: { color: css("--rule"), drawTicks: false, borderColor: css("--rule") },
     ...(log && chart[which + "_unit"] === "seconds" ? { afterBuildTicks: (scale) => { scale.ticks = clockMarks(scale.min, scale.max); } } : {}),
     ticks: {
-      color: css("--soft"), font: { size: 12 }, padding: 8, maxRotation: 0, maxTicksLimit: which === "x" ? 8 : 7,
+      color: css("--soft"), font: { size: 12 }, padding: 8, maxRotation: 0, includeBounds: false, maxTicksLimit: which === "x" ? 8 : 7,
       callback(value) {
         if (log && chart[which + "_unit"] !== "seconds") {
           const lead = value / 10 ** Math.floor(Math.log10(value) + 1e-9);
@@ -69,12 +69,11 @@
     },
   });
 
-  // On a log axis Chart.js would start at the next power of ten below the first point.
+  // Chart.js would round the ends away from the data: on a log axis to the next power of ten.
   const ends = (series, log) => {
-    if (!log) return {};
     let min = Infinity, max = 0;
     for (const s of series) for (const x of s.x) if (x > 0) { min = Math.min(min, x); max = Math.max(max, x); }
-    return max > min ? { min, max } : {};
+    return !(max > min) ? {} : log ? { min, max } : { max };
   };
 
   // Bounds of what is visible, so that zooming along x also opens up y.
@@ -92,7 +91,7 @@
     const { x, y } = chart.options.scales;
     const [least, most] = low === undefined ? [undefined, undefined] : bounds(chart, low, high);
     const air = y.type === "linear" && most > least ? (most - least) * 0.05 : 0;
-    Object.assign(x, { min: low, max: high }, low === undefined && x.type === "logarithmic" ? chart.whole : {});
+    Object.assign(x, { min: low, max: high }, low === undefined ? chart.whole : {});
     y.min = Number.isFinite(least) ? least - air : undefined;
     y.max = Number.isFinite(most) ? most + air : undefined;
     chart.update("none");
