@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
+#include <string>
 
 #include "core/check.h"
 #include "inner/init.h"
+#include "inner/model_cost.h"
 #include "inner/model_source.h"
 #include "isthmus/errors.h"
 #include "kernels/optimizer.h"
@@ -34,6 +37,18 @@ std::size_t bytes_of(const ModelLayout& layout) {
   return static_cast<std::size_t>(layout.elements()) * sizeof(float);
 }
 
+std::string memory_error(const LanguageModelOptions& options) {
+  const ModelLayout layout(model_shape(options.model, options.context));
+  const std::int64_t rows = options.sequences / options.micro_batches * options.context;
+  const MemoryEstimate memory = training_memory(layout, options.inner, rows);
+  constexpr double kGiB = 1 << 30;
+  return fmt::format(
+      "model of {} parameters: no memory for it ({:.1f} GiB a worker, {:.1f} of them activations): "
+      "make the model or train.global_batch smaller, or parallel.micro_batches larger",
+      layout.elements(), static_cast<double>(memory.total()) / kGiB,
+      static_cast<double>(memory.activations) / kGiB);
+}
+
 /// Samples [part * count, (part + 1) * count) of a batch.
 TokenBatch part_of(const TokenBatch& batch, std::int64_t first, std::int64_t count) {
   const auto from = static_cast<std::size_t>(first * batch.length);
@@ -47,7 +62,7 @@ std::int64_t counted_targets(const TokenBatch& batch) {
 }
 }  // namespace
 
-LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchProvider batches)
+LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchProvider batches) try
     : options_(checked(options)),
       layout_(model_shape(options.model, options.context)),
       batches_(std::move(batches)),
@@ -70,6 +85,8 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
                                     static_cast<std::size_t>(tensor.elements.size())),
          .decay = tensor.decay()});
   }
+} catch (const std::bad_alloc&) {
+  throw SystemError(memory_error(options));
 }
 
 std::span<float> LanguageModelLoop::values() const {

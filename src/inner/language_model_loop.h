@@ -40,8 +40,8 @@ class LanguageModelLoop final : public InnerLoop {
   LanguageModelLoop(const LanguageModelOptions& options, BatchProvider batches);
 
   [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
-  /// Besides the contract: gradients and apply_gradients. THROWS: RunError naming the step when
-  /// loss or gradient norm is not finite; parameters and moments are then those before the step.
+  /// The loss it tells of is the cross-entropy without the z-loss. THROWS: RunError naming the step
+  /// when loss or gradient norm is not finite; parameters and moments are then those before it.
   InnerStep train_step(StepIndex t) override;
   /// DETERMINISM: micro-batches are added in order; nothing depends on the number of threads.
   InnerStep gradients(StepIndex t, const GradientReady& on_ready) override;

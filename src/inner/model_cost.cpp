@@ -8,7 +8,9 @@
 
 namespace isthmus {
 namespace {
-constexpr std::int64_t kLogitRows = 256;  // tokens per chunk in kernels/cross_entropy.cpp
+// The chunk of kernels/cross_entropy.cpp: as many times 256 tokens as fit in 64 MiB of logits.
+constexpr std::int64_t kChunkTokens = 256;
+constexpr std::int64_t kChunkValues = std::int64_t{1} << 24;
 constexpr auto kFloatBytes = static_cast<std::int64_t>(sizeof(float));
 }  // namespace
 
@@ -32,7 +34,9 @@ MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inn
   memory.moments = memory.parameters * InnerOptimizer::moments(inner);
   memory.activations =
       LanguageModel<float>::arena_bytes(layout, rows, LanguageModel<float>::Purpose::kTraining);
-  memory.logits = std::min(rows, kLogitRows) * layout.shape().vocab * kFloatBytes;
+  const std::int64_t vocab = layout.shape().vocab;
+  const std::int64_t fit = kChunkValues / vocab / kChunkTokens * kChunkTokens;
+  memory.logits = std::min(rows, std::max(fit, kChunkTokens)) * vocab * kFloatBytes;
   return memory;
 }
 

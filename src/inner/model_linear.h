@@ -59,8 +59,8 @@ void conv1d_weight_gradient(kernels::ThreadTeam& team, const LinearShape& s, con
                              .ldb = s.out,
                              .c = d_weight,
                              .ldc = s.out,
-                             .accumulate = true});
-  kernels::add_column_sums<Real>(team, s.rows, s.out, dy, s.out, d_bias);
+                             .accumulate = true,
+                             .column_sum = d_bias});
 }
 
 /// y = x W^T as a request, to which the caller adds epilogues.

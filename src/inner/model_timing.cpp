@@ -7,8 +7,10 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "core/rng.h"
@@ -131,13 +133,16 @@ double cached_product_gflops(const Clock& clock, kernels::ThreadTeam& team) {
   constexpr LinearShape kShape{96, 128, 64};
   constexpr int kRounds = 2000;
   struct Operands {
-    std::vector<float> x = std::vector<float>(96 * 128, 0.5f);
-    std::vector<float> w = std::vector<float>(128 * 64, 0.5f);
-    std::vector<float> y = std::vector<float>(96 * 64);
+    std::vector<float> x, w, y;
   };
   std::vector<Operands> operands(static_cast<std::size_t>(team.size()));
-  std::vector<std::unique_ptr<kernels::ThreadTeam>> alone;
-  for (int i = 0; i < team.size(); ++i) alone.push_back(std::make_unique<kernels::ThreadTeam>(1));
+  for (Operands& o : operands) {
+    o.x.assign(static_cast<std::size_t>(kShape.rows * kShape.in), 0.5f);
+    o.w.assign(static_cast<std::size_t>(kShape.in * kShape.out), 0.5f);
+    o.y.resize(static_cast<std::size_t>(kShape.rows * kShape.out));
+  }
+  std::vector<std::unique_ptr<kernels::ThreadTeam>> alone(operands.size());
+  for (auto& one : alone) one = std::make_unique<kernels::ThreadTeam>(1);
   const double ms = best_ms(clock, [&] {
     team.for_each(team.size(), [&](std::int64_t index, int) {
       Operands& o = operands[static_cast<std::size_t>(index)];

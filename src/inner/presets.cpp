@@ -44,6 +44,7 @@ Workload workload_of(const Row& row) {
 
 std::vector<Workload> workloads() {
   std::vector<Workload> all;
+  all.reserve(kRows.size());
   for (const Row& row : kRows) all.push_back(workload_of(row));
   return all;
 }

@@ -181,13 +181,14 @@ TEST(ModelCost, CountsOperationsAsTheUsualFormulaDoes) {
 TEST(ModelCost, MemoryIsFourArraysAndTheArena) {
   const Workload tiny = find_workload("tiny");
   const ModelLayout layout(model_shape(tiny.model, tiny.context));
-  const MemoryEstimate memory = training_memory(layout, {}, 16 * 128);
-  EXPECT_EQ(memory.parameters + memory.gradients + memory.moments, 4 * 4 * layout.elements());
+  constexpr std::int64_t kRows = 16 * 128;
+  const MemoryEstimate memory = training_memory(layout, {}, kRows);
+  EXPECT_EQ(memory.parameters + memory.gradients + memory.moments, 16 * layout.elements());
   // Kept per row and layer: stream, norms, qkv, attention, middle, up and GELU: 16 d and a little.
-  const double per_row = static_cast<double>(memory.activations) / (4.0 * 16 * 128 * 128 * 4);
+  const double per_row = static_cast<double>(memory.activations) / (4.0 * kRows * 128 * 4);
   EXPECT_GT(per_row, 16);
   EXPECT_LT(per_row, 20);
-  EXPECT_EQ(memory.logits, 256 * 256 * 4);
+  EXPECT_EQ(memory.logits, kRows * 256 * 4);
 }
 
 }  // namespace
