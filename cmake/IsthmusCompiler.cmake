@@ -2,9 +2,10 @@
 # Flags every target shares. Contraction is off because a fused multiply-add changes bits from one
 # machine to the next; kernels that want FMA ask for it with intrinsics.
 include(CheckCXXCompilerFlag)
+option(ISTHMUS_WERROR "Warnings are errors" ON)
 add_library(isthmus_flags INTERFACE)
 target_compile_options(isthmus_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-missing-field-initializers -Wpedantic -Wconversion -Wshadow -Werror -ffp-contract=off>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-missing-field-initializers -Wpedantic -Wconversion -Wshadow $<$<BOOL:${ISTHMUS_WERROR}>:-Werror> -ffp-contract=off>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees impossible overlaps in "text" + std::string (GCC PR 105651).
   target_compile_options(isthmus_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
