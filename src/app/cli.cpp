@@ -73,7 +73,7 @@ int parse_and_run(const std::vector<std::string>& arguments, Parsed& parsed) {
   } catch (const CLI::ParseError& error) {
     if (arguments.empty()) {
       Terminal(STDERR_FILENO, ColorMode::kAuto).write(app->help() + "\n");
-      throw UsageError("a command is missing; `isthmus demo` needs no arguments");
+      throw UsageError("a command is missing; see isthmus --help, or begin with isthmus demo");
     }
     explain_parse_error(*app, error);
   }
