@@ -181,7 +181,7 @@ TEST(ModelCost, CountsOperationsAsTheUsualFormulaDoes) {
 TEST(ModelCost, MemoryIsFourArraysAndTheArena) {
   const Workload tiny = find_workload("tiny");
   const ModelLayout layout(model_shape(tiny.model, tiny.context));
-  constexpr std::int64_t kRows = 16 * 128;
+  constexpr std::int64_t kRows = std::int64_t{16} * 128;
   const MemoryEstimate memory = training_memory(layout, {}, kRows);
   EXPECT_EQ(memory.parameters + memory.gradients + memory.moments, 16 * layout.elements());
   // Kept per row and layer: stream, norms, qkv, attention, middle, up and GELU: 16 d and a little.

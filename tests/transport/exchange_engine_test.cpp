@@ -75,6 +75,11 @@ class Network {
     }
     return true;
   }
+  void deliver(int from, int to, const FrameBytes& frame) {
+    Outbox out;
+    engine(to).receive(Rank(from), frame, now_, out);
+    transmit(to, out);
+  }
   void kill(int member) {
     gone_.insert(member);
     for (int m = 0; m < members(); ++m) {
@@ -245,47 +250,73 @@ TEST(ExchangeEngine, ASlowLinkCausesNoRepetition) {
   }
 }
 
-TEST(ExchangeEngine, OneUnlikeResultIsNamedToAll) {
+// What comes before the own begin is kept, not asked for again.
+TEST(ExchangeEngine, FramesOfRoundsNotYetBegunAreKept) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
-  // Members 0 and 1 count member 2's weight as it says; a member that computes otherwise is played
-  // by giving it other bytes of member 1 than the rest got.
-  Network net(3, 1, {});
-  const SyncId id{FragmentId(0), StepIndex(1)};
-  std::vector<FrameBytes> forged;
-  {
-    Round other(contribution_of(codec, Rank(0), 100, id, ReductionKind::kGather),
-                {.self = Rank(1), .members = 3, .echoes = nullptr});
-    const std::vector<std::uint32_t> echoes(3);
-    RoundPlace place = net.engine(1).place();
-    Round wrong(contribution_of(codec, Rank(0), 100, id, ReductionKind::kGather), place);
-    Outbox out;
-    ASSERT_TRUE(wrong.launch(out).has_value());
-    for (const Outgoing& frame : out) {
-      if (frame.to == Rank(2)) {
-        forged.push_back(frame.frame);
+  for (const ReductionKind kind : {ReductionKind::kReduce, ReductionKind::kGather}) {
+    Network net(3, 1, {});
+    const SyncId id{FragmentId(0), StepIndex(1)};
+    for (int m = 0; m < 3; ++m) {
+      net.begin(m, contribution_of(codec, Rank(m), 20000, id, kind));
+      for (int k = 0; k < 30 && !net.engine(m).ready(id); ++k) {
+        (void)net.advance();
       }
     }
+    for (int m = 0; m < 3; ++m) {
+      ASSERT_TRUE(net.engine(m).ready(id));
+    }
+    EXPECT_EQ(net.most_repeated_data_frame(), 1);
   }
+}
+
+/// What `from` would send to `to` if it contributed `rank`'s vector in `codec`.
+std::vector<FrameBytes> forged_frames(Network& net, Rank from, Rank to, Rank rank,
+                                      const std::shared_ptr<const Codec>& codec, SyncId id) {
+  Round forgery(contribution_of(codec, rank, 100, id, ReductionKind::kGather),
+                net.engine(from.value()).place());
+  Outbox out;
+  EXPECT_TRUE(forgery.launch(out).has_value());
+  std::vector<FrameBytes> frames;
+  for (const Outgoing& frame : out) {
+    if (frame.to == to) {
+      frames.push_back(frame.frame);
+    }
+  }
+  return frames;
+}
+
+/// Member 2 is given forged frames of member 1; then all go on. Everyone must get the same error.
+void expect_everyone_gets(const std::shared_ptr<const Codec>& forged_codec,
+                          const std::vector<std::string>& texts) {
+  const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  const SyncId id{FragmentId(0), StepIndex(1)};
+  Network net(3, 1, {});
   net.begin(2, contribution_of(codec, Rank(2), 100, id, ReductionKind::kGather));
-  Outbox nothing;
-  for (const FrameBytes& frame : forged) {
-    net.engine(2).receive(Rank(1), frame, net.now(), nothing);
+  for (const FrameBytes& frame : forged_frames(net, Rank(1), Rank(2), Rank(0), forged_codec, id)) {
+    net.deliver(1, 2, frame);
   }
   for (int m = 0; m < 2; ++m) {
     net.begin(m, contribution_of(codec, Rank(m), 100, id, ReductionKind::kGather));
   }
-  for (int k = 0; k < 1000; ++k) {
-    (void)net.advance();
+  for (int k = 0; k < 1000 && net.advance(); ++k) {
   }
   for (int m = 0; m < 3; ++m) {
-    ASSERT_TRUE(net.engine(m).ready(id));
+    ASSERT_TRUE(net.engine(m).ready(id)) << "member " << m;
     const auto result = net.engine(m).take(id);
     ASSERT_FALSE(result.has_value());
     EXPECT_EQ(result.error().kind, ExchangeError::Kind::kDiverged);
-    EXPECT_THAT(result.error().what,
-                ::testing::HasSubstr("results of fragment 0 of step 1 differ"));
-    EXPECT_THAT(result.error().what, ::testing::HasSubstr("worker 2"));
+    for (const std::string& text : texts) {
+      EXPECT_THAT(result.error().what, ::testing::HasSubstr(text));
+    }
   }
+}
+
+TEST(ExchangeEngine, AnUnlikeResultIsNamedToAll) {
+  expect_everyone_gets(make_codec("fp32"), {"results of fragment 0 of step 1 differ", "worker 2"});
+}
+
+TEST(ExchangeEngine, WhoCannotGoOnTellsAll) {
+  expect_everyone_gets(make_codec("bf16"), {"worker 1 sent it in another layout"});
 }
 
 // Killed at any moment, a member leaves the others with a result or with an error, never waiting.
