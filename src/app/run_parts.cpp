@@ -40,12 +40,21 @@ std::vector<Parameter> parameters_without_values(const ModelLayout& layout) {
   return parameters;
 }
 
+namespace {
+bool by_default(const Config& config, const std::string& key) {
+  const auto origin = config.origins.find(key);
+  return origin == config.origins.end() || origin->second.text == "default";
+}
+}  // namespace
+
+Duration round_patience(const Config& config, bool simulated) {
+  return simulated && by_default(config, "net.patience") ? Duration::max() : config.outer.patience;
+}
+
 std::int64_t eval_tokens(const Config& config, const Dataset& data) {
   const std::int64_t context = config.train.context;
   const std::int64_t windows = (data.validation_tokens() - 1) / context;
-  const auto origin = config.origins.find("eval.tokens");
-  const bool by_default = origin == config.origins.end() || origin->second.text == "default";
-  if (by_default && !config.eval.all) {
+  if (by_default(config, "eval.tokens") && !config.eval.all) {
     return windows < 1 ? -1 : std::min(config.eval.tokens, windows * context);
   }
   return config.eval.all ? 0 : config.eval.tokens;

@@ -25,6 +25,10 @@ namespace isthmus::app {
 /// validation part; -1: there is not one window.
 [[nodiscard]] std::int64_t eval_tokens(const Config& config, const Dataset& data);
 
+/// `net.patience`; without end in a simulation that does not set it, since a simulated link is slow
+/// but loses nothing.
+[[nodiscard]] Duration round_patience(const Config& config, bool simulated);
+
 /// Fills the parameters from `model.init`; nothing where it is not given.
 /// THROWS: Error naming the file or tensor that does not fit.
 void load_initial_weights(const Storage& storage, const Config& config,

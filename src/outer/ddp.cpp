@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "outer/ddp.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
-#include "isthmus/errors.h"
 #include "outer/flat_view.h"
+#include "outer/settings.h"
 
 namespace isthmus::outer {
 namespace {
@@ -84,8 +82,7 @@ void Ddp::launch(std::size_t bucket, StepIndex t) {
 Reduced Ddp::settle(const Ticket& ticket) {
   Expected<Reduced, ExchangeError> mean = exchange_.wait(ticket, patience_);
   if (!mean) {
-    throw PeerError(fmt::format("worker {}: gradient exchange failed: {}", exchange_.self().value(),
-                                mean.error().what));
+    throw round_failure(exchange_.self(), "gradient exchange", mean.error());
   }
   return std::move(*mean);
 }

@@ -142,4 +142,10 @@ void check_identity(const Identity& identity, StateReader& reader) {
   }
 }
 
+PeerError round_failure(Rank self, std::string_view what, const ExchangeError& error) {
+  const bool late = error.kind == ExchangeError::Kind::kDeadlineExceeded;
+  return PeerError(fmt::format("worker {}: {} failed: {}{}", self.value(), what, error.what,
+                               late ? "; where links are that slow, raise net.patience" : ""));
+}
+
 }  // namespace isthmus::outer

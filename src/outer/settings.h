@@ -5,9 +5,11 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "isthmus/errors.h"
 #include "isthmus/outer.h"
 #include "kernels/outer_step.h"
 #include "outer/schedule.h"
@@ -41,5 +43,8 @@ using Identity = std::vector<std::pair<std::string, std::string>>;
 void save_identity(const Identity& identity, StateWriter& writer);
 /// THROWS: ConfigError naming the first key that differs, both values and the remedy.
 void check_identity(const Identity& identity, StateReader& reader);
+
+/// What to throw when a round of worker `self` failed: who, what ("outer sync"), cause, remedy.
+[[nodiscard]] PeerError round_failure(Rank self, std::string_view what, const ExchangeError& error);
 
 }  // namespace isthmus::outer

@@ -72,8 +72,7 @@ std::vector<RoundReport> StreamingDiLoCo::apply_due(StepIndex step) {
 RoundReport StreamingDiLoCo::settle_and_apply(const InFlight& round) {
   const Expected<Reduced, ExchangeError> mean = exchange_.wait(round.ticket, settings_.patience);
   if (!mean) {
-    throw PeerError(fmt::format("worker {}: outer sync failed: {}", exchange_.self().value(),
-                                mean.error().what));
+    throw round_failure(exchange_.self(), "outer sync", mean.error());
   }
   // Nobody contributed: no outer step, its momentum included, and the local work goes on.
   if (!mean->contributors.empty()) {

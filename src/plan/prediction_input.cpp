@@ -6,6 +6,7 @@
 #include "outer/buckets.h"
 #include "outer/ddp.h"
 #include "outer/schedule.h"
+#include "outer/settings.h"
 #include "plan/prediction.h"
 
 namespace isthmus {
@@ -42,12 +43,13 @@ PredictionInput prediction_input(std::string_view method, const OuterOptions& op
                                  std::span<const Parameter> parameters, int workers,
                                  std::int64_t steps) {
   const std::vector<MethodInfo> known = methods();
-  const bool found = std::any_of(known.begin(), known.end(),
-                                 [&](const MethodInfo& info) { return info.name == method; });
-  if (!found) {
+  const auto info = std::find_if(known.begin(), known.end(),
+                                 [&](const MethodInfo& each) { return each.name == method; });
+  if (info == known.end()) {
     throw ConfigError(std::string{"outer.method = \""}.append(method).append(
         "\": no such method, so nothing can be predicted"));
   }
+  outer::validate(*info, options);
   const auto pairs = static_cast<std::size_t>(workers) * static_cast<std::size_t>(workers);
   PredictionInput input{.workers = workers,
                         .steps = steps,

@@ -76,6 +76,7 @@ void PeerExchange::take_in_frames() {
     while (true) {
       Expected<ReceivedFrame, TransportError> received = transport_.receive(deadline);
       if (!received && received.error().kind == TransportError::Kind::kClosed) {
+        give_up_quietly(fmt::format("worker {}: its transport was closed", self().value()));
         return;
       }
       deadline = drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
@@ -91,6 +92,14 @@ void PeerExchange::take_in_frames() {
     const std::string why = fmt::format("worker {}: {}", self().value(), error.what());
     drive([&](ExchangeEngine& engine, TimePoint, Outbox& out) { engine.give_up(why, out); });
   }
+}
+
+// The others have been told by the transport; rounds still open here must not wait for them.
+void PeerExchange::give_up_quietly(const std::string& why) {
+  queue_->update([&] {
+    Outbox untold;
+    engine_.give_up(why, untold);
+  });
 }
 
 // Framing copies and checksums the whole contribution, so it is done outside the lock.

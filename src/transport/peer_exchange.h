@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/events.h"
@@ -57,6 +58,7 @@ class PeerExchange final : public Exchange {
   template <typename Step>
   TimePoint drive(const Step& step);
   void take_in_frames();
+  void give_up_quietly(const std::string& why);
   void record_wait(TimePoint begin, const SyncId& id);
 
   Transport& transport_;

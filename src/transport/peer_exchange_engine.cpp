@@ -71,6 +71,9 @@ void ExchangeEngine::begin(Round round, bool commit, TimePoint now, Outbox& out)
   if (auto ok = open.round.launch(out); !ok) {
     fail(open, ok.error(), out);
   }
+  if (given_up_ && !open.failure) {
+    fail(open, {ExchangeError::Kind::kCorrupt, options_.self, *given_up_}, out);
+  }
   if (auto early = early_.extract(id)) {
     for (auto& [from, bytes] : early.mapped()) {
       const Expected<Frame, FrameError> frame = parse_frame(*bytes);
@@ -207,6 +210,7 @@ void ExchangeEngine::fail_what_needs(Rank peer, Outbox& out) {
 }
 
 void ExchangeEngine::give_up(const std::string& why, Outbox& out) {
+  given_up_ = why;
   for (auto& [id, open] : rounds_) {
     if (!open.closed && !open.failure) {
       fail(open, {ExchangeError::Kind::kCorrupt, options_.self, why}, out);

@@ -45,7 +45,7 @@ class ExchangeEngine {
   /// and will be asked for.
   void receive(Rank from, FrameBytes bytes, TimePoint now, Outbox& out);
   void lose(Rank peer, Outbox& out);
-  /// Fails every open round: the member itself cannot go on.
+  /// Fails every round, open or yet to begin: the member itself cannot go on.
   void give_up(const std::string& why, Outbox& out);
   /// Probes and repeats what is due. Harmless when called early or by two tasks.
   void tick(TimePoint now, Outbox& out);
@@ -119,6 +119,7 @@ class ExchangeEngine {
   std::map<SyncId, std::vector<std::pair<Rank, FrameBytes>>> early_;  // of rounds not begun here
   std::set<SyncId> finished_;  // gone from rounds_, sent at last_begun_
   StepIndex last_begun_;
+  std::optional<std::string> given_up_;                // why this member cannot go on
   std::vector<Peer> peer_;                             // by member; the own entry is idle
   std::vector<std::uint32_t> echoes_;                  // sent to each member
   std::map<SyncId, std::map<Rank, Digest128>> dones_;  // at member 0: digests that came in

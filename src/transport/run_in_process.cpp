@@ -54,13 +54,19 @@ void run_in_process(int workers, const PeerExchangeOptions& options,
       make_in_process_transports(runtime, workers);
   FirstFailure failure(runtime);
   const auto work = [&](int rank) {
-    PeerExchange exchange(*transports[static_cast<std::size_t>(rank)], runtime, options);
-    WorkerContext context{Rank(rank), workers, exchange, runtime};
+    Transport& transport = *transports[static_cast<std::size_t>(rank)];
     try {
-      body(context);
-      exchange.leave(kLeavePatience);
-    } catch (...) {
-      failure.record(std::current_exception());  // before the exchange closes and others fail
+      PeerExchange exchange(transport, runtime, options);
+      WorkerContext context{Rank(rank), workers, exchange, runtime};
+      try {
+        body(context);
+        exchange.leave(kLeavePatience);
+      } catch (...) {
+        failure.record(std::current_exception());  // before the exchange closes and others fail
+      }
+    } catch (...) {  // no thread for the exchange
+      failure.record(std::current_exception());
+      transport.close();
     }
   };
   std::vector<std::unique_ptr<Task>> tasks;
