@@ -209,6 +209,10 @@ struct SchemaContext {
 /// THROWS: ConfigError naming the part that cannot be read.
 [[nodiscard]] LinkConfig parse_link(std::string_view text);
 
+/// Puts `links` in the place of the file's; `origin` says where they come from ("--link
+/// 1Gbit/s,30ms").
+void replace_links(Config& config, std::vector<LinkConfig> links, const std::string& origin);
+
 /// Every value as TOML, each with its origin as a comment; loads back to the same Config. Relative
 /// paths are written absolute, so the text means the same in another folder.
 [[nodiscard]] std::string resolved_toml(const Config& config);

@@ -58,12 +58,17 @@ class CheckpointStore {
   /// Removes what an interrupted writer left and completes what it had begun to replace. Call once
   /// before the first `save`.
   void recover();
+  /// Points `last` at the checkpoint of `step` and removes those after it: the run goes on from
+  /// there. Nothing when there is none of that step here.
+  void remove_after(std::int64_t step);
   /// Writes one, points `last` at it, removes the oldest beyond `keep`. A checkpoint of the same
   /// step is replaced. RETURNS: its folder.
   std::filesystem::path save(const CheckpointContents& contents);
 
  private:
   void prune();
+  void remove(const std::string& name, std::int64_t step);
+  [[nodiscard]] std::vector<std::int64_t> steps() const;
   Storage& storage_;
   std::filesystem::path folder_;
   std::size_t keep_;

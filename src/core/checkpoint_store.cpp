@@ -150,21 +150,38 @@ Path CheckpointStore::save(const CheckpointContents& contents) {
   return visible;
 }
 
+void CheckpointStore::remove_after(std::int64_t step) {
+  if (storage_.kind(folder_ / step_name(step)) != FileKind::kDirectory) {
+    return;
+  }
+  replace_link(storage_, step_name(step), folder_ / kLastLink);
+  for (const std::int64_t each : steps()) {
+    if (each > step) remove(step_name(each), each);
+  }
+}
+
 void CheckpointStore::prune() {
   const Path last = storage_.read_link(folder_ / kLastLink);
+  const std::vector<std::int64_t> steps = this->steps();
+  for (std::size_t i = 0; i + keep_ < steps.size(); ++i) {
+    if (step_name(steps[i]) != last) remove(step_name(steps[i]), steps[i]);
+  }
+}
+
+void CheckpointStore::remove(const std::string& name, std::int64_t step) {
+  const Path removed = folder_ / hidden_name(step, kRemovedSuffix);
+  storage_.remove_all(removed);
+  storage_.rename(folder_ / name, removed);
+  storage_.remove_all(removed);
+}
+
+std::vector<std::int64_t> CheckpointStore::steps() const {
   std::vector<std::int64_t> steps;
   for (const std::string& name : storage_.list(folder_)) {
     if (const auto step = parse_step_name(name)) steps.push_back(*step);
   }
   std::sort(steps.begin(), steps.end());
-  for (std::size_t i = 0; i + keep_ < steps.size(); ++i) {
-    const std::string name = step_name(steps[i]);
-    if (name == last) continue;
-    const Path removed = folder_ / hidden_name(steps[i], kRemovedSuffix);
-    storage_.remove_all(removed);
-    storage_.rename(folder_ / name, removed);
-    storage_.remove_all(removed);
-  }
+  return steps;
 }
 
 }  // namespace isthmus

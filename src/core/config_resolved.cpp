@@ -97,6 +97,19 @@ void Loader::note_origins() {
 
 }  // namespace config
 
+void replace_links(Config& config, std::vector<LinkConfig> links, const std::string& origin) {
+  std::erase_if(config.origins, [](const auto& entry) { return entry.first.starts_with("link["); });
+  config.links = std::move(links);
+  for (std::size_t i = 0; i < config.links.size(); ++i) {
+    for (const auto& row : config::link_rows()) {
+      if (!std::holds_alternative<std::monostate>(row.field.get(config.links[i]))) {
+        const std::string key(row.name.substr(row.name.find('.') + 1));
+        config.origins[fmt::format("link[{}].{}", i, key)] = {origin};
+      }
+    }
+  }
+}
+
 std::string resolved_toml(const Config& config) {
   std::string text;
   std::string section;

@@ -15,8 +15,9 @@ enum class Stream : std::uint32_t {
   kInit = 1,        // initial weights: index = canonical element
   kShuffle = 2,     // data order
   kSynth = 3,       // synthetic sources
-  kSim = 4,         // simulated jitter, faults
+  kSim = 4,         // jitter of links, faults
   kSample = 5,      // text sampling
+  kStepTime = 6,    // jitter of simulated inner steps
   kTestData = 100,  // tests and benchmarks
 };
 

@@ -38,13 +38,12 @@ void describe(std::string& text, const char* what, const std::vector<std::string
   if (names.size() > kShownNames) text += ", ...";
 }
 
-}  // namespace
-
-void load_hf_weights(const Storage& storage, const std::filesystem::path& folder,
-                     std::span<const Parameter> parameters) {
-  const SafetensorsModel model = SafetensorsModel::open(storage, folder);
+/// Where each parameter's values are; throws one error that lists all that does not fit.
+std::vector<SafetensorsModel::Place> match(const SafetensorsModel& model,
+                                           const std::filesystem::path& folder,
+                                           std::span<const Parameter> parameters) {
   std::map<std::string, SafetensorsModel::Place> left = model.tensors();
-  std::vector<std::pair<SafetensorsModel::Place, std::span<float>>> copies;
+  std::vector<SafetensorsModel::Place> places;
   std::vector<std::string> missing;
   std::vector<std::string> misshaped;
   bool has_head = false;
@@ -67,7 +66,7 @@ void load_hf_weights(const Storage& storage, const std::filesystem::path& folder
                                       shape_text(entry.shape), dtype_name(entry.dtype),
                                       shape_text(parameter.shape)));
     }
-    copies.emplace_back(found->second, parameter.values);
+    places.push_back(found->second);
     left.erase(found);
   }
   std::vector<std::string> unknown;
@@ -81,7 +80,23 @@ void load_hf_weights(const Storage& storage, const std::filesystem::path& folder
     describe(text, "unknown", unknown);
     throw SystemError(text);
   }
-  for (const auto& [place, values] : copies) place.file->read_floats(*place.entry, values);
+  return places;
+}
+
+}  // namespace
+
+void load_hf_weights(const Storage& storage, const std::filesystem::path& folder,
+                     std::span<const Parameter> parameters) {
+  const SafetensorsModel model = SafetensorsModel::open(storage, folder);
+  const std::vector<SafetensorsModel::Place> places = match(model, folder, parameters);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    places[i].file->read_floats(*places[i].entry, parameters[i].values);
+  }
+}
+
+void check_hf_weights(const Storage& storage, const std::filesystem::path& folder,
+                      std::span<const Parameter> parameters) {
+  match(SafetensorsModel::open(storage, folder), folder, parameters);
 }
 
 }  // namespace isthmus

@@ -25,6 +25,9 @@ namespace isthmus {
 /// misshaped tensor; the values are then unchanged.
 void load_hf_weights(const Storage& storage, const std::filesystem::path& folder,
                      std::span<const Parameter> parameters);
+/// The same checks, from the files' headers alone; the parameters' values are not touched.
+void check_hf_weights(const Storage& storage, const std::filesystem::path& folder,
+                      std::span<const Parameter> parameters);
 
 struct HfTensor {
   std::string name;
