@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/checkpointing.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
-#include "app/run_directory.h"
-#include "core/check.h"
-#include "core/log.h"
+#include "app/wall_clock.h"
+#include "isthmus/errors.h"
 
 namespace isthmus::app {
 namespace {
@@ -31,6 +32,24 @@ class SettledReader final : public StateReader {
   StateReader& from_;
 };
 
+void save_data(StateWriter& writer, std::span<const DataFile> files) {
+  writer.integer("data/files", static_cast<std::int64_t>(files.size()));
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const std::string prefix = fmt::format("data/{}/", i);
+    writer.text(prefix + "path", files[i].path);
+    writer.integer(prefix + "bytes", static_cast<std::int64_t>(files[i].bytes));
+    writer.text(prefix + "sha256", files[i].sha256);
+  }
+}
+
+std::uint64_t tensor_bytes(const StateSnapshot& state) {
+  std::uint64_t bytes = 0;
+  for (const TensorToWrite& tensor : state.tensors()) {
+    bytes += tensor.bytes.size();
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Checkpointing::Checkpointing(Options options, std::optional<Checkpoint> resume, RunTotals& totals,
@@ -40,14 +59,21 @@ Checkpointing::Checkpointing(Options options, std::optional<Checkpoint> resume, 
       totals_(totals),
       log_(log),
       store_(options_.storage, options_.folder, options_.config.ckpt.keep),
-      states_(static_cast<std::size_t>(options_.config.workers())),
-      last_written_(unix_now()) {
+      last_due_s_(monotonic_now()) {
   store_.recover();
+  if (resume_) {
+    store_.remove_after(resume_->info().step);
+  }
 }
 
-bool Checkpointing::due_by_time() const {
+bool Checkpointing::due_by_time() {
   const double every_s = std::chrono::duration<double>(options_.config.ckpt.every).count();
-  return every_s > 0 && unix_now() - last_written_ >= every_s;
+  const double now_s = monotonic_now();
+  if (every_s <= 0 || now_s - last_due_s_ < every_s) {
+    return false;
+  }
+  last_due_s_ = now_s;
+  return true;
 }
 
 std::unique_ptr<StateReader> Checkpointing::reader_of(Rank rank) const {
@@ -81,55 +107,103 @@ void Checkpointing::restore_state(Rank rank, InnerLoop& inner, OuterStrategy& st
   }
 }
 
-void Checkpointing::lay_down(Rank rank, const InnerLoop& inner, const OuterStrategy& strategy) {
+void Checkpointing::lay_down(Rank rank, StepIndex t, const InnerLoop& inner,
+                             const OuterStrategy& strategy) {
   StateSnapshot state;
   PrefixedStateWriter local(state, "local/");
-  for (const Parameter& parameter : inner.parameters()) {
-    local.tensor(parameter.name, parameter.values);
+  Xxh3Stream anchors;
+  const std::span<const Parameter> parameters = inner.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    local.tensor(parameters[i].name, parameters[i].values);
+    anchors.update(std::as_bytes(strategy.values(i)));
   }
   PrefixedStateWriter inner_state(state, "inner/");
   inner.save(inner_state);
   PrefixedStateWriter outer_state(state, "outer/");
   strategy.save(outer_state);
-  states_[static_cast<std::size_t>(rank.value())] = std::move(state);
-  if (rank == Rank(0)) {
-    inner_ = &inner;
-    strategy_ = &strategy;
+
+  const auto workers = static_cast<std::size_t>(options_.config.workers());
+  const auto place = static_cast<std::size_t>(rank.value());
+  Pending complete;
+  {
+    const std::lock_guard lock(mutex_);
+    Pending& pending = pending_[t.value()];
+    pending.states.resize(workers);
+    pending.anchors.resize(workers);
+    pending.states[place] = std::move(state);
+    pending.anchors[place] = anchors.digest();
+    if (rank == Rank(0)) {
+      for (std::size_t i = 0; i < parameters.size(); ++i) {
+        const std::span<const float> values = strategy.values(i);
+        pending.shapes.push_back(parameters[i].shape);
+        pending.model.emplace_back(parameters[i].name,
+                                   std::vector<float>(values.begin(), values.end()));
+      }
+    }
+    if (++pending.laid_down < options_.config.workers()) {
+      return;
+    }
+    complete = std::move(pending);
+    pending_.erase(t.value());
+  }
+  check_agreement(t, complete);
+  write(t, complete);
+}
+
+// What the exchange compares are results; a replica that applied one wrongly is found here.
+void Checkpointing::check_agreement(StepIndex t, const Pending& pending) const {
+  for (std::size_t m = 1; m < pending.anchors.size(); ++m) {
+    if (pending.anchors[m] != pending.anchors[0]) {
+      throw RunError(fmt::format(
+          "step {}: the outer parameters of workers 0 and {} differ ({} and {}), so no checkpoint "
+          "was written: resume from the one before; if it comes again, the machine's memory or "
+          "processor is in doubt",
+          t.value(), m, pending.anchors[0].hex(), pending.anchors[m].hex()));
+    }
   }
 }
 
-void Checkpointing::commit(StepIndex t) {
-  ISTHMUS_CHECK(strategy_ != nullptr, t.value());
-  const double begin = unix_now();
+void Checkpointing::write(StepIndex t, const Pending& pending) {
+  const double begin_s = monotonic_now();
   CheckpointContents contents{.info = {.step = t.value(),
                                        .workers = options_.config.workers(),
                                        .run_id = options_.run_id,
                                        .config_hash = options_.config_hash},
                               .files = options_.files};
-  const std::span<const Parameter> parameters = inner_->parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    contents.model.push_back(
-        {.name = parameters[i].name, .shape = parameters[i].shape, .values = strategy_->values(i)});
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < pending.model.size(); ++i) {
+    const auto& [name, values] = pending.model[i];
+    contents.model.push_back({.name = name, .shape = pending.shapes[i], .values = values});
+    bytes += values.size() * sizeof(float);
   }
   StateSnapshot shared;
   PrefixedStateWriter totals(shared, "totals/");
   totals_.save(totals);
+  save_data(shared, options_.data);
   contents.shared = &shared;
-  for (const StateSnapshot& state : states_) {
+  for (const StateSnapshot& state : pending.states) {
     contents.workers.push_back(&state);
+    bytes += tensor_bytes(state);
   }
-  const std::filesystem::path folder = store_.save(contents);
-  for (StateSnapshot& state : states_) {
-    state = {};
+  log_.sync();  // a checkpoint never outlives the lines it follows
+  store_.save(contents);
+  log_.checkpoint(t, bytes, monotonic_now() - begin_s);
+}
+
+std::vector<DataFile> data_of(const Checkpoint& checkpoint) {
+  const std::unique_ptr<StateReader> shared = checkpoint.shared();
+  std::vector<DataFile> files;
+  if (!shared->contains("data/files")) {
+    return files;
   }
-  inner_ = nullptr;
-  strategy_ = nullptr;
-  last_written_ = unix_now();
-  std::uint64_t bytes = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    bytes += entry.is_regular_file() ? entry.file_size() : 0;
+  files.resize(static_cast<std::size_t>(shared->integer("data/files")));
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const std::string prefix = fmt::format("data/{}/", i);
+    files[i] = {.path = shared->text(prefix + "path"),
+                .bytes = static_cast<std::uint64_t>(shared->integer(prefix + "bytes")),
+                .sha256 = shared->text(prefix + "sha256")};
   }
-  log_.checkpoint(t, bytes, last_written_ - begin);
+  return files;
 }
 
 }  // namespace isthmus::app

@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run's checkpoints: every worker lays down its state, the last arrival commits all of it as one
-// directory; on resume each worker picks its own up again.
+// A run's checkpoints: every worker lays down a copy of its state and goes on; the last one to come
+// writes them all as one directory. So a checkpoint is no barrier, and none is seen on a simulated
+// clock. On resume each worker picks its own state up again.
 //   model.safetensors     the outer parameters: what is evaluated and exported
-//   worker-K.safetensors  worker K: local parameters, inner optimizer, outer method with its syncs
-//   in
-//                         flight
-//   shared, state.json    totals of the run, step, workers, configuration digest, run id
+//   worker-K.safetensors  worker K: local parameters, inner optimizer, and the outer method with
+//                         its syncs in flight
+//   shared.safetensors,   totals of the run, the data's identity; step, workers, configuration
+//   state.json            digest, run id
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "app/run_log.h"
 #include "core/checkpoint.h"
+#include "core/hash.h"
+#include "inner/data/dataset.h"
 #include "isthmus/config.h"
 #include "isthmus/inner_loop.h"
 #include "isthmus/outer.h"
@@ -30,14 +37,15 @@ class Checkpointing {
     const Config& config;
     std::string run_id;
     std::string config_hash;
+    std::vector<DataFile> data;
     std::vector<std::pair<std::string, std::string>> files;  // beside the model, e.g. config.json
   };
-  /// Borrows what it is given. `resume`: where the run goes on from, or nothing.
+  /// Borrows storage, config, totals, log. `resume`: where the run goes on from, or nothing.
   Checkpointing(Options options, std::optional<Checkpoint> resume, RunTotals& totals,
                 MetricsLog& log);
 
-  /// `ckpt.every` (wall clock) has passed since the last one. Any thread.
-  [[nodiscard]] bool due_by_time() const;
+  /// True once each time that `ckpt.every` (wall clock) has passed. One thread.
+  [[nodiscard]] bool due_by_time();
 
   /// Local parameters of worker `rank`; before its method is made. Nothing without a resume. A
   /// worker that the checkpoint does not know takes worker 0's.
@@ -46,13 +54,23 @@ class Checkpointing {
   /// out: their work is still in the local parameters, so the next outer gradient carries it.
   void restore_state(Rank rank, InnerLoop& inner, OuterStrategy& strategy) const;
 
-  /// Copies worker `rank`'s state. Workers may call at the same time; all of them before `commit`.
-  void lay_down(Rank rank, const InnerLoop& inner, const OuterStrategy& strategy);
-  /// Writes the checkpoint of step t. REQUIRES: all workers stand still since `lay_down`.
-  /// THROWS: SystemError of the disk; earlier checkpoints are then intact.
-  void commit(StepIndex t);
+  /// Copies worker `rank`'s state after step t; the last of the workers then writes the checkpoint,
+  /// before its next step, so the totals are those of step t. Any worker's thread.
+  /// THROWS: SystemError of the disk, earlier checkpoints being intact; RunError when the workers'
+  /// outer parameters are not the same bits.
+  void lay_down(Rank rank, StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy);
 
  private:
+  /// Copies of the workers' states after one step, until the last has come.
+  struct Pending {
+    std::vector<StateSnapshot> states;  // by worker
+    std::vector<Digest128> anchors;     // of the outer parameters, by worker
+    std::vector<std::vector<std::int64_t>> shapes;
+    std::vector<std::pair<std::string, std::vector<float>>> model;  // worker 0's outer parameters
+    int laid_down = 0;
+  };
+  void check_agreement(StepIndex t, const Pending& pending) const;
+  void write(StepIndex t, const Pending& pending);
   [[nodiscard]] std::unique_ptr<StateReader> reader_of(Rank rank) const;
 
   Options options_;
@@ -60,10 +78,12 @@ class Checkpointing {
   RunTotals& totals_;
   MetricsLog& log_;
   CheckpointStore store_;
-  std::vector<StateSnapshot> states_;  // by worker
-  const InnerLoop* inner_ = nullptr;   // worker 0's, while the workers stand still
-  const OuterStrategy* strategy_ = nullptr;
-  double last_written_;
+  double last_due_s_;
+  std::mutex mutex_;
+  std::map<std::int64_t, Pending> pending_;  // by step; guarded by mutex_
 };
+
+/// The identity of a run's data as `Checkpointing` keeps it, or nothing in a checkpoint without it.
+[[nodiscard]] std::vector<DataFile> data_of(const Checkpoint& checkpoint);
 
 }  // namespace isthmus::app

@@ -113,7 +113,7 @@ int command_demo(const DemoArguments& arguments, Session& session) {
   write_atomically(storage, folder / "corpus.txt", corpus.text);
 
   const auto say = [&](const std::string& line) {
-    if (!session.quiet) {
+    if (!session.quiet && !session.json) {
       session.out.write(line + "\n");
     }
   };

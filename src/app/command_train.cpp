@@ -53,7 +53,7 @@ int command_train(const TrainArguments& arguments, Session& session) {
 int command_simulate(const SimulateArguments& arguments, Session& session) {
   Config config = load_config(arguments.config, arguments.overrides, schema_context());
   if (!arguments.links.empty()) {
-    config.links = arguments.links;
+    replace_links(config, arguments.links, "--link");
   }
   if (config.workers() > 1 && config.links.empty()) {
     throw ConfigError(

@@ -2,7 +2,6 @@
 #include "app/event_log.h"
 
 #include <chrono>
-#include <cmath>
 
 namespace isthmus::app {
 namespace {
@@ -23,8 +22,7 @@ const char* kind_name(EventKind kind) {
 
 }  // namespace
 
-EventLog::EventLog(JsonLinesFile& file, Duration offset, double byte_scale)
-    : file_(file), offset_(offset), byte_scale_(byte_scale) {}
+EventLog::EventLog(JsonLinesFile& file, Duration offset) : file_(file), offset_(offset) {}
 
 void EventLog::record(const Event& event) {
   const auto seconds = [this](TimePoint time) {
@@ -46,8 +44,7 @@ void EventLog::record(const Event& event) {
   }
   line.add("t0", seconds(event.begin)).add("t1", seconds(event.end));
   if (event.bytes > 0) {
-    line.add("bytes", static_cast<std::uint64_t>(
-                          std::llround(static_cast<double>(event.bytes) * byte_scale_)));
+    line.add("bytes", event.bytes);
   }
   if (event.fragment >= 0) {
     line.add("frag", event.fragment);

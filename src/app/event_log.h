@@ -12,9 +12,8 @@ namespace isthmus::app {
 
 class EventLog final : public EventSink {
  public:
-  /// `file` is borrowed. `offset`: clock of the run spent before a resume. `byte_scale`: bytes of
-  /// the declared model per byte of this one.
-  EventLog(JsonLinesFile& file, Duration offset, double byte_scale);
+  /// `file` is borrowed. `offset`: clock of the run spent before a resume.
+  EventLog(JsonLinesFile& file, Duration offset);
   /// Any thread. After kMaxEvents lines a last one says that the rest is left out.
   void record(const Event& event) override;
 
@@ -23,7 +22,6 @@ class EventLog final : public EventSink {
  private:
   JsonLinesFile& file_;
   Duration offset_;
-  double byte_scale_;
   std::mutex mutex_;
   std::int64_t written_ = 0;
 };

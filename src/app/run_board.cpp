@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/run_board.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/check.h"
-#include "isthmus/errors.h"
 
 namespace isthmus::app {
 
@@ -66,19 +66,22 @@ void RunBoard::begin_step(Rank rank, StepIndex t, bool checkpoint_due) {
     const std::int64_t next = furthest_begun_ + 1;
     furthest_begun_ = std::max(furthest_begun_, t.value());
     if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone && !stop_step_) {
-      stop_wish_ = wish;
-      stop_step_ = std::min(std::max(next, t.value()), total_steps_);
-      checkpoint_step_ = stop_step_;
+      const std::int64_t step = std::max(next, t.value());
+      // With the last step begun somewhere the run ends by itself, complete.
+      if (step < total_steps_) {
+        stop_wish_ = wish;
+        stop_step_ = step;
+      }
     }
-    if (rank == Rank(0) && checkpoint_due && (!checkpoint_step_ || *checkpoint_step_ < t.value())) {
-      checkpoint_step_ = std::min(std::max(next, t.value()), total_steps_);
+    if (rank == Rank(0) && checkpoint_due) {
+      checkpoint_steps_.insert(std::min(std::max(next, t.value()), total_steps_));
     }
   });
 }
 
 bool RunBoard::checkpoint_after(StepIndex t) {
   bool due = false;
-  queue_->update([&] { due = checkpoint_step_ == t.value(); });
+  queue_->update([&] { due = checkpoint_steps_.contains(t.value()); });
   return due;
 }
 
@@ -90,36 +93,6 @@ StopWish RunBoard::stop_after(StepIndex t) {
     }
   });
   return wish;
-}
-
-void RunBoard::rendezvous(StepIndex t, const std::function<void()>& commit) {
-  bool last = false;
-  queue_->update([&] { last = ++meetings_[t.value()].arrived == workers_; });
-  if (last) {
-    try {
-      commit();
-    } catch (...) {
-      queue_->update([&] { meetings_[t.value()].failed = true; });
-      throw;
-    }
-    queue_->update([&] { meetings_[t.value()].done = true; });
-    return;
-  }
-  bool failed = false;
-  queue_->wait(
-      [&] {
-        const Meeting& meeting = meetings_[t.value()];
-        failed = meeting.failed || aborted_;
-        return meeting.done || failed;
-      },
-      kNever);
-  if (failed) {
-    throw RunError("another worker failed while a checkpoint was written");
-  }
-}
-
-void RunBoard::abort() {
-  queue_->update([&] { aborted_ = true; });
 }
 
 }  // namespace isthmus::app

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the workers of one process meet: what each posts about its steps becomes the lines of
 // metrics.jsonl, in step order whatever the workers' order; wishes to stop or to checkpoint become
-// one step that all agree on; a checkpoint is written once all have laid down their state.
+// one step that all agree on.
 //
 // All state is behind one WaitQueue of the run's runtime, so the board works in real and in virtual
 // time alike. Every method may be called from any worker's task, never from a compute region.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "app/signals.h"
@@ -63,23 +63,16 @@ class RunBoard {
   void post_step(Rank rank, StepIndex t, StepPost post);
   void post_eval(Rank rank, StepIndex t, const std::vector<EvalPart>& parts, TimePoint now);
 
-  /// A worker is about to take step t. `due` asks (wall clock) whether a checkpoint is due by time;
-  /// only worker 0's answer counts.
+  /// A worker is about to take step t. `checkpoint_due`: a checkpoint is due by time; only worker
+  /// 0's word counts.
   void begin_step(Rank rank, StepIndex t, bool checkpoint_due);
   /// After step t: whether a checkpoint was agreed for it, by time or because of a signal.
   [[nodiscard]] bool checkpoint_after(StepIndex t);
   /// Whether the run ends after step t because of a signal, and why.
   [[nodiscard]] StopWish stop_after(StepIndex t);
 
-  /// Why the run ended before its last step, once the workers are done.
+  /// Why the run ended before its last step, once the workers are done; kNone when it did not.
   [[nodiscard]] StopWish stopped() const { return stop_wish_; }
-
-  /// Blocks until all workers have arrived for step t; the last one runs `commit`, then all go on.
-  /// THROWS: in every worker, when commit threw in the last one.
-  void rendezvous(StepIndex t, const std::function<void()>& commit);
-
-  /// A worker failed: nobody waits for it at a rendezvous any more.
-  void abort();
 
  private:
   struct PendingStep {
@@ -91,11 +84,6 @@ class RunBoard {
     int posted = 0;
     TimePoint now;
   };
-  struct Meeting {
-    int arrived = 0;
-    bool done = false;
-    bool failed = false;
-  };
 
   const int workers_;
   const std::int64_t total_steps_;
@@ -104,12 +92,10 @@ class RunBoard {
   std::unique_ptr<WaitQueue> queue_;
   std::map<std::int64_t, PendingStep> steps_;
   std::map<std::int64_t, PendingEval> evals_;
-  std::map<std::int64_t, Meeting> meetings_;
   std::int64_t furthest_begun_ = 0;
-  std::optional<std::int64_t> checkpoint_step_;
+  std::set<std::int64_t> checkpoint_steps_;  // agreed by time; few, since minutes apart
   std::optional<std::int64_t> stop_step_;
   StopWish stop_wish_ = StopWish::kNone;
-  bool aborted_ = false;
 };
 
 }  // namespace isthmus::app

@@ -78,6 +78,8 @@ RunDirectory::RunDirectory(Storage& storage, const RunDirectoryOptions& options)
   resumed_ = used && options.existing == ExistingRun::kResume &&
              storage_.kind(path_ / "manifest.json") == FileKind::kFile;
   storage_.create_directories(path_);
+  const std::filesystem::path parent = std::filesystem::absolute(path_).parent_path();
+  storage_.sync_directory(parent);
 }
 
 void RunDirectory::write_config(const Config& config) {

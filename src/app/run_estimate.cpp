@@ -10,6 +10,7 @@
 #include "app/run_worlds.h"
 #include "core/units.h"
 #include "inner/model_cost.h"
+#include "inner/schedule.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
@@ -30,6 +31,7 @@ RunEstimate estimate_run(const Config& config, bool simulated) {
   const ModelLayout layout(model_shape(config.model, config.train.context));
   data.check_vocabulary(config.model.vocab);
   const BatchSource source(data, batch_plan(config, plan), 0);
+  (void)LearningRateSchedule(config.inner, plan.total_steps);
 
   NoEvents events;
   RunWorld world{.config = config,

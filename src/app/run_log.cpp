@@ -23,6 +23,11 @@ void RunTotals::save(StateWriter& writer) const {
   writer.real("clock_s", clock_s);
   writer.real("wall_s", wall_s);
   writer.integer("measured_step_ns", measured_step.count());
+  writer.real("train_loss", train_loss);
+  if (eval_loss) {
+    writer.real("eval_loss", *eval_loss);
+    writer.integer("eval_step", eval_step);
+  }
   for (std::size_t m = 0; m < payload_bytes.size(); ++m) {
     const std::string prefix = "worker-" + std::to_string(m) + ".";
     writer.integer(prefix + "payload_bytes", static_cast<std::int64_t>(payload_bytes[m]));
@@ -38,6 +43,11 @@ void RunTotals::load(StateReader& reader) {
   clock_s = reader.real("clock_s");
   wall_s = reader.real("wall_s");
   measured_step = Duration(reader.integer("measured_step_ns"));
+  train_loss = reader.real("train_loss");
+  if (reader.contains("eval_loss")) {
+    eval_loss = reader.real("eval_loss");
+    eval_step = reader.integer("eval_step");
+  }
   for (std::size_t m = 0; m < payload_bytes.size(); ++m) {
     const std::string prefix = "worker-" + std::to_string(m) + ".";
     if (reader.contains(prefix + "payload_bytes")) {
@@ -55,7 +65,7 @@ MetricsLog::MetricsLog(Options options, JsonLinesFile& metrics, Progress& progre
       progress_(progress),
       totals_(totals),
       before_(totals),
-      started_(unix_now()),
+      started_(monotonic_now()),
       last_step_(started_) {}
 
 JsonLine MetricsLog::line(const char* kind) const {
@@ -81,7 +91,7 @@ void MetricsLog::begin(const Manifest& manifest) {
       .add("workers", manifest.workers)
       .add("parameters", manifest.parameters)
       .add("resumed_after", totals_.steps)
-      .add("surrogate", options_.config.surrogate.has_value())
+      .add("surrogate", manifest.surrogate.has_value())
       .add("t", unix_now());
   metrics_.append(meta);
 }
@@ -102,7 +112,7 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
     tokens += inner.tokens;
     now = std::max(now, post.now);
   }
-  const double wall = unix_now();
+  const double wall = monotonic_now();
   const double tokens_per_s = static_cast<double>(tokens) / std::max(wall - last_step_, 1e-9);
   last_step_ = wall;
   totals_.steps = t.value();
@@ -169,12 +179,12 @@ void MetricsLog::eval(const EvalResult& result) {
 }
 
 void MetricsLog::checkpoint(StepIndex t, std::uint64_t bytes, double duration_s) {
-  last_checkpoint_ = unix_now();
+  last_checkpoint_ = monotonic_now();
   metrics_.append(line("ckpt")
                       .add("step", t.value())
                       .add("bytes", bytes)
                       .add("s", duration_s)
-                      .add("t", last_checkpoint_));
+                      .add("t", unix_now()));
 }
 
 void MetricsLog::end(const std::string& status, const std::string& cause) {
@@ -205,7 +215,7 @@ void MetricsLog::show(StepIndex t, const std::vector<StepPost>& posts, double to
   for (const std::uint64_t bytes : totals_.wire_bytes) {
     update.bytes_sent += bytes;
   }
-  update.checkpoint_age_s = last_checkpoint_ < 0 ? -1 : unix_now() - last_checkpoint_;
+  update.checkpoint_age_s = last_checkpoint_ < 0 ? -1 : monotonic_now() - last_checkpoint_;
   for (std::size_t m = 0; posts.size() > 1 && m < posts.size(); ++m) {
     update.workers.push_back({.name = options_.config.sites[m].name,
                               .step = t.value(),

@@ -52,6 +52,8 @@ class MetricsLog final : public RunLog {
   void step(StepIndex t, const std::vector<StepPost>& posts) override;
   void eval(const EvalResult& result) override;
   void checkpoint(StepIndex t, std::uint64_t bytes, double seconds);
+  /// Blocks until every line so far is on the disk.
+  void sync() { metrics_.sync(); }
   /// Last line: status as in manifest.json.
   void end(const std::string& status, const std::string& cause);
 

@@ -90,7 +90,10 @@ void write_summary(RunDirectory& directory, const Config& config, const Training
                    const WorldResult& result) {
   JsonLine line = summary_line(outcome, outcome.simulated ? outcome.totals.clock_s : -1);
   std::vector<std::string> rows;
-  for (const std::vector<std::uint64_t>& row : result.traffic) {
+  // Traffic is counted by session: a resumed run leaves it out rather than give a part.
+  const bool whole = !outcome.resumed;
+  for (const std::vector<std::uint64_t>& row :
+       whole ? result.traffic : std::vector<std::vector<std::uint64_t>>{}) {
     std::vector<std::string> cells;
     for (const std::uint64_t bytes : row) {
       cells.push_back(fmt::format("{}", bytes));
@@ -98,6 +101,12 @@ void write_summary(RunDirectory& directory, const Config& config, const Training
     rows.push_back(json_array(cells));
   }
   line.add_raw("traffic", json_array(rows));
+  if (result.trace_hash) {
+    line.add("trace_hash", fmt::format("{:016x}", *result.trace_hash));
+  }
+  if (outcome.totals.measured_step > Duration{0}) {
+    line.add("measured_step_s", seconds(outcome.totals.measured_step));
+  }
   if (outcome.prediction) {
     line.add_raw("prediction", prediction_json(*outcome.prediction, outcome.totals.clock_s));
   }

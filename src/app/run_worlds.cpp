@@ -8,13 +8,13 @@
 #include "inner/model_cost.h"
 #include "sim/run_simulated.h"
 #include "sim/topology.h"
+#include "transport/run_in_process.h"
 
 namespace isthmus::app {
 namespace {
 
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
-/// Simulated links of a run lose no frame, so a silent peer is slow, never to be asked again.
+/// Links of a run on one machine, simulated or in memory, lose no frame, so a silent peer is slow,
+/// never to be asked again.
 constexpr Duration kNothingIsLost = std::chrono::hours(24 * 365);
 
 std::vector<std::string> site_names(const Config& config) {
@@ -34,20 +34,22 @@ LinkOptions link_options(const RunWorld& world) {
 
 WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
   const auto body = [&](WorkerContext& context) { run_worker(setup, context); };
+  const PeerExchangeOptions exchange{.retry_interval = kNothingIsLost, .events = &world.events};
   if (!world.simulated) {
-    SystemRuntime clock;
-    run_in_process(world.plan.workers, body);
-    return {.clock_s = seconds(clock.clock().now().time_since_epoch())};
+    run_in_process(world.plan.workers, exchange, body);
+    return {};
   }
   const SimulationResult result =
       run_simulated({.workers = world.plan.workers,
                      .links = link_matrix(world.config.links, site_names(world.config)),
                      .seed = world.config.run.seed,
                      .network = {.link = link_options(world), .events = &world.events},
-                     .exchange = {.retry_interval = kNothingIsLost, .events = &world.events}},
+                     .exchange = exchange},
                     body);
-  return {.clock_s = seconds(result.duration), .traffic = result.traffic};
+  return {.traffic = result.traffic, .trace_hash = result.trace_hash};
 }
+
+void check_links(const Config& config) { (void)link_matrix(config.links, site_names(config)); }
 
 bool declares_step_time(const Config& config) {
   bool every_site = true;

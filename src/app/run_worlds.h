@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "app/training_plan.h"
@@ -24,9 +25,9 @@ struct RunWorld {
   EventSink& events;
 };
 
-struct WorldResult {
-  double clock_s = 0;                               // of this session
-  std::vector<std::vector<std::uint64_t>> traffic;  // bytes from i to j; empty when unknown
+struct WorldResult {                                // of this session; empty on real threads
+  std::vector<std::vector<std::uint64_t>> traffic;  // bytes from i to j
+  std::optional<std::uint64_t> trace_hash;          // equal for equal simulations
 };
 
 /// Runs all workers to the end. THROWS: the first worker's failure.
@@ -42,6 +43,9 @@ struct WorldResult {
 /// Real length of one inner step of worker 0, measured on this machine, where the configuration
 /// declares none; else zero.
 [[nodiscard]] Duration measure_step(const RunWorld& world);
+
+/// THROWS: ConfigError when two sites have no link.
+void check_links(const Config& config);
 
 /// What the closed form says of a simulated run.
 [[nodiscard]] Prediction predict_run(const RunWorld& world, Duration measured_step);

@@ -2,6 +2,7 @@
 #include "app/training.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <exception>
@@ -17,8 +18,10 @@
 #include "app/worker.h"
 #include "core/log.h"
 #include "inner/data/batch_source.h"
+#include "inner/data/data_report.h"
 #include "inner/hf/hf_weights.h"
 #include "inner/model_layout.h"
+#include "inner/schedule.h"
 
 namespace isthmus::app {
 namespace {
@@ -45,6 +48,12 @@ std::optional<Checkpoint> find_resume(Storage& storage, const Config& config,
     log_warning("{}", line);
   }
   return newest;
+}
+
+bool lies_within(const std::filesystem::path& path, const std::filesystem::path& folder) {
+  const auto inner = std::filesystem::weakly_canonical(path);
+  const auto outer = std::filesystem::weakly_canonical(folder);
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
 /// The keys that differ, where the checkpoint stands in its run's folder; else a word about
@@ -75,6 +84,19 @@ void check_same_configuration(const Storage& storage, const Checkpoint& checkpoi
   }
 }
 
+/// A sample is a place in the data, so other data would repeat or skip some in silence.
+void check_same_data(const Checkpoint& checkpoint, std::span<const DataFile> data) {
+  const std::vector<DataFile> before = data_of(checkpoint);
+  const std::vector<std::string> changes =
+      before.empty() ? std::vector<std::string>{} : data_changes(before, data);
+  if (!changes.empty()) {
+    throw ConfigError(fmt::format(
+        "checkpoint {} was made with other data ({}): bring the data back, or start a new run from "
+        "its model with model.init",
+        checkpoint.folder().string(), fmt::join(changes, "; ")));
+  }
+}
+
 /// One run, from checks to summary, in the order in which things can go wrong without a trace.
 class Training {
  public:
@@ -87,14 +109,24 @@ class Training {
         data_(Dataset::open(storage_, config.data, config.file.parent_path())),
         eval_tokens_(app::eval_tokens(config, data_)),
         digest_(config_digest(config)),
-        resume_(find_resume(storage_, config, request)) {
+        out_(request.out.empty() ? config.run.out : request.out),
+        resume_(find_resume(storage_, config, request)),
+        goes_on_(request.resume == "auto" ||
+                 (resume_ && !out_.empty() && lies_within(resume_->folder(), out_))) {
     check();
+    fingerprint_ = data_.fingerprint();
+    if (resume_) {
+      check_same_configuration(storage_, *resume_, config_, digest_);
+      check_same_data(*resume_, fingerprint_);
+    }
   }
 
   TrainingOutcome run();
 
  private:
+  /// Everything that can be wrong with the configuration, before anything is written.
   void check() const;
+  void check_force() const;
   [[nodiscard]] Manifest manifest() const;
   [[nodiscard]] double byte_scale() const;
   void go(RunDirectory& directory, const Manifest& manifest, MetricsLog& log, RunTotals& totals,
@@ -109,7 +141,10 @@ class Training {
   Dataset data_;
   std::int64_t eval_tokens_;
   std::string digest_;
+  std::filesystem::path out_;  // empty: a new folder under runs/
   std::optional<Checkpoint> resume_;
+  bool goes_on_;  // the run in `out_` goes on; otherwise a new one begins
+  std::vector<DataFile> fingerprint_;
 };
 
 void Training::check() const {
@@ -121,10 +156,27 @@ void Training::check() const {
     const ValidationSource windows(data_, config_.train.context, eval_tokens_, config_.model.vocab);
   }
   const std::vector<Parameter> parameters = parameters_without_values(layout_);
-  const auto fragments = make_fragments(parameters, config_.outer.fragments, config_.outer.pattern,
-                                        config_.outer.embeddings_own);
-  if (resume_) {
-    check_same_configuration(storage_, *resume_, config_, digest_);
+  (void)prediction_input(config_.method, config_.outer, parameters, plan_.workers,
+                         plan_.total_steps);
+  (void)LearningRateSchedule(config_.inner, plan_.total_steps);
+  if (!config_.model.init.empty()) {
+    check_hf_weights(storage_, config_.locate(config_.model.init), parameters);
+  }
+  if (request_.simulated) {
+    check_links(config_);
+  }
+  check_force();
+}
+
+void Training::check_force() const {
+  if (!request_.force || goes_on_ || out_.empty()) {
+    return;
+  }
+  if (!config_.model.init.empty() && lies_within(config_.locate(config_.model.init), out_)) {
+    throw ConfigError(
+        fmt::format("--force would remove model.init = \"{}\" with the run in '{}': choose another "
+                    "--out, or export the model first",
+                    config_.model.init.string(), out_.string()));
   }
 }
 
@@ -140,11 +192,11 @@ Manifest Training::manifest() const {
   manifest.simulated = request_.simulated;
   manifest.surrogate = request_.simulated ? config_.surrogate : std::nullopt;
   manifest.parameters = layout_.elements();
-  for (const DataFile& file : data_.fingerprint()) {
+  for (const DataFile& file : fingerprint_) {
     manifest.data.push_back({file.path, file.bytes, file.sha256});
   }
   if (resume_) {
-    if (request_.resume == "auto") {
+    if (goes_on_) {
       manifest.run_id = resume_->info().run_id;  // the same run goes on
     } else {
       manifest.parent = resume_->info().run_id;
@@ -154,13 +206,14 @@ Manifest Training::manifest() const {
 }
 
 TrainingOutcome Training::run() {
+  const SignalScope signals;
   Manifest manifest = this->manifest();
-  RunDirectory directory(storage_, {.out = request_.out.empty() ? config_.run.out : request_.out,
+  RunDirectory directory(storage_, {.out = out_,
                                     .name = config_.run.name,
                                     .run_id = manifest.run_id,
-                                    .existing = request_.resume == "auto" ? ExistingRun::kResume
-                                                : request_.force          ? ExistingRun::kForce
-                                                                          : ExistingRun::kRefuse});
+                                    .existing = goes_on_         ? ExistingRun::kResume
+                                                : request_.force ? ExistingRun::kForce
+                                                                 : ExistingRun::kRefuse});
   directory.write_config(config_);
   directory.write_manifest(manifest);
 
@@ -190,7 +243,8 @@ TrainingOutcome Training::run() {
   TrainingOutcome outcome{.status = "ok",
                           .directory = directory.path(),
                           .parameters = layout_.elements(),
-                          .simulated = request_.simulated};
+                          .simulated = request_.simulated,
+                          .resumed = resumed_step > 0};
   std::string cause;
   std::exception_ptr failure;
   try {
@@ -213,7 +267,6 @@ TrainingOutcome Training::run() {
 
 void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog& log,
                   RunTotals& totals, TrainingOutcome& outcome) {
-  const SignalScope signals;
   const std::filesystem::path init_folder =
       config_.model.init.empty() ? std::filesystem::path() : config_.locate(config_.model.init);
   Checkpointing checkpointing(
@@ -222,11 +275,11 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
        .config = config_,
        .run_id = manifest.run_id,
        .config_hash = digest_,
+       .data = fingerprint_,
        .files = hf_companions(storage_, layout_.shape(), init_folder, data_.format() == "text")},
       std::move(resume_), totals, log);
   JsonLinesFile events_file = directory.open_lines("events.jsonl");
-  EventLog events(events_file, Duration(static_cast<Duration::rep>(totals.clock_s * 1e9)),
-                  byte_scale());
+  EventLog events(events_file, Duration(static_cast<Duration::rep>(totals.clock_s * 1e9)));
   RunBoard board(plan_.workers, plan_.total_steps, log);
   const RunWorld world{.config = config_,
                        .plan = plan_,
@@ -246,6 +299,7 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                           .board = board,
                           .checkpointing = checkpointing,
                           .events = &events,
+                          .patience = round_patience(config_, request_.simulated),
                           .step_flops = step_flops(world),
                           .measured_step = totals.measured_step};
   const WorldResult result = run_workers(world, setup);
@@ -261,7 +315,8 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
       outcome.exit_code = ExitCode::kCheckpointedRequeue;
       break;
   }
-  if (request_.simulated) {
+  // The closed form speaks of the whole run.
+  if (request_.simulated && board.stopped() == StopWish::kNone) {
     outcome.prediction = predict_run(world, totals.measured_step);
   }
   outcome.totals = totals;

@@ -20,7 +20,9 @@ namespace isthmus::app {
 struct TrainingRequest {
   std::string command;  // "train", "simulate", "demo": for the manifest
   std::filesystem::path out;
-  std::string resume = "never";  // never | auto | PATH of a checkpoint
+  /// never | auto (the newest checkpoint of `out`, if any) | PATH of a checkpoint or run. A PATH
+  /// within `out` goes on with the run there, any other starts a new run from that state.
+  std::string resume = "never";
   bool force = false;
   bool simulated = false;
   std::string lane;                          // demo: name of this run in the status block, or empty
@@ -33,6 +35,7 @@ struct TrainingOutcome {
   std::filesystem::path directory;
   std::int64_t parameters = 0;
   bool simulated = false;
+  bool resumed = false;  // an earlier session took some of the steps
   RunTotals totals;
   /// Simulated runs with links: what the closed form said.
   std::optional<Prediction> prediction;

@@ -65,7 +65,7 @@ StepClock make_step_clock(const Config& config, Rank rank, double step_flops, Du
     if (jitter == 0) {
       return base;
     }
-    const Rng rng(seed, Stream::kSim);
+    const Rng rng(seed, Stream::kStepTime);
     const double u = 2 * rng.uniform(static_cast<std::uint64_t>(t.value()),
                                      static_cast<std::uint32_t>(rank.value())) -
                      1;

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/worker.h"
 
-#include <fmt/format.h>
-
-#include <cmath>
+#include <algorithm>
 
 #include "app/run_parts.h"
-#include "isthmus/errors.h"
 
 namespace isthmus::app {
 namespace {
@@ -27,15 +24,17 @@ class Worker {
                setup.events) {
     load_initial_weights(setup.storage, setup.config, inner_.parameters());
     setup.checkpointing.restore_parameters(context.rank, inner_);
-    strategy_ =
-        make_outer_strategy(setup.config.method, setup.config.outer, inner_, context.exchange);
+    OuterOptions outer = setup.config.outer;
+    outer.patience = setup.patience;
+    strategy_ = make_outer_strategy(setup.config.method, outer, inner_, context.exchange);
     setup.checkpointing.restore_state(context.rank, inner_, *strategy_);
   }
 
   void run() {
     while (strategy_->steps().value() < setup_.plan.total_steps) {
       const StepIndex t(strategy_->steps().value() + 1);
-      setup_.board.begin_step(context_.rank, t, setup_.checkpointing.due_by_time());
+      setup_.board.begin_step(context_.rank, t,
+                              context_.rank == Rank(0) && setup_.checkpointing.due_by_time());
       step(t);
       if (setup_.plan.evaluates_after(t)) {
         evaluate(t);
@@ -43,7 +42,7 @@ class Worker {
       const StopWish wish = setup_.board.stop_after(t);
       const bool last = t.value() == setup_.plan.total_steps;
       if (last || wish != StopWish::kNone || checkpoint_due(t)) {
-        checkpoint(t);
+        setup_.checkpointing.lay_down(context_.rank, t, inner_, *strategy_);
       }
       if (wish != StopWish::kNone) {
         return;
@@ -54,12 +53,6 @@ class Worker {
  private:
   void step(StepIndex t) {
     StepReport report = strategy_->step();
-    if (!std::isfinite(report.inner.loss)) {
-      throw RunError(fmt::format(
-          "step {}, worker {}: loss is {}: training diverged; lower inner.lr, add inner.warmup or "
-          "inner.clip, or resume from a checkpoint before it",
-          t.value(), context_.rank.value(), report.inner.loss));
-    }
     if (t.value() == setup_.plan.total_steps) {
       const std::vector<RoundReport> last = strategy_->finish();
       report.rounds.insert(report.rounds.end(), last.begin(), last.end());
@@ -97,11 +90,6 @@ class Worker {
     return (every > 0 && t.value() % every == 0) || setup_.board.checkpoint_after(t);
   }
 
-  void checkpoint(StepIndex t) {
-    setup_.checkpointing.lay_down(context_.rank, inner_, *strategy_);
-    setup_.board.rendezvous(t, [&] { setup_.checkpointing.commit(t); });
-  }
-
   const WorkerSetup& setup_;
   WorkerContext& context_;
   BatchSource source_;
@@ -114,12 +102,7 @@ class Worker {
 
 void run_worker(const WorkerSetup& setup, WorkerContext& context) {
   setup.board.attach(context.runtime);
-  try {
-    Worker(setup, context).run();
-  } catch (...) {
-    setup.board.abort();
-    throw;
-  }
+  Worker(setup, context).run();
 }
 
 }  // namespace isthmus::app

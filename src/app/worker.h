@@ -23,12 +23,13 @@ struct WorkerSetup {
   RunBoard& board;
   Checkpointing& checkpointing;
   EventSink* events = nullptr;  // may be null
+  Duration patience{0};         // a round not committed by then ends the run
   double step_flops = 0;        // of one worker's inner step
   Duration measured_step{0};    // virtual length of a step where nothing else declares one
 };
 
 /// Runs worker `context.rank` to the last step, or to the step agreed after a signal.
-/// THROWS: RunError when the loss is not finite, PeerError when a round fails, ConfigError and
+/// THROWS: RunError when the run has diverged, PeerError when a round fails, ConfigError and
 /// SystemError as the parts do.
 void run_worker(const WorkerSetup& setup, WorkerContext& context);
 

@@ -71,22 +71,10 @@ TEST_F(RunBoardTest, AgreesOnACheckpointStepThatNobodyHasFinished) {
   EXPECT_FALSE(board_.checkpoint_after(StepIndex(2)));
   EXPECT_FALSE(board_.checkpoint_after(StepIndex(3)));
   EXPECT_TRUE(board_.checkpoint_after(StepIndex(4)));
+  board_.begin_step(Rank(0), StepIndex(5), true);
+  EXPECT_TRUE(board_.checkpoint_after(StepIndex(4))) << "worker 1 may still be at step 4";
+  EXPECT_TRUE(board_.checkpoint_after(StepIndex(5)));
   EXPECT_EQ(board_.stop_after(StepIndex(4)), StopWish::kNone);
-}
-
-TEST_F(RunBoardTest, RunsTheCommitOnceWhenAllHaveArrived) {
-  int commits = 0;
-  const auto other =
-      runtime_.spawn("worker 1", [&] { board_.rendezvous(StepIndex(3), [&] { ++commits; }); });
-  board_.rendezvous(StepIndex(3), [&] { ++commits; });
-  other->join();
-  EXPECT_EQ(commits, 1);
-}
-
-TEST_F(RunBoardTest, FreesAWaitingWorkerWhenAnotherFails) {
-  const auto other = runtime_.spawn("worker 1", [&] { board_.abort(); });
-  EXPECT_THROW(board_.rendezvous(StepIndex(3), [] {}), RunError);
-  other->join();
 }
 
 }  // namespace

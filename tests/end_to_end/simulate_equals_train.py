@@ -85,7 +85,7 @@ def main():
 
                 link = ("--link", "10Mbit/s,40ms")
                 real = fingerprint(run("train", "real"))
-                single = fingerprint(run("train", "single", "--set", "train.threads=1"))
+                single = fingerprint(run("train", "single", "--set", "train.threads=12"))
                 simulated = run("simulate", "simulated", *link)
                 again = run("simulate", "again", *link)
                 if not real == single == fingerprint(simulated):
