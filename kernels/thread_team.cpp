@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/thread_team.h"
 
+#include <fmt/format.h>
+
+#include <system_error>
+#include <utility>
+
 #include "core/check.h"
+#include "isthmus/errors.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -9,8 +15,8 @@
 
 namespace isthmus::kernels {
 namespace {
-constexpr int kMaxSize = 1024;
 constexpr std::uint32_t kInsideMask = 0x7ff;  // low 11 bits: members inside
+static_assert(ThreadTeam::kMaxSize < kInsideMask);
 constexpr std::uint32_t kOpen = 0x800;
 constexpr std::uint32_t kGeneration = 0x1000;
 constexpr std::uint32_t kGenerationMask = ~(kGeneration - 1);
@@ -47,13 +53,27 @@ void await_change(const std::atomic<std::uint32_t>& word, std::uint32_t old) {
 ThreadTeam::ThreadTeam(int size) : size_(size), members_(static_cast<std::size_t>(size)) {
   ISTHMUS_CHECK(size >= 1 && size <= kMaxSize, size);
   live_members.fetch_add(size, std::memory_order_relaxed);
-  threads_.reserve(static_cast<std::size_t>(size) - 1);
-  for (int member = 1; member < size; ++member) {
-    threads_.emplace_back([this, member] { serve(member); });
+  try {
+    threads_.reserve(static_cast<std::size_t>(size) - 1);
+    for (int member = 1; member < size; ++member) {
+      threads_.emplace_back([this, member] { serve(member); });
+    }
+  } catch (const std::system_error& error) {
+    const std::size_t started = threads_.size() + 1;
+    dismiss();
+    throw SystemError(fmt::format(
+        "thread {} of a team of {}: {}; lower train.threads, or raise the limit (ulimit -u, or the "
+        "container's pids limit)",
+        started + 1, size, error.code().message()));
+  } catch (...) {
+    dismiss();
+    throw;
   }
 }
 
-ThreadTeam::~ThreadTeam() {
+ThreadTeam::~ThreadTeam() { dismiss(); }
+
+void ThreadTeam::dismiss() {
   gate_.store((gate_.load(std::memory_order_relaxed) & kGenerationMask) + kGeneration + kQuit,
               std::memory_order_release);
   gate_.notify_all();
@@ -83,12 +103,22 @@ void ThreadTeam::run(std::int64_t count, Call call, void* context) {
     await_change(left_, left);
   }
   running_ = false;
+  if (failed_.load(std::memory_order_relaxed)) {
+    failed_.store(false, std::memory_order_relaxed);
+    std::rethrow_exception(std::exchange(error_, nullptr));
+  }
 }
 
 void ThreadTeam::claim_indices(int member) {
-  for (std::int64_t index = next_.fetch_add(1, std::memory_order_relaxed); index < count_;
-       index = next_.fetch_add(1, std::memory_order_relaxed)) {
-    call_(context_, index, member);
+  try {
+    for (std::int64_t index = next_.fetch_add(1, std::memory_order_relaxed); index < count_;
+         index = next_.fetch_add(1, std::memory_order_relaxed)) {
+      call_(context_, index, member);
+    }
+  } catch (...) {
+    // Most likely no memory for scratch. The caller hears of it, not std::terminate.
+    next_.store(count_, std::memory_order_relaxed);
+    if (!failed_.exchange(true, std::memory_order_relaxed)) error_ = std::current_exception();
   }
 }
 

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <thread>
 #include <type_traits>
@@ -28,7 +29,10 @@ enum class Scratch { kPanelA, kPanelB, kOperation, kPartial, kLogits, kCount };
 
 class ThreadTeam {
  public:
-  /// REQUIRES: 1 <= size <= 1024.
+  static constexpr int kMaxSize = 1024;
+
+  /// REQUIRES: 1 <= size <= kMaxSize. THROWS: SystemError when the system refuses a thread; those
+  /// started by then are joined.
   explicit ThreadTeam(int size);
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
@@ -37,7 +41,9 @@ class ThreadTeam {
   [[nodiscard]] int size() const { return size_; }
 
   /// body(index, member) once for each index in [0, count), in any order; returns when all are
-  /// done. member in [0, size) names the thread, for scratch only. body must not throw.
+  /// done. member in [0, size) names the thread, for scratch only.
+  /// THROWS: what a body threw (of several the one that came first), on the caller's thread and
+  /// after every member has left the loop; indices not yet claimed by then are not run.
   template <typename Body>
   void for_each(std::int64_t count, Body&& body) {
     using Plain = std::remove_reference_t<Body>;
@@ -80,6 +86,7 @@ class ThreadTeam {
   void run(std::int64_t count, Call call, void* context);
   void claim_indices(int member);
   void serve(int member);
+  void dismiss();
   void* scratch_bytes(Scratch slot, std::size_t bytes, int member);
 
   const int size_;
@@ -89,6 +96,8 @@ class ThreadTeam {
   void* context_ = nullptr;
   std::int64_t count_ = 0;
   bool running_ = false;
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;  // of the member that set failed_; read once all have left
   alignas(64) std::atomic<std::int64_t> next_{0};
   alignas(64) std::atomic<std::uint32_t> gate_{0};  // generation | open bit | members inside
   alignas(64) std::atomic<std::uint32_t> left_{0};  // members that came in and went out again

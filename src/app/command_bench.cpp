@@ -6,6 +6,7 @@
 #include "app/commands.h"
 #include "core/system_runtime.h"
 #include "inner/model_timing.h"
+#include "kernels/thread_team.h"
 #include "sim/sim_timing.h"
 
 namespace isthmus::app {
@@ -15,9 +16,12 @@ int command_bench_compute(const BenchComputeArguments& arguments, Session& sessi
   if (names.empty()) {
     names = {"tiny", "small", "llama-small", "small-10m"};
   }
-  if (arguments.threads < 0 || arguments.sequences < 0 || !(arguments.seconds > 0) ||
-      arguments.seconds > 3600) {
-    throw UsageError("bench compute: --threads and --batch must be >= 0, --seconds in (0, 3600]");
+  if (arguments.threads < 0 || arguments.threads > kernels::ThreadTeam::kMaxSize) {
+    throw UsageError(fmt::format("bench compute: --threads {}: must be in [0, {}]",
+                                 arguments.threads, kernels::ThreadTeam::kMaxSize));
+  }
+  if (arguments.sequences < 0 || !(arguments.seconds > 0) || arguments.seconds > 3600) {
+    throw UsageError("bench compute: --batch must be >= 0, --seconds in (0, 3600]");
   }
   ModelTimingOptions options;
   options.threads = arguments.threads > 0 ? arguments.threads : machine_info().cores;

@@ -2,6 +2,8 @@
 #include "kernels/thread_team.h"
 
 #include <atomic>
+#include <new>
+#include <thread>
 
 #include "kernels/kernel_test.h"
 
@@ -59,6 +61,27 @@ TEST(ThreadTeam, ScratchKeepsItsPlaceAndIsAligned) {
   EXPECT_EQ(team.scratch<float>(Scratch::kOperation, 5), small);
   EXPECT_NE(team.scratch<float>(Scratch::kPartial, 5), small);
   EXPECT_NE(team.scratch<float>(Scratch::kOperation, 5, 1), small);
+}
+
+TEST(ThreadTeam, WhatABodyThrowsReachesTheCaller) {
+  ThreadTeam team(4);
+  for (int round = 0; round < 50; ++round) {
+    // Only helpers throw: the driver waits in its index until one of them has come in.
+    std::atomic<bool> thrown = false;
+    EXPECT_THROW(team.for_each(4,
+                               [&](std::int64_t, int member) {
+                                 if (member == 0) {
+                                   while (!thrown) std::this_thread::yield();
+                                   return;
+                                 }
+                                 thrown = true;
+                                 throw std::bad_alloc();
+                               }),
+                 std::bad_alloc);
+    std::atomic<int> runs = 0;
+    team.for_each(100, [&](std::int64_t, int) { ++runs; });
+    ASSERT_EQ(runs, 100);
+  }
 }
 
 TEST(ThreadTeamDeathTest, LoopsDoNotNest) {
