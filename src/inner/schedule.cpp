@@ -51,9 +51,13 @@ LearningRateSchedule::LearningRateSchedule(const InnerConfig& config, std::int64
         "exponential)",
         floor_));
   }
-  if (decay_ > static_cast<double>(total_steps)) {
-    throw ConfigError(
-        fmt::format("inner.decay = {} steps: the run has only {}", decay_, total_steps));
+  if (has_last_phase()) {
+    if (config.decay.fraction.value_or(static_cast<double>(config.decay.steps)) <= 0) {
+      throw ConfigError(
+          fmt::format("inner.decay = 0: must be > 0 with inner.schedule = \"{}\" (its last phase)",
+                      config.schedule));
+    }
+    decay_ = std::max(decay_, 1.0);  // a small share of a short run
   }
   for (const StepCount& point : config.rewarm) {
     const std::int64_t begin = point.resolve(total_steps);
@@ -61,6 +65,36 @@ LearningRateSchedule::LearningRateSchedule(const InnerConfig& config, std::int64
   }
   std::sort(cycle_begins_.begin(), cycle_begins_.end());
   cycle_begins_.erase(std::unique(cycle_begins_.begin(), cycle_begins_.end()), cycle_begins_.end());
+  check_cycles();
+}
+
+bool LearningRateSchedule::has_last_phase() const {
+  return kind_ == Kind::kWsd || kind_ == Kind::kInfinite;
+}
+
+void LearningRateSchedule::check_cycles() const {
+  // A single cycle shorter than its warm-up is a run cut short and stays well defined.
+  if (!has_last_phase() && cycle_begins_.size() == 1) return;
+  const int decays = kind_ == Kind::kInfinite ? 2 : kind_ == Kind::kWsd ? 1 : 0;
+  const double needed = warmup_ + decays * decay_;
+  for (std::size_t i = 0; i < cycle_begins_.size(); ++i) {
+    const std::int64_t begin = cycle_begins_[i];
+    if (begin > total_steps_) {
+      throw ConfigError(
+          fmt::format("inner.rewarm holds {}: the run has only {} steps", begin, total_steps_));
+    }
+    const std::int64_t end = i + 1 < cycle_begins_.size() ? cycle_begins_[i + 1] : total_steps_ + 1;
+    if (static_cast<double>(end - begin) < needed) {
+      throw ConfigError(fmt::format(
+          "inner.{}: the {} steps from step {} on cannot hold warmup = {}{}; shorten these phases "
+          "or move the re-warm points",
+          decays > 0 ? "decay" : "rewarm", end - begin, begin, warmup_,
+          decays == 0 ? std::string()
+          : decays == 1
+              ? fmt::format(" and decay = {}", decay_)
+              : fmt::format(" and twice decay = {} (to the level, and at the end)", decay_)));
+    }
+  }
 }
 
 double LearningRateSchedule::at(StepIndex t) const {

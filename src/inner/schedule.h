@@ -3,14 +3,16 @@
 //
 // t = 1 .. T counts steps of a cycle (T: the run, or what lies between two re-warm points), W is
 // the warm-up, D the last phase, f the floor as a share of the peak, c = (1 + f) / 2:
-//   every schedule   times min(1, t / W) for W >= 1; W = 0 is the full rate at the first step
-//   constant         1
-//   linear           1 - (1 - f) u                     u = (t - w) / (T - w) in [0, 1], w = max(W,
-//   1) cosine           f + (1 - f) (1 + cos(pi u)) / 2   the same u wsd              1 up to T -
-//   D, then 1 - (1 - f) (t - (T - D)) / D infinite         cosine from 1 to c over the D steps
-//   after the warm-up, then c up to T - D, then
-//                    c (f / c)^((t - (T - D)) / D)     (Ibrahim et al. arXiv:2403.08763 §4)
-//   inverse-sqrt     sqrt(w / max(t, w))
+// Every schedule is times min(1, t / W) for W >= 1; W = 0 is the full rate at the first step.
+//
+// - constant: 1
+// - linear: 1 - (1 - f) u, where u = (t - w) / (T - w) in [0, 1] and w = max(W, 1)
+// - cosine: f + (1 - f) (1 + cos(pi u)) / 2, the same u
+// - wsd: 1 up to T - D, then 1 - (1 - f) (t - (T - D)) / D
+// - infinite: cosine from 1 to c over the D steps after the warm-up, then c up to T - D, then
+//   c (f / c)^((t - (T - D)) / D) (Ibrahim et al. arXiv:2403.08763 §4)
+// - inverse-sqrt: sqrt(w / max(t, w))
+//
 // so linear, cosine and wsd reach f exactly at t = T; past T they stay there. A re-warm point r
 // starts a new cycle whose step 1 is step r of the run.
 #pragma once
@@ -25,7 +27,8 @@ namespace isthmus {
 
 class LearningRateSchedule {
  public:
-  /// THROWS: ConfigError naming the key when a name is unknown, or phases do not fit.
+  /// THROWS: ConfigError naming the key when a name is unknown, wsd or infinite has no decay, or
+  /// the phases of a cycle do not fit into it.
   LearningRateSchedule(const InnerConfig& config, std::int64_t total_steps);
 
   /// Rate of step t >= 1. DETERMINISM: the same value whatever was asked before.
@@ -34,6 +37,8 @@ class LearningRateSchedule {
  private:
   enum class Kind { kConstant, kLinear, kCosine, kWsd, kInfinite, kInverseSqrt };
   static Kind parse(const std::string& name);
+  [[nodiscard]] bool has_last_phase() const;
+  void check_cycles() const;
   [[nodiscard]] double share(double t, double cycle) const;
 
   Kind kind_;

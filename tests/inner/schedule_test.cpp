@@ -52,15 +52,15 @@ TEST_P(EverySchedule, NeverExceedsThePeakNorFallsBelowTheFloorAfterWarmUp) {
 
 TEST_P(EverySchedule, StartsAgainAtARewarmPoint) {
   InnerConfig config = config_of(GetParam(), 4);
-  config.rewarm = {{.steps = 61}};
+  config.rewarm = {{.steps = 56}};
   InnerConfig second = config_of(GetParam(), 4);
   const LearningRateSchedule whole(config, kSteps);
-  const LearningRateSchedule alone(second, kSteps - 60);
-  for (std::int64_t t = 61; t <= kSteps; ++t) {
-    EXPECT_DOUBLE_EQ(whole.at(StepIndex(t)), alone.at(StepIndex(t - 60))) << t;
+  const LearningRateSchedule alone(second, kSteps - 55);
+  for (std::int64_t t = 56; t <= kSteps; ++t) {
+    EXPECT_DOUBLE_EQ(whole.at(StepIndex(t)), alone.at(StepIndex(t - 55))) << t;
   }
-  const LearningRateSchedule before(second, 60);
-  for (std::int64_t t = 1; t <= 60; ++t) {
+  const LearningRateSchedule before(second, 55);
+  for (std::int64_t t = 1; t <= 55; ++t) {
     EXPECT_DOUBLE_EQ(whole.at(StepIndex(t)), before.at(StepIndex(t))) << t;
   }
 }
@@ -113,6 +113,42 @@ TEST(Schedule, RefusesWhatItCannotDo) {
   infinite.floor = 0;
   EXPECT_THROW(LearningRateSchedule(infinite, kSteps), ConfigError);
   EXPECT_THROW(LearningRateSchedule(config_of("wsd"), 19), ConfigError);
+  for (const char* name : {"wsd", "infinite"}) {
+    InnerConfig endless = config_of(name);
+    endless.decay = {};
+    EXPECT_THROW(LearningRateSchedule(endless, kSteps), ConfigError) << name;
+    endless.decay.fraction = 0.0;
+    EXPECT_THROW(LearningRateSchedule(endless, kSteps), ConfigError) << name;
+  }
+}
+
+TEST(Schedule, RefusesCyclesThatCannotHoldTheirPhases) {
+  // Warm-up 4 and decay 20: a cycle of wsd takes 24 steps, one of infinite 44, one of cosine 4.
+  const auto takes = [](const char* name, std::int64_t cycle) {
+    InnerConfig config = config_of(name, 4);
+    config.rewarm = {{.steps = kSteps - cycle + 1}};
+    try {
+      static_cast<void>(LearningRateSchedule(config, kSteps));
+      return true;
+    } catch (const ConfigError&) {
+      return false;
+    }
+  };
+  EXPECT_TRUE(takes("wsd", 24));
+  EXPECT_FALSE(takes("wsd", 23));
+  EXPECT_TRUE(takes("infinite", 44));
+  EXPECT_FALSE(takes("infinite", 43));
+  EXPECT_TRUE(takes("cosine", 4));
+  EXPECT_FALSE(takes("cosine", 3));
+  EXPECT_FALSE(takes("cosine", 0));  // begins after the run
+}
+
+TEST(Schedule, SmallShareOfAShortRunIsOneStepOfDecay) {
+  InnerConfig config = config_of("wsd");
+  config.decay = {.fraction = 0.1};
+  const LearningRateSchedule schedule(config, 4);
+  EXPECT_DOUBLE_EQ(schedule.at(StepIndex(3)), kPeak);
+  EXPECT_DOUBLE_EQ(schedule.at(StepIndex(4)), 0.1 * kPeak);
 }
 
 }  // namespace
