@@ -35,7 +35,9 @@ bool plain_name(std::string_view name) {
 void Loader::check() {
   check_outer_method();
   check_unused();
+  check_run();
   check_train();
+  check_inner();
   check_model();
   check_outer();
   check_later();
@@ -85,6 +87,23 @@ void Loader::check_unused() {
           fmt::format("'{}' is not used by method '{}'", name, info->name),
           fmt::format("remove it   (keys of method '{}': {})", info->name, join(info->keys)));
     }
+  }
+}
+
+void Loader::check_run() {
+  if (!config.run.deterministic) {
+    refuse("E-VALUE", "run.deterministic",
+           fmt::format("{}: runs are always deterministic", quoted("run.deterministic")),
+           "remove the key; there is no faster mode that it would forbid");
+  }
+}
+
+void Loader::check_inner() {
+  const InnerConfig& inner = config.inner;
+  if (inner.optimizer == "sgd" && inner.nesterov && inner.momentum == 0) {
+    refuse("E-CONFLICT", "inner.nesterov",
+           fmt::format("{} without 'inner.momentum'", quoted("inner.nesterov")),
+           "momentum = 0.9 in [inner], or remove nesterov");
   }
 }
 

@@ -54,6 +54,7 @@ void Loader::complete() {
   apply_preset();
   apply_init();
   apply_method_defaults();
+  apply_schedule_defaults();
   make_sites();
   resolve_percentages();
 }
@@ -142,6 +143,15 @@ void Loader::apply_method_defaults() {
   fill("momentum", config.outer.momentum, info->default_momentum);
   fill("nesterov", config.outer.nesterov, true);
   fill("alpha", config.outer.alpha, info->default_alpha);
+}
+
+void Loader::apply_schedule_defaults() {
+  const std::string& schedule = config.inner.schedule;
+  if ((schedule == "wsd" || schedule == "infinite") && !given("inner.decay")) {
+    // A tenth of the run is enough for the loss to come down (Hu et al. arXiv:2404.06395 §4.3).
+    config.inner.decay.fraction = 0.1;
+    default_origins["inner.decay"] = fmt::format("default of {}", schedule);
+  }
 }
 
 void Loader::make_sites() {

@@ -154,7 +154,7 @@ constexpr KeyRow<Config> kRows[] = {
     {"run.seed", Type::kInteger, at_least(0, 9.2e18), "", field<kRun, &R::seed>(),
      "Seed of everything random: initial weights, data order, simulated jitter.", "7"},
     {"run.deterministic", Type::kBool, {}, "", field<kRun, &R::deterministic>(),
-     "Same bits from the same file, whatever the number of threads.", "true"},
+     "Same bits from the same file, whatever the number of threads: always so, false is refused.", "true"},
 
     {"model.arch", Type::kChoice, {}, "gpt2|llama", field<kModel, &M::arch>(),
      "Architecture: gpt2 (learned positions, LayerNorm, GELU) or llama (RoPE, RMSNorm, SwiGLU).",
@@ -216,7 +216,7 @@ constexpr KeyRow<Config> kRows[] = {
      "Length T of a sample in tokens.", "128"},
     {"train.precision", Type::kChoice, {}, "fp32|bf16", field<kTrain, &T::precision>(),
      "Arithmetic of the model; fp32 never uses TF32.", "\"fp32\""},
-    {"train.threads", Type::kInteger, at_least(0, 4096), "", field<kTrain, &T::threads>(),
+    {"train.threads", Type::kInteger, at_least(0, 1024), "", field<kTrain, &T::threads>(),
      "Threads of the whole process; 0: all cores. Results do not depend on it.", "2", {}, nullptr, false},
 
     {"inner.optimizer", Type::kChoice, {}, "adamw|sgd", field<kInner, &I::optimizer>(),
@@ -232,7 +232,7 @@ constexpr KeyRow<Config> kRows[] = {
     {"inner.momentum", Type::kReal, half_open(0, 1), "", field<kInner, &I::momentum>(),
      "Momentum of sgd.", "0.9", "inner.optimizer = sgd", is_sgd},
     {"inner.nesterov", Type::kBool, {}, "", field<kInner, &I::nesterov>(),
-     "Nesterov's form of the momentum.", "true", "inner.optimizer = sgd", is_sgd},
+     "Nesterov's form of the momentum; needs momentum > 0.", "true", "inner.optimizer = sgd", is_sgd},
     {"inner.clip", Type::kReal, between(0, 1e12), "", field<kInner, &I::clip>(),
      "Gradient norm above which gradients are scaled down; 0: off.", "1.0"},
     {"inner.schedule", Type::kChoice, {}, "constant|linear|cosine|wsd|infinite|inverse-sqrt",
@@ -242,8 +242,8 @@ constexpr KeyRow<Config> kRows[] = {
      "\"5%\""},
     {"inner.floor", Type::kFraction, between(0, 1), "", field<kInner, &I::floor>(),
      "Last rate as a share of lr.", "0.1", "inner.schedule = linear, cosine, wsd or infinite", has_floor},
-    {"inner.decay", Type::kSteps, at_least(0, 1e12), "", field<kInner, &I::decay>(),
-     "Length of the last phase.", "\"20%\"", "inner.schedule = wsd or infinite", has_decay},
+    {"inner.decay", Type::kSteps, at_least(1, 1e12), "", field<kInner, &I::decay>(),
+     "Length of the last phase. Absent: 10% of the run.", "\"20%\"", "inner.schedule = wsd or infinite", has_decay},
     {"inner.rewarm", Type::kStepList, at_least(1, 1e12), "", field<kInner, &I::rewarm>(),
      "Steps at which warm-up and schedule start again.", "[1000]"},
 
@@ -266,7 +266,7 @@ constexpr KeyRow<Config> kRows[] = {
     {"outer.embeddings", Type::kChoice, {}, "shared|own", kEmbeddings,
      "With P = 1: whether what belongs to no layer is a fragment of its own.", "\"own\""},
     {"outer.offsets", Type::kOffsets, at_least(0, 1e12), "", kOffsetsField,
-     "Step within H at which each fragment is sent: \"spread\" (floor(p H / F)), \"zero\", or F integers.",
+     "Step within H at which each fragment is sent: \"spread\" (floor(p H / F)), \"zero\", or F step counts; a percentage is of the run, as everywhere.",
      "[0, 10, 20]"},
     {"outer.overlap", Type::kStepsNow, at_least(0, 1e12), "", field<kOuter, &O::overlap>(),
      "Inner steps tau between send and apply, 0 <= tau < H (arXiv:2501.18512 Alg. 2).", "5"},
@@ -314,13 +314,13 @@ constexpr KeyRow<Config> kRows[] = {
      {}, nullptr, false},
 
     {"eval.every", Type::kSteps, at_least(0, 1e12), "", field<&Config::eval, &EvalConfig::every>(),
-     "Steps between evaluations; 0: only after the last step.", "\"100 steps\"", {}, nullptr, false},
+     "Steps between evaluations, at least 1 when given as a share of the run; 0: only after the last step.", "\"100 steps\"", {}, nullptr, false},
     {"eval.tokens", Type::kTokensOrAll, at_least(1), "", kEvalTokens,
      "How much of the validation part an evaluation reads, from its start; \"all\" of it.", "\"64k\"",
      {}, nullptr, false},
 
     {"ckpt.every", Type::kStepsOrTime, {}, "", kCheckpointEvery,
-     "Time or steps between checkpoints; \"0s\": only at the end.", "\"10min\"", {}, nullptr, false},
+     "Time, steps or share of the run (\"5%\", at least one step) between checkpoints; \"0s\": only at the end.", "\"10min\"", {}, nullptr, false},
     {"ckpt.keep", Type::kInteger, at_least(1, 1e6), "", field<&Config::ckpt, &CheckpointConfig::keep>(),
      "Newest checkpoints kept.", "3", {}, nullptr, false},
 };

@@ -237,16 +237,11 @@ void Loader::read_key(const std::string& given_name, const SourceEntry& entry) {
     diagnostics.add(error.code, error.place, error.message, error.hint);
     return;
   }
-  if (row->type != Type::kStepsNow) {
-    row->field.set(config, *value);
-    return;
-  }
-  const auto& count = std::get<StepCount>(*value);
   std::erase_if(deferred_, [row](const Deferred& each) { return each.row == row; });
-  if (count.fraction) {
-    deferred_.push_back({row, *count.fraction, given});
+  if (needs_length_of_run(*value, row->type)) {
+    deferred_.push_back({row, *value, given});
   } else {
-    row->field.set(config, Value(count.steps));
+    row->field.set(config, in_steps(*value, row->type, 0));
   }
 }
 
@@ -362,28 +357,6 @@ void Loader::unknown_key(const std::string& name, const Place& key_place) {
                         join(candidates), section);
   }
   diagnostics.add("E-KEY-UNKNOWN", key_place, fmt::format("unknown key '{}'", name), hint);
-}
-
-void Loader::resolve_percentages() {
-  for (const Deferred& each : deferred_) {
-    const std::int64_t total = total_steps(config);
-    if (each.row->name == "train.steps" || total == 0) {
-      diagnostics.add(
-          "E-UNIT-WRONG", each.given.value,
-          fmt::format("'{} = {}': a percentage of what? the length of the run is unknown",
-                      each.row->name, each.given.shown),
-          "write a count of steps");
-      continue;
-    }
-    const std::int64_t steps = StepCount{0, each.fraction}.resolve(total);
-    if (!each.row->range.contains(static_cast<double>(steps))) {
-      diagnostics.add("E-RANGE", each.given.value,
-                      fmt::format("'{} = {}' is {} of {} steps: must be {}", each.row->name,
-                                  each.given.shown, steps, total, each.row->range.text()));
-      continue;
-    }
-    each.row->field.set(config, Value(steps));
-  }
 }
 
 }  // namespace isthmus::config

@@ -53,7 +53,7 @@ struct Loader {
  private:
   struct Deferred {
     const KeyRow<Config>* row;
-    double fraction;
+    Value value;  // a StepCount or a list of them, with a share of the run in it
     Given given;
   };
   void read_override(const std::string& text, int source);
@@ -72,12 +72,15 @@ struct Loader {
   void apply_preset();
   void apply_init();
   void apply_method_defaults();
+  void apply_schedule_defaults();
   void make_sites();
   void resolve_percentages();
 
   void check_outer_method();
   void check_unused();
+  void check_run();
   void check_train();
+  void check_inner();
   void check_model();
   void check_outer();
   void check_later();

@@ -30,7 +30,7 @@ enum class Type {
   kTokensOrAll,  // the same without unit, or "all"
   kSteps,        // 20, "20 steps", "5%"; a StepCount
   kStepsNow,     // the same into an integer: a percentage is resolved while loading
-  kStepsOrTime,  // "10min" or "100 steps"
+  kStepsOrTime,  // "10min", "100 steps" or "5%"; a percentage is resolved while loading
   kStepList,     // [100, "50%"]
   kTime,
   kRate,
@@ -39,7 +39,7 @@ enum class Type {
   kParameters,
   kPairOfReals,  // [0.9, 0.95]
   kPairOfTexts,  // ["east", "west"]
-  kOffsets,      // "spread", "zero", [0, 5, 10]
+  kOffsets,      // "spread", "zero", [0, 5, "10%"]; percentages are resolved while loading
 };
 
 using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, Duration,

@@ -128,7 +128,7 @@ std::string type_text(Type type, std::string_view choices) {
     case Type::kStepsNow:
       return "a count of steps, such as 100 or \"5%\"";
     case Type::kStepsOrTime:
-      return "a time or steps, such as \"10min\" or \"100 steps\"";
+      return "a time or steps, such as \"10min\", \"100 steps\" or \"5%\"";
     case Type::kStepList:
       return "an array of step counts, such as [100, \"50%\"]";
     case Type::kTime:

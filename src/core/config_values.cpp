@@ -164,24 +164,21 @@ Result parse_dimensioned(const SourceValue& source, const ValueRule& rule, Dimen
   return Value(*duration);
 }
 
-/// "10min" or "100 steps"; the unit decides.
+/// "10min", "100 steps" or "5%"; the unit decides.
 Result parse_steps_or_time(const SourceValue& source, const ValueRule& rule) {
   const auto* text = std::get_if<std::string>(&source.data);
-  if (text == nullptr || text->find("step") != std::string::npos) {
+  if (text == nullptr || text->find("step") != std::string::npos ||
+      text->find('%') != std::string::npos) {
     ValueRule steps = rule;
     steps.range = at_least(0, 1e12);
-    const auto count = parse_steps(source, steps);
-    if (count && std::get<StepCount>(*count).fraction) {
-      return fail(source, "E-UNIT-WRONG", fmt::format("{}: no percentages", quoted(source, rule)));
-    }
-    return count;
+    return parse_steps(source, steps);
   }
   ValueRule time = rule;
   time.range = at_least(0);
   const auto duration = parse_dimensioned(source, time, Dimension::kTime);
   if (!duration && duration.error().code.starts_with("E-UNIT")) {
     ValueError error = duration.error();
-    error.hint = "write a time (\"10min\") or steps (\"100 steps\")";
+    error.hint = "write a time (\"10min\") or steps (\"100 steps\", \"5%\")";
     return Unexpected<ValueError>(error);
   }
   return duration;
@@ -261,17 +258,8 @@ Result parse_offsets(const SourceValue& source, const ValueRule& rule) {
     return parse_text(source, {rule.name, Type::kChoice, {}, "spread|zero"});
   }
   const ValueRule element{rule.name, Type::kStepsNow, rule.range, {}};
-  return parse_list<std::int64_t>(source, rule, 0, [&](const SourceValue& each) -> Result {
-    const auto steps = parse_steps(each, element);
-    if (!steps) {
-      return steps;
-    }
-    const auto& count = std::get<StepCount>(*steps);
-    if (count.fraction) {
-      return fail(each, "E-UNIT-WRONG", fmt::format("{}: no percentages", quoted(each, rule)));
-    }
-    return Value(count.steps);
-  });
+  return parse_list<StepCount>(source, rule, 0,
+                               [&](const SourceValue& each) { return parse_steps(each, element); });
 }
 
 }  // namespace

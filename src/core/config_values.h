@@ -25,9 +25,14 @@ struct ValueRule {
   std::string_view choices;
 };
 
-/// The value as its type holds it; kStepsNow gives a StepCount.
+/// The value as its type holds it; kStepsNow gives a StepCount, a list of kOffsets StepCounts.
 [[nodiscard]] Expected<Value, ValueError> parse_value(const SourceValue& source,
                                                       const ValueRule& rule);
+
+/// Whether `value` holds a share of the run that its field takes as steps only.
+[[nodiscard]] bool needs_length_of_run(const Value& value, Type type);
+/// `value` as its field takes it; shares of the run become steps of `total`.
+[[nodiscard]] Value in_steps(const Value& value, Type type, std::int64_t total);
 
 /// TOML text that parses back to `value`; empty for no value.
 [[nodiscard]] std::string toml_text(const Value& value, Type type);

@@ -117,6 +117,31 @@ every = "100 steps"
   EXPECT_EQ(config.ckpt.every_steps, 100);
 }
 
+TEST(Config, PercentagesCountStepsOfTheRun) {
+  const Config config =
+      load_minimal({"outer.method=streaming-diloco", "outer.H=\"20%\"",
+                    "outer.offsets=[0, \"5%\", \"10 steps\"]", "eval.every=5%", "ckpt.every=5%"});
+  EXPECT_EQ(config.outer.H, 20);
+  EXPECT_EQ(std::get<std::vector<std::int64_t>>(config.outer.offsets),
+            (std::vector<std::int64_t>{0, 5, 10}));
+  EXPECT_EQ(config.eval.every.resolve(100), 5);
+  EXPECT_EQ(config.ckpt.every_steps, 5);
+  EXPECT_EQ(load_minimal({"ckpt.every=5%", "ckpt.every=10min"}).ckpt.every_steps, 0);
+}
+
+TEST(Config, ShareOfAShortRunIsAtLeastOneStep) {
+  const Config config = load_minimal({"train.steps=4", "eval.every=1%", "ckpt.every=1%"});
+  EXPECT_EQ(config.eval.every.resolve(4), 1);
+  EXPECT_EQ(config.ckpt.every_steps, 1);
+  EXPECT_EQ(load_minimal({"eval.every=0%", "ckpt.every=0%"}).ckpt.every_steps, 0);
+}
+
+TEST(Config, SchedulesWithALastPhaseDecayOverATenthOfTheRun) {
+  EXPECT_EQ(load_minimal({"inner.schedule=wsd"}).inner.decay.resolve(100), 10);
+  EXPECT_EQ(load_minimal({"inner.schedule=infinite"}).inner.decay.resolve(100), 10);
+  EXPECT_EQ(load_minimal({"inner.schedule=wsd", "inner.decay=7"}).inner.decay.resolve(100), 7);
+}
+
 TEST(Config, WorkersStandForEqualSites) {
   const Config config = load_minimal({"run.workers=4", "train.global_batch=512 tok"});
   ASSERT_EQ(config.workers(), 4);
@@ -153,12 +178,12 @@ TEST(Config, OverridesBeatTheFileAndTheLastOneWins) {
 TEST(Config, OverrideValuesAreTomlOrBareWords) {
   const Config config =
       load_minimal({"data.order=sequential", "inner.betas=[0.8, 0.9]", "train.global_batch=1k tok",
-                    "train.context=125", "run.name=\"quoted\"", "run.deterministic=false"});
+                    "train.context=125", "run.name=\"quoted\"", "model.tied=false"});
   EXPECT_EQ(config.data.order, "sequential");
   EXPECT_EQ(config.inner.beta1, 0.8);
   EXPECT_EQ(config.train.global_batch_tokens, 1000);
   EXPECT_EQ(config.run.name, "quoted");
-  EXPECT_FALSE(config.run.deterministic);
+  EXPECT_FALSE(config.model.tied);
 }
 
 TEST(Config, PercentagesOfStepsBecomeStepsWhereAnIntegerIsNeeded) {
