@@ -91,9 +91,9 @@ void replace_link(Storage& storage, const Path& target, const Path& link) {
   storage.sync_directory(link.parent_path());
 }
 
-std::vector<Path> expand_pattern(const Storage& storage, const Path& pattern) {
-  if (!has_wildcard(pattern.string())) return {pattern};
-  std::vector<Path> found = {pattern.root_path()};
+std::vector<Path> expand_pattern(const Storage& storage, const Path& pattern, const Path& base) {
+  if (!has_wildcard(pattern.string())) return {base / pattern};
+  std::vector<Path> found = {pattern.is_absolute() ? pattern.root_path() : base};
   for (const Path& component : pattern.relative_path()) {
     found = match_component(storage, found, component.string());
   }

@@ -121,8 +121,10 @@ void replace_link(Storage& storage, const std::filesystem::path& target,
 
 /// Paths matching `pattern`, sorted; `*`, `?` and `[...]` match within one path component, and
 /// names that begin with a dot only when the pattern's component does. A pattern without wildcards
-/// gives itself, whether the file is there or not.
+/// gives itself, whether the file is there or not. A relative pattern starts at `base`, which is
+/// taken as it is, wildcard characters and all.
 [[nodiscard]] std::vector<std::filesystem::path> expand_pattern(
-    const Storage& storage, const std::filesystem::path& pattern);
+    const Storage& storage, const std::filesystem::path& pattern,
+    const std::filesystem::path& base = {});
 
 }  // namespace isthmus

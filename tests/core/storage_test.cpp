@@ -150,6 +150,18 @@ TEST(ExpandPattern, MatchesWithinComponentsInSortedOrder) {
   EXPECT_THAT(expand_pattern(storage, directory / "no*"), ElementsAre());
   EXPECT_THAT(expand_pattern(storage, directory / "plain"), ElementsAre(directory / "plain"));
   EXPECT_THAT(expand_pattern(storage, directory / "d1/a.txt/*"), ElementsAre());
+  EXPECT_THAT(expand_pattern(storage, "a*", directory / "d1"), ElementsAre(directory / "d1/a.txt"));
+  EXPECT_THAT(expand_pattern(storage, directory / "d1/a*", "elsewhere"),
+              ElementsAre(directory / "d1/a.txt"));
+}
+
+TEST(ExpandPattern, TakesTheBaseAsItIs) {
+  const TemporaryDirectory directory;
+  SystemStorage storage;
+  storage.create_directories(directory / "run[1]*");
+  write_atomically(storage, directory / "run[1]*/a.txt", "x");
+  EXPECT_THAT(expand_pattern(storage, "*.txt", directory / "run[1]*"),
+              ElementsAre(directory / "run[1]*/a.txt"));
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ std::vector<Path> files_of(const Storage& storage, const std::string& source, co
   if (name.empty()) bad_source(source, "names no file after the colon");
   const Path pattern = folder / Path(name);
   if (storage.kind(pattern) != FileKind::kAbsent) return {pattern};
-  std::vector<Path> paths = expand_pattern(storage, pattern);
+  std::vector<Path> paths = expand_pattern(storage, Path(name), folder);
   // A pattern gathers files; folders that happen to match are not meant.
   std::erase_if(paths, [&](const Path& path) {
     return storage.kind(path) == FileKind::kAbsent ||

@@ -66,6 +66,14 @@ TEST_F(Datasets, JoinsTheFilesOfAPatternInSortedOrder) {
   EXPECT_EQ(std::string(across.begin(), across.end()), "d la");
 }
 
+TEST_F(Datasets, TakesTheFoldersOwnNameAsItIs) {
+  put("run[1]*/a.txt", "bracket");
+  put("run1/a.txt", "another");
+  DataConfig config;
+  config.source = "text:*.txt";
+  EXPECT_EQ(text_of(Dataset::open(storage_, config, directory_ / "run[1]*")), "bracket");
+}
+
 TEST_F(Datasets, TakesANameThatExistsEvenWithWildcardCharacters) {
   put("x[1].txt", "bracket");
   put("x1.txt", "plain");
