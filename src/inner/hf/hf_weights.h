@@ -46,8 +46,9 @@ struct HfExport {
 };
 
 /// Writes a folder that transformers loads: config.json, generation_config.json, model.safetensors
-/// (fp32), tokenizer files; creates it where needed. Files there of these names are replaced, each
-/// atomically. THROWS: SystemError.
+/// (fp32), tokenizer files. A new folder appears whole or not at all. In an existing one the files
+/// of these names are replaced, each atomically and the weights last, and tokenizer files that this
+/// model does not have are removed. THROWS: SystemError.
 void write_hf_folder(Storage& storage, const std::filesystem::path& folder, const HfExport& model);
 
 /// Name and text of every file of such a folder but the weights; a checkpoint with them is such a

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/safetensors.h"
+#include "core/storage_faults.h"
 #include "core/temporary_directory.h"
 #include "inner/model_layout.h"
 #include "isthmus/errors.h"
@@ -138,6 +139,33 @@ TEST_F(HfWeights, ComeWithTheByteTokenizerOrACopyOfTheirOwn) {
   model.tokenizer_from = directory_.path();
   write_hf_folder(storage_, directory_ / "copied", model);
   EXPECT_EQ(read_text(storage_, directory_ / "copied/tokenizer.json"), "theirs");
+}
+
+TEST_F(HfWeights, NewFolderAppearsWholeOrNotAtAll) {
+  const HfExport model = model_.to_export();
+  FaultyStorage full(storage_, {.disk_full_after_bytes = 2000});  // config.json fits
+  EXPECT_THROW(write_hf_folder(full, directory_ / "out", model), SystemError);
+  EXPECT_EQ(storage_.kind(directory_ / "out"), FileKind::kAbsent);
+  EXPECT_THAT(storage_.list(directory_.path()), testing::IsEmpty());
+  write_hf_folder(storage_, directory_ / "out/", model);
+  EXPECT_EQ(storage_.kind(directory_ / "out/model.safetensors"), FileKind::kFile);
+}
+
+TEST_F(HfWeights, ExistingFolderKeepsNoTokenizerOfAnotherModel) {
+  write_hf_folder(storage_, directory_ / "out", model_.to_export());
+  write_atomically(storage_, directory_ / "out/vocab.json", "another model's");
+  write_atomically(storage_, directory_ / "out/notes.txt", "mine");
+  write_hf_folder(storage_, directory_ / "out", model_.to_export());
+  EXPECT_EQ(storage_.kind(directory_ / "out/vocab.json"), FileKind::kAbsent);
+  EXPECT_EQ(read_text(storage_, directory_ / "out/notes.txt"), "mine");
+}
+
+TEST_F(HfWeights, WeightsAreTheLastThingWrittenOverAnExistingFolder) {
+  storage_.create_directories(directory_ / "out");
+  FaultyStorage full(storage_, {.disk_full_after_bytes = 2000});
+  EXPECT_THROW(write_hf_folder(full, directory_ / "out", model_.to_export()), SystemError);
+  EXPECT_EQ(storage_.kind(directory_ / "out/config.json"), FileKind::kFile);
+  EXPECT_EQ(storage_.kind(directory_ / "out/model.safetensors"), FileKind::kAbsent);
 }
 
 std::vector<std::string> names_of(const std::vector<std::pair<std::string, std::string>>& files) {
