@@ -56,10 +56,12 @@ TEST_F(RunDirectoryTest, ForceRemovesTheRunAndNothingElse) {
   std::filesystem::create_directories(folder / "run" / "ckpt" / "step-1");
   write(folder / "run" / "metrics.jsonl", "{}\n");
   write(folder / "run" / "notes.txt", "mine");
+  std::filesystem::create_directories(folder / "run" / "hf");  // an export, made by hand
   EXPECT_FALSE(open(ExistingRun::kForce).resumed());
   EXPECT_FALSE(std::filesystem::exists(folder / "run" / "metrics.jsonl"));
   EXPECT_FALSE(std::filesystem::exists(folder / "run" / "ckpt"));
   EXPECT_EQ(read(folder / "run" / "notes.txt"), "mine");
+  EXPECT_TRUE(std::filesystem::exists(folder / "run" / "hf"));
 }
 
 TEST_F(RunDirectoryTest, ResumeKeepsEverythingAndKnowsARun) {
