@@ -281,17 +281,20 @@ std::string percent_text(double fraction) {
 }
 
 std::string human_bytes(double bytes) {
-  constexpr std::array<std::string_view, 5> kNames = {"B", "KiB", "MiB", "GiB", "TiB"};
+  if (!std::isfinite(bytes)) {
+    return "–";
+  }
+  constexpr std::array<std::string_view, 7> kNames = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
   std::size_t i = 0;
-  while (bytes >= 1000 && i + 1 < kNames.size()) {
-    bytes /= 1024;
+  while (bytes >= 999.5 && i + 1 < kNames.size()) {  // what would print as 1000
+    bytes /= 1000;
     ++i;
   }
   return i == 0 ? fmt::format("{:.0f} B", bytes)
                 : fmt::format("{:.{}f} {}", bytes,
-                              bytes < 10    ? 2
-                              : bytes < 100 ? 1
-                                            : 0,
+                              bytes < 9.995   ? 2
+                              : bytes < 99.95 ? 1
+                                              : 0,
                               kNames[i]);
 }
 

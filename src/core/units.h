@@ -60,7 +60,8 @@ struct Quantity {
 /// Shortest decimal that reads back to the same double.
 [[nodiscard]] std::string real_text(double value);
 
-/// For people, rounded: "52.1 MiB", "412 Mbit/s", "2 h 05 min", "118k".
+/// For people, rounded, in powers of 1000: "54.6 MB" ("–" for no number), "412 Mbit/s", "2 h 05
+/// min", "118k".
 [[nodiscard]] std::string human_bytes(double bytes);
 [[nodiscard]] std::string human_rate(double bits_per_s);
 [[nodiscard]] std::string human_time(double seconds);

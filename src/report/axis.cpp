@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "core/units.h"
 #include "report/text.h"
 
 namespace isthmus::report {
@@ -68,7 +69,7 @@ std::string clock_label(double seconds, double distance) {
 std::string log_label(double value, AxisUnit unit) {
   switch (unit) {
     case AxisUnit::kBytes:
-      return format_bytes(value);
+      return human_bytes(value);
     case AxisUnit::kSeconds:
     case AxisUnit::kPlain:
       return value >= 1000 ? format_short_count(value) : fmt::format("{:.3g}", value);
@@ -160,7 +161,7 @@ std::vector<Tick> Axis::ticks(int wanted) const {
       break;
     }
     const std::string label = unit == AxisUnit::kSeconds ? clock_label(value, distance)
-                              : unit == AxisUnit::kBytes ? format_bytes(value)
+                              : unit == AxisUnit::kBytes ? human_bytes(value)
                                                          : plain_label(value, distance);
     ticks.push_back({position(value), label});
   }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 
+#include "core/units.h"
 #include "report/page.h"
 #include "report/text.h"
 
@@ -175,7 +176,7 @@ std::string provenance_of(const Page& page, std::size_t index) {
   fact(facts, "Resumed from", word(run, "parent"));
   for (const DataFile& file : run.data.manifest.data) {
     fact(facts, "Data",
-         joined_with(", ", {file.path, format_bytes(file.bytes),
+         joined_with(", ", {file.path, human_bytes(file.bytes),
                             file.sha256.empty() ? "" : concat("sha256 ", file.sha256)}));
   }
   const std::string command = command_of(run);

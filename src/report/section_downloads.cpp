@@ -2,6 +2,7 @@
 // The numbers behind the page, as files inside it.
 #include <fmt/format.h>
 
+#include "core/units.h"
 #include "report/csv.h"
 #include "report/page.h"
 #include "report/text.h"
@@ -39,7 +40,7 @@ void section_downloads(Page& page, std::size_t budget) {
         "<li><a download=\"{0}\" href=\"data:{1};charset=utf-8;base64,{2}\">{0}</a> {3}, "
         "{4}</li>\n",
         download.name, download.type, coded, download.what,
-        format_bytes(static_cast<double>(body.size())));
+        human_bytes(static_cast<double>(body.size())));
   }
   page.html += "</ul>\n";
   if (!left_out.empty()) {

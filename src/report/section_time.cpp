@@ -8,6 +8,7 @@
 #include <limits>
 #include <set>
 
+#include "core/units.h"
 #include "report/axis.h"
 #include "report/page.h"
 #include "report/text.h"
@@ -107,7 +108,7 @@ std::string span_title(const RunView& run, const Span& span) {
         concat(span.kind == SpanKind::kReceive ? " from " : " to ", worker_name(run, span.peer));
   }
   if (span.bytes > 0) {
-    text += concat(", ", format_bytes(span.bytes));
+    text += concat(", ", human_bytes(span.bytes));
   }
   if (span.fragment >= 0) {
     text += fmt::format(", fragment {}", span.fragment);

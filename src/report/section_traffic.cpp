@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 
+#include "core/units.h"
 #include "report/line_chart.h"
 #include "report/page.h"
 #include "report/text.h"
@@ -48,7 +49,7 @@ std::string matrix_of(const Page& page, std::size_t index) {
           from == to
               ? std::string{"<td class=\"self\">·</td>"}
               : fmt::format("<td style=\"--heat-share:{:.2f}\" title=\"{} bytes\">{}</td>", share,
-                            escape_html(format_count(bytes)), escape_html(format_bytes(bytes)));
+                            escape_html(format_count(bytes)), escape_html(human_bytes(bytes)));
     }
     rows += "</tr>";
   }
@@ -82,8 +83,8 @@ std::string fragment_rows(const RunView& run) {
     rows += fmt::format(
         "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{} → "
         "{}</td></tr>",
-        fragment, format_count(sum.rounds), format_bytes(sum.payload / sum.rounds),
-        format_bytes(sum.wire / sum.rounds), format_seconds(sum.wait / sum.rounds),
+        fragment, format_count(sum.rounds), human_bytes(sum.payload / sum.rounds),
+        human_bytes(sum.wire / sum.rounds), format_seconds(sum.wait / sum.rounds),
         format_number(sum.first_norm), format_number(sum.last_norm));
   }
   return rows;
@@ -93,8 +94,8 @@ std::string round_row(const RoundRecord& round) {
   return fmt::format(
       "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</"
       "td></tr>",
-      round.sent, round.applied, round.fragment, format_bytes(round.payload_bytes),
-      format_bytes(round.wire_bytes), format_count(round.members), format_seconds(round.wait_s),
+      round.sent, round.applied, round.fragment, human_bytes(round.payload_bytes),
+      human_bytes(round.wire_bytes), format_count(round.members), format_seconds(round.wait_s),
       format_number(round.delta_norm));
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "core/units.h"
 #include "report/line_chart.h"
 #include "report/page.h"
 #include "report/text.h"
@@ -41,7 +42,7 @@ std::string one_run_sentence(const RunView& run) {
   text += fmt::format(" to a {} loss of {}.", has_eval ? "validation" : "training",
                       format_loss(has_eval ? f.eval_loss : f.train_loss));
   if (f.wire_bytes > 0) {
-    text += fmt::format(" Each worker sent {}", format_bytes(f.wire_bytes));
+    text += fmt::format(" Each worker sent {}", human_bytes(f.wire_bytes));
     if (std::isfinite(f.utilisation)) {
       text +=
           fmt::format(" and computed for {} of {}", format_percent(f.utilisation), elapsed(run));

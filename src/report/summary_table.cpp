@@ -7,6 +7,7 @@
 #include <functional>
 #include <string_view>
 
+#include "core/units.h"
 #include "report/page.h"
 #include "report/text.h"
 
@@ -59,10 +60,10 @@ std::vector<Column> columns() {
        [](const RunView& r) { return format_loss(r.figures.eval_loss); },
        gap(&RunFigures::eval_loss)},
       {"Payload", "sent per worker",
-       [](const RunView& r) { return format_bytes(r.figures.payload_bytes); },
+       [](const RunView& r) { return human_bytes(r.figures.payload_bytes); },
        ratio(&RunFigures::payload_bytes)},
       {"On the wire", "sent per worker",
-       [](const RunView& r) { return format_bytes(r.figures.wire_bytes); }, nullptr,
+       [](const RunView& r) { return human_bytes(r.figures.wire_bytes); }, nullptr,
        [](const RunView& r) { return overhead_text(r.figures); }},
       {"Simulated time", "", [](const RunView& r) { return format_seconds(r.figures.simulated_s); },
        ratio(&RunFigures::simulated_s)},

@@ -229,10 +229,6 @@ std::string format_short_count(double count) {
   return fmt::format("{}{:.4g}{}", count < 0 ? "−" : "", shown, kShort[prefix]);
 }
 
-std::string format_bytes(double bytes) {
-  return std::isfinite(bytes) ? scaled(bytes, 1000, "B", kDecimal) : nothing_or(bytes, {});
-}
-
 std::string format_rate(double bits_per_s) {
   return std::isfinite(bits_per_s) ? scaled(bits_per_s, 1000, "bit/s", kDecimal)
                                    : nothing_or(bits_per_s, {});

@@ -30,8 +30,7 @@ template <typename... Parts>
 [[nodiscard]] std::string format_loss(double loss);          // 1.6513
 [[nodiscard]] std::string format_count(double count);        // 1,234,567
 [[nodiscard]] std::string format_short_count(double count);  // 1.23M
-[[nodiscard]] std::string format_bytes(double bytes);      // 3.41 MB: powers of 1000, as link rates
-[[nodiscard]] std::string format_rate(double bits_per_s);  // 100 Mbit/s
+[[nodiscard]] std::string format_rate(double bits_per_s);    // 100 Mbit/s
 [[nodiscard]] std::string format_seconds(double seconds);  // 80 ms, 14.2 s, 7 min 34 s, 17 h 50 min
 [[nodiscard]] std::string format_percent(double share);    // 9.5 %
 [[nodiscard]] std::string format_signed_percent(double share);

@@ -122,7 +122,11 @@ TEST(Units, NumbersForPeople) {
   EXPECT_EQ(with_commas(-1234567), "-1,234,567");
   EXPECT_EQ(with_commas(0), "0");
   EXPECT_EQ(human_bytes(512), "512 B");
-  EXPECT_EQ(human_bytes(54630810), "52.1 MiB");
+  EXPECT_EQ(human_bytes(54630810), "54.6 MB");
+  EXPECT_EQ(human_bytes(4e9), "4.00 GB");
+  EXPECT_EQ(human_bytes(999'999), "1.00 MB");
+  EXPECT_EQ(human_bytes(9.996e6), "10.0 MB");
+  EXPECT_EQ(human_bytes(NAN), "–");
   EXPECT_EQ(human_time(7500), "2 h 05 min");
   EXPECT_EQ(human_time(0.08), "80 ms");
   EXPECT_EQ(human_rate(412e6), "412 Mbit/s");
