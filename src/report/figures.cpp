@@ -206,10 +206,10 @@ std::vector<Point> eval_series(const RunData& run, Against against) {
 }
 
 std::vector<Point> decimate(const std::vector<Point>& points, std::size_t limit) {
-  if (points.size() <= limit || limit < 4) {
+  if (points.size() <= limit) {
     return points;
   }
-  const std::size_t buckets = limit / 2;
+  const std::size_t buckets = std::max<std::size_t>(limit / 2, 1);
   std::vector<Point> kept;
   kept.reserve(limit);
   for (std::size_t bucket = 0; bucket < buckets; ++bucket) {

@@ -58,8 +58,8 @@ enum class Against { kSteps, kBytes, kSimulated, kWall };
 [[nodiscard]] std::vector<Point> train_series(const RunData& run, Against against);
 [[nodiscard]] std::vector<Point> eval_series(const RunData& run, Against against);
 
-/// At most `limit` points: each of limit/2 equal stretches is reduced to its lowest and its highest
-/// point, so peaks stay. Non-finite points stay as breaks.
+/// At most `limit` (>= 2) points: each of limit/2 equal stretches is reduced to its lowest and its
+/// highest point, so peaks stay. Non-finite points stay as breaks.
 [[nodiscard]] std::vector<Point> decimate(const std::vector<Point>& points, std::size_t limit);
 
 }  // namespace isthmus::report

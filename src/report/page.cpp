@@ -27,6 +27,11 @@ bool same_length(const RunView& a, const RunView& b) {
          !b.data.end_status.empty();
 }
 
+std::string first_of_hint(std::size_t shown, std::size_t all, const char* what) {
+  return shown < all ? fmt::format("<p class=\"hint\">The first {} of {} {}.</p>", shown, all, what)
+                     : std::string{};
+}
+
 std::string section_open(const char* id, const char* heading) {
   return fmt::format("<section id=\"{}\"><h2>{}</h2>\n", id, heading);
 }

@@ -5,6 +5,7 @@
 // `page.charts`. Sections escape all text that comes from a run.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -29,8 +30,16 @@ struct PageLimits {
   std::size_t points_per_series = 800;
   std::size_t spans_per_run = 900;
   std::size_t rounds_per_run = 300;
+  std::size_t rows_per_table = 2048;  // configuration, links, fragments, data files; of each run
+  std::size_t workers_per_run = 64;   // in bars and matrices, which have bounds of their own
   [[nodiscard]] PageLimits halved() const {
-    return {points_per_series / 2, spans_per_run / 2, rounds_per_run / 2};
+    return {std::max<std::size_t>(points_per_series / 2, 8), spans_per_run / 2, rounds_per_run / 2,
+            std::max<std::size_t>(rows_per_table / 2, 4),
+            std::max<std::size_t>(workers_per_run / 2, 2)};
+  }
+  /// Fragments of a run whose norms are drawn: each series needs some points to be one.
+  [[nodiscard]] std::size_t fragments_drawn() const {
+    return std::max<std::size_t>(points_per_series / 16, 1);
   }
 };
 
@@ -41,6 +50,7 @@ struct Page {
   std::string html;
   std::vector<std::string> charts;  // chart_json of each
   bool decimated = false;           // some series was thinned out
+  bool fragments_left_out = false;  // of the chart of norms
 };
 
 void section_verdict(Page& page);     // sentence, labels, warnings, table
@@ -63,6 +73,8 @@ void section_downloads(Page& page, std::size_t budget);
 /// The table of section_verdict.
 [[nodiscard]] std::string summary_table(const Page& page);
 
+/// "The first 64 of 70 links." as a hint when only a part is shown, else nothing.
+[[nodiscard]] std::string first_of_hint(std::size_t shown, std::size_t all, const char* what);
 /// Opens a section with its heading; `id` is also the link target.
 [[nodiscard]] std::string section_open(const char* id, const char* heading);
 /// A run's coloured line and escaped label.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <set>
+#include <span>
 
 #include "core/units.h"
 #include "report/page.h"
@@ -27,12 +28,15 @@ std::string differences(const Page& page) {
     }
   }
   std::string rows;
+  // Bounded over all columns, since there is one a run.
+  const std::size_t limit = std::max<std::size_t>(page.limits.rows_per_table / page.runs.size(), 4);
+  std::size_t differing = 0;
   for (const std::string& key : keys) {
     const std::string first = value_in(page.runs.front(), key);
     const bool differs = std::any_of(page.runs.begin(), page.runs.end(), [&](const RunView& run) {
       return value_in(run, key) != first;
     });
-    if (!differs) {
+    if (!differs || ++differing > limit) {
       continue;
     }
     rows += fmt::format("<tr><th scope=\"row\"><code>{}</code></th>", escape_html(key));
@@ -52,27 +56,33 @@ std::string differences(const Page& page) {
   }
   return fmt::format(
       "<h3>Differences</h3><div class=\"scroll\"><table "
-      "class=\"config\"><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>\n",
-      head, rows);
+      "class=\"config\"><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>{}\n",
+      head, rows, first_of_hint(std::min(limit, differing), differing, "keys that differ"));
 }
 
-std::string values_of(const RunView& run, bool open) {
+std::string values_of(const RunView& run, std::size_t limit) {
   if (run.data.config.empty()) {
     return {};
   }
   std::string rows;
+  std::size_t shown = 0;
   for (const auto& [key, value] : run.data.config) {
+    if (shown == limit) {
+      break;
+    }
+    ++shown;
     rows += fmt::format(
         "<tr><th scope=\"row\"><code>{}</code></th><td><code>{}</code></td><td "
         "class=\"origin\">{}</td></tr>",
         escape_html(key), escape_html(value.value), escape_html(value.origin));
   }
   return fmt::format(
-      "<details{}><summary>Every value of {}</summary><div class=\"scroll\"><table "
+      "<details><summary>Every value of {}</summary><div class=\"scroll\"><table "
       "class=\"config\"><thead><tr>"
       "<th scope=\"col\">Key</th><th scope=\"col\">Value</th><th "
-      "scope=\"col\">From</th></tr></thead><tbody>{}</tbody></table></div></details>\n",
-      open ? " open" : "", escape_html(run.data.label), rows);
+      "scope=\"col\">From</th></tr></thead><tbody>{}</tbody></table></div>{}</details>\n",
+      escape_html(run.data.label), rows,
+      first_of_hint(shown, run.data.config.size(), "values; all are in config.resolved.toml"));
 }
 
 std::string links_of(const Page& page, std::size_t index) {
@@ -81,8 +91,10 @@ std::string links_of(const Page& page, std::size_t index) {
     return {};
   }
   constexpr std::size_t kMaxLinks = 64;
+  const std::size_t shown =
+      std::min({run.data.links.size(), kMaxLinks, page.limits.rows_per_table});
   std::string rows;
-  for (std::size_t i = 0; i < std::min(run.data.links.size(), kMaxLinks); ++i) {
+  for (std::size_t i = 0; i < shown; ++i) {
     const LinkRecord& link = run.data.links[i];
     rows += fmt::format(
         "<tr><th scope=\"row\">{} ↔ "
@@ -98,11 +110,7 @@ std::string links_of(const Page& page, std::size_t index) {
       "scope=\"col\">Loss</th>"
       "<th scope=\"col\">Streams</th><th "
       "scope=\"col\">Congestion</th></tr></thead><tbody>{}</tbody></table></div>{}</details>\n",
-      escape_html(run.data.label), rows,
-      run.data.links.size() > kMaxLinks
-          ? fmt::format("<p class=\"hint\">The first {} of {} links.</p>", kMaxLinks,
-                        run.data.links.size())
-          : std::string{});
+      escape_html(run.data.label), rows, first_of_hint(shown, run.data.links.size(), "links"));
 }
 
 /// A word as a POSIX shell takes it.
@@ -174,10 +182,15 @@ std::string provenance_of(const Page& page, std::size_t index) {
   fact(facts, "Model", joined_with(", ", model));
   fact(facts, "Configuration", word(run, "config_hash"));
   fact(facts, "Resumed from", word(run, "parent"));
-  for (const DataFile& file : run.data.manifest.data) {
+  const std::vector<DataFile>& files = run.data.manifest.data;
+  const std::size_t shown = std::min(files.size(), page.limits.rows_per_table);
+  for (const DataFile& file : std::span(files).first(shown)) {
     fact(facts, "Data",
          joined_with(", ", {file.path, human_bytes(file.bytes),
                             file.sha256.empty() ? "" : concat("sha256 ", file.sha256)}));
+  }
+  if (shown < files.size()) {
+    fact(facts, "Data", fmt::format("and {} more files", files.size() - shown));
   }
   const std::string command = command_of(run);
   return fmt::format("<h3>{}</h3>{}<dl>{}</dl>\n", run_tag(page, index),
@@ -195,7 +208,7 @@ void section_config(Page& page) {
     page.html += differences(page);
   }
   for (std::size_t i = 0; i < page.runs.size(); ++i) {
-    page.html += values_of(page.runs[i], false) + links_of(page, i);
+    page.html += values_of(page.runs[i], page.limits.rows_per_table) + links_of(page, i);
   }
   page.html += concat("</section>\n", section_open("provenance", "Provenance"));
   page.html += "<p class=\"lead\">The command that repeats each run, and what it ran on.</p>\n";

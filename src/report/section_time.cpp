@@ -51,7 +51,8 @@ std::string bars_of(const Page& page, std::size_t index) {
       fmt::format("<tbody><tr class=\"group\"><th colspan=\"5\" scope=\"rowgroup\">{} {}</th></tr>",
                   run_tag(page, index), clock_badge(run));
   std::size_t shown = 0;
-  for (std::size_t w = 0; w < std::min(run.shares.size(), kMaxBars); ++w) {
+  const std::size_t bars = std::min({run.shares.size(), kMaxBars, page.limits.workers_per_run});
+  for (std::size_t w = 0; w < bars; ++w) {
     if (run.shares[w].total_s > 0) {
       rows += bar(run, w);
       ++shown;
@@ -60,7 +61,7 @@ std::string bars_of(const Page& page, std::size_t index) {
   if (shown == 0) {
     rows += "<tr><td colspan=\"5\" class=\"empty\">No compute times were recorded.</td></tr>";
   }
-  if (run.shares.size() > kMaxBars) {
+  if (run.shares.size() > bars) {
     const auto [low, high] = std::minmax_element(
         run.shares.begin(), run.shares.end(),
         [](const WorkerShare& a, const WorkerShare& b) { return a.compute_s < b.compute_s; });
@@ -68,7 +69,7 @@ std::string bars_of(const Page& page, std::size_t index) {
         "<tr><td colspan=\"5\" class=\"empty\">The first {} of {} workers; over all of them "
         "compute "
         "lies between {} and {}.</td></tr>",
-        kMaxBars, run.shares.size(), format_percent(low->utilisation()),
+        bars, run.shares.size(), format_percent(low->utilisation()),
         format_percent(high->utilisation()));
   }
   return rows + "</tbody>\n";

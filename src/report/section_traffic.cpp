@@ -25,7 +25,7 @@ std::string name_of(const RunView& run, std::size_t worker) {
 std::string matrix_of(const Page& page, std::size_t index) {
   const RunView& run = page.runs[index];
   const auto& traffic = run.data.summary.traffic;
-  const std::size_t size = std::min(traffic.size(), kMaxMatrix);
+  const std::size_t size = std::min({traffic.size(), kMaxMatrix, page.limits.workers_per_run});
   if (size < 2) {
     return {};
   }
@@ -57,9 +57,7 @@ std::string matrix_of(const Page& page, std::size_t index) {
       "<div><h3>{} {}</h3><div class=\"scroll\"><table "
       "class=\"matrix\"><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>{}</div>\n",
       run_tag(page, index), clock_badge(run), head, rows,
-      traffic.size() > size
-          ? fmt::format("<p class=\"hint\">The first {} of {} workers.</p>", size, traffic.size())
-          : std::string{});
+      first_of_hint(size, traffic.size(), "workers"));
 }
 
 struct FragmentSum {
@@ -67,7 +65,7 @@ struct FragmentSum {
   double first_norm = kNothing, last_norm = kNothing;
 };
 
-std::string fragment_rows(const RunView& run) {
+std::map<std::int64_t, FragmentSum> fragment_sums(const RunView& run) {
   std::map<std::int64_t, FragmentSum> sums;
   for (const RoundRecord& round : run.data.rounds) {
     FragmentSum& sum = sums[round.fragment];
@@ -78,8 +76,16 @@ std::string fragment_rows(const RunView& run) {
     sum.first_norm = std::isnan(sum.first_norm) ? round.delta_norm : sum.first_norm;
     sum.last_norm = round.delta_norm;
   }
+  return sums;
+}
+
+std::string fragment_rows(const std::map<std::int64_t, FragmentSum>& sums, std::size_t limit) {
   std::string rows;
+  std::size_t shown = 0;
   for (const auto& [fragment, sum] : sums) {
+    if (shown++ == limit) {
+      break;
+    }
     rows += fmt::format(
         "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{} → "
         "{}</td></tr>",
@@ -131,6 +137,8 @@ std::string rounds_of(const Page& page, std::size_t index) {
   if (run.data.rounds.empty()) {
     return html + "<p class=\"empty\">No rounds: nothing was exchanged.</p>\n";
   }
+  const std::map<std::int64_t, FragmentSum> sums = fragment_sums(run);
+  const std::size_t limit = page.limits.rows_per_table;
   html += fmt::format(
       "<div class=\"scroll\"><table><thead><tr><th scope=\"col\">Fragment</th><th "
       "scope=\"col\">Rounds</th>"
@@ -138,8 +146,9 @@ std::string rounds_of(const Page& page, std::size_t index) {
       "round</small></th>"
       "<th scope=\"col\">Wait<small>a round</small></th><th scope=\"col\">‖Δ‖<small>first → "
       "last</small></th>"
-      "</tr></thead><tbody>{}</tbody></table></div>\n",
-      fragment_rows(run));
+      "</tr></thead><tbody>{}</tbody></table></div>{}\n",
+      fragment_rows(sums, limit),
+      first_of_hint(std::min(limit, sums.size()), sums.size(), "fragments"));
   return html + all_rounds(run, page.limits.rounds_per_run);
 }
 
@@ -158,9 +167,18 @@ LineChart norm_chart(Page& page) {
             {static_cast<double>(round.applied), round.delta_norm});
       }
     }
-    const std::size_t share = std::max<std::size_t>(
-        page.limits.points_per_series / std::max<std::size_t>(by_fragment.size(), 1), 16);
+    const std::size_t drawn = std::min(by_fragment.size(), page.limits.fragments_drawn());
+    if (drawn < by_fragment.size()) {
+      chart.description += fmt::format(" Only the first {} of the {} fragments of {} are drawn.",
+                                       drawn, by_fragment.size(), page.runs[i].data.label);
+      page.fragments_left_out = true;
+    }
+    const std::size_t share = page.limits.points_per_series / std::max<std::size_t>(drawn, 1);
+    std::size_t next = 0;
     for (const auto& [fragment, points] : by_fragment) {
+      if (next++ == drawn) {
+        break;
+      }
       page.decimated = page.decimated || points.size() > share;
       chart.series.push_back(
           {.label =
@@ -196,6 +214,9 @@ void section_traffic(Page& page) {
   if (!chart.series.empty()) {
     page.html += chart_html(chart);
     page.charts.push_back(chart_json(chart));
+    if (page.fragments_left_out) {
+      page.html += "<p class=\"hint\">The chart draws the first fragments only.</p>\n";
+    }
   }
   page.html += rounds + "</section>\n";
 }

@@ -211,6 +211,34 @@ TEST_F(ReportPage, ALongRunStaysBelowTheLimitAndSaysSo) {
   EXPECT_TRUE(says(page, "Too long for this page: train.csv"));
 }
 
+TEST_F(ReportPage, ManyRunsOfManySitesStayBelowTheLimit) {
+  constexpr int kSites = 48;
+  constexpr int kFragments = 40;
+  const std::filesystem::path a = run("many");
+  std::string config = read_file(a / "config.resolved.toml");
+  std::string links;
+  for (int site = 0; site < kSites; ++site) {
+    config += fmt::format("[[site]]\nname = \"datacentre-{}\"  # many.toml:{}:8\n", site, site);
+    links += fmt::format(R"({}{{"a":"datacentre-{}","b":"x","bits_per_s_up":1e8}})",
+                         site == 0 ? "" : ",", site);
+  }
+  write_file(a / "config.resolved.toml", config);
+  write_file(a / "links.json", "{\"links\":[" + links + "]}");
+  std::string metrics = read_file(a / "metrics.jsonl");
+  for (int i = 0; i < 20 * kFragments; ++i) {
+    metrics += fmt::format(
+        R"({{"k":"round","step":{0},"frag":{1},"step_send":{0},"step_apply":{0},"bytes_payload":1,"bytes_wire":1,"members":2,"delta_norm":{2}}})"
+        "\n",
+        i / kFragments + 1, i % kFragments, 0.123456789 * (i + 1));
+  }
+  write_file(a / "metrics.jsonl", metrics);
+  const std::vector<std::filesystem::path> runs(64, a);
+  const std::string page = page_of(runs);
+  EXPECT_LT(page.size(), kReportMaxBytes);
+  EXPECT_TRUE(says(page, "The chart draws the first fragments only."));
+  EXPECT_TRUE(says(page, "all are in config.resolved.toml"));
+}
+
 TEST_F(ReportPage, RunsAreFoundBelowAComparisonsFolder) {
   run("compare/ddp/seed-1", {.method = "ddp"});
   run("compare/diloco/seed-1");
