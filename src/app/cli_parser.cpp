@@ -150,10 +150,13 @@ void add_data_command(CLI::App& app, Parsed& parsed) {
   verify->add_option("SOURCE", parsed.data.source, "as for inspect")->required();
   verify->callback(set_action(DataArguments::Action::kVerify));
   CLI::App* synth = subcommand(*data, "synth", "write synthetic tokens of known entropy");
-  synth->add_option("NAME", parsed.data.source, "synth:NAME")->required();
+  synth->add_option("NAME", parsed.data.source, "synth:NAME[:tokens=N,seed=S,...]")->required();
   synth->add_option("OUT", parsed.data.out, "token file to write (llm.c layout)")->required();
-  synth->add_option("--tokens", parsed.data.tokens, "how many")->check(CLI::PositiveNumber);
-  synth->add_option("--seed", parsed.data.seed, "seed");
+  synth
+      ->add_option("--tokens", parsed.data.tokens,
+                   "how many (default: what the spelling says, else 4Mi)")
+      ->check(CLI::PositiveNumber);
+  synth->add_option("--seed", parsed.data.seed, "seed (default: what the spelling says, else 0)");
   synth->callback(set_action(DataArguments::Action::kSynth));
 }
 

@@ -92,8 +92,12 @@ int verify(const DataArguments& arguments, Session& session) {
 
 int synthesize(const DataArguments& arguments, Session& session) {
   SynthSpec spec = parse_synth(arguments.source);
-  spec.tokens = arguments.tokens;
-  spec.seed = arguments.seed;
+  spec.tokens = arguments.tokens.value_or(spec.tokens);
+  spec.seed = arguments.seed.value_or(spec.seed);
+  if (spec.tokens > kMostLlmcTokens) {
+    throw UsageError(fmt::format("data synth: {} tokens do not fit in one llm.c file (at most {})",
+                                 spec.tokens, kMostLlmcTokens));
+  }
   SystemStorage storage;
   const std::vector<std::uint16_t> tokens = generate(spec);
   write_llmc_tokens(storage, arguments.out, tokens);

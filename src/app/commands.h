@@ -73,10 +73,10 @@ struct ExplainArguments {
 struct DataArguments {
   enum class Action { kInspect, kSynth, kVerify };
   Action action = Action::kInspect;
-  std::string source;               // "text:FILE", a path, or "synth:NAME"
-  std::filesystem::path out;        // synth: token file to write
-  std::int64_t tokens = 1'000'000;  // synth
-  std::uint64_t seed = 0;
+  std::string source;                  // "text:FILE", a path, or "synth:NAME"
+  std::filesystem::path out;           // synth: token file to write
+  std::optional<std::int64_t> tokens;  // synth: absent, those of the spelling
+  std::optional<std::uint64_t> seed;   // synth: absent, that of the spelling
 };
 struct ImportArguments {
   std::filesystem::path from, to;

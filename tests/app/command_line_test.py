@@ -219,6 +219,17 @@ class Files(CommandLine):
         self.assertEqual(verified["tokens"], 9000)
         self.prints("data", "synth", "synth:zipf", "z.bin", "--tokens", "5000")
         self.assertEqual(self.object_of("data", "verify", "z.bin")["tokens"], 5000)
+        made = self.object_of("data", "synth", "synth:markov1:tokens=5k,seed=3", "m.bin")
+        self.assertEqual(made["tokens"], 5000)
+        seeded = self.prints("data", "synth", "synth:markov1:tokens=5k", "s.bin", "--seed", "3")
+        self.assertTrue(seeded)
+        self.assertEqual((self.folder / "m.bin").read_bytes(), (self.folder / "s.bin").read_bytes())
+        self.prints("data", "synth", "synth:markov1:tokens=5k", "0.bin")
+        self.assertNotEqual((self.folder / "m.bin").read_bytes(),
+                            (self.folder / "0.bin").read_bytes())
+        self.refuses(2, "do not fit", "data", "synth", "synth:zipf:tokens=4Gi", "x.bin")
+        self.refuses(2, "do not fit", "data", "synth", "synth:zipf", "x.bin", "--tokens",
+                     str(2**31))
         self.refuses(4, "absent.txt", "data", "inspect", "absent.txt")
         self.refuses(4, "is a folder", "data", "inspect", ".")
 

@@ -169,7 +169,7 @@ TokenFile open_token_file(const Storage& storage, const std::filesystem::path& p
 
 void write_llmc_tokens(Storage& storage, const std::filesystem::path& path,
                        std::span<const std::uint16_t> tokens) {
-  if (tokens.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
+  if (tokens.size() > static_cast<std::size_t>(kMostLlmcTokens)) {
     throw ConfigError(fmt::format("{}: {} tokens do not fit in one llm.c file (at most 2^31 - 1)",
                                   path.string(), tokens.size()));
   }

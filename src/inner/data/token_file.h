@@ -9,6 +9,7 @@
 #pragma once
 
 #include <filesystem>
+#include <limits>
 #include <string>
 
 #include "core/storage.h"
@@ -38,7 +39,10 @@ std::string locate_tokens(std::span<const std::byte> bytes, const std::string& l
                                                const std::string& bin_label,
                                                const std::string& index_label);
 
-/// Writes an llm.c token file (u16), atomically.
+/// Most tokens of an llm.c file: its header counts them with an int32.
+inline constexpr std::int64_t kMostLlmcTokens = std::numeric_limits<std::int32_t>::max();
+
+/// Writes an llm.c token file (u16), atomically. THROWS: ConfigError above kMostLlmcTokens.
 void write_llmc_tokens(Storage& storage, const std::filesystem::path& path,
                        std::span<const std::uint16_t> tokens);
 
