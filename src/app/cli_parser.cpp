@@ -38,9 +38,10 @@ void choice(CLI::App& app, const std::string& name, Value& value,
 }
 
 void add_run_flags(CLI::App& command, TrainArguments& arguments, int& workers) {
-  command.add_option("CONFIG", arguments.config, "TOML file that describes the run")
-      ->required()
-      ->type_name("");
+  CLI::Option* config =
+      command.add_option("CONFIG", arguments.config, "TOML file that describes the run")
+          ->required()
+          ->type_name("");
   repeated(command, "--set", arguments.overrides, "override a key: --set outer.H=50")
       ->type_name("KEY=VALUE");
   command.add_option("--workers", workers, "as --set run.workers=N")
@@ -48,9 +49,20 @@ void add_run_flags(CLI::App& command, TrainArguments& arguments, int& workers) {
       ->type_name("N");
   command.add_option("--out", arguments.out, "folder to write into (default: run.out)")
       ->type_name("DIR");
+  // `--resume run.toml` takes the CONFIG for its value; a checkpoint is a folder, so this one is
+  // given back. Runs before CLI11 looks for what is missing.
+  const auto take_resume = [&arguments, config](const std::string& value) {
+    const bool swallowed = config->count() == 0 && value.ends_with(".toml");
+    arguments.resume = value.empty() || swallowed ? "auto" : value;
+    if (swallowed) {
+      arguments.config = value;
+      config->required(false);
+    }
+  };
   command
-      .add_option("--resume", arguments.resume,
-                  "go on from the newest checkpoint of the folder (auto), from PATH, or never")
+      .add_option_function<std::string>(
+          "--resume", take_resume,
+          "go on from the newest checkpoint of the folder (auto), from PATH, or never")
       ->expected(0, 1)
       ->type_name("[auto|PATH|never]");
   command.add_flag("--force", arguments.force, "replace the run that is in the folder");
@@ -58,11 +70,7 @@ void add_run_flags(CLI::App& command, TrainArguments& arguments, int& workers) {
                    "check everything, print memory, bytes and time, train nothing");
 }
 
-/// `--resume` alone means auto; `--resume run.toml` took the CONFIG for its value.
-void settle_resume(const CLI::App& command, TrainArguments& arguments, int workers) {
-  if (command.count("--resume") > 0 && arguments.resume.empty()) {
-    arguments.resume = "auto";
-  }
+void settle_workers(TrainArguments& arguments, int workers) {
   if (workers > 0) {
     arguments.overrides.push_back(fmt::format("run.workers={}", workers));
   }
@@ -102,8 +110,8 @@ void add_run_commands(CLI::App& app, Parsed& parsed) {
 
   CLI::App* train = subcommand(app, "train", "train on this machine");
   add_run_flags(*train, parsed.train, parsed.workers);
-  train->callback([&parsed, train] {
-    settle_resume(*train, parsed.train, parsed.workers);
+  train->callback([&parsed] {
+    settle_workers(parsed.train, parsed.workers);
     parsed.action = [&parsed](Session& session) { return command_train(parsed.train, session); };
   });
 
@@ -112,8 +120,8 @@ void add_run_commands(CLI::App& app, Parsed& parsed) {
   add_run_flags(*simulate, parsed.simulate, parsed.workers);
   repeated(*simulate, "--link", parsed.links, "link between all sites, instead of the file's")
       ->type_name("RATE,RTT[,LOSS]");
-  simulate->callback([&parsed, simulate] {
-    settle_resume(*simulate, parsed.simulate, parsed.workers);
+  simulate->callback([&parsed] {
+    settle_workers(parsed.simulate, parsed.workers);
     for (const std::string& text : parsed.links) {
       parsed.simulate.links.push_back(link_of_flag(text));
     }
@@ -173,28 +181,29 @@ void add_file_commands(CLI::App& app, Parsed& parsed) {
     };
   });
 
-  CLI::App* import = subcommand(app, "import", "check a Hugging Face model folder and copy it in");
-  import->add_option("HF_DIR", parsed.import.from, "folder with config.json")->required();
-  import->add_option("OUT", parsed.import.to, "folder to write")->required();
-  import->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) { return command_import(parsed.import, session);
-};
-}  // namespace
-);
+  CLI::App* importing =
+      subcommand(app, "import", "check a Hugging Face model folder and copy it in");
+  importing->add_option("HF_DIR", parsed.model_import.from, "folder with config.json")->required();
+  importing->add_option("OUT", parsed.model_import.to, "folder to write")->required();
+  importing->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) {
+      return command_import(parsed.model_import, session);
+    };
+  });
 
-CLI::App* exporting = subcommand(app, "export", "write a trained model for other tools");
-exporting->add_option("FROM", parsed.model_export.from, "run folder or checkpoint")->required();
-exporting->add_option("--to", parsed.model_export.format, "hf: as transformers loads it")
-    ->check(CLI::IsMember({"hf"}))
-    ->required();
-exporting->add_option("DIR", parsed.model_export.to, "folder to write")->required();
-exporting->callback([&parsed] {
-  parsed.action = [&parsed](Session& session) {
-    return command_export(parsed.model_export, session);
-  };
-});
-add_data_command(app, parsed);
-}  // namespace isthmus::app
+  CLI::App* exporting = subcommand(app, "export", "write a trained model for other tools");
+  exporting->add_option("FROM", parsed.model_export.from, "run folder or checkpoint")->required();
+  exporting->add_option("--to", parsed.model_export.format, "hf: as transformers loads it")
+      ->check(CLI::IsMember({"hf"}))
+      ->required();
+  exporting->add_option("DIR", parsed.model_export.to, "folder to write")->required();
+  exporting->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) {
+      return command_export(parsed.model_export, session);
+    };
+  });
+  add_data_command(app, parsed);
+}
 
 void add_bench_command(CLI::App& app, Parsed& parsed) {
   CLI::App* bench = subcommand(app, "bench", "measure this machine; prints JSON lines");

@@ -33,7 +33,7 @@ struct Parsed {
   InspectArguments inspect;
   ExplainArguments explain;
   DataArguments data;
-  ImportArguments import;
+  ImportArguments model_import;
   ExportArguments model_export;
   ReportArguments report;
   BenchCodecArguments bench_codec;

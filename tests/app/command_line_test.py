@@ -7,6 +7,7 @@ command_line_test.py PROGRAM
 import json
 import os
 import pathlib
+import resource
 import struct
 import subprocess
 import sys
@@ -85,6 +86,7 @@ class Usage(CommandLine):
         self.refuses(2, "--workers", "train", "run.toml", "--workers", "many")
         self.refuses(2, "--link", "simulate", "run.toml", "--link", "fast")
         self.refuses(2, "hf", "export", "run", "--to", "gguf", "out")
+        self.refuses(2, "[0, 1024]", "bench", "compute", "--threads", "1025")
 
     def test_commands_of_later_versions(self):
         for name in ["launch", "hub", "status", "compare", "plan", "keygen", "merge", "runs"]:
@@ -248,6 +250,17 @@ class Files(CommandLine):
         self.assertFalse((self.folder / "out").exists())
 
 
+class Machine(CommandLine):
+    def test_a_refused_thread_is_an_error_that_names_the_remedy(self):
+        def room_for_a_few_stacks():
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+        done = self.run_program("bench", "compute", "--config", "tiny", "--threads", "1024",
+                                preexec_fn=room_for_a_few_stacks)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("of a team of 1024: ", done.stderr)
+        self.assertIn("lower train.threads", done.stderr)
+
+
 class Run(CommandLine):
     def test_a_run_and_what_follows_from_it(self):
         self.prints("train", "run.toml", "--out", "run", "--progress", "none")
@@ -269,6 +282,9 @@ class Run(CommandLine):
         self.assertRegex(shown, r"d_model = 64 +# model.init")
         self.write("clash.toml", RUN.replace('preset = "nano"', 'init = "hf"\nd_model = 65'))
         self.refuses(3, "has 64", "train", "clash.toml")
+        self.prints("train", "--resume", "run.toml", "--out", "run", "-q")
+        self.prints("train", "run.toml", "--out", "run", "-q", "--resume")
+        self.refuses(2, "CONFIG", "train", "--resume", "auto", "-q")
         self.prints("report", "run", "--out", "page.html")
         self.assertIn("<html", (self.folder / "page.html").read_text())
 
