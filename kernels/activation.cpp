@@ -8,31 +8,8 @@
 
 namespace isthmus::kernels {
 namespace {
-constexpr std::int64_t kBlock = 4096;  // elements a member takes at a time
 constexpr std::int64_t kBlockRows = 16;
 }  // namespace
-
-template <typename Real>
-void gelu_forward(ThreadTeam& team, std::int64_t n, const Real* x, Real* y) {
-  team.for_blocks(n, kBlock, [&](std::int64_t begin, std::int64_t end) {
-    if constexpr (std::is_same_v<Real, float>) {
-      fast_kernels().gelu_span(end - begin, x + begin, y + begin);
-    } else {
-      for (std::int64_t i = begin; i < end; ++i) y[i] = gelu(x[i]);
-    }
-  });
-}
-
-template <typename Real>
-void gelu_backward(ThreadTeam& team, std::int64_t n, const Real* x, const Real* dy, Real* dx) {
-  team.for_blocks(n, kBlock, [&](std::int64_t begin, std::int64_t end) {
-    if constexpr (std::is_same_v<Real, float>) {
-      fast_kernels().gelu_gradient_span(end - begin, x + begin, dy + begin, dx + begin);
-    } else {
-      for (std::int64_t i = begin; i < end; ++i) dx[i] = dy[i] * gelu_derivative(x[i]);
-    }
-  });
-}
 
 template <typename Real>
 void swiglu_forward(ThreadTeam& team, const SwiGlu<Real>& s, Real* out) {
@@ -73,10 +50,6 @@ void swiglu_backward(ThreadTeam& team, const SwiGlu<Real>& s, const Real* d_out,
   });
 }
 
-template void gelu_forward(ThreadTeam&, std::int64_t, const float*, float*);
-template void gelu_forward(ThreadTeam&, std::int64_t, const double*, double*);
-template void gelu_backward(ThreadTeam&, std::int64_t, const float*, const float*, float*);
-template void gelu_backward(ThreadTeam&, std::int64_t, const double*, const double*, double*);
 template void swiglu_forward(ThreadTeam&, const SwiGlu<float>&, float*);
 template void swiglu_forward(ThreadTeam&, const SwiGlu<double>&, double*);
 template void swiglu_backward(ThreadTeam&, const SwiGlu<float>&, const float*, float*, float*);

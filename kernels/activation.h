@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GELU in its tanh form (Hendrycks & Gimpel arXiv:1606.08415; "gelu_new", approximate="tanh") and
-// SwiGLU (Shazeer arXiv:2002.05202). gemm.h offers GELU as an epilogue, which saves a pass over
-// memory.
+// SwiGLU (Shazeer arXiv:2002.05202). GELU is an epilogue of gemm.h, which saves a pass over memory.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +7,6 @@
 #include "kernels/thread_team.h"
 
 namespace isthmus::kernels {
-
-/// y[i] = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). y may be x.
-template <typename Real>
-void gelu_forward(ThreadTeam& team, std::int64_t n, const Real* x, Real* y);
-/// dx[i] = dy[i] gelu'(x[i]). dx may be dy.
-template <typename Real>
-void gelu_backward(ThreadTeam& team, std::int64_t n, const Real* x, const Real* dy, Real* dx);
 
 /// (rows, columns) halves of a gated layer; `gate` and `up` have rows ld_in apart (2 columns for a
 /// fused [gate | up] buffer), out and d_out have rows ld_out apart.

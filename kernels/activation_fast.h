@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GELU and SwiGLU on spans. Include after one of simd_*.h.
+// SwiGLU and rotations on spans. Include after one of simd_*.h.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,6 @@
 
 namespace isthmus::kernels {
 namespace {
-
-inline void gelu_span(std::int64_t n, const float* x, float* y) {
-  for (std::int64_t i = 0; i < n; i += Simd::kWidth) {
-    const Simd::Mask mask = Simd::first(n - i);
-    Simd::store(y + i, gelu(Simd::load(x + i, mask)), mask);
-  }
-}
-
-inline void gelu_gradient_span(std::int64_t n, const float* x, const float* dy, float* dx) {
-  for (std::int64_t i = 0; i < n; i += Simd::kWidth) {
-    const Simd::Mask mask = Simd::first(n - i);
-    const Simd::V slope = gelu_derivative(Simd::load(x + i, mask));
-    Simd::store(dx + i, Simd::mul(Simd::load(dy + i, mask), slope), mask);
-  }
-}
 
 inline void swiglu_span(std::int64_t n, const float* gate, const float* up, float* out) {
   for (std::int64_t i = 0; i < n; i += Simd::kWidth) {

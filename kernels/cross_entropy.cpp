@@ -69,7 +69,6 @@ CrossEntropySum cross_entropy_reference(ThreadTeam& team, const CrossEntropy<Rea
       sum.loss += token.loss;
       sum.z_loss += token.z_loss;
       sum.counted += ce.targets[begin + r] >= 0 ? 1 : 0;
-      if (ce.token_loss != nullptr) ce.token_loss[begin + r] = static_cast<Real>(token.loss);
     }
     if (ce.d_hidden != nullptr) {
       gemm<Real>(team, {.m = rows,
@@ -214,9 +213,6 @@ class LogitsChunk {
       sum.loss += token.loss;
       sum.z_loss += token.z_loss;
       sum.counted += ce_.targets[begin_ + r] >= 0 ? 1 : 0;
-      if (ce_.token_loss != nullptr) {
-        ce_.token_loss[begin_ + r] = static_cast<float>(token.loss);
-      }
     }
   }
 

@@ -19,8 +19,6 @@ struct CrossEntropy {
   double z_loss = 0;          // weight of log(Z)^2, added to each token's loss
   Real* d_hidden = nullptr;   // (tokens, channels): overwritten; null: forward only
   Real* d_weight = nullptr;   // (vocab, channels): accumulated; null: not wanted
-  Real* token_loss =
-      nullptr;  // (tokens,): loss of each token without z-loss, 0 if ignored; or null
 };
 
 struct CrossEntropySum {

@@ -26,8 +26,6 @@ struct FastKernels {
                             std::int64_t end);
   void (*norm_backward_rows)(bool centred, const NormBackward<float>& norm, std::int64_t begin,
                              std::int64_t end, float* d_weight, float* d_bias);
-  void (*gelu_span)(std::int64_t n, const float* x, float* y);
-  void (*gelu_gradient_span)(std::int64_t n, const float* x, const float* dy, float* dx);
   void (*swiglu_span)(std::int64_t n, const float* gate, const float* up, float* out);
   void (*swiglu_gradient_span)(std::int64_t n, const float* gate, const float* up,
                                const float* d_out, float* d_gate, float* d_up);

@@ -10,7 +10,6 @@
 
 namespace isthmus::kernels {
 namespace {
-constexpr std::int64_t kColumnSumRows = 128;  // rows per partial sum
 
 template <typename Real>
 void check_shapes(const Gemm<Real>& g) {
@@ -44,10 +43,6 @@ void reference_row(const Gemm<Real>& g, std::int64_t i) {
     c = value;
     if (g.gelu_out != nullptr) g.gelu_out[i * g.ldc + j] = gelu(value);
   }
-  if (g.row_sum == nullptr) return;
-  for (std::int64_t p = 0; p < g.k; ++p) {
-    g.row_sum[i] += g.a_transposed ? g.a[p * g.lda + i] : g.a[i * g.lda + p];
-  }
 }
 }  // namespace
 
@@ -73,31 +68,9 @@ void gemm(ThreadTeam& team, const Gemm<Real>& g) {
   }
 }
 
-template <typename Real>
-void add_column_sums(ThreadTeam& team, std::int64_t rows, std::int64_t columns, const Real* x,
-                     std::int64_t ldx, Real* sums) {
-  const std::int64_t blocks = (rows + kColumnSumRows - 1) / kColumnSumRows;
-  Real* partial = team.scratch<Real>(Scratch::kPartial, blocks * columns);
-  team.for_each(blocks, [&](std::int64_t block, int) {
-    Real* sum = partial + block * columns;
-    std::fill(sum, sum + columns, Real{0});
-    const std::int64_t end = std::min(rows, (block + 1) * kColumnSumRows);
-    for (std::int64_t i = block * kColumnSumRows; i < end; ++i) {
-      for (std::int64_t j = 0; j < columns; ++j) sum[j] += x[i * ldx + j];
-    }
-  });
-  for (std::int64_t block = 0; block < blocks; ++block) {
-    for (std::int64_t j = 0; j < columns; ++j) sums[j] += partial[block * columns + j];
-  }
-}
-
 template void gemm_reference(ThreadTeam&, const Gemm<float>&);
 template void gemm_reference(ThreadTeam&, const Gemm<double>&);
 template void gemm(ThreadTeam&, const Gemm<float>&);
 template void gemm(ThreadTeam&, const Gemm<double>&);
-template void add_column_sums(ThreadTeam&, std::int64_t, std::int64_t, const float*, std::int64_t,
-                              float*);
-template void add_column_sums(ThreadTeam&, std::int64_t, std::int64_t, const double*, std::int64_t,
-                              double*);
 
 }  // namespace isthmus::kernels

@@ -3,7 +3,7 @@
 // dimension. The three products of a linear layer y = x W^T + b, W (out, in), x (rows, in):
 //   y   = x W^T   a = x,  b = W, b_transposed          m = rows, n = out, k = in
 //   dx  = dy W    a = dy, b = W                        m = rows, n = in,  k = out
-//   dW += dy^T x  a = dy, a_transposed, b = x          m = out,  n = in,  k = rows;  row_sum = db
+//   dW += dy^T x  a = dy, a_transposed, b = x          m = out,  n = in,  k = rows
 // and with W stored (in, out), as GPT-2's Conv1D does:
 //   y   = x W     a = x,  b = W
 //   dx  = dy W^T  a = dy, b = W, b_transposed
@@ -37,7 +37,6 @@ struct Gemm {
   std::int64_t ldr = 0;
   const Real* gelu_gradient_of = nullptr;  // (m, n) pre-activations, rows ldc apart
   Real* gelu_out = nullptr;                // (m, n), rows ldc apart
-  Real* row_sum = nullptr;                 // (m,): row_sum[i] += sum over k of op(A)[i, k]
   Real* column_sum = nullptr;              // (n,): column_sum[j] += sum over k of op(B)[k, j]
 };
 
@@ -47,12 +46,6 @@ struct Gemm {
 /// it differs between instruction sets.
 template <typename Real>
 void gemm(ThreadTeam& team, const Gemm<Real>& g);
-
-/// sums[j] += sum over i of x[i, j], x (rows, columns) with rows ldx apart.
-/// DETERMINISM: blocks of rows fixed by the shape, added in row order.
-template <typename Real>
-void add_column_sums(ThreadTeam& team, std::int64_t rows, std::int64_t columns, const Real* x,
-                     std::int64_t ldx, Real* sums);
 
 /// The plainest loops for the same contract: the oracle of tests, and what double uses.
 template <typename Real>

@@ -105,7 +105,6 @@ inline void multiply_panel(const Gemm<float>& g, const GemmBlock& block, std::in
 }
 
 /// Sums asked for are taken while packing where k lies outermost, else by a pass of their own.
-inline bool packs_row_sums(const Gemm<float>& g) { return g.row_sum != nullptr && g.a_transposed; }
 inline bool packs_column_sums(const Gemm<float>& g) {
   return g.column_sum != nullptr && !g.b_transposed;
 }
@@ -131,13 +130,8 @@ class GemmRun {
     const std::int64_t steps = plan_.blocks_at_once * plan_.depth;
     packed_b_ = team.scratch<float>(Scratch::kPanelB, steps * padded_n());
     if (g.a_transposed) packed_a_ = team.scratch<float>(Scratch::kPanelA, steps * padded_m());
-    const std::int64_t row_sums = packs_row_sums(g) ? g.m : 0;
-    const std::int64_t column_sums = packs_column_sums(g) ? g.n : 0;
-    if (row_sums + column_sums == 0) return;
-    const std::int64_t tasks = blocks_of(steps, kPackRows);
-    float* sums = team.scratch<float>(Scratch::kPartial, tasks * (row_sums + column_sums));
-    if (row_sums != 0) row_sums_ = sums;
-    if (column_sums != 0) column_sums_ = sums + tasks * row_sums;
+    if (!packs_column_sums(g)) return;
+    column_sums_ = team.scratch<float>(Scratch::kPartial, blocks_of(steps, kPackRows) * g.n);
   }
 
   void run() {
@@ -188,7 +182,6 @@ class GemmRun {
   void pack_rows(std::int64_t task) {
     const std::int64_t begin = step_begin() + task * kPackRows;
     const std::int64_t end = at_most(step_end(), begin + kPackRows);
-    float* row_sum = cleared(row_sums_, task, g_.m);
     float* column_sum = cleared(column_sums_, task, g_.n);
     for (std::int64_t p = begin; p < end; ++p) {
       const std::int64_t q = p / plan_.depth;
@@ -202,7 +195,6 @@ class GemmRun {
       if (g_.a_transposed) {
         scatter_to_tiles(g_.a + p * g_.lda, g_.m, block_a(q) + within * Simd::kTileRows,
                          Simd::kTileRows * depth);
-        if (row_sum != nullptr) add_row(g_.a + p * g_.lda, g_.m, row_sum);
       }
     }
   }
@@ -226,9 +218,6 @@ class GemmRun {
         for (std::int64_t panel = panel_begin; panel < panel_end; ++panel) {
           multiply_panel(g_, block, panel);
         }
-      }
-      if (panel_begin == 0) {
-        add_partial(row_sums_, g_.m, block.row_begin, block.row_end, g_.row_sum);
       }
       if (block.row_begin == 0) {
         add_partial(column_sums_, g_.n, panel_begin * kTileColumns,
@@ -259,8 +248,7 @@ class GemmRun {
   const GemmPlan plan_;
   float* packed_a_ = nullptr;
   float* packed_b_ = nullptr;
-  float* row_sums_ = nullptr;     // of op(A), m of them a packing task; null when not wanted
-  float* column_sums_ = nullptr;  // of op(B), n of them
+  float* column_sums_ = nullptr;  // of op(B), n of them a packing task; null when not wanted
   std::int64_t first_ = 0;
   std::int64_t end_ = 0;
 };
@@ -268,9 +256,6 @@ class GemmRun {
 inline void gemm_fast(ThreadTeam& team, const Gemm<float>& g) {
   if (g.m == 0 || g.n == 0) return;
   GemmRun(team, g).run();
-  if (g.row_sum != nullptr && !g.a_transposed) {
-    add_sums_of_rows(team, g.m, g.k, g.a, g.lda, g.row_sum);
-  }
   if (g.column_sum != nullptr && g.b_transposed) {
     add_sums_of_rows(team, g.n, g.k, g.b, g.ldb, g.column_sum);
   }

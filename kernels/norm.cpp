@@ -18,10 +18,6 @@ template <typename Real>
 void forward_row(Kind kind, const NormForward<Real>& f, std::int64_t r) {
   const std::int64_t c = f.channels;
   const Real* s = f.x + r * c;
-  if (f.add != nullptr) {
-    for (std::int64_t i = 0; i < c; ++i) f.sum[r * c + i] = f.x[r * c + i] + f.add[r * c + i];
-    s = f.sum + r * c;
-  }
   Real mean = 0;
   if (kind == Kind::kLayer) {
     for (std::int64_t i = 0; i < c; ++i) mean += s[i];
@@ -70,7 +66,6 @@ void backward_row(Kind kind, const NormBackward<Real>& n, std::int64_t r, Real* 
 template <typename Real>
 void forward(Kind kind, ThreadTeam& team, const NormForward<Real>& f) {
   ISTHMUS_CHECK(f.channels >= 1, f.channels);
-  ISTHMUS_CHECK(f.add == nullptr || f.sum != nullptr);
   team.for_blocks(f.rows, kBlockRows, [&](std::int64_t begin, std::int64_t end) {
     if constexpr (std::is_same_v<Real, float>) {
       fast_kernels().norm_forward_rows(kind == Kind::kLayer, f, begin, end);

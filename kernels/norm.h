@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LayerNorm and RMSNorm over the last dimension, with the residual addition before them fused in.
+// LayerNorm and RMSNorm over the last dimension.
 // Rows are contiguous: x (rows, channels) row-major. Per-head RMSNorm of queries and keys is the
 // same call with rows = B T heads, channels = head_dim.
 #pragma once
@@ -10,22 +10,20 @@
 
 namespace isthmus::kernels {
 
-/// s = x + add (s = x without `add`); y = (s - mean) * rstd * weight + bias.
+/// y = (x - mean) * rstd * weight + bias.
 template <typename Real>
 struct NormForward {
   std::int64_t rows = 0, channels = 0;
   double eps = 0;
   const Real* x = nullptr;       // (rows, channels)
-  const Real* add = nullptr;     // (rows, channels) or null
-  Real* sum = nullptr;           // (rows, channels): s; needed with `add`, may be x or add itself
   const Real* weight = nullptr;  // (channels,)
   const Real* bias = nullptr;    // (channels,) or null; LayerNorm only
-  Real* y = nullptr;             // (rows, channels); may be x when `add` is null
+  Real* y = nullptr;             // (rows, channels); may be x
   Real* mean = nullptr;          // (rows,), LayerNorm only
   Real* rstd = nullptr;          // (rows,)
 };
 
-/// ds = gradient through the norm (+ d_sum, the gradient that reaches s past the norm).
+/// ds = gradient through the norm (+ d_sum, the gradient that reaches s, its x, past the norm).
 template <typename Real>
 struct NormBackward {
   std::int64_t rows = 0, channels = 0;
@@ -40,14 +38,14 @@ struct NormBackward {
   Real* d_bias = nullptr;        // (channels,): accumulated; null skips it; LayerNorm only
 };
 
-/// rstd = 1 / sqrt(mean((s - mean)^2) + eps).
+/// rstd = 1 / sqrt(mean((x - mean)^2) + eps).
 template <typename Real>
 void layer_norm_forward(ThreadTeam& team, const NormForward<Real>& norm);
 /// DETERMINISM: weight gradients add blocks of rows fixed by the shape, in row order.
 template <typename Real>
 void layer_norm_backward(ThreadTeam& team, const NormBackward<Real>& norm);
 
-/// mean = 0, rstd = 1 / sqrt(mean(s^2) + eps).
+/// mean = 0, rstd = 1 / sqrt(mean(x^2) + eps).
 template <typename Real>
 void rms_norm_forward(ThreadTeam& team, const NormForward<Real>& norm);
 template <typename Real>

@@ -16,23 +16,12 @@ void norm_forward_row(const NormForward<float>& f, std::int64_t r) {
   const std::int64_t c = f.channels;
   const float inverse = 1.0f / static_cast<float>(c);
   const float* s = f.x + r * c;
-  Simd::V sum = Simd::zero();
-  if (f.add != nullptr) {
-    float* to = f.sum + r * c;
-    for (std::int64_t i = 0; i < c; i += Simd::kWidth) {
-      const Simd::Mask mask = Simd::first(c - i);
-      const Simd::V x = Simd::add(Simd::load(s + i, mask), Simd::load(f.add + r * c + i, mask));
-      Simd::store(to + i, x, mask);
-      sum = Simd::add(sum, x);
-    }
-    s = to;
-  } else if (kCentred) {
+  float mean = 0;
+  if constexpr (kCentred) {
+    Simd::V sum = Simd::zero();
     for (std::int64_t i = 0; i < c; i += Simd::kWidth) {
       sum = Simd::add(sum, Simd::load(s + i, Simd::first(c - i)));
     }
-  }
-  float mean = 0;
-  if constexpr (kCentred) {
     mean = Simd::sum(sum) * inverse;
     f.mean[r] = mean;
   }

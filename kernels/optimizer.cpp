@@ -73,27 +73,11 @@ double squared_norm(ThreadTeam& team, std::int64_t n, const Real* x) {
   return total;
 }
 
-template <typename Real>
-void scale(ThreadTeam& team, std::int64_t n, Real factor, Real* x) {
-  team.for_blocks(n, kBlock, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) x[i] *= factor;
-  });
-}
-
-template <typename Real>
-void add(ThreadTeam& team, std::int64_t n, const Real* x, Real* y) {
-  team.for_blocks(n, kBlock, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) y[i] += x[i];
-  });
-}
-
 #define ISTHMUS_INSTANTIATE(Real)                                                                  \
   template void adamw_step(ThreadTeam&, const AdamWOptions&, std::int64_t, Real*, const Real*,     \
                            Real*, Real*);                                                          \
   template void sgd_step(ThreadTeam&, const SgdOptions&, std::int64_t, Real*, const Real*, Real*); \
-  template double squared_norm(ThreadTeam&, std::int64_t, const Real*);                            \
-  template void scale(ThreadTeam&, std::int64_t, Real, Real*);                                     \
-  template void add(ThreadTeam&, std::int64_t, const Real*, Real*);
+  template double squared_norm(ThreadTeam&, std::int64_t, const Real*);
 ISTHMUS_INSTANTIATE(float)
 ISTHMUS_INSTANTIATE(double)
 #undef ISTHMUS_INSTANTIATE

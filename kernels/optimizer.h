@@ -41,12 +41,4 @@ void sgd_step(ThreadTeam& team, const SgdOptions& options, std::int64_t n, Real*
 template <typename Real>
 [[nodiscard]] double squared_norm(ThreadTeam& team, std::int64_t n, const Real* x);
 
-/// x *= factor.
-template <typename Real>
-void scale(ThreadTeam& team, std::int64_t n, Real factor, Real* x);
-
-/// y += x.
-template <typename Real>
-void add(ThreadTeam& team, std::int64_t n, const Real* x, Real* y);
-
 }  // namespace isthmus::kernels

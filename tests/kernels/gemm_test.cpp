@@ -34,10 +34,9 @@ struct Operands {
         residual(values(s.m * ldc, 5)),
         pre(values(s.m * ldc, 6)),
         gelu_out(c.size()),
-        row_sum(values(s.m, 7)),
         column_sum(values(s.n, 8)) {}
   std::int64_t lda, ldb, ldc;
-  std::vector<Real> a, b, c, bias, residual, pre, gelu_out, row_sum, column_sum;
+  std::vector<Real> a, b, c, bias, residual, pre, gelu_out, column_sum;
 
   Gemm<Real> plain(const Case& s, Layout layout) {
     return {.m = s.m,
@@ -104,7 +103,6 @@ TEST_P(GemmTest, EpiloguesFollowTheContractInOrder) {
     for (const Layout layout : kLayouts) {
       Operands<float> x(s, layout, normal_values<float>);
       const std::vector<float> before = x.c;
-      const std::vector<float> sums_before = x.row_sum;
       const std::vector<float> column_sums_before = x.column_sum;
       Gemm<float> g = x.plain(s, layout);
       g.accumulate = true;
@@ -113,7 +111,6 @@ TEST_P(GemmTest, EpiloguesFollowTheContractInOrder) {
       g.ldr = x.ldc;
       g.gelu_gradient_of = x.pre.data();
       g.gelu_out = x.gelu_out.data();
-      g.row_sum = x.row_sum.data();
       g.column_sum = x.column_sum.data();
       gemm(team, g);
       // k + 3 terms of size about 1, each rounded once, then a factor below 1.2.
@@ -129,11 +126,6 @@ TEST_P(GemmTest, EpiloguesFollowTheContractInOrder) {
           ASSERT_NEAR(static_cast<double>(x.gelu_out[at]),
                       gelu_in_double(static_cast<double>(x.c[at])), tolerance);
         }
-        double row = static_cast<double>(sums_before[static_cast<std::size_t>(i)]);
-        for (std::int64_t p = 0; p < s.k; ++p) {
-          row += static_cast<double>(layout.a_transposed ? g.a[p * g.lda + i] : g.a[i * g.lda + p]);
-        }
-        ASSERT_NEAR(static_cast<double>(x.row_sum[static_cast<std::size_t>(i)]), row, tolerance);
       }
       for (std::int64_t j = 0; j < s.n; ++j) {
         double column = static_cast<double>(column_sums_before[static_cast<std::size_t>(j)]);
@@ -157,10 +149,8 @@ TEST_P(GemmTest, BitsDoNotDependOnTheTeam) {
         Operands<float> x(s, layout, normal_values<float>);
         Gemm<float> g = x.plain(s, layout);
         g.accumulate = true;
-        g.row_sum = x.row_sum.data();
         g.column_sum = x.column_sum.data();
         gemm(team, g);
-        x.c.insert(x.c.end(), x.row_sum.begin(), x.row_sum.end());
         x.c.insert(x.c.end(), x.column_sum.begin(), x.column_sum.end());
         if (size == 1) first = x.c;
         ASSERT_EQ(x.c, first) << "team of " << size;
@@ -197,22 +187,6 @@ TEST(GemmReference, IsTheDefinition) {
       for (std::int64_t j = 0; j < s.n; ++j) {
         EXPECT_EQ(x.c[static_cast<std::size_t>(i * x.ldc + j)], product(g, i, j));
       }
-    }
-  }
-}
-
-TEST(ColumnSums, AddToWhatIsThereAndDoNotDependOnTheTeam) {
-  constexpr std::int64_t kRows = 300;
-  constexpr std::int64_t kColumns = 37;
-  const std::vector<float> x = whole_values<float>(kRows * kColumns, 1);
-  for (const int size : kTeamSizes) {
-    ThreadTeam team(size);
-    std::vector<float> sums(kColumns, 5);
-    add_column_sums(team, kRows, kColumns, x.data(), kColumns, sums.data());
-    for (std::size_t j = 0; j < kColumns; ++j) {
-      float sum = 5;
-      for (std::size_t i = 0; i < kRows; ++i) sum += x[i * kColumns + j];
-      EXPECT_EQ(sums[j], sum);
     }
   }
 }

@@ -115,20 +115,6 @@ TEST(Sgd, FollowsTorchWithAndWithoutMomentum) {
   }
 }
 
-TEST(Spans, ScaleAndAdd) {
-  ThreadTeam team(2);
-  std::vector<float> x = whole_values<float>(kSize, 1);
-  std::vector<float> y = whole_values<float>(kSize, 2);
-  const std::vector<float> before_x = x;
-  const std::vector<float> before_y = y;
-  scale(team, kSize, 0.5f, x.data());
-  add(team, kSize, x.data(), y.data());
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    ASSERT_EQ(x[i], 0.5f * before_x[i]);
-    ASSERT_EQ(y[i], before_y[i] + x[i]);
-  }
-}
-
 TEST(Embedding, GathersAndScattersInRowOrder) {
   constexpr std::int64_t kRows = 60, kSeq = 20, kChannels = 70, kVocab = 9;
   std::vector<std::int32_t> ids;
