@@ -44,8 +44,20 @@ std::string read_config_file(const std::filesystem::path& file) {
   return text;
 }
 
+constexpr std::string_view kWildcards = "*?[";
+
+/// Absolute path or pattern. Before a pattern the folder's own wildcard characters are escaped:
+/// only what the user wrote is one.
 std::string located_path(const Config& config, const std::string& path) {
-  return std::filesystem::absolute(config.locate(path)).lexically_normal().string();
+  if (path.find_first_of(kWildcards) == std::string::npos) {
+    return std::filesystem::absolute(config.locate(path)).lexically_normal().string();
+  }
+  std::string folder;
+  for (const char c : std::filesystem::absolute(config.file.parent_path()).string()) {
+    folder += kWildcards.find(c) == std::string_view::npos ? "" : "\\";
+    folder += c;
+  }
+  return (std::filesystem::path(folder) / path).lexically_normal().string();
 }
 
 }  // namespace

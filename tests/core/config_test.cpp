@@ -223,6 +223,12 @@ TEST(Config, PathsStartAtTheFilesFolder) {
   const Config config =
       load_config_text(kMinimal, "/somewhere/run.toml", {"data.source=text:a/b.txt"});
   EXPECT_EQ(config.located_source(), "text:/somewhere/a/b.txt");
+  EXPECT_EQ(
+      load_config_text(kMinimal, "/some[1]/run.toml", {"data.source=text:a.txt"}).located_source(),
+      "text:/some[1]/a.txt");  // a name that exists is taken as it is
+  EXPECT_EQ(
+      load_config_text(kMinimal, "/some[1]/run.toml", {"data.source=text:*.txt"}).located_source(),
+      "text:/some\\[1]/*.txt");
   EXPECT_EQ(config.locate("c"), std::filesystem::path("/somewhere/c"));
   EXPECT_EQ(config.locate("/c"), std::filesystem::path("/c"));
 }

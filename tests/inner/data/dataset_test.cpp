@@ -72,6 +72,7 @@ TEST_F(Datasets, TakesTheFoldersOwnNameAsItIs) {
   DataConfig config;
   config.source = "text:*.txt";
   EXPECT_EQ(text_of(Dataset::open(storage_, config, directory_ / "run[1]*")), "bracket");
+  EXPECT_EQ(text_of(open("text:run\\[1]\\*/*.txt")), "bracket");  // escaped, as resolved files do
 }
 
 TEST_F(Datasets, TakesANameThatExistsEvenWithWildcardCharacters) {
