@@ -20,7 +20,6 @@ constexpr double kPlainPeriod = 10;
 constexpr double kJsonPeriod = 1;
 
 constexpr std::size_t kMostWorkers = 8;
-constexpr std::size_t kMostLinks = 4;
 constexpr std::size_t kBarColumns = 28;
 
 std::string loss_text(const ProgressUpdate& update) {
@@ -78,22 +77,6 @@ std::string worker_line(const Terminal& terminal, const WorkerProgress& worker,
   }
   if (!worker.note.empty()) {
     text += "  " + terminal.paint(Style::kDim, worker.note);
-  }
-  return text;
-}
-
-std::string link_line(const Terminal& terminal, const LinkProgress& link,
-                      std::size_t name_columns) {
-  std::string text = fmt::format("   {}  ", pad(link.name, name_columns));
-  if (link.capacity_bits_per_s > 0) {
-    text += fmt::format("{} of {}  {}", human_rate(link.bits_per_s),
-                        human_rate(link.capacity_bits_per_s),
-                        terminal.bar(link.bits_per_s / link.capacity_bits_per_s, 10));
-  } else {
-    text += human_rate(link.bits_per_s);
-  }
-  if (link.rtt_s > 0) {
-    text += fmt::format("  rtt {}", human_time(link.rtt_s));
   }
   return text;
 }
@@ -225,10 +208,6 @@ void Progress::show_block(const ProgressUpdate& update) {
     lines.push_back(terminal_.paint(
         Style::kDim, fmt::format("   and {} more workers", update.workers.size() - kMostWorkers)));
   }
-  const std::size_t link_columns = longest_name(update.links, kMostLinks);
-  for (std::size_t i = 0; i < std::min(update.links.size(), kMostLinks); ++i) {
-    lines.push_back(link_line(terminal_, update.links[i], link_columns));
-  }
   if (const std::string totals = totals_text(update); !totals.empty()) {
     lines.push_back(terminal_.paint(Style::kDim, "   " + totals));
   }
@@ -266,19 +245,6 @@ void Progress::show_json(const ProgressUpdate& update) {
   }
   line.add("bytes", update.bytes_sent).add("rounds", update.rounds);
   terminal_.write(line.str() + "\n");
-}
-
-void Progress::note(std::string_view text) {
-  if (mode_ == ProgressMode::kNone) {
-    return;
-  }
-  if (mode_ == ProgressMode::kAuto) {
-    block_.print_above(text);
-  } else if (mode_ == ProgressMode::kJson) {
-    terminal_.write(JsonLine().add("k", "note").add("text", text).str() + "\n");
-  } else {
-    terminal_.write(std::string(text) + (text.ends_with('\n') ? "" : "\n"));
-  }
 }
 
 void Progress::finish() { block_.finish(false); }

@@ -26,13 +26,6 @@ struct WorkerProgress {
   std::string note;  // "waiting for west", or empty
 };
 
-struct LinkProgress {
-  std::string name;                // "east->west"
-  double bits_per_s = 0;           // mean so far
-  double capacity_bits_per_s = 0;  // 0: unlimited
-  double rtt_s = 0;
-};
-
 /// One lane of a race (`demo`): runs one after another on a shared simulated clock.
 struct LaneProgress {
   std::string name;  // "ddp"
@@ -53,7 +46,6 @@ struct ProgressUpdate {
   int rounds = 0;
   double checkpoint_age_s = -1;  // < 0: none yet
   std::vector<WorkerProgress> workers;
-  std::vector<LinkProgress> links;
   std::vector<LaneProgress> lanes;
 };
 
@@ -70,9 +62,6 @@ class Progress {
   [[nodiscard]] bool due() const;
   /// Shows `update` when due, else returns at once.
   void update(const ProgressUpdate& update);
-  /// A line above the block (or just a line); shown in every mode but kNone, where warnings and
-  /// errors still pass through core/log.h.
-  void note(std::string_view line);
   /// Takes the block away. The destructor does so too.
   void finish();
 

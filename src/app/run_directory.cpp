@@ -75,8 +75,6 @@ RunDirectory::RunDirectory(Storage& storage, const RunDirectoryOptions& options)
       storage_.remove_all(path_ / name);
     }
   }
-  resumed_ = used && options.existing == ExistingRun::kResume &&
-             storage_.kind(path_ / "manifest.json") == FileKind::kFile;
   storage_.create_directories(path_);
   const std::filesystem::path parent = std::filesystem::absolute(path_).parent_path();
   storage_.sync_directory(parent);

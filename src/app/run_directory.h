@@ -85,8 +85,6 @@ class RunDirectory {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::filesystem::path checkpoints() const { return path_ / "ckpt"; }
-  /// True when there was a run here and `kResume` was asked for.
-  [[nodiscard]] bool resumed() const { return resumed_; }
 
   /// Writes config.toml (the file's bytes) and config.resolved.toml.
   void write_config(const Config& config);
@@ -105,11 +103,6 @@ class RunDirectory {
  private:
   Storage& storage_;
   std::filesystem::path path_;
-  bool resumed_ = false;
 };
-
-/// Run id of the manifest in `directory`. THROWS: SystemError when there is none to read.
-[[nodiscard]] std::string read_run_id(const Storage& storage,
-                                      const std::filesystem::path& directory);
 
 }  // namespace isthmus::app

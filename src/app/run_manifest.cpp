@@ -96,14 +96,4 @@ void RunDirectory::write_manifest(const Manifest& manifest) {
   write_json("manifest.json", nlohmann::ordered_json::parse(line.str()).dump(2));
 }
 
-std::string read_run_id(const Storage& storage, const std::filesystem::path& directory) {
-  const std::filesystem::path file = directory / "manifest.json";
-  const auto json = nlohmann::json::parse(read_text(storage, file), nullptr, false);
-  const auto id = json.is_object() ? json.find("run_id") : json.end();
-  if (!json.is_object() || id == json.end() || !id->is_string()) {
-    throw SystemError(fmt::format("{}: not a run's manifest (no \"run_id\")", file.string()));
-  }
-  return id->get<std::string>();
-}
-
 }  // namespace isthmus::app

@@ -14,9 +14,9 @@ namespace isthmus::config {
 namespace {
 
 /// Methods of the family that later versions bring.
-constexpr std::array<std::string_view, 13> kLaterMethods = {
-    "streaming-diloco", "delayed", "eager",  "co2",    "1bit-adam", "01-adam",  "spsa",
-    "sparseloco",       "demo",    "muloco", "sparta", "noloco",    "decoupled"};
+constexpr std::array<std::string_view, 12> kLaterMethods = {
+    "delayed",    "eager", "co2",    "1bit-adam", "01-adam", "spsa",
+    "sparseloco", "demo",  "muloco", "sparta",    "noloco",  "decoupled"};
 
 bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();

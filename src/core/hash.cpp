@@ -66,10 +66,6 @@ std::string sha256_hex(std::span<const std::byte> bytes) {
   return hash.hex();
 }
 
-std::string sha256_hex_of_file(const Storage& storage, const std::filesystem::path& path) {
-  return sha256_hex(storage.map(path).bytes());
-}
-
 std::string Digest128::hex() const { return hex_of(bytes); }
 
 Digest128 xxh3_128(std::span<const std::byte> bytes) {

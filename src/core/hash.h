@@ -34,9 +34,6 @@ class Sha256 {
 };
 
 [[nodiscard]] std::string sha256_hex(std::span<const std::byte> bytes);
-/// THROWS: SystemError when the file cannot be read.
-[[nodiscard]] std::string sha256_hex_of_file(const Storage& storage,
-                                             const std::filesystem::path& path);
 
 /// XXH3-128 in its canonical (big-endian) byte order, so that comparing and printing agree.
 struct Digest128 {

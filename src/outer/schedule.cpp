@@ -35,11 +35,6 @@ std::vector<Sync> Schedule::due_to_send(StepIndex t) const {
   return due;
 }
 
-// With 0 <= overlap < H each fragment has at most one sync due, and all of them share a send step.
-std::vector<Sync> Schedule::due_to_apply(StepIndex t) const {
-  return due_to_send(StepIndex(t.value() - overlap_));
-}
-
 std::vector<std::int64_t> resolve_offsets(const Offsets& offsets, std::int64_t H,
                                           std::int64_t fragments) {
   if (const auto* list = std::get_if<std::vector<std::int64_t>>(&offsets)) {

@@ -28,8 +28,6 @@ class Schedule {
 
   /// Syncs launched after inner step t >= 1, in fragment order.
   [[nodiscard]] std::vector<Sync> due_to_send(StepIndex t) const;
-  /// Syncs whose result is applied after inner step t, in order of (send step, fragment).
-  [[nodiscard]] std::vector<Sync> due_to_apply(StepIndex t) const;
 
   // The paper's symbol. NOLINTNEXTLINE(readability-identifier-naming)
   [[nodiscard]] std::int64_t H() const { return h_; }

@@ -37,7 +37,6 @@ class LinkQueue {
   [[nodiscard]] Passage send(TimePoint now, std::uint64_t frame_bytes);
   /// Holds everything that arrives from now on back to at least `time`, so that order is kept.
   void delay_arrivals_to(TimePoint time) { last_arrival_ = std::max(last_arrival_, time); }
-  [[nodiscard]] TimePoint last_arrival() const { return last_arrival_; }
   /// Bytes on the modelled link of a frame of `frame_bytes`.
   [[nodiscard]] std::uint64_t modelled_bytes(std::uint64_t frame_bytes) const;
   [[nodiscard]] const DirectedLink& link() const { return link_; }

@@ -56,7 +56,6 @@ class ExchangeEngine {
   [[nodiscard]] bool ready(const SyncId& id) const;
   /// The committed result or the round's error. REQUIRES: ready(id).
   [[nodiscard]] Expected<Reduced, ExchangeError> take(const SyncId& id);
-  [[nodiscard]] bool known(const SyncId& id) const { return rounds_.contains(id); }
   /// Who and what a round waits for, for people.
   [[nodiscard]] std::string describe(const SyncId& id) const;
 

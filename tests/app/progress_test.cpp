@@ -33,16 +33,6 @@ TEST_P(ProgressTest, ShortWorkShowsNothing) {
   EXPECT_EQ(std::filesystem::file_size(file()), 0U);
 }
 
-TEST_P(ProgressTest, NotesPassInEveryModeButNone) {
-  Terminal terminal(descriptor, ColorMode::kNever);
-  {
-    Progress progress(terminal, GetParam());
-    progress.note("checkpoint at step 5");
-  }
-  const bool silent = GetParam() == ProgressMode::kNone;
-  EXPECT_EQ(std::filesystem::file_size(file()) == 0, silent);
-}
-
 TEST_P(ProgressTest, WarningsPassInEveryMode) {
   Terminal terminal(descriptor, ColorMode::kNever);
   {

@@ -29,23 +29,6 @@ TEST(Schedule, SendsEachFragmentWhenTheStepIsItsOffsetModuloH) {
 
 TEST(Schedule, NothingIsSentBeforeTheFirstStep) {
   EXPECT_TRUE(Schedule(4, {0, 0}, 3).due_to_send(StepIndex(0)).empty());
-  EXPECT_TRUE(Schedule(4, {0, 0}, 3).due_to_apply(StepIndex(3)).empty());
-}
-
-TEST(Schedule, AppliesExactlyOverlapStepsAfterEverySend) {
-  for (const std::int64_t H : {1, 2, 5, 7}) {
-    for (std::int64_t overlap = 0; overlap < H; ++overlap) {
-      const Schedule schedule(H, resolve_offsets(OffsetsSpread{}, H, 3), overlap);
-      for (std::int64_t t = 1; t < 30; ++t) {
-        const std::vector<Sync> applied = schedule.due_to_apply(StepIndex(t));
-        EXPECT_EQ(applied, schedule.due_to_send(StepIndex(t - overlap)));
-        for (const Sync& sync : applied) {
-          EXPECT_EQ(sync.apply, StepIndex(t));
-          EXPECT_EQ(sync.apply.value() - sync.sent.value(), overlap);
-        }
-      }
-    }
-  }
 }
 
 TEST(Schedule, EachFragmentIsSentOncePerH) {

@@ -94,6 +94,42 @@ TEST(Options, EveryMethodRunsWithOneWorkerAndWithSeveral) {
   }
 }
 
+TEST(StreamingDiLoCo, AppliesEveryFragmentExactlyOverlapStepsAfterItsSend) {
+  constexpr int kSteps = 30;
+  struct Case {
+    std::int64_t H, overlap;
+    int fragments;
+  };
+  for (const Case& c : {Case{1, 0, 2}, {5, 0, 2}, {5, 1, 4}, {5, 4, 2}, {7, 3, 1}, {7, 6, 4}}) {
+    const std::int64_t F = c.fragments == 1 ? 1 : c.fragments + 1;
+    std::mutex mutex;
+    std::array<std::vector<std::int64_t>, 2> rounds;  // send step * F + fragment, of each worker
+    run_family(
+        {.workers = 2,
+         .steps = kSteps,
+         .method = "streaming-diloco",
+         .outer = {.H = c.H, .fragments = c.fragments, .overlap = c.overlap},
+         .loop = small_model,
+         .after_step = [&](int worker, const StepReport& report, OuterStrategy&, QuadraticLoop&) {
+           const std::lock_guard lock(mutex);
+           for (const RoundReport& round : report.rounds) {
+             EXPECT_EQ(round.applied, report.step);
+             EXPECT_EQ(round.applied.value() - round.sent.value(), c.overlap);
+             rounds[static_cast<std::size_t>(worker)].push_back(round.sent.value() * F +
+                                                                round.fragment.value());
+           }
+         }});
+    std::vector<std::int64_t> expected;  // offsets floor(p H / F), t from 1
+    for (std::int64_t t = 1; t + c.overlap <= kSteps; ++t) {
+      for (std::int64_t p = 0; p < F; ++p) {
+        if (t % c.H == p * c.H / F) expected.push_back(t * F + p);
+      }
+    }
+    EXPECT_EQ(rounds[0], expected) << "H " << c.H << " overlap " << c.overlap;
+    EXPECT_EQ(rounds[1], expected) << "H " << c.H << " overlap " << c.overlap;
+  }
+}
+
 // Oracle 12, mode ii: stopped between launch and apply, resumed, same anchors as uninterrupted.
 TEST(Checkpoint, ResumedWithSyncsInFlightIsBitIdentical) {
   constexpr int kWorkers = 3;

@@ -53,22 +53,6 @@ auto with_type(TokenType type, const Visit& visit) {
 
 }  // namespace
 
-std::string_view token_type_name(TokenType type) {
-  switch (type) {
-    case TokenType::kU8:
-      return "u8";
-    case TokenType::kU16:
-      return "u16";
-    case TokenType::kU32:
-      return "u32";
-    case TokenType::kI32:
-      return "i32";
-    case TokenType::kI64:
-      break;
-  }
-  return "i64";
-}
-
 std::size_t token_bytes(TokenType type) {
   return with_type(type, [](auto zero) { return sizeof zero; });
 }

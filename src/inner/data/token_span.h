@@ -6,13 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 namespace isthmus {
 
 enum class TokenType { kU8, kU16, kU32, kI32, kI64 };
 
-[[nodiscard]] std::string_view token_type_name(TokenType type);
 [[nodiscard]] std::size_t token_bytes(TokenType type);
 /// Largest id the type can hold, at most 2^31 - 1.
 [[nodiscard]] std::int64_t largest_id(TokenType type);
