@@ -11,13 +11,9 @@
 #include <string_view>
 #include <type_traits>
 
-namespace isthmus::app {
+#include "core/utf8_text.h"
 
-/// `text` as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD.
-[[nodiscard]] std::string json_quote(std::string_view text);
-/// A number as JSON, by the rule above.
-[[nodiscard]] std::string json_number(double value);
-[[nodiscard]] std::string json_number(float value);
+namespace isthmus::app {
 
 class JsonLine {
  public:

@@ -8,6 +8,7 @@
 
 #include "core/config_values.h"
 #include "core/suggest.h"
+#include "core/utf8_text.h"
 
 namespace isthmus::config {
 namespace {

@@ -93,36 +93,6 @@ SourceValue parse_override_value(std::string_view text, int source) {
   return as_text;
 }
 
-std::size_t invalid_utf8(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  std::size_t i = 0;
-  while (i < text.size()) {
-    const unsigned lead = byte(i);
-    const std::size_t length = lead < 0x80       ? 1
-                               : lead >> 5 == 6  ? 2
-                               : lead >> 4 == 14 ? 3
-                               : lead >> 3 == 30 ? 4
-                                                 : 0;
-    if (length == 0 || i + length > text.size()) {
-      return i;
-    }
-    std::uint32_t point = length == 1 ? lead : lead & (0xFFU >> (length + 1));
-    for (std::size_t k = 1; k < length; ++k) {
-      if (byte(i + k) >> 6 != 2) {
-        return i;
-      }
-      point = point << 6 | (byte(i + k) & 0x3FU);
-    }
-    constexpr std::uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    const bool surrogate = point >= 0xD800 && point <= 0xDFFF;
-    if (point < kSmallest[length] || point > 0x10FFFF || surrogate) {
-      return i;
-    }
-    i += length;
-  }
-  return std::string_view::npos;
-}
-
 std::size_t control_character(std::string_view text) {
   const auto found = std::find_if(text.begin(), text.end(), [](char c) {
     const auto byte = static_cast<unsigned char>(c);

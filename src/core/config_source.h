@@ -48,9 +48,6 @@ struct SyntaxError {
 /// Parses the right side of `--set key=value`: a TOML value, or the text itself when it is none.
 [[nodiscard]] SourceValue parse_override_value(std::string_view text, int source);
 
-/// Byte offset of the first byte that is not valid UTF-8, or npos.
-[[nodiscard]] std::size_t invalid_utf8(std::string_view text);
-
 /// Offset of the first control character that TOML forbids (all but tab, line feed and carriage
 /// return), or npos. Asked before the parser, for a plainer message.
 [[nodiscard]] std::size_t control_character(std::string_view text);

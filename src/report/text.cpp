@@ -7,36 +7,12 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "core/utf8_text.h"
+
 namespace isthmus::report {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-
-/// Length of the well-formed UTF-8 sequence at `text[i]`, or 0.
-std::size_t sequence_length(std::string_view text, std::size_t i) {
-  const auto byte = [&](std::size_t k) { return static_cast<unsigned char>(text[k]); };
-  const unsigned char lead = byte(i);
-  const std::size_t length = lead < 0x80   ? 1
-                             : lead < 0xC2 ? 0
-                             : lead < 0xE0 ? 2
-                             : lead < 0xF0 ? 3
-                             : lead < 0xF5 ? 4
-                                           : 0;
-  if (length == 0 || i + length > text.size()) {
-    return 0;
-  }
-  for (std::size_t k = 1; k < length; ++k) {
-    if ((byte(i + k) & 0xC0) != 0x80) {
-      return 0;
-    }
-  }
-  // Overlong forms, surrogates and values above U+10FFFF.
-  if ((lead == 0xE0 && byte(i + 1) < 0xA0) || (lead == 0xED && byte(i + 1) > 0x9F) ||
-      (lead == 0xF0 && byte(i + 1) < 0x90) || (lead == 0xF4 && byte(i + 1) > 0x8F)) {
-    return 0;
-  }
-  return length;
-}
 
 /// Walks `text` as UTF-8; `plain` gets each well-formed sequence, anything else is replaced.
 template <typename Plain>
@@ -44,7 +20,7 @@ std::string rewrite(std::string_view text, Plain plain) {
   std::string out;
   out.reserve(text.size() + text.size() / 8);
   for (std::size_t i = 0; i < text.size();) {
-    const std::size_t length = sequence_length(text, i);
+    const std::size_t length = utf8_length(text.substr(i));
     if (length == 0) {
       out += kReplacement;
       ++i;
@@ -139,23 +115,16 @@ std::string escape_html(std::string_view text) {
 }
 
 std::string json_string(std::string_view text) {
-  return '"' +
-         rewrite(text,
-                 [](std::string_view sequence, std::string& out) {
-                   const char c = sequence.front();
-                   if (sequence.size() == 1 && (c == '"' || c == '\\')) {
-                     out += '\\';
-                     out += c;
-                   } else if (sequence.size() == 1 && (static_cast<unsigned char>(c) < 0x20 ||
-                                                       c == '<' || c == '>' || c == '&')) {
-                     out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
-                   } else if (sequence == "\xE2\x80\xA8" || sequence == "\xE2\x80\xA9") {
-                     out += ' ';  // U+2028 and U+2029 end a line in old JavaScript
-                   } else {
-                     out += sequence;
-                   }
-                 }) +
-         '"';
+  return rewrite(json_quote(text), [](std::string_view sequence, std::string& out) {
+    const char c = sequence.front();
+    if (c == '<' || c == '>' || c == '&') {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
+    } else if (sequence == "\xE2\x80\xA8" || sequence == "\xE2\x80\xA9") {
+      out += ' ';  // U+2028 and U+2029 end a line in old JavaScript
+    } else {
+      out += sequence;
+    }
+  });
 }
 
 std::string csv_field(std::string_view text) {

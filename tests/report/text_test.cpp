@@ -22,7 +22,7 @@ TEST(Escape, MakesMarkupHarmlessAndRepairsBytes) {
 
 TEST(Escape, JsonCannotEndItsScript) {
   EXPECT_EQ(json_string("</script>"), "\"\\u003c/script\\u003e\"");
-  EXPECT_EQ(json_string("a\"b\\c\nd"), "\"a\\\"b\\\\c\\u000ad\"");
+  EXPECT_EQ(json_string("a\"b\\c\nd"), "\"a\\\"b\\\\c\\nd\"");
 }
 
 TEST(Escape, CsvQuotesAndDisarmsFormulas) {
