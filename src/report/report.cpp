@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <system_error>
 
+#include "core/storage.h"
 #include "isthmus/errors.h"
 #include "report/assets.h"
 #include "report/csv.h"
@@ -223,27 +223,13 @@ std::string render(const std::vector<RunView>& runs, const ReportOptions& option
   }
 }
 
-/// Through a temporary file beside it, so that a reader never sees half a page.
-void write_whole(const fs::path& file, const std::string& text) {
-  const fs::path temporary = file.string() + ".tmp";
-  std::error_code error;
+/// Creates the folder where needed; a reader never sees half a page.
+void write_file(const fs::path& file, const std::string& text) {
+  SystemStorage storage;
   if (file.has_parent_path()) {
-    fs::create_directories(file.parent_path(), error);
+    storage.create_directories(file.parent_path());
   }
-  std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-  out.write(text.data(), static_cast<std::streamsize>(text.size()));
-  out.close();
-  if (out.fail()) {
-    fs::remove(temporary, error);
-    throw SystemError(fmt::format("{}: cannot be written (missing folder, permission or full disk)",
-                                  file.string()));
-  }
-  fs::rename(temporary, file, error);
-  if (error) {
-    const std::string cause = error.message();
-    fs::remove(temporary, error);
-    throw SystemError(fmt::format("{}: cannot be replaced: {}", file.string(), cause));
-  }
+  write_atomically(storage, file, text);
 }
 
 void collect_warnings(const std::vector<RunView>& runs, ReportResult& result) {
@@ -277,7 +263,7 @@ ReportResult write_report(const std::vector<std::filesystem::path>& runs,
                           const std::filesystem::path& out, const ReportOptions& options) {
   const std::vector<report::RunView> views = report::load_all(runs);
   const std::string html = report::render(views, options);
-  report::write_whole(out, html);
+  report::write_file(out, html);
   ReportResult result{.bytes = html.size(), .files = {out}, .warnings = {}};
   report::collect_warnings(views, result);
   return result;
@@ -288,7 +274,7 @@ ReportResult write_report_csv(const std::vector<std::filesystem::path>& runs,
   const std::vector<report::RunView> views = report::load_all(runs);
   ReportResult result;
   const auto write = [&](const char* name, const std::string& text) {
-    report::write_whole(directory / name, text);
+    report::write_file(directory / name, text);
     result.bytes += text.size();
     result.files.push_back(directory / name);
   };
