@@ -159,6 +159,9 @@ struct Config {
   [[nodiscard]] std::string located_source() const;
 };
 
+/// Inner steps of the run, from train.steps or train.tokens; 0 when neither tells.
+[[nodiscard]] std::int64_t total_steps(const Config& config);
+
 /// One error of a configuration, LSP-shaped.
 struct Diagnostic {
   std::string code;          // stable: E-KEY-UNKNOWN, E-UNIT-MISSING, ...

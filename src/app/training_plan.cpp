@@ -15,21 +15,6 @@ namespace {
 /// 2 pp, pp = 1.
 std::int64_t default_micro_batches(std::int64_t samples) { return samples % 2 == 0 ? 2 : 1; }
 
-std::int64_t total_steps(const Config& config) {
-  if (config.train.steps) {
-    return *config.train.steps;
-  }
-  const std::int64_t tokens = config.train.tokens.value_or(0);
-  const std::int64_t steps = tokens / config.train.global_batch_tokens;
-  if (steps < 1) {
-    throw ConfigError(
-        fmt::format("train.tokens = {}: less than one global batch of {} tokens; raise it or lower "
-                    "train.global_batch",
-                    tokens, config.train.global_batch_tokens));
-  }
-  return steps;
-}
-
 }  // namespace
 
 TrainingPlan make_training_plan(const Config& config, int cores) {

@@ -181,6 +181,10 @@ void Loader::make_sites() {
   }
 }
 
+}  // namespace isthmus::config
+
+namespace isthmus {
+
 std::int64_t total_steps(const Config& config) {
   if (config.train.steps) {
     return *config.train.steps;
@@ -188,10 +192,6 @@ std::int64_t total_steps(const Config& config) {
   const bool known = config.train.tokens && config.train.global_batch_tokens > 0;
   return known ? *config.train.tokens / config.train.global_batch_tokens : 0;
 }
-
-}  // namespace isthmus::config
-
-namespace isthmus {
 
 std::int64_t StepCount::resolve(std::int64_t total_steps) const {
   return fraction ? std::llround(*fraction * static_cast<double>(total_steps)) : steps;

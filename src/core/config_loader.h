@@ -90,7 +90,4 @@ struct Loader {
   std::vector<std::pair<std::string, Place>> unknown_;
 };
 
-/// Total steps of the run as far as the keys tell; 0 when they do not.
-[[nodiscard]] std::int64_t total_steps(const Config& config);
-
 }  // namespace isthmus::config
