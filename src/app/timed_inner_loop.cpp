@@ -4,11 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "plan/prediction.h"
+
 namespace isthmus::app {
 namespace {
-
-/// Forward takes one third of a step, backward two (two matrix products for each one of forward).
-constexpr double kForwardShare = 1.0 / 3.0;
 
 Duration share_of(Duration whole, double share) {
   return Duration(static_cast<Duration::rep>(static_cast<double>(whole.count()) * share));

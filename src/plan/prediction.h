@@ -26,6 +26,11 @@
 
 namespace isthmus {
 
+/// Forward takes one third of a step, backward two (two matrix products for each one of forward);
+/// gradients become final in backward order, in time proportional to their number. So the clock of
+/// `simulate` announces them, and so they are predicted.
+inline constexpr double kForwardShare = 1.0 / 3.0;
+
 /// A fragment (ddp: a bucket of gradients) as the schedule sees it.
 struct PlannedFragment {
   std::int64_t elements = 0;

@@ -12,10 +12,6 @@
 namespace isthmus {
 namespace {
 
-/// Forward takes a third of a step; gradients become final in backward order, in time proportional
-/// to their number (as app/timed_inner_loop.cpp announces them).
-constexpr double kForwardShare = 1.0 / 3.0;
-
 /// Buckets are the canonical layout from its end, in pieces of equal capacity. One may go out when
 /// the whole of its first tensor is final, and backward goes from the end to that.
 std::vector<PlannedFragment> buckets_of(std::span<const Parameter> parameters) {
