@@ -2,15 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training step of isthmus against PyTorch eager, fp32 on the CPU, run in turns on this machine.
 
-  python3 compare_with_torch.py --bench BUILD/bench/compute/isthmus_bench_compute \\
-      [--config tiny --config small-10m] [--threads 2] [--pairs 5] [--seconds 4] [--clock wall|cpu]
+  python3 compare_with_torch.py --isthmus BUILD/src/app/isthmus \\
+      [--config tiny --config small-10m] [--threads 2] [--pairs 5] [--seconds 4]
 
 Each pair runs both programs for the same time, in alternating order, as processes of their own. Prints
 one JSON line a pair and one a configuration: median over pairs of the ratio of tokens/s (best step
 against best step, and median against median) and of peak memory. Above 1 isthmus is faster; below 1
-it needs less memory. --clock cpu compares processor time, for busy machines and --threads 1. PyTorch
-runs its fused scaled-dot-product attention and its fused AdamW; it needs torch, and says so if that is
-missing.
+it needs less memory. PyTorch runs its fused scaled-dot-product attention and its fused AdamW; it needs
+torch, and says so if that is missing.
 """
 import argparse
 import json
@@ -111,10 +110,9 @@ def torch_model(workload):
     return Model()
 
 
-def run_torch(name, threads, seconds, clock):
+def run_torch(name, threads, seconds):
     import resource
-    import time
-    now = time.process_time if clock == "cpu" else time.perf_counter
+    from time import perf_counter as now
 
     import torch
     torch.set_num_threads(threads)
@@ -158,14 +156,13 @@ def run_child(command):
 
 
 def compare(name, arguments):
-    ours = [arguments.bench, "--config", name, "--threads", str(arguments.threads), "--seconds",
-            str(arguments.seconds), "--clock", arguments.clock]
-    theirs = [sys.executable, os.path.abspath(__file__), "--torch-only", name, "--threads",
-              str(arguments.threads), "--seconds", str(arguments.seconds), "--clock", arguments.clock]
+    same = ["--threads", str(arguments.threads), "--seconds", str(arguments.seconds)]
+    ours = [arguments.isthmus, "bench", "compute", "--config", name, *same]
+    theirs = [sys.executable, os.path.abspath(__file__), "--torch-only", name, *same]
     ratios = {"tok_s_best": [], "tok_s_med": [], "rss_mib": []}
     for pair in range(arguments.pairs):
         first, second = (ours, theirs) if pair % 2 == 0 else (theirs, ours)
-        results = {command[0] == arguments.bench: run_child(command) for command in (first, second)}
+        results = {command[0] == arguments.isthmus: run_child(command) for command in (first, second)}
         mine, other = results[True], results[False]
         for key, values in ratios.items():
             values.append(mine[key] / other[key])
@@ -180,12 +177,11 @@ def compare(name, arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bench", help="path of isthmus_bench_compute")
+    parser.add_argument("--isthmus", help="path of the program")
     parser.add_argument("--config", action="append", choices=sorted(WORKLOADS))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4)
-    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     parser.add_argument("--torch-only", metavar="CONFIG", choices=sorted(WORKLOADS))
     arguments = parser.parse_args()
     try:
@@ -193,11 +189,10 @@ def main():
     except ImportError:
         sys.exit("compare_with_torch: PyTorch is not installed for this Python: pip install torch")
     if arguments.torch_only:
-        run_torch(arguments.torch_only, arguments.threads, arguments.seconds,
-                  arguments.clock)
+        run_torch(arguments.torch_only, arguments.threads, arguments.seconds)
         return
-    if not arguments.bench:
-        sys.exit("compare_with_torch: --bench PATH of isthmus_bench_compute is needed")
+    if not arguments.isthmus:
+        sys.exit("compare_with_torch: --isthmus PATH of the program is needed")
     for name in arguments.config or ["tiny", "small-10m"]:
         compare(name, arguments)
 

@@ -96,7 +96,7 @@ struct BenchCodecArguments {
   std::filesystem::path in, out, bytes;
 };
 struct BenchComputeArguments {
-  std::vector<std::string> workloads;  // empty: those measured in bench/compute
+  std::vector<std::string> workloads;  // empty: four of the measured ones
   int threads = 0;                     // 0: all cores
   double seconds = 6;                  // of timed steps, each
   std::int64_t sequences = 0;          // 0: the workload's

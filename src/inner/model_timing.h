@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast the inner loop trains on this machine: whole steps on random tokens, where their time
 // goes, and the same machine's speed at plain products measured in the same run. What
-// `isthmus bench compute` and bench/compute print. Use an idle machine.
+// `isthmus bench compute` prints. Use an idle machine.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast a codec is on this machine, beside the memory bound measured in the same run; what
-// `isthmus bench codec` and bench/codec print. One thread; blocks for repetitions of the whole
+// `isthmus bench codec` prints. One thread; blocks for repetitions of the whole
 // vector.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What simulation costs on this machine; what `isthmus bench sim` and bench/sim print. Blocks for
+// What simulation costs on this machine; what `isthmus bench sim` prints. Blocks for
 // some ten seconds; use an idle machine.
 #pragma once
 
