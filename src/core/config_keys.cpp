@@ -271,7 +271,7 @@ constexpr KeyRow<Config> kRows[] = {
     {"outer.overlap", Type::kStepsNow, at_least(0, 1e12), "", field<kOuter, &O::overlap>(),
      "Inner steps tau between send and apply, 0 <= tau < H (arXiv:2501.18512 Alg. 2).", "5"},
     {"outer.alpha", Type::kReal, between(0, 1), "", field<kOuter, &O::alpha>(),
-     "Share of the local value kept when a result is applied (arXiv:2501.18512 Eq. 3); 1: no exchange.",
+     "Share of the local value kept when a result is applied (arXiv:2501.18512 Eq. 3). With 1 workers exchange every byte and keep their own values.",
      "0.5"},
     {"outer.codec", Type::kText, {}, "", field<kOuter, &O::codec>(),
      "Bytes form of what is exchanged: fp32, bf16, fp16, int8, int8:256.", "\"int8:256\""},

@@ -133,7 +133,7 @@ const Real* LanguageModel<Real>::run_layers(const Pass& pass, Weights<Real>& wei
                                             const std::int32_t* ids, bool keep_layers) {
   const ModelShape& s = layout_.shape();
   const bool gpt2 = s.architecture == Architecture::kGpt2;
-  // A source may hold one tensor outside the layers at a time, so positions go in by themselves.
+  // Both tensors at once: what `tensor` gives stays valid until `layer` is called.
   const kernels::Embedding<Real> embedding{
       .rows = pass.rows(), .seq = pass.length, .channels = s.d_model, .vocab = s.vocab, .ids = ids};
   const Real* positions = gpt2 ? weights.tensor(layout_.positions()) : nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a token source holds, and whether it is what it should be: behind `isthmus data`.
+// What a token source holds, and whether it is what it should be.
 #pragma once
 
 #include <cstdint>
