@@ -5,9 +5,14 @@
 #   module's folder is reached through a link in an include root of its own.
 # isthmus_test(NAME SOURCES ... DEPENDS ... [LABELS ...] [TIMEOUT seconds])
 #   Tests of the modules below also get the label "sanitized" and belong to the target
-#   isthmus_sanitized: what scripts/test builds and runs under the sanitizers.
+#   isthmus_sanitized: what scripts/test builds and runs under the sanitizers. Those named in
+#   ISTHMUS_THREAD_TESTS, where threads meet, get the label "threads" and belong to isthmus_threads:
+#   what it builds and runs under the thread sanitizer.
 set(ISTHMUS_SANITIZED_MODULES core quant transport sim outer)
 add_custom_target(isthmus_sanitized)
+set(ISTHMUS_THREAD_TESTS thread_team_test transport_conformance_test transport_peer_exchange_test
+  sim_world_test sim_run_simulated_test sim_network_test)
+add_custom_target(isthmus_threads)
 
 set(ISTHMUS_HEADER_ONLY isthmus_random123 nlohmann_json::nlohmann_json CLI11::CLI11)
 
@@ -52,6 +57,10 @@ function(isthmus_test name)
   if(module IN_LIST ISTHMUS_SANITIZED_MODULES AND NOT "slow" IN_LIST ARG_LABELS)
     list(APPEND ARG_LABELS sanitized)
     add_dependencies(isthmus_sanitized ${name})
+  endif()
+  if(name IN_LIST ISTHMUS_THREAD_TESTS)
+    list(APPEND ARG_LABELS threads)
+    add_dependencies(isthmus_threads ${name})
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
   if("gpu" IN_LIST ARG_LABELS)  # without a device its cases skip by name, and so does the test
