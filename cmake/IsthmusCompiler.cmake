@@ -33,15 +33,18 @@ if(ISTHMUS_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${ISTHMUS_CCACHE}")
 endif()
 
-# isthmus_isa_sources(avx2|avx512 FILES...): flags of files that run only where the instructions are
+# isthmus_isa_sources(avx2|avx512|avx512_bf16 FILES...): flags of files that run only where the instructions are
 # found at run time. GCC 12's own AVX-512 headers look uninitialized to it (GCC PR 105593).
 function(isthmus_isa_sources isa)
   set(flags -mavx2 -mfma -mf16c)
-  if(isa STREQUAL "avx512")
+  if(isa MATCHES "^avx512")
     list(APPEND flags -mavx512f -mavx512bw -mavx512vl -mavx512dq)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
       list(APPEND flags -Wno-maybe-uninitialized -Wno-uninitialized)
     endif()
+  endif()
+  if(isa STREQUAL "avx512_bf16")
+    list(APPEND flags -mavx512bf16)
   endif()
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${flags}")
 endfunction()

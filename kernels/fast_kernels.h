@@ -15,6 +15,7 @@ inline constexpr std::int64_t kAttentionDimUnit = 16;
 
 struct FastKernels {
   void (*gemm)(ThreadTeam& team, const Gemm<float>& g);
+  void (*gemm_bf16)(ThreadTeam& team, const Gemm<float>& g);
   // Both REQUIRE head_dim % kAttentionDimUnit == 0.
   void (*attention_forward)(ThreadTeam& team, const AttentionShape& shape, HeadsView<const float> q,
                             HeadsView<const float> k, HeadsView<const float> v,
@@ -47,5 +48,6 @@ struct FastKernels {
 [[nodiscard]] const FastKernels* portable_kernels();
 [[nodiscard]] const FastKernels* avx2_kernels();
 [[nodiscard]] const FastKernels* avx512_kernels();
+[[nodiscard]] const FastKernels* avx512_bf16_kernels();
 
 }  // namespace isthmus::kernels

@@ -14,7 +14,8 @@ namespace isthmus::kernels {
 namespace {
 
 constexpr FastKernels kTable = {
-    .gemm = gemm_fast,
+    .gemm = gemm_with<Fp32Product>,
+    .gemm_bf16 = gemm_with<RoundedProduct>,
     .attention_forward = attention_forward_fast,
     .attention_backward = attention_backward_fast,
     .norm_forward_rows = norm_forward_rows,

@@ -2,6 +2,8 @@
 #include "kernels/gemm.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <type_traits>
 
 #include "core/check.h"
@@ -17,7 +19,15 @@ void check_shapes(const Gemm<Real>& g) {
   ISTHMUS_CHECK(g.lda >= (g.a_transposed ? g.m : g.k), g.lda, g.m, g.k);
   ISTHMUS_CHECK(g.ldb >= (g.b_transposed ? g.k : g.n), g.ldb, g.n, g.k);
   ISTHMUS_CHECK(g.ldc >= g.n, g.ldc, g.n);
+  ISTHMUS_CHECK(g.column_sum == nullptr || !g.b_transposed, g.n);
   ISTHMUS_CHECK(g.residual == nullptr || g.ldr >= g.n, g.ldr, g.n);
+}
+
+template <typename Real>
+Real round_to_bf16(Real x) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(static_cast<float>(x));
+  const std::uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000;
+  return std::isnan(x) ? x : static_cast<Real>(std::bit_cast<float>(rounded));
 }
 
 template <typename Real>
@@ -26,7 +36,7 @@ Real dot(const Gemm<Real>& g, std::int64_t i, std::int64_t j) {
   for (std::int64_t p = 0; p < g.k; ++p) {
     const Real a = g.a_transposed ? g.a[p * g.lda + i] : g.a[i * g.lda + p];
     const Real b = g.b_transposed ? g.b[j * g.ldb + p] : g.b[p * g.ldb + j];
-    sum += a * b;
+    sum += g.bf16 ? round_to_bf16(a) * round_to_bf16(b) : a * b;
   }
   return sum;
 }
@@ -53,7 +63,7 @@ void gemm_reference(ThreadTeam& team, const Gemm<Real>& g) {
   if (g.column_sum == nullptr) return;
   team.for_each(g.n, [&](std::int64_t j, int) {
     for (std::int64_t p = 0; p < g.k; ++p) {
-      g.column_sum[j] += g.b_transposed ? g.b[j * g.ldb + p] : g.b[p * g.ldb + j];
+      g.column_sum[j] += g.b[p * g.ldb + j];
     }
   });
 }
@@ -62,7 +72,7 @@ template <typename Real>
 void gemm(ThreadTeam& team, const Gemm<Real>& g) {
   if constexpr (std::is_same_v<Real, float>) {
     check_shapes(g);
-    fast_kernels().gemm(team, g);
+    (g.bf16 ? fast_kernels().gemm_bf16 : fast_kernels().gemm)(team, g);
   } else {
     gemm_reference(team, g);
   }

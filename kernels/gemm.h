@@ -37,11 +37,13 @@ struct Gemm {
   std::int64_t ldr = 0;
   const Real* gelu_gradient_of = nullptr;  // (m, n) pre-activations, rows ldc apart
   Real* gelu_out = nullptr;                // (m, n), rows ldc apart
-  Real* column_sum = nullptr;              // (n,): column_sum[j] += sum over k of op(B)[k, j]
+  Real* column_sum = nullptr;  // (n,): column_sum[j] += sum over k of B[k, j]; b not transposed
+  /// A and B are rounded to bfloat16 before they are multiplied; sums, C and epilogues are Real.
+  bool bf16 = false;
 };
 
-/// REQUIRES: m, n, k >= 0; leading dimensions at least the row length; C, gelu_out and the sums
-/// overlap no input except residual == c. k = 0 is a product of zeros.
+/// REQUIRES: m, n, k >= 0; leading dimensions at least the row length; column_sum only with b not
+/// transposed; C, gelu_out and the sums overlap no input except residual == c. k = 0 is a product of zeros.
 /// DETERMINISM: the sum over k has an order fixed by the shape, whatever the team's size; for float
 /// it differs between instruction sets.
 template <typename Real>

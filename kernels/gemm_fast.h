@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocked float matrix product. B is packed into panels one tile wide, A is read where it lies
 // (packed into panels only when transposed); both in one parallel loop, then tasks of C blocks in a
-// second one. A task owns its block of C for all of k, so sums over k run in one order whatever the
+// second one. With bfloat16 operands (product.h) A is packed as well. A task owns its block of C for all of k, so sums over k run in one order whatever the
 // number of threads (Goto & van de Geijn 2008 has the blocking, with A rather than B kept near).
 // Include after one of simd_*.h.
 #pragma once
@@ -14,11 +14,11 @@
 namespace isthmus::kernels {
 namespace {
 
-// Depth of a block of k: a panel of B (kDepth x one tile) stays in L2 while A passes by it, and C
+// Steps of a block of k: a panel of B (kDepth x one tile) stays in L2 while A passes by it, and C
 // is read and written once per kDepth steps.
 inline constexpr std::int64_t kDepth = 384;
 inline constexpr std::int64_t kPanelRows = 48;  // unit of rows of tasks: 8 tiles
-inline constexpr std::int64_t kPackRows = 64;   // steps of k a packing task takes
+inline constexpr std::int64_t kPackSteps = 64;  // steps of k a packing task takes
 inline constexpr std::int64_t kTaskPanels = 4;  // such units in a task, at most
 inline constexpr std::int64_t kMinTasks = 16;   // tasks are made smaller until there are as many
 inline constexpr std::int64_t kPackLimit = std::int64_t{16} << 20;  // floats packed at a time
@@ -34,14 +34,14 @@ struct GemmPlan {
   std::int64_t task_columns = 0;    // column panels in a task
 };
 
-inline GemmPlan plan_gemm(const Gemm<float>& g) {
+inline GemmPlan plan_gemm(const Gemm<float>& g, std::int64_t steps, bool packs_a) {
   GemmPlan plan;
-  plan.blocks = g.k > kDepth ? blocks_of(g.k, kDepth) : 1;
-  plan.depth = blocks_of(g.k, plan.blocks);
+  plan.blocks = steps > kDepth ? blocks_of(steps, kDepth) : 1;
+  plan.depth = blocks_of(steps, plan.blocks);
   plan.column_panels = blocks_of(g.n, kTileColumns);
   plan.row_panels = blocks_of(g.m, kPanelRows);
   const std::int64_t packed_width =
-      plan.column_panels * kTileColumns + (g.a_transposed ? plan.row_panels * kPanelRows : 0);
+      plan.column_panels * kTileColumns + (packs_a ? plan.row_panels * kPanelRows : 0);
   const std::int64_t fit = kPackLimit / (packed_width * (plan.depth > 0 ? plan.depth : 1));
   plan.blocks_at_once = at_most(fit > 1 ? fit : 1, plan.blocks);
   plan.task_rows = at_most(kTaskPanels, plan.row_panels);
@@ -77,13 +77,15 @@ inline void finish_row(const Gemm<float>& g, std::int64_t i, std::int64_t j, std
 /// Block of C and block of k of one task.
 struct GemmBlock {
   std::int64_t row_begin = 0, row_end = 0;  // rows of C
-  std::int64_t k_begin = 0, depth = 0;      // steps of k
-  const float* a = nullptr;                 // packed, or null: read g.a
-  const float* b = nullptr;                 // packed panels of this block of k
-  bool add = false, last = false;           // not the first / the last block of k
+  std::int64_t depth = 0;                   // steps of k
+  TileA a;                                  // of row 0; its tiles are `a_tile` values apart
+  std::int64_t a_tile = 0;
+  const float* b = nullptr;        // packed panels of this block of k
+  bool add = false, last = false;  // not the first / the last block of k
 };
 
-inline void multiply_panel(const Gemm<float>& g, const GemmBlock& block, std::int64_t panel) {
+template <typename Product>
+void multiply_panel(const Gemm<float>& g, const GemmBlock& block, std::int64_t panel) {
   const std::int64_t column = panel * kTileColumns;
   const std::int64_t columns = at_most(g.n - column, kTileColumns);
   const std::int64_t vectors = blocks_of(columns, Simd::kWidth);
@@ -92,46 +94,31 @@ inline void multiply_panel(const Gemm<float>& g, const GemmBlock& block, std::in
                                        g.gelu_gradient_of != nullptr || g.gelu_out != nullptr);
   for (std::int64_t i = block.row_begin; i < block.row_end; i += Simd::kTileRows) {
     const std::int64_t rows = at_most(block.row_end - i, Simd::kTileRows);
-    TileA a{g.a + i * g.lda + block.k_begin, g.lda, 1};
-    if (block.a != nullptr) {
-      a = {block.a + i * block.depth, 1, Simd::kTileRows};
-    }
+    TileA a = block.a;
+    a.data += i / Simd::kTileRows * block.a_tile;
     const TileC c{g.c + i * g.ldc + column, g.ldc, block.add,
                   Simd::first(columns - (vectors - 1) * Simd::kWidth)};
-    tile_function(rows, vectors)(a, b, block.depth, c);
+    tile_function<Product>(rows, vectors)(a, b, block.depth, c);
     if (!epilogue) continue;
     for (std::int64_t r = i; r < i + rows; ++r) finish_row(g, r, column, columns);
   }
 }
 
-/// Sums asked for are taken while packing where k lies outermost, else by a pass of their own.
-inline bool packs_column_sums(const Gemm<float>& g) {
-  return g.column_sum != nullptr && !g.b_transposed;
-}
-
-/// sums[i] += sum of row i of x (rows, length).
-inline void add_sums_of_rows(ThreadTeam& team, std::int64_t rows, std::int64_t length,
-                             const float* x, std::int64_t ldx, float* sums) {
-  team.for_blocks(rows, kPanelRows, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      Simd::V sum = Simd::zero();
-      for (std::int64_t p = 0; p < length; p += Simd::kWidth) {
-        sum = Simd::add(sum, Simd::load(x + i * ldx + p, Simd::first(length - p)));
-      }
-      sums[i] += Simd::sum(sum);
-    }
-  });
-}
-
 /// One product being computed: the plan, and the panels of the k blocks [first, end) at hand.
+template <typename Product>
 class GemmRun {
  public:
-  GemmRun(ThreadTeam& team, const Gemm<float>& g) : team_(team), g_(g), plan_(plan_gemm(g)) {
+  GemmRun(ThreadTeam& team, const Gemm<float>& g)
+      : team_(team),
+        g_(g),
+        packs_a_(Product::kPacksA || g.a_transposed),
+        plan_(plan_gemm(g, blocks_of(g.k, kFold), packs_a_)) {
     const std::int64_t steps = plan_.blocks_at_once * plan_.depth;
     packed_b_ = team.scratch<float>(Scratch::kPanelB, steps * padded_n());
-    if (g.a_transposed) packed_a_ = team.scratch<float>(Scratch::kPanelA, steps * padded_m());
-    if (!packs_column_sums(g)) return;
-    column_sums_ = team.scratch<float>(Scratch::kPartial, blocks_of(steps, kPackRows) * g.n);
+    if (packs_a_) packed_a_ = team.scratch<float>(Scratch::kPanelA, steps * padded_m());
+    if (g.column_sum != nullptr) {
+      column_sums_ = team.scratch<float>(Scratch::kPartial, blocks_of(steps, kPackSteps) * g.n);
+    }
   }
 
   void run() {
@@ -143,12 +130,19 @@ class GemmRun {
   }
 
  private:
+  static constexpr std::int64_t kFold = Product::kFold;
+
   std::int64_t padded_n() const { return plan_.column_panels * kTileColumns; }
   std::int64_t padded_m() const { return plan_.row_panels * kPanelRows; }
+  std::int64_t total_steps() const { return blocks_of(g_.k, kFold); }
   std::int64_t step_begin() const { return first_ * plan_.depth; }
-  std::int64_t step_end() const { return at_most(g_.k, end_ * plan_.depth); }
+  std::int64_t step_end() const { return at_most(total_steps(), end_ * plan_.depth); }
   std::int64_t depth_of(std::int64_t q) const {
-    return at_most(g_.k - q * plan_.depth, plan_.depth);
+    return at_most(total_steps() - q * plan_.depth, plan_.depth);
+  }
+  /// Values of k in block q.
+  std::int64_t values_of(std::int64_t q) const {
+    return at_most(g_.k - q * plan_.depth * kFold, depth_of(q) * kFold);
   }
   float* block_a(std::int64_t q) const {
     return packed_a_ + (q - first_) * plan_.depth * padded_m();
@@ -156,47 +150,85 @@ class GemmRun {
   float* block_b(std::int64_t q) const {
     return packed_b_ + (q - first_) * plan_.depth * padded_n();
   }
-  std::int64_t pack_row_tasks() const {
-    const bool rows = !g_.b_transposed || g_.a_transposed;
-    return rows ? blocks_of(step_end() - step_begin(), kPackRows) : 0;
+
+  /// Packing tasks of the three kinds, one kind after another: steps of operands that lie with k
+  /// outermost, panels of a transposed B, row panels of an A that is not transposed.
+  std::int64_t step_tasks() const {
+    const bool any = !g_.b_transposed || g_.a_transposed;
+    return any ? blocks_of(step_end() - step_begin(), kPackSteps) : 0;
   }
+  std::int64_t panel_tasks() const { return g_.b_transposed ? plan_.column_panels : 0; }
+  std::int64_t row_tasks() const { return packs_a_ && !g_.a_transposed ? plan_.row_panels : 0; }
 
   void pack() {
-    const std::int64_t row_tasks = pack_row_tasks();
-    const std::int64_t panel_tasks = g_.b_transposed ? plan_.column_panels : 0;
-    team_.for_each(row_tasks + panel_tasks, [&](std::int64_t task, int) {
-      if (task < row_tasks) {
-        pack_rows(task);
-        return;
-      }
-      const std::int64_t panel = task - row_tasks;
-      for (std::int64_t q = first_; q < end_; ++q) {
-        const std::int64_t column = panel * kTileColumns;
-        pack_transposed(g_.b + column * g_.ldb + q * plan_.depth, g_.ldb, g_.n - column,
-                        depth_of(q), block_b(q) + panel * kTileColumns * depth_of(q));
+    team_.for_each(step_tasks() + panel_tasks() + row_tasks(), [&](std::int64_t task, int) {
+      if (task < step_tasks()) {
+        pack_steps(task);
+      } else if (task < step_tasks() + panel_tasks()) {
+        pack_panel(task - step_tasks());
+      } else {
+        pack_rows_of_a(task - step_tasks() - panel_tasks());
       }
     });
   }
 
-  /// Rows of the operands that lie with k outermost, read in the order of memory.
-  void pack_rows(std::int64_t task) {
-    const std::int64_t begin = step_begin() + task * kPackRows;
-    const std::int64_t end = at_most(step_end(), begin + kPackRows);
-    float* column_sum = cleared(column_sums_, task, g_.n);
+  void pack_panel(std::int64_t panel) {
+    const std::int64_t column = panel * kTileColumns;
+    for (std::int64_t q = first_; q < end_; ++q) {
+      pack_transposed<Product>(g_.b + column * g_.ldb + q * plan_.depth * kFold, g_.ldb,
+                               g_.n - column, values_of(q),
+                               block_b(q) + panel * kTileColumns * depth_of(q));
+    }
+  }
+
+  void pack_rows_of_a(std::int64_t panel) {
+    const std::int64_t end = at_most(g_.m, (panel + 1) * kPanelRows);
+    for (std::int64_t q = first_; q < end_; ++q) {
+      for (std::int64_t i = panel * kPanelRows; i < end; ++i) {
+        pack_row<Product>(g_.a + i * g_.lda + q * plan_.depth * kFold, values_of(q),
+                          block_a(q) + i * depth_of(q));
+      }
+    }
+  }
+
+  /// Steps of the operands that lie with k outermost, read in the order of memory.
+  void pack_steps(std::int64_t task) {
+    const std::int64_t begin = step_begin() + task * kPackSteps;
+    const std::int64_t end = at_most(step_end(), begin + kPackSteps);
+    float* column_sum = column_sums_ == nullptr ? nullptr : column_sums_ + task * g_.n;
+    if (column_sum != nullptr) {
+      for (std::int64_t j = 0; j < g_.n; ++j) column_sum[j] = 0.0f;
+    }
     for (std::int64_t p = begin; p < end; ++p) {
       const std::int64_t q = p / plan_.depth;
       const std::int64_t within = p - q * plan_.depth;
       const std::int64_t depth = depth_of(q);
+      const std::int64_t row = p * kFold;
+      const std::int64_t rows = at_most(g_.k - row, kFold);
       if (!g_.b_transposed) {
-        scatter_to_panels(g_.b + p * g_.ldb, g_.n, block_b(q) + within * kTileColumns,
-                          kTileColumns * depth);
-        if (column_sum != nullptr) add_row(g_.b + p * g_.ldb, g_.n, column_sum);
+        scatter_to_panels<Product>(g_.b + row * g_.ldb, g_.ldb, rows, g_.n,
+                                   block_b(q) + within * kTileColumns, kTileColumns * depth);
+        for (std::int64_t r = 0; r < rows && column_sum != nullptr; ++r) {
+          add_row(g_.b + (row + r) * g_.ldb, g_.n, column_sum);
+        }
       }
       if (g_.a_transposed) {
-        scatter_to_tiles(g_.a + p * g_.lda, g_.m, block_a(q) + within * Simd::kTileRows,
-                         Simd::kTileRows * depth);
+        scatter_to_tiles<Product>(g_.a + row * g_.lda, g_.lda, rows, g_.m,
+                                  block_a(q) + within * Simd::kTileRows, Simd::kTileRows * depth);
       }
     }
+  }
+
+  /// Where tiles find A in block q: in place, in packed tiles, or in packed rows.
+  void set_a(std::int64_t q, GemmBlock& block) const {
+    if (!packs_a_) {
+      block.a = {g_.a + q * plan_.depth, g_.lda, 1};
+      block.a_tile = Simd::kTileRows * g_.lda;
+      return;
+    }
+    block.a = g_.a_transposed ? TileA{block_a(q), 1, Simd::kTileRows}
+                              : TileA{block_a(q), depth_of(q), 1};
+    block.a_tile = Simd::kTileRows * depth_of(q);
   }
 
   void multiply() {
@@ -209,56 +241,43 @@ class GemmRun {
       const std::int64_t panel_begin = task % across * plan_.task_columns;
       const std::int64_t panel_end = at_most(plan_.column_panels, panel_begin + plan_.task_columns);
       for (std::int64_t q = first_; q < end_; ++q) {
-        block.k_begin = q * plan_.depth;
         block.depth = depth_of(q);
-        block.a = packed_a_ == nullptr ? nullptr : block_a(q);
+        set_a(q, block);
         block.b = block_b(q);
         block.add = g_.accumulate || q > 0;
         block.last = q + 1 == plan_.blocks;
         for (std::int64_t panel = panel_begin; panel < panel_end; ++panel) {
-          multiply_panel(g_, block, panel);
+          multiply_panel<Product>(g_, block, panel);
         }
       }
-      if (block.row_begin == 0) {
-        add_partial(column_sums_, g_.n, panel_begin * kTileColumns,
-                    at_most(g_.n, panel_end * kTileColumns), g_.column_sum);
+      if (column_sums_ != nullptr && block.row_begin == 0) {
+        add_column_sums(panel_begin * kTileColumns, at_most(g_.n, panel_end * kTileColumns));
       }
     });
   }
 
-  /// The `width` zeros in which a packing task sums; null when `sums` is.
-  static float* cleared(float* sums, std::int64_t task, std::int64_t width) {
-    if (sums == nullptr) return nullptr;
-    float* sum = sums + task * width;
-    for (std::int64_t i = 0; i < width; ++i) sum[i] = 0.0f;
-    return sum;
-  }
-
-  /// total[begin, end) += the packing tasks' sums, in order.
-  void add_partial(const float* sums, std::int64_t width, std::int64_t begin, std::int64_t end,
-                   float* total) const {
-    if (sums == nullptr) return;
-    for (std::int64_t task = 0; task < pack_row_tasks(); ++task) {
-      add_row(sums + task * width + begin, end - begin, total + begin);
+  /// Columns [begin, end) of the packing tasks' sums, in order of the tasks.
+  void add_column_sums(std::int64_t begin, std::int64_t end) const {
+    for (std::int64_t task = 0; task < step_tasks(); ++task) {
+      add_row(column_sums_ + task * g_.n + begin, end - begin, g_.column_sum + begin);
     }
   }
 
   ThreadTeam& team_;
   const Gemm<float>& g_;
+  const bool packs_a_;
   const GemmPlan plan_;
   float* packed_a_ = nullptr;
   float* packed_b_ = nullptr;
-  float* column_sums_ = nullptr;  // of op(B), n of them a packing task; null when not wanted
+  float* column_sums_ = nullptr;  // n of them a packing task; null when not wanted
   std::int64_t first_ = 0;
   std::int64_t end_ = 0;
 };
 
-inline void gemm_fast(ThreadTeam& team, const Gemm<float>& g) {
+template <typename Product>
+void gemm_with(ThreadTeam& team, const Gemm<float>& g) {
   if (g.m == 0 || g.n == 0) return;
-  GemmRun(team, g).run();
-  if (g.column_sum != nullptr && g.b_transposed) {
-    add_sums_of_rows(team, g.n, g.k, g.b, g.ldb, g.column_sum);
-  }
+  GemmRun<Product>(team, g).run();
 }
 
 }  // namespace

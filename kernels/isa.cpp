@@ -26,8 +26,18 @@ bool machine_has_avx512() {
 #endif
 }
 
+bool machine_has_avx512_bf16() {
+#if defined(__x86_64__)
+  return machine_has_avx512() && __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
+
 const FastKernels* table_of(Isa isa) {
   switch (isa) {
+    case Isa::kAvx512Bf16:
+      return machine_has_avx512_bf16() ? avx512_bf16_kernels() : nullptr;
     case Isa::kAvx512:
       return machine_has_avx512() ? avx512_kernels() : nullptr;
     case Isa::kAvx2:
@@ -44,7 +54,7 @@ struct Active {
 };
 
 Active best() {
-  for (const Isa isa : {Isa::kAvx512, Isa::kAvx2}) {
+  for (const Isa isa : {Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2}) {
     if (const FastKernels* table = table_of(isa)) return {isa, table};
   }
   return {Isa::kPortable, portable_kernels()};
@@ -57,13 +67,14 @@ Active& active() {
 }  // namespace
 
 std::string_view name_of(Isa isa) {
-  constexpr std::array<std::string_view, 3> kNames = {"portable", "avx2", "avx512"};
+  constexpr std::array<std::string_view, 4> kNames = {"portable", "avx2", "avx512",
+                                                        "avx512_bf16"};
   return kNames[static_cast<std::size_t>(isa)];
 }
 
 std::vector<Isa> available_isas() {
   std::vector<Isa> isas;
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
     if (table_of(isa) != nullptr) isas.push_back(isa);
   }
   return isas;

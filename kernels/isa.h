@@ -8,7 +8,7 @@
 
 namespace isthmus::kernels {
 
-enum class Isa { kPortable, kAvx2, kAvx512 };
+enum class Isa { kPortable, kAvx2, kAvx512, kAvx512Bf16 };
 
 [[nodiscard]] std::string_view name_of(Isa isa);
 /// Those that this build holds and this machine runs, slowest first; never empty.

@@ -8,31 +8,49 @@
 namespace isthmus::kernels {
 namespace {
 
-/// Copies one row of `columns` values into the same row of panels `panel_stride` apart, zeros
-/// beyond the last column.
-inline void scatter_to_panels(const float* from, std::int64_t columns, float* to,
-                              std::int64_t panel_stride) {
+/// Packs one step of `columns` columns, rows of k `ld` apart of which `rows` exist, into the same row
+/// of panels `panel_stride` apart, zeros beyond the last column.
+template <typename Product = Fp32Product>
+void scatter_to_panels(const float* from, std::int64_t ld, std::int64_t rows, std::int64_t columns,
+                       float* to, std::int64_t panel_stride) {
   constexpr std::int64_t kW = Simd::kWidth;
   for (; columns >= kTileColumns; columns -= kTileColumns, from += kTileColumns) {
-    for (std::int64_t j = 0; j < kTileColumns; j += kW) Simd::store(to + j, Simd::load(from + j));
+    for (std::int64_t j = 0; j < kTileColumns; j += kW) {
+      Simd::store(to + j, Product::across(from + j, ld, rows));
+    }
     to += panel_stride;
   }
   if (columns == 0) return;
   for (std::int64_t j = 0; j < kTileColumns; j += kW) {
     const std::int64_t left = columns > j ? columns - j : 0;
-    Simd::store(to + j, Simd::load(from + j, Simd::first(left)));
+    Simd::store(to + j, Product::across(from + j, ld, rows, Simd::first(left)));
   }
 }
 
 /// The same for tiles of kTileRows values: the A operand of a tile, read across.
-inline void scatter_to_tiles(const float* from, std::int64_t columns, float* to,
-                             std::int64_t tile_stride) {
+template <typename Product>
+void scatter_to_tiles(const float* from, std::int64_t ld, std::int64_t rows, std::int64_t columns,
+                      float* to, std::int64_t tile_stride) {
   for (; columns > 0; columns -= Simd::kTileRows, from += Simd::kTileRows, to += tile_stride) {
     for (std::int64_t j = 0; j < Simd::kTileRows; j += Simd::kWidth) {
       const std::int64_t left = columns > j ? columns - j : 0;
-      Simd::store(to + j, Simd::load(from + j, Simd::first(at_most(left, Simd::kTileRows - j))),
+      const Simd::Mask mask = Simd::first(at_most(left, Simd::kTileRows - j));
+      Simd::store(to + j, Product::across(from + j, ld, rows, mask),
                   Simd::first(Simd::kTileRows - j));
     }
+  }
+}
+
+/// One row in which k runs, `values` of them, as steps one after another.
+template <typename Product>
+void pack_row(const float* from, std::int64_t values, float* to) {
+  constexpr std::int64_t kFold = Product::kFold;
+  constexpr std::int64_t kAtOnce = kFold * Simd::kWidth;
+  for (; values >= kAtOnce; values -= kAtOnce, from += kAtOnce, to += Simd::kWidth) {
+    Simd::store(to, Product::along(from));
+  }
+  for (; values > 0; values -= kFold, from += kFold) {
+    *to++ = Product::lane(from, at_most(values, kFold));
   }
 }
 
@@ -45,23 +63,29 @@ inline void add_row(const float* x, std::int64_t n, float* sum) {
   for (; i < n; ++i) sum[i] += x[i];
 }
 
-/// One panel of a transposed operand: to[p * kTileColumns + j] = from[j * ld + p], zeros from
-/// column `left` on.
-inline void pack_transposed(const float* source, std::int64_t ld, std::int64_t left,
-                            std::int64_t depth, float* to) {
+/// One panel of a transposed operand, rows of `values` values of k `ld` apart: lane j of step p goes
+/// to to[p * kTileColumns + j]; zeros from column `left` on.
+template <typename Product = Fp32Product>
+void pack_transposed(const float* source, std::int64_t ld, std::int64_t left, std::int64_t values,
+                     float* to) {
   constexpr std::int64_t kW = Simd::kWidth;
+  constexpr std::int64_t kFold = Product::kFold;
   const std::int64_t columns = at_most(left, kTileColumns);
   for (std::int64_t j = 0; j < kTileColumns; j += kW) {
-    std::int64_t p = 0;
+    std::int64_t k = 0;
     const float* from = source + j * ld;
     if (columns - j >= kW) {
-      for (; p + kW <= depth; p += kW) {
-        transpose_block(from + p, ld, to + p * kTileColumns + j, kTileColumns);
+      for (; k + kFold * kW <= values; k += kFold * kW) {
+        transpose_block([&](std::int64_t i) { return Product::along(from + i * ld + k); },
+                        to + k / kFold * kTileColumns + j, kTileColumns);
       }
     }
-    for (; p < depth; ++p) {
+    for (; k < values; k += kFold) {
+      float* row = to + k / kFold * kTileColumns + j;
       for (std::int64_t i = 0; i < kW; ++i) {
-        to[p * kTileColumns + j + i] = j + i < columns ? from[i * ld + p] : 0.0f;
+        row[i] = j + i < columns
+                     ? Product::lane(from + i * ld + k, at_most(values - k, kFold))
+                     : 0.0f;
       }
     }
   }

@@ -49,6 +49,14 @@ struct Simd {
     const V high = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
     return mul(mul(x, low), high);
   }
+  static V round_bf16(V x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const V rounded =
+        _mm256_castsi256_ps(_mm256_and_si256(up, _mm256_set1_epi32(static_cast<int>(0xffff0000))));
+    return _mm256_blendv_ps(rounded, x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  }
   static float sum(V x) {
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
@@ -62,11 +70,11 @@ struct Simd {
 };
 
 /// 8 x 8 block transposed: to[i * to_stride + j] = from[j * from_stride + i].
-inline void transpose_block(const float* from, std::int64_t from_stride, float* to,
-                            std::int64_t to_stride) {
+template <typename Row>
+inline void transpose_block(const Row& row, float* to, std::int64_t to_stride) {
   __m256 r[8];
   __m256 t[8];
-  for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(from + i * from_stride);
+  for (int i = 0; i < 8; ++i) r[i] = row(i);
   for (int i = 0; i < 8; i += 2) {
     t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
     t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);

@@ -50,16 +50,25 @@ struct Simd {
   static V round(V x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT); }
   /// x 2^n for whole n.
   static V scale2(V x, V n) { return _mm512_scalef_ps(x, n); }
+  /// To the nearest bfloat16, ties to even; NaN stays NaN.
+  static V round_bf16(V x) {
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const V rounded =
+        _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), rounded, x);
+  }
   static float sum(V x) { return _mm512_reduce_add_ps(x); }
   static float largest(V x) { return _mm512_reduce_max_ps(x); }
 };
 
-/// 16 x 16 block transposed: to[i * to_stride + j] = from[j * from_stride + i].
-inline void transpose_block(const float* from, std::int64_t from_stride, float* to,
-                            std::int64_t to_stride) {
+/// 16 x 16 block transposed: to[i * to_stride + j] = lane i of row(j).
+template <typename Row>
+inline void transpose_block(const Row& row, float* to, std::int64_t to_stride) {
   __m512 r[16];
   __m512 t[16];
-  for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_ps(from + i * from_stride);
+  for (int i = 0; i < 16; ++i) r[i] = row(i);
   for (int i = 0; i < 16; i += 2) {
     t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
     t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);

@@ -65,6 +65,14 @@ struct Simd {
     const Mask half = whole >> 1;
     return x * power_of_two(half) * power_of_two(whole - half);
   }
+  static V round_bf16(V x) {
+    Mask bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    const Mask up = (bits + 0x7fff + ((bits >> 16) & 1)) & static_cast<std::int32_t>(0xffff0000);
+    V rounded;
+    std::memcpy(&rounded, &up, sizeof rounded);
+    return x == x ? rounded : x;
+  }
   static float sum(V x) { return (x[0] + x[2]) + (x[1] + x[3]); }
   static float largest(V x) {
     const float a = x[0] > x[1] ? x[0] : x[1];
@@ -82,10 +90,11 @@ struct Simd {
 };
 
 /// 4 x 4 block transposed: to[i * to_stride + j] = from[j * from_stride + i].
-inline void transpose_block(const float* from, std::int64_t from_stride, float* to,
-                            std::int64_t to_stride) {
-  for (int i = 0; i < 4; ++i) {
-    for (int j = 0; j < 4; ++j) to[i * to_stride + j] = from[j * from_stride + i];
+template <typename Row>
+inline void transpose_block(const Row& row, float* to, std::int64_t to_stride) {
+  for (int j = 0; j < 4; ++j) {
+    const Simd::V values = row(j);
+    for (int i = 0; i < 4; ++i) to[i * to_stride + j] = values[i];
   }
 }
 

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kernels/product.h"
+
 namespace isthmus::kernels {
 namespace {
 
@@ -22,8 +24,8 @@ struct TileA {
   std::int64_t step = 0;
 };
 
-/// acc[i][j] += sum over p < k of A(i, p) B(p, j-th vector), B rows b_step apart, p ascending.
-template <int R, int V>
+/// acc[i][j] += sum over steps p < k of A(i, p) B(p, j-th vector), B rows b_step apart, p ascending.
+template <typename Product, int R, int V>
 [[gnu::always_inline]] inline void multiply_tile(const TileA& a, const float* b,
                                                  std::int64_t b_step, std::int64_t k,
                                                  Simd::V (&acc)[R][V]) {
@@ -34,7 +36,7 @@ template <int R, int V>
     for (int j = 0; j < V; ++j) b_row[j] = Simd::load(b + j * Simd::kWidth);
     for (int i = 0; i < R; ++i) {
       const Simd::V a_value = Simd::set(a_data[i * a.row]);
-      for (int j = 0; j < V; ++j) acc[i][j] = Simd::fma(a_value, b_row[j], acc[i][j]);
+      for (int j = 0; j < V; ++j) acc[i][j] = Product::multiply_add(a_value, b_row[j], acc[i][j]);
     }
     a_data += a.step;
     b += b_step;
@@ -49,7 +51,7 @@ struct TileC {
   Simd::Mask last;
 };
 
-template <int R, int V>
+template <typename Product, int R, int V>
 void run_tile(const TileA& a, const float* b, std::int64_t depth, const TileC& c) {
   constexpr std::int64_t kW = Simd::kWidth;
   Simd::V acc[R][V];
@@ -59,7 +61,7 @@ void run_tile(const TileA& a, const float* b, std::int64_t depth, const TileC& c
       __builtin_prefetch(c.data + i * c.row + j * kW, 1);
     }
   }
-  multiply_tile<R, V>(a, b, kTileColumns, depth, acc);
+  multiply_tile<Product, R, V>(a, b, kTileColumns, depth, acc);
   for (int i = 0; i < R; ++i) {
     float* row = c.data + i * c.row;
     for (int j = 0; j + 1 < V; ++j) {
@@ -74,33 +76,36 @@ void run_tile(const TileA& a, const float* b, std::int64_t depth, const TileC& c
 
 using TileFunction = void (*)(const TileA&, const float*, std::int64_t, const TileC&);
 
-template <int V>
+template <typename Product, int V>
 TileFunction tile_function(std::int64_t rows) {
   static_assert(Simd::kTileRows == 6);
-  constexpr TileFunction kByRows[6] = {run_tile<1, V>, run_tile<2, V>, run_tile<3, V>,
-                                       run_tile<4, V>, run_tile<5, V>, run_tile<6, V>};
+  constexpr TileFunction kByRows[6] = {run_tile<Product, 1, V>, run_tile<Product, 2, V>,
+                                       run_tile<Product, 3, V>, run_tile<Product, 4, V>,
+                                       run_tile<Product, 5, V>, run_tile<Product, 6, V>};
   return kByRows[rows - 1];
 }
 
-inline TileFunction tile_function(std::int64_t rows, std::int64_t vectors) {
-  if (vectors == 1) return tile_function<1>(rows);
-  if (vectors == 2) return tile_function<2>(rows);
+template <typename Product>
+TileFunction tile_function(std::int64_t rows, std::int64_t vectors) {
+  if (vectors == 1) return tile_function<Product, 1>(rows);
+  if (vectors == 2) return tile_function<Product, 2>(rows);
   if constexpr (Simd::kTileVectors == 4) {
-    if (vectors == 3) return tile_function<3>(rows);
-    return tile_function<4>(rows);
+    if (vectors == 3) return tile_function<Product, 3>(rows);
+    return tile_function<Product, 4>(rows);
   }
-  return tile_function<2>(rows);
+  return tile_function<Product, 2>(rows);
 }
 
 /// C (rows, columns) (+)= A (rows, depth) times B in panels `panel_stride` apart. Vectors of C are
 /// written whole: columns beyond `columns` up to a multiple of the vector's width hold what the
 /// panels' padding gives.  REQUIRES: rows <= kTileRows, depth and columns >= 1.
-inline void multiply_row_tile(const TileA& a, std::int64_t rows, const float* b,
+template <typename Product = Fp32Product>
+void multiply_row_tile(const TileA& a, std::int64_t rows, const float* b,
                               std::int64_t panel_stride, std::int64_t depth, std::int64_t columns,
                               float* c, std::int64_t ldc, bool add) {
   for (std::int64_t j = 0; j < columns; j += kTileColumns, b += panel_stride) {
     const std::int64_t vectors = blocks_of(at_most(columns - j, kTileColumns), Simd::kWidth);
-    tile_function(rows, vectors)(a, b, depth, {c + j, ldc, add, Simd::first(Simd::kWidth)});
+    tile_function<Product>(rows, vectors)(a, b, depth, {c + j, ldc, add, Simd::first(Simd::kWidth)});
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speed of the kernels at training shapes, one JSON object a line, next to the peak of fused
 // multiply-adds measured on the same threads: bench_kernels [--threads N] [--isa NAME] [--only OP]
-// [--clock wall|cpu].
+// [--dtype fp32|bf16] [--clock wall|cpu].
 // Times are the best of several runs; run it on an idle machine.
 #include <fmt/format.h>
 
@@ -26,6 +26,7 @@ namespace {
 struct Options {
   int threads = 2;
   std::string only;
+  bool bf16 = false;
 };
 
 // Set by --clock cpu: processor time of this process, which on a busy machine says more than the
@@ -79,7 +80,8 @@ double peak_gflops(const Options& options) {
                             .b = data + 96 * 64,
                             .ldb = 64,
                             .c = data + 2 * 96 * 64,
-                            .ldc = 64});
+                            .ldc = 64,
+                            .bf16 = options.bf16});
       }
     });
   });
@@ -101,7 +103,7 @@ constexpr Shape kShapes[] = {
     {"d768 head 1/8", 1024, 6272, 768}, {"2k cube", 2048, 2048, 2048},
 };
 
-void bench_gemm(ThreadTeam& team, const Shape& s) {
+void bench_gemm(ThreadTeam& team, const Shape& s, bool bf16) {
   const std::vector<float> x = test_values(s.m * s.k, 1);
   const std::vector<float> w = test_values(s.n * s.k, 2);
   std::vector<float> y = test_values(s.m * s.n, 3);
@@ -119,7 +121,8 @@ void bench_gemm(ThreadTeam& team, const Shape& s) {
                        .ldb = s.k,
                        .b_transposed = true,
                        .c = y.data(),
-                       .ldc = s.n});
+                       .ldc = s.n,
+                       .bf16 = bf16});
   });
   const double to_input = best_of([&] {
     gemm<float>(team, {.m = s.m,
@@ -130,7 +133,8 @@ void bench_gemm(ThreadTeam& team, const Shape& s) {
                        .b = w.data(),
                        .ldb = s.k,
                        .c = dx.data(),
-                       .ldc = s.k});
+                       .ldc = s.k,
+                       .bf16 = bf16});
   });
   const double to_weight = best_of([&] {
     gemm<float>(team, {.m = s.n,
@@ -143,7 +147,8 @@ void bench_gemm(ThreadTeam& team, const Shape& s) {
                        .ldb = s.k,
                        .c = dw.data(),
                        .ldc = s.k,
-                       .accumulate = true});
+                       .accumulate = true,
+                       .bf16 = bf16});
   });
   // The other storage order of weights: dW (in, out) += x^T dy.
   const double to_weight_in_out = best_of([&] {
@@ -157,13 +162,14 @@ void bench_gemm(ThreadTeam& team, const Shape& s) {
                        .ldb = s.n,
                        .c = dw.data(),
                        .ldc = s.n,
-                       .accumulate = true});
+                       .accumulate = true,
+                       .bf16 = bf16});
   });
   fmt::print(
-      "{{\"op\":\"gemm\",\"shape\":\"{}\",\"m\":{},\"n\":{},\"k\":{},\"threads\":{},\"isa\":\"{}\","
+      "{{\"op\":\"gemm\",\"shape\":\"{}\",\"m\":{},\"n\":{},\"k\":{},\"threads\":{},\"isa\":\"{}\",\"dtype\":\"{}\","
       "\"fwd_gflops\":{:.1f},\"dx_gflops\":{:.1f},\"dw_gflops\":{:.1f},\"dw_in_out_gflops\":{:.1f}}"
       "}\n",
-      s.name, s.m, s.n, s.k, team.size(), name_of(active_isa()), flop / forward, flop / to_input,
+      s.name, s.m, s.n, s.k, team.size(), name_of(active_isa()), bf16 ? "bf16" : "fp32", flop / forward, flop / to_input,
       flop / to_weight, flop / to_weight_in_out);
 }
 
@@ -187,6 +193,7 @@ int run(int argc, char** argv) {
     if (key == "--threads") options.threads = std::atoi(argv[i + 1]);
     if (key == "--clock") processor_clock = std::string_view(argv[i + 1]) == "cpu";
     if (key == "--only") options.only = argv[i + 1];
+    if (key == "--dtype") options.bf16 = std::string_view(argv[i + 1]) == "bf16";
     if (key == "--isa") {
       for (const Isa isa : available_isas()) {
         if (name_of(isa) == argv[i + 1]) use_isa(isa);
@@ -199,7 +206,7 @@ int run(int argc, char** argv) {
   if (wanted(options, "fork")) bench_fork(team);
   if (wanted(options, "gemm")) {
     for (const Shape& shape : kShapes) {
-      bench_gemm(team, shape);
+      bench_gemm(team, shape, options.bf16);
       std::fflush(stdout);
     }
   }

@@ -20,6 +20,20 @@ struct Layout {
 };
 constexpr Layout kLayouts[] = {{false, false}, {false, true}, {true, false}, {true, true}};
 
+struct Variant {
+  Layout layout;
+  bool bf16;
+};
+std::vector<Variant> variants() {
+  std::vector<Variant> all;
+  for (const Layout layout : kLayouts) {
+    all.push_back({layout, false});
+    all.push_back({layout, true});
+  }
+  return all;
+}
+const std::vector<Variant> kVariants = variants();
+
 /// Operands with rows a little further apart than they must be.
 template <typename Real>
 struct Operands {
@@ -53,13 +67,21 @@ struct Operands {
   }
 };
 
+/// The nearest number with eight significant bits, ties to even.
+double to_bf16(double x) {
+  if (x == 0) return x;
+  const double unit = std::ldexp(1.0, std::ilogb(x) - 7);
+  return std::nearbyint(x / unit) * unit;
+}
+
 /// Element (i, j) of op(A) op(B) in double.
 template <typename Real>
 double product(const Gemm<Real>& g, std::int64_t i, std::int64_t j) {
   double sum = 0;
   for (std::int64_t p = 0; p < g.k; ++p) {
-    sum += static_cast<double>(g.a_transposed ? g.a[p * g.lda + i] : g.a[i * g.lda + p]) *
-           static_cast<double>(g.b_transposed ? g.b[j * g.ldb + p] : g.b[p * g.ldb + j]);
+    const auto a = static_cast<double>(g.a_transposed ? g.a[p * g.lda + i] : g.a[i * g.lda + p]);
+    const auto b = static_cast<double>(g.b_transposed ? g.b[j * g.ldb + p] : g.b[p * g.ldb + j]);
+    sum += g.bf16 ? to_bf16(a) * to_bf16(b) : a * b;
   }
   return sum;
 }
@@ -79,10 +101,11 @@ ISTHMUS_EVERY_ISA(GemmTest);
 TEST_P(GemmTest, IsExactOnSmallWholeNumbersInEveryLayout) {
   ThreadTeam team(2);
   for (const Case& s : kCases) {
-    for (const Layout layout : kLayouts) {
+    for (const auto& [layout, bf16] : kVariants) {
       Operands<float> x(s, layout, whole_values<float>);
       const std::vector<float> before = x.c;
       Gemm<float> g = x.plain(s, layout);
+      g.bf16 = bf16;
       g.accumulate = true;
       gemm(team, g);
       for (std::int64_t i = 0; i < s.m; ++i) {
@@ -100,7 +123,7 @@ TEST_P(GemmTest, IsExactOnSmallWholeNumbersInEveryLayout) {
 TEST_P(GemmTest, EpiloguesFollowTheContractInOrder) {
   ThreadTeam team(2);
   for (const Case& s : kCases) {
-    for (const Layout layout : kLayouts) {
+    for (const auto& [layout, bf16] : kVariants) {
       Operands<float> x(s, layout, normal_values<float>);
       const std::vector<float> before = x.c;
       const std::vector<float> column_sums_before = x.column_sum;
@@ -111,7 +134,8 @@ TEST_P(GemmTest, EpiloguesFollowTheContractInOrder) {
       g.ldr = x.ldc;
       g.gelu_gradient_of = x.pre.data();
       g.gelu_out = x.gelu_out.data();
-      g.column_sum = x.column_sum.data();
+      g.bf16 = bf16;
+      if (!layout.b_transposed) g.column_sum = x.column_sum.data();
       gemm(team, g);
       // k + 3 terms of size about 1, each rounded once, then a factor below 1.2.
       const double tolerance = kFloatEpsilon * 4 * (static_cast<double>(s.k) + 8);
@@ -127,11 +151,10 @@ TEST_P(GemmTest, EpiloguesFollowTheContractInOrder) {
                       gelu_in_double(static_cast<double>(x.c[at])), tolerance);
         }
       }
-      for (std::int64_t j = 0; j < s.n; ++j) {
+      for (std::int64_t j = 0; j < s.n && g.column_sum != nullptr; ++j) {
         double column = static_cast<double>(column_sums_before[static_cast<std::size_t>(j)]);
         for (std::int64_t p = 0; p < s.k; ++p) {
-          column +=
-              static_cast<double>(layout.b_transposed ? g.b[j * g.ldb + p] : g.b[p * g.ldb + j]);
+          column += static_cast<double>(g.b[p * g.ldb + j]);
         }
         ASSERT_NEAR(static_cast<double>(x.column_sum[static_cast<std::size_t>(j)]), column,
                     tolerance);
@@ -142,14 +165,15 @@ TEST_P(GemmTest, EpiloguesFollowTheContractInOrder) {
 
 TEST_P(GemmTest, BitsDoNotDependOnTheTeam) {
   for (const Case& s : kCases) {
-    for (const Layout layout : kLayouts) {
+    for (const auto& [layout, bf16] : kVariants) {
       std::vector<float> first;
       for (const int size : kTeamSizes) {
         ThreadTeam team(size);
         Operands<float> x(s, layout, normal_values<float>);
         Gemm<float> g = x.plain(s, layout);
         g.accumulate = true;
-        g.column_sum = x.column_sum.data();
+        g.bf16 = bf16;
+        if (!layout.b_transposed) g.column_sum = x.column_sum.data();
         gemm(team, g);
         x.c.insert(x.c.end(), x.column_sum.begin(), x.column_sum.end());
         if (size == 1) first = x.c;
