@@ -59,7 +59,8 @@ CrossEntropySum cross_entropy_reference(ThreadTeam& team, const CrossEntropy<Rea
                       .ldb = ce.channels,
                       .b_transposed = true,
                       .c = logits,
-                      .ldc = ce.vocab});
+                      .ldc = ce.vocab,
+                      .bf16 = ce.bf16});
     team.for_each(rows, [&](std::int64_t r, int) {
       losses[static_cast<std::size_t>(r)] =
           softmax_row(ce, ce.targets[begin + r], logits + r * ce.vocab);
@@ -79,7 +80,8 @@ CrossEntropySum cross_entropy_reference(ThreadTeam& team, const CrossEntropy<Rea
                         .b = ce.weight,
                         .ldb = ce.channels,
                         .c = ce.d_hidden + begin * ce.channels,
-                        .ldc = ce.channels});
+                        .ldc = ce.channels,
+                        .bf16 = ce.bf16});
     }
     if (ce.d_weight != nullptr) {
       gemm<Real>(team, {.m = ce.vocab,
@@ -92,7 +94,8 @@ CrossEntropySum cross_entropy_reference(ThreadTeam& team, const CrossEntropy<Rea
                         .ldb = ce.channels,
                         .c = ce.d_weight,
                         .ldc = ce.channels,
-                        .accumulate = true});
+                        .accumulate = true,
+                        .bf16 = ce.bf16});
     }
   }
   return sum;
@@ -135,7 +138,8 @@ class LogitsChunk {
                         .ldb = ce_.channels,
                         .b_transposed = true,
                         .c = logits_,
-                        .ldc = ld_});
+                        .ldc = ld_,
+                        .bf16 = ce_.bf16});
     team_.for_each(blocks_, [&](std::int64_t block, int) {
       fast_kernels().column_softmax_sums(logits_ + block * kBlockRows * ld_, ld_, rows_of(block),
                                          rows_, tops_ + block * ld_, sums_ + block * ld_);
@@ -163,7 +167,8 @@ class LogitsChunk {
                           .b = ce_.weight,
                           .ldb = ce_.channels,
                           .c = ce_.d_hidden + begin * ce_.channels,
-                          .ldc = ce_.channels});
+                          .ldc = ce_.channels,
+                          .bf16 = ce_.bf16});
     }
     if (ce_.d_weight != nullptr) {
       gemm<float>(team_, {.m = ce_.vocab,
@@ -175,7 +180,8 @@ class LogitsChunk {
                           .ldb = ce_.channels,
                           .c = ce_.d_weight,
                           .ldc = ce_.channels,
-                          .accumulate = true});
+                          .accumulate = true,
+                          .bf16 = ce_.bf16});
     }
   }
 

@@ -50,7 +50,7 @@ struct TrainConfig {
   std::optional<std::int64_t> tokens;
   std::int64_t global_batch_tokens = 0;  // tokens of all workers in one inner step; required
   std::int64_t context = 128;            // T
-  std::string precision = "fp32";        // fp32 (bf16 is refused until it exists)
+  std::string precision = "fp32";        // fp32 | bf16 (matrix products; weights stay fp32)
   int threads = 0;                       // threads of the whole process; 0: all cores
 };
 

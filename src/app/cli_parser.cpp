@@ -222,6 +222,8 @@ void add_bench_command(CLI::App& app, Parsed& parsed) {
   CLI::App* compute = subcommand(*bench, "compute", "training step of reference models");
   repeated(*compute, "--config", parsed.bench_compute.workloads, "one workload (default: four)");
   compute->add_option("--threads", parsed.bench_compute.threads, "default: all cores");
+  compute->add_option("--precision", parsed.bench_compute.precision, "fp32 or bf16")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
   compute->add_option("--seconds", parsed.bench_compute.seconds, "of timed steps, each");
   compute->add_option("--batch", parsed.bench_compute.sequences, "sequences in a step");
   compute->callback([&parsed] {

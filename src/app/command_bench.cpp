@@ -27,6 +27,7 @@ int command_bench_compute(const BenchComputeArguments& arguments, Session& sessi
   options.threads = arguments.threads > 0 ? arguments.threads : machine_info().cores;
   options.seconds = arguments.seconds;
   options.sequences = arguments.sequences;
+  options.bf16 = arguments.precision == "bf16";
   std::vector<Workload> workloads;
   for (const std::string& name : names) {
     workloads.push_back(find_workload(name));  // all names are known before the first is timed

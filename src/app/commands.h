@@ -100,6 +100,7 @@ struct BenchComputeArguments {
   int threads = 0;                     // 0: all cores
   double seconds = 6;                  // of timed steps, each
   std::int64_t sequences = 0;          // 0: the workload's
+  std::string precision = "fp32";      // or bf16
 };
 /// Names that `init --template` knows.
 [[nodiscard]] std::vector<std::string> template_names();

@@ -25,6 +25,7 @@ LanguageModelOptions language_model_options(const Config& config, const Training
           .micro_batches = plan.micro_batches,
           .total_steps = plan.total_steps,
           .threads = plan.threads_per_worker,
+          .bf16 = config.train.precision == "bf16",
           .seed = config.run.seed};
 }
 

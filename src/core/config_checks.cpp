@@ -260,9 +260,6 @@ void Loader::check_later() {
     refuse("E-NOT-YET", name,
            fmt::format("{}: {} not available in this version", quoted(name), what));
   };
-  if (config.train.precision == "bf16") {
-    not_yet("train.precision", "bf16 is");
-  }
   constexpr std::string_view kMesh = "meshes inside a site are";
   if (config.tp > 1) {
     not_yet("parallel.tp", kMesh);

@@ -110,23 +110,23 @@ class Gpt2Block final : public Block<Real> {
     const std::int64_t d = s_.d_model;
     norm(pass, x, w.ln1_weight, w.ln1_bias, keep.normed1, keep.mean1, keep.rstd1);
     kernels::gemm(
-        team, conv1d({pass.rows(), d, 3 * d}, keep.normed1, w.qkv_weight, w.qkv_bias, keep.qkv));
+        team, conv1d({pass.rows(), d, 3 * d, pass.bf16}, keep.normed1, w.qkv_weight, w.qkv_bias, keep.qkv));
     kernels::attention_forward<Real>(team, attention_shape(pass),
                                      heads<const Real>(pass, keep.qkv, 3 * d),
                                      heads<const Real>(pass, keep.qkv + d, 3 * d),
                                      heads<const Real>(pass, keep.qkv + 2 * d, 3 * d),
                                      heads<Real>(pass, keep.attended, d), keep.lse);
     auto project =
-        conv1d({pass.rows(), d, d}, keep.attended, w.out_weight, w.out_bias, keep.middle);
+        conv1d({pass.rows(), d, d, pass.bf16}, keep.attended, w.out_weight, w.out_bias, keep.middle);
     project.residual = x;
     project.ldr = d;
     kernels::gemm(team, project);
 
     norm(pass, keep.middle, w.ln2_weight, w.ln2_bias, keep.normed2, keep.mean2, keep.rstd2);
-    auto up = conv1d({pass.rows(), d, s_.d_ff}, keep.normed2, w.up_weight, w.up_bias, keep.up);
+    auto up = conv1d({pass.rows(), d, s_.d_ff, pass.bf16}, keep.normed2, w.up_weight, w.up_bias, keep.up);
     up.gelu_out = keep.activated;
     kernels::gemm(team, up);
-    auto down = conv1d({pass.rows(), s_.d_ff, d}, keep.activated, w.down_weight, w.down_bias, y);
+    auto down = conv1d({pass.rows(), s_.d_ff, d, pass.bf16}, keep.activated, w.down_weight, w.down_bias, y);
     down.residual = keep.middle;
     down.ldr = d;
     kernels::gemm(team, down);
@@ -142,24 +142,24 @@ class Gpt2Block final : public Block<Real> {
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
 
-    const LinearShape down{rows, s_.d_ff, d};
+    const LinearShape down{rows, s_.d_ff, d, pass.bf16};
     Real* d_up = scratch;
     conv1d_weight_gradient(team, down, keep.activated, d_stream, g.down_weight, g.down_bias);
     auto through_gelu = conv1d_input_gradient(down, d_stream, w.down_weight, d_up);
     through_gelu.gelu_gradient_of = keep.up;
     kernels::gemm(team, through_gelu);
-    const LinearShape up{rows, d, s_.d_ff};
+    const LinearShape up{rows, d, s_.d_ff, pass.bf16};
     conv1d_weight_gradient(team, up, keep.normed2, d_up, g.up_weight, g.up_bias);
     kernels::gemm(team, conv1d_input_gradient(up, d_up, w.up_weight, other));
     norm_backward(pass, other, keep.middle, w.ln2_weight, keep.mean2, keep.rstd2, d_stream,
                   g.ln2_weight, g.ln2_bias);
 
-    const LinearShape out{rows, d, d};
+    const LinearShape out{rows, d, d, pass.bf16};
     Real* d_qkv = scratch;
     conv1d_weight_gradient(team, out, keep.attended, d_stream, g.out_weight, g.out_bias);
     kernels::gemm(team, conv1d_input_gradient(out, d_stream, w.out_weight, other));
     attention_backward(pass, keep, other, d_qkv);
-    const LinearShape qkv{rows, d, 3 * d};
+    const LinearShape qkv{rows, d, 3 * d, pass.bf16};
     conv1d_weight_gradient(team, qkv, keep.normed1, d_qkv, g.qkv_weight, g.qkv_bias);
     kernels::gemm(team, conv1d_input_gradient(qkv, d_qkv, w.qkv_weight, other));
     norm_backward(pass, other, x, w.ln1_weight, keep.mean1, keep.rstd1, d_stream, g.ln1_weight,

@@ -72,7 +72,7 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
       gradients_(bytes_of(layout_)),
       optimizer_(options.inner, layout_),
       model_(layout_, options.sequences / options.micro_batches * options.context,
-             LanguageModel<float>::Purpose::kTraining) {
+             LanguageModel<float>::Purpose::kTraining, options.bf16) {
   initialize(team_, layout_, options.seed, values());
   clear_gradients();
   for (const TensorInfo& tensor : layout_.tensors()) {

@@ -147,23 +147,23 @@ class LlamaBlock final : public Block<Real> {
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
     norm(pass, rows, d, x, w.norm1_weight, keep.normed1, keep.rstd1);
-    kernels::gemm(team, linear({rows, d, s_.qkv_width()}, keep.normed1, w.qkv_weight, keep.qkv));
+    kernels::gemm(team, linear({rows, d, s_.qkv_width(), pass.bf16}, keep.normed1, w.qkv_weight, keep.qkv));
     const Heads h = attention_inputs(pass, keep);
     if (s_.qk_norm) norm_heads(pass, w, keep);
     rotate(pass, s_.heads, h.q);
     rotate(pass, s_.kv_heads, h.k);
     kernels::attention_forward<Real>(team, attention_shape(pass), read(h.q), read(h.k), read(h.v),
                                      in_rows(pass, keep.attended, s_.query_width()), keep.lse);
-    auto project = linear({rows, s_.query_width(), d}, keep.attended, w.out_weight, keep.middle);
+    auto project = linear({rows, s_.query_width(), d, pass.bf16}, keep.attended, w.out_weight, keep.middle);
     project.residual = x;
     project.ldr = d;
     kernels::gemm(team, project);
 
     norm(pass, rows, d, keep.middle, w.norm2_weight, keep.normed2, keep.rstd2);
     kernels::gemm(team,
-                  linear({rows, d, 2 * s_.d_ff}, keep.normed2, w.gate_up_weight, keep.gate_up));
+                  linear({rows, d, 2 * s_.d_ff, pass.bf16}, keep.normed2, w.gate_up_weight, keep.gate_up));
     kernels::swiglu_forward<Real>(team, swiglu(rows, keep), keep.activated);
-    auto down = linear({rows, s_.d_ff, d}, keep.activated, w.down_weight, y);
+    auto down = linear({rows, s_.d_ff, d, pass.bf16}, keep.activated, w.down_weight, y);
     down.residual = keep.middle;
     down.ldr = d;
     kernels::gemm(team, down);
@@ -181,22 +181,22 @@ class LlamaBlock final : public Block<Real> {
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
 
-    const LinearShape down{rows, s_.d_ff, d};
+    const LinearShape down{rows, s_.d_ff, d, pass.bf16};
     linear_weight_gradient(team, down, keep.activated, d_stream, g.down_weight);
     kernels::gemm(team, linear_input_gradient(down, d_stream, w.down_weight, spare.wide));
     // The gradient of gate and up takes their place.
     kernels::swiglu_backward<Real>(team, swiglu(rows, keep), spare.wide, keep.gate_up,
                                    keep.gate_up + s_.d_ff);
-    const LinearShape gate_up{rows, d, 2 * s_.d_ff};
+    const LinearShape gate_up{rows, d, 2 * s_.d_ff, pass.bf16};
     linear_weight_gradient(team, gate_up, keep.normed2, keep.gate_up, g.gate_up_weight);
     kernels::gemm(team, linear_input_gradient(gate_up, keep.gate_up, w.gate_up_weight, other));
     norm_backward(pass, other, keep.middle, w.norm2_weight, keep.rstd2, d_stream, g.norm2_weight);
 
-    const LinearShape out{rows, s_.query_width(), d};
+    const LinearShape out{rows, s_.query_width(), d, pass.bf16};
     linear_weight_gradient(team, out, keep.attended, d_stream, g.out_weight);
     kernels::gemm(team, linear_input_gradient(out, d_stream, w.out_weight, spare.d_attended));
     attention_backward(pass, w, keep, spare, g);
-    const LinearShape qkv{rows, d, s_.qkv_width()};
+    const LinearShape qkv{rows, d, s_.qkv_width(), pass.bf16};
     linear_weight_gradient(team, qkv, keep.normed1, spare.wide, g.qkv_weight);
     kernels::gemm(team, linear_input_gradient(qkv, spare.wide, w.qkv_weight, other));
     norm_backward(pass, other, x, w.norm1_weight, keep.rstd1, d_stream, g.norm1_weight);

@@ -62,10 +62,12 @@ std::int64_t LanguageModel<Real>::arena_bytes(const ModelLayout& layout, std::in
 }
 
 template <typename Real>
-LanguageModel<Real>::LanguageModel(const ModelLayout& layout, std::int64_t rows, Purpose purpose)
+LanguageModel<Real>::LanguageModel(const ModelLayout& layout, std::int64_t rows, Purpose purpose,
+                                   bool bf16)
     : layout_(layout),
       rows_(rows),
       purpose_(purpose),
+      bf16_(bf16),
       block_(make_block<Real>(layout.shape())),
       memory_(static_cast<std::size_t>(arena_bytes(layout, rows, purpose))) {
   Carver<Real> carver(static_cast<Real*>(memory_.data()));
@@ -161,6 +163,7 @@ LossSum LanguageModel<Real>::head(const Pass& pass, Weights<Real>& weights, cons
                                  .weight = weights.tensor(layout_.head()),
                                  .targets = batch.targets.data()};
   ce.z_loss = s.z_loss;
+  ce.bf16 = pass.bf16;
   if (backward != nullptr) {
     ce.gradient_scale = backward->gradient_scale;
     ce.d_hidden = arena_->other;
@@ -206,7 +209,7 @@ template <typename Real>
 LossSum LanguageModel<Real>::loss(kernels::ThreadTeam& team, Weights<Real>& weights,
                                   const TokenBatch& batch) {
   check(batch);
-  const Pass pass{team, batch.sequences, batch.length};
+  const Pass pass{team, batch.sequences, batch.length, bf16_};
   run_layers(pass, weights, batch.inputs.data(), false);
   return head(pass, weights, batch, nullptr);
 }
@@ -220,7 +223,7 @@ LossSum LanguageModel<Real>::loss_and_gradients(kernels::ThreadTeam& team, Weigh
   const auto begin = [&](PassPart part) {
     if (options.on_part) options.on_part(part);
   };
-  const Pass pass{team, batch.sequences, batch.length};
+  const Pass pass{team, batch.sequences, batch.length, bf16_};
   begin(PassPart::kForward);
   run_layers(pass, weights, batch.inputs.data(), true);
   begin(PassPart::kHead);
@@ -237,7 +240,7 @@ void LanguageModel<Real>::next_token_logits(kernels::ThreadTeam& team, Weights<R
   const auto length = static_cast<std::int64_t>(tokens.size());
   ISTHMUS_CHECK(length >= 1 && length <= layout_.shape().positions && length <= rows_, length);
   const std::int64_t d = layout_.shape().d_model;
-  const Pass pass{team, 1, length};
+  const Pass pass{team, 1, length, bf16_};
   const Real* last = run_layers(pass, weights, tokens.data(), false) + (length - 1) * d;
   kernels::gemm<Real>(team, {.m = 1,
                              .n = layout_.shape().vocab,
@@ -248,7 +251,8 @@ void LanguageModel<Real>::next_token_logits(kernels::ThreadTeam& team, Weights<R
                              .ldb = d,
                              .b_transposed = true,
                              .c = logits,
-                             .ldc = layout_.shape().vocab});
+                             .ldc = layout_.shape().vocab,
+                             .bf16 = bf16_});
 }
 
 template class LanguageModel<float>;

@@ -77,8 +77,10 @@ class LanguageModel {
  public:
   enum class Purpose { kTraining, kInference };  // inference keeps one layer's activations only
 
-  /// `layout` is borrowed. rows: most sequences * length of a batch. THROWS: std::bad_alloc.
-  LanguageModel(const ModelLayout& layout, std::int64_t rows, Purpose purpose);
+  /// `layout` is borrowed. rows: most sequences * length of a batch. bf16: matrix products but for
+  /// attention take bfloat16 operands and add in Real; weights, gradients and all else stay Real.
+  /// THROWS: std::bad_alloc.
+  LanguageModel(const ModelLayout& layout, std::int64_t rows, Purpose purpose, bool bf16 = false);
   ~LanguageModel();
 
   /// Bytes of the arena such a model has.
@@ -112,6 +114,7 @@ class LanguageModel {
   const ModelLayout& layout_;
   std::int64_t rows_;
   Purpose purpose_;
+  bool bf16_;
   std::unique_ptr<const Block<Real>> block_;
   kernels::AlignedBuffer memory_;
   std::unique_ptr<const Arena> arena_;

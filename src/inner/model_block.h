@@ -21,11 +21,13 @@ struct LayerTensor {
   TensorInit init;
 };
 
-/// Who computes and on how much: `sequences` windows of `length` tokens.
+/// Who computes and on how much: `sequences` windows of `length` tokens; `bf16`: matrix products of
+/// weights and activations take bfloat16 operands, everything else stays Real.
 struct Pass {
   kernels::ThreadTeam& team;
   std::int64_t sequences = 0;
   std::int64_t length = 0;
+  bool bf16 = false;
   [[nodiscard]] std::int64_t rows() const { return sequences * length; }
 };
 

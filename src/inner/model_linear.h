@@ -11,6 +11,7 @@ namespace isthmus {
 
 struct LinearShape {
   std::int64_t rows = 0, in = 0, out = 0;
+  bool bf16 = false;  // multiply in bfloat16
 };
 
 /// y = x W + b as a request, to which the caller adds epilogues.
@@ -26,7 +27,8 @@ template <typename Real>
           .ldb = s.out,
           .c = y,
           .ldc = s.out,
-          .bias = bias};
+          .bias = bias,
+          .bf16 = s.bf16};
 }
 
 /// dx = dy W^T.
@@ -42,7 +44,8 @@ template <typename Real>
           .ldb = s.out,
           .b_transposed = true,
           .c = dx,
-          .ldc = s.in};
+          .ldc = s.in,
+          .bf16 = s.bf16};
 }
 
 /// d_weight += x^T dy, d_bias += column sums of dy.
@@ -60,7 +63,8 @@ void conv1d_weight_gradient(kernels::ThreadTeam& team, const LinearShape& s, con
                              .c = d_weight,
                              .ldc = s.out,
                              .accumulate = true,
-                             .column_sum = d_bias});
+                             .column_sum = d_bias,
+                             .bf16 = s.bf16});
 }
 
 /// y = x W^T as a request, to which the caller adds epilogues.
@@ -76,7 +80,8 @@ template <typename Real>
           .ldb = s.in,
           .b_transposed = true,
           .c = y,
-          .ldc = s.out};
+          .ldc = s.out,
+          .bf16 = s.bf16};
 }
 
 /// dx = dy W.
@@ -91,7 +96,8 @@ template <typename Real>
           .b = weight,
           .ldb = s.in,
           .c = dx,
-          .ldc = s.in};
+          .ldc = s.in,
+          .bf16 = s.bf16};
 }
 
 /// d_weight += dy^T x.
@@ -108,7 +114,8 @@ void linear_weight_gradient(kernels::ThreadTeam& team, const LinearShape& s, con
                              .ldb = s.in,
                              .c = d_weight,
                              .ldc = s.in,
-                             .accumulate = true});
+                             .accumulate = true,
+                             .bf16 = s.bf16});
 }
 
 }  // namespace isthmus

@@ -129,17 +129,17 @@ double attention_ms(const Clock& clock, kernels::ThreadTeam& team, const ModelSh
 }
 
 /// A product small enough to stay in cache, one on each thread.
-double cached_product_gflops(const Clock& clock, kernels::ThreadTeam& team) {
-  constexpr LinearShape kShape{96, 128, 64};
+double cached_product_gflops(const Clock& clock, kernels::ThreadTeam& team, bool bf16) {
+  const LinearShape shape{96, 128, 64, bf16};
   constexpr int kRounds = 2000;
   struct Operands {
     std::vector<float> x, w, y;
   };
   std::vector<Operands> operands(static_cast<std::size_t>(team.size()));
   for (Operands& o : operands) {
-    o.x.assign(static_cast<std::size_t>(kShape.rows * kShape.in), 0.5f);
-    o.w.assign(static_cast<std::size_t>(kShape.in * kShape.out), 0.5f);
-    o.y.resize(static_cast<std::size_t>(kShape.rows * kShape.out));
+    o.x.assign(static_cast<std::size_t>(shape.rows * shape.in), 0.5f);
+    o.w.assign(static_cast<std::size_t>(shape.in * shape.out), 0.5f);
+    o.y.resize(static_cast<std::size_t>(shape.rows * shape.out));
   }
   std::vector<std::unique_ptr<kernels::ThreadTeam>> alone(operands.size());
   for (auto& one : alone) one = std::make_unique<kernels::ThreadTeam>(1);
@@ -148,11 +148,11 @@ double cached_product_gflops(const Clock& clock, kernels::ThreadTeam& team) {
       Operands& o = operands[static_cast<std::size_t>(index)];
       for (int round = 0; round < kRounds; ++round) {
         kernels::gemm(*alone[static_cast<std::size_t>(index)],
-                      conv1d<float>(kShape, o.x.data(), o.w.data(), nullptr, o.y.data()));
+                      conv1d<float>(shape, o.x.data(), o.w.data(), nullptr, o.y.data()));
       }
     });
   });
-  const double flop = 2.0 * static_cast<double>(kShape.rows * kShape.in * kShape.out) * kRounds;
+  const double flop = 2.0 * static_cast<double>(shape.rows * shape.in * shape.out) * kRounds;
   return flop * team.size() / ms / 1e6;
 }
 
@@ -195,20 +195,20 @@ void time_operations(const Clock& clock, const ModelShape& s, std::int64_t seque
   kernels::ThreadTeam team(options.threads);
   const std::int64_t rows = sequences / options.micro_batches * length;
   const std::int64_t up = (s.architecture == Architecture::kGpt2 ? 1 : 2) * s.d_ff;
-  const LinearShape in_layer[] = {{rows, s.d_model, s.qkv_width()},
-                                  {rows, s.query_width(), s.d_model},
-                                  {rows, s.d_model, up},
-                                  {rows, s.d_ff, s.d_model}};
+  const LinearShape in_layer[] = {{rows, s.d_model, s.qkv_width(), options.bf16},
+                                  {rows, s.query_width(), s.d_model, options.bf16},
+                                  {rows, s.d_model, up, options.bf16},
+                                  {rows, s.d_ff, s.d_model, options.bf16}};
   double layer_ms = 0;
   for (const LinearShape& shape : in_layer) layer_ms += products_ms(clock, team, shape);
-  const double head_ms = products_ms(clock, team, {rows, s.d_model, s.vocab});
+  const double head_ms = products_ms(clock, team, {rows, s.d_model, s.vocab, options.bf16});
   const double parts = static_cast<double>(options.micro_batches);
   const double layers = static_cast<double>(s.layers);
   out.products_ms = parts * (layers * layer_ms + head_ms);
   out.attention_ms =
       parts * layers * attention_ms(clock, team, s, sequences / options.micro_batches, length);
   out.rest_ms = out.best_ms - out.products_ms - out.attention_ms;
-  out.product_gflops = cached_product_gflops(clock, team);
+  out.product_gflops = cached_product_gflops(clock, team, options.bf16);
   out.of_bound = out.gflops / out.product_gflops;
 }
 
@@ -225,6 +225,7 @@ ModelTiming time_model(const Workload& workload, const ModelTimingOptions& optio
   loop_options.micro_batches = options.micro_batches;
   loop_options.total_steps = kMostSteps + kWarmUpSteps;
   loop_options.threads = options.threads;
+  loop_options.bf16 = options.bf16;
 
   ModelTiming out;
   PartTimes times;
@@ -256,6 +257,7 @@ ModelTiming time_model(const Workload& workload, const ModelTimingOptions& optio
   out.workload = workload.name;
   out.isa = kernels::name_of(kernels::active_isa());
   out.threads = options.threads;
+  out.bf16 = options.bf16;
   out.sequences = sequences;
   out.context = workload.context;
   out.forward_ms = median(times.forward);
@@ -268,8 +270,8 @@ ModelTiming time_model(const Workload& workload, const ModelTimingOptions& optio
 
 std::string to_json(const ModelTiming& t) {
   std::string text = fmt::format(
-      R"({{"bench":"compute","config":"{}","isa":"{}","threads":{},"N":{},"B":{},"T":{},"steps":{})",
-      t.workload, t.isa, t.threads, t.parameters, t.sequences, t.context, t.steps);
+      R"({{"bench":"compute","config":"{}","dtype":"{}","isa":"{}","threads":{},"N":{},"B":{},"T":{},"steps":{})",
+      t.workload, t.bf16 ? "bf16" : "fp32", t.isa, t.threads, t.parameters, t.sequences, t.context, t.steps);
   text +=
       fmt::format(R"(,"ms_best":{:.3f},"ms_med":{:.3f},"forward_ms":{:.3f},"head_ms":{:.3f})"
                   R"(,"backward_ms":{:.3f},"optimizer_ms":{:.3f})",

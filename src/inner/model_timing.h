@@ -17,12 +17,14 @@ struct ModelTimingOptions {
   double seconds = 6;          // of timed steps; at least 3 and at most 400 of them
   std::int64_t sequences = 0;  // 0: the workload's
   std::int64_t micro_batches = 1;
+  bool bf16 = false;
 };
 
 /// Milliseconds of a part of the step: the median over the timed steps.
 struct ModelTiming {
   std::string workload;
   std::string isa;  // of the kernels
+  bool bf16 = false;
   int threads = 1;
   std::int64_t parameters = 0;
   std::int64_t sequences = 0, context = 0;

@@ -229,12 +229,6 @@ TEST(ConfigErrors, AGlobalBatchNeedsItsUnit) {
   EXPECT_EQ(found[0].code, "E-UNIT-MISSING");
 }
 
-TEST(ConfigErrors, PrecisionsToCome) {
-  const auto found = diagnostics_of(kMinimal, {"train.precision=bf16"});
-  ASSERT_EQ(found.size(), 1U);
-  EXPECT_EQ(found[0].code, "E-NOT-YET");
-}
-
 TEST(ConfigErrors, NoTextAtAll) {
   EXPECT_EQ(diagnostics_of("").at(0).code, "E-EMPTY");
   EXPECT_EQ(diagnostics_of(" \n\t\n").at(0).code, "E-EMPTY");
