@@ -30,7 +30,8 @@ inline constexpr float kMinusInfinity = -3.0e38f;
 inline void pack_rows(const float* from, std::int64_t token_stride, std::int64_t rows,
                       std::int64_t columns, float* to) {
   for (std::int64_t t = 0; t < rows; ++t) {
-    scatter_to_panels(from + t * token_stride, 0, 1, columns, to + t * kTileColumns, rows * kTileColumns);
+    scatter_to_panels(from + t * token_stride, 0, 1, columns, to + t * kTileColumns,
+                      rows * kTileColumns);
   }
 }
 

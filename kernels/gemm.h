@@ -43,9 +43,9 @@ struct Gemm {
 };
 
 /// REQUIRES: m, n, k >= 0; leading dimensions at least the row length; column_sum only with b not
-/// transposed; C, gelu_out and the sums overlap no input except residual == c. k = 0 is a product of zeros.
-/// DETERMINISM: the sum over k has an order fixed by the shape, whatever the team's size; for float
-/// it differs between instruction sets.
+/// transposed; C, gelu_out and the sums overlap no input except residual == c. k = 0 is a product
+/// of zeros. DETERMINISM: the sum over k has an order fixed by the shape, whatever the team's size;
+/// for float it differs between instruction sets.
 template <typename Real>
 void gemm(ThreadTeam& team, const Gemm<Real>& g);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocked float matrix product. B is packed into panels one tile wide, A is read where it lies
 // (packed into panels only when transposed); both in one parallel loop, then tasks of C blocks in a
-// second one. With bfloat16 operands (product.h) A is packed as well. A task owns its block of C for all of k, so sums over k run in one order whatever the
-// number of threads (Goto & van de Geijn 2008 has the blocking, with A rather than B kept near).
-// Include after one of simd_*.h.
+// second one. With bfloat16 operands (product.h) A is packed as well. A task owns its block of C
+// for all of k, so sums over k run in one order whatever the number of threads (Goto & van de Geijn
+// 2008 has the blocking, with A rather than B kept near). Include after one of simd_*.h.
 #pragma once
 
 #include "kernels/gemm.h"
@@ -226,8 +226,8 @@ class GemmRun {
       block.a_tile = Simd::kTileRows * g_.lda;
       return;
     }
-    block.a = g_.a_transposed ? TileA{block_a(q), 1, Simd::kTileRows}
-                              : TileA{block_a(q), depth_of(q), 1};
+    block.a =
+        g_.a_transposed ? TileA{block_a(q), 1, Simd::kTileRows} : TileA{block_a(q), depth_of(q), 1};
     block.a_tile = Simd::kTileRows * depth_of(q);
   }
 

@@ -67,8 +67,7 @@ Active& active() {
 }  // namespace
 
 std::string_view name_of(Isa isa) {
-  constexpr std::array<std::string_view, 4> kNames = {"portable", "avx2", "avx512",
-                                                        "avx512_bf16"};
+  constexpr std::array<std::string_view, 4> kNames = {"portable", "avx2", "avx512", "avx512_bf16"};
   return kNames[static_cast<std::size_t>(isa)];
 }
 

@@ -8,8 +8,8 @@
 namespace isthmus::kernels {
 namespace {
 
-/// Packs one step of `columns` columns, rows of k `ld` apart of which `rows` exist, into the same row
-/// of panels `panel_stride` apart, zeros beyond the last column.
+/// Packs one step of `columns` columns, rows of k `ld` apart of which `rows` exist, into the same
+/// row of panels `panel_stride` apart, zeros beyond the last column.
 template <typename Product = Fp32Product>
 void scatter_to_panels(const float* from, std::int64_t ld, std::int64_t rows, std::int64_t columns,
                        float* to, std::int64_t panel_stride) {
@@ -63,8 +63,8 @@ inline void add_row(const float* x, std::int64_t n, float* sum) {
   for (; i < n; ++i) sum[i] += x[i];
 }
 
-/// One panel of a transposed operand, rows of `values` values of k `ld` apart: lane j of step p goes
-/// to to[p * kTileColumns + j]; zeros from column `left` on.
+/// One panel of a transposed operand, rows of `values` values of k `ld` apart: lane j of step p
+/// goes to to[p * kTileColumns + j]; zeros from column `left` on.
 template <typename Product = Fp32Product>
 void pack_transposed(const float* source, std::int64_t ld, std::int64_t left, std::int64_t values,
                      float* to) {
@@ -83,9 +83,8 @@ void pack_transposed(const float* source, std::int64_t ld, std::int64_t left, st
     for (; k < values; k += kFold) {
       float* row = to + k / kFold * kTileColumns + j;
       for (std::int64_t i = 0; i < kW; ++i) {
-        row[i] = j + i < columns
-                     ? Product::lane(from + i * ld + k, at_most(values - k, kFold))
-                     : 0.0f;
+        row[i] =
+            j + i < columns ? Product::lane(from + i * ld + k, at_most(values - k, kFold)) : 0.0f;
       }
     }
   }

@@ -34,8 +34,9 @@ struct PairProduct {
   static Simd::V as_lanes(__m512bh x) { return reinterpret_cast<Simd::V>(x); }
   /// Lane j: (low[j], high[j]).
   static Simd::V interleave(Simd::V low, Simd::V high) {
-    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
-                                           8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const __m512i order =
+        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     const __m512i both = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(order, both));
   }

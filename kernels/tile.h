@@ -24,7 +24,8 @@ struct TileA {
   std::int64_t step = 0;
 };
 
-/// acc[i][j] += sum over steps p < k of A(i, p) B(p, j-th vector), B rows b_step apart, p ascending.
+/// acc[i][j] += sum over steps p < k of A(i, p) B(p, j-th vector), B rows b_step apart, p
+/// ascending.
 template <typename Product, int R, int V>
 [[gnu::always_inline]] inline void multiply_tile(const TileA& a, const float* b,
                                                  std::int64_t b_step, std::int64_t k,
@@ -100,12 +101,13 @@ TileFunction tile_function(std::int64_t rows, std::int64_t vectors) {
 /// written whole: columns beyond `columns` up to a multiple of the vector's width hold what the
 /// panels' padding gives.  REQUIRES: rows <= kTileRows, depth and columns >= 1.
 template <typename Product = Fp32Product>
-void multiply_row_tile(const TileA& a, std::int64_t rows, const float* b,
-                              std::int64_t panel_stride, std::int64_t depth, std::int64_t columns,
-                              float* c, std::int64_t ldc, bool add) {
+void multiply_row_tile(const TileA& a, std::int64_t rows, const float* b, std::int64_t panel_stride,
+                       std::int64_t depth, std::int64_t columns, float* c, std::int64_t ldc,
+                       bool add) {
   for (std::int64_t j = 0; j < columns; j += kTileColumns, b += panel_stride) {
     const std::int64_t vectors = blocks_of(at_most(columns - j, kTileColumns), Simd::kWidth);
-    tile_function<Product>(rows, vectors)(a, b, depth, {c + j, ldc, add, Simd::first(Simd::kWidth)});
+    tile_function<Product>(rows, vectors)(a, b, depth,
+                                          {c + j, ldc, add, Simd::first(Simd::kWidth)});
   }
 }
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training step of isthmus against PyTorch eager, fp32 on the CPU, run in turns on this machine.
+"""Training step of isthmus against PyTorch eager on the CPU, run in turns on this machine.
 
   python3 compare_with_torch.py --isthmus BUILD/src/app/isthmus \\
-      [--config tiny --config small-10m] [--threads 2] [--pairs 5] [--seconds 4]
+      [--config tiny --config small-10m] [--threads 2] [--pairs 5] [--seconds 4] \\
+      [--precision bf16 [--torch-precision fp32]]
 
 Each pair runs both programs for the same time, in alternating order, as processes of their own. Prints
 one JSON line a pair and one a configuration: median over pairs of the ratio of tokens/s (best step
-against best step, and median against median) and of peak memory. Above 1 isthmus is faster; below 1
+against best step, and median against median) and of peak memory. PyTorch's bf16 is autocast over fp32
+weights. Above 1 isthmus is faster; below 1
 it needs less memory. PyTorch runs its fused scaled-dot-product attention and its fused AdamW; it needs
 torch, and says so if that is missing.
 """
@@ -110,7 +112,7 @@ def torch_model(workload):
     return Model()
 
 
-def run_torch(name, threads, seconds):
+def run_torch(name, threads, seconds, precision):
     import resource
     from time import perf_counter as now
 
@@ -127,7 +129,8 @@ def run_torch(name, threads, seconds):
 
     def step():
         begin = now()
-        loss = model(inputs, targets)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
+            loss = model(inputs, targets)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -139,7 +142,7 @@ def run_torch(name, threads, seconds):
     times = [step() for _ in range(steps)]
     tokens = batch * context
     print(json.dumps({
-        "bench": "torch", "torch": torch.__version__, "config": name, "threads": threads,
+        "bench": "torch", "torch": torch.__version__, "config": name, "dtype": precision, "threads": threads,
         "B": batch, "T": context, "steps": steps, "ms_best": round(min(times) * 1e3, 3),
         "ms_med": round(statistics.median(times) * 1e3, 3),
         "tok_s_best": round(tokens / min(times), 1),
@@ -157,8 +160,10 @@ def run_child(command):
 
 def compare(name, arguments):
     same = ["--threads", str(arguments.threads), "--seconds", str(arguments.seconds)]
-    ours = [arguments.isthmus, "bench", "compute", "--config", name, *same]
-    theirs = [sys.executable, os.path.abspath(__file__), "--torch-only", name, *same]
+    ours = [arguments.isthmus, "bench", "compute", "--config", name, "--precision",
+            arguments.precision, *same]
+    theirs = [sys.executable, os.path.abspath(__file__), "--torch-only", name, "--precision",
+              arguments.torch_precision or arguments.precision, *same]
     ratios = {"tok_s_best": [], "tok_s_med": [], "rss_mib": []}
     for pair in range(arguments.pairs):
         first, second = (ours, theirs) if pair % 2 == 0 else (theirs, ours)
@@ -169,7 +174,8 @@ def compare(name, arguments):
         print(json.dumps({"bench": "pair", "config": name, "pair": pair, "isthmus": mine,
                           "torch": other}), flush=True)
     median = {key: round(statistics.median(values), 3) for key, values in ratios.items()}
-    print(json.dumps({"bench": "ratio", "config": name, "threads": arguments.threads,
+    print(json.dumps({"bench": "ratio", "config": name, "dtype": mine["dtype"],
+                      "torch_dtype": other["dtype"], "threads": arguments.threads,
                       "pairs": arguments.pairs, **median,
                       "tok_s_med_low": round(min(ratios["tok_s_med"]), 3),
                       "tok_s_med_high": round(max(ratios["tok_s_med"]), 3)}), flush=True)
@@ -182,6 +188,8 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--torch-precision", choices=("fp32", "bf16"), help="default: the same")
     parser.add_argument("--torch-only", metavar="CONFIG", choices=sorted(WORKLOADS))
     arguments = parser.parse_args()
     try:
@@ -189,7 +197,8 @@ def main():
     except ImportError:
         sys.exit("compare_with_torch: PyTorch is not installed for this Python: pip install torch")
     if arguments.torch_only:
-        run_torch(arguments.torch_only, arguments.threads, arguments.seconds)
+        run_torch(arguments.torch_only, arguments.threads, arguments.seconds,
+                  arguments.precision)
         return
     if not arguments.isthmus:
         sys.exit("compare_with_torch: --isthmus PATH of the program is needed")

@@ -166,11 +166,12 @@ void bench_gemm(ThreadTeam& team, const Shape& s, bool bf16) {
                        .bf16 = bf16});
   });
   fmt::print(
-      "{{\"op\":\"gemm\",\"shape\":\"{}\",\"m\":{},\"n\":{},\"k\":{},\"threads\":{},\"isa\":\"{}\",\"dtype\":\"{}\","
+      "{{\"op\":\"gemm\",\"shape\":\"{}\",\"m\":{},\"n\":{},\"k\":{},\"threads\":{},\"isa\":\"{}\","
+      "\"dtype\":\"{}\","
       "\"fwd_gflops\":{:.1f},\"dx_gflops\":{:.1f},\"dw_gflops\":{:.1f},\"dw_in_out_gflops\":{:.1f}}"
       "}\n",
-      s.name, s.m, s.n, s.k, team.size(), name_of(active_isa()), bf16 ? "bf16" : "fp32", flop / forward, flop / to_input,
-      flop / to_weight, flop / to_weight_in_out);
+      s.name, s.m, s.n, s.k, team.size(), name_of(active_isa()), bf16 ? "bf16" : "fp32",
+      flop / forward, flop / to_input, flop / to_weight, flop / to_weight_in_out);
 }
 
 void bench_fork(ThreadTeam& team) {

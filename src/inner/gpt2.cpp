@@ -109,24 +109,26 @@ class Gpt2Block final : public Block<Real> {
     kernels::ThreadTeam& team = pass.team;
     const std::int64_t d = s_.d_model;
     norm(pass, x, w.ln1_weight, w.ln1_bias, keep.normed1, keep.mean1, keep.rstd1);
-    kernels::gemm(
-        team, conv1d({pass.rows(), d, 3 * d, pass.bf16}, keep.normed1, w.qkv_weight, w.qkv_bias, keep.qkv));
+    kernels::gemm(team, conv1d({pass.rows(), d, 3 * d, pass.bf16}, keep.normed1, w.qkv_weight,
+                               w.qkv_bias, keep.qkv));
     kernels::attention_forward<Real>(team, attention_shape(pass),
                                      heads<const Real>(pass, keep.qkv, 3 * d),
                                      heads<const Real>(pass, keep.qkv + d, 3 * d),
                                      heads<const Real>(pass, keep.qkv + 2 * d, 3 * d),
                                      heads<Real>(pass, keep.attended, d), keep.lse);
-    auto project =
-        conv1d({pass.rows(), d, d, pass.bf16}, keep.attended, w.out_weight, w.out_bias, keep.middle);
+    auto project = conv1d({pass.rows(), d, d, pass.bf16}, keep.attended, w.out_weight, w.out_bias,
+                          keep.middle);
     project.residual = x;
     project.ldr = d;
     kernels::gemm(team, project);
 
     norm(pass, keep.middle, w.ln2_weight, w.ln2_bias, keep.normed2, keep.mean2, keep.rstd2);
-    auto up = conv1d({pass.rows(), d, s_.d_ff, pass.bf16}, keep.normed2, w.up_weight, w.up_bias, keep.up);
+    auto up =
+        conv1d({pass.rows(), d, s_.d_ff, pass.bf16}, keep.normed2, w.up_weight, w.up_bias, keep.up);
     up.gelu_out = keep.activated;
     kernels::gemm(team, up);
-    auto down = conv1d({pass.rows(), s_.d_ff, d, pass.bf16}, keep.activated, w.down_weight, w.down_bias, y);
+    auto down =
+        conv1d({pass.rows(), s_.d_ff, d, pass.bf16}, keep.activated, w.down_weight, w.down_bias, y);
     down.residual = keep.middle;
     down.ldr = d;
     kernels::gemm(team, down);

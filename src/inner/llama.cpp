@@ -147,21 +147,23 @@ class LlamaBlock final : public Block<Real> {
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
     norm(pass, rows, d, x, w.norm1_weight, keep.normed1, keep.rstd1);
-    kernels::gemm(team, linear({rows, d, s_.qkv_width(), pass.bf16}, keep.normed1, w.qkv_weight, keep.qkv));
+    kernels::gemm(
+        team, linear({rows, d, s_.qkv_width(), pass.bf16}, keep.normed1, w.qkv_weight, keep.qkv));
     const Heads h = attention_inputs(pass, keep);
     if (s_.qk_norm) norm_heads(pass, w, keep);
     rotate(pass, s_.heads, h.q);
     rotate(pass, s_.kv_heads, h.k);
     kernels::attention_forward<Real>(team, attention_shape(pass), read(h.q), read(h.k), read(h.v),
                                      in_rows(pass, keep.attended, s_.query_width()), keep.lse);
-    auto project = linear({rows, s_.query_width(), d, pass.bf16}, keep.attended, w.out_weight, keep.middle);
+    auto project =
+        linear({rows, s_.query_width(), d, pass.bf16}, keep.attended, w.out_weight, keep.middle);
     project.residual = x;
     project.ldr = d;
     kernels::gemm(team, project);
 
     norm(pass, rows, d, keep.middle, w.norm2_weight, keep.normed2, keep.rstd2);
-    kernels::gemm(team,
-                  linear({rows, d, 2 * s_.d_ff, pass.bf16}, keep.normed2, w.gate_up_weight, keep.gate_up));
+    kernels::gemm(team, linear({rows, d, 2 * s_.d_ff, pass.bf16}, keep.normed2, w.gate_up_weight,
+                               keep.gate_up));
     kernels::swiglu_forward<Real>(team, swiglu(rows, keep), keep.activated);
     auto down = linear({rows, s_.d_ff, d, pass.bf16}, keep.activated, w.down_weight, y);
     down.residual = keep.middle;

@@ -271,7 +271,8 @@ ModelTiming time_model(const Workload& workload, const ModelTimingOptions& optio
 std::string to_json(const ModelTiming& t) {
   std::string text = fmt::format(
       R"({{"bench":"compute","config":"{}","dtype":"{}","isa":"{}","threads":{},"N":{},"B":{},"T":{},"steps":{})",
-      t.workload, t.bf16 ? "bf16" : "fp32", t.isa, t.threads, t.parameters, t.sequences, t.context, t.steps);
+      t.workload, t.bf16 ? "bf16" : "fp32", t.isa, t.threads, t.parameters, t.sequences, t.context,
+      t.steps);
   text +=
       fmt::format(R"(,"ms_best":{:.3f},"ms_med":{:.3f},"forward_ms":{:.3f},"head_ms":{:.3f})"
                   R"(,"backward_ms":{:.3f},"optimizer_ms":{:.3f})",

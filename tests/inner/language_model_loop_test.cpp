@@ -53,13 +53,57 @@ class LanguageModelLoopTest : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(LanguageModelLoopTest, HasTheSameBitsWhateverTheNumberOfThreads) {
-  const Trajectory one = train(options_);
-  for (const int threads : {1, 2, 3}) {
-    options_.threads = threads;
-    const Trajectory other = train(options_);
-    EXPECT_EQ(other.losses, one.losses) << threads << " threads";
-    EXPECT_EQ(other.norms, one.norms) << threads << " threads";
-    EXPECT_EQ(other.values, one.values) << threads << " threads";
+  for (const bool bf16 : {false, true}) {
+    options_.bf16 = bf16;
+    options_.threads = 1;
+    const Trajectory one = train(options_);
+    for (const int threads : {1, 2, 3}) {
+      options_.threads = threads;
+      const Trajectory other = train(options_);
+      EXPECT_EQ(other.losses, one.losses) << threads << " threads";
+      EXPECT_EQ(other.norms, one.norms) << threads << " threads";
+      EXPECT_EQ(other.values, one.values) << threads << " threads";
+    }
+  }
+}
+
+/// Windows of a text of 16 words, which the model learns to a third of its first loss.
+class WordBatches {
+ public:
+  BatchProvider provider() {
+    return [this](StepIndex t) {
+      const Rng rng{23, Stream::kTestData};
+      tokens_.clear();
+      for (std::int64_t i = 0; i <= kSequences * kLength; ++i) {
+        const auto word = rng.below(16, static_cast<std::uint64_t>(t.value() * 1000 + i / 4));
+        tokens_.push_back(
+            static_cast<std::int32_t>((word * 4 + static_cast<std::uint64_t>(i % 4))));
+      }
+      const std::span<const std::int32_t> all = tokens_;
+      return TokenBatch{all.first(all.size() - 1), all.subspan(1), kSequences, kLength};
+    };
+  }
+
+ private:
+  std::vector<std::int32_t> tokens_;
+};
+
+TEST_P(LanguageModelLoopTest, Bf16FollowsFloatWhileItLearns) {
+  constexpr int kSteps = 50;
+  constexpr double kTolerance = 5e-3;
+  std::vector<double> losses[2];
+  for (const bool bf16 : {false, true}) {
+    options_.bf16 = bf16;
+    options_.total_steps = kSteps;
+    WordBatches batches;
+    LanguageModelLoop loop(options_, batches.provider());
+    for (int t = 1; t <= kSteps; ++t) losses[bf16].push_back(loop.train_step(StepIndex(t)).loss);
+  }
+  EXPECT_LT(losses[0].back(), 0.4 * losses[0].front());
+  EXPECT_NE(losses[0], losses[1]);
+  for (int t = 0; t < kSteps; ++t) {
+    const auto i = static_cast<std::size_t>(t);
+    EXPECT_NEAR(losses[1][i] / losses[0][i], 1, kTolerance) << "step " << t + 1;
   }
 }
 
