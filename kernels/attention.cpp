@@ -110,7 +110,9 @@ void attention_forward(ThreadTeam& team, const AttentionShape& shape, HeadsView<
   if constexpr (std::is_same_v<Real, float>) {
     if (shape.head_dim % kAttentionDimUnit == 0) {
       check_shape(shape);
-      fast_kernels().attention_forward(team, shape, q, k, v, out, lse);
+      const FastKernels& fast = fast_kernels();
+      (shape.bf16 ? fast.attention_forward_bf16 : fast.attention_forward)(team, shape, q, k, v, out,
+                                                                          lse);
       return;
     }
   }
@@ -123,7 +125,8 @@ void attention_backward(ThreadTeam& team, const AttentionShape& shape,
   if constexpr (std::is_same_v<Real, float>) {
     if (shape.head_dim % kAttentionDimUnit == 0) {
       check_shape(shape);
-      fast_kernels().attention_backward(team, shape, a);
+      const FastKernels& fast = fast_kernels();
+      (shape.bf16 ? fast.attention_backward_bf16 : fast.attention_backward)(team, shape, a);
       return;
     }
   }

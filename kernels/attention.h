@@ -36,7 +36,8 @@ struct AttentionShape {
   std::int64_t batch = 0, seq = 0;
   std::int64_t q_heads = 0, kv_heads = 0;  // query head h reads key head h / (q_heads / kv_heads)
   std::int64_t head_dim = 0;
-  double scale = 0;  // usually 1 / sqrt(head_dim)
+  double scale = 0;   // usually 1 / sqrt(head_dim)
+  bool bf16 = false;  // products may round their operands to bfloat16; softmax and sums stay Real
 };
 
 /// out[b, t, h] = sum over s <= t of softmax_s(scale q[b, t, h] . k[b, s, h']) v[b, s, h'];

@@ -41,16 +41,33 @@ struct QueryBlock {
   std::int64_t begin = 0, rows = 0;
 };
 
+/// Rows [0, rows) of x, `columns` wide and kRowStride apart, become steps over the rows in their
+/// place.
+template <typename Product>
+void fold_rows(std::int64_t rows, std::int64_t columns, float* x) {
+  constexpr std::int64_t kFold = Product::kFold;
+  if constexpr (Product::kPacksA) {
+    for (std::int64_t r = 0; r < rows; r += kFold) {
+      const float* from = x + r * kRowStride;
+      float* to = x + r / kFold * kRowStride;
+      for (std::int64_t j = 0; j < columns; j += Simd::kWidth) {
+        Simd::store(to + j, Product::across(from + j, kRowStride, at_most(rows - r, kFold)));
+      }
+    }
+  }
+}
+
 /// Backward pass of one task.
+template <typename Product>
 class AttentionGradient {
  public:
   AttentionGradient(const AttentionShape& shape, const AttentionPlan& plan, float* scratch)
-      : s_(shape), plan_(plan) {
-    const std::int64_t transposed = plan.padded_seq * shape.head_dim;
+      : s_(shape), plan_(plan), dim_steps_(shape.head_dim / kFold) {
+    const std::int64_t transposed = plan.padded_seq * dim_steps_;
     const std::int64_t rows = shape.seq * plan.padded_dim;
     const std::int64_t block = kQueryBlock * plan.padded_dim;
-    float** areas[] = {&keys_t_, &values_t_, &keys_, &d_keys_, &d_values_,
-                       &q_,      &d_out_,    &d_q_,  &p_,      &ds_};
+    float** areas[] = {&keys_t_, &values_t_, &keys_, &d_keys_, &d_values_, &q_,
+                       &d_out_,  &d_q_,      &p_,    &ds_,     &packed_};
     const std::int64_t sizes[] = {transposed,
                                   transposed,
                                   rows,
@@ -60,8 +77,9 @@ class AttentionGradient {
                                   block,
                                   block,
                                   kQueryBlock * kRowStride,
-                                  kQueryBlock * kRowStride};
-    for (int i = 0; i < 10; ++i) {
+                                  kQueryBlock * kRowStride,
+                                  Simd::kTileRows * kRowStride};
+    for (int i = 0; i < 11; ++i) {
       *areas[i] = scratch;
       scratch += sizes[i];
     }
@@ -70,18 +88,18 @@ class AttentionGradient {
 
   static std::int64_t scratch_size(const AttentionShape& s, const AttentionPlan& plan) {
     return 2 * plan.padded_seq * s.head_dim + 3 * s.seq * plan.padded_dim +
-           3 * kQueryBlock * plan.padded_dim + 2 * kQueryBlock * kRowStride;
+           3 * kQueryBlock * plan.padded_dim + (2 * kQueryBlock + Simd::kTileRows) * kRowStride;
   }
 
   void pack(const float* k, std::int64_t k_stride, const float* v, std::int64_t v_stride) {
-    pack_tokens(k, k_stride, s_.seq, s_.head_dim, keys_t_);
-    pack_tokens(v, v_stride, s_.seq, s_.head_dim, values_t_);
-    pack_rows(k, k_stride, s_.seq, s_.head_dim, keys_);
+    pack_tokens<Product>(k, k_stride, s_.seq, s_.head_dim, keys_t_);
+    pack_tokens<Product>(v, v_stride, s_.seq, s_.head_dim, values_t_);
+    pack_rows<Product>(k, k_stride, s_.seq, s_.head_dim, keys_);
   }
 
   void query_block(const QueryBlock& block) {
-    pack_rows(block.q, block.q_stride, block.rows, s_.head_dim, q_);
-    pack_rows(block.d_out, block.d_out_stride, block.rows, s_.head_dim, d_out_);
+    pack_rows<Product>(block.q, block.q_stride, block.rows, s_.head_dim, q_);
+    pack_rows<Product>(block.d_out, block.d_out_stride, block.rows, s_.head_dim, d_out_);
     for (std::int64_t i = 0; i < block.rows; ++i) {
       Simd::V sum = Simd::zero();
       for (std::int64_t d = 0; d < s_.head_dim; d += Simd::kWidth) {
@@ -110,6 +128,8 @@ class AttentionGradient {
   }
 
  private:
+  static constexpr std::int64_t kFold = Product::kFold;
+
   void copy_row(const float* from, float* to) const {
     for (std::int64_t d = 0; d < s_.head_dim; d += Simd::kWidth) {
       Simd::store(to + d, Simd::load(from + d));
@@ -121,50 +141,60 @@ class AttentionGradient {
                   std::int64_t chunk) {
     const std::int64_t dim = s_.head_dim;
     const std::int64_t keys = at_most(block.begin + i + height - chunk, kKeyChunk);
-    const std::int64_t columns = blocks_of(keys, Simd::kWidth) * Simd::kWidth;
+    const std::int64_t columns = blocks_of(keys, Simd::kWidth * kFold) * Simd::kWidth * kFold;
     float* p = p_ + i * kRowStride;
     float* ds = ds_ + i * kRowStride;
-    multiply_row_tile({block.q + i * block.q_stride, block.q_stride, 1}, height,
-                      keys_t_ + chunk * dim, kTileColumns * dim, dim, keys, p, kRowStride, false);
-    multiply_row_tile({block.d_out + i * block.d_out_stride, block.d_out_stride, 1}, height,
-                      values_t_ + chunk * dim, kTileColumns * dim, dim, keys, ds, kRowStride,
-                      false);
+    multiply_row_tile<Product>(
+        rows_as_a<Product>(block.q + i * block.q_stride, block.q_stride, height, dim, packed_),
+        height, keys_t_ + chunk * dim_steps_, kTileColumns * dim_steps_, dim_steps_, keys, p,
+        kRowStride, false);
+    multiply_row_tile<Product>(rows_as_a<Product>(block.d_out + i * block.d_out_stride,
+                                                  block.d_out_stride, height, dim, packed_),
+                               height, values_t_ + chunk * dim_steps_, kTileColumns * dim_steps_,
+                               dim_steps_, keys, ds, kRowStride, false);
     for (std::int64_t r = 0; r < height; ++r) {
       const std::int64_t live = at_most(block.begin + i + r + 1 - chunk, keys);
       softmax_gradient_row(p + r * kRowStride, ds + r * kRowStride, live, columns,
                            static_cast<float>(s_.scale), block.lse[i + r], delta_[i + r]);
     }
-    multiply_row_tile({ds, kRowStride, 1}, height, keys_ + chunk * kTileColumns,
-                      s_.seq * kTileColumns, keys, dim, d_q_ + i * plan_.padded_dim,
-                      plan_.padded_dim, chunk != 0);
+    multiply_row_tile<Product>(rows_as_a<Product>(ds, kRowStride, height, columns, packed_), height,
+                               keys_ + chunk / kFold * kTileColumns,
+                               blocks_of(s_.seq, kFold) * kTileColumns, blocks_of(keys, kFold), dim,
+                               d_q_ + i * plan_.padded_dim, plan_.padded_dim, chunk != 0);
   }
 
   /// dK and dV of the keys of one chunk that the block's rows see.
   void key_tiles(const QueryBlock& block, std::int64_t chunk) {
     const std::int64_t keys = at_most(block.begin + block.rows - chunk, kKeyChunk);
+    const std::int64_t columns = blocks_of(keys, Simd::kWidth) * Simd::kWidth;
+    fold_rows<Product>(block.rows, columns, p_);
+    fold_rows<Product>(block.rows, columns, ds_);
+    const std::int64_t steps = blocks_of(block.rows, kFold);
     for (std::int64_t j = 0; j < keys; j += Simd::kTileRows) {
       const std::int64_t height = at_most(keys - j, Simd::kTileRows);
-      // Rows before the first key of the tile do not see it.
-      const std::int64_t first = chunk + j > block.begin ? chunk + j - block.begin : 0;
-      const std::int64_t depth = block.rows - first;
+      // Rows before the first key of the tile do not see it; a row before it that shares its step
+      // holds zeros there.
+      const std::int64_t first = chunk + j > block.begin ? (chunk + j - block.begin) / kFold : 0;
       const std::int64_t at = (chunk + j) * plan_.padded_dim;
-      multiply_row_tile({p_ + first * kRowStride + j, 1, kRowStride}, height,
-                        d_out_ + first * kTileColumns, block.rows * kTileColumns, depth,
-                        s_.head_dim, d_values_ + at, plan_.padded_dim, true);
-      multiply_row_tile({ds_ + first * kRowStride + j, 1, kRowStride}, height,
-                        q_ + first * kTileColumns, block.rows * kTileColumns, depth, s_.head_dim,
-                        d_keys_ + at, plan_.padded_dim, true);
+      multiply_row_tile<Product>({p_ + first * kRowStride + j, 1, kRowStride}, height,
+                                 d_out_ + first * kTileColumns, steps * kTileColumns, steps - first,
+                                 s_.head_dim, d_values_ + at, plan_.padded_dim, true);
+      multiply_row_tile<Product>({ds_ + first * kRowStride + j, 1, kRowStride}, height,
+                                 q_ + first * kTileColumns, steps * kTileColumns, steps - first,
+                                 s_.head_dim, d_keys_ + at, plan_.padded_dim, true);
     }
   }
 
   const AttentionShape& s_;
   const AttentionPlan& plan_;
+  std::int64_t dim_steps_;     // of head_dim
   float *keys_t_, *values_t_;  // transposed
   float* keys_;                // panels of columns
   float *d_keys_, *d_values_;  // (seq, padded_dim)
   float *q_, *d_out_;          // panels of columns of the block
   float* d_q_;                 // (kQueryBlock, padded_dim)
   float *p_, *ds_;             // (kQueryBlock, kRowStride)
+  float* packed_;              // (kTileRows, kRowStride), where A is packed
   float delta_[kQueryBlock];
 };
 
@@ -191,8 +221,9 @@ inline void add_shares(ThreadTeam& team, const AttentionShape& s, const Attentio
   });
 }
 
-inline void attention_backward_fast(ThreadTeam& team, const AttentionShape& s,
-                                    const AttentionBackward<float>& a) {
+template <typename Product>
+void attention_backward_with(ThreadTeam& team, const AttentionShape& s,
+                             const AttentionBackward<float>& a) {
   const AttentionPlan plan(s);
   const std::int64_t size = s.seq * s.head_dim;
   float* shares =
@@ -200,9 +231,9 @@ inline void attention_backward_fast(ThreadTeam& team, const AttentionShape& s,
   team.for_each(plan.tasks, [&](std::int64_t task, int member) {
     const std::int64_t b = task / plan.splits / s.kv_heads;
     const std::int64_t kv = task / plan.splits % s.kv_heads;
-    AttentionGradient gradient(
-        s, plan,
-        team.scratch<float>(Scratch::kOperation, AttentionGradient::scratch_size(s, plan), member));
+    using Gradient = AttentionGradient<Product>;
+    Gradient gradient(
+        s, plan, team.scratch<float>(Scratch::kOperation, Gradient::scratch_size(s, plan), member));
     gradient.pack(a.k.at(b, 0, kv), a.k.token_stride, a.v.at(b, 0, kv), a.v.token_stride);
     for (std::int64_t h = kv * plan.group; h < (kv + 1) * plan.group; ++h) {
       for (std::int64_t block = task % plan.splits; block < plan.query_blocks;

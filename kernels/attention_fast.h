@@ -26,21 +26,43 @@ inline constexpr std::int64_t kRowStride = kKeyChunk + 16;
 inline constexpr std::int64_t kTasksWanted = 16;
 inline constexpr float kMinusInfinity = -3.0e38f;
 
-/// Rows [0, rows) of one head as panels of columns: `panels` of them, each (rows, kTileColumns).
-inline void pack_rows(const float* from, std::int64_t token_stride, std::int64_t rows,
-                      std::int64_t columns, float* to) {
-  for (std::int64_t t = 0; t < rows; ++t) {
-    scatter_to_panels(from + t * token_stride, 0, 1, columns, to + t * kTileColumns,
-                      rows * kTileColumns);
+/// Rows [0, rows) of one head as panels of columns, each (steps, kTileColumns), steps running over
+/// the rows.
+template <typename Product>
+void pack_rows(const float* from, std::int64_t token_stride, std::int64_t rows,
+               std::int64_t columns, float* to) {
+  constexpr std::int64_t kFold = Product::kFold;
+  const std::int64_t steps = blocks_of(rows, kFold);
+  for (std::int64_t p = 0; p < steps; ++p) {
+    scatter_to_panels<Product>(from + p * kFold * token_stride, token_stride,
+                               at_most(rows - p * kFold, kFold), columns, to + p * kTileColumns,
+                               steps * kTileColumns);
   }
 }
 
 /// Rows of one head transposed: panel j holds tokens [j kTileColumns, (j + 1) kTileColumns) as
-/// (head_dim, kTileColumns).
-inline void pack_tokens(const float* from, std::int64_t token_stride, std::int64_t rows,
-                        std::int64_t head_dim, float* to) {
+/// (steps, kTileColumns), steps running over head_dim.
+template <typename Product>
+void pack_tokens(const float* from, std::int64_t token_stride, std::int64_t rows,
+                 std::int64_t head_dim, float* to) {
   for (std::int64_t t = 0; t < rows; t += kTileColumns) {
-    pack_transposed(from + t * token_stride, token_stride, rows - t, head_dim, to + t * head_dim);
+    pack_transposed<Product>(from + t * token_stride, token_stride, rows - t, head_dim,
+                             to + t * (head_dim / Product::kFold));
+  }
+}
+
+/// A operand of a tile of rows with `values` values of k each: where they lie, or packed into
+/// `buffer`, (rows, kRowStride).
+template <typename Product>
+TileA rows_as_a(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t values,
+                float* buffer) {
+  if constexpr (!Product::kPacksA) {
+    return {from, stride, 1};
+  } else {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      pack_row<Product>(from + r * stride, values, buffer + r * kRowStride);
+    }
+    return {buffer, kRowStride, 1};
   }
 }
 
@@ -104,24 +126,27 @@ inline void scale_row(float* x, std::int64_t n, float factor) {
 }
 
 /// Forward pass of one task.
+template <typename Product>
 class AttentionForward {
  public:
   AttentionForward(const AttentionShape& shape, const AttentionPlan& plan, float* scratch)
       : s_(shape),
         plan_(plan),
+        dim_steps_(shape.head_dim / kFold),
         keys_(scratch),
-        values_(keys_ + plan.padded_seq * shape.head_dim),
-        out_(values_ + shape.seq * plan.padded_dim),
-        p_(out_ + kQueryBlock * plan.padded_dim) {}
+        values_(keys_ + plan.padded_seq * dim_steps_),
+        out_(values_ + blocks_of(shape.seq, kFold) * plan.padded_dim),
+        p_(out_ + kQueryBlock * plan.padded_dim),
+        packed_(p_ + Simd::kTileRows * kRowStride) {}
 
   static std::int64_t scratch_size(const AttentionShape& s, const AttentionPlan& plan) {
-    return plan.padded_seq * s.head_dim + s.seq * plan.padded_dim + kQueryBlock * plan.padded_dim +
-           Simd::kTileRows * kRowStride;
+    return plan.padded_seq * s.head_dim / kFold + blocks_of(s.seq, kFold) * plan.padded_dim +
+           kQueryBlock * plan.padded_dim + 2 * Simd::kTileRows * kRowStride;
   }
 
   void pack(const float* k, std::int64_t k_stride, const float* v, std::int64_t v_stride) {
-    pack_tokens(k, k_stride, s_.seq, s_.head_dim, keys_);
-    pack_rows(v, v_stride, s_.seq, s_.head_dim, values_);
+    pack_tokens<Product>(k, k_stride, s_.seq, s_.head_dim, keys_);
+    pack_rows<Product>(v, v_stride, s_.seq, s_.head_dim, values_);
   }
 
   /// Query rows [begin, begin + rows) of one head; q, out point at row `begin`.
@@ -148,15 +173,18 @@ class AttentionForward {
   }
 
  private:
+  static constexpr std::int64_t kFold = Product::kFold;
+
   /// Query rows begin + i .. + height against the keys of one chunk.
   void tile(const float* q, std::int64_t q_stride, std::int64_t begin, std::int64_t i,
             std::int64_t height, std::int64_t chunk) {
     const float scale = static_cast<float>(s_.scale);
     const std::int64_t last = begin + i + height;  // one past the last key any of the rows sees
     const std::int64_t keys = at_most(last - chunk, kKeyChunk);
-    multiply_row_tile({q, q_stride, 1}, height, keys_ + chunk * s_.head_dim,
-                      kTileColumns * s_.head_dim, s_.head_dim, keys, p_, kRowStride, false);
-    const std::int64_t columns = blocks_of(keys, Simd::kWidth) * Simd::kWidth;
+    multiply_row_tile<Product>(rows_as_a<Product>(q, q_stride, height, s_.head_dim, packed_),
+                               height, keys_ + chunk * dim_steps_, kTileColumns * dim_steps_,
+                               dim_steps_, keys, p_, kRowStride, false);
+    const std::int64_t columns = blocks_of(keys, Simd::kWidth * kFold) * Simd::kWidth * kFold;
     for (std::int64_t r = 0; r < height; ++r) {
       float* p = p_ + r * kRowStride;
       const std::int64_t live = at_most(begin + i + r + 1 - chunk, keys);
@@ -170,31 +198,36 @@ class AttentionForward {
       top_[i + r] = top;
       if (chunk != 0) scale_row(out_ + (i + r) * plan_.padded_dim, s_.head_dim, keep);
     }
-    multiply_row_tile({p_, kRowStride, 1}, height, values_ + chunk * kTileColumns,
-                      s_.seq * kTileColumns, keys, s_.head_dim, out_ + i * plan_.padded_dim,
-                      plan_.padded_dim, chunk != 0);
+    multiply_row_tile<Product>(rows_as_a<Product>(p_, kRowStride, height, columns, packed_), height,
+                               values_ + chunk / kFold * kTileColumns,
+                               blocks_of(s_.seq, kFold) * kTileColumns, blocks_of(keys, kFold),
+                               s_.head_dim, out_ + i * plan_.padded_dim, plan_.padded_dim,
+                               chunk != 0);
   }
 
   const AttentionShape& s_;
   const AttentionPlan& plan_;
-  float* keys_;    // transposed
-  float* values_;  // panels of columns
-  float* out_;     // (kQueryBlock, padded_dim), not yet divided
-  float* p_;       // (kTileRows, kRowStride)
+  std::int64_t dim_steps_;  // of head_dim
+  float* keys_;             // transposed
+  float* values_;           // panels of columns
+  float* out_;              // (kQueryBlock, padded_dim), not yet divided
+  float* p_;                // (kTileRows, kRowStride)
+  float* packed_;           // the same, where A is packed
   float top_[kQueryBlock];
   float total_[kQueryBlock];
 };
 
-inline void attention_forward_fast(ThreadTeam& team, const AttentionShape& s,
-                                   HeadsView<const float> q, HeadsView<const float> k,
-                                   HeadsView<const float> v, HeadsView<float> out, float* lse) {
+template <typename Product>
+void attention_forward_with(ThreadTeam& team, const AttentionShape& s, HeadsView<const float> q,
+                            HeadsView<const float> k, HeadsView<const float> v,
+                            HeadsView<float> out, float* lse) {
   const AttentionPlan plan(s);
   team.for_each(plan.tasks, [&](std::int64_t task, int member) {
     const std::int64_t b = task / plan.splits / s.kv_heads;
     const std::int64_t kv = task / plan.splits % s.kv_heads;
-    AttentionForward forward(
-        s, plan,
-        team.scratch<float>(Scratch::kOperation, AttentionForward::scratch_size(s, plan), member));
+    using Forward = AttentionForward<Product>;
+    Forward forward(
+        s, plan, team.scratch<float>(Scratch::kOperation, Forward::scratch_size(s, plan), member));
     forward.pack(k.at(b, 0, kv), k.token_stride, v.at(b, 0, kv), v.token_stride);
     for (std::int64_t h = kv * plan.group; h < (kv + 1) * plan.group; ++h) {
       for (std::int64_t block = task % plan.splits; block < plan.query_blocks;

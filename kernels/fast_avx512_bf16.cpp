@@ -2,6 +2,7 @@
 // The AVX-512 table with products of bfloat16 by vdpbf16ps.
 #include "kernels/simd_avx512.h"
 // simd_avx512.h comes first: the templates below are written on what it defines.
+#include "kernels/attention_backward_fast.h"
 #include "kernels/fast_kernels.h"
 #include "kernels/gemm_fast.h"
 #include "kernels/product_avx512_bf16.h"
@@ -12,6 +13,8 @@ const FastKernels* avx512_bf16_kernels() {
   static const FastKernels table = [] {
     FastKernels kernels = *avx512_kernels();
     kernels.gemm_bf16 = gemm_with<PairProduct>;
+    kernels.attention_forward_bf16 = attention_forward_with<PairProduct>;
+    kernels.attention_backward_bf16 = attention_backward_with<PairProduct>;
     return kernels;
   }();
   return &table;

@@ -13,15 +13,21 @@ namespace isthmus::kernels {
 
 inline constexpr std::int64_t kAttentionDimUnit = 16;
 
+using AttentionForwardKernel = void(ThreadTeam& team, const AttentionShape& shape,
+                                    HeadsView<const float> q, HeadsView<const float> k,
+                                    HeadsView<const float> v, HeadsView<float> out, float* lse);
+using AttentionBackwardKernel = void(ThreadTeam& team, const AttentionShape& shape,
+                                     const AttentionBackward<float>& a);
+
 struct FastKernels {
   void (*gemm)(ThreadTeam& team, const Gemm<float>& g);
   void (*gemm_bf16)(ThreadTeam& team, const Gemm<float>& g);
-  // Both REQUIRE head_dim % kAttentionDimUnit == 0.
-  void (*attention_forward)(ThreadTeam& team, const AttentionShape& shape, HeadsView<const float> q,
-                            HeadsView<const float> k, HeadsView<const float> v,
-                            HeadsView<float> out, float* lse);
-  void (*attention_backward)(ThreadTeam& team, const AttentionShape& shape,
-                             const AttentionBackward<float>& a);
+  // All four REQUIRE head_dim % kAttentionDimUnit == 0. Where products of bfloat16 are no faster,
+  // attention stays in float.
+  AttentionForwardKernel* attention_forward;
+  AttentionForwardKernel* attention_forward_bf16;
+  AttentionBackwardKernel* attention_backward;
+  AttentionBackwardKernel* attention_backward_bf16;
   // Rows [begin, end); `centred` chooses LayerNorm over RMSNorm.
   void (*norm_forward_rows)(bool centred, const NormForward<float>& norm, std::int64_t begin,
                             std::int64_t end);

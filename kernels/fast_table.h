@@ -16,8 +16,10 @@ namespace {
 constexpr FastKernels kTable = {
     .gemm = gemm_with<Fp32Product>,
     .gemm_bf16 = gemm_with<RoundedProduct>,
-    .attention_forward = attention_forward_fast,
-    .attention_backward = attention_backward_fast,
+    .attention_forward = attention_forward_with<Fp32Product>,
+    .attention_forward_bf16 = attention_forward_with<Fp32Product>,
+    .attention_backward = attention_backward_with<Fp32Product>,
+    .attention_backward_bf16 = attention_backward_with<Fp32Product>,
     .norm_forward_rows = norm_forward_rows,
     .norm_backward_rows = norm_backward_rows,
     .swiglu_span = swiglu_span,

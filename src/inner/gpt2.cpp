@@ -175,7 +175,8 @@ class Gpt2Block final : public Block<Real> {
             .q_heads = s_.heads,
             .kv_heads = s_.heads,
             .head_dim = s_.head_dim,
-            .scale = 1 / std::sqrt(static_cast<double>(s_.head_dim))};
+            .scale = 1 / std::sqrt(static_cast<double>(s_.head_dim)),
+            .bf16 = pass.bf16};
   }
 
   template <typename T>

@@ -237,7 +237,8 @@ class LlamaBlock final : public Block<Real> {
             .q_heads = s_.heads,
             .kv_heads = s_.kv_heads,
             .head_dim = s_.head_dim,
-            .scale = 1 / std::sqrt(static_cast<double>(s_.head_dim))};
+            .scale = 1 / std::sqrt(static_cast<double>(s_.head_dim)),
+            .bf16 = pass.bf16};
   }
 
   [[nodiscard]] kernels::SwiGlu<Real> swiglu(std::int64_t rows,

@@ -93,7 +93,7 @@ double products_ms(const Clock& clock, kernels::ThreadTeam& team, const LinearSh
 }
 
 double attention_ms(const Clock& clock, kernels::ThreadTeam& team, const ModelShape& s,
-                    std::int64_t sequences, std::int64_t length) {
+                    std::int64_t sequences, std::int64_t length, bool bf16) {
   const std::int64_t rows = sequences * length;
   const std::int64_t row = s.qkv_width();
   std::vector<float> qkv(static_cast<std::size_t>(rows * row));
@@ -104,7 +104,8 @@ double attention_ms(const Clock& clock, kernels::ThreadTeam& team, const ModelSh
   std::vector<float> lse(static_cast<std::size_t>(rows * s.heads));
   const kernels::AttentionShape shape{sequences,  length,
                                       s.heads,    s.kv_heads,
-                                      s.head_dim, 1 / std::sqrt(static_cast<double>(s.head_dim))};
+                                      s.head_dim, 1 / std::sqrt(static_cast<double>(s.head_dim)),
+                                      bf16};
   const auto view = [&]<typename T>(T* data, std::int64_t width) {
     return kernels::heads_in_rows<T>(data, length, width, s.head_dim);
   };
@@ -206,7 +207,8 @@ void time_operations(const Clock& clock, const ModelShape& s, std::int64_t seque
   const double layers = static_cast<double>(s.layers);
   out.products_ms = parts * (layers * layer_ms + head_ms);
   out.attention_ms =
-      parts * layers * attention_ms(clock, team, s, sequences / options.micro_batches, length);
+      parts * layers *
+      attention_ms(clock, team, s, sequences / options.micro_batches, length, options.bf16);
   out.rest_ms = out.best_ms - out.products_ms - out.attention_ms;
   out.product_gflops = cached_product_gflops(clock, team, options.bf16);
   out.of_bound = out.gflops / out.product_gflops;
