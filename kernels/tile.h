@@ -24,6 +24,12 @@ struct TileA {
   std::int64_t step = 0;
 };
 
+/// B operand of a tile: the row of step p at data + p * step.
+struct TileB {
+  const float* data = nullptr;
+  std::int64_t step = kTileColumns;
+};
+
 /// acc[i][j] += sum over steps p < k of A(i, p) B(p, j-th vector), B rows b_step apart, p
 /// ascending.
 template <typename Product, int R, int V>
@@ -53,7 +59,7 @@ struct TileC {
 };
 
 template <typename Product, int R, int V>
-void run_tile(const TileA& a, const float* b, std::int64_t depth, const TileC& c) {
+void run_tile(const TileA& a, const TileB& b, std::int64_t depth, const TileC& c) {
   constexpr std::int64_t kW = Simd::kWidth;
   Simd::V acc[R][V];
   for (int i = 0; i < R; ++i) {
@@ -62,7 +68,7 @@ void run_tile(const TileA& a, const float* b, std::int64_t depth, const TileC& c
       __builtin_prefetch(c.data + i * c.row + j * kW, 1);
     }
   }
-  multiply_tile<Product, R, V>(a, b, kTileColumns, depth, acc);
+  multiply_tile<Product, R, V>(a, b.data, b.step, depth, acc);
   for (int i = 0; i < R; ++i) {
     float* row = c.data + i * c.row;
     for (int j = 0; j + 1 < V; ++j) {
@@ -75,7 +81,7 @@ void run_tile(const TileA& a, const float* b, std::int64_t depth, const TileC& c
   }
 }
 
-using TileFunction = void (*)(const TileA&, const float*, std::int64_t, const TileC&);
+using TileFunction = void (*)(const TileA&, const TileB&, std::int64_t, const TileC&);
 
 template <typename Product, int V>
 TileFunction tile_function(std::int64_t rows) {
@@ -106,7 +112,7 @@ void multiply_row_tile(const TileA& a, std::int64_t rows, const float* b, std::i
                        bool add) {
   for (std::int64_t j = 0; j < columns; j += kTileColumns, b += panel_stride) {
     const std::int64_t vectors = blocks_of(at_most(columns - j, kTileColumns), Simd::kWidth);
-    tile_function<Product>(rows, vectors)(a, b, depth,
+    tile_function<Product>(rows, vectors)(a, {b}, depth,
                                           {c + j, ldc, add, Simd::first(Simd::kWidth)});
   }
 }
