@@ -51,6 +51,7 @@ struct TrainConfig {
   std::int64_t global_batch_tokens = 0;  // tokens of all workers in one inner step; required
   std::int64_t context = 128;            // T
   std::string precision = "fp32";        // fp32 | bf16 (matrix products; weights stay fp32)
+  bool recompute = false;                // activations again in the backward pass, to save memory
   int threads = 0;                       // threads of the whole process; 0: all cores
 };
 

@@ -26,6 +26,7 @@ LanguageModelOptions language_model_options(const Config& config, const Training
           .total_steps = plan.total_steps,
           .threads = plan.threads_per_worker,
           .bf16 = config.train.precision == "bf16",
+          .recompute = config.train.recompute,
           .seed = config.run.seed};
 }
 

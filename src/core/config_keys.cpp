@@ -216,6 +216,9 @@ constexpr KeyRow<Config> kRows[] = {
      "Length T of a sample in tokens.", "128"},
     {"train.precision", Type::kChoice, {}, "fp32|bf16", field<kTrain, &T::precision>(),
      "Arithmetic of the model; fp32 never uses TF32.", "\"fp32\""},
+    {"train.recompute", Type::kBool, {}, "", field<kTrain, &T::recompute>(),
+     "Compute activations again in the backward pass instead of keeping them: less memory, a third more forward, the same bits.",
+     "true", {}, nullptr, false},
     {"train.threads", Type::kInteger, at_least(0, 1024), "", field<kTrain, &T::threads>(),
      "Threads of the whole process; 0: all cores. Results do not depend on it.", "2", {}, nullptr, false},
 

@@ -40,11 +40,12 @@ std::size_t bytes_of(const ModelLayout& layout) {
 std::string memory_error(const LanguageModelOptions& options) {
   const ModelLayout layout(model_shape(options.model, options.context));
   const std::int64_t rows = options.sequences / options.micro_batches * options.context;
-  const MemoryEstimate memory = training_memory(layout, options.inner, rows);
+  const MemoryEstimate memory = training_memory(layout, options.inner, rows, options.recompute);
   constexpr double kGiB = 1 << 30;
   return fmt::format(
       "model of {} parameters: no memory for it ({:.1f} GiB a worker, {:.1f} of them activations): "
-      "make the model or train.global_batch smaller, or parallel.micro_batches larger",
+      "make the model or train.global_batch smaller, parallel.micro_batches larger, or set "
+      "train.recompute",
       layout.elements(), static_cast<double>(memory.total()) / kGiB,
       static_cast<double>(memory.activations) / kGiB);
 }
@@ -72,7 +73,9 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
       gradients_(bytes_of(layout_)),
       optimizer_(options.inner, layout_),
       model_(layout_, options.sequences / options.micro_batches * options.context,
-             LanguageModel<float>::Purpose::kTraining, options.bf16) {
+             options.recompute ? LanguageModel<float>::Purpose::kRecompute
+                               : LanguageModel<float>::Purpose::kTraining,
+             options.bf16) {
   initialize(team_, layout_, options.seed, values());
   clear_gradients();
   for (const TensorInfo& tensor : layout_.tensors()) {

@@ -32,6 +32,7 @@ struct LanguageModelOptions {
   std::int64_t total_steps = 1;    // of the run, for the schedule
   int threads = 1;
   bool bf16 = false;       // matrix products in bfloat16, all else in float
+  bool recompute = false;  // keep the residual stream only; the same bits for a third more forward
   std::uint64_t seed = 0;  // of the initial weights
 };
 

@@ -28,20 +28,22 @@ LossSum& LossSum::operator+=(const LossSum& other) {
 }
 
 /// For training `stream` holds the residual stream before each layer and after the last one, and
-/// each layer has its memory. For inference two rows of `stream` take turns over one memory.
+/// each layer has its memory, or all share one that is filled again. For inference two rows of
+/// `stream` take turns over one memory.
 template <typename Real>
 struct LanguageModel<Real>::Arena {
   std::vector<Real*> stream;   // each (rows, d_model)
-  std::vector<Real*> memory;   // one a layer
+  std::vector<Real*> memory;   // one a layer, or one
   Real *hidden, *mean, *rstd;  // of the final norm; `hidden` becomes the gradient of the stream
   Real *other, *scratch;       // backward only
 
   Arena(Carver<Real>& carver, const ModelShape& s, const Block<Real>& block, std::int64_t rows,
         Purpose purpose) {
-    const bool training = purpose == Purpose::kTraining;
+    const bool training = purpose != Purpose::kInference;
     const std::int64_t layers = training ? s.layers : 1;
+    const std::int64_t memories = purpose == Purpose::kTraining ? s.layers : 1;
     for (std::int64_t i = 0; i <= layers; ++i) stream.push_back(carver.take(rows * s.d_model));
-    for (std::int64_t i = 0; i < layers; ++i) {
+    for (std::int64_t i = 0; i < memories; ++i) {
       memory.push_back(carver.take(block.memory_values(rows)));
     }
     hidden = carver.take(rows * s.d_model);
@@ -145,7 +147,8 @@ const Real* LanguageModel<Real>::run_layers(const Pass& pass, Weights<Real>& wei
   for (std::int64_t layer = 0; layer < s.layers; ++layer) {
     const auto slot = static_cast<std::size_t>(keep_layers ? layer : 0);
     Real* y = arena_->stream[keep_layers ? slot + 1 : static_cast<std::size_t>(layer + 1) % 2];
-    block_->forward(pass, weights.layer(layer), x, arena_->memory[slot], y);
+    Real* memory = arena_->memory[arena_->memory.size() > 1 ? slot : 0];
+    block_->forward(pass, weights.layer(layer), x, memory, y);
     x = y;
   }
   final_norm(pass, weights, x);
@@ -190,8 +193,13 @@ void LanguageModel<Real>::backward(const Pass& pass, Weights<Real>& weights,
   Real* d_stream = arena_->hidden;
   for (std::int64_t layer = s.layers - 1; layer >= 0; --layer) {
     const auto slot = static_cast<std::size_t>(layer);
-    block_->backward(pass, weights.layer(layer), arena_->stream[slot], arena_->memory[slot],
-                     arena_->scratch, arena_->other, d_stream,
+    const bool shared = arena_->memory.size() == 1;
+    Real* memory = arena_->memory[shared ? 0 : slot];
+    if (shared && layer + 1 != s.layers) {  // the last layer's is still there
+      block_->forward(pass, weights.layer(layer), arena_->stream[slot], memory, arena_->other);
+    }
+    block_->backward(pass, weights.layer(layer), arena_->stream[slot], memory, arena_->scratch,
+                     arena_->other, d_stream,
                      options.gradients + layout_.layer_elements(layer).begin);
     const std::size_t first = layout_.first_tensor(layer);
     for (std::size_t i = layout_.tensors_per_layer(); i-- > 0;) ready(first + i);
@@ -218,7 +226,7 @@ template <typename Real>
 LossSum LanguageModel<Real>::loss_and_gradients(kernels::ThreadTeam& team, Weights<Real>& weights,
                                                 const TokenBatch& batch,
                                                 const BackwardOptions<Real>& options) {
-  ISTHMUS_CHECK(purpose_ == Purpose::kTraining);
+  ISTHMUS_CHECK(purpose_ != Purpose::kInference);
   check(batch);
   const auto begin = [&](PassPart part) {
     if (options.on_part) options.on_part(part);

@@ -75,7 +75,11 @@ struct BackwardOptions {
 template <typename Real>
 class LanguageModel {
  public:
-  enum class Purpose { kTraining, kInference };  // inference keeps one layer's activations only
+  enum class Purpose {
+    kTraining,   // keeps every layer's activations for the backward pass
+    kRecompute,  // training that keeps the residual stream alone and runs each layer forward again
+    kInference,  // keeps one layer's activations
+  };
 
   /// `layout` is borrowed. rows: most sequences * length of a batch. bf16: matrix products but for
   /// attention take bfloat16 operands and add in Real; weights, gradients and all else stay Real.

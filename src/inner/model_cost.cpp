@@ -27,13 +27,14 @@ double training_flops_per_token(const ModelLayout& layout, std::int64_t context)
 }
 
 MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inner,
-                               std::int64_t rows) {
+                               std::int64_t rows, bool recompute) {
   MemoryEstimate memory;
   memory.parameters = layout.elements() * kFloatBytes;
   memory.gradients = memory.parameters;
   memory.moments = memory.parameters * InnerOptimizer::moments(inner);
-  memory.activations =
-      LanguageModel<float>::arena_bytes(layout, rows, LanguageModel<float>::Purpose::kTraining);
+  using Purpose = LanguageModel<float>::Purpose;
+  memory.activations = LanguageModel<float>::arena_bytes(
+      layout, rows, recompute ? Purpose::kRecompute : Purpose::kTraining);
   const std::int64_t vocab = layout.shape().vocab;
   const std::int64_t fit = kChunkValues / vocab / kChunkTokens * kChunkTokens;
   memory.logits = std::min(rows, std::max(fit, kChunkTokens)) * vocab * kFloatBytes;

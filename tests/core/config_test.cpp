@@ -276,7 +276,8 @@ TEST(Config, TheDigestFollowsWhatSteersTheTrajectory) {
   const std::string base = config_digest(load_minimal());
   EXPECT_NE(base, config_digest(load_minimal({"inner.lr=0.1"})));
   EXPECT_NE(base, config_digest(load_minimal({"run.seed=1"})));
-  EXPECT_EQ(base, config_digest(load_minimal({"run.name=other", "train.threads=1"})));
+  EXPECT_EQ(base, config_digest(
+                      load_minimal({"run.name=other", "train.threads=1", "train.recompute=true"})));
   EXPECT_EQ(base, config_digest(load_minimal({"ckpt.keep=9", "eval.every=5"})));
 }
 

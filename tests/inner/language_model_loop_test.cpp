@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "inner/inner_test.h"
+#include "inner/model_cost.h"
 
 namespace isthmus {
 namespace {
@@ -65,6 +66,22 @@ TEST_P(LanguageModelLoopTest, HasTheSameBitsWhateverTheNumberOfThreads) {
       EXPECT_EQ(other.values, one.values) << threads << " threads";
     }
   }
+}
+
+TEST_P(LanguageModelLoopTest, RecomputedActivationsGiveTheSameBitsInLessMemory) {
+  const Trajectory kept = train(options_);
+  options_.recompute = true;
+  const Trajectory recomputed = train(options_);
+  EXPECT_EQ(recomputed.losses, kept.losses);
+  EXPECT_EQ(recomputed.norms, kept.norms);
+  EXPECT_EQ(recomputed.values, kept.values);
+
+  const ModelLayout layout(model_shape(options_.model, options_.context));
+  const std::int64_t rows = kSequences * kLength;
+  const auto activations = [&](bool recompute) {
+    return training_memory(layout, options_.inner, rows, recompute).activations;
+  };
+  EXPECT_LT(activations(true), activations(false));
 }
 
 /// Windows of a text of 16 words, which the model learns to a third of its first loss.
