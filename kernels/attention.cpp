@@ -103,6 +103,12 @@ void attention_backward_reference(ThreadTeam& team, const AttentionShape& shape,
   });
 }
 
+namespace {
+bool in_bf16(const AttentionShape& shape) {
+  return shape.bf16 && shape.head_dim <= kAttentionMostPackedDim;
+}
+}  // namespace
+
 template <typename Real>
 void attention_forward(ThreadTeam& team, const AttentionShape& shape, HeadsView<const Real> q,
                        HeadsView<const Real> k, HeadsView<const Real> v, HeadsView<Real> out,
@@ -111,8 +117,8 @@ void attention_forward(ThreadTeam& team, const AttentionShape& shape, HeadsView<
     if (shape.head_dim % kAttentionDimUnit == 0) {
       check_shape(shape);
       const FastKernels& fast = fast_kernels();
-      (shape.bf16 ? fast.attention_forward_bf16 : fast.attention_forward)(team, shape, q, k, v, out,
-                                                                          lse);
+      (in_bf16(shape) ? fast.attention_forward_bf16 : fast.attention_forward)(team, shape, q, k, v,
+                                                                              out, lse);
       return;
     }
   }
@@ -126,7 +132,7 @@ void attention_backward(ThreadTeam& team, const AttentionShape& shape,
     if (shape.head_dim % kAttentionDimUnit == 0) {
       check_shape(shape);
       const FastKernels& fast = fast_kernels();
-      (shape.bf16 ? fast.attention_backward_bf16 : fast.attention_backward)(team, shape, a);
+      (in_bf16(shape) ? fast.attention_backward_bf16 : fast.attention_backward)(team, shape, a);
       return;
     }
   }

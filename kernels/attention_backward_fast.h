@@ -22,7 +22,7 @@ inline void softmax_gradient_row(float* p, float* ds, std::int64_t live, std::in
     const Simd::V kept = Simd::select(mask, e, Simd::zero());
     const Simd::V d = Simd::sub(Simd::load(ds + j), Simd::set(delta));
     Simd::store(p + j, kept);
-    Simd::store(ds + j, Simd::mul(Simd::mul(kept, factor), d));
+    Simd::store(ds + j, Simd::select(mask, Simd::mul(Simd::mul(kept, factor), d), Simd::zero()));
   }
   for (std::int64_t j = columns; j < columns + Simd::kTileRows; j += Simd::kWidth) {
     Simd::store(p + j, Simd::zero());

@@ -12,6 +12,8 @@
 namespace isthmus::kernels {
 
 inline constexpr std::int64_t kAttentionDimUnit = 16;
+// A packed row of one head fits in a row of probabilities (attention_fast.h).
+inline constexpr std::int64_t kAttentionMostPackedDim = 512;
 
 using AttentionForwardKernel = void(ThreadTeam& team, const AttentionShape& shape,
                                     HeadsView<const float> q, HeadsView<const float> k,

@@ -61,9 +61,6 @@ Checkpointing::Checkpointing(Options options, std::optional<Checkpoint> resume, 
       store_(options_.storage, options_.folder, options_.config.ckpt.keep),
       last_due_s_(monotonic_now()) {
   store_.recover();
-  if (resume_) {
-    store_.remove_after(resume_->info().step);
-  }
 }
 
 bool Checkpointing::due_by_time() {

@@ -9,6 +9,7 @@
 #include "app/demo_corpus.h"
 #include "app/run_directory.h"
 #include "app/run_summary.h"
+#include "app/signals.h"
 #include "app/training.h"
 #include "core/checkpoint.h"
 #include "core/units.h"
@@ -141,6 +142,9 @@ int command_demo(const DemoArguments& arguments, Session& session) {
     const TrainingOutcome& outcome = outcomes.back();
     if (outcome.exit_code != ExitCode::kOk) {
       return static_cast<int>(outcome.exit_code);
+    }
+    if (SignalScope::wish() != StopWish::kNone) {  // it came as the run ended
+      return static_cast<int>(ExitCode::kInterrupted);
     }
     runs.push_back(outcome.directory);
     lanes.push_back({contestant.name, 1.0, lane_text(outcome)});

@@ -54,7 +54,7 @@ RunEstimate estimate_run(const Config& config, bool simulated) {
                        .tokens = plan.total_steps * plan.tokens_per_step(config.train.context),
                        .step_flops = step_flops(world),
                        .memory_bytes = static_cast<std::uint64_t>(
-                           kFloatBytes * (memory.total() + outer_values) * plan.workers)};
+                           (memory.total() + kFloatBytes * outer_values) * plan.workers)};
   // Without a declared step time the bytes hold and the times do not: they are left out.
   const bool timed = simulated && declares_step_time(config);
   const Prediction prediction = predict_run(world, Duration{1});

@@ -56,6 +56,10 @@ bool lies_within(const std::filesystem::path& path, const std::filesystem::path&
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
+bool is_same_place(const std::filesystem::path& a, const std::filesystem::path& b) {
+  return std::filesystem::weakly_canonical(a) == std::filesystem::weakly_canonical(b);
+}
+
 /// The keys that differ, where the checkpoint stands in its run's folder; else a word about
 /// digests.
 std::string what_differs(const Storage& storage, const Checkpoint& checkpoint,
@@ -86,10 +90,23 @@ void check_same_configuration(const Storage& storage, const Checkpoint& checkpoi
 
 /// A sample is a place in the data, so other data would repeat or skip some in silence.
 void check_same_data(const Checkpoint& checkpoint, std::span<const DataFile> data) {
+  // The same bytes in the same order are the same data, wherever they lie.
+  const auto by_name = [](std::span<const DataFile> files) {
+    std::vector<DataFile> named(files.begin(), files.end());
+    for (DataFile& file : named) {
+      file.path = std::filesystem::path(file.path).filename().string();
+    }
+    return named;
+  };
   const std::vector<DataFile> before = data_of(checkpoint);
-  const std::vector<std::string> changes =
-      before.empty() ? std::vector<std::string>{} : data_changes(before, data);
-  if (!changes.empty()) {
+  const auto same_bytes = [](const DataFile& a, const DataFile& b) {
+    return a.bytes == b.bytes && a.sha256 == b.sha256;
+  };
+  if (!before.empty() && !std::ranges::equal(before, data, same_bytes)) {
+    std::vector<std::string> changes = data_changes(by_name(before), by_name(data));
+    if (changes.empty()) {
+      changes.emplace_back("its files come in another order");
+    }
     throw ConfigError(fmt::format(
         "checkpoint {} was made with other data ({}): bring the data back, or start a new run from "
         "its model with model.init",
@@ -112,7 +129,8 @@ class Training {
         out_(request.out.empty() ? config.run.out : request.out),
         resume_(find_resume(storage_, config, request)),
         goes_on_(request.resume == "auto" ||
-                 (resume_ && !out_.empty() && lies_within(resume_->folder(), out_))) {
+                 (resume_ && !out_.empty() &&
+                  is_same_place(resume_->folder().parent_path(), out_ / "ckpt"))) {
     check();
     fingerprint_ = data_.fingerprint();
     if (resume_) {
@@ -172,7 +190,8 @@ void Training::check_force() const {
   if (!request_.force || goes_on_ || out_.empty()) {
     return;
   }
-  if (!config_.model.init.empty() && lies_within(config_.locate(config_.model.init), out_)) {
+  if (!config_.model.init.empty() &&
+      lies_within(config_.locate(config_.model.init), out_ / "ckpt")) {
     throw ConfigError(
         fmt::format("--force would remove model.init = \"{}\" with the run in '{}': choose another "
                     "--out, or export the model first",
@@ -227,6 +246,12 @@ TrainingOutcome Training::run() {
     totals.load(reader);
   }
   const std::int64_t resumed_step = resume_ ? resume_->info().step : 0;
+  if (resume_ && goes_on_) {
+    // First of all: lines too many are dropped by the next resume, lines too few are lost.
+    CheckpointStore store(storage_, directory.checkpoints(), config_.ckpt.keep);
+    store.recover();
+    store.remove_after(resumed_step);
+  }
   directory.truncate_after("metrics.jsonl", resumed_step);
   directory.truncate_after("events.jsonl", resumed_step);
   JsonLinesFile metrics = directory.open_lines("metrics.jsonl");

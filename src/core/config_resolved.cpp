@@ -34,6 +34,12 @@ std::string written(const Config& config, const KeyRow<Config>& row) {
   return text != nullptr && text->empty() ? "" : toml_text(value, row.type);
 }
 
+/// Keys that mean something else when they are given than when they are left out: patience in a
+/// simulation, and how much of a small validation part is asked for.
+bool default_depends_on_the_run(std::string_view name) {
+  return name == "net.patience" || name == "eval.tokens";
+}
+
 template <typename Target>
 void write_elements(std::string& text, std::string_view section,
                     std::span<const KeyRow<Target>> rows, const std::vector<Target>& elements,
@@ -116,7 +122,8 @@ std::string resolved_toml(const Config& config) {
   for (const auto& row : config::config_rows()) {
     const auto origin = config.origins.find(std::string(row.name));
     const std::string value = config::written(config, row);
-    if (origin == config.origins.end() || value.empty()) {
+    if (origin == config.origins.end() || value.empty() ||
+        (origin->second.text == "default" && config::default_depends_on_the_run(row.name))) {
       continue;
     }
     const std::size_t dot = row.name.find('.');

@@ -81,8 +81,9 @@ class LanguageModel {
     kInference,  // keeps one layer's activations
   };
 
-  /// `layout` is borrowed. rows: most sequences * length of a batch. bf16: matrix products but for
-  /// attention take bfloat16 operands and add in Real; weights, gradients and all else stay Real.
+  /// `layout` is borrowed. rows: most sequences * length of a batch. bf16: matrix products take
+  /// bfloat16 operands (those inside attention only where that is faster) and add in Real; weights,
+  /// gradients and all else stay Real.
   /// THROWS: std::bad_alloc.
   LanguageModel(const ModelLayout& layout, std::int64_t rows, Purpose purpose, bool bf16 = false);
   ~LanguageModel();

@@ -21,8 +21,8 @@ struct LayerTensor {
   TensorInit init;
 };
 
-/// Who computes and on how much: `sequences` windows of `length` tokens; `bf16`: matrix products of
-/// weights and activations take bfloat16 operands, everything else stays Real.
+/// Who computes and on how much: `sequences` windows of `length` tokens; `bf16`: matrix products
+/// take bfloat16 operands, those inside attention only where that is faster; the rest stays Real.
 struct Pass {
   kernels::ThreadTeam& team;
   std::int64_t sequences = 0;

@@ -168,6 +168,22 @@ def other_numbers_of_workers_go_on(bench):
                 f"{out}: worker lines")
 
 
+def the_same_data_in_another_place_goes_on(bench):
+    elsewhere = bench.folder / "elsewhere"
+    elsewhere.mkdir()
+    shutil.copy(bench.folder / "corpus.txt", elsewhere)
+    toml = shutil.copy(bench.toml, elsewhere)
+    shutil.copytree(bench.folder / "back", bench.folder / "moved", symlinks=True)
+    checkpoint = str(bench.folder / "moved/ckpt/step-0000060")
+    bench.run("moved", "--resume", checkpoint, toml=toml)
+    bench.run("moved", "--resume", "auto", toml=bench.folder / "moved/config.resolved.toml")
+    bench.same_as_reference("moved")
+    # A folder that merely contains the run is another one, and not empty.
+    done = subprocess.run([bench.isthmus, "train", str(toml), "--out", str(bench.folder),
+                           "--resume", checkpoint], capture_output=True, text=True)
+    require(done.returncode == 3 and "not empty" in done.stderr, f"parent folder: {done.stderr}")
+
+
 def what_cannot_go_on_is_refused(bench):
     out = "refused"
     shutil.copytree(bench.folder / "reference", bench.folder / out, symlinks=True)
@@ -205,6 +221,9 @@ def resolved_files_load(bench):
     bench.run("linked", "--link", "10Mbit/s,20ms", "--set", 'sim.step_time="10ms"',
               verb="simulate")
     bench.run("again", toml=bench.folder / "linked/config.resolved.toml", verb="simulate")
+    slow = ("--link", "100bit/s,20ms", "--set", 'sim.step_time="10ms"', "--set", "train.steps=5")
+    bench.run("slow", *slow, verb="simulate")  # a round takes longer than net.patience
+    bench.run("slow-again", toml=bench.folder / "slow/config.resolved.toml", verb="simulate")
     require(bench.summary("linked")["simulated_s"] == bench.summary("again")["simulated_s"],
             "the resolved file means another link")
 
@@ -212,7 +231,7 @@ def resolved_files_load(bench):
 SCENARIOS = (signals_end_with_a_checkpoint, a_finished_run_stays_as_it_is,
              a_path_goes_back_within_the_run, other_numbers_of_workers_go_on,
              timed_checkpoints_leave_the_clock_alone, resolved_files_load,
-             what_cannot_go_on_is_refused)
+             the_same_data_in_another_place_goes_on, what_cannot_go_on_is_refused)
 
 
 def main():

@@ -16,7 +16,8 @@ struct Case {
 constexpr Case kCases[] = {{2, 5, 3, 3, 16, true},    {1, 64, 2, 1, 32, false},
                            {1, 97, 4, 2, 64, true},   {3, 130, 6, 6, 48, true},
                            {1, 300, 2, 1, 64, false}, {1, 530, 1, 1, 96, true},
-                           {1, 70, 8, 2, 128, false}, {9, 33, 4, 2, 16, true}};
+                           {1, 70, 8, 2, 128, false}, {9, 33, 4, 2, 16, true},
+                           {1, 21, 2, 1, 512, true},  {1, 21, 2, 1, 640, true}};
 constexpr Case kOddDims[] = {{2, 9, 4, 2, 5, true}, {1, 20, 1, 1, 3, false}};
 
 std::string describe(const Case& c) {
