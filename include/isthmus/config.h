@@ -64,20 +64,21 @@ struct StepCount {
 };
 
 struct InnerConfig {
-  std::string optimizer = "adamw";  // adamw | sgd
+  std::string optimizer = "adamw";  // adamw | sgd | muon
   double lr = 3e-4;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
-  double momentum = 0;                // sgd
-  bool nesterov = false;              // sgd
-  double clip = 1.0;                  // 0: off
-  std::string schedule = "constant";  // constant|linear|cosine|wsd|infinite|inverse-sqrt
-  StepCount warmup;                   // 0: full lr at the first step
-  double floor = 0.1;                 // last lr as a share of lr (cosine, linear, wsd, infinite)
-  StepCount decay;                    // wsd, infinite: length of the last phase
-  std::vector<StepCount> rewarm;      // steps at which warm-up and schedule start again
+  double momentum = 0;                 // sgd, muon; a file without it: 0.95 under muon
+  bool nesterov = false;               // sgd, muon; a file without it: true under muon
+  std::string adjust_lr = "original";  // muon: original | match_rms_adamw
+  double clip = 1.0;                   // 0: off
+  std::string schedule = "constant";   // constant|linear|cosine|wsd|infinite|inverse-sqrt
+  StepCount warmup;                    // 0: full lr at the first step
+  double floor = 0.1;                  // last lr as a share of lr (cosine, linear, wsd, infinite)
+  StepCount decay;                     // wsd, infinite: length of the last phase
+  std::vector<StepCount> rewarm;       // steps at which warm-up and schedule start again
 };
 
 struct SiteConfig {

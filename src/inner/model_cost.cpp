@@ -5,6 +5,7 @@
 
 #include "inner/model.h"
 #include "inner/optimizer.h"
+#include "kernels/muon.h"
 
 namespace isthmus {
 namespace {
@@ -31,7 +32,14 @@ MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inn
   MemoryEstimate memory;
   memory.parameters = layout.elements() * kFloatBytes;
   memory.gradients = memory.parameters;
-  memory.moments = memory.parameters * InnerOptimizer::moments(inner);
+  memory.moments = InnerOptimizer::moment_values(inner, layout) * kFloatBytes;
+  if (inner.optimizer == "muon") {
+    for (const TensorInfo& tensor : layout.tensors()) {
+      if (!tensor.hidden_matrix()) continue;
+      memory.update =
+          std::max(memory.update, kernels::muon_scratch_bytes(tensor.shape[0], tensor.shape[1]));
+    }
+  }
   using Purpose = LanguageModel<float>::Purpose;
   memory.activations = LanguageModel<float>::arena_bytes(
       layout, rows, recompute ? Purpose::kRecompute : Purpose::kTraining);

@@ -19,10 +19,11 @@ struct MemoryEstimate {
   std::int64_t parameters = 0;  // fp32 values
   std::int64_t gradients = 0;
   std::int64_t moments = 0;      // of the inner optimizer
+  std::int64_t update = 0;       // its scratch: Muon's, of the largest matrix
   std::int64_t activations = 0;  // arena of one micro-batch
   std::int64_t logits = 0;       // the chunk of logits that exists at a time
   [[nodiscard]] std::int64_t total() const {
-    return parameters + gradients + moments + activations + logits;
+    return parameters + gradients + moments + update + activations + logits;
   }
 };
 

@@ -30,6 +30,8 @@ struct TensorInfo {
   CanonicalRange elements;
   TensorInit init = TensorInit::kZero;
   [[nodiscard]] bool decay() const { return shape.size() >= 2; }
+  /// A weight of a linear layer inside the network: neither embedding, positions nor head.
+  [[nodiscard]] bool hidden_matrix() const { return layer >= 0 && shape.size() == 2; }
 };
 
 class ModelLayout {

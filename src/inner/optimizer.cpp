@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/check.h"
 #include "isthmus/errors.h"
+#include "kernels/muon.h"
 #include "kernels/optimizer.h"
 
 namespace isthmus {
@@ -14,8 +16,40 @@ namespace {
 constexpr double kClipEpsilon = 1e-6;
 constexpr const char* kMomentNames[] = {"moment1", "moment2"};
 
-std::size_t bytes_of(std::int64_t elements, int arrays) {
-  return static_cast<std::size_t>(elements) * static_cast<std::size_t>(arrays) * sizeof(float);
+enum class Rule { kAdamW, kSgd, kMuon };
+
+Rule rule_of(const InnerConfig& config) {
+  if (config.optimizer == "adamw") return Rule::kAdamW;
+  if (config.optimizer == "sgd") return Rule::kSgd;
+  if (config.optimizer == "muon") return Rule::kMuon;
+  throw ConfigError(
+      fmt::format("inner.optimizer = \"{}\": must be adamw, sgd or muon", config.optimizer));
+}
+
+bool takes_muon(const InnerConfig& config, const TensorInfo& tensor) {
+  return rule_of(config) == Rule::kMuon && tensor.hidden_matrix();
+}
+
+std::int64_t first_moments(const InnerConfig& config, const ModelLayout& layout) {
+  return rule_of(config) == Rule::kSgd && config.momentum == 0 ? 0 : layout.elements();
+}
+
+std::int64_t second_moments(const InnerConfig& config, const ModelLayout& layout) {
+  if (rule_of(config) == Rule::kSgd) return 0;
+  std::int64_t values = 0;
+  for (const TensorInfo& tensor : layout.tensors()) {
+    if (!takes_muon(config, tensor)) values += tensor.elements.size();
+  }
+  return values;
+}
+
+/// torch.optim.Muon's adjust_lr_fn. It takes rows for the outputs, as in torch's Linear; GPT-2's
+/// matrices are stored (in, out), and here the same layer has the same factor however it is stored.
+double update_scale(const InnerConfig& config, double out, double in) {
+  if (config.adjust_lr == "original") return std::sqrt(std::max(1.0, out / in));
+  if (config.adjust_lr == "match_rms_adamw") return 0.2 * std::sqrt(std::max(out, in));
+  throw ConfigError(fmt::format("inner.adjust_lr = \"{}\": must be original or match_rms_adamw",
+                                config.adjust_lr));
 }
 }  // namespace
 
@@ -23,37 +57,49 @@ double clip_coefficient(double clip, double norm) {
   return clip == 0 ? 1.0 : std::min(1.0, clip / (norm + kClipEpsilon));
 }
 
-int InnerOptimizer::moments(const InnerConfig& config) {
-  if (config.optimizer == "adamw") return 2;
-  if (config.optimizer == "sgd") return config.momentum == 0 ? 0 : 1;
-  throw ConfigError(
-      fmt::format("inner.optimizer = \"{}\": must be adamw or sgd", config.optimizer));
+std::int64_t InnerOptimizer::moment_values(const InnerConfig& config, const ModelLayout& layout) {
+  return first_moments(config, layout) + second_moments(config, layout);
 }
 
 InnerOptimizer::InnerOptimizer(const InnerConfig& config, const ModelLayout& layout)
     : config_(config),
       elements_(layout.elements()),
-      moments_(bytes_of(layout.elements(), moments(config))) {
+      first_values_(first_moments(config, layout)),
+      second_values_(second_moments(config, layout)),
+      moments_(static_cast<std::size_t>(first_values_ + second_values_) * sizeof(float)) {
+  const bool stored_in_out = layout.shape().architecture == Architecture::kGpt2;
+  std::int64_t second = 0;
   for (const TensorInfo& tensor : layout.tensors()) {
     const double decay = tensor.decay() ? config.weight_decay : 0.0;
-    if (!runs_.empty() && runs_.back().weight_decay == decay) {
+    if (takes_muon(config, tensor)) {
+      const auto rows = static_cast<double>(tensor.shape[0]);
+      const auto cols = static_cast<double>(tensor.shape[1]);
+      runs_.push_back({.elements = tensor.elements,
+                       .weight_decay = decay,
+                       .rows = tensor.shape[0],
+                       .update_scale = stored_in_out ? update_scale(config, cols, rows)
+                                                     : update_scale(config, rows, cols)});
+      continue;
+    }
+    if (!runs_.empty() && runs_.back().rows == 0 && runs_.back().weight_decay == decay) {
       runs_.back().elements.end = tensor.elements.end;
     } else {
-      runs_.push_back({tensor.elements, decay});
+      runs_.push_back({.elements = tensor.elements, .weight_decay = decay, .second = second});
     }
+    second += tensor.elements.size();
   }
   reset();
 }
 
 std::span<float> InnerOptimizer::moment(int index) const {
-  return {static_cast<float*>(moments_.data()) + index * elements_,
-          static_cast<std::size_t>(elements_)};
+  float* const first = static_cast<float*>(moments_.data());
+  if (index == 0) return {first, static_cast<std::size_t>(first_values_)};
+  return {first + first_values_, static_cast<std::size_t>(second_values_)};
 }
 
 void InnerOptimizer::reset() {
   updates_ = 0;
-  const auto count = elements_ * moments(config_);
-  std::fill_n(static_cast<float*>(moments_.data()), count, 0.0f);
+  for (const int index : {0, 1}) std::ranges::fill(moment(index), 0.0f);
 }
 
 void InnerOptimizer::update(kernels::ThreadTeam& team, double lr, double gradient_scale,
@@ -61,39 +107,53 @@ void InnerOptimizer::update(kernels::ThreadTeam& team, double lr, double gradien
   ISTHMUS_CHECK(static_cast<std::int64_t>(values.size()) == elements_, values.size());
   ISTHMUS_CHECK(static_cast<std::int64_t>(gradients.size()) == elements_, gradients.size());
   ++updates_;
-  const int kept = moments(config_);
   for (const Run& run : runs_) {
-    const std::int64_t at = run.elements.begin;
-    const std::int64_t n = run.elements.size();
-    float* const p = values.data() + at;
-    const float* const g = gradients.data() + at;
-    if (config_.optimizer == "adamw") {
-      kernels::adamw_step<float>(team,
-                                 {.lr = lr,
-                                  .beta1 = config_.beta1,
-                                  .beta2 = config_.beta2,
-                                  .eps = config_.eps,
-                                  .weight_decay = run.weight_decay,
-                                  .step = updates_,
-                                  .gradient_scale = gradient_scale},
-                                 n, p, g, moment(0).data() + at, moment(1).data() + at);
-    } else {
-      kernels::sgd_step<float>(team,
+    update_run(team, run, lr, gradient_scale, values.data() + run.elements.begin,
+               gradients.data() + run.elements.begin);
+  }
+}
+
+void InnerOptimizer::update_run(kernels::ThreadTeam& team, const Run& run, double lr,
+                                double gradient_scale, float* p, const float* g) {
+  const std::int64_t n = run.elements.size();
+  float* const first = first_values_ == 0 ? nullptr : moment(0).data() + run.elements.begin;
+  if (run.rows != 0) {
+    kernels::muon_step(team,
+                       {.lr = lr,
+                        .momentum = config_.momentum,
+                        .nesterov = config_.nesterov,
+                        .weight_decay = run.weight_decay,
+                        .update_scale = run.update_scale,
+                        .gradient_scale = gradient_scale},
+                       run.rows, n / run.rows, p, g, first);
+  } else if (rule_of(config_) == Rule::kSgd) {
+    kernels::sgd_step<float>(team,
+                             {.lr = lr,
+                              .momentum = config_.momentum,
+                              .nesterov = config_.nesterov,
+                              .weight_decay = run.weight_decay,
+                              .first_step = updates_ == 1,
+                              .gradient_scale = gradient_scale},
+                             n, p, g, first);
+  } else {
+    kernels::adamw_step<float>(team,
                                {.lr = lr,
-                                .momentum = config_.momentum,
-                                .nesterov = config_.nesterov,
+                                .beta1 = config_.beta1,
+                                .beta2 = config_.beta2,
+                                .eps = config_.eps,
                                 .weight_decay = run.weight_decay,
-                                .first_step = updates_ == 1,
+                                .step = updates_,
                                 .gradient_scale = gradient_scale},
-                               n, p, g, kept == 0 ? nullptr : moment(0).data() + at);
-    }
+                               n, p, g, first, moment(1).data() + run.second);
   }
 }
 
 void InnerOptimizer::save(StateWriter& writer) const {
   writer.text("optimizer", config_.optimizer);
   writer.integer("updates", updates_);
-  for (int i = 0; i < moments(config_); ++i) writer.tensor(kMomentNames[i], moment(i));
+  for (const int i : {0, 1}) {
+    if (!moment(i).empty()) writer.tensor(kMomentNames[i], moment(i));
+  }
 }
 
 void InnerOptimizer::load(StateReader& reader) {
@@ -108,7 +168,9 @@ void InnerOptimizer::load(StateReader& reader) {
   if (updates_ < 0) {
     throw RunError(fmt::format("checkpoint: {} optimizer updates: must not be negative", updates_));
   }
-  for (int i = 0; i < moments(config_); ++i) reader.tensor(kMomentNames[i], moment(i));
+  for (const int i : {0, 1}) {
+    if (!moment(i).empty()) reader.tensor(kMomentNames[i], moment(i));
+  }
 }
 
 }  // namespace isthmus

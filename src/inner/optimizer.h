@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inner optimizers over the flat buffers of a model: AdamW (Loshchilov & Hutter arXiv:1711.05101)
-// and SGD with momentum, both step by step as torch.optim computes them, with decoupled (AdamW) or
-// coupled (SGD) weight decay on tensors of two or more dimensions only.
+// Inner optimizers over the flat buffers of a model: AdamW (Loshchilov & Hutter arXiv:1711.05101),
+// SGD with momentum, and Muon (kernels/muon.h) on the layers' matrices with AdamW on all else; each
+// step by step as torch.optim computes it, with decoupled (AdamW, Muon) or coupled (SGD) weight
+// decay on tensors of two or more dimensions only.
 // Owns moments and counters; one thread.
 #pragma once
 
@@ -22,7 +23,7 @@ namespace isthmus {
 
 class InnerOptimizer {
  public:
-  /// THROWS: ConfigError naming an unknown optimizer.
+  /// THROWS: ConfigError naming an unknown optimizer or adjust_lr.
   InnerOptimizer(const InnerConfig& config, const ModelLayout& layout);
 
   /// One update of `values` from gradient_scale * `gradients`, both (layout.elements(),).
@@ -34,20 +35,30 @@ class InnerOptimizer {
   void save(StateWriter& writer) const;
   void load(StateReader& reader);
 
-  /// Arrays of one value a parameter that such an optimizer keeps: 2, 1 or 0.
-  [[nodiscard]] static int moments(const InnerConfig& config);
+  /// Values that such an optimizer keeps between steps. Of each parameter AdamW has two, SGD one
+  /// with momentum and none without, Muon one in its matrices and two elsewhere.
+  [[nodiscard]] static std::int64_t moment_values(const InnerConfig& config,
+                                                  const ModelLayout& layout);
 
  private:
-  struct Run {  // neighbouring tensors with the same weight decay
+  /// A matrix of Muon's, or neighbouring tensors with the same weight decay.
+  struct Run {
     CanonicalRange elements;
     double weight_decay = 0;
+    std::int64_t second = 0;  // where its second moments begin, of those kept
+    std::int64_t rows = 0;    // of Muon's matrix as it is stored; 0: not such a matrix
+    double update_scale = 1;
   };
+  void update_run(kernels::ThreadTeam& team, const Run& run, double lr, double gradient_scale,
+                  float* p, const float* g);
+  /// First or second moments; empty when this optimizer has none.
   [[nodiscard]] std::span<float> moment(int index) const;
 
   InnerConfig config_;
   std::int64_t elements_;
   std::vector<Run> runs_;
   std::int64_t updates_ = 0;
+  std::int64_t first_values_, second_values_;
   kernels::AlignedBuffer moments_;
 };
 

@@ -246,9 +246,9 @@ TEST_P(LanguageModelLoopTest, LossOfManySequencesIsTheMeanOverThem) {
 }
 
 TEST_P(LanguageModelLoopTest, ResumedRunIsTheUninterruptedOne) {
-  for (const char* optimizer : {"adamw", "sgd"}) {
+  for (const char* optimizer : {"adamw", "sgd", "muon"}) {
     options_.inner.optimizer = optimizer;
-    options_.inner.momentum = options_.inner.optimizer == "sgd" ? 0.9 : 0.0;
+    options_.inner.momentum = options_.inner.optimizer == "adamw" ? 0.0 : 0.9;
     const Trajectory straight = train(options_, 4);
     LanguageModelLoop first(options_, batches_.provider());
     for (int t = 1; t <= 2; ++t) static_cast<void>(first.train_step(StepIndex(t)));

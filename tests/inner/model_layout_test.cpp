@@ -191,5 +191,19 @@ TEST(ModelCost, MemoryIsFourArraysAndTheArena) {
   EXPECT_EQ(memory.logits, kRows * 256 * 4);
 }
 
+TEST(ModelCost, MuonSavesTheSecondMomentOfItsMatrices) {
+  const Workload tiny = find_workload("tiny");
+  const ModelLayout layout(model_shape(tiny.model, tiny.context));
+  constexpr std::int64_t kRows = std::int64_t{16} * 128;
+  const MemoryEstimate adamw = training_memory(layout, {}, kRows);
+  const MemoryEstimate muon = training_memory(layout, {.optimizer = "muon"}, kRows);
+  constexpr std::int64_t kMatrices = 4 * 12 * 128 * 128;
+  EXPECT_EQ(adamw.moments - muon.moments, kMatrices * 4);
+  // Two matrices of 128 x 512 and two of 128 x 128.
+  EXPECT_EQ(muon.update, 2 * (128 * 512 + 128 * 128) * 4);
+  EXPECT_EQ(adamw.update, 0);
+  EXPECT_EQ(adamw.total() - muon.total(), kMatrices * 4 - muon.update);
+}
+
 }  // namespace
 }  // namespace isthmus

@@ -8,6 +8,7 @@
 
 #include "core/rng.h"
 #include "isthmus/errors.h"
+#include "kernels/muon.h"
 
 namespace isthmus {
 namespace {
@@ -90,11 +91,130 @@ TEST(InnerOptimizer, SgdIsTorchsWithAndWithoutMomentum) {
   compare_with_naive({.optimizer = "sgd", .weight_decay = 0.1, .momentum = 0.9, .nesterov = true});
 }
 
+InnerConfig muon_config() {
+  return {.optimizer = "muon", .weight_decay = 0.1, .momentum = 0.95, .nesterov = true};
+}
+
+ModelLayout layout_of(const std::string& arch, bool tied) {
+  return ModelLayout(model_shape({.arch = arch,
+                                  .layers = 2,
+                                  .d_model = 16,
+                                  .heads = 4,
+                                  .d_ff = 40,
+                                  .vocab = 11,
+                                  .context = 6,
+                                  .tied = tied},
+                                 6));
+}
+
+std::vector<float> normal_values(const ModelLayout& layout, std::uint32_t which) {
+  const Rng rng{5, Stream::kTestData};
+  std::vector<float> x(static_cast<std::size_t>(layout.elements()));
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(rng.normal(i, which));
+  return x;
+}
+
+/// Three updates from the same values and gradients whatever the optimizer.
+std::vector<float> after_updates(const InnerConfig& config, const ModelLayout& layout, double lr) {
+  std::vector<float> values = normal_values(layout, 0);
+  InnerOptimizer optimizer(config, layout);
+  kernels::ThreadTeam team(2);
+  for (std::uint32_t step = 1; step <= 3; ++step) {
+    optimizer.update(team, lr, 0.5, values, normal_values(layout, step));
+  }
+  return values;
+}
+
+std::vector<float> part_of(const std::vector<float>& x, const CanonicalRange& elements) {
+  return {x.begin() + elements.begin, x.begin() + elements.end};
+}
+
+/// (rows, cols) to (cols, rows).
+std::vector<float> transposed(const std::vector<float>& x, std::int64_t rows) {
+  const std::int64_t cols = static_cast<std::int64_t>(x.size()) / rows;
+  std::vector<float> y;
+  for (std::int64_t j = 0; j < cols; ++j) {
+    for (std::int64_t i = 0; i < rows; ++i) y.push_back(x[static_cast<std::size_t>(i * cols + j)]);
+  }
+  return y;
+}
+
+TEST(InnerOptimizer, MuonLeavesAllButTheLayersMatricesToAdamW) {
+  for (const char* arch : {"gpt2", "llama"}) {
+    const ModelLayout layout = layout_of(arch, false);
+    InnerConfig adamw = muon_config();
+    adamw.optimizer = "adamw";
+    const std::vector<float> muon_values = after_updates(muon_config(), layout, 0.01);
+    const std::vector<float> adamw_values = after_updates(adamw, layout, 0.01);
+    for (const TensorInfo& tensor : layout.tensors()) {
+      const bool hidden = tensor.layer >= 0 && tensor.shape.size() == 2;
+      EXPECT_EQ(part_of(muon_values, tensor.elements) == part_of(adamw_values, tensor.elements),
+                !hidden)
+          << tensor.name;
+    }
+  }
+}
+
+TEST(InnerOptimizer, MuonTreatsALinearLayerAlikeHoweverItIsStored) {
+  // Orthogonalised in bfloat16: entries at most 1 err by a few 2^-9; see tests/kernels/muon_test.
+  constexpr double kBf16Error = 0.07;
+  constexpr double kRate = 0.01;
+  for (const char* adjust_lr : {"original", "match_rms_adamw"}) {
+    InnerConfig config = muon_config();
+    config.adjust_lr = adjust_lr;
+    for (const char* arch : {"gpt2", "llama"}) {
+      const ModelLayout layout = layout_of(arch, true);
+      const bool in_out = layout.shape().architecture == Architecture::kGpt2;
+      const std::vector<float> after = after_updates(config, layout, kRate);
+      kernels::ThreadTeam team(1);
+      for (const TensorInfo& tensor : layout.tensors()) {
+        if (tensor.layer < 0 || tensor.shape.size() != 2) continue;
+        const std::int64_t out = tensor.shape[in_out ? 1 : 0];
+        const std::int64_t in = tensor.shape[in_out ? 0 : 1];
+        const auto as_linear = [&](const std::vector<float>& x) {
+          const std::vector<float> part = part_of(x, tensor.elements);
+          return in_out ? transposed(part, in) : part;
+        };
+        const double ratio = static_cast<double>(out) / static_cast<double>(in);
+        const double scale = config.adjust_lr == "original"
+                                 ? std::sqrt(std::max(1.0, ratio))
+                                 : 0.2 * std::sqrt(static_cast<double>(std::max(out, in)));
+        std::vector<float> p = as_linear(normal_values(layout, 0));
+        std::vector<float> buffer(p.size());
+        for (std::uint32_t step = 1; step <= 3; ++step) {
+          kernels::muon_step(team,
+                             {.lr = kRate,
+                              .momentum = config.momentum,
+                              .nesterov = config.nesterov,
+                              .weight_decay = config.weight_decay,
+                              .update_scale = scale,
+                              .gradient_scale = 0.5},
+                             out, in, p.data(), as_linear(normal_values(layout, step)).data(),
+                             buffer.data());
+        }
+        const std::vector<float> ours = as_linear(after);
+        for (std::size_t i = 0; i < p.size(); ++i) {
+          ASSERT_NEAR(ours[i], p[i], 3 * kRate * scale * kBf16Error) << tensor.name;
+        }
+      }
+    }
+  }
+}
+
 TEST(InnerOptimizer, KeepsAsManyMomentsAsItUses) {
-  EXPECT_EQ(InnerOptimizer::moments({.optimizer = "adamw"}), 2);
-  EXPECT_EQ(InnerOptimizer::moments({.optimizer = "sgd"}), 0);
-  EXPECT_EQ(InnerOptimizer::moments({.optimizer = "sgd", .momentum = 0.9}), 1);
-  EXPECT_THROW(static_cast<void>(InnerOptimizer::moments({.optimizer = "muon"})), ConfigError);
+  const ModelLayout layout = layout_of("gpt2", true);
+  const std::int64_t all = layout.elements();
+  const std::int64_t matrices = 2 * (4 * 16 * 16 + 2 * 16 * 40);
+  EXPECT_EQ(InnerOptimizer::moment_values({.optimizer = "adamw"}, layout), 2 * all);
+  EXPECT_EQ(InnerOptimizer::moment_values({.optimizer = "sgd"}, layout), 0);
+  EXPECT_EQ(InnerOptimizer::moment_values({.optimizer = "sgd", .momentum = 0.9}, layout), all);
+  EXPECT_EQ(InnerOptimizer::moment_values(muon_config(), layout), 2 * all - matrices);
+}
+
+TEST(InnerOptimizer, RefusesWhatItDoesNotKnow) {
+  const ModelLayout layout = layout_of("gpt2", true);
+  EXPECT_THROW(InnerOptimizer({.optimizer = "lion"}, layout), ConfigError);
+  EXPECT_THROW(InnerOptimizer({.optimizer = "muon", .adjust_lr = "spectral"}, layout), ConfigError);
 }
 
 TEST(ClipCoefficient, IsTorchs) {

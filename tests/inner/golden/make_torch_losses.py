@@ -61,13 +61,37 @@ def models():
     yield "gpt2", GPT2LMHeadModel(GPT2Config(**gpt2)), "adamw"
     yield "gpt2_sgd", GPT2LMHeadModel(GPT2Config(**gpt2)), "sgd"
     yield "llama", LlamaForCausalLM(LlamaConfig(tie_word_embeddings=True, **llama)), "adamw"
+    yield "llama_muon", LlamaForCausalLM(LlamaConfig(tie_word_embeddings=True, **llama)), "muon"
     yield "llama_untied", LlamaForCausalLM(
         LlamaConfig(tie_word_embeddings=False, head_dim=12, **llama)), "adamw"
     yield "qwen3", Qwen3ForCausalLM(
         Qwen3Config(tie_word_embeddings=True, head_dim=8, **llama)), "adamw"
 
 
+class Muon:
+    """torch.optim.Muon on the layers' matrices, AdamW on the rest."""
+
+    def __init__(self, model):
+        named = list(model.named_parameters())
+        hidden = [p for name, p in named if ".layers." in name and p.dim() == 2]
+        decayed = [p for name, p in named if ".layers." not in name and p.dim() == 2]
+        others = [p for _, p in named if p.dim() < 2]
+        groups = [dict(params=decayed, weight_decay=0.1), dict(params=others, weight_decay=0.0)]
+        self.parts = [torch.optim.Muon(hidden, lr=3e-3, weight_decay=0.1),
+                      torch.optim.AdamW(groups, lr=3e-3, betas=(0.9, 0.95), eps=1e-8)]
+
+    def zero_grad(self):
+        for part in self.parts:
+            part.zero_grad()
+
+    def step(self):
+        for part in self.parts:
+            part.step()
+
+
 def optimizer(kind, model):
+    if kind == "muon":
+        return Muon(model)
     decayed = [p for p in model.parameters() if p.dim() >= 2]
     others = [p for p in model.parameters() if p.dim() < 2]
     groups = [dict(params=decayed, weight_decay=0.1), dict(params=others, weight_decay=0.0)]
