@@ -100,10 +100,11 @@ void Loader::check_run() {
 
 void Loader::check_inner() {
   const InnerConfig& inner = config.inner;
-  if (inner.optimizer == "sgd" && inner.nesterov && inner.momentum == 0) {
+  if (inner.optimizer != "adamw" && inner.nesterov && inner.momentum == 0) {
     refuse("E-CONFLICT", "inner.nesterov",
            fmt::format("{} without 'inner.momentum'", quoted("inner.nesterov")),
-           "momentum = 0.9 in [inner], or remove nesterov");
+           fmt::format("momentum = {} in [inner], or remove nesterov",
+                       inner.optimizer == "muon" ? 0.95 : 0.9));
   }
 }
 

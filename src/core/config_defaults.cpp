@@ -54,6 +54,7 @@ void Loader::complete() {
   apply_preset();
   apply_init();
   apply_method_defaults();
+  apply_optimizer_defaults();
   apply_schedule_defaults();
   make_sites();
   resolve_percentages();
@@ -143,6 +144,20 @@ void Loader::apply_method_defaults() {
   fill("momentum", config.outer.momentum, info->default_momentum);
   fill("nesterov", config.outer.nesterov, true);
   fill("alpha", config.outer.alpha, info->default_alpha);
+}
+
+void Loader::apply_optimizer_defaults() {
+  if (config.inner.optimizer != "muon") {
+    return;
+  }
+  if (!given("inner.momentum")) {
+    config.inner.momentum = 0.95;
+    default_origins["inner.momentum"] = "default of muon";
+  }
+  if (!given("inner.nesterov")) {
+    config.inner.nesterov = config.inner.momentum > 0;
+    default_origins["inner.nesterov"] = "default of muon";
+  }
 }
 
 void Loader::apply_schedule_defaults() {

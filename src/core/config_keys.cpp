@@ -8,8 +8,13 @@ namespace isthmus::config {
 namespace {
 
 bool is_llama(const Config& config) { return config.model.arch == "llama"; }
-bool is_adamw(const Config& config) { return config.inner.optimizer == "adamw"; }
-bool is_sgd(const Config& config) { return config.inner.optimizer == "sgd"; }
+bool is_muon(const Config& config) { return config.inner.optimizer == "muon"; }
+bool has_adamw(const Config& config) {
+  return config.inner.optimizer == "adamw" || is_muon(config);
+}
+bool has_momentum(const Config& config) {
+  return config.inner.optimizer == "sgd" || is_muon(config);
+}
 bool has_floor(const Config& config) {
   const std::string& schedule = config.inner.schedule;
   return schedule == "linear" || schedule == "cosine" || schedule == "wsd" ||
@@ -222,20 +227,26 @@ constexpr KeyRow<Config> kRows[] = {
     {"train.threads", Type::kInteger, at_least(0, 1024), "", field<kTrain, &T::threads>(),
      "Threads of the whole process; 0: all cores. Results do not depend on it.", "2", {}, nullptr, false},
 
-    {"inner.optimizer", Type::kChoice, {}, "adamw|sgd", field<kInner, &I::optimizer>(),
-     "The optimizer inside a site.", "\"adamw\""},
+    {"inner.optimizer", Type::kChoice, {}, "adamw|sgd|muon", field<kInner, &I::optimizer>(),
+     "The optimizer inside a site; muon updates the layers' matrices and leaves the rest to adamw.", "\"adamw\""},
     {"inner.lr", Type::kReal, between(0, 1e6), "", field<kInner, &I::lr>(),
      "Learning rate at the top of the schedule.", "3e-4"},
     {"inner.betas", Type::kPairOfReals, half_open(0, 1), "", kBetas,
-     "Decay of Adam's two moments.", "[0.9, 0.95]", "inner.optimizer = adamw", is_adamw},
+     "Decay of Adam's two moments.", "[0.9, 0.95]", "inner.optimizer = adamw or muon", has_adamw},
     {"inner.eps", Type::kReal, between(0, 1), "", field<kInner, &I::eps>(),
-     "Added to the root of the second moment.", "1e-8", "inner.optimizer = adamw", is_adamw},
+     "Added to the root of the second moment.", "1e-8", "inner.optimizer = adamw or muon", has_adamw},
     {"inner.weight_decay", Type::kReal, between(0, 1e6), "", field<kInner, &I::weight_decay>(),
-     "Decay of tensors of two or more dimensions; decoupled under adamw.", "0.1"},
+     "Decay of tensors of two or more dimensions; decoupled under adamw and muon.", "0.1"},
     {"inner.momentum", Type::kReal, half_open(0, 1), "", field<kInner, &I::momentum>(),
-     "Momentum of sgd.", "0.9", "inner.optimizer = sgd", is_sgd},
+     "Momentum of sgd (default 0) and of muon's matrices (default 0.95).", "0.9",
+     "inner.optimizer = sgd or muon", has_momentum},
     {"inner.nesterov", Type::kBool, {}, "", field<kInner, &I::nesterov>(),
-     "Nesterov's form of the momentum; needs momentum > 0.", "true", "inner.optimizer = sgd", is_sgd},
+     "Nesterov's form of the momentum (muon: default true); needs momentum > 0.", "true",
+     "inner.optimizer = sgd or muon", has_momentum},
+    {"inner.adjust_lr", Type::kChoice, {}, "original|match_rms_adamw", field<kInner, &I::adjust_lr>(),
+     "Factor on lr for a matrix: sqrt(max(1, out / in)), or 0.2 sqrt(max(out, in)), whose steps are as large "
+     "as AdamW's.",
+     "\"match_rms_adamw\"", "inner.optimizer = muon", is_muon},
     {"inner.clip", Type::kReal, between(0, 1e12), "", field<kInner, &I::clip>(),
      "Gradient norm above which gradients are scaled down; 0: off.", "1.0"},
     {"inner.schedule", Type::kChoice, {}, "constant|linear|cosine|wsd|infinite|inverse-sqrt",

@@ -72,6 +72,7 @@ struct Loader {
   void apply_preset();
   void apply_init();
   void apply_method_defaults();
+  void apply_optimizer_defaults();
   void apply_schedule_defaults();
   void make_sites();
   void resolve_percentages();

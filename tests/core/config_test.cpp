@@ -233,6 +233,17 @@ TEST(Config, PathsStartAtTheFilesFolder) {
   EXPECT_EQ(config.locate("/c"), std::filesystem::path("/c"));
 }
 
+TEST(Config, MuonHasItsOwnMomentum) {
+  const InnerConfig muon = load_minimal({"inner.optimizer=muon"}).inner;
+  EXPECT_EQ(muon.momentum, 0.95);
+  EXPECT_TRUE(muon.nesterov);
+  EXPECT_EQ(muon.adjust_lr, "original");
+  const InnerConfig plain = load_minimal({"inner.optimizer=muon", "inner.momentum=0"}).inner;
+  EXPECT_EQ(plain.momentum, 0);
+  EXPECT_FALSE(plain.nesterov);
+  EXPECT_EQ(load_minimal({"inner.optimizer=sgd"}).inner.momentum, 0);
+}
+
 TEST(Config, TheResolvedTextLoadsBackToTheSame) {
   for (const auto& overrides : std::vector<std::vector<std::string>>{
            {},
@@ -240,6 +251,8 @@ TEST(Config, TheResolvedTextLoadsBackToTheSame) {
            {"outer.method=streaming-diloco", "outer.H=9", "outer.offsets=[0,3,6]"},
            {"model.arch=llama", "model.preset=nano", "train.global_batch=640 tok"},
            {"inner.optimizer=sgd", "inner.schedule=wsd", "inner.decay=7", "ckpt.every=90s"},
+           {"inner.optimizer=muon", "inner.eps=1e-9", "inner.adjust_lr=match_rms_adamw"},
+           {"inner.optimizer=muon", "inner.momentum=0"},
            {"surrogate.params=1.5B", "surrogate.step_time=0.9s", "eval.tokens=all"}}) {
     const Config config = load_minimal(overrides);
     const std::string text = resolved_toml(config);
