@@ -49,8 +49,8 @@ void reference_row(const Gemm<Real>& g, std::int64_t i) {
     if (g.accumulate) value += c;
     if (g.bias != nullptr) value += g.bias[j];
     if (g.residual != nullptr) value += g.residual[i * g.ldr + j];
-    if (g.gelu_gradient_of != nullptr) value *= gelu_derivative(g.gelu_gradient_of[i * g.ldc + j]);
-    c = value;
+    if (g.factor != nullptr) value *= g.factor[i * g.ldc + j];
+    c = g.gelu_out != nullptr ? gelu_derivative(value) : value;
     if (g.gelu_out != nullptr) g.gelu_out[i * g.ldc + j] = gelu(value);
   }
 }

@@ -18,8 +18,9 @@
 namespace isthmus::kernels {
 
 /// C (m, n) = op(A) (m, k) times op(B) (k, n), then, in this order and each only if asked for:
-///   + C (accumulate), + bias[j], + residual[i, j], times gelu'(gelu_gradient_of[i, j]);
-///   then gelu_out[i, j] = gelu(C[i, j]) with C kept as the pre-activation.
+///   + C (accumulate), + bias[j], + residual[i, j], times factor[i, j];
+///   then gelu_out[i, j] = gelu(C[i, j]) and C[i, j] = gelu'(C[i, j]), the factor that the backward
+///   pass asks for: both come from one exponential, and the pre-activation is not needed again.
 template <typename Real>
 struct Gemm {
   std::int64_t m = 0, n = 0, k = 0;
@@ -35,9 +36,9 @@ struct Gemm {
   const Real* bias = nullptr;      // (n,)
   const Real* residual = nullptr;  // (m, n) with rows ldr apart; may be c itself
   std::int64_t ldr = 0;
-  const Real* gelu_gradient_of = nullptr;  // (m, n) pre-activations, rows ldc apart
-  Real* gelu_out = nullptr;                // (m, n), rows ldc apart
-  Real* column_sum = nullptr;  // (n,): column_sum[j] += sum over k of B[k, j]; b not transposed
+  const Real* factor = nullptr;  // (m, n), rows ldc apart
+  Real* gelu_out = nullptr;      // (m, n), rows ldc apart
+  Real* column_sum = nullptr;    // (n,): column_sum[j] += sum over k of B[k, j]; b not transposed
   /// A and B are rounded to bfloat16 before they are multiplied; sums, C and epilogues are Real.
   bool bf16 = false;
 };

@@ -6,6 +6,8 @@
 // A rather than B kept near). Include after one of simd_*.h.
 #pragma once
 
+#include <utility>
+
 #include "kernels/gemm.h"
 #include "kernels/panel.h"
 #include "kernels/simd_math.h"
@@ -57,21 +59,54 @@ inline GemmPlan plan_gemm(const Gemm<float>& g, std::int64_t steps, bool packs_a
   return plan;
 }
 
-/// Epilogues on one row of a finished tile, while it is in L1.
-inline void finish_row(const Gemm<float>& g, std::int64_t i, std::int64_t j, std::int64_t columns) {
-  constexpr std::int64_t kW = Simd::kWidth;
-  float* c = g.c + i * g.ldc;
-  for (const std::int64_t end = j + columns; j < end; j += kW) {
-    const Simd::Mask mask = Simd::first(end - j);
-    Simd::V x = Simd::load(c + j, mask);
-    if (g.bias != nullptr) x = Simd::add(x, Simd::load(g.bias + j, mask));
-    if (g.residual != nullptr) x = Simd::add(x, Simd::load(g.residual + i * g.ldr + j, mask));
-    if (g.gelu_gradient_of != nullptr) {
-      x = Simd::mul(x, gelu_derivative(Simd::load(g.gelu_gradient_of + i * g.ldc + j, mask)));
-    }
-    Simd::store(c + j, x, mask);
-    if (g.gelu_out != nullptr) Simd::store(g.gelu_out + i * g.ldc + j, gelu(x), mask);
+/// Which epilogues a product has.
+enum Epilogue : unsigned { kBias = 1, kResidual = 2, kFactor = 4, kGelu = 8, kEpilogues = 16 };
+
+inline unsigned epilogue_of(const Gemm<float>& g) {
+  return (g.bias != nullptr ? kBias : 0u) | (g.residual != nullptr ? kResidual : 0u) |
+         (g.factor != nullptr ? kFactor : 0u) | (g.gelu_out != nullptr ? kGelu : 0u);
+}
+
+/// Epilogues on one vector of C.
+template <unsigned kWhich>
+[[gnu::always_inline]] inline void finish_vector(const Gemm<float>& g, std::int64_t i,
+                                                 std::int64_t j, Simd::Mask mask) {
+  float* c = g.c + i * g.ldc + j;
+  Simd::V x = Simd::load(c, mask);
+  if constexpr ((kWhich & kBias) != 0) x = Simd::add(x, Simd::load(g.bias + j, mask));
+  if constexpr ((kWhich & kResidual) != 0) {
+    x = Simd::add(x, Simd::load(g.residual + i * g.ldr + j, mask));
   }
+  if constexpr ((kWhich & kFactor) != 0) {
+    x = Simd::mul(x, Simd::load(g.factor + i * g.ldc + j, mask));
+  }
+  if constexpr ((kWhich & kGelu) != 0) {
+    const GeluPair gelu = gelu_pair(x);
+    Simd::store(g.gelu_out + i * g.ldc + j, gelu.value, mask);
+    x = gelu.slope;
+  }
+  Simd::store(c, x, mask);
+}
+
+/// Epilogues on rows of a finished tile, while it is in L1.
+template <unsigned kWhich>
+void finish_rows(const Gemm<float>& g, std::int64_t i, std::int64_t rows, std::int64_t j,
+                 std::int64_t columns) {
+  for (const std::int64_t end = i + rows; i < end; ++i) {
+#pragma GCC unroll 4
+    for (std::int64_t from = 0; from < columns; from += Simd::kWidth) {
+      finish_vector<kWhich>(g, i, j + from, Simd::first(columns - from));
+    }
+  }
+}
+
+using FinishFunction = void (*)(const Gemm<float>&, std::int64_t, std::int64_t, std::int64_t,
+                                std::int64_t);
+
+template <std::size_t... kWhich>
+FinishFunction finish_function(unsigned which, std::index_sequence<kWhich...> /*all*/) {
+  constexpr FinishFunction kFunctions[] = {finish_rows<kWhich>...};
+  return kFunctions[which];
 }
 
 /// Block of C and block of k of one task.
@@ -92,8 +127,8 @@ void multiply_panel(const Gemm<float>& g, const GemmBlock& block, std::int64_t p
   const std::int64_t vectors = blocks_of(columns, Simd::kWidth);
   TileB b = block.b;
   b.data += panel * block.b_panel;
-  const bool epilogue = block.last && (g.bias != nullptr || g.residual != nullptr ||
-                                       g.gelu_gradient_of != nullptr || g.gelu_out != nullptr);
+  const unsigned epilogue = block.last ? epilogue_of(g) : 0;
+  const FinishFunction finish = finish_function(epilogue, std::make_index_sequence<kEpilogues>{});
   for (std::int64_t i = block.row_begin; i < block.row_end; i += Simd::kTileRows) {
     const std::int64_t rows = at_most(block.row_end - i, Simd::kTileRows);
     TileA a = block.a;
@@ -101,8 +136,7 @@ void multiply_panel(const Gemm<float>& g, const GemmBlock& block, std::int64_t p
     const TileC c{g.c + i * g.ldc + column, g.ldc, block.add,
                   Simd::first(columns - (vectors - 1) * Simd::kWidth)};
     tile_function<Product>(rows, vectors)(a, b, block.depth, c);
-    if (!epilogue) continue;
-    for (std::int64_t r = i; r < i + rows; ++r) finish_row(g, r, column, columns);
+    if (epilogue != 0) finish(g, i, rows, column, columns);
   }
 }
 

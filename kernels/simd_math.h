@@ -36,25 +36,23 @@ inline Simd::V sigmoid(Simd::V x) {
   return Simd::reciprocal(Simd::add(Simd::set(1.0f), bounded_exp_of_minus(x)));
 }
 
-/// 2 u of GELU's tanh(u): (1 + tanh u) / 2 = sigmoid(2 u), which keeps its relative accuracy where
-/// tanh is near -1.
-inline Simd::V gelu_argument(Simd::V x) {
+/// GELU of x by its tanh formula, and its derivative.
+struct GeluPair {
+  Simd::V value, slope;
+};
+
+/// (1 + tanh u) / 2 = g = 1 / (1 + e), e = exp(-2 u), which keeps its relative accuracy where tanh
+/// is near -1. The derivative is g + x g (1 - g) d(2 u)/dx with 1 - g = e g, which does not cancel.
+inline GeluPair gelu_pair(Simd::V x) {
   const Simd::V slope = Simd::set(static_cast<float>(2 * kGeluSlope));
   const Simd::V cubic = Simd::set(static_cast<float>(2 * kGeluSlope * kGeluCubic));
-  return Simd::mul(x, Simd::fma(cubic, Simd::mul(x, x), slope));
-}
-
-inline Simd::V gelu(Simd::V x) { return Simd::mul(x, sigmoid(gelu_argument(x))); }
-
-/// g + x g (1 - g) d(2 u)/dx with g = 1 / (1 + e), e = exp(-2 u), and 1 - g = e g, which does not
-/// cancel.
-inline Simd::V gelu_derivative(Simd::V x) {
-  const Simd::V e = bounded_exp_of_minus(gelu_argument(x));
+  const Simd::V cubic_slope = Simd::set(static_cast<float>(6 * kGeluSlope * kGeluCubic));
+  const Simd::V square = Simd::mul(x, x);
+  const Simd::V e = bounded_exp_of_minus(Simd::mul(x, Simd::fma(cubic, square, slope)));
   const Simd::V g = Simd::reciprocal(Simd::add(Simd::set(1.0f), e));
-  const Simd::V slope = Simd::set(static_cast<float>(2 * kGeluSlope));
-  const Simd::V cubic = Simd::set(static_cast<float>(6 * kGeluSlope * kGeluCubic));
-  const Simd::V inner = Simd::fma(cubic, Simd::mul(x, x), slope);
-  return Simd::fma(Simd::mul(x, Simd::mul(g, Simd::mul(e, g))), inner, g);
+  const Simd::V y = Simd::mul(x, g);
+  const Simd::V inner = Simd::fma(cubic_slope, square, slope);
+  return {y, Simd::fma(Simd::mul(y, Simd::mul(e, g)), inner, g)};
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ struct Gpt2Tensors {
 template <typename Real>
 struct Gpt2Memory {
   Real *mean1, *rstd1, *normed1, *qkv, *attended, *lse;
-  Real *middle, *mean2, *rstd2, *normed2, *up, *activated;
+  Real *middle, *mean2, *rstd2, *normed2, *gelu_slope, *activated;
 
   Gpt2Memory(Carver<Real>& carver, const ModelShape& s, std::int64_t rows) {
     const std::int64_t d = s.d_model;
@@ -81,7 +81,7 @@ struct Gpt2Memory {
     mean2 = carver.take(rows);
     rstd2 = carver.take(rows);
     normed2 = carver.take(rows * d);
-    up = carver.take(rows * s.d_ff);
+    gelu_slope = carver.take(rows * s.d_ff);
     activated = carver.take(rows * s.d_ff);
   }
 };
@@ -123,8 +123,8 @@ class Gpt2Block final : public Block<Real> {
     kernels::gemm(team, project);
 
     norm(pass, keep.middle, w.ln2_weight, w.ln2_bias, keep.normed2, keep.mean2, keep.rstd2);
-    auto up =
-        conv1d({pass.rows(), d, s_.d_ff, pass.bf16}, keep.normed2, w.up_weight, w.up_bias, keep.up);
+    auto up = conv1d({pass.rows(), d, s_.d_ff, pass.bf16}, keep.normed2, w.up_weight, w.up_bias,
+                     keep.gelu_slope);
     up.gelu_out = keep.activated;
     kernels::gemm(team, up);
     auto down =
@@ -148,7 +148,7 @@ class Gpt2Block final : public Block<Real> {
     Real* d_up = scratch;
     conv1d_weight_gradient(team, down, keep.activated, d_stream, g.down_weight, g.down_bias);
     auto through_gelu = conv1d_input_gradient(down, d_stream, w.down_weight, d_up);
-    through_gelu.gelu_gradient_of = keep.up;
+    through_gelu.factor = keep.gelu_slope;
     kernels::gemm(team, through_gelu);
     const LinearShape up{rows, d, s_.d_ff, pass.bf16};
     conv1d_weight_gradient(team, up, keep.normed2, d_up, g.up_weight, g.up_bias);
