@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speed of the kernels at training shapes, one JSON object a line, next to the peak of fused
 // multiply-adds measured on the same threads: bench_kernels [--threads N] [--isa NAME] [--only OP]
-// [--dtype fp32|bf16] [--clock wall|cpu].
+// [--dtype fp32|bf16] [--clock wall|cpu] [--operands warm|cold].
+// Cold operands are not in any cache when a product begins, as most are not in a training step.
 // Times are the best of several runs; run it on an idle machine.
 #include <fmt/format.h>
 
@@ -27,7 +28,10 @@ struct Options {
   int threads = 2;
   std::string only;
   bool bf16 = false;
+  bool cold = false;
 };
+
+constexpr std::int64_t kColdBytes = std::int64_t{160} << 20;  // more than the caches hold
 
 // Set by --clock cpu: processor time of this process, which on a busy machine says more than the
 // wall clock as long as there is one thread.
@@ -99,79 +103,104 @@ constexpr Shape kShapes[] = {
     {"d256 ffn", 2048, 1024, 256},      {"d384 qkv", 2048, 1152, 384},
     {"d384 out", 2048, 384, 384},       {"d384 ffn", 2048, 1536, 384},
     {"d384 down", 2048, 384, 1536},     {"d512 ffn", 2048, 2048, 512},
+    {"d512 gate up", 2048, 2752, 512},  {"d512 swiglu down", 2048, 512, 1376},
     {"d768 ffn up", 1024, 3072, 768},   {"d768 ffn down", 1024, 768, 3072},
     {"d768 head 1/8", 1024, 6272, 768}, {"2k cube", 2048, 2048, 2048},
 };
 
-void bench_gemm(ThreadTeam& team, const Shape& s, bool bf16) {
-  const std::vector<float> x = test_values(s.m * s.k, 1);
-  const std::vector<float> w = test_values(s.n * s.k, 2);
-  std::vector<float> y = test_values(s.m * s.n, 3);
-  std::vector<float> dx = test_values(s.m * s.k, 4);
-  std::vector<float> dw = test_values(s.n * s.k, 5);
+/// Operands of the products of y = x W^T.
+struct Operands {
+  explicit Operands(const Shape& s)
+      : x(test_values(s.m * s.k, 1)),
+        w(test_values(s.n * s.k, 2)),
+        y(test_values(s.m * s.n, 3)),
+        dx(test_values(s.m * s.k, 4)),
+        dw(test_values(s.n * s.k, 5)) {}
+  std::vector<float> x, w, y, dx, dw;
+
+  [[nodiscard]] std::int64_t bytes() const {
+    return static_cast<std::int64_t>((x.size() + w.size() + y.size() + dx.size() + dw.size()) *
+                                     sizeof(float));
+  }
+};
+
+Gemm<float> forward(const Shape& s, Operands& o) {
+  return {.m = s.m,
+          .n = s.n,
+          .k = s.k,
+          .a = o.x.data(),
+          .lda = s.k,
+          .b = o.w.data(),
+          .ldb = s.k,
+          .b_transposed = true,
+          .c = o.y.data(),
+          .ldc = s.n};
+}
+
+Gemm<float> to_input(const Shape& s, Operands& o) {
+  return {.m = s.m,
+          .n = s.k,
+          .k = s.n,
+          .a = o.y.data(),
+          .lda = s.n,
+          .b = o.w.data(),
+          .ldb = s.k,
+          .c = o.dx.data(),
+          .ldc = s.k};
+}
+
+Gemm<float> to_weight(const Shape& s, Operands& o) {
+  return {.m = s.n,
+          .n = s.k,
+          .k = s.m,
+          .a = o.y.data(),
+          .lda = s.n,
+          .a_transposed = true,
+          .b = o.x.data(),
+          .ldb = s.k,
+          .c = o.dw.data(),
+          .ldc = s.k,
+          .accumulate = true};
+}
+
+/// The other storage order of weights: dW (in, out) += x^T dy.
+Gemm<float> to_weight_in_out(const Shape& s, Operands& o) {
+  return {.m = s.k,
+          .n = s.n,
+          .k = s.m,
+          .a = o.x.data(),
+          .lda = s.k,
+          .a_transposed = true,
+          .b = o.y.data(),
+          .ldb = s.n,
+          .c = o.dw.data(),
+          .ldc = s.n,
+          .accumulate = true};
+}
+
+void bench_gemm(ThreadTeam& team, const Shape& s, const Options& options) {
+  std::vector<Operands> sets(1, Operands(s));
+  while (options.cold && static_cast<std::int64_t>(sets.size()) * sets[0].bytes() < kColdBytes) {
+    sets.push_back(sets[0]);
+  }
   const double flop =
       2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k) / 1e9;
-  const double forward = best_of([&] {
-    gemm<float>(team, {.m = s.m,
-                       .n = s.n,
-                       .k = s.k,
-                       .a = x.data(),
-                       .lda = s.k,
-                       .b = w.data(),
-                       .ldb = s.k,
-                       .b_transposed = true,
-                       .c = y.data(),
-                       .ldc = s.n,
-                       .bf16 = bf16});
-  });
-  const double to_input = best_of([&] {
-    gemm<float>(team, {.m = s.m,
-                       .n = s.k,
-                       .k = s.n,
-                       .a = y.data(),
-                       .lda = s.n,
-                       .b = w.data(),
-                       .ldb = s.k,
-                       .c = dx.data(),
-                       .ldc = s.k,
-                       .bf16 = bf16});
-  });
-  const double to_weight = best_of([&] {
-    gemm<float>(team, {.m = s.n,
-                       .n = s.k,
-                       .k = s.m,
-                       .a = y.data(),
-                       .lda = s.n,
-                       .a_transposed = true,
-                       .b = x.data(),
-                       .ldb = s.k,
-                       .c = dw.data(),
-                       .ldc = s.k,
-                       .accumulate = true,
-                       .bf16 = bf16});
-  });
-  // The other storage order of weights: dW (in, out) += x^T dy.
-  const double to_weight_in_out = best_of([&] {
-    gemm<float>(team, {.m = s.k,
-                       .n = s.n,
-                       .k = s.m,
-                       .a = x.data(),
-                       .lda = s.k,
-                       .a_transposed = true,
-                       .b = y.data(),
-                       .ldb = s.n,
-                       .c = dw.data(),
-                       .ldc = s.n,
-                       .accumulate = true,
-                       .bf16 = bf16});
-  });
+  std::size_t next = 0;
+  const auto gflops = [&](Gemm<float> (*request)(const Shape&, Operands&)) {
+    return flop / best_of([&] {
+             Gemm<float> g = request(s, sets[next++ % sets.size()]);
+             g.bf16 = options.bf16;
+             gemm(team, g);
+           });
+  };
   fmt::print(
       "{{\"op\":\"gemm\",\"shape\":\"{}\",\"m\":{},\"n\":{},\"k\":{},\"threads\":{},\"isa\":\"{}\","
-      "\"dtype\":\"{}\","
+      "\"dtype\":\"{}\",\"operands\":\"{}\","
       "\"fwd_gflops\":{:.1f},\"dx_gflops\":{:.1f},\"dw_gflops\":{:.1f},\"dw_in_out_gflops\":{:.1f}}"
       "}\n",
-      s.name, s.m, s.n, s.k, team.size(), name_of(active_isa()), bf16 ? "bf16" : "fp32",
-      flop / forward, flop / to_input, flop / to_weight, flop / to_weight_in_out);
+      s.name, s.m, s.n, s.k, team.size(), name_of(active_isa()), options.bf16 ? "bf16" : "fp32",
+      options.cold ? "cold" : "warm", gflops(forward), gflops(to_input), gflops(to_weight),
+      gflops(to_weight_in_out));
 }
 
 void bench_fork(ThreadTeam& team) {
@@ -195,6 +224,7 @@ int run(int argc, char** argv) {
     if (key == "--clock") processor_clock = std::string_view(argv[i + 1]) == "cpu";
     if (key == "--only") options.only = argv[i + 1];
     if (key == "--dtype") options.bf16 = std::string_view(argv[i + 1]) == "bf16";
+    if (key == "--operands") options.cold = std::string_view(argv[i + 1]) == "cold";
     if (key == "--isa") {
       for (const Isa isa : available_isas()) {
         if (name_of(isa) == argv[i + 1]) use_isa(isa);
@@ -207,7 +237,7 @@ int run(int argc, char** argv) {
   if (wanted(options, "fork")) bench_fork(team);
   if (wanted(options, "gemm")) {
     for (const Shape& shape : kShapes) {
-      bench_gemm(team, shape, options.bf16);
+      bench_gemm(team, shape, options);
       std::fflush(stdout);
     }
   }
