@@ -2,7 +2,10 @@
 #include "kernels/thread_team.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
+#include <sched.h>
 
+#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -48,15 +51,53 @@ void await_change(const std::atomic<std::uint32_t>& word, std::uint32_t old) {
   }
   word.wait(old, std::memory_order_acquire);
 }
+
+/// RETURNS: 0, or the system's error number.
+int run_on(pthread_t thread, std::span<const int> cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(static_cast<std::size_t>(core), &set);
+  return ::pthread_setaffinity_np(thread, sizeof set, &set);
+}
+
+void pin(pthread_t thread, int core) {
+  const int error = run_on(thread, std::span(&core, 1));
+  if (error == 0) return;
+  throw SystemError(fmt::format(
+      "core {}: this process may not run a thread there ({}); set train.pin = false, or "
+      "start it with more cores (taskset, mpirun --bind-to, the container's cpuset)",
+      core, std::strerror(error)));
+}
 }  // namespace
 
-ThreadTeam::ThreadTeam(int size) : size_(size), members_(static_cast<std::size_t>(size)) {
+std::vector<int> usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(static_cast<std::size_t>(core), &set)) cores.push_back(core);
+  }
+  return cores;
+}
+
+ThreadTeam::ThreadTeam(int size, std::span<const int> cores)
+    : size_(size), members_(static_cast<std::size_t>(size)) {
   ISTHMUS_CHECK(size >= 1 && size <= kMaxSize, size);
+  ISTHMUS_CHECK(cores.empty() || static_cast<int>(cores.size()) == size, cores.size(), size);
   live_members.fetch_add(size, std::memory_order_relaxed);
   try {
     threads_.reserve(static_cast<std::size_t>(size) - 1);
     for (int member = 1; member < size; ++member) {
       threads_.emplace_back([this, member] { serve(member); });
+      if (!cores.empty()) {
+        pin(threads_.back().native_handle(), cores[static_cast<std::size_t>(member)]);
+      }
+    }
+    if (!cores.empty()) {
+      std::vector<int> before = usable_cores();
+      pin(::pthread_self(), cores[0]);
+      caller_cores_ = std::move(before);
     }
   } catch (const std::system_error& error) {
     const std::size_t started = threads_.size() + 1;
@@ -78,6 +119,7 @@ void ThreadTeam::dismiss() {
               std::memory_order_release);
   gate_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  if (!caller_cores_.empty()) static_cast<void>(run_on(::pthread_self(), caller_cores_));
   live_members.fetch_sub(size_, std::memory_order_relaxed);
 }
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <span>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -27,13 +28,19 @@ namespace isthmus::kernels {
 /// others (cross-entropy calls gemm) use slots that the inner ones leave alone.
 enum class Scratch { kPanelA, kPanelB, kOperation, kPartial, kLogits, kCount };
 
+/// Cores this process may run on, ascending: all of them, or what taskset, mpirun or a container
+/// leaves. Empty where the system does not say.
+[[nodiscard]] std::vector<int> usable_cores();
+
 class ThreadTeam {
  public:
   static constexpr int kMaxSize = 1024;
 
-  /// REQUIRES: 1 <= size <= kMaxSize. THROWS: SystemError when the system refuses a thread; those
-  /// started by then are joined.
-  explicit ThreadTeam(int size);
+  /// cores: empty, or one for each member, who then runs on that core alone; the caller's thread
+  /// too, until the team is gone. Only the driver thread may make and destroy a pinned team.
+  /// REQUIRES: 1 <= size <= kMaxSize. THROWS: SystemError when the system refuses a thread or a
+  /// core; threads started by then are joined.
+  explicit ThreadTeam(int size, std::span<const int> cores = {});
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
@@ -90,6 +97,7 @@ class ThreadTeam {
   void* scratch_bytes(Scratch slot, std::size_t bytes, int member);
 
   const int size_;
+  std::vector<int> caller_cores_;  // where the caller's thread ran before it was pinned
   std::vector<Member> members_;
   // The loop being run; written by the driver while the gate is shut.
   Call call_ = nullptr;

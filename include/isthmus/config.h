@@ -53,6 +53,7 @@ struct TrainConfig {
   std::string precision = "fp32";        // fp32 | bf16 (matrix products; weights stay fp32)
   bool recompute = false;                // activations again in the backward pass, to save memory
   int threads = 0;                       // threads of the whole process; 0: all cores
+  bool pin = false;                      // every thread on a core of its own
 };
 
 /// A count of steps given as "20 steps", 20, or "5%" of the run.

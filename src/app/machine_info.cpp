@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/utsname.h>
 
 #include <fstream>
 
 #include "app/build_info.h"
+#include "kernels/thread_team.h"
 
 namespace isthmus::app {
 namespace {
@@ -39,12 +39,6 @@ std::uint64_t memory_field(std::string_view name) {
   return kib * 1024;
 }
 
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-}
-
 }  // namespace
 
 MachineInfo machine_info() {
@@ -59,7 +53,7 @@ MachineInfo machine_info() {
   if (!system.empty()) {
     info.os += ", " + system;
   }
-  info.cores = usable_cores();
+  info.cores = std::max(1, static_cast<int>(kernels::usable_cores().size()));
   info.memory_bytes = memory_field("MemTotal");
   info.available_bytes = memory_field("MemAvailable");
   return info;

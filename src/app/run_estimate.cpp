@@ -27,7 +27,7 @@ class NoEvents final : public EventSink {
 RunEstimate estimate_run(const Config& config, bool simulated) {
   const SystemStorage storage;
   const Dataset data = Dataset::open(storage, config.data, config.file.parent_path());
-  const TrainingPlan plan = make_training_plan(config, machine_info().cores);
+  const TrainingPlan plan = make_training_plan(config, kernels::usable_cores());
   const ModelLayout layout(model_shape(config.model, config.train.context));
   data.check_vocabulary(config.model.vocab);
   const BatchSource source(data, batch_plan(config, plan), 0);

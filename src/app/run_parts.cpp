@@ -17,7 +17,8 @@ BatchPlan batch_plan(const Config& config, const TrainingPlan& plan) {
           .vocab = config.model.vocab};
 }
 
-LanguageModelOptions language_model_options(const Config& config, const TrainingPlan& plan) {
+LanguageModelOptions language_model_options(const Config& config, const TrainingPlan& plan,
+                                            Rank rank) {
   return {.model = config.model,
           .inner = config.inner,
           .context = config.train.context,
@@ -25,6 +26,7 @@ LanguageModelOptions language_model_options(const Config& config, const Training
           .micro_batches = plan.micro_batches,
           .total_steps = plan.total_steps,
           .threads = plan.threads_per_worker,
+          .cores = cores_of(plan, rank),
           .bf16 = config.train.precision == "bf16",
           .recompute = config.train.recompute,
           .seed = config.run.seed};

@@ -69,7 +69,7 @@ Duration measure_step(const RunWorld& world) {
     return Duration{0};
   }
   BatchSource source(world.data, batch_plan(world.config, world.plan), 0);
-  LanguageModelLoop loop(language_model_options(world.config, world.plan),
+  LanguageModelLoop loop(language_model_options(world.config, world.plan, Rank(0)),
                          [&](StepIndex t) { return source.at(t.value() - 1); });
   SystemRuntime runtime;
   Duration best = Duration::max();

@@ -122,7 +122,7 @@ class Training {
         request_(request),
         session_(session),
         layout_(model_shape(config.model, config.train.context)),
-        plan_(make_training_plan(config, machine_info().cores)),
+        plan_(make_training_plan(config, kernels::usable_cores())),
         data_(Dataset::open(storage_, config.data, config.file.parent_path())),
         eval_tokens_(app::eval_tokens(config, data_)),
         digest_(config_digest(config)),

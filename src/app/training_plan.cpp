@@ -17,7 +17,7 @@ std::int64_t default_micro_batches(std::int64_t samples) { return samples % 2 ==
 
 }  // namespace
 
-TrainingPlan make_training_plan(const Config& config, int cores) {
+TrainingPlan make_training_plan(const Config& config, std::span<const int> cores) {
   TrainingPlan plan;
   plan.workers = config.workers();
   plan.total_steps = total_steps(config);
@@ -29,11 +29,31 @@ TrainingPlan make_training_plan(const Config& config, int cores) {
         fmt::format("parallel.micro_batches = {}: must divide the {} samples of one worker",
                     plan.micro_batches, plan.worker_samples));
   }
-  const int threads = config.train.threads > 0 ? config.train.threads : cores;
+  const int threads =
+      config.train.threads > 0 ? config.train.threads : static_cast<int>(cores.size());
   plan.threads_per_worker = std::max(1, threads / plan.workers);
+  if (config.train.pin) {
+    const auto wanted = static_cast<std::size_t>(plan.threads_per_worker * plan.workers);
+    if (wanted > cores.size()) {
+      throw ConfigError(
+          fmt::format("train.pin = true: {} workers of {} threads need {} cores, this process may "
+                      "use {}; lower "
+                      "train.threads or run.workers, or leave train.pin out",
+                      plan.workers, plan.threads_per_worker, wanted, cores.size()));
+    }
+    plan.cores.assign(cores.begin(), cores.begin() + static_cast<std::ptrdiff_t>(wanted));
+  }
   plan.eval_every = config.eval.every.resolve(plan.total_steps);
   plan.checkpoint_every = config.ckpt.every_steps;
   return plan;
+}
+
+std::vector<int> cores_of(const TrainingPlan& plan, Rank rank) {
+  if (plan.cores.empty()) {
+    return {};
+  }
+  const auto first = plan.cores.begin() + rank.value() * plan.threads_per_worker;
+  return {first, first + plan.threads_per_worker};
 }
 
 StepClock make_step_clock(const Config& config, Rank rank, double step_flops, Duration measured) {

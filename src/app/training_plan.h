@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "app/timed_inner_loop.h"
 #include "isthmus/config.h"
@@ -16,6 +18,7 @@ struct TrainingPlan {
   std::int64_t worker_samples = 0;  // B / M
   std::int64_t micro_batches = 1;   // of one worker's samples
   int threads_per_worker = 1;
+  std::vector<int> cores;             // of all workers' threads, worker after worker; empty: any
   std::int64_t eval_every = 0;        // 0: at the last step only
   std::int64_t checkpoint_every = 0;  // steps; 0: by time and at the end only
 
@@ -28,8 +31,11 @@ struct TrainingPlan {
   }
 };
 
-/// `cores`: what the machine offers. THROWS: ConfigError naming the key that cannot be met.
-[[nodiscard]] TrainingPlan make_training_plan(const Config& config, int cores);
+/// Cores of worker `rank`'s threads; empty: any.
+[[nodiscard]] std::vector<int> cores_of(const TrainingPlan& plan, Rank rank);
+
+/// `cores`: what this process may run on. THROWS: ConfigError naming the key that cannot be met.
+[[nodiscard]] TrainingPlan make_training_plan(const Config& config, std::span<const int> cores);
 
 /// Virtual duration of worker `rank`'s steps: the surrogate's step time, or `step_flops` at the
 /// site's declared speed, or `measured`; times 1 + jitter * u with u uniform in [-1, 1], a function

@@ -17,7 +17,7 @@ class Worker {
       : setup_(setup),
         context_(context),
         source_(setup.data, batch_plan(setup.config, setup.plan), context.rank.value()),
-        model_(language_model_options(setup.config, setup.plan),
+        model_(language_model_options(setup.config, setup.plan, context.rank),
                [this](StepIndex t) { return source_.at(t.value() - 1); }),
         inner_(model_, context.runtime, context.rank,
                make_step_clock(setup.config, context.rank, setup.step_flops, setup.measured_step),

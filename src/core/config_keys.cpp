@@ -226,6 +226,9 @@ constexpr KeyRow<Config> kRows[] = {
      "true", {}, nullptr, false},
     {"train.threads", Type::kInteger, at_least(0, 1024), "", field<kTrain, &T::threads>(),
      "Threads of the whole process; 0: all cores. Results do not depend on it.", "2", {}, nullptr, false},
+    {"train.pin", Type::kBool, {}, "", field<kTrain, &T::pin>(),
+     "Give every thread a core of its own, worker after worker. For a machine that runs nothing else: two such processes would share the first cores.",
+     "true", {}, nullptr, false},
 
     {"inner.optimizer", Type::kChoice, {}, "adamw|sgd|muon", field<kInner, &I::optimizer>(),
      "The optimizer inside a site; muon updates the layers' matrices and leaves the rest to adamw.", "\"adamw\""},

@@ -68,7 +68,7 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
       layout_(model_shape(options.model, options.context)),
       batches_(std::move(batches)),
       schedule_(options.inner, options.total_steps),
-      team_(options.threads),
+      team_(options.threads, options.cores),
       values_(bytes_of(layout_)),
       gradients_(bytes_of(layout_)),
       optimizer_(options.inner, layout_),

@@ -31,7 +31,8 @@ struct LanguageModelOptions {
   std::int64_t micro_batches = 1;  // parts that a step's samples are cut into; divides sequences
   std::int64_t total_steps = 1;    // of the run, for the schedule
   int threads = 1;
-  bool bf16 = false;       // matrix products in bfloat16, all else in float
+  std::vector<int> cores = {};  // one for each thread, which then runs there alone; empty: any
+  bool bf16 = false;            // matrix products in bfloat16, all else in float
   bool recompute = false;  // keep the residual stream only; the same bits for a third more forward
   std::uint64_t seed = 0;  // of the initial weights
 };

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/thread_team.h"
 
+#include <gmock/gmock.h>
+
 #include <atomic>
+#include <barrier>
 #include <new>
 #include <thread>
 
+#include "isthmus/errors.h"
 #include "kernels/kernel_test.h"
 
 namespace isthmus::kernels {
@@ -52,6 +56,40 @@ TEST(ThreadTeam, ManyTeamsLiveSideBySide) {
   std::atomic<int> runs = 0;
   for (const auto& team : teams) team->for_each(10, [&](std::int64_t, int) { ++runs; });
   EXPECT_EQ(runs, 80);
+}
+
+TEST(ThreadTeam, PinnedMembersRunOnTheirCoreAndTheCallerIsFreedAfterwards) {
+  const std::vector<int> before = usable_cores();
+  ASSERT_FALSE(before.empty());
+  const int size = static_cast<int>(std::min<std::size_t>(before.size(), 3));
+  const std::vector<int> cores(before.begin(), before.begin() + size);
+  {
+    ThreadTeam team(size, cores);
+    std::vector<std::vector<int>> seen(static_cast<std::size_t>(size));
+    // The barrier makes every member take one index.
+    std::barrier all(size);
+    team.for_each(size, [&](std::int64_t, int member) {
+      all.arrive_and_wait();
+      seen[static_cast<std::size_t>(member)] = usable_cores();
+    });
+    for (int i = 0; i < size; ++i) {
+      EXPECT_EQ(seen[static_cast<std::size_t>(i)],
+                std::vector<int>{cores[static_cast<std::size_t>(i)]});
+    }
+  }
+  EXPECT_EQ(usable_cores(), before);
+}
+
+TEST(ThreadTeam, ACoreThatIsNotThereIsRefusedByNumber) {
+  const std::vector<int> before = usable_cores();
+  const std::vector<int> cores = {1023};
+  try {
+    ThreadTeam team(1, cores);
+    FAIL() << "pinned to core 1023";
+  } catch (const SystemError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("core 1023"));
+  }
+  EXPECT_EQ(usable_cores(), before);
 }
 
 TEST(ThreadTeam, ScratchKeepsItsPlaceAndIsAligned) {
