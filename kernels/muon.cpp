@@ -113,6 +113,12 @@ void muon_step(ThreadTeam& team, const MuonOptions& o, std::int64_t rows, std::i
           static_cast<float>(-o.lr * o.update_scale), update);
 }
 
+double muon_flops(std::int64_t rows, std::int64_t cols) {
+  const auto shorter = static_cast<double>(std::min(rows, cols));
+  const auto longer = static_cast<double>(std::max(rows, cols));
+  return kNewtonSchulzSteps * 2 * (2 * longer * shorter * shorter + shorter * shorter * shorter);
+}
+
 std::int64_t muon_scratch_bytes(std::int64_t rows, std::int64_t cols) {
   return scratch_values(rows, cols) * static_cast<std::int64_t>(sizeof(float));
 }

@@ -22,10 +22,13 @@ struct MuonOptions {
 /// b += (1 - momentum) (g - b); d = nesterov ? g + momentum (b - g) : b; O = orthogonalised d, with
 /// singular values of about 0.7 to 1.2 where d's exceed 2e-3 of its norm; zero stays zero.
 /// p, g, buffer: (rows, cols) row-major; buffer starts as zeros. A matrix and its transpose get the
-/// same update up to rounding. About 10 (2 long short^2 + short^3) operations.
+/// same update up to rounding.
 /// DETERMINISM: bits do not depend on the team's size; they differ between instruction sets.
 void muon_step(ThreadTeam& team, const MuonOptions& options, std::int64_t rows, std::int64_t cols,
                float* p, const float* g, float* buffer);
+
+/// Operations of its matrix products: five times 2 (2 long short^2 + short^3).
+[[nodiscard]] double muon_flops(std::int64_t rows, std::int64_t cols);
 
 /// Bytes of scratch that a team keeps after muon_step on a matrix of this shape.
 [[nodiscard]] std::int64_t muon_scratch_bytes(std::int64_t rows, std::int64_t cols);

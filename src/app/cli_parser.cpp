@@ -224,6 +224,11 @@ void add_bench_command(CLI::App& app, Parsed& parsed) {
   compute->add_option("--threads", parsed.bench_compute.threads, "default: all cores");
   compute->add_option("--precision", parsed.bench_compute.precision, "fp32 or bf16")
       ->check(CLI::IsMember({"fp32", "bf16"}));
+  compute->add_option("--optimizer", parsed.bench_compute.optimizer, "adamw, sgd or muon")
+      ->check(CLI::IsMember({"adamw", "sgd", "muon"}));
+  compute->add_option("--micro-batches", parsed.bench_compute.micro_batches, "parts of the batch");
+  compute->add_flag("--recompute", parsed.bench_compute.recompute,
+                    "keep the residual stream only, as train.recompute does");
   compute->add_option("--seconds", parsed.bench_compute.seconds, "of timed steps, each");
   compute->add_option("--batch", parsed.bench_compute.sequences, "sequences in a step");
   compute->callback([&parsed] {

@@ -28,6 +28,9 @@ int command_bench_compute(const BenchComputeArguments& arguments, Session& sessi
   options.seconds = arguments.seconds;
   options.sequences = arguments.sequences;
   options.bf16 = arguments.precision == "bf16";
+  options.optimizer = arguments.optimizer;
+  options.micro_batches = arguments.micro_batches;
+  options.recompute = arguments.recompute;
   std::vector<Workload> workloads;
   for (const std::string& name : names) {
     workloads.push_back(find_workload(name));  // all names are known before the first is timed

@@ -101,6 +101,9 @@ struct BenchComputeArguments {
   double seconds = 6;                  // of timed steps, each
   std::int64_t sequences = 0;          // 0: the workload's
   std::string precision = "fp32";      // or bf16
+  std::string optimizer = "adamw";     // of the inner loop
+  std::int64_t micro_batches = 1;
+  bool recompute = false;
 };
 /// Names that `init --template` knows.
 [[nodiscard]] std::vector<std::string> template_names();

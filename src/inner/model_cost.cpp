@@ -27,6 +27,15 @@ double training_flops_per_token(const ModelLayout& layout, std::int64_t context)
                                                   static_cast<double>(context);
 }
 
+double optimizer_flops(const ModelLayout& layout, const InnerConfig& inner) {
+  double flops = 0;
+  if (inner.optimizer != "muon") return flops;
+  for (const TensorInfo& tensor : layout.tensors()) {
+    if (tensor.hidden_matrix()) flops += kernels::muon_flops(tensor.shape[0], tensor.shape[1]);
+  }
+  return flops;
+}
+
 MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inner,
                                std::int64_t rows, bool recompute) {
   MemoryEstimate memory;

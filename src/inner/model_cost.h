@@ -15,6 +15,10 @@ namespace isthmus {
 /// Attention is counted in full, not halved for causality, as is usual.
 [[nodiscard]] double training_flops_per_token(const ModelLayout& layout, std::int64_t context);
 
+/// Operations of the optimizer's matrix products in one step: Muon's orthogonalisation; 0 for those
+/// that work value by value.
+[[nodiscard]] double optimizer_flops(const ModelLayout& layout, const InnerConfig& inner);
+
 struct MemoryEstimate {
   std::int64_t parameters = 0;  // fp32 values
   std::int64_t gradients = 0;

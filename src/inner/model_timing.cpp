@@ -228,10 +228,13 @@ ModelTiming time_model(const Workload& workload, const ModelTimingOptions& optio
   loop_options.total_steps = kMostSteps + kWarmUpSteps;
   loop_options.threads = options.threads;
   loop_options.bf16 = options.bf16;
+  loop_options.recompute = options.recompute;
+  loop_options.inner.optimizer = options.optimizer;
 
   ModelTiming out;
   PartTimes times;
   ModelShape shape;
+  double optimizer_flop = 0;
   {
     LanguageModelLoop loop(loop_options, [&](StepIndex) { return data.batch(); });
     shape = loop.layout().shape();
@@ -244,9 +247,11 @@ ModelTiming time_model(const Workload& workload, const ModelTimingOptions& optio
       out.loss = timed_step(loop, StepIndex(++t), clock, times).loss;
     }
     out.parameters = loop.layout().elements();
+    optimizer_flop = optimizer_flops(loop.layout(), loop_options.inner);
     const double flops = training_flops_per_token(loop.layout(), workload.context);
     const std::int64_t rows = sequences / options.micro_batches * workload.context;
-    const MemoryEstimate memory = training_memory(loop.layout(), loop_options.inner, rows);
+    const MemoryEstimate memory =
+        training_memory(loop.layout(), loop_options.inner, rows, options.recompute);
     const double tokens = static_cast<double>(sequences * workload.context);
     out.best_ms = *std::min_element(times.step.begin(), times.step.end());
     out.median_ms = median(times.step);
@@ -260,21 +265,25 @@ ModelTiming time_model(const Workload& workload, const ModelTimingOptions& optio
   out.isa = kernels::name_of(kernels::active_isa());
   out.threads = options.threads;
   out.bf16 = options.bf16;
+  out.recompute = options.recompute;
+  out.optimizer = options.optimizer;
+  out.micro_batches = options.micro_batches;
   out.sequences = sequences;
   out.context = workload.context;
   out.forward_ms = median(times.forward);
   out.head_ms = median(times.head);
   out.backward_ms = median(times.backward);
   out.optimizer_ms = median(times.optimizer);
+  out.optimizer_gflops = optimizer_flop / out.optimizer_ms / 1e6;
   time_operations(clock, shape, sequences, workload.context, options, out);
   return out;
 }
 
 std::string to_json(const ModelTiming& t) {
   std::string text = fmt::format(
-      R"({{"bench":"compute","config":"{}","dtype":"{}","isa":"{}","threads":{},"N":{},"B":{},"T":{},"steps":{})",
-      t.workload, t.bf16 ? "bf16" : "fp32", t.isa, t.threads, t.parameters, t.sequences, t.context,
-      t.steps);
+      R"({{"bench":"compute","config":"{}","dtype":"{}","isa":"{}","optimizer":"{}","recompute":{},"micro_batches":{},"threads":{},"N":{},"B":{},"T":{},"steps":{})",
+      t.workload, t.bf16 ? "bf16" : "fp32", t.isa, t.optimizer, t.recompute, t.micro_batches,
+      t.threads, t.parameters, t.sequences, t.context, t.steps);
   text +=
       fmt::format(R"(,"ms_best":{:.3f},"ms_med":{:.3f},"forward_ms":{:.3f},"head_ms":{:.3f})"
                   R"(,"backward_ms":{:.3f},"optimizer_ms":{:.3f})",
@@ -283,9 +292,9 @@ std::string to_json(const ModelTiming& t) {
                       t.products_ms, t.attention_ms, t.rest_ms);
   text += fmt::format(
       R"(,"tok_s_best":{:.1f},"tok_s_med":{:.1f},"gflops_best":{:.1f},"product_gflops":{:.1f})"
-      R"(,"of_product_peak":{:.3f},"rss_mib":{:.0f},"arena_mib":{:.1f},"loss":{:.6f}}})",
-      t.tokens_per_s, t.median_tokens_per_s, t.gflops, t.product_gflops, t.of_bound, t.peak_rss_mib,
-      t.arena_mib, t.loss);
+      R"(,"of_product_peak":{:.3f},"optimizer_gflops":{:.1f},"rss_mib":{:.0f},"arena_mib":{:.1f},"loss":{:.6f}}})",
+      t.tokens_per_s, t.median_tokens_per_s, t.gflops, t.product_gflops, t.of_bound,
+      t.optimizer_gflops, t.peak_rss_mib, t.arena_mib, t.loss);
   return text;
 }
 

@@ -18,6 +18,8 @@ struct ModelTimingOptions {
   std::int64_t sequences = 0;  // 0: the workload's
   std::int64_t micro_batches = 1;
   bool bf16 = false;
+  bool recompute = false;
+  std::string optimizer = "adamw";
 };
 
 /// Milliseconds of a part of the step: the median over the timed steps.
@@ -25,9 +27,11 @@ struct ModelTiming {
   std::string workload;
   std::string isa;  // of the kernels
   bool bf16 = false;
+  bool recompute = false;
+  std::string optimizer;
   int threads = 1;
   std::int64_t parameters = 0;
-  std::int64_t sequences = 0, context = 0;
+  std::int64_t sequences = 0, context = 0, micro_batches = 1;
   std::int64_t steps = 0;
   double best_ms = 0, median_ms = 0;  // of a whole step
   double forward_ms = 0;              // embedding, layers, final norm
@@ -38,7 +42,8 @@ struct ModelTiming {
   /// `rest_ms` is what remains of the best step.
   double products_ms = 0, attention_ms = 0, rest_ms = 0;
   double tokens_per_s = 0, median_tokens_per_s = 0;
-  double gflops = 0;  // of the best step, by training_flops_per_token
+  double gflops = 0;            // of the best step, by training_flops_per_token
+  double optimizer_gflops = 0;  // of the optimizer's own products (Muon's), 0 without
   double product_gflops =
       0;                    // of a product whose operands stay in cache, on all threads: the bound
   double of_bound = 0;      // gflops / product_gflops
