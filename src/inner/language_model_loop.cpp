@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <new>
+#include <numeric>
 #include <string>
 
 #include "core/check.h"
@@ -77,6 +78,7 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
                                : LanguageModel<float>::Purpose::kTraining,
              options.bf16) {
   initialize(team_, layout_, options.seed, values());
+  squares_.resize(layout_.tensors().size());
   clear_gradients();
   for (const TensorInfo& tensor : layout_.tensors()) {
     parameters_.push_back(
@@ -108,8 +110,10 @@ void LanguageModelLoop::clear_gradients() {
 }
 
 InnerStep LanguageModelLoop::train_step(StepIndex t) {
-  InnerStep step = gradients(t, {});
-  step.grad_norm = apply_gradients(t);
+  // A gradient's norm is taken where it has just been computed, while it is in cache.
+  InnerStep step = gradients(
+      t, [this](std::size_t parameter) { squares_[parameter] = squared_norm(parameter); });
+  step.grad_norm = update(t);
   return step;
 }
 
@@ -144,17 +148,26 @@ std::span<float> LanguageModelLoop::gradient(std::size_t parameter) {
                                  static_cast<std::size_t>(elements.size()));
 }
 
+double LanguageModelLoop::squared_norm(std::size_t parameter) {
+  const std::span<const float> values = gradient(parameter);
+  return kernels::squared_norm<float>(team_, static_cast<std::int64_t>(values.size()),
+                                      values.data());
+}
+
 double LanguageModelLoop::apply_gradients(StepIndex t) {
-  const std::span<const float> gradients = all_gradients();
-  const double norm =
-      std::sqrt(kernels::squared_norm<float>(team_, layout_.elements(), gradients.data()));
+  for (std::size_t i = 0; i < squares_.size(); ++i) squares_[i] = squared_norm(i);
+  return update(t);
+}
+
+double LanguageModelLoop::update(StepIndex t) {
+  const double norm = std::sqrt(std::accumulate(squares_.begin(), squares_.end(), 0.0));
   if (!std::isfinite(norm)) {
     throw RunError(fmt::format(
         "step {}: the gradient norm is {}: the run has diverged; lower inner.lr or set inner.clip",
         t.value(), norm));
   }
   optimizer_.update(team_, learning_rate(t), clip_coefficient(options_.inner.clip, norm), values(),
-                    gradients);
+                    all_gradients());
   return norm;
 }
 

@@ -65,6 +65,10 @@ class LanguageModelLoop final : public InnerLoop {
   [[nodiscard]] std::span<float> values() const;
   [[nodiscard]] std::span<float> all_gradients() const;
   void clear_gradients();
+  [[nodiscard]] double squared_norm(std::size_t parameter);
+  /// Update with the gradients as they stand; `squares_` holds the squared norm of each.
+  /// RETURNS: the norm of all.
+  double update(StepIndex t);
 
   LanguageModelOptions options_;
   ModelLayout layout_;
@@ -76,6 +80,7 @@ class LanguageModelLoop final : public InnerLoop {
   InnerOptimizer optimizer_;
   LanguageModel<float> model_;
   std::vector<Parameter> parameters_;
+  std::vector<double> squares_;  // of each parameter's gradient
   std::function<void(PassPart)> on_part_;
 };
 
