@@ -38,7 +38,12 @@ constexpr std::array kSpellings = {"fp32",
                                    "lm3",
                                    "lm2:64:scale=fp16",
                                    "ternary",
-                                   "1bit"};
+                                   "1bit",
+                                   "topk:300:index=rice",
+                                   "topk:64:value=sign",
+                                   "topk:999:value=int8:index=rice",
+                                   "randk:77",
+                                   "dct-topk:50"};
 
 void require(bool condition) {
   if (!condition) std::abort();

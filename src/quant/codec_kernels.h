@@ -11,6 +11,7 @@
 #include <span>
 
 #include "quant/block_kernels.h"
+#include "quant/select_top.h"
 
 namespace isthmus {
 
@@ -29,6 +30,7 @@ struct CodecKernels {
   // codec_timing.cpp takes for its bound; there n may be any.
   std::uint32_t (*largest_magnitude_bits)(const float* x, std::size_t n);
   const BlockKernels* blocks;
+  SelectTop select_top;
 };
 
 extern const CodecKernels kPortableCodecKernels;

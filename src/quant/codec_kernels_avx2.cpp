@@ -107,6 +107,7 @@ const CodecKernels kAvx2CodecKernels = {
     .fp16_decode_add = half_decode_add<Fp16>,
     .largest_magnitude_bits = largest_magnitude_bits,
     .blocks = &kPortableBlockKernels,
+    .select_top = select_top_portable,
 };
 
 }  // namespace isthmus

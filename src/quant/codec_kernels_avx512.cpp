@@ -77,6 +77,7 @@ const CodecKernels kAvx512CodecKernels = {
     .fp16_decode_add = half_decode_add<fp16_values>,
     .largest_magnitude_bits = largest_magnitude_bits,
     .blocks = &kPortableBlockKernels,
+    .select_top = select_top_portable,
 };
 
 }  // namespace isthmus

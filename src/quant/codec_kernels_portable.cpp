@@ -57,6 +57,7 @@ const CodecKernels kPortableCodecKernels = {
     .fp16_decode_add = fp16_decode_add,
     .largest_magnitude_bits = largest_magnitude_bits,
     .blocks = &kPortableBlockKernels,
+    .select_top = select_top_portable,
 };
 
 }  // namespace isthmus

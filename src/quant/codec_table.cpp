@@ -9,6 +9,7 @@
 #include "quant/block_codec.h"
 #include "quant/codec_spelling.h"
 #include "quant/float_codecs.h"
+#include "quant/sparse_codec.h"
 
 namespace isthmus {
 namespace {
@@ -30,6 +31,17 @@ constexpr std::array kFixed = {kRounding, kFeedback};
 constexpr std::array kLloydMax = {kFloatScale, kFeedback};
 constexpr std::array kOneBit = {kFloatScale, kNorm, kFeedback};
 
+constexpr OptionRule kValue{"value", "fp32|int8|sign"};
+constexpr OptionRule kIndex{"index", "packed12|rice"};
+constexpr std::array kTop = {kValue, kIndex, kFeedback};
+
+constexpr NumberRule kept(std::size_t fallback) {
+  return {.fallback = fallback,
+          .least = 1,
+          .most = kTileValues,
+          .power_of_two = false,
+          .meaning = "values kept of 4096"};
+}
 constexpr NumberRule block(std::size_t fallback, std::size_t least, std::size_t most) {
   return {.fallback = fallback,
           .least = least,
@@ -119,6 +131,22 @@ CodecPointer make_one_bit(const Row& row, const ParsedSpelling& spelling) {
   return make_block_codec(std::move(spec));
 }
 
+template <bool dct>
+CodecPointer make_topk(const Row&, const ParsedSpelling& spelling) {
+  SparseCodecSpec spec{.name = spelling.name(), .k = spelling.number()};
+  if (spelling.is("value", "int8")) spec.values = SparseValues::kInt8;
+  if (spelling.is("value", "sign")) spec.values = SparseValues::kSign;
+  if (spelling.is("index", "rice")) spec.indices = IndexCoding::kRice;
+  spec.dct = dct;
+  spec.error_feedback = spelling.has_flag("ef");
+  return make_topk_codec(std::move(spec));
+}
+CodecPointer make_randk(const Row&, const ParsedSpelling& spelling) {
+  SparseCodecSpec spec{.name = spelling.name(), .k = spelling.number()};
+  spec.error_feedback = spelling.has_flag("ef");
+  return make_randk_codec(std::move(spec));
+}
+
 constexpr std::array kTable = {
     Row{"fp32", "IEEE single, bit for bit", {}, {}, make_float<make_fp32_codec>},
     Row{"bf16",
@@ -165,6 +193,12 @@ constexpr std::array kTable = {
         kTabled, make_ternary},
     Row{"1bit", "signs times the mean (norm=l1) or root mean square (l2) of the block",
         block(1024, 16, 4096), kOneBit, make_one_bit},
+    Row{"topk", "the K largest of 4096 values and their indices", kept(128), kTop,
+        make_topk<false>},
+    Row{"randk", "K of 4096 values at places drawn from the round's key, alike on all workers",
+        kept(128), kOnlyFeedback, make_randk},
+    Row{"dct-topk", "the K largest coefficients of a 64 x 64 cosine transform", kept(32), kTop,
+        make_topk<true>},
 };
 
 struct Alias {

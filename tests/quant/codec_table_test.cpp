@@ -54,7 +54,10 @@ TEST(CodecTable, BitsPerValueAreTheDocumentedOnes) {
                                                   {"lm3", 3.125},
                                                   {"lm2", 2.125},
                                                   {"ternary", 2.125},
-                                                  {"1bit", 1 + 32.0 / 1024}};
+                                                  {"1bit", 1 + 32.0 / 1024},
+                                                  {"topk", 44.0 / 32},
+                                                  {"randk", 1 + 32.0 / 4096},
+                                                  {"dct-topk", 44.0 / 128}};
   for (const CodecInfo& info : codecs()) {
     ASSERT_TRUE(expected.contains(info.name)) << info.name;
     EXPECT_DOUBLE_EQ(info.bits_per_value, expected.at(info.name)) << info.name;
@@ -86,6 +89,12 @@ TEST(CodecTable, SizesFollowTheFormulas) {
       {"lm2", [](std::size_t n) { return 4 * blocks(n, 256) + (n + 3) / 4; }},
       {"ternary", [](std::size_t n) { return 4 * blocks(n, 256) + (n + 3) / 4; }},
       {"1bit", [](std::size_t n) { return 4 * blocks(n, 1024) + (n + 7) / 8; }},
+      {"topk", [](std::size_t n) { return 4 * blocks(n, 32) + (12 * blocks(n, 32) + 7) / 8; }},
+      {"topk:64:value=int8",
+       [](std::size_t n) { return 4 + blocks(n, 64) + (12 * blocks(n, 64) + 7) / 8; }},
+      {"topk:64:value=sign",
+       [](std::size_t n) { return 4 + (blocks(n, 64) + 7) / 8 + (12 * blocks(n, 64) + 7) / 8; }},
+      {"randk", [](std::size_t n) { return 4 + 4 * blocks(n, 32); }},
   };
   for (const Case& each : cases) {
     const auto codec = make_codec(each.codec);
@@ -99,6 +108,14 @@ TEST(CodecTable, SizesFollowTheFormulas) {
 TEST(CodecTable, OnlyFp32IsLossless) {
   for (const CodecInfo& info : codecs()) {
     EXPECT_EQ(make_codec(info.name)->lossless(), info.name == "fp32");
+  }
+}
+
+TEST(CodecTable, SparseCodecsSayThatTheyAre) {
+  for (const std::string& spelling : testing::every_spelling()) {
+    const bool sparse = spelling.starts_with("topk") || spelling.starts_with("randk") ||
+                        spelling.starts_with("dct");
+    EXPECT_EQ(make_codec(spelling)->sparse(), sparse) << spelling;
   }
 }
 

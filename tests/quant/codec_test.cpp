@@ -59,7 +59,7 @@ TEST_P(EveryCodec, SizeIsTheSumOverTiles) {
 }
 
 TEST_P(EveryCodec, TilesDecodeAlone) {
-  if (random()) GTEST_SKIP() << "the tile's number is part of the key";
+  if (random() || has("randk")) GTEST_SKIP() << "the tile's number is part of the key";
   const std::vector<float> x = testing::normal_vector(10001);
   const std::vector<float> whole = round_trip(codec(), x);
   const std::vector<float> second(x.begin() + kTileValues, x.begin() + 2 * kTileValues);
