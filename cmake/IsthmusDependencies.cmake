@@ -29,6 +29,7 @@ isthmus_require_package(tomlplusplus libtomlplusplus-dev)
 isthmus_require_package(CLI11 libcli11-dev)
 isthmus_require_pkgconfig(XXHASH libxxhash libxxhash-dev)
 isthmus_require_pkgconfig(SODIUM libsodium libsodium-dev)
+isthmus_require_pkgconfig(ZSTD libzstd libzstd-dev)
 
 # Random123 is header-only and ships no CMake or pkg-config file.
 find_path(RANDOM123_INCLUDE_DIR Random123/philox.h)

@@ -27,6 +27,16 @@ struct DecodeError {
   std::string what;
 };
 
+/// What the random bits of an encoding are drawn from: data, never call order, so that a run
+/// repeats bit for bit. Codecs that round to nearest ignore it; stochastic rounding and random
+/// indices do not.
+struct EncodeKey {
+  std::uint64_t seed = 0;  // the round (fragment, step): equal on all workers
+  std::uint32_t worker =
+      0;                   // < 2^22; whose values these are. Indices that all must share ignore it
+  std::uint64_t tile = 0;  // number of the tile in its vector
+};
+
 class Codec {
  public:
   virtual ~Codec() = default;
@@ -35,9 +45,10 @@ class Codec {
   /// Exact size of one encoded tile of n <= kTileValues values.
   [[nodiscard]] virtual std::size_t encoded_bytes(std::size_t n) const = 0;
   /// Encodes one tile. REQUIRES: tile.size() <= kTileValues, out.size() ==
-  /// encoded_bytes(tile.size()). Rounds to nearest, ties to even. DETERMINISM: bit-identical on
-  /// every implementation.
-  virtual void encode(std::span<const float> tile, std::span<std::byte> out) const = 0;
+  /// encoded_bytes(tile.size()). Rounds to nearest, ties to even, unless the spelling says
+  /// otherwise. DETERMINISM: a function of (tile, key), bit-identical on every implementation.
+  virtual void encode(std::span<const float> tile, std::span<std::byte> out,
+                      const EncodeKey& key = {}) const = 0;
   /// Decodes one tile into `out`. RETURNS: DecodeError when the size or a field is impossible;
   /// `out` is then unspecified.
   [[nodiscard]] virtual Expected<void, DecodeError> decode(std::span<const std::byte> bytes,
@@ -49,10 +60,14 @@ class Codec {
   [[nodiscard]] virtual bool lossless() const { return false; }
   /// True for codes that sum badly once re-encoded (top-k): their exchange is `gather`.
   [[nodiscard]] virtual bool sparse() const { return false; }
+  /// True where the spelling asks for error feedback (`:ef`): the sender then adds what earlier
+  /// encodings of the same stream lost. The codec itself keeps no state.
+  [[nodiscard]] virtual bool error_feedback() const { return false; }
 };
 
-/// Makes a codec from its spelling: `fp32 bf16 fp16 int8 int8:256`.
-/// THROWS: ConfigError naming the spelling, what is wrong, and the codecs there are.
+/// Makes a codec from its spelling, `name[:number][:option...]`: "int8", "fp4-e2m1:32:scale=fp16",
+/// "1bit:1024:norm=l2:ef". docs/codecs.md lists names and options.
+/// THROWS: ConfigError naming the spelling, what is wrong, and what is allowed.
 [[nodiscard]] std::unique_ptr<const Codec> make_codec(std::string_view spelling);
 
 struct CodecInfo {
@@ -70,7 +85,9 @@ struct Encoded {
 };
 /// Size of a whole vector of n values: the sum over its tiles.
 [[nodiscard]] std::size_t encoded_bytes(const Codec& codec, std::size_t n);
-[[nodiscard]] Encoded encode(const Codec& codec, std::span<const float> values);
+/// Tile t is encoded under `key` with tile = key.tile + t.
+[[nodiscard]] Encoded encode(const Codec& codec, std::span<const float> values,
+                             const EncodeKey& key = {});
 [[nodiscard]] Expected<void, DecodeError> decode(const Codec& codec,
                                                  std::span<const std::byte> bytes,
                                                  std::span<float> out);

@@ -30,6 +30,17 @@ struct SyncId {
   auto operator<=>(const SyncId&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
+/// Worker number of a mean that its owner encodes again: the owner must not matter, since link
+/// shares may move tiles from one to another.
+inline constexpr std::uint32_t kMeanWorker = (1u << 22) - 1;
+/// The key under which worker `worker` encodes its vector of a round.
+[[nodiscard]] inline EncodeKey encode_key(const SyncId& id, std::uint32_t worker) {
+  return {.seed = static_cast<std::uint64_t>(id.fragment.value()) << 48 ^
+                  static_cast<std::uint64_t>(id.sent.value()),
+          .worker = worker,
+          .tile = 0};
+}
+
 enum class ReductionKind {
   kAuto,  // gather for two members and for sparse codecs, reduce otherwise
   kReduce,

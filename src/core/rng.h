@@ -18,6 +18,8 @@ enum class Stream : std::uint32_t {
   kSim = 4,         // jitter of links, faults
   kSample = 5,      // text sampling
   kStepTime = 6,    // jitter of simulated inner steps
+  kRounding = 7,    // stochastic rounding of codecs: index = tile, sub = worker and value
+  kRandomK = 8,     // indices of randk
   kTestData = 100,  // tests and benchmarks
 };
 

@@ -67,16 +67,15 @@ void Ddp::launch_ready(StepIndex t) {
 void Ddp::launch(std::size_t bucket, StepIndex t) {
   const FlatView gradients = gradients_of(buckets_[bucket], inner_);
   const bool last = bucket + 1 == buckets_.size();
-  tickets_.push_back(
-      exchange_.begin({.id = id_of(bucket, t),
-                       .encoded = encode_tiles(*codec_, gradients.size(),
-                                               [&](std::size_t begin, std::span<float> tile) {
-                                                 gradients.read(begin, tile);
-                                               }),
-                       .codec = codec_,
-                       .weight = 1,
-                       .kind = kind_,
-                       .commit = last && t.value() % kCommitEvery == 0}));
+  const EncodeKey key =
+      encode_key(id_of(bucket, t), static_cast<std::uint32_t>(exchange_.self().value()));
+  const auto fill = [&](std::size_t begin, std::span<float> tile) { gradients.read(begin, tile); };
+  tickets_.push_back(exchange_.begin({.id = id_of(bucket, t),
+                                      .encoded = encode_tiles(*codec_, gradients.size(), fill, key),
+                                      .codec = codec_,
+                                      .weight = 1,
+                                      .kind = kind_,
+                                      .commit = last && t.value() % kCommitEvery == 0}));
 }
 
 Reduced Ddp::settle(const Ticket& ticket) {

@@ -39,16 +39,19 @@ void FlatView::for_each(
 }
 
 Encoded encode_tiles(const Codec& codec, std::size_t n,
-                     const std::function<void(std::size_t begin, std::span<float> tile)>& fill) {
+                     const std::function<void(std::size_t begin, std::span<float> tile)>& fill,
+                     const EncodeKey& key) {
   Encoded encoded{.values = n, .bytes = std::vector<std::byte>(encoded_bytes(codec, n))};
   std::array<float, kTileValues> scratch;
+  EncodeKey tile_key = key;
   std::size_t at = 0;
   for (std::size_t begin = 0; begin < n; begin += kTileValues) {
     const std::span<float> tile = std::span(scratch).first(std::min(kTileValues, n - begin));
     const std::size_t bytes = codec.encoded_bytes(tile.size());
     fill(begin, tile);
-    codec.encode(tile, std::span(encoded.bytes).subspan(at, bytes));
+    codec.encode(tile, std::span(encoded.bytes).subspan(at, bytes), tile_key);
     at += bytes;
+    ++tile_key.tile;
   }
   return encoded;
 }

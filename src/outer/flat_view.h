@@ -28,10 +28,11 @@ class FlatView {
 };
 
 /// Encodes n values that `fill(begin, tile)` writes tile by tile, so that they never exist as a
-/// whole.
+/// whole. Tile t has key.tile + t.
 [[nodiscard]] Encoded encode_tiles(
     const Codec& codec, std::size_t n,
-    const std::function<void(std::size_t begin, std::span<float> tile)>& fill);
+    const std::function<void(std::size_t begin, std::span<float> tile)>& fill,
+    const EncodeKey& key = {});
 
 /// L2 norm in fp64. DETERMINISM: eight sums a tile, then tiles in order: the shape depends on the
 /// length alone.

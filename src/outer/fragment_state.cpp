@@ -17,14 +17,15 @@ FragmentState::FragmentState(Fragment fragment, std::span<const Parameter> param
   momentum_.resize(with_momentum ? anchor_.size() : 0);
 }
 
-Encoded FragmentState::encode_outer_gradient(const Codec& codec) const {
-  return encode_tiles(codec, anchor_.size(), [&](std::size_t begin, std::span<float> tile) {
+Encoded FragmentState::encode_outer_gradient(const Codec& codec, const EncodeKey& key) const {
+  const auto fill = [&](std::size_t begin, std::span<float> tile) {
     local_.read(begin, tile);
     const float* const anchor = anchor_.data() + begin;
     for (std::size_t i = 0; i < tile.size(); ++i) {
       tile[i] = anchor[i] - tile[i];
     }
-  });
+  };
+  return encode_tiles(codec, anchor_.size(), fill, key);
 }
 
 void FragmentState::step(const kernels::OuterStep& optimizer, std::span<const float> mean) {

@@ -20,8 +20,8 @@ class FragmentState {
   /// The anchor starts as the parameters stand. Borrows their memory.
   FragmentState(Fragment fragment, std::span<const Parameter> parameters, bool with_momentum);
 
-  /// Delta = anchor - local, encoded tile by tile.
-  [[nodiscard]] Encoded encode_outer_gradient(const Codec& codec) const;
+  /// Delta = anchor - local, encoded tile by tile under the round's key.
+  [[nodiscard]] Encoded encode_outer_gradient(const Codec& codec, const EncodeKey& key = {}) const;
   /// anchor := OuterOpt(anchor, mean).
   void step(const kernels::OuterStep& optimizer, std::span<const float> mean);
   /// local := alpha local + (1 - alpha) anchor; alpha 0 copies, alpha 1 leaves local alone, else

@@ -43,7 +43,9 @@ StepReport StreamingDiLoCo::step() {
 }
 
 void StreamingDiLoCo::send(const Sync& sync) {
-  launch(sync, state(sync.fragment).encode_outer_gradient(*settings_.codec));
+  const EncodeKey key =
+      encode_key({sync.fragment, sync.sent}, static_cast<std::uint32_t>(exchange_.self().value()));
+  launch(sync, state(sync.fragment).encode_outer_gradient(*settings_.codec, key));
 }
 
 void StreamingDiLoCo::launch(const Sync& sync, Encoded encoded) {

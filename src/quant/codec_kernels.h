@@ -10,6 +10,9 @@
 #include <cstdint>
 #include <span>
 
+#include "quant/block_kernels.h"
+#include "quant/select_top.h"
+
 namespace isthmus {
 
 struct CodecKernels {
@@ -23,15 +26,11 @@ struct CodecKernels {
   void (*fp16_decode)(const std::byte* bytes, std::size_t n, float* out);
   void (*fp16_decode_add)(const std::byte* bytes, std::size_t n, float* sum);
 
-  // bytes: ceil(n / block) fp32 scales, then n codes.
-  void (*int8_encode)(const float* x, std::size_t n, std::size_t block, std::byte* out);
-  void (*int8_decode)(const std::byte* bytes, std::size_t n, std::size_t block, float* out);
-  void (*int8_decode_add)(const std::byte* bytes, std::size_t n, std::size_t block, float* sum);
   // Largest |x| as a bit pattern; NaN and infinity come out largest. Also the read-only pass that
   // codec_timing.cpp takes for its bound; there n may be any.
   std::uint32_t (*largest_magnitude_bits)(const float* x, std::size_t n);
-  // True when none of the n codes is -128, which no encoder makes.
-  bool (*int8_codes_valid)(const std::byte* codes, std::size_t n);
+  const BlockKernels* blocks;
+  SelectTop select_top;
 };
 
 extern const CodecKernels kPortableCodecKernels;

@@ -75,30 +75,9 @@ static inline float float_of_fp16(std::uint16_t code) {
 }
 
 inline constexpr float kInt8Levels = 127.0f;
-/// Largest scale whose 127-fold is finite.
-inline constexpr float kInt8MaxScale = 0x1.020406p+121f;
-/// From here on amax / 127 is a normal number and x / scale can be found by reciprocal and FMA.
-inline constexpr float kInt8PlainScaleMin = 0x1p-100f;
-inline constexpr float kInt8PlainScaleMax = 0x1p+100f;
-
-/// Scale of a block from the largest |x| bit pattern in it; a NaN scale marks a block that holds a
-/// NaN or an infinity. Below the normal range the quotient is rounded up, so that the largest value
-/// still fits 127 steps.
-static inline float int8_scale(std::uint32_t amax_bits) {
-  if (amax_bits >= kInfinityBits) {
-    return float_of(kQuietNanBits);
-  }
-  const float amax = float_of(amax_bits);
-  const float scale = amax / kInt8Levels;
-  if (scale < 0x1p-126f && scale * kInt8Levels < amax) {
-    return float_of(bits_of(scale) + 1);
-  }
-  return scale < kInt8MaxScale ? scale : kInt8MaxScale;
-}
-/// True for every scale the encoder makes from finite values.
-static inline bool int8_scale_valid(float scale) {
-  return bits_of(scale) <= bits_of(kInt8MaxScale);
-}
+/// Between these a scale's reciprocal is normal, and x / scale can be found by reciprocal and FMA.
+inline constexpr float kPlainScaleMin = 0x1p-100f;
+inline constexpr float kPlainScaleMax = 0x1p+100f;
 
 /// Clamp, then round to nearest even: adding 1.5 * 2^23 leaves the integer in the low mantissa
 /// bits.

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "core/check.h"
 #include "quant/codec_kernels.h"
@@ -21,7 +22,8 @@ class Fp32Codec final : public Codec {
     return sizeof(float) * n;
   }
 
-  void encode(std::span<const float> tile, std::span<std::byte> out) const override {
+  void encode(std::span<const float> tile, std::span<std::byte> out,
+              const EncodeKey&) const override {
     check_encode(*this, tile, out);
     if (!tile.empty()) std::memcpy(out.data(), tile.data(), out.size());
   }
@@ -46,7 +48,6 @@ class Fp32Codec final : public Codec {
 
 // The loops of a two-byte code, from the kernel table.
 struct HalfLoops {
-  const char* name;
   void (*encode)(const float* x, std::size_t n, std::byte* out);
   void (*decode)(const std::byte* bytes, std::size_t n, float* out);
   void (*decode_add)(const std::byte* bytes, std::size_t n, float* sum);
@@ -54,12 +55,15 @@ struct HalfLoops {
 
 class HalfCodec final : public Codec {
  public:
-  explicit HalfCodec(const HalfLoops& loops) : loops_(loops) {}
+  HalfCodec(std::string name, bool error_feedback, const HalfLoops& loops)
+      : name_(std::move(name)), error_feedback_(error_feedback), loops_(loops) {}
 
-  [[nodiscard]] std::string name() const override { return loops_.name; }
+  [[nodiscard]] std::string name() const override { return name_; }
+  [[nodiscard]] bool error_feedback() const override { return error_feedback_; }
   [[nodiscard]] std::size_t encoded_bytes(std::size_t n) const override { return 2 * n; }
 
-  void encode(std::span<const float> tile, std::span<std::byte> out) const override {
+  void encode(std::span<const float> tile, std::span<std::byte> out,
+              const EncodeKey&) const override {
     check_encode(*this, tile, out);
     loops_.encode(tile.data(), tile.size(), out.data());
   }
@@ -77,23 +81,27 @@ class HalfCodec final : public Codec {
   }
 
  private:
+  std::string name_;
+  bool error_feedback_;
   HalfLoops loops_;
 };
 
 }  // namespace
 
-std::unique_ptr<const Codec> make_fp32_codec() { return std::make_unique<Fp32Codec>(); }
-
-std::unique_ptr<const Codec> make_bf16_codec() {
-  const CodecKernels& k = codec_kernels();
-  return std::make_unique<HalfCodec>(
-      HalfLoops{"bf16", k.bf16_encode, k.bf16_decode, k.bf16_decode_add});
+std::unique_ptr<const Codec> make_fp32_codec(const std::string&, bool) {
+  return std::make_unique<Fp32Codec>();
 }
 
-std::unique_ptr<const Codec> make_fp16_codec() {
+std::unique_ptr<const Codec> make_bf16_codec(const std::string& name, bool error_feedback) {
   const CodecKernels& k = codec_kernels();
-  return std::make_unique<HalfCodec>(
-      HalfLoops{"fp16", k.fp16_encode, k.fp16_decode, k.fp16_decode_add});
+  return std::make_unique<HalfCodec>(name, error_feedback,
+                                     HalfLoops{k.bf16_encode, k.bf16_decode, k.bf16_decode_add});
+}
+
+std::unique_ptr<const Codec> make_fp16_codec(const std::string& name, bool error_feedback) {
+  const CodecKernels& k = codec_kernels();
+  return std::make_unique<HalfCodec>(name, error_feedback,
+                                     HalfLoops{k.fp16_encode, k.fp16_decode, k.fp16_decode_add});
 }
 
 }  // namespace isthmus

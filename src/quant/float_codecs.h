@@ -3,13 +3,18 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "isthmus/codec.h"
 
 namespace isthmus {
 
-[[nodiscard]] std::unique_ptr<const Codec> make_fp32_codec();
-[[nodiscard]] std::unique_ptr<const Codec> make_bf16_codec();
-[[nodiscard]] std::unique_ptr<const Codec> make_fp16_codec();
+/// name: the canonical spelling.
+[[nodiscard]] std::unique_ptr<const Codec> make_fp32_codec(const std::string& name,
+                                                           bool error_feedback);
+[[nodiscard]] std::unique_ptr<const Codec> make_bf16_codec(const std::string& name,
+                                                           bool error_feedback);
+[[nodiscard]] std::unique_ptr<const Codec> make_fp16_codec(const std::string& name,
+                                                           bool error_feedback);
 
 }  // namespace isthmus

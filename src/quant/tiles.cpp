@@ -64,16 +64,18 @@ std::size_t encoded_bytes(const Codec& codec, std::size_t n) {
   return whole * codec.encoded_bytes(kTileValues) + (rest == 0 ? 0 : codec.encoded_bytes(rest));
 }
 
-Encoded encode(const Codec& codec, std::span<const float> values) {
+Encoded encode(const Codec& codec, std::span<const float> values, const EncodeKey& key) {
   Encoded result{.values = values.size(), .bytes = {}};
   result.bytes.resize(encoded_bytes(codec, values.size()));
   const std::span<std::byte> out = result.bytes;
+  EncodeKey tile_key = key;
   std::size_t at = 0;
   for (std::size_t begin = 0; begin < values.size(); begin += kTileValues) {
     const std::size_t n = std::min(kTileValues, values.size() - begin);
     const std::size_t size = codec.encoded_bytes(n);
-    codec.encode(values.subspan(begin, n), out.subspan(at, size));
+    codec.encode(values.subspan(begin, n), out.subspan(at, size), tile_key);
     at += size;
+    ++tile_key.tile;
   }
   return result;
 }

@@ -207,12 +207,15 @@ Expected<void, ExchangeError> Round::answer(std::size_t k, Outbox& out) {
   write_bitmap(contributes_, builder.payload().first(prefix));
   const std::span<std::byte> bytes = builder.payload().subspan(prefix);
   const std::span<float> values = values_of(part);
+  EncodeKey key = encode_key(id_, kMeanWorker);
+  key.tile = part.first_value / kTileValues;
   std::size_t at = 0;
   for (std::size_t begin = 0; begin < values.size(); begin += kTileValues) {
     const std::size_t n = std::min(kTileValues, values.size() - begin);
     const std::size_t size = codec_->encoded_bytes(n);
-    codec_->encode(values.subspan(begin, n), bytes.subspan(at, size));
+    codec_->encode(values.subspan(begin, n), bytes.subspan(at, size), key);
     at += size;
+    ++key.tile;
   }
   if (auto ok = decode(*codec_, bytes, values); !ok) {
     return fault(ExchangeError::Kind::kCorrupt, place_.self, ok.error().what);

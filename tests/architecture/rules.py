@@ -50,6 +50,7 @@ OWNERS = {
     "Random123/*": ["src/core/rng.cpp"],
     "xxhash.h": ["src/core/hash.cpp"],
     "sodium.h": ["src/core/hash.cpp"],
+    "zstd.h": ["src/quant/lossless.cpp"],
     "gtest/*": ["tests/*"],
     "gmock/*": ["tests/*"],
     "benchmark/*": ["bench/*"],

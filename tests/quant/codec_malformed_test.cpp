@@ -24,7 +24,7 @@ std::string decode_error(const Codec& codec, const std::vector<std::byte>& bytes
 }
 
 TEST(MalformedBytes, EveryWrongSizeIsRefused) {
-  for (const char* spelling : {"fp32", "bf16", "fp16", "int8:64", "int8"}) {
+  for (const std::string& spelling : testing::every_spelling()) {
     const auto codec = make_codec(spelling);
     for (const std::size_t n : {0u, 1u, 100u, 4096u, 5000u}) {
       std::vector<std::byte> bytes = encode(*codec, testing::normal_vector(n)).bytes;
@@ -34,7 +34,8 @@ TEST(MalformedBytes, EveryWrongSizeIsRefused) {
                   AllOf(HasSubstr(codec->name()), HasSubstr(std::to_string(bytes.size()))));
       if (n > 0) {
         bytes.resize(bytes.size() - 2);
-        EXPECT_THAT(decode_error(*codec, bytes, n), HasSubstr("are no encoding of")) << n;
+        EXPECT_THAT(decode_error(*codec, bytes, n), HasSubstr("are no encoding of"))
+            << spelling << ", n = " << n;
       }
     }
   }
@@ -66,7 +67,7 @@ TEST(MalformedBytes, Int8RefusesTheCodeNoEncoderMakes) {
   const auto codec = make_codec("int8");
   std::vector<std::byte> bytes = encode(*codec, testing::normal_vector(300)).bytes;
   bytes.back() = std::byte{0x80};
-  EXPECT_THAT(decode_error(*codec, bytes, 300), HasSubstr("-128"));
+  EXPECT_THAT(decode_error(*codec, bytes, 300), HasSubstr("no encoder makes"));
 }
 
 TEST(MalformedBytes, ARefusedTileLeavesTheSumUntouched) {
@@ -76,6 +77,27 @@ TEST(MalformedBytes, ARefusedTileLeavesTheSumUntouched) {
   std::vector<float> sum(300, 1.0f);
   EXPECT_FALSE(codec->decode_add(bytes, sum));
   EXPECT_EQ(sum, std::vector<float>(300, 1.0f));
+}
+
+TEST(MalformedBytes, CodesNoEncoderMakesAreRefused) {
+  struct Case {
+    const char* codec;
+    std::size_t n;
+    unsigned last;  // byte
+  };
+  for (const Case& bad :
+       {Case{"int4", 300, 0x80}, Case{"int4", 300, 0x08}, Case{"int4", 299, 0x10},
+        Case{"fp8-e4m3", 300, 0x7F}, Case{"fp8-e4m3", 300, 0xFF}, Case{"fp8-e5m2", 300, 0x7C},
+        Case{"fp8-e5m2", 300, 0xFF}, Case{"ternary", 300, 0x80}, Case{"ternary", 300, 0x02},
+        Case{"ternary", 299, 0x40}, Case{"1bit", 297, 0x02}, Case{"lm3", 297, 0x08},
+        Case{"mxfp4", 299, 0x10}}) {
+    const auto codec = make_codec(bad.codec);
+    std::vector<std::byte> bytes = encode(*codec, testing::normal_vector(bad.n)).bytes;
+    bytes.back() = static_cast<std::byte>(bad.last);
+    EXPECT_THAT(decode_error(*codec, bytes, bad.n), HasSubstr("no encoder makes")) << bad.codec;
+    bytes.back() = std::byte{0};
+    EXPECT_EQ(decode_error(*codec, bytes, bad.n), "accepted") << bad.codec;
+  }
 }
 
 TEST(NonFiniteInput, Int8MarksTheBlockAndDecodingRefusesIt) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/rng.h"
+#include "isthmus/codec.h"
 
 namespace isthmus::testing {
 
@@ -35,6 +36,56 @@ inline std::vector<float> finite_bit_vector(std::size_t n, std::uint64_t seed = 
     if (!std::isfinite(value)) value = std::numeric_limits<float>::max();
   }
   return x;
+}
+
+/// Every codec of the table at its defaults, then spellings that take another path.
+inline std::vector<std::string> every_spelling() {
+  std::vector<std::string> all;
+  for (const CodecInfo& info : codecs()) all.push_back(info.name);
+  for (const char* spelling : {"int8:1",
+                               "int8:32",
+                               "int8:64",
+                               "int8:4096",
+                               "int8:64:scale=fp16",
+                               "int8:64:scale=e8m0",
+                               "int8:256:rounding=stochastic",
+                               "int4:32",
+                               "int4:256:scale=fp16",
+                               "int4:32:scale=e8m0",
+                               "int4:64:rounding=stochastic:ef",
+                               "uint8-minmax:64",
+                               "uint8-minmax:256:rounding=stochastic",
+                               "nf4:256:scale=fp16",
+                               "nf4:rounding=stochastic",
+                               "fp4-e2m1:16",
+                               "fp4-e2m1:256:scale=fp16",
+                               "fp4-e2m1:32:scale=e8m0",
+                               "mxfp4:rounding=stochastic",
+                               "nvfp4:rounding=stochastic",
+                               "fp4-e3m0:256:midpoint=log",
+                               "fp4-e3m0:32:scale=fp16:rounding=stochastic",
+                               "fp8-e4m3:32:scale=e8m0",
+                               "fp8-e4m3:scale=fp16",
+                               "fp8-e5m2:32:scale=e8m0",
+                               "fp8-e5m2:rounding=stochastic",
+                               "lm3:64:scale=fp16",
+                               "lm2:1024:ef",
+                               "ternary:64:scale=fp16",
+                               "ternary:rounding=stochastic",
+                               "1bit:64:scale=fp16:norm=l1",
+                               "1bit:256:norm=l2",
+                               "1bit:ef"}) {
+    all.emplace_back(spelling);
+  }
+  return all;
+}
+
+/// A spelling as the name of a test.
+inline std::string test_name(std::string spelling) {
+  for (char& c : spelling) {
+    if (c == ':' || c == '-' || c == '=') c = '_';
+  }
+  return spelling;
 }
 
 struct NamedValues {

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quant/error_feedback.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/check.h"
+
+namespace isthmus {
+namespace {
+
+Expected<void, NotFinite> all_finite(std::span<const float> values, std::size_t begin,
+                                     const char* what) {
+  const auto bad = std::ranges::find_if_not(values, [](float v) { return std::isfinite(v); });
+  if (bad == values.end()) return {};
+  const std::size_t index = begin + static_cast<std::size_t>(bad - values.begin());
+  return Unexpected<NotFinite>(
+      NotFinite{index, fmt::format("value {} {} {}: error feedback takes in no such value and is "
+                                   "as before",
+                                   index, what, *bad)});
+}
+
+}  // namespace
+
+ErrorFeedback::ErrorFeedback(std::size_t n, float decay) : residual_(n), decay_(decay) {
+  ISTHMUS_CHECK(decay > 0, decay);
+  ISTHMUS_CHECK(decay <= 1, decay);
+}
+
+Expected<void, NotFinite> ErrorFeedback::encode_tile(const Codec& codec, std::size_t begin,
+                                                     std::span<float> tile,
+                                                     std::span<std::byte> out,
+                                                     const EncodeKey& key) {
+  ISTHMUS_CHECK(begin % kTileValues == 0, begin);
+  ISTHMUS_CHECK(begin + tile.size() <= residual_.size(), begin, tile.size(), residual_.size());
+  const std::span<float> residual = std::span(residual_).subspan(begin, tile.size());
+  for (std::size_t i = 0; i < tile.size(); ++i) {
+    tile[i] += decay_ == 1 ? residual[i] : decay_ * residual[i];
+  }
+  codec.encode(tile, out, key);
+  if (auto ok = all_finite(tile, begin, "with its residual is"); !ok) return ok;
+  std::array<float, kTileValues> scratch;
+  const std::span<float> sent = std::span(scratch).first(tile.size());
+  const auto decoded = codec.decode(out, sent);
+  ISTHMUS_CHECK(decoded.has_value(), codec.name());  // every codec takes finite values
+  if (auto ok = all_finite(sent, begin, "decodes to"); !ok) return ok;
+  for (std::size_t i = 0; i < tile.size(); ++i) residual[i] = tile[i] - sent[i];
+  return {};
+}
+
+Expected<Encoded, NotFinite> ErrorFeedback::encode(const Codec& codec, std::span<const float> x,
+                                                   const EncodeKey& key) {
+  ISTHMUS_CHECK(x.size() == residual_.size(), x.size(), residual_.size());
+  Encoded encoded{.values = x.size(), .bytes = {}};
+  encoded.bytes.resize(encoded_bytes(codec, x.size()));
+  std::array<float, kTileValues> scratch;
+  EncodeKey tile_key = key;
+  std::size_t at = 0;
+  for (std::size_t begin = 0; begin < x.size(); begin += kTileValues) {
+    const std::span<float> tile = std::span(scratch).first(std::min(kTileValues, x.size() - begin));
+    std::ranges::copy(x.subspan(begin, tile.size()), tile.begin());
+    const std::size_t size = codec.encoded_bytes(tile.size());
+    if (auto ok =
+            encode_tile(codec, begin, tile, std::span(encoded.bytes).subspan(at, size), tile_key);
+        !ok) {
+      return Unexpected<NotFinite>(ok.error());
+    }
+    at += size;
+    ++tile_key.tile;
+  }
+  return encoded;
+}
+
+void ErrorFeedback::restore(std::span<const float> residual) {
+  ISTHMUS_CHECK(residual.size() == residual_.size(), residual.size(), residual_.size());
+  ISTHMUS_CHECK(all_finite(residual, 0, "is").has_value());
+  std::ranges::copy(residual, residual_.begin());
+}
+
+void ErrorFeedback::reset() { std::ranges::fill(residual_, 0.0f); }
+
+}  // namespace isthmus

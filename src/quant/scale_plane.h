@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scales of a tile's blocks as bytes, in the forms of docs/codecs.md. What is written is read
+// back as `effective` scales, and the encoder quantises with those. A NaN scale marks a block that
+// holds a NaN or an infinity; reading it back is refused. Stateless; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "isthmus/codec.h"
+
+namespace isthmus {
+
+enum class ScaleForm : std::uint8_t {
+  kFp32,   // 4 bytes a block
+  kFp16,   // a byte for the tile's power of two, then 2 bytes a block
+  kE8M0,   // a byte a block, powers of two
+  kE4M3,   // an fp32 for the tile, then a byte a block (NVFP4)
+  kRange,  // two fp32 a block: low, step
+};
+
+[[nodiscard]] std::size_t scale_bytes(ScaleForm form, std::size_t blocks);
+
+/// Largest scale s for which s * top is finite.
+[[nodiscard]] float largest_scale(float top);
+
+/// `ideal` (NaN, or 0 <= s <= largest_scale(top); kE8M0: powers of two or zero) as bytes, and what
+/// they stand for. kRange: pairs. REQUIRES: out.size() == scale_bytes, effective as long as ideal.
+void write_scales(ScaleForm form, float top, std::span<const float> ideal, std::span<std::byte> out,
+                  std::span<float> effective);
+
+/// RETURNS: DecodeError naming the block when a scale is one that no encoder makes from finite
+/// values.
+[[nodiscard]] Expected<void, DecodeError> read_scales(ScaleForm form, float top,
+                                                      std::span<const std::byte> bytes,
+                                                      std::span<float> scales);
+
+}  // namespace isthmus
