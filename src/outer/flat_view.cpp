@@ -53,26 +53,27 @@ Encoded encode_tiles(const Codec& codec, std::size_t n,
   return encoded;
 }
 
-double l2_norm(std::span<const float> values) {
+double sum_of_squares(std::span<const float> tile) {
   constexpr std::size_t kLanes = 8;
+  std::array<double, kLanes> lane{};
+  std::size_t i = 0;
+  for (; i + kLanes <= tile.size(); i += kLanes) {
+    for (std::size_t k = 0; k < kLanes; ++k) {
+      const double x = static_cast<double>(tile[i + k]);
+      lane[k] += x * x;
+    }
+  }
+  for (; i < tile.size(); ++i) {
+    const double x = static_cast<double>(tile[i]);
+    lane[i % kLanes] += x * x;
+  }
+  return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
+double l2_norm(std::span<const float> values) {
   double total = 0;
   for (std::size_t begin = 0; begin < values.size(); begin += kTileValues) {
-    const std::span<const float> tile =
-        values.subspan(begin, std::min(kTileValues, values.size() - begin));
-    std::array<double, kLanes> lane{};
-    std::size_t i = 0;
-    for (; i + kLanes <= tile.size(); i += kLanes) {
-      for (std::size_t k = 0; k < kLanes; ++k) {
-        const double x = static_cast<double>(tile[i + k]);
-        lane[k] += x * x;
-      }
-    }
-    for (; i < tile.size(); ++i) {
-      const double x = static_cast<double>(tile[i]);
-      lane[i % kLanes] += x * x;
-    }
-    total +=
-        ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+    total += sum_of_squares(values.subspan(begin, std::min(kTileValues, values.size() - begin)));
   }
   return std::sqrt(total);
 }

@@ -33,6 +33,8 @@ class FlatView {
     const Codec& codec, std::size_t n,
     const std::function<void(std::size_t begin, std::span<float> tile)>& fill);
 
+/// Sum of squares of at most a tile, in fp64. DETERMINISM: eight sums, added in one order.
+[[nodiscard]] double sum_of_squares(std::span<const float> tile);
 /// L2 norm in fp64. DETERMINISM: eight sums a tile, then tiles in order: the shape depends on the
 /// length alone.
 [[nodiscard]] double l2_norm(std::span<const float> values);

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "outer/fragment_state.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <utility>
+
+#include "core/check.h"
 
 namespace isthmus::outer {
 
@@ -17,13 +22,29 @@ FragmentState::FragmentState(Fragment fragment, std::span<const Parameter> param
   momentum_.resize(with_momentum ? anchor_.size() : 0);
 }
 
-Encoded FragmentState::encode_outer_gradient(const Codec& codec) const {
-  return encode_tiles(codec, anchor_.size(), [&](std::size_t begin, std::span<float> tile) {
-    local_.read(begin, tile);
-    const float* const anchor = anchor_.data() + begin;
-    for (std::size_t i = 0; i < tile.size(); ++i) {
-      tile[i] = anchor[i] - tile[i];
-    }
+OuterGradient FragmentState::outer_gradient(const Codec& codec, std::span<const float> more) const {
+  ISTHMUS_CHECK(more.empty() || more.size() == anchor_.size(), more.size(), anchor_.size());
+  double squares = 0;
+  Encoded encoded =
+      encode_tiles(codec, anchor_.size(), [&](std::size_t begin, std::span<float> tile) {
+        local_.read(begin, tile);
+        const float* const anchor = anchor_.data() + begin;
+        for (std::size_t i = 0; i < tile.size(); ++i) {
+          tile[i] = anchor[i] - tile[i];
+        }
+        for (std::size_t i = 0; i < tile.size() && !more.empty(); ++i) {
+          tile[i] += more[begin + i];
+        }
+        squares += sum_of_squares(tile);
+      });
+  return {.encoded = std::move(encoded), .norm = std::sqrt(squares)};
+}
+
+void FragmentState::for_each(
+    const std::function<void(std::size_t begin, std::span<const float> anchor,
+                             std::span<float> local)>& piece) {
+  local_.for_each([&](std::size_t begin, std::span<float> local) {
+    piece(begin, std::span<const float>(anchor_).subspan(begin, local.size()), local);
   });
 }
 
@@ -36,8 +57,7 @@ void FragmentState::merge(float alpha) {
     return;
   }
   const float share = 1 - alpha;
-  local_.for_each([&](std::size_t begin, std::span<float> local) {
-    const std::span<const float> anchor = std::span(anchor_).subspan(begin, local.size());
+  for_each([&](std::size_t, std::span<const float> anchor, std::span<float> local) {
     if (alpha == 0) {
       std::ranges::copy(anchor, local.begin());
       return;
@@ -46,6 +66,34 @@ void FragmentState::merge(float alpha) {
       local[i] = alpha * local[i] + share * anchor[i];
     }
   });
+}
+
+// A copy of the anchor, which only a lost contribution costs.
+void FragmentState::step_and_rebase(const kernels::OuterStep& optimizer,
+                                    std::span<const float> mean) {
+  const std::vector<float> before = anchor_;
+  step(optimizer, mean);
+  for_each([&](std::size_t begin, std::span<const float> anchor, std::span<float> local) {
+    for (std::size_t i = 0; i < local.size(); ++i) {
+      local[i] += anchor[i] - before[begin + i];
+    }
+  });
+}
+
+void FragmentState::save(StateWriter& writer) const {
+  writer.tensor(fmt::format("anchor/{}", fragment_.id.value()), anchor_);
+  if (!momentum_.empty()) {
+    writer.tensor(fmt::format("momentum/{}", fragment_.id.value()), momentum_);
+  }
+}
+
+void FragmentState::load(StateReader& reader) {
+  reader.tensor(fmt::format("anchor/{}", fragment_.id.value()), anchor_);
+  const std::string name = fmt::format("momentum/{}", fragment_.id.value());
+  // A run that goes on with momentum where there was none starts it from zero.
+  if (!momentum_.empty() && reader.contains(name)) {
+    reader.tensor(name, momentum_);
+  }
 }
 
 }  // namespace isthmus::outer

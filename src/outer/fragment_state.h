@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -15,18 +16,37 @@
 
 namespace isthmus::outer {
 
+/// An outer gradient, encoded.
+struct OuterGradient {
+  Encoded encoded;
+  double norm = 0;  // L2, before the codec
+  bool fit = true;  // to be counted; see outer/norm_guard.h
+};
+
 class FragmentState {
  public:
   /// The anchor starts as the parameters stand. Borrows their memory.
   FragmentState(Fragment fragment, std::span<const Parameter> parameters, bool with_momentum);
 
-  /// Delta = anchor - local, encoded tile by tile.
-  [[nodiscard]] Encoded encode_outer_gradient(const Codec& codec) const;
+  /// Delta = anchor - local, encoded tile by tile; with `more` of the same size added, if not
+  /// empty.
+  [[nodiscard]] OuterGradient outer_gradient(const Codec& codec,
+                                             std::span<const float> more = {}) const;
+  /// Calls `piece(begin, anchor, local)` for every stretch in which both are contiguous, in order.
+  void for_each(const std::function<void(std::size_t begin, std::span<const float> anchor,
+                                         std::span<float> local)>& piece);
   /// anchor := OuterOpt(anchor, mean).
   void step(const kernels::OuterStep& optimizer, std::span<const float> mean);
   /// local := alpha local + (1 - alpha) anchor; alpha 0 copies, alpha 1 leaves local alone, else
   /// both products and the sum are rounded once.
   void merge(float alpha);
+  /// anchor := OuterOpt(anchor, mean) and local := local + (anchor_new - anchor_old): what local
+  /// holds beyond the anchor stays beyond it.
+  void step_and_rebase(const kernels::OuterStep& optimizer, std::span<const float> mean);
+
+  /// Anchor and momentum, under the fragment's number.
+  void save(StateWriter& writer) const;
+  void load(StateReader& reader);
 
   [[nodiscard]] const Fragment& fragment() const { return fragment_; }
   [[nodiscard]] std::size_t size() const { return anchor_.size(); }
