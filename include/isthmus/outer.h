@@ -32,6 +32,18 @@ enum class FinalSync {
   kDrain,  // what is in flight is applied, in order of (send step, fragment)
   kFull,   // drain, then one blocking sync of every fragment
 };
+/// What becomes of a window whose contribution was not counted in its round.
+enum class LostContribution {
+  kCarry,     // rebased on the new anchor: the next outer gradient holds both windows
+  kStay,      // local values stay as they are (the drop rule of arXiv:2311.08105 section 3.4)
+  kRollback,  // local values go back to the anchor: the window is lost
+};
+/// co2: Lambda, by which an outer gradient that is one round old is divided.
+enum class StalenessPenalty {
+  kNone,      // 1
+  kConstant,  // OuterOptions::staleness_constant
+  kGapAware,  // 1 + rate ratio * distance moved since / size of the excursion (src/outer/co2.h)
+};
 struct OffsetsSpread {};  // offset of fragment p is floor(p * H / F)
 struct OffsetsZero {};    // all fragments together
 using Offsets = std::variant<OffsetsSpread, OffsetsZero, std::vector<std::int64_t>>;
@@ -52,6 +64,12 @@ struct OuterOptions {
   std::string codec = "fp32";
   ReductionKind exchange = ReductionKind::kAuto;
   FinalSync final_sync = FinalSync::kDrain;
+  LostContribution carry = LostContribution::kCarry;
+  double outlier = 100;  // an outer gradient of more than this times the median norm of the last
+                         // sixteen is withheld; 0: never. Non-finite ones always are.
+  StalenessPenalty staleness_penalty = StalenessPenalty::kNone;  // co2
+  double staleness_constant = 1;                                 // co2, of kConstant: >= 1
+  std::optional<double> momentum_clip;  // co2: bound of each element where momentum is used; > 0
   Duration patience = std::chrono::hours(1);  // a round not committed by then ends the run
 };
 
@@ -60,7 +78,8 @@ struct RoundReport {
   FragmentId fragment;
   StepIndex sent;
   StepIndex applied;
-  int members = 0;
+  int members = 0;      // whose contributions the mean holds
+  bool counted = true;  // this worker's is one of them
   std::uint64_t payload_bytes = 0;
   std::uint64_t wire_bytes = 0;
   double delta_norm = 0;  // L2 norm of the reduced outer gradient (ddp: gradient)
@@ -85,8 +104,11 @@ class OuterStrategy : public ParameterSource {
   /// Steps taken so far.
   [[nodiscard]] virtual StepIndex steps() const = 0;
   /// ParameterSource: the outer parameters (anchors) of parameter i; what is evaluated and
-  /// exported.
+  /// exported. Where anchors are not shared that is their mean over the workers, element by
+  /// element.
   [[nodiscard]] std::span<const float> values(std::size_t parameter) const override = 0;
+  /// Whether all workers hold the same anchors, bit for bit (eager: each has its own).
+  [[nodiscard]] virtual bool shared_anchors() const { return true; }
   /// Everything the method owns, syncs in flight included (their encoded bytes); the inner loop's
   /// parameters and state are saved by the caller. `load` launches the saved syncs again under the
   /// same ids.
@@ -111,9 +133,17 @@ struct MethodInfo {
   double default_lr = 0;          // 0: the method has no outer learning rate key
   double default_momentum = 0;
   double default_alpha = 0;
+  int state_values = 0;  // fp32 values a parameter of one worker's outer state: anchors, momentum
+  bool round_behind = false;   // a round is applied at the end of the next one: no overlap key
+  bool drains = true;          // what is in flight after the last step still has something to give
+  bool shared_anchors = true;  // anchors and momentum are the same on all workers
 };
 /// All methods of this build, in table order.
 [[nodiscard]] std::vector<MethodInfo> methods();
+
+/// fp32 values that one worker keeps for each parameter between two steps: anchors, and the outer
+/// momentum unless it is 0. Encoded contributions in flight come on top. 0 for an unknown method.
+[[nodiscard]] int outer_state_values(std::string_view method, const OuterOptions& options);
 
 /// A fragment: the parameters synced together, as indices into InnerLoop::parameters().
 struct Fragment {

@@ -59,7 +59,8 @@ Checkpointing::Checkpointing(Options options, std::optional<Checkpoint> resume, 
       totals_(totals),
       log_(log),
       store_(options_.storage, options_.folder, options_.config.ckpt.keep),
-      last_due_s_(monotonic_now()) {
+      last_due_s_(monotonic_now()),
+      anchor_mean_(options_.config.workers()) {
   store_.recover();
 }
 
@@ -119,6 +120,15 @@ void Checkpointing::lay_down(Rank rank, StepIndex t, const InnerLoop& inner,
   PrefixedStateWriter outer_state(state, "outer/");
   strategy.save(outer_state);
 
+  const bool shared = strategy.shared_anchors();
+  const std::optional<OuterCopy> mean =
+      shared ? std::nullopt : anchor_mean_.lay_down(rank, t, strategy, parameters.size());
+  const ParameterSource* model = nullptr;  // on the one worker whose word it is
+  if (mean) {
+    model = &*mean;
+  } else if (shared && rank == Rank(0)) {
+    model = &strategy;
+  }
   const auto workers = static_cast<std::size_t>(options_.config.workers());
   const auto place = static_cast<std::size_t>(rank.value());
   Pending complete;
@@ -126,12 +136,14 @@ void Checkpointing::lay_down(Rank rank, StepIndex t, const InnerLoop& inner,
     const std::lock_guard lock(mutex_);
     Pending& pending = pending_[t.value()];
     pending.states.resize(workers);
-    pending.anchors.resize(workers);
     pending.states[place] = std::move(state);
-    pending.anchors[place] = anchors.digest();
-    if (rank == Rank(0)) {
+    if (shared) {
+      pending.anchors.resize(workers);
+      pending.anchors[place] = anchors.digest();
+    }
+    if (model != nullptr) {
       for (std::size_t i = 0; i < parameters.size(); ++i) {
-        const std::span<const float> values = strategy.values(i);
+        const std::span<const float> values = model->values(i);
         pending.shapes.push_back(parameters[i].shape);
         pending.model.emplace_back(parameters[i].name,
                                    std::vector<float>(values.begin(), values.end()));

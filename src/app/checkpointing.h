@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/anchor_mean.h"
 #include "app/run_log.h"
 #include "core/checkpoint.h"
 #include "core/hash.h"
@@ -64,9 +65,10 @@ class Checkpointing {
   /// Copies of the workers' states after one step, until the last has come.
   struct Pending {
     std::vector<StateSnapshot> states;  // by worker
-    std::vector<Digest128> anchors;     // of the outer parameters, by worker
+    std::vector<Digest128>
+        anchors;  // of the outer parameters, by worker; none where each has its own
     std::vector<std::vector<std::int64_t>> shapes;
-    std::vector<std::pair<std::string, std::vector<float>>> model;  // worker 0's outer parameters
+    std::vector<std::pair<std::string, std::vector<float>>> model;  // the outer parameters
     int laid_down = 0;
   };
   void check_agreement(StepIndex t, const Pending& pending) const;
@@ -79,6 +81,7 @@ class Checkpointing {
   MetricsLog& log_;
   CheckpointStore store_;
   double last_due_s_;
+  AnchorMean anchor_mean_;
   std::mutex mutex_;
   std::map<std::int64_t, Pending> pending_;  // by step; guarded by mutex_
 };

@@ -152,6 +152,11 @@ bool explain_method(const std::string& topic, Session& session) {
     line(session, "defaults",
          rates ? fmt::format("lr = {}, momentum = {}", method.default_lr, method.default_momentum)
                : "");
+    line(session, "memory",
+         fmt::format("{} bytes a parameter and worker{}", 4 * method.state_values,
+                     method.state_values == 0   ? ""
+                     : method.state_values == 1 ? ": fp32 anchors"
+                                                : ": fp32 anchors and momentum"));
     return true;
   }
   return false;

@@ -22,6 +22,7 @@ std::string method_json(const MethodInfo& method) {
       .add("default_lr", method.default_lr)
       .add("default_momentum", method.default_momentum)
       .add("default_alpha", method.default_alpha)
+      .add("state_values", std::int64_t{method.state_values})
       .str();
 }
 

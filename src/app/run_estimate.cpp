@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "app/build_info.h"
 #include "app/event_log.h"
 #include "app/json_line.h"
@@ -45,16 +47,17 @@ RunEstimate estimate_run(const Config& config, bool simulated) {
   }
   const std::int64_t rows = plan.worker_samples / plan.micro_batches * config.train.context;
   const MemoryEstimate memory = training_memory(layout, config.inner, rows, config.train.recompute);
-  // Anchor and outer momentum, where the method keeps them apart from the parameters.
   const std::int64_t outer_values =
-      config.method == "ddp" ? 0 : (config.method == "localsgd" ? 1 : 2) * layout.elements();
+      outer_state_values(config.method, config.outer) * layout.elements();
   constexpr std::int64_t kFloatBytes = 4;
-  RunEstimate estimate{.parameters = layout.elements(),
-                       .steps = plan.total_steps,
-                       .tokens = plan.total_steps * plan.tokens_per_step(config.train.context),
-                       .step_flops = step_flops(world),
-                       .memory_bytes = static_cast<std::uint64_t>(
-                           (memory.total() + kFloatBytes * outer_values) * plan.workers)};
+  RunEstimate estimate{
+      .parameters = layout.elements(),
+      .steps = plan.total_steps,
+      .tokens = plan.total_steps * plan.tokens_per_step(config.train.context),
+      .step_flops = step_flops(world),
+      .memory_bytes =
+          static_cast<std::uint64_t>((memory.total() + kFloatBytes * outer_values) * plan.workers),
+      .outer_bytes_per_parameter = kFloatBytes * outer_state_values(config.method, config.outer)};
   // Without a declared step time the bytes hold and the times do not: they are left out.
   const bool timed = simulated && declares_step_time(config);
   const Prediction prediction = predict_run(world, Duration{1});
@@ -80,6 +83,11 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
   row("compute", fmt::format("{}FLOP a step and worker", human_count(estimate.step_flops)));
   row("memory",
       fmt::format("{} in this process", human_bytes(static_cast<double>(estimate.memory_bytes))));
+  constexpr std::array<std::string_view, 3> kOuterParts = {"none", "anchors", "anchors, momentum"};
+  row("outer state",
+      fmt::format("{} bytes a parameter and worker: {}", estimate.outer_bytes_per_parameter,
+                  kOuterParts.at(
+                      static_cast<std::size_t>(outer_state_values(config.method, config.outer)))));
   row("sent", fmt::format("{} by one worker ({} of values)",
                           human_bytes(static_cast<double>(estimate.wire_bytes)),
                           human_bytes(static_cast<double>(estimate.payload_bytes))));
@@ -96,6 +104,7 @@ std::string estimate_json(const RunEstimate& estimate) {
       .add("tokens", estimate.tokens)
       .add("step_flops", estimate.step_flops)
       .add("memory_bytes", estimate.memory_bytes)
+      .add("outer_bytes_per_parameter", estimate.outer_bytes_per_parameter)
       .add("bytes_payload", estimate.payload_bytes)
       .add("bytes_wire", estimate.wire_bytes);
   if (estimate.prediction) {

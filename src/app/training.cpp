@@ -306,6 +306,7 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   JsonLinesFile events_file = directory.open_lines("events.jsonl");
   EventLog events(events_file, Duration(static_cast<Duration::rep>(totals.clock_s * 1e9)));
   RunBoard board(plan_.workers, plan_.total_steps, log);
+  AnchorMean anchor_mean(plan_.workers);
   const RunWorld world{.config = config_,
                        .plan = plan_,
                        .layout = layout_,
@@ -323,6 +324,7 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                           .eval_tokens = eval_tokens_,
                           .board = board,
                           .checkpointing = checkpointing,
+                          .anchor_mean = anchor_mean,
                           .events = &events,
                           .patience = round_patience(config_, request_.simulated),
                           .step_flops = step_flops(world),

@@ -65,24 +65,37 @@ class Worker {
                             .computed = inner_.computed()});
   }
 
-  // Outer parameters are the same on all workers, so each takes every M-th batch of windows.
+  // Outer parameters that are the same on all workers are evaluated by all, each taking every M-th
+  // batch of windows; the mean of unlike ones by the worker who has it.
   void evaluate(StepIndex t) {
     if (setup_.eval_tokens < 0) {
       return;
     }
+    std::vector<EvalPart> parts;
+    if (strategy_->shared_anchors()) {
+      parts = evaluate(*strategy_, context_.rank.value(), setup_.plan.workers);
+    } else if (const auto mean = setup_.anchor_mean.lay_down(context_.rank, t, *strategy_,
+                                                             inner_.parameters().size())) {
+      parts = evaluate(*mean, 0, 1);
+    }
+    setup_.board.post_eval(context_.rank, t, parts, context_.runtime.clock().now());
+  }
+
+  [[nodiscard]] std::vector<EvalPart> evaluate(const ParameterSource& source, std::int64_t first,
+                                               std::int64_t stride) {
     ValidationSource windows(setup_.data, setup_.config.train.context, setup_.eval_tokens,
                              setup_.config.model.vocab);
     std::vector<EvalPart> parts;
     const std::int64_t batches = (windows.windows() + kEvalBatch - 1) / kEvalBatch;
-    for (std::int64_t k = context_.rank.value(); k < batches; k += setup_.plan.workers) {
-      const std::int64_t first = k * kEvalBatch;
-      const TokenBatch batch = windows.at(first, std::min(kEvalBatch, windows.windows() - first));
+    for (std::int64_t k = first; k < batches; k += stride) {
+      const std::int64_t begin = k * kEvalBatch;
+      const TokenBatch batch = windows.at(begin, std::min(kEvalBatch, windows.windows() - begin));
       const auto tokens = static_cast<std::int64_t>(batch.targets.size());
-      const double mean = inner_.loss(batch, *strategy_);
+      const double mean = inner_.loss(batch, source);
       parts.push_back(
           {.batch = k, .loss_sum = mean * static_cast<double>(tokens), .tokens = tokens});
     }
-    setup_.board.post_eval(context_.rank, t, parts, context_.runtime.clock().now());
+    return parts;
   }
 
   [[nodiscard]] bool checkpoint_due(StepIndex t) const {

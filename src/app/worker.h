@@ -3,6 +3,7 @@
 // its state. The same code runs on real threads and in virtual time.
 #pragma once
 
+#include "app/anchor_mean.h"
 #include "app/checkpointing.h"
 #include "app/run_board.h"
 #include "app/timed_inner_loop.h"
@@ -22,6 +23,7 @@ struct WorkerSetup {
   std::int64_t eval_tokens = 0;  // 0: the whole validation part; < 0: there is none
   RunBoard& board;
   Checkpointing& checkpointing;
+  AnchorMean& anchor_mean;      // for evaluations
   EventSink* events = nullptr;  // may be null
   Duration patience{0};         // a round not committed by then ends the run
   double step_flops = 0;        // of one worker's inner step

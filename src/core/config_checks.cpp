@@ -14,9 +14,9 @@ namespace isthmus::config {
 namespace {
 
 /// Methods of the family that later versions bring.
-constexpr std::array<std::string_view, 12> kLaterMethods = {
-    "delayed",    "eager", "co2",    "1bit-adam", "01-adam", "spsa",
-    "sparseloco", "demo",  "muloco", "sparta",    "noloco",  "decoupled"};
+constexpr std::array<std::string_view, 9> kLaterMethods = {"1bit-adam",  "01-adam", "spsa",
+                                                           "sparseloco", "demo",    "muloco",
+                                                           "sparta",     "noloco",  "decoupled"};
 
 bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -225,6 +225,17 @@ void Loader::check_outer() {
         break;
       }
     }
+  }
+  if (outer.outlier > 0 && outer.outlier <= 1) {
+    refuse("E-RANGE", "outer.outlier",
+           fmt::format("{}: must be 0 (never) or > 1", quoted("outer.outlier")));
+  }
+  if (info != nullptr && info->round_behind && outer.carry == LostContribution::kStay) {
+    refuse("E-VALUE", "outer.carry",
+           fmt::format("{}: method '{}' has left the local values of a round when it learns that "
+                       "they were lost",
+                       quoted("outer.carry"), info->name),
+           "use \"carry\" or \"rollback\"");
   }
   if (outer.fragments > config.model.layers) {
     refuse("E-RANGE", "outer.fragments",

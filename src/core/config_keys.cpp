@@ -24,6 +24,10 @@ bool has_decay(const Config& config) {
   return config.inner.schedule == "wsd" || config.inner.schedule == "infinite";
 }
 
+bool has_constant_penalty(const Config& config) {
+  return config.outer.staleness_penalty == StalenessPenalty::kConstant;
+}
+
 constexpr Field<Config> kBetas = {
     [](Config& config, const Value& value) {
       const auto& pair = std::get<std::vector<double>>(value);
@@ -36,6 +40,8 @@ constexpr Field<Config> kBetas = {
 
 constexpr std::array<std::string_view, 3> kPatterns = {"strided", "sequential", "balanced"};
 constexpr std::array<std::string_view, 3> kExchanges = {"auto", "reduce", "gather"};
+constexpr std::array<std::string_view, 3> kCarries = {"carry", "stay", "rollback"};
+constexpr std::array<std::string_view, 3> kPenalties = {"false", "constant", "gap-aware"};
 constexpr std::array<std::string_view, 3> kFinalSyncs = {"none", "drain", "full"};
 
 /// An enumeration whose enumerators stand in the order of `names`.
@@ -300,6 +306,22 @@ constexpr KeyRow<Config> kRows[] = {
      outer_enum<&O::final_sync, kFinalSyncs>(),
      "After the last step: drop what is in flight, apply it, or apply it and sync once more.",
      "\"full\""},
+    {"outer.carry", Type::kChoice, {}, "carry|stay|rollback", outer_enum<&O::carry, kCarries>(),
+     "A contribution that was not counted: rebased and sent with the next one, left in the local values, or given up.",
+     "\"rollback\""},
+    {"outer.outlier", Type::kReal, between(0, 1e12), "", field<kOuter, &O::outlier>(),
+     "Withhold an outer gradient of more than this times the median norm of the last sixteen; 0: never. Non-finite ones are always withheld.",
+     "100"},
+    {"outer.staleness_penalty", Type::kFalseOrChoice, {}, "constant|gap-aware",
+     outer_enum<&O::staleness_penalty, kPenalties>(),
+     "What divides an outer gradient that is one round old: nothing, a constant, or how far the anchor has moved since.",
+     "\"gap-aware\""},
+    {"outer.staleness_constant", Type::kReal, at_least(1, 1e6), "",
+     field<kOuter, &O::staleness_constant>(), "The constant of staleness_penalty = \"constant\".",
+     "1.5", "outer.staleness_penalty = constant", has_constant_penalty},
+    {"outer.momentum_clip", Type::kReal, above(0), "", field<kOuter, &O::momentum_clip>(),
+     "Bound of each element of the momentum where it is used; what is stored stays unclipped. Absent: none.",
+     "1.0"},
 
     {"parallel.tp", Type::kInteger, at_least(1, 4096), "", field<&Config::tp>(),
      "Tensor-parallel ranks inside a site.", "1"},
@@ -436,13 +458,10 @@ constexpr LaterRow kLater[] = {
     {"net.max_solo_rounds", "training on while the link is down"},
     {"link.trace", "recorded link traces"},
     {"outer.commit", "commit periods"},
-    {"outer.carry", "what becomes of lost contributions"},
     {"outer.late", "results that come late"},
     {"outer.placement", "where outer copies live"},
     {"outer.freeze", "a key of 1bit-adam"},
     {"outer.bias_correction", "a key of 1bit-adam"},
-    {"outer.staleness_penalty", "a key of co2"},
-    {"outer.momentum_clip", "a key of co2"},
     {"outer.eps", "a key of spsa"},
     {"parallel.zero", "sharded optimizer state"},
     {"parallel.schedule", "pipeline schedules"},

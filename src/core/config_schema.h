@@ -24,14 +24,15 @@ enum class Type {
   kInteger,
   kReal,
   kText,
-  kChoice,       // one of KeyRow::choices, separated by '|'
-  kTokens,       // "3M", 192, "192 tok"
-  kTokensUnit,   // the same, unit required
-  kTokensOrAll,  // the same without unit, or "all"
-  kSteps,        // 20, "20 steps", "5%"; a StepCount
-  kStepsNow,     // the same into an integer: a percentage is resolved while loading
-  kStepsOrTime,  // "10min", "100 steps" or "5%"; a percentage is resolved while loading
-  kStepList,     // [100, "50%"]
+  kChoice,         // one of KeyRow::choices, separated by '|'
+  kFalseOrChoice,  // the same, or false
+  kTokens,         // "3M", 192, "192 tok"
+  kTokensUnit,     // the same, unit required
+  kTokensOrAll,    // the same without unit, or "all"
+  kSteps,          // 20, "20 steps", "5%"; a StepCount
+  kStepsNow,       // the same into an integer: a percentage is resolved while loading
+  kStepsOrTime,    // "10min", "100 steps" or "5%"; a percentage is resolved while loading
+  kStepList,       // [100, "50%"]
   kTime,
   kRate,
   kFraction,  // 0.1 or "10%"

@@ -87,7 +87,7 @@ std::string toml_text(const Value& value, Type type) {
         } else if constexpr (std::is_same_v<Data, double>) {
           return quoted_real(data, type);
         } else if constexpr (std::is_same_v<Data, std::string>) {
-          return toml_quote(data);
+          return type == Type::kFalseOrChoice && data == "false" ? data : toml_quote(data);
         } else if constexpr (std::is_same_v<Data, Duration>) {
           return toml_quote(duration_text(data));
         } else if constexpr (std::is_same_v<Data, StepCount>) {
@@ -118,6 +118,8 @@ std::string type_text(Type type, std::string_view choices) {
       return "text";
     case Type::kChoice:
       return "one of " + join(split_choices(choices));
+    case Type::kFalseOrChoice:
+      return "false or one of " + join(split_choices(choices));
     case Type::kTokens:
       return "a count of tokens, such as \"3M\"";
     case Type::kTokensUnit:

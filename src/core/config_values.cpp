@@ -284,6 +284,11 @@ Expected<Value, ValueError> parse_value(const SourceValue& source, const ValueRu
     case Type::kText:
     case Type::kChoice:
       return parse_text(source, rule);
+    case Type::kFalseOrChoice:
+      if (const auto* flag = std::get_if<bool>(&source.data); flag != nullptr && !*flag) {
+        return Value(std::string("false"));
+      }
+      return parse_text(source, {rule.name, Type::kChoice, {}, rule.choices});
     case Type::kTokens:
     case Type::kTokensUnit:
     case Type::kTokensOrAll:

@@ -38,44 +38,54 @@ void FlatView::for_each(
   }
 }
 
-Encoded encode_tiles(const Codec& codec, std::size_t n,
-                     const std::function<void(std::size_t begin, std::span<float> tile)>& fill,
-                     const EncodeKey& key) {
-  Encoded encoded{.values = n, .bytes = std::vector<std::byte>(encoded_bytes(codec, n))};
+void for_each_tile(std::size_t n, const FillTile& fill) {
   std::array<float, kTileValues> scratch;
+  for (std::size_t begin = 0; begin < n; begin += kTileValues) {
+    fill(begin, std::span(scratch).first(std::min(kTileValues, n - begin)));
+  }
+}
+
+Encoded encode_tiles(const Codec& codec, std::size_t n, const FillTile& fill, const EncodeKey& key,
+                     ErrorFeedback* feedback) {
+  Encoded encoded{.values = n, .bytes = std::vector<std::byte>(encoded_bytes(codec, n))};
   EncodeKey tile_key = key;
   std::size_t at = 0;
-  for (std::size_t begin = 0; begin < n; begin += kTileValues) {
-    const std::span<float> tile = std::span(scratch).first(std::min(kTileValues, n - begin));
+  for_each_tile(n, [&](std::size_t begin, std::span<float> tile) {
     const std::size_t bytes = codec.encoded_bytes(tile.size());
+    const std::span<std::byte> out = std::span(encoded.bytes).subspan(at, bytes);
     fill(begin, tile);
-    codec.encode(tile, std::span(encoded.bytes).subspan(at, bytes), tile_key);
+    if (feedback == nullptr) {
+      codec.encode(tile, out, tile_key);
+    } else if (!feedback->encode_tile(codec, begin, tile, out, tile_key)) {
+      feedback->reset();
+    }
     at += bytes;
     ++tile_key.tile;
-  }
+  });
   return encoded;
 }
 
-double l2_norm(std::span<const float> values) {
+double sum_of_squares(std::span<const float> tile) {
   constexpr std::size_t kLanes = 8;
+  std::array<double, kLanes> lane{};
+  std::size_t i = 0;
+  for (; i + kLanes <= tile.size(); i += kLanes) {
+    for (std::size_t k = 0; k < kLanes; ++k) {
+      const double x = static_cast<double>(tile[i + k]);
+      lane[k] += x * x;
+    }
+  }
+  for (; i < tile.size(); ++i) {
+    const double x = static_cast<double>(tile[i]);
+    lane[i % kLanes] += x * x;
+  }
+  return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
+double l2_norm(std::span<const float> values) {
   double total = 0;
   for (std::size_t begin = 0; begin < values.size(); begin += kTileValues) {
-    const std::span<const float> tile =
-        values.subspan(begin, std::min(kTileValues, values.size() - begin));
-    std::array<double, kLanes> lane{};
-    std::size_t i = 0;
-    for (; i + kLanes <= tile.size(); i += kLanes) {
-      for (std::size_t k = 0; k < kLanes; ++k) {
-        const double x = static_cast<double>(tile[i + k]);
-        lane[k] += x * x;
-      }
-    }
-    for (; i < tile.size(); ++i) {
-      const double x = static_cast<double>(tile[i]);
-      lane[i % kLanes] += x * x;
-    }
-    total +=
-        ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+    total += sum_of_squares(values.subspan(begin, std::min(kTileValues, values.size() - begin)));
   }
   return std::sqrt(total);
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "isthmus/codec.h"
+#include "quant/error_feedback.h"
 
 namespace isthmus::outer {
 
@@ -27,13 +28,21 @@ class FlatView {
   std::size_t size_ = 0;
 };
 
-/// Encodes n values that `fill(begin, tile)` writes tile by tile, so that they never exist as a
-/// whole. Tile t has key.tile + t.
-[[nodiscard]] Encoded encode_tiles(
-    const Codec& codec, std::size_t n,
-    const std::function<void(std::size_t begin, std::span<float> tile)>& fill,
-    const EncodeKey& key = {});
+/// Writes the values of the tile that starts at `begin`.
+using FillTile = std::function<void(std::size_t begin, std::span<float> tile)>;
 
+/// Calls `fill` for the tiles of n values, in order, into scratch.
+void for_each_tile(std::size_t n, const FillTile& fill);
+
+/// Encodes n values that `fill` writes tile by tile, so that they never exist as a whole. Tile t has
+/// key.tile + t. `feedback` (may be null) adds what it holds and takes in what is lost. It is
+/// started anew when a value plus its residual overflows; the code then holds what no decoder takes
+/// for finite.
+[[nodiscard]] Encoded encode_tiles(const Codec& codec, std::size_t n, const FillTile& fill,
+                                   const EncodeKey& key = {}, ErrorFeedback* feedback = nullptr);
+
+/// Sum of squares of at most a tile, in fp64. DETERMINISM: eight sums, added in one order.
+[[nodiscard]] double sum_of_squares(std::span<const float> tile);
 /// L2 norm in fp64. DETERMINISM: eight sums a tile, then tiles in order: the shape depends on the
 /// length alone.
 [[nodiscard]] double l2_norm(std::span<const float> values);

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "outer/fragment_state.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <utility>
+
+#include "core/check.h"
 
 namespace isthmus::outer {
 
 FragmentState::FragmentState(Fragment fragment, std::span<const Parameter> parameters,
-                             bool with_momentum)
+                             bool with_momentum, bool with_feedback)
     : fragment_(std::move(fragment)) {
   for (const std::size_t i : fragment_.parameters) {
     local_.append(parameters[i].values);
@@ -15,17 +20,45 @@ FragmentState::FragmentState(Fragment fragment, std::span<const Parameter> param
   anchor_.resize(local_.size());
   local_.read(0, anchor_);
   momentum_.resize(with_momentum ? anchor_.size() : 0);
+  if (with_feedback) {
+    feedback_.emplace(anchor_.size());
+  }
 }
 
-Encoded FragmentState::encode_outer_gradient(const Codec& codec, const EncodeKey& key) const {
+OuterGradient FragmentState::outer_gradient(const Codec& codec, const EncodeKey& key,
+                                            const Accepts& accepts, std::span<const float> more) {
+  ISTHMUS_CHECK(more.empty() || more.size() == anchor_.size(), more.size(), anchor_.size());
+  double squares = 0;
   const auto fill = [&](std::size_t begin, std::span<float> tile) {
     local_.read(begin, tile);
     const float* const anchor = anchor_.data() + begin;
     for (std::size_t i = 0; i < tile.size(); ++i) {
       tile[i] = anchor[i] - tile[i];
     }
+    for (std::size_t i = 0; i < tile.size() && !more.empty(); ++i) {
+      tile[i] += more[begin + i];
+    }
+    squares += sum_of_squares(tile);
   };
-  return encode_tiles(codec, anchor_.size(), fill, key);
+  if (!feedback_) {
+    Encoded encoded = encode_tiles(codec, size(), fill, key);
+    const double norm = std::sqrt(squares);
+    return {.encoded = std::move(encoded), .norm = norm, .fit = accepts(norm)};
+  }
+  // The norm comes first, since the residual moves on with the encoding.
+  for_each_tile(size(), fill);
+  OuterGradient delta{.encoded = {}, .norm = std::sqrt(squares), .fit = false};
+  delta.fit = accepts(delta.norm);
+  delta.encoded = encode_tiles(codec, size(), fill, key, delta.fit ? &*feedback_ : nullptr);
+  return delta;
+}
+
+void FragmentState::for_each(
+    const std::function<void(std::size_t begin, std::span<const float> anchor,
+                             std::span<float> local)>& piece) {
+  local_.for_each([&](std::size_t begin, std::span<float> local) {
+    piece(begin, std::span<const float>(anchor_).subspan(begin, local.size()), local);
+  });
 }
 
 void FragmentState::step(const kernels::OuterStep& optimizer, std::span<const float> mean) {
@@ -37,8 +70,7 @@ void FragmentState::merge(float alpha) {
     return;
   }
   const float share = 1 - alpha;
-  local_.for_each([&](std::size_t begin, std::span<float> local) {
-    const std::span<const float> anchor = std::span(anchor_).subspan(begin, local.size());
+  for_each([&](std::size_t, std::span<const float> anchor, std::span<float> local) {
     if (alpha == 0) {
       std::ranges::copy(anchor, local.begin());
       return;
@@ -47,6 +79,42 @@ void FragmentState::merge(float alpha) {
       local[i] = alpha * local[i] + share * anchor[i];
     }
   });
+}
+
+// A copy of the anchor, which only a lost contribution costs.
+void FragmentState::step_and_rebase(const kernels::OuterStep& optimizer,
+                                    std::span<const float> mean) {
+  const std::vector<float> before = anchor_;
+  step(optimizer, mean);
+  for_each([&](std::size_t begin, std::span<const float> anchor, std::span<float> local) {
+    for (std::size_t i = 0; i < local.size(); ++i) {
+      local[i] += anchor[i] - before[begin + i];
+    }
+  });
+}
+
+void FragmentState::save(StateWriter& writer) const {
+  writer.tensor(fmt::format("anchor/{}", fragment_.id.value()), anchor_);
+  if (!momentum_.empty()) {
+    writer.tensor(fmt::format("momentum/{}", fragment_.id.value()), momentum_);
+  }
+  if (feedback_) {
+    writer.tensor(fmt::format("residual/{}", fragment_.id.value()), feedback_->residual());
+  }
+}
+
+void FragmentState::load(StateReader& reader) {
+  reader.tensor(fmt::format("anchor/{}", fragment_.id.value()), anchor_);
+  const std::string name = fmt::format("momentum/{}", fragment_.id.value());
+  // A run that goes on with momentum where there was none starts it from zero.
+  if (!momentum_.empty() && reader.contains(name)) {
+    reader.tensor(name, momentum_);
+  }
+  if (feedback_) {
+    std::vector<float> residual(anchor_.size());
+    reader.tensor(fmt::format("residual/{}", fragment_.id.value()), residual);
+    feedback_->restore(residual);
+  }
 }
 
 }  // namespace isthmus::outer

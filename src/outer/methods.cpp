@@ -5,11 +5,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
+#include "outer/co2.h"
 #include "outer/ddp.h"
+#include "outer/delayed.h"
+#include "outer/eager.h"
 #include "outer/settings.h"
 #include "outer/streaming_diloco.h"
 
@@ -31,13 +34,31 @@ std::unique_ptr<OuterStrategy> make_fragmented(const MethodInfo& method,
       outer::resolve(method, options, inner.parameters()), inner, exchange);
 }
 
+template <typename Method>
+std::unique_ptr<OuterStrategy> make_round_behind(const MethodInfo& method,
+                                                 const OuterOptions& options, InnerLoop& inner,
+                                                 Exchange& exchange) {
+  return std::make_unique<Method>(outer::resolve(method, options, inner.parameters()), inner,
+                                  exchange);
+}
+
+std::unique_ptr<OuterStrategy> make_co2(const MethodInfo& method, const OuterOptions& options,
+                                        InnerLoop& inner, Exchange& exchange) {
+  return std::make_unique<outer::Co2>(
+      outer::resolve(method, options, inner.parameters()),
+      outer::Co2::Options{.penalty = options.staleness_penalty,
+                          .constant = static_cast<float>(options.staleness_constant),
+                          .clip = static_cast<float>(options.momentum_clip.value_or(0))},
+      inner, exchange);
+}
+
 struct Row {
   MethodInfo info;
   Maker make;
 };
 
-const std::array<Row, 4>& table() {
-  static const std::array<Row, 4> rows = {
+const std::vector<Row>& table() {
+  static const std::vector<Row> rows = {
       Row{{.name = "ddp",
            .summary = "Data parallel: mean gradient every step, in buckets that overlap backward.",
            .source = "Li et al. 2020, arXiv:2006.15704 section 3.2",
@@ -49,15 +70,18 @@ const std::array<Row, 4>& table() {
            .source = "McMahan et al. 2017, arXiv:1602.05629 Alg. 1; Stich 2019, arXiv:1805.09767",
            .deviations =
                "averages differences from the anchor, which is the same in exact arithmetic",
-           .keys = {"H", "codec", "exchange", "final_sync"}},
+           .keys = {"H", "codec", "exchange", "final_sync", "carry", "outlier"},
+           .state_values = 1},
           make_fragmented},
       Row{{.name = "diloco",
            .summary = "DiLoCo: H inner steps, then one Nesterov step on the mean outer gradient.",
            .source = "Douillard et al. 2023, arXiv:2311.08105 Alg. 1",
            .deviations = "",
-           .keys = {"H", "lr", "momentum", "nesterov", "codec", "exchange", "final_sync"},
+           .keys = {"H", "lr", "momentum", "nesterov", "codec", "exchange", "final_sync", "carry",
+                    "outlier"},
            .default_lr = 0.7,
-           .default_momentum = 0.9},
+           .default_momentum = 0.9,
+           .state_values = 2},
           make_fragmented},
       Row{{.name = "streaming-diloco",
            .summary =
@@ -66,11 +90,57 @@ const std::array<Row, 4>& table() {
            .deviations = "outer gradients are against the shared outer result before mixing; "
                          "default codec is fp32, not the paper's 4-bit E3M0",
            .keys = {"H", "lr", "momentum", "nesterov", "fragments", "pattern", "embeddings",
-                    "offsets", "overlap", "alpha", "codec", "exchange", "final_sync"},
+                    "offsets", "overlap", "alpha", "codec", "exchange", "final_sync", "carry",
+                    "outlier"},
            .default_lr = 0.4,
            .default_momentum = 0.9,
-           .default_alpha = 0.5},
+           .default_alpha = 0.5,
+           .state_values = 2},
           make_fragmented},
+      Row{{.name = "delayed",
+           .summary =
+               "DiLoCo one round behind: the mean travels during the next round, all hidden.",
+           .source = "Kale et al. 2025, arXiv:2502.12996 (delayed outer gradients)",
+           .deviations = "read in third-party notes that give the formula, not in the paper; a "
+                         "round that is lost is added to the next one sent",
+           .keys = {"H", "lr", "momentum", "nesterov", "codec", "exchange", "final_sync", "carry",
+                    "outlier"},
+           .default_lr = 0.4,
+           .default_momentum = 0.9,
+           .state_values = 2,
+           .round_behind = true},
+          make_round_behind<outer::Delayed>},
+      Row{{.name = "eager",
+           .summary = "As delayed, with each worker's own stale part replaced by its fresh one.",
+           .source = "Kale et al. 2025, arXiv:2502.12996 (eager updates)",
+           .deviations =
+               "read in third-party notes that give the formula, not in the paper; the own part is "
+               "taken out as it entered the mean, after the codec; contributions weigh the same "
+               "whatever their tokens",
+           .keys = {"H", "lr", "momentum", "nesterov", "codec", "exchange", "final_sync", "carry",
+                    "outlier"},
+           .default_lr = 0.4,
+           .default_momentum = 0.9,
+           .state_values = 2,
+           .round_behind = true,
+           .drains = false,
+           .shared_anchors = false},
+          make_round_behind<outer::Eager>},
+      Row{{.name = "co2",
+           .summary = "CO2: local steps, averaged one round late, with a clipped outer heavy ball.",
+           .source = "Sun et al. 2024, arXiv:2401.16265 (its reviews and its code)",
+           .deviations =
+               "averages differences from the anchor, so that codecs apply; the paper's staleness "
+               "penalty (Eq. 3) is not verified, ours are named rules, off by default; the first "
+               "round returns to the start; the clip clips (in the public code its result is "
+               "dropped); momentum defaults to the public code's for up to 16 workers, 0",
+           .keys = {"H", "lr", "momentum", "codec", "exchange", "final_sync", "carry", "outlier",
+                    "staleness_penalty", "staleness_constant", "momentum_clip"},
+           .default_lr = 1,
+           .default_momentum = 0,
+           .state_values = 2,
+           .round_behind = true},
+          make_co2},
   };
   return rows;
 }
@@ -83,6 +153,18 @@ std::vector<MethodInfo> methods() {
     infos.push_back(row.info);
   }
   return infos;
+}
+
+int outer_state_values(std::string_view method, const OuterOptions& options) {
+  const auto row =
+      std::ranges::find_if(table(), [&](const Row& entry) { return entry.info.name == method; });
+  if (row == table().end()) {
+    return 0;
+  }
+  const MethodInfo& info = row->info;
+  const bool without_momentum =
+      info.default_lr > 0 && options.momentum.value_or(info.default_momentum) == 0;
+  return info.state_values - (without_momentum ? 1 : 0);
 }
 
 std::unique_ptr<OuterStrategy> make_outer_strategy(std::string_view name,

@@ -23,20 +23,32 @@ std::vector<GivenKey> given_keys(const OuterOptions& o) {
   const auto text = [](const auto& option) {
     return option ? fmt::format("{}", *option) : std::string();
   };
-  return {{"H", o.H != 1, fmt::format("{}", o.H)},
-          {"lr", o.lr.has_value(), text(o.lr)},
-          {"momentum", o.momentum.has_value(), text(o.momentum)},
-          {"nesterov", o.nesterov.has_value(), text(o.nesterov)},
-          {"fragments", o.fragments != 1, fmt::format("{}", o.fragments)},
-          {"pattern", o.pattern != FragmentPattern::kStrided,
-           o.pattern == FragmentPattern::kBalanced ? "balanced" : "sequential"},
-          {"embeddings", o.embeddings_own, "own"},
-          {"offsets", !std::holds_alternative<OffsetsSpread>(o.offsets),
-           std::holds_alternative<OffsetsZero>(o.offsets) ? "zero" : "a list"},
-          {"overlap", o.overlap != 0, fmt::format("{}", o.overlap)},
-          {"alpha", o.alpha.has_value(), text(o.alpha)},
-          {"final_sync", o.final_sync != FinalSync::kDrain,
-           o.final_sync == FinalSync::kNone ? "none" : "full"}};
+  return {
+      {"H", o.H != 1, fmt::format("{}", o.H)},
+      {"lr", o.lr.has_value(), text(o.lr)},
+      {"momentum", o.momentum.has_value(), text(o.momentum)},
+      {"nesterov", o.nesterov.has_value(), text(o.nesterov)},
+      {"fragments", o.fragments != 1, fmt::format("{}", o.fragments)},
+      {"pattern", o.pattern != FragmentPattern::kStrided,
+       o.pattern == FragmentPattern::kBalanced ? "balanced" : "sequential"},
+      {"embeddings", o.embeddings_own, "own"},
+      {"offsets", !std::holds_alternative<OffsetsSpread>(o.offsets),
+       std::holds_alternative<OffsetsZero>(o.offsets) ? "zero" : "a list"},
+      {"overlap", o.overlap != 0, fmt::format("{}", o.overlap)},
+      {"alpha", o.alpha.has_value(), text(o.alpha)},
+      {"final_sync", o.final_sync != FinalSync::kDrain,
+       o.final_sync == FinalSync::kNone ? "none" : "full"},
+      {"carry", o.carry != LostContribution::kCarry,
+       o.carry == LostContribution::kStay ? "stay" : "rollback"},
+      {"outlier", o.outlier != OuterOptions{}.outlier, fmt::format("{}", o.outlier)},
+      {"staleness_penalty", o.staleness_penalty != StalenessPenalty::kNone,
+       o.staleness_penalty == StalenessPenalty::kConstant ? "constant" : "gap-aware"},
+      {"staleness_constant", o.staleness_constant != 1, fmt::format("{}", o.staleness_constant)},
+      {"momentum_clip", o.momentum_clip.has_value(), text(o.momentum_clip)}};
+}
+
+bool uses(const MethodInfo& method, const char* key) {
+  return std::ranges::find(method.keys, key) != method.keys.end();
 }
 
 void require(bool holds, const char* key, const std::string& value, const std::string& rule) {
@@ -56,9 +68,10 @@ kernels::OuterStep optimizer_of(const MethodInfo& method, const OuterOptions& op
     return {.rule = OuterStepRule::kSgd, .eta = 1, .mu = 0};
   }
   const double momentum = options.momentum.value_or(method.default_momentum);
-  const OuterStepRule rule = momentum == 0                     ? OuterStepRule::kSgd
-                             : options.nesterov.value_or(true) ? OuterStepRule::kNesterov
-                                                               : OuterStepRule::kHeavyBall;
+  const bool nesterov = uses(method, "nesterov") && options.nesterov.value_or(true);
+  const OuterStepRule rule = momentum == 0 ? OuterStepRule::kSgd
+                             : nesterov    ? OuterStepRule::kNesterov
+                                           : OuterStepRule::kHeavyBall;
   return {.rule = rule,
           .eta = static_cast<float>(options.lr.value_or(method.default_lr)),
           .mu = static_cast<float>(momentum)};
@@ -68,7 +81,7 @@ kernels::OuterStep optimizer_of(const MethodInfo& method, const OuterOptions& op
 
 void validate(const MethodInfo& method, const OuterOptions& options) {
   for (const GivenKey& key : given_keys(options)) {
-    if (key.given && std::ranges::find(method.keys, key.name) == method.keys.end()) {
+    if (key.given && !uses(method, key.name)) {
       throw ConfigError(
           fmt::format("outer.{} = {}: method {} does not use it (its keys: {}); "
                       "remove it or choose another outer.method",
@@ -86,6 +99,25 @@ void validate(const MethodInfo& method, const OuterOptions& options) {
   require(options.overlap >= 0 && options.overlap < options.H, "overlap",
           fmt::format("{}", options.overlap),
           fmt::format("in 0 .. {} (H - 1; inner steps between send and apply)", options.H - 1));
+  require(options.outlier == 0 || (std::isfinite(options.outlier) && options.outlier > 1),
+          "outlier", fmt::format("{}", options.outlier),
+          "0 (never) or > 1 and finite (times the median norm of this worker's outer gradients)");
+  require(std::isfinite(options.staleness_constant) && options.staleness_constant >= 1,
+          "staleness_constant", fmt::format("{}", options.staleness_constant),
+          ">= 1 and finite (what an outer gradient of one round ago is divided by)");
+  require(
+      options.staleness_constant == 1 || options.staleness_penalty == StalenessPenalty::kConstant,
+      "staleness_constant", fmt::format("{}", options.staleness_constant),
+      "absent unless outer.staleness_penalty = \"constant\"");
+  require_real(options.momentum_clip, "momentum_clip",
+               "> 0 and finite (bound of each element of the momentum; leave it out for none)",
+               [](double x) { return std::isfinite(x) && x > 0; });
+  if (method.round_behind && options.carry == LostContribution::kStay) {
+    throw ConfigError(fmt::format(
+        "outer.carry = stay: method {} has left the local values of a round when it learns that "
+        "they were lost; use carry or rollback",
+        method.name));
+  }
   require(options.patience > Duration{0}, "patience",
           fmt::format("{} s", std::chrono::duration<double>(options.patience).count()), "> 0");
 }
@@ -104,6 +136,8 @@ FragmentedSettings resolve(const MethodInfo& method, const OuterOptions& options
           .codec = make_codec(options.codec),
           .exchange = options.exchange,
           .final_sync = options.final_sync,
+          .carry = options.carry,
+          .outlier = options.outlier,
           .patience = options.patience};
 }
 

@@ -31,6 +31,8 @@ struct FragmentedSettings {
   std::shared_ptr<const Codec> codec;  // co-owned by the rounds in flight
   ReductionKind exchange = ReductionKind::kAuto;
   FinalSync final_sync = FinalSync::kDrain;
+  LostContribution carry = LostContribution::kCarry;
+  double outlier = 0;
   Duration patience{0};
 };
 [[nodiscard]] FragmentedSettings resolve(const MethodInfo& method, const OuterOptions& options,

@@ -15,6 +15,8 @@
 
 #include "isthmus/outer.h"
 #include "outer/fragment_state.h"
+#include "outer/norm_guard.h"
+#include "outer/rounds.h"
 #include "outer/settings.h"
 
 namespace isthmus::outer {
@@ -31,11 +33,6 @@ class StreamingDiLoCo final : public OuterStrategy {
   void load(StateReader& reader) override;
 
  private:
-  struct InFlight {
-    Sync sync;
-    Ticket ticket;
-    Encoded encoded;  // kept for a checkpoint; empty when no step can end before the apply
-  };
   /// Where a parameter's anchor lies.
   struct Place {
     std::size_t fragment = 0;
@@ -44,19 +41,18 @@ class StreamingDiLoCo final : public OuterStrategy {
   };
 
   void send(const Sync& sync);
-  void launch(const Sync& sync, Encoded encoded);
-  [[nodiscard]] RoundReport settle_and_apply(const InFlight& round);
-  /// Applies what is due by `step`, oldest first.
-  [[nodiscard]] std::vector<RoundReport> apply_due(StepIndex step);
+  /// Settles and applies what is due by `due`, oldest first; it is step `now`.
+  [[nodiscard]] std::vector<RoundReport> apply_due(StepIndex due, StepIndex now);
+  /// What is left to do where this worker's contribution was not counted.
+  void apply_without_own(const Settled& round);
   [[nodiscard]] FragmentState& state(FragmentId id);
 
   FragmentedSettings settings_;
   InnerLoop& inner_;
-  Exchange& exchange_;
   std::vector<FragmentState> fragments_;
-  std::vector<Place> places_;         // by parameter
-  std::vector<StepIndex> last_sent_;  // by fragment
-  std::vector<InFlight> in_flight_;   // in order of (send step, fragment)
+  std::vector<Place> places_;  // by parameter
+  Rounds rounds_;
+  NormGuard guard_;
   StepIndex steps_;
 };
 

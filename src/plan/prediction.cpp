@@ -58,6 +58,12 @@ class RunModel {
       now_[w].compute(length[w]);
       computed_[w] += length[w];
     }
+    if (input_.round_behind) {
+      if (t % input_.H == 0) {
+        end_round(t);
+      }
+      return;
+    }
     for (std::size_t p = 0; p < input_.fragments.size(); ++p) {
       const PlannedFragment& fragment = input_.fragments[p];
       if (t % input_.H != fragment.offset) {
@@ -72,6 +78,12 @@ class RunModel {
              input_.commit_every == 0 || (last && t % input_.commit_every == 0));
     }
     apply_due(t);
+  }
+
+  // The round before is awaited first; a full sync makes a round of the steps left over.
+  void end_round(std::int64_t t) {
+    apply_due(t);
+    launch(input_.fragments.front(), t + 1, now_, true);
   }
 
   void launch(const PlannedFragment& fragment, std::int64_t apply,
@@ -115,6 +127,15 @@ class RunModel {
       return;
     }
     if (input_.final_sync == FinalSync::kNone) {
+      return;
+    }
+    if (input_.round_behind) {
+      if (input_.final_sync == FinalSync::kFull && input_.steps % input_.H != 0) {
+        end_round(input_.steps);
+      }
+      if (input_.drains) {
+        apply_due(input_.steps + 1);
+      }
       return;
     }
     apply_due(input_.steps + input_.overlap);

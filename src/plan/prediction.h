@@ -43,6 +43,10 @@ struct PredictionInput {
   std::int64_t steps = 0;
   std::int64_t H = 1;
   std::int64_t overlap = 0;  // tau
+  /// Each round is awaited at the end of the next one, before that is sent (delayed, eager, co2);
+  /// overlap says nothing then.
+  bool round_behind = false;
+  bool drains = true;  // rounds in flight at the end are awaited there, unless final_sync is none
   std::vector<PlannedFragment> fragments;
   ReductionKind exchange = ReductionKind::kAuto;
   std::shared_ptr<const Codec> codec;  // co-owned by whoever made the input; sizes only

@@ -67,6 +67,8 @@ PredictionInput prediction_input(std::string_view method, const OuterOptions& op
   input.H = options.H;
   input.overlap = options.overlap;
   input.final_sync = options.final_sync;
+  input.round_behind = info->round_behind;
+  input.drains = info->drains;
   return input;
 }
 

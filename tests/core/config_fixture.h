@@ -34,8 +34,13 @@ inline SchemaContext test_context() {
   add("diloco", {"H", "lr", "momentum", "nesterov", "codec", "exchange", "final_sync"}, 0.7);
   add("streaming-diloco",
       {"H", "lr", "momentum", "nesterov", "fragments", "pattern", "embeddings", "offsets",
-       "overlap", "alpha", "codec", "exchange", "final_sync"},
+       "overlap", "alpha", "codec", "exchange", "final_sync", "carry"},
       0.4);
+  add("co2",
+      {"H", "lr", "momentum", "codec", "exchange", "final_sync", "carry", "outlier",
+       "staleness_penalty", "staleness_constant", "momentum_clip"},
+      1);
+  context.methods.back().round_behind = true;
   context.codecs = {{"fp32", "", 32}, {"int8", "", 8.125}};
   context.check_codec = [](const std::string& spelling) {
     if (spelling != "fp32" && !spelling.starts_with("int8")) {

@@ -249,6 +249,10 @@ TEST(Config, TheResolvedTextLoadsBackToTheSame) {
            {},
            {"outer.method=diloco", "outer.H=5%", "inner.warmup=\"3.3%\""},
            {"outer.method=streaming-diloco", "outer.H=9", "outer.offsets=[0,3,6]"},
+           {"outer.method=co2", "outer.H=4", "outer.staleness_penalty=false"},
+           {"outer.method=co2", "outer.staleness_penalty=gap-aware", "outer.momentum_clip=1.0"},
+           {"outer.method=co2", "outer.staleness_penalty=constant", "outer.staleness_constant=1.5",
+            "outer.carry=rollback", "outer.outlier=0"},
            {"model.arch=llama", "model.preset=nano", "train.global_batch=640 tok"},
            {"inner.optimizer=sgd", "inner.schedule=wsd", "inner.decay=7", "ckpt.every=90s"},
            {"inner.optimizer=muon", "inner.eps=1e-9", "inner.adjust_lr=match_rms_adamw"},
@@ -261,6 +265,17 @@ TEST(Config, TheResolvedTextLoadsBackToTheSame) {
     EXPECT_EQ(config_digest(again), config_digest(config)) << text;
     EXPECT_EQ(without_comments(resolved_toml(again)), without_comments(text));
   }
+}
+
+TEST(Config, TheStalenessPenaltyIsFalseOrANamedRule) {
+  const auto penalty = [](const std::string& value) {
+    return load_minimal({"outer.method=co2", "outer.staleness_penalty=" + value})
+        .outer.staleness_penalty;
+  };
+  EXPECT_EQ(penalty("false"), StalenessPenalty::kNone);
+  EXPECT_EQ(penalty("constant"), StalenessPenalty::kConstant);
+  EXPECT_EQ(penalty("gap-aware"), StalenessPenalty::kGapAware);
+  EXPECT_EQ(load_minimal({"outer.method=co2"}).outer.staleness_penalty, StalenessPenalty::kNone);
 }
 
 TEST(Config, SitesAndLinksSurviveTheResolvedText) {

@@ -24,6 +24,10 @@ METHODS = {
     "ddp": "",
     "diloco": "H = 4\n",
     "streaming-diloco": 'H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\ncodec = "int8:256"\n',
+    # A round is in flight after almost every step; H is no multiple of the checkpoints' period.
+    "delayed": 'H = 5\ncodec = "int8:256"\n',
+    "eager": 'H = 5\ncodec = "int8:256"\n',
+    "co2": 'H = 5\nmomentum = 0.3\nstaleness_penalty = "gap-aware"\nmomentum_clip = 0.01\n',
 }
 
 

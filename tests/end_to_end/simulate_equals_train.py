@@ -20,6 +20,9 @@ METHODS = {
     "localsgd": "H = 4\n",
     "diloco": 'H = 4\ncodec = "int8"\n',
     "streaming-diloco": "H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\n",
+    "delayed": "H = 5\n",
+    "eager": 'H = 5\ncodec = "int8"\n',
+    "co2": 'H = 5\nstaleness_penalty = "gap-aware"\nmomentum_clip = 0.01\nfinal_sync = "full"\n',
 }
 # Fragments whose rounds overlap queue behind one another on a link; the closed form adds them up.
 PREDICTION_TOLERANCE = {"streaming-diloco": 0.05}

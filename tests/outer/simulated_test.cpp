@@ -12,7 +12,6 @@ namespace {
 using namespace std::chrono_literals;
 using testing_support::anchors_of;
 using testing_support::QuadraticLoop;
-using testing_support::run_family;
 
 constexpr int kWorkers = 3;
 constexpr int kSteps = 14;
@@ -37,7 +36,15 @@ const std::vector<Method> kMethods = {
     {"streaming-diloco",
      {.H = 5, .fragments = 3, .overlap = 2, .exchange = ReductionKind::kReduce}},
     {"streaming-diloco",
-     {.H = 5, .fragments = 3, .overlap = 3, .exchange = ReductionKind::kGather}}};
+     {.H = 5, .fragments = 3, .overlap = 3, .exchange = ReductionKind::kGather}},
+    {"delayed", {.H = 4}},
+    // Gather: nobody waits for its last round, in which an owner may not have answered yet.
+    {"eager", {.H = 4, .codec = "int8:256", .exchange = ReductionKind::kGather}},
+    {"co2",
+     {.H = 4,
+      .momentum = 0.5,
+      .staleness_penalty = StalenessPenalty::kGapAware,
+      .momentum_clip = 0.5}}};
 
 struct Outcome {
   std::vector<std::vector<float>> anchors = std::vector<std::vector<float>>(kWorkers);
@@ -69,19 +76,25 @@ SimulationOptions slow_links(std::uint64_t seed) {
   return options;
 }
 
-std::vector<float> in_process(const Method& method) {
-  return run_family({.workers = kWorkers,
-                     .steps = kSteps,
-                     .method = method.name,
-                     .outer = method.outer,
-                     .loop = small_model});
+std::vector<std::vector<float>> in_process(const Method& method) {
+  std::vector<std::vector<float>> anchors(kWorkers);
+  run_in_process(kWorkers, [&](WorkerContext& context) {
+    QuadraticLoop inner(small_model(context.rank.value()));
+    const auto strategy = make_outer_strategy(method.name, method.outer, inner, context.exchange);
+    for (int t = 1; t <= kSteps; ++t) {
+      (void)strategy->step();
+    }
+    (void)strategy->finish();
+    anchors[static_cast<std::size_t>(context.rank.value())] = anchors_of(*strategy, inner);
+  });
+  return anchors;
 }
 
 TEST(Simulated, GivesTheBitsOfTheInProcessRun) {
   for (const Method& method : kMethods) {
-    const std::vector<float> expected = in_process(method);
+    const std::vector<std::vector<float>> expected = in_process(method);
     const Outcome run = simulate(method, slow_links(1));
-    EXPECT_EQ(run.anchors, std::vector<std::vector<float>>(kWorkers, expected)) << method.name;
+    EXPECT_EQ(run.anchors, expected) << method.name;
     EXPECT_EQ(run.result.trace_hash, simulate(method, slow_links(1)).result.trace_hash);
   }
 }
@@ -89,7 +102,7 @@ TEST(Simulated, GivesTheBitsOfTheInProcessRun) {
 // Every fault at once, on many seeds: same bits, same payload; only time and wire bytes differ.
 TEST(Simulated, FaultyLinksChangeNothingButTime) {
   for (const Method& method : kMethods) {
-    const std::vector<float> expected = in_process(method);
+    const std::vector<std::vector<float>> expected = in_process(method);
     const std::vector<std::uint64_t> payload = simulate(method, slow_links(1)).payload;
     for (std::uint64_t seed = 0; seed < 10; ++seed) {
       SimulationOptions options = slow_links(seed);
@@ -103,8 +116,7 @@ TEST(Simulated, FaultyLinksChangeNothingButTime) {
                                 .longest_delay = 400ms};
       options.network.faults.partitions = {{Rank(0), Rank(1), TimePoint(300ms), TimePoint(3s)}};
       const Outcome run = simulate(method, options);
-      EXPECT_EQ(run.anchors, std::vector<std::vector<float>>(kWorkers, expected))
-          << method.name << " seed " << seed;
+      EXPECT_EQ(run.anchors, expected) << method.name << " seed " << seed;
       EXPECT_EQ(run.payload, payload) << method.name << " seed " << seed;
       EXPECT_GT(run.result.faults.dropped, 0u);
     }
@@ -116,6 +128,9 @@ TEST(Simulated, ACrashAtAnyMomentEndsTheRunWithWhoIsGone) {
   for (const Method& method : kMethods) {
     for (int victim = 0; victim < kWorkers; ++victim) {
       for (const Duration moment : {50ms, 430ms, 470ms, 510ms, 780ms, 1333ms}) {
+        if (method.name == "eager" && moment > 1200ms) {
+          continue;  // after step 12 it waits for nobody
+        }
         SimulationOptions options = slow_links(3);
         options.network.faults.crashes = {{Rank(victim), TimePoint(moment)}};
         try {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replays pytorch/torchft's regression fixtures test_mocked_updates 0, 2, 3 and 5 (BSD-3-Clause, at
-// 73dafea): two replicas, two scalar fragments that start at 1, inner SGD lr 1 with gradient 2,
-// outer SGD lr 2, a sync every 3 steps of alternating fragments, 15 steps. Their delay is counted
-// back from the boundary: offsets [3, 0] for delay 0, [2, 5] with overlap 1 for delay 1. All values
-// are exactly representable, so equality is demanded.
+// 73dafea), and the same set-up with alpha = .5 (their numbers 1 and 4), worked out by hand: an
+// anchor of "own value after mixing" would not pass those: two replicas, two scalar fragments that
+// start at 1, inner SGD lr 1 with gradient 2, outer SGD lr 2, a sync every 3 steps of alternating
+// fragments, 15 steps. Their delay is counted back from the boundary: offsets [3, 0] for delay 0,
+// [2, 5] with overlap 1 for delay 1. All values are exactly representable, so equality is demanded.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -58,6 +59,16 @@ const std::vector<Fixture> kFixtures = {{0,
                                          {{6, -23}, {12, -47}},
                                          {{3, -11}, {9, -35}},
                                          {{6, -23}, {12, -47}}},
+                                        // Layer 0 falls to -5; Delta 6; anchor 1 - 12; mixed -8.
+                                        // Then -20; Delta -11 + 20 = 9; anchor -29; mixed -24.5.
+                                        {1,
+                                         {3, 0},
+                                         0,
+                                         0.5,
+                                         {{3, -8}, {9, -24.5f}, {15, -40.25f}},
+                                         {{6, -17}, {12, -32}},
+                                         {{3, -11}, {9, -29}, {15, -44}},
+                                         {{6, -23}, {12, -35}}},
                                         {2,
                                          {3, 0},
                                          0,
@@ -74,6 +85,15 @@ const std::vector<Fixture> kFixtures = {{0,
                                          {{6, -19}, {12, -39}},
                                          {{3, -7}, {9, -27}},
                                          {{6, -19}, {12, -39}}},
+                                        // Sent at -3, Delta 4, anchor -7; mixed with -5: -6.
+                                        {4,
+                                         {2, 5},
+                                         1,
+                                         0.5,
+                                         {{3, -6}, {9, -21.5f}, {15, -35.75f}},
+                                         {{6, -15}, {12, -29}},
+                                         {{3, -7}, {9, -25}, {15, -38}},
+                                         {{6, -19}, {12, -31}}},
                                         {5,
                                          {2, 5},
                                          1,

@@ -2,6 +2,7 @@
 // Inner loops whose trajectories are known in closed form, and a checkpoint held in memory.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -35,6 +36,10 @@ class QuadraticLoop final : public InnerLoop {
     float noise = 0;  // scale of a gradient noise that depends on (worker, step, element)
     int worker = 0;
     bool announce = true;  // call on_ready, in backward order
+    float decay = 1;  // the rate of step t is lr * decay^(t - 1), in words only: `learning_rate`
+    std::int64_t tokens = 1;                       // of a step
+    std::function<void(std::span<float>)> poison;  // after the update of `poisoned_step`
+    std::int64_t poisoned_step = 0;
   };
 
   explicit QuadraticLoop(Options options) : options_(std::move(options)) {
@@ -61,6 +66,9 @@ class QuadraticLoop final : public InnerLoop {
   InnerStep train_step(StepIndex t) override {
     const InnerStep step = gradients(t, {});
     apply_gradients(t);
+    if (options_.poison && t.value() == options_.poisoned_step) {
+      options_.poison(parameters_[0].values);
+    }
     return step;
   }
   InnerStep gradients(StepIndex t, const GradientReady& on_ready) override {
@@ -79,7 +87,7 @@ class QuadraticLoop final : public InnerLoop {
         on_ready(i);
       }
     }
-    return {.loss = 0, .grad_norm = 0, .tokens = 1};
+    return {.loss = 0, .grad_norm = 0, .tokens = options_.tokens};
   }
   std::span<float> gradient(std::size_t parameter) override { return gradients_[parameter]; }
   double apply_gradients(StepIndex) override {
@@ -93,10 +101,20 @@ class QuadraticLoop final : public InnerLoop {
     }
     return std::sqrt(norm);
   }
-  [[nodiscard]] double learning_rate(StepIndex) const override {
-    return static_cast<double>(options_.lr);
+  [[nodiscard]] double learning_rate(StepIndex t) const override {
+    return static_cast<double>(options_.lr) *
+           std::pow(static_cast<double>(options_.decay), static_cast<double>(t.value() - 1));
   }
+  void reset_optimizer() override { ++resets_; }
+  [[nodiscard]] int resets() const { return resets_; }
   [[nodiscard]] float first() const { return (*storage_[0])[0]; }
+  void set(std::span<const float> flat) {
+    std::size_t at = 0;
+    for (const auto& tensor : storage_) {
+      std::ranges::copy(flat.subspan(at, tensor->size()), tensor->begin());
+      at += tensor->size();
+    }
+  }
   [[nodiscard]] std::vector<float> all() const {
     std::vector<float> flat;
     for (const auto& tensor : storage_) {
@@ -107,6 +125,7 @@ class QuadraticLoop final : public InnerLoop {
 
  private:
   Options options_;
+  int resets_ = 0;
   std::vector<std::unique_ptr<std::vector<float>>> storage_;  // addresses must not move
   std::vector<std::vector<float>> gradients_;
   std::vector<Parameter> parameters_;

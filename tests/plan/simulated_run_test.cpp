@@ -159,6 +159,55 @@ TEST_P(PredictedRun, TakesAsLongAsTheSimulationAndSendsTheSameBytes) {
   EXPECT_NEAR(sum, prediction.predicted_s, 1e-9 * prediction.predicted_s);
 }
 
+/// Share of its time that a worker computes, where an exchange takes 0.9 H steps.
+struct Utilisation {
+  double measured = 0;
+  double predicted = 0;
+};
+Utilisation utilisation_of(const std::string& method, const OuterOptions& options) {
+  // Data, DONE and COMMIT take half a round trip each after 240,000 bytes.
+  constexpr double kBytes = 60'000.0 * 4 + 68;
+  const Duration one_way = microseconds(100);
+  Scenario scenario{.method = method,
+                    .steps = 2000,
+                    .options = options,
+                    .sizes = {20'000, 15'000, 15'000, 10'000}};
+  const double window_s = 0.05 * static_cast<double>(options.H);
+  const double wire_s = 0.9 * window_s - 3 * std::chrono::duration<double>(one_way).count();
+  scenario.link = {.bits_per_s = std::llround(kBytes * 8 / wire_s), .one_way = one_way};
+  return {0.05 * static_cast<double>(scenario.steps) / simulate(scenario).seconds,
+          predicted(scenario).utilisation};
+}
+
+// R rounds of H steps each; an exchange of 0.9 H steps is exposed each time, or once at the end.
+TEST(Utilisation, IsThatOfTheFormula) {
+  constexpr double kRounds = 100;
+  const double blocking = 1 / 1.9;
+  const double hidden = kRounds / (kRounds + 0.9);
+  const Utilisation diloco = utilisation_of("diloco", {.H = 20});
+  EXPECT_NEAR(diloco.measured, blocking, 1e-3);
+  EXPECT_LE(diloco.measured, 0.55);
+  EXPECT_NEAR(diloco.predicted, diloco.measured, 1e-3);
+  for (const std::string method : {"delayed", "co2"}) {
+    const Utilisation behind = utilisation_of(method, {.H = 20});
+    EXPECT_NEAR(behind.measured, hidden, 1e-4) << method;
+    EXPECT_GE(behind.measured, 0.99) << method;
+    EXPECT_NEAR(behind.predicted, behind.measured, 1e-4) << method;
+  }
+  const Utilisation eager = utilisation_of("eager", {.H = 20});  // nothing to wait for at the end
+  EXPECT_NEAR(eager.measured, 1, 1e-9);
+  EXPECT_NEAR(eager.predicted, 1, 1e-9);
+  // One fragment, and four in turn. On a link that is busy for 0.9 of the time the DONE and COMMIT
+  // of one fragment queue behind the data of the next, so four need as long a tau.
+  const Utilisation whole = utilisation_of("streaming-diloco", {.H = 20, .overlap = 19});
+  EXPECT_NEAR(whole.measured, hidden, 1e-4);
+  EXPECT_NEAR(whole.predicted, whole.measured, 1e-4);
+  const Utilisation parts =
+      utilisation_of("streaming-diloco", {.H = 20, .fragments = 4, .overlap = 19});
+  EXPECT_GE(parts.measured, 0.99);
+  EXPECT_NEAR(parts.predicted, parts.measured, 1e-3);
+}
+
 OuterOptions every(std::int64_t H) { return {.H = H}; }
 OuterOptions streaming(std::int64_t H, std::int64_t overlap, int fragments) {
   OuterOptions options{.H = H, .fragments = fragments};
@@ -242,6 +291,20 @@ const std::vector<Scenario> kScenarios = {
               .one_way = milliseconds(40),
               .loss = 0.001,
               .congestion = Congestion::kCubic}},
+    {.name = "DelayedHidden", .method = "delayed", .options = every(10), .step = milliseconds(200)},
+    {.name = "DelayedExposed", .method = "delayed", .options = every(10), .step = milliseconds(10)},
+    {.name = "DelayedPartialWindow",
+     .method = "delayed",
+     .steps = 45,
+     .options = with_final_sync(every(10), FinalSync::kFull)},
+    {.name = "DelayedOfFourReduced", .method = "delayed", .workers = 4, .options = every(10)},
+    {.name = "EagerHidden", .method = "eager", .options = every(10), .step = milliseconds(200)},
+    {.name = "EagerExposed", .method = "eager", .options = every(10), .step = milliseconds(10)},
+    {.name = "Co2Hidden", .method = "co2", .options = every(10), .step = milliseconds(200)},
+    {.name = "Co2SlowWorker", .method = "co2", .options = every(10), .slow_worker = 1},
+    {.name = "Co2NoDrain",
+     .method = "co2",
+     .options = with_final_sync(every(10), FinalSync::kNone)},
     {.name = "StreamingWithoutOverlap",
      .method = "streaming-diloco",
      .options = streaming(8, 0, 4)},

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outer/norm_guard.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+namespace isthmus::outer {
+
+bool NormGuard::accepts(FragmentId id, double norm) {
+  if (!std::isfinite(norm)) {
+    return false;
+  }
+  Past& past = past_.at(static_cast<std::size_t>(id.value()));
+  Past sorted = past;
+  std::ranges::sort(sorted, std::greater<>());
+  const auto known =
+      static_cast<std::size_t>(std::ranges::count_if(sorted, [](float each) { return each > 0; }));
+  const bool outlier =
+      limit_ > 0 && known >= kEnough && norm > limit_ * static_cast<double>(sorted[known / 2]);
+  // An outlier joins too: what stays large is the new normal after half of the past.
+  std::ranges::rotate(past, past.end() - 1);
+  past.front() = static_cast<float>(norm);
+  return !outlier;
+}
+
+void NormGuard::save(StateWriter& writer) const {
+  for (std::size_t p = 0; p < past_.size(); ++p) {
+    writer.tensor(fmt::format("norms/{}", p), past_[p]);
+  }
+}
+
+void NormGuard::load(StateReader& reader) {
+  for (std::size_t p = 0; p < past_.size(); ++p) {
+    reader.tensor(fmt::format("norms/{}", p), past_[p]);
+  }
+}
+
+}  // namespace isthmus::outer

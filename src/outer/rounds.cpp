@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outer/rounds.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/check.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::outer {
+
+namespace {
+
+std::size_t index(FragmentId id) { return static_cast<std::size_t>(id.value()); }
+
+}  // namespace
+
+Rounds::Rounds(const FragmentedSettings& settings, Exchange& exchange, std::int64_t lag)
+    : settings_(settings),
+      exchange_(exchange),
+      lag_(lag),
+      windows_(settings.fragments.size()),
+      last_sent_(settings.fragments.size()) {}
+
+void Rounds::count(const InnerStep& step) {
+  for (Window& window : windows_) {
+    window.tokens += step.tokens;
+    ++window.steps;
+  }
+}
+
+const Window& Rounds::window(FragmentId id) const { return windows_.at(index(id)); }
+StepIndex Rounds::last_sent(FragmentId id) const { return last_sent_.at(index(id)); }
+
+EncodeKey Rounds::key(FragmentId id, StepIndex sent) const {
+  return encode_key({id, sent}, static_cast<std::uint32_t>(exchange_.self().value()));
+}
+
+void Rounds::launch(const Sync& sync, OuterGradient delta, double weight) {
+  InFlight round{.sync = sync,
+                 .ticket = {},
+                 .encoded = {},
+                 .window = windows_.at(index(sync.fragment)),
+                 .weight = delta.fit ? weight : 0};
+  begin(std::move(round), std::move(delta.encoded));
+  windows_[index(sync.fragment)] = {};
+  last_sent_[index(sync.fragment)] = sync.sent;
+}
+
+void Rounds::begin(InFlight round, Encoded encoded) {
+  if (round.sync.apply > round.sync.sent) {
+    round.encoded = encoded;
+  }
+  round.ticket = exchange_.begin({.id = {round.sync.fragment, round.sync.sent},
+                                  .encoded = std::move(encoded),
+                                  .codec = settings_.codec,
+                                  .weight = round.weight,
+                                  .kind = settings_.exchange,
+                                  .commit = true});
+  in_flight_.push_back(std::move(round));
+}
+
+bool Rounds::none_due(StepIndex step) const {
+  return in_flight_.empty() || in_flight_.front().sync.apply > step;
+}
+
+Settled Rounds::settle_oldest() {
+  ISTHMUS_CHECK(!in_flight_.empty());
+  InFlight round = std::move(in_flight_.front());
+  in_flight_.erase(in_flight_.begin());
+  Expected<Reduced, ExchangeError> mean = exchange_.wait(round.ticket, settings_.patience);
+  if (!mean) {
+    throw round_failure(exchange_.self(), "outer sync", mean.error());
+  }
+  const double norm = l2_norm(mean->values);
+  // All members hold the same bytes, so all of them turn a bad result away alike.
+  const bool usable = !mean->contributors.empty() && std::isfinite(norm);
+  const bool counted =
+      usable && std::ranges::find(mean->contributors, exchange_.self()) != mean->contributors.end();
+  return {.report = {.fragment = round.sync.fragment,
+                     .sent = round.sync.sent,
+                     .applied = {},
+                     .members = static_cast<int>(mean->contributors.size()),
+                     .counted = counted,
+                     .payload_bytes = mean->payload_bytes,
+                     .wire_bytes = mean->wire_bytes,
+                     .delta_norm = norm,
+                     .waited = mean->waited},
+          .mean = usable ? std::move(mean->values) : std::vector<float>{},
+          .own = std::move(round.encoded),
+          .window = round.window,
+          .lost = !counted && round.weight > 0};
+}
+
+void Rounds::carry_window(const Settled& lost) {
+  Window& window = windows_.at(index(lost.report.fragment));
+  window.tokens += lost.window.tokens;
+  window.steps += lost.window.steps;
+}
+
+void Rounds::save(StateWriter& writer) const {
+  for (std::size_t p = 0; p < windows_.size(); ++p) {
+    writer.integer(fmt::format("last_sent/{}", p), last_sent_[p].value());
+    writer.integer(fmt::format("window/{}/tokens", p), windows_[p].tokens);
+    writer.integer(fmt::format("window/{}/steps", p), windows_[p].steps);
+  }
+  writer.integer("in_flight", static_cast<std::int64_t>(in_flight_.size()));
+  for (std::size_t i = 0; i < in_flight_.size(); ++i) {
+    const std::string prefix = fmt::format("in_flight/{}/", i);
+    writer.integer(prefix + "fragment", in_flight_[i].sync.fragment.value());
+    writer.integer(prefix + "sent", in_flight_[i].sync.sent.value());
+    writer.integer(prefix + "tokens", in_flight_[i].window.tokens);
+    writer.integer(prefix + "steps", in_flight_[i].window.steps);
+    writer.real(prefix + "weight", in_flight_[i].weight);
+    writer.bytes(prefix + "encoded", in_flight_[i].encoded.bytes);
+  }
+}
+
+void Rounds::load(StateReader& reader) {
+  ISTHMUS_CHECK(in_flight_.empty(), in_flight_.size());
+  for (std::size_t p = 0; p < windows_.size(); ++p) {
+    last_sent_[p] = StepIndex(reader.integer(fmt::format("last_sent/{}", p)));
+    windows_[p] = {.tokens = reader.integer(fmt::format("window/{}/tokens", p)),
+                   .steps = reader.integer(fmt::format("window/{}/steps", p))};
+  }
+  const std::int64_t rounds = reader.integer("in_flight");
+  for (std::int64_t i = 0; i < rounds; ++i) {
+    const std::string prefix = fmt::format("in_flight/{}/", i);
+    const FragmentId id(static_cast<int>(reader.integer(prefix + "fragment")));
+    const StepIndex sent(reader.integer(prefix + "sent"));
+    const auto values = static_cast<std::size_t>(
+        settings_.fragments.at(static_cast<std::size_t>(id.value())).elements);
+    Encoded encoded{.values = values, .bytes = reader.bytes(prefix + "encoded")};
+    if (encoded.bytes.size() != encoded_bytes(*settings_.codec, encoded.values)) {
+      throw RunError(
+          fmt::format("checkpoint: the sync in flight of fragment {} has {} bytes; {} "
+                      "values in {} take {}",
+                      id.value(), encoded.bytes.size(), encoded.values, settings_.codec->name(),
+                      encoded_bytes(*settings_.codec, encoded.values)));
+    }
+    begin({.sync = {id, sent, StepIndex(sent.value() + lag_)},
+           .ticket = {},
+           .encoded = {},
+           .window = {.tokens = reader.integer(prefix + "tokens"),
+                      .steps = reader.integer(prefix + "steps")},
+           .weight = reader.real(prefix + "weight")},
+          std::move(encoded));
+  }
+}
+
+}  // namespace isthmus::outer

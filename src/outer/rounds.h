@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rounds a worker has under way: launched, settled oldest first, and carried through a
+// checkpoint by their encoded bytes. Also the windows they close: what was trained on since each
+// fragment was last sent, which is what a contribution weighs. One thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "isthmus/outer.h"
+#include "outer/fragment_state.h"
+#include "outer/schedule.h"
+#include "outer/settings.h"
+
+namespace isthmus::outer {
+
+/// What a contribution was trained on.
+struct Window {
+  std::int64_t tokens = 0;
+  std::int64_t steps = 0;  // what counts where the inner loop counts no tokens
+  [[nodiscard]] double weight() const { return static_cast<double>(tokens > 0 ? tokens : steps); }
+};
+
+/// A round that is over.
+struct Settled {
+  RoundReport report;       // `applied` is for the caller to say
+  std::vector<float> mean;  // empty: nobody contributed, or what came is not finite
+  Encoded own;              // this worker's contribution; empty where rounds end within their step
+  Window window;            // of this worker's contribution
+  /// Its work is in no anchor yet: it was given and not counted. Not set for one withheld.
+  bool lost = false;
+};
+
+class Rounds {
+ public:
+  /// Rounds end `lag` steps after their send. Borrows both.
+  Rounds(const FragmentedSettings& settings, Exchange& exchange, std::int64_t lag);
+
+  /// The inner step's tokens belong to every fragment's open window.
+  void count(const InnerStep& step);
+  /// What fragment `id` was trained on since it was last sent.
+  [[nodiscard]] const Window& window(FragmentId id) const;
+
+  /// Under which this worker encodes the fragment's round sent after step `sent`.
+  [[nodiscard]] EncodeKey key(FragmentId id, StepIndex sent) const;
+  /// Closes the fragment's window and begins its round. A delta that is not `fit` takes part with
+  /// weight 0: the worker receives, and its window is gone.
+  void launch(const Sync& sync, OuterGradient delta, double weight);
+  [[nodiscard]] bool none_due(StepIndex step) const;
+  /// Waits for the oldest round. THROWS: PeerError when it fails.
+  [[nodiscard]] Settled settle_oldest();
+  /// A lost window becomes part of the open one.
+  void carry_window(const Settled& lost);
+  /// Forgets what is under way.
+  void drop() { in_flight_.clear(); }
+  [[nodiscard]] bool empty() const { return in_flight_.empty(); }
+  [[nodiscard]] StepIndex last_sent(FragmentId id) const;
+
+  void save(StateWriter& writer) const;
+  /// Begins the saved rounds again under their ids.
+  void load(StateReader& reader);
+
+ private:
+  struct InFlight {
+    Sync sync;
+    Ticket ticket;
+    Encoded encoded;  // for a checkpoint and for its own part; empty when the step waits for it
+    Window window;
+    double weight = 1;
+  };
+  void begin(InFlight round, Encoded encoded);
+
+  const FragmentedSettings& settings_;
+  Exchange& exchange_;
+  std::int64_t lag_;
+  std::vector<Window> windows_;       // open ones, by fragment
+  std::vector<StepIndex> last_sent_;  // by fragment
+  std::vector<InFlight> in_flight_;   // in order of (send step, fragment)
+};
+
+}  // namespace isthmus::outer
