@@ -11,6 +11,7 @@
 #include "isthmus/outer.h"
 #include "outer/ddp.h"
 #include "outer/settings.h"
+#include "outer/spsa.h"
 #include "outer/streaming_diloco.h"
 
 namespace isthmus {
@@ -31,13 +32,18 @@ std::unique_ptr<OuterStrategy> make_fragmented(const MethodInfo& method,
       outer::resolve(method, options, inner.parameters()), inner, exchange);
 }
 
+std::unique_ptr<OuterStrategy> make_spsa(const MethodInfo& method, const OuterOptions& options,
+                                         InnerLoop& inner, Exchange& exchange) {
+  return std::make_unique<outer::Spsa>(method, options, inner, exchange);
+}
+
 struct Row {
   MethodInfo info;
   Maker make;
 };
 
-const std::array<Row, 4>& table() {
-  static const std::array<Row, 4> rows = {
+const std::array<Row, 5>& table() {
+  static const std::array<Row, 5> rows = {
       Row{{.name = "ddp",
            .summary = "Data parallel: mean gradient every step, in buckets that overlap backward.",
            .source = "Li et al. 2020, arXiv:2006.15704 section 3.2",
@@ -71,6 +77,18 @@ const std::array<Row, 4>& table() {
            .default_momentum = 0.9,
            .default_alpha = 0.5},
           make_fragmented},
+      Row{{.name = "spsa",
+           .summary = "Zeroth-order: slopes along shared random directions, one byte a sample.",
+           .source = "Malladi et al. 2023, arXiv:2305.17333 Alg. 1 (MeZO); Zelikman et al. 2023, "
+                     "Just One Byte",
+           .deviations =
+               "directions of +1 and -1 from counters, not normal; a code of one whole byte with "
+               "a zero (the paper's has 510 symbols and none); mean over the samples unless "
+               "divisor = \"sqrt\"; perturbed copies of one layer, nothing undone by arithmetic; "
+               "late joiners replay the log; the lr is inner.lr with its schedule",
+           .keys = {"eps", "samples", "divisor", "sign_only", "clip", "weight_decay", "code_scale"},
+           .forward_only = true},
+          make_spsa},
   };
   return rows;
 }
