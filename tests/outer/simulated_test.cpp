@@ -37,7 +37,8 @@ const std::vector<Method> kMethods = {
     {"streaming-diloco",
      {.H = 5, .fragments = 3, .overlap = 2, .exchange = ReductionKind::kReduce}},
     {"streaming-diloco",
-     {.H = 5, .fragments = 3, .overlap = 3, .exchange = ReductionKind::kGather}}};
+     {.H = 5, .fragments = 3, .overlap = 3, .exchange = ReductionKind::kGather}},
+    {"spsa", {.spsa = {.samples = 2}}}};
 
 struct Outcome {
   std::vector<std::vector<float>> anchors = std::vector<std::vector<float>>(kWorkers);
