@@ -40,14 +40,18 @@ RunEstimate estimate_run(const Config& config, bool simulated) {
                  .data = data,
                  .simulated = simulated,
                  .events = events};
-  if (simulated && config.surrogate) {
+  if (simulated && config.surrogate && !forward_only(config)) {
     world.byte_scale = config.surrogate->params / static_cast<double>(layout.elements());
   }
   const std::int64_t rows = plan.worker_samples / plan.micro_batches * config.train.context;
-  const MemoryEstimate memory = training_memory(layout, config.inner, rows, config.train.recompute);
+  const bool forward = forward_only(config);
+  const MemoryEstimate memory =
+      forward ? inference_memory(layout, rows)
+              : training_memory(layout, config.inner, rows, config.train.recompute);
   // Anchor and outer momentum, where the method keeps them apart from the parameters.
-  const std::int64_t outer_values =
-      config.method == "ddp" ? 0 : (config.method == "localsgd" ? 1 : 2) * layout.elements();
+  const std::int64_t outer_values = config.method == "ddp" || forward
+                                        ? 0
+                                        : (config.method == "localsgd" ? 1 : 2) * layout.elements();
   constexpr std::int64_t kFloatBytes = 4;
   RunEstimate estimate{.parameters = layout.elements(),
                        .steps = plan.total_steps,

@@ -18,6 +18,7 @@ enum class Stream : std::uint32_t {
   kSim = 4,         // jitter of links, faults
   kSample = 5,      // text sampling
   kStepTime = 6,    // jitter of simulated inner steps
+  kSpsa = 7,        // key of spsa's directions
   kTestData = 100,  // tests and benchmarks
 };
 

@@ -24,6 +24,7 @@ METHODS = {
     "ddp": "",
     "diloco": "H = 4\n",
     "streaming-diloco": 'H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\ncodec = "int8:256"\n',
+    "spsa": "samples = 2\n",
 }
 
 
@@ -64,6 +65,9 @@ def fingerprint(out):
     files = {}
     for path in sorted((out / "ckpt" / "last").resolve().glob("*.safetensors")):
         files[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    log = out / "method.log"
+    if log.exists():
+        files[log.name] = hashlib.sha256(log.read_bytes()).hexdigest()
     rows = []
     for line in (out / "metrics.jsonl").read_text().splitlines():
         row = json.loads(line)

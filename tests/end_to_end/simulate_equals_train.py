@@ -20,6 +20,7 @@ METHODS = {
     "localsgd": "H = 4\n",
     "diloco": 'H = 4\ncodec = "int8"\n',
     "streaming-diloco": "H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\n",
+    "spsa": "samples = 2\n",
 }
 # Fragments whose rounds overlap queue behind one another on a link; the closed form adds them up.
 PREDICTION_TOLERANCE = {"streaming-diloco": 0.05}
