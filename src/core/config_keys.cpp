@@ -493,7 +493,6 @@ constexpr LaterRow kLater[] = {
     {"outer.bias_correction", "a key of 1bit-adam"},
     {"outer.staleness_penalty", "a key of co2"},
     {"outer.momentum_clip", "a key of co2"},
-    {"outer.eps", "a key of spsa"},
     {"parallel.zero", "sharded optimizer state"},
     {"parallel.schedule", "pipeline schedules"},
 };

@@ -118,12 +118,12 @@ Expected<SpsaLogHeader, SpsaLogError> read_header(std::span<const std::byte> byt
   h.layout = cursor.digest();
   h.base_weights = cursor.digest();
   h.base_chain = cursor.digest();
-  cursor.take(12);
+  const bool reserved = cursor.get<std::uint32_t>() != 0 || cursor.get<std::uint64_t>() != 0;
   if (cursor.get<std::uint32_t>() !=
       crc32c(bytes.first(std::min(bytes.size(), kHeaderBytes - 4)))) {
     return bad("header: checksum does not hold");
   }
-  const bool sane = h.members >= 1 && h.members <= kMostMembers && divisor <= 1 &&
+  const bool sane = !reserved && h.members >= 1 && h.members <= kMostMembers && divisor <= 1 &&
                     std::abs(h.scale_log2) <= 64 && std::isfinite(h.weight_decay);
   return sane ? Expected<SpsaLogHeader, SpsaLogError>(h) : bad("header: impossible values");
 }

@@ -36,6 +36,7 @@ inline SchemaContext test_context() {
       {"H", "lr", "momentum", "nesterov", "fragments", "pattern", "embeddings", "offsets",
        "overlap", "alpha", "codec", "exchange", "final_sync"},
       0.4);
+  add("spsa", {"eps", "samples", "divisor", "sign_only", "clip", "weight_decay", "code_scale"}, 0);
   context.codecs = {{"fp32", "", 32}, {"int8", "", 8.125}};
   context.check_codec = [](const std::string& spelling) {
     if (spelling != "fp32" && !spelling.starts_with("int8")) {
