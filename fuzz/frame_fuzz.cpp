@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes as a frame, as a request, and as a talk with a member that has two rounds open: the input
+// Bytes as a frame, as a request, and as a talk with a member that has three rounds open: the input
 // is cut into records of 2 bytes (sender and length) and a body, whose magic, version, length and
 // checksum are put right so that the fields reach the protocol. Checked: no crash, no read outside,
 // what is parsed writes back to the same bytes, and no round becomes final unless it is whole.
@@ -32,7 +32,7 @@ void parse(std::span<const std::byte> bytes) {
   }
 }
 
-/// A gather of one part, and a reduce in which each member owns one tile.
+/// A gather and a collect of one part, and a reduce in which each member owns one tile.
 std::size_t values_of(const SyncId& id) {
   return id.fragment.value() == 0 ? 2 * kTileValues + 1 : 300;
 }
@@ -62,17 +62,19 @@ FrameBytes mended(std::span<const std::byte> body) {
 void talk(std::span<const std::byte> input) {
   const std::shared_ptr<const Codec> codec = make_codec("int8:256");
   ExchangeEngine engine({.self = Rank(0), .members = 3});
-  const SyncId ids[] = {{FragmentId(0), StepIndex(1)}, {FragmentId(1), StepIndex(1)}};
+  const SyncId ids[] = {
+      {FragmentId(0), StepIndex(1)}, {FragmentId(1), StepIndex(1)}, {FragmentId(2), StepIndex(1)}};
+  constexpr ReductionKind kKinds[] = {ReductionKind::kReduce, ReductionKind::kGather,
+                                      ReductionKind::kCollect};
   Outbox out;
   for (const SyncId& id : ids) {
     const std::vector<float> x(values_of(id), 1.0f);
-    Round round(
-        {.id = id,
-         .encoded = encode(*codec, x),
-         .codec = codec,
-         .weight = 1,
-         .kind = id.fragment.value() == 0 ? ReductionKind::kReduce : ReductionKind::kGather},
-        engine.place());
+    Round round({.id = id,
+                 .encoded = encode(*codec, x),
+                 .codec = codec,
+                 .weight = 1,
+                 .kind = kKinds[id.fragment.value()]},
+                engine.place());
     engine.begin(std::move(round), true, TimePoint{}, out);
   }
   TimePoint now{};
@@ -90,7 +92,11 @@ void talk(std::span<const std::byte> input) {
   for (const SyncId& id : ids) {
     if (engine.ready(id)) {
       if (const auto result = engine.take(id)) {
-        require(result->values.size() == values_of(id));
+        const bool collected = id.fragment == FragmentId(2);
+        require(result->values.size() == (collected ? 0 : values_of(id)));
+        for (const Encoded& theirs : result->contributions) {
+          require(theirs.bytes.size() == encoded_bytes(*codec, values_of(id)));
+        }
       }
     } else {
       require(!engine.describe(id).empty());

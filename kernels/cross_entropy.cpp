@@ -19,6 +19,23 @@ struct TokenLoss {
   double z_loss = 0;
 };
 
+/// body(first, count, weight) for consecutive rows of the weight: all at once, or as they are
+/// given.
+template <typename Real, typename Body>
+void for_weight_rows(const CrossEntropy<Real>& ce, const Body& body) {
+  if (!ce.weight_rows) {
+    body(0, ce.vocab, ce.weight);
+    return;
+  }
+  ISTHMUS_CHECK(ce.d_hidden == nullptr && ce.d_weight == nullptr);
+  constexpr std::int64_t kFewest = 32;
+  const std::int64_t step = std::max(kFewest, kWeightRowsValues / ce.channels / kFewest * kFewest);
+  for (std::int64_t first = 0; first < ce.vocab; first += step) {
+    const std::int64_t count = std::min(step, ce.vocab - first);
+    body(first, count, ce.weight_rows(first, count));
+  }
+}
+
 // Loss of one row of logits, which become the gradient of gradient_scale * (loss + z_loss).
 template <typename Real>
 TokenLoss softmax_row(const CrossEntropy<Real>& ce, std::int32_t target, Real* logits) {
@@ -50,17 +67,19 @@ CrossEntropySum cross_entropy_reference(ThreadTeam& team, const CrossEntropy<Rea
     const std::int64_t rows = std::min(kChunk, ce.tokens - begin);
     const Real* hidden = ce.hidden + begin * ce.channels;
     Real* logits = team.scratch<Real>(Scratch::kLogits, rows * ce.vocab);
-    gemm<Real>(team, {.m = rows,
-                      .n = ce.vocab,
-                      .k = ce.channels,
-                      .a = hidden,
-                      .lda = ce.channels,
-                      .b = ce.weight,
-                      .ldb = ce.channels,
-                      .b_transposed = true,
-                      .c = logits,
-                      .ldc = ce.vocab,
-                      .bf16 = ce.bf16});
+    for_weight_rows(ce, [&](std::int64_t first, std::int64_t count, const Real* weight) {
+      gemm<Real>(team, {.m = rows,
+                        .n = count,
+                        .k = ce.channels,
+                        .a = hidden,
+                        .lda = ce.channels,
+                        .b = weight,
+                        .ldb = ce.channels,
+                        .b_transposed = true,
+                        .c = logits + first,
+                        .ldc = ce.vocab,
+                        .bf16 = ce.bf16});
+    });
     team.for_each(rows, [&](std::int64_t r, int) {
       losses[static_cast<std::size_t>(r)] =
           softmax_row(ce, ce.targets[begin + r], logits + r * ce.vocab);
@@ -129,17 +148,19 @@ class LogitsChunk {
     begin_ = begin;
     rows_ = rows;
     const float* hidden = ce_.hidden + begin * ce_.channels;
-    gemm<float>(team_, {.m = ce_.vocab,
-                        .n = rows,
-                        .k = ce_.channels,
-                        .a = ce_.weight,
-                        .lda = ce_.channels,
-                        .b = hidden,
-                        .ldb = ce_.channels,
-                        .b_transposed = true,
-                        .c = logits_,
-                        .ldc = ld_,
-                        .bf16 = ce_.bf16});
+    for_weight_rows(ce_, [&](std::int64_t first, std::int64_t count, const float* weight) {
+      gemm<float>(team_, {.m = count,
+                          .n = rows,
+                          .k = ce_.channels,
+                          .a = weight,
+                          .lda = ce_.channels,
+                          .b = hidden,
+                          .ldb = ce_.channels,
+                          .b_transposed = true,
+                          .c = logits_ + first * ld_,
+                          .ldc = ld_,
+                          .bf16 = ce_.bf16});
+    });
     team_.for_each(blocks_, [&](std::int64_t block, int) {
       fast_kernels().column_softmax_sums(logits_ + block * kBlockRows * ld_, ld_, rows_of(block),
                                          rows_, tops_ + block * ld_, sums_ + block * ld_);

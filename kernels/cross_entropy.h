@@ -4,16 +4,23 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "kernels/thread_team.h"
 
 namespace isthmus::kernels {
 
+inline constexpr std::int64_t kWeightRowsValues = std::int64_t{1} << 19;
+
 template <typename Real>
 struct CrossEntropy {
   std::int64_t tokens = 0, channels = 0, vocab = 0;
-  const Real* hidden = nullptr;           // (tokens, channels)
-  const Real* weight = nullptr;           // (vocab, channels)
+  const Real* hidden = nullptr;  // (tokens, channels)
+  const Real* weight = nullptr;  // (vocab, channels)
+  /// Forward only, instead of `weight`: its rows [first, first + count), valid until the next call;
+  /// asked for in order, kWeightRowsValues values or 32 rows at a time, once for each chunk of
+  /// tokens. The result has the same bits.
+  std::function<const Real*(std::int64_t first, std::int64_t count)> weight_rows;
   const std::int32_t* targets = nullptr;  // (tokens,); negative: ignored. REQUIRES: < vocab
   double gradient_scale = 1;  // d(objective) / d(sum of losses), usually 1 / (tokens in the mean)
   double z_loss = 0;          // weight of log(Z)^2, added to each token's loss

@@ -8,6 +8,7 @@
 #include "kernels/isa.h"
 #include "kernels/norm.h"
 #include "kernels/optimizer_math.h"
+#include "kernels/spsa.h"
 
 namespace isthmus::kernels {
 
@@ -47,6 +48,11 @@ struct FastKernels {
   void (*adamw_span)(const AdamWConstants<float>& constants, std::int64_t n, float* p,
                      const float* g, float* m, float* v);
   double (*squares_span)(std::int64_t n, const float* x);
+  // Canonical elements [first, first + n); the same bits from every table.
+  void (*spsa_perturb_span)(std::uint64_t run_key, const SpsaDirection& z, float eps,
+                            std::int64_t first, std::int64_t n, const float* w, float* out);
+  void (*spsa_apply_span)(std::uint64_t run_key, const SpsaStep* steps, std::size_t count,
+                          std::int64_t first, std::int64_t n, float* w);
 };
 
 /// The table of the active instruction set.

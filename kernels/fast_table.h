@@ -9,6 +9,7 @@
 #include "kernels/gemm_fast.h"
 #include "kernels/norm_fast.h"
 #include "kernels/optimizer_fast.h"
+#include "kernels/spsa_fast.h"
 
 namespace isthmus::kernels {
 namespace {
@@ -29,6 +30,8 @@ constexpr FastKernels kTable = {
     .column_softmax_gradient = column_softmax_gradient,
     .adamw_span = adamw_span,
     .squares_span = squares_span,
+    .spsa_perturb_span = spsa_perturb_span,
+    .spsa_apply_span = spsa_apply_span,
 };
 
 }  // namespace

@@ -26,6 +26,11 @@ struct Simd {
   }
   static V load(const float* p, Mask m) { return _mm256_maskload_ps(p, m); }
   static void store(float* p, V x, Mask m) { _mm256_maskstore_ps(p, m, x); }
+  static Mask bits(std::uint32_t lanes) {
+    const __m256i one = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(lanes)), one),
+                              one);
+  }
   static V select(Mask m, V yes, V no) { return _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(m)); }
 
   static V add(V x, V y) { return _mm256_add_ps(x, y); }
@@ -66,6 +71,37 @@ struct Simd {
     const __m128 four = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+  }
+};
+
+struct Longs {
+  using V = __m256i;
+  static constexpr int kWidth = 4;
+  static V set(std::uint64_t x) { return _mm256_set1_epi64x(static_cast<long long>(x)); }
+  static V count(std::uint64_t x) {
+    return _mm256_add_epi64(set(x), _mm256_setr_epi64x(0, 1, 2, 3));
+  }
+  static V load(const std::uint64_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  static void store(std::uint64_t* p, V x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x);
+  }
+  static V bit_xor(V x, V y, V z) { return _mm256_xor_si256(_mm256_xor_si256(x, y), z); }
+  static V mul_low(V x, V y) { return _mm256_mul_epu32(x, y); }
+  static V high(V x) { return _mm256_srli_epi64(x, 32); }
+  static V join(V x, V y) { return _mm256_blend_epi32(x, _mm256_slli_epi64(y, 32), 0xaa); }
+  static void store_by_turns(std::uint32_t* p, V x, V y) {
+    const V even = _mm256_unpacklo_epi64(x, y);
+    const V odd = _mm256_unpackhi_epi64(x, y);
+    auto* const to = reinterpret_cast<__m256i*>(p);
+    _mm256_storeu_si256(to, _mm256_permute2x128_si256(even, odd, 0x20));
+    _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(even, odd, 0x31));
+  }
+  static V add_where(std::uint32_t lanes, V x, V y) {
+    const __m256i one = _mm256_setr_epi64x(1, 2, 4, 8);
+    const __m256i set = _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x(lanes), one), one);
+    return _mm256_add_epi64(x, _mm256_and_si256(y, set));
   }
 };
 

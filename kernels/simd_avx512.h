@@ -29,6 +29,8 @@ struct Simd {
   }
   static V load(const float* p, Mask m) { return _mm512_maskz_loadu_ps(m, p); }
   static void store(float* p, V x, Mask m) { _mm512_mask_storeu_ps(p, m, x); }
+  /// Lanes whose bit is set.
+  static Mask bits(std::uint32_t lanes) { return static_cast<Mask>(lanes); }
   static V select(Mask m, V yes, V no) { return _mm512_mask_blend_ps(m, no, yes); }
 
   static V add(V x, V y) { return _mm512_add_ps(x, y); }
@@ -61,6 +63,36 @@ struct Simd {
   }
   static float sum(V x) { return _mm512_reduce_add_ps(x); }
   static float largest(V x) { return _mm512_reduce_max_ps(x); }
+};
+
+/// Eight 64-bit integers.
+struct Longs {
+  using V = __m512i;
+  static constexpr int kWidth = 8;
+  static V set(std::uint64_t x) { return _mm512_set1_epi64(static_cast<long long>(x)); }
+  /// x, x + 1, ...
+  static V count(std::uint64_t x) {
+    return _mm512_add_epi64(set(x), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  static V load(const std::uint64_t* p) { return _mm512_loadu_si512(p); }
+  static void store(std::uint64_t* p, V x) { _mm512_storeu_si512(p, x); }
+  static V bit_xor(V x, V y, V z) { return _mm512_ternarylogic_epi64(x, y, z, 0x96); }
+  /// Product of the low halves; high half of each lane.
+  static V mul_low(V x, V y) { return _mm512_mul_epu32(x, y); }
+  static V high(V x) { return _mm512_srli_epi64(x, 32); }
+  /// The low halves of x and y as one lane, x below.
+  static V join(V x, V y) { return _mm512_mask_blend_epi32(0xaaaa, x, _mm512_slli_epi64(y, 32)); }
+  /// x0 y0 x1 y1 ...
+  static void store_by_turns(std::uint32_t* p, V x, V y) {
+    const V low = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);
+    const V high = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
+    _mm512_storeu_si512(p, _mm512_permutex2var_epi64(x, low, y));
+    _mm512_storeu_si512(p + 16, _mm512_permutex2var_epi64(x, high, y));
+  }
+  /// x + y in the lanes whose bit is set, x elsewhere; higher bits do not matter.
+  static V add_where(std::uint32_t lanes, V x, V y) {
+    return _mm512_mask_add_epi64(x, static_cast<__mmask8>(lanes), x, y);
+  }
 };
 
 /// 16 x 16 block transposed: to[i * to_stride + j] = lane i of row(j).

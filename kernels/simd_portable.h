@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 namespace isthmus::kernels {
 namespace {
@@ -40,6 +41,11 @@ struct Simd {
     for (int i = 0; i < kWidth; ++i) {
       if (m[i] != 0) p[i] = x[i];
     }
+  }
+  static Mask bits(std::uint32_t lanes) {
+    const auto all = static_cast<std::int32_t>(lanes);
+    const Mask one{1, 2, 4, 8};
+    return (Mask{all, all, all, all} & one) == one;
   }
   static V select(Mask m, V yes, V no) { return m ? yes : no; }
 
@@ -86,6 +92,36 @@ struct Simd {
     V x;
     std::memcpy(&x, &bits, sizeof x);
     return x;
+  }
+};
+
+struct Longs {
+  typedef std::uint64_t V __attribute__((vector_size(16)));
+  static constexpr V kLow = {0xffffffffU, 0xffffffffU};
+  static constexpr int kWidth = 2;
+  static V set(std::uint64_t x) { return V{x, x}; }
+  static V count(std::uint64_t x) { return V{x, x + 1}; }
+  static V load(const std::uint64_t* p) {
+    V x;
+    std::memcpy(&x, p, sizeof x);
+    return x;
+  }
+  static void store(std::uint64_t* p, V x) { std::memcpy(p, &x, sizeof x); }
+  static V bit_xor(V x, V y, V z) { return x ^ y ^ z; }
+  static V mul_low(V x, V y) { return (x & kLow) * (y & kLow); }
+  static V high(V x) { return x >> 32; }
+  static V join(V x, V y) { return (x & kLow) | y << 32; }
+  static void store_by_turns(std::uint32_t* p, V x, V y) {
+    for (int i = 0; i < kWidth; ++i) {
+      for (const std::uint64_t pair : {x[i], y[i]}) {
+        *p++ = static_cast<std::uint32_t>(pair);
+        *p++ = static_cast<std::uint32_t>(pair >> 32);
+      }
+    }
+  }
+  static V add_where(std::uint32_t lanes, V x, V y) {
+    const std::uint64_t bits = lanes;
+    return x + (y & V{-(bits & 1), -(bits >> 1 & 1)});
   }
 };
 

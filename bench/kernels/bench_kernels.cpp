@@ -13,12 +13,14 @@
 #include <cstdlib>
 #include <ctime>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
+#include "kernels/spsa.h"
 #include "kernels/thread_team.h"
 
 namespace isthmus::kernels {
@@ -212,6 +214,47 @@ void bench_fork(ThreadTeam& team) {
              time / kRepeats * 1e6);
 }
 
+/// GB/s of fp32 weights, one entry a step: perturb and replay next to what reads and writes as
+/// much.
+void bench_spsa(ThreadTeam& team, const char* where, std::int64_t n, int repeats) {
+  std::vector<float> w = test_values(n, 1);
+  std::vector<float> out(w.size());
+  constexpr std::uint64_t kRun = 99;
+  constexpr std::int64_t kBlock = std::int64_t{1} << 16;
+  const double gb = static_cast<double>(n) * sizeof(float) * repeats / 1e9;
+  const auto rate = [&](const std::function<void()>& call) {
+    return gb / best_of([&] {
+             for (int i = 0; i < repeats; ++i) call();
+           });
+  };
+  const double copy = rate([&] {
+    team.for_blocks(n, kBlock, [&](std::int64_t begin, std::int64_t end) {
+      std::copy(w.begin() + begin, w.begin() + end, out.begin() + begin);
+    });
+  });
+  const double negate = rate([&] {  // read, change, write in place
+    team.for_blocks(n, kBlock, [&](std::int64_t begin, std::int64_t end) {
+      for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+        w[i] = -w[i];
+      }
+    });
+  });
+  const double perturb = rate([&] { spsa_perturb(team, kRun, {.step = 7}, 1e-3f, 0, w, out); });
+  const std::vector<SpsaEntry> entries(8, {.machine = 1, .sample = 2, .d = std::int64_t{1} << 31});
+  const auto replay = [&](std::size_t count, std::size_t steps) {
+    const SpsaStep step{.step = 7, .entries = std::span(entries).first(count), .c = 1e-20f};
+    const std::vector<SpsaStep> all(steps, step);
+    return rate([&] { spsa_apply(team, kRun, all, 0, w); });
+  };
+  fmt::print(
+      "{{\"op\":\"spsa\",\"where\":\"{}\",\"n\":{},\"threads\":{},\"isa\":\"{}\",\"memcpy_gb_s\":{:"
+      ".1f},"
+      "\"negate_in_place_gb_s\":{:.1f},\"perturb_gb_s\":{:.1f},\"replay_gb_s\":{:.1f},"
+      "\"replay_8_entries_gb_s\":{:.1f},\"replay_16_steps_gb_s\":{:.1f}}}\n",
+      where, n, team.size(), name_of(active_isa()), copy, negate, perturb, replay(1, 1),
+      replay(8, 1), replay(1, 16));
+}
+
 bool wanted(const Options& options, std::string_view op) {
   return options.only.empty() || options.only == op;
 }
@@ -235,6 +278,10 @@ int run(int argc, char** argv) {
   fmt::print("{{\"op\":\"peak\",\"threads\":{},\"isa\":\"{}\",\"gflops\":{:.1f}}}\n",
              options.threads, name_of(active_isa()), peak_gflops(options));
   if (wanted(options, "fork")) bench_fork(team);
+  if (wanted(options, "spsa")) {
+    bench_spsa(team, "cache", std::int64_t{1} << 17, 64);
+    bench_spsa(team, "memory", std::int64_t{1} << 26, 1);
+  }
   if (wanted(options, "gemm")) {
     for (const Shape& shape : kShapes) {
       bench_gemm(team, shape, options);

@@ -48,6 +48,12 @@ struct TokenBatch {
   std::int64_t length = 0;
 };
 
+/// Share `index` of `count` equal ones of a worker's samples of a step.
+struct SampleShare {
+  int index = 0;  // 0 .. count - 1
+  int count = 1;
+};
+
 /// Where a forward pass reads its parameters instead of the inner loop's own: anchors for an
 /// evaluation, a perturbed scratch copy for SPSA. The pass asks for parameters layer by layer; a
 /// span stays valid until the pass asks for a parameter of another layer.
@@ -56,6 +62,14 @@ class ParameterSource {
   virtual ~ParameterSource() = default;
   /// (n,) float32 of parameters()[parameter].
   [[nodiscard]] virtual std::span<const float> values(std::size_t parameter) const = 0;
+  /// Rows [first, first + count) of a matrix, the same values as in `values(parameter)`; valid
+  /// until the next call of either. A source that computes its values offers this so that a pass
+  /// need not have a large embedding whole. The default cuts it from `values`. REQUIRES: `columns`
+  /// is the length of a row.
+  [[nodiscard]] virtual std::span<const float> rows(std::size_t parameter, std::int64_t columns,
+                                                    std::int64_t first, std::int64_t count) const;
+  /// True where `rows` is cheaper than `values` for part of a matrix.
+  [[nodiscard]] virtual bool by_rows() const { return false; }
 };
 
 /// Called during the backward pass when a parameter's gradient is final, in backward order.
@@ -86,6 +100,14 @@ class InnerLoop {
   /// Forward only: mean cross-entropy in nats over the batch's targets, with parameters read from
   /// `source`. Blocks. THROWS: std::logic_error unless overridden. Needed for evaluation.
   [[nodiscard]] virtual double loss(const TokenBatch& batch, const ParameterSource& source);
+
+  /// Forward only: loss of this worker's training samples of step t, or of a share of them, with
+  /// parameters read from `source`; its own stay as they are. `grad_norm` is left at 0. Blocks.
+  /// THROWS: std::logic_error unless overridden; ConfigError when the samples do not divide. Needed
+  /// by method spsa, which calls neither train_step nor gradients, so such a run needs memory for
+  /// neither gradients nor moments.
+  [[nodiscard]] virtual InnerStep train_loss(StepIndex t, SampleShare share,
+                                             const ParameterSource& source);
 
   /// Inner learning rate used in step t.
   [[nodiscard]] virtual double learning_rate(StepIndex t) const = 0;

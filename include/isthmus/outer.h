@@ -7,6 +7,7 @@
 // at apply. DiLoCo: arXiv:2311.08105 Alg. 1; Streaming DiLoCo: arXiv:2501.18512 Alg. 2.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -48,6 +49,20 @@ struct OffsetsSpread {};  // offset of fragment p is floor(p * H / F)
 struct OffsetsZero {};    // all fragments together
 using Offsets = std::variant<OffsetsSpread, OffsetsZero, std::vector<std::int64_t>>;
 
+/// Keys that only method spsa has. Equal on all workers, `threads` apart.
+struct SpsaOptions {
+  double eps = 1e-3;            // size of the perturbation
+  int samples = 1;              // SPSA samples per worker and step, each on its share of the batch
+  bool divide_by_sqrt = false;  // divisor = "sqrt": the update is sum / sqrt(n), else the mean
+  bool sign_only = false;       // entries say +1 or -1
+  double clip = 10;             // |g| at most this many medians of the last 64 steps; 0: off
+  double weight_decay = 0;      // decoupled, tensors of two or more dimensions
+  int scale_log2 = 0;           // j: the byte code covers 2^j times 0.0043 .. 234
+  std::uint64_t run_key = 0;    // of the directions; `train` derives it from run.seed
+  int threads = 1;              // of the arithmetic on the weights; changes no bit
+  bool operator==(const SpsaOptions&) const = default;
+};
+
 /// Keys of `[outer]`. An absent optional takes the method's default (see `methods()`); a key that
 /// the method does not use must stay absent.
 struct OuterOptions {
@@ -70,6 +85,7 @@ struct OuterOptions {
   StalenessPenalty staleness_penalty = StalenessPenalty::kNone;  // co2
   double staleness_constant = 1;                                 // co2, of kConstant: >= 1
   std::optional<double> momentum_clip;  // co2: bound of each element where momentum is used; > 0
+  SpsaOptions spsa = {};
   Duration patience = std::chrono::hours(1);  // a round not committed by then ends the run
 };
 
@@ -114,6 +130,9 @@ class OuterStrategy : public ParameterSource {
   /// same ids.
   virtual void save(StateWriter& writer) const = 0;
   virtual void load(StateReader& reader) = 0;
+  /// The method's own log, when it keeps one that is worth a file beside the checkpoints (spsa:
+  /// docs/spsa.md); else empty.
+  [[nodiscard]] virtual std::span<const std::byte> log() const { return {}; }
 };
 
 /// Makes the method `name` over `inner` and `exchange`, both borrowed for the strategy's life. All
@@ -137,6 +156,9 @@ struct MethodInfo {
   bool round_behind = false;   // a round is applied at the end of the next one: no overlap key
   bool drains = true;          // what is in flight after the last step still has something to give
   bool shared_anchors = true;  // anchors and momentum are the same on all workers
+  /// The method calls train_loss alone, never train_step or gradients: an inner loop may leave out
+  /// all that a backward pass needs.
+  bool forward_only = false;
 };
 /// All methods of this build, in table order.
 [[nodiscard]] std::vector<MethodInfo> methods();

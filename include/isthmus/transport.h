@@ -5,8 +5,9 @@
 // decodes, adds in member order in fp32, divides by the weights of the contributors, re-encodes
 // once and sends the bytes to all; everyone, the owner too, uses the decoded bytes. `gather`: every
 // member sends its whole code to all; each decodes and sums in member order. Either way all members
-// hold the same bits. Chunk borders are tile borders (isthmus/codec.h). A result is *committed*: it
-// is handed out only once all members are known to have the same bytes.
+// hold the same bits. `collect`: as gather, but the bytes are handed out as they came and nothing
+// is decoded or summed. Chunk borders are tile borders (isthmus/codec.h). A result is *committed*:
+// it is handed out only once all members are known to have the same bytes.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,12 @@ enum class ReductionKind {
   kAuto,  // gather for two members and for sparse codecs, reduce otherwise
   kReduce,
   kGather,
+  kCollect,  // every member's own bytes to all, unreduced: see Reduced::contributions
 };
+
+/// What carries contributions that are no float vectors: as many "values" as bytes, which travel as
+/// they are. Only for kCollect.
+[[nodiscard]] std::shared_ptr<const Codec> plain_bytes();
 
 /// What a member puts into a round.
 struct Contribution {
@@ -61,8 +67,12 @@ struct Contribution {
 };
 
 struct Reduced {
-  std::vector<float> values;        // weighted mean over the contributors; the same bits everywhere
-  std::vector<Rank> contributors;   // in member order
+  std::vector<float> values;       // weighted mean over the contributors; the same bits everywhere
+  std::vector<Rank> contributors;  // in member order
+  /// kCollect only, which leaves `values` empty: what each contributor encoded, in the order of
+  /// `contributors`, the own one included; the same bytes everywhere. Not looked into: what does
+  /// not decode shows at whoever decodes it, at every member alike.
+  std::vector<Encoded> contributions;
   std::uint64_t payload_bytes = 0;  // encoded values this member sent for the round
   std::uint64_t wire_bytes = 0;     // the same with frame headers and protocol messages
   Duration waited{0};               // time the caller stood still in `wait`

@@ -141,6 +141,9 @@ void Checkpointing::lay_down(Rank rank, StepIndex t, const InnerLoop& inner,
       pending.anchors.resize(workers);
       pending.anchors[place] = anchors.digest();
     }
+    if (rank == Rank(0)) {
+      pending.method_log.assign(strategy.log().begin(), strategy.log().end());
+    }
     if (model != nullptr) {
       for (std::size_t i = 0; i < parameters.size(); ++i) {
         const std::span<const float> values = model->values(i);
@@ -196,6 +199,10 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
   }
   log_.sync();  // a checkpoint never outlives the lines it follows
   store_.save(contents);
+  if (!pending.method_log.empty()) {
+    write_atomically(options_.storage, options_.folder.parent_path() / "method.log",
+                     pending.method_log);
+  }
   log_.checkpoint(t, bytes, monotonic_now() - begin_s);
 }
 

@@ -5,6 +5,7 @@
 //   model.safetensors     the outer parameters: what is evaluated and exported
 //   worker-K.safetensors  worker K: local parameters, inner optimizer, and the outer method with
 //                         its syncs in flight
+//   ../method.log         the method's own log up to the newest checkpoint, where it keeps one
 //   shared.safetensors,   totals of the run, the data's identity; step, workers, configuration
 //   state.json            digest, run id
 #pragma once
@@ -68,6 +69,7 @@ class Checkpointing {
     std::vector<Digest128>
         anchors;  // of the outer parameters, by worker; none where each has its own
     std::vector<std::vector<std::int64_t>> shapes;
+    std::vector<std::byte> method_log;                              // worker 0's
     std::vector<std::pair<std::string, std::vector<float>>> model;  // the outer parameters
     int laid_down = 0;
   };

@@ -54,6 +54,10 @@ int command_inspect(const InspectArguments& arguments, Session& session) {
   if (path.extension() == ".safetensors") {
     return inspect_tensors(storage, path, arguments.tensors, session);
   }
+  if (path.extension() == ".log") {
+    const std::string text = read_text(storage, path);
+    return inspect_spsa_log(path, std::as_bytes(std::span(text)), session);
+  }
   return inspect_tokens(storage, path.string(), session);
 }
 

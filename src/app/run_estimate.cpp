@@ -42,11 +42,13 @@ RunEstimate estimate_run(const Config& config, bool simulated) {
                  .data = data,
                  .simulated = simulated,
                  .events = events};
-  if (simulated && config.surrogate) {
+  if (simulated && config.surrogate && !forward_only(config)) {
     world.byte_scale = config.surrogate->params / static_cast<double>(layout.elements());
   }
   const std::int64_t rows = plan.worker_samples / plan.micro_batches * config.train.context;
-  const MemoryEstimate memory = training_memory(layout, config.inner, rows, config.train.recompute);
+  const MemoryEstimate memory =
+      forward_only(config) ? inference_memory(layout, rows)
+                           : training_memory(layout, config.inner, rows, config.train.recompute);
   const std::int64_t outer_values =
       outer_state_values(config.method, config.outer) * layout.elements();
   constexpr std::int64_t kFloatBytes = 4;

@@ -2,7 +2,9 @@
 #include "app/run_parts.h"
 
 #include <algorithm>
+#include <array>
 
+#include "core/rng.h"
 #include "inner/hf/hf_weights.h"
 
 namespace isthmus::app {
@@ -28,8 +30,21 @@ LanguageModelOptions language_model_options(const Config& config, const Training
           .threads = plan.threads_per_worker,
           .cores = cores_of(plan, rank),
           .bf16 = config.train.precision == "bf16",
+          .forward_only = forward_only(config),
           .recompute = config.train.recompute,
           .seed = config.run.seed};
+}
+
+bool forward_only(const Config& config) {
+  const std::vector<MethodInfo> known = methods();
+  return std::ranges::any_of(known, [&](const MethodInfo& method) {
+    return method.name == config.method && method.forward_only;
+  });
+}
+
+std::uint64_t spsa_run_key(std::uint64_t seed) {
+  const std::array<std::uint32_t, 4> words = Rng(seed, Stream::kSpsa).words(0);
+  return std::uint64_t{words[1]} << 32 | words[0];
 }
 
 std::vector<Parameter> parameters_without_values(const ModelLayout& layout) {

@@ -17,6 +17,11 @@ namespace isthmus::app {
 [[nodiscard]] LanguageModelOptions language_model_options(const Config& config,
                                                           const TrainingPlan& plan, Rank rank);
 
+/// Whether the run's method takes forward passes alone (MethodInfo::forward_only).
+[[nodiscard]] bool forward_only(const Config& config);
+/// The 64 bits of spsa's directions.
+[[nodiscard]] std::uint64_t spsa_run_key(std::uint64_t seed);
+
 /// The model's tensors with names, shapes and element ids but no storage: what fragments and
 /// predictions need.
 [[nodiscard]] std::vector<Parameter> parameters_without_values(const ModelLayout& layout);

@@ -17,6 +17,18 @@ namespace {
 /// never to be asked again.
 constexpr Duration kNothingIsLost = std::chrono::hours(24 * 365);
 
+/// A loop's parameters where they are.
+class OwnParameters final : public ParameterSource {
+ public:
+  explicit OwnParameters(std::span<const Parameter> parameters) : parameters_(parameters) {}
+  [[nodiscard]] std::span<const float> values(std::size_t parameter) const override {
+    return parameters_[parameter].values;
+  }
+
+ private:
+  std::span<const Parameter> parameters_;
+};
+
 std::vector<std::string> site_names(const Config& config) {
   std::vector<std::string> names;
   for (const SiteConfig& site : config.sites) {
@@ -60,7 +72,9 @@ bool declares_step_time(const Config& config) {
 }
 
 double step_flops(const RunWorld& world) {
-  return training_flops_per_token(world.layout, world.config.train.context) *
+  // Two forward passes instead of one and a backward pass, which is two.
+  const double passes = forward_only(world.config) ? 2.0 / 3.0 : 1.0;
+  return passes * training_flops_per_token(world.layout, world.config.train.context) *
          static_cast<double>(world.plan.worker_samples * world.config.train.context);
 }
 
@@ -76,7 +90,13 @@ Duration measure_step(const RunWorld& world) {
   constexpr int kRepetitions = 3;  // the first one also touches the memory
   for (int i = 0; i < kRepetitions; ++i) {
     const TimePoint begin = runtime.clock().now();
-    loop.gradients(StepIndex(1), {});
+    if (forward_only(world.config)) {
+      const OwnParameters own(loop.parameters());
+      (void)loop.train_loss(StepIndex(1), {}, own);
+      (void)loop.train_loss(StepIndex(1), {}, own);
+    } else {
+      loop.gradients(StepIndex(1), {});
+    }
     best = std::min(best, runtime.clock().now() - begin);
   }
   return best;

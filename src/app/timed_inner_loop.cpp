@@ -97,6 +97,17 @@ double TimedInnerLoop::loss(const TokenBatch& batch, const ParameterSource& sour
   return value;
 }
 
+InnerStep TimedInnerLoop::train_loss(StepIndex t, SampleShare share,
+                                     const ParameterSource& source) {
+  InnerStep result;
+  const TimePoint begin = runtime_.clock().now();
+  const Duration duration = t == loss_step_ ? Duration{0} : clock_(t);
+  loss_step_ = t;
+  runtime_.compute(duration, [&] { result = inner_.train_loss(t, share, source); });
+  note(begin, t);
+  return result;
+}
+
 double TimedInnerLoop::learning_rate(StepIndex t) const { return inner_.learning_rate(t); }
 void TimedInnerLoop::reset_optimizer() { inner_.reset_optimizer(); }
 void TimedInnerLoop::save(StateWriter& writer) const { inner_.save(writer); }

@@ -31,6 +31,10 @@ class TimedInnerLoop final : public InnerLoop {
   [[nodiscard]] std::span<float> gradient(std::size_t parameter) override;
   double apply_gradients(StepIndex t) override;
   [[nodiscard]] double loss(const TokenBatch& batch, const ParameterSource& source) override;
+  /// A step's first share takes the step's whole virtual time: what the forward passes of a step
+  /// take together is what the clock says of the step.
+  [[nodiscard]] InnerStep train_loss(StepIndex t, SampleShare share,
+                                     const ParameterSource& source) override;
   [[nodiscard]] double learning_rate(StepIndex t) const override;
   void reset_optimizer() override;
   void save(StateWriter& writer) const override;
@@ -50,6 +54,7 @@ class TimedInnerLoop final : public InnerLoop {
   StepClock clock_;
   EventSink* events_;
   Duration computed_{0};
+  StepIndex loss_step_;  // of the last train_loss
 };
 
 }  // namespace isthmus::app

@@ -200,7 +200,8 @@ void Training::check_force() const {
 }
 
 double Training::byte_scale() const {
-  return config_.surrogate && request_.simulated
+  // Entries of spsa are as many whatever the model's size.
+  return config_.surrogate && request_.simulated && !forward_only(config_)
              ? config_.surrogate->params / static_cast<double>(layout_.elements())
              : 1.0;
 }

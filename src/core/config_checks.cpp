@@ -14,9 +14,8 @@ namespace isthmus::config {
 namespace {
 
 /// Methods of the family that later versions bring.
-constexpr std::array<std::string_view, 9> kLaterMethods = {"1bit-adam",  "01-adam", "spsa",
-                                                           "sparseloco", "demo",    "muloco",
-                                                           "sparta",     "noloco",  "decoupled"};
+constexpr std::array<std::string_view, 8> kLaterMethods = {
+    "1bit-adam", "01-adam", "sparseloco", "demo", "muloco", "sparta", "noloco", "decoupled"};
 
 bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -241,6 +240,20 @@ void Loader::check_outer() {
     refuse("E-RANGE", "outer.fragments",
            fmt::format("{}: more fragments than the model's {} layers", quoted("outer.fragments"),
                        config.model.layers));
+  }
+  if (std::abs(outer.spsa.scale_log2) > 64) {
+    refuse("E-RANGE", "outer.code_scale",
+           fmt::format("{}: must be a power of two from 2^-64 to 2^64", quoted("outer.code_scale")),
+           "code_scale = 1 covers slopes from 0.0043 to 234; 8 those from 0.034 to 1872");
+  }
+  const bool divides = config.workers() > 0 && config.train.context > 0;
+  const std::int64_t sequences =
+      divides ? config.train.global_batch_tokens / config.train.context / config.workers() : 0;
+  if (given("outer.samples") && sequences > 0 && sequences % outer.spsa.samples != 0) {
+    refuse("E-DIVISIBLE", "outer.samples",
+           fmt::format("{}: must divide the {} sequences of one worker and step, each sample reads "
+                       "its share of them",
+                       quoted("outer.samples"), sequences));
   }
   if (context.check_codec && (info == nullptr || contains(info->keys, "codec"))) {
     try {

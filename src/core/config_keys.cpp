@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of keys. Add a key here and it is read, checked, explained, inspected and written.
 #include <array>
+#include <cmath>
 
 #include "core/config_schema.h"
 
@@ -10,11 +11,22 @@ namespace {
 bool is_llama(const Config& config) { return config.model.arch == "llama"; }
 bool is_muon(const Config& config) { return config.inner.optimizer == "muon"; }
 bool has_adamw(const Config& config) {
+  if (config.method == "spsa") {
+    return false;
+  }
   return config.inner.optimizer == "adamw" || is_muon(config);
 }
 bool has_momentum(const Config& config) {
+  if (config.method == "spsa") {
+    return false;
+  }
   return config.inner.optimizer == "sgd" || is_muon(config);
 }
+/// Method spsa takes inner.lr and its schedule; its steps are its own, which is plain SGD.
+bool has_inner_optimizer(const Config& config) {
+  return config.method != "spsa" || config.inner.optimizer == "sgd";
+}
+bool has_gradients(const Config& config) { return config.method != "spsa"; }
 bool has_floor(const Config& config) {
   const std::string& schedule = config.inner.schedule;
   return schedule == "linear" || schedule == "cosine" || schedule == "wsd" ||
@@ -86,6 +98,28 @@ constexpr Field<Config> kOffsetsField = {
       const bool zero = std::holds_alternative<OffsetsZero>(config.outer.offsets);
       return std::string(zero ? "zero" : "spread");
     }};
+
+template <auto Member>
+constexpr Field<Config> spsa_field() {
+  return {[](Config& config, const Value& value) { from_value(config.outer.spsa.*Member, value); },
+          [](const Config& config) { return to_value(config.outer.spsa.*Member); }};
+}
+constexpr Field<Config> kDivisor = {
+    [](Config& config, const Value& value) {
+      config.outer.spsa.divide_by_sqrt = std::get<std::string>(value) == "sqrt";
+    },
+    [](const Config& config) {
+      return Value(std::string(config.outer.spsa.divide_by_sqrt ? "sqrt" : "mean"));
+    }};
+/// What is no power of two becomes a power that the checks refuse.
+constexpr Field<Config> kCodeScale = {
+    [](Config& config, const Value& value) {
+      constexpr int kNone = 1000;
+      int exponent = 0;
+      const bool power = std::frexp(std::get<double>(value), &exponent) == 0.5;
+      config.outer.spsa.scale_log2 = power ? exponent - 1 : kNone;
+    },
+    [](const Config& config) { return Value(std::ldexp(1.0, config.outer.spsa.scale_log2)); }};
 
 constexpr Field<Config> kSurrogateParams = {
     [](Config& config, const Value& value) {
@@ -237,7 +271,8 @@ constexpr KeyRow<Config> kRows[] = {
      "true", {}, nullptr, false},
 
     {"inner.optimizer", Type::kChoice, {}, "adamw|sgd|muon", field<kInner, &I::optimizer>(),
-     "The optimizer inside a site; muon updates the layers' matrices and leaves the rest to adamw.", "\"adamw\""},
+     "The optimizer inside a site; muon updates the layers' matrices and leaves the rest to adamw.", "\"adamw\"",
+     "another outer.method than spsa, whose steps are plain sgd", has_inner_optimizer},
     {"inner.lr", Type::kReal, between(0, 1e6), "", field<kInner, &I::lr>(),
      "Learning rate at the top of the schedule.", "3e-4"},
     {"inner.betas", Type::kPairOfReals, half_open(0, 1), "", kBetas,
@@ -245,7 +280,8 @@ constexpr KeyRow<Config> kRows[] = {
     {"inner.eps", Type::kReal, between(0, 1), "", field<kInner, &I::eps>(),
      "Added to the root of the second moment.", "1e-8", "inner.optimizer = adamw or muon", has_adamw},
     {"inner.weight_decay", Type::kReal, between(0, 1e6), "", field<kInner, &I::weight_decay>(),
-     "Decay of tensors of two or more dimensions; decoupled under adamw and muon.", "0.1"},
+     "Decay of tensors of two or more dimensions; decoupled under adamw and muon.", "0.1",
+     "another outer.method than spsa, which has outer.weight_decay", has_gradients},
     {"inner.momentum", Type::kReal, half_open(0, 1), "", field<kInner, &I::momentum>(),
      "Momentum of sgd (default 0) and of muon's matrices (default 0.95).", "0.9",
      "inner.optimizer = sgd or muon", has_momentum},
@@ -257,7 +293,8 @@ constexpr KeyRow<Config> kRows[] = {
      "as AdamW's.",
      "\"match_rms_adamw\"", "inner.optimizer = muon", is_muon},
     {"inner.clip", Type::kReal, between(0, 1e12), "", field<kInner, &I::clip>(),
-     "Gradient norm above which gradients are scaled down; 0: off.", "1.0"},
+     "Gradient norm above which gradients are scaled down; 0: off.", "1.0",
+     "another outer.method than spsa, which has outer.clip", has_gradients},
     {"inner.schedule", Type::kChoice, {}, "constant|linear|cosine|wsd|infinite|inverse-sqrt",
      field<kInner, &I::schedule>(), "Shape of the learning rate after the warm-up.", "\"cosine\""},
     {"inner.warmup", Type::kSteps, at_least(0, 1e12), "", field<kInner, &I::warmup>(),
@@ -322,6 +359,22 @@ constexpr KeyRow<Config> kRows[] = {
     {"outer.momentum_clip", Type::kReal, above(0), "", field<kOuter, &O::momentum_clip>(),
      "Bound of each element of the momentum where it is used; what is stored stays unclipped. Absent: none.",
      "1.0"},
+
+    {"outer.eps", Type::kReal, between(1e-30, 1), "", spsa_field<&SpsaOptions::eps>(),
+     "Size of the perturbation: the loss is read at w + eps z and w - eps z.", "1e-3"},
+    {"outer.samples", Type::kInteger, between(1, 65535), "", spsa_field<&SpsaOptions::samples>(),
+     "Directions per worker and step, each measured on its equal share of the worker's sequences.", "4"},
+    {"outer.divisor", Type::kChoice, {}, "mean|sqrt", kDivisor,
+     "What the sum over all entries of a step is divided by: their number, or its root as in Just One Byte.",
+     "\"mean\""},
+    {"outer.sign_only", Type::kBool, {}, "", spsa_field<&SpsaOptions::sign_only>(),
+     "Entries say only up or down, as slopes of plus or minus code_scale.", "false"},
+    {"outer.clip", Type::kReal, between(0, 1e12), "", spsa_field<&SpsaOptions::clip>(),
+     "Slopes are cut to this many medians of those of the last 64 steps; 0: off.", "10"},
+    {"outer.weight_decay", Type::kReal, between(0, 1e6), "", spsa_field<&SpsaOptions::weight_decay>(),
+     "Decoupled decay of tensors of two or more dimensions in spsa's step.", "0"},
+    {"outer.code_scale", Type::kReal, above(0), "", kCodeScale,
+     "Power of two S: a byte covers slopes from 0.0043 S to 234 S in steps of 9 %.", "1"},
 
     {"parallel.tp", Type::kInteger, at_least(1, 4096), "", field<&Config::tp>(),
      "Tensor-parallel ranks inside a site.", "1"},
@@ -462,7 +515,6 @@ constexpr LaterRow kLater[] = {
     {"outer.placement", "where outer copies live"},
     {"outer.freeze", "a key of 1bit-adam"},
     {"outer.bias_correction", "a key of 1bit-adam"},
-    {"outer.eps", "a key of spsa"},
     {"parallel.zero", "sharded optimizer state"},
     {"parallel.schedule", "pipeline schedules"},
 };

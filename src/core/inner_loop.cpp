@@ -14,6 +14,12 @@ namespace {
 
 }  // namespace
 
+std::span<const float> ParameterSource::rows(std::size_t parameter, std::int64_t columns,
+                                             std::int64_t first, std::int64_t count) const {
+  return values(parameter).subspan(static_cast<std::size_t>(first * columns),
+                                   static_cast<std::size_t>(count * columns));
+}
+
 InnerStep InnerLoop::gradients(StepIndex, const GradientReady&) {
   not_offered("gradients", "method ddp");
 }
@@ -21,6 +27,9 @@ std::span<float> InnerLoop::gradient(std::size_t) { not_offered("gradient", "met
 double InnerLoop::apply_gradients(StepIndex) { not_offered("apply_gradients", "method ddp"); }
 double InnerLoop::loss(const TokenBatch&, const ParameterSource&) {
   not_offered("loss", "evaluation");
+}
+InnerStep InnerLoop::train_loss(StepIndex, SampleShare, const ParameterSource&) {
+  not_offered("train_loss", "method spsa");
 }
 void InnerLoop::reset_optimizer() { not_offered("reset_optimizer", "optimizer resets"); }
 void InnerLoop::save(StateWriter&) const {}

@@ -20,6 +20,7 @@ enum class Stream : std::uint32_t {
   kStepTime = 6,    // jitter of simulated inner steps
   kRounding = 7,    // stochastic rounding of codecs: index = tile, sub = worker and value
   kRandomK = 8,     // indices of randk
+  kSpsa = 9,        // key of spsa's directions
   kTestData = 100,  // tests and benchmarks
 };
 

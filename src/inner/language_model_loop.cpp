@@ -38,6 +38,14 @@ std::size_t bytes_of(const ModelLayout& layout) {
   return static_cast<std::size_t>(layout.elements()) * sizeof(float);
 }
 
+LanguageModel<float>::Purpose purpose_of(const LanguageModelOptions& options) {
+  using Purpose = LanguageModel<float>::Purpose;
+  if (options.forward_only) {
+    return Purpose::kInference;
+  }
+  return options.recompute ? Purpose::kRecompute : Purpose::kTraining;
+}
+
 std::string memory_error(const LanguageModelOptions& options) {
   const ModelLayout layout(model_shape(options.model, options.context));
   const std::int64_t rows = options.sequences / options.micro_batches * options.context;
@@ -71,15 +79,15 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
       schedule_(options.inner, options.total_steps),
       team_(options.threads, options.cores),
       values_(bytes_of(layout_)),
-      gradients_(bytes_of(layout_)),
-      optimizer_(options.inner, layout_),
+      gradients_(options.forward_only ? 0 : bytes_of(layout_)),
       model_(layout_, options.sequences / options.micro_batches * options.context,
-             options.recompute ? LanguageModel<float>::Purpose::kRecompute
-                               : LanguageModel<float>::Purpose::kTraining,
-             options.bf16) {
+             purpose_of(options), options.bf16) {
   initialize(team_, layout_, options.seed, values());
-  squares_.resize(layout_.tensors().size());
-  clear_gradients();
+  if (!options.forward_only) {
+    optimizer_.emplace(options.inner, layout_);
+    squares_.resize(layout_.tensors().size());
+    clear_gradients();
+  }
   for (const TensorInfo& tensor : layout_.tensors()) {
     parameters_.push_back(
         {.name = tensor.name,
@@ -118,6 +126,7 @@ InnerStep LanguageModelLoop::train_step(StepIndex t) {
 }
 
 InnerStep LanguageModelLoop::gradients(StepIndex t, const GradientReady& on_ready) {
+  ISTHMUS_CHECK(!options_.forward_only, t.value());
   const TokenBatch batch = batches_(t);
   ISTHMUS_CHECK(batch.sequences == options_.sequences, batch.sequences, options_.sequences);
   const std::int64_t targets = counted_targets(batch);
@@ -155,6 +164,7 @@ double LanguageModelLoop::squared_norm(std::size_t parameter) {
 }
 
 double LanguageModelLoop::apply_gradients(StepIndex t) {
+  ISTHMUS_CHECK(optimizer_.has_value(), t.value());
   for (std::size_t i = 0; i < squares_.size(); ++i) squares_[i] = squared_norm(i);
   return update(t);
 }
@@ -166,12 +176,12 @@ double LanguageModelLoop::update(StepIndex t) {
         "step {}: the gradient norm is {}: the run has diverged; lower inner.lr or set inner.clip",
         t.value(), norm));
   }
-  optimizer_.update(team_, learning_rate(t), clip_coefficient(options_.inner.clip, norm), values(),
-                    all_gradients());
+  optimizer_->update(team_, learning_rate(t), clip_coefficient(options_.inner.clip, norm), values(),
+                     all_gradients());
   return norm;
 }
 
-double LanguageModelLoop::loss(const TokenBatch& batch, const ParameterSource& source) {
+LossSum LanguageModelLoop::sum_losses(const TokenBatch& batch, const ParameterSource& source) {
   ISTHMUS_CHECK(batch.length >= 1 && batch.length <= options_.context, batch.length);
   const std::int64_t rows = options_.sequences / options_.micro_batches * options_.context;
   const std::int64_t at_once = rows / batch.length;
@@ -182,15 +192,47 @@ double LanguageModelLoop::loss(const TokenBatch& batch, const ParameterSource& s
     sum += model_.loss(team_, weights, part_of(batch, first, count));
   }
   ISTHMUS_CHECK(sum.targets > 0);
+  return sum;
+}
+
+double LanguageModelLoop::loss(const TokenBatch& batch, const ParameterSource& source) {
+  const LossSum sum = sum_losses(batch, source);
   return sum.loss / static_cast<double>(sum.targets);
+}
+
+InnerStep LanguageModelLoop::train_loss(StepIndex t, SampleShare share,
+                                        const ParameterSource& source) {
+  const TokenBatch batch = batches_(t);
+  if (share.count < 1 || batch.sequences % share.count != 0) {
+    throw ConfigError(
+        fmt::format("outer.samples = {}: must divide the {} sequences of a step and worker, each "
+                    "sample reads its share of them; change it or train.global_batch",
+                    share.count, batch.sequences));
+  }
+  const std::int64_t count = batch.sequences / share.count;
+  const LossSum sum = sum_losses(part_of(batch, share.index * count, count), source);
+  return {.loss = (sum.loss + sum.z_loss) / static_cast<double>(sum.targets),
+          .grad_norm = 0,
+          .tokens = sum.targets};
+}
+
+std::size_t LanguageModelLoop::held_bytes() const {
+  return values_.bytes() + gradients_.bytes() + (optimizer_ ? optimizer_->held_bytes() : 0) +
+         model_.held_bytes();
 }
 
 double LanguageModelLoop::learning_rate(StepIndex t) const { return schedule_.at(t); }
 
-void LanguageModelLoop::reset_optimizer() { optimizer_.reset(); }
+void LanguageModelLoop::reset_optimizer() {
+  if (optimizer_) optimizer_->reset();
+}
 
-void LanguageModelLoop::save(StateWriter& writer) const { optimizer_.save(writer); }
+void LanguageModelLoop::save(StateWriter& writer) const {
+  if (optimizer_) optimizer_->save(writer);
+}
 
-void LanguageModelLoop::load(StateReader& reader) { optimizer_.load(reader); }
+void LanguageModelLoop::load(StateReader& reader) {
+  if (optimizer_) optimizer_->load(reader);
+}
 
 }  // namespace isthmus

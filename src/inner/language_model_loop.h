@@ -4,8 +4,10 @@
 // Owns parameters, gradients, moments, activations and its thread team. One thread drives it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,6 +35,8 @@ struct LanguageModelOptions {
   int threads = 1;
   std::vector<int> cores = {};  // one for each thread, which then runs there alone; empty: any
   bool bf16 = false;            // matrix products in bfloat16, all else in float
+  bool forward_only =
+      false;               // no gradients, moments or kept activations: loss and train_loss alone
   bool recompute = false;  // keep the residual stream only; the same bits for a third more forward
   std::uint64_t seed = 0;  // of the initial weights
 };
@@ -52,12 +56,18 @@ class LanguageModelLoop final : public InnerLoop {
   double apply_gradients(StepIndex t) override;
   /// Any number of sequences of at most `context` tokens; they pass through in parts.
   [[nodiscard]] double loss(const TokenBatch& batch, const ParameterSource& source) override;
+  /// The share is whole samples, neighbours of one another. What it tells of is what training
+  /// minimises: z-loss included.
+  [[nodiscard]] InnerStep train_loss(StepIndex t, SampleShare share,
+                                     const ParameterSource& source) override;
   [[nodiscard]] double learning_rate(StepIndex t) const override;
   void reset_optimizer() override;
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
 
   [[nodiscard]] const ModelLayout& layout() const { return layout_; }
+  /// Bytes of weights, gradients, moments and activations that this loop holds.
+  [[nodiscard]] std::size_t held_bytes() const;
   /// Called as parts of a training pass begin, for timing; empty to stop.
   void watch_parts(std::function<void(PassPart)> on_part) { on_part_ = std::move(on_part); }
 
@@ -69,6 +79,7 @@ class LanguageModelLoop final : public InnerLoop {
   /// Update with the gradients as they stand; `squares_` holds the squared norm of each.
   /// RETURNS: the norm of all.
   double update(StepIndex t);
+  [[nodiscard]] LossSum sum_losses(const TokenBatch& batch, const ParameterSource& source);
 
   LanguageModelOptions options_;
   ModelLayout layout_;
@@ -77,7 +88,7 @@ class LanguageModelLoop final : public InnerLoop {
   kernels::ThreadTeam team_;
   kernels::AlignedBuffer values_;
   kernels::AlignedBuffer gradients_;
-  InnerOptimizer optimizer_;
+  std::optional<InnerOptimizer> optimizer_;  // none when forward only
   LanguageModel<float> model_;
   std::vector<Parameter> parameters_;
   std::vector<double> squares_;  // of each parameter's gradient

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inner/model.h"
 
+#include <algorithm>
+
 #include "core/check.h"
 #include "inner/gpt2.h"
 #include "inner/llama.h"
@@ -133,16 +135,41 @@ void LanguageModel<Real>::final_norm_backward(const Pass& pass, Weights<Real>& w
 }
 
 template <typename Real>
+void LanguageModel<Real>::embed(const Pass& pass, Weights<Real>& weights, const std::int32_t* ids) {
+  const ModelShape& s = layout_.shape();
+  const bool gpt2 = s.architecture == Architecture::kGpt2;
+  if (!weights.by_rows()) {
+    // Both tensors at once: what `tensor` gives stays valid until `layer` is called.
+    const kernels::Embedding<Real> embedding{.rows = pass.rows(),
+                                             .seq = pass.length,
+                                             .channels = s.d_model,
+                                             .vocab = s.vocab,
+                                             .ids = ids};
+    const Real* positions = gpt2 ? weights.tensor(layout_.positions()) : nullptr;
+    kernels::embedding_forward(pass.team, embedding, weights.tensor(layout_.embedding()), positions,
+                               arena_->stream[0]);
+    return;
+  }
+  // The sums of embedding_forward, from those rows of the table that the batch has.
+  Real* const y = arena_->stream[0];
+  for (std::int64_t r = 0; r < pass.rows(); ++r) {
+    ISTHMUS_CHECK(ids[r] >= 0 && ids[r] < s.vocab, r, ids[r], s.vocab);
+    std::copy_n(weights.rows(layout_.embedding(), ids[r], 1), s.d_model, y + r * s.d_model);
+  }
+  if (!gpt2) return;
+  for (std::int64_t position = 0; position < pass.length; ++position) {
+    const Real* const row = weights.rows(layout_.positions(), position, 1);
+    for (std::int64_t r = position; r < pass.rows(); r += pass.length) {
+      for (std::int64_t i = 0; i < s.d_model; ++i) y[r * s.d_model + i] += row[i];
+    }
+  }
+}
+
+template <typename Real>
 const Real* LanguageModel<Real>::run_layers(const Pass& pass, Weights<Real>& weights,
                                             const std::int32_t* ids, bool keep_layers) {
   const ModelShape& s = layout_.shape();
-  const bool gpt2 = s.architecture == Architecture::kGpt2;
-  // Both tensors at once: what `tensor` gives stays valid until `layer` is called.
-  const kernels::Embedding<Real> embedding{
-      .rows = pass.rows(), .seq = pass.length, .channels = s.d_model, .vocab = s.vocab, .ids = ids};
-  const Real* positions = gpt2 ? weights.tensor(layout_.positions()) : nullptr;
-  kernels::embedding_forward(pass.team, embedding, weights.tensor(layout_.embedding()), positions,
-                             arena_->stream[0]);
+  embed(pass, weights, ids);
   const Real* x = arena_->stream[0];
   for (std::int64_t layer = 0; layer < s.layers; ++layer) {
     const auto slot = static_cast<std::size_t>(keep_layers ? layer : 0);
@@ -163,8 +190,14 @@ LossSum LanguageModel<Real>::head(const Pass& pass, Weights<Real>& weights, cons
                                  .channels = s.d_model,
                                  .vocab = s.vocab,
                                  .hidden = arena_->hidden,
-                                 .weight = weights.tensor(layout_.head()),
                                  .targets = batch.targets.data()};
+  if (weights.by_rows() && backward == nullptr) {
+    ce.weight_rows = [&](std::int64_t first, std::int64_t count) {
+      return weights.rows(layout_.head(), first, count);
+    };
+  } else {
+    ce.weight = weights.tensor(layout_.head());
+  }
   ce.z_loss = s.z_loss;
   ce.bf16 = pass.bf16;
   if (backward != nullptr) {

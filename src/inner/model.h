@@ -28,6 +28,14 @@ class Weights {
   virtual ~Weights() = default;
   /// Values of a tensor outside the layers; valid until `layer` is called.
   [[nodiscard]] virtual const Real* tensor(std::size_t index) = 0;
+  /// Rows [first, first + count) of a matrix outside the layers; valid until the next call of
+  /// anything. REQUIRES: by_rows().
+  [[nodiscard]] virtual const Real* rows(std::size_t, std::int64_t, std::int64_t) {
+    return nullptr;
+  }
+  /// True where a pass should read matrices outside the layers by `rows`, since they would have to
+  /// be made up whole. The results have the same bits.
+  [[nodiscard]] virtual bool by_rows() const { return false; }
   /// Values of a layer's tensors one after another; valid until the next call of either.
   [[nodiscard]] virtual const Real* layer(std::int64_t layer) = 0;
 };
@@ -92,6 +100,7 @@ class LanguageModel {
   [[nodiscard]] static std::int64_t arena_bytes(const ModelLayout& layout, std::int64_t rows,
                                                 Purpose purpose);
 
+  [[nodiscard]] std::size_t held_bytes() const { return memory_.bytes(); }
   /// Forward only. REQUIRES (here and below): sequences * length <= rows, length <= positions, ids
   /// in [0, vocab).
   [[nodiscard]] LossSum loss(kernels::ThreadTeam& team, Weights<Real>& weights,
@@ -112,6 +121,7 @@ class LanguageModel {
                              const BackwardOptions<Real>* backward);
   void backward(const Pass& pass, Weights<Real>& weights, const std::int32_t* ids,
                 const BackwardOptions<Real>& options);
+  void embed(const Pass& pass, Weights<Real>& weights, const std::int32_t* ids);
   void final_norm(const Pass& pass, Weights<Real>& weights, const Real* x);
   void final_norm_backward(const Pass& pass, Weights<Real>& weights, Real* gradients);
   void check(const TokenBatch& batch) const;

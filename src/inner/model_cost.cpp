@@ -13,6 +13,12 @@ namespace {
 constexpr std::int64_t kChunkTokens = 256;
 constexpr std::int64_t kChunkValues = std::int64_t{1} << 24;
 constexpr auto kFloatBytes = static_cast<std::int64_t>(sizeof(float));
+
+std::int64_t logits_bytes(const ModelLayout& layout, std::int64_t rows) {
+  const std::int64_t vocab = layout.shape().vocab;
+  const std::int64_t fit = kChunkValues / vocab / kChunkTokens * kChunkTokens;
+  return std::min(rows, std::max(fit, kChunkTokens)) * vocab * kFloatBytes;
+}
 }  // namespace
 
 double training_flops_per_token(const ModelLayout& layout, std::int64_t context) {
@@ -52,9 +58,19 @@ MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inn
   using Purpose = LanguageModel<float>::Purpose;
   memory.activations = LanguageModel<float>::arena_bytes(
       layout, rows, recompute ? Purpose::kRecompute : Purpose::kTraining);
-  const std::int64_t vocab = layout.shape().vocab;
-  const std::int64_t fit = kChunkValues / vocab / kChunkTokens * kChunkTokens;
-  memory.logits = std::min(rows, std::max(fit, kChunkTokens)) * vocab * kFloatBytes;
+  memory.logits = logits_bytes(layout, rows);
+  return memory;
+}
+
+MemoryEstimate inference_memory(const ModelLayout& layout, std::int64_t rows) {
+  MemoryEstimate memory;
+  memory.parameters = layout.elements() * kFloatBytes;
+  for (std::int64_t l = 0; l < layout.shape().layers; ++l) {
+    memory.update = std::max(memory.update, layout.layer_elements(l).size() * kFloatBytes);
+  }
+  memory.activations =
+      LanguageModel<float>::arena_bytes(layout, rows, LanguageModel<float>::Purpose::kInference);
+  memory.logits = logits_bytes(layout, rows);
   return memory;
 }
 

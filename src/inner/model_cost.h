@@ -36,4 +36,8 @@ struct MemoryEstimate {
 [[nodiscard]] MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inner,
                                              std::int64_t rows, bool recompute = false);
 
+/// The same of a loop that takes forward passes alone, with a copy of one layer (`update`) for
+/// perturbed values.
+[[nodiscard]] MemoryEstimate inference_memory(const ModelLayout& layout, std::int64_t rows);
+
 }  // namespace isthmus

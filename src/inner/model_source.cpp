@@ -15,6 +15,13 @@ const float* SourceWeights::tensor(std::size_t index) {
   return values.data();
 }
 
+const float* SourceWeights::rows(std::size_t index, std::int64_t first, std::int64_t count) {
+  const std::int64_t columns = layout_.tensors()[index].shape.back();
+  const std::span<const float> values = source_.rows(index, columns, first, count);
+  ISTHMUS_CHECK(static_cast<std::int64_t>(values.size()) == count * columns, index, values.size());
+  return values.data();
+}
+
 const float* SourceWeights::layer(std::int64_t layer) {
   const std::size_t first = layout_.first_tensor(layer);
   const CanonicalRange elements = layout_.layer_elements(layer);

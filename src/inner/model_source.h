@@ -17,6 +17,9 @@ class SourceWeights final : public Weights<float> {
       : layout_(layout), source_(source) {}
 
   [[nodiscard]] const float* tensor(std::size_t index) override;
+  [[nodiscard]] const float* rows(std::size_t index, std::int64_t first,
+                                  std::int64_t count) override;
+  [[nodiscard]] bool by_rows() const override { return source_.by_rows(); }
   [[nodiscard]] const float* layer(std::int64_t layer) override;
 
  private:

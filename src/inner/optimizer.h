@@ -35,6 +35,7 @@ class InnerOptimizer {
   void save(StateWriter& writer) const;
   void load(StateReader& reader);
 
+  [[nodiscard]] std::size_t held_bytes() const { return moments_.bytes(); }
   /// Values that such an optimizer keeps between steps. Of each parameter AdamW has two, SGD one
   /// with momentum and none without, Muon one in its matrices and two elsewhere.
   [[nodiscard]] static std::int64_t moment_values(const InnerConfig& config,

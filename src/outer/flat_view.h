@@ -34,8 +34,8 @@ using FillTile = std::function<void(std::size_t begin, std::span<float> tile)>;
 /// Calls `fill` for the tiles of n values, in order, into scratch.
 void for_each_tile(std::size_t n, const FillTile& fill);
 
-/// Encodes n values that `fill` writes tile by tile, so that they never exist as a whole. Tile t has
-/// key.tile + t. `feedback` (may be null) adds what it holds and takes in what is lost. It is
+/// Encodes n values that `fill` writes tile by tile, so that they never exist as a whole. Tile t
+/// has key.tile + t. `feedback` (may be null) adds what it holds and takes in what is lost. It is
 /// started anew when a value plus its residual overflows; the code then holds what no decoder takes
 /// for finite.
 [[nodiscard]] Encoded encode_tiles(const Codec& codec, std::size_t n, const FillTile& fill,

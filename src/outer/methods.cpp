@@ -14,6 +14,7 @@
 #include "outer/delayed.h"
 #include "outer/eager.h"
 #include "outer/settings.h"
+#include "outer/spsa.h"
 #include "outer/streaming_diloco.h"
 
 namespace isthmus {
@@ -50,6 +51,11 @@ std::unique_ptr<OuterStrategy> make_co2(const MethodInfo& method, const OuterOpt
                           .constant = static_cast<float>(options.staleness_constant),
                           .clip = static_cast<float>(options.momentum_clip.value_or(0))},
       inner, exchange);
+}
+
+std::unique_ptr<OuterStrategy> make_spsa(const MethodInfo& method, const OuterOptions& options,
+                                         InnerLoop& inner, Exchange& exchange) {
+  return std::make_unique<outer::Spsa>(method, options, inner, exchange);
 }
 
 struct Row {
@@ -141,6 +147,18 @@ const std::vector<Row>& table() {
            .state_values = 2,
            .round_behind = true},
           make_co2},
+      Row{{.name = "spsa",
+           .summary = "Zeroth-order: slopes along shared random directions, one byte a sample.",
+           .source = "Malladi et al. 2023, arXiv:2305.17333 Alg. 1 (MeZO); Zelikman et al. 2023, "
+                     "Just One Byte",
+           .deviations =
+               "directions of +1 and -1 from counters, not normal; a code of one whole byte with "
+               "a zero (the paper's has 510 symbols and none); mean over the samples unless "
+               "divisor = \"sqrt\"; perturbed copies of one layer, nothing undone by arithmetic; "
+               "late joiners replay the log; the lr is inner.lr with its schedule",
+           .keys = {"eps", "samples", "divisor", "sign_only", "clip", "weight_decay", "code_scale"},
+           .forward_only = true},
+          make_spsa},
   };
   return rows;
 }
@@ -164,7 +182,9 @@ int outer_state_values(std::string_view method, const OuterOptions& options) {
   const MethodInfo& info = row->info;
   const bool without_momentum =
       info.default_lr > 0 && options.momentum.value_or(info.default_momentum) == 0;
-  return info.state_values - (without_momentum ? 1 : 0);
+  const bool with_residual = std::ranges::find(info.keys, "codec") != info.keys.end() &&
+                             info.state_values > 0 && make_codec(options.codec)->error_feedback();
+  return info.state_values - (without_momentum ? 1 : 0) + (with_residual ? 1 : 0);
 }
 
 std::unique_ptr<OuterStrategy> make_outer_strategy(std::string_view name,

@@ -13,6 +13,8 @@
 namespace isthmus::outer {
 namespace {
 
+constexpr SpsaOptions kSpsa;  // the defaults: a key at its default counts as absent
+
 struct GivenKey {
   const char* name;
   bool given;  // differs from absent
@@ -38,13 +40,22 @@ std::vector<GivenKey> given_keys(const OuterOptions& o) {
       {"alpha", o.alpha.has_value(), text(o.alpha)},
       {"final_sync", o.final_sync != FinalSync::kDrain,
        o.final_sync == FinalSync::kNone ? "none" : "full"},
+      {"codec", o.codec != "fp32", o.codec},
+      {"exchange", o.exchange != ReductionKind::kAuto, "not auto"},
       {"carry", o.carry != LostContribution::kCarry,
        o.carry == LostContribution::kStay ? "stay" : "rollback"},
       {"outlier", o.outlier != OuterOptions{}.outlier, fmt::format("{}", o.outlier)},
       {"staleness_penalty", o.staleness_penalty != StalenessPenalty::kNone,
        o.staleness_penalty == StalenessPenalty::kConstant ? "constant" : "gap-aware"},
       {"staleness_constant", o.staleness_constant != 1, fmt::format("{}", o.staleness_constant)},
-      {"momentum_clip", o.momentum_clip.has_value(), text(o.momentum_clip)}};
+      {"momentum_clip", o.momentum_clip.has_value(), text(o.momentum_clip)},
+      {"eps", o.spsa.eps != kSpsa.eps, fmt::format("{}", o.spsa.eps)},
+      {"samples", o.spsa.samples != kSpsa.samples, fmt::format("{}", o.spsa.samples)},
+      {"divisor", o.spsa.divide_by_sqrt, "sqrt"},
+      {"sign_only", o.spsa.sign_only, "true"},
+      {"clip", o.spsa.clip != kSpsa.clip, fmt::format("{}", o.spsa.clip)},
+      {"weight_decay", o.spsa.weight_decay != 0, fmt::format("{}", o.spsa.weight_decay)},
+      {"code_scale", o.spsa.scale_log2 != 0, fmt::format("2^{}", o.spsa.scale_log2)}};
 }
 
 bool uses(const MethodInfo& method, const char* key) {
@@ -118,6 +129,17 @@ void validate(const MethodInfo& method, const OuterOptions& options) {
         "they were lost; use carry or rollback",
         method.name));
   }
+  const SpsaOptions& spsa = options.spsa;
+  require(std::isfinite(spsa.eps) && spsa.eps >= 1e-30 && spsa.eps <= 1, "eps",
+          fmt::format("{}", spsa.eps), "in 1e-30 .. 1 (size of the perturbation)");
+  require(spsa.samples >= 1 && spsa.samples <= 65535, "samples", fmt::format("{}", spsa.samples),
+          "in 1 .. 65535 (spsa samples per worker and step)");
+  require(std::isfinite(spsa.clip) && spsa.clip >= 0, "clip", fmt::format("{}", spsa.clip),
+          ">= 0 (medians of recent slopes; 0: off)");
+  require(std::isfinite(spsa.weight_decay) && spsa.weight_decay >= 0, "weight_decay",
+          fmt::format("{}", spsa.weight_decay), ">= 0 and finite");
+  require(std::abs(spsa.scale_log2) <= 64, "code_scale", fmt::format("2^{}", spsa.scale_log2),
+          "a power of two from 2^-64 to 2^64");
   require(options.patience > Duration{0}, "patience",
           fmt::format("{} s", std::chrono::duration<double>(options.patience).count()), "> 0");
 }

@@ -42,11 +42,10 @@ StepReport StreamingDiLoCo::step() {
 }
 
 void StreamingDiLoCo::send(const Sync& sync) {
-  OuterGradient delta = state(sync.fragment)
-                            .outer_gradient(*settings_.codec, rounds_.key(sync.fragment, sync.sent),
-                                            [&](double norm) {
-                                              return guard_.accepts(sync.fragment, norm);
-                                            });
+  OuterGradient delta =
+      state(sync.fragment)
+          .outer_gradient(*settings_.codec, rounds_.key(sync.fragment, sync.sent),
+                          [&](double norm) { return guard_.accepts(sync.fragment, norm); });
   if (!std::isfinite(delta.norm)) {
     // The next step would spread it to every fragment.
     for (FragmentState& fragment : fragments_) {

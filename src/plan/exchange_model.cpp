@@ -95,7 +95,7 @@ std::vector<PathTime> ExchangeModel::exchange(std::int64_t elements,
   const ReductionPlan plan =
       make_reduction_plan(*input_.codec, static_cast<std::size_t>(elements), input_.workers, kind);
   std::vector<PathTime> whole(begin.begin(), begin.end());
-  if (kind == ReductionKind::kGather) {
+  if (plan.all_to_all()) {
     gather(plan, begin, whole);
   } else {
     reduce(plan, begin, whole);

@@ -57,6 +57,13 @@ PredictionInput prediction_input(std::string_view method, const OuterOptions& op
     input.commit_every = outer::Ddp::kCommitEvery;
     return input;
   }
+  if (method == "spsa") {
+    // One byte a sample; the chain's sixteen bytes each 64 steps are left out.
+    input.fragments.push_back({.elements = options.spsa.samples, .offset = 0});
+    input.exchange = ReductionKind::kCollect;
+    input.codec = plain_bytes();
+    return input;
+  }
   const std::vector<Fragment> fragments =
       make_fragments(parameters, options.fragments, options.pattern, options.embeddings_own);
   const std::vector<std::int64_t> offsets = outer::resolve_offsets(

@@ -45,7 +45,12 @@ Round::Round(Contribution contribution, const RoundPlace& place)
   weights_.resize(members);
   weights_[index(place_.self)] = contribution.weight;
   contributes_.assign(members, true);
-  values_.resize(contribution.encoded.values);
+  contributed_values_ = contribution.encoded.values;
+  if (kind == ReductionKind::kCollect) {
+    collected_.resize(members);
+  } else {
+    values_.resize(contributed_values_);
+  }
   stamps_.resize(2 * plan_.parts.size() * members);
   parts_.resize(plan_.parts.size());
   open_parts_ = parts_.size();
@@ -75,7 +80,7 @@ FrameHeader Round::header(FrameKind kind) const {
 }
 
 bool Round::reduces(const Part& part) const {
-  return plan_.kind == ReductionKind::kGather || part.owner == place_.self;
+  return plan_.all_to_all() || part.owner == place_.self;
 }
 
 std::span<float> Round::values_of(const Part& part) {
@@ -88,7 +93,7 @@ Expected<void, ExchangeError> Round::launch(Outbox& out) {
   for (int hop = 1; hop < place_.members; ++hop) {
     const Rank to((place_.self.value() + hop) % place_.members);
     for (std::size_t k = 0; k < parts_.size(); ++k) {
-      if (plan_.kind == ReductionKind::kGather || plan_.parts[k].owner == to) {
+      if (plan_.all_to_all() || plan_.parts[k].owner == to) {
         send(to, k, FrameKind::kContribution, parts_[k].own, out);
       }
     }
@@ -170,10 +175,8 @@ Expected<void, ExchangeError> Round::reduce_if_ready(std::size_t k, Outbox& out)
   if (state.done || std::ranges::find(state.inputs, nullptr) != state.inputs.end()) {
     return {};
   }
-  std::vector<WeightedBytes> members;
   std::vector<bool> contributes;
   for (std::size_t m = 0; m < state.inputs.size(); ++m) {
-    members.push_back({payload_of(state.inputs[m]), weights_[m].value()});
     contributes.push_back(weights_[m].value() > 0);
   }
   if (contributors_known_ && contributes != contributes_) {
@@ -181,9 +184,10 @@ Expected<void, ExchangeError> Round::reduce_if_ready(std::size_t k, Outbox& out)
   }
   contributes_ = contributes;
   contributors_known_ = true;
-  if (auto ok = reduce_tiles(*codec_, members, values_of(plan_.parts[k])); !ok) {
-    return fault(ExchangeError::Kind::kCorrupt, Rank(static_cast<int>(ok.error().member)),
-                 ok.error().what);
+  if (plan_.kind == ReductionKind::kCollect) {
+    collect_part(k);
+  } else if (auto ok = reduce_part(k); !ok) {
+    return ok;
   }
   state.inputs.clear();
   if (plan_.kind == ReductionKind::kReduce) {
@@ -193,6 +197,29 @@ Expected<void, ExchangeError> Round::reduce_if_ready(std::size_t k, Outbox& out)
   }
   finish_part(k);
   return {};
+}
+
+Expected<void, ExchangeError> Round::reduce_part(std::size_t k) {
+  std::vector<WeightedBytes> members;
+  for (std::size_t m = 0; m < parts_[k].inputs.size(); ++m) {
+    members.push_back({payload_of(parts_[k].inputs[m]), weights_[m].value()});
+  }
+  if (auto ok = reduce_tiles(*codec_, members, values_of(plan_.parts[k])); !ok) {
+    return fault(ExchangeError::Kind::kCorrupt, Rank(static_cast<int>(ok.error().member)),
+                 ok.error().what);
+  }
+  return {};
+}
+
+void Round::collect_part(std::size_t k) {
+  const std::size_t whole = plan_.parts.back().offset + plan_.parts.back().bytes;
+  for (std::size_t m = 0; m < collected_.size(); ++m) {
+    if (contributes_[m]) {
+      collected_[m].resize(whole);
+      std::ranges::copy(payload_of(parts_[k].inputs[m]),
+                        std::span(collected_[m]).subspan(plan_.parts[k].offset).begin());
+    }
+  }
 }
 
 // Everyone uses the decoded bytes, the owner too: the fp32 mean it has just computed is
@@ -256,8 +283,7 @@ void Round::send_again(Rank to, std::span<const RequestEntry> entries, std::uint
     for (std::size_t k = entry.first; k < end; ++k) {
       const bool result = entry.kind == FrameKind::kResult;
       const FrameBytes& frame = result ? parts_[k].result : parts_[k].own;
-      const bool wanted =
-          result || plan_.kind == ReductionKind::kGather || plan_.parts[k].owner == to;
+      const bool wanted = result || plan_.all_to_all() || plan_.parts[k].owner == to;
       if (frame == nullptr || !wanted || stamp(to, k, entry.kind) >= echo) {
         continue;
       }
@@ -295,7 +321,17 @@ bool Round::owes(Rank peer) const { return !missing_from(peer).empty(); }
 
 Digest128 Round::digest() const {
   ISTHMUS_CHECK(complete(), open_parts_);
-  return xxh3_128(std::as_bytes(std::span(values_)));
+  if (plan_.kind != ReductionKind::kCollect) {
+    return xxh3_128(std::as_bytes(std::span(values_)));
+  }
+  std::vector<std::byte> bits(bitmap_bytes(place_.members));
+  write_bitmap(contributes_, bits);
+  Xxh3Stream stream;
+  stream.update(bits);
+  for (const std::vector<std::byte>& bytes : collected_) {
+    stream.update(bytes);
+  }
+  return stream.digest();
 }
 
 void Round::drop_frames() {
@@ -308,11 +344,15 @@ Reduced Round::take() {
   ISTHMUS_CHECK(complete(), open_parts_);
   Reduced reduced{.values = std::move(values_),
                   .contributors = {},
+                  .contributions = {},
                   .payload_bytes = payload_bytes_,
                   .wire_bytes = wire_bytes_};
   for (std::size_t m = 0; m < contributes_.size(); ++m) {
     if (contributes_[m]) {
       reduced.contributors.push_back(Rank(static_cast<int>(m)));
+      if (plan_.kind == ReductionKind::kCollect) {
+        reduced.contributions.push_back({contributed_values_, std::move(collected_[m])});
+      }
     }
   }
   return reduced;

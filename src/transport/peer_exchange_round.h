@@ -61,7 +61,8 @@ class Round {
   /// What this member still needs from `peer`; empty when nothing. At most kMaxRequestEntries.
   [[nodiscard]] std::vector<RequestEntry> missing_from(Rank peer) const;
   [[nodiscard]] bool owes(Rank peer) const;
-  /// XXH3-128 of the result's fp32 bytes. REQUIRES: complete().
+  /// XXH3-128 of the result's fp32 bytes; in a collect, of the contributor bits and the
+  /// contributors' bytes. REQUIRES: complete().
   [[nodiscard]] Digest128 digest() const;
   /// Frees the frames kept for peers that may ask again: all of them have the whole result.
   void drop_frames();
@@ -90,6 +91,8 @@ class Round {
   [[nodiscard]] Expected<void, ExchangeError> take_result(Rank from, const Frame& frame,
                                                           bool& fresh);
   [[nodiscard]] Expected<void, ExchangeError> reduce_if_ready(std::size_t part, Outbox& out);
+  [[nodiscard]] Expected<void, ExchangeError> reduce_part(std::size_t part);
+  void collect_part(std::size_t part);
   [[nodiscard]] Expected<void, ExchangeError> answer(std::size_t part, Outbox& out);
   void finish_part(std::size_t part);
   void send(Rank to, std::size_t part, FrameKind kind, const FrameBytes& frame, Outbox& out);
@@ -106,7 +109,9 @@ class Round {
   std::vector<std::optional<double>> weights_;  // by member, once known
   std::vector<bool> contributes_;               // by member, once known
   bool contributors_known_ = false;
-  std::vector<float> values_;
+  std::vector<float> values_;                      // of the mean; empty in a collect
+  std::vector<std::vector<std::byte>> collected_;  // by member; in a collect only
+  std::size_t contributed_values_ = 0;
   std::vector<std::uint32_t> stamps_;  // (kind, part, peer): echoes sent before it last went out
   std::uint64_t payload_bytes_ = 0;
   std::uint64_t wire_bytes_ = 0;

@@ -119,9 +119,9 @@ ReductionPlan make_reduction_plan(const Codec& codec, std::size_t n, int members
   const std::size_t tiles = (n + kTileValues - 1) / kTileValues;
   ReductionPlan plan{.kind = kind, .parts = {}, .layout = 0};
   std::string agreed = fmt::format("{} {} {}", codec.name(), n, members);
-  if (kind == ReductionKind::kGather) {
+  if (plan.all_to_all()) {
     append_parts(codec, n, 0, tiles, Rank(-1), plan.parts);
-    agreed += " gather";
+    agreed += kind == ReductionKind::kGather ? " gather" : " collect";
   } else {
     const std::vector<std::size_t> border = owner_borders(tiles, members, shares);
     for (int owner = 0; owner < members; ++owner) {

@@ -28,7 +28,7 @@ inline constexpr std::size_t kMaxPartBytes = std::size_t{1} << 19;
 
 /// Consecutive tiles that travel in one frame.
 struct Part {
-  Rank owner{-1};  // who reduces it; -1 in a gather, where everyone does
+  Rank owner{-1};  // who reduces it; -1 in a gather or collect, where everyone takes in all
   std::size_t first_value = 0;
   std::size_t values = 0;
   std::size_t offset = 0;  // of its tiles in the encoded vector
@@ -37,8 +37,10 @@ struct Part {
 
 struct ReductionPlan {
   ReductionKind kind = ReductionKind::kGather;  // never kAuto
-  std::vector<Part> parts;                      // in order; together the whole vector
-  std::uint32_t layout = 0;                     // hash of everything the members must agree on
+  /// True where every member sends every part to all (gather, collect).
+  [[nodiscard]] bool all_to_all() const { return kind != ReductionKind::kReduce; }
+  std::vector<Part> parts;   // in order; together the whole vector
+  std::uint32_t layout = 0;  // hash of everything the members must agree on
 };
 
 /// `kind` with kAuto resolved: gather for one or two members and for sparse codecs (same bytes as

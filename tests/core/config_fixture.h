@@ -41,6 +41,7 @@ inline SchemaContext test_context() {
        "staleness_penalty", "staleness_constant", "momentum_clip"},
       1);
   context.methods.back().round_behind = true;
+  add("spsa", {"eps", "samples", "divisor", "sign_only", "clip", "weight_decay", "code_scale"}, 0);
   context.codecs = {{"fp32", "", 32}, {"int8", "", 8.125}};
   context.check_codec = [](const std::string& spelling) {
     if (spelling != "fp32" && !spelling.starts_with("int8")) {

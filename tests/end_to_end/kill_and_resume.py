@@ -28,6 +28,7 @@ METHODS = {
     "delayed": 'H = 5\ncodec = "int8:256"\n',
     "eager": 'H = 5\ncodec = "int8:256"\n',
     "co2": 'H = 5\nmomentum = 0.3\nstaleness_penalty = "gap-aware"\nmomentum_clip = 0.01\n',
+    "spsa": "samples = 2\n",
 }
 
 
@@ -68,6 +69,9 @@ def fingerprint(out):
     files = {}
     for path in sorted((out / "ckpt" / "last").resolve().glob("*.safetensors")):
         files[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    log = out / "method.log"
+    if log.exists():
+        files[log.name] = hashlib.sha256(log.read_bytes()).hexdigest()
     rows = []
     for line in (out / "metrics.jsonl").read_text().splitlines():
         row = json.loads(line)

@@ -44,7 +44,8 @@ const std::vector<Method> kMethods = {
      {.H = 4,
       .momentum = 0.5,
       .staleness_penalty = StalenessPenalty::kGapAware,
-      .momentum_clip = 0.5}}};
+      .momentum_clip = 0.5}},
+    {"spsa", {.spsa = {.samples = 2}}}};
 
 struct Outcome {
   std::vector<std::vector<float>> anchors = std::vector<std::vector<float>>(kWorkers);

@@ -101,6 +101,24 @@ class QuadraticLoop final : public InnerLoop {
     }
     return std::sqrt(norm);
   }
+  /// f / d, d the number of elements: of the order of one whatever the size.
+  InnerStep train_loss(StepIndex t, SampleShare share, const ParameterSource& source) override {
+    const Rng rng{static_cast<std::uint64_t>(options_.worker), Stream::kTestData};
+    double sum = 0;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const std::span<const float> x = source.values(i);
+      for (std::size_t k = 0; k < x.size(); ++k) {
+        const auto element = static_cast<std::uint64_t>(parameters_[i].elements.begin) + k;
+        const auto salt = static_cast<std::uint32_t>(t.value() * 64 + share.index);
+        const double noise = options_.noise == 0 ? 0 : rng.uniform(element, salt) - 0.5;
+        const double offset = static_cast<double>(x[k]) - static_cast<double>(options_.center);
+        sum += 0.5 * offset * offset +
+               static_cast<double>(options_.noise) * noise * static_cast<double>(x[k]);
+      }
+    }
+    const auto elements = static_cast<double>(parameters_.back().elements.end);
+    return {.loss = sum / elements, .grad_norm = 0, .tokens = 1};
+  }
   [[nodiscard]] double learning_rate(StepIndex t) const override {
     return static_cast<double>(options_.lr) *
            std::pow(static_cast<double>(options_.decay), static_cast<double>(t.value() - 1));

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <memory>
 #include <numeric>
@@ -45,6 +46,15 @@ void train(WorkerContext& context, int rounds, std::size_t size, ReductionKind k
     const Ticket ticket = context.exchange.begin(contribution(round, ramp(size, start), kind));
     const auto reduced = context.exchange.wait(ticket, std::chrono::hours(1));
     ASSERT_TRUE(reduced) << reduced.error().what;
+    if (kind == ReductionKind::kCollect) {
+      ASSERT_EQ(reduced->contributions.size(), static_cast<std::size_t>(context.workers));
+      for (std::size_t m = 0; m < reduced->contributions.size(); ++m) {
+        std::vector<float> theirs(size);
+        ASSERT_TRUE(decode(*make_codec("fp32"), reduced->contributions[m].bytes, theirs));
+        EXPECT_EQ(theirs, ramp(size, static_cast<float>(m)));
+      }
+      continue;
+    }
     const float shift = static_cast<float>(context.workers - 1) / 2;
     EXPECT_EQ(reduced->values, ramp(size, shift));
   }
@@ -201,7 +211,7 @@ TEST(RunSimulated, WaitingForEverIsADeadlockThatNamesTheWorkers) {
 
 class FaultSweep : public ::testing::TestWithParam<std::uint64_t> {};
 
-TEST_P(FaultSweep, EveryRoundCommitsTheRightMeanInSpiteOfTheFaults) {
+TEST_P(FaultSweep, EveryRoundCommitsTheRightResultInSpiteOfTheFaults) {
   const std::uint64_t seed = GetParam();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   SimulationOptions options = options_for(3, seed);
@@ -212,7 +222,9 @@ TEST_P(FaultSweep, EveryRoundCommitsTheRightMeanInSpiteOfTheFaults) {
                             .reorder = 0.1,
                             .corrupt = 0.05,
                             .longest_delay = milliseconds(300)};
-  const ReductionKind kind = seed % 2 == 0 ? ReductionKind::kReduce : ReductionKind::kGather;
+  constexpr std::array kKinds = {ReductionKind::kReduce, ReductionKind::kGather,
+                                 ReductionKind::kCollect};
+  const ReductionKind kind = kKinds[seed % 3];
   const SimulationResult result =
       run_simulated(options, [&](WorkerContext& context) { train(context, 6, 30'000, kind); });
   const FaultCounts& counts = result.faults;

@@ -43,8 +43,17 @@ inline std::vector<float> through(const Codec& codec, const std::vector<float>& 
   return y;
 }
 
+/// The mean; of a collect, the members' decoded vectors one after another.
 inline std::vector<float> naive_mean(const Codec& codec, int members, std::size_t n,
                                      ReductionKind kind) {
+  if (kind == ReductionKind::kCollect) {
+    std::vector<float> all;
+    for (int m = 0; m < members; ++m) {
+      const std::vector<float> x = through(codec, test_vector(Rank(m), n));
+      all.insert(all.end(), x.begin(), x.end());
+    }
+    return all;
+  }
   std::vector<float> mean(n, 0.0f);
   for (int m = 0; m < members; ++m) {
     const std::vector<float> x = through(codec, test_vector(Rank(m), n));
@@ -56,6 +65,17 @@ inline std::vector<float> naive_mean(const Codec& codec, int members, std::size_
     value /= static_cast<float>(members);
   }
   return kind == ReductionKind::kReduce ? through(codec, mean) : mean;
+}
+
+/// What `naive_mean` gives, from an exchange.
+inline std::vector<float> result_of(const Codec& codec, const Reduced& reduced) {
+  std::vector<float> all = reduced.values;
+  for (const Encoded& contribution : reduced.contributions) {
+    std::vector<float> x(contribution.values);
+    ISTHMUS_CHECK(decode(codec, contribution.bytes, x).has_value());
+    all.insert(all.end(), x.begin(), x.end());
+  }
+  return all;
 }
 
 }  // namespace isthmus::testing_support

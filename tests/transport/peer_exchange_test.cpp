@@ -20,6 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing_support::contribution_of;
 using testing_support::naive_mean;
+using testing_support::result_of;
 using testing_support::test_vector;
 
 struct Case {
@@ -32,7 +33,9 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
   std::string codec = info.param.codec;
   std::ranges::replace(codec, ':', '_');
   return fmt::format("{}Of{}{}", codec, info.param.members,
-                     info.param.kind == ReductionKind::kReduce ? "Reduce" : "Gather");
+                     info.param.kind == ReductionKind::kReduce   ? "Reduce"
+                     : info.param.kind == ReductionKind::kGather ? "Gather"
+                                                                 : "Collect");
 }
 
 class ExchangeTest : public ::testing::TestWithParam<Case> {};
@@ -48,7 +51,8 @@ TEST_P(ExchangeTest, EveryMemberGetsTheBitsOfTheNaiveMean) {
           context.exchange.begin(contribution_of(codec, context.rank, n, id, kind));
       const auto result = context.exchange.wait(ticket, 60s);
       ASSERT_TRUE(result.has_value()) << result.error().what;
-      EXPECT_EQ(result->values, expected) << "worker " << context.rank.value() << " n " << n;
+      EXPECT_EQ(result_of(*codec, *result), expected)
+          << "worker " << context.rank.value() << " n " << n;
       EXPECT_EQ(static_cast<int>(result->contributors.size()), context.workers);
     });
   }
@@ -61,7 +65,7 @@ TEST_P(ExchangeTest, BytesFollowTheFormula) {
   const std::size_t n = static_cast<std::size_t>(members) * 40 * kTileValues;
   const std::uint64_t whole = encoded_bytes(*codec, n);
   const auto others = static_cast<std::uint64_t>(members) - 1;
-  const std::uint64_t payload = kind == ReductionKind::kGather
+  const std::uint64_t payload = kind != ReductionKind::kReduce
                                     ? others * whole
                                     : 2 * others * whole / static_cast<std::uint64_t>(members);
   run_in_process(members, [&, kind = kind](WorkerContext& context) {
@@ -82,7 +86,8 @@ TEST_P(ExchangeTest, BytesFollowTheFormula) {
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const int members : {1, 2, 3, 4, 5, 8}) {
-    for (const ReductionKind kind : {ReductionKind::kReduce, ReductionKind::kGather}) {
+    for (const ReductionKind kind :
+         {ReductionKind::kReduce, ReductionKind::kGather, ReductionKind::kCollect}) {
       for (const CodecInfo& codec : codecs()) {
         cases.push_back({members, kind, codec.name});
       }
@@ -128,6 +133,40 @@ TEST(PeerExchange, WeightZeroTakesWithoutGiving) {
       for (std::size_t i = 0; i < a.size(); i += 1000) {
         EXPECT_EQ(result->values[i], (a[i] + c[i]) / 2);
       }
+    });
+  }
+}
+
+// Bytes that are no vector: each member's own, in member order, without those of weight 0.
+TEST(PeerExchange, CollectHandsOutEveryContributorsBytesUnreduced) {
+  const auto bytes_of = [](Rank rank, std::size_t n) {
+    std::vector<std::byte> bytes(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      bytes[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(rank.value()) * 31);
+    }
+    return bytes;
+  };
+  for (const std::size_t n :
+       {std::size_t{0}, std::size_t{1}, std::size_t{3}, std::size_t{1500000}}) {
+    run_in_process(4, [&](WorkerContext& context) {
+      const double weight = context.rank == Rank(2) && n > 0 ? 0 : 1;
+      const auto result =
+          context.exchange.wait(context.exchange.begin({.id = {FragmentId(0), StepIndex(1)},
+                                                        .encoded = {n, bytes_of(context.rank, n)},
+                                                        .codec = plain_bytes(),
+                                                        .weight = weight,
+                                                        .kind = ReductionKind::kCollect,
+                                                        .commit = true}),
+                                60s);
+      ASSERT_TRUE(result.has_value()) << result.error().what;
+      EXPECT_TRUE(result->values.empty());
+      ASSERT_EQ(result->contributors.size(), n > 0 ? 3u : 4u);
+      ASSERT_EQ(result->contributions.size(), result->contributors.size());
+      for (std::size_t k = 0; k < result->contributors.size(); ++k) {
+        EXPECT_EQ(result->contributions[k].values, n);
+        EXPECT_EQ(result->contributions[k].bytes, bytes_of(result->contributors[k], n));
+      }
+      EXPECT_EQ(result->payload_bytes, weight > 0 ? 3 * n : 0);
     });
   }
 }

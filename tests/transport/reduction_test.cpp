@@ -22,7 +22,8 @@ TEST(ReductionPlan, PartsCoverTheVectorOnceOnTileBorders) {
     const auto codec = make_codec(name);
     for (const std::size_t n : {0u, 1u, 4095u, 4096u, 4097u, 100000u, 3000000u}) {
       for (const int members : {1, 2, 3, 5, 8}) {
-        for (const ReductionKind kind : {ReductionKind::kReduce, ReductionKind::kGather}) {
+        for (const ReductionKind kind :
+             {ReductionKind::kReduce, ReductionKind::kGather, ReductionKind::kCollect}) {
           const ReductionPlan plan = make_reduction_plan(*codec, n, members, kind);
           std::size_t value = 0;
           std::size_t byte = 0;
@@ -71,6 +72,9 @@ TEST(ReductionPlan, LayoutTellsUnlikeConfigurationsApart) {
   EXPECT_NE(base, layout(*fp32, 5001, 3, ReductionKind::kReduce));
   EXPECT_NE(base, layout(*fp32, 5000, 4, ReductionKind::kReduce));
   EXPECT_NE(base, layout(*fp32, 5000, 3, ReductionKind::kGather));
+  EXPECT_NE(base, layout(*fp32, 5000, 3, ReductionKind::kCollect));
+  EXPECT_NE(layout(*fp32, 5000, 3, ReductionKind::kGather),
+            layout(*fp32, 5000, 3, ReductionKind::kCollect));
 }
 
 TEST(ReductionPlan, AutoGathersForTwoAndReducesForMore) {
