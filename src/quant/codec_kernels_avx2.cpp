@@ -106,7 +106,7 @@ const CodecKernels kAvx2CodecKernels = {
     .fp16_decode = half_decode<Fp16>,
     .fp16_decode_add = half_decode_add<Fp16>,
     .largest_magnitude_bits = largest_magnitude_bits,
-    .blocks = &kPortableBlockKernels,
+    .blocks = &kAvx2BlockKernels,
     .select_top = select_top_portable,
 };
 

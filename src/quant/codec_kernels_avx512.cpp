@@ -76,7 +76,7 @@ const CodecKernels kAvx512CodecKernels = {
     .fp16_decode = half_decode<fp16_values>,
     .fp16_decode_add = half_decode_add<fp16_values>,
     .largest_magnitude_bits = largest_magnitude_bits,
-    .blocks = &kPortableBlockKernels,
+    .blocks = &kAvx512BlockKernels,
     .select_top = select_top_portable,
 };
 
