@@ -4,6 +4,7 @@
 
 #include "quant/codec_kernels_x86.h"
 #include "quant/codec_math.h"
+#include "quant/select_top_loops.h"
 
 namespace isthmus {
 namespace {
@@ -95,6 +96,51 @@ std::uint32_t largest_magnitude_bits(const float* x, std::size_t n) {
   return largest;
 }
 
+struct SelectAvx2 {
+  static std::int32_t magnitudes(const float* x, std::size_t n, std::int32_t* bits) {
+    std::size_t i = 0;
+    const __m256i abs = _mm256_set1_epi32(static_cast<int>(kAbsMask));
+    for (; i + kLanes <= n; i += kLanes) {
+      const __m256i a = _mm256_and_si256(_mm256_castps_si256(_mm256_loadu_ps(x + i)), abs);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(bits + i), a);
+    }
+    for (; i < n; ++i) bits[i] = static_cast<std::int32_t>(bits_of(x[i]) & kAbsMask);
+    for (; i % kSelectLanes != 0; ++i) bits[i] = -1;
+    return static_cast<std::int32_t>(largest_magnitude_bits(x, n));
+  }
+  static unsigned above(const std::int32_t* at, __m256i t) {
+    const __m256i v = _mm256_load_si256(reinterpret_cast<const __m256i*>(at));
+    return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(v, t))));
+  }
+  static std::size_t count(const std::int32_t* bits, std::size_t n, std::int32_t threshold) {
+    const __m256i t = _mm256_set1_epi32(threshold);
+    __m256i found = _mm256_setzero_si256();  // minus one for each
+    for (std::size_t i = 0; i < n; i += kLanes) {
+      const __m256i v = _mm256_load_si256(reinterpret_cast<const __m256i*>(bits + i));
+      found = _mm256_add_epi32(found, _mm256_cmpgt_epi32(v, t));
+    }
+    alignas(32) std::int32_t lane[kLanes];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(lane), found);
+    std::int32_t sum = 0;
+    for (const std::int32_t value : lane) sum -= value;
+    return static_cast<std::size_t>(sum);
+  }
+  static std::size_t keep(const std::int32_t* bits, std::size_t n, std::int32_t threshold,
+                          std::int32_t* kept, std::int32_t* where) {
+    const __m256i t = _mm256_set1_epi32(threshold);
+    std::size_t found = 0;
+    for (std::size_t i = 0; i < n; i += kLanes) {
+      for (unsigned mask = above(bits + i, t); mask != 0; mask &= mask - 1) {
+        const std::size_t at = i + static_cast<std::size_t>(__builtin_ctz(mask));
+        kept[found] = bits[at];
+        where[found] = static_cast<std::int32_t>(at);
+        ++found;
+      }
+    }
+    return found;
+  }
+};
+
 }  // namespace
 
 const CodecKernels kAvx2CodecKernels = {
@@ -106,8 +152,8 @@ const CodecKernels kAvx2CodecKernels = {
     .fp16_decode = half_decode<Fp16>,
     .fp16_decode_add = half_decode_add<Fp16>,
     .largest_magnitude_bits = largest_magnitude_bits,
-    .blocks = &kPortableBlockKernels,
-    .select_top = select_top_portable,
+    .blocks = &kAvx2BlockKernels,
+    .select_top = fast_select_top<SelectAvx2>,
 };
 
 }  // namespace isthmus

@@ -5,6 +5,7 @@
 
 #include "quant/codec_kernels_x86.h"
 #include "quant/codec_math.h"
+#include "quant/select_top_loops.h"
 
 namespace isthmus {
 namespace {
@@ -65,6 +66,54 @@ std::uint32_t largest_magnitude_bits(const float* x, std::size_t n) {
   return _mm512_reduce_max_epu32(largest);
 }
 
+struct SelectAvx512 {
+  static std::int32_t magnitudes(const float* x, std::size_t n, std::int32_t* bits) {
+    const __m512i abs = _mm512_set1_epi32(static_cast<int>(kAbsMask));
+    __m512i most = _mm512_setzero_si512();
+    for_each_vector(n, [&](std::size_t i, __mmask16 mask) {
+      const __m512i a = _mm512_and_si512(_mm512_maskz_loadu_epi32(mask, x + i), abs);
+      const __m512i padded = _mm512_mask_mov_epi32(_mm512_set1_epi32(-1), mask, a);
+      most = _mm512_max_epi32(most, padded);
+      _mm512_store_si512(bits + i, padded);
+    });
+    return _mm512_reduce_max_epi32(most);
+  }
+  static std::size_t count(const std::int32_t* bits, std::size_t n, std::int32_t threshold) {
+    const __m512i t = _mm512_set1_epi32(threshold);
+    std::size_t found = 0;
+    std::size_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+      const auto above = [&](std::size_t k) {
+        return static_cast<std::uint64_t>(
+            _mm512_cmpgt_epi32_mask(_mm512_load_si512(bits + i + k), t));
+      };
+      found += static_cast<std::size_t>(
+          __builtin_popcountll(above(0) | above(16) << 16 | above(32) << 32 | above(48) << 48));
+    }
+    for (; i < n; i += kLanes) {
+      found += static_cast<std::size_t>(
+          __builtin_popcount(_mm512_cmpgt_epi32_mask(_mm512_load_si512(bits + i), t)));
+    }
+    return found;
+  }
+  // Compressed in a register, then stored whole: a compressing store is many times slower.
+  static std::size_t keep(const std::int32_t* bits, std::size_t n, std::int32_t threshold,
+                          std::int32_t* kept, std::int32_t* where) {
+    const __m512i t = _mm512_set1_epi32(threshold);
+    __m512i index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    std::size_t found = 0;
+    for (std::size_t i = 0; i < n; i += kLanes) {
+      const __m512i v = _mm512_load_si512(bits + i);
+      const __mmask16 mask = _mm512_cmpgt_epi32_mask(v, t);
+      _mm512_storeu_si512(kept + found, _mm512_maskz_compress_epi32(mask, v));
+      _mm512_storeu_si512(where + found, _mm512_maskz_compress_epi32(mask, index));
+      index = _mm512_add_epi32(index, _mm512_set1_epi32(static_cast<int>(kLanes)));
+      found += static_cast<std::size_t>(__builtin_popcount(mask));
+    }
+    return found;
+  }
+};
+
 }  // namespace
 
 const CodecKernels kAvx512CodecKernels = {
@@ -76,8 +125,8 @@ const CodecKernels kAvx512CodecKernels = {
     .fp16_decode = half_decode<fp16_values>,
     .fp16_decode_add = half_decode_add<fp16_values>,
     .largest_magnitude_bits = largest_magnitude_bits,
-    .blocks = &kPortableBlockKernels,
-    .select_top = select_top_portable,
+    .blocks = &kAvx512BlockKernels,
+    .select_top = fast_select_top<SelectAvx512>,
 };
 
 }  // namespace isthmus

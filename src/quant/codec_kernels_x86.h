@@ -8,5 +8,7 @@ namespace isthmus {
 
 extern const CodecKernels kAvx2CodecKernels;    // AVX2, FMA, F16C
 extern const CodecKernels kAvx512CodecKernels;  // AVX-512 F, BW, VL, DQ; F16C
+extern const BlockKernels kAvx2BlockKernels;
+extern const BlockKernels kAvx512BlockKernels;
 
 }  // namespace isthmus

@@ -52,17 +52,18 @@ struct Times {
 
 // Every repetition runs all five in turn, so that a neighbour on the machine slows all alike.
 Expected<Times, DecodeError> measure(const Codec& codec, std::span<const float> x,
-                                     std::span<float> y, int repetitions, const Clock& clock) {
+                                     std::span<float> y, const CodecTimingOptions& options,
+                                     const Clock& clock) {
   Times times;
   std::vector<std::byte> bytes(encoded_bytes(codec, x.size()));
   volatile std::uint32_t kept = 0;
-  const auto timed = [&clock](Samples& samples, const auto& work) {
+  const auto timed = [&](Samples& samples, const auto& work) {
     const TimePoint begin = clock.now();
-    work();
-    samples.add(clock.now() - begin);
+    for (int pass = 0; pass < options.passes; ++pass) work();
+    samples.add((clock.now() - begin) / options.passes);
   };
   Expected<void, DecodeError> decoded;
-  for (int i = 0; i < repetitions; ++i) {
+  for (int i = 0; i < options.repetitions; ++i) {
     timed(times.copy, [&] { std::memcpy(y.data(), x.data(), x.size_bytes()); });
     timed(times.read, [&] { kept = codec_kernels().largest_magnitude_bits(x.data(), x.size()); });
     timed(times.encode, [&] { encode_into(codec, x, bytes); });
@@ -80,7 +81,8 @@ Expected<CodecTiming, DecodeError> time_codec(const Codec& codec, std::span<cons
                                               const Clock& clock) {
   ISTHMUS_CHECK(!x.empty() && x.size() == y.size(), x.size(), y.size());
   ISTHMUS_CHECK(options.repetitions >= 1, options.repetitions);
-  auto measured = measure(codec, x, y, options.repetitions, clock);
+  ISTHMUS_CHECK(options.passes >= 1, options.passes);
+  auto measured = measure(codec, x, y, options, clock);
   if (!measured) return Unexpected<DecodeError>(measured.error());
   Times& times = *measured;
 
@@ -109,15 +111,15 @@ Expected<CodecTiming, DecodeError> time_codec(const Codec& codec, std::span<cons
   return result;
 }
 
-std::string to_json(const CodecTiming& t) {
+std::string to_json(const CodecTiming& t, std::string_view place) {
   return fmt::format(
-      R"({{"bench":"codec","codec":"{}","isa":"{}","n":{},"bytes":{},"bits_per_value":{:.6g},)"
+      R"({{"bench":"codec","place":"{}","codec":"{}","isa":"{}","n":{},"bytes":{},"bits_per_value":{:.6g},)"
       R"("nmse":{:.6g},"encode_gb_s":{:.4g},"decode_gb_s":{:.4g},"decode_add_gb_s":{:.4g},)"
       R"("copy_gb_s":{:.4g},"read_gb_s":{:.4g},"encode_of_bound":{:.3g},"decode_of_bound":{:.3g},)"
       R"("decode_add_of_bound":{:.3g},"encode_spread":{:.3g},"decode_spread":{:.3g}}})",
-      t.codec, t.isa, t.values, t.bytes, t.bits_per_value, t.nmse, t.encode_gb_s, t.decode_gb_s,
-      t.decode_add_gb_s, t.copy_gb_s, t.read_gb_s, t.encode_of_bound, t.decode_of_bound,
-      t.decode_add_of_bound, t.encode_spread, t.decode_spread);
+      place, t.codec, t.isa, t.values, t.bytes, t.bits_per_value, t.nmse, t.encode_gb_s,
+      t.decode_gb_s, t.decode_add_gb_s, t.copy_gb_s, t.read_gb_s, t.encode_of_bound,
+      t.decode_of_bound, t.decode_add_of_bound, t.encode_spread, t.decode_spread);
 }
 
 }  // namespace isthmus

@@ -6,6 +6,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "isthmus/codec.h"
 #include "isthmus/runtime.h"
@@ -14,6 +15,7 @@ namespace isthmus {
 
 struct CodecTimingOptions {
   int repetitions = 7;  // >= 1; figures are medians over them
+  int passes = 1;       // >= 1; over the vector in one timed piece: more for one that fits a cache
 };
 
 /// GB/s = 1e9 bytes of fp32 per second, the codec's input (encode) or output (decode).
@@ -45,7 +47,7 @@ struct CodecTiming {
                                                             const CodecTimingOptions& options,
                                                             const Clock& clock);
 
-/// One JSON object without a line end.
-[[nodiscard]] std::string to_json(const CodecTiming& timing);
+/// One JSON object without a line end. place: where the vector lay ("cache", "dram").
+[[nodiscard]] std::string to_json(const CodecTiming& timing, std::string_view place);
 
 }  // namespace isthmus

@@ -36,7 +36,7 @@ TEST(CodecTiming, FiguresFollowFromTheClock) {
   EXPECT_EQ(timing->bytes, encoded_bytes(*make_codec("int8:64"), x.size()));
   EXPECT_GT(timing->nmse, 3e-5);
   EXPECT_LT(timing->nmse, 4e-5);
-  EXPECT_THAT(to_json(*timing), ::testing::HasSubstr(R"("codec":"int8:64")"));
+  EXPECT_THAT(to_json(*timing, "cache"), ::testing::HasSubstr(R"("codec":"int8:64")"));
 }
 
 TEST(CodecTiming, ValuesThatCannotBeEncodedAreReported) {

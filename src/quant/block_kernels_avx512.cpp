@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// 16 lanes as one AVX-512 register (F, BW, VL, DQ), and F16C.
+#include <immintrin.h>
+
+#include "quant/block_loops.h"
+#include "quant/codec_kernels_x86.h"
+
+namespace isthmus {
+namespace {
+
+struct Avx512 {
+  using F = __m512;
+  using I = __m512i;
+  using M = __mmask16;
+
+  static F load(const float* at) { return _mm512_loadu_ps(at); }
+  static void store(float* at, F v) { _mm512_storeu_ps(at, v); }
+  static F broadcast(const float* at) { return _mm512_set1_ps(*at); }
+  static F set_float(float v) { return _mm512_set1_ps(v); }
+  static I set(int v) { return _mm512_set1_epi32(v); }
+  static I as_int(F v) { return _mm512_castps_si512(v); }
+  static F as_float(I v) { return _mm512_castsi512_ps(v); }
+  static F to_float(I v) { return _mm512_cvtepi32_ps(v); }
+  static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F add_float(F a, F b) { return _mm512_add_ps(a, b); }
+  static F sub_float(F a, F b) { return _mm512_sub_ps(a, b); }
+  static F fmadd(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static F fnmadd(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
+  static F min_float(F a, F b) { return _mm512_min_ps(a, b); }
+  static F max_float(F a, F b) { return _mm512_max_ps(a, b); }
+  static F clamp(F v, float low, float high) {
+    return _mm512_min_ps(_mm512_max_ps(v, _mm512_set1_ps(low)), _mm512_set1_ps(high));
+  }
+  static I nearest(F v) {
+    return _mm512_cvt_roundps_epi32(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static I add(I a, I b) { return _mm512_add_epi32(a, b); }
+  static I sub(I a, I b) { return _mm512_sub_epi32(a, b); }
+  static I bit_and(I a, I b) { return _mm512_and_si512(a, b); }
+  static I bit_or(I a, I b) { return _mm512_or_si512(a, b); }
+  static I min(I a, I b) { return _mm512_min_epi32(a, b); }
+  static I max(I a, I b) { return _mm512_max_epi32(a, b); }
+  template <int by>
+  static I srl(I a) {
+    return _mm512_srli_epi32(a, by);
+  }
+  template <int by>
+  static I sll(I a) {
+    return _mm512_slli_epi32(a, by);
+  }
+  static M greater(I a, I b) { return _mm512_cmpgt_epi32_mask(a, b); }
+  static M greater_float(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+  static M at_least_zero(F a) { return _mm512_cmp_ps_mask(a, _mm512_setzero_ps(), _CMP_GE_OQ); }
+  static I select(M m, I yes, I no) { return _mm512_mask_blend_epi32(m, no, yes); }
+  static I sign_extend_byte(I a) { return _mm512_srai_epi32(_mm512_slli_epi32(a, 24), 24); }
+  static F from_half(I halves) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(halves)); }
+  static F lookup(const float* table, I codes) {
+    return _mm512_permutexvar_ps(codes, _mm512_loadu_ps(table));
+  }
+  // How many of the 15 borders are at most q: a search of four steps in the sorted table.
+  static I count_at_least(F q, const std::array<float, 15>& borders) {
+    const F sorted = _mm512_maskz_loadu_ps(0x7FFF, borders.data());
+    I count = _mm512_setzero_si512();
+    for (const int step : {8, 4, 2, 1}) {
+      const I next = _mm512_add_epi32(count, _mm512_set1_epi32(step));
+      const F border = _mm512_permutexvar_ps(_mm512_sub_epi32(next, _mm512_set1_epi32(1)), sorted);
+      count = _mm512_mask_mov_epi32(count, _mm512_cmp_ps_mask(q, border, _CMP_GE_OQ), next);
+    }
+    return count;
+  }
+  static std::uint32_t reduce_max(I v) {
+    return static_cast<std::uint32_t>(_mm512_reduce_max_epi32(v));
+  }
+  static std::uint32_t reduce_add(I v) {
+    return static_cast<std::uint32_t>(_mm512_reduce_add_epi32(v));
+  }
+  static float reduce_min_float(F v) { return _mm512_reduce_min_ps(v); }
+  static float reduce_max_float(F v) { return _mm512_reduce_max_ps(v); }
+
+  // Lanes 0-7 and 8-15 of the contract.
+  struct Sum {
+    __m512d low = _mm512_setzero_pd();
+    __m512d high = _mm512_setzero_pd();
+    void add(F v) {
+      low = _mm512_add_pd(low, _mm512_cvtps_pd(_mm512_castps512_ps256(v)));
+      high = _mm512_add_pd(high, _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)));
+    }
+    void add_square(F v) {  // squares are exact, so fusing changes nothing
+      const __m512d a = _mm512_cvtps_pd(_mm512_castps512_ps256(v));
+      const __m512d b = _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1));
+      low = _mm512_fmadd_pd(a, a, low);
+      high = _mm512_fmadd_pd(b, b, high);
+    }
+    [[nodiscard]] double total() const {
+      const __m512d eight = _mm512_add_pd(low, high);
+      const __m256d four =
+          _mm256_add_pd(_mm512_castpd512_pd256(eight), _mm512_extractf64x4_pd(eight, 1));
+      const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+      return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+    }
+  };
+
+  // 64 codes of 8 bits in order. Packing works inside 128-bit lanes; the permutation puts fours
+  // back.
+  static I bytes_of(I a, I b, I c, I d) {
+    const I mixed = _mm512_packus_epi16(_mm512_packus_epi32(a, b), _mm512_packus_epi32(c, d));
+    const I order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return _mm512_permutexvar_epi32(order, mixed);
+  }
+  template <unsigned bits>
+  static void pack(std::byte* out, I a, I b, I c, I d) {
+    if constexpr (bits == 1) {
+      const std::uint64_t word = static_cast<std::uint64_t>(_mm512_test_epi32_mask(a, a)) |
+                                 static_cast<std::uint64_t>(_mm512_test_epi32_mask(b, b)) << 16 |
+                                 static_cast<std::uint64_t>(_mm512_test_epi32_mask(c, c)) << 32 |
+                                 static_cast<std::uint64_t>(_mm512_test_epi32_mask(d, d)) << 48;
+      std::memcpy(out, &word, sizeof word);
+    } else if constexpr (bits == 8) {
+      const I low = _mm512_set1_epi32(255);  // int8 codes are negative numbers
+      _mm512_storeu_si512(
+          out, bytes_of(bit_and(a, low), bit_and(b, low), bit_and(c, low), bit_and(d, low)));
+    } else if constexpr (bits == 4) {  // c0 + 16 c1 in each 16 bits
+      const I pairs = _mm512_maddubs_epi16(bytes_of(a, b, c, d), _mm512_set1_epi16(0x1001));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm512_cvtepi16_epi8(pairs));
+    } else if constexpr (bits == 2) {
+      const I pairs = _mm512_maddubs_epi16(bytes_of(a, b, c, d), _mm512_set1_epi16(0x0401));
+      const I fours = _mm512_madd_epi16(pairs, _mm512_set1_epi32(0x0010'0001));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_cvtepi32_epi8(fours));
+    } else {
+      const I pairs = _mm512_maddubs_epi16(bytes_of(a, b, c, d), _mm512_set1_epi16(0x0801));
+      const I fours = _mm512_madd_epi16(pairs, _mm512_set1_epi32(0x0040'0001));
+      const I eights = bit_or(fours, _mm512_srli_epi64(fours, 20));
+      alignas(64) std::uint64_t lane[8];
+      _mm512_store_si512(lane, eights);
+      for (std::size_t k = 0; k < 8; ++k) std::memcpy(out + 3 * k, &lane[k], 3);
+    }
+  }
+  // 16 codes; reads up to 4 bytes behind them. Lanes 0-7 shift one 32-bit word, lanes 8-15 another.
+  template <unsigned bits>
+  static I unpack(const std::byte* from) {
+    if constexpr (bits == 8) {
+      return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+    } else {
+      int low = 0;
+      int high = 0;
+      std::memcpy(&low, from, sizeof low);
+      std::memcpy(&high, from + bits, sizeof high);
+      constexpr int b = static_cast<int>(bits);
+      const __m256i shifts = _mm256_setr_epi32(0, b, 2 * b, 3 * b, 4 * b, 5 * b, 6 * b, 7 * b);
+      const I words = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set1_epi32(low)),
+                                         _mm256_set1_epi32(high), 1);
+      const I by = _mm512_inserti64x4(_mm512_castsi256_si512(shifts), shifts, 1);
+      return _mm512_and_si512(_mm512_srlv_epi32(words, by), _mm512_set1_epi32((1 << b) - 1));
+    }
+  }
+};
+
+}  // namespace
+
+const BlockKernels kAvx512BlockKernels = fast_kernels<Avx512>("avx512");
+
+}  // namespace isthmus
