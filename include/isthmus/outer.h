@@ -80,8 +80,8 @@ struct OuterOptions {
   ReductionKind exchange = ReductionKind::kAuto;
   FinalSync final_sync = FinalSync::kDrain;
   LostContribution carry = LostContribution::kCarry;
-  double outlier = 100;  // an outer gradient of more than this times the median norm of the last
-                         // sixteen is withheld; 0: never. Non-finite ones always are.
+  double outlier = 1000;  // an outer gradient of more than this times the median norm of the last
+                          // sixteen is withheld; 0: never. Non-finite ones always are.
   StalenessPenalty staleness_penalty = StalenessPenalty::kNone;  // co2
   double staleness_constant = 1;                                 // co2, of kConstant: >= 1
   std::optional<double> momentum_clip;  // co2: bound of each element where momentum is used; > 0

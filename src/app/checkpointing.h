@@ -53,7 +53,8 @@ class Checkpointing {
   /// worker that the checkpoint does not know takes worker 0's.
   void restore_parameters(Rank rank, InnerLoop& inner) const;
   /// Inner optimizer and outer method. With another number of workers the syncs in flight are left
-  /// out: their work is still in the local parameters, so the next outer gradient carries it.
+  /// out: their work is still in the local parameters, so the next outer gradient carries it; of a
+  /// method that starts each round from its anchor (delayed, eager, co2) that round is lost.
   void restore_state(Rank rank, InnerLoop& inner, OuterStrategy& strategy) const;
 
   /// Copies worker `rank`'s state after step t; the last of the workers then writes the checkpoint,

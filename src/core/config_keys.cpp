@@ -348,7 +348,7 @@ constexpr KeyRow<Config> kRows[] = {
      "\"rollback\""},
     {"outer.outlier", Type::kReal, between(0, 1e12), "", field<kOuter, &O::outlier>(),
      "Withhold an outer gradient of more than this times the median norm of the last sixteen; 0: never. Non-finite ones are always withheld.",
-     "100"},
+     "1000"},
     {"outer.staleness_penalty", Type::kFalseOrChoice, {}, "constant|gap-aware",
      outer_enum<&O::staleness_penalty, kPenalties>(),
      "What divides an outer gradient that is one round old: nothing, a constant, or how far the anchor has moved since.",

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/log.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::outer {
@@ -45,6 +46,12 @@ void Rounds::launch(const Sync& sync, OuterGradient delta, double weight) {
                  .encoded = {},
                  .window = windows_.at(index(sync.fragment)),
                  .weight = delta.fit ? weight : 0};
+  if (!delta.fit) {
+    log_warning(
+        "worker {}: step {}: the outer gradient of fragment {} has norm {:.6g} and is withheld; "
+        "its window is given up",
+        exchange_.self().value(), sync.sent.value(), sync.fragment.value(), delta.norm);
+  }
   begin(std::move(round), std::move(delta.encoded));
   windows_[index(sync.fragment)] = {};
   last_sent_[index(sync.fragment)] = sync.sent;
@@ -80,6 +87,11 @@ Settled Rounds::settle_oldest() {
   const bool usable = !mean->contributors.empty() && std::isfinite(norm);
   const bool counted =
       usable && std::ranges::find(mean->contributors, exchange_.self()) != mean->contributors.end();
+  const bool lost = !counted && round.weight > 0;
+  if (lost) {
+    log_warning("worker {}: its outer gradient of step {}, fragment {}, was not counted",
+                exchange_.self().value(), round.sync.sent.value(), round.sync.fragment.value());
+  }
   return {.report = {.fragment = round.sync.fragment,
                      .sent = round.sync.sent,
                      .applied = {},
@@ -92,7 +104,7 @@ Settled Rounds::settle_oldest() {
           .mean = usable ? std::move(mean->values) : std::vector<float>{},
           .own = std::move(round.encoded),
           .window = round.window,
-          .lost = !counted && round.weight > 0};
+          .lost = lost};
 }
 
 void Rounds::carry_window(const Settled& lost) {

@@ -134,50 +134,85 @@ TEST(StreamingDiLoCo, AppliesEveryFragmentExactlyOverlapStepsAfterItsSend) {
 TEST(Checkpoint, ResumedWithSyncsInFlightIsBitIdentical) {
   constexpr int kWorkers = 3;
   constexpr int kSteps = 23;
+  const std::vector<std::pair<std::string, OuterOptions>> methods = {
+      {"streaming-diloco", {.H = 7, .fragments = 3, .overlap = 4, .alpha = 0.5}},
+      {"delayed", {.H = 5}},
+      {"eager", {.H = 5}},
+      {"co2",
+       {.H = 5,
+        .momentum = 0.5,
+        .staleness_penalty = StalenessPenalty::kGapAware,
+        .momentum_clip = 0.25}}};
   for (const std::string codec : {"fp32", "int8:256"}) {
-    const OuterOptions outer{.H = 7, .fragments = 3, .overlap = 4, .alpha = 0.5, .codec = codec};
-    const std::vector<float> expected = run_family({.workers = kWorkers,
-                                                    .steps = kSteps,
-                                                    .method = "streaming-diloco",
-                                                    .outer = outer,
-                                                    .loop = small_model});
-    for (const int stop : {1, 8, 10, 15, 22}) {
-      std::array<MemoryState, kWorkers> saved;
-      std::array<std::vector<float>, kWorkers> local;
-      run_in_process(kWorkers, [&](WorkerContext& context) {
-        const auto w = static_cast<std::size_t>(context.rank.value());
-        QuadraticLoop inner(small_model(context.rank.value()));
-        const auto strategy =
-            make_outer_strategy("streaming-diloco", outer, inner, context.exchange);
-        while (strategy->steps() < StepIndex(stop)) {
-          (void)strategy->step();
-        }
-        strategy->save(saved[w]);
-        local[w] = inner.all();
+    for (auto [method, outer] : methods) {
+      outer.codec = codec;
+      // Anchors of every worker after the last step, from a checkpoint or from the start.
+      const auto finish = [&, &method = method, &outer = outer](
+                              int stop, std::array<MemoryState, kWorkers>* saved,
+                              std::array<std::vector<float>, kWorkers>* local) {
+        std::array<std::vector<float>, kWorkers> anchors;
+        run_in_process(kWorkers, [&](WorkerContext& context) {
+          const auto w = static_cast<std::size_t>(context.rank.value());
+          QuadraticLoop inner(small_model(context.rank.value()));
+          const auto strategy = make_outer_strategy(method, outer, inner, context.exchange);
+          if (stop > 0) {
+            inner.set((*local)[w]);
+            strategy->load((*saved)[w]);
+          }
+          EXPECT_EQ(strategy->steps(), StepIndex(stop));
+          while (strategy->steps() < StepIndex(kSteps)) {
+            (void)strategy->step();
+          }
+          (void)strategy->finish();
+          anchors[w] = anchors_of(*strategy, inner);
+        });
+        return anchors;
+      };
+      const auto expected = finish(0, nullptr, nullptr);
+      for (const int stop : {1, 5, 6, 8, 10, 15, 19, 22}) {
+        std::array<MemoryState, kWorkers> saved;
+        std::array<std::vector<float>, kWorkers> local;
+        run_in_process(kWorkers, [&, &method = method, &outer = outer](WorkerContext& context) {
+          const auto w = static_cast<std::size_t>(context.rank.value());
+          QuadraticLoop inner(small_model(context.rank.value()));
+          const auto strategy = make_outer_strategy(method, outer, inner, context.exchange);
+          while (strategy->steps() < StepIndex(stop)) {
+            (void)strategy->step();
+          }
+          strategy->save(saved[w]);
+          local[w] = inner.all();
+        });
+        EXPECT_EQ(finish(stop, &saved, &local), expected)
+            << method << " " << codec << " stopped after step " << stop;
+      }
+    }
+  }
+}
+
+// Every fp32 vector of a checkpoint is an anchor, a momentum or the sixteen norms of the guard.
+TEST(Memory, OuterStateIsThatOfTheFormula) {
+  constexpr int kElements = 11098;
+  for (const MethodInfo& method : methods()) {
+    for (const double momentum : {0.0, 0.5}) {
+      OuterOptions options{.H = 3};
+      if (method.name == "ddp") {
+        options.H = 1;
+      }
+      if (method.default_lr > 0) {
+        options.momentum = momentum;
+      }
+      std::size_t values = 0;
+      run_in_process(1, [&](WorkerContext& context) {
+        QuadraticLoop inner(small_model(0));
+        const auto strategy = make_outer_strategy(method.name, options, inner, context.exchange);
+        MemoryState state;
+        strategy->save(state);
+        values = state.tensor_values("anchor/") + state.tensor_values("momentum/");
+        EXPECT_LE(state.tensor_values(""), values + 16);
       });
-      std::vector<float> resumed;
-      run_in_process(kWorkers, [&](WorkerContext& context) {
-        const auto w = static_cast<std::size_t>(context.rank.value());
-        QuadraticLoop inner(small_model(context.rank.value()));
-        const auto strategy =
-            make_outer_strategy("streaming-diloco", outer, inner, context.exchange);
-        std::size_t at = 0;
-        for (const Parameter& parameter : inner.parameters()) {
-          std::copy_n(local[w].begin() + static_cast<std::ptrdiff_t>(at), parameter.values.size(),
-                      parameter.values.begin());
-          at += parameter.values.size();
-        }
-        strategy->load(saved[w]);
-        EXPECT_EQ(strategy->steps(), StepIndex(stop));
-        while (strategy->steps() < StepIndex(kSteps)) {
-          (void)strategy->step();
-        }
-        (void)strategy->finish();
-        if (w == 0) {
-          resumed = anchors_of(*strategy, inner);
-        }
-      });
-      EXPECT_EQ(resumed, expected) << codec << " stopped after step " << stop;
+      EXPECT_EQ(values,
+                static_cast<std::size_t>(kElements * outer_state_values(method.name, options)))
+          << method.name << " momentum " << momentum;
     }
   }
 }

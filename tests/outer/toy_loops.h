@@ -168,6 +168,17 @@ class MemoryState final : public StateWriter, public StateReader {
     put(name, std::vector<std::byte>(values.begin(), values.end()));
   }
   void integer(std::string_view name, std::int64_t value) override { put(name, value); }
+  /// Values of all tensors whose names start so.
+  [[nodiscard]] std::size_t tensor_values(std::string_view prefix) const {
+    std::size_t values = 0;
+    for (const auto& [name, entry] : entries_) {
+      if (const auto* tensor = std::get_if<std::vector<float>>(&entry);
+          tensor != nullptr && name.starts_with(prefix)) {
+        values += tensor->size();
+      }
+    }
+    return values;
+  }
   void real(std::string_view name, double value) override { put(name, value); }
   void text(std::string_view name, std::string_view value) override {
     put(name, std::string(value));
