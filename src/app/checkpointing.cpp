@@ -107,12 +107,17 @@ void Checkpointing::restore_state(Rank rank, InnerLoop& inner, OuterStrategy& st
 
 void Checkpointing::lay_down(Rank rank, StepIndex t, const InnerLoop& inner,
                              const OuterStrategy& strategy) {
+  const bool last = is_last(t);
   StateSnapshot state;
-  PrefixedStateWriter local(state, "local/");
   Xxh3Stream anchors;
   const std::span<const Parameter> parameters = inner.parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    local.tensor(parameters[i].name, parameters[i].values);
+    const std::string name = "local/" + parameters[i].name;
+    if (last) {
+      state.borrow(name, parameters[i].values);
+    } else {
+      state.tensor(name, parameters[i].values);
+    }
     anchors.update(std::as_bytes(strategy.values(i)));
   }
   PrefixedStateWriter inner_state(state, "inner/");
@@ -148,8 +153,15 @@ void Checkpointing::lay_down(Rank rank, StepIndex t, const InnerLoop& inner,
       for (std::size_t i = 0; i < parameters.size(); ++i) {
         const std::span<const float> values = model->values(i);
         pending.shapes.push_back(parameters[i].shape);
-        pending.model.emplace_back(parameters[i].name,
-                                   std::vector<float>(values.begin(), values.end()));
+        ModelValues& entry = pending.model.emplace_back();
+        entry.name = parameters[i].name;
+        entry.values = values;
+        if (values.data() == parameters[i].values.data()) {
+          entry.values = pending.states[place].view("local/" + parameters[i].name);
+        } else if (!last) {
+          entry.owned.assign(values.begin(), values.end());
+          entry.values = entry.owned;
+        }
       }
     }
     if (++pending.laid_down < options_.config.workers()) {
@@ -160,6 +172,13 @@ void Checkpointing::lay_down(Rank rank, StepIndex t, const InnerLoop& inner,
   }
   check_agreement(t, complete);
   write(t, complete);
+}
+
+bool Checkpointing::is_last(StepIndex t) {
+  const std::lock_guard lock(mutex_);
+  const auto pending = pending_.find(t.value());
+  const int others = pending == pending_.end() ? 0 : pending->second.laid_down;
+  return others + 1 == options_.config.workers();
 }
 
 // What the exchange compares are results; a replica that applied one wrongly is found here.
@@ -184,8 +203,9 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
                               .files = options_.files};
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < pending.model.size(); ++i) {
-    const auto& [name, values] = pending.model[i];
-    contents.model.push_back({.name = name, .shape = pending.shapes[i], .values = values});
+    const std::span<const float> values = pending.model[i].values;
+    contents.model.push_back(
+        {.name = pending.model[i].name, .shape = pending.shapes[i], .values = values});
     bytes += values.size() * sizeof(float);
   }
   StateSnapshot shared;

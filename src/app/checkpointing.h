@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,22 +59,31 @@ class Checkpointing {
   void restore_state(Rank rank, InnerLoop& inner, OuterStrategy& strategy) const;
 
   /// Copies worker `rank`'s state after step t; the last of the workers then writes the checkpoint,
-  /// before its next step, so the totals are those of step t. Any worker's thread.
+  /// before its next step, so the totals are those of step t. That one's parameters are written
+  /// from where they are, so a single worker needs no memory for a copy. Any worker's thread.
   /// THROWS: SystemError of the disk, earlier checkpoints being intact; RunError when the workers'
   /// outer parameters are not the same bits.
   void lay_down(Rank rank, StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy);
 
  private:
+  /// Outer values of one tensor: in worker 0's state where they are its local ones too.
+  struct ModelValues {
+    std::string name;
+    std::vector<float> owned;  // empty where they lie elsewhere
+    std::span<const float> values;
+  };
   /// Copies of the workers' states after one step, until the last has come.
   struct Pending {
     std::vector<StateSnapshot> states;  // by worker
     std::vector<Digest128>
         anchors;  // of the outer parameters, by worker; none where each has its own
     std::vector<std::vector<std::int64_t>> shapes;
-    std::vector<std::byte> method_log;                              // worker 0's
-    std::vector<std::pair<std::string, std::vector<float>>> model;  // the outer parameters
+    std::vector<std::byte> method_log;  // worker 0's
+    std::vector<ModelValues> model;     // the outer parameters
     int laid_down = 0;
   };
+  /// True when worker `rank` alone has not laid down its state after step t.
+  [[nodiscard]] bool is_last(StepIndex t);
   void check_agreement(StepIndex t, const Pending& pending) const;
   void write(StepIndex t, const Pending& pending);
   [[nodiscard]] std::unique_ptr<StateReader> reader_of(Rank rank) const;

@@ -131,7 +131,20 @@ void StateSnapshot::claim(std::string_view name) {
 
 void StateSnapshot::tensor(std::string_view name, std::span<const float> values) {
   claim(name);
-  tensors_.emplace(name, std::vector<float>(values.begin(), values.end()));
+  Tensor tensor{.owned = {values.begin(), values.end()}, .values = {}};
+  tensor.values = tensor.owned;  // where they lie does not change when the vector moves
+  tensors_.emplace(name, std::move(tensor));
+}
+
+void StateSnapshot::borrow(std::string_view name, std::span<const float> values) {
+  claim(name);
+  tensors_.emplace(name, Tensor{.owned = {}, .values = values});
+}
+
+std::span<const float> StateSnapshot::view(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  ISTHMUS_CHECK(found != tensors_.end(), name);
+  return found->second.values;
 }
 
 void StateSnapshot::bytes(std::string_view name, std::span<const std::byte> values) {
@@ -162,8 +175,9 @@ void StateSnapshot::text(std::string_view name, std::string_view value) {
 
 std::vector<TensorToWrite> StateSnapshot::tensors() const {
   std::vector<TensorToWrite> result;
-  for (const auto& [name, values] : tensors_) {
-    result.push_back(float_tensor(name, {static_cast<std::int64_t>(values.size())}, values));
+  for (const auto& [name, tensor] : tensors_) {
+    result.push_back(
+        float_tensor(name, {static_cast<std::int64_t>(tensor.values.size())}, tensor.values));
   }
   for (const auto& [name, values] : bytes_) {
     result.push_back({name, DType::kU8, {static_cast<std::int64_t>(values.size())}, values});

@@ -21,6 +21,10 @@ class StateSnapshot final : public StateWriter {
  public:
   /// REQUIRES (all): a name not used before in this snapshot.
   void tensor(std::string_view name, std::span<const float> values) override;
+  /// Like `tensor`, without a copy: `values` stay as they are until the snapshot is written.
+  void borrow(std::string_view name, std::span<const float> values);
+  /// The values of a tensor.
+  [[nodiscard]] std::span<const float> view(std::string_view name) const;
   void bytes(std::string_view name, std::span<const std::byte> values) override;
   void integer(std::string_view name, std::int64_t value) override;
   void real(std::string_view name, double value) override;
@@ -33,8 +37,12 @@ class StateSnapshot final : public StateWriter {
   [[nodiscard]] nlohmann::json scalars() const;
 
  private:
+  struct Tensor {
+    std::vector<float> owned;  // empty where the values are borrowed
+    std::span<const float> values;
+  };
   void claim(std::string_view name);
-  std::map<std::string, std::vector<float>, std::less<>> tensors_;
+  std::map<std::string, Tensor, std::less<>> tensors_;
   std::map<std::string, std::vector<std::byte>, std::less<>> bytes_;
   std::map<std::string, std::int64_t, std::less<>> integers_;
   std::map<std::string, double, std::less<>> reals_;

@@ -43,7 +43,8 @@ class RowSource final : public ParameterSource {
   }
   [[nodiscard]] std::span<const float> rows(std::size_t parameter, std::int64_t columns,
                                             std::int64_t first, std::int64_t count) const override {
-    const std::span<const float> rows = ParameterSource::rows(parameter, columns, first, count);
+    const std::span<const float> rows = parameters_[parameter].values.subspan(
+        static_cast<std::size_t>(first * columns), static_cast<std::size_t>(count * columns));
     scratch_.assign(parameters_[parameter].values.size(), 1e9f);  // what was given before is gone
     scratch_.insert(scratch_.begin() + 7, rows.begin(), rows.end());
     return std::span(scratch_).subspan(7, rows.size());
