@@ -75,6 +75,20 @@ class ParameterSource {
 /// Called during the backward pass when a parameter's gradient is final, in backward order.
 using GradientReady = std::function<void(std::size_t parameter)>;
 
+/// Adam's settings, for a method that takes the update over (1-bit Adam).
+struct AdamSettings {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;        // outside the root
+  double weight_decay = 0;  // decoupled, of parameters with `decay`
+  double clip = 0;          // largest L2 norm of a gradient; 0: off
+};
+
+/// Adam's two moments of one parameter, (n,) float32 each.
+struct AdamMoments {
+  std::span<float> first, second;
+};
+
 class InnerLoop {
  public:
   virtual ~InnerLoop() = default;
@@ -111,6 +125,12 @@ class InnerLoop {
 
   /// Inner learning rate used in step t.
   [[nodiscard]] virtual double learning_rate(StepIndex t) const = 0;
+
+  /// The inner optimizer is AdamW with these settings; its moments of parameter i, writable, valid
+  /// for the loop's lifetime. THROWS: std::logic_error unless overridden, ConfigError when the
+  /// inner optimizer is another one. Needed by the methods that exchange momenta.
+  [[nodiscard]] virtual AdamSettings adam_settings() const;
+  [[nodiscard]] virtual AdamMoments adam_moments(std::size_t parameter);
 
   /// Forgets the inner optimizer's moments. THROWS: std::logic_error unless overridden.
   virtual void reset_optimizer();

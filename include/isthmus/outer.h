@@ -63,6 +63,15 @@ struct SpsaOptions {
   bool operator==(const SpsaOptions&) const = default;
 };
 
+/// Keys that only method 1bit-adam has. Equal on all workers.
+struct OneBitAdamOptions {
+  std::optional<std::int64_t> freeze;  // last step of the warm-up; absent: by the variance's ratio
+  bool bias_correction = true;         // false: DeepSpeed's form, in the warm-up too
+  std::string warmup_codec = "fp32";   // of the gradients of the warm-up
+  double variance_floor = 1e-6;        // smallest frozen variance, as a share of its tensor's mean
+  bool operator==(const OneBitAdamOptions&) const = default;
+};
+
 /// Keys of `[outer]`. An absent optional takes the method's default (see `methods()`); a key that
 /// the method does not use must stay absent.
 struct OuterOptions {
@@ -76,7 +85,7 @@ struct OuterOptions {
   Offsets offsets = OffsetsSpread{};  // F values in 0 .. H-1
   std::int64_t overlap = 0;           // tau, 0 <= tau < H
   std::optional<double> alpha;        // 0 <= alpha <= 1
-  std::string codec = "fp32";
+  std::string codec;                  // empty: the method's own (MethodInfo::default_codec)
   ReductionKind exchange = ReductionKind::kAuto;
   FinalSync final_sync = FinalSync::kDrain;
   LostContribution carry = LostContribution::kCarry;
@@ -86,6 +95,7 @@ struct OuterOptions {
   double staleness_constant = 1;                                 // co2, of kConstant: >= 1
   std::optional<double> momentum_clip;  // co2: bound of each element where momentum is used; > 0
   SpsaOptions spsa = {};
+  OneBitAdamOptions one_bit_adam = {};
   Duration patience = std::chrono::hours(1);  // a round not committed by then ends the run
 };
 
@@ -152,6 +162,7 @@ struct MethodInfo {
   double default_lr = 0;          // 0: the method has no outer learning rate key
   double default_momentum = 0;
   double default_alpha = 0;
+  std::string default_codec = "fp32";
   int state_values = 0;  // fp32 values a parameter of one worker's outer state: anchors, momentum
   bool round_behind = false;   // a round is applied at the end of the next one: no overlap key
   bool drains = true;          // what is in flight after the last step still has something to give

@@ -53,6 +53,13 @@ enum class ReductionKind {
 /// they are. Only for kCollect.
 [[nodiscard]] std::shared_ptr<const Codec> plain_bytes();
 
+/// What an owner's encodings of means have lost so far: error feedback on the way back, as 1-bit
+/// Adam has it. Belongs to one vector, reduced round after round over the same members; the
+/// exchange sizes it to the values this member owns and starts it from zero when those change.
+struct OwnerResidual {
+  std::vector<float> values;
+};
+
 /// What a member puts into a round.
 struct Contribution {
   SyncId id;
@@ -60,6 +67,9 @@ struct Contribution {
   /// Shared with the round, which outlives its caller when an error unwinds it; never null.
   std::shared_ptr<const Codec> codec;
   double weight = 1;  // share in the mean, for example tokens; 0 takes without giving
+  /// Shared with the round; null: what an owner's encoding loses is lost. Moves on as the means are
+  /// encoded, so only one round may be open with it.
+  std::shared_ptr<OwnerResidual> owner_residual = nullptr;
   ReductionKind kind = ReductionKind::kAuto;
   /// False for methods that exchange every step: the result is handed out when its bytes are
   /// complete, and its digest is covered by the next round begun that commits.

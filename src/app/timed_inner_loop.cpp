@@ -109,6 +109,10 @@ InnerStep TimedInnerLoop::train_loss(StepIndex t, SampleShare share,
 }
 
 double TimedInnerLoop::learning_rate(StepIndex t) const { return inner_.learning_rate(t); }
+AdamSettings TimedInnerLoop::adam_settings() const { return inner_.adam_settings(); }
+AdamMoments TimedInnerLoop::adam_moments(std::size_t parameter) {
+  return inner_.adam_moments(parameter);
+}
 void TimedInnerLoop::reset_optimizer() { inner_.reset_optimizer(); }
 void TimedInnerLoop::save(StateWriter& writer) const { inner_.save(writer); }
 void TimedInnerLoop::load(StateReader& reader) { inner_.load(reader); }

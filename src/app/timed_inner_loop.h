@@ -36,6 +36,8 @@ class TimedInnerLoop final : public InnerLoop {
   [[nodiscard]] InnerStep train_loss(StepIndex t, SampleShare share,
                                      const ParameterSource& source) override;
   [[nodiscard]] double learning_rate(StepIndex t) const override;
+  [[nodiscard]] AdamSettings adam_settings() const override;
+  [[nodiscard]] AdamMoments adam_moments(std::size_t parameter) override;
   void reset_optimizer() override;
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;

@@ -144,6 +144,7 @@ void Loader::apply_method_defaults() {
   fill("momentum", config.outer.momentum, info->default_momentum);
   fill("nesterov", config.outer.nesterov, true);
   fill("alpha", config.outer.alpha, info->default_alpha);
+  fill("codec", config.outer.codec, info->default_codec);
 }
 
 void Loader::apply_optimizer_defaults() {

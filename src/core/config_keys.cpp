@@ -104,6 +104,13 @@ constexpr Field<Config> spsa_field() {
   return {[](Config& config, const Value& value) { from_value(config.outer.spsa.*Member, value); },
           [](const Config& config) { return to_value(config.outer.spsa.*Member); }};
 }
+template <auto Member>
+constexpr Field<Config> one_bit_field() {
+  return {[](Config& config, const Value& value) {
+            from_value(config.outer.one_bit_adam.*Member, value);
+          },
+          [](const Config& config) { return to_value(config.outer.one_bit_adam.*Member); }};
+}
 constexpr Field<Config> kDivisor = {
     [](Config& config, const Value& value) {
       config.outer.spsa.divide_by_sqrt = std::get<std::string>(value) == "sqrt";
@@ -376,6 +383,15 @@ constexpr KeyRow<Config> kRows[] = {
     {"outer.code_scale", Type::kReal, above(0), "", kCodeScale,
      "Power of two S: a byte covers slopes from 0.0043 S to 234 S in steps of 9 %.", "1"},
 
+    {"outer.freeze", Type::kStepsNow, at_least(1, 1e12), "", one_bit_field<&OneBitAdamOptions::freeze>(),
+     "Last step of the warm-up. Absent: when the variance has settled, |v(t-D)| / |v(t)| >= 0.96 over D = 1 / (1 - beta2) steps.", "200"},
+    {"outer.bias_correction", Type::kBool, {}, "", one_bit_field<&OneBitAdamOptions::bias_correction>(),
+     "AdamW's bias correction; false is DeepSpeed's form, without it in the warm-up too.", "false"},
+    {"outer.warmup_codec", Type::kText, {}, "", one_bit_field<&OneBitAdamOptions::warmup_codec>(),
+     "Bytes form of the gradients of the warm-up.", "\"fp16\""},
+    {"outer.variance_floor", Type::kReal, between(0, 1), "", one_bit_field<&OneBitAdamOptions::variance_floor>(),
+     "Smallest frozen variance, as a share of its tensor's mean; 0: none.", "1e-6"},
+
     {"parallel.tp", Type::kInteger, at_least(1, 4096), "", field<&Config::tp>(),
      "Tensor-parallel ranks inside a site.", "1"},
     {"parallel.pp", Type::kInteger, at_least(1, 4096), "", field<&Config::pp>(),
@@ -513,8 +529,6 @@ constexpr LaterRow kLater[] = {
     {"outer.commit", "commit periods"},
     {"outer.late", "results that come late"},
     {"outer.placement", "where outer copies live"},
-    {"outer.freeze", "a key of 1bit-adam"},
-    {"outer.bias_correction", "a key of 1bit-adam"},
     {"parallel.zero", "sharded optimizer state"},
     {"parallel.schedule", "pipeline schedules"},
 };

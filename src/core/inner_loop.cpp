@@ -31,6 +31,10 @@ double InnerLoop::loss(const TokenBatch&, const ParameterSource&) {
 InnerStep InnerLoop::train_loss(StepIndex, SampleShare, const ParameterSource&) {
   not_offered("train_loss", "method spsa");
 }
+AdamSettings InnerLoop::adam_settings() const { not_offered("adam_settings", "method 1bit-adam"); }
+AdamMoments InnerLoop::adam_moments(std::size_t) {
+  not_offered("adam_moments", "method 1bit-adam");
+}
 void InnerLoop::reset_optimizer() { not_offered("reset_optimizer", "optimizer resets"); }
 void InnerLoop::save(StateWriter&) const {}
 void InnerLoop::load(StateReader&) {}

@@ -223,6 +223,20 @@ std::size_t LanguageModelLoop::held_bytes() const {
 
 double LanguageModelLoop::learning_rate(StepIndex t) const { return schedule_.at(t); }
 
+AdamSettings LanguageModelLoop::adam_settings() const {
+  const InnerConfig& inner = options_.inner;
+  return {.beta1 = inner.beta1,
+          .beta2 = inner.beta2,
+          .eps = inner.eps,
+          .weight_decay = inner.weight_decay,
+          .clip = inner.clip};
+}
+
+AdamMoments LanguageModelLoop::adam_moments(std::size_t parameter) {
+  ISTHMUS_CHECK(optimizer_.has_value());
+  return optimizer_->adam_moments(parameters_[parameter].elements);
+}
+
 void LanguageModelLoop::reset_optimizer() {
   if (optimizer_) optimizer_->reset();
 }

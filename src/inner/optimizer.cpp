@@ -97,6 +97,19 @@ std::span<float> InnerOptimizer::moment(int index) const {
   return {first + first_values_, static_cast<std::size_t>(second_values_)};
 }
 
+AdamMoments InnerOptimizer::adam_moments(CanonicalRange elements) const {
+  if (config_.optimizer != "adamw") {
+    throw ConfigError(
+        fmt::format("inner.optimizer = \"{}\": methods that exchange Adam's momentum need "
+                    "\"adamw\"; choose it, "
+                    "or another outer.method",
+                    config_.optimizer));
+  }
+  const auto begin = static_cast<std::size_t>(elements.begin);
+  const auto size = static_cast<std::size_t>(elements.size());
+  return {moment(0).subspan(begin, size), moment(1).subspan(begin, size)};
+}
+
 void InnerOptimizer::reset() {
   updates_ = 0;
   for (const int index : {0, 1}) std::ranges::fill(moment(index), 0.0f);

@@ -12,6 +12,7 @@
 
 #include "inner/model_layout.h"
 #include "isthmus/config.h"
+#include "isthmus/inner_loop.h"
 #include "isthmus/state.h"
 #include "kernels/aligned_buffer.h"
 #include "kernels/thread_team.h"
@@ -35,6 +36,8 @@ class InnerOptimizer {
   void save(StateWriter& writer) const;
   void load(StateReader& reader);
 
+  /// AdamW's moments of `elements`. THROWS: ConfigError when this is another optimizer.
+  [[nodiscard]] AdamMoments adam_moments(CanonicalRange elements) const;
   [[nodiscard]] std::size_t held_bytes() const { return moments_.bytes(); }
   /// Values that such an optimizer keeps between steps. Of each parameter AdamW has two, SGD one
   /// with momentum and none without, Muon one in its matrices and two elsewhere.

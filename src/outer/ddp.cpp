@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "outer/ddp.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -27,10 +29,14 @@ Ddp::Ddp(const MethodInfo& method, const OuterOptions& options, InnerLoop& inner
     : method_(method.name),
       inner_(inner),
       exchange_(exchange),
-      codec_(make_codec(options.codec)),
+      codec_(make_codec(codec_of(method, options))),
       kind_(options.exchange),
       patience_(options.patience),
-      buckets_(make_buckets(inner.parameters(), bucket_values)) {}
+      buckets_(make_buckets(inner.parameters(), bucket_values)) {
+  for (const Bucket& bucket : buckets_) {
+    if (codec_->error_feedback()) residuals_.emplace_back(bucket.values);
+  }
+}
 
 StepReport Ddp::step() {
   const StepIndex t(steps_.value() + 1);
@@ -70,12 +76,13 @@ void Ddp::launch(std::size_t bucket, StepIndex t) {
   const EncodeKey key =
       encode_key(id_of(bucket, t), static_cast<std::uint32_t>(exchange_.self().value()));
   const auto fill = [&](std::size_t begin, std::span<float> tile) { gradients.read(begin, tile); };
-  tickets_.push_back(exchange_.begin({.id = id_of(bucket, t),
-                                      .encoded = encode_tiles(*codec_, gradients.size(), fill, key),
-                                      .codec = codec_,
-                                      .weight = 1,
-                                      .kind = kind_,
-                                      .commit = last && t.value() % kCommitEvery == 0}));
+  tickets_.push_back(exchange_.begin(
+      {.id = id_of(bucket, t),
+       .encoded = encode_tiles(*codec_, gradients.size(), fill, key, residual_of(bucket)),
+       .codec = codec_,
+       .weight = 1,
+       .kind = kind_,
+       .commit = last && t.value() % kCommitEvery == 0}));
 }
 
 Reduced Ddp::settle(const Ticket& ticket) {
@@ -102,17 +109,26 @@ RoundReport Ddp::take_mean(std::size_t bucket, StepIndex t) {
           .waited = mean.waited};
 }
 
-// Nothing is in flight between steps; an empty round commits the digests still open.
+ErrorFeedback* Ddp::residual_of(std::size_t bucket) {
+  return residuals_.empty() ? nullptr : &residuals_[bucket];
+}
+
+// Nothing is in flight between steps.
 std::vector<RoundReport> Ddp::finish() {
-  if (steps_.value() % kCommitEvery != 0) {
-    (void)settle(exchange_.begin({.id = id_of(buckets_.size(), steps_),
+  commit_open_rounds(steps_);
+  return {};
+}
+
+// An empty round commits the digests still open.
+void Ddp::commit_open_rounds(StepIndex last) {
+  if (last.value() % kCommitEvery != 0) {
+    (void)settle(exchange_.begin({.id = id_of(buckets_.size(), last),
                                   .encoded = {},
                                   .codec = codec_,
                                   .weight = 1,
                                   .kind = kind_,
                                   .commit = true}));
   }
-  return {};
 }
 
 std::span<const float> Ddp::values(std::size_t parameter) const {
@@ -124,11 +140,19 @@ Identity Ddp::identity() const { return {{"method", method_}, {"codec", codec_->
 void Ddp::save(StateWriter& writer) const {
   save_identity(identity(), writer);
   writer.integer("step", steps_.value());
+  for (std::size_t k = 0; k < residuals_.size(); ++k) {
+    writer.tensor(fmt::format("residual/{}", k), residuals_[k].residual());
+  }
 }
 
 void Ddp::load(StateReader& reader) {
   check_identity(identity(), reader);
   steps_ = StepIndex(reader.integer("step"));
+  for (std::size_t k = 0; k < residuals_.size(); ++k) {
+    std::vector<float> residual(buckets_[k].values);
+    reader.tensor(fmt::format("residual/{}", k), residual);
+    residuals_[k].restore(residual);
+  }
 }
 
 }  // namespace isthmus::outer

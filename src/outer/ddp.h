@@ -11,6 +11,7 @@
 #include "isthmus/outer.h"
 #include "outer/buckets.h"
 #include "outer/settings.h"
+#include "quant/error_feedback.h"
 
 namespace isthmus::outer {
 
@@ -28,9 +29,15 @@ class Ddp final : public OuterStrategy {
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
 
+  /// For a method that is ddp in its first steps: commits what steps up to `last` left open, and
+  /// goes on after step `last` of a checkpoint of its own.
+  void commit_open_rounds(StepIndex last);
+  void go_on_from(StepIndex last) { steps_ = last; }
+
  private:
   void launch_ready(StepIndex t);
   void launch(std::size_t bucket, StepIndex t);
+  [[nodiscard]] ErrorFeedback* residual_of(std::size_t bucket);
   [[nodiscard]] Reduced settle(const Ticket& ticket);
   [[nodiscard]] RoundReport take_mean(std::size_t bucket, StepIndex t);
   [[nodiscard]] Identity identity() const;
@@ -42,8 +49,9 @@ class Ddp final : public OuterStrategy {
   ReductionKind kind_;
   Duration patience_;
   std::vector<Bucket> buckets_;
-  std::vector<bool> ready_;      // by parameter: its gradient of this step is final
-  std::vector<Ticket> tickets_;  // of the buckets launched in this step, in order
+  std::vector<ErrorFeedback> residuals_;  // by bucket, where the codec asks for error feedback
+  std::vector<bool> ready_;               // by parameter: its gradient of this step is final
+  std::vector<Ticket> tickets_;           // of the buckets launched in this step, in order
   StepIndex steps_;
 };
 

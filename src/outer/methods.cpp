@@ -13,6 +13,7 @@
 #include "outer/ddp.h"
 #include "outer/delayed.h"
 #include "outer/eager.h"
+#include "outer/one_bit_adam.h"
 #include "outer/settings.h"
 #include "outer/spsa.h"
 #include "outer/streaming_diloco.h"
@@ -56,6 +57,12 @@ std::unique_ptr<OuterStrategy> make_co2(const MethodInfo& method, const OuterOpt
 std::unique_ptr<OuterStrategy> make_spsa(const MethodInfo& method, const OuterOptions& options,
                                          InnerLoop& inner, Exchange& exchange) {
   return std::make_unique<outer::Spsa>(method, options, inner, exchange);
+}
+
+std::unique_ptr<OuterStrategy> make_one_bit_adam(const MethodInfo& method,
+                                                 const OuterOptions& options, InnerLoop& inner,
+                                                 Exchange& exchange) {
+  return std::make_unique<outer::OneBitAdam>(method, options, inner, exchange);
 }
 
 struct Row {
@@ -147,6 +154,20 @@ const std::vector<Row>& table() {
            .state_values = 2,
            .round_behind = true},
           make_co2},
+      Row{{.name = "1bit-adam",
+           .summary = "Adam, then momentum under its frozen variance, exchanged as signs.",
+           .source = "Tang et al. 2021, arXiv:2102.02888 Alg. 1; DeepSpeed's onebit/adam.py",
+           .deviations =
+               "scales by blocks of 4,096 values, not by tensor; lanes without variance are masked "
+               "at the freeze and stay so; the smallest variances are lifted (variance_floor); "
+               "each "
+               "worker clips its own gradient once the exchange is compressed; gathers, for two "
+               "workers, have no server encoding and so no server error",
+           .keys = {"freeze", "bias_correction", "warmup_codec", "variance_floor", "codec",
+                    "exchange"},
+           .default_codec = "1bit:4096:norm=l2:ef",
+           .state_values = 0},
+          make_one_bit_adam},
       Row{{.name = "spsa",
            .summary = "Zeroth-order: slopes along shared random directions, one byte a sample.",
            .source = "Malladi et al. 2023, arXiv:2305.17333 Alg. 1 (MeZO); Zelikman et al. 2023, "
@@ -183,7 +204,8 @@ int outer_state_values(std::string_view method, const OuterOptions& options) {
   const bool without_momentum =
       info.default_lr > 0 && options.momentum.value_or(info.default_momentum) == 0;
   const bool with_residual = std::ranges::find(info.keys, "codec") != info.keys.end() &&
-                             info.state_values > 0 && make_codec(options.codec)->error_feedback();
+                             info.state_values > 0 &&
+                             make_codec(outer::codec_of(info, options))->error_feedback();
   return info.state_values - (without_momentum ? 1 : 0) + (with_residual ? 1 : 0);
 }
 

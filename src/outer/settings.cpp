@@ -14,6 +14,7 @@ namespace isthmus::outer {
 namespace {
 
 constexpr SpsaOptions kSpsa;  // the defaults: a key at its default counts as absent
+const OneBitAdamOptions kOneBitAdam;
 
 struct GivenKey {
   const char* name;
@@ -40,7 +41,7 @@ std::vector<GivenKey> given_keys(const OuterOptions& o) {
       {"alpha", o.alpha.has_value(), text(o.alpha)},
       {"final_sync", o.final_sync != FinalSync::kDrain,
        o.final_sync == FinalSync::kNone ? "none" : "full"},
-      {"codec", o.codec != "fp32", o.codec},
+      {"codec", !o.codec.empty() && o.codec != "fp32", o.codec},
       {"exchange", o.exchange != ReductionKind::kAuto, "not auto"},
       {"carry", o.carry != LostContribution::kCarry,
        o.carry == LostContribution::kStay ? "stay" : "rollback"},
@@ -55,7 +56,13 @@ std::vector<GivenKey> given_keys(const OuterOptions& o) {
       {"sign_only", o.spsa.sign_only, "true"},
       {"clip", o.spsa.clip != kSpsa.clip, fmt::format("{}", o.spsa.clip)},
       {"weight_decay", o.spsa.weight_decay != 0, fmt::format("{}", o.spsa.weight_decay)},
-      {"code_scale", o.spsa.scale_log2 != 0, fmt::format("2^{}", o.spsa.scale_log2)}};
+      {"code_scale", o.spsa.scale_log2 != 0, fmt::format("2^{}", o.spsa.scale_log2)},
+      {"freeze", o.one_bit_adam.freeze.has_value(), text(o.one_bit_adam.freeze)},
+      {"bias_correction", !o.one_bit_adam.bias_correction, "false"},
+      {"warmup_codec", o.one_bit_adam.warmup_codec != kOneBitAdam.warmup_codec,
+       o.one_bit_adam.warmup_codec},
+      {"variance_floor", o.one_bit_adam.variance_floor != kOneBitAdam.variance_floor,
+       fmt::format("{}", o.one_bit_adam.variance_floor)}};
 }
 
 bool uses(const MethodInfo& method, const char* key) {
@@ -140,8 +147,17 @@ void validate(const MethodInfo& method, const OuterOptions& options) {
           fmt::format("{}", spsa.weight_decay), ">= 0 and finite");
   require(std::abs(spsa.scale_log2) <= 64, "code_scale", fmt::format("2^{}", spsa.scale_log2),
           "a power of two from 2^-64 to 2^64");
+  const OneBitAdamOptions& one_bit = options.one_bit_adam;
+  require(!one_bit.freeze || *one_bit.freeze >= 1, "freeze",
+          fmt::format("{}", one_bit.freeze.value_or(0)), ">= 1 (last step of the warm-up)");
+  require(one_bit.variance_floor >= 0 && one_bit.variance_floor <= 1, "variance_floor",
+          fmt::format("{}", one_bit.variance_floor), "in 0 .. 1 (share of the tensor's mean)");
   require(options.patience > Duration{0}, "patience",
           fmt::format("{} s", std::chrono::duration<double>(options.patience).count()), "> 0");
+}
+
+const std::string& codec_of(const MethodInfo& method, const OuterOptions& options) {
+  return options.codec.empty() ? method.default_codec : options.codec;
 }
 
 FragmentedSettings resolve(const MethodInfo& method, const OuterOptions& options,
@@ -155,7 +171,7 @@ FragmentedSettings resolve(const MethodInfo& method, const OuterOptions& options
           .schedule = Schedule(options.H, std::move(offsets), options.overlap),
           .optimizer = optimizer_of(method, options),
           .alpha = static_cast<float>(options.alpha.value_or(method.default_alpha)),
-          .codec = make_codec(options.codec),
+          .codec = make_codec(codec_of(method, options)),
           .exchange = options.exchange,
           .final_sync = options.final_sync,
           .carry = options.carry,

@@ -20,6 +20,9 @@ namespace isthmus::outer {
 /// THROWS: ConfigError naming key, value and rule.
 void validate(const MethodInfo& method, const OuterOptions& options);
 
+/// The codec asked for, or the method's own.
+[[nodiscard]] const std::string& codec_of(const MethodInfo& method, const OuterOptions& options);
+
 /// Everything a method over fragments needs, resolved.
 struct FragmentedSettings {
   std::string method;

@@ -50,7 +50,7 @@ PredictionInput prediction_input(std::string_view method, const OuterOptions& op
   PredictionInput input{.workers = workers,
                         .steps = steps,
                         .exchange = options.exchange,
-                        .codec = make_codec(options.codec),
+                        .codec = make_codec(outer::codec_of(*info, options)),
                         .links = std::vector<DirectedLink>(pairs)};
   if (method == "ddp") {
     input.fragments = buckets_of(parameters);

@@ -25,6 +25,25 @@ Expected<void, NotFinite> all_finite(std::span<const float> values, std::size_t 
 
 }  // namespace
 
+Expected<void, NotFinite> encode_with_feedback(const Codec& codec, std::span<float> residual,
+                                               float decay, std::size_t begin,
+                                               std::span<float> tile, std::span<std::byte> out,
+                                               const EncodeKey& key) {
+  ISTHMUS_CHECK(residual.size() == tile.size(), residual.size(), tile.size());
+  for (std::size_t i = 0; i < tile.size(); ++i) {
+    tile[i] += decay == 1 ? residual[i] : decay * residual[i];
+  }
+  codec.encode(tile, out, key);
+  if (auto ok = all_finite(tile, begin, "with its residual is"); !ok) return ok;
+  std::array<float, kTileValues> scratch;
+  const std::span<float> sent = std::span(scratch).first(tile.size());
+  const auto decoded = codec.decode(out, sent);
+  ISTHMUS_CHECK(decoded.has_value(), codec.name());  // every codec takes finite values
+  if (auto ok = all_finite(sent, begin, "decodes to"); !ok) return ok;
+  for (std::size_t i = 0; i < tile.size(); ++i) residual[i] = tile[i] - sent[i];
+  return {};
+}
+
 ErrorFeedback::ErrorFeedback(std::size_t n, float decay) : residual_(n), decay_(decay) {
   ISTHMUS_CHECK(decay > 0, decay);
   ISTHMUS_CHECK(decay <= 1, decay);
@@ -36,19 +55,8 @@ Expected<void, NotFinite> ErrorFeedback::encode_tile(const Codec& codec, std::si
                                                      const EncodeKey& key) {
   ISTHMUS_CHECK(begin % kTileValues == 0, begin);
   ISTHMUS_CHECK(begin + tile.size() <= residual_.size(), begin, tile.size(), residual_.size());
-  const std::span<float> residual = std::span(residual_).subspan(begin, tile.size());
-  for (std::size_t i = 0; i < tile.size(); ++i) {
-    tile[i] += decay_ == 1 ? residual[i] : decay_ * residual[i];
-  }
-  codec.encode(tile, out, key);
-  if (auto ok = all_finite(tile, begin, "with its residual is"); !ok) return ok;
-  std::array<float, kTileValues> scratch;
-  const std::span<float> sent = std::span(scratch).first(tile.size());
-  const auto decoded = codec.decode(out, sent);
-  ISTHMUS_CHECK(decoded.has_value(), codec.name());  // every codec takes finite values
-  if (auto ok = all_finite(sent, begin, "decodes to"); !ok) return ok;
-  for (std::size_t i = 0; i < tile.size(); ++i) residual[i] = tile[i] - sent[i];
-  return {};
+  return encode_with_feedback(codec, std::span(residual_).subspan(begin, tile.size()), decay_,
+                              begin, tile, out, key);
 }
 
 Expected<Encoded, NotFinite> ErrorFeedback::encode(const Codec& codec, std::span<const float> x,

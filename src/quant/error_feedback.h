@@ -25,16 +25,22 @@ struct NotFinite {
   std::string what;
 };
 
+/// One tile: `tile` holds x on entry and p = x + decay * residual on return; residual := p -
+/// Dec(out). residual: as many values as the tile has; `begin`: the tile's place in its stream, for
+/// messages. RETURNS: NotFinite when a value of p or of what it decodes to is not finite. The
+/// residual is then as before; `out` holds Enc(p), so that a receiver meets the value too.
+[[nodiscard]] Expected<void, NotFinite> encode_with_feedback(
+    const Codec& codec, std::span<float> residual, float decay, std::size_t begin,
+    std::span<float> tile, std::span<std::byte> out, const EncodeKey& key = {});
+
 class ErrorFeedback {
  public:
   /// n values, residual zero. `decay` in (0, 1]: share of the residual that comes back; below 1 old
   /// mass fades (DeMo takes 0.999), and the sum no longer balances.
   explicit ErrorFeedback(std::size_t n, float decay = 1);
 
-  /// Encodes the tile that starts at value `begin` of the stream. `tile` holds x on entry and p on
-  /// return. REQUIRES: begin is a multiple of kTileValues; out.size() as Codec::encode has it.
-  /// RETURNS: NotFinite when a value of p or of what p decodes to is not finite. The residual is
-  /// then as before; `out` holds Enc(p), so that a receiver meets the value too.
+  /// encode_with_feedback of the tile that starts at value `begin` of the stream. REQUIRES: begin
+  /// is a multiple of kTileValues; out.size() as Codec::encode has it.
   [[nodiscard]] Expected<void, NotFinite> encode_tile(const Codec& codec, std::size_t begin,
                                                       std::span<float> tile,
                                                       std::span<std::byte> out,

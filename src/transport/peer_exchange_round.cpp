@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "quant/error_feedback.h"
 
 namespace isthmus {
 namespace {
@@ -36,7 +37,10 @@ std::vector<bool> read_bitmap(std::span<const std::byte> in, int members) {
 }  // namespace
 
 Round::Round(Contribution contribution, const RoundPlace& place)
-    : id_(contribution.id), codec_(std::move(contribution.codec)), place_(place) {
+    : id_(contribution.id),
+      codec_(std::move(contribution.codec)),
+      owner_residual_(std::move(contribution.owner_residual)),
+      place_(place) {
   const ReductionKind kind = resolve_reduction(contribution.kind, *codec_, place_.members);
   plan_ = make_reduction_plan(*codec_, contribution.encoded.values, place_.members, kind,
                               place_.shares);
@@ -222,6 +226,24 @@ void Round::collect_part(std::size_t k) {
   }
 }
 
+/// Where the residual of a part this member owns lies; empty without one.
+std::span<float> Round::owner_residual(const Part& part) {
+  if (owner_residual_ == nullptr) {
+    return {};
+  }
+  const auto own = [&](const Part& each) { return each.owner == place_.self; };
+  const auto first = std::ranges::find_if(plan_.parts, own);
+  std::size_t owned = 0;
+  for (const Part& each : plan_.parts) {
+    owned += own(each) ? each.values : 0;
+  }
+  if (owner_residual_->values.size() != owned) {
+    owner_residual_->values.assign(owned, 0.0f);
+  }
+  return std::span(owner_residual_->values)
+      .subspan(part.first_value - first->first_value, part.values);
+}
+
 // Everyone uses the decoded bytes, the owner too: the fp32 mean it has just computed is
 // overwritten.
 Expected<void, ExchangeError> Round::answer(std::size_t k, Outbox& out) {
@@ -237,10 +259,18 @@ Expected<void, ExchangeError> Round::answer(std::size_t k, Outbox& out) {
   EncodeKey key = encode_key(id_, kMeanWorker);
   key.tile = part.first_value / kTileValues;
   std::size_t at = 0;
+  const std::span<float> residual = owner_residual(part);
   for (std::size_t begin = 0; begin < values.size(); begin += kTileValues) {
     const std::size_t n = std::min(kTileValues, values.size() - begin);
     const std::size_t size = codec_->encoded_bytes(n);
-    codec_->encode(values.subspan(begin, n), bytes.subspan(at, size), key);
+    const std::span<float> tile = values.subspan(begin, n);
+    if (residual.empty()) {
+      codec_->encode(tile, bytes.subspan(at, size), key);
+    } else {
+      // A value that is not finite goes out as it is and leaves the residual alone.
+      static_cast<void>(encode_with_feedback(*codec_, residual.subspan(begin, n), 1, begin, tile,
+                                             bytes.subspan(at, size), key));
+    }
     at += size;
     ++key.tile;
   }

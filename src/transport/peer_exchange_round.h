@@ -94,6 +94,7 @@ class Round {
   [[nodiscard]] Expected<void, ExchangeError> reduce_part(std::size_t part);
   void collect_part(std::size_t part);
   [[nodiscard]] Expected<void, ExchangeError> answer(std::size_t part, Outbox& out);
+  [[nodiscard]] std::span<float> owner_residual(const Part& part);
   void finish_part(std::size_t part);
   void send(Rank to, std::size_t part, FrameKind kind, const FrameBytes& frame, Outbox& out);
   [[nodiscard]] std::uint32_t& stamp(Rank to, std::size_t part, FrameKind kind);
@@ -102,6 +103,7 @@ class Round {
 
   SyncId id_;
   std::shared_ptr<const Codec> codec_;
+  std::shared_ptr<OwnerResidual> owner_residual_;  // may be null
   RoundPlace place_;
   ReductionPlan plan_;
   std::vector<PartState> parts_;

@@ -13,7 +13,8 @@ class PlainBytes final : public Codec {
  public:
   [[nodiscard]] std::string name() const override { return "bytes"; }
   [[nodiscard]] std::size_t encoded_bytes(std::size_t n) const override { return n; }
-  void encode(std::span<const float> tile, std::span<std::byte> out) const override {
+  void encode(std::span<const float> tile, std::span<std::byte> out,
+              const EncodeKey& /*key*/) const override {
     ISTHMUS_CHECK(out.size() == tile.size(), out.size(), tile.size());
     std::ranges::transform(tile, out.begin(), [](float value) {
       // Not std::clamp, which passes NaN on; NaN becomes 0.

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outer/compressed_mean.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "outer/flat_view.h"
+#include "outer/settings.h"
+
+namespace isthmus::outer {
+
+CompressedMean::CompressedMean(std::vector<std::size_t> buckets, Options options,
+                               Exchange& exchange)
+    : buckets_(std::move(buckets)), options_(std::move(options)), exchange_(exchange) {
+  if (!options_.codec->error_feedback()) {
+    return;
+  }
+  for (const std::size_t values : buckets_) {
+    worker_.emplace_back(values);
+    owner_.push_back(std::make_shared<OwnerResidual>());
+  }
+}
+
+std::vector<RoundReport> CompressedMean::run(StepIndex t, bool fit, bool commit, const Fill& fill,
+                                             const Take& take) {
+  std::vector<Ticket> tickets;
+  for (std::size_t k = 0; k < buckets_.size(); ++k) {
+    tickets.push_back(exchange_.begin({.id = {FragmentId(static_cast<int>(k)), t},
+                                       .encoded = encode(k, t, fit, fill),
+                                       .codec = options_.codec,
+                                       .weight = fit ? 1.0 : 0.0,
+                                       .owner_residual = owner_.empty() ? nullptr : owner_[k],
+                                       .kind = options_.kind,
+                                       .commit = commit && k + 1 == buckets_.size()}));
+  }
+  std::vector<RoundReport> reports;
+  for (std::size_t k = 0; k < buckets_.size(); ++k) {
+    const Expected<Reduced, ExchangeError> mean = exchange_.wait(tickets[k], options_.patience);
+    if (!mean) {
+      throw round_failure(exchange_.self(), "momentum exchange", mean.error());
+    }
+    if (!mean->contributors.empty()) {
+      take(k, mean->values);
+    }
+    reports.push_back({.fragment = tickets[k].id.fragment,
+                       .sent = t,
+                       .applied = t,
+                       .members = static_cast<int>(mean->contributors.size()),
+                       .counted = fit,
+                       .payload_bytes = mean->payload_bytes,
+                       .wire_bytes = mean->wire_bytes,
+                       .delta_norm = l2_norm(mean->values),
+                       .waited = mean->waited});
+  }
+  return reports;
+}
+
+Encoded CompressedMean::encode(std::size_t bucket, StepIndex t, bool fit, const Fill& fill) {
+  const EncodeKey key = encode_key({FragmentId(static_cast<int>(bucket)), t},
+                                   static_cast<std::uint32_t>(exchange_.self().value()));
+  const FillTile values = [&](std::size_t begin, std::span<float> tile) {
+    if (fit) {
+      fill(bucket, begin, tile);
+    } else {
+      std::ranges::fill(tile, 0.0f);
+    }
+  };
+  ErrorFeedback* const feedback = fit && !worker_.empty() ? &worker_[bucket] : nullptr;
+  return encode_tiles(*options_.codec, buckets_[bucket], values, key, feedback);
+}
+
+void CompressedMean::forget() {
+  for (ErrorFeedback& residual : worker_) {
+    residual.reset();
+  }
+  for (const std::shared_ptr<OwnerResidual>& residual : owner_) {
+    residual->values.clear();
+  }
+}
+
+void CompressedMean::save(StateWriter& writer) const {
+  writer.integer("residuals", static_cast<std::int64_t>(worker_.size()));
+  writer.integer("residuals/members", exchange_.members());
+  for (std::size_t k = 0; k < worker_.size(); ++k) {
+    writer.tensor(fmt::format("residual/worker/{}", k), worker_[k].residual());
+    writer.integer(fmt::format("residual/owner/{}/size", k),
+                   static_cast<std::int64_t>(owner_[k]->values.size()));
+    writer.tensor(fmt::format("residual/owner/{}", k), owner_[k]->values);
+  }
+}
+
+void CompressedMean::load(StateReader& reader) {
+  const bool same_members = reader.integer("residuals/members") == exchange_.members();
+  // A run that goes on with feedback where there was none starts it from zero.
+  const auto saved = static_cast<std::size_t>(reader.integer("residuals"));
+  for (std::size_t k = 0; k < std::min(saved, worker_.size()); ++k) {
+    std::vector<float> residual(buckets_[k]);
+    reader.tensor(fmt::format("residual/worker/{}", k), residual);
+    worker_[k].restore(residual);
+    if (same_members) {
+      owner_[k]->values.resize(
+          static_cast<std::size_t>(reader.integer(fmt::format("residual/owner/{}/size", k))));
+      reader.tensor(fmt::format("residual/owner/{}", k), owner_[k]->values);
+    }
+  }
+}
+
+std::span<const float> CompressedMean::residual(std::size_t bucket) const {
+  return worker_.empty() ? std::span<const float>{} : worker_.at(bucket).residual();
+}
+
+std::span<const float> CompressedMean::owner_residual(std::size_t bucket) const {
+  return owner_.empty() ? std::span<const float>{}
+                        : std::span<const float>(owner_.at(bucket)->values);
+}
+
+}  // namespace isthmus::outer

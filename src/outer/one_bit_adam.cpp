@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outer/one_bit_adam.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/check.h"
+#include "core/log.h"
+#include "outer/flat_view.h"
+
+namespace isthmus::outer {
+namespace {
+
+constexpr double kStableRatio = 0.96;  // arXiv:2102.02888 section 6.1
+
+OuterOptions warm_up_options(const OuterOptions& options) {
+  OuterOptions warm_up = options;
+  warm_up.codec = options.one_bit_adam.warmup_codec;
+  return warm_up;
+}
+
+}  // namespace
+
+OneBitAdam::OneBitAdam(const MethodInfo& method, const OuterOptions& options, InnerLoop& inner,
+                       Exchange& exchange, std::size_t bucket_values)
+    : method_(method.name),
+      options_(options.one_bit_adam),
+      inner_(inner),
+      exchange_(exchange),
+      codec_(make_codec(codec_of(method, options))),
+      kind_(options.exchange),
+      patience_(options.patience),
+      bucket_values_(bucket_values),
+      adam_(inner.adam_settings()),
+      uncorrected_(inner),
+      warm_up_(method, warm_up_options(options),
+               options_.bias_correction ? inner : static_cast<InnerLoop&>(uncorrected_), exchange,
+               bucket_values) {
+  static_cast<void>(inner.adam_moments(0));  // refuses another inner optimizer now
+}
+
+StepReport OneBitAdam::step() {
+  const StepIndex t(steps_.value() + 1);
+  StepReport report = frozen_at_ ? compressed_step(t) : warm_up_.step();
+  if (!frozen_at_ && (options_.freeze ? t.value() >= *options_.freeze : variance_is_stable(t))) {
+    freeze(t);
+  }
+  steps_ = t;
+  return report;
+}
+
+StepReport OneBitAdam::compressed_step(StepIndex t) {
+  StepReport report{.step = t, .inner = inner_.gradients(t, {}), .rounds = {}};
+  report.inner.grad_norm = gradient_norm(inner_);
+  const bool fit = std::isfinite(report.inner.grad_norm);
+  const auto b1 = static_cast<float>(adam_.beta1);
+  const auto own = (1 - b1) * static_cast<float>(clip_factor(adam_.clip, report.inner.grad_norm));
+
+  std::vector<FlatView> momentum(buckets_.size());
+  std::vector<FlatView> gradient(buckets_.size());
+  for (std::size_t k = 0; k < buckets_.size(); ++k) {
+    for (const Slice& slice : buckets_[k].slices) {
+      momentum[k].append(
+          inner_.adam_moments(slice.parameter).first.subspan(slice.begin, slice.size));
+      gradient[k].append(inner_.gradient(slice.parameter).subspan(slice.begin, slice.size));
+    }
+  }
+  std::vector<float> g(kTileValues);
+  bool counted = buckets_.empty();
+  report.rounds = mean_->run(
+      t, fit, t.value() % Ddp::kCommitEvery == 0,
+      [&](std::size_t bucket, std::size_t begin, std::span<float> tile) {
+        momentum[bucket].read(begin, tile);
+        gradient[bucket].read(begin, std::span(g).first(tile.size()));
+        for (std::size_t i = 0; i < tile.size(); ++i) tile[i] = b1 * tile[i] + own * g[i];
+      },
+      [&](std::size_t bucket, std::span<const float> mean) {
+        counted = true;
+        momentum[bucket].for_each([&](std::size_t begin, std::span<float> m) {
+          std::ranges::copy(mean.subspan(begin, m.size()), m.begin());
+        });
+      });
+  // Where no worker had a finite gradient nobody steps.
+  if (counted) update(t);
+  return report;
+}
+
+void OneBitAdam::update(StepIndex t) {
+  const double correction =
+      options_.bias_correction ? 1 - std::pow(adam_.beta1, static_cast<double>(t.value())) : 1;
+  AdamStep step{.lr = static_cast<float>(inner_.learning_rate(t)),
+                .momentum_scale = static_cast<float>(1 / correction),
+                .eps = static_cast<float>(adam_.eps)};
+  for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
+    const Parameter& parameter = inner_.parameters()[i];
+    const AdamMoments moments = inner_.adam_moments(i);
+    step.weight_decay = parameter.decay ? static_cast<float>(adam_.weight_decay) : 0.0f;
+    adam_step(step, parameter.values, moments.first, moments.second);
+  }
+}
+
+bool OneBitAdam::variance_is_stable(StepIndex t) {
+  const auto period = std::max<std::int64_t>(1, std::llround(1 / (1 - adam_.beta2)));
+  if (t.value() % period != 0) {
+    return false;
+  }
+  const double before = std::exchange(variance_before_, variance_norm());
+  const bool rate_rises =
+      t.value() <= period ||
+      inner_.learning_rate(t) > inner_.learning_rate(StepIndex(t.value() - period));
+  return before > 0 && !rate_rises && before / variance_before_ >= kStableRatio;
+}
+
+/// |v|_1 over all parameters, in canonical order, so that all workers decide alike.
+double OneBitAdam::variance_norm() const {
+  double sum = 0;
+  for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
+    for (const float v : inner_.adam_moments(i).second) sum += static_cast<double>(v);
+  }
+  return sum;
+}
+
+void OneBitAdam::freeze(StepIndex t) {
+  const double correction =
+      options_.bias_correction ? 1 - std::pow(adam_.beta2, static_cast<double>(t.value())) : 1;
+  for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
+    const AdamMoments moments = inner_.adam_moments(i);
+    double sum = 0;
+    std::int64_t active = 0;
+    for (std::size_t k = 0; k < moments.second.size(); ++k) {
+      float& v = moments.second[k];
+      v = static_cast<float>(static_cast<double>(v) / correction);
+      if (v == 0) moments.first[k] = 0;  // a gradient so small that its square is zero
+      sum += static_cast<double>(v);
+      active += v > 0 ? 1 : 0;
+    }
+    const double mean = active > 0 ? sum / static_cast<double>(active) : 0;
+    const auto floor = static_cast<float>(options_.variance_floor * mean);
+    for (float& v : moments.second) {
+      if (v > 0) v = std::max(v, floor);
+    }
+  }
+  frozen_at_ = t;
+  find_active_lanes();
+  if (exchange_.self() == Rank(0)) {
+    log_info("1bit-adam: variance frozen after step {}, {} lanes masked", t.value(), masked_lanes_);
+  }
+}
+
+/// Runs of lanes with a variance, in buckets like ddp's.
+void OneBitAdam::find_active_lanes() {
+  buckets_.clear();
+  masked_lanes_ = 0;
+  for (const Bucket& all : make_buckets(inner_.parameters(), bucket_values_)) {
+    Bucket bucket;
+    for (const Slice& slice : all.slices) {
+      const std::span<const float> v =
+          inner_.adam_moments(slice.parameter).second.subspan(slice.begin, slice.size);
+      const auto has_variance = [](float each) { return each > 0; };
+      for (auto at = std::ranges::find_if(v, has_variance); at != v.end();) {
+        const auto end = std::find_if_not(at, v.end(), has_variance);
+        const auto first = static_cast<std::size_t>(at - v.begin());
+        const auto size = static_cast<std::size_t>(end - at);
+        bucket.slices.push_back({slice.parameter, slice.begin + first, size});
+        bucket.values += size;
+        at = std::find_if(end, v.end(), has_variance);
+      }
+    }
+    masked_lanes_ += static_cast<std::int64_t>(all.values - bucket.values);
+    if (bucket.values > 0) buckets_.push_back(std::move(bucket));
+  }
+  std::vector<std::size_t> sizes;
+  for (const Bucket& bucket : buckets_) sizes.push_back(bucket.values);
+  mean_.emplace(std::move(sizes),
+                CompressedMean::Options{.codec = codec_, .kind = kind_, .patience = patience_},
+                exchange_);
+}
+
+std::vector<RoundReport> OneBitAdam::finish() {
+  warm_up_.commit_open_rounds(steps_);
+  return {};
+}
+
+std::span<const float> OneBitAdam::values(std::size_t parameter) const {
+  return inner_.parameters()[parameter].values;
+}
+
+Identity OneBitAdam::identity() const {
+  return {{"method", method_},
+          {"codec", codec_->name()},
+          {"bias_correction", options_.bias_correction ? "true" : "false"}};
+}
+
+void OneBitAdam::save(StateWriter& writer) const {
+  save_identity(identity(), writer);
+  writer.integer("step", steps_.value());
+  writer.integer("frozen_at", frozen_at_ ? frozen_at_->value() : 0);
+  writer.real("variance_before", variance_before_);
+  if (mean_) mean_->save(writer);
+}
+
+void OneBitAdam::load(StateReader& reader) {
+  check_identity(identity(), reader);
+  steps_ = StepIndex(reader.integer("step"));
+  warm_up_.go_on_from(steps_);
+  variance_before_ = reader.real("variance_before");
+  if (const std::int64_t frozen_at = reader.integer("frozen_at"); frozen_at > 0) {
+    frozen_at_ = StepIndex(frozen_at);
+    find_active_lanes();
+    mean_->load(reader);
+  }
+}
+
+}  // namespace isthmus::outer

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outer/uncorrected_adam.h"
+
+#include <algorithm>
+
+#include "outer/flat_view.h"
+
+namespace isthmus::outer {
+
+double clip_factor(double clip, double norm) {
+  return clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0;
+}
+
+double gradient_norm(InnerLoop& inner) {
+  double squares = 0;
+  for (std::size_t i = 0; i < inner.parameters().size(); ++i) {
+    const double norm = l2_norm(inner.gradient(i));
+    squares += norm * norm;
+  }
+  return std::sqrt(squares);
+}
+
+void adam_step(const AdamStep& step, std::span<float> x, std::span<const float> m,
+               std::span<const float> v) {
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const float direction = step.momentum_scale * m[i] / (std::sqrt(v[i]) + step.eps);
+    x[i] -= step.lr * (direction + step.weight_decay * x[i]);
+  }
+}
+
+InnerStep UncorrectedAdam::train_step(StepIndex t) {
+  InnerStep step = gradients(t, {});
+  step.grad_norm = apply_gradients(t);
+  return step;
+}
+
+double UncorrectedAdam::apply_gradients(StepIndex t) {
+  const AdamSettings adam = inner_.adam_settings();
+  const double norm = gradient_norm(inner_);
+  const auto factor = static_cast<float>(clip_factor(adam.clip, norm));
+  const auto b1 = static_cast<float>(adam.beta1);
+  const auto b2 = static_cast<float>(adam.beta2);
+  for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
+    const Parameter& parameter = inner_.parameters()[i];
+    const AdamMoments moments = inner_.adam_moments(i);
+    const std::span<const float> gradient = inner_.gradient(i);
+    for (std::size_t k = 0; k < gradient.size(); ++k) {
+      const float g = factor * gradient[k];
+      moments.first[k] = b1 * moments.first[k] + (1 - b1) * g;
+      moments.second[k] = b2 * moments.second[k] + (1 - b2) * (g * g);
+    }
+    adam_step({.lr = static_cast<float>(learning_rate(t)),
+               .eps = static_cast<float>(adam.eps),
+               .weight_decay = parameter.decay ? static_cast<float>(adam.weight_decay) : 0.0f},
+              parameter.values, moments.first, moments.second);
+  }
+  return norm;
+}
+
+}  // namespace isthmus::outer

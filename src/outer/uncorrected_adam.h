@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// AdamW without bias correction over another inner loop's gradients and moments, as DeepSpeed's
+// 1-bit optimizers warm up; and the step that both forms share. One thread.
+#pragma once
+
+#include <cmath>
+
+#include "isthmus/inner_loop.h"
+
+namespace isthmus::outer {
+
+/// min(1, clip / (norm + 1e-6)); 1 when clip is 0 (off).
+[[nodiscard]] double clip_factor(double clip, double norm);
+/// L2 norm of the gradients as they stand, in fp64.
+[[nodiscard]] double gradient_norm(InnerLoop& inner);
+
+/// How one Adam step reads the moments: x <- x - lr (scale m / (sqrt(v) + eps) + wd x).
+struct AdamStep {
+  float lr = 0;
+  float momentum_scale = 1;  // 1 / (1 - b1^t) with bias correction
+  float eps = 0;
+  float weight_decay = 0;
+};
+/// DETERMINISM: every operation is rounded once.
+void adam_step(const AdamStep& step, std::span<float> x, std::span<const float> m,
+               std::span<const float> v);
+
+/// Offers what `ddp` asks of an inner loop.
+class UncorrectedAdam final : public InnerLoop {
+ public:
+  explicit UncorrectedAdam(InnerLoop& inner) : inner_(inner) {}
+  [[nodiscard]] std::span<const Parameter> parameters() const override {
+    return inner_.parameters();
+  }
+  InnerStep train_step(StepIndex t) override;
+  InnerStep gradients(StepIndex t, const GradientReady& on_ready) override {
+    return inner_.gradients(t, on_ready);
+  }
+  [[nodiscard]] std::span<float> gradient(std::size_t parameter) override {
+    return inner_.gradient(parameter);
+  }
+  /// m <- b1 m + (1 - b1) g, v <- b2 v + (1 - b2) g^2, then adam_step.
+  double apply_gradients(StepIndex t) override;
+  [[nodiscard]] double learning_rate(StepIndex t) const override { return inner_.learning_rate(t); }
+
+ private:
+  InnerLoop& inner_;
+};
+
+}  // namespace isthmus::outer
