@@ -2,6 +2,7 @@
 #include "app/run_worlds.h"
 
 #include <chrono>
+#include <optional>
 
 #include "app/run_parts.h"
 #include "core/system_runtime.h"
@@ -104,19 +105,26 @@ Duration measure_step(const RunWorld& world) {
 
 Prediction predict_run(const RunWorld& world, Duration measured_step) {
   const Config& config = world.config;
-  PredictionInput input =
-      prediction_input(config.method, config.outer, parameters_without_values(world.layout),
-                       world.plan.workers, world.plan.total_steps);
   std::vector<StepClock> clocks;
   for (int m = 0; m < world.plan.workers; ++m) {
     clocks.push_back(make_step_clock(config, Rank(m), step_flops(world), measured_step));
   }
-  input.step_time = [clocks](Rank rank, StepIndex t) {
-    return clocks[static_cast<std::size_t>(rank.value())](t);
-  };
-  input.links = link_matrix(config.links, site_names(config));
-  input.link = link_options(world);
-  return predict(input);
+  std::optional<Prediction> whole;
+  std::int64_t done = 0;
+  std::vector<PredictionInput> phases =
+      prediction_phases(config.method, config.outer, parameters_without_values(world.layout),
+                        world.plan.workers, world.plan.total_steps);
+  for (PredictionInput& input : phases) {
+    input.step_time = [clocks, done](Rank rank, StepIndex t) {
+      return clocks[static_cast<std::size_t>(rank.value())](StepIndex(done + t.value()));
+    };
+    input.links = link_matrix(config.links, site_names(config));
+    input.link = link_options(world);
+    const Prediction next = predict(input);
+    whole = whole ? one_after_another(*whole, next) : next;
+    done += input.steps;
+  }
+  return *whole;
 }
 
 }  // namespace isthmus::app

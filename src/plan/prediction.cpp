@@ -216,4 +216,30 @@ Prediction predict(const PredictionInput& input) {
   return prediction;
 }
 
+Prediction one_after_another(const Prediction& first, const Prediction& second) {
+  Prediction both = second;
+  for (const PredictionTerm& term : first.terms) {
+    const auto same = std::ranges::find_if(
+        both.terms, [&](const PredictionTerm& each) { return each.name == term.name; });
+    if (same == both.terms.end()) {
+      both.terms.push_back(term);
+    } else {
+      same->formula = term.formula + "; then " + same->formula;
+      same->seconds += term.seconds;
+    }
+  }
+  both.predicted_s += first.predicted_s;
+  both.compute_s += first.compute_s;
+  both.utilisation =
+      both.predicted_s > 0
+          ? (first.utilisation * first.predicted_s + second.utilisation * second.predicted_s) /
+                both.predicted_s
+          : 1;
+  both.rounds += first.rounds;
+  both.round_s = std::max(first.round_s, second.round_s);
+  both.payload_bytes += first.payload_bytes;
+  both.wire_bytes += first.wire_bytes;
+  return both;
+}
+
 }  // namespace isthmus

@@ -66,6 +66,14 @@ struct PredictionInput {
                                                std::span<const Parameter> parameters, int workers,
                                                std::int64_t steps);
 
+/// The same for methods that change what they exchange: consecutive stretches of the run, whose
+/// predictions follow one another. 1bit-adam: its warm-up and the rest; without outer.freeze the
+/// end of the warm-up is not known beforehand and the whole run is predicted as warm-up.
+[[nodiscard]] std::vector<PredictionInput> prediction_phases(std::string_view method,
+                                                             const OuterOptions& options,
+                                                             std::span<const Parameter> parameters,
+                                                             int workers, std::int64_t steps);
+
 struct PredictionTerm {
   std::string name;     // "payload on the link"
   std::string formula;  // "bytes * 8 / rate = 3,407,872 * 8 / 100 Mbit/s"
@@ -85,6 +93,9 @@ struct Prediction {
 
 /// REQUIRES: links of workers^2 entries, codec and step_time set, H >= 1, 0 <= overlap < H.
 [[nodiscard]] Prediction predict(const PredictionInput& input);
+
+/// Two stretches of a run, one after the other: times and bytes add up.
+[[nodiscard]] Prediction one_after_another(const Prediction& first, const Prediction& second);
 
 /// The terms as an aligned plain-text table, with `measured_s` and the error below when it is > 0.
 [[nodiscard]] std::string render_prediction(const Prediction& prediction, double measured_s);

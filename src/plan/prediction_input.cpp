@@ -57,6 +57,13 @@ PredictionInput prediction_input(std::string_view method, const OuterOptions& op
     input.commit_every = outer::Ddp::kCommitEvery;
     return input;
   }
+  if (method == "1bit-adam") {
+    // Its momenta go out when the whole backward pass is over.
+    input.fragments = buckets_of(parameters);
+    for (PlannedFragment& bucket : input.fragments) bucket.ready = 1;
+    input.commit_every = outer::Ddp::kCommitEvery;
+    return input;
+  }
   if (method == "spsa") {
     // One byte a sample; the chain's sixteen bytes each 64 steps are left out.
     input.fragments.push_back({.elements = options.spsa.samples, .offset = 0});
@@ -77,6 +84,25 @@ PredictionInput prediction_input(std::string_view method, const OuterOptions& op
   input.round_behind = info->round_behind;
   input.drains = info->drains;
   return input;
+}
+
+std::vector<PredictionInput> prediction_phases(std::string_view method, const OuterOptions& options,
+                                               std::span<const Parameter> parameters, int workers,
+                                               std::int64_t steps) {
+  if (method != "1bit-adam") {
+    return {prediction_input(method, options, parameters, workers, steps)};
+  }
+  const std::int64_t warm = std::min(steps, options.one_bit_adam.freeze.value_or(steps));
+  std::vector<PredictionInput> phases = {
+      prediction_input("ddp",
+                       {.codec = options.one_bit_adam.warmup_codec,
+                        .exchange = options.exchange,
+                        .patience = options.patience},
+                       parameters, workers, warm)};
+  if (warm < steps) {
+    phases.push_back(prediction_input(method, options, parameters, workers, steps - warm));
+  }
+  return phases;
 }
 
 }  // namespace isthmus
