@@ -156,7 +156,7 @@ bool explain_method(const std::string& topic, Session& session) {
          fmt::format("{} bytes a parameter and worker{}", 4 * method.state_values,
                      method.state_values == 0   ? ""
                      : method.state_values == 1 ? ": fp32 anchors"
-                                                : ": fp32 anchors and momentum"));
+                                                : ": fp32 anchors and momentum (4 at momentum 0)"));
     return true;
   }
   return false;

@@ -13,6 +13,7 @@ namespace isthmus {
 namespace {
 
 using testing_support::anchors_of;
+using testing_support::Drift;
 using testing_support::MemoryState;
 using testing_support::QuadraticLoop;
 
@@ -42,28 +43,6 @@ class LosingExchange final : public Exchange {
  private:
   Exchange& real_;
   std::set<std::int64_t> lost_;
-};
-
-/// Falls by `rate` a step, whatever its value: what a window is worth does not depend on when.
-class Drift final : public InnerLoop {
- public:
-  explicit Drift(float rate, std::int64_t tokens = 0) : rate_(rate), tokens_(tokens) {
-    parameters_.push_back(
-        {.name = "x", .layer = 0, .shape = {1}, .elements = {0, 1}, .values = value_});
-  }
-  [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
-  InnerStep train_step(StepIndex) override {
-    value_[0] -= rate_;
-    return {.tokens = tokens_};
-  }
-  [[nodiscard]] double learning_rate(StepIndex) const override { return 1; }
-  [[nodiscard]] float value() const { return value_[0]; }
-
- private:
-  float rate_;
-  std::int64_t tokens_;
-  std::vector<float> value_ = {0};
-  std::vector<Parameter> parameters_;
 };
 
 struct DriftRun {

@@ -149,6 +149,28 @@ class QuadraticLoop final : public InnerLoop {
   std::vector<Parameter> parameters_;
 };
 
+/// Falls by `rate` a step, whatever its value: what a window is worth does not depend on when.
+class Drift final : public InnerLoop {
+ public:
+  explicit Drift(float rate, std::int64_t tokens = 0) : rate_(rate), tokens_(tokens) {
+    parameters_.push_back(
+        {.name = "x", .layer = 0, .shape = {1}, .elements = {0, 1}, .values = value_});
+  }
+  [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
+  InnerStep train_step(StepIndex) override {
+    value_[0] -= rate_;
+    return {.tokens = tokens_};
+  }
+  [[nodiscard]] double learning_rate(StepIndex) const override { return 1; }
+  [[nodiscard]] float value() const { return value_[0]; }
+
+ private:
+  float rate_;
+  std::int64_t tokens_;
+  std::vector<float> value_ = {0};
+  std::vector<Parameter> parameters_;
+};
+
 inline std::vector<float> anchors_of(const OuterStrategy& strategy, const InnerLoop& inner) {
   std::vector<float> flat;
   for (std::size_t i = 0; i < inner.parameters().size(); ++i) {
