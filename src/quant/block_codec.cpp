@@ -104,15 +104,6 @@ class BlockCodec final : public Codec {
     return {};
   }
 
-  // The scale for a magnitude that should become the grid's largest value. Below the normal range
-  // the quotient is rounded up, so that the value still fits.
-  [[nodiscard]] float scale_for(std::uint32_t largest_bits) const {
-    const float largest = float_of(largest_bits);
-    const float scale = largest / top_;
-    if (scale < 0x1p-126f && scale * top_ < largest) return float_of(bits_of(scale) + 1);
-    if (largest_bits >= kInfinityBits) return kNan;
-    return scale < largest_ ? scale : largest_;
-  }
   [[nodiscard]] float power_of_two_for(std::uint32_t largest_bits) const {
     if (largest_bits >= kInfinityBits) return kNan;
     if (largest_bits == 0) return 0;
@@ -149,7 +140,7 @@ class BlockCodec final : public Codec {
     std::array<std::uint32_t, kTileValues> largest;
     kernels_.block_amax(tile.data(), tile.size(), spec_.block, largest.data());
     if (spec_.statistic == Statistic::kLargest) {
-      for (std::size_t b = 0; b < nb; ++b) ideal[b] = scale_for(largest[b]);
+      kernels_.scales_for(largest.data(), nb, top_, largest_, ideal);
     } else {
       for (std::size_t b = 0; b < nb; ++b) ideal[b] = power_of_two_for(largest[b]);
     }

@@ -280,6 +280,16 @@ struct SignGrid {
   static bool valid(unsigned) { return true; }
 };
 
+/// The scale under which a magnitude becomes the grid's largest value `top`; NaN for one that is
+/// not finite. Below the normal range the quotient is rounded up, so that the magnitude still fits;
+/// `most` is the largest scale whose product with top is finite.
+static inline float scale_for(std::uint32_t magnitude, float top, float most) {
+  if (magnitude >= kInfinityBits) return float_of(kQuietNanBits);
+  const float scale = float_of(magnitude) / top;
+  if (scale < 0x1p-126f && scale * top < float_of(magnitude)) return float_of(bits_of(scale) + 1);
+  return scale < most ? scale : most;
+}
+
 /// From here to there a scale's reciprocal is normal, and so are the quotients that matter.
 static inline bool plain_scale(float scale) {
   return scale >= kPlainScaleMin && scale <= kPlainScaleMax;

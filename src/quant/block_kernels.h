@@ -45,6 +45,9 @@ struct BlockKernels {
                           double* sums, std::uint32_t* counts);
   /// Least and largest value; -0 counts as 0. Unspecified where a value is not finite.
   void (*block_range)(const float* x, std::size_t n, std::size_t block, float* low, float* high);
+  /// scales[b] = scale_for(largest[b], top, most).
+  void (*scales_for)(const std::uint32_t* largest, std::size_t blocks, float top, float most,
+                     float* scales);
   std::array<GridLoops, kGrids> grids;
 
   [[nodiscard]] const GridLoops& grid(Grid which) const {

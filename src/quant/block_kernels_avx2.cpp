@@ -17,6 +17,8 @@ struct Avx2 {
   };
   using M = I;
 
+  static constexpr bool kConvertsSmall = false;
+
   static F load(const float* at) { return {_mm256_loadu_ps(at), _mm256_loadu_ps(at + 8)}; }
   static void store(float* at, F v) {
     _mm256_storeu_ps(at, v.a);
@@ -29,6 +31,11 @@ struct Avx2 {
   static F as_float(I v) { return {_mm256_castsi256_ps(v.a), _mm256_castsi256_ps(v.b)}; }
   static F to_float(I v) { return {_mm256_cvtepi32_ps(v.a), _mm256_cvtepi32_ps(v.b)}; }
   static F mul(F x, F y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+  static F div(F x, F y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+  static bool any(I v) {
+    const __m256i both = _mm256_or_si256(v.a, v.b);
+    return _mm256_testz_si256(both, both) == 0;
+  }
   static F add_float(F x, F y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
   static F sub_float(F x, F y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
   static F fmadd(F x, F y, F z) {
@@ -91,10 +98,20 @@ struct Avx2 {
     const __m256 high = _mm256_loadu_ps(table + 8);
     return {lookup(low, high, codes.a), lookup(low, high, codes.b)};
   }
-  static I count_at_least(F q, const std::array<float, 15>& borders) {
+  static I nf4(F q) {
     I count = set(0);
-    for (const float border : borders) count = sub(count, at_least(q, set_float(border)));
+    for (const float border : kNf4Borders) count = sub(count, at_least(q, set_float(border)));
     return count;
+  }
+  static I add_one_where(M m, I v) { return sub(v, m); }
+  // v + 1 where bit `shift` of a is set.
+  template <int shift>
+  static I add_odd(I v, I a) {
+    return add(v, bit_and(srl<shift>(a), set(1)));
+  }
+  template <int to>
+  static I add_sign(F q, I index) {
+    return bit_or(index, bit_and(srl<31 - to>(as_int(q)), set(1 << to)));
   }
   static std::uint32_t reduce_max(I v) {
     alignas(32) std::uint32_t lane[8];
@@ -102,6 +119,9 @@ struct Avx2 {
     std::uint32_t most = lane[0];
     for (const std::uint32_t value : lane) most = value > most ? value : most;
     return most;
+  }
+  static void reduce_max_4(const I* v, std::uint32_t* out) {
+    for (std::size_t b = 0; b < 4; ++b) out[b] = reduce_max(v[b]);
   }
   static std::uint32_t reduce_add(I v) {
     alignas(32) std::uint32_t lane[8];
@@ -152,13 +172,16 @@ struct Avx2 {
 
   // 32 codes of 8 bits in order. Packing works inside 128-bit halves; the permutation puts the
   // groups of four back.
-  static __m256i bytes_of(I x, I y) {
-    const __m256i mixed =
-        _mm256_packus_epi16(_mm256_packus_epi32(x.a, x.b), _mm256_packus_epi32(y.a, y.b));
+  static __m256i in_order(__m256i mixed) {
     return _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
   }
-  template <unsigned bits>
+  static __m256i bytes_of(I x, I y) {
+    return in_order(
+        _mm256_packus_epi16(_mm256_packus_epi32(x.a, x.b), _mm256_packus_epi32(y.a, y.b)));
+  }
+  template <typename G>
   static void pack_32(std::byte* out, I x, I y) {
+    constexpr unsigned bits = G::kBits;
     if constexpr (bits == 1) {
       const auto nonzero = [](__m256i v) {
         return static_cast<std::uint32_t>(
@@ -168,10 +191,12 @@ struct Avx2 {
           nonzero(x.a) | nonzero(x.b) << 8 | nonzero(y.a) << 16 | nonzero(y.b) << 24;
       std::memcpy(out, &word, sizeof word);
       return;
+    } else if constexpr (G::kGrid == Grid::kInt8) {  // signed; saturates at 127
+      const __m256i mixed =
+          _mm256_packs_epi16(_mm256_packs_epi32(x.a, x.b), _mm256_packs_epi32(y.a, y.b));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), in_order(mixed));
     } else if constexpr (bits == 8) {
-      const I low = set(255);  // int8 codes are negative numbers
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out),
-                          bytes_of(bit_and(x, low), bit_and(y, low)));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), bytes_of(x, y));
     } else if constexpr (bits == 4) {  // c0 + 16 c1 in each 16 bits
       const __m256i pairs = _mm256_maddubs_epi16(bytes_of(x, y), _mm256_set1_epi16(0x1001));
       const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi16(pairs, pairs), 0x08);
@@ -196,10 +221,10 @@ struct Avx2 {
       }
     }
   }
-  template <unsigned bits>
+  template <typename G>
   static void pack(std::byte* out, I a, I b, I c, I d) {
-    pack_32<bits>(out, a, b);
-    pack_32<bits>(out + 4 * bits, c, d);
+    pack_32<G>(out, a, b);
+    pack_32<G>(out + 4 * G::kBits, c, d);
   }
   // 16 codes; reads up to 4 bytes behind them. Each half shifts one 32-bit word.
   template <unsigned bits>

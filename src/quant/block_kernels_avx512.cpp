@@ -13,6 +13,8 @@ struct Avx512 {
   using I = __m512i;
   using M = __mmask16;
 
+  static constexpr bool kConvertsSmall = true;
+
   static F load(const float* at) { return _mm512_loadu_ps(at); }
   static void store(float* at, F v) { _mm512_storeu_ps(at, v); }
   static F broadcast(const float* at) { return _mm512_set1_ps(*at); }
@@ -22,6 +24,8 @@ struct Avx512 {
   static F as_float(I v) { return _mm512_castsi512_ps(v); }
   static F to_float(I v) { return _mm512_cvtepi32_ps(v); }
   static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F div(F a, F b) { return _mm512_div_ps(a, b); }
+  static bool any(I v) { return _mm512_test_epi32_mask(v, v) != 0; }
   static F add_float(F a, F b) { return _mm512_add_ps(a, b); }
   static F sub_float(F a, F b) { return _mm512_sub_ps(a, b); }
   static F fmadd(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
@@ -57,19 +61,73 @@ struct Avx512 {
   static F lookup(const float* table, I codes) {
     return _mm512_permutexvar_ps(codes, _mm512_loadu_ps(table));
   }
-  // How many of the 15 borders are at most q: a search of four steps in the sorted table.
-  static I count_at_least(F q, const std::array<float, 15>& borders) {
-    const F sorted = _mm512_maskz_loadu_ps(0x7FFF, borders.data());
-    I count = _mm512_setzero_si512();
-    for (const int step : {8, 4, 2, 1}) {
-      const I next = _mm512_add_epi32(count, _mm512_set1_epi32(step));
-      const F border = _mm512_permutexvar_ps(_mm512_sub_epi32(next, _mm512_set1_epi32(1)), sorted);
-      count = _mm512_mask_mov_epi32(count, _mm512_cmp_ps_mask(q, border, _CMP_GE_OQ), next);
+  // How many of the 15 borders are at most q: a search of four steps. Table k, read at the count so
+  // far, holds the border that decides its bit k.
+  struct SearchTables {
+    alignas(64) float of[3][16];
+  };
+  static constexpr SearchTables make_search_tables() {
+    SearchTables tables{};
+    for (std::size_t k = 0; k < 3; ++k) {
+      const std::size_t bit = std::size_t{1} << k;
+      for (std::size_t c = 0; c + bit <= 15; c += 2 * bit) {
+        tables.of[k][c] = kNf4Borders[c + bit - 1];
+      }
+    }
+    return tables;
+  }
+  static I nf4(F q) {
+    static constexpr SearchTables kNf4Search = make_search_tables();
+    const F middle = _mm512_set1_ps(kNf4Borders[7]);
+    I count = _mm512_maskz_set1_epi32(_mm512_cmp_ps_mask(q, middle, _CMP_GE_OQ), 8);
+    for (const int k : {2, 1, 0}) {
+      const F border = _mm512_permutexvar_ps(count, _mm512_load_ps(kNf4Search.of[k]));
+      const M at_least = _mm512_cmp_ps_mask(q, border, _CMP_GE_OQ);
+      count = _mm512_mask_or_epi32(count, at_least, count, _mm512_set1_epi32(1 << k));
     }
     return count;
   }
+  static I add_one_where(M m, I v) { return _mm512_mask_add_epi32(v, m, v, _mm512_set1_epi32(1)); }
+  // v + 1 where bit `shift` of a is set.
+  template <int shift>
+  static I add_odd(I v, I a) {
+    return add_one_where(_mm512_test_epi32_mask(a, _mm512_set1_epi32(1 << shift)), v);
+  }
+  template <int to>
+  static I add_sign(F q, I index) {
+    const M negative = _mm512_movepi32_mask(as_int(q));
+    return _mm512_mask_or_epi32(index, negative, index, _mm512_set1_epi32(1 << to));
+  }
+  // A float of few bits from a prescaled quotient: magnitudes saturate at `top`; from `normal` on,
+  // whose code is `first`, they round to the mantissa bit `shift`; below, to whole numbers.
+  template <int shift, int sign>
+  static I minifloat(F q, float top, float normal, int first) {
+    const I a = _mm512_min_epi32(bit_and(as_int(q), set(static_cast<int>(kAbsMask))),
+                                 set(static_cast<int>(bits_of(top))));
+    const int base = static_cast<int>(bits_of(normal)) - (first << shift);
+    const I shifted = add(a, set((1 << (shift - 1)) - 1 - base));
+    const I large = _mm512_srli_epi32(add_odd<shift>(shifted, a), shift);
+    const M small = _mm512_cmplt_epi32_mask(a, set(static_cast<int>(bits_of(normal))));
+    return add_sign<sign>(
+        q, _mm512_mask_cvt_roundps_epi32(large, small, as_float(a),
+                                         _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
   static std::uint32_t reduce_max(I v) {
     return static_cast<std::uint32_t>(_mm512_reduce_max_epi32(v));
+  }
+  static void reduce_max_4(const I* v, std::uint32_t* out) {
+    const auto pairs = [](I a, I b) {
+      return _mm512_max_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    };
+    const I ab = pairs(v[0], v[1]);  // a b a b in each quarter
+    const I cd = pairs(v[2], v[3]);
+    const I quarters =
+        _mm512_max_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+    const __m256i halves =
+        _mm256_max_epi32(_mm512_castsi512_si256(quarters), _mm512_extracti64x4_epi64(quarters, 1));
+    const __m128i four =
+        _mm_max_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), four);
   }
   static std::uint32_t reduce_add(I v) {
     return static_cast<std::uint32_t>(_mm512_reduce_add_epi32(v));
@@ -102,23 +160,27 @@ struct Avx512 {
 
   // 64 codes of 8 bits in order. Packing works inside 128-bit lanes; the permutation puts fours
   // back.
-  static I bytes_of(I a, I b, I c, I d) {
-    const I mixed = _mm512_packus_epi16(_mm512_packus_epi32(a, b), _mm512_packus_epi32(c, d));
+  static I in_order(I mixed) {
     const I order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     return _mm512_permutexvar_epi32(order, mixed);
   }
-  template <unsigned bits>
+  static I bytes_of(I a, I b, I c, I d) {
+    return in_order(_mm512_packus_epi16(_mm512_packus_epi32(a, b), _mm512_packus_epi32(c, d)));
+  }
+  template <typename G>
   static void pack(std::byte* out, I a, I b, I c, I d) {
+    constexpr unsigned bits = G::kBits;
     if constexpr (bits == 1) {
       const std::uint64_t word = static_cast<std::uint64_t>(_mm512_test_epi32_mask(a, a)) |
                                  static_cast<std::uint64_t>(_mm512_test_epi32_mask(b, b)) << 16 |
                                  static_cast<std::uint64_t>(_mm512_test_epi32_mask(c, c)) << 32 |
                                  static_cast<std::uint64_t>(_mm512_test_epi32_mask(d, d)) << 48;
       std::memcpy(out, &word, sizeof word);
+    } else if constexpr (G::kGrid == Grid::kInt8) {  // signed; saturates at 127
+      const I mixed = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
+      _mm512_storeu_si512(out, in_order(mixed));
     } else if constexpr (bits == 8) {
-      const I low = _mm512_set1_epi32(255);  // int8 codes are negative numbers
-      _mm512_storeu_si512(
-          out, bytes_of(bit_and(a, low), bit_and(b, low), bit_and(c, low), bit_and(d, low)));
+      _mm512_storeu_si512(out, bytes_of(a, b, c, d));
     } else if constexpr (bits == 4) {  // c0 + 16 c1 in each 16 bits
       const I pairs = _mm512_maddubs_epi16(bytes_of(a, b, c, d), _mm512_set1_epi16(0x1001));
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm512_cvtepi16_epi8(pairs));

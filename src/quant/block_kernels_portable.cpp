@@ -147,6 +147,10 @@ void block_range(const float* x, std::size_t n, std::size_t block, float* low, f
     high[b] = most + 0.0f;
   });
 }
+void scales_for(const std::uint32_t* largest, std::size_t blocks, float top, float most,
+                float* scales) {
+  for (std::size_t b = 0; b < blocks; ++b) scales[b] = scale_for(largest[b], top, most);
+}
 
 }  // namespace
 
@@ -157,6 +161,7 @@ const BlockKernels kPortableBlockKernels = {
     .block_squares = block_squares,
     .block_sum_above = block_sum_above,
     .block_range = block_range,
+    .scales_for = scales_for,
     .grids = {loops<Int8Grid>(), loops<Int4Grid>(), loops<Uint8Grid>(), loops<Nf4Grid>(),
               loops<E2M1Grid>(), loops<E3M0Grid>(), loops<E3M0LogGrid>(), loops<E4M3Grid>(),
               loops<E5M2Grid>(), loops<Lm2Grid>(), loops<Lm3Grid>(), loops<TernaryGrid>(),

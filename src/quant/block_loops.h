@@ -29,12 +29,12 @@ struct Quotient {
   }
 };
 
-// Rounds |bits| to the mantissa bit `shift`, ties to even, and shifts the rest away.
+// Rounds the bits of a magnitude to the mantissa bit `shift`, ties to even, and shifts the rest
+// away.
 template <typename V, int shift>
 typename V::I round_bits(typename V::I a) {
-  const auto odd = V::bit_and(V::template srl<shift>(a), V::set(1));
-  const auto half = V::set(static_cast<int>((1u << (shift - 1)) - 1));
-  return V::template srl<shift>(V::add(V::add(a, half), odd));
+  const auto half = V::add(a, V::set(static_cast<int>((1u << (shift - 1)) - 1)));
+  return V::template srl<shift>(V::template add_odd<shift>(half, a));
 }
 // Small magnitudes: adding a power of two leaves the rounded multiple in the low bits.
 template <typename V>
@@ -49,18 +49,28 @@ typename V::I magnitude_bits(typename V::F q) {
 // The sign of q at bit `to`, and the index below it.
 template <typename V, int to>
 typename V::I with_sign(typename V::F q, typename V::I index) {
-  return V::bit_or(index, V::bit_and(V::template srl<31 - to>(V::as_int(q)), V::set(1 << to)));
+  return V::template add_sign<to>(q, index);
 }
 
-// Codes of 16 quotients, in the low bits; G says which grid. V::mask_bits keeps the grid's bits
-// where a code is a negative number.
+// A quotient may come multiplied by a power of two, so that the grid's subnormal step is 1 and
+// those values round as integers do; folded into the reciprocal, it costs nothing and is exact.
+template <typename V, typename G>
+constexpr float kPrescale = 1;
+template <typename V>
+constexpr float kPrescale<V, E2M1Grid> = V::kConvertsSmall ? 2.0f : 1.0f;
+template <typename V>
+constexpr float kPrescale<V, E4M3Grid> = V::kConvertsSmall ? 0x1p9f : 1.0f;
+template <typename V>
+constexpr float kPrescale<V, E5M2Grid> = V::kConvertsSmall ? 0x1p16f : 1.0f;
+
+// Codes of 16 quotients, in the low bits; G says which grid.
 template <typename V, typename G>
 struct Coder;
 
 template <typename V>
 struct Coder<V, Int8Grid> {
   static typename V::I codes(typename V::F q) {
-    return V::nearest(V::clamp(q, -Int8Grid::kTop, Int8Grid::kTop));
+    return V::nearest(V::max_float(q, V::set_float(-Int8Grid::kTop)));  // packing clamps above
   }
 };
 template <typename V>
@@ -77,11 +87,12 @@ struct Coder<V, Uint8Grid> {
 };
 template <typename V>
 struct Coder<V, Nf4Grid> {
-  static typename V::I codes(typename V::F q) { return V::count_at_least(q, kNf4Borders); }
+  static typename V::I codes(typename V::F q) { return V::nf4(q); }
 };
 template <typename V>
 struct Coder<V, E2M1Grid> {
   static typename V::I codes(typename V::F q) {
+    if constexpr (V::kConvertsSmall) return V::template minifloat<22, 3>(q, 12, 2, 2);
     const auto a = magnitude_bits<V>(q);
     const auto large = V::sub(round_bits<V, 22>(a), V::set(0xFC));
     const auto small = small_index<V>(a, 0x1p22f);
@@ -110,6 +121,7 @@ struct Coder<V, E3M0LogGrid> {
 template <typename V>
 struct Coder<V, E4M3Grid> {
   static typename V::I codes(typename V::F q) {
+    if constexpr (V::kConvertsSmall) return V::template minifloat<20, 7>(q, 448 * 0x1p9f, 8, 8);
     const auto a = magnitude_bits<V>(q);
     const auto large = V::min(V::sub(round_bits<V, 20>(a), V::set(960)), V::set(0x7E));
     const auto small = small_index<V>(a, 0x1p14f);
@@ -119,6 +131,7 @@ struct Coder<V, E4M3Grid> {
 template <typename V>
 struct Coder<V, E5M2Grid> {
   static typename V::I codes(typename V::F q) {
+    if constexpr (V::kConvertsSmall) return V::template minifloat<21, 7>(q, 57344 * 0x1p16f, 4, 4);
     const auto a = magnitude_bits<V>(q);
     const auto large = V::min(V::sub(round_bits<V, 21>(a), V::set(448)), V::set(0x7B));
     const auto small = small_index<V>(a, 0x1p7f);
@@ -130,8 +143,7 @@ typename V::I count_above(typename V::F q, const std::array<float, borders>& bor
   const auto a = magnitude_bits<V>(q);  // magnitudes compare as their bits do
   auto index = V::set(0);
   for (const float b : border) {
-    const auto above = V::greater(a, V::set(static_cast<int>(bits_of(b))));
-    index = V::select(above, V::add(index, V::set(1)), index);
+    index = V::add_one_where(V::greater(a, V::set(static_cast<int>(bits_of(b)))), index);
   }
   return index;
 }
@@ -219,23 +231,43 @@ typename V::F values_of(typename V::I codes) {
 template <typename G>
 constexpr bool kPairs = G::kInput == GridInput::kOffset;
 
+// 16 floats from `at`, of which `count` are there; zeros follow.
+template <typename V>
+typename V::F load_some(const float* at, std::size_t count) {
+  if (count >= kLanes) return V::load(at);
+  float rest[kLanes] = {};
+  for (std::size_t k = 0; k < count; ++k) rest[k] = at[k];
+  return V::load(rest);
+}
+
 // Reciprocals of a tile's scales, with room for a padded step; false: the portable loops must.
 struct Inverses {
-  std::array<float, kTileValues / kLanes + kStep / kLanes> of;
-  template <typename G>
-  bool find(const float* scales, std::size_t nb) {
+  float of[kTileValues / kLanes + kStep];
+
+  template <typename V>
+  bool find(const float* scales, std::size_t nb, float prescale) {
+    auto bad = V::set(0);
+    for (std::size_t b = 0; b < nb; b += kLanes) {
+      const auto s = load_some<V>(scales + b, nb - b);
+      const auto bits = V::as_int(s);
+      const auto large = V::greater(bits, V::set(static_cast<int>(bits_of(kPlainScaleMax))));
+      const auto small = V::greater(V::set(static_cast<int>(bits_of(kPlainScaleMin))), bits);
+      bad = V::bit_or(bad, V::select(large, V::set(1), V::set(0)));
+      bad = V::bit_or(bad, V::select(small, bits, V::set(0)));  // zero is fine
+      const auto inverse = V::as_int(V::div(V::set_float(prescale), s));
+      V::store(of + b, V::as_float(V::select(small, V::set(0), inverse)));
+    }
+    return !V::any(bad);
+  }
+  // Of the steps in pairs (low, step); also false for ranges that fp32 does not decode.
+  bool find_pairs(const float* pairs, std::size_t nb) {
     bool plain = true;
     for (std::size_t b = 0; b < nb; ++b) {
-      const float s = kPairs<G> ? scales[2 * b + 1] : scales[b];
-      const bool zero = bits_of(s) == 0;
-      plain = plain && (zero || plain_scale(s));
-      of[b] = zero ? 0.0f : 1.0f / s;
-    }
-    if constexpr (kPairs<G>) {
-      for (std::size_t b = 0; b < nb; ++b) {
-        const float low = float_of(bits_of(scales[2 * b]) & kAbsMask);
-        plain = plain && low + Uint8Grid::kTop * scales[2 * b + 1] <= 0x1p126f;
-      }
+      const float step = pairs[2 * b + 1];
+      const float low = float_of(bits_of(pairs[2 * b]) & kAbsMask);
+      const bool zero = bits_of(step) == 0;
+      plain = plain && (zero || plain_scale(step)) && low + Uint8Grid::kTop * step <= 0x1p126f;
+      of[b] = zero ? 0.0f : 1.0f / step;
     }
     return plain;
   }
@@ -286,19 +318,21 @@ void fast_encode(const float* x, std::size_t n, std::size_t block, const float* 
                  std::byte* codes) {
   Inverses inverses;
   bool plain = block >= kLanes;
-  if constexpr (G::kInput != GridInput::kThreshold) {
-    plain = plain && inverses.find<G>(scales, blocks_of(n, block));
+  if constexpr (kPairs<G>) {
+    plain = plain && inverses.find_pairs(scales, blocks_of(n, block));
+  } else if constexpr (G::kInput != GridInput::kThreshold) {
+    plain = plain && inverses.find<V>(scales, blocks_of(n, block), kPrescale<V, G>);
   }
   if (!plain) {
     kPortableBlockKernels.grid(G::kGrid).encode(x, n, block, scales, codes);
     return;
   }
-  const Blocks<V, G> blocks{scales, inverses.of.data(), log2_of(block)};
+  const Blocks<V, G> blocks{scales, inverses.of, log2_of(block)};
   std::size_t i = 0;
   for (; i + kStep <= n; i += kStep) {
-    V::template pack<G::kBits>(codes + i * G::kBits / 8, blocks.codes(x + i, i),
-                               blocks.codes(x + i + 16, i + 16), blocks.codes(x + i + 32, i + 32),
-                               blocks.codes(x + i + 48, i + 48));
+    V::template pack<G>(codes + i * G::kBits / 8, blocks.codes(x + i, i),
+                        blocks.codes(x + i + 16, i + 16), blocks.codes(x + i + 32, i + 32),
+                        blocks.codes(x + i + 48, i + 48));
   }
   if (i == n) return;
   float rest[kStep] = {};
@@ -308,7 +342,7 @@ void fast_encode(const float* x, std::size_t n, std::size_t block, const float* 
   for (std::size_t k = 0; k < 4; ++k) {  // lanes behind the end belong to no block
     part[k] = i + 16 * k < n ? blocks.codes(rest + 16 * k, i + 16 * k) : V::set(0);
   }
-  V::template pack<G::kBits>(packed, part[0], part[1], part[2], part[3]);
+  V::template pack<G>(packed, part[0], part[1], part[2], part[3]);
   const std::size_t size = code_bytes(n - i, G::kBits);
   const unsigned used = static_cast<unsigned>((n - i) * G::kBits % 8);
   if (used != 0) packed[size - 1] &= static_cast<std::byte>((1u << used) - 1);
@@ -321,7 +355,7 @@ void fast_decode_any(const std::byte* codes, std::size_t n, std::size_t block, c
   bool plain = block >= kLanes;
   if constexpr (kPairs<G>) {
     Inverses inverses;
-    plain = plain && inverses.find<G>(scales, blocks_of(n, block));
+    plain = plain && inverses.find_pairs(scales, blocks_of(n, block));
   }
   if (!plain) {
     const GridLoops& loops = kPortableBlockKernels.grid(G::kGrid);
@@ -419,6 +453,21 @@ void for_blocks(const float* x, std::size_t n, std::size_t block, const Reduce& 
 template <typename V>
 void fast_amax(const float* x, std::size_t n, std::size_t block, std::uint32_t* largest) {
   if (block < kLanes) return kPortableBlockKernels.block_amax(x, n, block, largest);
+  if (block <= kStep) {  // four blocks share the steps across lanes
+    while (n >= 4 * block) {
+      typename V::I most[4];
+      for (std::size_t b = 0; b < 4; ++b) {
+        most[b] = magnitude_bits<V>(V::load(x + b * block));
+        for (std::size_t i = kLanes; i < block; i += kLanes) {
+          most[b] = V::max(most[b], magnitude_bits<V>(V::load(x + b * block + i)));
+        }
+      }
+      V::reduce_max_4(most, largest);
+      x += 4 * block;
+      n -= 4 * block;
+      largest += 4;
+    }
+  }
   for_blocks(x, n, block, [largest](std::size_t b, const float* v, std::size_t count) {
     auto most = V::set(0);
     for_each_part<V>(v, count, 0, [&](typename V::F part) {
@@ -456,7 +505,7 @@ void fast_sum_above(const float* x, std::size_t n, std::size_t block, const floa
       const auto a = magnitude_bits<V>(p);
       const auto above = V::greater_float(V::as_float(a), threshold);
       sum.add(V::as_float(V::select(above, a, V::set(0))));
-      found = V::add(found, V::select(above, V::set(1), V::set(0)));
+      found = V::add_one_where(above, found);
     });
     sums[b] = sum.total();
     counts[b] = V::reduce_add(found);
@@ -477,6 +526,29 @@ void fast_range(const float* x, std::size_t n, std::size_t block, float* low, fl
 }
 
 template <typename V>
+void fast_scales_for(const std::uint32_t* largest, std::size_t blocks, float top, float most,
+                     float* scales) {
+  // Between these the plain quotient is the scale.
+  const float least_plain = 0x1p-125f * top;
+  const float most_plain = most * top;
+  std::size_t b = 0;
+  for (; b + kLanes <= blocks; b += kLanes) {
+    const auto magnitude = V::load(reinterpret_cast<const float*>(largest + b));
+    const auto bits = V::as_int(magnitude);
+    const auto large = V::greater(bits, V::set(static_cast<int>(bits_of(most_plain) - 1)));
+    const auto small = V::greater(V::set(static_cast<int>(bits_of(least_plain))), bits);
+    const auto odd =
+        V::bit_or(V::select(large, V::set(1), V::set(0)), V::select(small, bits, V::set(0)));
+    if (V::any(odd)) {
+      kPortableBlockKernels.scales_for(largest + b, kLanes, top, most, scales + b);
+    } else {
+      V::store(scales + b, V::div(magnitude, V::set_float(top)));
+    }
+  }
+  kPortableBlockKernels.scales_for(largest + b, blocks - b, top, most, scales + b);
+}
+
+template <typename V>
 constexpr BlockKernels fast_kernels(const char* isa) {
   return {
       .isa = isa,
@@ -485,6 +557,7 @@ constexpr BlockKernels fast_kernels(const char* isa) {
       .block_squares = fast_squares<V>,
       .block_sum_above = fast_sum_above<V>,
       .block_range = fast_range<V>,
+      .scales_for = fast_scales_for<V>,
       .grids = {fast_loops<V, Int8Grid>(), fast_loops<V, Int4Grid>(), fast_loops<V, Uint8Grid>(),
                 fast_loops<V, Nf4Grid>(), fast_loops<V, E2M1Grid>(), fast_loops<V, E3M0Grid>(),
                 fast_loops<V, E3M0LogGrid>(), fast_loops<V, E4M3Grid>(), fast_loops<V, E5M2Grid>(),

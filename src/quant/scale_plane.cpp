@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "quant/block_grids.h"
+#include "quant/codec_kernels.h"
 #include "quant/codec_math.h"
 
 namespace isthmus {
@@ -82,11 +83,14 @@ void write_e4m3(std::span<const float> ideal, std::span<std::byte> out,
                 std::span<float> effective) {
   const float unit = nv_unit(ideal);
   store(out, 0, unit);
+  const GridLoops& e4m3 = codec_kernels().blocks->grid(Grid::kE4M3);
+  std::byte* const codes = out.data() + sizeof unit;
+  e4m3.encode(ideal.data(), ideal.size(), kTileValues, &unit, codes);
+  e4m3.decode(codes, ideal.size(), kTileValues, &unit, effective.data());
   for (std::size_t b = 0; b < ideal.size(); ++b) {
-    const float relative = unit > 0 ? ideal[b] / unit : ideal[b] * 0.0f;
-    const unsigned code = E4M3Grid::code(relative);
-    out[sizeof unit + b] = static_cast<std::byte>(code);
-    effective[b] = code == 0x7F ? kNan : E4M3Grid::value(code) * unit;
+    if (!std::isnan(ideal[b])) continue;
+    codes[b] = std::byte{0x7F};
+    effective[b] = kNan;
   }
 }
 
@@ -148,7 +152,6 @@ void write_scales(ScaleForm form, float top, std::span<const float> ideal, std::
 
 Expected<void, DecodeError> read_scales(ScaleForm form, float top, std::span<const std::byte> bytes,
                                         std::span<float> scales) {
-  const auto checked = [&](std::size_t b) -> bool { return possible(scales[b], top); };
   switch (form) {
     case ScaleForm::kFp32: {
       std::memcpy(scales.data(), bytes.data(), bytes.size());
@@ -169,9 +172,11 @@ Expected<void, DecodeError> read_scales(ScaleForm form, float top, std::span<con
     case ScaleForm::kE4M3: {
       const auto unit = load<float>(bytes, 0);
       if (!possible(unit, E4M3Grid::kTop)) return impossible(0, unit);
+      const GridLoops& e4m3 = codec_kernels().blocks->grid(Grid::kE4M3);
+      const std::byte* const codes = bytes.data() + sizeof unit;
+      e4m3.decode(codes, scales.size(), kTileValues, &unit, scales.data());
       for (std::size_t b = 0; b < scales.size(); ++b) {
-        const unsigned code = std::to_integer<unsigned>(bytes[sizeof unit + b]);
-        scales[b] = E4M3Grid::valid(code) ? E4M3Grid::value(code) * unit : kNan;
+        if (!E4M3Grid::valid(std::to_integer<unsigned>(codes[b]))) return impossible(b, kNan);
       }
       break;
     }
@@ -185,8 +190,10 @@ Expected<void, DecodeError> read_scales(ScaleForm form, float top, std::span<con
       return {};
     }
   }
-  for (std::size_t b = 0; b < scales.size(); ++b) {
-    if (!checked(b)) return impossible(b, scales[b]);
+  bool all = true;
+  for (const float scale : scales) all = all && possible(scale, top);
+  for (std::size_t b = 0; !all && b < scales.size(); ++b) {
+    if (!possible(scales[b], top)) return impossible(b, scales[b]);
   }
   return {};
 }

@@ -48,11 +48,7 @@ float scale_of(SparseValues form, std::span<const float> values) {
   }
   std::uint32_t largest = 0;
   kernels.block_amax(values.data(), values.size(), kTileValues, &largest);
-  if (largest >= kInfinityBits) return kNan;
-  const float amax = float_of(largest);
-  const float scale = amax / kInt8Levels;
-  if (scale < 0x1p-126f && scale * kInt8Levels < amax) return float_of(bits_of(scale) + 1);
-  return std::min(scale, largest_scale(kInt8Levels));
+  return scale_for(largest, kInt8Levels, largest_scale(kInt8Levels));
 }
 
 void write_values(SparseValues form, std::span<const float> values, std::span<std::byte> out) {

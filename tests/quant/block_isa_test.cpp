@@ -170,6 +170,30 @@ TEST_P(BlockKernelsTest, StatisticsMatchThePortableLoops) {
   }
 }
 
+TEST_P(BlockKernelsTest, ScalesOfMagnitudesMatchThePortableLoops) {
+  for (const float top : {1.0f, 6.0f, 7.0f, 16.0f, 127.0f, 448.0f, 57344.0f}) {
+    const float most = largest_scale(top);
+    for (std::size_t n = 1; n <= 65; ++n) {
+      for (std::uint64_t seed = 0; seed < 20; ++seed) {
+        // Any magnitudes, or those of one size with a rare one of another.
+        std::vector<std::uint32_t> largest(n);
+        for (std::size_t b = 0; b < n; ++b) {
+          const std::uint32_t word = Rng(seed, Stream::kTestData).words(b)[0];
+          const bool any = seed % 2 == 0 || word % 50 == 0;
+          largest[b] = any ? word & kAbsMask : 0x3F80'0000u + word % 0x80'0000u;
+        }
+        for (const std::uint32_t edge : {0u, 1u, 0x7F7F'FFFFu, 0x7F80'0000u}) {
+          largest[seed % n] = edge;
+          std::vector<float> scales(n), expected(n);
+          fast().scales_for(largest.data(), n, top, most, scales.data());
+          reference().scales_for(largest.data(), n, top, most, expected.data());
+          ASSERT_EQ(raw(scales), raw(expected)) << "top " << top << ", n = " << n;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(BlockKernelsTest, NonFiniteValuesAreSeenInEveryPlace) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
