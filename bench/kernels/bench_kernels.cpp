@@ -240,6 +240,16 @@ void bench_spsa(ThreadTeam& team, const char* where, std::int64_t n, int repeats
     });
   });
   const double perturb = rate([&] { spsa_perturb(team, kRun, {.step = 7}, 1e-3f, 0, w, out); });
+  // As a forward pass has it: one scratch of a layer's size, again and again.
+  const std::int64_t layer = std::min(n, std::int64_t{1} << 17);
+  const double to_scratch = rate([&] {
+    for (std::int64_t begin = 0; begin < n; begin += layer) {
+      spsa_perturb(
+          team, kRun, {.step = 7}, 1e-3f, begin,
+          std::span(w).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(layer)),
+          std::span(out).first(static_cast<std::size_t>(layer)));
+    }
+  });
   const std::vector<SpsaEntry> entries(8, {.machine = 1, .sample = 2, .d = std::int64_t{1} << 31});
   const auto replay = [&](std::size_t count, std::size_t steps) {
     const SpsaStep step{.step = 7, .entries = std::span(entries).first(count), .c = 1e-20f};
@@ -249,9 +259,10 @@ void bench_spsa(ThreadTeam& team, const char* where, std::int64_t n, int repeats
   fmt::print(
       "{{\"op\":\"spsa\",\"where\":\"{}\",\"n\":{},\"threads\":{},\"isa\":\"{}\",\"memcpy_gb_s\":{:"
       ".1f},"
-      "\"negate_in_place_gb_s\":{:.1f},\"perturb_gb_s\":{:.1f},\"replay_gb_s\":{:.1f},"
+      "\"negate_in_place_gb_s\":{:.1f},\"perturb_gb_s\":{:.1f},\"perturb_to_scratch_gb_s\":{:.1f},"
+      "\"replay_gb_s\":{:.1f},"
       "\"replay_8_entries_gb_s\":{:.1f},\"replay_16_steps_gb_s\":{:.1f}}}\n",
-      where, n, team.size(), name_of(active_isa()), copy, negate, perturb, replay(1, 1),
+      where, n, team.size(), name_of(active_isa()), copy, negate, perturb, to_scratch, replay(1, 1),
       replay(8, 1), replay(1, 16));
 }
 

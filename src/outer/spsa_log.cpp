@@ -50,7 +50,7 @@ class Cursor {
   Digest128 digest() {
     Digest128 result;
     const std::span<const std::byte> field = take(result.bytes.size());
-    std::memcpy(result.bytes.data(), field.data(), field.size());
+    std::ranges::copy(field, std::as_writable_bytes(std::span(result.bytes)).begin());
     return result;
   }
   std::span<const std::byte> take(std::size_t n) {
