@@ -95,7 +95,7 @@ struct OuterOptions {
   double staleness_constant = 1;                                 // co2, of kConstant: >= 1
   std::optional<double> momentum_clip;  // co2: bound of each element where momentum is used; > 0
   SpsaOptions spsa = {};
-  OneBitAdamOptions one_bit_adam = {};
+  OneBitAdamOptions one_bit_adam = OneBitAdamOptions();
   Duration patience = std::chrono::hours(1);  // a round not committed by then ends the run
 };
 
