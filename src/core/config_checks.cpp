@@ -255,21 +255,28 @@ void Loader::check_outer() {
                        "its share of them",
                        quoted("outer.samples"), sequences));
   }
-  if (context.check_codec && (info == nullptr || contains(info->keys, "codec"))) {
+  const auto check_codec = [&](const char* key, const std::string& spelling) {
+    const std::string name = fmt::format("outer.{}", key);
+    const bool asked = info == nullptr ? given(name) : contains(info->keys, key);
+    if (!context.check_codec || !asked) {
+      return;
+    }
     try {
-      context.check_codec(outer.codec);
+      context.check_codec(spelling);
     } catch (const Error& error) {
       std::vector<std::string> names;
       for (const CodecInfo& codec : context.codecs) {
         names.push_back(codec.name);
       }
-      const std::string word = outer.codec.substr(0, outer.codec.find(':'));
+      const std::string word = spelling.substr(0, spelling.find(':'));
       const auto near = contains(names, word) ? std::nullopt : closest(word, names);
-      refuse("E-VALUE", "outer.codec", fmt::format("{}: {}", quoted("outer.codec"), error.what()),
+      refuse("E-VALUE", name, fmt::format("{}: {}", quoted(name), error.what()),
              (near ? fmt::format("did you mean '{}'?   ", *near) : std::string()) +
                  fmt::format("codecs: {}", join(names)));
     }
-  }
+  };
+  check_codec("codec", outer.codec);
+  check_codec("warmup_codec", outer.one_bit_adam.warmup_codec);
   const bool half_surrogate = given("surrogate.params") != given("surrogate.step_time");
   if (half_surrogate) {
     const std::string_view absent =

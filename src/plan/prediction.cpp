@@ -75,7 +75,8 @@ class RunModel {
       }
       const bool last = p + 1 == input_.fragments.size();
       launch(fragment, t + input_.overlap, begin,
-             input_.commit_every == 0 || (last && t % input_.commit_every == 0));
+             input_.commit_every == 0 ||
+                 (last && (input_.steps_before + t) % input_.commit_every == 0));
     }
     apply_due(t);
   }
@@ -119,8 +120,11 @@ class RunModel {
   }
 
   void finish() {
+    if (!input_.ends_the_run) {
+      return;
+    }
     if (input_.commit_every > 0) {
-      if (input_.steps % input_.commit_every != 0 && !alone()) {
+      if ((input_.steps_before + input_.steps) % input_.commit_every != 0 && !alone()) {
         in_flight_.push_back({input_.steps, exchange_.commit(now_)});
         apply_due(input_.steps);
       }

@@ -53,6 +53,8 @@ struct PredictionInput {
   /// 0: every round commits. k: results are used when whole; the last fragment of every k-th step
   /// commits, and an empty round at the end when steps are left over (ddp).
   std::int64_t commit_every = 0;
+  std::int64_t steps_before = 0;  // of an earlier stretch of the same run
+  bool ends_the_run = true;       // false: a stretch that another one follows
   FinalSync final_sync = FinalSync::kDrain;
   /// Duration of inner step t (from 1) of one worker.
   std::function<Duration(Rank worker, StepIndex t)> step_time;

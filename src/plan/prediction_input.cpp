@@ -100,7 +100,9 @@ std::vector<PredictionInput> prediction_phases(std::string_view method, const Ou
                         .patience = options.patience},
                        parameters, workers, warm)};
   if (warm < steps) {
+    phases.back().ends_the_run = false;
     phases.push_back(prediction_input(method, options, parameters, workers, steps - warm));
+    phases.back().steps_before = warm;
   }
   return phases;
 }

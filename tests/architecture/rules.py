@@ -69,7 +69,8 @@ OWNERS = {
     "stdlib.h": ["tests/*"],
     "signal.h": ["src/app/signals.*"],
     "sys/*": ["src/app/*"],
-    "sched.h": ["src/app/machine_info.cpp"],
+    "sched.h": ["kernels/thread_team.cpp"],
+    "pthread.h": ["kernels/thread_team.cpp"],
     "termios.h": ["src/app/terminal.*"],
 }
 

@@ -87,9 +87,12 @@ TEST(Checkpoint, ResumedWithSyncsInFlightIsBitIdentical) {
 TEST(Memory, OuterStateIsThatOfTheFormula) {
   constexpr int kElements = 11098;
   for (const MethodInfo& method : methods()) {
+    if (method.name == "1bit-adam") {
+      continue;  // its residuals begin at the freeze: one_bit_adam_test.cpp counts them
+    }
     for (const double momentum : {0.0, 0.5}) {
       OuterOptions options{.H = 3};
-      if (method.name == "ddp") {
+      if (std::ranges::find(method.keys, "H") == method.keys.end()) {
         options.H = 1;
       }
       if (method.default_lr > 0) {

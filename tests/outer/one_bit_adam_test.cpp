@@ -207,6 +207,24 @@ TEST(OneBitAdam, ASecondRunFromACheckpointIsTheFirst) {
   }
 }
 
+TEST(OneBitAdam, KeepsOneResidualAParameterAndAShareOfTheOwners) {
+  constexpr int kWorkers = 3;
+  std::vector<std::size_t> values(kWorkers);
+  const OuterOptions outer{.exchange = ReductionKind::kReduce, .one_bit_adam = {.freeze = 2}};
+  run_in_process(kWorkers, [&](WorkerContext& context) {
+    AdamLoop inner({.worker = context.rank.value()});
+    const auto strategy = make_outer_strategy("1bit-adam", outer, inner, context.exchange);
+    for (int t = 0; t < 5; ++t) strategy->step();
+    static_cast<void>(strategy->finish());
+    MemoryState state;
+    strategy->save(state);
+    EXPECT_EQ(state.tensor_values("residual/worker/"),
+              8000u * static_cast<std::size_t>(outer_state_values("1bit-adam", outer)));
+    values[static_cast<std::size_t>(context.rank.value())] = state.tensor_values("residual/owner/");
+  });
+  EXPECT_EQ(values[0] + values[1] + values[2], 8000u);
+}
+
 TEST(OneBitAdam, BytesAreTheFormulaOfThePaper) {
   for (const ReductionKind kind : {ReductionKind::kGather, ReductionKind::kReduce}) {
     constexpr int kSteps = 40;
