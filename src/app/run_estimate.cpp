@@ -44,7 +44,8 @@ RunEstimate estimate_run(const Config& config, bool simulated) {
     world.byte_scale = config.surrogate->params / static_cast<double>(layout.elements());
   }
   const std::int64_t rows = plan.worker_samples / plan.micro_batches * config.train.context;
-  const MemoryEstimate memory = training_memory(layout, config.inner, rows, config.train.recompute);
+  const MemoryEstimate memory = training_memory(layout, config.inner, rows, config.train.recompute,
+                                                config.train.precision == "bf16");
   // Anchor and outer momentum, where the method keeps them apart from the parameters.
   const std::int64_t outer_values =
       config.method == "ddp" ? 0 : (config.method == "localsgd" ? 1 : 2) * layout.elements();

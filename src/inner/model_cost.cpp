@@ -28,7 +28,7 @@ double training_flops_per_token(const ModelLayout& layout, std::int64_t context)
 }
 
 MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inner,
-                               std::int64_t rows, bool recompute) {
+                               std::int64_t rows, bool recompute, bool bf16) {
   MemoryEstimate memory;
   memory.parameters = layout.elements() * kFloatBytes;
   memory.gradients = memory.parameters;
@@ -42,7 +42,7 @@ MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inn
   }
   using Purpose = LanguageModel<float>::Purpose;
   memory.activations = LanguageModel<float>::arena_bytes(
-      layout, rows, recompute ? Purpose::kRecompute : Purpose::kTraining);
+      layout, rows, recompute ? Purpose::kRecompute : Purpose::kTraining, bf16);
   const std::int64_t vocab = layout.shape().vocab;
   const std::int64_t fit = kChunkValues / vocab / kChunkTokens * kChunkTokens;
   memory.logits = std::min(rows, std::max(fit, kChunkTokens)) * vocab * kFloatBytes;
