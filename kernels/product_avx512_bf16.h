@@ -10,6 +10,8 @@
 namespace isthmus::kernels {
 namespace {
 
+inline __m256i Simd::narrow(V x) { return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)); }
+
 struct PairProduct {
   static constexpr std::int64_t kFold = 2;
   template <typename T>

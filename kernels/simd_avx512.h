@@ -75,9 +75,8 @@ struct Simd {
   static V widen(__m256i x) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
   }
-  static __m256i narrow(V x) {
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(round_bf16(x)), 16));
-  }
+  /// To bfloat16; fast_avx512.cpp and product_avx512_bf16.h define it, each with what it has.
+  static __m256i narrow(V x);
 };
 
 /// 16 x 16 block transposed: to[i * to_stride + j] = lane i of row(j).
