@@ -4,27 +4,27 @@
 
 #include <cstdint>
 
+#include "kernels/bf16.h"
 #include "kernels/thread_team.h"
 
 namespace isthmus::kernels {
 
 /// (rows, columns) halves of a gated layer; `gate` and `up` have rows ld_in apart (2 columns for a
-/// fused [gate | up] buffer), out and d_out have rows ld_out apart.
-template <typename Real>
+/// fused [gate | up] buffer), out and d_out have rows ld_out apart. T: double, float or Bf16.
+template <typename T>
 struct SwiGlu {
   std::int64_t rows = 0, columns = 0;
-  const Real* gate = nullptr;
-  const Real* up = nullptr;
+  const T* gate = nullptr;
+  const T* up = nullptr;
   std::int64_t ld_in = 0;
   std::int64_t ld_out = 0;
 };
 
 /// out = silu(gate) up, silu(x) = x / (1 + exp(-x)).
-template <typename Real>
-void swiglu_forward(ThreadTeam& team, const SwiGlu<Real>& s, Real* out);
+template <typename T>
+void swiglu_forward(ThreadTeam& team, const SwiGlu<T>& s, T* out);
 /// d_gate, d_up: rows ld_in apart, overwritten; they may be gate and up themselves.
-template <typename Real>
-void swiglu_backward(ThreadTeam& team, const SwiGlu<Real>& s, const Real* d_out, Real* d_gate,
-                     Real* d_up);
+template <typename T>
+void swiglu_backward(ThreadTeam& team, const SwiGlu<T>& s, const T* d_out, T* d_gate, T* d_up);
 
 }  // namespace isthmus::kernels

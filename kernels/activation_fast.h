@@ -9,7 +9,8 @@
 namespace isthmus::kernels {
 namespace {
 
-inline void swiglu_span(std::int64_t n, const float* gate, const float* up, float* out) {
+template <typename T>
+void swiglu_span(std::int64_t n, const T* gate, const T* up, T* out) {
   for (std::int64_t i = 0; i < n; i += Simd::kWidth) {
     const Simd::Mask mask = Simd::first(n - i);
     const Simd::V g = Simd::load(gate + i, mask);
@@ -18,8 +19,9 @@ inline void swiglu_span(std::int64_t n, const float* gate, const float* up, floa
   }
 }
 
-inline void swiglu_gradient_span(std::int64_t n, const float* gate, const float* up,
-                                 const float* d_out, float* d_gate, float* d_up) {
+template <typename T>
+void swiglu_gradient_span(std::int64_t n, const T* gate, const T* up, const T* d_out, T* d_gate,
+                          T* d_up) {
   const Simd::V one = Simd::set(1.0f);
   for (std::int64_t i = 0; i < n; i += Simd::kWidth) {
     const Simd::Mask mask = Simd::first(n - i);
@@ -34,8 +36,9 @@ inline void swiglu_gradient_span(std::int64_t n, const float* gate, const float*
 }
 
 /// Rotates the pairs (low[i], high[i]) by the angles given by cosine and direction * sine.
-inline void rotate_span(std::int64_t n, const float* cosine, const float* sine, float direction,
-                        float* low, float* high) {
+template <typename T>
+void rotate_span(std::int64_t n, const float* cosine, const float* sine, float direction, T* low,
+                 T* high) {
   const Simd::V sign = Simd::set(direction);
   for (std::int64_t i = 0; i < n; i += Simd::kWidth) {
     const Simd::Mask mask = Simd::first(n - i);

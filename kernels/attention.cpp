@@ -104,52 +104,114 @@ void attention_backward_reference(ThreadTeam& team, const AttentionShape& shape,
 }
 
 namespace {
-bool in_bf16(const AttentionShape& shape) {
-  return shape.bf16 && shape.head_dim <= kAttentionMostPackedDim;
-}
+/// Heads whose size no vector code takes are widened, computed by the loops above and rounded: a
+/// contiguous float copy of a view each, in the order in which they are asked for.
+class Widened {
+ public:
+  Widened(ThreadTeam& team, const AttentionShape& s, std::int64_t views)
+      : s_(s), heads_(std::max(s.q_heads, s.kv_heads)) {
+    next_ = team.scratch<float>(Scratch::kPartial, views * size());
+  }
+  HeadsView<float> room() {
+    const HeadsView<float> view = heads_in_rows(next_, s_.seq, heads_ * s_.head_dim, s_.head_dim);
+    next_ += size();
+    return view;
+  }
+  HeadsView<const float> copy(HeadsView<const Bf16> from, std::int64_t heads) {
+    const HeadsView<float> to = room();
+    move(from, to, heads);
+    return {to.data, to.batch_stride, to.token_stride, to.head_stride};
+  }
+  template <typename From, typename To>
+  void move(HeadsView<From> from, HeadsView<To> to, std::int64_t heads) const {
+    for (std::int64_t b = 0; b < s_.batch; ++b) {
+      for (std::int64_t t = 0; t < s_.seq; ++t) {
+        for (std::int64_t h = 0; h < heads; ++h) {
+          for (std::int64_t d = 0; d < s_.head_dim; ++d) {
+            to.at(b, t, h)[d] = To(from.at(b, t, h)[d]);
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  std::int64_t size() const { return s_.batch * s_.seq * heads_ * s_.head_dim; }
+  const AttentionShape& s_;
+  const std::int64_t heads_;
+  float* next_ = nullptr;
+};
 }  // namespace
 
-template <typename Real>
-void attention_forward(ThreadTeam& team, const AttentionShape& shape, HeadsView<const Real> q,
-                       HeadsView<const Real> k, HeadsView<const Real> v, HeadsView<Real> out,
-                       Real* lse) {
-  if constexpr (std::is_same_v<Real, float>) {
+template <typename T>
+void attention_forward(ThreadTeam& team, const AttentionShape& shape, HeadsView<const T> q,
+                       HeadsView<const T> k, HeadsView<const T> v, HeadsView<T> out,
+                       RealOf<T>* lse) {
+  check_shape(shape);
+  if constexpr (std::is_same_v<RealOf<T>, float>) {
     if (shape.head_dim % kAttentionDimUnit == 0) {
-      check_shape(shape);
-      const FastKernels& fast = fast_kernels();
-      (in_bf16(shape) ? fast.attention_forward_bf16 : fast.attention_forward)(team, shape, q, k, v,
-                                                                              out, lse);
+      fast_kernels().on<T>().attention_forward(team, shape, q, k, v, out, lse);
       return;
     }
   }
-  attention_forward_reference(team, shape, q, k, v, out, lse);
+  if constexpr (std::is_same_v<T, Bf16>) {
+    Widened wide(team, shape, 4);
+    const HeadsView<float> result = wide.room();
+    attention_forward_reference<float>(team, shape, wide.copy(q, shape.q_heads),
+                                       wide.copy(k, shape.kv_heads), wide.copy(v, shape.kv_heads),
+                                       result, lse);
+    wide.move(result, out, shape.q_heads);
+  } else {
+    attention_forward_reference(team, shape, q, k, v, out, lse);
+  }
 }
 
-template <typename Real>
+template <typename T>
 void attention_backward(ThreadTeam& team, const AttentionShape& shape,
-                        const AttentionBackward<Real>& a) {
-  if constexpr (std::is_same_v<Real, float>) {
+                        const AttentionBackward<T>& a) {
+  check_shape(shape);
+  if constexpr (std::is_same_v<RealOf<T>, float>) {
     if (shape.head_dim % kAttentionDimUnit == 0) {
-      check_shape(shape);
-      const FastKernels& fast = fast_kernels();
-      (in_bf16(shape) ? fast.attention_backward_bf16 : fast.attention_backward)(team, shape, a);
+      fast_kernels().on<T>().attention_backward(team, shape, a);
       return;
     }
   }
-  attention_backward_reference(team, shape, a);
+  if constexpr (std::is_same_v<T, Bf16>) {
+    Widened wide(team, shape, 8);
+    const AttentionBackward<float> b{.q = wide.copy(a.q, shape.q_heads),
+                                     .k = wide.copy(a.k, shape.kv_heads),
+                                     .v = wide.copy(a.v, shape.kv_heads),
+                                     .out = wide.copy(a.out, shape.q_heads),
+                                     .d_out = wide.copy(a.d_out, shape.q_heads),
+                                     .lse = a.lse,
+                                     .d_q = wide.room(),
+                                     .d_k = wide.room(),
+                                     .d_v = wide.room()};
+    attention_backward_reference(team, shape, b);
+    wide.move(b.d_q, a.d_q, shape.q_heads);
+    wide.move(b.d_k, a.d_k, shape.kv_heads);
+    wide.move(b.d_v, a.d_v, shape.kv_heads);
+  } else {
+    attention_backward_reference(team, shape, a);
+  }
 }
 
-#define ISTHMUS_INSTANTIATE(Real)                                                                \
-  template void attention_forward_reference(ThreadTeam&, const AttentionShape&,                  \
-                                            HeadsView<const Real>, HeadsView<const Real>,        \
-                                            HeadsView<const Real>, HeadsView<Real>, Real*);      \
-  template void attention_backward_reference(ThreadTeam&, const AttentionShape&,                 \
-                                             const AttentionBackward<Real>&);                    \
-  template void attention_forward(ThreadTeam&, const AttentionShape&, HeadsView<const Real>,     \
-                                  HeadsView<const Real>, HeadsView<const Real>, HeadsView<Real>, \
-                                  Real*);                                                        \
-  template void attention_backward(ThreadTeam&, const AttentionShape&,                           \
-                                   const AttentionBackward<Real>&);
+#define ISTHMUS_INSTANTIATE_REFERENCE(Real)                                                 \
+  template void attention_forward_reference(ThreadTeam&, const AttentionShape&,             \
+                                            HeadsView<const Real>, HeadsView<const Real>,   \
+                                            HeadsView<const Real>, HeadsView<Real>, Real*); \
+  template void attention_backward_reference(ThreadTeam&, const AttentionShape&,            \
+                                             const AttentionBackward<Real>&);
+ISTHMUS_INSTANTIATE_REFERENCE(float)
+ISTHMUS_INSTANTIATE_REFERENCE(double)
+#undef ISTHMUS_INSTANTIATE_REFERENCE
+
+#define ISTHMUS_INSTANTIATE(T)                                                            \
+  template void attention_forward(ThreadTeam&, const AttentionShape&, HeadsView<const T>, \
+                                  HeadsView<const T>, HeadsView<const T>, HeadsView<T>,   \
+                                  RealOf<T>*);                                            \
+  template void attention_backward(ThreadTeam&, const AttentionShape&, const AttentionBackward<T>&);
+ISTHMUS_INSTANTIATE(Bf16)
 ISTHMUS_INSTANTIATE(float)
 ISTHMUS_INSTANTIATE(double)
 #undef ISTHMUS_INSTANTIATE

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "kernels/bf16.h"
 #include "kernels/thread_team.h"
 
 namespace isthmus::kernels {
@@ -36,29 +37,30 @@ struct AttentionShape {
   std::int64_t batch = 0, seq = 0;
   std::int64_t q_heads = 0, kv_heads = 0;  // query head h reads key head h / (q_heads / kv_heads)
   std::int64_t head_dim = 0;
-  double scale = 0;   // usually 1 / sqrt(head_dim)
-  bool bf16 = false;  // products may round their operands to bfloat16; softmax and sums stay Real
+  double scale = 0;  // usually 1 / sqrt(head_dim)
 };
 
 /// out[b, t, h] = sum over s <= t of softmax_s(scale q[b, t, h] . k[b, s, h']) v[b, s, h'];
 /// lse (batch, q_heads, seq): log of the softmax's denominator.
+/// T is double, float or Bf16; with Bf16 products may round their operands to it, softmax and sums
+/// are float.
 /// REQUIRES: q_heads a multiple of kv_heads; outputs overlap no input.
-template <typename Real>
-void attention_forward(ThreadTeam& team, const AttentionShape& shape, HeadsView<const Real> q,
-                       HeadsView<const Real> k, HeadsView<const Real> v, HeadsView<Real> out,
-                       Real* lse);
+template <typename T>
+void attention_forward(ThreadTeam& team, const AttentionShape& shape, HeadsView<const T> q,
+                       HeadsView<const T> k, HeadsView<const T> v, HeadsView<T> out,
+                       RealOf<T>* lse);
 
-template <typename Real>
+template <typename T>
 struct AttentionBackward {
-  HeadsView<const Real> q, k, v, out, d_out;  // as in the forward pass, and the gradient of out
-  const Real* lse = nullptr;
-  HeadsView<Real> d_q, d_k, d_v;  // overwritten
+  HeadsView<const T> q, k, v, out, d_out;  // as in the forward pass, and the gradient of out
+  const RealOf<T>* lse = nullptr;
+  HeadsView<T> d_q, d_k, d_v;  // overwritten
 };
 
 /// DETERMINISM: key gradients add query blocks in order; bits do not depend on the team's size.
-template <typename Real>
+template <typename T>
 void attention_backward(ThreadTeam& team, const AttentionShape& shape,
-                        const AttentionBackward<Real>& a);
+                        const AttentionBackward<T>& a);
 
 template <typename Real>
 void attention_forward_reference(ThreadTeam& team, const AttentionShape& shape,

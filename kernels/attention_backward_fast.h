@@ -31,11 +31,12 @@ inline void softmax_gradient_row(float* p, float* ds, std::int64_t live, std::in
 }
 
 /// One head's query rows: pointers to the block's first row.
+template <typename T>
 struct QueryBlock {
-  const float* q = nullptr;
-  const float* out = nullptr;
-  const float* d_out = nullptr;
-  float* d_q = nullptr;
+  const T* q = nullptr;
+  const T* out = nullptr;
+  const T* d_out = nullptr;
+  T* d_q = nullptr;
   std::int64_t q_stride = 0, out_stride = 0, d_out_stride = 0, d_q_stride = 0;
   const float* lse = nullptr;
   std::int64_t begin = 0, rows = 0;
@@ -46,7 +47,7 @@ struct QueryBlock {
 template <typename Product>
 void fold_rows(std::int64_t rows, std::int64_t columns, float* x) {
   constexpr std::int64_t kFold = Product::kFold;
-  if constexpr (Product::kPacksA) {
+  if constexpr (!Product::kColumnsInPlace) {
     for (std::int64_t r = 0; r < rows; r += kFold) {
       const float* from = x + r * kRowStride;
       float* to = x + r / kFold * kRowStride;
@@ -57,8 +58,8 @@ void fold_rows(std::int64_t rows, std::int64_t columns, float* x) {
   }
 }
 
-/// Backward pass of one task.
-template <typename Product>
+/// Backward pass of one task; T is what heads are stored as.
+template <typename Product, typename T>
 class AttentionGradient {
  public:
   AttentionGradient(const AttentionShape& shape, const AttentionPlan& plan, float* scratch)
@@ -78,7 +79,7 @@ class AttentionGradient {
                                   block,
                                   kQueryBlock * kRowStride,
                                   kQueryBlock * kRowStride,
-                                  Simd::kTileRows * kRowStride};
+                                  packed_rows_size(shape.head_dim)};
     for (int i = 0; i < 11; ++i) {
       *areas[i] = scratch;
       scratch += sizes[i];
@@ -88,16 +89,17 @@ class AttentionGradient {
 
   static std::int64_t scratch_size(const AttentionShape& s, const AttentionPlan& plan) {
     return 2 * plan.padded_seq * s.head_dim + 3 * s.seq * plan.padded_dim +
-           3 * kQueryBlock * plan.padded_dim + (2 * kQueryBlock + Simd::kTileRows) * kRowStride;
+           3 * kQueryBlock * plan.padded_dim + 2 * kQueryBlock * kRowStride +
+           packed_rows_size(s.head_dim);
   }
 
-  void pack(const float* k, std::int64_t k_stride, const float* v, std::int64_t v_stride) {
+  void pack(const T* k, std::int64_t k_stride, const T* v, std::int64_t v_stride) {
     pack_tokens<Product>(k, k_stride, s_.seq, s_.head_dim, keys_t_);
     pack_tokens<Product>(v, v_stride, s_.seq, s_.head_dim, values_t_);
     pack_rows<Product>(k, k_stride, s_.seq, s_.head_dim, keys_);
   }
 
-  void query_block(const QueryBlock& block) {
+  void query_block(const QueryBlock<T>& block) {
     pack_rows<Product>(block.q, block.q_stride, block.rows, s_.head_dim, q_);
     pack_rows<Product>(block.d_out, block.d_out_stride, block.rows, s_.head_dim, d_out_);
     for (std::int64_t i = 0; i < block.rows; ++i) {
@@ -120,7 +122,8 @@ class AttentionGradient {
     }
   }
 
-  void store(float* d_k, std::int64_t d_k_stride, float* d_v, std::int64_t d_v_stride) const {
+  template <typename To>
+  void store(To* d_k, std::int64_t d_k_stride, To* d_v, std::int64_t d_v_stride) const {
     for (std::int64_t t = 0; t < s_.seq; ++t) {
       copy_row(d_keys_ + t * plan_.padded_dim, d_k + t * d_k_stride);
       copy_row(d_values_ + t * plan_.padded_dim, d_v + t * d_v_stride);
@@ -130,14 +133,15 @@ class AttentionGradient {
  private:
   static constexpr std::int64_t kFold = Product::kFold;
 
-  void copy_row(const float* from, float* to) const {
+  template <typename To>
+  void copy_row(const float* from, To* to) const {
     for (std::int64_t d = 0; d < s_.head_dim; d += Simd::kWidth) {
       Simd::store(to + d, Simd::load(from + d));
     }
   }
 
   /// P, dS and dQ of one tile of query rows against one chunk.
-  void query_tile(const QueryBlock& block, std::int64_t i, std::int64_t height,
+  void query_tile(const QueryBlock<T>& block, std::int64_t i, std::int64_t height,
                   std::int64_t chunk) {
     const std::int64_t dim = s_.head_dim;
     const std::int64_t keys = at_most(block.begin + i + height - chunk, kKeyChunk);
@@ -164,7 +168,7 @@ class AttentionGradient {
   }
 
   /// dK and dV of the keys of one chunk that the block's rows see.
-  void key_tiles(const QueryBlock& block, std::int64_t chunk) {
+  void key_tiles(const QueryBlock<T>& block, std::int64_t chunk) {
     const std::int64_t keys = at_most(block.begin + block.rows - chunk, kKeyChunk);
     const std::int64_t columns = blocks_of(keys, Simd::kWidth) * Simd::kWidth;
     fold_rows<Product>(block.rows, columns, p_);
@@ -194,20 +198,21 @@ class AttentionGradient {
   float *q_, *d_out_;          // panels of columns of the block
   float* d_q_;                 // (kQueryBlock, padded_dim)
   float *p_, *ds_;             // (kQueryBlock, kRowStride)
-  float* packed_;              // (kTileRows, kRowStride), where A is packed
+  float* packed_;              // of rows_as_a
   float delta_[kQueryBlock];
 };
 
 /// Sums of the shares of split key heads, in order.
-inline void add_shares(ThreadTeam& team, const AttentionShape& s, const AttentionPlan& plan,
-                       const float* shares, const AttentionBackward<float>& a) {
+template <typename T>
+void add_shares(ThreadTeam& team, const AttentionShape& s, const AttentionPlan& plan,
+                const float* shares, const AttentionBackward<T>& a) {
   const std::int64_t size = s.seq * s.head_dim;
   team.for_each(s.batch * s.kv_heads * s.seq, [&](std::int64_t index, int) {
     const std::int64_t head = index / s.seq;
     const std::int64_t t = index % s.seq;
     const float* first = shares + head * plan.splits * 2 * size + t * s.head_dim;
-    float* d_k = a.d_k.at(head / s.kv_heads, t, head % s.kv_heads);
-    float* d_v = a.d_v.at(head / s.kv_heads, t, head % s.kv_heads);
+    T* d_k = a.d_k.at(head / s.kv_heads, t, head % s.kv_heads);
+    T* d_v = a.d_v.at(head / s.kv_heads, t, head % s.kv_heads);
     for (std::int64_t d = 0; d < s.head_dim; d += Simd::kWidth) {
       Simd::V sum_k = Simd::load(first + d);
       Simd::V sum_v = Simd::load(first + size + d);
@@ -221,9 +226,9 @@ inline void add_shares(ThreadTeam& team, const AttentionShape& s, const Attentio
   });
 }
 
-template <typename Product>
+template <typename Product, typename T>
 void attention_backward_with(ThreadTeam& team, const AttentionShape& s,
-                             const AttentionBackward<float>& a) {
+                             const AttentionBackward<T>& a) {
   const AttentionPlan plan(s);
   const std::int64_t size = s.seq * s.head_dim;
   float* shares =
@@ -231,7 +236,7 @@ void attention_backward_with(ThreadTeam& team, const AttentionShape& s,
   team.for_each(plan.tasks, [&](std::int64_t task, int member) {
     const std::int64_t b = task / plan.splits / s.kv_heads;
     const std::int64_t kv = task / plan.splits % s.kv_heads;
-    using Gradient = AttentionGradient<Product>;
+    using Gradient = AttentionGradient<Product, T>;
     Gradient gradient(
         s, plan, team.scratch<float>(Scratch::kOperation, Gradient::scratch_size(s, plan), member));
     gradient.pack(a.k.at(b, 0, kv), a.k.token_stride, a.v.at(b, 0, kv), a.v.token_stride);

@@ -28,9 +28,9 @@ inline constexpr float kMinusInfinity = -3.0e38f;
 
 /// Rows [0, rows) of one head as panels of columns, each (steps, kTileColumns), steps running over
 /// the rows.
-template <typename Product>
-void pack_rows(const float* from, std::int64_t token_stride, std::int64_t rows,
-               std::int64_t columns, float* to) {
+template <typename Product, typename T>
+void pack_rows(const T* from, std::int64_t token_stride, std::int64_t rows, std::int64_t columns,
+               float* to) {
   constexpr std::int64_t kFold = Product::kFold;
   const std::int64_t steps = blocks_of(rows, kFold);
   for (std::int64_t p = 0; p < steps; ++p) {
@@ -42,9 +42,9 @@ void pack_rows(const float* from, std::int64_t token_stride, std::int64_t rows,
 
 /// Rows of one head transposed: panel j holds tokens [j kTileColumns, (j + 1) kTileColumns) as
 /// (steps, kTileColumns), steps running over head_dim.
-template <typename Product>
-void pack_tokens(const float* from, std::int64_t token_stride, std::int64_t rows,
-                 std::int64_t head_dim, float* to) {
+template <typename Product, typename T>
+void pack_tokens(const T* from, std::int64_t token_stride, std::int64_t rows, std::int64_t head_dim,
+                 float* to) {
   for (std::int64_t t = 0; t < rows; t += kTileColumns) {
     pack_transposed<Product>(from + t * token_stride, token_stride, rows - t, head_dim,
                              to + t * (head_dim / Product::kFold));
@@ -52,18 +52,25 @@ void pack_tokens(const float* from, std::int64_t token_stride, std::int64_t rows
 }
 
 /// A operand of a tile of rows with `values` values of k each: where they lie, or packed into
-/// `buffer`, (rows, kRowStride).
-template <typename Product>
-TileA rows_as_a(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t values,
+/// `buffer`.  REQUIRES: values a multiple of kFold.
+template <typename Product, typename T>
+TileA rows_as_a(const T* from, std::int64_t stride, std::int64_t rows, std::int64_t values,
                 float* buffer) {
-  if constexpr (!Product::kPacksA) {
-    return {from, stride, 1};
-  } else {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      pack_row<Product>(from + r * stride, values, buffer + r * kRowStride);
-    }
-    return {buffer, kRowStride, 1};
+  if constexpr (Product::template kInPlace<T>) {
+    if (stride % Product::kFold == 0) return {lanes_of(from), stride / Product::kFold, 1};
   }
+  // An odd number of cache lines apart, so that the rows of a tile do not share a set.
+  const std::int64_t apart = (blocks_of(values, 16) | 1) * 16;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    pack_row<Product>(from + r * stride, values, buffer + r * apart);
+  }
+  return {buffer, apart, 1};
+}
+
+/// Floats of its buffer, for rows of a head and of probabilities.
+inline std::int64_t packed_rows_size(std::int64_t head_dim) {
+  const std::int64_t widest = head_dim > kKeyChunk ? head_dim : kKeyChunk;
+  return Simd::kTileRows * (blocks_of(widest, 16) + 1) * 16;
 }
 
 /// Sizes that follow from a shape.
@@ -125,8 +132,8 @@ inline void scale_row(float* x, std::int64_t n, float factor) {
   }
 }
 
-/// Forward pass of one task.
-template <typename Product>
+/// Forward pass of one task; T is what heads are stored as.
+template <typename Product, typename T>
 class AttentionForward {
  public:
   AttentionForward(const AttentionShape& shape, const AttentionPlan& plan, float* scratch)
@@ -141,17 +148,18 @@ class AttentionForward {
 
   static std::int64_t scratch_size(const AttentionShape& s, const AttentionPlan& plan) {
     return plan.padded_seq * s.head_dim / kFold + blocks_of(s.seq, kFold) * plan.padded_dim +
-           kQueryBlock * plan.padded_dim + 2 * Simd::kTileRows * kRowStride;
+           kQueryBlock * plan.padded_dim + Simd::kTileRows * kRowStride +
+           packed_rows_size(s.head_dim);
   }
 
-  void pack(const float* k, std::int64_t k_stride, const float* v, std::int64_t v_stride) {
+  void pack(const T* k, std::int64_t k_stride, const T* v, std::int64_t v_stride) {
     pack_tokens<Product>(k, k_stride, s_.seq, s_.head_dim, keys_);
     pack_rows<Product>(v, v_stride, s_.seq, s_.head_dim, values_);
   }
 
   /// Query rows [begin, begin + rows) of one head; q, out point at row `begin`.
-  void query_block(const float* q, std::int64_t q_stride, std::int64_t begin, std::int64_t rows,
-                   float* out, std::int64_t out_stride, float* lse) {
+  void query_block(const T* q, std::int64_t q_stride, std::int64_t begin, std::int64_t rows, T* out,
+                   std::int64_t out_stride, float* lse) {
     for (std::int64_t i = 0; i < rows; ++i) {
       top_[i] = kMinusInfinity;
       total_[i] = 0;
@@ -176,7 +184,7 @@ class AttentionForward {
   static constexpr std::int64_t kFold = Product::kFold;
 
   /// Query rows begin + i .. + height against the keys of one chunk.
-  void tile(const float* q, std::int64_t q_stride, std::int64_t begin, std::int64_t i,
+  void tile(const T* q, std::int64_t q_stride, std::int64_t begin, std::int64_t i,
             std::int64_t height, std::int64_t chunk) {
     const float scale = static_cast<float>(s_.scale);
     const std::int64_t last = begin + i + height;  // one past the last key any of the rows sees
@@ -212,20 +220,20 @@ class AttentionForward {
   float* values_;           // panels of columns
   float* out_;              // (kQueryBlock, padded_dim), not yet divided
   float* p_;                // (kTileRows, kRowStride)
-  float* packed_;           // the same, where A is packed
+  float* packed_;           // of rows_as_a
   float top_[kQueryBlock];
   float total_[kQueryBlock];
 };
 
-template <typename Product>
-void attention_forward_with(ThreadTeam& team, const AttentionShape& s, HeadsView<const float> q,
-                            HeadsView<const float> k, HeadsView<const float> v,
-                            HeadsView<float> out, float* lse) {
+template <typename Product, typename T>
+void attention_forward_with(ThreadTeam& team, const AttentionShape& s, HeadsView<const T> q,
+                            HeadsView<const T> k, HeadsView<const T> v, HeadsView<T> out,
+                            float* lse) {
   const AttentionPlan plan(s);
   team.for_each(plan.tasks, [&](std::int64_t task, int member) {
     const std::int64_t b = task / plan.splits / s.kv_heads;
     const std::int64_t kv = task / plan.splits % s.kv_heads;
-    using Forward = AttentionForward<Product>;
+    using Forward = AttentionForward<Product, T>;
     Forward forward(
         s, plan, team.scratch<float>(Scratch::kOperation, Forward::scratch_size(s, plan), member));
     forward.pack(k.at(b, 0, kv), k.token_stride, v.at(b, 0, kv), v.token_stride);

@@ -13,8 +13,8 @@ const FastKernels* avx512_bf16_kernels() {
   static const FastKernels table = [] {
     FastKernels kernels = *avx512_kernels();
     kernels.gemm_bf16 = gemm_with<PairProduct>;
-    kernels.attention_forward_bf16 = attention_forward_with<PairProduct>;
-    kernels.attention_backward_bf16 = attention_backward_with<PairProduct>;
+    kernels.bf16.attention_forward = attention_forward_with<PairProduct, Bf16>;
+    kernels.bf16.attention_backward = attention_backward_with<PairProduct, Bf16>;
     return kernels;
   }();
   return &table;

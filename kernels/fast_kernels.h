@@ -13,34 +13,48 @@
 namespace isthmus::kernels {
 
 inline constexpr std::int64_t kAttentionDimUnit = 16;
-// A packed row of one head fits in a row of probabilities (attention_fast.h).
-inline constexpr std::int64_t kAttentionMostPackedDim = 512;
 
-using AttentionForwardKernel = void(ThreadTeam& team, const AttentionShape& shape,
-                                    HeadsView<const float> q, HeadsView<const float> k,
-                                    HeadsView<const float> v, HeadsView<float> out, float* lse);
-using AttentionBackwardKernel = void(ThreadTeam& team, const AttentionShape& shape,
-                                     const AttentionBackward<float>& a);
+/// Rows [begin, end); `centred` chooses LayerNorm over RMSNorm.
+template <typename T, typename Stream>
+struct NormKernels {
+  void (*forward)(bool centred, const NormForward<T, Stream>& norm, std::int64_t begin,
+                  std::int64_t end);
+  void (*backward)(bool centred, const NormBackward<T, Stream>& norm, std::int64_t begin,
+                   std::int64_t end, float* d_weight, float* d_bias);
+};
+
+/// Kernels on activations stored as T.
+template <typename T>
+struct StoredKernels {
+  // Both REQUIRE head_dim % kAttentionDimUnit == 0. Where products of bfloat16 are no faster, those
+  // of attention stay in float.
+  void (*attention_forward)(ThreadTeam& team, const AttentionShape& shape, HeadsView<const T> q,
+                            HeadsView<const T> k, HeadsView<const T> v, HeadsView<T> out,
+                            float* lse);
+  void (*attention_backward)(ThreadTeam& team, const AttentionShape& shape,
+                             const AttentionBackward<T>& a);
+  NormKernels<T, float> norm;  // of the residual stream
+  NormKernels<T, T> head_norm;
+  void (*swiglu_span)(std::int64_t n, const T* gate, const T* up, T* out);
+  void (*swiglu_gradient_span)(std::int64_t n, const T* gate, const T* up, const T* d_out,
+                               T* d_gate, T* d_up);
+  void (*rotate_span)(std::int64_t n, const float* cosine, const float* sine, float direction,
+                      T* low, T* high);
+};
 
 struct FastKernels {
   void (*gemm)(ThreadTeam& team, const Gemm<float>& g);
   void (*gemm_bf16)(ThreadTeam& team, const Gemm<float>& g);
-  // All four REQUIRE head_dim % kAttentionDimUnit == 0. Where products of bfloat16 are no faster,
-  // attention stays in float.
-  AttentionForwardKernel* attention_forward;
-  AttentionForwardKernel* attention_forward_bf16;
-  AttentionBackwardKernel* attention_backward;
-  AttentionBackwardKernel* attention_backward_bf16;
-  // Rows [begin, end); `centred` chooses LayerNorm over RMSNorm.
-  void (*norm_forward_rows)(bool centred, const NormForward<float>& norm, std::int64_t begin,
-                            std::int64_t end);
-  void (*norm_backward_rows)(bool centred, const NormBackward<float>& norm, std::int64_t begin,
-                             std::int64_t end, float* d_weight, float* d_bias);
-  void (*swiglu_span)(std::int64_t n, const float* gate, const float* up, float* out);
-  void (*swiglu_gradient_span)(std::int64_t n, const float* gate, const float* up,
-                               const float* d_out, float* d_gate, float* d_up);
-  void (*rotate_span)(std::int64_t n, const float* cosine, const float* sine, float direction,
-                      float* low, float* high);
+  StoredKernels<float> fp32;
+  StoredKernels<Bf16> bf16;
+  template <typename T>
+  [[nodiscard]] const StoredKernels<T>& on() const {
+    if constexpr (std::is_same_v<T, Bf16>) {
+      return bf16;
+    } else {
+      return fp32;
+    }
+  }
   void (*column_softmax_sums)(const float* logits, std::int64_t ld, std::int64_t rows,
                               std::int64_t tokens, float* top, float* sum);
   void (*column_softmax_gradient)(float* logits, std::int64_t ld, std::int64_t rows,

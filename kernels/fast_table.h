@@ -14,18 +14,22 @@
 namespace isthmus::kernels {
 namespace {
 
+template <typename T>
+constexpr StoredKernels<T> kStoredKernels = {
+    .attention_forward = attention_forward_with<Fp32Product, T>,
+    .attention_backward = attention_backward_with<Fp32Product, T>,
+    .norm = {.forward = norm_forward_rows<T, float>, .backward = norm_backward_rows<T, float>},
+    .head_norm = {.forward = norm_forward_rows<T, T>, .backward = norm_backward_rows<T, T>},
+    .swiglu_span = swiglu_span<T>,
+    .swiglu_gradient_span = swiglu_gradient_span<T>,
+    .rotate_span = rotate_span<T>,
+};
+
 constexpr FastKernels kTable = {
     .gemm = gemm_with<Fp32Product>,
     .gemm_bf16 = gemm_with<RoundedProduct>,
-    .attention_forward = attention_forward_with<Fp32Product>,
-    .attention_forward_bf16 = attention_forward_with<Fp32Product>,
-    .attention_backward = attention_backward_with<Fp32Product>,
-    .attention_backward_bf16 = attention_backward_with<Fp32Product>,
-    .norm_forward_rows = norm_forward_rows,
-    .norm_backward_rows = norm_backward_rows,
-    .swiglu_span = swiglu_span,
-    .swiglu_gradient_span = swiglu_gradient_span,
-    .rotate_span = rotate_span,
+    .fp32 = kStoredKernels<float>,
+    .bf16 = kStoredKernels<Bf16>,
     .column_softmax_sums = column_softmax_sums,
     .column_softmax_gradient = column_softmax_gradient,
     .adamw_span = adamw_span,

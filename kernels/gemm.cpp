@@ -2,7 +2,6 @@
 #include "kernels/gemm.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <type_traits>
 
@@ -21,13 +20,16 @@ void check_shapes(const Gemm<Real>& g) {
   ISTHMUS_CHECK(g.ldc >= g.n, g.ldc, g.n);
   ISTHMUS_CHECK(g.column_sum == nullptr || !g.b_transposed, g.n);
   ISTHMUS_CHECK(g.residual == nullptr || g.ldr >= g.n, g.ldr, g.n);
+  const bool narrow = g.c.is_bf16();
+  ISTHMUS_CHECK(g.bf16 || !(g.a.is_bf16() || g.b.is_bf16() || narrow), g.m, g.n, g.k);
+  ISTHMUS_CHECK(!narrow || !g.accumulate, g.m, g.n);
+  ISTHMUS_CHECK(g.factor == nullptr || g.factor.is_bf16() == narrow, narrow);
+  ISTHMUS_CHECK(g.gelu_out == nullptr || g.gelu_out.is_bf16() == narrow, narrow);
 }
 
 template <typename Real>
 Real round_to_bf16(Real x) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(static_cast<float>(x));
-  const std::uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000;
-  return std::isnan(x) ? x : static_cast<Real>(std::bit_cast<float>(rounded));
+  return static_cast<Real>(static_cast<float>(Bf16(static_cast<float>(x))));
 }
 
 template <typename Real>
@@ -44,14 +46,14 @@ Real dot(const Gemm<Real>& g, std::int64_t i, std::int64_t j) {
 template <typename Real>
 void reference_row(const Gemm<Real>& g, std::int64_t i) {
   for (std::int64_t j = 0; j < g.n; ++j) {
-    Real& c = g.c[i * g.ldc + j];
+    const std::int64_t at = i * g.ldc + j;
     Real value = dot(g, i, j);
-    if (g.accumulate) value += c;
+    if (g.accumulate) value += g.c[at];
     if (g.bias != nullptr) value += g.bias[j];
     if (g.residual != nullptr) value += g.residual[i * g.ldr + j];
-    if (g.factor != nullptr) value *= g.factor[i * g.ldc + j];
-    c = g.gelu_out != nullptr ? gelu_derivative(value) : value;
-    if (g.gelu_out != nullptr) g.gelu_out[i * g.ldc + j] = gelu(value);
+    if (g.factor != nullptr) value *= g.factor[at];
+    g.c.set(at, g.gelu_out != nullptr ? gelu_derivative(value) : value);
+    if (g.gelu_out != nullptr) g.gelu_out.set(at, gelu(value));
   }
 }
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "kernels/bf16.h"
 #include "kernels/thread_team.h"
 
 namespace isthmus::kernels {
@@ -21,30 +22,33 @@ namespace isthmus::kernels {
 ///   + C (accumulate), + bias[j], + residual[i, j], times factor[i, j];
 ///   then gelu_out[i, j] = gelu(C[i, j]) and C[i, j] = gelu'(C[i, j]), the factor that the backward
 ///   pass asks for: both come from one exponential, and the pre-activation is not needed again.
+/// A, B and C with what has its shape may lie in memory as bfloat16, each by itself; sums and
+/// epilogues are Real all the same, and C is rounded once, at the end.
 template <typename Real>
 struct Gemm {
   std::int64_t m = 0, n = 0, k = 0;
-  const Real* a = nullptr;  // (m, k) with rows lda apart; (k, m) when a_transposed
+  Stored<const Real> a;  // (m, k) with rows lda apart; (k, m) when a_transposed
   std::int64_t lda = 0;
   bool a_transposed = false;
-  const Real* b = nullptr;  // (k, n) with rows ldb apart; (n, k) when b_transposed
+  Stored<const Real> b;  // (k, n) with rows ldb apart; (n, k) when b_transposed
   std::int64_t ldb = 0;
   bool b_transposed = false;
-  Real* c = nullptr;  // (m, n) with rows ldc apart
+  Stored<Real> c;  // (m, n) with rows ldc apart
   std::int64_t ldc = 0;
   bool accumulate = false;
   const Real* bias = nullptr;      // (n,)
   const Real* residual = nullptr;  // (m, n) with rows ldr apart; may be c itself
   std::int64_t ldr = 0;
-  const Real* factor = nullptr;  // (m, n), rows ldc apart
-  Real* gelu_out = nullptr;      // (m, n), rows ldc apart
-  Real* column_sum = nullptr;    // (n,): column_sum[j] += sum over k of B[k, j]; b not transposed
-  /// A and B are rounded to bfloat16 before they are multiplied; sums, C and epilogues are Real.
+  Stored<const Real> factor;   // (m, n), rows ldc apart, stored as C is
+  Stored<Real> gelu_out;       // the same
+  Real* column_sum = nullptr;  // (n,): column_sum[j] += sum over k of B[k, j]; b not transposed
+  /// A and B are rounded to bfloat16 before they are multiplied; sums and epilogues are Real.
   bool bf16 = false;
 };
 
 /// REQUIRES: m, n, k >= 0; leading dimensions at least the row length; column_sum only with b not
-/// transposed; C, gelu_out and the sums overlap no input except residual == c. k = 0 is a product
+/// transposed; a Bf16 operand or C only with bf16, and such a C is not accumulated into;
+/// C, gelu_out and the sums overlap no input except residual == c. k = 0 is a product
 /// of zeros. DETERMINISM: the sum over k has an order fixed by the shape, whatever the team's size;
 /// for float it differs between instruction sets.
 template <typename Real>

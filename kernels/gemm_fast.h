@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocked float matrix product. B is packed into panels one tile wide unless it is narrow, A is
-// read where it lies; with bfloat16 operands (product.h) both are packed. Packing is one parallel
+// Blocked matrix product in float or bfloat16 (product.h). B is packed into panels one tile wide
+// unless it is narrow, A is read where it lies if it can be. Packing is one parallel
 // loop, tasks of C blocks are a second one. A task owns its block of C for all of k, so sums over k
 // run in one order whatever the number of threads (Goto & van de Geijn 2008 has the blocking, with
 // A rather than B kept near). Include after one of simd_*.h.
 #pragma once
 
-#include <utility>
-
-#include "kernels/gemm.h"
+#include "kernels/gemm_epilogue.h"
 #include "kernels/panel.h"
-#include "kernels/simd_math.h"
 #include "kernels/tile.h"
 
 namespace isthmus::kernels {
@@ -46,6 +43,7 @@ inline GemmPlan plan_gemm(const Gemm<float>& g, std::int64_t steps, bool packs_a
       plan.column_panels * kTileColumns + (packs_a ? plan.row_panels * kPanelRows : 0);
   const std::int64_t fit = kPackLimit / (packed_width * (plan.depth > 0 ? plan.depth : 1));
   plan.blocks_at_once = at_most(fit > 1 ? fit : 1, plan.blocks);
+  if (g.c.is_bf16()) plan.blocks_at_once = plan.blocks;  // its tiles are rounded but once
   plan.task_rows = at_most(kTaskPanels, plan.row_panels);
   plan.task_columns = plan.column_panels;
   const auto tasks = [&] {
@@ -59,85 +57,33 @@ inline GemmPlan plan_gemm(const Gemm<float>& g, std::int64_t steps, bool packs_a
   return plan;
 }
 
-/// Which epilogues a product has.
-enum Epilogue : unsigned { kBias = 1, kResidual = 2, kFactor = 4, kGelu = 8, kEpilogues = 16 };
-
-inline unsigned epilogue_of(const Gemm<float>& g) {
-  return (g.bias != nullptr ? kBias : 0u) | (g.residual != nullptr ? kResidual : 0u) |
-         (g.factor != nullptr ? kFactor : 0u) | (g.gelu_out != nullptr ? kGelu : 0u);
-}
-
-/// Epilogues on one vector of C.
-template <unsigned kWhich>
-[[gnu::always_inline]] inline void finish_vector(const Gemm<float>& g, std::int64_t i,
-                                                 std::int64_t j, Simd::Mask mask) {
-  float* c = g.c + i * g.ldc + j;
-  Simd::V x = Simd::load(c, mask);
-  if constexpr ((kWhich & kBias) != 0) x = Simd::add(x, Simd::load(g.bias + j, mask));
-  if constexpr ((kWhich & kResidual) != 0) {
-    x = Simd::add(x, Simd::load(g.residual + i * g.ldr + j, mask));
-  }
-  if constexpr ((kWhich & kFactor) != 0) {
-    x = Simd::mul(x, Simd::load(g.factor + i * g.ldc + j, mask));
-  }
-  if constexpr ((kWhich & kGelu) != 0) {
-    const GeluPair gelu = gelu_pair(x);
-    Simd::store(g.gelu_out + i * g.ldc + j, gelu.value, mask);
-    x = gelu.slope;
-  }
-  Simd::store(c, x, mask);
-}
-
-/// Epilogues on rows of a finished tile, while it is in L1.
-template <unsigned kWhich>
-void finish_rows(const Gemm<float>& g, std::int64_t i, std::int64_t rows, std::int64_t j,
-                 std::int64_t columns) {
-  for (const std::int64_t end = i + rows; i < end; ++i) {
-#pragma GCC unroll 4
-    for (std::int64_t from = 0; from < columns; from += Simd::kWidth) {
-      finish_vector<kWhich>(g, i, j + from, Simd::first(columns - from));
-    }
-  }
-}
-
-using FinishFunction = void (*)(const Gemm<float>&, std::int64_t, std::int64_t, std::int64_t,
-                                std::int64_t);
-
-template <std::size_t... kWhich>
-FinishFunction finish_function(unsigned which, std::index_sequence<kWhich...> /*all*/) {
-  constexpr FinishFunction kFunctions[] = {finish_rows<kWhich>...};
-  return kFunctions[which];
-}
-
-/// Block of C and block of k of one task.
+/// Operands of one block of k.
 struct GemmBlock {
-  std::int64_t row_begin = 0, row_end = 0;  // rows of C
-  std::int64_t depth = 0;                   // steps of k
-  TileA a;                                  // of row 0; its tiles are `a_tile` values apart
+  std::int64_t depth = 0;  // steps of k
+  TileA a;                 // of row 0; its tiles are `a_tile` values apart
   std::int64_t a_tile = 0;
   TileB b;  // of panel 0; panels are `b_panel` values apart
   std::int64_t b_panel = 0;
-  bool add = false, last = false;  // not the first / the last block of k
 };
 
+/// Tile of C at row i from the operands of one block of k.
 template <typename Product>
-void multiply_panel(const Gemm<float>& g, const GemmBlock& block, std::int64_t panel) {
-  const std::int64_t column = panel * kTileColumns;
-  const std::int64_t columns = at_most(g.n - column, kTileColumns);
-  const std::int64_t vectors = blocks_of(columns, Simd::kWidth);
+void multiply_block(const GemmBlock& block, std::int64_t panel, std::int64_t i, std::int64_t rows,
+                    std::int64_t columns, const TileC& c) {
+  TileA a = block.a;
+  a.data += i / Simd::kTileRows * block.a_tile;
   TileB b = block.b;
   b.data += panel * block.b_panel;
-  const unsigned epilogue = block.last ? epilogue_of(g) : 0;
-  const FinishFunction finish = finish_function(epilogue, std::make_index_sequence<kEpilogues>{});
-  for (std::int64_t i = block.row_begin; i < block.row_end; i += Simd::kTileRows) {
-    const std::int64_t rows = at_most(block.row_end - i, Simd::kTileRows);
-    TileA a = block.a;
-    a.data += i / Simd::kTileRows * block.a_tile;
-    const TileC c{g.c + i * g.ldc + column, g.ldc, block.add,
-                  Simd::first(columns - (vectors - 1) * Simd::kWidth)};
-    tile_function<Product>(rows, vectors)(a, b, block.depth, c);
-    if (epilogue != 0) finish(g, i, rows, column, columns);
-  }
+  tile_function<Product>(rows, blocks_of(columns, Simd::kWidth))(a, b, block.depth, c);
+}
+
+/// Whether A is packed. A row of pairs can stay where it is if it is whole lanes.
+template <typename Product>
+bool packs_a(const Gemm<float>& g) {
+  if (g.a_transposed) return !Product::kColumnsInPlace;
+  const bool in_place =
+      g.a.is_bf16() ? Product::template kInPlace<Bf16> : Product::template kInPlace<float>;
+  return !in_place || g.lda % Product::kFold != 0 || g.k % Product::kFold != 0;
 }
 
 /// Whole tiles of a narrow B are read where they lie, which saves a tenth of a weight gradient of
@@ -145,7 +91,7 @@ void multiply_panel(const Gemm<float>& g, const GemmBlock& block, std::int64_t p
 template <typename Product>
 bool packs_b(const Gemm<float>& g) {
   constexpr std::int64_t kNarrow = 512;
-  return Product::kPacksA || g.b_transposed || g.n % kTileColumns != 0 || g.ldb > kNarrow;
+  return !Product::kColumnsInPlace || g.b_transposed || g.n % kTileColumns != 0 || g.ldb > kNarrow;
 }
 
 /// One product being computed: the plan, and the panels of the k blocks [first, end) at hand.
@@ -155,11 +101,12 @@ class GemmRun {
   GemmRun(ThreadTeam& team, const Gemm<float>& g)
       : team_(team),
         g_(g),
+        packs_a_(packs_a<Product>(g)),
         packs_b_(packs_b<Product>(g)),
-        plan_(plan_gemm(g, blocks_of(g.k, kFold), Product::kPacksA)) {
+        plan_(plan_gemm(g, blocks_of(g.k, kFold), packs_a_)) {
     const std::int64_t steps = plan_.blocks_at_once * plan_.depth;
     if (packs_b_) packed_b_ = team.scratch<float>(Scratch::kPanelB, steps * padded_n());
-    if (Product::kPacksA) packed_a_ = team.scratch<float>(Scratch::kPanelA, steps * padded_m());
+    if (packs_a_) packed_a_ = team.scratch<float>(Scratch::kPanelA, steps * padded_m());
     if (g.column_sum != nullptr) {
       column_sums_ = team.scratch<float>(Scratch::kPartial, blocks_of(steps, kPackSteps) * g.n);
     }
@@ -199,13 +146,11 @@ class GemmRun {
   /// outermost, panels of a transposed B, row panels of an A that is not transposed.
   std::int64_t step_tasks() const {
     const bool b = !g_.b_transposed && (packs_b_ || column_sums_ != nullptr);
-    const bool a = g_.a_transposed && Product::kPacksA;
+    const bool a = g_.a_transposed && packs_a_;
     return a || b ? blocks_of(step_end() - step_begin(), kPackSteps) : 0;
   }
   std::int64_t panel_tasks() const { return g_.b_transposed ? plan_.column_panels : 0; }
-  std::int64_t row_tasks() const {
-    return Product::kPacksA && !g_.a_transposed ? plan_.row_panels : 0;
-  }
+  std::int64_t row_tasks() const { return packs_a_ && !g_.a_transposed ? plan_.row_panels : 0; }
 
   void pack() {
     team_.for_each(step_tasks() + panel_tasks() + row_tasks(), [&](std::int64_t task, int) {
@@ -222,9 +167,11 @@ class GemmRun {
   void pack_panel(std::int64_t panel) {
     const std::int64_t column = panel * kTileColumns;
     for (std::int64_t q = first_; q < end_; ++q) {
-      pack_transposed<Product>(g_.b + column * g_.ldb + q * plan_.depth * kFold, g_.ldb,
-                               g_.n - column, values_of(q),
-                               block_b(q) + panel * kTileColumns * depth_of(q));
+      g_.b.visit([&](const auto* b) {
+        pack_transposed<Product>(b + column * g_.ldb + q * plan_.depth * kFold, g_.ldb,
+                                 g_.n - column, values_of(q),
+                                 block_b(q) + panel * kTileColumns * depth_of(q));
+      });
     }
   }
 
@@ -232,8 +179,10 @@ class GemmRun {
     const std::int64_t end = at_most(g_.m, (panel + 1) * kPanelRows);
     for (std::int64_t q = first_; q < end_; ++q) {
       for (std::int64_t i = panel * kPanelRows; i < end; ++i) {
-        pack_row<Product>(g_.a + i * g_.lda + q * plan_.depth * kFold, values_of(q),
-                          block_a(q) + i * depth_of(q));
+        g_.a.visit([&](const auto* a) {
+          pack_row<Product>(a + i * g_.lda + q * plan_.depth * kFold, values_of(q),
+                            block_a(q) + i * depth_of(q));
+        });
       }
     }
   }
@@ -253,63 +202,100 @@ class GemmRun {
       const std::int64_t row = p * kFold;
       const std::int64_t rows = at_most(g_.k - row, kFold);
       if (!g_.b_transposed) {
-        if (packs_b_)
-          scatter_to_panels<Product>(g_.b + row * g_.ldb, g_.ldb, rows, g_.n,
-                                     block_b(q) + within * kTileColumns, kTileColumns * depth);
-        for (std::int64_t r = 0; r < rows && column_sum != nullptr; ++r) {
-          add_row(g_.b + (row + r) * g_.ldb, g_.n, column_sum);
-        }
+        g_.b.visit([&](const auto* b) {
+          if (packs_b_) {
+            scatter_to_panels<Product>(b + row * g_.ldb, g_.ldb, rows, g_.n,
+                                       block_b(q) + within * kTileColumns, kTileColumns * depth);
+          }
+          for (std::int64_t r = 0; r < rows && column_sum != nullptr; ++r) {
+            add_row(b + (row + r) * g_.ldb, g_.n, column_sum);
+          }
+        });
       }
-      if (g_.a_transposed && Product::kPacksA) {
-        scatter_to_tiles<Product>(g_.a + row * g_.lda, g_.lda, rows, g_.m,
-                                  block_a(q) + within * Simd::kTileRows, Simd::kTileRows * depth);
+      if (g_.a_transposed && packs_a_) {
+        g_.a.visit([&](const auto* a) {
+          scatter_to_tiles<Product>(a + row * g_.lda, g_.lda, rows, g_.m,
+                                    block_a(q) + within * Simd::kTileRows, Simd::kTileRows * depth);
+        });
       }
     }
   }
 
-  /// Where tiles find A in block q: in place, or in packed tiles or rows.
-  void set_a(std::int64_t q, GemmBlock& block) const {
-    if (Product::kPacksA) {
+  /// Where tiles find their operands in block q: in place, or packed.
+  GemmBlock operands(std::int64_t q) const {
+    GemmBlock block{.depth = depth_of(q)};
+    if (packs_a_) {
       block.a = g_.a_transposed ? TileA{block_a(q), 1, Simd::kTileRows}
                                 : TileA{block_a(q), depth_of(q), 1};
       block.a_tile = Simd::kTileRows * depth_of(q);
     } else if (g_.a_transposed) {
-      block.a = {g_.a + q * plan_.depth * g_.lda, 1, g_.lda};
+      block.a = {g_.a.as<float>() + q * plan_.depth * g_.lda, 1, g_.lda};
       block.a_tile = Simd::kTileRows;
     } else {
-      block.a = {g_.a + q * plan_.depth, g_.lda, 1};
-      block.a_tile = Simd::kTileRows * g_.lda;
+      const std::int64_t row = g_.lda / kFold;
+      block.a = {g_.a.visit(lanes_of) + q * plan_.depth, row, 1};
+      block.a_tile = Simd::kTileRows * row;
     }
-  }
-
-  void set_b(std::int64_t q, GemmBlock& block) const {
-    block.b = packs_b_ ? TileB{block_b(q)} : TileB{g_.b + q * plan_.depth * g_.ldb, g_.ldb};
+    block.b =
+        packs_b_ ? TileB{block_b(q)} : TileB{g_.b.as<float>() + q * plan_.depth * g_.ldb, g_.ldb};
     block.b_panel = packs_b_ ? kTileColumns * depth_of(q) : kTileColumns;
+    return block;
   }
 
   void multiply() {
     const std::int64_t across = blocks_of(plan_.column_panels, plan_.task_columns);
     const std::int64_t down = blocks_of(plan_.row_panels, plan_.task_rows);
     team_.for_each(down * across, [&](std::int64_t task, int) {
-      GemmBlock block;
-      block.row_begin = task / across * plan_.task_rows * kPanelRows;
-      block.row_end = at_most(g_.m, block.row_begin + plan_.task_rows * kPanelRows);
-      const std::int64_t panel_begin = task % across * plan_.task_columns;
-      const std::int64_t panel_end = at_most(plan_.column_panels, panel_begin + plan_.task_columns);
-      for (std::int64_t q = first_; q < end_; ++q) {
-        block.depth = depth_of(q);
-        set_a(q, block);
-        set_b(q, block);
-        block.add = g_.accumulate || q > 0;
-        block.last = q + 1 == plan_.blocks;
-        for (std::int64_t panel = panel_begin; panel < panel_end; ++panel) {
-          multiply_panel<Product>(g_, block, panel);
+      const std::int64_t row = task / across * plan_.task_rows * kPanelRows;
+      const std::int64_t row_end = at_most(g_.m, row + plan_.task_rows * kPanelRows);
+      const std::int64_t panel = task % across * plan_.task_columns;
+      const std::int64_t panel_end = at_most(plan_.column_panels, panel + plan_.task_columns);
+      if (g_.c.is_bf16()) {
+        for (std::int64_t p = panel; p < panel_end; ++p) sum_panel_to_bf16(row, row_end, p);
+      } else {
+        for (std::int64_t q = first_; q < end_; ++q) {
+          for (std::int64_t p = panel; p < panel_end; ++p) add_block_to_panel(q, row, row_end, p);
         }
       }
-      if (column_sums_ != nullptr && block.row_begin == 0) {
-        add_column_sums(panel_begin * kTileColumns, at_most(g_.n, panel_end * kTileColumns));
+      if (column_sums_ != nullptr && row == 0) {
+        add_column_sums(panel * kTileColumns, at_most(g_.n, panel_end * kTileColumns));
       }
     });
+  }
+
+  /// A block of k of rows [row, end) of a panel of C, and its epilogues after the last one.
+  void add_block_to_panel(std::int64_t q, std::int64_t row, std::int64_t end,
+                          std::int64_t panel) const {
+    const GemmBlock here = operands(q);
+    const std::int64_t column = panel * kTileColumns;
+    const std::int64_t columns = at_most(g_.n - column, kTileColumns);
+    const Simd::Mask last =
+        Simd::first(columns - (blocks_of(columns, Simd::kWidth) - 1) * Simd::kWidth);
+    const bool finishes = q + 1 == plan_.blocks && epilogue_of(g_) != 0;
+    const FinishFunction finish = finish_function<float>(g_);
+    for (std::int64_t i = row; i < end; i += Simd::kTileRows) {
+      const std::int64_t rows = at_most(end - i, Simd::kTileRows);
+      float* c = g_.c.as<float>() + i * g_.ldc + column;
+      multiply_block<Product>(here, panel, i, rows, columns,
+                              {c, g_.ldc, g_.accumulate || q > 0, last});
+      if (finishes) finish(g_, c, g_.ldc, i, rows, column, columns);
+    }
+  }
+
+  /// The same for a C in bfloat16 and all of k: a tile is summed in floats and rounded once.
+  void sum_panel_to_bf16(std::int64_t row, std::int64_t end, std::int64_t panel) const {
+    const std::int64_t column = panel * kTileColumns;
+    const std::int64_t columns = at_most(g_.n - column, kTileColumns);
+    const FinishFunction finish = finish_function<Bf16>(g_);
+    alignas(64) float tile[Simd::kTileRows * kTileColumns];
+    for (std::int64_t i = row; i < end; i += Simd::kTileRows) {
+      const std::int64_t rows = at_most(end - i, Simd::kTileRows);
+      for (std::int64_t q = 0; q < plan_.blocks; ++q) {
+        multiply_block<Product>(operands(q), panel, i, rows, columns,
+                                {tile, kTileColumns, q > 0, Simd::first(Simd::kWidth)});
+      }
+      finish(g_, tile, kTileColumns, i, rows, column, columns);
+    }
   }
 
   /// Columns [begin, end) of the packing tasks' sums, in order of the tasks.
@@ -321,7 +307,7 @@ class GemmRun {
 
   ThreadTeam& team_;
   const Gemm<float>& g_;
-  const bool packs_b_;
+  const bool packs_a_, packs_b_;
   const GemmPlan plan_;
   float* packed_a_ = nullptr;
   float* packed_b_ = nullptr;

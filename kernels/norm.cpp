@@ -63,20 +63,31 @@ void backward_row(Kind kind, const NormBackward<Real>& n, std::int64_t r, Real* 
   }
 }
 
-template <typename Real>
-void forward(Kind kind, ThreadTeam& team, const NormForward<Real>& f) {
+template <typename T, typename Stream>
+const NormKernels<T, Stream>& norm_kernels() {
+  const StoredKernels<T>& kernels = fast_kernels().on<T>();
+  if constexpr (std::is_same_v<Stream, float>) {
+    return kernels.norm;
+  } else {
+    return kernels.head_norm;
+  }
+}
+
+template <typename T, typename Stream>
+void forward(Kind kind, ThreadTeam& team, const NormForward<T, Stream>& f) {
   ISTHMUS_CHECK(f.channels >= 1, f.channels);
   team.for_blocks(f.rows, kBlockRows, [&](std::int64_t begin, std::int64_t end) {
-    if constexpr (std::is_same_v<Real, float>) {
-      fast_kernels().norm_forward_rows(kind == Kind::kLayer, f, begin, end);
+    if constexpr (std::is_same_v<RealOf<T>, float>) {
+      norm_kernels<T, Stream>().forward(kind == Kind::kLayer, f, begin, end);
     } else {
       for (std::int64_t r = begin; r < end; ++r) forward_row(kind, f, r);
     }
   });
 }
 
-template <typename Real>
-void backward(Kind kind, ThreadTeam& team, const NormBackward<Real>& n) {
+template <typename T, typename Stream>
+void backward(Kind kind, ThreadTeam& team, const NormBackward<T, Stream>& n) {
+  using Real = RealOf<T>;
   ISTHMUS_CHECK(n.channels >= 1, n.channels);
   const std::int64_t c = n.channels;
   const std::int64_t blocks = (n.rows + kBlockRows - 1) / kBlockRows;
@@ -86,9 +97,9 @@ void backward(Kind kind, ThreadTeam& team, const NormBackward<Real>& n) {
     Real* d_bias = n.d_bias == nullptr ? nullptr : d_weight + c;
     std::fill(d_weight, d_weight + 2 * c, Real{0});
     const std::int64_t end = std::min(n.rows, (block + 1) * kBlockRows);
-    if constexpr (std::is_same_v<Real, float>) {
-      fast_kernels().norm_backward_rows(kind == Kind::kLayer, n, block * kBlockRows, end, d_weight,
-                                        d_bias);
+    if constexpr (std::is_same_v<RealOf<T>, float>) {
+      norm_kernels<T, Stream>().backward(kind == Kind::kLayer, n, block * kBlockRows, end, d_weight,
+                                         d_bias);
     } else {
       for (std::int64_t r = block * kBlockRows; r < end; ++r) {
         backward_row(kind, n, r, d_weight, d_bias);
@@ -105,30 +116,32 @@ void backward(Kind kind, ThreadTeam& team, const NormBackward<Real>& n) {
 }
 }  // namespace
 
-template <typename Real>
-void layer_norm_forward(ThreadTeam& team, const NormForward<Real>& norm) {
+template <typename T, typename Stream>
+void layer_norm_forward(ThreadTeam& team, const NormForward<T, Stream>& norm) {
   forward(Kind::kLayer, team, norm);
 }
-template <typename Real>
-void layer_norm_backward(ThreadTeam& team, const NormBackward<Real>& norm) {
+template <typename T, typename Stream>
+void layer_norm_backward(ThreadTeam& team, const NormBackward<T, Stream>& norm) {
   backward(Kind::kLayer, team, norm);
 }
-template <typename Real>
-void rms_norm_forward(ThreadTeam& team, const NormForward<Real>& norm) {
+template <typename T, typename Stream>
+void rms_norm_forward(ThreadTeam& team, const NormForward<T, Stream>& norm) {
   forward(Kind::kRms, team, norm);
 }
-template <typename Real>
-void rms_norm_backward(ThreadTeam& team, const NormBackward<Real>& norm) {
+template <typename T, typename Stream>
+void rms_norm_backward(ThreadTeam& team, const NormBackward<T, Stream>& norm) {
   backward(Kind::kRms, team, norm);
 }
 
-#define ISTHMUS_INSTANTIATE(Real)                                            \
-  template void layer_norm_forward(ThreadTeam&, const NormForward<Real>&);   \
-  template void layer_norm_backward(ThreadTeam&, const NormBackward<Real>&); \
-  template void rms_norm_forward(ThreadTeam&, const NormForward<Real>&);     \
-  template void rms_norm_backward(ThreadTeam&, const NormBackward<Real>&);
-ISTHMUS_INSTANTIATE(float)
-ISTHMUS_INSTANTIATE(double)
+#define ISTHMUS_INSTANTIATE(T, Stream)                                            \
+  template void layer_norm_forward(ThreadTeam&, const NormForward<T, Stream>&);   \
+  template void layer_norm_backward(ThreadTeam&, const NormBackward<T, Stream>&); \
+  template void rms_norm_forward(ThreadTeam&, const NormForward<T, Stream>&);     \
+  template void rms_norm_backward(ThreadTeam&, const NormBackward<T, Stream>&);
+ISTHMUS_INSTANTIATE(Bf16, Bf16)
+ISTHMUS_INSTANTIATE(Bf16, float)
+ISTHMUS_INSTANTIATE(float, float)
+ISTHMUS_INSTANTIATE(double, double)
 #undef ISTHMUS_INSTANTIATE
 
 }  // namespace isthmus::kernels

@@ -2,53 +2,58 @@
 // LayerNorm and RMSNorm over the last dimension.
 // Rows are contiguous: x (rows, channels) row-major. Per-head RMSNorm of queries and keys is the
 // same call with rows = B T heads, channels = head_dim.
+// What is normalised is of type Stream, what comes out of it of type T: either double, float or
+// Bf16; weights, statistics and sums are RealOf<T>.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/bf16.h"
 #include "kernels/thread_team.h"
 
 namespace isthmus::kernels {
 
 /// y = (x - mean) * rstd * weight + bias.
-template <typename Real>
+template <typename T, typename Stream = RealOf<T>>
 struct NormForward {
+  using Real = RealOf<T>;
   std::int64_t rows = 0, channels = 0;
   double eps = 0;
-  const Real* x = nullptr;       // (rows, channels)
+  const Stream* x = nullptr;     // (rows, channels)
   const Real* weight = nullptr;  // (channels,)
   const Real* bias = nullptr;    // (channels,) or null; LayerNorm only
-  Real* y = nullptr;             // (rows, channels); may be x
+  T* y = nullptr;                // (rows, channels); may be x
   Real* mean = nullptr;          // (rows,), LayerNorm only
   Real* rstd = nullptr;          // (rows,)
 };
 
 /// ds = gradient through the norm (+ d_sum, the gradient that reaches s, its x, past the norm).
-template <typename Real>
+template <typename T, typename Stream = RealOf<T>>
 struct NormBackward {
+  using Real = RealOf<T>;
   std::int64_t rows = 0, channels = 0;
-  const Real* dy = nullptr;      // (rows, channels)
-  const Real* s = nullptr;       // (rows, channels): what was normalised
-  const Real* weight = nullptr;  // (channels,)
-  const Real* mean = nullptr;    // (rows,), LayerNorm only
-  const Real* rstd = nullptr;    // (rows,)
-  const Real* d_sum = nullptr;   // (rows, channels) or null
-  Real* ds = nullptr;            // (rows, channels): overwritten; may be dy or d_sum itself
-  Real* d_weight = nullptr;      // (channels,): accumulated; null skips it
-  Real* d_bias = nullptr;        // (channels,): accumulated; null skips it; LayerNorm only
+  const T* dy = nullptr;          // (rows, channels)
+  const Stream* s = nullptr;      // (rows, channels): what was normalised
+  const Real* weight = nullptr;   // (channels,)
+  const Real* mean = nullptr;     // (rows,), LayerNorm only
+  const Real* rstd = nullptr;     // (rows,)
+  const Stream* d_sum = nullptr;  // (rows, channels) or null
+  Stream* ds = nullptr;           // (rows, channels): overwritten; may be dy or d_sum itself
+  Real* d_weight = nullptr;       // (channels,): accumulated; null skips it
+  Real* d_bias = nullptr;         // (channels,): accumulated; null skips it; LayerNorm only
 };
 
 /// rstd = 1 / sqrt(mean((x - mean)^2) + eps).
-template <typename Real>
-void layer_norm_forward(ThreadTeam& team, const NormForward<Real>& norm);
+template <typename T, typename Stream = RealOf<T>>
+void layer_norm_forward(ThreadTeam& team, const NormForward<T, Stream>& norm);
 /// DETERMINISM: weight gradients add blocks of rows fixed by the shape, in row order.
-template <typename Real>
-void layer_norm_backward(ThreadTeam& team, const NormBackward<Real>& norm);
+template <typename T, typename Stream = RealOf<T>>
+void layer_norm_backward(ThreadTeam& team, const NormBackward<T, Stream>& norm);
 
 /// mean = 0, rstd = 1 / sqrt(mean(x^2) + eps).
-template <typename Real>
-void rms_norm_forward(ThreadTeam& team, const NormForward<Real>& norm);
-template <typename Real>
-void rms_norm_backward(ThreadTeam& team, const NormBackward<Real>& norm);
+template <typename T, typename Stream = RealOf<T>>
+void rms_norm_forward(ThreadTeam& team, const NormForward<T, Stream>& norm);
+template <typename T, typename Stream = RealOf<T>>
+void rms_norm_backward(ThreadTeam& team, const NormBackward<T, Stream>& norm);
 
 }  // namespace isthmus::kernels

@@ -11,11 +11,11 @@
 namespace isthmus::kernels {
 namespace {
 
-template <bool kCentred>
-void norm_forward_row(const NormForward<float>& f, std::int64_t r) {
+template <bool kCentred, typename T, typename Stream>
+void norm_forward_row(const NormForward<T, Stream>& f, std::int64_t r) {
   const std::int64_t c = f.channels;
   const float inverse = 1.0f / static_cast<float>(c);
-  const float* s = f.x + r * c;
+  const Stream* s = f.x + r * c;
   float mean = 0;
   if constexpr (kCentred) {
     Simd::V sum = Simd::zero();
@@ -45,13 +45,13 @@ void norm_forward_row(const NormForward<float>& f, std::int64_t r) {
 }
 
 /// The formula is in norm.cpp. d_weight and d_bias (null: not wanted) collect this row's share.
-template <bool kCentred>
-void norm_backward_row(const NormBackward<float>& n, std::int64_t r, float* d_weight,
+template <bool kCentred, typename T, typename Stream>
+void norm_backward_row(const NormBackward<T, Stream>& n, std::int64_t r, float* d_weight,
                        float* d_bias) {
   const std::int64_t c = n.channels;
   const float inverse = 1.0f / static_cast<float>(c);
-  const float* dy = n.dy + r * c;
-  const float* s = n.s + r * c;
+  const T* dy = n.dy + r * c;
+  const Stream* s = n.s + r * c;
   const Simd::V centre = Simd::set(kCentred ? n.mean[r] : 0.0f);
   const Simd::V rstd = Simd::set(n.rstd[r]);
   Simd::V sum_g = Simd::zero();
@@ -80,8 +80,9 @@ void norm_backward_row(const NormBackward<float>& n, std::int64_t r, float* d_we
   }
 }
 
-inline void norm_forward_rows(bool centred, const NormForward<float>& f, std::int64_t begin,
-                              std::int64_t end) {
+template <typename T, typename Stream>
+void norm_forward_rows(bool centred, const NormForward<T, Stream>& f, std::int64_t begin,
+                       std::int64_t end) {
   for (std::int64_t r = begin; r < end; ++r) {
     if (centred) {
       norm_forward_row<true>(f, r);
@@ -91,8 +92,9 @@ inline void norm_forward_rows(bool centred, const NormForward<float>& f, std::in
   }
 }
 
-inline void norm_backward_rows(bool centred, const NormBackward<float>& n, std::int64_t begin,
-                               std::int64_t end, float* d_weight, float* d_bias) {
+template <typename T, typename Stream>
+void norm_backward_rows(bool centred, const NormBackward<T, Stream>& n, std::int64_t begin,
+                        std::int64_t end, float* d_weight, float* d_bias) {
   for (std::int64_t r = begin; r < end; ++r) {
     if (centred) {
       norm_backward_row<true>(n, r, d_weight, d_bias);

@@ -10,8 +10,8 @@ namespace {
 
 /// Packs one step of `columns` columns, rows of k `ld` apart of which `rows` exist, into the same
 /// row of panels `panel_stride` apart, zeros beyond the last column.
-template <typename Product = Fp32Product>
-void scatter_to_panels(const float* from, std::int64_t ld, std::int64_t rows, std::int64_t columns,
+template <typename Product, typename T>
+void scatter_to_panels(const T* from, std::int64_t ld, std::int64_t rows, std::int64_t columns,
                        float* to, std::int64_t panel_stride) {
   constexpr std::int64_t kW = Simd::kWidth;
   for (; columns >= kTileColumns; columns -= kTileColumns, from += kTileColumns) {
@@ -28,8 +28,8 @@ void scatter_to_panels(const float* from, std::int64_t ld, std::int64_t rows, st
 }
 
 /// The same for tiles of kTileRows values: the A operand of a tile, read across.
-template <typename Product>
-void scatter_to_tiles(const float* from, std::int64_t ld, std::int64_t rows, std::int64_t columns,
+template <typename Product, typename T>
+void scatter_to_tiles(const T* from, std::int64_t ld, std::int64_t rows, std::int64_t columns,
                       float* to, std::int64_t tile_stride) {
   for (; columns > 0; columns -= Simd::kTileRows, from += Simd::kTileRows, to += tile_stride) {
     for (std::int64_t j = 0; j < Simd::kTileRows; j += Simd::kWidth) {
@@ -42,8 +42,8 @@ void scatter_to_tiles(const float* from, std::int64_t ld, std::int64_t rows, std
 }
 
 /// One row in which k runs, `values` of them, as steps one after another.
-template <typename Product>
-void pack_row(const float* from, std::int64_t values, float* to) {
+template <typename Product, typename T>
+void pack_row(const T* from, std::int64_t values, float* to) {
   constexpr std::int64_t kFold = Product::kFold;
   constexpr std::int64_t kAtOnce = kFold * Simd::kWidth;
   for (; values >= kAtOnce; values -= kAtOnce, from += kAtOnce, to += Simd::kWidth) {
@@ -55,7 +55,8 @@ void pack_row(const float* from, std::int64_t values, float* to) {
 }
 
 /// sum += x.
-inline void add_row(const float* x, std::int64_t n, float* sum) {
+template <typename T>
+void add_row(const T* x, std::int64_t n, float* sum) {
   std::int64_t i = 0;
   for (; i + Simd::kWidth <= n; i += Simd::kWidth) {
     Simd::store(sum + i, Simd::add(Simd::load(sum + i), Simd::load(x + i)));
@@ -65,15 +66,15 @@ inline void add_row(const float* x, std::int64_t n, float* sum) {
 
 /// One panel of a transposed operand, rows of `values` values of k `ld` apart: lane j of step p
 /// goes to to[p * kTileColumns + j]; zeros from column `left` on.
-template <typename Product = Fp32Product>
-void pack_transposed(const float* source, std::int64_t ld, std::int64_t left, std::int64_t values,
+template <typename Product, typename T>
+void pack_transposed(const T* source, std::int64_t ld, std::int64_t left, std::int64_t values,
                      float* to) {
   constexpr std::int64_t kW = Simd::kWidth;
   constexpr std::int64_t kFold = Product::kFold;
   const std::int64_t columns = at_most(left, kTileColumns);
   for (std::int64_t j = 0; j < kTileColumns; j += kW) {
     std::int64_t k = 0;
-    const float* from = source + j * ld;
+    const T* from = source + j * ld;
     if (columns - j >= kW) {
       for (; k + kFold * kW <= values; k += kFold * kW) {
         transpose_block([&](std::int64_t i) { return Product::along(from + i * ld + k); },

@@ -4,48 +4,75 @@
 //   Fp32Product      kFold 1, operands as they are
 //   RoundedProduct   kFold 1, operands rounded to bfloat16 while they are packed
 //   PairProduct      kFold 2, pairs of bfloat16 for vdpbf16ps (product_avx512_bf16.h)
-// Include after one of simd_*.h.
+// In memory operands are T: float or Bf16. Include after one of simd_*.h.
 #pragma once
 
 #include <cstdint>
+
+#include "kernels/bf16.h"
 
 namespace isthmus::kernels {
 namespace {
 
 struct Fp32Product {
   static constexpr std::int64_t kFold = 1;
-  static constexpr bool kPacksA = false;  // an A that is not transposed is read where it lies
+  /// Steps along a row of T are read as A where they lie.
+  template <typename T>
+  static constexpr bool kInPlace = std::is_same_v<T, float>;
+  /// An A in which k runs down the columns is read where it lies.
+  static constexpr bool kColumnsInPlace = true;
   static Simd::V multiply_add(Simd::V a, Simd::V b, Simd::V sum) { return Simd::fma(a, b, sum); }
   /// One step of neighbouring columns: rows of k are `ld` apart, `rows` of kFold exist.
-  static Simd::V across(const float* row, std::int64_t /*ld*/, std::int64_t /*rows*/,
+  template <typename T>
+  static Simd::V across(const T* row, std::int64_t /*ld*/, std::int64_t /*rows*/,
                         Simd::Mask columns) {
     return Simd::load(row, columns);
   }
-  static Simd::V across(const float* row, std::int64_t /*ld*/, std::int64_t /*rows*/) {
+  template <typename T>
+  static Simd::V across(const T* row, std::int64_t /*ld*/, std::int64_t /*rows*/) {
     return Simd::load(row);
   }
   /// kWidth steps along a row in which k runs.
-  static Simd::V along(const float* from) { return Simd::load(from); }
+  template <typename T>
+  static Simd::V along(const T* from) {
+    return Simd::load(from);
+  }
   /// One step of such a row, of which `values` of kFold exist.
-  static float lane(const float* from, std::int64_t /*values*/) { return *from; }
+  template <typename T>
+  static float lane(const T* from, std::int64_t /*values*/) {
+    return *from;
+  }
 };
 
 struct RoundedProduct {
   static constexpr std::int64_t kFold = 1;
-  static constexpr bool kPacksA = true;
+  template <typename T>
+  static constexpr bool kInPlace = false;
+  static constexpr bool kColumnsInPlace = false;
   static Simd::V multiply_add(Simd::V a, Simd::V b, Simd::V sum) { return Simd::fma(a, b, sum); }
-  static Simd::V across(const float* row, std::int64_t /*ld*/, std::int64_t /*rows*/,
+  template <typename T>
+  static Simd::V across(const T* row, std::int64_t /*ld*/, std::int64_t /*rows*/,
                         Simd::Mask columns) {
-    return Simd::round_bf16(Simd::load(row, columns));
+    return rounded<T>(Simd::load(row, columns));
   }
-  static Simd::V across(const float* row, std::int64_t /*ld*/, std::int64_t /*rows*/) {
-    return Simd::round_bf16(Simd::load(row));
+  template <typename T>
+  static Simd::V across(const T* row, std::int64_t /*ld*/, std::int64_t /*rows*/) {
+    return rounded<T>(Simd::load(row));
   }
-  static Simd::V along(const float* from) { return Simd::round_bf16(Simd::load(from)); }
-  static float lane(const float* from, std::int64_t /*values*/) {
-    float lanes[Simd::kWidth];
-    Simd::store(lanes, Simd::round_bf16(Simd::set(*from)));
-    return lanes[0];
+  template <typename T>
+  static Simd::V along(const T* from) {
+    return rounded<T>(Simd::load(from));
+  }
+  template <typename T>
+  static float lane(const T* from, std::int64_t /*values*/) {
+    return Bf16(*from);
+  }
+
+ private:
+  template <typename T>
+  static Simd::V rounded(Simd::V x) {
+    if constexpr (std::is_same_v<T, Bf16>) return x;
+    return Simd::round_bf16(x);
   }
 };
 

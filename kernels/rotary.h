@@ -15,15 +15,16 @@ namespace isthmus::kernels {
 template <typename Real>
 void rotary_table(std::int64_t seq, std::int64_t head_dim, double theta, Real* cosine, Real* sine);
 
-/// Rotates x (batch, seq, heads, head_dim) in place by the tables.
-template <typename Real>
+/// Rotates x (batch, seq, heads, head_dim) in place by the tables. T: double, float or Bf16.
+template <typename T>
 void rotary_forward(ThreadTeam& team, std::int64_t batch, std::int64_t seq, std::int64_t heads,
-                    std::int64_t head_dim, HeadsView<Real> x, const Real* cosine, const Real* sine);
+                    std::int64_t head_dim, HeadsView<T> x, const RealOf<T>* cosine,
+                    const RealOf<T>* sine);
 
 /// Rotates the gradient back, in place (the transpose of a rotation is its inverse).
-template <typename Real>
+template <typename T>
 void rotary_backward(ThreadTeam& team, std::int64_t batch, std::int64_t seq, std::int64_t heads,
-                     std::int64_t head_dim, HeadsView<Real> dx, const Real* cosine,
-                     const Real* sine);
+                     std::int64_t head_dim, HeadsView<T> dx, const RealOf<T>* cosine,
+                     const RealOf<T>* sine);
 
 }  // namespace isthmus::kernels

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/bf16.h"
+
 namespace isthmus::kernels {
 namespace {
 
@@ -30,6 +32,25 @@ struct Simd {
     const __m256i one = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(lanes)), one),
                               one);
+  }
+  static V load(const Bf16* p) {
+    return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static void store(Bf16* p, V x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow(x)); }
+  // There are no masked moves of 16 bits; masks are of the first lanes, nearly always of all.
+  static V load(const Bf16* p, Mask m) {
+    const int lanes = lanes_of(m);
+    if (lanes == kWidth) return load(p);
+    Bf16 some[kWidth] = {};
+    for (int i = 0; i < lanes; ++i) some[i] = p[i];
+    return load(some);
+  }
+  static void store(Bf16* p, V x, Mask m) {
+    const int lanes = lanes_of(m);
+    if (lanes == kWidth) return store(p, x);
+    Bf16 some[kWidth];
+    store(some, x);
+    for (int i = 0; i < lanes; ++i) p[i] = some[i];
   }
   static V select(Mask m, V yes, V no) { return _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(m)); }
 
@@ -60,7 +81,7 @@ struct Simd {
     const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
     const V rounded =
         _mm256_castsi256_ps(_mm256_and_si256(up, _mm256_set1_epi32(static_cast<int>(0xffff0000))));
-    return _mm256_blendv_ps(rounded, x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return _mm256_blendv_ps(rounded, add(x, x), _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
   }
   static float sum(V x) {
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -71,6 +92,18 @@ struct Simd {
     const __m128 four = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+  }
+
+ private:
+  static int lanes_of(Mask m) {
+    return __builtin_popcount(static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(m))));
+  }
+  static V widen(__m128i x) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+  }
+  static __m128i narrow(V x) {
+    const __m256i upper = _mm256_srli_epi32(_mm256_castps_si256(round_bf16(x)), 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
   }
 };
 

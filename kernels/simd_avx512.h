@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "kernels/bf16.h"
+
 namespace isthmus::kernels {
 namespace {
 
@@ -31,6 +33,13 @@ struct Simd {
   static void store(float* p, V x, Mask m) { _mm512_mask_storeu_ps(p, m, x); }
   /// Lanes whose bit is set.
   static Mask bits(std::uint32_t lanes) { return static_cast<Mask>(lanes); }
+  /// Bf16 in memory, floats in the register.
+  static V load(const Bf16* p) {
+    return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static V load(const Bf16* p, Mask m) { return widen(_mm256_maskz_loadu_epi16(m, p)); }
+  static void store(Bf16* p, V x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow(x)); }
+  static void store(Bf16* p, V x, Mask m) { _mm256_mask_storeu_epi16(p, m, narrow(x)); }
   static V select(Mask m, V yes, V no) { return _mm512_mask_blend_ps(m, no, yes); }
 
   static V add(V x, V y) { return _mm512_add_ps(x, y); }
@@ -52,17 +61,24 @@ struct Simd {
   static V round(V x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT); }
   /// x 2^n for whole n.
   static V scale2(V x, V n) { return _mm512_scalef_ps(x, n); }
-  /// To the nearest bfloat16, ties to even; NaN stays NaN.
+  /// To the nearest bfloat16, ties to even; NaN stays NaN, a quiet one.
   static V round_bf16(V x) {
     const __m512i bits = _mm512_castps_si512(x);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     const __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
     const V rounded =
         _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
-    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), rounded, x);
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), rounded, add(x, x));
   }
   static float sum(V x) { return _mm512_reduce_add_ps(x); }
   static float largest(V x) { return _mm512_reduce_max_ps(x); }
+
+ private:
+  static V widen(__m256i x) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+  }
+  /// To bfloat16; fast_avx512.cpp and product_avx512_bf16.h define it, each with what it has.
+  static __m256i narrow(V x);
 };
 
 /// Eight 64-bit integers.

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "kernels/bf16.h"
+
 namespace isthmus::kernels {
 namespace {
 
@@ -47,6 +49,22 @@ struct Simd {
     const Mask one{1, 2, 4, 8};
     return (Mask{all, all, all, all} & one) == one;
   }
+  static V load(const Bf16* p) { return V{p[0], p[1], p[2], p[3]}; }
+  static void store(Bf16* p, V x) {
+    for (int i = 0; i < kWidth; ++i) p[i] = Bf16(x[i]);
+  }
+  static V load(const Bf16* p, Mask m) {
+    V x{};
+    for (int i = 0; i < kWidth; ++i) {
+      if (m[i] != 0) x[i] = p[i];
+    }
+    return x;
+  }
+  static void store(Bf16* p, V x, Mask m) {
+    for (int i = 0; i < kWidth; ++i) {
+      if (m[i] != 0) p[i] = Bf16(x[i]);
+    }
+  }
   static V select(Mask m, V yes, V no) { return m ? yes : no; }
 
   static V add(V x, V y) { return x + y; }
@@ -77,7 +95,7 @@ struct Simd {
     const Mask up = (bits + 0x7fff + ((bits >> 16) & 1)) & static_cast<std::int32_t>(0xffff0000);
     V rounded;
     std::memcpy(&rounded, &up, sizeof rounded);
-    return x == x ? rounded : x;
+    return x == x ? rounded : x + x;
   }
   static float sum(V x) { return (x[0] + x[2]) + (x[1] + x[3]); }
   static float largest(V x) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/product.h"
 
@@ -17,7 +18,7 @@ inline std::int64_t at_most(std::int64_t n, std::int64_t limit) { return n < lim
 
 inline constexpr int kTileColumns = Simd::kWidth * Simd::kTileVectors;
 
-/// A operand of a tile: element (i, p) at data[i * row + p * step].
+/// A operand of a tile: step p of row i at data[i * row + p * step].
 struct TileA {
   const float* data = nullptr;
   std::int64_t row = 0;
@@ -29,6 +30,18 @@ struct TileB {
   const float* data = nullptr;
   std::int64_t step = kTileColumns;
 };
+
+/// A row in which k runs as steps, where it lies.
+inline constexpr auto lanes_of = [](const auto* row) {
+  return reinterpret_cast<const float*>(row);
+};
+
+/// One step of A; those of lanes_of were not stored as floats.
+[[gnu::always_inline]] inline float lane_at(const float* data) {
+  float lane;
+  std::memcpy(&lane, data, sizeof lane);
+  return lane;
+}
 
 /// acc[i][j] += sum over steps p < k of A(i, p) B(p, j-th vector), B rows b_step apart, p
 /// ascending.
@@ -42,7 +55,7 @@ template <typename Product, int R, int V>
     Simd::V b_row[V];
     for (int j = 0; j < V; ++j) b_row[j] = Simd::load(b + j * Simd::kWidth);
     for (int i = 0; i < R; ++i) {
-      const Simd::V a_value = Simd::set(a_data[i * a.row]);
+      const Simd::V a_value = Simd::set(lane_at(a_data + i * a.row));
       for (int j = 0; j < V; ++j) acc[i][j] = Product::multiply_add(a_value, b_row[j], acc[i][j]);
     }
     a_data += a.step;

@@ -2,7 +2,8 @@
 // Speed of the kernels at training shapes, one JSON object a line, next to the peak of fused
 // multiply-adds measured on the same threads: bench_kernels [--threads N] [--isa NAME] [--only OP]
 // [--dtype fp32|bf16] [--clock wall|cpu] [--operands warm|cold].
-// Cold operands are not in any cache when a product begins, as most are not in a training step.
+// With bf16 activations and their gradients are stored as such, weights and their gradients as
+// float. Cold operands are not in any cache when a product begins, as most are not in a step.
 // Times are the best of several runs; run it on an idle machine.
 #include <fmt/format.h>
 
@@ -110,19 +111,38 @@ constexpr Shape kShapes[] = {
     {"d768 head 1/8", 1024, 6272, 768}, {"2k cube", 2048, 2048, 2048},
 };
 
+/// An activation or its gradient: with bf16 it is stored as such.
+struct Activation {
+  Activation(std::int64_t n, unsigned salt, bool bf16) : wide(test_values(n, salt)) {
+    if (!bf16) return;
+    for (const float value : wide) narrow.emplace_back(value);
+    wide.clear();
+    wide.shrink_to_fit();
+  }
+  Stored<float> data() {
+    return narrow.empty() ? Stored<float>(wide.data()) : Stored<float>(narrow.data());
+  }
+  [[nodiscard]] std::size_t bytes() const {
+    return wide.size() * sizeof(float) + narrow.size() * sizeof(Bf16);
+  }
+  std::vector<float> wide;
+  std::vector<Bf16> narrow;
+};
+
 /// Operands of the products of y = x W^T.
 struct Operands {
-  explicit Operands(const Shape& s)
-      : x(test_values(s.m * s.k, 1)),
+  Operands(const Shape& s, bool bf16)
+      : x(s.m * s.k, 1, bf16),
+        y(s.m * s.n, 3, bf16),
+        dx(s.m * s.k, 4, bf16),
         w(test_values(s.n * s.k, 2)),
-        y(test_values(s.m * s.n, 3)),
-        dx(test_values(s.m * s.k, 4)),
         dw(test_values(s.n * s.k, 5)) {}
-  std::vector<float> x, w, y, dx, dw;
+  Activation x, y, dx;
+  std::vector<float> w, dw;
 
   [[nodiscard]] std::int64_t bytes() const {
-    return static_cast<std::int64_t>((x.size() + w.size() + y.size() + dx.size() + dw.size()) *
-                                     sizeof(float));
+    return static_cast<std::int64_t>(x.bytes() + y.bytes() + dx.bytes() +
+                                     (w.size() + dw.size()) * sizeof(float));
   }
 };
 
@@ -181,7 +201,7 @@ Gemm<float> to_weight_in_out(const Shape& s, Operands& o) {
 }
 
 void bench_gemm(ThreadTeam& team, const Shape& s, const Options& options) {
-  std::vector<Operands> sets(1, Operands(s));
+  std::vector<Operands> sets(1, Operands(s, options.bf16));
   while (options.cold && static_cast<std::int64_t>(sets.size()) * sets[0].bytes() < kColdBytes) {
     sets.push_back(sets[0]);
   }

@@ -46,9 +46,11 @@ RunEstimate estimate_run(const Config& config, bool simulated) {
     world.byte_scale = config.surrogate->params / static_cast<double>(layout.elements());
   }
   const std::int64_t rows = plan.worker_samples / plan.micro_batches * config.train.context;
+  const bool bf16 = config.train.precision == "bf16";
   const MemoryEstimate memory =
-      forward_only(config) ? inference_memory(layout, rows)
-                           : training_memory(layout, config.inner, rows, config.train.recompute);
+      forward_only(config)
+          ? inference_memory(layout, rows, bf16)
+          : training_memory(layout, config.inner, rows, config.train.recompute, bf16);
   const std::int64_t outer_values =
       outer_state_values(config.method, config.outer) * layout.elements();
   constexpr std::int64_t kFloatBytes = 4;

@@ -3,29 +3,30 @@
 // hands out pointers, so a plan of memory and its use cannot disagree.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace isthmus {
 
-template <typename Real>
 class Carver {
  public:
   Carver() = default;  // counts only; take() gives null
-  explicit Carver(Real* memory) : memory_(memory) {}
+  explicit Carver(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
 
-  /// The next `count` values, aligned to 64 bytes when the memory is.
-  Real* take(std::int64_t count) {
-    Real* array = memory_ == nullptr ? nullptr : memory_ + used_;
-    used_ += (count + kStep - 1) / kStep * kStep;
-    return array;
+  /// Room for the next `count` values, aligned to 64 bytes when the memory is.
+  template <typename T>
+  T* take(std::int64_t count) {
+    void* array = memory_ == nullptr ? nullptr : memory_ + bytes_;
+    bytes_ += (count * static_cast<std::int64_t>(sizeof(T)) + kStep - 1) / kStep * kStep;
+    return static_cast<T*>(array);
   }
-  /// Values taken so far, gaps included.
-  [[nodiscard]] std::int64_t used() const { return used_; }
+  /// Bytes taken so far, gaps included.
+  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
 
  private:
-  static constexpr std::int64_t kStep = 64 / static_cast<std::int64_t>(sizeof(Real));
-  Real* memory_ = nullptr;
-  std::int64_t used_ = 0;
+  static constexpr std::int64_t kStep = 64;
+  std::byte* memory_ = nullptr;
+  std::int64_t bytes_ = 0;
 };
 
 }  // namespace isthmus

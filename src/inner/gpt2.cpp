@@ -32,6 +32,7 @@ std::vector<LayerTensor> gpt2_layer_tensors(const ModelShape& s) {
 }
 
 namespace {
+using kernels::RealOf;
 
 /// Pointers into a layer's weights, or gradients, in the order of gpt2_layer_tensors.
 template <typename T>
@@ -63,108 +64,114 @@ struct Gpt2Tensors {
 
 /// What the forward pass keeps: 12 d + 2 d_ff values a row, less than half of what an autograd tape
 /// of the same layer holds. Recomputing norms and GELU would save 2 d + d_ff of them at about 2 %
-/// of the step.
-template <typename Real>
+/// of the step. Operands of products are stored as T.
+template <typename T>
 struct Gpt2Memory {
-  Real *mean1, *rstd1, *normed1, *qkv, *attended, *lse;
-  Real *middle, *mean2, *rstd2, *normed2, *gelu_slope, *activated;
+  using Real = RealOf<T>;
+  Real *mean1, *rstd1, *lse, *middle, *mean2, *rstd2;
+  T *normed1, *qkv, *attended, *normed2, *gelu_slope, *activated;
 
-  Gpt2Memory(Carver<Real>& carver, const ModelShape& s, std::int64_t rows) {
+  Gpt2Memory(Carver& carver, const ModelShape& s, std::int64_t rows) {
     const std::int64_t d = s.d_model;
-    mean1 = carver.take(rows);
-    rstd1 = carver.take(rows);
-    normed1 = carver.take(rows * d);
-    qkv = carver.take(rows * 3 * d);
-    attended = carver.take(rows * d);
-    lse = carver.take(rows * s.heads);
-    middle = carver.take(rows * d);
-    mean2 = carver.take(rows);
-    rstd2 = carver.take(rows);
-    normed2 = carver.take(rows * d);
-    gelu_slope = carver.take(rows * s.d_ff);
-    activated = carver.take(rows * s.d_ff);
+    mean1 = carver.take<Real>(rows);
+    rstd1 = carver.take<Real>(rows);
+    normed1 = carver.take<T>(rows * d);
+    qkv = carver.take<T>(rows * 3 * d);
+    attended = carver.take<T>(rows * d);
+    lse = carver.take<Real>(rows * s.heads);
+    middle = carver.take<Real>(rows * d);
+    mean2 = carver.take<Real>(rows);
+    rstd2 = carver.take<Real>(rows);
+    normed2 = carver.take<T>(rows * d);
+    gelu_slope = carver.take<T>(rows * s.d_ff);
+    activated = carver.take<T>(rows * s.d_ff);
   }
 };
 
-template <typename Real>
-class Gpt2Block final : public Block<Real> {
+template <typename T>
+class Gpt2Block final : public Block<RealOf<T>> {
+  using Real = RealOf<T>;
+  static constexpr bool kBf16 = std::is_same_v<T, kernels::Bf16>;
+
  public:
   explicit Gpt2Block(const ModelShape& shape) : s_(shape) {}
 
-  [[nodiscard]] std::int64_t memory_values(std::int64_t rows) const override {
-    Carver<Real> carver;
-    static_cast<void>(Gpt2Memory<Real>(carver, s_, rows));
-    return carver.used();
+  [[nodiscard]] std::int64_t memory_bytes(std::int64_t rows) const override {
+    Carver carver;
+    static_cast<void>(Gpt2Memory<T>(carver, s_, rows));
+    return carver.bytes();
   }
 
-  [[nodiscard]] std::int64_t scratch_values(std::int64_t rows) const override {
-    return rows * std::max(s_.d_ff, 3 * s_.d_model);
+  [[nodiscard]] std::int64_t scratch_bytes(std::int64_t rows) const override {
+    Carver carver;
+    static_cast<void>(carver.take<T>(rows * std::max(s_.d_ff, 3 * s_.d_model)));
+    return carver.bytes();
   }
 
-  void forward(const Pass& pass, const Real* weights, const Real* x, Real* memory,
+  void forward(const Pass& pass, const Real* weights, const Real* x, void* memory,
                Real* y) const override {
     const Gpt2Tensors<const Real> w(weights, s_);
-    Carver<Real> carver(memory);
-    const Gpt2Memory<Real> keep(carver, s_, pass.rows());
+    Carver carver(memory);
+    const Gpt2Memory<T> keep(carver, s_, pass.rows());
     kernels::ThreadTeam& team = pass.team;
     const std::int64_t d = s_.d_model;
     norm(pass, x, w.ln1_weight, w.ln1_bias, keep.normed1, keep.mean1, keep.rstd1);
-    kernels::gemm(team, conv1d({pass.rows(), d, 3 * d, pass.bf16}, keep.normed1, w.qkv_weight,
+    kernels::gemm(team, conv1d({pass.rows(), d, 3 * d, kBf16}, keep.normed1, w.qkv_weight,
                                w.qkv_bias, keep.qkv));
-    kernels::attention_forward<Real>(team, attention_shape(pass),
-                                     heads<const Real>(pass, keep.qkv, 3 * d),
-                                     heads<const Real>(pass, keep.qkv + d, 3 * d),
-                                     heads<const Real>(pass, keep.qkv + 2 * d, 3 * d),
-                                     heads<Real>(pass, keep.attended, d), keep.lse);
-    auto project = conv1d({pass.rows(), d, d, pass.bf16}, keep.attended, w.out_weight, w.out_bias,
-                          keep.middle);
+    kernels::attention_forward<T>(
+        team, attention_shape(pass), heads<const T>(pass, keep.qkv, 3 * d),
+        heads<const T>(pass, keep.qkv + d, 3 * d), heads<const T>(pass, keep.qkv + 2 * d, 3 * d),
+        heads<T>(pass, keep.attended, d), keep.lse);
+    auto project =
+        conv1d({pass.rows(), d, d, kBf16}, keep.attended, w.out_weight, w.out_bias, keep.middle);
     project.residual = x;
     project.ldr = d;
     kernels::gemm(team, project);
 
     norm(pass, keep.middle, w.ln2_weight, w.ln2_bias, keep.normed2, keep.mean2, keep.rstd2);
-    auto up = conv1d({pass.rows(), d, s_.d_ff, pass.bf16}, keep.normed2, w.up_weight, w.up_bias,
+    auto up = conv1d({pass.rows(), d, s_.d_ff, kBf16}, keep.normed2, w.up_weight, w.up_bias,
                      keep.gelu_slope);
     up.gelu_out = keep.activated;
     kernels::gemm(team, up);
     auto down =
-        conv1d({pass.rows(), s_.d_ff, d, pass.bf16}, keep.activated, w.down_weight, w.down_bias, y);
+        conv1d({pass.rows(), s_.d_ff, d, kBf16}, keep.activated, w.down_weight, w.down_bias, y);
     down.residual = keep.middle;
     down.ldr = d;
     kernels::gemm(team, down);
   }
 
-  void backward(const Pass& pass, const Real* weights, const Real* x, Real* memory, Real* scratch,
-                Real* other, Real* d_stream, Real* gradients) const override {
+  void backward(const Pass& pass, const Real* weights, const Real* x, void* memory, void* scratch,
+                void* other, Real* d_stream, Real* gradients) const override {
     const Gpt2Tensors<const Real> w(weights, s_);
     const Gpt2Tensors<Real> g(gradients, s_);
-    Carver<Real> carver(memory);
-    const Gpt2Memory<Real> keep(carver, s_, pass.rows());
+    Carver carver(memory);
+    const Gpt2Memory<T> keep(carver, s_, pass.rows());
     kernels::ThreadTeam& team = pass.team;
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
 
-    const LinearShape down{rows, s_.d_ff, d, pass.bf16};
-    Real* d_up = scratch;
+    const LinearShape down{rows, s_.d_ff, d, kBf16};
+    T* d_up = static_cast<T*>(scratch);
+    T* d_narrow = static_cast<T*>(other);  // of what is d_model wide, one after another
     conv1d_weight_gradient(team, down, keep.activated, d_stream, g.down_weight, g.down_bias);
     auto through_gelu = conv1d_input_gradient(down, d_stream, w.down_weight, d_up);
     through_gelu.factor = keep.gelu_slope;
     kernels::gemm(team, through_gelu);
-    const LinearShape up{rows, d, s_.d_ff, pass.bf16};
+    const LinearShape up{rows, d, s_.d_ff, kBf16};
     conv1d_weight_gradient(team, up, keep.normed2, d_up, g.up_weight, g.up_bias);
-    kernels::gemm(team, conv1d_input_gradient(up, d_up, w.up_weight, other));
-    norm_backward(pass, other, keep.middle, w.ln2_weight, keep.mean2, keep.rstd2, d_stream,
+    kernels::gemm(team, conv1d_input_gradient(up, d_up, w.up_weight, d_narrow));
+    norm_backward(pass, d_narrow, keep.middle, w.ln2_weight, keep.mean2, keep.rstd2, d_stream,
                   g.ln2_weight, g.ln2_bias);
 
-    const LinearShape out{rows, d, d, pass.bf16};
-    Real* d_qkv = scratch;
+    const LinearShape out{rows, d, d, kBf16};
+    T* d_qkv = static_cast<T*>(scratch);
     conv1d_weight_gradient(team, out, keep.attended, d_stream, g.out_weight, g.out_bias);
-    kernels::gemm(team, conv1d_input_gradient(out, d_stream, w.out_weight, other));
-    attention_backward(pass, keep, other, d_qkv);
-    const LinearShape qkv{rows, d, 3 * d, pass.bf16};
+    kernels::gemm(team, conv1d_input_gradient(out, d_stream, w.out_weight, d_narrow));
+    attention_backward(pass, keep, d_narrow, d_qkv);
+    const LinearShape qkv{rows, d, 3 * d, kBf16};
     conv1d_weight_gradient(team, qkv, keep.normed1, d_qkv, g.qkv_weight, g.qkv_bias);
-    kernels::gemm(team, conv1d_input_gradient(qkv, d_qkv, w.qkv_weight, other));
-    norm_backward(pass, other, x, w.ln1_weight, keep.mean1, keep.rstd1, d_stream, g.ln1_weight,
+    kernels::gemm(team, conv1d_input_gradient(qkv, d_qkv, w.qkv_weight, d_narrow));
+    norm_backward(pass, d_narrow, x, w.ln1_weight, keep.mean1, keep.rstd1, d_stream, g.ln1_weight,
                   g.ln1_bias);
   }
 
@@ -175,58 +182,58 @@ class Gpt2Block final : public Block<Real> {
             .q_heads = s_.heads,
             .kv_heads = s_.heads,
             .head_dim = s_.head_dim,
-            .scale = 1 / std::sqrt(static_cast<double>(s_.head_dim)),
-            .bf16 = pass.bf16};
+            .scale = 1 / std::sqrt(static_cast<double>(s_.head_dim))};
   }
 
-  template <typename T>
-  [[nodiscard]] kernels::HeadsView<T> heads(const Pass& pass, T* data, std::int64_t row) const {
-    return kernels::heads_in_rows<T>(data, pass.length, row, s_.head_dim);
+  template <typename Value>
+  [[nodiscard]] kernels::HeadsView<Value> heads(const Pass& pass, Value* data,
+                                                std::int64_t row) const {
+    return kernels::heads_in_rows<Value>(data, pass.length, row, s_.head_dim);
   }
 
-  void norm(const Pass& pass, const Real* x, const Real* weight, const Real* bias, Real* y,
-            Real* mean, Real* rstd) const {
-    kernels::layer_norm_forward<Real>(pass.team, {.rows = pass.rows(),
-                                                  .channels = s_.d_model,
-                                                  .eps = s_.norm_eps,
-                                                  .x = x,
-                                                  .weight = weight,
-                                                  .bias = bias,
-                                                  .y = y,
-                                                  .mean = mean,
-                                                  .rstd = rstd});
+  void norm(const Pass& pass, const Real* x, const Real* weight, const Real* bias, T* y, Real* mean,
+            Real* rstd) const {
+    kernels::layer_norm_forward<T>(pass.team, {.rows = pass.rows(),
+                                               .channels = s_.d_model,
+                                               .eps = s_.norm_eps,
+                                               .x = x,
+                                               .weight = weight,
+                                               .bias = bias,
+                                               .y = y,
+                                               .mean = mean,
+                                               .rstd = rstd});
   }
 
   /// d_stream += gradient of `dy` through the norm of s.
-  void norm_backward(const Pass& pass, const Real* dy, const Real* s, const Real* weight,
+  void norm_backward(const Pass& pass, const T* dy, const Real* s, const Real* weight,
                      const Real* mean, const Real* rstd, Real* d_stream, Real* d_weight,
                      Real* d_bias) const {
-    kernels::layer_norm_backward<Real>(pass.team, {.rows = pass.rows(),
-                                                   .channels = s_.d_model,
-                                                   .dy = dy,
-                                                   .s = s,
-                                                   .weight = weight,
-                                                   .mean = mean,
-                                                   .rstd = rstd,
-                                                   .d_sum = d_stream,
-                                                   .ds = d_stream,
-                                                   .d_weight = d_weight,
-                                                   .d_bias = d_bias});
+    kernels::layer_norm_backward<T>(pass.team, {.rows = pass.rows(),
+                                                .channels = s_.d_model,
+                                                .dy = dy,
+                                                .s = s,
+                                                .weight = weight,
+                                                .mean = mean,
+                                                .rstd = rstd,
+                                                .d_sum = d_stream,
+                                                .ds = d_stream,
+                                                .d_weight = d_weight,
+                                                .d_bias = d_bias});
   }
 
-  void attention_backward(const Pass& pass, const Gpt2Memory<Real>& keep, const Real* d_out,
-                          Real* d_qkv) const {
+  void attention_backward(const Pass& pass, const Gpt2Memory<T>& keep, const T* d_out,
+                          T* d_qkv) const {
     const std::int64_t d = s_.d_model;
-    kernels::attention_backward<Real>(pass.team, attention_shape(pass),
-                                      {.q = heads<const Real>(pass, keep.qkv, 3 * d),
-                                       .k = heads<const Real>(pass, keep.qkv + d, 3 * d),
-                                       .v = heads<const Real>(pass, keep.qkv + 2 * d, 3 * d),
-                                       .out = heads<const Real>(pass, keep.attended, d),
-                                       .d_out = heads<const Real>(pass, d_out, d),
-                                       .lse = keep.lse,
-                                       .d_q = heads<Real>(pass, d_qkv, 3 * d),
-                                       .d_k = heads<Real>(pass, d_qkv + d, 3 * d),
-                                       .d_v = heads<Real>(pass, d_qkv + 2 * d, 3 * d)});
+    kernels::attention_backward<T>(pass.team, attention_shape(pass),
+                                   {.q = heads<const T>(pass, keep.qkv, 3 * d),
+                                    .k = heads<const T>(pass, keep.qkv + d, 3 * d),
+                                    .v = heads<const T>(pass, keep.qkv + 2 * d, 3 * d),
+                                    .out = heads<const T>(pass, keep.attended, d),
+                                    .d_out = heads<const T>(pass, d_out, d),
+                                    .lse = keep.lse,
+                                    .d_q = heads<T>(pass, d_qkv, 3 * d),
+                                    .d_k = heads<T>(pass, d_qkv + d, 3 * d),
+                                    .d_v = heads<T>(pass, d_qkv + 2 * d, 3 * d)});
   }
 
   ModelShape s_;
@@ -234,12 +241,13 @@ class Gpt2Block final : public Block<Real> {
 
 }  // namespace
 
-template <typename Real>
-std::unique_ptr<const Block<Real>> make_gpt2_block(const ModelShape& shape) {
-  return std::make_unique<const Gpt2Block<Real>>(shape);
+template <typename T>
+std::unique_ptr<const Block<kernels::RealOf<T>>> make_gpt2_block(const ModelShape& shape) {
+  return std::make_unique<const Gpt2Block<T>>(shape);
 }
 
-template std::unique_ptr<const Block<float>> make_gpt2_block(const ModelShape&);
-template std::unique_ptr<const Block<double>> make_gpt2_block(const ModelShape&);
+template std::unique_ptr<const Block<float>> make_gpt2_block<kernels::Bf16>(const ModelShape&);
+template std::unique_ptr<const Block<float>> make_gpt2_block<float>(const ModelShape&);
+template std::unique_ptr<const Block<double>> make_gpt2_block<double>(const ModelShape&);
 
 }  // namespace isthmus

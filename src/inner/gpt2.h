@@ -7,12 +7,16 @@
 #include <vector>
 
 #include "inner/model_block.h"
+#include "kernels/bf16.h"
 
 namespace isthmus {
 
 [[nodiscard]] std::vector<LayerTensor> gpt2_layer_tensors(const ModelShape& shape);
 
-template <typename Real>
-[[nodiscard]] std::unique_ptr<const Block<Real>> make_gpt2_block(const ModelShape& shape);
+/// T is what kept activations and wide gradients are stored as: double, float, or Bf16 for products
+/// in bfloat16.
+template <typename T>
+[[nodiscard]] std::unique_ptr<const Block<kernels::RealOf<T>>> make_gpt2_block(
+    const ModelShape& shape);
 
 }  // namespace isthmus

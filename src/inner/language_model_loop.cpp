@@ -49,7 +49,8 @@ LanguageModel<float>::Purpose purpose_of(const LanguageModelOptions& options) {
 std::string memory_error(const LanguageModelOptions& options) {
   const ModelLayout layout(model_shape(options.model, options.context));
   const std::int64_t rows = options.sequences / options.micro_batches * options.context;
-  const MemoryEstimate memory = training_memory(layout, options.inner, rows, options.recompute);
+  const MemoryEstimate memory =
+      training_memory(layout, options.inner, rows, options.recompute, options.bf16);
   constexpr double kGiB = 1 << 30;
   return fmt::format(
       "model of {} parameters: no memory for it ({:.1f} GiB a worker, {:.1f} of them activations): "

@@ -35,6 +35,7 @@ std::vector<LayerTensor> llama_layer_tensors(const ModelShape& s) {
 }
 
 namespace {
+using kernels::RealOf;
 
 /// Pointers into a layer's weights, or gradients, in the order of llama_layer_tensors. q, k, v lie
 /// one after another and so are one (qkv_width, d) matrix; gate and up are one (2 d_ff, d).
@@ -63,50 +64,52 @@ struct LlamaTensors {
 
 /// What the forward pass keeps. With qk_norm `qkv` holds queries and keys before their norm,
 /// `query` and `key` after norm and rotation; otherwise they are rotated in place inside `qkv`.
-template <typename Real>
+/// Operands of products are stored as T.
+template <typename T>
 struct LlamaMemory {
-  Real *rstd1, *normed1, *qkv, *query, *key, *q_rstd, *k_rstd, *attended, *lse;
-  Real *middle, *rstd2, *normed2, *gate_up, *activated;
+  using Real = RealOf<T>;
+  Real *rstd1, *q_rstd, *k_rstd, *lse, *middle, *rstd2;
+  T *normed1, *qkv, *query, *key, *attended, *normed2, *gate_up, *activated;
 
-  LlamaMemory(Carver<Real>& carver, const ModelShape& s, std::int64_t rows) {
+  LlamaMemory(Carver& carver, const ModelShape& s, std::int64_t rows) {
     const std::int64_t normed_heads = s.qk_norm ? rows : 0;
-    rstd1 = carver.take(rows);
-    normed1 = carver.take(rows * s.d_model);
-    qkv = carver.take(rows * s.qkv_width());
-    query = carver.take(normed_heads * s.query_width());
-    key = carver.take(normed_heads * s.key_width());
-    q_rstd = carver.take(normed_heads * s.heads);
-    k_rstd = carver.take(normed_heads * s.kv_heads);
-    attended = carver.take(rows * s.query_width());
-    lse = carver.take(rows * s.heads);
-    middle = carver.take(rows * s.d_model);
-    rstd2 = carver.take(rows);
-    normed2 = carver.take(rows * s.d_model);
-    gate_up = carver.take(rows * 2 * s.d_ff);
-    activated = carver.take(rows * s.d_ff);
+    rstd1 = carver.take<Real>(rows);
+    normed1 = carver.take<T>(rows * s.d_model);
+    qkv = carver.take<T>(rows * s.qkv_width());
+    query = carver.take<T>(normed_heads * s.query_width());
+    key = carver.take<T>(normed_heads * s.key_width());
+    q_rstd = carver.take<Real>(normed_heads * s.heads);
+    k_rstd = carver.take<Real>(normed_heads * s.kv_heads);
+    attended = carver.take<T>(rows * s.query_width());
+    lse = carver.take<Real>(rows * s.heads);
+    middle = carver.take<Real>(rows * s.d_model);
+    rstd2 = carver.take<Real>(rows);
+    normed2 = carver.take<T>(rows * s.d_model);
+    gate_up = carver.take<T>(rows * 2 * s.d_ff);
+    activated = carver.take<T>(rows * s.d_ff);
   }
 };
 
 /// Scratch of the backward pass: `wide` for the gradient of the activated feed-forward layer and,
 /// after it in the same place, of queries, keys and values. The last three only with qk_norm.
-template <typename Real>
+template <typename T>
 struct LlamaScratch {
-  Real *wide, *d_attended, *d_query, *d_key, *raw;
+  T *wide, *d_attended, *d_query, *d_key, *raw;
 
-  LlamaScratch(Carver<Real>& carver, const ModelShape& s, std::int64_t rows) {
-    wide = carver.take(rows * std::max(s.d_ff, s.qkv_width()));
-    d_attended = carver.take(rows * s.query_width());
+  LlamaScratch(Carver& carver, const ModelShape& s, std::int64_t rows) {
+    wide = carver.take<T>(rows * std::max(s.d_ff, s.qkv_width()));
+    d_attended = carver.take<T>(rows * s.query_width());
     const std::int64_t normed_heads = s.qk_norm ? rows : 0;
-    d_query = carver.take(normed_heads * s.query_width());
-    d_key = carver.take(normed_heads * s.key_width());
-    raw = carver.take(normed_heads * s.query_width());
+    d_query = carver.take<T>(normed_heads * s.query_width());
+    d_key = carver.take<T>(normed_heads * s.key_width());
+    raw = carver.take<T>(normed_heads * s.query_width());
   }
 };
 
 /// Copies `columns` columns between matrices whose rows are `from_row` and `to_row` apart.
-template <typename Real>
-void copy_columns(const Pass& pass, std::int64_t columns, const Real* from, std::int64_t from_row,
-                  Real* to, std::int64_t to_row) {
+template <typename T>
+void copy_columns(const Pass& pass, std::int64_t columns, const T* from, std::int64_t from_row,
+                  T* to, std::int64_t to_row) {
   constexpr std::int64_t kRowsAtOnce = 64;
   pass.team.for_blocks(pass.rows(), kRowsAtOnce, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
@@ -115,8 +118,11 @@ void copy_columns(const Pass& pass, std::int64_t columns, const Real* from, std:
   });
 }
 
-template <typename Real>
-class LlamaBlock final : public Block<Real> {
+template <typename T>
+class LlamaBlock final : public Block<RealOf<T>> {
+  using Real = RealOf<T>;
+  static constexpr bool kBf16 = std::is_same_v<T, kernels::Bf16>;
+
  public:
   explicit LlamaBlock(const ModelShape& shape)
       : s_(shape),
@@ -126,103 +132,104 @@ class LlamaBlock final : public Block<Real> {
                                 sine_.data());
   }
 
-  [[nodiscard]] std::int64_t memory_values(std::int64_t rows) const override {
-    Carver<Real> carver;
-    static_cast<void>(LlamaMemory<Real>(carver, s_, rows));
-    return carver.used();
+  [[nodiscard]] std::int64_t memory_bytes(std::int64_t rows) const override {
+    Carver carver;
+    static_cast<void>(LlamaMemory<T>(carver, s_, rows));
+    return carver.bytes();
   }
 
-  [[nodiscard]] std::int64_t scratch_values(std::int64_t rows) const override {
-    Carver<Real> carver;
-    static_cast<void>(LlamaScratch<Real>(carver, s_, rows));
-    return carver.used();
+  [[nodiscard]] std::int64_t scratch_bytes(std::int64_t rows) const override {
+    Carver carver;
+    static_cast<void>(LlamaScratch<T>(carver, s_, rows));
+    return carver.bytes();
   }
 
-  void forward(const Pass& pass, const Real* weights, const Real* x, Real* memory,
+  void forward(const Pass& pass, const Real* weights, const Real* x, void* memory,
                Real* y) const override {
     const LlamaTensors<const Real> w(weights, s_);
-    Carver<Real> carver(memory);
-    const LlamaMemory<Real> keep(carver, s_, pass.rows());
+    Carver carver(memory);
+    const LlamaMemory<T> keep(carver, s_, pass.rows());
     kernels::ThreadTeam& team = pass.team;
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
     norm(pass, rows, d, x, w.norm1_weight, keep.normed1, keep.rstd1);
-    kernels::gemm(
-        team, linear({rows, d, s_.qkv_width(), pass.bf16}, keep.normed1, w.qkv_weight, keep.qkv));
+    kernels::gemm(team,
+                  linear({rows, d, s_.qkv_width(), kBf16}, keep.normed1, w.qkv_weight, keep.qkv));
     const Heads h = attention_inputs(pass, keep);
     if (s_.qk_norm) norm_heads(pass, w, keep);
     rotate(pass, s_.heads, h.q);
     rotate(pass, s_.kv_heads, h.k);
-    kernels::attention_forward<Real>(team, attention_shape(pass), read(h.q), read(h.k), read(h.v),
-                                     in_rows(pass, keep.attended, s_.query_width()), keep.lse);
+    kernels::attention_forward<T>(team, attention_shape(pass), read(h.q), read(h.k), read(h.v),
+                                  in_rows(pass, keep.attended, s_.query_width()), keep.lse);
     auto project =
-        linear({rows, s_.query_width(), d, pass.bf16}, keep.attended, w.out_weight, keep.middle);
+        linear({rows, s_.query_width(), d, kBf16}, keep.attended, w.out_weight, keep.middle);
     project.residual = x;
     project.ldr = d;
     kernels::gemm(team, project);
 
     norm(pass, rows, d, keep.middle, w.norm2_weight, keep.normed2, keep.rstd2);
-    kernels::gemm(team, linear({rows, d, 2 * s_.d_ff, pass.bf16}, keep.normed2, w.gate_up_weight,
-                               keep.gate_up));
-    kernels::swiglu_forward<Real>(team, swiglu(rows, keep), keep.activated);
-    auto down = linear({rows, s_.d_ff, d, pass.bf16}, keep.activated, w.down_weight, y);
+    kernels::gemm(
+        team, linear({rows, d, 2 * s_.d_ff, kBf16}, keep.normed2, w.gate_up_weight, keep.gate_up));
+    kernels::swiglu_forward<T>(team, swiglu(rows, keep), keep.activated);
+    auto down = linear({rows, s_.d_ff, d, kBf16}, keep.activated, w.down_weight, y);
     down.residual = keep.middle;
     down.ldr = d;
     kernels::gemm(team, down);
   }
 
-  void backward(const Pass& pass, const Real* weights, const Real* x, Real* memory, Real* scratch,
-                Real* other, Real* d_stream, Real* gradients) const override {
+  void backward(const Pass& pass, const Real* weights, const Real* x, void* memory, void* scratch,
+                void* other, Real* d_stream, Real* gradients) const override {
     const LlamaTensors<const Real> w(weights, s_);
     const LlamaTensors<Real> g(gradients, s_);
-    Carver<Real> carver(memory);
-    const LlamaMemory<Real> keep(carver, s_, pass.rows());
-    Carver<Real> scratch_carver(scratch);
-    const LlamaScratch<Real> spare(scratch_carver, s_, pass.rows());
+    Carver carver(memory);
+    const LlamaMemory<T> keep(carver, s_, pass.rows());
+    Carver scratch_carver(scratch);
+    const LlamaScratch<T> spare(scratch_carver, s_, pass.rows());
+    T* d_normed = static_cast<T*>(other);
     kernels::ThreadTeam& team = pass.team;
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
 
-    const LinearShape down{rows, s_.d_ff, d, pass.bf16};
+    const LinearShape down{rows, s_.d_ff, d, kBf16};
     linear_weight_gradient(team, down, keep.activated, d_stream, g.down_weight);
     kernels::gemm(team, linear_input_gradient(down, d_stream, w.down_weight, spare.wide));
     // The gradient of gate and up takes their place.
-    kernels::swiglu_backward<Real>(team, swiglu(rows, keep), spare.wide, keep.gate_up,
-                                   keep.gate_up + s_.d_ff);
-    const LinearShape gate_up{rows, d, 2 * s_.d_ff, pass.bf16};
+    kernels::swiglu_backward<T>(team, swiglu(rows, keep), spare.wide, keep.gate_up,
+                                keep.gate_up + s_.d_ff);
+    const LinearShape gate_up{rows, d, 2 * s_.d_ff, kBf16};
     linear_weight_gradient(team, gate_up, keep.normed2, keep.gate_up, g.gate_up_weight);
-    kernels::gemm(team, linear_input_gradient(gate_up, keep.gate_up, w.gate_up_weight, other));
-    norm_backward(pass, other, keep.middle, w.norm2_weight, keep.rstd2, d_stream, g.norm2_weight);
+    kernels::gemm(team, linear_input_gradient(gate_up, keep.gate_up, w.gate_up_weight, d_normed));
+    norm_backward(pass, d_normed, keep.middle, w.norm2_weight, keep.rstd2, d_stream,
+                  g.norm2_weight);
 
-    const LinearShape out{rows, s_.query_width(), d, pass.bf16};
+    const LinearShape out{rows, s_.query_width(), d, kBf16};
     linear_weight_gradient(team, out, keep.attended, d_stream, g.out_weight);
     kernels::gemm(team, linear_input_gradient(out, d_stream, w.out_weight, spare.d_attended));
     attention_backward(pass, w, keep, spare, g);
-    const LinearShape qkv{rows, d, s_.qkv_width(), pass.bf16};
+    const LinearShape qkv{rows, d, s_.qkv_width(), kBf16};
     linear_weight_gradient(team, qkv, keep.normed1, spare.wide, g.qkv_weight);
-    kernels::gemm(team, linear_input_gradient(qkv, spare.wide, w.qkv_weight, other));
-    norm_backward(pass, other, x, w.norm1_weight, keep.rstd1, d_stream, g.norm1_weight);
+    kernels::gemm(team, linear_input_gradient(qkv, spare.wide, w.qkv_weight, d_normed));
+    norm_backward(pass, d_normed, x, w.norm1_weight, keep.rstd1, d_stream, g.norm1_weight);
   }
 
  private:
   /// Where attention finds queries, keys and values (or puts their gradients).
   struct Heads {
-    kernels::HeadsView<Real> q, k, v;
+    kernels::HeadsView<T> q, k, v;
   };
 
-  [[nodiscard]] kernels::HeadsView<Real> in_rows(const Pass& pass, Real* data,
-                                                 std::int64_t row) const {
-    return kernels::heads_in_rows<Real>(data, pass.length, row, s_.head_dim);
+  [[nodiscard]] kernels::HeadsView<T> in_rows(const Pass& pass, T* data, std::int64_t row) const {
+    return kernels::heads_in_rows<T>(data, pass.length, row, s_.head_dim);
   }
-  [[nodiscard]] static kernels::HeadsView<const Real> read(const kernels::HeadsView<Real>& view) {
+  [[nodiscard]] static kernels::HeadsView<const T> read(const kernels::HeadsView<T>& view) {
     return {view.data, view.batch_stride, view.token_stride, view.head_stride};
   }
-  [[nodiscard]] Heads fused_heads(const Pass& pass, Real* qkv) const {
+  [[nodiscard]] Heads fused_heads(const Pass& pass, T* qkv) const {
     const std::int64_t row = s_.qkv_width();
     return {in_rows(pass, qkv, row), in_rows(pass, qkv + s_.query_width(), row),
             in_rows(pass, qkv + s_.query_width() + s_.key_width(), row)};
   }
-  [[nodiscard]] Heads attention_inputs(const Pass& pass, const LlamaMemory<Real>& keep) const {
+  [[nodiscard]] Heads attention_inputs(const Pass& pass, const LlamaMemory<T>& keep) const {
     Heads heads = fused_heads(pass, keep.qkv);
     if (s_.qk_norm) {
       heads.q = in_rows(pass, keep.query, s_.query_width());
@@ -237,12 +244,10 @@ class LlamaBlock final : public Block<Real> {
             .q_heads = s_.heads,
             .kv_heads = s_.kv_heads,
             .head_dim = s_.head_dim,
-            .scale = 1 / std::sqrt(static_cast<double>(s_.head_dim)),
-            .bf16 = pass.bf16};
+            .scale = 1 / std::sqrt(static_cast<double>(s_.head_dim))};
   }
 
-  [[nodiscard]] kernels::SwiGlu<Real> swiglu(std::int64_t rows,
-                                             const LlamaMemory<Real>& keep) const {
+  [[nodiscard]] kernels::SwiGlu<T> swiglu(std::int64_t rows, const LlamaMemory<T>& keep) const {
     return {.rows = rows,
             .columns = s_.d_ff,
             .gate = keep.gate_up,
@@ -251,33 +256,35 @@ class LlamaBlock final : public Block<Real> {
             .ld_out = s_.d_ff};
   }
 
-  void rotate(const Pass& pass, std::int64_t heads, const kernels::HeadsView<Real>& x) const {
-    kernels::rotary_forward<Real>(pass.team, pass.sequences, pass.length, heads, s_.head_dim, x,
-                                  cosine_.data(), sine_.data());
+  void rotate(const Pass& pass, std::int64_t heads, const kernels::HeadsView<T>& x) const {
+    kernels::rotary_forward<T>(pass.team, pass.sequences, pass.length, heads, s_.head_dim, x,
+                               cosine_.data(), sine_.data());
   }
-  void rotate_back(const Pass& pass, std::int64_t heads, const kernels::HeadsView<Real>& dx) const {
-    kernels::rotary_backward<Real>(pass.team, pass.sequences, pass.length, heads, s_.head_dim, dx,
-                                   cosine_.data(), sine_.data());
+  void rotate_back(const Pass& pass, std::int64_t heads, const kernels::HeadsView<T>& dx) const {
+    kernels::rotary_backward<T>(pass.team, pass.sequences, pass.length, heads, s_.head_dim, dx,
+                                cosine_.data(), sine_.data());
   }
 
-  void norm(const Pass& pass, std::int64_t rows, std::int64_t channels, const Real* x,
-            const Real* weight, Real* y, Real* rstd) const {
-    kernels::rms_norm_forward<Real>(pass.team, {.rows = rows,
-                                                .channels = channels,
-                                                .eps = s_.norm_eps,
-                                                .x = x,
-                                                .weight = weight,
-                                                .y = y,
-                                                .rstd = rstd});
+  /// Stream: Real for the residual stream, T for heads.
+  template <typename Stream>
+  void norm(const Pass& pass, std::int64_t rows, std::int64_t channels, const Stream* x,
+            const Real* weight, T* y, Real* rstd) const {
+    kernels::rms_norm_forward<T, Stream>(pass.team, {.rows = rows,
+                                                     .channels = channels,
+                                                     .eps = s_.norm_eps,
+                                                     .x = x,
+                                                     .weight = weight,
+                                                     .y = y,
+                                                     .rstd = rstd});
   }
 
   /// query, key := RMSNorm per head of the queries and keys in `qkv`.
   void norm_heads(const Pass& pass, const LlamaTensors<const Real>& w,
-                  const LlamaMemory<Real>& keep) const {
+                  const LlamaMemory<T>& keep) const {
     const std::int64_t row = s_.qkv_width();
-    copy_columns<Real>(pass, s_.query_width(), keep.qkv, row, keep.query, s_.query_width());
-    copy_columns<Real>(pass, s_.key_width(), keep.qkv + s_.query_width(), row, keep.key,
-                       s_.key_width());
+    copy_columns<T>(pass, s_.query_width(), keep.qkv, row, keep.query, s_.query_width());
+    copy_columns<T>(pass, s_.key_width(), keep.qkv + s_.query_width(), row, keep.key,
+                    s_.key_width());
     norm(pass, pass.rows() * s_.heads, s_.head_dim, keep.query, w.q_norm_weight, keep.query,
          keep.q_rstd);
     norm(pass, pass.rows() * s_.kv_heads, s_.head_dim, keep.key, w.k_norm_weight, keep.key,
@@ -285,27 +292,27 @@ class LlamaBlock final : public Block<Real> {
   }
 
   /// d_stream += gradient of `dy` through the norm of s.
-  void norm_backward(const Pass& pass, const Real* dy, const Real* s, const Real* weight,
+  void norm_backward(const Pass& pass, const T* dy, const Real* s, const Real* weight,
                      const Real* rstd, Real* d_stream, Real* d_weight) const {
-    kernels::rms_norm_backward<Real>(pass.team, {.rows = pass.rows(),
-                                                 .channels = s_.d_model,
-                                                 .dy = dy,
-                                                 .s = s,
-                                                 .weight = weight,
-                                                 .rstd = rstd,
-                                                 .d_sum = d_stream,
-                                                 .ds = d_stream,
-                                                 .d_weight = d_weight});
+    kernels::rms_norm_backward<T>(pass.team, {.rows = pass.rows(),
+                                              .channels = s_.d_model,
+                                              .dy = dy,
+                                              .s = s,
+                                              .weight = weight,
+                                              .rstd = rstd,
+                                              .d_sum = d_stream,
+                                              .ds = d_stream,
+                                              .d_weight = d_weight});
   }
 
   /// Gradient of one group of heads through its norm: d (rows * heads, head_dim) on entry that of
   /// the normed heads, afterwards that of the columns of `qkv` at `from`, put into `wide` there.
   void norm_heads_backward(const Pass& pass, std::int64_t heads, std::int64_t from,
-                           const LlamaMemory<Real>& keep, const LlamaScratch<Real>& spare,
-                           const Real* weight, const Real* rstd, Real* d, Real* d_weight) const {
+                           const LlamaMemory<T>& keep, const LlamaScratch<T>& spare,
+                           const Real* weight, const Real* rstd, T* d, Real* d_weight) const {
     const std::int64_t width = heads * s_.head_dim;
-    copy_columns<Real>(pass, width, keep.qkv + from, s_.qkv_width(), spare.raw, width);
-    kernels::rms_norm_backward<Real>(pass.team, {.rows = pass.rows() * heads,
+    copy_columns<T>(pass, width, keep.qkv + from, s_.qkv_width(), spare.raw, width);
+    kernels::rms_norm_backward<T, T>(pass.team, {.rows = pass.rows() * heads,
                                                  .channels = s_.head_dim,
                                                  .dy = d,
                                                  .s = spare.raw,
@@ -313,12 +320,12 @@ class LlamaBlock final : public Block<Real> {
                                                  .rstd = rstd,
                                                  .ds = d,
                                                  .d_weight = d_weight});
-    copy_columns<Real>(pass, width, d, width, spare.wide + from, s_.qkv_width());
+    copy_columns<T>(pass, width, d, width, spare.wide + from, s_.qkv_width());
   }
 
   /// spare.wide := gradient of `qkv`, from that of the attended values.
   void attention_backward(const Pass& pass, const LlamaTensors<const Real>& w,
-                          const LlamaMemory<Real>& keep, const LlamaScratch<Real>& spare,
+                          const LlamaMemory<T>& keep, const LlamaScratch<T>& spare,
                           const LlamaTensors<Real>& g) const {
     const Heads in = attention_inputs(pass, keep);
     Heads d = fused_heads(pass, spare.wide);
@@ -326,7 +333,7 @@ class LlamaBlock final : public Block<Real> {
       d.q = in_rows(pass, spare.d_query, s_.query_width());
       d.k = in_rows(pass, spare.d_key, s_.key_width());
     }
-    kernels::attention_backward<Real>(
+    kernels::attention_backward<T>(
         pass.team, attention_shape(pass),
         {.q = read(in.q),
          .k = read(in.k),
@@ -352,12 +359,13 @@ class LlamaBlock final : public Block<Real> {
 
 }  // namespace
 
-template <typename Real>
-std::unique_ptr<const Block<Real>> make_llama_block(const ModelShape& shape) {
-  return std::make_unique<const LlamaBlock<Real>>(shape);
+template <typename T>
+std::unique_ptr<const Block<kernels::RealOf<T>>> make_llama_block(const ModelShape& shape) {
+  return std::make_unique<const LlamaBlock<T>>(shape);
 }
 
-template std::unique_ptr<const Block<float>> make_llama_block(const ModelShape&);
-template std::unique_ptr<const Block<double>> make_llama_block(const ModelShape&);
+template std::unique_ptr<const Block<float>> make_llama_block<kernels::Bf16>(const ModelShape&);
+template std::unique_ptr<const Block<float>> make_llama_block<float>(const ModelShape&);
+template std::unique_ptr<const Block<double>> make_llama_block<double>(const ModelShape&);
 
 }  // namespace isthmus

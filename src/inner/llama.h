@@ -8,12 +8,16 @@
 #include <vector>
 
 #include "inner/model_block.h"
+#include "kernels/bf16.h"
 
 namespace isthmus {
 
 [[nodiscard]] std::vector<LayerTensor> llama_layer_tensors(const ModelShape& shape);
 
-template <typename Real>
-[[nodiscard]] std::unique_ptr<const Block<Real>> make_llama_block(const ModelShape& shape);
+/// T is what kept activations and wide gradients are stored as: double, float, or Bf16 for products
+/// in bfloat16.
+template <typename T>
+[[nodiscard]] std::unique_ptr<const Block<kernels::RealOf<T>>> make_llama_block(
+    const ModelShape& shape);
 
 }  // namespace isthmus

@@ -14,10 +14,19 @@
 namespace isthmus {
 namespace {
 
+template <typename T>
+std::unique_ptr<const Block<kernels::RealOf<T>>> make_block_on(const ModelShape& shape) {
+  return shape.architecture == Architecture::kGpt2 ? make_gpt2_block<T>(shape)
+                                                   : make_llama_block<T>(shape);
+}
+
 template <typename Real>
-std::unique_ptr<const Block<Real>> make_block(const ModelShape& shape) {
-  return shape.architecture == Architecture::kGpt2 ? make_gpt2_block<Real>(shape)
-                                                   : make_llama_block<Real>(shape);
+std::unique_ptr<const Block<Real>> make_block(const ModelShape& shape, bool bf16) {
+  if constexpr (std::is_same_v<Real, float>) {
+    if (bf16) return make_block_on<kernels::Bf16>(shape);
+  }
+  ISTHMUS_CHECK(!bf16, shape.d_model);
+  return make_block_on<Real>(shape);
 }
 
 }  // namespace
@@ -35,34 +44,36 @@ LossSum& LossSum::operator+=(const LossSum& other) {
 template <typename Real>
 struct LanguageModel<Real>::Arena {
   std::vector<Real*> stream;   // each (rows, d_model)
-  std::vector<Real*> memory;   // one a layer, or one
+  std::vector<void*> memory;   // one a layer, or one
   Real *hidden, *mean, *rstd;  // of the final norm; `hidden` becomes the gradient of the stream
-  Real *other, *scratch;       // backward only
+  Real* other;                 // backward only
+  void* scratch;               // the same
 
-  Arena(Carver<Real>& carver, const ModelShape& s, const Block<Real>& block, std::int64_t rows,
+  Arena(Carver& carver, const ModelShape& s, const Block<Real>& block, std::int64_t rows,
         Purpose purpose) {
     const bool training = purpose != Purpose::kInference;
     const std::int64_t layers = training ? s.layers : 1;
     const std::int64_t memories = purpose == Purpose::kTraining ? s.layers : 1;
-    for (std::int64_t i = 0; i <= layers; ++i) stream.push_back(carver.take(rows * s.d_model));
+    for (std::int64_t i = 0; i <= layers; ++i)
+      stream.push_back(carver.take<Real>(rows * s.d_model));
     for (std::int64_t i = 0; i < memories; ++i) {
-      memory.push_back(carver.take(block.memory_values(rows)));
+      memory.push_back(carver.take<std::byte>(block.memory_bytes(rows)));
     }
-    hidden = carver.take(rows * s.d_model);
-    mean = carver.take(rows);
-    rstd = carver.take(rows);
-    other = carver.take(training ? rows * s.d_model : 0);
-    scratch = carver.take(training ? block.scratch_values(rows) : 0);
+    hidden = carver.take<Real>(rows * s.d_model);
+    mean = carver.take<Real>(rows);
+    rstd = carver.take<Real>(rows);
+    other = carver.take<Real>(training ? rows * s.d_model : 0);
+    scratch = carver.take<std::byte>(training ? block.scratch_bytes(rows) : 0);
   }
 };
 
 template <typename Real>
 std::int64_t LanguageModel<Real>::arena_bytes(const ModelLayout& layout, std::int64_t rows,
-                                              Purpose purpose) {
-  const auto block = make_block<Real>(layout.shape());
-  Carver<Real> counter;
+                                              Purpose purpose, bool bf16) {
+  const auto block = make_block<Real>(layout.shape(), bf16);
+  Carver counter;
   static_cast<void>(Arena(counter, layout.shape(), *block, rows, purpose));
-  return counter.used() * static_cast<std::int64_t>(sizeof(Real));
+  return counter.bytes();
 }
 
 template <typename Real>
@@ -72,9 +83,9 @@ LanguageModel<Real>::LanguageModel(const ModelLayout& layout, std::int64_t rows,
       rows_(rows),
       purpose_(purpose),
       bf16_(bf16),
-      block_(make_block<Real>(layout.shape())),
-      memory_(static_cast<std::size_t>(arena_bytes(layout, rows, purpose))) {
-  Carver<Real> carver(static_cast<Real*>(memory_.data()));
+      block_(make_block<Real>(layout.shape(), bf16)),
+      memory_(static_cast<std::size_t>(arena_bytes(layout, rows, purpose, bf16))) {
+  Carver carver(memory_.data());
   arena_ = std::make_unique<const Arena>(carver, layout.shape(), *block_, rows, purpose);
 }
 
@@ -174,7 +185,7 @@ const Real* LanguageModel<Real>::run_layers(const Pass& pass, Weights<Real>& wei
   for (std::int64_t layer = 0; layer < s.layers; ++layer) {
     const auto slot = static_cast<std::size_t>(keep_layers ? layer : 0);
     Real* y = arena_->stream[keep_layers ? slot + 1 : static_cast<std::size_t>(layer + 1) % 2];
-    Real* memory = arena_->memory[arena_->memory.size() > 1 ? slot : 0];
+    void* memory = arena_->memory[arena_->memory.size() > 1 ? slot : 0];
     block_->forward(pass, weights.layer(layer), x, memory, y);
     x = y;
   }
@@ -199,7 +210,7 @@ LossSum LanguageModel<Real>::head(const Pass& pass, Weights<Real>& weights, cons
     ce.weight = weights.tensor(layout_.head());
   }
   ce.z_loss = s.z_loss;
-  ce.bf16 = pass.bf16;
+  ce.bf16 = bf16_;
   if (backward != nullptr) {
     ce.gradient_scale = backward->gradient_scale;
     ce.d_hidden = arena_->other;
@@ -227,7 +238,7 @@ void LanguageModel<Real>::backward(const Pass& pass, Weights<Real>& weights,
   for (std::int64_t layer = s.layers - 1; layer >= 0; --layer) {
     const auto slot = static_cast<std::size_t>(layer);
     const bool shared = arena_->memory.size() == 1;
-    Real* memory = arena_->memory[shared ? 0 : slot];
+    void* memory = arena_->memory[shared ? 0 : slot];
     if (shared && layer + 1 != s.layers) {  // the last layer's is still there
       block_->forward(pass, weights.layer(layer), arena_->stream[slot], memory, arena_->other);
     }
@@ -250,7 +261,7 @@ template <typename Real>
 LossSum LanguageModel<Real>::loss(kernels::ThreadTeam& team, Weights<Real>& weights,
                                   const TokenBatch& batch) {
   check(batch);
-  const Pass pass{team, batch.sequences, batch.length, bf16_};
+  const Pass pass{team, batch.sequences, batch.length};
   run_layers(pass, weights, batch.inputs.data(), false);
   return head(pass, weights, batch, nullptr);
 }
@@ -264,7 +275,7 @@ LossSum LanguageModel<Real>::loss_and_gradients(kernels::ThreadTeam& team, Weigh
   const auto begin = [&](PassPart part) {
     if (options.on_part) options.on_part(part);
   };
-  const Pass pass{team, batch.sequences, batch.length, bf16_};
+  const Pass pass{team, batch.sequences, batch.length};
   begin(PassPart::kForward);
   run_layers(pass, weights, batch.inputs.data(), true);
   begin(PassPart::kHead);
@@ -281,7 +292,7 @@ void LanguageModel<Real>::next_token_logits(kernels::ThreadTeam& team, Weights<R
   const auto length = static_cast<std::int64_t>(tokens.size());
   ISTHMUS_CHECK(length >= 1 && length <= layout_.shape().positions && length <= rows_, length);
   const std::int64_t d = layout_.shape().d_model;
-  const Pass pass{team, 1, length, bf16_};
+  const Pass pass{team, 1, length};
   const Real* last = run_layers(pass, weights, tokens.data(), false) + (length - 1) * d;
   kernels::gemm<Real>(team, {.m = 1,
                              .n = layout_.shape().vocab,

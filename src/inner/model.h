@@ -89,16 +89,17 @@ class LanguageModel {
     kInference,  // keeps one layer's activations
   };
 
-  /// `layout` is borrowed. rows: most sequences * length of a batch. bf16: matrix products take
-  /// bfloat16 operands (those inside attention only where that is faster) and add in Real; weights,
-  /// gradients and all else stay Real.
+  /// `layout` is borrowed. rows: most sequences * length of a batch. bf16 (Real = float only):
+  /// matrix products take bfloat16 operands and add in float, and what layers keep and their wide
+  /// gradients lie in memory as bfloat16; weights, their gradients and the residual stream stay
+  /// float.
   /// THROWS: std::bad_alloc.
   LanguageModel(const ModelLayout& layout, std::int64_t rows, Purpose purpose, bool bf16 = false);
   ~LanguageModel();
 
   /// Bytes of the arena such a model has.
   [[nodiscard]] static std::int64_t arena_bytes(const ModelLayout& layout, std::int64_t rows,
-                                                Purpose purpose);
+                                                Purpose purpose, bool bf16 = false);
 
   [[nodiscard]] std::size_t held_bytes() const { return memory_.bytes(); }
   /// Forward only. REQUIRES (here and below): sequences * length <= rows, length <= positions, ids

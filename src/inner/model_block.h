@@ -21,33 +21,34 @@ struct LayerTensor {
   TensorInit init;
 };
 
-/// Who computes and on how much: `sequences` windows of `length` tokens; `bf16`: matrix products
-/// take bfloat16 operands, those inside attention only where that is faster; the rest stays Real.
+/// Who computes and on how much: `sequences` windows of `length` tokens.
 struct Pass {
   kernels::ThreadTeam& team;
   std::int64_t sequences = 0;
   std::int64_t length = 0;
-  bool bf16 = false;
   [[nodiscard]] std::int64_t rows() const { return sequences * length; }
 };
 
+/// The residual stream, weights and their gradients are Real. What a layer keeps and its wide
+/// gradients are stored as the block chooses: Real, or for float also Bf16.
 template <typename Real>
 class Block {
  public:
   virtual ~Block() = default;
 
-  /// Values of `memory` that a pass over so many rows needs, and of `scratch` in its backward pass.
-  [[nodiscard]] virtual std::int64_t memory_values(std::int64_t rows) const = 0;
-  [[nodiscard]] virtual std::int64_t scratch_values(std::int64_t rows) const = 0;
+  /// Bytes of `memory` that a pass over so many rows needs, and of `scratch` in its backward pass;
+  /// both are aligned to 64 bytes.
+  [[nodiscard]] virtual std::int64_t memory_bytes(std::int64_t rows) const = 0;
+  [[nodiscard]] virtual std::int64_t scratch_bytes(std::int64_t rows) const = 0;
 
   /// y = block(x); x, y (rows, d_model). weights: the layer's tensors one after another. `memory`
   /// keeps what the backward pass reads.
-  virtual void forward(const Pass& pass, const Real* weights, const Real* x, Real* memory,
+  virtual void forward(const Pass& pass, const Real* weights, const Real* x, void* memory,
                        Real* y) const = 0;
-  /// d: on entry the gradient of y, on return that of x; `other` is (rows, d_model) of scratch.
-  /// gradients, laid out like weights, are accumulated. `memory` is spent afterwards.
-  virtual void backward(const Pass& pass, const Real* weights, const Real* x, Real* memory,
-                        Real* scratch, Real* other, Real* d, Real* gradients) const = 0;
+  /// d: on entry the gradient of y, on return that of x; `other` is more scratch, rows d_model
+  /// Reals. gradients, laid out like weights, are accumulated. `memory` is spent afterwards.
+  virtual void backward(const Pass& pass, const Real* weights, const Real* x, void* memory,
+                        void* scratch, void* other, Real* d, Real* gradients) const = 0;
 };
 
 }  // namespace isthmus

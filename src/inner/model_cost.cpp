@@ -43,7 +43,7 @@ double optimizer_flops(const ModelLayout& layout, const InnerConfig& inner) {
 }
 
 MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inner,
-                               std::int64_t rows, bool recompute) {
+                               std::int64_t rows, bool recompute, bool bf16) {
   MemoryEstimate memory;
   memory.parameters = layout.elements() * kFloatBytes;
   memory.gradients = memory.parameters;
@@ -57,19 +57,19 @@ MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inn
   }
   using Purpose = LanguageModel<float>::Purpose;
   memory.activations = LanguageModel<float>::arena_bytes(
-      layout, rows, recompute ? Purpose::kRecompute : Purpose::kTraining);
+      layout, rows, recompute ? Purpose::kRecompute : Purpose::kTraining, bf16);
   memory.logits = logits_bytes(layout, rows);
   return memory;
 }
 
-MemoryEstimate inference_memory(const ModelLayout& layout, std::int64_t rows) {
+MemoryEstimate inference_memory(const ModelLayout& layout, std::int64_t rows, bool bf16) {
   MemoryEstimate memory;
   memory.parameters = layout.elements() * kFloatBytes;
   for (std::int64_t l = 0; l < layout.shape().layers; ++l) {
     memory.update = std::max(memory.update, layout.layer_elements(l).size() * kFloatBytes);
   }
-  memory.activations =
-      LanguageModel<float>::arena_bytes(layout, rows, LanguageModel<float>::Purpose::kInference);
+  memory.activations = LanguageModel<float>::arena_bytes(
+      layout, rows, LanguageModel<float>::Purpose::kInference, bf16);
   memory.logits = logits_bytes(layout, rows);
   return memory;
 }

@@ -34,10 +34,12 @@ struct MemoryEstimate {
 /// Bytes of one worker's inner loop with `rows` = sequences * context of a micro-batch. Not
 /// counted: the outer loop's anchors, batches, packing buffers of the kernels (a few MiB).
 [[nodiscard]] MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inner,
-                                             std::int64_t rows, bool recompute = false);
+                                             std::int64_t rows, bool recompute = false,
+                                             bool bf16 = false);
 
 /// The same of a loop that takes forward passes alone, with a copy of one layer (`update`) for
 /// perturbed values.
-[[nodiscard]] MemoryEstimate inference_memory(const ModelLayout& layout, std::int64_t rows);
+[[nodiscard]] MemoryEstimate inference_memory(const ModelLayout& layout, std::int64_t rows,
+                                              bool bf16 = false);
 
 }  // namespace isthmus

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/gemm.h"
 
@@ -11,13 +12,19 @@ namespace isthmus {
 
 struct LinearShape {
   std::int64_t rows = 0, in = 0, out = 0;
-  bool bf16 = false;  // multiply in bfloat16
+  bool bf16 = false;  // multiply in bfloat16; x, y and their gradients may then be Bf16 in memory
 };
+
+// Activations and their gradients, read and written; Real follows from the weights.
+template <typename Real>
+using Activations = std::type_identity_t<kernels::Stored<const Real>>;
+template <typename Real>
+using Results = std::type_identity_t<kernels::Stored<Real>>;
 
 /// y = x W + b as a request, to which the caller adds epilogues.
 template <typename Real>
-[[nodiscard]] kernels::Gemm<Real> conv1d(const LinearShape& s, const Real* x, const Real* weight,
-                                         const Real* bias, Real* y) {
+[[nodiscard]] kernels::Gemm<Real> conv1d(const LinearShape& s, Activations<Real> x,
+                                         const Real* weight, const Real* bias, Results<Real> y) {
   return {.m = s.rows,
           .n = s.out,
           .k = s.in,
@@ -33,8 +40,8 @@ template <typename Real>
 
 /// dx = dy W^T.
 template <typename Real>
-[[nodiscard]] kernels::Gemm<Real> conv1d_input_gradient(const LinearShape& s, const Real* dy,
-                                                        const Real* weight, Real* dx) {
+[[nodiscard]] kernels::Gemm<Real> conv1d_input_gradient(const LinearShape& s, Activations<Real> dy,
+                                                        const Real* weight, Results<Real> dx) {
   return {.m = s.rows,
           .n = s.in,
           .k = s.out,
@@ -50,8 +57,8 @@ template <typename Real>
 
 /// d_weight += x^T dy, d_bias += column sums of dy.
 template <typename Real>
-void conv1d_weight_gradient(kernels::ThreadTeam& team, const LinearShape& s, const Real* x,
-                            const Real* dy, Real* d_weight, Real* d_bias) {
+void conv1d_weight_gradient(kernels::ThreadTeam& team, const LinearShape& s, Activations<Real> x,
+                            Activations<Real> dy, Real* d_weight, Real* d_bias) {
   kernels::gemm<Real>(team, {.m = s.in,
                              .n = s.out,
                              .k = s.rows,
@@ -69,8 +76,8 @@ void conv1d_weight_gradient(kernels::ThreadTeam& team, const LinearShape& s, con
 
 /// y = x W^T as a request, to which the caller adds epilogues.
 template <typename Real>
-[[nodiscard]] kernels::Gemm<Real> linear(const LinearShape& s, const Real* x, const Real* weight,
-                                         Real* y) {
+[[nodiscard]] kernels::Gemm<Real> linear(const LinearShape& s, Activations<Real> x,
+                                         const Real* weight, Results<Real> y) {
   return {.m = s.rows,
           .n = s.out,
           .k = s.in,
@@ -86,8 +93,8 @@ template <typename Real>
 
 /// dx = dy W.
 template <typename Real>
-[[nodiscard]] kernels::Gemm<Real> linear_input_gradient(const LinearShape& s, const Real* dy,
-                                                        const Real* weight, Real* dx) {
+[[nodiscard]] kernels::Gemm<Real> linear_input_gradient(const LinearShape& s, Activations<Real> dy,
+                                                        const Real* weight, Results<Real> dx) {
   return {.m = s.rows,
           .n = s.in,
           .k = s.out,
@@ -102,8 +109,8 @@ template <typename Real>
 
 /// d_weight += dy^T x.
 template <typename Real>
-void linear_weight_gradient(kernels::ThreadTeam& team, const LinearShape& s, const Real* x,
-                            const Real* dy, Real* d_weight) {
+void linear_weight_gradient(kernels::ThreadTeam& team, const LinearShape& s, Activations<Real> x,
+                            Activations<Real> dy, Real* d_weight) {
   kernels::gemm<Real>(team, {.m = s.out,
                              .n = s.in,
                              .k = s.rows,

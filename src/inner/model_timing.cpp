@@ -78,12 +78,13 @@ struct RandomBatch {
   [[nodiscard]] TokenBatch batch() const { return {inputs, targets, sequences, length}; }
 };
 
-/// Forward, input and weight gradient of y = x W^T, one after another.
+/// Forward, input and weight gradient of y = x W^T, one after another; activations stored as T.
+template <typename T>
 double products_ms(const Clock& clock, kernels::ThreadTeam& team, const LinearShape& s) {
-  const std::vector<float> x(static_cast<std::size_t>(s.rows * s.in), 0.5f);
+  const std::vector<T> x(static_cast<std::size_t>(s.rows * s.in), T(0.5f));
   const std::vector<float> w(static_cast<std::size_t>(s.in * s.out), 0.5f);
-  std::vector<float> y(static_cast<std::size_t>(s.rows * s.out), 0.5f);
-  std::vector<float> dx(x.size());
+  std::vector<T> y(static_cast<std::size_t>(s.rows * s.out), T(0.5f));
+  std::vector<T> dx(x.size());
   std::vector<float> dw(w.size());
   return best_ms(clock, [&] {
     kernels::gemm(team, linear(s, x.data(), w.data(), y.data()));
@@ -92,40 +93,40 @@ double products_ms(const Clock& clock, kernels::ThreadTeam& team, const LinearSh
   });
 }
 
+template <typename T>
 double attention_ms(const Clock& clock, kernels::ThreadTeam& team, const ModelShape& s,
-                    std::int64_t sequences, std::int64_t length, bool bf16) {
+                    std::int64_t sequences, std::int64_t length) {
   const std::int64_t rows = sequences * length;
   const std::int64_t row = s.qkv_width();
-  std::vector<float> qkv(static_cast<std::size_t>(rows * row));
+  std::vector<T> qkv(static_cast<std::size_t>(rows * row));
   const Rng rng{1, Stream::kTestData};
-  for (std::size_t i = 0; i < qkv.size(); ++i) qkv[i] = static_cast<float>(rng.uniform(i));
-  std::vector<float> d_qkv(qkv.size());
-  std::vector<float> out(static_cast<std::size_t>(rows * s.query_width()));
+  for (std::size_t i = 0; i < qkv.size(); ++i) qkv[i] = T(static_cast<float>(rng.uniform(i)));
+  std::vector<T> d_qkv(qkv.size());
+  std::vector<T> out(static_cast<std::size_t>(rows * s.query_width()));
   std::vector<float> lse(static_cast<std::size_t>(rows * s.heads));
   const kernels::AttentionShape shape{sequences,  length,
                                       s.heads,    s.kv_heads,
-                                      s.head_dim, 1 / std::sqrt(static_cast<double>(s.head_dim)),
-                                      bf16};
-  const auto view = [&]<typename T>(T* data, std::int64_t width) {
-    return kernels::heads_in_rows<T>(data, length, width, s.head_dim);
+                                      s.head_dim, 1 / std::sqrt(static_cast<double>(s.head_dim))};
+  const auto view = [&]<typename Value>(Value* data, std::int64_t width) {
+    return kernels::heads_in_rows<Value>(data, length, width, s.head_dim);
   };
-  const float* const q = qkv.data();
+  const T* const q = qkv.data();
   const std::int64_t k = s.query_width();
   const std::int64_t v = k + s.key_width();
-  const float* const read_out = out.data();
+  const T* const read_out = out.data();
   return best_ms(clock, [&] {
-    kernels::attention_forward<float>(team, shape, view(q, row), view(q + k, row), view(q + v, row),
-                                      view(out.data(), k), lse.data());
-    kernels::attention_backward<float>(team, shape,
-                                       {.q = view(q, row),
-                                        .k = view(q + k, row),
-                                        .v = view(q + v, row),
-                                        .out = view(read_out, k),
-                                        .d_out = view(read_out, k),
-                                        .lse = lse.data(),
-                                        .d_q = view(d_qkv.data(), row),
-                                        .d_k = view(d_qkv.data() + k, row),
-                                        .d_v = view(d_qkv.data() + v, row)});
+    kernels::attention_forward<T>(team, shape, view(q, row), view(q + k, row), view(q + v, row),
+                                  view(out.data(), k), lse.data());
+    kernels::attention_backward<T>(team, shape,
+                                   {.q = view(q, row),
+                                    .k = view(q + k, row),
+                                    .v = view(q + v, row),
+                                    .out = view(read_out, k),
+                                    .d_out = view(read_out, k),
+                                    .lse = lse.data(),
+                                    .d_q = view(d_qkv.data(), row),
+                                    .d_k = view(d_qkv.data() + k, row),
+                                    .d_v = view(d_qkv.data() + v, row)});
   });
 }
 
@@ -190,7 +191,8 @@ InnerStep timed_step(LanguageModelLoop& loop, StepIndex t, const Clock& clock, P
   return step;
 }
 
-/// The step's products and attention by themselves.
+/// The step's products and attention by themselves, activations stored as T.
+template <typename T>
 void time_operations(const Clock& clock, const ModelShape& s, std::int64_t sequences,
                      std::int64_t length, const ModelTimingOptions& options, ModelTiming& out) {
   kernels::ThreadTeam team(options.threads);
@@ -201,14 +203,13 @@ void time_operations(const Clock& clock, const ModelShape& s, std::int64_t seque
                                   {rows, s.d_model, up, options.bf16},
                                   {rows, s.d_ff, s.d_model, options.bf16}};
   double layer_ms = 0;
-  for (const LinearShape& shape : in_layer) layer_ms += products_ms(clock, team, shape);
-  const double head_ms = products_ms(clock, team, {rows, s.d_model, s.vocab, options.bf16});
+  for (const LinearShape& shape : in_layer) layer_ms += products_ms<T>(clock, team, shape);
+  const double head_ms = products_ms<float>(clock, team, {rows, s.d_model, s.vocab, options.bf16});
   const double parts = static_cast<double>(options.micro_batches);
   const double layers = static_cast<double>(s.layers);
   out.products_ms = parts * (layers * layer_ms + head_ms);
   out.attention_ms =
-      parts * layers *
-      attention_ms(clock, team, s, sequences / options.micro_batches, length, options.bf16);
+      parts * layers * attention_ms<T>(clock, team, s, sequences / options.micro_batches, length);
   out.rest_ms = out.best_ms - out.products_ms - out.attention_ms;
   out.product_gflops = cached_product_gflops(clock, team, options.bf16);
   out.of_bound = out.gflops / out.product_gflops;
@@ -251,7 +252,7 @@ ModelTiming time_model(const Workload& workload, const ModelTimingOptions& optio
     const double flops = training_flops_per_token(loop.layout(), workload.context);
     const std::int64_t rows = sequences / options.micro_batches * workload.context;
     const MemoryEstimate memory =
-        training_memory(loop.layout(), loop_options.inner, rows, options.recompute);
+        training_memory(loop.layout(), loop_options.inner, rows, options.recompute, options.bf16);
     const double tokens = static_cast<double>(sequences * workload.context);
     out.best_ms = *std::min_element(times.step.begin(), times.step.end());
     out.median_ms = median(times.step);
@@ -275,7 +276,8 @@ ModelTiming time_model(const Workload& workload, const ModelTimingOptions& optio
   out.backward_ms = median(times.backward);
   out.optimizer_ms = median(times.optimizer);
   out.optimizer_gflops = optimizer_flop / out.optimizer_ms / 1e6;
-  time_operations(clock, shape, sequences, workload.context, options, out);
+  const auto time = options.bf16 ? time_operations<kernels::Bf16> : time_operations<float>;
+  time(clock, shape, sequences, workload.context, options, out);
   return out;
 }
 

@@ -69,12 +69,16 @@ TEST_P(LanguageModelLoopTest, HasTheSameBitsWhateverTheNumberOfThreads) {
 }
 
 TEST_P(LanguageModelLoopTest, RecomputedActivationsGiveTheSameBitsInLessMemory) {
-  const Trajectory kept = train(options_);
-  options_.recompute = true;
-  const Trajectory recomputed = train(options_);
-  EXPECT_EQ(recomputed.losses, kept.losses);
-  EXPECT_EQ(recomputed.norms, kept.norms);
-  EXPECT_EQ(recomputed.values, kept.values);
+  for (const bool bf16 : {false, true}) {
+    options_.bf16 = bf16;
+    options_.recompute = false;
+    const Trajectory kept = train(options_);
+    options_.recompute = true;
+    const Trajectory recomputed = train(options_);
+    EXPECT_EQ(recomputed.losses, kept.losses);
+    EXPECT_EQ(recomputed.norms, kept.norms);
+    EXPECT_EQ(recomputed.values, kept.values);
+  }
 
   const ModelLayout layout(model_shape(options_.model, options_.context));
   const std::int64_t rows = kSequences * kLength;

@@ -191,6 +191,23 @@ TEST(ModelCost, MemoryIsFourArraysAndTheArena) {
   EXPECT_EQ(memory.logits, kRows * 256 * 4);
 }
 
+TEST(ModelCost, Bf16HalvesWhatProductsRead) {
+  for (const char* name : {"tiny", "llama-mid"}) {
+    const Workload w = find_workload(name);
+    const ModelLayout layout(model_shape(w.model, w.context));
+    const ModelShape& s = layout.shape();
+    constexpr std::int64_t kRows = 2048;
+    const std::int64_t wide = training_memory(layout, {}, kRows).activations;
+    const std::int64_t narrow = training_memory(layout, {}, kRows, false, true).activations;
+    // Two bytes less for each value: two norms, attention in and out, and the feed-forward layer of
+    // every layer; once the scratch, which is at least as wide as the latter.
+    const std::int64_t inner = s.architecture == Architecture::kGpt2 ? 2 * s.d_ff : 3 * s.d_ff;
+    const std::int64_t layer = 2 * s.d_model + s.qkv_width() + s.query_width() + inner;
+    EXPECT_GE(wide - narrow, 2 * kRows * (s.layers * layer + s.d_ff)) << name;
+    EXPECT_LT(wide - narrow, 2 * kRows * (s.layers + 1) * layer) << name;
+  }
+}
+
 TEST(ModelCost, MuonSavesTheSecondMomentOfItsMatrices) {
   const Workload tiny = find_workload("tiny");
   const ModelLayout layout(model_shape(tiny.model, tiny.context));

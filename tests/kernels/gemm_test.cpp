@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/gemm.h"
 
+#include <bit>
+
 #include "kernels/kernel_test.h"
 
 namespace isthmus::kernels {
@@ -11,24 +13,28 @@ struct Case {
 };
 
 // One tile and less, tails in every direction, several panels, several blocks of k.
-constexpr Case kCases[] = {{1, 1, 1},     {6, 64, 16},    {7, 65, 17},  {5, 3, 2},
-                           {1, 200, 40},  {97, 1, 33},    {48, 64, 64}, {50, 130, 96},
-                           {13, 33, 400}, {100, 70, 800}, {193, 257, 5}};
+constexpr Case kCases[] = {{1, 1, 1},     {6, 64, 16},   {7, 65, 17},   {5, 3, 2},
+                           {1, 200, 40},  {97, 1, 33},   {48, 64, 64},  {50, 130, 96},
+                           {13, 33, 400}, {30, 70, 800}, {193, 257, 5}, {8, 66, 1701}};
 
 struct Layout {
   bool a_transposed, b_transposed;
 };
 constexpr Layout kLayouts[] = {{false, false}, {false, true}, {true, false}, {true, true}};
 
+/// What lies in memory as bfloat16, as bits.
+enum Narrow : unsigned { kNarrowA = 1, kNarrowB = 2, kNarrowC = 4 };
+
 struct Variant {
   Layout layout;
   bool bf16;
+  unsigned narrow;
 };
 std::vector<Variant> variants() {
   std::vector<Variant> all;
   for (const Layout layout : kLayouts) {
-    all.push_back({layout, false});
-    all.push_back({layout, true});
+    all.push_back({layout, false, 0});
+    for (const unsigned narrow : {0u, 1u, 2u, 4u, 7u}) all.push_back({layout, true, narrow});
   }
   return all;
 }
@@ -52,6 +58,30 @@ struct Operands {
   std::int64_t lda, ldb, ldc;
   std::vector<Real> a, b, c, bias, residual, factor, gelu_out, column_sum;
 
+  std::vector<Bf16> narrow_a, narrow_b, narrow_c, narrow_factor, narrow_gelu;
+
+  /// Asks for bfloat16 where the variant does, before g runs; a C in bfloat16 does not accumulate.
+  void narrow(Gemm<Real>& g, const Variant& variant) {
+    g.bf16 = variant.bf16;
+    if ((variant.narrow & kNarrowA) != 0) g.a = rounded(a, narrow_a);
+    if ((variant.narrow & kNarrowB) != 0) g.b = rounded(b, narrow_b);
+    if ((variant.narrow & kNarrowC) == 0) return;
+    g.accumulate = false;
+    g.c = rounded(c, narrow_c);
+    if (!(g.factor == nullptr)) g.factor = rounded(factor, narrow_factor);
+    if (!(g.gelu_out == nullptr)) g.gelu_out = rounded(gelu_out, narrow_gelu);
+  }
+  /// What g wrote as bfloat16, in c and gelu_out.
+  void widen() {
+    std::copy(narrow_c.begin(), narrow_c.end(), c.begin());
+    std::copy(narrow_gelu.begin(), narrow_gelu.end(), gelu_out.begin());
+  }
+  static Bf16* rounded(const std::vector<Real>& from, std::vector<Bf16>& to) {
+    to.clear();
+    for (const Real x : from) to.emplace_back(static_cast<float>(x));
+    return to.data();
+  }
+
   Gemm<Real> plain(const Case& s, Layout layout) {
     return {.m = s.m,
             .n = s.n,
@@ -69,9 +99,10 @@ struct Operands {
 
 /// The nearest number with eight significant bits, ties to even.
 double to_bf16(double x) {
-  if (x == 0) return x;
-  const double unit = std::ldexp(1.0, std::ilogb(x) - 7);
-  return std::nearbyint(x / unit) * unit;
+  constexpr int kDropped = 52 - 7;
+  auto bits = std::bit_cast<std::uint64_t>(x);
+  bits += (std::uint64_t{1} << (kDropped - 1)) - 1 + (bits >> kDropped & 1);
+  return std::bit_cast<double>(bits >> kDropped << kDropped);
 }
 
 /// Element (i, j) of op(A) op(B) in double.
@@ -101,19 +132,23 @@ ISTHMUS_EVERY_ISA(GemmTest);
 TEST_P(GemmTest, IsExactOnSmallWholeNumbersInEveryLayout) {
   ThreadTeam team(2);
   for (const Case& s : kCases) {
-    for (const auto& [layout, bf16] : kVariants) {
-      Operands<float> x(s, layout, whole_values<float>);
+    for (const Variant& variant : kVariants) {
+      Operands<float> x(s, variant.layout, whole_values<float>);
       const std::vector<float> before = x.c;
-      Gemm<float> g = x.plain(s, layout);
-      g.bf16 = bf16;
+      Gemm<float> g = x.plain(s, variant.layout);
       g.accumulate = true;
+      x.narrow(g, variant);
       gemm(team, g);
+      x.widen();
       for (std::int64_t i = 0; i < s.m; ++i) {
         for (std::int64_t j = 0; j < x.ldc; ++j) {
           const std::size_t at = static_cast<std::size_t>(i * x.ldc + j);
-          const double sum = j < s.n ? product(g, i, j) : 0.0;  // beyond n nothing is written
-          ASSERT_EQ(static_cast<double>(x.c[at]), static_cast<double>(before[at]) + sum)
-              << s.m << " " << s.n << " " << s.k << " at " << i << " " << j;
+          double expected = static_cast<double>(before[at]);  // beyond n nothing is written
+          if (j < s.n) expected = product(g, i, j) + (g.accumulate ? expected : 0.0);
+          if (g.c.is_bf16()) expected = to_bf16(expected);
+          ASSERT_EQ(static_cast<double>(x.c[at]), expected)
+              << s.m << " " << s.n << " " << s.k << " at " << i << " " << j << " narrow "
+              << variant.narrow;
         }
       }
     }
@@ -138,17 +173,21 @@ void expect_epilogues(const Gemm<float>& g, const Operands<float>& x,
                       const std::vector<float>& before) {
   // k + 3 terms of size about 1, each rounded once, then a factor of that size.
   const double tolerance = kFloatEpsilon * 4 * (static_cast<double>(g.k) + 8);
+  const double rounding = g.c.is_bf16() ? 1.0 / 256 : 0.0;  // of the value
   for (std::int64_t i = 0; i < g.m; ++i) {
     for (std::int64_t j = 0; j < g.n; ++j) {
       const std::size_t at = static_cast<std::size_t>(i * x.ldc + j);
-      double value = static_cast<double>(before[at]) + product(g, i, j);
+      double value = product(g, i, j);
+      if (g.accumulate) value += static_cast<double>(before[at]);
       if (g.bias != nullptr) value += static_cast<double>(g.bias[j]);
       if (g.residual != nullptr) value += static_cast<double>(g.residual[at]);
-      if (g.factor != nullptr) value *= static_cast<double>(g.factor[at]);
+      if (!(g.factor == nullptr)) value *= static_cast<double>(g.factor[i * x.ldc + j]);
       const double c = g.gelu_out == nullptr ? value : gelu_slope_in_double(value);
-      ASSERT_NEAR(static_cast<double>(x.c[at]), c, tolerance * 4 + 1e-9);
+      ASSERT_NEAR(static_cast<double>(x.c[at]), c, tolerance * 4 + 1e-9 + rounding * std::abs(c));
       if (g.gelu_out == nullptr) continue;
-      ASSERT_NEAR(static_cast<double>(g.gelu_out[at]), gelu_in_double(value), tolerance * 4);
+      const double gelu = gelu_in_double(value);
+      ASSERT_NEAR(static_cast<double>(x.gelu_out[at]), gelu,
+                  tolerance * 4 + rounding * std::abs(gelu));
     }
   }
 }
@@ -156,16 +195,19 @@ void expect_epilogues(const Gemm<float>& g, const Operands<float>& x,
 TEST_P(GemmTest, EpiloguesFollowTheContractInEveryCombination) {
   ThreadTeam team(2);
   const Case s{50, 131, 20};  // more than one row panel, a masked vector in the last column panel
-  for (const auto& [layout, bf16] : kVariants) {
+  for (const Variant& variant : kVariants) {
     for (unsigned asked = 0; asked <= kAll; ++asked) {
-      Operands<float> x(s, layout, normal_values<float>);
+      Operands<float> x(s, variant.layout, normal_values<float>);
       const std::vector<float> before = x.c;
-      Gemm<float> g = x.plain(s, layout);
+      Gemm<float> g = x.plain(s, variant.layout);
       ask(g, x, asked);
-      g.bf16 = bf16;
+      x.narrow(g, variant);
       gemm(team, g);
+      x.widen();
       expect_epilogues(g, x, before);
-      if (HasFatalFailure()) FAIL() << "epilogues " << asked << " bf16 " << bf16;
+      if (HasFatalFailure()) {
+        FAIL() << "epilogues " << asked << " bf16 " << variant.bf16 << " narrow " << variant.narrow;
+      }
     }
   }
 }
@@ -173,15 +215,16 @@ TEST_P(GemmTest, EpiloguesFollowTheContractInEveryCombination) {
 TEST_P(GemmTest, EpiloguesFollowTheContractInOrder) {
   ThreadTeam team(2);
   for (const Case& s : kCases) {
-    for (const auto& [layout, bf16] : kVariants) {
-      Operands<float> x(s, layout, normal_values<float>);
+    for (const Variant& variant : kVariants) {
+      Operands<float> x(s, variant.layout, normal_values<float>);
       const std::vector<float> before = x.c;
       const std::vector<float> column_sums_before = x.column_sum;
-      Gemm<float> g = x.plain(s, layout);
+      Gemm<float> g = x.plain(s, variant.layout);
       ask(g, x, kAll);
-      g.bf16 = bf16;
-      if (!layout.b_transposed) g.column_sum = x.column_sum.data();
+      if (!variant.layout.b_transposed) g.column_sum = x.column_sum.data();
+      x.narrow(g, variant);
       gemm(team, g);
+      x.widen();
       expect_epilogues(g, x, before);
       const double tolerance = kFloatEpsilon * 4 * (static_cast<double>(s.k) + 8);
       for (std::int64_t j = 0; j < s.n && g.column_sum != nullptr; ++j) {
@@ -198,19 +241,44 @@ TEST_P(GemmTest, EpiloguesFollowTheContractInOrder) {
 
 TEST_P(GemmTest, BitsDoNotDependOnTheTeam) {
   for (const Case& s : kCases) {
-    for (const auto& [layout, bf16] : kVariants) {
+    for (const Variant& variant : kVariants) {
+      const Operands<float> fresh(s, variant.layout, normal_values<float>);
       std::vector<float> first;
       for (const int size : kTeamSizes) {
         ThreadTeam team(size);
-        Operands<float> x(s, layout, normal_values<float>);
-        Gemm<float> g = x.plain(s, layout);
+        Operands<float> x = fresh;
+        Gemm<float> g = x.plain(s, variant.layout);
         g.accumulate = true;
-        g.bf16 = bf16;
-        if (!layout.b_transposed) g.column_sum = x.column_sum.data();
+        if (!variant.layout.b_transposed) g.column_sum = x.column_sum.data();
+        x.narrow(g, variant);
         gemm(team, g);
+        x.widen();
         x.c.insert(x.c.end(), x.column_sum.begin(), x.column_sum.end());
         if (size == 1) first = x.c;
         ASSERT_EQ(x.c, first) << "team of " << size;
+      }
+    }
+  }
+}
+
+// Rounding at the end and nowhere before: several blocks of k included.
+TEST_P(GemmTest, NarrowResultsAreTheFloatOnesRounded) {
+  ThreadTeam team(2);
+  for (const Case& s : kCases) {
+    for (const Layout layout : kLayouts) {
+      Operands<float> wide(s, layout, normal_values<float>);
+      Operands<float> narrow(s, layout, normal_values<float>);
+      Gemm<float> g = wide.plain(s, layout);
+      g.bf16 = true;
+      gemm(team, g);
+      g = narrow.plain(s, layout);
+      narrow.narrow(g, {layout, true, kNarrowC});
+      gemm(team, g);
+      for (std::int64_t i = 0; i < s.m; ++i) {
+        for (std::int64_t j = 0; j < s.n; ++j) {
+          const auto at = static_cast<std::size_t>(i * wide.ldc + j);
+          ASSERT_EQ(narrow.narrow_c[at].bits, Bf16(wide.c[at]).bits);
+        }
       }
     }
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/rng.h"
+#include "kernels/bf16.h"
 #include "kernels/isa.h"
 #include "kernels/thread_team.h"
 
@@ -23,7 +24,8 @@ template <typename Real>
 std::vector<Real> normal_values(std::int64_t n, std::uint64_t seed) {
   const Rng rng{seed, Stream::kTestData};
   std::vector<Real> x(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<Real>(rng.normal(i));
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = static_cast<Real>(static_cast<RealOf<Real>>(rng.normal(i)));
   return x;
 }
 
