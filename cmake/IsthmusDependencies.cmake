@@ -39,6 +39,11 @@ endif()
 add_library(isthmus_random123 INTERFACE)
 target_include_directories(isthmus_random123 SYSTEM INTERFACE ${RANDOM123_INCLUDE_DIR})
 
+if(ISTHMUS_ONEDNN)
+  isthmus_require_package(dnnl libdnnl-dev)
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+endif()
+
 if(ISTHMUS_TESTS)
   isthmus_require_package(GTest "libgtest-dev libgmock-dev")
 endif()

@@ -43,6 +43,10 @@ struct StoredKernels {
 };
 
 struct FastKernels {
+  /// The epilogues of g, and the store of C, on rows [i, i + rows) of a finished product that lies
+  /// at `tile`, `ld` apart, which may be C itself.
+  void (*finish_rows)(const Gemm<float>& g, const float* tile, std::int64_t ld, std::int64_t i,
+                      std::int64_t rows);
   void (*gemm)(ThreadTeam& team, const Gemm<float>& g);
   void (*gemm_bf16)(ThreadTeam& team, const Gemm<float>& g);
   StoredKernels<float> fp32;
@@ -69,11 +73,14 @@ struct FastKernels {
                           std::int64_t first, std::int64_t n, float* w);
 };
 
+/// The best instruction set's own table.
+[[nodiscard]] const FastKernels& own_kernels();
 /// The table of the active instruction set.
 [[nodiscard]] const FastKernels& fast_kernels();
 
 /// Tables by instruction set; null where this build does not hold it.
 [[nodiscard]] const FastKernels* portable_kernels();
+[[nodiscard]] const FastKernels* onednn_kernels();
 [[nodiscard]] const FastKernels* avx2_kernels();
 [[nodiscard]] const FastKernels* avx512_kernels();
 [[nodiscard]] const FastKernels* avx512_bf16_kernels();

@@ -26,6 +26,7 @@ constexpr StoredKernels<T> kStoredKernels = {
 };
 
 constexpr FastKernels kTable = {
+    .finish_rows = finish_whole_rows,
     .gemm = gemm_with<Fp32Product>,
     .gemm_bf16 = gemm_with<RoundedProduct>,
     .fp32 = kStoredKernels<float>,

@@ -67,5 +67,14 @@ FinishFunction finish_function(const Gemm<float>& g) {
   return finish_function<T>(epilogue_of(g), std::make_index_sequence<kEpilogues>{});
 }
 
+inline void finish_whole_rows(const Gemm<float>& g, const float* tile, std::int64_t ld,
+                              std::int64_t i, std::int64_t rows) {
+  if (g.c.is_bf16()) {
+    finish_function<Bf16>(g)(g, tile, ld, i, rows, 0, g.n);
+  } else if (epilogue_of(g) != 0) {
+    finish_function<float>(g)(g, tile, ld, i, rows, 0, g.n);
+  }
+}
+
 }  // namespace
 }  // namespace isthmus::kernels

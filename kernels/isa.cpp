@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/isa.h"
 
+#include <fmt/format.h>
+
 #include <array>
+#include <string>
 
 #include "core/check.h"
+#include "isthmus/errors.h"
 #include "kernels/fast_kernels.h"
 
 namespace isthmus::kernels {
@@ -42,6 +46,8 @@ const FastKernels* table_of(Isa isa) {
       return machine_has_avx512() ? avx512_kernels() : nullptr;
     case Isa::kAvx2:
       return machine_has_avx2() ? avx2_kernels() : nullptr;
+    case Isa::kOneDnn:
+      return onednn_kernels();
     case Isa::kPortable:
       break;
   }
@@ -67,13 +73,14 @@ Active& active() {
 }  // namespace
 
 std::string_view name_of(Isa isa) {
-  constexpr std::array<std::string_view, 4> kNames = {"portable", "avx2", "avx512", "avx512_bf16"};
+  constexpr std::array<std::string_view, 5> kNames = {"portable", "onednn", "avx2", "avx512",
+                                                      "avx512_bf16"};
   return kNames[static_cast<std::size_t>(isa)];
 }
 
 std::vector<Isa> available_isas() {
   std::vector<Isa> isas;
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
+  for (const Isa isa : {Isa::kPortable, Isa::kOneDnn, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
     if (table_of(isa) != nullptr) isas.push_back(isa);
   }
   return isas;
@@ -81,11 +88,25 @@ std::vector<Isa> available_isas() {
 
 Isa active_isa() { return active().isa; }
 
+Isa isa_named(std::string_view name) {
+  if (name == "auto") return best().isa;
+  std::string names;
+  for (const Isa isa : available_isas()) {
+    if (name_of(isa) == name) return isa;
+    names += fmt::format(", {}", name_of(isa));
+  }
+  throw ConfigError(
+      fmt::format("kernels \"{}\": this build on this machine has auto{}{}", name, names,
+                  name == "onednn" ? " (oneDNN: configure with -DISTHMUS_ONEDNN=ON)" : ""));
+}
+
 void use_isa(Isa isa) {
   const FastKernels* table = table_of(isa);
   ISTHMUS_CHECK(table != nullptr, name_of(isa));
   active() = {isa, table};
 }
+
+const FastKernels& own_kernels() { return *best().table; }
 
 const FastKernels& fast_kernels() { return *active().table; }
 

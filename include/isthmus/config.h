@@ -54,6 +54,7 @@ struct TrainConfig {
   bool recompute = false;                // activations again in the backward pass, to save memory
   int threads = 0;                       // threads of the whole process; 0: all cores
   bool pin = false;                      // every thread on a core of its own
+  std::string kernels = "auto";          // instruction set, or "onednn"
 };
 
 /// A count of steps given as "20 steps", 20, or "5%" of the run.

@@ -226,6 +226,8 @@ void add_bench_command(CLI::App& app, Parsed& parsed) {
       ->check(CLI::IsMember({"fp32", "bf16"}));
   compute->add_option("--optimizer", parsed.bench_compute.optimizer, "adamw, sgd or muon")
       ->check(CLI::IsMember({"adamw", "sgd", "muon"}));
+  compute->add_option("--kernels", parsed.bench_compute.kernels,
+                      "auto, or a set of `doctor`'s list");
   compute->add_option("--micro-batches", parsed.bench_compute.micro_batches, "parts of the batch");
   compute->add_flag("--recompute", parsed.bench_compute.recompute,
                     "keep the residual stream only, as train.recompute does");

@@ -6,6 +6,7 @@
 #include "app/commands.h"
 #include "core/system_runtime.h"
 #include "inner/model_timing.h"
+#include "kernels/isa.h"
 #include "kernels/thread_team.h"
 #include "sim/sim_timing.h"
 
@@ -23,6 +24,7 @@ int command_bench_compute(const BenchComputeArguments& arguments, Session& sessi
   if (arguments.sequences < 0 || !(arguments.seconds > 0) || arguments.seconds > 3600) {
     throw UsageError("bench compute: --batch must be >= 0, --seconds in (0, 3600]");
   }
+  kernels::use_isa(kernels::isa_named(arguments.kernels));
   ModelTimingOptions options;
   options.threads = arguments.threads > 0 ? arguments.threads : machine_info().cores;
   options.seconds = arguments.seconds;

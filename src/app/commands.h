@@ -102,6 +102,7 @@ struct BenchComputeArguments {
   std::int64_t sequences = 0;          // 0: the workload's
   std::string precision = "fp32";      // or bf16
   std::string optimizer = "adamw";     // of the inner loop
+  std::string kernels = "auto";        // as train.kernels has it
   std::int64_t micro_batches = 1;
   bool recompute = false;
 };

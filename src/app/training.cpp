@@ -22,6 +22,7 @@
 #include "inner/hf/hf_weights.h"
 #include "inner/model_layout.h"
 #include "inner/schedule.h"
+#include "kernels/isa.h"
 
 namespace isthmus::app {
 namespace {
@@ -131,6 +132,7 @@ class Training {
         goes_on_(request.resume == "auto" ||
                  (resume_ && !out_.empty() &&
                   is_same_place(resume_->folder().parent_path(), out_ / "ckpt"))) {
+    kernels::use_isa(kernels::isa_named(config.train.kernels));
     check();
     fingerprint_ = data_.fingerprint();
     if (resume_) {

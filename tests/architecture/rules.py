@@ -58,6 +58,8 @@ OWNERS = {
     "math.h": ["kernels/*_fast.h"],  # compiled per instruction set: no inline std:: functions
     "nmmintrin.h": ["src/core/hash_crc32c_sse42.cpp"],
     "cuda_runtime.h": ["kernels/*.cu"],
+    "oneapi/dnnl/*": ["kernels/gemm_onednn.cpp"],
+    "omp.h": ["kernels/gemm_onednn.cpp"],
     # The operating system: storage, memory, threads, terminal and signals.
     "fcntl.h": ["src/core/storage_system.cpp", "src/inner/data/*", "tests/*"],
     "dirent.h": ["src/core/storage_system.cpp"],
