@@ -367,6 +367,10 @@ constexpr KeyRow<Config> kRows[] = {
      "Bound of each element of the momentum where it is used; what is stored stays unclipped. Absent: none.",
      "1.0"},
 
+    {"outer.error_decay", Type::kReal, Range{0, 1, true}, "", field<kOuter, &O::error_decay>(),
+     "Share of what earlier encodings left behind that comes back in the next one; below 1 old mass fades.",
+     "0.95"},
+
     {"outer.eps", Type::kReal, between(1e-30, 1), "", spsa_field<&SpsaOptions::eps>(),
      "Size of the perturbation: the loss is read at w + eps z and w - eps z.", "1e-3"},
     {"outer.samples", Type::kInteger, between(1, 65535), "", spsa_field<&SpsaOptions::samples>(),

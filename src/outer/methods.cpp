@@ -15,6 +15,7 @@
 #include "outer/eager.h"
 #include "outer/one_bit_adam.h"
 #include "outer/settings.h"
+#include "outer/sparseloco.h"
 #include "outer/spsa.h"
 #include "outer/streaming_diloco.h"
 
@@ -52,6 +53,14 @@ std::unique_ptr<OuterStrategy> make_co2(const MethodInfo& method, const OuterOpt
                           .constant = static_cast<float>(options.staleness_constant),
                           .clip = static_cast<float>(options.momentum_clip.value_or(0))},
       inner, exchange);
+}
+
+std::unique_ptr<OuterStrategy> make_sparseloco(const MethodInfo& method,
+                                               const OuterOptions& options, InnerLoop& inner,
+                                               Exchange& exchange) {
+  return std::make_unique<outer::SparseLoCo>(outer::resolve(method, options, inner.parameters()),
+                                             static_cast<float>(options.error_decay), inner,
+                                             exchange);
 }
 
 std::unique_ptr<OuterStrategy> make_spsa(const MethodInfo& method, const OuterOptions& options,
@@ -154,6 +163,22 @@ const std::vector<Row>& table() {
            .state_values = 2,
            .round_behind = true},
           make_co2},
+      Row{{.name = "sparseloco",
+           .summary = "DiLoCo with top-k values of two bits; fading error feedback is its momentum.",
+           .source = "Sarfi et al. 2025, arXiv:2508.15706 Alg. 1; Templar's public code",
+           .deviations =
+               "read in the public code and its constants, not in the paper; lr stands at the step, "
+               "not before the error feedback, which is the same while it is constant; blocks are "
+               "4,096 values of all tensors end to end; the table of four means travels with every "
+               "block (960 bits, not 896); the median norm is over whole contributions and, of an "
+               "even number, the lower one; what was sent and not counted goes back into the error",
+           .keys = {"H", "lr", "error_decay", "codec", "final_sync", "outlier"},
+           .default_lr = 1,
+           .default_momentum = 0,
+           .default_codec = "topk:64:value=2bit:ef",
+           .default_H = 30,
+           .state_values = 1},
+          make_sparseloco},
       Row{{.name = "1bit-adam",
            .summary = "Adam, then momentum under its frozen variance, exchanged as signs.",
            .source = "Tang et al. 2021, arXiv:2102.02888 Alg. 1; DeepSpeed's onebit/adam.py",
@@ -202,7 +227,8 @@ int outer_state_values(std::string_view method, const OuterOptions& options) {
   }
   const MethodInfo& info = row->info;
   const bool without_momentum =
-      info.default_lr > 0 && options.momentum.value_or(info.default_momentum) == 0;
+      std::ranges::find(info.keys, "momentum") != info.keys.end() &&
+      options.momentum.value_or(info.default_momentum) == 0;
   const bool with_residual = std::ranges::find(info.keys, "codec") != info.keys.end() &&
                              info.state_values > 0 &&
                              make_codec(outer::codec_of(info, options))->error_feedback();

@@ -78,6 +78,7 @@ PredictionInput prediction_input(std::string_view method, const OuterOptions& op
   for (std::size_t p = 0; p < fragments.size(); ++p) {
     input.fragments.push_back({.elements = fragments[p].elements, .offset = offsets[p]});
   }
+  if (method == "sparseloco") input.exchange = ReductionKind::kCollect;
   input.H = options.H;
   input.overlap = options.overlap;
   input.final_sync = options.final_sync;
