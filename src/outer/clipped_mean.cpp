@@ -29,9 +29,8 @@ std::optional<Contributor> contributor(const Codec& codec, const Encoded& encode
   double squares = 0;
   bool decodes = true;
   for_each_tile(n, [&](std::size_t begin, std::span<float> tile) {
-    decodes =
-        decodes &&
-        codec.decode(tile_bytes(codec, encoded.bytes, begin, tile.size()), tile).has_value();
+    decodes = decodes &&
+              codec.decode(tile_bytes(codec, encoded.bytes, begin, tile.size()), tile).has_value();
     squares += decodes ? sum_of_squares(tile) : 0;
   });
   if (!decodes || !std::isfinite(squares)) return std::nullopt;

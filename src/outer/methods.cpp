@@ -164,10 +164,12 @@ const std::vector<Row>& table() {
            .round_behind = true},
           make_co2},
       Row{{.name = "sparseloco",
-           .summary = "DiLoCo with top-k values of two bits; fading error feedback is its momentum.",
+           .summary =
+               "DiLoCo with top-k values of two bits; fading error feedback is its momentum.",
            .source = "Sarfi et al. 2025, arXiv:2508.15706 Alg. 1; Templar's public code",
            .deviations =
-               "read in the public code and its constants, not in the paper; lr stands at the step, "
+               "read in the public code and its constants, not in the paper; lr stands at the "
+               "step, "
                "not before the error feedback, which is the same while it is constant; blocks are "
                "4,096 values of all tensors end to end; the table of four means travels with every "
                "block (960 bits, not 896); the median norm is over whole contributions and, of an "
@@ -226,9 +228,8 @@ int outer_state_values(std::string_view method, const OuterOptions& options) {
     return 0;
   }
   const MethodInfo& info = row->info;
-  const bool without_momentum =
-      std::ranges::find(info.keys, "momentum") != info.keys.end() &&
-      options.momentum.value_or(info.default_momentum) == 0;
+  const bool without_momentum = std::ranges::find(info.keys, "momentum") != info.keys.end() &&
+                                options.momentum.value_or(info.default_momentum) == 0;
   const bool with_residual = std::ranges::find(info.keys, "codec") != info.keys.end() &&
                              info.state_values > 0 &&
                              make_codec(outer::codec_of(info, options))->error_feedback();

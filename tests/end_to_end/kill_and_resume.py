@@ -28,6 +28,7 @@ METHODS = {
     "delayed": 'H = 5\ncodec = "int8:256"\n',
     "eager": 'H = 5\ncodec = "int8:256"\n',
     "co2": 'H = 5\nmomentum = 0.3\nstaleness_penalty = "gap-aware"\nmomentum_clip = 0.01\n',
+    "sparseloco": "H = 5\n",
     "1bit-adam": "freeze = 6\n",
     "spsa": "samples = 2\n",
 }

@@ -23,6 +23,7 @@ METHODS = {
     "delayed": "H = 5\n",
     "eager": 'H = 5\ncodec = "int8"\n',
     "co2": 'H = 5\nstaleness_penalty = "gap-aware"\nmomentum_clip = 0.01\nfinal_sync = "full"\n',
+    "sparseloco": 'H = 5\nfinal_sync = "full"\n',
     "1bit-adam": "freeze = 6\n",
     "spsa": "samples = 2\n",
 }

@@ -7,9 +7,9 @@
 
 #include <array>
 #include <cmath>
-#include <mutex>
 
 #include "outer/clipped_mean.h"
+#include "outer/flat_view.h"
 #include "outer/losing_exchange.h"
 #include "outer/toy_loops.h"
 
@@ -51,14 +51,15 @@ TEST(SparseLoCo, BytesAreTheFormula) {
                 .method = "sparseloco",
                 .outer = {.H = 3},
                 .loop = [&](int) { return options; },
-                .after_step = [&](int, const StepReport& report, OuterStrategy&, QuadraticLoop&) {
-                  ASSERT_EQ(report.rounds.size(), report.step.value() % 3 == 0 ? 1u : 0u);
-                  for (const RoundReport& round : report.rounds) {
-                    const auto peers = static_cast<std::uint64_t>(workers - 1);
-                    EXPECT_EQ(round.payload_bytes, peers * 20 * (896 + 64) / 8);
-                    EXPECT_EQ(round.members, workers);
-                  }
-                }});
+                .after_step =
+                    [&](int, const StepReport& report, OuterStrategy&, QuadraticLoop&) {
+                      ASSERT_EQ(report.rounds.size(), report.step.value() % 3 == 0 ? 1u : 0u);
+                      for (const RoundReport& round : report.rounds) {
+                        const auto peers = static_cast<std::uint64_t>(workers - 1);
+                        EXPECT_EQ(round.payload_bytes, peers * 20 * (896 + 64) / 8);
+                        EXPECT_EQ(round.members, workers);
+                      }
+                    }});
   }
 }
 
@@ -194,7 +195,8 @@ TEST(SparseLoCo, AllWorkersHoldTheSameAnchorsAndStartFromThem) {
   }
 }
 
-// Equal movements everywhere: of each tile the first 64 move, then, their mass being gone, the next.
+// Equal movements everywhere: of each tile the first 64 move, then, their mass being gone, the
+// next.
 TEST(SparseLoCo, OfEqualMagnitudesTheLowestIndicesGoFirst) {
   QuadraticLoop::Options options;
   options.tensors = {{0, 8192}};
@@ -275,55 +277,70 @@ TEST(SparseLoCo, AWindowThatIsNotFiniteIsGivenUpAndReachesNobody) {
                EXPECT_EQ(report.rounds.at(0).members, 1);
                EXPECT_EQ(report.rounds.at(0).counted, worker == 0);
              }
-             if (report.step == StepIndex(12)) EXPECT_EQ(loop.resets(), worker == 1 ? 1 : 0);
+             if (report.step == StepIndex(12)) {
+               EXPECT_EQ(loop.resets(), worker == 1 ? 1 : 0);
+             }
            }});
   for (const float value : result) ASSERT_TRUE(std::isfinite(value));
 }
 
-// Distance of the anchors from diloco's, as a share of how far diloco has come.
-double distance_from_diloco(const std::string& codec, int steps) {
-  const auto run = [&](const std::string& method, const OuterOptions& outer) {
-    QuadraticLoop::Options options;
-    options.tensors = {{0, 8192}};
-    options.lr = 0.02f;
-    options.start = 0;
-    std::vector<float> anchors;
-    run_in_process(2, [&](WorkerContext& context) {
-      QuadraticLoop::Options mine = options;
-      mine.center = context.rank == Rank(0) ? 0.5f : -0.5f;
-      QuadraticLoop inner(mine);
-      // Sizes a thousand apart, as those of tensors are: without feedback only the large ones go.
-      std::vector<float> start = normal(8192, 11);
-      for (std::size_t i = 0; i < start.size(); ++i) {
-        start[i] *= std::pow(10.0f, -3.0f * static_cast<float>(i % 4096) / 4096);
-      }
-      inner.set(start);
-      const auto strategy = make_outer_strategy(method, outer, inner, context.exchange);
-      for (int t = 0; t < steps; ++t) (void)strategy->step();
-      if (context.rank == Rank(0)) anchors = anchors_of(*strategy, inner);
-    });
-    return anchors;
-  };
-  const std::vector<float> target =
-      run("diloco", {.H = 10, .lr = 1, .momentum = 0, .nesterov = false});
-  const std::vector<float> ours = run("sparseloco", {.H = 10, .codec = codec});
-  double error = 0;
-  double way = 0;
-  const std::vector<float> start = normal(8192, 11);
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    const double scale = std::pow(10.0, -3.0 * static_cast<double>(i % 4096) / 4096);
-    error += std::pow(static_cast<double>(ours[i] - target[i]), 2);
-    way += std::pow(static_cast<double>(target[i]) - scale * static_cast<double>(start[i]), 2);
+/// SGD on f = 1/2 |x - c|^2, a centre for each element.
+class Pulled final : public InnerLoop {
+ public:
+  explicit Pulled(std::vector<float> center) : center_(std::move(center)), x_(center_.size()) {
+    const auto size = static_cast<std::int64_t>(x_.size());
+    parameters_.push_back(
+        {.name = "x", .layer = 0, .shape = {size}, .elements = {0, size}, .values = x_});
   }
-  return std::sqrt(error / way);
+  [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
+  InnerStep train_step(StepIndex) override {
+    for (std::size_t i = 0; i < x_.size(); ++i) x_[i] -= 0.002f * (x_[i] - center_[i]);
+    return {};
+  }
+  [[nodiscard]] double learning_rate(StepIndex) const override { return 0.002; }
+
+ private:
+  std::vector<float> center_;
+  std::vector<float> x_;
+  std::vector<Parameter> parameters_;
+};
+
+// A tile in which the workers pull 256 values apart, for ever and to no avail, and agree on where
+// the others belong, about 1 away.
+std::vector<float> end_of(const std::string& method, const OuterOptions& outer) {
+  std::vector<float> anchors;
+  run_in_process(2, [&](WorkerContext& context) {
+    std::vector<float> center = normal(4096, 11);
+    for (std::size_t i = 0; i < 256; ++i) center[16 * i] = context.rank == Rank(0) ? 0.2f : -0.2f;
+    Pulled inner(center);
+    const auto strategy = make_outer_strategy(method, outer, inner, context.exchange);
+    for (int t = 0; t < 10000; ++t) (void)strategy->step();
+    if (context.rank == Rank(0)) anchors = anchors_of(*strategy, inner);
+  });
+  return anchors;
 }
 
+// Distance of the anchors from those of diloco with the same outer step, as a share of the way.
+// With feedback a value weighs up to 1 / (1 - decay) = 20 of its pulls, so it moves until its pull
+// is a twentieth of the useless ones of 0.2; without, until it is as large as they. Measured 0.033
+// and 0.51.
 TEST(SparseLoCo, ArrivesWhereDilocoDoesAndWithoutErrorFeedbackDoesNot) {
-  const double with = distance_from_diloco("topk:64:value=2bit:ef", 3000);
-  const double without = distance_from_diloco("topk:64:value=2bit", 3000);
-  RecordProperty("with", std::to_string(with));
-  EXPECT_LT(with, 0.1);
-  EXPECT_GT(without, 3 * with) << "with " << with;
+  const std::vector<float> target =
+      end_of("diloco", {.H = 5, .lr = 1, .momentum = 0, .nesterov = false});
+  const auto distance = [&](const std::string& codec) {
+    const std::vector<float> ours = end_of("sparseloco", {.H = 5, .codec = codec});
+    double error = 0;
+    double way = 0;
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+      error += std::pow(static_cast<double>(ours[i] - target[i]), 2);
+      way += std::pow(static_cast<double>(target[i]), 2);
+    }
+    return std::sqrt(error / way);
+  };
+  const double with = distance("topk:64:value=2bit:ef");
+  const double without = distance("topk:64:value=2bit");
+  EXPECT_LT(with, 0.05) << "without " << without;
+  EXPECT_GT(without, 0.25) << "with " << with;
 }
 
 TEST(SparseLoCo, ResumedItIsTheSameBitForBit) {
