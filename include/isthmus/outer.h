@@ -106,7 +106,7 @@ struct OuterOptions {
   std::optional<double> momentum_clip;  // co2: bound of each element where momentum is used; > 0
   double error_decay = 0.95;  // sparseloco: share of the residual that comes back; in (0, 1]
   SpsaOptions spsa = {};
-  OneBitAdamOptions one_bit_adam = {};
+  OneBitAdamOptions one_bit_adam = OneBitAdamOptions();
   ZeroOneAdamOptions zero_one_adam = {};
   Duration patience = std::chrono::hours(1);  // a round not committed by then ends the run
 };

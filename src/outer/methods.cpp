@@ -231,7 +231,6 @@ int outer_state_values(std::string_view method, const OuterOptions& options) {
   const bool without_momentum = std::ranges::find(info.keys, "momentum") != info.keys.end() &&
                                 options.momentum.value_or(info.default_momentum) == 0;
   const bool with_residual = std::ranges::find(info.keys, "codec") != info.keys.end() &&
-                             info.state_values > 0 &&
                              make_codec(outer::codec_of(info, options))->error_feedback();
   return info.state_values - (without_momentum ? 1 : 0) + (with_residual ? 1 : 0);
 }

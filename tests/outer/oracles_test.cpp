@@ -187,8 +187,7 @@ TEST(Oracles, IdenticalWorkersFollowOneWorker) {
 TEST(Oracles, PermutedWorkersReachTheSameAnchors) {
   // Two workers: the one sum a + b does not depend on the order.
   const auto run = [](const std::function<QuadraticLoop::Options(int)>& loop) {
-    const OuterOptions outer{.H = 4};
-    return run_family({.workers = 2, .steps = 12, .outer = outer, .loop = loop});
+    return run_family({.workers = 2, .steps = 12, .outer = {.H = 4}, .loop = loop});
   };
   EXPECT_EQ(run(small_model), run([](int worker) { return small_model(1 - worker); }));
 }
@@ -242,12 +241,14 @@ TEST(Oracles, AnchorsAreEqualOnAllWorkersAndSoAreParametersWithoutMixing) {
     std::map<std::int64_t, std::array<std::vector<float>, kWorkers>> anchors;
     std::array<std::vector<float>, kWorkers> local;
     std::mutex mutex;
-    const OuterOptions outer{
-        .H = 4, .fragments = 2, .offsets = OffsetsZero{}, .alpha = alpha, .codec = "int8:256"};
     run_family({.workers = kWorkers,
                 .steps = 12,
                 .method = "streaming-diloco",
-                .outer = outer,
+                .outer = {.H = 4,
+                          .fragments = 2,
+                          .offsets = OffsetsZero{},
+                          .alpha = alpha,
+                          .codec = "int8:256"},
                 .loop = small_model,
                 .after_step = [&](int worker, const StepReport& report, OuterStrategy& strategy,
                                   QuadraticLoop& loop) {

@@ -30,33 +30,39 @@ inline std::vector<float> test_vector(Rank rank, std::size_t n) {
 inline Contribution contribution_of(const std::shared_ptr<const Codec>& codec, Rank rank,
                                     std::size_t n, SyncId id, ReductionKind kind) {
   return {.id = id,
-          .encoded = encode(*codec, test_vector(rank, n)),
+          .encoded = encode(*codec, test_vector(rank, n),
+                            encode_key(id, static_cast<std::uint32_t>(rank.value()))),
           .codec = codec,
           .weight = 1,
           .kind = kind,
           .commit = true};
 }
 
-inline std::vector<float> through(const Codec& codec, const std::vector<float>& x) {
+inline std::vector<float> through(const Codec& codec, const std::vector<float>& x,
+                                  const EncodeKey& key) {
   std::vector<float> y(x.size());
-  ISTHMUS_CHECK(decode(codec, encode(codec, x).bytes, y).has_value());
+  ISTHMUS_CHECK(decode(codec, encode(codec, x, key).bytes, y).has_value());
   return y;
 }
 
-/// The mean; of a collect, the members' decoded vectors one after another.
+/// The mean; of a collect, the members' decoded vectors one after another. `id` matters to codecs
+/// that draw random bits only.
 inline std::vector<float> naive_mean(const Codec& codec, int members, std::size_t n,
-                                     ReductionKind kind) {
+                                     ReductionKind kind,
+                                     const SyncId& id = {FragmentId(0), StepIndex(0)}) {
   if (kind == ReductionKind::kCollect) {
     std::vector<float> all;
     for (int m = 0; m < members; ++m) {
-      const std::vector<float> x = through(codec, test_vector(Rank(m), n));
+      const std::vector<float> x =
+          through(codec, test_vector(Rank(m), n), encode_key(id, static_cast<std::uint32_t>(m)));
       all.insert(all.end(), x.begin(), x.end());
     }
     return all;
   }
   std::vector<float> mean(n, 0.0f);
   for (int m = 0; m < members; ++m) {
-    const std::vector<float> x = through(codec, test_vector(Rank(m), n));
+    const std::vector<float> x =
+        through(codec, test_vector(Rank(m), n), encode_key(id, static_cast<std::uint32_t>(m)));
     for (std::size_t i = 0; i < n; ++i) {
       mean[i] += x[i];
     }
@@ -64,7 +70,7 @@ inline std::vector<float> naive_mean(const Codec& codec, int members, std::size_
   for (float& value : mean) {
     value /= static_cast<float>(members);
   }
-  return kind == ReductionKind::kReduce ? through(codec, mean) : mean;
+  return kind == ReductionKind::kReduce ? through(codec, mean, encode_key(id, kMeanWorker)) : mean;
 }
 
 /// What `naive_mean` gives, from an exchange.

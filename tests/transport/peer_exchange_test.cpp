@@ -31,7 +31,8 @@ struct Case {
 
 std::string name_of(const ::testing::TestParamInfo<Case>& info) {
   std::string codec = info.param.codec;
-  std::ranges::replace(codec, ':', '_');
+  std::ranges::replace_if(
+      codec, [](char c) { return c == ':' || c == '-' || c == '='; }, '_');
   return fmt::format("{}Of{}{}", codec, info.param.members,
                      info.param.kind == ReductionKind::kReduce   ? "Reduce"
                      : info.param.kind == ReductionKind::kGather ? "Gather"
@@ -44,9 +45,9 @@ TEST_P(ExchangeTest, EveryMemberGetsTheBitsOfTheNaiveMean) {
   const auto& [members, kind, name] = GetParam();
   const std::shared_ptr<const Codec> codec = make_codec(name);
   for (const std::size_t n : {1u, 4096u, 20001u, 300000u}) {
-    const std::vector<float> expected = naive_mean(*codec, members, n, kind);
+    const SyncId id{FragmentId(2), StepIndex(5)};
+    const std::vector<float> expected = naive_mean(*codec, members, n, kind, id);
     run_in_process(members, [&, kind = kind](WorkerContext& context) {
-      const SyncId id{FragmentId(2), StepIndex(5)};
       const Ticket ticket =
           context.exchange.begin(contribution_of(codec, context.rank, n, id, kind));
       const auto result = context.exchange.wait(ticket, 60s);
@@ -77,9 +78,10 @@ TEST_P(ExchangeTest, BytesFollowTheFormula) {
     EXPECT_EQ(context.exchange.bytes().payload, payload);
     EXPECT_EQ(context.exchange.bytes().wire, result->wire_bytes);
     EXPECT_GE(result->wire_bytes, payload);
-    constexpr double kHeaderShare = 0.01;
+    // A part of a very sparse code is a few kilobytes, where a frame's header shows.
+    const double header_share = whole / static_cast<std::uint64_t>(members) < 10'000 ? 0.05 : 0.01;
     EXPECT_LE(static_cast<double>(result->wire_bytes),
-              static_cast<double>(payload) * (1 + kHeaderShare) + (others == 0 ? 1 : 0));
+              static_cast<double>(payload) * (1 + header_share) + (others == 0 ? 1 : 0));
   });
 }
 
@@ -91,6 +93,7 @@ std::vector<Case> all_cases() {
       for (const CodecInfo& codec : codecs()) {
         cases.push_back({members, kind, codec.name});
       }
+      cases.push_back({members, kind, "int4:64:rounding=stochastic"});
     }
   }
   return cases;
