@@ -177,7 +177,8 @@ struct MethodInfo {
   std::string default_codec = "fp32";
   std::int64_t default_H = 1;  // NOLINT(readability-identifier-naming): what a file that says no H
                                // gets; OuterOptions{} has 1
-  int state_values = 0;  // fp32 values a parameter of one worker's outer state: anchors, momentum
+  int state_values = 0;  // fp32 values a parameter of one worker's outer state: anchors, momentum;
+                         // a residual, which `:ef` costs, not counted
   bool round_behind = false;   // a round is applied at the end of the next one: no overlap key
   bool drains = true;          // what is in flight after the last step still has something to give
   bool shared_anchors = true;  // anchors and momentum are the same on all workers

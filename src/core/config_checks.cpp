@@ -255,7 +255,9 @@ void Loader::check_outer() {
                        "its share of them",
                        quoted("outer.samples"), sequences));
   }
-  if (context.check_codec && (info == nullptr || contains(info->keys, "codec"))) {
+  // Where there is no such method there is no default of its either.
+  const bool has_codec = info == nullptr ? !outer.codec.empty() : contains(info->keys, "codec");
+  if (context.check_codec && has_codec) {
     try {
       context.check_codec(outer.codec);
     } catch (const Error& error) {

@@ -18,6 +18,7 @@
 #include "outer/sparseloco.h"
 #include "outer/spsa.h"
 #include "outer/streaming_diloco.h"
+#include "outer/zero_one_adam.h"
 
 namespace isthmus {
 namespace {
@@ -72,6 +73,12 @@ std::unique_ptr<OuterStrategy> make_one_bit_adam(const MethodInfo& method,
                                                  const OuterOptions& options, InnerLoop& inner,
                                                  Exchange& exchange) {
   return std::make_unique<outer::OneBitAdam>(method, options, inner, exchange);
+}
+
+std::unique_ptr<OuterStrategy> make_zero_one_adam(const MethodInfo& method,
+                                                  const OuterOptions& options, InnerLoop& inner,
+                                                  Exchange& exchange) {
+  return std::make_unique<outer::ZeroOneAdam>(method, options, inner, exchange);
 }
 
 struct Row {
@@ -195,6 +202,25 @@ const std::vector<Row>& table() {
            .default_codec = "1bit:4096:norm=l2:ef",
            .state_values = 0},
           make_one_bit_adam},
+      Row{{.name = "01-adam",
+           .summary = "Adam with a variance ever more rarely updated, then local steps in signs.",
+           .source = "Lu et al. 2022, arXiv:2202.06009; DeepSpeed's onebit/zoadam.py",
+           .deviations =
+               "read in the public code, not in the paper; without bias correction, as there; the "
+               "point of the last sync is kept and returned to, where the public code subtracts; "
+               "weight decay acts at the syncs, outside the momentum; lanes without variance do "
+               "not "
+               "move; the smallest variances are lifted at the freeze (variance_floor); each "
+               "worker "
+               "clips its own gradient where no mean exists; local_step_scaler is 32768 (32678 "
+               "there "
+               "is a typo); the schedule goes on after a resume; one worker's momentum moves too; "
+               "scales by blocks of 4,096 values, not by tensor",
+           .keys = {"var_freeze_step", "var_update_scaler", "local_step_scaler",
+                    "local_step_clipper", "warmup_codec", "variance_floor", "codec", "exchange"},
+           .default_codec = "1bit:4096:norm=l2:ef",
+           .state_values = 2},
+          make_zero_one_adam},
       Row{{.name = "spsa",
            .summary = "Zeroth-order: slopes along shared random directions, one byte a sample.",
            .source = "Malladi et al. 2023, arXiv:2305.17333 Alg. 1 (MeZO); Zelikman et al. 2023, "

@@ -52,6 +52,8 @@ class QuadraticLoop final : public InnerLoop {
             options_.start + static_cast<float>(begin + static_cast<std::int64_t>(k)) / 64;
       }
       gradients_.emplace_back(spec.size);
+      first_.emplace_back(spec.size);
+      second_.emplace_back(spec.size);
       const auto size = static_cast<std::int64_t>(spec.size);
       parameters_.push_back({.name = "w" + std::to_string(i),
                              .layer = spec.layer,
@@ -124,6 +126,9 @@ class QuadraticLoop final : public InnerLoop {
            std::pow(static_cast<double>(options_.decay), static_cast<double>(t.value() - 1));
   }
   void reset_optimizer() override { ++resets_; }
+  /// Zero until a method that steps by them writes them; the loop's own steps are SGD.
+  [[nodiscard]] AdamSettings adam_settings() const override { return {}; }
+  [[nodiscard]] AdamMoments adam_moments(std::size_t i) override { return {first_[i], second_[i]}; }
   [[nodiscard]] int resets() const { return resets_; }
   [[nodiscard]] float first() const { return (*storage_[0])[0]; }
   void set(std::span<const float> flat) {
@@ -146,6 +151,7 @@ class QuadraticLoop final : public InnerLoop {
   int resets_ = 0;
   std::vector<std::unique_ptr<std::vector<float>>> storage_;  // addresses must not move
   std::vector<std::vector<float>> gradients_;
+  std::vector<std::vector<float>> first_, second_;
   std::vector<Parameter> parameters_;
 };
 
