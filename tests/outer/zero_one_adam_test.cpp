@@ -243,6 +243,29 @@ TEST(ZeroOneAdam, ResumedItIsTheSameBitForBit) {
   }
 }
 
+// They measured gradients, and sums of momenta come next.
+TEST(ZeroOneAdam, ErrorsAreZeroWhenLocalStepsBegin) {
+  run_in_process(2, [&](WorkerContext& context) {
+    AdamLoop::Options options;
+    options.worker = context.rank.value();
+    AdamLoop inner(options);
+    const auto strategy = make_outer_strategy("01-adam", with(kShort), inner, context.exchange);
+    const auto residual = [&] {
+      MemoryState state;
+      strategy->save(state);
+      std::vector<float> values(8000);
+      state.tensor("residual/worker/0", std::span<float>(values));
+      return values;
+    };
+    while (strategy->steps() < StepIndex(13)) (void)strategy->step();
+    EXPECT_NE(residual(), std::vector<float>(8000));
+    (void)strategy->step();  // step 14 compresses too, and is the last of phase A
+    EXPECT_EQ(residual(), std::vector<float>(8000));
+    (void)strategy->step();
+    EXPECT_NE(residual(), std::vector<float>(8000));
+  });
+}
+
 // The bug it avoids: at one worker the branch that skips the exchange skips the momentum too.
 TEST(ZeroOneAdam, OneWorkersMomentumMovesAtEveryStep) {
   std::vector<float> before;
