@@ -43,7 +43,8 @@ constexpr std::array kSpellings = {"fp32",
                                    "topk:64:value=sign",
                                    "topk:999:value=int8:index=rice",
                                    "randk:77",
-                                   "dct-topk:50"};
+                                   "dct-topk:50",
+                                   "topk:64:value=2bit"};
 
 void require(bool condition) {
   if (!condition) std::abort();

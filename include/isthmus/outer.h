@@ -72,6 +72,16 @@ struct OneBitAdamOptions {
   bool operator==(const OneBitAdamOptions&) const = default;
 };
 
+/// Keys that only method 01-adam has; it takes `warmup_codec` and `variance_floor` of
+/// OneBitAdamOptions too. Equal on all workers.
+struct ZeroOneAdamOptions {
+  std::int64_t var_freeze_step = 100000;   // last step at which the variance may change
+  std::int64_t var_update_scaler = 16;     // after so many updates of it their spacing doubles
+  std::int64_t local_step_scaler = 32768;  // after so many local steps the syncs' spacing doubles
+  std::int64_t local_step_clipper = 16;    // largest spacing of the syncs
+  bool operator==(const ZeroOneAdamOptions&) const = default;
+};
+
 /// Keys of `[outer]`. An absent optional takes the method's default (see `methods()`); a key that
 /// the method does not use must stay absent.
 struct OuterOptions {
@@ -94,8 +104,10 @@ struct OuterOptions {
   StalenessPenalty staleness_penalty = StalenessPenalty::kNone;  // co2
   double staleness_constant = 1;                                 // co2, of kConstant: >= 1
   std::optional<double> momentum_clip;  // co2: bound of each element where momentum is used; > 0
+  double error_decay = 0.95;  // sparseloco: share of the residual that comes back; in (0, 1]
   SpsaOptions spsa = {};
   OneBitAdamOptions one_bit_adam = OneBitAdamOptions();
+  ZeroOneAdamOptions zero_one_adam = {};
   Duration patience = std::chrono::hours(1);  // a round not committed by then ends the run
 };
 
@@ -163,7 +175,10 @@ struct MethodInfo {
   double default_momentum = 0;
   double default_alpha = 0;
   std::string default_codec = "fp32";
-  int state_values = 0;  // fp32 values a parameter of one worker's outer state: anchors, momentum
+  std::int64_t default_H = 1;  // NOLINT(readability-identifier-naming): what a file that says no H
+                               // gets; OuterOptions{} has 1
+  int state_values = 0;  // fp32 values a parameter of one worker's outer state: anchors, momentum;
+                         // a residual, which `:ef` costs, not counted
   bool round_behind = false;   // a round is applied at the end of the next one: no overlap key
   bool drains = true;          // what is in flight after the last step still has something to give
   bool shared_anchors = true;  // anchors and momentum are the same on all workers

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `explain TOPIC`: everything that has a name can be asked for.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -134,6 +135,38 @@ bool explain_error(const std::string& topic, Session& session) {
   return false;
 }
 
+bool takes(const MethodInfo& method, const std::string& key) {
+  return std::find(method.keys.begin(), method.keys.end(), key) != method.keys.end();
+}
+
+/// Those that are the method's own.
+std::string defaults_of(const MethodInfo& method) {
+  std::vector<std::string> parts;
+  if (method.default_H > 1) parts.push_back(fmt::format("H = {}", method.default_H));
+  if (takes(method, "lr")) parts.push_back(fmt::format("lr = {}", method.default_lr));
+  if (takes(method, "momentum")) {
+    parts.push_back(fmt::format("momentum = {}", method.default_momentum));
+  }
+  if (takes(method, "codec") && method.default_codec != "fp32") {
+    parts.push_back(fmt::format("codec = {}", method.default_codec));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+/// What the method keeps between two steps, with its own codec.
+std::string memory_of(const MethodInfo& method) {
+  const bool residual = make_codec(method.default_codec)->error_feedback();
+  const int values = method.state_values + (residual ? 1 : 0);
+  const bool takes_momentum = takes(method, "momentum");
+  std::vector<std::string> parts;
+  if (method.state_values > 0) parts.emplace_back("anchors");
+  if (method.state_values > 1) parts.emplace_back(takes_momentum ? "momentum" : "summed momenta");
+  if (residual) parts.emplace_back("residuals of error feedback");
+  return fmt::format("{} bytes a parameter and worker{}{}{}", 4 * values,
+                     parts.empty() ? "" : ", fp32: ", fmt::join(parts, ", "),
+                     takes_momentum ? fmt::format(" ({} at momentum 0)", 4 * (values - 1)) : "");
+}
+
 bool explain_method(const std::string& topic, Session& session) {
   for (const MethodInfo& method : methods()) {
     if (method.name != topic) {
@@ -148,15 +181,8 @@ bool explain_method(const std::string& topic, Session& session) {
     line(session, "source", method.source);
     line(session, "deviates", method.deviations);
     line(session, "keys", join(method.keys));
-    const bool rates = method.default_lr > 0;
-    line(session, "defaults",
-         rates ? fmt::format("lr = {}, momentum = {}", method.default_lr, method.default_momentum)
-               : "");
-    line(session, "memory",
-         fmt::format("{} bytes a parameter and worker{}", 4 * method.state_values,
-                     method.state_values == 0   ? ""
-                     : method.state_values == 1 ? ": fp32 anchors"
-                                                : ": fp32 anchors and momentum (4 at momentum 0)"));
+    line(session, "defaults", defaults_of(method));
+    line(session, "memory", memory_of(method));
     return true;
   }
   return false;

@@ -14,8 +14,8 @@ namespace isthmus::config {
 namespace {
 
 /// Methods of the family that later versions bring.
-constexpr std::array<std::string_view, 7> kLaterMethods = {
-    "01-adam", "sparseloco", "demo", "muloco", "sparta", "noloco", "decoupled"};
+constexpr std::array<std::string_view, 5> kLaterMethods = {"demo", "muloco", "sparta", "noloco",
+                                                           "decoupled"};
 
 bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();

@@ -140,6 +140,9 @@ void Loader::apply_method_defaults() {
       default_origins[name] = fmt::format("default of {}", info->name);
     }
   };
+  if (info->default_H > 1) {
+    fill("H", config.outer.H, info->default_H);
+  }
   fill("lr", config.outer.lr, info->default_lr);
   fill("momentum", config.outer.momentum, info->default_momentum);
   fill("nesterov", config.outer.nesterov, true);

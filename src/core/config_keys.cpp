@@ -111,6 +111,13 @@ constexpr Field<Config> one_bit_field() {
           },
           [](const Config& config) { return to_value(config.outer.one_bit_adam.*Member); }};
 }
+template <auto Member>
+constexpr Field<Config> zero_one_field() {
+  return {[](Config& config, const Value& value) {
+            from_value(config.outer.zero_one_adam.*Member, value);
+          },
+          [](const Config& config) { return to_value(config.outer.zero_one_adam.*Member); }};
+}
 constexpr Field<Config> kDivisor = {
     [](Config& config, const Value& value) {
       config.outer.spsa.divide_by_sqrt = std::get<std::string>(value) == "sqrt";
@@ -370,6 +377,10 @@ constexpr KeyRow<Config> kRows[] = {
      "Bound of each element of the momentum where it is used; what is stored stays unclipped. Absent: none.",
      "1.0"},
 
+    {"outer.error_decay", Type::kReal, Range{0, 1, true}, "", field<kOuter, &O::error_decay>(),
+     "Share of what earlier encodings left behind that comes back in the next one; below 1 old mass fades.",
+     "0.95"},
+
     {"outer.eps", Type::kReal, between(1e-30, 1), "", spsa_field<&SpsaOptions::eps>(),
      "Size of the perturbation: the loss is read at w + eps z and w - eps z.", "1e-3"},
     {"outer.samples", Type::kInteger, between(1, 65535), "", spsa_field<&SpsaOptions::samples>(),
@@ -394,6 +405,15 @@ constexpr KeyRow<Config> kRows[] = {
      "Bytes form of the gradients of the warm-up.", "\"fp16\""},
     {"outer.variance_floor", Type::kReal, between(0, 1), "", one_bit_field<&OneBitAdamOptions::variance_floor>(),
      "Smallest frozen variance, as a share of its tensor's mean; 0: none.", "1e-6"},
+
+    {"outer.var_freeze_step", Type::kStepsNow, at_least(1, 1e12), "", zero_one_field<&ZeroOneAdamOptions::var_freeze_step>(),
+     "Last step at which the variance may change; local steps follow.", "\"20%\""},
+    {"outer.var_update_scaler", Type::kInteger, at_least(1, 1e12), "", zero_one_field<&ZeroOneAdamOptions::var_update_scaler>(),
+     "Updates of the variance after which their spacing doubles.", "16"},
+    {"outer.local_step_scaler", Type::kStepsNow, at_least(1, 1e12), "", zero_one_field<&ZeroOneAdamOptions::local_step_scaler>(),
+     "Steps after the freeze after which the spacing of the exchanges doubles.", "32768"},
+    {"outer.local_step_clipper", Type::kInteger, at_least(1, 1e12), "", zero_one_field<&ZeroOneAdamOptions::local_step_clipper>(),
+     "Largest spacing of the exchanges after the freeze, in steps.", "16"},
 
     {"parallel.tp", Type::kInteger, at_least(1, 4096), "", field<&Config::tp>(),
      "Tensor-parallel ranks inside a site.", "1"},

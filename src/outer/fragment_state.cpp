@@ -12,7 +12,7 @@
 namespace isthmus::outer {
 
 FragmentState::FragmentState(Fragment fragment, std::span<const Parameter> parameters,
-                             bool with_momentum, bool with_feedback)
+                             bool with_momentum, bool with_feedback, float feedback_decay)
     : fragment_(std::move(fragment)) {
   for (const std::size_t i : fragment_.parameters) {
     local_.append(parameters[i].values);
@@ -21,7 +21,7 @@ FragmentState::FragmentState(Fragment fragment, std::span<const Parameter> param
   local_.read(0, anchor_);
   momentum_.resize(with_momentum ? anchor_.size() : 0);
   if (with_feedback) {
-    feedback_.emplace(anchor_.size());
+    feedback_.emplace(anchor_.size(), feedback_decay);
   }
 }
 
@@ -51,6 +51,14 @@ OuterGradient FragmentState::outer_gradient(const Codec& codec, const EncodeKey&
   delta.fit = accepts(delta.norm);
   delta.encoded = encode_tiles(codec, size(), fill, key, delta.fit ? &*feedback_ : nullptr);
   return delta;
+}
+
+void FragmentState::take_back(const Codec& codec, const Encoded& sent) {
+  if (!feedback_) {
+    return;
+  }
+  const auto taken = feedback_->take_back(codec, sent.bytes);
+  ISTHMUS_CHECK(taken.has_value(), codec.name());  // it was encoded here, and was fit
 }
 
 void FragmentState::for_each(

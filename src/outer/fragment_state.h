@@ -29,9 +29,10 @@ struct OuterGradient {
 
 class FragmentState {
  public:
-  /// The anchor starts as the parameters stand. Borrows their memory.
+  /// The anchor starts as the parameters stand. Borrows their memory. `feedback_decay`: share of
+  /// the residual that comes back each time.
   FragmentState(Fragment fragment, std::span<const Parameter> parameters, bool with_momentum,
-                bool with_feedback);
+                bool with_feedback, float feedback_decay = 1);
 
   /// Whether an outer gradient of that norm is fit to be counted.
   using Accepts = std::function<bool(double norm)>;
@@ -41,6 +42,9 @@ class FragmentState {
   [[nodiscard]] OuterGradient outer_gradient(const Codec& codec, const EncodeKey& key,
                                              const Accepts& accepts,
                                              std::span<const float> more = {});
+  /// An outer gradient that was encoded and not counted: it is in the residual again, as if it had
+  /// not been sent. Without error feedback it is gone.
+  void take_back(const Codec& codec, const Encoded& sent);
   /// Calls `piece(begin, anchor, local)` for every stretch in which both are contiguous, in order.
   void for_each(const std::function<void(std::size_t begin, std::span<const float> anchor,
                                          std::span<float> local)>& piece);

@@ -15,8 +15,10 @@
 #include "outer/eager.h"
 #include "outer/one_bit_adam.h"
 #include "outer/settings.h"
+#include "outer/sparseloco.h"
 #include "outer/spsa.h"
 #include "outer/streaming_diloco.h"
+#include "outer/zero_one_adam.h"
 
 namespace isthmus {
 namespace {
@@ -54,6 +56,14 @@ std::unique_ptr<OuterStrategy> make_co2(const MethodInfo& method, const OuterOpt
       inner, exchange);
 }
 
+std::unique_ptr<OuterStrategy> make_sparseloco(const MethodInfo& method,
+                                               const OuterOptions& options, InnerLoop& inner,
+                                               Exchange& exchange) {
+  return std::make_unique<outer::SparseLoCo>(outer::resolve(method, options, inner.parameters()),
+                                             static_cast<float>(options.error_decay), inner,
+                                             exchange);
+}
+
 std::unique_ptr<OuterStrategy> make_spsa(const MethodInfo& method, const OuterOptions& options,
                                          InnerLoop& inner, Exchange& exchange) {
   return std::make_unique<outer::Spsa>(method, options, inner, exchange);
@@ -63,6 +73,12 @@ std::unique_ptr<OuterStrategy> make_one_bit_adam(const MethodInfo& method,
                                                  const OuterOptions& options, InnerLoop& inner,
                                                  Exchange& exchange) {
   return std::make_unique<outer::OneBitAdam>(method, options, inner, exchange);
+}
+
+std::unique_ptr<OuterStrategy> make_zero_one_adam(const MethodInfo& method,
+                                                  const OuterOptions& options, InnerLoop& inner,
+                                                  Exchange& exchange) {
+  return std::make_unique<outer::ZeroOneAdam>(method, options, inner, exchange);
 }
 
 struct Row {
@@ -154,6 +170,24 @@ const std::vector<Row>& table() {
            .state_values = 2,
            .round_behind = true},
           make_co2},
+      Row{{.name = "sparseloco",
+           .summary =
+               "DiLoCo with top-k values of two bits; fading error feedback is its momentum.",
+           .source = "Sarfi et al. 2025, arXiv:2508.15706 Alg. 1; Templar's public code",
+           .deviations =
+               "read in the public code and its constants, not in the paper; lr stands at the "
+               "step, "
+               "not before the error feedback, which is the same while it is constant; blocks are "
+               "4,096 values of all tensors end to end; the table of four means travels with every "
+               "block (960 bits, not 896); the median norm is over whole contributions and, of an "
+               "even number, the lower one; what was sent and not counted goes back into the error",
+           .keys = {"H", "lr", "error_decay", "codec", "final_sync", "outlier"},
+           .default_lr = 1,
+           .default_momentum = 0,
+           .default_codec = "topk:64:value=2bit:ef",
+           .default_H = 30,
+           .state_values = 1},
+          make_sparseloco},
       Row{{.name = "1bit-adam",
            .summary = "Adam, then momentum under its frozen variance, exchanged as signs.",
            .source = "Tang et al. 2021, arXiv:2102.02888 Alg. 1; DeepSpeed's onebit/adam.py",
@@ -168,6 +202,25 @@ const std::vector<Row>& table() {
            .default_codec = "1bit:4096:norm=l2:ef",
            .state_values = 0},
           make_one_bit_adam},
+      Row{{.name = "01-adam",
+           .summary = "Adam with a variance ever more rarely updated, then local steps in signs.",
+           .source = "Lu et al. 2022, arXiv:2202.06009; DeepSpeed's onebit/zoadam.py",
+           .deviations =
+               "read in the public code, not in the paper; without bias correction, as there; the "
+               "point of the last sync is kept and returned to, where the public code subtracts; "
+               "weight decay acts at the syncs, outside the momentum; lanes without variance do "
+               "not "
+               "move; the smallest variances are lifted at the freeze (variance_floor); each "
+               "worker "
+               "clips its own gradient where no mean exists; local_step_scaler is 32768 (32678 "
+               "there "
+               "is a typo); the schedule goes on after a resume; one worker's momentum moves too; "
+               "scales by blocks of 4,096 values, not by tensor",
+           .keys = {"var_freeze_step", "var_update_scaler", "local_step_scaler",
+                    "local_step_clipper", "warmup_codec", "variance_floor", "codec", "exchange"},
+           .default_codec = "1bit:4096:norm=l2:ef",
+           .state_values = 2},
+          make_zero_one_adam},
       Row{{.name = "spsa",
            .summary = "Zeroth-order: slopes along shared random directions, one byte a sample.",
            .source = "Malladi et al. 2023, arXiv:2305.17333 Alg. 1 (MeZO); Zelikman et al. 2023, "
@@ -201,8 +254,8 @@ int outer_state_values(std::string_view method, const OuterOptions& options) {
     return 0;
   }
   const MethodInfo& info = row->info;
-  const bool without_momentum =
-      info.default_lr > 0 && options.momentum.value_or(info.default_momentum) == 0;
+  const bool without_momentum = std::ranges::find(info.keys, "momentum") != info.keys.end() &&
+                                options.momentum.value_or(info.default_momentum) == 0;
   const bool with_residual = std::ranges::find(info.keys, "codec") != info.keys.end() &&
                              make_codec(outer::codec_of(info, options))->error_feedback();
   return info.state_values - (without_momentum ? 1 : 0) + (with_residual ? 1 : 0);

@@ -10,6 +10,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "outer/flat_view.h"
+#include "outer/frozen_variance.h"
 
 namespace isthmus::outer {
 namespace {
@@ -126,23 +127,7 @@ double OneBitAdam::variance_norm() const {
 void OneBitAdam::freeze(StepIndex t) {
   const double correction =
       options_.bias_correction ? 1 - std::pow(adam_.beta2, static_cast<double>(t.value())) : 1;
-  for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
-    const AdamMoments moments = inner_.adam_moments(i);
-    double sum = 0;
-    std::int64_t active = 0;
-    for (std::size_t k = 0; k < moments.second.size(); ++k) {
-      float& v = moments.second[k];
-      v = static_cast<float>(static_cast<double>(v) / correction);
-      if (v == 0) moments.first[k] = 0;  // a gradient so small that its square is zero
-      sum += static_cast<double>(v);
-      active += v > 0 ? 1 : 0;
-    }
-    const double mean = active > 0 ? sum / static_cast<double>(active) : 0;
-    const auto floor = static_cast<float>(options_.variance_floor * mean);
-    for (float& v : moments.second) {
-      if (v > 0) v = std::max(v, floor);
-    }
-  }
+  freeze_variance(inner_, correction, options_.variance_floor);
   frozen_at_ = t;
   find_active_lanes();
   if (exchange_.self() == Rank(0)) {
@@ -150,31 +135,16 @@ void OneBitAdam::freeze(StepIndex t) {
   }
 }
 
-/// Runs of lanes with a variance, in buckets like ddp's.
 void OneBitAdam::find_active_lanes() {
-  buckets_.clear();
+  buckets_ = active_buckets(inner_, bucket_values_);
   masked_lanes_ = 0;
-  for (const Bucket& all : make_buckets(inner_.parameters(), bucket_values_)) {
-    Bucket bucket;
-    for (const Slice& slice : all.slices) {
-      const std::span<const float> v =
-          inner_.adam_moments(slice.parameter).second.subspan(slice.begin, slice.size);
-      const auto has_variance = [](float each) { return each > 0; };
-      for (auto at = std::ranges::find_if(v, has_variance); at != v.end();) {
-        const auto end = std::find_if_not(at, v.end(), has_variance);
-        const auto first = static_cast<std::size_t>(at - v.begin());
-        const auto size = static_cast<std::size_t>(end - at);
-        bucket.slices.push_back({slice.parameter, slice.begin + first, size});
-        bucket.values += size;
-        at = std::find_if(end, v.end(), has_variance);
-      }
-    }
-    masked_lanes_ += static_cast<std::int64_t>(all.values - bucket.values);
-    if (bucket.values > 0) buckets_.push_back(std::move(bucket));
+  for (const Parameter& parameter : inner_.parameters()) {
+    masked_lanes_ += static_cast<std::int64_t>(parameter.values.size());
   }
-  std::vector<std::size_t> sizes;
-  for (const Bucket& bucket : buckets_) sizes.push_back(bucket.values);
-  mean_.emplace(std::move(sizes),
+  for (const Bucket& bucket : buckets_) {
+    masked_lanes_ -= static_cast<std::int64_t>(bucket.values);
+  }
+  mean_.emplace(sizes_of(buckets_),
                 CompressedMean::Options{.codec = codec_, .kind = kind_, .patience = patience_},
                 exchange_);
 }

@@ -58,7 +58,7 @@ void Rounds::launch(const Sync& sync, OuterGradient delta, double weight) {
 }
 
 void Rounds::begin(InFlight round, Encoded encoded) {
-  if (round.sync.apply > round.sync.sent) {
+  if (round.sync.apply > round.sync.sent || settings_.exchange == ReductionKind::kCollect) {
     round.encoded = encoded;
   }
   round.ticket = exchange_.begin({.id = {round.sync.fragment, round.sync.sent},
@@ -102,6 +102,7 @@ Settled Rounds::settle_oldest() {
                      .delta_norm = norm,
                      .waited = mean->waited},
           .mean = usable ? std::move(mean->values) : std::vector<float>{},
+          .contributions = std::move(mean->contributions),
           .own = std::move(round.encoded),
           .window = round.window,
           .lost = lost};

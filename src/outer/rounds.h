@@ -23,10 +23,11 @@ struct Window {
 
 /// A round that is over.
 struct Settled {
-  RoundReport report;       // `applied` is for the caller to say
-  std::vector<float> mean;  // empty: nobody contributed, or what came is not finite
-  Encoded own;              // this worker's contribution; empty where rounds end within their step
-  Window window;            // of this worker's contribution
+  RoundReport report;                  // `applied` is for the caller to say
+  std::vector<float> mean;             // empty: nobody contributed, or what came is not finite
+  std::vector<Encoded> contributions;  // of a collect, which leaves `mean` empty: everyone's
+  Encoded own;    // this worker's contribution; empty where a mean ends within its step
+  Window window;  // of this worker's contribution
   /// Its work is in no anchor yet: it was given and not counted. Not set for one withheld.
   bool lost = false;
 };
@@ -64,7 +65,7 @@ class Rounds {
   struct InFlight {
     Sync sync;
     Ticket ticket;
-    Encoded encoded;  // for a checkpoint and for its own part; empty when the step waits for it
+    Encoded encoded;  // for a checkpoint and for its own part; empty when the step waits for a mean
     Window window;
     double weight = 1;
   };

@@ -15,6 +15,7 @@ namespace {
 
 constexpr SpsaOptions kSpsa;  // the defaults: a key at its default counts as absent
 const OneBitAdamOptions kOneBitAdam;
+constexpr ZeroOneAdamOptions kZeroOne;
 
 struct GivenKey {
   const char* name;
@@ -50,6 +51,8 @@ std::vector<GivenKey> given_keys(const OuterOptions& o) {
        o.staleness_penalty == StalenessPenalty::kConstant ? "constant" : "gap-aware"},
       {"staleness_constant", o.staleness_constant != 1, fmt::format("{}", o.staleness_constant)},
       {"momentum_clip", o.momentum_clip.has_value(), text(o.momentum_clip)},
+      {"error_decay", o.error_decay != OuterOptions{}.error_decay,
+       fmt::format("{}", o.error_decay)},
       {"eps", o.spsa.eps != kSpsa.eps, fmt::format("{}", o.spsa.eps)},
       {"samples", o.spsa.samples != kSpsa.samples, fmt::format("{}", o.spsa.samples)},
       {"divisor", o.spsa.divide_by_sqrt, "sqrt"},
@@ -62,7 +65,15 @@ std::vector<GivenKey> given_keys(const OuterOptions& o) {
       {"warmup_codec", o.one_bit_adam.warmup_codec != kOneBitAdam.warmup_codec,
        o.one_bit_adam.warmup_codec},
       {"variance_floor", o.one_bit_adam.variance_floor != kOneBitAdam.variance_floor,
-       fmt::format("{}", o.one_bit_adam.variance_floor)}};
+       fmt::format("{}", o.one_bit_adam.variance_floor)},
+      {"var_freeze_step", o.zero_one_adam.var_freeze_step != kZeroOne.var_freeze_step,
+       fmt::format("{}", o.zero_one_adam.var_freeze_step)},
+      {"var_update_scaler", o.zero_one_adam.var_update_scaler != kZeroOne.var_update_scaler,
+       fmt::format("{}", o.zero_one_adam.var_update_scaler)},
+      {"local_step_scaler", o.zero_one_adam.local_step_scaler != kZeroOne.local_step_scaler,
+       fmt::format("{}", o.zero_one_adam.local_step_scaler)},
+      {"local_step_clipper", o.zero_one_adam.local_step_clipper != kZeroOne.local_step_clipper,
+       fmt::format("{}", o.zero_one_adam.local_step_clipper)}};
 }
 
 bool uses(const MethodInfo& method, const char* key) {
@@ -130,6 +141,10 @@ void validate(const MethodInfo& method, const OuterOptions& options) {
   require_real(options.momentum_clip, "momentum_clip",
                "> 0 and finite (bound of each element of the momentum; leave it out for none)",
                [](double x) { return std::isfinite(x) && x > 0; });
+  require(options.error_decay > 0 && options.error_decay <= 1, "error_decay",
+          fmt::format("{}", options.error_decay),
+          "in 0 < error_decay <= 1 (share of the residual that comes back; without error feedback, "
+          "leave :ef out of outer.codec)");
   if (method.round_behind && options.carry == LostContribution::kStay) {
     throw ConfigError(fmt::format(
         "outer.carry = stay: method {} has left the local values of a round when it learns that "
@@ -152,6 +167,18 @@ void validate(const MethodInfo& method, const OuterOptions& options) {
           fmt::format("{}", one_bit.freeze.value_or(0)), ">= 1 (last step of the warm-up)");
   require(one_bit.variance_floor >= 0 && one_bit.variance_floor <= 1, "variance_floor",
           fmt::format("{}", one_bit.variance_floor), "in 0 .. 1 (share of the tensor's mean)");
+  const ZeroOneAdamOptions& zero_one = options.zero_one_adam;
+  require(zero_one.var_freeze_step >= 1, "var_freeze_step",
+          fmt::format("{}", zero_one.var_freeze_step),
+          ">= 1 (last step at which the variance may change)");
+  require(zero_one.var_update_scaler >= 1, "var_update_scaler",
+          fmt::format("{}", zero_one.var_update_scaler),
+          ">= 1 (updates of the variance until their spacing doubles)");
+  require(zero_one.local_step_scaler >= 1, "local_step_scaler",
+          fmt::format("{}", zero_one.local_step_scaler),
+          ">= 1 (local steps until the spacing of the syncs doubles)");
+  require(zero_one.local_step_clipper >= 1, "local_step_clipper",
+          fmt::format("{}", zero_one.local_step_clipper), ">= 1 (largest spacing of the syncs)");
   require(options.patience > Duration{0}, "patience",
           fmt::format("{} s", std::chrono::duration<double>(options.patience).count()), "> 0");
 }

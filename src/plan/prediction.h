@@ -70,7 +70,8 @@ struct PredictionInput {
 
 /// The same for methods that change what they exchange: consecutive stretches of the run, whose
 /// predictions follow one another. 1bit-adam: its warm-up and the rest; without outer.freeze the
-/// end of the warm-up is not known beforehand and the whole run is predicted as warm-up.
+/// end of the warm-up is not known beforehand and the whole run is predicted as warm-up. 01-adam:
+/// its full-precision steps, its compressed ones, then its local steps by their spacing J.
 [[nodiscard]] std::vector<PredictionInput> prediction_phases(std::string_view method,
                                                              const OuterOptions& options,
                                                              std::span<const Parameter> parameters,

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a method and its options to the schedule that is predicted, by the method's own tables.
 #include <algorithm>
+#include <map>
 
 #include "isthmus/errors.h"
 #include "outer/buckets.h"
 #include "outer/ddp.h"
 #include "outer/schedule.h"
 #include "outer/settings.h"
+#include "outer/zero_one_schedule.h"
 #include "plan/prediction.h"
 
 namespace isthmus {
@@ -33,6 +35,41 @@ std::vector<PlannedFragment> buckets_of(std::span<const Parameter> parameters) {
   return buckets;
 }
 
+/// 0/1 Adam by what its steps do, those of one kind together: a step of a kind costs the same
+/// wherever it stands. The sync of local steps left over at the end is left out.
+std::vector<PredictionInput> zero_one_phases(const OuterOptions& options,
+                                             std::span<const Parameter> parameters, int workers,
+                                             std::int64_t steps) {
+  std::int64_t full = 0;
+  std::int64_t compressed = 0;
+  std::map<std::int64_t, std::int64_t> local;  // J: steps
+  outer::ZeroOneSchedule schedule(options.zero_one_adam);
+  for (std::int64_t t = 1; t <= steps; ++t) {
+    const std::int64_t interval = schedule.sync_interval();
+    const outer::ZeroOneStep step = schedule.next();
+    full += step == outer::ZeroOneStep::kVariance ? 1 : 0;
+    compressed += step == outer::ZeroOneStep::kCompressed ? 1 : 0;
+    if (t > options.zero_one_adam.var_freeze_step) ++local[interval];
+  }
+  std::vector<PredictionInput> phases;
+  if (full > 0) {
+    phases.push_back(prediction_input("ddp",
+                                      {.codec = options.one_bit_adam.warmup_codec,
+                                       .exchange = options.exchange,
+                                       .patience = options.patience},
+                                      parameters, workers, full));
+  }
+  if (compressed > 0) {
+    phases.push_back(prediction_input("01-adam", options, parameters, workers, compressed));
+  }
+  for (const auto& [interval, count] : local) {
+    phases.push_back(prediction_input("01-adam", options, parameters, workers, count));
+    phases.back().H = interval;
+    if (interval >= outer::Ddp::kCommitEvery) phases.back().commit_every = 0;
+  }
+  return phases;
+}
+
 }  // namespace
 
 PredictionInput prediction_input(std::string_view method, const OuterOptions& options,
@@ -57,7 +94,7 @@ PredictionInput prediction_input(std::string_view method, const OuterOptions& op
     input.commit_every = outer::Ddp::kCommitEvery;
     return input;
   }
-  if (method == "1bit-adam") {
+  if (method == "1bit-adam" || method == "01-adam") {
     // Its momenta go out when the whole backward pass is over.
     input.fragments = buckets_of(parameters);
     for (PlannedFragment& bucket : input.fragments) bucket.ready = 1;
@@ -78,6 +115,7 @@ PredictionInput prediction_input(std::string_view method, const OuterOptions& op
   for (std::size_t p = 0; p < fragments.size(); ++p) {
     input.fragments.push_back({.elements = fragments[p].elements, .offset = offsets[p]});
   }
+  if (method == "sparseloco") input.exchange = ReductionKind::kCollect;
   input.H = options.H;
   input.overlap = options.overlap;
   input.final_sync = options.final_sync;
@@ -89,6 +127,9 @@ PredictionInput prediction_input(std::string_view method, const OuterOptions& op
 std::vector<PredictionInput> prediction_phases(std::string_view method, const OuterOptions& options,
                                                std::span<const Parameter> parameters, int workers,
                                                std::int64_t steps) {
+  if (method == "01-adam") {
+    return zero_one_phases(options, parameters, workers, steps);
+  }
   if (method != "1bit-adam") {
     return {prediction_input(method, options, parameters, workers, steps)};
   }

@@ -31,7 +31,7 @@ constexpr std::array kFixed = {kRounding, kFeedback};
 constexpr std::array kLloydMax = {kFloatScale, kFeedback};
 constexpr std::array kOneBit = {kFloatScale, kNorm, kFeedback};
 
-constexpr OptionRule kValue{"value", "fp32|int8|sign"};
+constexpr OptionRule kValue{"value", "fp32|int8|sign|2bit"};
 constexpr OptionRule kIndex{"index", "packed12|rice"};
 constexpr std::array kTop = {kValue, kIndex, kFeedback};
 
@@ -136,6 +136,7 @@ CodecPointer make_topk(const Row&, const ParsedSpelling& spelling) {
   SparseCodecSpec spec{.name = spelling.name(), .k = spelling.number()};
   if (spelling.is("value", "int8")) spec.values = SparseValues::kInt8;
   if (spelling.is("value", "sign")) spec.values = SparseValues::kSign;
+  if (spelling.is("value", "2bit")) spec.values = SparseValues::k2Bit;
   if (spelling.is("index", "rice")) spec.indices = IndexCoding::kRice;
   spec.dct = dct;
   spec.error_feedback = spelling.has_flag("ef");

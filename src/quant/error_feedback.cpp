@@ -88,6 +88,11 @@ void ErrorFeedback::restore(std::span<const float> residual) {
   std::ranges::copy(residual, residual_.begin());
 }
 
+Expected<void, DecodeError> ErrorFeedback::take_back(const Codec& codec,
+                                                     std::span<const std::byte> bytes) {
+  return decode_add(codec, bytes, residual_);
+}
+
 void ErrorFeedback::reset() { std::ranges::fill(residual_, 0.0f); }
 
 }  // namespace isthmus

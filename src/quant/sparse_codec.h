@@ -15,6 +15,7 @@ enum class SparseValues : std::uint8_t {
   kFp32,  // each as it is
   kInt8,  // 127 steps of the tile's largest
   kSign,  // signs times the mean magnitude
+  k2Bit,  // four means: quant/bucket_means.h
 };
 
 struct SparseCodecSpec {

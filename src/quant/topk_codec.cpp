@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "quant/block_kernels.h"
+#include "quant/bucket_means.h"
 #include "quant/codec_kernels.h"
 #include "quant/cosine_transform.h"
 #include "quant/decode_checks.h"
@@ -29,6 +30,8 @@ std::size_t value_bytes(SparseValues form, std::size_t count) {
       return 4 * count;
     case SparseValues::kInt8:
       return 4 + count;
+    case SparseValues::k2Bit:
+      return bucket_mean_bytes(count);
     case SparseValues::kSign:
       break;
   }
@@ -56,6 +59,7 @@ void write_values(SparseValues form, std::span<const float> values, std::span<st
     std::memcpy(out.data(), values.data(), values.size_bytes());
     return;
   }
+  if (form == SparseValues::k2Bit) return write_bucket_means(values, out);
   const float scale = scale_of(form, values);
   std::memcpy(out.data(), &scale, sizeof scale);
   codec_kernels()
@@ -68,6 +72,7 @@ bool read_values(SparseValues form, std::span<const std::byte> bytes, std::span<
     std::memcpy(values.data(), bytes.data(), bytes.size());
     return std::ranges::all_of(values, [](float v) { return std::isfinite(v); });
   }
+  if (form == SparseValues::k2Bit) return read_bucket_means(bytes, values);
   float scale = 0;
   const float top = form == SparseValues::kInt8 ? kInt8Levels : 1.0f;
   if (!read_scales(ScaleForm::kFp32, top, bytes.first(sizeof scale), std::span(&scale, 1))) {

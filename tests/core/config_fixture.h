@@ -41,6 +41,12 @@ inline SchemaContext test_context() {
        "staleness_penalty", "staleness_constant", "momentum_clip"},
       1);
   context.methods.back().round_behind = true;
+  add("sparseloco", {"H", "lr", "error_decay", "codec", "final_sync", "outlier"}, 1);
+  context.methods.back().default_H = 30;
+  add("01-adam",
+      {"var_freeze_step", "var_update_scaler", "local_step_scaler", "local_step_clipper",
+       "warmup_codec", "variance_floor", "codec", "exchange"},
+      0);
   add("spsa", {"eps", "samples", "divisor", "sign_only", "clip", "weight_decay", "code_scale"}, 0);
   context.codecs = {{"fp32", "", 32}, {"int8", "", 8.125}};
   context.check_codec = [](const std::string& spelling) {

@@ -244,6 +244,12 @@ TEST(Config, MuonHasItsOwnMomentum) {
   EXPECT_EQ(load_minimal({"inner.optimizer=sgd"}).inner.momentum, 0);
 }
 
+TEST(Config, AMethodMayHaveItsOwnH) {
+  EXPECT_EQ(load_minimal({"outer.method=sparseloco"}).outer.H, 30);
+  EXPECT_EQ(load_minimal({"outer.method=sparseloco", "outer.H=1"}).outer.H, 1);
+  EXPECT_EQ(load_minimal({"outer.method=diloco"}).outer.H, 1);
+}
+
 TEST(Config, TheResolvedTextLoadsBackToTheSame) {
   for (const auto& overrides : std::vector<std::vector<std::string>>{
            {},
@@ -253,6 +259,8 @@ TEST(Config, TheResolvedTextLoadsBackToTheSame) {
            {"outer.method=co2", "outer.staleness_penalty=gap-aware", "outer.momentum_clip=1.0"},
            {"outer.method=co2", "outer.staleness_penalty=constant", "outer.staleness_constant=1.5",
             "outer.carry=rollback", "outer.outlier=0"},
+           {"outer.method=sparseloco", "outer.error_decay=1"},
+           {"outer.method=01-adam", "outer.var_freeze_step=25%", "outer.local_step_clipper=4"},
            {"model.arch=llama", "model.preset=nano", "train.global_batch=640 tok"},
            {"inner.optimizer=sgd", "inner.schedule=wsd", "inner.decay=7", "ckpt.every=90s"},
            {"inner.optimizer=muon", "inner.eps=1e-9", "inner.adjust_lr=match_rms_adamw"},

@@ -28,7 +28,10 @@ METHODS = {
     "delayed": 'H = 5\ncodec = "int8:256"\n',
     "eager": 'H = 5\ncodec = "int8:256"\n',
     "co2": 'H = 5\nmomentum = 0.3\nstaleness_penalty = "gap-aware"\nmomentum_clip = 0.01\n',
+    "sparseloco": "H = 5\n",
     "1bit-adam": "freeze = 6\n",
+    # Both phases, and syncs two and four steps apart.
+    "01-adam": "var_freeze_step = 24\nvar_update_scaler = 4\nlocal_step_scaler = 10\nlocal_step_clipper = 4\n",
     "spsa": "samples = 2\n",
 }
 

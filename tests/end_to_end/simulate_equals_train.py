@@ -23,11 +23,14 @@ METHODS = {
     "delayed": "H = 5\n",
     "eager": 'H = 5\ncodec = "int8"\n',
     "co2": 'H = 5\nstaleness_penalty = "gap-aware"\nmomentum_clip = 0.01\nfinal_sync = "full"\n',
+    "sparseloco": 'H = 5\nfinal_sync = "full"\n',
     "1bit-adam": "freeze = 6\n",
+    "01-adam": "var_freeze_step = 10\nvar_update_scaler = 3\nlocal_step_scaler = 6\nlocal_step_clipper = 2\n",
     "spsa": "samples = 2\n",
 }
 # Fragments whose rounds overlap queue behind one another on a link; the closed form adds them up.
-PREDICTION_TOLERANCE = {"streaming-diloco": 0.05}
+# 01-adam's phases are predicted one by one, each with a commit at its end.
+PREDICTION_TOLERANCE = {"streaming-diloco": 0.05, "01-adam": 0.1}
 EXACT = 0.001
 
 

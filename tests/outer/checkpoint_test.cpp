@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 
 #include "outer/toy_loops.h"
@@ -83,7 +84,8 @@ TEST(Checkpoint, ResumedWithSyncsInFlightIsBitIdentical) {
   }
 }
 
-// Every fp32 vector of a checkpoint is an anchor, a momentum or the sixteen norms of the guard.
+// Every fp32 vector of a checkpoint is an anchor, a momentum, a residual or the sixteen norms of
+// the guard. 1bit-adam has its residual once the variance is frozen, 01-adam its anchor.
 TEST(Memory, OuterStateIsThatOfTheFormula) {
   constexpr int kElements = 11098;
   for (const MethodInfo& method : methods()) {
@@ -91,20 +93,22 @@ TEST(Memory, OuterStateIsThatOfTheFormula) {
       continue;  // its residuals begin at the freeze: one_bit_adam_test.cpp counts them
     }
     for (const double momentum : {0.0, 0.5}) {
-      OuterOptions options{.H = 3};
-      if (std::ranges::find(method.keys, "H") == method.keys.end()) {
-        options.H = 1;
-      }
-      if (method.default_lr > 0) {
-        options.momentum = momentum;
-      }
+      const auto takes = [&](const char* key) {
+        return std::ranges::find(method.keys, key) != method.keys.end();
+      };
+      OuterOptions options;
+      if (takes("H")) options.H = 3;
+      if (takes("momentum")) options.momentum = momentum;
+      if (takes("var_freeze_step")) options.zero_one_adam.var_freeze_step = 1;
       std::size_t values = 0;
       run_in_process(1, [&](WorkerContext& context) {
         QuadraticLoop inner(small_model(0));
         const auto strategy = make_outer_strategy(method.name, options, inner, context.exchange);
+        if (takes("var_freeze_step")) (void)strategy->step();
         MemoryState state;
         strategy->save(state);
-        values = state.tensor_values("anchor/") + state.tensor_values("momentum/");
+        values = state.tensor_values("anchor/") + state.tensor_values("momentum/") +
+                 state.tensor_values("moved/") + state.tensor_values("residual/");
         EXPECT_LE(state.tensor_values(""), values + 16);
       });
       EXPECT_EQ(values,

@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "outer/losing_exchange.h"
 #include "outer/norm_guard.h"
 #include "outer/toy_loops.h"
 
@@ -14,36 +15,9 @@ namespace {
 
 using testing_support::anchors_of;
 using testing_support::Drift;
+using testing_support::LosingExchange;
 using testing_support::MemoryState;
 using testing_support::QuadraticLoop;
-
-/// Loses what its member sends after some steps: the member takes without giving.
-class LosingExchange final : public Exchange {
- public:
-  LosingExchange(Exchange& real, std::set<std::int64_t> lost)
-      : real_(real), lost_(std::move(lost)) {}
-  [[nodiscard]] Rank self() const override { return real_.self(); }
-  [[nodiscard]] int members() const override { return real_.members(); }
-  Ticket begin(Contribution contribution) override {
-    weights.push_back(contribution.weight);
-    if (lost_.contains(contribution.id.sent.value())) {
-      contribution.weight = 0;
-    }
-    return real_.begin(std::move(contribution));
-  }
-  [[nodiscard]] bool poll(const Ticket& ticket) override { return real_.poll(ticket); }
-  [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
-                                                      Duration patience) override {
-    return real_.wait(ticket, patience);
-  }
-  [[nodiscard]] ByteCounts bytes() const override { return real_.bytes(); }
-
-  std::vector<double> weights;  // as the method gave them
-
- private:
-  Exchange& real_;
-  std::set<std::int64_t> lost_;
-};
 
 struct DriftRun {
   std::string method = "diloco";

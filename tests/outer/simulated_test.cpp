@@ -45,6 +45,7 @@ const std::vector<Method> kMethods = {
       .momentum = 0.5,
       .staleness_penalty = StalenessPenalty::kGapAware,
       .momentum_clip = 0.5}},
+    {"sparseloco", {.H = 4}},
     {"spsa", {.spsa = {.samples = 2}}}};
 
 struct Outcome {

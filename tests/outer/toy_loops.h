@@ -52,7 +52,8 @@ class QuadraticLoop final : public InnerLoop {
             options_.start + static_cast<float>(begin + static_cast<std::int64_t>(k)) / 64;
       }
       gradients_.emplace_back(spec.size);
-      moments_.emplace_back(2 * spec.size);
+      first_.emplace_back(spec.size);
+      second_.emplace_back(spec.size);
       const auto size = static_cast<std::int64_t>(spec.size);
       parameters_.push_back({.name = "w" + std::to_string(i),
                              .layer = spec.layer,
@@ -124,13 +125,10 @@ class QuadraticLoop final : public InnerLoop {
     return static_cast<double>(options_.lr) *
            std::pow(static_cast<double>(options_.decay), static_cast<double>(t.value() - 1));
   }
-  /// Never written here, so that a method that freezes the variance masks every lane.
-  [[nodiscard]] AdamSettings adam_settings() const override { return {}; }
-  [[nodiscard]] AdamMoments adam_moments(std::size_t i) override {
-    const std::span<float> both = moments_[i];
-    return {both.first(both.size() / 2), both.last(both.size() / 2)};
-  }
   void reset_optimizer() override { ++resets_; }
+  /// Zero until a method that steps by them writes them; the loop's own steps are SGD.
+  [[nodiscard]] AdamSettings adam_settings() const override { return {}; }
+  [[nodiscard]] AdamMoments adam_moments(std::size_t i) override { return {first_[i], second_[i]}; }
   [[nodiscard]] int resets() const { return resets_; }
   [[nodiscard]] float first() const { return (*storage_[0])[0]; }
   void set(std::span<const float> flat) {
@@ -153,7 +151,7 @@ class QuadraticLoop final : public InnerLoop {
   int resets_ = 0;
   std::vector<std::unique_ptr<std::vector<float>>> storage_;  // addresses must not move
   std::vector<std::vector<float>> gradients_;
-  std::vector<std::vector<float>> moments_;
+  std::vector<std::vector<float>> first_, second_;
   std::vector<Parameter> parameters_;
 };
 

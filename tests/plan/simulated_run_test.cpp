@@ -300,6 +300,7 @@ const std::vector<Scenario> kScenarios = {
     {.name = "DelayedOfFourReduced", .method = "delayed", .workers = 4, .options = every(10)},
     {.name = "EagerHidden", .method = "eager", .options = every(10), .step = milliseconds(200)},
     {.name = "EagerExposed", .method = "eager", .options = every(10), .step = milliseconds(10)},
+    {.name = "SparselocoOfThree", .method = "sparseloco", .workers = 3, .options = every(10)},
     {.name = "Co2Hidden", .method = "co2", .options = every(10), .step = milliseconds(200)},
     {.name = "Co2SlowWorker", .method = "co2", .options = every(10), .slow_worker = 1},
     {.name = "Co2NoDrain",

@@ -114,6 +114,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Row{"1bit", 0.3631, 0.500, 0.498, 0.365},
                       Row{"topk:32", 0.9307, 0.862, 0.800, 0.826},
                       Row{"topk:64:value=sign", 0.8821, 0.792, 0.756, 0.725},
+                      Row{"topk:64:value=2bit", 0.8822, 0.791, 0.755, kOneDraw},
                       Row{"topk:128", 0.7999, 0.672, 0.620, 0.561},
                       Row{"topk:128:value=int8:index=rice", 0.7999, 0.672, 0.620, 0.561},
                       Row{"topk:256:value=int8", 0.6754, 0.523, 0.491, kOneDraw},

@@ -80,6 +80,7 @@ TEST_P(EveryCodec, DecodeAddIsDecodeThenOneAddition) {
 TEST_P(EveryCodec, ASignFlipOfTheInputFlipsTheOutput) {
   if (random() || has("minmax") || has("nf4")) GTEST_SKIP() << "no symmetric code";
   if (has("1bit")) GTEST_SKIP() << "zero counts as +";
+  if (has("2bit")) GTEST_SKIP() << "its bins lie about the mean as -3, -1.5, 0, 1.5 sigma";
   for (const NamedValues& input : hard_vectors(1000)) {
     std::vector<float> negated = input.x;
     for (float& value : negated) value = -value;

@@ -74,7 +74,10 @@ inline std::vector<std::string> every_spelling() {
                                "ternary:rounding=stochastic",
                                "1bit:64:scale=fp16:norm=l1",
                                "1bit:256:norm=l2",
-                               "1bit:ef"}) {
+                               "1bit:ef",
+                               "topk:64:value=2bit:ef",
+                               "topk:301:value=2bit:index=rice",
+                               "dct-topk:64:value=2bit"}) {
     all.emplace_back(spelling);
   }
   return all;

@@ -103,6 +103,66 @@ TEST(Topk, SignValuesAreTheMeanMagnitude) {
   EXPECT_EQ(round_trip("topk:2048:value=sign", {1, -5, 0, 3}), (std::vector<float>{0, -4, 0, 4}));
 }
 
+// The quantiser written down once more, from its description: 4 bins of 6 sigma / 4, rounded and
+// clamped about the mean, each decoded as the mean of its values.
+TEST(Topk, TwoBitValuesAreTheMeansOfTheirBins) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    std::vector<float> x = testing::normal_vector(4096, seed, 1e-4);
+    if (seed > 10) {
+      for (float& value : x) value = std::fabs(value) + 1e-4f;  // its own mean is far from zero
+    }
+    const std::vector<std::uint16_t> kept = largest_by_sort(x, 64);
+    double mean = 0;
+    for (const std::uint16_t i : kept) mean += static_cast<double>(x[i]) / 64;
+    double squares = 0;
+    for (const std::uint16_t i : kept) squares += std::pow(static_cast<double>(x[i]) - mean, 2);
+    const double width = 6 * std::sqrt(squares / 63) / 4;
+    std::array<double, 4> sum{};
+    std::array<double, 4> count{};
+    std::vector<std::size_t> bin(x.size(), 4);
+    for (const std::uint16_t i : kept) {
+      const double q = std::nearbyint((static_cast<double>(x[i]) - mean) / width) + 2;
+      bin[i] = static_cast<std::size_t>(std::clamp(q, 0.0, 3.0));
+      sum[bin[i]] += static_cast<double>(x[i]);
+      count[bin[i]] += 1;
+    }
+    const std::vector<float> y = round_trip("topk:64:value=2bit", x);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double expected = bin[i] == 4 ? 0 : sum[bin[i]] / count[bin[i]];
+      // bf16 keeps eight bits.
+      ASSERT_NEAR(y[i], expected, std::fabs(expected) / 256) << "seed " << seed << ", " << i;
+    }
+  }
+}
+
+// 64 (12 + 2) bits a tile as published, and 64 more for the four means.
+TEST(Topk, TwoBitTilesTakeThePublishedBitsAndTheTable) {
+  const auto codec = make_codec("topk:64:value=2bit:ef");
+  EXPECT_EQ(8 * codec->encoded_bytes(4096), 896u + 64u);
+  EXPECT_EQ(codec->encoded_bytes(0), 0u);
+  EXPECT_EQ(codec->encoded_bytes(1), 8u + 1u + 2u);
+  EXPECT_EQ(encoded_bytes(*codec, 10 * 4096), 10u * 120u);
+}
+
+TEST(Topk, TwoBitTablesAndBitsThatNoEncoderMakesAreRefused) {
+  const auto codec = make_codec("topk:64:value=2bit");
+  const std::vector<float> x = testing::normal_vector(200);  // keeps 4: one byte of codes
+  std::vector<std::byte> good = encode(*codec, x).bytes;
+  std::vector<float> y(x.size());
+  ASSERT_TRUE(decode(*codec, good, y));
+  for (std::size_t mean = 0; mean < 4; ++mean) {
+    std::vector<std::byte> bytes = good;
+    bytes[2 * mean + 1] = std::byte{0x7F};
+    bytes[2 * mean] = std::byte{0x80};
+    EXPECT_FALSE(decode(*codec, bytes, y)) << "an infinite mean " << mean;
+  }
+  const std::vector<float> two(65);  // keeps 2: the upper half of the byte is unused
+  std::vector<std::byte> bytes = encode(*codec, two).bytes;
+  ASSERT_EQ(bytes.size(), 8u + 1u + 3u);
+  bytes[8] |= std::byte{0x10};
+  EXPECT_FALSE(decode(*codec, bytes, std::span(y).first(two.size())));
+}
+
 TEST(IndexCoding, EverySetComesBack) {
   const Rng rng(3, Stream::kTestData);
   std::uint64_t draw = 0;

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outer/zero_one_adam.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/log.h"
+#include "outer/flat_view.h"
+#include "outer/frozen_variance.h"
+
+namespace isthmus::outer {
+namespace {
+
+OuterOptions full_precision(const OuterOptions& options) {
+  OuterOptions full = options;
+  full.codec = options.one_bit_adam.warmup_codec;
+  return full;
+}
+
+float decay_of(const Parameter& parameter, const AdamSettings& adam) {
+  return parameter.decay ? static_cast<float>(adam.weight_decay) : 0.0f;
+}
+
+}  // namespace
+
+ZeroOneAdam::ZeroOneAdam(const MethodInfo& method, const OuterOptions& options, InnerLoop& inner,
+                         Exchange& exchange, std::size_t bucket_values)
+    : method_(method.name),
+      options_(options.zero_one_adam),
+      variance_floor_(options.one_bit_adam.variance_floor),
+      inner_(inner),
+      exchange_(exchange),
+      codec_(make_codec(codec_of(method, options))),
+      kind_(options.exchange),
+      patience_(options.patience),
+      bucket_values_(bucket_values),
+      adam_(inner.adam_settings()),
+      uncorrected_(inner),
+      full_(method, full_precision(options), uncorrected_, exchange, bucket_values),
+      schedule_(options_),
+      buckets_(make_buckets(inner.parameters(), bucket_values)) {
+  static_cast<void>(inner.adam_moments(0));  // refuses another inner optimizer now
+  mean_.emplace(sizes_of(buckets_),
+                CompressedMean::Options{.codec = codec_, .kind = kind_, .patience = patience_},
+                exchange_);
+}
+
+StepReport ZeroOneAdam::step() {
+  const StepIndex t(steps_.value() + 1);
+  StepReport report;
+  switch (schedule_.next()) {
+    case ZeroOneStep::kVariance:
+      full_.go_on_from(steps_);
+      report = full_.step();
+      break;
+    case ZeroOneStep::kCompressed:
+      report = compressed_step(t);
+      break;
+    case ZeroOneStep::kLocal:
+      report = local_step(t);
+      break;
+    case ZeroOneStep::kSync:
+      report = local_step(t);
+      report.rounds = synchronise(t);
+      break;
+  }
+  steps_ = t;
+  if (t.value() == options_.var_freeze_step) {
+    begin_local_steps();
+  }
+  return report;
+}
+
+float ZeroOneAdam::own_clip(StepReport& report) {
+  report.inner.grad_norm = gradient_norm(inner_);
+  return static_cast<float>(clip_factor(adam_.clip, report.inner.grad_norm));
+}
+
+StepReport ZeroOneAdam::compressed_step(StepIndex t) {
+  StepReport report{.step = t, .inner = inner_.gradients(t, {}), .rounds = {}};
+  const float clip = own_clip(report);
+  const auto b1 = static_cast<float>(adam_.beta1);
+  bool counted = false;
+  report.rounds = mean_->run(
+      t, std::isfinite(report.inner.grad_norm), t.value() % Ddp::kCommitEvery == 0,
+      [&](std::size_t bucket, std::size_t begin, std::span<float> tile) {
+        FlatView gradient;
+        for (const Slice& slice : buckets_[bucket].slices) {
+          gradient.append(inner_.gradient(slice.parameter).subspan(slice.begin, slice.size));
+        }
+        gradient.read(begin, tile);
+        for (float& g : tile) g *= clip;
+      },
+      [&](std::size_t bucket, std::span<const float> mean) {
+        counted = true;
+        for (const Slice& slice : buckets_[bucket].slices) {
+          const AdamMoments moments = inner_.adam_moments(slice.parameter);
+          for (std::size_t k = slice.begin; k < slice.begin + slice.size; ++k) {
+            const bool active = moments.second[k] > 0;
+            moments.first[k] =
+                active ? b1 * moments.first[k] + (1 - b1) * mean[k - slice.begin] : 0.0f;
+          }
+          mean = mean.subspan(slice.size);
+        }
+      });
+  if (!counted) return report;  // no worker had a finite gradient
+  for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
+    const AdamMoments moments = inner_.adam_moments(i);
+    adam_step({.lr = static_cast<float>(inner_.learning_rate(t)),
+               .eps = static_cast<float>(adam_.eps),
+               .weight_decay = decay_of(inner_.parameters()[i], adam_)},
+              inner_.parameters()[i].values, moments.first, moments.second);
+  }
+  return report;
+}
+
+StepReport ZeroOneAdam::local_step(StepIndex t) {
+  StepReport report{.step = t, .inner = inner_.gradients(t, {}), .rounds = {}};
+  const float clip = own_clip(report);
+  const double rate = inner_.learning_rate(t);
+  lr_sum_ += rate;  // on all workers alike, whatever becomes of the step here
+  if (!std::isfinite(report.inner.grad_norm)) {
+    log_warning("worker {}: step {}: its gradient is not finite; the local step is left out",
+                exchange_.self().value(), t.value());
+    return report;
+  }
+  const auto b1 = static_cast<float>(adam_.beta1);
+  const auto eps = static_cast<float>(adam_.eps);
+  const auto lr = static_cast<float>(rate);
+  for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
+    const std::span<float> x = inner_.parameters()[i].values;
+    const std::span<const float> g = inner_.gradient(i);
+    const AdamMoments moments = inner_.adam_moments(i);
+    for (std::size_t k = 0; k < x.size(); ++k) {
+      if (!(moments.second[k] > 0)) continue;  // masked
+      float& m = moments.first[k];
+      m = b1 * m + (1 - b1) * (clip * g[k]);
+      moved_[i][k] += lr * m;
+      x[k] -= lr * (m / (std::sqrt(moments.second[k]) + eps));
+    }
+  }
+  return report;
+}
+
+std::vector<RoundReport> ZeroOneAdam::synchronise(StepIndex t) {
+  const auto lr_sum = static_cast<float>(lr_sum_);
+  const bool commit = t.value() / Ddp::kCommitEvery != last_sync_.value() / Ddp::kCommitEvery;
+  std::vector<RoundReport> reports = mean_->run(
+      t, true, commit,
+      [&](std::size_t bucket, std::size_t begin, std::span<float> tile) {
+        FlatView moved;
+        for (const Slice& slice : buckets_[bucket].slices) {
+          moved.append(std::span(moved_[slice.parameter]).subspan(slice.begin, slice.size));
+        }
+        moved.read(begin, tile);
+      },
+      [&](std::size_t bucket, std::span<const float> mean) {
+        for (const Slice& slice : buckets_[bucket].slices) {
+          const std::span<float> m = inner_.adam_moments(slice.parameter).first;
+          for (std::size_t k = slice.begin; k < slice.begin + slice.size; ++k) {
+            const float agreed = mean[k - slice.begin];
+            moved_[slice.parameter][k] = agreed;
+            if (lr_sum > 0) m[k] = agreed / lr_sum;
+          }
+          mean = mean.subspan(slice.size);
+        }
+      });
+  const auto eps = static_cast<float>(adam_.eps);
+  for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
+    const Parameter& parameter = inner_.parameters()[i];
+    const std::span<const float> v = inner_.adam_moments(i).second;
+    const float decay = lr_sum * decay_of(parameter, adam_);
+    for (std::size_t k = 0; k < v.size(); ++k) {
+      float& a = anchor_[i][k];
+      a -= moved_[i][k] / (std::sqrt(v[k]) + eps) + decay * a;
+      parameter.values[k] = a;
+      moved_[i][k] = 0;
+    }
+  }
+  lr_sum_ = 0;
+  last_sync_ = t;
+  return reports;
+}
+
+void ZeroOneAdam::begin_local_steps() {
+  freeze_variance(inner_, 1, variance_floor_);
+  find_active_lanes();
+  for (const Parameter& parameter : inner_.parameters()) {
+    anchor_.emplace_back(parameter.values.begin(), parameter.values.end());
+    moved_.emplace_back(parameter.values.size());
+  }
+  last_sync_ = steps_;
+}
+
+// A mean of its own, so that no residual of a gradient meets a sum of momenta.
+void ZeroOneAdam::find_active_lanes() {
+  buckets_ = active_buckets(inner_, bucket_values_);
+  mean_.emplace(sizes_of(buckets_),
+                CompressedMean::Options{.codec = codec_, .kind = kind_, .patience = patience_},
+                exchange_);
+}
+
+std::vector<RoundReport> ZeroOneAdam::finish() {
+  std::vector<RoundReport> reports;
+  if (local() && last_sync_ != steps_) {
+    reports = synchronise(steps_);
+  }
+  full_.commit_open_rounds(steps_);
+  return reports;
+}
+
+std::span<const float> ZeroOneAdam::values(std::size_t parameter) const {
+  return local() ? std::span<const float>(anchor_[parameter])
+                 : inner_.parameters()[parameter].values;
+}
+
+Identity ZeroOneAdam::identity() const {
+  return {{"method", method_},
+          {"codec", codec_->name()},
+          {"var_freeze_step", fmt::format("{}", options_.var_freeze_step)},
+          {"var_update_scaler", fmt::format("{}", options_.var_update_scaler)},
+          {"local_step_scaler", fmt::format("{}", options_.local_step_scaler)},
+          {"local_step_clipper", fmt::format("{}", options_.local_step_clipper)}};
+}
+
+void ZeroOneAdam::save(StateWriter& writer) const {
+  save_identity(identity(), writer);
+  writer.integer("step", steps_.value());
+  mean_->save(writer);
+  for (std::size_t i = 0; i < anchor_.size(); ++i) {
+    writer.tensor(fmt::format("anchor/{}", i), anchor_[i]);
+    writer.tensor(fmt::format("moved/{}", i), moved_[i]);
+  }
+  writer.real("lr_sum", lr_sum_);
+  writer.integer("last_sync", last_sync_.value());
+}
+
+void ZeroOneAdam::load(StateReader& reader) {
+  check_identity(identity(), reader);
+  steps_ = StepIndex(reader.integer("step"));
+  schedule_.go_on_from(steps_);
+  if (steps_.value() >= options_.var_freeze_step) {
+    find_active_lanes();
+    for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
+      const std::size_t size = inner_.parameters()[i].values.size();
+      reader.tensor(fmt::format("anchor/{}", i), std::span(anchor_.emplace_back(size)));
+      reader.tensor(fmt::format("moved/{}", i), std::span(moved_.emplace_back(size)));
+    }
+  }
+  mean_->load(reader);
+  lr_sum_ = reader.real("lr_sum");
+  last_sync_ = StepIndex(reader.integer("last_sync"));
+}
+
+}  // namespace isthmus::outer

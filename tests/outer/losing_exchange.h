@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// An exchange that loses what its member sends after some steps. One thread.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "isthmus/transport.h"
+
+namespace isthmus::testing_support {
+
+/// The member takes in the lost rounds without giving. Borrows `real`.
+class LosingExchange final : public Exchange {
+ public:
+  LosingExchange(Exchange& real, std::set<std::int64_t> lost)
+      : real_(real), lost_(std::move(lost)) {}
+  [[nodiscard]] Rank self() const override { return real_.self(); }
+  [[nodiscard]] int members() const override { return real_.members(); }
+  Ticket begin(Contribution contribution) override {
+    weights.push_back(contribution.weight);
+    if (lost_.contains(contribution.id.sent.value())) {
+      contribution.weight = 0;
+    }
+    return real_.begin(std::move(contribution));
+  }
+  [[nodiscard]] bool poll(const Ticket& ticket) override { return real_.poll(ticket); }
+  [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
+                                                      Duration patience) override {
+    return real_.wait(ticket, patience);
+  }
+  [[nodiscard]] ByteCounts bytes() const override { return real_.bytes(); }
+
+  std::vector<double> weights;  // as the method gave them
+
+ private:
+  Exchange& real_;
+  std::set<std::int64_t> lost_;
+};
+
+}  // namespace isthmus::testing_support
