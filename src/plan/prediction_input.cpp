@@ -67,6 +67,12 @@ std::vector<PredictionInput> zero_one_phases(const OuterOptions& options,
     phases.back().H = interval;
     if (interval >= outer::Ddp::kCommitEvery) phases.back().commit_every = 0;
   }
+  std::int64_t before = 0;
+  for (PredictionInput& phase : phases) {
+    phase.steps_before = before - before % phase.H;  // syncs are counted from a multiple of J
+    before += phase.steps;
+    phase.ends_the_run = before == steps;
+  }
   return phases;
 }
 

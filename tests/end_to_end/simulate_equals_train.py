@@ -29,8 +29,7 @@ METHODS = {
     "spsa": "samples = 2\n",
 }
 # Fragments whose rounds overlap queue behind one another on a link; the closed form adds them up.
-# 01-adam's phases are predicted one by one, each with a commit at its end.
-PREDICTION_TOLERANCE = {"streaming-diloco": 0.05, "01-adam": 0.1}
+PREDICTION_TOLERANCE = {"streaming-diloco": 0.05}
 EXACT = 0.001
 
 
