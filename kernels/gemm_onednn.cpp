@@ -12,6 +12,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <optional>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/fast_kernels.h"
@@ -80,11 +81,22 @@ class Worker {
       after.append_sum(1.0f);
       attributes.set_post_ops(after);
     }
-#if DNNL_VERSION_MAJOR >= 3
-    return dnnl::matmul({engine_, a.desc(), b.desc(), c.desc(), attributes});
-#else
-    return dnnl::matmul({{a.desc(), b.desc(), c.desc()}, attributes, engine_});
-#endif
+    return describe(attributes, a, b, c);
+  }
+
+  /// A template so that of the two versions' interfaces only the one at hand is looked up.
+  template <typename Matmul = dnnl::matmul>
+  Matmul describe(const dnnl::primitive_attr& attributes, const Matrix& a, const Matrix& b,
+                  const Matrix& c) {
+    using Descriptor = typename Matmul::primitive_desc;
+    using Desc = memory::desc;
+    if constexpr (std::is_constructible_v<Descriptor, dnnl::engine, Desc, Desc, Desc,
+                                          dnnl::primitive_attr>) {  // oneDNN 3
+      return Matmul(Descriptor(engine_, a.desc(), b.desc(), c.desc(), attributes));
+    } else {
+      const typename Matmul::desc operation(a.desc(), b.desc(), c.desc());
+      return Matmul(Descriptor(operation, attributes, engine_));
+    }
   }
 
   dnnl::engine engine_;
