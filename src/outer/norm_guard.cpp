@@ -21,7 +21,7 @@ bool NormGuard::accepts(FragmentId id, double norm) {
   const bool outlier =
       limit_ > 0 && known >= kEnough && norm > limit_ * static_cast<double>(sorted[known / 2]);
   // An outlier joins too: what stays large is the new normal after half of the past.
-  std::ranges::rotate(past, past.end() - 1);
+  std::rotate(past.begin(), past.end() - 1, past.end());
   past.front() = static_cast<float>(norm);
   return !outlier;
 }
