@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "isthmus/errors.h"
 #include "outer/flat_view.h"
 #include "outer/settings.h"
 
@@ -100,8 +101,13 @@ void CompressedMean::load(StateReader& reader) {
     reader.tensor(fmt::format("residual/worker/{}", k), residual);
     worker_[k].restore(residual);
     if (same_members) {
-      owner_[k]->values.resize(
-          static_cast<std::size_t>(reader.integer(fmt::format("residual/owner/{}/size", k))));
+      const std::int64_t size = reader.integer(fmt::format("residual/owner/{}/size", k));
+      if (size < 0 || static_cast<std::size_t>(size) > buckets_[k]) {
+        throw RunError(
+            fmt::format("checkpoint: the owner's residual of bucket {} has {} values, of {}", k,
+                        size, buckets_[k]));
+      }
+      owner_[k]->values.resize(static_cast<std::size_t>(size));
       reader.tensor(fmt::format("residual/owner/{}", k), owner_[k]->values);
     }
   }

@@ -165,6 +165,8 @@ void validate(const MethodInfo& method, const OuterOptions& options) {
   const OneBitAdamOptions& one_bit = options.one_bit_adam;
   require(!one_bit.freeze || *one_bit.freeze >= 1, "freeze",
           fmt::format("{}", one_bit.freeze.value_or(0)), ">= 1 (last step of the warm-up)");
+  require(!make_codec(one_bit.warmup_codec)->error_feedback(), "warmup_codec", one_bit.warmup_codec,
+          "a codec without error feedback (the warm-up keeps no residual over a checkpoint)");
   require(one_bit.variance_floor >= 0 && one_bit.variance_floor <= 1, "variance_floor",
           fmt::format("{}", one_bit.variance_floor), "in 0 .. 1 (share of the tensor's mean)");
   const ZeroOneAdamOptions& zero_one = options.zero_one_adam;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "outer/uncorrected_adam.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "isthmus/errors.h"
 #include "outer/flat_view.h"
 
 namespace isthmus::outer {
@@ -37,6 +40,11 @@ InnerStep UncorrectedAdam::train_step(StepIndex t) {
 double UncorrectedAdam::apply_gradients(StepIndex t) {
   const AdamSettings adam = inner_.adam_settings();
   const double norm = gradient_norm(inner_);
+  if (!std::isfinite(norm)) {
+    throw RunError(fmt::format(
+        "step {}: the gradient norm is {}: the run has diverged; lower inner.lr or set inner.clip",
+        t.value(), norm));
+  }
   const auto factor = static_cast<float>(clip_factor(adam.clip, norm));
   const auto b1 = static_cast<float>(adam.beta1);
   const auto b2 = static_cast<float>(adam.beta2);

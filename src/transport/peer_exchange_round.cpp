@@ -228,7 +228,9 @@ void Round::collect_part(std::size_t k) {
 
 /// Where the residual of a part this member owns lies; empty without one.
 std::span<float> Round::owner_residual(const Part& part) {
-  if (owner_residual_ == nullptr) {
+  // Where nobody contributes the mean is used by nobody, so nothing of the residual goes out with
+  // it.
+  if (owner_residual_ == nullptr || std::ranges::find(contributes_, true) == contributes_.end()) {
     return {};
   }
   const auto own = [&](const Part& each) { return each.owner == place_.self; };

@@ -275,6 +275,15 @@ TEST(OneBitAdam, ReachesAdamWhereCompressedGradientsDoNot) {
   EXPECT_GT(live - adam, 3 * std::abs(one_bit - adam)) << adam << " " << one_bit << " " << live;
 }
 
+TEST(OneBitAdam, RefusesAWarmUpWithErrorFeedback) {
+  try {
+    run({.workers = 1, .steps = 1, .outer = {.one_bit_adam = {.warmup_codec = "int8:ef"}}});
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("outer.warmup_codec"));
+  }
+}
+
 TEST(OneBitAdam, FreezesWhenTheVarianceHasSettled) {
   AdamLoop::Options loop;
   loop.noise = 4;  // the variance is the noise's, and soon steady
