@@ -20,6 +20,7 @@ void check_shapes(const Gemm<Real>& g) {
   ISTHMUS_CHECK(g.ldc >= g.n, g.ldc, g.n);
   ISTHMUS_CHECK(g.column_sum == nullptr || !g.b_transposed, g.n);
   ISTHMUS_CHECK(g.residual == nullptr || g.ldr >= g.n, g.ldr, g.n);
+  ISTHMUS_CHECK(g.residual == nullptr || g.c.is_bf16() || g.residual != g.c.template as<Real>());
   const bool narrow = g.c.is_bf16();
   ISTHMUS_CHECK(g.bf16 || !(g.a.is_bf16() || g.b.is_bf16() || narrow), g.m, g.n, g.k);
   ISTHMUS_CHECK(!narrow || !g.accumulate, g.m, g.n);

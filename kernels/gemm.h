@@ -37,7 +37,7 @@ struct Gemm {
   std::int64_t ldc = 0;
   bool accumulate = false;
   const Real* bias = nullptr;      // (n,)
-  const Real* residual = nullptr;  // (m, n) with rows ldr apart; may be c itself
+  const Real* residual = nullptr;  // (m, n) with rows ldr apart; not c
   std::int64_t ldr = 0;
   Stored<const Real> factor;   // (m, n), rows ldc apart, stored as C is
   Stored<Real> gelu_out;       // the same
@@ -48,7 +48,7 @@ struct Gemm {
 
 /// REQUIRES: m, n, k >= 0; leading dimensions at least the row length; column_sum only with b not
 /// transposed; a Bf16 operand or C only with bf16, and such a C is not accumulated into;
-/// C, gelu_out and the sums overlap no input except residual == c. k = 0 is a product
+/// C, gelu_out and the sums overlap no input. k = 0 is a product
 /// of zeros. DETERMINISM: the sum over k has an order fixed by the shape, whatever the team's size;
 /// for float it differs between instruction sets.
 template <typename Real>

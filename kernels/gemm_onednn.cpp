@@ -6,7 +6,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -15,6 +14,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/check.h"
 #include "kernels/fast_kernels.h"
 
 namespace isthmus::kernels {
@@ -44,15 +44,19 @@ class Worker {
  public:
   Worker() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) { omp_set_num_threads(1); }
 
-  /// c (+)= a b. RETURNS: false when this machine has no such product.
-  bool multiply(const Matrix& a, const Matrix& b, const Matrix& c, bool add) {
+  /// Whether this machine has such a product.
+  bool offers(const Matrix& a, const Matrix& b, const Matrix& c, bool add) {
+    return primitive(a, b, c, add) != nullptr;
+  }
+
+  /// c (+)= a b. REQUIRES: offers(a, b, c, add). THROWS: dnnl::error.
+  void multiply(const Matrix& a, const Matrix& b, const Matrix& c, bool add) {
     const dnnl::matmul* product = primitive(a, b, c, add);
-    if (product == nullptr) return false;
+    ISTHMUS_CHECK(product != nullptr);
     product->execute(stream_, {{DNNL_ARG_SRC, argument(a)},
                                {DNNL_ARG_WEIGHTS, argument(b)},
                                {DNNL_ARG_DST, argument(c)}});
     stream_.wait();
-    return true;
   }
 
  private:
@@ -63,14 +67,17 @@ class Worker {
 
   const dnnl::matmul* primitive(const Matrix& a, const Matrix& b, const Matrix& c, bool add) {
     if (primitives_.size() > kKeptPrimitives) primitives_.clear();
-    const auto [at, fresh] = primitives_.try_emplace(Key{a.key(), b.key(), c.key(), add});
-    if (fresh) {
-      try {
-        at->second = make(a, b, c, add);
-      } catch (const dnnl::error&) {
-        // Left empty: bfloat16 needs AVX-512.
-      }
+    const Key key{a.key(), b.key(), c.key(), add};
+    if (const auto known = primitives_.find(key); known != primitives_.end()) {
+      return known->second ? &*known->second : nullptr;
     }
+    std::optional<dnnl::matmul> made;
+    try {
+      made = make(a, b, c, add);
+    } catch (const dnnl::error& error) {
+      if (error.status != dnnl_unimplemented) throw;  // else bfloat16, which needs AVX-512
+    }
+    const auto at = primitives_.emplace(key, std::move(made)).first;
     return at->second ? &*at->second : nullptr;
   }
 
@@ -148,27 +155,32 @@ void gemm_by_onednn(ThreadTeam& team, const Gemm<float>& g) {
   const Matrix b = operand(team, g.b, g.k, g.n, g.ldb, g.b_transposed, g.bf16, Scratch::kPanelB);
   const std::int64_t step = rows_of_a_task(g.m);
   const std::size_t size = a.type == Type::bf16 ? sizeof(Bf16) : sizeof(float);
-  std::atomic<bool> refused{false};
-  team.for_each((g.m + step - 1) / step, [&](std::int64_t task, int member) {
-    const std::int64_t first = task * step;
-    const std::int64_t rows = std::min(step, g.m - first);
+  const bool narrow = g.c.is_bf16();
+  const std::int64_t ld = narrow ? g.n : g.ldc;
+  const std::int64_t tasks = (g.m + step - 1) / step;
+  const auto rows_of = [&](std::int64_t task) { return std::min(step, g.m - task * step); };
+  const auto block_of = [&](std::int64_t task) {
     Matrix block = a;
-    block.rows = rows;
-    block.data =
-        static_cast<const std::byte*>(a.data) + static_cast<std::size_t>(first * a.row) * size;
-    const bool narrow = g.c.is_bf16();
+    block.rows = rows_of(task);
+    block.data = static_cast<const std::byte*>(a.data) +
+                 static_cast<std::size_t>(task * step * a.row) * size;
+    return block;
+  };
+  // Decided before anything is written: the first and the last block have the shapes there are.
+  for (const std::int64_t task : {std::int64_t{0}, tasks - 1}) {
+    const Matrix c{nullptr, Type::f32, rows_of(task), g.n, ld, 1};
+    if (!worker().offers(block_of(task), b, c, g.accumulate)) {
+      return (g.bf16 ? own.gemm_bf16 : own.gemm)(team, g);
+    }
+  }
+  team.for_each(tasks, [&](std::int64_t task, int member) {
+    const std::int64_t first = task * step;
+    const std::int64_t rows = rows_of(task);
     float* const tile = narrow ? team.scratch<float>(Scratch::kPartial, rows * g.n, member)
                                : g.c.as<float>() + first * g.ldc;
-    const std::int64_t ld = narrow ? g.n : g.ldc;
-    const Matrix c{tile, Type::f32, rows, g.n, ld, 1};
-    if (!worker().multiply(block, b, c, g.accumulate)) {
-      refused = true;
-      return;
-    }
+    worker().multiply(block_of(task), b, {tile, Type::f32, rows, g.n, ld, 1}, g.accumulate);
     own.finish_rows(g, tile, ld, first, rows);
   });
-  // No block was written: every one has the same types.
-  if (refused) return (g.bf16 ? own.gemm_bf16 : own.gemm)(team, g);
   if (g.column_sum != nullptr) add_column_sums(team, g);
 }
 

@@ -69,7 +69,7 @@ TEST_P(ExchangeTest, BytesFollowTheFormula) {
   const std::uint64_t payload = kind != ReductionKind::kReduce
                                     ? others * whole
                                     : 2 * others * whole / static_cast<std::uint64_t>(members);
-  run_in_process(members, [&, kind = kind](WorkerContext& context) {
+  run_in_process(members, [&, kind = kind, members = members](WorkerContext& context) {
     const SyncId id{FragmentId(0), StepIndex(1)};
     const Ticket ticket = context.exchange.begin(contribution_of(codec, context.rank, n, id, kind));
     const auto result = context.exchange.wait(ticket, 60s);
