@@ -85,13 +85,18 @@ TEST_P(ExchangeTest, BytesFollowTheFormula) {
   });
 }
 
+/// Every codec among two and three members, who take all paths there are; four codecs of different
+/// kinds among the other numbers.
 std::vector<Case> all_cases() {
+  const std::vector<std::string> few = {"fp32", "int8", "1bit", "topk"};
   std::vector<Case> cases;
   for (const int members : {1, 2, 3, 4, 5, 8}) {
     for (const ReductionKind kind :
          {ReductionKind::kReduce, ReductionKind::kGather, ReductionKind::kCollect}) {
       for (const CodecInfo& codec : codecs()) {
-        cases.push_back({members, kind, codec.name});
+        if (members == 2 || members == 3 || std::ranges::find(few, codec.name) != few.end()) {
+          cases.push_back({members, kind, codec.name});
+        }
       }
       cases.push_back({members, kind, "int4:64:rounding=stochastic"});
     }
