@@ -226,7 +226,8 @@ void Round::collect_part(std::size_t k) {
   }
 }
 
-/// Where the residual of a part this member owns lies; empty without one.
+/// Where the residual of a part this member owns lies; empty without one, and where nobody
+/// contributes: such a mean is used by nobody, so nothing of the residual may go out with it.
 std::span<float> Round::owner_residual(const Part& part) {
   // Where nobody contributes the mean is used by nobody, so nothing of the residual goes out with
   // it.
@@ -236,9 +237,7 @@ std::span<float> Round::owner_residual(const Part& part) {
   const auto own = [&](const Part& each) { return each.owner == place_.self; };
   const auto first = std::ranges::find_if(plan_.parts, own);
   std::size_t owned = 0;
-  for (const Part& each : plan_.parts) {
-    owned += own(each) ? each.values : 0;
-  }
+  for (const Part& each : plan_.parts) owned += own(each) ? each.values : 0;
   if (owner_residual_->values.size() != owned) {
     owner_residual_->values.assign(owned, 0.0f);
   }
