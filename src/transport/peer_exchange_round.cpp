@@ -229,8 +229,6 @@ void Round::collect_part(std::size_t k) {
 /// Where the residual of a part this member owns lies; empty without one, and where nobody
 /// contributes: such a mean is used by nobody, so nothing of the residual may go out with it.
 std::span<float> Round::owner_residual(const Part& part) {
-  // Where nobody contributes the mean is used by nobody, so nothing of the residual goes out with
-  // it.
   if (owner_residual_ == nullptr || std::ranges::find(contributes_, true) == contributes_.end()) {
     return {};
   }
