@@ -12,7 +12,12 @@
 namespace isthmus::kernels {
 namespace {
 constexpr std::int64_t kBlock = 4096;  // elements per partial sum and per claimed index
+constexpr double kClipEpsilon = 1e-6;
 }  // namespace
+
+double clip_coefficient(double clip, double norm) {
+  return clip == 0 ? 1.0 : std::min(1.0, clip / (norm + kClipEpsilon));
+}
 
 template <typename Real>
 void adamw_step(ThreadTeam& team, const AdamWOptions& o, std::int64_t n, Real* p, const Real* g,

@@ -23,6 +23,9 @@ template <typename Real>
 void adamw_step(ThreadTeam& team, const AdamWOptions& options, std::int64_t n, Real* p,
                 const Real* g, Real* m, Real* v);
 
+/// min(1, clip / (norm + 1e-6)) as torch.nn.utils.clip_grad_norm_ has it; 1 when clip is 0 (off).
+[[nodiscard]] double clip_coefficient(double clip, double norm);
+
 struct SgdOptions {
   double lr = 0, momentum = 0;
   bool nesterov = false;

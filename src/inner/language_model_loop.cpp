@@ -177,8 +177,8 @@ double LanguageModelLoop::update(StepIndex t) {
         "step {}: the gradient norm is {}: the run has diverged; lower inner.lr or set inner.clip",
         t.value(), norm));
   }
-  optimizer_->update(team_, learning_rate(t), clip_coefficient(options_.inner.clip, norm), values(),
-                     all_gradients());
+  optimizer_->update(team_, learning_rate(t), kernels::clip_coefficient(options_.inner.clip, norm),
+                     values(), all_gradients());
   return norm;
 }
 

@@ -13,7 +13,6 @@
 
 namespace isthmus {
 namespace {
-constexpr double kClipEpsilon = 1e-6;
 constexpr const char* kMomentNames[] = {"moment1", "moment2"};
 
 enum class Rule { kAdamW, kSgd, kMuon };
@@ -52,10 +51,6 @@ double update_scale(const InnerConfig& config, double out, double in) {
                                 config.adjust_lr));
 }
 }  // namespace
-
-double clip_coefficient(double clip, double norm) {
-  return clip == 0 ? 1.0 : std::min(1.0, clip / (norm + kClipEpsilon));
-}
 
 std::int64_t InnerOptimizer::moment_values(const InnerConfig& config, const ModelLayout& layout) {
   return first_moments(config, layout) + second_moments(config, layout);

@@ -19,9 +19,6 @@
 
 namespace isthmus {
 
-/// min(1, clip / (norm + 1e-6)) as torch.nn.utils.clip_grad_norm_ has it; 1 when clip is 0 (off).
-[[nodiscard]] double clip_coefficient(double clip, double norm);
-
 class InnerOptimizer {
  public:
   /// THROWS: ConfigError naming an unknown optimizer or adjust_lr.

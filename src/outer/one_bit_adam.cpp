@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "kernels/optimizer.h"
 #include "outer/flat_view.h"
 #include "outer/frozen_variance.h"
 
@@ -58,7 +59,8 @@ StepReport OneBitAdam::compressed_step(StepIndex t) {
   report.inner.grad_norm = gradient_norm(inner_);
   const bool fit = std::isfinite(report.inner.grad_norm);
   const auto b1 = static_cast<float>(adam_.beta1);
-  const auto own = (1 - b1) * static_cast<float>(clip_factor(adam_.clip, report.inner.grad_norm));
+  const auto own =
+      (1 - b1) * static_cast<float>(kernels::clip_coefficient(adam_.clip, report.inner.grad_norm));
 
   std::vector<FlatView> momentum(buckets_.size());
   std::vector<FlatView> gradient(buckets_.size());

@@ -3,16 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "isthmus/errors.h"
+#include "kernels/optimizer.h"
 #include "outer/flat_view.h"
 
 namespace isthmus::outer {
-
-double clip_factor(double clip, double norm) {
-  return clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0;
-}
 
 double gradient_norm(InnerLoop& inner) {
   double squares = 0;
@@ -45,7 +40,7 @@ double UncorrectedAdam::apply_gradients(StepIndex t) {
         "step {}: the gradient norm is {}: the run has diverged; lower inner.lr or set inner.clip",
         t.value(), norm));
   }
-  const auto factor = static_cast<float>(clip_factor(adam.clip, norm));
+  const auto factor = static_cast<float>(kernels::clip_coefficient(adam.clip, norm));
   const auto b1 = static_cast<float>(adam.beta1);
   const auto b2 = static_cast<float>(adam.beta2);
   for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {

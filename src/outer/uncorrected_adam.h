@@ -9,8 +9,6 @@
 
 namespace isthmus::outer {
 
-/// min(1, clip / (norm + 1e-6)); 1 when clip is 0 (off).
-[[nodiscard]] double clip_factor(double clip, double norm);
 /// L2 norm of the gradients as they stand, in fp64.
 [[nodiscard]] double gradient_norm(InnerLoop& inner);
 

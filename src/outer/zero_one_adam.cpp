@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/log.h"
+#include "kernels/optimizer.h"
 #include "outer/flat_view.h"
 #include "outer/frozen_variance.h"
 
@@ -76,7 +77,7 @@ StepReport ZeroOneAdam::step() {
 
 float ZeroOneAdam::own_clip(StepReport& report) {
   report.inner.grad_norm = gradient_norm(inner_);
-  return static_cast<float>(clip_factor(adam_.clip, report.inner.grad_norm));
+  return static_cast<float>(kernels::clip_coefficient(adam_.clip, report.inner.grad_norm));
 }
 
 StepReport ZeroOneAdam::compressed_step(StepIndex t) {
