@@ -8,14 +8,15 @@
 
 Each pair runs both programs for the same time, in alternating order, as processes of their own. Prints
 one JSON line a pair and one a configuration: median over pairs of the ratio of tokens/s (best step
-against best step, and median against median) and of peak memory. PyTorch's bf16 is autocast over fp32
-weights. Above 1 isthmus is faster; below 1
-it needs less memory. PyTorch runs its fused scaled-dot-product attention and its fused AdamW; it needs
+against best step, and median against median), of peak memory (rss_mib), and of peak memory above what
+the process held before it made the model (memory). PyTorch's bf16 is autocast over fp32 weights. Above
+1 isthmus is faster; below 1 it needs less memory. PyTorch runs its fused scaled-dot-product attention and its fused AdamW; it needs
 torch, and says so if that is missing.
 """
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -112,13 +113,18 @@ def torch_model(workload):
     return Model()
 
 
+def peak_mib():
+    """Peak resident memory of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
 def run_torch(name, threads, seconds, precision):
-    import resource
     from time import perf_counter as now
 
     import torch
     torch.set_num_threads(threads)
     torch.manual_seed(0)
+    base = peak_mib()
     workload = WORKLOADS[name]
     vocab, context, batch = workload[5:8]
     model = torch_model(workload)
@@ -147,7 +153,7 @@ def run_torch(name, threads, seconds, precision):
         "ms_med": round(statistics.median(times) * 1e3, 3),
         "tok_s_best": round(tokens / min(times), 1),
         "tok_s_med": round(tokens / statistics.median(times), 1),
-        "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}))
+        "rss_mib": peak_mib(), "base_mib": base}))
 
 
 def run_child(command):
@@ -164,11 +170,13 @@ def compare(name, arguments):
             arguments.precision, *same]
     theirs = [sys.executable, os.path.abspath(__file__), "--torch-only", name, "--precision",
               arguments.torch_precision or arguments.precision, *same]
-    ratios = {"tok_s_best": [], "tok_s_med": [], "rss_mib": []}
+    ratios = {"tok_s_best": [], "tok_s_med": [], "rss_mib": [], "memory": []}
     for pair in range(arguments.pairs):
         first, second = (ours, theirs) if pair % 2 == 0 else (theirs, ours)
         results = {command[0] == arguments.isthmus: run_child(command) for command in (first, second)}
         mine, other = results[True], results[False]
+        for run in (mine, other):
+            run["memory"] = run["rss_mib"] - run["base_mib"]
         for key, values in ratios.items():
             values.append(mine[key] / other[key])
         print(json.dumps({"bench": "pair", "config": name, "pair": pair, "isthmus": mine,

@@ -233,6 +233,7 @@ ModelTiming time_model(const Workload& workload, const ModelTimingOptions& optio
   loop_options.inner.optimizer = options.optimizer;
 
   ModelTiming out;
+  out.base_rss_mib = peak_rss_mib();
   PartTimes times;
   ModelShape shape;
   double optimizer_flop = 0;
@@ -294,9 +295,9 @@ std::string to_json(const ModelTiming& t) {
                       t.products_ms, t.attention_ms, t.rest_ms);
   text += fmt::format(
       R"(,"tok_s_best":{:.1f},"tok_s_med":{:.1f},"gflops_best":{:.1f},"product_gflops":{:.1f})"
-      R"(,"of_product_peak":{:.3f},"optimizer_gflops":{:.1f},"rss_mib":{:.0f},"arena_mib":{:.1f},"loss":{:.6f}}})",
+      R"(,"of_product_peak":{:.3f},"optimizer_gflops":{:.1f},"rss_mib":{:.0f},"base_mib":{:.0f},"arena_mib":{:.1f},"loss":{:.6f}}})",
       t.tokens_per_s, t.median_tokens_per_s, t.gflops, t.product_gflops, t.of_bound,
-      t.optimizer_gflops, t.peak_rss_mib, t.arena_mib, t.loss);
+      t.optimizer_gflops, t.peak_rss_mib, t.base_rss_mib, t.arena_mib, t.loss);
   return text;
 }
 

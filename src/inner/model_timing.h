@@ -48,6 +48,7 @@ struct ModelTiming {
       0;                    // of a product whose operands stay in cache, on all threads: the bound
   double of_bound = 0;      // gflops / product_gflops
   double peak_rss_mib = 0;  // of this process, 0 where the system does not say
+  double base_rss_mib = 0;  // the same before the model was made
   double arena_mib = 0;
   double loss = 0;  // of the last step
 };
