@@ -34,9 +34,11 @@ struct SyncId {
 /// Worker number of a mean that its owner encodes again: the owner must not matter, since link
 /// shares may move tiles from one to another.
 inline constexpr std::uint32_t kMeanWorker = (1u << 22) - 1;
-/// The key under which worker `worker` encodes its vector of a round.
-[[nodiscard]] inline EncodeKey encode_key(const SyncId& id, std::uint32_t worker) {
-  return {.seed = static_cast<std::uint64_t>(id.fragment.value()) << 48 ^
+/// The key under which worker `worker` encodes its vector of a round. `run_key`: equal on all
+/// members; runs of other seeds have others.
+[[nodiscard]] inline EncodeKey encode_key(const SyncId& id, std::uint32_t worker,
+                                          std::uint64_t run_key = 0) {
+  return {.seed = run_key ^ static_cast<std::uint64_t>(id.fragment.value()) << 48 ^
                   static_cast<std::uint64_t>(id.sent.value()),
           .worker = worker,
           .tile = 0};
@@ -66,7 +68,8 @@ struct Contribution {
   Encoded encoded;  // own vector, already through `codec`
   /// Shared with the round, which outlives its caller when an error unwinds it; never null.
   std::shared_ptr<const Codec> codec;
-  double weight = 1;  // share in the mean, for example tokens; 0 takes without giving
+  /// Share in the mean, for example tokens: 0 takes without giving, else 1e-30 to 1e30.
+  double weight = 1;
   /// Shared with the round; null: what an owner's encoding loses is lost. Moves on as the means are
   /// encoded, so only one round may be open with it.
   std::shared_ptr<OwnerResidual> owner_residual = nullptr;
@@ -112,6 +115,10 @@ class Exchange {
   virtual ~Exchange() = default;
   [[nodiscard]] virtual Rank self() const = 0;
   [[nodiscard]] virtual int members() const = 0;
+  /// Under which this member encodes its vector of a round.
+  [[nodiscard]] virtual EncodeKey key(const SyncId& id) const {
+    return encode_key(id, static_cast<std::uint32_t>(self().value()));
+  }
   /// Launches a round and returns at once; the transfer goes on in the background.
   /// REQUIRES: an id never begun before; all members begin the same rounds, in the same order, with
   /// vectors of equal length; `sent` never goes back from one begin to the next.

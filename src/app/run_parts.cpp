@@ -42,8 +42,8 @@ bool forward_only(const Config& config) {
   });
 }
 
-std::uint64_t spsa_run_key(std::uint64_t seed) {
-  const std::array<std::uint32_t, 4> words = Rng(seed, Stream::kSpsa).words(0);
+std::uint64_t run_key(std::uint64_t seed, Stream stream) {
+  const std::array<std::uint32_t, 4> words = Rng(seed, stream).words(0);
   return std::uint64_t{words[1]} << 32 | words[0];
 }
 

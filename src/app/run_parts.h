@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/training_plan.h"
+#include "core/rng.h"
 #include "core/storage.h"
 #include "inner/data/batch_source.h"
 #include "inner/language_model_loop.h"
@@ -19,8 +20,8 @@ namespace isthmus::app {
 
 /// Whether the run's method takes forward passes alone (MethodInfo::forward_only).
 [[nodiscard]] bool forward_only(const Config& config);
-/// The 64 bits of spsa's directions.
-[[nodiscard]] std::uint64_t spsa_run_key(std::uint64_t seed);
+/// What a part of the run draws its random bits from besides its own counters.
+[[nodiscard]] std::uint64_t run_key(std::uint64_t seed, Stream stream);
 
 /// The model's tensors with names, shapes and element ids but no storage: what fragments and
 /// predictions need.

@@ -47,7 +47,9 @@ LinkOptions link_options(const RunWorld& world) {
 
 WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
   const auto body = [&](WorkerContext& context) { run_worker(setup, context); };
-  const PeerExchangeOptions exchange{.retry_interval = kNothingIsLost, .events = &world.events};
+  const PeerExchangeOptions exchange{.retry_interval = kNothingIsLost,
+                                     .run_key = run_key(world.config.run.seed, Stream::kRounding),
+                                     .events = &world.events};
   if (!world.simulated) {
     run_in_process(world.plan.workers, exchange, body);
     return {};

@@ -26,7 +26,7 @@ class Worker {
     setup.checkpointing.restore_parameters(context.rank, inner_);
     OuterOptions outer = setup.config.outer;
     outer.patience = setup.patience;
-    outer.spsa.run_key = spsa_run_key(setup.config.run.seed);
+    outer.spsa.run_key = run_key(setup.config.run.seed, Stream::kSpsa);
     outer.spsa.threads = setup.plan.threads_per_worker;
     strategy_ = make_outer_strategy(setup.config.method, outer, inner_, context.exchange);
     setup.checkpointing.restore_state(context.rank, inner_, *strategy_);

@@ -73,8 +73,7 @@ void Ddp::launch_ready(StepIndex t) {
 void Ddp::launch(std::size_t bucket, StepIndex t) {
   const FlatView gradients = gradients_of(buckets_[bucket], inner_);
   const bool last = bucket + 1 == buckets_.size();
-  const EncodeKey key =
-      encode_key(id_of(bucket, t), static_cast<std::uint32_t>(exchange_.self().value()));
+  const EncodeKey key = exchange_.key(id_of(bucket, t));
   const auto fill = [&](std::size_t begin, std::span<float> tile) { gradients.read(begin, tile); };
   tickets_.push_back(exchange_.begin(
       {.id = id_of(bucket, t),

@@ -141,8 +141,9 @@ Expected<Frame, FrameError> parse_frame(std::span<const std::byte> bytes) {
   if (frame.header.id.fragment.value() < 0 || frame.header.id.sent.value() < 0) {
     return refuse("frame of a negative fragment or step");
   }
-  if (!std::isfinite(frame.header.weight) || frame.header.weight < 0) {
-    return refuse("frame with a weight that is no share");
+  if (!is_weight(frame.header.weight)) {
+    return refuse(fmt::format("frame with a weight of {}: 0, or {} to {}", frame.header.weight,
+                              kSmallestWeight, kLargestWeight));
   }
   return frame;
 }

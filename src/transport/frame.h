@@ -36,6 +36,14 @@ enum class FrameKind : std::uint16_t {
   kBye = 9,      // the sender will begin and wait for nothing more
 };
 
+/// Shares are 0 (takes without giving) or in the range in which fp32 sums of them are exact enough
+/// to divide by.
+inline constexpr double kSmallestWeight = 1e-30;
+inline constexpr double kLargestWeight = 1e30;
+[[nodiscard]] constexpr bool is_weight(double weight) {
+  return weight == 0 || (weight >= kSmallestWeight && weight <= kLargestWeight);
+}
+
 struct FrameHeader {
   FrameKind kind = FrameKind::kBye;
   std::uint32_t epoch = 0;
@@ -44,7 +52,7 @@ struct FrameHeader {
   std::uint32_t parts = 0;
   std::uint64_t offset = 0;  // place of the part's tiles in the encoded vector, in bytes
   std::uint32_t layout = 0;  // hash of codec, size and exchange, so that unlike configurations show
-  double weight = 0;         // the sender's share in the mean
+  double weight = 0;         // the sender's share in the mean; see is_weight
   std::int64_t closed_before = 0;  // the sender is through with all rounds sent before this step
 };
 

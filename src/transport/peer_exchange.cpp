@@ -22,8 +22,7 @@ void check(const Contribution& contribution) {
   ISTHMUS_CHECK(contribution.encoded.bytes.size() ==
                     encoded_bytes(*contribution.codec, contribution.encoded.values),
                 contribution.encoded.bytes.size(), contribution.encoded.values);
-  ISTHMUS_CHECK(std::isfinite(contribution.weight), contribution.weight);
-  ISTHMUS_CHECK(contribution.weight >= 0, contribution.weight);
+  ISTHMUS_CHECK(is_weight(contribution.weight), contribution.weight);
   ISTHMUS_CHECK(contribution.id.sent.value() >= 0, contribution.id.sent.value());
   ISTHMUS_CHECK(contribution.id.fragment.value() >= 0, contribution.id.fragment.value());
 }
@@ -39,7 +38,8 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
                .members = transport.size(),
                .epoch = options_.epoch,
                .retry_interval = options_.retry_interval,
-               .shares = options_.shares}) {
+               .shares = options_.shares,
+               .run_key = options_.run_key}) {
   ISTHMUS_CHECK(options_.retry_interval > Duration{0}, options_.retry_interval.count());
   if (members() > 1) {
     task_ =

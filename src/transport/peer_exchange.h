@@ -28,6 +28,8 @@ struct PeerExchangeOptions {
   Duration retry_interval = std::chrono::seconds(2);
   /// Shares of the owners in a reduce, one a member; empty: even. Equal on all members.
   std::vector<std::uint32_t> shares = {};
+  /// What random roundings and choices of values are drawn from, besides the round; see encode_key.
+  std::uint64_t run_key = 0;
   EventSink* events = nullptr;  // borrowed; may be null
 };
 
@@ -42,6 +44,9 @@ class PeerExchange final : public Exchange {
 
   [[nodiscard]] Rank self() const override { return transport_.self(); }
   [[nodiscard]] int members() const override { return transport_.size(); }
+  [[nodiscard]] EncodeKey key(const SyncId& id) const override {
+    return encode_key(id, static_cast<std::uint32_t>(self().value()), options_.run_key);
+  }
   Ticket begin(Contribution contribution) override;
   [[nodiscard]] bool poll(const Ticket& ticket) override;
   [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,

@@ -41,6 +41,7 @@ RoundPlace ExchangeEngine::place() const {
           .epoch = options_.epoch,
           .closed_before = closed_before(),
           .shares = options_.shares,
+          .run_key = options_.run_key,
           .echoes = &echoes_};
 }
 
@@ -157,7 +158,9 @@ void ExchangeEngine::answer_control(Rank from, const Frame& frame, Outbox& out) 
     case FrameKind::kRequest:
       if (const auto found = rounds_.find(head.id); found != rounds_.end()) {
         if (const auto entries = read_request(frame.payload)) {
-          found->second.round.send_again(from, *entries, head.part, out);
+          // No echo beyond those sent here can have come to it.
+          const std::uint32_t echo = std::min(head.part, echoes_[index(from)]);
+          found->second.round.send_again(from, *entries, echo, out);
         }
       }
       return;

@@ -31,6 +31,7 @@ struct EngineOptions {
   std::uint32_t epoch = 0;
   Duration retry_interval = std::chrono::seconds(2);
   std::vector<std::uint32_t> shares;  // of the owners in a reduce; empty: even
+  std::uint64_t run_key = 0;          // of the means' encoding
 };
 
 class ExchangeEngine {

@@ -255,7 +255,7 @@ Expected<void, ExchangeError> Round::answer(std::size_t k, Outbox& out) {
   write_bitmap(contributes_, builder.payload().first(prefix));
   const std::span<std::byte> bytes = builder.payload().subspan(prefix);
   const std::span<float> values = values_of(part);
-  EncodeKey key = encode_key(id_, kMeanWorker);
+  EncodeKey key = encode_key(id_, kMeanWorker, place_.run_key);
   key.tile = part.first_value / kTileValues;
   std::size_t at = 0;
   const std::span<float> residual = owner_residual(part);
@@ -350,13 +350,11 @@ bool Round::owes(Rank peer) const { return !missing_from(peer).empty(); }
 
 Digest128 Round::digest() const {
   ISTHMUS_CHECK(complete(), open_parts_);
-  if (plan_.kind != ReductionKind::kCollect) {
-    return xxh3_128(std::as_bytes(std::span(values_)));
-  }
   std::vector<std::byte> bits(bitmap_bytes(place_.members));
   write_bitmap(contributes_, bits);
   Xxh3Stream stream;
   stream.update(bits);
+  stream.update(std::as_bytes(std::span(values_)));
   for (const std::vector<std::byte>& bytes : collected_) {
     stream.update(bytes);
   }

@@ -34,6 +34,7 @@ struct RoundPlace {
   std::uint32_t epoch = 0;
   std::int64_t closed_before = 0;              // stamped into the frames sent at launch
   std::span<const std::uint32_t> shares = {};  // of the owners; empty: even; read at construction
+  std::uint64_t run_key = 0;                   // of the means' encoding
   /// Echoes sent to each member so far; belongs to the engine, which outlives its rounds.
   const std::vector<std::uint32_t>* echoes = nullptr;
 };
@@ -61,8 +62,8 @@ class Round {
   /// What this member still needs from `peer`; empty when nothing. At most kMaxRequestEntries.
   [[nodiscard]] std::vector<RequestEntry> missing_from(Rank peer) const;
   [[nodiscard]] bool owes(Rank peer) const;
-  /// XXH3-128 of the result's fp32 bytes; in a collect, of the contributor bits and the
-  /// contributors' bytes. REQUIRES: complete().
+  /// XXH3-128 of the contributor bits and the result's fp32 bytes, or a collect's bytes. REQUIRES:
+  /// complete().
   [[nodiscard]] Digest128 digest() const;
   /// Frees the frames kept for peers that may ask again: all of them have the whole result.
   void drop_frames();

@@ -18,6 +18,7 @@ class LosingExchange final : public Exchange {
       : real_(real), lost_(std::move(lost)) {}
   [[nodiscard]] Rank self() const override { return real_.self(); }
   [[nodiscard]] int members() const override { return real_.members(); }
+  [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
   Ticket begin(Contribution contribution) override {
     weights.push_back(contribution.weight);
     if (lost_.contains(contribution.id.sent.value())) {

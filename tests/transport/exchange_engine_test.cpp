@@ -255,6 +255,18 @@ TEST(ExchangeEngine, ASlowLinkCausesNoRepetition) {
 }
 
 // What comes before the own begin is kept, not asked for again.
+// A request names an echo that was never sent: what is under way is not sent again for it.
+TEST(ExchangeEngine, AClaimedEchoCausesNoRepetition) {
+  Network net(2, 1, {.delay = 10s});
+  const SyncId id{FragmentId(0), StepIndex(1)};
+  net.begin(0, contribution_of(std::shared_ptr<const Codec>(make_codec("fp32")), Rank(0), 20000, id,
+                               ReductionKind::kGather));
+  net.deliver(1, 0,
+              make_frame({.kind = FrameKind::kRequest, .id = id, .part = 0xffffffff},
+                         write_request(std::array{RequestEntry{FrameKind::kContribution, 0, 1}})));
+  EXPECT_EQ(net.most_repeated_data_frame(), 1);
+}
+
 TEST(ExchangeEngine, FramesOfRoundsNotYetBegunAreKept) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   for (const ReductionKind kind : kKinds) {

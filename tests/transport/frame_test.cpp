@@ -91,8 +91,14 @@ TEST(Frame, RefusesFieldsThatMeanNothing) {
   FrameHeader head = some_header();
   head.weight = std::numeric_limits<double>::quiet_NaN();
   EXPECT_FALSE(parse_frame(*make_frame(head)).has_value());
-  head.weight = -1;
-  EXPECT_FALSE(parse_frame(*make_frame(head)).has_value());
+  for (const double weight : {-1.0, 1e-31, 1e31, 1e300}) {
+    head.weight = weight;
+    EXPECT_FALSE(parse_frame(*make_frame(head)).has_value()) << weight;
+  }
+  for (const double weight : {0.0, 1e-30, 4096.0, 1e30}) {
+    head.weight = weight;
+    EXPECT_TRUE(parse_frame(*make_frame(head)).has_value()) << weight;
+  }
   head = some_header();
   head.id.fragment = FragmentId(-1);
   EXPECT_FALSE(parse_frame(*make_frame(head)).has_value());
