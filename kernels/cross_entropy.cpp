@@ -120,10 +120,14 @@ CrossEntropySum cross_entropy_reference(ThreadTeam& team, const CrossEntropy<Rea
   return sum;
 }
 
+// As long as fits, since every chunk passes once over the weight and its gradient.
+std::int64_t cross_entropy_chunk(std::int64_t tokens, std::int64_t vocab) {
+  constexpr std::int64_t kValues = std::int64_t{1} << 22;
+  const std::int64_t fit = kValues / vocab / kChunk * kChunk;
+  return std::min(std::max(fit, kChunk), tokens);
+}
+
 namespace {
-// Logits held at a time: a chunk of tokens as long as possible, since every chunk passes once over
-// the weight and its gradient; at least kChunk tokens.
-constexpr std::int64_t kLogitsLimit = std::int64_t{1} << 24;
 constexpr std::int64_t kBlockTokens = 64;
 constexpr std::int64_t kBlockRows = 32;  // rows of the vocabulary in one partial softmax
 
@@ -260,8 +264,7 @@ template <typename Real>
 CrossEntropySum cross_entropy(ThreadTeam& team, const CrossEntropy<Real>& ce) {
   if constexpr (std::is_same_v<Real, float>) {
     ISTHMUS_CHECK(ce.vocab >= 1 && ce.channels >= 1, ce.vocab, ce.channels);
-    const std::int64_t fit = kLogitsLimit / ce.vocab / kChunk * kChunk;
-    const std::int64_t chunk = std::min(std::max(fit, kChunk), ce.tokens);
+    const std::int64_t chunk = cross_entropy_chunk(ce.tokens, ce.vocab);
     LogitsChunk logits(team, ce, chunk);
     CrossEntropySum sum;
     for (std::int64_t begin = 0; begin < ce.tokens; begin += chunk) {

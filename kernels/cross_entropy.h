@@ -35,6 +35,9 @@ struct CrossEntropySum {
   std::int64_t counted = 0;  // tokens whose target is not negative
 };
 
+/// Tokens whose logits exist at a time: 16 MiB of them, and at least 256 tokens.
+[[nodiscard]] std::int64_t cross_entropy_chunk(std::int64_t tokens, std::int64_t vocab);
+
 /// DETERMINISM: chunks of tokens fixed by the shape, in order; loss summed in double in token
 /// order.
 template <typename Real>

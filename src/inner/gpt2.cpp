@@ -64,7 +64,9 @@ struct Gpt2Tensors {
 
 /// What the forward pass keeps: 12 d + 2 d_ff values a row, less than half of what an autograd tape
 /// of the same layer holds. Recomputing norms and GELU would save 2 d + d_ff of them at about 2 %
-/// of the step. Operands of products are stored as T.
+/// of the step. Operands of products are stored as T. The backward pass puts its wide gradients
+/// where it has read what was kept: that of the up projection over `activated`, that of queries,
+/// keys and values from `gelu_slope` on.
 template <typename T>
 struct Gpt2Memory {
   using Real = RealOf<T>;
@@ -83,8 +85,8 @@ struct Gpt2Memory {
     mean2 = carver.take<Real>(rows);
     rstd2 = carver.take<Real>(rows);
     normed2 = carver.take<T>(rows * d);
-    gelu_slope = carver.take<T>(rows * s.d_ff);
-    activated = carver.take<T>(rows * s.d_ff);
+    gelu_slope = carver.take<T>(rows * std::max(2 * s.d_ff, 3 * d));
+    activated = gelu_slope + rows * s.d_ff;
   }
 };
 
@@ -102,11 +104,7 @@ class Gpt2Block final : public Block<RealOf<T>> {
     return carver.bytes();
   }
 
-  [[nodiscard]] std::int64_t scratch_bytes(std::int64_t rows) const override {
-    Carver carver;
-    static_cast<void>(carver.take<T>(rows * std::max(s_.d_ff, 3 * s_.d_model)));
-    return carver.bytes();
-  }
+  [[nodiscard]] std::int64_t scratch_bytes(std::int64_t) const override { return 0; }
 
   void forward(const Pass& pass, const Real* weights, const Real* x, void* memory,
                Real* y) const override {
@@ -140,7 +138,7 @@ class Gpt2Block final : public Block<RealOf<T>> {
     kernels::gemm(team, down);
   }
 
-  void backward(const Pass& pass, const Real* weights, const Real* x, void* memory, void* scratch,
+  void backward(const Pass& pass, const Real* weights, const Real* x, void* memory, void*,
                 void* other, Real* d_stream, Real* gradients) const override {
     const Gpt2Tensors<const Real> w(weights, s_);
     const Gpt2Tensors<Real> g(gradients, s_);
@@ -151,7 +149,7 @@ class Gpt2Block final : public Block<RealOf<T>> {
     const std::int64_t d = s_.d_model;
 
     const LinearShape down{rows, s_.d_ff, d, kBf16};
-    T* d_up = static_cast<T*>(scratch);
+    T* d_up = keep.activated;
     T* d_narrow = static_cast<T*>(other);  // of what is d_model wide, one after another
     conv1d_weight_gradient(team, down, keep.activated, d_stream, g.down_weight, g.down_bias);
     auto through_gelu = conv1d_input_gradient(down, d_stream, w.down_weight, d_up);
@@ -164,7 +162,7 @@ class Gpt2Block final : public Block<RealOf<T>> {
                   g.ln2_weight, g.ln2_bias);
 
     const LinearShape out{rows, d, d, kBf16};
-    T* d_qkv = static_cast<T*>(scratch);
+    T* d_qkv = keep.gelu_slope;
     conv1d_weight_gradient(team, out, keep.attended, d_stream, g.out_weight, g.out_bias);
     kernels::gemm(team, conv1d_input_gradient(out, d_stream, w.out_weight, d_narrow));
     attention_backward(pass, keep, d_narrow, d_qkv);

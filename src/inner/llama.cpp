@@ -64,7 +64,8 @@ struct LlamaTensors {
 
 /// What the forward pass keeps. With qk_norm `qkv` holds queries and keys before their norm,
 /// `query` and `key` after norm and rotation; otherwise they are rotated in place inside `qkv`.
-/// Operands of products are stored as T.
+/// Operands of products are stored as T. The backward pass puts gradients where it has read what
+/// was kept: that of the attended values over `normed2`, wider ones over `activated`.
 template <typename T>
 struct LlamaMemory {
   using Real = RealOf<T>;
@@ -84,21 +85,22 @@ struct LlamaMemory {
     lse = carver.take<Real>(rows * s.heads);
     middle = carver.take<Real>(rows * s.d_model);
     rstd2 = carver.take<Real>(rows);
-    normed2 = carver.take<T>(rows * s.d_model);
+    normed2 = carver.take<T>(rows * std::max(s.d_model, s.query_width()));
     gate_up = carver.take<T>(rows * 2 * s.d_ff);
-    activated = carver.take<T>(rows * s.d_ff);
+    activated = carver.take<T>(rows * std::max(s.d_ff, s.qkv_width()));
   }
 };
 
-/// Scratch of the backward pass: `wide` for the gradient of the activated feed-forward layer and,
+/// Places of the backward pass: `wide` for the gradient of the activated feed-forward layer and,
 /// after it in the same place, of queries, keys and values. The last three only with qk_norm.
 template <typename T>
 struct LlamaScratch {
   T *wide, *d_attended, *d_query, *d_key, *raw;
 
-  LlamaScratch(Carver& carver, const ModelShape& s, std::int64_t rows) {
-    wide = carver.take<T>(rows * std::max(s.d_ff, s.qkv_width()));
-    d_attended = carver.take<T>(rows * s.query_width());
+  LlamaScratch(Carver& carver, const LlamaMemory<T>& spent, const ModelShape& s,
+               std::int64_t rows) {
+    wide = spent.activated;
+    d_attended = spent.normed2;
     const std::int64_t normed_heads = s.qk_norm ? rows : 0;
     d_query = carver.take<T>(normed_heads * s.query_width());
     d_key = carver.take<T>(normed_heads * s.key_width());
@@ -139,8 +141,9 @@ class LlamaBlock final : public Block<RealOf<T>> {
   }
 
   [[nodiscard]] std::int64_t scratch_bytes(std::int64_t rows) const override {
+    Carver memory;
     Carver carver;
-    static_cast<void>(LlamaScratch<T>(carver, s_, rows));
+    static_cast<void>(LlamaScratch<T>(carver, LlamaMemory<T>(memory, s_, rows), s_, rows));
     return carver.bytes();
   }
 
@@ -184,7 +187,7 @@ class LlamaBlock final : public Block<RealOf<T>> {
     Carver carver(memory);
     const LlamaMemory<T> keep(carver, s_, pass.rows());
     Carver scratch_carver(scratch);
-    const LlamaScratch<T> spare(scratch_carver, s_, pass.rows());
+    const LlamaScratch<T> spare(scratch_carver, keep, s_, pass.rows());
     T* d_normed = static_cast<T*>(other);
     kernels::ThreadTeam& team = pass.team;
     const std::int64_t rows = pass.rows();

@@ -5,19 +5,16 @@
 
 #include "inner/model.h"
 #include "inner/optimizer.h"
+#include "kernels/cross_entropy.h"
 #include "kernels/muon.h"
 
 namespace isthmus {
 namespace {
-// The chunk of kernels/cross_entropy.cpp: as many times 256 tokens as fit in 64 MiB of logits.
-constexpr std::int64_t kChunkTokens = 256;
-constexpr std::int64_t kChunkValues = std::int64_t{1} << 24;
 constexpr auto kFloatBytes = static_cast<std::int64_t>(sizeof(float));
 
 std::int64_t logits_bytes(const ModelLayout& layout, std::int64_t rows) {
   const std::int64_t vocab = layout.shape().vocab;
-  const std::int64_t fit = kChunkValues / vocab / kChunkTokens * kChunkTokens;
-  return std::min(rows, std::max(fit, kChunkTokens)) * vocab * kFloatBytes;
+  return kernels::cross_entropy_chunk(rows, vocab) * vocab * kFloatBytes;
 }
 }  // namespace
 
