@@ -15,10 +15,12 @@ namespace isthmus::kernels {
 __device__ inline float mul_rn(float a, float b) { return __fmul_rn(a, b); }
 __device__ inline float add_rn(float a, float b) { return __fadd_rn(a, b); }
 __device__ inline float sub_rn(float a, float b) { return __fsub_rn(a, b); }
+__device__ inline float div_rn(float a, float b) { return __fdiv_rn(a, b); }
 #else
 ISTHMUS_HOST_DEVICE inline float mul_rn(float a, float b) { return a * b; }
 ISTHMUS_HOST_DEVICE inline float add_rn(float a, float b) { return a + b; }
 ISTHMUS_HOST_DEVICE inline float sub_rn(float a, float b) { return a - b; }
+ISTHMUS_HOST_DEVICE inline float div_rn(float a, float b) { return a / b; }
 #endif
 
 }  // namespace isthmus::kernels

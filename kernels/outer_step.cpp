@@ -26,4 +26,15 @@ void outer_step(const OuterStep& step, std::span<float> x, std::span<const float
   }
 }
 
+void delayed_nesterov_step(const OuterStep& step, bool closes, std::span<float> x,
+                           std::span<const float> d, std::span<float> b, std::span<float> s) {
+  const std::size_t n = x.size();
+  ISTHMUS_CHECK(step.rule == OuterStepRule::kNesterov && step.every >= 1, step.every);
+  ISTHMUS_CHECK(d.size() == n && b.size() == n && s.size() == n, d.size(), b.size(), s.size(), n);
+  const auto rounds = static_cast<float>(step.every);
+  for (std::size_t i = 0; i < n; ++i) {
+    delayed_nesterov_element(x[i], d[i], b[i], s[i], step.eta, step.mu, rounds, closes);
+  }
+}
+
 }  // namespace isthmus::kernels

@@ -4,6 +4,9 @@
 //   sgd         x <- x - eta d
 //   nesterov    b <- mu b + d ;  x <- x - eta (d + mu b)     (PyTorch form, no dampening)
 //   heavy ball  b <- mu b + d ;  x <- x - eta b
+//   delayed Nesterov, N = every > 1 (arXiv:2401.09135 Alg. 3, with c = 0): s sums the d,
+//               rounds 1 .. N-1:  x <- x - eta d / N
+//               round N:          b <- mu b + s / N ; s <- 0 ;  x <- x - eta (d / N + mu b)
 // DETERMINISM: each product and each sum is rounded once, in fp32, on every device.
 #pragma once
 
@@ -17,6 +20,7 @@ struct OuterStep {
   OuterStepRule rule = OuterStepRule::kSgd;
   float eta = 1;
   float mu = 0;
+  int every = 1;  // N; above 1 of kNesterov only, and by delayed_nesterov_step
 };
 
 /// x, d: (n,) float32, not overlapping. b: (n,) with momentum, else empty.
@@ -24,7 +28,12 @@ struct OuterStep {
 void outer_step(const OuterStep& step, std::span<float> x, std::span<const float> d,
                 std::span<float> b);
 
-/// The same on the first CUDA device; the vectors are on the host and travel there and back.
+/// The N-th round of delayed Nesterov where `closes`, else one before it. All (n,) float32.
+/// Memory: 20 bytes an element, 28 where it closes.
+void delayed_nesterov_step(const OuterStep& step, bool closes, std::span<float> x,
+                           std::span<const float> d, std::span<float> b, std::span<float> s);
+
+/// outer_step on the first CUDA device; the vectors are on the host and travel there and back.
 /// Blocks. THROWS: SystemError naming what is missing, when there is no CUDA in the build or no
 /// device, and when a CUDA call fails.
 void outer_step_cuda(const OuterStep& step, std::span<float> x, std::span<const float> d,

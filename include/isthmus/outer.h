@@ -7,6 +7,7 @@
 // at apply. DiLoCo: arXiv:2311.08105 Alg. 1; Streaming DiLoCo: arXiv:2501.18512 Alg. 2.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -89,7 +90,10 @@ struct OuterOptions {
   std::optional<double> lr;        // outer learning rate
   std::optional<double> momentum;  // outer momentum
   std::optional<bool> nesterov;    // PyTorch form: b = mu b + d; x -= lr (d + mu b)
-  int fragments = 1;               // P: layer fragments
+  /// Delayed Nesterov (arXiv:2401.09135): the momentum takes in the mean of so many rounds at a
+  /// time, each of which moves by its share; 1: every round. Costs 4 more bytes a parameter.
+  int momentum_every = 1;
+  int fragments = 1;  // P: layer fragments
   FragmentPattern pattern = FragmentPattern::kStrided;
   bool embeddings_own = false;        // P = 1: give layer-less tensors a fragment of their own
   Offsets offsets = OffsetsSpread{};  // F values in 0 .. H-1
@@ -185,6 +189,11 @@ struct MethodInfo {
   /// The method calls train_loss alone, never train_step or gradients: an inner loop may leave out
   /// all that a backward pass needs.
   bool forward_only = false;
+
+  /// Whether `key` of [outer] means something to it.
+  [[nodiscard]] bool takes(std::string_view key) const {
+    return std::ranges::find(keys, key) != keys.end();
+  }
 };
 /// All methods of this build, in table order.
 [[nodiscard]] std::vector<MethodInfo> methods();

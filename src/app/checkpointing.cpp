@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "app/wall_clock.h"
@@ -11,13 +12,17 @@
 namespace isthmus::app {
 namespace {
 
-/// A reader in which no sync is in flight: what a run with another number of workers reads.
-class SettledReader final : public StateReader {
+/// What a run with another number of workers reads: no sync is in flight, and a newcomer, which
+/// reads another worker's state, has lost nothing in an encoding yet.
+class OtherWorkersReader final : public StateReader {
  public:
-  explicit SettledReader(StateReader& from) : from_(from) {}
+  OtherWorkersReader(StateReader& from, bool newcomer) : from_(from), newcomer_(newcomer) {}
   [[nodiscard]] bool contains(std::string_view name) const override { return from_.contains(name); }
   void tensor(std::string_view name, std::span<float> values) override {
     from_.tensor(name, values);
+    if (newcomer_ && name.starts_with("residual")) {
+      std::ranges::fill(values, 0.0f);
+    }
   }
   [[nodiscard]] std::vector<std::byte> bytes(std::string_view name) override {
     return from_.bytes(name);
@@ -30,6 +35,7 @@ class SettledReader final : public StateReader {
 
  private:
   StateReader& from_;
+  bool newcomer_;
 };
 
 void save_data(StateWriter& writer, std::span<const DataFile> files) {
@@ -100,8 +106,8 @@ void Checkpointing::restore_state(Rank rank, InnerLoop& inner, OuterStrategy& st
   if (resume_->info().workers == options_.config.workers()) {
     strategy.load(outer_state);
   } else {
-    SettledReader settled(outer_state);
-    strategy.load(settled);
+    OtherWorkersReader others(outer_state, rank.value() >= resume_->info().workers);
+    strategy.load(others);
   }
 }
 

@@ -135,19 +135,15 @@ bool explain_error(const std::string& topic, Session& session) {
   return false;
 }
 
-bool takes(const MethodInfo& method, const std::string& key) {
-  return std::find(method.keys.begin(), method.keys.end(), key) != method.keys.end();
-}
-
 /// Those that are the method's own.
 std::string defaults_of(const MethodInfo& method) {
   std::vector<std::string> parts;
   if (method.default_H > 1) parts.push_back(fmt::format("H = {}", method.default_H));
-  if (takes(method, "lr")) parts.push_back(fmt::format("lr = {}", method.default_lr));
-  if (takes(method, "momentum")) {
+  if (method.takes("lr")) parts.push_back(fmt::format("lr = {}", method.default_lr));
+  if (method.takes("momentum")) {
     parts.push_back(fmt::format("momentum = {}", method.default_momentum));
   }
-  if (takes(method, "codec") && method.default_codec != "fp32") {
+  if (method.takes("codec") && method.default_codec != "fp32") {
     parts.push_back(fmt::format("codec = {}", method.default_codec));
   }
   return fmt::format("{}", fmt::join(parts, ", "));
@@ -157,7 +153,7 @@ std::string defaults_of(const MethodInfo& method) {
 std::string memory_of(const MethodInfo& method) {
   const bool residual = make_codec(method.default_codec)->error_feedback();
   const int values = method.state_values + (residual ? 1 : 0);
-  const bool takes_momentum = takes(method, "momentum");
+  const bool takes_momentum = method.takes("momentum");
   std::vector<std::string> parts;
   if (method.state_values > 0) parts.emplace_back("anchors");
   if (method.state_values > 1) parts.emplace_back(takes_momentum ? "momentum" : "summed momenta");

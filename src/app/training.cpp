@@ -267,6 +267,9 @@ TrainingOutcome Training::run() {
                   .finished_lanes = request_.finished_lanes},
                  metrics, progress, totals);
   log.begin(manifest);
+  if (const std::string warning = codec_warning(config_); !warning.empty()) {
+    log_warning("{}", warning);
+  }
 
   TrainingOutcome outcome{.status = "ok",
                           .directory = directory.path(),

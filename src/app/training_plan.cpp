@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "core/rng.h"
+#include "isthmus/codec.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
@@ -54,6 +56,23 @@ std::vector<int> cores_of(const TrainingPlan& plan, Rank rank) {
   }
   const auto first = plan.cores.begin() + rank.value() * plan.threads_per_worker;
   return {first, first + plan.threads_per_worker};
+}
+
+std::string codec_warning(const Config& config) {
+  constexpr double kCoarse = 2.75;  // bits a value, scales included
+  if (config.outer.codec.empty()) {
+    return {};  // a method's own codec suits it
+  }
+  const std::unique_ptr<const Codec> codec = make_codec(config.outer.codec);
+  const double bits =
+      8 * static_cast<double>(codec->encoded_bytes(kTileValues)) / static_cast<double>(kTileValues);
+  if (codec->error_feedback() || bits > kCoarse) {
+    return {};
+  }
+  return fmt::format(
+      "outer.codec = \"{0}\": at {1:.3g} bits a value much is lost in every exchange, and nothing "
+      "brings it back; \"{0}:ef\" keeps it for the next one, at 4 bytes a parameter",
+      config.outer.codec, bits);
 }
 
 StepClock make_step_clock(const Config& config, Rank rank, double step_flops, Duration measured) {

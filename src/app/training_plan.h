@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "app/timed_inner_loop.h"
@@ -36,6 +37,10 @@ struct TrainingPlan {
 
 /// `cores`: what this process may run on. THROWS: ConfigError naming the key that cannot be met.
 [[nodiscard]] TrainingPlan make_training_plan(const Config& config, std::span<const int> cores);
+
+/// A word on a codec that loses most of what it encodes and brings nothing of it back; empty
+/// where there is nothing to say.
+[[nodiscard]] std::string codec_warning(const Config& config);
 
 /// Virtual duration of worker `rank`'s steps: the surrogate's step time, or `step_flops` at the
 /// site's declared speed, or `measured`; times 1 + jitter * u with u uniform in [-1, 1], a function

@@ -80,7 +80,7 @@ void Loader::check_unused() {
     if (!name.starts_with("outer.") || name == "outer.method") {
       continue;
     }
-    if (!contains(info->keys, std::string_view(name).substr(6))) {
+    if (!info->takes(std::string_view(name).substr(6))) {
       diagnostics.add(
           "E-KEY-UNUSED", where.key,
           fmt::format("'{}' is not used by method '{}'", name, info->name),
@@ -209,7 +209,7 @@ void Loader::check_model() {
 void Loader::check_outer() {
   const OuterOptions& outer = config.outer;
   const MethodInfo* info = method();
-  const bool overlaps = info == nullptr || contains(info->keys, "overlap");
+  const bool overlaps = info == nullptr || info->takes("overlap");
   if (overlaps && outer.overlap > 0 && outer.overlap >= outer.H) {
     refuse(
         "E-RANGE", given("outer.overlap") ? "outer.overlap" : "outer.H",
@@ -257,7 +257,7 @@ void Loader::check_outer() {
   }
   const auto check_codec = [&](const char* key, const std::string& spelling) {
     const std::string name = fmt::format("outer.{}", key);
-    const bool asked = info == nullptr ? given(name) : contains(info->keys, key);
+    const bool asked = info == nullptr ? given(name) : info->takes(key);
     if (!context.check_codec || !asked) {
       return;
     }

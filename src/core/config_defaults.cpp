@@ -133,9 +133,7 @@ void Loader::apply_method_defaults() {
   }
   const auto fill = [&](std::string_view key, auto& option, auto value) {
     const std::string name = fmt::format("outer.{}", key);
-    const bool used =
-        std::find(info->keys.begin(), info->keys.end(), std::string(key)) != info->keys.end();
-    if (used && !given(name)) {
+    if (info->takes(key) && !given(name)) {
       option = value;
       default_origins[name] = fmt::format("default of {}", info->name);
     }

@@ -83,8 +83,7 @@ void Loader::note_origins() {
     const std::string name(row.name);
     const bool outer_key = name.starts_with("outer.") && name != "outer.method";
     const bool used_by_method =
-        !outer_key || info == nullptr ||
-        std::find(info->keys.begin(), info->keys.end(), name.substr(6)) != info->keys.end();
+        !outer_key || info == nullptr || info->takes(std::string_view(name).substr(6));
     const bool workers_from_sites = name == "run.workers" && !site_keys.empty();
     const bool absent = std::holds_alternative<std::monostate>(row.field.get(config));
     if (absent || !used_by_method || workers_from_sites ||

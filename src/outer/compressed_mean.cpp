@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "core/log.h"
 #include "isthmus/errors.h"
 #include "outer/flat_view.h"
 #include "outer/settings.h"
@@ -42,8 +44,14 @@ std::vector<RoundReport> CompressedMean::run(StepIndex t, bool fit, bool commit,
     if (!mean) {
       throw round_failure(exchange_.self(), "momentum exchange", mean.error());
     }
-    if (!mean->contributors.empty()) {
+    const double norm = l2_norm(mean->values);
+    if (mean->contributors.empty()) {
+      // Nobody gave: `values` are zeros.
+    } else if (std::isfinite(norm)) {
       take(k, mean->values);
+    } else {
+      log_warning("worker {}: step {}: the mean of part {} has norm {} and is left out",
+                  exchange_.self().value(), t.value(), k, norm);
     }
     reports.push_back({.fragment = tickets[k].id.fragment,
                        .sent = t,
@@ -52,15 +60,14 @@ std::vector<RoundReport> CompressedMean::run(StepIndex t, bool fit, bool commit,
                        .counted = fit,
                        .payload_bytes = mean->payload_bytes,
                        .wire_bytes = mean->wire_bytes,
-                       .delta_norm = l2_norm(mean->values),
+                       .delta_norm = norm,
                        .waited = mean->waited});
   }
   return reports;
 }
 
 Encoded CompressedMean::encode(std::size_t bucket, StepIndex t, bool fit, const Fill& fill) {
-  const EncodeKey key = encode_key({FragmentId(static_cast<int>(bucket)), t},
-                                   static_cast<std::uint32_t>(exchange_.self().value()));
+  const EncodeKey key = exchange_.key({FragmentId(static_cast<int>(bucket)), t});
   const FillTile values = [&](std::size_t begin, std::span<float> tile) {
     if (fit) {
       fill(bucket, begin, tile);

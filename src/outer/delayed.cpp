@@ -16,7 +16,7 @@ void Delayed::drain() { apply(receive()); }
 
 void Delayed::apply(const std::optional<Settled>& before) {
   if (before && !before->mean.empty()) {
-    state().step(settings().optimizer, before->mean);
+    state().step(before->mean);
   }
   state().merge(0);
 }

@@ -18,7 +18,7 @@ void Eager::end_round() {
   if (delta.fit) {
     add_fresh(g);
   }
-  state().step(settings().optimizer, g);
+  state().step(g);
   state().merge(0);
   // The formula's mean is a plain one: own parts have to be 1/|S| and 1/M.
   launch(std::move(delta), 1);

@@ -12,14 +12,16 @@
 namespace isthmus::outer {
 
 FragmentState::FragmentState(Fragment fragment, std::span<const Parameter> parameters,
-                             bool with_momentum, bool with_feedback, float feedback_decay)
-    : fragment_(std::move(fragment)) {
+                             const kernels::OuterStep& optimizer, bool with_feedback,
+                             float feedback_decay)
+    : fragment_(std::move(fragment)), optimizer_(optimizer) {
   for (const std::size_t i : fragment_.parameters) {
     local_.append(parameters[i].values);
   }
   anchor_.resize(local_.size());
   local_.read(0, anchor_);
-  momentum_.resize(with_momentum ? anchor_.size() : 0);
+  momentum_.resize(optimizer.rule != kernels::OuterStepRule::kSgd ? anchor_.size() : 0);
+  summed_.resize(optimizer.every > 1 ? anchor_.size() : 0);
   if (with_feedback) {
     feedback_.emplace(anchor_.size(), feedback_decay);
   }
@@ -61,6 +63,20 @@ void FragmentState::take_back(const Codec& codec, const Encoded& sent) {
   ISTHMUS_CHECK(taken.has_value(), codec.name());  // it was encoded here, and was fit
 }
 
+void FragmentState::keep_residual() {
+  if (feedback_) {
+    const std::span<const float> residual = feedback_->residual();
+    kept_residual_.emplace(residual.begin(), residual.end());
+  }
+}
+
+void FragmentState::recall_residual() {
+  if (kept_residual_) {
+    feedback_->restore(*kept_residual_);
+    kept_residual_.reset();
+  }
+}
+
 void FragmentState::for_each(
     const std::function<void(std::size_t begin, std::span<const float> anchor,
                              std::span<float> local)>& piece) {
@@ -69,8 +85,14 @@ void FragmentState::for_each(
   });
 }
 
-void FragmentState::step(const kernels::OuterStep& optimizer, std::span<const float> mean) {
-  kernels::outer_step(optimizer, anchor_, mean, momentum_);
+void FragmentState::step(std::span<const float> mean) {
+  if (optimizer_.every == 1) {
+    kernels::outer_step(optimizer_, anchor_, mean, momentum_);
+    return;
+  }
+  summed_rounds_ = (summed_rounds_ + 1) % optimizer_.every;
+  kernels::delayed_nesterov_step(optimizer_, summed_rounds_ == 0, anchor_, mean, momentum_,
+                                 summed_);
 }
 
 void FragmentState::merge(float alpha) {
@@ -90,10 +112,9 @@ void FragmentState::merge(float alpha) {
 }
 
 // A copy of the anchor, which only a lost contribution costs.
-void FragmentState::step_and_rebase(const kernels::OuterStep& optimizer,
-                                    std::span<const float> mean) {
+void FragmentState::step_and_rebase(std::span<const float> mean) {
   const std::vector<float> before = anchor_;
-  step(optimizer, mean);
+  step(mean);
   for_each([&](std::size_t begin, std::span<const float> anchor, std::span<float> local) {
     for (std::size_t i = 0; i < local.size(); ++i) {
       local[i] += anchor[i] - before[begin + i];
@@ -106,8 +127,15 @@ void FragmentState::save(StateWriter& writer) const {
   if (!momentum_.empty()) {
     writer.tensor(fmt::format("momentum/{}", fragment_.id.value()), momentum_);
   }
+  if (!summed_.empty()) {
+    writer.tensor(fmt::format("summed/{}", fragment_.id.value()), summed_);
+    writer.integer(fmt::format("summed/{}/rounds", fragment_.id.value()), summed_rounds_);
+  }
   if (feedback_) {
     writer.tensor(fmt::format("residual/{}", fragment_.id.value()), feedback_->residual());
+  }
+  if (kept_residual_) {
+    writer.tensor(fmt::format("residual_kept/{}", fragment_.id.value()), *kept_residual_);
   }
 }
 
@@ -118,10 +146,20 @@ void FragmentState::load(StateReader& reader) {
   if (!momentum_.empty() && reader.contains(name)) {
     reader.tensor(name, momentum_);
   }
+  if (!summed_.empty()) {
+    reader.tensor(fmt::format("summed/{}", fragment_.id.value()), summed_);
+    summed_rounds_ =
+        reader.integer(fmt::format("summed/{}/rounds", fragment_.id.value())) % optimizer_.every;
+  }
   if (feedback_) {
     std::vector<float> residual(anchor_.size());
     reader.tensor(fmt::format("residual/{}", fragment_.id.value()), residual);
     feedback_->restore(residual);
+    const std::string kept = fmt::format("residual_kept/{}", fragment_.id.value());
+    if (reader.contains(kept)) {
+      kept_residual_.emplace(anchor_.size());
+      reader.tensor(kept, *kept_residual_);
+    }
   }
 }
 

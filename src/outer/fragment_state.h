@@ -2,8 +2,8 @@
 // What the outer loop keeps of one fragment: the anchor (the last outer-optimizer result, before
 // mixing, equal on all workers), the momentum, and this worker's residual where the codec asks for
 // error feedback. Local values stay in the inner loop's tensors.
-// Memory: 4 bytes an element for the anchor, 4 more with momentum, 4 more with a residual. One
-// thread.
+// Memory: 4 bytes an element for the anchor, 4 more with momentum and again where that is delayed,
+// 4 more with a residual and again while that is kept. One thread.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@ class FragmentState {
  public:
   /// The anchor starts as the parameters stand. Borrows their memory. `feedback_decay`: share of
   /// the residual that comes back each time.
-  FragmentState(Fragment fragment, std::span<const Parameter> parameters, bool with_momentum,
-                bool with_feedback, float feedback_decay = 1);
+  FragmentState(Fragment fragment, std::span<const Parameter> parameters,
+                const kernels::OuterStep& optimizer, bool with_feedback, float feedback_decay = 1);
 
   /// Whether an outer gradient of that norm is fit to be counted.
   using Accepts = std::function<bool(double norm)>;
@@ -42,20 +42,27 @@ class FragmentState {
   [[nodiscard]] OuterGradient outer_gradient(const Codec& codec, const EncodeKey& key,
                                              const Accepts& accepts,
                                              std::span<const float> more = {});
-  /// An outer gradient that was encoded and not counted: it is in the residual again, as if it had
-  /// not been sent. Without error feedback it is gone.
+  /// An outer gradient that was encoded and not counted, where local values hold its work no more:
+  /// it is in the residual again, as if it had not been sent. Without error feedback it is gone.
   void take_back(const Codec& codec, const Encoded& sent);
+  /// For an outer gradient whose work stays in the local values while it travels, so that it can be
+  /// unsent: before it is encoded, keeps the residual; then, once its fate is known, either forgets
+  /// what was kept, or goes back to it: the next outer gradient holds that work again, and a
+  /// residual of its encoding would count it twice. Nothing without error feedback.
+  void keep_residual();
+  void forget_kept_residual() { kept_residual_.reset(); }
+  void recall_residual();
   /// Calls `piece(begin, anchor, local)` for every stretch in which both are contiguous, in order.
   void for_each(const std::function<void(std::size_t begin, std::span<const float> anchor,
                                          std::span<float> local)>& piece);
   /// anchor := OuterOpt(anchor, mean).
-  void step(const kernels::OuterStep& optimizer, std::span<const float> mean);
+  void step(std::span<const float> mean);
   /// local := alpha local + (1 - alpha) anchor; alpha 0 copies, alpha 1 leaves local alone, else
   /// both products and the sum are rounded once.
   void merge(float alpha);
   /// anchor := OuterOpt(anchor, mean) and local := local + (anchor_new - anchor_old): what local
   /// holds beyond the anchor stays beyond it.
-  void step_and_rebase(const kernels::OuterStep& optimizer, std::span<const float> mean);
+  void step_and_rebase(std::span<const float> mean);
 
   /// Anchor, momentum and residual, under the fragment's number.
   void save(StateWriter& writer) const;
@@ -70,10 +77,14 @@ class FragmentState {
 
  private:
   Fragment fragment_;
+  kernels::OuterStep optimizer_;
   FlatView local_;
   std::vector<float> anchor_;
   std::vector<float> momentum_;
+  std::vector<float> summed_;       // delayed Nesterov: what the momentum has yet to take in,
+  std::int64_t summed_rounds_ = 0;  // and of how many rounds
   std::optional<ErrorFeedback> feedback_;
+  std::optional<std::vector<float>> kept_residual_;
 };
 
 }  // namespace isthmus::outer

@@ -106,8 +106,8 @@ const std::vector<Row>& table() {
            .summary = "DiLoCo: H inner steps, then one Nesterov step on the mean outer gradient.",
            .source = "Douillard et al. 2023, arXiv:2311.08105 Alg. 1",
            .deviations = "",
-           .keys = {"H", "lr", "momentum", "nesterov", "codec", "exchange", "final_sync", "carry",
-                    "outlier"},
+           .keys = {"H", "lr", "momentum", "nesterov", "momentum_every", "codec", "exchange",
+                    "final_sync", "carry", "outlier"},
            .default_lr = 0.7,
            .default_momentum = 0.9,
            .state_values = 2},
@@ -118,9 +118,9 @@ const std::vector<Row>& table() {
            .source = "Douillard et al. 2025, arXiv:2501.18512 Alg. 2",
            .deviations = "outer gradients are against the shared outer result before mixing; "
                          "default codec is fp32, not the paper's 4-bit E3M0",
-           .keys = {"H", "lr", "momentum", "nesterov", "fragments", "pattern", "embeddings",
-                    "offsets", "overlap", "alpha", "codec", "exchange", "final_sync", "carry",
-                    "outlier"},
+           .keys = {"H", "lr", "momentum", "nesterov", "momentum_every", "fragments", "pattern",
+                    "embeddings", "offsets", "overlap", "alpha", "codec", "exchange", "final_sync",
+                    "carry", "outlier"},
            .default_lr = 0.4,
            .default_momentum = 0.9,
            .default_alpha = 0.5,
@@ -132,8 +132,8 @@ const std::vector<Row>& table() {
            .source = "Kale et al. 2025, arXiv:2502.12996 (delayed outer gradients)",
            .deviations = "read in third-party notes that give the formula, not in the paper; a "
                          "round that is lost is added to the next one sent",
-           .keys = {"H", "lr", "momentum", "nesterov", "codec", "exchange", "final_sync", "carry",
-                    "outlier"},
+           .keys = {"H", "lr", "momentum", "nesterov", "momentum_every", "codec", "exchange",
+                    "final_sync", "carry", "outlier"},
            .default_lr = 0.4,
            .default_momentum = 0.9,
            .state_values = 2,
@@ -146,8 +146,8 @@ const std::vector<Row>& table() {
                "read in third-party notes that give the formula, not in the paper; the own part is "
                "taken out as it entered the mean, after the codec; contributions weigh the same "
                "whatever their tokens",
-           .keys = {"H", "lr", "momentum", "nesterov", "codec", "exchange", "final_sync", "carry",
-                    "outlier"},
+           .keys = {"H", "lr", "momentum", "nesterov", "momentum_every", "codec", "exchange",
+                    "final_sync", "carry", "outlier"},
            .default_lr = 0.4,
            .default_momentum = 0.9,
            .state_values = 2,
@@ -254,11 +254,13 @@ int outer_state_values(std::string_view method, const OuterOptions& options) {
     return 0;
   }
   const MethodInfo& info = row->info;
-  const bool without_momentum = std::ranges::find(info.keys, "momentum") != info.keys.end() &&
-                                options.momentum.value_or(info.default_momentum) == 0;
-  const bool with_residual = std::ranges::find(info.keys, "codec") != info.keys.end() &&
-                             make_codec(outer::codec_of(info, options))->error_feedback();
-  return info.state_values - (without_momentum ? 1 : 0) + (with_residual ? 1 : 0);
+  const bool without_momentum =
+      info.takes("momentum") && options.momentum.value_or(info.default_momentum) == 0;
+  const bool with_residual =
+      info.takes("codec") && make_codec(outer::codec_of(info, options))->error_feedback();
+  const bool with_sum = options.momentum_every > 1;
+  return info.state_values - (without_momentum ? 1 : 0) + (with_sum ? 1 : 0) +
+         (with_residual ? 1 : 0);
 }
 
 std::unique_ptr<OuterStrategy> make_outer_strategy(std::string_view name,

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <string>
+
+#include "isthmus/errors.h"
 
 namespace isthmus::outer {
 
@@ -34,7 +37,16 @@ void NormGuard::save(StateWriter& writer) const {
 
 void NormGuard::load(StateReader& reader) {
   for (std::size_t p = 0; p < past_.size(); ++p) {
-    reader.tensor(fmt::format("norms/{}", p), past_[p]);
+    const std::string name = fmt::format("norms/{}", p);
+    reader.tensor(name, past_[p]);
+    for (const float norm : past_[p]) {
+      if (!(norm >= 0) || !std::isfinite(norm)) {
+        throw RunError(
+            fmt::format("checkpoint: {} holds {}, which is no norm: resume from another "
+                        "checkpoint",
+                        name, norm));
+      }
+    }
   }
 }
 

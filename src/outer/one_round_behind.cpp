@@ -18,7 +18,7 @@ OneRoundBehind::OneRoundBehind(FragmentedSettings settings, InnerLoop& inner, Ex
     : settings_(std::move(settings)),
       inner_(inner),
       exchange_(exchange),
-      state_(settings_.fragments.at(0), inner.parameters(), settings_.has_momentum(),
+      state_(settings_.fragments.at(0), inner.parameters(), settings_.optimizer,
              settings_.codec->error_feedback()),
       rounds_(settings_, exchange, H()),
       guard_(1, settings_.outlier) {
@@ -70,8 +70,12 @@ std::optional<Settled> OneRoundBehind::receive() {
 OuterGradient OneRoundBehind::outer_gradient(const std::optional<Settled>& before) {
   std::vector<float> lost;
   if (before && before->lost && settings_.carry == LostContribution::kCarry) {
-    lost = own_part(*before);
     rounds_.carry_window(*before);
+    if (settings_.codec->error_feedback()) {
+      state_.take_back(*settings_.codec, before->own);
+    } else {
+      lost = own_part(*before);
+    }
   }
   OuterGradient delta = state_.outer_gradient(
       *settings_.codec, rounds_.key(kWhole, steps_),
@@ -115,7 +119,7 @@ void OneRoundBehind::load(StateReader& reader) {
   steps_ = StepIndex(reader.integer("step"));
   state_.load(reader);
   guard_.load(reader);
-  rounds_.load(reader);
+  rounds_.load(reader, steps_);
 }
 
 }  // namespace isthmus::outer

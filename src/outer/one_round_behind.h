@@ -37,8 +37,9 @@ class OneRoundBehind : public OuterStrategy {
   /// The result of the round before, awaited; nothing in the first round.
   [[nodiscard]] std::optional<Settled> receive();
   /// Delta = anchor - local, with what was lost of the round before added where lost work is
-  /// carried (the local values it came from are gone). When it is not finite the inner optimizer's
-  /// moments, which are then not finite either, are forgotten.
+  /// carried (the local values it came from are gone). With error feedback that goes by way of the
+  /// residual, so that a Delta that is not fit does not take it along. When it is not finite the
+  /// inner optimizer's moments, which are then not finite either, are forgotten.
   [[nodiscard]] OuterGradient outer_gradient(const std::optional<Settled>& before);
   /// Sends it on its way.
   void launch(OuterGradient delta, double weight);

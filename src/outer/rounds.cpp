@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <string>
 #include <utility>
 
 #include "core/check.h"
@@ -16,6 +18,19 @@ namespace isthmus::outer {
 namespace {
 
 std::size_t index(FragmentId id) { return static_cast<std::size_t>(id.value()); }
+
+/// A saved integer in lowest .. highest.
+std::int64_t saved_number(StateReader& reader, const std::string& name, std::int64_t lowest,
+                          std::int64_t highest) {
+  const std::int64_t value = reader.integer(name);
+  if (value < lowest || value > highest) {
+    throw RunError(
+        fmt::format("checkpoint: {} is {}; {} to {} is possible: the file is damaged or "
+                    "of another program; resume from another one",
+                    name, value, lowest, highest));
+  }
+  return value;
+}
 
 }  // namespace
 
@@ -36,9 +51,7 @@ void Rounds::count(const InnerStep& step) {
 const Window& Rounds::window(FragmentId id) const { return windows_.at(index(id)); }
 StepIndex Rounds::last_sent(FragmentId id) const { return last_sent_.at(index(id)); }
 
-EncodeKey Rounds::key(FragmentId id, StepIndex sent) const {
-  return encode_key({id, sent}, static_cast<std::uint32_t>(exchange_.self().value()));
-}
+EncodeKey Rounds::key(FragmentId id, StepIndex sent) const { return exchange_.key({id, sent}); }
 
 void Rounds::launch(const Sync& sync, OuterGradient delta, double weight) {
   InFlight round{.sync = sync,
@@ -108,6 +121,13 @@ Settled Rounds::settle_oldest() {
           .lost = lost};
 }
 
+void Rounds::give_up_windows() { std::ranges::fill(windows_, Window{}); }
+
+bool Rounds::in_flight(FragmentId id) const {
+  return std::ranges::any_of(in_flight_,
+                             [&](const InFlight& round) { return round.sync.fragment == id; });
+}
+
 void Rounds::carry_window(const Settled& lost) {
   Window& window = windows_.at(index(lost.report.fragment));
   window.tokens += lost.window.tokens;
@@ -132,18 +152,26 @@ void Rounds::save(StateWriter& writer) const {
   }
 }
 
-void Rounds::load(StateReader& reader) {
+Window Rounds::load_window(StateReader& reader, const std::string& prefix) const {
+  constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
+  return {.tokens = saved_number(reader, prefix + "tokens", 0, kAny),
+          .steps = saved_number(reader, prefix + "steps", 0, kAny)};
+}
+
+void Rounds::load(StateReader& reader, StepIndex now) {
   ISTHMUS_CHECK(in_flight_.empty(), in_flight_.size());
+  const auto fragments = static_cast<std::int64_t>(windows_.size());
   for (std::size_t p = 0; p < windows_.size(); ++p) {
-    last_sent_[p] = StepIndex(reader.integer(fmt::format("last_sent/{}", p)));
-    windows_[p] = {.tokens = reader.integer(fmt::format("window/{}/tokens", p)),
-                   .steps = reader.integer(fmt::format("window/{}/steps", p))};
+    last_sent_[p] = StepIndex(saved_number(reader, fmt::format("last_sent/{}", p), 0, now.value()));
+    windows_[p] = load_window(reader, fmt::format("window/{}/", p));
   }
-  const std::int64_t rounds = reader.integer("in_flight");
+  const std::int64_t rounds = saved_number(reader, "in_flight", 0, fragments * (lag_ + 1));
   for (std::int64_t i = 0; i < rounds; ++i) {
     const std::string prefix = fmt::format("in_flight/{}/", i);
-    const FragmentId id(static_cast<int>(reader.integer(prefix + "fragment")));
-    const StepIndex sent(reader.integer(prefix + "sent"));
+    const FragmentId id(
+        static_cast<int>(saved_number(reader, prefix + "fragment", 0, fragments - 1)));
+    const StepIndex sent(saved_number(reader, prefix + "sent",
+                                      std::max<std::int64_t>(1, now.value() - lag_), now.value()));
     const auto values = static_cast<std::size_t>(
         settings_.fragments.at(static_cast<std::size_t>(id.value())).elements);
     Encoded encoded{.values = values, .bytes = reader.bytes(prefix + "encoded")};
@@ -154,12 +182,15 @@ void Rounds::load(StateReader& reader) {
                       id.value(), encoded.bytes.size(), encoded.values, settings_.codec->name(),
                       encoded_bytes(*settings_.codec, encoded.values)));
     }
+    const double weight = reader.real(prefix + "weight");
+    if (!(weight >= 0) || !std::isfinite(weight)) {
+      throw RunError(fmt::format("checkpoint: {}weight is {}, which is no weight", prefix, weight));
+    }
     begin({.sync = {id, sent, StepIndex(sent.value() + lag_)},
            .ticket = {},
            .encoded = {},
-           .window = {.tokens = reader.integer(prefix + "tokens"),
-                      .steps = reader.integer(prefix + "steps")},
-           .weight = reader.real(prefix + "weight")},
+           .window = load_window(reader, prefix),
+           .weight = weight},
           std::move(encoded));
   }
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "isthmus/outer.h"
@@ -50,16 +51,20 @@ class Rounds {
   [[nodiscard]] bool none_due(StepIndex step) const;
   /// Waits for the oldest round. THROWS: PeerError when it fails.
   [[nodiscard]] Settled settle_oldest();
+  /// What fragments were trained on since they were last sent is gone from their local values.
+  void give_up_windows();
   /// A lost window becomes part of the open one.
   void carry_window(const Settled& lost);
   /// Forgets what is under way.
   void drop() { in_flight_.clear(); }
   [[nodiscard]] bool empty() const { return in_flight_.empty(); }
+  [[nodiscard]] bool in_flight(FragmentId id) const;
   [[nodiscard]] StepIndex last_sent(FragmentId id) const;
 
   void save(StateWriter& writer) const;
-  /// Begins the saved rounds again under their ids.
-  void load(StateReader& reader);
+  /// Begins the saved rounds again under their ids; `now`: the step of the checkpoint.
+  /// THROWS: RunError naming a number that no run can have saved.
+  void load(StateReader& reader, StepIndex now);
 
  private:
   struct InFlight {
@@ -70,6 +75,7 @@ class Rounds {
     double weight = 1;
   };
   void begin(InFlight round, Encoded encoded);
+  [[nodiscard]] Window load_window(StateReader& reader, const std::string& prefix) const;
 
   const FragmentedSettings& settings_;
   Exchange& exchange_;

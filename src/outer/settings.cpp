@@ -50,6 +50,7 @@ std::vector<GivenKey> given_keys(const OuterOptions& o) {
       {"staleness_penalty", o.staleness_penalty != StalenessPenalty::kNone,
        o.staleness_penalty == StalenessPenalty::kConstant ? "constant" : "gap-aware"},
       {"staleness_constant", o.staleness_constant != 1, fmt::format("{}", o.staleness_constant)},
+      {"momentum_every", o.momentum_every != 1, fmt::format("{}", o.momentum_every)},
       {"momentum_clip", o.momentum_clip.has_value(), text(o.momentum_clip)},
       {"error_decay", o.error_decay != OuterOptions{}.error_decay,
        fmt::format("{}", o.error_decay)},
@@ -76,10 +77,6 @@ std::vector<GivenKey> given_keys(const OuterOptions& o) {
        fmt::format("{}", o.zero_one_adam.local_step_clipper)}};
 }
 
-bool uses(const MethodInfo& method, const char* key) {
-  return std::ranges::find(method.keys, key) != method.keys.end();
-}
-
 void require(bool holds, const char* key, const std::string& value, const std::string& rule) {
   if (!holds) {
     throw ConfigError(fmt::format("outer.{} = {}: must be {}", key, value, rule));
@@ -97,20 +94,21 @@ kernels::OuterStep optimizer_of(const MethodInfo& method, const OuterOptions& op
     return {.rule = OuterStepRule::kSgd, .eta = 1, .mu = 0};
   }
   const double momentum = options.momentum.value_or(method.default_momentum);
-  const bool nesterov = uses(method, "nesterov") && options.nesterov.value_or(true);
+  const bool nesterov = method.takes("nesterov") && options.nesterov.value_or(true);
   const OuterStepRule rule = momentum == 0 ? OuterStepRule::kSgd
                              : nesterov    ? OuterStepRule::kNesterov
                                            : OuterStepRule::kHeavyBall;
   return {.rule = rule,
           .eta = static_cast<float>(options.lr.value_or(method.default_lr)),
-          .mu = static_cast<float>(momentum)};
+          .mu = static_cast<float>(momentum),
+          .every = options.momentum_every};
 }
 
 }  // namespace
 
 void validate(const MethodInfo& method, const OuterOptions& options) {
   for (const GivenKey& key : given_keys(options)) {
-    if (key.given && !uses(method, key.name)) {
+    if (key.given && !method.takes(key.name)) {
       throw ConfigError(
           fmt::format("outer.{} = {}: method {} does not use it (its keys: {}); "
                       "remove it or choose another outer.method",
@@ -125,6 +123,11 @@ void validate(const MethodInfo& method, const OuterOptions& options) {
                [](double x) { return x >= 0 && x < 1; });
   require_real(options.alpha, "alpha", "in 0 <= alpha <= 1 (share of the local value kept)",
                [](double x) { return x >= 0 && x <= 1; });
+  const bool nesterov = method.takes("nesterov") && options.nesterov.value_or(true) &&
+                        options.momentum.value_or(method.default_momentum) > 0;
+  require(options.momentum_every >= 1 && (options.momentum_every == 1 || nesterov),
+          "momentum_every", fmt::format("{}", options.momentum_every),
+          ">= 1, and 1 without Nesterov momentum (rounds that the momentum takes in at a time)");
   require(options.overlap >= 0 && options.overlap < options.H, "overlap",
           fmt::format("{}", options.overlap),
           fmt::format("in 0 .. {} (H - 1; inner steps between send and apply)", options.H - 1));
@@ -222,7 +225,8 @@ Identity identity_of(const FragmentedSettings& settings, std::span<const Paramet
           {"overlap", fmt::format("{}", settings.schedule.overlap())},
           {"offsets", fmt::format("[{}]", fmt::join(settings.schedule.offsets(), ", "))},
           {"fragments", fmt::format("{} (map {})", settings.fragments.size(), digest)},
-          {"codec", settings.codec->name()}};
+          {"codec", settings.codec->name()},
+          {"momentum_every", fmt::format("{}", settings.optimizer.every)}};
 }
 
 void save_identity(const Identity& identity, StateWriter& writer) {

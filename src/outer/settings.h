@@ -29,7 +29,6 @@ struct FragmentedSettings {
   std::vector<Fragment> fragments;
   Schedule schedule;
   kernels::OuterStep optimizer;
-  [[nodiscard]] bool has_momentum() const { return optimizer.rule != kernels::OuterStepRule::kSgd; }
   float alpha = 0;
   std::shared_ptr<const Codec> codec;  // co-owned by the rounds in flight
   ReductionKind exchange = ReductionKind::kAuto;

@@ -26,7 +26,7 @@ SparseLoCo::SparseLoCo(FragmentedSettings settings, float error_decay, InnerLoop
     : settings_(collecting(std::move(settings))),
       error_decay_(error_decay),
       inner_(inner),
-      state_(settings_.fragments.at(0), inner.parameters(), settings_.has_momentum(),
+      state_(settings_.fragments.at(0), inner.parameters(), settings_.optimizer,
              settings_.codec->error_feedback(), error_decay),
       rounds_(settings_, exchange, 0),
       guard_(1, settings_.outlier) {
@@ -63,7 +63,7 @@ RoundReport SparseLoCo::round() {
   }
   const ClippedMean mean = clipped_mean(*settings_.codec, settled.contributions, state_.size());
   if (mean.used > 0) {
-    state_.step(settings_.optimizer, mean.values);
+    state_.step(mean.values);
   }
   state_.merge(0);  // a window that is not fit is given up
   RoundReport report = settled.report;
@@ -105,7 +105,7 @@ void SparseLoCo::load(StateReader& reader) {
   steps_ = StepIndex(reader.integer("step"));
   state_.load(reader);
   guard_.load(reader);
-  rounds_.load(reader);
+  rounds_.load(reader, steps_);
 }
 
 }  // namespace isthmus::outer

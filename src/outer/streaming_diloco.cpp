@@ -24,7 +24,7 @@ StreamingDiLoCo::StreamingDiLoCo(FragmentedSettings settings, InnerLoop& inner, 
       places_[i] = {index(fragment.id), begin, inner.parameters()[i].values.size()};
       begin += places_[i].size;
     }
-    fragments_.emplace_back(fragment, inner.parameters(), settings_.has_momentum(),
+    fragments_.emplace_back(fragment, inner.parameters(), settings_.optimizer,
                             settings_.codec->error_feedback());
   }
 }
@@ -42,6 +42,7 @@ StepReport StreamingDiLoCo::step() {
 }
 
 void StreamingDiLoCo::send(const Sync& sync) {
+  state(sync.fragment).keep_residual();
   OuterGradient delta =
       state(sync.fragment)
           .outer_gradient(*settings_.codec, rounds_.key(sync.fragment, sync.sent),
@@ -51,6 +52,7 @@ void StreamingDiLoCo::send(const Sync& sync) {
     for (FragmentState& fragment : fragments_) {
       fragment.merge(0);
     }
+    rounds_.give_up_windows();
     inner_.reset_optimizer();
   } else if (!delta.fit) {
     state(sync.fragment).merge(0);
@@ -65,9 +67,10 @@ std::vector<RoundReport> StreamingDiLoCo::apply_due(StepIndex due, StepIndex now
     if (round.lost) {
       apply_without_own(round);
     } else if (!round.mean.empty()) {
-      state(round.report.fragment).step(settings_.optimizer, round.mean);
+      state(round.report.fragment).step(round.mean);
       state(round.report.fragment).merge(settings_.alpha);
     }
+    state(round.report.fragment).forget_kept_residual();
     reports.push_back(round.report);
     reports.back().applied = now;
   }
@@ -77,16 +80,17 @@ std::vector<RoundReport> StreamingDiLoCo::apply_due(StepIndex due, StepIndex now
 // Where nobody contributed there is no outer step either, its momentum included.
 void StreamingDiLoCo::apply_without_own(const Settled& round) {
   FragmentState& fragment = state(round.report.fragment);
+  fragment.recall_residual();
   switch (settings_.carry) {
     case LostContribution::kCarry:
       rounds_.carry_window(round);
-      if (!round.mean.empty()) fragment.step_and_rebase(settings_.optimizer, round.mean);
+      if (!round.mean.empty()) fragment.step_and_rebase(round.mean);
       break;
     case LostContribution::kStay:
-      if (!round.mean.empty()) fragment.step(settings_.optimizer, round.mean);
+      if (!round.mean.empty()) fragment.step(round.mean);
       break;
     case LostContribution::kRollback:
-      if (!round.mean.empty()) fragment.step(settings_.optimizer, round.mean);
+      if (!round.mean.empty()) fragment.step(round.mean);
       fragment.merge(0);
       break;
   }
@@ -136,7 +140,10 @@ void StreamingDiLoCo::load(StateReader& reader) {
     fragment.load(reader);
   }
   guard_.load(reader);
-  rounds_.load(reader);
+  rounds_.load(reader, steps_);
+  for (FragmentState& fragment : fragments_) {
+    if (!rounds_.in_flight(fragment.fragment().id)) fragment.recall_residual();
+  }
 }
 
 }  // namespace isthmus::outer

@@ -149,6 +149,7 @@ StepReport ZeroOneAdam::local_step(StepIndex t) {
 std::vector<RoundReport> ZeroOneAdam::synchronise(StepIndex t) {
   const auto lr_sum = static_cast<float>(lr_sum_);
   const bool commit = t.value() / Ddp::kCommitEvery != last_sync_.value() / Ddp::kCommitEvery;
+  std::vector<char> settled(buckets_.size());
   std::vector<RoundReport> reports = mean_->run(
       t, true, commit,
       [&](std::size_t bucket, std::size_t begin, std::span<float> tile) {
@@ -159,6 +160,7 @@ std::vector<RoundReport> ZeroOneAdam::synchronise(StepIndex t) {
         moved.read(begin, tile);
       },
       [&](std::size_t bucket, std::span<const float> mean) {
+        settled[bucket] = 1;
         for (const Slice& slice : buckets_[bucket].slices) {
           const std::span<float> m = inner_.adam_moments(slice.parameter).first;
           for (std::size_t k = slice.begin; k < slice.begin + slice.size; ++k) {
@@ -169,6 +171,9 @@ std::vector<RoundReport> ZeroOneAdam::synchronise(StepIndex t) {
           mean = mean.subspan(slice.size);
         }
       });
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    if (settled[bucket] == 0) forget_movement(buckets_[bucket]);
+  }
   const auto eps = static_cast<float>(adam_.eps);
   for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
     const Parameter& parameter = inner_.parameters()[i];
@@ -184,6 +189,15 @@ std::vector<RoundReport> ZeroOneAdam::synchronise(StepIndex t) {
   lr_sum_ = 0;
   last_sync_ = t;
   return reports;
+}
+
+/// Workers that agreed on nothing go on from what they share: the anchor, and no momentum.
+void ZeroOneAdam::forget_movement(const Bucket& bucket) {
+  for (const Slice& slice : bucket.slices) {
+    std::ranges::fill(std::span(moved_[slice.parameter]).subspan(slice.begin, slice.size), 0.0f);
+    std::ranges::fill(inner_.adam_moments(slice.parameter).first.subspan(slice.begin, slice.size),
+                      0.0f);
+  }
 }
 
 void ZeroOneAdam::begin_local_steps() {

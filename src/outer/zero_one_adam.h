@@ -52,6 +52,7 @@ class ZeroOneAdam final : public OuterStrategy {
   [[nodiscard]] StepReport compressed_step(StepIndex t);
   [[nodiscard]] StepReport local_step(StepIndex t);
   [[nodiscard]] std::vector<RoundReport> synchronise(StepIndex t);
+  void forget_movement(const Bucket& bucket);
   /// Phase B begins: the variance is frozen and the syncs start from x as it is.
   void begin_local_steps();
   /// Its mask, and the compressed mean over what is not masked.

@@ -75,10 +75,14 @@ class RunModel {
       }
       const bool last = p + 1 == input_.fragments.size();
       launch(fragment, t + input_.overlap, begin,
-             input_.commit_every == 0 ||
-                 (last && (input_.steps_before + t) % input_.commit_every == 0));
+             input_.commit_every == 0 || (last && commits_after(input_.steps_before + t)));
     }
     apply_due(t);
+  }
+
+  /// The first sync in each stretch of so many steps.
+  [[nodiscard]] bool commits_after(std::int64_t sent) const {
+    return sent / input_.commit_every != (sent - input_.H) / input_.commit_every;
   }
 
   // The round before is awaited first; a full sync makes a round of the steps left over.

@@ -6,8 +6,8 @@
 
 Weights are made by `transformers` (random init, saved in HF layout); a plain torch loop over the
 sequential order of the data contract is the oracle: AdamW with clipping for one worker and for ddp,
-and the same inside localsgd and diloco (torch.optim.SGD with Nesterov as the outer optimizer) with four
-workers. Prints one JSON line per case: the largest relative difference over 30 losses from torch in
+and the same inside the outer methods, each written out below from its formula with torch.optim.SGD as
+the outer optimizer. Prints one JSON line per case: the largest relative difference over 30 losses from torch in
 float, from torch in double, and between those two, which is what rounding alone does to the case.
 Exits 1 when one of the first two exceeds 1e-3. Skips (exit 0, says so) where torch or transformers is
 absent.
@@ -69,6 +69,14 @@ CASES = {
                           momentum=0.9),
     "llama-diloco-4": dict(make=llama, method="diloco", workers=4, B=4, T=32, H=6, lr=0.5,
                            momentum=0.8),
+    "llama-streaming-4": dict(make=llama, method="streaming-diloco", workers=4, B=4, T=32, H=8, lr=0.4,
+                              momentum=0.9, fragments=3, overlap=2, alpha=0.5),
+    "gpt2-streaming-3": dict(make=lambda p: gpt2(p, 3), method="streaming-diloco", workers=3, B=6, T=32,
+                             H=5, lr=0.7, momentum=0.9, fragments=3, overlap=2, alpha=0.5),
+    "gpt2-delayed-4": dict(make=gpt2, method="delayed", workers=4, B=8, T=32, H=5, lr=0.4, momentum=0.9),
+    "llama-eager-3": dict(make=llama, method="eager", workers=3, B=6, T=32, H=5, lr=0.4, momentum=0.9),
+    "gpt2-co2-4": dict(make=gpt2, method="co2", workers=4, B=8, T=32, H=5, lr=1.0, momentum=0.5,
+                       momentum_clip=0.004),
 }
 
 
@@ -92,6 +100,138 @@ def loss_of(model, x, y):
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
 
 
+def outer_sgd(parameters, case):
+    momentum = case.get("momentum", 0.0)
+    return torch.optim.SGD(parameters, lr=case.get("lr", 1.0), momentum=momentum, nesterov=momentum > 0)
+
+
+def values(model):
+    return [p for p in model.parameters()]
+
+
+def mean_of(lists):
+    return [sum(each) / len(lists) for each in zip(*lists)]
+
+
+def differences(anchor, worker):
+    return [a - p for a, p in zip(values(anchor), values(worker))]
+
+
+def outer_step(optimizer, model, gradient):
+    for a, g in zip(values(model), gradient):
+        a.grad = g
+    optimizer.step()
+
+
+def adopt(worker, anchor):
+    for a, p in zip(values(anchor), values(worker)):
+        p.copy_(a)
+
+
+def diloco(case, load, workers):
+    """localsgd too: outer SGD of rate 1 without momentum."""
+    anchor = load()
+    optimizer = outer_sgd(anchor.parameters(), case)
+
+    def after_step(t):
+        if t % case["H"] == 0:
+            outer_step(optimizer, anchor, mean_of([differences(anchor, w) for w in workers]))
+            for w in workers:
+                adopt(w, anchor)
+    return after_step
+
+
+def streaming(case, load, workers):
+    """arXiv:2501.18512 Alg. 2: layer l in fragment l mod P, the rest in one of its own, sent in turn."""
+    anchor = load()
+    P, H = case["fragments"], case["H"]
+    fragment_of = []
+    for name, _ in anchor.named_parameters():
+        layer = [part for part in name.split(".") if part.isdigit()]
+        fragment_of.append(int(layer[0]) % P if layer else P)
+    parts = [[i for i, f in enumerate(fragment_of) if f == p] for p in range(P + 1)]
+    optimizers = [outer_sgd([values(anchor)[i] for i in part], case) for part in parts]
+    sent = {}
+
+    def after_step(t):
+        for p, part in enumerate(parts):
+            if t % H == p * H // (P + 1):
+                sent[p, t] = [sum(values(anchor)[i] - values(w)[i] for w in workers) / len(workers)
+                              for i in part]
+            mean = sent.pop((p, t - case["overlap"]), None)
+            if mean is None:
+                continue
+            for i, g in zip(part, mean):
+                values(anchor)[i].grad = g
+            optimizers[p].step()
+            for w in workers:
+                for i in part:
+                    mixed = case["alpha"] * values(w)[i] + (1 - case["alpha"]) * values(anchor)[i]
+                    values(w)[i].copy_(mixed)
+    return after_step
+
+
+def delayed(case, load, workers):
+    """arXiv:2502.12996: each round applies the mean of the round before."""
+    anchor = load()
+    optimizer = outer_sgd(anchor.parameters(), case)
+    before = []
+
+    def after_step(t):
+        if t % case["H"] != 0:
+            return
+        before.append(mean_of([differences(anchor, w) for w in workers]))
+        if len(before) > 1:
+            outer_step(optimizer, anchor, before[-2])
+        for w in workers:
+            adopt(w, anchor)
+    return after_step
+
+
+def eager(case, load, workers):
+    """arXiv:2502.12996: the own stale part gives way to the own fresh one; anchors differ."""
+    anchors = [load() for _ in workers]
+    optimizers = [outer_sgd(a.parameters(), case) for a in anchors]
+    rounds = []
+
+    def after_step(t):
+        if t % case["H"] != 0:
+            return
+        rounds.append([differences(a, w) for a, w in zip(anchors, workers)])
+        M = len(workers)
+        for m in range(M):
+            g = [fresh / M for fresh in rounds[-1][m]]
+            if len(rounds) > 1:
+                mean = mean_of(rounds[-2])
+                g = [x + y - stale / M for x, y, stale in zip(g, mean, rounds[-2][m])]
+            outer_step(optimizers[m], anchors[m], g)
+            adopt(workers[m], anchors[m])
+    return after_step
+
+
+def co2(case, load, workers):
+    """arXiv:2401.16265: heavy ball on a mean one round old, the momentum clipped where it is used."""
+    anchor = load()
+    momentum = [torch.zeros_like(p) for p in anchor.parameters()]
+    before = []
+
+    def after_step(t):
+        if t % case["H"] != 0:
+            return
+        before.append(mean_of([differences(anchor, w) for w in workers]))
+        if len(before) > 1:
+            for x, m, g in zip(values(anchor), momentum, before[-2]):
+                m.mul_(case["momentum"]).add_(g)
+                x.sub_(case["lr"] * m.clamp(-case["momentum_clip"], case["momentum_clip"]))
+        for w in workers:
+            adopt(w, anchor)
+    return after_step
+
+
+OUTER = {"localsgd": diloco, "diloco": diloco, "streaming-diloco": streaming, "delayed": delayed,
+         "eager": eager, "co2": co2}
+
+
 def torch_losses(case, directory, text, dtype=torch.float32):
     data = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     n = len(data) - int(len(data) * 0.1)
@@ -109,11 +249,9 @@ def torch_losses(case, directory, text, dtype=torch.float32):
             optimizer.step()
             losses.append(loss.item())
         return losses
-    anchor = load()
     workers = [load() for _ in range(M)]
     optimizers = [make_optimizer(w) for w in workers]
-    lr, momentum = (1.0, 0.0) if case["method"] == "localsgd" else (case["lr"], case["momentum"])
-    outer = torch.optim.SGD(anchor.parameters(), lr=lr, momentum=momentum, nesterov=momentum > 0)
+    after_step = OUTER[case["method"]](case, load, workers)
     for s in range(STEPS):
         each = []
         for m in range(M):
@@ -124,15 +262,8 @@ def torch_losses(case, directory, text, dtype=torch.float32):
             optimizers[m].step()
             each.append(loss.item())
         losses.append(sum(each) / M)
-        if (s + 1) % case["H"] == 0:
-            with torch.no_grad():
-                for a, *ps in zip(anchor.parameters(), *[w.parameters() for w in workers]):
-                    a.grad = a - sum(ps) / M
-            outer.step()
-            with torch.no_grad():
-                for w in workers:
-                    for a, p in zip(anchor.parameters(), w.parameters()):
-                        p.copy_(a)
+        with torch.no_grad():
+            after_step(s + 1)
     return losses
 
 
@@ -141,7 +272,7 @@ def our_losses(case, directory, text_file, isthmus, work):
     outer = [f'method = "{case["method"]}"']
     if "H" in case:
         outer.append(f'H = {case["H"]}')
-    for key in ("lr", "momentum"):
+    for key in ("lr", "momentum", "fragments", "overlap", "alpha", "momentum_clip"):
         if key in case:
             outer.append(f"{key} = {case[key]}")
     toml.write_text(f'''

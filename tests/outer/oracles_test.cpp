@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <map>
 #include <mutex>
 
+#include "kernels/outer_step.h"
 #include "outer/toy_loops.h"
 
 namespace isthmus {
@@ -66,6 +68,40 @@ TEST(Oracles, OneInnerStepAndOuterSgdIsDataParallelSgd) {
   const std::vector<float> expected = {1.7f, 1.43f, 1.187f};
   expect_near(anchors_by_round("ddp", {}, 2, 3), expected);
   expect_near(anchors_by_round("localsgd", {.H = 1}, 2, 3), expected);
+}
+
+// Oracle 17, and the formula by hand in fp64: two parabolas are one of centre -1, whose H inner
+// steps leave q = 0.9^H of the distance.
+TEST(Oracles, DelayedNesterovOfOneRoundIsNesterov) {
+  std::vector<float> x = {1, -2, 3.5f}, b = {0.25f, 0, -7};
+  std::vector<float> x1 = x, b1 = b, s(3);
+  const std::vector<float> d = {0.1f, 0.2f, -0.3f};
+  const kernels::OuterStep step{.rule = kernels::OuterStepRule::kNesterov, .eta = 0.7f, .mu = 0.9f};
+  for (int round = 0; round < 5; ++round) {
+    kernels::outer_step(step, x, d, b);
+    kernels::delayed_nesterov_step(step, true, x1, d, b1, s);
+  }
+  EXPECT_EQ(b1, b);
+  EXPECT_EQ(x1, x);
+}
+
+TEST(Oracles, DelayedNesterovTakesInTheMeanOfItsRounds) {
+  const double eta = 0.7, mu = 0.9, q = std::pow(0.9, 5), every = 3;
+  double x = 2, b = 0, s = 0;
+  std::vector<float> expected;
+  for (int round = 1; round <= 8; ++round) {
+    const double d = (1 - q) * (x + 1);
+    s += d;
+    double move = d / every;
+    if (round % 3 == 0) {
+      b = mu * b + s / every;
+      s = 0;
+      move += mu * b;
+    }
+    x -= eta * move;
+    expected.push_back(static_cast<float>(x));
+  }
+  expect_near(anchors_by_round("diloco", {.H = 5, .momentum_every = 3}, 2, 8), expected);
 }
 
 TEST(Oracles, OneInnerStepAndOuterSgdIsDataParallelSgdOnAModel) {

@@ -155,25 +155,29 @@ class QuadraticLoop final : public InnerLoop {
   std::vector<Parameter> parameters_;
 };
 
-/// Falls by `rate` a step, whatever its value: what a window is worth does not depend on when.
+/// Value i falls by rate i a step, whatever it is: what a window is worth does not depend on when.
 class Drift final : public InnerLoop {
  public:
-  explicit Drift(float rate, std::int64_t tokens = 0) : rate_(rate), tokens_(tokens) {
+  explicit Drift(float rate, std::int64_t tokens = 0) : Drift(std::vector{rate}, tokens) {}
+  explicit Drift(std::vector<float> rates, std::int64_t tokens = 0)
+      : rates_(std::move(rates)), tokens_(tokens), value_(rates_.size()) {
+    const auto size = static_cast<std::int64_t>(value_.size());
     parameters_.push_back(
-        {.name = "x", .layer = 0, .shape = {1}, .elements = {0, 1}, .values = value_});
+        {.name = "x", .layer = 0, .shape = {size}, .elements = {0, size}, .values = value_});
   }
   [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
   InnerStep train_step(StepIndex) override {
-    value_[0] -= rate_;
+    for (std::size_t i = 0; i < value_.size(); ++i) value_[i] -= rates_[i];
     return {.tokens = tokens_};
   }
   [[nodiscard]] double learning_rate(StepIndex) const override { return 1; }
   [[nodiscard]] float value() const { return value_[0]; }
+  void set(std::span<const float> values) { std::ranges::copy(values, value_.begin()); }
 
  private:
-  float rate_;
+  std::vector<float> rates_;
   std::int64_t tokens_;
-  std::vector<float> value_ = {0};
+  std::vector<float> value_;
   std::vector<Parameter> parameters_;
 };
 
@@ -196,6 +200,11 @@ class MemoryState final : public StateWriter, public StateReader {
     put(name, std::vector<std::byte>(values.begin(), values.end()));
   }
   void integer(std::string_view name, std::int64_t value) override { put(name, value); }
+  /// As a damaged checkpoint has it.
+  template <typename T>
+  void overwrite(const std::string& name, T value) {
+    entries_.at(name) = std::move(value);
+  }
   /// Values of all tensors whose names start so.
   [[nodiscard]] std::size_t tensor_values(std::string_view prefix) const {
     std::size_t values = 0;
