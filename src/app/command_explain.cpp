@@ -274,7 +274,8 @@ int command_explain(const ExplainArguments& arguments, Session& session) {
       "explain: nothing is called '{}'; {}", topic,
       !whole.empty() ? fmt::format("do you mean {}?", join(whole, " or "))
       : near         ? fmt::format("did you mean '{}'?", *near)
-                     : "topics are keys (outer.H), sections, error codes, methods, codecs, exit"));
+             : "topics are a key (outer.H), a section, an error code, a method, a codec, or exit; "
+               "`isthmus methods` lists methods and codecs"));
 }
 
 }  // namespace isthmus::app

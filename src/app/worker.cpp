@@ -28,6 +28,7 @@ class Worker {
     outer.patience = setup.patience;
     outer.spsa.run_key = run_key(setup.config.run.seed, Stream::kSpsa);
     outer.spsa.threads = setup.plan.threads_per_worker;
+    outer.spsa.cores = cores_of(setup.plan, context.rank);
     strategy_ = make_outer_strategy(setup.config.method, outer, inner_, context.exchange);
     setup.checkpointing.restore_state(context.rank, inner_, *strategy_);
   }

@@ -351,7 +351,7 @@ constexpr KeyRow<Config> kRows[] = {
      "Share of the local value kept when a result is applied (arXiv:2501.18512 Eq. 3). With 1 workers exchange every byte and keep their own values.",
      "0.5"},
     {"outer.codec", Type::kText, {}, "", field<kOuter, &O::codec>(),
-     "Bytes form of what is exchanged: fp32, bf16, fp16, int8, int8:256.", "\"int8:256\""},
+     "Bytes form of what is exchanged, options after colons (':ef': error feedback); `isthmus methods` lists codecs, `isthmus explain int8` says more of one.", "\"int8:256\""},
     {"outer.exchange", Type::kChoice, {}, "auto|reduce|gather",
      outer_enum<&O::exchange, kExchanges>(),
      "reduce: owners sum chunks and send them on; gather: all send to all. auto: gather for two.",

@@ -13,7 +13,7 @@
 namespace isthmus::outer {
 namespace {
 
-constexpr SpsaOptions kSpsa;  // the defaults: a key at its default counts as absent
+const SpsaOptions kSpsa;  // the defaults: a key at its default counts as absent
 const OneBitAdamOptions kOneBitAdam;
 constexpr ZeroOneAdamOptions kZeroOne;
 

@@ -22,6 +22,7 @@ import time
 
 METHODS = {
     "ddp": "",
+    "localsgd": "H = 4\n",
     "diloco": "H = 4\n",
     "streaming-diloco": 'H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\ncodec = "int8:256"\n',
     # A round is in flight after almost every step; H is no multiple of the checkpoints' period.
