@@ -88,6 +88,7 @@ struct SiteConfig {
   int tp = 1, pp = 1, dp = 1;
   double compute_flops = 0;  // 0: measured or [surrogate]
   double jitter = 0;         // share of the step time, uniform
+  double pace = 1;           // share of the inner steps that its workers take; in (0, 1]
 };
 
 struct LinkConfig {

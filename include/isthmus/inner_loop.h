@@ -38,6 +38,7 @@ struct InnerStep {
   double loss = 0;          // mean over this worker's targets, in nats, before the step's update
   double grad_norm = 0;     // L2 norm before clipping
   std::int64_t tokens = 0;  // targets in the mean
+  bool idle = false;  // this worker took no step here: slower workers take fewer than the clock has
 };
 
 /// `sequences` windows of `length` tokens, row-major; targets are inputs shifted by one.

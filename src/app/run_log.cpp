@@ -99,6 +99,7 @@ void MetricsLog::begin(const Manifest& manifest) {
 void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
   double loss_sum = 0;
   double norm_sum = 0;
+  int trained = 0;
   std::int64_t tokens = 0;
   TimePoint now{};
   for (std::size_t m = 0; m < posts.size(); ++m) {
@@ -109,6 +110,7 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
     totals_.compute_s[m] = before_.compute_s[m] + seconds(post.computed);
     loss_sum += inner.loss * static_cast<double>(inner.tokens);
     norm_sum += inner.grad_norm;
+    trained += inner.idle ? 0 : 1;
     tokens += inner.tokens;
     now = std::max(now, post.now);
   }
@@ -125,7 +127,7 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
   train.add("step", t.value())
       .add("loss", totals_.train_loss)
       .add("lr", posts.front().learning_rate)
-      .add("grad_norm", norm_sum / static_cast<double>(posts.size()))
+      .add("grad_norm", norm_sum / static_cast<double>(trained))
       .add("tok_s", tokens_per_s)
       .add("tokens", totals_.tokens);
   add_clock(train, now);
@@ -133,6 +135,7 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
   if (posts.size() > 1) {
     for (std::size_t m = 0; m < posts.size(); ++m) {
       const InnerStep& inner = posts[m].report.inner;
+      if (inner.idle) continue;
       metrics_.append(line("worker")
                           .add("w", m)
                           .add("step", t.value())

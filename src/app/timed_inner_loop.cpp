@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/timed_inner_loop.h"
 
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -15,15 +16,27 @@ Duration share_of(Duration whole, double share) {
 
 }  // namespace
 
+bool takes_step(double pace, StepIndex t) {
+  constexpr double kRounding = 1e-9;  // of a pace like 0.1, ten times which is 1
+  const auto taken = [&](std::int64_t steps) {
+    return std::floor(static_cast<double>(steps) * pace + kRounding);
+  };
+  return taken(t.value()) > taken(t.value() - 1);
+}
+
 TimedInnerLoop::TimedInnerLoop(InnerLoop& inner, Runtime& runtime, Rank worker, StepClock clock,
-                               EventSink* events)
+                               EventSink* events, double pace)
     : inner_(inner),
       runtime_(runtime),
       worker_(worker),
       clock_(std::move(clock)),
-      events_(events) {}
+      events_(events),
+      pace_(pace) {}
 
 InnerStep TimedInnerLoop::train_step(StepIndex t) {
+  if (!takes_step(pace_, t)) {
+    return {.idle = true};
+  }
   InnerStep result;
   const TimePoint begin = runtime_.clock().now();
   runtime_.compute(clock_(t), [&] { result = inner_.train_step(t); });

@@ -19,11 +19,15 @@ namespace isthmus::app {
 /// Virtual duration of inner step t of one worker. Pure; ignored in real time.
 using StepClock = std::function<Duration(StepIndex t)>;
 
+/// Whether a worker of that pace takes inner step t: of the first t it has taken floor(t pace).
+[[nodiscard]] bool takes_step(double pace, StepIndex t);
+
 class TimedInnerLoop final : public InnerLoop {
  public:
   /// Borrows everything for its lifetime; `events` may be null.
+  /// `pace`: share of the steps that are taken; the others are idle, see takes_step.
   TimedInnerLoop(InnerLoop& inner, Runtime& runtime, Rank worker, StepClock clock,
-                 EventSink* events);
+                 EventSink* events, double pace = 1);
 
   [[nodiscard]] std::span<const Parameter> parameters() const override;
   InnerStep train_step(StepIndex t) override;
@@ -55,6 +59,7 @@ class TimedInnerLoop final : public InnerLoop {
   Rank worker_;
   StepClock clock_;
   EventSink* events_;
+  double pace_;
   Duration computed_{0};
   StepIndex loss_step_;  // of the last train_loss
 };

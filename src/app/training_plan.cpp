@@ -85,7 +85,10 @@ StepClock make_step_clock(const Config& config, Rank rank, double step_flops, Du
   } else if (site.compute_flops > 0) {
     base = Duration(static_cast<Duration::rep>(step_flops / site.compute_flops * 1e9));
   }
-  return [base, jitter = site.jitter, seed = config.run.seed, rank](StepIndex t) {
+  return [base, jitter = site.jitter, pace = site.pace, seed = config.run.seed, rank](StepIndex t) {
+    if (!takes_step(pace, t)) {
+      return Duration{0};
+    }
     if (jitter == 0) {
       return base;
     }

@@ -336,6 +336,7 @@ void Loader::check_sites_and_links() {
     }
     names.push_back(name);
   }
+  check_paces();
   constexpr std::size_t kMostSites = 4096;
   if (names.size() > kMostSites) {
     diagnostics.add("E-RANGE", site_places.front(), fmt::format("more than {} sites", kMostSites));

@@ -472,6 +472,9 @@ constexpr KeyRow<SiteConfig> kSiteRows[] = {
      "Under simulate: speed of the site; 0: measured, or the surrogate's.", "\"40TFLOPS\""},
     {"site.jitter", Type::kFraction, half_open(0, 1), "", field<&SiteConfig::jitter>(),
      "Under simulate: step time varies uniformly by this share up and down.", "\"5%\""},
+    {"site.pace", Type::kFraction, Range{0, 1, true}, "", field<&SiteConfig::pace>(),
+     "Share of the run's inner steps that this site takes, evenly spread, so that a slow site reaches each sync with the others; contributions weigh their tokens (arXiv:2401.09135, dynamic local updates).",
+     "0.5"},
 };
 
 constexpr Field<LinkConfig> kBetween = {

@@ -85,6 +85,7 @@ struct Loader {
   void check_model();
   void check_outer();
   void check_later();
+  void check_paces();
   void check_sites_and_links();
 
   std::vector<Deferred> deferred_;

@@ -148,6 +148,9 @@ std::string config_digest(const Config& config) {
       text += fmt::format("{}={}\n", row.name, config::toml_text(row.field.get(config), row.type));
     }
   }
+  for (const SiteConfig& site : config.sites) {
+    if (site.pace != 1) text += fmt::format("site.{}.pace={}\n", site.name, site.pace);
+  }
   return xxh3_128(as_bytes(text)).hex();
 }
 

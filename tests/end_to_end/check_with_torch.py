@@ -67,6 +67,8 @@ CASES = {
     "gpt2-localsgd-4": dict(make=gpt2, method="localsgd", workers=4, B=8, T=32, H=5),
     "gpt2-diloco-4": dict(make=gpt2, method="diloco", workers=4, B=8, T=32, H=5, lr=0.7,
                           momentum=0.9),
+    "gpt2-diloco-paces": dict(make=gpt2, method="diloco", workers=3, B=6, T=32, H=6, lr=0.7,
+                              momentum=0.9, paces=[1, 0.5, 0.3]),
     "llama-diloco-4": dict(make=llama, method="diloco", workers=4, B=4, T=32, H=6, lr=0.5,
                            momentum=0.8),
     "llama-streaming-4": dict(make=llama, method="streaming-diloco", workers=4, B=4, T=32, H=8, lr=0.4,
@@ -109,8 +111,13 @@ def values(model):
     return [p for p in model.parameters()]
 
 
-def mean_of(lists):
-    return [sum(each) / len(lists) for each in zip(*lists)]
+def mean_of(lists, weights=None):
+    weights = weights or [1] * len(lists)
+    return [sum(w * x for w, x in zip(weights, each)) / sum(weights) for each in zip(*lists)]
+
+
+def takes_step(pace, t):
+    return int(t * pace + 1e-9) > int((t - 1) * pace + 1e-9)
 
 
 def differences(anchor, worker):
@@ -132,10 +139,12 @@ def diloco(case, load, workers):
     """localsgd too: outer SGD of rate 1 without momentum."""
     anchor = load()
     optimizer = outer_sgd(anchor.parameters(), case)
+    H, paces = case["H"], case.get("paces", [1] * len(workers))
 
     def after_step(t):
-        if t % case["H"] == 0:
-            outer_step(optimizer, anchor, mean_of([differences(anchor, w) for w in workers]))
+        if t % H == 0:
+            steps = [sum(takes_step(pace, s) for s in range(t - H + 1, t + 1)) for pace in paces]
+            outer_step(optimizer, anchor, mean_of([differences(anchor, w) for w in workers], steps))
             for w in workers:
                 adopt(w, anchor)
     return after_step
@@ -255,13 +264,15 @@ def torch_losses(case, directory, text, dtype=torch.float32):
     for s in range(STEPS):
         each = []
         for m in range(M):
+            if not takes_step(case.get("paces", [1] * M)[m], s + 1):
+                continue
             loss = loss_of(workers[m], *batch(tokens, n, s, B, T, m, M))
             optimizers[m].zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(workers[m].parameters(), 1.0)
             optimizers[m].step()
             each.append(loss.item())
-        losses.append(sum(each) / M)
+        losses.append(sum(each) / len(each))
         with torch.no_grad():
             after_step(s + 1)
     return losses
@@ -278,7 +289,7 @@ def our_losses(case, directory, text_file, isthmus, work):
     toml.write_text(f'''
 [run]
 name = "parity"
-workers = {case["workers"]}
+{"" if "paces" in case else f'workers = {case["workers"]}'}
 [model]
 init = "{directory}"
 [data]
@@ -299,7 +310,8 @@ clip = 1.0
 schedule = "constant"
 warmup = 0
 [outer]
-''' + "\n".join(outer) + "\n")
+''' + "\n".join(outer) + "\n" + "".join(
+        f'[[site]]\nname = "w{m}"\npace = {pace}\n' for m, pace in enumerate(case.get("paces", []))))
     out = work / "out"
     subprocess.run([isthmus, "train", str(toml), "--out", str(out), "--progress", "none"],
                    check=True)
