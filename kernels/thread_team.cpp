@@ -43,6 +43,10 @@ void pause() {
 #endif
 }
 
+/// What the calling thread might run on before a team of its own pinned it; null: it is not pinned.
+/// Another team's threads would inherit its one core.
+thread_local const std::vector<int>* before_pinning = nullptr;
+
 /// Returns once `word` no longer holds `old`: spins a little, then sleeps.
 void await_change(const std::atomic<std::uint32_t>& word, std::uint32_t old) {
   for (int left = spin_limit(); left > 0; --left) {
@@ -92,12 +96,15 @@ ThreadTeam::ThreadTeam(int size, std::span<const int> cores)
       threads_.emplace_back([this, member] { serve(member); });
       if (!cores.empty()) {
         pin(threads_.back().native_handle(), cores[static_cast<std::size_t>(member)]);
+      } else if (before_pinning != nullptr) {
+        static_cast<void>(run_on(threads_.back().native_handle(), *before_pinning));
       }
     }
     if (!cores.empty()) {
       std::vector<int> before = usable_cores();
       pin(::pthread_self(), cores[0]);
       caller_cores_ = std::move(before);
+      if (before_pinning == nullptr) before_pinning = &caller_cores_;
     }
   } catch (const std::system_error& error) {
     const std::size_t started = threads_.size() + 1;
@@ -120,6 +127,7 @@ void ThreadTeam::dismiss() {
   gate_.notify_all();
   for (std::thread& thread : threads_) thread.join();
   if (!caller_cores_.empty()) static_cast<void>(run_on(::pthread_self(), caller_cores_));
+  if (before_pinning == &caller_cores_) before_pinning = nullptr;
   live_members.fetch_sub(size_, std::memory_order_relaxed);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sync costs the training thread: Delta = anchor - local, its norm and its encoding in one
-// pass (FragmentState::outer_gradient), beside a bare copy of Delta, which is what handing the
+// What a sync costs the training thread: Delta = anchor - local, its norm and its encoding
+// (FragmentState::outer_gradient), beside a bare copy of Delta, which is what handing the
 // encoding to another thread would cost instead. One thread, from memory; a JSON line a codec:
 //   bench_sync [values [codec ...]]
 #include <fmt/format.h>

@@ -50,7 +50,7 @@ struct OffsetsSpread {};  // offset of fragment p is floor(p * H / F)
 struct OffsetsZero {};    // all fragments together
 using Offsets = std::variant<OffsetsSpread, OffsetsZero, std::vector<std::int64_t>>;
 
-/// Keys that only method spsa has. Equal on all workers, `threads` and `cores` apart.
+/// Keys that only method spsa has. Equal on all workers, `threads` apart.
 struct SpsaOptions {
   double eps = 1e-3;            // size of the perturbation
   int samples = 1;              // SPSA samples per worker and step, each on its share of the batch
@@ -61,8 +61,6 @@ struct SpsaOptions {
   int scale_log2 = 0;           // j: the byte code covers 2^j times 0.0043 .. 234
   std::uint64_t run_key = 0;    // of the directions; `train` derives it from run.seed
   int threads = 1;              // of the arithmetic on the weights; changes no bit
-  /// One for each thread, which then runs there alone; empty: any. The caller is the first of them.
-  std::vector<int> cores = {};
   bool operator==(const SpsaOptions&) const = default;
 };
 

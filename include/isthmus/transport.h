@@ -68,7 +68,8 @@ struct Contribution {
   Encoded encoded;  // own vector, already through `codec`
   /// Shared with the round, which outlives its caller when an error unwinds it; never null.
   std::shared_ptr<const Codec> codec;
-  /// Share in the mean, for example tokens: 0 takes without giving, else 1e-30 to 1e30.
+  /// Share in the mean, for example tokens: 0 takes without giving, else 1e-30 to 1e30. Products
+  /// with values are fp32.
   double weight = 1;
   /// Shared with the round; null: what an owner's encoding loses is lost. Moves on as the means are
   /// encoded, so only one round may be open with it.
@@ -116,9 +117,7 @@ class Exchange {
   [[nodiscard]] virtual Rank self() const = 0;
   [[nodiscard]] virtual int members() const = 0;
   /// Under which this member encodes its vector of a round.
-  [[nodiscard]] virtual EncodeKey key(const SyncId& id) const {
-    return encode_key(id, static_cast<std::uint32_t>(self().value()));
-  }
+  [[nodiscard]] virtual EncodeKey key(const SyncId& id) const = 0;
   /// Launches a round and returns at once; the transfer goes on in the background.
   /// REQUIRES: an id never begun before; all members begin the same rounds, in the same order, with
   /// vectors of equal length; `sent` never goes back from one begin to the next.

@@ -38,7 +38,7 @@ struct TrainingPlan {
 /// `cores`: what this process may run on. THROWS: ConfigError naming the key that cannot be met.
 [[nodiscard]] TrainingPlan make_training_plan(const Config& config, std::span<const int> cores);
 
-/// A word on a codec that loses most of what it encodes and brings nothing of it back; empty
+/// A word on a codec of few bits a value that brings nothing back of what it loses; empty
 /// where there is nothing to say.
 [[nodiscard]] std::string codec_warning(const Config& config);
 

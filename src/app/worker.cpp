@@ -21,14 +21,14 @@ class Worker {
                [this](StepIndex t) { return source_.at(t.value() - 1); }),
         inner_(model_, context.runtime, context.rank,
                make_step_clock(setup.config, context.rank, setup.step_flops, setup.measured_step),
-               setup.events) {
+               setup.events,
+               setup.config.sites[static_cast<std::size_t>(context.rank.value())].pace) {
     load_initial_weights(setup.storage, setup.config, inner_.parameters());
     setup.checkpointing.restore_parameters(context.rank, inner_);
     OuterOptions outer = setup.config.outer;
     outer.patience = setup.patience;
     outer.spsa.run_key = run_key(setup.config.run.seed, Stream::kSpsa);
     outer.spsa.threads = setup.plan.threads_per_worker;
-    outer.spsa.cores = cores_of(setup.plan, context.rank);
     strategy_ = make_outer_strategy(setup.config.method, outer, inner_, context.exchange);
     setup.checkpointing.restore_state(context.rank, inner_, *strategy_);
   }

@@ -65,7 +65,8 @@ struct LlamaTensors {
 /// What the forward pass keeps. With qk_norm `qkv` holds queries and keys before their norm,
 /// `query` and `key` after norm and rotation; otherwise they are rotated in place inside `qkv`.
 /// Operands of products are stored as T. The backward pass puts gradients where it has read what
-/// was kept: that of the attended values over `normed2`, wider ones over `activated`.
+/// was kept: those of the activated feed-forward layer and of the attended values over `activated`,
+/// that of queries, keys and values over `gate_up`.
 template <typename T>
 struct LlamaMemory {
   using Real = RealOf<T>;
@@ -85,22 +86,18 @@ struct LlamaMemory {
     lse = carver.take<Real>(rows * s.heads);
     middle = carver.take<Real>(rows * s.d_model);
     rstd2 = carver.take<Real>(rows);
-    normed2 = carver.take<T>(rows * std::max(s.d_model, s.query_width()));
-    gate_up = carver.take<T>(rows * 2 * s.d_ff);
-    activated = carver.take<T>(rows * std::max(s.d_ff, s.qkv_width()));
+    normed2 = carver.take<T>(rows * s.d_model);
+    gate_up = carver.take<T>(rows * std::max(2 * s.d_ff, s.qkv_width()));
+    activated = carver.take<T>(rows * std::max(s.d_ff, s.query_width()));
   }
 };
 
-/// Places of the backward pass: `wide` for the gradient of the activated feed-forward layer and,
-/// after it in the same place, of queries, keys and values. The last three only with qk_norm.
+/// Scratch of the backward pass, with qk_norm only.
 template <typename T>
 struct LlamaScratch {
-  T *wide, *d_attended, *d_query, *d_key, *raw;
+  T *d_query, *d_key, *raw;
 
-  LlamaScratch(Carver& carver, const LlamaMemory<T>& spent, const ModelShape& s,
-               std::int64_t rows) {
-    wide = spent.activated;
-    d_attended = spent.normed2;
+  LlamaScratch(Carver& carver, const ModelShape& s, std::int64_t rows) {
     const std::int64_t normed_heads = s.qk_norm ? rows : 0;
     d_query = carver.take<T>(normed_heads * s.query_width());
     d_key = carver.take<T>(normed_heads * s.key_width());
@@ -141,9 +138,8 @@ class LlamaBlock final : public Block<RealOf<T>> {
   }
 
   [[nodiscard]] std::int64_t scratch_bytes(std::int64_t rows) const override {
-    Carver memory;
     Carver carver;
-    static_cast<void>(LlamaScratch<T>(carver, LlamaMemory<T>(memory, s_, rows), s_, rows));
+    static_cast<void>(LlamaScratch<T>(carver, s_, rows));
     return carver.bytes();
   }
 
@@ -187,7 +183,7 @@ class LlamaBlock final : public Block<RealOf<T>> {
     Carver carver(memory);
     const LlamaMemory<T> keep(carver, s_, pass.rows());
     Carver scratch_carver(scratch);
-    const LlamaScratch<T> spare(scratch_carver, keep, s_, pass.rows());
+    const LlamaScratch<T> spare(scratch_carver, s_, pass.rows());
     T* d_normed = static_cast<T*>(other);
     kernels::ThreadTeam& team = pass.team;
     const std::int64_t rows = pass.rows();
@@ -195,9 +191,9 @@ class LlamaBlock final : public Block<RealOf<T>> {
 
     const LinearShape down{rows, s_.d_ff, d, kBf16};
     linear_weight_gradient(team, down, keep.activated, d_stream, g.down_weight);
-    kernels::gemm(team, linear_input_gradient(down, d_stream, w.down_weight, spare.wide));
+    kernels::gemm(team, linear_input_gradient(down, d_stream, w.down_weight, keep.activated));
     // The gradient of gate and up takes their place.
-    kernels::swiglu_backward<T>(team, swiglu(rows, keep), spare.wide, keep.gate_up,
+    kernels::swiglu_backward<T>(team, swiglu(rows, keep), keep.activated, keep.gate_up,
                                 keep.gate_up + s_.d_ff);
     const LinearShape gate_up{rows, d, 2 * s_.d_ff, kBf16};
     linear_weight_gradient(team, gate_up, keep.normed2, keep.gate_up, g.gate_up_weight);
@@ -207,11 +203,11 @@ class LlamaBlock final : public Block<RealOf<T>> {
 
     const LinearShape out{rows, s_.query_width(), d, kBf16};
     linear_weight_gradient(team, out, keep.attended, d_stream, g.out_weight);
-    kernels::gemm(team, linear_input_gradient(out, d_stream, w.out_weight, spare.d_attended));
+    kernels::gemm(team, linear_input_gradient(out, d_stream, w.out_weight, keep.activated));
     attention_backward(pass, w, keep, spare, g);
     const LinearShape qkv{rows, d, s_.qkv_width(), kBf16};
-    linear_weight_gradient(team, qkv, keep.normed1, spare.wide, g.qkv_weight);
-    kernels::gemm(team, linear_input_gradient(qkv, spare.wide, w.qkv_weight, d_normed));
+    linear_weight_gradient(team, qkv, keep.normed1, keep.gate_up, g.qkv_weight);
+    kernels::gemm(team, linear_input_gradient(qkv, keep.gate_up, w.qkv_weight, d_normed));
     norm_backward(pass, d_normed, x, w.norm1_weight, keep.rstd1, d_stream, g.norm1_weight);
   }
 
@@ -309,7 +305,7 @@ class LlamaBlock final : public Block<RealOf<T>> {
   }
 
   /// Gradient of one group of heads through its norm: d (rows * heads, head_dim) on entry that of
-  /// the normed heads, afterwards that of the columns of `qkv` at `from`, put into `wide` there.
+  /// the normed heads, afterwards that of the columns of `qkv` at `from`, put into `gate_up` there.
   void norm_heads_backward(const Pass& pass, std::int64_t heads, std::int64_t from,
                            const LlamaMemory<T>& keep, const LlamaScratch<T>& spare,
                            const Real* weight, const Real* rstd, T* d, Real* d_weight) const {
@@ -323,30 +319,29 @@ class LlamaBlock final : public Block<RealOf<T>> {
                                                  .rstd = rstd,
                                                  .ds = d,
                                                  .d_weight = d_weight});
-    copy_columns<T>(pass, width, d, width, spare.wide + from, s_.qkv_width());
+    copy_columns<T>(pass, width, d, width, keep.gate_up + from, s_.qkv_width());
   }
 
-  /// spare.wide := gradient of `qkv`, from that of the attended values.
+  /// gate_up := gradient of `qkv`, from that of the attended values in `activated`.
   void attention_backward(const Pass& pass, const LlamaTensors<const Real>& w,
                           const LlamaMemory<T>& keep, const LlamaScratch<T>& spare,
                           const LlamaTensors<Real>& g) const {
     const Heads in = attention_inputs(pass, keep);
-    Heads d = fused_heads(pass, spare.wide);
+    Heads d = fused_heads(pass, keep.gate_up);
     if (s_.qk_norm) {
       d.q = in_rows(pass, spare.d_query, s_.query_width());
       d.k = in_rows(pass, spare.d_key, s_.key_width());
     }
-    kernels::attention_backward<T>(
-        pass.team, attention_shape(pass),
-        {.q = read(in.q),
-         .k = read(in.k),
-         .v = read(in.v),
-         .out = read(in_rows(pass, keep.attended, s_.query_width())),
-         .d_out = read(in_rows(pass, spare.d_attended, s_.query_width())),
-         .lse = keep.lse,
-         .d_q = d.q,
-         .d_k = d.k,
-         .d_v = d.v});
+    kernels::attention_backward<T>(pass.team, attention_shape(pass),
+                                   {.q = read(in.q),
+                                    .k = read(in.k),
+                                    .v = read(in.v),
+                                    .out = read(in_rows(pass, keep.attended, s_.query_width())),
+                                    .d_out = read(in_rows(pass, keep.activated, s_.query_width())),
+                                    .lse = keep.lse,
+                                    .d_q = d.q,
+                                    .d_k = d.k,
+                                    .d_v = d.v});
     rotate_back(pass, s_.heads, d.q);
     rotate_back(pass, s_.kv_heads, d.k);
     if (!s_.qk_norm) return;

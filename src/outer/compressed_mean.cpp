@@ -45,11 +45,14 @@ std::vector<RoundReport> CompressedMean::run(StepIndex t, bool fit, bool commit,
       throw round_failure(exchange_.self(), "momentum exchange", mean.error());
     }
     const double norm = l2_norm(mean->values);
-    if (mean->contributors.empty()) {
-      // Nobody gave: `values` are zeros.
-    } else if (std::isfinite(norm)) {
+    const bool usable = std::isfinite(norm);
+    if (usable && !mean->contributors.empty()) {
       take(k, mean->values);
-    } else {
+    } else if (fit && !worker_.empty()) {
+      worker_[k].reset();
+      owner_[k]->values.clear();
+    }
+    if (!usable) {
       log_warning("worker {}: step {}: the mean of part {} has norm {} and is left out",
                   exchange_.self().value(), t.value(), k, norm);
     }
@@ -105,7 +108,7 @@ void CompressedMean::load(StateReader& reader) {
   const auto saved = static_cast<std::size_t>(reader.integer("residuals"));
   for (std::size_t k = 0; k < std::min(saved, worker_.size()); ++k) {
     std::vector<float> residual(buckets_[k]);
-    reader.tensor(fmt::format("residual/worker/{}", k), residual);
+    saved_finite(reader, fmt::format("residual/worker/{}", k), residual);
     worker_[k].restore(residual);
     if (same_members) {
       const std::int64_t size = reader.integer(fmt::format("residual/owner/{}/size", k));
@@ -115,7 +118,7 @@ void CompressedMean::load(StateReader& reader) {
                         size, buckets_[k]));
       }
       owner_[k]->values.resize(static_cast<std::size_t>(size));
-      reader.tensor(fmt::format("residual/owner/{}", k), owner_[k]->values);
+      saved_finite(reader, fmt::format("residual/owner/{}", k), owner_[k]->values);
     }
   }
 }

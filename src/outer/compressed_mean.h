@@ -31,8 +31,8 @@ class CompressedMean {
   using Take = std::function<void(std::size_t bucket, std::span<const float> mean)>;
   /// The mean after step t. A worker that is not `fit` gives nothing, keeps its residual and takes
   /// the others' mean. Where nobody gives, and where a bucket's mean is not finite, `take` is not
-  /// called for it, on any worker. `commit`: the last round commits.
-  /// THROWS: PeerError when a round fails.
+  /// called for it, on any worker, and what its encodings have lost is forgotten. `commit`: the
+  /// last round commits. THROWS: PeerError when a round fails.
   std::vector<RoundReport> run(StepIndex t, bool fit, bool commit, const Fill& fill,
                                const Take& take);
 

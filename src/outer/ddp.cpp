@@ -149,7 +149,7 @@ void Ddp::load(StateReader& reader) {
   steps_ = StepIndex(reader.integer("step"));
   for (std::size_t k = 0; k < residuals_.size(); ++k) {
     std::vector<float> residual(buckets_[k].values);
-    reader.tensor(fmt::format("residual/{}", k), residual);
+    saved_finite(reader, fmt::format("residual/{}", k), residual);
     residuals_[k].restore(residual);
   }
 }

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "core/check.h"
+#include "isthmus/errors.h"
+#include "outer/settings.h"
 
 namespace isthmus::outer {
 
@@ -60,7 +62,9 @@ void FragmentState::take_back(const Codec& codec, const Encoded& sent) {
     return;
   }
   const auto taken = feedback_->take_back(codec, sent.bytes);
-  ISTHMUS_CHECK(taken.has_value(), codec.name());  // it was encoded here, and was fit
+  if (!taken) {  // a checkpoint's bytes, since ours were encoded here
+    throw RunError("own contribution in flight does not decode: " + taken.error().what);
+  }
 }
 
 void FragmentState::keep_residual() {
@@ -70,11 +74,13 @@ void FragmentState::keep_residual() {
   }
 }
 
-void FragmentState::recall_residual() {
-  if (kept_residual_) {
-    feedback_->restore(*kept_residual_);
-    kept_residual_.reset();
+bool FragmentState::recall_residual() {
+  if (!kept_residual_) {
+    return false;
   }
+  feedback_->restore(*kept_residual_);
+  kept_residual_.reset();
+  return true;
 }
 
 void FragmentState::for_each(
@@ -148,17 +154,17 @@ void FragmentState::load(StateReader& reader) {
   }
   if (!summed_.empty()) {
     reader.tensor(fmt::format("summed/{}", fragment_.id.value()), summed_);
-    summed_rounds_ =
-        reader.integer(fmt::format("summed/{}/rounds", fragment_.id.value())) % optimizer_.every;
+    summed_rounds_ = saved_number(reader, fmt::format("summed/{}/rounds", fragment_.id.value()), 0,
+                                  optimizer_.every - 1);
   }
   if (feedback_) {
     std::vector<float> residual(anchor_.size());
-    reader.tensor(fmt::format("residual/{}", fragment_.id.value()), residual);
+    saved_finite(reader, fmt::format("residual/{}", fragment_.id.value()), residual);
     feedback_->restore(residual);
     const std::string kept = fmt::format("residual_kept/{}", fragment_.id.value());
     if (reader.contains(kept)) {
       kept_residual_.emplace(anchor_.size());
-      reader.tensor(kept, *kept_residual_);
+      saved_finite(reader, kept, *kept_residual_);
     }
   }
 }

@@ -44,6 +44,7 @@ class FragmentState {
                                              std::span<const float> more = {});
   /// An outer gradient that was encoded and not counted, where local values hold its work no more:
   /// it is in the residual again, as if it had not been sent. Without error feedback it is gone.
+  /// THROWS: RunError when a resumed round's bytes do not decode.
   void take_back(const Codec& codec, const Encoded& sent);
   /// For an outer gradient whose work stays in the local values while it travels, so that it can be
   /// unsent: before it is encoded, keeps the residual; then, once its fate is known, either forgets
@@ -51,7 +52,8 @@ class FragmentState {
   /// residual of its encoding would count it twice. Nothing without error feedback.
   void keep_residual();
   void forget_kept_residual() { kept_residual_.reset(); }
-  void recall_residual();
+  /// RETURNS: whether one was kept.
+  bool recall_residual();
   /// Calls `piece(begin, anchor, local)` for every stretch in which both are contiguous, in order.
   void for_each(const std::function<void(std::size_t begin, std::span<const float> anchor,
                                          std::span<float> local)>& piece);

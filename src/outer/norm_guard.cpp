@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <string>
 
 #include "isthmus/errors.h"
@@ -25,7 +26,8 @@ bool NormGuard::accepts(FragmentId id, double norm) {
       limit_ > 0 && known >= kEnough && norm > limit_ * static_cast<double>(sorted[known / 2]);
   // An outlier joins too: what stays large is the new normal after half of the past.
   std::rotate(past.begin(), past.end() - 1, past.end());
-  past.front() = static_cast<float>(norm);
+  past.front() =
+      static_cast<float>(std::min(norm, static_cast<double>(std::numeric_limits<float>::max())));
   return !outlier;
 }
 

@@ -12,25 +12,13 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "isthmus/errors.h"
+#include "transport/frame.h"
 
 namespace isthmus::outer {
 
 namespace {
 
 std::size_t index(FragmentId id) { return static_cast<std::size_t>(id.value()); }
-
-/// A saved integer in lowest .. highest.
-std::int64_t saved_number(StateReader& reader, const std::string& name, std::int64_t lowest,
-                          std::int64_t highest) {
-  const std::int64_t value = reader.integer(name);
-  if (value < lowest || value > highest) {
-    throw RunError(
-        fmt::format("checkpoint: {} is {}; {} to {} is possible: the file is damaged or "
-                    "of another program; resume from another one",
-                    name, value, lowest, highest));
-  }
-  return value;
-}
 
 }  // namespace
 
@@ -42,6 +30,7 @@ Rounds::Rounds(const FragmentedSettings& settings, Exchange& exchange, std::int6
       last_sent_(settings.fragments.size()) {}
 
 void Rounds::count(const InnerStep& step) {
+  if (step.idle) return;
   for (Window& window : windows_) {
     window.tokens += step.tokens;
     ++window.steps;
@@ -121,7 +110,10 @@ Settled Rounds::settle_oldest() {
           .lost = lost};
 }
 
-void Rounds::give_up_windows() { std::ranges::fill(windows_, Window{}); }
+void Rounds::give_up_windows() {
+  std::ranges::fill(windows_, Window{});
+  for (InFlight& round : in_flight_) round.window = {};
+}
 
 bool Rounds::in_flight(FragmentId id) const {
   return std::ranges::any_of(in_flight_,
@@ -183,8 +175,12 @@ void Rounds::load(StateReader& reader, StepIndex now) {
                       encoded_bytes(*settings_.codec, encoded.values)));
     }
     const double weight = reader.real(prefix + "weight");
-    if (!(weight >= 0) || !std::isfinite(weight)) {
+    if (!is_weight(weight)) {
       throw RunError(fmt::format("checkpoint: {}weight is {}, which is no weight", prefix, weight));
+    }
+    if (in_flight(id)) {
+      throw RunError(fmt::format("checkpoint: {}fragment is {}, which is in flight already", prefix,
+                                 id.value()));
     }
     begin({.sync = {id, sent, StepIndex(sent.value() + lag_)},
            .ticket = {},
@@ -192,6 +188,19 @@ void Rounds::load(StateReader& reader, StepIndex now) {
            .window = load_window(reader, prefix),
            .weight = weight},
           std::move(encoded));
+  }
+}
+
+void Rounds::take_up_dropped(StateReader& reader) {
+  for (std::int64_t i = 0;; ++i) {
+    const std::string prefix = fmt::format("in_flight/{}/", i);
+    if (!reader.contains(prefix + "fragment")) return;
+    const FragmentId id(static_cast<int>(saved_number(
+        reader, prefix + "fragment", 0, static_cast<std::int64_t>(windows_.size()) - 1)));
+    if (in_flight(id)) continue;
+    const Window dropped = load_window(reader, prefix);
+    windows_[index(id)].tokens += dropped.tokens;
+    windows_[index(id)].steps += dropped.steps;
   }
 }
 

@@ -51,7 +51,8 @@ class Rounds {
   [[nodiscard]] bool none_due(StepIndex step) const;
   /// Waits for the oldest round. THROWS: PeerError when it fails.
   [[nodiscard]] Settled settle_oldest();
-  /// What fragments were trained on since they were last sent is gone from their local values.
+  /// What fragments were trained on, in open windows and in those under way, is gone from their
+  /// local values.
   void give_up_windows();
   /// A lost window becomes part of the open one.
   void carry_window(const Settled& lost);
@@ -65,6 +66,9 @@ class Rounds {
   /// Begins the saved rounds again under their ids; `now`: the step of the checkpoint.
   /// THROWS: RunError naming a number that no run can have saved.
   void load(StateReader& reader, StepIndex now);
+  /// After `load` of a reader in which saved rounds are not under way, where their work is still in
+  /// the local values: their windows are part of the open ones again.
+  void take_up_dropped(StateReader& reader);
 
  private:
   struct InFlight {

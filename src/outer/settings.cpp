@@ -13,7 +13,7 @@
 namespace isthmus::outer {
 namespace {
 
-const SpsaOptions kSpsa;  // the defaults: a key at its default counts as absent
+constexpr SpsaOptions kSpsa;  // the defaults: a key at its default counts as absent
 const OneBitAdamOptions kOneBitAdam;
 constexpr ZeroOneAdamOptions kZeroOne;
 
@@ -220,13 +220,17 @@ Identity identity_of(const FragmentedSettings& settings, std::span<const Paramet
     }
   }
   const std::string digest = xxh3_128(std::as_bytes(std::span(map))).hex();
-  return {{"method", settings.method},
-          {"H", fmt::format("{}", settings.schedule.H())},
-          {"overlap", fmt::format("{}", settings.schedule.overlap())},
-          {"offsets", fmt::format("[{}]", fmt::join(settings.schedule.offsets(), ", "))},
-          {"fragments", fmt::format("{} (map {})", settings.fragments.size(), digest)},
-          {"codec", settings.codec->name()},
-          {"momentum_every", fmt::format("{}", settings.optimizer.every)}};
+  Identity identity = {
+      {"method", settings.method},
+      {"H", fmt::format("{}", settings.schedule.H())},
+      {"overlap", fmt::format("{}", settings.schedule.overlap())},
+      {"offsets", fmt::format("[{}]", fmt::join(settings.schedule.offsets(), ", "))},
+      {"fragments", fmt::format("{} (map {})", settings.fragments.size(), digest)},
+      {"codec", settings.codec->name()}};
+  if (settings.optimizer.every > 1) {
+    identity.emplace_back("momentum_every", fmt::format("{}", settings.optimizer.every));
+  }
+  return identity;
 }
 
 void save_identity(const Identity& identity, StateWriter& writer) {
@@ -244,6 +248,29 @@ void check_identity(const Identity& identity, StateReader& reader) {
                       "that value, or start a new run from its model",
                       key, value, saved));
     }
+  }
+}
+
+std::int64_t saved_number(StateReader& reader, const std::string& name, std::int64_t lowest,
+                          std::int64_t highest) {
+  const std::int64_t value = reader.integer(name);
+  if (value < lowest || value > highest) {
+    throw RunError(
+        fmt::format("checkpoint: {} is {}; {} to {} is possible: the file is damaged or "
+                    "of another program; resume from another one",
+                    name, value, lowest, highest));
+  }
+  return value;
+}
+
+void saved_finite(StateReader& reader, const std::string& name, std::span<float> values) {
+  reader.tensor(name, values);
+  const auto bad = std::ranges::find_if_not(values, [](float v) { return std::isfinite(v); });
+  if (bad != values.end()) {
+    throw RunError(
+        fmt::format("checkpoint: {} holds {} at {}: the file is damaged; resume from "
+                    "another one",
+                    name, *bad, bad - values.begin()));
   }
 }
 

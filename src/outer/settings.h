@@ -48,6 +48,12 @@ void save_identity(const Identity& identity, StateWriter& writer);
 /// THROWS: ConfigError naming the first key that differs, both values and the remedy.
 void check_identity(const Identity& identity, StateReader& reader);
 
+/// A saved integer in lowest .. highest. THROWS: RunError naming it.
+[[nodiscard]] std::int64_t saved_number(StateReader& reader, const std::string& name,
+                                        std::int64_t lowest, std::int64_t highest);
+/// A saved tensor of finite values. THROWS: RunError naming it.
+void saved_finite(StateReader& reader, const std::string& name, std::span<float> values);
+
 /// What to throw when a round of worker `self` failed: who, what ("outer sync"), cause, remedy.
 [[nodiscard]] PeerError round_failure(Rank self, std::string_view what, const ExchangeError& error);
 

@@ -55,7 +55,7 @@ Spsa::Spsa(const MethodInfo& method, const OuterOptions& options, InnerLoop& inn
       inner_(inner),
       exchange_(exchange),
       patience_(options.patience),
-      team_(options.spsa.threads, options.spsa.cores),
+      team_(options.spsa.threads),
       perturbed_(inner.parameters(), options.spsa.run_key, team_),
       log_(header_at(StepIndex(0))) {}
 

@@ -51,6 +51,7 @@ void StreamingDiLoCo::send(const Sync& sync) {
     // The next step would spread it to every fragment.
     for (FragmentState& fragment : fragments_) {
       fragment.merge(0);
+      if (rounds_.in_flight(fragment.fragment().id)) fragment.forget_kept_residual();
     }
     rounds_.give_up_windows();
     inner_.reset_optimizer();
@@ -64,23 +65,33 @@ std::vector<RoundReport> StreamingDiLoCo::apply_due(StepIndex due, StepIndex now
   std::vector<RoundReport> reports;
   while (!rounds_.none_due(due)) {
     const Settled round = rounds_.settle_oldest();
+    settle_residual(round);
     if (round.lost) {
       apply_without_own(round);
     } else if (!round.mean.empty()) {
       state(round.report.fragment).step(round.mean);
       state(round.report.fragment).merge(settings_.alpha);
     }
-    state(round.report.fragment).forget_kept_residual();
     reports.push_back(round.report);
     reports.back().applied = now;
   }
   return reports;
 }
 
+// What was not counted is not sent: it is in the local values still, or, where those have been
+// given up in the meantime, goes back into the residual.
+void StreamingDiLoCo::settle_residual(const Settled& round) {
+  FragmentState& fragment = state(round.report.fragment);
+  if (round.report.counted) {
+    fragment.forget_kept_residual();
+  } else if (!fragment.recall_residual() && round.lost) {
+    fragment.take_back(*settings_.codec, round.own);
+  }
+}
+
 // Where nobody contributed there is no outer step either, its momentum included.
 void StreamingDiLoCo::apply_without_own(const Settled& round) {
   FragmentState& fragment = state(round.report.fragment);
-  fragment.recall_residual();
   switch (settings_.carry) {
     case LostContribution::kCarry:
       rounds_.carry_window(round);
@@ -141,8 +152,9 @@ void StreamingDiLoCo::load(StateReader& reader) {
   }
   guard_.load(reader);
   rounds_.load(reader, steps_);
+  rounds_.take_up_dropped(reader);
   for (FragmentState& fragment : fragments_) {
-    if (!rounds_.in_flight(fragment.fragment().id)) fragment.recall_residual();
+    if (!rounds_.in_flight(fragment.fragment().id)) static_cast<void>(fragment.recall_residual());
   }
 }
 

@@ -43,6 +43,7 @@ class StreamingDiLoCo final : public OuterStrategy {
   void send(const Sync& sync);
   /// Settles and applies what is due by `due`, oldest first; it is step `now`.
   [[nodiscard]] std::vector<RoundReport> apply_due(StepIndex due, StepIndex now);
+  void settle_residual(const Settled& round);
   /// What is left to do where this worker's contribution was not counted.
   void apply_without_own(const Settled& round);
   [[nodiscard]] FragmentState& state(FragmentId id);

@@ -90,7 +90,12 @@ void ErrorFeedback::restore(std::span<const float> residual) {
 
 Expected<void, DecodeError> ErrorFeedback::take_back(const Codec& codec,
                                                      std::span<const std::byte> bytes) {
-  return decode_add(codec, bytes, residual_);
+  std::vector<float> sent(residual_.size());
+  if (auto ok = decode(codec, bytes, sent); !ok) return ok;
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    if (std::isfinite(sent[i])) residual_[i] += sent[i];
+  }
+  return {};
 }
 
 void ErrorFeedback::reset() { std::ranges::fill(residual_, 0.0f); }

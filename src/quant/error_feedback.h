@@ -55,8 +55,8 @@ class ErrorFeedback {
   /// REQUIRES: as many values as the stream has, all finite.
   void restore(std::span<const float> residual);
   void reset();
-  /// What was sent comes back, having reached nobody: residual += Dec(bytes of the whole stream).
-  /// RETURNS: DecodeError as Codec::decode_add; the residual then holds part of it.
+  /// What was sent comes back, having reached nobody: residual += Dec(bytes of the whole stream),
+  /// values that are not finite left out. RETURNS: DecodeError; the residual is then as before.
   [[nodiscard]] Expected<void, DecodeError> take_back(const Codec& codec,
                                                       std::span<const std::byte> bytes);
 

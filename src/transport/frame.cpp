@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <memory>
 #include <type_traits>

@@ -36,8 +36,8 @@ enum class FrameKind : std::uint16_t {
   kBye = 9,      // the sender will begin and wait for nothing more
 };
 
-/// Shares are 0 (takes without giving) or in the range in which fp32 sums of them are exact enough
-/// to divide by.
+/// Shares are 0 (takes without giving) or in a range whose sums fp32 holds. Their products with
+/// values may still leave it; the mean is then not finite, or zero, on all members alike.
 inline constexpr double kSmallestWeight = 1e-30;
 inline constexpr double kLargestWeight = 1e30;
 [[nodiscard]] constexpr bool is_weight(double weight) {

@@ -76,6 +76,13 @@ TEST(ThreadTeam, PinnedMembersRunOnTheirCoreAndTheCallerIsFreedAfterwards) {
       EXPECT_EQ(seen[static_cast<std::size_t>(i)],
                 std::vector<int>{cores[static_cast<std::size_t>(i)]});
     }
+    // A second team of the pinned caller is not squeezed onto its core.
+    ThreadTeam floating(size);
+    floating.for_each(size, [&](std::int64_t, int member) {
+      all.arrive_and_wait();
+      seen[static_cast<std::size_t>(member)] = usable_cores();
+    });
+    for (int i = 1; i < size; ++i) EXPECT_EQ(seen[static_cast<std::size_t>(i)], before);
   }
   EXPECT_EQ(usable_cores(), before);
 }

@@ -5,14 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
-#include <set>
 
 #include "isthmus/errors.h"
 #include "outer/adam_loop.h"
 #include "outer/compressed_mean.h"
 #include "outer/losing_exchange.h"
-#include "outer/norm_guard.h"
 #include "outer/toy_loops.h"
 
 namespace isthmus {
@@ -82,6 +79,79 @@ INSTANTIATE_TEST_SUITE_P(Rules, FeedbackAndLoss,
                                            LostCase{2, LostContribution::kCarry, 12},
                                            LostCase{2, LostContribution::kStay, 12},
                                            LostCase{2, LostContribution::kRollback, 8}));
+
+// With another worker whose contributions move the anchor: what this one has sent plus its residual
+// is what it was trained on. Its lost window is rebased on the new anchor.
+TEST(FeedbackAndLoss, OfOneAmongSeveralIsCarriedOverAMovedAnchor) {
+  for (const std::int64_t overlap : {0, 2}) {
+    run_in_process(2, [&](WorkerContext& context) {
+      const bool loses = context.rank == Rank(1);
+      Drift inner(rates());
+      LosingExchange exchange(context.exchange,
+                              loses ? std::set<std::int64_t>{8} : std::set<std::int64_t>{});
+      const auto strategy = make_outer_strategy(
+          "streaming-diloco", plain_average(overlap, LostContribution::kCarry), inner, exchange);
+      for (int t = 1; t <= 18; ++t) (void)strategy->step();
+      MemoryState state;
+      strategy->save(state);
+      std::vector<float> steps(kValues);
+      state.tensor("residual/0", std::span(steps));
+      for (std::size_t i = 0; i < kValues; ++i) {
+        steps[i] = (steps[i] + exchange.sent[i]) / rates()[i];
+      }
+      const float whole = overlap == 0 ? 16 : (loses ? 12 : 10);
+      EXPECT_THAT(steps, ::testing::Each(::testing::FloatNear(whole, 1e-4f)))
+          << context.rank.value() << " overlap " << overlap;
+    });
+  }
+}
+
+// Fragments sent in the step in which another one is found not to be finite have nothing to give:
+// their residual must not leave with what is not sent.
+TEST(Poison, LeavesTheResidualOfOtherFragmentsAlone) {
+  run_in_process(1, [](WorkerContext& context) {
+    QuadraticLoop::Options options;
+    options.tensors = {{0, kValues}, {1, kValues}};
+    options.poisoned_step = 7;
+    options.poison = [](std::span<float> values) { values[0] = std::nanf(""); };
+    QuadraticLoop inner(options);
+    OuterOptions outer{.H = 4, .fragments = 2, .offsets = OffsetsZero{}};
+    outer.codec = kLossy;
+    const auto strategy = make_outer_strategy("streaming-diloco", outer, inner, context.exchange);
+    std::vector<float> before(kValues), after(kValues);
+    for (int t = 1; t <= 8; ++t) {
+      (void)strategy->step();
+      MemoryState state;
+      strategy->save(state);
+      state.tensor("residual/1", std::span(t <= 4 ? before : after));
+    }
+    EXPECT_THAT(before, ::testing::Contains(::testing::Ne(0.0f)));
+    EXPECT_EQ(after, before);
+  });
+}
+
+// A value beyond the codec's range makes the mean infinite: the round is lost for all, and what is
+// taken back of it must not poison the next ones.
+TEST(FeedbackAndLoss, AnOverflowIsOverWithItsRound) {
+  for (const std::string method : {"delayed", "eager", "co2"}) {
+    run_in_process(1, [&](WorkerContext& context) {
+      QuadraticLoop::Options options;
+      options.tensors = {{0, 8}};
+      options.poisoned_step = 3;
+      options.poison = [](std::span<float> values) { values[0] += 1e5f; };
+      QuadraticLoop inner(options);
+      OuterOptions outer{.H = 4, .lr = 1.0, .momentum = 0.0};
+      outer.codec = "fp16:ef";
+      const auto strategy = make_outer_strategy(method, outer, inner, context.exchange);
+      int counted = 0;
+      for (int t = 1; t <= 24; ++t) {
+        for (const RoundReport& round : strategy->step().rounds) counted += round.counted ? 1 : 0;
+      }
+      EXPECT_EQ(counted, 4) << method;  // of five that have been settled
+      EXPECT_TRUE(std::isfinite(strategy->values(0)[0])) << method;
+    });
+  }
+}
 
 // Another number of workers: what was in flight is dropped, its work still in the local values.
 TEST(FeedbackAndLoss, ADroppedSyncIsNotInTheResidualToo) {
@@ -156,20 +226,23 @@ TEST(Poison, GivesUpTheWindowsOfAllFragments) {
   EXPECT_EQ(weights, (std::vector<double>{20, 0, 20, 40}));
 }
 
-TEST(CompressedMean, AMeanThatIsNotFiniteIsTakenByNobody) {
-  run_in_process(2, [](WorkerContext& context) {
-    outer::CompressedMean mean({3, 3},
-                               {.codec = make_codec("fp32"), .patience = std::chrono::minutes(1)},
-                               context.exchange);
+TEST(CompressedMean, AMeanThatIsNotFiniteIsTakenByNobodyAndOwesNothing) {
+  run_in_process(3, [](WorkerContext& context) {
+    outer::CompressedMean mean(
+        {3, 3}, {.codec = make_codec("bf16:ef"), .patience = std::chrono::minutes(1)},
+        context.exchange);
     std::vector<std::size_t> taken;
     const auto reports = mean.run(
         StepIndex(1), true, true,
         [](std::size_t bucket, std::size_t, std::span<float> tile) {
-          std::ranges::fill(tile, bucket == 0 ? 3e38f : 1.0f);
+          std::ranges::fill(tile, bucket == 0 ? 3.01e38f : 1.001f);
         },
         [&](std::size_t bucket, std::span<const float>) { taken.push_back(bucket); });
     EXPECT_EQ(reports.size(), 2u);
     EXPECT_EQ(taken, std::vector<std::size_t>{1});
+    EXPECT_THAT(mean.residual(0), ::testing::Each(0.0f));
+    EXPECT_THAT(mean.owner_residual(0), ::testing::IsEmpty());
+    EXPECT_THAT(mean.residual(1), ::testing::Each(::testing::Ne(0.0f)));
   });
 }
 
@@ -203,14 +276,17 @@ TEST(ZeroOneAdam, ASyncOfNobodyReturnsAllToTheAnchor) {
 /// What loading `state` with `damage` done to it says.
 std::string refusal(const std::function<void(MemoryState&)>& damage) {
   std::string text;
+  MemoryState state;
+  const OuterOptions outer{.H = 4, .overlap = 2};
   run_in_process(1, [&](WorkerContext& context) {
-    const OuterOptions outer{.H = 4, .overlap = 2};
     Drift inner(rates());
     const auto strategy = make_outer_strategy("streaming-diloco", outer, inner, context.exchange);
     for (int t = 1; t <= 5; ++t) (void)strategy->step();
-    MemoryState state;
     strategy->save(state);
-    damage(state);
+  });
+  damage(state);
+  run_in_process(1, [&](WorkerContext& context) {
+    Drift inner(rates());
     const auto again = make_outer_strategy("streaming-diloco", outer, inner, context.exchange);
     try {
       again->load(state);
@@ -229,6 +305,7 @@ TEST(Checkpoint, NumbersThatNoRunSavesAreRefusedByName) {
   EXPECT_THAT(integer("last_sent/0", 6), ::testing::HasSubstr("last_sent/0 is 6; 0 to 5"));
   EXPECT_THAT(integer("in_flight", -3), ::testing::HasSubstr("in_flight is -3"));
   EXPECT_THAT(integer("in_flight/0/fragment", 1), ::testing::HasSubstr("fragment is 1; 0 to 0"));
+  EXPECT_THAT(integer("in_flight", 2), ::testing::HasSubstr("in_flight/1/fragment is absent"));
   EXPECT_THAT(integer("in_flight/0/sent", 9), ::testing::HasSubstr("sent is 9; 3 to 5"));
   EXPECT_THAT(refusal([](MemoryState& state) { state.overwrite("in_flight/0/weight", -1.0); }),
               ::testing::HasSubstr("weight is -1"));

@@ -2,6 +2,8 @@
 // An exchange that loses what its member sends after some steps. One thread.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <set>
 #include <utility>
@@ -23,6 +25,9 @@ class LosingExchange final : public Exchange {
     weights.push_back(contribution.weight);
     if (lost_.contains(contribution.id.sent.value())) {
       contribution.weight = 0;
+    } else if (contribution.weight > 0) {
+      sent.resize(contribution.encoded.values);
+      EXPECT_TRUE(decode_add(*contribution.codec, contribution.encoded.bytes, sent));
     }
     return real_.begin(std::move(contribution));
   }
@@ -34,6 +39,7 @@ class LosingExchange final : public Exchange {
   [[nodiscard]] ByteCounts bytes() const override { return real_.bytes(); }
 
   std::vector<double> weights;  // as the method gave them
+  std::vector<float> sent;      // decoded, the sum of what was not lost (of one fragment)
 
  private:
   Exchange& real_;

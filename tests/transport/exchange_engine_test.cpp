@@ -254,7 +254,6 @@ TEST(ExchangeEngine, ASlowLinkCausesNoRepetition) {
   }
 }
 
-// What comes before the own begin is kept, not asked for again.
 // A request names an echo that was never sent: what is under way is not sent again for it.
 TEST(ExchangeEngine, AClaimedEchoCausesNoRepetition) {
   Network net(2, 1, {.delay = 10s});
@@ -267,6 +266,7 @@ TEST(ExchangeEngine, AClaimedEchoCausesNoRepetition) {
   EXPECT_EQ(net.most_repeated_data_frame(), 1);
 }
 
+// What comes before the own begin is kept, not asked for again.
 TEST(ExchangeEngine, FramesOfRoundsNotYetBegunAreKept) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   for (const ReductionKind kind : kKinds) {

@@ -13,6 +13,7 @@
 #include "core/rng.h"
 #include "isthmus/errors.h"
 #include "transport/naive_mean.h"
+#include "transport/run_in_process.h"
 
 namespace isthmus {
 namespace {
@@ -37,6 +38,29 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
                      info.param.kind == ReductionKind::kReduce   ? "Reduce"
                      : info.param.kind == ReductionKind::kGather ? "Gather"
                                                                  : "Collect");
+}
+
+// Runs of unlike keys draw unlike places; the owners' encoding of the mean draws those of the
+// contributions, or most of it would be zero.
+TEST(RunKey, IsThatOfTheContributionsAndOfTheMeans) {
+  const std::shared_ptr<const Codec> codec = make_codec("randk:512");
+  const SyncId id{FragmentId(0), StepIndex(1)};
+  std::vector<std::size_t> places[2];
+  for (const std::uint64_t run_key : {0u, 77u}) {
+    run_in_process(3, PeerExchangeOptions{.run_key = run_key}, [&](WorkerContext& context) {
+      Contribution mine = contribution_of(codec, context.rank, 4096, id, ReductionKind::kReduce);
+      mine.encoded = encode(*codec, std::vector<float>(4096, 1.0f), context.exchange.key(id));
+      const auto mean = context.exchange.wait(context.exchange.begin(std::move(mine)), 60s);
+      ASSERT_TRUE(mean.has_value());
+      if (context.rank != Rank(0)) return;
+      for (std::size_t i = 0; i < 4096; ++i) {
+        if (mean->values[i] != 0) places[run_key == 0 ? 0 : 1].push_back(i);
+      }
+    });
+  }
+  EXPECT_EQ(places[0].size(), 512u);
+  EXPECT_EQ(places[1].size(), 512u);
+  EXPECT_NE(places[0], places[1]);
 }
 
 class ExchangeTest : public ::testing::TestWithParam<Case> {};
