@@ -35,7 +35,8 @@ TrainingPlan make_training_plan(const Config& config, std::span<const int> cores
       config.train.threads > 0 ? config.train.threads : static_cast<int>(cores.size());
   plan.threads_per_worker = std::max(1, threads / plan.workers);
   if (config.train.pin) {
-    const auto wanted = static_cast<std::size_t>(plan.threads_per_worker * plan.workers);
+    const auto wanted =
+        static_cast<std::size_t>(plan.threads_per_worker) * static_cast<std::size_t>(plan.workers);
     if (wanted > cores.size()) {
       throw ConfigError(
           fmt::format("train.pin = true: {} workers of {} threads need {} cores, this process may "
@@ -54,7 +55,8 @@ std::vector<int> cores_of(const TrainingPlan& plan, Rank rank) {
   if (plan.cores.empty()) {
     return {};
   }
-  const auto first = plan.cores.begin() + rank.value() * plan.threads_per_worker;
+  const auto first =
+      plan.cores.begin() + static_cast<std::ptrdiff_t>(rank.value()) * plan.threads_per_worker;
   return {first, first + plan.threads_per_worker};
 }
 

@@ -65,7 +65,7 @@ void Loader::apply_preset() {
     if (preset.name != config.model.preset) {
       continue;
     }
-    const auto fill = [&](std::string_view name, Value value) {
+    const auto fill = [&](std::string_view name, const Value& value) {
       if (!given(name)) {
         row_of(name).field.set(config, value);
         default_origins[std::string(name)] = fmt::format("preset {}", preset.name);

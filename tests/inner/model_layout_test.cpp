@@ -214,7 +214,7 @@ TEST(ModelCost, MuonSavesTheSecondMomentOfItsMatrices) {
   constexpr std::int64_t kRows = std::int64_t{16} * 128;
   const MemoryEstimate adamw = training_memory(layout, {}, kRows);
   const MemoryEstimate muon = training_memory(layout, {.optimizer = "muon"}, kRows);
-  constexpr std::int64_t kMatrices = 4 * 12 * 128 * 128;
+  constexpr std::int64_t kMatrices = std::int64_t{4} * 12 * 128 * 128;
   EXPECT_EQ(adamw.moments - muon.moments, kMatrices * 4);
   // Two matrices of 128 x 512 and two of 128 x 128.
   EXPECT_EQ(muon.update, 2 * (128 * 512 + 128 * 128) * 4);

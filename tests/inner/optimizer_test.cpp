@@ -205,7 +205,7 @@ TEST(InnerOptimizer, MuonTreatsALinearLayerAlikeHoweverItIsStored) {
 TEST(InnerOptimizer, KeepsAsManyMomentsAsItUses) {
   const ModelLayout layout = layout_of("gpt2", true);
   const std::int64_t all = layout.elements();
-  const std::int64_t matrices = 2 * (4 * 16 * 16 + 2 * 16 * 40);
+  const std::int64_t matrices = std::int64_t{2} * (4 * 16 * 16 + 2 * 16 * 40);
   EXPECT_EQ(InnerOptimizer::moment_values({.optimizer = "adamw"}, layout), 2 * all);
   EXPECT_EQ(InnerOptimizer::moment_values({.optimizer = "sgd"}, layout), 0);
   EXPECT_EQ(InnerOptimizer::moment_values({.optimizer = "sgd", .momentum = 0.9}, layout), all);

@@ -99,7 +99,7 @@ TEST(FeedbackAndLoss, OfOneAmongSeveralIsCarriedOverAMovedAnchor) {
       for (std::size_t i = 0; i < kValues; ++i) {
         steps[i] = (steps[i] + exchange.sent[i]) / rates()[i];
       }
-      const float whole = overlap == 0 ? 16 : (loses ? 12 : 10);
+      const float whole = overlap == 0 ? 16.0f : (loses ? 12.0f : 10.0f);
       EXPECT_THAT(steps, ::testing::Each(::testing::FloatNear(whole, 1e-4f)))
           << context.rank.value() << " overlap " << overlap;
     });
