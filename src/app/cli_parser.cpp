@@ -12,12 +12,6 @@
 namespace isthmus::app {
 namespace {
 
-template <typename Value>
-CLI::Option* repeated(CLI::App& app, const std::string& name, std::vector<Value>& values,
-                      const std::string& text) {
-  return app.add_option(name, values, text)->allow_extra_args(false)->take_all();
-}
-
 /// A flag that takes one of a few words.
 template <typename Value>
 void choice(CLI::App& app, const std::string& name, Value& value,
@@ -82,13 +76,6 @@ LinkConfig link_of_flag(const std::string& text) {
   } catch (const ConfigError& error) {
     throw UsageError(fmt::format("--link: {}", error.what()));
   }
-}
-
-CLI::App* subcommand(CLI::App& app, const std::string& name, const std::string& text) {
-  CLI::App* command = app.add_subcommand(name, text);
-  command->fallthrough();
-  command->set_help_flag("-h,--help", "show this help");
-  return command;
 }
 
 void add_run_commands(CLI::App& app, Parsed& parsed) {
@@ -241,6 +228,9 @@ void add_bench_command(CLI::App& app, Parsed& parsed) {
   subcommand(*bench, "sim", "scheduler switches a second")->callback([&parsed] {
     parsed.action = command_bench_sim;
   });
+  subcommand(*bench, "utilisation", "points a second of `plan utilisation`")->callback([&parsed] {
+    parsed.action = command_bench_utilisation;
+  });
 }
 
 /// Every command with its flags, nested ones as "data inspect".
@@ -306,7 +296,7 @@ void set_groups(CLI::App& app) {
   const std::pair<const char*, std::vector<const char*>> groups[] = {
       {"Runs", {"demo", "init", "train", "simulate", "report"}},
       {"Files", {"inspect", "data", "import", "export"}},
-      {"Words and measurements", {"explain", "methods", "doctor", "bench", "completion"}}};
+      {"Words and measurements", {"explain", "methods", "plan", "doctor", "bench", "completion"}}};
   for (const auto& [title, names] : groups) {
     for (const char* name : names) {
       app.get_subcommand(name)->group(title);
@@ -315,6 +305,13 @@ void set_groups(CLI::App& app) {
 }
 
 }  // namespace
+
+CLI::App* subcommand(CLI::App& app, const std::string& name, const std::string& text) {
+  CLI::App* command = app.add_subcommand(name, text);
+  command->fallthrough();
+  command->set_help_flag("-h,--help", "show this help");
+  return command;
+}
 
 std::unique_ptr<CLI::App> make_parser(Parsed& parsed) {
   auto app = std::make_unique<CLI::App>(
@@ -329,6 +326,7 @@ std::unique_ptr<CLI::App> make_parser(Parsed& parsed) {
   add_file_commands(*app, parsed);
   add_word_commands(*app, parsed);
   add_bench_command(*app, parsed);
+  add_plan_command(*app, parsed);
   set_groups(*app);
   return app;
 }

@@ -38,8 +38,22 @@ struct Parsed {
   ReportArguments report;
   BenchCodecArguments bench_codec;
   BenchComputeArguments bench_compute;
+  PlanUtilisationArguments plan_utilisation;
   std::string shell;
 };
+
+/// A command under `app` that knows the global flags too.
+CLI::App* subcommand(CLI::App& app, const std::string& name, const std::string& text);
+
+/// A flag that may be given several times, one value each.
+template <typename Value>
+CLI::Option* repeated(CLI::App& app, const std::string& name, std::vector<Value>& values,
+                      const std::string& text) {
+  return app.add_option(name, values, text)->allow_extra_args(false)->take_all();
+}
+
+/// `plan` and what is below it (cli_plan.cpp).
+void add_plan_command(CLI::App& app, Parsed& parsed);
 
 /// A parser that fills `parsed`, which must outlive it.
 [[nodiscard]] std::unique_ptr<CLI::App> make_parser(Parsed& parsed);

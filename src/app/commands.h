@@ -13,6 +13,7 @@
 #include "app/terminal.h"
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
+#include "plan/utilisation_schedule.h"
 
 namespace isthmus::app {
 
@@ -106,6 +107,15 @@ struct BenchComputeArguments {
   std::int64_t micro_batches = 1;
   bool recompute = false;
 };
+struct PlanUtilisationArguments {
+  std::filesystem::path config;        // a run whose method and model are meant, or empty
+  std::vector<std::string> overrides;  // --set, of that
+  std::string params, step_time;       // "1B", "100ms"
+  std::optional<int> layers;
+  std::vector<std::string> methods;  // "diloco", "streaming-diloco:overlap=1"; empty: a set
+  UtilisationChoice common;          // for every method that has such a setting; no method
+  std::string bandwidth;             // "1Gbit/s": utilisation there too
+};
 /// Names that `init --template` knows.
 [[nodiscard]] std::vector<std::string> template_names();
 
@@ -121,5 +131,7 @@ int command_report(const ReportArguments& arguments, Session& session);
 int command_bench_codec(const BenchCodecArguments& arguments, Session& session);
 int command_bench_compute(const BenchComputeArguments& arguments, Session& session);
 int command_bench_sim(Session& session);
+int command_bench_utilisation(Session& session);
+int command_plan_utilisation(const PlanUtilisationArguments& arguments, Session& session);
 
 }  // namespace isthmus::app

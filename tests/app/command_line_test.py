@@ -89,7 +89,7 @@ class Usage(CommandLine):
         self.refuses(2, "[0, 1024]", "bench", "compute", "--threads", "1025")
 
     def test_commands_of_later_versions(self):
-        for name in ["launch", "hub", "status", "compare", "plan", "keygen", "merge", "runs"]:
+        for name in ["launch", "hub", "status", "compare", "keygen", "merge", "runs"]:
             self.refuses(2, "not in this version", name, "x", "--y")
 
     def test_help_and_version(self):
@@ -179,6 +179,11 @@ class Words(CommandLine):
         done = subprocess.run(["bash", "-c", bash + asked], capture_output=True, text=True,
                               timeout=20, cwd=self.folder)
         self.assertEqual(done.stdout.split(), ["--resume"], done.stderr)
+        nested = ("COMP_WORDS=(isthmus plan utilisation --frag); COMP_CWORD=3; _isthmus; "
+                  "echo ${COMPREPLY[@]}")
+        done = subprocess.run(["bash", "-c", bash + nested], capture_output=True, text=True,
+                              timeout=20, cwd=self.folder)
+        self.assertEqual(done.stdout.split(), ["--fragment-layers"], done.stderr)
         self.refuses(2, "bash, zsh, fish", "completion", "tcsh")
 
     def test_a_closed_pipe_and_a_full_disk(self):
@@ -248,6 +253,82 @@ class Files(CommandLine):
         self.refuses(4, "absent", "export", "absent", "--to", "hf", "out")
         self.refuses(4, "absent", "report", "absent")
         self.assertFalse((self.folder / "out").exists())
+
+
+class Plan(CommandLine):
+    MODEL = ["plan", "utilisation", "--params", "1B", "--layers", "24", "--step-time", "100ms"]
+
+    def test_utilisation_keeps_its_contract(self):
+        ddp = self.object_of(*self.MODEL, "--method", "ddp")
+        self.assertEqual((ddp["method"], ddp["layers"], ddp["bits"]), ("ddp", 24, 16))
+        self.assertEqual(list(ddp["gbit_s"]), ["0.5", "0.8", "0.9", "0.95", "0.99"])
+        for rate, printed in zip(ddp["gbit_s"].values(), [86.8, 152.6, 184.2, 222.3, 569.0]):
+            self.assertAlmostEqual(rate, printed, delta=0.06)
+        streaming = self.object_of(*self.MODEL, "--method", "streaming-diloco", "--H", "100",
+                                   "--fragment-layers", "3", "--overlap", "1", "--bits", "4",
+                                   "--bandwidth", "1Gbit/s")
+        self.assertEqual((streaming["H"], streaming["fragments"], streaming["overlap"]), (100, 8, 1))
+        self.assertTrue(streaming["gbit_s"]["0.8"] < 1 < streaming["gbit_s"]["0.9"])
+        self.assertTrue(0.5 < streaming["utilisation"] < 0.9)
+        self.assertEqual(streaming["bandwidth_gbit_s"], 1)
+
+    def test_several_methods_and_the_table(self):
+        shown = self.object_of(*self.MODEL, "--method", "diloco:H=50", "--method", "co2", "--H",
+                               "30")
+        self.assertEqual([(row["method"], row["H"], row["overlap"]) for row in shown["methods"]],
+                         [("diloco", 50, 0), ("co2", 30, 30)])
+        text = self.prints(*self.MODEL, "--bandwidth", "1Gbit/s")
+        for word in ["streaming-diloco:overlap=1,bits=4", "eager", "152.6", "at 1 Gbit/s", "99%"]:
+            self.assertIn(word, text)
+        huge = [word if word != "1B" else "900B" for word in self.MODEL]
+        self.assertIn("1000+", self.prints(*huge, "--method", "ddp"))
+        done = self.run_program(*self.MODEL, "--method", "ddp", "--overlap", "1")
+        self.assertEqual((done.returncode, done.stderr), (0, "note: ddp has no use for --overlap\n"))
+
+    def test_a_configured_run(self):
+        self.write("plan.toml", RUN + """[outer]
+method = "streaming-diloco"
+H = 20
+fragments = 2
+overlap = 3
+codec = "int8"
+""")
+        self.refuses(2, "--step-time", "plan", "utilisation", "plan.toml")
+        file = ["plan", "utilisation", "plan.toml", "--params", "1B", "--step-time", "1s"]
+        shown = self.object_of(*file, "--set", "outer.H=30")
+        self.assertEqual((shown["method"], shown["H"], shown["fragments"], shown["overlap"]),
+                         ("streaming-diloco", 30, 3, 3))
+        self.assertTrue(8 <= shown["bits"] < 8.2)
+        self.assertIn("3 fragments", self.prints(*file))
+        for flags in [["--layers", "3"], ["--method", "ddp"], ["--H", "3"], ["--embedding-turn"]]:
+            self.refuses(2, "--set outer.H=50", *file, *flags)
+        self.refuses(4, "no such file", "plan", "utilisation", "absent.toml")
+        self.write("spsa.toml", RUN + "[outer]\nmethod = \"spsa\"\n")
+        self.refuses(3, "one byte a sample", "plan", "utilisation", "spsa.toml", "--step-time", "1s")
+
+    def test_utilisation_refuses(self):
+        self.refuses(2, "subcommand", "plan")
+        self.refuses(2, "did you mean 'utilisation'?", "plan", "utilization")
+        self.refuses(2, "--params 1B", "plan", "utilisation", "--layers", "24")
+        self.refuses(2, "CONFIG", *self.MODEL, "--set", "outer.H=3")
+        for words, flags in [("did you mean 'diloco'?", ["--method", "dilocco"]),
+                             ("possible are 1, 2, 3", ["--fragment-layers", "7"]),
+                             ("0 .. 95", ["--overlap", "100"]), ("0 .. 95", ["--overlap", "-1"]),
+                             ("H = 0", ["--H", "0"]), ("H = -3", ["--H", "-3"]),
+                             ("8 ..", ["--H", "7"]), ("--H", ["--H", "many"]),
+                             ("bits = -4", ["--bits", "-4"]), ("bits = nan", ["--bits", "nan"]),
+                             ("sequential", ["--pattern", "sideways"]),
+                             ("needs a unit", ["--bandwidth", "5"]),
+                             ("above 0", ["--bandwidth", "-5Gbit/s"]),
+                             ("has no overlap", ["--method", "eager:overlap=3"])]:
+            self.refuses(2, words, *self.MODEL, *flags)
+        for flag, value, words in [("--params", "-1B", "above 0"), ("--params", "many", "number"),
+                                   ("--layers", "0", "1 .. 10000"), ("--layers", "-2", "1 .."),
+                                   ("--step-time", "0s", "above 0"),
+                                   ("--step-time", "100", "needs a unit")]:
+            changed = list(self.MODEL)
+            changed[changed.index(flag) + 1] = value
+            self.refuses(2, words, *changed)
 
 
 class Machine(CommandLine):
