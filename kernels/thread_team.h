@@ -37,9 +37,9 @@ class ThreadTeam {
   static constexpr int kMaxSize = 1024;
 
   /// cores: empty, or one for each member, who then runs on that core alone; the caller's thread
-  /// too, until the team is gone. Only the driver thread may make and destroy a pinned team.
-  /// REQUIRES: 1 <= size <= kMaxSize. THROWS: SystemError when the system refuses a thread or a
-  /// core; threads started by then are joined.
+  /// too, until the team is gone. Only the driver thread may make and destroy pinned teams, the
+  /// last one first. REQUIRES: 1 <= size <= kMaxSize. THROWS: SystemError when the system refuses a
+  /// thread or a core; threads started by then are joined.
   explicit ThreadTeam(int size, std::span<const int> cores = {});
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
-
 #include "app/build_info.h"
 #include "app/event_log.h"
 #include "app/json_line.h"
@@ -87,11 +85,8 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
   row("compute", fmt::format("{}FLOP a step and worker", human_count(estimate.step_flops)));
   row("memory",
       fmt::format("{} in this process", human_bytes(static_cast<double>(estimate.memory_bytes))));
-  constexpr std::array<std::string_view, 3> kOuterParts = {"none", "anchors", "anchors, momentum"};
-  row("outer state",
-      fmt::format("{} bytes a parameter and worker: {}", estimate.outer_bytes_per_parameter,
-                  kOuterParts.at(
-                      static_cast<std::size_t>(outer_state_values(config.method, config.outer)))));
+  row("outer state", fmt::format("{} bytes a parameter and worker (`isthmus explain {}`)",
+                                 estimate.outer_bytes_per_parameter, config.method));
   row("sent", fmt::format("{} by one worker ({} of values)",
                           human_bytes(static_cast<double>(estimate.wire_bytes)),
                           human_bytes(static_cast<double>(estimate.payload_bytes))));

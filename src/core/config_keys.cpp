@@ -473,7 +473,7 @@ constexpr KeyRow<SiteConfig> kSiteRows[] = {
     {"site.jitter", Type::kFraction, half_open(0, 1), "", field<&SiteConfig::jitter>(),
      "Under simulate: step time varies uniformly by this share up and down.", "\"5%\""},
     {"site.pace", Type::kFraction, Range{0, 1, true}, "", field<&SiteConfig::pace>(),
-     "Share of the run's inner steps that this site takes, evenly spread, so that a slow site reaches each sync with the others; contributions weigh their tokens (arXiv:2401.09135, dynamic local updates).",
+     "Share of the run's inner steps that this site takes, evenly spread, so that a slow site reaches each sync with the others; contributions weigh their tokens, but for eager's and sparseloco's (arXiv:2401.09135, dynamic local updates). Tokens of the run count as if all took every step.",
      "0.5"},
 };
 

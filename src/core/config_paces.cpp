@@ -17,10 +17,15 @@ void Loader::check_paces() {
   for (std::size_t i = 0; i < site_places.size(); ++i) {
     if (!full_pace(config.sites[i]) && !info->takes("H")) {
       diagnostics.add("E-CONFLICT", site_places[i],
-                      fmt::format("site.pace = {}: method '{}' exchanges at every step, so every "
-                                  "site takes every step",
+                      fmt::format("site.pace = {}: method '{}' has no windows of outer.H steps to "
+                                  "take fewer in",
                                   config.sites[i].pace, info->name),
                       "remove it, or choose a method with outer.H");
+    } else if (info->takes("H") && config.sites[i].pace * static_cast<double>(config.outer.H) < 1) {
+      diagnostics.add("E-RANGE", site_places[i],
+                      fmt::format("site.pace = {}: not one step in each window of outer.H = {}",
+                                  config.sites[i].pace, config.outer.H),
+                      "raise pace or H");
     }
   }
   if (info->takes("H") && std::ranges::none_of(config.sites, full_pace)) {

@@ -48,8 +48,8 @@ std::vector<RoundReport> CompressedMean::run(StepIndex t, bool fit, bool commit,
     const bool usable = std::isfinite(norm);
     if (usable && !mean->contributors.empty()) {
       take(k, mean->values);
-    } else if (fit && !worker_.empty()) {
-      worker_[k].reset();
+    } else if (!worker_.empty()) {
+      if (fit) worker_[k].reset();
       owner_[k]->values.clear();
     }
     if (!usable) {

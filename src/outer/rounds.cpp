@@ -46,7 +46,7 @@ void Rounds::launch(const Sync& sync, OuterGradient delta, double weight) {
   InFlight round{.sync = sync,
                  .ticket = {},
                  .encoded = {},
-                 .window = windows_.at(index(sync.fragment)),
+                 .window = delta.fit ? windows_.at(index(sync.fragment)) : Window{},
                  .weight = delta.fit ? weight : 0};
   if (!delta.fit) {
     log_warning(
@@ -60,7 +60,8 @@ void Rounds::launch(const Sync& sync, OuterGradient delta, double weight) {
 }
 
 void Rounds::begin(InFlight round, Encoded encoded) {
-  if (round.sync.apply > round.sync.sent || settings_.exchange == ReductionKind::kCollect) {
+  if (round.sync.apply > round.sync.sent || settings_.exchange == ReductionKind::kCollect ||
+      settings_.codec->error_feedback()) {
     round.encoded = encoded;
   }
   round.ticket = exchange_.begin({.id = {round.sync.fragment, round.sync.sent},

@@ -74,7 +74,7 @@ class Rounds {
   struct InFlight {
     Sync sync;
     Ticket ticket;
-    Encoded encoded;  // for a checkpoint and for its own part; empty when the step waits for a mean
+    Encoded encoded;  // for a checkpoint, for its own part, to be taken back; else empty
     Window window;
     double weight = 1;
   };

@@ -28,6 +28,7 @@ METHODS = {
     # A round is in flight after almost every step; H is no multiple of the checkpoints' period.
     "delayed": 'H = 5\ncodec = "int8:256"\n',
     "eager": 'H = 5\ncodec = "int8:256"\n',
+    "streaming-diloco at half pace": 'H = 6\nfragments = 2\noverlap = 4\ncodec = "topk:512:ef"\n',
     "co2": 'H = 5\nmomentum = 0.3\nstaleness_penalty = "gap-aware"\nmomentum_clip = 0.01\n',
     "sparseloco": "H = 5\n",
     "1bit-adam": "freeze = 6\n",
@@ -37,11 +38,13 @@ METHODS = {
 }
 
 
-def config(method, text_file):
+def config(name, text_file):
+    method, _, paced = name.partition(" at ")
+    workers = '[[site]]\nname = "a"\n[[site]]\nname = "b"\npace = 0.5\n' if paced else ""
     return f"""
 [run]
 name = "kill"
-workers = 2
+{"" if paced else "workers = 2"}
 seed = 7
 [model]
 arch = "gpt2"
@@ -60,14 +63,14 @@ schedule = "cosine"
 warmup = 5
 [outer]
 method = "{method}"
-{METHODS[method]}
+{METHODS[name]}
 [eval]
 every = 10
 tokens = "1k"
 [ckpt]
 every = "2 steps"
 keep = 2
-"""
+{workers}"""
 
 
 def fingerprint(out):

@@ -21,6 +21,8 @@ METHODS = {
     "diloco": 'H = 4\ncodec = "int8"\n',
     "streaming-diloco": "H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\n",
     "delayed": "H = 5\n",
+    # The last worker takes every other step.
+    "delayed at half pace": 'H = 5\ncodec = "int8:ef"\n',
     "eager": 'H = 5\ncodec = "int8"\n',
     "co2": 'H = 5\nstaleness_penalty = "gap-aware"\nmomentum_clip = 0.01\nfinal_sync = "full"\n',
     "sparseloco": 'H = 5\nfinal_sync = "full"\n',
@@ -33,11 +35,14 @@ PREDICTION_TOLERANCE = {"streaming-diloco": 0.05}
 EXACT = 0.001
 
 
-def config(method, workers, text_file):
+def config(name, workers, text_file):
+    method, _, paced = name.partition(" at ")
+    paces = [1] * (workers - 1) + [0.5 if workers > 1 else 1] if paced else []
+    sites = "".join(f'[[site]]\nname = "w{w}"\npace = {pace}\n' for w, pace in enumerate(paces))
     return f"""
 [run]
 name = "same"
-workers = {workers}
+{"" if paces else f"workers = {workers}"}
 seed = 3
 [model]
 arch = "llama"
@@ -54,14 +59,14 @@ context = 32
 lr = 2e-3
 [outer]
 method = "{method}"
-{METHODS[method]}
+{METHODS[name]}
 [eval]
 every = 6
 tokens = "1k"
 [sim]
 step_time = "50ms"
 link_model = "ideal"
-"""
+{sites}"""
 
 
 def fingerprint(out, with_time=False):
