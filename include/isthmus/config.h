@@ -116,6 +116,7 @@ struct EvalConfig {
   StepCount every;               // 0: at the end only
   std::int64_t tokens = 64'000;  // ignored with all = true: the whole validation part
   bool all = false;
+  std::string part = "whole";  // whole | first | second half of the validation part
 };
 
 struct CheckpointConfig {

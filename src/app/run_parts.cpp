@@ -72,7 +72,8 @@ Duration round_patience(const Config& config, bool simulated) {
 
 std::int64_t eval_tokens(const Config& config, const Dataset& data) {
   const std::int64_t context = config.train.context;
-  const std::int64_t windows = (data.validation_tokens() - 1) / context;
+  const std::int64_t windows =
+      validation_windows(data, context, parse_validation_part(config.eval.part));
   if (by_default(config, "eval.tokens") && !config.eval.all) {
     return windows < 1 ? -1 : std::min(config.eval.tokens, windows * context);
   }

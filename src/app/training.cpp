@@ -173,7 +173,8 @@ void Training::check() const {
     const BatchSource source(data_, batch_plan(config_, plan_), m);
   }
   if (eval_tokens_ >= 0) {
-    const ValidationSource windows(data_, config_.train.context, eval_tokens_, config_.model.vocab);
+    const ValidationSource windows(data_, config_.train.context, eval_tokens_, config_.model.vocab,
+                                   parse_validation_part(config_.eval.part));
   }
   const std::vector<Parameter> parameters = parameters_without_values(layout_);
   (void)prediction_input(config_.method, config_.outer, parameters, plan_.workers,

@@ -449,6 +449,9 @@ constexpr KeyRow<Config> kRows[] = {
     {"eval.tokens", Type::kTokensOrAll, at_least(1), "", kEvalTokens,
      "How much of the validation part an evaluation reads, from its start; \"all\" of it.", "\"64k\"",
      {}, nullptr, false},
+    {"eval.part", Type::kChoice, {}, "whole|first|second", field<&Config::eval, &EvalConfig::part>(),
+     "Which windows of the validation part evaluations take: all, or those of its first or second half. `compare` tunes on the second and reports on the first.",
+     "\"first\"", {}, nullptr, false},
 
     {"ckpt.every", Type::kStepsOrTime, {}, "", kCheckpointEvery,
      "Time, steps or share of the run (\"5%\", at least one step) between checkpoints; \"0s\": only at the end.", "\"10min\"", {}, nullptr, false},
