@@ -536,10 +536,6 @@ constexpr SectionRow kSections[] = {
 };
 
 constexpr LaterRow kLater[] = {
-    {"target", "the file is a comparison, for the command `compare`"},
-    {"budget", "the file is a comparison, for the command `compare`"},
-    {"compare", "the file is a comparison, for the command `compare`"},
-    {"variant", "the file is a comparison, for the command `compare`"},
     {"log", "metrics always go to metrics.jsonl"},
     {"net.streams", "a key of the network transport"},
     {"net.chunk", "a key of the network transport"},

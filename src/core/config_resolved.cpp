@@ -170,6 +170,7 @@ std::vector<KeyInfo> config_keys() {
   add(config::config_rows(), Config{});
   add(config::site_rows(), SiteConfig{});
   add(config::link_rows(), LinkConfig{});
+  add(config::experiment_rows(), ExperimentSettings{});
   return keys;
 }
 
