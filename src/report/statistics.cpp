@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <boost/math/distributions/non_central_t.hpp>
 #include <boost/math/distributions/students_t.hpp>
+#include <boost/math/tools/roots.hpp>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 #include "core/check.h"
@@ -125,19 +127,21 @@ double detectable_difference(double deviation, int n, double level, double power
     return kInfinity;
   }
   // In units of the standard error; the power grows with the distance.
+  const double per_error = 1 / std::sqrt(static_cast<double>(n));
+  const auto short_of = [&](double errors) {
+    return detection_power(errors * per_error, 1, n, level) - power;
+  };
   double low = 0;
   double high = 1;
-  const double per_error = 1 / std::sqrt(static_cast<double>(n));
-  while (detection_power(high * per_error, 1, n, level) < power) {
+  while (short_of(high) < 0) {
     low = high;
     high *= 2;
   }
-  constexpr int kHalvings = 60;
-  for (int i = 0; i < kHalvings; ++i) {
-    const double middle = (low + high) / 2;
-    (detection_power(middle * per_error, 1, n, level) < power ? low : high) = middle;
-  }
-  return high * per_error * deviation;
+  constexpr int kBits = 40;
+  std::uintmax_t steps = 100;  // it takes about ten
+  const auto found = boost::math::tools::toms748_solve(
+      short_of, low, high, boost::math::tools::eps_tolerance<double>(kBits), steps);
+  return found.second * per_error * deviation;
 }
 
 double median_of(std::vector<double> values) {
