@@ -6,7 +6,6 @@
 #include <array>
 
 #include "app/build_info.h"
-#include "app/event_log.h"
 #include "app/json_line.h"
 #include "app/run_parts.h"
 #include "app/run_worlds.h"
@@ -16,16 +15,6 @@
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
-namespace {
-
-/// A sink for a world in which nothing happens.
-class NoEvents final : public EventSink {
- public:
-  void record(const Event&) override {}
-};
-
-}  // namespace
-
 RunEstimate estimate_run(const Config& config, bool simulated) {
   const SystemStorage storage;
   const Dataset data = Dataset::open(storage, config.data, config.file.parent_path());
@@ -35,13 +24,8 @@ RunEstimate estimate_run(const Config& config, bool simulated) {
   const BatchSource source(data, batch_plan(config, plan), 0);
   (void)LearningRateSchedule(config.inner, plan.total_steps);
 
-  NoEvents events;
-  RunWorld world{.config = config,
-                 .plan = plan,
-                 .layout = layout,
-                 .data = data,
-                 .simulated = simulated,
-                 .events = events};
+  RunWorld world{
+      .config = config, .plan = plan, .layout = layout, .data = data, .simulated = simulated};
   if (simulated && config.surrogate && !forward_only(config)) {
     world.byte_scale = config.surrogate->params / static_cast<double>(layout.elements());
   }

@@ -47,7 +47,7 @@ LinkOptions link_options(const RunWorld& world) {
 
 WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
   const auto body = [&](WorkerContext& context) { run_worker(setup, context); };
-  const PeerExchangeOptions exchange{.retry_interval = kNothingIsLost, .events = &world.events};
+  const PeerExchangeOptions exchange{.retry_interval = kNothingIsLost, .events = world.events};
   if (!world.simulated) {
     run_in_process(world.plan.workers, exchange, body);
     return {};
@@ -56,7 +56,8 @@ WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
       run_simulated({.workers = world.plan.workers,
                      .links = link_matrix(world.config.links, site_names(world.config)),
                      .seed = world.config.run.seed,
-                     .network = {.link = link_options(world), .events = &world.events},
+                     .world = {.slots = world.slots},
+                     .network = {.link = link_options(world), .events = world.events},
                      .exchange = exchange},
                     body);
   return {.traffic = result.traffic, .trace_hash = result.trace_hash};

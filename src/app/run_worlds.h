@@ -22,7 +22,8 @@ struct RunWorld {
   const Dataset& data;
   bool simulated = false;
   double byte_scale = 1;  // bytes on the modelled link per byte of this model
-  EventSink& events;
+  int slots = 0;          // simulated: compute regions whose real work runs at once; 0: all cores
+  EventSink* events = nullptr;
 };
 
 struct WorldResult {                                // of this session; empty on real threads

@@ -132,7 +132,9 @@ class Training {
         goes_on_(request.resume == "auto" ||
                  (resume_ && !out_.empty() &&
                   is_same_place(resume_->folder().parent_path(), out_ / "ckpt"))) {
-    kernels::use_isa(kernels::isa_named(config.train.kernels));
+    if (!request.side_by_side) {
+      kernels::use_isa(kernels::isa_named(config.train.kernels));
+    }
     check();
     fingerprint_ = data_.fingerprint();
     if (resume_) {
@@ -229,7 +231,12 @@ Manifest Training::manifest() const {
 }
 
 TrainingOutcome Training::run() {
-  const SignalScope signals;
+  std::optional<SignalScope> signals;
+  std::optional<Progress> progress;
+  if (!request_.side_by_side) {
+    signals.emplace();
+    progress.emplace(session_.err, session_.progress);
+  }
   Manifest manifest = this->manifest();
   RunDirectory directory(storage_, {.out = out_,
                                     .name = config_.run.name,
@@ -259,14 +266,14 @@ TrainingOutcome Training::run() {
   directory.truncate_after("metrics.jsonl", resumed_step);
   directory.truncate_after("events.jsonl", resumed_step);
   JsonLinesFile metrics = directory.open_lines("metrics.jsonl");
-  Progress progress(session_.err, session_.progress);
   MetricsLog log({.config = config_,
                   .total_steps = plan_.total_steps,
                   .simulated = request_.simulated,
                   .byte_scale = byte_scale(),
                   .lane = request_.lane,
-                  .finished_lanes = request_.finished_lanes},
-                 metrics, progress, totals);
+                  .finished_lanes = request_.finished_lanes,
+                  .on_step = request_.side_by_side ? request_.side_by_side->on_step : nullptr},
+                 metrics, progress ? &*progress : nullptr, totals);
   log.begin(manifest);
 
   TrainingOutcome outcome{.status = "ok",
@@ -283,7 +290,7 @@ TrainingOutcome Training::run() {
     cause = error.what();
     failure = std::current_exception();
   }
-  progress.finish();
+  progress.reset();
   log.end(outcome.status, cause);
   manifest.status = outcome.status;
   manifest.ended = utc_now();
@@ -305,10 +312,15 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
        .run_id = manifest.run_id,
        .config_hash = digest_,
        .data = fingerprint_,
+       .writes = !request_.side_by_side || request_.side_by_side->checkpoint,
        .files = hf_companions(storage_, layout_.shape(), init_folder, data_.format() == "text")},
       std::move(resume_), totals, log);
-  JsonLinesFile events_file = directory.open_lines("events.jsonl");
-  EventLog events(events_file, Duration(static_cast<Duration::rep>(totals.clock_s * 1e9)));
+  const bool keeps_events = !request_.side_by_side || request_.side_by_side->events;
+  std::optional<EventLog> events;
+  if (keeps_events) {
+    events.emplace(directory.open_lines("events.jsonl"),
+                   Duration(static_cast<Duration::rep>(totals.clock_s * 1e9)));
+  }
   RunBoard board(plan_.workers, plan_.total_steps, log);
   AnchorMean anchor_mean(plan_.workers);
   const RunWorld world{.config = config_,
@@ -317,7 +329,8 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                        .data = data_,
                        .simulated = request_.simulated,
                        .byte_scale = byte_scale(),
-                       .events = events};
+                       .slots = request_.side_by_side ? request_.side_by_side->slots : 0,
+                       .events = events ? &*events : nullptr};
   if (request_.simulated && totals.measured_step == Duration{0}) {
     totals.measured_step = measure_step(world);
   }
@@ -329,7 +342,7 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                           .board = board,
                           .checkpointing = checkpointing,
                           .anchor_mean = anchor_mean,
-                          .events = &events,
+                          .events = world.events,
                           .patience = round_patience(config_, request_.simulated),
                           .step_flops = step_flops(world),
                           .measured_step = totals.measured_step};
@@ -351,6 +364,7 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
     outcome.prediction = predict_run(world, totals.measured_step);
   }
   outcome.totals = totals;
+  outcome.evals = log.evals();
   write_summary(directory, config_, outcome, result);
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,15 @@
 
 namespace isthmus::app {
 
+/// A run that is one of several which a command makes at the same time. Signals, progress and the
+/// instruction set of the kernels are then the command's; a signal still stops the run.
+struct SideBySide {
+  int slots = 0;            // simulated: compute regions whose real work runs at once; 0: all cores
+  bool checkpoint = false;  // write one at the end
+  bool events = false;      // write events.jsonl
+  std::function<void(std::int64_t step)> on_step;  // all workers have taken it; may be empty
+};
+
 struct TrainingRequest {
   std::string command;  // "train", "simulate", "demo": for the manifest
   std::filesystem::path out;
@@ -27,6 +37,7 @@ struct TrainingRequest {
   bool simulated = false;
   std::string lane;                          // demo: name of this run in the status block, or empty
   std::vector<LaneProgress> finished_lanes;  // demo: the runs before this one
+  std::optional<SideBySide> side_by_side;
 };
 
 struct TrainingOutcome {
@@ -37,6 +48,7 @@ struct TrainingOutcome {
   bool simulated = false;
   bool resumed = false;  // an earlier session took some of the steps
   RunTotals totals;
+  std::vector<EvalRecord> evals;  // of this session
   /// Simulated runs with links: what the closed form said.
   std::optional<Prediction> prediction;
 };
