@@ -286,6 +286,13 @@ void ExperimentReader::settle_settings() {
                       "a target is a loss, or relative to a variant's");
     }
   }
+  for (const std::string& link : settings.links) {
+    try {
+      (void)parse_link(link);
+    } catch (const ConfigError& error) {
+      diagnostics.add("E-VALUE", place_of("compare.links"), error.what());
+    }
+  }
   const auto seeds = std::span(settings.seeds);
   if (std::find(seeds.begin(), seeds.end(), settings.tune_seed) != seeds.end()) {
     diagnostics.add(

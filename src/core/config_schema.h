@@ -43,6 +43,7 @@ enum class Type {
   kPairOfTexts,  // ["east", "west"]
   kOffsets,      // "spread", "zero", [0, 5, "10%"]; percentages are resolved while loading
   kSeeds,        // 8 (1 to 8) or [11, 12, 13]
+  kTexts,        // ["100Mbit/s,80ms", "1Gbit/s,30ms"]
   kSpace,        // { "inner.lr" = [1e-3, 2e-3] }: read by the comparison's loader
 };
 

@@ -353,6 +353,9 @@ Expected<Value, ValueError> parse_value(const SourceValue& source, const ValueRu
       return parse_offsets(source, rule);
     case Type::kSeeds:
       return parse_seeds(source, rule);
+    case Type::kTexts:
+      return parse_list<std::string>(
+          source, rule, 0, [&](const SourceValue& each) { return parse_text(each, rule); });
     case Type::kSpace:
       break;
   }

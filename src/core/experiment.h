@@ -27,10 +27,11 @@ namespace isthmus {
 struct ExperimentSettings {
   std::string baseline;                                     // empty: the first variant
   std::vector<std::int64_t> seeds{1, 2, 3, 4, 5, 6, 7, 8};  // of the runs that are compared
-  double confidence = 0.95;      // of all intervals against the baseline together
-  double margin = 0.01;          // equivalence: share of the baseline's loss above the known floor
-  bool checkpoints = false;      // keep each run's last checkpoint
-  std::int64_t tune_trials = 0;  // 0: as many as the grid has points
+  double confidence = 0.95;  // of all intervals against the baseline together
+  double margin = 0.01;      // equivalence: share of the baseline's loss above the known floor
+  bool checkpoints = false;  // keep each run's last checkpoint
+  std::vector<std::string> links;    // "1Gbit/s,30ms": others to tell the time to the target for
+  std::int64_t tune_trials = 0;      // 0: as many as the grid has points
   std::int64_t tune_follow_ups = 2;  // trials after the grid, beyond its edge or inside it
   std::int64_t tune_seed = 0;        // of the trials; none of `seeds`
   std::string target_metric = "val_loss";

@@ -226,6 +226,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"VariantAsAValue", "[variant]\nx = 3\n", "wan.toml:22:1 ", "E-TYPE", "[variant.x]"},
         Case{"MarginZero", "[compare]\nmargin = 0\n", "wan.toml:22:10 ", "E-RANGE",
              "compare.margin"},
+        Case{"LinkWithoutARoundTrip", "[compare]\nlinks = [\"1Gbit/s\"]\n", "wan.toml:22:9 ",
+             "E-VALUE", "the round trip is missing"},
         Case{"BudgetAsAShare", "[budget]\nsteps = \"5%\"\n", "wan.toml:22:9 ", "E-VALUE",
              "a count of steps"},
         Case{"SpaceOfAnUnknownKey", "[compare.tune]\nspace = { \"inner.lrr\" = [1, 2] }\n",
