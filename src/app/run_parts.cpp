@@ -59,6 +59,12 @@ std::vector<Parameter> parameters_without_values(const ModelLayout& layout) {
   return parameters;
 }
 
+double surrogate_byte_scale(const Config& config, const ModelLayout& layout) {
+  return config.surrogate && !forward_only(config)
+             ? config.surrogate->params / static_cast<double>(layout.elements())
+             : 1.0;
+}
+
 namespace {
 bool by_default(const Config& config, const std::string& key) {
   const auto origin = config.origins.find(key);

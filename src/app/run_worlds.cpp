@@ -81,9 +81,10 @@ double step_flops(const RunWorld& world) {
 }
 
 Duration measure_step(const RunWorld& world) {
-  if (declares_step_time(world.config)) {
-    return Duration{0};
-  }
+  return declares_step_time(world.config) ? Duration{0} : time_step(world);
+}
+
+Duration time_step(const RunWorld& world) {
   BatchSource source(world.data, batch_plan(world.config, world.plan), 0);
   LanguageModelLoop loop(language_model_options(world.config, world.plan, Rank(0)),
                          [&](StepIndex t) { return source.at(t.value() - 1); });

@@ -45,6 +45,9 @@ struct WorldResult {                                // of this session; empty on
 /// declares none; else zero.
 [[nodiscard]] Duration measure_step(const RunWorld& world);
 
+/// The same, measured whatever is declared.
+[[nodiscard]] Duration time_step(const RunWorld& world);
+
 /// THROWS: ConfigError when two sites have no link.
 void check_links(const Config& config);
 

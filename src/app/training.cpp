@@ -115,6 +115,15 @@ void check_same_data(const Checkpoint& checkpoint, std::span<const DataFile> dat
   }
 }
 
+/// The run's data, not yet hashed, unless they are open already.
+std::optional<OpenData> open_own(const Storage& storage, const Config& config,
+                                 const TrainingRequest& request) {
+  if (request.side_by_side && request.side_by_side->data != nullptr) {
+    return std::nullopt;
+  }
+  return OpenData{Dataset::open(storage, config.data, config.file.parent_path()), {}};
+}
+
 /// One run, from checks to summary, in the order in which things can go wrong without a trace.
 class Training {
  public:
@@ -124,7 +133,8 @@ class Training {
         session_(session),
         layout_(model_shape(config.model, config.train.context)),
         plan_(make_training_plan(config, kernels::usable_cores())),
-        data_(Dataset::open(storage_, config.data, config.file.parent_path())),
+        own_data_(open_own(storage_, config, request)),
+        data_(own_data_ ? own_data_->data : request.side_by_side->data->data),
         eval_tokens_(app::eval_tokens(config, data_)),
         digest_(config_digest(config)),
         out_(request.out.empty() ? config.run.out : request.out),
@@ -136,7 +146,10 @@ class Training {
       kernels::use_isa(kernels::isa_named(config.train.kernels));
     }
     check();
-    fingerprint_ = data_.fingerprint();
+    if (own_data_) {
+      own_data_->fingerprint = data_.fingerprint();
+    }
+    fingerprint_ = own_data_ ? own_data_->fingerprint : request.side_by_side->data->fingerprint;
     if (resume_) {
       check_same_configuration(storage_, *resume_, config_, digest_);
       check_same_data(*resume_, fingerprint_);
@@ -160,7 +173,8 @@ class Training {
   Session& session_;
   ModelLayout layout_;
   TrainingPlan plan_;
-  Dataset data_;
+  std::optional<OpenData> own_data_;  // nothing where it is shared with other runs
+  const Dataset& data_;
   std::int64_t eval_tokens_;
   std::string digest_;
   std::filesystem::path out_;  // empty: a new folder under runs/
@@ -205,10 +219,7 @@ void Training::check_force() const {
 }
 
 double Training::byte_scale() const {
-  // Entries of spsa are as many whatever the model's size.
-  return config_.surrogate && request_.simulated && !forward_only(config_)
-             ? config_.surrogate->params / static_cast<double>(layout_.elements())
-             : 1.0;
+  return request_.simulated ? surrogate_byte_scale(config_, layout_) : 1.0;
 }
 
 Manifest Training::manifest() const {
@@ -373,6 +384,10 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
 TrainingOutcome run_training(const Config& config, const TrainingRequest& request,
                              Session& session) {
   return Training(config, request, session).run();
+}
+
+void check_training(const Config& config, const TrainingRequest& request, Session& session) {
+  const Training checked(config, request, session);
 }
 
 }  // namespace isthmus::app
