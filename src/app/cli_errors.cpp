@@ -21,8 +21,8 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::array<std::string_view, 8> kLaterCommands = {"launch", "hub",    "status", "compare",
-                                                            "plan",   "keygen", "merge",  "runs"};
+constexpr std::array<std::string_view, 7> kLaterCommands = {"launch", "hub",   "status", "plan",
+                                                            "keygen", "merge", "runs"};
 
 std::string_view kind_of(ExitCode code) {
   switch (code) {
@@ -34,6 +34,8 @@ std::string_view kind_of(ExitCode code) {
       return "environment";
     case ExitCode::kPeer:
       return "peer";
+    case ExitCode::kTargetMissed:
+      return "target";
     default:
       return "run";
   }

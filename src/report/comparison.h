@@ -88,6 +88,12 @@ struct VariantResult {
   std::string no_claim;  // why the verdict is no claim; empty for the baseline and for claims
 };
 
+/// Time to the target had the links been others, from the median steps, in closed form.
+struct OtherLinks {
+  std::vector<std::string> links;            // "1Gbit/s,30ms"
+  std::vector<std::vector<double>> seconds;  // by variant, by link; infinite where it is missed
+};
+
 struct Comparison {
   ComparisonRules rules;
   std::vector<ComparedVariant> variants;
@@ -95,6 +101,7 @@ struct Comparison {
   double margin = 0;                   // nats; 0 where the baseline has no loss
   std::optional<double> target;        // nothing where the variant it is relative to has no loss
   std::int64_t eval_every = 0;         // steps between evaluations: the resolution
+  OtherLinks other_links;              // filled by who can predict
   std::vector<std::string> notes;      // what limits the verdicts
 };
 
