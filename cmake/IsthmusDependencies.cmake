@@ -27,6 +27,7 @@ isthmus_require_package(spdlog libspdlog-dev)
 isthmus_require_package(nlohmann_json nlohmann-json3-dev)
 isthmus_require_package(tomlplusplus libtomlplusplus-dev)
 isthmus_require_package(CLI11 libcli11-dev)
+isthmus_require_package(Boost libboost-dev CONFIG)  # Boost.Math, headers alone
 isthmus_require_pkgconfig(XXHASH libxxhash libxxhash-dev)
 isthmus_require_pkgconfig(SODIUM libsodium libsodium-dev)
 isthmus_require_pkgconfig(ZSTD libzstd libzstd-dev)

@@ -14,7 +14,7 @@ set(ISTHMUS_THREAD_TESTS thread_team_test transport_conformance_test transport_p
   sim_world_test sim_run_simulated_test sim_network_test)
 add_custom_target(isthmus_threads)
 
-set(ISTHMUS_HEADER_ONLY isthmus_random123 nlohmann_json::nlohmann_json CLI11::CLI11)
+set(ISTHMUS_HEADER_ONLY isthmus_random123 nlohmann_json::nlohmann_json CLI11::CLI11 Boost::headers)
 
 function(isthmus_module name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LINKS;PRIVATE_LINKS" ${ARGN})

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/experiment.h"
 #include "isthmus/config.h"
 
 namespace {
@@ -35,6 +36,21 @@ void require(bool condition) {
   }
 }
 
+/// The same text as a comparison: errors with places, or variants whose run files load.
+void try_experiment(std::string_view text, const std::vector<std::string>& overrides,
+                    const isthmus::SchemaContext& known) {
+  try {
+    const auto experiment = isthmus::Experiment::load_text(text, "/f/f.toml", overrides, known);
+    for (std::size_t v = 0; v < experiment.variants().size(); ++v) {
+      const isthmus::Config config = experiment.config(v, {});
+      require(isthmus::config_digest(isthmus::load_config_text(
+                  config.text, "/f/f.toml", {}, known)) == isthmus::config_digest(config));
+    }
+  } catch (const isthmus::ConfigErrors& errors) {
+    require(!errors.diagnostics().empty());
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -45,6 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     overrides.emplace_back(input.substr(end + 1));
   }
   const isthmus::SchemaContext known = context();
+  try_experiment(input.substr(0, end), overrides, known);
   try {
     const auto config =
         isthmus::load_config_text(input.substr(0, end), "/f/f.toml", overrides, known);

@@ -117,6 +117,7 @@ struct EvalConfig {
   StepCount every;               // 0: at the end only
   std::int64_t tokens = 64'000;  // ignored with all = true: the whole validation part
   bool all = false;
+  std::string part = "whole";  // whole | first | second half of the validation part
 };
 
 struct CheckpointConfig {
@@ -229,6 +230,11 @@ void replace_links(Config& config, std::vector<LinkConfig> links, const std::str
 /// folder, threads, evaluation, checkpoints or the simulated clock. Equal digests may resume one
 /// another.
 [[nodiscard]] std::string config_digest(const Config& config);
+
+/// The same over every value that can change what a run finds or what its clock shows: evaluation,
+/// sites, links, the simulated clock and the kernels too. Equal digests on equal data and weights
+/// give equal results. Where data and weights lie does not count; the caller adds what is in them.
+[[nodiscard]] std::string outcome_digest(const Config& config);
 
 /// One key of the file, as `explain` shows it.
 struct KeyInfo {

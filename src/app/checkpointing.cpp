@@ -201,6 +201,9 @@ void Checkpointing::check_agreement(StepIndex t, const Pending& pending) const {
 }
 
 void Checkpointing::write(StepIndex t, const Pending& pending) {
+  if (!options_.writes) {
+    return;
+  }
   const double begin_s = monotonic_now();
   CheckpointContents contents{.info = {.step = t.value(),
                                        .workers = options_.config.workers(),

@@ -41,6 +41,7 @@ class Checkpointing {
     std::string run_id;
     std::string config_hash;
     std::vector<DataFile> data;
+    bool writes = true;  // false: the workers' agreement is checked, nothing is written
     std::vector<std::pair<std::string, std::string>> files;  // beside the model, e.g. config.json
   };
   /// Borrows storage, config, totals, log. `resume`: where the run goes on from, or nothing.

@@ -21,7 +21,7 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::array<std::string_view, 7> kLaterCommands = {"launch", "hub",   "status", "compare",
+constexpr std::array<std::string_view, 6> kLaterCommands = {"launch", "hub",   "status",
                                                             "keygen", "merge", "runs"};
 
 std::string_view kind_of(ExitCode code) {
@@ -34,6 +34,8 @@ std::string_view kind_of(ExitCode code) {
       return "environment";
     case ExitCode::kPeer:
       return "peer";
+    case ExitCode::kTargetMissed:
+      return "target";
     default:
       return "run";
   }

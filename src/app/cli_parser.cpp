@@ -78,6 +78,65 @@ LinkConfig link_of_flag(const std::string& text) {
   }
 }
 
+/// "a,b" as words; empty ones are left out.
+std::vector<std::string> words_of(const std::string& list) {
+  std::vector<std::string> words;
+  for (std::size_t begin = 0; begin < list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    if (end > begin) {
+      words.push_back(list.substr(begin, end - begin));
+    }
+    begin = end + 1;
+  }
+  return words;
+}
+
+void add_compare_command(CLI::App& app, Parsed& parsed) {
+  CompareArguments& arguments = parsed.compare;
+  CLI::App* compare =
+      subcommand(app, "compare", "tune variants alike, train each on the same seeds, judge them");
+  compare->add_option("FILE", arguments.config, "TOML file: a run, [variant.NAME], [compare]")
+      ->required()
+      ->type_name("");
+  repeated(*compare, "--set", arguments.overrides,
+           "override a key: --set compare.margin=2%, --set variant.diloco.outer.H=50")
+      ->type_name("KEY=VALUE");
+  compare->add_option("--only", parsed.only, "these variants and the baseline")
+      ->type_name("NAME,...");
+  compare->add_option("--seeds", parsed.seeds, "as --set compare.seeds=N")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  compare->add_option("--out", arguments.out, "folder to write into (default: run.out)")
+      ->type_name("DIR");
+  compare
+      ->add_option("--jobs", arguments.jobs,
+                   "runs at a time (default: as many as cores and memory take)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  compare->add_flag("--quick", arguments.quick,
+                    "three seeds at a quarter of the length: a look, not a result");
+  compare->add_flag("--resume", arguments.resume,
+                    "keep what the folder has; run what is missing or has changed");
+  compare->add_flag("--force", arguments.force, "replace the comparison that is in the folder");
+  compare->add_flag("--dry-run", arguments.dry_run,
+                    "check everything, list the runs and what they cost, train nothing");
+  // A flag, so that it never takes FILE for its value.
+  compare->add_flag("--require{all}", parsed.require,
+                    "exit 6 unless every run of these variants (--require=NAME,...; default: all) "
+                    "reaches the target");
+  compare->callback([&parsed] {
+    CompareArguments& given = parsed.compare;
+    if (parsed.seeds > 0) {
+      given.overrides.push_back(fmt::format("compare.seeds={}", parsed.seeds));
+    }
+    given.only = words_of(parsed.only);
+    given.require = words_of(parsed.require);
+    parsed.action = [&parsed](Session& session) {
+      return command_compare(parsed.compare, session);
+    };
+  });
+}
+
 void add_run_commands(CLI::App& app, Parsed& parsed) {
   CLI::App* demo =
       subcommand(app, "demo", "train a small model in two pretend datacentres, with a report");
@@ -116,6 +175,8 @@ void add_run_commands(CLI::App& app, Parsed& parsed) {
       return command_simulate(parsed.simulate, session);
     };
   });
+
+  add_compare_command(app, parsed);
 
   CLI::App* report = subcommand(app, "report", "make an HTML page of one or more runs");
   report->add_option("RUN", parsed.report.runs, "run folders; the first is the baseline")
@@ -294,7 +355,7 @@ void add_global_flags(CLI::App& app, Parsed& parsed) {
 /// Headings of the help.
 void set_groups(CLI::App& app) {
   const std::pair<const char*, std::vector<const char*>> groups[] = {
-      {"Runs", {"demo", "init", "train", "simulate", "report"}},
+      {"Runs", {"demo", "init", "train", "simulate", "compare", "report"}},
       {"Files", {"inspect", "data", "import", "export"}},
       {"Words and measurements", {"explain", "methods", "plan", "doctor", "bench", "completion"}}};
   for (const auto& [title, names] : groups) {

@@ -28,6 +28,9 @@ struct Parsed {
   SimulateArguments simulate;
   std::vector<std::string> links;
   int workers = 0;
+  CompareArguments compare;
+  int seeds = 0;
+  std::string only, require;
   DemoArguments demo;
   InitArguments init;
   InspectArguments inspect;

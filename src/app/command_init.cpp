@@ -87,6 +87,46 @@ constexpr Line kWan2[] = {
     {"link.loss", "\"0.1%\"", true},
 };
 
+constexpr Line kCompare[] = {
+    {"run.name", "\"compare\""},
+    {"model.arch", "\"gpt2\""},
+    {"model.preset", "\"nano\""},
+    {"data.source", "\"synth:markov1\""},
+    {"train.steps", "400"},
+    {"train.global_batch", "\"1024 tok\""},
+    {"train.context", "32"},
+    {"inner.lr", "4e-3"},
+    {"inner.schedule", "\"cosine\""},
+    {"inner.warmup", "\"5%\""},
+    {"eval.every", "\"20 steps\""},
+    {"eval.tokens", "\"32k\""},
+    {"surrogate.params", "\"1B\""},
+    {"surrogate.step_time", "\"1s\""},
+    {"[[site]]", ""},
+    {"site.name", "\"east\""},
+    {"[[site]]", ""},
+    {"site.name", "\"west\""},
+    {"[[link]]", ""},
+    {"link.between", "[\"east\", \"west\"]"},
+    {"link.rate", "\"100Mbit/s\""},
+    {"link.rtt", "\"80ms\""},
+    {"compare.baseline", "\"ddp\""},
+    {"compare.seeds", "8"},
+    {"compare.margin", "\"1%\""},
+    {"compare.tune.space", "{ \"inner.lr\" = [2e-3, 4e-3, 8e-3] }"},
+    {"compare.tune.follow_ups", "2"},
+    {"target.relative_to", "\"ddp\""},
+    {"target.factor", "1.02"},
+    {"budget.sim_time", "\"48h\"", true},
+    {"[variant.ddp]", ""},
+    {"variant.outer", "{ method = \"ddp\" }"},
+    {"[variant.diloco]", ""},
+    {"variant.outer", "{ method = \"diloco\", H = 20, final_sync = \"full\" }"},
+    {"[variant.diloco-4bit]", ""},
+    {"variant.outer",
+     "{ method = \"diloco\", H = 20, codec = \"fp4-e3m0\", final_sync = \"full\" }"},
+};
+
 struct Template {
   std::string_view name;
   std::string_view text;
@@ -98,6 +138,8 @@ constexpr Template kTemplates[] = {
      "isthmus train {}"},
     {"wan2", "Two sites over 100 Mbit/s and 80 ms, with the clock of a 1B model.", kWan2,
      "isthmus simulate {}"},
+    {"compare", "Three variants tuned alike and told apart over eight seeds.", kCompare,
+     "isthmus compare {}"},
 };
 
 const Template& find_template(const std::string& name) {
@@ -126,7 +168,8 @@ std::string render(const Template& chosen) {
     }
     const std::size_t dot = line.key.find('.');
     const std::string_view home = line.key.substr(0, dot);
-    if (home != section && home != "site" && home != "link") {
+    const bool has_heading = home == "site" || home == "link" || home == "variant";
+    if (home != section && !has_heading) {
       text += fmt::format("\n[{}]\n", home);
     }
     section = home;

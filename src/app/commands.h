@@ -50,12 +50,26 @@ struct TrainArguments {
 struct SimulateArguments : TrainArguments {
   std::vector<LinkConfig> links;  // --link; replaces those of the file
 };
+struct CompareArguments {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;  // --set, and --seeds N as compare.seeds=N
+  std::filesystem::path out;           // --out; empty: run.out
+  std::vector<std::string> only;       // variants beside the baseline; empty: all
+  int jobs = 0;                        // cells at a time; 0: as many as cores and memory take
+  bool quick = false;                  // three seeds, a quarter of the length: not a result
+  bool resume = false;                 // keep the cells that the folder has
+  bool force = false;                  // replace the comparison that is in the folder
+  bool dry_run = false;                // list the cells and what they cost
+  /// Exit 6 unless these variants reach the target with every seed; "all": each of them.
+  std::vector<std::string> require;
+};
 struct DemoArguments {
   std::filesystem::path out;  // empty: runs/demo-<stamp>-<id>
   std::uint64_t seed = 0;
 };
 int command_train(const TrainArguments& arguments, Session& session);
 int command_simulate(const SimulateArguments& arguments, Session& session);
+int command_compare(const CompareArguments& arguments, Session& session);
 int command_demo(const DemoArguments& arguments, Session& session);
 
 struct InitArguments {

@@ -37,6 +37,10 @@ constexpr ErrorEntry kErrors[] = {
      "Write --set section.key=value; the value is TOML, bare words are text."},
     {"E-FILE", "A file or folder that the configuration names cannot be used.",
      "The message names it and the cause; relative paths start at the configuration's folder."},
+    {"E-COMPARISON",
+     "The file describes a comparison, with [compare] and [variant.NAME], where a run was asked "
+     "for; or the other way round.",
+     "`isthmus compare FILE` takes comparisons, `train` and `simulate` take runs."},
     {"E-NOT-YET", "The name is known, but this version does not have what it asks for.",
      "Remove it; `isthmus methods` and `isthmus explain SECTION` list what there is."},
 };

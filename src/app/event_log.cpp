@@ -2,6 +2,7 @@
 #include "app/event_log.h"
 
 #include <chrono>
+#include <utility>
 
 namespace isthmus::app {
 namespace {
@@ -22,7 +23,7 @@ const char* kind_name(EventKind kind) {
 
 }  // namespace
 
-EventLog::EventLog(JsonLinesFile& file, Duration offset) : file_(file), offset_(offset) {}
+EventLog::EventLog(JsonLinesFile file, Duration offset) : file_(std::move(file)), offset_(offset) {}
 
 void EventLog::record(const Event& event) {
   const auto seconds = [this](TimePoint time) {

@@ -12,15 +12,15 @@ namespace isthmus::app {
 
 class EventLog final : public EventSink {
  public:
-  /// `file` is borrowed. `offset`: clock of the run spent before a resume.
-  EventLog(JsonLinesFile& file, Duration offset);
+  /// `offset`: clock of the run spent before a resume.
+  EventLog(JsonLinesFile file, Duration offset);
   /// Any thread. After kMaxEvents lines a last one says that the rest is left out.
   void record(const Event& event) override;
 
   static constexpr std::int64_t kMaxEvents = 200'000;
 
  private:
-  JsonLinesFile& file_;
+  JsonLinesFile file_;
   Duration offset_;
   std::mutex mutex_;
   std::int64_t written_ = 0;

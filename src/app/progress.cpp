@@ -40,6 +40,9 @@ std::string count_text(const ProgressUpdate& update) {
 }
 
 double fraction_of(const ProgressUpdate& update) {
+  if (update.fraction) {
+    return *update.fraction;
+  }
   return update.total > 0 ? static_cast<double>(update.done) / static_cast<double>(update.total)
                           : 0;
 }
@@ -140,6 +143,7 @@ void Progress::update(const ProgressUpdate& update) {
   const double now = monotonic_now();
   if (first_done_ < 0 || update.done < first_done_) {
     first_done_ = update.done;
+    first_fraction_ = fraction_of(update);
     first_time_ = now;
   }
   if (now < next_) {
@@ -165,6 +169,12 @@ void Progress::update(const ProgressUpdate& update) {
 
 std::string Progress::eta(const ProgressUpdate& update) const {
   const double elapsed = monotonic_now() - first_time_;
+  if (update.fraction) {
+    const double gained = *update.fraction - first_fraction_;
+    return gained <= 0 || elapsed <= 0
+               ? ""
+               : fmt::format("eta {}", human_time(elapsed * (1 - *update.fraction) / gained));
+  }
   const auto made = static_cast<double>(update.done - first_done_);
   if (made <= 0 || elapsed <= 0) {
     return "";
@@ -239,7 +249,11 @@ void Progress::show_line(const ProgressUpdate& update) {
 void Progress::show_json(const ProgressUpdate& update) {
   JsonLine line;
   line.add("k", "progress").add("activity", update.activity).add("done", update.done);
-  line.add("total", update.total).add("loss", update.loss).add("tok_s", update.tokens_per_s);
+  line.add("total", update.total);
+  if (update.fraction) {
+    line.add("fraction", *update.fraction);
+  }
+  line.add("loss", update.loss).add("tok_s", update.tokens_per_s);
   if (update.simulated_s) {
     line.add("ts", *update.simulated_s);
   }

@@ -36,8 +36,9 @@ struct LaneProgress {
 struct ProgressUpdate {
   std::string activity = "step";  // "step", "tokenizing", "evaluating", ...
   std::int64_t done = 0;
-  std::int64_t total = 0;  // 0: unknown, no bar and no ETA
-  double loss = 0;         // 0: none yet
+  std::int64_t total = 0;          // 0: unknown, no bar and no ETA
+  std::optional<double> fraction;  // of the work, where done / total is too coarse for bar and ETA
+  double loss = 0;                 // 0: none yet
   std::optional<double> eval_loss;
   std::int64_t eval_step = 0;
   double tokens_per_s = 0;            // all workers
@@ -77,6 +78,7 @@ class Progress {
   mutable std::mutex mutex_;
   double next_;                   // monotonic seconds at which something may be shown again
   std::int64_t first_done_ = -1;  // where a resumed run began, so that the ETA is its own
+  double first_fraction_ = 0;
   double first_time_;
 };
 

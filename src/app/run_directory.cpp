@@ -13,9 +13,10 @@ namespace isthmus::app {
 namespace {
 
 /// What a run leaves in its folder; nothing else is ever removed.
-constexpr std::array<std::string_view, 10> kRunFiles = {
+constexpr std::array<std::string_view, 11> kRunFiles = {
     "manifest.json", "config.toml",  "config.resolved.toml", "metrics.jsonl", "events.jsonl",
-    "links.json",    "summary.json", "report.html",          "method.log",    "ckpt"};
+    "links.json",    "summary.json", "report.html",          "method.log",    "cells.jsonl",
+    "ckpt"};
 
 std::filesystem::path default_path(const RunDirectoryOptions& options) {
   constexpr std::size_t kIdDigits = 6;

@@ -3,8 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+
 #include "app/build_info.h"
-#include "app/event_log.h"
 #include "app/json_line.h"
 #include "app/run_parts.h"
 #include "app/run_worlds.h"
@@ -14,16 +15,6 @@
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
-namespace {
-
-/// A sink for a world in which nothing happens.
-class NoEvents final : public EventSink {
- public:
-  void record(const Event&) override {}
-};
-
-}  // namespace
-
 RunEstimate estimate_run(const Config& config, bool simulated) {
   const SystemStorage storage;
   const Dataset data = Dataset::open(storage, config.data, config.file.parent_path());
@@ -33,16 +24,12 @@ RunEstimate estimate_run(const Config& config, bool simulated) {
   const BatchSource source(data, batch_plan(config, plan), 0);
   (void)LearningRateSchedule(config.inner, plan.total_steps);
 
-  NoEvents events;
-  RunWorld world{.config = config,
-                 .plan = plan,
-                 .layout = layout,
-                 .data = data,
-                 .simulated = simulated,
-                 .events = events};
-  if (simulated && config.surrogate && !forward_only(config)) {
-    world.byte_scale = config.surrogate->params / static_cast<double>(layout.elements());
-  }
+  const RunWorld world{.config = config,
+                       .plan = plan,
+                       .layout = layout,
+                       .data = data,
+                       .simulated = simulated,
+                       .byte_scale = simulated ? surrogate_byte_scale(config, layout) : 1.0};
   const std::int64_t rows = plan.worker_samples / plan.micro_batches * config.train.context;
   const bool bf16 = config.train.precision == "bf16";
   const MemoryEstimate memory =
@@ -69,6 +56,16 @@ RunEstimate estimate_run(const Config& config, bool simulated) {
     estimate.prediction = prediction;
   }
   return estimate;
+}
+
+double measured_speed(Config config) {
+  config.train.threads = 1;
+  const SystemStorage storage;
+  const Dataset data = Dataset::open(storage, config.data, config.file.parent_path());
+  const TrainingPlan plan = make_training_plan(config, kernels::usable_cores());
+  const ModelLayout layout(model_shape(config.model, config.train.context));
+  const RunWorld world{.config = config, .plan = plan, .layout = layout, .data = data};
+  return step_flops(world) / std::chrono::duration<double>(time_step(world)).count();
 }
 
 std::string render_estimate(const Config& config, const RunEstimate& estimate) {

@@ -26,6 +26,10 @@ struct RunEstimate {
 /// Checks the configuration, opens the data, trains nothing. THROWS: as run_training's checks.
 [[nodiscard]] RunEstimate estimate_run(const Config& config, bool simulated);
 
+/// Floating-point operations a second of one core, from a few training steps of one worker taken
+/// now. THROWS: as above.
+[[nodiscard]] double measured_speed(Config config);
+
 [[nodiscard]] std::string render_estimate(const Config& config, const RunEstimate& estimate);
 [[nodiscard]] std::string estimate_json(const RunEstimate& estimate);
 

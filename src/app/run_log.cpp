@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <utility>
@@ -58,7 +59,7 @@ void RunTotals::load(StateReader& reader) {
   }
 }
 
-MetricsLog::MetricsLog(Options options, JsonLinesFile& metrics, Progress& progress,
+MetricsLog::MetricsLog(Options options, JsonLinesFile& metrics, Progress* progress,
                        RunTotals& totals)
     : options_(std::move(options)),
       metrics_(metrics),
@@ -147,6 +148,9 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
   for (const RoundReport& each : posts.front().report.rounds) {
     round(each);
   }
+  if (options_.on_step) {
+    options_.on_step(t.value());
+  }
   show(t, posts, tokens_per_s);
 }
 
@@ -172,11 +176,19 @@ void MetricsLog::round(const RoundReport& round) {
 void MetricsLog::eval(const EvalResult& result) {
   totals_.eval_loss = result.loss;
   totals_.eval_step = result.step.value();
+  // Every worker has posted the step by now and none the next one, so the totals are those of it.
+  evals_.push_back({.step = totals_.eval_step,
+                    .loss = result.loss,
+                    .clock_s = totals_.clock_s,
+                    .payload_bytes = std::ranges::max(totals_.payload_bytes),
+                    .wire_bytes = std::ranges::max(totals_.wire_bytes)});
   JsonLine eval = line("eval");
   eval.add("step", result.step.value())
       .add("loss", result.loss)
       .add("ppl", std::exp(result.loss))
-      .add("n_tokens", result.tokens);
+      .add("n_tokens", result.tokens)
+      .add("bytes_payload", evals_.back().payload_bytes)
+      .add("bytes_wire", evals_.back().wire_bytes);
   add_clock(eval, result.now);
   metrics_.append(eval);
 }
@@ -201,7 +213,7 @@ void MetricsLog::end(const std::string& status, const std::string& cause) {
 }
 
 void MetricsLog::show(StepIndex t, const std::vector<StepPost>& posts, double tokens_per_s) {
-  if (!progress_.due()) {
+  if (progress_ == nullptr || !progress_->due()) {
     return;
   }
   const double elapsed = std::max(totals_.wall_s - before_.wall_s, 1e-9);
@@ -235,7 +247,7 @@ void MetricsLog::show(StepIndex t, const std::vector<StepPost>& posts, double to
          .text = fmt::format("loss {:.3f}   {} simulated", totals_.train_loss,
                              human_time(totals_.clock_s))});
   }
-  progress_.update(update);
+  progress_->update(update);
 }
 
 }  // namespace isthmus::app

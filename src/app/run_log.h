@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -34,6 +35,15 @@ struct RunTotals {
   void load(StateReader& reader);
 };
 
+/// An evaluation, and what the run had cost by then.
+struct EvalRecord {
+  std::int64_t step = 0;
+  double loss = 0;
+  double clock_s = 0;
+  std::uint64_t payload_bytes = 0;  // sent by the worker that sent most
+  std::uint64_t wire_bytes = 0;
+};
+
 class MetricsLog final : public RunLog {
  public:
   struct Options {
@@ -42,10 +52,11 @@ class MetricsLog final : public RunLog {
     bool simulated = false;
     double byte_scale = 1;  // bytes of the declared model per byte of this one
     std::string lane;       // demo: name of this run in the status block, or empty
-    std::vector<LaneProgress> finished_lanes;  // demo: the runs before this one
+    std::vector<LaneProgress> finished_lanes;        // demo: the runs before this one
+    std::function<void(std::int64_t step)> on_step;  // may be empty
   };
-  /// Borrows everything for its life.
-  MetricsLog(Options options, JsonLinesFile& metrics, Progress& progress, RunTotals& totals);
+  /// Borrows everything for its life. `progress` may be null.
+  MetricsLog(Options options, JsonLinesFile& metrics, Progress* progress, RunTotals& totals);
 
   /// First line of a session.
   void begin(const Manifest& manifest);
@@ -57,6 +68,9 @@ class MetricsLog final : public RunLog {
   /// Last line: status as in manifest.json.
   void end(const std::string& status, const std::string& cause);
 
+  /// Evaluations of this session so far.
+  [[nodiscard]] const std::vector<EvalRecord>& evals() const { return evals_; }
+
  private:
   [[nodiscard]] JsonLine line(const char* kind) const;
   void add_clock(JsonLine& line, TimePoint now) const;
@@ -66,9 +80,10 @@ class MetricsLog final : public RunLog {
 
   Options options_;
   JsonLinesFile& metrics_;
-  Progress& progress_;
+  Progress* progress_;
   RunTotals& totals_;
   const RunTotals before_;  // what earlier sessions of the run had summed up
+  std::vector<EvalRecord> evals_;
   double started_;
   double last_step_;
   double last_checkpoint_ = -1;

@@ -59,6 +59,12 @@ std::vector<Parameter> parameters_without_values(const ModelLayout& layout) {
   return parameters;
 }
 
+double surrogate_byte_scale(const Config& config, const ModelLayout& layout) {
+  return config.surrogate && !forward_only(config)
+             ? config.surrogate->params / static_cast<double>(layout.elements())
+             : 1.0;
+}
+
 namespace {
 bool by_default(const Config& config, const std::string& key) {
   const auto origin = config.origins.find(key);
@@ -72,7 +78,8 @@ Duration round_patience(const Config& config, bool simulated) {
 
 std::int64_t eval_tokens(const Config& config, const Dataset& data) {
   const std::int64_t context = config.train.context;
-  const std::int64_t windows = (data.validation_tokens() - 1) / context;
+  const std::int64_t windows =
+      validation_windows(data, context, parse_validation_part(config.eval.part));
   if (by_default(config, "eval.tokens") && !config.eval.all) {
     return windows < 1 ? -1 : std::min(config.eval.tokens, windows * context);
   }

@@ -27,6 +27,10 @@ namespace isthmus::app {
 /// predictions need.
 [[nodiscard]] std::vector<Parameter> parameters_without_values(const ModelLayout& layout);
 
+/// Bytes on the clock for each byte of the model that learns: those of a declared surrogate, whose
+/// gradients are as many times larger. 1 for spsa: its entries are as many whatever the model.
+[[nodiscard]] double surrogate_byte_scale(const Config& config, const ModelLayout& layout);
+
 /// Tokens to evaluate on: what is asked for, or by default what there is of it; 0: the whole
 /// validation part; -1: there is not one window.
 [[nodiscard]] std::int64_t eval_tokens(const Config& config, const Dataset& data);

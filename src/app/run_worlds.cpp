@@ -49,7 +49,7 @@ WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
   const auto body = [&](WorkerContext& context) { run_worker(setup, context); };
   const PeerExchangeOptions exchange{.retry_interval = kNothingIsLost,
                                      .run_key = run_key(world.config.run.seed, Stream::kRounding),
-                                     .events = &world.events};
+                                     .events = world.events};
   if (!world.simulated) {
     run_in_process(world.plan.workers, exchange, body);
     return {};
@@ -58,7 +58,8 @@ WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
       run_simulated({.workers = world.plan.workers,
                      .links = link_matrix(world.config.links, site_names(world.config)),
                      .seed = world.config.run.seed,
-                     .network = {.link = link_options(world), .events = &world.events},
+                     .world = {.slots = world.slots},
+                     .network = {.link = link_options(world), .events = world.events},
                      .exchange = exchange},
                     body);
   return {.traffic = result.traffic, .trace_hash = result.trace_hash};
@@ -82,9 +83,10 @@ double step_flops(const RunWorld& world) {
 }
 
 Duration measure_step(const RunWorld& world) {
-  if (declares_step_time(world.config)) {
-    return Duration{0};
-  }
+  return declares_step_time(world.config) ? Duration{0} : time_step(world);
+}
+
+Duration time_step(const RunWorld& world) {
   BatchSource source(world.data, batch_plan(world.config, world.plan), 0);
   LanguageModelLoop loop(language_model_options(world.config, world.plan, Rank(0)),
                          [&](StepIndex t) { return source.at(t.value() - 1); });

@@ -22,7 +22,8 @@ struct RunWorld {
   const Dataset& data;
   bool simulated = false;
   double byte_scale = 1;  // bytes on the modelled link per byte of this model
-  EventSink& events;
+  int slots = 0;          // simulated: compute regions whose real work runs at once; 0: all cores
+  EventSink* events = nullptr;
 };
 
 struct WorldResult {                                // of this session; empty on real threads
@@ -43,6 +44,9 @@ struct WorldResult {                                // of this session; empty on
 /// Real length of one inner step of worker 0, measured on this machine, where the configuration
 /// declares none; else zero.
 [[nodiscard]] Duration measure_step(const RunWorld& world);
+
+/// The same, measured whatever is declared.
+[[nodiscard]] Duration time_step(const RunWorld& world);
 
 /// THROWS: ConfigError when two sites have no link.
 void check_links(const Config& config);

@@ -115,6 +115,15 @@ void check_same_data(const Checkpoint& checkpoint, std::span<const DataFile> dat
   }
 }
 
+/// The run's data, not yet hashed, unless they are open already.
+std::optional<OpenData> open_own(const Storage& storage, const Config& config,
+                                 const TrainingRequest& request) {
+  if (request.side_by_side && request.side_by_side->data != nullptr) {
+    return std::nullopt;
+  }
+  return OpenData{Dataset::open(storage, config.data, config.file.parent_path()), {}};
+}
+
 /// One run, from checks to summary, in the order in which things can go wrong without a trace.
 class Training {
  public:
@@ -124,7 +133,8 @@ class Training {
         session_(session),
         layout_(model_shape(config.model, config.train.context)),
         plan_(make_training_plan(config, kernels::usable_cores())),
-        data_(Dataset::open(storage_, config.data, config.file.parent_path())),
+        own_data_(open_own(storage_, config, request)),
+        data_(own_data_ ? own_data_->data : request.side_by_side->data->data),
         eval_tokens_(app::eval_tokens(config, data_)),
         digest_(config_digest(config)),
         out_(request.out.empty() ? config.run.out : request.out),
@@ -132,9 +142,14 @@ class Training {
         goes_on_(request.resume == "auto" ||
                  (resume_ && !out_.empty() &&
                   is_same_place(resume_->folder().parent_path(), out_ / "ckpt"))) {
-    kernels::use_isa(kernels::isa_named(config.train.kernels));
+    if (!request.side_by_side) {
+      kernels::use_isa(kernels::isa_named(config.train.kernels));
+    }
     check();
-    fingerprint_ = data_.fingerprint();
+    if (own_data_) {
+      own_data_->fingerprint = data_.fingerprint();
+    }
+    fingerprint_ = own_data_ ? own_data_->fingerprint : request.side_by_side->data->fingerprint;
     if (resume_) {
       check_same_configuration(storage_, *resume_, config_, digest_);
       check_same_data(*resume_, fingerprint_);
@@ -158,7 +173,8 @@ class Training {
   Session& session_;
   ModelLayout layout_;
   TrainingPlan plan_;
-  Dataset data_;
+  std::optional<OpenData> own_data_;  // nothing where it is shared with other runs
+  const Dataset& data_;
   std::int64_t eval_tokens_;
   std::string digest_;
   std::filesystem::path out_;  // empty: a new folder under runs/
@@ -173,7 +189,8 @@ void Training::check() const {
     const BatchSource source(data_, batch_plan(config_, plan_), m);
   }
   if (eval_tokens_ >= 0) {
-    const ValidationSource windows(data_, config_.train.context, eval_tokens_, config_.model.vocab);
+    const ValidationSource windows(data_, config_.train.context, eval_tokens_, config_.model.vocab,
+                                   parse_validation_part(config_.eval.part));
   }
   const std::vector<Parameter> parameters = parameters_without_values(layout_);
   (void)prediction_input(config_.method, config_.outer, parameters, plan_.workers,
@@ -202,10 +219,7 @@ void Training::check_force() const {
 }
 
 double Training::byte_scale() const {
-  // Entries of spsa are as many whatever the model's size.
-  return config_.surrogate && request_.simulated && !forward_only(config_)
-             ? config_.surrogate->params / static_cast<double>(layout_.elements())
-             : 1.0;
+  return request_.simulated ? surrogate_byte_scale(config_, layout_) : 1.0;
 }
 
 Manifest Training::manifest() const {
@@ -228,7 +242,12 @@ Manifest Training::manifest() const {
 }
 
 TrainingOutcome Training::run() {
-  const SignalScope signals;
+  std::optional<SignalScope> signals;
+  std::optional<Progress> progress;
+  if (!request_.side_by_side) {
+    signals.emplace();
+    progress.emplace(session_.err, session_.progress);
+  }
   Manifest manifest = this->manifest();
   RunDirectory directory(storage_, {.out = out_,
                                     .name = config_.run.name,
@@ -258,14 +277,14 @@ TrainingOutcome Training::run() {
   directory.truncate_after("metrics.jsonl", resumed_step);
   directory.truncate_after("events.jsonl", resumed_step);
   JsonLinesFile metrics = directory.open_lines("metrics.jsonl");
-  Progress progress(session_.err, session_.progress);
   MetricsLog log({.config = config_,
                   .total_steps = plan_.total_steps,
                   .simulated = request_.simulated,
                   .byte_scale = byte_scale(),
                   .lane = request_.lane,
-                  .finished_lanes = request_.finished_lanes},
-                 metrics, progress, totals);
+                  .finished_lanes = request_.finished_lanes,
+                  .on_step = request_.side_by_side ? request_.side_by_side->on_step : nullptr},
+                 metrics, progress ? &*progress : nullptr, totals);
   log.begin(manifest);
   if (const std::string warning = codec_warning(config_); !warning.empty()) {
     log_warning("{}", warning);
@@ -285,7 +304,7 @@ TrainingOutcome Training::run() {
     cause = error.what();
     failure = std::current_exception();
   }
-  progress.finish();
+  progress.reset();
   log.end(outcome.status, cause);
   manifest.status = outcome.status;
   manifest.ended = utc_now();
@@ -307,10 +326,15 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
        .run_id = manifest.run_id,
        .config_hash = digest_,
        .data = fingerprint_,
+       .writes = !request_.side_by_side || request_.side_by_side->checkpoint,
        .files = hf_companions(storage_, layout_.shape(), init_folder, data_.format() == "text")},
       std::move(resume_), totals, log);
-  JsonLinesFile events_file = directory.open_lines("events.jsonl");
-  EventLog events(events_file, Duration(static_cast<Duration::rep>(totals.clock_s * 1e9)));
+  const bool keeps_events = !request_.side_by_side || request_.side_by_side->events;
+  std::optional<EventLog> events;
+  if (keeps_events) {
+    events.emplace(directory.open_lines("events.jsonl"),
+                   Duration(static_cast<Duration::rep>(totals.clock_s * 1e9)));
+  }
   RunBoard board(plan_.workers, plan_.total_steps, log);
   AnchorMean anchor_mean(plan_.workers);
   const RunWorld world{.config = config_,
@@ -319,7 +343,8 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                        .data = data_,
                        .simulated = request_.simulated,
                        .byte_scale = byte_scale(),
-                       .events = events};
+                       .slots = request_.side_by_side ? request_.side_by_side->slots : 0,
+                       .events = events ? &*events : nullptr};
   if (request_.simulated && totals.measured_step == Duration{0}) {
     totals.measured_step = measure_step(world);
   }
@@ -331,7 +356,7 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                           .board = board,
                           .checkpointing = checkpointing,
                           .anchor_mean = anchor_mean,
-                          .events = &events,
+                          .events = world.events,
                           .patience = round_patience(config_, request_.simulated),
                           .step_flops = step_flops(world),
                           .measured_step = totals.measured_step};
@@ -353,6 +378,7 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
     outcome.prediction = predict_run(world, totals.measured_step);
   }
   outcome.totals = totals;
+  outcome.evals = log.evals();
   write_summary(directory, config_, outcome, result);
 }
 
@@ -361,6 +387,10 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
 TrainingOutcome run_training(const Config& config, const TrainingRequest& request,
                              Session& session) {
   return Training(config, request, session).run();
+}
+
+void check_training(const Config& config, const TrainingRequest& request, Session& session) {
+  const Training checked(config, request, session);
 }
 
 }  // namespace isthmus::app

@@ -5,17 +5,35 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "app/commands.h"
 #include "app/run_log.h"
+#include "inner/data/dataset.h"
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
 #include "plan/prediction.h"
 
 namespace isthmus::app {
+
+/// A run's data, opened and hashed.
+struct OpenData {
+  Dataset data;
+  std::vector<DataFile> fingerprint;
+};
+
+/// A run that is one of several which a command makes at the same time. Signals, progress and the
+/// instruction set of the kernels are then the command's; a signal still stops the run.
+struct SideBySide {
+  const OpenData* data = nullptr;  // of its configuration, shared; null: the run opens its own
+  int slots = 0;            // simulated: compute regions whose real work runs at once; 0: all cores
+  bool checkpoint = false;  // write one at the end
+  bool events = false;      // write events.jsonl
+  std::function<void(std::int64_t step)> on_step;  // all workers have taken it; may be empty
+};
 
 struct TrainingRequest {
   std::string command;  // "train", "simulate", "demo": for the manifest
@@ -27,6 +45,7 @@ struct TrainingRequest {
   bool simulated = false;
   std::string lane;                          // demo: name of this run in the status block, or empty
   std::vector<LaneProgress> finished_lanes;  // demo: the runs before this one
+  std::optional<SideBySide> side_by_side;
 };
 
 struct TrainingOutcome {
@@ -37,6 +56,7 @@ struct TrainingOutcome {
   bool simulated = false;
   bool resumed = false;  // an earlier session took some of the steps
   RunTotals totals;
+  std::vector<EvalRecord> evals;  // of this session
   /// Simulated runs with links: what the closed form said.
   std::optional<Prediction> prediction;
 };
@@ -45,5 +65,8 @@ struct TrainingOutcome {
 /// THROWS: Error as the parts do, after writing the manifest's status and the "end" line.
 [[nodiscard]] TrainingOutcome run_training(const Config& config, const TrainingRequest& request,
                                            Session& session);
+
+/// Everything that run_training checks before it writes. THROWS: ConfigError, SystemError.
+void check_training(const Config& config, const TrainingRequest& request, Session& session);
 
 }  // namespace isthmus::app

@@ -87,7 +87,8 @@ class Worker {
   [[nodiscard]] std::vector<EvalPart> evaluate(const ParameterSource& source, std::int64_t first,
                                                std::int64_t stride) {
     ValidationSource windows(setup_.data, setup_.config.train.context, setup_.eval_tokens,
-                             setup_.config.model.vocab);
+                             setup_.config.model.vocab,
+                             parse_validation_part(setup_.config.eval.part));
     std::vector<EvalPart> parts;
     const std::int64_t batches = (windows.windows() + kEvalBatch - 1) / kEvalBatch;
     for (std::int64_t k = first; k < batches; k += stride) {

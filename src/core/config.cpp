@@ -12,11 +12,10 @@
 #include "core/config_values.h"
 
 namespace isthmus {
-namespace {
+namespace config {
 
 constexpr std::uintmax_t kLargestFile = 1 << 20;
 
-/// The text of a regular file of bounded size. THROWS: SystemError, ConfigError.
 std::string read_config_file(const std::filesystem::path& file) {
   std::error_code error;
   const auto status = std::filesystem::status(file, error);
@@ -43,6 +42,9 @@ std::string read_config_file(const std::filesystem::path& file) {
   }
   return text;
 }
+
+}  // namespace config
+namespace {
 
 constexpr std::string_view kWildcards = "*?[";
 
@@ -77,12 +79,12 @@ std::string Config::located_source() const {
 
 Config load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides,
                    const SchemaContext& context) {
-  return load_config_text(read_config_file(file), file, overrides, context);
+  return load_config_text(config::read_config_file(file), file, overrides, context);
 }
 
 Config load_config_text(std::string_view text, const std::filesystem::path& name,
                         const std::vector<std::string>& overrides, const SchemaContext& context) {
-  config::Loader loader(text, name, overrides, context);
+  config::Loader loader(text, name, context);
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
     loader.diagnostics.add("E-EMPTY", {}, "the file is empty",
                            "`isthmus init` writes a commented one");

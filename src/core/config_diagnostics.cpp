@@ -108,9 +108,8 @@ std::string clean(std::string_view line) {
 
 }  // namespace
 
-Diagnostics::Diagnostics(std::string_view text, std::string file_name,
-                         std::vector<std::string> overrides)
-    : file_name_(std::move(file_name)), overrides_(std::move(overrides)) {
+Diagnostics::Diagnostics(std::string_view text, std::string file_name)
+    : file_name_(std::move(file_name)) {
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
     std::string_view line = text.substr(0, end);
@@ -122,6 +121,11 @@ Diagnostics::Diagnostics(std::string_view text, std::string file_name,
   }
 }
 
+int Diagnostics::add_source(std::string label) {
+  labels_.push_back(clean(label));
+  return static_cast<int>(labels_.size());
+}
+
 std::string Diagnostics::where(const Place& place) const {
   if (place.source < 0) {
     return "default";
@@ -130,7 +134,7 @@ std::string Diagnostics::where(const Place& place) const {
     return place.line > 0 ? fmt::format("{}:{}:{}", file_name_, place.line, place.column)
                           : file_name_;
   }
-  return fmt::format("--set {}", clean(overrides_[static_cast<std::size_t>(place.source - 1)]));
+  return labels_[static_cast<std::size_t>(place.source - 1)];
 }
 
 void Diagnostics::add(std::string code, const Place& place, std::string_view message,

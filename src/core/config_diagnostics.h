@@ -12,8 +12,12 @@ namespace isthmus::config {
 
 class Diagnostics {
  public:
-  /// Borrows nothing: keeps the lines of the text and the overrides.
-  Diagnostics(std::string_view text, std::string file_name, std::vector<std::string> overrides);
+  /// Borrows nothing: keeps the lines of the text. Source 0 is the file.
+  Diagnostics(std::string_view text, std::string file_name);
+
+  /// One more source that has no lines; `label` stands for it ("--set outer.H=50").
+  /// RETURNS: its number.
+  int add_source(std::string label);
 
   void add(std::string code, const Place& place, std::string_view message,
            std::string_view hint = {});
@@ -30,7 +34,7 @@ class Diagnostics {
   };
   std::vector<std::string> lines_;
   std::string file_name_;
-  std::vector<std::string> overrides_;
+  std::vector<std::string> labels_;  // of sources 1, 2, ...
   std::vector<Found> found_;
 };
 

@@ -452,6 +452,9 @@ constexpr KeyRow<Config> kRows[] = {
     {"eval.tokens", Type::kTokensOrAll, at_least(1), "", kEvalTokens,
      "How much of the validation part an evaluation reads, from its start; \"all\" of it.", "\"64k\"",
      {}, nullptr, false},
+    {"eval.part", Type::kChoice, {}, "whole|first|second", field<&Config::eval, &EvalConfig::part>(),
+     "Which windows of the validation part evaluations take: all, or those of its first or second half. `compare` tunes on the second and reports on the first.",
+     "\"first\"", {}, nullptr, false},
 
     {"ckpt.every", Type::kStepsOrTime, {}, "", kCheckpointEvery,
      "Time, steps or share of the run (\"5%\", at least one step) between checkpoints; \"0s\": only at the end.", "\"10min\"", {}, nullptr, false},
@@ -539,10 +542,6 @@ constexpr SectionRow kSections[] = {
 };
 
 constexpr LaterRow kLater[] = {
-    {"target", "the file is a comparison, for the command `compare`"},
-    {"budget", "the file is a comparison, for the command `compare`"},
-    {"compare", "the file is a comparison, for the command `compare`"},
-    {"variant", "the file is a comparison, for the command `compare`"},
     {"log", "metrics always go to metrics.jsonl"},
     {"net.streams", "a key of the network transport"},
     {"net.chunk", "a key of the network transport"},

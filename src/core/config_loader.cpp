@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/config_values.h"
+#include "core/experiment.h"
 #include "core/suggest.h"
 #include "core/utf8_text.h"
 
@@ -66,8 +67,8 @@ std::string later_text(const LaterRow& row) {
 }  // namespace
 
 Loader::Loader(std::string_view text, const std::filesystem::path& name,
-               const std::vector<std::string>& overrides, const SchemaContext& schema_context)
-    : context(schema_context), diagnostics(text, name.string(), overrides) {
+               const SchemaContext& schema_context)
+    : context(schema_context), diagnostics(text, name.string()) {
   config.file = name;
   config.text = text;
 }
@@ -102,14 +103,14 @@ const MethodInfo* Loader::method() const {
   return nullptr;
 }
 
-bool Loader::read(std::string_view text, const std::vector<std::string>& overrides) {
+std::optional<SourceTable> parse_source(std::string_view text, Diagnostics& diagnostics) {
   const std::size_t bad = invalid_utf8(text);
   if (bad != std::string_view::npos) {
     diagnostics.add("E-ENCODING", {},
                     fmt::format("not UTF-8 text: byte {} is 0x{:02x}", bad,
                                 static_cast<unsigned char>(text[bad])),
                     "save the file as UTF-8");
-    return false;
+    return std::nullopt;
   }
   if (const std::size_t control = control_character(text); control != std::string_view::npos) {
     const auto before = text.substr(0, control);
@@ -121,25 +122,39 @@ bool Loader::read(std::string_view text, const std::vector<std::string>& overrid
                     fmt::format("not TOML: control character 0x{:02x}",
                                 static_cast<unsigned char>(text[control])),
                     "remove it; text can hold it as \\u00XX");
-    return false;
+    return std::nullopt;
   }
-  SourceTable table;
   try {
-    table = parse_toml(text, 0);
+    return parse_toml(text, 0);
   } catch (const SyntaxError& error) {
     const bool twice = error.text.find("redefine") != std::string::npos;
     diagnostics.add(twice ? "E-KEY-TWICE" : "E-TOML", error.place,
                     fmt::format("{}: {}", twice ? "given twice" : "not TOML", error.text));
+    return std::nullopt;
+  }
+}
+
+bool Loader::read(std::string_view text, const std::vector<std::string>& overrides) {
+  const std::optional<SourceTable> table = parse_source(text, diagnostics);
+  if (!table) {
     return false;
   }
-  for (const SourceEntry& entry : table) {
-    read_top(entry);
-  }
-  for (std::size_t i = 0; i < overrides.size(); ++i) {
-    read_override(overrides[i], static_cast<int>(i) + 1);
+  take(*table);
+  for (const std::string& override_text : overrides) {
+    read_override(override_text, diagnostics.add_source("--set " + override_text));
   }
   explain_unknown_keys();
   return true;
+}
+
+void Loader::take(const SourceTable& table) {
+  for (const SourceEntry& entry : table) {
+    read_top(entry);
+  }
+}
+
+void Loader::set(const std::string& name, const SourceValue& value) {
+  read_key(name, {name.substr(name.rfind('.') + 1), value.place, value}, true);
 }
 
 void Loader::read_override(const std::string& text, int source) {
@@ -168,6 +183,10 @@ void Loader::read_override(const std::string& text, int source) {
   }
   if (dot == std::string::npos) {
     read_top({name, here, std::move(value)});
+  } else if (is_experiment_section(section)) {
+    diagnostics.add("E-COMPARISON", here,
+                    fmt::format("[{}] belongs to a comparison, not to a run", section),
+                    "--set of `isthmus compare` takes it");
   } else if (!is_section(section)) {
     const LaterRow* later = find_later(section);
     if (later != nullptr) {
@@ -187,6 +206,10 @@ void Loader::read_top(const SourceEntry& entry) {
     read_links(entry);
   } else if (is_section(entry.key)) {
     read_section(entry.key, entry.value, entry.place);
+  } else if (is_experiment_section(entry.key)) {
+    diagnostics.add("E-COMPARISON", entry.place,
+                    fmt::format("'{}' belongs to a comparison, not to a run", entry.key),
+                    "the file is for `isthmus compare`");
   } else if (const LaterRow* later = find_later(entry.key); later != nullptr) {
     diagnostics.add("E-NOT-YET", entry.place, later_text(*later));
   } else if (entry.key == "schema") {
@@ -212,7 +235,7 @@ void Loader::read_section(std::string_view section, const SourceValue& value,
   }
 }
 
-void Loader::read_key(const std::string& given_name, const SourceEntry& entry) {
+void Loader::read_key(const std::string& given_name, const SourceEntry& entry, bool replaces) {
   const std::string name(canonical_name(given_name));
   const KeyRow<Config>* row = find_row(config_rows(), name);
   if (row == nullptr) {
@@ -224,7 +247,7 @@ void Loader::read_key(const std::string& given_name, const SourceEntry& entry) {
     return;
   }
   const bool same_source = keys.contains(name) && keys[name].key.source == entry.place.source;
-  if (same_source && entry.place.source == 0) {
+  if (same_source && entry.place.source == 0 && !replaces) {
     diagnostics.add("E-KEY-TWICE", entry.place,
                     fmt::format("'{}' is given twice, here as '{}'", name, given_name),
                     "remove one of them");
@@ -322,7 +345,6 @@ void Loader::unknown_section(const std::string& name, const Place& key_place) {
 }
 
 void Loader::explain_unknown_keys() {
-  // After everything is read, so that the hint can name the keys of the method that was chosen.
   for (const auto& [name, key_place] : unknown_) {
     unknown_key(name, key_place);
   }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,14 @@
 #include "core/config_schema.h"
 
 namespace isthmus::config {
+
+/// Parses `text` after checks that give plainer messages than the parser. RETURNS: nothing when it
+/// is not TOML; the error is noted.
+[[nodiscard]] std::optional<SourceTable> parse_source(std::string_view text,
+                                                      Diagnostics& diagnostics);
+
+/// The text of a regular file of bounded size. THROWS: SystemError, ConfigError.
+[[nodiscard]] std::string read_config_file(const std::filesystem::path& file);
 
 /// A key that was given: where its name and its value stand.
 struct Given {
@@ -24,10 +33,19 @@ using GivenKeys = std::map<std::string, Given, std::less<>>;
 
 struct Loader {
   Loader(std::string_view text, const std::filesystem::path& name,
-         const std::vector<std::string>& overrides, const SchemaContext& schema_context);
+         const SchemaContext& schema_context);
 
   /// Parses and reads every key. RETURNS: false when the text is not TOML; the error is noted.
   bool read(std::string_view text, const std::vector<std::string>& overrides);
+  // The steps of `read`, for a file that is laid together from parts.
+  void take(const SourceTable& table);
+  /// "outer.H=50"; `source`: what the diagnostics know it by.
+  void read_override(const std::string& text, int source);
+  /// One key from elsewhere, in the place of what was read so far.
+  void set(const std::string& name, const SourceValue& value);
+  /// After the last key, so that a hint can name the keys of the method that was chosen.
+  void explain_unknown_keys();
+
   void complete();
   void check();
   void note_origins();
@@ -56,17 +74,15 @@ struct Loader {
     Value value;  // a StepCount or a list of them, with a share of the run in it
     Given given;
   };
-  void read_override(const std::string& text, int source);
   void read_top(const SourceEntry& entry);
   void read_section(std::string_view section, const SourceValue& value, const Place& key_place);
-  void read_key(const std::string& name, const SourceEntry& entry);
+  void read_key(const std::string& name, const SourceEntry& entry, bool replaces = false);
   void read_sites(const SourceEntry& entry);
   void read_links(const SourceEntry& entry);
   template <typename Target>
   void read_element(const SourceValue& element, std::string_view section,
                     std::span<const KeyRow<Target>> rows, Target& target, GivenKeys& element_keys);
   void unknown_key(const std::string& name, const Place& key_place);
-  void explain_unknown_keys();
   void unknown_section(const std::string& name, const Place& key_place);
 
   void apply_preset();

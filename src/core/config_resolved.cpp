@@ -3,6 +3,9 @@
 // that steer the trajectory.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+
 #include "core/config_loader.h"
 #include "core/config_values.h"
 #include "core/hash.h"
@@ -154,6 +157,35 @@ std::string config_digest(const Config& config) {
   return xxh3_128(as_bytes(text)).hex();
 }
 
+std::string outcome_digest(const Config& config) {
+  // Of the keys that do not steer the trajectory, those that leave the outcome as it is.
+  constexpr std::array<std::string_view, 13> kNoMatter = {
+      "schema",       "run.name",        "run.out",       "model.preset", "model.init",
+      "data.source",  "train.recompute", "train.threads", "train.pin",    "net.transport",
+      "net.patience", "ckpt.every",      "ckpt.keep"};
+  std::string text;
+  const auto add = [&text](std::string_view name, const std::string& value) {
+    text += fmt::format("{}={}\n", name, value);
+  };
+  for (const auto& row : config::config_rows()) {
+    const bool counts = std::find(kNoMatter.begin(), kNoMatter.end(), row.name) == kNoMatter.end();
+    if (counts && config.origins.contains(std::string(row.name))) {
+      add(row.name, config::toml_text(row.field.get(config), row.type));
+    }
+  }
+  for (const SiteConfig& site : config.sites) {
+    for (const auto& row : config::site_rows()) {
+      add(row.name, config::toml_text(row.field.get(site), row.type));
+    }
+  }
+  for (const LinkConfig& link : config.links) {
+    for (const auto& row : config::link_rows()) {
+      add(row.name, config::toml_text(row.field.get(link), row.type));
+    }
+  }
+  return xxh3_128(as_bytes(text)).hex();
+}
+
 std::vector<KeyInfo> config_keys() {
   std::vector<KeyInfo> keys;
   const auto add = [&keys](const auto& rows, const auto& defaults) {
@@ -172,6 +204,7 @@ std::vector<KeyInfo> config_keys() {
   add(config::config_rows(), Config{});
   add(config::site_rows(), SiteConfig{});
   add(config::link_rows(), LinkConfig{});
+  add(config::experiment_rows(), ExperimentSettings{});
   return keys;
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/config_source.h"
+#include "core/experiment.h"
 #include "isthmus/config.h"
 
 namespace isthmus::config {
@@ -41,6 +42,9 @@ enum class Type {
   kPairOfReals,  // [0.9, 0.95]
   kPairOfTexts,  // ["east", "west"]
   kOffsets,      // "spread", "zero", [0, 5, "10%"]; percentages are resolved while loading
+  kSeeds,        // 8 (1 to 8) or [11, 12, 13]
+  kTexts,        // ["100Mbit/s,80ms", "1Gbit/s,30ms"]
+  kSpace,        // { "inner.lr" = [1e-3, 2e-3] }: read by the comparison's loader
 };
 
 using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, Duration,
@@ -143,6 +147,9 @@ template <auto Section, auto Member>
 [[nodiscard]] std::span<const KeyRow<Config>> config_rows();
 [[nodiscard]] std::span<const KeyRow<SiteConfig>> site_rows();
 [[nodiscard]] std::span<const KeyRow<LinkConfig>> link_rows();
+
+/// Rows of [compare], [target] and [budget].
+[[nodiscard]] std::span<const KeyRow<ExperimentSettings>> experiment_rows();
 
 struct SectionRow {
   std::string_view name;

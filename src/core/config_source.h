@@ -13,7 +13,8 @@
 
 namespace isthmus::config {
 
-/// A place in one of the sources of a load: 0 is the file, 1 + i the i-th override, -1 none.
+/// A place in one of the sources of a load: 0 is the file, 1 and on what Diagnostics names, -1
+/// none.
 struct Place {
   int source = -1;
   int line = 0, column = 0, width = 1;

@@ -149,6 +149,12 @@ std::string type_text(Type type, std::string_view choices) {
       return "an array of two texts";
     case Type::kOffsets:
       return "\"spread\", \"zero\" or an array of step counts";
+    case Type::kSeeds:
+      return "a number of seeds, or an array of them";
+    case Type::kTexts:
+      return "an array of texts";
+    case Type::kSpace:
+      return "a table of keys, each with an array of values";
   }
   return "";
 }

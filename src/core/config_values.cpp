@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/suggest.h"
@@ -262,6 +263,37 @@ Result parse_offsets(const SourceValue& source, const ValueRule& rule) {
                                [&](const SourceValue& each) { return parse_steps(each, element); });
 }
 
+/// Seeds 1 to n for an integer n.
+Result parse_seeds(const SourceValue& source, const ValueRule& rule) {
+  constexpr double kMostSeeds = 10'000;
+  if (const auto* count = std::get_if<std::int64_t>(&source.data)) {
+    const ValueRule how_many{rule.name, Type::kInteger, between(1, kMostSeeds), {}};
+    if (!how_many.range.contains(static_cast<double>(*count))) {
+      return out_of_range(source, how_many);
+    }
+    std::vector<std::int64_t> seeds;
+    for (std::int64_t seed = 1; seed <= *count; ++seed) {
+      seeds.push_back(seed);
+    }
+    return Value(std::move(seeds));
+  }
+  const ValueRule element{rule.name, Type::kInteger, rule.range, {}};
+  auto list = parse_list<std::int64_t>(
+      source, rule, 0, [&](const SourceValue& each) { return parse_value(each, element); });
+  if (!list) {
+    return list;
+  }
+  std::vector<std::int64_t> sorted = std::get<std::vector<std::int64_t>>(*list);
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted.empty()) {
+    return fail(source, "E-RANGE", fmt::format("'{}' holds no seed", rule.name));
+  }
+  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end()) {
+    return fail(source, "E-CONFLICT", fmt::format("'{}' holds {} twice", rule.name, *twice));
+  }
+  return list;
+}
+
 }  // namespace
 
 Expected<Value, ValueError> parse_value(const SourceValue& source, const ValueRule& rule) {
@@ -319,6 +351,13 @@ Expected<Value, ValueError> parse_value(const SourceValue& source, const ValueRu
           source, rule, 2, [&](const SourceValue& each) { return parse_text(each, rule); });
     case Type::kOffsets:
       return parse_offsets(source, rule);
+    case Type::kSeeds:
+      return parse_seeds(source, rule);
+    case Type::kTexts:
+      return parse_list<std::string>(
+          source, rule, 0, [&](const SourceValue& each) { return parse_text(each, rule); });
+    case Type::kSpace:
+      break;
   }
   return wrong_type(source, rule);
 }

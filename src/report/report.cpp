@@ -37,7 +37,9 @@ void collect_runs(const fs::path& folder, int levels, std::vector<fs::path>& run
   for (auto it = fs::directory_iterator(folder, error); !error && it != fs::directory_iterator();
        it.increment(error)) {
     std::error_code ignored;
-    if (it->is_directory(ignored) && !it->is_symlink(ignored)) {
+    // Trials of a comparison served its tuning; they are no runs to report.
+    const bool trial = it->path().filename().string().starts_with("tune-");
+    if (it->is_directory(ignored) && !it->is_symlink(ignored) && !trial) {
       below.push_back(it->path());
     }
   }

@@ -34,7 +34,8 @@ struct ReportResult {
 inline constexpr std::size_t kReportMaxBytes = 2'000'000;
 
 /// Run directories under `path`: itself when it holds metrics.jsonl, else every folder up to three
-/// levels below that does (`compare` and `demo` nest them), in name order.
+/// levels below that does (`compare` and `demo` nest them), in name order; `compare`'s trials,
+/// tune-<i>, are left out.
 /// THROWS: SystemError when `path` does not exist or holds no run.
 [[nodiscard]] std::vector<std::filesystem::path> find_runs(const std::filesystem::path& path);
 

@@ -89,13 +89,82 @@ class Usage(CommandLine):
         self.refuses(2, "[0, 1024]", "bench", "compute", "--threads", "1025")
 
     def test_commands_of_later_versions(self):
-        for name in ["launch", "hub", "status", "compare", "keygen", "merge", "runs"]:
+        for name in ["launch", "hub", "status", "keygen", "merge", "runs"]:
             self.refuses(2, "not in this version", name, "x", "--y")
 
     def test_help_and_version(self):
         self.assertIn("simulate", self.prints("--help"))
         self.assertIn("--resume", self.prints("train", "--help"))
         self.assertTrue(self.prints("--version").startswith("isthmus "))
+
+
+class Compare(CommandLine):
+    def setUp(self):
+        super().setUp()
+        self.write("two.toml", RUN + """
+[compare]
+seeds = 2
+tune = { space = { "inner.lr" = [1e-3, 2e-3] } }
+[variant.ddp]
+[variant.diloco]
+outer = { method = "diloco", H = 1 }
+""")
+
+    def test_flags_and_names_are_checked(self):
+        self.refuses(2, "FILE", "compare")
+        self.refuses(2, "did you mean '--require'?", "compare", "two.toml", "--requrie")
+        self.refuses(2, "--jobs", "compare", "two.toml", "--jobs", "0")
+        self.refuses(2, "did you mean 'diloco'?", "compare", "two.toml", "--only", "dilco")
+        self.refuses(2, "the baseline alone", "compare", "two.toml", "--only", "ddp")
+        self.refuses(2, "did you mean 'ddp'?", "compare", "two.toml", "--require=dpd")
+        self.refuses(2, "--resume together with --force", "compare", "two.toml", "--resume",
+                     "--force")
+
+    def test_a_run_is_no_comparison_and_the_other_way_round(self):
+        self.refuses(3, "no [variant.NAME]", "compare", "run.toml")
+        self.refuses(3, "`isthmus compare`", "train", "two.toml")
+        self.refuses(3, "belongs to a comparison", "train", "run.toml", "--set", "compare.seeds=3")
+        self.refuses(4, "no such file", "compare", "absent.toml")
+
+    def test_what_a_variant_cannot_do_is_told_before_anything_is_written(self):
+        self.refuses(3, "half of the validation part", "compare", "two.toml", "--out", "out",
+                     "--set", "eval.tokens=640")
+        self.refuses(3, "train.kernels", "compare", "two.toml", "--out", "out", "--set",
+                     "variant.ddp.train.kernels=portable")
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_a_dry_run_lists_the_cells(self):
+        text = self.prints("compare", "two.toml", "--dry-run", "--out", "out")
+        self.assertIn("diloco/tune-02", text)
+        self.assertIn("inner.lr = 0.002", text)
+        self.assertIn("12 cells", text)
+        plan = self.object_of("compare", "two.toml", "--dry-run", "--only", "diloco")
+        self.assertEqual(plan["total"], 12)
+        self.assertEqual(len(plan["cells"]), 8)
+        self.assertGreater(plan["wall_s"], 0)
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_a_comparison_prints_its_summary(self):
+        done = self.object_of("compare", "two.toml", "--out", "out", "--progress", "none")
+        self.assertEqual(done, json.loads((self.folder / "out/summary.json").read_text()))
+        self.assertEqual((done["kind"], done["cells"], done["baseline"]), ("comparison", 12, "ddp"))
+        ddp, diloco = done["variants"]
+        self.assertEqual(ddp["difference"], None)
+        self.assertEqual(diloco["difference"]["n"], 2)
+        self.assertFalse(diloco["claim"])
+        self.assertIn("too few seeds", diloco["verdict"])
+        self.assertTrue((self.folder / "out/diloco/seed-2/metrics.jsonl").exists())
+        self.assertFalse((self.folder / "out/diloco/seed-2/ckpt").exists())
+        self.refuses(3, "not empty", "compare", "two.toml", "--out", "out")
+        again = self.object_of("compare", "two.toml", "--out", "out", "--resume")
+        self.assertEqual((again["cells_run"], again["cells_reused"]), (0, 12))
+        self.prints("report", "out")
+
+    def test_the_template_is_a_comparison(self):
+        self.prints("init", self.folder / "new", "--template", "compare")
+        plan = self.object_of("compare", "new/run.toml", "--dry-run", "--quick")
+        self.assertEqual([each["name"] for each in plan["variants"]],
+                         ["ddp", "diloco", "diloco-4bit"])
 
 
 class Configuration(CommandLine):

@@ -46,6 +46,7 @@ OWNERS = {
                    "fuzz/checkpoint_fuzz.cpp"],
     "toml++/*": ["src/core/config*.cpp"],
     "CLI/*": ["src/app/*", "bench/*"],
+    "boost/math/*": ["src/report/statistics.cpp"],
     "spdlog/*": ["src/core/log.cpp"],
     "Random123/*": ["src/core/rng.cpp"],
     "xxhash.h": ["src/core/hash.cpp"],

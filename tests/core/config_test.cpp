@@ -317,6 +317,23 @@ TEST(Config, TheDigestFollowsWhatSteersTheTrajectory) {
   EXPECT_EQ(base, config_digest(load_minimal({"ckpt.keep=9", "eval.every=5"})));
 }
 
+TEST(Config, TheOutcomesDigestFollowsTheClockAndTheEvaluationToo) {
+  const std::string base = outcome_digest(load_minimal());
+  for (const char* other :
+       {"inner.lr=0.1", "run.seed=1", "eval.every=5", "eval.part=first", "eval.tokens=1000",
+        "sim.step_time=1s", "train.kernels=portable", "run.workers=2", "train.steps=99"}) {
+    EXPECT_NE(base, outcome_digest(load_minimal({other}))) << other;
+  }
+  EXPECT_EQ(base, outcome_digest(load_minimal({"run.name=other", "run.out=x", "ckpt.keep=9",
+                                               "train.threads=1", "train.recompute=true"})));
+  const auto with_link = [](const std::string& rate) {
+    return outcome_digest(load(std::string(kMinimal) +
+                               "[run]\nworkers = 2\n[[link]]\nbetween = [\"*\", \"*\"]\nrate = \"" +
+                               rate + "\"\n"));
+  };
+  EXPECT_NE(with_link("1Mbit/s"), with_link("2Mbit/s"));
+}
+
 TEST(Config, LinksOfTheCommandLine) {
   const LinkConfig link = parse_link("100Mbit/s,80ms,0.1%");
   EXPECT_EQ(link.a, "*");

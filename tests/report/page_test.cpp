@@ -242,6 +242,7 @@ TEST_F(ReportPage, ManyRunsOfManySitesStayBelowTheLimit) {
 TEST_F(ReportPage, RunsAreFoundBelowAComparisonsFolder) {
   run("compare/ddp/seed-1", {.method = "ddp"});
   run("compare/diloco/seed-1");
+  run("compare/diloco/tune-01");
   const auto found = find_runs(folder_.path() / "compare");
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].parent_path().filename(), "ddp");

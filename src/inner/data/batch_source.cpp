@@ -147,20 +147,34 @@ TokenBatch BatchSource::at(std::int64_t step) {
   return {inputs_, targets_, samples, plan_.context};
 }
 
+ValidationPart parse_validation_part(std::string_view text) {
+  if (text == "whole") return ValidationPart::kWhole;
+  if (text == "first") return ValidationPart::kFirst;
+  if (text == "second") return ValidationPart::kSecond;
+  throw ConfigError(
+      fmt::format("eval.part = \"{}\": must be \"whole\", \"first\" or \"second\"", text));
+}
+
+std::int64_t validation_windows(const Dataset& data, std::int64_t context, ValidationPart part) {
+  const std::int64_t tokens = data.validation_tokens();
+  const std::int64_t all = tokens > 0 ? window_count(tokens, context) : 0;
+  return part == ValidationPart::kWhole ? all : all / 2;
+}
+
 ValidationSource::ValidationSource(const Dataset& data, std::int64_t context, std::int64_t tokens,
-                                   std::int64_t vocab)
+                                   std::int64_t vocab, ValidationPart part)
     : data_(data), context_(context), vocab_(vocab) {
   ISTHMUS_CHECK(context >= 1 && tokens >= 0, context, tokens);
-  const std::int64_t part = data.validation_tokens();
-  const std::int64_t there = part > 0 ? window_count(part, context) : 0;
+  const std::int64_t there = validation_windows(data, context, part);
   windows_ = tokens == 0 ? there : tokens / context;
+  first_ = part == ValidationPart::kSecond ? there : 0;
   if (windows_ == 0 || windows_ > there) {
     throw ConfigError(fmt::format(
-        "eval.tokens = {}: the validation part of data.source = \"{}\" has {} tokens, {} windows "
-        "of "
-        "train.context = {} with their targets; set eval.tokens from {} to {}, or raise "
-        "data.val_fraction",
-        tokens == 0 ? std::string("\"all\"") : std::to_string(tokens), data.source(), part, there,
+        "eval.tokens = {}: {} of data.source = \"{}\" has {} tokens, {} windows of train.context = "
+        "{} with their targets; set eval.tokens from {} to {}, or raise data.val_fraction",
+        tokens == 0 ? std::string("\"all\"") : std::to_string(tokens),
+        part == ValidationPart::kWhole ? "the validation part" : "a half of the validation part",
+        data.source(), data.validation_tokens() / (part == ValidationPart::kWhole ? 1 : 2), there,
         context, context, there * context));
   }
 }
@@ -172,7 +186,7 @@ TokenBatch ValidationSource::at(std::int64_t first, std::int64_t count) {
   inputs_.resize(size);
   targets_.resize(size);
   for (std::int64_t i = 0; i < count; ++i) {
-    read_window(data_, data_.train_tokens() + (first + i) * context_, vocab_,
+    read_window(data_, data_.train_tokens() + (first_ + first + i) * context_, vocab_,
                 row(inputs_, i, context_), row(targets_, i, context_));
   }
   return {inputs_, targets_, count, context_};

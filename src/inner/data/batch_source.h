@@ -68,14 +68,23 @@ class BatchSource {
   std::vector<std::int32_t> targets_;
 };
 
+/// Which of the validation part's windows: all W = floor((v - 1) / T) of v tokens, or floor(W / 2)
+/// of them, from the start or from there on.
+enum class ValidationPart { kWhole, kFirst, kSecond };
+/// THROWS: ConfigError naming eval.part, the value and the choices.
+[[nodiscard]] ValidationPart parse_validation_part(std::string_view text);
+/// How many windows the part has.
+[[nodiscard]] std::int64_t validation_windows(const Dataset& data, std::int64_t context,
+                                              ValidationPart part);
+
 /// Evaluation windows [jT, jT+T) of the validation part, targets shifted by one. Owns one batch's
 /// buffers; one thread.
 class ValidationSource {
  public:
-  /// `tokens`: floor(tokens / T) windows; 0: as many as there are, floor((v - 1) / T) of v tokens.
+  /// `tokens`: floor(tokens / T) windows; 0: as many as the part has.
   /// THROWS: ConfigError with the numbers when there are fewer, or not one.
   ValidationSource(const Dataset& data, std::int64_t context, std::int64_t tokens,
-                   std::int64_t vocab);
+                   std::int64_t vocab, ValidationPart part = ValidationPart::kWhole);
   [[nodiscard]] std::int64_t windows() const { return windows_; }
   /// Windows [first, first + count), count >= 1. Valid until the next call.
   [[nodiscard]] TokenBatch at(std::int64_t first, std::int64_t count);
@@ -85,6 +94,7 @@ class ValidationSource {
   std::int64_t context_;
   std::int64_t vocab_;
   std::int64_t windows_ = 0;
+  std::int64_t first_ = 0;  // window of the validation part where these begin
   std::vector<std::int32_t> inputs_;
   std::vector<std::int32_t> targets_;
 };

@@ -219,5 +219,20 @@ TEST(ValidationSource, GivesConsecutiveWindowsOfTheValidationPart) {
               HasSubstr("0 windows"));
 }
 
+TEST(ValidationSource, HalvesShareNoWindow) {
+  const CountingCorpus corpus(1000, 0.1);  // 12 windows of 8 tokens from 900 on
+  ValidationSource first(corpus.data(), 8, 0, 65536, ValidationPart::kFirst);
+  ValidationSource second(corpus.data(), 8, 0, 65536, ValidationPart::kSecond);
+  EXPECT_EQ(first.windows(), 6);
+  EXPECT_EQ(second.windows(), 6);
+  EXPECT_EQ(first.at(0, 1).inputs[0], 900);
+  EXPECT_EQ(first.at(5, 1).targets[7], 948);
+  EXPECT_EQ(second.at(0, 1).inputs[0], 948);
+  EXPECT_EQ(second.at(5, 1).targets[7], 996);
+  EXPECT_THAT(message_of<ConfigError>(
+                  [&] { ValidationSource(corpus.data(), 8, 56, 65536, ValidationPart::kSecond); }),
+              AllOf(HasSubstr("a half of"), HasSubstr("from 8 to 48")));
+}
+
 }  // namespace
 }  // namespace isthmus

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// A comparison: one file that holds a run (the base), variants laid over it, seeds, a tuning grid
+// and a target. Its sections [compare], [target], [budget] and [variant.NAME] stand beside those of
+// a run file; every variant is checked by the run file's own schema, at its own place in the file.
+//
+//   A variant's keys replace the base's, key by key; [[site]] and [[link]] as a whole. A variant
+//   that names outer.method begins a new [outer]: another method's keys mean nothing to it.
+//   Later layers win: base, variant, --set, then the settings of one cell (seed, tuned values).
+//
+// Immutable once loaded; any thread may read it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "isthmus/config.h"
+
+namespace isthmus {
+
+/// [compare], [target] and [budget] as they stand in the file.
+struct ExperimentSettings {
+  std::string baseline;                                     // empty: the first variant
+  std::vector<std::int64_t> seeds{1, 2, 3, 4, 5, 6, 7, 8};  // of the runs that are compared
+  double confidence = 0.95;  // of all intervals against the baseline together
+  double margin = 0.01;      // equivalence: share of the baseline's loss above the known floor
+  bool checkpoints = false;  // keep each run's last checkpoint
+  std::vector<std::string> links;    // "1Gbit/s,30ms": others to tell the time to the target for
+  std::int64_t tune_trials = 0;      // 0: as many as the grid has points
+  std::int64_t tune_follow_ups = 2;  // trials after the grid, beyond its edge or inside it
+  std::int64_t tune_seed = 0;        // of the trials; none of `seeds`
+  std::string target_metric = "val_loss";
+  std::optional<double> target_value;  // absent: relative
+  std::string target_relative_to;      // a variant; empty: the baseline
+  double target_factor = 1.01;         // times that variant's mean loss above the known floor
+  std::int64_t budget_steps = 0;       // a target reached later counts as missed; 0: no bound
+  Duration budget_time{0};             // the same on the simulated clock
+};
+
+/// A value for one key of a run file, and where it comes from.
+struct Setting {
+  std::string key;     // "inner.lr"
+  std::string value;   // as TOML
+  std::string origin;  // "seed 3 of the comparison"; for a value of the file, line and column say
+  int line = 0, column = 0, width = 1;
+};
+
+/// One dimension of a tuning grid: a key and the values to try.
+struct TuneAxis {
+  std::string key;
+  std::vector<Setting> values;
+};
+
+struct ExperimentVariant {
+  std::string name;
+  std::vector<TuneAxis> space;  // empty: nothing is tuned
+};
+
+class Experiment {
+ public:
+  /// Reads and checks the whole file: every variant at every point of its grid.
+  /// THROWS: ConfigErrors with all diagnostics; SystemError when the file cannot be read.
+  [[nodiscard]] static Experiment load(const std::filesystem::path& file,
+                                       const std::vector<std::string>& overrides,
+                                       const SchemaContext& context);
+  /// The same for a text; `name` stands for the file.
+  [[nodiscard]] static Experiment load_text(std::string_view text,
+                                            const std::filesystem::path& name,
+                                            const std::vector<std::string>& overrides,
+                                            const SchemaContext& context);
+  ~Experiment();
+  Experiment(Experiment&&) noexcept;
+  Experiment& operator=(Experiment&&) noexcept;
+
+  [[nodiscard]] const std::filesystem::path& file() const;
+  [[nodiscard]] const std::string& text() const;
+  [[nodiscard]] const ExperimentSettings& settings() const;
+  /// In the order of the file; the baseline among them.
+  [[nodiscard]] const std::vector<ExperimentVariant>& variants() const;
+  /// Place of the baseline in `variants`.
+  [[nodiscard]] std::size_t baseline() const;
+
+  /// The run file of one cell: variant `variant` with `settings` laid over it, as if it stood in a
+  /// file of its own (`Config::text` is that file). THROWS: ConfigErrors, where a setting makes it
+  /// invalid.
+  [[nodiscard]] Config config(std::size_t variant, std::span<const Setting> settings) const;
+
+  struct Parts;  // what it is made of, for its loader
+
+ private:
+  explicit Experiment(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+/// Whether a section's name belongs to a comparison rather than to a run.
+[[nodiscard]] bool is_experiment_section(std::string_view name);
+
+}  // namespace isthmus

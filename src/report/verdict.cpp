@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers of a comparison into sentences. What was not shown is never called equal, and what may
+// change with more seeds, wider grids or longer runs says so.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "report/comparison.h"
+
+namespace isthmus::report {
+namespace {
+
+std::string nats(double value) { return fmt::format("{:.4f}", value); }
+std::string percent(double share) { return fmt::format("{:.4g} %", 100 * share); }
+std::string p_text(double p) { return p < 0.001 ? "p < 0.001" : fmt::format("p = {:.3f}", p); }
+
+std::string edge_text(const TuningEdge& edge) {
+  return fmt::format("{} = {} is the {} tried", edge.key, edge.value,
+                     edge.largest ? "largest" : "smallest");
+}
+
+/// "2.3x" of how much less the variant needed; empty where it needed as much or more, or never
+/// came.
+std::string saving(double baseline, double variant) {
+  if (!std::isfinite(baseline) || !std::isfinite(variant) || variant <= 0 || baseline <= 0) {
+    return "";
+  }
+  const double ratio = baseline / variant;
+  if (ratio < 1.005) {
+    return "";
+  }
+  return ratio >= 10 ? fmt::format("{:.0f}x", ratio) : fmt::format("{:.3g}x", ratio);
+}
+
+class Judge {
+ public:
+  Judge(const Comparison& comparison, std::size_t variant)
+      : comparison_(comparison),
+        baseline_(comparison.variants[comparison.rules.baseline]),
+        variant_(comparison.variants[variant]),
+        base_result_(comparison.results[comparison.rules.baseline]),
+        result_(comparison.results[variant]) {}
+
+  [[nodiscard]] std::string verdict() const { return loss_sentence() + target_sentence(); }
+
+  /// The first reason why the verdict is no claim.
+  [[nodiscard]] std::string no_claim() const {
+    if (comparison_.rules.quick) {
+      return "--quick is not a result";
+    }
+    if (!result_.against) {
+      return "not compared";
+    }
+    const AgainstBaseline& against = *result_.against;
+    if (against.difference.n < kPairsOfAClaim) {
+      return fmt::format("{} seeds, a claim rests on {}", against.difference.n, kPairsOfAClaim);
+    }
+    if (!against.apart && !against.within_margin) {
+      return "neither a difference nor equivalence is shown";
+    }
+    constexpr int kPairsOfAFineClaim = 12;
+    constexpr double kFineMargin = 0.005;
+    if (!against.apart && comparison_.rules.margin <= kFineMargin &&
+        against.difference.n < kPairsOfAFineClaim) {
+      return fmt::format("{} seeds, a margin of {} needs {}", against.difference.n,
+                         percent(comparison_.rules.margin), kPairsOfAFineClaim);
+    }
+    return edge_reason(against);
+  }
+
+ private:
+  /// A variant at the edge of its grid may yet do better: a claim that it lost is void, and one of
+  /// equivalence is when either may.
+  [[nodiscard]] std::string edge_reason(const AgainstBaseline& against) const {
+    const bool variant_lost = against.apart && against.difference.mean > 0;
+    const bool baseline_lost = against.apart && against.difference.mean < 0;
+    const auto reason = [](const ComparedVariant& of) {
+      return fmt::format("{} may do better beyond its grid: {}", of.name,
+                         edge_text(of.edges.front()));
+    };
+    if (!variant_.edges.empty() && !baseline_lost) {
+      return reason(variant_);
+    }
+    if (!baseline_.edges.empty() && !variant_lost) {
+      return reason(baseline_);
+    }
+    return "";
+  }
+
+  [[nodiscard]] std::string loss_sentence() const {
+    if (result_.failed > 0) {
+      return fmt::format("failed in {} of {} runs ({}): not compared.", result_.failed,
+                         variant_.runs.size(), result_.cause);
+    }
+    if (!result_.against) {
+      return "not compared: the baseline failed.";
+    }
+    const AgainstBaseline& against = *result_.against;
+    if (against.difference.n < kFewestPairs) {
+      return fmt::format("too few seeds to tell: {}, at least {} are needed.", against.difference.n,
+                         kFewestPairs);
+    }
+    const std::string interval =
+        fmt::format("{:+.4f} to {:+.4f}", against.interval.low, against.interval.high);
+    const std::string margin = nats(comparison_.margin);
+    if (against.apart) {
+      const bool lower = against.difference.mean < 0;
+      const bool beyond = lower ? against.interval.high < -comparison_.margin
+                                : against.interval.low > comparison_.margin;
+      return fmt::format("final loss {} than that of {} by {} ({}; {}), {} the margin of {}.",
+                         lower ? "lower" : "higher", baseline_.name,
+                         nats(std::abs(against.difference.mean)), interval, p_text(against.p),
+                         against.within_margin ? "within"
+                         : beyond              ? "beyond"
+                                               : "not shown to be within",
+                         margin);
+    }
+    if (against.within_margin) {
+      return fmt::format("no difference from {} shown ({}); equivalent within {} ({}).",
+                         baseline_.name, interval, margin, p_text(against.equivalence_p));
+    }
+    return fmt::format(
+        "no difference from {} shown ({}), nor equivalence within {}: with this spread {} seeds "
+        "find differences of {} and more ({:.0f} % power).",
+        baseline_.name, interval, margin, against.difference.n, nats(against.detectable),
+        100 * kPower);
+  }
+
+  [[nodiscard]] std::string target_sentence() const {
+    const ToTarget& way = result_.to_target;
+    const ToTarget& base = base_result_.to_target;
+    if (way.runs == 0) {
+      return "";
+    }
+    if (way.reached < way.runs) {
+      return fmt::format(" Missed the target in {} of {} runs.", way.runs - way.reached, way.runs);
+    }
+    const std::string bytes = saving(base.wire_bytes, way.wire_bytes);
+    const std::string time = saving(base.clock_s, way.clock_s);
+    std::string text;
+    if (!bytes.empty()) {
+      text = fmt::format("{} fewer bytes", bytes);
+    }
+    if (!time.empty()) {
+      text += fmt::format("{}{} less simulated time", text.empty() ? "" : " and ", time);
+    }
+    return text.empty() ? " Reached the target in every run."
+                        : fmt::format(" To the target: {} than {}.", text, baseline_.name);
+  }
+
+  const Comparison& comparison_;
+  const ComparedVariant& baseline_;
+  const ComparedVariant& variant_;
+  const VariantResult& base_result_;
+  const VariantResult& result_;
+};
+
+void note_seeds(const Comparison& comparison, std::vector<std::string>& notes) {
+  const auto seeds = static_cast<int>(comparison.variants.front().runs.size());
+  if (seeds < kPairsOfAClaim) {
+    notes.push_back(fmt::format(
+        "{} seed{}: {}", seeds, seeds == 1 ? "" : "s",
+        seeds < kFewestPairs ? "too few to tell variants apart" : "a claim rests on 8"));
+  }
+}
+
+void note_tuning(const Comparison& comparison, std::vector<std::string>& notes) {
+  const bool tuned = !comparison.variants.front().tuned.empty();
+  if (!tuned) {
+    notes.emplace_back(
+        "nothing was tuned: the verdicts hold for the rates in the file and may turn with others");
+    return;
+  }
+  for (const ComparedVariant& variant : comparison.variants) {
+    for (const TuningEdge& edge : variant.edges) {
+      notes.push_back(
+          fmt::format("{}: edge of the grid, {}; widen the space", variant.name, edge_text(edge)));
+    }
+  }
+}
+
+/// What should be the same for all and is not.
+void note_differences(const Comparison& comparison, std::vector<std::string>& notes) {
+  std::set<std::int64_t> tokens;
+  std::set<std::int64_t> parameters;
+  std::set<std::string> versions;
+  for (const ComparedVariant& variant : comparison.variants) {
+    for (const CellResult& run : variant.runs) {
+      versions.insert(run.version);
+      if (run.status == CellStatus::kOk) {
+        tokens.insert(run.tokens);
+        parameters.insert(run.parameters);
+      }
+    }
+  }
+  if (tokens.size() > 1) {
+    notes.push_back(
+        fmt::format("runs differ in length: {} to {} tokens", *tokens.begin(), *tokens.rbegin()));
+  }
+  if (parameters.size() > 1) {
+    notes.push_back(fmt::format("models differ: {} to {} parameters", *parameters.begin(),
+                                *parameters.rbegin()));
+  }
+  if (versions.size() > 1) {
+    notes.push_back(fmt::format("cells were made by {} builds of the program", versions.size()));
+  }
+}
+
+}  // namespace
+
+void judge(Comparison& comparison) {
+  for (std::size_t v = 0; v < comparison.variants.size(); ++v) {
+    if (v != comparison.rules.baseline) {
+      const Judge judge(comparison, v);
+      comparison.results[v].verdict = judge.verdict();
+      comparison.results[v].no_claim = judge.no_claim();
+    }
+  }
+  note_seeds(comparison, comparison.notes);
+  note_tuning(comparison, comparison.notes);
+  note_differences(comparison, comparison.notes);
+}
+
+}  // namespace isthmus::report
