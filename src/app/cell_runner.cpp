@@ -23,6 +23,8 @@ namespace isthmus::app {
 namespace {
 
 constexpr TimePoint kNever = TimePoint::max();
+/// In a finished cell's folder: its line of cells.jsonl, so that it is known whose files they are.
+constexpr const char* kCellFile = "cell.json";
 
 /// A run's outcome as a line of cells.jsonl.
 report::CellResult result_of(const Cell& cell, const std::string& variant) {
@@ -133,7 +135,7 @@ class Runner {
           break;
         }
         if (const report::CellResult* known = store_.find(cell->key); known != nullptr) {
-          plan_.finish(*cell, *known);
+          plan_.finish(*cell, as_this(*cell, *known));
           ++outcome_.reused;
           cell.reset();
           over = plan_.done();
@@ -200,12 +202,39 @@ class Runner {
       result.cause = error.what();
     }
     result.finished = utc_now();
+    SystemStorage storage;
+    write_atomically(storage, options_.folder / cell.directory / kCellFile,
+                     report::cell_line(result) + "\n");
     store_.add(result);
     queue_->update([&] {
       plan_.finish(cell, result);
       running_.erase(cell.directory);
       ++outcome_.run;
     });
+  }
+
+  static std::string key_in(const std::filesystem::path& file) {
+    const SystemStorage storage;
+    const auto cell = storage.kind(file) == FileKind::kFile
+                          ? report::read_cell(read_text(storage, file))
+                          : std::nullopt;
+    return cell ? cell->key : "";
+  }
+
+  /// An earlier result as this cell's: cells that compute the same share one. Its folder is named
+  /// only while the files in it are still those of this result.
+  [[nodiscard]] report::CellResult as_this(const Cell& cell, report::CellResult known) const {
+    const report::CellResult own = result_of(cell, experiment_.variants()[cell.variant].name);
+    known.variant = own.variant;
+    known.tuned = own.tuned;
+    const std::string elsewhere = known.directory;
+    known.directory.clear();
+    for (const std::string& directory : {elsewhere, cell.directory}) {
+      if (key_in(options_.folder / directory / kCellFile) == cell.key) {
+        known.directory = directory;
+      }
+    }
+    return known;
   }
 
   static std::string stage_text(const Cell& cell) {

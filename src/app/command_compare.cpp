@@ -104,6 +104,7 @@ class Command {
     }
     write_atomically(storage_, directory.path() / "config.toml", experiment_.text());
     write_comparison_manifest(directory, experiment_, plan_, facts_);
+    storage_.remove_all(directory.path() / "summary.json");  // of an earlier start: no longer true
     CellStore store(storage_, directory.path() / "cells.jsonl");
     if (store.damaged() > 0) {
       log_warning("cells.jsonl: {} torn or damaged line{} cut out; these cells are run again",

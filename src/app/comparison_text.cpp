@@ -198,7 +198,8 @@ std::string target_words(const Comparison& comparison) {
                         comparison.variants[rules.target_relative_to].name,
                         rules.floor > 0 ? " above the entropy" : "");
   }
-  text += fmt::format(", evaluated every {} steps, interpolated", comparison.eval_every);
+  text +=
+      fmt::format(", evaluated every {} steps, interpolated", with_commas(comparison.eval_every));
   if (rules.budget_steps > 0) {
     text += fmt::format(", within {} steps", with_commas(rules.budget_steps));
   }
@@ -208,14 +209,15 @@ std::string target_words(const Comparison& comparison) {
 std::string heading(const Comparison& comparison, const ComparisonSetting& setting,
                     const Terminal& terminal) {
   const report::ComparisonRules& rules = comparison.rules;
+  const std::size_t seeds = comparison.variants.front().runs.size();
   std::string text;
   if (rules.quick) {
     text += terminal.paint(Style::kWarn, "NOT A RESULT: --quick, three seeds at a quarter length") +
             "\n";
   }
   text += terminal.paint(Style::kBold, rules.name) +
-          fmt::format(": {} variants, {} paired seeds, {}\n", comparison.variants.size(),
-                      comparison.variants.front().runs.size(), setting.length);
+          fmt::format(": {} variants, {} paired seed{}, {}\n", comparison.variants.size(), seeds,
+                      seeds == 1 ? "" : "s", setting.length);
   const auto row = [&text](const char* name, const std::string& words) {
     text += paragraph(fmt::format("{:<8}{}", name, words), 8);
   };

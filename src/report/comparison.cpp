@@ -59,8 +59,8 @@ ToTarget way_to(const ComparedVariant& variant, double target, const ComparisonR
     wire.push_back(there ? there->wire_bytes : kNever);
     clock.push_back(there ? there->clock_s : kNever);
   }
-  const bool timed =
-      std::none_of(clock.begin(), clock.end(), [](double s) { return std::isnan(s); });
+  const bool timed = std::any_of(variant.runs.begin(), variant.runs.end(),
+                                 [](const CellResult& run) { return run.simulated; });
   way.steps = median_of(steps);
   way.payload_bytes = median_of(payload);
   way.wire_bytes = median_of(wire);

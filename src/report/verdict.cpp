@@ -102,6 +102,12 @@ class Judge {
       return fmt::format("too few seeds to tell: {}, at least {} are needed.", against.difference.n,
                          kFewestPairs);
     }
+    if (against.difference.mean == 0 && against.difference.deviation == 0) {
+      return fmt::format(
+          "the losses of {} to the last digit in every run: what differs between the two changes "
+          "nothing here.",
+          baseline_.name);
+    }
     const std::string interval =
         fmt::format("{:+.4f} to {:+.4f}", against.interval.low, against.interval.high);
     const std::string margin = nats(comparison_.margin);

@@ -39,6 +39,7 @@ report::Comparison comparison(report::ComparisonRules rules, bool timed = true) 
     for (std::int64_t seed = 1; seed <= 8; ++seed) {
       variant.runs.push_back(
           run(name, seed, 12.5 + 0.01 * number + 0.003 * static_cast<double>(seed * number % 3)));
+      variant.runs.back().simulated = timed;
       if (!timed) {
         for (report::CellEval& eval : variant.runs.back().evals) {
           eval.clock_s = NAN;

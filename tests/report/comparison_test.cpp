@@ -167,6 +167,29 @@ TEST(Verdict, NothingShownIsNeitherEqualNorFree) {
   }
 }
 
+TEST(Verdict, TheSameLossesAreCalledThat) {
+  EXPECT_THAT(given(std::vector<double>(8, 0.0)).results[1].verdict,
+              HasSubstr("the losses of ddp to the last digit in every run"));
+}
+
+TEST(ToTarget, WithoutAClockThereIsNoTimeWhetherReachedOrNot) {
+  ComparedVariant ddp{.name = "ddp"};
+  ComparedVariant a{.name = "a"};
+  for (std::int64_t seed = 1; seed <= 6; ++seed) {
+    ddp.runs.push_back(cell("ddp", seed, 2));
+    a.runs.push_back(cell("a", seed, 3));
+    for (CellResult* run : {&ddp.runs.back(), &a.runs.back()}) {
+      run->simulated = false;
+      run->evals[0].clock_s = run->evals[1].clock_s = NAN;
+    }
+  }
+  const Comparison comparison = compare_variants({.target = 2.1}, {ddp, a});
+  EXPECT_EQ(comparison.results[0].to_target.reached, 6);
+  EXPECT_EQ(comparison.results[1].to_target.reached, 0);
+  EXPECT_TRUE(std::isnan(comparison.results[0].to_target.clock_s));
+  EXPECT_TRUE(std::isnan(comparison.results[1].to_target.clock_s));
+}
+
 TEST(Verdict, FewSeedsAreTooFewToTell) {
   const Comparison comparison = given(around(0.5, 0.001, 5));
   EXPECT_THAT(comparison.results[1].verdict, HasSubstr("too few seeds to tell: 5"));
