@@ -23,8 +23,6 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 // One float a block, or a pair; blocks of one value make as many as there are values.
 using Scales = std::array<float, 2 * kTileValues>;
 
-int top_exponent(float top) { return static_cast<int>(bits_of(top) >> 23) - 127; }
-
 class BlockCodec final : public Codec {
  public:
   explicit BlockCodec(BlockCodecSpec spec)
@@ -33,7 +31,9 @@ class BlockCodec final : public Codec {
         top_(visit_grid(spec_.grid, []<typename G>(G) { return G::kTop; })),
         largest_(largest_scale(top_)),
         kernels_(*codec_kernels().blocks),
-        loops_(kernels_.grid(spec_.grid)) {}
+        loops_(kernels_.grid(spec_.grid)),
+        block_inverse_(1 / static_cast<double>(spec_.block)),
+        part_(whole_tiles() ? kTileValues : std::max(spec_.block, kPart)) {}
 
   [[nodiscard]] std::string name() const override { return spec_.name; }
   [[nodiscard]] std::size_t encoded_bytes(std::size_t n) const override {
@@ -45,23 +45,23 @@ class BlockCodec final : public Codec {
               const EncodeKey& key) const override {
     check_encode(*this, tile, out);
     if (tile.empty()) return;
-    const std::size_t n = tile.size();
-    const std::size_t count = scale_count(n);
-    Scales ideal;
-    Scales effective;
-    Scales thresholds;
-    find_scales(tile, ideal.data(), thresholds.data());
-    write_scales(spec_.form, top_, std::span(ideal).first(count), out.first(plane_bytes(n)),
-                 std::span(effective).first(count));
-    const std::span<std::byte> codes = out.subspan(plane_bytes(n));
-    if (spec_.stochastic) {
-      encode_stochastically(spec_.grid, tile, spec_.block, std::span(effective).first(count), key,
-                            codes);
-      return;
+    Scales scales;
+    Part part{.x = tile.first(0),
+              .scales = std::span(scales).first(0),
+              .plane = out.first(0),
+              .codes = out.subspan(plane_bytes(tile.size()), 0)};
+    // The scales of a part are found before the one in front of it is coded, so that nothing waits.
+    for (std::size_t begin = 0; begin < tile.size(); begin += part_) {
+      const Part before = part;
+      const std::size_t n = std::min(part_, tile.size() - begin);
+      part.x = tile.subspan(begin, n);
+      part.scales = {before.scales.data() + before.scales.size(), scale_count(n)};
+      part.plane = {before.plane.data() + before.plane.size(), plane_bytes(n)};
+      part.codes = {before.codes.data() + before.codes.size(), code_bytes(n, bits_)};
+      find_scales(part);
+      if (begin > 0) write_codes(before, key);
     }
-    const bool ternary = spec_.statistic == Statistic::kTernary;
-    loops_.encode(tile.data(), n, spec_.block, ternary ? thresholds.data() : effective.data(),
-                  codes.data());
+    write_codes(part, key);
   }
 
   [[nodiscard]] Expected<void, DecodeError> decode(std::span<const std::byte> bytes,
@@ -74,6 +74,46 @@ class BlockCodec final : public Codec {
   }
 
  private:
+  [[nodiscard]] bool whole_tiles() const {  // what makes codes depend on the whole tile
+    return spec_.stochastic || spec_.form == ScaleForm::kFp16 || spec_.form == ScaleForm::kE4M3;
+  }
+  // Some blocks of a tile, all of them where the tile has a scale.
+  struct Part {
+    std::span<const float> x;
+    std::span<float> scales;
+    std::span<std::byte> plane;
+    std::span<std::byte> codes;
+  };
+
+  void find_scales(const Part& part) const {
+    switch (spec_.statistic) {
+      case Statistic::kLargest:
+      case Statistic::kPowerOfTwo:
+        find_largest(part.x, part.scales);
+        break;
+      case Statistic::kMean:
+      case Statistic::kRms:
+        find_mean(part.x, part.scales);
+        break;
+      case Statistic::kTernary:
+        encode_ternary(part);
+        break;
+      case Statistic::kRange:
+        find_range(part.x, part.scales);
+        break;
+    }
+    write_scales(spec_.form, top_, part.scales, part.plane);
+  }
+
+  void write_codes(const Part& part, const EncodeKey& key) const {
+    if (spec_.stochastic) {
+      encode_stochastically(spec_.grid, part.x, spec_.block, part.scales, key, part.codes);
+    } else if (spec_.statistic != Statistic::kTernary) {  // those came with the scales
+      loops_.encode(part.x.data(), part.x.size(), spec_.block, part.scales.data(),
+                    part.codes.data());
+    }
+  }
+
   [[nodiscard]] std::size_t plane_bytes(std::size_t n) const {
     return scale_bytes(spec_.form, blocks_of(n, spec_.block));
   }
@@ -104,94 +144,77 @@ class BlockCodec final : public Codec {
     return {};
   }
 
-  [[nodiscard]] float power_of_two_for(std::uint32_t largest_bits) const {
-    if (largest_bits >= kInfinityBits) return kNan;
-    if (largest_bits == 0) return 0;
-    const int field = static_cast<int>(largest_bits >> 23) - top_exponent(top_);
-    return field <= 0 ? 0x1p-127f : float_of(static_cast<std::uint32_t>(field) << 23);
-  }
   [[nodiscard]] float finite_or_nan(double scale) const {
     if (!std::isfinite(scale)) return kNan;
     const double largest = static_cast<double>(largest_);
     return static_cast<float>(scale < largest ? scale : largest);
   }
 
-  void find_scales(std::span<const float> tile, float* ideal, float* thresholds) const {
-    const std::size_t nb = blocks_of(tile.size(), spec_.block);
-    switch (spec_.statistic) {
-      case Statistic::kLargest:
-      case Statistic::kPowerOfTwo:
-        find_largest(tile, nb, ideal);
-        return;
-      case Statistic::kMean:
-      case Statistic::kRms:
-        find_mean(tile, nb, ideal);
-        return;
-      case Statistic::kTernary:
-        find_ternary(tile, nb, ideal, thresholds);
-        return;
-      case Statistic::kRange:
-        find_range(tile, nb, ideal);
-        return;
-    }
-  }
-
-  void find_largest(std::span<const float> tile, std::size_t nb, float* ideal) const {
+  void find_largest(std::span<const float> x, std::span<float> scales) const {
     std::array<std::uint32_t, kTileValues> largest;
-    kernels_.block_amax(tile.data(), tile.size(), spec_.block, largest.data());
+    kernels_.block_amax(x.data(), x.size(), spec_.block, largest.data());
     if (spec_.statistic == Statistic::kLargest) {
-      kernels_.scales_for(largest.data(), nb, top_, largest_, ideal);
-    } else {
-      for (std::size_t b = 0; b < nb; ++b) ideal[b] = power_of_two_for(largest[b]);
+      kernels_.scales_for(largest.data(), scales.size(), top_, largest_, scales.data());
+      return;
+    }
+    const int top_exponent = static_cast<int>(bits_of(top_) >> 23) - 127;
+    for (std::size_t b = 0; b < scales.size(); ++b) {
+      const int exponent = static_cast<int>(largest[b] >> 23) - top_exponent;
+      const std::uint32_t power =
+          exponent <= 0 ? bits_of(0x1p-127f) : static_cast<std::uint32_t>(exponent) << 23;
+      const std::uint32_t finite = largest[b] == 0 ? 0 : power;
+      scales[b] = float_of(largest[b] < kInfinityBits ? finite : kQuietNanBits);
     }
   }
 
-  [[nodiscard]] double values_in(std::size_t b, std::size_t n) const {
-    return static_cast<double>(std::min(spec_.block, n - b * spec_.block));
+  // Sum over the values of block b of n; exact for a power of two, as all but the last one are.
+  [[nodiscard]] double mean_of(double sum, std::size_t b, std::size_t n) const {
+    const std::size_t count = std::min(spec_.block, n - b * spec_.block);
+    return count == spec_.block ? sum * block_inverse_ : sum / static_cast<double>(count);
   }
 
-  void find_mean(std::span<const float> tile, std::size_t nb, float* ideal) const {
+  void find_mean(std::span<const float> x, std::span<float> scales) const {
     const bool rms = spec_.statistic == Statistic::kRms;
     std::array<double, kTileValues> sums;
-    (rms ? kernels_.block_squares : kernels_.block_sum)(tile.data(), tile.size(), spec_.block,
+    (rms ? kernels_.block_squares : kernels_.block_sum)(x.data(), x.size(), spec_.block,
                                                         sums.data());
-    for (std::size_t b = 0; b < nb; ++b) {
-      const double mean = sums[b] / values_in(b, tile.size());
-      ideal[b] = finite_or_nan(rms ? std::sqrt(mean) : mean);
+    for (std::size_t b = 0; b < scales.size(); ++b) {
+      const double mean = mean_of(sums[b], b, x.size());
+      scales[b] = finite_or_nan(rms ? std::sqrt(mean) : mean);
     }
   }
 
-  void find_ternary(std::span<const float> tile, std::size_t nb, float* ideal,
-                    float* thresholds) const {
+  void encode_ternary(const Part& part) const {
+    const std::size_t n = part.x.size();
     std::array<double, kTileValues> sums;
     std::array<std::uint32_t, kTileValues> counts;
-    kernels_.block_squares(tile.data(), tile.size(), spec_.block, sums.data());
-    for (std::size_t b = 0; b < nb; ++b) {
-      const double rms = std::sqrt(sums[b] / values_in(b, tile.size()));
+    std::array<float, kTileValues> thresholds;
+    kernels_.block_squares(part.x.data(), n, spec_.block, sums.data());
+    for (std::size_t b = 0; b < part.scales.size(); ++b) {
+      const double rms = std::sqrt(mean_of(sums[b], b, n));
       thresholds[b] = std::isfinite(rms) ? kTernaryThreshold * static_cast<float>(rms) : kNan;
     }
-    kernels_.block_sum_above(tile.data(), tile.size(), spec_.block, thresholds, sums.data(),
-                             counts.data());
-    for (std::size_t b = 0; b < nb; ++b) {
+    kernels_.encode_ternary(part.x.data(), n, spec_.block, thresholds.data(), part.codes.data(),
+                            sums.data(), counts.data());
+    for (std::size_t b = 0; b < part.scales.size(); ++b) {
       const double mean = counts[b] > 0 ? sums[b] / counts[b] : 0;
-      ideal[b] = std::isnan(thresholds[b]) ? kNan : finite_or_nan(mean);
+      part.scales[b] = std::isnan(thresholds[b]) ? kNan : finite_or_nan(mean);
     }
   }
 
   // Pairs (low, step).
-  void find_range(std::span<const float> tile, std::size_t nb, float* ideal) const {
+  void find_range(std::span<const float> x, std::span<float> pairs) const {
     std::array<float, kTileValues> low;
     std::array<float, kTileValues> high;
     std::array<std::uint32_t, kTileValues> largest;
-    kernels_.block_range(tile.data(), tile.size(), spec_.block, low.data(), high.data());
-    kernels_.block_amax(tile.data(), tile.size(), spec_.block, largest.data());
-    for (std::size_t b = 0; b < nb; ++b) {
+    kernels_.block_range(x.data(), x.size(), spec_.block, low.data(), high.data(), largest.data());
+    for (std::size_t b = 0; b < pairs.size() / 2; ++b) {
       const double range = static_cast<double>(high[b]) - static_cast<double>(low[b]);
       const auto step = static_cast<float>(range / static_cast<double>(top_));
       const bool short_of = step < 0x1p-126f && static_cast<double>(step) * 255 < range;
       const bool finite = largest[b] < kInfinityBits;
-      ideal[2 * b] = finite ? low[b] : 0;
-      ideal[2 * b + 1] = !finite ? kNan : short_of ? float_of(bits_of(step) + 1) : step;
+      pairs[2 * b] = finite ? low[b] : 0;
+      pairs[2 * b + 1] = !finite ? kNan : short_of ? float_of(bits_of(step) + 1) : step;
     }
   }
 
@@ -201,6 +224,8 @@ class BlockCodec final : public Codec {
   float largest_;  // scale
   const BlockKernels& kernels_;
   const GridLoops& loops_;
+  double block_inverse_;
+  std::size_t part_;  // values
 };
 
 }  // namespace

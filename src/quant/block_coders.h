@@ -44,16 +44,10 @@ typename V::I with_sign(typename V::F q, typename V::I index) {
   return V::template add_sign<to>(q, index);
 }
 
-// A quotient may come multiplied by a power of two, so that the grid's subnormal step is 1 and
-// those values round as integers do; folded into the reciprocal, it costs nothing and is exact.
+// The power of two that quotients come multiplied by; folded into the reciprocal, it costs nothing
+// and is exact. An instruction set says where it wants one.
 template <typename V, typename G>
 constexpr float kPrescale = 1;
-template <typename V>
-constexpr float kPrescale<V, E2M1Grid> = V::kConvertsSmall ? 2.0f : 1.0f;
-template <typename V>
-constexpr float kPrescale<V, E4M3Grid> = V::kConvertsSmall ? 0x1p9f : 1.0f;
-template <typename V>
-constexpr float kPrescale<V, E5M2Grid> = V::kConvertsSmall ? 0x1p16f : 1.0f;
 
 // Codes of 16 quotients, in the low bits; G says which grid.
 template <typename V, typename G>
@@ -84,7 +78,6 @@ struct Coder<V, Nf4Grid> {
 template <typename V>
 struct Coder<V, E2M1Grid> {
   static typename V::I codes(typename V::F q) {
-    if constexpr (V::kConvertsSmall) return V::template minifloat<22, 3>(q, 12, 2, 2);
     const auto a = magnitude_bits<V>(q);
     const auto large = V::sub(round_bits<V, 22>(a), V::set(0xFC));
     const auto small = small_index<V>(a, 0x1p22f);
@@ -113,7 +106,6 @@ struct Coder<V, E3M0LogGrid> {
 template <typename V>
 struct Coder<V, E4M3Grid> {
   static typename V::I codes(typename V::F q) {
-    if constexpr (V::kConvertsSmall) return V::template minifloat<20, 7>(q, 448 * 0x1p9f, 8, 8);
     const auto a = magnitude_bits<V>(q);
     const auto large = V::min(V::sub(round_bits<V, 20>(a), V::set(960)), V::set(0x7E));
     const auto small = small_index<V>(a, 0x1p14f);
@@ -123,7 +115,6 @@ struct Coder<V, E4M3Grid> {
 template <typename V>
 struct Coder<V, E5M2Grid> {
   static typename V::I codes(typename V::F q) {
-    if constexpr (V::kConvertsSmall) return V::template minifloat<21, 7>(q, 57344 * 0x1p16f, 4, 4);
     const auto a = magnitude_bits<V>(q);
     const auto large = V::min(V::sub(round_bits<V, 21>(a), V::set(448)), V::set(0x7B));
     const auto small = small_index<V>(a, 0x1p7f);
@@ -151,18 +142,10 @@ struct Coder<V, Lm3Grid> {
     return with_sign<V, 2>(q, count_above<V>(q, kLm3Borders));
   }
 };
-// Here q is x and the scale a threshold.
-template <typename V>
-struct Coder<V, TernaryGrid> {
-  static typename V::I codes(typename V::F x, typename V::F threshold) {
-    const auto above = V::greater_float(V::as_float(magnitude_bits<V>(x)), threshold);
-    const auto one = with_sign<V, 1>(x, V::set(1));
-    return V::select(above, one, V::set(0));
-  }
-};
+// Here q is x.
 template <typename V>
 struct Coder<V, SignGrid> {
-  static typename V::I codes(typename V::F x, typename V::F) {
+  static typename V::I codes(typename V::F x) {
     return V::select(V::at_least_zero(x), V::set(1), V::set(0));
   }
 };

@@ -41,7 +41,7 @@ enum class GridInput {
 };
 
 /// Sign and a 3-bit magnitude index: the shape of the 4-bit float codes.
-static inline unsigned sign_bit(float x, unsigned to) { return bits_of(x) >> 31 << to; }
+static constexpr unsigned sign_bit(float x, unsigned to) { return bits_of(x) >> 31 << to; }
 
 struct Int8Grid {
   static constexpr Grid kGrid = Grid::kInt8;
@@ -131,7 +131,7 @@ struct E2M1Grid {
   static constexpr GridInput kInput = GridInput::kReciprocal;
   static constexpr unsigned kBits = 4;
   static constexpr float kTop = 6;
-  static unsigned code(float q) {
+  static constexpr unsigned code(float q) {
     const std::uint32_t a = bits_of(q) & kAbsMask;
     unsigned index = 0;
     if (a >= 0x3F80'0000u) {  // >= 1: one mantissa bit
@@ -159,7 +159,7 @@ struct E3M0GridOf {
   static constexpr float kTop = 16;
   // 2^23 less the mantissa of sqrt(2): from there on the exponent carries.
   static constexpr std::uint32_t kLogCarry = 0x80'0000u - 0x35'04F3u;
-  static unsigned code(float q) {
+  static constexpr unsigned code(float q) {
     const std::uint32_t a = bits_of(q) & kAbsMask;
     const std::uint32_t carried = kLog ? a + kLogCarry : a + 0x3F'FFFFu + (a >> 23 & 1u);
     int index = static_cast<int>(carried >> 23) - 124;
@@ -235,7 +235,7 @@ struct LloydMaxGrid {
   static constexpr GridInput kInput = GridInput::kReciprocal;
   static constexpr unsigned kBits = points == 2 ? 2 : 3;
   static constexpr float kTop = points == 2 ? kLm2Values[1] : kLm3Values[3];
-  static unsigned code(float q) {
+  static constexpr unsigned code(float q) {
     const float a = float_of(bits_of(q) & kAbsMask);
     unsigned index = 0;
     if constexpr (points == 2) {

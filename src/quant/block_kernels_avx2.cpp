@@ -2,8 +2,11 @@
 // 16 lanes as two AVX2 registers, with FMA and F16C.
 #include <immintrin.h>
 
+#include <cstring>
+
 #include "quant/block_loops.h"
 #include "quant/codec_kernels_x86.h"
+#include "quant/lane_sums_avx2.h"
 
 namespace isthmus {
 namespace {
@@ -17,12 +20,26 @@ struct Avx2 {
   };
   using M = I;
 
-  static constexpr bool kConvertsSmall = false;
-
   static F load(const float* at) { return {_mm256_loadu_ps(at), _mm256_loadu_ps(at + 8)}; }
+  // The first `count` floats, if there are fewer than 16; zeros follow.
+  static F load_some(const float* at, std::size_t count) {
+    const I mask = first(count);
+    return {_mm256_maskload_ps(at, mask.a), _mm256_maskload_ps(at + 8, mask.b)};
+  }
   static void store(float* at, F v) {
     _mm256_storeu_ps(at, v.a);
     _mm256_storeu_ps(at + 8, v.b);
+  }
+  static void store_some(float* at, F v, std::size_t count) {
+    const I mask = first(count);
+    _mm256_maskstore_ps(at, mask.a, v.a);
+    _mm256_maskstore_ps(at + 8, mask.b, v.b);
+  }
+  static I first(std::size_t count) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i all = _mm256_set1_epi32(count < 16 ? static_cast<int>(count) : 16);
+    return {_mm256_cmpgt_epi32(all, lane),
+            _mm256_cmpgt_epi32(_mm256_sub_epi32(all, _mm256_set1_epi32(8)), lane)};
   }
   static F set_float(float v) { return {_mm256_set1_ps(v), _mm256_set1_ps(v)}; }
   static F broadcast(const float* at) { return set_float(*at); }
@@ -103,6 +120,7 @@ struct Avx2 {
     for (const float border : kNf4Borders) count = sub(count, at_least(q, set_float(border)));
     return count;
   }
+  static F add_where(M m, F sum, F v) { return add_float(sum, as_float(bit_and(as_int(v), m))); }
   static I add_one_where(M m, I v) { return sub(v, m); }
   // v + 1 where bit `shift` of a is set.
   template <int shift>
@@ -145,30 +163,7 @@ struct Avx2 {
     return most;
   }
 
-  // Lanes 0-3, 4-7, 8-11 and 12-15 of the contract.
-  struct Sum {
-    __m256d lane[4] = {_mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd(),
-                       _mm256_setzero_pd()};
-    static __m256d wide(__m256 v, int half) {
-      return _mm256_cvtps_pd(half == 0 ? _mm256_castps256_ps128(v) : _mm256_extractf128_ps(v, 1));
-    }
-    void add(F v) {
-      lane[0] = _mm256_add_pd(lane[0], wide(v.a, 0));
-      lane[1] = _mm256_add_pd(lane[1], wide(v.a, 1));
-      lane[2] = _mm256_add_pd(lane[2], wide(v.b, 0));
-      lane[3] = _mm256_add_pd(lane[3], wide(v.b, 1));
-    }
-    void add_square(F v) {  // squares are exact, so fusing changes nothing
-      const __m256d x[4] = {wide(v.a, 0), wide(v.a, 1), wide(v.b, 0), wide(v.b, 1)};
-      for (std::size_t k = 0; k < 4; ++k) lane[k] = _mm256_fmadd_pd(x[k], x[k], lane[k]);
-    }
-    [[nodiscard]] double total() const {
-      const __m256d four =
-          _mm256_add_pd(_mm256_add_pd(lane[0], lane[2]), _mm256_add_pd(lane[1], lane[3]));
-      const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
-      return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
-    }
-  };
+  using Sum = LaneSums;
 
   // 32 codes of 8 bits in order. Packing works inside 128-bit halves; the permutation puts the
   // groups of four back.
@@ -225,6 +220,12 @@ struct Avx2 {
   static void pack(std::byte* out, I a, I b, I c, I d) {
     pack_32<G>(out, a, b);
     pack_32<G>(out + 4 * G::kBits, c, d);
+  }
+  // Ternary codes: 0 where not above, else 1, and 2 more for a minus.
+  using Ternary = I;
+  static Ternary ternary(F v, M above) { return bit_and(add_sign<1>(v, set(1)), above); }
+  static void pack_ternary(std::byte* out, const Ternary* four) {
+    pack<TernaryGrid>(out, four[0], four[1], four[2], four[3]);
   }
   // 16 codes; reads up to 4 bytes behind them. Each half shifts one 32-bit word.
   template <unsigned bits>

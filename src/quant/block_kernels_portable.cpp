@@ -124,8 +124,9 @@ void block_squares(const float* x, std::size_t n, std::size_t block, double* sum
         lane_sum(v, count, [](float a) { return static_cast<double>(a) * static_cast<double>(a); });
   });
 }
-void block_sum_above(const float* x, std::size_t n, std::size_t block, const float* thresholds,
-                     double* sums, std::uint32_t* counts) {
+void encode_ternary(const float* x, std::size_t n, std::size_t block, const float* thresholds,
+                    std::byte* codes, double* sums, std::uint32_t* counts) {
+  encode<TernaryGrid>(x, n, block, thresholds, codes);
   for_each_block(x, n, block, [&](std::size_t b, const float* v, std::size_t count) {
     const float threshold = thresholds[b];
     sums[b] = lane_sum(v, count, [threshold](float a) {
@@ -135,7 +136,9 @@ void block_sum_above(const float* x, std::size_t n, std::size_t block, const flo
     for (std::size_t i = 0; i < count; ++i) counts[b] += magnitude(v[i]) > threshold ? 1u : 0u;
   });
 }
-void block_range(const float* x, std::size_t n, std::size_t block, float* low, float* high) {
+void block_range(const float* x, std::size_t n, std::size_t block, float* low, float* high,
+                 std::uint32_t* largest) {
+  block_amax(x, n, block, largest);
   for_each_block(x, n, block, [&](std::size_t b, const float* v, std::size_t count) {
     float least = float_of(kInfinityBits);
     float most = -least;
@@ -159,7 +162,7 @@ const BlockKernels kPortableBlockKernels = {
     .block_amax = block_amax,
     .block_sum = block_sum,
     .block_squares = block_squares,
-    .block_sum_above = block_sum_above,
+    .encode_ternary = encode_ternary,
     .block_range = block_range,
     .scales_for = scales_for,
     .grids = {loops<Int8Grid>(), loops<Int4Grid>(), loops<Uint8Grid>(), loops<Nf4Grid>(),

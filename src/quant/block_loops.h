@@ -11,6 +11,7 @@
 #include "quant/block_coders.h"
 #include "quant/block_kernels.h"
 #include "quant/block_statistics.h"
+#include "quant/ternary_loops.h"
 
 namespace isthmus {
 namespace {  // NOLINT(google-build-namespaces)
@@ -18,27 +19,19 @@ namespace {  // NOLINT(google-build-namespaces)
 template <typename G>
 constexpr bool kPairs = G::kInput == GridInput::kOffset;
 
-// 16 floats from `at`, of which `count` are there; zeros follow.
-template <typename V>
-typename V::F load_some(const float* at, std::size_t count) {
-  if (count >= kLanes) return V::load(at);
-  float rest[kLanes] = {};
-  for (std::size_t k = 0; k < count; ++k) rest[k] = at[k];
-  return V::load(rest);
-}
-
 // Reciprocals of a tile's scales, with room for a padded step; false: the portable loops must.
 struct Inverses {
   float of[kTileValues / kLanes + kStep];
 
   template <typename V>
   bool find(const float* scales, std::size_t nb, float prescale) {
+    const float least = kPlainScaleMin * prescale;  // so that no inverse overflows
     auto bad = V::set(0);
     for (std::size_t b = 0; b < nb; b += kLanes) {
-      const auto s = load_some<V>(scales + b, nb - b);
+      const auto s = V::load_some(scales + b, nb - b);
       const auto bits = V::as_int(s);
       const auto large = V::greater(bits, V::set(static_cast<int>(bits_of(kPlainScaleMax))));
-      const auto small = V::greater(V::set(static_cast<int>(bits_of(kPlainScaleMin))), bits);
+      const auto small = V::greater(V::set(static_cast<int>(bits_of(least))), bits);
       bad = V::bit_or(bad, V::select(large, V::set(1), V::set(0)));
       bad = V::bit_or(bad, V::select(small, bits, V::set(0)));  // zero is fine
       const auto inverse = V::as_int(V::div(V::set_float(prescale), s));
@@ -69,19 +62,25 @@ struct Blocks {
   const float* inverses;
   unsigned shift;  // log2 of the block
 
-  I codes(const float* x, std::size_t i) const {
+  // What a code follows from, where that is one number.
+  F quotient(const float* x, std::size_t i) const {
     const std::size_t b = i >> shift;
     const F v = V::load(x);
-    if constexpr (G::kInput == GridInput::kThreshold) {
-      return Coder<V, G>::codes(v, V::broadcast(scales + b));
-    } else if constexpr (G::kInput == GridInput::kOffset) {
+    if constexpr (G::kInput == GridInput::kOffset) {
       const F above = V::sub_float(v, V::broadcast(scales + 2 * b));
-      return Coder<V, G>::codes(V::mul(above, V::broadcast(inverses + b)));
+      return V::mul(above, V::broadcast(inverses + b));
     } else if constexpr (G::kInput == GridInput::kQuotient) {
-      return Coder<V, G>::codes(
-          Quotient<V>::exact(v, V::broadcast(scales + b), V::broadcast(inverses + b)));
+      const F inverse = V::mul(V::broadcast(inverses + b), V::set_float(1 / kPrescale<V, G>));
+      return Quotient<V>::exact(v, V::broadcast(scales + b), inverse);
     } else {
-      return Coder<V, G>::codes(V::mul(v, V::broadcast(inverses + b)));
+      return V::mul(v, V::broadcast(inverses + b));
+    }
+  }
+  I codes(const float* x, std::size_t i) const {
+    if constexpr (G::kInput == GridInput::kThreshold) {
+      return Coder<V, G>::codes(V::load(x));
+    } else {
+      return Coder<V, G>::codes(quotient(x, i));
     }
   }
   F values(I codes, std::size_t i) const {
@@ -96,17 +95,24 @@ struct Blocks {
   }
 };
 
-inline unsigned log2_of(std::size_t block) {
-  return static_cast<unsigned>(__builtin_ctzll(static_cast<unsigned long long>(block)));
-}
+// Codes of 64 values. An instruction set may know better than four times 16.
+template <typename V, typename G>
+struct Step {
+  static void encode(const Blocks<V, G>& blocks, const float* x, std::size_t i, std::byte* out) {
+    V::template pack<G>(out, blocks.codes(x, i), blocks.codes(x + 16, i + 16),
+                        blocks.codes(x + 32, i + 32), blocks.codes(x + 48, i + 48));
+  }
+};
 
-// This pass finds its values in the L1 cache, and the memory would idle: fetch what the statistics
-// of the next tile will read. A wrong address is ignored.
-inline void prefetch_next_tile(const float* x) {
-  constexpr std::uintptr_t kLine = 64;
-  const std::uintptr_t next = reinterpret_cast<std::uintptr_t>(x) + kTileValues * sizeof(float);
-  for (std::uintptr_t at = 0; at < kStep * sizeof(float); at += kLine) {
-    __builtin_prefetch(reinterpret_cast<const void*>(next + at));
+// While 64 of n values are coded and the next part has been read: the part behind the one after it.
+template <typename G>
+[[gnu::always_inline]] inline void prefetch_ahead(const float* x, std::size_t i, std::size_t n) {
+  if (n <= kPart) {
+    prefetch(x + i, 3 * kPart, 4);
+  } else if (kPairs<G>) {
+    prefetch(x, n + kPart + n / 2 + i / 2, 2);
+  } else {
+    prefetch(x + i, n + kPart, 4);
   }
 }
 
@@ -127,20 +133,24 @@ void fast_encode(const float* x, std::size_t n, std::size_t block, const float* 
   const Blocks<V, G> blocks{scales, inverses.of, log2_of(block)};
   std::size_t i = 0;
   for (; i + kStep <= n; i += kStep) {
-    if constexpr (G::kInput != GridInput::kThreshold) prefetch_next_tile(x + i);
-    V::template pack<G>(codes + i * G::kBits / 8, blocks.codes(x + i, i),
-                        blocks.codes(x + i + 16, i + 16), blocks.codes(x + i + 32, i + 32),
-                        blocks.codes(x + i + 48, i + 48));
+    prefetch_ahead<G>(x, i, n);
+    Step<V, G>::encode(blocks, x + i, i, codes + i * G::kBits / 8);
   }
   if (i == n) return;
+  // The last values with zeros behind them; each 16 have their block's scale, or the last one.
   float rest[kStep] = {};
-  std::byte packed[kStep];
-  typename V::I part[4];
+  float rest_scales[2 * kStep / kLanes];
+  float rest_inverses[kStep / kLanes];
   std::memcpy(rest, x + i, (n - i) * sizeof(float));
-  for (std::size_t k = 0; k < 4; ++k) {  // lanes behind the end belong to no block
-    part[k] = i + 16 * k < n ? blocks.codes(rest + 16 * k, i + 16 * k) : V::set(0);
+  for (std::size_t k = 0; k < kStep / kLanes; ++k) {
+    const std::size_t at = i + k * kLanes;
+    const std::size_t b = (at < n ? at : n - 1) >> blocks.shift;
+    if constexpr (G::kInput != GridInput::kThreshold) rest_inverses[k] = inverses.of[b];
+    constexpr std::size_t kFloats = kPairs<G> ? 2 : 1;
+    std::memcpy(rest_scales + kFloats * k, scales + kFloats * b, kFloats * sizeof(float));
   }
-  V::template pack<G>(packed, part[0], part[1], part[2], part[3]);
+  std::byte packed[kStep];
+  Step<V, G>::encode({rest_scales, rest_inverses, log2_of(kLanes)}, rest, 0, packed);
   const std::size_t size = code_bytes(n - i, G::kBits);
   const unsigned used = static_cast<unsigned>((n - i) * G::kBits % 8);
   if (used != 0) packed[size - 1] &= static_cast<std::byte>((1u << used) - 1);
@@ -164,7 +174,7 @@ void fast_decode_any(const std::byte* codes, std::size_t n, std::size_t block, c
   const auto put = [](float* at, typename V::F value) {
     V::store(at, add ? V::add_float(V::load(at), value) : value);
   };
-  constexpr std::size_t kSlack = 4;  // bytes that unpacking may read too many
+  constexpr std::size_t kSlack = G::kBits < 4 ? 4 - G::kBits : 0;  // bytes unpacked too many
   const std::size_t bytes = code_bytes(n, G::kBits);
   std::size_t i = 0;
   for (; i + kStep <= n && (i + kStep) * G::kBits / 8 + kSlack <= bytes; i += kStep) {
@@ -225,7 +235,13 @@ bool fast_valid(const std::byte* codes, std::size_t n) {
 
 template <typename V, typename G>
 constexpr GridLoops fast_loops() {
-  return {fast_encode<V, G>, fast_decode<V, G>, fast_decode_add<V, G>, fast_valid<G>};
+  GridLoops loops{nullptr, fast_decode<V, G>, fast_decode_add<V, G>, fast_valid<G>};
+  if constexpr (G::kGrid == Grid::kTernary) {
+    loops.encode = fast_ternary_codes<V>;
+  } else {
+    loops.encode = fast_encode<V, G>;
+  }
+  return loops;
 }
 
 template <typename V>
@@ -235,7 +251,7 @@ constexpr BlockKernels fast_kernels(const char* isa) {
       .block_amax = fast_amax<V>,
       .block_sum = fast_sum<V>,
       .block_squares = fast_squares<V>,
-      .block_sum_above = fast_sum_above<V>,
+      .encode_ternary = fast_encode_ternary<V>,
       .block_range = fast_range<V>,
       .scales_for = fast_scales_for<V>,
       .grids = {fast_loops<V, Int8Grid>(), fast_loops<V, Int4Grid>(), fast_loops<V, Uint8Grid>(),

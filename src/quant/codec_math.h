@@ -12,16 +12,10 @@
 
 namespace isthmus {
 
-static inline std::uint32_t bits_of(float value) {
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof bits);
-  return bits;
+static constexpr std::uint32_t bits_of(float value) {
+  return __builtin_bit_cast(std::uint32_t, value);
 }
-static inline float float_of(std::uint32_t bits) {
-  float value = 0;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
+static constexpr float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
 inline constexpr std::uint32_t kAbsMask = 0x7FFF'FFFFu;
 inline constexpr std::uint32_t kInfinityBits = 0x7F80'0000u;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -48,49 +49,57 @@ float fp16_scale(std::uint16_t code, double unit) {
   return static_cast<float>(static_cast<double>(float_of_fp16(code)) * unit);
 }
 
-void write_fp16(float top, std::span<const float> ideal, std::span<std::byte> out,
-                std::span<float> effective) {
-  const unsigned byte = std::max(1u, bits_of(largest_finite(ideal)) >> 23);
+void write_fp16(float top, std::span<float> scales, std::span<std::byte> out) {
+  const unsigned byte = std::max(1u, bits_of(largest_finite(scales)) >> 23);
   out[0] = static_cast<std::byte>(byte);
   const double unit = fp16_unit(byte);
   const double inverse = 1 / unit;
-  for (std::size_t b = 0; b < ideal.size(); ++b) {
-    std::uint16_t code = fp16_of(static_cast<float>(static_cast<double>(ideal[b]) * inverse));
-    effective[b] = fp16_scale(code, unit);
-    if (!std::isnan(effective[b]) && !possible(effective[b], top)) {  // was rounded up too far
-      effective[b] = fp16_scale(--code, unit);
+  for (std::size_t b = 0; b < scales.size(); ++b) {
+    std::uint16_t code = fp16_of(static_cast<float>(static_cast<double>(scales[b]) * inverse));
+    scales[b] = fp16_scale(code, unit);
+    if (!std::isnan(scales[b]) && !possible(scales[b], top)) {  // was rounded up too far
+      scales[b] = fp16_scale(--code, unit);
     }
     store(out, 1 + 2 * b, code);
   }
 }
 
-std::uint8_t e8m0_of(float power) {
-  if (std::isnan(power)) return 0xFF;
-  return static_cast<std::uint8_t>(bits_of(power) >> 23);  // 2^-127 and zero: 0
-}
+constexpr float kLeastE8M0 = 0x1p-127f;  // byte 0
 float float_of_e8m0(unsigned byte) {
   if (byte == 0xFF) return kNan;
-  return byte == 0 ? 0x1p-127f : float_of(static_cast<std::uint32_t>(byte) << 23);
+  return byte == 0 ? kLeastE8M0 : float_of(static_cast<std::uint32_t>(byte) << 23);
+}
+void write_e8m0(std::span<float> scales, std::span<std::byte> out) {
+  for (std::size_t b = 0; b < scales.size(); ++b) {
+    const std::uint32_t bits = bits_of(scales[b]);  // 2^-127 and zero: exponent 0; NaN: 0xFF
+    out[b] = static_cast<std::byte>(bits >> 23 & 0xFF);
+    scales[b] = bits == 0 ? kLeastE8M0 : scales[b];
+  }
 }
 
-float nv_unit(std::span<const float> ideal) {
-  const float most = largest_finite(ideal);
+float nv_unit(float most) {
   const float unit = most / E4M3Grid::kTop;
   return unit < 0x1p-126f && unit * E4M3Grid::kTop < most ? float_of(bits_of(unit) + 1) : unit;
 }
 
-void write_e4m3(std::span<const float> ideal, std::span<std::byte> out,
-                std::span<float> effective) {
-  const float unit = nv_unit(ideal);
+void write_e4m3(std::span<float> scales, std::span<std::byte> out) {
+  const std::size_t n = scales.size();
+  const BlockKernels& kernels = *codec_kernels().blocks;
+  std::uint32_t largest = 0;
+  kernels.block_amax(scales.data(), n, kTileValues, &largest);
+  const bool finite = largest < kInfinityBits;
+  const float unit = nv_unit(finite ? float_of(largest) : largest_finite(scales));
   store(out, 0, unit);
-  const GridLoops& e4m3 = codec_kernels().blocks->grid(Grid::kE4M3);
+  const GridLoops& e4m3 = kernels.grid(Grid::kE4M3);
   std::byte* const codes = out.data() + sizeof unit;
-  e4m3.encode(ideal.data(), ideal.size(), kTileValues, &unit, codes);
-  e4m3.decode(codes, ideal.size(), kTileValues, &unit, effective.data());
-  for (std::size_t b = 0; b < ideal.size(); ++b) {
-    if (!std::isnan(ideal[b])) continue;
+  std::array<bool, kTileValues> marked;
+  for (std::size_t b = 0; !finite && b < n; ++b) marked[b] = std::isnan(scales[b]);
+  e4m3.encode(scales.data(), n, kTileValues, &unit, codes);
+  e4m3.decode(codes, n, kTileValues, &unit, scales.data());
+  for (std::size_t b = 0; !finite && b < n; ++b) {
+    if (!marked[b]) continue;
     codes[b] = std::byte{0x7F};
-    effective[b] = kNan;
+    scales[b] = kNan;
   }
 }
 
@@ -103,49 +112,26 @@ Unexpected<DecodeError> impossible(std::size_t block, float scale) {
 
 }  // namespace
 
-std::size_t scale_bytes(ScaleForm form, std::size_t blocks) {
-  if (blocks == 0) return 0;
-  switch (form) {
-    case ScaleForm::kFp32:
-      return 4 * blocks;
-    case ScaleForm::kFp16:
-      return 1 + 2 * blocks;
-    case ScaleForm::kE8M0:
-      return blocks;
-    case ScaleForm::kE4M3:
-      return 4 + blocks;
-    case ScaleForm::kRange:
-      break;
-  }
-  return 8 * blocks;
-}
-
 float largest_scale(float top) {
   float scale = std::numeric_limits<float>::max() / top;
   while (!std::isfinite(scale * top)) scale = std::nextafter(scale, 0.0f);
   return scale;
 }
 
-void write_scales(ScaleForm form, float top, std::span<const float> ideal, std::span<std::byte> out,
-                  std::span<float> effective) {
+void write_scales(ScaleForm form, float top, std::span<float> scales, std::span<std::byte> out) {
   switch (form) {
     case ScaleForm::kFp32:
     case ScaleForm::kRange:
-      std::memcpy(out.data(), ideal.data(), ideal.size_bytes());
-      std::memcpy(effective.data(), ideal.data(), ideal.size_bytes());
+      std::memcpy(out.data(), scales.data(), scales.size_bytes());
       return;
     case ScaleForm::kFp16:
-      write_fp16(top, ideal, out, effective);
+      write_fp16(top, scales, out);
       return;
     case ScaleForm::kE8M0:
-      for (std::size_t b = 0; b < ideal.size(); ++b) {
-        const std::uint8_t byte = e8m0_of(ideal[b]);
-        out[b] = static_cast<std::byte>(byte);
-        effective[b] = float_of_e8m0(byte);
-      }
+      write_e8m0(scales, out);
       return;
     case ScaleForm::kE4M3:
-      write_e4m3(ideal, out, effective);
+      write_e4m3(scales, out);
       return;
   }
 }

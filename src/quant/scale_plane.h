@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scales of a tile's blocks as bytes, in the forms of docs/codecs.md. What is written is read
-// back as `effective` scales, and the encoder quantises with those. A NaN scale marks a block that
-// holds a NaN or an infinity; reading it back is refused. Stateless; any thread.
+// The scales of a tile's blocks as bytes, in the forms of docs/codecs.md. The encoder quantises
+// with what the decoder will read. A NaN scale marks a block that holds a NaN or an infinity;
+// reading it back is refused. Stateless; any thread.
 #pragma once
 
 #include <cstddef>
@@ -20,15 +20,29 @@ enum class ScaleForm : std::uint8_t {
   kRange,  // two fp32 a block: low, step
 };
 
-[[nodiscard]] std::size_t scale_bytes(ScaleForm form, std::size_t blocks);
+[[nodiscard]] constexpr std::size_t scale_bytes(ScaleForm form, std::size_t blocks) {
+  if (blocks == 0) return 0;
+  switch (form) {
+    case ScaleForm::kFp32:
+      return 4 * blocks;
+    case ScaleForm::kFp16:
+      return 1 + 2 * blocks;
+    case ScaleForm::kE8M0:
+      return blocks;
+    case ScaleForm::kE4M3:
+      return 4 + blocks;
+    case ScaleForm::kRange:
+      break;
+  }
+  return 8 * blocks;
+}
 
 /// Largest scale s for which s * top is finite.
 [[nodiscard]] float largest_scale(float top);
 
-/// `ideal` (NaN, or 0 <= s <= largest_scale(top); kE8M0: powers of two or zero) as bytes, and what
-/// they stand for. kRange: pairs. REQUIRES: out.size() == scale_bytes, effective as long as ideal.
-void write_scales(ScaleForm form, float top, std::span<const float> ideal, std::span<std::byte> out,
-                  std::span<float> effective);
+/// Ideal scales (NaN, or 0 <= s <= largest_scale(top); kE8M0: powers of two or zero) as bytes; what
+/// they stand for takes their place. kRange: pairs. REQUIRES: out.size() == scale_bytes.
+void write_scales(ScaleForm form, float top, std::span<float> scales, std::span<std::byte> out);
 
 /// RETURNS: DecodeError naming the block when a scale is one that no encoder makes from finite
 /// values.

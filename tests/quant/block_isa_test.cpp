@@ -61,7 +61,8 @@ std::vector<float> scales_for(const std::vector<float>& x, std::size_t block, bo
     if (marked && b % 7 == 5) scale = 0;
     if (G::kInput == GridInput::kOffset) {
       std::vector<float> low(nb), high(nb);
-      kPortableBlockKernels.block_range(x.data(), x.size(), block, low.data(), high.data());
+      kPortableBlockKernels.block_range(x.data(), x.size(), block, low.data(), high.data(),
+                                        largest.data());
       scales.push_back(low[b]);
       scale =
           static_cast<float>((static_cast<double>(high[b]) - static_cast<double>(low[b])) / 255);
@@ -155,14 +156,23 @@ TEST_P(BlockKernelsTest, StatisticsMatchThePortableLoops) {
         reference().block_squares(at, n, block, expected_sum.data());
         ASSERT_EQ(sum, expected_sum) << input.name << ", n = " << n << ", block = " << block;
         std::vector<float> thresholds(nb);
-        for (std::size_t b = 0; b < nb; ++b) thresholds[b] = std::bit_cast<float>(amax[b]) / 2;
-        fast().block_sum_above(at, n, block, thresholds.data(), sum.data(), count.data());
-        reference().block_sum_above(at, n, block, thresholds.data(), expected_sum.data(),
-                                    expected_count.data());
+        for (std::size_t b = 0; b < nb; ++b) {  // half the root mean square is the least allowed
+          const double mean = sum[b] / static_cast<double>(std::min(block, n - b * block));
+          thresholds[b] = n % 2 == 0 ? std::bit_cast<float>(amax[b]) / 2
+                                     : static_cast<float>(std::sqrt(mean)) / 2;
+        }
+        std::vector<std::byte> codes(code_bytes(n, 2)), expected_codes(codes.size());
+        fast().encode_ternary(at, n, block, thresholds.data(), codes.data(), sum.data(),
+                              count.data());
+        reference().encode_ternary(at, n, block, thresholds.data(), expected_codes.data(),
+                                   expected_sum.data(), expected_count.data());
+        ASSERT_EQ(codes, expected_codes) << input.name << ", n = " << n << ", block = " << block;
         ASSERT_EQ(sum, expected_sum) << input.name << ", n = " << n << ", block = " << block;
         ASSERT_EQ(count, expected_count) << input.name << ", n = " << n << ", block = " << block;
-        fast().block_range(at, n, block, low.data(), high.data());
-        reference().block_range(at, n, block, expected_low.data(), expected_high.data());
+        fast().block_range(at, n, block, low.data(), high.data(), amax.data());
+        reference().block_range(at, n, block, expected_low.data(), expected_high.data(),
+                                expected_amax.data());
+        ASSERT_EQ(amax, expected_amax) << input.name << ", n = " << n << ", block = " << block;
         ASSERT_EQ(raw(low), raw(expected_low)) << input.name << ", n = " << n;
         ASSERT_EQ(raw(high), raw(expected_high)) << input.name << ", n = " << n;
       }
@@ -252,6 +262,77 @@ TEST_P(BlockKernelsTest, Int8QuotientsBesideTiesRoundAsTheDivisionDoes) {
     fast().grid(Grid::kInt8).encode(x.data(), kBlock, kBlock, &scale, codes.data());
     reference().grid(Grid::kInt8).encode(x.data(), kBlock, kBlock, &scale, expected.data());
     ASSERT_EQ(codes, expected) << "amax " << amax;
+  }
+}
+
+// As far from ties as reciprocal and fixed point may err, in steps of 2^-16 of a code: whoever
+// decides there without dividing is found out.
+TEST_P(BlockKernelsTest, Int8QuotientsNearTiesRoundAsTheDivisionDoes) {
+  const Rng rng(12, Stream::kTestData);
+  constexpr std::size_t kBlock = 256;
+  for (std::uint64_t b = 0; b < 2000; ++b) {
+    const float scale = std::bit_cast<float>(0x2000'0000u + rng.words(b)[0] % 0x3F00'0000u) / 127;
+    std::vector<float> x(kBlock);
+    for (std::size_t i = 0; i < kBlock; ++i) {
+      const auto units = static_cast<double>(i % 33) - 16;
+      const double tie = static_cast<double>(rng.words(b)[i % 4] >> i % 16 & 127u) + 0.5;
+      const double quotient = std::min(tie + units * 0x1p-16, 127.5) * (i % 2 == 0 ? 1 : -1);
+      x[i] = static_cast<float>(quotient * static_cast<double>(scale));
+    }
+    std::vector<std::byte> codes(kBlock), expected(kBlock);
+    fast().grid(Grid::kInt8).encode(x.data(), kBlock, kBlock, &scale, codes.data());
+    reference().grid(Grid::kInt8).encode(x.data(), kBlock, kBlock, &scale, expected.data());
+    ASSERT_EQ(codes, expected) << "scale " << scale;
+  }
+}
+
+// Quotients at every place where the portable code changes, and one or two units beside it; under
+// scales that are powers of two, so that the quotients are exactly these.
+template <typename G>
+std::vector<float> beside_borders() {
+  std::vector<float> all;
+  const auto code = [](std::uint32_t bits) { return G::code(std::bit_cast<float>(bits)); };
+  for (const std::uint32_t sign : {0u, 0x8000'0000u}) {
+    // No grid has two borders closer than this, and none lies outside of these powers.
+    constexpr std::uint32_t kStride = 1u << 18;
+    for (std::uint32_t low = 0x3380'0000u; low < 0x4880'0000u; low += kStride) {
+      if (code(sign | low) == code(sign | (low + kStride))) continue;
+      std::uint32_t below = low;
+      std::uint32_t from = low + kStride;
+      while (from - below > 1) {
+        const std::uint32_t middle = below + (from - below) / 2;
+        (code(sign | middle) == code(sign | low) ? below : from) = middle;
+      }
+      for (const std::uint32_t bits : {below - 1, below, from, from + 1}) {
+        if (std::bit_cast<float>(bits) < 2 * G::kTop) {
+          all.push_back(std::bit_cast<float>(sign | bits));
+        }
+      }
+    }
+  }
+  return all;
+}
+TEST_P(BlockKernelsTest, QuotientsBesideEveryBorderMatchThePortableLoops) {
+  for (std::size_t g = 0; g < kGrids; ++g) {
+    visit_grid(static_cast<Grid>(g), [this]<typename G>(G) {
+      if constexpr (G::kInput == GridInput::kReciprocal) {
+        const std::vector<float> quotients = beside_borders<G>();
+        ASSERT_GE(quotients.size(), 8u);
+        for (const float scale : {0x1p-40f, 1.0f, 0x1p40f}) {
+          for (std::size_t from = 0; from < quotients.size(); from += 64) {
+            std::vector<float> x(64, scale);
+            for (std::size_t i = 0; i < 64; ++i) {
+              x[i] = scale * quotients[(from + i) % quotients.size()];
+            }
+            std::vector<std::byte> codes(code_bytes(64, G::kBits)), expected(codes.size());
+            fast().grid(G::kGrid).encode(x.data(), 64, 64, &scale, codes.data());
+            reference().grid(G::kGrid).encode(x.data(), 64, 64, &scale, expected.data());
+            ASSERT_EQ(codes, expected)
+                << "grid " << static_cast<int>(G::kGrid) << ", from " << from;
+          }
+        }
+      }
+    });
   }
 }
 
