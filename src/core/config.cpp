@@ -55,7 +55,7 @@ std::string located_path(const Config& config, const std::string& path) {
     return std::filesystem::absolute(config.locate(path)).lexically_normal().string();
   }
   std::string folder;
-  for (const char c : std::filesystem::absolute(config.file.parent_path()).string()) {
+  for (const char c : std::filesystem::absolute(config.file).parent_path().string()) {
     folder += kWildcards.find(c) == std::string_view::npos ? "" : "\\";
     folder += c;
   }

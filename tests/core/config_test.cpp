@@ -2,8 +2,10 @@
 // What a good file means, and that it survives being written out.
 #include "isthmus/config.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "config_fixture.h"
@@ -229,6 +231,10 @@ TEST(Config, PathsStartAtTheFilesFolder) {
   EXPECT_EQ(
       load_config_text(kMinimal, "/some[1]/run.toml", {"data.source=text:*.txt"}).located_source(),
       "text:/some\\[1]/*.txt");
+  EXPECT_EQ(load_config_text(kMinimal, "run.toml", {"data.source=text:/some/*.h"}).located_source(),
+            "text:/some/*.h");  // a file of the current folder
+  EXPECT_EQ(load_config_text(kMinimal, "run.toml", {"data.source=text:*.h"}).located_source(),
+            fmt::format("text:{}/*.h", std::filesystem::current_path().string()));
   EXPECT_EQ(config.locate("c"), std::filesystem::path("/somewhere/c"));
   EXPECT_EQ(config.locate("/c"), std::filesystem::path("/c"));
 }
