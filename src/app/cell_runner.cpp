@@ -29,6 +29,7 @@ constexpr const char* kCellFile = "cell.json";
 /// A run's outcome as a line of cells.jsonl.
 report::CellResult result_of(const Cell& cell, const std::string& variant) {
   report::CellResult result{.key = cell.key,
+                            .configuration = cell.configuration,
                             .stage = cell.stage,
                             .variant = variant,
                             .method = cell.config.method,
@@ -188,6 +189,8 @@ class Runner {
                          show();
                        }}};
     report::CellResult result = result_of(cell, experiment_.variants()[cell.variant].name);
+    result.data_tokens = data->data.train_tokens();
+    result.data_entropy = data->data.entropy_rate().value_or(0);
     try {
       const TrainingOutcome outcome = run_training(cell.config, request, session_);
       if (outcome.exit_code != ExitCode::kOk) {  // stopped by a signal: no result

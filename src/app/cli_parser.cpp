@@ -118,6 +118,11 @@ void add_compare_command(CLI::App& app, Parsed& parsed) {
   compare->add_flag("--resume", arguments.resume,
                     "keep what the folder has; run what is missing or has changed");
   compare->add_flag("--force", arguments.force, "replace the comparison that is in the folder");
+  compare
+      ->add_option("--judge", arguments.judge,
+                   "judge the finished runs in this cells.jsonl again: opens no data, trains "
+                   "nothing, writes nothing")
+      ->type_name("CELLS");
   compare->add_flag("--dry-run", arguments.dry_run,
                     "check everything, list the runs and what they cost, train nothing");
   // A flag, so that it never takes FILE for its value.

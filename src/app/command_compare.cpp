@@ -13,6 +13,7 @@
 #include "app/comparison_files.h"
 #include "app/comparison_links.h"
 #include "app/comparison_text.h"
+#include "app/finished_cells.h"
 #include "app/signals.h"
 #include "app/training.h"
 #include "core/log.h"
@@ -23,14 +24,14 @@ namespace isthmus::app {
 namespace {
 
 report::ComparisonRules rules_of(const Experiment& experiment, const ComparisonPlan& plan,
-                                 const Config& baseline, CellInputs& inputs, bool quick) {
+                                 const Config& baseline, double entropy, bool quick) {
   const ExperimentSettings& settings = experiment.settings();
   report::ComparisonRules rules{
       .name = baseline.run.name,
       .baseline = plan.baseline(),
       .confidence = settings.confidence,
       .margin = settings.margin,
-      .floor = inputs.data(baseline).data.entropy_rate().value_or(0),
+      .floor = entropy,
       .target = settings.target_value,
       .target_relative_to = plan.baseline(),
       .target_factor = settings.target_factor,
@@ -78,10 +79,13 @@ class Command {
         inputs_(storage_),
         plan_(experiment_, {.quick = arguments.quick,
                             .only = arguments.only,
-                            .inputs = [this](const Config& config) { return inputs_.of(config); }}),
+                            .inputs = [this](const Config& config) { return inputs_of(config); }}),
         required_(required(arguments, experiment_, plan_)) {}
 
   int run() {
+    if (!arguments_.judge.empty()) {
+      return judge();
+    }
     check();
     if (arguments_.dry_run) {
       return estimate();
@@ -116,6 +120,31 @@ class Command {
  private:
   [[nodiscard]] std::filesystem::path out() const {
     return arguments_.out.empty() ? baseline_.run.out : arguments_.out;
+  }
+
+  /// Without --judge: what tells one text or initial model from another.
+  [[nodiscard]] std::string inputs_of(const Config& config) {
+    return arguments_.judge.empty() ? inputs_.of(config) : "";
+  }
+
+  int judge() {
+    if (arguments_.resume || arguments_.force || arguments_.dry_run || !arguments_.out.empty()) {
+      throw UsageError(
+          "--judge together with --out, --resume, --force or --dry-run: it runs and writes "
+          "nothing");
+    }
+    const FinishedCells cells(storage_, arguments_.judge, experiment_);
+    cells.fill(plan_);
+    for (const Cell& cell : plan_.outline()) {
+      if (cell.variant == plan_.variants()[plan_.baseline()]) {
+        baseline_ = cell.config;
+      }
+    }
+    data_ = [facts = cells.data()](const Config&) { return facts; };
+    weaknesses_ = weaknesses_of(experiment_, plan_, data_);
+    const report::Comparison comparison = judged();
+    tell(comparison, comparison_json(comparison, facts_, ""));
+    return verdict_on_requirements(comparison);
   }
 
   /// Everything that can be wrong, before anything is written.
@@ -153,7 +182,11 @@ class Command {
       }
     }
     kernels::use_isa(kernels::isa_named(kernels));
-    weaknesses_ = weaknesses_of(experiment_, plan_, inputs_);
+    data_ = [this](const Config& config) {
+      const Dataset& data = inputs_.data(config).data;
+      return DataFacts{data.train_tokens(), data.entropy_rate().value_or(0)};
+    };
+    weaknesses_ = weaknesses_of(experiment_, plan_, data_);
   }
 
   [[nodiscard]] int cores() const {
@@ -207,7 +240,14 @@ class Command {
       return stopped(directory);
     }
     settle(directory, "ok");
-    return tell(directory);
+    const report::Comparison comparison = judged();
+    const std::string json = comparison_json(comparison, facts_, directory.path());
+    directory.write_json("summary.json", json);
+    tell(comparison, json);
+    if (!session_.json) {
+      session_.out.write(fmt::format("files   {}\n", directory.path().string()));
+    }
+    return verdict_on_requirements(comparison);
   }
 
   void settle(RunDirectory& directory, const std::string& status) {
@@ -236,22 +276,21 @@ class Command {
     return static_cast<int>(requeue ? ExitCode::kCheckpointedRequeue : ExitCode::kInterrupted);
   }
 
-  int tell(RunDirectory& directory) {
+  report::Comparison judged() {
     report::Comparison comparison = report::compare_variants(
-        rules_of(experiment_, plan_, baseline_, inputs_, arguments_.quick), plan_.results());
-    if (runs_simulated(baseline_)) {
+        rules_of(experiment_, plan_, baseline_, data_(baseline_).entropy, arguments_.quick),
+        plan_.results());
+    if (runs_simulated(baseline_) && arguments_.judge.empty()) {
       comparison.other_links = times_on_links(experiment_, plan_, comparison, inputs_);
     }
     comparison.notes.insert(comparison.notes.end(), weaknesses_.begin(), weaknesses_.end());
-    const std::string json = comparison_json(comparison, facts_, directory.path());
-    directory.write_json("summary.json", json);
-    if (session_.json) {
-      session_.out.write(json + "\n");
-    } else {
-      session_.out.write(render_comparison(comparison, setting_of(baseline_), session_.out) +
-                         fmt::format("files   {}\n", directory.path().string()));
-    }
-    return verdict_on_requirements(comparison);
+    return comparison;
+  }
+
+  void tell(const report::Comparison& comparison, const std::string& json) {
+    session_.out.write(session_.json
+                           ? json + "\n"
+                           : render_comparison(comparison, setting_of(baseline_), session_.out));
   }
 
   int verdict_on_requirements(const report::Comparison& comparison) {
@@ -282,6 +321,7 @@ class Command {
   Config baseline_;  // the run file of its first seed
   std::uint64_t memory_bytes_ = 0;
   int widest_ = 1;
+  DataFactsOf data_;
   std::vector<std::string> weaknesses_;
   ComparisonFacts facts_;
 };

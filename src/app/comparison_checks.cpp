@@ -24,7 +24,7 @@ bool takes(const Config& config, std::string_view key) {
 
 class Weaknesses {
  public:
-  void look_at(const std::string& name, const Config& config, CellInputs& inputs) {
+  void look_at(const std::string& name, const Config& config, const DataFacts& data) {
     const std::int64_t steps = total_steps(config);
     const std::int64_t H = config.outer.H;
     if (takes(config, "H") && H > 0) {
@@ -55,9 +55,8 @@ class Weaknesses {
     }
     const double tokens =
         static_cast<double>(steps) * static_cast<double>(config.train.global_batch_tokens);
-    const Dataset& data = inputs.data(config).data;
-    const double epochs = tokens / static_cast<double>(data.train_tokens());
-    if (!data.entropy_rate() && epochs > kMostEpochs) {
+    const double epochs = tokens / static_cast<double>(data.train_tokens);
+    if (data.entropy == 0 && epochs > kMostEpochs) {
       note(
           fmt::format("{:.1f} epochs over the text: beyond {} averaging methods gain by "
                       "regularising",
@@ -78,11 +77,11 @@ class Weaknesses {
 }  // namespace
 
 std::vector<std::string> weaknesses_of(const Experiment& experiment, const ComparisonPlan& plan,
-                                       CellInputs& inputs) {
+                                       const DataFactsOf& data) {
   Weaknesses weaknesses;
   for (const Cell& cell : plan.outline()) {
     if (cell.stage == report::CellStage::kSeed && cell.number == 0) {
-      weaknesses.look_at(experiment.variants()[cell.variant].name, cell.config, inputs);
+      weaknesses.look_at(experiment.variants()[cell.variant].name, cell.config, data(cell.config));
     }
   }
   return weaknesses.take();

@@ -3,17 +3,24 @@
 // flatter averaging, methods outside of their field. Notes for people; pure but for the data.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "app/cell_inputs.h"
 #include "app/comparison_plan.h"
 
 namespace isthmus::app {
 
-/// One sentence each. THROWS: as CellInputs.
+struct DataFacts {
+  std::int64_t train_tokens = 0;
+  double entropy = 0;  // nats a token, where it is known; else 0
+};
+using DataFactsOf = std::function<DataFacts(const Config&)>;
+
+/// One sentence each. THROWS: as `data`.
 [[nodiscard]] std::vector<std::string> weaknesses_of(const Experiment& experiment,
                                                      const ComparisonPlan& plan,
-                                                     CellInputs& inputs);
+                                                     const DataFactsOf& data);
 
 }  // namespace isthmus::app

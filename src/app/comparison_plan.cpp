@@ -194,8 +194,9 @@ Cell ComparisonPlan::make_cell(Cell cell, const Point& point) const {
   cell.simulated = runs_simulated(cell.config);
   cell.cost = cost_of(cell.config);
   const std::string inputs = options_.inputs ? options_.inputs(cell.config) : "";
-  cell.key = xxh3_128(as_bytes(fmt::format("cell 1\n{}\n{}\n{}", outcome_digest(cell.config),
-                                           inputs, cell.simulated ? "simulated" : "real")))
+  cell.configuration = outcome_digest(cell.config);
+  cell.key = xxh3_128(as_bytes(fmt::format("cell 1\n{}\n{}\n{}", cell.configuration, inputs,
+                                           cell.simulated ? "simulated" : "real")))
                  .hex();
   return cell;
 }

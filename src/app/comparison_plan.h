@@ -26,9 +26,10 @@ struct Cell {
   Point point;             // tuned values; empty when nothing is tuned
   Config config;
   bool simulated = false;
-  std::string key;        // digest of everything that can change its result
-  double cost = 0;        // floating-point operations, about
-  std::string directory;  // from the comparison's folder: "ddp/seed-1", "ddp/tune-03"
+  std::string configuration;  // digest of its configuration
+  std::string key;            // digest of everything that can change its result
+  double cost = 0;            // floating-point operations, about
+  std::string directory;      // from the comparison's folder: "ddp/seed-1", "ddp/tune-03"
 };
 
 struct PlanOptions {

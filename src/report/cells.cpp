@@ -64,6 +64,7 @@ std::string cell_line(const CellResult& cell) {
   const auto add = [&text](std::string_view name, const std::string& json) {
     text += fmt::format(",\"{}\":{}", name, json);
   };
+  add("configuration", json_string(cell.configuration));
   add("variant", json_string(cell.variant));
   add("method", json_string(cell.method));
   add("seed", fmt::format("{}", cell.seed));
@@ -79,6 +80,8 @@ std::string cell_line(const CellResult& cell) {
   add("steps", fmt::format("{}", cell.steps));
   add("tokens", fmt::format("{}", cell.tokens));
   add("parameters", fmt::format("{}", cell.parameters));
+  add("data_tokens", fmt::format("{}", cell.data_tokens));
+  add("data_entropy", exact(cell.data_entropy));
   add("simulated", cell.simulated ? "true" : "false");
   add("compute_utilisation", exact(cell.utilisation));
   add("wall_s", exact(cell.wall_s));
@@ -100,12 +103,15 @@ std::optional<CellResult> read_cell(std::string_view line) {
     return std::nullopt;
   }
   CellResult cell{.key = text_at(json, "key"),
+                  .configuration = text_at(json, "configuration"),
                   .variant = text_at(json, "variant"),
                   .method = text_at(json, "method"),
                   .cause = text_at(json, "cause"),
                   .steps = integer_at(json, "steps", 0),
                   .tokens = integer_at(json, "tokens", 0),
                   .parameters = integer_at(json, "parameters", 0),
+                  .data_tokens = integer_at(json, "data_tokens", 0),
+                  .data_entropy = number_at(json, "data_entropy", 0),
                   .utilisation = number_at(json, "compute_utilisation", 0),
                   .wall_s = number_at(json, "wall_s", 0),
                   .directory = text_at(json, "directory"),

@@ -32,7 +32,8 @@ enum class CellStatus {
 };
 
 struct CellResult {
-  std::string key;  // digest of everything that can change the result
+  std::string key;            // digest of everything that can change the result
+  std::string configuration;  // digest of its run file's part in that
   CellStage stage = CellStage::kSeed;
   std::string variant;
   std::string method;
@@ -43,6 +44,8 @@ struct CellResult {
   std::int64_t steps = 0;
   std::int64_t tokens = 0;
   std::int64_t parameters = 0;
+  std::int64_t data_tokens = 0;  // of the data's training part
+  double data_entropy = 0;       // nats a token, where it is known; else 0
   bool simulated = false;
   double utilisation = 0;  // share of the workers' time spent computing, on the run's clock
   double wall_s = 0;

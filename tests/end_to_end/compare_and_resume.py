@@ -136,6 +136,27 @@ def killed_and_resumed(comparison, chance, whole, reference, attempt):
     print(f"{kills} kills, {len(before)} of {CELLS} cells kept: the same table", flush=True)
 
 
+def judged_again(comparison, folder, text, reference):
+    """From its cells alone, on a machine without the text, a comparison says the same."""
+    elsewhere = folder / "elsewhere.toml"
+    elsewhere.write_text(EXPERIMENT.format(text="/nowhere"))
+
+    def judge(code, *more):
+        done = subprocess.run([comparison.program, "compare", elsewhere, "--judge",
+                               folder / "reference/cells.jsonl", *more], capture_output=True,
+                              text=True, check=False)
+        require(done.returncode == code, "judge:", done.returncode, done.stderr)
+        return done
+    require(judge(0).stdout.splitlines() == reference["table"], "judged again: another table")
+    summary = json.loads(judge(0, "--json").stdout)
+    for key in ("target", "variants"):
+        want = json.dumps(reference["summary"][key])
+        require(json.dumps(summary[key]) == want, "judged again: other", key)
+    refused = judge(3, "--set", "variant.eager.outer.H=4").stderr
+    require("no run of eager" in refused and "--resume" in refused, refused)
+    require("--dry-run" in judge(2, "--dry-run").stderr, "--judge together with --dry-run")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--isthmus", required=True)
@@ -174,6 +195,8 @@ def main():
         require(comparison.summary("wide")[1] == (CELLS // 3, 2 * CELLS // 3), "changed variant")
         comparison.run("wide", "--resume", "--seeds", "7")
         require(comparison.summary("wide")[1] == (3, CELLS), "one more seed")
+
+        judged_again(comparison, pathlib.Path(folder), text, reference)
 
         # Stopped by Ctrl+C between cells or within them.
         process = subprocess.Popen(comparison.command("stopped"), stdout=subprocess.PIPE,

@@ -11,6 +11,7 @@ namespace {
 
 CellResult some_cell() {
   return {.key = "00ff",
+          .configuration = "a1",
           .stage = CellStage::kTune,
           .variant = "long-window",
           .method = "diloco",
@@ -19,6 +20,8 @@ CellResult some_cell() {
           .steps = 40,
           .tokens = 81'920,
           .parameters = 221'568,
+          .data_tokens = 3'680'926,
+          .data_entropy = 1.232,
           .simulated = true,
           .utilisation = 0.1 + 0.2,
           .wall_s = 1.5,
@@ -37,6 +40,9 @@ TEST(Cells, AreReadBackAsTheyWere) {
   EXPECT_EQ(again->evals[1].loss, 2.0 / 3);
   EXPECT_EQ(again->utilisation, 0.1 + 0.2);
   EXPECT_EQ(again->final_loss(), 2.0 / 3);
+  EXPECT_EQ(again->configuration, cell.configuration);
+  EXPECT_EQ(again->data_tokens, cell.data_tokens);
+  EXPECT_EQ(again->data_entropy, cell.data_entropy);
   EXPECT_EQ(again->tuned, cell.tuned);
 }
 

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cells of a finished comparison, to judge them again without their data: for the tables of
+// experiments/ and for whoever is handed a cells.jsonl. A cell counts only for the configuration
+// that it was run with.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "app/comparison_checks.h"
+#include "app/comparison_plan.h"
+#include "core/storage.h"
+#include "report/cells.h"
+
+namespace isthmus::app {
+
+class FinishedCells {
+ public:
+  /// Reads `file` whole. `experiment` is borrowed. THROWS: SystemError; ConfigError where a line is
+  /// torn or damaged.
+  FinishedCells(const Storage& storage, const std::filesystem::path& file,
+                const Experiment& experiment);
+
+  /// Gives every cell of `plan` its result. THROWS: ConfigError naming the first cell that is
+  /// missing, or that was run with another configuration.
+  void fill(ComparisonPlan& plan) const;
+
+  /// Of the data the cells were run on, as they noted it.
+  [[nodiscard]] DataFacts data() const;
+
+ private:
+  [[nodiscard]] const report::CellResult& result_of(const Cell& cell) const;
+
+  std::filesystem::path file_;
+  const Experiment& experiment_;
+  std::map<std::string, report::CellResult> cells_;  // by digest of the configuration
+};
+
+}  // namespace isthmus::app
