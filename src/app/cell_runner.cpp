@@ -198,6 +198,7 @@ class Runner {
         return;
       }
       take_outcome(outcome, result);
+      report::fail_without_loss(result);
     } catch (const DeadlockError&) {
       throw;
     } catch (const RunError& error) {

@@ -14,6 +14,7 @@
 #include "app/comparison_links.h"
 #include "app/comparison_text.h"
 #include "app/finished_cells.h"
+#include "app/run_parts.h"
 #include "app/signals.h"
 #include "app/training.h"
 #include "core/log.h"
@@ -172,6 +173,13 @@ class Command {
                       .simulated = cell.simulated,
                       .side_by_side = SideBySide{.data = &inputs_.data(cell.config)}},
                      session_);
+      if (eval_tokens(cell.config, inputs_.data(cell.config).data) < 0) {
+        throw ConfigError(fmt::format(
+            "{}: variant '{}': data.val_fraction = {} leaves no window of train.context = {} to "
+            "evaluate on, and losses are what is compared: raise it",
+            experiment_.file().string(), name, cell.config.data.val_fraction,
+            cell.config.train.context));
+      }
       if (cell.stage == report::CellStage::kSeed) {
         const RunEstimate run = estimate_run(cell.config, cell.simulated);
         memory_bytes_ = std::max(memory_bytes_, run.memory_bytes);

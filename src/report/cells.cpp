@@ -58,6 +58,22 @@ double CellResult::final_loss() const {
                                                      : std::numeric_limits<double>::infinity();
 }
 
+void fail_without_loss(CellResult& cell) {
+  const auto bad = std::find_if(cell.evals.begin(), cell.evals.end(),
+                                [](const CellEval& eval) { return !std::isfinite(eval.loss); });
+  if (cell.status == CellStatus::kFailed || (bad == cell.evals.end() && !cell.evals.empty())) {
+    return;
+  }
+  cell.status = CellStatus::kFailed;
+  cell.cause = cell.evals.empty()
+                   ? "the run has no evaluation"
+                   : fmt::format(
+                         "step {}: the loss on the validation part is {}: the run has "
+                         "diverged; lower its rates",
+                         bad->step, bad->loss);
+  cell.evals.clear();
+}
+
 std::string cell_line(const CellResult& cell) {
   std::string text = fmt::format("{{\"v\":{},\"k\":\"cell\",\"key\":{},\"stage\":\"{}\"", kVersion,
                                  json_string(cell.key), stage_name(cell.stage));

@@ -58,6 +58,10 @@ struct CellResult {
   [[nodiscard]] double final_loss() const;
 };
 
+/// A run that ended without an evaluation, or with one that is no number, has failed: its weights
+/// may leave the numbers in the last update, of which no training loss tells.
+void fail_without_loss(CellResult& cell);
+
 /// One line of cells.jsonl, without the newline.
 [[nodiscard]] std::string cell_line(const CellResult& cell);
 /// RETURNS: nothing when `line` is no cell: torn, damaged, or of another version.

@@ -131,7 +131,25 @@ outer = { method = "diloco", H = 1 }
                      "--set", "eval.tokens=640")
         self.refuses(3, "train.kernels", "compare", "two.toml", "--out", "out", "--set",
                      "variant.ddp.train.kernels=portable")
+        self.refuses(3, "data.val_fraction = 0 leaves no window", "compare", "two.toml", "--out",
+                     "out", "--set", "data.val_fraction=0.0")
         self.assertFalse((self.folder / "out").exists())
+
+    def test_a_run_that_leaves_the_numbers_in_its_last_step_has_failed(self):
+        self.write("boom.toml", RUN + """
+[compare]
+seeds = 2
+[variant.ddp]
+[variant.boom]
+inner = { lr = 1e6, weight_decay = 10.0, clip = 0 }
+""")
+        command = ["compare", "boom.toml", "--out", "out", "--set", "train.steps=2", "--set",
+                   "eval.every=0"]
+        done = self.object_of(*command)
+        self.assertEqual([each["failed"] for each in done["variants"]], [0, 2])
+        self.assertIn("step 2: the loss on the validation part", done["variants"][1]["verdict"])
+        again = self.object_of(*command, "--resume")
+        self.assertEqual((again["cells_run"], again["cells_reused"]), (0, 4))
 
     def test_a_dry_run_lists_the_cells(self):
         text = self.prints("compare", "two.toml", "--dry-run", "--out", "out")

@@ -57,6 +57,25 @@ TEST(Cells, AFailedRunHasACauseAndNoLoss) {
   EXPECT_TRUE(std::isinf(again->final_loss()));
 }
 
+TEST(Cells, ARunThatEndsWithoutALossHasFailed) {
+  CellResult good = some_cell();
+  fail_without_loss(good);
+  EXPECT_EQ(cell_line(good), cell_line(some_cell()));
+  for (const double loss : {static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+    CellResult diverged = some_cell();
+    diverged.evals.back().loss = loss;
+    fail_without_loss(diverged);
+    EXPECT_EQ(diverged.status, CellStatus::kFailed);
+    EXPECT_NE(diverged.cause.find("step 40: the loss"), std::string::npos) << diverged.cause;
+    EXPECT_TRUE(read_cell(cell_line(diverged)));  // its line is not taken for damage
+  }
+  CellResult blind = some_cell();
+  blind.evals.clear();
+  fail_without_loss(blind);
+  EXPECT_EQ(blind.status, CellStatus::kFailed);
+  EXPECT_TRUE(read_cell(cell_line(blind)));
+}
+
 TEST(Cells, ARunOnRealThreadsHasNoClock) {
   CellResult cell = some_cell();
   cell.simulated = false;
