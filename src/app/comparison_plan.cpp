@@ -52,6 +52,30 @@ double cost_of(const Config& config) {
          training_flops_per_token(layout, config.train.context);
 }
 
+/// Losses are compared, so all variants are evaluated on the same windows of the same data.
+void check_evaluations(const Experiment& experiment, const std::vector<std::size_t>& members) {
+  const auto measured_on = [](const Config& config) {
+    return std::vector<std::pair<std::string, std::string>>{
+        {"data.source", config.located_source()},
+        {"data.val_fraction", fmt::format("{}", config.data.val_fraction)},
+        {"train.context", fmt::format("{}", config.train.context)},
+        {"eval.tokens", config.eval.all ? "all" : fmt::format("{}", config.eval.tokens)}};
+  };
+  const auto first = measured_on(experiment.config(members.front(), {}));
+  for (const std::size_t v : members) {
+    const auto own = measured_on(experiment.config(v, {}));
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      if (own[i].second != first[i].second) {
+        throw ConfigError(fmt::format(
+            "{}: variant '{}' has {} = {}, '{}' has {}: losses on other windows cannot be "
+            "compared; leave it to the base",
+            experiment.file().string(), experiment.variants()[v].name, own[i].first, own[i].second,
+            experiment.variants()[members.front()].name, first[i].second));
+      }
+    }
+  }
+}
+
 /// Times are compared, so all variants have a clock or none, and one that no machine moves.
 void check_clocks(const Experiment& experiment, const std::vector<std::size_t>& members) {
   std::string with;
@@ -98,6 +122,7 @@ ComparisonPlan::ComparisonPlan(const Experiment& experiment, PlanOptions options
   if (!unknown.empty() || members_.size() < 2) {
     refuse_only(unknown);
   }
+  check_evaluations(experiment, members_);
   check_clocks(experiment, members_);
   seeds_ = settings.seeds;
   if (options_.quick) {

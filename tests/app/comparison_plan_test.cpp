@@ -239,16 +239,29 @@ TEST(ComparisonPlan, CostShrinksToNothing) {
   EXPECT_EQ(plan.remaining(), 0U);
 }
 
+std::string refusal(const std::string& more, const std::vector<std::string>& overrides,
+                    const PlanOptions& options = {}) {
+  try {
+    const Experiment file = experiment(more, overrides);
+    const ComparisonPlan plan(file, options);
+    return "none";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(ComparisonPlan, LossesAreOfTheSameWindows) {
+  EXPECT_THAT(refusal("", {"variant.low.data.source=synth:markov2"}),
+              HasSubstr("variant 'low' has data.source = synth:markov2, 'ddp' has synth:markov1"));
+  EXPECT_THAT(refusal("", {"variant.low.data.val_fraction=0.2"}),
+              HasSubstr("data.val_fraction = 0.2"));
+  EXPECT_THAT(refusal("", {"variant.low.train.context=16"}), HasSubstr("train.context = 16"));
+  EXPECT_THAT(refusal("", {"variant.high.eval.tokens=320"}), HasSubstr("eval.tokens = 320"));
+  EXPECT_THAT(refusal("", {"variant.high.eval.tokens=all"}), HasSubstr("eval.tokens = all"));
+  EXPECT_EQ(refusal("", {"eval.tokens=320", "variant.high.eval.every=20"}), "none");
+}
+
 TEST(ComparisonPlan, ClocksMustBeAllOrNone) {
-  const auto refusal = [](const std::string& more, const std::vector<std::string>& overrides) {
-    try {
-      const Experiment file = experiment(more, overrides);
-      const ComparisonPlan plan(file, {});
-      return std::string("none");
-    } catch (const ConfigError& error) {
-      return std::string(error.what());
-    }
-  };
   EXPECT_THAT(refusal("", {"sim.step_time=0s"}), "none");  // nobody has a clock
   EXPECT_THAT(refusal("", {"variant.low.sim.step_time=0s"}),
               HasSubstr("'high' is simulated and 'low' is not"));
