@@ -52,6 +52,21 @@ double cost_of(const Config& config) {
          training_flops_per_token(layout, config.train.context);
 }
 
+/// The variant that the target is relative to takes part.
+void check_target(const Experiment& experiment, const std::vector<std::size_t>& members) {
+  const std::string& name = experiment.settings().target_relative_to;
+  const bool there = std::any_of(members.begin(), members.end(), [&](std::size_t v) {
+    return experiment.variants()[v].name == name;
+  });
+  if (!name.empty() && !there) {
+    throw UsageError(
+        fmt::format("--only leaves out '{}', whose loss target.relative_to makes the target of: "
+                    "name it too, or "
+                    "--set target.relative_to={}",
+                    name, experiment.variants()[members.front()].name));
+  }
+}
+
 /// Losses are compared, so all variants are evaluated on the same windows of the same data.
 void check_evaluations(const Experiment& experiment, const std::vector<std::size_t>& members) {
   const auto measured_on = [](const Config& config) {
@@ -91,6 +106,12 @@ void check_clocks(const Experiment& experiment, const std::vector<std::size_t>& 
           experiment.file().string(), name));
     }
   }
+  if (with.empty() && experiment.settings().budget_time > Duration{0}) {
+    throw ConfigError(fmt::format(
+        "{}: budget.sim_time without a simulated clock: no run could be late; give [[link]] and a "
+        "step time, or budget.steps",
+        experiment.file().string()));
+  }
   if (!with.empty() && !without.empty()) {
     throw ConfigError(fmt::format(
         "{}: variant '{}' is simulated and '{}' is not: give both [[link]] (or sim.step_time where "
@@ -122,6 +143,7 @@ ComparisonPlan::ComparisonPlan(const Experiment& experiment, PlanOptions options
   if (!unknown.empty() || members_.size() < 2) {
     refuse_only(unknown);
   }
+  check_target(experiment, members_);
   check_evaluations(experiment, members_);
   check_clocks(experiment, members_);
   seeds_ = settings.seeds;

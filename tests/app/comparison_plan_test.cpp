@@ -261,6 +261,19 @@ TEST(ComparisonPlan, LossesAreOfTheSameWindows) {
   EXPECT_EQ(refusal("", {"eval.tokens=320", "variant.high.eval.every=20"}), "none");
 }
 
+TEST(ComparisonPlan, OnlyDoesNotMoveTheTarget) {
+  const std::vector<std::string> relative = {"target.relative_to=high"};
+  EXPECT_THAT(refusal("", relative, {.only = {"low"}}), HasSubstr("--only leaves out 'high'"));
+  EXPECT_EQ(refusal("", relative, {.only = {"high"}}), "none");
+  EXPECT_EQ(refusal("", relative), "none");
+}
+
+TEST(ComparisonPlan, ABudgetOfTimeNeedsAClock) {
+  EXPECT_THAT(refusal("", {"sim.step_time=0s", "budget.sim_time=1h"}),
+              HasSubstr("budget.sim_time without a simulated clock"));
+  EXPECT_EQ(refusal("", {"budget.sim_time=1h"}), "none");
+}
+
 TEST(ComparisonPlan, ClocksMustBeAllOrNone) {
   EXPECT_THAT(refusal("", {"sim.step_time=0s"}), "none");  // nobody has a clock
   EXPECT_THAT(refusal("", {"variant.low.sim.step_time=0s"}),
