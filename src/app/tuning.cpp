@@ -73,7 +73,9 @@ class Axis {
   /// The best point, with `value` on this axis.
   [[nodiscard]] Point moved_to(double value) const {
     Point point = best_.point;
-    const std::string text = integer_ ? fmt::format("{:.0f}", value) : real_text(rounded(value));
+    // Adding zero makes -0, which would count as another value than 0, into it.
+    const std::string text =
+        integer_ ? fmt::format("{:.0f}", std::round(value) + 0.0) : real_text(rounded(value));
     point[index_] = {.key = point[index_].key,
                      .value = unit_.empty() ? text : fmt::format("\"{}{}\"", text, unit_),
                      .origin = "follow-up trial of the comparison"};

@@ -107,6 +107,14 @@ TEST(FollowUp, ZeroIsSteppedOverEvenly) {
   EXPECT_THAT(values(follow_up(line({{"0", 2}, {"0.5", 1}}), anything)), ElementsAre("1"));
 }
 
+TEST(FollowUp, ThereIsNoWholeNumberBetweenZeroAndLess) {
+  const auto not_negative = [](const Point& point) { return std::stod(point[0].value) >= 0; };
+  const std::vector<Trial> trials = line({{"0", 1}, {"1", 2}, {"2", 3}});
+  EXPECT_FALSE(follow_up(trials, not_negative));
+  EXPECT_THAT(edges_of(trials, not_negative), IsEmpty());
+  EXPECT_THAT(values(follow_up(line({{"0", 1}, {"4", 2}}), not_negative)), ElementsAre("2"));
+}
+
 TEST(FollowUp, TakesOneAxisAfterTheOther) {
   std::vector<Trial> trials;
   for (const char* inner : {"1", "2", "4"}) {
