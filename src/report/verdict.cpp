@@ -34,6 +34,14 @@ std::string saving(double baseline, double variant) {
   return ratio >= 10 ? fmt::format("{:.0f}x", ratio) : fmt::format("{:.3g}x", ratio);
 }
 
+/// Neither weights nor data followed the seed, as with model.init and data.order = "sequential":
+/// its runs have no spread to tell chance by.
+bool repeats_one_run(const ComparedVariant& variant) {
+  return std::all_of(variant.runs.begin(), variant.runs.end(), [&](const CellResult& run) {
+    return run.final_loss() == variant.runs.front().final_loss();
+  });
+}
+
 class Judge {
  public:
   Judge(const Comparison& comparison, std::size_t variant)
@@ -57,6 +65,10 @@ class Judge {
     if (against.difference.n < kPairsOfAClaim) {
       return fmt::format("{} seeds, a claim rests on {}", against.difference.n, kPairsOfAClaim);
     }
+    if (repeats_one_run(baseline_) && repeats_one_run(variant_)) {
+      return fmt::format("the seeds change nothing: these {} runs are one run, repeated",
+                         against.difference.n);
+    }
     if (!against.apart && !against.within_margin) {
       return "neither a difference nor equivalence is shown";
     }
@@ -67,24 +79,36 @@ class Judge {
       return fmt::format("{} seeds, a margin of {} needs {}", against.difference.n,
                          percent(comparison_.rules.margin), kPairsOfAFineClaim);
     }
-    return edge_reason(against);
+    return handicap(against);
   }
 
  private:
-  /// A variant at the edge of its grid may yet do better: a claim that it lost is void, and one of
-  /// equivalence is when either may.
-  [[nodiscard]] std::string edge_reason(const AgainstBaseline& against) const {
+  /// A variant with a handicap may yet do better: a claim that it lost is void, and one of
+  /// equivalence is when either has one.
+  [[nodiscard]] std::string handicap(const AgainstBaseline& against) const {
     const bool variant_lost = against.apart && against.difference.mean > 0;
     const bool baseline_lost = against.apart && against.difference.mean < 0;
-    const auto reason = [](const ComparedVariant& of) {
+    std::string reason = baseline_lost ? "" : handicap_of(variant_, baseline_);
+    if (reason.empty() && !variant_lost) {
+      reason = handicap_of(baseline_, variant_);
+    }
+    return reason;
+  }
+
+  [[nodiscard]] static std::string handicap_of(const ComparedVariant& of,
+                                               const ComparedVariant& other) {
+    if (!of.edges.empty()) {
       return fmt::format("{} may do better beyond its grid: {}", of.name,
                          edge_text(of.edges.front()));
-    };
-    if (!variant_.edges.empty() && !baseline_lost) {
-      return reason(variant_);
     }
-    if (!baseline_.edges.empty() && !variant_lost) {
-      return reason(baseline_);
+    if (of.trials < other.trials) {
+      return fmt::format("{} was tuned with {} trials, {} with {}", of.name, of.trials, other.name,
+                         other.trials);
+    }
+    const std::int64_t tokens = of.runs.front().tokens;
+    if (tokens < other.runs.front().tokens) {
+      return fmt::format("{} trained on {} tokens, {} on {}", of.name, tokens, other.name,
+                         other.runs.front().tokens);
     }
     return "";
   }
@@ -178,6 +202,13 @@ void note_tuning(const Comparison& comparison, std::vector<std::string>& notes) 
     notes.emplace_back(
         "nothing was tuned: the verdicts hold for the rates in the file and may turn with others");
     return;
+  }
+  const auto [fewest, most] = std::minmax_element(
+      comparison.variants.begin(), comparison.variants.end(),
+      [](const ComparedVariant& a, const ComparedVariant& b) { return a.trials < b.trials; });
+  if (fewest->trials < most->trials) {
+    notes.push_back(fmt::format("unlike tuning: {} had {} trials, {} had {}", fewest->name,
+                                fewest->trials, most->name, most->trials));
   }
   for (const ComparedVariant& variant : comparison.variants) {
     for (const TuningEdge& edge : variant.edges) {

@@ -228,6 +228,50 @@ TEST(Verdict, AnEdgeOfTheGridVoidsWhatItMayTurn) {
   EXPECT_THAT(given({0, 0}, {}, edge).notes, testing::Contains(HasSubstr("ddp: edge of the grid")));
 }
 
+// Whoever had fewer trials or tokens may do better, too.
+TEST(Verdict, UnlikeTuningOrLengthVoidsWhatItMayTurn) {
+  const auto reason = [](double difference, const auto& change) {
+    Comparison comparison = given(around(difference, 0.005, 8));
+    change(comparison.variants[0], comparison.variants[1]);
+    return compare_variants(comparison.rules, comparison.variants).results[1].no_claim;
+  };
+  const auto trials = [](ComparedVariant& more, ComparedVariant& fewer) {
+    more.trials = 5;
+    fewer.trials = 3;
+  };
+  const auto tokens = [](ComparedVariant& more, ComparedVariant& fewer) {
+    for (CellResult& run : fewer.runs) run.tokens = 7;
+    for (CellResult& run : more.runs) run.tokens = 8;
+  };
+  for (const bool by_trials : {true, false}) {
+    const auto base_more = [&](ComparedVariant& base, ComparedVariant& a) {
+      by_trials ? trials(base, a) : tokens(base, a);
+    };
+    const auto a_more = [&](ComparedVariant& base, ComparedVariant& a) { base_more(a, base); };
+    const char* const a_words = by_trials ? "a was tuned with 3 trials" : "a trained on 7 tokens";
+    const char* const base_words =
+        by_trials ? "ddp was tuned with 3 trials" : "ddp trained on 7 tokens";
+    EXPECT_THAT(reason(0.05, base_more), HasSubstr(a_words));
+    EXPECT_THAT(reason(-0.05, base_more), IsEmpty());
+    EXPECT_THAT(reason(0, base_more), HasSubstr(a_words));
+    EXPECT_THAT(reason(0.05, a_more), IsEmpty());
+    EXPECT_THAT(reason(-0.05, a_more), HasSubstr(base_words));
+    EXPECT_THAT(reason(0, a_more), HasSubstr(base_words));
+  }
+}
+
+// Eight times the same run is one observation, however large its difference.
+TEST(Verdict, SeedsThatChangeNothingCarryNoClaim) {
+  for (const int seeds : {8, 12}) {
+    for (const double difference : {0.0, 0.05, 1.0 / 3}) {
+      const Comparison comparison =
+          given(std::vector<double>(static_cast<std::size_t>(seeds), difference));
+      EXPECT_THAT(comparison.results[1].no_claim, HasSubstr("the seeds change nothing"));
+    }
+  }
+  EXPECT_THAT(given(around(0.05, 0.001, 8)).results[1].no_claim, IsEmpty());
+}
+
 TEST(Verdict, AFailedRunIsNotComparedAway) {
   ComparedVariant ddp{.name = "ddp"};
   ComparedVariant a{.name = "a"};
