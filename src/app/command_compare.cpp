@@ -98,6 +98,7 @@ class Command {
               .quick = arguments_.quick,
               .cells = plan_.total(),
               .data = inputs_.files()};
+    check_resumed_folder();
     RunDirectory directory(storage_, {.out = out(),
                                       .name = baseline_.run.name,
                                       .run_id = facts_.run_id,
@@ -195,6 +196,20 @@ class Command {
       return DataFacts{data.train_tokens(), data.entropy_rate().value_or(0)};
     };
     weaknesses_ = weaknesses_of(experiment_, plan_, data_);
+  }
+
+  /// --resume writes over what tells a run what it was.
+  void check_resumed_folder() const {
+    if (arguments_.resume && out().empty()) {
+      throw ConfigError("--resume: which comparison? give its folder with --out or run.out");
+    }
+    const std::string command = command_of(storage_, out());
+    if (arguments_.resume && !command.empty() && command != "compare") {
+      throw ConfigError(
+          fmt::format("--resume: '{}' holds a run of `isthmus {}`, no comparison; choose another "
+                      "--out, or --force to replace it",
+                      out().string(), command));
+    }
   }
 
   [[nodiscard]] int cores() const {

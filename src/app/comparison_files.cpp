@@ -148,11 +148,22 @@ std::string target_json(const report::Comparison& comparison) {
 bool is_cell_folder(const Storage& storage, const std::filesystem::path& folder) {
   const std::string name = folder.filename().string();
   return (name.starts_with("seed-") || name.starts_with("tune-")) &&
-         storage.kind(folder) == FileKind::kDirectory &&
-         storage.kind(folder / "manifest.json") == FileKind::kFile;
+         storage.kind(folder) == FileKind::kDirectory && command_of(storage, folder) == "compare";
 }
 
 }  // namespace
+
+std::string command_of(const Storage& storage, const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / "manifest.json";
+  if (storage.kind(file) != FileKind::kFile) {
+    return "";
+  }
+  const auto json = nlohmann::json::parse(read_text(storage, file), nullptr, false);
+  const auto command = json.is_object() ? json.find("command") : json.end();
+  return json.is_object() && command != json.end() && command->is_string()
+             ? command->get<std::string>()
+             : "";
+}
 
 void remove_cells(Storage& storage, const std::filesystem::path& folder) {
   if (storage.kind(folder) != FileKind::kDirectory) {

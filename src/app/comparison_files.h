@@ -19,8 +19,11 @@
 
 namespace isthmus::app {
 
-/// The cells of the folder, for --force: runs' folders and nothing else. A folder of a variant is
-/// removed when that leaves it empty.
+/// The command that wrote the folder's manifest.json; empty where none says so.
+[[nodiscard]] std::string command_of(const Storage& storage, const std::filesystem::path& folder);
+
+/// The cells of the folder, for --force: folders of runs that `compare` made and nothing else. A
+/// folder of a variant is removed when that leaves it empty.
 void remove_cells(Storage& storage, const std::filesystem::path& folder);
 
 struct ComparisonFacts {

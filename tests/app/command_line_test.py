@@ -178,6 +178,20 @@ inner = { lr = 1e6, weight_decay = 10.0, clip = 0 }
         self.assertEqual((again["cells_run"], again["cells_reused"]), (0, 12))
         self.prints("report", "out")
 
+    def test_runs_of_other_commands_are_left_alone(self):
+        self.prints("train", "run.toml", "--out", "out/sweep/seed-1", "--progress", "none")
+        mine = (self.folder / "out/sweep/seed-1/summary.json").read_text()
+        self.prints("compare", "two.toml", "--out", "out", "--force", "--seeds", "1", "--quick")
+        self.assertEqual((self.folder / "out/sweep/seed-1/summary.json").read_text(), mine)
+        self.refuses(3, "holds a run of `isthmus train`", "compare", "two.toml", "--out",
+                     "out/sweep/seed-1", "--resume")
+        self.assertEqual((self.folder / "out/sweep/seed-1/summary.json").read_text(), mine)
+        self.assertTrue((self.folder / "out/ddp/seed-1").exists())
+        self.prints("compare", "two.toml", "--out", "out", "--force", "--quick", "--set",
+                    "compare.seeds=[2]")
+        self.assertFalse((self.folder / "out/ddp/seed-1").exists())
+        self.refuses(3, "which comparison?", "compare", "two.toml", "--resume")
+
     def test_the_template_is_a_comparison(self):
         self.prints("init", self.folder / "new", "--template", "compare")
         plan = self.object_of("compare", "new/run.toml", "--dry-run", "--quick")
