@@ -37,9 +37,11 @@ AgainstBaseline compare_pairs(const ComparedVariant& baseline, const ComparedVar
   against.interval = mean_interval(against.difference, 1 - level);
   against.p = corrected(no_difference_p(against.difference));
   against.equivalence_p = corrected(equivalence_p(against.difference, margin));
-  against.detectable =
-      detectable_difference(against.difference.deviation, against.difference.n, level, kPower);
   const bool enough = against.difference.n >= kFewestPairs;
+  // Of two pairs at a strict level the noncentral t is beyond what can be computed.
+  against.detectable = enough ? detectable_difference(against.difference.deviation,
+                                                      against.difference.n, level, kPower)
+                              : std::numeric_limits<double>::infinity();
   against.apart = enough && against.p < 1 - rules.confidence;
   against.within_margin = enough && against.equivalence_p < 1 - rules.confidence;
   return against;

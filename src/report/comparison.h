@@ -58,11 +58,11 @@ struct ComparedVariant {
 /// Paired differences from the baseline, variant minus baseline.
 struct AgainstBaseline {
   Spread difference;
-  Interval interval;           // at the level of one of k
-  double p = 1;                // of no difference, times k (at most 1)
-  double equivalence_p = 1;    // of a difference as large as the margin, times k
-  double detectable = 0;       // found with chance kPower, given this spread
-  bool apart = false;          // a difference is shown
+  Interval interval;         // at the level of one of k
+  double p = 1;              // of no difference, times k (at most 1)
+  double equivalence_p = 1;  // of a difference as large as the margin, times k
+  double detectable = 0;     // found with chance kPower, given this spread; infinite: too few pairs
+  bool apart = false;        // a difference is shown
   bool within_margin = false;  // equivalence is shown
 };
 

@@ -119,7 +119,10 @@ class Judge {
                          variant_.runs.size(), result_.cause);
     }
     if (!result_.against) {
-      return "not compared: the baseline failed.";
+      return base_result_.failed > 0 ? "not compared: the baseline failed."
+                                     : "not compared: the baseline's mean loss is not above the "
+                                       "entropy, so there is no "
+                                       "margin.";
     }
     const AgainstBaseline& against = *result_.against;
     if (against.difference.n < kFewestPairs) {

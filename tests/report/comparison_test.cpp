@@ -200,6 +200,16 @@ TEST(Verdict, FewSeedsAreTooFewToTell) {
   EXPECT_THAT(seven.notes, testing::Contains(HasSubstr("a claim rests on 8")));
 }
 
+TEST(Verdict, AStrictConfidenceHoldsForAnyNumberOfSeeds) {
+  for (const double confidence : {0.5, 0.999, 0.999999, 1 - 1e-12}) {
+    for (int seeds = 1; seeds <= 9; ++seeds) {
+      const AgainstBaseline against =
+          *given(around(0.05, 0.01, seeds), {.confidence = confidence}).results[1].against;
+      EXPECT_EQ(std::isinf(against.detectable), seeds < kFewestPairs) << confidence << " " << seeds;
+    }
+  }
+}
+
 TEST(Verdict, AFineMarginNeedsTwelveSeeds) {
   const ComparisonRules fine{.margin = 0.005};
   EXPECT_THAT(given(around(0, 0.001, 8), fine).results[1].no_claim, HasSubstr("needs 12"));
@@ -298,6 +308,12 @@ TEST(Margin, IsAShareOfTheLossAboveTheFloor) {
   EXPECT_NEAR(*given(around(0, 0.001, 8)).target, 2.02, 1e-12);
   EXPECT_NEAR(*given(around(0, 0.001, 8), {.floor = 1.5}).target, 2.005, 1e-12);
   EXPECT_NEAR(*given(around(0, 0.001, 8), {.target = 2.5}).target, 2.5, 1e-12);
+}
+
+TEST(Margin, IsNoneAtTheFloor) {
+  const Comparison comparison = given(around(0.1, 0.01, 8), {.floor = kBaseLoss});
+  EXPECT_FALSE(comparison.results[1].against);
+  EXPECT_THAT(comparison.results[1].verdict, HasSubstr("is not above the entropy"));
 }
 
 TEST(ToTarget, IsInterpolatedBetweenEvaluations) {
