@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
+#include "app/config_difference.h"
 #include "isthmus/outer.h"
 
 namespace isthmus::app {
@@ -63,6 +65,21 @@ class Weaknesses {
                       epochs, kMostEpochs));
     }
   }
+  /// Times and bytes are compared as the methods', so what else moves them is told.
+  void look_at_clock(const std::string& name, const Config& config, const std::string& first,
+                     const Config& other) {
+    constexpr std::array<std::string_view, 5> kOfTheClock = {"run.workers", "site[", "link[",
+                                                             "surrogate.", "sim."};
+    for (const std::string& each :
+         config_differences(resolved_toml(other), resolved_toml(config))) {
+      if (std::any_of(kOfTheClock.begin(), kOfTheClock.end(),
+                      [&](std::string_view start) { return each.starts_with(start); })) {
+        note(fmt::format("{}: its clock is not that of {} ({}): times and bytes differ by that too",
+                         name, first, each));
+        return;
+      }
+    }
+  }
   [[nodiscard]] std::vector<std::string> take() { return std::move(notes_); }
 
  private:
@@ -79,9 +96,14 @@ class Weaknesses {
 std::vector<std::string> weaknesses_of(const Experiment& experiment, const ComparisonPlan& plan,
                                        const DataFactsOf& data) {
   Weaknesses weaknesses;
+  const std::size_t first = plan.variants()[plan.baseline()];
+  const std::string& baseline = experiment.variants()[first].name;
+  const Config config_of_baseline = experiment.config(first, {});
   for (const Cell& cell : plan.outline()) {
     if (cell.stage == report::CellStage::kSeed && cell.number == 0) {
-      weaknesses.look_at(experiment.variants()[cell.variant].name, cell.config, data(cell.config));
+      const std::string& name = experiment.variants()[cell.variant].name;
+      weaknesses.look_at(name, cell.config, data(cell.config));
+      weaknesses.look_at_clock(name, cell.config, baseline, config_of_baseline);
     }
   }
   return weaknesses.take();

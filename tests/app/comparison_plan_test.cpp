@@ -10,6 +10,7 @@
 
 #include "app/cell_runner.h"
 #include "app/commands.h"
+#include "app/comparison_checks.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
@@ -228,6 +229,18 @@ TEST(ComparisonPlan, KeysFollowWhatACellComputesAndNothingElse) {
   EXPECT_EQ(base[0], keys({"compare.seeds=12"})[0]);
   EXPECT_EQ(base[0], keys({"variant.high.inner.clip=3.0"})[0]);
   EXPECT_NE(base.back(), keys({"variant.high.inner.clip=3.0"}).back());
+}
+
+TEST(Weaknesses, ANamesakeOnAnotherClockIsTold) {
+  const auto notes = [](const std::vector<std::string>& overrides) {
+    const Experiment file = experiment("", overrides);
+    return weaknesses_of(file, ComparisonPlan(file, {}),
+                         [](const Config&) { return DataFacts{1'000'000, 1}; });
+  };
+  EXPECT_THAT(notes({}), testing::IsEmpty());
+  EXPECT_THAT(notes({"sim.step_time=2s", "variant.low.inner.eps=1e-6"}), testing::IsEmpty());
+  EXPECT_THAT(notes({"variant.low.sim.step_time=100ms"}),
+              ElementsAre(HasSubstr("low: its clock is not that of ddp (sim.step_time")));
 }
 
 TEST(ComparisonPlan, CostShrinksToNothing) {
