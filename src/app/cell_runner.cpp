@@ -105,17 +105,19 @@ class Runner {
     std::atomic<double> fraction = 0;  // written by the cell's threads
   };
 
-  /// One task: cell after cell.
+  /// One task: cell after cell, to the first failure of any task.
   void work() {
-    while (const auto taken = take()) {
-      try {
+    std::string directory;
+    try {
+      while (const auto taken = take()) {
+        directory = taken->first.directory;
         run_cell(taken->first, taken->second);
-      } catch (...) {
-        queue_->update([&] {
-          failure_ = failure_ ? failure_ : std::current_exception();
-          running_.erase(taken->first.directory);
-        });
       }
+    } catch (...) {  // of taking a cell too: others may wait for what it would have found
+      queue_->update([&] {
+        failure_ = failure_ ? failure_ : std::current_exception();
+        running_.erase(directory);
+      });
     }
   }
 
