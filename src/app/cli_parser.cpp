@@ -240,11 +240,11 @@ void add_file_commands(CLI::App& app, Parsed& parsed) {
   });
 
   CLI::App* exporting = subcommand(app, "export", "write a model or records for other tools");
-  exporting->add_option("FROM", parsed.model_export.from, "run or comparison")->required();
+  exporting->add_option("FROM", parsed.model_export.from, "run, comparison or checkpoint")
+      ->required();
   exporting
       ->add_option("--to", parsed.model_export.format,
-                   "hf: the model, for transformers; of a run tb: for TensorBoard, csv, chrome: "
-                   "trace for Perfetto, mlperf: log lines")
+                   "hf: the model, for transformers; a run's records: tb, csv, chrome, mlperf")
       ->check(CLI::IsMember({"hf", "tb", "csv", "chrome", "mlperf"}))
       ->required();
   exporting->add_option("TO", parsed.model_export.to, "folder or file to write")->required();
