@@ -126,6 +126,12 @@ struct CheckpointConfig {
   int keep = 3;
 };
 
+/// `[log]`: where a run writes what it measures. metrics.jsonl is always written.
+struct LogConfig {
+  std::vector<std::string> sinks = {"jsonl"};  // jsonl | tensorboard
+  [[nodiscard]] bool has(std::string_view sink) const;
+};
+
 struct RunConfig {
   std::string name = "run";
   std::filesystem::path out;  // empty: runs/<name>-<stamp>-<id>
@@ -157,6 +163,7 @@ struct Config {
   SimConfig sim;
   EvalConfig eval;
   CheckpointConfig ckpt;
+  LogConfig log;
   std::map<std::string, Origin> origins;  // "outer.H" -> origin; every key, defaults too
   [[nodiscard]] int workers() const { return static_cast<int>(sites.size()); }
   /// A path of the file as seen from here: relative paths start at the file's folder.

@@ -168,6 +168,7 @@ class Runner {
   void run_cell(Cell cell, const CellThreads& threads) {
     cell.config.train.threads = threads.threads;
     cell.config.train.pin = false;  // cells beside one another would pin the same cores
+    if (cell.stage == report::CellStage::kTune) cell.config.log = {};  // trials are no runs to show
     const bool first_seed = cell.stage == report::CellStage::kSeed && cell.number == 0;
     const auto steps = static_cast<double>(total_steps(cell.config));
     std::atomic<double>* fraction = nullptr;

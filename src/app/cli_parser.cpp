@@ -244,15 +244,19 @@ void add_file_commands(CLI::App& app, Parsed& parsed) {
     };
   });
 
-  CLI::App* exporting = subcommand(app, "export", "write a trained model for other tools");
-  exporting->add_option("FROM", parsed.model_export.from, "run folder or checkpoint")->required();
-  exporting->add_option("--to", parsed.model_export.format, "hf: as transformers loads it")
-      ->check(CLI::IsMember({"hf"}))
+  CLI::App* exporting = subcommand(app, "export", "write a model or records for other tools");
+  exporting->add_option("FROM", parsed.model_export.from, "run, comparison or checkpoint")
       ->required();
-  exporting->add_option("DIR", parsed.model_export.to, "folder to write")->required();
+  exporting
+      ->add_option("--to", parsed.model_export.format,
+                   "hf: the model, for transformers; a run's records: tb, csv, chrome, mlperf")
+      ->check(CLI::IsMember({"hf", "tb", "csv", "chrome", "mlperf"}))
+      ->required();
+  exporting->add_option("TO", parsed.model_export.to, "folder or file to write")->required();
   exporting->callback([&parsed] {
     parsed.action = [&parsed](Session& session) {
-      return command_export(parsed.model_export, session);
+      return parsed.model_export.format == "hf" ? command_export(parsed.model_export, session)
+                                                : command_export_run(parsed.model_export, session);
     };
   });
   add_data_command(app, parsed);

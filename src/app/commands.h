@@ -99,7 +99,7 @@ struct ImportArguments {
 };
 struct ExportArguments {
   std::filesystem::path from, to;
-  std::string format = "hf";
+  std::string format = "hf";  // hf, of a model; tb | csv | chrome | mlperf, of a run's records
 };
 struct ReportArguments {
   std::vector<std::filesystem::path> runs;
@@ -142,6 +142,7 @@ int command_methods(Session& session);
 int command_data(const DataArguments& arguments, Session& session);
 int command_import(const ImportArguments& arguments, Session& session);
 int command_export(const ExportArguments& arguments, Session& session);
+int command_export_run(const ExportArguments& arguments, Session& session);
 int command_report(const ReportArguments& arguments, Session& session);
 int command_bench_codec(const BenchCodecArguments& arguments, Session& session);
 int command_bench_compute(const BenchComputeArguments& arguments, Session& session);

@@ -13,10 +13,19 @@ namespace isthmus::app {
 namespace {
 
 /// What a run leaves in its folder; nothing else is ever removed.
-constexpr std::array<std::string_view, 12> kRunFiles = {
-    "manifest.json", "config.toml",  "config.resolved.toml", "metrics.jsonl", "events.jsonl",
-    "links.json",    "summary.json", "report.html",          "method.log",    "cells.jsonl",
-    "cell.json",     "ckpt"};
+constexpr std::array<std::string_view, 13> kRunFiles = {"manifest.json",
+                                                        "config.toml",
+                                                        "config.resolved.toml",
+                                                        "metrics.jsonl",
+                                                        "events.jsonl",
+                                                        "links.json",
+                                                        "summary.json",
+                                                        "report.html",
+                                                        "method.log",
+                                                        "cells.jsonl",
+                                                        "cell.json",
+                                                        "ckpt",
+                                                        "tb"};
 
 std::filesystem::path default_path(const RunDirectoryOptions& options) {
   constexpr std::size_t kIdDigits = 6;

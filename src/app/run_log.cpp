@@ -75,6 +75,13 @@ JsonLine MetricsLog::line(const char* kind) const {
   return line;
 }
 
+void MetricsLog::append(const JsonLine& line) {
+  metrics_.append(line);
+  if (options_.tensorboard) {
+    options_.tensorboard->take(line.str());
+  }
+}
+
 void MetricsLog::add_clock(JsonLine& line, TimePoint now) const {
   line.add("t", unix_now());
   if (options_.simulated) {
@@ -94,7 +101,7 @@ void MetricsLog::begin(const Manifest& manifest) {
       .add("resumed_after", totals_.steps)
       .add("surrogate", manifest.surrogate.has_value())
       .add("t", unix_now());
-  metrics_.append(meta);
+  append(meta);
 }
 
 void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
@@ -132,17 +139,17 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
       .add("tok_s", tokens_per_s)
       .add("tokens", totals_.tokens);
   add_clock(train, now);
-  metrics_.append(train);
+  append(train);
   if (posts.size() > 1) {
     for (std::size_t m = 0; m < posts.size(); ++m) {
       const InnerStep& inner = posts[m].report.inner;
       if (inner.idle) continue;
-      metrics_.append(line("worker")
-                          .add("w", m)
-                          .add("step", t.value())
-                          .add("loss", inner.loss)
-                          .add("grad_norm", inner.grad_norm)
-                          .add("tokens", inner.tokens));
+      append(line("worker")
+                 .add("w", m)
+                 .add("step", t.value())
+                 .add("loss", inner.loss)
+                 .add("grad_norm", inner.grad_norm)
+                 .add("tokens", inner.tokens));
     }
   }
   for (const RoundReport& each : posts.front().report.rounds) {
@@ -160,17 +167,17 @@ std::uint64_t MetricsLog::scaled(std::uint64_t bytes) const {
 
 void MetricsLog::round(const RoundReport& round) {
   ++totals_.rounds;
-  metrics_.append(line("round")
-                      .add("step", round.applied.value())
-                      .add("frag", round.fragment.value())
-                      .add("step_send", round.sent.value())
-                      .add("step_apply", round.applied.value())
-                      .add("bytes_payload", scaled(round.payload_bytes))
-                      .add("bytes_wire", scaled(round.wire_bytes))
-                      .add("members", round.members)
-                      .add("codec", options_.config.outer.codec)
-                      .add("delta_norm", round.delta_norm)
-                      .add("wait_s", seconds(round.waited)));
+  append(line("round")
+             .add("step", round.applied.value())
+             .add("frag", round.fragment.value())
+             .add("step_send", round.sent.value())
+             .add("step_apply", round.applied.value())
+             .add("bytes_payload", scaled(round.payload_bytes))
+             .add("bytes_wire", scaled(round.wire_bytes))
+             .add("members", round.members)
+             .add("codec", options_.config.outer.codec)
+             .add("delta_norm", round.delta_norm)
+             .add("wait_s", seconds(round.waited)));
 }
 
 void MetricsLog::eval(const EvalResult& result) {
@@ -190,16 +197,16 @@ void MetricsLog::eval(const EvalResult& result) {
       .add("bytes_payload", evals_.back().payload_bytes)
       .add("bytes_wire", evals_.back().wire_bytes);
   add_clock(eval, result.now);
-  metrics_.append(eval);
+  append(eval);
 }
 
 void MetricsLog::checkpoint(StepIndex t, std::uint64_t bytes, double duration_s) {
   last_checkpoint_ = monotonic_now();
-  metrics_.append(line("ckpt")
-                      .add("step", t.value())
-                      .add("bytes", bytes)
-                      .add("s", duration_s)
-                      .add("t", unix_now()));
+  append(line("ckpt")
+             .add("step", t.value())
+             .add("bytes", bytes)
+             .add("s", duration_s)
+             .add("t", unix_now()));
 }
 
 void MetricsLog::end(const std::string& status, const std::string& cause) {
@@ -208,8 +215,11 @@ void MetricsLog::end(const std::string& status, const std::string& cause) {
   if (!cause.empty()) {
     end.add("cause", cause);
   }
-  metrics_.append(end);
+  append(end);
   metrics_.sync();
+  if (options_.tensorboard) {
+    options_.tensorboard->finish();
+  }
 }
 
 void MetricsLog::show(StepIndex t, const std::vector<StepPost>& posts, double tokens_per_s) {

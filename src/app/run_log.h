@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "app/progress.h"
 #include "app/run_board.h"
 #include "app/run_directory.h"
+#include "app/tensorboard_sink.h"
 #include "isthmus/config.h"
 #include "isthmus/state.h"
 
@@ -54,6 +56,7 @@ class MetricsLog final : public RunLog {
     std::string lane;       // demo: name of this run in the status block, or empty
     std::vector<LaneProgress> finished_lanes;        // demo: the runs before this one
     std::function<void(std::int64_t step)> on_step;  // may be empty
+    std::unique_ptr<TensorBoardSink> tensorboard;    // may be null
   };
   /// Borrows everything for its life. `progress` may be null.
   MetricsLog(Options options, JsonLinesFile& metrics, Progress* progress, RunTotals& totals);
@@ -73,6 +76,7 @@ class MetricsLog final : public RunLog {
 
  private:
   [[nodiscard]] JsonLine line(const char* kind) const;
+  void append(const JsonLine& line);
   void add_clock(JsonLine& line, TimePoint now) const;
   [[nodiscard]] std::uint64_t scaled(std::uint64_t bytes) const;
   void round(const RoundReport& round);

@@ -283,7 +283,9 @@ TrainingOutcome Training::run() {
                   .byte_scale = byte_scale(),
                   .lane = request_.lane,
                   .finished_lanes = request_.finished_lanes,
-                  .on_step = request_.side_by_side ? request_.side_by_side->on_step : nullptr},
+                  .on_step = request_.side_by_side ? request_.side_by_side->on_step : nullptr,
+                  .tensorboard = tensorboard_sink(storage_, config_, directory.path(),
+                                                  request_.simulated, resumed_step)},
                  metrics, progress ? &*progress : nullptr, totals);
   log.begin(manifest);
   if (const std::string warning = codec_warning(config_); !warning.empty()) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -63,6 +64,10 @@ std::string located_path(const Config& config, const std::string& path) {
 }
 
 }  // namespace
+
+bool LogConfig::has(std::string_view sink) const {
+  return std::find(sinks.begin(), sinks.end(), sink) != sinks.end();
+}
 
 std::filesystem::path Config::locate(const std::filesystem::path& path) const {
   return path.is_absolute() ? path : file.parent_path() / path;

@@ -460,6 +460,10 @@ constexpr KeyRow<Config> kRows[] = {
      "Time, steps or share of the run (\"5%\", at least one step) between checkpoints; \"0s\": only at the end.", "\"10min\"", {}, nullptr, false},
     {"ckpt.keep", Type::kInteger, at_least(1, 1e6), "", field<&Config::ckpt, &CheckpointConfig::keep>(),
      "Newest checkpoints kept.", "3", {}, nullptr, false},
+
+    {"log.sinks", Type::kChoices, {}, "jsonl|tensorboard", field<&Config::log, &LogConfig::sinks>(),
+     "Where a run writes what it measures while it goes on. jsonl: metrics.jsonl, always written, named or not. tensorboard: event files in the run's tb/ as well; finished runs have `isthmus export RUN --to tb DIR`.",
+     "[\"jsonl\", \"tensorboard\"]", {}, nullptr, false},
 };
 
 constexpr KeyRow<SiteConfig> kSiteRows[] = {
@@ -537,12 +541,13 @@ constexpr SectionRow kSections[] = {
     {"sim", "Under simulate: what stands for machines and links that are not there."},
     {"eval", "Evaluation of the outer parameters on the validation part."},
     {"ckpt", "Checkpoints."},
+    {"log", "Where a run writes what it measures."},
     {"site", "[[site]]: one cluster, one worker."},
     {"link", "[[link]]: a link between two sites."},
 };
 
 constexpr LaterRow kLater[] = {
-    {"log", "metrics always go to metrics.jsonl"},
+    {"log.http", "the page and metrics of a run while it goes on"},
     {"net.streams", "a key of the network transport"},
     {"net.chunk", "a key of the network transport"},
     {"net.dead_after", "a key of the network transport"},

@@ -159,10 +159,10 @@ std::string config_digest(const Config& config) {
 
 std::string outcome_digest(const Config& config) {
   // Of the keys that do not steer the trajectory, those that leave the outcome as it is.
-  constexpr std::array<std::string_view, 13> kNoMatter = {
+  constexpr std::array<std::string_view, 14> kNoMatter = {
       "schema",       "run.name",        "run.out",       "model.preset", "model.init",
       "data.source",  "train.recompute", "train.threads", "train.pin",    "net.transport",
-      "net.patience", "ckpt.every",      "ckpt.keep"};
+      "net.patience", "ckpt.every",      "ckpt.keep",     "log.sinks"};
   std::string text;
   const auto add = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{}={}\n", name, value);

@@ -44,6 +44,7 @@ enum class Type {
   kOffsets,      // "spread", "zero", [0, 5, "10%"]; percentages are resolved while loading
   kSeeds,        // 8 (1 to 8) or [11, 12, 13]
   kTexts,        // ["100Mbit/s,80ms", "1Gbit/s,30ms"]
+  kChoices,      // ["jsonl", "tensorboard"]: each one of KeyRow::choices, none twice
   kSpace,        // { "inner.lr" = [1e-3, 2e-3] }: read by the comparison's loader
 };
 
@@ -81,7 +82,7 @@ struct KeyRow {
   std::string_view name;  // "outer.H"
   Type type = Type::kText;
   Range range;
-  std::string_view choices;  // of kChoice: "a|b"
+  std::string_view choices;  // of kChoice and kChoices: "a|b"
   Field<Target> field;
   std::string_view text;                  // what it does, one sentence or two
   std::string_view example;               // as TOML, after "key = "

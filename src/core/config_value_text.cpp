@@ -153,6 +153,8 @@ std::string type_text(Type type, std::string_view choices) {
       return "a number of seeds, or an array of them";
     case Type::kTexts:
       return "an array of texts";
+    case Type::kChoices:
+      return "an array of any of " + join(split_choices(choices));
     case Type::kSpace:
       return "a table of keys, each with an array of values";
   }

@@ -294,6 +294,22 @@ Result parse_seeds(const SourceValue& source, const ValueRule& rule) {
   return list;
 }
 
+/// Distinct texts, each one of the choices.
+Result parse_choices(const SourceValue& source, const ValueRule& rule) {
+  const ValueRule element{rule.name, Type::kChoice, {}, rule.choices};
+  auto list = parse_list<std::string>(
+      source, rule, 0, [&](const SourceValue& each) { return parse_text(each, element); });
+  if (!list) {
+    return list;
+  }
+  std::vector<std::string> sorted = std::get<std::vector<std::string>>(*list);
+  std::sort(sorted.begin(), sorted.end());
+  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end()) {
+    return fail(source, "E-CONFLICT", fmt::format("'{}' holds '{}' twice", rule.name, *twice));
+  }
+  return list;
+}
+
 }  // namespace
 
 Expected<Value, ValueError> parse_value(const SourceValue& source, const ValueRule& rule) {
@@ -356,6 +372,8 @@ Expected<Value, ValueError> parse_value(const SourceValue& source, const ValueRu
     case Type::kTexts:
       return parse_list<std::string>(
           source, rule, 0, [&](const SourceValue& each) { return parse_text(each, rule); });
+    case Type::kChoices:
+      return parse_choices(source, rule);
     case Type::kSpace:
       break;
   }
