@@ -83,7 +83,8 @@ class Runner {
 
   RunnerOutcome run() {
     std::vector<std::unique_ptr<Task>> tasks;
-    for (int i = 0; i < options_.jobs; ++i) {
+    const int jobs = static_cast<int>(std::min(static_cast<std::size_t>(options_.jobs), total_));
+    for (int i = 0; i < jobs; ++i) {
       tasks.push_back(runtime_.spawn(fmt::format("cells-{}", i), [this] { work(); }));
     }
     for (const auto& task : tasks) {

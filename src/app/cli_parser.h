@@ -55,6 +55,8 @@ CLI::Option* repeated(CLI::App& app, const std::string& name, std::vector<Value>
   return app.add_option(name, values, text)->allow_extra_args(false)->take_all();
 }
 
+/// `compare` (cli_compare.cpp).
+void add_compare_command(CLI::App& app, Parsed& parsed);
 /// `plan` and what is below it (cli_plan.cpp).
 void add_plan_command(CLI::App& app, Parsed& parsed);
 

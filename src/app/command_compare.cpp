@@ -14,6 +14,7 @@
 #include "app/comparison_links.h"
 #include "app/comparison_text.h"
 #include "app/finished_cells.h"
+#include "app/reference_curves.h"
 #include "app/run_parts.h"
 #include "app/signals.h"
 #include "app/training.h"
@@ -70,13 +71,21 @@ std::vector<std::string> required(const CompareArguments& arguments, const Exper
   return names;
 }
 
+Experiment experiment_of(const CompareArguments& arguments) {
+  if (arguments.against.empty()) {
+    return Experiment::load(arguments.config, arguments.overrides, schema_context());
+  }
+  return Experiment::load_text(reference_named(arguments.against).toml, arguments.against,
+                               arguments.overrides, schema_context());
+}
+
 /// One comparison, from its checks to its verdict.
 class Command {
  public:
   Command(const CompareArguments& arguments, Session& session)
       : arguments_(arguments),
         session_(session),
-        experiment_(Experiment::load(arguments.config, arguments.overrides, schema_context())),
+        experiment_(experiment_of(arguments)),
         inputs_(storage_),
         plan_(experiment_, {.quick = arguments.quick,
                             .only = arguments.only,
@@ -244,6 +253,9 @@ class Command {
 
   int train(RunDirectory& directory, CellStore& store) {
     const SignalScope signals;
+    if (session_.verbose == 0) {
+      set_log_level(LogLevel::kWarning);  // what a single run says of itself, times a hundred
+    }
     RunnerOutcome outcome;
     try {
       outcome = run_cells(plan_, store, experiment_, inputs_,
@@ -263,6 +275,9 @@ class Command {
       return stopped(directory);
     }
     settle(directory, "ok");
+    if (!arguments_.against.empty()) {
+      return tell_reference(directory);
+    }
     const report::Comparison comparison = judged();
     const std::string json = comparison_json(comparison, facts_, directory.path());
     directory.write_json("summary.json", json);
@@ -314,6 +329,18 @@ class Command {
     session_.out.write(session_.json
                            ? json + "\n"
                            : render_comparison(comparison, setting_of(baseline_), session_.out));
+  }
+
+  int tell_reference(RunDirectory& directory) {
+    std::vector<report::CellResult> runs;
+    for (const report::ComparedVariant& variant : plan_.results()) {
+      runs.insert(runs.end(), variant.runs.begin(), variant.runs.end());
+    }
+    const ReferenceResult result = against_reference(reference_named(arguments_.against), runs);
+    const std::string json = reference_json(result);
+    directory.write_json("summary.json", json);
+    session_.out.write(session_.json ? json + "\n" : render_reference(result, session_.out));
+    return static_cast<int>(result.normal() ? ExitCode::kOk : ExitCode::kRunFailed);
   }
 
   int verdict_on_requirements(const report::Comparison& comparison) {

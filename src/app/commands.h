@@ -61,6 +61,7 @@ struct CompareArguments {
   bool force = false;                  // replace the comparison that is in the folder
   bool dry_run = false;                // list the cells and what they cost
   std::filesystem::path judge;         // --judge: finished cells to judge again; nothing is run
+  std::string against;                 // --against: "ref:NAME" instead of `config`
   /// Exit 6 unless these variants reach the target with every seed; "all": each of them.
   std::vector<std::string> require;
 };

@@ -18,7 +18,7 @@ FinishedCells::FinishedCells(const Storage& storage, const std::filesystem::path
                             : fmt::format("{} torn or damaged lines", there.damaged)));
   }
   for (const report::CellResult& cell : there.cells) {
-    cells_.insert_or_assign(cell.configuration, cell);
+    cells_[cell.configuration].insert_or_assign(cell.key, cell);
   }
 }
 
@@ -35,24 +35,43 @@ void FinishedCells::fill(ComparisonPlan& plan) const {
 }
 
 DataFacts FinishedCells::data() const {
-  const report::CellResult& any = cells_.begin()->second;
+  const report::CellResult& any = cells_.begin()->second.begin()->second;
   return {any.data_tokens, any.data_entropy};
 }
 
 const report::CellResult& FinishedCells::result_of(const Cell& cell) const {
+  const std::string& variant = experiment_.variants()[cell.variant].name;
   const auto found = cells_.find(cell.configuration);
-  if (found == cells_.end()) {
-    std::string values;
-    for (const Setting& value : cell.point) {
-      values += fmt::format(", {} = {}", value.key, value.value);
+  if (found != cells_.end()) {
+    // Variants that compute the same share a cell; those that differ in their text do not.
+    std::vector<const report::CellResult*> candidates;
+    for (const auto& [key, result] : found->second) {
+      if (result.variant == variant) {
+        candidates.push_back(&result);
+      }
     }
-    throw ConfigError(fmt::format(
-        "--judge {}: no run of {} with seed {}{} as {} has it; run it: isthmus compare {} --resume "
-        "--out DIR, DIR having these cells",
-        file_.string(), experiment_.variants()[cell.variant].name, cell.seed, values,
-        experiment_.file().string(), experiment_.file().string()));
+    if (candidates.empty()) {
+      for (const auto& [key, result] : found->second) {
+        candidates.push_back(&result);
+      }
+    }
+    if (candidates.size() > 1) {
+      throw ConfigError(fmt::format(
+          "--judge {}: {} runs of {} with seed {} as {} has it, on unlike data or initial weights; "
+          "keep the lines of one",
+          file_.string(), candidates.size(), variant, cell.seed, experiment_.file().string()));
+    }
+    return *candidates.front();
   }
-  return found->second;
+  std::string values;
+  for (const Setting& value : cell.point) {
+    values += fmt::format(", {} = {}", value.key, value.value);
+  }
+  throw ConfigError(fmt::format(
+      "--judge {}: no run of {} with seed {}{} as {} has it; run it: isthmus compare {} --resume "
+      "--out DIR, DIR having these cells",
+      file_.string(), variant, cell.seed, values, experiment_.file().string(),
+      experiment_.file().string()));
 }
 
 }  // namespace isthmus::app

@@ -23,7 +23,7 @@ class FinishedCells {
                 const Experiment& experiment);
 
   /// Gives every cell of `plan` its result. THROWS: ConfigError naming the first cell that is
-  /// missing, or that was run with another configuration.
+  /// missing or was run with another configuration, or of which there are two, of unlike data.
   void fill(ComparisonPlan& plan) const;
 
   /// Of the data the cells were run on, as they noted it.
@@ -34,7 +34,8 @@ class FinishedCells {
 
   std::filesystem::path file_;
   const Experiment& experiment_;
-  std::map<std::string, report::CellResult> cells_;  // by digest of the configuration
+  /// By digest of the configuration, then by key: texts and initial weights are only in the latter.
+  std::map<std::string, std::map<std::string, report::CellResult>> cells_;
 };
 
 }  // namespace isthmus::app

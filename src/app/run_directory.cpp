@@ -13,7 +13,9 @@ namespace isthmus::app {
 namespace {
 
 /// What a run leaves in its folder; nothing else is ever removed.
-constexpr std::array<std::string_view, 13> kRunFiles = {"manifest.json",
+// cell.json first: a folder half removed must not pass for a finished cell.
+constexpr std::array<std::string_view, 13> kRunFiles = {"cell.json",
+                                                        "manifest.json",
                                                         "config.toml",
                                                         "config.resolved.toml",
                                                         "metrics.jsonl",
@@ -23,7 +25,6 @@ constexpr std::array<std::string_view, 13> kRunFiles = {"manifest.json",
                                                         "report.html",
                                                         "method.log",
                                                         "cells.jsonl",
-                                                        "cell.json",
                                                         "ckpt",
                                                         "tb"};
 

@@ -234,8 +234,9 @@ TEST(ComparisonPlan, KeysFollowWhatACellComputesAndNothingElse) {
 TEST(Weaknesses, ANamesakeOnAnotherClockIsTold) {
   const auto notes = [](const std::vector<std::string>& overrides) {
     const Experiment file = experiment("", overrides);
-    return weaknesses_of(file, ComparisonPlan(file, {}),
-                         [](const Config&) { return DataFacts{1'000'000, 1}; });
+    return weaknesses_of(file, ComparisonPlan(file, {}), [](const Config&) {
+      return DataFacts{1'000'000, 1};
+    });
   };
   EXPECT_THAT(notes({}), testing::IsEmpty());
   EXPECT_THAT(notes({"sim.step_time=2s", "variant.low.inner.eps=1e-6"}), testing::IsEmpty());

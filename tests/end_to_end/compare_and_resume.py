@@ -154,6 +154,12 @@ def judged_again(comparison, folder, text, reference):
         require(json.dumps(summary[key]) == want, "judged again: other", key)
     refused = judge(3, "--set", "variant.eager.outer.H=4").stderr
     require("no run of eager" in refused and "--resume" in refused, refused)
+    cells = folder / "reference/cells.jsonl"
+    whole = cells.read_text()
+    first = json.loads(whole.splitlines()[0])
+    cells.write_text(whole + json.dumps({**first, "key": "0" * 32}) + "\n")
+    require("unlike data" in judge(3).stderr, "a cell of another text beside one")
+    cells.write_text(whole)
     require("--dry-run" in judge(2, "--dry-run").stderr, "--judge together with --dry-run")
 
 
