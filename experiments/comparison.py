@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The experiments that are comparisons: each folder has compare.toml (one file, or several sizes),
+cells.jsonl beside it (raw results, one line a training run) and README.md, whose blocks
+
+    <!-- NAME -->
+    ...
+    <!-- end -->
+
+this program writes from the raw results.
+
+  FOLDER/run                    judge the cells again, write the blocks of README.md
+  FOLDER/run --check            the same, and exit 1 where README.md says something else
+  FOLDER/run --train [--jobs N] train the cells that are missing first (hours: README.md says)
+
+A folder may hold several comparisons, small.toml with small.jsonl and so on; blocks of the first
+are named 'table', of the others 'table small'. What is said of a comparison: `isthmus compare FILE
+--judge CELLS --json`; docs/comparing.md has the meaning of each number.
+"""
+import argparse
+import hashlib
+import json
+import math
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def nats(value):
+    return f"{value:.4f}"
+
+
+def signed(value):
+    return f"{value:+.4f}"
+
+
+def percent(share):
+    return f"{100 * share:+.2f} %"
+
+
+def number(value, digits=3):
+    """Three digits, as people write them: 2.05M, 410, 12.5."""
+    if value is None or value == "inf" or not math.isfinite(float(value)):
+        return "–"
+    value = float(value)
+    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if unit == 'k' else size):.{digits}g}{unit}"
+    return f"{value:.{digits}g}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def duration(seconds):
+    if seconds is None or seconds == "inf" or not math.isfinite(float(seconds)):
+        return "–"
+    seconds = float(seconds)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def times(value):
+    return "–" if value is None else f"{value:.3g}x" if value < 100 else f"{value:,.0f}x"
+
+
+def table(head, rows):
+    return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+                     + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+class Comparison:
+    """One TOML file and its cells, judged by the program."""
+
+    def __init__(self, program, toml, cells):
+        self.toml, self.cells_file = toml, cells
+        asked = [str(program), "compare", str(toml), "--judge", str(cells), "--json"]
+        done = subprocess.run(asked, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(asked)}: exit {done.returncode}\n{done.stderr}")
+        self.summary = json.loads(done.stdout)
+        self.cells = [json.loads(line) for line in cells.read_text().splitlines()]
+        self.variants = self.summary["variants"]
+        self.baseline = next(v for v in self.variants if v["baseline"])
+
+    def variant(self, name):
+        return next(v for v in self.variants if v["name"] == name)
+
+    def runs(self, name):
+        return sorted((c for c in self.cells if c["variant"] == name and c["stage"] == "seed"),
+                      key=lambda c: c["seed"])
+
+    def mean(self, variant):
+        return variant["final_eval_loss"]["mean"] if variant["final_eval_loss"] else math.nan
+
+    def gap(self, variant):
+        """Of the mean final losses, as a share of the baseline's."""
+        return self.mean(variant) / self.mean(self.baseline) - 1
+
+    def payload(self, name):
+        """Median over the seeds of what the site that sent most has sent by the end."""
+        sent = sorted(run["evals"][-1][3] for run in self.runs(name) if run["evals"])
+        return sent[len(sent) // 2] if sent else math.nan
+
+    def blocks(self):
+        yield "table", self.losses()
+        yield "target", self.to_target()
+        yield "verdicts", self.verdicts()
+        yield "setting", self.setting()
+
+    @staticmethod
+    def rates(variant):
+        marked = {edge["key"] for edge in variant["edges"]}
+        return ", ".join(f"{key.split('.', 1)[1] if key == 'inner.lr' else key} {value}"
+                         + (" (edge)" if key in marked else "")
+                         for key, value in (variant["tuned"] or {}).items()) or "as given"
+
+    def shown(self, variant):
+        against = variant["difference"]
+        if variant["baseline"]:
+            return "baseline"
+        if against is None:
+            return "a run failed"
+        words = ["within the margin" if against["equivalent"] else "",
+                 ("higher" if against["mean"] > 0 else "lower") if against["different"] else ""]
+        return " and ".join(filter(None, words)) or "not told apart"
+
+    def losses(self):
+        rows = []
+        for v in self.variants:
+            loss, against = v["final_eval_loss"], v["difference"]
+            rows.append([v["name"],
+                         f"{nats(loss['mean'])} ± {nats(loss['sd'])}" if loss else
+                         f"failed {v['failed']}/{v['failed'] + v['finished']}",
+                         "" if against is None else f"{signed(against['mean'])} [{signed(against['low'])}, "
+                         f"{signed(against['high'])}]",
+                         "" if against is None else percent(self.gap(v)), self.shown(v), self.rates(v)])
+        return table(["variant", "final loss, mean ± sd", f"minus {self.baseline['name']} [95 % jointly]",
+                      "gap", "shown", "rates found"], rows)
+
+    def to_target(self):
+        links = list(next((v["to_target_predicted_s"] for v in self.variants
+                           if v["to_target_predicted_s"]), {}))
+        base = self.baseline["to_target"]
+        rows = []
+        for v in self.variants:
+            way = v["to_target"]
+            there = way["steps"] != "inf"
+            fewer = base["bytes_payload"] / way["bytes_payload"] if there and way["bytes_payload"] else None
+            rows.append([v["name"], f"{way['reached']}/{way['runs']}", number(way["steps"]),
+                         number(way["bytes_payload"]) + "B" if there else "–", times(fewer)]
+                        + [duration(v["to_target_predicted_s"][link]) for link in links])
+        target = self.summary["target"]
+        return (f"Target: validation loss {nats(target['value'])}.\n\n"
+                + table(["variant", "reached", "steps", "sent by a site", "fewer than "
+                         + self.baseline["name"]] + [f"time, {link}" for link in links], rows))
+
+    def verdicts(self):
+        lines = [f"- {v['name']}: {v['verdict']}"
+                 + (f" *No claim: {v['no_claim']}.*" if v["no_claim"] else "")
+                 for v in self.variants if not v["baseline"]]
+        return "\n".join(lines + [f"- Note: {note}." for note in self.summary["notes"]])
+
+    def setting(self):
+        runs, trials = ([c for c in self.cells if c["stage"] == stage] for stage in ("seed", "tune"))
+        wall = sum(c["wall_s"] for c in self.cells) / 3600
+        versions = ", ".join(sorted({c["version"] for c in self.cells}))
+        one = runs[0]
+        return (f"{len(self.variants)} variants, {len(runs)} runs on seeds "
+                f"{self.summary['seeds'][0]} to {self.summary['seeds'][-1]} and {len(trials)} tuning "
+                f"trials; {one['parameters']:,} parameters, {one['steps']:,} steps, "
+                f"{one['tokens']:,} tokens of {one['data_tokens']:,} to train on; margin "
+                f"{nats(self.summary['margin'])} nats; {wall:.1f} hours of cells, each on one core "
+                f"beside others; program {versions}.")
+
+
+def comparisons(folder, program):
+    for toml in sorted(folder.glob("*.toml"), key=lambda path: (path.stem != "compare", path.stem)):
+        cells = folder / ("cells.jsonl" if toml.stem == "compare" else f"{toml.stem}.jsonl")
+        if cells.exists():
+            yield toml.stem, Comparison(program, toml, cells)
+
+
+def rendered(readme, blocks):
+    text = readme.read_text()
+    for name, block in blocks:
+        pattern = re.compile(f"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+        if len(pattern.findall(text)) > 1:
+            sys.exit(f"{readme}: more than one block '<!-- {name} -->'")
+        text = pattern.sub(lambda match, block=block: f"{match[1]}{block}\n{match[2]}", text)
+    names = [name for name, _ in blocks]
+    for name in re.findall(r"<!-- (.*?) -->", text):
+        if name != "end" and name not in names:
+            sys.exit(f"{readme}: block '{name}' is none of: {', '.join(names)}")
+    return text
+
+
+def data_facts(manifest):
+    """What the cells were trained on, short: the list of files is long and not ours."""
+    files = json.loads(manifest.read_text())["data"]
+    listed = "".join(f"{f['sha256']}  {f['path']}\n" for f in files)
+    return {"files": len(files), "bytes": sum(f["bytes"] for f in files),
+            "sha256_of_list": hashlib.sha256(listed.encode()).hexdigest()}
+
+
+def train(program, toml, cells, jobs):
+    with tempfile.TemporaryDirectory() as scratch:
+        out = pathlib.Path(scratch) / "out"
+        out.mkdir()
+        if cells.exists():
+            shutil.copy(cells, out / "cells.jsonl")
+        command = [program, "compare", str(toml), "--out", str(out), "--resume", *jobs]
+        code = subprocess.run(command, check=False).returncode
+        if (out / "cells.jsonl").exists():
+            shutil.copy(out / "cells.jsonl", cells)
+        if code != 0:
+            sys.exit(f"{toml.name}: exit {code}; finished cells are in {cells.name}, run again to go on")
+        (toml.parent / "data.json").write_text(json.dumps(data_facts(out / "manifest.json")) + "\n")
+
+
+def main(folder, more=None):
+    """`more(comparisons by name)` yields blocks of the experiment's own: (name, text)."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--isthmus", default=str(ROOT / "build/src/app/isthmus"))
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--train", action="store_true")
+    parser.add_argument("--only", help="with --train: this file's name without .toml")
+    parser.add_argument("--jobs")
+    arguments = parser.parse_args()
+    folder = pathlib.Path(folder).resolve().parent
+    if arguments.train:
+        for toml in sorted(folder.glob("*.toml")):
+            if arguments.only in (None, toml.stem):
+                train(arguments.isthmus, toml, folder / ("cells.jsonl" if toml.stem == "compare" else
+                                                         f"{toml.stem}.jsonl"),
+                      ["--jobs", arguments.jobs] if arguments.jobs else [])
+    done = dict(comparisons(folder, arguments.isthmus))
+    blocks = [(name if stem == "compare" else f"{name} {stem}", text)
+              for stem, comparison in done.items() for name, text in comparison.blocks()]
+    blocks += list(more(done)) if more else []
+    readme = folder / "README.md"
+    text = rendered(readme, blocks)
+    if not arguments.check:
+        readme.write_text(text)
+        return 0
+    differing = [(i, a, b) for i, (a, b) in enumerate(
+        zip(readme.read_text().splitlines(), text.splitlines()), 1) if a != b]
+    for line, was, now in differing:
+        print(f"{readme.name}:{line}:\n  was {was}\n  is  {now}")
+    same = readme.read_text() == text
+    print(f"{len(blocks)} blocks, " + ("all as the raw results say" if same else "README.md differs"))
+    return 0 if same else 1
