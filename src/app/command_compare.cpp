@@ -240,7 +240,9 @@ class Command {
     report::Comparison comparison = report::compare_variants(
         rules_of(experiment_, plan_, baseline_, inputs_, arguments_.quick), plan_.results());
     if (runs_simulated(baseline_)) {
-      comparison.other_links = times_on_links(experiment_, plan_, comparison, inputs_);
+      comparison.other_links =
+          times_on_links(comparison, experiment_.settings().links,
+                         [&](std::size_t variant) { return plan_.config_of_run(variant); });
     }
     comparison.notes.insert(comparison.notes.end(), weaknesses_.begin(), weaknesses_.end());
     const std::string json = comparison_json(comparison, facts_, directory.path());
