@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/comparison_retimer.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
-#include <iterator>
 #include <utility>
 
 #include "app/commands.h"
@@ -24,11 +21,9 @@ std::vector<DirectedLink> links_of(const Config& config) {
 }
 
 /// Length of a worker's step; nothing where it is idle.
-std::optional<Duration> step_length(const Config& config, const StepClock& clock, Rank worker,
-                                    StepIndex t, double speed) {
-  if (!takes_step(config.sites[static_cast<std::size_t>(worker.value())].pace, t)) {
-    return std::nullopt;
-  }
+std::optional<Duration> step_length(double pace, const StepClock& clock, StepIndex t,
+                                    double speed) {
+  if (!takes_step(pace, t)) return std::nullopt;
   const Duration length = clock(t);
   return speed == 1 ? length : Duration(std::llround(static_cast<double>(length.count()) / speed));
 }
@@ -62,59 +57,35 @@ Retimer::Retimer(Config config) : config_(std::move(config)) {
                              .steps = plan.total_steps});
 }
 
-RetimedRun Retimer::played(const Config& config, double speed) const {
+RetimingInput Retimer::input(const Config& config, double speed) const {
   std::vector<StepClock> clocks;
   for (int m = 0; m < program_.workers; ++m) {
     clocks.push_back(make_step_clock(config, Rank(m), step_flops_, Duration{0}));
   }
-  return retime(
-      {.program = program_,
-       .links = links_of(config),
-       .link = {.model = config.sim.link_model == "ideal" ? LinkModel::kPlain : LinkModel::kTcp,
-                .byte_scale = byte_scale_},
-       .seed = config.run.seed,
-       .step_time = [&](Rank worker, StepIndex t) {
-         return step_length(config, clocks[static_cast<std::size_t>(worker.value())], worker, t,
-                            speed);
-       }});
+  return {.program = program_,
+          .links = links_of(config),
+          .link = {.model = config.sim.link_model == "ideal" ? LinkModel::kPlain : LinkModel::kTcp,
+                   .byte_scale = byte_scale_},
+          .seed = config.run.seed,
+          .step_time = [sites = config.sites, clocks, speed](Rank worker, StepIndex t) {
+            const auto m = static_cast<std::size_t>(worker.value());
+            return step_length(sites[m].pace, clocks[m], t, speed);
+          }};
 }
 
 RetimedRun Retimer::over(const std::vector<LinkConfig>& links, double speed) const {
   Config config = config_;
   replace_links(config, links, "other links");
-  return played(config, speed);
+  return retime(input(config, speed));
 }
 
 RetimedRun Retimer::at_own_links_of(std::int64_t seed) const {
   Config config = config_;
   config.run.seed = static_cast<std::uint64_t>(seed);
-  return played(config, 1);
+  return retime(input(config, 1));
 }
 
-std::string Retimer::json() const {
-  std::string lengths;
-  for (int m = 0; m < program_.workers; ++m) {
-    const StepClock clock = make_step_clock(config_, Rank(m), step_flops_, Duration{0});
-    std::string runs;
-    const auto steps = static_cast<std::int64_t>(program_.steps.size());
-    const auto length = [&](std::int64_t t) {
-      return step_length(config_, clock, Rank(m), StepIndex(t), 1);
-    };
-    for (std::int64_t t = 1; t <= steps;) {
-      std::int64_t end = t + 1;
-      const std::optional<Duration> first = length(t);
-      while (end <= steps && length(end) == first) ++end;
-      fmt::format_to(std::back_inserter(runs), "{}[{},{}]", runs.empty() ? "" : ",",
-                     first ? fmt::format("{}", first->count()) : "null", end - t);
-      t = end;
-    }
-    lengths += fmt::format("{}[{}]", m == 0 ? "" : ",", runs);
-  }
-  const LinkConfig link = parse_link("1Gbit/s,0ms");
-  return fmt::format(R"({{"program":{},"lengths":[{}],"byte_scale":{},"tcp":{},"streams":{}}})",
-                     program_json(program_), lengths, byte_scale_,
-                     config_.sim.link_model != "ideal", link.streams);
-}
+std::string Retimer::json() const { return retiming_json(input(config_, 1)); }
 
 Config config_of_run(const std::filesystem::path& folder) {
   return load_config(folder / "config.resolved.toml", {}, schema_context());

@@ -36,7 +36,7 @@ class Retimer {
   [[nodiscard]] std::string json() const;
 
  private:
-  [[nodiscard]] RetimedRun played(const Config& config, double speed) const;
+  [[nodiscard]] RetimingInput input(const Config& config, double speed) const;
 
   Config config_;
   double byte_scale_ = 1;

@@ -50,6 +50,10 @@ struct RetimedRun {
 
 [[nodiscard]] RetimedRun retime(const RetimingInput& input);
 
+/// What the page's script (report/assets/retime.js) needs to play the run over one link between all
+/// members, without jitter and loss: JSON. Of `input` the links and the seed do not matter.
+[[nodiscard]] std::string retiming_json(const RetimingInput& input);
+
 /// What a finished run says of itself, to be held against its re-timing at its own links.
 struct RecordedEvaluation {
   std::int64_t step = 0;

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/run_program.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <utility>
@@ -169,45 +166,6 @@ class RecordedExchange final : public Exchange {
   std::map<SyncId, Open> open_;
 };
 
-std::string act_json(const ProgramAct& act) {
-  constexpr char kLetters[] = "tcsbw";
-  const char letter = kLetters[static_cast<int>(act.kind)];
-  return act.kind == Kind::kBegin || act.kind == Kind::kWait
-             ? fmt::format(R"(["{}",{}])", letter, act.which)
-             : fmt::format(R"(["{}",{}])", letter, act.share);
-}
-
-template <typename Values, typename Text>
-std::string list_json(const Values& values, const Text& text) {
-  std::string json;
-  for (const auto& value : values) {
-    json += json.empty() ? "" : ",";
-    json += text(value);
-  }
-  return "[" + json + "]";
-}
-
-std::string shape_json(const RoundShape& shape) {
-  return fmt::format(R"({{"fragment":{},"commits":{},"all":{},"parts":{}}})", shape.fragment,
-                     shape.commits, shape.all_to_all,
-                     list_json(shape.parts, [](const RoundShape::Part& part) {
-                       return fmt::format("[{},{}]", part.owner, part.bytes);
-                     }));
-}
-
-/// [body, how many times in a row], ...
-std::string steps_json(const std::vector<int>& steps) {
-  std::string json;
-  for (std::size_t i = 0; i < steps.size();) {
-    std::size_t end = i;
-    while (end < steps.size() && steps[end] == steps[i]) ++end;
-    fmt::format_to(std::back_inserter(json), "{}[{},{}]", json.empty() ? "" : ",", steps[i],
-                   end - i);
-    i = end;
-  }
-  return "[" + json + "]";
-}
-
 }  // namespace
 
 std::optional<std::string> retiming_obstacle(std::string_view method, const OuterOptions& options) {
@@ -232,15 +190,6 @@ RunProgram record_program(const ProgramInput& input) {
     recorder.end_step();
   }
   return std::move(recorder.program);
-}
-
-std::string program_json(const RunProgram& program) {
-  return fmt::format(
-      R"({{"workers":{},"shapes":{},"bodies":{},"steps":{}}})", program.workers,
-      list_json(program.shapes, shape_json),
-      list_json(program.bodies,
-                [](const std::vector<ProgramAct>& body) { return list_json(body, act_json); }),
-      steps_json(program.steps));
 }
 
 }  // namespace isthmus

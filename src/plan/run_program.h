@@ -74,7 +74,4 @@ struct ProgramInput {
 /// THROWS: ConfigError as make_outer_strategy does. REQUIRES: no retiming_obstacle.
 [[nodiscard]] RunProgram record_program(const ProgramInput& input);
 
-/// The same as JSON, in the form that report/assets/retime.js plays.
-[[nodiscard]] std::string program_json(const RunProgram& program);
-
 }  // namespace isthmus
