@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "report/cells.h"
+#include "report/retimed.h"
 #include "report/statistics.h"
 
 namespace isthmus::report {
@@ -86,23 +87,6 @@ struct VariantResult {
   ToTarget to_target;
   std::string verdict;   // a sentence or two
   std::string no_claim;  // why the verdict is no claim; empty for the baseline and for claims
-};
-
-/// One variant's clock had the links been others.
-struct RetimedVariant {
-  std::string obstacle;                      // why it needs simulating again; empty: it is exact
-  std::vector<std::vector<double>> clock_s;  // by link, by evaluation of its runs
-  std::string program;                       // for the page's script; empty with an obstacle
-};
-
-/// The runs' clocks on other links, re-timed (plan/retiming.h): what simulating them there would
-/// give, from the same steps.
-struct OtherLinks {
-  std::vector<std::string> links;  // "1Gbit/s,30ms"
-  /// To the target, median over the seeds, by variant, by link: infinite where it is missed,
-  /// nothing (NaN) where the variant needs simulating again.
-  std::vector<std::vector<double>> seconds;
-  std::vector<RetimedVariant> variants;
 };
 
 struct Comparison {
