@@ -12,6 +12,7 @@
 #include "app/comparison_estimate.h"
 #include "app/comparison_files.h"
 #include "app/comparison_links.h"
+#include "app/comparison_page.h"
 #include "app/comparison_text.h"
 #include "app/signals.h"
 #include "app/training.h"
@@ -247,11 +248,16 @@ class Command {
     comparison.notes.insert(comparison.notes.end(), weaknesses_.begin(), weaknesses_.end());
     const std::string json = comparison_json(comparison, facts_, directory.path());
     directory.write_json("summary.json", json);
+    const std::filesystem::path page = directory.path() / "report.html";
+    write_comparison_page(
+        directory.path(), page, experiment_.settings().links,
+        {.generated = utc_now(), .command = "isthmus report " + directory.path().string()});
     if (session_.json) {
       session_.out.write(json + "\n");
     } else {
-      session_.out.write(render_comparison(comparison, setting_of(baseline_), session_.out) +
-                         fmt::format("files   {}\n", directory.path().string()));
+      session_.out.write(
+          render_comparison(comparison, setting_of(baseline_), session_.out) +
+          fmt::format("page    {}\nfiles   {}\n", page.string(), directory.path().string()));
     }
     return verdict_on_requirements(comparison);
   }

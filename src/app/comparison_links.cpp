@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 
 #include "app/run_parts.h"
@@ -59,6 +60,22 @@ const CellResult* longest(const std::vector<CellResult>& runs) {
   return found == runs.end() ? nullptr : &*found;
 }
 
+/// Rates at which utilisation is looked at: four to a decade, 1 Mbit/s to 1 Tbit/s.
+constexpr int kRates = 25;
+double rate_at(int place) { return 1e6 * std::pow(10.0, static_cast<double>(place) / 4); }
+
+/// Utilisation over rates, at the configuration's own round trip.
+std::vector<RetimedVariant::AtRate> by_rate(const Retimer& retimer) {
+  LinkConfig link = parse_link("1Gbit/s,0ms");
+  link.rtt = retimer.config().links.front().rtt;
+  std::vector<RetimedVariant::AtRate> places;
+  for (int i = 0; i < kRates; ++i) {
+    link.bits_per_s_up = link.bits_per_s_down = std::round(rate_at(i));
+    places.push_back({link.bits_per_s_up, retimer.over({link}, 1).utilisation()});
+  }
+  return places;
+}
+
 double to_target(const report::Comparison& comparison, std::size_t variant,
                  const std::vector<double>& clock_s) {
   if (!comparison.target) return std::numeric_limits<double>::infinity();
@@ -72,6 +89,12 @@ double to_target(const report::Comparison& comparison, std::size_t variant,
 }
 
 }  // namespace
+
+void note_own_link(const Config& config, report::OtherLinks& other) {
+  if (config.links.empty()) return;
+  other.bits_per_s = config.links.front().bits_per_s_up;
+  other.rtt_s = std::chrono::duration<double>(config.links.front().rtt).count();
+}
 
 RetimedVariant retimed_variant(const Config& config, const std::vector<CellResult>& runs,
                                const std::vector<std::string>& links) {
@@ -97,8 +120,13 @@ RetimedVariant retimed_variant(const Config& config, const std::vector<CellResul
       variant.obstacle = "over " + link + " a round takes longer than net.patience";
     }
     variant.clock_s.push_back(clock_at(again, run->evals));
+    variant.end_s.push_back(seconds(again.end()));
+    variant.utilisation.push_back(again.utilisation());
   }
-  if (variant.obstacle.empty()) variant.program = retimer.json();
+  if (variant.obstacle.empty()) {
+    variant.by_rate = by_rate(retimer);
+    variant.program = retimer.json();
+  }
   return variant;
 }
 
@@ -109,7 +137,9 @@ report::OtherLinks times_on_links(const report::Comparison& comparison,
   for (std::size_t v = 0; v < comparison.variants.size(); ++v) {
     RetimedVariant variant;
     try {
-      variant = retimed_variant(config_of(v), comparison.variants[v].runs, links);
+      const Config config = config_of(v);
+      if (v == comparison.rules.baseline) note_own_link(config, other);
+      variant = retimed_variant(config, comparison.variants[v].runs, links);
     } catch (const Error& error) {
       variant.obstacle = std::string("its configuration cannot be read: ") + error.what();
     }

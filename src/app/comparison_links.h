@@ -13,8 +13,11 @@
 
 namespace isthmus::app {
 
-/// Re-timed over each of `links`, with the program for the page's script.
-/// `evaluations`: those of a run with that configuration, at its seed.
+/// The first link of `config`, for the page.
+void note_own_link(const Config& config, report::OtherLinks& other);
+
+/// Re-timed over each of `links`, with what the page's script and charts need. `runs`: finished
+/// ones of that configuration, apart from run.seed.
 [[nodiscard]] report::RetimedVariant retimed_variant(const Config& config,
                                                      const std::vector<report::CellResult>& runs,
                                                      const std::vector<std::string>& links);

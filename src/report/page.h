@@ -81,9 +81,20 @@ void section_loss(Page& page);        // loss against steps, bytes, time
 void section_time(Page& page);        // utilisation and timeline
 void section_traffic(Page& page);     // matrix and rounds
 void section_prediction(Page& page);  // predicted against measured
-void section_config(Page& page);      // differences, all values, provenance
-/// Downloads, in at most `budget` bytes of HTML.
-void section_downloads(Page& page, std::size_t budget);
+void section_config(Page& page);      // differences, all values
+void section_provenance(Page& page);  // commands, machine, data
+
+struct Download {
+  std::string name;
+  std::string type;
+  std::string what;
+  std::string body;
+};
+/// Downloads, `first` before those of the runs, in at most `budget` bytes of HTML.
+void section_downloads(Page& page, std::size_t budget, const std::vector<Download>& first = {});
+/// What a run (or a comparison, as far as its manifest goes) ran on, and its command.
+[[nodiscard]] std::string provenance_of(const RunView& run, const std::string& heading,
+                                        std::size_t limit);
 
 /// "simulated time" or "time", with what it rests on, for axes and captions; plain text.
 [[nodiscard]] std::string clock_caption(const RunView& run);

@@ -11,6 +11,7 @@
 #include "isthmus/errors.h"
 #include "report/csv.h"
 #include "report/page.h"
+#include "report/section_links.h"
 #include "report/text.h"
 
 namespace isthmus {
@@ -128,6 +129,27 @@ std::string stamp_of(const std::vector<RunView>& runs, const ReportOptions& opti
   return line;
 }
 
+LinkSection links_of(const std::vector<RunView>& runs, const OtherLinks& other) {
+  LinkSection section{.other = other,
+                      .curves = {},
+                      .target = std::nullopt,
+                      .own_link = "the runs' own links",
+                      .clock = runs.front().clock.basis,
+                      .badge = clock_badge(runs.front())};
+  for (std::size_t i = 0; i < std::min(runs.size(), other.variants.size()); ++i) {
+    LinkCurve curve{.label = runs[i].data.label,
+                    .colour = static_cast<int>(i),
+                    .utilisation = runs[i].figures.utilisation};
+    for (const EvalPoint& eval : runs[i].data.evals) {
+      curve.steps.push_back(eval.step);
+      curve.clock_s.push_back(eval.simulated_s);
+      curve.mean_loss.push_back(eval.loss);
+    }
+    section.curves.push_back(std::move(curve));
+  }
+  return section;
+}
+
 std::string render(const std::vector<RunView>& runs, const ReportOptions& options) {
   constexpr int kAttempts = 10;
   constexpr std::size_t kMargin = 20'000;  // headings around the downloads
@@ -139,10 +161,16 @@ std::string render(const std::vector<RunView>& runs, const ReportOptions& option
                               .sections = kSections});
     section_verdict(page);
     section_loss(page);
+    if (!options.other_links.variants.empty()) {
+      const LinkSection links = links_of(runs, options.other_links);
+      section_links(page, links);
+      section_bandwidth(page, links);
+    }
     section_time(page);
     section_traffic(page);
     section_prediction(page);
     section_config(page);
+    section_provenance(page);
     const std::string end = page_closing(page);
     const std::size_t size = page.html.size() + end.size() + kMargin;
     if (size > kReportMaxBytes && attempt < kAttempts) {
