@@ -96,7 +96,7 @@ struct Row {
   }
 };
 
-std::string row_of(const Page& page, const Comparison& comparison, std::size_t v, bool timed) {
+std::string row_of(const Comparison& comparison, std::size_t v, bool timed) {
   const ComparedVariant& variant = comparison.variants[v];
   const VariantResult& result = comparison.results[v];
   const ToTarget& way = result.to_target;
@@ -126,8 +126,8 @@ std::string row_of(const Page& page, const Comparison& comparison, std::size_t v
   for (const auto& [key, value] : variant.tuned) {
     rates += fmt::format("{}{} {}", rates.empty() ? "" : ", ", key, value);
   }
-  return fmt::format("<tr><th scope=\"row\">{} {}<small>{}{}</small></th>{}</tr>\n",
-                     variant_tag(comparison, v), clock_badge(page.runs[v]), escape_html(rates),
+  return fmt::format("<tr><th scope=\"row\">{}<small>{}{}</small></th>{}</tr>\n",
+                     variant_tag(comparison, v), escape_html(rates),
                      variant.edges.empty() ? "" : " · (!) at an edge of what was tried", row.html);
 }
 
@@ -146,7 +146,7 @@ std::string table(const Page& page, const Comparison& comparison) {
     column("Steps", "to the target");
     column("Bytes", "on the wire, a site");
     if (timed) {
-      column("Simulated time", "to the target");
+      column("Simulated time", concat("to the target", clock_badge(page.runs.front())));
     }
   }
   if (timed) {
@@ -154,7 +154,7 @@ std::string table(const Page& page, const Comparison& comparison) {
   }
   std::string rows;
   for (std::size_t v = 0; v < comparison.variants.size(); ++v) {
-    rows += row_of(page, comparison, v, timed);
+    rows += row_of(comparison, v, timed);
   }
   return fmt::format(
       "<div class=\"scroll\"><table class=\"summary\"><thead><tr>{}</tr></thead><tbody>{}</tbody>"
