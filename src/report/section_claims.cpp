@@ -96,7 +96,7 @@ struct Row {
   }
 };
 
-std::string row_of(const Comparison& comparison, std::size_t v, bool timed) {
+std::string row_of(const RunView& run, const Comparison& comparison, std::size_t v, bool timed) {
   const ComparedVariant& variant = comparison.variants[v];
   const VariantResult& result = comparison.results[v];
   const ToTarget& way = result.to_target;
@@ -114,7 +114,7 @@ std::string row_of(const Comparison& comparison, std::size_t v, bool timed) {
     row.add("Steps to it", way_cell(way.steps, base.steps, format_count(std::round(way.steps))));
     row.add("Bytes to it", way_cell(way.wire_bytes, base.wire_bytes, human_bytes(way.wire_bytes)));
     if (timed) {
-      row.add("Simulated time to it",
+      row.add(run.clock.surrogate ? "Simulated time to it [surrogate]" : "Simulated time to it",
               way_cell(way.clock_s, base.clock_s, format_seconds(way.clock_s)));
     }
   }
@@ -154,7 +154,7 @@ std::string table(const Page& page, const Comparison& comparison) {
   }
   std::string rows;
   for (std::size_t v = 0; v < comparison.variants.size(); ++v) {
-    rows += row_of(comparison, v, timed);
+    rows += row_of(page.runs[v], comparison, v, timed);
   }
   return fmt::format(
       "<div class=\"scroll\"><table class=\"summary\"><thead><tr>{}</tr></thead><tbody>{}</tbody>"

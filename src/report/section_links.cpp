@@ -208,7 +208,7 @@ void section_links(Page& page, const LinkSection& section) {
 }
 
 void section_bandwidth(Page& page, const LinkSection& section) {
-  LineChart chart{.id = "bandwidth",
+  LineChart chart{.id = "utilisation-by-rate",
                   .x_label = fmt::format("rate of the link between sites, at a round trip of {} "
                                          "(log scale)",
                                          format_seconds(section.other.rtt_s)),

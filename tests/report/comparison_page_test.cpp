@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <set>
+
 #include "isthmus/errors.h"
 #include "report/comparison_report.h"
 #include "report/run_fixture.h"
@@ -121,6 +124,12 @@ TEST_F(ComparisonPage, ShowsRetimedClocksAndWhyOneIsMissing) {
                          .bits_per_s = 1e8,
                          .rtt_s = 0.08};
   const std::string html = page(options);
+  std::set<std::string> ids;
+  for (std::size_t at = html.find(" id=\""); at < html.find("<script");
+       at = html.find(" id=\"", at + 1)) {
+    const std::string id = html.substr(at + 5, html.find('"', at + 5) - at - 5);
+    EXPECT_TRUE(ids.insert(id).second) << id << " twice: the script would find the wrong one";
+  }
   EXPECT_TRUE(says(html, "12.5 s<small>20.0 s</small>"));
   EXPECT_TRUE(says(html, "<td>needs simulating</td>"));
   EXPECT_TRUE(says(html, "its warm-up &lt;ended&gt; by itself"));

@@ -72,7 +72,7 @@
       ctx.font = "12px " + Chart.defaults.font.family;
       const before = x > area.left + 0.6 * (area.right - area.left);
       ctx.textAlign = before ? "right" : "left";
-      ctx.fillText(mark.label, x + (before ? -6 : 6), area.bottom - 8);
+      ctx.fillText(mark.label, x + (before ? -6 : 6), area.top + 14);
       ctx.restore();
     },
   });
@@ -88,6 +88,9 @@
         if (log && chart[which + "_unit"] !== "seconds") {
           const lead = value / 10 ** Math.floor(Math.log10(value) + 1e-9);
           if (![1, 2, 5].some((f) => Math.abs(lead - f) < 0.01)) return null;
+          // Names of rates are long: a decade apart, on a phone three.
+          const decade = Math.round(Math.log10(value));
+          if (chart[which + "_unit"] === "rate" && (Math.abs(lead - 1) > 0.01 || (innerWidth < 720 && decade % 3 !== 0))) return null;
         }
         return formats[chart[which + "_unit"]](value);
       },
@@ -296,10 +299,10 @@
     const tell = (row, what, text) => { const cell = rows[row].querySelector(`[data-is=${what}]`); if (cell) cell.textContent = text; };
     const box = Object.assign(document.createElement("fieldset"), { className: "sliders" });
     box.append(Object.assign(document.createElement("legend"), { textContent: "one link between all sites, without loss" }));
+    const resets = [];
     const slider = (title, low, high, start, show) => {
       const label = document.createElement("label"), output = document.createElement("output");
-      const input = Object.assign(document.createElement("input"), { type: "range", min: Math.log10(low), max: Math.log10(high), step: 0.01 });
-      input.value = Math.log10(Math.min(high, Math.max(low, start)));
+      const input = Object.assign(document.createElement("input"), { type: "range", min: Math.log10(low), max: Math.log10(high), step: "any" });
       input.setAttribute("aria-label", title);
       label.append(title, input, output);
       box.append(label);
@@ -307,7 +310,9 @@
       const value = () => exactly;
       const said = () => { output.textContent = show(value()); };
       input.addEventListener("input", () => { exactly = Number((10 ** Number(input.value)).toPrecision(3)); said(); later(); });
-      said();
+      const reset = () => { exactly = start; input.value = Math.log10(Math.min(high, Math.max(low, start))); said(); };
+      reset();
+      resets.push(reset);
       return value;
     };
     let waiting = 0;
@@ -339,6 +344,8 @@
       entry.draw();
     };
     again.addEventListener("click", () => {
+      clearTimeout(waiting);
+      for (const reset of resets) reset();
       entry.chart.series = own.map((series) => ({ ...series }));
       entry.chart.x_label = first.x_label;
       entry.state.log_x = entry.chart.log_x;
