@@ -257,7 +257,7 @@ class Command {
     } else {
       session_.out.write(
           render_comparison(comparison, setting_of(baseline_), session_.out) +
-          fmt::format("page    {}\nfiles   {}\n", page.string(), directory.path().string()));
+          fmt::format("files   {} (the page: report.html)\n", directory.path().string()));
     }
     return verdict_on_requirements(comparison);
   }

@@ -13,8 +13,8 @@
 namespace isthmus::report {
 namespace {
 
-/// Programs beyond this are left out of the page, which has to stay readable on a phone.
-constexpr std::size_t kMaxProgramBytes = 300'000;
+/// Programs that do not fit in this are left out of the page, which has a size to stay below.
+constexpr std::size_t kMaxProgramBytes = 600'000;
 constexpr std::size_t kMaxPanels = 5;
 
 LineChart chart_over(const LinkSection& section, std::string id, const std::string& where,
@@ -104,7 +104,7 @@ std::string list_json(const std::vector<double>& values) {
   return "[" + json + "]";
 }
 
-std::string curve_json(const LinkCurve& curve, const RetimedVariant& variant, bool& left_out) {
+std::string curve_json(const LinkCurve& curve, const RetimedVariant& variant, std::size_t& room) {
   std::string steps;
   for (const std::int64_t step : curve.steps) {
     steps += fmt::format("{}{}", steps.empty() ? "" : ",", step);
@@ -113,8 +113,8 @@ std::string curve_json(const LinkCurve& curve, const RetimedVariant& variant, bo
   for (const std::vector<double>& run : curve.losses) {
     losses += (losses.empty() ? "" : ",") + list_json(run);
   }
-  const bool whole = !variant.program.empty() && variant.program.size() <= kMaxProgramBytes;
-  left_out = left_out || (!variant.program.empty() && !whole);
+  const bool whole = !variant.program.empty() && variant.program.size() <= room;
+  room -= whole ? variant.program.size() : 0;
   return fmt::format(
       R"({{"label":{},"colour":{},"steps":[{}],"mean":{},"losses":[{}],"own":{},"run":{}}})",
       json_string(curve.label), curve.colour % kPaletteSize, steps, list_json(curve.mean_loss),
@@ -189,13 +189,15 @@ void section_links(Page& page, const LinkSection& section) {
     page.html += panels(page, section);
   }
   page.html += "</section>\n";
-  bool left_out = false;
+  std::size_t room = kMaxProgramBytes;
+  std::size_t all = 0;
   std::string curves;
   for (std::size_t v = 0; v < section.curves.size(); ++v) {
     curves +=
-        (v == 0 ? "" : ",\n") + curve_json(section.curves[v], section.other.variants[v], left_out);
+        (v == 0 ? "" : ",\n") + curve_json(section.curves[v], section.other.variants[v], room);
+    all += section.other.variants[v].program.size();
   }
-  if (left_out) {
+  if (all > kMaxProgramBytes - room) {
     page.html +=
         "<p class=\"hint\">Some runs are too long to be played in the page; <code>isthmus "
         "report RUN --links RATE,RTT</code> re-times them.</p>\n";
