@@ -143,8 +143,8 @@ class Comparison:
                       "gap", "shown", "rates found"], rows)
 
     def to_target(self):
-        links = list(next((v["to_target_predicted_s"] for v in self.variants
-                           if v["to_target_predicted_s"]), {}))
+        links = list(next((v["to_target_on_links_s"] for v in self.variants
+                           if v["to_target_on_links_s"]), {}))
         base = self.baseline["to_target"]
         rows = []
         for v in self.variants:
@@ -153,7 +153,7 @@ class Comparison:
             fewer = base["bytes_payload"] / way["bytes_payload"] if there and way["bytes_payload"] else None
             rows.append([v["name"], f"{way['reached']}/{way['runs']}", number(way["steps"]),
                          number(way["bytes_payload"]) + "B" if there else "–", times(fewer)]
-                        + [duration(v["to_target_predicted_s"][link]) for link in links])
+                        + [duration(v["to_target_on_links_s"][link]) for link in links])
         target = self.summary["target"]
         return (f"Target: validation loss {nats(target['value'])}.\n\n"
                 + table(["variant", "reached", "steps", "sent by a site", "fewer than "

@@ -119,12 +119,17 @@ void add_run_commands(CLI::App& app, Parsed& parsed) {
 
   add_compare_command(app, parsed);
 
-  CLI::App* report = subcommand(app, "report", "make an HTML page of one or more runs");
+  CLI::App* report =
+      subcommand(app, "report", "make an HTML page of one or more runs, or of a comparison");
   report->add_option("RUN", parsed.report.runs, "run folders; the first is the baseline")
       ->required();
   report->add_option("--out", parsed.report.out, "page to write (default: RUN/report.html)");
   report->add_option("--csv", parsed.report.csv, "folder for tables as CSV, instead of the page");
   report->add_option("--title", parsed.report.title, "heading of the page");
+  report
+      ->add_option("--links", parsed.report.links,
+                   "simulated runs' time over other links, for example 1Gbit/s,30ms")
+      ->type_name("RATE,RTT ...");
   report->callback([&parsed] {
     parsed.action = [&parsed](Session& session) { return command_report(parsed.report, session); };
   });

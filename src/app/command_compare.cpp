@@ -12,6 +12,7 @@
 #include "app/comparison_estimate.h"
 #include "app/comparison_files.h"
 #include "app/comparison_links.h"
+#include "app/comparison_page.h"
 #include "app/comparison_text.h"
 #include "app/finished_cells.h"
 #include "app/reference_curves.h"
@@ -281,9 +282,13 @@ class Command {
     const report::Comparison comparison = judged();
     const std::string json = comparison_json(comparison, facts_, directory.path());
     directory.write_json("summary.json", json);
+    write_comparison_page(
+        directory.path(), directory.path() / "report.html", experiment_.settings().links,
+        {.generated = utc_now(), .command = "isthmus report " + directory.path().string()});
     tell(comparison, json);
     if (!session_.json) {
-      session_.out.write(fmt::format("files   {}\n", directory.path().string()));
+      session_.out.write(
+          fmt::format("files   {} (the page: report.html)\n", directory.path().string()));
     }
     return verdict_on_requirements(comparison);
   }
@@ -318,8 +323,10 @@ class Command {
     report::Comparison comparison = report::compare_variants(
         rules_of(experiment_, plan_, baseline_, data_(baseline_).entropy, arguments_.quick),
         plan_.results());
-    if (runs_simulated(baseline_) && arguments_.judge.empty()) {
-      comparison.other_links = times_on_links(experiment_, plan_, comparison, inputs_);
+    if (runs_simulated(baseline_)) {
+      comparison.other_links =
+          times_on_links(comparison, experiment_.settings().links,
+                         [&](std::size_t variant) { return plan_.config_of_run(variant); });
     }
     comparison.notes.insert(comparison.notes.end(), weaknesses_.begin(), weaknesses_.end());
     return comparison;

@@ -107,6 +107,7 @@ struct ReportArguments {
   std::filesystem::path out;  // empty: report.html in the first run
   std::filesystem::path csv;  // a folder, or empty
   std::string title;
+  std::vector<std::string> links;  // to re-time the runs over
 };
 struct BenchCodecArguments {
   std::string codec;  // empty: all

@@ -94,11 +94,11 @@ std::string way_json(const report::ToTarget& way) {
   return line.str();
 }
 
-/// {"1Gbit/s,30ms": seconds, ...}
+/// {"1Gbit/s,30ms": seconds, ...}; null where the variant needs simulating again
 std::string links_json(const report::OtherLinks& other, std::size_t variant) {
   JsonLine line;
   for (std::size_t i = 0; i < other.links.size(); ++i) {
-    line.add(other.links[i], other.seconds[variant][i]);
+    add_number(line, other.links[i], other.seconds[variant][i]);
   }
   return line.str();
 }
@@ -122,9 +122,9 @@ std::string variant_json(const report::Comparison& comparison, std::size_t v) {
                result.finished > 0 ? spread_json(result.final_loss, result.interval) : "null");
   line.add_raw("difference", result.against ? against_json(*result.against) : "null");
   line.add_raw("to_target", comparison.target ? way_json(result.to_target) : "null");
-  line.add_raw("to_target_predicted_s", comparison.other_links.links.empty()
-                                            ? "null"
-                                            : links_json(comparison.other_links, v));
+  const report::OtherLinks& other = comparison.other_links;
+  line.add_raw("to_target_on_links_s", other.links.empty() ? "null" : links_json(other, v));
+  line.add("needs_simulating", other.variants.empty() ? "" : other.variants[v].obstacle);
   line.add("verdict", result.verdict);
   line.add("claim", v != comparison.rules.baseline && result.no_claim.empty());
   line.add("no_claim", result.no_claim);

@@ -1,57 +1,154 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/comparison_links.h"
 
-#include <fmt/format.h>
-
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 
 #include "app/run_parts.h"
-#include "app/run_worlds.h"
-#include "kernels/thread_team.h"
+#include "isthmus/errors.h"
 
 namespace isthmus::app {
 namespace {
 
-/// Seconds of the first `steps` steps of a run of `config` over `link` between all its sites.
-double seconds_over(Config config, const std::string& link, std::int64_t steps,
-                    CellInputs& inputs) {
-  replace_links(config, {parse_link(link)}, "compare.links");
-  TrainingPlan plan = make_training_plan(config, kernels::usable_cores());
-  if (steps < plan.total_steps) {
-    plan.total_steps = steps;
-    if (config.outer.final_sync == FinalSync::kFull) {
-      config.outer.final_sync = FinalSync::kDrain;  // the target was met on the way
+using report::CellEval;
+using report::CellResult;
+using report::CellStatus;
+using report::RetimedVariant;
+
+double seconds(TimePoint time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+std::vector<RecordedEvaluation> recorded(const CellResult& run) {
+  std::vector<RecordedEvaluation> evaluations;
+  for (const CellEval& eval : run.evals) {
+    evaluations.push_back({.step = eval.step,
+                           .clock_s = eval.clock_s,
+                           .payload_bytes = eval.payload_bytes,
+                           .wire_bytes = eval.wire_bytes});
+  }
+  return evaluations;
+}
+
+/// Why the runs are not what re-timing them at their own links gives; nothing when they are.
+std::optional<std::string> unlike_runs(const Retimer& retimer,
+                                       const std::vector<CellResult>& runs) {
+  for (const CellResult& run : runs) {
+    if (run.status != CellStatus::kOk) continue;
+    if (const auto why = differs_from_run(retimer.at_own_links_of(run.seed), retimer.byte_scale(),
+                                          recorded(run))) {
+      return why;
     }
   }
-  const ModelLayout layout(model_shape(config.model, config.train.context));
-  const RunWorld world{.config = config,
-                       .plan = plan,
-                       .layout = layout,
-                       .data = inputs.data(config).data,
-                       .simulated = true,
-                       .byte_scale = surrogate_byte_scale(config, layout)};
-  return predict_run(world, Duration{0}).predicted_s;
+  return std::nullopt;
+}
+
+/// The clock at each evaluation, step by step; too long a wait would have ended the run.
+std::vector<double> clock_at(const RetimedRun& again, const std::vector<CellEval>& evals) {
+  std::vector<double> clock;
+  for (const CellEval& eval : evals) {
+    clock.push_back(seconds(again.steps.at(static_cast<std::size_t>(eval.step) - 1).end));
+  }
+  return clock;
+}
+
+const CellResult* longest(const std::vector<CellResult>& runs) {
+  const auto found =
+      std::ranges::max_element(runs, {}, [](const CellResult& run) { return run.evals.size(); });
+  return found == runs.end() ? nullptr : &*found;
+}
+
+/// Rates at which utilisation is looked at: four to a decade, 1 Mbit/s to 1 Tbit/s.
+constexpr int kRates = 25;
+double rate_at(int place) { return 1e6 * std::pow(10.0, static_cast<double>(place) / 4); }
+
+/// Utilisation over rates, at the configuration's own round trip.
+std::vector<RetimedVariant::AtRate> by_rate(const Retimer& retimer) {
+  LinkConfig link = parse_link("1Gbit/s,0ms");
+  link.rtt = retimer.config().links.front().rtt;
+  std::vector<RetimedVariant::AtRate> places;
+  for (int i = 0; i < kRates; ++i) {
+    link.bits_per_s_up = link.bits_per_s_down = std::round(rate_at(i));
+    places.push_back({link.bits_per_s_up, retimer.over({link}, 1).utilisation()});
+  }
+  return places;
+}
+
+double to_target(const report::Comparison& comparison, std::size_t variant,
+                 const std::vector<double>& clock_s) {
+  if (!comparison.target) return std::numeric_limits<double>::infinity();
+  std::vector<CellResult> runs = comparison.variants[variant].runs;
+  for (CellResult& run : runs) {
+    for (std::size_t i = 0; i < run.evals.size(); ++i) run.evals[i].clock_s = clock_s.at(i);
+  }
+  report::ComparisonRules rules = comparison.rules;
+  rules.budget_s = 0;  // a bound on the clock of the runs' own links
+  return report::way_to_target(runs, *comparison.target, rules).clock_s;
 }
 
 }  // namespace
 
-report::OtherLinks times_on_links(const Experiment& experiment, const ComparisonPlan& plan,
-                                  const report::Comparison& comparison, CellInputs& inputs) {
-  report::OtherLinks other{.links = experiment.settings().links};
-  for (std::size_t m = 0; m < plan.variants().size(); ++m) {
-    std::vector<Setting> tuned;
-    for (const auto& [key, value] : comparison.variants[m].tuned) {
-      tuned.push_back({.key = key, .value = value, .origin = "tuned"});
+void note_own_link(const Config& config, report::OtherLinks& other) {
+  if (config.links.empty()) return;
+  other.bits_per_s = config.links.front().bits_per_s_up;
+  other.rtt_s = std::chrono::duration<double>(config.links.front().rtt).count();
+}
+
+RetimedVariant retimed_variant(const Config& config, const std::vector<CellResult>& runs,
+                               const std::vector<std::string>& links) {
+  RetimedVariant variant;
+  const CellResult* run = longest(runs);
+  if (run == nullptr || run->evals.empty()) {
+    variant.obstacle = "no run of it was evaluated";
+    return variant;
+  }
+  if (const auto why = retiming_obstacle(config)) {
+    variant.obstacle = *why;
+    return variant;
+  }
+  const Retimer retimer(config);
+  if (const auto why = unlike_runs(retimer, runs)) {
+    variant.obstacle = *why;
+    return variant;
+  }
+  const Duration patience = round_patience(config, true);
+  for (const std::string& link : links) {
+    const RetimedRun again = retimer.over({parse_link(link)}, 1);
+    if (again.longest_wait > patience) {
+      variant.obstacle = "over " + link + " a round takes longer than net.patience";
     }
-    const Config config = experiment.config(plan.variants()[m], tuned);
-    const double steps = comparison.results[m].to_target.steps;
-    std::vector<double>& seconds = other.seconds.emplace_back();
-    for (const std::string& link : other.links) {
-      const bool reached = comparison.target && std::isfinite(steps) && steps >= 1;
-      seconds.push_back(reached ? seconds_over(config, link, std::llround(steps), inputs)
-                                : std::numeric_limits<double>::infinity());
+    variant.clock_s.push_back(clock_at(again, run->evals));
+    variant.end_s.push_back(seconds(again.end()));
+    variant.utilisation.push_back(again.utilisation());
+  }
+  if (variant.obstacle.empty()) {
+    variant.by_rate = by_rate(retimer);
+    variant.program = retimer.json();
+  }
+  return variant;
+}
+
+report::OtherLinks times_on_links(const report::Comparison& comparison,
+                                  const std::vector<std::string>& links,
+                                  const std::function<Config(std::size_t variant)>& config_of) {
+  report::OtherLinks other{.links = links};
+  for (std::size_t v = 0; v < comparison.variants.size(); ++v) {
+    RetimedVariant variant;
+    try {
+      const Config config = config_of(v);
+      if (v == comparison.rules.baseline) note_own_link(config, other);
+      variant = retimed_variant(config, comparison.variants[v].runs, links);
+    } catch (const Error& error) {
+      variant.obstacle = std::string("its configuration cannot be read: ") + error.what();
     }
+    std::vector<double>& times = other.seconds.emplace_back();
+    for (std::size_t l = 0; l < links.size(); ++l) {
+      times.push_back(variant.obstacle.empty() ? to_target(comparison, v, variant.clock_s[l])
+                                               : std::numeric_limits<double>::quiet_NaN());
+    }
+    other.variants.push_back(std::move(variant));
   }
   return other;
 }

@@ -1,19 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a comparison's runs would have taken to the target over other links. The steps are those
-// that were found: methods whose path depends on the link (late rounds dropped, unequal windows)
-// are not among ours. The time is the closed form's (plan/prediction.h).
+// A comparison's clocks on other links: the same losses at the same steps, re-timed. A variant is
+// re-timed only when its runs, re-timed at their own links, come out as they were; the others say
+// why they need simulating again.
 #pragma once
 
-#include "app/cell_inputs.h"
-#include "app/comparison_plan.h"
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "app/comparison_retimer.h"
 #include "report/comparison.h"
 
 namespace isthmus::app {
 
-/// For each of compare.links and each variant of `comparison`, whose clocks are simulated.
-[[nodiscard]] report::OtherLinks times_on_links(const Experiment& experiment,
-                                                const ComparisonPlan& plan,
-                                                const report::Comparison& comparison,
-                                                CellInputs& inputs);
+/// The first link of `config`, for the page.
+void note_own_link(const Config& config, report::OtherLinks& other);
+
+/// Re-timed over each of `links`, with what the page's script and charts need. `runs`: finished
+/// ones of that configuration, apart from run.seed.
+[[nodiscard]] report::RetimedVariant retimed_variant(const Config& config,
+                                                     const std::vector<report::CellResult>& runs,
+                                                     const std::vector<std::string>& links);
+
+/// For each of `links` and each variant of `comparison`, whose clocks are simulated. `config_of`:
+/// the configuration of a variant's first run.
+[[nodiscard]] report::OtherLinks times_on_links(
+    const report::Comparison& comparison, const std::vector<std::string>& links,
+    const std::function<Config(std::size_t variant)>& config_of);
 
 }  // namespace isthmus::app

@@ -360,6 +360,11 @@ double ComparisonPlan::remaining_cost() const {
   return cost;
 }
 
+Config ComparisonPlan::config_of_run(std::size_t member) const {
+  ISTHMUS_CHECK(done());
+  return make_run(member, states_[member].chosen, 0).config;
+}
+
 std::vector<report::ComparedVariant> ComparisonPlan::results() const {
   ISTHMUS_CHECK(done(), remaining_);
   std::vector<report::ComparedVariant> results;

@@ -76,6 +76,8 @@ class ComparisonPlan {
 
   /// REQUIRES: done(). Every variant with its runs, in the order of `variants()`.
   [[nodiscard]] std::vector<report::ComparedVariant> results() const;
+  /// REQUIRES: done(). The configuration of a variant's first run, at the rates found.
+  [[nodiscard]] Config config_of_run(std::size_t member) const;
 
  private:
   struct State {

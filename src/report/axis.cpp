@@ -70,6 +70,8 @@ std::string log_label(double value, AxisUnit unit) {
   switch (unit) {
     case AxisUnit::kBytes:
       return human_bytes(value);
+    case AxisUnit::kRate:
+      return format_rate(value);
     case AxisUnit::kSeconds:
     case AxisUnit::kPlain:
       return value >= 1000 ? format_short_count(value) : fmt::format("{:.3g}", value);
@@ -137,6 +139,8 @@ const char* axis_unit_name(AxisUnit unit) {
       return "bytes";
     case AxisUnit::kSeconds:
       return "seconds";
+    case AxisUnit::kRate:
+      return "rate";
   }
   return "";
 }
@@ -162,6 +166,7 @@ std::vector<Tick> Axis::ticks(int wanted) const {
     }
     const std::string label = unit == AxisUnit::kSeconds ? clock_label(value, distance)
                               : unit == AxisUnit::kBytes ? human_bytes(value)
+                              : unit == AxisUnit::kRate  ? format_rate(value)
                                                          : plain_label(value, distance);
     ticks.push_back({position(value), label});
   }

@@ -8,7 +8,7 @@
 
 namespace isthmus::report {
 
-enum class AxisUnit { kPlain, kBytes, kSeconds };
+enum class AxisUnit { kPlain, kBytes, kSeconds, kRate };
 [[nodiscard]] const char* axis_unit_name(AxisUnit unit);  // for the page's script
 
 struct Tick {

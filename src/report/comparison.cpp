@@ -47,29 +47,6 @@ AgainstBaseline compare_pairs(const ComparedVariant& baseline, const ComparedVar
   return against;
 }
 
-ToTarget way_to(const ComparedVariant& variant, double target, const ComparisonRules& rules) {
-  ToTarget way{.runs = static_cast<int>(variant.runs.size())};
-  std::vector<double> steps;
-  std::vector<double> payload;
-  std::vector<double> wire;
-  std::vector<double> clock;
-  for (const CellResult& run : variant.runs) {
-    const auto there = reaching(run, target, rules);
-    way.reached += there ? 1 : 0;
-    steps.push_back(there ? static_cast<double>(there->step) : kNever);
-    payload.push_back(there ? there->payload_bytes : kNever);
-    wire.push_back(there ? there->wire_bytes : kNever);
-    clock.push_back(there ? there->clock_s : kNever);
-  }
-  const bool timed = std::any_of(variant.runs.begin(), variant.runs.end(),
-                                 [](const CellResult& run) { return run.simulated; });
-  way.steps = median_of(steps);
-  way.payload_bytes = median_of(payload);
-  way.wire_bytes = median_of(wire);
-  way.clock_s = timed ? median_of(clock) : std::numeric_limits<double>::quiet_NaN();
-  return way;
-}
-
 /// The loss that counts as `share` more than `loss`, of which the floor is no part.
 double above_floor(double loss, double floor, double factor) {
   return floor + (loss - floor) * factor;
@@ -119,6 +96,30 @@ std::optional<CellEval> reaching(const CellResult& run, double target,
   return std::nullopt;
 }
 
+ToTarget way_to_target(const std::vector<CellResult>& runs, double target,
+                       const ComparisonRules& rules) {
+  ToTarget way{.runs = static_cast<int>(runs.size())};
+  std::vector<double> steps;
+  std::vector<double> payload;
+  std::vector<double> wire;
+  std::vector<double> clock;
+  for (const CellResult& run : runs) {
+    const auto there = reaching(run, target, rules);
+    way.reached += there ? 1 : 0;
+    steps.push_back(there ? static_cast<double>(there->step) : kNever);
+    payload.push_back(there ? there->payload_bytes : kNever);
+    wire.push_back(there ? there->wire_bytes : kNever);
+    clock.push_back(there ? there->clock_s : kNever);
+  }
+  const bool timed =
+      std::any_of(runs.begin(), runs.end(), [](const CellResult& run) { return run.simulated; });
+  way.steps = median_of(steps);
+  way.payload_bytes = median_of(payload);
+  way.wire_bytes = median_of(wire);
+  way.clock_s = timed ? median_of(clock) : std::numeric_limits<double>::quiet_NaN();
+  return way;
+}
+
 std::string tuned_text(const ComparedVariant& variant) {
   std::string text;
   for (const auto& [key, value] : variant.tuned) {
@@ -163,7 +164,7 @@ Comparison compare_variants(ComparisonRules rules, std::vector<ComparedVariant> 
                                      comparison.margin, compared);
     }
     if (comparison.target) {
-      result.to_target = way_to(comparison.variants[v], *comparison.target, by);
+      result.to_target = way_to_target(comparison.variants[v].runs, *comparison.target, by);
     }
   }
   judge(comparison);

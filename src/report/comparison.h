@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "report/cells.h"
+#include "report/retimed.h"
 #include "report/statistics.h"
 
 namespace isthmus::report {
@@ -88,12 +89,6 @@ struct VariantResult {
   std::string no_claim;  // why the verdict is no claim; empty for the baseline and for claims
 };
 
-/// Time to the target had the links been others, from the median steps, in closed form.
-struct OtherLinks {
-  std::vector<std::string> links;            // "1Gbit/s,30ms"
-  std::vector<std::vector<double>> seconds;  // by variant, by link; infinite where it is missed
-};
-
 struct Comparison {
   ComparisonRules rules;
   std::vector<ComparedVariant> variants;
@@ -101,7 +96,7 @@ struct Comparison {
   double margin = 0;                   // nats; 0 where the baseline has no loss
   std::optional<double> target;        // nothing where the variant it is relative to has no loss
   std::int64_t eval_every = 0;         // steps between evaluations: the resolution
-  OtherLinks other_links;              // filled by who can predict
+  OtherLinks other_links;              // filled by who can re-time
   std::vector<std::string> notes;      // what limits the verdicts
 };
 
@@ -114,6 +109,11 @@ struct Comparison {
 /// the budget.
 [[nodiscard]] std::optional<CellEval> reaching(const CellResult& run, double target,
                                                const ComparisonRules& rules);
+
+/// What `runs` needed to reach `target`, medians over them. A member of `rules.budget_*` that is 0
+/// is no bound.
+[[nodiscard]] ToTarget way_to_target(const std::vector<CellResult>& runs, double target,
+                                     const ComparisonRules& rules);
 
 /// "inner.lr = 0.004, outer.lr = 0.7"; "not tuned".
 [[nodiscard]] std::string tuned_text(const ComparedVariant& variant);

@@ -20,7 +20,7 @@ constexpr std::array<Table, 5> kTables = {{{"runs.csv", runs_csv},
                                            {"rounds.csv", rounds_csv},
                                            {"prediction.csv", prediction_csv}}};
 
-std::vector<RunView> view_of(const ExportedRun& run) {
+std::vector<RunView> views_of(const ExportedRun& run) {
   std::vector<RunView> views(1);
   RunView& view = views.front();
   view.data = read_run(run.directory);
@@ -41,7 +41,7 @@ ExportResult export_csv(const std::filesystem::path& from, const std::filesystem
   for (const report::ExportedRun& run : report::runs_to_export(from)) {
     // The reader below passes over what it cannot use; here that is an error.
     report::each_metric(run, result, report::is_metric_line);
-    const std::vector<report::RunView> views = report::view_of(run);
+    const std::vector<report::RunView> views = report::views_of(run);
     for (std::size_t i = 0; i < texts.size(); ++i) {
       const std::string table = report::kTables[i].write(views);
       texts[i] += result.runs == 0 ? table : table.substr(table.find("\r\n") + 2);

@@ -4,6 +4,7 @@
 // lays an interactive Chart.js canvas over it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,13 @@ struct ChartSeries {
   bool faint = false;  // thin and pale: the noisy raw values
   bool marks = false;  // a dot at each point
   std::vector<Point> points;
+  std::vector<double> low, high;  // a band around the line, one pair a point; empty: none
+};
+
+/// A vertical line across the chart.
+struct ChartMark {
+  double x = 0;
+  std::string label;
 };
 
 struct LineChart {
@@ -29,6 +37,8 @@ struct LineChart {
   bool log_y = false;
   AxisUnit x_unit = AxisUnit::kPlain;
   AxisUnit y_unit = AxisUnit::kPlain;
+  std::string faint_name = "training loss";  // what the pale lines are
+  std::optional<ChartMark> mark;
   std::vector<ChartSeries> series;
 };
 

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,18 +51,50 @@ struct Page {
   PageLimits limits;
   std::string html;
   std::vector<std::string> charts;  // chart_json of each
+  std::string data;                 // scripts' further data, as whole elements
   bool decimated = false;           // some series was thinned out
   bool fragments_left_out = false;  // of the chart of norms
 };
+
+struct PageEntry {
+  const char* id;
+  const char* name;
+};
+struct PageHead {
+  std::string title;
+  std::string stamp;  // a line below it: what, when, by what
+  std::span<const PageEntry> sections;
+};
+/// The head of the page up to its first section, and all that follows the last one.
+[[nodiscard]] std::string page_opening(const PageHead& head);
+[[nodiscard]] std::string page_closing(const Page& page);
+/// Creates the folder where needed; a reader never sees half a page.
+void write_page_file(const std::filesystem::path& file, const std::string& text);
+
+/// A run directory with what is derived from it, under its own folder's name.
+[[nodiscard]] RunView view_of(const std::filesystem::path& directory);
+/// The folder's own name; for ".", "runs/a/" and the like, the name of where it leads.
+[[nodiscard]] std::string folder_name(const std::filesystem::path& directory);
 
 void section_verdict(Page& page);     // sentence, labels, warnings, table
 void section_loss(Page& page);        // loss against steps, bytes, time
 void section_time(Page& page);        // utilisation and timeline
 void section_traffic(Page& page);     // matrix and rounds
 void section_prediction(Page& page);  // predicted against measured
-void section_config(Page& page);      // differences, all values, provenance
-/// Downloads, in at most `budget` bytes of HTML.
-void section_downloads(Page& page, std::size_t budget);
+void section_config(Page& page);      // differences, all values
+void section_provenance(Page& page);  // commands, machine, data
+
+struct Download {
+  std::string name;
+  std::string type;
+  std::string what;
+  std::string body;
+};
+/// Downloads, `first` before those of the runs, in at most `budget` bytes of HTML.
+void section_downloads(Page& page, std::size_t budget, const std::vector<Download>& first = {});
+/// What a run (or a comparison, as far as its manifest goes) ran on, and its command.
+[[nodiscard]] std::string provenance_of(const RunView& run, const std::string& heading,
+                                        std::size_t limit);
 
 /// "simulated time" or "time", with what it rests on, for axes and captions; plain text.
 [[nodiscard]] std::string clock_caption(const RunView& run);

@@ -8,11 +8,10 @@
 #include <map>
 #include <system_error>
 
-#include "core/storage.h"
 #include "isthmus/errors.h"
-#include "report/assets.h"
 #include "report/csv.h"
 #include "report/page.h"
+#include "report/section_links.h"
 #include "report/text.h"
 
 namespace isthmus {
@@ -49,14 +48,6 @@ void collect_runs(const fs::path& folder, int levels, std::vector<fs::path>& run
   }
 }
 
-/// The folder's own name; for ".", "runs/a/" and the like, the name of where it leads.
-std::string folder_name(const fs::path& directory) {
-  std::error_code error;
-  const fs::path whole = fs::weakly_canonical(directory, error);
-  const fs::path& path = error ? directory : whole;
-  return (path.filename().empty() ? path.parent_path() : path).filename().string();
-}
-
 /// Short names that tell the runs apart: the method, else the folder, else numbered folders.
 void label_runs(std::vector<RunView>& runs) {
   const auto distinct = [&](auto name_of) {
@@ -80,29 +71,6 @@ void label_runs(std::vector<RunView>& runs) {
                              : fmt::format("{} {}", i + 1,
                                            data.method.empty() ? folder(runs[i]) : data.method);
   }
-}
-
-std::vector<std::string> worker_names(const RunData& run) {
-  std::vector<std::string> names;
-  for (int i = 0; i < run.workers; ++i) {
-    const auto site = run.config.find(fmt::format("site[{}].name", i));
-    std::string name = site == run.config.end() ? std::string{} : site->second.value;
-    if (name.size() >= 2 && name.front() == '"' && name.back() == '"') {
-      name = name.substr(1, name.size() - 2);
-    }
-    names.push_back(name.empty() ? fmt::format("worker {}", i) : name);
-  }
-  return names;
-}
-
-RunView view_of(const fs::path& directory) {
-  RunView view{.data = read_run(directory)};
-  view.data.workers = std::max(view.data.workers, static_cast<int>(view.data.times.size()));
-  view.figures = figures_of(view.data);
-  view.clock = clock_words(view.data);
-  view.shares = worker_shares(view.data, view.figures);
-  view.worker_names = worker_names(view.data);
-  return view;
 }
 
 std::vector<RunView> load_all(const std::vector<fs::path>& paths) {
@@ -144,24 +112,12 @@ std::string title_of(const std::vector<RunView>& runs, const ReportOptions& opti
   return base == labels || !shared ? labels : concat(base, ": ", labels);
 }
 
-std::string contents() {
-  struct Entry {
-    const char* id;
-    const char* name;
-  };
-  constexpr Entry kEntries[] = {
-      {"loss", "Loss"},          {"utilisation", "Utilisation"},     {"timeline", "Timeline"},
-      {"rounds", "Rounds"},      {"configuration", "Configuration"}, {"provenance", "Provenance"},
-      {"downloads", "Downloads"}};
-  std::string html = "<nav aria-label=\"Sections\">";
-  for (const Entry& entry : kEntries) {
-    html += fmt::format("<a href=\"#{}\">{}</a>", entry.id, entry.name);
-  }
-  return html + "</nav>\n";
-}
+constexpr PageEntry kSections[] = {
+    {"loss", "Loss"},          {"utilisation", "Utilisation"},     {"timeline", "Timeline"},
+    {"rounds", "Rounds"},      {"configuration", "Configuration"}, {"provenance", "Provenance"},
+    {"downloads", "Downloads"}};
 
-std::string opening(const std::vector<RunView>& runs, const ReportOptions& options) {
-  const std::string title = escape_html(title_of(runs, options));
+std::string stamp_of(const std::vector<RunView>& runs, const ReportOptions& options) {
   const auto version = runs.front().data.manifest.words.find("version");
   std::string line = runs.size() == 1 ? "1 run" : fmt::format("{} runs", runs.size());
   if (!options.generated.empty()) {
@@ -170,36 +126,28 @@ std::string opening(const std::vector<RunView>& runs, const ReportOptions& optio
   if (version != runs.front().data.manifest.words.end()) {
     line += concat(" · isthmus ", version->second);
   }
-  return fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<meta name=\"color-scheme\" content=\"light "
-      "dark\"><title>{0}</title>\n<style>\n{1}</style></head>\n"
-      "<body><header><h1>{0}</h1><p class=\"stamp\">{2}</p>{3}</header><main>\n",
-      title, kPageStyle, escape_html(line), contents());
+  return line;
 }
 
-std::string closing(const Page& page) {
-  std::string html = "</main><footer><p>";
-  if (page.decimated) {
-    html += fmt::format(
-        "Long series are thinned to at most {} points each: every stretch keeps its lowest and its "
-        "highest value. ",
-        page.limits.points_per_series);
+LinkSection links_of(const std::vector<RunView>& runs, const OtherLinks& other) {
+  LinkSection section{.other = other,
+                      .curves = {},
+                      .target = std::nullopt,
+                      .own_link = "the runs' own links",
+                      .clock = runs.front().clock.basis,
+                      .badge = clock_badge(runs.front())};
+  for (std::size_t i = 0; i < std::min(runs.size(), other.variants.size()); ++i) {
+    LinkCurve curve{.label = runs[i].data.label,
+                    .colour = static_cast<int>(i),
+                    .utilisation = runs[i].figures.utilisation};
+    for (const EvalPoint& eval : runs[i].data.evals) {
+      curve.steps.push_back(eval.step);
+      curve.clock_s.push_back(eval.simulated_s);
+      curve.mean_loss.push_back(eval.loss);
+    }
+    section.curves.push_back(std::move(curve));
   }
-  html += "Bytes and rates count in powers of 1,000; losses are mean cross-entropy in nats.</p>";
-  if (!page.options.command.empty()) {
-    html += concat("<p>Made by <code>", escape_html(page.options.command), "</code>.</p>");
-  }
-  html += "</footer>\n<script type=\"application/json\" id=\"charts\">[";
-  for (std::size_t i = 0; i < page.charts.size(); ++i) {
-    html += (i == 0 ? "\n" : ",\n") + page.charts[i];
-  }
-  html += "]</script>\n<script>";
-  html += kChartJs;
-  html += "</script>\n<script>\n";
-  html += kPageScript;
-  return html + "</script></body></html>\n";
+  return section;
 }
 
 std::string render(const std::vector<RunView>& runs, const ReportOptions& options) {
@@ -208,14 +156,22 @@ std::string render(const std::vector<RunView>& runs, const ReportOptions& option
   PageLimits limits;
   for (int attempt = 0;; ++attempt, limits = limits.halved()) {
     Page page{.runs = runs, .options = options, .limits = limits};
-    page.html = opening(runs, options);
+    page.html = page_opening({.title = title_of(runs, options),
+                              .stamp = stamp_of(runs, options),
+                              .sections = kSections});
     section_verdict(page);
     section_loss(page);
+    if (!options.other_links.variants.empty()) {
+      const LinkSection links = links_of(runs, options.other_links);
+      section_links(page, links);
+      section_bandwidth(page, links);
+    }
     section_time(page);
     section_traffic(page);
     section_prediction(page);
     section_config(page);
-    const std::string end = closing(page);
+    section_provenance(page);
+    const std::string end = page_closing(page);
     const std::size_t size = page.html.size() + end.size() + kMargin;
     if (size > kReportMaxBytes && attempt < kAttempts) {
       continue;
@@ -223,15 +179,6 @@ std::string render(const std::vector<RunView>& runs, const ReportOptions& option
     section_downloads(page, size < kReportMaxBytes ? kReportMaxBytes - size : 0);
     return page.html + end;
   }
-}
-
-/// Creates the folder where needed; a reader never sees half a page.
-void write_file(const fs::path& file, const std::string& text) {
-  SystemStorage storage;
-  if (file.has_parent_path()) {
-    storage.create_directories(file.parent_path());
-  }
-  write_atomically(storage, file, text);
 }
 
 void collect_warnings(const std::vector<RunView>& runs, ReportResult& result) {
@@ -265,7 +212,7 @@ ReportResult write_report(const std::vector<std::filesystem::path>& runs,
                           const std::filesystem::path& out, const ReportOptions& options) {
   const std::vector<report::RunView> views = report::load_all(runs);
   const std::string html = report::render(views, options);
-  report::write_file(out, html);
+  report::write_page_file(out, html);
   ReportResult result{.bytes = html.size(), .files = {out}, .warnings = {}};
   report::collect_warnings(views, result);
   return result;
@@ -276,7 +223,7 @@ ReportResult write_report_csv(const std::vector<std::filesystem::path>& runs,
   const std::vector<report::RunView> views = report::load_all(runs);
   ReportResult result;
   const auto write = [&](const char* name, const std::string& text) {
-    report::write_file(directory / name, text);
+    report::write_page_file(directory / name, text);
     result.bytes += text.size();
     result.files.push_back(directory / name);
   };

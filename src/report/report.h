@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "report/retimed.h"
+
 namespace isthmus {
 
 struct ReportOptions {
@@ -22,6 +24,7 @@ struct ReportOptions {
       generated;  // when the page was made, as text (the caller owns the clock); may be empty
   std::string
       command;  // how to make this page again, e.g. "isthmus report runs/a runs/b"; may be empty
+  report::OtherLinks other_links;  // of the runs, in their order; without links: left out
 };
 
 struct ReportResult {

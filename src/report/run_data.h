@@ -32,6 +32,9 @@ struct EvalPoint {
   double loss = kNothing;
   double perplexity = kNothing;
   double tokens = kNothing;
+  double simulated_s = kNothing;
+  double payload_bytes = kNothing;  // sent by the worker that has sent most
+  double wire_bytes = kNothing;
 };
 
 /// One round as its sender saw it. Bytes are those one worker sent.

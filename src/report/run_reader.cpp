@@ -86,7 +86,10 @@ EvalPoint eval_point(const Json& line) {
   return {.step = integer_at(line, "step", 0),
           .loss = number_at(line, "loss"),
           .perplexity = number_at(line, "ppl"),
-          .tokens = number_at(line, "n_tokens")};
+          .tokens = number_at(line, "n_tokens"),
+          .simulated_s = number_at(line, "ts"),
+          .payload_bytes = number_at(line, "bytes_payload"),
+          .wire_bytes = number_at(line, "bytes_wire")};
 }
 
 RoundRecord round_record(const Json& line) {

@@ -159,8 +159,9 @@ std::string joined_with(const char* separator, const std::vector<std::string>& p
   return text;
 }
 
-std::string provenance_of(const Page& page, std::size_t index) {
-  const RunView& run = page.runs[index];
+}  // namespace
+
+std::string provenance_of(const RunView& run, const std::string& heading, std::size_t limit) {
   std::string facts;
   fact(facts, "Run", word(run, "run_id"));
   fact(facts, "Folder", run.data.directory.string());
@@ -183,7 +184,7 @@ std::string provenance_of(const Page& page, std::size_t index) {
   fact(facts, "Configuration", word(run, "config_hash"));
   fact(facts, "Resumed from", word(run, "parent"));
   const std::vector<DataFile>& files = run.data.manifest.data;
-  const std::size_t shown = std::min(files.size(), page.limits.rows_per_table);
+  const std::size_t shown = std::min(files.size(), limit);
   for (const DataFile& file : std::span(files).first(shown)) {
     fact(facts, "Data",
          joined_with(", ", {file.path, human_bytes(file.bytes),
@@ -193,14 +194,12 @@ std::string provenance_of(const Page& page, std::size_t index) {
     fact(facts, "Data", fmt::format("and {} more files", files.size() - shown));
   }
   const std::string command = command_of(run);
-  return fmt::format("<h3>{}</h3>{}<dl>{}</dl>\n", run_tag(page, index),
+  return fmt::format("{}{}<dl>{}</dl>\n", heading,
                      command.empty() ? std::string{}
                                      : concat("<pre class=\"command\"><code>", escape_html(command),
                                               "</code></pre>"),
                      facts);
 }
-
-}  // namespace
 
 void section_config(Page& page) {
   page.html += section_open("configuration", "Configuration");
@@ -210,10 +209,15 @@ void section_config(Page& page) {
   for (std::size_t i = 0; i < page.runs.size(); ++i) {
     page.html += values_of(page.runs[i], page.limits.rows_per_table) + links_of(page, i);
   }
-  page.html += concat("</section>\n", section_open("provenance", "Provenance"));
+  page.html += "</section>\n";
+}
+
+void section_provenance(Page& page) {
+  page.html += section_open("provenance", "Provenance");
   page.html += "<p class=\"lead\">The command that repeats each run, and what it ran on.</p>\n";
   for (std::size_t i = 0; i < page.runs.size(); ++i) {
-    page.html += provenance_of(page, i);
+    page.html += provenance_of(page.runs[i], concat("<h3>", run_tag(page, i), "</h3>"),
+                               page.limits.rows_per_table);
   }
   page.html += "</section>\n";
 }

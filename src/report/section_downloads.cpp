@@ -8,31 +8,35 @@
 #include "report/text.h"
 
 namespace isthmus::report {
+namespace {
 
-void section_downloads(Page& page, std::size_t budget) {
-  struct Download {
-    const char* name;
-    const char* type;
-    const char* what;
-    std::string (*make)(const std::vector<RunView>&);
-  };
-  // Small ones first: what does not fit is named instead.
-  constexpr Download kDownloads[] = {
-      {"runs.json", "application/json", "the table at the top", runs_json},
-      {"runs.csv", "text/csv", "the table at the top", runs_csv},
-      {"prediction.csv", "text/csv", "predicted times, term by term", prediction_csv},
-      {"eval.csv", "text/csv", "every validation loss", eval_csv},
-      {"rounds.csv", "text/csv", "every round", rounds_csv},
-      {"train.csv", "text/csv", "every training step", train_csv},
-  };
-  page.html += section_open("downloads", "Downloads") + "<ul class=\"downloads\">\n";
+/// Small ones first: what does not fit is named instead.
+std::vector<Download> of_runs(const std::vector<RunView>& runs) {
+  return {{"runs.json", "application/json", "the table at the top", runs_json(runs)},
+          {"runs.csv", "text/csv", "the table at the top", runs_csv(runs)},
+          {"prediction.csv", "text/csv", "predicted times, term by term", prediction_csv(runs)},
+          {"eval.csv", "text/csv", "every validation loss", eval_csv(runs)},
+          {"rounds.csv", "text/csv", "every round", rounds_csv(runs)},
+          {"train.csv", "text/csv", "every training step", train_csv(runs)}};
+}
+
+}  // namespace
+
+void section_downloads(Page& page, std::size_t budget, const std::vector<Download>& first) {
+  std::vector<Download> downloads = first;
+  const std::vector<Download> runs = of_runs(page.runs);
+  downloads.insert(downloads.end(), runs.begin(), runs.end());
+  page.html += section_open("downloads", "Downloads");
+  if (!first.empty()) {
+    page.html += "<p class=\"hint\">Files of runs hold the first seed of each variant.</p>";
+  }
+  page.html += "<ul class=\"downloads\">\n";
   std::string left_out;
   std::size_t used = 0;
-  for (const Download& download : kDownloads) {
-    const std::string body = download.make(page.runs);
-    const std::string coded = base64(body);
+  for (const Download& download : downloads) {
+    const std::string coded = base64(download.body);
     if (used + coded.size() > budget) {
-      left_out += (left_out.empty() ? "" : ", ") + std::string{download.name};
+      left_out += (left_out.empty() ? "" : ", ") + download.name;
       continue;
     }
     used += coded.size();
@@ -40,7 +44,7 @@ void section_downloads(Page& page, std::size_t budget) {
         "<li><a download=\"{0}\" href=\"data:{1};charset=utf-8;base64,{2}\">{0}</a> {3}, "
         "{4}</li>\n",
         download.name, download.type, coded, download.what,
-        human_bytes(static_cast<double>(body.size())));
+        human_bytes(static_cast<double>(download.body.size())));
   }
   page.html += "</ul>\n";
   if (!left_out.empty()) {

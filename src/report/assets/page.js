@@ -16,6 +16,7 @@
   const formats = {
     plain: (v) => (Math.abs(v) >= 1e4 ? scaled(v, ["", " k", " M", " B", " T"], 1e3) : digits(v)),
     bytes: (v) => scaled(v, [" B", " kB", " MB", " GB", " TB", " PB"], 1e3),
+    rate: (v) => scaled(v, [" bit/s", " kbit/s", " Mbit/s", " Gbit/s", " Tbit/s"], 1e3),
     seconds: (v) => {
       const s = Math.abs(v);
       if (s === 0) return "0";
@@ -52,6 +53,30 @@
     order: series.faint ? 2 : 1, tension: 0, spanGaps: false,
   });
 
+  // The two edges of a band; the second is filled to the first.
+  const bands = (series) => (!series.low ? [] : [series.low, series.high].map((edge, i) => ({
+    label: series.label, run: series.colour, band: true, data: series.x.map((x, k) => ({ x, y: edge[k] === null ? NaN : edge[k] })),
+    borderWidth: 0, pointRadius: 0, pointHitRadius: 0, fill: i === 1 ? "-1" : false, backgroundColor: css(`--c${series.colour}`) + "2e", order: 3,
+  })));
+
+  // A vertical line with its name, under the curves.
+  const markPlugin = (mark) => ({
+    id: "mark",
+    beforeDatasetsDraw(chart) {
+      const { ctx, chartArea: area, scales } = chart, x = scales.x.getPixelForValue(mark.x);
+      if (!(x >= area.left && x <= area.right)) return;
+      ctx.save();
+      ctx.strokeStyle = ctx.fillStyle = css("--soft");
+      ctx.setLineDash([4, 4]);
+      ctx.beginPath(); ctx.moveTo(x, area.top); ctx.lineTo(x, area.bottom); ctx.stroke();
+      ctx.font = "12px " + Chart.defaults.font.family;
+      const before = x > area.left + 0.6 * (area.right - area.left);
+      ctx.textAlign = before ? "right" : "left";
+      ctx.fillText(mark.label, x + (before ? -6 : 6), area.top + 14);
+      ctx.restore();
+    },
+  });
+
   const axis = (chart, which, log) => ({
     type: log ? "logarithmic" : "linear",
     title: { display: true, text: chart[which + "_label"], color: css("--soft"), align: "end", font: { size: 12 } },
@@ -63,6 +88,9 @@
         if (log && chart[which + "_unit"] !== "seconds") {
           const lead = value / 10 ** Math.floor(Math.log10(value) + 1e-9);
           if (![1, 2, 5].some((f) => Math.abs(lead - f) < 0.01)) return null;
+          // Names of rates are long: a decade apart, on a phone three.
+          const decade = Math.round(Math.log10(value));
+          if (chart[which + "_unit"] === "rate" && (Math.abs(lead - 1) > 0.01 || (innerWidth < 720 && decade % 3 !== 0))) return null;
         }
         return formats[chart[which + "_unit"]](value);
       },
@@ -147,7 +175,8 @@
       const chosen = chart.series.filter((s) => state.train || !s.faint);
       drawn = new Chart(canvas, {
         type: "line",
-        data: { datasets: chosen.map(dataset) },
+        data: { datasets: chosen.flatMap((series) => [dataset(series), ...bands(series)]) },
+        plugins: chart.mark ? [markPlugin(chart.mark)] : [],
         options: {
           animation: false, responsive: true, maintainAspectRatio: false, normalized: true, parsing: false,
           interaction: { mode: "nearest", axis: "x", intersect: false },
@@ -155,7 +184,7 @@
           plugins: {
             legend: { display: false },
             tooltip: {
-              padding: 9, boxPadding: 4, titleFont: { weight: "normal" },
+              filter: (item) => !item.dataset.band, padding: 9, boxPadding: 4, titleFont: { weight: "normal" },
               callbacks: {
                 title: (items) => (items.length ? formats[chart.x_unit](items[0].parsed.x) + " · " + chart.x_label : ""),
                 label: (item) => ` ${item.dataset.label}: ${Number(item.parsed.y.toPrecision(5))}`,
@@ -173,11 +202,11 @@
             get data() { return drawn.data; }, get whole() { return drawn.whole; }, isDatasetVisible: (i) => drawn.isDatasetVisible(i), update: (m) => drawn.update(m) }, box);
     const toggle = (key) => (on) => { state[key] = on; draw(); };
     controls.append(checkbox("log x", state.log_x, toggle("log_x")), checkbox("log y", state.log_y, toggle("log_y")));
-    if (chart.series.some((s) => s.faint)) controls.append(checkbox("training loss", true, toggle("train")));
+    if (chart.series.some((s) => s.faint)) controls.append(checkbox(chart.faint_name, true, toggle("train")));
     const reset = Object.assign(document.createElement("button"), { type: "button", textContent: "reset zoom" });
     reset.addEventListener("click", () => zoom(drawn));
     controls.append(reset, Object.assign(document.createElement("span"), { textContent: "drag across the chart to zoom" }));
-    live.push({ draw, state });
+    live.push({ chart, draw, state });
   };
 
   const startCharts = () => {
@@ -256,6 +285,79 @@
     svg.addEventListener("pointerleave", () => { tip.hidden = true; });
   };
 
+  // --- other links ------------------------------------------------------------------------------
+  // Sliders over rate, round trip and speed of computing; the runs' programs are played again.
+  const startRetiming = () => {
+    const element = document.getElementById("retiming"), entry = live.find((each) => each.chart.id === "loss-links");
+    if (!element || !entry) return;
+    const data = JSON.parse(element.textContent), { retime, seconds, utilisation, reaching, median } = isthmusRetime;
+    const curves = data.curves.map((curve, row) => ({ ...curve, row })).filter((curve) => curve.run);
+    if (curves.length === 0) return;
+    const rows = document.querySelectorAll("#live-times tbody tr"), heading = document.getElementById("live-link");
+    const name = entry.chart.x_label.replace(/^simulated time, .*?( \(log scale\))?$/, "simulated time, ");
+    const timeText = (s) => (s === Infinity || s === null ? "missed" : formats.seconds(s));
+    const tell = (row, what, text) => { const cell = rows[row].querySelector(`[data-is=${what}]`); if (cell) cell.textContent = text; };
+    const box = Object.assign(document.createElement("fieldset"), { className: "sliders" });
+    box.append(Object.assign(document.createElement("legend"), { textContent: "one link between all sites, without loss" }));
+    const resets = [];
+    const slider = (title, low, high, start, show) => {
+      const label = document.createElement("label"), output = document.createElement("output");
+      const input = Object.assign(document.createElement("input"), { type: "range", min: Math.log10(low), max: Math.log10(high), step: "any" });
+      input.setAttribute("aria-label", title);
+      label.append(title, input, output);
+      box.append(label);
+      let exactly = start;
+      const value = () => exactly;
+      const said = () => { output.textContent = show(value()); };
+      input.addEventListener("input", () => { exactly = Number((10 ** Number(input.value)).toPrecision(3)); said(); later(); });
+      const reset = () => { exactly = start; input.value = Math.log10(Math.min(high, Math.max(low, start))); said(); };
+      reset();
+      resets.push(reset);
+      return value;
+    };
+    let waiting = 0;
+    const later = () => { clearTimeout(waiting); waiting = setTimeout(update, 60); };
+    const rate = slider("rate", 1e6, 1e12, data.bits_per_s || 1e9, formats.rate);
+    const rtt = slider("round trip", 1e-5, 1, data.rtt_s || 1e-3, formats.seconds);
+    const speed = slider("computing, times as fast", 0.01, 100, 1, (v) => digits(v) + " ×");
+    const again = Object.assign(document.createElement("button"), { type: "button", textContent: "the runs' own link" });
+    const own = entry.chart.series.map((series) => ({ ...series }));
+    const first = { heading: heading.textContent, cells: [...rows].map((row) => row.innerHTML), x_label: entry.chart.x_label };
+    const whole = () => entry.chart.series.map((series) => series.x[series.x.length - 1]).filter((x) => x > 0);
+    const update = () => {
+      const link = { bits_per_s: Math.round(rate()), rtt_ns: Math.round(rtt() * 1e9) };
+      const where = `${formats.rate(link.bits_per_s)}, ${formats.seconds(link.rtt_ns / 1e9)} round trip, computing × ${digits(speed())}`;
+      for (const curve of curves) {
+        const run = retime(curve.run, link, speed()), clock = curve.steps.map((step) => seconds(run.ends[step - 1]));
+        const series = entry.chart.series.find((each) => each.label === curve.label);
+        if (series) series.x = clock;
+        tell(curve.row, "end", formats.seconds(seconds(run.ends[run.ends.length - 1])));
+        tell(curve.row, "utilisation", (100 * utilisation(run)).toFixed(1) + " %");
+        if (data.target !== null) tell(curve.row, "target", timeText(median(curve.losses.map((losses) => reaching(losses, clock, data.target)))));
+      }
+      data.curves.forEach((curve, row) => { if (!curve.run) for (const what of ["target", "end", "utilisation"]) tell(row, what, "needs simulating"); });
+      entry.chart.series = entry.chart.series.filter((series) => curves.some((curve) => curve.label === series.label));
+      const ends = whole();
+      entry.state.log_x = Math.max(...ends) > 6 * Math.min(...ends);
+      entry.chart.x_label = name + where + (entry.state.log_x ? " (log scale)" : "");
+      heading.textContent = where;
+      entry.draw();
+    };
+    again.addEventListener("click", () => {
+      clearTimeout(waiting);
+      for (const reset of resets) reset();
+      entry.chart.series = own.map((series) => ({ ...series }));
+      entry.chart.x_label = first.x_label;
+      entry.state.log_x = entry.chart.log_x;
+      heading.textContent = first.heading;
+      rows.forEach((row, i) => { row.innerHTML = first.cells[i]; });
+      entry.draw();
+    });
+    box.append(again);
+    document.getElementById("loss-links").before(box);
+  };
+
   startCharts();
+  startRetiming();
   document.querySelectorAll(".timeline").forEach(startTimeline);
 })();

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A configured run, ready to have its clock played again over other links (plan/retiming.h). Making
+// one records what the run sends and when; playing it takes milliseconds.
+// Any thread; immutable once made.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "isthmus/config.h"
+#include "plan/retiming.h"
+
+namespace isthmus::app {
+
+/// Why a run of this configuration has to be simulated again to learn its time over another link;
+/// nothing when re-timing gives it. Pure.
+[[nodiscard]] std::optional<std::string> retiming_obstacle(const Config& config);
+
+class Retimer {
+ public:
+  /// REQUIRES: no retiming_obstacle. THROWS: ConfigError.
+  explicit Retimer(Config config);
+
+  /// Over the configuration's own links.
+  [[nodiscard]] RetimedRun at_own_links() const { return over(config_.links, 1); }
+  /// The same with another run.seed, which jitter is drawn from.
+  [[nodiscard]] RetimedRun at_own_links_of(std::int64_t seed) const;
+  /// Over others, with steps `speed` times as fast.
+  [[nodiscard]] RetimedRun over(const std::vector<LinkConfig>& links, double speed) const;
+
+  [[nodiscard]] double byte_scale() const { return byte_scale_; }
+  [[nodiscard]] const Config& config() const { return config_; }
+  /// What report/assets/retime.js needs to play it over one link between all sites.
+  [[nodiscard]] std::string json() const;
+
+ private:
+  [[nodiscard]] RetimingInput input(const Config& config, double speed) const;
+
+  Config config_;
+  double byte_scale_ = 1;
+  double step_flops_ = 0;
+  RunProgram program_;
+};
+
+/// The configuration of a finished run from its folder. THROWS: SystemError, ConfigErrors.
+[[nodiscard]] Config config_of_run(const std::filesystem::path& folder);
+
+}  // namespace isthmus::app

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run's workers do on the clock, apart from how long it takes: when in a step a round is
+// begun, which bytes it moves, where it is waited for. It is what re-timing plays back over other
+// links (plan/retiming.h).
+//
+// It is recorded from the method itself: one worker's strategy runs over an inner loop that learns
+// nothing and an exchange that answers at once. All workers begin and await the same rounds in the
+// same order (isthmus/transport.h), so one worker's program is everyone's.
+// Plain values; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "isthmus/inner_loop.h"
+#include "isthmus/outer.h"
+
+namespace isthmus {
+
+/// A round as the links see it.
+struct RoundShape {
+  struct Part {
+    int owner = -1;  // who reduces it; -1: every member takes in all
+    std::uint64_t bytes = 0;
+    bool operator==(const Part&) const = default;
+  };
+  int fragment = 0;
+  bool commits = true;
+  bool all_to_all = true;
+  std::vector<Part> parts;
+  bool operator==(const RoundShape&) const = default;
+};
+
+/// One thing a worker does. Shares are of the step's time, since the step began.
+struct ProgramAct {
+  enum class Kind : std::uint8_t {
+    kStep,     // a whole inner step; nothing where the worker is idle
+    kCompute,  // computes up to `share`
+    kSleep,    // stands by until `share`; goes on at once when that is past
+    kBegin,    // begins a round of shape `which`
+    kWait,     // awaits the round begun `which` rounds before the latest
+  };
+  Kind kind = Kind::kStep;
+  double share = 0;
+  int which = 0;
+  bool operator==(const ProgramAct&) const = default;
+};
+
+struct RunProgram {
+  int workers = 1;
+  std::vector<RoundShape> shapes;
+  std::vector<std::vector<ProgramAct>> bodies;  // of steps, each once
+  std::vector<int> steps;                       // the body of step t at t - 1
+};
+
+struct ProgramInput {
+  std::string_view method;
+  const OuterOptions& options;
+  std::span<const Parameter> parameters;  // shapes and sizes; values are not read
+  int workers = 1;
+  std::int64_t steps = 0;
+};
+
+/// Why a finished run of this kind cannot be re-timed, in words; nothing when it can: what it sends
+/// and when is then fixed by its configuration.
+[[nodiscard]] std::optional<std::string> retiming_obstacle(std::string_view method,
+                                                           const OuterOptions& options);
+
+/// Takes about as long as the outer steps and encodings of one worker.
+/// THROWS: ConfigError as make_outer_strategy does. REQUIRES: no retiming_obstacle.
+[[nodiscard]] RunProgram record_program(const ProgramInput& input);
+
+}  // namespace isthmus

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a finished run's clock would have shown over other links, as reports take it from whoever
+// can re-time (plan/retiming.h). Plain values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace isthmus::report {
+
+/// One run's clock (a variant's: they share it) had the links been others.
+struct RetimedVariant {
+  struct AtRate {
+    double bits_per_s = 0;
+    double utilisation = 0;
+  };
+  std::string obstacle;                      // why it needs simulating again; empty: it is exact
+  std::vector<std::vector<double>> clock_s;  // by link, by evaluation of its runs
+  std::vector<double> end_s;                 // by link: the whole run
+  std::vector<double> utilisation;           // by link: share of its time that a worker computes
+  std::vector<AtRate> by_rate;               // the same over rates, at the run's own round trip
+  std::string program;                       // for the page's script; empty with an obstacle
+};
+
+/// The runs' clocks on other links: what simulating them there would give, from the same steps.
+struct OtherLinks {
+  std::vector<std::string> links;  // "1Gbit/s,30ms"
+  /// To the target, median over the seeds, by variant, by link: infinite where it is missed,
+  /// nothing (NaN) where the variant needs simulating again. Empty for runs without a target.
+  std::vector<std::vector<double>> seconds;
+  std::vector<RetimedVariant> variants;
+  double bits_per_s = 0;  // of the runs' own first link; 0: there is none
+  double rtt_s = 0;
+};
+
+}  // namespace isthmus::report

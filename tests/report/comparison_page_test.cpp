@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page of a comparison: what it says first, that it never calls little a result, and the
+// promises that every page keeps.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <set>
+
+#include "isthmus/errors.h"
+#include "report/comparison_report.h"
+#include "report/run_fixture.h"
+
+namespace isthmus::report {
+namespace {
+
+testing::AssertionResult says(const std::string& page, const std::string& text) {
+  return page.find(text) != std::string::npos
+             ? testing::AssertionSuccess() << "says: " << text
+             : testing::AssertionFailure() << "does not say: " << text;
+}
+
+CellResult cell(const std::string& variant, std::int64_t seed, CellStage stage, double loss,
+                const std::string& rate) {
+  CellResult result{.key = fmt::format("{}-{}-{}", variant, seed, rate),
+                    .stage = stage,
+                    .variant = variant,
+                    .method = "diloco",
+                    .seed = seed,
+                    .tuned = {{"inner.lr", rate}},
+                    .steps = 20,
+                    .tokens = 2000,
+                    .parameters = 100,
+                    .simulated = true,
+                    .utilisation = 0.5,
+                    .directory = fmt::format("{}/seed-{}", variant, seed),
+                    .version = "0.1.0 test"};
+  result.evals = {{10, loss + 1, 100, 1e6, 1.1e6}, {20, loss, 200, 2e6, 2.2e6}};
+  return result;
+}
+
+class ComparisonPage : public testing::Test {
+ protected:
+  /// Two variants, the second called `name`; its first seed's folder holds a run.
+  void write(const std::string& name, int seeds, bool quick = false) {
+    std::string cells;
+    for (const std::string& variant : {std::string{"base"}, name}) {
+      for (int seed = 1; seed <= seeds; ++seed) {
+        const double loss = (variant == "base" ? 2.0 : 2.1) + 0.001 * (seed % 3);
+        cells += cell_line(cell(variant, seed, CellStage::kSeed, loss, "0.004")) + "\n";
+      }
+      cells += cell_line(cell(variant, 0, CellStage::kTune, 2.05, "0.004")) + "\n";
+      cells += cell_line(cell(variant, 0, CellStage::kTune, 2.25, "0.008")) + "\n";
+    }
+    write_file(path() / "cells.jsonl", cells);
+    std::string list;
+    for (int seed = 1; seed <= seeds; ++seed)
+      list += fmt::format("{}{}", seed > 1 ? "," : "", seed);
+    const auto variant = [](const std::string& each, const char* edges) {
+      return fmt::format(
+          R"({{"name":"{}","method":"diloco","tuned":{{"inner.lr":"0.004"}},"trials":2,"edges":[{}]}})",
+          each, edges);
+    };
+    write_file(
+        path() / "summary.json",
+        fmt::format(
+            R"({{"kind":"comparison","name":"thin","quick":{},"baseline":"base","seeds":[{}],"confidence":0.95,"margin_share":0.01,"floor":0,"target":{{"value":2.2,"relative_to":"base","factor":1.1,"budget_steps":0,"budget_s":0}},"variants":[{},{}],"notes":["a note of the plan"]}})",
+            quick, list, variant("base", ""),
+            variant(name, R"({"key":"inner.lr","value":"0.004","side":"smallest"})")));
+    write_file(path() / "manifest.json",
+               R"({"argv":["isthmus","compare","thin.toml","--out","a b"],"status":"ok"})");
+    write_run(path() / "base" / "seed-1", {});
+  }
+  std::string page(const ReportOptions& options = {}) {
+    write_comparison_report(read_comparison(path()), path() / "report.html", options);
+    return read_file(path() / "report.html");
+  }
+  [[nodiscard]] std::filesystem::path path() const { return folder_.path() / "comparison"; }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST_F(ComparisonPage, BeginsWithTheVerdictAndItsNumbers) {
+  write("other", 8);
+  const std::string html = page();
+  EXPECT_TRUE(says(html, "<b>other</b> against <b>base</b>: final loss higher"));
+  EXPECT_TRUE(says(html, "+0.1000"));
+  EXPECT_TRUE(says(html, "a note of the plan"));
+  EXPECT_FALSE(says(html, "Not a result"));
+  EXPECT_LT(html.find("class=\"verdict\""), html.find("id=\"loss\""));
+}
+
+TEST_F(ComparisonPage, HasEverySectionAndTheCommandThatRepeatsIt) {
+  write("other", 8);
+  const std::string html = page();
+  for (const char* id : {"verdict", "loss", "utilisation", "timeline", "rounds", "seeds", "tuning",
+                         "configuration", "provenance", "downloads"}) {
+    EXPECT_TRUE(says(html, fmt::format("<section id=\"{}\"", id)));
+  }
+  EXPECT_TRUE(says(html, "isthmus compare thin.toml --out &#39;a b&#39;"));
+  EXPECT_TRUE(says(html, "download=\"cells.csv\""));
+  EXPECT_TRUE(says(html, "is the smallest value tried"));
+}
+
+TEST_F(ComparisonPage, CallsFewSeedsAndQuickRunsNoResult) {
+  write("other", 5);
+  EXPECT_TRUE(says(page(), "<b>Not a result:</b> 5 seeds"));
+  write("other", 8, true);
+  EXPECT_TRUE(says(page(), "<b>Not a result:</b> three seeds at a quarter"));
+}
+
+TEST_F(ComparisonPage, ShowsRetimedClocksAndWhyOneIsMissing) {
+  write("other", 8);
+  ReportOptions options;
+  options.other_links = {.links = {"1Gbit/s,30ms"},
+                         .seconds = {{12.5}, {std::numeric_limits<double>::quiet_NaN()}},
+                         .variants = {{.clock_s = {{10, 20}},
+                                       .end_s = {20},
+                                       .utilisation = {0.7},
+                                       .by_rate = {{1e6, 0.1}, {1e9, 0.95}},
+                                       .program = R"({"program":{}})"},
+                                      {.obstacle = "its warm-up <ended> by itself"}},
+                         .bits_per_s = 1e8,
+                         .rtt_s = 0.08};
+  const std::string html = page(options);
+  std::set<std::string> ids;
+  for (std::size_t at = html.find(" id=\""); at < html.find("<script");
+       at = html.find(" id=\"", at + 1)) {
+    const std::string id = html.substr(at + 5, html.find('"', at + 5) - at - 5);
+    EXPECT_TRUE(ids.insert(id).second) << id << " twice: the script would find the wrong one";
+  }
+  EXPECT_TRUE(says(html, "12.5 s<small>20.0 s</small>"));
+  EXPECT_TRUE(says(html, "<td>needs simulating</td>"));
+  EXPECT_TRUE(says(html, "its warm-up &lt;ended&gt; by itself"));
+  EXPECT_TRUE(says(html, "<section id=\"bandwidth\""));
+  EXPECT_TRUE(says(html, "these runs: 100 Mbit/s"));
+  EXPECT_TRUE(says(html, R"("run":{"program":{}})"));
+}
+
+TEST_F(ComparisonPage, IsOneSmallFileWithoutNetwork) {
+  write("other", 8);
+  const std::string html = page();
+  EXPECT_LT(html.size(), kReportMaxBytes);
+  const std::string own = html.substr(0, html.find("<script"));
+  for (const char* outside : {"http://", "https://", "src=", "@import", "url("}) {
+    EXPECT_FALSE(says(own, outside)) << outside;
+  }
+}
+
+TEST_F(ComparisonPage, EscapesWhatItReads) {
+  write("<img src=x onerror=alert(1)>", 8);
+  EXPECT_FALSE(says(page(), "<img src=x"));
+}
+
+TEST_F(ComparisonPage, RefusesAComparisonThatHasNotEnded) {
+  write("other", 8);
+  std::filesystem::remove(path() / "summary.json");
+  try {
+    (void)read_comparison(path());
+    FAIL() << "taken for a comparison";
+  } catch (const SystemError& error) {
+    EXPECT_TRUE(says(error.what(), "--resume"));
+  }
+}
+
+}  // namespace
+}  // namespace isthmus::report
