@@ -129,6 +129,11 @@ class Comparison:
                  ("higher" if against["mean"] > 0 else "lower") if against["different"] else ""]
         return " and ".join(filter(None, words)) or "not told apart"
 
+    def computing(self, name):
+        """Mean share of the time spent computing, over the file's own link."""
+        shares = [run["compute_utilisation"] for run in self.runs(name)]
+        return f"{100 * sum(shares) / len(shares):.1f} %" if shares else "–"
+
     def losses(self):
         rows = []
         for v in self.variants:
@@ -138,9 +143,9 @@ class Comparison:
                          f"failed {v['failed']}/{v['failed'] + v['finished']}",
                          "" if against is None else f"{signed(against['mean'])} [{signed(against['low'])}, "
                          f"{signed(against['high'])}]",
-                         "" if against is None else percent(self.gap(v)), self.shown(v), self.rates(v)])
+                         "" if against is None else percent(self.gap(v)), self.shown(v), self.computing(v["name"]), self.rates(v)])
         return table(["variant", "final loss, mean ± sd", f"minus {self.baseline['name']} [95 % jointly]",
-                      "gap", "shown", "rates found"], rows)
+                      "gap", "shown", "computing", "rates found"], rows)
 
     def to_target(self):
         links = list(next((v["to_target_on_links_s"] for v in self.variants
