@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a sync costs the training thread: Delta = anchor - local, its norm and its encoding
 // (FragmentState::outer_gradient), beside a bare copy of Delta, which is what handing the
-// encoding to another thread would cost instead. One thread, from memory; a JSON line a codec:
+// encoding to another thread would cost instead; and, once the mean is back, its agreement with
+// this contribution (ContributionSample::cosine). One thread, from memory; a JSON line a codec:
 //   bench_sync [values [codec ...]]
 #include <fmt/format.h>
 
@@ -40,18 +41,20 @@ void measure(const std::string& spelling, std::vector<float>& local) {
   for (std::size_t i = 0; i < local.size(); ++i) {
     local[i] += 1e-3f * static_cast<float>(static_cast<int>(i * 2654435761u >> 16) % 1000 - 500);
   }
-  const double fused = best_ms(
-      [&] { static_cast<void>(state.outer_gradient(*codec, {}, [](double) { return true; })); });
+  const auto encode = [&] { return state.outer_gradient(*codec, {}, [](double) { return true; }); };
+  const double fused = best_ms([&] { static_cast<void>(encode()); });
   std::vector<float> copy(local.size());
   const double snapshot = best_ms([&] {
     const std::span<const float> anchor = state.anchor();
     for (std::size_t i = 0; i < copy.size(); ++i) copy[i] = anchor[i] - local[i];
   });
+  const outer::OuterGradient delta = encode();
+  const double agreement = best_ms([&] { static_cast<void>(delta.sample.cosine(copy)); });
   fmt::print(
       R"({{"bench":"sync","codec":"{}","values":{},"delta_encode_ms":{:.3f},"delta_copy_ms":{:.3f},)"
-      R"("delta_encode_gb_s":{:.2f}}})"
+      R"("agreement_ms":{:.3f},"delta_encode_gb_s":{:.2f}}})"
       "\n",
-      codec->name(), local.size(), fused, snapshot,
+      codec->name(), local.size(), fused, snapshot, agreement,
       8 * static_cast<double>(local.size()) / fused / 1e6);
 }
 

@@ -125,7 +125,15 @@ struct RoundReport {
   std::uint64_t payload_bytes = 0;
   std::uint64_t wire_bytes = 0;
   double delta_norm = 0;  // L2 norm of the reduced outer gradient (ddp: gradient)
-  Duration waited{0};     // time this worker stood still for it
+  /// Of this worker's contribution, measured on a sample of its tiles that is the same on all
+  /// workers (src/outer/contribution_sample.h). Nothing where it was not counted, or where the
+  /// method does not measure it (ddp, the warm-up of the 1-bit methods, spsa).
+  /// |Dec(Enc(x)) - x| / |x| of what was encoded, x with the residual under error feedback.
+  std::optional<double> codec_error = std::nullopt;
+  /// Cosine of what it decodes to with the mean that came back: M orthogonal contributions of equal
+  /// norm give 1 / sqrt(M) each, equal ones 1.
+  std::optional<double> cosine = std::nullopt;
+  Duration waited{0};  // time this worker stood still for it
 };
 
 struct StepReport {

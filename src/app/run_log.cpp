@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "core/units.h"
@@ -14,6 +15,24 @@ namespace isthmus::app {
 namespace {
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+/// Mean of a member of round i over the workers that have it, in rank order; null where none has.
+/// All workers apply the same rounds in the same order.
+void add_mean(JsonLine& record, const char* key, const std::vector<StepPost>& posts, std::size_t i,
+              std::optional<double> RoundReport::*member) {
+  double sum = 0;
+  int workers = 0;
+  for (const StepPost& post : posts) {
+    const std::optional<double> value = post.report.rounds.at(i).*member;
+    sum += value.value_or(0);
+    workers += value ? 1 : 0;
+  }
+  if (workers == 0) {
+    record.add_null(key);
+  } else {
+    record.add(key, sum / workers);
+  }
+}
 
 }  // namespace
 
@@ -152,8 +171,8 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
                  .add("tokens", inner.tokens));
     }
   }
-  for (const RoundReport& each : posts.front().report.rounds) {
-    round(each);
+  for (std::size_t i = 0; i < posts.front().report.rounds.size(); ++i) {
+    round(posts, i);
   }
   if (options_.on_step) {
     options_.on_step(t.value());
@@ -165,19 +184,23 @@ std::uint64_t MetricsLog::scaled(std::uint64_t bytes) const {
   return static_cast<std::uint64_t>(std::llround(static_cast<double>(bytes) * options_.byte_scale));
 }
 
-void MetricsLog::round(const RoundReport& round) {
+void MetricsLog::round(const std::vector<StepPost>& posts, std::size_t i) {
+  const RoundReport& round = posts.front().report.rounds[i];
   ++totals_.rounds;
-  append(line("round")
-             .add("step", round.applied.value())
-             .add("frag", round.fragment.value())
-             .add("step_send", round.sent.value())
-             .add("step_apply", round.applied.value())
-             .add("bytes_payload", scaled(round.payload_bytes))
-             .add("bytes_wire", scaled(round.wire_bytes))
-             .add("members", round.members)
-             .add("codec", options_.config.outer.codec)
-             .add("delta_norm", round.delta_norm)
-             .add("wait_s", seconds(round.waited)));
+  JsonLine record = line("round");
+  record.add("step", round.applied.value())
+      .add("frag", round.fragment.value())
+      .add("step_send", round.sent.value())
+      .add("step_apply", round.applied.value())
+      .add("bytes_payload", scaled(round.payload_bytes))
+      .add("bytes_wire", scaled(round.wire_bytes))
+      .add("members", round.members)
+      .add("codec", options_.config.outer.codec)
+      .add("delta_norm", round.delta_norm)
+      .add("wait_s", seconds(round.waited));
+  add_mean(record, "err", posts, i, &RoundReport::codec_error);
+  add_mean(record, "cos", posts, i, &RoundReport::cosine);
+  append(record);
 }
 
 void MetricsLog::eval(const EvalResult& result) {

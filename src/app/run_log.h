@@ -79,7 +79,8 @@ class MetricsLog final : public RunLog {
   void append(const JsonLine& line);
   void add_clock(JsonLine& line, TimePoint now) const;
   [[nodiscard]] std::uint64_t scaled(std::uint64_t bytes) const;
-  void round(const RoundReport& round);
+  /// Round number i of the step.
+  void round(const std::vector<StepPost>& posts, std::size_t i);
   void show(StepIndex t, const std::vector<StepPost>& posts, double tokens_per_s);
 
   Options options_;

@@ -29,9 +29,10 @@ CompressedMean::CompressedMean(std::vector<std::size_t> buckets, Options options
 std::vector<RoundReport> CompressedMean::run(StepIndex t, bool fit, bool commit, const Fill& fill,
                                              const Take& take) {
   std::vector<Ticket> tickets;
+  std::vector<ContributionSample> samples(buckets_.begin(), buckets_.end());
   for (std::size_t k = 0; k < buckets_.size(); ++k) {
     tickets.push_back(exchange_.begin({.id = {FragmentId(static_cast<int>(k)), t},
-                                       .encoded = encode(k, t, fit, fill),
+                                       .encoded = encode(k, t, fit, fill, samples[k]),
                                        .codec = options_.codec,
                                        .weight = fit ? 1.0 : 0.0,
                                        .owner_residual = owner_.empty() ? nullptr : owner_[k],
@@ -46,6 +47,9 @@ std::vector<RoundReport> CompressedMean::run(StepIndex t, bool fit, bool commit,
     }
     const double norm = l2_norm(mean->values);
     const bool usable = std::isfinite(norm);
+    const bool measured =
+        fit && usable &&
+        std::ranges::find(mean->contributors, exchange_.self()) != mean->contributors.end();
     if (usable && !mean->contributors.empty()) {
       take(k, mean->values);
     } else if (!worker_.empty()) {
@@ -64,12 +68,15 @@ std::vector<RoundReport> CompressedMean::run(StepIndex t, bool fit, bool commit,
                        .payload_bytes = mean->payload_bytes,
                        .wire_bytes = mean->wire_bytes,
                        .delta_norm = norm,
+                       .codec_error = measured ? samples[k].codec_error() : std::nullopt,
+                       .cosine = measured ? samples[k].cosine(mean->values) : std::nullopt,
                        .waited = mean->waited});
   }
   return reports;
 }
 
-Encoded CompressedMean::encode(std::size_t bucket, StepIndex t, bool fit, const Fill& fill) {
+Encoded CompressedMean::encode(std::size_t bucket, StepIndex t, bool fit, const Fill& fill,
+                               ContributionSample& sample) {
   const EncodeKey key = exchange_.key({FragmentId(static_cast<int>(bucket)), t});
   const FillTile values = [&](std::size_t begin, std::span<float> tile) {
     if (fit) {
@@ -79,7 +86,8 @@ Encoded CompressedMean::encode(std::size_t bucket, StepIndex t, bool fit, const 
     }
   };
   ErrorFeedback* const feedback = fit && !worker_.empty() ? &worker_[bucket] : nullptr;
-  return encode_tiles(*options_.codec, buckets_[bucket], values, key, feedback);
+  return encode_tiles(*options_.codec, buckets_[bucket], values, key, feedback,
+                      fit ? &sample : nullptr);
 }
 
 void CompressedMean::forget() {

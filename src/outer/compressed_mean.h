@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "isthmus/outer.h"
+#include "outer/contribution_sample.h"
 #include "quant/error_feedback.h"
 
 namespace isthmus::outer {
@@ -47,7 +48,8 @@ class CompressedMean {
   [[nodiscard]] std::span<const float> owner_residual(std::size_t bucket) const;
 
  private:
-  [[nodiscard]] Encoded encode(std::size_t bucket, StepIndex t, bool fit, const Fill& fill);
+  [[nodiscard]] Encoded encode(std::size_t bucket, StepIndex t, bool fit, const Fill& fill,
+                               ContributionSample& sample);
 
   std::vector<std::size_t> buckets_;
   Options options_;

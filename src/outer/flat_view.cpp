@@ -46,7 +46,7 @@ void for_each_tile(std::size_t n, const FillTile& fill) {
 }
 
 Encoded encode_tiles(const Codec& codec, std::size_t n, const FillTile& fill, const EncodeKey& key,
-                     ErrorFeedback* feedback) {
+                     ErrorFeedback* feedback, ContributionSample* sample) {
   Encoded encoded{.values = n, .bytes = std::vector<std::byte>(encoded_bytes(codec, n))};
   EncodeKey tile_key = key;
   std::size_t at = 0;
@@ -58,6 +58,9 @@ Encoded encode_tiles(const Codec& codec, std::size_t n, const FillTile& fill, co
       codec.encode(tile, out, tile_key);
     } else if (!feedback->encode_tile(codec, begin, tile, out, tile_key)) {
       feedback->reset();
+    }
+    if (sample != nullptr && sample->looks_at(begin / kTileValues)) {
+      sample->take(codec, tile, out);
     }
     at += bytes;
     ++tile_key.tile;

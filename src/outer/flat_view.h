@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "isthmus/codec.h"
+#include "outer/contribution_sample.h"
 #include "quant/error_feedback.h"
 
 namespace isthmus::outer {
@@ -37,9 +38,10 @@ void for_each_tile(std::size_t n, const FillTile& fill);
 /// Encodes n values that `fill` writes tile by tile, so that they never exist as a whole. Tile t
 /// has key.tile + t. `feedback` (may be null) adds what it holds and takes in what is lost. It is
 /// started anew when a value plus its residual overflows; the code then holds what no decoder takes
-/// for finite.
+/// for finite. `sample` (may be null) looks at the tiles it wants as they are encoded.
 [[nodiscard]] Encoded encode_tiles(const Codec& codec, std::size_t n, const FillTile& fill,
-                                   const EncodeKey& key = {}, ErrorFeedback* feedback = nullptr);
+                                   const EncodeKey& key = {}, ErrorFeedback* feedback = nullptr,
+                                   ContributionSample* sample = nullptr);
 
 /// Sum of squares of at most a tile, in fp64. DETERMINISM: eight sums, added in one order.
 [[nodiscard]] double sum_of_squares(std::span<const float> tile);

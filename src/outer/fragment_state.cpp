@@ -44,16 +44,22 @@ OuterGradient FragmentState::outer_gradient(const Codec& codec, const EncodeKey&
     }
     squares += sum_of_squares(tile);
   };
+  ContributionSample sample(size());
   if (!feedback_) {
-    Encoded encoded = encode_tiles(codec, size(), fill, key);
+    Encoded encoded = encode_tiles(codec, size(), fill, key, nullptr, &sample);
     const double norm = std::sqrt(squares);
-    return {.encoded = std::move(encoded), .norm = norm, .fit = accepts(norm)};
+    return {.encoded = std::move(encoded),
+            .norm = norm,
+            .fit = accepts(norm),
+            .sample = std::move(sample)};
   }
   // The norm comes first, since the residual moves on with the encoding.
   for_each_tile(size(), fill);
   OuterGradient delta{.encoded = {}, .norm = std::sqrt(squares), .fit = false};
   delta.fit = accepts(delta.norm);
-  delta.encoded = encode_tiles(codec, size(), fill, key, delta.fit ? &*feedback_ : nullptr);
+  delta.encoded =
+      encode_tiles(codec, size(), fill, key, delta.fit ? &*feedback_ : nullptr, &sample);
+  delta.sample = std::move(sample);
   return delta;
 }
 

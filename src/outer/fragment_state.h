@@ -15,6 +15,7 @@
 #include "isthmus/codec.h"
 #include "isthmus/outer.h"
 #include "kernels/outer_step.h"
+#include "outer/contribution_sample.h"
 #include "outer/flat_view.h"
 #include "quant/error_feedback.h"
 
@@ -25,6 +26,7 @@ struct OuterGradient {
   Encoded encoded;
   double norm = 0;  // L2, before the codec
   bool fit = true;  // to be counted; see outer/norm_guard.h
+  ContributionSample sample = {};
 };
 
 class FragmentState {

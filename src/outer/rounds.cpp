@@ -47,7 +47,8 @@ void Rounds::launch(const Sync& sync, OuterGradient delta, double weight) {
                  .ticket = {},
                  .encoded = {},
                  .window = delta.fit ? windows_.at(index(sync.fragment)) : Window{},
-                 .weight = delta.fit ? weight : 0};
+                 .weight = delta.fit ? weight : 0,
+                 .sample = std::move(delta.sample)};
   if (!delta.fit) {
     log_warning(
         "worker {}: step {}: the outer gradient of fragment {} has norm {:.6g} and is withheld; "
@@ -95,6 +96,8 @@ Settled Rounds::settle_oldest() {
     log_warning("worker {}: its outer gradient of step {}, fragment {}, was not counted",
                 exchange_.self().value(), round.sync.sent.value(), round.sync.fragment.value());
   }
+  // A collect has no mean yet; whoever makes one asks the sample.
+  const bool compares = counted && !mean->values.empty();
   return {.report = {.fragment = round.sync.fragment,
                      .sent = round.sync.sent,
                      .applied = {},
@@ -103,11 +106,14 @@ Settled Rounds::settle_oldest() {
                      .payload_bytes = mean->payload_bytes,
                      .wire_bytes = mean->wire_bytes,
                      .delta_norm = norm,
+                     .codec_error = counted ? round.sample.codec_error() : std::nullopt,
+                     .cosine = compares ? round.sample.cosine(mean->values) : std::nullopt,
                      .waited = mean->waited},
           .mean = usable ? std::move(mean->values) : std::vector<float>{},
           .contributions = std::move(mean->contributions),
           .own = std::move(round.encoded),
           .window = round.window,
+          .sample = std::move(round.sample),
           .lost = lost};
 }
 
@@ -142,6 +148,7 @@ void Rounds::save(StateWriter& writer) const {
     writer.integer(prefix + "steps", in_flight_[i].window.steps);
     writer.real(prefix + "weight", in_flight_[i].weight);
     writer.bytes(prefix + "encoded", in_flight_[i].encoded.bytes);
+    in_flight_[i].sample.save(writer, prefix);
   }
 }
 
@@ -183,12 +190,13 @@ void Rounds::load(StateReader& reader, StepIndex now) {
       throw RunError(fmt::format("checkpoint: {}fragment is {}, which is in flight already", prefix,
                                  id.value()));
     }
-    begin({.sync = {id, sent, StepIndex(sent.value() + lag_)},
-           .ticket = {},
-           .encoded = {},
-           .window = load_window(reader, prefix),
-           .weight = weight},
-          std::move(encoded));
+    InFlight round{.sync = {id, sent, StepIndex(sent.value() + lag_)},
+                   .ticket = {},
+                   .encoded = {},
+                   .window = load_window(reader, prefix),
+                   .weight = weight,
+                   .sample = ContributionSample::load(reader, prefix, *settings_.codec, encoded)};
+    begin(std::move(round), std::move(encoded));
   }
 }
 

@@ -29,6 +29,7 @@ struct Settled {
   std::vector<Encoded> contributions;  // of a collect, which leaves `mean` empty: everyone's
   Encoded own;    // this worker's contribution; empty where a mean ends within its step
   Window window;  // of this worker's contribution
+  ContributionSample sample;
   /// Its work is in no anchor yet: it was given and not counted. Not set for one withheld.
   bool lost = false;
 };
@@ -77,6 +78,7 @@ class Rounds {
     Encoded encoded;  // for a checkpoint, for its own part, to be taken back; else empty
     Window window;
     double weight = 1;
+    ContributionSample sample = {};
   };
   void begin(InFlight round, Encoded encoded);
   [[nodiscard]] Window load_window(StateReader& reader, const std::string& prefix) const;

@@ -70,6 +70,7 @@ RoundReport SparseLoCo::round() {
   report.applied = steps_;
   report.members = mean.used;
   report.delta_norm = l2_norm(mean.values);
+  if (report.counted && mean.used > 0) report.cosine = settled.sample.cosine(mean.values);
   return report;
 }
 

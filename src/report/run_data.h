@@ -48,6 +48,8 @@ struct RoundRecord {
   std::string codec;
   double delta_norm = kNothing;
   double wait_s = kNothing;
+  double codec_error = kNothing;  // relative; mean over the workers counted, as is the cosine
+  double cosine = kNothing;       // of each worker's contribution with the mean: agreement
 };
 
 enum class SpanKind { kCompute, kSend, kReceive, kWait };

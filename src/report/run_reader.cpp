@@ -102,7 +102,9 @@ RoundRecord round_record(const Json& line) {
           .members = number_at(line, "members"),
           .codec = text_at(line, "codec"),
           .delta_norm = number_at(line, "delta_norm"),
-          .wait_s = number_at(line, "wait_s")};
+          .wait_s = number_at(line, "wait_s"),
+          .codec_error = number_at(line, "err"),
+          .cosine = number_at(line, "cos")};
 }
 
 bool use_metric(const Json& line, RunData& run) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <utility>
 
 #include "core/units.h"
 #include "report/line_chart.h"
@@ -63,7 +64,14 @@ std::string matrix_of(const Page& page, std::size_t index) {
 struct FragmentSum {
   double rounds = 0, payload = 0, wire = 0, wait = 0;
   double first_norm = kNothing, last_norm = kNothing;
+  double first_cosine = kNothing, last_cosine = kNothing;
+  double first_error = kNothing, last_error = kNothing;
 };
+
+void take(double value, double& first, double& last) {
+  first = std::isnan(first) ? value : first;
+  last = value;
+}
 
 std::map<std::int64_t, FragmentSum> fragment_sums(const RunView& run) {
   std::map<std::int64_t, FragmentSum> sums;
@@ -73,10 +81,15 @@ std::map<std::int64_t, FragmentSum> fragment_sums(const RunView& run) {
     sum.payload += round.payload_bytes;
     sum.wire += round.wire_bytes;
     sum.wait += std::isfinite(round.wait_s) ? round.wait_s : 0;
-    sum.first_norm = std::isnan(sum.first_norm) ? round.delta_norm : sum.first_norm;
-    sum.last_norm = round.delta_norm;
+    take(round.delta_norm, sum.first_norm, sum.last_norm);
+    take(round.cosine, sum.first_cosine, sum.last_cosine);
+    take(round.codec_error, sum.first_error, sum.last_error);
   }
   return sums;
+}
+
+std::string first_and_last(double first, double last) {
+  return std::isnan(first) ? "–" : concat(format_number(first), " → ", format_number(last));
 }
 
 std::string fragment_rows(const std::map<std::int64_t, FragmentSum>& sums, std::size_t limit) {
@@ -88,10 +101,12 @@ std::string fragment_rows(const std::map<std::int64_t, FragmentSum>& sums, std::
     }
     rows += fmt::format(
         "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{} → "
-        "{}</td></tr>",
+        "{}</td><td>{}</td><td>{}</td></tr>",
         fragment, format_count(sum.rounds), human_bytes(sum.payload / sum.rounds),
         human_bytes(sum.wire / sum.rounds), format_seconds(sum.wait / sum.rounds),
-        format_number(sum.first_norm), format_number(sum.last_norm));
+        format_number(sum.first_norm), format_number(sum.last_norm),
+        first_and_last(sum.first_cosine, sum.last_cosine),
+        first_and_last(sum.first_error, sum.last_error));
   }
   return rows;
 }
@@ -99,10 +114,11 @@ std::string fragment_rows(const std::map<std::int64_t, FragmentSum>& sums, std::
 std::string round_row(const RoundRecord& round) {
   return fmt::format(
       "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</"
-      "td></tr>",
+      "td><td>{}</td><td>{}</td></tr>",
       round.sent, round.applied, round.fragment, human_bytes(round.payload_bytes),
       human_bytes(round.wire_bytes), format_count(round.members), format_seconds(round.wait_s),
-      format_number(round.delta_norm));
+      format_number(round.delta_norm), format_number(round.cosine),
+      format_number(round.codec_error));
 }
 
 /// Every round, or the first and last ones when there are too many.
@@ -114,7 +130,7 @@ std::string all_rounds(const RunView& run, std::size_t limit) {
   for (std::size_t i = 0; i < rounds.size(); ++i) {
     if (cut && i == half) {
       rows += fmt::format(
-          "<tr><td colspan=\"8\" class=\"cut\">… {} rounds left out (all are in metrics.jsonl) "
+          "<tr><td colspan=\"10\" class=\"cut\">… {} rounds left out (all are in metrics.jsonl) "
           "…</td></tr>",
           format_count(static_cast<double>(rounds.size() - 2 * half)));
       i = rounds.size() - half;
@@ -127,7 +143,8 @@ std::string all_rounds(const RunView& run, std::size_t limit) {
       "scope=\"col\">Fragment</th>"
       "<th scope=\"col\">Payload</th><th scope=\"col\">Wire</th><th scope=\"col\">Members</th>"
       "<th scope=\"col\">Wait</th><th "
-      "scope=\"col\">‖Δ‖</th></tr></thead><tbody>{}</tbody></table></div></details>\n",
+      "scope=\"col\">‖Δ‖</th><th scope=\"col\">Agreement</th><th scope=\"col\">Codec "
+      "error</th></tr></thead><tbody>{}</tbody></table></div></details>\n",
       escape_html(run.data.label), rows);
 }
 
@@ -145,26 +162,29 @@ std::string rounds_of(const Page& page, std::size_t index) {
       "<th scope=\"col\">Payload<small>a round</small></th><th scope=\"col\">Wire<small>a "
       "round</small></th>"
       "<th scope=\"col\">Wait<small>a round</small></th><th scope=\"col\">‖Δ‖<small>first → "
-      "last</small></th>"
+      "last</small></th><th scope=\"col\">Agreement<small>first → last</small></th>"
+      "<th scope=\"col\">Codec error<small>first → last</small></th>"
       "</tr></thead><tbody>{}</tbody></table></div>{}\n",
       fragment_rows(sums, limit),
       first_of_hint(std::min(limit, sums.size()), sums.size(), "fragments"));
   return html + all_rounds(run, page.limits.rounds_per_run);
 }
 
-LineChart norm_chart(Page& page) {
-  LineChart chart{
-      .id = "delta-norm",
-      .x_label = "inner step at which the round was applied",
-      .y_label = "‖Δ‖ of the mean (log scale)",
-      .description = "Norm of the reduced outer gradient (ddp: gradient) of each round.",
-      .log_y = true};
+/// A number of each round against the step at which the round was applied, a line a fragment.
+struct RoundChart {
+  double RoundRecord::*number;
+  LineChart chart;
+};
+
+LineChart drawn(Page& page, RoundChart round_chart) {
+  LineChart& chart = round_chart.chart;
+  chart.x_label = "inner step at which the round was applied";
   for (std::size_t i = 0; i < page.runs.size(); ++i) {
     std::map<std::int64_t, std::vector<Point>> by_fragment;
     for (const RoundRecord& round : page.runs[i].data.rounds) {
-      if (round.delta_norm > 0 && std::isfinite(round.delta_norm)) {
-        by_fragment[round.fragment].push_back(
-            {static_cast<double>(round.applied), round.delta_norm});
+      const double number = round.*round_chart.number;
+      if (std::isfinite(number) && (number > 0 || !chart.log_y)) {
+        by_fragment[round.fragment].push_back({static_cast<double>(round.applied), number});
       }
     }
     const std::size_t drawn = std::min(by_fragment.size(), page.limits.fragments_drawn());
@@ -189,7 +209,52 @@ LineChart norm_chart(Page& page) {
            .points = decimate(points, share)});
     }
   }
-  return chart;
+  return std::move(chart);
+}
+
+/// Those that have something to draw: ddp and spsa measure neither agreement nor codec error, and a
+/// lossless codec has no error.
+std::vector<LineChart> round_charts(Page& page) {
+  std::vector<LineChart> charts = {
+      drawn(page,
+            {.number = &RoundRecord::delta_norm,
+             .chart = {.id = "delta-norm",
+                       .y_label = "‖Δ‖ of the mean (log scale)",
+                       .description = "Norm of the reduced outer gradient (ddp: gradient) of each "
+                                      "round.",
+                       .log_y = true}}),
+      drawn(page,
+            {.number = &RoundRecord::cosine,
+             .chart = {.id = "agreement",
+                       .y_label = "agreement: cosine of a contribution with the mean",
+                       .description = "Cosine between each worker's contribution and the mean that "
+                                      "came back, mean over the workers, of each round."}}),
+      drawn(page, {.number = &RoundRecord::codec_error,
+                   .chart = {.id = "codec-error",
+                             .y_label = "codec error, relative (log scale)",
+                             .description =
+                                 "Norm of what the codec lost of a contribution over the norm of "
+                                 "the contribution, mean over the workers, of each round.",
+                             .log_y = true}})};
+  std::erase_if(charts, [](const LineChart& chart) { return chart.series.empty(); });
+  return charts;
+}
+
+/// How to read an agreement: what it is when workers have nothing in common.
+std::string agreement_hint(const Page& page) {
+  double most = 0;
+  for (const RunView& run : page.runs) {
+    for (const RoundRecord& round : run.data.rounds) {
+      most = std::isfinite(round.cosine) && round.members > most ? round.members : most;
+    }
+  }
+  if (most < 2) {
+    return {};
+  }
+  return fmt::format(
+      "<p class=\"hint\">Agreement is 1 when all workers contribute the same, and 1/√M when M "
+      "contributions of equal norm are orthogonal: {} for {} workers.</p>\n",
+      format_number(1 / std::sqrt(most)), format_count(most));
 }
 
 }  // namespace
@@ -210,13 +275,14 @@ void section_traffic(Page& page) {
   page.html +=
       "<p class=\"lead\">A round is the reduction of one fragment. Bytes are those one worker "
       "sent.</p>\n";
-  const LineChart chart = norm_chart(page);
-  if (!chart.series.empty()) {
+  const std::vector<LineChart> charts = round_charts(page);
+  for (const LineChart& chart : charts) {
     page.html += chart_html(chart);
+    page.html += chart.id == "agreement" ? agreement_hint(page) : std::string{};
     page.charts.push_back(chart_json(chart));
-    if (page.fragments_left_out) {
-      page.html += "<p class=\"hint\">The chart draws the first fragments only.</p>\n";
-    }
+  }
+  if (page.fragments_left_out) {
+    page.html += "<p class=\"hint\">The chart draws the first fragments only.</p>\n";
   }
   page.html += rounds + "</section>\n";
 }

@@ -17,6 +17,9 @@ namespace {
 /// Places, clocks and identities: what is no quantity to draw.
 constexpr std::array<std::string_view, 7> kNotDrawn = {"v", "k", "w", "step", "t", "ts", "frag"};
 
+/// What rounds say of the contributions; null where the method does not measure it.
+constexpr std::array<const char*, 2> kOfContributions = {"err", "cos"};
+
 bool is_quantity(const Json& value) {
   if (value.is_number()) {
     return true;
@@ -54,7 +57,13 @@ bool TensorBoardScalars::take(std::string_view text, std::string& records) {
     rounds.wait_s += number_at(line, "wait_s", 0);
     rounds.squares += norm * norm;
     rounds.members = rounds.count++ == 0 ? members : std::min(rounds.members, members);
-    rounds.norms[integer_at(line, "frag", 0)] = norm;
+    auto& fragment = rounds.fragments[integer_at(line, "frag", 0)];
+    fragment["delta_norm"] = norm;
+    for (const char* key : kOfContributions) {
+      if (const auto found = line.find(key); found != line.end() && is_quantity(*found)) {
+        fragment[key] = number_of(*found);
+      }
+    }
     return true;
   }
   finish(records);
@@ -87,8 +96,23 @@ void TensorBoardScalars::finish(std::string& records) {
                                  {"round/delta_norm", value(std::sqrt(rounds_->squares))},
                                  {"round/fragments", static_cast<float>(rounds_->count)},
                                  {"round/members", value(rounds_->members)}};
-  for (const auto& [fragment, norm] : rounds_->norms) {
-    scalars.push_back({fmt::format("fragment-{}/delta_norm", fragment), value(norm)});
+  for (const char* key : kOfContributions) {
+    double sum = 0;
+    int count = 0;
+    for (const auto& [fragment, numbers] : rounds_->fragments) {
+      if (const auto found = numbers.find(key); found != numbers.end()) {
+        sum += found->second;
+        ++count;
+      }
+    }
+    if (count > 0) {
+      scalars.push_back({fmt::format("round/{}", key), value(sum / count)});
+    }
+  }
+  for (const auto& [fragment, numbers] : rounds_->fragments) {
+    for (const auto& [key, number] : numbers) {
+      scalars.push_back({fmt::format("fragment-{}/{}", fragment, key), value(number)});
+    }
   }
   records += scalars_record(wall_s_, rounds_->step, scalars);
   rounds_.reset();

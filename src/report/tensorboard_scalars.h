@@ -5,8 +5,9 @@
 // Every number of a line becomes a scalar "kind/field": train/loss, eval/ppl, worker-0/loss,
 // ckpt/bytes. Rounds that are applied at one step become one point each of round/bytes_payload,
 // round/bytes_wire, round/wait_s (sums), round/delta_norm (of all their fragments together),
-// round/fragments (how many) and round/members (fewest), beside fragment-P/delta_norm: some readers
-// keep one point per tag and step only.
+// round/err and round/cos (means over the fragments that have them), round/fragments (how many) and
+// round/members (fewest), beside fragment-P/delta_norm, err and cos: some readers keep one point
+// per tag and step only.
 // Wall times: of a simulated run the simulated seconds, as seconds since 1970, so that
 // TensorBoard's relative axis is the simulated clock; else the real time of the line.
 #pragma once
@@ -34,7 +35,8 @@ class TensorBoardScalars {
     std::int64_t step = 0;
     double payload_bytes = 0, wire_bytes = 0, wait_s = 0, squares = 0, members = 0;
     std::int64_t count = 0;
-    std::map<std::int64_t, double> norms;  // by fragment
+    /// By fragment: "delta_norm", "err" and "cos", as far as the line has them.
+    std::map<std::int64_t, std::map<std::string, double>> fragments;
   };
   bool simulated_;
   double wall_s_ = 0;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated and an in-process run of one file give the same parameters and losses, bit for bit.
+"""A simulated and an in-process run of one file give the same parameters, losses and rounds' numbers,
+bit for bit.
 
   python3 tests/end_to_end/simulate_equals_train.py --isthmus build/bin/isthmus
 
@@ -72,9 +73,11 @@ link_model = "ideal"
 def fingerprint(out, with_time=False):
     model = out / "ckpt" / "last" / "model.safetensors"
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    keys = ("k", "step", "loss", "grad_norm", "lr") + (("ts",) if with_time else ())
+    keys = ("k", "step", "loss", "grad_norm", "lr", "delta_norm", "err", "cos") + (
+        ("ts",) if with_time else ())
     return (hashlib.sha256(model.read_bytes()).hexdigest(),
-            [[row.get(key) for key in keys] for row in rows if row["k"] in ("train", "eval")])
+            [[row.get(key) for key in keys] for row in rows
+             if row["k"] in ("train", "eval", "round")])
 
 
 def main():

@@ -225,6 +225,25 @@ TEST(OneBitAdam, KeepsOneResidualAParameterAndAShareOfTheOwners) {
   EXPECT_EQ(values[0] + values[1] + values[2], 8000u);
 }
 
+TEST(OneBitAdam, RoundsSayAgreementAndCodecErrorOnceFrozen) {
+  run({.steps = 8,
+       .outer = {.one_bit_adam = {.freeze = 4}},
+       .loop = {},
+       .after_step = [](int, const StepReport& report, AdamLoop&) {
+         ASSERT_FALSE(report.rounds.empty());
+         for (const RoundReport& round : report.rounds) {
+           const bool frozen = report.step.value() > 4;
+           EXPECT_EQ(round.cosine.has_value(), frozen) << report.step.value();
+           EXPECT_EQ(round.codec_error.has_value(), frozen) << report.step.value();
+           if (frozen) {
+             EXPECT_GT(*round.cosine, 0);
+             EXPECT_GT(*round.codec_error, 0);
+             EXPECT_LT(*round.codec_error, 1);
+           }
+         }
+       }});
+}
+
 TEST(OneBitAdam, BytesAreTheFormulaOfThePaper) {
   for (const ReductionKind kind : {ReductionKind::kGather, ReductionKind::kReduce}) {
     constexpr int kSteps = 40;

@@ -87,7 +87,7 @@ def make(root, method, H, steps, workers=2, slow=0.0):
             waited = send + 1.5 * RTT
             now += waited
             sent += big * (workers - 1)
-            metrics.append({"k": "round", "step": step, "frag": 0, "step_send": step, "step_apply": step, "bytes_payload": big * (workers - 1), "bytes_wire": int(big * 1.00004) * (workers - 1) + 4200, "members": workers, "codec": "fp32", "delta_norm": (0.8 if H == 1 else 5.0) * math.exp(-step / 250) + rng.random() * 0.1, "wait_s": waited})
+            metrics.append({"k": "round", "step": step, "frag": 0, "step_send": step, "step_apply": step, "bytes_payload": big * (workers - 1), "bytes_wire": int(big * 1.00004) * (workers - 1) + 4200, "members": workers, "codec": "fp32", "delta_norm": (0.8 if H == 1 else 5.0) * math.exp(-step / 250) + rng.random() * 0.1, "wait_s": waited, "err": None if H == 1 else 0.009 + rng.random() * 0.001, "cos": None if H == 1 else 0.6 + 0.3 * math.exp(-step / 200) + rng.random() * 0.02})
         metrics.append({"k": "train", "step": step, "loss": round(loss, 6), "lr": lr, "grad_norm": 0.6 + 2 * math.exp(-step / 30) + rng.random() * 0.1, "tok_s": 131000.0 + rng.random() * 3000, "tokens": step * 4096, "t": wall, "ts": now})
         for w in range(workers):
             metrics.append({"k": "worker", "w": w, "step": step, "loss": loss + rng.gauss(0, 0.03)})

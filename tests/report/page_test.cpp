@@ -239,6 +239,28 @@ TEST_F(ReportPage, ManyRunsOfManySitesStayBelowTheLimit) {
   EXPECT_TRUE(says(page, "all are in config.resolved.toml"));
 }
 
+TEST_F(ReportPage, AgreementAndCodecErrorAreShownWhereARunMeasuredThem) {
+  const std::string with = body_of(page_of({run("a")}));
+  EXPECT_TRUE(says(with, "id=\"agreement\""));
+  EXPECT_TRUE(says(with, "id=\"codec-error\""));
+  EXPECT_TRUE(says(with, "<td>0.812 → 0.812</td><td>0.0125 → 0.0125</td>"));
+  EXPECT_TRUE(says(with, "<td>0.812</td><td>0.0125</td></tr>"));
+  EXPECT_TRUE(says(with, "are orthogonal: 0.707 for 2 workers"));
+  const std::string without = body_of(page_of({run("b", {.method = "ddp", .H = 1})}));
+  EXPECT_TRUE(says(without, "id=\"delta-norm\""));
+  EXPECT_FALSE(says(without, "id=\"agreement\""));
+  EXPECT_FALSE(says(without, "id=\"codec-error\""));
+  EXPECT_FALSE(says(without, "orthogonal"));
+  EXPECT_TRUE(says(without, "<td>–</td><td>–</td></tr>"));
+}
+
+TEST_F(ReportPage, RoundsCsvHasAgreementAndCodecError) {
+  write_report_csv({run("a")}, folder_.path() / "csv");
+  const std::string csv = read_file(folder_.path() / "csv" / "rounds.csv");
+  EXPECT_TRUE(says(csv, ",delta_norm,wait_s,err,cos\r\n"));
+  EXPECT_TRUE(says(csv, ",0.5,10,0.0125,0.8125\r\n"));
+}
+
 TEST_F(ReportPage, RunsAreFoundBelowAComparisonsFolder) {
   run("compare/ddp/seed-1", {.method = "ddp"});
   run("compare/diloco/seed-1");

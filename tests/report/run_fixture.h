@@ -75,9 +75,9 @@ inline std::filesystem::path write_run(const std::filesystem::path& folder, cons
       }
       now += 10;
       metrics += fmt::format(
-          R"({{"k":"round","step":{0},"frag":0,"step_send":{0},"step_apply":{0},"bytes_payload":1000000,"bytes_wire":1000200,"members":2,"codec":"fp32","delta_norm":0.5,"wait_s":10.0}})"
+          R"({{"k":"round","step":{0},"frag":0,"step_send":{0},"step_apply":{0},"bytes_payload":1000000,"bytes_wire":1000200,"members":2,"codec":"fp32","delta_norm":0.5,"wait_s":10.0,"err":{1},"cos":{2}}})"
           "\n",
-          step);
+          step, f.method == "ddp" ? "null" : "0.0125", f.method == "ddp" ? "null" : "0.8125");
     }
     metrics += fmt::format(
         R"({{"k":"train","step":{},"loss":{},"lr":0.001,"grad_norm":1.5,"tok_s":1000.0,"tokens":{},"t":{},"ts":{}}})"

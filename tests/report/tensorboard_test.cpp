@@ -108,19 +108,21 @@ TEST(TensorBoardScalars, RoundsOfOneStepBecomeOnePoint) {
   ASSERT_TRUE(scalars.take(R"({"k":"train","step":8,"loss":2.5,"t":1e9,"ts":4.0})", records));
   const std::size_t one = records.size();
   const char* kRound =
-      R"({"k":"round","step":8,"frag":%,"bytes_payload":10,"bytes_wire":12,"members":2,"delta_norm":#,"wait_s":0.5})";
+      R"({"k":"round","step":8,"frag":%,"bytes_payload":10,"bytes_wire":12,"members":2,"delta_norm":#,"wait_s":0.5,"err":null,"cos":0.#})";
   for (const auto& [fragment, norm] : {std::pair{'0', '3'}, std::pair{'1', '4'}}) {
     std::string line = kRound;
     line[line.find('%')] = fragment;
     line[line.find('#')] = norm;
+    line[line.find('#')] = norm == '3' ? '5' : '7';
     ASSERT_TRUE(scalars.take(line, records));
     EXPECT_EQ(records.size(), one) << "a round was written before its step was over";
   }
   ASSERT_TRUE(scalars.take(R"({"k":"end","status":"ok"})", records));
-  const std::vector<Scalar> expected = {{"round/bytes_payload", 20},  {"round/bytes_wire", 24},
-                                        {"round/wait_s", 1},          {"round/delta_norm", 5},
-                                        {"round/fragments", 2},       {"round/members", 2},
-                                        {"fragment-0/delta_norm", 3}, {"fragment-1/delta_norm", 4}};
+  const std::vector<Scalar> expected = {
+      {"round/bytes_payload", 20}, {"round/bytes_wire", 24},    {"round/wait_s", 1},
+      {"round/delta_norm", 5},     {"round/fragments", 2},      {"round/members", 2},
+      {"round/cos", 0.6F},         {"fragment-0/cos", 0.5F},    {"fragment-0/delta_norm", 3},
+      {"fragment-1/cos", 0.7F},    {"fragment-1/delta_norm", 4}};
   EXPECT_EQ(records, scalars_record(4.0, 8, std::vector<Scalar>{{"train/loss", 2.5F}}) +
                          scalars_record(4.0, 8, expected));
 }

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outer/contribution_sample.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/check.h"
+#include "outer/flat_view.h"
+
+namespace isthmus::outer {
+namespace {
+
+constexpr std::size_t kEnoughTiles = 32;    // 131,072 values; fewer are all looked at
+constexpr std::size_t kLargestStride = 64;  // longer vectors: 1.6 % of their tiles
+
+std::size_t tiles_of(std::size_t n) { return (n + kTileValues - 1) / kTileValues; }
+
+double dot(std::span<const float> a, std::span<const float> b) {
+  constexpr std::size_t kLanes = 8;
+  std::array<double, kLanes> lane{};
+  std::size_t i = 0;
+  for (; i + kLanes <= a.size(); i += kLanes) {
+    for (std::size_t k = 0; k < kLanes; ++k) {
+      lane[k] += static_cast<double>(a[i + k]) * static_cast<double>(b[i + k]);
+    }
+  }
+  for (; i < a.size(); ++i) {
+    lane[i % kLanes] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  }
+  return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
+}  // namespace
+
+std::size_t sample_stride(std::size_t n) {
+  return std::clamp<std::size_t>(tiles_of(n) / kEnoughTiles, 1, kLargestStride);
+}
+
+std::span<const float> ContributionSample::decode(const Codec& codec,
+                                                  std::span<const std::byte> bytes,
+                                                  std::size_t values) {
+  const std::size_t begin = decoded_.size();
+  if (begin == 0) {
+    decoded_.reserve((tiles_of(n_) / stride_ + 1) * std::min(n_, kTileValues));
+  }
+  decoded_.resize(begin + values);
+  const std::span<float> tile = std::span(decoded_).subspan(begin);
+  decodes_ = decodes_ && codec.decode(bytes, tile).has_value();
+  return tile;
+}
+
+void ContributionSample::take(const Codec& codec, std::span<const float> x,
+                              std::span<const std::byte> bytes) {
+  const std::span<const float> sent = decode(codec, bytes, x.size());
+  std::array<float, kTileValues> lost;
+  for (std::size_t i = 0; i < x.size(); ++i) lost[i] = sent[i] - x[i];
+  squares_ += sum_of_squares(x);
+  lost_squares_ += sum_of_squares(std::span(lost).first(x.size()));
+}
+
+std::optional<double> ContributionSample::codec_error() const {
+  const double error = std::sqrt(lost_squares_ / squares_);
+  if (!decodes_ || !(squares_ > 0) || !std::isfinite(squares_) || !std::isfinite(error)) {
+    return std::nullopt;
+  }
+  return error;
+}
+
+std::optional<double> ContributionSample::cosine(std::span<const float> mean) const {
+  if (n_ == 0 || !decodes_) {
+    return std::nullopt;
+  }
+  ISTHMUS_CHECK(mean.size() == n_, mean.size(), n_);
+  double products = 0;
+  double own_squares = 0;
+  double mean_squares = 0;
+  std::size_t at = 0;
+  for (std::size_t tile = stride_ / 2; tile < tiles_of(n_); tile += stride_) {
+    const std::size_t begin = tile * kTileValues;
+    const std::size_t values = std::min(kTileValues, n_ - begin);
+    const std::span<const float> own = std::span(decoded_).subspan(at, values);
+    const std::span<const float> agreed = mean.subspan(begin, values);
+    products += dot(own, agreed);
+    own_squares += sum_of_squares(own);
+    mean_squares += sum_of_squares(agreed);
+    at += values;
+  }
+  ISTHMUS_CHECK(at == decoded_.size(), at, decoded_.size());
+  // Squares of fp32 values, so their product is far from the ends of fp64.
+  const double norms = std::sqrt(own_squares * mean_squares);
+  if (!(norms > 0) || !std::isfinite(norms) || !std::isfinite(products)) {
+    return std::nullopt;
+  }
+  return std::clamp(products / norms, -1.0, 1.0);
+}
+
+void ContributionSample::save(StateWriter& writer, const std::string& prefix) const {
+  if (!codec_error()) return;
+  writer.real(prefix + "squares", squares_);
+  writer.real(prefix + "lost_squares", lost_squares_);
+}
+
+ContributionSample ContributionSample::load(StateReader& reader, const std::string& prefix,
+                                            const Codec& codec, const Encoded& encoded) {
+  ContributionSample sample(encoded.values);
+  const std::size_t full = codec.encoded_bytes(kTileValues);
+  for (std::size_t tile = sample.stride_ / 2; tile < tiles_of(encoded.values);
+       tile += sample.stride_) {
+    const std::size_t values = std::min(kTileValues, encoded.values - tile * kTileValues);
+    static_cast<void>(sample.decode(
+        codec, std::span(encoded.bytes).subspan(tile * full, codec.encoded_bytes(values)), values));
+  }
+  if (reader.contains(prefix + "squares")) {
+    sample.squares_ = reader.real(prefix + "squares");
+    sample.lost_squares_ = reader.real(prefix + "lost_squares");
+  }
+  return sample;
+}
+
+}  // namespace isthmus::outer

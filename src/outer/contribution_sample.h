@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a round's report says of this worker's contribution: how much of it the codec lost, and how
+// far it agrees with the mean that came back. Both are measured on the same tiles of every worker,
+// so that a round costs no further pass over its vector: all tiles of a short one, else about 32 of
+// them, evenly spaced, and never less than one in 64. Changes no bit that is sent or trained on.
+//
+// From M contributions of equal norm with a mean pairwise cosine of r, the cosine with their mean
+// is sqrt((1 + (M - 1) r) / M): 1 when all agree, 1 / sqrt(M) when they are orthogonal.
+// Memory: 4 bytes for each value looked at, until the round ends. One thread.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "isthmus/codec.h"
+#include "isthmus/state.h"
+
+namespace isthmus::outer {
+
+/// Of the tiles of n values, number k * stride + stride / 2 for k = 0, 1, ... is looked at. Pure.
+[[nodiscard]] std::size_t sample_stride(std::size_t n);
+
+class ContributionSample {
+ public:
+  /// Of nothing: says nothing.
+  ContributionSample() = default;
+  /// Of a contribution of n values, tile by tile.
+  explicit ContributionSample(std::size_t n) : n_(n), stride_(sample_stride(n)) {}
+
+  [[nodiscard]] bool looks_at(std::size_t tile) const { return tile % stride_ == stride_ / 2; }
+  /// The next tile that is looked at: what was encoded (with error feedback: the residual
+  /// included), and its bytes. REQUIRES: in order, each once.
+  void take(const Codec& codec, std::span<const float> x, std::span<const std::byte> bytes);
+
+  /// |Dec(Enc(x)) - x| / |x|. Nothing where x is zero, or anything is not finite.
+  [[nodiscard]] std::optional<double> codec_error() const;
+  /// Cosine of what the contribution decodes to with `mean`, in [-1, 1]. Nothing where either is
+  /// zero or not finite. REQUIRES: n values. DETERMINISM: fp64 sums whose order depends on n alone.
+  [[nodiscard]] std::optional<double> cosine(std::span<const float> mean) const;
+
+  /// The error's sums; what the contribution decodes to is read from its bytes again.
+  void save(StateWriter& writer, const std::string& prefix) const;
+  /// Of a round whose bytes a checkpoint holds. One from before this was measured says no error.
+  [[nodiscard]] static ContributionSample load(StateReader& reader, const std::string& prefix,
+                                               const Codec& codec, const Encoded& encoded);
+
+ private:
+  /// Decodes one more tile. RETURNS: its values.
+  std::span<const float> decode(const Codec& codec, std::span<const std::byte> bytes,
+                                std::size_t values);
+
+  std::size_t n_ = 0;
+  std::size_t stride_ = 1;
+  std::vector<float> decoded_;  // the tiles looked at, end to end
+  double squares_ = 0;          // of x
+  double lost_squares_ = 0;     // of Dec(Enc(x)) - x
+  bool decodes_ = true;
+};
+
+}  // namespace isthmus::outer
