@@ -148,6 +148,27 @@ TEST_F(ComparisonPage, IsOneSmallFileWithoutNetwork) {
   }
 }
 
+TEST_F(ComparisonPage, TakesTheRunsOfTheSummaryNotLaterOnesOfAnotherFile) {
+  write("other", 8);
+  std::string runs;
+  std::string later;
+  for (int seed = 1; seed <= 8; ++seed) {
+    runs += fmt::format(R"({}{{"seed":{},"key":"other-{}-0.004","directory":null}})",
+                        seed > 1 ? "," : "", seed, seed);
+    CellResult changed = cell("other", seed, CellStage::kSeed, 1.5, "0.004");
+    changed.key += "-changed";
+    later += cell_line(changed) + "\n";
+  }
+  write_file(path() / "cells.jsonl", read_file(path() / "cells.jsonl") + later);
+  std::string summary = read_file(path() / "summary.json");
+  const std::string name = R"("name":"other",)";
+  summary.insert(summary.find(name), fmt::format(R"("runs":[{}],)", runs));
+  write_file(path() / "summary.json", summary);
+  const ComparedVariant other = read_comparison(path()).comparison.variants[1];
+  EXPECT_EQ(other.runs.front().key, "other-1-0.004");
+  EXPECT_EQ(other.runs.front().directory, "");
+}
+
 TEST_F(ComparisonPage, EscapesWhatItReads) {
   write("<img src=x onerror=alert(1)>", 8);
   EXPECT_FALSE(says(page(), "<img src=x"));
