@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page of a comparison: what it says first, that it never calls little a result, and the
 // promises that every page keeps.
+#include "report/comparison_page.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -148,6 +151,28 @@ TEST_F(ComparisonPage, IsOneSmallFileWithoutNetwork) {
   }
 }
 
+/// Cells of `write` with so many more evaluations each, and with the run of one seed of "other"
+/// failed.
+std::string longer_cells(std::int64_t evaluations, std::int64_t failed_seed) {
+  std::string cells;
+  for (const std::string variant : {"base", "other"}) {
+    for (std::int64_t seed = 1; seed <= 8; ++seed) {
+      CellResult each = cell(variant, seed, CellStage::kSeed, 2.0, "0.004");
+      each.evals.clear();
+      for (std::int64_t t = 1; t <= evaluations; ++t) {
+        const double loss = 4 - 2 * std::sin(static_cast<double>(t * seed) / 1e4);
+        each.evals.push_back({t, loss, 1.0 / 3 + static_cast<double>(t), 1e6, 1.1e6});
+      }
+      if (variant == "other" && seed == failed_seed) {
+        each.status = CellStatus::kFailed;
+        each.utilisation = 0;
+      }
+      cells += cell_line(each) + "\n";
+    }
+  }
+  return cells;
+}
+
 TEST_F(ComparisonPage, TakesTheRunsOfTheSummaryNotLaterOnesOfAnotherFile) {
   write("other", 8);
   std::string runs;
@@ -167,6 +192,14 @@ TEST_F(ComparisonPage, TakesTheRunsOfTheSummaryNotLaterOnesOfAnotherFile) {
   const ComparedVariant other = read_comparison(path()).comparison.variants[1];
   EXPECT_EQ(other.runs.front().key, "other-1-0.004");
   EXPECT_EQ(other.runs.front().directory, "");
+}
+
+TEST_F(ComparisonPage, LeavesFailedRunsOutOfTheUtilisation) {
+  write("other", 8);
+  write_file(path() / "cells.jsonl", longer_cells(2, 3));
+  EXPECT_TRUE(says(page(), R"(failed 1/8)"));
+  const ComparisonFolder folder = read_comparison(path());
+  EXPECT_DOUBLE_EQ(mean_utilisation(folder.comparison.variants[1]), 0.5);
 }
 
 TEST_F(ComparisonPage, EscapesWhatItReads) {
