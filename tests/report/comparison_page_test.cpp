@@ -173,6 +173,24 @@ std::string longer_cells(std::int64_t evaluations, std::int64_t failed_seed) {
   return cells;
 }
 
+TEST_F(ComparisonPage, StaysSmallWithManyEvaluationsOnOtherLinks) {
+  constexpr std::int64_t kEvaluations = 10'000;
+  write("other", 8);
+  write_file(path() / "cells.jsonl", longer_cells(kEvaluations, 0));
+  std::vector<double> clock;
+  for (std::int64_t t = 1; t <= kEvaluations; ++t) clock.push_back(static_cast<double>(t) / 7);
+  RetimedVariant retimed{.clock_s = {clock, clock},
+                         .end_s = {1, 1},
+                         .utilisation = {0.7, 0.7},
+                         .program = R"({"program":{}})"};
+  const ReportOptions options{.other_links = {.links = {"1Gbit/s,30ms", "10Gbit/s,1ms"},
+                                              .seconds = {{1, 1}, {1, 1}},
+                                              .variants = {retimed, retimed}}};
+  const std::string html = page(options);
+  EXPECT_LT(html.size(), kReportMaxBytes);
+  EXPECT_TRUE(says(html, "too long to be played in the page"));
+}
+
 TEST_F(ComparisonPage, TakesTheRunsOfTheSummaryNotLaterOnesOfAnotherFile) {
   write("other", 8);
   std::string runs;
