@@ -61,6 +61,7 @@ LinkSection links_of(const Page& page, const Comparison& comparison, const Other
   LinkSection section{.other = other,
                       .curves = {},
                       .target = comparison.target,
+                      .budget_steps = comparison.rules.budget_steps,
                       .own_link = own_link_text(other),
                       .clock = page.runs.front().clock.basis,
                       .badge = clock_badge(page.runs.front())};

@@ -210,10 +210,12 @@ void section_links(Page& page, const LinkSection& section) {
         "report RUN --links RATE,RTT</code> re-times them.</p>\n";
   }
   page.data += fmt::format(
-      "<script type=\"application/json\" id=\"retiming\">{{\"target\":{},\"bits_per_s\":{},"
+      "<script type=\"application/json\" "
+      "id=\"retiming\">{{\"target\":{},\"budget_steps\":{},\"bits_per_s\":{},"
       "\"rtt_s\":{},\"own_link\":{},\"curves\":[{}]}}</script>\n",
-      section.target ? exact(*section.target) : "null", exact(section.other.bits_per_s),
-      exact(section.other.rtt_s), json_string(section.own_link), curves);
+      section.target ? exact(*section.target) : "null", section.budget_steps,
+      exact(section.other.bits_per_s), exact(section.other.rtt_s), json_string(section.own_link),
+      curves);
 }
 
 void section_bandwidth(Page& page, const LinkSection& section) {

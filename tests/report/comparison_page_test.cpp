@@ -220,6 +220,17 @@ TEST_F(ComparisonPage, LeavesFailedRunsOutOfTheUtilisation) {
   EXPECT_DOUBLE_EQ(mean_utilisation(folder.comparison.variants[1]), 0.5);
 }
 
+TEST_F(ComparisonPage, GivesTheScriptTheBoundOfTheTarget) {
+  write("other", 8);
+  std::string summary = read_file(path() / "summary.json");
+  const std::string none = "\"budget_steps\":0";
+  summary.replace(summary.find(none), none.size(), "\"budget_steps\":15");
+  write_file(path() / "summary.json", summary);
+  ReportOptions options;
+  options.other_links.variants.resize(2);
+  EXPECT_TRUE(says(page(options), "\"budget_steps\":15,\"bits_per_s\""));
+}
+
 TEST_F(ComparisonPage, EscapesWhatItReads) {
   write("<img src=x onerror=alert(1)>", 8);
   EXPECT_FALSE(says(page(), "<img src=x"));
