@@ -64,14 +64,18 @@ const CellResult* longest(const std::vector<CellResult>& runs) {
 constexpr int kRates = 25;
 double rate_at(int place) { return 1e6 * std::pow(10.0, static_cast<double>(place) / 4); }
 
-/// Utilisation over rates, at the configuration's own round trip.
-std::vector<RetimedVariant::AtRate> by_rate(const Retimer& retimer) {
+/// Utilisation over rates, at the configuration's own round trip; nothing (NaN) where a run would
+/// have failed or outlasted its clock.
+std::vector<RetimedVariant::AtRate> by_rate(const Retimer& retimer, Duration patience) {
   LinkConfig link = parse_link("1Gbit/s,0ms");
   link.rtt = retimer.config().links.front().rtt;
   std::vector<RetimedVariant::AtRate> places;
   for (int i = 0; i < kRates; ++i) {
     link.bits_per_s_up = link.bits_per_s_down = std::round(rate_at(i));
-    places.push_back({link.bits_per_s_up, retimer.over({link}, 1).utilisation()});
+    const RetimedRun again = retimer.over({link}, 1);
+    const bool runs = !again.too_long && again.longest_wait <= patience;
+    places.push_back({link.bits_per_s_up,
+                      runs ? again.utilisation() : std::numeric_limits<double>::quiet_NaN()});
   }
   return places;
 }
@@ -124,11 +128,15 @@ RetimedVariant retimed_variant(const Config& config, const std::vector<CellResul
     variant.utilisation.push_back(again.utilisation());
   }
   if (variant.obstacle.empty()) {
-    variant.by_rate = by_rate(retimer);
+    variant.by_rate = by_rate(retimer, patience);
     variant.program = retimer.json();
   }
   return variant;
 }
+    if (again.too_long) {
+      variant.obstacle = "over " + link + " it takes longer than clocks of nanoseconds go";
+      return variant;
+    }
 
 report::OtherLinks times_on_links(const report::Comparison& comparison,
                                   const std::vector<std::string>& links,
