@@ -188,6 +188,13 @@ void section_links(Page& page, const LinkSection& section) {
       "played again over others: the numbers are those that simulating it there would give, to the "
       "nanosecond. {} Seconds are simulated: {}.</p>\n",
       section.badge, escape_html(section.clock));
+  const bool drawn_anew = std::ranges::any_of(
+      section.other.variants, [](const auto& each) { return !each.clock_by_run_s.empty(); });
+  if (drawn_anew) {
+    page.html +=
+        "<p class=\"hint\">Every seed draws the jitter of its sites' steps anew: curves, ends and "
+        "sliders show the clock of the first one.</p>\n";
+  }
   page.html += obstacles(section);
   page.html += live_part(page, section);
   if (!section.other.links.empty()) {
@@ -199,6 +206,7 @@ void section_links(Page& page, const LinkSection& section) {
   bool left_out = false;
   std::string curves;
   for (std::size_t v = 0; v < section.curves.size(); ++v) {
+    const std::size_t before = room;
     curves +=
         (v == 0 ? "" : ",\n") + curve_json(section.curves[v], section.other.variants[v], room);
     left_out = left_out || (!section.other.variants[v].program.empty() && room == before);
@@ -206,7 +214,6 @@ void section_links(Page& page, const LinkSection& section) {
   if (left_out) {
     page.html +=
         "<p class=\"hint\">Some runs are too long to be played in the page; <code>isthmus "
-    const std::size_t before = room;
         "report RUN --links RATE,RTT</code> re-times them.</p>\n";
   }
   page.data += fmt::format(
