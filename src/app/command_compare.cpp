@@ -146,13 +146,14 @@ class Command {
           "nothing");
     }
     const FinishedCells cells(storage_, arguments_.judge, experiment_);
-    cells.fill(plan_);
+    const DataFacts facts = cells.fill(plan_);
     for (const Cell& cell : plan_.outline()) {
       if (cell.variant == plan_.variants()[plan_.baseline()]) {
         baseline_ = cell.config;
       }
     }
-    data_ = [facts = cells.data()](const Config&) { return facts; };
+    data_ = [facts](const Config&) { return facts; };
+    facts_.status = "ok";
     weaknesses_ = weaknesses_of(experiment_, plan_, data_);
     const report::Comparison comparison = judged();
     tell(comparison, comparison_json(comparison, facts_, ""));
