@@ -24,6 +24,7 @@ import math
 import pathlib
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -91,8 +92,9 @@ class Comparison:
         return next(v for v in self.variants if v["name"] == name)
 
     def runs(self, name):
-        return sorted((c for c in self.cells if c["variant"] == name and c["stage"] == "seed"),
-                      key=lambda c: c["seed"])
+        """The runs judged: the file may hold others, of another configuration."""
+        keys = {run["key"] for run in self.variant(name)["runs"]}
+        return sorted((c for c in self.cells if c["key"] in keys), key=lambda c: c["seed"])
 
     def mean(self, variant):
         return variant["final_eval_loss"]["mean"] if variant["final_eval_loss"] else math.nan
@@ -103,8 +105,8 @@ class Comparison:
 
     def payload(self, name):
         """Median over the seeds of what the site that sent most has sent by the end."""
-        sent = sorted(run["evals"][-1][3] for run in self.runs(name) if run["evals"])
-        return sent[len(sent) // 2] if sent else math.nan
+        sent = [run["evals"][-1][3] for run in self.runs(name) if run["evals"]]
+        return statistics.median(sent) if sent else math.nan
 
     def blocks(self):
         yield "table", self.losses()
@@ -197,8 +199,10 @@ def rendered(readme, blocks):
         if len(pattern.findall(text)) > 1:
             sys.exit(f"{readme}: more than one block '<!-- {name} -->'")
         text = pattern.sub(lambda match, block=block: f"{match[1]}{block}\n{match[2]}", text)
+        if name in ("table", "verdicts") and not pattern.search(text):
+            sys.exit(f"{readme}: no block '<!-- {name} -->', so nothing there is checked")
     names = [name for name, _ in blocks]
-    for name in re.findall(r"<!-- (.*?) -->", text):
+    for name in re.findall(r"<!-- *(.*?) *-->", text):
         if name != "end" and name not in names:
             sys.exit(f"{readme}: block '{name}' is none of: {', '.join(names)}")
     return text

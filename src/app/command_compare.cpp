@@ -146,13 +146,14 @@ class Command {
           "nothing");
     }
     const FinishedCells cells(storage_, arguments_.judge, experiment_);
-    cells.fill(plan_);
+    const DataFacts facts = cells.fill(plan_);
     for (const Cell& cell : plan_.outline()) {
       if (cell.variant == plan_.variants()[plan_.baseline()]) {
         baseline_ = cell.config;
       }
     }
-    data_ = [facts = cells.data()](const Config&) { return facts; };
+    data_ = [facts](const Config&) { return facts; };
+    facts_.status = "ok";
     weaknesses_ = weaknesses_of(experiment_, plan_, data_);
     const report::Comparison comparison = judged();
     tell(comparison, comparison_json(comparison, facts_, ""));
@@ -161,14 +162,18 @@ class Command {
 
   /// Everything that can be wrong, before anything is written.
   void check() {
+    if (!arguments_.against.empty() && arguments_.quick) {
+      throw UsageError(
+          "--against together with --quick: shortened runs are none of the reference's; --seeds 1 "
+          "is the shortest check");
+    }
     if (arguments_.resume && arguments_.force) {
       throw UsageError(
           "--resume together with --force: one keeps the cells, the other removes them");
     }
     std::string kernels;
     for (const Cell& cell : plan_.outline()) {
-      const bool first = cell.number == 0;
-      if (!first) {
+      if (cell.number != 0) {
         continue;
       }
       const std::string& name = experiment_.variants()[cell.variant].name;
@@ -190,6 +195,9 @@ class Command {
             "evaluate on, and losses are what is compared: raise it",
             experiment_.file().string(), name, cell.config.data.val_fraction,
             cell.config.train.context));
+      }
+      if (!arguments_.against.empty()) {
+        check_evaluations(reference_named(arguments_.against), name, cell.config);
       }
       if (cell.stage == report::CellStage::kSeed) {
         const RunEstimate run = estimate_run(cell.config, cell.simulated);

@@ -45,7 +45,7 @@ std::string edges_json(const report::ComparedVariant& variant) {
 std::string run_json(const report::CellResult& run, const report::Comparison& comparison) {
   JsonLine line;
   line.add("seed", run.seed).add("status", run.status == CellStatus::kOk ? "ok" : "failed");
-  line.add("final_eval_loss", run.final_loss());
+  line.add("final_eval_loss", run.final_loss()).add("key", run.key);
   run.directory.empty() ? line.add_null("directory") : line.add("directory", run.directory);
   const auto there = comparison.target ? report::reaching(run, *comparison.target, comparison.rules)
                                        : std::nullopt;

@@ -60,28 +60,45 @@ const CellResult* longest(const std::vector<CellResult>& runs) {
   return found == runs.end() ? nullptr : &*found;
 }
 
+/// The clock of each run over `link`, which seeds draw anew.
+std::vector<std::vector<double>> clock_by_run(const Retimer& retimer, const LinkConfig& link,
+                                              const std::vector<CellResult>& runs) {
+  std::vector<std::vector<double>> clocks;
+  for (const CellResult& run : runs) {
+    clocks.push_back(clock_at(retimer.over_of({link}, run.seed), run.evals));
+  }
+  return clocks;
+}
+
 /// Rates at which utilisation is looked at: four to a decade, 1 Mbit/s to 1 Tbit/s.
 constexpr int kRates = 25;
 double rate_at(int place) { return 1e6 * std::pow(10.0, static_cast<double>(place) / 4); }
 
-/// Utilisation over rates, at the configuration's own round trip.
-std::vector<RetimedVariant::AtRate> by_rate(const Retimer& retimer) {
+/// Utilisation over rates, at the configuration's own round trip; nothing (NaN) where a run would
+/// have failed or outlasted its clock.
+std::vector<RetimedVariant::AtRate> by_rate(const Retimer& retimer, Duration patience) {
   LinkConfig link = parse_link("1Gbit/s,0ms");
   link.rtt = retimer.config().links.front().rtt;
   std::vector<RetimedVariant::AtRate> places;
   for (int i = 0; i < kRates; ++i) {
     link.bits_per_s_up = link.bits_per_s_down = std::round(rate_at(i));
-    places.push_back({link.bits_per_s_up, retimer.over({link}, 1).utilisation()});
+    const RetimedRun again = retimer.over({link}, 1);
+    const bool runs = !again.too_long && again.longest_wait <= patience;
+    places.push_back({link.bits_per_s_up,
+                      runs ? again.utilisation() : std::numeric_limits<double>::quiet_NaN()});
   }
   return places;
 }
 
 double to_target(const report::Comparison& comparison, std::size_t variant,
-                 const std::vector<double>& clock_s) {
+                 const RetimedVariant& again, std::size_t link) {
   if (!comparison.target) return std::numeric_limits<double>::infinity();
   std::vector<CellResult> runs = comparison.variants[variant].runs;
-  for (CellResult& run : runs) {
-    for (std::size_t i = 0; i < run.evals.size(); ++i) run.evals[i].clock_s = clock_s.at(i);
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const std::vector<double>& clock_s =
+        again.clock_by_run_s.empty() ? again.clock_s[link] : again.clock_by_run_s[link].at(r);
+    std::vector<CellEval>& evals = runs[r].evals;
+    for (std::size_t i = 0; i < evals.size(); ++i) evals[i].clock_s = clock_s.at(i);
   }
   report::ComparisonRules rules = comparison.rules;
   rules.budget_s = 0;  // a bound on the clock of the runs' own links
@@ -116,15 +133,22 @@ RetimedVariant retimed_variant(const Config& config, const std::vector<CellResul
   const Duration patience = round_patience(config, true);
   for (const std::string& link : links) {
     const RetimedRun again = retimer.over({parse_link(link)}, 1);
+    if (again.too_long) {
+      variant.obstacle = "over " + link + " it takes longer than clocks of nanoseconds go";
+      return variant;
+    }
     if (again.longest_wait > patience) {
       variant.obstacle = "over " + link + " a round takes longer than net.patience";
     }
     variant.clock_s.push_back(clock_at(again, run->evals));
+    if (retimer.seeds_differ()) {
+      variant.clock_by_run_s.push_back(clock_by_run(retimer, parse_link(link), runs));
+    }
     variant.end_s.push_back(seconds(again.end()));
     variant.utilisation.push_back(again.utilisation());
   }
   if (variant.obstacle.empty()) {
-    variant.by_rate = by_rate(retimer);
+    variant.by_rate = by_rate(retimer, patience);
     variant.program = retimer.json();
   }
   return variant;
@@ -145,7 +169,7 @@ report::OtherLinks times_on_links(const report::Comparison& comparison,
     }
     std::vector<double>& times = other.seconds.emplace_back();
     for (std::size_t l = 0; l < links.size(); ++l) {
-      times.push_back(variant.obstacle.empty() ? to_target(comparison, v, variant.clock_s[l])
+      times.push_back(variant.obstacle.empty() ? to_target(comparison, v, variant, l)
                                                : std::numeric_limits<double>::quiet_NaN());
     }
     other.variants.push_back(std::move(variant));

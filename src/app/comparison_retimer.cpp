@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/comparison_retimer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -77,6 +78,17 @@ RetimedRun Retimer::over(const std::vector<LinkConfig>& links, double speed) con
   Config config = config_;
   replace_links(config, links, "other links");
   return retime(input(config, speed));
+}
+
+RetimedRun Retimer::over_of(const std::vector<LinkConfig>& links, std::int64_t seed) const {
+  Config config = config_;
+  config.run.seed = static_cast<std::uint64_t>(seed);
+  replace_links(config, links, "other links");
+  return retime(input(config, 1));
+}
+
+bool Retimer::seeds_differ() const {
+  return std::ranges::any_of(config_.sites, [](const SiteConfig& site) { return site.jitter > 0; });
 }
 
 RetimedRun Retimer::at_own_links_of(std::int64_t seed) const {

@@ -29,6 +29,10 @@ class Retimer {
   [[nodiscard]] RetimedRun at_own_links_of(std::int64_t seed) const;
   /// Over others, with steps `speed` times as fast.
   [[nodiscard]] RetimedRun over(const std::vector<LinkConfig>& links, double speed) const;
+  /// The same at the run's own speed with another run.seed.
+  [[nodiscard]] RetimedRun over_of(const std::vector<LinkConfig>& links, std::int64_t seed) const;
+  /// Whether runs of other seeds have other clocks over a link without jitter: their steps do.
+  [[nodiscard]] bool seeds_differ() const;
 
   [[nodiscard]] double byte_scale() const { return byte_scale_; }
   [[nodiscard]] const Config& config() const { return config_; }

@@ -179,12 +179,23 @@ std::string links_table(const Comparison& comparison, const Terminal& terminal) 
   Columns table(headings);
   for (std::size_t v = 0; v < comparison.variants.size(); ++v) {
     std::vector<std::string> cells = {short_name(comparison.variants[v].name)};
+    const bool needs_simulating = !other.variants[v].obstacle.empty();
     for (const double seconds : other.seconds[v]) {
-      cells.push_back(or_dash(seconds, human_time));
+      cells.push_back(needs_simulating ? "needs simulating" : or_dash(seconds, human_time));
     }
     table.add(std::move(cells));
   }
-  return table.text(terminal);
+  std::string text = table.text(terminal);
+  for (std::size_t v = 0; v < comparison.variants.size(); ++v) {
+    const std::string& why = other.variants[v].obstacle;
+    if (!why.empty()) {
+      text += terminal.paint(Style::kDim,
+                             paragraph(fmt::format("{} needs simulating again on other links: {}",
+                                                   comparison.variants[v].name, why),
+                                       2));
+    }
+  }
+  return text;
 }
 
 std::string target_words(const Comparison& comparison) {

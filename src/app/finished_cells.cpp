@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "core/check.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
@@ -22,9 +23,15 @@ FinishedCells::FinishedCells(const Storage& storage, const std::filesystem::path
   }
 }
 
-void FinishedCells::fill(ComparisonPlan& plan) const {
+DataFacts FinishedCells::fill(ComparisonPlan& plan) const {
+  const report::CellResult* first = nullptr;
   while (const auto cell = plan.next()) {
-    report::CellResult result = result_of(*cell);
+    const report::CellResult& found = result_of(*cell);
+    first = first == nullptr ? &found : first;
+    if (found.data_tokens != first->data_tokens || found.data_entropy != first->data_entropy) {
+      refuse_unlike_data(*first, found);
+    }
+    report::CellResult result = found;
     result.variant = experiment_.variants()[cell->variant].name;
     result.tuned.clear();
     for (const Setting& value : cell->point) {
@@ -32,11 +39,17 @@ void FinishedCells::fill(ComparisonPlan& plan) const {
     }
     plan.finish(*cell, std::move(result));
   }
+  ISTHMUS_CHECK(first != nullptr, file_.string());
+  return {first->data_tokens, first->data_entropy};
 }
 
-DataFacts FinishedCells::data() const {
-  const report::CellResult& any = cells_.begin()->second.begin()->second;
-  return {any.data_tokens, any.data_entropy};
+void FinishedCells::refuse_unlike_data(const report::CellResult& one,
+                                       const report::CellResult& other) const {
+  throw ConfigError(fmt::format(
+      "--judge {}: {} with seed {} was run on {} tokens, {} with seed {} on {}: unlike data, whose "
+      "losses cannot be set side by side; keep the lines of one",
+      file_.string(), one.variant, one.seed, one.data_tokens, other.variant, other.seed,
+      other.data_tokens));
 }
 
 const report::CellResult& FinishedCells::result_of(const Cell& cell) const {

@@ -22,15 +22,15 @@ class FinishedCells {
   FinishedCells(const Storage& storage, const std::filesystem::path& file,
                 const Experiment& experiment);
 
-  /// Gives every cell of `plan` its result. THROWS: ConfigError naming the first cell that is
-  /// missing or was run with another configuration, or of which there are two, of unlike data.
-  void fill(ComparisonPlan& plan) const;
-
-  /// Of the data the cells were run on, as they noted it.
-  [[nodiscard]] DataFacts data() const;
+  /// Gives every cell of `plan` its result. RETURNS: what the cells noted of the data they were run
+  /// on. THROWS: ConfigError naming the first cell that is missing or was run with another
+  /// configuration, of which there are two, or whose data is not that of the others.
+  [[nodiscard]] DataFacts fill(ComparisonPlan& plan) const;
 
  private:
   [[nodiscard]] const report::CellResult& result_of(const Cell& cell) const;
+  [[noreturn]] void refuse_unlike_data(const report::CellResult& one,
+                                       const report::CellResult& other) const;
 
   std::filesystem::path file_;
   const Experiment& experiment_;

@@ -49,6 +49,24 @@ const Reference& reference_named(const std::string& spelling) {
   throw UsageError(fmt::format("--against: no reference '{}'; there is {}", spelling, join(known)));
 }
 
+void check_evaluations(const Reference& reference, const std::string& variant,
+                       const Config& config) {
+  for (const report::CellResult& cell : report::read_cells(reference.cells).cells) {
+    if (cell.variant != variant) {
+      continue;
+    }
+    const std::int64_t steps = total_steps(config);
+    const std::int64_t every = config.eval.every.resolve(steps);
+    if (steps != cell.evals.back().step || every != cell.evals.front().step) {
+      throw ConfigError(fmt::format(
+          "--against ref:{}: variant '{}' has {} steps evaluated every {}, its reference runs {} "
+          "every {}: leave train.steps, train.tokens and eval.every as they are",
+          reference.name, variant, steps, every, cell.evals.back().step, cell.evals.front().step));
+    }
+    return;
+  }
+}
+
 bool ReferenceResult::normal() const {
   return std::all_of(checks.begin(), checks.end(), [](const auto& each) { return each.normal(); });
 }

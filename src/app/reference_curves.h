@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "app/terminal.h"
+#include "isthmus/config.h"
 #include "report/reference.h"
 
 namespace isthmus::app {
@@ -23,6 +24,11 @@ struct Reference {
 
 /// `spelling`: "ref:NAME". THROWS: UsageError naming those there are.
 [[nodiscard]] const Reference& reference_named(const std::string& spelling);
+
+/// THROWS: ConfigError when runs of `variant` as `config` has them are not evaluated at the steps
+/// of the reference's: their losses could not be held against it.
+void check_evaluations(const Reference& reference, const std::string& variant,
+                       const Config& config);
 
 /// The new runs beside the reference's.
 struct ReferenceResult {

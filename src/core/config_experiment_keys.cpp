@@ -40,7 +40,7 @@ constexpr KeyRow<S> kRows[] = {
     {"compare.checkpoints", Type::kBool, {}, "", field<&S::checkpoints>(),
      "Keep the last checkpoint of every run.", "false"},
     {"compare.links", Type::kTexts, {}, "", field<&S::links>(),
-     "Other links (rate, round trip, loss) to tell the time to the target for, in closed form from the steps it took: no method here trains otherwise on another link.",
+     "Other links (rate, round trip, loss) to tell the time to the target for: finished runs' clocks are played again there.",
      "[\"100Mbit/s,80ms\", \"1Gbit/s,30ms\"]"},
     {"compare.tune.space", Type::kSpace, {}, "", kSpaceField,
      "The grid: for each key the values to try. A variant may have a space of its own, [variant.NAME.tune], of as many points.",

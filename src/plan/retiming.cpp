@@ -31,6 +31,11 @@ struct Event {
   }
 };
 
+/// Clocks go to 292 years; what ends by here can still send a frame that takes the next.
+constexpr TimePoint kFarthest{std::chrono::hours(24) * 365 * 140};
+constexpr double kLongestFrame_s = 100.0 * 365 * 24 * 3600;
+constexpr double kMostBits = 4e18;  // that a link counts
+
 /// Where a worker stands in its program.
 struct Worker {
   std::size_t step = 0;  // 0-based
@@ -60,9 +65,11 @@ class Replay {
       for (std::size_t to = 0; to < count_; ++to) {
         const std::size_t place = from * count_ + to;
         const DirectedLink link = free || from == to ? DirectedLink{} : input.links[place];
+        rates_.push_back(static_cast<double>(link.bits_per_s));
         links_.emplace_back(link, input.link, input.seed, static_cast<std::uint32_t>(place));
       }
     }
+    sent_bits_.resize(links_.size());
     run_.steps.resize(input.program.steps.size());
     run_.computed.resize(count_);
   }
@@ -73,7 +80,7 @@ class Replay {
       ready_.push_back(w);
     }
     run_ready();
-    while (!events_.empty()) {
+    while (!events_.empty() && !run_.too_long) {
       const Event event = events_.top();
       events_.pop();
       now_ = event.time;
@@ -85,6 +92,7 @@ class Replay {
       run_ready();
     }
     for (const Worker& worker : workers_) {
+      if (run_.too_long) break;
       ISTHMUS_CHECK(worker.step == run_.steps.size(), worker.step);  // nobody waits for ever
     }
     return std::move(run_);
@@ -196,7 +204,14 @@ class Replay {
     for (const ReplayedFrame& frame : outbox_) {
       workers_[from].payload_bytes += frame.payload;
       workers_[from].wire_bytes += frame.bytes;
-      const Passage passage = links_[from * count_ + frame.to].send(now_, frame.bytes);
+      const std::size_t link = from * count_ + frame.to;
+      const double bits = static_cast<double>(frame.bytes) * input_.link.byte_scale * 8;
+      sent_bits_[link] += bits;
+      run_.too_long = run_.too_long || sent_bits_[link] > kMostBits ||
+                      (rates_[link] > 0 && bits / rates_[link] > kLongestFrame_s);
+      if (run_.too_long) break;
+      const Passage passage = links_[link].send(now_, frame.bytes);
+      run_.too_long = passage.departure > kFarthest;
       events_.push({passage.arrival, number_++, frame.to, frame});
     }
     outbox_.clear();
@@ -207,6 +222,8 @@ class Replay {
   std::vector<Worker> workers_;
   std::vector<ReplayedMember> members_;
   std::vector<LinkQueue> links_;  // [from][to]
+  std::vector<double> rates_;     // of theirs, bits/s
+  std::vector<double> sent_bits_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::deque<std::size_t> ready_;  // workers that go on before any further event
   std::vector<ReplayedFrame> outbox_;

@@ -42,6 +42,8 @@ struct RetimedRun {
   std::vector<RetimedStep> steps;  // t at t - 1
   std::vector<Duration> computed;  // by worker
   Duration longest_wait{0};        // for one round; beyond the patience a run would have failed
+  bool too_long = false;           // the clock, whole nanoseconds, ends before the run does:
+                                   // nothing else here means anything
 
   [[nodiscard]] TimePoint end() const { return steps.empty() ? TimePoint{} : steps.back().end; }
   /// Share of its time that a worker computes, mean over the workers.

@@ -42,17 +42,31 @@ TuningEdge edge_of(const Json& edge) {
           .largest = text_at(edge, "side") == "largest"};
 }
 
-/// The cell of a variant at a seed that is the run compared: the last line, as --resume takes it.
-/// Where rates have changed in between, that with the chosen ones.
+/// The cell that is the run compared, whose place in summary.json is `run`: the one of its key. A
+/// file that was changed and changed back has left later lines of another configuration. Without a
+/// key (of an earlier program) the last line with the chosen rates.
 const CellResult* find_run(const std::vector<CellResult>& cells, const ComparedVariant& variant,
-                           std::int64_t seed) {
+                           std::int64_t seed, const Json& run) {
+  const std::string key = text_at(run, "key");
   const CellResult* found = nullptr;
   for (const CellResult& cell : cells) {
     const bool wanted = cell.stage == CellStage::kSeed && cell.variant == variant.name &&
-                        cell.seed == seed && cell.tuned == variant.tuned;
+                        cell.seed == seed && cell.tuned == variant.tuned &&
+                        (key.empty() || cell.key == key);
     found = wanted ? &cell : found;
   }
   return found;
+}
+
+/// The run of that seed in a variant of summary.json.
+const Json& run_at(const Json& variant, std::int64_t seed) {
+  static const Json kNone = Json::object();
+  for (const Json& run : list_at(variant, "runs")) {
+    if (run.is_object() && integer_at(run, "seed", seed - 1) == seed) {
+      return run;
+    }
+  }
+  return kNone;
 }
 
 ComparedVariant variant_of(const Json& json, const std::vector<CellResult>& cells,
@@ -78,13 +92,17 @@ ComparedVariant variant_of(const Json& json, const std::vector<CellResult>& cell
     }
   }
   for (const std::int64_t seed : seeds) {
-    const CellResult* run = find_run(cells, variant, seed);
+    const Json& told = run_at(json, seed);
+    const CellResult* run = find_run(cells, variant, seed, told);
     if (run == nullptr) {
       throw SystemError(fmt::format(
           "{}: cells.jsonl has no run of {} at seed {}: go on with `isthmus compare ... --resume`",
           folder.string(), variant.name, seed));
     }
     variant.runs.push_back(*run);
+    if (const auto place = told.find("directory"); place != told.end() && place->is_null()) {
+      variant.runs.back().directory.clear();  // a later start has taken the folder over
+    }
   }
   return variant;
 }

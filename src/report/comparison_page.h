@@ -19,6 +19,8 @@ void section_comparison_provenance(Page& page, const ComparisonFolder& folder);
 [[nodiscard]] std::string cells_csv(const Comparison& comparison);
 /// A variant's coloured line and escaped name.
 [[nodiscard]] std::string variant_tag(const Comparison& comparison, std::size_t variant);
+/// Mean over the finished runs; nothing (NaN) without one.
+[[nodiscard]] double mean_utilisation(const ComparedVariant& variant);
 /// Mean over the finished runs at each evaluation that all of them have.
 [[nodiscard]] std::vector<Spread> loss_by_evaluation(const ComparedVariant& variant);
 

@@ -61,6 +61,7 @@ LinkSection links_of(const Page& page, const Comparison& comparison, const Other
   LinkSection section{.other = other,
                       .curves = {},
                       .target = comparison.target,
+                      .budget_steps = comparison.rules.budget_steps,
                       .own_link = own_link_text(other),
                       .clock = page.runs.front().clock.basis,
                       .badge = clock_badge(page.runs.front())};
@@ -70,9 +71,7 @@ LinkSection links_of(const Page& page, const Comparison& comparison, const Other
                     .colour = static_cast<int>(v),
                     .to_target_s = comparison.results[v].to_target.clock_s};
     const std::vector<Spread> means = loss_by_evaluation(variant);
-    double utilisation = 0;
     for (const CellResult& run : variant.runs) {
-      utilisation += run.utilisation / static_cast<double>(variant.runs.size());
       std::vector<double>& losses = curve.losses.emplace_back();
       for (const CellEval& eval : run.evals) {
         losses.push_back(eval.loss);
@@ -85,7 +84,7 @@ LinkSection links_of(const Page& page, const Comparison& comparison, const Other
         }
       }
     }
-    curve.utilisation = utilisation;
+    curve.utilisation = mean_utilisation(variant);
     section.curves.push_back(std::move(curve));
   }
   return section;

@@ -8,7 +8,8 @@
 
 namespace isthmus::report {
 
-/// One run's clock (a variant's: they share it) had the links been others.
+/// One run's clock had the links been others. A variant's runs share it, unless their sites' steps
+/// have a jitter, which every seed draws anew: then it is the first run's.
 struct RetimedVariant {
   struct AtRate {
     double bits_per_s = 0;
@@ -16,10 +17,12 @@ struct RetimedVariant {
   };
   std::string obstacle;                      // why it needs simulating again; empty: it is exact
   std::vector<std::vector<double>> clock_s;  // by link, by evaluation of its runs
-  std::vector<double> end_s;                 // by link: the whole run
-  std::vector<double> utilisation;           // by link: share of its time that a worker computes
-  std::vector<AtRate> by_rate;               // the same over rates, at the run's own round trip
-  std::string program;                       // for the page's script; empty with an obstacle
+  /// With such a jitter the clocks of all runs: by link, by run, by evaluation. Else empty.
+  std::vector<std::vector<std::vector<double>>> clock_by_run_s;
+  std::vector<double> end_s;        // by link: the whole run
+  std::vector<double> utilisation;  // by link: share of its time that a worker computes
+  std::vector<AtRate> by_rate;      // the same over rates, at the run's own round trip
+  std::string program;              // for the page's script; empty with an obstacle
 };
 
 /// The runs' clocks on other links: what simulating them there would give, from the same steps.

@@ -81,14 +81,6 @@ std::string way_cell(double value, double baseline, const std::string& text) {
                               : "missed<small></small>";
 }
 
-double mean_utilisation(const ComparedVariant& variant) {
-  double sum = 0;
-  for (const CellResult& run : variant.runs) {
-    sum += run.utilisation;
-  }
-  return variant.runs.empty() ? kNothing : sum / static_cast<double>(variant.runs.size());
-}
-
 struct Row {
   std::string html;
   void add(const std::string& name, const std::string& cell) {
@@ -200,6 +192,18 @@ std::string clock_note(const Page& page) {
 }
 
 }  // namespace
+
+double mean_utilisation(const ComparedVariant& variant) {
+  double sum = 0;
+  int finished = 0;
+  for (const CellResult& run : variant.runs) {
+    if (run.status == CellStatus::kOk) {
+      sum += run.utilisation;
+      ++finished;
+    }
+  }
+  return finished == 0 ? kNothing : sum / finished;
+}
 
 std::string variant_tag(const Comparison& comparison, std::size_t variant) {
   return fmt::format("<span class=\"run\">{}{}</span>", line_key(static_cast<int>(variant)),

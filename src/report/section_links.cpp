@@ -13,11 +13,13 @@
 namespace isthmus::report {
 namespace {
 
-/// Programs that do not fit in this are left out of the page, which has a size to stay below.
+/// Programs that do not fit in this, with the losses at their steps, are left out of the page,
+/// which has a size to stay below.
 constexpr std::size_t kMaxProgramBytes = 600'000;
 constexpr std::size_t kMaxPanels = 5;
 
-LineChart chart_over(const LinkSection& section, std::string id, const std::string& where,
+LineChart chart_over(Page& page, const LinkSection& section, std::string id,
+                     const std::string& where,
                      const std::function<const std::vector<double>*(std::size_t)>& clock_of) {
   LineChart chart{.id = std::move(id),
                   .x_label = concat("simulated time, ", where),
@@ -36,6 +38,8 @@ LineChart chart_over(const LinkSection& section, std::string id, const std::stri
     for (std::size_t k = 0; k < std::min(clock->size(), curve.mean_loss.size()); ++k) {
       series.points.push_back({(*clock)[k], curve.mean_loss[k]});
     }
+    page.decimated = page.decimated || series.points.size() > page.limits.points_per_series;
+    series.points = decimate(series.points, page.limits.points_per_series);
     least = std::min(least, clock->back());
     most = std::max(most, clock->back());
     chart.description += fmt::format(" {} ends at {}.", curve.label, format_seconds(clock->back()));
@@ -104,6 +108,8 @@ std::string list_json(const std::vector<double>& values) {
   return "[" + json + "]";
 }
 
+/// What the script plays again; a curve without a program, or with one for which there is no room,
+/// has its name only.
 std::string curve_json(const LinkCurve& curve, const RetimedVariant& variant, std::size_t& room) {
   std::string steps;
   for (const std::int64_t step : curve.steps) {
@@ -113,17 +119,17 @@ std::string curve_json(const LinkCurve& curve, const RetimedVariant& variant, st
   for (const std::vector<double>& run : curve.losses) {
     losses += (losses.empty() ? "" : ",") + list_json(run);
   }
-  const bool whole = !variant.program.empty() && variant.program.size() <= room;
-  room -= whole ? variant.program.size() : 0;
-  return fmt::format(
-      R"({{"label":{},"colour":{},"steps":[{}],"mean":{},"losses":[{}],"own":{},"run":{}}})",
-      json_string(curve.label), curve.colour % kPaletteSize, steps, list_json(curve.mean_loss),
-      losses, list_json(curve.clock_s), whole ? variant.program : "null");
+  const std::string played = fmt::format(R"("steps":[{}],"mean":{},"losses":[{}],"run":{})", steps,
+                                         list_json(curve.mean_loss), losses, variant.program);
+  const bool whole = !variant.program.empty() && played.size() <= room;
+  room -= whole ? played.size() : 0;
+  return fmt::format(R"({{"label":{},"colour":{},{}}})", json_string(curve.label),
+                     curve.colour % kPaletteSize, whole ? played : R"("run":null)");
 }
 
 /// The chart that the script makes live, the controls it fills, and the numbers it rewrites.
 std::string live_part(Page& page, const LinkSection& section) {
-  const LineChart chart = chart_over(section, "loss-links", section.own_link,
+  const LineChart chart = chart_over(page, section, "loss-links", section.own_link,
                                      [&](std::size_t v) { return &section.curves[v].clock_s; });
   std::string html = chart_html(chart);
   page.charts.push_back(chart_json(chart));
@@ -154,7 +160,7 @@ std::string panels(Page& page, const LinkSection& section) {
   for (std::size_t l = 0; l < shown; ++l) {
     const std::string& link = section.other.links[l];
     const LineChart chart = chart_over(
-        section, fmt::format("loss-link-{}", l), concat("over ", link), [&](std::size_t v) {
+        page, section, fmt::format("loss-link-{}", l), concat("over ", link), [&](std::size_t v) {
           const auto& clocks = section.other.variants[v].clock_s;
           return section.other.variants[v].obstacle.empty() ? &clocks[l] : nullptr;
         });
@@ -182,6 +188,13 @@ void section_links(Page& page, const LinkSection& section) {
       "played again over others: the numbers are those that simulating it there would give, to the "
       "nanosecond. {} Seconds are simulated: {}.</p>\n",
       section.badge, escape_html(section.clock));
+  const bool drawn_anew = std::ranges::any_of(
+      section.other.variants, [](const auto& each) { return !each.clock_by_run_s.empty(); });
+  if (drawn_anew) {
+    page.html +=
+        "<p class=\"hint\">Every seed draws the jitter of its sites' steps anew: curves, ends and "
+        "sliders show the clock of the first one.</p>\n";
+  }
   page.html += obstacles(section);
   page.html += live_part(page, section);
   if (!section.other.links.empty()) {
@@ -190,23 +203,26 @@ void section_links(Page& page, const LinkSection& section) {
   }
   page.html += "</section>\n";
   std::size_t room = kMaxProgramBytes;
-  std::size_t all = 0;
+  bool left_out = false;
   std::string curves;
   for (std::size_t v = 0; v < section.curves.size(); ++v) {
+    const std::size_t before = room;
     curves +=
         (v == 0 ? "" : ",\n") + curve_json(section.curves[v], section.other.variants[v], room);
-    all += section.other.variants[v].program.size();
+    left_out = left_out || (!section.other.variants[v].program.empty() && room == before);
   }
-  if (all > kMaxProgramBytes - room) {
+  if (left_out) {
     page.html +=
         "<p class=\"hint\">Some runs are too long to be played in the page; <code>isthmus "
         "report RUN --links RATE,RTT</code> re-times them.</p>\n";
   }
   page.data += fmt::format(
-      "<script type=\"application/json\" id=\"retiming\">{{\"target\":{},\"bits_per_s\":{},"
+      "<script type=\"application/json\" "
+      "id=\"retiming\">{{\"target\":{},\"budget_steps\":{},\"bits_per_s\":{},"
       "\"rtt_s\":{},\"own_link\":{},\"curves\":[{}]}}</script>\n",
-      section.target ? exact(*section.target) : "null", exact(section.other.bits_per_s),
-      exact(section.other.rtt_s), json_string(section.own_link), curves);
+      section.target ? exact(*section.target) : "null", section.budget_steps,
+      exact(section.other.bits_per_s), exact(section.other.rtt_s), json_string(section.own_link),
+      curves);
 }
 
 void section_bandwidth(Page& page, const LinkSection& section) {

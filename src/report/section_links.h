@@ -29,10 +29,11 @@ struct LinkCurve {
 struct LinkSection {
   const OtherLinks& other;  // a variant for each curve
   std::vector<LinkCurve> curves;
-  std::optional<double> target;  // a loss
-  std::string own_link;          // "100 Mbit/s, 80 ms round trip"
-  std::string clock;             // what simulated seconds rest on; plain text
-  std::string badge;             // HTML
+  std::optional<double> target;   // a loss
+  std::int64_t budget_steps = 0;  // reached later is missed; 0: no bound
+  std::string own_link;           // "100 Mbit/s, 80 ms round trip"
+  std::string clock;              // what simulated seconds rest on; plain text
+  std::string badge;              // HTML
 };
 
 void section_links(Page& page, const LinkSection& section);

@@ -121,6 +121,10 @@ outer = { method = "diloco", H = 1 }
                      "--force")
 
     def test_a_run_is_no_comparison_and_the_other_way_round(self):
+        self.refuses(2, "--against together with --quick", "compare", "--against", "ref:nano",
+                     "--quick", "--out", "out")
+        self.refuses(3, "100 steps evaluated every 25, its reference runs 200", "compare",
+                     "--against", "ref:nano", "--out", "out", "--set", "train.steps=100")
         self.refuses(3, "no [variant.NAME]", "compare", "run.toml")
         self.refuses(3, "`isthmus compare`", "train", "two.toml")
         self.refuses(3, "belongs to a comparison", "train", "run.toml", "--set", "compare.seeds=3")

@@ -159,6 +159,9 @@ def judged_again(comparison, folder, text, reference):
     first = json.loads(whole.splitlines()[0])
     cells.write_text(whole + json.dumps({**first, "key": "0" * 32}) + "\n")
     require("unlike data" in judge(3).stderr, "a cell of another text beside one")
+    first["data_tokens"] += 1
+    cells.write_text("\n".join([json.dumps(first), *whole.splitlines()[1:]]) + "\n")
+    require("unlike data" in judge(3).stderr, "a cell of another text in the place of one")
     cells.write_text(whole)
     require("--dry-run" in judge(2, "--dry-run").stderr, "--judge together with --dry-run")
 

@@ -6,6 +6,7 @@ method at the same nanosecond, through the real binary. What cannot be re-timed 
 import argparse
 import json
 import pathlib
+import statistics
 import subprocess
 import tempfile
 
@@ -67,6 +68,46 @@ def clocks(folder):
     return [[line["step"], line["ts"]] for line in lines if line["k"] == "eval"]
 
 
+def reaching(folder, target):
+    """When a run's loss comes to `target`: linear between its evaluations."""
+    lines = [json.loads(line) for line in open(folder / "metrics.jsonl", encoding="utf-8")]
+    before = None
+    for line in (line for line in lines if line["k"] == "eval"):
+        if line["loss"] <= target:
+            share = (before["loss"] - target) / (before["loss"] - line["loss"])
+            return before["ts"] + (line["ts"] - before["ts"]) * share
+        before = line
+    return float("inf")
+
+
+def of_all_seeds(isthmus, folder):
+    """Steps with jitter: every seed has a clock of its own, on other links too."""
+    link, target = "20Gbit/s,1ms", 5.45
+    config = folder / "jitter.toml"
+    config.write_text(BASE.format(steps=26).replace('name = "a"', 'name = "a"\njitter = 0.5')
+                      + f"""[target]
+value = {target}
+[compare]
+seeds = 3
+links = ["{link}"]
+[variant.ddp]
+[variant.diloco]
+outer = {{ method = "diloco", H = 6 }}
+""", encoding="utf-8")
+    told = json.loads(run(isthmus, "compare", config, "--out", folder / "jitter", "--json", "--progress", "none"))
+    for variant in told["variants"]:
+        times = []
+        for seed in told["seeds"]:
+            one = folder / "jitter" / variant["name"] / f"seed-{seed}"
+            there = folder / f"jitter-{variant['name']}-{seed}"
+            run(isthmus, "simulate", one / "config.toml", "--link", link, "--out", there, "--progress", "none")
+            times.append(reaching(there, target))
+        assert len(set(times)) == 3 and max(times) < float("inf"), times
+        found = variant["to_target_on_links_s"][link]
+        assert abs(found - statistics.median(times)) < 1e-9, (variant["name"], found, times)
+    print("jitter: every seed's own clock")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--isthmus", required=True)
@@ -93,6 +134,7 @@ def main():
                 assert expected != clocks(here), method
             print(f"{method}: {len(expected)} evaluations over {len(OTHER)} links alike")
 
+        of_all_seeds(isthmus, folder)
         config = folder / "auto.toml"
         config.write_text(BASE.format(steps=26) + '[outer]\nmethod = "1bit-adam"\n', encoding="utf-8")
         run(isthmus, "simulate", config, "--out", folder / "auto", "--progress", "none")

@@ -193,5 +193,20 @@ TEST(Retiming, MeasuresTheLongestWaitAndTheShareOfComputing) {
                    static_cast<double>(computed.count()) / static_cast<double>(end.count()));
 }
 
+/// Rounds of 0.6, 6 and 60,000 years: 37 of the first pass, the others outlast a clock of 292
+/// years.
+TEST(Retiming, SaysWhenTheClockWouldRunOut) {
+  const DirectedLink slow{.bits_per_s = 1'000'000, .one_way = milliseconds(1)};
+  for (const auto& [scale, too_long] : {std::pair{1e7, false}, {1e8, true}, {1e12, true}}) {
+    const Scenario scenario{.steps = 37, .options = every(1), .byte_scale = scale};
+    const RunProgram program = program_of(scenario);
+    const RetimedRun run = retime(retiming_of(scenario, program, slow));
+    EXPECT_EQ(run.too_long, too_long) << scale;
+    if (!too_long) {
+      EXPECT_GT(run.end().time_since_epoch(), hours(24 * 365));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace isthmus

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page of a comparison: what it says first, that it never calls little a result, and the
 // promises that every page keeps.
+#include "report/comparison_page.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -146,6 +149,86 @@ TEST_F(ComparisonPage, IsOneSmallFileWithoutNetwork) {
   for (const char* outside : {"http://", "https://", "src=", "@import", "url("}) {
     EXPECT_FALSE(says(own, outside)) << outside;
   }
+}
+
+/// Cells of `write` with so many more evaluations each, and with the run of one seed of "other"
+/// failed.
+std::string longer_cells(std::int64_t evaluations, std::int64_t failed_seed) {
+  std::string cells;
+  for (const std::string variant : {"base", "other"}) {
+    for (std::int64_t seed = 1; seed <= 8; ++seed) {
+      CellResult each = cell(variant, seed, CellStage::kSeed, 2.0, "0.004");
+      each.evals.clear();
+      for (std::int64_t t = 1; t <= evaluations; ++t) {
+        const double loss = 4 - 2 * std::sin(static_cast<double>(t * seed) / 1e4);
+        each.evals.push_back({t, loss, 1.0 / 3 + static_cast<double>(t), 1e6, 1.1e6});
+      }
+      if (variant == "other" && seed == failed_seed) {
+        each.status = CellStatus::kFailed;
+        each.utilisation = 0;
+      }
+      cells += cell_line(each) + "\n";
+    }
+  }
+  return cells;
+}
+
+TEST_F(ComparisonPage, StaysSmallWithManyEvaluationsOnOtherLinks) {
+  constexpr std::int64_t kEvaluations = 10'000;
+  write("other", 8);
+  write_file(path() / "cells.jsonl", longer_cells(kEvaluations, 0));
+  std::vector<double> clock;
+  for (std::int64_t t = 1; t <= kEvaluations; ++t) clock.push_back(static_cast<double>(t) / 7);
+  RetimedVariant retimed{.clock_s = {clock, clock},
+                         .end_s = {1, 1},
+                         .utilisation = {0.7, 0.7},
+                         .program = R"({"program":{}})"};
+  const ReportOptions options{.other_links = {.links = {"1Gbit/s,30ms", "10Gbit/s,1ms"},
+                                              .seconds = {{1, 1}, {1, 1}},
+                                              .variants = {retimed, retimed}}};
+  const std::string html = page(options);
+  EXPECT_LT(html.size(), kReportMaxBytes);
+  EXPECT_TRUE(says(html, "too long to be played in the page"));
+}
+
+TEST_F(ComparisonPage, TakesTheRunsOfTheSummaryNotLaterOnesOfAnotherFile) {
+  write("other", 8);
+  std::string runs;
+  std::string later;
+  for (int seed = 1; seed <= 8; ++seed) {
+    runs += fmt::format(R"({}{{"seed":{},"key":"other-{}-0.004","directory":null}})",
+                        seed > 1 ? "," : "", seed, seed);
+    CellResult changed = cell("other", seed, CellStage::kSeed, 1.5, "0.004");
+    changed.key += "-changed";
+    later += cell_line(changed) + "\n";
+  }
+  write_file(path() / "cells.jsonl", read_file(path() / "cells.jsonl") + later);
+  std::string summary = read_file(path() / "summary.json");
+  const std::string name = R"("name":"other",)";
+  summary.insert(summary.find(name), fmt::format(R"("runs":[{}],)", runs));
+  write_file(path() / "summary.json", summary);
+  const ComparedVariant other = read_comparison(path()).comparison.variants[1];
+  EXPECT_EQ(other.runs.front().key, "other-1-0.004");
+  EXPECT_EQ(other.runs.front().directory, "");
+}
+
+TEST_F(ComparisonPage, LeavesFailedRunsOutOfTheUtilisation) {
+  write("other", 8);
+  write_file(path() / "cells.jsonl", longer_cells(2, 3));
+  EXPECT_TRUE(says(page(), R"(failed 1/8)"));
+  const ComparisonFolder folder = read_comparison(path());
+  EXPECT_DOUBLE_EQ(mean_utilisation(folder.comparison.variants[1]), 0.5);
+}
+
+TEST_F(ComparisonPage, GivesTheScriptTheBoundOfTheTarget) {
+  write("other", 8);
+  std::string summary = read_file(path() / "summary.json");
+  const std::string none = "\"budget_steps\":0";
+  summary.replace(summary.find(none), none.size(), "\"budget_steps\":15");
+  write_file(path() / "summary.json", summary);
+  ReportOptions options;
+  options.other_links.variants.resize(2);
+  EXPECT_TRUE(says(page(options), "\"budget_steps\":15,\"bits_per_s\""));
 }
 
 TEST_F(ComparisonPage, EscapesWhatItReads) {

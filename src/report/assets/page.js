@@ -330,10 +330,10 @@
       for (const curve of curves) {
         const run = retime(curve.run, link, speed()), clock = curve.steps.map((step) => seconds(run.ends[step - 1]));
         const series = entry.chart.series.find((each) => each.label === curve.label);
-        if (series) series.x = clock;
+        if (series) Object.assign(series, { x: clock, y: curve.mean });
         tell(curve.row, "end", formats.seconds(seconds(run.ends[run.ends.length - 1])));
         tell(curve.row, "utilisation", (100 * utilisation(run)).toFixed(1) + " %");
-        if (data.target !== null) tell(curve.row, "target", timeText(median(curve.losses.map((losses) => reaching(losses, clock, data.target)))));
+        if (data.target !== null) tell(curve.row, "target", timeText(median(curve.losses.map((losses) => reaching(losses, curve.steps, clock, data.target, data.budget_steps)))));
       }
       data.curves.forEach((curve, row) => { if (!curve.run) for (const what of ["target", "end", "utilisation"]) tell(row, what, "needs simulating"); });
       entry.chart.series = entry.chart.series.filter((series) => curves.some((curve) => curve.label === series.label));

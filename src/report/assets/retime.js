@@ -2,7 +2,7 @@
 // A run's clock over other links, played from its program: src/plan/retiming.cpp, replayed_member.cpp
 // and src/sim/link_queue.cpp once more, for one link between all sites. Nanoseconds are whole numbers
 // below 2^53, products that are not go through BigInt, so the numbers are those of the program itself
-// (tests/report/retime_test.py). Jitter, lossy cubic and rates that change are not played here.
+// (tests/plan/retime_in_page.mjs). Jitter, lossy cubic and rates that change are not played here.
 (function (root) {
   "use strict";
   const kSecond = 1e9, kOverhead = 68, kDone = kOverhead + 16;
@@ -335,13 +335,15 @@
     const whole = ends.length ? ends[ends.length - 1] : 0;
     return whole > 0 ? computed.reduce((sum, each) => sum + each, 0) / whole / computed.length : 1;
   };
-  /// The clock at which `losses`, read at `clock`, come to `target`: linear between evaluations.
-  const reaching = (losses, clock, target) => {
+  /// The clock at which `losses`, read after `steps` at `clock`, come to `target`: linear between
+  /// evaluations; Infinity where they do not, or after `budgetSteps` (0: no bound). As
+  /// report::reaching, for which the step is a whole number.
+  const reaching = (losses, steps, clock, target, budgetSteps) => {
     for (let i = 0; i < losses.length; ++i) {
-      if (losses[i] > target || losses[i] === null) continue;
-      if (i === 0) return clock[0];
-      const share = (losses[i - 1] - target) / (losses[i - 1] - losses[i]);
-      return clock[i - 1] + (clock[i] - clock[i - 1]) * share;
+      if (losses[i] === null || losses[i] > target) continue;
+      const share = i === 0 ? 1 : (losses[i - 1] - target) / (losses[i - 1] - losses[i]);
+      const between = (all) => (i === 0 ? all[0] : all[i - 1] + (all[i] - all[i - 1]) * share);
+      return budgetSteps > 0 && Math.round(between(steps)) > budgetSteps ? Infinity : between(clock);
     }
     return Infinity;
   };
