@@ -77,9 +77,10 @@ def table(head, rows):
 class Comparison:
     """One TOML file and its cells, judged by the program."""
 
-    def __init__(self, program, toml, cells):
-        self.toml, self.cells_file = toml, cells
-        asked = [str(program), "compare", str(toml), "--judge", str(cells), "--json"]
+    def __init__(self, program, toml, cells, overrides=()):
+        self.program, self.toml, self.cells_file = program, toml, cells
+        asked = [str(program), "compare", str(toml), "--judge", str(cells), "--json",
+                 *(word for override in overrides for word in ("--set", override))]
         done = subprocess.run(asked, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             sys.exit(f"{' '.join(asked)}: exit {done.returncode}\n{done.stderr}")
@@ -87,6 +88,10 @@ class Comparison:
         self.cells = [json.loads(line) for line in cells.read_text().splitlines()]
         self.variants = self.summary["variants"]
         self.baseline = next(v for v in self.variants if v["baseline"])
+
+    def judged_with(self, *overrides):
+        """The same runs by other rules: "compare.baseline=NAME"."""
+        return Comparison(self.program, self.toml, self.cells_file, overrides)
 
     def variant(self, name):
         return next(v for v in self.variants if v["name"] == name)
