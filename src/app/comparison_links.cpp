@@ -109,8 +109,12 @@ double to_target(const report::Comparison& comparison, std::size_t variant,
 
 void note_own_link(const Config& config, report::OtherLinks& other) {
   if (config.links.empty()) return;
-  other.bits_per_s = config.links.front().bits_per_s_up;
-  other.rtt_s = std::chrono::duration<double>(config.links.front().rtt).count();
+  const LinkConfig& first = config.links.front();
+  other.rtt_s = std::chrono::duration<double>(first.rtt).count();
+  const bool as_played = config.links.size() == 1 && first.bits_per_s_up == first.bits_per_s_down &&
+                         first.loss == 0 && first.jitter == Duration{0} && first.streams == 1 &&
+                         first.congestion == "bbr";
+  other.bits_per_s = as_played ? first.bits_per_s_up : 0;
 }
 
 RetimedVariant retimed_variant(const Config& config, const std::vector<CellResult>& runs,

@@ -13,7 +13,8 @@
 
 namespace isthmus::app {
 
-/// The first link of `config`, for the page.
+/// The link of `config`, for the page. Its rate only where all links are alike and such as the
+/// page's script plays: it stands for all of them there.
 void note_own_link(const Config& config, report::OtherLinks& other);
 
 /// Re-timed over each of `links`, with what the page's script and charts need. `runs`: finished

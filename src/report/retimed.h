@@ -32,8 +32,8 @@ struct OtherLinks {
   /// nothing (NaN) where the variant needs simulating again. Empty for runs without a target.
   std::vector<std::vector<double>> seconds;
   std::vector<RetimedVariant> variants;
-  double bits_per_s = 0;  // of the runs' own first link; 0: there is none
-  double rtt_s = 0;
+  double bits_per_s = 0;  // of the runs' own links; 0: they are unlike, or there are none
+  double rtt_s = 0;       // of the first one
 };
 
 }  // namespace isthmus::report

@@ -107,6 +107,15 @@ outer = {{ method = "diloco", H = 6 }}
         assert abs(found - statistics.median(times)) < 1e-9, (variant["name"], found, times)
     print("jitter: every seed's own clock")
 
+    def page_of(name):
+        return (folder / name / "report.html").read_text(encoding="utf-8")
+    assert "these runs: 200 Mbit/s" in page_of("jitter")
+    unlike = folder / "unlike.toml"
+    unlike.write_text(config.read_text(encoding="utf-8").replace(
+        'rate = "200Mbit/s"', 'rate_up = "200Mbit/s"\nrate_down = "20Mbit/s"'), encoding="utf-8")
+    run(isthmus, "compare", unlike, "--out", folder / "unlike", "--seeds", "1", "--progress", "none")
+    assert "these runs: " not in page_of("unlike"), "one rate for links that have two"
+
 
 def main():
     parser = argparse.ArgumentParser()
