@@ -37,8 +37,8 @@ std::optional<std::string> unlike_runs(const Retimer& retimer,
                                        const std::vector<CellResult>& runs) {
   for (const CellResult& run : runs) {
     if (run.status != CellStatus::kOk) continue;
-    if (const auto why = differs_from_run(retimer.at_own_links_of(run.seed), retimer.byte_scale(),
-                                          recorded(run))) {
+    if (auto why = differs_from_run(retimer.at_own_links_of(run.seed), retimer.byte_scale(),
+                                    recorded(run))) {
       return why;
     }
   }

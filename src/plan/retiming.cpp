@@ -33,7 +33,7 @@ struct Event {
 
 /// Clocks go to 292 years; what ends by here can still send a frame that takes the next.
 constexpr TimePoint kFarthest{std::chrono::hours(24) * 365 * 140};
-constexpr double kLongestFrame_s = 100.0 * 365 * 24 * 3600;
+constexpr double kLongestFrameSeconds = 100.0 * 365 * 24 * 3600;
 constexpr double kMostBits = 4e18;  // that a link counts
 
 /// Where a worker stands in its program.
@@ -208,7 +208,7 @@ class Replay {
       const double bits = static_cast<double>(frame.bytes) * input_.link.byte_scale * 8;
       sent_bits_[link] += bits;
       run_.too_long = run_.too_long || sent_bits_[link] > kMostBits ||
-                      (rates_[link] > 0 && bits / rates_[link] > kLongestFrame_s);
+                      (rates_[link] > 0 && bits / rates_[link] > kLongestFrameSeconds);
       if (run_.too_long) break;
       const Passage passage = links_[link].send(now_, frame.bytes);
       run_.too_long = passage.departure > kFarthest;

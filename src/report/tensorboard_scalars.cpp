@@ -33,7 +33,7 @@ std::vector<Scalar> scalars_of(const Json& line, const std::string& group) {
   for (const auto& [key, value] : line.items()) {
     const bool place = std::find(kNotDrawn.begin(), kNotDrawn.end(), key) != kNotDrawn.end();
     if (!place && is_quantity(value)) {
-      scalars.push_back({group + "/" + key, static_cast<float>(number_of(value))});
+      scalars.push_back({fmt::format("{}/{}", group, key), static_cast<float>(number_of(value))});
     }
   }
   return scalars;

@@ -37,7 +37,7 @@ Json round_line(const std::vector<std::pair<Number, Number>>& error_and_cosine) 
   log.sync();
   std::ifstream in(folder / "metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
-    const Json object = Json::parse(line);
+    Json object = Json::parse(line);
     if (object.at("k") == "round") return object;
   }
   return {};

@@ -191,7 +191,7 @@ TEST(Agreement, OfOrthogonalWorkersIsOneOverTheRootOfTheirNumber) {
   for (const Method& method : rounds_methods()) {
     for (const int workers : {2, 3, 4}) {
       const Loop apart = [&](int worker) {
-        std::vector<float> rates(12 * 512);
+        std::vector<float> rates(std::size_t{12} * 512);
         for (std::size_t i = static_cast<std::size_t>(worker); i < rates.size();
              i += static_cast<std::size_t>(workers)) {
           rates[i] = 0.25f;
