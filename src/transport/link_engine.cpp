@@ -33,6 +33,9 @@ LinkEngine::LinkEngine(MemberOptions options, const Digest128& incarnation, Link
       port_(port),
       last_tick_(now),
       next_tick_(now) {
+  if (hello_.configuration.empty()) {
+    hello_.configuration = std::string(64, '0');
+  }
   for (int member = 0; member < options_.members; ++member) {
     peers_.emplace_back(options_.window_bytes);
     peers_.back().streams.resize(static_cast<std::size_t>(options_.streams));
@@ -290,10 +293,7 @@ void LinkEngine::lose(Rank rank, LinkEvent::Kind kind, const std::string& why) {
   }
   const std::string text = fmt::format("{}: {}", describe(rank), why);
   if (kind == LinkEvent::Kind::kLost) {
-    for (const auto& [stream, id] : peer.inbound) {
-      refuse(id, {RefusedField::kGivenUp,
-                  fmt::format("member {} has counted this one as lost", options_.self.value())});
-    }
+    give_up_on(rank, "has counted this one as lost");
   }
   if (!peer.joined && !join_error_) {
     join_error_ =
@@ -305,12 +305,21 @@ void LinkEngine::lose(Rank rank, LinkEvent::Kind kind, const std::string& why) {
   port_.lost(rank, text);
 }
 
+void LinkEngine::give_up_on(Rank rank, const char* why) {
+  for (const auto& [stream, id] : at(rank).inbound) {
+    refuse(id, {RefusedField::kGivenUp, fmt::format("member {} {}", options_.self.value(), why)});
+  }
+}
+
 void LinkEngine::close(TimePoint now) {
   closing_ = true;
   next_tick_ = now;
   for (const Rank rank : living()) {
     at(rank).in.drop_held();
     say_close(rank);
+    if (!at(rank).joined) {  // there may be no connection to say it on
+      give_up_on(rank, "has left before it had reached this one");
+    }
   }
 }
 

@@ -129,6 +129,7 @@ class LinkEngine {
   void say_close(Rank rank);
   void settle_leave(Rank rank);
   void check_life(Rank rank, TimePoint now);
+  void give_up_on(Rank rank, const char* why);
   void lose(Rank rank, LinkEvent::Kind kind, const std::string& why);
   [[nodiscard]] std::string describe(Rank rank) const;
 

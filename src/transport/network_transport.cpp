@@ -73,6 +73,12 @@ void check_options(const MemberOptions& options) {
   if (options.name.size() > kMaxMemberName) {
     refuse(fmt::format("site.name = \"{}\": at most {} bytes", options.name, kMaxMemberName));
   }
+  const std::string& digest = options.identity.configuration;
+  if (!digest.empty() &&
+      (digest.size() != 64 || digest.find_first_not_of("0123456789abcdef") != std::string::npos)) {
+    refuse(fmt::format("configuration digest \"{}\": must be a SHA-256 in 64 hexadecimal digits",
+                       digest));
+  }
   check_endpoint(options.bind, true, options.plaintext);
 }
 

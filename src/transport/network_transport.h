@@ -42,7 +42,7 @@ struct LinkEvent {
 /// What all members of a run have alike.
 struct RunIdentity {
   Digest128 run;
-  std::string configuration = std::string(64, '0');  // sha256_hex
+  std::string configuration;  // sha256_hex; empty counts as zeros
   Digest128 layout;
 };
 

@@ -54,8 +54,7 @@ void run_in_process(int workers, const PeerExchangeOptions& options,
 }
 
 void run_over(Runtime& runtime, const std::vector<std::unique_ptr<Transport>>& transports,
-              const PeerExchangeOptions& options,
-              const std::function<void(WorkerContext&)>& body) {
+              const PeerExchangeOptions& options, const std::function<void(WorkerContext&)>& body) {
   const auto workers = static_cast<int>(transports.size());
   FirstFailure failure(runtime);
   const auto work = [&](int rank) {

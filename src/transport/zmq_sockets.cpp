@@ -23,6 +23,7 @@ constexpr int kQueuedFrames = 4;          // in ZeroMQ, each end of each connect
 constexpr int kQueuedReplies = 256;       // to one connection; more are dropped
 constexpr std::size_t kCopyBelow = 4096;  // bytes that are cheaper copied than lent
 constexpr int kHandshakeMs = 5000;        // for whoever connects and says nothing
+constexpr Duration kLastWords = std::chrono::milliseconds(250);
 constexpr int kRetryMs = 50, kLongestRetryMs = 1000;
 
 int milliseconds(Duration duration) {
@@ -281,7 +282,8 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now,
 void ZmqSockets::wake() { (void)state_->wake_in.send(zmq::message_t(), zmq::send_flags::dontwait); }
 
 void ZmqSockets::close() {
-  const int linger = milliseconds(state_->options.linger);
+  // Peers have confirmed, or had their time; a stranger's half-open connection may wait for ever.
+  const int linger = milliseconds(std::min<Duration>(state_->options.linger, kLastWords));
   state_->for_each_dialled(
       [&](Rank, int, Watched& dialled) { dialled.socket.set(zmq::sockopt::linger, linger); });
   state_->router->socket.set(zmq::sockopt::linger, linger);

@@ -16,7 +16,7 @@ class ZmqSockets {
  public:
   /// Listens. THROWS: SystemError when the address cannot be bound.
   explicit ZmqSockets(const MemberOptions& options);
-  /// Blocks for at most `linger` for what has not gone out yet; at once unless `close` was called.
+  /// Blocks for a moment for what has not gone out yet; at once unless `close` was called.
   ~ZmqSockets();
   ZmqSockets(const ZmqSockets&) = delete;
   ZmqSockets& operator=(const ZmqSockets&) = delete;

@@ -14,7 +14,7 @@
 namespace isthmus {
 
 /// Binds. `runtime` is borrowed and outlives it. Destroying it closes it and blocks for at most
-/// twice `linger`; no thread and no socket is left.
+/// `linger` and a moment; no thread and no socket is left.
 /// THROWS: ConfigError for options that cannot be; SystemError when the address cannot be bound, or
 /// by name when this build has no ZeroMQ.
 [[nodiscard]] std::unique_ptr<NetworkTransport> make_zmq_transport(Runtime& runtime,

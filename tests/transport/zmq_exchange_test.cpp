@@ -62,9 +62,8 @@ TEST_P(ZmqExchangeTest, EveryMemberGetsTheBitsAndBytesOfARunInOneProcess) {
   const auto body = [&, kind = kind](WorkerContext& context) {
     std::vector<Ticket> tickets;
     for (std::size_t i = 0; i < sizes.size(); ++i) {  // all rounds under way at once
-      tickets.push_back(context.exchange.begin(
-          contribution_of(codec, context.rank, sizes[i],
-                          {FragmentId(static_cast<int>(i)), StepIndex(5)}, kind)));
+      tickets.push_back(context.exchange.begin(contribution_of(
+          codec, context.rank, sizes[i], {FragmentId(static_cast<int>(i)), StepIndex(5)}, kind)));
     }
     for (std::size_t i = sizes.size(); i-- > 0;) {
       const auto result = context.exchange.wait(tickets[i], 120s);
@@ -112,8 +111,8 @@ TEST_F(ZmqExchange, ManyRoundsInARow) {
   std::vector<std::vector<float>> expected;
   constexpr int kRounds = 60;
   for (int step = 1; step <= kRounds; ++step) {
-    expected.push_back(naive_mean(*codec, 3, 30000, ReductionKind::kReduce,
-                                  {FragmentId(0), StepIndex(step)}));
+    expected.push_back(
+        naive_mean(*codec, 3, 30000, ReductionKind::kReduce, {FragmentId(0), StepIndex(step)}));
   }
   run_over_zmq(3, [&](WorkerContext& context) {
     for (int step = 1; step <= kRounds; ++step) {
