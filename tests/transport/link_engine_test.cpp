@@ -264,6 +264,8 @@ INSTANTIATE_TEST_SUITE_P(
         Difference{"Configuration",
                    [](MemberOptions& o) { o.identity.configuration = std::string(64, 'c'); },
                    RefusedField::kConfiguration, std::string(64, 'c')},
+        Difference{"Streams", [](MemberOptions& o) { o.streams = 2; }, RefusedField::kConfiguration,
+                   "net.streams: member "},
         Difference{"Layout", [](MemberOptions& o) { o.identity.layout = digest_of(0xcd); },
                    RefusedField::kLayout, "cd000000000000000000000000000000"}),
     [](const auto& difference) { return difference.param.name; });
