@@ -107,6 +107,17 @@ TEST(LinkEngine, ASlowReaderHoldsItsSenderUpAndNothingIsLost) {
   EXPECT_EQ(net.node(1).delivered, up_to(kFrames));
 }
 
+TEST(LinkEngine, WhatAConnectionLosesWithoutBreakingIsNoticedByItsCount) {
+  Net net(2);
+  net.settle();
+  for (std::uint32_t i = 0; i < 9; ++i) net.engine(0).submit(Rank(1), frame_of(i, 10));
+  for (int k = 0; k < 3; ++k) net.at(Rank(0), Rank(1), k).forward.pop_back();
+  net.settle();
+  EXPECT_LT(net.node(1).delivered.size(), 9u);
+  net.pass(1s);  // heartbeats carry the counts
+  EXPECT_EQ(net.node(1).delivered, up_to(9));
+}
+
 TEST(LinkEngine, WhoSendsBeyondItsCreditIsLost) {
   Net net(2);
   net.settle();
