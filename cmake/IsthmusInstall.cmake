@@ -20,6 +20,10 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/isthmus" DESTINATION ${CMAKE_IN
   FILES_MATCHING PATTERN "*.h")
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/isthmus")
 install(EXPORT isthmusTargets NAMESPACE isthmus:: DESTINATION "${package_dir}")
+set(ISTHMUS_ZMQ_PAIR)
+if(ISTHMUS_HAVE_ZMQ)
+  set(ISTHMUS_ZMQ_PAIR "\"ZMQ;libzmq;libzmq3-dev\"")
+endif()
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/isthmusConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/isthmusConfig.cmake" INSTALL_DESTINATION "${package_dir}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/isthmusConfigVersion.cmake"

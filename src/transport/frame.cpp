@@ -6,51 +6,14 @@
 #include <bit>
 #include <cstring>
 #include <memory>
-#include <type_traits>
 #include <utility>
 
 #include "core/check.h"
 #include "core/hash.h"
+#include "transport/byte_fields.h"
 
 namespace isthmus {
 namespace {
-
-/// Writes fixed-width little-endian fields one after another; the buffer's end is checked.
-class FieldWriter {
- public:
-  explicit FieldWriter(std::span<std::byte> out) : out_(out) {}
-  template <typename UInt>
-  void put(UInt value) {
-    static_assert(std::is_unsigned_v<UInt>);
-    ISTHMUS_CHECK(out_.size() - at_ >= sizeof(UInt), out_.size(), at_);
-    for (std::size_t i = 0; i < sizeof(UInt); ++i) {
-      out_[at_++] = static_cast<std::byte>((value >> (8 * i)) & 0xffu);
-    }
-  }
-
- private:
-  std::span<std::byte> out_;
-  std::size_t at_ = 0;
-};
-
-class FieldReader {
- public:
-  explicit FieldReader(std::span<const std::byte> in) : in_(in) {}
-  template <typename UInt>
-  [[nodiscard]] UInt get() {
-    static_assert(std::is_unsigned_v<UInt>);
-    ISTHMUS_CHECK(in_.size() - at_ >= sizeof(UInt), in_.size(), at_);
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < sizeof(UInt); ++i) {
-      value |= std::to_integer<std::uint64_t>(in_[at_++]) << (8 * i);
-    }
-    return static_cast<UInt>(value);
-  }
-
- private:
-  std::span<const std::byte> in_;
-  std::size_t at_ = 0;
-};
 
 Unexpected<FrameError> refuse(std::string what) {
   return Unexpected<FrameError>(FrameError{std::move(what)});

@@ -50,8 +50,12 @@ void run_in_process(int workers, const PeerExchangeOptions& options,
     throw ConfigError(fmt::format("workers = {}: must be >= 1", workers));
   }
   SystemRuntime runtime;
-  const std::vector<std::unique_ptr<Transport>> transports =
-      make_in_process_transports(runtime, workers);
+  run_over(runtime, make_in_process_transports(runtime, workers), options, body);
+}
+
+void run_over(Runtime& runtime, const std::vector<std::unique_ptr<Transport>>& transports,
+              const PeerExchangeOptions& options, const std::function<void(WorkerContext&)>& body) {
+  const auto workers = static_cast<int>(transports.size());
   FirstFailure failure(runtime);
   const auto work = [&](int rank) {
     Transport& transport = *transports[static_cast<std::size_t>(rank)];

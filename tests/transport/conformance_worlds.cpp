@@ -5,6 +5,8 @@
 #include "sim/network.h"
 #include "sim/world.h"
 #include "transport/in_process_transport.h"
+#include "transport/zmq_transport.h"
+#include "zmq_members.h"
 
 namespace isthmus::testing {
 namespace {
@@ -33,6 +35,20 @@ class VirtualWorld final : public World {
  private:
   static constexpr std::uint64_t kSeed = 7;
   SimWorld world_;
+};
+
+class ZmqWorld final : public World {
+ public:
+  [[nodiscard]] Runtime& runtime() override { return runtime_; }
+  void run(const std::function<void()>& body) override { body(); }
+  [[nodiscard]] std::vector<std::unique_ptr<Transport>> endpoints(int members) override {
+    std::vector<std::unique_ptr<Transport>> ends;
+    for (auto& end : joined_members(runtime_, members)) ends.push_back(std::move(end));
+    return ends;
+  }
+
+ private:
+  SystemRuntime runtime_;
 };
 
 /// Frames take time here, so what holds in the other worlds must hold although they are on the way.
@@ -71,6 +87,15 @@ std::vector<WorldKind> all_worlds() {
       {"SimPlainLinks", [] { return std::make_unique<VirtualWorldWithLinks>(LinkModel::kPlain); }},
       {"SimTcpLinks", [] { return std::make_unique<VirtualWorldWithLinks>(LinkModel::kTcp); }},
   };
+}
+
+std::vector<WorldKind> all_transport_worlds() {
+  std::vector<WorldKind> worlds = all_worlds();
+  worlds.push_back({"ZmqLoopback", [] { return std::make_unique<ZmqWorld>(); }});
+  if (zmq_version().empty()) {
+    worlds.back().absent = "this build has no ZeroMQ";
+  }
+  return worlds;
 }
 
 }  // namespace isthmus::testing

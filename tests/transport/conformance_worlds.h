@@ -27,9 +27,12 @@ class World {
 struct WorldKind {
   std::string name;
   std::function<std::unique_ptr<World>()> make;
+  std::string absent = {};  // why it cannot be made; its tests are skipped
 };
 inline void PrintTo(const WorldKind& kind, std::ostream* out) { *out << kind.name; }
 
 [[nodiscard]] std::vector<WorldKind> all_worlds();
+/// The same, and those whose only difference is the transport.
+[[nodiscard]] std::vector<WorldKind> all_transport_worlds();
 
 }  // namespace isthmus::testing

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames, acknowledgements, who is alive, who leaves. Greetings are link_engine_greeting.cpp.
+#include "transport/link_engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "transport/frame.h"
+
+namespace isthmus {
+namespace {
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+LinkEngine::LinkEngine(MemberOptions options, const Digest128& incarnation, LinkPort& port,
+                       TimePoint now)
+    : options_(std::move(options)),
+      hello_{.protocol = kFrameVersion,
+             .members = options_.members,
+             .from = options_.self,
+             .to = options_.self,
+             .streams = options_.streams,
+             .run = options_.identity.run,
+             .configuration = options_.identity.configuration,
+             .layout = options_.identity.layout,
+             .incarnation = incarnation,
+             .name = options_.name},
+      port_(port),
+      last_tick_(now),
+      next_tick_(now) {
+  if (hello_.configuration.empty()) {
+    hello_.configuration = std::string(64, '0');
+  }
+  for (int member = 0; member < options_.members; ++member) {
+    peers_.emplace_back(options_.window_bytes);
+    peers_.back().streams.resize(static_cast<std::size_t>(options_.streams));
+  }
+}
+
+std::vector<Rank> LinkEngine::living() const {
+  std::vector<Rank> result;
+  for (int member = 0; member < options_.members; ++member) {
+    if (Rank(member) != options_.self && !at(Rank(member)).lost) {
+      result.push_back(Rank(member));
+    }
+  }
+  return result;
+}
+
+void LinkEngine::submit(Rank to, FrameBytes frame) {
+  if (closing_ || at(to).lost) {
+    return;
+  }
+  at(to).out.submit(std::move(frame));
+  pump(to);
+}
+
+void LinkEngine::taken(Rank from, std::size_t frame_bytes) {
+  if (!closing_) {  // then all are counted as taken
+    count_taken(from, frame_bytes);
+  }
+}
+
+void LinkEngine::count_taken(Rank from, std::size_t frame_bytes) {
+  Peer& peer = at(from);
+  peer.in.taken(frame_bytes);
+  if (peer.in.owes_acknowledgement() && !peer.lost) {
+    acknowledge(from);
+  }
+}
+
+// Frames go to whichever connection takes one, in turn: a slow one gets fewer.
+void LinkEngine::pump(Rank rank) {
+  Peer& peer = at(rank);
+  std::size_t refusals = 0;
+  while (!peer.lost && refusals < peer.streams.size()) {
+    const FrameBytes* frame = peer.out.next();
+    if (frame == nullptr) {
+      return;
+    }
+    peer.last_stream = (peer.last_stream + 1) % peer.streams.size();
+    Stream& stream = peer.streams[peer.last_stream];
+    if (stream.state != StreamState::kReady || stream.blocked) {
+      ++refusals;
+      continue;
+    }
+    const auto number = static_cast<int>(peer.last_stream);
+    const LinkHeader header{.kind = LinkKind::kData,
+                            .stream = static_cast<std::uint32_t>(peer.last_stream),
+                            .number = peer.out.next_number(),
+                            .amount = stream.sent};
+    if (!port_.to_stream(rank, number, header, *frame)) {
+      stream.blocked = true;
+      ++refusals;
+      continue;
+    }
+    ++stream.sent;
+    peer.out.sent(number);
+    refusals = 0;
+  }
+}
+
+bool LinkEngine::wants_write(Rank peer, int stream) const {
+  return !at(peer).lost && at(peer).streams[static_cast<std::size_t>(stream)].blocked;
+}
+
+void LinkEngine::writable(Rank rank, int stream) {
+  at(rank).streams[static_cast<std::size_t>(stream)].blocked = false;
+  pump(rank);
+}
+
+void LinkEngine::from_stream(Rank rank, std::span<const std::byte> header,
+                             std::span<const std::byte> body, TimePoint now) {
+  Peer& peer = at(rank);
+  const auto parsed = parse_link_message(header, body);
+  if (peer.lost || !parsed || parsed->stream >= peer.streams.size()) {
+    return;
+  }
+  peer.heard = now;
+  switch (parsed->kind) {
+    case LinkKind::kWelcome:
+      welcomed(rank, *parsed);
+      return;
+    case LinkKind::kRefuse:
+      refused(rank, static_cast<int>(parsed->stream), body);
+      return;
+    case LinkKind::kAck:
+      if (!peer.out.acknowledge(parsed->number)) {
+        lose(rank, LinkEvent::Kind::kLost,
+             fmt::format("it acknowledges {} frames of {}", parsed->number, peer.out.numbered()));
+      }
+      pump(rank);
+      return;
+    case LinkKind::kClosed:
+      peer.told = true;
+      return;
+    case LinkKind::kWho:
+      if (peer.streams[parsed->stream].state == StreamState::kReady) {
+        drop_stream(rank, static_cast<int>(parsed->stream), now);
+        greet(rank, static_cast<int>(parsed->stream), now);
+      }
+      return;
+    case LinkKind::kHello:
+    case LinkKind::kData:
+    case LinkKind::kHeartbeat:
+    case LinkKind::kClose:
+      return;  // only who dials says these
+  }
+}
+
+void LinkEngine::from_connection(const ConnectionId& id, std::span<const std::byte> header,
+                                 std::span<const std::byte> body, TimePoint now) {
+  const auto parsed = parse_link_message(header, body);
+  if (!parsed) {
+    stranger(parsed.error().what);
+    if (parsed.error().other_version) {
+      refuse(id, {RefusedField::kProtocol, parsed.error().what});
+    }
+    return;
+  }
+  if (parsed->kind == LinkKind::kHello) {
+    take_hello(id, *parsed, body, now);
+    return;
+  }
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) {
+    port_.to_connection(id, {.kind = LinkKind::kWho, .stream = parsed->stream}, nullptr);
+    return;
+  }
+  Connection& connection = found->second;
+  const Rank from = connection.peer;
+  Peer& peer = at(from);
+  if (peer.lost) {
+    if (peer.leaving) {  // our word that all has come may have been lost
+      port_.to_connection(id, {.kind = LinkKind::kClosed, .stream = parsed->stream}, nullptr);
+    } else {
+      refuse(id, {RefusedField::kGivenUp,
+                  fmt::format("member {} has counted this one as lost", options_.self.value())});
+    }
+    return;
+  }
+  peer.heard = now;
+  const bool data = parsed->kind == LinkKind::kData;
+  const std::uint64_t sent = data ? parsed->amount : parsed->number;
+  if ((data || parsed->kind == LinkKind::kHeartbeat) && sent != connection.received) {
+    const std::uint32_t stream = connection.stream;
+    forget(id);  // something sent before is missing: let it begin anew and send that again
+    port_.to_connection(id, {.kind = LinkKind::kWho, .stream = stream}, nullptr);
+    return;
+  }
+  if (data) {
+    ++connection.received;
+    take_frame(from, parsed->number, body);
+  } else if (parsed->kind == LinkKind::kClose) {
+    peer.leaving = parsed->number;
+  }
+  settle_leave(from);
+}
+
+void LinkEngine::take_frame(Rank from, std::uint64_t number, std::span<const std::byte> body) {
+  Peer& peer = at(from);
+  std::vector<FrameBytes> in_order;
+  const auto verdict = peer.in.receive(
+      number, std::make_shared<const std::vector<std::byte>>(body.begin(), body.end()), in_order);
+  if (verdict == LinkReceiver::Verdict::kBeyondWindow) {
+    lose(from, LinkEvent::Kind::kLost,
+         fmt::format("it sends more than the {} bytes this member takes", options_.window_bytes));
+    return;
+  }
+  for (FrameBytes& frame : in_order) {
+    const std::size_t bytes = frame->size();
+    if (closing_) {
+      count_taken(from, bytes);
+    } else {
+      port_.deliver(from, std::move(frame));
+    }
+  }
+}
+
+void LinkEngine::acknowledge(Rank rank) {
+  Peer& peer = at(rank);
+  if (peer.inbound.empty()) {
+    return;  // with the next heartbeat
+  }
+  const auto& [stream, id] = *peer.inbound.begin();
+  peer.in.acknowledged();
+  port_.to_connection(
+      id, {.kind = LinkKind::kAck, .stream = stream, .number = peer.in.taken_frames()}, nullptr);
+}
+
+void LinkEngine::tick(TimePoint now) {
+  if (now < next_tick_) {
+    return;
+  }
+  const bool was_away = now - last_tick_ >= options_.dead_after / 2;  // stopped, or asleep
+  last_tick_ = now;
+  next_tick_ = now + options_.heartbeat;
+  for (const Rank rank : living()) {
+    Peer& peer = at(rank);
+    if (was_away) {
+      peer.heard = now;
+    }
+    acknowledge(rank);
+    for (int k = 0; k < options_.streams; ++k) {
+      Stream& stream = peer.streams[static_cast<std::size_t>(k)];
+      constexpr int kPatience = 5;  // heartbeats until an unanswered greeting is repeated
+      if (stream.state == StreamState::kReady && !stream.blocked) {
+        (void)port_.to_stream(rank, k,
+                              {.kind = LinkKind::kHeartbeat,
+                               .stream = static_cast<std::uint32_t>(k),
+                               .number = stream.sent},
+                              nullptr);
+      } else if (stream.state == StreamState::kDown ||
+                 (stream.state == StreamState::kGreeting &&
+                  now - stream.greeted >= kPatience * options_.heartbeat)) {
+        greet(rank, k, now);
+      }
+    }
+    if (closing_) {
+      say_close(rank);
+    }
+    check_life(rank, now);
+  }
+}
+
+void LinkEngine::check_life(Rank rank, TimePoint now) {
+  Peer& peer = at(rank);
+  if (!peer.joined || peer.lost) {
+    return;  // whoever waits for it to join has a deadline
+  }
+  if (peer.down_since && now - *peer.down_since >= options_.gone_after) {
+    const auto broken = std::ranges::find_if(
+        peer.streams, [](const Stream& stream) { return !stream.trouble.empty(); });
+    lose(rank, LinkEvent::Kind::kLost,
+         fmt::format("its connections broke and have not come back for {:.1f} s{}{}",
+                     seconds(now - *peer.down_since), broken == peer.streams.end() ? "" : ": ",
+                     broken == peer.streams.end() ? "" : broken->trouble));
+  } else if (now - peer.heard >= options_.dead_after) {
+    lose(rank, LinkEvent::Kind::kLost,
+         fmt::format("it has been silent for {:.1f} s", seconds(now - peer.heard)));
+  }
+}
+
+void LinkEngine::lose(Rank rank, LinkEvent::Kind kind, const std::string& why) {
+  Peer& peer = at(rank);
+  if (peer.lost) {
+    return;
+  }
+  const std::string text = fmt::format("{}: {}", describe(rank), why);
+  if (kind == LinkEvent::Kind::kLost) {
+    give_up_on(rank, "has counted this one as lost");
+  }
+  if (!peer.joined && !join_error_) {
+    join_error_ =
+        JoinError{.refused = true, .field = RefusedField::kGivenUp, .peer = rank, .what = text};
+  }
+  peer.lost = true;
+  peer.out.clear();
+  port_.event({kind, rank, -1, text});
+  port_.lost(rank, text);
+}
+
+void LinkEngine::give_up_on(Rank rank, const char* why) {
+  for (const auto& [stream, id] : at(rank).inbound) {
+    refuse(id, {RefusedField::kGivenUp, fmt::format("member {} {}", options_.self.value(), why)});
+  }
+}
+
+void LinkEngine::close(TimePoint now) {
+  closing_ = true;
+  next_tick_ = now;
+  for (const Rank rank : living()) {
+    at(rank).in.drop_held();
+    say_close(rank);
+    if (!at(rank).joined) {  // there may be no connection to say it on
+      give_up_on(rank, "has left before it had reached this one");
+    }
+  }
+}
+
+// Said again with every heartbeat until the peer has confirmed.
+void LinkEngine::say_close(Rank rank) {
+  Peer& peer = at(rank);
+  if (peer.told || !peer.out.all_sent()) {
+    return;
+  }
+  for (int k = 0; k < options_.streams; ++k) {
+    const LinkHeader header{.kind = LinkKind::kClose,
+                            .stream = static_cast<std::uint32_t>(k),
+                            .number = peer.out.numbered()};
+    if (peer.streams[static_cast<std::size_t>(k)].state == StreamState::kReady &&
+        port_.to_stream(rank, k, header, nullptr)) {
+      return;
+    }
+  }
+}
+
+bool LinkEngine::all_told() const {
+  return std::ranges::all_of(living(), [&](Rank rank) {
+    const Peer& peer = at(rank);
+    return peer.told || !peer.joined;
+  });
+}
+
+// A peer that leaves is lost once everything it has sent is here.
+void LinkEngine::settle_leave(Rank rank) {
+  Peer& peer = at(rank);
+  if (peer.lost || !peer.leaving || peer.in.arrived() < *peer.leaving) {
+    return;
+  }
+  for (const auto& [stream, id] : peer.inbound) {
+    port_.to_connection(id, {.kind = LinkKind::kClosed, .stream = stream}, nullptr);
+  }
+  peer.joined = true;  // it was here
+  lose(rank, LinkEvent::Kind::kLeft, "has left");
+}
+
+}  // namespace isthmus

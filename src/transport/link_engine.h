@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// All links of one member: who is welcome, which connections stand, who is alive, what goes where.
+// A state machine fed with messages, connection news and time; it acts through a LinkPort. It knows
+// no sockets, so tests can feed it anything.
+//
+// Every member dials every other one with `streams` connections. Frames go out on those, and their
+// acknowledgements come back on them; so what is light never queues behind what is heavy. A
+// connection starts with HELLO and is used after WELCOME; when it breaks, what it carried and was
+// not acknowledged goes again over the others, or over itself once it is back.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transport/link_flow.h"
+#include "transport/link_message.h"
+#include "transport/network_transport.h"
+
+namespace isthmus {
+
+/// Who is at the other end of an accepted connection: unique while the process lives.
+using ConnectionId = std::string;
+
+class LinkPort {
+ public:
+  virtual ~LinkPort() = default;
+  /// Over a dialled connection. RETURNS: false when it takes nothing now.
+  virtual bool to_stream(Rank peer, int stream, const LinkHeader& header, FrameBytes body) = 0;
+  /// Over an accepted connection; may be dropped.
+  virtual void to_connection(const ConnectionId& id, const LinkHeader& header, FrameBytes body) = 0;
+  /// To the member's own queue.
+  virtual void deliver(Rank from, FrameBytes frame) = 0;
+  /// The peer is gone and nothing will be sent to it any more.
+  virtual void lost(Rank peer, const std::string& why) = 0;
+  virtual void event(const LinkEvent& event) = 0;
+};
+
+class LinkEngine {
+ public:
+  /// Borrows `port`. `incarnation`: drawn afresh by every process.
+  LinkEngine(MemberOptions options, const Digest128& incarnation, LinkPort& port, TimePoint now);
+
+  // From the member.
+  void submit(Rank to, FrameBytes frame);
+  void taken(Rank from, std::size_t frame_bytes);
+  /// Nothing more will be submitted or taken; what has been submitted still goes.
+  void close(TimePoint now);
+
+  // From the connections this member has dialled.
+  void stream_up(Rank peer, int stream, TimePoint now);
+  void stream_down(Rank peer, int stream, TimePoint now, const std::string& why);
+  void stream_trouble(Rank peer, int stream, LinkEvent::Kind kind, const std::string& what);
+  void writable(Rank peer, int stream);
+  void from_stream(Rank peer, std::span<const std::byte> header, std::span<const std::byte> body,
+                   TimePoint now);
+  /// From the connections it has accepted.
+  void from_connection(const ConnectionId& id, std::span<const std::byte> header,
+                       std::span<const std::byte> body, TimePoint now);
+
+  void tick(TimePoint now);
+  [[nodiscard]] TimePoint next_tick() const { return next_tick_; }
+
+  /// True when something waits for `writable`.
+  [[nodiscard]] bool wants_write(Rank peer, int stream) const;
+  [[nodiscard]] bool all_joined() const;
+  [[nodiscard]] const std::optional<JoinError>& join_error() const { return join_error_; }
+  /// Who has not joined and what is known of it, for people.
+  [[nodiscard]] std::string describe_missing(std::span<const std::string> endpoints) const;
+  /// After `close`: every living peer has all frames.
+  [[nodiscard]] bool all_told() const;
+  [[nodiscard]] std::size_t bytes_in_flight(Rank to) const { return at(to).out.bytes_in_flight(); }
+  [[nodiscard]] std::size_t bytes_held(Rank from) const { return at(from).in.bytes_held(); }
+
+ private:
+  enum class StreamState { kDown, kGreeting, kReady };
+  struct Stream {
+    StreamState state = StreamState::kDown;
+    bool blocked = false;       // takes nothing until writable
+    std::uint64_t attempt = 0;  // of greeting
+    std::uint64_t sent = 0;     // frames since the greeting
+    TimePoint greeted{};
+    std::uint64_t troubles = 0;
+    std::string trouble;  // the last one
+  };
+  struct Connection {
+    Rank peer;
+    std::uint32_t stream = 0;
+    std::uint64_t received = 0;  // frames since the greeting
+  };
+  struct Peer {
+    explicit Peer(std::size_t window) : in(window) {}
+    LinkSender out;
+    LinkReceiver in;
+    std::vector<Stream> streams;
+    std::size_t last_stream = 0;
+    std::map<std::uint32_t, ConnectionId> inbound;
+    std::optional<Digest128> incarnation;
+    std::string name;
+    bool joined = false;  // accepted on every stream, once
+    bool lost = false;
+    TimePoint heard{};
+    std::optional<TimePoint> down_since;   // joined, and no connection stands
+    std::optional<std::uint64_t> leaving;  // the peer leaves after so many frames
+    bool told = false;                     // it knows that this member leaves and has all frames
+  };
+
+  [[nodiscard]] Peer& at(Rank rank) { return peers_.at(static_cast<std::size_t>(rank.value())); }
+  [[nodiscard]] const Peer& at(Rank rank) const {
+    return peers_.at(static_cast<std::size_t>(rank.value()));
+  }
+  [[nodiscard]] std::vector<Rank> living() const;
+  void count_taken(Rank from, std::size_t frame_bytes);
+  void pump(Rank rank);
+  void greet(Rank rank, int stream, TimePoint now);
+  void drop_stream(Rank rank, int stream, TimePoint now);
+  void welcomed(Rank rank, const LinkHeader& header);
+  void refused(Rank rank, int stream, std::span<const std::byte> body);
+  void take_hello(const ConnectionId& id, const LinkHeader& header, std::span<const std::byte> body,
+                  TimePoint now);
+  void take_frame(Rank from, std::uint64_t number, std::span<const std::byte> body);
+  void refuse(const ConnectionId& id, const Refusal& refusal);
+  void stranger(const std::string& what);
+  void forget(const ConnectionId& id);
+  void acknowledge(Rank rank);
+  void say_close(Rank rank);
+  void settle_leave(Rank rank);
+  void check_life(Rank rank, TimePoint now);
+  void give_up_on(Rank rank, const char* why);
+  void lose(Rank rank, LinkEvent::Kind kind, const std::string& why);
+  [[nodiscard]] std::string describe(Rank rank) const;
+
+  MemberOptions options_;
+  Hello hello_;  // less `to`
+  LinkPort& port_;
+  std::vector<Peer> peers_;  // by member; the own entry is idle
+  std::map<ConnectionId, Connection> connections_;
+  std::optional<JoinError> join_error_;
+  std::uint64_t strangers_ = 0;
+  bool closing_ = false;
+  TimePoint last_tick_;
+  TimePoint next_tick_;
+};
+
+}  // namespace isthmus

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// A transport whose members are other processes: first every member binds, then all learn the
+// endpoints of all, then they join. Implemented over ZeroMQ (transport/zmq_transport.h).
+//
+// Frames between one pair keep their order and survive broken connections while both processes
+// live; a member is lost when it leaves, when its connections break and do not come back, when it
+// is silent for too long, or when it breaks the protocol. Frames nobody has taken count against a
+// window, so a slow reader slows its senders down and bounds what lies here for it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "core/hash.h"
+#include "transport/link_message.h"
+#include "transport/transport.h"
+
+namespace isthmus {
+
+/// What a network transport has seen of its connections, in words. For logs, and for tests.
+struct LinkEvent {
+  enum class Kind {
+    kConnected,        // a connection stands
+    kWelcomed,         // ... and the peer has accepted this member
+    kDisconnected,     // a connection that stood broke
+    kHandshakeFailed,  // whoever answered does not speak the protocol, or not with this key
+    kRetried,          // nobody answers yet
+    kRefused,          // one of the two does not accept the other
+    kLost,             // the peer is counted as gone
+    kLeft,             // the peer has left in order
+    kStranger,         // bytes that are no message, from someone unknown
+  };
+  Kind kind = Kind::kConnected;
+  Rank peer{-1};    // -1: unknown
+  int stream = -1;  // which of the parallel connections, where it is about one
+  std::string text;
+};
+
+/// What all members of a run have alike.
+struct RunIdentity {
+  Digest128 run;
+  std::string configuration;  // sha256_hex; empty counts as zeros
+  Digest128 layout;
+};
+
+struct MemberOptions {
+  Rank self;
+  int members = 1;
+  std::string bind = "tcp://127.0.0.1:*";  // *: any free port
+  RunIdentity identity = {};
+  std::string name = {};  // for people; at most kMaxMemberName bytes
+  int streams = 4;        // parallel connections of each directed link, 1 to 64
+  /// Of each incoming link: frames come and not taken. At least kSmallestWindow.
+  std::size_t window_bytes = std::size_t{32} << 20;
+  Duration heartbeat = std::chrono::seconds(1);
+  Duration dead_after = std::chrono::seconds(10);  // of silence
+  Duration gone_after = std::chrono::seconds(2);   // after its last connection broke
+  Duration linger = std::chrono::seconds(5);       // a close waits that long for what was sent
+  /// Allows links beyond this machine, which anyone on the way can read and change.
+  bool plaintext = false;
+  std::function<void(const LinkEvent&)> on_event = {};  // called by the transport's own task
+};
+/// An eighth is acknowledged at a time, so a sender of the biggest frames never waits for a rest.
+inline constexpr std::size_t kSmallestWindow = 8 * (kMaxLinkBody + 256);
+
+/// Why the members did not find together.
+struct JoinError {
+  bool refused = false;  // by or of a peer, or it was lost; otherwise time was up
+  RefusedField field = RefusedField::kMalformed;  // where a peer refused
+  Rank peer{-1};
+  std::string what;
+};
+
+/// THROWS: ConfigError naming what cannot be.
+void check_options(const MemberOptions& options);
+/// THROWS: ConfigError when it is not tcp://HOST:PORT (*: any, for who listens), or beyond this
+/// machine without `plaintext`.
+void check_endpoint(const std::string& endpoint, bool listens, bool plaintext);
+
+class NetworkTransport : public Transport {
+ public:
+  /// Where this member can be reached; the port is known.
+  [[nodiscard]] virtual const std::string& endpoint() const = 0;
+  /// Starts to dial the others. `endpoints`: one a member, in member order, the own one included.
+  /// Call once. THROWS: ConfigError for one that is no address, or beyond this machine without
+  /// `plaintext`.
+  virtual void join(std::span<const std::string> endpoints) = 0;
+  /// Blocks until every member has accepted this one on every stream.
+  /// RETURNS: who refused, is lost or is missing, and why.
+  [[nodiscard]] virtual Expected<void, JoinError> await_members(TimePoint deadline) = 0;
+};
+
+}  // namespace isthmus

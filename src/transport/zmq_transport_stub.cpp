@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "isthmus/errors.h"
+#include "transport/zmq_transport.h"
+
+namespace isthmus {
+
+std::unique_ptr<NetworkTransport> make_zmq_transport(Runtime&, const MemberOptions&) {
+  throw SystemError(
+      "net.transport = \"zmq\": this build has no ZeroMQ; apt install libzmq3-dev cppzmq-dev, "
+      "configure and build again (available: inproc)");
+}
+
+std::string zmq_version() { return {}; }
+
+}  // namespace isthmus

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engines of several members joined by connections that a test moves, breaks and listens to.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "transport/link_engine.h"
+
+namespace isthmus::link_test {
+
+struct Message {
+  LinkHeaderBytes header;
+  FrameBytes body;
+  [[nodiscard]] std::span<const std::byte> bytes() const {
+    return body == nullptr ? std::span<const std::byte>{} : std::span<const std::byte>(*body);
+  }
+};
+inline Message message_of(const LinkHeader& header, FrameBytes body) {
+  const std::span<const std::byte> bytes =
+      body == nullptr ? std::span<const std::byte>{} : std::span<const std::byte>(*body);
+  return {write_link_header(header, bytes), std::move(body)};
+}
+
+inline FrameBytes frame_of(std::uint32_t number, std::size_t bytes) {
+  std::vector<std::byte> frame(bytes + 4);
+  for (std::size_t i = 0; i < 4; ++i) frame[i] = static_cast<std::byte>(number >> (8 * i));
+  return std::make_shared<const std::vector<std::byte>>(std::move(frame));
+}
+inline std::uint32_t number_of(const FrameBytes& frame) {
+  std::uint32_t number = 0;
+  for (std::size_t i = 0; i < 4; ++i) {
+    number |= std::to_integer<std::uint32_t>((*frame)[i]) << (8 * i);
+  }
+  return number;
+}
+
+/// One dialled connection: messages on their way in both directions.
+struct Connection {
+  bool up = false;
+  ConnectionId id;
+  std::deque<Message> forward, backward;
+  std::deque<bool> news;  // up or down, not yet told to the dialler
+};
+
+class Net {
+ public:
+  struct Node final : LinkPort {
+    Net* net = nullptr;
+    Rank self;
+    std::unique_ptr<LinkEngine> engine;
+    std::vector<std::uint32_t> delivered;
+    std::deque<std::pair<Rank, std::size_t>> held;  // delivered and not taken
+    std::vector<LinkEvent> events;
+    std::map<int, std::string> gone;
+
+    bool to_stream(Rank peer, int stream, const LinkHeader& header, FrameBytes body) override {
+      Connection& connection = net->at(self, peer, stream);
+      if (!connection.up || connection.forward.size() >= 4) return false;
+      connection.forward.push_back(message_of(header, std::move(body)));
+      return true;
+    }
+    void to_connection(const ConnectionId& id, const LinkHeader& header, FrameBytes body) override {
+      for (auto& [place, connection] : net->connections) {
+        if (connection.up && connection.id == id) {
+          connection.backward.push_back(message_of(header, std::move(body)));
+          return;
+        }
+      }
+      if (id == "stranger") net->to_stranger.push_back(message_of(header, std::move(body)));
+    }
+    void deliver(Rank from, FrameBytes frame) override {
+      delivered.push_back(number_of(frame));
+      held.emplace_back(from, frame->size());
+    }
+    void lost(Rank peer, const std::string& why) override { gone[peer.value()] = why; }
+    void event(const LinkEvent& event) override { events.push_back(event); }
+    void take_all() {
+      for (; !held.empty(); held.pop_front()) {
+        engine->taken(held.front().first, held.front().second);
+      }
+    }
+  };
+  using Tweak = std::function<void(MemberOptions&)>;
+
+  explicit Net(int members, const Tweak& tweak = {}) {
+    for (int rank = 0; rank < members; ++rank) {
+      MemberOptions options{.self = Rank(rank),
+                            .members = members,
+                            .streams = 3,
+                            .window_bytes = kSmallestWindow,
+                            .gone_after = std::chrono::hours(1)};
+      options.dead_after = std::chrono::hours(1);
+      if (tweak) tweak(options);
+      streams = options.streams;
+      nodes.push_back(std::make_unique<Node>());
+      nodes.back()->net = this;
+      nodes.back()->self = Rank(rank);
+      Digest128 incarnation;
+      incarnation.bytes[0] = static_cast<std::uint8_t>(rank + 1);
+      nodes.back()->engine = std::make_unique<LinkEngine>(options, incarnation, *nodes.back(), now);
+    }
+    for (int a = 0; a < members; ++a) {
+      for (int b = 0; b < members; ++b) {
+        for (int k = 0; a != b && k < streams; ++k) set_up(a, b, k, true);
+      }
+    }
+  }
+
+  [[nodiscard]] Connection& at(Rank from, Rank to, int stream) {
+    return connections[{from.value(), to.value(), stream}];
+  }
+  Node& node(int rank) { return *nodes[static_cast<std::size_t>(rank)]; }
+  LinkEngine& engine(int rank) { return *node(rank).engine; }
+
+  /// What was on its way over a connection that breaks is gone.
+  void set_up(int from, int to, int stream, bool up) {
+    Connection& connection = at(Rank(from), Rank(to), stream);
+    connection.up = up;
+    connection.forward.clear();
+    connection.backward.clear();
+    connection.id = fmt::format("connection {}", ++opened);
+    connection.news.push_back(up);
+  }
+  /// Moves one message or piece of news of this connection. RETURNS: false when there is none.
+  bool move(int from, int to, int stream, std::uint32_t which) {
+    Connection& connection = at(Rank(from), Rank(to), stream);
+    if (which % 3 == 0 && !connection.news.empty()) {
+      const bool up = connection.news.front();
+      connection.news.pop_front();
+      if (up) {
+        engine(from).stream_up(Rank(to), stream, now);
+      } else {
+        engine(from).stream_down(Rank(to), stream, now, "cut");
+      }
+    } else if (which % 3 == 1 && !connection.forward.empty()) {
+      const Message message = connection.forward.front();
+      connection.forward.pop_front();
+      engine(to).from_connection(connection.id, message.header, message.bytes(), now);
+      if (engine(from).wants_write(Rank(to), stream)) engine(from).writable(Rank(to), stream);
+    } else if (which % 3 == 2 && !connection.backward.empty()) {
+      const Message message = connection.backward.front();
+      connection.backward.pop_front();
+      engine(from).from_stream(Rank(to), message.header, message.bytes(), now);
+    } else {
+      return false;
+    }
+    return true;
+  }
+  /// Until nothing moves.
+  void settle() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (auto& [place, connection] : connections) {
+        const auto& [from, to, stream] = place;
+        for (std::uint32_t which = 0; which < 3; ++which) {
+          moved = move(from, to, stream, which) || moved;
+        }
+      }
+    }
+  }
+  void pass(Duration time) {
+    now += time;
+    for (const auto& node : nodes) node->engine->tick(now);
+    settle();
+  }
+  /// What a stranger says to member `rank` over a connection of its own.
+  void say(int rank, const LinkHeader& header, FrameBytes body = nullptr) {
+    const Message message = message_of(header, std::move(body));
+    engine(rank).from_connection("stranger", message.header, message.bytes(), now);
+  }
+
+  TimePoint now{};
+  int streams = 0;
+  int opened = 0;
+  std::vector<std::unique_ptr<Node>> nodes;
+  std::map<std::tuple<int, int, int>, Connection> connections;
+  std::vector<Message> to_stranger;
+};
+
+}  // namespace isthmus::link_test

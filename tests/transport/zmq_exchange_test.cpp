@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// The exchange over ZeroMQ on loopback: the same bits, bytes and errors as in one process.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "core/system_runtime.h"
+#include "transport/naive_mean.h"
+#include "transport/run_in_process.h"
+#include "zmq_members.h"
+
+namespace isthmus {
+namespace {
+
+using namespace std::chrono_literals;
+using testing_support::contribution_of;
+using testing_support::naive_mean;
+using testing_support::result_of;
+
+struct Case {
+  int members;
+  ReductionKind kind;
+  std::string codec;
+};
+
+std::string name_of(const ::testing::TestParamInfo<Case>& info) {
+  std::string codec = info.param.codec;
+  std::ranges::replace_if(
+      codec, [](char c) { return c == ':' || c == '-' || c == '='; }, '_');
+  return fmt::format("{}Of{}{}", codec, info.param.members,
+                     info.param.kind == ReductionKind::kReduce   ? "Reduce"
+                     : info.param.kind == ReductionKind::kGather ? "Gather"
+                                                                 : "Collect");
+}
+
+void run_over_zmq(int members, const std::function<void(WorkerContext&)>& body) {
+  SystemRuntime runtime;
+  std::vector<std::unique_ptr<Transport>> ends;
+  for (auto& end : testing::joined_members(runtime, members)) ends.push_back(std::move(end));
+  run_over(runtime, ends, PeerExchangeOptions{}, body);
+}
+
+class ZmqExchangeTest : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (zmq_version().empty()) GTEST_SKIP() << "this build has no ZeroMQ";
+  }
+};
+
+TEST_P(ZmqExchangeTest, EveryMemberGetsTheBitsAndBytesOfARunInOneProcess) {
+  const auto& [members, kind, name] = GetParam();
+  const std::shared_ptr<const Codec> codec = make_codec(name);
+  const std::vector<std::size_t> sizes = {1, 20001, 900000};
+  std::vector<std::vector<float>> expected;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    expected.push_back(naive_mean(*codec, members, sizes[i], kind,
+                                  {FragmentId(static_cast<int>(i)), StepIndex(5)}));
+  }
+  const auto body = [&, kind = kind](WorkerContext& context) {
+    std::vector<Ticket> tickets;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {  // all rounds under way at once
+      tickets.push_back(context.exchange.begin(contribution_of(
+          codec, context.rank, sizes[i], {FragmentId(static_cast<int>(i)), StepIndex(5)}, kind)));
+    }
+    for (std::size_t i = sizes.size(); i-- > 0;) {
+      const auto result = context.exchange.wait(tickets[i], 120s);
+      ASSERT_TRUE(result.has_value()) << result.error().what;
+      EXPECT_EQ(result_of(*codec, *result), expected[i])
+          << "worker " << context.rank.value() << " n " << sizes[i];
+    }
+  };
+  std::atomic<std::uint64_t> payload[2] = {0, 0};
+  run_in_process(members, [&](WorkerContext& context) {
+    body(context);
+    payload[0] += context.exchange.bytes().payload;
+  });
+  run_over_zmq(members, [&](WorkerContext& context) {
+    body(context);
+    payload[1] += context.exchange.bytes().payload;
+  });
+  EXPECT_EQ(payload[0], payload[1]);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const int members : {2, 3, 4}) {
+    for (const char* codec :
+         {"fp32", "bf16", "int8", "int4:64:rounding=stochastic", "1bit", "topk"}) {
+      all.push_back({members, ReductionKind::kReduce, codec});
+      all.push_back({members, ReductionKind::kGather, codec});
+    }
+    all.push_back({members, ReductionKind::kCollect, "fp32"});
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(MembersKindsCodecs, ZmqExchangeTest, ::testing::ValuesIn(cases()),
+                         name_of);
+
+class ZmqExchange : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (zmq_version().empty()) GTEST_SKIP() << "this build has no ZeroMQ";
+  }
+};
+
+TEST_F(ZmqExchange, ManyRoundsInARow) {
+  const std::shared_ptr<const Codec> codec = make_codec("int8");
+  std::vector<std::vector<float>> expected;
+  constexpr int kRounds = 60;
+  for (int step = 1; step <= kRounds; ++step) {
+    expected.push_back(
+        naive_mean(*codec, 3, 30000, ReductionKind::kReduce, {FragmentId(0), StepIndex(step)}));
+  }
+  run_over_zmq(3, [&](WorkerContext& context) {
+    for (int step = 1; step <= kRounds; ++step) {
+      Contribution mine = contribution_of(codec, context.rank, 30000,
+                                          {FragmentId(0), StepIndex(step)}, ReductionKind::kReduce);
+      mine.commit = step % 16 == 0 || step == kRounds;
+      const auto result = context.exchange.wait(context.exchange.begin(std::move(mine)), 60s);
+      ASSERT_TRUE(result.has_value()) << result.error().what;
+      ASSERT_EQ(result->values, expected[static_cast<std::size_t>(step - 1)]) << "step " << step;
+    }
+  });
+}
+
+TEST_F(ZmqExchange, AMemberThatFailsInMidRoundIsNamedToTheOthers) {
+  const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  std::atomic<int> told = 0;
+  const auto run = [&] {
+    run_over_zmq(4, [&](WorkerContext& context) {
+      const auto begin = [&](int step) {
+        return context.exchange.begin(contribution_of(codec, context.rank, 2000000,
+                                                      {FragmentId(0), StepIndex(step)},
+                                                      ReductionKind::kReduce));
+      };
+      const auto whole = context.exchange.wait(begin(1), 120s);
+      ASSERT_TRUE(whole.has_value()) << whole.error().what;
+      if (context.rank == Rank(1)) throw std::runtime_error("disk on fire");
+      const auto result = context.exchange.wait(begin(2), 120s);
+      ASSERT_FALSE(result.has_value());
+      EXPECT_EQ(result.error().kind, ExchangeError::Kind::kPeerLost) << result.error().what;
+      EXPECT_EQ(result.error().peer, Rank(1));
+      ++told;
+    });
+  };
+  EXPECT_THROW(run(), std::runtime_error);
+  EXPECT_EQ(told, 3);
+}
+
+TEST_F(ZmqExchange, UnlikeCodecsAreNamed) {
+  const std::shared_ptr<const Codec> fp32 = make_codec("fp32");
+  const std::shared_ptr<const Codec> bf16 = make_codec("bf16");
+  run_over_zmq(2, [&](WorkerContext& context) {
+    const Ticket ticket = context.exchange.begin(
+        contribution_of(context.rank == Rank(0) ? fp32 : bf16, context.rank, 100,
+                        {FragmentId(0), StepIndex(1)}, ReductionKind::kGather));
+    const auto result = context.exchange.wait(ticket, 60s);
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().kind, ExchangeError::Kind::kDiverged);
+    EXPECT_THAT(result.error().what, ::testing::HasSubstr("another layout"));
+  });
+}
+
+}  // namespace
+}  // namespace isthmus

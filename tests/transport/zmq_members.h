@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Members of one run on this machine, joined over loopback; ports come from the system.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "isthmus/runtime.h"
+#include "transport/zmq_transport.h"
+
+namespace isthmus::testing {
+
+/// Changes the options of one member before it binds.
+using Tweak = std::function<void(MemberOptions&)>;
+
+inline std::vector<std::unique_ptr<NetworkTransport>> bind_members(Runtime& runtime, int members,
+                                                                   const Tweak& tweak = {}) {
+  std::vector<std::unique_ptr<NetworkTransport>> ends;
+  for (int rank = 0; rank < members; ++rank) {
+    MemberOptions options{.self = Rank(rank),
+                          .members = members,
+                          .streams = 2,
+                          .dead_after = std::chrono::minutes(2),
+                          .gone_after = std::chrono::minutes(2)};
+    if (tweak) tweak(options);
+    ends.push_back(make_zmq_transport(runtime, options));
+  }
+  return ends;
+}
+
+inline std::vector<std::string> endpoints_of(
+    const std::vector<std::unique_ptr<NetworkTransport>>& ends) {
+  std::vector<std::string> endpoints;
+  for (const auto& end : ends) endpoints.push_back(end->endpoint());
+  return endpoints;
+}
+
+/// Binds, joins, and waits until all have found one another.
+inline std::vector<std::unique_ptr<NetworkTransport>> joined_members(Runtime& runtime, int members,
+                                                                     const Tweak& tweak = {}) {
+  auto ends = bind_members(runtime, members, tweak);
+  const std::vector<std::string> endpoints = endpoints_of(ends);
+  for (const auto& end : ends) end->join(endpoints);
+  for (const auto& end : ends) {
+    const auto joined = end->await_members(runtime.clock().now() + std::chrono::minutes(1));
+    EXPECT_TRUE(joined.has_value()) << joined.error().what;
+  }
+  return ends;
+}
+
+}  // namespace isthmus::testing
