@@ -77,7 +77,10 @@ void expect_narrow(const std::string& text) {
 TEST(ComparisonText, IsNeverWiderThanAHundredColumns) {
   report::Comparison compared =
       comparison({.name = "wide", .target = 12.52, .budget_steps = 1'999'999, .budget_s = 9e6});
-  compared.other_links = {{"100Mbit/s,80ms", "10Gbit/s,1ms"}, {{1e7, 2}, {3e4, 5}, {INFINITY, 6}}};
+  compared.other_links = {{"100Mbit/s,80ms", "10Gbit/s,1ms"},
+                          {{1e7, 2}, {INFINITY, 6}, {NAN, NAN}}};
+  compared.other_links.variants.resize(compared.variants.size());
+  compared.other_links.variants.back().obstacle = "its warm-up ends where the gradients say";
   compared.notes.push_back(std::string(60, 'y') + " " + std::string(70, 'z'));
   const std::string text = text_of(compared);
   expect_narrow(text);
@@ -85,6 +88,7 @@ TEST(ComparisonText, IsNeverWiderThanAHundredColumns) {
   EXPECT_THAT(text, HasSubstr("baseline"));
   EXPECT_THAT(text, HasSubstr("inner.lr 0.000012345"));
   EXPECT_THAT(text, HasSubstr("100Mbit/s,80ms"));
+  EXPECT_THAT(text, HasSubstr("needs simulating again on other links: its warm-up ends"));
 }
 
 TEST(ComparisonText, WithoutAClockTimeIsLeftOut) {
