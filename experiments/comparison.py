@@ -24,7 +24,6 @@ import math
 import pathlib
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -107,11 +106,6 @@ class Comparison:
     def gap(self, variant):
         """Of the mean final losses, as a share of the baseline's."""
         return self.mean(variant) / self.mean(self.baseline) - 1
-
-    def payload(self, name):
-        """Median over the seeds of what the site that sent most has sent by the end."""
-        sent = [run["evals"][-1][3] for run in self.runs(name) if run["evals"]]
-        return statistics.median(sent) if sent else math.nan
 
     def blocks(self):
         yield "table", self.losses()

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "app/build_info.h"
 #include "app/cell_runner.h"
@@ -12,7 +11,7 @@
 #include "app/comparison_estimate.h"
 #include "app/comparison_files.h"
 #include "app/comparison_links.h"
-#include "app/comparison_page.h"
+#include "app/comparison_rules.h"
 #include "app/comparison_text.h"
 #include "app/finished_cells.h"
 #include "app/reference_curves.h"
@@ -22,32 +21,10 @@
 #include "core/log.h"
 #include "core/suggest.h"
 #include "kernels/isa.h"
+#include "report/comparison_report.h"
 
 namespace isthmus::app {
 namespace {
-
-report::ComparisonRules rules_of(const Experiment& experiment, const ComparisonPlan& plan,
-                                 const Config& baseline, double entropy, bool quick) {
-  const ExperimentSettings& settings = experiment.settings();
-  report::ComparisonRules rules{
-      .name = baseline.run.name,
-      .baseline = plan.baseline(),
-      .confidence = settings.confidence,
-      .margin = settings.margin,
-      .floor = entropy,
-      .target = settings.target_value,
-      .target_relative_to = plan.baseline(),
-      .target_factor = settings.target_factor,
-      .budget_steps = settings.budget_steps,
-      .budget_s = std::chrono::duration<double>(settings.budget_time).count(),
-      .quick = quick};
-  for (std::size_t m = 0; m < plan.variants().size(); ++m) {
-    if (experiment.variants()[plan.variants()[m]].name == settings.target_relative_to) {
-      rules.target_relative_to = m;
-    }
-  }
-  return rules;
-}
 
 /// Names given to --require; "all" stands for every one.
 std::vector<std::string> required(const CompareArguments& arguments, const Experiment& experiment,
@@ -155,7 +132,7 @@ class Command {
     data_ = [facts](const Config&) { return facts; };
     facts_.status = "ok";
     weaknesses_ = weaknesses_of(experiment_, plan_, data_);
-    const report::Comparison comparison = judged();
+    const report::Comparison comparison = judged(RetimedFor::kTable);
     tell(comparison, comparison_json(comparison, facts_, ""));
     return verdict_on_requirements(comparison);
   }
@@ -172,6 +149,9 @@ class Command {
           "--resume together with --force: one keeps the cells, the other removes them");
     }
     std::string kernels;
+    if (!arguments_.against.empty()) {
+      reference_ = runs_of(reference_named(arguments_.against));
+    }
     for (const Cell& cell : plan_.outline()) {
       if (cell.number != 0) {
         continue;
@@ -197,7 +177,7 @@ class Command {
             cell.config.train.context));
       }
       if (!arguments_.against.empty()) {
-        check_evaluations(reference_named(arguments_.against), name, cell.config);
+        check_evaluations(reference_, arguments_.against, name, cell.config);
       }
       if (cell.stage == report::CellStage::kSeed) {
         const RunEstimate run = estimate_run(cell.config, cell.simulated);
@@ -287,12 +267,14 @@ class Command {
     if (!arguments_.against.empty()) {
       return tell_reference(directory);
     }
-    const report::Comparison comparison = judged();
+    const report::Comparison comparison = judged(RetimedFor::kPage);
     const std::string json = comparison_json(comparison, facts_, directory.path());
     directory.write_json("summary.json", json);
-    write_comparison_page(
-        directory.path(), directory.path() / "report.html", experiment_.settings().links,
-        {.generated = utc_now(), .command = "isthmus report " + directory.path().string()});
+    report::write_comparison_report(report::read_comparison(directory.path()),
+                                    directory.path() / "report.html",
+                                    {.generated = utc_now(),
+                                     .command = "isthmus report " + directory.path().string(),
+                                     .other_links = comparison.other_links});
     tell(comparison, json);
     if (!session_.json) {
       session_.out.write(
@@ -327,14 +309,14 @@ class Command {
     return static_cast<int>(requeue ? ExitCode::kCheckpointedRequeue : ExitCode::kInterrupted);
   }
 
-  report::Comparison judged() {
+  report::Comparison judged(RetimedFor use) {
     report::Comparison comparison = report::compare_variants(
         rules_of(experiment_, plan_, baseline_, data_(baseline_).entropy, arguments_.quick),
         plan_.results());
     if (runs_simulated(baseline_)) {
-      comparison.other_links =
-          times_on_links(comparison, experiment_.settings().links,
-                         [&](std::size_t variant) { return plan_.config_of_run(variant); });
+      comparison.other_links = times_on_links(
+          comparison, experiment_.settings().links,
+          [&](std::size_t variant) { return plan_.config_of_run(variant); }, use);
     }
     comparison.notes.insert(comparison.notes.end(), weaknesses_.begin(), weaknesses_.end());
     return comparison;
@@ -351,7 +333,7 @@ class Command {
     for (const report::ComparedVariant& variant : plan_.results()) {
       runs.insert(runs.end(), variant.runs.begin(), variant.runs.end());
     }
-    const ReferenceResult result = against_reference(reference_named(arguments_.against), runs);
+    const ReferenceResult result = against_reference(arguments_.against, reference_, runs);
     const std::string json = reference_json(result);
     directory.write_json("summary.json", json);
     session_.out.write(session_.json ? json + "\n" : render_reference(result, session_.out));
@@ -388,6 +370,7 @@ class Command {
   int widest_ = 1;
   DataFactsOf data_;
   std::vector<std::string> weaknesses_;
+  std::vector<report::CellResult> reference_;  // runs of --against
   ComparisonFacts facts_;
 };
 

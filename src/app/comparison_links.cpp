@@ -35,10 +35,12 @@ std::vector<RecordedEvaluation> recorded(const CellResult& run) {
 /// Why the runs are not what re-timing them at their own links gives; nothing when they are.
 std::optional<std::string> unlike_runs(const Retimer& retimer,
                                        const std::vector<CellResult>& runs) {
+  const std::vector<LinkConfig>& links = retimer.config().links;
+  std::optional<RetimedRun> again;
   for (const CellResult& run : runs) {
     if (run.status != CellStatus::kOk) continue;
-    if (auto why = differs_from_run(retimer.at_own_links_of(run.seed), retimer.byte_scale(),
-                                    recorded(run))) {
+    if (!again || retimer.seeds_differ(links)) again = retimer.over(links, run.seed);
+    if (auto why = differs_from_run(*again, retimer.byte_scale(), recorded(run))) {
       return why;
     }
   }
@@ -65,9 +67,14 @@ std::vector<std::vector<double>> clock_by_run(const Retimer& retimer, const Link
                                               const std::vector<CellResult>& runs) {
   std::vector<std::vector<double>> clocks;
   for (const CellResult& run : runs) {
-    clocks.push_back(clock_at(retimer.over_of({link}, run.seed), run.evals));
+    clocks.push_back(clock_at(retimer.over({link}, run.seed), run.evals));
   }
   return clocks;
+}
+
+/// Of the run that the configuration is of.
+std::int64_t seed_of(const Retimer& retimer) {
+  return static_cast<std::int64_t>(retimer.config().run.seed);
 }
 
 /// Rates at which utilisation is looked at: four to a decade, 1 Mbit/s to 1 Tbit/s.
@@ -82,7 +89,7 @@ std::vector<RetimedVariant::AtRate> by_rate(const Retimer& retimer, Duration pat
   std::vector<RetimedVariant::AtRate> places;
   for (int i = 0; i < kRates; ++i) {
     link.bits_per_s_up = link.bits_per_s_down = std::round(rate_at(i));
-    const RetimedRun again = retimer.over({link}, 1);
+    const RetimedRun again = retimer.over({link}, seed_of(retimer));
     const bool runs = !again.too_long && again.longest_wait <= patience;
     places.push_back({link.bits_per_s_up,
                       runs ? again.utilisation() : std::numeric_limits<double>::quiet_NaN()});
@@ -118,7 +125,7 @@ void note_own_link(const Config& config, report::OtherLinks& other) {
 }
 
 RetimedVariant retimed_variant(const Config& config, const std::vector<CellResult>& runs,
-                               const std::vector<std::string>& links) {
+                               const std::vector<std::string>& links, RetimedFor use) {
   RetimedVariant variant;
   const CellResult* run = longest(runs);
   if (run == nullptr || run->evals.empty()) {
@@ -136,7 +143,8 @@ RetimedVariant retimed_variant(const Config& config, const std::vector<CellResul
   }
   const Duration patience = round_patience(config, true);
   for (const std::string& link : links) {
-    const RetimedRun again = retimer.over({parse_link(link)}, 1);
+    const LinkConfig parsed = parse_link(link);
+    const RetimedRun again = retimer.over({parsed}, seed_of(retimer));
     if (again.too_long) {
       variant.obstacle = "over " + link + " it takes longer than clocks of nanoseconds go";
       return variant;
@@ -145,13 +153,13 @@ RetimedVariant retimed_variant(const Config& config, const std::vector<CellResul
       variant.obstacle = "over " + link + " a round takes longer than net.patience";
     }
     variant.clock_s.push_back(clock_at(again, run->evals));
-    if (retimer.seeds_differ()) {
-      variant.clock_by_run_s.push_back(clock_by_run(retimer, parse_link(link), runs));
+    if (retimer.seeds_differ({parsed})) {
+      variant.clock_by_run_s.push_back(clock_by_run(retimer, parsed, runs));
     }
     variant.end_s.push_back(seconds(again.end()));
     variant.utilisation.push_back(again.utilisation());
   }
-  if (variant.obstacle.empty()) {
+  if (use == RetimedFor::kPage && variant.obstacle.empty()) {
     variant.by_rate = by_rate(retimer, patience);
     variant.program = retimer.json();
   }
@@ -160,14 +168,15 @@ RetimedVariant retimed_variant(const Config& config, const std::vector<CellResul
 
 report::OtherLinks times_on_links(const report::Comparison& comparison,
                                   const std::vector<std::string>& links,
-                                  const std::function<Config(std::size_t variant)>& config_of) {
+                                  const std::function<Config(std::size_t variant)>& config_of,
+                                  RetimedFor use) {
   report::OtherLinks other{.links = links};
   for (std::size_t v = 0; v < comparison.variants.size(); ++v) {
     RetimedVariant variant;
     try {
       const Config config = config_of(v);
       if (v == comparison.rules.baseline) note_own_link(config, other);
-      variant = retimed_variant(config, comparison.variants[v].runs, links);
+      variant = retimed_variant(config, comparison.variants[v].runs, links, use);
     } catch (const Error& error) {
       variant.obstacle = std::string("its configuration cannot be read: ") + error.what();
     }

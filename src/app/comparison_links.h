@@ -17,16 +17,21 @@ namespace isthmus::app {
 /// page's script plays: it stands for all of them there.
 void note_own_link(const Config& config, report::OtherLinks& other);
 
-/// Re-timed over each of `links`, with what the page's script and charts need. `runs`: finished
-/// ones of that configuration, apart from run.seed.
+enum class RetimedFor {
+  kTable,  // the times alone
+  kPage    // and what the page's script and charts need
+};
+
+/// Re-timed over each of `links`. `runs`: finished ones of that configuration, apart from run.seed.
 [[nodiscard]] report::RetimedVariant retimed_variant(const Config& config,
                                                      const std::vector<report::CellResult>& runs,
-                                                     const std::vector<std::string>& links);
+                                                     const std::vector<std::string>& links,
+                                                     RetimedFor use);
 
 /// For each of `links` and each variant of `comparison`, whose clocks are simulated. `config_of`:
 /// the configuration of a variant's first run.
 [[nodiscard]] report::OtherLinks times_on_links(
     const report::Comparison& comparison, const std::vector<std::string>& links,
-    const std::function<Config(std::size_t variant)>& config_of);
+    const std::function<Config(std::size_t variant)>& config_of, RetimedFor use);
 
 }  // namespace isthmus::app

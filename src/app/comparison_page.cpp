@@ -47,7 +47,8 @@ ReportResult write_comparison_page(const std::filesystem::path& folder,
   if (variants.front().runs.front().simulated) {
     options.other_links = times_on_links(
         found.comparison, links.empty() ? links_of_file(folder) : links,
-        [&](std::size_t v) { return config_of_run(folder / variants[v].runs.front().directory); });
+        [&](std::size_t v) { return config_of_run(folder / variants[v].runs.front().directory); },
+        RetimedFor::kPage);
   }
   return report::write_comparison_report(found, out, options);
 }
@@ -60,7 +61,8 @@ report::OtherLinks runs_on_links(const std::vector<std::filesystem::path>& runs,
     try {
       const Config config = config_of_run(run);
       if (other.variants.empty()) note_own_link(config, other);
-      variant = retimed_variant(config, {cell_of(report::read_run(run), config)}, links);
+      variant = retimed_variant(config, {cell_of(report::read_run(run), config)}, links,
+                                RetimedFor::kPage);
     } catch (const Error& error) {
       variant.obstacle = std::string("its configuration cannot be read: ") + error.what();
     }

@@ -2,7 +2,6 @@
 #include "app/comparison_retimer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "app/commands.h"
@@ -22,11 +21,8 @@ std::vector<DirectedLink> links_of(const Config& config) {
 }
 
 /// Length of a worker's step; nothing where it is idle.
-std::optional<Duration> step_length(double pace, const StepClock& clock, StepIndex t,
-                                    double speed) {
-  if (!takes_step(pace, t)) return std::nullopt;
-  const Duration length = clock(t);
-  return speed == 1 ? length : Duration(std::llround(static_cast<double>(length.count()) / speed));
+std::optional<Duration> step_length(double pace, const StepClock& clock, StepIndex t) {
+  return takes_step(pace, t) ? std::optional(clock(t)) : std::nullopt;
 }
 
 }  // namespace
@@ -58,7 +54,7 @@ Retimer::Retimer(Config config) : config_(std::move(config)) {
                              .steps = plan.total_steps});
 }
 
-RetimingInput Retimer::input(const Config& config, double speed) const {
+RetimingInput Retimer::input(const Config& config) const {
   std::vector<StepClock> clocks;
   for (int m = 0; m < program_.workers; ++m) {
     clocks.push_back(make_step_clock(config, Rank(m), step_flops_, Duration{0}));
@@ -68,36 +64,27 @@ RetimingInput Retimer::input(const Config& config, double speed) const {
           .link = {.model = config.sim.link_model == "ideal" ? LinkModel::kPlain : LinkModel::kTcp,
                    .byte_scale = byte_scale_},
           .seed = config.run.seed,
-          .step_time = [sites = config.sites, clocks, speed](Rank worker, StepIndex t) {
+          .step_time = [sites = config.sites, clocks](Rank worker, StepIndex t) {
             const auto m = static_cast<std::size_t>(worker.value());
-            return step_length(sites[m].pace, clocks[m], t, speed);
+            return step_length(sites[m].pace, clocks[m], t);
           }};
 }
 
-RetimedRun Retimer::over(const std::vector<LinkConfig>& links, double speed) const {
-  Config config = config_;
-  replace_links(config, links, "other links");
-  return retime(input(config, speed));
-}
-
-RetimedRun Retimer::over_of(const std::vector<LinkConfig>& links, std::int64_t seed) const {
+RetimedRun Retimer::over(const std::vector<LinkConfig>& links, std::int64_t seed) const {
   Config config = config_;
   config.run.seed = static_cast<std::uint64_t>(seed);
   replace_links(config, links, "other links");
-  return retime(input(config, 1));
+  return retime(input(config));
 }
 
-bool Retimer::seeds_differ() const {
-  return std::ranges::any_of(config_.sites, [](const SiteConfig& site) { return site.jitter > 0; });
+bool Retimer::seeds_differ(const std::vector<LinkConfig>& links) const {
+  return std::ranges::any_of(config_.sites,
+                             [](const SiteConfig& site) { return site.jitter > 0; }) ||
+         std::ranges::any_of(links,
+                             [](const LinkConfig& link) { return link.jitter > Duration{0}; });
 }
 
-RetimedRun Retimer::at_own_links_of(std::int64_t seed) const {
-  Config config = config_;
-  config.run.seed = static_cast<std::uint64_t>(seed);
-  return retime(input(config, 1));
-}
-
-std::string Retimer::json() const { return retiming_json(input(config_, 1)); }
+std::string Retimer::json() const { return retiming_json(input(config_)); }
 
 Config config_of_run(const std::filesystem::path& folder) {
   return load_config(folder / "config.resolved.toml", {}, schema_context());

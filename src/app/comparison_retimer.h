@@ -23,16 +23,10 @@ class Retimer {
   /// REQUIRES: no retiming_obstacle. THROWS: ConfigError.
   explicit Retimer(Config config);
 
-  /// Over the configuration's own links.
-  [[nodiscard]] RetimedRun at_own_links() const { return over(config_.links, 1); }
-  /// The same with another run.seed, which jitter is drawn from.
-  [[nodiscard]] RetimedRun at_own_links_of(std::int64_t seed) const;
-  /// Over others, with steps `speed` times as fast.
-  [[nodiscard]] RetimedRun over(const std::vector<LinkConfig>& links, double speed) const;
-  /// The same at the run's own speed with another run.seed.
-  [[nodiscard]] RetimedRun over_of(const std::vector<LinkConfig>& links, std::int64_t seed) const;
-  /// Whether runs of other seeds have other clocks over a link without jitter: their steps do.
-  [[nodiscard]] bool seeds_differ() const;
+  /// Over `links` with `seed` for run.seed, which jitter is drawn from.
+  [[nodiscard]] RetimedRun over(const std::vector<LinkConfig>& links, std::int64_t seed) const;
+  /// Whether runs of other seeds have other clocks over `links`: their steps or links jitter.
+  [[nodiscard]] bool seeds_differ(const std::vector<LinkConfig>& links) const;
 
   [[nodiscard]] double byte_scale() const { return byte_scale_; }
   [[nodiscard]] const Config& config() const { return config_; }
@@ -40,7 +34,7 @@ class Retimer {
   [[nodiscard]] std::string json() const;
 
  private:
-  [[nodiscard]] RetimingInput input(const Config& config, double speed) const;
+  [[nodiscard]] RetimingInput input(const Config& config) const;
 
   Config config_;
   double byte_scale_ = 1;

@@ -7,6 +7,19 @@
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
+namespace {
+
+template <typename Wanted>
+std::vector<const report::CellResult*> results_of(
+    const std::map<std::string, report::CellResult>& by_key, const Wanted& wanted) {
+  std::vector<const report::CellResult*> found;
+  for (const auto& [key, result] : by_key) {
+    if (wanted(result)) found.push_back(&result);
+  }
+  return found;
+}
+
+}  // namespace
 
 FinishedCells::FinishedCells(const Storage& storage, const std::filesystem::path& file,
                              const Experiment& experiment)
@@ -57,24 +70,15 @@ const report::CellResult& FinishedCells::result_of(const Cell& cell) const {
   const auto found = cells_.find(cell.configuration);
   if (found != cells_.end()) {
     // Variants that compute the same share a cell; those that differ in their text do not.
-    std::vector<const report::CellResult*> candidates;
-    for (const auto& [key, result] : found->second) {
-      if (result.variant == variant) {
-        candidates.push_back(&result);
-      }
-    }
-    if (candidates.empty()) {
-      for (const auto& [key, result] : found->second) {
-        candidates.push_back(&result);
-      }
-    }
-    if (candidates.size() > 1) {
+    auto runs = results_of(found->second, [&](const auto& run) { return run.variant == variant; });
+    if (runs.empty()) runs = results_of(found->second, [](const auto&) { return true; });
+    if (runs.size() > 1) {
       throw ConfigError(fmt::format(
           "--judge {}: {} runs of {} with seed {} as {} has it, on unlike data or initial weights; "
           "keep the lines of one",
-          file_.string(), candidates.size(), variant, cell.seed, experiment_.file().string()));
+          file_.string(), runs.size(), variant, cell.seed, experiment_.file().string()));
     }
-    return *candidates.front();
+    return *runs.front();
   }
   std::string values;
   for (const Setting& value : cell.point) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "app/commands.h"
 #include "app/comparison_text.h"
@@ -49,9 +50,15 @@ const Reference& reference_named(const std::string& spelling) {
   throw UsageError(fmt::format("--against: no reference '{}'; there is {}", spelling, join(known)));
 }
 
-void check_evaluations(const Reference& reference, const std::string& variant,
-                       const Config& config) {
-  for (const report::CellResult& cell : report::read_cells(reference.cells).cells) {
+std::vector<report::CellResult> runs_of(const Reference& reference) {
+  report::CellFile file = report::read_cells(reference.cells);
+  ISTHMUS_CHECK(file.damaged == 0 && !file.cells.empty(), std::string(reference.name));
+  return std::move(file.cells);
+}
+
+void check_evaluations(const std::vector<report::CellResult>& runs, const std::string& name,
+                       const std::string& variant, const Config& config) {
+  for (const report::CellResult& cell : runs) {
     if (cell.variant != variant) {
       continue;
     }
@@ -59,9 +66,9 @@ void check_evaluations(const Reference& reference, const std::string& variant,
     const std::int64_t every = config.eval.every.resolve(steps);
     if (steps != cell.evals.back().step || every != cell.evals.front().step) {
       throw ConfigError(fmt::format(
-          "--against ref:{}: variant '{}' has {} steps evaluated every {}, its reference runs {} "
+          "--against {}: variant '{}' has {} steps evaluated every {}, its reference runs {} "
           "every {}: leave train.steps, train.tokens and eval.every as they are",
-          reference.name, variant, steps, every, cell.evals.back().step, cell.evals.front().step));
+          name, variant, steps, every, cell.evals.back().step, cell.evals.front().step));
     }
     return;
   }
@@ -71,18 +78,17 @@ bool ReferenceResult::normal() const {
   return std::all_of(checks.begin(), checks.end(), [](const auto& each) { return each.normal(); });
 }
 
-ReferenceResult against_reference(const Reference& reference,
+ReferenceResult against_reference(const std::string& name,
+                                  const std::vector<report::CellResult>& runs,
                                   const std::vector<report::CellResult>& fresh) {
-  const report::CellFile file = report::read_cells(reference.cells);
-  ISTHMUS_CHECK(file.damaged == 0 && !file.cells.empty(), std::string(reference.name));
   std::set<std::int64_t> seeds;
-  for (const report::CellResult& cell : file.cells) {
+  for (const report::CellResult& cell : runs) {
     seeds.insert(cell.seed);
   }
-  return {.name = fmt::format("ref:{}", reference.name),
-          .program = file.cells.front().version,
+  return {.name = name,
+          .program = runs.front().version,
           .reference_seeds = static_cast<int>(seeds.size()),
-          .checks = report::check_curves(file.cells, fresh)};
+          .checks = report::check_curves(runs, fresh)};
 }
 
 std::string render_reference(const ReferenceResult& result, const Terminal& terminal) {

@@ -25,10 +25,13 @@ struct Reference {
 /// `spelling`: "ref:NAME". THROWS: UsageError naming those there are.
 [[nodiscard]] const Reference& reference_named(const std::string& spelling);
 
+/// Its runs, parsed.
+[[nodiscard]] std::vector<report::CellResult> runs_of(const Reference& reference);
+
 /// THROWS: ConfigError when runs of `variant` as `config` has them are not evaluated at the steps
-/// of the reference's: their losses could not be held against it.
-void check_evaluations(const Reference& reference, const std::string& variant,
-                       const Config& config);
+/// of the reference's `runs`: their losses could not be held against it. `name`: "ref:nano".
+void check_evaluations(const std::vector<report::CellResult>& runs, const std::string& name,
+                       const std::string& variant, const Config& config);
 
 /// The new runs beside the reference's.
 struct ReferenceResult {
@@ -38,7 +41,9 @@ struct ReferenceResult {
   std::vector<report::CurveCheck> checks;
   [[nodiscard]] bool normal() const;
 };
-[[nodiscard]] ReferenceResult against_reference(const Reference& reference,
+/// `fresh` runs beside the reference's `runs`.
+[[nodiscard]] ReferenceResult against_reference(const std::string& name,
+                                                const std::vector<report::CellResult>& runs,
                                                 const std::vector<report::CellResult>& fresh);
 
 [[nodiscard]] std::string render_reference(const ReferenceResult& result, const Terminal& terminal);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "core/storage.h"
 #include "isthmus/errors.h"
 #include "report/export_files.h"
@@ -35,26 +33,11 @@ bool take_event(std::string_view text, TraceInput& input) {
     input.cut_s = number_at(line, "t0", 0);
     return true;
   }
-  for (int i = 0; i < kSpanKinds; ++i) {
-    if (kind != span_name(static_cast<SpanKind>(i))) {
-      continue;
-    }
-    const Span span{.kind = static_cast<SpanKind>(i),
-                    .worker = static_cast<int>(integer_at(line, "w", -1)),
-                    .peer = static_cast<int>(integer_at(line, "peer", -1)),
-                    .begin_s = number_at(line, "t0"),
-                    .end_s = number_at(line, "t1"),
-                    .bytes = number_at(line, "bytes", 0),
-                    .fragment = integer_at(line, "frag", -1),
-                    .step = integer_at(line, "step", 0)};
-    const bool usable = span.worker >= 0 && std::isfinite(span.begin_s) &&
-                        std::isfinite(span.end_s) && span.end_s >= span.begin_s;
-    if (usable) {
-      input.spans.push_back(span);
-    }
-    return usable;
+  if (const std::optional<Span> span = span_of(line)) {
+    input.spans.push_back(*span);
+    return true;
   }
-  return !kind.empty();  // kinds of later versions pass by unread
+  return !kind.empty() && !span_kind(kind);  // kinds of later versions pass by unread
 }
 
 TraceInput read_input(const ExportedRun& run, ExportResult& result) {

@@ -93,4 +93,31 @@ Json parse_file(const std::filesystem::path& file, RunData& run) {
   return parsed;
 }
 
+std::optional<SpanKind> span_kind(const std::string& name) {
+  for (int kind = 0; kind < kSpanKinds; ++kind) {
+    if (name == span_name(static_cast<SpanKind>(kind))) {
+      return static_cast<SpanKind>(kind);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Span> span_of(const Json& line) {
+  const std::optional<SpanKind> kind = span_kind(text_at(line, "k"));
+  if (!kind) {
+    return std::nullopt;
+  }
+  const Span span{.kind = *kind,
+                  .worker = static_cast<int>(integer_at(line, "w", -1)),
+                  .peer = static_cast<int>(integer_at(line, "peer", -1)),
+                  .begin_s = number_at(line, "t0"),
+                  .end_s = number_at(line, "t1"),
+                  .bytes = number_at(line, "bytes", 0),
+                  .fragment = integer_at(line, "frag", -1),
+                  .step = integer_at(line, "step", 0)};
+  const bool usable = span.worker >= 0 && std::isfinite(span.begin_s) &&
+                      std::isfinite(span.end_s) && span.end_s >= span.begin_s;
+  return usable ? std::optional(span) : std::nullopt;
+}
+
 }  // namespace isthmus::report

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "report/run_data.h"
@@ -20,6 +21,11 @@ using Json = nlohmann::json;
 [[nodiscard]] std::string text_at(const Json& object, const char* key);
 /// A scalar as text ("null" for null), for tables of everything a file says.
 [[nodiscard]] std::string scalar_text(const Json& value);
+/// The kind of that name, or nothing.
+[[nodiscard]] std::optional<SpanKind> span_kind(const std::string& name);
+/// The span that a line of events.jsonl tells of; nothing where it is of another kind, or has no
+/// worker, or no times in order.
+[[nodiscard]] std::optional<Span> span_of(const Json& line);
 /// The whole file parsed; discarded, with a warning in `run`, when it is absent or damaged.
 [[nodiscard]] Json parse_file(const std::filesystem::path& file, RunData& run);
 

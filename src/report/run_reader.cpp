@@ -169,15 +169,6 @@ void settle_repeated_lines(RunData& run) {
   }
 }
 
-std::optional<SpanKind> span_kind(const std::string& name) {
-  for (int kind = 0; kind < kSpanKinds; ++kind) {
-    if (name == span_name(static_cast<SpanKind>(kind))) {
-      return static_cast<SpanKind>(kind);
-    }
-  }
-  return std::nullopt;
-}
-
 /// Keeps the kMaxSpans spans that begin first, whatever the order of the file.
 class EarliestSpans {
  public:
@@ -249,21 +240,11 @@ void read_events(const std::filesystem::path& file, RunData& run) {
       run.spans_cut_s = number_at(line, "t0", 0);
       return true;
     }
-    const std::optional<SpanKind> kind = span_kind(text_at(line, "k"));
-    Span span{.kind = kind.value_or(SpanKind::kCompute),
-              .worker = static_cast<int>(integer_at(line, "w", -1)),
-              .peer = static_cast<int>(integer_at(line, "peer", -1)),
-              .begin_s = number_at(line, "t0"),
-              .end_s = number_at(line, "t1"),
-              .bytes = number_at(line, "bytes", 0),
-              .fragment = integer_at(line, "frag", -1),
-              .step = integer_at(line, "step", 0)};
-    const bool usable = kind && span.worker >= 0 && span.worker < kMaxWorkers &&
-                        std::isfinite(span.begin_s) && std::isfinite(span.end_s) &&
-                        span.end_s >= span.begin_s;
-    if (!usable) {
+    const std::optional<Span> found_span = span_of(line);
+    if (!found_span || found_span->worker >= kMaxWorkers) {
       return false;
     }
+    const Span& span = *found_span;
     const auto worker = static_cast<std::size_t>(span.worker);
     if (run.times.size() <= worker) {
       run.times.resize(worker + 1);

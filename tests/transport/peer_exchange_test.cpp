@@ -12,6 +12,7 @@
 
 #include "core/rng.h"
 #include "isthmus/errors.h"
+#include "transport/exchange_case.h"
 #include "transport/naive_mean.h"
 #include "transport/run_in_process.h"
 
@@ -19,26 +20,12 @@ namespace isthmus {
 namespace {
 
 using namespace std::chrono_literals;
+using testing_support::Case;
 using testing_support::contribution_of;
 using testing_support::naive_mean;
+using testing_support::name_of;
 using testing_support::result_of;
 using testing_support::test_vector;
-
-struct Case {
-  int members;
-  ReductionKind kind;
-  std::string codec;
-};
-
-std::string name_of(const ::testing::TestParamInfo<Case>& info) {
-  std::string codec = info.param.codec;
-  std::ranges::replace_if(
-      codec, [](char c) { return c == ':' || c == '-' || c == '='; }, '_');
-  return fmt::format("{}Of{}{}", codec, info.param.members,
-                     info.param.kind == ReductionKind::kReduce   ? "Reduce"
-                     : info.param.kind == ReductionKind::kGather ? "Gather"
-                                                                 : "Collect");
-}
 
 // Runs of unlike keys draw unlike places; the owners' encoding of the mean draws those of the
 // contributions, or most of it would be zero.

@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include "core/system_runtime.h"
+#include "transport/exchange_case.h"
 #include "transport/naive_mean.h"
 #include "transport/run_in_process.h"
 #include "zmq_members.h"
@@ -16,25 +17,11 @@ namespace isthmus {
 namespace {
 
 using namespace std::chrono_literals;
+using testing_support::Case;
 using testing_support::contribution_of;
 using testing_support::naive_mean;
+using testing_support::name_of;
 using testing_support::result_of;
-
-struct Case {
-  int members;
-  ReductionKind kind;
-  std::string codec;
-};
-
-std::string name_of(const ::testing::TestParamInfo<Case>& info) {
-  std::string codec = info.param.codec;
-  std::ranges::replace_if(
-      codec, [](char c) { return c == ':' || c == '-' || c == '='; }, '_');
-  return fmt::format("{}Of{}{}", codec, info.param.members,
-                     info.param.kind == ReductionKind::kReduce   ? "Reduce"
-                     : info.param.kind == ReductionKind::kGather ? "Gather"
-                                                                 : "Collect");
-}
 
 void run_over_zmq(int members, const std::function<void(WorkerContext&)>& body) {
   SystemRuntime runtime;
