@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "isthmus/errors.h"
@@ -89,6 +90,17 @@ struct SiteConfig {
   double compute_flops = 0;  // 0: measured or [surrogate]
   double jitter = 0;         // share of the step time, uniform
   double pace = 1;           // share of the inner steps that its workers take; in (0, 1]
+  std::string address;       // HOST:PORT at which the other sites reach it; for train --site
+  std::string key;           // its public key (isthmus keygen); all sites have one, or none
+};
+
+/// `[net]`: links between sites that are processes of their own (train --site).
+struct NetConfig {
+  std::string transport = "auto";                  // auto | inproc | zmq
+  int streams = 4;                                 // parallel connections of each directed link
+  Duration dead_after = std::chrono::seconds(10);  // of silence: the site counts as gone
+  Duration gather = std::chrono::minutes(10);      // how long a starting site waits for the others
+  bool plaintext = false;                          // allows links without keys beyond loopback
 };
 
 struct LinkConfig {
@@ -164,6 +176,7 @@ struct Config {
   EvalConfig eval;
   CheckpointConfig ckpt;
   LogConfig log;
+  NetConfig net;
   std::map<std::string, Origin> origins;  // "outer.H" -> origin; every key, defaults too
   [[nodiscard]] int workers() const { return static_cast<int>(sites.size()); }
   /// A path of the file as seen from here: relative paths start at the file's folder.
@@ -242,6 +255,10 @@ void replace_links(Config& config, std::vector<LinkConfig> links, const std::str
 /// sites, links, the simulated clock and the kernels too. Equal digests on equal data and weights
 /// give equal results. Where data and weights lie does not count; the caller adds what is in them.
 [[nodiscard]] std::string outcome_digest(const Config& config);
+
+/// Every value that must be the same at all sites of a run, as (key, TOML value): what steers the
+/// trajectory, evaluation, checkpoints by step, the sites' names and paces; not where things lie.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> common_values(const Config& config);
 
 /// One key of the file, as `explain` shows it.
 struct KeyInfo {

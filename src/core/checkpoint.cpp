@@ -120,6 +120,9 @@ json parse_checkpoint_state(std::string_view text, const std::string& label) {
           label, "it has no usable number of workers");
   require(is("run_id", &json::is_string), label, "it has no run_id");
   require(is("config_hash", &json::is_string), label, "it has no config_hash");
+  require(!document.contains("worker") || (is("worker", &json::is_number_unsigned) &&
+                                           document.at("worker") < document.at("workers")),
+          label, "it holds a worker that the run does not have");
   require(is("states", &json::is_object), label, "it has no states");
   require(document.contains("files"), label, "it lists no files");
   check_files(document.at("files"), label);
@@ -148,7 +151,10 @@ Checkpoint Checkpoint::open(const Storage& storage, const Path& folder) {
   info.config_hash = document.at("config_hash").get<std::string>();
   const json& files = document.at("files");
   std::vector<std::string> parts = {kSharedPart};
-  for (int k = 0; k < info.workers; ++k) parts.push_back(worker_part(k));
+  if (document.contains("worker")) info.only_worker = document.at("worker").get<int>();
+  for (int k = 0; k < info.workers; ++k) {
+    if (info.only_worker.value_or(k) == k) parts.push_back(worker_part(k));
+  }
   for (const std::string& part : parts) {
     if (!files.contains(part + ".safetensors") || !document.at("states").contains(part)) {
       bad(label, fmt::format("it lists no state of \"{}\"", part));
@@ -156,6 +162,7 @@ Checkpoint Checkpoint::open(const Storage& storage, const Path& folder) {
   }
   if (!files.contains(kModelFile)) bad(label, fmt::format("it lists no {}", kModelFile));
   for (const auto& item : files.items()) verify_file(storage, base / item.key(), item.value());
+  checkpoint.model_digest_ = files.at(kModelFile).at("sha256").get<std::string>();
   checkpoint.states_ = std::make_unique<json>(document.at("states"));
   checkpoint.model_ = std::make_unique<Safetensors>(Safetensors::open(storage, base / kModelFile));
   return checkpoint;
@@ -184,6 +191,13 @@ std::unique_ptr<StateReader> Checkpoint::shared() const { return reader(kSharedP
 
 std::unique_ptr<StateReader> Checkpoint::worker(int k) const {
   ISTHMUS_CHECK(k >= 0 && k < info_.workers, k, info_.workers);
+  if (info_.only_worker.value_or(k) != k) {
+    throw RunError(
+        fmt::format("{} holds the state of worker {} alone, as each site of a run keeps its own; "
+                    "worker {} goes "
+                    "on from that of its site (train --site NAME --resume)",
+                    folder_.string(), *info_.only_worker, k));
+  }
   return reader(worker_part(k));
 }
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -33,6 +34,8 @@ struct CheckpointInfo {
   int workers = 1;
   std::string run_id;
   std::string config_hash;
+  /// Set: it holds the state of this worker alone, of a run whose sites keep their own.
+  std::optional<int> only_worker = std::nullopt;
 };
 
 struct ModelTensor {
@@ -46,7 +49,7 @@ struct CheckpointContents {
   CheckpointInfo info;
   std::vector<ModelTensor> model;
   const StateSnapshot* shared = nullptr;
-  std::vector<const StateSnapshot*> workers;               // info.workers of them
+  std::vector<const StateSnapshot*> workers;  // info.workers of them; null but for info.only_worker
   std::vector<std::pair<std::string, std::string>> files;  // further (name, text)
 };
 
@@ -88,13 +91,15 @@ class Checkpoint {
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   [[nodiscard]] const CheckpointInfo& info() const { return info_; }
   [[nodiscard]] const Safetensors& model() const { return *model_; }
+  /// SHA-256 of model.safetensors, hence of the outer parameters.
+  [[nodiscard]] const std::string& model_digest() const { return model_digest_; }
   /// Fills `values` with a model tensor. THROWS: RunError when it is absent or of another shape.
   void read_model(std::string_view name, std::span<const std::int64_t> shape,
                   std::span<float> values) const;
   /// THROWS: RunError when the state cannot be understood.
   [[nodiscard]] std::unique_ptr<StateReader> shared() const;
   /// State of worker k < info().workers. A run that resumes with more workers gives the new ones
-  /// worker 0's.
+  /// worker 0's. THROWS: RunError when another site holds it.
   [[nodiscard]] std::unique_ptr<StateReader> worker(int k) const;
 
  private:
@@ -103,6 +108,7 @@ class Checkpoint {
   const Storage* storage_ = nullptr;
   std::filesystem::path folder_;
   CheckpointInfo info_;
+  std::string model_digest_;
   std::unique_ptr<nlohmann::json> states_;
   std::unique_ptr<Safetensors> model_;
 };

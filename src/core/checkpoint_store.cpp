@@ -76,7 +76,9 @@ void write_contents(Storage& storage, const Path& folder, const CheckpointConten
   };
   state(kSharedPart, *contents.shared);
   for (std::size_t k = 0; k < contents.workers.size(); ++k) {
-    state(worker_part(static_cast<int>(k)), *contents.workers[k]);
+    if (contents.workers[k] != nullptr) {
+      state(worker_part(static_cast<int>(k)), *contents.workers[k]);
+    }
   }
   for (const auto& [name, text] : contents.files) writer.text(name, text);
   json document = {{"schema", kCheckpointSchema},
@@ -86,6 +88,7 @@ void write_contents(Storage& storage, const Path& folder, const CheckpointConten
                    {"config_hash", contents.info.config_hash},
                    {"files", writer.files()},
                    {"states", states}};
+  if (contents.info.only_worker) document["worker"] = *contents.info.only_worker;
   document[kDigestKey] = sha256_hex(as_bytes(document.dump()));
   writer.text(kStateFile, document.dump(1) + "\n");
   storage.sync_directory(folder);
@@ -118,6 +121,10 @@ Path CheckpointStore::save(const CheckpointContents& contents) {
   ISTHMUS_CHECK(contents.shared != nullptr);
   ISTHMUS_CHECK(static_cast<int>(contents.workers.size()) == contents.info.workers,
                 contents.workers.size(), contents.info.workers);
+  for (int k = 0; k < contents.info.workers; ++k) {
+    const bool here = contents.workers[static_cast<std::size_t>(k)] != nullptr;
+    ISTHMUS_CHECK(here == (contents.info.only_worker.value_or(k) == k), k);
+  }
   const std::int64_t step = contents.info.step;
   const Path temporary = folder_ / hidden_name(step, kTemporarySuffix);
   const Path replaced = folder_ / hidden_name(step, kReplacedSuffix);

@@ -178,8 +178,6 @@ constexpr Field<Config> kCheckpointEvery = {
     }};
 constexpr Field<Config> kSchema = {[](Config&, const Value&) {},
                                    [](const Config&) { return Value(std::int64_t{1}); }};
-constexpr Field<Config> kTransport = {[](Config&, const Value&) {},
-                                      [](const Config&) { return Value(std::string("auto")); }};
 constexpr Field<Config> kPatience = {
     [](Config& config, const Value& value) { config.outer.patience = std::get<Duration>(value); },
     [](const Config& config) { return Value(config.outer.patience); }};
@@ -428,8 +426,17 @@ constexpr KeyRow<Config> kRows[] = {
      "Parts a rank's samples are split into, gradients accumulated. Absent: the largest divisor up to 2 pp.",
      "2"},
 
-    {"net.transport", Type::kChoice, {}, "auto|inproc", kTransport,
-     "How sites reach one another. Simulated links are the command `simulate`, not a key.", "\"auto\"",
+    {"net.transport", Type::kChoice, {}, "auto|inproc|zmq", field<&Config::net, &NetConfig::transport>(),
+     "How sites reach one another. auto: in memory, or over ZeroMQ with --site. zmq without --site: over sockets within this process. Simulated links are the command `simulate`, not a key.", "\"auto\"",
+     {}, nullptr, false},
+    {"net.streams", Type::kInteger, between(1, 64), "", field<&Config::net, &NetConfig::streams>(),
+     "Parallel TCP connections of each directed link.", "8", {}, nullptr, false},
+    {"net.dead_after", Type::kTime, above(0), "", field<&Config::net, &NetConfig::dead_after>(),
+     "Silence after which a site counts as gone.", "\"10s\"", {}, nullptr, false},
+    {"net.gather", Type::kTime, above(0), "", field<&Config::net, &NetConfig::gather>(),
+     "How long a starting site waits for the others.", "\"10min\"", {}, nullptr, false},
+    {"net.plaintext", Type::kBool, {}, "", field<&Config::net, &NetConfig::plaintext>(),
+     "Allows links without keys beyond this machine, which anyone on the way can read and change.", "true",
      {}, nullptr, false},
     {"net.patience", Type::kTime, above(0), "", kPatience,
      "A round that is not committed by then ends the run.", "\"10min\"", {}, nullptr, false},
@@ -482,6 +489,12 @@ constexpr KeyRow<SiteConfig> kSiteRows[] = {
     {"site.pace", Type::kFraction, Range{0, 1, true}, "", field<&SiteConfig::pace>(),
      "Share of the run's inner steps that this site takes, evenly spread, so that a slow site reaches each sync with the others; contributions weigh their tokens, but for eager's and sparseloco's (arXiv:2401.09135, dynamic local updates). Tokens of the run count as if all took every step.",
      "0.5"},
+    {"site.address", Type::kText, {}, "", field<&SiteConfig::address>(),
+     "HOST:PORT at which the other sites reach this one; used by train --site.", "\"east.example.org:48200\"",
+     {}, nullptr, false},
+    {"site.key", Type::kText, {}, "", field<&SiteConfig::key>(),
+     "The site's public key, as `isthmus keygen` prints it: links are then encrypted and open to the sites alone. All sites have one, or none.", "\"rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7\"",
+     {}, nullptr, false},
 };
 
 constexpr Field<LinkConfig> kBetween = {
@@ -536,7 +549,7 @@ constexpr SectionRow kSections[] = {
     {"inner", "The optimizer inside a site and its learning rate."},
     {"outer", "What sites exchange, when, and what they make of it."},
     {"parallel", "The mesh inside a site."},
-    {"net", "The transport between sites."},
+    {"net", "Links between sites that are processes of their own."},
     {"surrogate", "Under simulate: the clock and the bytes of a declared larger model."},
     {"sim", "Under simulate: what stands for machines and links that are not there."},
     {"eval", "Evaluation of the outer parameters on the validation part."},
@@ -548,11 +561,8 @@ constexpr SectionRow kSections[] = {
 
 constexpr LaterRow kLater[] = {
     {"log.http", "the page and metrics of a run while it goes on"},
-    {"net.streams", "a key of the network transport"},
     {"net.chunk", "a key of the network transport"},
-    {"net.dead_after", "a key of the network transport"},
     {"net.min_sites", "a key of the network transport"},
-    {"net.plaintext", "a key of the network transport"},
     {"net.cap", "a key of the network transport"},
     {"net.windows", "a key of the network transport"},
     {"net.reduction", "ring and tree reductions"},

@@ -159,10 +159,11 @@ std::string config_digest(const Config& config) {
 
 std::string outcome_digest(const Config& config) {
   // Of the keys that do not steer the trajectory, those that leave the outcome as it is.
-  constexpr std::array<std::string_view, 14> kNoMatter = {
-      "schema",       "run.name",        "run.out",       "model.preset", "model.init",
-      "data.source",  "train.recompute", "train.threads", "train.pin",    "net.transport",
-      "net.patience", "ckpt.every",      "ckpt.keep",     "log.sinks"};
+  constexpr std::array<std::string_view, 18> kNoMatter = {
+      "schema",       "run.name",        "run.out",        "model.preset", "model.init",
+      "data.source",  "train.recompute", "train.threads",  "train.pin",    "net.transport",
+      "net.patience", "net.streams",     "net.dead_after", "net.gather",   "net.plaintext",
+      "ckpt.every",   "ckpt.keep",       "log.sinks"};
   std::string text;
   const auto add = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{}={}\n", name, value);
@@ -175,7 +176,7 @@ std::string outcome_digest(const Config& config) {
   }
   for (const SiteConfig& site : config.sites) {
     for (const auto& row : config::site_rows()) {
-      add(row.name, config::toml_text(row.field.get(site), row.type));
+      if (row.steers) add(row.name, config::toml_text(row.field.get(site), row.type));
     }
   }
   for (const LinkConfig& link : config.links) {
@@ -184,6 +185,28 @@ std::string outcome_digest(const Config& config) {
     }
   }
   return xxh3_128(as_bytes(text)).hex();
+}
+
+std::vector<std::pair<std::string, std::string>> common_values(const Config& config) {
+  constexpr std::string_view kElsewhere[] = {"model.preset", "model.init", "data.source"};
+  constexpr std::string_view kTogether[] = {"eval.every", "eval.tokens", "eval.part"};
+  const auto is_one_of = [](const auto& names, std::string_view name) {
+    return std::ranges::find(names, name) != std::ranges::end(names);
+  };
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const auto& row : config::config_rows()) {
+    const bool counts =
+        row.steers ? !is_one_of(kElsewhere, row.name) : is_one_of(kTogether, row.name);
+    if (counts && config.origins.contains(std::string(row.name))) {
+      values.emplace_back(row.name, config::toml_text(row.field.get(config), row.type));
+    }
+  }
+  values.emplace_back("ckpt.every (steps)", std::to_string(config.ckpt.every_steps));
+  for (std::size_t i = 0; i < config.sites.size(); ++i) {
+    values.emplace_back(fmt::format("site[{}].name", i), config.sites[i].name);
+    values.emplace_back(fmt::format("site[{}].pace", i), fmt::format("{}", config.sites[i].pace));
+  }
+  return values;
 }
 
 std::vector<KeyInfo> config_keys() {

@@ -84,7 +84,7 @@ Expected<Frame, FrameError> parse_frame(std::span<const std::byte> bytes) {
     return refuse("frame with a wrong checksum");
   }
   if (kind < static_cast<std::uint16_t>(FrameKind::kContribution) ||
-      kind > static_cast<std::uint16_t>(FrameKind::kBye)) {
+      kind > static_cast<std::uint16_t>(FrameKind::kNote)) {
     return refuse(fmt::format("frame of unknown kind {}", kind));
   }
 

@@ -34,6 +34,7 @@ enum class FrameKind : std::uint16_t {
   kEcho = 7,     // `part` counts the echoes sent to this peer
   kRequest = 8,  // parts missing although the echo numbered `part` has come; payload: entries
   kBye = 9,      // the sender will begin and wait for nothing more
+  kNote = 10,    // bytes for the program above; nobody repeats one that is lost
 };
 
 /// Shares are 0 (takes without giving) or in a range whose sums fp32 holds. Their products with

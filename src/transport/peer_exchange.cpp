@@ -78,14 +78,23 @@ void PeerExchange::take_in_frames() {
         give_up_quietly(fmt::format("worker {}: its transport was closed", self().value()));
         return;
       }
+      std::vector<std::pair<Rank, std::vector<std::byte>>> notes;
       deadline = drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
         if (received) {
           engine.receive(received->from, std::move(received->bytes), now, out);
+          notes = engine.take_notes();
         } else if (received.error().kind == TransportError::Kind::kPeerLost) {
           engine.lose(received.error().peer, out);
         }
         engine.tick(now, out);
       });
+      for (const auto& [from, bytes] : notes) {
+        if (options_.on_note) options_.on_note(from, bytes);
+      }
+      if (!received && received.error().kind == TransportError::Kind::kPeerLost &&
+          options_.on_lost) {
+        options_.on_lost(received.error().peer, received.error().what);
+      }
     }
   } catch (const std::exception& error) {
     const std::string why = fmt::format("worker {}: {}", self().value(), error.what());
@@ -188,6 +197,10 @@ ByteCounts PeerExchange::bytes() const {
       },
       kNever);
   return result;
+}
+
+void PeerExchange::note(Rank to, std::span<const std::byte> bytes) {
+  drive([&](ExchangeEngine& engine, TimePoint, Outbox& out) { engine.note(to, bytes, out); });
 }
 
 void PeerExchange::leave(Duration patience) {

@@ -9,8 +9,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +34,11 @@ struct PeerExchangeOptions {
   /// What random roundings and choices of values are drawn from, besides the round; see encode_key.
   std::uint64_t run_key = 0;
   EventSink* events = nullptr;  // borrowed; may be null
+  /// What another member's program has sent with `note`; and that a member is lost, and why. Called
+  /// by the exchange's own task, one call at a time, from before the constructor returns. May be
+  /// empty.
+  std::function<void(Rank from, std::span<const std::byte> bytes)> on_note = {};
+  std::function<void(Rank peer, const std::string& why)> on_lost = {};
 };
 
 class PeerExchange final : public Exchange {
@@ -52,6 +60,10 @@ class PeerExchange final : public Exchange {
   [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
                                                       Duration patience) override;
   [[nodiscard]] ByteCounts bytes() const override;
+
+  /// Sends bytes to the program of member `to`, after everything sent to it before. At most
+  /// kMaxFramePayload. For transports that lose nothing: it is not repeated. Any task.
+  void note(Rank to, std::span<const std::byte> bytes);
 
   /// Ends in order: says goodbye and serves the others until all have done so or are lost, for at
   /// most `patience`. Nothing may be begun or waited for afterwards.

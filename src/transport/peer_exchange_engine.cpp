@@ -167,10 +167,21 @@ void ExchangeEngine::answer_control(Rank from, const Frame& frame, Outbox& out) 
     case FrameKind::kBye:
       peer_[index(from)].left = true;
       return;
+    case FrameKind::kNote:
+      notes_.emplace_back(from, std::vector(frame.payload.begin(), frame.payload.end()));
+      return;
     case FrameKind::kContribution:
     case FrameKind::kResult:
       return;
   }
+}
+
+void ExchangeEngine::note(Rank to, std::span<const std::byte> bytes, Outbox& out) {
+  send({.kind = FrameKind::kNote}, to, bytes, out);
+}
+
+std::vector<std::pair<Rank, std::vector<std::byte>>> ExchangeEngine::take_notes() {
+  return std::exchange(notes_, {});
 }
 
 void ExchangeEngine::request_missing(Rank from, std::uint32_t echo, Outbox& out) {

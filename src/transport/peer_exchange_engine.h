@@ -60,6 +60,11 @@ class ExchangeEngine {
   /// Who and what a round waits for, for people.
   [[nodiscard]] std::string describe(const SyncId& id) const;
 
+  /// A frame for the program of another member, beside the rounds.
+  void note(Rank to, std::span<const std::byte> bytes, Outbox& out);
+  /// Those that have come since the last call, in order of arrival.
+  [[nodiscard]] std::vector<std::pair<Rank, std::vector<std::byte>>> take_notes();
+
   /// Says goodbye: nothing will be begun or waited for any more; others are still served.
   void leave(Outbox& out);
   /// True when every peer has said goodbye or is lost.
@@ -119,11 +124,12 @@ class ExchangeEngine {
   std::map<SyncId, std::vector<std::pair<Rank, FrameBytes>>> early_;  // of rounds not begun here
   std::set<SyncId> finished_;  // gone from rounds_, sent at last_begun_
   StepIndex last_begun_;
-  std::optional<std::string> given_up_;                // why this member cannot go on
-  std::vector<Peer> peer_;                             // by member; the own entry is idle
-  std::vector<std::uint32_t> echoes_;                  // sent to each member
-  std::map<SyncId, std::map<Rank, Digest128>> dones_;  // at member 0: digests that came in
-  std::map<SyncId, Verdict> verdicts_;                 // at member 0: kept for whoever missed them
+  std::vector<std::pair<Rank, std::vector<std::byte>>> notes_;  // come and not taken
+  std::optional<std::string> given_up_;                         // why this member cannot go on
+  std::vector<Peer> peer_;                                      // by member; the own entry is idle
+  std::vector<std::uint32_t> echoes_;                           // sent to each member
+  std::map<SyncId, std::map<Rank, Digest128>> dones_;           // at member 0: digests that came in
+  std::map<SyncId, Verdict> verdicts_;  // at member 0: kept for whoever missed them
   TimePoint last_tick_;
 };
 
