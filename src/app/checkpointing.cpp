@@ -115,7 +115,6 @@ void Checkpointing::lay_down(Rank rank, StepIndex t, const InnerLoop& inner,
                              const OuterStrategy& strategy) {
   const bool last = is_last(t);
   StateSnapshot state;
-  Xxh3Stream anchors;
   const std::span<const Parameter> parameters = inner.parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const std::string name = "local/" + parameters[i].name;
@@ -124,7 +123,6 @@ void Checkpointing::lay_down(Rank rank, StepIndex t, const InnerLoop& inner,
     } else {
       state.tensor(name, parameters[i].values);
     }
-    anchors.update(std::as_bytes(strategy.values(i)));
   }
   PrefixedStateWriter inner_state(state, "inner/");
   inner.save(inner_state);
@@ -137,7 +135,7 @@ void Checkpointing::lay_down(Rank rank, StepIndex t, const InnerLoop& inner,
   const ParameterSource* model = nullptr;  // on the one worker whose word it is
   if (mean) {
     model = &*mean;
-  } else if (shared && rank == Rank(0)) {
+  } else if (shared && rank == options_.only.value_or(Rank(0))) {
     model = &strategy;
   }
   const auto workers = static_cast<std::size_t>(options_.config.workers());
@@ -150,9 +148,9 @@ void Checkpointing::lay_down(Rank rank, StepIndex t, const InnerLoop& inner,
     pending.states[place] = std::move(state);
     if (shared) {
       pending.anchors.resize(workers);
-      pending.anchors[place] = anchors.digest();
+      pending.anchors[place] = outer_digest(strategy, parameters.size());
     }
-    if (rank == Rank(0)) {
+    if (rank == options_.only.value_or(Rank(0))) {
       pending.method_log.assign(strategy.log().begin(), strategy.log().end());
     }
     if (model != nullptr) {
@@ -170,25 +168,34 @@ void Checkpointing::lay_down(Rank rank, StepIndex t, const InnerLoop& inner,
         }
       }
     }
-    if (++pending.laid_down < options_.config.workers()) {
+    if (++pending.laid_down < workers_here()) {
       return;
     }
     complete = std::move(pending);
     pending_.erase(t.value());
   }
   check_agreement(t, complete);
+  if (options_.await_lines) {
+    options_.await_lines(t);
+  }
   write(t, complete);
+  if (options_.on_written && !complete.anchors.empty()) {
+    options_.on_written(t, complete.anchors[place]);
+  }
 }
 
 bool Checkpointing::is_last(StepIndex t) {
   const std::lock_guard lock(mutex_);
   const auto pending = pending_.find(t.value());
   const int others = pending == pending_.end() ? 0 : pending->second.laid_down;
-  return others + 1 == options_.config.workers();
+  return others + 1 == workers_here();
 }
 
 // What the exchange compares are results; a replica that applied one wrongly is found here.
 void Checkpointing::check_agreement(StepIndex t, const Pending& pending) const {
+  if (options_.only) {
+    return;  // the sites tell each other: Options::on_written
+  }
   for (std::size_t m = 1; m < pending.anchors.size(); ++m) {
     if (pending.anchors[m] != pending.anchors[0]) {
       throw RunError(fmt::format(
@@ -205,11 +212,12 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
     return;
   }
   const double begin_s = monotonic_now();
-  CheckpointContents contents{.info = {.step = t.value(),
-                                       .workers = options_.config.workers(),
-                                       .run_id = options_.run_id,
-                                       .config_hash = options_.config_hash},
-                              .files = options_.files};
+  CheckpointContents contents;
+  contents.info.step = t.value();
+  contents.info.workers = options_.config.workers();
+  contents.info.run_id = options_.run_id;
+  contents.info.config_hash = options_.config_hash;
+  contents.files = options_.files;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < pending.model.size(); ++i) {
     const std::span<const float> values = pending.model[i].values;
@@ -217,14 +225,18 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
         {.name = pending.model[i].name, .shape = pending.shapes[i], .values = values});
     bytes += values.size() * sizeof(float);
   }
+  if (options_.only) {
+    contents.info.only_worker = options_.only->value();
+  }
   StateSnapshot shared;
   PrefixedStateWriter totals(shared, "totals/");
   totals_.save(totals);
   save_data(shared, options_.data);
   contents.shared = &shared;
-  for (const StateSnapshot& state : pending.states) {
-    contents.workers.push_back(&state);
-    bytes += tensor_bytes(state);
+  for (std::size_t m = 0; m < pending.states.size(); ++m) {
+    const bool here = !options_.only || static_cast<std::size_t>(options_.only->value()) == m;
+    contents.workers.push_back(here ? &pending.states[m] : nullptr);
+    bytes += tensor_bytes(pending.states[m]);
   }
   log_.sync();  // a checkpoint never outlives the lines it follows
   store_.save(contents);
@@ -233,6 +245,14 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
                      pending.method_log);
   }
   log_.checkpoint(t, bytes, monotonic_now() - begin_s);
+}
+
+Digest128 outer_digest(const ParameterSource& outer, std::size_t parameters) {
+  Xxh3Stream stream;
+  for (std::size_t i = 0; i < parameters; ++i) {
+    stream.update(std::as_bytes(outer.values(i)));
+  }
+  return stream.digest();
 }
 
 std::vector<DataFile> data_of(const Checkpoint& checkpoint) {

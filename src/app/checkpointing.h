@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -42,6 +43,11 @@ class Checkpointing {
     std::string config_hash;
     std::vector<DataFile> data;
     bool writes = true;  // false: the workers' agreement is checked, nothing is written
+    std::optional<Rank> only = std::nullopt;  // the one worker of this process; else all are here
+    /// Called before one is written; blocks until the lines up to its step are. May be empty.
+    std::function<void(StepIndex)> await_lines = {};
+    /// Told of each checkpoint, with the digest of the outer parameters, where workers share them.
+    std::function<void(StepIndex, const Digest128&)> on_written = {};
     std::vector<std::pair<std::string, std::string>> files;  // beside the model, e.g. config.json
   };
   /// Borrows storage, config, totals, log. `resume`: where the run goes on from, or nothing.
@@ -85,6 +91,7 @@ class Checkpointing {
   };
   /// True when worker `rank` alone has not laid down its state after step t.
   [[nodiscard]] bool is_last(StepIndex t);
+  [[nodiscard]] int workers_here() const { return options_.only ? 1 : options_.config.workers(); }
   void check_agreement(StepIndex t, const Pending& pending) const;
   void write(StepIndex t, const Pending& pending);
   [[nodiscard]] std::unique_ptr<StateReader> reader_of(Rank rank) const;
@@ -99,6 +106,9 @@ class Checkpointing {
   std::mutex mutex_;
   std::map<std::int64_t, Pending> pending_;  // by step; guarded by mutex_
 };
+
+/// Of the outer parameters of a method: equal bits, equal digests.
+[[nodiscard]] Digest128 outer_digest(const ParameterSource& outer, std::size_t parameters);
 
 /// The identity of a run's data as `Checkpointing` keeps it, or nothing in a checkpoint without it.
 [[nodiscard]] std::vector<DataFile> data_of(const Checkpoint& checkpoint);

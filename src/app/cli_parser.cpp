@@ -32,34 +32,10 @@ void choice(CLI::App& app, const std::string& name, Value& value,
 }
 
 void add_run_flags(CLI::App& command, TrainArguments& arguments, int& workers) {
-  CLI::Option* config =
-      command.add_option("CONFIG", arguments.config, "TOML file that describes the run")
-          ->required()
-          ->type_name("");
-  repeated(command, "--set", arguments.overrides, "override a key: --set outer.H=50")
-      ->type_name("KEY=VALUE");
+  add_configuration_flags(command, arguments);
   command.add_option("--workers", workers, "as --set run.workers=N")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
-  command.add_option("--out", arguments.out, "folder to write into (default: run.out)")
-      ->type_name("DIR");
-  // `--resume run.toml` takes the CONFIG for its value; a checkpoint is a folder, so this one is
-  // given back. Runs before CLI11 looks for what is missing.
-  const auto take_resume = [&arguments, config](const std::string& value) {
-    const bool swallowed = config->count() == 0 && value.ends_with(".toml");
-    arguments.resume = value.empty() || swallowed ? "auto" : value;
-    if (swallowed) {
-      arguments.config = value;
-      config->required(false);
-    }
-  };
-  command
-      .add_option_function<std::string>(
-          "--resume", take_resume,
-          "go on from the newest checkpoint of the folder (auto), from PATH, or never")
-      ->expected(0, 1)
-      ->type_name("[auto|PATH|never]");
-  command.add_flag("--force", arguments.force, "replace the run that is in the folder");
   command.add_flag("--dry-run", arguments.dry_run,
                    "check everything, print memory, bytes and time, train nothing");
 }
@@ -95,8 +71,26 @@ void add_run_commands(CLI::App& app, Parsed& parsed) {
     parsed.action = [&parsed](Session& session) { return command_init(parsed.init, session); };
   });
 
-  CLI::App* train = subcommand(app, "train", "train on this machine");
+  CLI::App* train =
+      subcommand(app, "train", "train on this machine, or as one site of several (--site)");
   add_run_flags(*train, parsed.train, parsed.workers);
+  SiteArguments& site = parsed.train.site;
+  CLI::Option* name =
+      train->add_option("--site", site.name, "be this [[site]]; the others are other processes")
+          ->type_name("NAME");
+  train
+      ->add_option("--listen", site.listen,
+                   "where to listen (default: the port of the site's address, on all interfaces)")
+      ->type_name("HOST:PORT")
+      ->needs(name);
+  train
+      ->add_option("--key", site.key_file,
+                   "the site's secret key (default: keys/NAME.key beside CONFIG)")
+      ->type_name("FILE")
+      ->needs(name);
+  repeated(*train, "--address", site.addresses, "where a site is reached, instead of the file's")
+      ->type_name("NAME=HOST:PORT")
+      ->needs(name);
   train->callback([&parsed] {
     settle_workers(parsed.train, parsed.workers);
     parsed.action = [&parsed](Session& session) { return command_train(parsed.train, session); };
@@ -117,6 +111,7 @@ void add_run_commands(CLI::App& app, Parsed& parsed) {
     };
   });
 
+  add_launch_command(app, parsed);
   add_compare_command(app, parsed);
 
   CLI::App* report =
@@ -316,6 +311,34 @@ void set_groups(CLI::App& app) {
 }
 
 }  // namespace
+
+void add_configuration_flags(CLI::App& command, TrainArguments& arguments) {
+  CLI::Option* config =
+      command.add_option("CONFIG", arguments.config, "TOML file that describes the run")
+          ->required()
+          ->type_name("");
+  repeated(command, "--set", arguments.overrides, "override a key: --set outer.H=50")
+      ->type_name("KEY=VALUE");
+  command.add_option("--out", arguments.out, "folder to write into (default: run.out)")
+      ->type_name("DIR");
+  // `--resume run.toml` takes the CONFIG for its value; a checkpoint is a folder, so this one is
+  // given back. Runs before CLI11 looks for what is missing.
+  const auto take_resume = [&arguments, config](const std::string& value) {
+    const bool swallowed = config->count() == 0 && value.ends_with(".toml");
+    arguments.resume = value.empty() || swallowed ? "auto" : value;
+    if (swallowed) {
+      arguments.config = value;
+      config->required(false);
+    }
+  };
+  command
+      .add_option_function<std::string>(
+          "--resume", take_resume,
+          "go on from the newest checkpoint of the folder (auto), from PATH, or never")
+      ->expected(0, 1)
+      ->type_name("[auto|PATH|never]");
+  command.add_flag("--force", arguments.force, "replace the run that is in the folder");
+}
 
 CLI::App* subcommand(CLI::App& app, const std::string& name, const std::string& text) {
   CLI::App* command = app.add_subcommand(name, text);

@@ -28,6 +28,7 @@ struct Parsed {
   SimulateArguments simulate;
   std::vector<std::string> links;
   int workers = 0;
+  LaunchArguments launch;
   CompareArguments compare;
   int seeds = 0;
   std::string only, require;
@@ -55,6 +56,10 @@ CLI::Option* repeated(CLI::App& app, const std::string& name, std::vector<Value>
   return app.add_option(name, values, text)->allow_extra_args(false)->take_all();
 }
 
+/// CONFIG, --set, --out, --resume, --force (cli_parser.cpp).
+void add_configuration_flags(CLI::App& command, TrainArguments& arguments);
+/// `launch` (cli_launch.cpp).
+void add_launch_command(CLI::App& app, Parsed& parsed);
 /// `compare` (cli_compare.cpp).
 void add_compare_command(CLI::App& app, Parsed& parsed);
 /// `plan` and what is below it (cli_plan.cpp).

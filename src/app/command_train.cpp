@@ -2,6 +2,8 @@
 // `train` and `simulate`: one file, real threads or virtual time.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "app/commands.h"
 #include "app/run_estimate.h"
 #include "app/run_summary.h"
@@ -11,6 +13,19 @@
 
 namespace isthmus::app {
 namespace {
+
+std::optional<SiteArguments> site_of(const TrainArguments& arguments) {
+  if (arguments.site.name.empty()) {
+    return std::nullopt;
+  }
+  if (arguments.resume != "never" && arguments.resume != "auto") {
+    throw UsageError(fmt::format(
+        "--resume {} together with --site: sites go on from the newest checkpoint that all of them "
+        "have; give --resume alone",
+        arguments.resume));
+  }
+  return arguments.site;
+}
 
 int run(const Config& config, const TrainArguments& arguments, bool simulated, Session& session) {
   if (arguments.dry_run) {
@@ -24,7 +39,8 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
                                                 .out = arguments.out,
                                                 .resume = arguments.resume,
                                                 .force = arguments.force,
-                                                .simulated = simulated},
+                                                .simulated = simulated,
+                                                .site = site_of(arguments)},
                                                session);
   if (session.json) {
     session.out.write(outcome_json(outcome) + "\n");
@@ -37,16 +53,31 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
   if (outcome.exit_code != ExitCode::kOk) {
     session.err.write(
         fmt::format("stopped after step {}, checkpoint written; go on with --out {} "
-                    "--resume auto\n",
-                    outcome.totals.steps, outcome.directory.string()));
+                    "--resume auto{}\n",
+                    outcome.totals.steps, outcome.directory.string(),
+                    arguments.site.name.empty() ? "" : " --site " + arguments.site.name));
   }
   return static_cast<int>(outcome.exit_code);
 }
 
 }  // namespace
 
+void set_addresses(Config& config, const std::vector<std::string>& addresses) {
+  for (const std::string& text : addresses) {
+    const std::size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    const auto site = std::ranges::find(config.sites, name, &SiteConfig::name);
+    if (equals == std::string::npos || site == config.sites.end()) {
+      throw UsageError(
+          fmt::format("--address {}: must be NAME=HOST:PORT with the name of a [[site]]", text));
+    }
+    site->address = text.substr(equals + 1);
+  }
+}
+
 int command_train(const TrainArguments& arguments, Session& session) {
-  const Config config = load_config(arguments.config, arguments.overrides, schema_context());
+  Config config = load_config(arguments.config, arguments.overrides, schema_context());
+  set_addresses(config, arguments.site.addresses);
   return run(config, arguments, false, session);
 }
 

@@ -39,6 +39,13 @@ struct Session {
 /// A method as the JSON object of `methods` and `explain`.
 [[nodiscard]] std::string method_json(const MethodInfo& method);
 
+/// `train --site NAME`: this process is one site of several.
+struct SiteArguments {
+  std::string name;                    // one of [[site]]
+  std::string listen;                  // HOST:PORT to bind; empty: site.address's port, everywhere
+  std::filesystem::path key_file;      // secret key; empty: keys/NAME.key beside the configuration
+  std::vector<std::string> addresses;  // "NAME=HOST:PORT": other addresses than the file's
+};
 struct TrainArguments {
   std::filesystem::path config;
   std::vector<std::string> overrides;  // --set, and --workers N as run.workers=N
@@ -46,9 +53,18 @@ struct TrainArguments {
   std::string resume = "never";        // never | auto (newest checkpoint of out) | PATH
   bool force = false;
   bool dry_run = false;  // check, print memory, bytes and time, train nothing
+  SiteArguments site;    // train; no name: all sites are in this process
 };
 struct SimulateArguments : TrainArguments {
   std::vector<LinkConfig> links;  // --link; replaces those of the file
+};
+struct LaunchArguments : TrainArguments {
+  std::string via = "local";           // local | ssh | slurm | print
+  std::vector<std::string> sites;      // to start; empty: all
+  std::vector<std::string> addresses;  // as SiteArguments
+  std::string ssh = "ssh";             // the ssh to use
+  std::vector<std::string> hosts;      // ssh: "NAME=USER@HOST" where it is not the address's host
+  std::string directory;               // ssh: where the configuration lies there
 };
 struct CompareArguments {
   std::filesystem::path config;
@@ -135,6 +151,10 @@ struct PlanUtilisationArguments {
 };
 /// Names that `init --template` knows.
 [[nodiscard]] std::vector<std::string> template_names();
+
+/// Puts "NAME=HOST:PORT" in the place of the file's addresses. THROWS: UsageError.
+void set_addresses(Config& config, const std::vector<std::string>& addresses);
+int command_launch(const LaunchArguments& arguments, Session& session);
 
 int command_init(const InitArguments& arguments, Session& session);
 int command_inspect(const InspectArguments& arguments, Session& session);

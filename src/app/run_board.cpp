@@ -22,18 +22,25 @@ void RunBoard::post_step(Rank rank, StepIndex t, StepPost post) {
     auto& place = pending.posts[static_cast<std::size_t>(rank.value())];
     ISTHMUS_CHECK(!place.has_value(), rank.value(), t.value());
     place = std::move(post);
-    if (++pending.posted < workers_) {
-      return;
-    }
-    // Each worker posts in step order, so the first step that is complete is the lowest pending
-    // one.
+    ++pending.posted;
+    hand_on();
+  });
+}
+
+// Each worker posts in step order, so the lowest pending step is the first to be complete. An
+// evaluation comes before the next step, which sites that are processes of their own may tell of
+// first.
+void RunBoard::hand_on() {
+  while (!steps_.empty() && steps_.begin()->second.posted == workers_ &&
+         (evals_.empty() || evals_.begin()->first >= steps_.begin()->first)) {
+    auto complete = steps_.extract(steps_.begin());
     std::vector<StepPost> posts;
-    for (std::optional<StepPost>& each : pending.posts) {
+    for (std::optional<StepPost>& each : complete.mapped().posts) {
       posts.push_back(*std::move(each));
     }
-    steps_.erase(t.value());
-    log_.step(t, posts);
-  });
+    log_.step(StepIndex(complete.key()), posts);
+    last_line_ = complete.key();
+  }
 }
 
 void RunBoard::post_eval(Rank, StepIndex t, const std::vector<EvalPart>& parts, TimePoint now) {
@@ -56,6 +63,7 @@ void RunBoard::post_eval(Rank, StepIndex t, const std::vector<EvalPart>& parts, 
     }
     evals_.erase(t.value());
     log_.eval(result);
+    hand_on();
   });
 }
 
@@ -83,6 +91,24 @@ bool RunBoard::checkpoint_after(StepIndex t) {
   bool due = false;
   queue_->update([&] { due = checkpoint_steps_.contains(t.value()); });
   return due;
+}
+
+bool RunBoard::await_lines(StepIndex t) {
+  const auto here = [&] {
+    return last_line_ >= t.value() && (evals_.empty() || evals_.begin()->first > t.value());
+  };
+  bool all = false;
+  (void)queue_->wait(
+      [&] {
+        all = here();
+        return all || abandoned_;
+      },
+      kNever);
+  return all;
+}
+
+void RunBoard::abandon() {
+  queue_->update([&] { abandoned_ = true; });
 }
 
 StopWish RunBoard::stop_after(StepIndex t) {

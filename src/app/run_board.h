@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the workers of one process meet: what each posts about its steps becomes the lines of
+// Where the workers of a run meet: what each posts about its steps becomes the lines of
 // metrics.jsonl, in step order whatever the workers' order; wishes to stop or to checkpoint become
-// one step that all agree on.
-//
-// All state is behind one WaitQueue of the run's runtime, so the board works in real and in virtual
-// time alike. Every method may be called from any worker's task, never from a compute region.
+// one step that all agree on. RunBoard is that of workers in one process; site_board.h has that of
+// sites apart.
 #pragma once
 
 #include <cstdint>
@@ -53,26 +51,49 @@ class RunLog {
   virtual void eval(const EvalResult& result) = 0;
 };
 
-class RunBoard {
+/// Every method may be called from any worker's task, never from a compute region.
+class Board {
+ public:
+  virtual ~Board() = default;
+  /// First thing a worker does.
+  virtual void attach(Runtime& runtime) = 0;
+
+  virtual void post_step(Rank rank, StepIndex t, StepPost post) = 0;
+  virtual void post_eval(Rank rank, StepIndex t, const std::vector<EvalPart>& parts,
+                         TimePoint now) = 0;
+
+  /// A worker is about to take step t. `checkpoint_due`: a checkpoint is due by time; only worker
+  /// 0's word counts. Blocks while others have to be heard. THROWS: PeerError when they cannot be.
+  virtual void begin_step(Rank rank, StepIndex t, bool checkpoint_due) = 0;
+  /// After step t: whether a checkpoint was agreed for it, by time or because of a signal.
+  [[nodiscard]] virtual bool checkpoint_after(StepIndex t) = 0;
+  /// Whether the run ends after step t because of a signal, and why.
+  [[nodiscard]] virtual StopWish stop_after(StepIndex t) = 0;
+
+  /// Why the run ended before its last step, once the workers are done; kNone when it did not.
+  [[nodiscard]] virtual StopWish stopped() const = 0;
+};
+
+/// All state is behind one WaitQueue of the run's runtime, so the board works in real and in
+/// virtual time alike.
+class RunBoard final : public Board {
  public:
   RunBoard(int workers, std::int64_t total_steps, RunLog& log);
 
-  /// First thing a worker does.
-  void attach(Runtime& runtime);
+  void attach(Runtime& runtime) override;
+  void post_step(Rank rank, StepIndex t, StepPost post) override;
+  void post_eval(Rank rank, StepIndex t, const std::vector<EvalPart>& parts,
+                 TimePoint now) override;
+  void begin_step(Rank rank, StepIndex t, bool checkpoint_due) override;
+  [[nodiscard]] bool checkpoint_after(StepIndex t) override;
+  [[nodiscard]] StopWish stop_after(StepIndex t) override;
+  [[nodiscard]] StopWish stopped() const override { return stop_wish_; }
 
-  void post_step(Rank rank, StepIndex t, StepPost post);
-  void post_eval(Rank rank, StepIndex t, const std::vector<EvalPart>& parts, TimePoint now);
-
-  /// A worker is about to take step t. `checkpoint_due`: a checkpoint is due by time; only worker
-  /// 0's word counts.
-  void begin_step(Rank rank, StepIndex t, bool checkpoint_due);
-  /// After step t: whether a checkpoint was agreed for it, by time or because of a signal.
-  [[nodiscard]] bool checkpoint_after(StepIndex t);
-  /// Whether the run ends after step t because of a signal, and why.
-  [[nodiscard]] StopWish stop_after(StepIndex t);
-
-  /// Why the run ended before its last step, once the workers are done; kNone when it did not.
-  [[nodiscard]] StopWish stopped() const { return stop_wish_; }
+  /// Blocks until the lines up to step t, its evaluation's too, have been handed on.
+  /// RETURNS: false once `abandon` was called.
+  [[nodiscard]] bool await_lines(StepIndex t);
+  /// Some worker will not post any more.
+  void abandon();
 
  private:
   struct PendingStep {
@@ -85,6 +106,8 @@ class RunBoard {
     TimePoint now;
   };
 
+  void hand_on();
+
   const int workers_;
   const std::int64_t total_steps_;
   RunLog& log_;
@@ -93,6 +116,8 @@ class RunBoard {
   std::map<std::int64_t, PendingStep> steps_;
   std::map<std::int64_t, PendingEval> evals_;
   std::int64_t furthest_begun_ = 0;
+  std::int64_t last_line_ = 0;  // step all have posted
+  bool abandoned_ = false;
   std::set<std::int64_t> checkpoint_steps_;  // agreed by time; few, since minutes apart
   std::optional<std::int64_t> stop_step_;
   StopWish stop_wish_ = StopWish::kNone;

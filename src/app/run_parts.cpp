@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/run_parts.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 
@@ -57,6 +60,14 @@ std::vector<Parameter> parameters_without_values(const ModelLayout& layout) {
                           .decay = tensor.decay()});
   }
   return parameters;
+}
+
+Digest128 layout_digest(const ModelLayout& layout) {
+  std::string text;
+  for (const TensorInfo& tensor : layout.tensors()) {
+    text += fmt::format("{} {}\n", tensor.name, fmt::join(tensor.shape, "x"));
+  }
+  return xxh3_128(as_bytes(text));
 }
 
 double surrogate_byte_scale(const Config& config, const ModelLayout& layout) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/training_plan.h"
+#include "core/hash.h"
 #include "core/rng.h"
 #include "core/storage.h"
 #include "inner/data/batch_source.h"
@@ -26,6 +27,9 @@ namespace isthmus::app {
 /// The model's tensors with names, shapes and element ids but no storage: what fragments and
 /// predictions need.
 [[nodiscard]] std::vector<Parameter> parameters_without_values(const ModelLayout& layout);
+
+/// Of names, shapes and order: equal layouts, equal digests.
+[[nodiscard]] Digest128 layout_digest(const ModelLayout& layout);
 
 /// Bytes on the clock for each byte of the model that learns: those of a declared surrogate, whose
 /// gradients are as many times larger. 1 for spsa: its entries are as many whatever the model.

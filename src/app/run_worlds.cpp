@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/run_worlds.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <optional>
+#include <utility>
 
 #include "app/run_parts.h"
 #include "core/system_runtime.h"
@@ -10,6 +13,7 @@
 #include "sim/run_simulated.h"
 #include "sim/topology.h"
 #include "transport/run_in_process.h"
+#include "transport/zmq_transport.h"
 
 namespace isthmus::app {
 namespace {
@@ -38,6 +42,38 @@ std::vector<std::string> site_names(const Config& config) {
   return names;
 }
 
+/// Members of this process, joined over loopback by sockets of their own.
+std::vector<std::unique_ptr<Transport>> loopback_transports(const Config& config,
+                                                            Runtime& runtime) {
+  std::vector<std::unique_ptr<NetworkTransport>> members;
+  std::vector<std::string> endpoints;
+  for (int m = 0; m < config.workers(); ++m) {
+    MemberOptions member;
+    member.self = Rank(m);
+    member.members = config.workers();
+    member.name = config.sites[static_cast<std::size_t>(m)].name;
+    member.streams = config.net.streams;
+    member.dead_after = config.net.dead_after;
+    members.push_back(make_zmq_transport(runtime, member));
+    endpoints.push_back(members.back()->endpoint());
+  }
+  for (const auto& member : members) {
+    member->join(endpoints);
+  }
+  for (const auto& member : members) {
+    const auto joined = member->await_members(runtime.clock().now() + config.net.gather);
+    if (!joined) {
+      throw PeerError(
+          fmt::format("the workers did not come together over loopback: {}", joined.error().what));
+    }
+  }
+  std::vector<std::unique_ptr<Transport>> transports;
+  for (auto& member : members) {
+    transports.push_back(std::move(member));
+  }
+  return transports;
+}
+
 LinkOptions link_options(const RunWorld& world) {
   return {.model = world.config.sim.link_model == "ideal" ? LinkModel::kPlain : LinkModel::kTcp,
           .byte_scale = world.byte_scale};
@@ -50,6 +86,17 @@ WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
   const PeerExchangeOptions exchange{.retry_interval = kNothingIsLost,
                                      .run_key = run_key(world.config.run.seed, Stream::kRounding),
                                      .events = world.events};
+  if (world.site != nullptr) {
+    WorkerContext context{world.site->self(), world.plan.workers, world.site->exchange(),
+                          world.site->runtime()};
+    body(context);
+    return {};
+  }
+  if (!world.simulated && world.config.net.transport == "zmq") {
+    SystemRuntime runtime;
+    run_over(runtime, loopback_transports(world.config, runtime), exchange, body);
+    return {};
+  }
   if (!world.simulated) {
     run_in_process(world.plan.workers, exchange, body);
     return {};

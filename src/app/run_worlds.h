@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two worlds a run can take place in: real threads in this process, or virtual time over
-// simulated links. Same workers, same exchange, same bits.
+// The worlds a run can take place in: real threads in this process, one site of several that are
+// processes of their own, or virtual time over simulated links. Same workers, same exchange, same
+// bits.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "app/site_session.h"
 #include "app/training_plan.h"
 #include "app/worker.h"
 #include "inner/model_layout.h"
@@ -23,6 +25,7 @@ struct RunWorld {
   bool simulated = false;
   double byte_scale = 1;  // bytes on the modelled link per byte of this model
   int slots = 0;          // simulated: compute regions whose real work runs at once; 0: all cores
+  SiteSession* site = nullptr;  // this process is one site; the others are elsewhere
   EventSink* events = nullptr;
 };
 
@@ -31,7 +34,7 @@ struct WorldResult {                                // of this session; empty on
   std::optional<std::uint64_t> trace_hash;          // equal for equal simulations
 };
 
-/// Runs all workers to the end. THROWS: the first worker's failure.
+/// Runs all workers of this process to the end. THROWS: the first worker's failure.
 [[nodiscard]] WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup);
 
 /// The length of a simulated step follows from the configuration: [surrogate], sim.step_time, or

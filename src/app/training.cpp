@@ -2,23 +2,24 @@
 #include "app/training.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <exception>
 
 #include "app/build_info.h"
 #include "app/checkpointing.h"
-#include "app/config_difference.h"
 #include "app/event_log.h"
+#include "app/resume.h"
 #include "app/run_parts.h"
 #include "app/run_summary.h"
 #include "app/run_worlds.h"
 #include "app/signals.h"
+#include "app/site_board.h"
+#include "app/site_session.h"
 #include "app/worker.h"
+#include "core/checkpoint_names.h"
 #include "core/log.h"
 #include "inner/data/batch_source.h"
-#include "inner/data/data_report.h"
 #include "inner/hf/hf_weights.h"
 #include "inner/model_layout.h"
 #include "inner/schedule.h"
@@ -26,30 +27,6 @@
 
 namespace isthmus::app {
 namespace {
-
-/// Where a run goes on from, found before anything is written.
-std::optional<Checkpoint> find_resume(Storage& storage, const Config& config,
-                                      const TrainingRequest& request) {
-  if (request.resume == "never") {
-    return std::nullopt;
-  }
-  const std::filesystem::path out = request.out.empty() ? config.run.out : request.out;
-  if (request.resume != "auto") {
-    return Checkpoint::open(storage, find_checkpoint(storage, request.resume));
-  }
-  if (out.empty()) {
-    throw ConfigError("--resume auto: which run? give its folder with --out or run.out");
-  }
-  if (list_checkpoints(storage, out / "ckpt").empty()) {
-    return std::nullopt;
-  }
-  std::vector<std::string> refused;
-  Checkpoint newest = open_newest_checkpoint(storage, out / "ckpt", refused);
-  for (const std::string& line : refused) {
-    log_warning("{}", line);
-  }
-  return newest;
-}
 
 bool lies_within(const std::filesystem::path& path, const std::filesystem::path& folder) {
   const auto inner = std::filesystem::weakly_canonical(path);
@@ -61,58 +38,9 @@ bool is_same_place(const std::filesystem::path& a, const std::filesystem::path& 
   return std::filesystem::weakly_canonical(a) == std::filesystem::weakly_canonical(b);
 }
 
-/// The keys that differ, where the checkpoint stands in its run's folder; else a word about
-/// digests.
-std::string what_differs(const Storage& storage, const Checkpoint& checkpoint,
-                         const Config& config) {
-  const std::filesystem::path file =
-      std::filesystem::weakly_canonical(checkpoint.folder()).parent_path().parent_path() /
-      "config.resolved.toml";
-  if (storage.kind(file) != FileKind::kFile) {
-    return "the digests differ";
-  }
-  std::string text;
-  for (const std::string& line :
-       config_differences(read_text(storage, file), resolved_toml(config))) {
-    text += (text.empty() ? "" : "; ") + line;
-  }
-  return text;
-}
-
-void check_same_configuration(const Storage& storage, const Checkpoint& checkpoint,
-                              const Config& config, const std::string& digest) {
-  if (checkpoint.info().config_hash != digest) {
-    throw ConfigError(
-        fmt::format("checkpoint {} was made with another configuration ({}): resume with its own "
-                    "config.resolved.toml, or start a new run from its model with model.init",
-                    checkpoint.folder().string(), what_differs(storage, checkpoint, config)));
-  }
-}
-
-/// A sample is a place in the data, so other data would repeat or skip some in silence.
-void check_same_data(const Checkpoint& checkpoint, std::span<const DataFile> data) {
-  // The same bytes in the same order are the same data, wherever they lie.
-  const auto by_name = [](std::span<const DataFile> files) {
-    std::vector<DataFile> named(files.begin(), files.end());
-    for (DataFile& file : named) {
-      file.path = std::filesystem::path(file.path).filename().string();
-    }
-    return named;
-  };
-  const std::vector<DataFile> before = data_of(checkpoint);
-  const auto same_bytes = [](const DataFile& a, const DataFile& b) {
-    return a.bytes == b.bytes && a.sha256 == b.sha256;
-  };
-  if (!before.empty() && !std::ranges::equal(before, data, same_bytes)) {
-    std::vector<std::string> changes = data_changes(by_name(before), by_name(data));
-    if (changes.empty()) {
-      changes.emplace_back("its files come in another order");
-    }
-    throw ConfigError(fmt::format(
-        "checkpoint {} was made with other data ({}): bring the data back, or start a new run from "
-        "its model with model.init",
-        checkpoint.folder().string(), fmt::join(changes, "; ")));
-  }
+/// The one worker of this process, where it is one site of several.
+std::optional<Rank> own_rank(const Config& config, const TrainingRequest& request) {
+  return request.site ? std::optional(site_of(config, *request.site)) : std::nullopt;
 }
 
 /// The run's data, not yet hashed, unless they are open already.
@@ -132,13 +60,13 @@ class Training {
         request_(request),
         session_(session),
         layout_(model_shape(config.model, config.train.context)),
-        plan_(make_training_plan(config, kernels::usable_cores())),
+        plan_(make_training_plan(config, kernels::usable_cores(), own_rank(config, request))),
         own_data_(open_own(storage_, config, request)),
         data_(own_data_ ? own_data_->data : request.side_by_side->data->data),
         eval_tokens_(app::eval_tokens(config, data_)),
         digest_(config_digest(config)),
         out_(request.out.empty() ? config.run.out : request.out),
-        resume_(find_resume(storage_, config, request)),
+        resume_(request.site ? std::nullopt : find_resume(storage_, out_, request.resume)),
         goes_on_(request.resume == "auto" ||
                  (resume_ && !out_.empty() &&
                   is_same_place(resume_->folder().parent_path(), out_ / "ckpt"))) {
@@ -150,10 +78,7 @@ class Training {
       own_data_->fingerprint = data_.fingerprint();
     }
     fingerprint_ = own_data_ ? own_data_->fingerprint : request.side_by_side->data->fingerprint;
-    if (resume_) {
-      check_same_configuration(storage_, *resume_, config_, digest_);
-      check_same_data(*resume_, fingerprint_);
-    }
+    check_resume();
   }
 
   TrainingOutcome run();
@@ -162,6 +87,11 @@ class Training {
   /// Everything that can be wrong with the configuration, before anything is written.
   void check() const;
   void check_force() const;
+  void check_resume() const;
+  /// Meets the other sites, before anything is written.
+  void join_sites();
+  [[nodiscard]] std::unique_ptr<SiteBoard> make_site_board(MetricsLog& log,
+                                                           const RunTotals& totals);
   [[nodiscard]] Manifest manifest() const;
   [[nodiscard]] double byte_scale() const;
   void go(RunDirectory& directory, const Manifest& manifest, MetricsLog& log, RunTotals& totals,
@@ -181,6 +111,8 @@ class Training {
   std::optional<Checkpoint> resume_;
   bool goes_on_;  // the run in `out_` goes on; otherwise a new one begins
   std::vector<DataFile> fingerprint_;
+  std::optional<SiteSession> site_;
+  std::string run_id_;  // agreed with the other sites; else empty
 };
 
 void Training::check() const {
@@ -218,6 +150,50 @@ void Training::check_force() const {
   }
 }
 
+void Training::check_resume() const {
+  if (resume_) {
+    check_same_configuration(storage_, *resume_, config_, digest_);
+    check_same_data(*resume_, fingerprint_);
+  }
+}
+
+void Training::join_sites() {
+  SiteFacts facts{.run_id = random_id(),
+                  .layout = layout_digest(layout_),
+                  .common = common_values(config_),
+                  .resumes = request_.resume == "auto",
+                  .held = {}};
+  for (const DataFile& file : fingerprint_) {
+    facts.common.emplace_back("data " + std::filesystem::path(file.path).filename().string(),
+                              fmt::format("{} bytes of SHA-256 {}", file.bytes, file.sha256));
+  }
+  if (facts.resumes) {
+    facts.held =
+        held_checkpoints(storage_, out_, config_, digest_, site_of(config_, *request_.site));
+  }
+  site_.emplace(config_, *request_.site, facts);
+  const SiteStart start = site_->gather([&](const std::string& what) {
+    session_.err.write(fmt::format("isthmus: waiting for the other sites: {}\n", what));
+  });
+  run_id_ = start.run_id;
+  if (start.resume_after) {
+    resume_ = Checkpoint::open(storage_, out_ / "ckpt" / step_name(*start.resume_after));
+    check_resume();
+  }
+}
+
+std::unique_ptr<SiteBoard> Training::make_site_board(MetricsLog& log, const RunTotals& totals) {
+  SiteBoard::Options options{.self = site_->self(),
+                             .sites = {},
+                             .total_steps = plan_.total_steps,
+                             .resumed_after = totals.steps,
+                             .send = [this](Rank to, const Note& note) { site_->send(to, note); }};
+  for (const SiteConfig& site : config_.sites) {
+    options.sites.push_back(site.name);
+  }
+  return std::make_unique<SiteBoard>(std::move(options), site_->runtime(), log);
+}
+
 double Training::byte_scale() const {
   return request_.simulated ? surrogate_byte_scale(config_, layout_) : 1.0;
 }
@@ -237,6 +213,8 @@ Manifest Training::manifest() const {
     } else {
       manifest.parent = resume_->info().run_id;
     }
+  } else if (!run_id_.empty()) {
+    manifest.run_id = run_id_;
   }
   return manifest;
 }
@@ -247,6 +225,9 @@ TrainingOutcome Training::run() {
   if (!request_.side_by_side) {
     signals.emplace();
     progress.emplace(session_.err, session_.progress);
+  }
+  if (request_.site) {
+    join_sites();
   }
   Manifest manifest = this->manifest();
   RunDirectory directory(storage_, {.out = out_,
@@ -319,6 +300,16 @@ TrainingOutcome Training::run() {
 
 void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog& log,
                   RunTotals& totals, TrainingOutcome& outcome) {
+  const std::unique_ptr<SiteBoard> site_board = site_ ? make_site_board(log, totals) : nullptr;
+  const SiteConnection connection(site_ ? &*site_ : nullptr, site_board.get());
+  std::function<void(StepIndex, const Digest128&)> tell_outer;
+  std::function<void(StepIndex)> await_lines;
+  if (site_board) {
+    await_lines = [&](StepIndex t) { site_board->await_lines(t); };
+    tell_outer = [&](StepIndex t, const Digest128& digest) { site_board->tell_outer(t, digest); };
+  }
+  RunBoard own_board(plan_.workers, plan_.total_steps, log);
+  Board& board = site_board ? static_cast<Board&>(*site_board) : own_board;
   const std::filesystem::path init_folder =
       config_.model.init.empty() ? std::filesystem::path() : config_.locate(config_.model.init);
   Checkpointing checkpointing(
@@ -329,6 +320,9 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
        .config_hash = digest_,
        .data = fingerprint_,
        .writes = !request_.side_by_side || request_.side_by_side->checkpoint,
+       .only = own_rank(config_, request_),
+       .await_lines = await_lines,
+       .on_written = tell_outer,
        .files = hf_companions(storage_, layout_.shape(), init_folder, data_.format() == "text")},
       std::move(resume_), totals, log);
   const bool keeps_events = !request_.side_by_side || request_.side_by_side->events;
@@ -337,7 +331,6 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
     events.emplace(directory.open_lines("events.jsonl"),
                    Duration(static_cast<Duration::rep>(totals.clock_s * 1e9)));
   }
-  RunBoard board(plan_.workers, plan_.total_steps, log);
   AnchorMean anchor_mean(plan_.workers);
   const RunWorld world{.config = config_,
                        .plan = plan_,
@@ -346,6 +339,7 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                        .simulated = request_.simulated,
                        .byte_scale = byte_scale(),
                        .slots = request_.side_by_side ? request_.side_by_side->slots : 0,
+                       .site = site_ ? &*site_ : nullptr,
                        .events = events ? &*events : nullptr};
   if (request_.simulated && totals.measured_step == Duration{0}) {
     totals.measured_step = measure_step(world);
@@ -361,8 +355,14 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                           .events = world.events,
                           .patience = round_patience(config_, request_.simulated),
                           .step_flops = step_flops(world),
-                          .measured_step = totals.measured_step};
+                          .measured_step = totals.measured_step,
+                          .on_start = tell_outer};
   const WorldResult result = run_workers(world, setup);
+  if (site_) {
+    site_board->flush();
+    site_->leave();
+    site_board->check();
+  }
   switch (board.stopped()) {
     case StopWish::kNone:
       break;

@@ -12,6 +12,7 @@
 
 #include "app/commands.h"
 #include "app/run_log.h"
+#include "app/site_session.h"
 #include "inner/data/dataset.h"
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
@@ -43,6 +44,7 @@ struct TrainingRequest {
   std::string resume = "never";
   bool force = false;
   bool simulated = false;
+  std::optional<SiteArguments> site;         // this process is one site; the others are elsewhere
   std::string lane;                          // demo: name of this run in the status block, or empty
   std::vector<LaneProgress> finished_lanes;  // demo: the runs before this one
   std::optional<SideBySide> side_by_side;

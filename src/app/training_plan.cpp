@@ -19,7 +19,8 @@ std::int64_t default_micro_batches(std::int64_t samples) { return samples % 2 ==
 
 }  // namespace
 
-TrainingPlan make_training_plan(const Config& config, std::span<const int> cores) {
+TrainingPlan make_training_plan(const Config& config, std::span<const int> cores,
+                                std::optional<Rank> only) {
   TrainingPlan plan;
   plan.workers = config.workers();
   plan.total_steps = total_steps(config);
@@ -33,16 +34,18 @@ TrainingPlan make_training_plan(const Config& config, std::span<const int> cores
   }
   const int threads =
       config.train.threads > 0 ? config.train.threads : static_cast<int>(cores.size());
-  plan.threads_per_worker = std::max(1, threads / plan.workers);
+  const int here = only ? 1 : plan.workers;
+  plan.first_worker = only ? only->value() : 0;
+  plan.threads_per_worker = std::max(1, threads / here);
   if (config.train.pin) {
     const auto wanted =
-        static_cast<std::size_t>(plan.threads_per_worker) * static_cast<std::size_t>(plan.workers);
+        static_cast<std::size_t>(plan.threads_per_worker) * static_cast<std::size_t>(here);
     if (wanted > cores.size()) {
       throw ConfigError(
           fmt::format("train.pin = true: {} workers of {} threads need {} cores, this process may "
                       "use {}; lower "
                       "train.threads or run.workers, or leave train.pin out",
-                      plan.workers, plan.threads_per_worker, wanted, cores.size()));
+                      here, plan.threads_per_worker, wanted, cores.size()));
     }
     plan.cores.assign(cores.begin(), cores.begin() + static_cast<std::ptrdiff_t>(wanted));
   }
@@ -56,7 +59,8 @@ std::vector<int> cores_of(const TrainingPlan& plan, Rank rank) {
     return {};
   }
   const auto first =
-      plan.cores.begin() + static_cast<std::ptrdiff_t>(rank.value()) * plan.threads_per_worker;
+      plan.cores.begin() +
+      static_cast<std::ptrdiff_t>(rank.value() - plan.first_worker) * plan.threads_per_worker;
   return {first, first + plan.threads_per_worker};
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,8 +20,9 @@ struct TrainingPlan {
   std::int64_t worker_samples = 0;  // B / M
   std::int64_t micro_batches = 1;   // of one worker's samples
   int threads_per_worker = 1;
-  std::vector<int> cores;             // of all workers' threads, worker after worker; empty: any
-  std::int64_t eval_every = 0;        // 0: at the last step only
+  int first_worker = 0;         // of those in this process
+  std::vector<int> cores;       // of the threads of this process, worker after worker; empty: any
+  std::int64_t eval_every = 0;  // 0: at the last step only
   std::int64_t checkpoint_every = 0;  // steps; 0: by time and at the end only
 
   [[nodiscard]] std::int64_t tokens_per_step(std::int64_t context) const {
@@ -35,8 +37,10 @@ struct TrainingPlan {
 /// Cores of worker `rank`'s threads; empty: any.
 [[nodiscard]] std::vector<int> cores_of(const TrainingPlan& plan, Rank rank);
 
-/// `cores`: what this process may run on. THROWS: ConfigError naming the key that cannot be met.
-[[nodiscard]] TrainingPlan make_training_plan(const Config& config, std::span<const int> cores);
+/// `cores`: what this process may run on. `only`: the one worker that runs in it; else all do.
+/// THROWS: ConfigError naming the key that cannot be met.
+[[nodiscard]] TrainingPlan make_training_plan(const Config& config, std::span<const int> cores,
+                                              std::optional<Rank> only = std::nullopt);
 
 /// A word on a codec of few bits a value that brings nothing back of what it loses; empty
 /// where there is nothing to say.

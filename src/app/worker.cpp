@@ -31,6 +31,9 @@ class Worker {
     outer.spsa.threads = setup.plan.threads_per_worker;
     strategy_ = make_outer_strategy(setup.config.method, outer, inner_, context.exchange);
     setup.checkpointing.restore_state(context.rank, inner_, *strategy_);
+    if (setup.on_start && strategy_->shared_anchors()) {
+      setup.on_start(strategy_->steps(), outer_digest(*strategy_, inner_.parameters().size()));
+    }
   }
 
   void run() {

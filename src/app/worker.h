@@ -3,11 +3,14 @@
 // its state. The same code runs on real threads and in virtual time.
 #pragma once
 
+#include <functional>
+
 #include "app/anchor_mean.h"
 #include "app/checkpointing.h"
 #include "app/run_board.h"
 #include "app/timed_inner_loop.h"
 #include "app/training_plan.h"
+#include "core/hash.h"
 #include "inner/data/dataset.h"
 #include "isthmus/config.h"
 #include "isthmus/transport.h"
@@ -21,13 +24,16 @@ struct WorkerSetup {
   const TrainingPlan& plan;
   const Dataset& data;
   std::int64_t eval_tokens = 0;  // 0: the whole validation part; < 0: there is none
-  RunBoard& board;
+  Board& board;
   Checkpointing& checkpointing;
   AnchorMean& anchor_mean;      // for evaluations
   EventSink* events = nullptr;  // may be null
   Duration patience{0};         // a round not committed by then ends the run
   double step_flops = 0;        // of one worker's inner step
   Duration measured_step{0};    // virtual length of a step where nothing else declares one
+  /// Told the digest of a worker's outer parameters where it starts, when workers are processes of
+  /// their own and nobody else can compare them. May be empty.
+  std::function<void(StepIndex, const Digest128&)> on_start = {};
 };
 
 /// Runs worker `context.rank` to the last step, or to the step agreed after a signal.

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs started by this one: their output line by line, their end. They die with this process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace isthmus::app {
+
+class ChildProcess {
+ public:
+  /// Starts `argv[0]`, looked up in PATH, with both outputs in one pipe and no input. The child has
+  /// a process group of its own, so signals of the terminal reach it through this program alone.
+  /// THROWS: SystemError when the machine refuses.
+  explicit ChildProcess(const std::vector<std::string>& argv);
+  /// Kills it where it still runs.
+  ~ChildProcess();
+  ChildProcess(ChildProcess&& other) noexcept;
+  ChildProcess& operator=(ChildProcess&&) = delete;
+
+  /// Its exit code once it has ended and its output is at an end; 128 + N when signal N ended it.
+  [[nodiscard]] const std::optional<int>& exit_code() const { return exit_code_; }
+  enum class Signal { kInterrupt, kTerminate, kKill };
+  /// Nothing once it has ended.
+  void send(Signal signal) const;
+
+ private:
+  friend void read_lines(std::vector<ChildProcess>& children, int timeout_ms,
+                         const std::function<void(std::size_t child, const std::string&)>& line);
+  void take_output(const std::function<void(const std::string&)>& line);
+
+  pid_t pid_ = -1;
+  int pipe_ = -1;
+  std::string unfinished_;
+  std::optional<int> exit_code_;
+};
+
+/// Waits for output or the end of any child, for at most `timeout_ms`, and hands on whole lines.
+void read_lines(std::vector<ChildProcess>& children, int timeout_ms,
+                const std::function<void(std::size_t child, const std::string&)>& line);
+
+/// The program that is running.
+[[nodiscard]] std::string own_program();
+
+/// `text` as one word of a POSIX shell.
+[[nodiscard]] std::string shell_word(const std::string& text);
+[[nodiscard]] std::string shell_line(const std::vector<std::string>& argv);
+
+}  // namespace isthmus::app

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/cli_parser.h"
+
+namespace isthmus::app {
+
+void add_launch_command(CLI::App& app, Parsed& parsed) {
+  CLI::App* launch = subcommand(app, "launch", "start `train --site` for every site of a file");
+  LaunchArguments& arguments = parsed.launch;
+  add_configuration_flags(*launch, arguments);
+  launch
+      ->add_option("--via", arguments.via,
+                   "local: all on this machine; ssh: each on its host; slurm: each on a node of "
+                   "this allocation; print: the commands, to start by other means")
+      ->check(CLI::IsMember({"local", "ssh", "slurm", "print"}));
+  repeated(*launch, "--site", arguments.sites, "only this one (default: all)")->type_name("NAME");
+  repeated(*launch, "--address", arguments.addresses,
+           "where a site is reached, instead of the file's")
+      ->type_name("NAME=HOST:PORT");
+  launch->add_option("--ssh", arguments.ssh, "ssh: the program (default: ssh)");
+  repeated(*launch, "--host", arguments.hosts,
+           "ssh: where a site is started (default: the host of its address)")
+      ->type_name("NAME=USER@HOST");
+  launch->add_option("--directory", arguments.directory,
+                     "ssh: where CONFIG lies there (default: this folder)");
+  launch->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) { return command_launch(parsed.launch, session); };
+  });
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// `launch`: one `train --site` for every site, here, over ssh or under Slurm, or as lines to paste.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "app/child_process.h"
+#include "app/commands.h"
+#include "app/free_ports.h"
+#include "app/signals.h"
+#include "app/site_session.h"
+#include "app/wall_clock.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+namespace {
+
+using Words = std::vector<std::string>;
+
+/// After one site has failed the others notice by themselves; who does not is told, then ended.
+constexpr double kNoticeS = 30;
+constexpr double kLastS = 15;
+
+std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+void append(Words& words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
+
+/// The nodes of this Slurm allocation, as Slurm itself spells them out; none without one.
+Words allocated_nodes() {
+  std::vector<ChildProcess> children;
+  children.emplace_back(Words{"scontrol", "show", "hostnames"});
+  Words nodes;
+  while (!children.front().exit_code()) {
+    read_lines(children, 1000,
+               [&](std::size_t, const std::string& line) { nodes.push_back(line); });
+  }
+  return children.front().exit_code() == 0 ? nodes : Words();
+}
+
+class Launch {
+ public:
+  Launch(const LaunchArguments& arguments, Session& session)
+      : arguments_(arguments),
+        session_(session),
+        config_(load_config(arguments.config, arguments.overrides, schema_context())) {
+    for (const std::string& name : arguments.sites) {
+      static_cast<void>(place_of(name));
+    }
+    if (arguments.via == "local") give_loopback_addresses();
+    if (arguments.via == "slurm") give_node_addresses();
+    set_addresses(config_, arguments.addresses);
+    for (const SiteConfig& site : config_.sites) {
+      static_cast<void>(site_of(config_, {.name = site.name}));  // checks
+    }
+  }
+
+  int run() {
+    if (arguments_.via == "print") {
+      print();
+      return 0;
+    }
+    const SignalScope signals;
+    std::vector<ChildProcess> children;
+    for (const std::string& name : chosen()) {
+      children.emplace_back(command_of(name));
+    }
+    return watch(children);
+  }
+
+ private:
+  [[nodiscard]] std::size_t place_of(const std::string& name) const {
+    Words known;
+    for (std::size_t i = 0; i < config_.sites.size(); ++i) {
+      if (config_.sites[i].name == name) return i;
+      known.push_back(config_.sites[i].name);
+    }
+    throw UsageError(
+        fmt::format("--site {}: no such site; sites: {}", name, fmt::join(known, ", ")));
+  }
+
+  [[nodiscard]] Words chosen() const {
+    if (!arguments_.sites.empty()) {
+      return arguments_.sites;
+    }
+    Words names;
+    for (const SiteConfig& site : config_.sites) names.push_back(site.name);
+    return names;
+  }
+
+  /// Sites on this machine need no address in the file.
+  void give_loopback_addresses() {
+    const std::vector<int> ports = free_loopback_ports(config_.sites.size());
+    for (std::size_t i = 0; i < config_.sites.size(); ++i) {
+      SiteConfig& site = config_.sites[i];
+      if (site.address.empty()) {
+        site.address = fmt::format("127.0.0.1:{}", ports[i]);
+        given_.push_back(site.name + "=" + site.address);
+      }
+    }
+  }
+
+  /// Under Slurm the nodes of the allocation stand for the sites, in order.
+  void give_node_addresses() {
+    nodes_ = allocated_nodes();
+    if (nodes_.size() < config_.sites.size()) {
+      throw ConfigError(
+          fmt::format("--via slurm: {} sites need as many nodes, the allocation has {} (scontrol "
+                      "show hostnames): "
+                      "salloc --nodes={} first",
+                      config_.sites.size(), nodes_.size(), config_.sites.size()));
+    }
+    constexpr int kPort = 48200;
+    for (std::size_t i = 0; i < config_.sites.size(); ++i) {
+      SiteConfig& site = config_.sites[i];
+      if (site.address.empty()) {
+        site.address = fmt::format("{}:{}", nodes_[i], kPort);
+        given_.push_back(site.name + "=" + site.address);
+      }
+    }
+  }
+
+  [[nodiscard]] std::string folder() {
+    if (out_.empty()) {
+      out_ = !arguments_.out.empty() ? arguments_.out.string()
+             : !config_.run.out.empty()
+                 ? config_.run.out.string()
+                 : fmt::format("runs/{}-{}", config_.run.name, random_id().substr(0, 8));
+    }
+    return out_;
+  }
+
+  /// The site's own command, as its machine runs it.
+  [[nodiscard]] Words train_command(const std::string& program, const std::string& name) {
+    Words words = {program, "train", arguments_.config.string(), "--site",
+                   name,    "--out", folder() + "/" + name};
+    for (const std::string& each : arguments_.overrides) append(words, {"--set", each});
+    Words addresses = given_;
+    append(addresses, arguments_.addresses);
+    for (const std::string& each : addresses) append(words, {"--address", each});
+    if (arguments_.resume != "never") append(words, {"--resume", arguments_.resume});
+    if (arguments_.force) words.emplace_back("--force");
+    if (arguments_.via != "print") {
+      // One site tells how far the run has come; all write the same lines.
+      const bool first = name == chosen().front() && session_.progress != ProgressMode::kNone;
+      append(words, {"--progress", first ? "plain" : "none"});
+    }
+    return words;
+  }
+
+  [[nodiscard]] Words command_of(const std::string& name) {
+    const std::size_t place = place_of(name);
+    if (arguments_.via == "local") {
+      return train_command(own_program(), name);
+    }
+    if (arguments_.via == "slurm") {
+      Words words = {"srun", "--nodes=1", "--ntasks=1", "--nodelist=" + nodes_[place]};
+      append(words, train_command(own_program(), name));
+      return words;
+    }
+    std::string host = host_of(config_.sites[place].address);
+    for (const std::string& each : arguments_.hosts) {
+      if (each.starts_with(name + "=")) host = each.substr(name.size() + 1);
+    }
+    const std::string directory = arguments_.directory.empty()
+                                      ? std::filesystem::current_path().string()
+                                      : arguments_.directory;
+    // With a terminal of its own the remote side ends when the connection does.
+    return {arguments_.ssh,
+            "-tt",
+            "-o",
+            "BatchMode=yes",
+            host,
+            fmt::format("cd {} && exec {}", shell_word(directory),
+                        shell_line(train_command("isthmus", name)))};
+  }
+
+  void print() {
+    for (const std::string& name : chosen()) {
+      const SiteConfig& site = config_.sites[place_of(name)];
+      session_.out.write(fmt::format("# on {} (other sites reach it at {})\n{}\n", name,
+                                     site.address, shell_line(train_command("isthmus", name))));
+    }
+  }
+
+  static void tell(const std::vector<ChildProcess>& children, ChildProcess::Signal signal) {
+    for (const ChildProcess& child : children) child.send(signal);
+  }
+
+  int watch(std::vector<ChildProcess>& children) {
+    const Words names = chosen();
+    std::size_t widest = 0;
+    for (const std::string& name : names) widest = std::max(widest, name.size());
+    bool told = false;  // of a signal to this program
+    int stage = 0;      // of ending those who do not notice that another has failed
+    std::optional<std::size_t> first;
+    double since = 0;
+    const auto running = [&] {
+      return std::ranges::any_of(children, [](const ChildProcess& c) { return !c.exit_code(); });
+    };
+    while (running()) {
+      read_lines(children, 200, [&](std::size_t child, const std::string& line) {
+        session_.err.write(fmt::format("{:<{}} | {}\n", names[child], widest, line));
+      });
+      if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone && !told) {
+        told = true;
+        tell(children, wish == StopWish::kRequeue ? ChildProcess::Signal::kTerminate
+                                                  : ChildProcess::Signal::kInterrupt);
+      }
+      for (std::size_t i = 0; i < children.size() && !first; ++i) {
+        if (children[i].exit_code().value_or(0) != 0) {
+          first = i;
+          since = monotonic_now();
+        }
+      }
+      if (first && stage < 2 && monotonic_now() - since > kNoticeS + stage * kLastS) {
+        tell(children, stage == 0 ? ChildProcess::Signal::kInterrupt : ChildProcess::Signal::kKill);
+        ++stage;
+      }
+    }
+    const int code = first ? *children[*first].exit_code() : 0;
+    session_.out.write(
+        first ? fmt::format("ended: {} sites in {}; the first was {}, with exit code {}\n",
+                            children.size(), folder(), names[*first], code)
+              : fmt::format("done: {} sites in {}\n", children.size(), folder()));
+    return code;
+  }
+
+  const LaunchArguments& arguments_;
+  Session& session_;
+  Config config_;
+  Words given_;  // addresses that are not the file's
+  Words nodes_;  // slurm: of the allocation, one a site
+  std::string out_;
+};
+
+}  // namespace
+
+int command_launch(const LaunchArguments& arguments, Session& session) {
+  return Launch(arguments, session).run();
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// TCP ports of loopback that nobody uses at the moment.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace isthmus::app {
+
+/// `count` different ones; another program may take one before it is used.
+/// THROWS: SystemError when the machine refuses.
+[[nodiscard]] std::vector<int> free_loopback_ports(std::size_t count);
+
+}  // namespace isthmus::app

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/resume.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "app/checkpointing.h"
+#include "app/config_difference.h"
+#include "core/log.h"
+#include "inner/data/data_report.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+namespace {
+
+/// The keys that differ, where the checkpoint stands in its run's folder; else a word about
+/// digests.
+std::string what_differs(const Storage& storage, const Checkpoint& checkpoint,
+                         const Config& config) {
+  const std::filesystem::path file =
+      std::filesystem::weakly_canonical(checkpoint.folder()).parent_path().parent_path() /
+      "config.resolved.toml";
+  if (storage.kind(file) != FileKind::kFile) {
+    return "the digests differ";
+  }
+  std::string text;
+  for (const std::string& line :
+       config_differences(read_text(storage, file), resolved_toml(config))) {
+    text += (text.empty() ? "" : "; ") + line;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::optional<Checkpoint> find_resume(const Storage& storage, const std::filesystem::path& out,
+                                      const std::string& resume) {
+  if (resume == "never") {
+    return std::nullopt;
+  }
+  if (resume != "auto") {
+    return Checkpoint::open(storage, find_checkpoint(storage, resume));
+  }
+  if (out.empty()) {
+    throw ConfigError("--resume auto: which run? give its folder with --out or run.out");
+  }
+  if (list_checkpoints(storage, out / "ckpt").empty()) {
+    return std::nullopt;
+  }
+  std::vector<std::string> refused;
+  Checkpoint newest = open_newest_checkpoint(storage, out / "ckpt", refused);
+  for (const std::string& line : refused) {
+    log_warning("{}", line);
+  }
+  return newest;
+}
+
+std::vector<HeldCheckpoint> held_checkpoints(const Storage& storage,
+                                             const std::filesystem::path& out, const Config& config,
+                                             const std::string& digest, Rank rank) {
+  if (out.empty()) {
+    throw ConfigError("--resume auto: which run? give its folder with --out or run.out");
+  }
+  std::vector<HeldCheckpoint> held;
+  for (const std::filesystem::path& folder : list_checkpoints(storage, out / "ckpt")) {
+    try {
+      const Checkpoint checkpoint = Checkpoint::open(storage, folder);
+      const CheckpointInfo& info = checkpoint.info();
+      check_same_configuration(storage, checkpoint, config, digest);
+      if (info.only_worker.value_or(rank.value()) == rank.value()) {
+        held.push_back(
+            {.step = info.step, .run_id = info.run_id, .model = checkpoint.model_digest()});
+      }
+    } catch (const SystemError& error) {
+      log_warning("{}", error.what());
+    }
+  }
+  return held;
+}
+
+void check_same_configuration(const Storage& storage, const Checkpoint& checkpoint,
+                              const Config& config, const std::string& digest) {
+  if (checkpoint.info().config_hash != digest) {
+    throw ConfigError(
+        fmt::format("checkpoint {} was made with another configuration ({}): resume with its own "
+                    "config.resolved.toml, or start a new run from its model with model.init",
+                    checkpoint.folder().string(), what_differs(storage, checkpoint, config)));
+  }
+}
+
+void check_same_data(const Checkpoint& checkpoint, std::span<const DataFile> data) {
+  // The same bytes in the same order are the same data, wherever they lie.
+  const auto by_name = [](std::span<const DataFile> files) {
+    std::vector<DataFile> named(files.begin(), files.end());
+    for (DataFile& file : named) {
+      file.path = std::filesystem::path(file.path).filename().string();
+    }
+    return named;
+  };
+  const std::vector<DataFile> before = data_of(checkpoint);
+  const auto same_bytes = [](const DataFile& a, const DataFile& b) {
+    return a.bytes == b.bytes && a.sha256 == b.sha256;
+  };
+  if (!before.empty() && !std::ranges::equal(before, data, same_bytes)) {
+    std::vector<std::string> changes = data_changes(by_name(before), by_name(data));
+    if (changes.empty()) {
+      changes.emplace_back("its files come in another order");
+    }
+    throw ConfigError(fmt::format(
+        "checkpoint {} was made with other data ({}): bring the data back, or start a new run from "
+        "its model with model.init",
+        checkpoint.folder().string(), fmt::join(changes, "; ")));
+  }
+}
+
+}  // namespace isthmus::app

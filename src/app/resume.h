@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a run goes on from, and whether it may: found before anything is written.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "app/site_notes.h"
+#include "core/checkpoint.h"
+#include "core/storage.h"
+#include "inner/data/dataset.h"
+#include "isthmus/config.h"
+
+namespace isthmus::app {
+
+/// `resume`: never | auto (the newest intact checkpoint of the run in `out`, if any) | PATH of a
+/// checkpoint or run. THROWS: ConfigError, SystemError naming what is missing or damaged.
+[[nodiscard]] std::optional<Checkpoint> find_resume(const Storage& storage,
+                                                    const std::filesystem::path& out,
+                                                    const std::string& resume);
+
+/// Those in `out` that worker `rank` could go on from; damaged ones are left out with a warning.
+/// THROWS: ConfigError when `out` is empty, or as check_same_configuration.
+[[nodiscard]] std::vector<HeldCheckpoint> held_checkpoints(const Storage& storage,
+                                                           const std::filesystem::path& out,
+                                                           const Config& config,
+                                                           const std::string& digest, Rank rank);
+
+/// THROWS: ConfigError naming the keys that differ from those the checkpoint was made with.
+/// `digest`: config_digest of `config`.
+void check_same_configuration(const Storage& storage, const Checkpoint& checkpoint,
+                              const Config& config, const std::string& digest);
+
+/// A sample is a place in the data, so other data would repeat or skip some in silence.
+/// THROWS: ConfigError naming the files that differ.
+void check_same_data(const Checkpoint& checkpoint, std::span<const DataFile> data);
+
+}  // namespace isthmus::app

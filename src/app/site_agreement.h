@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sites agree on one step after which all of them stop, or lay down a checkpoint, although each is
+// at another step and goes on meanwhile. Whoever wants it tells site 0. Site 0 asks everyone how
+// far it has come; a site answers with a step a little ahead, which it does not begin before it is
+// told; site 0 takes the largest answer. So everybody knows of the agreed step before beginning it,
+// and in general nobody stands still. A state machine: notes in, notes out; it knows no time and no
+// threads.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "app/site_notes.h"
+
+namespace isthmus::app {
+
+/// Notes to send, in order.
+using NotesOut = std::vector<std::pair<Rank, Note>>;
+
+class SiteAgreement {
+ public:
+  SiteAgreement(Rank self, int members, std::int64_t total_steps);
+
+  /// The worker wants to begin step t. RETURNS: whether it may now; if so it counts as begun.
+  [[nodiscard]] bool begin(StepIndex t);
+  /// How many steps ahead of the one begun an answer lies: those of about half a second.
+  void look_ahead(std::int64_t steps);
+
+  /// This site has been asked for it. The same twice is one.
+  void wish(Purpose purpose, NotesOut& out);
+  /// A WishNote, AskNote, HoldNote or AgreedNote. Others are none of its business.
+  void receive(Rank from, const Note& note, NotesOut& out);
+
+  /// What has been agreed so far.
+  [[nodiscard]] bool checkpoint_after(StepIndex t) const {
+    return checkpoints_.contains(t.value());
+  }
+  /// The step after which the run ends early, and why.
+  [[nodiscard]] const std::optional<std::pair<std::int64_t, Purpose>>& stop() const {
+    return stop_;
+  }
+
+ private:
+  /// At site 0: one question under way.
+  struct Question {
+    Purpose purpose = Purpose::kCheckpoint;
+    std::map<int, std::int64_t> answers;  // by site
+  };
+  void ask(Purpose purpose, NotesOut& out);
+  void answer(std::int64_t number, NotesOut& out);
+  void count(Rank from, const HoldNote& note, NotesOut& out);
+  void settle(const AgreedNote& note);
+
+  const Rank self_;
+  const int members_;
+  const std::int64_t total_steps_;
+  std::int64_t begun_ = 0;
+  std::int64_t ahead_ = 1;
+  std::map<std::int64_t, std::int64_t> holds_;  // by question: do not begin this step
+  std::set<Purpose> wished_;
+  std::set<std::int64_t> checkpoints_;
+  std::optional<std::pair<std::int64_t, Purpose>> stop_;
+  // At site 0:
+  std::int64_t asked_ = 0;
+  std::map<std::int64_t, Question> questions_;
+};
+
+}  // namespace isthmus::app

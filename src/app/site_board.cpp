@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/site_board.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+namespace {
+
+/// Steps are told together; this long at most after they were taken.
+constexpr Duration kBatchTime = std::chrono::seconds(1);
+constexpr std::size_t kBatchSteps = 256;
+/// How far ahead a site promises to wait: longer than notes take to come and go.
+constexpr Duration kLookAhead = std::chrono::milliseconds(500);
+
+}  // namespace
+
+SiteBoard::SiteBoard(Options options, Runtime& runtime, RunLog& log)
+    : options_(std::move(options)),
+      runtime_(runtime),
+      start_(runtime.clock().now()),
+      whole_(static_cast<int>(options_.sites.size()), options_.total_steps, log),
+      queue_(runtime.make_wait_queue()),
+      agreement_(options_.self, static_cast<int>(options_.sites.size()), options_.total_steps),
+      told_(options_.sites.size(), options_.resumed_after),
+      last_sent_(start_),
+      last_begun_(start_) {
+  whole_.attach(runtime);
+}
+
+void SiteBoard::attach(Runtime&) {}
+
+TimePoint SiteBoard::now() const { return runtime_.clock().now(); }
+
+template <typename Step>
+void SiteBoard::drive(const Step& step) {
+  NotesOut out;
+  queue_->update([&] { step(out); });
+  for (const auto& [to, note] : out) {
+    options_.send(to, note);
+  }
+}
+
+void SiteBoard::tell_others(const Note& note) const {
+  for (int to = 0; to < static_cast<int>(options_.sites.size()); ++to) {
+    if (Rank(to) != options_.self) options_.send(Rank(to), note);
+  }
+}
+
+const std::string& SiteBoard::name(Rank site) const {
+  return options_.sites[static_cast<std::size_t>(site.value())];
+}
+
+void SiteBoard::post_step(Rank rank, StepIndex t, StepPost post) {
+  StepPost told = post;
+  told.report.step = t;
+  told.now = TimePoint(post.now - start_);
+  unsent_.posts.push_back(std::move(told));
+  whole_.post_step(rank, t, std::move(post));
+  const bool last = t.value() == options_.total_steps;
+  if (last || unsent_.posts.size() >= kBatchSteps || now() - last_sent_ >= kBatchTime) {
+    flush();
+  }
+}
+
+void SiteBoard::flush() {
+  last_sent_ = now();
+  if (unsent_.posts.empty()) {
+    return;
+  }
+  tell_others(std::exchange(unsent_, {}));
+}
+
+void SiteBoard::await_lines(StepIndex t) {
+  flush();
+  if (!whole_.await_lines(t)) {
+    std::string lost;
+    queue_->update([&] { lost = lost_.value_or("a site is gone"); });
+    throw PeerError(fmt::format("{}, before it had told of step {}", lost, t.value()));
+  }
+}
+
+void SiteBoard::post_eval(Rank rank, StepIndex t, const std::vector<EvalPart>& parts,
+                          TimePoint now) {
+  flush();  // the step it follows comes first
+  whole_.post_eval(rank, t, parts, now);
+  tell_others(EvalNote{t, parts, TimePoint(now - start_)});
+}
+
+void SiteBoard::begin_step(Rank rank, StepIndex t, bool checkpoint_due) {
+  check();
+  const TimePoint begin = now();
+  if (const Duration step = begin - std::exchange(last_begun_, begin); steps_begun_++ > 0) {
+    queue_->update([&] { agreement_.look_ahead(kLookAhead / std::max(step, Duration{1}) + 1); });
+  }
+  drive([&](NotesOut& out) {
+    if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone) {
+      agreement_.wish(wish == StopWish::kRequeue ? Purpose::kRequeue : Purpose::kInterrupt, out);
+    }
+    if (rank == Rank(0) && checkpoint_due) {
+      agreement_.wish(Purpose::kCheckpoint, out);
+    }
+  });
+  bool may = false;
+  std::optional<std::string> lost;
+  (void)queue_->wait(
+      [&] {
+        may = may || agreement_.begin(t);
+        lost = lost_;
+        return may || lost;
+      },
+      kNever);
+  if (!may) {
+    throw PeerError(fmt::format("{}, before the sites had agreed on a step to stop after", *lost));
+  }
+}
+
+bool SiteBoard::checkpoint_after(StepIndex t) {
+  bool due = false;
+  queue_->update([&] { due = agreement_.checkpoint_after(t); });
+  return due;
+}
+
+StopWish SiteBoard::stop_after(StepIndex t) {
+  StopWish wish = StopWish::kNone;
+  queue_->update([&] {
+    if (const auto& stop = agreement_.stop(); stop && stop->first == t.value()) {
+      wish = stop->second == Purpose::kRequeue ? StopWish::kRequeue : StopWish::kInterrupt;
+    }
+  });
+  return wish;
+}
+
+StopWish SiteBoard::stopped() const {
+  StopWish wish = StopWish::kNone;
+  queue_->update([&] {
+    if (const auto& stop = agreement_.stop()) {
+      wish = stop->second == Purpose::kRequeue ? StopWish::kRequeue : StopWish::kInterrupt;
+    }
+  });
+  return wish;
+}
+
+void SiteBoard::tell_outer(StepIndex t, const Digest128& digest) {
+  queue_->update([&] { compare(options_.self, t, digest.hex()); });
+  tell_others(WrittenNote{t, digest.hex()});
+}
+
+void SiteBoard::compare(Rank site, StepIndex t, const std::string& digest) {
+  std::map<int, std::string>& known = digests_[t.value()];
+  known[site.value()] = digest;
+  const auto& [first, first_digest] = *known.begin();
+  for (const auto& [other, other_digest] : known) {
+    if (other_digest != first_digest && !difference_) {
+      difference_ = fmt::format(
+          "after step {} the outer parameters of sites {} and {} differ ({} and {}): {}", t.value(),
+          name(Rank(first)), name(Rank(other)), first_digest, other_digest,
+          t.value() == 0
+              ? "they start from unlike weights; is model.init the same everywhere?"
+              : "go on from a checkpoint before it (--resume finds the last one that is "
+                "the same everywhere); if it comes again, the memory or the processor of "
+                "one of them is in doubt");
+    }
+  }
+  if (known.size() == options_.sites.size()) {
+    digests_.erase(t.value());
+  }
+}
+
+void SiteBoard::check() const {
+  std::optional<std::string> difference;
+  queue_->update([&] { difference = difference_; });
+  if (difference) {
+    throw RunError(*difference);
+  }
+}
+
+void SiteBoard::receive(Rank from, const Note& note) {
+  if (const auto* posts = std::get_if<PostsNote>(&note)) {
+    for (StepPost post : posts->posts) {
+      post.now = start_ + post.now.time_since_epoch();
+      const StepIndex t = post.report.step;
+      if (t.value() != ++told_.at(static_cast<std::size_t>(from.value()))) {
+        throw PeerError(fmt::format("site {} told of step {} out of turn", name(from), t.value()));
+      }
+      whole_.post_step(from, t, std::move(post));
+    }
+  } else if (const auto* eval = std::get_if<EvalNote>(&note)) {
+    whole_.post_eval(from, eval->step, eval->parts, start_ + eval->now.time_since_epoch());
+  } else if (const auto* written = std::get_if<WrittenNote>(&note)) {
+    queue_->update([&] { compare(from, written->step, written->digest); });
+  } else {
+    drive([&](NotesOut& out) { agreement_.receive(from, note, out); });
+  }
+}
+
+void SiteBoard::lost(Rank site, const std::string& why) {
+  queue_->update([&] {
+    if (!lost_) {
+      lost_ = fmt::format("site {} is gone ({})", name(site), why);
+    }
+  });
+  whole_.abandon();
+}
+
+SiteConnection::SiteConnection(SiteSession* session, SiteBoard* board) : session_(session) {
+  if (session_ != nullptr) {
+    session_->connect([board](Rank from, const Note& note) { board->receive(from, note); },
+                      [board](Rank site, const std::string& why) { board->lost(site, why); });
+  }
+}
+
+SiteConnection::~SiteConnection() {
+  if (session_ != nullptr) {
+    session_->disconnect();
+  }
+}
+
+}  // namespace isthmus::app

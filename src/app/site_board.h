@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The board of a run whose sites are processes of their own. Every site hears of every other's
+// steps, in batches, so each of them writes the whole run's lines; they agree on steps to stop or
+// to lay down a checkpoint (site_agreement.h), and compare the digests of their outer parameters
+// wherever they know them.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/run_board.h"
+#include "app/site_agreement.h"
+#include "app/site_session.h"
+#include "core/hash.h"
+
+namespace isthmus::app {
+
+class SiteBoard final : public Board {
+ public:
+  struct Options {
+    Rank self;
+    std::vector<std::string> sites;  // names, in member order
+    std::int64_t total_steps = 0;
+    std::int64_t resumed_after = 0;  // steps taken before
+    /// Sends a note to another site. Any task; keeps the order of one task's notes.
+    std::function<void(Rank to, const Note&)> send;
+  };
+  /// Borrows both.
+  SiteBoard(Options options, Runtime& runtime, RunLog& log);
+
+  // From the worker.
+  void attach(Runtime& runtime) override;
+  void post_step(Rank rank, StepIndex t, StepPost post) override;
+  void post_eval(Rank rank, StepIndex t, const std::vector<EvalPart>& parts,
+                 TimePoint now) override;
+  void begin_step(Rank rank, StepIndex t, bool checkpoint_due) override;
+  [[nodiscard]] bool checkpoint_after(StepIndex t) override;
+  [[nodiscard]] StopWish stop_after(StepIndex t) override;
+  [[nodiscard]] StopWish stopped() const override;
+
+  /// This site's outer parameters after step t; compared with the others'. Any task.
+  void tell_outer(StepIndex t, const Digest128& digest);
+  /// Sends what has been posted and not yet sent.
+  void flush();
+  /// Blocks until all sites' lines up to step t are written. THROWS: PeerError when one is gone.
+  void await_lines(StepIndex t);
+  /// THROWS: RunError when two sites' outer parameters were found to differ.
+  void check() const;
+
+  // From the links' task. THROWS: PeerError for a note that cannot be.
+  void receive(Rank from, const Note& note);
+  void lost(Rank site, const std::string& why);
+
+ private:
+  /// Runs `step(outbox)` under the lock, then sends.
+  template <typename Step>
+  void drive(const Step& step);
+  void compare(Rank site, StepIndex t, const std::string& digest);
+  void tell_others(const Note& note) const;
+  [[nodiscard]] const std::string& name(Rank site) const;
+  [[nodiscard]] TimePoint now() const;
+
+  const Options options_;
+  Runtime& runtime_;
+  const TimePoint start_;
+  RunBoard whole_;  // has a lock of its own
+  std::unique_ptr<WaitQueue> queue_;
+  // Under queue_'s lock:
+  SiteAgreement agreement_;
+  std::map<std::int64_t, std::map<int, std::string>> digests_;  // by step, by site
+  std::optional<std::string> difference_;
+  std::optional<std::string> lost_;
+  std::vector<std::int64_t> told_;  // the links' task's: last step told, by site
+  // The worker's alone:
+  PostsNote unsent_;
+  TimePoint last_sent_;
+  TimePoint last_begun_;
+  std::int64_t steps_begun_ = 0;
+};
+
+/// Notes of `session` go to `board` while this lives. Borrows both; null: nothing to do.
+class SiteConnection {
+ public:
+  SiteConnection(SiteSession* session, SiteBoard* board);
+  ~SiteConnection();
+  SiteConnection(const SiteConnection&) = delete;
+  SiteConnection& operator=(const SiteConnection&) = delete;
+
+ private:
+  SiteSession* session_;
+};
+
+}  // namespace isthmus::app

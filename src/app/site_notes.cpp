@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/site_notes.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "core/json_input.h"
+
+namespace isthmus::app {
+namespace {
+
+using nlohmann::json;
+
+// Places in Note, and so part of the format: append only.
+enum Kind : int { kHello, kPosts, kEval, kWritten, kWish, kAsk, kHold, kAgreed };
+
+json number_or_null(const std::optional<double>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+std::optional<double> optional_number(const json& value) {
+  return value.is_null() ? std::nullopt : std::optional(value.get<double>());
+}
+
+json of_round(const RoundReport& r) {
+  return {r.fragment.value(),
+          r.sent.value(),
+          r.applied.value(),
+          r.members,
+          r.counted,
+          r.payload_bytes,
+          r.wire_bytes,
+          r.delta_norm,
+          number_or_null(r.codec_error),
+          number_or_null(r.cosine),
+          r.waited.count()};
+}
+
+RoundReport round_of(const json& r) {
+  return {.fragment = FragmentId(r.at(0).get<int>()),
+          .sent = StepIndex(r.at(1).get<std::int64_t>()),
+          .applied = StepIndex(r.at(2).get<std::int64_t>()),
+          .members = r.at(3).get<int>(),
+          .counted = r.at(4).get<bool>(),
+          .payload_bytes = r.at(5).get<std::uint64_t>(),
+          .wire_bytes = r.at(6).get<std::uint64_t>(),
+          .delta_norm = r.at(7).get<double>(),
+          .codec_error = optional_number(r.at(8)),
+          .cosine = optional_number(r.at(9)),
+          .waited = Duration(r.at(10).get<std::int64_t>())};
+}
+
+json of_post(const StepPost& p) {
+  json rounds = json::array();
+  for (const RoundReport& round : p.report.rounds) {
+    rounds.push_back(of_round(round));
+  }
+  const InnerStep& inner = p.report.inner;
+  return {p.report.step.value(),
+          inner.loss,
+          inner.grad_norm,
+          inner.tokens,
+          inner.idle,
+          p.learning_rate,
+          p.now.time_since_epoch().count(),
+          p.sent.payload,
+          p.sent.wire,
+          p.computed.count(),
+          std::move(rounds)};
+}
+
+StepPost post_of(const json& p) {
+  StepPost post{
+      .report = {.step = StepIndex(p.at(0).get<std::int64_t>()),
+                 .inner = {.loss = p.at(1).get<double>(),
+                           .grad_norm = p.at(2).get<double>(),
+                           .tokens = p.at(3).get<std::int64_t>(),
+                           .idle = p.at(4).get<bool>()},
+                 .rounds = {}},
+      .learning_rate = p.at(5).get<double>(),
+      .now = TimePoint(Duration(p.at(6).get<std::int64_t>())),
+      .sent = {.payload = p.at(7).get<std::uint64_t>(), .wire = p.at(8).get<std::uint64_t>()},
+      .computed = Duration(p.at(9).get<std::int64_t>())};
+  for (const json& round : p.at(10)) {
+    post.report.rounds.push_back(round_of(round));
+  }
+  return post;
+}
+
+struct Writer {
+  json operator()(const HelloNote& note) const {
+    json held = json::array();
+    for (const HeldCheckpoint& each : note.held) {
+      held.push_back({each.step, each.run_id, each.model});
+    }
+    json common = json::array();
+    for (const auto& [what, value] : note.common) {
+      common.push_back({what, value});
+    }
+    return {kHello, kNotesVersion, note.run_id, note.resumes, std::move(held), std::move(common)};
+  }
+  json operator()(const PostsNote& note) const {
+    json posts = json::array();
+    for (const StepPost& post : note.posts) {
+      posts.push_back(of_post(post));
+    }
+    return {kPosts, std::move(posts)};
+  }
+  json operator()(const EvalNote& note) const {
+    json parts = json::array();
+    for (const EvalPart& part : note.parts) {
+      parts.push_back({part.batch, part.loss_sum, part.tokens});
+    }
+    return {kEval, note.step.value(), std::move(parts), note.now.time_since_epoch().count()};
+  }
+  json operator()(const WrittenNote& note) const {
+    return {kWritten, note.step.value(), note.digest};
+  }
+  json operator()(const WishNote& note) const { return {kWish, static_cast<int>(note.purpose)}; }
+  json operator()(const AskNote& note) const { return {kAsk, note.number}; }
+  json operator()(const HoldNote& note) const { return {kHold, note.number, note.step.value()}; }
+  json operator()(const AgreedNote& note) const {
+    return {kAgreed, note.number, static_cast<int>(note.purpose), note.step.value()};
+  }
+};
+
+StepIndex step_of(const json& value) { return StepIndex(value.get<std::int64_t>()); }
+
+Purpose purpose_of(const json& value) {
+  const int number = value.get<int>();
+  if (number < 0 || number > static_cast<int>(Purpose::kCheckpoint)) {
+    throw std::out_of_range(fmt::format("purpose {}", number));
+  }
+  return static_cast<Purpose>(number);
+}
+
+Note note_of(const json& n) {
+  switch (const int kind = n.at(0).get<int>()) {
+    case kHello: {
+      if (const int version = n.at(1).get<int>(); version != kNotesVersion) {
+        throw std::out_of_range(
+            fmt::format("notes of version {}; this build speaks {}", version, kNotesVersion));
+      }
+      HelloNote note{.run_id = n.at(2).get<std::string>(),
+                     .resumes = n.at(3).get<bool>(),
+                     .held = {},
+                     .common = {}};
+      for (const json& each : n.at(4)) {
+        note.held.push_back({.step = each.at(0).get<std::int64_t>(),
+                             .run_id = each.at(1).get<std::string>(),
+                             .model = each.at(2).get<std::string>()});
+      }
+      for (const json& each : n.at(5)) {
+        note.common.emplace_back(each.at(0).get<std::string>(), each.at(1).get<std::string>());
+      }
+      return note;
+    }
+    case kPosts: {
+      PostsNote note;
+      for (const json& post : n.at(1)) {
+        note.posts.push_back(post_of(post));
+      }
+      return note;
+    }
+    case kEval: {
+      EvalNote note{.step = step_of(n.at(1)),
+                    .parts = {},
+                    .now = TimePoint(Duration(n.at(3).get<std::int64_t>()))};
+      for (const json& part : n.at(2)) {
+        note.parts.push_back({.batch = part.at(0).get<std::int64_t>(),
+                              .loss_sum = part.at(1).get<double>(),
+                              .tokens = part.at(2).get<std::int64_t>()});
+      }
+      return note;
+    }
+    case kWritten:
+      return WrittenNote{.step = step_of(n.at(1)), .digest = n.at(2).get<std::string>()};
+    case kWish:
+      return WishNote{.purpose = purpose_of(n.at(1))};
+    case kAsk:
+      return AskNote{.number = n.at(1).get<std::int64_t>()};
+    case kHold:
+      return HoldNote{.number = n.at(1).get<std::int64_t>(), .step = step_of(n.at(2))};
+    case kAgreed:
+      return AgreedNote{.number = n.at(1).get<std::int64_t>(),
+                        .purpose = purpose_of(n.at(2)),
+                        .step = step_of(n.at(3))};
+    default:
+      throw std::out_of_range(fmt::format("kind {}", kind));
+  }
+}
+
+}  // namespace
+
+std::vector<std::byte> write_note(const Note& note) {
+  const std::vector<std::uint8_t> bytes = json::to_cbor(std::visit(Writer(), note));
+  const auto view = std::as_bytes(std::span(bytes));
+  return {view.begin(), view.end()};
+}
+
+Expected<Note, std::string> read_note(std::span<const std::byte> bytes) {
+  try {
+    return note_of(parse_cbor(bytes, "note"));
+  } catch (const std::exception& error) {  // of the parser, or of a field that is not there
+    return Unexpected<std::string>(fmt::format("no note: {}", error.what()));
+  }
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/site_session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+
+#include "app/run_parts.h"
+#include "app/signals.h"
+#include "core/log.h"
+#include "isthmus/errors.h"
+#include "transport/zmq_transport.h"
+
+namespace isthmus::app {
+namespace {
+
+constexpr Duration kLookForSignals = std::chrono::milliseconds(200);
+constexpr Duration kBetweenWords = std::chrono::seconds(10);
+/// Links repeat what breaks, so a silent peer is slow, never to be asked again.
+constexpr Duration kNothingIsLost = std::chrono::hours(24 * 365);
+
+std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+/// Where to bind: as told, or the site's port on all interfaces, or on loopback where that is its
+/// address.
+std::string listens_at(const SiteConfig& site, const std::string& listen) {
+  if (!listen.empty()) {
+    return "tcp://" + listen;
+  }
+  const std::string host = host_of(site.address);
+  const std::string port = site.address.substr(site.address.rfind(':'));
+  const bool loopback = host == "localhost" || host == "[::1]" || host.starts_with("127.");
+  return "tcp://" + (loopback ? (host == "localhost" ? "127.0.0.1" : host) : "*") + port;
+}
+
+void check_signal(const std::string& waiting_for) {
+  if (SignalScope::wish() != StopWish::kNone) {
+    throw Error(ExitCode::kInterrupted,
+                fmt::format("stopped before the first step: {}", waiting_for));
+  }
+}
+
+MemberOptions member_options(const Config& config, const SiteArguments& arguments, Rank self,
+                             const SiteFacts& facts) {
+  const SiteConfig& site = config.sites[static_cast<std::size_t>(self.value())];
+  MemberOptions options;
+  options.self = self;
+  options.members = config.workers();
+  options.bind = listens_at(site, arguments.listen);
+  options.identity.run = xxh3_128(as_bytes(config.run.name));
+  options.identity.layout = facts.layout;  // the configuration is compared key by key: HelloNote
+  options.name = site.name;
+  options.streams = config.net.streams;
+  options.dead_after = config.net.dead_after;
+  options.plaintext = config.net.plaintext;
+  options.heartbeat = std::min<Duration>(options.heartbeat, config.net.dead_after / 4);
+  options.on_event = [](const LinkEvent& event) {
+    switch (event.kind) {
+      case LinkEvent::Kind::kConnected:
+      case LinkEvent::Kind::kWelcomed:
+      case LinkEvent::Kind::kRetried:
+      case LinkEvent::Kind::kLeft:
+        log_info("link: {}", event.text);
+        break;
+      default:
+        log_warning("link: {}", event.text);
+    }
+  };
+  return options;
+}
+
+}  // namespace
+
+/// Events of the exchange, which starts before anybody writes them down.
+class SiteSession::Events final : public EventSink {
+ public:
+  void record(const Event& event) override {
+    if (EventSink* sink = sink_.load()) sink->record(event);
+  }
+  void record_into(EventSink* sink) { sink_ = sink; }
+
+ private:
+  std::atomic<EventSink*> sink_{nullptr};
+};
+
+SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
+                         const SiteFacts& facts)
+    : config_(config),
+      self_(site_of(config, arguments)),
+      facts_(facts),
+      queue_(runtime_.make_wait_queue()),
+      hellos_(config.sites.size()),
+      events_(std::make_unique<Events>()),
+      transport_(make_zmq_transport(runtime_, member_options(config, arguments, self_, facts))) {}
+
+SiteSession::~SiteSession() = default;
+
+std::string SiteSession::name(Rank site) const {
+  return config_.sites[static_cast<std::size_t>(site.value())].name;
+}
+
+SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say) {
+  const TimePoint deadline = runtime_.clock().now() + config_.net.gather;
+  TimePoint next_word = runtime_.clock().now() + kBetweenWords;
+  std::vector<std::string> endpoints;
+  for (const SiteConfig& site : config_.sites) endpoints.push_back("tcp://" + site.address);
+  transport_->join(endpoints);
+  while (true) {
+    const TimePoint now = runtime_.clock().now();
+    const auto joined = transport_->await_members(std::min(deadline, now + kLookForSignals));
+    if (joined) {
+      break;
+    }
+    check_signal(joined.error().what);
+    if (joined.error().refused) {
+      throw PeerError(joined.error().what);
+    }
+    if (runtime_.clock().now() >= deadline) {
+      throw PeerError(fmt::format("the sites did not come together within net.gather: {}",
+                                  joined.error().what));
+    }
+    if (runtime_.clock().now() >= next_word) {
+      say(joined.error().what);
+      next_word += kBetweenWords;
+    }
+  }
+
+  exchange_ = std::make_unique<PeerExchange>(
+      *transport_, runtime_,
+      PeerExchangeOptions{
+          .retry_interval = kNothingIsLost,
+          .run_key = run_key(config_.run.seed, Stream::kRounding),
+          .events = events_.get(),
+          .on_note = [this](Rank from, std::span<const std::byte> bytes) { take(from, bytes); },
+          .on_lost = [this](Rank site, const std::string& why) { lose(site, why); }});
+  const HelloNote own{.run_id = facts_.run_id,
+                      .resumes = facts_.resumes,
+                      .held = facts_.held,
+                      .common = facts_.common};
+  for (int to = 0; to < config_.workers(); ++to) {
+    if (Rank(to) != self_) send(Rank(to), own);
+  }
+  std::vector<std::string> heard;
+  std::vector<HelloNote> facts;
+  std::optional<std::pair<Rank, std::string>> lost;
+  const auto settled = [&] {
+    hellos_[static_cast<std::size_t>(self_.value())] = own;
+    lost = lost_;
+    return lost || std::ranges::all_of(hellos_, [](const auto& each) { return each.has_value(); });
+  };
+  while (!queue_->wait(settled, runtime_.clock().now() + kLookForSignals)) {
+    check_signal("not all sites have said what they bring");
+    if (runtime_.clock().now() >= deadline) {
+      throw PeerError("not all sites have said what they bring within net.gather");
+    }
+  }
+  queue_->update([&] {
+    for (std::size_t m = 0; m < hellos_.size(); ++m) {
+      if (!hellos_[m]) continue;
+      heard.push_back(name(Rank(static_cast<int>(m))));
+      facts.push_back(*hellos_[m]);
+    }
+  });
+  // Who finds a difference leaves at once, and what it said has come before the news of that.
+  const SiteStart start = agree_on_start(heard, facts);
+  if (facts.size() == hellos_.size()) {
+    return start;
+  }
+  throw PeerError(fmt::format("site {} is gone ({})", name(lost->first), lost->second));
+}
+
+void SiteSession::send(Rank to, const Note& note) { exchange_->note(to, write_note(note)); }
+
+void SiteSession::take(Rank from, std::span<const std::byte> bytes) {
+  const Expected<Note, std::string> note = read_note(bytes);
+  if (!note) {
+    throw PeerError(fmt::format("site {} sent what cannot be read: {}", name(from), note.error()));
+  }
+  queue_->update([&] {
+    if (const auto* hello = std::get_if<HelloNote>(&*note)) {
+      hellos_[static_cast<std::size_t>(from.value())] = *hello;
+    } else if (on_note_) {
+      on_note_(from, *note);
+    } else {
+      early_.emplace_back(from, *note);
+    }
+  });
+}
+
+void SiteSession::lose(Rank site, const std::string& why) {
+  queue_->update([&] {
+    if (!lost_) lost_ = {site, why};
+    if (on_lost_) on_lost_(site, why);
+  });
+}
+
+void SiteSession::connect(std::function<void(Rank, const Note&)> on_note,
+                          std::function<void(Rank, const std::string&)> on_lost) {
+  queue_->update([&] {
+    on_note_ = std::move(on_note);
+    on_lost_ = std::move(on_lost);
+    for (const auto& [from, note] : std::exchange(early_, {})) on_note_(from, note);
+    if (lost_) on_lost_(lost_->first, lost_->second);
+  });
+}
+
+void SiteSession::disconnect() {
+  queue_->update([&] {
+    on_note_ = [](Rank, const Note&) {};
+    on_lost_ = {};
+  });
+}
+
+void SiteSession::record_into(EventSink* events) { events_->record_into(events); }
+
+void SiteSession::leave() { exchange_->leave(config_.outer.patience); }
+
+}  // namespace isthmus::app

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// What sites must have alike before they start, and where they start. Pure.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "app/site_session.h"
+#include "isthmus/errors.h"
+#include "isthmus/outer.h"
+
+namespace isthmus::app {
+namespace {
+
+/// `host:port`, the host possibly in brackets.
+bool is_address(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) {
+    return false;
+  }
+  const std::string port = text.substr(colon + 1);
+  return !port.empty() && port.size() <= 5 &&
+         port.find_first_not_of("0123456789") == std::string::npos && std::stoi(port) >= 1 &&
+         std::stoi(port) <= 65535;
+}
+
+void check_addresses(const Config& config) {
+  std::map<std::string, std::string> taken;
+  for (const SiteConfig& site : config.sites) {
+    if (!is_address(site.address)) {
+      throw ConfigError(fmt::format(
+          "site '{}': address = \"{}\": must be HOST:PORT, where the other sites reach it, for "
+          "example address = \"{}.example.org:48200\"",
+          site.name, site.address, site.name));
+    }
+    if (const auto [other, fresh] = taken.emplace(site.address, site.name); !fresh) {
+      throw ConfigError(
+          fmt::format("sites '{}' and '{}' have the same address {}: each needs its own",
+                      other->second, site.name, site.address));
+    }
+  }
+}
+
+std::string differences(const std::string& mine, const HelloNote& a, const std::string& theirs,
+                        const HelloNote& b) {
+  const std::map<std::string, std::string> left(a.common.begin(), a.common.end());
+  const std::map<std::string, std::string> right(b.common.begin(), b.common.end());
+  std::vector<std::string> found;
+  for (const auto& [what, value] : left) {
+    const auto other = right.find(what);
+    if (other == right.end() || other->second != value) {
+      found.push_back(fmt::format("{} is {} at {} and {} at {}", what, value, mine,
+                                  other == right.end() ? "absent" : other->second, theirs));
+    }
+  }
+  for (const auto& [what, value] : right) {
+    if (!left.contains(what)) {
+      found.push_back(fmt::format("{} is absent at {} and {} at {}", what, mine, value, theirs));
+    }
+  }
+  return fmt::format("{}", fmt::join(found, "; "));
+}
+
+std::string steps_of(const std::vector<HeldCheckpoint>& held) {
+  std::vector<std::int64_t> steps;
+  for (const HeldCheckpoint& each : held) steps.push_back(each.step);
+  std::ranges::sort(steps);
+  return steps.empty() ? "none" : fmt::format("steps {}", fmt::join(steps, ", "));
+}
+
+}  // namespace
+
+Rank site_of(const Config& config, const SiteArguments& arguments) {
+  std::vector<std::string> names;
+  std::optional<Rank> self;
+  for (std::size_t i = 0; i < config.sites.size(); ++i) {
+    names.push_back(config.sites[i].name);
+    if (names.back() == arguments.name) self = Rank(static_cast<int>(i));
+  }
+  if (!config.origins.contains("site[0].name")) {
+    throw ConfigError(fmt::format(
+        "--site {}: {} has no [[site]]: add one for each cluster, with name and address",
+        arguments.name, config.file.string()));
+  }
+  if (!self) {
+    throw ConfigError(
+        fmt::format("--site {}: no such site; sites: {}", arguments.name, fmt::join(names, ", ")));
+  }
+  if (config.net.transport == "inproc") {
+    throw ConfigError(
+        "net.transport = \"inproc\" together with --site: sites that are processes of their own "
+        "need "
+        "\"zmq\" (or leave the key out)");
+  }
+  for (const MethodInfo& method : methods()) {
+    if (method.name == config.method && !method.shared_anchors) {
+      throw ConfigError(fmt::format(
+          "outer.method = \"{}\" together with --site: its workers have anchors of their own, "
+          "whose "
+          "mean an evaluation would have to gather from all sites; run it in one process",
+          config.method));
+    }
+  }
+  check_addresses(config);
+  return *self;
+}
+
+SiteStart agree_on_start(const std::vector<std::string>& sites,
+                         const std::vector<HelloNote>& facts) {
+  for (std::size_t m = 1; m < facts.size(); ++m) {
+    if (const std::string text = differences(sites[0], facts[0], sites[m], facts[m]);
+        !text.empty()) {
+      throw ConfigError(fmt::format("the sites' configurations differ: {}", text));
+    }
+    if (facts[m].resumes != facts[0].resumes) {
+      throw ConfigError(
+          fmt::format("{} goes on with --resume and {} starts anew: give it to all "
+                      "sites or to none",
+                      sites[facts[m].resumes ? m : 0], sites[facts[m].resumes ? 0 : m]));
+    }
+  }
+  SiteStart start{.run_id = facts[0].run_id, .resume_after = std::nullopt};
+  if (!facts[0].resumes) {
+    return start;
+  }
+  std::optional<HeldCheckpoint> newest;
+  bool any = false;
+  for (const HeldCheckpoint& candidate : facts[0].held) {
+    const bool everywhere = std::ranges::all_of(facts, [&](const HelloNote& site) {
+      return std::ranges::find(site.held, candidate) != site.held.end();
+    });
+    if (everywhere && (!newest || candidate.step > newest->step)) newest = candidate;
+  }
+  std::string what;
+  for (std::size_t m = 0; m < facts.size(); ++m) {
+    any = any || !facts[m].held.empty();
+    what += fmt::format("{}{}: {}", m == 0 ? "" : "; ", sites[m], steps_of(facts[m].held));
+  }
+  if (newest) {
+    start.run_id = newest->run_id;
+    start.resume_after = newest->step;
+  } else if (any) {
+    throw ConfigError(
+        fmt::format("--resume: no checkpoint that all sites have with the same outer parameters "
+                    "({}): bring the "
+                    "missing ones back, or start anew with --force",
+                    what));
+  }
+  return start;
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "app/site_session.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+namespace {
+
+const std::vector<std::string> kSites = {"east", "west"};
+
+HelloNote site(const std::string& run_id, std::vector<std::pair<std::string, std::string>> common) {
+  return {.run_id = run_id, .resumes = false, .held = {}, .common = std::move(common)};
+}
+HelloNote resuming(std::vector<HeldCheckpoint> held) {
+  return {.run_id = "new", .resumes = true, .held = std::move(held), .common = {}};
+}
+
+/// What agree_on_start says against it; empty: nothing.
+std::string refusal(const std::vector<HelloNote>& facts) {
+  try {
+    static_cast<void>(agree_on_start(kSites, facts));
+    return {};
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+TEST(SiteStart, ANewRunHasTheFirstSitesId) {
+  const SiteStart start =
+      agree_on_start(kSites, {site("a", {{"outer.H", "5"}}), site("b", {{"outer.H", "5"}})});
+  EXPECT_EQ(start.run_id, "a");
+  EXPECT_EQ(start.resume_after, std::nullopt);
+}
+
+TEST(SiteStart, DifferencesAreNamedKeyByKeyWithBothValues) {
+  const std::string text =
+      refusal({site("a", {{"outer.H", "5"}, {"inner.lr", "0.1"}, {"train.steps", "10"}}),
+               site("b", {{"outer.H", "7"}, {"train.steps", "10"}, {"data c.txt", "9 bytes"}})});
+  EXPECT_THAT(text, testing::HasSubstr("outer.H is 5 at east and 7 at west"));
+  EXPECT_THAT(text, testing::HasSubstr("inner.lr is 0.1 at east and absent at west"));
+  EXPECT_THAT(text, testing::HasSubstr("data c.txt is absent at east and 9 bytes at west"));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("train.steps")));
+}
+
+TEST(SiteStart, GoesOnFromTheNewestThatIsTheSameEverywhere) {
+  const HeldCheckpoint at_10{10, "r", "x"};
+  const HeldCheckpoint at_20{20, "r", "y"};
+  const HeldCheckpoint at_20_unlike{20, "r", "z"};
+  const SiteStart start = agree_on_start(
+      kSites, {resuming({at_20, at_10}), resuming({{30, "r", "w"}, at_20_unlike, at_10})});
+  EXPECT_EQ(start.resume_after, 10);
+  EXPECT_EQ(start.run_id, "r");
+  EXPECT_EQ(
+      agree_on_start(kSites, {resuming({at_10, at_20}), resuming({at_20, at_10})}).resume_after,
+      20);
+}
+
+TEST(SiteStart, WithoutACheckpointAnywhereItIsANewRun) {
+  EXPECT_EQ(agree_on_start(kSites, {resuming({}), resuming({})}).resume_after, std::nullopt);
+}
+
+TEST(SiteStart, CheckpointsThatAreNotEverywhereAreRefusedWithTheSteps) {
+  EXPECT_THAT(refusal({resuming({{10, "r", "x"}, {20, "r", "y"}}), resuming({})}),
+              testing::HasSubstr("east: steps 10, 20; west: none"));
+}
+
+TEST(SiteStart, OneThatResumesAndOneThatDoesNotAreRefused) {
+  HelloNote fresh = resuming({});
+  fresh.resumes = false;
+  EXPECT_THAT(refusal({resuming({}), fresh}), testing::HasSubstr("east goes on with --resume"));
+}
+
+}  // namespace
+}  // namespace isthmus::app

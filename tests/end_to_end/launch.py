@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`launch`: sites on this machine, lines to paste, programs that stand in for ssh and srun.
+
+  python3 tests/end_to_end/launch.py --isthmus build/src/app/isthmus
+"""
+import argparse
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples/sites.toml"
+
+
+class Failure(Exception):
+    pass
+
+
+def require(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+def rows(folder, kind):
+    path = folder / "metrics.jsonl"
+    whole = path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
+    return [row for row in map(json.loads, whole) if row["k"] == kind]
+
+
+class Bench:
+    def __init__(self, isthmus, folder):
+        self.isthmus = isthmus
+        self.folder = folder
+
+    def run(self, *words, code=0, **environment):
+        done = subprocess.run([self.isthmus, *map(str, words)], capture_output=True, text=True,
+                              env={**os.environ, **environment}, timeout=300)
+        require(done.returncode == code, f"{words}: exit {done.returncode}: {done.stderr}")
+        return done
+
+    def script(self, name, text):
+        path = self.folder / name
+        path.write_text("#!/bin/sh\n" + text)
+        path.chmod(0o755)
+        return path
+
+
+def both_sites_here_find_what_one_process_finds(bench):
+    out = bench.folder / "here"
+    done = bench.run("launch", EXAMPLE, "--out", out, "--set", "train.steps=60")
+    require("done: 2 sites" in done.stdout, done.stdout)
+    require("east | " in done.stderr and "west | " in done.stderr, done.stderr)
+    bench.run("train", EXAMPLE, "--out", bench.folder / "one", "--set", "train.steps=60",
+              "--progress", "none")
+    want = [(row["step"], row["loss"]) for row in rows(bench.folder / "one", "train")]
+    for name in ("east", "west"):
+        found = [(row["step"], row["loss"]) for row in rows(out / name, "train")]
+        require(found == want, f"{name}: other losses")
+    bench.run("report", out / "east")
+    bench.run("export", out / "west", "--to", "hf", bench.folder / "model")
+
+
+def a_signal_to_the_launcher_stops_and_resume_goes_on(bench):
+    out = bench.folder / "stopped"
+    process = subprocess.Popen([bench.isthmus, "launch", str(EXAMPLE), "--out", str(out), "--set",
+                                "train.steps=4000"], stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True)
+    deadline = time.monotonic() + 60
+    while len(rows(out / "west", "train")) < 5:
+        require(time.monotonic() < deadline and process.poll() is None, "no steps within a minute")
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=60)[0]
+    require(process.returncode == 85, f"exit {process.returncode}: {said}")
+    stopped = [len(rows(out / name, "train")) for name in ("east", "west")]
+    require(stopped[0] == stopped[1] < 4000, f"stopped after {stopped} steps")
+
+
+def a_killed_launcher_leaves_nobody_behind(bench):
+    out = bench.folder / "killed"
+    process = subprocess.Popen([bench.isthmus, "launch", str(EXAMPLE), "--out", str(out), "--set",
+                                "train.steps=100000"], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len(rows(out / "west", "train")) < 5:
+        require(time.monotonic() < deadline and process.poll() is None, "no steps within a minute")
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while subprocess.run(["pgrep", "-f", str(out)], capture_output=True).returncode == 0:
+        require(time.monotonic() < deadline, "sites outlive the launcher")
+
+
+def one_sites_failure_is_the_launchers(bench):
+    done = bench.run("launch", EXAMPLE, "--out", bench.folder / "failing", "--set",
+                     'data.source="text:/nowhere/*.txt"', code=4)
+    require("exit code 4" in done.stdout and "/nowhere" in done.stderr, done.stdout + done.stderr)
+
+
+def lines_to_paste_name_every_site(bench):
+    done = bench.run("launch", EXAMPLE, "--via", "print", "--out", "runs/a b", "--address",
+                     "east=10.0.0.1:48200", "--address", "west=10.0.0.2:48200", "--set",
+                     "net.plaintext=true")
+    require("'runs/a b/east'" in done.stdout and "--site west" in done.stdout, done.stdout)
+    done = bench.run("launch", EXAMPLE, "--via", "print", code=3)
+    require("address" in done.stderr, done.stderr)
+    done = bench.run("launch", EXAMPLE, "--site", "north", code=2)
+    require("sites: east, west" in done.stderr, done.stderr)
+
+
+def ssh_and_srun_are_told_what_to_run(bench):
+    told = bench.folder / "told"
+    addresses = ("--address", "east=a.example:1", "--address", "west=b.example:2", "--set",
+                 "net.plaintext=true")
+    ssh = bench.script("ssh", f'echo "$@" >> {told}\n')
+    bench.run("launch", EXAMPLE, "--via", "ssh", "--ssh", ssh, "--host", "west=me@login", "--directory",
+              "/data/my runs", "--out", "out", *addresses)
+    lines = sorted(told.read_text().splitlines())
+    require("a.example cd '/data/my runs' && exec isthmus train" in lines[0] and
+            "--site east" in lines[0], lines[0])
+    require("me@login" in lines[1] and "--site west" in lines[1], lines[1])
+    told.unlink()
+    bench.script("srun", f'echo "$@" >> {told}\n')
+    bench.script("scontrol", "echo node7\necho node8\n")
+    path = f"{bench.folder}:{os.environ['PATH']}"
+    bench.run("launch", EXAMPLE, "--via", "slurm", "--out", "out", "--set", "net.plaintext=true",
+              PATH=path)
+    lines = sorted(told.read_text().splitlines())
+    require("--nodelist=node7" in lines[0] and "--address east=node7:48200" in lines[0], lines[0])
+    require("--nodelist=node8" in lines[1] and "--site west" in lines[1], lines[1])
+    bench.script("scontrol", "exit 1\n")
+    done = bench.run("launch", EXAMPLE, "--via", "slurm", code=3, PATH=path)
+    require("salloc" in done.stderr, done.stderr)
+
+
+SCENARIOS = (both_sites_here_find_what_one_process_finds,
+             a_signal_to_the_launcher_stops_and_resume_goes_on,
+             a_killed_launcher_leaves_nobody_behind, one_sites_failure_is_the_launchers,
+             lines_to_paste_name_every_site, ssh_and_srun_are_told_what_to_run)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--isthmus", required=True)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(args.isthmus, pathlib.Path(folder))
+        for scenario in SCENARIOS:
+            begin = time.monotonic()
+            try:
+                scenario(bench)
+            except Failure as failure:
+                sys.exit(f"{scenario.__name__}: {failure}")
+            print(f"{scenario.__name__}: ok, {time.monotonic() - begin:.1f} s", flush=True)
+
+
+main()

@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Sites that are processes of their own, joined over loopback, find what workers of one process find.
+
+  python3 tests/end_to_end/sites_equal_one_process.py --isthmus build/src/app/isthmus
+
+Bit for bit: the outer parameters, every step's losses, rounds and evaluations, at every site, for
+methods of each kind and two to four sites; a signal to one site ends all after one step, and what
+goes on from there equals the uninterrupted run; so does what goes on after one site was killed;
+unlike configurations, data, weights, checkpoints and addresses are refused at every site by name.
+"""
+import argparse
+import json
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+STEPS = 60
+NAMES = ("east", "west", "north", "south")
+METHODS = {
+    "ddp": "",
+    "diloco": 'H = 5\ncodec = "int8"\n',
+    "streaming-diloco": "H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\n",
+    "co2": "H = 5\n",
+    "1bit-adam": "freeze = 12\n",
+    "spsa": "samples = 2\n",
+}
+TEXT = """
+[run]
+name = "sites"
+{workers}
+seed = 3
+[model]
+arch = "llama"
+layers = 2
+d_model = 32
+heads = 2
+[data]
+source = "text:{corpus}"
+[train]
+steps = {steps}
+global_batch = "{batch} tok"
+context = 32
+threads = 1
+[inner]
+lr = 2e-3
+[eval]
+every = 20
+tokens = "1k"
+[ckpt]
+every = "20 steps"
+keep = 50
+[net]
+dead_after = "4s"
+gather = "60s"
+streams = {streams}
+[outer]
+method = "{method}"
+{keys}
+{sites}
+"""
+
+
+class Failure(Exception):
+    pass
+
+
+def require(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+def free_ports(count):
+    """Ports that were free a moment ago; all held at once, so they differ."""
+    held = [socket.socket() for _ in range(count)]
+    for each in held:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports
+
+
+class Bench:
+    def __init__(self, isthmus, folder, text):
+        self.isthmus = isthmus
+        self.folder = folder
+        self.corpus = folder / "corpus.txt"
+        self.corpus.write_bytes(pathlib.Path(text).read_bytes())
+
+    def write(self, name, method, members, apart, steps=STEPS, ports=None):
+        ports = ports or free_ports(members)
+        sites = "".join(f'[[site]]\nname = "{NAMES[m]}"\naddress = "127.0.0.1:{ports[m]}"\n'
+                        for m in range(members)) if apart else ""
+        path = self.folder / name
+        path.write_text(TEXT.format(workers="" if apart else f"workers = {members}", method=method,
+                                    keys=METHODS[method], sites=sites, batch=members * 128,
+                                    steps=steps, corpus=self.corpus, streams=2))
+        return path
+
+    def together(self, out, toml, *flags):
+        subprocess.run([self.isthmus, "train", str(toml), "--progress", "none", "--out",
+                        str(self.folder / out), *flags], check=True, capture_output=True)
+
+    def start(self, out, toml, site, *flags):
+        return subprocess.Popen([self.isthmus, "train", str(toml), "--site", site, "--progress",
+                                 "none", "--out", str(self.folder / out / site), *flags],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def apart(self, out, toml, members, *flags, code=0):
+        """Runs all sites. RETURNS: what each said."""
+        running = [self.start(out, toml, name, *flags) for name in NAMES[:members]]
+        said = []
+        for process in running:
+            said.append(process.communicate(timeout=120)[1])
+        for process, name, text in zip(running, NAMES, said):
+            require(process.returncode == code,
+                    f"{out}: {name}: exit {process.returncode}, not {code}: {text}")
+        return said
+
+    def lines(self, out, kinds):
+        path = self.folder / out / "metrics.jsonl"
+        if not path.exists():
+            return []
+        whole = path.read_text().rpartition("\n")[0].splitlines()
+        return [row for row in map(json.loads, whole) if row["k"] in kinds]
+
+    def findings(self, out):
+        """What does not depend on clocks, links or the order in which sites are heard."""
+        drop = {"t", "ts", "tok_s", "wait_s", "bytes_wire", "s"}
+        # What an overlapped round has sent by an evaluation depends on when its parts came.
+        rows = [{key: value for key, value in row.items()
+                 if key not in drop and (row["k"], key) != ("eval", "bytes_payload")}
+                for row in self.lines(out, ("train", "worker", "round", "eval"))]
+        return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True))
+
+    def model(self, out):
+        return (self.folder / out / "ckpt/last/model.safetensors").read_bytes()
+
+    def same(self, out, reference, members):
+        for name in NAMES[:members]:
+            require(self.model(f"{out}/{name}") == self.model(reference), f"{out}/{name}: another model")
+            ours, want = self.findings(f"{out}/{name}"), self.findings(reference)
+            # Bytes are those of worker 0 in one process, and of whoever writes elsewhere: the same
+            # by symmetry, but for spsa's first step.
+            require(ours == want, f"{out}/{name}: other findings: "
+                    f"{[pair for pair in zip(ours, want) if pair[0] != pair[1]][:1]}")
+            status = self.lines(f"{out}/{name}", ("end",))[-1]["status"]
+            require(status == "ok", f"{out}/{name}: {status}")
+
+
+def every_method_finds_the_same(bench):
+    for number, method in enumerate(METHODS):
+        members = 2 + number % 3
+        reference, out = f"{method}-together", f"{method}-apart"
+        bench.together(reference, bench.write("together.toml", method, members, False))
+        bench.apart(out, bench.write("apart.toml", method, members, True), members)
+        bench.same(out, reference, members)
+
+
+def sockets_within_one_process_find_the_same(bench):
+    toml = bench.write("together.toml", "diloco", 3, False)
+    bench.together("in-memory", toml)
+    bench.together("in-sockets", toml, "--set", "net.transport=zmq")
+    require(bench.findings("in-sockets") == bench.findings("in-memory"), "other findings")
+    require(bench.model("in-sockets") == bench.model("in-memory"), "another model")
+
+
+def a_signal_to_one_ends_all_and_they_go_on(bench):
+    steps = 800
+    bench.together("long", bench.write("together.toml", "diloco", 3, False, steps=steps))
+    for number, code in ((signal.SIGTERM, 85), (signal.SIGINT, 130)):
+        toml = bench.write("apart.toml", "diloco", 3, True, steps=steps)
+        out = f"signal-{code}"
+        running = [bench.start(out, toml, name) for name in NAMES[:3]]
+        deadline = time.monotonic() + 60
+        while len(bench.lines(f"{out}/north", ("train",))) < 5:
+            require(time.monotonic() < deadline, "no steps within a minute")
+            require(all(process.poll() is None for process in running), "a site has ended")
+        running[1].send_signal(number)  # not the first site
+        said = [process.communicate(timeout=60)[1] for process in running]
+        require([process.returncode for process in running] == [code] * 3,
+                f"exits {[process.returncode for process in running]}, not {code}: {said}")
+        last = {(bench.folder / out / name / "ckpt/last").resolve().name for name in NAMES[:3]}
+        require(len(last) == 1, f"stopped after unlike steps: {last}")
+        require(int(last.copy().pop()[5:]) < steps, "took every step")
+        bench.apart(out, toml, 3, "--resume", "auto")
+        bench.same(out, "long", 3)
+
+
+def what_one_killed_site_leaves_goes_on(bench):
+    toml = bench.write("apart.toml", "diloco", 3, True, steps=800)
+    running = [bench.start("killed", toml, name) for name in NAMES[:3]]
+    deadline = time.monotonic() + 60
+    while len(bench.lines("killed/east", ("ckpt",))) < 2:
+        require(time.monotonic() < deadline, "no checkpoints within a minute")
+    running[2].kill()
+    begin = time.monotonic()
+    said = [process.communicate(timeout=60)[1] for process in running]
+    require([process.returncode for process in running] == [5, 5, -9],
+            f"exits {[process.returncode for process in running]}: {said}")
+    require(time.monotonic() - begin < 15, "the others took long to notice")
+    for text in said[:2]:
+        require("gone" in text.splitlines()[-1], text)
+    # The newest checkpoint of one of them has not reached the others: they go on before it.
+    newest = sorted((bench.folder / "killed/west/ckpt").glob("step-*"))[-1]
+    shutil.rmtree(newest)
+    (bench.folder / "killed/west/ckpt/last").unlink()
+    bench.apart("killed", toml, 3, "--resume", "auto")
+    bench.same("killed", "long", 3)
+
+
+def what_differs_is_named_at_every_site(bench):
+    ports = free_ports(2)
+    toml = bench.write("apart.toml", "diloco", 2, True, ports=ports)
+
+    def refuse(expected, code, east=(), west=(), west_toml=toml):
+        running = [bench.start("refused", toml, "east", *east),
+                   bench.start("refused", west_toml, "west", *west)]
+        said = [process.communicate(timeout=60)[1] for process in running]
+        for process, text in zip(running, said):
+            require(process.returncode == code, f"exit {process.returncode}, not {code}: {text}")
+            require(any(each in text for each in expected), f"{expected!r} not in {text}")
+        require(not (bench.folder / "refused").exists() or
+                not list((bench.folder / "refused").rglob("metrics.jsonl")), "something was written")
+
+    refuse(["inner.lr is 0.002 at east and 0.001 at west"], 3, west=("--set", "inner.lr=1e-3"))
+    refuse(["east starts anew"], 3, west=("--resume", "auto"))
+    other = bench.folder / "other"
+    other.mkdir()
+    (other / "corpus.txt").write_bytes(bench.corpus.read_bytes() + b"one more line\n")
+    moved = other / "apart.toml"
+    moved.write_text(toml.read_text().replace(str(bench.corpus), str(other / "corpus.txt")))
+    refuse(["data corpus.txt is"], 3, west_toml=moved)
+    # A larger model shows before anything else, in the greeting.
+    larger = other / "larger.toml"
+    larger.write_text(toml.read_text().replace("d_model = 32", "d_model = 64"))
+    refuse(["layout"], 5, west_toml=larger)
+
+    def alone(expected, code, text, *flags):
+        path = other / "alone.toml"
+        path.write_text(text)
+        process = bench.start("alone", path, "east", *flags)
+        said = process.communicate(timeout=60)[1]
+        require(process.returncode == code and expected in said,
+                f"{expected!r}, exit {code}: exit {process.returncode}, {said}")
+
+    text = toml.read_text()
+    alone("west", 5, text.replace('gather = "60s"', 'gather = "1s"'))
+    alone('address = ""', 3, text.replace(f'address = "127.0.0.1:{ports[1]}"\n', ""))
+    alone("plaintext", 3, text.replace(f"127.0.0.1:{ports[1]}", f"192.0.2.7:{ports[1]}"))
+    alone("anchors of their own", 3, text.replace('method = "diloco"', 'method = "eager"'))
+    alone("inproc", 3, text.replace("[net]\n", '[net]\ntransport = "inproc"\n'))
+    process = bench.start("alone", toml, "south")
+    require("sites: east, west" in process.communicate(timeout=60)[1] and process.returncode == 3,
+            "a site that is not in the file")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", ports[0]))
+        taken.listen()
+        alone("cannot listen", 4, text)
+
+
+SCENARIOS = (every_method_finds_the_same, sockets_within_one_process_find_the_same,
+             a_signal_to_one_ends_all_and_they_go_on, what_one_killed_site_leaves_goes_on,
+             what_differs_is_named_at_every_site)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--isthmus", required=True)
+    parser.add_argument("--text", default="/usr/share/common-licenses/GPL-3")
+    parser.add_argument("--only", default="", help="a scenario's name, or part of it")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(args.isthmus, pathlib.Path(folder), args.text)
+        for scenario in SCENARIOS:
+            if args.only not in scenario.__name__:
+                continue
+            begin = time.monotonic()
+            try:
+                scenario(bench)
+            except Failure as failure:
+                sys.exit(f"{scenario.__name__}: {failure}")
+            print(f"{scenario.__name__}: ok, {time.monotonic() - begin:.1f} s", flush=True)
+
+
+main()
