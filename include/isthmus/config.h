@@ -96,7 +96,7 @@ struct SiteConfig {
 
 /// `[net]`: links between sites that are processes of their own (train --site).
 struct NetConfig {
-  std::string transport = "auto";                  // auto | inproc | zmq
+  std::string transport = "auto";                  // auto | inproc | zmq | mpi
   int streams = 4;                                 // parallel connections of each directed link
   Duration dead_after = std::chrono::seconds(10);  // of silence: the site counts as gone
   Duration gather = std::chrono::minutes(10);      // how long a starting site waits for the others

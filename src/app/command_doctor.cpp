@@ -15,6 +15,8 @@
 #include "isthmus/outer.h"
 #include "kernels/cuda_device.h"
 #include "kernels/isa.h"
+#include "transport/mpi_transport.h"
+#include "transport/zmq_transport.h"
 
 namespace isthmus::app {
 namespace {
@@ -55,6 +57,14 @@ Finding cuda() {
                                 human_bytes(static_cast<double>(device.memory_bytes))));
   }
   return {"CUDA", join(names), Verdict::kGood, ""};
+}
+
+/// A library that carries links between sites, or how to get it.
+Finding links_over(const std::string& name, const std::string& version,
+                   const std::string& packages) {
+  return version.empty()
+             ? Finding{name, "not in this build", Verdict::kNote, "apt install " + packages}
+             : Finding{name, version, Verdict::kGood, ""};
 }
 
 Finding memory(const MachineInfo& machine) {
@@ -142,7 +152,8 @@ std::vector<Finding> examine() {
     names.push_back(codec.name);
   }
   findings.push_back({"codecs", join(names), Verdict::kGood, ""});
-  findings.push_back({"transports", "in process, simulated", Verdict::kGood, ""});
+  findings.push_back(links_over("ZeroMQ", zmq_version(), "libzmq3-dev cppzmq-dev"));
+  findings.push_back(links_over("MPI", mpi_version(), "libopenmpi-dev openmpi-bin"));
   return findings;
 }
 

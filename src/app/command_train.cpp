@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 
 #include "app/commands.h"
 #include "app/run_estimate.h"
@@ -10,9 +12,37 @@
 #include "app/training.h"
 #include "core/units.h"
 #include "isthmus/errors.h"
+#include "transport/mpi_transport.h"
 
 namespace isthmus::app {
 namespace {
+
+/// Started by mpirun, or by srun with MPI.
+bool under_mpi() {
+  return std::ranges::any_of(std::array{"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"},
+                             [](const char* variable) { return std::getenv(variable) != nullptr; });
+}
+
+/// The processes of an MPI job are the workers, in rank order; each writes into a folder of its
+/// own.
+void join_mpi_job(const Config& config, TrainArguments& arguments) {
+  const MpiPlace place = mpi_place();
+  if (place.members != config.workers()) {
+    throw ConfigError(fmt::format(
+        "{} processes in this MPI job and {} workers in {}: start as many as there are workers "
+        "(mpirun -n {}), or set run.workers",
+        place.members, config.workers(), arguments.config.string(), config.workers()));
+  }
+  arguments.site.mpi = true;
+  arguments.site.name = config.sites[static_cast<std::size_t>(place.self.value())].name;
+  const std::filesystem::path out = arguments.out.empty() ? config.run.out : arguments.out;
+  if (out.empty() && place.members > 1) {
+    throw ConfigError(
+        "under MPI every process writes into a folder below one that all know: give --out DIR or "
+        "run.out");
+  }
+  arguments.out = out / arguments.site.name;
+}
 
 std::optional<SiteArguments> site_of(const TrainArguments& arguments) {
   if (arguments.site.name.empty()) {
@@ -51,11 +81,11 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
     }
   }
   if (outcome.exit_code != ExitCode::kOk) {
-    session.err.write(
-        fmt::format("stopped after step {}, checkpoint written; go on with --out {} "
-                    "--resume auto{}\n",
-                    outcome.totals.steps, outcome.directory.string(),
-                    arguments.site.name.empty() ? "" : " --site " + arguments.site.name));
+    session.err.write(fmt::format(
+        "stopped after step {}, checkpoint written; go on with --out {} "
+        "--resume auto{}\n",
+        outcome.totals.steps, outcome.directory.string(),
+        arguments.site.name.empty() || arguments.site.mpi ? "" : " --site " + arguments.site.name));
   }
   return static_cast<int>(outcome.exit_code);
 }
@@ -75,9 +105,14 @@ void set_addresses(Config& config, const std::vector<std::string>& addresses) {
   }
 }
 
-int command_train(const TrainArguments& arguments, Session& session) {
+int command_train(const TrainArguments& given, Session& session) {
+  TrainArguments arguments = given;
   Config config = load_config(arguments.config, arguments.overrides, schema_context());
   set_addresses(config, arguments.site.addresses);
+  const bool mpi = config.net.transport == "mpi" || (config.net.transport == "auto" && under_mpi());
+  if (mpi && arguments.site.name.empty() && !arguments.dry_run) {
+    join_mpi_job(config, arguments);
+  }
   return run(config, arguments, false, session);
 }
 

@@ -45,6 +45,7 @@ struct SiteArguments {
   std::string listen;                  // HOST:PORT to bind; empty: site.address's port, everywhere
   std::filesystem::path key_file;      // secret key; empty: keys/NAME.key beside the configuration
   std::vector<std::string> addresses;  // "NAME=HOST:PORT": other addresses than the file's
+  bool mpi = false;                    // the sites are the processes of an MPI job
 };
 struct TrainArguments {
   std::filesystem::path config;

@@ -11,6 +11,7 @@
 #include "app/signals.h"
 #include "core/log.h"
 #include "isthmus/errors.h"
+#include "transport/mpi_transport.h"
 #include "transport/zmq_transport.h"
 
 namespace isthmus::app {
@@ -93,7 +94,9 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
       queue_(runtime_.make_wait_queue()),
       hellos_(config.sites.size()),
       events_(std::make_unique<Events>()),
-      transport_(make_zmq_transport(runtime_, member_options(config, arguments, self_, facts))) {}
+      transport_(arguments.mpi ? make_mpi_transport(runtime_, config.net.dead_after)
+                               : make_zmq_transport(
+                                     runtime_, member_options(config, arguments, self_, facts))) {}
 
 SiteSession::~SiteSession() = default;
 

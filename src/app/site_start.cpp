@@ -78,7 +78,7 @@ Rank site_of(const Config& config, const SiteArguments& arguments) {
     names.push_back(config.sites[i].name);
     if (names.back() == arguments.name) self = Rank(static_cast<int>(i));
   }
-  if (!config.origins.contains("site[0].name")) {
+  if (!arguments.mpi && !config.origins.contains("site[0].name")) {
     throw ConfigError(fmt::format(
         "--site {}: {} has no [[site]]: add one for each cluster, with name and address",
         arguments.name, config.file.string()));
@@ -87,22 +87,25 @@ Rank site_of(const Config& config, const SiteArguments& arguments) {
     throw ConfigError(
         fmt::format("--site {}: no such site; sites: {}", arguments.name, fmt::join(names, ", ")));
   }
-  if (config.net.transport == "inproc") {
-    throw ConfigError(
-        "net.transport = \"inproc\" together with --site: sites that are processes of their own "
-        "need "
-        "\"zmq\" (or leave the key out)");
+  if (!arguments.mpi && (config.net.transport == "inproc" || config.net.transport == "mpi")) {
+    throw ConfigError(fmt::format(
+        "net.transport = \"{}\" together with --site: sites that are processes of their own need "
+        "\"zmq\" (or leave the key out)",
+        config.net.transport));
   }
   for (const MethodInfo& method : methods()) {
     if (method.name == config.method && !method.shared_anchors) {
       throw ConfigError(fmt::format(
-          "outer.method = \"{}\" together with --site: its workers have anchors of their own, "
+          "outer.method = \"{}\" with sites that are processes of their own: its workers have "
+          "anchors of their own, "
           "whose "
           "mean an evaluation would have to gather from all sites; run it in one process",
           config.method));
     }
   }
-  check_addresses(config);
+  if (!arguments.mpi) {
+    check_addresses(config);
+  }
   return *self;
 }
 

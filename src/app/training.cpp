@@ -163,6 +163,7 @@ void Training::join_sites() {
                   .common = common_values(config_),
                   .resumes = request_.resume == "auto",
                   .held = {}};
+  facts.common.emplace_back("layout of the model", facts.layout.hex());
   for (const DataFile& file : fingerprint_) {
     facts.common.emplace_back("data " + std::filesystem::path(file.path).filename().string(),
                               fmt::format("{} bytes of SHA-256 {}", file.bytes, file.sha256));

@@ -426,8 +426,8 @@ constexpr KeyRow<Config> kRows[] = {
      "Parts a rank's samples are split into, gradients accumulated. Absent: the largest divisor up to 2 pp.",
      "2"},
 
-    {"net.transport", Type::kChoice, {}, "auto|inproc|zmq", field<&Config::net, &NetConfig::transport>(),
-     "How sites reach one another. auto: in memory, or over ZeroMQ with --site. zmq without --site: over sockets within this process. Simulated links are the command `simulate`, not a key.", "\"auto\"",
+    {"net.transport", Type::kChoice, {}, "auto|inproc|zmq|mpi", field<&Config::net, &NetConfig::transport>(),
+     "How sites reach one another. auto: in memory, over MPI under mpirun, over ZeroMQ with --site. zmq without --site: over sockets within this process. Simulated links are the command `simulate`, not a key.", "\"auto\"",
      {}, nullptr, false},
     {"net.streams", Type::kInteger, between(1, 64), "", field<&Config::net, &NetConfig::streams>(),
      "Parallel TCP connections of each directed link.", "8", {}, nullptr, false},

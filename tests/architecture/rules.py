@@ -52,6 +52,7 @@ OWNERS = {
     "xxhash.h": ["src/core/hash.cpp"],
     "sodium.h": ["src/core/hash.cpp", "src/core/fresh_id.cpp"],
     "zmq.hpp": ["src/transport/zmq_sockets.cpp"],
+    "mpi.h": ["src/transport/mpi_transport.cpp"],
     "zstd.h": ["src/quant/lossless.cpp"],
     "gtest/*": ["tests/*"],
     "gmock/*": ["tests/*"],

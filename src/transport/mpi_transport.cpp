@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one file that knows MPI.
+#include "transport/mpi_transport.h"
+
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+#include "isthmus/errors.h"
+#include "transport/mailbox.h"
+
+namespace isthmus {
+namespace {
+
+// MPI keeps the order of one pair's messages, whatever their tags, for a receiver that takes any.
+enum Tag : int { kFrame = 1, kFarewell = 2 };
+
+constexpr Duration kShortestNap = std::chrono::microseconds(20);
+constexpr Duration kLongestNap = std::chrono::milliseconds(1);
+
+void check_mpi(int code, const char* what) {
+  if (code == MPI_SUCCESS) {
+    return;
+  }
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  throw SystemError(
+      fmt::format("MPI: {}: {}", what, std::string(text.data(), static_cast<std::size_t>(length))));
+}
+
+class MpiTransport final : public NetworkTransport {
+ public:
+  MpiTransport(Runtime& runtime, const MpiPlace& place, Duration linger)
+      : runtime_(runtime),
+        place_(place),
+        linger_(linger),
+        endpoint_(fmt::format("mpi:{}", place.self.value())),
+        queue_(runtime.make_wait_queue()),
+        mailbox_(runtime, place.members) {
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &group_), "no communicator of its own");
+    check_mpi(MPI_Comm_set_errhandler(group_, MPI_ERRORS_RETURN), "errors cannot be returned");
+    gone_.assign(static_cast<std::size_t>(place.members), false);
+    task_ =
+        runtime_.spawn(fmt::format("MPI of member {}", place.self.value()), [this] { serve(); });
+  }
+
+  // MPI wants to be ended by the thread that started it. With members that have not said farewell
+  // that would wait for ever; the process then ends without, and the launcher ends the job.
+  ~MpiTransport() override {
+    close();
+    task_.reset();
+    if (all_gone_) {
+      MPI_Finalize();
+    }
+  }
+
+  [[nodiscard]] Rank self() const override { return place_.self; }
+  [[nodiscard]] int size() const override { return place_.members; }
+  [[nodiscard]] const std::string& endpoint() const override { return endpoint_; }
+  void join(std::span<const std::string>) override {}
+  [[nodiscard]] Expected<void, JoinError> await_members(TimePoint) override { return {}; }
+
+  void send(Rank to, FrameBytes frame) override {
+    ISTHMUS_CHECK(to != self(), to.value());
+    queue_->update([&] {
+      if (!closing_) submitted_.emplace_back(to, std::move(frame));
+    });
+  }
+  [[nodiscard]] Expected<ReceivedFrame, TransportError> receive(TimePoint deadline) override {
+    return mailbox_.receive(deadline);
+  }
+  void close() override {
+    mailbox_.close();
+    queue_->update([&] { closing_ = true; });
+  }
+
+ private:
+  struct Sending {
+    MPI_Request request = MPI_REQUEST_NULL;
+    FrameBytes frame;  // until MPI has read it
+  };
+
+  void serve() {
+    try {
+      Duration nap = kShortestNap;
+      std::optional<TimePoint> end;
+      while (!end || (!settled() && runtime_.clock().now() < *end)) {
+        if (take_orders() && !end) {
+          end = runtime_.clock().now() + linger_;
+          for (int peer = 0; peer < size(); ++peer) post(Rank(peer), kFarewell, nullptr);
+        }
+        nap = progress() ? kShortestNap : std::min(2 * nap, kLongestNap);
+        (void)queue_->wait([&] { return !submitted_.empty() || (closing_ && !end); },
+                           runtime_.clock().now() + nap);
+      }
+      all_gone_ = settled();
+    } catch (const std::exception&) {
+      for (int peer = 0; peer < size(); ++peer) lose(Rank(peer));
+    }
+  }
+
+  /// RETURNS: true once the member has closed.
+  bool take_orders() {
+    std::vector<std::pair<Rank, FrameBytes>> submitted;
+    bool closing = false;
+    queue_->update([&] {
+      submitted.swap(submitted_);
+      closing = closing_;
+    });
+    for (auto& [to, frame] : submitted) {
+      post(to, kFrame, std::move(frame));
+    }
+    return closing;
+  }
+
+  void post(Rank to, Tag tag, FrameBytes frame) {
+    if (to == self() || gone_[static_cast<std::size_t>(to.value())]) {
+      return;
+    }
+    Sending& sending = sending_.emplace_back();
+    sending.frame = std::move(frame);
+    const auto bytes = sending.frame == nullptr ? 0 : static_cast<int>(sending.frame->size());
+    check_mpi(MPI_Isend(bytes == 0 ? nullptr : sending.frame->data(), bytes, MPI_BYTE, to.value(),
+                        tag, group_, &sending.request),
+              "a frame cannot be sent");
+  }
+
+  /// RETURNS: whether anything happened.
+  bool progress() {
+    bool any = false;
+    for (int more = 1; more != 0;) {
+      MPI_Status status{};
+      check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, group_, &more, &status), "no probe");
+      if (more != 0) {
+        take(status);
+        any = true;
+      }
+    }
+    const auto done = [](Sending& sending) {
+      int flag = 0;
+      check_mpi(MPI_Test(&sending.request, &flag, MPI_STATUS_IGNORE), "a frame was not sent");
+      return flag != 0;
+    };
+    // In order, but for what MPI finishes out of turn: a short look at the oldest is enough.
+    while (!sending_.empty() && done(sending_.front())) {
+      sending_.pop_front();
+      any = true;
+    }
+    return any;
+  }
+
+  void take(const MPI_Status& status) {
+    int bytes = 0;
+    check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "a frame of no size");
+    auto frame = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(bytes));
+    check_mpi(MPI_Recv(frame->data(), bytes, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, group_,
+                       MPI_STATUS_IGNORE),
+              "a frame cannot be received");
+    const Rank from(status.MPI_SOURCE);
+    if (status.MPI_TAG == kFarewell) {
+      lose(from);
+    } else {
+      mailbox_.deliver(from, std::move(frame));
+    }
+  }
+
+  void lose(Rank peer) {
+    if (peer != self() && !std::exchange(gone_[static_cast<std::size_t>(peer.value())], true)) {
+      mailbox_.mark_lost(peer);
+    }
+  }
+
+  /// Everything has gone out, and nobody will send any more.
+  [[nodiscard]] bool settled() const {
+    int gone = 0;
+    for (const bool each : gone_) gone += each ? 1 : 0;
+    return sending_.empty() && gone == size() - 1;
+  }
+
+  Runtime& runtime_;
+  const MpiPlace place_;
+  const Duration linger_;
+  const std::string endpoint_;
+  std::unique_ptr<WaitQueue> queue_;
+  std::vector<std::pair<Rank, FrameBytes>> submitted_;  // under queue_'s lock
+  bool closing_ = false;                                // under queue_'s lock
+  Mailbox mailbox_;
+  MPI_Comm group_ = MPI_COMM_NULL;
+  // The task's alone while it runs.
+  std::deque<Sending> sending_;
+  std::vector<bool> gone_;
+  bool all_gone_ = false;
+  std::unique_ptr<Task> task_;
+};
+
+}  // namespace
+
+MpiPlace mpi_place() {
+  int started = 0;
+  MPI_Initialized(&started);
+  if (started == 0) {
+    int level = 0;
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level),
+              "it does not start");
+    if (level < MPI_THREAD_SERIALIZED) {
+      throw SystemError("MPI: this build of it allows no calls from a second thread");
+    }
+  }
+  int rank = 0;
+  int size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  return {.self = Rank(rank), .members = size};
+}
+
+std::unique_ptr<NetworkTransport> make_mpi_transport(Runtime& runtime, Duration linger) {
+  ISTHMUS_CHECK(!runtime.simulated());
+  return std::make_unique<MpiTransport>(runtime, mpi_place(), linger);
+}
+
+std::string mpi_version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  const std::string version(text.data(), static_cast<std::size_t>(length));
+  return version.substr(0, version.find(','));
+}
+
+}  // namespace isthmus
