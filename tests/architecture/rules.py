@@ -75,6 +75,7 @@ OWNERS = {
     "sys/socket.h": ["tests/transport/raw_peer.h"],
     "arpa/inet.h": ["tests/transport/raw_peer.h"],
     "sys/wait.h": ["tests/transport/zmq_faults_test.cpp"],
+    "sys/resource.h": ["src/transport/zmq_sockets.cpp", "tests/transport/zmq_limits_test.cpp"],
     "sys/*": ["src/app/*"],
     "sched.h": ["kernels/thread_team.cpp"],
     "pthread.h": ["kernels/thread_team.cpp"],
