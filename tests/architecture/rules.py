@@ -71,6 +71,7 @@ OWNERS = {
     "unistd.h": ["src/core/storage_system.cpp", "src/core/system_runtime.cpp", "src/inner/data/*",
                  "src/app/*", "tests/*"],
     "stdlib.h": ["tests/*"],
+    "malloc.h": ["src/core/freed_memory.h"],
     "signal.h": ["src/app/signals.*", "tests/transport/zmq_faults_test.cpp"],
     "sys/socket.h": ["tests/transport/raw_peer.h"],
     "arpa/inet.h": ["tests/transport/raw_peer.h"],
