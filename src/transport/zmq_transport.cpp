@@ -228,7 +228,7 @@ class ZmqTransport final : public NetworkTransport, private LinkPort {
     std::optional<JoinError> error;
     bool asks_who_is_missing = false;
     std::optional<std::string> missing;  // the answer
-    std::map<int, std::string> why;  // by lost peer
+    std::map<int, std::string> why;      // by lost peer
   };
 
   Runtime& runtime_;
