@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "core/freed_memory.h"
 #include "core/system_runtime.h"
 #include "transport/in_process_transport.h"
 #include "transport/run_in_process.h"
@@ -135,6 +136,7 @@ void all_reduce(int members, const std::string& spelling, bool zmq, int repetiti
 }  // namespace isthmus
 
 int main(int argc, char** argv) {
+  isthmus::keep_freed_memory();  // as the program does
   const int repetitions = argc > 1 ? std::stoi(argv[1]) : 5;
   const std::size_t total = (argc > 2 ? std::stoull(argv[2]) : 1024) << 20;
   if (isthmus::zmq_version().empty()) {

@@ -4,8 +4,10 @@
 #include <vector>
 
 #include "app/cli.h"
+#include "core/freed_memory.h"
 
 int main(int argc, char** argv) {
+  isthmus::keep_freed_memory();
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write(), not the end
   return isthmus::app::run_command_line(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 
 #include "core/check.h"
 #include "outer/flat_view.h"
@@ -35,6 +36,16 @@ double dot(std::span<const float> a, std::span<const float> b) {
 
 std::size_t sample_stride(std::size_t n) {
   return std::clamp<std::size_t>(tiles_of(n) / kEnoughTiles, 1, kLargestStride);
+}
+
+std::size_t sampled_tile(std::size_t n, std::size_t k) {
+  const std::size_t stride = sample_stride(n);
+  const std::size_t first = k * stride;
+  // The mixing of SplitMix64 (Steele, Lea, Flood 2014).
+  std::uint64_t mixed = (k + 1) * 0x9e3779b97f4a7c15U;
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9U;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebU;
+  return first + (mixed ^ (mixed >> 31)) % std::min(stride, tiles_of(n) - first);
 }
 
 std::span<const float> ContributionSample::decode(const Codec& codec,
@@ -76,8 +87,8 @@ std::optional<double> ContributionSample::cosine(std::span<const float> mean) co
   double own_squares = 0;
   double mean_squares = 0;
   std::size_t at = 0;
-  for (std::size_t tile = stride_ / 2; tile < tiles_of(n_); tile += stride_) {
-    const std::size_t begin = tile * kTileValues;
+  for (std::size_t k = 0; k * stride_ < tiles_of(n_); ++k) {
+    const std::size_t begin = sampled_tile(n_, k) * kTileValues;
     const std::size_t values = std::min(kTileValues, n_ - begin);
     const std::span<const float> own = std::span(decoded_).subspan(at, values);
     const std::span<const float> agreed = mean.subspan(begin, values);
@@ -105,8 +116,8 @@ ContributionSample ContributionSample::load(StateReader& reader, const std::stri
                                             const Codec& codec, const Encoded& encoded) {
   ContributionSample sample(encoded.values);
   const std::size_t full = codec.encoded_bytes(kTileValues);
-  for (std::size_t tile = sample.stride_ / 2; tile < tiles_of(encoded.values);
-       tile += sample.stride_) {
+  for (std::size_t k = 0; k * sample.stride_ < tiles_of(encoded.values); ++k) {
+    const std::size_t tile = sampled_tile(encoded.values, k);
     const std::size_t values = std::min(kTileValues, encoded.values - tile * kTileValues);
     static_cast<void>(sample.decode(
         codec, std::span(encoded.bytes).subspan(tile * full, codec.encoded_bytes(values)), values));

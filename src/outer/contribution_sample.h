@@ -2,7 +2,9 @@
 // What a round's report says of this worker's contribution: how much of it the codec lost, and how
 // far it agrees with the mean that came back. Both are measured on the same tiles of every worker,
 // so that a round costs no further pass over its vector: all tiles of a short one, else about 32 of
-// them, evenly spaced, and never less than one in 64. Changes no bit that is sent or trained on.
+// them, and never less than one in 64: one of every so many, at a place that changes from one to
+// the next, since a fixed one would fall on the same rows of every matrix. Changes no bit that is
+// sent or trained on.
 //
 // From M contributions of equal norm with a mean pairwise cosine of r, the cosine with their mean
 // is sqrt((1 + (M - 1) r) / M): 1 when all agree, 1 / sqrt(M) when they are orthogonal.
@@ -20,8 +22,11 @@
 
 namespace isthmus::outer {
 
-/// Of the tiles of n values, number k * stride + stride / 2 for k = 0, 1, ... is looked at. Pure.
+/// Of every so many tiles of n values, one is looked at. Pure.
 [[nodiscard]] std::size_t sample_stride(std::size_t n);
+/// Which of the tiles number k * stride, k * stride + 1, ..., of n values. The same on all workers;
+/// in the last block, which may be short, too. Pure. REQUIRES: k * stride is a tile.
+[[nodiscard]] std::size_t sampled_tile(std::size_t n, std::size_t k);
 
 class ContributionSample {
  public:
@@ -30,7 +35,9 @@ class ContributionSample {
   /// Of a contribution of n values, tile by tile.
   explicit ContributionSample(std::size_t n) : n_(n), stride_(sample_stride(n)) {}
 
-  [[nodiscard]] bool looks_at(std::size_t tile) const { return tile % stride_ == stride_ / 2; }
+  [[nodiscard]] bool looks_at(std::size_t tile) const {
+    return tile == sampled_tile(n_, tile / stride_);
+  }
   /// The next tile that is looked at: what was encoded (with error feedback: the residual
   /// included), and its bytes. REQUIRES: in order, each once.
   void take(const Codec& codec, std::span<const float> x, std::span<const std::byte> bytes);

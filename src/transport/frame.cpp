@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -21,12 +20,10 @@ Unexpected<FrameError> refuse(std::string what) {
 
 constexpr std::size_t kEntryBytes = 12;
 
-}  // namespace
-
-FrameBuilder::FrameBuilder(const FrameHeader& header, std::size_t payload_bytes)
-    : bytes_(kFrameOverheadBytes + payload_bytes) {
+void write_header(std::span<std::byte> frame, const FrameHeader& header,
+                  std::size_t payload_bytes) {
   ISTHMUS_CHECK(payload_bytes <= kMaxFramePayload, payload_bytes);
-  FieldWriter out(bytes_);
+  FieldWriter out(frame);
   out.put(kFrameMagic);
   out.put(kFrameVersion);
   out.put(static_cast<std::uint16_t>(header.kind));
@@ -42,22 +39,34 @@ FrameBuilder::FrameBuilder(const FrameHeader& header, std::size_t payload_bytes)
   out.put(static_cast<std::uint64_t>(header.closed_before));
 }
 
+FrameBytes with_checksum(std::vector<std::byte> bytes) {
+  const std::size_t covered = bytes.size() - kFrameTrailerBytes;
+  FieldWriter(std::span(bytes).subspan(covered)).put(crc32c(std::span(bytes).first(covered)));
+  return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+}
+
+}  // namespace
+
+FrameBuilder::FrameBuilder(const FrameHeader& header, std::size_t payload_bytes)
+    : bytes_(kFrameOverheadBytes + payload_bytes) {
+  write_header(bytes_, header, payload_bytes);
+}
+
 std::span<std::byte> FrameBuilder::payload() {
   return std::span(bytes_).subspan(kFrameHeaderBytes, bytes_.size() - kFrameOverheadBytes);
 }
 
-FrameBytes FrameBuilder::finish() && {
-  const std::size_t covered = bytes_.size() - kFrameTrailerBytes;
-  FieldWriter(std::span(bytes_).subspan(covered)).put(crc32c(std::span(bytes_).first(covered)));
-  return std::make_shared<const std::vector<std::byte>>(std::move(bytes_));
-}
+FrameBytes FrameBuilder::finish() && { return with_checksum(std::move(bytes_)); }
 
+// Each byte is written once: no zeros before the payload.
 FrameBytes make_frame(const FrameHeader& header, std::span<const std::byte> payload) {
-  FrameBuilder builder(header, payload.size());
-  if (!payload.empty()) {
-    std::memcpy(builder.payload().data(), payload.data(), payload.size());
-  }
-  return std::move(builder).finish();
+  std::vector<std::byte> bytes;
+  bytes.reserve(kFrameOverheadBytes + payload.size());
+  bytes.resize(kFrameHeaderBytes);
+  write_header(bytes, header, payload.size());
+  bytes.insert(bytes.end(), payload.begin(), payload.end());
+  bytes.resize(bytes.size() + kFrameTrailerBytes);
+  return with_checksum(std::move(bytes));
 }
 
 Expected<Frame, FrameError> parse_frame(std::span<const std::byte> bytes) {

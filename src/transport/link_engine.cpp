@@ -39,6 +39,7 @@ LinkEngine::LinkEngine(MemberOptions options, const Digest128& incarnation, Link
   for (int member = 0; member < options_.members; ++member) {
     peers_.emplace_back(options_.window_bytes);
     peers_.back().streams.resize(static_cast<std::size_t>(options_.streams));
+    peers_.back().inbound.resize(static_cast<std::size_t>(options_.streams));
   }
 }
 
@@ -81,6 +82,7 @@ void LinkEngine::pump(Rank rank) {
   while (!peer.lost && refusals < peer.streams.size()) {
     const FrameBytes* frame = peer.out.next();
     if (frame == nullptr) {
+      if (closing_ && !peer.said_close) say_close(rank);
       return;
     }
     peer.last_stream = (peer.last_stream + 1) % peer.streams.size();
@@ -110,7 +112,11 @@ bool LinkEngine::wants_write(Rank peer, int stream) const {
 }
 
 void LinkEngine::writable(Rank rank, int stream) {
-  at(rank).streams[static_cast<std::size_t>(stream)].blocked = false;
+  Stream& state = at(rank).streams[static_cast<std::size_t>(stream)];
+  state.blocked = false;
+  if (state.state == StreamState::kDown && !at(rank).lost) {
+    greet(rank, stream, last_tick_);  // it was not taken before; the time to a heartbeat will do
+  }
   pump(rank);
 }
 
@@ -185,6 +191,8 @@ void LinkEngine::from_connection(const ConnectionId& id, std::span<const std::by
     return;
   }
   peer.heard = now;
+  peer.spoke = now;
+  peer.last_inbound = connection.stream;
   const bool data = parsed->kind == LinkKind::kData;
   const std::uint64_t sent = data ? parsed->amount : parsed->number;
   if ((data || parsed->kind == LinkKind::kHeartbeat) && sent != connection.received) {
@@ -222,15 +230,27 @@ void LinkEngine::take_frame(Rank from, std::uint64_t number, std::span<const std
   }
 }
 
+// Where the peer was heard last: a connection that broke swallows what is said on it.
 void LinkEngine::acknowledge(Rank rank) {
   Peer& peer = at(rank);
-  if (peer.inbound.empty()) {
+  const ConnectionId& id = peer.inbound[peer.last_inbound];
+  if (id.empty()) {
     return;  // with the next heartbeat
   }
-  const auto& [stream, id] = *peer.inbound.begin();
   peer.in.acknowledged();
   port_.to_connection(
-      id, {.kind = LinkKind::kAck, .stream = stream, .number = peer.in.taken_frames()}, nullptr);
+      id, {.kind = LinkKind::kAck, .stream = peer.last_inbound, .number = peer.in.taken_frames()},
+      nullptr);
+}
+
+void LinkEngine::say_inbound(Rank rank, LinkKind kind, std::uint64_t number) {
+  std::uint32_t stream = 0;
+  for (const ConnectionId& id : at(rank).inbound) {
+    if (!id.empty()) {
+      port_.to_connection(id, {.kind = kind, .stream = stream, .number = number}, nullptr);
+    }
+    ++stream;
+  }
 }
 
 void LinkEngine::tick(TimePoint now) {
@@ -244,8 +264,10 @@ void LinkEngine::tick(TimePoint now) {
     Peer& peer = at(rank);
     if (was_away) {
       peer.heard = now;
+      if (peer.down_since) peer.down_since = now;
     }
-    acknowledge(rank);
+    peer.in.acknowledged();
+    say_inbound(rank, LinkKind::kAck, peer.in.taken_frames());
     for (int k = 0; k < options_.streams; ++k) {
       Stream& stream = peer.streams[static_cast<std::size_t>(k)];
       constexpr int kPatience = 5;  // heartbeats until an unanswered greeting is repeated
@@ -306,8 +328,13 @@ void LinkEngine::lose(Rank rank, LinkEvent::Kind kind, const std::string& why) {
 }
 
 void LinkEngine::give_up_on(Rank rank, const char* why) {
-  for (const auto& [stream, id] : at(rank).inbound) {
-    refuse(id, {RefusedField::kGivenUp, fmt::format("member {} {}", options_.self.value(), why)});
+  std::uint32_t stream = 0;
+  for (const ConnectionId& id : at(rank).inbound) {
+    if (!id.empty()) {
+      refuse(id, {RefusedField::kGivenUp, fmt::format("member {} {}", options_.self.value(), why)},
+             stream);
+    }
+    ++stream;
   }
 }
 
@@ -335,6 +362,7 @@ void LinkEngine::say_close(Rank rank) {
                             .number = peer.out.numbered()};
     if (peer.streams[static_cast<std::size_t>(k)].state == StreamState::kReady &&
         port_.to_stream(rank, k, header, nullptr)) {
+      peer.said_close = true;
       return;
     }
   }
@@ -353,9 +381,7 @@ void LinkEngine::settle_leave(Rank rank) {
   if (peer.lost || !peer.leaving || peer.in.arrived() < *peer.leaving) {
     return;
   }
-  for (const auto& [stream, id] : peer.inbound) {
-    port_.to_connection(id, {.kind = LinkKind::kClosed, .stream = stream}, nullptr);
-  }
+  say_inbound(rank, LinkKind::kClosed);
   peer.joined = true;  // it was here
   lose(rank, LinkEvent::Kind::kLeft, "has left");
 }

@@ -79,7 +79,7 @@ class LinkEngine {
   enum class StreamState { kDown, kGreeting, kReady };
   struct Stream {
     StreamState state = StreamState::kDown;
-    bool blocked = false;       // takes nothing until writable
+    bool blocked = false;       // takes nothing, or not the greeting, until writable
     std::uint64_t attempt = 0;  // of greeting
     std::uint64_t sent = 0;     // frames since the greeting
     TimePoint greeted{};
@@ -97,15 +97,19 @@ class LinkEngine {
     LinkReceiver in;
     std::vector<Stream> streams;
     std::size_t last_stream = 0;
-    std::map<std::uint32_t, ConnectionId> inbound;
+    std::vector<ConnectionId> inbound;  // by stream; empty: none. Nobody says when one breaks
+    std::uint32_t last_inbound = 0;     // the stream it was last heard on
     std::optional<Digest128> incarnation;
+    std::vector<Digest128> superseded;  // processes that were this member before
     std::string name;
     bool joined = false;  // accepted on every stream, once
     bool lost = false;
     TimePoint heard{};
+    TimePoint spoke{};                     // heard on a connection it has dialled
     std::optional<TimePoint> down_since;   // joined, and no connection stands
     std::optional<std::uint64_t> leaving;  // the peer leaves after so many frames
-    bool told = false;                     // it knows that this member leaves and has all frames
+    bool said_close = false;
+    bool told = false;  // it knows that this member leaves and has all frames
   };
 
   [[nodiscard]] Peer& at(Rank rank) { return peers_.at(static_cast<std::size_t>(rank.value())); }
@@ -122,10 +126,15 @@ class LinkEngine {
   void take_hello(const ConnectionId& id, const LinkHeader& header, std::span<const std::byte> body,
                   TimePoint now);
   void take_frame(Rank from, std::uint64_t number, std::span<const std::byte> body);
-  void refuse(const ConnectionId& id, const Refusal& refusal);
+  /// Whether a process other than the one known so far may be this member now.
+  [[nodiscard]] bool may_replace(const Peer& peer, const Digest128& incarnation,
+                                 TimePoint now) const;
+  void refuse(const ConnectionId& id, const Refusal& refusal, std::uint32_t stream = 0);
   void stranger(const std::string& what);
   void forget(const ConnectionId& id);
   void acknowledge(Rank rank);
+  /// On every connection the peer has dialled.
+  void say_inbound(Rank rank, LinkKind kind, std::uint64_t number = 0);
   void say_close(Rank rank);
   void settle_leave(Rank rank);
   void check_life(Rank rank, TimePoint now);

@@ -73,7 +73,8 @@ void LinkEngine::greet(Rank rank, int stream, TimePoint now) {
   const LinkHeader header{.kind = LinkKind::kHello,
                           .stream = static_cast<std::uint32_t>(stream),
                           .number = state.attempt + 1};
-  if (port_.to_stream(rank, stream, header, shared(write_hello(hello)))) {
+  state.blocked = !port_.to_stream(rank, stream, header, shared(write_hello(hello)));
+  if (!state.blocked) {
     ++state.attempt;
     state.state = StreamState::kGreeting;
     state.greeted = now;
@@ -85,6 +86,12 @@ void LinkEngine::welcomed(Rank rank, const LinkHeader& header) {
   Peer& peer = at(rank);
   Stream& stream = peer.streams[header.stream];
   if (stream.state != StreamState::kGreeting || header.number != stream.attempt) {
+    return;
+  }
+  if (header.amount < kSmallestWindow) {  // the biggest frame could wait for ever
+    lose(rank, LinkEvent::Kind::kLost,
+         fmt::format("it takes only {} bytes at a time, and must take {}", header.amount,
+                     kSmallestWindow));
     return;
   }
   stream.state = StreamState::kReady;
@@ -106,14 +113,24 @@ void LinkEngine::refused(Rank rank, int stream, std::span<const std::byte> body)
   if (!refusal) {
     return;
   }
-  if (peer.joined || refusal->field == RefusedField::kGivenUp) {
+  if (peer.joined) {
     lose(rank, LinkEvent::Kind::kLost, refusal->what);
     return;
   }
-  peer.streams[static_cast<std::size_t>(stream)].trouble = refusal->what;
+  Stream& state = peer.streams[static_cast<std::size_t>(stream)];
+  if (refusal->field == RefusedField::kIncarnation || refusal->field == RefusedField::kGivenUp) {
+    // Said of a predecessor of this process, or by one of the peer that is about to vanish: greeted
+    // again at the next heartbeat, until whoever waits for the members has waited enough.
+    state.state = StreamState::kDown;
+    stream_trouble(rank, stream, LinkEvent::Kind::kRefused, refusal->what);
+    return;
+  }
+  state.trouble = refusal->what;
   if (!join_error_) {
-    const std::string text =
-        fmt::format("{} refuses this member: {}", describe(rank), refusal->what);
+    std::string text = fmt::format("{} refuses this member: {}", describe(rank), refusal->what);
+    if (refusal->field == RefusedField::kRun) {
+      text += fmt::format("; member {} has {}", options_.self.value(), hello_.run.hex());
+    }
     join_error_ = JoinError{.refused = true, .field = refusal->field, .peer = rank, .what = text};
     port_.event({LinkEvent::Kind::kRefused, rank, stream, text});
   }
@@ -128,22 +145,30 @@ void LinkEngine::take_hello(const ConnectionId& id, const LinkHeader& header,
     return;
   }
   if (const auto fits = accept(hello_, *hello); !fits) {
-    refuse(id, fits.error());
+    Refusal told = fits.error();
+    if (told.field == RefusedField::kRun) {  // whoever asks may be a stranger
+      told.what = fmt::format("{}: member {} is of another run", name_of(told.field),
+                              options_.self.value());
+    }
+    refuse(id, told, header.stream);
     port_.event({LinkEvent::Kind::kRefused, Rank{-1}, static_cast<int>(header.stream),
                  fmt::format("refused: {}", fits.error().what)});
     return;
   }
   Peer& peer = at(hello->from);
   if (peer.lost) {
-    refuse(id, {RefusedField::kGivenUp,
-                fmt::format("member {} has counted this one as lost", options_.self.value())});
+    refuse(id,
+           {RefusedField::kGivenUp,
+            fmt::format("member {} has counted this one as lost", options_.self.value())},
+           header.stream);
     return;
   }
-  // Until frames have passed, a member may be started again.
-  const bool untouched = peer.in.arrived() == 0 && peer.out.numbered() == 0;
-  if (peer.incarnation && *peer.incarnation != hello->incarnation && !untouched) {
-    refuse(id, {RefusedField::kIncarnation,
-                fmt::format("member {} already is here as another process", hello->from.value())});
+  const bool replaces = peer.incarnation && *peer.incarnation != hello->incarnation;
+  if (replaces && !may_replace(peer, hello->incarnation, now)) {
+    refuse(id,
+           {RefusedField::kIncarnation,
+            fmt::format("another process is member {} already", hello->from.value())},
+           header.stream);
     return;
   }
   if (hello->streams != options_.streams ||
@@ -151,16 +176,22 @@ void LinkEngine::take_hello(const ConnectionId& id, const LinkHeader& header,
     refuse(id,
            {RefusedField::kConfiguration,
             fmt::format("net.streams: member {} has {}, member {} has {}", options_.self.value(),
-                        options_.streams, hello->from.value(), hello->streams)});
+                        options_.streams, hello->from.value(), hello->streams)},
+           header.stream < static_cast<std::uint32_t>(hello->streams) ? header.stream : 0);
     return;
+  }
+  if (replaces) {
+    peer.superseded.push_back(*peer.incarnation);
+    for (const ConnectionId& old : std::vector<ConnectionId>(peer.inbound)) forget(old);
   }
   peer.incarnation = hello->incarnation;
   peer.name = hello->name;
   peer.heard = now;
-  if (const auto old = peer.inbound.find(header.stream); old != peer.inbound.end()) {
-    forget(ConnectionId(old->second));
-  }
+  peer.spoke = now;
+  forget(id);
+  forget(ConnectionId(peer.inbound[header.stream]));
   peer.inbound[header.stream] = id;
+  peer.last_inbound = header.stream;
   connections_[id] = {.peer = hello->from, .stream = header.stream, .received = 0};
   port_.to_connection(id,
                       {.kind = LinkKind::kWelcome,
@@ -170,8 +201,18 @@ void LinkEngine::take_hello(const ConnectionId& id, const LinkHeader& header,
                       nullptr);
 }
 
-void LinkEngine::refuse(const ConnectionId& id, const Refusal& refusal) {
-  port_.to_connection(id, {.kind = LinkKind::kRefuse}, shared(write_refusal(refusal)));
+// A member may be started again until frames have passed. Its new process has to wait until the old
+// one has been silent for a while: two that run at once must not take turns.
+bool LinkEngine::may_replace(const Peer& peer, const Digest128& incarnation, TimePoint now) const {
+  constexpr int kSilence = 3;  // heartbeats
+  return peer.in.arrived() == 0 && peer.in.bytes_held() == 0 && peer.out.numbered() == 0 &&
+         now - peer.spoke >= kSilence * options_.heartbeat &&
+         std::ranges::find(peer.superseded, incarnation) == peer.superseded.end();
+}
+
+void LinkEngine::refuse(const ConnectionId& id, const Refusal& refusal, std::uint32_t stream) {
+  port_.to_connection(id, {.kind = LinkKind::kRefuse, .stream = stream},
+                      shared(write_refusal(refusal)));
 }
 
 void LinkEngine::stranger(const std::string& what) {
@@ -187,10 +228,8 @@ void LinkEngine::forget(const ConnectionId& id) {
   if (found == connections_.end()) {
     return;
   }
-  Peer& peer = at(found->second.peer);
-  if (const auto place = peer.inbound.find(found->second.stream);
-      place != peer.inbound.end() && place->second == id) {
-    peer.inbound.erase(place);
+  if (ConnectionId& place = at(found->second.peer).inbound[found->second.stream]; place == id) {
+    place.clear();
   }
   connections_.erase(found);
 }

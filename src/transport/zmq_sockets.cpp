@@ -3,6 +3,7 @@
 #include "transport/zmq_sockets.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -25,6 +26,7 @@ constexpr std::size_t kCopyBelow = 4096;  // bytes that are cheaper copied than 
 constexpr int kHandshakeMs = 5000;        // for whoever connects and says nothing
 constexpr Duration kLastWords = std::chrono::milliseconds(250);
 constexpr int kRetryMs = 50, kLongestRetryMs = 1000;
+constexpr Duration kLongestConnect = std::chrono::seconds(2);
 
 int milliseconds(Duration duration) {
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
@@ -86,33 +88,78 @@ constexpr int kHandshakeFailed = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
 constexpr int kWatched = kHandshakeFailed | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
                          ZMQ_EVENT_CONNECT_RETRIED;
 
+/// How many sockets the links of a member need. A connection is a DEALER and both ends of its
+/// monitor, each with a file to be woken by, and its TCP connection; one more comes in return.
+/// THROWS: ConfigError when this process may not have so many open.
+int sockets_for(const MemberOptions& options) {
+  constexpr long kSockets = 3, kFiles = 5, kOtherSockets = 16, kOtherFiles = 64;
+  const long connections = (options.members - 1L) * options.streams;
+  const long sockets = kSockets * connections + kOtherSockets;
+  const long files = kFiles * connections + kOtherFiles;
+  constexpr long kMostSockets = 65535;  // of a ZeroMQ context
+  rlimit limit{};
+  const bool limited = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  if (sockets > kMostSockets || (limited && static_cast<rlim_t>(files) > limit.rlim_cur)) {
+    throw ConfigError(fmt::format(
+        "{} members with net.streams = {} need {} open files and {} sockets here; this process may "
+        "have {} (ulimit -n) and {}: raise ulimit -n, or set fewer streams",
+        options.members, options.streams, files, sockets,
+        limited ? std::to_string(limit.rlim_cur) : "any number", kMostSockets));
+  }
+  return static_cast<int>(sockets);
+}
+
+zmq::socket_t open_socket(zmq::context_t& context, zmq::socket_type type) {
+  try {
+    return {context, type};
+  } catch (const zmq::error_t& error) {
+    throw SystemError(fmt::format(
+        "no socket for another link: {}; raise ulimit -n, or set fewer net.streams", error.what()));
+  }
+}
+
 /// A socket and the news of its connections. ZeroMQ's own thread writes the news and waits for a
 /// reader for ever, with all sockets of the context, so it must end before the reader does.
 class Watched {
  public:
-  Watched(zmq::context_t& context, zmq::socket_t plain, const std::string& address)
-      : monitor(context, zmq::socket_type::pair), socket(std::move(plain)) {
+  Watched(zmq::context_t& context, zmq::socket_t plain, std::string place)
+      : monitor(open_socket(context, zmq::socket_type::pair)),
+        address(std::move(place)),
+        socket(std::move(plain)) {
     monitor.set(zmq::sockopt::linger, 0);
-    if (zmq_socket_monitor(socket.handle(), address.c_str(), kWatched) != 0) {
-      throw SystemError(fmt::format("no monitor of a socket: {}", zmq_strerror(zmq_errno())));
+    monitor.set(zmq::sockopt::rcvhwm, 0);  // whoever writes the news never waits
+  }
+  /// From now on there is news. Call once, when someone reads it.
+  void watch(int events) {
+    if (zmq_socket_monitor(socket.handle(), address.c_str(), events) != 0) {
+      throw SystemError(
+          fmt::format("no monitor of a socket: {}; raise ulimit -n, or set fewer "
+                      "net.streams",
+                      zmq_strerror(zmq_errno())));
     }
     monitor.connect(address);
+    watched = true;
   }
   ~Watched() { (void)zmq_socket_monitor(socket.handle(), nullptr, 0); }
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
 
   zmq::socket_t monitor;
+  const std::string address;  // of the news
+  bool watched = false;
   zmq::socket_t socket;  // destroyed first
 };
 
 zmq::socket_t new_socket(zmq::context_t& context, zmq::socket_type type, const std::string& address,
-                         Duration dead_after) {
-  zmq::socket_t socket(context, type);
+                         Duration dead_after, Duration gone_after) {
+  zmq::socket_t socket = open_socket(context, type);
   socket.set(zmq::sockopt::linger, 0);
   socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(kMaxLinkBody));
   socket.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
   socket.set(zmq::sockopt::tcp_maxrt, milliseconds(dead_after));
+  // An attempt that nobody answers leaves time for another one before the peer counts as gone.
+  socket.set(zmq::sockopt::connect_timeout,
+             milliseconds(std::min<Duration>(kLongestConnect, gone_after * 3 / 4)));
   socket.set(zmq::sockopt::ipv6, address.find('[') != std::string::npos);
   return socket;
 }
@@ -136,7 +183,7 @@ struct ZmqSockets::State {
   }
 
   const MemberOptions options;
-  zmq::context_t context{1};  // destroyed after all sockets
+  zmq::context_t context{1, sockets_for(options)};  // destroyed after all sockets
   int monitors = 0;
   zmq::socket_t wake_in{context, zmq::socket_type::pair};
   zmq::socket_t wake_out{context, zmq::socket_type::pair};
@@ -149,8 +196,8 @@ ZmqSockets::ZmqSockets(const MemberOptions& options) : state_(std::make_unique<S
   state_->dialled.resize(static_cast<std::size_t>(options.members));
   state_->wake_out.bind("inproc://wake");
   state_->wake_in.connect("inproc://wake");
-  zmq::socket_t router =
-      new_socket(state_->context, zmq::socket_type::router, options.bind, options.dead_after);
+  zmq::socket_t router = new_socket(state_->context, zmq::socket_type::router, options.bind,
+                                    options.dead_after, options.gone_after);
   router.set(zmq::sockopt::sndhwm, kQueuedReplies);
   router.set(zmq::sockopt::rcvhwm, kQueuedFrames);
   state_->router = state_->watch(std::move(router));
@@ -169,14 +216,15 @@ const std::string& ZmqSockets::endpoint() const { return state_->endpoint; }
 
 void ZmqSockets::dial(Rank peer, const std::string& endpoint) {
   for (int k = 0; k < state_->options.streams; ++k) {
-    zmq::socket_t socket =
-        new_socket(state_->context, zmq::socket_type::dealer, endpoint, state_->options.dead_after);
+    zmq::socket_t socket = new_socket(state_->context, zmq::socket_type::dealer, endpoint,
+                                      state_->options.dead_after, state_->options.gone_after);
     socket.set(zmq::sockopt::immediate, true);  // nothing queues for a connection that is not
     socket.set(zmq::sockopt::sndhwm, kQueuedFrames);
     socket.set(zmq::sockopt::reconnect_ivl, kRetryMs);
     socket.set(zmq::sockopt::reconnect_ivl_max, kLongestRetryMs);
     auto& place = state_->dialled[static_cast<std::size_t>(peer.value())];
     place.push_back(state_->watch(std::move(socket)));
+    place.back()->watch(kWatched);
     try {
       place.back()->socket.connect(endpoint);
     } catch (const zmq::error_t& error) {
@@ -213,6 +261,7 @@ void ZmqSockets::to_connection(const ConnectionId& id, const LinkHeader& header,
 }
 
 void ZmqSockets::wait(LinkEngine& engine, Duration at_most) {
+  if (!state_->router->watched) state_->router->watch(kHandshakeFailed);  // read from now on
   std::vector<zmq::pollitem_t> items = {{state_->wake_out.handle(), 0, ZMQ_POLLIN, 0},
                                         {state_->router->socket.handle(), 0, ZMQ_POLLIN, 0},
                                         {state_->router->monitor.handle(), 0, ZMQ_POLLIN, 0}};
@@ -243,6 +292,8 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now,
   state_->for_each_dialled([&](Rank peer, int stream, Watched& dialled) {
     while (const auto news = next_event(dialled.monitor)) {
       if (*news == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+        // Lets the socket take in that there is a connection: else it would not take the greeting.
+        (void)dialled.socket.get(zmq::sockopt::events);
         engine.stream_up(peer, stream, now());
       } else if (*news == ZMQ_EVENT_DISCONNECTED) {
         engine.stream_down(peer, stream, now(), "disconnected");

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <map>
 #include <memory>
@@ -66,9 +67,7 @@ class ZmqTransport final : public NetworkTransport, private LinkPort {
           return error || shared_.joined;
         },
         deadline);
-    if (!settled) {
-      queue_->update([&] { error = JoinError{.what = "not all are here: " + shared_.missing}; });
-    }
+    if (!settled && !error) error = JoinError{.what = "not all are here: " + who_is_missing()};
     if (error) return Unexpected<JoinError>(*error);
     return {};
   }
@@ -77,7 +76,7 @@ class ZmqTransport final : public NetworkTransport, private LinkPort {
     ISTHMUS_CHECK(to != self(), to.value());
     ISTHMUS_CHECK(frame->size() <= kMaxLinkBody, frame->size());
     queue_->update([&] {
-      if (shared_.closing) return;
+      if (shared_.closing || shared_.failed) return;
       shared_.submitted.emplace_back(to, std::move(frame));
       wake();
     });
@@ -108,6 +107,24 @@ class ZmqTransport final : public NetworkTransport, private LinkPort {
   }
 
  private:
+  /// Only the task knows; it answers at its next turn.
+  std::string who_is_missing() {
+    if (task_ == nullptr) return "this member has not joined";
+    queue_->update([&] {
+      shared_.missing.reset();
+      shared_.asks_who_is_missing = true;
+      wake();
+    });
+    std::string text;
+    (void)queue_->wait(
+        [&] {
+          text = shared_.missing.value_or("");
+          return shared_.missing || shared_.error || shared_.joined || shared_.closing;
+        },
+        now() + std::chrono::seconds(5));
+    return text;
+  }
+
   // Under the queue's lock, hence one thread at a time.
   void wake() {
     if (!std::exchange(shared_.woken, true)) {
@@ -138,7 +155,8 @@ class ZmqTransport final : public NetworkTransport, private LinkPort {
     try {
       std::optional<TimePoint> end;
       while (!end || (!engine_.all_told() && now() < *end)) {
-        sockets_.wait(engine_, engine_.next_tick() - now());
+        const TimePoint until = end ? std::min(*end, engine_.next_tick()) : engine_.next_tick();
+        sockets_.wait(engine_, until - now());
         if (take_orders() && !end) {
           end = now() + options_.linger;
           engine_.close(now());
@@ -157,6 +175,8 @@ class ZmqTransport final : public NetworkTransport, private LinkPort {
 
   void give_up(const std::string& why) {
     queue_->update([&] {
+      shared_.failed = true;
+      shared_.submitted.clear();
       if (!shared_.joined && !shared_.error) shared_.error = JoinError{.peer = self(), .what = why};
       for (int peer = 0; peer < size(); ++peer) shared_.why[peer] = why;
     });
@@ -176,6 +196,7 @@ class ZmqTransport final : public NetworkTransport, private LinkPort {
       shared_.taken_bytes = 0;
       shared_.woken = false;
       closing = shared_.closing;
+      who_is_missing_ = std::exchange(shared_.asks_who_is_missing, false) || who_is_missing_;
     });
     for (const auto& [from, bytes] : taken) engine_.taken(from, bytes);
     for (auto& [to, frame] : submitted) engine_.submit(to, std::move(frame));
@@ -186,7 +207,8 @@ class ZmqTransport final : public NetworkTransport, private LinkPort {
     if (published_) return;
     const bool joined = engine_.all_joined();
     const std::optional<JoinError> error = engine_.join_error();
-    std::string missing = joined ? std::string() : engine_.describe_missing(endpoints_);
+    if (!joined && !error && !std::exchange(who_is_missing_, false)) return;
+    std::string missing = engine_.describe_missing(endpoints_);
     queue_->update([&] {
       shared_.joined = joined;
       shared_.error = error;
@@ -201,10 +223,12 @@ class ZmqTransport final : public NetworkTransport, private LinkPort {
     std::size_t taken_bytes = 0;
     bool woken = false;
     bool closing = false;
+    bool failed = false;  // nothing is sent any more
     bool joined = false;
     std::optional<JoinError> error;
-    std::string missing;
-    std::map<int, std::string> why;  // by lost peer
+    bool asks_who_is_missing = false;
+    std::optional<std::string> missing;  // the answer
+    std::map<int, std::string> why;      // by lost peer
   };
 
   Runtime& runtime_;
@@ -217,6 +241,7 @@ class ZmqTransport final : public NetworkTransport, private LinkPort {
   ZmqSockets sockets_;
   std::vector<Rank> hang_up_;
   bool published_ = false;
+  bool who_is_missing_ = false;  // to be published
   std::vector<std::string> endpoints_;
   std::unique_ptr<Task> task_;
 };

@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <mutex>
+#include <set>
 
 #include "outer/losing_exchange.h"
 #include "outer/toy_loops.h"
@@ -91,13 +92,36 @@ TEST(ContributionSample, ShortVectorsAreLookedAtInFullAndLongOnesEvenly) {
   EXPECT_EQ(outer::sample_stride(100000 * kTileValues), 64u);
 }
 
+// A matrix of 512 x 512 values is 64 tiles long, so a fixed place would be the same rows of each.
+TEST(ContributionSample, LooksAtOneTileOfEachBlockAndNotAlwaysTheSame) {
+  constexpr std::size_t kBlocks = 64, kRest = 5;
+  const std::size_t n = (kBlocks * 64 + kRest) * kTileValues - 1;
+  ASSERT_EQ(outer::sample_stride(n), 64u);
+  const ContributionSample sample(n);
+  std::set<std::size_t> places;
+  for (std::size_t k = 0; k <= kBlocks; ++k) {
+    const std::size_t in_block = k < kBlocks ? 64 : kRest;
+    std::size_t looked_at = 0;
+    for (std::size_t place = 0; place < in_block; ++place) {
+      if (!sample.looks_at(k * 64 + place)) continue;
+      ++looked_at;
+      places.insert(place);
+    }
+    EXPECT_EQ(looked_at, 1u) << "block " << k;
+  }
+  EXPECT_GE(places.size(), 32u);  // of 64 draws from 64, some 40 differ
+}
+
 TEST(ContributionSample, IsTheNaiveLoopOverItsTiles) {
   for (const std::size_t n : {std::size_t{1}, std::size_t{4097}, 200 * kTileValues - 5}) {
     const std::vector<float> x = normal(n, 1);
     std::vector<float> mean = normal(n, 2);
     for (std::size_t i = 0; i < n; ++i) mean[i] = (mean[i] + x[i]) / 2;
     const std::size_t stride = outer::sample_stride(n);
-    const auto counts = [&](std::size_t i) { return i / kTileValues % stride == stride / 2; };
+    const auto counts = [&](std::size_t i) {
+      const std::size_t tile = i / kTileValues;
+      return tile == outer::sampled_tile(n, tile / stride);
+    };
     for (const char* spelling : {"fp32", "int8:256", "fp4-e2m1", "topk:64"}) {
       const auto codec = make_codec(spelling);
       const Encoded encoded = encode(*codec, x);

@@ -20,20 +20,10 @@ using namespace std::chrono_literals;
 using namespace link_test;
 using ::testing::HasSubstr;
 
-LinkKind kind_of(const Message& message) {
-  return parse_link_message(message.header, message.bytes()).value().kind;
-}
-
 bool has_event(const Net::Node& node, LinkEvent::Kind kind, const std::string& text) {
   return std::ranges::any_of(node.events, [&](const LinkEvent& event) {
     return event.kind == kind && event.text.find(text) != std::string::npos;
   });
-}
-
-std::vector<std::uint32_t> up_to(std::uint32_t n) {
-  std::vector<std::uint32_t> numbers(n);
-  for (std::uint32_t i = 0; i < n; ++i) numbers[i] = i;
-  return numbers;
 }
 
 TEST(LinkEngine, MembersFindOneAnother) {
@@ -118,6 +108,37 @@ TEST(LinkEngine, WhatAConnectionLosesWithoutBreakingIsNoticedByItsCount) {
   EXPECT_EQ(net.node(1).delivered, up_to(9));
 }
 
+TEST(LinkEngine, AcknowledgementsTakeAConnectionThatStands) {
+  for (int cut = 0; cut < 3; ++cut) {
+    Net net(2);
+    net.settle();
+    net.set_up(0, 1, cut, false);
+    net.settle();
+    for (std::uint32_t i = 0; i < 40; ++i) net.engine(0).submit(Rank(1), frame_of(i, 1 << 20));
+    for (int i = 0; i < 40; ++i) {  // without a heartbeat
+      net.settle();
+      net.node(1).take_all();
+    }
+    EXPECT_EQ(net.node(1).delivered, up_to(40)) << "without connection " << cut;
+  }
+}
+
+TEST(LinkEngine, AnAcknowledgementThatIsLostIsRepeatedOnEveryConnection) {
+  for (int cut = 0; cut < 3; ++cut) {
+    Net net(2);
+    net.settle();
+    for (std::uint32_t i = 0; i < 7; ++i) net.engine(0).submit(Rank(1), frame_of(i, 1 << 20));
+    net.settle();
+    net.node(1).take_all();
+    for (int k = 0; k < 3; ++k) net.at(Rank(0), Rank(1), k).backward.clear();
+    net.set_up(0, 1, cut, false);
+    net.now += 1s;
+    net.engine(1).tick(net.now);
+    net.settle();
+    EXPECT_EQ(net.engine(0).bytes_in_flight(Rank(1)), 0u) << "without connection " << cut;
+  }
+}
+
 TEST(LinkEngine, WhoSendsBeyondItsCreditIsLost) {
   Net net(2);
   net.settle();
@@ -138,6 +159,16 @@ TEST(LinkEngine, WhoAcknowledgesWhatWasNeverSentIsLost) {
   const Message message = message_of({.kind = LinkKind::kAck, .number = 3}, nullptr);
   net.engine(0).from_stream(Rank(1), message.header, message.bytes(), net.now);
   EXPECT_THAT(net.node(0).gone[1], HasSubstr("it acknowledges 3 frames of 0"));
+}
+
+TEST(LinkEngine, WhoTakesLessThanTheBiggestFramesIsLost) {
+  Net net(2);
+  const Message message =
+      message_of({.kind = LinkKind::kWelcome, .number = 1, .amount = 1000}, nullptr);
+  while (net.move(0, 1, 0, 0)) {
+  }
+  net.engine(0).from_stream(Rank(1), message.header, message.bytes(), net.now);
+  EXPECT_THAT(net.node(0).gone[1], HasSubstr("it takes only 1000 bytes"));
 }
 
 TEST(LinkEngine, StrangersChangeNothing) {
@@ -219,6 +250,35 @@ TEST(LinkEngine, BrokenConnectionsThatDoNotComeBackAreALostMember) {
   EXPECT_TRUE(net.node(0).gone.empty());
   net.pass(1s);
   EXPECT_THAT(net.node(0).gone[1], HasSubstr("have not come back for 2.0 s: cut"));
+}
+
+TEST(LinkEngine, TheTimeAMemberSleptIsNoTimeItsConnectionsWereBroken) {
+  Net net(2, [](MemberOptions& options) {
+    options.dead_after = 10s;
+    options.gone_after = 2s;
+  });
+  net.settle();
+  for (int k = 0; k < 3; ++k) net.set_up(0, 1, k, false);
+  net.settle();
+  net.now += 1h;
+  net.engine(0).tick(net.now);
+  EXPECT_TRUE(net.node(0).gone.empty());
+  net.pass(1s);
+  net.pass(1s);
+  EXPECT_EQ(net.node(0).gone.size(), 1u);
+}
+
+TEST(LinkEngine, AFarewellGoesAsSoonAsTheLastFrameIsOut) {
+  Net net(2);
+  net.settle();
+  for (std::uint32_t i = 0; i < 20; ++i) net.engine(0).submit(Rank(1), frame_of(i, 1 << 20));
+  net.engine(0).close(net.now);
+  for (int i = 0; i < 20; ++i) {  // without a heartbeat
+    net.settle();
+    net.node(1).take_all();
+  }
+  EXPECT_EQ(net.node(1).gone[0], "member 0: has left");
+  EXPECT_TRUE(net.engine(0).all_told());
 }
 
 TEST(LinkEngine, AMemberLeavesOnlyWhenItsFramesAreThere) {

@@ -30,6 +30,10 @@ inline Message message_of(const LinkHeader& header, FrameBytes body) {
   return {write_link_header(header, bytes), std::move(body)};
 }
 
+inline LinkKind kind_of(const Message& message) {
+  return parse_link_message(message.header, message.bytes()).value().kind;
+}
+
 inline FrameBytes frame_of(std::uint32_t number, std::size_t bytes) {
   std::vector<std::byte> frame(bytes + 4);
   for (std::size_t i = 0; i < 4; ++i) frame[i] = static_cast<std::byte>(number >> (8 * i));
@@ -41,6 +45,12 @@ inline std::uint32_t number_of(const FrameBytes& frame) {
     number |= std::to_integer<std::uint32_t>((*frame)[i]) << (8 * i);
   }
   return number;
+}
+
+inline std::vector<std::uint32_t> up_to(std::uint32_t n) {
+  std::vector<std::uint32_t> numbers(n);
+  for (std::uint32_t i = 0; i < n; ++i) numbers[i] = i;
+  return numbers;
 }
 
 /// One dialled connection: messages on their way in both directions.

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -91,6 +92,31 @@ class RawPeer {
 
  private:
   int fd_;
+};
+
+/// Listens, and leaves connections unanswered once the first have filled its queue.
+class FullListener {
+ public:
+  FullListener() : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    ::inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+    socklen_t bytes = sizeof address;
+    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), bytes), 0);
+    EXPECT_EQ(::listen(fd_, 0), 0);
+    EXPECT_EQ(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+    endpoint_ = "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    first_ = std::make_unique<RawPeer>(endpoint_);
+  }
+  ~FullListener() { ::close(fd_); }
+  FullListener(const FullListener&) = delete;
+  FullListener& operator=(const FullListener&) = delete;
+  [[nodiscard]] const std::string& endpoint() const { return endpoint_; }
+
+ private:
+  int fd_;
+  std::string endpoint_;
+  std::unique_ptr<RawPeer> first_;
 };
 
 }  // namespace isthmus::testing

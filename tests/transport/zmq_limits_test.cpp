@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// What links cost and what they wait for: open files, sockets, heartbeats, addresses that do not
+// answer, strangers that come before the members, and what is kept when the links fail.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <stdexcept>
+
+#include "core/system_runtime.h"
+#include "isthmus/errors.h"
+#include "raw_peer.h"
+#include "transport/frame.h"
+#include "zmq_members.h"
+
+namespace isthmus::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Members = std::vector<std::unique_ptr<NetworkTransport>>;
+
+class ZmqLimits : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (zmq_version().empty()) GTEST_SKIP() << "this build has no ZeroMQ";
+  }
+  TimePoint in(Duration time) { return runtime_.clock().now() + time; }
+
+  SystemRuntime runtime_;
+};
+
+/// The soft limit of open files, put back at the end.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t files) {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    rlimit now = before_;
+    now.rlim_cur = files;
+    reached_ = now.rlim_cur <= now.rlim_max && ::setrlimit(RLIMIT_NOFILE, &now) == 0;
+  }
+  ~FileLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+  [[nodiscard]] bool reached() const { return reached_; }
+
+ private:
+  rlimit before_{};
+  bool reached_ = false;
+};
+
+TEST_F(ZmqLimits, MoreConnectionsThanFilesMayBeOpenAreRefusedByName) {
+  const auto what = [&](int members, int streams) -> std::string {
+    try {
+      (void)make_zmq_transport(runtime_, {.self = Rank(0), .members = members, .streams = streams});
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  const FileLimit limit(600);
+  ASSERT_TRUE(limit.reached());
+  EXPECT_EQ(what(2, 64), "accepted");
+  EXPECT_THAT(what(64, 4), AllOf(HasSubstr("64 members with net.streams = 4 need"),
+                                 HasSubstr("ulimit -n"), HasSubstr("600")));
+  EXPECT_THAT(what(4096, 64), HasSubstr("4096 members with net.streams = 64 need"));
+}
+
+TEST_F(ZmqLimits, HundredsOfMembersAreDialled) {
+  constexpr int kMembers = 400;
+  const FileLimit limit(4096);
+  if (!limit.reached()) GTEST_SKIP() << "this system allows fewer than 4096 open files";
+  const auto end =
+      make_zmq_transport(runtime_, {.self = Rank(0), .members = kMembers, .streams = 1});
+  end->join(std::vector<std::string>(kMembers, "tcp://127.0.0.1:1"));  // nobody listens there
+  EXPECT_FALSE(end->await_members(in(0s)));
+}
+
+TEST_F(ZmqLimits, JoiningDoesNotWaitForAHeartbeat) {
+  for (int repetition = 0; repetition < 60; ++repetition) {
+    Members ends = bind_members(runtime_, 3, [](MemberOptions& options) {
+      options.heartbeat = 30s;  // what is tried again with it comes too late
+    });
+    const auto endpoints = endpoints_of(ends);
+    for (const auto& end : ends) end->join(endpoints);
+    for (const auto& end : ends) {
+      const auto joined = end->await_members(in(15s));
+      ASSERT_TRUE(joined) << joined.error().what;
+    }
+  }
+}
+
+TEST_F(ZmqLimits, ClosingDoesNotWaitForAHeartbeat) {
+  Members ends = joined_members(runtime_, 2, [](MemberOptions& options) {
+    options.window_bytes = kSmallestWindow;
+    options.heartbeat = 30s;
+    options.linger = 100ms;
+  });
+  const auto frame = std::make_shared<const std::vector<std::byte>>(kMaxFramePayload);
+  for (int i = 0; i < 50; ++i) ends[0]->send(Rank(1), frame);  // which nobody reads
+  const TimePoint begin = runtime_.clock().now();
+  ends[0].reset();
+  EXPECT_LT(runtime_.clock().now() - begin, 15s);
+}
+
+TEST_F(ZmqLimits, AnAddressThatSwallowsConnectionsIsTriedAgainSoon) {
+  const FullListener swallows;
+  EventLog log(runtime_);
+  const auto end = make_zmq_transport(
+      runtime_, {.self = Rank(0), .members = 2, .on_event = [&](const LinkEvent& event) {
+                   log.record(event);
+                 }});
+  end->join(std::vector<std::string>{end->endpoint(), swallows.endpoint()});
+  EXPECT_TRUE(log.wait_for(LinkEvent::Kind::kRetried, "no connection, trying again"));
+}
+
+TEST_F(ZmqLimits, StrangersBeforeTheMembersJoinStopNothing) {
+  Members ends = bind_members(runtime_, 2);
+  for (int i = 0; i < 1500; ++i) {
+    RawPeer stranger(ends[0]->endpoint());
+    stranger.read(1);  // it has been let in, and hangs up
+  }
+  const auto endpoints = endpoints_of(ends);
+  for (const auto& end : ends) end->join(endpoints);
+  for (const auto& end : ends) ASSERT_TRUE(end->await_members(in(30s)));
+  ends[0]->send(Rank(1), std::make_shared<const std::vector<std::byte>>(10));
+  EXPECT_TRUE(ends[1]->receive(in(30s)));
+}
+
+TEST_F(ZmqLimits, LinksThatFailedKeepNoFrames) {
+  Members ends = bind_members(runtime_, 2, [](MemberOptions& options) {
+    if (options.self == Rank(0)) {
+      options.on_event = [](const LinkEvent&) { throw std::runtime_error("no disk"); };
+    }
+  });
+  const auto endpoints = endpoints_of(ends);
+  for (const auto& end : ends) end->join(endpoints);
+  const auto joined = ends[0]->await_members(in(30s));
+  ASSERT_FALSE(joined);
+  EXPECT_THAT(joined.error().what, HasSubstr("no disk"));
+  const auto frame = std::make_shared<const std::vector<std::byte>>(10);
+  for (int i = 0; i < 100; ++i) ends[0]->send(Rank(1), frame);
+  EXPECT_EQ(frame.use_count(), 1);
+}
+
+}  // namespace
+}  // namespace isthmus::testing
