@@ -53,6 +53,9 @@ MemberOptions member_options(const Config& config, const SiteArguments& argument
   options.identity.run = xxh3_128(as_bytes(config.run.name));
   options.identity.layout = facts.layout;  // the configuration is compared key by key: HelloNote
   options.name = site.name;
+  for (const SiteConfig& each : config.sites) {
+    options.expected_names.push_back(each.name);
+  }
   options.streams = config.net.streams;
   options.dead_after = config.net.dead_after;
   options.plaintext = config.net.plaintext;

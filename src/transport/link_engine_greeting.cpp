@@ -240,7 +240,11 @@ bool LinkEngine::all_joined() const {
 }
 
 std::string LinkEngine::describe(Rank rank) const {
-  const std::string& name = at(rank).name;
+  const auto place = static_cast<std::size_t>(rank.value());
+  std::string name = at(rank).name;
+  if (name.empty() && place < options_.expected_names.size()) {
+    name = options_.expected_names[place];
+  }
   return name.empty() ? fmt::format("member {}", rank.value())
                       : fmt::format("member {} ({})", rank.value(), name);
 }

@@ -10,6 +10,7 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -123,8 +124,8 @@ class MpiTransport final : public NetworkTransport {
   }
 
   void post(Rank to, Tag tag, FrameBytes frame) {
-    if (to == self() || gone_[static_cast<std::size_t>(to.value())]) {
-      return;
+    if (to == self() || (tag == kFrame && gone_[static_cast<std::size_t>(to.value())])) {
+      return;  // a farewell is waited for even by those who have said theirs
     }
     Sending& sending = sending_.emplace_back();
     sending.frame = std::move(frame);
@@ -174,7 +175,9 @@ class MpiTransport final : public NetworkTransport {
   }
 
   void lose(Rank peer) {
-    if (peer != self() && !std::exchange(gone_[static_cast<std::size_t>(peer.value())], true)) {
+    const auto place = static_cast<std::size_t>(peer.value());
+    if (peer != self() && !gone_[place]) {
+      gone_[place] = true;
       mailbox_.mark_lost(peer);
     }
   }

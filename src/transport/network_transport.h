@@ -13,6 +13,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/hash.h"
 #include "transport/link_message.h"
@@ -52,7 +53,9 @@ struct MemberOptions {
   std::string bind = "tcp://127.0.0.1:*";  // *: any free port
   RunIdentity identity = {};
   std::string name = {};  // for people; at most kMaxMemberName bytes
-  int streams = 4;        // parallel connections of each directed link, 1 to 64
+  std::vector<std::string> expected_names =
+      {};           // of all members, until they say theirs; may be empty
+  int streams = 4;  // parallel connections of each directed link, 1 to 64
   /// Of each incoming link: frames come and not taken. At least kSmallestWindow.
   std::size_t window_bytes = std::size_t{32} << 20;
   Duration heartbeat = std::chrono::seconds(1);
