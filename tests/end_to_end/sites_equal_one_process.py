@@ -237,9 +237,12 @@ def what_differs_is_named_at_every_site(bench):
     moved = other / "apart.toml"
     moved.write_text(toml.read_text().replace(str(bench.corpus), str(other / "corpus.txt")))
     refuse(["data corpus.txt is"], 3, west_toml=moved)
-    # A larger model shows before anything else, in the greeting.
+    # A larger model shows before anything else, in the greeting; who was not refused first goes on
+    # waiting for the other to come back as what it should be.
+    impatient = toml.read_text().replace('gather = "60s"', 'gather = "4s"')
+    toml.write_text(impatient)
     larger = other / "larger.toml"
-    larger.write_text(toml.read_text().replace("d_model = 32", "d_model = 64"))
+    larger.write_text(impatient.replace("d_model = 32", "d_model = 64"))
     refuse(["layout"], 5, west_toml=larger)
 
     def alone(expected, code, text, *flags):
@@ -251,7 +254,7 @@ def what_differs_is_named_at_every_site(bench):
                 f"{expected!r}, exit {code}: exit {process.returncode}, {said}")
 
     text = toml.read_text()
-    alone("west", 5, text.replace('gather = "60s"', 'gather = "1s"'))
+    alone("west", 5, text.replace('gather = "4s"', 'gather = "1s"'))
     alone('address = ""', 3, text.replace(f'address = "127.0.0.1:{ports[1]}"\n', ""))
     alone("plaintext", 3, text.replace(f"127.0.0.1:{ports[1]}", f"192.0.2.7:{ports[1]}"))
     alone("anchors of their own", 3, text.replace('method = "diloco"', 'method = "eager"'))
@@ -260,6 +263,7 @@ def what_differs_is_named_at_every_site(bench):
     require("sites: east, west" in process.communicate(timeout=60)[1] and process.returncode == 3,
             "a site that is not in the file")
     with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", ports[0]))
         taken.listen()
         alone("cannot listen", 4, text)
