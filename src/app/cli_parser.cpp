@@ -101,6 +101,8 @@ void add_run_commands(CLI::App& app, Parsed& parsed) {
   add_run_flags(*simulate, parsed.simulate, parsed.workers);
   repeated(*simulate, "--link", parsed.links, "link between all sites, instead of the file's")
       ->type_name("RATE,RTT[,LOSS]");
+  simulate->add_flag("--emulate", parsed.simulate.emulate,
+                     "in real time: threads and sockets of this machine behind the same links");
   simulate->callback([&parsed] {
     settle_workers(parsed.simulate, parsed.workers);
     for (const std::string& text : parsed.links) {

@@ -57,21 +57,24 @@ std::optional<SiteArguments> site_of(const TrainArguments& arguments) {
   return arguments.site;
 }
 
-int run(const Config& config, const TrainArguments& arguments, bool simulated, Session& session) {
+int run(const Config& config, const TrainArguments& arguments, bool simulated, Session& session,
+        bool emulated = false) {
   if (arguments.dry_run) {
     const RunEstimate estimate = estimate_run(config, simulated);
     session.out.write(session.json ? estimate_json(estimate) + "\n"
                                    : render_estimate(config, estimate));
     return 0;
   }
-  const TrainingOutcome outcome = run_training(config,
-                                               {.command = simulated ? "simulate" : "train",
-                                                .out = arguments.out,
-                                                .resume = arguments.resume,
-                                                .force = arguments.force,
-                                                .simulated = simulated,
-                                                .site = site_of(arguments)},
-                                               session);
+  const TrainingOutcome outcome =
+      run_training(config,
+                   {.command = simulated || emulated ? "simulate" : "train",
+                    .out = arguments.out,
+                    .resume = arguments.resume,
+                    .force = arguments.force,
+                    .simulated = simulated,
+                    .emulated = emulated,
+                    .site = site_of(arguments)},
+                   session);
   if (session.json) {
     session.out.write(outcome_json(outcome) + "\n");
   } else if (!session.quiet) {
@@ -127,7 +130,13 @@ int command_simulate(const SimulateArguments& arguments, Session& session) {
                     "100Mbit/s,80ms",
                     arguments.config.string(), config.workers()));
   }
-  return run(config, arguments, true, session);
+  if (arguments.emulate && config.surrogate) {
+    throw ConfigError(fmt::format(
+        "{}: [surrogate] together with --emulate: real sockets carry the bytes of the model that "
+        "learns, not of a declared one; leave [surrogate] out",
+        arguments.config.string()));
+  }
+  return run(config, arguments, !arguments.emulate, session, arguments.emulate);
 }
 
 }  // namespace isthmus::app

@@ -58,6 +58,7 @@ struct TrainArguments {
 };
 struct SimulateArguments : TrainArguments {
   std::vector<LinkConfig> links;  // --link; replaces those of the file
+  bool emulate = false;           // real time, threads and sockets behind the declared links
 };
 struct LaunchArguments : TrainArguments {
   std::string via = "local";           // local | ssh | slurm | print

@@ -35,6 +35,16 @@ std::string what_differs(const Storage& storage, const Checkpoint& checkpoint,
 
 }  // namespace
 
+bool lies_within(const std::filesystem::path& path, const std::filesystem::path& folder) {
+  const auto inner = std::filesystem::weakly_canonical(path);
+  const auto outer = std::filesystem::weakly_canonical(folder);
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
+bool is_same_place(const std::filesystem::path& a, const std::filesystem::path& b) {
+  return std::filesystem::weakly_canonical(a) == std::filesystem::weakly_canonical(b);
+}
+
 std::optional<Checkpoint> find_resume(const Storage& storage, const std::filesystem::path& out,
                                       const std::string& resume) {
   if (resume == "never") {

@@ -16,6 +16,11 @@
 
 namespace isthmus::app {
 
+/// Whether `path` is `folder` or below it, links followed; whether both name one place.
+[[nodiscard]] bool lies_within(const std::filesystem::path& path,
+                               const std::filesystem::path& folder);
+[[nodiscard]] bool is_same_place(const std::filesystem::path& a, const std::filesystem::path& b);
+
 /// `resume`: never | auto (the newest intact checkpoint of the run in `out`, if any) | PATH of a
 /// checkpoint or run. THROWS: ConfigError, SystemError naming what is missing or damaged.
 [[nodiscard]] std::optional<Checkpoint> find_resume(const Storage& storage,

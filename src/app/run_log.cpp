@@ -36,6 +36,13 @@ void add_mean(JsonLine& record, const char* key, const std::vector<StepPost>& po
 
 }  // namespace
 
+Duration RunTotals::mean_step() const {
+  double sum = 0;
+  for (const double each : compute_s) sum += each;
+  const auto taken = static_cast<double>(steps) * static_cast<double>(compute_s.size());
+  return Duration(static_cast<Duration::rep>(sum / taken * 1e9));
+}
+
 void RunTotals::save(StateWriter& writer) const {
   writer.integer("steps", steps);
   writer.integer("tokens", tokens);

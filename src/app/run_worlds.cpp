@@ -10,8 +10,10 @@
 #include "app/run_parts.h"
 #include "core/system_runtime.h"
 #include "inner/model_cost.h"
+#include "sim/emulated_transport.h"
 #include "sim/run_simulated.h"
 #include "sim/topology.h"
+#include "transport/in_process_transport.h"
 #include "transport/run_in_process.h"
 #include "transport/zmq_transport.h"
 
@@ -79,6 +81,28 @@ LinkOptions link_options(const RunWorld& world) {
           .byte_scale = world.byte_scale};
 }
 
+/// The same behind the declared links; in memory where this build has no sockets.
+std::vector<std::unique_ptr<Transport>> emulated_transports(const RunWorld& world,
+                                                            Runtime& runtime) {
+  const int workers = world.plan.workers;
+  const std::vector<DirectedLink> links = link_matrix(world.config.links, site_names(world.config));
+  std::vector<std::unique_ptr<Transport>> below = zmq_version().empty()
+                                                      ? make_in_process_transports(runtime, workers)
+                                                      : loopback_transports(world.config, runtime);
+  std::vector<std::unique_ptr<Transport>> members;
+  for (int m = 0; m < workers; ++m) {
+    const auto first = links.begin() + static_cast<std::ptrdiff_t>(m) * workers;
+    EmulationOptions options;
+    options.links.assign(first, first + workers);
+    options.link = link_options(world);
+    options.seed = world.config.run.seed;
+    options.events = world.events;
+    members.push_back(
+        emulate_links(runtime, std::move(below[static_cast<std::size_t>(m)]), options));
+  }
+  return members;
+}
+
 }  // namespace
 
 WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
@@ -90,6 +114,11 @@ WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
     WorkerContext context{world.site->self(), world.plan.workers, world.site->exchange(),
                           world.site->runtime()};
     body(context);
+    return {};
+  }
+  if (world.emulated) {
+    SystemRuntime runtime;
+    run_over(runtime, emulated_transports(world, runtime), exchange, body);
     return {};
   }
   if (!world.simulated && world.config.net.transport == "zmq") {
@@ -155,7 +184,14 @@ Duration time_step(const RunWorld& world) {
 }
 
 Prediction predict_run(const RunWorld& world, Duration measured_step) {
-  const Config& config = world.config;
+  Config config = world.config;
+  if (world.emulated) {  // nothing declared holds for real computing
+    config.sim.step_time = Duration{0};
+    for (SiteConfig& site : config.sites) {
+      site.compute_flops = 0;
+      site.jitter = 0;
+    }
+  }
   std::vector<StepClock> clocks;
   for (int m = 0; m < world.plan.workers; ++m) {
     clocks.push_back(make_step_clock(config, Rank(m), step_flops(world), measured_step));

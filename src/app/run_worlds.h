@@ -25,6 +25,7 @@ struct RunWorld {
   bool simulated = false;
   double byte_scale = 1;  // bytes on the modelled link per byte of this model
   int slots = 0;          // simulated: compute regions whose real work runs at once; 0: all cores
+  bool emulated = false;  // real threads and sockets, behind the declared links, in real time
   SiteSession* site = nullptr;  // this process is one site; the others are elsewhere
   EventSink* events = nullptr;
 };
@@ -54,7 +55,8 @@ struct WorldResult {                                // of this session; empty on
 /// THROWS: ConfigError when two sites have no link.
 void check_links(const Config& config);
 
-/// What the closed form says of a simulated run.
+/// What the closed form says of a run over declared links. `measured_step`: of what declares none;
+/// of an emulated run always.
 [[nodiscard]] Prediction predict_run(const RunWorld& world, Duration measured_step);
 
 }  // namespace isthmus::app

@@ -28,16 +28,6 @@
 namespace isthmus::app {
 namespace {
 
-bool lies_within(const std::filesystem::path& path, const std::filesystem::path& folder) {
-  const auto inner = std::filesystem::weakly_canonical(path);
-  const auto outer = std::filesystem::weakly_canonical(folder);
-  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
-}
-
-bool is_same_place(const std::filesystem::path& a, const std::filesystem::path& b) {
-  return std::filesystem::weakly_canonical(a) == std::filesystem::weakly_canonical(b);
-}
-
 /// The one worker of this process, where it is one site of several.
 std::optional<Rank> own_rank(const Config& config, const TrainingRequest& request) {
   return request.site ? std::optional(site_of(config, *request.site)) : std::nullopt;
@@ -131,7 +121,7 @@ void Training::check() const {
   if (!config_.model.init.empty()) {
     check_hf_weights(storage_, config_.locate(config_.model.init), parameters);
   }
-  if (request_.simulated) {
+  if (request_.simulated || request_.emulated) {
     check_links(config_);
   }
   check_force();
@@ -340,6 +330,7 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                        .simulated = request_.simulated,
                        .byte_scale = byte_scale(),
                        .slots = request_.side_by_side ? request_.side_by_side->slots : 0,
+                       .emulated = request_.emulated,
                        .site = site_ ? &*site_ : nullptr,
                        .events = events ? &*events : nullptr};
   if (request_.simulated && totals.measured_step == Duration{0}) {
@@ -379,6 +370,9 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   // The closed form speaks of the whole run.
   if (request_.simulated && board.stopped() == StopWish::kNone) {
     outcome.prediction = predict_run(world, totals.measured_step);
+  }
+  if (request_.emulated && board.stopped() == StopWish::kNone && !outcome.resumed) {
+    outcome.prediction = predict_run(world, totals.mean_step());
   }
   outcome.totals = totals;
   outcome.evals = log.evals();

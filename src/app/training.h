@@ -44,6 +44,7 @@ struct TrainingRequest {
   std::string resume = "never";
   bool force = false;
   bool simulated = false;
+  bool emulated = false;                     // `simulate --emulate`
   std::optional<SiteArguments> site;         // this process is one site; the others are elsewhere
   std::string lane;                          // demo: name of this run in the status block, or empty
   std::vector<LaneProgress> finished_lanes;  // demo: the runs before this one
