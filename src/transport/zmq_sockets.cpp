@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one file that knows ZeroMQ. Options and their reasons: README.md.
+// With zmq_admission the files that know ZeroMQ. Options and their reasons: README.md.
 #include "transport/zmq_sockets.h"
 
 #include <fmt/format.h>
@@ -13,6 +13,7 @@
 #include <zmq.hpp>
 
 #include "isthmus/errors.h"
+#include "transport/zmq_admission.h"
 #include "transport/zmq_transport.h"
 
 namespace isthmus {
@@ -25,6 +26,7 @@ constexpr std::size_t kCopyBelow = 4096;  // bytes that are cheaper copied than 
 constexpr int kHandshakeMs = 5000;        // for whoever connects and says nothing
 constexpr Duration kLastWords = std::chrono::milliseconds(250);
 constexpr int kRetryMs = 50, kLongestRetryMs = 1000;
+constexpr Duration kRedialAfter = std::chrono::milliseconds(kLongestRetryMs);
 
 int milliseconds(Duration duration) {
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
@@ -70,19 +72,33 @@ std::optional<std::vector<zmq::message_t>> next_message(zmq::socket_t& socket) {
   }
 }
 
-std::optional<int> next_event(zmq::socket_t& monitor) {
+struct News {
+  std::uint16_t kind = 0;  // ZMQ_EVENT_...
+  std::uint32_t value = 0;
+};
+std::optional<News> next_event(zmq::socket_t& monitor) {
   const auto parts = next_message(monitor);
-  std::uint16_t kind = 0;
-  if (!parts || (*parts)[0].size() < sizeof kind) {
+  News news;
+  if (!parts || (*parts)[0].size() < sizeof news.kind + sizeof news.value) {
     return std::nullopt;
   }
-  std::memcpy(&kind, (*parts)[0].data(), sizeof kind);
-  return kind;
+  const auto* bytes = static_cast<const std::byte*>((*parts)[0].data());
+  std::memcpy(&news.kind, bytes, sizeof news.kind);
+  std::memcpy(&news.value, bytes + sizeof news.kind, sizeof news.value);
+  return news;
 }
 
 constexpr int kHandshakeFailed = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                                  ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                                  ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+HandshakeFault fault_of(const News& news) {
+  if (news.kind == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) return HandshakeFault::kKeyRefused;
+  if (news.kind == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) return HandshakeFault::kHungUp;
+  return news.value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH ? HandshakeFault::kMechanism
+         : news.value == ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC    ? HandshakeFault::kWrongAddress
+                                                                  : HandshakeFault::kOther;
+}
+
 constexpr int kWatched = kHandshakeFailed | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
                          ZMQ_EVENT_CONNECT_RETRIED;
 
@@ -103,7 +119,9 @@ class Watched {
   Watched& operator=(const Watched&) = delete;
 
   zmq::socket_t monitor;
-  zmq::socket_t socket;  // destroyed first
+  bool stands = false;               // a dialled connection, as far as the news says
+  std::optional<TimePoint> ended{};  // ... which ZeroMQ does not try again
+  zmq::socket_t socket;              // destroyed first
 };
 
 zmq::socket_t new_socket(zmq::context_t& context, zmq::socket_type type, const std::string& address,
@@ -122,9 +140,31 @@ zmq::socket_t new_socket(zmq::context_t& context, zmq::socket_type type, const s
 struct ZmqSockets::State {
   explicit State(const MemberOptions& given) : options(given) {}
 
+  std::unique_ptr<Watched> dial(Rank peer);
+  void dial_ended_again(TimePoint now);
   std::unique_ptr<Watched> watch(zmq::socket_t socket) {
     return std::make_unique<Watched>(context, std::move(socket),
                                      fmt::format("inproc://monitor-{}", monitors++));
+  }
+  /// What came of a connection that was dialled.
+  void take_news(LinkEngine& engine, Rank peer, int stream, Watched& link,
+                 const std::function<TimePoint()>& now) {
+    while (const auto news = next_event(link.monitor)) {
+      if (news->kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+        link.stands = true;
+        engine.stream_up(peer, stream, now());
+      } else if (news->kind == ZMQ_EVENT_DISCONNECTED) {  // also after a handshake that failed
+        if (std::exchange(link.stands, false)) {
+          engine.stream_down(peer, stream, now(), "disconnected");
+        }
+      } else if (news->kind == ZMQ_EVENT_CONNECT_RETRIED) {
+        engine.stream_trouble(peer, stream, LinkEvent::Kind::kRetried,
+                              "no connection, trying again");
+      } else if ((news->kind & kHandshakeFailed) != 0) {
+        engine.handshake_failed(peer, stream, fault_of(*news));
+        if (news->kind != ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) link.ended = now();
+      }
+    }
   }
   template <typename Visit>
   void for_each_dialled(const Visit& visit) {
@@ -136,23 +176,28 @@ struct ZmqSockets::State {
   }
 
   const MemberOptions options;
-  zmq::context_t context{1};  // destroyed after all sockets
+  zmq::context_t context{1};              // destroyed after all sockets
+  std::optional<ZmqAdmission> admission;  // with keys
   int monitors = 0;
   zmq::socket_t wake_in{context, zmq::socket_type::pair};
   zmq::socket_t wake_out{context, zmq::socket_type::pair};
   std::unique_ptr<Watched> router;
   std::vector<std::vector<std::unique_ptr<Watched>>> dialled;  // by peer
+  std::vector<std::string> addresses;                          // of those, by peer
   std::string endpoint;
 };
 
 ZmqSockets::ZmqSockets(const MemberOptions& options) : state_(std::make_unique<State>(options)) {
   state_->dialled.resize(static_cast<std::size_t>(options.members));
+  state_->addresses.resize(static_cast<std::size_t>(options.members));
+  if (options.keys) state_->admission.emplace(state_->context, options.member_keys);
   state_->wake_out.bind("inproc://wake");
   state_->wake_in.connect("inproc://wake");
   zmq::socket_t router =
       new_socket(state_->context, zmq::socket_type::router, options.bind, options.dead_after);
   router.set(zmq::sockopt::sndhwm, kQueuedReplies);
   router.set(zmq::sockopt::rcvhwm, kQueuedFrames);
+  if (options.keys) ZmqAdmission::make_server(router, *options.keys);
   state_->router = state_->watch(std::move(router));
   try {
     state_->router->socket.bind(options.bind);
@@ -168,20 +213,39 @@ ZmqSockets::~ZmqSockets() = default;
 const std::string& ZmqSockets::endpoint() const { return state_->endpoint; }
 
 void ZmqSockets::dial(Rank peer, const std::string& endpoint) {
+  state_->addresses[static_cast<std::size_t>(peer.value())] = endpoint;
   for (int k = 0; k < state_->options.streams; ++k) {
-    zmq::socket_t socket =
-        new_socket(state_->context, zmq::socket_type::dealer, endpoint, state_->options.dead_after);
-    socket.set(zmq::sockopt::immediate, true);  // nothing queues for a connection that is not
-    socket.set(zmq::sockopt::sndhwm, kQueuedFrames);
-    socket.set(zmq::sockopt::reconnect_ivl, kRetryMs);
-    socket.set(zmq::sockopt::reconnect_ivl_max, kLongestRetryMs);
-    auto& place = state_->dialled[static_cast<std::size_t>(peer.value())];
-    place.push_back(state_->watch(std::move(socket)));
-    try {
-      place.back()->socket.connect(endpoint);
-    } catch (const zmq::error_t& error) {
-      throw ConfigError(
-          fmt::format("endpoint \"{}\" of member {}: {}", endpoint, peer.value(), error.what()));
+    state_->dialled[static_cast<std::size_t>(peer.value())].push_back(state_->dial(peer));
+  }
+}
+
+std::unique_ptr<Watched> ZmqSockets::State::dial(Rank peer) {
+  const auto place = static_cast<std::size_t>(peer.value());
+  const std::string& address = addresses[place];
+  zmq::socket_t plain = new_socket(context, zmq::socket_type::dealer, address, options.dead_after);
+  plain.set(zmq::sockopt::immediate, true);  // nothing queues for a connection that is not
+  plain.set(zmq::sockopt::sndhwm, kQueuedFrames);
+  plain.set(zmq::sockopt::reconnect_ivl, kRetryMs);
+  plain.set(zmq::sockopt::reconnect_ivl_max, kLongestRetryMs);
+  if (options.keys) ZmqAdmission::make_client(plain, *options.keys, options.member_keys[place]);
+  std::unique_ptr<Watched> watched = watch(std::move(plain));
+  try {
+    watched->socket.connect(address);
+  } catch (const zmq::error_t& error) {
+    throw ConfigError(
+        fmt::format("endpoint \"{}\" of member {}: {}", address, peer.value(), error.what()));
+  }
+  return watched;
+}
+
+// After what it takes for a breach of the protocol ZeroMQ never tries again, but who answers there
+// may be another process by now.
+void ZmqSockets::State::dial_ended_again(TimePoint now) {
+  for (std::size_t peer = 0; peer < dialled.size(); ++peer) {
+    for (auto& each : dialled[peer]) {
+      if (each->ended && now - *each->ended >= kRedialAfter) {
+        each = dial(Rank(static_cast<int>(peer)));
+      }
     }
   }
 }
@@ -216,6 +280,8 @@ void ZmqSockets::wait(LinkEngine& engine, Duration at_most) {
   std::vector<zmq::pollitem_t> items = {{state_->wake_out.handle(), 0, ZMQ_POLLIN, 0},
                                         {state_->router->socket.handle(), 0, ZMQ_POLLIN, 0},
                                         {state_->router->monitor.handle(), 0, ZMQ_POLLIN, 0}};
+  if (state_->admission) items.push_back({state_->admission->handle(), 0, ZMQ_POLLIN, 0});
+  const std::size_t first = items.size();
   std::vector<std::pair<Rank, int>> whose;
   state_->for_each_dialled([&](Rank peer, int stream, Watched& dialled) {
     const int wants = engine.wants_write(peer, stream) ? ZMQ_POLLIN | ZMQ_POLLOUT : ZMQ_POLLIN;
@@ -230,7 +296,7 @@ void ZmqSockets::wait(LinkEngine& engine, Duration at_most) {
     return;
   }
   for (std::size_t i = 0; i < whose.size(); ++i) {
-    if ((items[3 + 2 * i].revents & ZMQ_POLLOUT) != 0) {
+    if ((items[first + 2 * i].revents & ZMQ_POLLOUT) != 0) {
       engine.writable(whose[i].first, whose[i].second);
     }
   }
@@ -238,22 +304,12 @@ void ZmqSockets::wait(LinkEngine& engine, Duration at_most) {
   }
 }
 
-void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now,
-                      const std::function<void(const LinkEvent&)>& event) {
+void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now) {
+  if (state_->admission) {
+    state_->admission->answer([&](const std::string& key) { engine.stranger_key(key); });
+  }
   state_->for_each_dialled([&](Rank peer, int stream, Watched& dialled) {
-    while (const auto news = next_event(dialled.monitor)) {
-      if (*news == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
-        engine.stream_up(peer, stream, now());
-      } else if (*news == ZMQ_EVENT_DISCONNECTED) {
-        engine.stream_down(peer, stream, now(), "disconnected");
-      } else if (*news == ZMQ_EVENT_CONNECT_RETRIED) {
-        engine.stream_trouble(peer, stream, LinkEvent::Kind::kRetried,
-                              "no connection, trying again");
-      } else if ((*news & kHandshakeFailed) != 0) {
-        engine.stream_trouble(peer, stream, LinkEvent::Kind::kHandshakeFailed,
-                              "handshake failed: whoever answers there is no member");
-      }
-    }
+    state_->take_news(engine, peer, stream, dialled, now);
     for (int i = 0; i < kMessagesPerTurn; ++i) {
       const auto parts = next_message(dialled.socket);
       if (!parts) break;
@@ -262,20 +318,21 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now,
       }
     }
   });
+  state_->dial_ended_again(now());
   while (const auto news = next_event(state_->router->monitor)) {
-    if ((*news & kHandshakeFailed) != 0) {
-      event({LinkEvent::Kind::kStranger, Rank{-1}, -1,
-             fmt::format("someone connected to {} and does not speak the protocol",
-                         state_->endpoint)});
+    if ((news->kind & kHandshakeFailed) != 0) {
+      engine.stranger_handshake(fault_of(*news), state_->endpoint);
     }
   }
   for (int i = 0; i < kMessagesPerTurn; ++i) {
-    const auto parts = next_message(state_->router->socket);
+    auto parts = next_message(state_->router->socket);
     if (!parts) break;
     const bool whole = parts->size() == 3;  // else it stays without a header, and is refused
-    engine.from_connection((*parts)[0].to_string(),
-                           whole ? bytes_of((*parts)[1]) : std::span<const std::byte>{},
-                           whole ? bytes_of((*parts)[2]) : std::span<const std::byte>{}, now());
+    const auto owner =
+        state_->admission ? ZmqAdmission::owner_of(parts->back()) : std::optional<Rank>();
+    engine.from_connection(
+        (*parts)[0].to_string(), whole ? bytes_of((*parts)[1]) : std::span<const std::byte>{},
+        whole ? bytes_of((*parts)[2]) : std::span<const std::byte>{}, now(), owner);
   }
 }
 

@@ -31,30 +31,6 @@ FrameBytes frame_of(std::size_t bytes, std::byte value = {}) {
   return std::make_shared<const std::vector<std::byte>>(bytes, value);
 }
 
-/// Events as they come; read under the runtime's wait queue.
-class EventLog {
- public:
-  explicit EventLog(Runtime& runtime) : queue_(runtime.make_wait_queue()), runtime_(runtime) {}
-  void record(const LinkEvent& event) {
-    queue_->update([&] { events_.push_back(event); });
-  }
-  /// Waits until there is one of this kind whose text has this in it.
-  bool wait_for(LinkEvent::Kind kind, const std::string& text) {
-    return queue_->wait(
-        [&] {
-          return std::ranges::any_of(events_, [&](const LinkEvent& event) {
-            return event.kind == kind && event.text.find(text) != std::string::npos;
-          });
-        },
-        runtime_.clock().now() + 30s);
-  }
-
- private:
-  std::unique_ptr<WaitQueue> queue_;
-  Runtime& runtime_;
-  std::vector<LinkEvent> events_;
-};
-
 class ZmqFaults : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,6 +14,30 @@
 #include "transport/zmq_transport.h"
 
 namespace isthmus::testing {
+
+/// Events as they come; read under the runtime's wait queue.
+class EventLog {
+ public:
+  explicit EventLog(Runtime& runtime) : queue_(runtime.make_wait_queue()), runtime_(runtime) {}
+  void record(const LinkEvent& event) {
+    queue_->update([&] { events_.push_back(event); });
+  }
+  /// Waits until there is one of this kind whose text has this in it.
+  bool wait_for(LinkEvent::Kind kind, const std::string& text) {
+    return queue_->wait(
+        [&] {
+          return std::ranges::any_of(events_, [&](const LinkEvent& event) {
+            return event.kind == kind && event.text.find(text) != std::string::npos;
+          });
+        },
+        runtime_.clock().now() + std::chrono::seconds(30));
+  }
+
+ private:
+  std::unique_ptr<WaitQueue> queue_;
+  Runtime& runtime_;
+  std::vector<LinkEvent> events_;
+};
 
 /// Changes the options of one member before it binds.
 using Tweak = std::function<void(MemberOptions&)>;
