@@ -21,8 +21,8 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::array<std::string_view, 6> kLaterCommands = {"launch", "hub",   "status",
-                                                            "keygen", "merge", "runs"};
+constexpr std::array<std::string_view, 5> kLaterCommands = {"launch", "hub", "status", "merge",
+                                                            "runs"};
 
 std::string_view kind_of(ExitCode code) {
   switch (code) {

@@ -33,6 +33,7 @@ struct Parsed {
   std::string only, require;
   DemoArguments demo;
   InitArguments init;
+  KeygenArguments keygen;
   InspectArguments inspect;
   ExplainArguments explain;
   DataArguments data;
@@ -57,6 +58,8 @@ CLI::Option* repeated(CLI::App& app, const std::string& name, std::vector<Value>
 
 /// `compare` (cli_compare.cpp).
 void add_compare_command(CLI::App& app, Parsed& parsed);
+/// `keygen` (cli_keygen.cpp).
+void add_keygen_command(CLI::App& app, Parsed& parsed);
 /// `plan` and what is below it (cli_plan.cpp).
 void add_plan_command(CLI::App& app, Parsed& parsed);
 

@@ -79,6 +79,10 @@ struct InitArguments {
   std::string name = "laptop";  // --template
   bool force = false;
 };
+struct KeygenArguments {
+  std::vector<std::string> names;  // of sites
+  std::filesystem::path out = "keys";
+};
 struct InspectArguments {
   std::filesystem::path path;
   std::vector<std::string> overrides;  // of a configuration
@@ -139,6 +143,7 @@ struct PlanUtilisationArguments {
 int command_init(const InitArguments& arguments, Session& session);
 int command_inspect(const InspectArguments& arguments, Session& session);
 int command_doctor(Session& session);
+int command_keygen(const KeygenArguments& arguments, Session& session);
 int command_explain(const ExplainArguments& arguments, Session& session);
 int command_methods(Session& session);
 int command_data(const DataArguments& arguments, Session& session);
