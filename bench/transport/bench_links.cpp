@@ -6,7 +6,8 @@
 //   it
 //              gloo on loopback, one process a member
 // The figures beside are of a quiet machine with 2 cores; `load` is this one's when it began.
-//   bench_links [repetitions [MiB of bulk]]
+//   bench_links [--curve] [repetitions [MiB of bulk]]
+// --curve: with keys, so everything over ZeroMQ is encrypted.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/freed_memory.h"
@@ -24,6 +26,9 @@
 #include "transport/zmq_transport.h"
 
 namespace isthmus {
+
+bool curve = false;  // links with keys
+
 namespace {
 
 using Seconds = std::chrono::duration<double>;
@@ -37,11 +42,21 @@ double load() {
 std::vector<std::unique_ptr<Transport>> joined(Runtime& runtime, int members, int streams) {
   std::vector<std::unique_ptr<NetworkTransport>> bound;
   std::vector<std::string> endpoints;
+  std::vector<LinkKeys> keys;
+  std::vector<std::string> public_keys;
+  for (int rank = 0; curve && rank < members; ++rank) {
+    keys.push_back(make_link_keys());
+    public_keys.push_back(keys.back().public_key);
+  }
   for (int rank = 0; rank < members; ++rank) {
     MemberOptions options;
     options.self = Rank(rank);
     options.members = members;
     options.streams = streams;
+    if (curve) {
+      options.keys = keys[static_cast<std::size_t>(rank)];
+      options.member_keys = public_keys;
+    }
     bound.push_back(make_zmq_transport(runtime, options));
     endpoints.push_back(bound.back()->endpoint());
   }
@@ -78,11 +93,12 @@ void bulk(std::size_t frame_bytes, int streams, int repetitions, std::size_t tot
   }
   std::sort(gb_s.begin() + 1, gb_s.end());
   const double bare = frame_bytes == 65536 ? 1.17 : frame_bytes == (1 << 20) ? 3.49 : 0;
-  fmt::print(R"({{"bench":"bulk","frame_bytes":{},"streams":{},"mib":{},"repetitions":{},)"
-             R"("best_gb_s":{:.2f},"median_gb_s":{:.2f},"bare_zmq_gb_s":{},"load":{}}})"
-             "\n",
-             frame_bytes, streams, total >> 20, repetitions, gb_s.back(), gb_s[gb_s.size() / 2],
-             bare, load());
+  fmt::print(
+      R"({{"bench":"bulk","curve":{},"frame_bytes":{},"streams":{},"mib":{},"repetitions":{},)"
+      R"("best_gb_s":{:.2f},"median_gb_s":{:.2f},"bare_zmq_gb_s":{},"load":{}}})"
+      "\n",
+      curve, frame_bytes, streams, total >> 20, repetitions, gb_s.back(), gb_s[gb_s.size() / 2],
+      bare, load());
   std::fflush(stdout);
 }
 
@@ -127,8 +143,11 @@ void all_reduce(int members, const std::string& spelling, bool zmq, int repetiti
       R"("repetitions":{},"best_s":{:.4f},"median_s":{:.4f},"bus_gb_s":{:.2f},"gloo_fp32_s":{},)"
       R"("load":{}}})"
       "\n",
-      zmq ? "zmq" : "inproc", members, spelling, kValues * sizeof(float) / 1000000, repetitions,
-      seconds.front(), seconds[seconds.size() / 2], bus, gloo, load());
+      !zmq    ? "inproc"
+      : curve ? "zmq+curve"
+              : "zmq",
+      members, spelling, kValues * sizeof(float) / 1000000, repetitions, seconds.front(),
+      seconds[seconds.size() / 2], bus, gloo, load());
   std::fflush(stdout);
 }
 
@@ -137,6 +156,11 @@ void all_reduce(int members, const std::string& spelling, bool zmq, int repetiti
 
 int main(int argc, char** argv) {
   isthmus::keep_freed_memory();  // as the program does
+  if (argc > 1 && std::string_view(argv[1]) == "--curve") {
+    isthmus::curve = true;
+    --argc;
+    ++argv;
+  }
   const int repetitions = argc > 1 ? std::stoi(argv[1]) : 5;
   const std::size_t total = (argc > 2 ? std::stoull(argv[2]) : 1024) << 20;
   if (isthmus::zmq_version().empty()) {

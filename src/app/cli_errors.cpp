@@ -21,8 +21,7 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::array<std::string_view, 5> kLaterCommands = {"hub", "status", "keygen", "merge",
-                                                            "runs"};
+constexpr std::array<std::string_view, 4> kLaterCommands = {"hub", "status", "merge", "runs"};
 
 std::string_view kind_of(ExitCode code) {
   switch (code) {

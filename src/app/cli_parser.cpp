@@ -303,7 +303,7 @@ void add_global_flags(CLI::App& app, Parsed& parsed) {
 void set_groups(CLI::App& app) {
   const std::pair<const char*, std::vector<const char*>> groups[] = {
       {"Runs", {"demo", "init", "train", "simulate", "compare", "report"}},
-      {"Files", {"inspect", "data", "import", "export"}},
+      {"Files", {"inspect", "data", "import", "export", "keygen"}},
       {"Words and measurements", {"explain", "methods", "plan", "doctor", "bench", "completion"}}};
   for (const auto& [title, names] : groups) {
     for (const char* name : names) {
@@ -363,6 +363,7 @@ std::unique_ptr<CLI::App> make_parser(Parsed& parsed) {
   add_word_commands(*app, parsed);
   add_bench_command(*app, parsed);
   add_plan_command(*app, parsed);
+  add_keygen_command(*app, parsed);
   set_groups(*app);
   return app;
 }

@@ -34,6 +34,7 @@ struct Parsed {
   std::string only, require;
   DemoArguments demo;
   InitArguments init;
+  KeygenArguments keygen;
   InspectArguments inspect;
   ExplainArguments explain;
   DataArguments data;
@@ -62,6 +63,8 @@ void add_configuration_flags(CLI::App& command, TrainArguments& arguments);
 void add_launch_command(CLI::App& app, Parsed& parsed);
 /// `compare` (cli_compare.cpp).
 void add_compare_command(CLI::App& app, Parsed& parsed);
+/// `keygen` (cli_keygen.cpp).
+void add_keygen_command(CLI::App& app, Parsed& parsed);
 /// `plan` and what is below it (cli_plan.cpp).
 void add_plan_command(CLI::App& app, Parsed& parsed);
 

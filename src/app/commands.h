@@ -97,6 +97,10 @@ struct InitArguments {
   std::string name = "laptop";  // --template
   bool force = false;
 };
+struct KeygenArguments {
+  std::vector<std::string> names;  // of sites
+  std::filesystem::path out = "keys";
+};
 struct InspectArguments {
   std::filesystem::path path;
   std::vector<std::string> overrides;  // of a configuration
@@ -161,6 +165,7 @@ int command_launch(const LaunchArguments& arguments, Session& session);
 int command_init(const InitArguments& arguments, Session& session);
 int command_inspect(const InspectArguments& arguments, Session& session);
 int command_doctor(Session& session);
+int command_keygen(const KeygenArguments& arguments, Session& session);
 int command_explain(const ExplainArguments& arguments, Session& session);
 int command_methods(Session& session);
 int command_data(const DataArguments& arguments, Session& session);

@@ -11,6 +11,7 @@
 #include "app/signals.h"
 #include "core/log.h"
 #include "isthmus/errors.h"
+#include "transport/link_keys.h"
 #include "transport/mpi_transport.h"
 #include "transport/zmq_transport.h"
 
@@ -43,6 +44,34 @@ void check_signal(const std::string& waiting_for) {
   }
 }
 
+/// All sites have a key, or none.
+void take_keys(const Config& config, const SiteArguments& arguments, const std::string& own,
+               MemberOptions& options) {
+  for (const SiteConfig& site : config.sites) {
+    if (site.key.empty() != config.sites.front().key.empty()) {
+      throw ConfigError(fmt::format(
+          "site '{}' has {} key and site '{}' has {}: give every site the public key that `isthmus "
+          "keygen` printed for it, or none",
+          site.name, site.key.empty() ? "no" : "a", config.sites.front().name,
+          site.key.empty() ? "one" : "none"));
+    }
+    if (!site.key.empty()) {
+      check_public_key(site.key, fmt::format("key of site '{}'", site.name));
+      options.member_keys.push_back(site.key);
+    }
+  }
+  if (!options.member_keys.empty()) {
+    const std::filesystem::path file = arguments.key_file.empty()
+                                           ? config.locate(fmt::format("keys/{}.key", own))
+                                           : arguments.key_file;
+    options.keys = read_secret_key(file);
+  } else if (!arguments.key_file.empty()) {
+    throw ConfigError(
+        fmt::format("--key {}: no site has a public key in {}: add key = \"…\" to every [[site]]",
+                    arguments.key_file.string(), config.file.string()));
+  }
+}
+
 MemberOptions member_options(const Config& config, const SiteArguments& arguments, Rank self,
                              const SiteFacts& facts) {
   const SiteConfig& site = config.sites[static_cast<std::size_t>(self.value())];
@@ -59,6 +88,7 @@ MemberOptions member_options(const Config& config, const SiteArguments& argument
   options.streams = config.net.streams;
   options.dead_after = config.net.dead_after;
   options.plaintext = config.net.plaintext;
+  take_keys(config, arguments, site.name, options);
   options.heartbeat = std::min<Duration>(options.heartbeat, config.net.dead_after / 4);
   options.on_event = [](const LinkEvent& event) {
     switch (event.kind) {

@@ -115,6 +115,15 @@ void write_atomically(Storage& storage, const std::filesystem::path& path,
                       std::span<const std::byte> bytes);
 void write_atomically(Storage& storage, const std::filesystem::path& path, std::string_view text);
 
+/// Files for their owner alone, as secrets want it; on the machine's file system.
+/// Writes a file that only its owner may read (0600), never over one that is there; after any
+/// interruption it is whole or absent. THROWS: SystemError, also when `path` exists.
+void write_private_file(const std::filesystem::path& path, std::string_view text);
+/// THROWS: SystemError when others than the owner may read or change it, naming the remedy.
+[[nodiscard]] std::vector<std::byte> read_private_file(const std::filesystem::path& path);
+/// Makes the folder, for its owner alone (0700); one that is there stays as it is.
+void create_private_directory(const std::filesystem::path& directory);
+
 /// Points `link` at `target` (relative to the link's directory), atomically.
 void replace_link(Storage& storage, const std::filesystem::path& target,
                   const std::filesystem::path& link);

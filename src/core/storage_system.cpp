@@ -28,6 +28,8 @@ const char* remedy(int error) {
     case EACCES:
     case EPERM:
       return "check the owner and the permissions (ls -l)";
+    case EEXIST:
+      return "choose another name, or remove it first";
     case ENOSPC:
       return "free space on that disk (df -h) or use another one";
     case EDQUOT:
@@ -66,8 +68,8 @@ auto retried(const Call& call) {
 
 class FileDescriptor {
  public:
-  FileDescriptor(const Path& path, int flags, const char* action)
-      : fd_(retried([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); })) {
+  FileDescriptor(const Path& path, int flags, const char* action, mode_t mode = 0666)
+      : fd_(retried([&] { return ::open(path.c_str(), flags | O_CLOEXEC, mode); })) {
     if (fd_ < 0) fail(path, action, errno);
   }
   ~FileDescriptor() { ::close(fd_); }
@@ -90,10 +92,24 @@ std::size_t regular_size(const Path& path, const FileDescriptor& file) {
   return static_cast<std::size_t>(status.st_size);
 }
 
+std::vector<std::byte> read_all(const Path& path, const FileDescriptor& file) {
+  std::vector<std::byte> bytes(regular_size(path, file));
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t got =
+        retried([&] { return ::read(file.get(), bytes.data() + done, bytes.size() - done); });
+    if (got < 0) fail(path, "read", errno);
+    if (got == 0) break;  // shortened meanwhile: what is left is the file
+    done += static_cast<std::size_t>(got);
+  }
+  bytes.resize(done);
+  return bytes;
+}
+
 class SystemFile final : public WritableFile {
  public:
-  SystemFile(const Path& path, int flags)
-      : path_(path), file_(path, O_WRONLY | O_CREAT | flags, "write") {}
+  SystemFile(const Path& path, int flags, mode_t mode = 0666)
+      : path_(path), file_(path, O_WRONLY | O_CREAT | flags, "write", mode) {}
 
   void append(std::span<const std::byte> bytes) override {
     while (!bytes.empty()) {
@@ -154,17 +170,7 @@ MappedFile SystemStorage::map(const Path& path) const {
 
 std::vector<std::byte> SystemStorage::read(const Path& path) const {
   const FileDescriptor file(path, kReadFlags, "read");
-  std::vector<std::byte> bytes(regular_size(path, file));
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t got =
-        retried([&] { return ::read(file.get(), bytes.data() + done, bytes.size() - done); });
-    if (got < 0) fail(path, "read", errno);
-    if (got == 0) break;  // shortened meanwhile: what is left is the file
-    done += static_cast<std::size_t>(got);
-  }
-  bytes.resize(done);
-  return bytes;
+  return read_all(path, file);
 }
 
 std::vector<std::string> SystemStorage::list(const Path& directory) const {
@@ -228,6 +234,47 @@ void SystemStorage::sync_directory(const Path& directory) {
   if (retried([&] { return ::fsync(file.get()); }) != 0 && errno != EINVAL) {
     fail(directory, "flush to disk", errno);
   }
+}
+
+// A link, unlike a rename, never replaces what is there.
+void write_private_file(const Path& path, std::string_view text) {
+  SystemStorage storage;
+  if (storage.kind(path) != FileKind::kAbsent) fail(path, "write", EEXIST);
+  const Path temporary = temporary_beside(path);
+  ::unlink(temporary.c_str());  // of a write that was interrupted
+  try {
+    SystemFile file(temporary, O_EXCL | O_NOFOLLOW, 0600);
+    file.append(as_bytes(text));
+    file.sync();
+    if (::link(temporary.c_str(), path.c_str()) != 0) fail(path, "write", errno);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  storage.remove(temporary);
+  storage.sync_directory(path.has_parent_path() ? path.parent_path() : Path("."));
+}
+
+std::vector<std::byte> read_private_file(const Path& path) {
+  const FileDescriptor file(path, kReadFlags, "read");
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) fail(path, "read", errno);
+  if (S_ISREG(status.st_mode) && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    throw SystemError(path.string() + ": others than its owner may read or change it; chmod 600 " +
+                      path.string());
+  }
+  return read_all(path, file);
+}
+
+void create_private_directory(const Path& directory) {
+  const Path folder = directory.has_filename() ? directory : directory.parent_path();
+  if (folder.empty()) return;
+  SystemStorage storage;
+  if (folder.has_parent_path()) storage.create_directories(folder.parent_path());
+  if (::mkdir(folder.c_str(), 0700) == 0) return;
+  if (errno != EEXIST) fail(folder, "create the directory", errno);
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) fail(folder, "create the directory", ENOTDIR);
 }
 
 }  // namespace isthmus

@@ -33,6 +33,7 @@ LinkEngine::LinkEngine(MemberOptions options, const Digest128& incarnation, Link
       port_(port),
       last_tick_(now),
       next_tick_(now) {
+  options_.keys.reset();  // whose public half is in member_keys
   if (hello_.configuration.empty()) {
     hello_.configuration = std::string(64, '0');
   }
@@ -160,7 +161,8 @@ void LinkEngine::from_stream(Rank rank, std::span<const std::byte> header,
 }
 
 void LinkEngine::from_connection(const ConnectionId& id, std::span<const std::byte> header,
-                                 std::span<const std::byte> body, TimePoint now) {
+                                 std::span<const std::byte> body, TimePoint now,
+                                 std::optional<Rank> owner) {
   const auto parsed = parse_link_message(header, body);
   if (!parsed) {
     stranger(parsed.error().what);
@@ -170,7 +172,7 @@ void LinkEngine::from_connection(const ConnectionId& id, std::span<const std::by
     return;
   }
   if (parsed->kind == LinkKind::kHello) {
-    take_hello(id, *parsed, body, now);
+    take_hello(id, *parsed, body, now, owner);
     return;
   }
   const auto found = connections_.find(id);
@@ -179,6 +181,9 @@ void LinkEngine::from_connection(const ConnectionId& id, std::span<const std::by
     return;
   }
   Connection& connection = found->second;
+  if (!speaks_for(connection.peer, owner, id)) {
+    return;  // an id of ZeroMQ is chosen by who connects, and may have been another's
+  }
   const Rank from = connection.peer;
   Peer& peer = at(from);
   if (peer.lost) {

@@ -25,6 +25,15 @@ namespace isthmus {
 /// Who is at the other end of an accepted connection: unique while the process lives.
 using ConnectionId = std::string;
 
+/// Why a connection did not come to stand, as far as its end here can tell.
+enum class HandshakeFault {
+  kHungUp,        // no reason given: also what who dials sees of a wrong key of the other
+  kMechanism,     // one end has keys, the other has none
+  kKeyRefused,    // the key of who dials is none that the other knows
+  kWrongAddress,  // the dialler means another key than that of who listens
+  kOther,
+};
+
 class LinkPort {
  public:
   virtual ~LinkPort() = default;
@@ -54,12 +63,18 @@ class LinkEngine {
   void stream_up(Rank peer, int stream, TimePoint now);
   void stream_down(Rank peer, int stream, TimePoint now, const std::string& why);
   void stream_trouble(Rank peer, int stream, LinkEvent::Kind kind, const std::string& what);
+  void handshake_failed(Rank peer, int stream, HandshakeFault fault);
   void writable(Rank peer, int stream);
   void from_stream(Rank peer, std::span<const std::byte> header, std::span<const std::byte> body,
                    TimePoint now);
-  /// From the connections it has accepted.
+  /// From the connections it has accepted. `owner`: whose key opened it, where links have keys.
   void from_connection(const ConnectionId& id, std::span<const std::byte> header,
-                       std::span<const std::byte> body, TimePoint now);
+                       std::span<const std::byte> body, TimePoint now,
+                       std::optional<Rank> owner = {});
+  /// Someone has connected to `endpoint` and got no further.
+  void stranger_handshake(HandshakeFault fault, const std::string& endpoint);
+  /// ... with a key that is no member's.
+  void stranger_key(const std::string& public_key);
 
   void tick(TimePoint now);
   [[nodiscard]] TimePoint next_tick() const { return next_tick_; }
@@ -84,7 +99,8 @@ class LinkEngine {
     std::uint64_t sent = 0;     // frames since the greeting
     TimePoint greeted{};
     std::uint64_t troubles = 0;
-    std::string trouble;  // the last one
+    std::string trouble;         // the last one
+    bool failed_before = false;  // in the handshake; a retry that follows is no news
   };
   struct Connection {
     Rank peer;
@@ -124,13 +140,18 @@ class LinkEngine {
   void welcomed(Rank rank, const LinkHeader& header);
   void refused(Rank rank, int stream, std::span<const std::byte> body);
   void take_hello(const ConnectionId& id, const LinkHeader& header, std::span<const std::byte> body,
-                  TimePoint now);
+                  TimePoint now, std::optional<Rank> owner);
   void take_frame(Rank from, std::uint64_t number, std::span<const std::byte> body);
   /// Whether a process other than the one known so far may be this member now.
   [[nodiscard]] bool may_replace(const Peer& peer, const Digest128& incarnation,
                                  TimePoint now) const;
   void refuse(const ConnectionId& id, const Refusal& refusal, std::uint32_t stream = 0);
   void stranger(const std::string& what);
+  void count_stranger(LinkEvent::Kind kind, const std::string& what);
+  [[nodiscard]] bool with_keys() const { return !options_.member_keys.empty(); }
+  /// Whether this connection may speak for `claimed`; refuses and counts it otherwise.
+  bool speaks_for(Rank claimed, std::optional<Rank> owner, const ConnectionId& id);
+  [[nodiscard]] std::string handshake_words(Rank peer, HandshakeFault fault) const;
   void forget(const ConnectionId& id);
   void acknowledge(Rank rank);
   /// On every connection the peer has dialled.
@@ -149,6 +170,8 @@ class LinkEngine {
   std::map<ConnectionId, Connection> connections_;
   std::optional<JoinError> join_error_;
   std::uint64_t strangers_ = 0;
+  std::map<std::string, std::uint64_t> strangers_by_text_;
+  std::string hint_;  // at why a member may be missing: the last stranger with a key, or without
   bool closing_ = false;
   TimePoint last_tick_;
   TimePoint next_tick_;

@@ -43,6 +43,9 @@ void LinkEngine::stream_trouble(Rank rank, int stream, LinkEvent::Kind kind,
                                 const std::string& what) {
   Peer& peer = at(rank);
   Stream& state = peer.streams[static_cast<std::size_t>(stream)];
+  if (kind == LinkEvent::Kind::kRetried && std::exchange(state.failed_before, false)) {
+    return;  // why it is tried again is known better
+  }
   state.trouble = what;
   // A peer that is away for an hour is not worth a line every second.
   if (std::has_single_bit(++state.troubles) && !peer.lost) {
@@ -137,11 +140,15 @@ void LinkEngine::refused(Rank rank, int stream, std::span<const std::byte> body)
 }
 
 void LinkEngine::take_hello(const ConnectionId& id, const LinkHeader& header,
-                            std::span<const std::byte> body, TimePoint now) {
+                            std::span<const std::byte> body, TimePoint now,
+                            std::optional<Rank> owner) {
   const auto hello = read_hello(body);
   if (!hello) {
     refuse(id, {RefusedField::kMalformed, hello.error().what});
     stranger(hello.error().what);
+    return;
+  }
+  if (!speaks_for(hello->from, owner, id)) {
     return;
   }
   if (const auto fits = accept(hello_, *hello); !fits) {
@@ -266,6 +273,7 @@ std::string LinkEngine::describe_missing(std::span<const std::string> endpoints)
                         describe(rank), endpoints[static_cast<std::size_t>(rank.value())], ready,
                         options_.streams, trouble);
   }
+  if (!hint_.empty()) text += "; " + hint_;
   return text;
 }
 

@@ -160,6 +160,8 @@ const char* name_of(RefusedField field) {
       return "process";
     case RefusedField::kGivenUp:
       return "given up";
+    case RefusedField::kKey:
+      return "key";
     case RefusedField::kMalformed:
       break;
   }
@@ -182,7 +184,7 @@ Expected<Refusal, LinkFault> read_refusal(std::span<const std::byte> body) {
   FieldReader in(body);
   const auto field = in.get<std::uint16_t>();
   if (field < static_cast<std::uint16_t>(RefusedField::kProtocol) ||
-      field > static_cast<std::uint16_t>(RefusedField::kMalformed)) {
+      field > static_cast<std::uint16_t>(RefusedField::kKey)) {
     return fault(fmt::format("a refusal of unknown kind {}", field));
   }
   return Refusal{static_cast<RefusedField>(field), printable(in.get_text(body.size() - 2))};

@@ -89,6 +89,7 @@ enum class RefusedField : std::uint16_t {
   kIncarnation = 7,  // another process already is this member
   kGivenUp = 8,      // the refuser has counted the member as lost
   kMalformed = 9,
+  kKey = 10,  // the connection was opened with another member's key, or with none that is known
 };
 [[nodiscard]] const char* name_of(RefusedField field);
 
@@ -101,7 +102,8 @@ struct Refusal {
 [[nodiscard]] Expected<Refusal, LinkFault> read_refusal(std::span<const std::byte> body);
 
 /// In what a caller's hello keeps it from being the peer that a listener (its own hello: `mine`)
-/// waits for; no field set: nothing. The first difference of the order of RefusedField.
+/// waits for; no field set: nothing. The first difference of the order of RefusedField. Keys are
+/// compared by who knows the connection (link_engine.h).
 [[nodiscard]] Expected<void, Refusal> accept(const Hello& mine, const Hello& theirs);
 
 }  // namespace isthmus

@@ -18,9 +18,48 @@ bool is_this_machine(std::string_view host) {
   return host.starts_with("127.") || host == "localhost" || host == "[::1]";
 }
 
+void check_keys(const MemberOptions& options) {
+  const auto refuse = [](const std::string& text) { throw ConfigError(text); };
+  const std::vector<std::string>& all = options.member_keys;
+  const int self = options.self.value();
+  if (!options.keys) {
+    if (!all.empty()) {
+      refuse(
+          fmt::format("member {}: there are public keys of the members, but no secret key of "
+                      "this one; name its key file (`isthmus keygen` makes one)",
+                      self));
+    }
+    return;
+  }
+  if (all.size() != static_cast<std::size_t>(options.members)) {
+    refuse(
+        fmt::format("member {} has a key file, but there are {} public keys for {} members: "
+                    "give every site its key, or none",
+                    self, all.size(), options.members));
+  }
+  for (std::size_t member = 0; member < all.size(); ++member) {
+    check_public_key(all[member], fmt::format("key of member {}", member));
+    const auto twin =
+        std::find(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(member), all[member]);
+    if (*twin == all[member] && twin != all.begin() + static_cast<std::ptrdiff_t>(member)) {
+      refuse(
+          fmt::format("members {} and {} have the same key {}: every site needs its own "
+                      "(`isthmus keygen`)",
+                      twin - all.begin(), member, key_label(all[member])));
+    }
+  }
+  const std::string own = public_of(options.keys->secret);
+  if (own != options.keys->public_key || own != all[static_cast<std::size_t>(self)]) {
+    refuse(
+        fmt::format("key of member {}: the configuration has {}, but the public key of its key "
+                    "file is {}; take the file of this site, or correct the configuration",
+                    self, key_label(all[static_cast<std::size_t>(self)]), key_label(own)));
+  }
+}
+
 }  // namespace
 
-void check_endpoint(const std::string& endpoint, bool listens, bool plaintext) {
+void check_endpoint(const std::string& endpoint, bool listens, bool allowed) {
   constexpr std::string_view kScheme = "tcp://";
   const std::string_view text = endpoint;
   const std::size_t colon = text.rfind(':');
@@ -37,10 +76,11 @@ void check_endpoint(const std::string& endpoint, bool listens, bool plaintext) {
     throw ConfigError(fmt::format("endpoint \"{}\": the port must be 1 to 65535{}", endpoint,
                                   listens ? ", or * for any" : ""));
   }
-  if (!plaintext && !is_this_machine(host)) {
+  if (!allowed && !is_this_machine(host)) {
     throw ConfigError(fmt::format(
         "endpoint \"{}\": links beyond this machine would go unencrypted, for anyone on the way to "
-        "read and change; use 127.0.0.1, a tunnel, or net.plaintext = true",
+        "read and change; give every site a key (`isthmus keygen`), or use 127.0.0.1, a tunnel, or "
+        "net.plaintext = true",
         endpoint));
   }
 }
@@ -79,7 +119,8 @@ void check_options(const MemberOptions& options) {
     refuse(fmt::format("configuration digest \"{}\": must be a SHA-256 in 64 hexadecimal digits",
                        digest));
   }
-  check_endpoint(options.bind, true, options.plaintext);
+  check_keys(options);
+  check_endpoint(options.bind, true, may_leave_machine(options));
 }
 
 }  // namespace isthmus

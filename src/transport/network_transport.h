@@ -11,11 +11,13 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/hash.h"
+#include "transport/link_keys.h"
 #include "transport/link_message.h"
 #include "transport/transport.h"
 
@@ -32,7 +34,7 @@ struct LinkEvent {
     kRefused,          // one of the two does not accept the other
     kLost,             // the peer is counted as gone
     kLeft,             // the peer has left in order
-    kStranger,         // bytes that are no message, from someone unknown
+    kStranger,         // someone unknown: bytes that are no message, or a key that is no member's
   };
   Kind kind = Kind::kConnected;
   Rank peer{-1};    // -1: unknown
@@ -62,7 +64,11 @@ struct MemberOptions {
   Duration dead_after = std::chrono::seconds(10);  // of silence
   Duration gone_after = std::chrono::seconds(2);   // after its last connection broke
   Duration linger = std::chrono::seconds(5);       // a close waits that long for what was sent
-  /// Allows links beyond this machine, which anyone on the way can read and change.
+  /// With keys all links are encrypted, and only who proves to have a member's key is let in: the
+  /// own pair, and the public keys of all members, in member order, the own one included.
+  std::optional<LinkKeys> keys = {};
+  std::vector<std::string> member_keys = {};
+  /// Without keys: allows links beyond this machine, which anyone on the way can read and change.
   bool plaintext = false;
   std::function<void(const LinkEvent&)> on_event = {};  // called by the transport's own task
 };
@@ -79,17 +85,21 @@ struct JoinError {
 
 /// THROWS: ConfigError naming what cannot be.
 void check_options(const MemberOptions& options);
-/// THROWS: ConfigError when it is not tcp://HOST:PORT (*: any, for who listens), or beyond this
-/// machine without `plaintext`.
-void check_endpoint(const std::string& endpoint, bool listens, bool plaintext);
+/// THROWS: ConfigError when it is not tcp://HOST:PORT (*: any, for who listens), or when it is
+/// beyond this machine and that is not `allowed`.
+void check_endpoint(const std::string& endpoint, bool listens, bool allowed);
+/// Whether links may leave this machine: with keys, or as plain text by wish.
+[[nodiscard]] inline bool may_leave_machine(const MemberOptions& options) {
+  return options.keys.has_value() || options.plaintext;
+}
 
 class NetworkTransport : public Transport {
  public:
   /// Where this member can be reached; the port is known.
   [[nodiscard]] virtual const std::string& endpoint() const = 0;
   /// Starts to dial the others. `endpoints`: one a member, in member order, the own one included.
-  /// Call once. THROWS: ConfigError for one that is no address, or beyond this machine without
-  /// `plaintext`.
+  /// Call once. THROWS: ConfigError for one that is no address, or beyond this machine without keys
+  /// or `plaintext`.
   virtual void join(std::span<const std::string> endpoints) = 0;
   /// Blocks until every member has accepted this one on every stream.
   /// RETURNS: who refused, is lost or is missing, and why.

@@ -1,90 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one file that knows ZeroMQ. Options and their reasons: README.md.
+// With zmq_admission the files that know ZeroMQ. Options and their reasons: README.md.
 #include "transport/zmq_sockets.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
 #include <optional>
 #include <utility>
 #include <vector>
 #include <zmq.hpp>
 
 #include "isthmus/errors.h"
+#include "transport/zmq_admission.h"
+#include "transport/zmq_messages.h"
 #include "transport/zmq_transport.h"
 
 namespace isthmus {
 namespace {
 
-constexpr int kMessagesPerTurn = 64;      // of one socket, before the others have theirs
-constexpr int kQueuedFrames = 4;          // in ZeroMQ, each end of each connection
-constexpr int kQueuedReplies = 256;       // to one connection; more are dropped
-constexpr std::size_t kCopyBelow = 4096;  // bytes that are cheaper copied than lent
-constexpr int kHandshakeMs = 5000;        // for whoever connects and says nothing
+constexpr int kMessagesPerTurn = 64;  // of one socket, before the others have theirs
+constexpr int kQueuedFrames = 4;      // in ZeroMQ, each end of each connection
+constexpr int kQueuedReplies = 256;   // to one connection; more are dropped
+constexpr int kHandshakeMs = 5000;    // for whoever connects and says nothing
 constexpr Duration kLastWords = std::chrono::milliseconds(250);
 constexpr int kRetryMs = 50, kLongestRetryMs = 1000;
 constexpr Duration kLongestConnect = std::chrono::seconds(2);
+constexpr Duration kRedialAfter = std::chrono::milliseconds(kLongestRetryMs);
 
 int milliseconds(Duration duration) {
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
 }
 
-std::span<const std::byte> bytes_of(const zmq::message_t& message) {
-  return {static_cast<const std::byte*>(message.data()), message.size()};
-}
-
-/// Lends a frame to ZeroMQ, whose own thread gives it back. The flag orders what the two threads do
-/// where tools cannot see ZeroMQ's own ordering.
-struct Lent {
-  FrameBytes frame;
-  std::atomic<bool> ready{false};
-};
-void give_back(void*, void* hint) {
-  auto* lent = static_cast<Lent*>(hint);
-  (void)lent->ready.load(std::memory_order_acquire);
-  delete lent;  // NOLINT(cppcoreguidelines-owning-memory)
-}
-
-zmq::message_t message_of(const FrameBytes& body) {
-  if (body == nullptr || body->size() < kCopyBelow) {
-    return body == nullptr ? zmq::message_t() : zmq::message_t(body->data(), body->size());
-  }
-  auto* lent = new Lent{.frame = body};  // NOLINT(cppcoreguidelines-owning-memory)
-  lent->ready.store(true, std::memory_order_release);
-  // ZeroMQ takes mutable memory and writes nothing into a message to be sent.
-  return {const_cast<std::byte*>(body->data()), body->size(), give_back, lent};
-}
-
-/// All parts of the next message, or nothing. Parts beyond the third are dropped.
-std::optional<std::vector<zmq::message_t>> next_message(zmq::socket_t& socket) {
-  std::vector<zmq::message_t> parts;
-  while (true) {
-    zmq::message_t part;
-    if (!socket.recv(part, zmq::recv_flags::dontwait)) {
-      return std::nullopt;
-    }
-    const bool more = part.more();
-    if (parts.size() < 3) parts.push_back(std::move(part));
-    if (!more) return parts;
-  }
-}
-
-std::optional<int> next_event(zmq::socket_t& monitor) {
-  const auto parts = next_message(monitor);
-  std::uint16_t kind = 0;
-  if (!parts || (*parts)[0].size() < sizeof kind) {
-    return std::nullopt;
-  }
-  std::memcpy(&kind, (*parts)[0].data(), sizeof kind);
-  return kind;
-}
-
 constexpr int kHandshakeFailed = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                                  ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                                  ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+HandshakeFault fault_of(const News& news) {
+  if (news.kind == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) return HandshakeFault::kKeyRefused;
+  if (news.kind == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) return HandshakeFault::kHungUp;
+  return news.value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH ? HandshakeFault::kMechanism
+         : news.value == ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC    ? HandshakeFault::kWrongAddress
+                                                                  : HandshakeFault::kOther;
+}
+
 constexpr int kWatched = kHandshakeFailed | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
                          ZMQ_EVENT_CONNECT_RETRIED;
 
@@ -147,7 +105,9 @@ class Watched {
   zmq::socket_t monitor;
   const std::string address;  // of the news
   bool watched = false;
-  zmq::socket_t socket;  // destroyed first
+  bool stands = false;               // a dialled connection, as far as the news says
+  std::optional<TimePoint> ended{};  // ... which ZeroMQ does not try again
+  zmq::socket_t socket;              // destroyed first
 };
 
 zmq::socket_t new_socket(zmq::context_t& context, zmq::socket_type type, const std::string& address,
@@ -169,9 +129,33 @@ zmq::socket_t new_socket(zmq::context_t& context, zmq::socket_type type, const s
 struct ZmqSockets::State {
   explicit State(const MemberOptions& given) : options(given) {}
 
+  std::unique_ptr<Watched> dial(Rank peer);
+  void dial_ended_again(TimePoint now);
   std::unique_ptr<Watched> watch(zmq::socket_t socket) {
     return std::make_unique<Watched>(context, std::move(socket),
                                      fmt::format("inproc://monitor-{}", monitors++));
+  }
+  /// What came of a connection that was dialled.
+  void take_news(LinkEngine& engine, Rank peer, int stream, Watched& link,
+                 const std::function<TimePoint()>& now) {
+    while (const auto news = next_event(link.monitor)) {
+      if (news->kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+        // Lets the socket take in that there is a connection: else it would not take the greeting.
+        (void)link.socket.get(zmq::sockopt::events);
+        link.stands = true;
+        engine.stream_up(peer, stream, now());
+      } else if (news->kind == ZMQ_EVENT_DISCONNECTED) {  // also after a handshake that failed
+        if (std::exchange(link.stands, false)) {
+          engine.stream_down(peer, stream, now(), "disconnected");
+        }
+      } else if (news->kind == ZMQ_EVENT_CONNECT_RETRIED) {
+        engine.stream_trouble(peer, stream, LinkEvent::Kind::kRetried,
+                              "no connection, trying again");
+      } else if ((news->kind & kHandshakeFailed) != 0) {
+        engine.handshake_failed(peer, stream, fault_of(*news));
+        if (news->kind != ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) link.ended = now();
+      }
+    }
   }
   template <typename Visit>
   void for_each_dialled(const Visit& visit) {
@@ -184,22 +168,27 @@ struct ZmqSockets::State {
 
   const MemberOptions options;
   zmq::context_t context{1, sockets_for(options)};  // destroyed after all sockets
+  std::optional<ZmqAdmission> admission;            // with keys
   int monitors = 0;
   zmq::socket_t wake_in{context, zmq::socket_type::pair};
   zmq::socket_t wake_out{context, zmq::socket_type::pair};
   std::unique_ptr<Watched> router;
   std::vector<std::vector<std::unique_ptr<Watched>>> dialled;  // by peer
+  std::vector<std::string> addresses;                          // of those, by peer
   std::string endpoint;
 };
 
 ZmqSockets::ZmqSockets(const MemberOptions& options) : state_(std::make_unique<State>(options)) {
   state_->dialled.resize(static_cast<std::size_t>(options.members));
+  state_->addresses.resize(static_cast<std::size_t>(options.members));
+  if (options.keys) state_->admission.emplace(state_->context, options.member_keys);
   state_->wake_out.bind("inproc://wake");
   state_->wake_in.connect("inproc://wake");
   zmq::socket_t router = new_socket(state_->context, zmq::socket_type::router, options.bind,
                                     options.dead_after, options.gone_after);
   router.set(zmq::sockopt::sndhwm, kQueuedReplies);
   router.set(zmq::sockopt::rcvhwm, kQueuedFrames);
+  if (options.keys) ZmqAdmission::make_server(router, *options.keys);
   state_->router = state_->watch(std::move(router));
   try {
     state_->router->socket.bind(options.bind);
@@ -215,21 +204,41 @@ ZmqSockets::~ZmqSockets() = default;
 const std::string& ZmqSockets::endpoint() const { return state_->endpoint; }
 
 void ZmqSockets::dial(Rank peer, const std::string& endpoint) {
+  state_->addresses[static_cast<std::size_t>(peer.value())] = endpoint;
   for (int k = 0; k < state_->options.streams; ++k) {
-    zmq::socket_t socket = new_socket(state_->context, zmq::socket_type::dealer, endpoint,
-                                      state_->options.dead_after, state_->options.gone_after);
-    socket.set(zmq::sockopt::immediate, true);  // nothing queues for a connection that is not
-    socket.set(zmq::sockopt::sndhwm, kQueuedFrames);
-    socket.set(zmq::sockopt::reconnect_ivl, kRetryMs);
-    socket.set(zmq::sockopt::reconnect_ivl_max, kLongestRetryMs);
-    auto& place = state_->dialled[static_cast<std::size_t>(peer.value())];
-    place.push_back(state_->watch(std::move(socket)));
-    place.back()->watch(kWatched);
-    try {
-      place.back()->socket.connect(endpoint);
-    } catch (const zmq::error_t& error) {
-      throw ConfigError(
-          fmt::format("endpoint \"{}\" of member {}: {}", endpoint, peer.value(), error.what()));
+    state_->dialled[static_cast<std::size_t>(peer.value())].push_back(state_->dial(peer));
+  }
+}
+
+std::unique_ptr<Watched> ZmqSockets::State::dial(Rank peer) {
+  const auto place = static_cast<std::size_t>(peer.value());
+  const std::string& address = addresses[place];
+  zmq::socket_t plain = new_socket(context, zmq::socket_type::dealer, address, options.dead_after,
+                                   options.gone_after);
+  plain.set(zmq::sockopt::immediate, true);  // nothing queues for a connection that is not
+  plain.set(zmq::sockopt::sndhwm, kQueuedFrames);
+  plain.set(zmq::sockopt::reconnect_ivl, kRetryMs);
+  plain.set(zmq::sockopt::reconnect_ivl_max, kLongestRetryMs);
+  if (options.keys) ZmqAdmission::make_client(plain, *options.keys, options.member_keys[place]);
+  std::unique_ptr<Watched> watched = watch(std::move(plain));
+  watched->watch(kWatched);
+  try {
+    watched->socket.connect(address);
+  } catch (const zmq::error_t& error) {
+    throw ConfigError(
+        fmt::format("endpoint \"{}\" of member {}: {}", address, peer.value(), error.what()));
+  }
+  return watched;
+}
+
+// After what it takes for a breach of the protocol ZeroMQ never tries again, but who answers there
+// may be another process by now.
+void ZmqSockets::State::dial_ended_again(TimePoint now) {
+  for (std::size_t peer = 0; peer < dialled.size(); ++peer) {
+    for (auto& each : dialled[peer]) {
+      if (each->ended && now - *each->ended >= kRedialAfter) {
+        each = dial(Rank(static_cast<int>(peer)));
+      }
     }
   }
 }
@@ -265,6 +274,8 @@ void ZmqSockets::wait(LinkEngine& engine, Duration at_most) {
   std::vector<zmq::pollitem_t> items = {{state_->wake_out.handle(), 0, ZMQ_POLLIN, 0},
                                         {state_->router->socket.handle(), 0, ZMQ_POLLIN, 0},
                                         {state_->router->monitor.handle(), 0, ZMQ_POLLIN, 0}};
+  if (state_->admission) items.push_back({state_->admission->handle(), 0, ZMQ_POLLIN, 0});
+  const std::size_t first = items.size();
   std::vector<std::pair<Rank, int>> whose;
   state_->for_each_dialled([&](Rank peer, int stream, Watched& dialled) {
     const int wants = engine.wants_write(peer, stream) ? ZMQ_POLLIN | ZMQ_POLLOUT : ZMQ_POLLIN;
@@ -279,7 +290,7 @@ void ZmqSockets::wait(LinkEngine& engine, Duration at_most) {
     return;
   }
   for (std::size_t i = 0; i < whose.size(); ++i) {
-    if ((items[3 + 2 * i].revents & ZMQ_POLLOUT) != 0) {
+    if ((items[first + 2 * i].revents & ZMQ_POLLOUT) != 0) {
       engine.writable(whose[i].first, whose[i].second);
     }
   }
@@ -287,24 +298,12 @@ void ZmqSockets::wait(LinkEngine& engine, Duration at_most) {
   }
 }
 
-void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now,
-                      const std::function<void(const LinkEvent&)>& event) {
+void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now) {
+  if (state_->admission) {
+    state_->admission->answer([&](const std::string& key) { engine.stranger_key(key); });
+  }
   state_->for_each_dialled([&](Rank peer, int stream, Watched& dialled) {
-    while (const auto news = next_event(dialled.monitor)) {
-      if (*news == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
-        // Lets the socket take in that there is a connection: else it would not take the greeting.
-        (void)dialled.socket.get(zmq::sockopt::events);
-        engine.stream_up(peer, stream, now());
-      } else if (*news == ZMQ_EVENT_DISCONNECTED) {
-        engine.stream_down(peer, stream, now(), "disconnected");
-      } else if (*news == ZMQ_EVENT_CONNECT_RETRIED) {
-        engine.stream_trouble(peer, stream, LinkEvent::Kind::kRetried,
-                              "no connection, trying again");
-      } else if ((*news & kHandshakeFailed) != 0) {
-        engine.stream_trouble(peer, stream, LinkEvent::Kind::kHandshakeFailed,
-                              "handshake failed: whoever answers there is no member");
-      }
-    }
+    state_->take_news(engine, peer, stream, dialled, now);
     for (int i = 0; i < kMessagesPerTurn; ++i) {
       const auto parts = next_message(dialled.socket);
       if (!parts) break;
@@ -313,20 +312,21 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now,
       }
     }
   });
+  state_->dial_ended_again(now());
   while (const auto news = next_event(state_->router->monitor)) {
-    if ((*news & kHandshakeFailed) != 0) {
-      event({LinkEvent::Kind::kStranger, Rank{-1}, -1,
-             fmt::format("someone connected to {} and does not speak the protocol",
-                         state_->endpoint)});
+    if ((news->kind & kHandshakeFailed) != 0) {
+      engine.stranger_handshake(fault_of(*news), state_->endpoint);
     }
   }
   for (int i = 0; i < kMessagesPerTurn; ++i) {
-    const auto parts = next_message(state_->router->socket);
+    auto parts = next_message(state_->router->socket);
     if (!parts) break;
     const bool whole = parts->size() == 3;  // else it stays without a header, and is refused
-    engine.from_connection((*parts)[0].to_string(),
-                           whole ? bytes_of((*parts)[1]) : std::span<const std::byte>{},
-                           whole ? bytes_of((*parts)[2]) : std::span<const std::byte>{}, now());
+    const auto owner =
+        state_->admission ? ZmqAdmission::owner_of(parts->back()) : std::optional<Rank>();
+    engine.from_connection(
+        (*parts)[0].to_string(), whole ? bytes_of((*parts)[1]) : std::span<const std::byte>{},
+        whole ? bytes_of((*parts)[2]) : std::span<const std::byte>{}, now(), owner);
   }
 }
 

@@ -31,8 +31,7 @@ class ZmqSockets {
   /// Blocks until there is news, or for `at_most`, or until `wake`.
   void wait(LinkEngine& engine, Duration at_most);
   /// Feeds the engine with what has come; a limited number of messages of each connection.
-  void read(LinkEngine& engine, const std::function<TimePoint()>& now,
-            const std::function<void(const LinkEvent&)>& event);
+  void read(LinkEngine& engine, const std::function<TimePoint()>& now);
   /// Ends `wait`. Any thread, one at a time.
   void wake();
   /// Ends all connections; what has been said last still goes out.

@@ -49,7 +49,7 @@ class ZmqTransport final : public NetworkTransport, private LinkPort {
     }
     endpoints_.assign(endpoints.begin(), endpoints.end());
     for (const std::string& endpoint : endpoints) {
-      check_endpoint(endpoint, false, options_.plaintext);
+      check_endpoint(endpoint, false, may_leave_machine(options_));
     }
     for (int peer = 0; peer < size(); ++peer) {
       if (Rank(peer) != self())
@@ -161,8 +161,7 @@ class ZmqTransport final : public NetworkTransport, private LinkPort {
           end = now() + options_.linger;
           engine_.close(now());
         }
-        sockets_.read(
-            engine_, [this] { return now(); }, [this](const LinkEvent& e) { event(e); });
+        sockets_.read(engine_, [this] { return now(); });
         engine_.tick(now());
         for (const Rank peer : std::exchange(hang_up_, {})) sockets_.hang_up(peer);
         publish();

@@ -28,6 +28,14 @@ context = 32
 """
 
 
+def site_lines(text):
+    """(name, key) of each [[site]] in what keygen printed, which has no other lines."""
+    lines = [line for line in text.splitlines() if line]
+    assert all(line == "[[site]]" for line in lines[0::3]), text
+    values = [line.split(" = ", 1)[1].strip('"') for line in lines if line != "[[site]]"]
+    return list(zip(values[0::2], values[1::2]))
+
+
 class CommandLine(unittest.TestCase):
     def setUp(self):
         self.scratch = tempfile.TemporaryDirectory()
@@ -89,13 +97,57 @@ class Usage(CommandLine):
         self.refuses(2, "[0, 1024]", "bench", "compute", "--threads", "1025")
 
     def test_commands_of_later_versions(self):
-        for name in ["hub", "status", "keygen", "merge", "runs"]:
+        for name in ["hub", "status", "merge", "runs"]:
             self.refuses(2, "not in this version", name, "x", "--y")
 
     def test_help_and_version(self):
         self.assertIn("simulate", self.prints("--help"))
         self.assertIn("--resume", self.prints("train", "--help"))
         self.assertTrue(self.prints("--version").startswith("isthmus "))
+
+
+class Keygen(CommandLine):
+    def test_keys_are_ready_to_paste_and_for_their_owner_alone(self):
+        done = self.run_program("keygen", "east", "west-2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        sites = site_lines(done.stdout)
+        self.assertEqual([name for name, _ in sites], ["east", "west-2"])
+        folder = self.folder / "keys"
+        self.assertEqual(folder.stat().st_mode & 0o777, 0o700)
+        for name, key in sites:
+            self.assertEqual(len(key), 40)
+            path = folder / f"{name}.key"
+            self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+            lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+            self.assertEqual(lines[0], f'public-key = "{key}"')
+            secret = lines[1].removeprefix('secret-key = "').removesuffix('"')
+            self.assertEqual(len(secret), 40)
+            self.assertNotIn(secret, done.stdout + done.stderr)
+        self.assertIn("keys/east.key, keys/west-2.key: secret", done.stderr)
+        self.assertNotEqual(sites[0][1], sites[1][1])
+
+    def test_json(self):
+        answer = self.object_of("keygen", "east", "west", "--out", "deep/er")
+        self.assertEqual(answer["folder"], "deep/er")
+        self.assertEqual([site["name"] for site in answer["sites"]], ["east", "west"])
+        for site in answer["sites"]:
+            self.assertIn(site["key"], (self.folder / site["file"]).read_text())
+
+    def test_what_is_there_stays(self):
+        self.prints("keygen", "east")
+        before = (self.folder / "keys/east.key").read_bytes()
+        self.refuses(4, "keys/east.key: there is a key already", "keygen", "west", "east")
+        self.assertEqual((self.folder / "keys/east.key").read_bytes(), before)
+        self.assertFalse((self.folder / "keys/west.key").exists())
+        self.write("file", "")
+        self.refuses(4, "file", "keygen", "north", "--out", "file")
+
+    def test_names(self):
+        self.refuses(2, "NAME", "keygen")
+        self.refuses(2, "'east' is named twice", "keygen", "east", "east")
+        for name in ["../east", ".hidden", "a b", "x" * 65, ""]:
+            self.refuses(2, "cannot be the name of a site", "keygen", name)
+        self.assertFalse((self.folder / "keys").exists())
 
 
 class Compare(CommandLine):

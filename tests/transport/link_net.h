@@ -154,7 +154,8 @@ class Net {
     } else if (which % 3 == 1 && !connection.forward.empty()) {
       const Message message = connection.forward.front();
       connection.forward.pop_front();
-      engine(to).from_connection(connection.id, message.header, message.bytes(), now);
+      engine(to).from_connection(connection.id, message.header, message.bytes(), now,
+                                 Rank(opened_with.contains(from) ? opened_with[from] : from));
       if (engine(from).wants_write(Rank(to), stream)) engine(from).writable(Rank(to), stream);
     } else if (which % 3 == 2 && !connection.backward.empty()) {
       const Message message = connection.backward.front();
@@ -194,6 +195,7 @@ class Net {
   std::vector<std::unique_ptr<Node>> nodes;
   std::map<std::tuple<int, int, int>, Connection> connections;
   std::vector<Message> to_stranger;
+  std::map<int, int> opened_with;  // whose key a member's connections have, where not its own
 };
 
 }  // namespace isthmus::link_test

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handshakes that fail and keys that do not fit, in words: what differs and what to do.
+#include <fmt/format.h>
+
+#include <bit>
+
+#include "transport/link_engine.h"
+
+namespace isthmus {
+namespace {
+
+constexpr std::string_view kAllOrNone = "give every site its key (`isthmus keygen`), or none";
+constexpr std::size_t kMostTexts = 64;  // strangers may bring any number of keys
+
+}  // namespace
+
+std::string LinkEngine::handshake_words(Rank rank, HandshakeFault fault) const {
+  if (fault == HandshakeFault::kMechanism) {
+    return with_keys()
+               ? fmt::format("it speaks plain text, and this member has a key: {}", kAllOrNone)
+               : fmt::format("it wants a key, and this member has none: {}", kAllOrNone);
+  }
+  if (!with_keys()) {
+    return fmt::format(
+        "handshake failed: whoever answers there {}",
+        fault == HandshakeFault::kHungUp ? "is no member, or wants a key" : "is no member");
+  }
+  const auto label = [this](Rank member) {
+    return key_label(options_.member_keys.at(static_cast<std::size_t>(member.value())));
+  };
+  if (fault == HandshakeFault::kKeyRefused) {
+    return fmt::format(
+        "it does not know this member's key {}: write the public key of member {}'s key file into "
+        "the configuration of all sites",
+        label(options_.self), options_.self.value());
+  }
+  return fmt::format(
+      "handshake failed: whoever answers there does not have the key {}, or none at all; compare "
+      "it with the public key in the key file of member {}, and the address with its own",
+      label(rank), rank.value());
+}
+
+void LinkEngine::handshake_failed(Rank rank, int stream, HandshakeFault fault) {
+  Peer& peer = at(rank);
+  const std::string what = handshake_words(rank, fault);
+  stream_trouble(rank, stream, LinkEvent::Kind::kHandshakeFailed, what);
+  peer.streams[static_cast<std::size_t>(stream)].failed_before = true;
+  // Trying again helps only where the other end may have been somebody else, or half started.
+  const bool settled = fault == HandshakeFault::kMechanism || fault == HandshakeFault::kKeyRefused;
+  if (settled && !peer.joined && !peer.lost && !join_error_) {
+    join_error_ = JoinError{.refused = true,
+                            .field = RefusedField::kKey,
+                            .peer = rank,
+                            .what = fmt::format("{}: {}", describe(rank), what)};
+  }
+}
+
+void LinkEngine::stranger_handshake(HandshakeFault fault, const std::string& endpoint) {
+  switch (fault) {
+    case HandshakeFault::kMechanism:
+      hint_ = with_keys()
+                  ? fmt::format(
+                        "someone connected to {} in plain text, and links here have keys: "
+                        "{}",
+                        endpoint, kAllOrNone)
+                  : fmt::format("someone connected to {} with a key, and this member has none: {}",
+                                endpoint, kAllOrNone);
+      count_stranger(LinkEvent::Kind::kStranger, hint_);
+      return;
+    case HandshakeFault::kWrongAddress:
+      count_stranger(
+          LinkEvent::Kind::kStranger,
+          fmt::format(
+              "someone connected to {} for a key other than this member's {}: write the "
+              "public key of member {}'s key file into the configuration of all sites",
+              endpoint,
+              key_label(options_.member_keys.at(static_cast<std::size_t>(options_.self.value()))),
+              options_.self.value()));
+      return;
+    case HandshakeFault::kKeyRefused:
+      return;  // stranger_key knows which
+    case HandshakeFault::kHungUp:
+    case HandshakeFault::kOther:
+      count_stranger(
+          LinkEvent::Kind::kStranger,
+          fmt::format("someone connected to {} and does not speak the protocol", endpoint));
+      return;
+  }
+}
+
+void LinkEngine::stranger_key(const std::string& public_key) {
+  hint_ =
+      fmt::format("a connection with key {} was refused: it is no member's", key_label(public_key));
+  count_stranger(LinkEvent::Kind::kStranger,
+                 hint_ +
+                     "; if it is a site's, write its public key into the configuration of all "
+                     "sites");
+}
+
+bool LinkEngine::speaks_for(Rank claimed, std::optional<Rank> owner, const ConnectionId& id) {
+  if (!with_keys() || owner == claimed) {
+    return true;
+  }
+  const std::string what = fmt::format(
+      "{}: a connection opened with the key of {} says it is member {}; give all members the same "
+      "keys in the same order",
+      name_of(RefusedField::kKey), owner ? fmt::format("member {}", owner->value()) : "no member",
+      claimed.value());
+  refuse(id, {RefusedField::kKey, what});
+  count_stranger(LinkEvent::Kind::kRefused, fmt::format("refused: {}", what));
+  return false;
+}
+
+void LinkEngine::count_stranger(LinkEvent::Kind kind, const std::string& what) {
+  const bool room = strangers_by_text_.size() < kMostTexts || strangers_by_text_.contains(what);
+  const std::uint64_t times = ++strangers_by_text_[room ? what : std::string()];
+  if (std::has_single_bit(times)) {
+    port_.event({kind, Rank{-1}, -1,
+                 fmt::format("{}, {} {}", what, times,
+                             !room        ? "times with others"
+                             : times == 1 ? "time"
+                                          : "times")});
+  }
+}
+
+}  // namespace isthmus

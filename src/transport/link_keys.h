@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys of the links between members: a Curve25519 pair a member, written as ZeroMQ does in 40
+// characters of Z85 (https://rfc.zeromq.org/spec/32). The public half stands in the configuration
+// of all members, the secret one in a file that only its owner may read. Pure, but for the files;
+// any thread. No message ever holds a secret, nor text that could be one.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace isthmus {
+
+inline constexpr std::size_t kKeyBytes = 32;
+inline constexpr std::size_t kKeyCharacters = 40;
+
+/// Both halves in Z85. The memory of the secret is wiped at the end of its life.
+struct LinkKeys {
+  ~LinkKeys();
+  std::string secret;
+  std::string public_key;
+};
+
+/// Z85 of `bytes`, whose number is a multiple of 4.
+[[nodiscard]] std::string write_z85(std::span<const std::uint8_t> bytes);
+/// Fills `bytes`. RETURNS: false when `text` is not Z85 of exactly that many.
+[[nodiscard]] bool read_z85(std::string_view text, std::span<std::uint8_t> bytes);
+
+/// A fresh pair. THROWS: SystemError when the system gives no random numbers.
+[[nodiscard]] LinkKeys make_link_keys();
+/// The public half. THROWS: ConfigError for what is no key.
+[[nodiscard]] std::string public_of(std::string_view secret);
+/// THROWS: ConfigError for what is no key. `whose`: words before the colon of the message.
+void check_public_key(std::string_view text, std::string_view whose = "key");
+/// How messages name a key: its first 8 characters.
+[[nodiscard]] std::string key_label(std::string_view public_key);
+
+/// Writes a key file (0600), never over one that is there. THROWS: SystemError.
+void write_secret_key(const std::filesystem::path& path, const LinkKeys& keys);
+/// THROWS: SystemError when the file is missing or others may read it; ConfigError when it is no
+/// key file.
+[[nodiscard]] LinkKeys read_secret_key(const std::filesystem::path& path);
+
+}  // namespace isthmus

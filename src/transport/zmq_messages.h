@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// ZeroMQ's messages as the links use them: frames lent without a copy, whole multipart messages,
+// news of a monitor. For the files that know ZeroMQ.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+#include <zmq.hpp>
+
+#include "transport/transport.h"
+
+namespace isthmus {
+
+[[nodiscard]] std::span<const std::byte> bytes_of(const zmq::message_t& message);
+
+/// A big frame is lent to ZeroMQ, a small one copied. Null: an empty message.
+[[nodiscard]] zmq::message_t message_of(const FrameBytes& body);
+
+/// All parts of the next message, or nothing. Parts beyond the third are dropped.
+[[nodiscard]] std::optional<std::vector<zmq::message_t>> next_message(zmq::socket_t& socket);
+
+struct News {
+  std::uint16_t kind = 0;  // ZMQ_EVENT_...
+  std::uint32_t value = 0;
+};
+[[nodiscard]] std::optional<News> next_event(zmq::socket_t& monitor);
+
+}  // namespace isthmus

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Links with keys, without sockets: who may speak for whom, and the words of what does not fit.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "link_net.h"
+
+namespace isthmus {
+namespace {
+
+using namespace link_test;
+using ::testing::HasSubstr;
+
+std::vector<std::string> public_keys(int members) {
+  std::vector<std::string> keys;
+  for (int member = 0; member < members; ++member) {
+    keys.push_back(fmt::format("key-of-{}", member) + std::string(32, 'x'));
+  }
+  return keys;
+}
+Net::Tweak with_keys(int members) {
+  return [members](MemberOptions& options) { options.member_keys = public_keys(members); };
+}
+
+int events_with(const Net::Node& node, LinkEvent::Kind kind, const std::string& text) {
+  return static_cast<int>(std::ranges::count_if(node.events, [&](const LinkEvent& event) {
+    return event.kind == kind && event.text.find(text) != std::string::npos;
+  }));
+}
+
+TEST(LinkKeysOfMembers, WhoComesWithItsOwnKeyIsWelcome) {
+  Net net(3, with_keys(3));
+  net.settle();
+  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(net.engine(rank).all_joined());
+  net.engine(0).submit(Rank(2), frame_of(0, 10));
+  net.settle();
+  EXPECT_EQ(net.node(2).delivered.size(), 1u);
+}
+
+TEST(LinkKeysOfMembers, AnothersPlaceIsRefusedAndCounted) {
+  Net net(3, with_keys(3));
+  net.opened_with[1] = 2;
+  net.settle();
+  ASSERT_TRUE(net.engine(1).join_error());
+  EXPECT_EQ(net.engine(1).join_error()->field, RefusedField::kKey);
+  EXPECT_THAT(net.engine(1).join_error()->what,
+              HasSubstr("opened with the key of member 2 says it is member 1"));
+  EXPECT_FALSE(net.engine(1).all_joined());
+  // Three connections, told at the first and the second.
+  EXPECT_EQ(events_with(net.node(0), LinkEvent::Kind::kRefused, "key of member 2"), 2);
+}
+
+// An id of a connection may be reused by another member once its first owner is gone.
+TEST(LinkKeysOfMembers, AConnectionSpeaksForItsOwnerAlone) {
+  Net net(3, with_keys(3));
+  net.settle();
+  const std::size_t before = net.node(0).delivered.size();
+  net.opened_with[1] = 2;
+  net.engine(1).submit(Rank(0), frame_of(0, 10));
+  net.settle();
+  EXPECT_EQ(net.node(0).delivered.size(), before);
+  EXPECT_GE(events_with(net.node(0), LinkEvent::Kind::kRefused, "says it is member 1"), 1);
+}
+
+TEST(LinkKeysOfMembers, WhoseKeyIsUnknownMaySayNothing) {
+  Net net(2, with_keys(2));
+  net.opened_with[1] = 7;  // no member
+  net.settle();
+  EXPECT_FALSE(net.engine(1).all_joined());
+  net.engine(1).submit(Rank(0), frame_of(0, 10));
+  net.settle();
+  EXPECT_TRUE(net.node(0).delivered.empty());
+}
+
+TEST(LinkKeysOfMembers, AFailedHandshakeNamesPeerKeyAndRemedy) {
+  const auto words = [](bool keys, HandshakeFault fault) {
+    Net net(2, keys ? with_keys(2) : Net::Tweak());
+    net.engine(0).handshake_failed(Rank(1), 0, fault);
+    const LinkEvent& event = net.node(0).events.back();
+    EXPECT_EQ(event.kind, LinkEvent::Kind::kHandshakeFailed);
+    EXPECT_EQ(event.peer, Rank(1));
+    const bool settled =
+        fault == HandshakeFault::kMechanism || fault == HandshakeFault::kKeyRefused;
+    EXPECT_EQ(net.engine(0).join_error().has_value(), settled);
+    if (settled) {
+      EXPECT_EQ(net.engine(0).join_error()->field, RefusedField::kKey);
+    }
+    return event.text;
+  };
+  EXPECT_THAT(words(true, HandshakeFault::kMechanism),
+              HasSubstr("member 1, connection 0: it speaks plain text"));
+  EXPECT_THAT(words(false, HandshakeFault::kMechanism),
+              HasSubstr("it wants a key, and this member has none"));
+  EXPECT_THAT(words(true, HandshakeFault::kKeyRefused),
+              HasSubstr("does not know this member's key key-of-0..."));
+  EXPECT_THAT(words(true, HandshakeFault::kHungUp), HasSubstr("does not have the key key-of-1..."));
+  EXPECT_THAT(words(false, HandshakeFault::kHungUp), HasSubstr("is no member, or wants a key"));
+}
+
+// ZeroMQ says "trying again" after every handshake that failed; why is worth more.
+TEST(LinkKeysOfMembers, TryingAgainDoesNotHideWhy) {
+  Net net(2, with_keys(2));
+  const std::vector<std::string> endpoints = {"here", "there"};
+  const auto retried = [&] {
+    net.engine(0).stream_trouble(Rank(1), 2, LinkEvent::Kind::kRetried, "no connection");
+  };
+  net.engine(0).handshake_failed(Rank(1), 2, HandshakeFault::kHungUp);
+  retried();
+  EXPECT_THAT(net.engine(0).describe_missing(endpoints), HasSubstr("does not have the key"));
+  retried();  // nobody answers any more
+  EXPECT_THAT(net.engine(0).describe_missing(endpoints), HasSubstr("no connection"));
+  net.engine(0).stranger_key(std::string(40, 'k'));
+  EXPECT_THAT(net.engine(0).describe_missing(endpoints),
+              HasSubstr("; a connection with key kkkkkkkk... was refused: it is no member's"));
+}
+
+TEST(LinkKeysOfMembers, StrangersAreNamedAtPowersOfTwoAndInBoundedMemory) {
+  Net net(2, with_keys(2));
+  for (int i = 0; i < 9; ++i) net.engine(0).stranger_key(public_keys(2)[1]);
+  EXPECT_EQ(net.node(0).events.size(), 4u);  // 1, 2, 4, 8
+  for (int i = 0; i < 1000; ++i) net.engine(0).stranger_key(fmt::format("{:08}", i));
+  // 63 more keys by name, then the rest together at 1, 2, ..., 512.
+  EXPECT_LE(net.node(0).events.size(), 4u + 63u + 10u);
+  EXPECT_GE(net.node(0).events.size(), 4u + 63u);
+}
+
+}  // namespace
+}  // namespace isthmus
