@@ -64,7 +64,9 @@ Checkpointing::Checkpointing(Options options, std::optional<Checkpoint> resume, 
       resume_(std::move(resume)),
       totals_(totals),
       log_(log),
-      store_(options_.storage, options_.folder, options_.config.ckpt.keep),
+      // Apart, the newest of one site may not have reached another: the one before is everywhere.
+      store_(options_.storage, options_.folder,
+             options_.only ? std::max(2, options_.config.ckpt.keep) : options_.config.ckpt.keep),
       last_due_s_(monotonic_now()),
       anchor_mean_(options_.config.workers()) {
   store_.recover();

@@ -30,7 +30,9 @@ constexpr int kNotStarted = 127;  // as a shell says
   if (::getppid() != parent) {
     ::_exit(kNotStarted);  // it died before the line above
   }
-  ::close(STDIN_FILENO);
+  if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0) {
+    ::dup2(nothing, STDIN_FILENO);
+  }
   ::dup2(output, STDOUT_FILENO);
   ::dup2(output, STDERR_FILENO);
   ::execvp(argv[0], argv.data());
@@ -60,6 +62,9 @@ ChildProcess::ChildProcess(const std::vector<std::string>& argv) {
     become(words, ends[1], parent);
   }
   const int error = errno;
+  if (pid_ > 0) {
+    ::setpgid(pid_, pid_);  // as the child does: whoever comes first
+  }
   ::close(ends[1]);
   if (pid_ < 0) {
     ::close(ends[0]);

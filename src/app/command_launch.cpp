@@ -50,6 +50,9 @@ class Launch {
     for (const std::string& name : arguments.sites) {
       static_cast<void>(place_of(name));
     }
+    if (arguments.resume != "never" && arguments.out.empty() && config_.run.out.empty()) {
+      throw ConfigError("--resume: which run? give its folder with --out or run.out");
+    }
     if (arguments.via == "local") give_loopback_addresses();
     if (arguments.via == "slurm") give_node_addresses();
     set_addresses(config_, arguments.addresses);
@@ -91,15 +94,13 @@ class Launch {
     return names;
   }
 
-  /// Sites on this machine need no address in the file.
+  /// Sites on this machine have addresses of this machine, whatever the file says.
   void give_loopback_addresses() {
     const std::vector<int> ports = free_loopback_ports(config_.sites.size());
     for (std::size_t i = 0; i < config_.sites.size(); ++i) {
       SiteConfig& site = config_.sites[i];
-      if (site.address.empty()) {
-        site.address = fmt::format("127.0.0.1:{}", ports[i]);
-        given_.push_back(site.name + "=" + site.address);
-      }
+      site.address = fmt::format("127.0.0.1:{}", ports[i]);
+      given_.push_back(site.name + "=" + site.address);
     }
   }
 

@@ -17,10 +17,14 @@
 namespace isthmus::app {
 namespace {
 
-/// Started by mpirun, or by srun with MPI.
+/// Started by mpirun, or by srun with MPI, as one process of several.
 bool under_mpi() {
-  return std::ranges::any_of(std::array{"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"},
-                             [](const char* variable) { return std::getenv(variable) != nullptr; });
+  return !mpi_version().empty() &&
+         std::ranges::any_of(std::array{"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"},
+                             [](const char* variable) {
+                               const char* size = std::getenv(variable);
+                               return size != nullptr && std::atoi(size) > 1;
+                             });
 }
 
 /// The processes of an MPI job are the workers, in rank order; each writes into a folder of its
@@ -87,7 +91,8 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
     session.err.write(fmt::format(
         "stopped after step {}, checkpoint written; go on with --out {} "
         "--resume auto{}\n",
-        outcome.totals.steps, outcome.directory.string(),
+        outcome.totals.steps,
+        (arguments.site.mpi ? outcome.directory.parent_path() : outcome.directory).string(),
         arguments.site.name.empty() || arguments.site.mpi ? "" : " --site " + arguments.site.name));
   }
   return static_cast<int>(outcome.exit_code);

@@ -59,6 +59,12 @@ LineFacts facts_of(std::string_view line) {
   return facts;
 }
 
+bool is_used(const std::filesystem::path& folder) {
+  std::error_code error;
+  const std::filesystem::directory_iterator first(folder, error);
+  return !error && first != std::filesystem::directory_iterator();
+}
+
 }  // namespace
 
 void JsonLinesFile::append(const JsonLine& line) {
@@ -66,22 +72,25 @@ void JsonLinesFile::append(const JsonLine& line) {
   file_->append(as_bytes(text));
 }
 
-RunDirectory::RunDirectory(Storage& storage, const RunDirectoryOptions& options)
-    : storage_(storage), path_(options.out.empty() ? default_path(options) : options.out) {
+void check_folder(const RunDirectoryOptions& options) {
   std::error_code error;
-  const auto status = std::filesystem::status(path_, error);
+  const auto status = std::filesystem::status(options.out, error);
   if (std::filesystem::exists(status) && !std::filesystem::is_directory(status)) {
-    throw ConfigError(
-        fmt::format("output folder '{}' is a file; choose another with --out", path_.string()));
+    throw ConfigError(fmt::format("output folder '{}' is a file; choose another with --out",
+                                  options.out.string()));
   }
-  const bool used = std::filesystem::is_directory(status) && !storage_.list(path_).empty();
-  if (used && options.existing == ExistingRun::kRefuse) {
+  if (options.existing == ExistingRun::kRefuse && is_used(options.out)) {
     throw ConfigError(
         fmt::format("output folder '{}' is not empty: --resume goes on with the run in it, --force "
                     "replaces that run, --out names another folder",
-                    path_.string()));
+                    options.out.string()));
   }
-  if (used && options.existing == ExistingRun::kForce) {
+}
+
+RunDirectory::RunDirectory(Storage& storage, const RunDirectoryOptions& options)
+    : storage_(storage), path_(options.out.empty() ? default_path(options) : options.out) {
+  check_folder({.out = path_, .existing = options.existing});
+  if (is_used(path_) && options.existing == ExistingRun::kForce) {
     for (const std::string_view name : kRunFiles) {
       storage_.remove_all(path_ / name);
     }

@@ -77,6 +77,9 @@ struct RunDirectoryOptions {
   ExistingRun existing = ExistingRun::kRefuse;
 };
 
+/// What making a RunDirectory would refuse. THROWS: as it.
+void check_folder(const RunDirectoryOptions& options);
+
 class RunDirectory {
  public:
   /// THROWS: ConfigError when the folder is not empty and may not be used, SystemError when it

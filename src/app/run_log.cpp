@@ -93,7 +93,7 @@ MetricsLog::MetricsLog(Options options, JsonLinesFile& metrics, Progress* progre
       totals_(totals),
       before_(totals),
       started_(monotonic_now()),
-      last_step_(started_) {}
+      last_step_(options_.simulated ? started_ : 0) {}
 
 JsonLine MetricsLog::line(const char* kind) const {
   JsonLine line;
@@ -149,8 +149,10 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
     now = std::max(now, post.now);
   }
   const double wall = monotonic_now();
-  const double tokens_per_s = static_cast<double>(tokens) / std::max(wall - last_step_, 1e-9);
-  last_step_ = wall;
+  // Lines of several processes come in batches, so a real run goes by when the steps were taken.
+  const double at = options_.simulated ? wall : seconds(now.time_since_epoch());
+  const double tokens_per_s = static_cast<double>(tokens) / std::max(at - last_step_, 1e-9);
+  last_step_ = at;
   totals_.steps = t.value();
   totals_.tokens += tokens;
   totals_.train_loss = loss_sum / static_cast<double>(tokens);

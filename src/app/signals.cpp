@@ -12,7 +12,8 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGUSR1};
+// SIGHUP: the terminal or ssh connection is gone.
+constexpr std::array<int, 4> kSignals = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 std::atomic<int> g_wish{static_cast<int>(StopWish::kNone)};
 std::array<struct sigaction, kSignals.size()> g_previous;
 
@@ -40,7 +41,10 @@ SignalScope::SignalScope() {
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
-    ::sigaction(kSignals[i], &action, &g_previous[i]);
+    ::sigaction(kSignals[i], nullptr, &g_previous[i]);
+    if (kSignals[i] != SIGHUP || g_previous[i].sa_handler != SIG_IGN) {  // nohup ignores it
+      ::sigaction(kSignals[i], &action, nullptr);
+    }
   }
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIGINT, SIGTERM and SIGUSR1 turned into a wish the training loop reads between steps.
+// SIGINT, SIGTERM, SIGUSR1 and SIGHUP turned into a wish the training loop reads between steps.
 // First SIGINT: finish the step, checkpoint, exit 130; the second one ends the process at once.
-// SIGTERM or SIGUSR1 (a scheduler's warning): checkpoint at the next step and exit 85, "requeue".
+// SIGTERM, SIGUSR1 (a scheduler's warning) or SIGHUP (a lost terminal): checkpoint at the next step
+// and exit 85, "requeue".
 #pragma once
 
 namespace isthmus::app {

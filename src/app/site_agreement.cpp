@@ -5,8 +5,8 @@
 
 namespace isthmus::app {
 
-SiteAgreement::SiteAgreement(Rank self, int members, std::int64_t total_steps)
-    : self_(self), members_(members), total_steps_(total_steps) {}
+SiteAgreement::SiteAgreement(Rank self, int members, std::int64_t total_steps, std::int64_t taken)
+    : self_(self), members_(members), total_steps_(total_steps), begun_(taken) {}
 
 bool SiteAgreement::begin(StepIndex t) {
   const bool held =

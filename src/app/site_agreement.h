@@ -23,7 +23,8 @@ using NotesOut = std::vector<std::pair<Rank, Note>>;
 
 class SiteAgreement {
  public:
-  SiteAgreement(Rank self, int members, std::int64_t total_steps);
+  /// `taken`: steps taken before, equal at all sites.
+  SiteAgreement(Rank self, int members, std::int64_t total_steps, std::int64_t taken = 0);
 
   /// The worker wants to begin step t. RETURNS: whether it may now; if so it counts as begun.
   [[nodiscard]] bool begin(StepIndex t);
@@ -58,7 +59,7 @@ class SiteAgreement {
   const Rank self_;
   const int members_;
   const std::int64_t total_steps_;
-  std::int64_t begun_ = 0;
+  std::int64_t begun_;
   std::int64_t ahead_ = 1;
   std::map<std::int64_t, std::int64_t> holds_;  // by question: do not begin this step
   std::set<Purpose> wished_;

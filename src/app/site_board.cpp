@@ -15,8 +15,12 @@ namespace {
 /// Steps are told together; this long at most after they were taken.
 constexpr Duration kBatchTime = std::chrono::seconds(1);
 constexpr std::size_t kBatchSteps = 256;
+constexpr std::size_t kBatchRounds = 2048;  // far below what a frame holds
 /// How far ahead a site promises to wait: longer than notes take to come and go.
 constexpr Duration kLookAhead = std::chrono::milliseconds(500);
+constexpr std::int64_t kLongestLookAhead = 1000;  // steps
+/// Over which the length of a step is taken: steps that a slow site skips take no time.
+constexpr Duration kWindow = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -26,10 +30,12 @@ SiteBoard::SiteBoard(Options options, Runtime& runtime, RunLog& log)
       start_(runtime.clock().now()),
       whole_(static_cast<int>(options_.sites.size()), options_.total_steps, log),
       queue_(runtime.make_wait_queue()),
-      agreement_(options_.self, static_cast<int>(options_.sites.size()), options_.total_steps),
+      agreement_(options_.self, static_cast<int>(options_.sites.size()), options_.total_steps,
+                 options_.resumed_after),
       told_(options_.sites.size(), options_.resumed_after),
+      evaluated_(options_.sites.size(), options_.resumed_after),
       last_sent_(start_),
-      last_begun_(start_) {
+      window_begin_(start_) {
   whole_.attach(runtime);
 }
 
@@ -57,13 +63,14 @@ const std::string& SiteBoard::name(Rank site) const {
 }
 
 void SiteBoard::post_step(Rank rank, StepIndex t, StepPost post) {
-  StepPost told = post;
-  told.report.step = t;
-  told.now = TimePoint(post.now - start_);
-  unsent_.posts.push_back(std::move(told));
+  post.report.step = t;
+  post.now = TimePoint(post.now - start_);
+  unsent_rounds_ += post.report.rounds.size();
+  unsent_.posts.push_back(post);
   whole_.post_step(rank, t, std::move(post));
   const bool last = t.value() == options_.total_steps;
-  if (last || unsent_.posts.size() >= kBatchSteps || now() - last_sent_ >= kBatchTime) {
+  if (last || unsent_.posts.size() >= kBatchSteps || unsent_rounds_ >= kBatchRounds ||
+      now() - last_sent_ >= kBatchTime) {
     flush();
   }
 }
@@ -73,31 +80,33 @@ void SiteBoard::flush() {
   if (unsent_.posts.empty()) {
     return;
   }
+  unsent_rounds_ = 0;
   tell_others(std::exchange(unsent_, {}));
 }
 
 void SiteBoard::await_lines(StepIndex t) {
   flush();
   if (!whole_.await_lines(t)) {
-    std::string lost;
-    queue_->update([&] { lost = lost_.value_or("a site is gone"); });
-    throw PeerError(fmt::format("{}, before it had told of step {}", lost, t.value()));
+    explain();
   }
 }
 
 void SiteBoard::post_eval(Rank rank, StepIndex t, const std::vector<EvalPart>& parts,
                           TimePoint now) {
   flush();  // the step it follows comes first
-  whole_.post_eval(rank, t, parts, now);
-  tell_others(EvalNote{t, parts, TimePoint(now - start_)});
+  const TimePoint since_start(now - start_);
+  whole_.post_eval(rank, t, parts, since_start);
+  tell_others(EvalNote{t, parts, since_start});
 }
 
 void SiteBoard::begin_step(Rank rank, StepIndex t, bool checkpoint_due) {
-  check();
-  const TimePoint begin = now();
-  if (const Duration step = begin - std::exchange(last_begun_, begin); steps_begun_++ > 0) {
-    queue_->update([&] { agreement_.look_ahead(kLookAhead / std::max(step, Duration{1}) + 1); });
+  explain();
+  if (const Duration window = now() - window_begin_; window >= kWindow) {
+    const std::int64_t ahead = kLookAhead * std::exchange(window_steps_, 0) / window + 1;
+    queue_->update([&] { agreement_.look_ahead(std::min(ahead, kLongestLookAhead)); });
+    window_begin_ += window;
   }
+  ++window_steps_;
   drive([&](NotesOut& out) {
     if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone) {
       agreement_.wish(wish == StopWish::kRequeue ? Purpose::kRequeue : Purpose::kInterrupt, out);
@@ -107,16 +116,14 @@ void SiteBoard::begin_step(Rank rank, StepIndex t, bool checkpoint_due) {
     }
   });
   bool may = false;
-  std::optional<std::string> lost;
   (void)queue_->wait(
       [&] {
         may = may || agreement_.begin(t);
-        lost = lost_;
-        return may || lost;
+        return may || lost_ || failure_;
       },
       kNever);
   if (!may) {
-    throw PeerError(fmt::format("{}, before the sites had agreed on a step to stop after", *lost));
+    explain();
   }
 }
 
@@ -174,29 +181,57 @@ void SiteBoard::compare(Rank site, StepIndex t, const std::string& digest) {
 
 void SiteBoard::check() const {
   std::optional<std::string> difference;
-  queue_->update([&] { difference = difference_; });
+  std::exception_ptr failure;
+  queue_->update([&] {
+    difference = difference_;
+    failure = failure_;
+  });
   if (difference) {
     throw RunError(*difference);
+  }
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
+}
+
+void SiteBoard::explain() const {
+  check();
+  std::optional<std::string> lost;
+  queue_->update([&] { lost = lost_; });
+  if (lost) {
+    throw PeerError(*lost);
   }
 }
 
 void SiteBoard::receive(Rank from, const Note& note) {
+  const auto place = static_cast<std::size_t>(from.value());
   if (const auto* posts = std::get_if<PostsNote>(&note)) {
     for (StepPost post : posts->posts) {
-      post.now = start_ + post.now.time_since_epoch();
       const StepIndex t = post.report.step;
-      if (t.value() != ++told_.at(static_cast<std::size_t>(from.value()))) {
+      if (t.value() != ++told_.at(place) || t.value() > options_.total_steps) {
         throw PeerError(fmt::format("site {} told of step {} out of turn", name(from), t.value()));
       }
       whole_.post_step(from, t, std::move(post));
     }
   } else if (const auto* eval = std::get_if<EvalNote>(&note)) {
-    whole_.post_eval(from, eval->step, eval->parts, start_ + eval->now.time_since_epoch());
+    if (eval->step.value() != told_.at(place) || eval->step.value() <= evaluated_.at(place)) {
+      throw PeerError(fmt::format("site {} told of an evaluation after step {} out of turn",
+                                  name(from), eval->step.value()));
+    }
+    evaluated_.at(place) = eval->step.value();
+    whole_.post_eval(from, eval->step, eval->parts, eval->now);
   } else if (const auto* written = std::get_if<WrittenNote>(&note)) {
     queue_->update([&] { compare(from, written->step, written->digest); });
   } else {
     drive([&](NotesOut& out) { agreement_.receive(from, note, out); });
   }
+}
+
+void SiteBoard::fail(const std::exception_ptr& failure) {
+  queue_->update([&] {
+    if (!failure_) failure_ = failure;
+  });
+  whole_.abandon();
 }
 
 void SiteBoard::lost(Rank site, const std::string& why) {
@@ -208,10 +243,26 @@ void SiteBoard::lost(Rank site, const std::string& why) {
   whole_.abandon();
 }
 
+std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& config,
+                                           std::int64_t total_steps, std::int64_t taken,
+                                           RunLog& log) {
+  SiteBoard::Options options{
+      .self = session.self(),
+      .sites = {},
+      .total_steps = total_steps,
+      .resumed_after = taken,
+      .send = [&session](Rank to, const Note& note) { session.send(to, note); }};
+  for (const SiteConfig& site : config.sites) {
+    options.sites.push_back(site.name);
+  }
+  return std::make_unique<SiteBoard>(std::move(options), session.runtime(), log);
+}
+
 SiteConnection::SiteConnection(SiteSession* session, SiteBoard* board) : session_(session) {
   if (session_ != nullptr) {
     session_->connect([board](Rank from, const Note& note) { board->receive(from, note); },
-                      [board](Rank site, const std::string& why) { board->lost(site, why); });
+                      [board](Rank site, const std::string& why) { board->lost(site, why); },
+                      [board](const std::exception_ptr& failure) { board->fail(failure); });
   }
 }
 

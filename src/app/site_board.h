@@ -5,6 +5,7 @@
 // wherever they know them.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -48,12 +49,18 @@ class SiteBoard final : public Board {
   void flush();
   /// Blocks until all sites' lines up to step t are written. THROWS: PeerError when one is gone.
   void await_lines(StepIndex t);
-  /// THROWS: RunError when two sites' outer parameters were found to differ.
+  /// THROWS: RunError when two sites' outer parameters were found to differ; what the links threw.
   void check() const;
+  /// What became of a run whose rounds failed. THROWS: as check; PeerError naming the lost site.
+  void explain() const;
+  /// When this site's part began, on the runtime's clock; the run's lines count from there.
+  [[nodiscard]] TimePoint start() const { return start_; }
 
   // From the links' task. THROWS: PeerError for a note that cannot be.
   void receive(Rank from, const Note& note);
   void lost(Rank site, const std::string& why);
+  /// The links failed: what they threw is thrown by whatever the worker does next.
+  void fail(const std::exception_ptr& failure);
 
  private:
   /// Runs `step(outbox)` under the lock, then sends.
@@ -74,13 +81,22 @@ class SiteBoard final : public Board {
   std::map<std::int64_t, std::map<int, std::string>> digests_;  // by step, by site
   std::optional<std::string> difference_;
   std::optional<std::string> lost_;
-  std::vector<std::int64_t> told_;  // the links' task's: last step told, by site
+  std::exception_ptr failure_;
+  // The links' task's alone: last step, and step of the last evaluation, that a site has told.
+  std::vector<std::int64_t> told_;
+  std::vector<std::int64_t> evaluated_;
   // The worker's alone:
   PostsNote unsent_;
   TimePoint last_sent_;
-  TimePoint last_begun_;
-  std::int64_t steps_begun_ = 0;
+  std::size_t unsent_rounds_ = 0;
+  TimePoint window_begin_;  // of steps whose mean length is taken
+  std::int64_t window_steps_ = 0;
 };
+
+/// The board of this session's site. Borrows session and log.
+[[nodiscard]] std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& config,
+                                                         std::int64_t total_steps,
+                                                         std::int64_t taken, RunLog& log);
 
 /// Notes of `session` go to `board` while this lives. Borrows both; null: nothing to do.
 class SiteConnection {

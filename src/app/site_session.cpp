@@ -39,7 +39,8 @@ std::string listens_at(const SiteConfig& site, const std::string& listen) {
 
 void check_signal(const std::string& waiting_for) {
   if (SignalScope::wish() != StopWish::kNone) {
-    throw Error(ExitCode::kInterrupted,
+    throw Error(SignalScope::wish() == StopWish::kRequeue ? ExitCode::kCheckpointedRequeue
+                                                          : ExitCode::kInterrupted,
                 fmt::format("stopped before the first step: {}", waiting_for));
   }
 }
@@ -72,15 +73,14 @@ void take_keys(const Config& config, const SiteArguments& arguments, const std::
   }
 }
 
-MemberOptions member_options(const Config& config, const SiteArguments& arguments, Rank self,
-                             const SiteFacts& facts) {
+MemberOptions member_options(const Config& config, const SiteArguments& arguments, Rank self) {
   const SiteConfig& site = config.sites[static_cast<std::size_t>(self.value())];
   MemberOptions options;
   options.self = self;
   options.members = config.workers();
   options.bind = listens_at(site, arguments.listen);
   options.identity.run = xxh3_128(as_bytes(config.run.name));
-  options.identity.layout = facts.layout;  // the configuration is compared key by key: HelloNote
+  // The rest is compared key by key: HelloNote.
   options.name = site.name;
   for (const SiteConfig& each : config.sites) {
     options.expected_names.push_back(each.name);
@@ -127,9 +127,9 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
       queue_(runtime_.make_wait_queue()),
       hellos_(config.sites.size()),
       events_(std::make_unique<Events>()),
-      transport_(arguments.mpi ? make_mpi_transport(runtime_, config.net.dead_after)
-                               : make_zmq_transport(
-                                     runtime_, member_options(config, arguments, self_, facts))) {}
+      transport_(arguments.mpi
+                     ? make_mpi_transport(runtime_, config.net.dead_after)
+                     : make_zmq_transport(runtime_, member_options(config, arguments, self_))) {}
 
 SiteSession::~SiteSession() = default;
 
@@ -170,7 +170,8 @@ SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say
           .run_key = run_key(config_.run.seed, Stream::kRounding),
           .events = events_.get(),
           .on_note = [this](Rank from, std::span<const std::byte> bytes) { take(from, bytes); },
-          .on_lost = [this](Rank site, const std::string& why) { lose(site, why); }});
+          .on_lost = [this](Rank site, const std::string& why) { lose(site, why); },
+          .on_failure = [this](const std::exception_ptr& failure) { fail(failure); }});
   const HelloNote own{.run_id = facts_.run_id,
                       .resumes = facts_.resumes,
                       .held = facts_.held,
@@ -184,7 +185,8 @@ SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say
   const auto settled = [&] {
     hellos_[static_cast<std::size_t>(self_.value())] = own;
     lost = lost_;
-    return lost || std::ranges::all_of(hellos_, [](const auto& each) { return each.has_value(); });
+    return lost || failure_ ||
+           std::ranges::all_of(hellos_, [](const auto& each) { return each.has_value(); });
   };
   while (!queue_->wait(settled, runtime_.clock().now() + kLookForSignals)) {
     check_signal("not all sites have said what they bring");
@@ -192,13 +194,18 @@ SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say
       throw PeerError("not all sites have said what they bring within net.gather");
     }
   }
+  std::exception_ptr failure;
   queue_->update([&] {
+    failure = failure_;
     for (std::size_t m = 0; m < hellos_.size(); ++m) {
       if (!hellos_[m]) continue;
       heard.push_back(name(Rank(static_cast<int>(m))));
       facts.push_back(*hellos_[m]);
     }
   });
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
   // Who finds a difference leaves at once, and what it said has come before the news of that.
   const SiteStart start = agree_on_start(heard, facts);
   if (facts.size() == hellos_.size()) {
@@ -232,13 +239,23 @@ void SiteSession::lose(Rank site, const std::string& why) {
   });
 }
 
+void SiteSession::fail(const std::exception_ptr& failure) {
+  queue_->update([&] {
+    failure_ = failure;
+    if (on_failure_) on_failure_(failure);
+  });
+}
+
 void SiteSession::connect(std::function<void(Rank, const Note&)> on_note,
-                          std::function<void(Rank, const std::string&)> on_lost) {
+                          std::function<void(Rank, const std::string&)> on_lost,
+                          std::function<void(const std::exception_ptr&)> on_failure) {
   queue_->update([&] {
     on_note_ = std::move(on_note);
     on_lost_ = std::move(on_lost);
+    on_failure_ = std::move(on_failure);
     for (const auto& [from, note] : std::exchange(early_, {})) on_note_(from, note);
     if (lost_) on_lost_(lost_->first, lost_->second);
+    if (failure_) on_failure_(failure_);
   });
 }
 
@@ -246,6 +263,7 @@ void SiteSession::disconnect() {
   queue_->update([&] {
     on_note_ = [](Rank, const Note&) {};
     on_lost_ = {};
+    on_failure_ = {};
   });
 }
 

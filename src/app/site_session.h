@@ -14,6 +14,7 @@
 #include "app/site_notes.h"
 #include "core/events.h"
 #include "core/system_runtime.h"
+#include "inner/data/dataset.h"
 #include "isthmus/config.h"
 #include "transport/network_transport.h"
 #include "transport/peer_exchange.h"
@@ -32,6 +33,10 @@ struct SiteFacts {
   bool resumes = false;
   std::vector<HeldCheckpoint> held;
 };
+
+/// What tells data apart: files by place, size and SHA-256; of many, a digest of all.
+void append_data(std::span<const DataFile> files,
+                 std::vector<std::pair<std::string, std::string>>& common);
 
 /// What all sites start from.
 struct SiteStart {
@@ -62,10 +67,11 @@ class SiteSession {
   [[nodiscard]] Exchange& exchange() { return *exchange_; }
   void send(Rank to, const Note& note);
 
-  /// Who hears notes and losses from now on, those that came before included. Called by the links'
-  /// task.
+  /// Who hears notes, losses and that the links failed from now on, what came before included.
+  /// Called by the links' task.
   void connect(std::function<void(Rank, const Note&)> on_note,
-               std::function<void(Rank, const std::string&)> on_lost);
+               std::function<void(Rank, const std::string&)> on_lost,
+               std::function<void(const std::exception_ptr&)> on_failure);
   /// No call of what `connect` was given is made after this.
   void disconnect();
   /// Waiting spans go there from now on; null: nowhere.
@@ -77,6 +83,7 @@ class SiteSession {
   class Events;
   void take(Rank from, std::span<const std::byte> bytes);
   void lose(Rank site, const std::string& why);
+  void fail(const std::exception_ptr& failure);
   [[nodiscard]] std::string name(Rank site) const;
 
   const Config& config_;
@@ -90,6 +97,8 @@ class SiteSession {
   std::optional<std::pair<Rank, std::string>> lost_;
   std::function<void(Rank, const Note&)> on_note_;
   std::function<void(Rank, const std::string&)> on_lost_;
+  std::function<void(const std::exception_ptr&)> on_failure_;
+  std::exception_ptr failure_;
 
   std::unique_ptr<Events> events_;
   std::unique_ptr<NetworkTransport> transport_;

@@ -109,6 +109,24 @@ Rank site_of(const Config& config, const SiteArguments& arguments) {
   return *self;
 }
 
+void append_data(std::span<const DataFile> files,
+                 std::vector<std::pair<std::string, std::string>>& common) {
+  constexpr std::size_t kFewFiles = 32;
+  std::string all;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const std::string value =
+        fmt::format("{} bytes of SHA-256 {}", files[i].bytes, files[i].sha256);
+    all += value + "\n";
+    if (files.size() <= kFewFiles) {
+      common.emplace_back(
+          fmt::format("data[{}] {}", i, std::filesystem::path(files[i].path).filename().string()),
+          value);
+    }
+  }
+  common.emplace_back(
+      "data", fmt::format("{} files of SHA-256 {}", files.size(), sha256_hex(as_bytes(all))));
+}
+
 SiteStart agree_on_start(const std::vector<std::string>& sites,
                          const std::vector<HelloNote>& facts) {
   for (std::size_t m = 1; m < facts.size(); ++m) {

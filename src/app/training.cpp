@@ -80,9 +80,12 @@ class Training {
   void check_resume() const;
   /// Meets the other sites, before anything is written.
   void join_sites();
-  [[nodiscard]] std::unique_ptr<SiteBoard> make_site_board(MetricsLog& log,
-                                                           const RunTotals& totals);
   [[nodiscard]] Manifest manifest() const;
+  [[nodiscard]] ExistingRun existing() const {
+    return goes_on_         ? ExistingRun::kResume
+           : request_.force ? ExistingRun::kForce
+                            : ExistingRun::kRefuse;
+  }
   [[nodiscard]] double byte_scale() const;
   void go(RunDirectory& directory, const Manifest& manifest, MetricsLog& log, RunTotals& totals,
           TrainingOutcome& outcome);
@@ -144,6 +147,12 @@ void Training::check_resume() const {
   if (resume_) {
     check_same_configuration(storage_, *resume_, config_, digest_);
     check_same_data(*resume_, fingerprint_);
+    if (resume_->info().only_worker && !request_.site && plan_.workers > 1) {
+      throw ConfigError(fmt::format(
+          "checkpoint {} holds one site's state alone: go on at all sites with train --site NAME "
+          "--resume auto, or start a new run from its model with model.init",
+          resume_->folder().string()));
+    }
   }
 }
 
@@ -154,10 +163,7 @@ void Training::join_sites() {
                   .resumes = request_.resume == "auto",
                   .held = {}};
   facts.common.emplace_back("layout of the model", facts.layout.hex());
-  for (const DataFile& file : fingerprint_) {
-    facts.common.emplace_back("data " + std::filesystem::path(file.path).filename().string(),
-                              fmt::format("{} bytes of SHA-256 {}", file.bytes, file.sha256));
-  }
+  append_data(fingerprint_, facts.common);
   if (facts.resumes) {
     facts.held =
         held_checkpoints(storage_, out_, config_, digest_, site_of(config_, *request_.site));
@@ -171,18 +177,6 @@ void Training::join_sites() {
     resume_ = Checkpoint::open(storage_, out_ / "ckpt" / step_name(*start.resume_after));
     check_resume();
   }
-}
-
-std::unique_ptr<SiteBoard> Training::make_site_board(MetricsLog& log, const RunTotals& totals) {
-  SiteBoard::Options options{.self = site_->self(),
-                             .sites = {},
-                             .total_steps = plan_.total_steps,
-                             .resumed_after = totals.steps,
-                             .send = [this](Rank to, const Note& note) { site_->send(to, note); }};
-  for (const SiteConfig& site : config_.sites) {
-    options.sites.push_back(site.name);
-  }
-  return std::make_unique<SiteBoard>(std::move(options), site_->runtime(), log);
 }
 
 double Training::byte_scale() const {
@@ -218,15 +212,13 @@ TrainingOutcome Training::run() {
     progress.emplace(session_.err, session_.progress);
   }
   if (request_.site) {
+    check_folder({.out = out_, .existing = existing()});
     join_sites();
   }
   Manifest manifest = this->manifest();
-  RunDirectory directory(storage_, {.out = out_,
-                                    .name = config_.run.name,
-                                    .run_id = manifest.run_id,
-                                    .existing = goes_on_         ? ExistingRun::kResume
-                                                : request_.force ? ExistingRun::kForce
-                                                                 : ExistingRun::kRefuse});
+  RunDirectory directory(
+      storage_,
+      {.out = out_, .name = config_.run.name, .run_id = manifest.run_id, .existing = existing()});
   directory.write_config(config_);
   directory.write_manifest(manifest);
 
@@ -291,7 +283,8 @@ TrainingOutcome Training::run() {
 
 void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog& log,
                   RunTotals& totals, TrainingOutcome& outcome) {
-  const std::unique_ptr<SiteBoard> site_board = site_ ? make_site_board(log, totals) : nullptr;
+  const std::unique_ptr<SiteBoard> site_board =
+      site_ ? make_site_board(*site_, config_, plan_.total_steps, totals.steps, log) : nullptr;
   const SiteConnection connection(site_ ? &*site_ : nullptr, site_board.get());
   std::function<void(StepIndex, const Digest128&)> tell_outer;
   std::function<void(StepIndex)> await_lines;
@@ -320,7 +313,9 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   std::optional<EventLog> events;
   if (keeps_events) {
     events.emplace(directory.open_lines("events.jsonl"),
-                   Duration(static_cast<Duration::rep>(totals.clock_s * 1e9)));
+                   Duration(static_cast<Duration::rep>(totals.clock_s * 1e9)) -
+                       (site_board ? site_board->start().time_since_epoch() : Duration{0}));
+    if (site_) site_->record_into(&*events);
   }
   AnchorMean anchor_mean(plan_.workers);
   const RunWorld world{.config = config_,
@@ -349,7 +344,13 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                           .step_flops = step_flops(world),
                           .measured_step = totals.measured_step,
                           .on_start = tell_outer};
-  const WorldResult result = run_workers(world, setup);
+  WorldResult result;
+  try {
+    result = run_workers(world, setup);
+  } catch (const PeerError&) {
+    if (site_board) site_board->explain();
+    throw;
+  }
   if (site_) {
     site_board->flush();
     site_->leave();

@@ -138,7 +138,8 @@ class MpiTransport final : public NetworkTransport {
   /// RETURNS: whether anything happened.
   bool progress() {
     bool any = false;
-    for (int more = 1; more != 0;) {
+    constexpr int kFramesPerTurn = 64;  // before this member's own have their turn
+    for (int more = 1, taken = 0; more != 0 && taken < kFramesPerTurn; ++taken) {
       MPI_Status status{};
       check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, group_, &more, &status), "no probe");
       if (more != 0) {

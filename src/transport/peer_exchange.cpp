@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "isthmus/errors.h"
 
 namespace isthmus {
 namespace {
@@ -99,6 +100,7 @@ void PeerExchange::take_in_frames() {
   } catch (const std::exception& error) {
     const std::string why = fmt::format("worker {}: {}", self().value(), error.what());
     drive([&](ExchangeEngine& engine, TimePoint, Outbox& out) { engine.give_up(why, out); });
+    if (options_.on_failure) options_.on_failure(std::current_exception());
   }
 }
 
@@ -200,6 +202,10 @@ ByteCounts PeerExchange::bytes() const {
 }
 
 void PeerExchange::note(Rank to, std::span<const std::byte> bytes) {
+  if (bytes.size() > kMaxFramePayload) {
+    throw RunError(fmt::format("a note of {} bytes to worker {}: at most {} fit a frame",
+                               bytes.size(), to.value(), kMaxFramePayload));
+  }
   drive([&](ExchangeEngine& engine, TimePoint, Outbox& out) { engine.note(to, bytes, out); });
 }
 

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
@@ -39,6 +40,8 @@ struct PeerExchangeOptions {
   /// empty.
   std::function<void(Rank from, std::span<const std::byte> bytes)> on_note = {};
   std::function<void(Rank peer, const std::string& why)> on_lost = {};
+  /// That the exchange itself cannot go on: what `on_note`, for example, has thrown.
+  std::function<void(const std::exception_ptr&)> on_failure = {};
 };
 
 class PeerExchange final : public Exchange {

@@ -152,6 +152,15 @@ TEST(SiteAgreement, OneSiteAgreesAtOnce) {
   EXPECT_EQ(alone.stop()->second, Purpose::kRequeue);
 }
 
+TEST(SiteAgreement, AWishBeforeTheFirstStepAfterAResumeIsForThatStep) {
+  SiteAgreement alone(Rank(0), 1, kSteps, 30);
+  NotesOut out;
+  alone.wish(Purpose::kRequeue, out);
+  ASSERT_TRUE(alone.stop().has_value());
+  EXPECT_EQ(alone.stop()->first, 31);
+  EXPECT_TRUE(alone.begin(StepIndex(31)));
+}
+
 TEST(SiteAgreement, AWishInTheLastStepsLetsTheRunEndByItself) {
   SiteAgreement alone(Rank(0), 1, kSteps);
   ASSERT_TRUE(alone.begin(StepIndex(kSteps)));

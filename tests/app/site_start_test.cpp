@@ -43,6 +43,28 @@ TEST(SiteStart, DifferencesAreNamedKeyByKeyWithBothValues) {
   EXPECT_THAT(text, testing::Not(testing::HasSubstr("train.steps")));
 }
 
+TEST(SiteStart, DataDifferInContentsCountAndOrder) {
+  const auto common = [](const std::vector<DataFile>& files) {
+    std::vector<std::pair<std::string, std::string>> values;
+    append_data(files, values);
+    return values;
+  };
+  const DataFile a{"x/part.txt", 5, "aa"};
+  const DataFile b{"y/part.txt", 5, "bb"};
+  EXPECT_EQ(refusal({site("r", common({a, b})), site("s", common({{"z/part.txt", 5, "aa"}, b}))}),
+            "");
+  EXPECT_THAT(refusal({site("r", common({a, b})), site("s", common({a, a}))}),
+              testing::HasSubstr("data[1] part.txt is 5 bytes of SHA-256 bb at east"));
+  EXPECT_NE(refusal({site("r", common({a, b})), site("s", common({b, a}))}), "");
+  EXPECT_NE(refusal({site("r", common({a, b})), site("s", common({a}))}), "");
+  const std::vector<DataFile> many(100, a);
+  std::vector<DataFile> other = many;
+  other[70].sha256 = "cc";
+  EXPECT_EQ(common(many).size(), 1U);
+  EXPECT_THAT(refusal({site("r", common(many)), site("s", common(other))}),
+              testing::HasSubstr("data is 100 files"));
+}
+
 TEST(SiteStart, GoesOnFromTheNewestThatIsTheSameEverywhere) {
   const HeldCheckpoint at_10{10, "r", "x"};
   const HeldCheckpoint at_20{20, "r", "y"};

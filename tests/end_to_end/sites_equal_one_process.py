@@ -11,7 +11,9 @@ unlike configurations, data, weights, checkpoints and addresses are refused at e
 """
 import argparse
 import json
+import os
 import pathlib
+import resource
 import shutil
 import signal
 import socket
@@ -107,10 +109,11 @@ class Bench:
         subprocess.run([self.isthmus, "train", str(toml), "--progress", "none", "--out",
                         str(self.folder / out), *flags], check=True, capture_output=True)
 
-    def start(self, out, toml, site, *flags):
+    def start(self, out, toml, site, *flags, **how):
         return subprocess.Popen([self.isthmus, "train", str(toml), "--site", site, "--progress",
                                  "none", "--out", str(self.folder / out / site), *flags],
-                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                **how)
 
     def apart(self, out, toml, members, *flags, code=0):
         """Runs all sites. RETURNS: what each said."""
@@ -215,6 +218,73 @@ def what_one_killed_site_leaves_goes_on(bench):
     bench.same("killed", "long", 3)
 
 
+def a_full_disk_ends_the_run_at_all(bench):
+    toml = bench.write("apart.toml", "diloco", 2, True, steps=3000)
+
+    def small_files():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000))
+
+    east = bench.start("full", toml, "east")
+    west = bench.start("full", toml, "west", preexec_fn=small_files)
+    said = [process.communicate(timeout=60)[1] for process in (east, west)]
+    require((east.returncode, west.returncode) == (5, 4),
+            f"exits {east.returncode}, {west.returncode}: {said}")
+    require("west" in said[0].splitlines()[-1], said[0])
+    require("File too large" in said[1].splitlines()[-1], said[1])
+
+
+def a_signal_right_after_a_resume_counts(bench):
+    toml = bench.write("apart.toml", "diloco", 2, True, steps=2000)
+    for attempt in range(3):
+        running = [bench.start("early", toml, name, "--resume", "auto") for name in NAMES[:2]]
+        deadline = time.monotonic() + 60
+        before = len(bench.lines("early/west", ("train",)))
+        while len(bench.lines("early/west", ("train",))) < before + 2:
+            require(time.monotonic() < deadline, "no steps within a minute")
+            require(all(process.poll() is None for process in running), "a site has ended")
+        running[attempt % 2].send_signal(signal.SIGTERM)
+        said = [process.communicate(timeout=60)[1] for process in running]
+        require([process.returncode for process in running] == [85, 85],
+                f"exits {[process.returncode for process in running]}: {said}")
+    require(len(bench.lines("early/west", ("train",))) < 2000, "took every step")
+
+
+def sites_with_keys_let_each_other_in_alone(bench):
+    said = subprocess.run([bench.isthmus, "keygen", "east", "west", "stranger", "--json", "--out",
+                           str(bench.folder / "keys")], check=True, capture_output=True, text=True)
+    keys = {site["name"]: site["key"] for site in json.loads(said.stdout)["sites"]}
+    toml = bench.write("keyed.toml", "diloco", 2, True)
+
+    def with_keys(name, east, west):
+        path = bench.folder / name
+        text = toml.read_text().replace('gather = "60s"', 'gather = "5s"')
+        for site, key in (("east", east), ("west", west)):
+            text = text.replace(f'name = "{site}"', f'name = "{site}"\nkey = "{key}"')
+        path.write_text(text)
+        return path
+
+    trusted = with_keys("trusted.toml", keys["east"], keys["west"])
+    bench.together("unkeyed", bench.write("together.toml", "diloco", 2, False))
+    bench.apart("keyed", trusted, 2)
+    bench.same("keyed", "unkeyed", 2)
+    # East was given another key for west than west has.
+    unlike = with_keys("unlike.toml", keys["east"], keys["stranger"])
+    running = [bench.start("unlike", unlike, "east"), bench.start("unlike", trusted, "west")]
+    for process in running:
+        said = process.communicate(timeout=60)[1]
+        require(process.returncode == 5 and "key" in said.splitlines()[-1],
+                f"exit {process.returncode}: {said}")
+    # West's own file is not the key that the configuration has for it.
+    process = bench.start("own", unlike, "west")
+    said = process.communicate(timeout=60)[1]
+    require(process.returncode == 3 and "key" in said, f"exit {process.returncode}: {said}")
+    os.chmod(bench.folder / "keys/west.key", 0o644)
+    process = bench.start("open", trusted, "west")
+    said = process.communicate(timeout=60)[1]
+    require(process.returncode == 4 and "chmod 600" in said, f"exit {process.returncode}: {said}")
+
+
 def what_differs_is_named_at_every_site(bench):
     ports = free_ports(2)
     toml = bench.write("apart.toml", "diloco", 2, True, ports=ports)
@@ -236,14 +306,18 @@ def what_differs_is_named_at_every_site(bench):
     (other / "corpus.txt").write_bytes(bench.corpus.read_bytes() + b"one more line\n")
     moved = other / "apart.toml"
     moved.write_text(toml.read_text().replace(str(bench.corpus), str(other / "corpus.txt")))
-    refuse(["data corpus.txt is"], 3, west_toml=moved)
-    # A larger model shows before anything else, in the greeting; who was not refused first goes on
-    # waiting for the other to come back as what it should be.
+    refuse(["data[0] corpus.txt is"], 3, west_toml=moved)
+    # A folder that cannot be used is found before the sites meet, and spoils no other's.
+    used = bench.folder / "used/west"
+    used.mkdir(parents=True)
+    (used / "notes.txt").write_text("mine")
+    process = bench.start("used", toml, "west")
+    require("not empty" in process.communicate(timeout=60)[1] and process.returncode == 3, "used")
     impatient = toml.read_text().replace('gather = "60s"', 'gather = "4s"')
     toml.write_text(impatient)
     larger = other / "larger.toml"
     larger.write_text(impatient.replace("d_model = 32", "d_model = 64"))
-    refuse(["layout"], 5, west_toml=larger)
+    refuse(["model.d_model is 32 at east and 64 at west"], 3, west_toml=larger)
 
     def alone(expected, code, text, *flags):
         path = other / "alone.toml"
@@ -271,7 +345,8 @@ def what_differs_is_named_at_every_site(bench):
 
 SCENARIOS = (every_method_finds_the_same, sockets_within_one_process_find_the_same,
              a_signal_to_one_ends_all_and_they_go_on, what_one_killed_site_leaves_goes_on,
-             what_differs_is_named_at_every_site)
+             a_full_disk_ends_the_run_at_all, a_signal_right_after_a_resume_counts,
+             sites_with_keys_let_each_other_in_alone, what_differs_is_named_at_every_site)
 
 
 def main():
