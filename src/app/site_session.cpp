@@ -95,6 +95,8 @@ MemberOptions member_options(const Config& config, const SiteArguments& argument
       case LinkEvent::Kind::kConnected:
       case LinkEvent::Kind::kWelcomed:
       case LinkEvent::Kind::kRetried:
+        log_debug("link: {}", event.text);
+        break;
       case LinkEvent::Kind::kLeft:
         log_info("link: {}", event.text);
         break;
@@ -163,6 +165,10 @@ SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say
     }
   }
 
+  log_info("the {} sites are together{}", config_.workers(),
+           transport_->endpoint().starts_with("mpi:") ? ", over MPI"
+           : config_.sites.front().key.empty()        ? ", over TCP in plain text"
+                                                      : ", over encrypted TCP");
   exchange_ = std::make_unique<PeerExchange>(
       *transport_, runtime_,
       PeerExchangeOptions{
