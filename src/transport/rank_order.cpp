@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/rank_order.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+
+#include "core/check.h"
+#include "kernels/bf16.h"
+
+namespace isthmus {
+namespace {
+
+using kernels::Bf16;
+
+// Values at a time: the running result stays in the first-level cache, and each stream is read
+// in stretches long enough for the prefetcher.
+constexpr std::int64_t kBlock = 1024;
+
+/// What T is summed in: integers without sign, since theirs wraps.
+template <typename T>
+struct Sum {
+  using Type = T;
+};
+template <>
+struct Sum<Bf16> {
+  using Type = float;
+};
+template <>
+struct Sum<std::int32_t> {
+  using Type = std::uint32_t;
+};
+template <>
+struct Sum<std::int64_t> {
+  using Type = std::uint64_t;
+};
+
+template <typename T>
+T larger(T best, T x) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return best < x || x != x ? x : best;
+  } else {
+    return best < x ? x : best;
+  }
+}
+
+template <typename T, bool kMaximum>
+using RunningType = std::conditional_t<kMaximum, kernels::RealOf<T>, typename Sum<T>::Type>;
+
+template <typename T, bool kMaximum>
+void reduce_block(std::span<const void* const> inputs, std::int64_t begin, std::int64_t count,
+                  std::span<void* const> outputs) {
+  using Running = RunningType<T, kMaximum>;
+  alignas(64) Running running[kBlock];
+  const T* first = static_cast<const T*>(inputs[0]) + begin;
+  for (std::int64_t i = 0; i < count; ++i) running[i] = static_cast<Running>(first[i]);
+  for (const void* input : inputs.subspan(1)) {
+    const T* values = static_cast<const T*>(input) + begin;
+    for (std::int64_t i = 0; i < count; ++i) {
+      if constexpr (kMaximum) {
+        running[i] = larger(running[i], static_cast<Running>(values[i]));
+      } else {
+        running[i] += static_cast<Running>(values[i]);
+      }
+    }
+  }
+  for (void* output : outputs) {
+    T* values = static_cast<T*>(output) + begin;
+    for (std::int64_t i = 0; i < count; ++i) values[i] = static_cast<T>(running[i]);
+  }
+}
+
+template <typename T>
+void reduce_all(Reduce reduce, std::span<const void* const> inputs, std::int64_t count,
+                std::span<void* const> outputs) {
+  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+    const std::int64_t values = std::min(kBlock, count - begin);
+    if (reduce == Reduce::kMax) {
+      reduce_block<T, true>(inputs, begin, values, outputs);
+    } else {
+      reduce_block<T, false>(inputs, begin, values, outputs);
+    }
+  }
+}
+
+}  // namespace
+
+bool reducible(Dtype dtype) { return dtype != Dtype::kU8; }
+
+void reduce_in_rank_order(Dtype dtype, Reduce reduce, std::span<const void* const> inputs,
+                          std::int64_t count, std::span<void* const> outputs) {
+  ISTHMUS_CHECK(!inputs.empty());
+  switch (dtype) {
+    case Dtype::kF32:
+      return reduce_all<float>(reduce, inputs, count, outputs);
+    case Dtype::kF64:
+      return reduce_all<double>(reduce, inputs, count, outputs);
+    case Dtype::kBf16:
+      return reduce_all<Bf16>(reduce, inputs, count, outputs);
+    case Dtype::kI32:
+      return reduce_all<std::int32_t>(reduce, inputs, count, outputs);
+    case Dtype::kI64:
+      return reduce_all<std::int64_t>(reduce, inputs, count, outputs);
+    case Dtype::kU8:
+      break;
+  }
+  ISTHMUS_CHECK(reducible(dtype));
+}
+
+}  // namespace isthmus

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators of threads of one process. A reduction is shared out: each rank reduces its 1/n of
+// the values straight from and into everybody's memory, so every value is read once and written
+// once for each rank, and nothing is copied.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "transport/communicator.h"
+
+namespace isthmus {
+
+/// One for each rank, in rank order, each to be driven by a thread of its own. `deadline`: how long
+/// a call waits for the other ranks. REQUIRES: 1 <= size < 2047.
+[[nodiscard]] std::vector<std::unique_ptr<Communicator>> make_thread_communicators(
+    int size, std::chrono::milliseconds deadline);
+
+/// The communicator of a rank that is alone: copies at most.
+[[nodiscard]] std::unique_ptr<Communicator> make_self_communicator();
+
+}  // namespace isthmus

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "transport/communicator_world.h"
+#include "transport/thread_communicator.h"
+
+namespace isthmus::testing_support {
+
+int most_ranks() { return 64; }
+
+void run_ranks(int size, const std::function<void(Communicator&)>& body,
+               std::chrono::milliseconds deadline) {
+  const std::vector<std::unique_ptr<Communicator>> ranks =
+      make_thread_communicators(size, deadline);
+  std::vector<std::thread> threads;
+  for (const std::unique_ptr<Communicator>& rank : ranks) {
+    threads.emplace_back([&body, &rank] {
+      try {
+        body(*rank);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << rank->rank() << ": " << error.what();
+        rank->abort(error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace isthmus::testing_support
