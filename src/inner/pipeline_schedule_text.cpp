@@ -72,7 +72,7 @@ class Drawing {
     }
     if (begin < columns_) {
       lines += fmt::format("... and {:.0f} % more\n", 100 * static_cast<double>(columns_ - begin) /
-                                                        static_cast<double>(columns_));
+                                                          static_cast<double>(columns_));
     }
     return lines;
   }
