@@ -19,6 +19,37 @@ struct TokenLoss {
   double z_loss = 0;
 };
 
+template <typename Real>
+std::int64_t rows_of_all(const CrossEntropy<Real>& ce) {
+  return ce.all_rows > 0 ? ce.all_rows : ce.vocab;
+}
+
+/// Where the target lies among the own rows; -1: nowhere.
+template <typename Real>
+std::int64_t own_target(const CrossEntropy<Real>& ce, std::int32_t target) {
+  const std::int64_t row = target - ce.first_row;
+  return target >= 0 && row >= 0 && row < ce.vocab ? row : -1;
+}
+
+template <typename Real>
+void check_target(const CrossEntropy<Real>& ce, std::int32_t target) {
+  ISTHMUS_CHECK(target < rows_of_all(ce), target, rows_of_all(ce));
+}
+
+template <typename Real>
+TokenLoss loss_of(const CrossEntropy<Real>& ce, const TokenSoftmax& token) {
+  const double log_z = token.top + std::log(token.total);
+  return {log_z - token.target_logit, ce.z_loss * log_z * log_z};
+}
+
+/// What exp(logit - top) is multiplied with in the gradient.
+template <typename Real>
+Real gradient_factor(const CrossEntropy<Real>& ce, const TokenSoftmax& token) {
+  const double log_z = token.top + std::log(token.total);
+  // d(log_z)/d(logit) is the softmax, so the z-loss only widens its factor.
+  return static_cast<Real>(ce.gradient_scale * (1 + 2 * ce.z_loss * log_z) / token.total);
+}
+
 /// body(first, count, weight) for consecutive rows of the weight: all at once, or as they are
 /// given.
 template <typename Real, typename Body>
@@ -36,25 +67,42 @@ void for_weight_rows(const CrossEntropy<Real>& ce, const Body& body) {
   }
 }
 
-// Loss of one row of logits, which become the gradient of gradient_scale * (loss + z_loss).
 template <typename Real>
-TokenLoss softmax_row(const CrossEntropy<Real>& ce, std::int32_t target, Real* logits) {
-  if (target < 0) {
-    std::fill(logits, logits + ce.vocab, Real{0});
-    return {};
-  }
-  ISTHMUS_CHECK(target < ce.vocab, target, ce.vocab);
+TokenSoftmax softmax_of_row(const CrossEntropy<Real>& ce, std::int32_t target, const Real* logits) {
+  check_target(ce, target);
   const Real top = *std::max_element(logits, logits + ce.vocab);
   double total = 0;
   for (std::int64_t j = 0; j < ce.vocab; ++j)
     total += static_cast<double>(std::exp(logits[j] - top));
-  const double log_z = static_cast<double>(top) + std::log(total);
-  const TokenLoss loss{log_z - static_cast<double>(logits[target]), ce.z_loss * log_z * log_z};
-  // d(log_z)/d(logit) is the softmax, so the z-loss only widens its factor.
-  const Real factor = static_cast<Real>(ce.gradient_scale * (1 + 2 * ce.z_loss * log_z) / total);
+  const std::int64_t own = own_target(ce, target);
+  return {static_cast<double>(top), total, own < 0 ? 0 : static_cast<double>(logits[own])};
+}
+
+// Logits become the gradient of gradient_scale * (loss + z_loss).
+template <typename Real>
+void gradient_row(const CrossEntropy<Real>& ce, std::int32_t target, const TokenSoftmax& token,
+                  Real* logits) {
+  if (target < 0) {
+    std::fill(logits, logits + ce.vocab, Real{0});
+    return;
+  }
+  const Real top = static_cast<Real>(token.top);
+  const Real factor = gradient_factor(ce, token);
   for (std::int64_t j = 0; j < ce.vocab; ++j) logits[j] = factor * std::exp(logits[j] - top);
-  logits[target] -= static_cast<Real>(ce.gradient_scale);
-  return loss;
+  const std::int64_t own = own_target(ce, target);
+  if (own >= 0) logits[own] -= static_cast<Real>(ce.gradient_scale);
+}
+
+template <typename Real>
+void add_losses(const CrossEntropy<Real>& ce, std::int64_t begin,
+                std::span<const TokenSoftmax> tokens, CrossEntropySum& sum) {
+  for (std::size_t r = 0; r < tokens.size(); ++r) {
+    if (ce.targets[begin + static_cast<std::int64_t>(r)] < 0) continue;
+    const TokenLoss token = loss_of(ce, tokens[r]);
+    sum.loss += token.loss;
+    sum.z_loss += token.z_loss;
+    ++sum.counted;
+  }
 }
 }  // namespace
 
@@ -62,7 +110,7 @@ template <typename Real>
 CrossEntropySum cross_entropy_reference(ThreadTeam& team, const CrossEntropy<Real>& ce) {
   ISTHMUS_CHECK(ce.vocab >= 1 && ce.channels >= 1, ce.vocab, ce.channels);
   CrossEntropySum sum;
-  std::vector<TokenLoss> losses(kChunk);
+  std::vector<TokenSoftmax> softmax;
   for (std::int64_t begin = 0; begin < ce.tokens; begin += kChunk) {
     const std::int64_t rows = std::min(kChunk, ce.tokens - begin);
     const Real* hidden = ce.hidden + begin * ce.channels;
@@ -80,16 +128,17 @@ CrossEntropySum cross_entropy_reference(ThreadTeam& team, const CrossEntropy<Rea
                         .ldc = ce.vocab,
                         .bf16 = ce.bf16});
     });
+    softmax.resize(static_cast<std::size_t>(rows));
     team.for_each(rows, [&](std::int64_t r, int) {
-      losses[static_cast<std::size_t>(r)] =
-          softmax_row(ce, ce.targets[begin + r], logits + r * ce.vocab);
+      softmax[static_cast<std::size_t>(r)] =
+          softmax_of_row(ce, ce.targets[begin + r], logits + r * ce.vocab);
     });
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const TokenLoss& token = losses[static_cast<std::size_t>(r)];
-      sum.loss += token.loss;
-      sum.z_loss += token.z_loss;
-      sum.counted += ce.targets[begin + r] >= 0 ? 1 : 0;
-    }
+    if (ce.join) ce.join(softmax);
+    add_losses<Real>(ce, begin, softmax, sum);
+    team.for_each(rows, [&](std::int64_t r, int) {
+      gradient_row(ce, ce.targets[begin + r], softmax[static_cast<std::size_t>(r)],
+                   logits + r * ce.vocab);
+    });
     if (ce.d_hidden != nullptr) {
       gemm<Real>(team, {.m = rows,
                         .n = ce.channels,
@@ -145,12 +194,12 @@ class LogitsChunk {
     sums_ = tops_ + ld_ * blocks_;
     top_ = sums_ + ld_ * blocks_;
     factor_ = top_ + ld_;
-    losses_.resize(static_cast<std::size_t>(chunk));
   }
 
   void run(std::int64_t begin, std::int64_t rows, CrossEntropySum& sum) {
     begin_ = begin;
     rows_ = rows;
+    softmax_.resize(static_cast<std::size_t>(rows));
     const float* hidden = ce_.hidden + begin * ce_.channels;
     for_weight_rows(ce_, [&](std::int64_t first, std::int64_t count, const float* weight) {
       gemm<float>(team_, {.m = count,
@@ -172,15 +221,21 @@ class LogitsChunk {
     team_.for_blocks(rows, kBlockTokens, [&](std::int64_t first, std::int64_t end) {
       for (std::int64_t r = first; r < end; ++r) finish_token(r);
     });
-    add_losses(sum);
+    if (ce_.join) ce_.join(softmax_);
+    add_losses<float>(ce_, begin, softmax_, sum);
     if (ce_.d_hidden == nullptr && ce_.d_weight == nullptr) return;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const TokenSoftmax& token = softmax_[static_cast<std::size_t>(r)];
+      top_[r] = static_cast<float>(token.top);
+      factor_[r] = ce_.targets[begin + r] < 0 ? 0 : gradient_factor(ce_, token);
+    }
     team_.for_each(blocks_, [&](std::int64_t block, int) {
       fast_kernels().column_softmax_gradient(logits_ + block * kBlockRows * ld_, ld_,
                                              rows_of(block), rows_, top_, factor_);
     });
     for (std::int64_t r = 0; r < rows; ++r) {
-      const std::int32_t target = ce_.targets[begin + r];
-      if (target >= 0) logits_[target * ld_ + r] -= static_cast<float>(ce_.gradient_scale);
+      const std::int64_t own = own_target(ce_, ce_.targets[begin + r]);
+      if (own >= 0) logits_[own * ld_ + r] -= static_cast<float>(ce_.gradient_scale);
     }
     if (ce_.d_hidden != nullptr) {
       gemm<float>(team_, {.m = rows,
@@ -218,7 +273,7 @@ class LogitsChunk {
   /// Joins the partial softmax sums of token r, in order of the vocabulary.
   void finish_token(std::int64_t r) {
     const std::int32_t target = ce_.targets[begin_ + r];
-    ISTHMUS_CHECK(target < ce_.vocab, target, ce_.vocab);
+    check_target(ce_, target);
     float top = tops_[r];
     for (std::int64_t b = 1; b < blocks_; ++b) top = std::max(top, tops_[b * ld_ + r]);
     double total = 0;
@@ -226,25 +281,9 @@ class LogitsChunk {
       total += static_cast<double>(sums_[b * ld_ + r]) *
                static_cast<double>(std::exp(tops_[b * ld_ + r] - top));
     }
-    const double log_z = static_cast<double>(top) + std::log(total);
-    top_[r] = top;
-    factor_[r] = 0;
-    TokenLoss loss;
-    if (target >= 0) {
-      // d(log_z)/d(logit) is the softmax, so the z-loss only widens its factor.
-      factor_[r] = static_cast<float>(ce_.gradient_scale * (1 + 2 * ce_.z_loss * log_z) / total);
-      loss = {log_z - static_cast<double>(logits_[target * ld_ + r]), ce_.z_loss * log_z * log_z};
-    }
-    losses_[static_cast<std::size_t>(r)] = loss;
-  }
-
-  void add_losses(CrossEntropySum& sum) const {
-    for (std::int64_t r = 0; r < rows_; ++r) {
-      const TokenLoss& token = losses_[static_cast<std::size_t>(r)];
-      sum.loss += token.loss;
-      sum.z_loss += token.z_loss;
-      sum.counted += ce_.targets[begin_ + r] >= 0 ? 1 : 0;
-    }
+    const std::int64_t own = own_target(ce_, target);
+    softmax_[static_cast<std::size_t>(r)] = {
+        static_cast<double>(top), total, own < 0 ? 0 : static_cast<double>(logits_[own * ld_ + r])};
   }
 
   ThreadTeam& team_;
@@ -254,7 +293,7 @@ class LogitsChunk {
   float* logits_ = nullptr;                   // (vocab, rows), then their gradients
   float *tops_ = nullptr, *sums_ = nullptr;   // (blocks, rows): partial softmax
   float *top_ = nullptr, *factor_ = nullptr;  // (rows,)
-  std::vector<TokenLoss> losses_;             // of the chunk's tokens
+  std::vector<TokenSoftmax> softmax_;         // of the chunk's tokens
   std::int64_t begin_ = 0;
   std::int64_t rows_ = 0;
 };

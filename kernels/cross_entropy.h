@@ -5,12 +5,20 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 
 #include "kernels/thread_team.h"
 
 namespace isthmus::kernels {
 
 inline constexpr std::int64_t kWeightRowsValues = std::int64_t{1} << 19;
+
+/// A token's softmax over some rows of the vocabulary: what ranks that share it have to join.
+struct TokenSoftmax {
+  double top = 0;           // largest logit
+  double total = 0;         // sum of exp(logit - top)
+  double target_logit = 0;  // 0 where the target is another rank's
+};
 
 template <typename Real>
 struct CrossEntropy {
@@ -22,6 +30,13 @@ struct CrossEntropy {
   /// tokens. The result has the same bits.
   std::function<const Real*(std::int64_t first, std::int64_t count)> weight_rows;
   const std::int32_t* targets = nullptr;  // (tokens,); negative: ignored. REQUIRES: < vocab
+  /// Vocabulary-parallel (Megatron-LM arXiv:1909.08053 section 3): `weight` holds rows [first_row,
+  /// first_row + vocab) of all_rows, targets refer to all of them, and `join` replaces each token's
+  /// softmax over the own rows by that over all rows. It is called once a chunk, on the caller's
+  /// thread. d_hidden is then the share of the own rows.
+  std::int64_t first_row = 0;
+  std::int64_t all_rows = 0;  // 0: vocab
+  std::function<void(std::span<TokenSoftmax>)> join;
   double gradient_scale = 1;  // d(objective) / d(sum of losses), usually 1 / (tokens in the mean)
   double z_loss = 0;          // weight of log(Z)^2, added to each token's loss
   bool bf16 = false;          // products take bfloat16 operands; logits and softmax stay Real

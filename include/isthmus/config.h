@@ -167,9 +167,11 @@ struct Config {
   InnerConfig inner;
   std::string method = "ddp";
   OuterOptions outer;
-  int tp = 1, pp = 1, dp = 1;  // [parallel]; only 1 is accepted so far
+  int tp = 1, pp = 1, dp = 1;  // [parallel]: the mesh inside each site
   std::optional<std::int64_t> micro_batches;
-  std::vector<SiteConfig> sites;  // from [[site]], or `workers` equal ones
+  std::string pipeline_schedule = "1f1b";  // gpipe|1f1b|interleaved-1f1b
+  int virtual_stages = 1;                  // of a pipeline rank, for interleaved-1f1b
+  std::vector<SiteConfig> sites;           // from [[site]], or `workers` equal ones
   std::vector<LinkConfig> links;
   std::optional<SurrogateConfig> surrogate;
   SimConfig sim;

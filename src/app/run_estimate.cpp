@@ -30,12 +30,10 @@ RunEstimate estimate_run(const Config& config, bool simulated) {
                        .data = data,
                        .simulated = simulated,
                        .byte_scale = simulated ? surrogate_byte_scale(config, layout) : 1.0};
-  const std::int64_t rows = plan.worker_samples / plan.micro_batches * config.train.context;
-  const bool bf16 = config.train.precision == "bf16";
-  const MemoryEstimate memory =
-      forward_only(config)
-          ? inference_memory(layout, rows, bf16)
-          : training_memory(layout, config.inner, rows, config.train.recompute, bf16);
+  std::int64_t inner_bytes = 0;
+  for (int m = 0; m < plan.workers; ++m) {
+    inner_bytes += loop_memory(layout, language_model_options(config, plan, Rank(m))).total();
+  }
   const std::int64_t outer_values =
       outer_state_values(config.method, config.outer) * layout.elements();
   constexpr std::int64_t kFloatBytes = 4;
@@ -45,7 +43,7 @@ RunEstimate estimate_run(const Config& config, bool simulated) {
       .tokens = plan.total_steps * plan.tokens_per_step(config.train.context),
       .step_flops = step_flops(world),
       .memory_bytes =
-          static_cast<std::uint64_t>((memory.total() + kFloatBytes * outer_values) * plan.workers),
+          static_cast<std::uint64_t>(inner_bytes + kFloatBytes * outer_values * plan.workers),
       .outer_bytes_per_parameter = kFloatBytes * outer_state_values(config.method, config.outer)};
   // Without a declared step time the bytes hold and the times do not: they are left out.
   const bool timed = simulated && declares_step_time(config);

@@ -28,14 +28,18 @@ LanguageModelOptions language_model_options(const Config& config, const Training
           .inner = config.inner,
           .context = config.train.context,
           .sequences = plan.worker_samples,
-          .micro_batches = plan.micro_batches,
+          .micro_batches = plan.mesh(rank).micro_batches,
           .total_steps = plan.total_steps,
           .threads = plan.threads_per_worker,
           .cores = cores_of(plan, rank),
           .bf16 = config.train.precision == "bf16",
           .forward_only = forward_only(config),
           .recompute = config.train.recompute,
-          .seed = config.run.seed};
+          .seed = config.run.seed,
+          .mesh = plan.mesh(rank).shape,
+          .schedule = plan.mesh(rank).shape.pp > 1 ? parse_pipeline_kind(config.pipeline_schedule)
+                                                   : PipelineKind::k1F1B,
+          .virtual_stages = plan.mesh(rank).shape.pp > 1 ? config.virtual_stages : 1};
 }
 
 bool forward_only(const Config& config) {

@@ -7,15 +7,41 @@
 #include <memory>
 
 #include "core/rng.h"
+#include "inner/model_shape.h"
+#include "inner/pipeline_schedule.h"
 #include "isthmus/codec.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
 namespace {
 
-/// Without a pipeline one or two micro-batches: the largest divisor of the samples that is at most
-/// 2 pp, pp = 1.
-std::int64_t default_micro_batches(std::int64_t samples) { return samples % 2 == 0 ? 2 : 1; }
+/// The largest divisor of a rank's samples that is at most 2 pp; a pipeline with virtual stages
+/// takes multiples of pp where the samples allow it.
+std::int64_t default_micro_batches(std::int64_t samples, const Config& config, int pp) {
+  const bool interleaved = config.virtual_stages > 1 && samples % pp == 0;
+  for (std::int64_t parts = 2 * pp; parts > 1; --parts) {
+    if (samples % parts == 0 && (!interleaved || parts % pp == 0)) return parts;
+  }
+  return 1;
+}
+
+SiteMesh site_mesh(const Config& config, const SiteConfig& site, std::int64_t worker_samples) {
+  SiteMesh mesh{.shape = {.tp = site.tp, .pp = site.pp, .dp = site.dp}};
+  check_mesh(model_shape(config.model, config.train.context), mesh.shape, worker_samples);
+  const std::int64_t samples = worker_samples / site.dp;
+  mesh.micro_batches =
+      config.micro_batches.value_or(default_micro_batches(samples, config, site.pp));
+  if (mesh.micro_batches < 1 || samples % mesh.micro_batches != 0) {
+    throw ConfigError(
+        fmt::format("parallel.micro_batches = {}: must divide the {} samples of one {}",
+                    mesh.micro_batches, samples, site.dp > 1 ? "rank" : "worker"));
+  }
+  if (site.pp > 1) {  // refused here rather than when the ranks have started
+    (void)make_pipeline_schedule(parse_pipeline_kind(config.pipeline_schedule), site.pp,
+                                 static_cast<int>(mesh.micro_batches), config.virtual_stages);
+  }
+  return mesh;
+}
 
 }  // namespace
 
@@ -26,11 +52,8 @@ TrainingPlan make_training_plan(const Config& config, std::span<const int> cores
   plan.total_steps = total_steps(config);
   plan.samples = config.train.global_batch_tokens / config.train.context;
   plan.worker_samples = plan.samples / plan.workers;
-  plan.micro_batches = config.micro_batches.value_or(default_micro_batches(plan.worker_samples));
-  if (plan.micro_batches < 1 || plan.worker_samples % plan.micro_batches != 0) {
-    throw ConfigError(
-        fmt::format("parallel.micro_batches = {}: must divide the {} samples of one worker",
-                    plan.micro_batches, plan.worker_samples));
+  for (const SiteConfig& site : config.sites) {
+    plan.meshes.push_back(site_mesh(config, site, plan.worker_samples));
   }
   const int threads =
       config.train.threads > 0 ? config.train.threads : static_cast<int>(cores.size());

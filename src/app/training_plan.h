@@ -9,22 +9,32 @@
 #include <vector>
 
 #include "app/timed_inner_loop.h"
+#include "inner/mesh.h"
 #include "isthmus/config.h"
 
 namespace isthmus::app {
+
+/// The ranks inside one site.
+struct SiteMesh {
+  MeshShape shape;
+  std::int64_t micro_batches = 1;  // of one data-parallel rank's samples
+};
 
 struct TrainingPlan {
   std::int64_t total_steps = 0;
   int workers = 1;
   std::int64_t samples = 0;         // B: sequences of all workers in one inner step
   std::int64_t worker_samples = 0;  // B / M
-  std::int64_t micro_batches = 1;   // of one worker's samples
+  std::vector<SiteMesh> meshes;     // of each worker
   int threads_per_worker = 1;
   int first_worker = 0;         // of those in this process
   std::vector<int> cores;       // of the threads of this process, worker after worker; empty: any
   std::int64_t eval_every = 0;  // 0: at the last step only
   std::int64_t checkpoint_every = 0;  // steps; 0: by time and at the end only
 
+  [[nodiscard]] const SiteMesh& mesh(Rank rank) const {
+    return meshes[static_cast<std::size_t>(rank.value())];
+  }
   [[nodiscard]] std::int64_t tokens_per_step(std::int64_t context) const {
     return samples * context;
   }

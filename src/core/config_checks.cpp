@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "core/config_loader.h"
@@ -39,7 +40,7 @@ void Loader::check() {
   check_inner();
   check_model();
   check_outer();
-  check_later();
+  check_mesh();
   check_sites_and_links();
 }
 
@@ -144,7 +145,9 @@ void Loader::check_train() {
   if (batch <= 0) {
     return;  // refused already
   }
-  const std::int64_t unit = config.train.context * config.workers() * config.dp;
+  std::int64_t dp = 1;  // that all sites' samples can be divided by
+  for (const SiteConfig& site : config.sites) dp = std::lcm(dp, std::int64_t{site.dp});
+  const std::int64_t unit = config.train.context * config.workers() * dp;
   if (batch % unit != 0) {
     const std::int64_t below = batch / unit * unit;
     const std::int64_t nearest =
@@ -154,8 +157,8 @@ void Loader::check_train() {
         "E-DIVISIBLE", "train.global_batch",
         fmt::format("{}: must be a multiple of context x workers x dp = {} x {} x {} = {} tokens; "
                     "the nearest working value is \"{} tok\"",
-                    quoted("train.global_batch"), config.train.context, config.workers(), config.dp,
-                    unit, nearest),
+                    quoted("train.global_batch"), config.train.context, config.workers(), dp, unit,
+                    nearest),
         other > 0 ? fmt::format("\"{} tok\" or \"{} tok\"", nearest, other)
                   : fmt::format("\"{} tok\"", nearest));
     return;
@@ -287,31 +290,20 @@ void Loader::check_outer() {
   }
 }
 
-void Loader::check_later() {
-  const auto not_yet = [&](std::string_view name, std::string_view what) {
-    refuse("E-NOT-YET", name,
-           fmt::format("{}: {} not available in this version", quoted(name), what));
-  };
-  constexpr std::string_view kMesh = "meshes inside a site are";
-  if (config.tp > 1) {
-    not_yet("parallel.tp", kMesh);
+// The sizes that the model's own defaults fill in are checked when the mesh is made.
+void Loader::check_mesh() {
+  if (config.virtual_stages > 1 && config.pipeline_schedule != "interleaved-1f1b") {
+    refuse("E-CONFLICT", "parallel.virtual_stages",
+           fmt::format("{} with schedule \"{}\"", quoted("parallel.virtual_stages"),
+                       config.pipeline_schedule),
+           "schedule = \"interleaved-1f1b\" in [parallel]");
   }
-  if (config.pp > 1) {
-    not_yet("parallel.pp", kMesh);
-  }
-  if (config.dp > 1) {
-    not_yet("parallel.dp", kMesh);
-  }
-  for (std::size_t i = 0; i < site_keys.size(); ++i) {
-    const SiteConfig& site = config.sites[i];
-    for (const auto& [name, ranks] :
-         {std::pair{"site.tp", site.tp}, {"site.pp", site.pp}, {"site.dp", site.dp}}) {
-      const auto found = site_keys[i].find(name);
-      if (found != site_keys[i].end() && ranks > 1) {
-        diagnostics.add(
-            "E-NOT-YET", found->second.value,
-            fmt::format("'{} = {}': {} not available in this version", name, ranks, kMesh));
-      }
+  for (const SiteConfig& site : config.sites) {
+    if (config.train.pin && site.tp * site.pp * site.dp > 1) {
+      refuse("E-CONFLICT", "train.pin",
+             fmt::format("{} with a mesh of ranks at site {}", quoted("train.pin"), site.name),
+             "leave train.pin out");
+      return;
     }
   }
 }

@@ -425,6 +425,10 @@ constexpr KeyRow<Config> kRows[] = {
     {"parallel.micro_batches", Type::kInteger, at_least(1, 1e9), "", field<&Config::micro_batches>(),
      "Parts a rank's samples are split into, gradients accumulated. Absent: the largest divisor up to 2 pp.",
      "2"},
+    {"parallel.schedule", Type::kChoice, {}, "gpipe|1f1b|interleaved-1f1b", field<&Config::pipeline_schedule>(),
+     "Order of the micro-batches in a pipeline (isthmus plan pipeline draws it).", "\"1f1b\""},
+    {"parallel.virtual_stages", Type::kInteger, between(1, 64), "", field<&Config::virtual_stages>(),
+     "Parts of the model that each pipeline rank holds, for interleaved-1f1b.", "2"},
 
     {"net.transport", Type::kChoice, {}, "auto|inproc|zmq|mpi", field<&Config::net, &NetConfig::transport>(),
      "How sites reach one another. auto: in memory, over MPI under mpirun, over ZeroMQ with --site. zmq without --site: over sockets within this process. Simulated links are the command `simulate`, not a key.", "\"auto\"",
@@ -573,7 +577,6 @@ constexpr LaterRow kLater[] = {
     {"outer.late", "results that come late"},
     {"outer.placement", "where outer copies live"},
     {"parallel.zero", "sharded optimizer state"},
-    {"parallel.schedule", "pipeline schedules"},
 };
 // clang-format on
 

@@ -100,7 +100,7 @@ struct Loader {
   void check_inner();
   void check_model();
   void check_outer();
-  void check_later();
+  void check_mesh();
   void check_paces();
   void check_sites_and_links();
 

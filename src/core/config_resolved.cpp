@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 
 #include "core/config_loader.h"
 #include "core/config_values.h"
@@ -224,7 +225,8 @@ std::vector<KeyInfo> config_keys() {
            fmt::format("{} = {}", row.name.substr(row.name.rfind('.') + 1), row.example)});
     }
   };
-  add(config::config_rows(), Config{});
+  const auto whole = std::make_unique<const Config>();  // on the stack GCC 12 warns of its strings
+  add(config::config_rows(), *whole);
   add(config::site_rows(), SiteConfig{});
   add(config::link_rows(), LinkConfig{});
   add(config::experiment_rows(), ExperimentSettings{});

@@ -13,14 +13,15 @@ namespace isthmus {
 
 std::vector<LayerTensor> gpt2_layer_tensors(const ModelShape& s) {
   const std::int64_t d = s.d_model;
+  const std::int64_t a = s.query_width();  // d, or a tensor-parallel rank's share of it
   const auto one = TensorInit::kOne;
   const auto zero = TensorInit::kZero;
   return {
       {"ln_1.weight", {d}, one},
       {"ln_1.bias", {d}, zero},
-      {"attn.c_attn.weight", {d, 3 * d}, TensorInit::kNormal},
-      {"attn.c_attn.bias", {3 * d}, zero},
-      {"attn.c_proj.weight", {d, d}, TensorInit::kResidual},
+      {"attn.c_attn.weight", {d, 3 * a}, TensorInit::kNormal},
+      {"attn.c_attn.bias", {3 * a}, zero},
+      {"attn.c_proj.weight", {a, d}, TensorInit::kResidual},
       {"attn.c_proj.bias", {d}, zero},
       {"ln_2.weight", {d}, one},
       {"ln_2.bias", {d}, zero},
@@ -42,6 +43,7 @@ struct Gpt2Tensors {
 
   Gpt2Tensors(T* at, const ModelShape& s) {
     const std::int64_t d = s.d_model;
+    const std::int64_t a = s.query_width();
     const auto next = [&at](std::int64_t count) {
       T* tensor = at;
       at += count;
@@ -49,9 +51,9 @@ struct Gpt2Tensors {
     };
     ln1_weight = next(d);
     ln1_bias = next(d);
-    qkv_weight = next(d * 3 * d);
-    qkv_bias = next(3 * d);
-    out_weight = next(d * d);
+    qkv_weight = next(d * 3 * a);
+    qkv_bias = next(3 * a);
+    out_weight = next(a * d);
     out_bias = next(d);
     ln2_weight = next(d);
     ln2_bias = next(d);
@@ -75,18 +77,19 @@ struct Gpt2Memory {
 
   Gpt2Memory(Carver& carver, const ModelShape& s, std::int64_t rows) {
     const std::int64_t d = s.d_model;
+    const std::int64_t a = s.query_width();
     mean1 = carver.take<Real>(rows);
     rstd1 = carver.take<Real>(rows);
     normed1 = carver.take<T>(rows * d);
-    qkv = carver.take<T>(rows * 3 * d);
-    attended = carver.take<T>(rows * d);
+    qkv = carver.take<T>(rows * 3 * a);
+    attended = carver.take<T>(rows * a);
     lse = carver.take<Real>(rows * s.heads);
     middle = carver.take<Real>(rows * d);
     mean2 = carver.take<Real>(rows);
     rstd2 = carver.take<Real>(rows);
     normed2 = carver.take<T>(rows * d);
     gelu_slope = carver.take<T>(rows * s.d_ff);
-    activated = carver.take<T>(rows * std::max(s.d_ff, 3 * d - s.d_ff));
+    activated = carver.take<T>(rows * std::max(s.d_ff, 3 * a - s.d_ff));
   }
 };
 
@@ -113,29 +116,32 @@ class Gpt2Block final : public Block<RealOf<T>> {
     const Gpt2Memory<T> keep(carver, s_, pass.rows());
     kernels::ThreadTeam& team = pass.team;
     const std::int64_t d = s_.d_model;
+    const std::int64_t a = s_.query_width();
     norm(pass, x, w.ln1_weight, w.ln1_bias, keep.normed1, keep.mean1, keep.rstd1);
-    kernels::gemm(team, conv1d({pass.rows(), d, 3 * d, kBf16}, keep.normed1, w.qkv_weight,
+    kernels::gemm(team, conv1d({pass.rows(), d, 3 * a, kBf16}, keep.normed1, w.qkv_weight,
                                w.qkv_bias, keep.qkv));
     kernels::attention_forward<T>(
-        team, attention_shape(pass), heads<const T>(pass, keep.qkv, 3 * d),
-        heads<const T>(pass, keep.qkv + d, 3 * d), heads<const T>(pass, keep.qkv + 2 * d, 3 * d),
-        heads<T>(pass, keep.attended, d), keep.lse);
-    auto project =
-        conv1d({pass.rows(), d, d, kBf16}, keep.attended, w.out_weight, w.out_bias, keep.middle);
-    project.residual = x;
+        team, attention_shape(pass), heads<const T>(pass, keep.qkv, 3 * a),
+        heads<const T>(pass, keep.qkv + a, 3 * a), heads<const T>(pass, keep.qkv + 2 * a, 3 * a),
+        heads<T>(pass, keep.attended, a), keep.lse);
+    auto project = conv1d({pass.rows(), a, d, kBf16}, keep.attended, w.out_weight,
+                          pass.tensor.first() ? w.out_bias : nullptr, keep.middle);
+    if (pass.tensor.first()) project.residual = x;
     project.ldr = d;
     kernels::gemm(team, project);
+    pass.tensor.sum(keep.middle, pass.rows() * d);
 
     norm(pass, keep.middle, w.ln2_weight, w.ln2_bias, keep.normed2, keep.mean2, keep.rstd2);
     auto up = conv1d({pass.rows(), d, s_.d_ff, kBf16}, keep.normed2, w.up_weight, w.up_bias,
                      keep.gelu_slope);
     up.gelu_out = keep.activated;
     kernels::gemm(team, up);
-    auto down =
-        conv1d({pass.rows(), s_.d_ff, d, kBf16}, keep.activated, w.down_weight, w.down_bias, y);
-    down.residual = keep.middle;
+    auto down = conv1d({pass.rows(), s_.d_ff, d, kBf16}, keep.activated, w.down_weight,
+                       pass.tensor.first() ? w.down_bias : nullptr, y);
+    if (pass.tensor.first()) down.residual = keep.middle;
     down.ldr = d;
     kernels::gemm(team, down);
+    pass.tensor.sum(y, pass.rows() * d);
   }
 
   void backward(const Pass& pass, const Real* weights, const Real* x, void* memory, void*,
@@ -147,6 +153,7 @@ class Gpt2Block final : public Block<RealOf<T>> {
     kernels::ThreadTeam& team = pass.team;
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
+    const std::int64_t a = s_.query_width();
 
     const LinearShape down{rows, s_.d_ff, d, kBf16};
     T* d_up = keep.activated;
@@ -158,17 +165,19 @@ class Gpt2Block final : public Block<RealOf<T>> {
     const LinearShape up{rows, d, s_.d_ff, kBf16};
     conv1d_weight_gradient(team, up, keep.normed2, d_up, g.up_weight, g.up_bias);
     kernels::gemm(team, conv1d_input_gradient(up, d_up, w.up_weight, d_narrow));
+    pass.tensor.sum(d_narrow, rows * d);
     norm_backward(pass, d_narrow, keep.middle, w.ln2_weight, keep.mean2, keep.rstd2, d_stream,
                   g.ln2_weight, g.ln2_bias);
 
-    const LinearShape out{rows, d, d, kBf16};
+    const LinearShape out{rows, a, d, kBf16};
     T* d_qkv = keep.gelu_slope;
     conv1d_weight_gradient(team, out, keep.attended, d_stream, g.out_weight, g.out_bias);
     kernels::gemm(team, conv1d_input_gradient(out, d_stream, w.out_weight, d_narrow));
     attention_backward(pass, keep, d_narrow, d_qkv);
-    const LinearShape qkv{rows, d, 3 * d, kBf16};
+    const LinearShape qkv{rows, d, 3 * a, kBf16};
     conv1d_weight_gradient(team, qkv, keep.normed1, d_qkv, g.qkv_weight, g.qkv_bias);
     kernels::gemm(team, conv1d_input_gradient(qkv, d_qkv, w.qkv_weight, d_narrow));
+    pass.tensor.sum(d_narrow, rows * d);
     norm_backward(pass, d_narrow, x, w.ln1_weight, keep.mean1, keep.rstd1, d_stream, g.ln1_weight,
                   g.ln1_bias);
   }
@@ -221,17 +230,17 @@ class Gpt2Block final : public Block<RealOf<T>> {
 
   void attention_backward(const Pass& pass, const Gpt2Memory<T>& keep, const T* d_out,
                           T* d_qkv) const {
-    const std::int64_t d = s_.d_model;
+    const std::int64_t a = s_.query_width();
     kernels::attention_backward<T>(pass.team, attention_shape(pass),
-                                   {.q = heads<const T>(pass, keep.qkv, 3 * d),
-                                    .k = heads<const T>(pass, keep.qkv + d, 3 * d),
-                                    .v = heads<const T>(pass, keep.qkv + 2 * d, 3 * d),
-                                    .out = heads<const T>(pass, keep.attended, d),
-                                    .d_out = heads<const T>(pass, d_out, d),
+                                   {.q = heads<const T>(pass, keep.qkv, 3 * a),
+                                    .k = heads<const T>(pass, keep.qkv + a, 3 * a),
+                                    .v = heads<const T>(pass, keep.qkv + 2 * a, 3 * a),
+                                    .out = heads<const T>(pass, keep.attended, a),
+                                    .d_out = heads<const T>(pass, d_out, a),
                                     .lse = keep.lse,
-                                    .d_q = heads<T>(pass, d_qkv, 3 * d),
-                                    .d_k = heads<T>(pass, d_qkv + d, 3 * d),
-                                    .d_v = heads<T>(pass, d_qkv + 2 * d, 3 * d)});
+                                    .d_q = heads<T>(pass, d_qkv, 3 * a),
+                                    .d_k = heads<T>(pass, d_qkv + a, 3 * a),
+                                    .d_v = heads<T>(pass, d_qkv + 2 * a, 3 * a)});
   }
 
   ModelShape s_;

@@ -26,10 +26,13 @@ const LanguageModelOptions& checked(const LanguageModelOptions& options) {
         fmt::format("train.context = {}, {} samples a step and worker: both must be at least 1",
                     options.context, options.sequences));
   }
-  if (options.micro_batches < 1 || options.sequences % options.micro_batches != 0) {
-    throw ConfigError(
-        fmt::format("parallel.micro_batches = {}: must divide the {} samples of a step and worker",
-                    options.micro_batches, options.sequences));
+  const ModelShape shape = model_shape(options.model, options.context);
+  check_mesh(shape, options.mesh, options.sequences);
+  const std::int64_t samples = options.sequences / options.mesh.dp;
+  if (options.micro_batches < 1 || samples % options.micro_batches != 0) {
+    throw ConfigError(fmt::format(
+        "parallel.micro_batches = {}: must divide the {} samples of a step and {}",
+        options.micro_batches, samples, options.mesh.dp > 1 ? "data-parallel rank" : "worker"));
   }
   return options;
 }
@@ -48,9 +51,7 @@ LanguageModel<float>::Purpose purpose_of(const LanguageModelOptions& options) {
 
 std::string memory_error(const LanguageModelOptions& options) {
   const ModelLayout layout(model_shape(options.model, options.context));
-  const std::int64_t rows = options.sequences / options.micro_batches * options.context;
-  const MemoryEstimate memory =
-      training_memory(layout, options.inner, rows, options.recompute, options.bf16);
+  const MemoryEstimate memory = loop_memory(layout, options);
   constexpr double kGiB = 1 << 30;
   return fmt::format(
       "model of {} parameters: no memory for it ({:.1f} GiB a worker, {:.1f} of them activations): "
@@ -60,7 +61,19 @@ std::string memory_error(const LanguageModelOptions& options) {
       static_cast<double>(memory.activations) / kGiB);
 }
 
-/// Samples [part * count, (part + 1) * count) of a batch.
+MeshOptions mesh_options(const LanguageModelOptions& options) {
+  return {.mesh = options.mesh,
+          .schedule = options.schedule,
+          .virtual_stages = options.virtual_stages,
+          .sequences = options.sequences,
+          .micro_batches = options.micro_batches,
+          .context = options.context,
+          .purpose = purpose_of(options),
+          .bf16 = options.bf16,
+          .threads = std::max(1, options.threads / options.mesh.ranks())};
+}
+
+/// Samples [first, first + count) of a batch.
 TokenBatch part_of(const TokenBatch& batch, std::int64_t first, std::int64_t count) {
   const auto from = static_cast<std::size_t>(first * batch.length);
   const auto size = static_cast<std::size_t>(count * batch.length);
@@ -73,6 +86,13 @@ std::int64_t counted_targets(const TokenBatch& batch) {
 }
 }  // namespace
 
+MemoryEstimate loop_memory(const ModelLayout& layout, const LanguageModelOptions& options) {
+  if (options.mesh.ranks() > 1) return mesh_memory(layout, options.inner, mesh_options(options));
+  const std::int64_t rows = options.sequences / options.micro_batches * options.context;
+  if (options.forward_only) return inference_memory(layout, rows, options.bf16);
+  return training_memory(layout, options.inner, rows, options.recompute, options.bf16);
+}
+
 LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchProvider batches) try
     : options_(checked(options)),
       layout_(model_shape(options.model, options.context)),
@@ -80,9 +100,13 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
       schedule_(options.inner, options.total_steps),
       team_(options.threads, options.cores),
       values_(bytes_of(layout_)),
-      gradients_(options.forward_only ? 0 : bytes_of(layout_)),
-      model_(layout_, options.sequences / options.micro_batches * options.context,
-             purpose_of(options), options.bf16) {
+      gradients_(options.forward_only ? 0 : bytes_of(layout_)) {
+  if (options.mesh.ranks() > 1) {
+    mesh_ = std::make_unique<MeshModel>(layout_, mesh_options(options));
+  } else {
+    model_.emplace(layout_, options.sequences / options.micro_batches * options.context,
+                   purpose_of(options), options.bf16);
+  }
   initialize(team_, layout_, options.seed, values());
   if (!options.forward_only) {
     optimizer_.emplace(options.inner, layout_);
@@ -132,6 +156,19 @@ InnerStep LanguageModelLoop::gradients(StepIndex t, const GradientReady& on_read
   ISTHMUS_CHECK(batch.sequences == options_.sequences, batch.sequences, options_.sequences);
   const std::int64_t targets = counted_targets(batch);
   ISTHMUS_CHECK(targets > 0, t.value());
+  const LossSum sum = mesh_ ? mesh_gradient_pass(batch, targets, on_ready)
+                            : gradient_pass(batch, targets, on_ready);
+  const double loss = sum.loss / static_cast<double>(targets);
+  if (!std::isfinite(loss)) {
+    throw RunError(fmt::format(
+        "step {}: the loss is {}: the run has diverged; lower inner.lr or set inner.clip",
+        t.value(), loss));
+  }
+  return {.loss = loss, .grad_norm = 0, .tokens = targets};
+}
+
+LossSum LanguageModelLoop::gradient_pass(const TokenBatch& batch, std::int64_t targets,
+                                         const GradientReady& on_ready) {
   clear_gradients();
   FlatWeights<float> weights(layout_, values().data());
   const std::int64_t share = options_.sequences / options_.micro_batches;
@@ -141,15 +178,21 @@ InnerStep LanguageModelLoop::gradients(StepIndex t, const GradientReady& on_read
                                     .gradients = all_gradients().data(),
                                     .on_part = on_part_};
     if (part + 1 == options_.micro_batches) backward.on_ready = on_ready;
-    sum += model_.loss_and_gradients(team_, weights, part_of(batch, part * share, share), backward);
+    sum +=
+        model_->loss_and_gradients(team_, weights, part_of(batch, part * share, share), backward);
   }
-  const double loss = sum.loss / static_cast<double>(targets);
-  if (!std::isfinite(loss)) {
-    throw RunError(fmt::format(
-        "step {}: the loss is {}: the run has diverged; lower inner.lr or set inner.clip",
-        t.value(), loss));
-  }
-  return {.loss = loss, .grad_norm = 0, .tokens = targets};
+  return sum;
+}
+
+// A gradient is final once the last rank has given its share, so all are announced at the end.
+LossSum LanguageModelLoop::mesh_gradient_pass(const TokenBatch& batch, std::int64_t targets,
+                                              const GradientReady& on_ready) {
+  if (on_part_) on_part_(PassPart::kForward);
+  const LossSum sum = mesh_->loss_and_gradients(
+      values().data(), batch, 1 / static_cast<double>(targets), all_gradients().data());
+  if (on_part_) on_part_(PassPart::kEnd);
+  for (std::size_t i = parameters_.size(); on_ready && i-- > 0;) on_ready(i);
+  return sum;
 }
 
 std::span<float> LanguageModelLoop::gradient(std::size_t parameter) {
@@ -184,16 +227,37 @@ double LanguageModelLoop::update(StepIndex t) {
 
 LossSum LanguageModelLoop::sum_losses(const TokenBatch& batch, const ParameterSource& source) {
   ISTHMUS_CHECK(batch.length >= 1 && batch.length <= options_.context, batch.length);
+  if (mesh_) {
+    const LossSum whole = mesh_->loss(flat_values(source), batch);
+    ISTHMUS_CHECK(whole.targets > 0);
+    return whole;
+  }
   const std::int64_t rows = options_.sequences / options_.micro_batches * options_.context;
   const std::int64_t at_once = rows / batch.length;
   SourceWeights weights(layout_, source);
   LossSum sum;
   for (std::int64_t first = 0; first < batch.sequences; first += at_once) {
     const std::int64_t count = std::min(at_once, batch.sequences - first);
-    sum += model_.loss(team_, weights, part_of(batch, first, count));
+    sum += model_->loss(team_, weights, part_of(batch, first, count));
   }
   ISTHMUS_CHECK(sum.targets > 0);
   return sum;
+}
+
+const float* LanguageModelLoop::flat_values(const ParameterSource& source) {
+  bool own = true;
+  for (std::size_t i = 0; i < parameters_.size() && own; ++i) {
+    own = source.values(i).data() == parameters_[i].values.data();
+  }
+  if (own) return values().data();
+  source_values_.grow(bytes_of(layout_));
+  auto* const flat = static_cast<float*>(source_values_.data());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const std::span<const float> from = source.values(i);
+    ISTHMUS_CHECK(static_cast<std::int64_t>(from.size()) == parameters_[i].elements.size(), i);
+    std::ranges::copy(from, flat + parameters_[i].elements.begin);
+  }
+  return flat;
 }
 
 double LanguageModelLoop::loss(const TokenBatch& batch, const ParameterSource& source) {
@@ -219,7 +283,7 @@ InnerStep LanguageModelLoop::train_loss(StepIndex t, SampleShare share,
 
 std::size_t LanguageModelLoop::held_bytes() const {
   return values_.bytes() + gradients_.bytes() + (optimizer_ ? optimizer_->held_bytes() : 0) +
-         model_.held_bytes();
+         source_values_.bytes() + (model_ ? model_->held_bytes() : mesh_->held_bytes());
 }
 
 double LanguageModelLoop::learning_rate(StepIndex t) const { return schedule_.at(t); }

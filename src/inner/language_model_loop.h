@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The built-in trainer of one site on one rank: a GPT-2 or Llama model, its batches, gradient
-// accumulation, clipping and optimizer, as the outer loop's InnerLoop.
-// Owns parameters, gradients, moments, activations and its thread team. One thread drives it.
+// The built-in trainer of one site: a GPT-2 or Llama model on one rank or a mesh of ranks, its
+// batches, gradient accumulation, clipping and optimizer, as the outer loop's InnerLoop.
+// Owns parameters, gradients, moments, activations and its threads. One thread drives it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "inner/mesh_model.h"
 #include "inner/model.h"
+#include "inner/model_cost.h"
 #include "inner/model_layout.h"
 #include "inner/optimizer.h"
 #include "inner/schedule.h"
@@ -39,7 +42,16 @@ struct LanguageModelOptions {
       false;               // no gradients, moments or kept activations: loss and train_loss alone
   bool recompute = false;  // keep the residual stream only; the same bits for a third more forward
   std::uint64_t seed = 0;  // of the initial weights
+  // Ranks inside the site, threads of this process that share `threads`; micro_batches is then of
+  // each data-parallel rank.
+  MeshShape mesh = {};
+  PipelineKind schedule = PipelineKind::k1F1B;
+  int virtual_stages = 1;
 };
+
+/// Bytes that a loop with these options holds (inner/model_cost.h).
+[[nodiscard]] MemoryEstimate loop_memory(const ModelLayout& layout,
+                                         const LanguageModelOptions& options);
 
 class LanguageModelLoop final : public InnerLoop {
  public:
@@ -81,7 +93,13 @@ class LanguageModelLoop final : public InnerLoop {
   /// Update with the gradients as they stand; `squares_` holds the squared norm of each.
   /// RETURNS: the norm of all.
   double update(StepIndex t);
+  [[nodiscard]] LossSum gradient_pass(const TokenBatch& batch, std::int64_t targets,
+                                      const GradientReady& on_ready);
+  [[nodiscard]] LossSum mesh_gradient_pass(const TokenBatch& batch, std::int64_t targets,
+                                           const GradientReady& on_ready);
   [[nodiscard]] LossSum sum_losses(const TokenBatch& batch, const ParameterSource& source);
+  /// All values of `source` in canonical order, for ranks that read side by side.
+  [[nodiscard]] const float* flat_values(const ParameterSource& source);
 
   LanguageModelOptions options_;
   ModelLayout layout_;
@@ -90,8 +108,10 @@ class LanguageModelLoop final : public InnerLoop {
   kernels::ThreadTeam team_;
   kernels::AlignedBuffer values_;
   kernels::AlignedBuffer gradients_;
-  std::optional<InnerOptimizer> optimizer_;  // none when forward only
-  LanguageModel<float> model_;
+  std::optional<InnerOptimizer> optimizer_;    // none when forward only
+  std::optional<LanguageModel<float>> model_;  // one rank
+  std::unique_ptr<MeshModel> mesh_;            // several
+  kernels::AlignedBuffer source_values_;       // what a mesh reads for a ParameterSource
   std::vector<Parameter> parameters_;
   std::vector<double> squares_;  // of each parameter's gradient
   std::function<void(PassPart)> on_part_;

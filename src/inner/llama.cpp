@@ -162,18 +162,20 @@ class LlamaBlock final : public Block<RealOf<T>> {
                                   in_rows(pass, keep.attended, s_.query_width()), keep.lse);
     auto project =
         linear({rows, s_.query_width(), d, kBf16}, keep.attended, w.out_weight, keep.middle);
-    project.residual = x;
+    if (pass.tensor.first()) project.residual = x;
     project.ldr = d;
     kernels::gemm(team, project);
+    pass.tensor.sum(keep.middle, rows * d);
 
     norm(pass, rows, d, keep.middle, w.norm2_weight, keep.normed2, keep.rstd2);
     kernels::gemm(
         team, linear({rows, d, 2 * s_.d_ff, kBf16}, keep.normed2, w.gate_up_weight, keep.gate_up));
     kernels::swiglu_forward<T>(team, swiglu(rows, keep), keep.activated);
     auto down = linear({rows, s_.d_ff, d, kBf16}, keep.activated, w.down_weight, y);
-    down.residual = keep.middle;
+    if (pass.tensor.first()) down.residual = keep.middle;
     down.ldr = d;
     kernels::gemm(team, down);
+    pass.tensor.sum(y, rows * d);
   }
 
   void backward(const Pass& pass, const Real* weights, const Real* x, void* memory, void* scratch,
@@ -198,6 +200,7 @@ class LlamaBlock final : public Block<RealOf<T>> {
     const LinearShape gate_up{rows, d, 2 * s_.d_ff, kBf16};
     linear_weight_gradient(team, gate_up, keep.normed2, keep.gate_up, g.gate_up_weight);
     kernels::gemm(team, linear_input_gradient(gate_up, keep.gate_up, w.gate_up_weight, d_normed));
+    pass.tensor.sum(d_normed, rows * d);
     norm_backward(pass, d_normed, keep.middle, w.norm2_weight, keep.rstd2, d_stream,
                   g.norm2_weight);
 
@@ -208,6 +211,7 @@ class LlamaBlock final : public Block<RealOf<T>> {
     const LinearShape qkv{rows, d, s_.qkv_width(), kBf16};
     linear_weight_gradient(team, qkv, keep.normed1, keep.gate_up, g.qkv_weight);
     kernels::gemm(team, linear_input_gradient(qkv, keep.gate_up, w.qkv_weight, d_normed));
+    pass.tensor.sum(d_normed, rows * d);
     norm_backward(pass, d_normed, x, w.norm1_weight, keep.rstd1, d_stream, g.norm1_weight);
   }
 

@@ -2,12 +2,13 @@
 #include "inner/model.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/check.h"
 #include "inner/gpt2.h"
 #include "inner/llama.h"
+#include "inner/model_embedding.h"
 #include "kernels/cross_entropy.h"
-#include "kernels/embedding.h"
 #include "kernels/gemm.h"
 #include "kernels/norm.h"
 
@@ -27,6 +28,30 @@ std::unique_ptr<const Block<Real>> make_block(const ModelShape& shape, bool bf16
   }
   ISTHMUS_CHECK(!bf16, shape.d_model);
   return make_block_on<Real>(shape);
+}
+
+/// Each token's softmax over the rows of all ranks, from one gather: every rank joins the same
+/// numbers in rank order and so holds the same bits.
+void join_softmax(const TensorGroup& group, std::span<kernels::TokenSoftmax> tokens) {
+  static_assert(sizeof(kernels::TokenSoftmax) == 3 * sizeof(double));
+  const auto ranks = static_cast<std::size_t>(group.ranks().size());
+  const auto own = static_cast<std::int64_t>(3 * tokens.size());
+  const std::vector<std::int64_t> counts(ranks, own);
+  std::vector<kernels::TokenSoftmax> all(ranks * tokens.size());
+  group.ranks().all_gather({tokens.data(), own, Dtype::kF64}, counts,
+                           {all.data(), own * static_cast<std::int64_t>(ranks), Dtype::kF64});
+  for (std::size_t t = 0; t < tokens.size(); ++t) {
+    kernels::TokenSoftmax joined{.top = all[t].top};
+    for (std::size_t r = 1; r < ranks; ++r) {
+      joined.top = std::max(joined.top, all[r * tokens.size() + t].top);
+    }
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const kernels::TokenSoftmax& part = all[r * tokens.size() + t];
+      joined.total += part.total * std::exp(part.top - joined.top);
+      joined.target_logit += part.target_logit;
+    }
+    tokens[t] = joined;
+  }
 }
 
 }  // namespace
@@ -83,6 +108,7 @@ LanguageModel<Real>::LanguageModel(const ModelLayout& layout, std::int64_t rows,
       rows_(rows),
       purpose_(purpose),
       bf16_(bf16),
+      vocabulary_{0, layout.shape().vocab},
       block_(make_block<Real>(layout.shape(), bf16)),
       memory_(static_cast<std::size_t>(arena_bytes(layout, rows, purpose, bf16))) {
   Carver carver(memory_.data());
@@ -146,57 +172,54 @@ void LanguageModel<Real>::final_norm_backward(const Pass& pass, Weights<Real>& w
 }
 
 template <typename Real>
-void LanguageModel<Real>::embed(const Pass& pass, Weights<Real>& weights, const std::int32_t* ids) {
-  const ModelShape& s = layout_.shape();
-  const bool gpt2 = s.architecture == Architecture::kGpt2;
-  if (!weights.by_rows()) {
-    // Both tensors at once: what `tensor` gives stays valid until `layer` is called.
-    const kernels::Embedding<Real> embedding{.rows = pass.rows(),
-                                             .seq = pass.length,
-                                             .channels = s.d_model,
-                                             .vocab = s.vocab,
-                                             .ids = ids};
-    const Real* positions = gpt2 ? weights.tensor(layout_.positions()) : nullptr;
-    kernels::embedding_forward(pass.team, embedding, weights.tensor(layout_.embedding()), positions,
-                               arena_->stream[0]);
-    return;
-  }
-  // The sums of embedding_forward, from those rows of the table that the batch has.
-  Real* const y = arena_->stream[0];
-  for (std::int64_t r = 0; r < pass.rows(); ++r) {
-    ISTHMUS_CHECK(ids[r] >= 0 && ids[r] < s.vocab, r, ids[r], s.vocab);
-    std::copy_n(weights.rows(layout_.embedding(), ids[r], 1), s.d_model, y + r * s.d_model);
-  }
-  if (!gpt2) return;
-  for (std::int64_t position = 0; position < pass.length; ++position) {
-    const Real* const row = weights.rows(layout_.positions(), position, 1);
-    for (std::int64_t r = position; r < pass.rows(); r += pass.length) {
-      for (std::int64_t i = 0; i < s.d_model; ++i) y[r * s.d_model + i] += row[i];
-    }
-  }
+void LanguageModel<Real>::hold_vocabulary(const VocabularyShare& share) {
+  ISTHMUS_CHECK(share.first_row >= 0, share.first_row);
+  ISTHMUS_CHECK(share.first_row + layout_.shape().vocab <= share.all_rows, share.first_row);
+  vocabulary_ = share;
 }
 
 template <typename Real>
-const Real* LanguageModel<Real>::run_layers(const Pass& pass, Weights<Real>& weights,
-                                            const std::int32_t* ids, bool keep_layers) {
-  const ModelShape& s = layout_.shape();
-  embed(pass, weights, ids);
-  const Real* x = arena_->stream[0];
-  for (std::int64_t layer = 0; layer < s.layers; ++layer) {
-    const auto slot = static_cast<std::size_t>(keep_layers ? layer : 0);
-    Real* y = arena_->stream[keep_layers ? slot + 1 : static_cast<std::size_t>(layer + 1) % 2];
-    void* memory = arena_->memory[arena_->memory.size() > 1 ? slot : 0];
-    block_->forward(pass, weights.layer(layer), x, memory, y);
-    x = y;
-  }
-  final_norm(pass, weights, x);
+Real* LanguageModel<Real>::stage_input() const {
+  return arena_->stream[0];
+}
+
+template <typename Real>
+Real* LanguageModel<Real>::stage_gradient() const {
   return arena_->hidden;
 }
 
 template <typename Real>
-LossSum LanguageModel<Real>::head(const Pass& pass, Weights<Real>& weights, const TokenBatch& batch,
-                                  const BackwardOptions<Real>* backward) {
+void LanguageModel<Real>::stage_forward(const Pass& pass, Weights<Real>& weights,
+                                        const std::int32_t* ids, bool keep) {
   const ModelShape& s = layout_.shape();
+  if (layout_.part().embedding) {
+    embed(pass, layout_, vocabulary_, weights, ids, arena_->stream[0]);
+  }
+  const Real* x = arena_->stream[0];
+  for (std::int64_t layer = 0; layer < s.layers; ++layer) {
+    const auto slot = static_cast<std::size_t>(keep ? layer : 0);
+    Real* y = arena_->stream[keep ? slot + 1 : static_cast<std::size_t>(layer + 1) % 2];
+    void* memory = arena_->memory[arena_->memory.size() > 1 ? slot : 0];
+    block_->forward(pass, weights.layer(layer), x, memory, y);
+    x = y;
+  }
+  output_ = x;
+}
+
+template <typename Real>
+const Real* LanguageModel<Real>::run_layers(const Pass& pass, Weights<Real>& weights,
+                                            const std::int32_t* ids) {
+  stage_forward(pass, weights, ids, false);
+  final_norm(pass, weights, output_);
+  return arena_->hidden;
+}
+
+template <typename Real>
+LossSum LanguageModel<Real>::stage_head(const Pass& pass, Weights<Real>& weights,
+                                        const TokenBatch& batch,
+                                        const BackwardOptions<Real>* backward) {
+  const ModelShape& s = layout_.shape();
+  final_norm(pass, weights, output_);
   kernels::CrossEntropy<Real> ce{.tokens = pass.rows(),
                                  .channels = s.d_model,
                                  .vocab = s.vocab,
@@ -211,29 +234,37 @@ LossSum LanguageModel<Real>::head(const Pass& pass, Weights<Real>& weights, cons
   }
   ce.z_loss = s.z_loss;
   ce.bf16 = bf16_;
+  if (s.vocab != vocabulary_.all_rows) {
+    ce.first_row = vocabulary_.first_row;
+    ce.all_rows = vocabulary_.all_rows;
+    ce.join = [&](std::span<kernels::TokenSoftmax> tokens) { join_softmax(pass.tensor, tokens); };
+  }
   if (backward != nullptr) {
     ce.gradient_scale = backward->gradient_scale;
     ce.d_hidden = arena_->other;
     ce.d_weight = backward->gradients + layout_.tensors()[layout_.head()].elements.begin;
   }
   const kernels::CrossEntropySum sum = kernels::cross_entropy(pass.team, ce);
+  if (backward != nullptr) {
+    if (s.vocab != vocabulary_.all_rows) pass.tensor.sum(arena_->other, pass.rows() * s.d_model);
+    final_norm_backward(pass, weights, backward->gradients);
+  }
   return {.loss = sum.loss, .z_loss = sum.z_loss, .targets = sum.counted};
 }
 
 template <typename Real>
-void LanguageModel<Real>::backward(const Pass& pass, Weights<Real>& weights,
-                                   const std::int32_t* ids, const BackwardOptions<Real>& options) {
+void LanguageModel<Real>::stage_backward(const Pass& pass, Weights<Real>& weights,
+                                         const std::int32_t* ids,
+                                         const BackwardOptions<Real>& options) {
   const ModelShape& s = layout_.shape();
   const auto ready = [&](std::size_t tensor) {
     if (options.on_ready) options.on_ready(tensor);
   };
-  const auto gradient = [&](std::size_t tensor) {
-    return options.gradients + layout_.tensors()[tensor].elements.begin;
-  };
-  if (!s.tied) ready(layout_.head());
-  final_norm_backward(pass, weights, options.gradients);
-  if (s.architecture == Architecture::kGpt2) ready(layout_.final_norm_bias());
-  ready(layout_.final_norm_weight());
+  if (layout_.part().head) {
+    if (!s.tied) ready(layout_.head());
+    if (s.architecture == Architecture::kGpt2) ready(layout_.final_norm_bias());
+    ready(layout_.final_norm_weight());
+  }
   Real* d_stream = arena_->hidden;
   for (std::int64_t layer = s.layers - 1; layer >= 0; --layer) {
     const auto slot = static_cast<std::size_t>(layer);
@@ -248,12 +279,9 @@ void LanguageModel<Real>::backward(const Pass& pass, Weights<Real>& weights,
     const std::size_t first = layout_.first_tensor(layer);
     for (std::size_t i = layout_.tensors_per_layer(); i-- > 0;) ready(first + i);
   }
-  const bool gpt2 = s.architecture == Architecture::kGpt2;
-  const kernels::Embedding<Real> embedding{
-      .rows = pass.rows(), .seq = pass.length, .channels = s.d_model, .vocab = s.vocab, .ids = ids};
-  kernels::embedding_backward(pass.team, embedding, d_stream, gradient(layout_.embedding()),
-                              gpt2 ? gradient(layout_.positions()) : nullptr);
-  if (gpt2) ready(layout_.positions());
+  if (!layout_.part().embedding) return;
+  add_embedding_gradients(pass, layout_, vocabulary_, d_stream, ids, options.gradients);
+  if (s.architecture == Architecture::kGpt2) ready(layout_.positions());
   ready(layout_.embedding());
 }
 
@@ -262,8 +290,8 @@ LossSum LanguageModel<Real>::loss(kernels::ThreadTeam& team, Weights<Real>& weig
                                   const TokenBatch& batch) {
   check(batch);
   const Pass pass{team, batch.sequences, batch.length};
-  run_layers(pass, weights, batch.inputs.data(), false);
-  return head(pass, weights, batch, nullptr);
+  stage_forward(pass, weights, batch.inputs.data(), false);
+  return stage_head(pass, weights, batch, nullptr);
 }
 
 template <typename Real>
@@ -277,11 +305,11 @@ LossSum LanguageModel<Real>::loss_and_gradients(kernels::ThreadTeam& team, Weigh
   };
   const Pass pass{team, batch.sequences, batch.length};
   begin(PassPart::kForward);
-  run_layers(pass, weights, batch.inputs.data(), true);
+  stage_forward(pass, weights, batch.inputs.data(), true);
   begin(PassPart::kHead);
-  const LossSum sum = head(pass, weights, batch, &options);
+  const LossSum sum = stage_head(pass, weights, batch, &options);
   begin(PassPart::kBackward);
-  backward(pass, weights, batch.inputs.data(), options);
+  stage_backward(pass, weights, batch.inputs.data(), options);
   begin(PassPart::kEnd);
   return sum;
 }
@@ -293,7 +321,7 @@ void LanguageModel<Real>::next_token_logits(kernels::ThreadTeam& team, Weights<R
   ISTHMUS_CHECK(length >= 1 && length <= layout_.shape().positions && length <= rows_, length);
   const std::int64_t d = layout_.shape().d_model;
   const Pass pass{team, 1, length};
-  const Real* last = run_layers(pass, weights, tokens.data(), false) + (length - 1) * d;
+  const Real* last = run_layers(pass, weights, tokens.data()) + (length - 1) * d;
   kernels::gemm<Real>(team, {.m = 1,
                              .n = layout_.shape().vocab,
                              .k = d,

@@ -15,47 +15,13 @@
 
 #include "inner/arena.h"
 #include "inner/model_block.h"
+#include "inner/model_embedding.h"
 #include "inner/model_layout.h"
+#include "inner/model_weights.h"
 #include "isthmus/inner_loop.h"
 #include "kernels/aligned_buffer.h"
 
 namespace isthmus {
-
-/// Where a pass reads its weights.
-template <typename Real>
-class Weights {
- public:
-  virtual ~Weights() = default;
-  /// Values of a tensor outside the layers; valid until `layer` is called.
-  [[nodiscard]] virtual const Real* tensor(std::size_t index) = 0;
-  /// Rows [first, first + count) of a matrix outside the layers; valid until the next call of
-  /// anything. REQUIRES: by_rows().
-  [[nodiscard]] virtual const Real* rows(std::size_t, std::int64_t, std::int64_t) {
-    return nullptr;
-  }
-  /// True where a pass should read matrices outside the layers by `rows`, since they would have to
-  /// be made up whole. The results have the same bits.
-  [[nodiscard]] virtual bool by_rows() const { return false; }
-  /// Values of a layer's tensors one after another; valid until the next call of either.
-  [[nodiscard]] virtual const Real* layer(std::int64_t layer) = 0;
-};
-
-/// All weights in one array in canonical order.
-template <typename Real>
-class FlatWeights final : public Weights<Real> {
- public:
-  FlatWeights(const ModelLayout& layout, const Real* values) : layout_(layout), values_(values) {}
-  [[nodiscard]] const Real* tensor(std::size_t index) override {
-    return values_ + layout_.tensors()[index].elements.begin;
-  }
-  [[nodiscard]] const Real* layer(std::int64_t layer) override {
-    return values_ + layout_.layer_elements(layer).begin;
-  }
-
- private:
-  const ModelLayout& layout_;
-  const Real* values_;
-};
 
 /// Sums over the targets of a batch; targets below zero do not count.
 struct LossSum {
@@ -113,16 +79,33 @@ class LanguageModel {
   void next_token_logits(kernels::ThreadTeam& team, Weights<Real>& weights,
                          std::span<const std::int32_t> tokens, Real* logits);
 
+  // A pipeline stage's parts of a pass, for layouts of a part of a model or of a tensor-parallel
+  // rank: forward, head (the stage that has it), backward, each once a micro-batch and in this
+  // order; a model holds one micro-batch at a time. pass.tensor sums over the ranks that share the
+  // layers, whose calls come in the same order.
+
+  /// The rows of the vocabulary that this rank holds; the default: all.
+  void hold_vocabulary(const VocabularyShare& share);
+  /// (rows, d_model): the residual stream before the first layer; filled by the caller where the
+  /// stage has no embedding.
+  [[nodiscard]] Real* stage_input() const;
+  /// The stream after the last layer, of the last stage_forward.
+  [[nodiscard]] const Real* stage_output() const { return output_; }
+  /// On entry to `stage_backward` the gradient of the stage's output, filled by the caller where
+  /// the stage has no head; afterwards that of its input.
+  [[nodiscard]] Real* stage_gradient() const;
+  /// keep: for a backward pass.
+  void stage_forward(const Pass& pass, Weights<Real>& weights, const std::int32_t* ids, bool keep);
+  /// RETURNS: the whole vocabulary's losses, the same on every rank of pass.tensor.
+  LossSum stage_head(const Pass& pass, Weights<Real>& weights, const TokenBatch& batch,
+                     const BackwardOptions<Real>* backward);
+  void stage_backward(const Pass& pass, Weights<Real>& weights, const std::int32_t* ids,
+                      const BackwardOptions<Real>& options);
+
  private:
   struct Arena;
-  /// Runs the layers and the final norm. RETURNS: the normed hidden state (rows, d_model).
-  const Real* run_layers(const Pass& pass, Weights<Real>& weights, const std::int32_t* ids,
-                         bool keep_layers);
-  [[nodiscard]] LossSum head(const Pass& pass, Weights<Real>& weights, const TokenBatch& batch,
-                             const BackwardOptions<Real>* backward);
-  void backward(const Pass& pass, Weights<Real>& weights, const std::int32_t* ids,
-                const BackwardOptions<Real>& options);
-  void embed(const Pass& pass, Weights<Real>& weights, const std::int32_t* ids);
+  /// Layers and final norm. RETURNS: the normed hidden state (rows, d_model).
+  const Real* run_layers(const Pass& pass, Weights<Real>& weights, const std::int32_t* ids);
   void final_norm(const Pass& pass, Weights<Real>& weights, const Real* x);
   void final_norm_backward(const Pass& pass, Weights<Real>& weights, Real* gradients);
   void check(const TokenBatch& batch) const;
@@ -131,6 +114,8 @@ class LanguageModel {
   std::int64_t rows_;
   Purpose purpose_;
   bool bf16_;
+  VocabularyShare vocabulary_;
+  const Real* output_ = nullptr;
   std::unique_ptr<const Block<Real>> block_;
   kernels::AlignedBuffer memory_;
   std::unique_ptr<const Arena> arena_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "inner/model_layout.h"
+#include "inner/tensor_parallel.h"
 #include "kernels/thread_team.h"
 
 namespace isthmus {
@@ -26,9 +27,11 @@ struct Pass {
   kernels::ThreadTeam& team;
   std::int64_t sequences = 0;
   std::int64_t length = 0;
+  TensorGroup tensor = {};
   [[nodiscard]] std::int64_t rows() const { return sequences * length; }
 };
 
+/// A block of a tensor-parallel rank has that rank's heads and share of d_ff in its shape.
 /// The residual stream, weights and their gradients are Real. What a layer keeps and its wide
 /// gradients are stored as the block chooses: Real, or for float also Bf16.
 template <typename Real>

@@ -59,6 +59,20 @@ MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inn
   return memory;
 }
 
+MemoryEstimate mesh_memory(const ModelLayout& layout, const InnerConfig& inner,
+                           const MeshOptions& options) {
+  const std::int64_t rows = options.micro_batch_sequences() * options.context;
+  MemoryEstimate memory = options.purpose == LanguageModel<float>::Purpose::kInference
+                              ? inference_memory(layout, rows, options.bf16)
+                              : training_memory(layout, inner, rows, false, options.bf16);
+  memory.activations = 0;
+  for (int rank = 0; rank < options.mesh.ranks(); ++rank) {
+    memory.activations += MeshRank::bytes(layout, options, rank);
+  }
+  memory.logits *= options.mesh.dp;  // a stage's ranks share the vocabulary
+  return memory;
+}
+
 MemoryEstimate inference_memory(const ModelLayout& layout, std::int64_t rows, bool bf16) {
   MemoryEstimate memory;
   memory.parameters = layout.elements() * kFloatBytes;

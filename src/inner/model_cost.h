@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "inner/mesh_rank.h"
 #include "inner/model_layout.h"
 #include "isthmus/config.h"
 
@@ -36,6 +37,11 @@ struct MemoryEstimate {
 [[nodiscard]] MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inner,
                                              std::int64_t rows, bool recompute = false,
                                              bool bf16 = false);
+
+/// The same of a mesh of ranks in one process: `activations` holds what all ranks hold, their
+/// copies of weights and gradients included. REQUIRES: the mesh fits the model (check_mesh).
+[[nodiscard]] MemoryEstimate mesh_memory(const ModelLayout& layout, const InnerConfig& inner,
+                                         const MeshOptions& options);
 
 /// The same of a loop that takes forward passes alone, with a copy of one layer (`update`) for
 /// perturbed values.

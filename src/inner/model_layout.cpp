@@ -10,11 +10,13 @@
 
 namespace isthmus {
 
-ModelLayout::ModelLayout(const ModelShape& shape) : shape_(shape) {
+ModelLayout::ModelLayout(const ModelShape& shape, const ModelPart& part)
+    : shape_(shape), part_(part) {
   const bool gpt2 = shape.architecture == Architecture::kGpt2;
-  append(gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight", kNoLayer,
-         {shape.vocab, shape.d_model}, TensorInit::kNormal);
-  if (gpt2) {
+  const std::string embedding = gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight";
+  const std::vector<std::int64_t> table = {shape.vocab, shape.d_model};
+  if (part.embedding) append(embedding, kNoLayer, table, TensorInit::kNormal);
+  if (part.embedding && gpt2) {
     append("transformer.wpe.weight", kNoLayer, {shape.positions, shape.d_model},
            TensorInit::kNormal);
   }
@@ -22,7 +24,8 @@ ModelLayout::ModelLayout(const ModelShape& shape) : shape_(shape) {
   const std::vector<LayerTensor> in_layer =
       gpt2 ? gpt2_layer_tensors(shape) : llama_layer_tensors(shape);
   tensors_per_layer_ = in_layer.size();
-  for (int layer = 0; layer < shape.layers; ++layer) {
+  const auto first_layer = static_cast<int>(part.first_layer);
+  for (int layer = first_layer; layer < first_layer + shape.layers; ++layer) {
     const std::string prefix =
         fmt::format("{}.{}.", gpt2 ? "transformer.h" : "model.layers", layer);
     for (const LayerTensor& tensor : in_layer) {
@@ -30,15 +33,15 @@ ModelLayout::ModelLayout(const ModelShape& shape) : shape_(shape) {
     }
   }
   first_after_layers_ = tensors_.size();
+  if (!part.head) return;
   if (gpt2) {
     append("transformer.ln_f.weight", kNoLayer, {shape.d_model}, TensorInit::kOne);
     append("transformer.ln_f.bias", kNoLayer, {shape.d_model}, TensorInit::kZero);
   } else {
     append("model.norm.weight", kNoLayer, {shape.d_model}, TensorInit::kOne);
   }
-  if (!shape.tied) {
-    append("lm_head.weight", kNoLayer, {shape.vocab, shape.d_model}, TensorInit::kNormal);
-  }
+  if (!shape.tied) append("lm_head.weight", kNoLayer, table, TensorInit::kNormal);
+  if (shape.tied && !part.embedding) append(embedding, kNoLayer, table, TensorInit::kNormal);
 }
 
 std::size_t ModelLayout::first_tensor(std::int64_t layer) const {
@@ -52,6 +55,7 @@ CanonicalRange ModelLayout::layer_elements(std::int64_t layer) const {
 
 std::size_t ModelLayout::positions() const {
   ISTHMUS_CHECK(shape_.architecture == Architecture::kGpt2);
+  ISTHMUS_CHECK(part_.embedding);
   return 1;
 }
 
@@ -60,7 +64,9 @@ std::size_t ModelLayout::final_norm_bias() const {
   return first_after_layers_ + 1;
 }
 
-std::size_t ModelLayout::head() const { return shape_.tied ? embedding() : tensors_.size() - 1; }
+std::size_t ModelLayout::head() const {
+  return shape_.tied && part_.embedding ? embedding() : tensors_.size() - 1;
+}
 
 void ModelLayout::append(std::string name, int layer, std::vector<std::int64_t> shape,
                          TensorInit init) {

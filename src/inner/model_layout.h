@@ -34,11 +34,21 @@ struct TensorInfo {
   [[nodiscard]] bool hidden_matrix() const { return layer >= 0 && shape.size() == 2; }
 };
 
+/// What of a model one pipeline stage holds. The default: all of it.
+struct ModelPart {
+  std::int64_t first_layer = 0;  // names count from here; their number is the shape's
+  bool embedding = true;         // token (and position) embedding come first
+  bool head = true;              // final norm and output head come last
+};
+
 class ModelLayout {
  public:
-  explicit ModelLayout(const ModelShape& shape);
+  /// With a part: its tensors one after another, under their names in the whole model. A stage that
+  /// has the head of a tied model but not the embedding holds the embedding's table as its head.
+  explicit ModelLayout(const ModelShape& shape, const ModelPart& part = {});
 
   [[nodiscard]] const ModelShape& shape() const { return shape_; }
+  [[nodiscard]] const ModelPart& part() const { return part_; }
   [[nodiscard]] const std::vector<TensorInfo>& tensors() const { return tensors_; }
   /// Number of parameters.
   [[nodiscard]] std::int64_t elements() const { return tensors_.back().elements.end; }
@@ -49,8 +59,8 @@ class ModelLayout {
   [[nodiscard]] CanonicalRange layer_elements(std::int64_t layer) const;
 
   /// Indices of the tensors outside the layers.
-  [[nodiscard]] std::size_t embedding() const { return 0; }
-  [[nodiscard]] std::size_t positions() const;  // REQUIRES: GPT-2
+  [[nodiscard]] std::size_t embedding() const { return 0; }  // REQUIRES: part().embedding
+  [[nodiscard]] std::size_t positions() const;               // the same, and GPT-2
   [[nodiscard]] std::size_t final_norm_weight() const { return first_after_layers_; }
   [[nodiscard]] std::size_t final_norm_bias() const;  // REQUIRES: GPT-2
   /// The output head: its own tensor, or the embedding when tied.
@@ -60,6 +70,7 @@ class ModelLayout {
   void append(std::string name, int layer, std::vector<std::int64_t> shape, TensorInit init);
 
   ModelShape shape_;
+  ModelPart part_;
   std::vector<TensorInfo> tensors_;
   std::size_t first_in_layers_ = 0;
   std::size_t tensors_per_layer_ = 0;

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/mesh.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "isthmus/errors.h"
+
+namespace isthmus {
+namespace {
+
+/// The divisor of n next to `wanted`, the smaller one of two.
+std::int64_t nearest_divisor(std::int64_t n, std::int64_t wanted) {
+  for (std::int64_t away = 0; away < std::max(n, wanted); ++away) {
+    if (wanted - away >= 1 && n % (wanted - away) == 0) return wanted - away;
+    if (wanted + away <= n && n % (wanted + away) == 0) return wanted + away;
+  }
+  return 1;
+}
+
+void check_divides(const char* key, std::int64_t value, const char* of, std::int64_t n,
+                   std::int64_t works_for_all) {
+  if (n % value == 0) return;
+  throw ConfigError(fmt::format("{} = {}: must divide {} = {}; the nearest that works is {}", key,
+                                value, of, n, nearest_divisor(works_for_all, value)));
+}
+
+}  // namespace
+
+int mesh_rank(const MeshShape& mesh, const MeshPosition& at) {
+  return (at.pp * mesh.dp + at.dp) * mesh.tp + at.tp;
+}
+
+MeshPosition mesh_position(const MeshShape& mesh, int rank) {
+  return {.tp = rank % mesh.tp, .pp = rank / (mesh.tp * mesh.dp), .dp = rank / mesh.tp % mesh.dp};
+}
+
+void check_mesh(const ModelShape& s, const MeshShape& mesh, std::int64_t sequences) {
+  const std::int64_t shared = std::gcd(std::gcd(s.heads, s.kv_heads), s.d_ff);
+  check_divides("parallel.tp", mesh.tp, "model.n_heads", s.heads, shared);
+  check_divides("parallel.tp", mesh.tp, "model.n_kv_heads", s.kv_heads, shared);
+  check_divides("parallel.tp", mesh.tp, "model.d_ff", s.d_ff, shared);
+  if (mesh.tp > s.vocab) {
+    throw ConfigError(fmt::format("parallel.tp = {}: at most model.vocab = {} ranks can share it",
+                                  mesh.tp, s.vocab));
+  }
+  if (mesh.pp > s.layers) {
+    throw ConfigError(
+        fmt::format("parallel.pp = {}: at most model.n_layers = {} stages; the nearest that works "
+                    "is {}",
+                    mesh.pp, s.layers, s.layers));
+  }
+  check_divides("parallel.dp", mesh.dp, "the samples of a step and worker", sequences, sequences);
+}
+
+}  // namespace isthmus

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/mesh_rank.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+
+namespace isthmus {
+namespace {
+
+/// Samples [first, first + count) of a batch.
+TokenBatch samples_of(const TokenBatch& batch, std::int64_t first, std::int64_t count) {
+  const auto from = static_cast<std::size_t>(first * batch.length);
+  const auto size = static_cast<std::size_t>(count * batch.length);
+  return {batch.inputs.subspan(from, size), batch.targets.subspan(from, size), count, batch.length};
+}
+
+/// Most micro-batches of a chunk whose activations are held at a time.
+std::size_t most_in_flight(const std::vector<PipelineOp>& operations, int chunk) {
+  std::size_t held = 0;
+  std::size_t most = 1;
+  for (const PipelineOp& op : operations) {
+    if (op.chunk != chunk) continue;
+    if (op.kind == PipelineOpKind::kForward) most = std::max(most, ++held);
+    if (op.kind == PipelineOpKind::kBackward) --held;
+  }
+  return most;
+}
+
+/// Rank `rank`'s values of `count` that `ranks` share.
+CanonicalRange slice_of(std::int64_t count, int ranks, int rank) {
+  return {count * rank / ranks, count * (rank + 1) / ranks};
+}
+
+/// The part of the model that chunk `k` of a rank holds.
+RankShare chunk_share(const ModelShape& s, const MeshOptions& options,
+                      const PipelineSchedule& schedule, const MeshPosition& at, int k) {
+  // The head costs about as much as so many layers of 12 d^2 weights each.
+  const double head = static_cast<double>(s.vocab) / (12 * static_cast<double>(s.d_model));
+  const int stage = schedule.stage(at.pp, k);
+  RankShare share;
+  share.ranks = options.mesh.tp;
+  share.rank = at.tp;
+  share.layers = stage_layers(s.layers, schedule.stages(), head)[static_cast<std::size_t>(stage)];
+  share.first_stage = stage == 0;
+  share.last_stage = stage + 1 == schedule.stages();
+  return share;
+}
+
+bool trains(const MeshOptions& options) {
+  return options.purpose != LanguageModel<float>::Purpose::kInference;
+}
+
+/// Micro-batches whose activations chunk `k` has room for.
+std::size_t slots_of(const MeshOptions& options, const PipelineSchedule& schedule,
+                     const MeshPosition& at, int k) {
+  if (!trains(options)) return 1;
+  return most_in_flight(schedule.operations[static_cast<std::size_t>(at.pp)], k);
+}
+
+PipelineSchedule schedule_of(const MeshOptions& options) {
+  return make_pipeline_schedule(options.schedule, options.mesh.pp,
+                                static_cast<int>(options.micro_batches), options.virtual_stages);
+}
+
+CanonicalRange common(CanonicalRange a, CanonicalRange b) {
+  const std::int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
+}  // namespace
+
+MeshGroups::MeshGroups(const MeshShape& mesh, std::unique_ptr<Communicator> all_ranks)
+    : world(std::move(all_ranks)) {
+  ISTHMUS_CHECK(world->size() == mesh.ranks(), world->size(), mesh.ranks());
+  const MeshPosition at = mesh_position(mesh, world->rank());
+  tensor = world->split(at.pp * mesh.dp + at.dp, at.tp);
+  pipeline = world->split(at.dp * mesh.tp + at.tp, at.pp);
+  data = world->split(at.pp * mesh.tp + at.tp, at.dp);
+}
+
+/// The activations of one micro-batch on their way through a chunk.
+struct MeshRank::Slot {
+  std::unique_ptr<LanguageModel<float>> model;
+  int micro_batch = -1;           // none: free
+  std::unique_ptr<Work> sending;  // of the output, or of the input's gradient
+  void settle() {
+    if (sending) sending->wait();
+    sending.reset();
+  }
+};
+
+/// One virtual stage of this rank.
+struct MeshRank::Chunk {
+  Chunk(RankLayout held, bool first_stage, bool last_stage)
+      : layout(std::move(held)), first(first_stage), last(last_stage) {}
+
+  RankLayout layout;
+  bool first, last;                  // of all stages
+  kernels::AlignedBuffer weights;    // empty where the canonical ones serve
+  kernels::AlignedBuffer gradients;  // empty when forward only
+  const float* weights_at = nullptr;
+  std::vector<Slot> slots;
+
+  [[nodiscard]] float* gradient() const { return static_cast<float*>(gradients.data()); }
+};
+
+MeshRank::MeshRank(const ModelLayout& canonical, const MeshOptions& options,
+                   std::unique_ptr<Communicator> world)
+    : options_(options),
+      at_(mesh_position(options.mesh, world->rank())),
+      groups_(options.mesh, std::move(world)),
+      schedule_(schedule_of(options)),
+      team_(options.threads) {
+  make_chunks(canonical);
+}
+
+MeshRank::~MeshRank() = default;
+
+void MeshRank::make_chunks(const ModelLayout& canonical) {
+  const std::int64_t rows = options_.micro_batch_sequences() * options_.context;
+  for (int k = 0; k < schedule_.chunks; ++k) {
+    const RankShare share = chunk_share(canonical.shape(), options_, schedule_, at_, k);
+    auto chunk =
+        std::make_unique<Chunk>(RankLayout(canonical, share), share.first_stage, share.last_stage);
+    const ModelLayout& local = chunk->layout.local();
+    const std::size_t bytes = static_cast<std::size_t>(local.elements()) * sizeof(float);
+    if (!chunk->layout.whole()) chunk->weights = kernels::AlignedBuffer(bytes);
+    if (trains(options_)) chunk->gradients = kernels::AlignedBuffer(bytes);
+    chunk->slots.resize(slots_of(options_, schedule_, at_, k));
+    for (Slot& slot : chunk->slots) {
+      slot.model =
+          std::make_unique<LanguageModel<float>>(local, rows, options_.purpose, options_.bf16);
+      slot.model->hold_vocabulary(chunk->layout.vocabulary());
+    }
+    chunks_.push_back(std::move(chunk));
+  }
+}
+
+std::int64_t MeshRank::bytes(const ModelLayout& canonical, const MeshOptions& options, int rank) {
+  const PipelineSchedule schedule = schedule_of(options);
+  const MeshPosition at = mesh_position(options.mesh, rank);
+  const std::int64_t rows = options.micro_batch_sequences() * options.context;
+  std::int64_t bytes = 0;
+  for (int k = 0; k < schedule.chunks; ++k) {
+    const RankLayout layout(canonical, chunk_share(canonical.shape(), options, schedule, at, k));
+    const std::int64_t copies = (layout.whole() ? 0 : 1) + (trains(options) ? 1 : 0);
+    const auto slots = static_cast<std::int64_t>(slots_of(options, schedule, at, k));
+    bytes += copies * layout.local().elements() * static_cast<std::int64_t>(sizeof(float)) +
+             slots * LanguageModel<float>::arena_bytes(layout.local(), rows, options.purpose,
+                                                       options.bf16);
+  }
+  return bytes;
+}
+
+bool MeshRank::has_head() const { return chunks_.back()->last; }
+
+void MeshRank::take_weights(const float* weights) {
+  for (const auto& chunk : chunks_) {
+    chunk->weights_at = weights;
+    if (chunk->layout.whole()) continue;
+    auto* const own = static_cast<float*>(chunk->weights.data());
+    chunk->layout.take(weights, own);
+    chunk->weights_at = own;
+  }
+}
+
+Pass MeshRank::pass_of(const TokenBatch& batch) {
+  return {team_, batch.sequences, batch.length, TensorGroup(groups_.tensor.get())};
+}
+
+MeshRank::Slot& MeshRank::slot_of(Chunk& chunk, int micro_batch) {
+  for (Slot& slot : chunk.slots) {
+    if (slot.micro_batch == micro_batch) return slot;
+  }
+  for (Slot& slot : chunk.slots) {
+    if (slot.micro_batch != -1) continue;
+    slot.settle();
+    slot.micro_batch = micro_batch;
+    return slot;
+  }
+  ISTHMUS_CHECK(false, micro_batch, chunk.slots.size());
+  return chunk.slots.front();
+}
+
+LossSum MeshRank::train(const float* weights, const TokenBatch& batch, double gradient_scale) {
+  ISTHMUS_CHECK(batch.sequences == options_.sequences, batch.sequences, options_.sequences);
+  take_weights(weights);
+  for (const auto& chunk : chunks_) {
+    std::fill_n(chunk->gradient(), chunk->layout.local().elements(), 0.0f);
+  }
+  const std::int64_t own = options_.sequences / options_.mesh.dp;
+  const TokenBatch share = samples_of(batch, at_.dp * own, own);
+  LossSum sum;
+  for (const PipelineOp& op : schedule_.operations[static_cast<std::size_t>(at_.pp)]) {
+    run(op, share, gradient_scale, sum);
+  }
+  for (const auto& chunk : chunks_) {
+    for (Slot& slot : chunk->slots) slot.settle();
+  }
+  return sum;
+}
+
+void MeshRank::run(const PipelineOp& op, const TokenBatch& share, double gradient_scale,
+                   LossSum& sum) {
+  Chunk& chunk = *chunks_[static_cast<std::size_t>(op.chunk)];
+  Slot& slot = slot_of(chunk, op.micro_batch);
+  LanguageModel<float>& model = *slot.model;
+  const std::int64_t count = options_.micro_batch_sequences();
+  const TokenBatch batch = samples_of(share, op.micro_batch * count, count);
+  const std::int64_t values = count * batch.length * chunk.layout.local().shape().d_model;
+  const Pass pass = pass_of(batch);
+  FlatWeights<float> weights(chunk.layout.local(), chunk.weights_at);
+  const BackwardOptions<float> backward{.gradient_scale = gradient_scale,
+                                        .gradients = chunk.gradient()};
+  Communicator& neighbours = *groups_.pipeline;
+  const auto send = [&](const float* from) {
+    slot.settle();
+    const int tag = pipeline_message(schedule_, at_.pp, op);
+    slot.sending = neighbours.start([from, values, peer = op.peer, tag](Communicator& ranks) {
+      ranks.send({from, values, Dtype::kF32}, peer, tag);
+    });
+  };
+  const auto receive = [&](float* into) {
+    neighbours.receive({into, values, Dtype::kF32}, op.peer,
+                       pipeline_message(schedule_, at_.pp, op));
+  };
+  switch (op.kind) {
+    case PipelineOpKind::kReceiveForward:
+      receive(model.stage_input());
+      break;
+    case PipelineOpKind::kForward:
+      model.stage_forward(pass, weights, batch.inputs.data(), true);
+      if (chunk.last) sum += model.stage_head(pass, weights, batch, &backward);
+      break;
+    case PipelineOpKind::kSendForward:
+      send(model.stage_output());
+      break;
+    case PipelineOpKind::kReceiveBackward:
+      receive(model.stage_gradient());
+      break;
+    case PipelineOpKind::kBackward:
+      slot.settle();
+      model.stage_backward(pass, weights, batch.inputs.data(), backward);
+      if (chunk.first) slot.micro_batch = -1;
+      break;
+    case PipelineOpKind::kSendBackward:
+      send(model.stage_gradient());
+      slot.micro_batch = -1;
+      break;
+    case PipelineOpKind::kBackwardInput:
+    case PipelineOpKind::kBackwardWeight:
+      ISTHMUS_CHECK(false, op.micro_batch);
+  }
+}
+
+// Heads' norms over the tensor-parallel ranks, then everything over the data-parallel ones: each
+// of these is left with the sum of its own slice.
+void MeshRank::sum_gradients() {
+  const int ranks = groups_.data->size();
+  for (const auto& chunk : chunks_) {
+    float* const g = chunk->gradient();
+    for (const CanonicalRange& range : chunk->layout.partial()) {
+      groups_.tensor->all_reduce({g + range.begin, range.size(), Dtype::kF32}, Reduce::kSum);
+    }
+    if (ranks == 1) continue;
+    const std::int64_t n = chunk->layout.local().elements();
+    std::vector<std::int64_t> counts;
+    for (int r = 0; r < ranks; ++r) counts.push_back(slice_of(n, ranks, r).size());
+    const CanonicalRange own = slice_of(n, ranks, at_.dp);
+    groups_.data->reduce_scatter({g, n, Dtype::kF32}, counts,
+                                 {g + own.begin, own.size(), Dtype::kF32}, Reduce::kSum);
+  }
+}
+
+void MeshRank::give_gradients(float* gradients) {
+  sum_gradients();
+  const auto own = [&](const Chunk& chunk) {
+    return slice_of(chunk.layout.local().elements(), groups_.data->size(), at_.dp);
+  };
+  for (const auto& chunk : chunks_) {
+    const CanonicalRange slice = own(*chunk);
+    const CanonicalRange tied = chunk->layout.tied_head();
+    if (tied.size() == 0) {
+      chunk->layout.give(chunk->gradient(), slice, false, gradients);
+    } else {
+      const std::int64_t end = chunk->layout.local().elements();
+      chunk->layout.give(chunk->gradient(), common(slice, {0, tied.begin}), false, gradients);
+      chunk->layout.give(chunk->gradient(), common(slice, {tied.end, end}), false, gradients);
+    }
+  }
+  // The first stage has written the table's gradient; the last one adds its own as a head.
+  groups_.world->barrier();
+  for (const auto& chunk : chunks_) {
+    const CanonicalRange tied = chunk->layout.tied_head();
+    if (tied.size() > 0) {
+      chunk->layout.give(chunk->gradient(), common(own(*chunk), tied), true, gradients);
+    }
+  }
+}
+
+LossSum MeshRank::loss(const float* weights, const TokenBatch& batch) {
+  take_weights(weights);
+  const CanonicalRange own = slice_of(batch.sequences, options_.mesh.dp, at_.dp);
+  const std::int64_t rows = options_.micro_batch_sequences() * options_.context;
+  const std::int64_t at_once = rows / batch.length;
+  ISTHMUS_CHECK(at_once >= 1, rows, batch.length);
+  Communicator& neighbours = *groups_.pipeline;
+  const int ranks = neighbours.size();
+  LossSum sum;
+  for (std::int64_t first = own.begin; first < own.end; first += at_once) {
+    const TokenBatch part = samples_of(batch, first, std::min(at_once, own.end - first));
+    const Pass pass = pass_of(part);
+    for (const auto& chunk : chunks_) {
+      Slot& slot = chunk->slots.front();
+      LanguageModel<float>& model = *slot.model;
+      FlatWeights<float> flat(chunk->layout.local(), chunk->weights_at);
+      const std::int64_t values = pass.rows() * chunk->layout.local().shape().d_model;
+      slot.settle();
+      if (!chunk->first) {
+        neighbours.receive({model.stage_input(), values, Dtype::kF32}, (at_.pp + ranks - 1) % ranks,
+                           0);
+      }
+      model.stage_forward(pass, flat, part.inputs.data(), false);
+      if (chunk->last) {
+        sum += model.stage_head(pass, flat, part, nullptr);
+        continue;
+      }
+      slot.sending = neighbours.start(
+          [from = model.stage_output(), values, to = (at_.pp + 1) % ranks](Communicator& all) {
+            all.send({from, values, Dtype::kF32}, to, 0);
+          });
+    }
+  }
+  for (const auto& chunk : chunks_) chunk->slots.front().settle();
+  return sum;
+}
+
+std::size_t MeshRank::held_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& chunk : chunks_) {
+    bytes += chunk->weights.bytes() + chunk->gradients.bytes();
+    for (const Slot& slot : chunk->slots) bytes += slot.model->held_bytes();
+  }
+  return bytes;
+}
+
+}  // namespace isthmus

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Token and position embedding of a model, whole or of a rank that holds some rows of the
+// vocabulary (Megatron-LM, arXiv:1909.08053, section 3). Real: float or double.
+#pragma once
+
+#include <cstdint>
+
+#include "inner/model_block.h"
+#include "inner/model_layout.h"
+#include "inner/model_weights.h"
+
+namespace isthmus {
+
+/// Rows [first_row, first_row + shape().vocab) of a vocabulary of all_rows.
+struct VocabularyShare {
+  std::int64_t first_row = 0;
+  std::int64_t all_rows = 0;
+};
+
+/// stream (rows, d_model) := the embedded ids, the same bits on every rank of pass.tensor and on
+/// one rank that holds all rows. REQUIRES: ids (rows,) in [0, all_rows) (checked).
+template <typename Real>
+void embed(const Pass& pass, const ModelLayout& layout, const VocabularyShare& share,
+           Weights<Real>& weights, const std::int32_t* ids, Real* stream);
+
+/// Adds the gradients of the own rows and of the positions, from that of the stream, to `gradients`
+/// in the layout's order.
+template <typename Real>
+void add_embedding_gradients(const Pass& pass, const ModelLayout& layout,
+                             const VocabularyShare& share, const Real* d_stream,
+                             const std::int32_t* ids, Real* gradients);
+
+}  // namespace isthmus
