@@ -61,18 +61,6 @@ std::string memory_error(const LanguageModelOptions& options) {
       static_cast<double>(memory.activations) / kGiB);
 }
 
-MeshOptions mesh_options(const LanguageModelOptions& options) {
-  return {.mesh = options.mesh,
-          .schedule = options.schedule,
-          .virtual_stages = options.virtual_stages,
-          .sequences = options.sequences,
-          .micro_batches = options.micro_batches,
-          .context = options.context,
-          .purpose = purpose_of(options),
-          .bf16 = options.bf16,
-          .threads = std::max(1, options.threads / options.mesh.ranks())};
-}
-
 /// Samples [first, first + count) of a batch.
 TokenBatch part_of(const TokenBatch& batch, std::int64_t first, std::int64_t count) {
   const auto from = static_cast<std::size_t>(first * batch.length);
@@ -85,6 +73,20 @@ std::int64_t counted_targets(const TokenBatch& batch) {
                        [](std::int32_t target) { return target >= 0; });
 }
 }  // namespace
+
+MeshOptions mesh_options(const LanguageModelOptions& options) {
+  return {.mesh = options.mesh,
+          .schedule = options.schedule,
+          .virtual_stages = options.virtual_stages,
+          .sequences = options.sequences,
+          .micro_batches = options.micro_batches,
+          .context = options.context,
+          .purpose = purpose_of(options),
+          .bf16 = options.bf16,
+          .threads = options.processes != nullptr
+                         ? options.threads
+                         : std::max(1, options.threads / options.mesh.ranks())};
+}
 
 MemoryEstimate loop_memory(const ModelLayout& layout, const LanguageModelOptions& options) {
   if (options.mesh.ranks() > 1) return mesh_memory(layout, options.inner, mesh_options(options));
@@ -102,7 +104,9 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
       values_(bytes_of(layout_)),
       gradients_(options.forward_only ? 0 : bytes_of(layout_)) {
   if (options.mesh.ranks() > 1) {
-    mesh_ = std::make_unique<MeshModel>(layout_, mesh_options(options));
+    mesh_ = options.processes != nullptr
+                ? make_process_mesh(layout_, mesh_options(options), *options.processes)
+                : make_thread_mesh(layout_, mesh_options(options));
   } else {
     model_.emplace(layout_, options.sequences / options.micro_batches * options.context,
                    purpose_of(options), options.bf16);

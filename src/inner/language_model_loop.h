@@ -42,16 +42,21 @@ struct LanguageModelOptions {
       false;               // no gradients, moments or kept activations: loss and train_loss alone
   bool recompute = false;  // keep the residual stream only; the same bits for a third more forward
   std::uint64_t seed = 0;  // of the initial weights
-  // Ranks inside the site, threads of this process that share `threads`; micro_batches is then of
-  // each data-parallel rank.
+  // Ranks inside the site; micro_batches is then of each data-parallel rank.
   MeshShape mesh = {};
   PipelineKind schedule = PipelineKind::k1F1B;
   int virtual_stages = 1;
+  /// The processes that are the mesh's ranks, this one the first, each with `threads`; borrowed.
+  /// Null: the ranks are threads of this process that share `threads`.
+  Communicator* processes = nullptr;
 };
 
 /// Bytes that a loop with these options holds (inner/model_cost.h).
 [[nodiscard]] MemoryEstimate loop_memory(const ModelLayout& layout,
                                          const LanguageModelOptions& options);
+
+/// The mesh of such a loop, for its ranks that are processes of their own (serve_mesh).
+[[nodiscard]] MeshOptions mesh_options(const LanguageModelOptions& options);
 
 class LanguageModelLoop final : public InnerLoop {
  public:

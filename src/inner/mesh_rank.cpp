@@ -70,13 +70,29 @@ CanonicalRange common(CanonicalRange a, CanonicalRange b) {
 
 }  // namespace
 
-MeshGroups::MeshGroups(const MeshShape& mesh, std::unique_ptr<Communicator> all_ranks)
-    : world(std::move(all_ranks)) {
-  ISTHMUS_CHECK(world->size() == mesh.ranks(), world->size(), mesh.ranks());
-  const MeshPosition at = mesh_position(mesh, world->rank());
-  tensor = world->split(at.pp * mesh.dp + at.dp, at.tp);
-  pipeline = world->split(at.dp * mesh.tp + at.tp, at.pp);
-  data = world->split(at.pp * mesh.tp + at.tp, at.dp);
+MeshGroups::MeshGroups(const MeshShape& mesh, Communicator& all_ranks) : world(all_ranks) {
+  ISTHMUS_CHECK(world.size() == mesh.ranks(), world.size(), mesh.ranks());
+  const MeshPosition at = mesh_position(mesh, world.rank());
+  tensor = world.split(at.pp * mesh.dp + at.dp, at.tp);
+  pipeline = world.split(at.dp * mesh.tp + at.tp, at.pp);
+  data = world.split(at.pp * mesh.tp + at.tp, at.dp);
+}
+
+CanonicalRange slice_of(const RankLayout& layout, int ranks, int dp) {
+  return slice_of(layout.local().elements(), ranks, dp);
+}
+
+void give_slice(const RankLayout& layout, const float* local, CanonicalRange slice, bool tied,
+                float* canonical) {
+  const CanonicalRange head = layout.tied_head();
+  if (tied) {
+    layout.give(local, common(slice, head), true, canonical);
+  } else if (head.size() == 0) {
+    layout.give(local, slice, false, canonical);
+  } else {
+    layout.give(local, common(slice, {0, head.begin}), false, canonical);
+    layout.give(local, common(slice, {head.end, layout.local().elements()}), false, canonical);
+  }
 }
 
 /// The activations of one micro-batch on their way through a chunk.
@@ -105,19 +121,19 @@ struct MeshRank::Chunk {
   [[nodiscard]] float* gradient() const { return static_cast<float*>(gradients.data()); }
 };
 
-MeshRank::MeshRank(const ModelLayout& canonical, const MeshOptions& options,
-                   std::unique_ptr<Communicator> world)
+MeshRank::MeshRank(const ModelLayout& canonical, const MeshOptions& options, Communicator& world,
+                   bool own_weights)
     : options_(options),
-      at_(mesh_position(options.mesh, world->rank())),
-      groups_(options.mesh, std::move(world)),
+      at_(mesh_position(options.mesh, world.rank())),
+      groups_(options.mesh, world),
       schedule_(schedule_of(options)),
       team_(options.threads) {
-  make_chunks(canonical);
+  make_chunks(canonical, own_weights);
 }
 
 MeshRank::~MeshRank() = default;
 
-void MeshRank::make_chunks(const ModelLayout& canonical) {
+void MeshRank::make_chunks(const ModelLayout& canonical, bool own_weights) {
   const std::int64_t rows = options_.micro_batch_sequences() * options_.context;
   for (int k = 0; k < schedule_.chunks; ++k) {
     const RankShare share = chunk_share(canonical.shape(), options_, schedule_, at_, k);
@@ -125,7 +141,8 @@ void MeshRank::make_chunks(const ModelLayout& canonical) {
         std::make_unique<Chunk>(RankLayout(canonical, share), share.first_stage, share.last_stage);
     const ModelLayout& local = chunk->layout.local();
     const std::size_t bytes = static_cast<std::size_t>(local.elements()) * sizeof(float);
-    if (!chunk->layout.whole()) chunk->weights = kernels::AlignedBuffer(bytes);
+    if (own_weights || !chunk->layout.whole()) chunk->weights = kernels::AlignedBuffer(bytes);
+    chunk->weights_at = static_cast<const float*>(chunk->weights.data());
     if (trains(options_)) chunk->gradients = kernels::AlignedBuffer(bytes);
     chunk->slots.resize(slots_of(options_, schedule_, at_, k));
     for (Slot& slot : chunk->slots) {
@@ -137,14 +154,27 @@ void MeshRank::make_chunks(const ModelLayout& canonical) {
   }
 }
 
-std::int64_t MeshRank::bytes(const ModelLayout& canonical, const MeshOptions& options, int rank) {
+std::vector<RankLayout> MeshRank::layouts(const ModelLayout& canonical, const MeshOptions& options,
+                                          int rank) {
+  const PipelineSchedule schedule = schedule_of(options);
+  const MeshPosition at = mesh_position(options.mesh, rank);
+  std::vector<RankLayout> layouts;
+  for (int k = 0; k < schedule.chunks; ++k) {
+    layouts.emplace_back(canonical, chunk_share(canonical.shape(), options, schedule, at, k));
+  }
+  return layouts;
+}
+
+std::int64_t MeshRank::bytes(const ModelLayout& canonical, const MeshOptions& options, int rank,
+                             bool own_weights) {
   const PipelineSchedule schedule = schedule_of(options);
   const MeshPosition at = mesh_position(options.mesh, rank);
   const std::int64_t rows = options.micro_batch_sequences() * options.context;
   std::int64_t bytes = 0;
   for (int k = 0; k < schedule.chunks; ++k) {
     const RankLayout layout(canonical, chunk_share(canonical.shape(), options, schedule, at, k));
-    const std::int64_t copies = (layout.whole() ? 0 : 1) + (trains(options) ? 1 : 0);
+    const std::int64_t copies =
+        (layout.whole() && !own_weights ? 0 : 1) + (trains(options) ? 1 : 0);
     const auto slots = static_cast<std::int64_t>(slots_of(options, schedule, at, k));
     bytes += copies * layout.local().elements() * static_cast<std::int64_t>(sizeof(float)) +
              slots * LanguageModel<float>::arena_bytes(layout.local(), rows, options.purpose,
@@ -155,13 +185,23 @@ std::int64_t MeshRank::bytes(const ModelLayout& canonical, const MeshOptions& op
 
 bool MeshRank::has_head() const { return chunks_.back()->last; }
 
-void MeshRank::take_weights(const float* weights) {
-  for (const auto& chunk : chunks_) {
-    chunk->weights_at = weights;
-    if (chunk->layout.whole()) continue;
-    auto* const own = static_cast<float*>(chunk->weights.data());
-    chunk->layout.take(weights, own);
-    chunk->weights_at = own;
+const RankLayout& MeshRank::layout(std::size_t chunk) const { return chunks_[chunk]->layout; }
+
+float* MeshRank::weights(std::size_t chunk) {
+  return static_cast<float*>(chunks_[chunk]->weights.data());
+}
+
+const float* MeshRank::gradients(std::size_t chunk) const { return chunks_[chunk]->gradient(); }
+
+CanonicalRange MeshRank::slice(std::size_t chunk) const {
+  return slice_of(layout(chunk), options_.mesh.dp, at_.dp);
+}
+
+void MeshRank::use_weights(const float* canonical) {
+  for (std::size_t k = 0; k < chunks_.size(); ++k) {
+    float* const own = weights(k);
+    if (own != nullptr) layout(k).take(canonical, own);
+    chunks_[k]->weights_at = own != nullptr ? own : canonical;
   }
 }
 
@@ -183,9 +223,8 @@ MeshRank::Slot& MeshRank::slot_of(Chunk& chunk, int micro_batch) {
   return chunk.slots.front();
 }
 
-LossSum MeshRank::train(const float* weights, const TokenBatch& batch, double gradient_scale) {
+LossSum MeshRank::train(const TokenBatch& batch, double gradient_scale) {
   ISTHMUS_CHECK(batch.sequences == options_.sequences, batch.sequences, options_.sequences);
-  take_weights(weights);
   for (const auto& chunk : chunks_) {
     std::fill_n(chunk->gradient(), chunk->layout.local().elements(), 0.0f);
   }
@@ -273,34 +312,7 @@ void MeshRank::sum_gradients() {
   }
 }
 
-void MeshRank::give_gradients(float* gradients) {
-  sum_gradients();
-  const auto own = [&](const Chunk& chunk) {
-    return slice_of(chunk.layout.local().elements(), groups_.data->size(), at_.dp);
-  };
-  for (const auto& chunk : chunks_) {
-    const CanonicalRange slice = own(*chunk);
-    const CanonicalRange tied = chunk->layout.tied_head();
-    if (tied.size() == 0) {
-      chunk->layout.give(chunk->gradient(), slice, false, gradients);
-    } else {
-      const std::int64_t end = chunk->layout.local().elements();
-      chunk->layout.give(chunk->gradient(), common(slice, {0, tied.begin}), false, gradients);
-      chunk->layout.give(chunk->gradient(), common(slice, {tied.end, end}), false, gradients);
-    }
-  }
-  // The first stage has written the table's gradient; the last one adds its own as a head.
-  groups_.world->barrier();
-  for (const auto& chunk : chunks_) {
-    const CanonicalRange tied = chunk->layout.tied_head();
-    if (tied.size() > 0) {
-      chunk->layout.give(chunk->gradient(), common(own(*chunk), tied), true, gradients);
-    }
-  }
-}
-
-LossSum MeshRank::loss(const float* weights, const TokenBatch& batch) {
-  take_weights(weights);
+LossSum MeshRank::loss(const TokenBatch& batch) {
   const CanonicalRange own = slice_of(batch.sequences, options_.mesh.dp, at_.dp);
   const std::int64_t rows = options_.micro_batch_sequences() * options_.context;
   const std::int64_t at_once = rows / batch.length;

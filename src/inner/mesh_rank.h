@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank of a mesh: its pipeline stages' models, its share of the weights and gradients, and its
 // part of a training step: the pipeline's schedule over its micro-batches, then the sum of its
-// gradients over the data-parallel ranks. Weights come from, and gradients go to, arrays in the
-// canonical layout.
+// gradients over the data-parallel ranks. Where weights come from and gradients go to is the
+// mesh's matter (inner/mesh_model.h).
 //
 // One thread drives a rank; ranks run side by side and meet in their communicators.
 // DETERMINISM: sums over ranks go in rank order, micro-batches are added in ascending order, so
@@ -41,50 +41,71 @@ struct MeshOptions {
 
 /// The groups that a rank is in, split from `world`.
 struct MeshGroups {
-  std::unique_ptr<Communicator> world;
+  Communicator& world;                     // borrowed
   std::unique_ptr<Communicator> tensor;    // the same stage and samples
   std::unique_ptr<Communicator> pipeline;  // the same tensor share and samples, by stage
   std::unique_ptr<Communicator> data;      // the same share of the same stage
 
   /// Collective over world. REQUIRES: world's size is mesh.ranks().
-  MeshGroups(const MeshShape& mesh, std::unique_ptr<Communicator> all_ranks);
+  MeshGroups(const MeshShape& mesh, Communicator& all_ranks);
 };
+
+/// canonical gradients := those of `local` in `slice`; the head of a tied model, whose table the
+/// first stage writes, only when `tied`, and then added. REQUIRES: all others before the tied ones.
+void give_slice(const RankLayout& layout, const float* local, CanonicalRange slice, bool tied,
+                float* canonical);
+/// Values of a chunk whose gradients data-parallel rank `dp` of `ranks` is left with.
+[[nodiscard]] CanonicalRange slice_of(const RankLayout& layout, int ranks, int dp);
 
 class MeshRank {
  public:
-  /// Collective over `world`. `canonical` is borrowed. REQUIRES: check_mesh has passed.
-  MeshRank(const ModelLayout& canonical, const MeshOptions& options,
-           std::unique_ptr<Communicator> world);
+  /// Collective over `world`, which is borrowed as `canonical` is. own_weights: the rank has room
+  /// for its weights even where canonical ones could serve as they lie. REQUIRES: check_mesh has
+  /// passed.
+  MeshRank(const ModelLayout& canonical, const MeshOptions& options, Communicator& world,
+           bool own_weights);
   ~MeshRank();
 
   [[nodiscard]] const MeshPosition& position() const { return at_; }
   [[nodiscard]] bool has_head() const;
-  [[nodiscard]] Communicator& world() { return *groups_.world; }
+  [[nodiscard]] const MeshGroups& groups() const { return groups_; }
 
-  /// Forward and backward of this rank's samples of the site's `batch`. weights: (elements,)
-  /// canonical. gradient_scale: 1 / (targets in the site's mean). Afterwards `give_gradients`.
-  /// RETURNS: the losses of its samples on ranks that have the head, else nothing.
-  LossSum train(const float* weights, const TokenBatch& batch, double gradient_scale);
-  /// gradients (elements,) canonical := the sum over the site's samples; each rank writes what it
-  /// answers for, together they write every element. Collective.
-  void give_gradients(float* gradients);
-  /// Forward only, of this rank's share of any number of sequences.
-  LossSum loss(const float* weights, const TokenBatch& batch);
+  /// The parts of the model that this rank holds, one a virtual stage, and their places.
+  [[nodiscard]] std::size_t chunks() const { return chunks_.size(); }
+  [[nodiscard]] const RankLayout& layout(std::size_t chunk) const;
+  /// (layout.local().elements(),): the rank's own, to be filled before a pass; null where it has
+  /// none.
+  [[nodiscard]] float* weights(std::size_t chunk);
+  /// weights (elements,), canonical and borrowed until the next call: the passes' weights.
+  void use_weights(const float* canonical);
+  /// The rank's sums after `sum_gradients`, good in `slice` of them.
+  [[nodiscard]] const float* gradients(std::size_t chunk) const;
+  [[nodiscard]] CanonicalRange slice(std::size_t chunk) const;
+
+  /// Forward and backward of this rank's samples of the site's `batch`. gradient_scale: 1 /
+  /// (targets in the site's mean). RETURNS: the losses of its samples on ranks that have the head,
+  /// else nothing.
+  LossSum train(const TokenBatch& batch, double gradient_scale);
+  /// Sums over the site's samples: each data-parallel rank is left with its slice. Collective.
+  void sum_gradients();
+  /// Forward only, of this rank's share of any number of sequences; returns as `train`.
+  LossSum loss(const TokenBatch& batch);
 
   [[nodiscard]] std::size_t held_bytes() const;
   /// What such a rank will hold: its copies of weights and gradients and its activations.
   [[nodiscard]] static std::int64_t bytes(const ModelLayout& canonical, const MeshOptions& options,
-                                          int rank);
+                                          int rank, bool own_weights = false);
+  /// The places of what rank `rank` of such a mesh holds.
+  [[nodiscard]] static std::vector<RankLayout> layouts(const ModelLayout& canonical,
+                                                       const MeshOptions& options, int rank);
 
  private:
   struct Slot;
   struct Chunk;
-  void make_chunks(const ModelLayout& canonical);
-  void take_weights(const float* weights);
+  void make_chunks(const ModelLayout& canonical, bool own_weights);
   Slot& slot_of(Chunk& chunk, int micro_batch);
   void run(const PipelineOp& op, const TokenBatch& share, double gradient_scale, LossSum& sum);
   [[nodiscard]] Pass pass_of(const TokenBatch& batch);
-  void sum_gradients();
 
   MeshOptions options_;
   MeshPosition at_;

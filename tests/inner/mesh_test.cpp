@@ -6,11 +6,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <string>
+#include <thread>
 
 #include "inner/inner_test.h"
 #include "inner/rank_layout.h"
+#include "transport/thread_communicator.h"
 
 namespace isthmus {
 namespace {
@@ -193,6 +196,39 @@ TEST_P(PipelineBitsTest, RecomputationChangesNoBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PipelineBitsTest, testing::Values("llama", "llama-grouped"));
+
+// --- ranks with memory of their own
+
+/// What `first` does as the first rank of a mesh whose other ranks serve it.
+template <typename First>
+void with_processes(LanguageModelOptions options, const First& first) {
+  auto ranks = make_thread_communicators(options.mesh.ranks(), std::chrono::minutes(2));
+  const ModelLayout layout(model_shape(options.model, options.context));
+  std::vector<std::jthread> others;
+  for (std::size_t r = 1; r < ranks.size(); ++r) {
+    others.emplace_back([&, r] {
+      LanguageModelOptions own = options;
+      own.processes = ranks[r].get();
+      serve_mesh(layout, mesh_options(own), *ranks[r]);
+    });
+  }
+  options.processes = ranks[0].get();
+  first(options);
+}
+
+TEST_P(MeshTest, ProcessesHaveTheBitsOfThreads) {
+  if (mesh_.mesh.ranks() == 1) return;
+  const Step threads = first_step(mesh_);
+  const std::vector<double> losses = losses_of(mesh_, 3);
+  with_processes(mesh_, [&](const LanguageModelOptions& options) {
+    const Step processes = first_step(options);
+    EXPECT_EQ(processes.loss, threads.loss);
+    EXPECT_EQ(processes.gradients, threads.gradients);
+  });
+  with_processes(mesh_, [&](const LanguageModelOptions& options) {
+    EXPECT_EQ(losses_of(options, 3), losses);
+  });
+}
 
 // --- refusals
 

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mesh whose ranks are threads: they read the canonical weights and write the canonical
+// gradients where these lie.
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "inner/mesh_model.h"
+#include "transport/thread_communicator.h"
+
+namespace isthmus {
+namespace {
+
+// Only a rank that hangs is waited for so long: one that fails tells the others at once.
+constexpr std::chrono::minutes kLongestWait{10};
+
+class ThreadMesh final : public MeshModel {
+ public:
+  ThreadMesh(const ModelLayout& canonical, const MeshOptions& options)
+      : threads_(options.mesh.ranks()),
+        worlds_(make_thread_communicators(options.mesh.ranks(), kLongestWait)),
+        ranks_(worlds_.size()) {
+    run([&](std::size_t i) {
+      ranks_[i] = std::make_unique<MeshRank>(canonical, options, *worlds_[i], false);
+    });
+  }
+
+  [[nodiscard]] LossSum loss(const float* weights, const TokenBatch& batch) override {
+    std::vector<LossSum> sums(ranks_.size());
+    run([&](std::size_t i) {
+      ranks_[i]->use_weights(weights);
+      sums[i] = ranks_[i]->loss(batch);
+    });
+    return sum_of(sums);
+  }
+
+  LossSum loss_and_gradients(const float* weights, const TokenBatch& batch, double gradient_scale,
+                             float* gradients) override {
+    std::vector<LossSum> sums(ranks_.size());
+    run([&](std::size_t i) {
+      MeshRank& rank = *ranks_[i];
+      rank.use_weights(weights);
+      sums[i] = rank.train(batch, gradient_scale);
+      rank.sum_gradients();
+      const auto give = [&](bool tied) {
+        for (std::size_t k = 0; k < rank.chunks(); ++k) {
+          give_slice(rank.layout(k), rank.gradients(k), rank.slice(k), tied, gradients);
+        }
+      };
+      give(false);
+      worlds_[i]->barrier();
+      give(true);
+    });
+    return sum_of(sums);
+  }
+
+  [[nodiscard]] std::size_t held_bytes() const override {
+    std::size_t bytes = 0;
+    for (const auto& rank : ranks_) bytes += rank->held_bytes();
+    return bytes;
+  }
+
+ private:
+  /// body(i) for all ranks side by side. THROWS: what the first rank that failed threw; the others
+  /// are told and end.
+  void run(const std::function<void(std::size_t)>& body) {
+    std::mutex mutex;
+    std::exception_ptr first;
+    threads_.for_each(static_cast<std::int64_t>(ranks_.size()), [&](std::int64_t rank, int) {
+      const auto i = static_cast<std::size_t>(rank);
+      try {
+        body(i);
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+        worlds_[i]->abort(error.what());
+      }
+    });
+    if (first) std::rethrow_exception(first);
+  }
+
+  /// Losses of one tensor-parallel rank of each data-parallel group.
+  [[nodiscard]] LossSum sum_of(const std::vector<LossSum>& sums) const {
+    LossSum sum;
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      if (ranks_[i]->has_head() && ranks_[i]->position().tp == 0) sum += sums[i];
+    }
+    return sum;
+  }
+
+  kernels::ThreadTeam threads_;  // one a rank
+  std::vector<std::unique_ptr<Communicator>> worlds_;
+  std::vector<std::unique_ptr<MeshRank>> ranks_;
+};
+
+}  // namespace
+
+std::unique_ptr<MeshModel> make_thread_mesh(const ModelLayout& canonical,
+                                            const MeshOptions& options) {
+  return std::make_unique<ThreadMesh>(canonical, options);
+}
+
+}  // namespace isthmus
