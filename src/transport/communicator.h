@@ -54,7 +54,7 @@ class Work {
  public:
   virtual ~Work() = default;
   [[nodiscard]] virtual bool done() const = 0;
-  /// Blocks until the operation has ended; throws what it has thrown.
+  /// Blocks until the operation has ended; throws what it has thrown, once.
   virtual void wait() = 0;
 };
 

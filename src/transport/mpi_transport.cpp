@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one file that knows MPI.
+// Frames over MPI.
 #include "transport/mpi_transport.h"
 
 #include <fmt/format.h>
@@ -10,6 +10,7 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,15 +18,9 @@
 #include "core/check.h"
 #include "isthmus/errors.h"
 #include "transport/mailbox.h"
+#include "transport/mpi_calls.h"
 
 namespace isthmus {
-namespace {
-
-// MPI keeps the order of one pair's messages, whatever their tags, for a receiver that takes any.
-enum Tag : int { kFrame = 1, kFarewell = 2 };
-
-constexpr Duration kShortestNap = std::chrono::microseconds(20);
-constexpr Duration kLongestNap = std::chrono::milliseconds(1);
 
 void check_mpi(int code, const char* what) {
   if (code == MPI_SUCCESS) {
@@ -37,6 +32,14 @@ void check_mpi(int code, const char* what) {
   throw SystemError(
       fmt::format("MPI: {}: {}", what, std::string(text.data(), static_cast<std::size_t>(length))));
 }
+
+namespace {
+
+// MPI keeps the order of one pair's messages, whatever their tags, for a receiver that takes any.
+enum Tag : int { kFrame = 1, kFarewell = 2 };
+
+constexpr Duration kShortestNap = std::chrono::microseconds(20);
+constexpr Duration kLongestNap = std::chrono::milliseconds(1);
 
 class MpiTransport final : public NetworkTransport {
  public:
@@ -95,11 +98,14 @@ class MpiTransport final : public NetworkTransport {
       Duration nap = kShortestNap;
       std::optional<TimePoint> end;
       while (!end || (!settled() && runtime_.clock().now() < *end)) {
-        if (take_orders() && !end) {
-          end = runtime_.clock().now() + linger_;
-          for (int peer = 0; peer < size(); ++peer) post(Rank(peer), kFarewell, nullptr);
+        {
+          const std::scoped_lock lock(mpi_mutex());
+          if (take_orders() && !end) {
+            end = runtime_.clock().now() + linger_;
+            for (int peer = 0; peer < size(); ++peer) post(Rank(peer), kFarewell, nullptr);
+          }
+          nap = progress() ? kShortestNap : std::min(2 * nap, kLongestNap);
         }
-        nap = progress() ? kShortestNap : std::min(2 * nap, kLongestNap);
         (void)queue_->wait([&] { return !submitted_.empty() || (closing_ && !end); },
                            runtime_.clock().now() + nap);
       }

@@ -23,7 +23,7 @@ class ProgressQueue::StartedWork final : public Work {
   }
   void wait() override {
     await();
-    if (started_->error) std::rethrow_exception(started_->error);
+    if (started_->error) std::rethrow_exception(std::exchange(started_->error, nullptr));
   }
 
  private:

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators of the processes that mpirun or srun has started, one rank each. MPI carries bytes;
+// what is reduced is reduced here, in rank order, because MPI's own reductions choose their order.
+// Every call waits by testing, so it ends at the deadline. A process that dies ends the job: its
+// launcher sees to that, MPI tells nobody.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "transport/communicator.h"
+
+namespace isthmus {
+
+/// All processes of the job; starts MPI where that has not been done. Collective. May live beside
+/// an MpiTransport, which finishes MPI then. `deadline`: how long a call waits for the other ranks.
+/// THROWS: SystemError when MPI refuses, or by name when this build has none.
+[[nodiscard]] std::unique_ptr<Communicator> make_mpi_communicator(
+    std::chrono::milliseconds deadline);
+
+/// Ends MPI where it was started and has not been ended: waits for all processes of the job. Call
+/// it when no communicator is left, on the thread that made the first. A process that ends because
+/// of an error leaves without: the launcher then ends the others.
+void finish_mpi();
+
+}  // namespace isthmus

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Started by mpirun: the processes run the same tests side by side. A failure in one is a failure
+// of the job.
+#include <gtest/gtest.h>
+
+#include "transport/communicator_world.h"
+#include "transport/mpi_communicator.h"
+#include "transport/mpi_transport.h"
+
+namespace isthmus::testing_support {
+namespace {
+
+class MpiEnd final : public ::testing::Environment {
+ public:
+  void TearDown() override { finish_mpi(); }
+};
+const auto* const mpi_end = ::testing::AddGlobalTestEnvironment(new MpiEnd);
+
+}  // namespace
+
+int most_ranks() { return mpi_place().members; }
+
+void run_ranks(int size, const std::function<void(Communicator&)>& body,
+               std::chrono::milliseconds deadline) {
+  // The world waits long: others may still be in the body before.
+  const std::unique_ptr<Communicator> all = make_mpi_communicator(kLongDeadline);
+  all->barrier();
+  const std::unique_ptr<Communicator> world = make_mpi_communicator(deadline);
+  const bool takes_part = world->rank() < size;
+  const std::unique_ptr<Communicator> ranks = world->split(takes_part ? 0 : 1, 0);
+  if (takes_part) {
+    try {
+      body(*ranks);
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "rank " << ranks->rank() << ": " << error.what();
+      ranks->abort(error.what());
+    }
+  }
+  all->barrier();
+}
+
+}  // namespace isthmus::testing_support
