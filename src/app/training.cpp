@@ -27,6 +27,7 @@ TrainingOutcome Training::run() {
     signals.emplace();
     progress.emplace(session_.err, session_.progress);
   }
+  let_watch();
   if (request_.site) {
     check_folder({.out = out_, .existing = existing()});
     join_sites();
@@ -65,8 +66,13 @@ TrainingOutcome Training::run() {
                   .finished_lanes = request_.finished_lanes,
                   .on_step = request_.side_by_side ? request_.side_by_side->on_step : nullptr,
                   .tensorboard = tensorboard_sink(storage_, config_, directory.path(),
-                                                  request_.simulated, resumed_step)},
+                                                  request_.simulated, resumed_step),
+                  .status = status()},
                  metrics, progress ? &*progress : nullptr, totals);
+  if (watch_) {
+    watch_->board().begin(manifest, totals, directory.path().string());
+    watch_->announce(directory.path(), manifest.run_id);
+  }
   log.begin(manifest);
   if (const std::string warning = codec_warning(config_); !warning.empty()) {
     log_warning("{}", warning);
@@ -143,7 +149,8 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                        .slots = request_.side_by_side ? request_.side_by_side->slots : 0,
                        .emulated = request_.emulated,
                        .site = site_ ? &*site_ : nullptr,
-                       .events = events ? &*events : nullptr};
+                       .events = events ? &*events : nullptr,
+                       .status = status()};
   if (request_.simulated && totals.measured_step == Duration{0}) {
     totals.measured_step = measure_step(world);
   }

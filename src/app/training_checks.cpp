@@ -73,6 +73,9 @@ void Training::check() const {
   if (request_.simulated || request_.emulated) {
     check_links(config_);
   }
+  if (!config_.log.http.empty()) {
+    (void)parse_http_address("log.http", config_.log.http);
+  }
   check_force();
 }
 
@@ -102,6 +105,24 @@ void Training::check_resume() const {
   }
 }
 
+void Training::let_watch() {
+  if (request_.side_by_side || config_.log.http.empty()) {
+    return;
+  }
+  HttpAddress address = parse_http_address("log.http", config_.log.http);
+  if (address.port > 0 && request_.site && request_.site->mpi) {
+    address.port += own_rank(config_, request_)->value();  // several may be on one machine
+  }
+  StatusBoard::Options options;
+  options.total_steps = plan_.total_steps;
+  options.simulated = request_.simulated;
+  options.stalled_after = config_.log.stalled_after;
+  for (const SiteConfig& site : config_.sites) options.sites.push_back(site.name);
+  options.self = own_rank(config_, request_);
+  watch_.emplace(storage_, address, std::move(options));
+  if (request_.site) watch_->board().waiting("all of them");
+}
+
 void Training::join_sites() {
   SiteFacts facts{.run_id = random_id(),
                   .layout = layout_digest(layout_),
@@ -114,8 +135,9 @@ void Training::join_sites() {
     facts.held =
         held_checkpoints(storage_, out_, config_, digest_, site_of(config_, *request_.site));
   }
-  site_.emplace(config_, *request_.site, facts);
+  site_.emplace(config_, *request_.site, facts, status());
   const SiteStart start = site_->gather([&](const std::string& what) {
+    if (watch_) watch_->board().waiting(what);
     session_.err.write(fmt::format("isthmus: waiting for the other sites: {}\n", what));
   });
   run_id_ = start.run_id;

@@ -11,6 +11,7 @@
 #include "app/resume.h"
 #include "app/run_directory.h"
 #include "app/run_log.h"
+#include "app/run_watch.h"
 #include "app/site_session.h"
 #include "app/training.h"
 #include "app/training_plan.h"
@@ -44,6 +45,9 @@ class Training {
                             : ExistingRun::kRefuse;
   }
   [[nodiscard]] double byte_scale() const;
+  /// Opens the pages about the run, where they are asked for.
+  void let_watch();
+  [[nodiscard]] StatusBoard* status() { return watch_ ? &watch_->board() : nullptr; }
   void go(RunDirectory& directory, const Manifest& manifest, MetricsLog& log, RunTotals& totals,
           TrainingOutcome& outcome);
 
@@ -61,6 +65,7 @@ class Training {
   std::optional<Checkpoint> resume_;
   bool goes_on_;  // the run in `out_` goes on; otherwise a new one begins
   std::vector<DataFile> fingerprint_;
+  std::optional<RunWatch> watch_;
   std::optional<SiteSession> site_;
   std::string run_id_;  // agreed with the other sites; else empty
 };
