@@ -104,6 +104,7 @@ void StatusBoard::step(const Step& step, const RunTotals& totals) {
     status_.sites[m].payload_bytes = totals.payload_bytes.at(m);
     status_.sites[m].wire_bytes = totals.wire_bytes.at(m);
   }
+  status_.fragments = fragments_;
   loss_.add(step.step, totals.train_loss);
   speed_.add(step.step, step.tokens_per_s);
   step_speed_ = step.tokens_per_s;
@@ -120,7 +121,7 @@ void StatusBoard::round(const RoundReport& round, std::uint64_t payload_bytes,
                         std::uint64_t wire_bytes) {
   const double waited = std::chrono::duration<double>(round.waited).count();
   const std::lock_guard lock(mutex_);
-  FragmentStatus& fragment = status_.fragments[round.fragment.value()];
+  FragmentStatus& fragment = fragments_[round.fragment.value()];
   ++fragment.rounds;
   fragment.last_step = round.applied.value();
   fragment.members = round.members;

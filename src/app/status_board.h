@@ -50,7 +50,8 @@ class StatusBoard {
     double tokens_per_s = 0;  // of this step alone
   };
   void step(const Step& step, const RunTotals& totals);
-  /// `payload_bytes`, `wire_bytes`: as metrics.jsonl has them.
+  /// Seen together with the step that applied it, which comes next. `payload_bytes`, `wire_bytes`:
+  /// as metrics.jsonl has them.
   void round(const RoundReport& round, std::uint64_t payload_bytes, std::uint64_t wire_bytes);
   void eval(const EvalRecord& eval);
   void checkpoint(std::int64_t step, std::uint64_t bytes, double seconds);
@@ -86,6 +87,7 @@ class StatusBoard {
   // Guarded by mutex_:
   RunStatus status_;  // what does not depend on the moment
   std::string waiting_for_;
+  std::map<std::int64_t, FragmentStatus> fragments_;  // with the rounds of the step to come
   ThinCurve loss_, eval_, speed_, wait_;
   std::map<int, Peer> peers_;  // by rank
   std::deque<Drop> drops_;

@@ -203,6 +203,8 @@ TEST_F(StatusBoardTest, RoundsAddUpByFragment) {
   board.round(round, 10, 12);
   round.fragment = FragmentId(3);
   board.round(round, 1, 2);
+  EXPECT_EQ(board.snapshot().rounds(), 0) << "their step is still to come";
+  step(16, 1);
   const RunStatus status = board.snapshot();
   EXPECT_EQ(status.rounds(), 3);
   EXPECT_EQ(status.wait_s(), 0.75);
