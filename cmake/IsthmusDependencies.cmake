@@ -31,6 +31,7 @@ isthmus_require_package(Boost libboost-dev CONFIG)  # Boost.Math, headers alone
 isthmus_require_pkgconfig(XXHASH libxxhash libxxhash-dev)
 isthmus_require_pkgconfig(SODIUM libsodium libsodium-dev)
 isthmus_require_pkgconfig(ZSTD libzstd libzstd-dev)
+isthmus_require_pkgconfig(PROMETHEUS prometheus-cpp-core prometheus-cpp-dev)
 
 # Random123 is header-only and ships no CMake or pkg-config file.
 find_path(RANDOM123_INCLUDE_DIR Random123/philox.h)

@@ -140,7 +140,9 @@ struct CheckpointConfig {
 
 /// `[log]`: where a run writes what it measures. metrics.jsonl is always written.
 struct LogConfig {
-  std::vector<std::string> sinks = {"jsonl"};  // jsonl | tensorboard
+  std::vector<std::string> sinks = {"jsonl"};        // jsonl | tensorboard
+  std::string http;                                  // ADDRESS:PORT of the live page; empty: none
+  Duration stalled_after = std::chrono::minutes(5);  // without progress: the page says unhealthy
   [[nodiscard]] bool has(std::string_view sink) const;
 };
 

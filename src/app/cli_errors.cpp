@@ -21,7 +21,7 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::array<std::string_view, 4> kLaterCommands = {"hub", "status", "merge", "runs"};
+constexpr std::array<std::string_view, 3> kLaterCommands = {"hub", "merge", "runs"};
 
 std::string_view kind_of(ExitCode code) {
   switch (code) {

@@ -7,6 +7,7 @@ void add_launch_command(CLI::App& app, Parsed& parsed) {
   CLI::App* launch = subcommand(app, "launch", "start `train --site` for every site of a file");
   LaunchArguments& arguments = parsed.launch;
   add_configuration_flags(*launch, arguments);
+  add_http_flag(*launch, arguments);
   launch
       ->add_option("--via", arguments.via,
                    "local: all on this machine; ssh: each on its host; slurm: each on a node of "

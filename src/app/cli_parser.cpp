@@ -36,6 +36,7 @@ void add_run_flags(CLI::App& command, TrainArguments& arguments, int& workers) {
   command.add_option("--workers", workers, "as --set run.workers=N")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
+  add_http_flag(command, arguments);
   command.add_flag("--dry-run", arguments.dry_run,
                    "check everything, print memory, bytes and time, train nothing");
 }
@@ -302,7 +303,7 @@ void add_global_flags(CLI::App& app, Parsed& parsed) {
 /// Headings of the help.
 void set_groups(CLI::App& app) {
   const std::pair<const char*, std::vector<const char*>> groups[] = {
-      {"Runs", {"demo", "init", "train", "simulate", "compare", "report"}},
+      {"Runs", {"demo", "init", "train", "simulate", "status", "compare", "report"}},
       {"Files", {"inspect", "data", "import", "export", "keygen"}},
       {"Words and measurements", {"explain", "methods", "plan", "doctor", "bench", "completion"}}};
   for (const auto& [title, names] : groups) {
@@ -364,6 +365,7 @@ std::unique_ptr<CLI::App> make_parser(Parsed& parsed) {
   add_bench_command(*app, parsed);
   add_plan_command(*app, parsed);
   add_keygen_command(*app, parsed);
+  add_status_command(*app, parsed);
   set_groups(*app);
   return app;
 }

@@ -41,6 +41,7 @@ struct Parsed {
   ImportArguments model_import;
   ExportArguments model_export;
   ReportArguments report;
+  StatusArguments status;
   BenchCodecArguments bench_codec;
   BenchComputeArguments bench_compute;
   PlanUtilisationArguments plan_utilisation;
@@ -59,6 +60,10 @@ CLI::Option* repeated(CLI::App& app, const std::string& name, std::vector<Value>
 
 /// CONFIG, --set, --out, --resume, --force (cli_parser.cpp).
 void add_configuration_flags(CLI::App& command, TrainArguments& arguments);
+/// --http, of commands that run (cli_status.cpp).
+void add_http_flag(CLI::App& command, TrainArguments& arguments);
+/// `status` (cli_status.cpp).
+void add_status_command(CLI::App& app, Parsed& parsed);
 /// `launch` (cli_launch.cpp).
 void add_launch_command(CLI::App& app, Parsed& parsed);
 /// `compare` (cli_compare.cpp).

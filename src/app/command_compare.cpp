@@ -245,6 +245,9 @@ class Command {
     if (session_.verbose == 0) {
       set_log_level(LogLevel::kWarning);  // what a single run says of itself, times a hundred
     }
+    if (!baseline_.log.http.empty()) {
+      log_warning("log.http: a comparison's runs are not served; it is for train and simulate");
+    }
     RunnerOutcome outcome;
     try {
       outcome = run_cells(plan_, store, experiment_, inputs_,

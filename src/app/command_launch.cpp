@@ -9,6 +9,7 @@
 #include "app/child_process.h"
 #include "app/commands.h"
 #include "app/free_ports.h"
+#include "app/http_address.h"
 #include "app/signals.h"
 #include "app/site_session.h"
 #include "app/wall_clock.h"
@@ -134,6 +135,19 @@ class Launch {
     return out_;
   }
 
+  /// Where the site serves its page, when the file's address is not enough: sites on one machine
+  /// take ports one after another.
+  [[nodiscard]] std::string http_of(const std::string& name) const {
+    if (arguments_.via != "local" || config_.log.http.empty()) {
+      return "";
+    }
+    const HttpAddress address = parse_http_address("log.http", config_.log.http);
+    const auto place = static_cast<int>(place_of(name));
+    const std::string host =
+        address.host.find(':') == std::string::npos ? address.host : "[" + address.host + "]";
+    return fmt::format("{}:{}", host, address.port == 0 ? 0 : address.port + place);
+  }
+
   /// The site's own command, as its machine runs it.
   [[nodiscard]] Words train_command(const std::string& program, const std::string& name) {
     Words words = {program, "train", arguments_.config.string(), "--site",
@@ -142,6 +156,7 @@ class Launch {
     Words addresses = given_;
     append(addresses, arguments_.addresses);
     for (const std::string& each : addresses) append(words, {"--address", each});
+    if (const std::string http = http_of(name); !http.empty()) append(words, {"--http", http});
     if (arguments_.resume != "never") append(words, {"--resume", arguments_.resume});
     if (arguments_.force) words.emplace_back("--force");
     if (arguments_.via != "print") {

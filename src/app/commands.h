@@ -131,6 +131,10 @@ struct ReportArguments {
   std::string title;
   std::vector<std::string> links;  // to re-time the runs over
 };
+struct StatusArguments {
+  std::string run;     // a folder or a URL; empty: the newest run below runs/
+  bool watch = false;  // look again every second until it has ended
+};
 struct BenchCodecArguments {
   std::string codec;  // empty: all
   std::filesystem::path in, out, bytes;
@@ -172,6 +176,7 @@ int command_data(const DataArguments& arguments, Session& session);
 int command_import(const ImportArguments& arguments, Session& session);
 int command_export(const ExportArguments& arguments, Session& session);
 int command_export_run(const ExportArguments& arguments, Session& session);
+int command_status(const StatusArguments& arguments, Session& session);
 int command_report(const ReportArguments& arguments, Session& session);
 int command_bench_codec(const BenchCodecArguments& arguments, Session& session);
 int command_bench_compute(const BenchComputeArguments& arguments, Session& session);

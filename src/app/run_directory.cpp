@@ -14,19 +14,13 @@ namespace {
 
 /// What a run leaves in its folder; nothing else is ever removed.
 // cell.json first: a folder half removed must not pass for a finished cell.
-constexpr std::array<std::string_view, 13> kRunFiles = {"cell.json",
-                                                        "manifest.json",
-                                                        "config.toml",
-                                                        "config.resolved.toml",
-                                                        "metrics.jsonl",
-                                                        "events.jsonl",
-                                                        "links.json",
-                                                        "summary.json",
-                                                        "report.html",
-                                                        "method.log",
-                                                        "cells.jsonl",
-                                                        "ckpt",
-                                                        "tb"};
+constexpr std::array<std::string_view, 14> kRunFiles = {"cell.json",     "manifest.json",
+                                                        "config.toml",   "config.resolved.toml",
+                                                        "metrics.jsonl", "events.jsonl",
+                                                        "links.json",    "summary.json",
+                                                        "live.json",     "report.html",
+                                                        "method.log",    "cells.jsonl",
+                                                        "ckpt",          "tb"};
 
 std::filesystem::path default_path(const RunDirectoryOptions& options) {
   constexpr std::size_t kIdDigits = 6;

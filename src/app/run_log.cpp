@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "app/status_board.h"
 #include "core/units.h"
 
 namespace isthmus::app {
@@ -183,6 +184,13 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
   for (std::size_t i = 0; i < posts.front().report.rounds.size(); ++i) {
     round(posts, i);
   }
+  if (options_.status != nullptr) {
+    options_.status->step({.step = t.value(),
+                           .learning_rate = posts.front().learning_rate,
+                           .gradient_norm = norm_sum / static_cast<double>(trained),
+                           .tokens_per_s = tokens_per_s},
+                          totals_);
+  }
   if (options_.on_step) {
     options_.on_step(t.value());
   }
@@ -210,6 +218,9 @@ void MetricsLog::round(const std::vector<StepPost>& posts, std::size_t i) {
   add_mean(record, "err", posts, i, &RoundReport::codec_error);
   add_mean(record, "cos", posts, i, &RoundReport::cosine);
   append(record);
+  if (options_.status != nullptr) {
+    options_.status->round(round, scaled(round.payload_bytes), scaled(round.wire_bytes));
+  }
 }
 
 void MetricsLog::eval(const EvalResult& result) {
@@ -230,6 +241,7 @@ void MetricsLog::eval(const EvalResult& result) {
       .add("bytes_wire", evals_.back().wire_bytes);
   add_clock(eval, result.now);
   append(eval);
+  if (options_.status != nullptr) options_.status->eval(evals_.back());
 }
 
 void MetricsLog::checkpoint(StepIndex t, std::uint64_t bytes, double duration_s) {
@@ -239,6 +251,7 @@ void MetricsLog::checkpoint(StepIndex t, std::uint64_t bytes, double duration_s)
              .add("bytes", bytes)
              .add("s", duration_s)
              .add("t", unix_now()));
+  if (options_.status != nullptr) options_.status->checkpoint(t.value(), bytes, duration_s);
 }
 
 void MetricsLog::end(const std::string& status, const std::string& cause) {

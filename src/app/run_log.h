@@ -18,6 +18,8 @@
 
 namespace isthmus::app {
 
+class StatusBoard;
+
 /// Sums over the whole run, earlier sessions of a resumed run included.
 struct RunTotals {
   std::int64_t steps = 0;
@@ -60,6 +62,7 @@ class MetricsLog final : public RunLog {
     std::vector<LaneProgress> finished_lanes;        // demo: the runs before this one
     std::function<void(std::int64_t step)> on_step;  // may be empty
     std::unique_ptr<TensorBoardSink> tensorboard;    // may be null
+    StatusBoard* status = nullptr;                   // told what the lines say; may be null
   };
   /// Borrows everything for its life. `progress` may be null.
   MetricsLog(Options options, JsonLinesFile& metrics, Progress* progress, RunTotals& totals);

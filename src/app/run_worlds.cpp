@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "app/run_parts.h"
+#include "app/status_board.h"
+#include "core/log.h"
 #include "core/system_runtime.h"
 #include "inner/model_cost.h"
 #include "sim/emulated_transport.h"
@@ -45,8 +47,9 @@ std::vector<std::string> site_names(const Config& config) {
 }
 
 /// Members of this process, joined over loopback by sockets of their own.
-std::vector<std::unique_ptr<Transport>> loopback_transports(const Config& config,
+std::vector<std::unique_ptr<Transport>> loopback_transports(const RunWorld& world,
                                                             Runtime& runtime) {
+  const Config& config = world.config;
   std::vector<std::unique_ptr<NetworkTransport>> members;
   std::vector<std::string> endpoints;
   for (int m = 0; m < config.workers(); ++m) {
@@ -56,6 +59,13 @@ std::vector<std::unique_ptr<Transport>> loopback_transports(const Config& config
     member.name = config.sites[static_cast<std::size_t>(m)].name;
     member.streams = config.net.streams;
     member.dead_after = config.net.dead_after;
+    member.on_event = [m, &world](const LinkEvent& event) {
+      if (event.kind == LinkEvent::Kind::kDisconnected || event.kind == LinkEvent::Kind::kLost) {
+        log_warning("link of {}: {}", world.config.sites[static_cast<std::size_t>(m)].name,
+                    event.text);
+      }
+      if (world.status != nullptr) world.status->link(Rank(m), event);
+    };
     members.push_back(make_zmq_transport(runtime, member));
     endpoints.push_back(members.back()->endpoint());
   }
@@ -88,7 +98,7 @@ std::vector<std::unique_ptr<Transport>> emulated_transports(const RunWorld& worl
   const std::vector<DirectedLink> links = link_matrix(world.config.links, site_names(world.config));
   std::vector<std::unique_ptr<Transport>> below = zmq_version().empty()
                                                       ? make_in_process_transports(runtime, workers)
-                                                      : loopback_transports(world.config, runtime);
+                                                      : loopback_transports(world, runtime);
   std::vector<std::unique_ptr<Transport>> members;
   for (int m = 0; m < workers; ++m) {
     const auto first = links.begin() + static_cast<std::ptrdiff_t>(m) * workers;
@@ -123,7 +133,7 @@ WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
   }
   if (!world.simulated && world.config.net.transport == "zmq") {
     SystemRuntime runtime;
-    run_over(runtime, loopback_transports(world.config, runtime), exchange, body);
+    run_over(runtime, loopback_transports(world, runtime), exchange, body);
     return {};
   }
   if (!world.simulated) {

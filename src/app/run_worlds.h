@@ -28,6 +28,7 @@ struct RunWorld {
   bool emulated = false;  // real threads and sockets, behind the declared links, in real time
   SiteSession* site = nullptr;  // this process is one site; the others are elsewhere
   EventSink* events = nullptr;
+  StatusBoard* status = nullptr;  // told of links between workers of this process; may be null
 };
 
 struct WorldResult {                                // of this session; empty on real threads

@@ -9,6 +9,8 @@
 
 #include "app/run_parts.h"
 #include "app/signals.h"
+#include "app/status_board.h"
+#include "app/watched_transport.h"
 #include "core/log.h"
 #include "isthmus/errors.h"
 #include "transport/link_keys.h"
@@ -73,7 +75,8 @@ void take_keys(const Config& config, const SiteArguments& arguments, const std::
   }
 }
 
-MemberOptions member_options(const Config& config, const SiteArguments& arguments, Rank self) {
+MemberOptions member_options(const Config& config, const SiteArguments& arguments, Rank self,
+                             StatusBoard* status) {
   const SiteConfig& site = config.sites[static_cast<std::size_t>(self.value())];
   MemberOptions options;
   options.self = self;
@@ -90,7 +93,8 @@ MemberOptions member_options(const Config& config, const SiteArguments& argument
   options.plaintext = config.net.plaintext;
   take_keys(config, arguments, site.name, options);
   options.heartbeat = std::min<Duration>(options.heartbeat, config.net.dead_after / 4);
-  options.on_event = [](const LinkEvent& event) {
+  options.on_event = [self, status](const LinkEvent& event) {
+    if (status != nullptr) status->link(self, event);
     switch (event.kind) {
       case LinkEvent::Kind::kConnected:
       case LinkEvent::Kind::kWelcomed:
@@ -122,16 +126,17 @@ class SiteSession::Events final : public EventSink {
 };
 
 SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
-                         const SiteFacts& facts)
+                         const SiteFacts& facts, StatusBoard* status)
     : config_(config),
       self_(site_of(config, arguments)),
       facts_(facts),
       queue_(runtime_.make_wait_queue()),
       hellos_(config.sites.size()),
       events_(std::make_unique<Events>()),
-      transport_(arguments.mpi
-                     ? make_mpi_transport(runtime_, config.net.dead_after)
-                     : make_zmq_transport(runtime_, member_options(config, arguments, self_))) {}
+      transport_(arguments.mpi ? make_mpi_transport(runtime_, config.net.dead_after)
+                               : make_zmq_transport(
+                                     runtime_, member_options(config, arguments, self_, status))),
+      watched_(std::make_unique<WatchedTransport>(*transport_, status)) {}
 
 SiteSession::~SiteSession() = default;
 
@@ -170,7 +175,7 @@ SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say
            : config_.sites.front().key.empty()        ? ", over TCP in plain text"
                                                       : ", over encrypted TCP");
   exchange_ = std::make_unique<PeerExchange>(
-      *transport_, runtime_,
+      *watched_, runtime_,
       PeerExchangeOptions{
           .retry_interval = kNothingIsLost,
           .run_key = run_key(config_.run.seed, Stream::kRounding),

@@ -21,6 +21,9 @@
 
 namespace isthmus::app {
 
+class StatusBoard;
+class WatchedTransport;
+
 /// Place of the site. THROWS: ConfigError naming the sites there are, and what keeps the
 /// configuration from running over links: addresses, keys, a method that needs one process.
 [[nodiscard]] Rank site_of(const Config& config, const SiteArguments& arguments);
@@ -50,8 +53,10 @@ struct SiteStart {
 
 class SiteSession {
  public:
-  /// Listens. THROWS: ConfigError, SystemError for an address or key that cannot be used.
-  SiteSession(const Config& config, const SiteArguments& arguments, const SiteFacts& facts);
+  /// Listens. Borrows `status`, which may be null. THROWS: ConfigError, SystemError for an address
+  /// or key that cannot be used.
+  SiteSession(const Config& config, const SiteArguments& arguments, const SiteFacts& facts,
+              StatusBoard* status = nullptr);
   /// Ends the links: in order after `leave`, otherwise the others see this site as lost.
   ~SiteSession();
   SiteSession(const SiteSession&) = delete;
@@ -102,6 +107,7 @@ class SiteSession {
 
   std::unique_ptr<Events> events_;
   std::unique_ptr<NetworkTransport> transport_;
+  std::unique_ptr<WatchedTransport> watched_;
   std::unique_ptr<PeerExchange> exchange_;
 };
 

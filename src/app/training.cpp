@@ -6,203 +6,19 @@
 #include <algorithm>
 #include <exception>
 
-#include "app/build_info.h"
 #include "app/checkpointing.h"
 #include "app/event_log.h"
-#include "app/resume.h"
 #include "app/run_parts.h"
 #include "app/run_summary.h"
 #include "app/run_worlds.h"
 #include "app/signals.h"
 #include "app/site_board.h"
-#include "app/site_session.h"
+#include "app/training_run.h"
 #include "app/worker.h"
-#include "core/checkpoint_names.h"
 #include "core/log.h"
-#include "inner/data/batch_source.h"
 #include "inner/hf/hf_weights.h"
-#include "inner/model_layout.h"
-#include "inner/schedule.h"
-#include "kernels/isa.h"
 
 namespace isthmus::app {
-namespace {
-
-/// The one worker of this process, where it is one site of several.
-std::optional<Rank> own_rank(const Config& config, const TrainingRequest& request) {
-  return request.site ? std::optional(site_of(config, *request.site)) : std::nullopt;
-}
-
-/// The run's data, not yet hashed, unless they are open already.
-std::optional<OpenData> open_own(const Storage& storage, const Config& config,
-                                 const TrainingRequest& request) {
-  if (request.side_by_side && request.side_by_side->data != nullptr) {
-    return std::nullopt;
-  }
-  return OpenData{Dataset::open(storage, config.data, config.file.parent_path()), {}};
-}
-
-/// One run, from checks to summary, in the order in which things can go wrong without a trace.
-class Training {
- public:
-  Training(const Config& config, const TrainingRequest& request, Session& session)
-      : config_(config),
-        request_(request),
-        session_(session),
-        layout_(model_shape(config.model, config.train.context)),
-        plan_(make_training_plan(config, kernels::usable_cores(), own_rank(config, request))),
-        own_data_(open_own(storage_, config, request)),
-        data_(own_data_ ? own_data_->data : request.side_by_side->data->data),
-        eval_tokens_(app::eval_tokens(config, data_)),
-        digest_(config_digest(config)),
-        out_(request.out.empty() ? config.run.out : request.out),
-        resume_(request.site ? std::nullopt : find_resume(storage_, out_, request.resume)),
-        goes_on_(request.resume == "auto" ||
-                 (resume_ && !out_.empty() &&
-                  is_same_place(resume_->folder().parent_path(), out_ / "ckpt"))) {
-    if (!request.side_by_side) {
-      kernels::use_isa(kernels::isa_named(config.train.kernels));
-    }
-    check();
-    if (own_data_) {
-      own_data_->fingerprint = data_.fingerprint();
-    }
-    fingerprint_ = own_data_ ? own_data_->fingerprint : request.side_by_side->data->fingerprint;
-    check_resume();
-  }
-
-  TrainingOutcome run();
-
- private:
-  /// Everything that can be wrong with the configuration, before anything is written.
-  void check() const;
-  void check_force() const;
-  void check_resume() const;
-  /// Meets the other sites, before anything is written.
-  void join_sites();
-  [[nodiscard]] Manifest manifest() const;
-  [[nodiscard]] ExistingRun existing() const {
-    return goes_on_         ? ExistingRun::kResume
-           : request_.force ? ExistingRun::kForce
-                            : ExistingRun::kRefuse;
-  }
-  [[nodiscard]] double byte_scale() const;
-  void go(RunDirectory& directory, const Manifest& manifest, MetricsLog& log, RunTotals& totals,
-          TrainingOutcome& outcome);
-
-  SystemStorage storage_;
-  const Config& config_;
-  const TrainingRequest& request_;
-  Session& session_;
-  ModelLayout layout_;
-  TrainingPlan plan_;
-  std::optional<OpenData> own_data_;  // nothing where it is shared with other runs
-  const Dataset& data_;
-  std::int64_t eval_tokens_;
-  std::string digest_;
-  std::filesystem::path out_;  // empty: a new folder under runs/
-  std::optional<Checkpoint> resume_;
-  bool goes_on_;  // the run in `out_` goes on; otherwise a new one begins
-  std::vector<DataFile> fingerprint_;
-  std::optional<SiteSession> site_;
-  std::string run_id_;  // agreed with the other sites; else empty
-};
-
-void Training::check() const {
-  data_.check_vocabulary(config_.model.vocab);
-  for (int m = 0; m < plan_.workers; ++m) {
-    const BatchSource source(data_, batch_plan(config_, plan_), m);
-  }
-  if (eval_tokens_ >= 0) {
-    const ValidationSource windows(data_, config_.train.context, eval_tokens_, config_.model.vocab,
-                                   parse_validation_part(config_.eval.part));
-  }
-  const std::vector<Parameter> parameters = parameters_without_values(layout_);
-  (void)prediction_input(config_.method, config_.outer, parameters, plan_.workers,
-                         plan_.total_steps);
-  (void)LearningRateSchedule(config_.inner, plan_.total_steps);
-  if (!config_.model.init.empty()) {
-    check_hf_weights(storage_, config_.locate(config_.model.init), parameters);
-  }
-  if (request_.simulated || request_.emulated) {
-    check_links(config_);
-  }
-  check_force();
-}
-
-void Training::check_force() const {
-  if (!request_.force || goes_on_ || out_.empty()) {
-    return;
-  }
-  if (!config_.model.init.empty() &&
-      lies_within(config_.locate(config_.model.init), out_ / "ckpt")) {
-    throw ConfigError(
-        fmt::format("--force would remove model.init = \"{}\" with the run in '{}': choose another "
-                    "--out, or export the model first",
-                    config_.model.init.string(), out_.string()));
-  }
-}
-
-void Training::check_resume() const {
-  if (resume_) {
-    check_same_configuration(storage_, *resume_, config_, digest_);
-    check_same_data(*resume_, fingerprint_);
-    if (resume_->info().only_worker && !request_.site && plan_.workers > 1) {
-      throw ConfigError(fmt::format(
-          "checkpoint {} holds one site's state alone: go on at all sites with train --site NAME "
-          "--resume auto, or start a new run from its model with model.init",
-          resume_->folder().string()));
-    }
-  }
-}
-
-void Training::join_sites() {
-  SiteFacts facts{.run_id = random_id(),
-                  .layout = layout_digest(layout_),
-                  .common = common_values(config_),
-                  .resumes = request_.resume == "auto",
-                  .held = {}};
-  facts.common.emplace_back("layout of the model", facts.layout.hex());
-  append_data(fingerprint_, facts.common);
-  if (facts.resumes) {
-    facts.held =
-        held_checkpoints(storage_, out_, config_, digest_, site_of(config_, *request_.site));
-  }
-  site_.emplace(config_, *request_.site, facts);
-  const SiteStart start = site_->gather([&](const std::string& what) {
-    session_.err.write(fmt::format("isthmus: waiting for the other sites: {}\n", what));
-  });
-  run_id_ = start.run_id;
-  if (start.resume_after) {
-    resume_ = Checkpoint::open(storage_, out_ / "ckpt" / step_name(*start.resume_after));
-    check_resume();
-  }
-}
-
-double Training::byte_scale() const {
-  return request_.simulated ? surrogate_byte_scale(config_, layout_) : 1.0;
-}
-
-Manifest Training::manifest() const {
-  Manifest manifest = make_manifest(config_, request_.command, session_.argv);
-  manifest.config_hash = digest_;
-  manifest.simulated = request_.simulated;
-  manifest.surrogate = request_.simulated ? config_.surrogate : std::nullopt;
-  manifest.parameters = layout_.elements();
-  for (const DataFile& file : fingerprint_) {
-    manifest.data.push_back({file.path, file.bytes, file.sha256});
-  }
-  if (resume_) {
-    if (goes_on_) {
-      manifest.run_id = resume_->info().run_id;  // the same run goes on
-    } else {
-      manifest.parent = resume_->info().run_id;
-    }
-  } else if (!run_id_.empty()) {
-    manifest.run_id = run_id_;
-  }
-  return manifest;
-}
 
 TrainingOutcome Training::run() {
   std::optional<SignalScope> signals;
@@ -211,6 +27,7 @@ TrainingOutcome Training::run() {
     signals.emplace();
     progress.emplace(session_.err, session_.progress);
   }
+  let_watch();
   if (request_.site) {
     check_folder({.out = out_, .existing = existing()});
     join_sites();
@@ -249,8 +66,13 @@ TrainingOutcome Training::run() {
                   .finished_lanes = request_.finished_lanes,
                   .on_step = request_.side_by_side ? request_.side_by_side->on_step : nullptr,
                   .tensorboard = tensorboard_sink(storage_, config_, directory.path(),
-                                                  request_.simulated, resumed_step)},
+                                                  request_.simulated, resumed_step),
+                  .status = status()},
                  metrics, progress ? &*progress : nullptr, totals);
+  if (watch_) {
+    watch_->board().begin(manifest, totals, directory.path().string());
+    watch_->announce(directory.path(), manifest.run_id);
+  }
   log.begin(manifest);
   if (const std::string warning = codec_warning(config_); !warning.empty()) {
     log_warning("{}", warning);
@@ -327,7 +149,8 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                        .slots = request_.side_by_side ? request_.side_by_side->slots : 0,
                        .emulated = request_.emulated,
                        .site = site_ ? &*site_ : nullptr,
-                       .events = events ? &*events : nullptr};
+                       .events = events ? &*events : nullptr,
+                       .status = status()};
   if (request_.simulated && totals.measured_step == Duration{0}) {
     totals.measured_step = measure_step(world);
   }
@@ -379,8 +202,6 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   outcome.evals = log.evals();
   write_summary(directory, config_, outcome, result);
 }
-
-}  // namespace
 
 TrainingOutcome run_training(const Config& config, const TrainingRequest& request,
                              Session& session) {

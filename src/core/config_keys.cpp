@@ -475,6 +475,13 @@ constexpr KeyRow<Config> kRows[] = {
     {"log.sinks", Type::kChoices, {}, "jsonl|tensorboard", field<&Config::log, &LogConfig::sinks>(),
      "Where a run writes what it measures while it goes on. jsonl: metrics.jsonl, always written, named or not. tensorboard: event files in the run's tb/ as well; finished runs have `isthmus export RUN --to tb DIR`.",
      "[\"jsonl\", \"tensorboard\"]", {}, nullptr, false},
+    {"log.http", Type::kText, {}, "", field<&Config::log, &LogConfig::http>(),
+     "ADDRESS:PORT of a page about the run while it goes on, with /metrics, /healthz and /status.json beside it (docs/observing.md); port 0: any free one. Absent: none. Beyond this machine it is open to everyone who reaches the address.",
+     "\"127.0.0.1:9090\"", {}, nullptr, false},
+    {"log.stalled_after", Type::kTime, above(0), "",
+     field<&Config::log, &LogConfig::stalled_after>(),
+     "With log.http: /healthz answers 503 when no step, evaluation or checkpoint has been completed for so long.",
+     "\"5min\"", {}, nullptr, false},
 };
 
 constexpr KeyRow<SiteConfig> kSiteRows[] = {
@@ -564,7 +571,6 @@ constexpr SectionRow kSections[] = {
 };
 
 constexpr LaterRow kLater[] = {
-    {"log.http", "the page and metrics of a run while it goes on"},
     {"net.chunk", "a key of the network transport"},
     {"net.min_sites", "a key of the network transport"},
     {"net.cap", "a key of the network transport"},

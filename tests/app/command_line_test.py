@@ -97,7 +97,7 @@ class Usage(CommandLine):
         self.refuses(2, "[0, 1024]", "bench", "compute", "--threads", "1025")
 
     def test_commands_of_later_versions(self):
-        for name in ["hub", "status", "merge", "runs"]:
+        for name in ["hub", "merge", "runs"]:
             self.refuses(2, "not in this version", name, "x", "--y")
 
     def test_help_and_version(self):

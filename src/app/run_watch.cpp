@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/run_watch.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <utility>
+
+#include "app/json_line.h"
+#include "app/live_page.h"
+#include "core/log.h"
+
+namespace isthmus::app {
+
+RunWatch::RunWatch(Storage& storage, const HttpAddress& address, StatusBoard::Options options)
+    : storage_(storage),
+      board_(std::move(options)),
+      server_(runtime_, address, [this](std::string_view path) {
+        return status_page(path, [this] { return board_.snapshot(); });
+      }) {
+  log_info("watch the run at {}", url());
+  if (!address.loopback()) {
+    log_warning(
+        "log.http: {}:{} is open to everyone who reaches it, without a password: they can read "
+        "how the run goes, its names and its links' addresses",
+        address.host, server_.address().port);
+  }
+}
+
+RunWatch::~RunWatch() {
+  if (announced_.empty()) {
+    return;
+  }
+  try {
+    storage_.remove_all(announced_);
+  } catch (const std::exception& error) {
+    log_warning("{} stays though its run has ended: {}", announced_.string(), error.what());
+  }
+}
+
+void RunWatch::announce(const std::filesystem::path& directory, const std::string& run_id) {
+  announced_ = directory / kLiveFile;
+  write_atomically(storage_, announced_,
+                   JsonLine().add("url", url()).add("run_id", run_id).str() + "\n");
+}
+
+HttpReply status_page(std::string_view path, const std::function<RunStatus()>& look) {
+  HttpReply reply;
+  if (path == "/") {
+    reply.type = "text/html; charset=utf-8";
+    reply.body = kLivePage;
+  } else if (path == "/status.json") {
+    reply.type = "application/json";
+    reply.body = status_json(look()) + "\n";
+  } else if (path == "/metrics") {
+    reply.type = "text/plain; version=0.0.4; charset=utf-8";
+    reply.body = status_metrics(look());
+  } else if (path == "/healthz") {
+    const RunStatus status = look();
+    reply.status = status.healthy ? 200 : 503;
+    reply.body = status.word + "\n";
+  } else {
+    reply.status = 404;
+    reply.body = "there are /, /status.json, /metrics and /healthz\n";
+  }
+  return reply;
+}
+
+}  // namespace isthmus::app

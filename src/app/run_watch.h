@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run that can be watched (log.http): its StatusBoard and the server of its pages, with a thread
+// of its own. While a run folder belongs to it, live.json there says where the pages are.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "app/http_server.h"
+#include "app/status_board.h"
+#include "core/storage.h"
+#include "core/system_runtime.h"
+
+namespace isthmus::app {
+
+class RunWatch {
+ public:
+  /// Listens and says where, on the log. THROWS: SystemError for an address that cannot be used.
+  RunWatch(Storage& storage, const HttpAddress& address, StatusBoard::Options options);
+  /// Takes live.json away and closes the pages, whatever clients are doing.
+  ~RunWatch();
+  RunWatch(const RunWatch&) = delete;
+  RunWatch& operator=(const RunWatch&) = delete;
+
+  [[nodiscard]] StatusBoard& board() { return board_; }
+  [[nodiscard]] std::string url() const { return url_of(server_.address()); }
+  /// Writes live.json into the run's folder.
+  void announce(const std::filesystem::path& directory, const std::string& run_id);
+
+ private:
+  Storage& storage_;
+  SystemRuntime runtime_;
+  StatusBoard board_;
+  HttpServer server_;
+  std::filesystem::path announced_;
+};
+
+/// The pages: "/", "/status.json", "/metrics", "/healthz"; 404 for any other.
+[[nodiscard]] HttpReply status_page(std::string_view path, const std::function<RunStatus()>& look);
+
+/// Name of the file in a run's folder that says where its pages are.
+inline constexpr const char* kLiveFile = "live.json";
+
+}  // namespace isthmus::app

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run tells of itself while it goes on. MetricsLog writes here what it writes into
+// metrics.jsonl, the links what happens to them; anybody takes a snapshot. One lock, held for a few
+// microseconds; nothing waits for whoever looks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/run_status.h"
+#include "app/wall_clock.h"
+#include "isthmus/config.h"
+#include "isthmus/outer.h"
+#include "transport/network_transport.h"
+
+namespace isthmus::app {
+
+struct EvalRecord;
+struct Manifest;
+struct RunTotals;
+
+class StatusBoard {
+ public:
+  struct Options {
+    std::int64_t total_steps = 0;
+    bool simulated = false;
+    Duration stalled_after = std::chrono::minutes(5);
+    std::vector<std::string> sites;  // names of the workers, in order
+    std::optional<Rank> self;        // this process is one of them; the others are peers
+    std::function<double()> now = monotonic_now;
+  };
+  explicit StatusBoard(Options options);
+
+  /// The other sites are not here yet.
+  void waiting(const std::string& for_what);
+  void begin(const Manifest& manifest, const RunTotals& totals, const std::string& directory);
+
+  struct Step {
+    std::int64_t step = 0;
+    double learning_rate = 0;
+    double gradient_norm = 0;
+    double tokens_per_s = 0;  // of this step alone
+  };
+  void step(const Step& step, const RunTotals& totals);
+  /// Seen together with the step that applied it, which comes next. `payload_bytes`, `wire_bytes`:
+  /// as metrics.jsonl has them.
+  void round(const RoundReport& round, std::uint64_t payload_bytes, std::uint64_t wire_bytes);
+  void eval(const EvalRecord& eval);
+  void checkpoint(std::int64_t step, std::uint64_t bytes, double seconds);
+
+  /// What became of a link of `self`. Any task.
+  void link(Rank self, const LinkEvent& event);
+  void sent(Rank to, std::size_t bytes);
+  void received(Rank from, std::size_t bytes);
+
+  /// Any thread.
+  [[nodiscard]] RunStatus snapshot() const;
+
+  static constexpr std::size_t kMostDrops = 50;
+
+ private:
+  struct Peer {
+    PeerStatus status;
+    std::vector<bool> streams;  // that stand
+    double heard = -1;
+  };
+  struct Drop {
+    double at = 0;
+    LinkDrop drop;
+  };
+  void advance() { advanced_ = options_.now(); }
+  void note_drop(const std::string& peer, LinkTrouble trouble, const std::string& text);
+  [[nodiscard]] const std::string& name(Rank site) const;
+  void judge(RunStatus& status) const;
+  [[nodiscard]] std::optional<double> speed(double now) const;
+
+  const Options options_;
+  mutable std::mutex mutex_;
+  // Guarded by mutex_:
+  RunStatus status_;  // what does not depend on the moment
+  std::string waiting_for_;
+  std::map<std::int64_t, FragmentStatus> fragments_;  // with the rounds of the step to come
+  ThinCurve loss_, eval_, speed_, wait_;
+  std::map<int, Peer> peers_;  // by rank
+  std::deque<Drop> drops_;
+  std::deque<std::pair<double, std::int64_t>> tokens_;  // (when, tokens so far), the last seconds
+  double step_speed_ = 0;
+  double started_;
+  double advanced_;
+  double checkpoint_at_ = 0;
+  std::optional<std::pair<double, std::int64_t>> first_step_;  // (when, step) of this session
+};
+
+}  // namespace isthmus::app

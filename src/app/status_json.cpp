@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run's status as one JSON object, and back.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "app/json_line.h"
+#include "app/run_status.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+namespace {
+
+using Json = nlohmann::json;
+
+void add_optional(JsonLine& line, std::string_view key, const std::optional<double>& value) {
+  if (value) {
+    line.add(key, *value);
+  } else {
+    line.add_null(key);
+  }
+}
+
+std::string curve_json(const std::vector<ThinCurve::Point>& curve) {
+  std::vector<double> steps;
+  std::vector<double> values;
+  for (const auto& [step, value] : curve) {
+    steps.push_back(static_cast<double>(step));
+    values.push_back(value);
+  }
+  return JsonLine()
+      .add("step", std::span<const double>(steps))
+      .add("value", std::span<const double>(values))
+      .str();
+}
+
+std::string fragments_json(const RunStatus& status) {
+  std::vector<std::string> parts;
+  for (const auto& [id, fragment] : status.fragments) {
+    parts.push_back(JsonLine()
+                        .add("fragment", id)
+                        .add("rounds", fragment.rounds)
+                        .add("last_step", fragment.last_step)
+                        .add("members", fragment.members)
+                        .add("bytes_payload", fragment.payload_bytes)
+                        .add("bytes_wire", fragment.wire_bytes)
+                        .add("wait_s", fragment.wait_s)
+                        .add("last_wait_s", fragment.last_wait_s)
+                        .str());
+  }
+  return json_array(parts);
+}
+
+std::string sites_json(const RunStatus& status) {
+  std::vector<std::string> parts;
+  for (const WorkerStatus& site : status.sites) {
+    parts.push_back(JsonLine()
+                        .add("name", site.name)
+                        .add("compute_s", site.compute_s)
+                        .add("bytes_payload", site.payload_bytes)
+                        .add("bytes_wire", site.wire_bytes)
+                        .str());
+  }
+  return json_array(parts);
+}
+
+std::string peers_json(const RunStatus& status) {
+  std::vector<std::string> parts;
+  for (const PeerStatus& peer : status.peers) {
+    JsonLine line;
+    line.add("name", peer.name).add("connected", peer.connected).add("lost", peer.lost);
+    line.add("cause", peer.cause);
+    line.add("bytes_sent", peer.sent_bytes).add("bytes_received", peer.received_bytes);
+    if (peer.heard_s < 0) {
+      line.add_null("heard_ago_s");
+    } else {
+      line.add("heard_ago_s", peer.heard_s);
+    }
+    JsonLine troubles;
+    for (const auto& [kind, count] : peer.troubles) troubles.add(kind, count);
+    parts.push_back(line.add_raw("troubles", troubles.str()).str());
+  }
+  return json_array(parts);
+}
+
+std::string drops_json(const RunStatus& status) {
+  std::vector<std::string> parts;
+  for (const LinkDrop& drop : status.drops) {
+    parts.push_back(JsonLine()
+                        .add("ago_s", drop.ago_s)
+                        .add("peer", drop.peer)
+                        .add("kind", drop.kind)
+                        .add("cause", drop.cause)
+                        .str());
+  }
+  return json_array(parts);
+}
+
+/// Sizes that several names share, with the unit that they have everywhere.
+void add_progress(JsonLine& line, const RunStatus& status) {
+  line.add("step", status.step).add("steps", status.steps);
+  line.add("resumed_after", status.resumed_after).add("tokens", status.tokens);
+  add_optional(line, "loss", status.loss);
+  add_optional(line, "learning_rate", status.learning_rate);
+  add_optional(line, "grad_norm", status.gradient_norm);
+  add_optional(line, "tokens_per_s", status.tokens_per_s);
+  add_optional(line, "eval_loss", status.eval_loss);
+  line.add("eval_step", status.eval_step).add("elapsed_s", status.elapsed_s);
+  add_optional(line, "eta_s", status.eta_s);
+  add_optional(line, "simulated_s", status.simulated_s);
+  line.add("advanced_ago_s", status.advanced_s).add("stalled_after_s", status.stalled_after_s);
+}
+
+/// A number as JsonLine writes it.
+double number(const Json& json) {
+  if (json.is_string()) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    return json == "inf" ? infinity : json == "-inf" ? -infinity : std::nan("");
+  }
+  return json.get<double>();
+}
+
+std::optional<double> optional_number(const Json& json, const char* key) {
+  const Json& value = json.at(key);
+  return value.is_null() ? std::nullopt : std::optional(number(value));
+}
+
+std::vector<ThinCurve::Point> curve_of(const Json& json) {
+  std::vector<ThinCurve::Point> curve;
+  const Json& values = json.at("value");
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    curve.emplace_back(static_cast<std::int64_t>(number(json.at("step").at(i))), number(values[i]));
+  }
+  return curve;
+}
+
+void read_progress(const Json& json, RunStatus& status) {
+  json.at("step").get_to(status.step);
+  json.at("steps").get_to(status.steps);
+  json.at("resumed_after").get_to(status.resumed_after);
+  json.at("tokens").get_to(status.tokens);
+  status.loss = optional_number(json, "loss");
+  status.learning_rate = optional_number(json, "learning_rate");
+  status.gradient_norm = optional_number(json, "grad_norm");
+  status.tokens_per_s = optional_number(json, "tokens_per_s");
+  status.eval_loss = optional_number(json, "eval_loss");
+  json.at("eval_step").get_to(status.eval_step);
+  status.elapsed_s = number(json.at("elapsed_s"));
+  status.eta_s = optional_number(json, "eta_s");
+  status.simulated_s = optional_number(json, "simulated_s");
+  status.advanced_s = number(json.at("advanced_ago_s"));
+  status.stalled_after_s = number(json.at("stalled_after_s"));
+}
+
+void read_lists(const Json& json, RunStatus& status) {
+  for (const Json& each : json.at("fragments")) {
+    FragmentStatus& fragment = status.fragments[each.at("fragment").get<std::int64_t>()];
+    each.at("rounds").get_to(fragment.rounds);
+    each.at("last_step").get_to(fragment.last_step);
+    each.at("members").get_to(fragment.members);
+    each.at("bytes_payload").get_to(fragment.payload_bytes);
+    each.at("bytes_wire").get_to(fragment.wire_bytes);
+    fragment.wait_s = number(each.at("wait_s"));
+    fragment.last_wait_s = number(each.at("last_wait_s"));
+  }
+  for (const Json& each : json.at("sites")) {
+    WorkerStatus& site = status.sites.emplace_back();
+    each.at("name").get_to(site.name);
+    site.compute_s = number(each.at("compute_s"));
+    each.at("bytes_payload").get_to(site.payload_bytes);
+    each.at("bytes_wire").get_to(site.wire_bytes);
+  }
+  for (const Json& each : json.at("peers")) {
+    PeerStatus& peer = status.peers.emplace_back();
+    each.at("name").get_to(peer.name);
+    each.at("connected").get_to(peer.connected);
+    each.at("lost").get_to(peer.lost);
+    each.at("cause").get_to(peer.cause);
+    each.at("bytes_sent").get_to(peer.sent_bytes);
+    each.at("bytes_received").get_to(peer.received_bytes);
+    peer.heard_s = optional_number(each, "heard_ago_s").value_or(-1);
+    each.at("troubles").get_to(peer.troubles);
+  }
+  for (const Json& each : json.at("drops")) {
+    LinkDrop& drop = status.drops.emplace_back();
+    drop.ago_s = number(each.at("ago_s"));
+    each.at("peer").get_to(drop.peer);
+    each.at("kind").get_to(drop.kind);
+    each.at("cause").get_to(drop.cause);
+  }
+}
+
+RunStatus read_status(const Json& json) {
+  RunStatus status;
+  json.at("run_id").get_to(status.run_id);
+  json.at("name").get_to(status.name);
+  json.at("command").get_to(status.command);
+  json.at("method").get_to(status.method);
+  json.at("version").get_to(status.version);
+  json.at("directory").get_to(status.directory);
+  json.at("state").get_to(status.state);
+  json.at("healthy").get_to(status.healthy);
+  json.at("word").get_to(status.word);
+  json.at("live").get_to(status.live);
+  status.simulated = json.at("clock") == "virtual";
+  json.at("workers").get_to(status.workers);
+  json.at("parameters").get_to(status.parameters);
+  read_progress(json, status);
+  const Json& checkpoint = json.at("checkpoint");
+  checkpoint.at("count").get_to(status.checkpoints);
+  checkpoint.at("step").get_to(status.checkpoint_step);
+  checkpoint.at("bytes").get_to(status.checkpoint_bytes);
+  status.checkpoint_s = number(checkpoint.at("s"));
+  status.checkpoint_ago_s = number(checkpoint.at("ago_s"));
+  json.at("strangers").get_to(status.strangers);
+  read_lists(json, status);
+  const Json& curves = json.at("curves");
+  status.loss_curve = curve_of(curves.at("loss"));
+  status.eval_curve = curve_of(curves.at("eval_loss"));
+  status.speed_curve = curve_of(curves.at("tokens_per_s"));
+  status.wait_curve = curve_of(curves.at("round_wait_s"));
+  return status;
+}
+
+}  // namespace
+
+std::string status_json(const RunStatus& status) {
+  JsonLine line;
+  line.add("v", 1).add("run_id", status.run_id).add("name", status.name);
+  line.add("command", status.command).add("method", status.method);
+  line.add("version", status.version).add("directory", status.directory);
+  line.add("state", status.state).add("healthy", status.healthy).add("word", status.word);
+  line.add("live", status.live).add("clock", status.simulated ? "virtual" : "real");
+  line.add("workers", status.workers).add("parameters", status.parameters);
+  add_progress(line, status);
+  line.add("rounds", status.rounds()).add("bytes_wire", status.sent_bytes());
+  line.add("wait_s", status.wait_s());
+  line.add_raw("checkpoint", JsonLine()
+                                 .add("count", status.checkpoints)
+                                 .add("step", status.checkpoint_step)
+                                 .add("bytes", status.checkpoint_bytes)
+                                 .add("s", status.checkpoint_s)
+                                 .add("ago_s", status.checkpoint_ago_s)
+                                 .str());
+  line.add_raw("fragments", fragments_json(status)).add_raw("sites", sites_json(status));
+  line.add_raw("peers", peers_json(status)).add("strangers", status.strangers);
+  line.add_raw("drops", drops_json(status));
+  line.add_raw("curves", JsonLine()
+                             .add_raw("loss", curve_json(status.loss_curve))
+                             .add_raw("eval_loss", curve_json(status.eval_curve))
+                             .add_raw("tokens_per_s", curve_json(status.speed_curve))
+                             .add_raw("round_wait_s", curve_json(status.wait_curve))
+                             .str());
+  return line.str();
+}
+
+RunStatus parse_status(const std::string& json) {
+  try {
+    return read_status(Json::parse(json));
+  } catch (const Json::exception& error) {
+    throw ConfigError(fmt::format("this is no run's status: {}", error.what()));
+  }
+}
+
+}  // namespace isthmus::app

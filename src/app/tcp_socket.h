@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// TCP sockets that never block, and waiting for several of them: what the status page's server and
+// its client need of the operating system. The links between sites are not these (transport/).
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "isthmus/expected.h"
+
+namespace isthmus::app {
+
+/// What one call moved. `closed`: the other side has gone, or the connection broke.
+struct Transfer {
+  std::size_t bytes = 0;
+  bool closed = false;
+};
+
+/// One descriptor; closes it. One thread at a time.
+class TcpSocket {
+ public:
+  /// Listens at a numeric address or name; port 0: any free one.
+  /// THROWS: SystemError with the cause: taken, not an address of this machine, not allowed.
+  [[nodiscard]] static TcpSocket listen_at(const std::string& host, int port);
+  /// Blocks until connected, for at most `seconds`. RETURNS: why not, in words.
+  [[nodiscard]] static Expected<TcpSocket, std::string> connect_to(const std::string& host,
+                                                                   int port, double seconds);
+  TcpSocket(TcpSocket&& other) noexcept;
+  TcpSocket& operator=(TcpSocket&& other) noexcept;
+  ~TcpSocket();
+
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+  /// Of the own end. THROWS: SystemError when the kernel does not tell.
+  [[nodiscard]] int port() const;
+  /// The next connection, or nothing. `failed`: the machine has no room for one.
+  [[nodiscard]] std::optional<TcpSocket> accept(bool& failed) const;
+  [[nodiscard]] Transfer read_some(std::span<char> into) const;
+  [[nodiscard]] Transfer write_some(std::string_view bytes) const;
+  /// Tells the other side that nothing more comes.
+  void finish_writing() const;
+
+ private:
+  explicit TcpSocket(int descriptor) : descriptor_(descriptor) {}
+  int descriptor_ = -1;
+};
+
+/// A descriptor that one thread waits for and any other makes ready, once and for all.
+class Alarm {
+ public:
+  /// THROWS: SystemError when the machine refuses.
+  Alarm();
+  ~Alarm();
+  Alarm(const Alarm&) = delete;
+  Alarm& operator=(const Alarm&) = delete;
+  void ring() const;
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+struct Waited {
+  int descriptor = -1;
+  bool to_read = false;
+  bool to_write = false;
+  bool ready = false;  // filled by the wait; a broken connection is ready too
+};
+
+/// Blocks until one is ready, for at most `seconds`. THROWS: SystemError.
+void wait_for_any(std::vector<Waited>& all, double seconds);
+
+}  // namespace isthmus::app

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run is checked for before it writes anything, and whom it meets.
+#include <fmt/format.h>
+
+#include "app/run_parts.h"
+#include "app/run_worlds.h"
+#include "app/training_run.h"
+#include "core/checkpoint_names.h"
+#include "inner/data/batch_source.h"
+#include "inner/hf/hf_weights.h"
+#include "inner/schedule.h"
+#include "kernels/isa.h"
+
+namespace isthmus::app {
+namespace {
+
+/// The run's data, not yet hashed, unless they are open already.
+std::optional<OpenData> open_own(const Storage& storage, const Config& config,
+                                 const TrainingRequest& request) {
+  if (request.side_by_side && request.side_by_side->data != nullptr) {
+    return std::nullopt;
+  }
+  return OpenData{Dataset::open(storage, config.data, config.file.parent_path()), {}};
+}
+
+}  // namespace
+
+std::optional<Rank> own_rank(const Config& config, const TrainingRequest& request) {
+  return request.site ? std::optional(site_of(config, *request.site)) : std::nullopt;
+}
+
+Training::Training(const Config& config, const TrainingRequest& request, Session& session)
+    : config_(config),
+      request_(request),
+      session_(session),
+      layout_(model_shape(config.model, config.train.context)),
+      plan_(make_training_plan(config, kernels::usable_cores(), own_rank(config, request))),
+      own_data_(open_own(storage_, config, request)),
+      data_(own_data_ ? own_data_->data : request.side_by_side->data->data),
+      eval_tokens_(app::eval_tokens(config, data_)),
+      digest_(config_digest(config)),
+      out_(request.out.empty() ? config.run.out : request.out),
+      resume_(request.site ? std::nullopt : find_resume(storage_, out_, request.resume)),
+      goes_on_(request.resume == "auto" ||
+               (resume_ && !out_.empty() &&
+                is_same_place(resume_->folder().parent_path(), out_ / "ckpt"))) {
+  if (!request.side_by_side) {
+    kernels::use_isa(kernels::isa_named(config.train.kernels));
+  }
+  check();
+  if (own_data_) {
+    own_data_->fingerprint = data_.fingerprint();
+  }
+  fingerprint_ = own_data_ ? own_data_->fingerprint : request.side_by_side->data->fingerprint;
+  check_resume();
+}
+void Training::check() const {
+  data_.check_vocabulary(config_.model.vocab);
+  for (int m = 0; m < plan_.workers; ++m) {
+    const BatchSource source(data_, batch_plan(config_, plan_), m);
+  }
+  if (eval_tokens_ >= 0) {
+    const ValidationSource windows(data_, config_.train.context, eval_tokens_, config_.model.vocab,
+                                   parse_validation_part(config_.eval.part));
+  }
+  const std::vector<Parameter> parameters = parameters_without_values(layout_);
+  (void)prediction_input(config_.method, config_.outer, parameters, plan_.workers,
+                         plan_.total_steps);
+  (void)LearningRateSchedule(config_.inner, plan_.total_steps);
+  if (!config_.model.init.empty()) {
+    check_hf_weights(storage_, config_.locate(config_.model.init), parameters);
+  }
+  if (request_.simulated || request_.emulated) {
+    check_links(config_);
+  }
+  if (!config_.log.http.empty()) {
+    (void)parse_http_address("log.http", config_.log.http);
+  }
+  check_force();
+}
+
+void Training::check_force() const {
+  if (!request_.force || goes_on_ || out_.empty()) {
+    return;
+  }
+  if (!config_.model.init.empty() &&
+      lies_within(config_.locate(config_.model.init), out_ / "ckpt")) {
+    throw ConfigError(
+        fmt::format("--force would remove model.init = \"{}\" with the run in '{}': choose another "
+                    "--out, or export the model first",
+                    config_.model.init.string(), out_.string()));
+  }
+}
+
+void Training::check_resume() const {
+  if (resume_) {
+    check_same_configuration(storage_, *resume_, config_, digest_);
+    check_same_data(*resume_, fingerprint_);
+    if (resume_->info().only_worker && !request_.site && plan_.workers > 1) {
+      throw ConfigError(fmt::format(
+          "checkpoint {} holds one site's state alone: go on at all sites with train --site NAME "
+          "--resume auto, or start a new run from its model with model.init",
+          resume_->folder().string()));
+    }
+  }
+}
+
+void Training::let_watch() {
+  if (request_.side_by_side || config_.log.http.empty()) {
+    return;
+  }
+  HttpAddress address = parse_http_address("log.http", config_.log.http);
+  if (address.port > 0 && request_.site && request_.site->mpi) {
+    address.port += own_rank(config_, request_)->value();  // several may be on one machine
+  }
+  StatusBoard::Options options;
+  options.total_steps = plan_.total_steps;
+  options.simulated = request_.simulated;
+  options.stalled_after = config_.log.stalled_after;
+  for (const SiteConfig& site : config_.sites) options.sites.push_back(site.name);
+  options.self = own_rank(config_, request_);
+  watch_.emplace(storage_, address, std::move(options));
+  if (request_.site) watch_->board().waiting("all of them");
+}
+
+void Training::join_sites() {
+  SiteFacts facts{.run_id = random_id(),
+                  .layout = layout_digest(layout_),
+                  .common = common_values(config_),
+                  .resumes = request_.resume == "auto",
+                  .held = {}};
+  facts.common.emplace_back("layout of the model", facts.layout.hex());
+  append_data(fingerprint_, facts.common);
+  if (facts.resumes) {
+    facts.held =
+        held_checkpoints(storage_, out_, config_, digest_, site_of(config_, *request_.site));
+  }
+  site_.emplace(config_, *request_.site, facts, status());
+  const SiteStart start = site_->gather([&](const std::string& what) {
+    if (watch_) watch_->board().waiting(what);
+    session_.err.write(fmt::format("isthmus: waiting for the other sites: {}\n", what));
+  });
+  run_id_ = start.run_id;
+  if (start.resume_after) {
+    resume_ = Checkpoint::open(storage_, out_ / "ckpt" / step_name(*start.resume_after));
+    check_resume();
+  }
+}
+
+double Training::byte_scale() const {
+  return request_.simulated ? surrogate_byte_scale(config_, layout_) : 1.0;
+}
+
+Manifest Training::manifest() const {
+  Manifest manifest = make_manifest(config_, request_.command, session_.argv);
+  manifest.config_hash = digest_;
+  manifest.simulated = request_.simulated;
+  manifest.surrogate = request_.simulated ? config_.surrogate : std::nullopt;
+  manifest.parameters = layout_.elements();
+  for (const DataFile& file : fingerprint_) {
+    manifest.data.push_back({file.path, file.bytes, file.sha256});
+  }
+  if (resume_) {
+    if (goes_on_) {
+      manifest.run_id = resume_->info().run_id;  // the same run goes on
+    } else {
+      manifest.parent = resume_->info().run_id;
+    }
+  } else if (!run_id_.empty()) {
+    manifest.run_id = run_id_;
+  }
+  return manifest;
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// A transport whose frames a StatusBoard counts, by peer.
+#pragma once
+
+#include <utility>
+
+#include "app/status_board.h"
+#include "transport/transport.h"
+
+namespace isthmus::app {
+
+class WatchedTransport final : public Transport {
+ public:
+  /// Borrows both; `board` may be null.
+  WatchedTransport(Transport& below, StatusBoard* board) : below_(below), board_(board) {}
+
+  [[nodiscard]] Rank self() const override { return below_.self(); }
+  [[nodiscard]] int size() const override { return below_.size(); }
+  void send(Rank to, FrameBytes frame) override {
+    const std::size_t bytes = frame->size();
+    below_.send(to, std::move(frame));
+    if (board_ != nullptr) board_->sent(to, bytes);
+  }
+  [[nodiscard]] Expected<ReceivedFrame, TransportError> receive(TimePoint deadline) override {
+    Expected<ReceivedFrame, TransportError> received = below_.receive(deadline);
+    if (board_ != nullptr && received) board_->received(received->from, received->bytes->size());
+    return received;
+  }
+  void close() override { below_.close(); }
+
+ private:
+  Transport& below_;
+  StatusBoard* board_;
+};
+
+}  // namespace isthmus::app

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/status_board.h"
+
+#include <gmock/gmock.h>
+
+#include "app/run_directory.h"
+#include "app/run_log.h"
+
+namespace isthmus::app {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+/// A board on a clock that the test moves.
+class StatusBoardTest : public testing::Test {
+ protected:
+  StatusBoardTest() : board(options()) {
+    totals.payload_bytes.resize(2);
+    totals.wire_bytes.resize(2);
+    totals.compute_s.resize(2);
+  }
+  StatusBoard::Options options() {
+    StatusBoard::Options options;
+    options.total_steps = 100;
+    options.stalled_after = std::chrono::seconds(60);
+    options.sites = {"east", "west"};
+    options.self = Rank(0);
+    options.now = [this] { return now; };
+    return options;
+  }
+  void begin() {
+    Manifest manifest;
+    manifest.run_id = "abc";
+    board.begin(manifest, totals, "runs/x");
+  }
+  void step(std::int64_t t, double loss) {
+    totals.steps = t;
+    totals.tokens += 1000;
+    totals.train_loss = loss;
+    StatusBoard::Step step;
+    step.step = t;
+    board.step(step, totals);
+  }
+  void link(LinkEvent::Kind kind, int stream, const std::string& text = "") {
+    LinkEvent event;
+    event.kind = kind;
+    event.peer = Rank(1);
+    event.stream = stream;
+    event.text = text;
+    board.link(Rank(0), event);
+  }
+  [[nodiscard]] PeerStatus west() const { return board.snapshot().peers.at(0); }
+
+  double now = 1000;
+  RunTotals totals;
+  StatusBoard board;
+};
+
+TEST_F(StatusBoardTest, TellsWhatTheLastStepSaid) {
+  begin();
+  step(1, 3.5);
+  now += 2;
+  step(2, 3.25);
+  const RunStatus status = board.snapshot();
+  EXPECT_EQ(status.step, 2);
+  EXPECT_EQ(status.loss, 3.25);
+  EXPECT_EQ(status.tokens, 2000);
+  EXPECT_TRUE(status.healthy);
+  EXPECT_EQ(status.word, "step 2 of 100, loss 3.2500");
+}
+
+TEST_F(StatusBoardTest, TimeLeftFollowsThePaceOfThisSession) {
+  totals.steps = 40;
+  begin();
+  now += 500;  // warming up is no pace
+  step(41, 1);
+  EXPECT_EQ(board.snapshot().eta_s, std::nullopt);
+  now += 8;
+  step(45, 1);
+  EXPECT_EQ(board.snapshot().eta_s, 2.0 * 55);
+}
+
+TEST_F(StatusBoardTest, SpeedIsThatOfTheLastSeconds) {
+  begin();
+  for (int t = 1; t <= 40; ++t) {
+    now += t <= 20 ? 10 : 1;  // slow at first
+    step(t, 1);
+  }
+  EXPECT_NEAR(board.snapshot().tokens_per_s.value(), 1000, 1);
+}
+
+TEST_F(StatusBoardTest, ASlowStepIsNoSpeedOfZero) {
+  begin();
+  for (int t = 1; t <= 5; ++t) {
+    now += 50;
+    step(t, 1);
+  }
+  now += 49;
+  EXPECT_NEAR(board.snapshot().tokens_per_s.value(), 20, 1);
+}
+
+TEST_F(StatusBoardTest, IsNotWellOnceNothingHasGoneOnForTooLong) {
+  begin();
+  step(1, 1);
+  now += 60;
+  EXPECT_TRUE(board.snapshot().healthy);
+  now += 1;
+  EXPECT_FALSE(board.snapshot().healthy);
+  EXPECT_THAT(board.snapshot().word, HasSubstr("1 min 01 s, 1 min 00 s allowed"));
+  board.eval({.step = 1, .loss = 2});
+  EXPECT_TRUE(board.snapshot().healthy) << "an evaluation is progress too";
+}
+
+TEST_F(StatusBoardTest, WaitingForSitesTooIsAllowedSoLong) {
+  board.waiting("west has not answered");
+  EXPECT_TRUE(board.snapshot().healthy);
+  EXPECT_THAT(board.snapshot().word, HasSubstr("west has not answered"));
+  now += 61;
+  EXPECT_FALSE(board.snapshot().healthy);
+  EXPECT_THAT(board.snapshot().word, HasSubstr("west has not answered"));
+}
+
+TEST_F(StatusBoardTest, APeerIsConnectedWhileOneOfItsConnectionsStands) {
+  EXPECT_FALSE(west().connected);
+  EXPECT_EQ(west().cause, "not here yet");
+  link(LinkEvent::Kind::kConnected, 0);
+  EXPECT_FALSE(west().connected) << "it has not accepted this one";
+  link(LinkEvent::Kind::kWelcomed, 0);
+  link(LinkEvent::Kind::kWelcomed, 1);
+  link(LinkEvent::Kind::kDisconnected, 0, "connection 0 broke");
+  EXPECT_TRUE(west().connected);
+  link(LinkEvent::Kind::kDisconnected, 1, "connection 1 broke");
+  EXPECT_FALSE(west().connected);
+  EXPECT_EQ(west().cause, "connection 1 broke");
+  link(LinkEvent::Kind::kWelcomed, 1);
+  EXPECT_TRUE(west().connected);
+  EXPECT_EQ(west().cause, "");
+  EXPECT_EQ(west().troubles.at("disconnected"), 2);
+}
+
+TEST_F(StatusBoardTest, EveryDropIsKeptWithItsCause) {
+  link(LinkEvent::Kind::kDisconnected, 0, "the network is unreachable");
+  now += 5;
+  const RunStatus status = board.snapshot();
+  ASSERT_EQ(status.drops.size(), 1U);
+  EXPECT_EQ(status.drops[0].peer, "west");
+  EXPECT_EQ(status.drops[0].kind, "disconnected");
+  EXPECT_EQ(status.drops[0].cause, "the network is unreachable");
+  EXPECT_EQ(status.drops[0].ago_s, 5);
+}
+
+TEST_F(StatusBoardTest, TheOldestDropsGoFirst) {
+  for (std::size_t i = 0; i < StatusBoard::kMostDrops + 3; ++i) {
+    link(LinkEvent::Kind::kDisconnected, 0, std::to_string(i));
+  }
+  const RunStatus status = board.snapshot();
+  ASSERT_EQ(status.drops.size(), StatusBoard::kMostDrops);
+  EXPECT_EQ(status.drops.front().cause, "3");
+  EXPECT_EQ(status.peers[0].troubles.at("disconnected"),
+            static_cast<std::int64_t>(StatusBoard::kMostDrops) + 3);
+}
+
+TEST_F(StatusBoardTest, ALostSiteIsNotWellForGood) {
+  begin();
+  link(LinkEvent::Kind::kWelcomed, 0);
+  link(LinkEvent::Kind::kLost, -1, "west: it has been silent for 10 s");
+  step(1, 1);
+  const RunStatus status = board.snapshot();
+  EXPECT_FALSE(status.healthy);
+  EXPECT_EQ(status.word, "site west is lost: west: it has been silent for 10 s");
+}
+
+TEST_F(StatusBoardTest, StrangersAreNobodysTrouble) {
+  LinkEvent event;
+  event.kind = LinkEvent::Kind::kStranger;
+  event.text = "someone without a key";
+  board.link(Rank(0), event);
+  const RunStatus status = board.snapshot();
+  EXPECT_EQ(status.strangers, 1);
+  EXPECT_EQ(status.drops.at(0).peer, "");
+  EXPECT_TRUE(status.healthy);
+}
+
+TEST_F(StatusBoardTest, CountsWhatGoesToAPeerAndComesFromIt) {
+  board.sent(Rank(1), 100);
+  board.sent(Rank(1), 10);
+  EXPECT_LT(west().heard_s, 0);
+  board.received(Rank(1), 7);
+  now += 3;
+  EXPECT_EQ(west().sent_bytes, 110U);
+  EXPECT_EQ(west().received_bytes, 7U);
+  EXPECT_EQ(west().heard_s, 3);
+}
+
+TEST_F(StatusBoardTest, RoundsAddUpByFragment) {
+  RoundReport round;
+  round.members = 2;
+  round.applied = StepIndex(8);
+  round.waited = std::chrono::milliseconds(250);
+  board.round(round, 10, 12);
+  round.applied = StepIndex(16);
+  board.round(round, 10, 12);
+  round.fragment = FragmentId(3);
+  board.round(round, 1, 2);
+  EXPECT_EQ(board.snapshot().rounds(), 0) << "their step is still to come";
+  step(16, 1);
+  const RunStatus status = board.snapshot();
+  EXPECT_EQ(status.rounds(), 3);
+  EXPECT_EQ(status.wait_s(), 0.75);
+  EXPECT_EQ(status.fragments.at(0).rounds, 2);
+  EXPECT_EQ(status.fragments.at(0).wire_bytes, 24U);
+  EXPECT_EQ(status.fragments.at(0).last_step, 16);
+  EXPECT_EQ(status.fragments.at(3).payload_bytes, 1U);
+}
+
+TEST(ThinCurve, KeepsFewPointsWhoseMeansAreThoseOfTheValues) {
+  ThinCurve curve;
+  constexpr std::int64_t kSteps = 10'000;
+  for (std::int64_t t = 1; t <= kSteps; ++t) curve.add(t, static_cast<double>(t));
+  const auto points = curve.points();
+  EXPECT_LE(points.size(), ThinCurve::kMostPoints + 1);
+  EXPECT_GE(points.size(), ThinCurve::kMostPoints / 2);
+  EXPECT_EQ(points.back().first, kSteps);
+  std::int64_t before = 0;
+  for (const auto& [step, value] : points) {  // the mean of before + 1 .. step
+    EXPECT_DOUBLE_EQ(value, static_cast<double>(before + 1 + step) / 2);
+    before = step;
+  }
+}
+
+TEST(ThinCurve, HoldsEachOfFewValues) {
+  ThinCurve curve;
+  curve.add(5, 1.5);
+  curve.add(9, 2.5);
+  EXPECT_THAT(curve.points(),
+              testing::ElementsAre(ThinCurve::Point{5, 1.5}, ThinCurve::Point{9, 2.5}));
+}
+
+}  // namespace
+}  // namespace isthmus::app
