@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "app/commands.h"
+#include "app/mesh_job.h"
 #include "app/run_estimate.h"
 #include "app/run_summary.h"
 #include "app/training.h"
@@ -25,6 +26,30 @@ bool under_mpi() {
                                const char* size = std::getenv(variable);
                                return size != nullptr && std::atoi(size) > 1;
                              });
+}
+
+int ranks_of(const SiteConfig& site) { return site.tp * site.pp * site.dp; }
+
+/// The worker whose mesh's ranks are the processes of this MPI job: the site that `--site` names,
+/// or the only one. Nothing: the processes are the workers.
+std::optional<Rank> mesh_of_job(const Config& config, const TrainArguments& arguments) {
+  std::size_t index = 0;
+  if (!arguments.site.name.empty()) {
+    const auto named = std::ranges::find(config.sites, arguments.site.name, &SiteConfig::name);
+    if (named == config.sites.end()) return std::nullopt;  // refused by name further on
+    index = static_cast<std::size_t>(named - config.sites.begin());
+  } else if (config.workers() > 1) {
+    return std::nullopt;
+  }
+  const int ranks = ranks_of(config.sites[index]);
+  if (const int members = mpi_place().members; members != ranks) {
+    throw ConfigError(
+        fmt::format("{} processes in this MPI job and {} ranks in the mesh of site {}: start as "
+                    "many as tp x pp "
+                    "x dp (mpirun -n {}), or change [parallel]",
+                    members, ranks, config.sites[index].name, ranks));
+  }
+  return Rank(static_cast<int>(index));
 }
 
 /// The processes of an MPI job are the workers, in rank order; each writes into a folder of its
@@ -62,7 +87,7 @@ std::optional<SiteArguments> site_of(const TrainArguments& arguments) {
 }
 
 int run(const Config& config, const TrainArguments& arguments, bool simulated, Session& session,
-        bool emulated = false) {
+        bool emulated = false, Communicator* mesh = nullptr) {
   if (arguments.dry_run) {
     const RunEstimate estimate = estimate_run(config, simulated);
     session.out.write(session.json ? estimate_json(estimate) + "\n"
@@ -77,7 +102,8 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
                     .force = arguments.force,
                     .simulated = simulated,
                     .emulated = emulated,
-                    .site = site_of(arguments)},
+                    .site = site_of(arguments),
+                    .mesh = mesh},
                    session);
   if (session.json) {
     session.out.write(outcome_json(outcome) + "\n");
@@ -118,8 +144,13 @@ int command_train(const TrainArguments& given, Session& session) {
   Config config = load_config(arguments.config, arguments.overrides, schema_context());
   set_addresses(config, arguments.site.addresses);
   const bool mpi = config.net.transport == "mpi" || (config.net.transport == "auto" && under_mpi());
-  if (mpi && arguments.site.name.empty() && !arguments.dry_run) {
-    join_mpi_job(config, arguments);
+  if (mpi && !arguments.dry_run) {
+    if (const std::optional<Rank> worker = mesh_of_job(config, arguments)) {
+      return run_mesh_job(config, *worker, [&](Communicator& ranks) {
+        return run(config, arguments, false, session, false, &ranks);
+      });
+    }
+    if (arguments.site.name.empty()) join_mpi_job(config, arguments);
   }
   return run(config, arguments, false, session);
 }

@@ -39,7 +39,8 @@ LanguageModelOptions language_model_options(const Config& config, const Training
           .mesh = plan.mesh(rank).shape,
           .schedule = plan.mesh(rank).shape.pp > 1 ? parse_pipeline_kind(config.pipeline_schedule)
                                                    : PipelineKind::k1F1B,
-          .virtual_stages = plan.mesh(rank).shape.pp > 1 ? config.virtual_stages : 1};
+          .virtual_stages = plan.mesh(rank).shape.pp > 1 ? config.virtual_stages : 1,
+          .processes = plan.processes};
 }
 
 bool forward_only(const Config& config) {

@@ -17,6 +17,7 @@
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
 #include "plan/prediction.h"
+#include "transport/communicator.h"
 
 namespace isthmus::app {
 
@@ -44,8 +45,10 @@ struct TrainingRequest {
   std::string resume = "never";
   bool force = false;
   bool simulated = false;
-  bool emulated = false;                     // `simulate --emulate`
-  std::optional<SiteArguments> site;         // this process is one site; the others are elsewhere
+  bool emulated = false;              // `simulate --emulate`
+  std::optional<SiteArguments> site;  // this process is one site; the others are elsewhere
+  /// The processes of this site's mesh, this one the first (app/mesh_job.h); borrowed, may be null.
+  Communicator* mesh = nullptr;
   std::string lane;                          // demo: name of this run in the status block, or empty
   std::vector<LaneProgress> finished_lanes;  // demo: the runs before this one
   std::optional<SideBySide> side_by_side;

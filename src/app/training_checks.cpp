@@ -44,6 +44,7 @@ Training::Training(const Config& config, const TrainingRequest& request, Session
       goes_on_(request.resume == "auto" ||
                (resume_ && !out_.empty() &&
                 is_same_place(resume_->folder().parent_path(), out_ / "ckpt"))) {
+  plan_.processes = request.mesh;
   if (!request.side_by_side) {
     kernels::use_isa(kernels::isa_named(config.train.kernels));
   }

@@ -11,6 +11,7 @@
 #include "app/timed_inner_loop.h"
 #include "inner/mesh.h"
 #include "isthmus/config.h"
+#include "transport/communicator.h"
 
 namespace isthmus::app {
 
@@ -26,6 +27,9 @@ struct TrainingPlan {
   std::int64_t samples = 0;         // B: sequences of all workers in one inner step
   std::int64_t worker_samples = 0;  // B / M
   std::vector<SiteMesh> meshes;     // of each worker
+  /// The processes that are the ranks of this process's worker, this one the first; borrowed. Null:
+  /// ranks are threads.
+  Communicator* processes = nullptr;
   int threads_per_worker = 1;
   int first_worker = 0;         // of those in this process
   std::vector<int> cores;       // of the threads of this process, worker after worker; empty: any

@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A site whose mesh is the processes of an MPI job finds what a site of threads finds, bit for bit.
+
+  python3 tests/end_to_end/mesh_of_processes.py --isthmus build/src/app/isthmus
+
+Alone, and as one of two sites over ZeroMQ whose meshes are unlike. Also: a job of another size is
+refused by name; a signal ends the job with a checkpoint and it goes on; a rank that is killed ends
+the job. Skipped by name (exit 77) without mpirun or in a build without MPI.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+SKIPPED = 77
+CONFIG = """
+[run]
+name = "ranks"
+seed = 5
+[model]
+arch = "{arch}"
+layers = 4
+d_model = 32
+heads = 4
+[data]
+source = "text:{text}"
+[train]
+steps = {steps}
+global_batch = "{batch} tok"
+context = 32
+threads = 1
+[inner]
+lr = 2e-3
+[eval]
+every = 20
+tokens = "1k"
+[outer]
+method = "{method}"
+{keys}
+{rest}
+"""
+# As root, with more processes than cores, and over shared memory that containers allow.
+ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+               "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+
+
+class Failure(Exception):
+    pass
+
+
+def require(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+class Bench:
+    def __init__(self, isthmus, folder, text):
+        self.isthmus, self.folder, self.text = isthmus, folder, text
+
+    def write(self, name, rest, arch="llama", method="localsgd", keys="H = 10", steps=40, batch=512):
+        path = self.folder / f"{name}.toml"
+        path.write_text(CONFIG.format(arch=arch, method=method, keys=keys, steps=steps, text=self.text,
+                                      batch=batch, rest=rest))
+        return path
+
+    def train(self, toml, out, *flags, ranks=1):
+        job = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
+        return [*job, self.isthmus, "train", str(toml), "--progress", "none", "--out", str(self.folder / out),
+                *flags]
+
+    def start(self, words):
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                env={**os.environ, **ENVIRONMENT})
+
+    def run(self, words, code=0):
+        process = self.start(words)
+        said = process.communicate(timeout=300)[0]
+        require(process.returncode == code, f"{words[:4]}: exit {process.returncode}: {said}")
+        return said
+
+    def rows(self, out, kind):
+        path = self.folder / out / "metrics.jsonl"
+        whole = path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
+        return [row for row in map(json.loads, whole) if row["k"] == kind]
+
+    def found(self, out):
+        return ([(row["step"], row["loss"], row["grad_norm"]) for row in self.rows(out, "train")],
+                [(row["step"], row["loss"]) for row in self.rows(out, "eval")],
+                (self.folder / out / "ckpt/last/model.safetensors").read_bytes())
+
+    def same(self, out, reference):
+        require(self.found(out) == self.found(reference), f"{out} differs from {reference}")
+
+    def await_steps(self, process, out, steps):
+        deadline = time.monotonic() + 60
+        while len(self.rows(out, "train")) < steps:
+            require(time.monotonic() < deadline and process.poll() is None, f"{out}: not {steps} steps in a minute")
+
+
+def mesh(**sizes):
+    return "[parallel]\n" + "".join(f"{key} = {value}\n" for key, value in sizes.items())
+
+
+def processes_find_what_threads_find(bench):
+    for name, arch, sizes in (("tp2", "gpt2", {"tp": 2}), ("dp2", "llama", {"dp": 2}),
+                              ("pp2dp2", "gpt2", {"pp": 2, "dp": 2}), ("tp2pp2", "llama", {"tp": 2, "pp": 2})):
+        toml = bench.write(name, mesh(**sizes), arch=arch)
+        bench.run(bench.train(toml, f"{name}-threads"))
+        ranks = 1
+        for size in sizes.values():
+            ranks *= size
+        bench.run(bench.train(toml, f"{name}-processes", ranks=ranks))
+        bench.same(f"{name}-processes", f"{name}-threads")
+
+
+def free_address():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def a_job_is_one_site_of_two(bench):
+    sites = "".join(f'[[site]]\nname = "{name}"\n{size}\naddress = "{free_address()}"\n'
+                    for name, size in (("a", "tp = 2"), ("b", "pp = 2")))
+    toml = bench.write("sites", sites, method="streaming-diloco",
+                       keys='H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\ncodec = "int8"', batch=1024)
+    bench.run(bench.train(toml, "sites-one"))
+    jobs = [bench.start(bench.train(toml, "sites-a", "--site", "a", ranks=2)),
+            bench.start(bench.train(toml, "sites-b", "--site", "b"))]
+    for job in jobs:
+        said = job.communicate(timeout=300)[0]
+        require(job.returncode == 0, f"exit {job.returncode}: {said}")
+    for name in ("a", "b"):
+        bench.same(f"sites-{name}", "sites-one")
+
+
+def a_job_of_another_size_is_refused(bench):
+    toml = bench.write("refused", mesh(tp=2))
+    said = bench.run(bench.train(toml, "refused", ranks=3), code=3)
+    require("mpirun -n 2" in said and "3 processes" in said, said)
+    require(not (bench.folder / "refused").exists(), "something was written")
+
+
+def a_mistake_of_the_first_ends_the_others(bench):
+    toml = bench.write("mistake", mesh(tp=2) + '[ckpt]\nkeep = 2\n')
+    toml.write_text(toml.read_text().replace(str(bench.text), "nowhere.txt"))
+    said = bench.run(bench.train(toml, "mistake", ranks=2), code=3)
+    require("nowhere.txt" in said, said)
+
+
+def a_signal_ends_with_a_checkpoint_and_it_goes_on(bench):
+    toml = bench.write("long", mesh(dp=2), steps=1500)
+    bench.run(bench.train(toml, "long-threads"))
+    process = bench.start(bench.train(toml, "long", ranks=2))
+    bench.await_steps(process, "long", 5)
+    process.send_signal(signal.SIGUSR1)  # mpirun hands it on to every process
+    said = process.communicate(timeout=60)[0]
+    require(process.returncode == 85, f"exit {process.returncode}: {said}")
+    require(len(bench.rows("long", "train")) < 1500, "it was not stopped")
+    bench.run(bench.train(toml, "long", "--resume", "auto", ranks=2))
+    bench.same("long", "long-threads")
+
+
+def children_of(pid):
+    return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def a_killed_rank_ends_the_job(bench):
+    toml = bench.write("killed", mesh(dp=2), steps=100000)
+    process = bench.start(bench.train(toml, "killed", ranks=2))
+    bench.await_steps(process, "killed", 5)
+    os.kill(children_of(process.pid)[-1], signal.SIGKILL)
+    said = process.communicate(timeout=60)[0]
+    require(process.returncode != 0, f"exit {process.returncode}: {said}")
+
+
+SCENARIOS = (processes_find_what_threads_find, a_job_is_one_site_of_two, a_job_of_another_size_is_refused,
+             a_mistake_of_the_first_ends_the_others, a_signal_ends_with_a_checkpoint_and_it_goes_on,
+             a_killed_rank_ends_the_job)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--isthmus", required=True)
+    parser.add_argument("--text", default="/usr/share/common-licenses/GPL-3")
+    args = parser.parse_args()
+    doctor = subprocess.run([args.isthmus, "doctor"], capture_output=True, text=True).stdout
+    if shutil.which("mpirun") is None or "Open MPI v" not in doctor:
+        print("skipped: no mpirun, or a build without MPI")
+        sys.exit(SKIPPED)
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(args.isthmus, pathlib.Path(folder), args.text)
+        for scenario in SCENARIOS:
+            begin = time.monotonic()
+            try:
+                scenario(bench)
+            except Failure as failure:
+                sys.exit(f"{scenario.__name__}: {failure}")
+            print(f"{scenario.__name__}: ok, {time.monotonic() - begin:.1f} s", flush=True)
+
+
+main()
