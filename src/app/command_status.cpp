@@ -120,7 +120,8 @@ int watch(const StatusArguments& arguments, Session& session) {
       found = look(arguments);
     } catch (const SystemError&) {
       if (found.status.directory.empty() || !is_url(arguments.run)) throw;
-      break;  // the page went with its run
+      session.err.write("the run has ended, or its page cannot be reached any more\n");
+      break;
     }
   }
   if (in_place) block.finish(true);

@@ -181,7 +181,7 @@ void StatusBoard::link(Rank self, const LinkEvent& event) {
   if (event.kind == LinkEvent::Kind::kWelcomed) {
     peer.streams[stream] = true;
   } else if (event.kind == LinkEvent::Kind::kLost || event.kind == LinkEvent::Kind::kLeft) {
-    std::ranges::fill(peer.streams, false);
+    peer.streams.assign(peer.streams.size(), false);
     peer.status.lost = peer.status.lost || event.kind == LinkEvent::Kind::kLost;
   } else if (event.kind != LinkEvent::Kind::kConnected) {
     peer.streams[stream] = false;
