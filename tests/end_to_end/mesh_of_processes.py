@@ -83,7 +83,7 @@ class Bench:
     def run(self, words, code=0):
         process = self.start(words)
         said = process.communicate(timeout=300)[0]
-        require(process.returncode == code, f"{words[:4]}: exit {process.returncode}: {said}")
+        require(process.returncode in (code if isinstance(code, tuple) else (code,)), f"{words[:4]}: exit {process.returncode}: {said}")
         return said
 
     def rows(self, out, kind):
@@ -150,9 +150,9 @@ def a_job_of_another_size_is_refused(bench):
 
 
 def a_mistake_of_the_first_ends_the_others(bench):
-    toml = bench.write("mistake", mesh(tp=2) + '[ckpt]\nkeep = 2\n')
+    toml = bench.write("mistake", mesh(tp=2))
     toml.write_text(toml.read_text().replace(str(bench.text), "nowhere.txt"))
-    said = bench.run(bench.train(toml, "mistake", ranks=2), code=3)
+    said = bench.run(bench.train(toml, "mistake", ranks=2), code=(4, 5))  # mpirun's is that of whoever ends first
     require("nowhere.txt" in said, said)
 
 
