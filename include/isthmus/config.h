@@ -84,6 +84,13 @@ struct InnerConfig {
   std::vector<StepCount> rewarm;       // steps at which warm-up and schedule start again
 };
 
+/// What travels between the ranks inside a site, each as a codec's bytes.
+struct CodecByDimension {
+  std::string data = "fp32";      // gradients summed over data-parallel ranks
+  std::string pipeline = "fp32";  // activations and their gradients between stages
+  std::string tensor = "fp32";    // partial sums of a layer, forward and backward
+};
+
 struct SiteConfig {
   std::string name;
   int tp = 1, pp = 1, dp = 1;
@@ -173,7 +180,8 @@ struct Config {
   std::optional<std::int64_t> micro_batches;
   std::string pipeline_schedule = "1f1b";  // gpipe|1f1b|interleaved-1f1b
   int virtual_stages = 1;                  // of a pipeline rank, for interleaved-1f1b
-  std::vector<SiteConfig> sites;           // from [[site]], or `workers` equal ones
+  CodecByDimension rank_codecs;
+  std::vector<SiteConfig> sites;  // from [[site]], or `workers` equal ones
   std::vector<LinkConfig> links;
   std::optional<SurrogateConfig> surrogate;
   SimConfig sim;

@@ -40,6 +40,7 @@ LanguageModelOptions language_model_options(const Config& config, const Training
           .schedule = plan.mesh(rank).shape.pp > 1 ? parse_pipeline_kind(config.pipeline_schedule)
                                                    : PipelineKind::k1F1B,
           .virtual_stages = plan.mesh(rank).shape.pp > 1 ? config.virtual_stages : 1,
+          .rank_codecs = config.rank_codecs,
           .processes = plan.processes};
 }
 

@@ -258,9 +258,10 @@ void Loader::check_outer() {
                        "its share of them",
                        quoted("outer.samples"), sequences));
   }
-  const auto check_codec = [&](const char* key, const std::string& spelling) {
-    const std::string name = fmt::format("outer.{}", key);
-    const bool asked = info == nullptr ? given(name) : info->takes(key);
+  const auto takes = [&](const char* key) {
+    return info == nullptr ? given(fmt::format("outer.{}", key)) : info->takes(key);
+  };
+  const auto check_codec = [&](std::string_view name, const std::string& spelling, bool asked) {
     if (!context.check_codec || !asked) {
       return;
     }
@@ -278,8 +279,13 @@ void Loader::check_outer() {
                  fmt::format("codecs: {}", join(names)));
     }
   };
-  check_codec("codec", outer.codec);
-  check_codec("warmup_codec", outer.one_bit_adam.warmup_codec);
+  check_codec("outer.codec", outer.codec, takes("codec"));
+  check_codec("outer.warmup_codec", outer.one_bit_adam.warmup_codec, takes("warmup_codec"));
+  for (const auto& [name, spelling] : {std::pair{"parallel.codec_data", config.rank_codecs.data},
+                                       {"parallel.codec_pipeline", config.rank_codecs.pipeline},
+                                       {"parallel.codec_tensor", config.rank_codecs.tensor}}) {
+    check_codec(name, spelling, given(name));
+  }
   const bool half_surrogate = given("surrogate.params") != given("surrogate.step_time");
   if (half_surrogate) {
     const std::string_view absent =

@@ -430,6 +430,13 @@ constexpr KeyRow<Config> kRows[] = {
     {"parallel.virtual_stages", Type::kInteger, between(1, 64), "", field<&Config::virtual_stages>(),
      "Parts of the model that each pipeline rank holds, for interleaved-1f1b.", "2", {}, nullptr, false},
 
+    {"parallel.codec_data", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::data>(),
+     "Bytes form of the gradients summed over data-parallel ranks.", "\"int8\""},
+    {"parallel.codec_pipeline", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::pipeline>(),
+     "Bytes form of activations and their gradients between pipeline stages.", "\"bf16\""},
+    {"parallel.codec_tensor", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::tensor>(),
+     "Bytes form of the partial sums of a layer over tensor-parallel ranks.", "\"bf16\""},
+
     {"net.transport", Type::kChoice, {}, "auto|inproc|zmq|mpi", field<&Config::net, &NetConfig::transport>(),
      "How sites reach one another. auto: in memory, over MPI under mpirun, over ZeroMQ with --site. zmq without --site: over sockets within this process. Simulated links are the command `simulate`, not a key.", "\"auto\"",
      {}, nullptr, false},

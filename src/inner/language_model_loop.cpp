@@ -85,7 +85,8 @@ MeshOptions mesh_options(const LanguageModelOptions& options) {
           .bf16 = options.bf16,
           .threads = options.processes != nullptr
                          ? options.threads
-                         : std::max(1, options.threads / options.mesh.ranks())};
+                         : std::max(1, options.threads / options.mesh.ranks()),
+          .codecs = options.rank_codecs};
 }
 
 MemoryEstimate loop_memory(const ModelLayout& layout, const LanguageModelOptions& options) {

@@ -46,6 +46,7 @@ struct LanguageModelOptions {
   MeshShape mesh = {};
   PipelineKind schedule = PipelineKind::k1F1B;
   int virtual_stages = 1;
+  CodecByDimension rank_codecs = {};
   /// The processes that are the mesh's ranks, this one the first, each with `threads`; borrowed.
   /// Null: the ranks are threads of this process that share `threads`.
   Communicator* processes = nullptr;

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inner/mesh_rank.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/check.h"
+#include "isthmus/errors.h"
+#include "transport/coded_communicator.h"
 
 namespace isthmus {
 namespace {
@@ -70,12 +74,34 @@ CanonicalRange common(CanonicalRange a, CanonicalRange b) {
 
 }  // namespace
 
-MeshGroups::MeshGroups(const MeshShape& mesh, Communicator& all_ranks) : world(all_ranks) {
+namespace {
+// Nobody keeps what such a code has lost: for activations the same element does not come again.
+std::unique_ptr<const Codec> codec_for(const char* key, const std::string& spelling) {
+  std::unique_ptr<const Codec> codec = make_codec(spelling);
+  if (codec->error_feedback()) {
+    throw ConfigError(
+        fmt::format("parallel.{} = \"{}\": between ranks nothing is kept of what a code "
+                    "loses; leave :ef out",
+                    key, spelling));
+  }
+  return codec;
+}
+}  // namespace
+
+MeshGroups::MeshGroups(const MeshShape& mesh, const CodecByDimension& codecs,
+                       Communicator& all_ranks)
+    : world(all_ranks),
+      tensor_codec(codec_for("codec_tensor", codecs.tensor)),
+      pipeline_codec(codec_for("codec_pipeline", codecs.pipeline)),
+      data_codec(codec_for("codec_data", codecs.data)) {
   ISTHMUS_CHECK(world.size() == mesh.ranks(), world.size(), mesh.ranks());
   const MeshPosition at = mesh_position(mesh, world.rank());
-  tensor = world.split(at.pp * mesh.dp + at.dp, at.tp);
-  pipeline = world.split(at.dp * mesh.tp + at.tp, at.pp);
-  data = world.split(at.pp * mesh.tp + at.tp, at.dp);
+  const auto group = [&](int color, int key, const Codec& codec) {
+    return make_coded_communicator(world.split(color, key), codec);
+  };
+  tensor = group(at.pp * mesh.dp + at.dp, at.tp, *tensor_codec);
+  pipeline = group(at.dp * mesh.tp + at.tp, at.pp, *pipeline_codec);
+  data = group(at.pp * mesh.tp + at.tp, at.dp, *data_codec);
 }
 
 CanonicalRange slice_of(const RankLayout& layout, int ranks, int dp) {
@@ -125,7 +151,7 @@ MeshRank::MeshRank(const ModelLayout& canonical, const MeshOptions& options, Com
                    bool own_weights)
     : options_(options),
       at_(mesh_position(options.mesh, world.rank())),
-      groups_(options.mesh, world),
+      groups_(options.mesh, options.codecs, world),
       schedule_(schedule_of(options)),
       team_(options.threads) {
   make_chunks(canonical, own_weights);

@@ -17,6 +17,8 @@
 #include "inner/model.h"
 #include "inner/pipeline_schedule.h"
 #include "inner/rank_layout.h"
+#include "isthmus/codec.h"
+#include "isthmus/config.h"
 #include "kernels/aligned_buffer.h"
 #include "kernels/thread_team.h"
 #include "transport/communicator.h"
@@ -33,6 +35,7 @@ struct MeshOptions {
   LanguageModel<float>::Purpose purpose = LanguageModel<float>::Purpose::kTraining;
   bool bf16 = false;
   int threads = 1;  // of each rank
+  CodecByDimension codecs;
 
   [[nodiscard]] std::int64_t micro_batch_sequences() const {
     return sequences / mesh.dp / micro_batches;
@@ -41,13 +44,15 @@ struct MeshOptions {
 
 /// The groups that a rank is in, split from `world`.
 struct MeshGroups {
-  Communicator& world;                     // borrowed
+  Communicator& world;                                                    // borrowed
+  std::unique_ptr<const Codec> tensor_codec, pipeline_codec, data_codec;  // of those below
   std::unique_ptr<Communicator> tensor;    // the same stage and samples
   std::unique_ptr<Communicator> pipeline;  // the same tensor share and samples, by stage
   std::unique_ptr<Communicator> data;      // the same share of the same stage
 
-  /// Collective over world. REQUIRES: world's size is mesh.ranks().
-  MeshGroups(const MeshShape& mesh, Communicator& all_ranks);
+  /// Collective over world. REQUIRES: world's size is mesh.ranks(). THROWS: ConfigError naming an
+  /// unknown codec.
+  MeshGroups(const MeshShape& mesh, const CodecByDimension& codecs, Communicator& all_ranks);
 };
 
 /// canonical gradients := those of `local` in `slice`; the head of a tied model, whose table the
