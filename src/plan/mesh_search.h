@@ -48,4 +48,10 @@ struct MeshRanking {
 [[nodiscard]] MeshRanking rank_meshes(const MeshWorkload& workload, const MeshMachine& machine,
                                       const MeshSearch& search);
 
+/// What is awkward about a mesh that works: a vocabulary or stages that do not divide, too few
+/// micro-batches, tensor parallelism over a slow link or into narrow products.
+[[nodiscard]] std::vector<std::string> mesh_warnings(const MeshWorkload& workload,
+                                                     const MeshMachine& machine,
+                                                     const MeshCandidate& candidate);
+
 }  // namespace isthmus::plan
