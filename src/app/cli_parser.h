@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "app/command_plan.h"
 #include "app/commands.h"
 
 namespace isthmus::app {
@@ -45,6 +46,8 @@ struct Parsed {
   BenchCodecArguments bench_codec;
   BenchComputeArguments bench_compute;
   PlanUtilisationArguments plan_utilisation;
+  PlanMeshArguments plan_mesh;
+  PlanPipelineArguments plan_pipeline;
   std::string shell;
 };
 
@@ -72,6 +75,9 @@ void add_compare_command(CLI::App& app, Parsed& parsed);
 void add_keygen_command(CLI::App& app, Parsed& parsed);
 /// `plan` and what is below it (cli_plan.cpp).
 void add_plan_command(CLI::App& app, Parsed& parsed);
+/// `plan mesh` and `plan pipeline` (cli_plan_mesh.cpp).
+void add_plan_mesh_command(CLI::App& plan, Parsed& parsed);
+void add_plan_pipeline_command(CLI::App& plan, Parsed& parsed);
 
 /// A parser that fills `parsed`, which must outlive it.
 [[nodiscard]] std::unique_ptr<CLI::App> make_parser(Parsed& parsed);

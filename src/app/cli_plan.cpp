@@ -74,6 +74,8 @@ void add_utilisation_command(CLI::App& plan, Parsed& parsed) {
 void add_plan_command(CLI::App& app, Parsed& parsed) {
   CLI::App* plan = subcommand(app, "plan", "what a run would need, before it runs");
   plan->require_subcommand(1);
+  add_plan_mesh_command(*plan, parsed);
+  add_plan_pipeline_command(*plan, parsed);
   add_utilisation_command(*plan, parsed);
 }
 

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// `plan mesh`: which tensor x pipeline x data mesh trains a model fastest, and why.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "app/command_plan.h"
+#include "app/json_line.h"
+#include "app/mesh_question.h"
+#include "app/text_table.h"
+#include "core/units.h"
+
+namespace isthmus::app {
+namespace {
+using plan::MeshCandidate;
+using plan::MeshChoice;
+using plan::MeshDimension;
+using plan::MeshOrder;
+using plan::MeshRanking;
+
+constexpr std::array<std::string_view, 3> kDimensions = {"tensor", "pipeline", "data"};
+
+std::string schedule_text(const MeshChoice& c) {
+  if (c.pp == 1) return "-";
+  return c.virtual_stages > 1 ? fmt::format("interleaved x{}", c.virtual_stages)
+                              : std::string(pipeline_name(c.schedule));
+}
+
+std::string saving_text(const MeshChoice& c) {
+  std::string text = c.dp > 1 ? fmt::format("ZeRO {}", c.zero) : "-";
+  if (c.recompute) text += "+again";
+  return text;
+}
+
+double tokens_of(const MeshQuestion& q) {
+  return static_cast<double>(q.workload.sequences * q.workload.context);
+}
+
+/// Step times of the best mesh with its dimensions in other orders, innermost first.
+std::vector<std::pair<std::string, double>> other_orders(const MeshQuestion& q,
+                                                         const MeshCandidate& best) {
+  const auto costs = plan::rank_costs(ModelLayout(q.workload.shape), q.workload, best.choice);
+  MeshOrder order = {MeshDimension::kTensor, MeshDimension::kPipeline, MeshDimension::kData};
+  std::vector<std::pair<std::string, double>> times;
+  do {
+    const double step = plan::mesh_time(best.choice, costs, q.machine, order).step;
+    times.emplace_back(fmt::format("{}, {}, {}", kDimensions[static_cast<std::size_t>(order[0])],
+                                   kDimensions[static_cast<std::size_t>(order[1])],
+                                   kDimensions[static_cast<std::size_t>(order[2])]),
+                       step);
+  } while (std::next_permutation(order.begin(), order.end()));
+  return times;
+}
+
+std::string memory_json(const plan::RankMemory& m) {
+  JsonLine line;
+  line.add("parameters", m.parameters)
+      .add("gradients", m.gradients)
+      .add("moments", m.moments)
+      .add("update", m.update)
+      .add("activations", m.activations)
+      .add("logits", m.logits)
+      .add("buffers", m.buffers)
+      .add("total", m.total());
+  return line.str();
+}
+
+std::string volume_json(const plan::Volume& v) {
+  JsonLine line;
+  line.add("operations", v.operations)
+      .add("payload_bytes", v.payload_bytes)
+      .add("sent_bytes", v.sent_bytes);
+  return line.str();
+}
+
+std::string candidate_json(const MeshQuestion& q, const MeshCandidate& candidate) {
+  const MeshChoice& c = candidate.choice;
+  const plan::MeshTime& t = candidate.time;
+  const plan::RankCost cost = plan::rank_cost(q.workload, c, candidate.fullest);
+  JsonLine time;
+  time.add("compute", t.compute)
+      .add("tensor", t.tensor)
+      .add("bubble", t.bubble)
+      .add("data", t.data);
+  JsonLine traffic;
+  traffic.add_raw("tensor", volume_json(cost.volumes.tensor))
+      .add_raw("pipeline", volume_json(cost.volumes.pipeline))
+      .add_raw("data", volume_json(cost.volumes.data))
+      .add_raw("embeddings", volume_json(cost.volumes.embeddings));
+  JsonLine links;
+  for (std::size_t i = 0; i < kDimensions.size(); ++i) {
+    links.add(kDimensions[i], q.machine.links[t.links[i]].name);
+  }
+  const std::vector<std::string> warnings = plan::mesh_warnings(q.workload, q.machine, candidate);
+  JsonLine line;
+  line.add("tp", c.tp).add("pp", c.pp).add("dp", c.dp);
+  line.add("micro_batches", c.micro_batches)
+      .add("schedule", pipeline_name(c.schedule))
+      .add("virtual_stages", c.virtual_stages)
+      .add("zero", c.zero)
+      .add("recompute", c.recompute)
+      .add("sequence_parallel", c.sequence_parallel)
+      .add("fits", candidate.fits)
+      .add("step_s", t.step)
+      .add("tok_s", tokens_of(q) / t.step)
+      .add_raw("time_s", time.str())
+      .add("bubble_share", t.bubble_share)
+      .add("fullest_stage", candidate.fullest)
+      .add_raw("memory_bytes", memory_json(candidate.memory))
+      .add_raw("traffic", traffic.str())
+      .add_raw("links", links.str())
+      .add("why", candidate.why)
+      .add("warnings", warnings);
+  return line.str();
+}
+
+void print_json(const MeshQuestion& q, const MeshRanking& ranking, Session& session) {
+  std::vector<std::string> meshes, refused, orders;
+  for (const MeshCandidate& candidate : ranking.candidates) {
+    meshes.push_back(candidate_json(q, candidate));
+  }
+  for (const plan::MeshRefusal& refusal : ranking.refused) {
+    JsonLine line;
+    line.add("tp", refusal.choice.tp).add("pp", refusal.choice.pp).add("dp", refusal.choice.dp);
+    refused.push_back(line.add("reason", refusal.text).str());
+  }
+  if (ranking.fits()) {
+    for (const auto& [order, step] : other_orders(q, ranking.candidates.front())) {
+      JsonLine line;
+      orders.push_back(line.add("innermost_first", order).add("step_s", step).str());
+    }
+  }
+  JsonLine line;
+  line.add("model", q.name)
+      .add("params", ModelLayout(q.workload.shape).elements())
+      .add("ranks", q.search.ranks)
+      .add("nodes", q.nodes)
+      .add("tokens", q.workload.sequences * q.workload.context)
+      .add_raw("meshes", json_array(meshes))
+      .add_raw("refused", json_array(refused))
+      .add_raw("orders", json_array(orders));
+  if (ranking.enough_ranks > 0) line.add("enough_ranks", ranking.enough_ranks);
+  session.out.write(line.str() + "\n");
+}
+
+std::string bytes_text(double bytes) { return human_bytes(bytes); }
+
+void print_head(const MeshQuestion& q, Session& session) {
+  const ModelShape& s = q.workload.shape;
+  std::string text =
+      fmt::format("{}: {} parameters, {} layers; a step of {} x {} tokens in {}; {} ranks", q.name,
+                  human_count(static_cast<double>(ModelLayout(s).elements())), s.layers,
+                  with_commas(q.workload.sequences), with_commas(q.workload.context),
+                  q.search.bf16 ? "bf16" : "fp32", q.search.ranks);
+  if (q.nodes > 1) text += fmt::format(" on {} nodes", q.nodes);
+  if (q.machine.memory_bytes > 0) {
+    text += fmt::format(", {} each", bytes_text(static_cast<double>(q.machine.memory_bytes)));
+  }
+  std::string assumed = fmt::format("Assumed: {:g} TFLOP/s a rank", q.machine.flops_per_s / 1e12);
+  for (const plan::LinkClass& link : q.machine.links) {
+    assumed += fmt::format("; {}/s and {} in {}", bytes_text(link.bytes_per_s),
+                           human_time(link.latency_s), link.name);
+  }
+  session.out.write(wrapped(text, 0, session.out.width()) +
+                    session.out.paint(Style::kDim, wrapped(assumed + ".", 0, session.out.width())) +
+                    "\n");
+}
+
+void print_table(const MeshQuestion& q, const MeshRanking& ranking, std::int64_t top,
+                 Session& session) {
+  TextTable table(
+      {"tp", "pp", "dp", "micro", "schedule", "saving", "memory", "step", "tok/s", "why"});
+  std::int64_t left = top;
+  for (const MeshCandidate& candidate : ranking.candidates) {
+    if (left-- == 0) break;
+    const MeshChoice& c = candidate.choice;
+    table.add({fmt::format("{}", c.tp), fmt::format("{}", c.pp), fmt::format("{}", c.dp),
+               fmt::format("{}", c.micro_batches), schedule_text(c), saving_text(c),
+               bytes_text(static_cast<double>(candidate.memory.total())),
+               candidate.fits ? human_time(candidate.time.step) : "-",
+               candidate.fits ? human_count(tokens_of(q) / candidate.time.step) : "-",
+               candidate.why});
+  }
+  session.out.write(table.text(session.out));
+  const auto all = static_cast<std::int64_t>(ranking.candidates.size());
+  if (all > top) {
+    session.out.write(session.out.paint(
+        Style::kDim, fmt::format("and {} more; --top {} shows all\n", all - top, all)));
+  }
+}
+
+/// A heading, and lines below it.
+void print_part(Session& session, Style style, std::string_view heading,
+                const std::vector<std::string>& lines) {
+  if (lines.empty()) return;
+  session.out.write("\n" + session.out.paint(style, heading) + "\n");
+  for (const std::string& line : lines) {
+    session.out.write(wrapped(line, 2, session.out.width()));
+  }
+}
+
+std::vector<std::string> best_lines(const MeshQuestion& q, const MeshCandidate& best) {
+  const MeshChoice& c = best.choice;
+  const plan::MeshTime& t = best.time;
+  const plan::RankMemory& m = best.memory;
+  const auto size = [](std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
+  std::vector<std::string> lines;
+  lines.push_back(
+      fmt::format("step {}: computing {}, tensor-parallel sums {}, bubble {} ({:.1f} % of the "
+                  "pipeline's time), "
+                  "exposed gradients and weights {}",
+                  human_time(t.step), human_time(t.compute), human_time(t.tensor),
+                  human_time(t.bubble), 100 * t.bubble_share, human_time(t.data)));
+  lines.push_back(fmt::format(
+      "memory of stage {}, the fullest: parameters {}, gradients {}, moments {}, activations {}, "
+      "logits {}, buffers {}",
+      best.fullest, size(m.parameters), size(m.gradients), size(m.moments + m.update),
+      size(m.activations), size(m.logits), size(m.buffers)));
+  const plan::RankCost cost = plan::rank_cost(q.workload, c, best.fullest);
+  std::string traffic = "a rank sends in a step:";
+  std::size_t parts = 0;
+  for (const auto& [dimension, volume] :
+       {std::pair{MeshDimension::kTensor, &cost.volumes.tensor},
+        std::pair{MeshDimension::kPipeline, &cost.volumes.pipeline},
+        std::pair{MeshDimension::kData, &cost.volumes.data}}) {
+    if (volume->operations == 0) continue;
+    const auto index = static_cast<std::size_t>(dimension);
+    traffic += fmt::format("{} {} {} in {} {} on {}", parts++ == 0 ? "" : ";", kDimensions[index],
+                           bytes_text(volume->sent_bytes), with_commas(volume->operations),
+                           dimension == MeshDimension::kPipeline ? "messages" : "operations",
+                           q.machine.links[t.links[index]].name);
+  }
+  if (parts > 0) lines.push_back(traffic);
+  lines.push_back(fmt::format(
+      "rank = (stage x {} + data) x {} + tensor: neighbours share layers, then samples, then the "
+      "pipeline",
+      c.dp, c.tp));
+  const auto orders = other_orders(q, best);
+  const auto worst = std::max_element(orders.begin(), orders.end(),
+                                      [](auto& a, auto& b) { return a.second < b.second; });
+  if (worst->second > 1.01 * t.step) {
+    lines.push_back(fmt::format("in the order {} a step would take {}, {:.2f} times as long",
+                                worst->first, human_time(worst->second), worst->second / t.step));
+  }
+  if (c.sequence_parallel) {
+    lines.push_back("with the sequence split between tensor-parallel products");
+  }
+  return lines;
+}
+
+/// Each reason once, with how many meshes it stops.
+std::vector<std::string> refused_lines(const MeshRanking& ranking) {
+  std::map<std::string, int> reasons;
+  for (const plan::MeshRefusal& refusal : ranking.refused) ++reasons[refusal.text];
+  std::vector<std::string> lines;
+  constexpr std::size_t kShown = 6;
+  for (const auto& [reason, count] : reasons) {
+    if (lines.size() == kShown) {
+      lines.push_back(fmt::format("and {} more reasons; --json has all", reasons.size() - kShown));
+      break;
+    }
+    lines.push_back(count == 1 ? reason : fmt::format("{} ({} meshes)", reason, count));
+  }
+  return lines;
+}
+
+std::string too_large_text(const MeshQuestion& q, const MeshRanking& ranking) {
+  const MeshCandidate& smallest = ranking.candidates.front();
+  return fmt::format(
+      "plan mesh: no mesh of {} ranks fits in {} a rank: the smallest, {}, needs {}; {}",
+      q.search.ranks, bytes_text(static_cast<double>(q.machine.memory_bytes)),
+      plan::mesh_text(smallest.choice), bytes_text(static_cast<double>(smallest.memory.total())),
+      ranking.enough_ranks > 0
+          ? fmt::format("{} ranks would do", ranking.enough_ranks)
+          : std::string("a smaller --batch, shorter context or smaller model would need less"));
+}
+
+}  // namespace
+
+int command_plan_mesh(const PlanMeshArguments& arguments, Session& session) {
+  if (arguments.top < 1) {
+    throw UsageError(fmt::format("--top {}: must be at least 1", arguments.top));
+  }
+  const MeshQuestion q = mesh_question(arguments);
+  const MeshRanking ranking = plan::rank_meshes(q.workload, q.machine, q.search);
+  if (session.json) {
+    print_json(q, ranking, session);
+  } else if (!ranking.candidates.empty()) {
+    print_head(q, session);
+    print_table(q, ranking, arguments.top, session);
+    if (ranking.fits()) {
+      const MeshCandidate& best = ranking.candidates.front();
+      print_part(session, Style::kGood, "Best: " + plan::mesh_text(best.choice),
+                 best_lines(q, best));
+      print_part(session, Style::kWarn, "Awkward",
+                 plan::mesh_warnings(q.workload, q.machine, best));
+    }
+    print_part(session, Style::kDim, "Not possible", refused_lines(ranking));
+  }
+  if (ranking.candidates.empty()) {
+    throw ConfigError(fmt::format(
+        "plan mesh: no mesh of {} ranks works: {}", q.search.ranks,
+        ranking.refused.empty() ? "tp x pp x dp is another number" : ranking.refused.front().text));
+  }
+  if (!ranking.fits()) throw ConfigError(too_large_text(q, ranking));
+  return 0;
+}
+
+}  // namespace isthmus::app

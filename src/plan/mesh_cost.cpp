@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/mesh_cost.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/muon.h"
+#include "plan/mesh_share.h"
+#include "plan/mesh_traffic.h"
+
+namespace isthmus::plan {
+namespace {
+constexpr std::int64_t kFloatBytes = 4;
+
+std::int64_t divided(std::int64_t value, std::int64_t parts) { return (value + parts - 1) / parts; }
+
+/// Moments of a tensor's value under the inner optimizer.
+std::int64_t moments_of(const InnerConfig& inner, const TensorInfo& tensor) {
+  if (inner.optimizer == "sgd") return inner.momentum == 0 ? 0 : 1;
+  return inner.optimizer == "muon" && tensor.hidden_matrix() ? 1 : 2;
+}
+
+/// A rank's state in values, before ZeRO divides it.
+struct State {
+  std::int64_t parameters = 0, moments = 0;
+  std::int64_t largest_layer = 0;  // what is gathered at a time
+};
+
+State state_of(const MeshWorkload& workload, const MeshShare& share) {
+  State state;
+  std::vector<std::int64_t> in_layer;
+  for (const StageShare& stage : share.stages) {
+    std::int64_t layer = 0, outside = 0;
+    int current = kNoLayer;
+    for (const TensorShare& tensor : stage.tensors) {
+      state.parameters += tensor.elements;
+      state.moments += tensor.elements * moments_of(workload.inner, *tensor.tensor);
+      if (tensor.tensor->layer != current) layer = 0;
+      current = tensor.tensor->layer;
+      (current == kNoLayer ? outside : layer) += tensor.elements;
+      state.largest_layer = std::max({state.largest_layer, layer, outside});
+    }
+  }
+  return state;
+}
+
+std::int64_t update_bytes(const MeshWorkload& workload, const MeshShare& share) {
+  std::int64_t bytes = 0;
+  if (workload.inner.optimizer != "muon") return bytes;
+  for (const StageShare& stage : share.stages) {
+    for (const TensorShare& share_of : stage.tensors) {
+      const TensorInfo& tensor = *share_of.tensor;
+      if (!tensor.hidden_matrix()) continue;
+      bytes = std::max(bytes, kernels::muon_scratch_bytes(tensor.shape[0], tensor.shape[1]));
+    }
+  }
+  return bytes;
+}
+
+/// Micro-batches of a chunk whose activations a rank holds at a time.
+std::int64_t most_in_flight(const std::vector<PipelineOp>& operations, int chunk) {
+  std::int64_t held = 0, most = 1;
+  for (const PipelineOp& op : operations) {
+    if (op.chunk != chunk) continue;
+    if (op.kind == PipelineOpKind::kForward) most = std::max(most, ++held);
+    if (op.kind == PipelineOpKind::kBackward || op.kind == PipelineOpKind::kBackwardWeight) --held;
+  }
+  return most;
+}
+
+/// Enough of the schedule to see what is in flight: later rounds hold no more than early ones, but
+/// for gpipe, which holds all micro-batches.
+PipelineSchedule first_rounds(const MeshChoice& choice) {
+  constexpr std::int64_t kRounds = 4;
+  const std::int64_t few = std::min(choice.micro_batches, kRounds * choice.pp);
+  return make_pipeline_schedule(choice.schedule, choice.pp, static_cast<int>(few),
+                                choice.virtual_stages);
+}
+
+std::int64_t in_flight(const MeshChoice& choice, const PipelineSchedule& rounds, int pipeline_rank,
+                       int chunk) {
+  if (choice.schedule == PipelineKind::kGpipe) return choice.micro_batches;
+  return most_in_flight(rounds.operations[static_cast<std::size_t>(pipeline_rank)], chunk);
+}
+
+RankMemory memory_of(const MeshWorkload& workload, const MeshChoice& choice, const MeshShare& share,
+                     const PipelineSchedule& rounds, int pipeline_rank) {
+  const State state = state_of(workload, share);
+  const auto shard = [&](std::int64_t values, int from) {
+    return kFloatBytes * (choice.zero >= from ? divided(values, choice.dp) : values);
+  };
+  RankMemory memory;
+  memory.moments = shard(state.moments, 1);
+  memory.gradients = shard(state.parameters, 2);
+  memory.parameters = shard(state.parameters, 3);
+  if (choice.dp > 1) {
+    // One layer's gradient before its reduction; two layers' weights, so that one is on its way.
+    if (choice.zero >= 2) memory.buffers += kFloatBytes * state.largest_layer;
+    if (choice.zero == 3) memory.buffers += 2 * kFloatBytes * state.largest_layer;
+  }
+  memory.update = update_bytes(workload, share);
+  const std::int64_t rows = micro_batch_rows(workload, choice);
+  for (std::size_t chunk = 0; chunk < share.stages.size(); ++chunk) {
+    memory.activations +=
+        in_flight(choice, rounds, pipeline_rank, static_cast<int>(chunk)) *
+        arena_bytes(workload.shape, choice, share.stages[chunk].layers.size(), rows);
+    if (share.stages[chunk].last) {
+      const std::int64_t vocab = divided(workload.shape.vocab, choice.tp);
+      memory.logits = kernels::cross_entropy_chunk(rows, vocab) * vocab * kFloatBytes;
+    }
+  }
+  if (choice.sequence_parallel) {
+    memory.buffers += rows * workload.shape.d_model * kFloatBytes;  // one input, gathered
+  }
+  return memory;
+}
+
+/// Operations of a forward pass: twice the weights that multiply, and attention in full.
+StageWork work_of(const MeshWorkload& workload, const MeshChoice& choice, const StageShare& stage) {
+  const ModelShape& s = workload.shape;
+  const auto rows = static_cast<double>(micro_batch_rows(workload, choice));
+  double layers = 0, outside = 0;
+  for (const TensorShare& tensor : stage.tensors) {
+    const auto elements = static_cast<double>(tensor.elements);
+    if (tensor.tensor->layer != kNoLayer)
+      layers += elements;
+    else if (tensor.multiplies)
+      outside += elements;
+  }
+  const double attention = 4 * static_cast<double>(stage.layers.size()) *
+                           static_cast<double>(s.query_width() / choice.tp) *
+                           static_cast<double>(workload.context);
+  StageWork work;
+  work.forward_flops = rows * (2 * (layers + outside) + attention);
+  work.again_flops = choice.recompute ? rows * (2 * layers + attention) : 0;
+  work.forward = tensor_forward(workload, choice, stage);
+  work.backward = tensor_backward(workload, choice, stage);
+  return work;
+}
+
+RankCost cost_of(const ModelLayout& layout, const MeshWorkload& workload, const MeshChoice& choice,
+                 const PipelineSchedule& rounds, int pipeline_rank) {
+  const MeshShare share = mesh_share(layout, choice, pipeline_rank);
+  RankCost cost;
+  cost.pipeline_rank = pipeline_rank;
+  cost.elements = state_of(workload, share).parameters;
+  cost.memory = memory_of(workload, choice, share, rounds, pipeline_rank);
+  cost.message_bytes = message_bytes(workload, choice);
+  for (const StageShare& stage : share.stages) {
+    const StageWork work = work_of(workload, choice, stage);
+    cost.flops +=
+        static_cast<double>(choice.micro_batches) * (3 * work.forward_flops + work.again_flops);
+    cost.volumes.tensor += scaled(work.forward, choice.micro_batches);
+    cost.volumes.tensor += scaled(work.backward, choice.micro_batches);
+    cost.stages.push_back(work);
+  }
+  add_step_volumes(workload, choice, share, cost.volumes);
+  cost.data = data_volumes(choice, share);
+  cost.volumes.data += scaled(cost.data.reduce, cost.data.reduces);
+  cost.volumes.data += scaled(cost.data.gather, cost.data.gathers);
+  return cost;
+}
+
+}  // namespace
+
+Volume& Volume::operator+=(const Volume& other) {
+  operations += other.operations;
+  payload_bytes += other.payload_bytes;
+  sent_bytes += other.sent_bytes;
+  hops += other.hops;
+  return *this;
+}
+
+double head_layers(const ModelShape& shape) {
+  return static_cast<double>(shape.vocab) / (12 * static_cast<double>(shape.d_model));
+}
+
+std::string mesh_text(const MeshChoice& choice) {
+  return fmt::format("tp {} x pp {} x dp {}", choice.tp, choice.pp, choice.dp);
+}
+
+RankCost rank_cost(const MeshWorkload& workload, const MeshChoice& choice, int pipeline_rank) {
+  ISTHMUS_CHECK(pipeline_rank >= 0 && pipeline_rank < choice.pp, pipeline_rank, choice.pp);
+  return cost_of(ModelLayout(workload.shape), workload, choice, first_rounds(choice),
+                 pipeline_rank);
+}
+
+std::vector<RankCost> rank_costs(const ModelLayout& layout, const MeshWorkload& workload,
+                                 const MeshChoice& choice) {
+  const PipelineSchedule rounds = first_rounds(choice);
+  std::vector<RankCost> costs;
+  for (int rank = 0; rank < choice.pp; ++rank) {
+    costs.push_back(cost_of(layout, workload, choice, rounds, rank));
+  }
+  return costs;
+}
+
+}  // namespace isthmus::plan

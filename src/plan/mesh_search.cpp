@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/mesh_search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include "core/units.h"
+
+namespace isthmus::plan {
+namespace {
+constexpr int kMostVirtualStages = 4;
+constexpr int kMostZero = 3;
+
+std::vector<std::int64_t> divisors(std::int64_t n) {
+  std::vector<std::int64_t> low, high;
+  for (std::int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    low.push_back(d);
+    if (d * d != n) high.push_back(n / d);
+  }
+  std::copy(high.rbegin(), high.rend(), std::back_inserter(low));
+  return low;
+}
+
+class Search {
+ public:
+  Search(const MeshWorkload& workload, const MeshMachine& machine, const MeshSearch& search)
+      : w_(workload), machine_(machine), search_(search), layout_(workload.shape) {}
+
+  [[nodiscard]] MeshRanking run(std::int64_t ranks) {
+    MeshRanking ranking;
+    for (const std::int64_t tp : divisors(ranks)) {
+      if (search_.tp && *search_.tp != tp) continue;
+      for (const std::int64_t pp : divisors(ranks / tp)) {
+        if (search_.pp && *search_.pp != pp) continue;
+        const std::int64_t dp = ranks / tp / pp;
+        if (search_.dp && *search_.dp != dp) continue;
+        MeshChoice choice;
+        choice.tp = static_cast<int>(tp);
+        choice.pp = static_cast<int>(pp);
+        choice.dp = static_cast<int>(dp);
+        consider(choice, ranking);
+      }
+    }
+    std::stable_sort(ranking.candidates.begin(), ranking.candidates.end(), better);
+    return ranking;
+  }
+
+ private:
+  static bool better(const MeshCandidate& a, const MeshCandidate& b) {
+    if (a.fits != b.fits) return a.fits;
+    if (!a.fits) return a.memory.total() < b.memory.total();
+    if (a.time.step != b.time.step) return a.time.step < b.time.step;
+    return a.memory.total() < b.memory.total();
+  }
+
+  /// The best way to use one tp x pp x dp.
+  void consider(MeshChoice choice, MeshRanking& ranking) {
+    choice.bf16 = search_.bf16;
+    choice.sequence_parallel =
+        search_.sequence_parallel.value_or(choice.tp > 1 && w_.context % choice.tp == 0) &&
+        choice.tp > 1;
+    choice.micro_batches = search_.micro_batches.value_or(1);
+    choice.zero = search_.zero.value_or(choice.dp > 1 ? 1 : 0);
+    choice.recompute = search_.recompute.value_or(false);
+    const std::vector<std::string> problems = mesh_problems(w_, choice);
+    std::optional<MeshCandidate> best;
+    std::string refusal = problems.empty() ? "" : problems.front();
+    if (problems.empty()) {
+      for (const std::int64_t micro_batches : divisors(w_.sequences / choice.dp)) {
+        if (search_.micro_batches && *search_.micro_batches != micro_batches) continue;
+        choice.micro_batches = micro_batches;
+        for (const auto& [schedule, chunks] : schedules(choice)) {
+          choice.schedule = schedule;
+          choice.virtual_stages = chunks;
+          const std::vector<std::string> found = mesh_problems(w_, choice);
+          if (!found.empty()) {
+            if (refusal.empty()) refusal = found.front();
+            continue;
+          }
+          smallest_that_fits(choice, best);
+        }
+      }
+    }
+    if (best) {
+      ranking.candidates.push_back(*std::move(best));
+    } else {
+      ranking.refused.push_back({choice, refusal});
+    }
+  }
+
+  [[nodiscard]] std::vector<std::pair<PipelineKind, int>> schedules(
+      const MeshChoice& choice) const {
+    std::vector<std::pair<PipelineKind, int>> all;
+    const auto add = [&](PipelineKind kind, int chunks) {
+      if (search_.schedule && *search_.schedule != kind) return;
+      if (search_.virtual_stages && *search_.virtual_stages != chunks) return;
+      all.emplace_back(kind, chunks);
+    };
+    add(PipelineKind::k1F1B, 1);
+    if (search_.schedule) add(PipelineKind::kGpipe, 1);  // holds more and is no faster
+    if (choice.pp == 1 && !search_.schedule) return all;
+    add(PipelineKind::kZbH1, 1);
+    for (int chunks = 2; chunks <= kMostVirtualStages; ++chunks) {
+      add(PipelineKind::kInterleaved, chunks);
+    }
+    return all;
+  }
+
+  /// Least ZeRO first, without recomputation and, where that takes more than ZeRO 1, with it.
+  void smallest_that_fits(MeshChoice choice, std::optional<MeshCandidate>& best) {
+    for (const bool recompute : {false, true}) {
+      if (search_.recompute && *search_.recompute != recompute) continue;
+      choice.recompute = recompute;
+      bool easily = false;
+      for (int zero = choice.dp > 1 ? 1 : 0; zero <= kMostZero; ++zero) {
+        if (search_.zero) zero = *search_.zero;
+        choice.zero = zero;
+        MeshCandidate candidate = candidate_of(choice);
+        const bool fits = candidate.fits;
+        if (!best || better(candidate, *best)) best = std::move(candidate);
+        easily = fits && zero <= 1;
+        if (fits || search_.zero || choice.dp == 1) break;
+      }
+      if (easily) break;
+    }
+  }
+
+  [[nodiscard]] MeshCandidate candidate_of(const MeshChoice& choice) const {
+    MeshCandidate candidate;
+    candidate.choice = choice;
+    const std::vector<RankCost> costs = rank_costs(layout_, w_, choice);
+    for (const RankCost& cost : costs) {
+      if (cost.memory.total() <= candidate.memory.total()) continue;
+      candidate.memory = cost.memory;
+      candidate.fullest = cost.pipeline_rank;
+    }
+    candidate.fits =
+        machine_.memory_bytes == 0 || candidate.memory.total() <= machine_.memory_bytes;
+    candidate.time = mesh_time(choice, costs, machine_);
+    return candidate;
+  }
+
+  const MeshWorkload& w_;
+  const MeshMachine& machine_;
+  const MeshSearch& search_;
+  ModelLayout layout_;
+};
+
+std::string percent(double part) { return fmt::format("{:.0f} %", 100 * part); }
+
+/// Where a mesh loses most against the best one (itself: of all its time).
+std::string why_of(const MeshCandidate& candidate, const MeshCandidate& best,
+                   const MeshMachine& machine) {
+  const MeshTime& t = candidate.time;
+  const MeshChoice& c = candidate.choice;
+  const auto link = [&](MeshDimension dimension) -> const std::string& {
+    return machine.links[t.links[static_cast<std::size_t>(dimension)]].name;
+  };
+  if (!candidate.fits) {
+    return fmt::format(
+        "{} a rank, {} too much even with ZeRO {}{}",
+        human_bytes(static_cast<double>(candidate.memory.total())),
+        human_bytes(static_cast<double>(candidate.memory.total() - machine.memory_bytes)), c.zero,
+        c.recompute ? " and recomputation" : "");
+  }
+  const std::array<double, 4> parts = {t.compute, t.tensor, t.bubble, t.data};
+  const std::array<double, 4> least = {best.time.compute, best.time.tensor, best.time.bubble,
+                                       best.time.data};
+  const bool itself = &candidate == &best;
+  std::size_t worst = itself ? 1 : 0;
+  for (std::size_t i = worst + 1; i < parts.size(); ++i) {
+    const double loss = parts[i] - (itself ? 0 : least[i]);
+    if (loss > parts[worst] - (itself ? 0 : least[worst])) worst = i;
+  }
+  std::string text;
+  if (itself) text = fmt::format("computes {} of the time; then ", percent(t.compute / t.step));
+  if (itself && parts[worst] <= 0) return fmt::format("computes all of the time");
+  const std::string share = percent(parts[worst] / t.step);
+  switch (worst) {
+    case 0:
+      return text + (c.recompute && !best.choice.recompute
+                         ? "computes layers twice to fit"
+                         : fmt::format("its busiest stage ({}) computes longer", t.busiest));
+    case 1:
+      return text +
+             fmt::format("tensor-parallel sums {} on {}", share, link(MeshDimension::kTensor));
+    case 2:
+      return text + fmt::format("bubble {}: {} micro-batches on {} stages", share, c.micro_batches,
+                                c.pp * c.virtual_stages);
+    default:
+      return text + fmt::format("{} {} on {}", c.zero == 3 ? "weights and gradients" : "gradients",
+                                share, link(MeshDimension::kData));
+  }
+}
+
+}  // namespace
+
+MeshRanking rank_meshes(const MeshWorkload& workload, const MeshMachine& machine,
+                        const MeshSearch& search) {
+  constexpr std::int64_t kMostTimes = 64;
+  Search meshes(workload, machine, search);
+  MeshRanking ranking = meshes.run(search.ranks);
+  for (MeshCandidate& candidate : ranking.candidates) {
+    candidate.why = why_of(candidate, ranking.candidates.front(), machine);
+  }
+  if (ranking.fits() || ranking.candidates.empty()) return ranking;
+  for (std::int64_t times = 2; times <= kMostTimes && ranking.enough_ranks == 0; times *= 2) {
+    if (meshes.run(search.ranks * times).fits()) ranking.enough_ranks = search.ranks * times;
+  }
+  return ranking;
+}
+
+}  // namespace isthmus::plan

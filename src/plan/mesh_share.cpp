@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/mesh_share.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace isthmus::plan {
+namespace {
+constexpr std::int64_t kFloatBytes = 4;
+constexpr std::int64_t kBf16Bytes = 2;
+
+/// Norms, biases of closing products and positions are whole on every rank; the rest is split.
+bool is_whole(const TensorInfo& tensor) {
+  constexpr std::array<std::string_view, 12> kWhole = {
+      "ln_1.weight", "ln_1.bias",        "ln_2.weight",      "ln_2.bias",
+      "ln_f.weight", "ln_f.bias",        "attn.c_proj.bias", "mlp.c_proj.bias",
+      "wpe.weight",  "layernorm.weight", "_norm.weight",     "model.norm.weight"};
+  return std::any_of(kWhole.begin(), kWhole.end(),
+                     [&](std::string_view end) { return tensor.name.ends_with(end); });
+}
+
+TensorShare share_of(const ModelLayout& layout, std::size_t index, int tp) {
+  const TensorInfo& tensor = layout.tensors()[index];
+  TensorShare share{
+      .tensor = &tensor, .elements = tensor.elements.size(), .whole = is_whole(tensor)};
+  if (share.whole) return share;
+  if (tensor.layer == kNoLayer) {  // rows of the vocabulary, which need not divide
+    share.elements = (tensor.shape[0] + tp - 1) / tp * tensor.shape[1];
+  } else {
+    share.elements = tensor.elements.size() / tp;
+  }
+  return share;
+}
+
+/// Values of a kind, and how they add up with the gaps of an arena.
+class Bytes {
+ public:
+  void take(std::int64_t count, std::int64_t size) {
+    constexpr std::int64_t kStep = 64;
+    bytes_ += (count * size + kStep - 1) / kStep * kStep;
+  }
+  [[nodiscard]] std::int64_t get() const { return bytes_; }
+
+ private:
+  std::int64_t bytes_ = 0;
+};
+
+/// What a layer keeps; `own` rows of the residual stream and norms, all `rows` between.
+std::int64_t layer_bytes(const ModelShape& s, int tp, std::int64_t rows, std::int64_t own,
+                         std::int64_t wide) {
+  const std::int64_t query = s.query_width() / tp, key = s.key_width() / tp;
+  const std::int64_t qkv = s.qkv_width() / tp, ff = s.d_ff / tp;
+  const bool gpt2 = s.architecture == Architecture::kGpt2;
+  Bytes b;
+  for (int norm = 0; norm < 2; ++norm) {
+    b.take(own, kFloatBytes);            // 1 / deviation
+    if (gpt2) b.take(own, kFloatBytes);  // mean
+    b.take(own * s.d_model, wide);       // the normed input
+  }
+  b.take(rows * qkv, wide);
+  b.take(rows * query, wide);  // attended
+  b.take(rows * s.heads / tp, kFloatBytes);
+  b.take(own * s.d_model, kFloatBytes);  // the stream between attention and feed-forward
+  if (gpt2) {
+    b.take(rows * ff, wide);
+    b.take(rows * std::max(ff, qkv - ff), wide);
+    return b.get();
+  }
+  b.take(rows * std::max(2 * ff, qkv), wide);
+  b.take(rows * std::max(ff, query), wide);
+  if (s.qk_norm) {
+    b.take(rows * query, wide);
+    b.take(rows * key, wide);
+    b.take(rows * s.heads / tp, kFloatBytes);
+    b.take(rows * s.kv_heads / tp, kFloatBytes);
+  }
+  return b.get();
+}
+
+std::int64_t scratch_bytes(const ModelShape& s, int tp, std::int64_t rows, std::int64_t wide) {
+  Bytes b;
+  if (!s.qk_norm) return 0;
+  b.take(rows * s.query_width() / tp, wide);
+  b.take(rows * s.key_width() / tp, wide);
+  b.take(rows * s.query_width() / tp, wide);
+  return b.get();
+}
+
+}  // namespace
+
+std::int64_t micro_batch_rows(const MeshWorkload& workload, const MeshChoice& choice) {
+  return workload.sequences / choice.dp / choice.micro_batches * workload.context;
+}
+
+std::int64_t arena_bytes(const ModelShape& s, const MeshChoice& choice, std::int64_t layers,
+                         std::int64_t rows) {
+  const std::int64_t own = choice.sequence_parallel ? rows / choice.tp : rows;
+  const std::int64_t wide = choice.bf16 ? kBf16Bytes : kFloatBytes;
+  const std::int64_t kept = choice.recompute ? 1 : layers;
+  Bytes b;
+  for (std::int64_t i = 0; i <= layers; ++i) b.take(own * s.d_model, kFloatBytes);
+  for (std::int64_t i = 0; i < kept; ++i) b.take(layer_bytes(s, choice.tp, rows, own, wide), 1);
+  b.take(own * s.d_model, kFloatBytes);  // the gradient of the stream
+  b.take(own, kFloatBytes);              // the final norm's statistics
+  b.take(own, kFloatBytes);
+  b.take(own * s.d_model, kFloatBytes);  // and more scratch
+  b.take(scratch_bytes(s, choice.tp, rows, wide), 1);
+  return b.get();
+}
+
+MeshShare mesh_share(const ModelLayout& layout, const MeshChoice& choice, int pipeline_rank) {
+  const ModelShape& shape = layout.shape();
+  const int stages = choice.pp * choice.virtual_stages;
+  const std::vector<LayerSpan> spans = stage_layers(shape.layers, stages, head_layers(shape));
+  MeshShare result;
+  for (int chunk = 0; chunk < choice.virtual_stages; ++chunk) {
+    const int index = chunk * choice.pp + pipeline_rank;
+    StageShare stage;
+    stage.layers = spans[static_cast<std::size_t>(index)];
+    stage.first = index == 0;
+    stage.last = index + 1 == stages;
+    const auto add = [&](std::size_t tensor, bool multiplies) {
+      stage.tensors.push_back(share_of(layout, tensor, choice.tp));
+      stage.tensors.back().multiplies = multiplies;
+    };
+    const bool both = stage.first && stage.last;
+    const bool gpt2 = shape.architecture == Architecture::kGpt2;
+    if (stage.first) {
+      add(layout.embedding(), shape.tied && both);
+      if (gpt2) add(layout.positions(), false);
+    }
+    for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
+      const std::size_t first = layout.first_tensor(layer);
+      for (std::size_t i = 0; i < layout.tensors_per_layer(); ++i) add(first + i, false);
+    }
+    if (stage.last) {
+      add(layout.final_norm_weight(), true);
+      if (gpt2) add(layout.final_norm_bias(), true);
+      if (!shape.tied || !both) add(layout.head(), true);
+    }
+    if (shape.tied && !both && (stage.first || stage.last)) {
+      result.tied_copy = share_of(layout, layout.embedding(), choice.tp).elements;
+    }
+    result.stages.push_back(std::move(stage));
+  }
+  return result;
+}
+
+}  // namespace isthmus::plan

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which values a rank of a mesh works with: the tensors of its stages, and how much of each
+// tensor parallelism leaves it. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "inner/model_layout.h"
+#include "plan/mesh_cost.h"
+
+namespace isthmus::plan {
+
+struct TensorShare {
+  const TensorInfo* tensor = nullptr;
+  std::int64_t elements = 0;  // of the first tensor-parallel rank, which has most
+  bool whole = false;         // every tensor-parallel rank has all of it
+  bool multiplies = false;    // outside the layers: counts as operations (head, final norm)
+};
+
+struct StageShare {
+  LayerSpan layers;
+  bool first = false, last = false;  // of all stages
+  std::vector<TensorShare> tensors;
+};
+
+struct MeshShare {
+  std::vector<StageShare> stages;  // of each chunk
+  std::int64_t tied_copy = 0;      // values of a tied table that is on another rank too
+};
+
+/// `layout` is borrowed by the result.
+[[nodiscard]] MeshShare mesh_share(const ModelLayout& layout, const MeshChoice& choice,
+                                   int pipeline_rank);
+
+/// Tokens of a micro-batch.
+[[nodiscard]] std::int64_t micro_batch_rows(const MeshWorkload& workload, const MeshChoice& choice);
+
+/// The activation arena of a stage for one micro-batch: what LanguageModel<float> cuts out of its
+/// memory, of a tensor-parallel rank.
+[[nodiscard]] std::int64_t arena_bytes(const ModelShape& shape, const MeshChoice& choice,
+                                       std::int64_t layers, std::int64_t rows);
+
+}  // namespace isthmus::plan

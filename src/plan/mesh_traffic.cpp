@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/mesh_traffic.h"
+
+namespace isthmus::plan {
+namespace {
+constexpr std::int64_t kFloatBytes = 4;
+constexpr std::int64_t kBf16Bytes = 2;
+constexpr std::int64_t kSoftmaxBytes = 24;  // top, sum and target's logit of a token, as doubles
+
+std::int64_t stream_values(const MeshWorkload& workload, const MeshChoice& choice) {
+  return micro_batch_rows(workload, choice) * workload.shape.d_model;
+}
+
+/// The pair of conjugate operations at the ends of attention or feed-forward: an all-reduce, or
+/// with a split sequence a gather and a reduce-scatter of the same array.
+Volume conjugate(const MeshChoice& choice, std::int64_t gathered, std::int64_t reduced,
+                 std::int64_t count) {
+  if (!choice.sequence_parallel) return all_reduce(choice.tp, reduced, count);
+  Volume both = half_all_reduce(choice.tp, gathered, count);
+  both += half_all_reduce(choice.tp, reduced, count);
+  return both;
+}
+
+std::int64_t wide_bytes(const MeshChoice& choice) { return choice.bf16 ? kBf16Bytes : kFloatBytes; }
+
+/// The layers' forward pass: inputs are gathered as what products read, outputs added as the
+/// stream.
+Volume layers_forward(const MeshWorkload& workload, const MeshChoice& choice,
+                      const StageShare& stage) {
+  const std::int64_t values = stream_values(workload, choice);
+  return conjugate(choice, values * wide_bytes(choice), values * kFloatBytes,
+                   2 * stage.layers.size());
+}
+
+}  // namespace
+
+Volume scaled(Volume one, std::int64_t count) {
+  one.operations *= count;
+  one.payload_bytes *= count;
+  one.sent_bytes *= static_cast<double>(count);
+  one.hops *= count;
+  return one;
+}
+
+Volume all_reduce(std::int64_t n, std::int64_t bytes, std::int64_t count) {
+  if (n == 1) return {};
+  Volume volume = half_all_reduce(n, bytes, count);
+  volume.sent_bytes *= 2;
+  volume.hops *= 2;
+  return volume;
+}
+
+Volume half_all_reduce(std::int64_t n, std::int64_t bytes, std::int64_t count) {
+  if (n == 1) return {};
+  Volume volume;
+  volume.operations = 1;
+  volume.payload_bytes = bytes;
+  volume.sent_bytes =
+      static_cast<double>(bytes) * static_cast<double>(n - 1) / static_cast<double>(n);
+  volume.hops = n - 1;
+  return scaled(volume, count);
+}
+
+Volume tensor_forward(const MeshWorkload& workload, const MeshChoice& choice,
+                      const StageShare& stage) {
+  const std::int64_t stream = stream_values(workload, choice) * kFloatBytes;
+  Volume volume = layers_forward(workload, choice, stage);
+  if (stage.first) {
+    volume += choice.sequence_parallel ? half_all_reduce(choice.tp, stream)
+                                       : all_reduce(choice.tp, stream);
+  }
+  if (stage.last) {
+    if (choice.sequence_parallel) volume += half_all_reduce(choice.tp, stream);
+    const std::int64_t rows = micro_batch_rows(workload, choice);
+    volume += half_all_reduce(choice.tp, choice.tp * rows * kSoftmaxBytes);
+  }
+  return volume;
+}
+
+Volume tensor_backward(const MeshWorkload& workload, const MeshChoice& choice,
+                       const StageShare& stage) {
+  const std::int64_t values = stream_values(workload, choice);
+  const std::int64_t stream = values * kFloatBytes;
+  const std::int64_t wide = values * wide_bytes(choice);
+  const std::int64_t pairs = 2 * stage.layers.size();
+  Volume volume = conjugate(choice, stream, wide, pairs);
+  // What products read is gathered again for the weights' gradients, not kept.
+  if (choice.sequence_parallel) volume += half_all_reduce(choice.tp, wide, pairs);
+  if (choice.recompute) volume += layers_forward(workload, choice, stage);
+  if (stage.last) {
+    volume += choice.sequence_parallel ? half_all_reduce(choice.tp, stream)
+                                       : all_reduce(choice.tp, stream);
+  }
+  if (stage.first && choice.sequence_parallel) volume += half_all_reduce(choice.tp, stream);
+  return volume;
+}
+
+std::int64_t message_bytes(const MeshWorkload& workload, const MeshChoice& choice) {
+  const std::int64_t bytes = stream_values(workload, choice) * kFloatBytes;
+  return choice.sequence_parallel ? bytes / choice.tp : bytes;
+}
+
+DataVolumes data_volumes(const MeshChoice& choice, const MeshShare& share) {
+  DataVolumes volumes;
+  for (const StageShare& stage : share.stages) {
+    std::int64_t values = 0;
+    for (const TensorShare& tensor : stage.tensors) values += tensor.elements;
+    volumes.reduce += half_all_reduce(choice.dp, values * kFloatBytes);
+    volumes.gather += half_all_reduce(choice.dp, values * kFloatBytes);
+  }
+  if (choice.zero >= 2) volumes.reduces = choice.micro_batches;
+  if (choice.zero == 3) volumes.gathers = 2 * choice.micro_batches;
+  return volumes;
+}
+
+void add_step_volumes(const MeshWorkload& workload, const MeshChoice& choice,
+                      const MeshShare& share, RankVolumes& volumes) {
+  const std::int64_t bytes = message_bytes(workload, choice);
+  for (const StageShare& stage : share.stages) {
+    const std::int64_t sides = choice.pp == 1 ? 0 : (stage.first ? 0 : 1) + (stage.last ? 0 : 1);
+    Volume message;
+    message.operations = message.hops = 1;
+    message.payload_bytes = bytes;
+    message.sent_bytes = static_cast<double>(bytes);
+    volumes.pipeline += scaled(message, sides * choice.micro_batches);
+    for (const TensorShare& tensor : stage.tensors) {
+      // Heads' own norms see the rank's heads; with a split sequence all that is whole sees a part.
+      const bool of_heads = tensor.tensor->name.ends_with("q_norm.weight") ||
+                            tensor.tensor->name.ends_with("k_norm.weight");
+      if (tensor.whole && (choice.sequence_parallel || of_heads)) {
+        volumes.tensor += all_reduce(choice.tp, tensor.elements * kFloatBytes);
+      }
+    }
+  }
+  if (choice.pp > 1 && share.tied_copy > 0) {
+    volumes.embeddings += all_reduce(2, share.tied_copy * kFloatBytes);
+  }
+}
+
+}  // namespace isthmus::plan
