@@ -304,7 +304,7 @@ void add_global_flags(CLI::App& app, Parsed& parsed) {
 void set_groups(CLI::App& app) {
   const std::pair<const char*, std::vector<const char*>> groups[] = {
       {"Runs", {"demo", "init", "train", "simulate", "status", "compare", "report"}},
-      {"Files", {"inspect", "data", "import", "export", "keygen"}},
+      {"Files", {"inspect", "data", "import", "export", "replay", "keygen"}},
       {"Words and measurements", {"explain", "methods", "plan", "doctor", "bench", "completion"}}};
   for (const auto& [title, names] : groups) {
     for (const char* name : names) {
@@ -366,6 +366,7 @@ std::unique_ptr<CLI::App> make_parser(Parsed& parsed) {
   add_plan_command(*app, parsed);
   add_keygen_command(*app, parsed);
   add_status_command(*app, parsed);
+  add_replay_command(*app, parsed);
   set_groups(*app);
   return app;
 }

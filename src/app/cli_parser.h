@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "app/command_plan.h"
+#include "app/command_replay.h"
 #include "app/commands.h"
 
 namespace isthmus::app {
@@ -41,6 +42,7 @@ struct Parsed {
   DataArguments data;
   ImportArguments model_import;
   ExportArguments model_export;
+  ReplayArguments replay;
   ReportArguments report;
   StatusArguments status;
   BenchCodecArguments bench_codec;
@@ -73,6 +75,8 @@ void add_launch_command(CLI::App& app, Parsed& parsed);
 void add_compare_command(CLI::App& app, Parsed& parsed);
 /// `keygen` (cli_keygen.cpp).
 void add_keygen_command(CLI::App& app, Parsed& parsed);
+/// `replay` (cli_replay.cpp).
+void add_replay_command(CLI::App& app, Parsed& parsed);
 /// `plan` and what is below it (cli_plan.cpp).
 void add_plan_command(CLI::App& app, Parsed& parsed);
 /// `plan mesh` and `plan pipeline` (cli_plan_mesh.cpp).

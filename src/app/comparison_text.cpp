@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <set>
 
 #include "app/text_table.h"
 #include "core/units.h"
@@ -84,28 +85,49 @@ std::string interval_text(const report::Interval& interval, bool sign) {
               : fmt::format("[{:.4f}, {:.4f}]", interval.low, interval.high);
 }
 
-std::string short_name(const std::string& name) { return cut_to_width(name, kNameColumns); }
+/// Names as the tables show them: cut to one width, from the end, else from the beginning, where
+/// that leaves them apart; else whole.
+std::vector<std::string> shown_names(const Comparison& comparison) {
+  const auto end_of = [](const std::string& name) {  // names are ASCII
+    return name.size() <= kNameColumns ? name : "~" + name.substr(name.size() - kNameColumns + 1);
+  };
+  std::vector<std::string> whole;
+  std::vector<std::string> heads;
+  std::vector<std::string> ends;
+  for (const report::ComparedVariant& variant : comparison.variants) {
+    whole.push_back(variant.name);
+    heads.push_back(cut_to_width(variant.name, kNameColumns));
+    ends.push_back(end_of(variant.name));
+  }
+  for (const auto& names : {heads, ends}) {
+    if (std::set<std::string>(names.begin(), names.end()).size() == names.size()) {
+      return names;
+    }
+  }
+  return whole;
+}
 
-/// Keys without their section; the table's heading says what they are.
+/// "inner.lr=0.004, outer.lr=0.7": without spaces, so that lines break between the keys.
 std::string tuned_cell(const report::ComparedVariant& variant) {
   std::string text;
   for (const auto& [key, value] : variant.tuned) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, value);
+    text += fmt::format("{}{}={}", text.empty() ? "" : ", ", key, value);
   }
   text = text.empty() ? "not tuned" : text;
   return variant.edges.empty() ? text : text + " (!)";
 }
 
-std::string loss_table(const Comparison& comparison, const Terminal& terminal) {
+std::string loss_table(const Comparison& comparison, const std::vector<std::string>& names,
+                       const Terminal& terminal) {
   const std::size_t others = comparison.variants.size() - 1;
   const double percent = 100 * comparison.rules.confidence;
-  const std::string& baseline = comparison.variants[comparison.rules.baseline].name;
-  Columns table({{"final loss", Align::kLeft},
-                 {fmt::format("mean [{:g} %]", percent), Align::kLeft},
-                 {fmt::format("against {} [{:g} %{}]", short_name(baseline), percent,
-                              others > 1 ? " jointly" : ""),
-                  Align::kLeft},
-                 {"rates", Align::kLeft}});
+  const std::string& baseline = names[comparison.rules.baseline];
+  Columns table(
+      {{"final loss", Align::kLeft},
+       {fmt::format("mean [{:g} %]", percent), Align::kLeft},
+       {fmt::format("against {} [{:g} %{}]", baseline, percent, others > 1 ? " jointly" : ""),
+        Align::kLeft},
+       {"rates", Align::kLeft}});
   for (std::size_t v = 0; v < comparison.variants.size(); ++v) {
     const report::ComparedVariant& variant = comparison.variants[v];
     const report::VariantResult& result = comparison.results[v];
@@ -122,7 +144,7 @@ std::string loss_table(const Comparison& comparison, const Terminal& terminal) {
       against = fmt::format("{:+.4f} {}", result.against->difference.mean,
                             interval_text(result.against->interval, true));
     }
-    table.add({short_name(variant.name), loss, against, tuned_cell(variant)});
+    table.add({names[v], loss, against, tuned_cell(variant)});
   }
   return table.text(terminal);
 }
@@ -140,7 +162,8 @@ std::string factor(double baseline, double value) {
   return ratio >= 100 ? fmt::format("{:.0f}x", ratio) : fmt::format("{:.3g}x", ratio);
 }
 
-std::string target_table(const Comparison& comparison, const Terminal& terminal) {
+std::string target_table(const Comparison& comparison, const std::vector<std::string>& names,
+                         const Terminal& terminal) {
   const ToTarget& base = comparison.results[comparison.rules.baseline].to_target;
   const bool timed =
       std::any_of(comparison.results.begin(), comparison.results.end(),
@@ -155,7 +178,7 @@ std::string target_table(const Comparison& comparison, const Terminal& terminal)
   for (std::size_t v = 0; v < comparison.variants.size(); ++v) {
     const ToTarget& way = comparison.results[v].to_target;
     std::vector<std::string> cells = {
-        short_name(comparison.variants[v].name),
+        names[v],
         fmt::format("{}/{}", way.reached, way.runs),
         or_dash(way.steps, [](double steps) { return with_commas(std::llround(steps)); }),
         or_dash(way.payload_bytes, human_bytes),
@@ -170,7 +193,8 @@ std::string target_table(const Comparison& comparison, const Terminal& terminal)
   return table.text(terminal);
 }
 
-std::string links_table(const Comparison& comparison, const Terminal& terminal) {
+std::string links_table(const Comparison& comparison, const std::vector<std::string>& names,
+                        const Terminal& terminal) {
   const report::OtherLinks& other = comparison.other_links;
   std::vector<std::pair<std::string, Align>> headings = {{"time on other links", Align::kLeft}};
   for (const std::string& link : other.links) {
@@ -178,7 +202,7 @@ std::string links_table(const Comparison& comparison, const Terminal& terminal) 
   }
   Columns table(headings);
   for (std::size_t v = 0; v < comparison.variants.size(); ++v) {
-    std::vector<std::string> cells = {short_name(comparison.variants[v].name)};
+    std::vector<std::string> cells = {names[v]};
     const bool needs_simulating = !other.variants[v].obstacle.empty();
     for (const double seconds : other.seconds[v]) {
       cells.push_back(needs_simulating ? "needs simulating" : or_dash(seconds, human_time));
@@ -205,9 +229,12 @@ std::string target_words(const Comparison& comparison) {
   }
   std::string text = fmt::format("val loss {:.4f}", *comparison.target);
   if (!rules.target) {
-    text += fmt::format(" ({:g} x the mean of {}{})", rules.target_factor,
-                        comparison.variants[rules.target_relative_to].name,
-                        rules.floor > 0 ? " above the entropy" : "");
+    const report::VariantResult& reference = comparison.results[rules.target_relative_to];
+    text += fmt::format(
+        " ({:g} x the mean of {}{}{})", rules.target_factor,
+        comparison.variants[rules.target_relative_to].name,
+        reference.failed == 0 ? "" : fmt::format("'s {} finished runs", reference.finished),
+        rules.floor > 0 ? " above the entropy" : "");
   }
   text +=
       fmt::format(", evaluated every {} steps, interpolated", with_commas(comparison.eval_every));
@@ -234,9 +261,15 @@ std::string heading(const Comparison& comparison, const ComparisonSetting& setti
   };
   row("clock", setting.clock);
   row("target", target_words(comparison));
-  std::string margin = fmt::format("{:.4f} ({:.3g} % of the mean of {}{})", comparison.margin,
-                                   100 * rules.margin, comparison.variants[rules.baseline].name,
-                                   rules.floor > 0 ? " above the entropy" : "");
+  const std::string& baseline = comparison.variants[rules.baseline].name;
+  std::string margin =
+      fmt::format("{:.4f} ({:.3g} % of the mean of {}{})", comparison.margin, 100 * rules.margin,
+                  baseline, rules.floor > 0 ? " above the entropy" : "");
+  if (comparison.margin <= 0) {
+    margin = fmt::format(
+        "none: {} {}", baseline,
+        comparison.results[rules.baseline].failed > 0 ? "failed" : "has no loss above the entropy");
+  }
   if (rules.floor > 0) {
     margin += fmt::format(", entropy {:.4f}", rules.floor);
   }
@@ -293,12 +326,13 @@ ComparisonSetting setting_of(const Config& config) {
 std::string render_comparison(const Comparison& comparison, const ComparisonSetting& setting,
                               const Terminal& terminal) {
   std::string text = heading(comparison, setting, terminal);
-  text += loss_table(comparison, terminal) + "\n";
+  const std::vector<std::string> names = shown_names(comparison);
+  text += loss_table(comparison, names, terminal) + "\n";
   if (comparison.target) {
-    text += target_table(comparison, terminal) + "\n";
+    text += target_table(comparison, names, terminal) + "\n";
   }
   if (comparison.target && !comparison.other_links.links.empty()) {
-    text += links_table(comparison, terminal) + "\n";
+    text += links_table(comparison, names, terminal) + "\n";
   }
   for (std::size_t v = 0; v < comparison.variants.size(); ++v) {
     const report::VariantResult& result = comparison.results[v];

@@ -33,7 +33,9 @@ std::optional<CellEval> read_eval(const Json& value) {
                 .clock_s = number_of(value[2]),
                 .payload_bytes = number_of(value[3]),
                 .wire_bytes = number_of(value[4])};
-  return std::isfinite(eval.loss) ? std::optional(eval) : std::nullopt;
+  const bool numbers = std::isfinite(eval.loss) && std::isfinite(eval.payload_bytes) &&
+                       std::isfinite(eval.wire_bytes);
+  return numbers ? std::optional(eval) : std::nullopt;
 }
 
 bool read_evals(const Json& line, std::vector<CellEval>& evals) {
@@ -151,7 +153,10 @@ std::optional<CellResult> read_cell(std::string_view line) {
   for (const auto& [key, value] : tuned->items()) {
     cell.tuned.emplace_back(key, scalar_text(value));
   }
-  const bool whole = cell.status == CellStatus::kFailed || !cell.evals.empty();
+  const bool timed = std::all_of(cell.evals.begin(), cell.evals.end(),
+                                 [](const CellEval& eval) { return std::isfinite(eval.clock_s); });
+  const bool whole = (cell.status == CellStatus::kFailed || !cell.evals.empty()) &&
+                     (timed || !cell.simulated);  // a clock that is none would sort anywhere
   return whole ? std::optional(std::move(cell)) : std::nullopt;
 }
 

@@ -42,7 +42,8 @@ TuningEdge edge_of(const Json& edge) {
           .largest = text_at(edge, "side") == "largest"};
 }
 
-/// The cell that is the run compared, whose place in summary.json is `run`: the one of its key. A
+/// The cell that is the run compared, whose place in summary.json is `run`: the one of its key, of
+/// whichever variant, for those that compute the same share one and names may have changed since. A
 /// file that was changed and changed back has left later lines of another configuration. Without a
 /// key (of an earlier program) the last line with the chosen rates.
 const CellResult* find_run(const std::vector<CellResult>& cells, const ComparedVariant& variant,
@@ -50,10 +51,11 @@ const CellResult* find_run(const std::vector<CellResult>& cells, const ComparedV
   const std::string key = text_at(run, "key");
   const CellResult* found = nullptr;
   for (const CellResult& cell : cells) {
-    const bool wanted = cell.stage == CellStage::kSeed && cell.variant == variant.name &&
-                        cell.seed == seed && cell.tuned == variant.tuned &&
-                        (key.empty() || cell.key == key);
-    found = wanted ? &cell : found;
+    const bool named = cell.variant == variant.name && cell.tuned == variant.tuned;
+    const bool wanted = cell.stage == CellStage::kSeed && cell.seed == seed &&
+                        (key.empty() ? named : cell.key == key);
+    // Of lines of one key the variant's own.
+    found = wanted && (found == nullptr || named) ? &cell : found;
   }
   return found;
 }
@@ -100,6 +102,8 @@ ComparedVariant variant_of(const Json& json, const std::vector<CellResult>& cell
           folder.string(), variant.name, seed));
     }
     variant.runs.push_back(*run);
+    variant.runs.back().variant = variant.name;
+    variant.runs.back().tuned = variant.tuned;
     if (const auto place = told.find("directory"); place != told.end() && place->is_null()) {
       variant.runs.back().directory.clear();  // a later start has taken the folder over
     }
@@ -162,6 +166,10 @@ ComparisonFolder read_comparison(const fs::path& path) {
   std::vector<std::int64_t> seeds;
   for (const Json& seed : list_at(summary, "seeds")) {
     seeds.push_back(static_cast<std::int64_t>(number_of(seed)));
+  }
+  if (seeds.empty()) {
+    throw SystemError(
+        fmt::format("{}: summary.json names no seeds: run the comparison again", path.string()));
   }
   std::vector<std::string> names;
   std::vector<ComparedVariant> variants;

@@ -158,11 +158,12 @@ std::string ground_rules(const Comparison& comparison) {
   const ComparisonRules& rules = comparison.rules;
   const std::size_t seeds = comparison.variants.front().runs.size();
   const std::string above = rules.floor > 0 ? " above the data's entropy" : "";
-  std::string text = fmt::format(
-      "{} paired seed{}; margin of equivalence {:.4f} nats ({:g} % of the "
-      "mean of {}{})",
-      seeds, seeds == 1 ? "" : "s", comparison.margin, 100 * rules.margin,
-      comparison.variants[rules.baseline].name, above);
+  std::string text = fmt::format("{} paired seed{}", seeds, seeds == 1 ? "" : "s");
+  if (comparison.margin > 0) {  // else the verdicts say why there is none
+    text += fmt::format("; margin of equivalence {:.4f} nats ({:g} % of the mean of {}{})",
+                        comparison.margin, 100 * rules.margin,
+                        comparison.variants[rules.baseline].name, above);
+  }
   if (comparison.target) {
     text += fmt::format("; target: validation loss {:.4f}", *comparison.target);
     if (!rules.target) {

@@ -21,17 +21,26 @@ std::string edge_text(const TuningEdge& edge) {
                      edge.largest ? "largest" : "smallest");
 }
 
-/// "2.3x" of how much less the variant needed; empty where it needed as much or more, or never
-/// came.
-std::string saving(double baseline, double variant) {
+/// What a variant needed to the target beside what the baseline did.
+struct Need {
+  double ratio = 1;  // above 1: less
+  std::string text;  // "2.3x fewer bytes"; empty where both needed as much, or one never came
+};
+
+Need need_of(double baseline, double variant, const char* less, const char* more) {
+  constexpr double kSame = 1.005;
   if (!std::isfinite(baseline) || !std::isfinite(variant) || variant <= 0 || baseline <= 0) {
-    return "";
+    return {};
   }
   const double ratio = baseline / variant;
-  if (ratio < 1.005) {
-    return "";
+  const double times = std::max(ratio, 1 / ratio);
+  if (times < kSame) {
+    return {};
   }
-  return ratio >= 10 ? fmt::format("{:.0f}x", ratio) : fmt::format("{:.3g}x", ratio);
+  const char* const words = ratio > 1 ? less : more;
+  return {ratio, times >= 1e6  ? fmt::format("{:.3g}x {}", times, words)
+                 : times >= 10 ? fmt::format("{:.0f}x {}", times, words)
+                               : fmt::format("{:.3g}x {}", times, words)};
 }
 
 /// Neither weights nor data followed the seed, as with model.init and data.order = "sequential":
@@ -63,7 +72,8 @@ class Judge {
     }
     const AgainstBaseline& against = *result_.against;
     if (against.difference.n < kPairsOfAClaim) {
-      return fmt::format("{} seeds, a claim rests on {}", against.difference.n, kPairsOfAClaim);
+      return fmt::format("{} seed{}, a claim rests on {}", against.difference.n,
+                         against.difference.n == 1 ? "" : "s", kPairsOfAClaim);
     }
     if (repeats_one_run(baseline_) && repeats_one_run(variant_)) {
       return fmt::format("the seeds change nothing: these {} runs are one run, repeated",
@@ -119,10 +129,12 @@ class Judge {
                          variant_.runs.size(), result_.cause);
     }
     if (!result_.against) {
-      return base_result_.failed > 0 ? "not compared: the baseline failed."
-                                     : "not compared: the baseline's mean loss is not above the "
-                                       "entropy, so there is no "
-                                       "margin.";
+      return base_result_.failed > 0
+                 ? fmt::format("not compared: the baseline failed in {} of {} runs ({}).",
+                               base_result_.failed, baseline_.runs.size(), base_result_.cause)
+                 : "not compared: the baseline's mean loss is not above the entropy, so there is "
+                   "no "
+                   "margin.";
     }
     const AgainstBaseline& against = *result_.against;
     if (against.difference.n < kFewestPairs) {
@@ -170,17 +182,22 @@ class Judge {
     if (way.reached < way.runs) {
       return fmt::format(" Missed the target in {} of {} runs.", way.runs - way.reached, way.runs);
     }
-    const std::string bytes = saving(base.wire_bytes, way.wire_bytes);
-    const std::string time = saving(base.clock_s, way.clock_s);
-    std::string text;
-    if (!bytes.empty()) {
-      text = fmt::format("{} fewer bytes", bytes);
+    // What is dearer is told like what is cheaper: who reads half of it is misled.
+    const Need bytes = need_of(base.wire_bytes, way.wire_bytes, "fewer bytes", "more bytes");
+    const Need time =
+        need_of(base.clock_s, way.clock_s, "less simulated time", "more simulated time");
+    std::string text = bytes.text;
+    if (!text.empty() && !time.text.empty()) {
+      text += (bytes.ratio > 1) == (time.ratio > 1) ? " and " : " but ";
     }
-    if (!time.empty()) {
-      text += fmt::format("{}{} less simulated time", text.empty() ? "" : " and ", time);
-    }
-    return text.empty() ? " Reached the target in every run."
-                        : fmt::format(" To the target: {} than {}.", text, baseline_.name);
+    text += time.text;
+    const std::string missed =
+        base.reached < base.runs
+            ? fmt::format(", which missed it in {} of {} runs", base.runs - base.reached, base.runs)
+            : "";
+    return text.empty()
+               ? " Reached the target in every run."
+               : fmt::format(" To the target: {} than {}{}.", text, baseline_.name, missed);
   }
 
   const Comparison& comparison_;

@@ -86,9 +86,33 @@ TEST(ComparisonText, IsNeverWiderThanAHundredColumns) {
   expect_narrow(text);
   EXPECT_THAT(text, HasSubstr("failed 1/8"));
   EXPECT_THAT(text, HasSubstr("baseline"));
-  EXPECT_THAT(text, HasSubstr("inner.lr 0.000012345"));
+  EXPECT_THAT(text, HasSubstr("inner.lr=0.000012345,"));
   EXPECT_THAT(text, HasSubstr("100Mbit/s,80ms"));
   EXPECT_THAT(text, HasSubstr("needs simulating again on other links: its warm-up ends"));
+}
+
+// Cut names that look alike would put one variant's numbers to another's account.
+TEST(ComparisonText, VariantsAreToldApartByWhatIsShownOfTheirNames) {
+  const auto text = [](std::vector<std::string> names) {
+    report::Comparison compared = comparison({.name = "names", .target = 12.52});
+    for (std::size_t v = 0; v < names.size(); ++v) compared.variants[v].name = names[v];
+    return text_of(compared);
+  };
+  const std::string ends =
+      text({"ddp", "streaming-diloco-at-four-bits", "streaming-diloco-at-two-bits"});
+  EXPECT_THAT(ends, HasSubstr("\n~loco-at-four-bits  "));
+  EXPECT_THAT(ends, HasSubstr("\n~iloco-at-two-bits  "));
+  expect_narrow(ends);
+  const std::string whole = text({"ddp", "streaming-diloco-with-H-50-for-a-long-window",
+                                  "streaming-diloco-with-H-20-for-a-long-window"});
+  EXPECT_THAT(whole, HasSubstr("\nstreaming-diloco-with-H-20-for-a-long-window  "));
+}
+
+TEST(ComparisonText, AFailedBaselineGivesNoMargin) {
+  const std::string text =
+      text_of(comparison({.name = "failed", .baseline = 2, .target_relative_to = 2}));
+  EXPECT_THAT(text, HasSubstr("margin  none: lost failed\n"));
+  EXPECT_THAT(text, HasSubstr("(1.01 x the mean of lost's 7 finished runs)"));
 }
 
 TEST(ComparisonText, WithoutAClockTimeIsLeftOut) {

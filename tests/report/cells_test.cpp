@@ -110,8 +110,9 @@ TEST(Cells, DamagedLinesAreLeftOutAndCounted) {
         changed("\"v\":1", "\"v\":2"), changed("\"stage\":\"tune\"", "\"stage\":\"x\""),
         changed("\"key\":\"00ff\"", "\"key\":\"\""), changed("\"status\":\"ok\"", "\"status\":3"),
         changed("[20,3.25,20.5,", "[60,3.25,20.5,"),  // steps go on
-        changed("[20,3.25,", "[20,null,"), changed("[20,3.25,", "[20,"),
-        changed("\"tuned\":{", "\"tuned\":3,\"x\":{")}) {
+        changed("[20,3.25,", "[20,null,"), changed("[20,3.25,20.5,", "[20,3.25,null,"),
+        changed("1000000,1100000]", "null,1100000]"), changed("1000000,1100000]", "1000000,null]"),
+        changed("[20,3.25,", "[20,"), changed("\"tuned\":{", "\"tuned\":3,\"x\":{")}) {
     EXPECT_FALSE(read_cell(damaged)) << damaged;
     const CellFile file = read_cells(line + "\n" + damaged + "\n" + line + "\n");
     EXPECT_EQ(file.cells.size(), 2U) << damaged;

@@ -212,6 +212,36 @@ TEST_F(ComparisonPage, TakesTheRunsOfTheSummaryNotLaterOnesOfAnotherFile) {
   EXPECT_EQ(other.runs.front().directory, "");
 }
 
+// A variant renamed since, or one that computes what another does: the runs are known by their
+// keys.
+TEST_F(ComparisonPage, FindsRunsThatStandUnderAnotherName) {
+  write("other", 8);
+  std::string summary = read_file(path() / "summary.json");
+  std::string runs;
+  for (int seed = 1; seed <= 8; ++seed) {
+    runs += fmt::format(R"({}{{"seed":{},"key":"other-{}-0.004","directory":"other/seed-{}"}})",
+                        seed > 1 ? "," : "", seed, seed, seed);
+  }
+  const std::string name = R"("name":"other",)";
+  summary.replace(summary.find(name), name.size(),
+                  fmt::format(R"("name":"renamed","runs":[{}],)", runs));
+  write_file(path() / "summary.json", summary);
+  const ComparisonFolder folder = read_comparison(path());
+  const ComparedVariant& renamed = folder.comparison.variants[1];
+  EXPECT_EQ(renamed.name, "renamed");
+  EXPECT_EQ(renamed.runs.front().key, "other-1-0.004");
+  EXPECT_EQ(renamed.runs.front().variant, "renamed");
+}
+
+TEST_F(ComparisonPage, RefusesASummaryWithoutSeeds) {
+  write("other", 8);
+  std::string summary = read_file(path() / "summary.json");
+  const std::string seeds = R"("seeds":[1,2,3,4,5,6,7,8])";
+  summary.replace(summary.find(seeds), seeds.size(), R"("seeds":[])");
+  write_file(path() / "summary.json", summary);
+  EXPECT_THROW((void)read_comparison(path()), SystemError);
+}
+
 TEST_F(ComparisonPage, LeavesFailedRunsOutOfTheUtilisation) {
   write("other", 8);
   write_file(path() / "cells.jsonl", longer_cells(2, 3));

@@ -197,6 +197,7 @@ TEST(Verdict, FewSeedsAreTooFewToTell) {
   const Comparison seven = given(around(0.5, 0.001, 7));
   EXPECT_TRUE(seven.results[1].against->apart);
   EXPECT_EQ(seven.results[1].no_claim, "7 seeds, a claim rests on 8");
+  EXPECT_EQ(given({0.1}).results[1].no_claim, "1 seed, a claim rests on 8");
   EXPECT_THAT(seven.notes, testing::Contains(HasSubstr("a claim rests on 8")));
 }
 
@@ -299,7 +300,8 @@ TEST(Verdict, AFailedRunIsNotComparedAway) {
   EXPECT_EQ(comparison.results[1].to_target.reached, 7);
   EXPECT_EQ(comparison.results[1].final_loss.n, 7);
   const Comparison other = compare_variants({.baseline = 1}, {ddp, a});
-  EXPECT_THAT(other.results[0].verdict, HasSubstr("the baseline failed"));
+  EXPECT_THAT(other.results[0].verdict,
+              HasSubstr("the baseline failed in 1 of 8 runs (seed 3: step 3: the loss is nan)."));
 }
 
 TEST(Margin, IsAShareOfTheLossAboveTheFloor) {
@@ -342,20 +344,33 @@ TEST(ToTarget, MissesCountAsInfinite) {
   EXPECT_EQ(few.eval_every, 50);
 }
 
-TEST(ToTarget, SavingsAreToldAsFactors) {
-  ComparedVariant ddp{.name = "ddp"};
-  ComparedVariant a{.name = "a"};
-  for (std::int64_t seed = 1; seed <= 6; ++seed) {
-    ddp.runs.push_back(cell("ddp", seed, 2));
-    a.runs.push_back(cell("a", seed, 2));
-    for (CellEval& eval : a.runs.back().evals) {
-      eval.wire_bytes /= 40;
-      eval.clock_s /= 2.5;
+// A saving told without its price would mislead.
+TEST(ToTarget, SavingsAndPricesAreToldAsFactors) {
+  const auto verdict = [](double bytes, double clock, int base_misses) {
+    ComparedVariant ddp{.name = "ddp"};
+    ComparedVariant a{.name = "a"};
+    for (std::int64_t seed = 1; seed <= 7; ++seed) {
+      ddp.runs.push_back(cell("ddp", seed, seed <= base_misses ? 3 : 2));
+      a.runs.push_back(cell("a", seed, 2));
+      for (CellEval& eval : a.runs.back().evals) {
+        eval.wire_bytes *= bytes;
+        eval.clock_s *= clock;
+      }
     }
-  }
-  const Comparison comparison = compare_variants({.target = 2.1}, {ddp, a});
-  EXPECT_THAT(comparison.results[1].verdict,
+    return compare_variants({.target = 2.1}, {ddp, a}).results[1].verdict;
+  };
+  EXPECT_THAT(verdict(1.0 / 40, 0.4, 0),
               HasSubstr("To the target: 40x fewer bytes and 2.5x less simulated time than ddp."));
+  EXPECT_THAT(verdict(1.0 / 40, 3, 0),
+              HasSubstr("To the target: 40x fewer bytes but 3x more simulated time than ddp."));
+  EXPECT_THAT(verdict(2, 0.25, 0),
+              HasSubstr("To the target: 2x more bytes but 4x less simulated time than ddp."));
+  EXPECT_THAT(verdict(1.5, 1.25, 0),
+              HasSubstr("To the target: 1.5x more bytes and 1.25x more simulated time than ddp."));
+  EXPECT_THAT(verdict(2e8, 1, 0), HasSubstr("To the target: 2e+08x more bytes than ddp."));
+  EXPECT_THAT(verdict(0.5, 1, 3),
+              HasSubstr("2x fewer bytes than ddp, which missed it in 3 of 7 runs."));
+  EXPECT_THAT(verdict(0.5, 1, 4), HasSubstr("Reached the target in every run."));  // ddp: no median
 }
 
 TEST(Notes, NameWhatDiffersOrWasNotDone) {
