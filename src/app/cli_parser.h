@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "app/link_commands.h"
 #include "app/commands.h"
 
 namespace isthmus::app {
@@ -27,6 +28,7 @@ struct Parsed {
   TrainArguments train;
   SimulateArguments simulate;
   std::vector<std::string> links;
+  std::filesystem::path simulate_links_file, plan_links_file;
   int workers = 0;
   LaunchArguments launch;
   CompareArguments compare;
@@ -43,6 +45,8 @@ struct Parsed {
   ReportArguments report;
   BenchCodecArguments bench_codec;
   BenchComputeArguments bench_compute;
+  BenchLinkArguments bench_link;
+  DoctorSiteArguments doctor_site;
   PlanUtilisationArguments plan_utilisation;
   std::string shell;
 };
@@ -65,6 +69,10 @@ void add_launch_command(CLI::App& app, Parsed& parsed);
 void add_compare_command(CLI::App& app, Parsed& parsed);
 /// `keygen` (cli_keygen.cpp).
 void add_keygen_command(CLI::App& app, Parsed& parsed);
+/// `bench` and what is below it (cli_bench.cpp).
+void add_bench_command(CLI::App& app, Parsed& parsed);
+/// `doctor` (cli_bench.cpp).
+void add_doctor_command(CLI::App& app, Parsed& parsed);
 /// `plan` and what is below it (cli_plan.cpp).
 void add_plan_command(CLI::App& app, Parsed& parsed);
 

@@ -56,13 +56,4 @@ std::int64_t steady_goodput(const DirectedLink& link, LinkModel model) {
   return std::min(rate, link.streams * mathis_bits_per_s(link.rtt(), link.loss));
 }
 
-double line_rate(double goodput, const DirectedLink& link, LinkModel model) {
-  if (model != LinkModel::kTcp) return goodput;
-  double share = static_cast<double>(kSegmentBytes) / static_cast<double>(kPacketBytes);
-  if (link.congestion == Congestion::kBbr) {
-    share *= 1 - static_cast<double>(kBbrGapPerThousand) / (1000.0 * link.streams);
-  }
-  return goodput / share;
-}
-
 }  // namespace isthmus

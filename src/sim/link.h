@@ -62,8 +62,5 @@ inline constexpr std::int64_t kInitialWindowPackets = 10;  // RFC 6928
 /// Payload bits per second that a long transfer over `link` gets in `model`, windows open.
 /// REQUIRES: bits_per_s > 0.
 [[nodiscard]] std::int64_t steady_goodput(const DirectedLink& link, LinkModel model);
-/// The rate of a line on which a long transfer without losses gets `goodput` bits per second in
-/// `model`, with the streams and congestion control of `link`: steady_goodput undone.
-[[nodiscard]] double line_rate(double goodput, const DirectedLink& link, LinkModel model);
 
 }  // namespace isthmus

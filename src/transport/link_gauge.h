@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a transport over TCP knows of its connections beyond the frames, and the one thing that can
-// be set: for those who measure links. A transport without one has nothing to tell.
+// be set: for those who measure links. A transport that can tell implements it beside Transport;
+// ask by dynamic_cast.
 #pragma once
 
 #include <cstdint>

@@ -31,6 +31,7 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 36;  // of a transfer
 // on no link longer than if one took a second.
 constexpr int kScanRoundTrips = 8, kLastRoundTrips = 16;
 constexpr Duration kLongestRoundTrip = std::chrono::seconds(1);
+constexpr int kAttempts = 3;  // at a transfer of which too little came, each twice as long
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -78,7 +79,7 @@ std::vector<std::uint32_t> streams_to_try(std::uint32_t most) {
 Duration longest_pair(const ProbePlan& plan) {
   const auto transfers = static_cast<int>(streams_to_try(plan.streams).size());
   const Duration extended = (kScanRoundTrips * transfers + kLastRoundTrips) * kLongestRoundTrip;
-  return 2 * (plan.budget + extended) + 4 * kSilence;
+  return 2 * (1 << kAttempts) * (plan.budget + extended) + 4 * kSilence;
 }
 
 LinkProbe::LinkProbe(ProbeMailbox& mailbox, LinkGauge* gauge, const ProbePlan& plan,
@@ -207,12 +208,15 @@ DirectionMeasurement LinkProbe::drive(Rank peer, const EchoSummary& echo) {
     gauge_->use_streams(peer, static_cast<int>(found.streams == 0 ? plan_.streams : found.streams));
   }
   last = std::max<Duration>(last, kLastRoundTrips * rtt);
-  const auto rate = transfer(peer, last, rtt, found, true);
+  std::optional<double> rate;
+  for (int i = 0; i < kAttempts && !rate; ++i, last *= 2) {
+    rate = transfer(peer, last, rtt, found, true);
+  }
   if (!rate) {
     throw PeerError(
         fmt::format("{}: too little came in {:.1f} s to tell a rate; give the measurement more "
                     "time (--seconds)",
-                    arrow, seconds(last)));
+                    arrow, seconds(last / 2)));
   }
   found.bits_per_s = *rate;
   const std::optional<LinkCounters> after = counters();

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "core/hash.h"
-#include "transport/link_gauge.h"
 #include "transport/link_keys.h"
 #include "transport/link_message.h"
 #include "transport/transport.h"
@@ -105,8 +104,6 @@ class NetworkTransport : public Transport {
   /// Blocks until every member has accepted this one on every stream.
   /// RETURNS: who refused, is lost or is missing, and why.
   [[nodiscard]] virtual Expected<void, JoinError> await_members(TimePoint deadline) = 0;
-  /// For measuring; null where the transport has none. Borrows from this.
-  [[nodiscard]] virtual LinkGauge* gauge() { return nullptr; }
 };
 
 }  // namespace isthmus

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "transport/link_engine.h"
+#include "transport/link_gauge.h"
 #include "transport/network_transport.h"
 
 namespace isthmus {

@@ -16,13 +16,14 @@
 #include "core/fresh_id.h"
 #include "isthmus/errors.h"
 #include "transport/link_engine.h"
+#include "transport/link_gauge.h"
 #include "transport/mailbox.h"
 #include "transport/zmq_sockets.h"
 
 namespace isthmus {
 namespace {
 
-class ZmqTransport final : public NetworkTransport, private LinkGauge, private LinkPort {
+class ZmqTransport final : public NetworkTransport, public LinkGauge, private LinkPort {
  public:
   ZmqTransport(Runtime& runtime, const MemberOptions& options)
       : runtime_(runtime),
@@ -99,32 +100,11 @@ class ZmqTransport final : public NetworkTransport, private LinkGauge, private L
     return received;
   }
 
-  [[nodiscard]] LinkGauge* gauge() override { return this; }
-
   void close() override {
     mailbox_.close();
     queue_->update([&] {
       if (!std::exchange(shared_.closing, true)) wake();
     });
-  }
-
- private:
-  /// Only the task knows; it answers at its next turn.
-  std::string who_is_missing() {
-    if (task_ == nullptr) return "this member has not joined";
-    queue_->update([&] {
-      shared_.missing.reset();
-      shared_.asks_who_is_missing = true;
-      wake();
-    });
-    std::string text;
-    (void)queue_->wait(
-        [&] {
-          text = shared_.missing.value_or("");
-          return shared_.missing || shared_.error || shared_.joined || shared_.closing;
-        },
-        now() + std::chrono::seconds(5));
-    return text;
   }
 
   // LinkGauge, called by the member.
@@ -150,6 +130,25 @@ class ZmqTransport final : public NetworkTransport, private LinkGauge, private L
         },
         now() + std::chrono::seconds(5));
     return found;
+  }
+
+ private:
+  /// Only the task knows; it answers at its next turn.
+  std::string who_is_missing() {
+    if (task_ == nullptr) return "this member has not joined";
+    queue_->update([&] {
+      shared_.missing.reset();
+      shared_.asks_who_is_missing = true;
+      wake();
+    });
+    std::string text;
+    (void)queue_->wait(
+        [&] {
+          text = shared_.missing.value_or("");
+          return shared_.missing || shared_.error || shared_.joined || shared_.closing;
+        },
+        now() + std::chrono::seconds(5));
+    return text;
   }
 
   // Under the queue's lock, hence one thread at a time.
