@@ -102,6 +102,10 @@ void add_run_commands(CLI::App& app, Parsed& parsed) {
   add_run_flags(*simulate, parsed.simulate, parsed.workers);
   repeated(*simulate, "--link", parsed.links, "link between all sites, instead of the file's")
       ->type_name("RATE,RTT[,LOSS]");
+  simulate
+      ->add_option("--links", parsed.simulate_links_file,
+                   "links file, as `bench link` writes it, instead of the file's links")
+      ->type_name("FILE");
   simulate->add_flag("--emulate", parsed.simulate.emulate,
                      "in real time: threads and sockets of this machine behind the same links");
   simulate->callback([&parsed] {
@@ -110,7 +114,7 @@ void add_run_commands(CLI::App& app, Parsed& parsed) {
       parsed.simulate.links.push_back(link_of_flag(text));
     }
     parsed.action = [&parsed](Session& session) {
-      return command_simulate(parsed.simulate, session);
+      return command_simulate(parsed.simulate, parsed.simulate_links_file, session);
     };
   });
 
@@ -201,47 +205,6 @@ void add_file_commands(CLI::App& app, Parsed& parsed) {
   add_data_command(app, parsed);
 }
 
-void add_bench_command(CLI::App& app, Parsed& parsed) {
-  CLI::App* bench = subcommand(app, "bench", "measure this machine; prints JSON lines");
-  bench->require_subcommand(1);
-  CLI::App* codec = subcommand(*bench, "codec", "speed, size and error of the codecs");
-  codec->add_option("--codec", parsed.bench_codec.codec, "one codec (default: all)");
-  CLI::Option* in =
-      codec->add_option("--in", parsed.bench_codec.in, "raw little-endian fp32 file to encode");
-  codec->add_option("--out", parsed.bench_codec.out, "where to write it decoded")->needs(in);
-  codec->add_option("--bytes", parsed.bench_codec.bytes, "where to write it encoded")->needs(in);
-  codec->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) {
-      return command_bench_codec(parsed.bench_codec, session);
-    };
-  });
-  CLI::App* compute = subcommand(*bench, "compute", "training step of reference models");
-  repeated(*compute, "--config", parsed.bench_compute.workloads, "one workload (default: four)");
-  compute->add_option("--threads", parsed.bench_compute.threads, "default: all cores");
-  compute->add_option("--precision", parsed.bench_compute.precision, "fp32 or bf16")
-      ->check(CLI::IsMember({"fp32", "bf16"}));
-  compute->add_option("--optimizer", parsed.bench_compute.optimizer, "adamw, sgd or muon")
-      ->check(CLI::IsMember({"adamw", "sgd", "muon"}));
-  compute->add_option("--kernels", parsed.bench_compute.kernels,
-                      "auto, or a set of `doctor`'s list");
-  compute->add_option("--micro-batches", parsed.bench_compute.micro_batches, "parts of the batch");
-  compute->add_flag("--recompute", parsed.bench_compute.recompute,
-                    "keep the residual stream only, as train.recompute does");
-  compute->add_option("--seconds", parsed.bench_compute.seconds, "of timed steps, each");
-  compute->add_option("--batch", parsed.bench_compute.sequences, "sequences in a step");
-  compute->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) {
-      return command_bench_compute(parsed.bench_compute, session);
-    };
-  });
-  subcommand(*bench, "sim", "scheduler switches a second")->callback([&parsed] {
-    parsed.action = command_bench_sim;
-  });
-  subcommand(*bench, "utilisation", "points a second of `plan utilisation`")->callback([&parsed] {
-    parsed.action = command_bench_utilisation;
-  });
-}
-
 /// Every command with its flags, nested ones as "data inspect".
 void gather(const CLI::App& app, const std::string& prefix, std::vector<CommandFlags>& commands) {
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
@@ -259,9 +222,7 @@ void gather(const CLI::App& app, const std::string& prefix, std::vector<CommandF
 }
 
 void add_word_commands(CLI::App& app, Parsed& parsed) {
-  subcommand(app, "doctor", "what this machine and this build can do")->callback([&parsed] {
-    parsed.action = command_doctor;
-  });
+  add_doctor_command(app, parsed);
   CLI::App* explain = subcommand(app, "explain", "explain a key, section, error, method or codec");
   explain->add_option("TOPIC", parsed.explain.topic, "outer.alpha, E-RANGE, diloco, int8, ...")
       ->required();

@@ -11,6 +11,7 @@
 
 #include "app/command_plan.h"
 #include "app/command_replay.h"
+#include "app/link_commands.h"
 #include "app/commands.h"
 
 namespace isthmus::app {
@@ -29,6 +30,7 @@ struct Parsed {
   TrainArguments train;
   SimulateArguments simulate;
   std::vector<std::string> links;
+  std::filesystem::path simulate_links_file, plan_links_file;
   int workers = 0;
   LaunchArguments launch;
   CompareArguments compare;
@@ -47,6 +49,8 @@ struct Parsed {
   StatusArguments status;
   BenchCodecArguments bench_codec;
   BenchComputeArguments bench_compute;
+  BenchLinkArguments bench_link;
+  DoctorSiteArguments doctor_site;
   PlanUtilisationArguments plan_utilisation;
   PlanMeshArguments plan_mesh;
   PlanPipelineArguments plan_pipeline;
@@ -77,6 +81,10 @@ void add_compare_command(CLI::App& app, Parsed& parsed);
 void add_keygen_command(CLI::App& app, Parsed& parsed);
 /// `replay` (cli_replay.cpp).
 void add_replay_command(CLI::App& app, Parsed& parsed);
+/// `bench` and what is below it (cli_bench.cpp).
+void add_bench_command(CLI::App& app, Parsed& parsed);
+/// `doctor` (cli_bench.cpp).
+void add_doctor_command(CLI::App& app, Parsed& parsed);
 /// `plan` and what is below it (cli_plan.cpp).
 void add_plan_command(CLI::App& app, Parsed& parsed);
 /// `plan mesh` and `plan pipeline` (cli_plan_mesh.cpp).

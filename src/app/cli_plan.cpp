@@ -62,9 +62,13 @@ void add_utilisation_command(CLI::App& plan, Parsed& parsed) {
       ->add_option("--bandwidth", arguments.bandwidth,
                    "say the utilisation on this link too: 1Gbit/s")
       ->type_name("RATE");
+  command
+      ->add_option("--links", parsed.plan_links_file,
+                   "... on the slowest link of a links file, as `bench link` writes it")
+      ->type_name("FILE");
   command->callback([&parsed] {
     parsed.action = [&parsed](Session& session) {
-      return command_plan_utilisation(parsed.plan_utilisation, session);
+      return command_plan_utilisation(parsed.plan_utilisation, parsed.plan_links_file, session);
     };
   });
 }

@@ -4,10 +4,11 @@
 
 #include <chrono>
 
-#include "app/commands.h"
+#include "app/link_commands.h"
 #include "app/json_line.h"
 #include "app/run_parts.h"
 #include "app/text_table.h"
+#include "core/links_file.h"
 #include "core/suggest.h"
 #include "core/units.h"
 #include "inner/model_layout.h"
@@ -29,6 +30,7 @@ struct Question {
   std::vector<std::string> labels;  // of the rows, as they were spelt
   std::vector<UtilisationRow> rows;
   std::optional<double> bits_per_s;
+  std::string link;  // whose rate that is, where it comes from a links file
 };
 
 struct Answer {
@@ -147,6 +149,31 @@ Question flagged(const PlanUtilisationArguments& arguments, Session& session) {
   return question;
 }
 
+/// The slowest direction of all links of the file; a configuration's sites must be in it.
+void take_links(const PlanUtilisationArguments& arguments, const std::filesystem::path& links,
+                Question& question) {
+  if (!arguments.bandwidth.empty()) {
+    throw UsageError("plan utilisation: --bandwidth and --links both say the rate; give one");
+  }
+  std::vector<std::string> sites;
+  if (!arguments.config.empty()) {
+    const Config config = load_config(arguments.config, arguments.overrides, schema_context());
+    for (const SiteConfig& site : config.sites) sites.push_back(site.name);
+  }
+  const LinksFile file = read_links_file(links, sites);
+  for (const LinkConfig& link : file.links) {
+    const std::pair<double, std::string> directions[] = {
+        {link.bits_per_s_up, fmt::format("{} -> {}", link.a, link.b)},
+        {link.bits_per_s_down, fmt::format("{} -> {}", link.b, link.a)}};
+    for (const auto& [rate, words] : directions) {
+      if (!question.bits_per_s || rate < *question.bits_per_s) {
+        question.bits_per_s = rate;
+        question.link = fmt::format("{}, the slowest link of {}", words, file.origin);
+      }
+    }
+  }
+}
+
 Question question_of(const PlanUtilisationArguments& arguments, Session& session) {
   Question question =
       arguments.config.empty() ? flagged(arguments, session) : configured(arguments);
@@ -180,6 +207,7 @@ void add_model(JsonLine& line, const Question& question) {
   if (question.bits_per_s) {
     line.add("bandwidth_gbit_s", *question.bits_per_s / kGiga);
   }
+  if (!question.link.empty()) line.add("link", question.link);
 }
 
 void add_answer(JsonLine& line, const Answer& answer) {
@@ -273,6 +301,9 @@ void print_table(const Question& question, Session& session) {
       fmt::format("{} parameters, {} layers, {} of computing a step, two sites\n\n{}\n",
                   parameters_text(question.model.parameters), question.model.layers,
                   human_time(question.model.step_s), table.text(session.out)));
+  if (!question.link.empty()) {
+    session.out.write(fmt::format("{}: {}\n\n", human_rate(*question.bits_per_s), question.link));
+  }
   session.out.write(
       wrapped("Columns with a percentage: Gbit/s between the sites, the largest of 50 rates from "
               "0.1 to 1000 at which less than that share of the time is spent computing (the rule "
@@ -283,7 +314,13 @@ void print_table(const Question& question, Session& session) {
 }  // namespace
 
 int command_plan_utilisation(const PlanUtilisationArguments& arguments, Session& session) {
-  const Question question = question_of(arguments, session);
+  return command_plan_utilisation(arguments, {}, session);
+}
+
+int command_plan_utilisation(const PlanUtilisationArguments& arguments,
+                             const std::filesystem::path& links, Session& session) {
+  Question question = question_of(arguments, session);
+  if (!links.empty()) take_links(arguments, links, question);
   if (session.json) {
     session.out.write(json_of(question) + "\n");
   } else {

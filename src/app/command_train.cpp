@@ -7,10 +7,12 @@
 #include <cstdlib>
 
 #include "app/commands.h"
+#include "app/link_commands.h"
 #include "app/mesh_job.h"
 #include "app/run_estimate.h"
 #include "app/run_summary.h"
 #include "app/training.h"
+#include "core/links_file.h"
 #include "core/units.h"
 #include "isthmus/errors.h"
 #include "transport/mpi_transport.h"
@@ -156,9 +158,20 @@ int command_train(const TrainArguments& given, Session& session) {
 }
 
 int command_simulate(const SimulateArguments& arguments, Session& session) {
+  return command_simulate(arguments, {}, session);
+}
+
+int command_simulate(const SimulateArguments& arguments, const std::filesystem::path& links,
+                     Session& session) {
   Config config = load_config(arguments.config, arguments.overrides, schema_context());
+  if (!arguments.links.empty() && !links.empty()) {
+    throw UsageError("simulate: --link and --links say the same thing; give one of them");
+  }
   if (!arguments.links.empty()) {
     replace_links(config, arguments.links, "--link");
+  }
+  if (!links.empty()) {
+    use_links_file(config, links);
   }
   if (config.workers() > 1 && config.links.empty()) {
     throw ConfigError(

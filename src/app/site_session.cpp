@@ -9,6 +9,7 @@
 
 #include "app/run_parts.h"
 #include "app/signals.h"
+#include "app/site_links.h"
 #include "app/status_board.h"
 #include "app/watched_transport.h"
 #include "core/log.h"
@@ -112,6 +113,10 @@ MemberOptions member_options(const Config& config, const SiteArguments& argument
 }
 
 }  // namespace
+
+MemberOptions link_options(const Config& config, const SiteArguments& arguments, Rank self) {
+  return member_options(config, arguments, self);
+}
 
 /// Events of the exchange, which starts before anybody writes them down.
 class SiteSession::Events final : public EventSink {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "app/site_links.h"
 #include "app/site_session.h"
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
@@ -25,6 +26,8 @@ bool is_address(const std::string& text) {
          std::stoi(port) <= 65535;
 }
 
+}  // namespace
+
 void check_addresses(const Config& config) {
   std::map<std::string, std::string> taken;
   for (const SiteConfig& site : config.sites) {
@@ -41,6 +44,8 @@ void check_addresses(const Config& config) {
     }
   }
 }
+
+namespace {
 
 std::string differences(const std::string& mine, const HelloNote& a, const std::string& theirs,
                         const HelloNote& b) {

@@ -41,7 +41,7 @@ void Loader::check() {
   check_model();
   check_outer();
   check_mesh();
-  check_sites_and_links();
+  check_sites();
 }
 
 void Loader::check_outer_method() {
@@ -314,7 +314,7 @@ void Loader::check_mesh() {
   }
 }
 
-void Loader::check_sites_and_links() {
+void Loader::check_sites() {
   if (!plain_name(config.run.name)) {
     refuse("E-VALUE", "run.name",
            fmt::format("{}: must be 1 to 64 letters, digits, '-', '_' or '.'", quoted("run.name")));
@@ -339,6 +339,10 @@ void Loader::check_sites_and_links() {
   if (names.size() > kMostSites) {
     diagnostics.add("E-RANGE", site_places.front(), fmt::format("more than {} sites", kMostSites));
   }
+  check_links(names);
+}
+
+void Loader::check_links(const std::vector<std::string>& names) {
   std::set<std::pair<std::string, std::string>> joined;
   for (std::size_t i = 0; i < config.links.size(); ++i) {
     const LinkConfig& link = config.links[i];

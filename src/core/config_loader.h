@@ -49,6 +49,8 @@ struct Loader {
   void complete();
   void check();
   void note_origins();
+  /// The entries of [[link]], between sites of these names.
+  void check_links(const std::vector<std::string>& names);
 
   [[nodiscard]] bool given(std::string_view name) const { return keys.contains(name); }
   /// Place of a given key's value, or of nothing.
@@ -102,7 +104,7 @@ struct Loader {
   void check_outer();
   void check_mesh();
   void check_paces();
-  void check_sites_and_links();
+  void check_sites();
 
   std::vector<Deferred> deferred_;
   std::vector<std::pair<std::string, Place>> unknown_;

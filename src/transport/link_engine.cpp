@@ -40,6 +40,7 @@ LinkEngine::LinkEngine(MemberOptions options, const Digest128& incarnation, Link
   for (int member = 0; member < options_.members; ++member) {
     peers_.emplace_back(options_.window_bytes);
     peers_.back().streams.resize(static_cast<std::size_t>(options_.streams));
+    peers_.back().use = peers_.back().streams.size();
     peers_.back().inbound.resize(static_cast<std::size_t>(options_.streams));
   }
 }
@@ -88,7 +89,7 @@ void LinkEngine::pump(Rank rank) {
     }
     peer.last_stream = (peer.last_stream + 1) % peer.streams.size();
     Stream& stream = peer.streams[peer.last_stream];
-    if (stream.state != StreamState::kReady || stream.blocked) {
+    if (stream.state != StreamState::kReady || stream.blocked || peer.last_stream >= peer.use) {
       ++refusals;
       continue;
     }

@@ -56,6 +56,9 @@ class LinkEngine {
   // From the member.
   void submit(Rank to, FrameBytes frame);
   void taken(Rank from, std::size_t frame_bytes);
+  /// Frames to `to` go over its first `streams` connections from now on.
+  void use_streams(Rank to, int streams) { at(to).use = static_cast<std::size_t>(streams); }
+  [[nodiscard]] int streams_in_use(Rank to) const { return static_cast<int>(at(to).use); }
   /// Nothing more will be submitted or taken; what has been submitted still goes.
   void close(TimePoint now);
 
@@ -113,6 +116,7 @@ class LinkEngine {
     LinkReceiver in;
     std::vector<Stream> streams;
     std::size_t last_stream = 0;
+    std::size_t use = 0;                // streams that may carry frames: the first so many
     std::vector<ConnectionId> inbound;  // by stream; empty: none. Nobody says when one breaks
     std::uint32_t last_inbound = 0;     // the stream it was last heard on
     std::optional<Digest128> incarnation;

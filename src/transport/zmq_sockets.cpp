@@ -12,6 +12,7 @@
 #include <zmq.hpp>
 
 #include "isthmus/errors.h"
+#include "transport/tcp_counters.h"
 #include "transport/zmq_admission.h"
 #include "transport/zmq_messages.h"
 #include "transport/zmq_transport.h"
@@ -43,8 +44,8 @@ HandshakeFault fault_of(const News& news) {
                                                                   : HandshakeFault::kOther;
 }
 
-constexpr int kWatched = kHandshakeFailed | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
-                         ZMQ_EVENT_CONNECT_RETRIED;
+constexpr int kWatched = kHandshakeFailed | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_CONNECTED |
+                         ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED;
 
 /// How many sockets the links of a member need. A connection is a DEALER and both ends of its
 /// monitor, each with a file to be woken by, and its TCP connection; one more comes in return.
@@ -106,6 +107,7 @@ class Watched {
   const std::string address;  // of the news
   bool watched = false;
   bool stands = false;               // a dialled connection, as far as the news says
+  int descriptor = -1;               // of its TCP connection, which ZeroMQ owns and may have closed
   std::optional<TimePoint> ended{};  // ... which ZeroMQ does not try again
   zmq::socket_t socket;              // destroyed first
 };
@@ -139,7 +141,9 @@ struct ZmqSockets::State {
   void take_news(LinkEngine& engine, Rank peer, int stream, Watched& link,
                  const std::function<TimePoint()>& now) {
     while (const auto news = next_event(link.monitor)) {
-      if (news->kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+      if (news->kind == ZMQ_EVENT_CONNECTED) {
+        link.descriptor = static_cast<int>(news->value);
+      } else if (news->kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
         // Lets the socket take in that there is a connection: else it would not take the greeting.
         (void)link.socket.get(zmq::sockopt::events);
         link.stands = true;
@@ -328,6 +332,26 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now)
         (*parts)[0].to_string(), whole ? bytes_of((*parts)[1]) : std::span<const std::byte>{},
         whole ? bytes_of((*parts)[2]) : std::span<const std::byte>{}, now(), owner);
   }
+}
+
+std::optional<LinkCounters> ZmqSockets::counters(Rank peer, int in_use) const {
+  std::optional<LinkCounters> all;
+  Duration rtt{0};
+  int used = 0;
+  for (const auto& each : state_->dialled[static_cast<std::size_t>(peer.value())]) {
+    const auto counted = each->stands ? tcp_counters(each->descriptor) : std::nullopt;
+    if (!counted) return std::nullopt;  // sums over fewer than before would mislead
+    if (!all) all = LinkCounters{};
+    all->segments += counted->segments;
+    all->retransmits += counted->retransmits;
+    all->congestion = counted->congestion;
+    if (used < in_use) {
+      rtt += counted->rtt;
+      ++used;
+    }
+  }
+  if (all && used > 0) all->rtt = rtt / used;
+  return all;
 }
 
 void ZmqSockets::wake() { (void)state_->wake_in.send(zmq::message_t(), zmq::send_flags::dontwait); }

@@ -5,9 +5,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "transport/link_engine.h"
+#include "transport/link_gauge.h"
 #include "transport/network_transport.h"
 
 namespace isthmus {
@@ -32,6 +34,9 @@ class ZmqSockets {
   void wait(LinkEngine& engine, Duration at_most);
   /// Feeds the engine with what has come; a limited number of messages of each connection.
   void read(LinkEngine& engine, const std::function<TimePoint()>& now);
+  /// Of all connections dialled to `peer`; of the first `in_use` of them the mean round trip.
+  /// RETURNS: nothing when none stands, or the system does not tell.
+  [[nodiscard]] std::optional<LinkCounters> counters(Rank peer, int in_use) const;
   /// Ends `wait`. Any thread, one at a time.
   void wake();
   /// Ends all connections; what has been said last still goes out.

@@ -16,13 +16,14 @@
 #include "core/fresh_id.h"
 #include "isthmus/errors.h"
 #include "transport/link_engine.h"
+#include "transport/link_gauge.h"
 #include "transport/mailbox.h"
 #include "transport/zmq_sockets.h"
 
 namespace isthmus {
 namespace {
 
-class ZmqTransport final : public NetworkTransport, private LinkPort {
+class ZmqTransport final : public NetworkTransport, public LinkGauge, private LinkPort {
  public:
   ZmqTransport(Runtime& runtime, const MemberOptions& options)
       : runtime_(runtime),
@@ -104,6 +105,31 @@ class ZmqTransport final : public NetworkTransport, private LinkPort {
     queue_->update([&] {
       if (!std::exchange(shared_.closing, true)) wake();
     });
+  }
+
+  // LinkGauge, called by the member.
+  void use_streams(Rank to, int streams) override {
+    ISTHMUS_CHECK(streams >= 1 && streams <= options_.streams, streams, options_.streams);
+    queue_->update([&] {
+      shared_.streams[to.value()] = streams;
+      wake();
+    });
+  }
+  /// Only the task knows; it answers at its next turn.
+  [[nodiscard]] std::optional<LinkCounters> counters(Rank to) override {
+    queue_->update([&] {
+      shared_.counted.reset();
+      shared_.asks_counters = to;
+      wake();
+    });
+    std::optional<LinkCounters> found;
+    (void)queue_->wait(
+        [&] {
+          if (shared_.counted) found = *shared_.counted;
+          return shared_.counted || shared_.closing || shared_.failed;
+        },
+        now() + std::chrono::seconds(5));
+    return found;
   }
 
  private:
@@ -188,8 +214,12 @@ class ZmqTransport final : public NetworkTransport, private LinkPort {
   bool take_orders() {
     std::vector<std::pair<Rank, FrameBytes>> submitted;
     std::vector<std::pair<Rank, std::size_t>> taken;
+    std::map<int, int> streams;
+    std::optional<Rank> asks;
     bool closing = false;
     queue_->update([&] {
+      streams.swap(shared_.streams);
+      asks = std::exchange(shared_.asks_counters, std::nullopt);
       submitted.swap(shared_.submitted);
       taken.swap(shared_.taken);
       shared_.taken_bytes = 0;
@@ -197,6 +227,11 @@ class ZmqTransport final : public NetworkTransport, private LinkPort {
       closing = shared_.closing;
       who_is_missing_ = std::exchange(shared_.asks_who_is_missing, false) || who_is_missing_;
     });
+    for (const auto& [to, count] : streams) engine_.use_streams(Rank(to), count);
+    if (asks) {
+      const auto counted = sockets_.counters(*asks, engine_.streams_in_use(*asks));
+      queue_->update([&] { shared_.counted = counted; });
+    }
     for (const auto& [from, bytes] : taken) engine_.taken(from, bytes);
     for (auto& [to, frame] : submitted) engine_.submit(to, std::move(frame));
     return closing;
@@ -228,6 +263,9 @@ class ZmqTransport final : public NetworkTransport, private LinkPort {
     bool asks_who_is_missing = false;
     std::optional<std::string> missing;  // the answer
     std::map<int, std::string> why;      // by lost peer
+    std::map<int, int> streams;          // to be used from now on, by peer
+    std::optional<Rank> asks_counters;
+    std::optional<std::optional<LinkCounters>> counted;  // the answer
   };
 
   Runtime& runtime_;

@@ -82,6 +82,30 @@ TEST(LinkEngine, FramesComeOnceAndInOrderOverConnectionsThatBreak) {
   EXPECT_GT(breaks, 500u);
 }
 
+TEST(LinkEngine, FramesKeepToTheStreamsThatAreInUse) {
+  Net net(2);
+  net.settle();
+  const auto data_on = [&](int stream) {
+    return std::ranges::count_if(net.at(Rank(0), Rank(1), stream).forward, [](const auto& message) {
+      return kind_of(message) == LinkKind::kData;
+    });
+  };
+  const auto submit = [&](std::uint32_t first) {
+    for (std::uint32_t i = 0; i < 4; ++i) net.engine(0).submit(Rank(1), frame_of(first + i, 100));
+  };
+  net.engine(0).use_streams(Rank(1), 1);
+  submit(0);
+  EXPECT_EQ(data_on(0), 4);
+  EXPECT_EQ(data_on(1) + data_on(2), 0);
+  net.settle();
+  net.engine(0).use_streams(Rank(1), 3);
+  submit(4);
+  EXPECT_GT(data_on(1), 0);
+  EXPECT_GT(data_on(2), 0);
+  net.settle();
+  EXPECT_EQ(net.node(1).delivered, up_to(8));
+}
+
 TEST(LinkEngine, ASlowReaderHoldsItsSenderUpAndNothingIsLost) {
   constexpr std::uint32_t kFrames = 100;
   Net net(2);

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flags of `bench` and what is below it, and of `doctor`.
+#include "app/cli_parser.h"
+
+namespace isthmus::app {
+namespace {
+
+constexpr std::string_view kLinkHelp =
+    "At every site of a file, with the keys and addresses that `train --site` uses:\n\n"
+    "  isthmus bench link run.toml --site east --out links.toml\n"
+    "  isthmus bench link run.toml --site west\n\n"
+    "Or between two machines, each of which reaches the other:\n\n"
+    "  isthmus bench link --listen 0.0.0.0:48200 --plaintext\n"
+    "  isthmus bench link --to first.example.org:48200 --plaintext --out links.toml\n\n"
+    "Then: isthmus simulate run.toml --links links.toml";
+
+/// Flags of those who open the links of a site without training.
+void add_site_flags(CLI::App& command, SiteArguments& site) {
+  command
+      .add_option("--listen", site.listen,
+                  "where to listen (default: the port of the site's address, on all interfaces)")
+      ->type_name("HOST:PORT");
+  command
+      .add_option("--key", site.key_file,
+                  "the site's secret key (default: keys/NAME.key beside CONFIG)")
+      ->type_name("FILE");
+  repeated(command, "--address", site.addresses, "where a site is reached, instead of the file's")
+      ->type_name("NAME=HOST:PORT");
+}
+
+void add_link_command(CLI::App& bench, Parsed& parsed) {
+  CLI::App* link =
+      subcommand(bench, "link", "rate, round trip and more of the links between sites");
+  link->footer(std::string(kLinkHelp));
+  BenchLinkArguments& arguments = parsed.bench_link;
+  link->add_option("CONFIG", arguments.config, "TOML file whose sites are to be measured")
+      ->type_name("");
+  repeated(*link, "--set", arguments.overrides, "override a key of CONFIG")->type_name("KEY=VALUE");
+  link->add_option("--site", arguments.site.name, "be this [[site]]; without CONFIG: any name")
+      ->type_name("NAME");
+  link->add_option("--to", arguments.to, "without CONFIG: the machine that listens")
+      ->type_name("HOST:PORT");
+  add_site_flags(*link, arguments.site);
+  link->add_flag("--plaintext", arguments.plaintext,
+                 "links without keys beyond this machine, as net.plaintext");
+  link->add_option("--seconds", arguments.seconds,
+                   "of each direction (default 6); the same at all sites")
+      ->type_name("S");
+  link->add_option("--streams", arguments.streams,
+                   "parallel connections to try, at most (default 16); the same at all sites")
+      ->type_name("K");
+  link->add_option("--out", arguments.out, "links file to write, for simulate and plan")
+      ->type_name("FILE");
+  link->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) {
+      return command_bench_link(parsed.bench_link, session);
+    };
+  });
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, Parsed& parsed) {
+  CLI::App* bench = subcommand(app, "bench", "measure this machine, or the links between sites");
+  bench->require_subcommand(1);
+  CLI::App* codec = subcommand(*bench, "codec", "speed, size and error of the codecs");
+  codec->add_option("--codec", parsed.bench_codec.codec, "one codec (default: all)");
+  CLI::Option* in =
+      codec->add_option("--in", parsed.bench_codec.in, "raw little-endian fp32 file to encode");
+  codec->add_option("--out", parsed.bench_codec.out, "where to write it decoded")->needs(in);
+  codec->add_option("--bytes", parsed.bench_codec.bytes, "where to write it encoded")->needs(in);
+  codec->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) {
+      return command_bench_codec(parsed.bench_codec, session);
+    };
+  });
+  CLI::App* compute = subcommand(*bench, "compute", "training step of reference models");
+  repeated(*compute, "--config", parsed.bench_compute.workloads, "one workload (default: four)");
+  compute->add_option("--threads", parsed.bench_compute.threads, "default: all cores");
+  compute->add_option("--precision", parsed.bench_compute.precision, "fp32 or bf16")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  compute->add_option("--optimizer", parsed.bench_compute.optimizer, "adamw, sgd or muon")
+      ->check(CLI::IsMember({"adamw", "sgd", "muon"}));
+  compute->add_option("--kernels", parsed.bench_compute.kernels,
+                      "auto, or a set of `doctor`'s list");
+  compute->add_option("--micro-batches", parsed.bench_compute.micro_batches, "parts of the batch");
+  compute->add_flag("--recompute", parsed.bench_compute.recompute,
+                    "keep the residual stream only, as train.recompute does");
+  compute->add_option("--seconds", parsed.bench_compute.seconds, "of timed steps, each");
+  compute->add_option("--batch", parsed.bench_compute.sequences, "sequences in a step");
+  compute->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) {
+      return command_bench_compute(parsed.bench_compute, session);
+    };
+  });
+  add_link_command(*bench, parsed);
+  subcommand(*bench, "sim", "scheduler switches a second")->callback([&parsed] {
+    parsed.action = command_bench_sim;
+  });
+  subcommand(*bench, "utilisation", "points a second of `plan utilisation`")->callback([&parsed] {
+    parsed.action = command_bench_utilisation;
+  });
+}
+
+void add_doctor_command(CLI::App& app, Parsed& parsed) {
+  CLI::App* doctor =
+      subcommand(app, "doctor", "what this machine and this build can do; whom a site reaches");
+  DoctorSiteArguments& arguments = parsed.doctor_site;
+  CLI::Option* config =
+      doctor->add_option("CONFIG", arguments.config, "TOML file whose sites are to be reached")
+          ->type_name("");
+  repeated(*doctor, "--set", arguments.overrides, "override a key of CONFIG")
+      ->type_name("KEY=VALUE")
+      ->needs(config);
+  doctor->add_option("--site", arguments.site.name, "be this [[site]]; best at all of them at once")
+      ->type_name("NAME")
+      ->needs(config);
+  add_site_flags(*doctor, arguments.site);
+  doctor->add_option("--seconds", arguments.seconds, "for the others to answer (default 10)")
+      ->type_name("S");
+  doctor->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) {
+      return parsed.doctor_site.config.empty() ? command_doctor(session)
+                                               : command_doctor_site(parsed.doctor_site, session);
+    };
+  });
+}
+
+}  // namespace isthmus::app

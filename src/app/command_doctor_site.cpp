@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// `doctor CONFIG --site NAME`: whom this site reaches, and why not the others.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "app/json_line.h"
+#include "app/link_commands.h"
+#include "app/link_party.h"
+#include "app/link_rendezvous.h"
+#include "app/signals.h"
+#include "core/system_runtime.h"
+#include "transport/zmq_transport.h"
+
+namespace isthmus::app {
+namespace {
+
+constexpr double kMostSeconds = 600;
+constexpr Duration kLookForSignals = std::chrono::milliseconds(200);
+constexpr Duration kForTheOthers = std::chrono::seconds(2);
+
+/// What is known of one other site.
+struct Reach {
+  bool good = false;       // it has let this site in
+  std::string refusal;     // of the handshake, in words
+  std::string connection;  // why there is none; empty: the port answers
+};
+
+/// Filled by the links' task.
+class Findings {
+ public:
+  Findings(Runtime& runtime, std::size_t sites) : queue_(runtime.make_wait_queue()), all_(sites) {}
+  void take(const LinkEvent& event) {
+    queue_->update([&] {
+      if (event.peer.value() < 0) {
+        strangers_ = event.text;
+        return;
+      }
+      Reach& reach = all_.at(static_cast<std::size_t>(event.peer.value()));
+      if (event.kind == LinkEvent::Kind::kWelcomed) {
+        reach.good = true;
+      } else if (event.kind == LinkEvent::Kind::kRefused ||
+                 event.kind == LinkEvent::Kind::kHandshakeFailed) {
+        reach.refusal = event.text;
+      }
+    });
+  }
+  [[nodiscard]] std::vector<Reach> all() const {
+    std::vector<Reach> found;
+    queue_->update([&] { found = all_; });
+    return found;
+  }
+  [[nodiscard]] std::string strangers() const {
+    std::string found;
+    queue_->update([&] { found = strangers_; });
+    return found;
+  }
+
+ private:
+  std::unique_ptr<WaitQueue> queue_;
+  // Under queue_'s lock:
+  std::vector<Reach> all_;
+  std::string strangers_;  // the last who came and got no further
+};
+
+HostPort place_of(const std::string& endpoint) {
+  return parse_host_port("address", endpoint.substr(endpoint.find("://") + 3));
+}
+
+std::string words_of(const Reach& reach) {
+  if (reach.good) return "reached; key and version fit";
+  if (!reach.refusal.empty()) return reach.refusal;
+  if (!reach.connection.empty()) return "not reached: " + reach.connection;
+  return "the port answers, but not as a site of this file; is `isthmus doctor` running there?";
+}
+
+}  // namespace
+
+int command_doctor_site(const DoctorSiteArguments& arguments, Session& session) {
+  if (arguments.site.name.empty()) {
+    throw UsageError(fmt::format("doctor: --site is missing: which site of {} is this?",
+                                 arguments.config.string()));
+  }
+  if (!(arguments.seconds > 0 && arguments.seconds <= kMostSeconds)) {
+    throw UsageError(
+        fmt::format("doctor: --seconds {}: must be in (0, {}]", arguments.seconds, kMostSeconds));
+  }
+  const SignalScope signals;
+  SystemRuntime runtime;
+  LinkParty party = link_party(arguments.config, arguments.overrides, arguments.site, "doctor");
+  Findings findings(runtime, party.names.size());
+  party.options.streams = 1;
+  party.options.on_event = [&findings](const LinkEvent& event) { findings.take(event); };
+  const std::unique_ptr<NetworkTransport> transport = make_zmq_transport(runtime, party.options);
+  const TimePoint end =
+      runtime.clock().now() +
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(arguments.seconds));
+  transport->join(party.endpoints);
+  bool joined = false;
+  while (!joined && runtime.clock().now() < end) {
+    const TimePoint look = std::min(end, runtime.clock().now() + kLookForSignals);
+    joined = transport->await_members(look).has_value();
+    if (!joined) runtime.sleep_until(look);  // a refusal by one is no news of the others
+    stop_at_signal();
+  }
+  // Some of them may not have reached this site yet.
+  if (joined) runtime.sleep_until(std::min(end, runtime.clock().now() + kForTheOthers));
+  std::vector<Reach> all = findings.all();
+  bool every = true;
+  std::vector<std::string> parts;
+  for (std::size_t site = 0; site < all.size(); ++site) {
+    if (Rank(static_cast<int>(site)) == transport->self()) continue;
+    if (!all[site].good) all[site].connection = why_not_reached(place_of(party.endpoints[site]));
+    every = every && all[site].good;
+    const std::string words = words_of(all[site]);
+    if (session.json) {
+      parts.push_back(JsonLine()
+                          .add("from", arguments.site.name)
+                          .add("to", party.names[site])
+                          .add("endpoint", party.endpoints[site])
+                          .add("reached", all[site].good)
+                          .add("why", words)
+                          .str());
+    } else {
+      session.out.write(fmt::format("{}  {:15} {}: {}\n",
+                                    session.out.paint(all[site].good ? Style::kGood : Style::kBad,
+                                                      all[site].good ? "ok" : "!!"),
+                                    party.names[site], party.endpoints[site], words));
+    }
+  }
+  const std::string strangers = findings.strangers();
+  if (session.json) {
+    session.out.write(
+        JsonLine().add_raw("sites", json_array(parts)).add("strangers", strangers).str() + "\n");
+  } else if (!strangers.empty()) {
+    session.out.write(fmt::format("--  {:15} {}\n", "strangers", strangers));
+  }
+  if (!every) {
+    throw PeerError(fmt::format(
+        "{} does not reach every site; `isthmus doctor` tells most where it runs at all of them at "
+        "once",
+        arguments.site.name));
+  }
+  return 0;
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/link_party.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "app/signals.h"
+#include "app/site_links.h"
+#include "core/storage.h"
+#include "core/suggest.h"
+
+namespace isthmus::app {
+namespace {
+
+Rank place_of(const Config& config, const std::filesystem::path& file, const std::string& site) {
+  std::vector<std::string> names;
+  for (const SiteConfig& each : config.sites) names.push_back(each.name);
+  if (!config.origins.contains("site[0].name")) {
+    throw ConfigError(fmt::format(
+        "{} has no [[site]]: add one for each cluster, with name and address", file.string()));
+  }
+  const auto found = std::ranges::find(names, site);
+  if (found == names.end()) {
+    throw ConfigError(fmt::format("--site {}: no such site; sites: {}", site, join(names)));
+  }
+  if (names.size() < 2) {
+    throw ConfigError(fmt::format("{} has one site, and so no link", file.string()));
+  }
+  check_addresses(config);
+  return Rank(static_cast<int>(found - names.begin()));
+}
+
+}  // namespace
+
+RunIdentity link_identity(const std::string& purpose, const std::string& run) {
+  RunIdentity identity;
+  identity.run = xxh3_128(as_bytes(purpose + " of " + run));
+  return identity;
+}
+
+LinkParty link_party(const std::filesystem::path& file, const std::vector<std::string>& overrides,
+                     const SiteArguments& site, const std::string& purpose) {
+  Config config = load_config(file, overrides, schema_context());
+  set_addresses(config, site.addresses);
+  LinkParty party;
+  party.options = link_options(config, site, place_of(config, file, site.name));
+  party.options.identity = link_identity(purpose, config.run.name);
+  party.gather = config.net.gather;
+  for (const SiteConfig& each : config.sites) {
+    party.endpoints.push_back("tcp://" + each.address);
+    party.names.push_back(each.name);
+  }
+  return party;
+}
+
+void stop_at_signal() {
+  if (SignalScope::wish() != StopWish::kNone) {
+    throw Error(SignalScope::wish() == StopWish::kRequeue ? ExitCode::kCheckpointedRequeue
+                                                          : ExitCode::kInterrupted,
+                "stopped by a signal; nothing has been written");
+  }
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// One site of a file that opens its links without training: to measure them, or to see whether they
+// can be opened.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "app/commands.h"
+#include "transport/network_transport.h"
+
+namespace isthmus::app {
+
+/// How this site meets the others.
+struct LinkParty {
+  MemberOptions options;
+  std::vector<std::string> endpoints;  // tcp://HOST:PORT
+  std::vector<std::string> names;
+  Duration gather = std::chrono::minutes(10);
+};
+
+/// `purpose`: those who open links for the same one meet; a run, and other purposes, are told
+/// apart. THROWS: ConfigErrors; ConfigError naming the sites there are, and what keeps this one
+/// from opening links.
+[[nodiscard]] LinkParty link_party(const std::filesystem::path& config,
+                                   const std::vector<std::string>& overrides,
+                                   const SiteArguments& site, const std::string& purpose);
+
+/// Links of `purpose` between members that agree on `run`.
+[[nodiscard]] RunIdentity link_identity(const std::string& purpose, const std::string& run);
+
+/// THROWS: Error with the exit code of an interrupt once there was a signal.
+void stop_at_signal();
+
+}  // namespace isthmus::app

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a transport over TCP knows of its connections beyond the frames, and the one thing that can
+// be set: for those who measure links. A transport that can tell implements it beside Transport;
+// ask by dynamic_cast.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "isthmus/types.h"
+
+namespace isthmus {
+
+/// Of the connections to one peer, as the system's TCP counts them.
+struct LinkCounters {
+  std::uint64_t segments = 0;     // with data, sent since the connections stand, repeated ones too
+  std::uint64_t retransmits = 0;  // of those, sent again
+  Duration rtt{0};                // smoothed round trip, mean over the connections in use
+  std::string congestion{};       // "cubic", "bbr"; empty: not known
+};
+
+class LinkGauge {
+ public:
+  virtual ~LinkGauge() = default;
+  /// From now on frames to `to` go over the first `streams` connections only. The others stay.
+  virtual void use_streams(Rank to, int streams) = 0;
+  /// Blocks for a moment. RETURNS: nothing where the system does not tell, or none stands.
+  [[nodiscard]] virtual std::optional<LinkCounters> counters(Rank to) = 0;
+};
+
+}  // namespace isthmus
