@@ -11,8 +11,8 @@
 
 #include "app/command_plan.h"
 #include "app/command_replay.h"
-#include "app/link_commands.h"
 #include "app/commands.h"
+#include "app/link_commands.h"
 
 namespace isthmus::app {
 

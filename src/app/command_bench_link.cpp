@@ -6,8 +6,8 @@
 #include <chrono>
 #include <functional>
 
-#include "app/link_commands.h"
 #include "app/build_info.h"
+#include "app/link_commands.h"
 #include "app/link_party.h"
 #include "app/link_rendezvous.h"
 #include "app/link_report.h"

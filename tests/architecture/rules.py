@@ -82,7 +82,7 @@ OWNERS = {
     "signal.h": ["src/app/signals.*", "src/app/child_process.cpp",
                  "tests/transport/zmq_faults_test.cpp", "bench/transport/wan.cpp"],
     "poll.h": ["src/app/child_process.cpp", "src/app/link_rendezvous.cpp", "src/app/tcp_socket.cpp", "bench/transport/wan.cpp"],
-    "netdb.h": ["src/app/tcp_socket.cpp"],
+    "netdb.h": ["src/app/link_rendezvous.cpp", "src/app/tcp_socket.cpp"],
     "netinet/in.h": ["src/app/tcp_socket.cpp", "src/transport/tcp_counters_linux.cpp"],
     "sys/socket.h": ["src/app/free_ports.cpp", "src/app/link_rendezvous.cpp", "src/app/tcp_socket.cpp",
                      "src/transport/tcp_counters_linux.cpp", "tests/transport/raw_peer.h",
