@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "app/build_info.h"
 #include "app/cli.h"
+#include "app/command_bench_collectives.h"
 #include "core/suggest.h"
 
 namespace isthmus::app {
@@ -200,6 +202,24 @@ void add_file_commands(CLI::App& app, Parsed& parsed) {
   add_data_command(app, parsed);
 }
 
+void add_bench_collectives(CLI::App& bench, Parsed& parsed) {
+  const auto arguments =
+      std::make_shared<BenchCollectivesArguments>();  // with the flags' callbacks
+  CLI::App* command = subcommand(bench, "collectives", "between the ranks inside a site (--inner)");
+  command->add_flag("--inner", arguments->inner, "inside a site: threads, or mpirun's processes");
+  command->add_option("--ranks", arguments->ranks, "default: one a core; the MPI job's");
+  command->add_option("--backend", arguments->backend, "threads or mpi")
+      ->check(CLI::IsMember({"threads", "mpi"}));
+  command->add_option("--out", arguments->out, "table of back ends to write, or to add to");
+  command->add_option("--largest-mib", arguments->largest_mib, "size of the largest call");
+  command->add_option("--seconds", arguments->seconds, "of timed calls, each");
+  command->callback([&parsed, arguments] {
+    parsed.action = [arguments](Session& session) {
+      return command_bench_collectives(*arguments, session);
+    };
+  });
+}
+
 void add_bench_command(CLI::App& app, Parsed& parsed) {
   CLI::App* bench = subcommand(app, "bench", "measure this machine; prints JSON lines");
   bench->require_subcommand(1);
@@ -214,6 +234,7 @@ void add_bench_command(CLI::App& app, Parsed& parsed) {
       return command_bench_codec(parsed.bench_codec, session);
     };
   });
+  add_bench_collectives(*bench, parsed);
   CLI::App* compute = subcommand(*bench, "compute", "training step of reference models");
   repeated(*compute, "--config", parsed.bench_compute.workloads, "one workload (default: four)");
   compute->add_option("--threads", parsed.bench_compute.threads, "default: all cores");
