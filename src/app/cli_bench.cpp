@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Flags of `bench` and what is below it, and of `doctor`.
+#include <memory>
+
 #include "app/cli_parser.h"
+#include "app/command_bench_collectives.h"
 
 namespace isthmus::app {
 namespace {
@@ -26,6 +29,24 @@ void add_site_flags(CLI::App& command, SiteArguments& site) {
       ->type_name("FILE");
   repeated(command, "--address", site.addresses, "where a site is reached, instead of the file's")
       ->type_name("NAME=HOST:PORT");
+}
+
+void add_collectives_command(CLI::App& bench, Parsed& parsed) {
+  const auto arguments =
+      std::make_shared<BenchCollectivesArguments>();  // with the flags' callbacks
+  CLI::App* command = subcommand(bench, "collectives", "between the ranks inside a site (--inner)");
+  command->add_flag("--inner", arguments->inner, "inside a site: threads, or mpirun's processes");
+  command->add_option("--ranks", arguments->ranks, "default: one a core; the MPI job's");
+  command->add_option("--backend", arguments->backend, "threads or mpi")
+      ->check(CLI::IsMember({"threads", "mpi"}));
+  command->add_option("--out", arguments->out, "table of back ends to write, or to add to");
+  command->add_option("--largest-mib", arguments->largest_mib, "size of the largest call");
+  command->add_option("--seconds", arguments->seconds, "of timed calls, each");
+  command->callback([&parsed, arguments] {
+    parsed.action = [arguments](Session& session) {
+      return command_bench_collectives(*arguments, session);
+    };
+  });
 }
 
 void add_link_command(CLI::App& bench, Parsed& parsed) {
@@ -93,6 +114,7 @@ void add_bench_command(CLI::App& app, Parsed& parsed) {
       return command_bench_compute(parsed.bench_compute, session);
     };
   });
+  add_collectives_command(*bench, parsed);
   add_link_command(*bench, parsed);
   subcommand(*bench, "sim", "scheduler switches a second")->callback([&parsed] {
     parsed.action = command_bench_sim;

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// `bench collectives --inner`: the communicators between the ranks inside a site.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "app/commands.h"
+
+namespace isthmus::app {
+
+struct BenchCollectivesArguments {
+  bool inner = false;
+  int ranks = 0;                    // 0: as many as cores, or the processes of the MPI job
+  std::string backend = "threads";  // or mpi
+  std::filesystem::path out;        // table of back ends, to write or to add to; empty: none
+  int largest_mib = 64;
+  double seconds = 0.2;  // of timed calls, each
+};
+
+[[nodiscard]] int command_bench_collectives(const BenchCollectivesArguments& arguments,
+                                            Session& session);
+
+}  // namespace isthmus::app

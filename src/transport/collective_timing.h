@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long the operations of a communicator take, and what bounds them between threads: the bytes
+// that must be read and written, over what the same ranks read and write at once when each updates
+// memory of its own.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "isthmus/runtime.h"
+#include "transport/communicator.h"
+#include "transport/mix_table.h"
+
+namespace isthmus {
+
+struct CollectiveTiming {
+  MeasuredCall call;             // median of the slowest rank of each call
+  double least_us = 0;           // the fastest call
+  std::int64_t moved_bytes = 0;  // read and written by all ranks together
+  double bound_us = 0;           // moved_bytes at the speed of memory; 0: not known
+  int repetitions = 0;
+};
+
+struct CollectiveTimingOptions {
+  std::int64_t largest_bytes = 64 << 20;
+  Duration each = std::chrono::milliseconds(200);  // of timed calls, about
+};
+
+/// Collective; every rank gets the same. Values are f32.
+[[nodiscard]] std::vector<CollectiveTiming> time_collectives(
+    Communicator& ranks, const Clock& clock, const CollectiveTimingOptions& options);
+
+}  // namespace isthmus

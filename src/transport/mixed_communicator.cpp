@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/mixed_communicator.h"
+
+#include <fmt/format.h>
+
+#include "core/check.h"
+#include "core/system_runtime.h"
+#include "transport/checked_communicator.h"
+
+namespace isthmus {
+namespace {
+
+class MixedBackend final : public CommunicatorBackend {
+ public:
+  MixedBackend(std::vector<NamedCommunicator> backends, std::shared_ptr<const MixTable> table)
+      : backends_(std::move(backends)), table_(std::move(table)) {
+    for (const NamedCommunicator& each : backends_) names_.push_back(each.name);
+  }
+
+  [[nodiscard]] int rank() const override { return first().rank(); }
+  [[nodiscard]] int size() const override { return first().size(); }
+  [[nodiscard]] std::string_view name() const override { return "mixed"; }
+
+  void all_reduce(Values values, Reduce reduce) override {
+    run(all_reduce_call(values, reduce), [&](Communicator& on) { on.all_reduce(values, reduce); });
+  }
+  void reduce_scatter(ConstValues input, std::span<const std::int64_t> counts, Values output,
+                      Reduce reduce) override {
+    run(reduce_scatter_call(input.dtype, counts, reduce),
+        [&](Communicator& on) { on.reduce_scatter(input, counts, output, reduce); });
+  }
+  void all_gather(ConstValues input, std::span<const std::int64_t> counts, Values output) override {
+    run(all_gather_call(input.dtype, counts),
+        [&](Communicator& on) { on.all_gather(input, counts, output); });
+  }
+  void broadcast(Values values, int root) override {
+    run(broadcast_call(values, root), [&](Communicator& on) { on.broadcast(values, root); });
+  }
+  void all_to_all(ConstValues input, std::span<const std::int64_t> send_counts, Values output,
+                  std::span<const std::int64_t> receive_counts) override {
+    run_kind(Operation::kAllToAll,
+             [&](Communicator& on) { on.all_to_all(input, send_counts, output, receive_counts); });
+  }
+  void send(ConstValues values, int to, int tag) override {
+    run_kind(Operation::kSend, [&](Communicator& on) { on.send(values, to, tag); });
+  }
+  void receive(Values values, int from, int tag) override {
+    run_kind(Operation::kSend, [&](Communicator& on) { on.receive(values, from, tag); });
+  }
+  void barrier() override {
+    run_kind(Operation::kBarrier, [](Communicator& on) { on.barrier(); });
+  }
+
+  /// The child keeps the table, whose times are of more ranks: the best guess there is.
+  [[nodiscard]] std::unique_ptr<CommunicatorBackend> split(int color, int key) override {
+    std::vector<NamedCommunicator> parts;
+    guard([&] {
+      for (const NamedCommunicator& each : backends_) {
+        parts.push_back({each.name, each.communicator->split(color, key)});
+      }
+    });
+    return std::make_unique<MixedBackend>(std::move(parts), table_);
+  }
+
+  void abort(const std::string& cause) noexcept override {
+    for (const NamedCommunicator& each : backends_) each.communicator->abort(cause);
+  }
+
+ private:
+  [[nodiscard]] const Communicator& first() const { return *backends_.front().communicator; }
+
+  template <typename Body>
+  void guard(Body&& body) {
+    try {
+      body();
+    } catch (const CommunicatorError& error) {
+      abort(error.what());  // ranks may wait in the other back ends
+      throw;
+    }
+  }
+
+  template <typename Body>
+  void run(const Call& call, Body&& body) {
+    const std::string_view name = table_->choose(call.operation, call_bytes(call), names_);
+    for (const NamedCommunicator& each : backends_) {
+      if (each.name == name) {
+        guard([&] { body(*each.communicator); });
+        return;
+      }
+    }
+  }
+  /// Of no size.
+  template <typename Body>
+  void run_kind(Operation operation, Body&& body) {
+    Call call;
+    call.operation = operation;
+    run(call, std::forward<Body>(body));
+  }
+
+  const std::vector<NamedCommunicator> backends_;
+  std::vector<std::string> names_;
+  const std::shared_ptr<const MixTable> table_;  // shared with what is split from this one
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_mixed_communicator(std::vector<NamedCommunicator> backends,
+                                                      MixTable table) {
+  ISTHMUS_CHECK(!backends.empty());
+  Communicator& first = *backends.front().communicator;
+  for (const NamedCommunicator& each : backends) {
+    ISTHMUS_CHECK(each.communicator->rank() == first.rank(), each.name);
+    ISTHMUS_CHECK(each.communicator->size() == first.size(), each.name);
+  }
+  if (table.ranks() != first.size()) {
+    const std::string cause = fmt::format(
+        "the table of back ends was measured with {} ranks, this group has {}; measure it with "
+        "isthmus bench collectives --inner --ranks {} --out FILE",
+        table.ranks(), first.size(), first.size());
+    for (const NamedCommunicator& each : backends) each.communicator->abort(cause);
+    throw CommunicatorError(cause);
+  }
+  const std::uint64_t own = table.digest();
+  std::uint64_t digest = own;  // of rank 0
+  first.broadcast({&digest, 1, Dtype::kI64}, 0);
+  std::int32_t unlike = digest == own ? 0 : first.rank();
+  first.all_reduce({&unlike, 1, Dtype::kI32}, Reduce::kMax);
+  if (unlike != 0) {
+    throw CommunicatorError(fmt::format(
+        "ranks 0 and {} have unlike tables of back ends: give all the same file", unlike));
+  }
+  return make_checked_communicator(
+      std::make_shared<SystemRuntime>(),
+      std::make_unique<MixedBackend>(std::move(backends),
+                                     std::make_shared<const MixTable>(std::move(table))));
+}
+
+}  // namespace isthmus

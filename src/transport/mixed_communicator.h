@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// One communicator over several back ends of the same ranks: each operation runs on the one that a
+// measured table names for its kind and size. Results have the same bits on all of them.
+//
+// No deadlock: the choice is a pure function of what the ranks agree on, the table's digest is
+// compared when the communicator is made, and a rank ends one operation before it begins the next,
+// whatever back end runs it; so all ranks make the same calls on each back end in the same order.
+// Messages go by kind alone, whatever their size, and so keep their order. Ranks that call unlike
+// operations may wait in different back ends and hear of it at the deadline. An error of one back
+// end ends all.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "transport/communicator.h"
+#include "transport/mix_table.h"
+
+namespace isthmus {
+
+struct NamedCommunicator {
+  std::string name;  // as the table has it
+  std::unique_ptr<Communicator> communicator;
+};
+
+/// Collective. REQUIRES: at least one back end, all of the same rank and size. THROWS:
+/// CommunicatorError when the ranks have unlike tables or the table is one of other sizes.
+[[nodiscard]] std::unique_ptr<Communicator> make_mixed_communicator(
+    std::vector<NamedCommunicator> backends, MixTable table);
+
+}  // namespace isthmus

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of back ends and the communicator that goes by it.
+#include "transport/mixed_communicator.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <thread>
+
+#include "isthmus/errors.h"
+#include "transport/collective_timing.h"
+#include "transport/rank_values.h"
+#include "transport/thread_communicator.h"
+
+namespace isthmus {
+namespace {
+
+using std::chrono_literals::operator""s;
+using ::testing::HasSubstr;
+using testing_support::Buffer;
+using testing_support::naive_reduction;
+using testing_support::values_of;
+
+MeasuredCall measured(Operation operation, const char* backend, std::int64_t bytes, double us) {
+  MeasuredCall call;
+  call.operation = operation;
+  call.backend = backend;
+  call.bytes = bytes;
+  call.us = us;
+  return call;
+}
+
+/// "left" is faster for small values of one kind and large ones of another, and so on.
+MixTable both_sides(int ranks) {
+  return MixTable(ranks, {measured(Operation::kAllReduce, "left", 64, 1),
+                          measured(Operation::kAllReduce, "right", 64, 2),
+                          measured(Operation::kAllReduce, "left", 16384, 20),
+                          measured(Operation::kAllReduce, "right", 16384, 10),
+                          measured(Operation::kBroadcast, "left", 64, 2),
+                          measured(Operation::kBroadcast, "right", 64, 1),
+                          measured(Operation::kBroadcast, "left", 16384, 10),
+                          measured(Operation::kBroadcast, "right", 16384, 20),
+                          measured(Operation::kAllGather, "right", 64, 20),
+                          measured(Operation::kSend, "right", 64, 20)});
+}
+
+void run_mixed(int size, const std::function<void(Communicator&)>& body) {
+  auto left = make_thread_communicators(size, 120s);
+  auto right = make_thread_communicators(size, 120s);
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < left.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        std::vector<NamedCommunicator> sides;
+        sides.push_back({"left", std::move(left[rank])});
+        sides.push_back({"right", std::move(right[rank])});
+        const auto mixed = make_mixed_communicator(std::move(sides), both_sides(size));
+        body(*mixed);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << rank << ": " << error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(MixTable, ChoosesTheFastestAtTheNearestSize) {
+  const MixTable table = both_sides(2);
+  const std::vector<std::string> sides = {"left", "right"};
+  EXPECT_EQ(table.choose(Operation::kAllReduce, 0, sides), "left");
+  EXPECT_EQ(table.choose(Operation::kAllReduce, 1000, sides), "left");  // nearer to 64 by ratio
+  EXPECT_EQ(table.choose(Operation::kAllReduce, 1100, sides), "right");
+  EXPECT_EQ(table.choose(Operation::kAllReduce, 1 << 30, sides), "right");
+  EXPECT_EQ(table.choose(Operation::kAllReduce, 1 << 30, {"left"}), "left");
+  EXPECT_EQ(table.choose(Operation::kBarrier, 0, {"right", "left"}), "right");  // not measured
+  EXPECT_EQ(table.choose(Operation::kAllGather, 5, sides), "right");
+}
+
+TEST(MixTable, ItsFileComesBack) {
+  const MixTable table = both_sides(3);
+  const MixTable again = parse_mix_table(table.json(), "table");
+  EXPECT_EQ(again.ranks(), 3);
+  EXPECT_EQ(again.measured(), table.measured());
+  EXPECT_EQ(again.digest(), table.digest());
+  MixTable other = table;
+  other.add(measured(Operation::kAllReduce, "left", 64, 1.5));
+  EXPECT_EQ(other.measured().size(), table.measured().size());
+  EXPECT_NE(other.digest(), table.digest());
+}
+
+TEST(MixTable, BadFilesAreRefusedByName) {
+  const auto error_of = [](const std::string& text) -> std::string {
+    try {
+      (void)parse_mix_table(text, "t.json");
+    } catch (const SystemError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  const auto file = [](const std::string& rows, const std::string& more = "") {
+    return R"({"isthmus": "collectives", "version": 1, "ranks": 2, "measured": [)" + rows + "]" +
+           more + "}";
+  };
+  const std::string row = R"({"operation": "barrier", "backend": "mpi", "bytes": 0, "us": 2})";
+  EXPECT_EQ(error_of(file(row)), "no error");
+  EXPECT_THAT(error_of("{"), HasSubstr("t.json: not valid JSON"));
+  EXPECT_THAT(error_of("[]"), HasSubstr("must be an object"));
+  EXPECT_THAT(error_of(R"({"isthmus": "run"})"), HasSubstr("no table of back ends"));
+  EXPECT_THAT(error_of(file(row, R"(, "extra": 1)")), HasSubstr("no key 'extra'"));
+  EXPECT_THAT(error_of(file(row + "," + row)), HasSubstr("measured[1] was measured before"));
+  const std::vector<std::pair<std::string, std::string>> rows = {
+      {R"({"operation": "sum", "backend": "mpi", "bytes": 0, "us": 2})", "no operation 'sum'"},
+      {R"({"operation": "barrier", "backend": "", "bytes": 0, "us": 2})", "'backend' is empty"},
+      {R"({"operation": "barrier", "backend": "mpi", "bytes": -1, "us": 2})", "'bytes' is -1"},
+      {R"({"operation": "barrier", "backend": "mpi", "bytes": 18446744073709551615, "us": 2})",
+       "'bytes' is 18446744073709551615"},
+      {R"({"operation": "barrier", "backend": "mpi", "bytes": 0, "us": 0})", "'us' must be above"},
+      {R"({"operation": "barrier", "backend": "mpi", "bytes": 0})", "'us' is missing"},
+      {R"({"operation": "barrier", "backend": "mpi", "bytes": 0, "us": 2, "a": 1})", "no key 'a'"}};
+  for (const auto& [bad, words] : rows) {
+    EXPECT_THAT(error_of(file(bad)), ::testing::AllOf(HasSubstr("measured[0]"), HasSubstr(words)));
+  }
+}
+
+TEST(MixedCommunicator, TenThousandCallsOfAllKindsAndSizes) {
+  constexpr int kSize = 3;
+  constexpr int kCalls = 10000;
+  const std::vector<std::string> sides = {"left", "right"};
+  std::int64_t on_left = 0;
+  run_mixed(kSize, [&](Communicator& ranks) {
+    const MixTable table = both_sides(kSize);
+    std::uint64_t state = 7;  // the same on all ranks
+    const auto draw = [&](std::uint64_t below) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      return static_cast<std::int64_t>((state >> 33) % below);
+    };
+    std::vector<std::int64_t> values(4000);
+    std::vector<std::int64_t> all(4000 * kSize);
+    std::int64_t left = 0;
+    std::int64_t wrong = 0;
+    for (int call = 0; call < kCalls; ++call) {
+      const std::int64_t count = draw(8) == 0 ? draw(4000) : draw(40);
+      const auto root = static_cast<int>(draw(kSize));
+      const std::int64_t base = draw(1000);
+      std::fill_n(values.begin(), count, base + ranks.rank());
+      const Values mine{values.data(), count, Dtype::kI64};
+      const ConstValues own{values.data(), count, Dtype::kI64};
+      switch (draw(5)) {
+        case 0:
+          left += table.choose(Operation::kAllReduce, count * 8, sides) == "left" ? 1 : 0;
+          ranks.all_reduce(mine, Reduce::kSum);
+          wrong += count > 0 && values[static_cast<std::size_t>(count) - 1] != 3 * base + 3;
+          break;
+        case 1:
+          left += table.choose(Operation::kBroadcast, count * 8, sides) == "left" ? 1 : 0;
+          ranks.broadcast(mine, root);
+          wrong += count > 0 && values[static_cast<std::size_t>(count) - 1] != base + root;
+          break;
+        case 2: {
+          const std::vector<std::int64_t> shares(kSize, count);
+          ranks.all_gather(own, shares, {all.data(), count * kSize, Dtype::kI64});
+          wrong += count > 0 && all[static_cast<std::size_t>(count * root)] != base + root;
+          break;
+        }
+        case 3:
+          ranks.send(own, (ranks.rank() + 1) % kSize, call % 3);
+          ranks.receive({all.data(), count, Dtype::kI64}, (ranks.rank() + 2) % kSize, call % 3);
+          wrong += count > 0 && all[0] != base + (ranks.rank() + 2) % kSize;
+          break;
+        default:
+          ranks.barrier();
+      }
+    }
+    EXPECT_EQ(wrong, 0);
+    if (ranks.rank() == 0) on_left = left;
+  });
+  // Of some 4,000 calls whose size decides, each side has its part.
+  EXPECT_GT(on_left, 1000);
+  EXPECT_LT(on_left, 3000);
+}
+
+TEST(MixedCommunicator, StartsSplitsAndSumsInRankOrder) {
+  run_mixed(4, [](Communicator& ranks) {
+    const auto pair = ranks.split(ranks.rank() / 2, 0);
+    ASSERT_EQ(pair->size(), 2);
+    EXPECT_EQ(pair->backend(), "mixed");
+    for (const std::int64_t count : {10, 9000}) {
+      std::vector<Buffer> inputs;
+      for (int rank = 0; rank < 2; ++rank) inputs.push_back(values_of(Dtype::kF32, count, rank, 1));
+      Buffer mine = inputs[static_cast<std::size_t>(pair->rank())];
+      const auto work =
+          pair->start([&](Communicator& self) { self.all_reduce(mine.values(), Reduce::kSum); });
+      ranks.barrier();
+      work->wait();
+      EXPECT_EQ(mine, naive_reduction(inputs, Reduce::kSum));
+    }
+  });
+}
+
+TEST(MixedCommunicator, AnErrorOfOneBackEndEndsAll) {
+  run_mixed(2, [](Communicator& ranks) {
+    float value = 0;
+    if (ranks.rank() == 0) {
+      // In "left", while the other rank waits in "right".
+      EXPECT_THROW(ranks.all_reduce({&value, -1, Dtype::kF32}, Reduce::kSum), CommunicatorError);
+    }
+    EXPECT_THROW(ranks.broadcast({&value, 1, Dtype::kF32}, 0), CommunicatorError);
+    EXPECT_THROW(ranks.all_reduce({&value, 1, Dtype::kF32}, Reduce::kSum), CommunicatorError);
+  });
+}
+
+TEST(MixedCommunicator, UnlikeTablesAreRefused) {
+  auto ranks = make_thread_communicators(2, 120s);
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      MixTable table = both_sides(2);
+      if (rank == 1) table.add(measured(Operation::kBarrier, "left", 0, 1));
+      std::vector<NamedCommunicator> only;
+      only.push_back({"left", std::move(ranks[rank])});
+      EXPECT_THROW((void)make_mixed_communicator(std::move(only), table), CommunicatorError);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<NamedCommunicator> only;
+  only.push_back({"left", make_self_communicator()});
+  EXPECT_THROW((void)make_mixed_communicator(std::move(only), both_sides(2)), CommunicatorError);
+}
+
+}  // namespace
+}  // namespace isthmus
