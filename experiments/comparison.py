@@ -248,6 +248,8 @@ def main(folder, more=None):
                                                          f"{toml.stem}.jsonl"),
                       ["--jobs", arguments.jobs] if arguments.jobs else [])
     done = dict(comparisons(folder, arguments.isthmus))
+    if not done:
+        sys.exit(f"{folder.name}: no raw results yet; --train makes them")
     blocks = [(name if stem == "compare" else f"{name} {stem}", text)
               for stem, comparison in done.items() for name, text in comparison.blocks()]
     blocks += list(more(done)) if more else []
