@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of keys. Add a key here and it is read, checked, explained, inspected and written.
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -10,6 +11,15 @@ namespace {
 
 bool is_llama(const Config& config) { return config.model.arch == "llama"; }
 bool is_muon(const Config& config) { return config.inner.optimizer == "muon"; }
+bool shares_layers(const Config& config) {
+  return std::ranges::any_of(config.sites, [](const SiteConfig& site) { return site.tp > 1; });
+}
+bool has_stages(const Config& config) {
+  return std::ranges::any_of(config.sites, [](const SiteConfig& site) { return site.pp > 1; });
+}
+bool shares_samples(const Config& config) {
+  return std::ranges::any_of(config.sites, [](const SiteConfig& site) { return site.dp > 1; });
+}
 bool has_adamw(const Config& config) {
   if (config.method == "spsa") {
     return false;
@@ -426,16 +436,16 @@ constexpr KeyRow<Config> kRows[] = {
      "Parts a rank's samples are split into, gradients accumulated. Absent: the largest divisor up to 2 pp.",
      "2", {}, nullptr, false},
     {"parallel.schedule", Type::kChoice, {}, "gpipe|1f1b|interleaved-1f1b", field<&Config::pipeline_schedule>(),
-     "Order of the micro-batches in a pipeline (isthmus plan pipeline draws it).", "\"1f1b\"", {}, nullptr, false},
+     "Order of the micro-batches in a pipeline (isthmus plan pipeline draws it).", "\"1f1b\"", "pp > 1", has_stages, false},
     {"parallel.virtual_stages", Type::kInteger, between(1, 64), "", field<&Config::virtual_stages>(),
      "Parts of the model that each pipeline rank holds, for interleaved-1f1b.", "2", {}, nullptr, false},
 
     {"parallel.codec_data", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::data>(),
-     "Bytes form of the gradients summed over data-parallel ranks.", "\"int8\""},
+     "Bytes form of the gradients summed over data-parallel ranks.", "\"int8\"", "dp > 1", shares_samples},
     {"parallel.codec_pipeline", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::pipeline>(),
-     "Bytes form of activations and their gradients between pipeline stages.", "\"bf16\""},
+     "Bytes form of activations and their gradients between pipeline stages.", "\"bf16\"", "pp > 1", has_stages},
     {"parallel.codec_tensor", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::tensor>(),
-     "Bytes form of the partial sums of a layer over tensor-parallel ranks.", "\"bf16\""},
+     "Bytes form of the partial sums of a layer over tensor-parallel ranks.", "\"bf16\"", "tp > 1", shares_layers},
 
     {"net.transport", Type::kChoice, {}, "auto|inproc|zmq|mpi", field<&Config::net, &NetConfig::transport>(),
      "How sites reach one another. auto: in memory, over MPI under mpirun, over ZeroMQ with --site. zmq without --site: over sockets within this process. Simulated links are the command `simulate`, not a key.", "\"auto\"",
