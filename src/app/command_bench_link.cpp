@@ -32,11 +32,11 @@ constexpr Duration kBetweenWords = std::chrono::seconds(10);
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 /// One line that is redrawn, or lines below one another.
-class Progress {
+class SurveyProgress {
  public:
-  explicit Progress(Session& session)
+  explicit SurveyProgress(Session& session)
       : session_(session), block_(session.err), shown_(session.progress != ProgressMode::kNone) {}
-  ~Progress() {
+  ~SurveyProgress() {
     if (redrawn()) block_.finish(false);
   }
   /// What is being done now; of passing interest.
@@ -143,7 +143,7 @@ void check_plaintext(const BenchLinkArguments& arguments, const std::string& fla
 
 /// Joins: dials, and waits for all.
 void gather(NetworkTransport& transport, const LinkParty& party, Runtime& runtime,
-            Progress& progress) {
+            SurveyProgress& progress) {
   const TimePoint deadline = runtime.clock().now() + party.gather;
   TimePoint next_word = runtime.clock().now() + kBetweenWords;
   transport.join(party.endpoints);
@@ -168,7 +168,7 @@ void gather(NetworkTransport& transport, const LinkParty& party, Runtime& runtim
 
 /// Two machines: finds the other one, and opens the links to it.
 std::unique_ptr<NetworkTransport> meet(const BenchLinkArguments& arguments, Runtime& runtime,
-                                       LinkParty& party, Progress& progress) {
+                                       LinkParty& party, SurveyProgress& progress) {
   const bool calls = !arguments.to.empty();
   MeetingOptions meeting{
       .name = arguments.site.name.empty() ? (calls ? "caller" : "listener") : arguments.site.name,
@@ -230,7 +230,7 @@ int command_bench_link(const BenchLinkArguments& arguments, Session& session) {
   const SignalScope signals;
   SystemRuntime runtime;
   LinkParty party;
-  Progress progress(session);
+  SurveyProgress progress(session);
   const ProbePlan plan{.budget = std::chrono::duration_cast<Duration>(
                            std::chrono::duration<double>(arguments.seconds)),
                        .streams = static_cast<std::uint32_t>(arguments.streams)};

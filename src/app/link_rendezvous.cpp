@@ -123,6 +123,13 @@ bool is_name(std::string_view text) {
              std::string_view::npos;
 }
 
+void check_name(const std::string& name) {
+  if (!is_name(name)) {
+    throw UsageError(fmt::format("--site {}: must be 1 to {} letters, digits, '-', '_' or '.'",
+                                 name, kMaxMemberName));
+  }
+}
+
 std::string_view next_word(std::string_view& rest) {
   const std::size_t space = rest.find(' ');
   const std::string_view word = rest.substr(0, space);
@@ -232,6 +239,7 @@ std::string why_not_reached(const HostPort& place) {
 Expected<Meeting, std::string> read_call(std::string_view line) { return read_talk(line, true); }
 
 Meeting await_call(const HostPort& listen, const MeetingOptions& options) {
+  check_name(options.name);
   const Socket listening = listen_at(listen);
   const double deadline = monotonic_now() + options.patience_s;
   std::string strangers;
@@ -261,6 +269,7 @@ Meeting await_call(const HostPort& listen, const MeetingOptions& options) {
 
 Meeting call(const HostPort& to, const std::string& token, int port,
              const MeetingOptions& options) {
+  check_name(options.name);
   const double deadline = monotonic_now() + options.patience_s;
   std::string why = "not tried";
   while (monotonic_now() < deadline) {
