@@ -115,7 +115,7 @@ MemberOptions member_options(const Config& config, const SiteArguments& argument
 }  // namespace
 
 MemberOptions link_options(const Config& config, const SiteArguments& arguments, Rank self) {
-  return member_options(config, arguments, self);
+  return member_options(config, arguments, self, nullptr);
 }
 
 /// Events of the exchange, which starts before anybody writes them down.

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "app/link_rendezvous.h"
 #include "sim/topology.h"
@@ -100,12 +101,12 @@ TEST(LinkRendezvous, ACallIsReadAndAnythingElseRefused) {
   EXPECT_EQ(good->token, token);
   EXPECT_EQ(good->port, 48200);
   EXPECT_EQ(good->name, "east.1");
-  for (const std::string& bad :
-       {std::string(), std::string("GET / HTTP/1.1"), "isthmus-bench-link 2 " + token + " 1 x",
-        "isthmus-bench-link 1 " + token, "isthmus-bench-link 1 " + token + " 0 x",
-        "isthmus-bench-link 1 " + token + " 65536 x", "isthmus-bench-link 1 " + token + " 1 ",
-        "isthmus-bench-link 1 " + token + " 1 a\x1b[2J", "isthmus-bench-link 1 zz 1 x",
-        "isthmus-bench-link 1 " + token + " 1 " + std::string(65, 'n')}) {
+  for (const std::string& bad : std::vector<std::string>{
+           "", "GET / HTTP/1.1", "isthmus-bench-link 2 " + token + " 1 x",
+           "isthmus-bench-link 1 " + token, "isthmus-bench-link 1 " + token + " 0 x",
+           "isthmus-bench-link 1 " + token + " 65536 x", "isthmus-bench-link 1 " + token + " 1 ",
+           "isthmus-bench-link 1 " + token + " 1 a\x1b[2J", "isthmus-bench-link 1 zz 1 x",
+           "isthmus-bench-link 1 " + token + " 1 " + std::string(65, 'n')}) {
     EXPECT_FALSE(read_call(bad).has_value()) << bad;
   }
 }
