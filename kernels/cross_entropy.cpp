@@ -303,7 +303,7 @@ template <typename Real>
 CrossEntropySum cross_entropy(ThreadTeam& team, const CrossEntropy<Real>& ce) {
   if constexpr (std::is_same_v<Real, float>) {
     ISTHMUS_CHECK(ce.vocab >= 1 && ce.channels >= 1, ce.vocab, ce.channels);
-    const std::int64_t chunk = cross_entropy_chunk(ce.tokens, ce.vocab);
+    const std::int64_t chunk = cross_entropy_chunk(ce.tokens, std::max(ce.vocab, ce.largest_share));
     LogitsChunk logits(team, ce, chunk);
     CrossEntropySum sum;
     for (std::int64_t begin = 0; begin < ce.tokens; begin += chunk) {

@@ -35,7 +35,8 @@ struct CrossEntropy {
   /// softmax over the own rows by that over all rows. It is called once a chunk, on the caller's
   /// thread. d_hidden is then the share of the own rows.
   std::int64_t first_row = 0;
-  std::int64_t all_rows = 0;  // 0: vocab
+  std::int64_t all_rows = 0;       // 0: vocab
+  std::int64_t largest_share = 0;  // of any rank: chunks of tokens are cut by it, alike on all
   std::function<void(std::span<TokenSoftmax>)> join;
   double gradient_scale = 1;  // d(objective) / d(sum of losses), usually 1 / (tokens in the mean)
   double z_loss = 0;          // weight of log(Z)^2, added to each token's loss
