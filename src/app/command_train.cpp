@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 
 #include "app/commands.h"
@@ -22,15 +21,15 @@ namespace {
 
 /// Started by mpirun, or by srun with MPI, as one process of several.
 bool under_mpi() {
-  return !mpi_version().empty() &&
-         std::ranges::any_of(std::array{"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"},
-                             [](const char* variable) {
-                               const char* size = std::getenv(variable);
-                               return size != nullptr && std::atoi(size) > 1;
-                             });
+  const auto several = [](const char* variable) {
+    const char* size = std::getenv(variable);
+    return size != nullptr && std::atoi(size) > 1;
+  };
+  const bool pmix = std::getenv("PMIX_RANK") != nullptr && several("SLURM_NTASKS");
+  return !mpi_version().empty() && (pmix || several("OMPI_COMM_WORLD_SIZE") || several("PMI_SIZE"));
 }
 
-int ranks_of(const SiteConfig& site) { return site.tp * site.pp * site.dp; }
+std::int64_t ranks_of(const SiteConfig& site) { return std::int64_t{site.tp} * site.pp * site.dp; }
 
 /// The worker whose mesh's ranks are the processes of this MPI job: the site that `--site` names,
 /// or the only one. Nothing: the processes are the workers.
@@ -43,7 +42,8 @@ std::optional<Rank> mesh_of_job(const Config& config, const TrainArguments& argu
   } else if (config.workers() > 1) {
     return std::nullopt;
   }
-  const int ranks = ranks_of(config.sites[index]);
+  const std::int64_t ranks = ranks_of(config.sites[index]);
+  if (ranks == 1) return std::nullopt;
   if (const int members = mpi_place().members; members != ranks) {
     throw ConfigError(
         fmt::format("{} processes in this MPI job and {} ranks in the mesh of site {}: start as "
@@ -146,13 +146,13 @@ int command_train(const TrainArguments& given, Session& session) {
   Config config = load_config(arguments.config, arguments.overrides, schema_context());
   set_addresses(config, arguments.site.addresses);
   const bool mpi = config.net.transport == "mpi" || (config.net.transport == "auto" && under_mpi());
-  if (mpi && !arguments.dry_run) {
+  if ((mpi || under_mpi()) && !arguments.dry_run) {
     if (const std::optional<Rank> worker = mesh_of_job(config, arguments)) {
       return run_mesh_job(config, *worker, [&](Communicator& ranks) {
         return run(config, arguments, false, session, false, &ranks);
       });
     }
-    if (arguments.site.name.empty()) join_mpi_job(config, arguments);
+    if (mpi && arguments.site.name.empty()) join_mpi_job(config, arguments);
   }
   return run(config, arguments, false, session);
 }

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "core/rng.h"
+#include "inner/mesh_rank.h"
 #include "inner/model_shape.h"
 #include "inner/pipeline_schedule.h"
 #include "isthmus/codec.h"
@@ -29,6 +30,14 @@ SiteMesh site_mesh(const Config& config, const SiteConfig& site, std::int64_t wo
   SiteMesh mesh{.shape = {.tp = site.tp, .pp = site.pp, .dp = site.dp}};
   check_mesh(model_shape(config.model, config.train.context), mesh.shape, worker_samples);
   const std::int64_t samples = worker_samples / site.dp;
+  if (site.pp > 1 && config.virtual_stages > 1 && !config.micro_batches && samples % site.pp != 0) {
+    throw ConfigError(
+        fmt::format("parallel.virtual_stages = {}: takes micro-batches in multiples of pp = {}, "
+                    "and a rank has {} "
+                    "samples a step; make train.global_batch a multiple of {} samples",
+                    config.virtual_stages, site.pp, samples,
+                    std::int64_t{site.pp} * site.dp * config.workers()));
+  }
   mesh.micro_batches =
       config.micro_batches.value_or(default_micro_batches(samples, config, site.pp));
   if (mesh.micro_batches < 1 || samples % mesh.micro_batches != 0) {
@@ -36,9 +45,25 @@ SiteMesh site_mesh(const Config& config, const SiteConfig& site, std::int64_t wo
         fmt::format("parallel.micro_batches = {}: must divide the {} samples of one {}",
                     mesh.micro_batches, samples, site.dp > 1 ? "rank" : "worker"));
   }
-  if (site.pp > 1) {  // refused here rather than when the ranks have started
-    (void)make_pipeline_schedule(parse_pipeline_kind(config.pipeline_schedule), site.pp,
-                                 static_cast<int>(mesh.micro_batches), config.virtual_stages);
+  // Refused here rather than when the ranks have started.
+  if (site.pp > 1) {
+    const PipelineSchedule schedule =
+        make_pipeline_schedule(parse_pipeline_kind(config.pipeline_schedule), site.pp,
+                               static_cast<int>(mesh.micro_batches), config.virtual_stages);
+    if (schedule.stages() > config.model.layers) {
+      throw ConfigError(
+          fmt::format("parallel: pp x virtual_stages = {} x {} stages for model.n_layers = {}: "
+                      "each needs a layer",
+                      site.pp, config.virtual_stages, config.model.layers));
+    }
+  }
+  check_rank_codecs(config.rank_codecs);
+  if (site.tp > 1 && config.train.precision == "bf16" &&
+      !make_codec(config.rank_codecs.tensor)->lossless()) {
+    throw ConfigError(fmt::format(
+        "parallel.codec_tensor = \"{}\": with train.precision = \"bf16\" a layer's sums travel as "
+        "bfloat16 already; leave it out",
+        config.rank_codecs.tensor));
   }
   return mesh;
 }

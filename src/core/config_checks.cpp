@@ -145,8 +145,10 @@ void Loader::check_train() {
   if (batch <= 0) {
     return;  // refused already
   }
-  std::int64_t dp = 1;  // that all sites' samples can be divided by
-  for (const SiteConfig& site : config.sites) dp = std::lcm(dp, std::int64_t{site.dp});
+  std::int64_t dp = 1;                       // that all sites' samples can be divided by
+  constexpr std::int64_t kMost = 1'000'000;  // more divides no batch, and products stay small
+  for (const SiteConfig& site : config.sites)
+    dp = std::min(std::lcm(dp, std::int64_t{site.dp}), kMost);
   const std::int64_t unit = config.train.context * config.workers() * dp;
   if (batch % unit != 0) {
     const std::int64_t below = batch / unit * unit;
@@ -305,7 +307,7 @@ void Loader::check_mesh() {
            "schedule = \"interleaved-1f1b\" in [parallel]");
   }
   for (const SiteConfig& site : config.sites) {
-    if (config.train.pin && site.tp * site.pp * site.dp > 1) {
+    if (config.train.pin && (site.tp > 1 || site.pp > 1 || site.dp > 1)) {
       refuse("E-CONFLICT", "train.pin",
              fmt::format("{} with a mesh of ranks at site {}", quoted("train.pin"), site.name),
              "leave train.pin out");

@@ -86,7 +86,8 @@ MeshOptions mesh_options(const LanguageModelOptions& options) {
           .threads = options.processes != nullptr
                          ? options.threads
                          : std::max(1, options.threads / options.mesh.ranks()),
-          .codecs = options.rank_codecs};
+          .codecs = options.rank_codecs,
+          .processes = options.processes != nullptr};
 }
 
 MemoryEstimate loop_memory(const ModelLayout& layout, const LanguageModelOptions& options) {

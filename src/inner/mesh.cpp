@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "isthmus/errors.h"
+#include "kernels/thread_team.h"
 
 namespace isthmus {
 namespace {
@@ -38,6 +39,13 @@ MeshPosition mesh_position(const MeshShape& mesh, int rank) {
 }
 
 void check_mesh(const ModelShape& s, const MeshShape& mesh, std::int64_t sequences) {
+  constexpr std::int64_t kMostRanks = kernels::ThreadTeam::kMaxSize;
+  const std::int64_t ranks = std::int64_t{mesh.tp} * mesh.pp * mesh.dp;
+  if (ranks > kMostRanks) {
+    throw ConfigError(
+        fmt::format("parallel: tp x pp x dp = {} x {} x {} ranks in a site: at most {}", mesh.tp,
+                    mesh.pp, mesh.dp, kMostRanks));
+  }
   const std::int64_t shared = std::gcd(std::gcd(s.heads, s.kv_heads), s.d_ff);
   check_divides("parallel.tp", mesh.tp, "model.n_heads", s.heads, shared);
   check_divides("parallel.tp", mesh.tp, "model.n_kv_heads", s.kv_heads, shared);

@@ -204,6 +204,7 @@ class ProcessMesh final : public MeshModel {
       return process_.run(order, weights, batch, gradients);
     } catch (const CommunicatorError& error) {
       failed_ = true;
+      process_.ranks().abort(error.what());  // a group that has ended leaves the others alone
       throw PeerError(error.what());
     } catch (const std::exception& error) {
       failed_ = true;
@@ -232,8 +233,6 @@ void serve_mesh(const ModelLayout& canonical, const MeshOptions& options, Commun
       if (order.ask == Ask::kEnd) return;
       process.run(order, nullptr, {}, nullptr);
     }
-  } catch (const CommunicatorError&) {
-    throw;
   } catch (const std::exception& error) {
     ranks.abort(error.what());
     throw;

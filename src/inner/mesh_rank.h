@@ -36,11 +36,16 @@ struct MeshOptions {
   bool bf16 = false;
   int threads = 1;  // of each rank
   CodecByDimension codecs;
+  bool processes = false;  // ranks are processes: each has its own weights
 
   [[nodiscard]] std::int64_t micro_batch_sequences() const {
     return sequences / mesh.dp / micro_batches;
   }
 };
+
+/// THROWS: ConfigError naming key, codec and remedy: between ranks a code holds all values, rounded
+/// to nearest, without error feedback.
+void check_rank_codecs(const CodecByDimension& codecs);
 
 /// The groups that a rank is in, split from `world`.
 struct MeshGroups {
@@ -111,6 +116,7 @@ class MeshRank {
   Slot& slot_of(Chunk& chunk, int micro_batch);
   void run(const PipelineOp& op, const TokenBatch& share, double gradient_scale, LossSum& sum);
   [[nodiscard]] Pass pass_of(const TokenBatch& batch);
+  void check(const TokenBatch& batch) const;
 
   MeshOptions options_;
   MeshPosition at_;

@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "inner/mesh_model.h"
+#include "isthmus/errors.h"
 #include "transport/thread_communicator.h"
 
 namespace isthmus {
 namespace {
 
-// Only a rank that hangs is waited for so long: one that fails tells the others at once.
-constexpr std::chrono::minutes kLongestWait{10};
+// Ranks wait for one another's computing, however long that takes; one that fails tells the others.
+constexpr std::chrono::hours kLongestWait{24};
 
 class ThreadMesh final : public MeshModel {
  public:
@@ -78,7 +79,11 @@ class ThreadMesh final : public MeshModel {
         worlds_[i]->abort(error.what());
       }
     });
-    if (first) std::rethrow_exception(first);
+    try {
+      if (first) std::rethrow_exception(first);
+    } catch (const CommunicatorError& error) {
+      throw RunError(error.what());
+    }
   }
 
   /// Losses of one tensor-parallel rank of each data-parallel group.

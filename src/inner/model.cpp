@@ -108,7 +108,7 @@ LanguageModel<Real>::LanguageModel(const ModelLayout& layout, std::int64_t rows,
       rows_(rows),
       purpose_(purpose),
       bf16_(bf16),
-      vocabulary_{0, layout.shape().vocab},
+      vocabulary_{0, layout.shape().vocab, layout.shape().vocab},
       block_(make_block<Real>(layout.shape(), bf16)),
       memory_(static_cast<std::size_t>(arena_bytes(layout, rows, purpose, bf16))) {
   Carver carver(memory_.data());
@@ -237,6 +237,7 @@ LossSum LanguageModel<Real>::stage_head(const Pass& pass, Weights<Real>& weights
   if (s.vocab != vocabulary_.all_rows) {
     ce.first_row = vocabulary_.first_row;
     ce.all_rows = vocabulary_.all_rows;
+    ce.largest_share = vocabulary_.largest;
     ce.join = [&](std::span<kernels::TokenSoftmax> tokens) { join_softmax(pass.tensor, tokens); };
   }
   if (backward != nullptr) {

@@ -65,11 +65,20 @@ MemoryEstimate mesh_memory(const ModelLayout& layout, const InnerConfig& inner,
   MemoryEstimate memory = options.purpose == LanguageModel<float>::Purpose::kInference
                               ? inference_memory(layout, rows, options.bf16)
                               : training_memory(layout, inner, rows, false, options.bf16);
+  memory.update += memory.parameters;  // a copy of other weights, for evaluations
+  const std::int64_t vocab = layout.shape().vocab;
+  const std::int64_t share = (vocab + options.mesh.tp - 1) / options.mesh.tp;
+  memory.logits = kernels::cross_entropy_chunk(rows, share) * share * kFloatBytes;
+  if (options.processes) {
+    // Of the first process, where most is: what it sends lies there once more.
+    memory.activations = MeshRank::bytes(layout, options, 0, true) + memory.parameters;
+    return memory;
+  }
   memory.activations = 0;
   for (int rank = 0; rank < options.mesh.ranks(); ++rank) {
     memory.activations += MeshRank::bytes(layout, options, rank);
   }
-  memory.logits *= options.mesh.dp;  // a stage's ranks share the vocabulary
+  memory.logits *= std::int64_t{options.mesh.dp} * options.mesh.tp;
   return memory;
 }
 

@@ -15,10 +15,12 @@ namespace isthmus {
 struct VocabularyShare {
   std::int64_t first_row = 0;
   std::int64_t all_rows = 0;
+  std::int64_t largest = 0;  // rows of the rank that has most
 };
 
-/// stream (rows, d_model) := the embedded ids, the same bits on every rank of pass.tensor and on
-/// one rank that holds all rows. REQUIRES: ids (rows,) in [0, all_rows) (checked).
+/// stream (rows, d_model) := the embedded ids, the same bits on every rank of pass.tensor and,
+/// where its sums are not encoded, on one rank that holds all rows. REQUIRES: ids (rows,) in [0,
+/// all_rows) (checked).
 template <typename Real>
 void embed(const Pass& pass, const ModelLayout& layout, const VocabularyShare& share,
            Weights<Real>& weights, const std::int32_t* ids, Real* stream);

@@ -11,7 +11,9 @@ namespace isthmus {
 namespace {
 
 VocabularyShare vocabulary_share(std::int64_t vocab, const RankShare& share) {
-  return {.first_row = vocab * share.rank / share.ranks, .all_rows = vocab};
+  return {.first_row = vocab * share.rank / share.ranks,
+          .all_rows = vocab,
+          .largest = (vocab + share.ranks - 1) / share.ranks};
 }
 
 ModelShape rank_shape(ModelShape s, const RankShare& share) {

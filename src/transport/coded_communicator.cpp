@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <vector>
+
+#include "isthmus/errors.h"
 
 namespace isthmus {
 namespace {
@@ -114,8 +117,11 @@ class CodedCommunicator final : public Communicator {
  private:
   void check(const Expected<void, DecodeError>& decoded) const {
     if (decoded) return;
-    throw CommunicatorError(fmt::format("rank {} of {}, {}: what a rank sent is no {}: {}", rank(),
-                                        size(), backend(), codec_.name(), decoded.error().what));
+    const std::string cause = fmt::format(
+        "what a rank sent is no {} ({}): the run has diverged; lower inner.lr or set inner.clip",
+        codec_.name(), decoded.error().what);
+    plain_.abort(cause);
+    throw RunError(cause);
   }
 
   void sum_in_rank_order(std::span<const std::byte> codes, std::size_t each,

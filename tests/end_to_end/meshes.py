@@ -154,8 +154,13 @@ def check_refusals(runs):
         "micro_batches = 3\n": ("micro_batches", "8 samples"),
         "virtual_stages = 2\n": ("virtual_stages", "interleaved-1f1b"),
         'pp = 2\nschedule = "interleaved-1f1b"\nvirtual_stages = 2\nmicro_batches = 1\n': ("micro_batches",),
+        'pp = 4\nschedule = "interleaved-1f1b"\nvirtual_stages = 2\nmicro_batches = 4\n': ("n_layers = 4",),
+        'dp = 2\ncodec_data = "int8:ef"\n': ("codec_data", "leave :ef out"),
+        'codec_data = "int8"\n': ("codec_data", "dp > 1"),
     }.items():
         error = runs.run("train", config(runs.text, parallel=parallel), expect=3)
+        if (runs.folder / f"out-{runs.count}").exists():
+            sys.exit(f"{parallel!r}: something was written")
         missing = [word for word in words if word not in error]
         if missing:
             sys.exit(f"{parallel!r}: the error does not say {missing}:\n{error}")
