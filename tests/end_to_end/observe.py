@@ -136,6 +136,7 @@ class Run:
             [bench.isthmus, *argv, "--progress", "none", "--out", str(self.out)],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.said = []
+        self.address = None
         self.reader = threading.Thread(target=self.listen, daemon=True)
         self.reader.start()
 
@@ -148,8 +149,10 @@ class Run:
         def told():
             require(self.process.poll() is None, "the run ended first: " + "".join(self.said))
             return re.search(r"watch the run at http://([0-9.]+):(\d+)/", "".join(self.said))
-        host, port = until(told, "an address on stderr").groups()
-        return host, int(port)
+        if self.address is None:
+            host, port = until(told, "an address on stderr").groups()
+            self.address = (host, int(port))
+        return self.address
 
     def get(self, path, method="GET", headers=None):
         host, port = self.url()
