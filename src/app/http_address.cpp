@@ -30,7 +30,9 @@ std::optional<Parts> split(std::string_view text) {
   }
   const bool has_colon = parts.host.find(':') != std::string_view::npos;
   const bool odd = std::ranges::any_of(parts.host, [](char c) {
-    return static_cast<unsigned char>(c) <= ' ' || c == '/' || c == '[' || c == ']' || c == '@';
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    return !letter && !(c >= '0' && c <= '9') &&
+           std::string_view(".-_:%").find(c) == std::string_view::npos;
   });
   if (parts.host.empty() || has_colon != bracketed || odd) {
     return std::nullopt;
