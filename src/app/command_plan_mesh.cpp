@@ -23,14 +23,21 @@ using plan::MeshRanking;
 constexpr std::array<std::string_view, 3> kDimensions = {"tensor", "pipeline", "data"};
 
 std::string schedule_text(const MeshChoice& c) {
-  if (c.pp == 1) return "-";
+  if (c.pp == 1) return "none";
   return c.virtual_stages > 1 ? fmt::format("interleaved x{}", c.virtual_stages)
                               : std::string(pipeline_name(c.schedule));
 }
 
-std::string saving_text(const MeshChoice& c) {
-  std::string text = c.dp > 1 ? fmt::format("ZeRO {}", c.zero) : "-";
-  if (c.recompute) text += "+again";
+/// Steps of a second or more with two digits behind the point, so that rows can be told apart.
+std::string step_text(double seconds) {
+  constexpr double kMinute = 60;
+  return seconds >= 1 && seconds < kMinute ? fmt::format("{:.2f} s", seconds) : human_time(seconds);
+}
+
+/// "8.03B", with the letter of parameters.
+std::string values_text(std::int64_t values) {
+  std::string text = human_count(static_cast<double>(values));
+  std::replace(text.begin(), text.end(), 'G', 'B');
   return text;
 }
 
@@ -149,11 +156,10 @@ std::string bytes_text(double bytes) { return human_bytes(bytes); }
 
 void print_head(const MeshQuestion& q, Session& session) {
   const ModelShape& s = q.workload.shape;
-  std::string text =
-      fmt::format("{}: {} parameters, {} layers; a step of {} x {} tokens in {}; {} ranks", q.name,
-                  human_count(static_cast<double>(ModelLayout(s).elements())), s.layers,
-                  with_commas(q.workload.sequences), with_commas(q.workload.context),
-                  q.search.bf16 ? "bf16" : "fp32", q.search.ranks);
+  std::string text = fmt::format(
+      "{}: {} parameters, {} layers; a step of {} x {} tokens in {}; {} ranks", q.name,
+      values_text(ModelLayout(s).elements()), s.layers, with_commas(q.workload.sequences),
+      with_commas(q.workload.context), q.search.bf16 ? "bf16" : "fp32", q.search.ranks);
   if (q.nodes > 1) text += fmt::format(" on {} nodes", q.nodes);
   if (q.machine.memory_bytes > 0) {
     text += fmt::format(", {} each", bytes_text(static_cast<double>(q.machine.memory_bytes)));
@@ -164,30 +170,31 @@ void print_head(const MeshQuestion& q, Session& session) {
                            human_time(link.latency_s), link.name);
   }
   session.out.write(wrapped(text, 0, session.out.width()) +
-                    session.out.paint(Style::kDim, wrapped(assumed + ".", 0, session.out.width())) +
-                    "\n");
+                    wrapped(assumed + ".", 0, session.out.width()) + "\n");
 }
 
 void print_table(const MeshQuestion& q, const MeshRanking& ranking, std::int64_t top,
                  Session& session) {
   TextTable table(
-      {"tp", "pp", "dp", "micro", "schedule", "saving", "memory", "step", "tok/s", "why"});
+      {"tp", "pp", "dp", "micro", "schedule", "ZeRO", "recomp", "memory", "step", "tok/s", "why"});
   std::int64_t left = top;
   for (const MeshCandidate& candidate : ranking.candidates) {
     if (left-- == 0) break;
     const MeshChoice& c = candidate.choice;
     table.add({fmt::format("{}", c.tp), fmt::format("{}", c.pp), fmt::format("{}", c.dp),
-               fmt::format("{}", c.micro_batches), schedule_text(c), saving_text(c),
+               fmt::format("{}", c.micro_batches), schedule_text(c),
+               c.dp > 1 ? fmt::format("{}", c.zero) : "-", c.recompute ? "yes" : "-",
                bytes_text(static_cast<double>(candidate.memory.total())),
-               candidate.fits ? human_time(candidate.time.step) : "-",
+               candidate.fits ? step_text(candidate.time.step) : "-",
                candidate.fits ? human_count(tokens_of(q) / candidate.time.step) : "-",
                candidate.why});
   }
   session.out.write(table.text(session.out));
   const auto all = static_cast<std::int64_t>(ranking.candidates.size());
   if (all > top) {
-    session.out.write(session.out.paint(
-        Style::kDim, fmt::format("and {} more; --top {} shows all\n", all - top, all)));
+    session.out.write(session.out.paint(Style::kDim, fmt::format("and {} more; --top {} shows all",
+                                                                 all - top, all)) +
+                      "\n");
   }
 }
 
@@ -211,8 +218,8 @@ std::vector<std::string> best_lines(const MeshQuestion& q, const MeshCandidate& 
       fmt::format("step {}: computing {}, tensor-parallel sums {}, bubble {} ({:.1f} % of the "
                   "pipeline's time), "
                   "exposed gradients and weights {}",
-                  human_time(t.step), human_time(t.compute), human_time(t.tensor),
-                  human_time(t.bubble), 100 * t.bubble_share, human_time(t.data)));
+                  step_text(t.step), step_text(t.compute), step_text(t.tensor), step_text(t.bubble),
+                  100 * t.bubble_share, step_text(t.data)));
   lines.push_back(fmt::format(
       "memory of stage {}, the fullest: parameters {}, gradients {}, moments {}, activations {}, "
       "logits {}, buffers {}",
@@ -242,7 +249,7 @@ std::vector<std::string> best_lines(const MeshQuestion& q, const MeshCandidate& 
                                       [](auto& a, auto& b) { return a.second < b.second; });
   if (worst->second > 1.01 * t.step) {
     lines.push_back(fmt::format("in the order {} a step would take {}, {:.2f} times as long",
-                                worst->first, human_time(worst->second), worst->second / t.step));
+                                worst->first, step_text(worst->second), worst->second / t.step));
   }
   if (c.sequence_parallel) {
     lines.push_back("with the sequence split between tensor-parallel products");
@@ -257,7 +264,7 @@ std::vector<std::string> refused_lines(const MeshRanking& ranking) {
   std::vector<std::string> lines;
   constexpr std::size_t kShown = 6;
   for (const auto& [reason, count] : reasons) {
-    if (lines.size() == kShown) {
+    if (lines.size() == kShown && reasons.size() > kShown + 1) {
       lines.push_back(fmt::format("and {} more reasons; --json has all", reasons.size() - kShown));
       break;
     }

@@ -161,11 +161,12 @@ std::string why_of(const MeshCandidate& candidate, const MeshCandidate& best,
     return machine.links[t.links[static_cast<std::size_t>(dimension)]].name;
   };
   if (!candidate.fits) {
+    std::string with;
+    if (c.dp > 1) with = fmt::format(" even with ZeRO {}", c.zero);
+    if (c.recompute) with += with.empty() ? " even with recomputation" : " and recomputation";
     return fmt::format(
-        "{} a rank, {} too much even with ZeRO {}{}",
-        human_bytes(static_cast<double>(candidate.memory.total())),
-        human_bytes(static_cast<double>(candidate.memory.total() - machine.memory_bytes)), c.zero,
-        c.recompute ? " and recomputation" : "");
+        "{} too much{}",
+        human_bytes(static_cast<double>(candidate.memory.total() - machine.memory_bytes)), with);
   }
   const std::array<double, 4> parts = {t.compute, t.tensor, t.bubble, t.data};
   const std::array<double, 4> least = {best.time.compute, best.time.tensor, best.time.bubble,
@@ -176,9 +177,10 @@ std::string why_of(const MeshCandidate& candidate, const MeshCandidate& best,
     const double loss = parts[i] - (itself ? 0 : least[i]);
     if (loss > parts[worst] - (itself ? 0 : least[worst])) worst = i;
   }
+  constexpr double kNothing = 0.005;
+  if (itself && parts[worst] < kNothing * t.step) return "computes all of the time";
   std::string text;
   if (itself) text = fmt::format("computes {} of the time; then ", percent(t.compute / t.step));
-  if (itself && parts[worst] <= 0) return fmt::format("computes all of the time");
   const std::string share = percent(parts[worst] / t.step);
   switch (worst) {
     case 0:

@@ -160,7 +160,7 @@ MeshTime mesh_time(const MeshChoice& choice, const std::vector<RankCost>& costs,
   const Played played = play_long(choice, timing);
   const RankCost& busiest = costs[static_cast<std::size_t>(played.busiest)];
   time.busiest = played.busiest;
-  time.compute = busiest.flops / machine.flops_per_s;
+  time.compute = choice.tp == 1 ? played.busy : busiest.flops / machine.flops_per_s;
   time.tensor = played.busy - time.compute;
   time.bubble = played.makespan - played.busy;
   time.bubble_share = played.makespan > 0 ? time.bubble / played.makespan : 0;

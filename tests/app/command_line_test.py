@@ -463,6 +463,75 @@ codec = "int8"
         self.write("spsa.toml", RUN + "[outer]\nmethod = \"spsa\"\n")
         self.refuses(3, "one byte a sample", "plan", "utilisation", "spsa.toml", "--step-time", "1s")
 
+    def test_pipelines_are_drawn_and_checked(self):
+        drawn = self.prints("plan", "pipeline", "--stages", "2", "--micro-batches", "2",
+                            "--schedule", "zb-h1")
+        self.assertIn("rank 0 | F0 F1 .  B0 W0 B1 W1\nrank 1 | .  F0 B0 F1 B1 W0 W1\n",
+                      drawn.replace("\u00b7", "."))
+        for kind, virtual, bubble in [("gpipe", 1, 9), ("1f1b", 1, 9), ("interleaved-1f1b", 2, 4.5),
+                                      ("zb-h1", 1, 3)]:
+            played = self.object_of("plan", "pipeline", "--schedule", kind, "--virtual",
+                                    str(virtual))
+            self.assertEqual((played["schedule"], played["bubble"], played["formula"]),
+                             (kind, bubble, bubble))
+            self.assertEqual(played["makespan"], 24 + bubble)
+            self.assertEqual(len(played["ranks"]), 4)
+            self.assertEqual(sum(each["pass"] == "F" for each in played["ranks"][0]["passes"]),
+                             8 * virtual)
+        late = self.object_of("plan", "pipeline", "--virtual", "2", "--message", "0.01")
+        self.assertTrue(4.5 < late["bubble"] < 1.05 * 4.5)
+        for code, words, flags in [
+                (3, "4 and 8 are the nearest", ["--virtual", "2", "--micro-batches", "6"]),
+                (3, "more need interleaved-1f1b", ["--virtual", "2", "--schedule", "zb-h1"]),
+                (3, "parallel.pp = 0", ["--stages", "0"]), (2, "--forward 0", ["--forward", "0"]),
+                (2, "at least 0", ["--message", "-1"]), (2, "zb-h1", ["--schedule", "dualpipe"])]:
+            self.refuses(code, words, "plan", "pipeline", *flags)
+
+    def test_meshes_are_ranked(self):
+        model = ["plan", "mesh", "--model", "llama-8b", "--ranks", "64", "--nodes", "8"]
+        shown = self.object_of(*model, "--memory", "80GB")
+        self.assertEqual((shown["params"], shown["ranks"]), (8_030_261_248, 64))
+        times = [mesh["step_s"] for mesh in shown["meshes"] if mesh["fits"]]
+        self.assertEqual(times, sorted(times))
+        best = shown["meshes"][0]
+        self.assertLessEqual(best["memory_bytes"]["total"], 80e9)
+        self.assertAlmostEqual(sum(best["time_s"].values()), best["step_s"])
+        self.assertTrue(all(mesh["tp"] * mesh["pp"] * mesh["dp"] == 64
+                            for mesh in shown["meshes"] + shown["refused"]))
+        self.assertTrue(all("parallel." in each["reason"] for each in shown["refused"]))
+        # All of the state and one rank: 16 bytes a parameter, exactly.
+        one = self.object_of("plan", "mesh", "--model", "llama-8b", "--ranks", "1")["meshes"][0]
+        state = [one["memory_bytes"][part] for part in ["parameters", "gradients", "moments"]]
+        self.assertEqual(sum(state), 16 * 8_030_261_248)
+        text = self.prints(*model, "--memory", "80GB", "--top", "3")
+        for words in ["llama-8b: 8.03", "64 ranks on 8 nodes", "Best: tp", "Not possible",
+                      "the nearest that works is 8", "--top"]:
+            self.assertIn(words, text)
+
+    def test_meshes_are_refused_with_what_would_do(self):
+        self.refuses(3, "ranks would do", "plan", "mesh", "--model", "llama-70b", "--ranks", "4",
+                     "--memory", "80GB")
+        self.refuses(3, "the nearest that works is 2", "plan", "mesh", "--model", "nano",
+                     "--context", "64", "--batch", "192", "--ranks", "3", "--tp", "3")
+        self.refuses(2, "required", "plan", "mesh", "--model", "llama-8b")
+        model = ["plan", "mesh", "--model", "llama-8b", "--ranks", "8"]
+        for words, flags in [("must divide the 8 ranks", ["--nodes", "3"]),
+                             ("must divide the 8 ranks", ["--tp", "3"]),
+                             ("needs a unit", ["--memory", "80"]), ("0 .. 3", ["--zero", "4"]),
+                             ("at least 1", ["--top", "0"]),
+                             ("\"8192 tok\"", ["--batch", "9000 tok"]),
+                             ("CONFIG", ["--set", "train.context=3"])]:
+            self.refuses(2, words, *model, *flags)
+        self.refuses(2, "did you mean 'llama-8b'?", "plan", "mesh", "--model", "lama-8b",
+                     "--ranks", "8")
+        self.refuses(2, "did you mean 'layers'?", "plan", "mesh", "--model", "llama:layer=3",
+                     "--ranks", "8")
+        self.write("mesh.toml", RUN)
+        shown = self.object_of("plan", "mesh", "mesh.toml", "--ranks", "2")
+        self.assertEqual(len(shown["meshes"]) + len(shown["refused"]), 3)
+        self.refuses(2, "--set train.context", "plan", "mesh", "mesh.toml", "--ranks", "2",
+                     "--context", "64")
+
     def test_utilisation_refuses(self):
         self.refuses(2, "subcommand", "plan")
         self.refuses(2, "did you mean 'utilisation'?", "plan", "utilization")
