@@ -72,7 +72,7 @@ void fail_without_loss(CellResult& cell) {
                    : fmt::format(
                          "step {}: the loss on the validation part is {}: the run has "
                          "diverged; lower its rates",
-                         bad->step, bad->loss);
+                         bad->step, std::abs(bad->loss));  // the sign of a nan says nothing
   cell.evals.clear();
 }
 

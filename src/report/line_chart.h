@@ -42,7 +42,7 @@ struct LineChart {
   std::vector<ChartSeries> series;
 };
 
-inline constexpr int kPaletteSize = 7;
+inline constexpr int kPaletteSize = 14;  // seven colours, each with two dashes (assets/page.css)
 
 /// The <figure>. `label`s and texts are escaped here.
 [[nodiscard]] std::string chart_html(const LineChart& chart);

@@ -61,12 +61,14 @@ TEST(Cells, ARunThatEndsWithoutALossHasFailed) {
   CellResult good = some_cell();
   fail_without_loss(good);
   EXPECT_EQ(cell_line(good), cell_line(some_cell()));
-  for (const double loss : {static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+  const double none = NAN;
+  for (const double loss : {none, -none, static_cast<double>(INFINITY)}) {
     CellResult diverged = some_cell();
     diverged.evals.back().loss = loss;
     fail_without_loss(diverged);
     EXPECT_EQ(diverged.status, CellStatus::kFailed);
     EXPECT_NE(diverged.cause.find("step 40: the loss"), std::string::npos) << diverged.cause;
+    EXPECT_EQ(diverged.cause.find("-nan"), std::string::npos) << diverged.cause;
     EXPECT_TRUE(read_cell(cell_line(diverged)));  // its line is not taken for damage
   }
   CellResult blind = some_cell();

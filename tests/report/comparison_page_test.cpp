@@ -12,6 +12,7 @@
 
 #include "isthmus/errors.h"
 #include "report/comparison_report.h"
+#include "report/line_chart.h"
 #include "report/run_fixture.h"
 
 namespace isthmus::report {
@@ -210,6 +211,25 @@ TEST_F(ComparisonPage, TakesTheRunsOfTheSummaryNotLaterOnesOfAnotherFile) {
   const ComparedVariant other = read_comparison(path()).comparison.variants[1];
   EXPECT_EQ(other.runs.front().key, "other-1-0.004");
   EXPECT_EQ(other.runs.front().directory, "");
+}
+
+// Two variants in the same colour and dash would be read for each other.
+TEST_F(ComparisonPage, FourteenVariantsLookDifferent) {
+  write("other", 8);
+  const std::string html = page();
+  std::set<std::string> rules;
+  for (int colour = 0; colour < 14; ++colour) {
+    EXPECT_TRUE(says(line_key(colour), fmt::format("class=\"key c{}\"", colour)));
+    EXPECT_TRUE(says(html, fmt::format(".c{} {{ stroke: var(--c{});", colour, colour % 7)));
+    // Everything that the style sheet says of this line.
+    std::string style;
+    const std::string start = fmt::format(".c{} {{", colour);
+    for (std::size_t at = html.find(start); at != std::string::npos;
+         at = html.find(start, at + 1)) {
+      style += html.substr(at + start.size(), html.find('}', at) - at - start.size());
+    }
+    EXPECT_TRUE(rules.insert(style).second) << "colour " << colour << ":" << style;
+  }
 }
 
 // A variant renamed since, or one that computes what another does: the runs are known by their

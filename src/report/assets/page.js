@@ -2,7 +2,8 @@
 // Makes the drawn charts and timelines interactive. Everything it shows is on the page without it.
 (() => {
   "use strict";
-  const dashes = [[], [8, 4], [2, 3], [9, 3, 2, 3], [14, 4], [5, 3], [1, 5]];
+  const dashes = [[], [8, 4], [2, 3], [9, 3, 2, 3], [14, 4], [5, 3], [1, 5],
+    [11, 3, 3, 3], [], [10, 4], [], [2, 3], [12, 3, 2, 3], []];  // from the eighth on: page.css
   const root = document.documentElement;
   root.classList.add("js");
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
