@@ -18,6 +18,7 @@ import sys
 import wan
 
 PAYLOAD = 1448 / 1500
+wan.namespace = lambda member: "isthmus-link-" + "ab"[member]  # beside those of wan.py
 # name: rate of each member's line in Mbit/s, round trip in ms, congestion control, loss
 ROWS = {
     "20m-20ms-cubic": ([20, 20], 20, "cubic", 0),

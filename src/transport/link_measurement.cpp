@@ -96,6 +96,18 @@ std::uint32_t enough_streams(std::span<const StreamRate> rates) {
   return fewest.value_or(rates.front().streams);
 }
 
+bool more_streams_may_help(std::span<const StreamRate> rates) {
+  constexpr double kBetter = 1.1;
+  constexpr int kOften = 2;
+  double best = 0;
+  int in_vain = 0;
+  for (const StreamRate& each : rates) {
+    in_vain = each.bits_per_s > kBetter * best ? 0 : in_vain + 1;
+    best = std::max(best, each.bits_per_s);
+  }
+  return in_vain < kOften;
+}
+
 std::string fault_of(const EchoSummary& echo) {
   const bool ordered = echo.least <= echo.p50 && echo.p50 <= echo.p99;
   if (echo.samples == 0 || !is_time(echo.least) || !is_time(echo.p99) || !is_time(echo.jitter) ||

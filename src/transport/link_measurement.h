@@ -74,6 +74,9 @@ struct StreamRate {
 inline constexpr double kEnoughOfBest = 0.9;
 /// The fewest streams that reach 90 % of the best rate. REQUIRES: rates.
 [[nodiscard]] std::uint32_t enough_streams(std::span<const StreamRate> rates);
+/// Whether it is worth trying more streams than those of `rates`, in order of their number: not
+/// when the last two numbers were no better, by a tenth, than the best before each.
+[[nodiscard]] bool more_streams_may_help(std::span<const StreamRate> rates);
 
 /// Segments that TCP sent again: what got lost on the way, losses by the transfers' own queues
 /// included, and a few repeated without need.

@@ -23,6 +23,7 @@ constexpr std::size_t kSmallestFrame = std::size_t{4} << 10;
 constexpr std::size_t kLargestFrame = std::size_t{512} << 10;  // as the parts of an exchange
 constexpr std::uint64_t kFirstWindow = std::uint64_t{64} << 10;
 constexpr Duration kFrameTime = milliseconds(20);  // that a frame takes at most, small ones apart
+constexpr std::uint64_t kFramesInWindow = 4;       // at least
 constexpr int kWindowRoundTrips = 4;
 constexpr Duration kWindowTime = milliseconds(200);  // ... and this much on top
 constexpr Duration kBetweenLooks = milliseconds(50);
@@ -55,8 +56,10 @@ class Window {
     const double limit = rate * seconds(kWindowRoundTrips * rtt_ + kWindowTime);
     window_ = std::clamp(window_ + fresh, kFirstWindow,
                          std::max(kFirstWindow, static_cast<std::uint64_t>(limit)));
-    const auto most = std::clamp(static_cast<std::size_t>(rate * seconds(kFrameTime)),
-                                 kSmallestFrame, kLargestFrame);
+    // Several frames fit the window, or it would stand still between two of them.
+    const double fits =
+        std::min(rate * seconds(kFrameTime), static_cast<double>(window_ / kFramesInWindow));
+    const auto most = std::clamp(static_cast<std::size_t>(fits), kSmallestFrame, kLargestFrame);
     frame_ = std::max(frame_, std::bit_floor(most));
   }
 
@@ -177,6 +180,9 @@ std::optional<double> LinkProbe::transfer(Rank peer, Duration time, Duration rtt
     if (report->pair != pair_ || report->transfer != number) fault = "of another transfer";
     if (!fault.empty()) refuse(peer, "a report that cannot be: " + fault);
     into.bytes += sent;
+    // Where all came at once, whoever should have taken it in was away: that tells nothing of the
+    // link.
+    if (report->arrivals.elapsed < time / 2) return std::nullopt;
     return steady_rate(report->arrivals);
   }
 }
@@ -191,12 +197,14 @@ DirectionMeasurement LinkProbe::drive(Rank peer, const EchoSummary& echo) {
       fmt::format("{} -> {}", mailbox_.name(mailbox_.self()), mailbox_.name(peer));
   const Duration rtt = std::min(echo.p50, kLongestRoundTrip);
   Duration last = plan_.budget;
+  const TimePoint begin = mailbox_.now();
   if (gauge_ != nullptr) {
     const std::vector<std::uint32_t> all = streams_to_try(plan_.streams);
     last = plan_.budget / 2;
     const Duration each =
         std::max<Duration>(last / static_cast<int>(all.size()), kScanRoundTrips * rtt);
     for (const std::uint32_t streams : all) {
+      if (!more_streams_may_help(found.scan)) break;
       gauge_->use_streams(peer, static_cast<int>(streams));
       if (const auto rate = transfer(peer, each, rtt, found, false)) {
         found.scan.push_back({.streams = streams, .bits_per_s = *rate});
@@ -207,7 +215,8 @@ DirectionMeasurement LinkProbe::drive(Rank peer, const EchoSummary& echo) {
     if (!found.scan.empty()) found.streams = enough_streams(found.scan);
     gauge_->use_streams(peer, static_cast<int>(found.streams == 0 ? plan_.streams : found.streams));
   }
-  last = std::max<Duration>(last, kLastRoundTrips * rtt);
+  // What trying has left, and no less than half.
+  last = std::max<Duration>({last, plan_.budget - (mailbox_.now() - begin), kLastRoundTrips * rtt});
   std::optional<double> rate;
   for (int i = 0; i < kAttempts && !rate; ++i, last *= 2) {
     rate = transfer(peer, last, rtt, found, true);
@@ -218,7 +227,11 @@ DirectionMeasurement LinkProbe::drive(Rank peer, const EchoSummary& echo) {
                     "time (--seconds)",
                     arrow, seconds(last / 2)));
   }
+  // After a try with too many connections TCP takes its time to open up again.
   found.bits_per_s = *rate;
+  for (const StreamRate& each : found.scan) {
+    if (each.streams == found.streams) found.bits_per_s = std::max(*rate, each.bits_per_s);
+  }
   const std::optional<LinkCounters> after = counters();
   if (before && after && after->segments > before->segments &&
       after->retransmits >= before->retransmits) {
@@ -229,7 +242,7 @@ DirectionMeasurement LinkProbe::drive(Rank peer, const EchoSummary& echo) {
   }
   if (after) found.congestion = after->congestion;
   if (!loaded_.empty()) found.loaded_rtt = quantile(loaded_, 0.5);
-  say_(fmt::format("{}: {}{}", arrow, human_rate(*rate),
+  say_(fmt::format("{}: {}{}", arrow, human_rate(found.bits_per_s),
                    found.streams == 0 ? ""
                                       : fmt::format(", {} connection{}", found.streams,
                                                     found.streams == 1 ? "" : "s")));

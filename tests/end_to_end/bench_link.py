@@ -186,7 +186,7 @@ def a_wrong_key_is_told_to_both(bench):
     for site, key in (("east", "first"), ("west", "second")):
         (bench.folder / f"keys/{key}.key").rename(bench.folder / f"keys/wrong-{site}.key")
     # west has another key than the one that the file names.
-    toml = bench.write("keys.toml", 2, gather="15s",
+    toml = bench.write("keys.toml", 2, gather="8s",
                        keys={"east": keys["first"], "west": keys["second"]})
     running = [bench.start("bench", "link", toml, "--site", site, *QUICK, "--key", key)
                for site, key in (("east", "keys/wrong-east.key"), ("west", "keys/third.key"))]

@@ -106,6 +106,17 @@ TEST(LinkMeasurement, StreamsAreTheFewestThatReachNineTenthsOfTheBest) {
   EXPECT_THAT(streams_to_try(16), ElementsAre(1u, 2u, 4u, 8u, 16u));
 }
 
+TEST(LinkMeasurement, StreamsAreAddedUntilTwoNumbersWereInVain) {
+  const auto helps = [](std::vector<StreamRate> rates) { return more_streams_may_help(rates); };
+  EXPECT_TRUE(helps({}));
+  EXPECT_TRUE(helps({{1, 100}}));
+  EXPECT_TRUE(helps({{1, 100}, {2, 105}}));
+  EXPECT_FALSE(helps({{1, 100}, {2, 105}, {4, 110}}));
+  EXPECT_TRUE(helps({{1, 100}, {2, 90}, {4, 120}}));
+  EXPECT_TRUE(helps({{1, 5}, {2, 10}, {4, 20}, {8, 40}, {16, 60}}));
+  EXPECT_FALSE(helps({{1, 5}, {2, 10}, {4, 10}, {8, 10}}));
+}
+
 TEST(LinkMeasurement, NumbersThatCannotBeAreNamed) {
   EchoSummary echo{.samples = 3,
                    .least = milliseconds(1),
