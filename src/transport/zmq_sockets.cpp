@@ -12,6 +12,7 @@
 #include <zmq.hpp>
 
 #include "isthmus/errors.h"
+#include "transport/tcp_connection.h"
 #include "transport/zmq_admission.h"
 #include "transport/zmq_messages.h"
 #include "transport/zmq_transport.h"
@@ -20,7 +21,7 @@ namespace isthmus {
 namespace {
 
 constexpr int kMessagesPerTurn = 64;  // of one socket, before the others have theirs
-constexpr int kQueuedFrames = 4;      // in ZeroMQ, each end of each connection
+constexpr int kQueuedFrames = 2;      // in ZeroMQ, each end of each connection
 constexpr int kQueuedReplies = 256;   // to one connection; more are dropped
 constexpr int kHandshakeMs = 5000;    // for whoever connects and says nothing
 constexpr Duration kLastWords = std::chrono::milliseconds(250);
@@ -43,8 +44,8 @@ HandshakeFault fault_of(const News& news) {
                                                                   : HandshakeFault::kOther;
 }
 
-constexpr int kWatched = kHandshakeFailed | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
-                         ZMQ_EVENT_CONNECT_RETRIED;
+constexpr int kWatched = kHandshakeFailed | ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                         ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED;
 
 /// How many sockets the links of a member need. A connection is a DEALER and both ends of its
 /// monitor, each with a file to be woken by, and its TCP connection; one more comes in return.
@@ -106,6 +107,7 @@ class Watched {
   const std::string address;  // of the news
   bool watched = false;
   bool stands = false;               // a dialled connection, as far as the news says
+  int connected = -1;                // its file, which is ZeroMQ's and may be closed by now
   std::optional<TimePoint> ended{};  // ... which ZeroMQ does not try again
   zmq::socket_t socket;              // destroyed first
 };
@@ -139,12 +141,17 @@ struct ZmqSockets::State {
   void take_news(LinkEngine& engine, Rank peer, int stream, Watched& link,
                  const std::function<TimePoint()>& now) {
     while (const auto news = next_event(link.monitor)) {
-      if (news->kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+      if (news->kind == ZMQ_EVENT_CONNECTED) {
+        link.connected = static_cast<int>(news->value);
+      } else if (news->kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+        // Should the file be another's already, that is a file, or a connection it does not harm.
+        (void)pace_connection(link.connected, options.far);
         // Lets the socket take in that there is a connection: else it would not take the greeting.
         (void)link.socket.get(zmq::sockopt::events);
         link.stands = true;
         engine.stream_up(peer, stream, now());
       } else if (news->kind == ZMQ_EVENT_DISCONNECTED) {  // also after a handshake that failed
+        link.connected = -1;
         if (std::exchange(link.stands, false)) {
           engine.stream_down(peer, stream, now(), "disconnected");
         }
