@@ -24,7 +24,6 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-DELAY_MS = 12.5  # of each node's line, one way
 SUBNET = "10.0.0"
 DEVICE = "wan0"
 PORT = 4000
@@ -40,6 +39,8 @@ class Row:
     codec: str = "fp32"
     loss: float = 0
     shares: list = field(default_factory=list)
+    rtt_ms: float = 50
+    streams: int = 0  # connections of a directed link; 0: as --streams says
 
 
 ROWS = [
@@ -47,6 +48,7 @@ ROWS = [
     Row("m2-bbr", [100] * 2, 25, congestion="bbr"),
     Row("m4-cubic", [50] * 4, 12.5),
     Row("m2-loss-cubic", [100] * 2, 25, loss=0.001),
+    Row("m2-loss-cubic-24", [100] * 2, 25, loss=0.001, streams=24),
     Row("m2-int8-cubic", [100] * 2, 25, codec="int8"),
     Row("m4-int8-cubic", [50] * 4, 12.5, codec="int8"),
     Row("m4-slow-even", [50] * 3 + [12.5], 12.5),
@@ -75,6 +77,11 @@ def call(*command):
     if done.returncode:
         raise Failure(f"{' '.join(map(str, command))}: {done.stderr.strip() or done.returncode}")
     return done.stdout
+
+
+def end_in_order():
+    """On SIGTERM too everything made is removed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def end(process):
@@ -109,7 +116,7 @@ def namespaces(count):
 @contextlib.contextmanager
 def shaped_links(row, build, seed):
     """Yields a dict that holds bench_wan's counters after the end."""
-    nodes = [f"{namespace(i)},up_mbit={rate},down_mbit={rate},delay_ms={DELAY_MS},loss={row.loss}"
+    nodes = [f"{namespace(i)},up_mbit={rate},down_mbit={rate},delay_ms={row.rtt_ms / 4},loss={row.loss}"
              for i, rate in enumerate(row.mbit)]
     wan = subprocess.Popen([build / "bench/transport/bench_wan", "--subnet", SUBNET, "--seed", str(seed),
                             "--node", *nodes], stdout=subprocess.PIPE, text=True)
@@ -159,7 +166,7 @@ def isthmus_commands(row, args, trials):
     endpoints = ",".join(f"tcp://{address(i)}:{PORT}" for i in range(len(row.mbit)))
     for member in range(len(row.mbit)):
         command = [args.build / "bench/transport/bench_exchange_member", "--member", member,
-                   "--endpoints", endpoints, "--streams", args.streams, "--bytes", int(row.mb * 1e6),
+                   "--endpoints", endpoints, "--streams", row.streams or args.streams, "--bytes", int(row.mb * 1e6),
                    "--codec", row.codec, "--kind", args.kind, "--trials", trials, "--pause", args.pause,
                    "--line-mbit", ",".join(map(str, row.mbit))]
         command += ["--shares", ",".join(map(str, row.shares))] if row.shares else []
@@ -223,7 +230,7 @@ def summary(row, args, contender, bound_s, rtt, load, wan):
     return {
         "bench": "wan_row", "row": row.name, "contender": contender.name, "members": len(row.mbit),
         "mbit": row.mbit, "mb": row.mb, "codec": row.codec, "congestion": row.congestion,
-        "loss": row.loss, "shares": row.shares, "streams": args.streams if ours else None,
+        "loss": row.loss, "shares": row.shares, "streams": (row.streams or args.streams) if ours else None,
         "commit": not args.no_commit if ours else None, "pause_s": args.pause, "trials": len(contender.seconds),
         "bound_s": bound_s, "best_s": min(contender.seconds), "median_s": median, "p95_s": p95,
         "span_median_s": round(quantile(contender.spans, 0.5), 4),
@@ -284,7 +291,7 @@ def main():
     if os.geteuid() != 0:
         print("skipped: wan.py needs root for network namespaces; use sudo", file=sys.stderr)
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything made is removed
+    end_in_order()
     rows = []
     try:
         for row in ROWS:

@@ -15,6 +15,8 @@ struct BuildInfo {
   std::string build_type;
 };
 [[nodiscard]] BuildInfo build_info();
+/// "0.1.0 a1b2c3d": which program a result is of.
+[[nodiscard]] std::string program_version();
 
 struct MachineInfo {
   std::string cpu;  // model name

@@ -39,8 +39,7 @@ report::CellResult result_of(const Cell& cell, const std::string& variant) {
   for (const Setting& value : cell.point) {
     result.tuned.emplace_back(value.key, value.value);
   }
-  const BuildInfo build = build_info();
-  result.version = fmt::format("{} {}", build.version, build.git);
+  result.version = program_version();
   return result;
 }
 

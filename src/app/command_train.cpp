@@ -112,6 +112,9 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
   } else if (!session.quiet) {
     session.out.write(render_outcome(config, outcome));
     if (outcome.prediction) {
+      if (!arguments.site.name.empty()) {
+        session.out.write("\nover the links that the file declares:");
+      }
       session.out.write("\n" + render_prediction(*outcome.prediction, outcome.totals.clock_s));
     }
   }

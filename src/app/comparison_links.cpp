@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "app/build_info.h"
 #include "app/run_parts.h"
 #include "isthmus/errors.h"
 
@@ -40,7 +41,9 @@ std::optional<std::string> unlike_runs(const Retimer& retimer,
   for (const CellResult& run : runs) {
     if (run.status != CellStatus::kOk) continue;
     if (!again || retimer.seeds_differ(links)) again = retimer.over(links, run.seed);
-    if (auto why = differs_from_run(*again, retimer.byte_scale(), recorded(run))) {
+    const bool ours = run.version.empty() || run.version == program_version();
+    if (auto why = differs_from_run(*again, retimer.byte_scale(), recorded(run),
+                                    ours ? 0 : kOtherVersionsTolerance)) {
       return why;
     }
   }

@@ -24,9 +24,20 @@ std::vector<std::string> links_of_file(const std::filesystem::path& folder) {
   }
 }
 
+/// As program_version() of the program that made the run.
+std::string version_of(const report::RunData& run) {
+  const auto word = [&](const char* key) {
+    const auto found = run.manifest.words.find(key);
+    return found == run.manifest.words.end() ? std::string() : found->second;
+  };
+  return word("version").empty() ? std::string() : word("version") + " " + word("git");
+}
+
 /// A run folder's evaluations, as a comparison's cell has them.
 report::CellResult cell_of(const report::RunData& run, const Config& config) {
-  report::CellResult cell{.seed = static_cast<std::int64_t>(config.run.seed), .simulated = true};
+  report::CellResult cell{.seed = static_cast<std::int64_t>(config.run.seed),
+                          .simulated = true,
+                          .version = version_of(run)};
   for (const report::EvalPoint& eval : run.evals) {
     cell.evals.push_back({.step = eval.step,
                           .loss = eval.loss,

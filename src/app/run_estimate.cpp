@@ -47,7 +47,7 @@ RunEstimate estimate_run(const Config& config, bool simulated) {
       .outer_bytes_per_parameter = kFloatBytes * outer_state_values(config.method, config.outer)};
   // Without a declared step time the bytes hold and the times do not: they are left out.
   const bool timed = simulated && declares_step_time(config);
-  const Prediction prediction = predict_run(world, Duration{1});
+  const Prediction prediction = predict_run(world, {Duration{1}});
   estimate.payload_bytes = prediction.payload_bytes;
   estimate.wire_bytes = prediction.wire_bytes;
   if (timed) {

@@ -37,11 +37,12 @@ void add_mean(JsonLine& record, const char* key, const std::vector<StepPost>& po
 
 }  // namespace
 
-Duration RunTotals::mean_step() const {
-  double sum = 0;
-  for (const double each : compute_s) sum += each;
-  const auto taken = static_cast<double>(steps) * static_cast<double>(compute_s.size());
-  return Duration(static_cast<Duration::rep>(sum / taken * 1e9));
+std::vector<Duration> RunTotals::mean_steps() const {
+  std::vector<Duration> means;
+  for (const double each : compute_s) {
+    means.emplace_back(static_cast<Duration::rep>(each / static_cast<double>(steps) * 1e9));
+  }
+  return means;
 }
 
 void RunTotals::save(StateWriter& writer) const {

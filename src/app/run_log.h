@@ -35,8 +35,8 @@ struct RunTotals {
   std::int64_t eval_step = 0;
   Duration measured_step{0};  // calibrated length of an inner step, replayed after a resume
 
-  /// Computing of a step, mean over all workers, as they did it side by side.
-  [[nodiscard]] Duration mean_step() const;
+  /// Computing of a step, by worker, as they did it side by side.
+  [[nodiscard]] std::vector<Duration> mean_steps() const;
 
   void save(StateWriter& writer) const;
   void load(StateReader& reader);

@@ -12,6 +12,7 @@
 #include "core/log.h"
 #include "core/system_runtime.h"
 #include "inner/model_cost.h"
+#include "isthmus/errors.h"
 #include "sim/emulated_transport.h"
 #include "sim/run_simulated.h"
 #include "sim/topology.h"
@@ -193,9 +194,20 @@ Duration time_step(const RunWorld& world) {
   return best;
 }
 
-Prediction predict_run(const RunWorld& world, Duration measured_step) {
+bool has_real_links(const RunWorld& world) {
+  if (world.emulated) return true;
+  if (world.site == nullptr || world.config.links.empty()) return false;
+  try {
+    check_links(world.config);
+  } catch (const ConfigError&) {
+    return false;  // which `train` does not need: some pairs are declared
+  }
+  return true;
+}
+
+Prediction predict_run(const RunWorld& world, const std::vector<Duration>& measured_steps) {
   Config config = world.config;
-  if (world.emulated) {  // nothing declared holds for real computing
+  if (!world.simulated && has_real_links(world)) {  // nothing declared holds for real computing
     config.sim.step_time = Duration{0};
     for (SiteConfig& site : config.sites) {
       site.compute_flops = 0;
@@ -204,7 +216,8 @@ Prediction predict_run(const RunWorld& world, Duration measured_step) {
   }
   std::vector<StepClock> clocks;
   for (int m = 0; m < world.plan.workers; ++m) {
-    clocks.push_back(make_step_clock(config, Rank(m), step_flops(world), measured_step));
+    const std::size_t own = measured_steps.size() == 1 ? 0 : static_cast<std::size_t>(m);
+    clocks.push_back(make_step_clock(config, Rank(m), step_flops(world), measured_steps.at(own)));
   }
   std::optional<Prediction> whole;
   std::int64_t done = 0;
@@ -216,6 +229,9 @@ Prediction predict_run(const RunWorld& world, Duration measured_step) {
       return clocks[static_cast<std::size_t>(rank.value())](StepIndex(done + t.value()));
     };
     input.links = link_matrix(config.links, site_names(config));
+    for (DirectedLink& link : input.links) {
+      if (world.site != nullptr) link.streams = config.net.streams;  // as its connections are
+    }
     input.link = link_options(world);
     const Prediction next = predict(input);
     whole = whole ? one_after_another(*whole, next) : next;

@@ -31,6 +31,10 @@ struct RunWorld {
   StatusBoard* status = nullptr;  // told of links between workers of this process; may be null
 };
 
+/// Whether the run takes real time over links that its configuration declares: emulated ones, or
+/// those between sites apart.
+[[nodiscard]] bool has_real_links(const RunWorld& world);
+
 struct WorldResult {                                // of this session; empty on real threads
   std::vector<std::vector<std::uint64_t>> traffic;  // bytes from i to j
   std::optional<std::uint64_t> trace_hash;          // equal for equal simulations
@@ -56,8 +60,9 @@ struct WorldResult {                                // of this session; empty on
 /// THROWS: ConfigError when two sites have no link.
 void check_links(const Config& config);
 
-/// What the closed form says of a run over declared links. `measured_step`: of what declares none;
-/// of an emulated run always.
-[[nodiscard]] Prediction predict_run(const RunWorld& world, Duration measured_step);
+/// What the closed form says of a run over declared links. `measured_steps`: one a worker, or one
+/// for all; of steps that are not declared, over real links of all.
+[[nodiscard]] Prediction predict_run(const RunWorld& world,
+                                     const std::vector<Duration>& measured_steps);
 
 }  // namespace isthmus::app

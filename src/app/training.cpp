@@ -193,10 +193,10 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   }
   // The closed form speaks of the whole run.
   if (request_.simulated && board.stopped() == StopWish::kNone) {
-    outcome.prediction = predict_run(world, totals.measured_step);
+    outcome.prediction = predict_run(world, {totals.measured_step});
   }
-  if (request_.emulated && board.stopped() == StopWish::kNone && !outcome.resumed) {
-    outcome.prediction = predict_run(world, totals.mean_step());
+  if (has_real_links(world) && board.stopped() == StopWish::kNone && !outcome.resumed) {
+    outcome.prediction = predict_run(world, totals.mean_steps());
   }
   outcome.totals = totals;
   outcome.evals = log.evals();

@@ -14,14 +14,13 @@
 #include <vector>
 
 #include "inner/mesh.h"
+#include "inner/mesh_groups.h"
 #include "inner/model.h"
 #include "inner/pipeline_schedule.h"
 #include "inner/rank_layout.h"
-#include "isthmus/codec.h"
 #include "isthmus/config.h"
 #include "kernels/aligned_buffer.h"
 #include "kernels/thread_team.h"
-#include "transport/communicator.h"
 
 namespace isthmus {
 
@@ -41,23 +40,6 @@ struct MeshOptions {
   [[nodiscard]] std::int64_t micro_batch_sequences() const {
     return sequences / mesh.dp / micro_batches;
   }
-};
-
-/// THROWS: ConfigError naming key, codec and remedy: between ranks a code holds all values, rounded
-/// to nearest, without error feedback.
-void check_rank_codecs(const CodecByDimension& codecs);
-
-/// The groups that a rank is in, split from `world`.
-struct MeshGroups {
-  Communicator& world;                                                    // borrowed
-  std::unique_ptr<const Codec> tensor_codec, pipeline_codec, data_codec;  // of those below
-  std::unique_ptr<Communicator> tensor;    // the same stage and samples
-  std::unique_ptr<Communicator> pipeline;  // the same tensor share and samples, by stage
-  std::unique_ptr<Communicator> data;      // the same share of the same stage
-
-  /// Collective over world. REQUIRES: world's size is mesh.ranks(). THROWS: ConfigError naming an
-  /// unknown codec.
-  MeshGroups(const MeshShape& mesh, const CodecByDimension& codecs, Communicator& all_ranks);
 };
 
 /// canonical gradients := those of `local` in `slice`; the head of a tied model, whose table the

@@ -246,9 +246,13 @@ double RetimedRun::utilisation() const {
 RetimedRun retime(const RetimingInput& input) { return plan::Replay(input).run(); }
 
 std::optional<std::string> differs_from_run(const RetimedRun& again, double byte_scale,
-                                            const std::vector<RecordedEvaluation>& evaluations) {
+                                            const std::vector<RecordedEvaluation>& evaluations,
+                                            double tolerance) {
   const auto scaled = [&](std::uint64_t bytes) {
     return std::round(static_cast<double>(bytes) * byte_scale);
+  };
+  const auto alike = [&](double one, double other) {
+    return one == other || std::abs(one - other) <= tolerance * std::abs(other);
   };
   for (const RecordedEvaluation& run : evaluations) {
     if (run.step < 1 || run.step > static_cast<std::int64_t>(again.steps.size())) {
@@ -256,14 +260,14 @@ std::optional<std::string> differs_from_run(const RetimedRun& again, double byte
     }
     const RetimedStep& step = again.steps[static_cast<std::size_t>(run.step) - 1];
     const double clock_s = std::chrono::duration<double>(step.end.time_since_epoch()).count();
-    if (clock_s != run.clock_s) {
+    if (!alike(clock_s, run.clock_s)) {
       return fmt::format(
           "re-timed at its own links, step {} ends at {:.9f} s where the run had "
           "{:.9f} s",
           run.step, clock_s, run.clock_s);
     }
     if (scaled(step.payload_bytes) != run.payload_bytes ||
-        scaled(step.wire_bytes) != run.wire_bytes) {
+        !alike(scaled(step.wire_bytes), run.wire_bytes)) {
       return fmt::format("by step {} it had sent {:.0f} bytes where its configuration gives {:.0f}",
                          run.step, run.wire_bytes, scaled(step.wire_bytes));
     }

@@ -64,9 +64,15 @@ struct RecordedEvaluation {
   double wire_bytes = 0;
 };
 
+/// What a run by another version of the program may differ by: how frames are cut, and how links
+/// behave, may have become better since.
+inline constexpr double kOtherVersionsTolerance = 0.05;
+
 /// Whether `again`, the run re-timed at its own links, is the run: every evaluation at the same
-/// nanosecond and after the same bytes. RETURNS: what differs first, in words; nothing when it is.
+/// nanosecond and after the same bytes; with a `tolerance` above 0 its clock and the bytes on the
+/// wire within that share. RETURNS: what differs first, in words; nothing when it is.
 [[nodiscard]] std::optional<std::string> differs_from_run(
-    const RetimedRun& again, double byte_scale, const std::vector<RecordedEvaluation>& evaluations);
+    const RetimedRun& again, double byte_scale, const std::vector<RecordedEvaluation>& evaluations,
+    double tolerance = 0);
 
 }  // namespace isthmus

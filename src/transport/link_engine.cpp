@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames, acknowledgements, who is alive, who leaves. Greetings are link_engine_greeting.cpp.
+// Frames that come, acknowledgements, who is alive, who leaves. Frames that go are
+// link_engine_sending.cpp, greetings link_engine_greeting.cpp.
 #include "transport/link_engine.h"
 
 #include <fmt/format.h>
@@ -31,6 +32,7 @@ LinkEngine::LinkEngine(MemberOptions options, const Digest128& incarnation, Link
              .incarnation = incarnation,
              .name = options_.name},
       port_(port),
+      budget_(options_.send_bits_per_s),
       last_tick_(now),
       next_tick_(now) {
   options_.keys.reset();  // whose public half is in member_keys
@@ -55,14 +57,6 @@ std::vector<Rank> LinkEngine::living() const {
   return result;
 }
 
-void LinkEngine::submit(Rank to, FrameBytes frame) {
-  if (closing_ || at(to).lost) {
-    return;
-  }
-  at(to).out.submit(std::move(frame));
-  pump(to);
-}
-
 void LinkEngine::taken(Rank from, std::size_t frame_bytes) {
   if (!closing_) {  // then all are counted as taken
     count_taken(from, frame_bytes);
@@ -75,51 +69,6 @@ void LinkEngine::count_taken(Rank from, std::size_t frame_bytes) {
   if (peer.in.owes_acknowledgement() && !peer.lost) {
     acknowledge(from);
   }
-}
-
-// Frames go to whichever connection takes one, in turn: a slow one gets fewer.
-void LinkEngine::pump(Rank rank) {
-  Peer& peer = at(rank);
-  std::size_t refusals = 0;
-  while (!peer.lost && refusals < peer.streams.size()) {
-    const FrameBytes* frame = peer.out.next();
-    if (frame == nullptr) {
-      if (closing_ && !peer.said_close) say_close(rank);
-      return;
-    }
-    peer.last_stream = (peer.last_stream + 1) % peer.streams.size();
-    Stream& stream = peer.streams[peer.last_stream];
-    if (stream.state != StreamState::kReady || stream.blocked || peer.last_stream >= peer.use) {
-      ++refusals;
-      continue;
-    }
-    const auto number = static_cast<int>(peer.last_stream);
-    const LinkHeader header{.kind = LinkKind::kData,
-                            .stream = static_cast<std::uint32_t>(peer.last_stream),
-                            .number = peer.out.next_number(),
-                            .amount = stream.sent};
-    if (!port_.to_stream(rank, number, header, *frame)) {
-      stream.blocked = true;
-      ++refusals;
-      continue;
-    }
-    ++stream.sent;
-    peer.out.sent(number);
-    refusals = 0;
-  }
-}
-
-bool LinkEngine::wants_write(Rank peer, int stream) const {
-  return !at(peer).lost && at(peer).streams[static_cast<std::size_t>(stream)].blocked;
-}
-
-void LinkEngine::writable(Rank rank, int stream) {
-  Stream& state = at(rank).streams[static_cast<std::size_t>(stream)];
-  state.blocked = false;
-  if (state.state == StreamState::kDown && !at(rank).lost) {
-    greet(rank, stream, last_tick_);  // it was not taken before; the time to a heartbeat will do
-  }
-  pump(rank);
 }
 
 void LinkEngine::from_stream(Rank rank, std::span<const std::byte> header,
@@ -260,6 +209,7 @@ void LinkEngine::say_inbound(Rank rank, LinkKind kind, std::uint64_t number) {
 }
 
 void LinkEngine::tick(TimePoint now) {
+  send_held_back(now);
   if (now < next_tick_) {
     return;
   }

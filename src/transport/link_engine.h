@@ -19,6 +19,7 @@
 #include "transport/link_flow.h"
 #include "transport/link_message.h"
 #include "transport/network_transport.h"
+#include "transport/send_budget.h"
 
 namespace isthmus {
 
@@ -80,7 +81,7 @@ class LinkEngine {
   void stranger_key(const std::string& public_key);
 
   void tick(TimePoint now);
-  [[nodiscard]] TimePoint next_tick() const { return next_tick_; }
+  [[nodiscard]] TimePoint next_tick() const;
 
   /// True when something waits for `writable`.
   [[nodiscard]] bool wants_write(Rank peer, int stream) const;
@@ -139,6 +140,7 @@ class LinkEngine {
   [[nodiscard]] std::vector<Rank> living() const;
   void count_taken(Rank from, std::size_t frame_bytes);
   void pump(Rank rank);
+  void send_held_back(TimePoint now);
   void greet(Rank rank, int stream, TimePoint now);
   void drop_stream(Rank rank, int stream, TimePoint now);
   void welcomed(Rank rank, const LinkHeader& header);
@@ -177,6 +179,10 @@ class LinkEngine {
   std::map<std::string, std::uint64_t> strangers_by_text_;
   std::string hint_;  // at why a member may be missing: the last stranger with a key, or without
   bool closing_ = false;
+  SendBudget budget_;
+  bool held_back_ = false;  // by the budget: something waits for it to open
+  Rank sent_last_;          // to whom
+  TimePoint now_;           // as last told by `tick`: not after the real one
   TimePoint last_tick_;
   TimePoint next_tick_;
 };

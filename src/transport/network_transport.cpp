@@ -102,6 +102,9 @@ void check_options(const MemberOptions& options) {
     refuse(fmt::format("a window of {} bytes: must be at least {} (8 of the biggest frames)",
                        options.window_bytes, kSmallestWindow));
   }
+  if (!(options.send_bits_per_s >= 0)) {
+    refuse(fmt::format("net.cap = {} bit/s: must be above 0", options.send_bits_per_s));
+  }
   if (options.heartbeat <= Duration{0} || options.dead_after < 3 * options.heartbeat) {
     refuse(fmt::format("net.dead_after = {:.3f} s: must be at least three heartbeats of {:.3f} s",
                        std::chrono::duration<double>(options.dead_after).count(),

@@ -19,6 +19,7 @@
 #include "core/hash.h"
 #include "transport/link_keys.h"
 #include "transport/link_message.h"
+#include "transport/tcp_connection.h"
 #include "transport/transport.h"
 
 namespace isthmus {
@@ -64,6 +65,8 @@ struct MemberOptions {
   Duration dead_after = std::chrono::seconds(10);  // of silence
   Duration gone_after = std::chrono::seconds(2);   // after its last connection broke
   Duration linger = std::chrono::seconds(5);       // a close waits that long for what was sent
+  Duration far = kFarRoundTrip;  // longer round trips are those of long thin links
+  double send_bits_per_s = 0;    // to all others together, in frames; 0: no bound
   /// With keys all links are encrypted, and only who proves to have a member's key is let in: the
   /// own pair, and the public keys of all members, in member order, the own one included.
   std::optional<LinkKeys> keys = {};

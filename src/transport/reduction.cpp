@@ -36,7 +36,9 @@ void append_parts(const Codec& codec, std::size_t n, std::size_t first_tile, std
   const std::size_t tile_bytes = codec.encoded_bytes(kTileValues);
   ISTHMUS_CHECK(tile_bytes > 0, codec.name());
   ISTHMUS_CHECK(tile_bytes <= kMaxPartBytes, codec.name(), tile_bytes);
-  const std::size_t tiles_per_part = kMaxPartBytes / tile_bytes;
+  const std::size_t aimed = std::clamp((end_tile - first_tile) * tile_bytes / kPartsOfSection,
+                                       kMinPartBytes, kMaxPartBytes);
+  const std::size_t tiles_per_part = std::max<std::size_t>(1, aimed / tile_bytes);
   for (std::size_t tile = first_tile; tile < end_tile; tile += tiles_per_part) {
     const std::size_t last = std::min(tile + tiles_per_part, end_tile);
     const std::size_t begin = tile * kTileValues;

@@ -12,6 +12,7 @@
 #include <zmq.hpp>
 
 #include "isthmus/errors.h"
+#include "transport/tcp_connection.h"
 #include "transport/tcp_counters.h"
 #include "transport/zmq_admission.h"
 #include "transport/zmq_messages.h"
@@ -21,7 +22,7 @@ namespace isthmus {
 namespace {
 
 constexpr int kMessagesPerTurn = 64;  // of one socket, before the others have theirs
-constexpr int kQueuedFrames = 4;      // in ZeroMQ, each end of each connection
+constexpr int kQueuedFrames = 2;      // in ZeroMQ, each end of each connection
 constexpr int kQueuedReplies = 256;   // to one connection; more are dropped
 constexpr int kHandshakeMs = 5000;    // for whoever connects and says nothing
 constexpr Duration kLastWords = std::chrono::milliseconds(250);
@@ -144,11 +145,14 @@ struct ZmqSockets::State {
       if (news->kind == ZMQ_EVENT_CONNECTED) {
         link.descriptor = static_cast<int>(news->value);
       } else if (news->kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+        // Should the file be another's already, that is a file, or a connection it does not harm.
+        (void)pace_connection(link.descriptor, options.far);
         // Lets the socket take in that there is a connection: else it would not take the greeting.
         (void)link.socket.get(zmq::sockopt::events);
         link.stands = true;
         engine.stream_up(peer, stream, now());
       } else if (news->kind == ZMQ_EVENT_DISCONNECTED) {  // also after a handshake that failed
+        link.descriptor = -1;
         if (std::exchange(link.stands, false)) {
           engine.stream_down(peer, stream, now(), "disconnected");
         }

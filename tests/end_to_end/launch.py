@@ -61,6 +61,10 @@ def both_sites_here_find_what_one_process_finds(bench):
     for name in ("east", "west"):
         found = [(row["step"], row["loss"]) for row in rows(out / name, "train")]
         require(found == want, f"{name}: other losses")
+    # Beside the clock stands what the declared link gives: three rounds of at least a round trip.
+    for name in ("east", "west"):
+        prediction = json.loads((out / name / "summary.json").read_text())["prediction"]
+        require(prediction["predicted_s"] > 3 * 0.08 and prediction["measured_s"] > 0, prediction)
     bench.run("report", out / "east")
     bench.run("export", out / "west", "--to", "hf", bench.folder / "model")
 

@@ -22,88 +22,12 @@ namespace {
 constexpr double kLossRounding = 1e-6;
 constexpr double kGradientRounding = 1e-5;
 constexpr double kTrajectoryRounding = 1e-4;
-constexpr std::int64_t kVocab = 67;  // no multiple of anything: shares of the vocabulary differ
-
-struct Case {
-  std::string name;
-  MeshShape mesh;
-  std::int64_t micro_batches = 1;
-  PipelineKind schedule = PipelineKind::k1F1B;
-  int virtual_stages = 1;
-};
-
-std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
-
-LanguageModelOptions model_of(const std::string& name) {
-  LanguageModelOptions o;
-  o.model = {
-      .arch = "gpt2", .layers = 4, .d_model = 32, .heads = 4, .vocab = kVocab, .context = 16};
-  if (name != "gpt2") {
-    o.model.arch = "llama";
-    o.model.kv_heads = 4;
-    o.model.tied = name == "llama-tied";
-  }
-  if (name == "llama-grouped") {
-    o.model.heads = 8;
-    o.model.kv_heads = 4;
-    o.model.qk_norm = true;
-    o.model.z_loss = 1e-3;
-  }
-  o.inner.lr = 2e-3;
-  o.inner.clip = 1;
-  o.context = 12;
-  o.sequences = 8;
-  o.total_steps = 20;
-  o.seed = 5;
-  return o;
-}
-
-LanguageModelOptions on_mesh(LanguageModelOptions o, const Case& c) {
-  o.mesh = c.mesh;
-  o.micro_batches = c.micro_batches;
-  o.schedule = c.schedule;
-  o.virtual_stages = c.virtual_stages;
-  return o;
-}
-
-struct Step {
-  double loss = 0;
-  std::vector<float> gradients;
-};
-
-Step first_step(const LanguageModelOptions& options) {
-  RandomBatches batches(kVocab, options.sequences, options.context);
-  LanguageModelLoop loop(options, batches.provider());
-  Step step;
-  step.loss = loop.gradients(StepIndex(1), {}).loss;
-  for (std::size_t i = 0; i < loop.parameters().size(); ++i) {
-    const auto gradient = loop.gradient(i);
-    step.gradients.insert(step.gradients.end(), gradient.begin(), gradient.end());
-  }
-  return step;
-}
-
 std::vector<double> losses_of(const LanguageModelOptions& options, int steps) {
   RandomBatches batches(kVocab, options.sequences, options.context);
   LanguageModelLoop loop(options, batches.provider());
   std::vector<double> losses;
   for (int t = 1; t <= steps; ++t) losses.push_back(loop.train_step(StepIndex(t)).loss);
   return losses;
-}
-
-double largest(const std::vector<float>& values) {
-  double top = 0;
-  for (const float v : values) top = std::max(top, std::abs(static_cast<double>(v)));
-  return top;
-}
-
-double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  double top = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    top = std::max(top, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
-  }
-  return top;
 }
 
 class MeshTest : public testing::TestWithParam<std::tuple<const char*, Case>> {
@@ -269,74 +193,6 @@ TEST_P(MeshTest, ProcessesHaveTheBitsOfThreads) {
   with_processes(mesh_, [&](const LanguageModelOptions& options) {
     EXPECT_EQ(losses_of(options, 3), losses);
   });
-}
-
-// --- codecs by dimension
-
-TEST(CodedMesh, EachDimensionsCodecChangesThatDimensionAlone) {
-  const LanguageModelOptions one = model_of("llama");
-  const auto gradients = [&](const Case& c, const CodecByDimension& codecs) {
-    LanguageModelOptions options = on_mesh(one, c);
-    options.rank_codecs = codecs;
-    return first_step(options);
-  };
-  const Case tp{"", {.tp = 2}}, dp{"", {.dp = 2}}, pp{"", {.pp = 2}, 4};
-  const CodecByDimension data{.data = "int8"}, tensor{.tensor = "int8"},
-      pipeline{.pipeline = "int8"};
-  for (const Case* c : {&tp, &dp, &pp}) {
-    const Step plain = gradients(*c, {});
-    const double top = largest(plain.gradients);
-    for (const CodecByDimension* codecs : {&data, &tensor, &pipeline}) {
-      const bool own = (c == &tp && codecs == &tensor) || (c == &dp && codecs == &data) ||
-                       (c == &pp && codecs == &pipeline);
-      const Step coded = gradients(*c, *codecs);
-      const double off = largest_difference(coded.gradients, plain.gradients);
-      if (own) {
-        EXPECT_GT(off, 1e-5 * top);
-        EXPECT_LT(off, 0.1 * top);  // half a step of 127, through a few layers
-      } else {
-        EXPECT_EQ(off, 0);
-      }
-    }
-  }
-}
-
-// The data-parallel sum is that of what each rank's slice decodes to, in rank order: from the
-// definition, with the codec itself.
-TEST(CodedMesh, SumsDecodedGradientsInRankOrder) {
-  LanguageModelOptions half = model_of("llama");
-  half.sequences /= 2;
-  LanguageModelOptions mesh = on_mesh(model_of("llama"), {"", {.dp = 2}});
-  mesh.rank_codecs.data = "int8";
-  RandomBatches whole(kVocab, mesh.sequences, mesh.context);
-  const auto codec = make_codec("int8");
-  std::vector<float> expected;
-  const ModelLayout layout(model_shape(half.model, half.context));
-  const auto n = static_cast<std::size_t>(layout.elements());
-  for (int rank = 0; rank < 2; ++rank) {
-    LanguageModelLoop loop(half, [&](StepIndex t) {
-      const TokenBatch batch = whole.at(t);
-      const std::size_t size = batch.inputs.size() / 2;
-      const std::size_t from = static_cast<std::size_t>(rank) * size;
-      return TokenBatch{batch.inputs.subspan(from, size), batch.targets.subspan(from, size),
-                        half.sequences, half.context};
-    });
-    (void)loop.gradients(StepIndex(1), {});
-    std::vector<float> own;
-    for (std::size_t i = 0; i < loop.parameters().size(); ++i) {
-      for (const float g : loop.gradient(i)) own.push_back(g / 2);  // exact: the mean is over both
-    }
-    std::vector<float> decoded(n);
-    for (const auto& [begin, end] : {std::pair<std::size_t, std::size_t>{0, n / 2}, {n / 2, n}}) {
-      const Encoded code = encode(*codec, std::span(own).subspan(begin, end - begin));
-      ASSERT_TRUE(decode(*codec, code.bytes, std::span(decoded).subspan(begin, end - begin)));
-    }
-    if (rank == 0) expected = decoded;
-    if (rank == 1) {
-      for (std::size_t i = 0; i < n; ++i) expected[i] += decoded[i];
-    }
-  }
-  EXPECT_EQ(first_step(mesh).gradients, expected);
 }
 
 // --- refusals

@@ -20,6 +20,9 @@ constexpr double kOneWay = 0.04;  // s
 constexpr double kStep = 0.25;    // s
 constexpr double kFrame = 68;     // header and checksum of a frame
 constexpr double kDone = kFrame + 16;
+// Parts are 1/128 of a section, at least 32 KiB, two tiles of 16 KiB: 25 tiles are 13 frames.
+constexpr double kFrames100k = 13;
+constexpr double kFrames50k = 7;
 // Virtual time has whole nanoseconds and sums of doubles round: far below what any term is worth.
 constexpr double kRounding = 1e-6;
 
@@ -55,9 +58,9 @@ double seconds_of(const Prediction& prediction, const std::string& name) {
 // One round of two workers, by hand: both send their whole vector; worker 1 says DONE when worker
 // 0's has come, worker 0 knows then, and its COMMIT reaches worker 1 half a round trip later.
 TEST(Prediction, OneRoundOfTwoWorkersIsBytesOverRatePlusOneAndAHalfRoundTrips) {
-  const std::int64_t elements = 100'000;  // 400,000 bytes: one part
+  const std::int64_t elements = 100'000;  // 400,000 bytes
   const Prediction prediction = predict(uniform(2, elements, 10, 10));
-  const double data = on_link(4.0 * elements + kFrame);
+  const double data = on_link(4.0 * elements + kFrames100k * kFrame);
   const double expected = 10 * kStep + data + 3 * kOneWay + on_link(kDone) + on_link(kFrame);
   EXPECT_NEAR(prediction.predicted_s, expected, kRounding);
   EXPECT_NEAR(sum_of_terms(prediction), prediction.predicted_s, kRounding);
@@ -72,27 +75,26 @@ TEST(Prediction, RoundsOfTwoWorkersFollowEachOtherAtBytesOverRatePlusOneRoundTri
   const std::int64_t elements = 100'000;
   const double one = predict(uniform(2, elements, 10, 10)).predicted_s;
   const double nine = predict(uniform(2, elements, 10, 90)).predicted_s;
-  const double period = 10 * kStep + on_link(4.0 * elements + kFrame) + 2 * kOneWay;
+  const double period = 10 * kStep + on_link(4.0 * elements + kFrames100k * kFrame) + 2 * kOneWay;
   // What the two protocol messages take on the link is 13 microseconds of a round.
   EXPECT_NEAR((nine - one) / 8, period, 2 * on_link(kDone));
 }
 
 TEST(Prediction, PartsOfAVectorEachCarryAHeader) {
-  const std::int64_t elements = 1'000'000;  // 4,000,000 bytes in parts of 512 KiB: 8 frames
+  const std::int64_t elements = 1'000'000;  // 245 tiles of 16 KiB in parts of two: 123 frames
   const Prediction prediction = predict(uniform(2, elements, 5, 5));
-  EXPECT_NEAR(seconds_of(prediction, "frame headers"), on_link(8 * kFrame), kRounding);
+  EXPECT_NEAR(seconds_of(prediction, "frame headers"), on_link(123 * kFrame), kRounding);
   EXPECT_EQ(prediction.payload_bytes, 4'000'000u);
 }
 
 // reduce: every member sends M-1 chunks of B/M and its own mean chunk to M-1 others, on links of
 // their own: 2 B/M per pair. Long chunks keep the links busy from one phase to the next.
 TEST(Prediction, ReduceOfLongChunksTakesTwoChunksPerLinkAndOneDelayEach) {
-  const std::int64_t elements = std::int64_t{16}
-                                << 20;  // 64 MiB, chunks of 16 MiB, parts of 512 KiB
+  const std::int64_t elements = std::int64_t{16} << 20;  // 64 MiB, chunks of 16 MiB
   const PredictionInput input = uniform(4, elements, 10, 10);
   const Prediction prediction = predict(input);
   const double chunk = 4.0 * elements / 4;
-  const double parts = 32;
+  const double parts = 128;
   const double data = on_link(2 * chunk + parts * kFrame + parts * (kFrame + 1));
   const double expected = 10 * kStep + data + kOneWay + 2 * kOneWay;
   EXPECT_NEAR(prediction.predicted_s, expected, on_link(kDone) * 2);
@@ -111,7 +113,8 @@ TEST(Prediction, GatherSendsTheWholeVectorOverEveryLinkOnce) {
   PredictionInput input = uniform(4, elements, 10, 10);
   input.exchange = ReductionKind::kGather;
   const Prediction prediction = predict(input);
-  EXPECT_NEAR(prediction.predicted_s, 10 * kStep + on_link(4.0 * elements + kFrame) + 3 * kOneWay,
+  EXPECT_NEAR(prediction.predicted_s,
+              10 * kStep + on_link(4.0 * elements + kFrames100k * kFrame) + 3 * kOneWay,
               on_link(kDone) * 2);
   EXPECT_EQ(prediction.payload_bytes, 3u * 400'000u);
 }
@@ -132,7 +135,7 @@ TEST(Prediction, OverlapExposesWhatDoesNotFitIntoIt) {
   input.fragments.front().offset = 5;
   input.overlap = 2;
   const Prediction prediction = predict(input);
-  const double frames = 96;
+  const double frames = 133;  // 3052 tiles, 23 a part
   const double round = on_link(4.0 * elements + frames * kFrame) + 3 * kOneWay;
   EXPECT_NEAR(prediction.predicted_s, 10 * kStep + round - 2 * kStep, on_link(kDone) * 2);
   EXPECT_NEAR(seconds_of(prediction, "hidden by overlap"), -2 * kStep, kRounding);
@@ -143,7 +146,7 @@ TEST(Prediction, OverlapExposesWhatDoesNotFitIntoIt) {
 TEST(Prediction, DdpPaysBytesAndHalfARoundTripAStep) {
   PredictionInput input = uniform(2, 100'000, 1, 15);
   input.commit_every = 16;
-  const double step = kStep + on_link(4.0 * 100'000 + kFrame) + kOneWay;
+  const double step = kStep + on_link(4.0 * 100'000 + kFrames100k * kFrame) + kOneWay;
   const double last_commit = 2 * kOneWay;
   EXPECT_NEAR(predict(input).predicted_s, 15 * step + last_commit, on_link(kDone) * 2);
 }
@@ -151,7 +154,7 @@ TEST(Prediction, DdpPaysBytesAndHalfARoundTripAStep) {
 TEST(Prediction, BucketsOfDdpLeaveDuringTheBackwardPass) {
   PredictionInput input = uniform(2, 0, 1, 1);
   input.commit_every = 16;
-  const double half = on_link(4.0 * 50'000 + kFrame);
+  const double half = on_link(4.0 * 50'000 + kFrames50k * kFrame);
   input.fragments = {{.elements = 50'000, .ready = 0.5}, {.elements = 50'000, .ready = 1.0}};
   // The first is through before the second is ready (125 ms against 16 ms).
   const double commit = 2 * kOneWay;
@@ -197,7 +200,8 @@ TEST(Prediction, FullFinalSyncAddsARoundOfEveryFragmentNotJustSent) {
   const double drained = predict(input).predicted_s;
   input.final_sync = FinalSync::kFull;
   EXPECT_NEAR(predict(input).predicted_s - drained,
-              on_link(4.0 * 100'000 + kFrame) + 2 * kOneWay + kOneWay / 2, kOneWay / 2 + 1e-3);
+              on_link(4.0 * 100'000 + kFrames100k * kFrame) + 2 * kOneWay + kOneWay / 2,
+              kOneWay / 2 + 1e-3);
   EXPECT_EQ(predict(input).rounds, 2);
 }
 

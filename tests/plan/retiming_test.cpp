@@ -176,6 +176,29 @@ TEST(Retiming, TellsARunFromAnother) {
   EXPECT_THAT(differs_from_run(run, 1, heavier).value_or(""), testing::HasSubstr("by step 37"));
 }
 
+TEST(Retiming, ARunByAnotherVersionMayDifferALittleButNotInItsPayload) {
+  const Scenario scenario{.options = every(10)};
+  const RunProgram program = program_of(scenario);
+  const RetimedRun run = retime(retiming_of(scenario, program, kLinks[0]));
+  const auto recorded = [&](double clock, double payload, double wire) {
+    const RetimedStep& step = run.steps.back();
+    return std::vector<RecordedEvaluation>{
+        {.step = static_cast<std::int64_t>(run.steps.size()),
+         .clock_s = clock * std::chrono::duration<double>(step.end.time_since_epoch()).count(),
+         .payload_bytes = payload * static_cast<double>(step.payload_bytes),
+         .wire_bytes = wire * static_cast<double>(step.wire_bytes)}};
+  };
+  const auto differs = [&](double clock, double payload, double wire, double tolerance) {
+    return differs_from_run(run, 1, recorded(clock, payload, wire), tolerance).has_value();
+  };
+  EXPECT_FALSE(differs(1.04, 1, 0.97, kOtherVersionsTolerance));
+  EXPECT_TRUE(differs(1.04, 1, 0.97, 0));
+  EXPECT_TRUE(differs(1.06, 1, 1, kOtherVersionsTolerance));
+  EXPECT_TRUE(differs(0.94, 1, 1, kOtherVersionsTolerance));
+  EXPECT_TRUE(differs(1, 1, 1.06, kOtherVersionsTolerance));
+  EXPECT_TRUE(differs(1, 1.001, 1, kOtherVersionsTolerance));
+}
+
 TEST(Retiming, RefusesWhatIsFoundFromTheGradients) {
   EXPECT_EQ(retiming_obstacle("diloco", {}), std::nullopt);
   EXPECT_EQ(retiming_obstacle("1bit-adam", frozen(5)), std::nullopt);

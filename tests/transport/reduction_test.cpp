@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/rng.h"
 
 namespace isthmus {
@@ -46,6 +48,27 @@ TEST(ReductionPlan, PartsCoverTheVectorOnceOnTileBorders) {
       }
     }
   }
+}
+
+TEST(ReductionPlan, ASectionIsCutIntoManyPartsButNotIntoSmallOnes) {
+  const auto codec = make_codec("fp32");  // a tile is 16 KiB
+  const auto largest = [&](std::size_t tiles, int members, ReductionKind kind) {
+    std::size_t bytes = 0;
+    for (const Part& part : make_reduction_plan(*codec, tiles * kTileValues, members, kind).parts) {
+      bytes = std::max(bytes, part.bytes);
+    }
+    return bytes;
+  };
+  constexpr std::size_t kTile = 16384;
+  EXPECT_EQ(largest(1, 2, ReductionKind::kGather), kTile);
+  EXPECT_EQ(largest(250, 2, ReductionKind::kGather), kMinPartBytes);
+  EXPECT_EQ(largest(128 * 10, 2, ReductionKind::kGather), 10 * kTile);
+  EXPECT_EQ(largest(128 * 10, 2, ReductionKind::kReduce), 5 * kTile);  // a section each
+  EXPECT_EQ(largest(128 * 100, 2, ReductionKind::kGather), kMaxPartBytes);
+  const auto wide = make_codec("int8");
+  const ReductionPlan plan = make_reduction_plan(*wide, 9 * kTileValues, 2, ReductionKind::kGather);
+  ASSERT_EQ(plan.parts.size(), 2u);  // seven tiles of 4 KiB and a few bytes, and two
+  EXPECT_EQ(plan.parts[0].values, 7 * kTileValues);
 }
 
 TEST(ReductionPlan, SharesMoveOwnersByTiles) {

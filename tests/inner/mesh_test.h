@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of meshes share: small models, cases, one step's loss and gradients.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "inner/inner_test.h"
+#include "inner/mesh.h"
+
+namespace isthmus {
+
+inline constexpr std::int64_t kVocab =
+    67;  // no multiple of anything: shares of the vocabulary differ
+
+struct Case {
+  std::string name;
+  MeshShape mesh;
+  std::int64_t micro_batches = 1;
+  PipelineKind schedule = PipelineKind::k1F1B;
+  int virtual_stages = 1;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+
+inline LanguageModelOptions model_of(const std::string& name) {
+  LanguageModelOptions o;
+  o.model = {
+      .arch = "gpt2", .layers = 4, .d_model = 32, .heads = 4, .vocab = kVocab, .context = 16};
+  if (name != "gpt2") {
+    o.model.arch = "llama";
+    o.model.kv_heads = 4;
+    o.model.tied = name == "llama-tied";
+  }
+  if (name == "llama-grouped") {
+    o.model.heads = 8;
+    o.model.kv_heads = 4;
+    o.model.qk_norm = true;
+    o.model.z_loss = 1e-3;
+  }
+  o.inner.lr = 2e-3;
+  o.inner.clip = 1;
+  o.context = 12;
+  o.sequences = 8;
+  o.total_steps = 20;
+  o.seed = 5;
+  return o;
+}
+
+inline LanguageModelOptions on_mesh(LanguageModelOptions o, const Case& c) {
+  o.mesh = c.mesh;
+  o.micro_batches = c.micro_batches;
+  o.schedule = c.schedule;
+  o.virtual_stages = c.virtual_stages;
+  return o;
+}
+
+struct Step {
+  double loss = 0;
+  std::vector<float> gradients;
+};
+
+inline Step first_step(const LanguageModelOptions& options) {
+  RandomBatches batches(kVocab, options.sequences, options.context);
+  LanguageModelLoop loop(options, batches.provider());
+  Step step;
+  step.loss = loop.gradients(StepIndex(1), {}).loss;
+  for (std::size_t i = 0; i < loop.parameters().size(); ++i) {
+    const auto gradient = loop.gradient(i);
+    step.gradients.insert(step.gradients.end(), gradient.begin(), gradient.end());
+  }
+  return step;
+}
+
+inline double largest(const std::vector<float>& values) {
+  double top = 0;
+  for (const float v : values) top = std::max(top, std::abs(static_cast<double>(v)));
+  return top;
+}
+
+inline double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double top = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    top = std::max(top, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+  }
+  return top;
+}
+
+}  // namespace isthmus

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// A member's bound on what it sends in all.
+#include "transport/send_budget.h"
+
+#include <gtest/gtest.h>
+
+#include "link_net.h"
+
+namespace isthmus {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace link_test;
+
+TEST(SendBudget, LetsTheRateThroughAndNoMore) {
+  SendBudget budget(8e6);  // a byte a microsecond
+  TimePoint now{};
+  std::size_t sent = 0;
+  for (; now < TimePoint(10s); now += 7ms) {
+    for (; budget.open(now); sent += 1000) budget.spend(now, 1000);
+  }
+  EXPECT_LE(sent, 10'000'000u + 20'000 + 1000);  // what it holds, and the frame that emptied it
+  EXPECT_GE(sent, 10'000'000u - 7000);
+}
+
+TEST(SendBudget, KeepsLittleOfWhatWasNotUsed) {
+  SendBudget budget(8e6);
+  std::size_t sent = 0;
+  for (; budget.open(TimePoint(1h)); sent += 1000) budget.spend(TimePoint(1h), 1000);
+  EXPECT_LE(sent, 22'000u);
+}
+
+TEST(SendBudget, OfNoneIsAlwaysOpen) {
+  SendBudget budget(0);
+  budget.spend(TimePoint{}, std::size_t{1} << 40);
+  EXPECT_TRUE(budget.open(TimePoint{}));
+}
+
+TEST(LinkEngineBudget, PeersShareIt) {
+  constexpr std::uint32_t kFrames = 20;
+  constexpr std::size_t kBytes = 100'000;
+  Net net(3, [](MemberOptions& options) {
+    if (options.self == Rank(0)) options.send_bits_per_s = 8e6;  // ten frames a second
+  });
+  net.settle();
+  net.pass(1ms);
+  for (std::uint32_t i = 0; i < kFrames; ++i) {
+    for (const int peer : {1, 2}) net.engine(0).submit(Rank(peer), frame_of(i, kBytes));
+  }
+  net.settle();
+  const TimePoint begin = net.now;
+  while (net.now - begin < 10s && net.node(2).delivered.size() < kFrames) {
+    net.pass(10ms);
+    const std::size_t one = net.node(1).delivered.size(), other = net.node(2).delivered.size();
+    const double seconds = std::chrono::duration<double>(net.now - begin).count();
+    EXPECT_LE(static_cast<double>(one + other) * kBytes, (seconds + 0.02) * 1e6 + kBytes);
+    EXPECT_LE(one > other ? one - other : other - one, 1u) << seconds;
+    for (const int peer : {1, 2}) net.node(peer).take_all();
+  }
+  EXPECT_EQ(net.node(1).delivered, up_to(kFrames));
+  EXPECT_EQ(net.node(2).delivered, up_to(kFrames));
+  EXPECT_GT(net.now - begin, 3800ms);  // less what it holds, and the last frame is paid for later
+  EXPECT_LT(net.now - begin, 4100ms);
+  // Who has no bound does not wait.
+  for (std::uint32_t i = 0; i < kFrames; ++i) net.engine(1).submit(Rank(0), frame_of(i, kBytes));
+  net.settle();
+  EXPECT_EQ(net.node(0).delivered, up_to(kFrames));
+}
+
+TEST(LinkEngineBudget, SaysWhenItGoesOn) {
+  Net net(2, [](MemberOptions& options) { options.send_bits_per_s = 8e6; });
+  net.settle();
+  net.pass(1ms);
+  const TimePoint heartbeat = net.engine(0).next_tick();
+  for (std::uint32_t i = 0; i < 3; ++i) net.engine(0).submit(Rank(1), frame_of(i, 100'000));
+  EXPECT_LT(net.engine(0).next_tick(), heartbeat);
+  EXPECT_LE(net.engine(0).next_tick() - net.now, 101ms);
+  EXPECT_GE(net.engine(0).next_tick() - net.now, 79ms);
+}
+
+}  // namespace
+}  // namespace isthmus
