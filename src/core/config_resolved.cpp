@@ -145,12 +145,36 @@ std::string resolved_toml(const Config& config) {
   return text;
 }
 
+namespace {
+
+/// Keys that came after the first results on record: those have the digests of configurations
+/// without them, so a key that keeps its default is left out.
+constexpr std::array<std::string_view, 5> kCameLater = {
+    "parallel.schedule", "parallel.virtual_stages", "parallel.codec_data",
+    "parallel.codec_pipeline", "parallel.codec_tensor"};
+
+bool left_out(const config::KeyRow<Config>& row, const Config& config, const Config& defaults) {
+  return std::ranges::find(kCameLater, row.name) != kCameLater.end() &&
+         row.field.get(config) == row.field.get(defaults);
+}
+
+/// A mesh changes the order of sums, not what is trained: a run may go on under another.
+bool is_mesh(std::string_view key) {
+  return key == "parallel.tp" || key == "parallel.pp" || key == "parallel.dp";
+}
+
+}  // namespace
+
 std::string config_digest(const Config& config) {
+  const auto defaults = std::make_unique<const Config>();
   std::string text;
   for (const auto& row : config::config_rows()) {
-    if (row.steers && config.origins.contains(std::string(row.name))) {
-      text += fmt::format("{}={}\n", row.name, config::toml_text(row.field.get(config), row.type));
+    if (!row.steers || !config.origins.contains(std::string(row.name)) ||
+        left_out(row, config, *defaults)) {
+      continue;
     }
+    const Config& shown = is_mesh(row.name) ? *defaults : config;
+    text += fmt::format("{}={}\n", row.name, config::toml_text(row.field.get(shown), row.type));
   }
   for (const SiteConfig& site : config.sites) {
     if (site.pace != 1) text += fmt::format("site.{}.pace={}\n", site.name, site.pace);
@@ -159,19 +183,21 @@ std::string config_digest(const Config& config) {
 }
 
 std::string outcome_digest(const Config& config) {
+  const auto defaults = std::make_unique<const Config>();
   // Of the keys that do not steer the trajectory, those that leave the outcome as it is.
-  constexpr std::array<std::string_view, 18> kNoMatter = {
+  constexpr std::array<std::string_view, 20> kNoMatter = {
       "schema",       "run.name",        "run.out",        "model.preset", "model.init",
       "data.source",  "train.recompute", "train.threads",  "train.pin",    "net.transport",
       "net.patience", "net.streams",     "net.dead_after", "net.gather",   "net.plaintext",
-      "ckpt.every",   "ckpt.keep",       "log.sinks"};
+      "ckpt.every",   "ckpt.keep",       "log.sinks",      "log.http",     "log.stalled_after"};
   std::string text;
   const auto add = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{}={}\n", name, value);
   };
   for (const auto& row : config::config_rows()) {
     const bool counts = std::find(kNoMatter.begin(), kNoMatter.end(), row.name) == kNoMatter.end();
-    if (counts && config.origins.contains(std::string(row.name))) {
+    if (counts && config.origins.contains(std::string(row.name)) &&
+        !left_out(row, config, *defaults)) {
       add(row.name, config::toml_text(row.field.get(config), row.type));
     }
   }
