@@ -60,28 +60,27 @@ class CommunicatorTest : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(CommunicatorTest, AllReduceHasTheBitsOfThePlainLoop) {
-  for (const Dtype dtype : kReducible) {
-    for (const Reduce reduce : {Reduce::kSum, Reduce::kMax}) {
+  run_ranks(size(), [](Communicator& ranks) {
+    for (const Dtype dtype : kReducible) {
       for (const std::int64_t count : kCounts) {
         const std::vector<Buffer> inputs = of_all_ranks(dtype, count, size(), 1);
-        const Buffer expected = naive_reduction(inputs, reduce);
-        run_ranks(size(), [&](Communicator& ranks) {
+        for (const Reduce reduce : {Reduce::kSum, Reduce::kMax}) {
           Buffer mine = inputs[static_cast<std::size_t>(ranks.rank())];
           ranks.all_reduce(mine.values(), reduce);
-          EXPECT_EQ(mine, expected) << dtype_name(dtype) << ' ' << count;
-        });
+          EXPECT_EQ(mine, naive_reduction(inputs, reduce)) << dtype_name(dtype) << ' ' << count;
+        }
       }
     }
-  }
+  });
 }
 
 TEST_P(CommunicatorTest, ReduceScatterThenAllGatherIsAllReduce) {
-  for (const Dtype dtype : kReducible) {
-    for (const std::int64_t count : kCounts) {
-      const std::vector<Buffer> inputs = of_all_ranks(dtype, count, size(), 2);
-      const std::vector<std::int64_t> shares = uneven(count, size());
-      const Buffer expected = naive_reduction(inputs, Reduce::kSum);
-      run_ranks(size(), [&](Communicator& ranks) {
+  run_ranks(size(), [](Communicator& ranks) {
+    for (const Dtype dtype : kReducible) {
+      for (const std::int64_t count : kCounts) {
+        const std::vector<Buffer> inputs = of_all_ranks(dtype, count, size(), 2);
+        const std::vector<std::int64_t> shares = uneven(count, size());
+        const Buffer expected = naive_reduction(inputs, Reduce::kSum);
         const Buffer& mine = inputs[static_cast<std::size_t>(ranks.rank())];
         const std::int64_t begin = place_in(shares, ranks.rank());
         const std::int64_t share = shares[static_cast<std::size_t>(ranks.rank())];
@@ -98,16 +97,16 @@ TEST_P(CommunicatorTest, ReduceScatterThenAllGatherIsAllReduce) {
         EXPECT_EQ(in_place.copy(begin, share), part);
         ranks.all_gather(in_place.constant(begin, share), shares, in_place.values());
         EXPECT_EQ(in_place, expected);
-      });
+      }
     }
-  }
+  });
 }
 
 TEST_P(CommunicatorTest, CutsIntoCallsChangeNoBit) {
-  for (const Dtype dtype : {Dtype::kF32, Dtype::kBf16}) {
-    const std::vector<Buffer> inputs = of_all_ranks(dtype, 9001, size(), 3);
-    const Buffer expected = naive_reduction(inputs, Reduce::kSum);
-    run_ranks(size(), [&](Communicator& ranks) {
+  run_ranks(size(), [](Communicator& ranks) {
+    for (const Dtype dtype : {Dtype::kF32, Dtype::kBf16}) {
+      const std::vector<Buffer> inputs = of_all_ranks(dtype, 9001, size(), 3);
+      const Buffer expected = naive_reduction(inputs, Reduce::kSum);
       Buffer mine = inputs[static_cast<std::size_t>(ranks.rank())];
       std::int64_t begin = 0;
       for (const std::int64_t part : {1, 17, 1000, 7000, 983}) {
@@ -116,8 +115,8 @@ TEST_P(CommunicatorTest, CutsIntoCallsChangeNoBit) {
       }
       ASSERT_EQ(begin, mine.count());
       EXPECT_EQ(mine, expected);
-    });
-  }
+    }
+  });
 }
 
 TEST_P(CommunicatorTest, BroadcastGivesTheRootsBytes) {

@@ -10,9 +10,18 @@
 namespace isthmus::testing_support {
 namespace {
 
+/// Of all processes; waits long, since others may still be in the body before.
+std::unique_ptr<Communicator>& everybody() {
+  static std::unique_ptr<Communicator> all = make_mpi_communicator(kLongDeadline);
+  return all;
+}
+
 class MpiEnd final : public ::testing::Environment {
  public:
-  void TearDown() override { finish_mpi(); }
+  void TearDown() override {
+    everybody().reset();
+    finish_mpi();
+  }
 };
 const auto* const mpi_end = ::testing::AddGlobalTestEnvironment(new MpiEnd);
 
@@ -22,9 +31,7 @@ int most_ranks() { return mpi_place().members; }
 
 void run_ranks(int size, const std::function<void(Communicator&)>& body,
                std::chrono::milliseconds deadline) {
-  // The world waits long: others may still be in the body before.
-  const std::unique_ptr<Communicator> all = make_mpi_communicator(kLongDeadline);
-  all->barrier();
+  everybody()->barrier();
   const std::unique_ptr<Communicator> world = make_mpi_communicator(deadline);
   const bool takes_part = world->rank() < size;
   const std::unique_ptr<Communicator> ranks = world->split(takes_part ? 0 : 1, 0);
@@ -36,7 +43,6 @@ void run_ranks(int size, const std::function<void(Communicator&)>& body,
       ranks->abort(error.what());
     }
   }
-  all->barrier();
 }
 
 }  // namespace isthmus::testing_support
