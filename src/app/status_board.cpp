@@ -42,7 +42,7 @@ std::optional<LinkTrouble> trouble_of(LinkEvent::Kind kind) {
 }  // namespace
 
 StatusBoard::StatusBoard(Options options)
-    : options_(std::move(options)), started_(options_.now()), advanced_(started_) {
+    : options_(std::move(options)), advanced_(options_.now()) {
   status_.steps = options_.total_steps;
   status_.simulated = options_.simulated;
   status_.live = true;
@@ -86,6 +86,7 @@ void StatusBoard::begin(const Manifest& manifest, const RunTotals& totals,
   status_.step = totals.steps;
   status_.resumed_after = totals.steps;
   status_.tokens = totals.tokens;
+  status_.elapsed_s = totals.wall_s;
   advance();
 }
 
@@ -106,7 +107,6 @@ void StatusBoard::step(const Step& step, const RunTotals& totals) {
   }
   status_.fragments = fragments_;
   loss_.add(step.step, totals.train_loss);
-  speed_.add(step.step, step.tokens_per_s);
   step_speed_ = step.tokens_per_s;
   if (!first_step_) first_step_ = {advanced_, step.step};
   if (tokens_.empty() || advanced_ - tokens_.back().first >= kSpeedEvery) {
@@ -115,6 +115,8 @@ void StatusBoard::step(const Step& step, const RunTotals& totals) {
       tokens_.pop_front();
     }
   }
+  // Single steps jump about, and those of other sites come in batches.
+  speed_.add(step.step, speed(advanced_).value_or(0));
 }
 
 void StatusBoard::round(const RoundReport& round, std::uint64_t payload_bytes,
@@ -229,7 +231,7 @@ RunStatus StatusBoard::snapshot() const {
   const double now = options_.now();
   RunStatus status = status_;
   status.advanced_s = now - advanced_;
-  status.elapsed_s += status.state == "running" ? status.advanced_s : now - started_;
+  if (status.state == "running") status.elapsed_s += status.advanced_s;
   status.checkpoint_ago_s = status.checkpoints > 0 ? now - checkpoint_at_ : 0;
   status.tokens_per_s = speed(now);
   if (first_step_ && status.step > first_step_->second) {

@@ -93,7 +93,6 @@ class StatusBoard {
   std::deque<Drop> drops_;
   std::deque<std::pair<double, std::int64_t>> tokens_;  // (when, tokens so far), the last seconds
   double step_speed_ = 0;
-  double started_;
   double advanced_;
   double checkpoint_at_ = 0;
   std::optional<std::pair<double, std::int64_t>> first_step_;  // (when, step) of this session

@@ -215,7 +215,7 @@ std::vector<std::string> status_lines(const RunStatus& status, const Terminal& t
     if (!line.empty()) lines.push_back(line);
   };
   if (!status.healthy || status.state != "running") {
-    add("  " + (status.healthy ? status.word : terminal.paint(Style::kBad, status.word)));
+    add(" " + (status.healthy ? status.word : terminal.paint(Style::kBad, status.word)));
   }
   add(progress(status, terminal));
   add(losses(status, terminal));
@@ -223,7 +223,7 @@ std::vector<std::string> status_lines(const RunStatus& status, const Terminal& t
   add(rounds(status));
   add_sites(status, terminal, lines);
   add_drops(status, terminal, lines);
-  add(terminal.paint(Style::kDim, "  " + source));
+  add(terminal.paint(Style::kDim, " " + source));
   return lines;
 }
 
