@@ -173,6 +173,37 @@ TEST(LinkSurvey, EveryMemberOfFourHearsOfEveryPairAndOnlyOneMeasures) {
   EXPECT_GE(outcome.took, 6 * 2 * seconds(1)) << "one pair after another";
 }
 
+// The last pair is (0, 1), and its result takes 150 ms to member 2, whom member 1 is near to.
+TEST(LinkSurvey, WhoeverHearsTheLastResultLateMissesNobodyWhoHasLeft) {
+  const DirectedLink near{.bits_per_s = 10'000'000, .one_way = milliseconds(10)};
+  Links links(3, std::vector<DirectedLink>(3, near));
+  links[0][2].one_way = links[2][0].one_way = milliseconds(150);
+  ASSERT_EQ(survey_pairs(3).back(), std::pair(Rank(0), Rank(1)));
+  const Outcome outcome = survey(links);
+  EXPECT_THAT(outcome.errors, ElementsAre("", "", ""));
+  for (const Survey& each : outcome.surveys) {
+    ASSERT_EQ(each.pairs.size(), 3u);
+    EXPECT_EQ(each.pairs, outcome.surveys[0].pairs);
+  }
+}
+
+TEST(LinkSurvey, WhoeverOnlyHearsTheLastPairIsToldThatItsSecondIsGone) {
+  const DirectedLink link{.bits_per_s = 10'000'000, .one_way = milliseconds(10)};
+  const Outcome outcome = survey(Links(3, std::vector<DirectedLink>(3, link)),
+                                 {{1, [](Runtime& runtime, Transport& end) {
+                                     SurveyOptions options = options_of(1);
+                                     options.say = [&end](const std::string& words) {
+                                       if (!words.starts_with("b -> a: "))
+                                         return;  // its turn in the last pair
+                                       end.close();
+                                       throw PeerError("dead");
+                                     };
+                                     (void)survey_links(end, runtime, options);
+                                   }}});
+  EXPECT_THAT(outcome.errors, ElementsAre(HasSubstr("site b is gone"), "dead",
+                                          HasSubstr("site a has stopped: site b is gone")));
+}
+
 const DirectedLink kLink{.bits_per_s = 10'000'000, .one_way = milliseconds(5)};
 
 TEST(LinkSurvey, APeerThatVanishesIsNamedAtBothEndsOfWhatIsLeft) {
