@@ -134,8 +134,6 @@ std::optional<double> LinkProbe::transfer(Rank peer, Duration time, Duration rtt
   TimePoint next_look = begin + time / 2;
   Window window(begin, rtt);
   std::uint64_t sent = 0, taken = 0;
-  FrameBytes frame;
-  std::size_t frame_bytes = 0;
   const auto take = [&](const ProbeMailbox::Received& received) {
     const auto* told = std::get_if<ProbeTaken>(&received.message);
     if (told == nullptr || told->pair != pair_ || told->transfer != number ||
@@ -147,12 +145,9 @@ std::optional<double> LinkProbe::transfer(Rank peer, Duration time, Duration rtt
     window.taken(mailbox_.now(), taken);
   };
   for (TimePoint now = begin; now < end; now = mailbox_.now()) {
-    if (frame == nullptr || frame_bytes != window.frame_bytes()) {
-      frame_bytes = window.frame_bytes();
-      frame = load_frame({.pair = pair_, .transfer = number}, frame_bytes);
-    }
+    const std::size_t frame_bytes = window.frame_bytes();
     while (sent - taken + frame_bytes <= window.bytes() && sent < kMostBytes) {
-      mailbox_.send_frame(peer, frame);
+      mailbox_.send_frame(peer, load_frame({.pair = pair_, .transfer = number}, sent, frame_bytes));
       sent += frame_bytes;
     }
     if (watch && now >= next_look) {

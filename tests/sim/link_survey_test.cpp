@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -290,6 +291,28 @@ TEST(LinkSurvey, AReportOfANegativeTimeIsNamed) {
                 });
               }),
               HasSubstr("a report that cannot be"));
+}
+
+TEST(LinkSurvey, NoFrameOfATransferIsSentTwice) {
+  std::set<std::vector<std::byte>> fillers;
+  std::size_t loads = 0;
+  (void)error_about([&](Runtime&, Transport& end) {
+    while (const auto received = end.receive(kNever)) {
+      const auto frame = parse_frame(*received->bytes);
+      const auto message = read_probe(frame->payload);
+      if (const auto* ping = std::get_if<ProbePing>(&*message)) {
+        end.send(Rank(0), probe_frame(ProbePong{.pair = 0, .number = ping->number}));
+      } else if (std::holds_alternative<ProbeLoad>(*message)) {
+        ++loads;
+        const auto filler = frame->payload.subspan(kSmallestLoad);
+        fillers.emplace(filler.begin(), filler.end());
+      } else if (std::holds_alternative<ProbeStop>(*message)) {
+        return;
+      }
+    }
+  });
+  EXPECT_GE(loads, 10u);
+  EXPECT_EQ(fillers.size(), loads);
 }
 
 TEST(LinkSurvey, AFloodOfPingsEndsByName) {
