@@ -224,6 +224,10 @@ DirectionMeasurement LinkProbe::drive(Rank peer, const EchoSummary& echo) {
   }
   if (after) found.congestion = after->congestion;
   if (!loaded_.empty()) found.loaded_rtt = quantile(loaded_, 0.5);
+  // Others refuse what cannot be as this site's word; it is the peer's.
+  if (const std::string fault = fault_of(found); !fault.empty()) {
+    refuse(peer, "reports that give what cannot be: " + fault);
+  }
   say_(fmt::format("{}: {}{}", arrow, human_rate(*rate),
                    found.streams == 0 ? ""
                                       : fmt::format(", {} connection{}", found.streams,
