@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a links file: either errors with places, or links that are written and read back.
+// Any text as a links file: either errors with places, or links that are written and read back,
+// also from a configuration that uses them.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
@@ -30,6 +31,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       require(again.links[i].rtt == file.links[i].rtt);
     }
     require(again.origin == file.origin);
+    // A configuration's resolved text tells the origin; with links alone it is a links file.
+    isthmus::Config config;
+    isthmus::replace_links(config, file.links, "--links " + file.origin);
+    const auto resolved = isthmus::read_links_text(isthmus::resolved_toml(config), "/f/l.toml", {});
+    require(resolved.links.size() == file.links.size());
   } catch (const isthmus::ConfigErrors& errors) {
     require(!errors.diagnostics().empty());
   }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <functional>
+#include <system_error>
 
 #include "app/build_info.h"
 #include "app/link_commands.h"
@@ -14,6 +16,7 @@
 #include "app/signals.h"
 #include "app/wall_clock.h"
 #include "core/fresh_id.h"
+#include "core/links_file.h"
 #include "core/log.h"
 #include "core/storage.h"
 #include "core/system_runtime.h"
@@ -89,6 +92,41 @@ void check_arguments(const BenchLinkArguments& arguments) {
   }
   if (arguments.streams < 1 || arguments.streams > kMostStreams) {
     refuse(fmt::format("--streams {}: must be in [1, {}]", arguments.streams, kMostStreams));
+  }
+}
+
+/// A measurement takes long: what stands in the way of its file is told before it.
+void check_out(const BenchLinkArguments& arguments) {
+  namespace fs = std::filesystem;
+  const fs::path& out = arguments.out;
+  if (out.empty()) return;
+  const auto refuse = [&](const std::string& text) {
+    throw UsageError(fmt::format("bench link: --out {}: {}", out.string(), text));
+  };
+  std::error_code error;
+  const fs::file_status status = fs::status(out, error);
+  if (!arguments.config.empty() && fs::equivalent(out, arguments.config, error)) {
+    refuse("is the CONFIG; the links get a file of their own");
+  }
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    refuse("is no file that could be replaced; name one");
+  }
+  if (fs::exists(status) && fs::file_size(out, error) != 0) {
+    try {
+      (void)read_links_file(out, {});
+    } catch (const ConfigErrors& errors) {
+      refuse(fmt::format("is there and no links file ({}); remove it or give another name",
+                         errors.summary()));
+    }
+  }
+  SystemStorage storage;
+  const fs::path trial = temporary_beside(out);
+  try {
+    (void)storage.create(trial);
+    storage.remove(trial);
+  } catch (const SystemError& system) {
+    throw SystemError(
+        fmt::format("--out {} could not be written: {}", out.string(), system.what()));
   }
 }
 
@@ -227,6 +265,7 @@ void write_links(const BenchLinkArguments& arguments, const Survey& survey) {
 
 int command_bench_link(const BenchLinkArguments& arguments, Session& session) {
   check_arguments(arguments);
+  check_out(arguments);
   const SignalScope signals;
   SystemRuntime runtime;
   LinkParty party;

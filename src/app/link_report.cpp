@@ -103,8 +103,9 @@ std::string link_table(const Survey& survey, const Terminal& terminal) {
     }
   }
   std::string words =
-      "Mbit/s: steady payload of 512 KiB frames with that many streams, the fewest that reach 90 % "
-      "of the best rate. rtt: median of small echoes on the idle link; loaded: TCP's, while the "
+      "Mbit/s: steady payload with that many streams, the fewest that reach 90 % of the best rate, "
+      "in frames of 20 ms at that rate, but 4 to 512 KiB. rtt: median of small echoes on the idle "
+      "link; loaded: TCP's, while the "
       "link is full; resent: segments that TCP sent again, full queues included.";
   if (unmeasured) words += " -: not measured on this system.";
   return table.text(terminal) + "\n" + wrapped(words, 0, terminal.width());

@@ -22,7 +22,7 @@ void write_line(std::string& text, std::string_view key, const std::string& valu
                 std::string_view origin) {
   std::string line = fmt::format("{} = {}", key, value);
   line.resize(std::max(line.size() + 2, kCommentColumn), ' ');
-  text += fmt::format("{}# {}\n", line, origin);
+  text += fmt::format("{}# {}\n", line, toml_comment(origin));
 }
 
 /// Value of a row as it is written; relative paths become absolute.

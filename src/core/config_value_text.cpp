@@ -2,11 +2,13 @@
 // Values, types and ranges as text: TOML for files, words for messages.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/config_values.h"
 #include "core/suggest.h"
 #include "core/units.h"
+#include "core/utf8_text.h"
 
 namespace isthmus::config {
 namespace {
@@ -71,6 +73,23 @@ std::string toml_quote(std::string_view text) {
     }
   }
   return quoted_text + "\"";
+}
+
+std::string toml_comment(std::string_view text) {
+  std::string comment;
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const auto first = static_cast<unsigned char>(text.front());
+    if (length == 0) {
+      comment += '?';
+    } else if (first < 0x20 || first == 0x7F) {
+      comment += ' ';
+    } else {
+      comment += text.substr(0, length);
+    }
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return comment;
 }
 
 std::string toml_text(const Value& value, Type type) {

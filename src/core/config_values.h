@@ -38,6 +38,8 @@ struct ValueRule {
 [[nodiscard]] std::string toml_text(const Value& value, Type type);
 /// A TOML basic string.
 [[nodiscard]] std::string toml_quote(std::string_view text);
+/// What may follow "# ": on one line, without control characters or bytes that are not UTF-8.
+[[nodiscard]] std::string toml_comment(std::string_view text);
 
 /// "an integer", "a rate", "one of a, b", for `explain`.
 [[nodiscard]] std::string type_text(Type type, std::string_view choices);

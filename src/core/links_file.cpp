@@ -131,7 +131,7 @@ LinksFile read_links_text(std::string_view text, const std::filesystem::path& na
     file.origin += fmt::format(" (measured {}{})", file.measured.at,
                                file.measured.by.empty() ? "" : " by " + file.measured.by);
   }
-  std::ranges::replace(file.origin, '\n', ' ');  // it stands in comments
+  file.origin = config::toml_comment(file.origin);  // where it is to stand
   return file;
 }
 
@@ -157,9 +157,8 @@ std::string links_toml(const std::vector<NotedLink>& links, const LinksProvenanc
   }
   for (const NotedLink& each : links) {
     text += "\n";
-    for (std::string note : each.notes) {
-      std::ranges::replace(note, '\n', ' ');
-      text += fmt::format("# {}\n", note);
+    for (const std::string& note : each.notes) {
+      text += fmt::format("# {}\n", config::toml_comment(note));
     }
     text += "[[link]]\n";
     for (const auto& row : config::link_rows()) {

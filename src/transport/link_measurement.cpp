@@ -13,7 +13,9 @@ namespace isthmus {
 namespace {
 
 constexpr Duration kLongest = std::chrono::hours(1);
-constexpr double kFastest = 1e15;  // bit/s
+// bit/s. A configuration's links have rates of 1 to 1e15, and the line that gives a measured rate
+// is up to a fifth faster.
+constexpr double kSlowest = 1, kFastest = 1e14;
 constexpr std::uint32_t kMostStreams = 64;
 constexpr std::size_t kMostScanned = 16;
 constexpr std::size_t kLongestName = 16;
@@ -21,7 +23,9 @@ constexpr std::size_t kLongestName = 16;
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 bool is_time(Duration duration) { return duration >= Duration{0} && duration <= kLongest; }
-bool is_rate(double bits_per_s) { return bits_per_s > 0 && bits_per_s <= kFastest; }  // not NaN
+bool is_rate(double bits_per_s) {  // not NaN
+  return bits_per_s >= kSlowest && bits_per_s <= kFastest;
+}
 
 bool is_word(const std::string& text) {
   return text.size() <= kLongestName && std::ranges::all_of(text, [](char c) {
@@ -161,6 +165,10 @@ std::string fault_of(const Arrivals& arrivals, std::uint64_t bytes, Duration too
       arrivals.steady_bytes > arrivals.bytes) {
     return fmt::format("{} bytes in {} ns as a part of {} bytes in {} ns", arrivals.steady_bytes,
                        arrivals.steady.count(), arrivals.bytes, arrivals.elapsed.count());
+  }
+  if (const auto rate = steady_rate(arrivals); rate && !is_rate(*rate)) {
+    return fmt::format("{} bytes in {} ns, a rate of {:.3g} bit/s", arrivals.steady_bytes,
+                       arrivals.steady.count(), *rate);
   }
   return {};
 }

@@ -137,8 +137,6 @@ std::optional<double> LinkProbe::transfer(Rank peer, Duration time, Duration rtt
   TimePoint next_look = begin + time / 2;
   Window window(begin, rtt);
   std::uint64_t sent = 0, taken = 0;
-  FrameBytes frame;
-  std::size_t frame_bytes = 0;
   const auto take = [&](const ProbeMailbox::Received& received) {
     const auto* told = std::get_if<ProbeTaken>(&received.message);
     if (told == nullptr || told->pair != pair_ || told->transfer != number ||
@@ -150,12 +148,9 @@ std::optional<double> LinkProbe::transfer(Rank peer, Duration time, Duration rtt
     window.taken(mailbox_.now(), taken);
   };
   for (TimePoint now = begin; now < end; now = mailbox_.now()) {
-    if (frame == nullptr || frame_bytes != window.frame_bytes()) {
-      frame_bytes = window.frame_bytes();
-      frame = load_frame({.pair = pair_, .transfer = number}, frame_bytes);
-    }
+    const std::size_t frame_bytes = window.frame_bytes();
     while (sent - taken + frame_bytes <= window.bytes() && sent < kMostBytes) {
-      mailbox_.send_frame(peer, frame);
+      mailbox_.send_frame(peer, load_frame({.pair = pair_, .transfer = number}, sent, frame_bytes));
       sent += frame_bytes;
     }
     if (watch && now >= next_look) {
@@ -242,7 +237,15 @@ DirectionMeasurement LinkProbe::drive(Rank peer, const EchoSummary& echo) {
   }
   if (after) found.congestion = after->congestion;
   if (!loaded_.empty()) found.loaded_rtt = quantile(loaded_, 0.5);
+<<<<<<< HEAD
   say_(fmt::format("{}: {}{}", arrow, human_rate(found.bits_per_s),
+=======
+  // Others refuse what cannot be as this site's word; it is the peer's.
+  if (const std::string fault = fault_of(found); !fault.empty()) {
+    refuse(peer, "reports that give what cannot be: " + fault);
+  }
+  say_(fmt::format("{}: {}{}", arrow, human_rate(*rate),
+>>>>>>> mend-link
                    found.streams == 0 ? ""
                                       : fmt::format(", {} connection{}", found.streams,
                                                     found.streams == 1 ? "" : "s")));

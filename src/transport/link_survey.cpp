@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <span>
 
 #include "core/check.h"
 #include "isthmus/errors.h"
@@ -79,15 +80,19 @@ class Surveyor {
     }
   }
 
-  /// Members that have no pair from the i-th on may leave as soon as they like.
+  /// While this member is to measure after the i-th pair, nobody has all results: who is gone has
+  /// failed, and is missed where it has a pair to come. Later, others may have what this member
+  /// still waits for, and leave. Then only who owes it a word must be there: the first of each
+  /// pair, which says why when the second is gone.
   void release(std::size_t i) {
-    std::vector<bool> needed(static_cast<std::size_t>(mailbox_.size()), false);
-    for (; i < pairs_.size(); ++i) {
-      needed[static_cast<std::size_t>(pairs_[i].first.value())] = true;
-      needed[static_cast<std::size_t>(pairs_[i].second.value())] = true;
-    }
-    for (std::size_t member = 0; member < needed.size(); ++member) {
-      if (!needed[member]) mailbox_.not_needed(Rank(static_cast<int>(member)));
+    const std::span rest(pairs_.begin() + static_cast<std::ptrdiff_t>(i), pairs_.end());
+    const auto has_a_pair = [](const auto& pairs, Rank member) {
+      return std::ranges::any_of(
+          pairs, [&](const auto& pair) { return pair.first == member || pair.second == member; });
+    };
+    const bool measures_later = has_a_pair(rest.subspan(1), self());
+    for (int member = 0; member < mailbox_.size(); ++member) {
+      if (!measures_later || !has_a_pair(rest, Rank(member))) mailbox_.not_needed(Rank(member));
     }
   }
 

@@ -93,9 +93,11 @@ using ProbeMessage = std::variant<ProbeHello, ProbePing, ProbePong, ProbeLoad, P
 
 /// The same as a whole frame.
 [[nodiscard]] FrameBytes probe_frame(const ProbeMessage& message);
-/// A piece of a transfer whose payload has so many bytes. REQUIRES: kSmallestLoad to
-/// kMaxFramePayload.
-[[nodiscard]] FrameBytes load_frame(const ProbeLoad& load, std::size_t payload_bytes);
+/// The piece of a transfer that begins `place` bytes into it and has so many bytes of payload. The
+/// filler is another one at each place: a tunnel that compresses finds nothing to gain, neither in
+/// a frame nor in those before. REQUIRES: kSmallestLoad to kMaxFramePayload.
+[[nodiscard]] FrameBytes load_frame(const ProbeLoad& load, std::uint64_t place,
+                                    std::size_t payload_bytes);
 inline constexpr std::size_t kSmallestLoad = 16;
 
 }  // namespace isthmus

@@ -365,6 +365,26 @@ class Files(CommandLine):
         self.assertEqual((self.folder / "b.bin").stat().st_size, result["bytes"])
         self.assertEqual((self.folder / "y.f32").read_bytes(), (self.folder / "x.f32").read_bytes())
 
+    def test_bench_link_looks_at_its_file_before_it_measures(self):
+        def refuses(code, words, out):
+            self.refuses(code, words, "bench", "link", "run.toml", "--site", "east", "--out", out)
+
+        refuses(2, "is the CONFIG", "run.toml")
+        refuses(2, "is the CONFIG", self.folder / "." / "run.toml")
+        (self.folder / "alias.toml").symlink_to("run.toml")
+        refuses(2, "is the CONFIG", "alias.toml")
+        refuses(2, "no links file", "words.txt")
+        refuses(2, "is no file", ".")
+        refuses(2, "is no file", "/dev/null")
+        refuses(4, "--out none/links.toml", "none/links.toml")
+        refuses(4, "--out words.txt/links.toml", "words.txt/links.toml")
+        self.write("links.toml", '[[link]]\nbetween = ["a", "b"]\nrate = "1Mbit/s"\nrtt = "1ms"\n')
+        self.write("empty.toml", "")
+        before = sorted(self.folder.iterdir())
+        for good in ("new.toml", "links.toml", "empty.toml"):
+            refuses(3, "no [[site]]", good)  # what comes next
+        self.assertEqual(sorted(self.folder.iterdir()), before)
+
     def test_bench_codec_refuses(self):
         self.write("odd.f32", b"1234567")
         self.write("none.f32", b"")

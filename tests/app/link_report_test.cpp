@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "app/link_rendezvous.h"
+#include "core/links_file.h"
 #include "sim/topology.h"
 
 namespace isthmus::app {
@@ -92,6 +93,19 @@ TEST(LinkReport, TheLinkGivesTheMeasuredRatesInASimulation) {
   ASSERT_EQ(noted.notes.size(), 3u);
   EXPECT_THAT(noted.notes[0], HasSubstr("12 of 10000 segments sent again"));
   EXPECT_THAT(noted.notes[1], HasSubstr("losses not measured"));
+}
+
+TEST(LinkReport, RatesThatPeersMayReportMakeAFileThatLoads) {
+  for (const double rate : {1.0, 1e14}) {
+    Survey survey = some_survey();
+    PairMeasurement& pair = survey.pairs[0];
+    pair.up = pair.down = {};
+    pair.up.bits_per_s = pair.down.bits_per_s = rate;
+    ASSERT_EQ(fault_of(pair), "");
+    const std::string text = links_toml({noted_link(survey, pair)}, {});
+    const LinksFile file = read_links_text(text, "links.toml", {"east", "west"});
+    EXPECT_GE(file.links.at(0).bits_per_s_up, rate);
+  }
 }
 
 TEST(LinkRendezvous, ACallIsReadAndAnythingElseRefused) {

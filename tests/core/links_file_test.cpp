@@ -124,5 +124,32 @@ TEST(LinksFile, AConfigurationSaysWhereItsLinksComeFrom) {
   EXPECT_THAT(text, testing::Not(HasSubstr("\"1Mbit/s\"")));
 }
 
+TEST(LinksFile, NothingThatComesFromElsewhereBreaksACommentsLine) {
+  const std::string controls = "a\r\n\x01\x1b\x7f\xff\xc3\xa9" + std::string(1, '\0') + "b";
+  const std::string clean = "a     ?\xc3\xa9 b";
+  const std::string text = "[measured]\nat = \"a\\r\\n\\u0001\\u001B\\u007Fb\"\nby = \"c\\rd\"\n" +
+                           std::string(kFile.substr(kFile.find("[[link]]")));
+  const LinksFile file = read_links_text(text, "l\xff\n.toml", kSites);
+  EXPECT_EQ(file.origin, "l? .toml (measured a     b by c d)");
+
+  NotedLink noted;
+  noted.link = file.links.at(0);
+  noted.notes = {controls};
+  const std::string written = links_toml({noted}, file.measured);
+  EXPECT_THAT(written, HasSubstr("\n# " + clean + "\n"));
+  const LinksFile again = read_links_text(written, "links.toml", kSites);
+  EXPECT_EQ(again.measured.at, file.measured.at);
+
+  Config config = load_config_text(
+      std::string(kMinimal) + "[[site]]\nname = \"east\"\n[[site]]\nname = \"west\"\n",
+      "run\r.toml", {}, test_context());
+  replace_links(config, file.links, controls);
+  const std::string resolved = resolved_toml(config);
+  EXPECT_THAT(resolved, HasSubstr("# " + clean + "\n"));
+  EXPECT_THAT(resolved, HasSubstr("# run .toml:"));
+  const Config reread = load_config_text(resolved, "config.resolved.toml", {}, test_context());
+  EXPECT_EQ(reread.links.at(0).bits_per_s_up, 50e6);
+}
+
 }  // namespace
 }  // namespace isthmus

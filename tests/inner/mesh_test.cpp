@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The oracle of a mesh is the same run on one rank (spec: the equivalence table of the inner loop):
 // what only reorders whole sums is bitwise, what cuts a sum into other parts stays within rounding.
-#include "inner/mesh.h"
+#include "inner/mesh_test.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,6 @@
 #include <string>
 #include <thread>
 
-#include "inner/inner_test.h"
 #include "inner/rank_layout.h"
 #include "transport/thread_communicator.h"
 

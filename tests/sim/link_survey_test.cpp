@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -173,6 +174,37 @@ TEST(LinkSurvey, EveryMemberOfFourHearsOfEveryPairAndOnlyOneMeasures) {
   EXPECT_GE(outcome.took, 6 * 2 * seconds(1)) << "one pair after another";
 }
 
+// The last pair is (0, 1), and its result takes 150 ms to member 2, whom member 1 is near to.
+TEST(LinkSurvey, WhoeverHearsTheLastResultLateMissesNobodyWhoHasLeft) {
+  const DirectedLink near{.bits_per_s = 10'000'000, .one_way = milliseconds(10)};
+  Links links(3, std::vector<DirectedLink>(3, near));
+  links[0][2].one_way = links[2][0].one_way = milliseconds(150);
+  ASSERT_EQ(survey_pairs(3).back(), std::pair(Rank(0), Rank(1)));
+  const Outcome outcome = survey(links);
+  EXPECT_THAT(outcome.errors, ElementsAre("", "", ""));
+  for (const Survey& each : outcome.surveys) {
+    ASSERT_EQ(each.pairs.size(), 3u);
+    EXPECT_EQ(each.pairs, outcome.surveys[0].pairs);
+  }
+}
+
+TEST(LinkSurvey, WhoeverOnlyHearsTheLastPairIsToldThatItsSecondIsGone) {
+  const DirectedLink link{.bits_per_s = 10'000'000, .one_way = milliseconds(10)};
+  const Outcome outcome = survey(Links(3, std::vector<DirectedLink>(3, link)),
+                                 {{1, [](Runtime& runtime, Transport& end) {
+                                     SurveyOptions options = options_of(1);
+                                     options.say = [&end](const std::string& words) {
+                                       if (!words.starts_with("b -> a: "))
+                                         return;  // its turn in the last pair
+                                       end.close();
+                                       throw PeerError("dead");
+                                     };
+                                     (void)survey_links(end, runtime, options);
+                                   }}});
+  EXPECT_THAT(outcome.errors, ElementsAre(HasSubstr("site b is gone"), "dead",
+                                          HasSubstr("site a has stopped: site b is gone")));
+}
+
 const DirectedLink kLink{.bits_per_s = 10'000'000, .one_way = milliseconds(5)};
 
 TEST(LinkSurvey, APeerThatVanishesIsNamedAtBothEndsOfWhatIsLeft) {
@@ -259,6 +291,50 @@ TEST(LinkSurvey, AReportOfANegativeTimeIsNamed) {
                 });
               }),
               HasSubstr("a report that cannot be"));
+}
+
+// Nobody takes such a rate as a result: it must not leave the site that was told it.
+TEST(LinkSurvey, AReportOfARateThatNoLinkHasIsNamed) {
+  EXPECT_THAT(error_about([](Runtime&, Transport& end) {
+                std::uint64_t bytes = 0;
+                answer_with(end, [&](const ProbeMessage& message) -> ProbeMessage {
+                  if (const auto* ping = std::get_if<ProbePing>(&message)) {
+                    return ProbePong{.pair = ping->pair, .number = ping->number};
+                  }
+                  if (std::holds_alternative<ProbeLoad>(message)) {
+                    return ProbeTaken{.pair = 0, .transfer = 0, .bytes = bytes += 4096};
+                  }
+                  const auto* done = std::get_if<ProbeEnd>(&message);
+                  return ProbeReport{
+                      .pair = 0,
+                      .transfer = 0,
+                      .arrivals = {done->bytes, seconds(1), done->bytes, Duration(1)}};
+                });
+              }),
+              testing::AllOf(HasSubstr("site b sends a report that cannot be"),
+                             HasSubstr("in 1 ns, a rate of")));
+}
+
+TEST(LinkSurvey, NoFrameOfATransferIsSentTwice) {
+  std::set<std::vector<std::byte>> fillers;
+  std::size_t loads = 0;
+  (void)error_about([&](Runtime&, Transport& end) {
+    while (const auto received = end.receive(kNever)) {
+      const auto frame = parse_frame(*received->bytes);
+      const auto message = read_probe(frame->payload);
+      if (const auto* ping = std::get_if<ProbePing>(&*message)) {
+        end.send(Rank(0), probe_frame(ProbePong{.pair = 0, .number = ping->number}));
+      } else if (std::holds_alternative<ProbeLoad>(*message)) {
+        ++loads;
+        const auto filler = frame->payload.subspan(kSmallestLoad);
+        fillers.emplace(filler.begin(), filler.end());
+      } else if (std::holds_alternative<ProbeStop>(*message)) {
+        return;
+      }
+    }
+  });
+  EXPECT_GE(loads, 10u);
+  EXPECT_EQ(fillers.size(), loads);
 }
 
 TEST(LinkSurvey, AFloodOfPingsEndsByName) {

@@ -21,6 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
+using std::chrono::seconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -131,7 +132,7 @@ TEST(LinkMeasurement, NumbersThatCannotBeAreNamed) {
   DirectionMeasurement direction;
   direction.bits_per_s = 1e8;
   EXPECT_EQ(fault_of(direction), "");
-  for (const double rate : {0.0, -1.0, 1e16, std::numeric_limits<double>::quiet_NaN(),
+  for (const double rate : {0.0, -1.0, 0.5, 1e15, 1e16, std::numeric_limits<double>::quiet_NaN(),
                             std::numeric_limits<double>::infinity()}) {
     direction.bits_per_s = rate;
     EXPECT_THAT(fault_of(direction), HasSubstr("bit/s")) << rate;
@@ -159,6 +160,12 @@ TEST(LinkMeasurement, AReportIsHeldAgainstWhatTheSenderKnows) {
   bad = good;
   bad.steady_bytes = 101;
   EXPECT_NE(fault_of(bad, 100, milliseconds(12)), "");
+  bad = good;
+  bad.bytes = bad.steady_bytes = 1'000'000;
+  bad.steady = Duration(1);
+  EXPECT_THAT(fault_of(bad, 1'000'000, milliseconds(12)), HasSubstr("8e+15 bit/s"));
+  bad = {.bytes = 1, .elapsed = seconds(20), .steady_bytes = 1, .steady = seconds(10)};
+  EXPECT_THAT(fault_of(bad, 1, seconds(21)), HasSubstr("0.8 bit/s"));
 }
 
 TEST(LinkSurvey, EveryPairComesOnceAndOneAtATime) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -109,7 +110,7 @@ TEST(ProbeMessage, LiesAreRefused) {
 }
 
 TEST(ProbeMessage, ALoadIsAFrameOfTheSizeAskedForThatDoesNotCompress) {
-  const FrameBytes frame = load_frame({.pair = 3, .transfer = 4}, 65'536);
+  const FrameBytes frame = load_frame({.pair = 3, .transfer = 4}, 0, 65'536);
   const auto parsed = parse_frame(*frame);
   ASSERT_TRUE(parsed.has_value()) << parsed.error().what;
   EXPECT_EQ(parsed->payload.size(), 65'536u);
@@ -119,6 +120,23 @@ TEST(ProbeMessage, ALoadIsAFrameOfTheSizeAskedForThatDoesNotCompress) {
   std::vector<int> count(256);
   for (const std::byte each : parsed->payload) ++count[std::to_integer<std::size_t>(each)];
   for (const int n : count) EXPECT_NEAR(n, 256, 130);  // eight standard deviations
+}
+
+// What a dictionary coder could reuse are runs of a few bytes that have come before.
+TEST(ProbeMessage, NoTwoPiecesOfATransferHaveTheirFillerInCommon) {
+  std::set<std::string> seen;
+  std::size_t words = 0;
+  for (const std::uint32_t transfer : {0u, 1u}) {
+    for (std::uint64_t place = 0; place < 32 * 4096; place += 4096) {
+      const FrameBytes frame = load_frame({.pair = 3, .transfer = transfer}, place, 4096 + 3);
+      const auto payload = payload_of(frame).subspan(kSmallestLoad);
+      for (std::size_t i = 0; i + 8 <= payload.size(); i += 8, ++words) {
+        seen.emplace(reinterpret_cast<const char*>(&payload[i]), 8);
+      }
+      EXPECT_EQ(*load_frame({.pair = 3, .transfer = transfer}, place, 4096 + 3), *frame);
+    }
+  }
+  EXPECT_EQ(seen.size(), words);
 }
 
 }  // namespace
