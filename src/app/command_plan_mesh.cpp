@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 3> kDimensions = {"tensor", "pipeline", "
 
 std::string schedule_text(const MeshChoice& c) {
   if (c.pp == 1) return "none";
-  return c.virtual_stages > 1 ? fmt::format("interleaved x{}", c.virtual_stages)
+  return c.virtual_stages > 1 ? fmt::format("1f1b x{}", c.virtual_stages)
                               : std::string(pipeline_name(c.schedule));
 }
 
@@ -174,17 +174,17 @@ void print_head(const MeshQuestion& q, Session& session) {
 }
 
 void print_table(const MeshRanking& ranking, std::int64_t top, Session& session) {
-  TextTable table(
-      {"tp", "pp", "dp", "micro", "schedule", "ZeRO", "recomp", "memory", "step", "why"});
+  TextTable table({"tp", "pp", "dp", "micro", "schedule", "ZeRO", "memory", "step", "why"});
   std::int64_t left = top;
   for (const MeshCandidate& candidate : ranking.candidates) {
     if (left-- == 0) break;
     const MeshChoice& c = candidate.choice;
     table.add({fmt::format("{}", c.tp), fmt::format("{}", c.pp), fmt::format("{}", c.dp),
                fmt::format("{}", c.micro_batches), schedule_text(c),
-               c.dp > 1 ? fmt::format("{}", c.zero) : "-", c.recompute ? "yes" : "-",
+               c.dp > 1 ? fmt::format("{}", c.zero) : "-",
                bytes_text(static_cast<double>(candidate.memory.total())),
-               candidate.fits ? step_text(candidate.time.step) : "-", candidate.why});
+               candidate.fits ? step_text(candidate.time.step) : "-",
+               candidate.why + (c.recompute && candidate.fits ? "; recomputes" : "")});
   }
   session.out.write(table.text(session.out));
   const auto all = static_cast<std::int64_t>(ranking.candidates.size());
