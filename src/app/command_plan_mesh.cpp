@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 3> kDimensions = {"tensor", "pipeline", "
 
 std::string schedule_text(const MeshChoice& c) {
   if (c.pp == 1) return "none";
-  return c.virtual_stages > 1 ? fmt::format("interleaved x{}", c.virtual_stages)
+  return c.virtual_stages > 1 ? fmt::format("1f1b x{}", c.virtual_stages)
                               : std::string(pipeline_name(c.schedule));
 }
 
@@ -173,21 +173,18 @@ void print_head(const MeshQuestion& q, Session& session) {
                     wrapped(assumed + ".", 0, session.out.width()) + "\n");
 }
 
-void print_table(const MeshQuestion& q, const MeshRanking& ranking, std::int64_t top,
-                 Session& session) {
-  TextTable table(
-      {"tp", "pp", "dp", "micro", "schedule", "ZeRO", "recomp", "memory", "step", "tok/s", "why"});
+void print_table(const MeshRanking& ranking, std::int64_t top, Session& session) {
+  TextTable table({"tp", "pp", "dp", "micro", "schedule", "ZeRO", "memory", "step", "why"});
   std::int64_t left = top;
   for (const MeshCandidate& candidate : ranking.candidates) {
     if (left-- == 0) break;
     const MeshChoice& c = candidate.choice;
     table.add({fmt::format("{}", c.tp), fmt::format("{}", c.pp), fmt::format("{}", c.dp),
                fmt::format("{}", c.micro_batches), schedule_text(c),
-               c.dp > 1 ? fmt::format("{}", c.zero) : "-", c.recompute ? "yes" : "-",
+               c.dp > 1 ? fmt::format("{}", c.zero) : "-",
                bytes_text(static_cast<double>(candidate.memory.total())),
                candidate.fits ? step_text(candidate.time.step) : "-",
-               candidate.fits ? human_count(tokens_of(q) / candidate.time.step) : "-",
-               candidate.why});
+               candidate.why + (c.recompute && candidate.fits ? "; recomputes" : "")});
   }
   session.out.write(table.text(session.out));
   const auto all = static_cast<std::int64_t>(ranking.candidates.size());
@@ -214,12 +211,17 @@ std::vector<std::string> best_lines(const MeshQuestion& q, const MeshCandidate& 
   const plan::RankMemory& m = best.memory;
   const auto size = [](std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
   std::vector<std::string> lines;
-  lines.push_back(
-      fmt::format("step {}: computing {}, tensor-parallel sums {}, bubble {} ({:.1f} % of the "
-                  "pipeline's time), "
-                  "exposed gradients and weights {}",
-                  step_text(t.step), step_text(t.compute), step_text(t.tensor), step_text(t.bubble),
-                  100 * t.bubble_share, step_text(t.data)));
+  std::string step = fmt::format("step {}, {} tok/s: computing {}", step_text(t.step),
+                                 human_count(tokens_of(q) / t.step), step_text(t.compute));
+  if (t.tensor > 0) step += fmt::format(", tensor-parallel sums {}", step_text(t.tensor));
+  if (c.pp > 1) {
+    step += fmt::format(", bubble {} ({:.1f} % of the pipeline's time)", step_text(t.bubble),
+                        100 * t.bubble_share);
+  }
+  if (c.dp > 1) {
+    step += fmt::format(", gradients and weights that nothing hides {}", step_text(t.data));
+  }
+  lines.push_back(step);
   lines.push_back(fmt::format(
       "memory of stage {}, the fullest: parameters {}, gradients {}, moments {}, activations {}, "
       "logits {}, buffers {}",
@@ -296,7 +298,7 @@ int command_plan_mesh(const PlanMeshArguments& arguments, Session& session) {
     print_json(q, ranking, session);
   } else if (!ranking.candidates.empty()) {
     print_head(q, session);
-    print_table(q, ranking, arguments.top, session);
+    print_table(ranking, arguments.top, session);
     if (ranking.fits()) {
       const MeshCandidate& best = ranking.candidates.front();
       print_part(session, Style::kGood, "Best: " + plan::mesh_text(best.choice),

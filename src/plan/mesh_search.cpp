@@ -101,9 +101,11 @@ class Search {
       all.emplace_back(kind, chunks);
     };
     add(PipelineKind::k1F1B, 1);
-    if (search_.schedule) add(PipelineKind::kGpipe, 1);  // holds more and is no faster
+    if (search_.schedule) {          // only when asked for:
+      add(PipelineKind::kGpipe, 1);  // holds more and is no faster
+      add(PipelineKind::kZbH1, 1);   // needs blocks whose backward pass can be split
+    }
     if (choice.pp == 1 && !search_.schedule) return all;
-    add(PipelineKind::kZbH1, 1);
     for (int chunks = 2; chunks <= kMostVirtualStages; ++chunks) {
       add(PipelineKind::kInterleaved, chunks);
     }

@@ -537,7 +537,7 @@ codec = "int8"
         model = ["plan", "mesh", "--model", "llama-8b", "--ranks", "8"]
         for words, flags in [("must divide the 8 ranks", ["--nodes", "3"]),
                              ("must divide the 8 ranks", ["--tp", "3"]),
-                             ("needs a unit", ["--memory", "80"]), ("0 .. 3", ["--zero", "4"]),
+                             ("needs a unit", ["--memory", "80"]), ("0 to 3", ["--zero", "4"]),
                              ("at least 1", ["--top", "0"]),
                              ("\"8192 tok\"", ["--batch", "9000 tok"]),
                              ("CONFIG", ["--set", "train.context=3"])]:
