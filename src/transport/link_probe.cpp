@@ -237,15 +237,11 @@ DirectionMeasurement LinkProbe::drive(Rank peer, const EchoSummary& echo) {
   }
   if (after) found.congestion = after->congestion;
   if (!loaded_.empty()) found.loaded_rtt = quantile(loaded_, 0.5);
-<<<<<<< HEAD
-  say_(fmt::format("{}: {}{}", arrow, human_rate(found.bits_per_s),
-=======
   // Others refuse what cannot be as this site's word; it is the peer's.
   if (const std::string fault = fault_of(found); !fault.empty()) {
     refuse(peer, "reports that give what cannot be: " + fault);
   }
-  say_(fmt::format("{}: {}{}", arrow, human_rate(*rate),
->>>>>>> mend-link
+  say_(fmt::format("{}: {}{}", arrow, human_rate(found.bits_per_s),
                    found.streams == 0 ? ""
                                       : fmt::format(", {} connection{}", found.streams,
                                                     found.streams == 1 ? "" : "s")));
