@@ -7,7 +7,6 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
-#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
