@@ -117,7 +117,7 @@ int command_bench_collectives(const BenchCollectivesArguments& arguments, Sessio
     if (!arguments.out.empty()) write_table(arguments.out, ranks, timings);
     return 0;
   }
-  const std::unique_ptr<Communicator> all = make_mpi_communicator(kDeadline);
+  std::unique_ptr<Communicator> all = make_mpi_communicator(kDeadline);
   if (arguments.ranks > 0 && arguments.ranks != all->size()) {
     throw UsageError(fmt::format(
         "bench collectives: --ranks {}, but the MPI job has {} processes: mpirun -n {} isthmus …",
@@ -130,6 +130,8 @@ int command_bench_collectives(const BenchCollectivesArguments& arguments, Sessio
     if (!arguments.out.empty()) write_table(arguments.out, all->size(), timings);
   }
   all->barrier();
+  all.reset();
+  finish_mpi();
   return 0;
 }
 

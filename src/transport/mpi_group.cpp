@@ -19,8 +19,8 @@ namespace {
 constexpr std::size_t kMostCause = 1000;  // bytes of a control message
 
 // Processes cannot wake one another, so a wait looks often at first, giving its core away each
-// time.
-constexpr int kLooks = 2000;
+// time; on a busy machine one of those may take milliseconds, so naps follow soon.
+constexpr Duration kBusy = std::chrono::microseconds(200);
 constexpr int kLooksPerHearing = 16;
 constexpr Duration kCallBack = std::chrono::seconds(1);
 
@@ -83,18 +83,19 @@ MpiGroup::Waited MpiGroup::wait_until(const std::function<bool()>& done, bool he
   const TimePoint end = deadline_ < kNever - begin ? begin + deadline_ : kNever;
   Duration nap = kShortestNap;
   for (std::int64_t look = 0;; ++look) {
-    const bool listens = hear && (look >= kLooks || look % kLooksPerHearing == 0);
+    const TimePoint now = clock.now();
+    const bool busy = now - begin < kBusy;
+    const bool listens = hear && (!busy || look % kLooksPerHearing == 0);
     {
       const std::scoped_lock lock(mpi_mutex());
       if (done()) return Waited::kDone;
       if (listens) hear_control();
     }
     if (listens && !cause().empty()) return Waited::kEnded;
-    if (look < kLooks) {
+    if (busy) {
       std::this_thread::yield();
       continue;
     }
-    const TimePoint now = clock.now();
     if (now >= end) return Waited::kLate;
     runtime_->sleep_until(now + nap);
     nap = std::min(2 * nap, kLongestNap);

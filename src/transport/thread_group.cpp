@@ -18,9 +18,9 @@ constexpr std::uint32_t kGeneration = 0x1000;
 constexpr std::uint32_t kGenerationMask = ~(kGeneration - 1);
 
 // The others are mostly a few microseconds away; where ranks outnumber cores, giving the core away
-// is what brings them here. Then a sleep.
+// is what brings them here, but on a busy machine each time may take milliseconds. Then a sleep.
 constexpr int kLooks = 300;
-constexpr int kYields = 100;
+constexpr Duration kBusy = std::chrono::microseconds(50);
 
 /// Counts one more rank in. RETURNS: the word before.
 std::uint32_t count_in(std::atomic<std::uint32_t>& word, int size) {
@@ -48,7 +48,7 @@ bool Gate::await(const std::function<bool()>& ready, Duration patience) {
   for (int look = 0; look < kLooks; ++look) {
     if (ready()) return true;
   }
-  for (int yield = 0; yield < kYields; ++yield) {
+  for (const TimePoint begin = clock_.now(); clock_.now() - begin < kBusy;) {
     std::this_thread::yield();
     if (ready()) return true;
   }
