@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "app/link_commands.h"
 #include "app/commands.h"
+#include "app/link_commands.h"
 
 namespace isthmus::app {
 

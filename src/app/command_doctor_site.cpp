@@ -108,7 +108,8 @@ int command_doctor_site(const DoctorSiteArguments& arguments, Session& session) 
     stop_at_signal();
   }
   // Some of them may not have reached this site yet.
-  if (joined) runtime.sleep_until(std::min(end, runtime.clock().now() + kForTheOthers));
+  const TimePoint later = std::min(end, runtime.clock().now() + kForTheOthers);
+  if (joined) runtime.sleep_until(later);
   std::vector<Reach> all = findings.all();
   bool every = true;
   std::vector<std::string> parts;

@@ -4,8 +4,8 @@
 
 #include <chrono>
 
-#include "app/link_commands.h"
 #include "app/json_line.h"
+#include "app/link_commands.h"
 #include "app/run_parts.h"
 #include "app/text_table.h"
 #include "core/links_file.h"
