@@ -104,7 +104,7 @@ TEST(LinkRendezvous, ACallIsReadAndAnythingElseRefused) {
        {std::string(), std::string("GET / HTTP/1.1"), "isthmus-bench-link 2 " + token + " 1 x",
         "isthmus-bench-link 1 " + token, "isthmus-bench-link 1 " + token + " 0 x",
         "isthmus-bench-link 1 " + token + " 65536 x", "isthmus-bench-link 1 " + token + " 1 ",
-        "isthmus-bench-link 1 " + token + " 1 a\x1b[2J", "isthmus-bench-link 1 zz 1 x",
+        "isthmus-bench-link 1 " + token + " 1 a\x1b[2J", std::string("isthmus-bench-link 1 zz 1 x"),
         "isthmus-bench-link 1 " + token + " 1 " + std::string(65, 'n')}) {
     EXPECT_FALSE(read_call(bad).has_value()) << bad;
   }
