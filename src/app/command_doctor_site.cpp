@@ -69,8 +69,10 @@ HostPort place_of(const std::string& endpoint) {
   return parse_host_port("address", endpoint.substr(endpoint.find("://") + 3));
 }
 
-std::string words_of(const Reach& reach) {
-  if (reach.good) return "reached; key and version fit";
+std::string words_of(const Reach& reach, bool keys) {
+  if (reach.good) {
+    return keys ? "reached; key and version fit" : "reached, in plain text; the version fits";
+  }
   if (!reach.refusal.empty()) return reach.refusal;
   if (!reach.connection.empty()) return "not reached: " + reach.connection;
   return "the port answers, but not as a site of this file; is `isthmus doctor` running there?";
@@ -115,7 +117,7 @@ int command_doctor_site(const DoctorSiteArguments& arguments, Session& session) 
     if (Rank(static_cast<int>(site)) == transport->self()) continue;
     if (!all[site].good) all[site].connection = why_not_reached(place_of(party.endpoints[site]));
     every = every && all[site].good;
-    const std::string words = words_of(all[site]);
+    const std::string words = words_of(all[site], !party.options.member_keys.empty());
     if (session.json) {
       parts.push_back(JsonLine()
                           .add("from", arguments.site.name)

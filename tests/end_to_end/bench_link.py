@@ -242,10 +242,23 @@ def two_machines_need_no_file(bench):
     require("HOST:PORT" in bench.run("bench", "link", "--to", "nowhere", code=2).stderr, "no hint")
 
 
+def doctor_says_whom_a_site_reaches(bench):
+    toml = bench.write("doctor.toml", 2)
+    alone = bench.run("doctor", toml, "--site", "east", "--seconds", "2", "--json", code=5)
+    west = json.loads(alone.stdout.splitlines()[0])["sites"][0]
+    require(west["to"] == "west" and not west["reached"] and "refused" in west["why"], alone.stdout)
+    bench.run("doctor", toml, code=2)
+    running = [bench.start("doctor", toml, "--site", name, "--seconds", "30")
+               for name in NAMES[:2]]
+    for each in running:
+        require("reached, in plain text" in bench.finish(each).stdout, each.stdout)
+
+
 SCENARIOS = (two_sites_measure_and_simulate_and_plan_read_it,
              three_sites_with_keys_measure_each_pair,
              a_missing_site_is_named_and_nothing_is_written, a_wrong_key_is_told_to_both,
-             a_site_that_dies_is_named, unlike_plans_are_told_apart, two_machines_need_no_file)
+             a_site_that_dies_is_named, unlike_plans_are_told_apart, two_machines_need_no_file,
+             doctor_says_whom_a_site_reaches)
 
 
 def main():
