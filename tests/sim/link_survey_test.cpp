@@ -315,7 +315,7 @@ TEST(LinkSurvey, AReportOfARateThatNoLinkHasIsNamed) {
 }
 
 TEST(LinkSurvey, NoFrameOfATransferIsSentTwice) {
-  std::set<std::vector<std::byte>> fillers;
+  std::set<std::string> fillers;
   std::size_t loads = 0;
   (void)error_about([&](Runtime&, Transport& end) {
     while (const auto received = end.receive(kNever)) {
@@ -326,7 +326,7 @@ TEST(LinkSurvey, NoFrameOfATransferIsSentTwice) {
       } else if (std::holds_alternative<ProbeLoad>(*message)) {
         ++loads;
         const auto filler = frame->payload.subspan(kSmallestLoad);
-        fillers.emplace(filler.begin(), filler.end());
+        fillers.emplace(reinterpret_cast<const char*>(filler.data()), filler.size());
       } else if (std::holds_alternative<ProbeStop>(*message)) {
         return;
       }
