@@ -28,6 +28,10 @@ Expected<HttpReply, std::string> read_reply(const std::string& text) {
     return Unexpected<std::string>("what answers there does not speak HTTP");
   }
   reply.body = text.substr(end + 4);
+  const auto length = http_header(std::string_view(text).substr(0, end + 2), "content-length");
+  if (length && *length != std::to_string(reply.body.size())) {
+    return Unexpected<std::string>("the reply is not as long as it says");
+  }
   return reply;
 }
 

@@ -8,7 +8,6 @@
 #include <cctype>
 #include <chrono>
 #include <exception>
-#include <optional>
 #include <utility>
 
 #include "core/log.h"
@@ -18,8 +17,7 @@ namespace {
 
 constexpr Duration kWindow = std::chrono::seconds(1);
 constexpr Duration kNoRoom = std::chrono::milliseconds(200);  // after the machine refused one
-constexpr Duration kDrain = std::chrono::seconds(1);
-constexpr double kLongestWait = 60;  // seconds
+constexpr double kLongestWait = 60;                           // seconds
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -79,12 +77,13 @@ std::string_view trimmed(std::string_view text) {
              : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-/// Value of a header; the request ends with an empty line.
-std::optional<std::string_view> header(std::string_view request, std::string_view name) {
-  std::size_t line = request.find("\r\n");
-  while (line != std::string_view::npos && line + 2 < request.size()) {
-    const std::size_t next = request.find("\r\n", line + 2);
-    const std::string_view text = request.substr(line + 2, next - line - 2);
+}  // namespace
+
+std::optional<std::string_view> http_header(std::string_view head, std::string_view name) {
+  std::size_t line = head.find("\r\n");
+  while (line != std::string_view::npos && line + 2 < head.size()) {
+    const std::size_t next = head.find("\r\n", line + 2);
+    const std::string_view text = head.substr(line + 2, next - line - 2);
     const std::size_t colon = text.find(':');
     if (colon != std::string_view::npos && same_word(text.substr(0, colon), name)) {
       return trimmed(text.substr(colon + 1));
@@ -93,8 +92,6 @@ std::optional<std::string_view> header(std::string_view request, std::string_vie
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 HttpServer::HttpServer(Runtime& runtime, const HttpAddress& address, Handler handler,
                        const HttpLimits& limits)
@@ -177,7 +174,9 @@ void HttpServer::take_connections(TimePoint now) {
 bool HttpServer::advance(Connection& connection, TimePoint now) {
   std::array<char, 4096> buffer;
   if (connection.draining) {
-    return !connection.socket.read_some(buffer).closed;
+    const Transfer got = connection.socket.read_some(buffer);
+    connection.drained += got.bytes;
+    return !got.closed && connection.drained <= limits_.drained_bytes;
   }
   while (connection.output.empty()) {
     const Transfer got = connection.socket.read_some(buffer);
@@ -208,7 +207,7 @@ bool HttpServer::advance(Connection& connection, TimePoint now) {
   // Closing at once would cut off a client that is still sending before it has read the reply.
   connection.socket.finish_writing();
   connection.draining = true;
-  connection.deadline = std::min(connection.deadline, now + kDrain);
+  connection.deadline = std::min(connection.deadline, now + limits_.drain);
   return true;
 }
 
@@ -225,7 +224,7 @@ std::string HttpServer::answer(std::string_view request) {
   if (method != "GET" && method != "HEAD") {
     return refusal(405, "only GET and HEAD");
   }
-  if (address_.loopback() && !is_own_name(header(request, "host").value_or(""))) {
+  if (address_.loopback() && !is_own_name(http_header(request, "host").value_or(""))) {
     return refusal(421, "ask for this machine by number, or as localhost");
   }
   HttpReply reply;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -28,8 +29,14 @@ struct HttpLimits {
   std::size_t connections = 32;                 // a further one takes the place of the oldest
   std::size_t request_bytes = 8192;             // line and headers
   Duration patience = std::chrono::seconds(5);  // from the connection to the end of the reply
+  Duration drain = std::chrono::seconds(1);     // for the client's end, once it has its reply
+  std::size_t drained_bytes = 64 * 1024;        // and what it may go on sending until then
   int requests_per_second = 200;                // later ones wait
 };
+
+/// Value of a header. `head`: the first line and the headers, each with its line's end.
+[[nodiscard]] std::optional<std::string_view> http_header(std::string_view head,
+                                                          std::string_view name);
 
 class HttpServer {
  public:
@@ -56,6 +63,7 @@ class HttpServer {
     std::string output;     // empty until the request is complete
     std::size_t sent = 0;   // of `output`
     bool draining = false;  // replied; the client's end is awaited
+    std::size_t drained = 0;
   };
   void serve();
   void turn();

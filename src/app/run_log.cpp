@@ -203,7 +203,8 @@ std::uint64_t MetricsLog::scaled(std::uint64_t bytes) const {
 }
 
 void MetricsLog::round(const std::vector<StepPost>& posts, std::size_t i) {
-  const RoundReport& round = posts.front().report.rounds[i];
+  RoundReport round = posts.front().report.rounds[i];
+  round.waited = posts.at(options_.self).report.rounds.at(i).waited;
   ++totals_.rounds;
   JsonLine record = line("round");
   record.add("step", round.applied.value())

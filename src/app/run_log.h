@@ -63,6 +63,7 @@ class MetricsLog final : public RunLog {
     std::function<void(std::int64_t step)> on_step;  // may be empty
     std::unique_ptr<TensorBoardSink> tensorboard;    // may be null
     StatusBoard* status = nullptr;                   // told what the lines say; may be null
+    std::size_t self = 0;                            // the worker whose waits are told
   };
   /// Borrows everything for its life. `progress` may be null.
   MetricsLog(Options options, JsonLinesFile& metrics, Progress* progress, RunTotals& totals);

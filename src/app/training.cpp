@@ -58,6 +58,7 @@ TrainingOutcome Training::run() {
   directory.truncate_after("metrics.jsonl", resumed_step);
   directory.truncate_after("events.jsonl", resumed_step);
   JsonLinesFile metrics = directory.open_lines("metrics.jsonl");
+  const Rank own = own_rank(config_, request_).value_or(Rank(0));
   MetricsLog log({.config = config_,
                   .total_steps = plan_.total_steps,
                   .simulated = request_.simulated,
@@ -67,7 +68,8 @@ TrainingOutcome Training::run() {
                   .on_step = request_.side_by_side ? request_.side_by_side->on_step : nullptr,
                   .tensorboard = tensorboard_sink(storage_, config_, directory.path(),
                                                   request_.simulated, resumed_step),
-                  .status = status()},
+                  .status = status(),
+                  .self = static_cast<std::size_t>(own.value())},
                  metrics, progress ? &*progress : nullptr, totals);
   if (watch_) {
     watch_->board().begin(manifest, totals, directory.path().string());

@@ -106,6 +106,25 @@ TEST_F(HttpServerTest, TheClientReadsWhatTheServerWrites) {
   EXPECT_EQ(small->body, "page /x");
 }
 
+TEST_F(HttpServerTest, AReplyThatIsCutOffIsNone) {
+  const TcpSocket listener = TcpSocket::listen_at("127.0.0.1", 0);
+  const std::unique_ptr<Task> task = runtime.spawn("cuts off", [&] {
+    std::vector<Waited> all = {{.descriptor = listener.descriptor(), .to_read = true}};
+    wait_for_any(all, kPatience);
+    bool failed = false;
+    const auto socket = listener.accept(failed);
+    if (!socket) return;
+    all = {{.descriptor = socket->descriptor(), .to_read = true}};
+    wait_for_any(all, kPatience);
+    std::array<char, 4096> request;
+    (void)socket->read_some(request);
+    (void)socket->write_some("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{\"v\":");
+  });
+  const auto reply = http_get({"127.0.0.1", listener.port()}, "/status.json", kPatience);
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error(), "the reply is not as long as it says");
+}
+
 TEST_F(HttpServerTest, AReplyLargerThanTheSocketsBufferArrivesWhole) {
   start();
   EXPECT_GT(say("GET /large HTTP/1.1\r\n\r\n").size(), large);
@@ -116,6 +135,23 @@ TEST_F(HttpServerTest, HalfARequestIsHungUpOn) {
   limits.patience = std::chrono::milliseconds(50);
   start(limits);
   EXPECT_EQ(say("GET / HT"), "");
+}
+
+TEST_F(HttpServerTest, WhoGoesOnSendingAfterTheReplyIsHungUpOn) {
+  HttpLimits limits = patient();
+  limits.drain = std::chrono::hours(1);
+  start(limits);
+  const TcpSocket socket = connect();
+  (void)socket.write_some("GET /a HTTP/1.1\r\n\r\n");
+  const std::string flood(65536, 'x');
+  const double deadline = monotonic_now() + kPatience;
+  bool closed = false;
+  while (!closed && monotonic_now() < deadline) {
+    std::vector<Waited> all = {{.descriptor = socket.descriptor(), .to_write = true}};
+    wait_for_any(all, 1);
+    closed = socket.write_some(flood).closed;
+  }
+  EXPECT_TRUE(closed);
 }
 
 TEST_F(HttpServerTest, ManySilentClientsDoNotKeepOthersOut) {

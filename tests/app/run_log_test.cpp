@@ -16,8 +16,10 @@ namespace {
 using Json = nlohmann::json;
 using Number = std::optional<double>;
 
-/// The round line of one step in which every worker has applied one round.
-Json round_line(const std::vector<std::pair<Number, Number>>& error_and_cosine) {
+/// The round line of one step in which every worker has applied one round. Worker m has sent m + 1
+/// bytes for it and waited m + 1 seconds.
+Json round_line(const std::vector<std::pair<Number, Number>>& error_and_cosine,
+                std::size_t self = 0) {
   const TemporaryDirectory folder;
   SystemStorage storage;
   JsonLinesFile file(storage.append(folder / "metrics.jsonl"));
@@ -26,12 +28,15 @@ Json round_line(const std::vector<std::pair<Number, Number>>& error_and_cosine) 
   totals.payload_bytes.resize(error_and_cosine.size());
   totals.wire_bytes.resize(error_and_cosine.size());
   totals.compute_s.resize(error_and_cosine.size());
-  MetricsLog log({.config = config, .total_steps = 1}, file, nullptr, totals);
+  MetricsLog log({.config = config, .total_steps = 1, .self = self}, file, nullptr, totals);
   std::vector<StepPost> posts;
   for (const auto& [error, cosine] : error_and_cosine) {
     posts.push_back({.report = {.step = StepIndex(1),
                                 .inner = {.loss = 1, .grad_norm = 1, .tokens = 1},
                                 .rounds = {{.codec_error = error, .cosine = cosine}}}});
+    RoundReport& round = posts.back().report.rounds.front();
+    round.payload_bytes = posts.size();
+    round.waited = std::chrono::seconds(posts.size());
   }
   log.step(StepIndex(1), posts);
   log.sync();
@@ -41,6 +46,12 @@ Json round_line(const std::vector<std::pair<Number, Number>>& error_and_cosine) 
     if (object.at("k") == "round") return object;
   }
   return {};
+}
+
+TEST(RunLog, TheWaitsAreThoseOfThisProcesssOwnWorker) {
+  const Json line = round_line({{0.0, 0.0}, {0.0, 0.0}, {0.0, 0.0}}, 2);
+  EXPECT_EQ(line.at("wait_s"), 3);
+  EXPECT_EQ(line.at("bytes_payload"), 1) << "the first worker's";
 }
 
 TEST(RunLog, ARoundHasTheMeansOverTheWorkersThatWereCounted) {
