@@ -12,6 +12,7 @@ is taken, malformed or that nobody answers at is one clear error, before anythin
 """
 import argparse
 import http.client
+import http.server
 import json
 import math
 import pathlib
@@ -136,6 +137,7 @@ class Run:
             [bench.isthmus, *argv, "--progress", "none", "--out", str(self.out)],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.said = []
+        self.address = None
         self.reader = threading.Thread(target=self.listen, daemon=True)
         self.reader.start()
 
@@ -148,8 +150,10 @@ class Run:
         def told():
             require(self.process.poll() is None, "the run ended first: " + "".join(self.said))
             return re.search(r"watch the run at http://([0-9.]+):(\d+)/", "".join(self.said))
-        host, port = until(told, "an address on stderr").groups()
-        return host, int(port)
+        if self.address is None:
+            host, port = until(told, "an address on stderr").groups()
+            self.address = (host, int(port))
+        return self.address
 
     def get(self, path, method="GET", headers=None):
         host, port = self.url()
@@ -206,6 +210,18 @@ class Bench:
         return done.stdout, done.stderr
 
 
+class Stranger(http.server.BaseHTTPRequestHandler):
+    """Answers, and is no run."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_):
+        pass
+
+
 def close(a, b):
     return math.isclose(a, b, rel_tol=1e-12)
 
@@ -259,6 +275,16 @@ def check_pages(bench):
     (run.out / "live.json").write_text(json.dumps({"url": url, "run_id": "another"}))
     said = json.loads(bench.call("status", str(run.out), "--json")[0])
     require(not said["live"] and said["state"] == "running" and said["step"] > 0, "status of files")
+    # Nor is what answers there and is no run, or an address that is none.
+    with http.server.HTTPServer(("127.0.0.1", 0), Stranger) as stranger:
+        threading.Thread(target=stranger.serve_forever, daemon=True).start()
+        at = f"http://127.0.0.1:{stranger.server_port}/"
+        for elsewhere in (at, "http://:1/", "nonsense"):
+            (run.out / "live.json").write_text(json.dumps({"url": elsewhere, "run_id": "another"}))
+            said = json.loads(bench.call("status", str(run.out), "--json")[0])
+            require(not said["live"] and said["step"] > 0, f"status of files, not of {elsewhere}")
+        bench.call("status", at, code=3)
+        stranger.shutdown()
     (run.out / "live.json").write_text(json.dumps(live))
 
     watching = subprocess.Popen([bench.isthmus, "status", str(run.out), "--watch", "--json"],
