@@ -11,6 +11,7 @@
 #include "app/status_folder.h"
 #include "app/status_text.h"
 #include "core/system_runtime.h"
+#include "isthmus/errors.h"
 
 namespace isthmus::app {
 namespace {
@@ -25,7 +26,7 @@ struct Found {
   std::string source;
 };
 
-/// RETURNS: why the page says nothing.
+/// RETURNS: why the page says nothing. THROWS: ConfigError for what is no run's URL or page.
 Expected<Found, std::string> ask(const std::string& text) {
   const HttpUrl url = parse_url(text);
   const auto reply = http_get(url.address, "/status.json", kPatience);
@@ -48,10 +49,13 @@ Found look_at_folder(const std::filesystem::path& run) {
   Found found;
   std::string note;
   if (const auto live = live_file(storage, run)) {
-    auto asked = ask(live->url);
-    // Another run may have the port of one that was killed.
-    if (asked && asked->status.run_id == live->run_id) {
-      return *std::move(asked);
+    // Another run, or anything else, may have the port of one that was killed.
+    try {
+      auto asked = ask(live->url);
+      if (asked && asked->status.run_id == live->run_id) {
+        return *std::move(asked);
+      }
+    } catch (const ConfigError&) {  // its folder tells as much as there is
     }
     note = fmt::format("   (its page {} is gone)", live->url);
   }
@@ -118,7 +122,7 @@ int watch(const StatusArguments& arguments, Session& session) {
     }
     try {
       found = look(arguments);
-    } catch (const SystemError&) {
+    } catch (const Error&) {
       if (found.status.directory.empty() || !is_url(arguments.run)) throw;
       session.err.write("the run has ended, or its page cannot be reached any more\n");
       break;

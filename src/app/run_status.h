@@ -32,7 +32,8 @@ class ThinCurve {
   std::int64_t last_step_ = 0;
 };
 
-/// Rounds of one fragment, as the first worker of this process reports them.
+/// Rounds of one fragment. Bytes are those of the first worker, waits those of this process's
+/// first.
 struct FragmentStatus {
   std::int64_t rounds = 0;
   std::int64_t last_step = 0;  // at which the last one was applied

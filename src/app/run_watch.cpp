@@ -15,9 +15,8 @@ namespace isthmus::app {
 RunWatch::RunWatch(Storage& storage, const HttpAddress& address, StatusBoard::Options options)
     : storage_(storage),
       board_(std::move(options)),
-      server_(runtime_, address, [this](std::string_view path) {
-        return status_page(path, [this] { return board_.snapshot(); });
-      }) {
+      pages_([this] { return board_.snapshot(); }),
+      server_(runtime_, address, [this](std::string_view path) { return pages_.page(path); }) {
   log_info("watch the run at {}", url());
   if (!address.loopback()) {
     log_warning(
@@ -42,6 +41,29 @@ void RunWatch::announce(const std::filesystem::path& directory, const std::strin
   announced_ = directory / kLiveFile;
   write_atomically(storage_, announced_,
                    JsonLine().add("url", url()).add("run_id", run_id).str() + "\n");
+}
+
+StatusPages::StatusPages(std::function<RunStatus()> look, std::function<double()> now)
+    : look_(std::move(look)), now_(std::move(now)) {}
+
+HttpReply StatusPages::page(std::string_view path) {
+  const double now = now_();
+  if (status_ && now - looked_ >= kFresh) {
+    status_.reset();
+    made_.clear();
+  }
+  if (const auto found = made_.find(path); found != made_.end()) {
+    return found->second;
+  }
+  HttpReply reply = status_page(path, [&] {
+    if (!status_) {
+      status_ = look_();
+      looked_ = now;
+    }
+    return *status_;
+  });
+  if (path == "/status.json" || path == "/metrics") made_.emplace(path, reply);
+  return reply;
 }
 
 HttpReply status_page(std::string_view path, const std::function<RunStatus()>& look) {

@@ -5,14 +5,38 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "app/http_server.h"
 #include "app/status_board.h"
+#include "app/wall_clock.h"
 #include "core/storage.h"
 #include "core/system_runtime.h"
 
 namespace isthmus::app {
+
+/// The pages: "/", "/status.json", "/metrics", "/healthz"; 404 for any other.
+[[nodiscard]] HttpReply status_page(std::string_view path, const std::function<RunStatus()>& look);
+
+/// The same pages however often they are asked for: the run is looked at a few times a second at
+/// most, and what is made of a look is kept until the next. One thread at a time.
+class StatusPages {
+ public:
+  static constexpr double kFresh = 0.25;  // seconds for which a look is good
+  explicit StatusPages(std::function<RunStatus()> look,
+                       std::function<double()> now = monotonic_now);
+  [[nodiscard]] HttpReply page(std::string_view path);
+
+ private:
+  const std::function<RunStatus()> look_;
+  const std::function<double()> now_;
+  double looked_ = 0;
+  std::optional<RunStatus> status_;  // of that moment, so all pages tell of the same one
+  std::map<std::string, HttpReply, std::less<>> made_;
+};
 
 class RunWatch {
  public:
@@ -32,12 +56,10 @@ class RunWatch {
   Storage& storage_;
   SystemRuntime runtime_;
   StatusBoard board_;
+  StatusPages pages_;  // the server's task's alone
   HttpServer server_;
   std::filesystem::path announced_;
 };
-
-/// The pages: "/", "/status.json", "/metrics", "/healthz"; 404 for any other.
-[[nodiscard]] HttpReply status_page(std::string_view path, const std::function<RunStatus()>& look);
 
 /// Name of the file in a run's folder that says where its pages are.
 inline constexpr const char* kLiveFile = "live.json";

@@ -16,6 +16,7 @@ namespace {
 // Seconds: tokens a second are those of this window, looked at that often.
 constexpr double kSpeedWindow = 10;
 constexpr double kSpeedEvery = 0.5;
+constexpr double kBurst = 0.05;  // steps of several processes come in bursts
 
 std::optional<LinkTrouble> trouble_of(LinkEvent::Kind kind) {
   switch (kind) {
@@ -41,15 +42,15 @@ std::optional<LinkTrouble> trouble_of(LinkEvent::Kind kind) {
 
 }  // namespace
 
-StatusBoard::StatusBoard(Options options)
-    : options_(std::move(options)), advanced_(options_.now()) {
-  status_.steps = options_.total_steps;
-  status_.simulated = options_.simulated;
-  status_.live = true;
-  status_.workers = static_cast<int>(options_.sites.size());
-  status_.stalled_after_s = std::chrono::duration<double>(options_.stalled_after).count();
-  for (int m = 0; m < status_.workers; ++m) {
-    status_.sites.push_back({.name = name(Rank(m))});
+StatusBoard::StatusBoard(Options options) : options_(std::move(options)) {
+  advance();
+  state_.status.steps = options_.total_steps;
+  state_.status.simulated = options_.simulated;
+  state_.status.live = true;
+  state_.status.workers = static_cast<int>(options_.sites.size());
+  state_.status.stalled_after_s = std::chrono::duration<double>(options_.stalled_after).count();
+  for (int m = 0; m < state_.status.workers; ++m) {
+    state_.status.sites.push_back({.name = name(Rank(m))});
     if (options_.self && Rank(m) != *options_.self) {
       Peer peer;
       peer.status.name = name(Rank(m));
@@ -57,7 +58,7 @@ StatusBoard::StatusBoard(Options options)
       for (std::size_t i = 0; i < kLinkTroubles; ++i) {
         peer.status.troubles[std::string(trouble_name(static_cast<LinkTrouble>(i)))] = 0;
       }
-      peers_.emplace(m, std::move(peer));
+      state_.peers.emplace(m, std::move(peer));
     }
   }
 }
@@ -68,55 +69,61 @@ const std::string& StatusBoard::name(Rank site) const {
 
 void StatusBoard::waiting(const std::string& for_what) {
   const std::lock_guard lock(mutex_);
-  status_.state = "waiting";
-  waiting_for_ = for_what;
+  state_.status.state = "waiting";
+  state_.waiting_for = for_what;
 }
 
 void StatusBoard::begin(const Manifest& manifest, const RunTotals& totals,
                         const std::string& directory) {
   const std::lock_guard lock(mutex_);
-  status_.run_id = manifest.run_id;
-  status_.name = manifest.name;
-  status_.command = manifest.command;
-  status_.method = manifest.method;
-  status_.version = manifest.version;
-  status_.parameters = manifest.parameters;
-  status_.directory = directory;
-  status_.state = "running";
-  status_.step = totals.steps;
-  status_.resumed_after = totals.steps;
-  status_.tokens = totals.tokens;
-  status_.elapsed_s = totals.wall_s;
+  state_.status.run_id = manifest.run_id;
+  state_.status.name = manifest.name;
+  state_.status.command = manifest.command;
+  state_.status.method = manifest.method;
+  state_.status.version = manifest.version;
+  state_.status.parameters = manifest.parameters;
+  state_.status.directory = directory;
+  state_.status.state = "running";
+  state_.status.resumed_after = totals.steps;
+  state_.status.elapsed_s = totals.wall_s;
+  take(totals);
   advance();
+  state_.begun = state_.advanced;
+}
+
+void StatusBoard::take(const RunTotals& totals) {
+  state_.status.step = totals.steps;
+  state_.status.tokens = totals.tokens;
+  if (options_.simulated) state_.status.simulated_s = totals.clock_s;
+  for (std::size_t m = 0; m < state_.status.sites.size(); ++m) {
+    state_.status.sites[m].compute_s = totals.compute_s.at(m);
+    state_.status.sites[m].payload_bytes = totals.payload_bytes.at(m);
+    state_.status.sites[m].wire_bytes = totals.wire_bytes.at(m);
+  }
 }
 
 void StatusBoard::step(const Step& step, const RunTotals& totals) {
   const std::lock_guard lock(mutex_);
   advance();
-  status_.step = step.step;
-  status_.tokens = totals.tokens;
-  status_.loss = totals.train_loss;
-  status_.learning_rate = step.learning_rate;
-  status_.gradient_norm = step.gradient_norm;
-  status_.elapsed_s = totals.wall_s;
-  if (options_.simulated) status_.simulated_s = totals.clock_s;
-  for (std::size_t m = 0; m < status_.sites.size(); ++m) {
-    status_.sites[m].compute_s = totals.compute_s.at(m);
-    status_.sites[m].payload_bytes = totals.payload_bytes.at(m);
-    status_.sites[m].wire_bytes = totals.wire_bytes.at(m);
+  take(totals);
+  state_.status.loss = totals.train_loss;
+  state_.status.learning_rate = step.learning_rate;
+  state_.status.gradient_norm = step.gradient_norm;
+  state_.status.fragments = fragments_;
+  state_.loss.add(step.step, totals.train_loss);
+  state_.speed.add(step.step, step.tokens_per_s);
+  state_.step_speed = step.tokens_per_s;
+  if (!state_.first_step) state_.first_step = {state_.advanced, step.step};
+  const double now = state_.advanced;
+  std::deque<Mark>& marks = state_.marks;
+  const double since = marks.empty() ? kSpeedEvery : now - marks.back().first;
+  if (since < kSpeedEvery && now - marks.back().last < kBurst) {
+    marks.back().last = now;
+    marks.back().tokens = totals.tokens;
+  } else if (since >= kSpeedEvery) {
+    marks.push_back({.first = now, .last = now, .tokens = totals.tokens});
+    while (marks.size() > 2 && now - marks.front().last > kSpeedWindow) marks.pop_front();
   }
-  status_.fragments = fragments_;
-  loss_.add(step.step, totals.train_loss);
-  step_speed_ = step.tokens_per_s;
-  if (!first_step_) first_step_ = {advanced_, step.step};
-  if (tokens_.empty() || advanced_ - tokens_.back().first >= kSpeedEvery) {
-    tokens_.emplace_back(advanced_, totals.tokens);
-    while (tokens_.size() > 2 && advanced_ - tokens_.front().first > kSpeedWindow) {
-      tokens_.pop_front();
-    }
-  }
-  // Single steps jump about, and those of other sites come in batches.
-  speed_.add(step.step, speed(advanced_).value_or(0));
 }
 
 void StatusBoard::round(const RoundReport& round, std::uint64_t payload_bytes,
@@ -131,25 +138,25 @@ void StatusBoard::round(const RoundReport& round, std::uint64_t payload_bytes,
   fragment.wire_bytes += wire_bytes;
   fragment.wait_s += waited;
   fragment.last_wait_s = waited;
-  wait_.add(round.applied.value(), waited);
+  state_.wait.add(round.applied.value(), waited);
 }
 
 void StatusBoard::eval(const EvalRecord& eval) {
   const std::lock_guard lock(mutex_);
   advance();
-  status_.eval_loss = eval.loss;
-  status_.eval_step = eval.step;
-  eval_.add(eval.step, eval.loss);
+  state_.status.eval_loss = eval.loss;
+  state_.status.eval_step = eval.step;
+  state_.eval.add(eval.step, eval.loss);
 }
 
 void StatusBoard::checkpoint(std::int64_t step, std::uint64_t bytes, double seconds) {
   const std::lock_guard lock(mutex_);
   advance();
-  ++status_.checkpoints;
-  status_.checkpoint_step = step;
-  status_.checkpoint_bytes = bytes;
-  status_.checkpoint_s = seconds;
-  checkpoint_at_ = advanced_;
+  ++state_.status.checkpoints;
+  state_.status.checkpoint_step = step;
+  state_.status.checkpoint_bytes = bytes;
+  state_.status.checkpoint_s = seconds;
+  state_.checkpoint_at = state_.advanced;
 }
 
 void StatusBoard::note_drop(const std::string& peer, LinkTrouble trouble, const std::string& text) {
@@ -158,23 +165,23 @@ void StatusBoard::note_drop(const std::string& peer, LinkTrouble trouble, const 
   drop.drop.peer = peer;
   drop.drop.kind = trouble_name(trouble);
   drop.drop.cause = text;
-  drops_.push_back(std::move(drop));
-  if (drops_.size() > kMostDrops) drops_.pop_front();
+  state_.drops.push_back(std::move(drop));
+  if (state_.drops.size() > kMostDrops) state_.drops.pop_front();
 }
 
 void StatusBoard::link(Rank self, const LinkEvent& event) {
   const std::lock_guard lock(mutex_);
   const std::optional<LinkTrouble> trouble = trouble_of(event.kind);
-  const bool known = event.peer.value() >= 0 && event.peer.value() < status_.workers;
+  const bool known = event.peer.value() >= 0 && event.peer.value() < state_.status.workers;
   if (trouble) {
     const std::string who = !known          ? std::string()
                             : options_.self ? name(event.peer)
                                             : name(self) + " to " + name(event.peer);
     note_drop(who, *trouble, event.text);
   }
-  const auto found = peers_.find(event.peer.value());
-  if (found == peers_.end()) {
-    status_.strangers += trouble && !known ? 1 : 0;
+  const auto found = state_.peers.find(event.peer.value());
+  if (found == state_.peers.end()) {
+    state_.status.strangers += trouble && !known ? 1 : 0;
     return;
   }
   Peer& peer = found->second;
@@ -200,62 +207,78 @@ void StatusBoard::link(Rank self, const LinkEvent& event) {
 
 void StatusBoard::sent(Rank to, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (const auto peer = peers_.find(to.value()); peer != peers_.end()) {
+  if (const auto peer = state_.peers.find(to.value()); peer != state_.peers.end()) {
     peer->second.status.sent_bytes += bytes;
   }
 }
 
 void StatusBoard::received(Rank from, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (const auto peer = peers_.find(from.value()); peer != peers_.end()) {
+  if (const auto peer = state_.peers.find(from.value()); peer != state_.peers.end()) {
     peer->second.status.received_bytes += bytes;
     peer->second.heard = options_.now();
+    if (!options_.links_tell) {
+      peer->second.status.connected = true;
+      peer->second.status.cause.clear();
+    }
   }
 }
 
-std::optional<double> StatusBoard::speed(double now) const {
-  if (!status_.loss) {
+void StatusBoard::gone(Rank peer, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  const auto found = state_.peers.find(peer.value());
+  if (options_.links_tell || found == state_.peers.end()) {
+    return;
+  }
+  found->second.status.connected = false;
+  found->second.status.cause = why;
+}
+
+std::optional<double> StatusBoard::speed(const State& state, double now) {
+  if (state.marks.empty()) {
     return std::nullopt;
   }
   // Up to the last step, since the next one takes its time; but a run that stands still slows down.
-  const double begin = tokens_.front().first;
-  const double spacing = (advanced_ - begin) / static_cast<double>(tokens_.size());
-  const double end = now - advanced_ > 1 + 3 * spacing ? now : advanced_;
-  return end - begin < 2 * kSpeedEvery
-             ? step_speed_
-             : static_cast<double>(status_.tokens - tokens_.front().second) / (end - begin);
+  const Mark& front = state.marks.front();
+  const double spacing = (state.advanced - front.last) / static_cast<double>(state.marks.size());
+  const double end = now - state.advanced > 1 + 3 * spacing ? now : state.advanced;
+  return end - front.last < 2 * kSpeedEvery
+             ? state.step_speed
+             : static_cast<double>(state.status.tokens - front.tokens) / (end - front.last);
 }
 
 RunStatus StatusBoard::snapshot() const {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const double now = options_.now();
-  RunStatus status = status_;
-  status.advanced_s = now - advanced_;
-  if (status.state == "running") status.elapsed_s += status.advanced_s;
-  status.checkpoint_ago_s = status.checkpoints > 0 ? now - checkpoint_at_ : 0;
-  status.tokens_per_s = speed(now);
-  if (first_step_ && status.step > first_step_->second) {
-    const double each =
-        (advanced_ - first_step_->first) / static_cast<double>(status.step - first_step_->second);
+  const State state = state_;
+  lock.unlock();
+  RunStatus status = state.status;
+  status.advanced_s = now - state.advanced;
+  if (status.state == "running") status.elapsed_s += now - state.begun;
+  status.checkpoint_ago_s = status.checkpoints > 0 ? now - state.checkpoint_at : 0;
+  status.tokens_per_s = speed(state, now);
+  if (state.first_step && status.step > state.first_step->second) {
+    const double each = (state.advanced - state.first_step->first) /
+                        static_cast<double>(status.step - state.first_step->second);
     status.eta_s = each * static_cast<double>(status.steps - status.step);
   }
-  for (const auto& [rank, peer] : peers_) {
+  for (const auto& [rank, peer] : state.peers) {
     status.peers.push_back(peer.status);
     status.peers.back().heard_s = peer.heard < 0 ? -1 : now - peer.heard;
   }
-  for (const Drop& each : drops_) {
+  for (const Drop& each : state.drops) {
     status.drops.push_back(each.drop);
     status.drops.back().ago_s = now - each.at;
   }
-  status.loss_curve = loss_.points();
-  status.eval_curve = eval_.points();
-  status.speed_curve = speed_.points();
-  status.wait_curve = wait_.points();
-  judge(status);
+  status.loss_curve = state.loss.points();
+  status.eval_curve = state.eval.points();
+  status.speed_curve = state.speed.points();
+  status.wait_curve = state.wait.points();
+  judge(state, status);
   return status;
 }
 
-void StatusBoard::judge(RunStatus& status) const {
+void StatusBoard::judge(const State& state, RunStatus& status) {
   for (const PeerStatus& peer : status.peers) {
     if (peer.lost) {
       status.healthy = false;
@@ -263,12 +286,14 @@ void StatusBoard::judge(RunStatus& status) const {
       return;
     }
   }
-  status.healthy = status.advanced_s <= status.stalled_after_s;
+  // How long to wait for the other sites is net.gather's affair.
+  status.healthy = status.state == "waiting" || status.advanced_s <= status.stalled_after_s;
   const std::string where =
       status.state == "running"
           ? fmt::format("step {} of {}", with_commas(status.step), with_commas(status.steps))
-      : waiting_for_.empty() ? std::string("starting")
-                             : fmt::format("waiting for the other sites: {}", waiting_for_);
+      : state.waiting_for.empty()
+          ? std::string("starting")
+          : fmt::format("waiting for the other sites: {}", state.waiting_for);
   if (!status.healthy) {
     status.word =
         fmt::format("nothing has gone on for {}, {} allowed (log.stalled_after): {}",

@@ -35,6 +35,7 @@ class StatusBoard {
     Duration stalled_after = std::chrono::minutes(5);
     std::vector<std::string> sites;  // names of the workers, in order
     std::optional<Rank> self;        // this process is one of them; the others are peers
+    bool links_tell = true;          // else a peer is connected once something has come from it
     std::function<double()> now = monotonic_now;
   };
   explicit StatusBoard(Options options);
@@ -60,6 +61,8 @@ class StatusBoard {
   void link(Rank self, const LinkEvent& event);
   void sent(Rank to, std::size_t bytes);
   void received(Rank from, std::size_t bytes);
+  /// Nothing more comes from it: for links that do not tell of themselves.
+  void gone(Rank peer, const std::string& why);
 
   /// Any thread.
   [[nodiscard]] RunStatus snapshot() const;
@@ -76,26 +79,37 @@ class StatusBoard {
     double at = 0;
     LinkDrop drop;
   };
-  void advance() { advanced_ = options_.now(); }
+  /// Steps that came in one burst.
+  struct Mark {
+    double first = 0, last = 0;  // when they came
+    std::int64_t tokens = 0;     // after them
+  };
+  /// All that is known, as it was told.
+  struct State {
+    RunStatus status;  // what does not depend on the moment
+    std::string waiting_for;
+    ThinCurve loss, eval, speed, wait;
+    std::map<int, Peer> peers;  // by rank
+    std::deque<Drop> drops;
+    std::deque<Mark> marks;  // of the last seconds
+    double step_speed = 0;
+    double begun = 0;  // when status.elapsed_s was
+    double advanced = 0;
+    double checkpoint_at = 0;
+    std::optional<std::pair<double, std::int64_t>> first_step;  // (when, step) of this session
+  };
+  void advance() { state_.advanced = options_.now(); }
+  void take(const RunTotals& totals);
   void note_drop(const std::string& peer, LinkTrouble trouble, const std::string& text);
   [[nodiscard]] const std::string& name(Rank site) const;
-  void judge(RunStatus& status) const;
-  [[nodiscard]] std::optional<double> speed(double now) const;
+  [[nodiscard]] static std::optional<double> speed(const State& state, double now);
+  static void judge(const State& state, RunStatus& status);
 
   const Options options_;
   mutable std::mutex mutex_;
-  // Guarded by mutex_:
-  RunStatus status_;  // what does not depend on the moment
-  std::string waiting_for_;
+  // Guarded by mutex_; whoever looks copies it and thinks about the copy:
+  State state_;
   std::map<std::int64_t, FragmentStatus> fragments_;  // with the rounds of the step to come
-  ThinCurve loss_, eval_, speed_, wait_;
-  std::map<int, Peer> peers_;  // by rank
-  std::deque<Drop> drops_;
-  std::deque<std::pair<double, std::int64_t>> tokens_;  // (when, tokens so far), the last seconds
-  double step_speed_ = 0;
-  double advanced_;
-  double checkpoint_at_ = 0;
-  std::optional<std::pair<double, std::int64_t>> first_step_;  // (when, step) of this session
 };
 
 }  // namespace isthmus::app

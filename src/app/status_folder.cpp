@@ -195,9 +195,12 @@ void take_summary(const Json& summary, RunStatus& status) {
   };
   const Json payload = list("bytes_payload");
   const Json wire = list("bytes_wire");
+  const auto bytes = [](const Json& json) {
+    return json.is_number_unsigned() ? json.get<std::uint64_t>() : std::uint64_t{0};
+  };
   for (std::size_t m = 0; m < std::min(payload.size(), wire.size()); ++m) {
-    status.sites[m].payload_bytes = payload[m].get<std::uint64_t>();
-    status.sites[m].wire_bytes = wire[m].get<std::uint64_t>();
+    status.sites[m].payload_bytes = bytes(payload[m]);
+    status.sites[m].wire_bytes = bytes(wire[m]);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "app/json_line.h"
 #include "app/run_status.h"
@@ -24,14 +25,14 @@ void add_optional(JsonLine& line, std::string_view key, const std::optional<doub
 }
 
 std::string curve_json(const std::vector<ThinCurve::Point>& curve) {
-  std::vector<double> steps;
+  std::vector<std::uint64_t> steps;
   std::vector<double> values;
   for (const auto& [step, value] : curve) {
-    steps.push_back(static_cast<double>(step));
+    steps.push_back(static_cast<std::uint64_t>(step));
     values.push_back(value);
   }
   return JsonLine()
-      .add("step", std::span<const double>(steps))
+      .add("step", std::span<const std::uint64_t>(steps))
       .add("value", std::span<const double>(values))
       .str();
 }
@@ -127,26 +128,61 @@ std::optional<double> optional_number(const Json& json, const char* key) {
   return value.is_null() ? std::nullopt : std::optional(number(value));
 }
 
+/// THROWS: ConfigError for a fraction or what is no number: not all of them can be cast.
+std::int64_t integer(const Json& json) {
+  if (!json.is_number_integer()) {
+    throw ConfigError(
+        fmt::format("this is no run's status: a {} for a whole number", json.type_name()));
+  }
+  return json.get<std::int64_t>();
+}
+
+/// Without characters that make a terminal do something: C0, DEL, and C1 (U+0080 to U+009F).
+std::string plain(std::string text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte < 0x20 || byte == 0x7f) {
+      text[i] = ' ';
+    } else if (byte == 0xc2 && i + 1 < text.size() &&
+               static_cast<unsigned char>(text[i + 1]) < 0xa0) {
+      text.replace(i, 2, " ");
+    }
+  }
+  return text;
+}
+
+template <typename T>
+void take(const Json& object, const char* key, T& into) {
+  const Json& json = object.at(key);
+  if constexpr (std::is_same_v<T, std::string>) {
+    into = plain(json.get<std::string>());
+  } else if constexpr (std::is_same_v<T, bool>) {
+    into = json.get<bool>();
+  } else {
+    into = static_cast<T>(integer(json));
+  }
+}
+
 std::vector<ThinCurve::Point> curve_of(const Json& json) {
   std::vector<ThinCurve::Point> curve;
   const Json& values = json.at("value");
   for (std::size_t i = 0; i < values.size(); ++i) {
-    curve.emplace_back(static_cast<std::int64_t>(number(json.at("step").at(i))), number(values[i]));
+    curve.emplace_back(integer(json.at("step").at(i)), number(values[i]));
   }
   return curve;
 }
 
 void read_progress(const Json& json, RunStatus& status) {
-  json.at("step").get_to(status.step);
-  json.at("steps").get_to(status.steps);
-  json.at("resumed_after").get_to(status.resumed_after);
-  json.at("tokens").get_to(status.tokens);
+  take(json, "step", status.step);
+  take(json, "steps", status.steps);
+  take(json, "resumed_after", status.resumed_after);
+  take(json, "tokens", status.tokens);
   status.loss = optional_number(json, "loss");
   status.learning_rate = optional_number(json, "learning_rate");
   status.gradient_norm = optional_number(json, "grad_norm");
   status.tokens_per_s = optional_number(json, "tokens_per_s");
   status.eval_loss = optional_number(json, "eval_loss");
-  json.at("eval_step").get_to(status.eval_step);
+  take(json, "eval_step", status.eval_step);
   status.elapsed_s = number(json.at("elapsed_s"));
   status.eta_s = optional_number(json, "eta_s");
   status.simulated_s = optional_number(json, "simulated_s");
@@ -156,65 +192,67 @@ void read_progress(const Json& json, RunStatus& status) {
 
 void read_lists(const Json& json, RunStatus& status) {
   for (const Json& each : json.at("fragments")) {
-    FragmentStatus& fragment = status.fragments[each.at("fragment").get<std::int64_t>()];
-    each.at("rounds").get_to(fragment.rounds);
-    each.at("last_step").get_to(fragment.last_step);
-    each.at("members").get_to(fragment.members);
-    each.at("bytes_payload").get_to(fragment.payload_bytes);
-    each.at("bytes_wire").get_to(fragment.wire_bytes);
+    FragmentStatus& fragment = status.fragments[integer(each.at("fragment"))];
+    take(each, "rounds", fragment.rounds);
+    take(each, "last_step", fragment.last_step);
+    take(each, "members", fragment.members);
+    take(each, "bytes_payload", fragment.payload_bytes);
+    take(each, "bytes_wire", fragment.wire_bytes);
     fragment.wait_s = number(each.at("wait_s"));
     fragment.last_wait_s = number(each.at("last_wait_s"));
   }
   for (const Json& each : json.at("sites")) {
     WorkerStatus& site = status.sites.emplace_back();
-    each.at("name").get_to(site.name);
+    take(each, "name", site.name);
     site.compute_s = number(each.at("compute_s"));
-    each.at("bytes_payload").get_to(site.payload_bytes);
-    each.at("bytes_wire").get_to(site.wire_bytes);
+    take(each, "bytes_payload", site.payload_bytes);
+    take(each, "bytes_wire", site.wire_bytes);
   }
   for (const Json& each : json.at("peers")) {
     PeerStatus& peer = status.peers.emplace_back();
-    each.at("name").get_to(peer.name);
-    each.at("connected").get_to(peer.connected);
-    each.at("lost").get_to(peer.lost);
-    each.at("cause").get_to(peer.cause);
-    each.at("bytes_sent").get_to(peer.sent_bytes);
-    each.at("bytes_received").get_to(peer.received_bytes);
+    take(each, "name", peer.name);
+    take(each, "connected", peer.connected);
+    take(each, "lost", peer.lost);
+    take(each, "cause", peer.cause);
+    take(each, "bytes_sent", peer.sent_bytes);
+    take(each, "bytes_received", peer.received_bytes);
     peer.heard_s = optional_number(each, "heard_ago_s").value_or(-1);
-    each.at("troubles").get_to(peer.troubles);
+    for (const auto& [kind, count] : each.at("troubles").items()) {
+      peer.troubles[plain(kind)] = integer(count);
+    }
   }
   for (const Json& each : json.at("drops")) {
     LinkDrop& drop = status.drops.emplace_back();
     drop.ago_s = number(each.at("ago_s"));
-    each.at("peer").get_to(drop.peer);
-    each.at("kind").get_to(drop.kind);
-    each.at("cause").get_to(drop.cause);
+    take(each, "peer", drop.peer);
+    take(each, "kind", drop.kind);
+    take(each, "cause", drop.cause);
   }
 }
 
 RunStatus read_status(const Json& json) {
   RunStatus status;
-  json.at("run_id").get_to(status.run_id);
-  json.at("name").get_to(status.name);
-  json.at("command").get_to(status.command);
-  json.at("method").get_to(status.method);
-  json.at("version").get_to(status.version);
-  json.at("directory").get_to(status.directory);
-  json.at("state").get_to(status.state);
-  json.at("healthy").get_to(status.healthy);
-  json.at("word").get_to(status.word);
-  json.at("live").get_to(status.live);
+  take(json, "run_id", status.run_id);
+  take(json, "name", status.name);
+  take(json, "command", status.command);
+  take(json, "method", status.method);
+  take(json, "version", status.version);
+  take(json, "directory", status.directory);
+  take(json, "state", status.state);
+  take(json, "healthy", status.healthy);
+  take(json, "word", status.word);
+  take(json, "live", status.live);
   status.simulated = json.at("clock") == "virtual";
-  json.at("workers").get_to(status.workers);
-  json.at("parameters").get_to(status.parameters);
+  take(json, "workers", status.workers);
+  take(json, "parameters", status.parameters);
   read_progress(json, status);
   const Json& checkpoint = json.at("checkpoint");
-  checkpoint.at("count").get_to(status.checkpoints);
-  checkpoint.at("step").get_to(status.checkpoint_step);
-  checkpoint.at("bytes").get_to(status.checkpoint_bytes);
+  take(checkpoint, "count", status.checkpoints);
+  take(checkpoint, "step", status.checkpoint_step);
+  take(checkpoint, "bytes", status.checkpoint_bytes);
   status.checkpoint_s = number(checkpoint.at("s"));
   status.checkpoint_ago_s = number(checkpoint.at("ago_s"));
-  json.at("strangers").get_to(status.strangers);
+  take(json, "strangers", status.strangers);
   read_lists(json, status);
   const Json& curves = json.at("curves");
   status.loss_curve = curve_of(curves.at("loss"));
@@ -260,7 +298,8 @@ RunStatus parse_status(const std::string& json) {
   try {
     return read_status(Json::parse(json));
   } catch (const Json::exception& error) {
-    throw ConfigError(fmt::format("this is no run's status: {}", error.what()));
+    constexpr std::size_t kEnough = 200;  // what it cites may be as long as the text
+    throw ConfigError(fmt::format("this is no run's status: {:.{}}", plain(error.what()), kEnough));
   }
 }
 

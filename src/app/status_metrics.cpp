@@ -73,13 +73,23 @@ void add_run(Families& out, const RunStatus& status, double now) {
   out.value(now - status.advanced_s);
 }
 
-void add_training(Families& out, const RunStatus& status) {
+/// Before, the sums of earlier sessions are not known: a counter must not begin at zero again.
+bool begun(const RunStatus& status) {
+  return status.state != "starting" && status.state != "waiting";
+}
+
+void add_sums(Families& out, const RunStatus& status) {
   out.counter("steps_total", "Inner steps taken, earlier sessions of the run included.");
   out.value(status.step);
-  out.gauge("planned_steps", "Inner steps of the whole run.");
-  out.value(status.steps);
   out.counter("tokens_total", "Tokens trained on, by all workers.");
   out.value(status.tokens);
+  out.counter("elapsed_seconds_total", "Real time of the run, earlier sessions included.");
+  out.value(status.elapsed_s);
+}
+
+void add_training(Families& out, const RunStatus& status) {
+  out.gauge("planned_steps", "Inner steps of the whole run.");
+  out.value(status.steps);
   out.gauge("tokens_per_second", "Tokens a second over the last ten seconds or so, real time.");
   out.value(status.tokens_per_s);
   out.gauge("train_loss", "Mean loss of the last step, nats a token.");
@@ -94,8 +104,6 @@ void add_training(Families& out, const RunStatus& status) {
   out.value(status.learning_rate);
   out.gauge("gradient_norm", "Norm of the last step's gradient before clipping, mean of workers.");
   out.value(status.gradient_norm);
-  out.counter("elapsed_seconds_total", "Real time of the run, earlier sessions included.");
-  out.value(status.elapsed_s);
   out.gauge("eta_seconds", "Real time to the last step at the pace of this session.");
   out.value(status.eta_s);
   out.counter("simulated_seconds_total", "Time on the simulated clock.");
@@ -126,7 +134,7 @@ void add_rounds(Families& out, const RunStatus& status) {
   out.counter("round_wire_bytes_total", "The same with headers and protocol messages.");
   each([](const FragmentStatus& f) { return f.wire_bytes; });
   out.counter("round_wait_seconds_total",
-              "Time on the run's clock that the first worker here stood still for rounds.");
+              "Time on the run's clock that this site, or the first worker, stood still for them.");
   each([](const FragmentStatus& f) { return f.wait_s; });
   out.gauge("round_last_wait_seconds", "The same, of the last round.");
   each([](const FragmentStatus& f) { return f.last_wait_s; });
@@ -190,9 +198,10 @@ std::string status_metrics(const RunStatus& status) {
   const double now = unix_now();
   Families out;
   add_run(out, status, now);
+  if (begun(status)) add_sums(out, status);
   add_training(out, status);
   add_rounds(out, status);
-  add_workers(out, status);
+  if (begun(status)) add_workers(out, status);
   add_links(out, status, now);
   return out.text();
 }

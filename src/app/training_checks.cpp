@@ -120,6 +120,7 @@ void Training::let_watch() {
   options.stalled_after = config_.log.stalled_after;
   for (const SiteConfig& site : config_.sites) options.sites.push_back(site.name);
   options.self = own_rank(config_, request_);
+  options.links_tell = !(request_.site && request_.site->mpi);
   watch_.emplace(storage_, address, std::move(options));
   if (request_.site) watch_->board().waiting("all of them");
 }

@@ -23,7 +23,14 @@ class WatchedTransport final : public Transport {
   }
   [[nodiscard]] Expected<ReceivedFrame, TransportError> receive(TimePoint deadline) override {
     Expected<ReceivedFrame, TransportError> received = below_.receive(deadline);
-    if (board_ != nullptr && received) board_->received(received->from, received->bytes->size());
+    if (board_ == nullptr) {
+      return received;
+    }
+    if (received) {
+      board_->received(received->from, received->bytes->size());
+    } else if (received.error().kind == TransportError::Kind::kPeerLost) {
+      board_->gone(received.error().peer, received.error().what);
+    }
     return received;
   }
   void close() override { below_.close(); }

@@ -74,8 +74,8 @@ void LinkEngine::send_held_back(TimePoint now) {
   }
   held_back_ = false;
   std::vector<Rank> peers = living();
-  const auto next = std::ranges::upper_bound(peers, sent_last_);
-  std::ranges::rotate(peers, next);
+  const auto next = std::upper_bound(peers.begin(), peers.end(), sent_last_);
+  std::rotate(peers.begin(), next, peers.end());  // clang 14 does not take std::ranges::rotate
   for (const Rank peer : peers) {
     pump(peer);
   }

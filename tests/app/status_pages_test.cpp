@@ -23,7 +23,7 @@ using testing::Not;
 RunStatus made_up() {
   RunStatus status;
   status.run_id = "0123456789ab";
-  status.name = "wan \"one\"\n\\";
+  status.name = "wan \"one\" \\";
   status.method = "diloco";
   status.state = "running";
   status.word = "step 7 of 20";
@@ -82,9 +82,28 @@ TEST(StatusJson, NumbersThatAreNoneStayWhatTheyAre) {
   EXPECT_TRUE(std::isnan(back.loss_curve.at(0).second));
 }
 
+TEST(StatusJson, NothingInItMakesATerminalDoAnything) {
+  RunStatus status = made_up();
+  status.name =
+      "a\x1b[2Jb\x7f"
+      "c\u009b1md\n\u00e9";
+  status.peers[0].cause = "\r\x07lost";
+  const RunStatus back = parse_status(status_json(status));
+  EXPECT_EQ(back.name, "a [2Jb c 1md \u00e9");
+  EXPECT_EQ(back.peers[0].cause, "  lost");
+}
+
 TEST(StatusJson, SomethingElseIsRefused) {
   EXPECT_THROW((void)parse_status("{}"), ConfigError);
+  EXPECT_THROW((void)parse_status("[]"), ConfigError);
   EXPECT_THROW((void)parse_status("<html>"), ConfigError);
+  const std::string json = status_json(made_up());
+  for (const char* wrong : {"\"step\":[\"inf\",7]", "\"step\":[1e300,7]", "\"step\":[1]"}) {
+    std::string other = json;
+    const std::string right = "\"step\":[1,7]";
+    other.replace(other.find(right), right.size(), wrong);
+    EXPECT_THROW((void)parse_status(other), ConfigError) << wrong;
+  }
 }
 
 TEST(StatusMetrics, HaveTheValuesOfTheStatus) {
@@ -98,11 +117,19 @@ TEST(StatusMetrics, HaveTheValuesOfTheStatus) {
 }
 
 TEST(StatusMetrics, LabelsAreEscaped) {
-  EXPECT_THAT(status_metrics(made_up()), HasSubstr("name=\"wan \\\"one\\\"\\n\\\\\""));
+  RunStatus status = made_up();
+  status.name = "wan \"one\"\n\\";
+  EXPECT_THAT(status_metrics(status), HasSubstr("name=\"wan \\\"one\\\"\\n\\\\\""));
 }
 
 TEST(StatusMetrics, WhatIsNotKnownIsLeftOut) {
   EXPECT_THAT(status_metrics(made_up()), Not(HasSubstr("isthmus_eval_loss")));
+  RunStatus early = made_up();
+  early.state = "waiting";
+  for (const char* sum : {"steps_total", "tokens_total", "elapsed_seconds", "worker_"}) {
+    EXPECT_THAT(status_metrics(made_up()), HasSubstr(std::string("isthmus_") + sum));
+    EXPECT_THAT(status_metrics(early), Not(HasSubstr(std::string("isthmus_") + sum))) << sum;
+  }
 }
 
 TEST(StatusPages, HealthIsACodeAndALine) {
@@ -121,6 +148,29 @@ TEST(StatusPages, ThereIsNothingElse) {
   EXPECT_EQ(status_page("/metrics/", look).status, 404);
   EXPECT_EQ(status_page("", look).status, 404);
   EXPECT_EQ(status_page("/status.json", look).type, "application/json");
+}
+
+TEST(StatusPages, ARunIsLookedAtAFewTimesASecondAtMost) {
+  double now = 100;
+  int looks = 0;
+  StatusPages pages(
+      [&] {
+        RunStatus status = made_up();
+        status.step = ++looks;
+        return status;
+      },
+      [&] { return now; });
+  EXPECT_EQ(pages.page("/nothing").status, 404);
+  EXPECT_EQ(pages.page("/").status, 200);
+  EXPECT_EQ(looks, 0);
+  const std::string first = pages.page("/status.json").body;
+  now += 0.9 * StatusPages::kFresh;
+  EXPECT_EQ(pages.page("/status.json").body, first);
+  EXPECT_THAT(pages.page("/metrics").body, HasSubstr("isthmus_steps_total 1\n"));
+  now += 0.2 * StatusPages::kFresh;
+  EXPECT_THAT(pages.page("/metrics").body, HasSubstr("isthmus_steps_total 2\n"));
+  EXPECT_NE(pages.page("/status.json").body, first);
+  EXPECT_EQ(looks, 2);
 }
 
 TEST(StatusPages, ThePageAsksNobodyElse) {
@@ -193,6 +243,19 @@ TEST_F(StatusFolderTest, TellsTheLastOfEachKind) {
   EXPECT_EQ(status.elapsed_s, 6);
   EXPECT_TRUE(status.healthy);
   EXPECT_EQ(status.loss_curve.size(), 2U);
+}
+
+TEST_F(StatusFolderTest, AnOddSummaryIsNotBelieved) {
+  write("manifest.json", R"({"name":"n","method":"ddp","workers":2,"status":"ok"})");
+  write("config.resolved.toml",
+        "[run]\nworkers = 2\n[data]\nsource = \"text:x.txt\"\n[train]\nsteps = 1\n");
+  write("metrics.jsonl", "{\"v\":1,\"k\":\"end\",\"status\":\"ok\"}\n");
+  write("summary.json", R"({"bytes_payload":["many",-1],"bytes_wire":[7,2.5]})");
+  const RunStatus status = look();
+  ASSERT_EQ(status.sites.size(), 2U) << "the configuration is not read";
+  EXPECT_EQ(status.sites[0].payload_bytes, 0U);
+  EXPECT_EQ(status.sites[0].wire_bytes, 7U);
+  EXPECT_EQ(status.sites[1].wire_bytes, 0U);
 }
 
 TEST_F(StatusFolderTest, AFailedRunSaysWhy) {

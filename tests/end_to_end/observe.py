@@ -12,6 +12,7 @@ is taken, malformed or that nobody answers at is one clear error, before anythin
 """
 import argparse
 import http.client
+import http.server
 import json
 import math
 import pathlib
@@ -209,6 +210,18 @@ class Bench:
         return done.stdout, done.stderr
 
 
+class Stranger(http.server.BaseHTTPRequestHandler):
+    """Answers, and is no run."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_):
+        pass
+
+
 def close(a, b):
     return math.isclose(a, b, rel_tol=1e-12)
 
@@ -262,6 +275,16 @@ def check_pages(bench):
     (run.out / "live.json").write_text(json.dumps({"url": url, "run_id": "another"}))
     said = json.loads(bench.call("status", str(run.out), "--json")[0])
     require(not said["live"] and said["state"] == "running" and said["step"] > 0, "status of files")
+    # Nor is what answers there and is no run, or an address that is none.
+    with http.server.HTTPServer(("127.0.0.1", 0), Stranger) as stranger:
+        threading.Thread(target=stranger.serve_forever, daemon=True).start()
+        at = f"http://127.0.0.1:{stranger.server_port}/"
+        for elsewhere in (at, "http://:1/", "nonsense"):
+            (run.out / "live.json").write_text(json.dumps({"url": elsewhere, "run_id": "another"}))
+            said = json.loads(bench.call("status", str(run.out), "--json")[0])
+            require(not said["live"] and said["step"] > 0, f"status of files, not of {elsewhere}")
+        bench.call("status", at, code=3)
+        stranger.shutdown()
     (run.out / "live.json").write_text(json.dumps(live))
 
     watching = subprocess.Popen([bench.isthmus, "status", str(run.out), "--watch", "--json"],
