@@ -273,42 +273,34 @@ TEST(LinkSurvey, APeerThatClaimsMoreThanWasSentIsNamed) {
               HasSubstr("site b sends a receipt for a receipt of more than 0"));
 }
 
+/// What member 0 says of a member 1 that tells this of each transfer.
+std::string error_about_report(const std::function<Arrivals(std::uint64_t bytes)>& arrivals) {
+  return error_about([&](Runtime&, Transport& end) {
+    std::uint64_t bytes = 0;
+    answer_with(end, [&](const ProbeMessage& message) -> ProbeMessage {
+      if (const auto* ping = std::get_if<ProbePing>(&message)) {
+        return ProbePong{.pair = ping->pair, .number = ping->number};
+      }
+      if (std::holds_alternative<ProbeLoad>(message)) {
+        return ProbeTaken{.pair = 0, .transfer = 0, .bytes = bytes += 4096};
+      }
+      const auto* done = std::get_if<ProbeEnd>(&message);
+      return ProbeReport{.pair = 0, .transfer = 0, .arrivals = arrivals(done->bytes)};
+    });
+  });
+}
+
 TEST(LinkSurvey, AReportOfANegativeTimeIsNamed) {
-  EXPECT_THAT(error_about([](Runtime&, Transport& end) {
-                std::uint64_t bytes = 0;
-                answer_with(end, [&](const ProbeMessage& message) -> ProbeMessage {
-                  if (const auto* ping = std::get_if<ProbePing>(&message)) {
-                    return ProbePong{.pair = ping->pair, .number = ping->number};
-                  }
-                  if (std::holds_alternative<ProbeLoad>(message)) {
-                    return ProbeTaken{.pair = 0, .transfer = 0, .bytes = bytes += 1};
-                  }
-                  const auto* done = std::get_if<ProbeEnd>(&message);
-                  return ProbeReport{.pair = 0,
-                                     .transfer = 0,
-                                     .arrivals = {done->bytes, seconds(-1), 1, Duration(-1)}};
-                });
+  EXPECT_THAT(error_about_report([](std::uint64_t bytes) {
+                return Arrivals{bytes, seconds(-1), 1, Duration(-1)};
               }),
               HasSubstr("a report that cannot be"));
 }
 
 // Nobody takes such a rate as a result: it must not leave the site that was told it.
 TEST(LinkSurvey, AReportOfARateThatNoLinkHasIsNamed) {
-  EXPECT_THAT(error_about([](Runtime&, Transport& end) {
-                std::uint64_t bytes = 0;
-                answer_with(end, [&](const ProbeMessage& message) -> ProbeMessage {
-                  if (const auto* ping = std::get_if<ProbePing>(&message)) {
-                    return ProbePong{.pair = ping->pair, .number = ping->number};
-                  }
-                  if (std::holds_alternative<ProbeLoad>(message)) {
-                    return ProbeTaken{.pair = 0, .transfer = 0, .bytes = bytes += 4096};
-                  }
-                  const auto* done = std::get_if<ProbeEnd>(&message);
-                  return ProbeReport{
-                      .pair = 0,
-                      .transfer = 0,
-                      .arrivals = {done->bytes, seconds(1), done->bytes, Duration(1)}};
-                });
+  EXPECT_THAT(error_about_report([](std::uint64_t bytes) {
+                return Arrivals{bytes, seconds(1), bytes, Duration(1)};
               }),
               testing::AllOf(HasSubstr("site b sends a report that cannot be"),
                              HasSubstr("in 1 ns, a rate of")));
