@@ -249,7 +249,7 @@ TEST_F(StatusFolderTest, AnOddSummaryIsNotBelieved) {
   write("manifest.json", R"({"name":"n","method":"ddp","workers":2,"status":"ok"})");
   write("config.resolved.toml",
         "[run]\nworkers = 2\n[data]\nsource = \"text:x.txt\"\n[train]\nsteps = 1\ncontext = 64\n"
-        "global_batch = \"1k tok\"\n");
+        "global_batch = \"1024 tok\"\n");
   write("metrics.jsonl", "{\"v\":1,\"k\":\"end\",\"status\":\"ok\"}\n");
   write("summary.json", R"({"bytes_payload":["many",-1],"bytes_wire":[7,2.5]})");
   const RunStatus status = look();
