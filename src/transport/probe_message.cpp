@@ -224,8 +224,10 @@ void read_fields(Reader& in, ProbeResult& result) {
   in.get(result.pair);
   in.get(a);
   in.get(b);
-  result.result.a = Rank(static_cast<int>(a & 0x7fffffffu));
-  result.result.b = Rank(static_cast<int>(b & 0x7fffffffu));
+  constexpr std::uint32_t kLargest = 0x7fffffff;
+  const bool ranks = a <= kLargest && b <= kLargest;  // else a pair that is refused
+  result.result.a = Rank(ranks ? static_cast<int>(a) : 0);
+  result.result.b = Rank(ranks ? static_cast<int>(b) : 0);
   in.get(result.result.echo);
   in.get(result.result.up);
   in.get(result.result.down);
