@@ -47,8 +47,7 @@ std::optional<Rank> mesh_of_job(const Config& config, const TrainArguments& argu
   if (const int members = mpi_place().members; members != ranks) {
     throw ConfigError(
         fmt::format("{} processes in this MPI job and {} ranks in the mesh of site {}: start as "
-                    "many as tp x pp "
-                    "x dp (mpirun -n {}), or change [parallel]",
+                    "many as tp x pp x dp (mpirun -n {}), or change [parallel]",
                     members, ranks, config.sites[index].name, ranks));
   }
   return Rank(static_cast<int>(index));

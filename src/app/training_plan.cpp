@@ -31,12 +31,11 @@ SiteMesh site_mesh(const Config& config, const SiteConfig& site, std::int64_t wo
   check_mesh(model_shape(config.model, config.train.context), mesh.shape, worker_samples);
   const std::int64_t samples = worker_samples / site.dp;
   if (site.pp > 1 && config.virtual_stages > 1 && !config.micro_batches && samples % site.pp != 0) {
-    throw ConfigError(
-        fmt::format("parallel.virtual_stages = {}: takes micro-batches in multiples of pp = {}, "
-                    "and a rank has {} "
-                    "samples a step; make train.global_batch a multiple of {} samples",
-                    config.virtual_stages, site.pp, samples,
-                    std::int64_t{site.pp} * site.dp * config.workers()));
+    throw ConfigError(fmt::format(
+        "parallel.virtual_stages = {}: takes micro-batches in multiples of pp = {}, "
+        "and a rank has {} samples a step; make train.global_batch a multiple of {} samples",
+        config.virtual_stages, site.pp, samples,
+        std::int64_t{site.pp} * site.dp * config.workers()));
   }
   mesh.micro_batches =
       config.micro_batches.value_or(default_micro_batches(samples, config, site.pp));

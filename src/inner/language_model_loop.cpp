@@ -13,6 +13,7 @@
 #include "inner/init.h"
 #include "inner/model_cost.h"
 #include "inner/model_source.h"
+#include "inner/samples.h"
 #include "isthmus/errors.h"
 #include "kernels/optimizer.h"
 
@@ -59,13 +60,6 @@ std::string memory_error(const LanguageModelOptions& options) {
       "train.recompute",
       layout.elements(), static_cast<double>(memory.total()) / kGiB,
       static_cast<double>(memory.activations) / kGiB);
-}
-
-/// Samples [first, first + count) of a batch.
-TokenBatch part_of(const TokenBatch& batch, std::int64_t first, std::int64_t count) {
-  const auto from = static_cast<std::size_t>(first * batch.length);
-  const auto size = static_cast<std::size_t>(count * batch.length);
-  return {batch.inputs.subspan(from, size), batch.targets.subspan(from, size), count, batch.length};
 }
 
 std::int64_t counted_targets(const TokenBatch& batch) {
@@ -184,8 +178,8 @@ LossSum LanguageModelLoop::gradient_pass(const TokenBatch& batch, std::int64_t t
                                     .gradients = all_gradients().data(),
                                     .on_part = on_part_};
     if (part + 1 == options_.micro_batches) backward.on_ready = on_ready;
-    sum +=
-        model_->loss_and_gradients(team_, weights, part_of(batch, part * share, share), backward);
+    sum += model_->loss_and_gradients(team_, weights, samples_of(batch, part * share, share),
+                                      backward);
   }
   return sum;
 }
@@ -244,7 +238,7 @@ LossSum LanguageModelLoop::sum_losses(const TokenBatch& batch, const ParameterSo
   LossSum sum;
   for (std::int64_t first = 0; first < batch.sequences; first += at_once) {
     const std::int64_t count = std::min(at_once, batch.sequences - first);
-    sum += model_->loss(team_, weights, part_of(batch, first, count));
+    sum += model_->loss(team_, weights, samples_of(batch, first, count));
   }
   ISTHMUS_CHECK(sum.targets > 0);
   return sum;
@@ -281,7 +275,7 @@ InnerStep LanguageModelLoop::train_loss(StepIndex t, SampleShare share,
                     share.count, batch.sequences));
   }
   const std::int64_t count = batch.sequences / share.count;
-  const LossSum sum = sum_losses(part_of(batch, share.index * count, count), source);
+  const LossSum sum = sum_losses(samples_of(batch, share.index * count, count), source);
   return {.loss = (sum.loss + sum.z_loss) / static_cast<double>(sum.targets),
           .grad_norm = 0,
           .tokens = sum.targets};

@@ -6,20 +6,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "inner/mesh_rules.h"
 #include "isthmus/errors.h"
 #include "kernels/thread_team.h"
 
 namespace isthmus {
 namespace {
-
-/// The divisor of n next to `wanted`, the smaller one of two.
-std::int64_t nearest_divisor(std::int64_t n, std::int64_t wanted) {
-  for (std::int64_t away = 0; away < std::max(n, wanted); ++away) {
-    if (wanted - away >= 1 && n % (wanted - away) == 0) return wanted - away;
-    if (wanted + away <= n && n % (wanted + away) == 0) return wanted + away;
-  }
-  return 1;
-}
 
 void check_divides(const char* key, std::int64_t value, const char* of, std::int64_t n,
                    std::int64_t works_for_all) {

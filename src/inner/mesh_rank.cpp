@@ -4,16 +4,11 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "inner/mesh_rules.h"
+#include "inner/samples.h"
 
 namespace isthmus {
 namespace {
-
-/// Samples [first, first + count) of a batch.
-TokenBatch samples_of(const TokenBatch& batch, std::int64_t first, std::int64_t count) {
-  const auto from = static_cast<std::size_t>(first * batch.length);
-  const auto size = static_cast<std::size_t>(count * batch.length);
-  return {batch.inputs.subspan(from, size), batch.targets.subspan(from, size), count, batch.length};
-}
 
 /// Most micro-batches of a chunk whose activations are held at a time.
 std::size_t most_in_flight(const std::vector<PipelineOp>& operations, int chunk) {
@@ -35,13 +30,12 @@ CanonicalRange slice_of(std::int64_t count, int ranks, int rank) {
 /// The part of the model that chunk `k` of a rank holds.
 RankShare chunk_share(const ModelShape& s, const MeshOptions& options,
                       const PipelineSchedule& schedule, const MeshPosition& at, int k) {
-  // The head costs about as much as so many layers of 12 d^2 weights each.
-  const double head = static_cast<double>(s.vocab) / (12 * static_cast<double>(s.d_model));
   const int stage = schedule.stage(at.pp, k);
   RankShare share;
   share.ranks = options.mesh.tp;
   share.rank = at.tp;
-  share.layers = stage_layers(s.layers, schedule.stages(), head)[static_cast<std::size_t>(stage)];
+  share.layers =
+      stage_layers(s.layers, schedule.stages(), head_layers(s))[static_cast<std::size_t>(stage)];
   share.first_stage = stage == 0;
   share.last_stage = stage + 1 == schedule.stages();
   return share;

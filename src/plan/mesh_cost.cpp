@@ -174,10 +174,6 @@ Volume& Volume::operator+=(const Volume& other) {
   return *this;
 }
 
-double head_layers(const ModelShape& shape) {
-  return static_cast<double>(shape.vocab) / (12 * static_cast<double>(shape.d_model));
-}
-
 std::string mesh_text(const MeshChoice& choice) {
   return fmt::format("tp {} x pp {} x dp {}", choice.tp, choice.pp, choice.dp);
 }

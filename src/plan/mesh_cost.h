@@ -119,9 +119,6 @@ struct RankCost {
                                                const MeshWorkload& workload,
                                                const MeshChoice& choice);
 
-/// Layers that the output head weighs as much as: vocab / (12 d_model).
-[[nodiscard]] double head_layers(const ModelShape& shape);
-
 /// "tp 2 x pp 4 x dp 8".
 [[nodiscard]] std::string mesh_text(const MeshChoice& choice);
 

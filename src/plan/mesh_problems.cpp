@@ -5,20 +5,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "inner/mesh_rules.h"
 #include "isthmus/errors.h"
 #include "plan/mesh_cost.h"
 
 namespace isthmus::plan {
 namespace {
-
-/// The divisor of n nearest to `wanted`, the smaller one of two.
-std::int64_t nearest_divisor(std::int64_t n, std::int64_t wanted) {
-  for (std::int64_t away = 0; away < std::max(n, wanted); ++away) {
-    if (wanted - away >= 1 && n % (wanted - away) == 0) return wanted - away;
-    if (wanted + away <= n && n % (wanted + away) == 0) return wanted + away;
-  }
-  return 1;
-}
 
 class Problems {
  public:

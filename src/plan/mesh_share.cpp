@@ -5,6 +5,8 @@
 #include <array>
 #include <string_view>
 
+#include "inner/mesh_rules.h"
+
 namespace isthmus::plan {
 namespace {
 constexpr std::int64_t kFloatBytes = 4;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "inner/mesh_rules.h"
 #include "plan/mesh_search.h"
 
 namespace isthmus::plan {

@@ -17,6 +17,7 @@
 #include "transport/mpi_group.h"
 #include "transport/mpi_transport.h"
 #include "transport/rank_order.h"
+#include "transport/value_bytes.h"
 
 namespace isthmus {
 namespace {
@@ -24,18 +25,10 @@ namespace {
 // Of one rank's share, on the way at once: while one piece is summed the next one arrives.
 constexpr std::int64_t kPieceBytes = 256 << 10;
 
-std::size_t bytes_of(std::int64_t count, Dtype dtype) {
-  return static_cast<std::size_t>(count) * dtype_bytes(dtype);
-}
-std::byte* at(void* data, std::int64_t place, Dtype dtype) {
-  return static_cast<std::byte*>(data) + bytes_of(place, dtype);
-}
-const std::byte* at(const void* data, std::int64_t place, Dtype dtype) {
-  return static_cast<const std::byte*>(data) + bytes_of(place, dtype);
-}
-void copy(void* to, const void* from, std::size_t bytes) {
-  if (bytes != 0 && to != from) std::memmove(to, from, bytes);
-}
+using value_bytes::at;
+using value_bytes::bytes_of;
+using value_bytes::copy;
+
 bool fits(std::int64_t count, Dtype dtype) {
   return bytes_of(count, dtype) <= MpiGroup::kInlineBytes;
 }
