@@ -99,15 +99,19 @@ struct SiteConfig {
   double pace = 1;           // share of the inner steps that its workers take; in (0, 1]
   std::string address;       // HOST:PORT at which the other sites reach it; for train --site
   std::string key;           // its public key (isthmus keygen); all sites have one, or none
+  std::optional<double> cap_bits_per_s;  // in the place of net.cap
 };
 
 /// `[net]`: links between sites that are processes of their own (train --site).
 struct NetConfig {
-  std::string transport = "auto";                  // auto | inproc | zmq | mpi
-  int streams = 4;                                 // parallel connections of each directed link
+  std::string transport = "auto";  // auto | inproc | zmq | mpi
+  int streams = 4;                 // parallel connections of each directed link; 0: "auto"
   Duration dead_after = std::chrono::seconds(10);  // of silence: the site counts as gone
   Duration gather = std::chrono::minutes(10);      // how long a starting site waits for the others
   bool plaintext = false;                          // allows links without keys beyond loopback
+  std::optional<std::int64_t> min_sites;           // with fewer the run ends; see Config::min_sites
+  std::optional<double> cap_bits_per_s;            // of what a site sends in all; absent: none
+  std::vector<std::string> quiet;  // "08:00-18:00 10Mbit/s": a cap within these hours; SendCap
 };
 
 struct LinkConfig {
@@ -191,6 +195,8 @@ struct Config {
   NetConfig net;
   std::map<std::string, Origin> origins;  // "outer.H" -> origin; every key, defaults too
   [[nodiscard]] int workers() const { return static_cast<int>(sites.size()); }
+  /// Sites that must be there for the run to go on, where it can go on without some.
+  [[nodiscard]] int min_sites() const { return static_cast<int>(net.min_sites.value_or(1)); }
   /// A path of the file as seen from here: relative paths start at the file's folder.
   [[nodiscard]] std::filesystem::path locate(const std::filesystem::path& path) const;
   /// `data.source` with its path located: "text:/data/a.txt".

@@ -337,6 +337,7 @@ void Loader::check_sites() {
     names.push_back(name);
   }
   check_paces();
+  check_net();
   constexpr std::size_t kMostSites = 4096;
   if (names.size() > kMostSites) {
     diagnostics.add("E-RANGE", site_places.front(), fmt::format("more than {} sites", kMostSites));

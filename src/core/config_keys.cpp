@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/config_schema.h"
+#include "core/send_cap.h"
 
 namespace isthmus::config {
 namespace {
@@ -160,6 +161,12 @@ constexpr Field<Config> kSurrogateStep = {
     },
     [](const Config& config) {
       return config.surrogate ? Value(config.surrogate->step_time) : Value{};
+    }};
+
+constexpr Field<Config> kQuiet = {
+    [](Config& config, const Value& value) { from_value(config.net.quiet, value); },
+    [](const Config& config) {
+      return config.net.quiet.empty() ? Value{} : Value(config.net.quiet);
     }};
 
 constexpr Field<Config> kEvalTokens = {
@@ -450,12 +457,22 @@ constexpr KeyRow<Config> kRows[] = {
     {"net.transport", Type::kChoice, {}, "auto|inproc|zmq|mpi", field<&Config::net, &NetConfig::transport>(),
      "How sites reach one another. auto: in memory, over MPI under mpirun, over ZeroMQ with --site. zmq without --site: over sockets within this process. Simulated links are the command `simulate`, not a key.", "\"auto\"",
      {}, nullptr, false},
-    {"net.streams", Type::kInteger, between(1, 64), "", field<&Config::net, &NetConfig::streams>(),
-     "Parallel TCP connections of each directed link.", "8", {}, nullptr, false},
+    {"net.streams", Type::kIntegerOrAuto, between(1, 64), "", field<&Config::net, &NetConfig::streams>(),
+     "Parallel TCP connections of each directed link. auto: 4, and up to 24 on a link that loses packets and gets more through with more.",
+     "\"auto\"", {}, nullptr, false},
     {"net.dead_after", Type::kTime, above(0), "", field<&Config::net, &NetConfig::dead_after>(),
      "Silence after which a site counts as gone.", "\"10s\"", {}, nullptr, false},
     {"net.gather", Type::kTime, above(0), "", field<&Config::net, &NetConfig::gather>(),
      "How long a starting site waits for the others.", "\"10min\"", {}, nullptr, false},
+    {"net.min_sites", Type::kInteger, between(1, 4096), "", field<&Config::net, &NetConfig::min_sites>(),
+     "With --site: a run that has lost sites goes on while so many are there, the first among them; all of them: a lost one ends it. Absent: 1, but ddp, 1bit-adam and 01-adam do not go on.",
+     "1", {}, nullptr, false},
+    {"net.cap", Type::kRate, at_least(kSmallestCap), "", field<&Config::net, &NetConfig::cap_bits_per_s>(),
+     "What each site's process may send at, over all its links; site.cap goes before it. Simulated links have their own rates.",
+     "\"50Mbit/s\"", {}, nullptr, false},
+    {"net.quiet", Type::kTexts, {}, "", kQuiet,
+     "Hours of the day, in each site's local time, in which a site sends at this rate at most; past midnight too. The lowest of all that hold counts.",
+     "[\"08:00-18:00 10Mbit/s\"]", {}, nullptr, false},
     {"net.plaintext", Type::kBool, {}, "", field<&Config::net, &NetConfig::plaintext>(),
      "Allows links without keys beyond this machine, which anyone on the way can read and change.", "true",
      {}, nullptr, false},
@@ -523,6 +540,9 @@ constexpr KeyRow<SiteConfig> kSiteRows[] = {
     {"site.key", Type::kText, {}, "", field<&SiteConfig::key>(),
      "The site's public key, as `isthmus keygen` prints it: links are then encrypted and open to the sites alone. All sites have one, or none.", "\"rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7\"",
      {}, nullptr, false},
+    {"site.cap", Type::kRate, at_least(kSmallestCap), "", field<&SiteConfig::cap_bits_per_s>(),
+     "What this site's process may send at, over all its links, in the place of net.cap.", "\"20Mbit/s\"",
+     {}, nullptr, false},
 };
 
 constexpr Field<LinkConfig> kBetween = {
@@ -589,9 +609,6 @@ constexpr SectionRow kSections[] = {
 
 constexpr LaterRow kLater[] = {
     {"net.chunk", "a key of the network transport"},
-    {"net.min_sites", "a key of the network transport"},
-    {"net.cap", "a key of the network transport"},
-    {"net.windows", "a key of the network transport"},
     {"net.reduction", "ring and tree reductions"},
     {"net.late", "results that come late"},
     {"net.max_solo_rounds", "training on while the link is down"},

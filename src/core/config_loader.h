@@ -104,6 +104,7 @@ struct Loader {
   void check_outer();
   void check_mesh();
   void check_paces();
+  void check_net();
   void check_sites();
 
   std::vector<Deferred> deferred_;

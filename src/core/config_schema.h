@@ -23,6 +23,7 @@ namespace isthmus::config {
 enum class Type {
   kBool,
   kInteger,
+  kIntegerOrAuto,  // or "auto", which is 0
   kReal,
   kText,
   kChoice,         // one of KeyRow::choices, separated by '|'

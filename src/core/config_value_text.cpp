@@ -101,6 +101,7 @@ std::string toml_text(const Value& value, Type type) {
         } else if constexpr (std::is_same_v<Data, bool>) {
           return data ? "true" : "false";
         } else if constexpr (std::is_same_v<Data, std::int64_t>) {
+          if (type == Type::kIntegerOrAuto && data == 0) return toml_quote("auto");
           return type == Type::kTokensUnit ? toml_quote(fmt::format("{} tok", data))
                                            : fmt::format("{}", data);
         } else if constexpr (std::is_same_v<Data, double>) {
@@ -131,6 +132,8 @@ std::string type_text(Type type, std::string_view choices) {
       return "true or false";
     case Type::kInteger:
       return "an integer";
+    case Type::kIntegerOrAuto:
+      return "an integer or \"auto\"";
     case Type::kReal:
       return "a number";
     case Type::kText:

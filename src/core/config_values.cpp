@@ -319,6 +319,12 @@ Expected<Value, ValueError> parse_value(const SourceValue& source, const ValueRu
         return Value(*flag);
       }
       return wrong_type(source, rule);
+    case Type::kIntegerOrAuto:
+      if (const auto* text = std::get_if<std::string>(&source.data);
+          text != nullptr && *text == "auto") {
+        return Value(std::int64_t{0});
+      }
+      [[fallthrough]];
     case Type::kInteger:
       if (const auto* integer = std::get_if<std::int64_t>(&source.data)) {
         if (!rule.range.contains(static_cast<double>(*integer))) {

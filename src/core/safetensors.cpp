@@ -176,6 +176,12 @@ Safetensors Safetensors::open(const Storage& storage, const std::filesystem::pat
   return tensors;
 }
 
+Safetensors Safetensors::keep(std::vector<std::byte> bytes, std::size_t begin, std::string label) {
+  Safetensors tensors = parse(std::span(bytes).subspan(begin), std::move(label));
+  tensors.kept_ = std::move(bytes);
+  return tensors;
+}
+
 Safetensors Safetensors::parse(std::span<const std::byte> bytes, std::string label) {
   Safetensors result;
   result.label_ = std::move(label);

@@ -59,6 +59,10 @@ class Safetensors {
   [[nodiscard]] static Safetensors open(const Storage& storage, const std::filesystem::path& path);
   /// Checks `bytes`, which are borrowed; `label` names them in errors. THROWS: SystemError.
   [[nodiscard]] static Safetensors parse(std::span<const std::byte> bytes, std::string label);
+  /// The same of what follows the first `begin` of `bytes`, which it keeps.
+  /// REQUIRES: begin <= bytes.size().
+  [[nodiscard]] static Safetensors keep(std::vector<std::byte> bytes, std::size_t begin,
+                                        std::string label);
 
   /// In the order of their bytes.
   [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return entries_; }
@@ -73,7 +77,8 @@ class Safetensors {
 
  private:
   std::string label_;
-  MappedFile file_;  // empty when the bytes are borrowed
+  MappedFile file_;              // empty when the bytes are borrowed or kept
+  std::vector<std::byte> kept_;  // the same; where they lie does not change in a move
   std::span<const std::byte> data_;
   std::vector<SafetensorsEntry> entries_;
   std::map<std::string, std::size_t, std::less<>> by_name_;

@@ -340,6 +340,16 @@ TEST(Config, TheOutcomesDigestFollowsTheClockAndTheEvaluationToo) {
   EXPECT_NE(with_link("1Mbit/s"), with_link("2Mbit/s"));
 }
 
+TEST(Config, WhatLinksDoIsNoPartOfTheOutcome) {
+  const Config untold = load_minimal({"run.workers=2"});
+  const Config told = load_minimal({"run.workers=2", "net.min_sites=2", "net.streams=\"auto\""});
+  EXPECT_EQ(untold.min_sites(), 1);
+  EXPECT_EQ(told.min_sites(), 2);
+  EXPECT_NE(resolved_toml(told).find("streams = \"auto\""), std::string::npos);
+  EXPECT_EQ(outcome_digest(told), outcome_digest(untold)) << "it changes nothing without a fault";
+  EXPECT_EQ(config_digest(told), config_digest(untold));
+}
+
 TEST(Config, LinksOfTheCommandLine) {
   const LinkConfig link = parse_link("100Mbit/s,80ms,0.1%");
   EXPECT_EQ(link.a, "*");
