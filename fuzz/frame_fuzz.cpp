@@ -51,7 +51,7 @@ FrameBytes mended(std::span<const std::byte> body) {
     std::memcpy(bytes.data() + at, &value, sizeof value);
   };
   put32(0, kFrameMagic);
-  const std::uint32_t kind = 1 + std::to_integer<std::uint32_t>(kind_byte) % 9;
+  const std::uint32_t kind = 1 + std::to_integer<std::uint32_t>(kind_byte) % 12;
   put32(4, kFrameVersion | kind << 16);
   put32(8, static_cast<std::uint32_t>(payload.size()));
   put32(bytes.size() - kFrameTrailerBytes,
@@ -59,9 +59,11 @@ FrameBytes mended(std::span<const std::byte> body) {
   return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
 }
 
-void talk(std::span<const std::byte> input) {
+void talk(std::span<const std::byte> input, bool elastic) {
   const std::shared_ptr<const Codec> codec = make_codec("int8:256");
-  ExchangeEngine engine({.self = Rank(0), .members = 3});
+  // Member 0 decides who is there, member 1 is told; frames come from the other two.
+  const int self = elastic ? 1 : 0;
+  ExchangeEngine engine({.self = Rank(self), .members = 3, .elastic = elastic});
   const SyncId ids[] = {
       {FragmentId(0), StepIndex(1)}, {FragmentId(1), StepIndex(1)}, {FragmentId(2), StepIndex(1)}};
   constexpr ReductionKind kKinds[] = {ReductionKind::kReduce, ReductionKind::kGather,
@@ -69,17 +71,18 @@ void talk(std::span<const std::byte> input) {
   Outbox out;
   for (const SyncId& id : ids) {
     const std::vector<float> x(values_of(id), 1.0f);
-    Round round({.id = id,
-                 .encoded = encode(*codec, x),
-                 .codec = codec,
-                 .weight = 1,
-                 .kind = kKinds[id.fragment.value()]},
-                engine.place());
-    engine.begin(std::move(round), true, TimePoint{}, out);
+    const Contribution own{.id = id,
+                           .encoded = encode(*codec, x),
+                           .codec = codec,
+                           .weight = 1,
+                           .kind = kKinds[id.fragment.value()]};
+    Round round(own, engine.place(StepIndex(1)));
+    engine.begin(std::move(round), true, elastic ? std::optional(own) : std::nullopt, TimePoint{},
+                 out);
   }
   TimePoint now{};
   while (input.size() >= 3) {
-    const Rank from(1 + std::to_integer<int>(input[0]) % 2);
+    const Rank from((self + 1 + std::to_integer<int>(input[0]) % 2) % 3);
     const std::size_t length =
         std::min(input.size() - 3, std::to_integer<std::size_t>(input[1]) +
                                        256 * std::to_integer<std::size_t>(input[2]));
@@ -109,6 +112,7 @@ void talk(std::span<const std::byte> input) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(data, size));
   parse(bytes);
-  talk(bytes);
+  talk(bytes, false);
+  talk(bytes, true);
   return 0;
 }

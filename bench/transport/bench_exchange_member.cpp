@@ -35,7 +35,7 @@ void run(TrialOptions& bench, const std::vector<std::string>& endpoints) {
   options.self = Rank(bench.member);
   options.members = bench.members;
   options.bind = endpoints[static_cast<std::size_t>(bench.member)];
-  options.streams = bench.streams;
+  set_streams(options, bench.streams);
   options.plaintext = true;  // a private network of namespaces
   const auto transport = make_zmq_transport(runtime, options);
   transport->join(endpoints);

@@ -32,7 +32,7 @@ using Seconds = std::chrono::duration<double>;
 struct TrialOptions {
   int member = 0;
   int members = 0;
-  int streams = 4;                 // for the line it prints
+  int streams = 4;                 // for the line it prints; 0: auto
   std::size_t bytes = 25'000'000;  // of the vector in fp32
   std::string codec = "fp32";
   ReductionKind kind = ReductionKind::kAuto;
@@ -188,7 +188,8 @@ inline void add_trial_options(CLI::App& app, TrialOptions& bench) {
   static const std::map<std::string, ReductionKind> kKinds = {{"auto", ReductionKind::kAuto},
                                                               {"reduce", ReductionKind::kReduce},
                                                               {"gather", ReductionKind::kGather}};
-  app.add_option("--streams", bench.streams, "TCP connections of a directed link");
+  app.add_option("--streams", bench.streams, "TCP connections of a directed link, or auto")
+      ->transform(CLI::Transformer(std::map<std::string, int>{{"auto", 0}}));
   app.add_option("--bytes", bench.bytes, "of the vector in fp32")
       ->check(CLI::Range(std::size_t{4096}, std::size_t{1} << 34));
   app.add_option("--codec", bench.codec);

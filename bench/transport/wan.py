@@ -40,7 +40,7 @@ class Row:
     loss: float = 0
     shares: list = field(default_factory=list)
     rtt_ms: float = 50
-    streams: int = 0  # connections of a directed link; 0: as --streams says
+    streams: object = None  # connections of a directed link, or "auto"; none: as --streams says
 
 
 ROWS = [
@@ -49,6 +49,7 @@ ROWS = [
     Row("m4-cubic", [50] * 4, 12.5),
     Row("m2-loss-cubic", [100] * 2, 25, loss=0.001),
     Row("m2-loss-cubic-24", [100] * 2, 25, loss=0.001, streams=24),
+    Row("m2-loss-cubic-auto", [100] * 2, 25, loss=0.001, streams="auto"),
     Row("m2-int8-cubic", [100] * 2, 25, codec="int8"),
     Row("m4-int8-cubic", [50] * 4, 12.5, codec="int8"),
     Row("m4-slow-even", [50] * 3 + [12.5], 12.5),
@@ -280,7 +281,7 @@ def main():
     parser.add_argument("--row", action="append", choices=[row.name for row in ROWS])
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--block", type=int, default=5, help="trials before it is the other's turn")
-    parser.add_argument("--streams", type=int, default=4)
+    parser.add_argument("--streams", type=lambda text: text if text == "auto" else int(text), default=4)
     parser.add_argument("--kind", choices=["auto", "reduce", "gather"], default="auto")
     parser.add_argument("--no-commit", action="store_true")
     parser.add_argument("--pause", type=float, default=0, help="seconds of silence before each trial")

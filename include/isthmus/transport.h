@@ -60,6 +60,7 @@ enum class ReductionKind {
 /// exchange sizes it to the values this member owns and starts it from zero when those change.
 struct OwnerResidual {
   std::vector<float> values;
+  std::size_t first = 0;  // place of the first of them in the vector
 };
 
 /// What a member puts into a round.
@@ -93,7 +94,13 @@ struct Reduced {
 };
 
 struct ExchangeError {
-  enum class Kind { kDeadlineExceeded, kPeerLost, kDiverged, kCorrupt };
+  enum class Kind {
+    kDeadlineExceeded,
+    kPeerLost,
+    kDiverged,
+    kCorrupt,
+    kEvicted,  // the others count this member as gone and go on without it
+  };
   Kind kind = Kind::kDeadlineExceeded;
   Rank peer;         // whom it is about; meaningless for kDeadlineExceeded with several missing
   std::string what;  // one line for people: round, fragment, bytes, peer

@@ -18,7 +18,7 @@
 namespace isthmus {
 
 inline constexpr std::uint32_t kFrameMagic = 0x48545349;  // "ISTH" as bytes in the frame
-inline constexpr std::uint16_t kFrameVersion = 1;
+inline constexpr std::uint16_t kFrameVersion = 2;
 inline constexpr std::size_t kFrameHeaderBytes = 64;
 inline constexpr std::size_t kFrameTrailerBytes = 4;
 inline constexpr std::size_t kFrameOverheadBytes = kFrameHeaderBytes + kFrameTrailerBytes;
@@ -35,6 +35,8 @@ enum class FrameKind : std::uint16_t {
   kRequest = 8,  // parts missing although the echo numbered `part` has come; payload: entries
   kBye = 9,      // the sender will begin and wait for nothing more
   kNote = 10,    // bytes for the program above; nobody repeats one that is lost
+  kEpoch = 11,   // who takes part in which rounds (transport/membership.h); from member 0
+  kGone = 12,    // to member 0: member `part` is gone, as the sender sees it
 };
 
 /// Shares are 0 (takes without giving) or in a range whose sums fp32 holds. Their products with

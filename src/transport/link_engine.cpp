@@ -26,13 +26,14 @@ LinkEngine::LinkEngine(MemberOptions options, const Digest128& incarnation, Link
              .from = options_.self,
              .to = options_.self,
              .streams = options_.streams,
+             .most_streams = options_.most_streams,
              .run = options_.identity.run,
              .configuration = options_.identity.configuration,
              .layout = options_.identity.layout,
              .incarnation = incarnation,
              .name = options_.name},
       port_(port),
-      budget_(options_.send_bits_per_s),
+      budget_(options_.send_bits_per_s ? options_.send_bits_per_s() : 0),
       last_tick_(now),
       next_tick_(now) {
   options_.keys.reset();  // whose public half is in member_keys
@@ -40,11 +41,16 @@ LinkEngine::LinkEngine(MemberOptions options, const Digest128& incarnation, Link
     hello_.configuration = std::string(64, '0');
   }
   for (int member = 0; member < options_.members; ++member) {
-    peers_.emplace_back(options_.window_bytes);
-    peers_.back().streams.resize(static_cast<std::size_t>(options_.streams));
-    peers_.back().use = peers_.back().streams.size();
-    peers_.back().inbound.resize(static_cast<std::size_t>(options_.streams));
+    peers_.push_back(new_peer());
   }
+}
+
+LinkEngine::Peer LinkEngine::new_peer() const {
+  Peer peer(options_.window_bytes);
+  peer.streams.resize(static_cast<std::size_t>(options_.streams));
+  peer.use = peer.streams.size();
+  peer.inbound.resize(static_cast<std::size_t>(most_streams(options_)));
+  return peer;
 }
 
 std::vector<Rank> LinkEngine::living() const {
@@ -57,8 +63,8 @@ std::vector<Rank> LinkEngine::living() const {
   return result;
 }
 
-void LinkEngine::taken(Rank from, std::size_t frame_bytes) {
-  if (!closing_) {  // then all are counted as taken
+void LinkEngine::taken(Rank from, std::size_t frame_bytes, std::uint64_t returns) {
+  if (!closing_ && returns == at(from).times_away) {  // while closing all are counted as taken
     count_taken(from, frame_bytes);
   }
 }
@@ -78,15 +84,23 @@ void LinkEngine::from_stream(Rank rank, std::span<const std::byte> header,
   if (peer.lost || !parsed || parsed->stream >= peer.streams.size()) {
     return;
   }
-  peer.heard = now;
+  // Where a new process may answer, only a welcome says who does.
+  const bool known =
+      !options_.readmits || peer.streams[parsed->stream].state == StreamState::kReady;
+  if (known) {
+    peer.heard = now;
+  }
   switch (parsed->kind) {
     case LinkKind::kWelcome:
-      welcomed(rank, *parsed);
+      welcomed(rank, *parsed, body, now);
       return;
     case LinkKind::kRefuse:
       refused(rank, static_cast<int>(parsed->stream), body);
       return;
     case LinkKind::kAck:
+      if (!known) {
+        return;
+      }
       if (!peer.out.acknowledge(parsed->number)) {
         lose(rank, LinkEvent::Kind::kLost,
              fmt::format("it acknowledges {} frames of {}", parsed->number, peer.out.numbered()));
@@ -94,7 +108,7 @@ void LinkEngine::from_stream(Rank rank, std::span<const std::byte> header,
       pump(rank);
       return;
     case LinkKind::kClosed:
-      peer.told = true;
+      peer.told = peer.told || known;
       return;
     case LinkKind::kWho:
       if (peer.streams[parsed->stream].state == StreamState::kReady) {
@@ -176,12 +190,20 @@ void LinkEngine::take_frame(Rank from, std::uint64_t number, std::span<const std
     return;
   }
   for (FrameBytes& frame : in_order) {
-    const std::size_t bytes = frame->size();
-    if (closing_) {
-      count_taken(from, bytes);
+    if (options_.readmits && !peer.joined) {
+      peer.early.push_back(std::move(frame));  // the news that it is here goes first
     } else {
-      port_.deliver(from, std::move(frame));
+      hand_out(from, std::move(frame));
     }
+  }
+}
+
+void LinkEngine::hand_out(Rank from, FrameBytes frame) {
+  const std::size_t bytes = frame->size();
+  if (closing_) {
+    count_taken(from, bytes);
+  } else {
+    port_.deliver(from, std::move(frame));
   }
 }
 
@@ -216,6 +238,7 @@ void LinkEngine::tick(TimePoint now) {
   const bool was_away = now - last_tick_ >= options_.dead_after / 2;  // stopped, or asleep
   last_tick_ = now;
   next_tick_ = now + options_.heartbeat;
+  if (options_.send_bits_per_s) budget_.set_rate(now, options_.send_bits_per_s());
   for (const Rank rank : living()) {
     Peer& peer = at(rank);
     if (was_away) {
@@ -224,7 +247,7 @@ void LinkEngine::tick(TimePoint now) {
     }
     peer.in.acknowledged();
     say_inbound(rank, LinkKind::kAck, peer.in.taken_frames());
-    for (int k = 0; k < options_.streams; ++k) {
+    for (int k = 0; k < streams_dialled(rank); ++k) {
       Stream& stream = peer.streams[static_cast<std::size_t>(k)];
       constexpr int kPatience = 5;  // heartbeats until an unanswered greeting is repeated
       if (stream.state == StreamState::kReady && !stream.blocked) {
@@ -273,14 +296,18 @@ void LinkEngine::lose(Rank rank, LinkEvent::Kind kind, const std::string& why) {
   if (kind == LinkEvent::Kind::kLost) {
     give_up_on(rank, "has counted this one as lost");
   }
-  if (!peer.joined && !join_error_) {
-    join_error_ =
-        JoinError{.refused = true, .field = RefusedField::kGivenUp, .peer = rank, .what = text};
+  if (!peer.joined) {
+    cannot_join(rank, RefusedField::kGivenUp, text);
   }
   peer.lost = true;
-  peer.out.clear();
   port_.event({kind, rank, -1, text});
-  port_.lost(rank, text);
+  port_.hang_up(rank);
+  if (!peer.away && (peer.joined || !options_.readmits)) {
+    peer.away = true;
+    ++peer.times_away;
+    peer.out.clear();
+    port_.lost(rank, text);
+  }
 }
 
 void LinkEngine::give_up_on(Rank rank, const char* why) {
@@ -312,7 +339,7 @@ void LinkEngine::say_close(Rank rank) {
   if (peer.told || !peer.out.all_sent()) {
     return;
   }
-  for (int k = 0; k < options_.streams; ++k) {
+  for (int k = 0; k < streams_dialled(rank); ++k) {
     const LinkHeader header{.kind = LinkKind::kClose,
                             .stream = static_cast<std::uint32_t>(k),
                             .number = peer.out.numbered()};
@@ -338,7 +365,9 @@ void LinkEngine::settle_leave(Rank rank) {
     return;
   }
   say_inbound(rank, LinkKind::kClosed);
-  peer.joined = true;  // it was here
+  if (!peer.joined) {
+    stand(rank);  // it was here
+  }
   lose(rank, LinkEvent::Kind::kLeft, "has left");
 }
 

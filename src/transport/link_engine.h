@@ -3,10 +3,11 @@
 // A state machine fed with messages, connection news and time; it acts through a LinkPort. It knows
 // no sockets, so tests can feed it anything.
 //
-// Every member dials every other one with `streams` connections. Frames go out on those, and their
-// acknowledgements come back on them; so what is light never queues behind what is heavy. A
-// connection starts with HELLO and is used after WELCOME; when it breaks, what it carried and was
-// not acknowledged goes again over the others, or over itself once it is back.
+// Every member dials every other one with `streams` connections, and later with more where that
+// helps. Frames go out on those, and their acknowledgements come back on them; so what is light
+// never queues behind what is heavy. A connection starts with HELLO and is used after WELCOME; when
+// it breaks, what it carried and was not acknowledged goes again over the others, or over itself
+// once it is back.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/link_flow.h"
@@ -44,8 +46,15 @@ class LinkPort {
   virtual void to_connection(const ConnectionId& id, const LinkHeader& header, FrameBytes body) = 0;
   /// To the member's own queue.
   virtual void deliver(Rank from, FrameBytes frame) = 0;
-  /// The peer is gone and nothing will be sent to it any more.
+  /// News for the member: the peer is gone, or stands as a new process. By turns.
   virtual void lost(Rank peer, const std::string& why) = 0;
+  virtual void back(Rank peer) = 0;
+  /// Ends the connections dialled to the peer; `dial_again` begins new ones in their place. Both
+  /// may happen later: until then the old ones may bring and take what they like.
+  virtual void hang_up(Rank peer) = 0;
+  virtual void dial_again(Rank peer) = 0;
+  /// Dials more connections to the peer, until there are `streams`.
+  virtual void dial_more(Rank peer, int streams) = 0;
   virtual void event(const LinkEvent& event) = 0;
 };
 
@@ -54,12 +63,23 @@ class LinkEngine {
   /// Borrows `port`. `incarnation`: drawn afresh by every process.
   LinkEngine(MemberOptions options, const Digest128& incarnation, LinkPort& port, TimePoint now);
 
-  // From the member.
-  void submit(Rank to, FrameBytes frame);
-  void taken(Rank from, std::size_t frame_bytes);
-  /// Frames to `to` go over its first `streams` connections from now on.
-  void use_streams(Rank to, int streams) { at(to).use = static_cast<std::size_t>(streams); }
+  // From the member. `returns`: how often it had been told that the peer is back when it sent the
+  // frame, or when the peer did: what belongs to a former process of the peer counts no more.
+  void submit(Rank to, FrameBytes frame, std::uint64_t returns = 0);
+  void taken(Rank from, std::size_t frame_bytes, std::uint64_t returns = 0);
+  /// Frames to `to` go over its first `streams` connections from now on. Connections that are not
+  /// there yet are dialled, to a peer that has joined; otherwise nothing happens.
+  /// REQUIRES: 1 <= streams <= most_streams(options).
+  void use_streams(Rank to, int streams);
   [[nodiscard]] int streams_in_use(Rank to) const { return static_cast<int>(at(to).use); }
+  [[nodiscard]] int streams_dialled(Rank to) const {
+    return static_cast<int>(at(to).streams.size());
+  }
+  /// Whether frames had to wait for a connection to take them since this was last asked.
+  [[nodiscard]] bool frames_waited(Rank to) { return std::exchange(at(to).waited, false); }
+  /// The member begins without those who have not joined: each is `back` when it comes.
+  /// RETURNS: who they are.
+  std::vector<Rank> begin_without_absent();
   /// Nothing more will be submitted or taken; what has been submitted still goes.
   void close(TimePoint now);
 
@@ -85,10 +105,12 @@ class LinkEngine {
 
   /// True when something waits for `writable`.
   [[nodiscard]] bool wants_write(Rank peer, int stream) const;
-  [[nodiscard]] bool all_joined() const;
-  [[nodiscard]] const std::optional<JoinError>& join_error() const { return join_error_; }
-  /// Who has not joined and what is known of it, for people.
-  [[nodiscard]] std::string describe_missing(std::span<const std::string> endpoints) const;
+  [[nodiscard]] bool have_joined(std::span<const Rank> these) const;
+  /// Why one of these cannot join: the first cause.
+  [[nodiscard]] std::optional<JoinError> join_error(std::span<const Rank> these) const;
+  /// Who of these has not joined and what is known of it, for people.
+  [[nodiscard]] std::string describe_missing(std::span<const Rank> these,
+                                             std::span<const std::string> endpoints) const;
   /// After `close`: every living peer has all frames.
   [[nodiscard]] bool all_told() const;
   [[nodiscard]] std::size_t bytes_in_flight(Rank to) const { return at(to).out.bytes_in_flight(); }
@@ -117,14 +139,18 @@ class LinkEngine {
     LinkReceiver in;
     std::vector<Stream> streams;
     std::size_t last_stream = 0;
-    std::size_t use = 0;                // streams that may carry frames: the first so many
+    std::size_t use = 0;                // streams that carry frames: the first so many
+    bool waited = false;                // frames did, for one of those
     std::vector<ConnectionId> inbound;  // by stream; empty: none. Nobody says when one breaks
     std::uint32_t last_inbound = 0;     // the stream it was last heard on
     std::optional<Digest128> incarnation;
     std::vector<Digest128> superseded;  // processes that were this member before
     std::string name;
-    bool joined = false;  // accepted on every stream, once
-    bool lost = false;
+    bool joined = false;            // accepted on every stream, once
+    bool lost = false;              // this process of it is
+    bool away = false;              // the owner does without it: lost, or absent from the beginning
+    std::uint64_t times_away = 0;   // this included
+    std::vector<FrameBytes> early;  // came before it had joined, where it may come back
     TimePoint heard{};
     TimePoint spoke{};                     // heard on a connection it has dialled
     std::optional<TimePoint> down_since;   // joined, and no connection stands
@@ -137,16 +163,26 @@ class LinkEngine {
   [[nodiscard]] const Peer& at(Rank rank) const {
     return peers_.at(static_cast<std::size_t>(rank.value()));
   }
+  [[nodiscard]] Peer new_peer() const;
   [[nodiscard]] std::vector<Rank> living() const;
   void count_taken(Rank from, std::size_t frame_bytes);
   void pump(Rank rank);
   void send_held_back(TimePoint now);
   void greet(Rank rank, int stream, TimePoint now);
   void drop_stream(Rank rank, int stream, TimePoint now);
-  void welcomed(Rank rank, const LinkHeader& header);
+  void welcomed(Rank rank, const LinkHeader& header, std::span<const std::byte> body,
+                TimePoint now);
+  /// Whether the process that answered is the one this link is with.
+  bool answers_for(Rank rank, int stream, std::span<const std::byte> body, TimePoint now);
   void refused(Rank rank, int stream, std::span<const std::byte> body);
   void take_hello(const ConnectionId& id, const LinkHeader& header, std::span<const std::byte> body,
                   TimePoint now, std::optional<Rank> owner);
+  void settle_joined(Rank rank);
+  /// The peer has joined; its owner learns it if it did without.
+  void stand(Rank rank);
+  /// Another process is this member from now on.
+  void begin_anew(Rank rank);
+  void hand_out(Rank from, FrameBytes frame);
   void take_frame(Rank from, std::uint64_t number, std::span<const std::byte> body);
   /// Whether a process other than the one known so far may be this member now.
   [[nodiscard]] bool may_replace(const Peer& peer, const Digest128& incarnation,
@@ -165,6 +201,7 @@ class LinkEngine {
   void say_close(Rank rank);
   void settle_leave(Rank rank);
   void check_life(Rank rank, TimePoint now);
+  void cannot_join(Rank rank, RefusedField field, const std::string& why);
   void give_up_on(Rank rank, const char* why);
   void lose(Rank rank, LinkEvent::Kind kind, const std::string& why);
   [[nodiscard]] std::string describe(Rank rank) const;
@@ -174,7 +211,7 @@ class LinkEngine {
   LinkPort& port_;
   std::vector<Peer> peers_;  // by member; the own entry is idle
   std::map<ConnectionId, Connection> connections_;
-  std::optional<JoinError> join_error_;
+  std::vector<JoinError> join_errors_;  // at most one a peer, in the order they came
   std::uint64_t strangers_ = 0;
   std::map<std::string, std::uint64_t> strangers_by_text_;
   std::string hint_;  // at why a member may be missing: the last stranger with a key, or without

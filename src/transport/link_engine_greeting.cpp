@@ -15,6 +15,11 @@ FrameBytes shared(std::vector<std::byte> bytes) {
   return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
 }
 
+std::string streams_text(const Hello& hello) {
+  return hello.most_streams == 0 ? std::to_string(hello.streams)
+                                 : fmt::format("auto, {} to {}", hello.streams, hello.most_streams);
+}
+
 }  // namespace
 
 void LinkEngine::stream_up(Rank rank, int stream, TimePoint now) {
@@ -85,10 +90,15 @@ void LinkEngine::greet(Rank rank, int stream, TimePoint now) {
   }
 }
 
-void LinkEngine::welcomed(Rank rank, const LinkHeader& header) {
+void LinkEngine::welcomed(Rank rank, const LinkHeader& header, std::span<const std::byte> body,
+                          TimePoint now) {
   Peer& peer = at(rank);
   Stream& stream = peer.streams[header.stream];
   if (stream.state != StreamState::kGreeting || header.number != stream.attempt) {
+    return;
+  }
+  if (options_.readmits && !answers_for(rank, static_cast<int>(header.stream), body, now)) {
+    stream.state = StreamState::kDown;  // greeted again at the next heartbeat
     return;
   }
   if (header.amount < kSmallestWindow) {  // the biggest frame could wait for ever
@@ -104,9 +114,7 @@ void LinkEngine::welcomed(Rank rank, const LinkHeader& header) {
   peer.out.set_window(header.amount);
   port_.event({LinkEvent::Kind::kWelcomed, rank, static_cast<int>(header.stream),
                fmt::format("{}, connection {}: accepted", describe(rank), header.stream)});
-  peer.joined = peer.joined || std::ranges::all_of(peer.streams, [](const Stream& other) {
-                  return other.state == StreamState::kReady;
-                });
+  settle_joined(rank);
   pump(rank);
 }
 
@@ -129,13 +137,19 @@ void LinkEngine::refused(Rank rank, int stream, std::span<const std::byte> body)
     return;
   }
   state.trouble = refusal->what;
-  if (!join_error_) {
-    std::string text = fmt::format("{} refuses this member: {}", describe(rank), refusal->what);
-    if (refusal->field == RefusedField::kRun) {
-      text += fmt::format("; member {} has {}", options_.self.value(), hello_.run.hex());
-    }
-    join_error_ = JoinError{.refused = true, .field = refusal->field, .peer = rank, .what = text};
+  std::string text = fmt::format("{} refuses this member: {}", describe(rank), refusal->what);
+  if (refusal->field == RefusedField::kRun) {
+    text += fmt::format("; member {} has {}", options_.self.value(), hello_.run.hex());
+  }
+  if (!join_error(std::span(&rank, 1))) {
     port_.event({LinkEvent::Kind::kRefused, rank, stream, text});
+  }
+  cannot_join(rank, refusal->field, text);
+}
+
+void LinkEngine::cannot_join(Rank rank, RefusedField field, const std::string& why) {
+  if (!join_error(std::span(&rank, 1))) {
+    join_errors_.push_back({.refused = true, .field = field, .peer = rank, .what = why});
   }
 }
 
@@ -163,7 +177,8 @@ void LinkEngine::take_hello(const ConnectionId& id, const LinkHeader& header,
     return;
   }
   Peer& peer = at(hello->from);
-  if (peer.lost) {
+  const bool returns = options_.readmits && !closing_ && peer.incarnation != hello->incarnation;
+  if (peer.lost && !returns) {
     refuse(id,
            {RefusedField::kGivenUp,
             fmt::format("member {} has counted this one as lost", options_.self.value())},
@@ -178,16 +193,21 @@ void LinkEngine::take_hello(const ConnectionId& id, const LinkHeader& header,
            header.stream);
     return;
   }
-  if (hello->streams != options_.streams ||
-      header.stream >= static_cast<std::uint32_t>(options_.streams)) {
+  if (hello->streams != options_.streams || hello->most_streams != options_.most_streams ||
+      header.stream >= peer.inbound.size()) {
     refuse(id,
            {RefusedField::kConfiguration,
             fmt::format("net.streams: member {} has {}, member {} has {}", options_.self.value(),
-                        options_.streams, hello->from.value(), hello->streams)},
+                        streams_text(hello_), hello->from.value(), streams_text(*hello))},
            header.stream < static_cast<std::uint32_t>(hello->streams) ? header.stream : 0);
     return;
   }
-  if (replaces) {
+  if (options_.readmits && (peer.lost || replaces)) {
+    if (peer.joined) {
+      lose(hello->from, LinkEvent::Kind::kLost, "another process has taken its place");
+    }
+    begin_anew(hello->from);
+  } else if (replaces) {
     peer.superseded.push_back(*peer.incarnation);
     for (const ConnectionId& old : std::vector<ConnectionId>(peer.inbound)) forget(old);
   }
@@ -205,16 +225,8 @@ void LinkEngine::take_hello(const ConnectionId& id, const LinkHeader& header,
                        .stream = header.stream,
                        .number = header.number,
                        .amount = options_.window_bytes},
-                      nullptr);
-}
-
-// A member may be started again until frames have passed. Its new process has to wait until the old
-// one has been silent for a while: two that run at once must not take turns.
-bool LinkEngine::may_replace(const Peer& peer, const Digest128& incarnation, TimePoint now) const {
-  constexpr int kSilence = 3;  // heartbeats
-  return peer.in.arrived() == 0 && peer.in.bytes_held() == 0 && peer.out.numbered() == 0 &&
-         now - peer.spoke >= kSilence * options_.heartbeat &&
-         std::ranges::find(peer.superseded, incarnation) == peer.superseded.end();
+                      shared(write_incarnation(hello_.incarnation)));
+  settle_joined(hello->from);
 }
 
 void LinkEngine::refuse(const ConnectionId& id, const Refusal& refusal, std::uint32_t stream) {
@@ -241,9 +253,19 @@ void LinkEngine::forget(const ConnectionId& id) {
   connections_.erase(found);
 }
 
-bool LinkEngine::all_joined() const {
-  return std::ranges::all_of(
-      peers_, [&](const Peer& peer) { return peer.joined || &peer == &at(options_.self); });
+bool LinkEngine::have_joined(std::span<const Rank> these) const {
+  return std::ranges::all_of(these, [&](Rank rank) {
+    return rank == options_.self || (at(rank).joined && !(options_.readmits && at(rank).lost));
+  });
+}
+
+std::optional<JoinError> LinkEngine::join_error(std::span<const Rank> these) const {
+  for (const JoinError& error : join_errors_) {
+    if (std::ranges::find(these, error.peer) != these.end()) {
+      return error;
+    }
+  }
+  return std::nullopt;
 }
 
 std::string LinkEngine::describe(Rank rank) const {
@@ -256,11 +278,12 @@ std::string LinkEngine::describe(Rank rank) const {
                       : fmt::format("member {} ({})", rank.value(), name);
 }
 
-std::string LinkEngine::describe_missing(std::span<const std::string> endpoints) const {
+std::string LinkEngine::describe_missing(std::span<const Rank> these,
+                                         std::span<const std::string> endpoints) const {
   std::string text;
   for (const Rank rank : living()) {
     const Peer& peer = at(rank);
-    if (peer.joined) {
+    if (peer.joined || std::ranges::find(these, rank) == these.end()) {
       continue;
     }
     std::string trouble = "no answer";

@@ -47,11 +47,8 @@ void LinkEngine::handshake_failed(Rank rank, int stream, HandshakeFault fault) {
   peer.streams[static_cast<std::size_t>(stream)].failed_before = true;
   // Trying again helps only where the other end may have been somebody else, or half started.
   const bool settled = fault == HandshakeFault::kMechanism || fault == HandshakeFault::kKeyRefused;
-  if (settled && !peer.joined && !peer.lost && !join_error_) {
-    join_error_ = JoinError{.refused = true,
-                            .field = RefusedField::kKey,
-                            .peer = rank,
-                            .what = fmt::format("{}: {}", describe(rank), what)};
+  if (settled && !peer.joined && !peer.lost) {
+    cannot_join(rank, RefusedField::kKey, fmt::format("{}: {}", describe(rank), what));
   }
 }
 

@@ -1,23 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames that go: when, and over which connection.
 #include <algorithm>
+#include <span>
 #include <utility>
 
+#include "core/check.h"
 #include "transport/link_engine.h"
 
 namespace isthmus {
 
-void LinkEngine::submit(Rank to, FrameBytes frame) {
-  if (closing_ || at(to).lost) {
+void LinkEngine::submit(Rank to, FrameBytes frame, std::uint64_t returns) {
+  if (closing_ || at(to).lost || at(to).away || returns != at(to).times_away) {
     return;
   }
   at(to).out.submit(std::move(frame));
   pump(to);
 }
 
+void LinkEngine::use_streams(Rank to, int streams) {
+  Peer& peer = at(to);
+  const auto wanted = static_cast<std::size_t>(streams);
+  ISTHMUS_CHECK(streams >= 1 && wanted <= peer.inbound.size(), streams, peer.inbound.size());
+  if (wanted > peer.streams.size()) {
+    if (!peer.joined || peer.lost) {
+      return;  // it is met on the first ones
+    }
+    peer.streams.resize(wanted);
+    port_.dial_more(to, streams);
+  }
+  peer.use = wanted;
+}
+
 // Frames go to whichever connection takes one, in turn: a slow one gets fewer.
 void LinkEngine::pump(Rank rank) {
   Peer& peer = at(rank);
+  if (options_.readmits && !peer.joined) {
+    return;  // the member may yet begin without this peer, which then gets nothing of this
+  }
+  const auto first = std::span(peer.streams).first(peer.use);
+  const bool stands = std::ranges::any_of(
+      first, [](const Stream& stream) { return stream.state == StreamState::kReady; });
+  const std::size_t use = stands ? peer.use : peer.streams.size();  // better one of the rest
   std::size_t refusals = 0;
   while (!peer.lost && refusals < peer.streams.size()) {
     const FrameBytes* frame = peer.out.next();
@@ -31,7 +54,7 @@ void LinkEngine::pump(Rank rank) {
     }
     peer.last_stream = (peer.last_stream + 1) % peer.streams.size();
     Stream& stream = peer.streams[peer.last_stream];
-    if (stream.state != StreamState::kReady || stream.blocked || peer.last_stream >= peer.use) {
+    if (stream.state != StreamState::kReady || stream.blocked || peer.last_stream >= use) {
       ++refusals;
       continue;
     }
@@ -51,6 +74,7 @@ void LinkEngine::pump(Rank rank) {
     peer.out.sent(number);
     refusals = 0;
   }
+  peer.waited = true;
 }
 
 bool LinkEngine::wants_write(Rank peer, int stream) const {

@@ -16,6 +16,7 @@ namespace isthmus {
 struct LinkCounters {
   std::uint64_t segments = 0;     // with data, sent since the connections stand, repeated ones too
   std::uint64_t retransmits = 0;  // of those, sent again
+  Duration busy{0};               // that they had data to send or under way, summed over them
   Duration rtt{0};                // smoothed round trip, mean over the connections in use
   std::string congestion{};       // "cubic", "bbr"; empty: not known
 };
@@ -24,6 +25,7 @@ class LinkGauge {
  public:
   virtual ~LinkGauge() = default;
   /// From now on frames to `to` go over the first `streams` connections only. The others stay.
+  /// REQUIRES: a link whose number of connections is fixed.
   virtual void use_streams(Rank to, int streams) = 0;
   /// Blocks for a moment. RETURNS: nothing where the system does not tell, or none stands.
   [[nodiscard]] virtual std::optional<LinkCounters> counters(Rank to) = 0;

@@ -106,7 +106,8 @@ std::vector<std::byte> write_hello(const Hello& hello) {
   out.put(static_cast<std::uint16_t>(hello.members));
   out.put(static_cast<std::uint16_t>(hello.from.value()));
   out.put(static_cast<std::uint16_t>(hello.to.value()));
-  out.put(static_cast<std::uint16_t>(hello.streams));
+  out.put(static_cast<std::uint8_t>(hello.streams));
+  out.put(static_cast<std::uint8_t>(hello.most_streams));
   out.put(static_cast<std::uint16_t>(hello.name.size()));
   put(out, hello.run);
   out.put_text(hello.configuration);
@@ -126,7 +127,8 @@ Expected<Hello, LinkFault> read_hello(std::span<const std::byte> body) {
   hello.members = in.get<std::uint16_t>();
   hello.from = Rank(in.get<std::uint16_t>());
   hello.to = Rank(in.get<std::uint16_t>());
-  hello.streams = in.get<std::uint16_t>();
+  hello.streams = in.get<std::uint8_t>();
+  hello.most_streams = in.get<std::uint8_t>();
   const auto name_bytes = std::size_t{in.get<std::uint16_t>()};
   if (name_bytes > kMaxMemberName || kHelloBytes + name_bytes != body.size()) {
     return fault(fmt::format("a hello of {} bytes with a name of {}", body.size(), name_bytes));
@@ -166,6 +168,21 @@ const char* name_of(RefusedField field) {
       break;
   }
   return "message";
+}
+
+std::vector<std::byte> write_incarnation(const Digest128& incarnation) {
+  std::vector<std::byte> body(kHashBytes);
+  FieldWriter out(body);
+  put(out, incarnation);
+  return body;
+}
+
+Expected<Digest128, LinkFault> read_incarnation(std::span<const std::byte> body) {
+  if (body.size() != kHashBytes) {
+    return fault(fmt::format("a welcome with a body of {} bytes", body.size()));
+  }
+  FieldReader in(body);
+  return get_digest(in);
 }
 
 std::vector<std::byte> write_refusal(const Refusal& refusal) {

@@ -27,7 +27,8 @@ inline constexpr std::size_t kMaxLinkBody = kMaxFramePayload + 4096;
 /// Values are part of the wire format: append only.
 enum class LinkKind : std::uint16_t {
   kHello = 1,      // who dials, on every connection first; body: Hello; number: which attempt
-  kWelcome = 2,    // accepted; number: the attempt; amount: bytes that may be under way
+  kWelcome = 2,    // accepted; body: whose incarnation listens; number: the attempt; amount: bytes
+                   // that may be under way
   kRefuse = 3,     // not accepted; body: why
   kData = 4,       // body: a frame; number: its place on the link; amount: on this connection
   kAck = 5,        // number: frames the receiver has taken out of its queue
@@ -64,8 +65,9 @@ struct Hello {
   std::uint16_t protocol = 0;  // version of the frames it speaks
   int members = 1;
   Rank from;
-  Rank to;  // whom it means to reach
-  int streams = 1;
+  Rank to;                    // whom it means to reach
+  int streams = 1;            // of each directed link, from the beginning
+  int most_streams = 0;       // it may come to so many; 0: no more than that
   Digest128 run;              // of the run's name and secret, if it has one
   std::string configuration;  // sha256_hex of what all members must have alike
   Digest128 layout;           // of parameter names, shapes and order
@@ -77,6 +79,10 @@ inline constexpr std::size_t kMaxMemberName = 64;
 [[nodiscard]] std::vector<std::byte> write_hello(const Hello& hello);
 /// RETURNS: LinkFault when the body is none.
 [[nodiscard]] Expected<Hello, LinkFault> read_hello(std::span<const std::byte> body);
+
+/// Body of kWelcome.
+[[nodiscard]] std::vector<std::byte> write_incarnation(const Digest128& incarnation);
+[[nodiscard]] Expected<Digest128, LinkFault> read_incarnation(std::span<const std::byte> body);
 
 /// In what two members differ. Values are part of the wire format: append only.
 enum class RefusedField : std::uint16_t {

@@ -11,13 +11,16 @@
 namespace isthmus {
 
 Mailbox::Mailbox(Runtime& runtime, int peers)
-    : queue_(runtime.make_wait_queue()), lost_(static_cast<std::size_t>(peers), false) {}
+    : queue_(runtime.make_wait_queue()),
+      lost_(static_cast<std::size_t>(peers), false),
+      returns_(static_cast<std::size_t>(peers), 0) {}
 
 void Mailbox::deliver(Rank from, FrameBytes frame) {
   ISTHMUS_CHECK(frame != nullptr);
   queue_->update([&] {
-    if (closed_ || lost_.at(static_cast<std::size_t>(from.value()))) return;
-    items_.push_back({from, std::move(frame)});
+    const auto index = static_cast<std::size_t>(from.value());
+    if (closed_ || lost_.at(index)) return;
+    items_.push_back({.frame = {from, std::move(frame), returns_.at(index)}});
   });
 }
 
@@ -26,7 +29,17 @@ void Mailbox::mark_lost(Rank peer) {
     const auto index = static_cast<std::size_t>(peer.value());
     if (closed_ || lost_.at(index)) return;
     lost_.at(index) = true;
-    items_.push_back({peer, nullptr});
+    items_.push_back({.frame = {peer, nullptr}});
+  });
+}
+
+void Mailbox::mark_back(Rank peer) {
+  queue_->update([&] {
+    const auto index = static_cast<std::size_t>(peer.value());
+    if (closed_) return;
+    lost_.at(index) = false;
+    ++returns_.at(index);
+    items_.push_back({.frame = {peer, nullptr}, .back = true});
   });
 }
 
@@ -38,7 +51,7 @@ void Mailbox::close() {
 }
 
 Expected<ReceivedFrame, TransportError> Mailbox::receive(TimePoint deadline) {
-  std::optional<ReceivedFrame> taken;
+  std::optional<Item> taken;
   bool closed = false;
   // The item is taken inside the predicate, so no second receiver can take it between.
   const auto ready = [&] {
@@ -58,11 +71,17 @@ Expected<ReceivedFrame, TransportError> Mailbox::receive(TimePoint deadline) {
     return Unexpected<TransportError>(
         {TransportError::Kind::kClosed, Rank{-1}, "this endpoint has been closed"});
   }
-  if (taken->bytes == nullptr) {
-    return Unexpected<TransportError>({TransportError::Kind::kPeerLost, taken->from,
-                                       fmt::format("member {} is gone", taken->from.value())});
+  if (taken->frame.bytes == nullptr) {
+    const Rank peer = taken->frame.from;
+    if (taken->back) {
+      return Unexpected<TransportError>(
+          {TransportError::Kind::kPeerBack, peer,
+           fmt::format("member {} is here, as a new process", peer.value())});
+    }
+    return Unexpected<TransportError>(
+        {TransportError::Kind::kPeerLost, peer, fmt::format("member {} is gone", peer.value())});
   }
-  return *std::move(taken);
+  return std::move(taken->frame);
 }
 
 }  // namespace isthmus

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One member's queue of incoming frames and of news about lost peers, in the order of arrival.
+// One member's queue of incoming frames and of news about peers that are lost or come back, in the
+// order of arrival.
 // Shared by the transports that live in one process. Any task may call it.
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -22,6 +23,8 @@ class Mailbox {
   void deliver(Rank from, FrameBytes frame);
   /// Tells the owner, once and after the frames delivered before, that `peer` is gone.
   void mark_lost(Rank peer);
+  /// ... that `peer` stands again: what is delivered from now on comes after this news.
+  void mark_back(Rank peer);
   /// From now on `receive` returns kClosed.
   void close();
   /// As Transport::receive.
@@ -31,8 +34,13 @@ class Mailbox {
  private:
   std::unique_ptr<WaitQueue> queue_;
   // All below belong to `queue_`'s lock.
-  std::deque<ReceivedFrame> items_;  // no bytes: the news that `from` is lost
+  struct Item {
+    ReceivedFrame frame;  // no bytes: news of `from`
+    bool back = false;    // it stands again; otherwise it is lost
+  };
+  std::deque<Item> items_;
   std::vector<bool> lost_;
+  std::vector<std::uint64_t> returns_;  // by peer
   bool closed_ = false;
 };
 

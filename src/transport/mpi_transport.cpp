@@ -71,7 +71,11 @@ class MpiTransport final : public NetworkTransport {
   [[nodiscard]] int size() const override { return place_.members; }
   [[nodiscard]] const std::string& endpoint() const override { return endpoint_; }
   void join(std::span<const std::string>) override {}
-  [[nodiscard]] Expected<void, JoinError> await_members(TimePoint) override { return {}; }
+  using NetworkTransport::await_members;
+  [[nodiscard]] Expected<std::vector<Rank>, JoinError> await_members(
+      TimePoint, std::span<const Rank>) override {
+    return {};
+  }
 
   void send(Rank to, FrameBytes frame) override {
     ISTHMUS_CHECK(to != self(), to.value());

@@ -98,12 +98,14 @@ void check_options(const MemberOptions& options) {
     refuse(fmt::format("net.streams = {}: must be 1 to {} (parallel connections of a link)",
                        options.streams, kMaxStreams));
   }
+  if (options.most_streams != 0 &&
+      (options.most_streams < options.streams || options.most_streams > kMaxStreams)) {
+    refuse(fmt::format("at most {} connections of a link: must be 0 or {} to {}",
+                       options.most_streams, options.streams, kMaxStreams));
+  }
   if (options.window_bytes < kSmallestWindow) {
     refuse(fmt::format("a window of {} bytes: must be at least {} (8 of the biggest frames)",
                        options.window_bytes, kSmallestWindow));
-  }
-  if (!(options.send_bits_per_s >= 0)) {
-    refuse(fmt::format("net.cap = {} bit/s: must be above 0", options.send_bits_per_s));
   }
   if (options.heartbeat <= Duration{0} || options.dead_after < 3 * options.heartbeat) {
     refuse(fmt::format("net.dead_after = {:.3f} s: must be at least three heartbeats of {:.3f} s",
@@ -124,6 +126,16 @@ void check_options(const MemberOptions& options) {
   }
   check_keys(options);
   check_endpoint(options.bind, true, may_leave_machine(options));
+}
+
+Expected<void, JoinError> NetworkTransport::await_members(TimePoint deadline) {
+  std::vector<Rank> others;
+  for (int member = 0; member < size(); ++member) {
+    if (Rank(member) != self()) others.push_back(Rank(member));
+  }
+  const auto joined = await_members(deadline, others);
+  if (!joined) return Unexpected<JoinError>(joined.error());
+  return {};
 }
 
 }  // namespace isthmus

@@ -4,10 +4,12 @@
 //
 // Frames between one pair keep their order and survive broken connections while both processes
 // live; a member is lost when it leaves, when its connections break and do not come back, when it
-// is silent for too long, or when it breaks the protocol. Frames nobody has taken count against a
+// is silent for too long, or when it breaks the protocol. With `readmits` it may come back, as a
+// new process that knows nothing of what was sent before. Frames nobody has taken count against a
 // window, so a slow reader slows its senders down and bounds what lies here for it.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "core/hash.h"
+#include "transport/link_gauge.h"
 #include "transport/link_keys.h"
 #include "transport/link_message.h"
 #include "transport/tcp_connection.h"
@@ -28,13 +31,14 @@ namespace isthmus {
 struct LinkEvent {
   enum class Kind {
     kConnected,        // a connection stands
-    kWelcomed,         // ... and the peer has accepted this member
+    kWelcomed,         // ... and the peer has accepted this member; stream -1: who was away is here
     kDisconnected,     // a connection that stood broke
     kHandshakeFailed,  // whoever answered does not speak the protocol, or not with this key
     kRetried,          // nobody answers yet
     kRefused,          // one of the two does not accept the other
     kLost,             // the peer is counted as gone
     kLeft,             // the peer has left in order
+    kAdapted,          // more or fewer connections carry frames from now on; stream -1
     kStranger,         // someone unknown: bytes that are no message, or a key that is no member's
   };
   Kind kind = Kind::kConnected;
@@ -59,6 +63,11 @@ struct MemberOptions {
   std::vector<std::string> expected_names =
       {};           // of all members, until they say theirs; may be empty
   int streams = 4;  // parallel connections of each directed link, 1 to 64
+  /// 0: no more than that, ever. Otherwise a link that loses packets dials more, up to so many, and
+  /// uses fewer again when it does not (stream_policy.h).
+  int most_streams = 0;
+  /// In place of what the system's TCP counts on the first `streams` connections; for tests.
+  std::function<std::optional<LinkCounters>(Rank peer, int streams)> count_tcp = {};
   /// Of each incoming link: frames come and not taken. At least kSmallestWindow.
   std::size_t window_bytes = std::size_t{32} << 20;
   Duration heartbeat = std::chrono::seconds(1);
@@ -66,15 +75,31 @@ struct MemberOptions {
   Duration gone_after = std::chrono::seconds(2);   // after its last connection broke
   Duration linger = std::chrono::seconds(5);       // a close waits that long for what was sent
   Duration far = kFarRoundTrip;  // longer round trips are those of long thin links
-  double send_bits_per_s = 0;    // to all others together, in frames; 0: no bound
+  /// What may go to all others together, in bit/s of frames; 0: no bound. Asked at every heartbeat,
+  /// by the transport's own task; none: no bound.
+  std::function<double()> send_bits_per_s = {};
   /// With keys all links are encrypted, and only who proves to have a member's key is let in: the
   /// own pair, and the public keys of all members, in member order, the own one included.
   std::optional<LinkKeys> keys = {};
   std::vector<std::string> member_keys = {};
   /// Without keys: allows links beyond this machine, which anyone on the way can read and change.
   bool plaintext = false;
+  /// A member that is lost, however it went, may come back as a new process (kPeerBack). One that
+  /// is not known to be dead must have been silent for three heartbeats.
+  bool readmits = false;
   std::function<void(const LinkEvent&)> on_event = {};  // called by the transport's own task
 };
+/// What "auto" in a configuration means: the number at first, and the most.
+inline constexpr int kFewestStreams = 4, kMostStreams = 24;
+/// The most connections that a link may have.
+[[nodiscard]] inline int most_streams(const MemberOptions& options) {
+  return std::max(options.streams, options.most_streams);
+}
+/// As a configuration has it: so many, or 0 for "auto".
+inline void set_streams(MemberOptions& options, int configured) {
+  options.streams = configured == 0 ? kFewestStreams : configured;
+  options.most_streams = configured == 0 ? kMostStreams : 0;
+}
 /// An eighth is acknowledged at a time, so a sender of the biggest frames never waits for a rest.
 inline constexpr std::size_t kSmallestWindow = 8 * (kMaxLinkBody + 256);
 
@@ -104,9 +129,16 @@ class NetworkTransport : public Transport {
   /// Call once. THROWS: ConfigError for one that is no address, or beyond this machine without keys
   /// or `plaintext`.
   virtual void join(std::span<const std::string> endpoints) = 0;
-  /// Blocks until every member has accepted this one on every stream.
-  /// RETURNS: who refused, is lost or is missing, and why.
-  [[nodiscard]] virtual Expected<void, JoinError> await_members(TimePoint deadline) = 0;
+  /// Blocks until every one of `these` has accepted this member on every stream, and with
+  /// `readmits` has greeted it on every one.
+  /// REQUIRES: MemberOptions::readmits, unless they are all the others. One caller at a time.
+  /// RETURNS: who of the others is not here; each is news (kPeerBack) when it comes, and until then
+  /// nothing is sent to it. Or who of `these` refused, is lost or is missing, and why; a wait that
+  /// failed for want of time may be tried again.
+  [[nodiscard]] virtual Expected<std::vector<Rank>, JoinError> await_members(
+      TimePoint deadline, std::span<const Rank> these) = 0;
+  /// Waits for all.
+  [[nodiscard]] Expected<void, JoinError> await_members(TimePoint deadline);
 };
 
 }  // namespace isthmus

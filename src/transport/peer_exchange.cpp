@@ -39,7 +39,9 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
                .epoch = options_.epoch,
                .retry_interval = options_.retry_interval,
                .shares = options_.shares,
-               .run_key = options_.run_key}) {
+               .run_key = options_.run_key,
+               .elastic = options_.elastic,
+               .min_members = options_.min_members}) {
   ISTHMUS_CHECK(options_.retry_interval > Duration{0}, options_.retry_interval.count());
   if (members() > 1) {
     task_ =
@@ -56,8 +58,10 @@ template <typename Step>
 TimePoint PeerExchange::drive(const Step& step) {
   Outbox out;
   TimePoint next = kNever;
+  std::vector<Epoch> epochs;
   queue_->update([&] {
     step(engine_, runtime_.clock().now(), out);
+    epochs = engine_.take_epochs();
     for (const Outgoing& outgoing : out) {
       bytes_.payload += outgoing.payload_bytes;
       bytes_.wire += outgoing.frame->size();
@@ -66,6 +70,9 @@ TimePoint PeerExchange::drive(const Step& step) {
   });
   for (Outgoing& outgoing : out) {
     transport_.send(outgoing.to, std::move(outgoing.frame));
+  }
+  for (const Epoch& epoch : epochs) {
+    if (options_.on_epoch) options_.on_epoch(epoch);
   }
   return next;
 }
@@ -85,7 +92,9 @@ void PeerExchange::take_in_frames() {
           engine.receive(received->from, std::move(received->bytes), now, out);
           notes = engine.take_notes();
         } else if (received.error().kind == TransportError::Kind::kPeerLost) {
-          engine.lose(received.error().peer, out);
+          engine.lose(received.error().peer, received.error().what, now, out);
+        } else if (received.error().kind == TransportError::Kind::kPeerBack) {
+          engine.welcome_back(received.error().peer, now, out);
         }
         engine.tick(now, out);
       });
@@ -95,6 +104,9 @@ void PeerExchange::take_in_frames() {
       if (!received && received.error().kind == TransportError::Kind::kPeerLost &&
           options_.on_lost) {
         options_.on_lost(received.error().peer, received.error().what);
+      } else if (!received && received.error().kind == TransportError::Kind::kPeerBack &&
+                 options_.on_back) {
+        options_.on_back(received.error().peer);
       }
     }
   } catch (const std::exception& error) {
@@ -116,17 +128,19 @@ void PeerExchange::give_up_quietly(const std::string& why) {
 Ticket PeerExchange::begin(Contribution contribution) {
   check(contribution);
   const Ticket ticket{contribution.id};
-  const bool commit = contribution.commit;
+  const bool commit = contribution.commit || options_.elastic;
+  std::optional<Contribution> retained;
+  if (options_.elastic) retained = contribution;
   RoundPlace place;
   (void)queue_->wait(
       [&] {
-        place = engine_.place();
+        place = engine_.place(contribution.id.sent);
         return true;
       },
       kNever);
   Round round(std::move(contribution), place);
   drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
-    engine.begin(std::move(round), commit, now, out);
+    engine.begin(std::move(round), commit, std::move(retained), now, out);
   });
   return ticket;
 }
@@ -207,6 +221,18 @@ void PeerExchange::note(Rank to, std::span<const std::byte> bytes) {
                                bytes.size(), to.value(), kMaxFramePayload));
   }
   drive([&](ExchangeEngine& engine, TimePoint, Outbox& out) { engine.note(to, bytes, out); });
+}
+
+bool PeerExchange::admit(Rank joiner, std::int64_t after) {
+  bool admitted = false;
+  drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
+    admitted = engine.admit(joiner, after, now, out);
+  });
+  return admitted;
+}
+
+void PeerExchange::stand_aside() {
+  queue_->update([&] { engine_.stand_aside(); });
 }
 
 void PeerExchange::leave(Duration patience) {

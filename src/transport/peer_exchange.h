@@ -35,11 +35,21 @@ struct PeerExchangeOptions {
   /// What random roundings and choices of values are drawn from, besides the round; see encode_key.
   std::uint64_t run_key = 0;
   EventSink* events = nullptr;  // borrowed; may be null
+  /// Members other than member 0 may be lost, and come back (transport/epoch.h): what is not
+  /// committed is then begun again among those that are left, `min_members` at least. Every round
+  /// commits by itself. Equal on all members.
+  bool elastic = false;
+  int min_members = 1;
   /// What another member's program has sent with `note`; and that a member is lost, and why. Called
   /// by the exchange's own task, one call at a time, from before the constructor returns. May be
   /// empty.
   std::function<void(Rank from, std::span<const std::byte> bytes)> on_note = {};
   std::function<void(Rank peer, const std::string& why)> on_lost = {};
+  /// A new process of a member that was lost has come: nothing sent to it before has reached it.
+  std::function<void(Rank peer)> on_back = {};
+  /// Somebody has come or gone; one call each. By whatever task of this member has brought it
+  /// about, so at member 0 two calls may come at once.
+  std::function<void(const Epoch& epoch)> on_epoch = {};
   /// That the exchange itself cannot go on: what `on_note`, for example, has thrown.
   std::function<void(const std::exception_ptr&)> on_failure = {};
 };
@@ -67,6 +77,15 @@ class PeerExchange final : public Exchange {
   /// Sends bytes to the program of member `to`, after everything sent to it before. At most
   /// kMaxFramePayload. For transports that lose nothing: it is not repeated. Any task.
   void note(Rank to, std::span<const std::byte> bytes);
+
+  /// At member 0, with `elastic`: `joiner` takes part in rounds sent after step `after`; no member
+  /// may have begun one, and none may do so before its EPOCH has come. Each member's transport has
+  /// told that member of the joiner's process. Any task.
+  /// RETURNS: false when it is a member, or lost.
+  bool admit(Rank joiner, std::int64_t after);
+  /// This member takes part only once member 0 admits it; until then only notes go either way.
+  /// Before the first round.
+  void stand_aside();
 
   /// Ends in order: says goodbye and serves the others until all have done so or are lost, for at
   /// most `patience`. Nothing may be begun or waited for afterwards.

@@ -87,7 +87,8 @@ void ExchangeEngine::take_done(Rank from, const SyncId& id, const Digest128& dig
   }
   std::map<Rank, Digest128>& digests = dones_[id];
   digests[from] = digest;
-  if (static_cast<int>(digests.size()) < options_.members) {
+  if (static_cast<std::ptrdiff_t>(digests.size()) <
+      std::ranges::count(membership_.members_of(id.sent), true)) {
     return;
   }
   const bool agreed = std::ranges::all_of(
@@ -163,8 +164,14 @@ void ExchangeEngine::take_verdict(const SyncId& id, const Verdict& verdict) {
   if (!open.said_done) {
     return;  // nobody can have committed it: a stray frame
   }
-  // Every member has said DONE, so nobody will ask for this round or the ones it covers again.
+  close(open);
+}
+
+// Every member has said DONE, so nobody will ask for this round or the ones it covers again.
+void ExchangeEngine::close(OpenRound& open) {
   open.closed = true;
+  open.retained.reset();
+  open.residual = {};
   open.round.drop_frames();
   for (const SyncId& id_covered : open.covers) {
     if (const auto covered = rounds_.find(id_covered); covered != rounds_.end()) {

@@ -26,7 +26,8 @@ std::vector<int> numbers(const std::vector<Rank>& ranks) {
 
 }  // namespace
 
-ExchangeEngine::ExchangeEngine(EngineOptions options) : options_(std::move(options)) {
+ExchangeEngine::ExchangeEngine(EngineOptions options)
+    : options_(std::move(options)), membership_(options_.members, options_.epoch, true) {
   const auto members = static_cast<std::size_t>(options_.members);
   peer_.resize(members);
   for (Peer& peer : peer_) {
@@ -35,18 +36,25 @@ ExchangeEngine::ExchangeEngine(EngineOptions options) : options_(std::move(optio
   echoes_.resize(members);
 }
 
-RoundPlace ExchangeEngine::place() const {
+RoundPlace ExchangeEngine::place(StepIndex sent) const {
   return {.self = options_.self,
           .members = options_.members,
-          .epoch = options_.epoch,
+          .epoch = membership_.epoch_of(sent),
           .closed_before = closed_before(),
           .shares = options_.shares,
+          .live = membership_.members_of(sent),
           .run_key = options_.run_key,
           .echoes = &echoes_};
 }
 
-void ExchangeEngine::begin(Round round, bool commit, TimePoint now, Outbox& out) {
+void ExchangeEngine::begin(Round round, bool commit, std::optional<Contribution> retained,
+                           TimePoint now, Outbox& out) {
   const SyncId id = round.id();
+  ISTHMUS_CHECK(retained.has_value() == options_.elastic && (commit || !options_.elastic));
+  ISTHMUS_CHECK(is_member_ || over_);
+  if (retained && round.epoch() != membership_.epoch_of(id.sent)) {  // changed since it was made
+    round = Round(*retained, place(id.sent));
+  }
   ISTHMUS_CHECK(!rounds_.contains(id), id.fragment.value(), id.sent.value());
   ISTHMUS_CHECK(!over(id), id.fragment.value(), id.sent.value());
   if (next_tick() == kNever) {
@@ -61,13 +69,21 @@ void ExchangeEngine::begin(Round round, bool commit, TimePoint now, Outbox& out)
                                                .commit = commit,
                                                .failure = {},
                                                .covers = {},
-                                               .heard = {}})
+                                               .heard = {},
+                                               .retained = std::move(retained)})
                         .first->second;
+  if (open.retained && open.retained->owner_residual) {
+    open.residual = *open.retained->owner_residual;
+  }
   open.heard.assign(peer_.size(), now);
   if (commit) {
     open.covers = std::exchange(uncovered_, {});
   } else {
     uncovered_.push_back(id);
+  }
+  if (over_) {
+    open.failure = over_;
+    return;
   }
   if (auto ok = open.round.launch(out); !ok) {
     fail(open, ok.error(), out);
@@ -75,16 +91,20 @@ void ExchangeEngine::begin(Round round, bool commit, TimePoint now, Outbox& out)
   if (given_up_ && !open.failure) {
     fail(open, {ExchangeError::Kind::kCorrupt, options_.self, *given_up_}, out);
   }
-  if (auto early = early_.extract(id)) {
-    for (auto& [from, bytes] : early.mapped()) {
-      const Expected<Frame, FrameError> frame = parse_frame(*bytes);
-      feed(open, from, frame.value(), std::move(bytes), now, out);
-    }
-  }
+  take_early(open, now, out);
   progress(out);
   for (const Rank peer : peers()) {
     if (peer_[index(peer)].lost) {
-      fail_what_needs(peer, out);
+      lose(peer, std::string(peer_[index(peer)].why), now, out);
+    }
+  }
+}
+
+void ExchangeEngine::take_early(OpenRound& open, TimePoint now, Outbox& out) {
+  if (auto early = early_.extract(open.round.id())) {
+    for (auto& [from, bytes] : early.mapped()) {
+      const Expected<Frame, FrameError> frame = parse_frame(*bytes);
+      feed(open, from, frame.value(), std::move(bytes), now, out);
     }
   }
 }
@@ -93,7 +113,7 @@ void ExchangeEngine::receive(Rank from, FrameBytes bytes, TimePoint now, Outbox&
   ISTHMUS_CHECK(from.value() >= 0, from.value());
   ISTHMUS_CHECK(from.value() < options_.members, from.value());
   const Expected<Frame, FrameError> frame = parse_frame(*bytes);
-  if (!frame || frame->header.epoch != options_.epoch || from == options_.self) {
+  if (!frame || from == options_.self || !belongs(from, frame->header, bytes, now, out)) {
     return;
   }
   Peer& peer = peer_[index(from)];
@@ -101,7 +121,7 @@ void ExchangeEngine::receive(Rank from, FrameBytes bytes, TimePoint now, Outbox&
   if (frame->header.kind == FrameKind::kContribution || frame->header.kind == FrameKind::kResult) {
     receive_data(from, *frame, std::move(bytes), now, out);
   } else {
-    answer_control(from, *frame, out);
+    answer_control(from, *frame, now, out);
   }
   progress(out);
   forget_closed();
@@ -133,7 +153,7 @@ void ExchangeEngine::feed(OpenRound& open, Rank from, const Frame& frame, FrameB
   }
 }
 
-void ExchangeEngine::answer_control(Rank from, const Frame& frame, Outbox& out) {
+void ExchangeEngine::answer_control(Rank from, const Frame& frame, TimePoint now, Outbox& out) {
   const FrameHeader& head = frame.header;
   switch (head.kind) {
     case FrameKind::kDone:
@@ -144,7 +164,7 @@ void ExchangeEngine::answer_control(Rank from, const Frame& frame, Outbox& out) 
       }
       return;
     case FrameKind::kCommit:
-      take_verdict(head.id, std::nullopt);
+      if (from == Rank(0)) take_verdict(head.id, std::nullopt);
       return;
     case FrameKind::kAbort:
       take_abort(from, frame, out);
@@ -169,6 +189,12 @@ void ExchangeEngine::answer_control(Rank from, const Frame& frame, Outbox& out) 
       return;
     case FrameKind::kNote:
       notes_.emplace_back(from, std::vector(frame.payload.begin(), frame.payload.end()));
+      return;
+    case FrameKind::kEpoch:
+      take_epoch(from, frame, now, out);
+      return;
+    case FrameKind::kGone:
+      take_gone(from, frame, now, out);
       return;
     case FrameKind::kContribution:
     case FrameKind::kResult:
@@ -195,11 +221,6 @@ void ExchangeEngine::request_missing(Rank from, std::uint32_t echo, Outbox& out)
            out);
     }
   }
-}
-
-void ExchangeEngine::lose(Rank peer, Outbox& out) {
-  peer_[index(peer)].lost = true;
-  fail_what_needs(peer, out);
 }
 
 // A whole result still needs its verdict, which member 0 gives once it has every digest; a result
@@ -250,6 +271,11 @@ void ExchangeEngine::tick(TimePoint now, Outbox& out) {
       peer.patience = std::min(2 * peer.patience, kMaxProbeBackoff * options_.retry_interval);
     }
   }
+  for (const Rank rank : peers()) {
+    if (options_.elastic && peer_[index(rank)].lost && any_open()) {
+      lose(rank, std::string(peer_[index(rank)].why), now, out);  // the word may not have come
+    }
+  }
   for (auto& [id, open] : rounds_) {
     if (open.said_done && !open.closed && !open.failure && options_.self != Rank(0)) {
       repeat_done(open, out);
@@ -258,9 +284,12 @@ void ExchangeEngine::tick(TimePoint now, Outbox& out) {
 }
 
 TimePoint ExchangeEngine::next_tick() const {
-  const bool any_open = std::ranges::any_of(
+  return any_open() ? last_tick_ + options_.retry_interval : kNever;
+}
+
+bool ExchangeEngine::any_open() const {
+  return std::ranges::any_of(
       rounds_, [](const auto& entry) { return !entry.second.closed && !entry.second.failure; });
-  return any_open ? last_tick_ + options_.retry_interval : kNever;
 }
 
 bool ExchangeEngine::ready(const SyncId& id) const {
@@ -285,6 +314,9 @@ std::vector<Rank> ExchangeEngine::waits_for(const OpenRound& open) const {
   std::vector<Rank> missing;
   const auto digests = dones_.find(open.round.id());
   for (const Rank rank : peers()) {
+    if (!membership_.takes_part(rank, open.round.id().sent)) {
+      continue;
+    }
     const bool digest_missing = options_.self == Rank(0) && open.said_done &&
                                 digests != dones_.end() && !digests->second.contains(rank);
     const bool verdict_missing = rank == Rank(0) && open.said_done;
@@ -330,7 +362,7 @@ std::int64_t ExchangeEngine::closed_before() const {
   return step;
 }
 
-std::vector<Rank> ExchangeEngine::peers() const {
+std::vector<Rank> ExchangeEngine::everyone_else() const {
   std::vector<Rank> result;
   for (int m = 0; m < options_.members; ++m) {
     if (m != options_.self.value()) {
@@ -340,9 +372,19 @@ std::vector<Rank> ExchangeEngine::peers() const {
   return result;
 }
 
+std::vector<Rank> ExchangeEngine::peers() const {
+  std::vector<Rank> result = everyone_else();
+  std::erase_if(result, [&](Rank rank) { return !membership_.live(rank); });
+  return result;
+}
+
 void ExchangeEngine::send(FrameHeader head, Rank to, std::span<const std::byte> payload,
                           Outbox& out) {
-  head.epoch = options_.epoch;
+  const bool of_round = head.kind == FrameKind::kDone || head.kind == FrameKind::kCommit ||
+                        head.kind == FrameKind::kAbort || head.kind == FrameKind::kRequest;
+  if (head.kind != FrameKind::kEpoch) {
+    head.epoch = of_round ? membership_.epoch_of(head.id.sent) : membership_.number();
+  }
   head.closed_before = closed_before();
   out.push_back({to, make_frame(head, payload), 0});
   if (const auto found = rounds_.find(head.id); found != rounds_.end() && !found->second.taken) {

@@ -9,6 +9,11 @@
 // round begun after it. Repair is receiver-driven: after silence it probes the peer, whose echo
 // queues behind everything it has sent; what is still missing when the echo arrives was lost and is
 // requested. So a slow link never causes a repetition.
+//
+// With `elastic`, members come and go in epochs (transport/membership.h, peer_exchange_epochs.cpp):
+// who sees a member gone tells member 0, which says EPOCH to all; every round that is not committed
+// is begun again from retained inputs by those who are left. Every round then commits by itself.
+// Without member 0 nothing goes on.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +26,7 @@
 
 #include "isthmus/transport.h"
 #include "transport/frame.h"
+#include "transport/membership.h"
 #include "transport/peer_exchange_round.h"
 
 namespace isthmus {
@@ -32,20 +38,36 @@ struct EngineOptions {
   Duration retry_interval = std::chrono::seconds(2);
   std::vector<std::uint32_t> shares;  // of the owners in a reduce; empty: even
   std::uint64_t run_key = 0;          // of the means' encoding
+  bool elastic = false;               // a lost member, other than member 0, ends no round
+  int min_members = 1;                // with fewer nothing goes on
 };
 
 class ExchangeEngine {
  public:
   explicit ExchangeEngine(EngineOptions options);
 
-  /// What the next round's frames are stamped with.
-  [[nodiscard]] RoundPlace place() const;
-  /// Opens a round made from `place()`. REQUIRES: the rules of Exchange::begin.
-  void begin(Round round, bool commit, TimePoint now, Outbox& out);
+  /// Where a round sent after step `sent` takes place.
+  [[nodiscard]] RoundPlace place(StepIndex sent) const;
+  /// Opens a round made from `place()`. `retained`: the contribution it was made of, where
+  /// `elastic`. REQUIRES: the rules of Exchange::begin.
+  void begin(Round round, bool commit, std::optional<Contribution> retained, TimePoint now,
+             Outbox& out);
   /// Takes a frame as it came. Damaged and foreign ones are dropped: what they carried is missing
   /// and will be asked for.
   void receive(Rank from, FrameBytes bytes, TimePoint now, Outbox& out);
-  void lose(Rank peer, Outbox& out);
+  /// The transport's news, in its order: `peer` is gone, once a loss.
+  void lose(Rank peer, const std::string& why, TimePoint now, Outbox& out);
+  /// This member takes part only once an epoch says so: the run goes on without it.
+  /// REQUIRES: nothing has been begun.
+  void stand_aside();
+  /// ... and links to a new process of it stand, to which nothing has been sent yet. It is no
+  /// member by that; where it is one, the news of its admission was faster.
+  void welcome_back(Rank peer, TimePoint now, Outbox& out);
+  /// At member 0: `joiner` takes part in rounds sent after step `after`, which nobody has begun.
+  /// RETURNS: false when it is a member, or lost. REQUIRES: links between it and all members.
+  bool admit(Rank joiner, std::int64_t after, TimePoint now, Outbox& out);
+  /// Who has come and gone since the last call, one entry each.
+  [[nodiscard]] std::vector<Epoch> take_epochs();
   /// Fails every round, open or yet to begin: the member itself cannot go on.
   void give_up(const std::string& why, Outbox& out);
   /// Probes and repeats what is due. Harmless when called early or by two tasks.
@@ -79,13 +101,18 @@ class ExchangeEngine {
     bool covered = false;  // without commit of its own: all members are known to be through
     bool taken = false;
     std::optional<ExchangeError> failure;
-    std::vector<SyncId> covers;    // uncommitted rounds whose digests its own covers
-    Digest128 digest{};            // what DONE says
-    std::vector<TimePoint> heard;  // by member: last useful frame
+    std::vector<SyncId> covers;            // uncommitted rounds whose digests its own covers
+    Digest128 digest{};                    // what DONE says
+    std::vector<TimePoint> heard;          // by member: last useful frame
+    std::optional<Contribution> retained;  // until it is closed, where it may have to begin again
+    OwnerResidual residual = {};           // the retained one's, as it was
   };
   struct Peer {
     bool lost = false;
     bool left = false;
+    bool fresh = false;             // its present process came after its membership had ended
+    std::string why;                // it is lost
+    std::optional<TimePoint> told;  // of the epoch, since it was last behind
     std::int64_t closed_before = 0;
     TimePoint probe_at;    // not before
     Duration patience{0};  // between probes; doubles while they bring nothing
@@ -94,11 +121,24 @@ class ExchangeEngine {
   using Verdict = std::optional<ExchangeError>;
 
   void fail(OpenRound& open, const ExchangeError& error, Outbox& out);
+  [[nodiscard]] bool belongs(Rank from, const FrameHeader& head, const FrameBytes& bytes,
+                             TimePoint now, Outbox& out);
+  void exclude(Rank peer, const std::string& why, TimePoint now, Outbox& out);
+  void declare(EpochNews news, TimePoint now, Outbox& out);
+  void remind(Rank peer, TimePoint now, Outbox& out);
+  void take_epoch(Rank from, const Frame& frame, TimePoint now, Outbox& out);
+  void take_gone(Rank from, const Frame& frame, TimePoint now, Outbox& out);
+  void enter(const EpochNews& news, TimePoint now, Outbox& out);
+  void note_changes(const EpochNews& news);
+  void relaunch(OpenRound& open, TimePoint now, Outbox& out);
+  void finish_with(const ExchangeError& error);
+  void close(OpenRound& open);
+  [[nodiscard]] bool needs(Rank peer) const;
 
   void receive_data(Rank from, const Frame& frame, FrameBytes bytes, TimePoint now, Outbox& out);
   void feed(OpenRound& open, Rank from, const Frame& frame, FrameBytes bytes, TimePoint now,
             Outbox& out);
-  void answer_control(Rank from, const Frame& frame, Outbox& out);
+  void answer_control(Rank from, const Frame& frame, TimePoint now, Outbox& out);
   void request_missing(Rank from, std::uint32_t echo, Outbox& out);
   void progress(Outbox& out);
   void say_done(OpenRound& open, Outbox& out);
@@ -111,10 +151,14 @@ class ExchangeEngine {
   void fail_what_needs(Rank peer, Outbox& out);
   void forget_closed();
   [[nodiscard]] bool over(const SyncId& id) const;
+  [[nodiscard]] bool any_open() const;
   [[nodiscard]] bool all_peers_closed(StepIndex sent) const;
   [[nodiscard]] std::int64_t closed_before() const;
   [[nodiscard]] std::vector<Rank> waits_for(const OpenRound& open) const;
+  [[nodiscard]] std::vector<Rank> everyone_else() const;
+  /// ... that is a member now.
   [[nodiscard]] std::vector<Rank> peers() const;
+  void take_early(OpenRound& open, TimePoint now, Outbox& out);
   void send(FrameHeader head, Rank to, std::span<const std::byte> payload, Outbox& out);
 
   EngineOptions options_;
@@ -131,6 +175,12 @@ class ExchangeEngine {
   std::map<SyncId, std::map<Rank, Digest128>> dones_;           // at member 0: digests that came in
   std::map<SyncId, Verdict> verdicts_;  // at member 0: kept for whoever missed them
   TimePoint last_tick_;
+  Membership membership_;
+  bool is_member_ = true;
+  std::vector<std::pair<Rank, FrameBytes>> ahead_;  // of epochs that this member does not know yet
+  std::vector<Epoch> epochs_;                       // entered and not taken
+  std::optional<EpochNews> news_;                   // at member 0: the last one
+  std::optional<ExchangeError> over_;               // why no round of this member ends any more
 };
 
 }  // namespace isthmus

@@ -15,8 +15,6 @@ namespace {
 
 std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
 
-std::size_t bitmap_bytes(int members) { return (static_cast<std::size_t>(members) + 7) / 8; }
-
 void write_bitmap(const std::vector<bool>& bits, std::span<std::byte> out) {
   std::ranges::fill(out, std::byte{0});
   for (std::size_t m = 0; m < bits.size(); ++m) {
@@ -34,6 +32,22 @@ std::vector<bool> read_bitmap(std::span<const std::byte> in, int members) {
   return bits;
 }
 
+/// Owners' shares: nothing for who does not take part.
+std::vector<std::uint32_t> shares_of(const RoundPlace& place) {
+  std::vector<std::uint32_t> shares(place.shares.begin(), place.shares.end());
+  if (std::ranges::find(place.live, true) == place.live.end()) {
+    return shares;
+  }
+  if (shares.empty()) shares.assign(place.live.size(), 1);
+  for (std::size_t m = 0; m < shares.size(); ++m) {
+    if (!place.live[m]) shares[m] = 0;
+  }
+  if (std::ranges::find_if(shares, [](std::uint32_t s) { return s > 0; }) == shares.end()) {
+    std::ranges::copy(place.live, shares.begin());  // all that had a share are gone
+  }
+  return shares;
+}
+
 }  // namespace
 
 Round::Round(Contribution contribution, const RoundPlace& place)
@@ -43,10 +57,13 @@ Round::Round(Contribution contribution, const RoundPlace& place)
       place_(place) {
   const ReductionKind kind = resolve_reduction(contribution.kind, *codec_, place_.members);
   plan_ = make_reduction_plan(*codec_, contribution.encoded.values, place_.members, kind,
-                              place_.shares);
+                              shares_of(place_));
   place_.shares = {};
   const auto members = static_cast<std::size_t>(place_.members);
   weights_.resize(members);
+  for (std::size_t m = 0; m < members; ++m) {
+    if (!takes_part(m)) weights_[m] = 0;
+  }
   weights_[index(place_.self)] = contribution.weight;
   contributes_.assign(members, true);
   contributed_values_ = contribution.encoded.values;
@@ -58,6 +75,7 @@ Round::Round(Contribution contribution, const RoundPlace& place)
   stamps_.resize(2 * plan_.parts.size() * members);
   parts_.resize(plan_.parts.size());
   open_parts_ = parts_.size();
+  const FrameBytes nothing = make_frame(header(FrameKind::kContribution));  // of who is not there
   for (std::size_t k = 0; k < parts_.size(); ++k) {
     const Part& part = plan_.parts[k];
     FrameHeader head = header(FrameKind::kContribution);
@@ -69,6 +87,9 @@ Round::Round(Contribution contribution, const RoundPlace& place)
         make_frame(head, bytes.subspan(part.offset, contribution.weight > 0 ? part.bytes : 0));
     if (reduces(part)) {
       parts_[k].inputs.resize(members);
+      for (std::size_t m = 0; m < members; ++m) {
+        if (!takes_part(m)) parts_[k].inputs[m] = nothing;
+      }
       parts_[k].inputs[index(place_.self)] = parts_[k].own;
     }
   }
@@ -96,7 +117,7 @@ std::span<float> Round::values_of(const Part& part) {
 Expected<void, ExchangeError> Round::launch(Outbox& out) {
   for (int hop = 1; hop < place_.members; ++hop) {
     const Rank to((place_.self.value() + hop) % place_.members);
-    for (std::size_t k = 0; k < parts_.size(); ++k) {
+    for (std::size_t k = 0; takes_part(index(to)) && k < parts_.size(); ++k) {
       if (plan_.all_to_all() || plan_.parts[k].owner == to) {
         send(to, k, FrameKind::kContribution, parts_[k].own, out);
       }
@@ -236,8 +257,9 @@ std::span<float> Round::owner_residual(const Part& part) {
   const auto first = std::ranges::find_if(plan_.parts, own);
   std::size_t owned = 0;
   for (const Part& each : plan_.parts) owned += own(each) ? each.values : 0;
-  if (owner_residual_->values.size() != owned) {
+  if (owner_residual_->values.size() != owned || owner_residual_->first != first->first_value) {
     owner_residual_->values.assign(owned, 0.0f);
+    owner_residual_->first = first->first_value;
   }
   return std::span(owner_residual_->values)
       .subspan(part.first_value - first->first_value, part.values);
@@ -280,7 +302,7 @@ Expected<void, ExchangeError> Round::answer(std::size_t k, Outbox& out) {
   parts_[k].result = std::move(builder).finish();
   for (int hop = 1; hop < place_.members; ++hop) {
     const Rank to((place_.self.value() + hop) % place_.members);
-    send(to, k, FrameKind::kResult, parts_[k].result, out);
+    if (takes_part(index(to))) send(to, k, FrameKind::kResult, parts_[k].result, out);
   }
   return {};
 }
@@ -289,64 +311,6 @@ void Round::finish_part(std::size_t k) {
   parts_[k].done = true;
   --open_parts_;
 }
-
-void Round::send(Rank to, std::size_t k, FrameKind kind, const FrameBytes& frame, Outbox& out) {
-  const std::size_t encoded =
-      payload_of(frame).size() - (kind == FrameKind::kResult ? bitmap_bytes(place_.members) : 0);
-  payload_bytes_ += encoded;
-  wire_bytes_ += frame->size();
-  stamp(to, k, kind) = (*place_.echoes)[index(to)];
-  out.push_back({to, frame, encoded});
-}
-
-std::uint32_t& Round::stamp(Rank to, std::size_t k, FrameKind kind) {
-  const std::size_t row = kind == FrameKind::kResult ? parts_.size() + k : k;
-  return stamps_[row * static_cast<std::size_t>(place_.members) + index(to)];
-}
-
-void Round::send_again(Rank to, std::span<const RequestEntry> entries, std::uint32_t echo,
-                       Outbox& out) {
-  for (const RequestEntry& entry : entries) {
-    const std::size_t end =
-        std::min<std::size_t>(std::size_t{entry.first} + entry.count, parts_.size());
-    for (std::size_t k = entry.first; k < end; ++k) {
-      const bool result = entry.kind == FrameKind::kResult;
-      const FrameBytes& frame = result ? parts_[k].result : parts_[k].own;
-      const bool wanted = result || plan_.all_to_all() || plan_.parts[k].owner == to;
-      if (frame == nullptr || !wanted || stamp(to, k, entry.kind) >= echo) {
-        continue;
-      }
-      stamp(to, k, entry.kind) = (*place_.echoes)[index(to)];
-      wire_bytes_ += frame->size();
-      out.push_back({to, frame, 0});
-    }
-  }
-}
-
-std::vector<RequestEntry> Round::missing_from(Rank peer) const {
-  std::vector<RequestEntry> entries;
-  for (std::size_t k = 0; k < parts_.size(); ++k) {
-    const bool contribution =
-        reduces(plan_.parts[k]) && !parts_[k].done && parts_[k].inputs[index(peer)] == nullptr;
-    const bool result = plan_.parts[k].owner == peer && !parts_[k].done;
-    if (!contribution && !result) {
-      continue;
-    }
-    const FrameKind kind = contribution ? FrameKind::kContribution : FrameKind::kResult;
-    const auto part = static_cast<std::uint32_t>(k);
-    if (!entries.empty() && entries.back().kind == kind &&
-        entries.back().first + entries.back().count == part) {
-      ++entries.back().count;
-    } else if (entries.size() < kMaxRequestEntries) {
-      entries.push_back({kind, part, 1});
-    } else {
-      break;
-    }
-  }
-  return entries;
-}
-
-bool Round::owes(Rank peer) const { return !missing_from(peer).empty(); }
 
 Digest128 Round::digest() const {
   ISTHMUS_CHECK(complete(), open_parts_);

@@ -27,6 +27,11 @@ struct Outgoing {
 /// Frames to hand to the transport, in order.
 using Outbox = std::vector<Outgoing>;
 
+/// Of a result's contributor bits.
+[[nodiscard]] inline std::size_t bitmap_bytes(int members) {
+  return (static_cast<std::size_t>(members) + 7) / 8;
+}
+
 /// Where a round takes place.
 struct RoundPlace {
   Rank self;
@@ -34,7 +39,9 @@ struct RoundPlace {
   std::uint32_t epoch = 0;
   std::int64_t closed_before = 0;              // stamped into the frames sent at launch
   std::span<const std::uint32_t> shares = {};  // of the owners; empty: even; read at construction
-  std::uint64_t run_key = 0;                   // of the means' encoding
+  /// By member: who takes part; none: all. The others own nothing and count as weight 0.
+  std::vector<bool> live = {};
+  std::uint64_t run_key = 0;  // of the means' encoding
   /// Echoes sent to each member so far; belongs to the engine, which outlives its rounds.
   const std::vector<std::uint32_t>* echoes = nullptr;
 };
@@ -57,6 +64,9 @@ class Round {
   /// peer; what went out after the echo is still under way.
   void send_again(Rank to, std::span<const RequestEntry> entries, std::uint32_t echo, Outbox& out);
 
+  /// Sends everything for `to` again, which has got nothing yet.
+  void send_anew(Rank to, Outbox& out);
+
   /// True when all values of the result are here.
   [[nodiscard]] bool complete() const { return open_parts_ == 0; }
   /// What this member still needs from `peer`; empty when nothing. At most kMaxRequestEntries.
@@ -71,6 +81,8 @@ class Round {
   [[nodiscard]] Reduced take();
 
   [[nodiscard]] const SyncId& id() const { return id_; }
+  [[nodiscard]] std::uint32_t epoch() const { return place_.epoch; }
+  [[nodiscard]] std::uint64_t wire_bytes() const { return wire_bytes_; }
   /// Adds a protocol message to the round's wire bytes.
   void count_wire(std::size_t bytes) { wire_bytes_ += bytes; }
   [[nodiscard]] FrameHeader header(FrameKind kind) const;
@@ -84,6 +96,9 @@ class Round {
     bool done = false;               // values are final
   };
 
+  [[nodiscard]] bool takes_part(std::size_t member) const {
+    return place_.live.empty() || place_.live[member];
+  }
   [[nodiscard]] bool reduces(const Part& part) const;
   [[nodiscard]] std::span<float> values_of(const Part& part);
   [[nodiscard]] Expected<void, ExchangeError> take_contribution(Rank from, const Frame& frame,

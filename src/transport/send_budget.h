@@ -15,6 +15,16 @@ class SendBudget {
  public:
   /// 0: no bound.
   explicit SendBudget(double bits_per_s) : bits_per_s_(bits_per_s) {}
+  /// From now on; what is not paid for yet is paid for at the new rate.
+  void set_rate(TimePoint now, double bits_per_s) {
+    if (bits_per_s == bits_per_s_) return;
+    if (opens_ > now) {  // so there was a rate
+      const double times = bits_per_s == 0 ? 0 : bits_per_s_ / bits_per_s;
+      opens_ = now + std::chrono::duration_cast<Duration>(
+                         times * std::chrono::duration<double>(opens_ - now));
+    }
+    bits_per_s_ = bits_per_s;
+  }
 
   /// Whether a frame of any size may go; a large one is paid for afterwards.
   [[nodiscard]] bool open(TimePoint now) const { return bits_per_s_ == 0 || opens_ <= now; }

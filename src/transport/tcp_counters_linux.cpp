@@ -14,14 +14,15 @@ namespace isthmus {
 std::optional<LinkCounters> tcp_counters(int descriptor) {
   tcp_info info{};
   socklen_t bytes = sizeof info;
-  // Kernels before 4.6 know fewer fields: then nothing is told, rather than zeros.
-  constexpr std::size_t kNeeded = offsetof(tcp_info, tcpi_data_segs_out) + sizeof(std::uint32_t);
+  // Kernels before 4.10 know fewer fields: then nothing is told, rather than zeros.
+  constexpr std::size_t kNeeded = offsetof(tcp_info, tcpi_busy_time) + sizeof(std::uint64_t);
   if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 || bytes < kNeeded) {
     return std::nullopt;
   }
   LinkCounters counters;
   counters.segments = info.tcpi_data_segs_out;
   counters.retransmits = info.tcpi_total_retrans;
+  counters.busy = std::chrono::microseconds(info.tcpi_busy_time);
   counters.rtt = std::chrono::microseconds(info.tcpi_rtt);
   std::array<char, 32> name{};
   bytes = name.size() - 1;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,12 +28,21 @@ using FrameBytes = std::shared_ptr<const std::vector<std::byte>>;
 struct ReceivedFrame {
   Rank from;
   FrameBytes bytes;
+  std::uint64_t returns = 0;  // how often there had been kPeerBack of `from` before it
 };
 
 struct TransportError {
-  enum class Kind { kDeadlineExceeded, kClosed, kPeerLost };
+  enum class Kind {
+    kDeadlineExceeded,
+    kClosed,
+    kPeerLost,
+    /// `peer`, which had been lost (or was absent when this member began), stands again as a new
+    /// process. Nothing of what was sent to it before this was received reaches it, and after it
+    /// come only frames of the new process. Of transports between processes alone, where asked for.
+    kPeerBack,
+  };
   Kind kind = Kind::kDeadlineExceeded;
-  Rank peer;  // for kPeerLost
+  Rank peer;  // for kPeerLost and kPeerBack
   std::string what;
 };
 
@@ -44,7 +54,8 @@ class Transport {
   /// Queues one frame for `to` (not self) and returns at once. Frames to a lost peer are dropped.
   virtual void send(Rank to, FrameBytes frame) = 0;
   /// Blocks for the next frame from anyone, until `deadline`.
-  /// RETURNS: kDeadlineExceeded; kClosed after `close`; kPeerLost once per lost peer.
+  /// RETURNS: kDeadlineExceeded; kClosed after `close`; kPeerLost once per lost peer, and between
+  /// two of the same peer kPeerBack.
   [[nodiscard]] virtual Expected<ReceivedFrame, TransportError> receive(TimePoint deadline) = 0;
   /// Ends the endpoint: `receive` returns kClosed, the others see this member as lost. Any task.
   virtual void close() = 0;

@@ -48,25 +48,40 @@ HandshakeFault fault_of(const News& news) {
 constexpr int kWatched = kHandshakeFailed | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_CONNECTED |
                          ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED;
 
-/// How many sockets the links of a member need. A connection is a DEALER and both ends of its
-/// monitor, each with a file to be woken by, and its TCP connection; one more comes in return.
+/// What the links of a member may take of what this process has. A connection is a DEALER and both
+/// ends of its monitor, each with a file to be woken by, and its TCP connection; one more comes in
+/// return. Those to a peer that comes back may be there before those to its former process have
+/// gone.
+struct Allowance {
+  int streams = 0;  // to each peer
+  int sockets = 0;
+};
+/// As many connections as there are files for, if those of the beginning have theirs.
 /// THROWS: ConfigError when this process may not have so many open.
-int sockets_for(const MemberOptions& options) {
-  constexpr long kSockets = 3, kFiles = 5, kOtherSockets = 16, kOtherFiles = 64;
-  const long connections = (options.members - 1L) * options.streams;
-  const long sockets = kSockets * connections + kOtherSockets;
-  const long files = kFiles * connections + kOtherFiles;
+Allowance allowance_of(const MemberOptions& options) {
+  constexpr long kSockets = 3, kFiles = 4, kOtherSockets = 16, kOtherFiles = 64;
   constexpr long kMostSockets = 65535;  // of a ZeroMQ context
+  const long links = (options.members - 1L) * (options.readmits ? 2 : 1);
+  const long inbound = links * most_streams(options);
+  const auto sockets = [&](long streams) { return kSockets * links * streams + kOtherSockets; };
+  const auto files = [&](long streams) { return kFiles * links * streams + inbound + kOtherFiles; };
   rlimit limit{};
   const bool limited = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  if (sockets > kMostSockets || (limited && static_cast<rlim_t>(files) > limit.rlim_cur)) {
+  const auto fit = [&](long streams) {
+    return sockets(streams) <= kMostSockets &&
+           (!limited || static_cast<rlim_t>(files(streams)) <= limit.rlim_cur);
+  };
+  if (!fit(options.streams)) {
     throw ConfigError(fmt::format(
         "{} members with net.streams = {} need {} open files and {} sockets here; this process may "
         "have {} (ulimit -n) and {}: raise ulimit -n, or set fewer streams",
-        options.members, options.streams, files, sockets,
+        options.members, options.most_streams == 0 ? std::to_string(options.streams) : "\"auto\"",
+        files(options.streams), sockets(options.streams),
         limited ? std::to_string(limit.rlim_cur) : "any number", kMostSockets));
   }
-  return static_cast<int>(sockets);
+  long streams = most_streams(options);
+  while (!fit(streams)) --streams;
+  return {.streams = static_cast<int>(streams), .sockets = static_cast<int>(sockets(streams))};
 }
 
 zmq::socket_t open_socket(zmq::context_t& context, zmq::socket_type type) {
@@ -175,8 +190,9 @@ struct ZmqSockets::State {
   }
 
   const MemberOptions options;
-  zmq::context_t context{1, sockets_for(options)};  // destroyed after all sockets
-  std::optional<ZmqAdmission> admission;            // with keys
+  const Allowance allowance = allowance_of(options);
+  zmq::context_t context{1, allowance.sockets};  // destroyed after all sockets
+  std::optional<ZmqAdmission> admission;         // with keys
   int monitors = 0;
   zmq::socket_t wake_in{context, zmq::socket_type::pair};
   zmq::socket_t wake_out{context, zmq::socket_type::pair};
@@ -213,8 +229,16 @@ const std::string& ZmqSockets::endpoint() const { return state_->endpoint; }
 
 void ZmqSockets::dial(Rank peer, const std::string& endpoint) {
   state_->addresses[static_cast<std::size_t>(peer.value())] = endpoint;
-  for (int k = 0; k < state_->options.streams; ++k) {
-    state_->dialled[static_cast<std::size_t>(peer.value())].push_back(state_->dial(peer));
+  auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];
+  for (int k = 0; k < state_->options.streams; ++k) links.push_back(state_->dial(peer));
+}
+
+int ZmqSockets::most_streams() const { return state_->allowance.streams; }
+
+void ZmqSockets::dial_more(Rank peer, int streams) {
+  auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];
+  while (!links.empty() && links.size() < static_cast<std::size_t>(streams)) {
+    links.push_back(state_->dial(peer));
   }
 }
 
@@ -257,9 +281,9 @@ void ZmqSockets::hang_up(Rank peer) {
 
 bool ZmqSockets::to_stream(Rank peer, int stream, const LinkHeader& header,
                            const FrameBytes& body) {
-  zmq::socket_t& socket =
-      state_->dialled[static_cast<std::size_t>(peer.value())][static_cast<std::size_t>(stream)]
-          ->socket;
+  const auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];
+  if (static_cast<std::size_t>(stream) >= links.size()) return false;
+  zmq::socket_t& socket = links[static_cast<std::size_t>(stream)]->socket;
   zmq::message_t part = message_of(body);
   const LinkHeaderBytes head = write_link_header(header, bytes_of(part));
   return socket.send(zmq::buffer(head), zmq::send_flags::sndmore | zmq::send_flags::dontwait) &&
@@ -338,23 +362,20 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now)
   }
 }
 
-std::optional<LinkCounters> ZmqSockets::counters(Rank peer, int in_use) const {
-  std::optional<LinkCounters> all;
-  Duration rtt{0};
-  int used = 0;
-  for (const auto& each : state_->dialled[static_cast<std::size_t>(peer.value())]) {
-    const auto counted = each->stands ? tcp_counters(each->descriptor) : std::nullopt;
+std::optional<LinkCounters> ZmqSockets::counters(Rank peer, int streams, int in_use) const {
+  const auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];
+  if (links.size() < static_cast<std::size_t>(streams)) return std::nullopt;
+  LinkCounters all;
+  for (int k = 0; k < streams; ++k) {
+    const Watched& each = *links[static_cast<std::size_t>(k)];
+    const auto counted = each.stands ? tcp_counters(each.descriptor) : std::nullopt;
     if (!counted) return std::nullopt;  // sums over fewer than before would mislead
-    if (!all) all = LinkCounters{};
-    all->segments += counted->segments;
-    all->retransmits += counted->retransmits;
-    all->congestion = counted->congestion;
-    if (used < in_use) {
-      rtt += counted->rtt;
-      ++used;
-    }
+    all.segments += counted->segments;
+    all.retransmits += counted->retransmits;
+    all.busy += counted->busy;
+    all.congestion = counted->congestion;
+    if (k < in_use) all.rtt += counted->rtt / std::min(streams, in_use);
   }
-  if (all && used > 0) all->rtt = rtt / used;
   return all;
 }
 

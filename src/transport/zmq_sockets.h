@@ -24,9 +24,13 @@ class ZmqSockets {
   ZmqSockets& operator=(const ZmqSockets&) = delete;
 
   [[nodiscard]] const std::string& endpoint() const;
+  /// The most connections to each peer for which there are open files, of those it may have.
+  [[nodiscard]] int most_streams() const;
   void dial(Rank peer, const std::string& endpoint);
+  /// Where something has been dialled and not hung up. THROWS: SystemError for want of a file.
+  void dial_more(Rank peer, int streams);
   void hang_up(Rank peer);
-  /// As LinkPort.
+  /// As LinkPort. Over what has been hung up nothing goes.
   bool to_stream(Rank peer, int stream, const LinkHeader& header, const FrameBytes& body);
   void to_connection(const ConnectionId& id, const LinkHeader& header, const FrameBytes& body);
 
@@ -34,9 +38,9 @@ class ZmqSockets {
   void wait(LinkEngine& engine, Duration at_most);
   /// Feeds the engine with what has come; a limited number of messages of each connection.
   void read(LinkEngine& engine, const std::function<TimePoint()>& now);
-  /// Of all connections dialled to `peer`; of the first `in_use` of them the mean round trip.
-  /// RETURNS: nothing when none stands, or the system does not tell.
-  [[nodiscard]] std::optional<LinkCounters> counters(Rank peer, int in_use) const;
+  /// Of the first `streams` connections dialled to `peer`; of the first `in_use` the mean round
+  /// trip. RETURNS: nothing when one of them does not stand, or the system does not tell.
+  [[nodiscard]] std::optional<LinkCounters> counters(Rank peer, int streams, int in_use) const;
   /// Ends `wait`. Any thread, one at a time.
   void wake();
   /// Ends all connections; what has been said last still goes out.

@@ -18,10 +18,13 @@
 #include "transport/link_engine.h"
 #include "transport/link_gauge.h"
 #include "transport/mailbox.h"
+#include "transport/stream_policy.h"
 #include "transport/zmq_sockets.h"
 
 namespace isthmus {
 namespace {
+
+constexpr Duration kBetweenCounts = std::chrono::seconds(1);
 
 class ZmqTransport final : public NetworkTransport, public LinkGauge, private LinkPort {
  public:
@@ -31,7 +34,11 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
         queue_(runtime.make_wait_queue()),
         mailbox_(runtime, options.members),
         engine_(options, fresh_id(), *this, runtime.clock().now()),
-        sockets_(options) {}
+        sockets_(options) {
+    for (int peer = 0; options_.most_streams > 0 && peer < size(); ++peer) {
+      if (Rank(peer) != self()) policies_.emplace(peer, new_policy());
+    }
+  }
 
   ~ZmqTransport() override {
     close();
@@ -59,26 +66,46 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
     task_ = runtime_.spawn(fmt::format("links of member {}", self().value()), [this] { serve(); });
   }
 
-  [[nodiscard]] Expected<void, JoinError> await_members(TimePoint deadline) override {
-    std::optional<JoinError> error;
-    const bool settled = queue_->wait(
-        [&] {
-          error = shared_.error;
-          if (!error && shared_.closing) error = JoinError{.what = "this endpoint was closed"};
-          return error || shared_.joined;
-        },
-        deadline);
-    if (!settled && !error) error = JoinError{.what = "not all are here: " + who_is_missing()};
-    if (error) return Unexpected<JoinError>(*error);
-    return {};
+  using NetworkTransport::await_members;
+  [[nodiscard]] Expected<std::vector<Rank>, JoinError> await_members(
+      TimePoint deadline, std::span<const Rank> these) override {
+    ISTHMUS_CHECK(options_.readmits || these.size() + 1 >= static_cast<std::size_t>(size()),
+                  these.size(), size());
+    std::optional<Answer> answer;
+    std::string failure;
+    // Only the task knows, and only what it answers counts; asked a last time, it does so at once.
+    const auto ask = [&](bool last, TimePoint until) {
+      queue_->update([&] {
+        shared_.question = Question{{these.begin(), these.end()}, last};
+        wake();
+      });
+      return queue_->wait(
+          [&] {
+            answer = shared_.answer;
+            if (shared_.closing) failure = "this endpoint was closed";
+            if (!shared_.failure.empty()) failure = shared_.failure;
+            return answer || !failure.empty();
+          },
+          until);
+    };
+    if (!ask(false, deadline) && task_ != nullptr) (void)ask(true, now() + std::chrono::seconds(5));
+    queue_->update([&] {
+      shared_.question.reset();
+      shared_.answer.reset();
+    });
+    if (answer && answer->error) return Unexpected<JoinError>(*answer->error);
+    if (answer && answer->joined) return std::move(answer->absent);
+    if (!failure.empty()) return Unexpected<JoinError>({.peer = self(), .what = failure});
+    return Unexpected<JoinError>(
+        {.what = "not all are here: " + (answer ? answer->missing : "this member has not joined")});
   }
 
   void send(Rank to, FrameBytes frame) override {
     ISTHMUS_CHECK(to != self(), to.value());
     ISTHMUS_CHECK(frame->size() <= kMaxLinkBody, frame->size());
     queue_->update([&] {
-      if (shared_.closing || shared_.failed) return;
-      shared_.submitted.emplace_back(to, std::move(frame));
+      if (shared_.closing || !shared_.failure.empty()) return;
+      shared_.submitted.push_back({to, std::move(frame), shared_.returns[to.value()]});
       wake();
     });
   }
@@ -87,7 +114,7 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
     Expected<ReceivedFrame, TransportError> received = mailbox_.receive(deadline);
     if (received) {
       queue_->update([&] {
-        shared_.taken.emplace_back(received->from, received->bytes->size());
+        shared_.taken.push_back({received->from, received->bytes->size(), received->returns});
         shared_.taken_bytes += link_charge(received->bytes->size());
         if (shared_.taken_bytes >= options_.window_bytes / 8) wake();
       });
@@ -96,6 +123,8 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
         const std::string& why = shared_.why[received.error().peer.value()];
         if (!why.empty()) received.error().what = why;
       });
+    } else if (received.error().kind == TransportError::Kind::kPeerBack) {
+      queue_->update([&] { ++shared_.returns[received.error().peer.value()]; });
     }
     return received;
   }
@@ -126,31 +155,13 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
     (void)queue_->wait(
         [&] {
           if (shared_.counted) found = *shared_.counted;
-          return shared_.counted || shared_.closing || shared_.failed;
+          return shared_.counted || shared_.closing || !shared_.failure.empty();
         },
         now() + std::chrono::seconds(5));
     return found;
   }
 
  private:
-  /// Only the task knows; it answers at its next turn.
-  std::string who_is_missing() {
-    if (task_ == nullptr) return "this member has not joined";
-    queue_->update([&] {
-      shared_.missing.reset();
-      shared_.asks_who_is_missing = true;
-      wake();
-    });
-    std::string text;
-    (void)queue_->wait(
-        [&] {
-          text = shared_.missing.value_or("");
-          return shared_.missing || shared_.error || shared_.joined || shared_.closing;
-        },
-        now() + std::chrono::seconds(5));
-    return text;
-  }
-
   // Under the queue's lock, hence one thread at a time.
   void wake() {
     if (!std::exchange(shared_.woken, true)) {
@@ -171,7 +182,17 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
   void lost(Rank peer, const std::string& why) override {
     queue_->update([&] { shared_.why[peer.value()] = why; });
     mailbox_.mark_lost(peer);
-    hang_up_.push_back(peer);
+  }
+  void back(Rank peer) override { mailbox_.mark_back(peer); }
+  // The sockets are in use while the engine is told what they bring.
+  void hang_up(Rank peer) override { dial_again_[peer.value()] = false; }
+  void dial_again(Rank peer) override { dial_again_[peer.value()] = true; }
+  void dial_more(Rank peer, int streams) override {
+    try {
+      sockets_.dial_more(peer, streams);
+    } catch (const SystemError& error) {  // those that are there do
+      event({LinkEvent::Kind::kRetried, peer, streams - 1, error.what()});
+    }
   }
   void event(const LinkEvent& event) override {
     if (options_.on_event) options_.on_event(event);
@@ -189,8 +210,12 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
         }
         sockets_.read(engine_, [this] { return now(); });
         engine_.tick(now());
-        for (const Rank peer : std::exchange(hang_up_, {})) sockets_.hang_up(peer);
-        publish();
+        for (const auto& [peer, again] : std::exchange(dial_again_, {})) {
+          sockets_.hang_up(Rank(peer));
+          if (again) sockets_.dial(Rank(peer), endpoints_[static_cast<std::size_t>(peer)]);
+        }
+        adapt_streams();
+        answer();
       }
     } catch (const std::exception& error) {
       give_up(fmt::format("member {}: its links failed: {}", self().value(), error.what()));
@@ -198,11 +223,35 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
     sockets_.close();
   }
 
+  [[nodiscard]] StreamPolicy new_policy() const {
+    return {options_.streams, sockets_.most_streams()};
+  }
+
+  /// Asks TCP, at most once a second, of links that had frames waiting or use more connections than
+  /// at first.
+  void adapt_streams() {
+    if (policies_.empty() || now() < adapts_next_) return;
+    adapts_next_ = now() + kBetweenCounts;
+    for (auto& [place, policy] : policies_) {
+      const Rank peer(place);
+      const bool waited = engine_.frames_waited(peer);
+      const int streams = engine_.streams_in_use(peer);
+      if (streams != policy.streams()) policy = new_policy();  // of a process that was, or is, gone
+      if (!waited && streams == options_.streams) continue;
+      const auto counted = options_.count_tcp ? options_.count_tcp(peer, streams)
+                                              : sockets_.counters(peer, streams, streams);
+      if (!counted || policy.observe(*counted, waited) == streams) continue;
+      engine_.use_streams(peer, policy.streams());
+      event({LinkEvent::Kind::kAdapted, peer, -1,
+             fmt::format("frames to member {} take {} connections now, {} before", place,
+                         policy.streams(), streams)});
+    }
+  }
+
   void give_up(const std::string& why) {
     queue_->update([&] {
-      shared_.failed = true;
+      shared_.failure = why;
       shared_.submitted.clear();
-      if (!shared_.joined && !shared_.error) shared_.error = JoinError{.peer = self(), .what = why};
       for (int peer = 0; peer < size(); ++peer) shared_.why[peer] = why;
     });
     for (int peer = 0; peer < size(); ++peer) {
@@ -212,8 +261,8 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
 
   /// RETURNS: true once the member has closed.
   bool take_orders() {
-    std::vector<std::pair<Rank, FrameBytes>> submitted;
-    std::vector<std::pair<Rank, std::size_t>> taken;
+    std::vector<Submitted> submitted;
+    std::vector<Taken> taken;
     std::map<int, int> streams;
     std::optional<Rank> asks;
     bool closing = false;
@@ -225,45 +274,65 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
       shared_.taken_bytes = 0;
       shared_.woken = false;
       closing = shared_.closing;
-      who_is_missing_ = std::exchange(shared_.asks_who_is_missing, false) || who_is_missing_;
+      if (!shared_.answer) question_ = shared_.question;
     });
     for (const auto& [to, count] : streams) engine_.use_streams(Rank(to), count);
     if (asks) {
-      const auto counted = sockets_.counters(*asks, engine_.streams_in_use(*asks));
+      const auto counted =
+          sockets_.counters(*asks, engine_.streams_dialled(*asks), engine_.streams_in_use(*asks));
       queue_->update([&] { shared_.counted = counted; });
     }
-    for (const auto& [from, bytes] : taken) engine_.taken(from, bytes);
-    for (auto& [to, frame] : submitted) engine_.submit(to, std::move(frame));
+    for (const Taken& each : taken) engine_.taken(each.from, each.bytes, each.returns);
+    for (Submitted& each : submitted) engine_.submit(each.to, std::move(each.frame), each.returns);
     return closing;
   }
 
-  void publish() {
-    if (published_) return;
-    const bool joined = engine_.all_joined();
-    const std::optional<JoinError> error = engine_.join_error();
-    if (!joined && !error && !std::exchange(who_is_missing_, false)) return;
-    std::string missing = engine_.describe_missing(endpoints_);
+  void answer() {
+    if (!question_) return;
+    Answer answer{.joined = engine_.have_joined(question_->these),
+                  .error = engine_.join_error(question_->these)};
+    if (!answer.joined && !answer.error && !question_->last) return;
+    if (answer.joined && !answer.error) answer.absent = engine_.begin_without_absent();
+    answer.missing = engine_.describe_missing(question_->these, endpoints_);
+    question_.reset();
     queue_->update([&] {
-      shared_.joined = joined;
-      shared_.error = error;
-      shared_.missing = std::move(missing);
+      if (shared_.question) shared_.answer = std::move(answer);
     });
-    published_ = joined || error;
   }
 
+  /// With how often the peer had come back, as far as the owner knew.
+  struct Submitted {
+    Rank to;
+    FrameBytes frame;
+    std::uint64_t returns = 0;
+  };
+  struct Taken {
+    Rank from;
+    std::size_t bytes = 0;
+    std::uint64_t returns = 0;
+  };
+  struct Question {
+    std::vector<Rank> these;
+    bool last = false;  // to be answered whatever the answer is
+  };
+  struct Answer {
+    bool joined = false;
+    std::optional<JoinError> error = {};
+    std::string missing = {};
+    std::vector<Rank> absent = {};
+  };
   struct Shared {
-    std::vector<std::pair<Rank, FrameBytes>> submitted;
-    std::vector<std::pair<Rank, std::size_t>> taken;
+    std::vector<Submitted> submitted;
+    std::vector<Taken> taken;
     std::size_t taken_bytes = 0;
     bool woken = false;
     bool closing = false;
-    bool failed = false;  // nothing is sent any more
-    bool joined = false;
-    std::optional<JoinError> error;
-    bool asks_who_is_missing = false;
-    std::optional<std::string> missing;  // the answer
-    std::map<int, std::string> why;      // by lost peer
-    std::map<int, int> streams;          // to be used from now on, by peer
+    std::string failure;  // nothing is sent any more; empty: none
+    std::optional<Question> question;
+    std::optional<Answer> answer;
+    std::map<int, std::string> why;        // by lost peer
+    std::map<int, std::uint64_t> returns;  // by peer, of those that the owner knows of
+    std::map<int, int> streams;            // to be used from now on, by peer
     std::optional<Rank> asks_counters;
     std::optional<std::optional<LinkCounters>> counted;  // the answer
   };
@@ -276,9 +345,10 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
   // From here on the task's alone once it runs.
   LinkEngine engine_;
   ZmqSockets sockets_;
-  std::vector<Rank> hang_up_;
-  bool published_ = false;
-  bool who_is_missing_ = false;  // to be published
+  std::map<int, StreamPolicy> policies_;  // by peer, where the number of connections adapts
+  TimePoint adapts_next_{};
+  std::map<int, bool> dial_again_;  // peers to hang up on at the end of the turn
+  std::optional<Question> question_;
   std::vector<std::string> endpoints_;
   std::unique_ptr<Task> task_;
 };

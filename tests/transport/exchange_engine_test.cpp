@@ -8,150 +8,22 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <set>
 
+#include "transport/engine_net.h"
 #include "transport/naive_mean.h"
-#include "transport/peer_exchange_engine.h"
 
 namespace isthmus {
 namespace {
 
 using namespace std::chrono_literals;
 using testing_support::contribution_of;
+using testing_support::EngineNet;
+using testing_support::Faults;
 using testing_support::naive_mean;
 using testing_support::result_of;
 
 constexpr std::array kKinds = {ReductionKind::kReduce, ReductionKind::kGather,
                                ReductionKind::kCollect};
-
-struct Faults {
-  double drop = 0;
-  double repeat = 0;
-  double damage = 0;
-  Duration delay = 1ms;
-  Duration jitter = 0ms;        // more than `delay` apart: frames overtake one another
-  Duration per_kilobyte = 0ms;  // a link carries one frame at a time and takes this long for it
-};
-
-class Network {
- public:
-  Network(int members, std::uint64_t seed, const Faults& faults)
-      : rng_(seed, Stream::kTestData), faults_(faults) {
-    for (int m = 0; m < members; ++m) {
-      engines_.push_back(std::make_unique<ExchangeEngine>(
-          EngineOptions{.self = Rank(m), .members = members, .retry_interval = 100ms}));
-    }
-  }
-
-  [[nodiscard]] ExchangeEngine& engine(int m) { return *engines_[static_cast<std::size_t>(m)]; }
-  [[nodiscard]] int members() const { return static_cast<int>(engines_.size()); }
-  [[nodiscard]] TimePoint now() const { return now_; }
-
-  void begin(int m, Contribution contribution) {
-    Outbox out;
-    const bool commit = contribution.commit;
-    Round round(std::move(contribution), engine(m).place());
-    engine(m).begin(std::move(round), commit, now_, out);
-    transmit(m, out);
-  }
-  /// Delivers the next frame or ticks whose time has come. False when nothing can happen any more.
-  bool advance() {
-    TimePoint next = events_.empty() ? kNever : events_.begin()->first.first;
-    for (const auto& engine : engines_) {
-      next = std::min(next, engine->next_tick());
-    }
-    if (next == kNever) {
-      return false;
-    }
-    now_ = std::max(now_, next);
-    if (!events_.empty() && events_.begin()->first.first <= now_) {
-      const Event event = events_.begin()->second;
-      events_.erase(events_.begin());
-      if (!gone_.contains(event.to) && !gone_.contains(event.from)) {
-        Outbox out;
-        engine(event.to).receive(Rank(event.from), event.bytes, now_, out);
-        transmit(event.to, out);
-      }
-    }
-    for (int m = 0; m < members(); ++m) {
-      Outbox out;
-      engine(m).tick(now_, out);
-      transmit(m, out);
-    }
-    return true;
-  }
-  void deliver(int from, int to, const FrameBytes& frame) {
-    Outbox out;
-    engine(to).receive(Rank(from), frame, now_, out);
-    transmit(to, out);
-  }
-  void kill(int member) {
-    gone_.insert(member);
-    for (int m = 0; m < members(); ++m) {
-      if (m != member) {
-        Outbox out;
-        engine(m).lose(Rank(member), out);
-        transmit(m, out);
-      }
-    }
-  }
-  /// How often each distinct data frame was sent over each link.
-  [[nodiscard]] int most_repeated_data_frame() const {
-    int most = 0;
-    for (const auto& [key, count] : sent_) {
-      most = std::max(most, count);
-    }
-    return most;
-  }
-  double uniform() { return rng_.uniform(draws_++); }
-
- private:
-  struct Event {
-    int from, to;
-    FrameBytes bytes;
-  };
-
-  void transmit(int from, const Outbox& out) {
-    for (const Outgoing& frame : out) {
-      const FrameHeader head = parse_frame(*frame.frame)->header;
-      if (head.kind == FrameKind::kContribution || head.kind == FrameKind::kResult) {
-        ++sent_[{from, frame.to.value(), head.id, head.part, static_cast<int>(head.kind)}];
-      }
-      const int copies = uniform() < faults_.repeat ? 2 : 1;
-      for (int copy = 0; copy < copies; ++copy) {
-        if (uniform() >= faults_.drop) {
-          post(from, frame);
-        }
-      }
-    }
-  }
-  void post(int from, const Outgoing& frame) {
-    FrameBytes bytes = frame.frame;
-    if (uniform() < faults_.damage) {
-      auto damaged = *bytes;
-      damaged[static_cast<std::size_t>(uniform() * static_cast<double>(damaged.size()))] ^=
-          std::byte{16};
-      bytes = std::make_shared<const std::vector<std::byte>>(std::move(damaged));
-    }
-    TimePoint& free = link_free_[{from, frame.to.value()}];
-    free = std::max(free, now_) + static_cast<int>(bytes->size()) * faults_.per_kilobyte / 1024;
-    const TimePoint arrival = free + faults_.delay +
-                              Duration(static_cast<Duration::rep>(
-                                  uniform() * static_cast<double>(faults_.jitter.count())));
-    events_[{arrival, sequence_++}] = {from, frame.to.value(), bytes};
-  }
-
-  Rng rng_;
-  Faults faults_;
-  std::uint64_t draws_ = 0;
-  std::uint64_t sequence_ = 0;
-  TimePoint now_{};
-  std::vector<std::unique_ptr<ExchangeEngine>> engines_;
-  std::map<std::pair<TimePoint, std::uint64_t>, Event> events_;
-  std::map<std::pair<int, int>, TimePoint> link_free_;
-  std::map<std::tuple<int, int, SyncId, std::uint32_t, int>, int> sent_;
-  std::set<int> gone_;
-};
 
 struct Plan {
   int members = 3;
@@ -163,7 +35,7 @@ struct Plan {
 };
 
 // Every member begins the rounds one by one at random moments; all results are checked.
-void run_rounds(Network& net, const Plan& plan, std::uint64_t seed) {
+void run_rounds(EngineNet& net, const Plan& plan, std::uint64_t seed) {
   const std::shared_ptr<const Codec> codec = make_codec(plan.codec);
   std::map<std::size_t, std::vector<float>> expected;
   const auto size_of = [&](int round) {
@@ -216,7 +88,7 @@ TEST(ExchangeEngine, EveryMemberGetsTheSameBitsWhateverTheNetworkDoes) {
                     .kind = kKinds[seed % 3],
                     .codec = seed % 4 == 0 ? "int8:256" : "fp32",
                     .every_step = seed % 5 == 0};
-    Network net(plan.members, seed, faults);
+    EngineNet net(plan.members, seed, faults);
     run_rounds(net, plan, seed);
     if (HasFatalFailure()) {
       return;
@@ -232,7 +104,7 @@ class OneFault : public ::testing::TestWithParam<FaultCase> {};
 TEST_P(OneFault, IsSurvived) {
   for (std::uint64_t seed = 100; seed < 112; ++seed) {
     const Plan plan{.members = 3, .kind = kKinds[seed % 3]};
-    Network net(plan.members, seed, GetParam().faults);
+    EngineNet net(plan.members, seed, GetParam().faults);
     run_rounds(net, plan, seed);
   }
 }
@@ -248,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, OneFault,
 TEST(ExchangeEngine, ASlowLinkCausesNoRepetition) {
   for (const ReductionKind kind : kKinds) {
     const Plan plan{.members = 3, .kind = kind, .rounds = 6, .values = 1000000};
-    Network net(plan.members, 7, {.delay = 1s, .per_kilobyte = 6ms});
+    EngineNet net(plan.members, 7, {.delay = 1s, .per_kilobyte = 6ms});
     run_rounds(net, plan, 7);
     EXPECT_EQ(net.most_repeated_data_frame(), 1);
   }
@@ -256,7 +128,7 @@ TEST(ExchangeEngine, ASlowLinkCausesNoRepetition) {
 
 // A request names an echo that was never sent: what is under way is not sent again for it.
 TEST(ExchangeEngine, AClaimedEchoCausesNoRepetition) {
-  Network net(2, 1, {.delay = 10s});
+  EngineNet net(2, 1, {.delay = 10s});
   const SyncId id{FragmentId(0), StepIndex(1)};
   net.begin(0, contribution_of(std::shared_ptr<const Codec>(make_codec("fp32")), Rank(0), 20000, id,
                                ReductionKind::kGather));
@@ -270,7 +142,7 @@ TEST(ExchangeEngine, AClaimedEchoCausesNoRepetition) {
 TEST(ExchangeEngine, FramesOfRoundsNotYetBegunAreKept) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   for (const ReductionKind kind : kKinds) {
-    Network net(3, 1, {});
+    EngineNet net(3, 1, {});
     const SyncId id{FragmentId(0), StepIndex(1)};
     for (int m = 0; m < 3; ++m) {
       net.begin(m, contribution_of(codec, Rank(m), 20000, id, kind));
@@ -286,10 +158,11 @@ TEST(ExchangeEngine, FramesOfRoundsNotYetBegunAreKept) {
 }
 
 /// What `from` would send to `to` if it contributed `rank`'s vector in `codec`.
-std::vector<FrameBytes> forged_frames(Network& net, Rank from, Rank to, Rank rank,
+std::vector<FrameBytes> forged_frames(EngineNet& net, Rank from, Rank to, Rank rank,
                                       const std::shared_ptr<const Codec>& codec, SyncId id,
                                       ReductionKind kind) {
-  Round forgery(contribution_of(codec, rank, 100, id, kind), net.engine(from.value()).place());
+  Round forgery(contribution_of(codec, rank, 100, id, kind),
+                net.engine(from.value()).place(id.sent));
   Outbox out;
   EXPECT_TRUE(forgery.launch(out).has_value());
   std::vector<FrameBytes> frames;
@@ -306,7 +179,7 @@ void expect_everyone_gets(const std::shared_ptr<const Codec>& forged_codec,
                           const std::vector<std::string>& texts, ReductionKind kind) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   const SyncId id{FragmentId(0), StepIndex(1)};
-  Network net(3, 1, {});
+  EngineNet net(3, 1, {});
   net.begin(2, contribution_of(codec, Rank(2), 100, id, kind));
   for (const FrameBytes& frame :
        forged_frames(net, Rank(1), Rank(2), Rank(0), forged_codec, id, kind)) {
@@ -347,7 +220,7 @@ TEST(ExchangeEngine, ADeathAtAnyMomentEndsEveryWait) {
   const SyncId id{FragmentId(0), StepIndex(1)};
   for (int victim = 0; victim < 3; ++victim) {
     for (int moment = 0; moment < 30; ++moment) {
-      Network net(3, static_cast<std::uint64_t>(moment), {.jitter = 3ms});
+      EngineNet net(3, static_cast<std::uint64_t>(moment), {.jitter = 3ms});
       for (int m = 0; m < 3; ++m) {
         net.begin(m, contribution_of(codec, Rank(m), 20000, id, kKinds[moment % 3]));
       }
@@ -380,7 +253,7 @@ TEST(ExchangeEngine, ADeathAtAnyMomentEndsEveryWait) {
 
 TEST(ExchangeEngine, ForeignEpochsAndRubbishAreIgnored) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
-  Network net(2, 1, {});
+  EngineNet net(2, 1, {});
   const SyncId id{FragmentId(0), StepIndex(1)};
   net.begin(0, contribution_of(codec, Rank(0), 100, id, ReductionKind::kGather));
   Outbox out;

@@ -34,7 +34,7 @@ int events_with(const Net::Node& node, LinkEvent::Kind kind, const std::string& 
 TEST(LinkKeysOfMembers, WhoComesWithItsOwnKeyIsWelcome) {
   Net net(3, with_keys(3));
   net.settle();
-  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(net.engine(rank).all_joined());
+  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(net.all_joined(rank));
   net.engine(0).submit(Rank(2), frame_of(0, 10));
   net.settle();
   EXPECT_EQ(net.node(2).delivered.size(), 1u);
@@ -44,11 +44,11 @@ TEST(LinkKeysOfMembers, AnothersPlaceIsRefusedAndCounted) {
   Net net(3, with_keys(3));
   net.opened_with[1] = 2;
   net.settle();
-  ASSERT_TRUE(net.engine(1).join_error());
-  EXPECT_EQ(net.engine(1).join_error()->field, RefusedField::kKey);
-  EXPECT_THAT(net.engine(1).join_error()->what,
+  ASSERT_TRUE(net.join_error(1));
+  EXPECT_EQ(net.join_error(1)->field, RefusedField::kKey);
+  EXPECT_THAT(net.join_error(1)->what,
               HasSubstr("opened with the key of member 2 says it is member 1"));
-  EXPECT_FALSE(net.engine(1).all_joined());
+  EXPECT_FALSE(net.all_joined(1));
   // Three connections, told at the first and the second.
   EXPECT_EQ(events_with(net.node(0), LinkEvent::Kind::kRefused, "key of member 2"), 2);
 }
@@ -69,7 +69,7 @@ TEST(LinkKeysOfMembers, WhoseKeyIsUnknownMaySayNothing) {
   Net net(2, with_keys(2));
   net.opened_with[1] = 7;  // no member
   net.settle();
-  EXPECT_FALSE(net.engine(1).all_joined());
+  EXPECT_FALSE(net.all_joined(1));
   net.engine(1).submit(Rank(0), frame_of(0, 10));
   net.settle();
   EXPECT_TRUE(net.node(0).delivered.empty());
@@ -84,9 +84,9 @@ TEST(LinkKeysOfMembers, AFailedHandshakeNamesPeerKeyAndRemedy) {
     EXPECT_EQ(event.peer, Rank(1));
     const bool settled =
         fault == HandshakeFault::kMechanism || fault == HandshakeFault::kKeyRefused;
-    EXPECT_EQ(net.engine(0).join_error().has_value(), settled);
+    EXPECT_EQ(net.join_error(0).has_value(), settled);
     if (settled) {
-      EXPECT_EQ(net.engine(0).join_error()->field, RefusedField::kKey);
+      EXPECT_EQ(net.join_error(0)->field, RefusedField::kKey);
     }
     return event.text;
   };
@@ -109,11 +109,11 @@ TEST(LinkKeysOfMembers, TryingAgainDoesNotHideWhy) {
   };
   net.engine(0).handshake_failed(Rank(1), 2, HandshakeFault::kHungUp);
   retried();
-  EXPECT_THAT(net.engine(0).describe_missing(endpoints), HasSubstr("does not have the key"));
+  EXPECT_THAT(net.missing(0, endpoints), HasSubstr("does not have the key"));
   retried();  // nobody answers any more
-  EXPECT_THAT(net.engine(0).describe_missing(endpoints), HasSubstr("no connection"));
+  EXPECT_THAT(net.missing(0, endpoints), HasSubstr("no connection"));
   net.engine(0).stranger_key(std::string(40, 'k'));
-  EXPECT_THAT(net.engine(0).describe_missing(endpoints),
+  EXPECT_THAT(net.missing(0, endpoints),
               HasSubstr("; a connection with key kkkkkkkk... was refused: it is no member's"));
 }
 

@@ -12,6 +12,7 @@
 
 #include "core/rng.h"
 #include "link_net.h"
+#include "transport/frame.h"
 
 namespace isthmus {
 namespace {
@@ -28,9 +29,9 @@ bool has_event(const Net::Node& node, LinkEvent::Kind kind, const std::string& t
 
 TEST(LinkEngine, MembersFindOneAnother) {
   Net net(4);
-  EXPECT_FALSE(net.engine(0).all_joined());
+  EXPECT_FALSE(net.all_joined(0));
   net.settle();
-  for (int rank = 0; rank < 4; ++rank) EXPECT_TRUE(net.engine(rank).all_joined());
+  for (int rank = 0; rank < 4; ++rank) EXPECT_TRUE(net.all_joined(rank));
 }
 
 // Connections break and come back, their news is late, readers are slow: each frame comes once and
@@ -222,7 +223,8 @@ TEST(LinkEngine, AnotherProcessCannotTakeAMembersPlace) {
   net.settle();
   net.engine(1).submit(Rank(0), frame_of(0, 10));
   net.settle();
-  Hello hello{.protocol = 1, .members = 2, .from = Rank(1), .to = Rank(0), .streams = 3};
+  Hello hello{
+      .protocol = kFrameVersion, .members = 2, .from = Rank(1), .to = Rank(0), .streams = 3};
   hello.configuration = std::string(64, '0');
   hello.incarnation.bytes[0] = 99;
   net.say(0, {.kind = LinkKind::kHello, .number = 1},
@@ -353,9 +355,9 @@ TEST_P(LinkHandshake, NamesTheDifference) {
   });
   net.settle();
   for (int rank = 0; rank < 2; ++rank) {
-    ASSERT_TRUE(net.engine(rank).join_error()) << "member " << rank;
-    EXPECT_EQ(net.engine(rank).join_error()->field, GetParam().field);
-    EXPECT_THAT(net.engine(rank).join_error()->what, HasSubstr(GetParam().text));
+    ASSERT_TRUE(net.join_error(rank)) << "member " << rank;
+    EXPECT_EQ(net.join_error(rank)->field, GetParam().field);
+    EXPECT_THAT(net.join_error(rank)->what, HasSubstr(GetParam().text));
   }
 }
 
@@ -375,6 +377,8 @@ INSTANTIATE_TEST_SUITE_P(
                    RefusedField::kConfiguration, std::string(64, 'c')},
         Difference{"Streams", [](MemberOptions& o) { o.streams = 2; }, RefusedField::kConfiguration,
                    "net.streams: member "},
+        Difference{"MostStreams", [](MemberOptions& o) { o.most_streams = 9; },
+                   RefusedField::kConfiguration, "auto, 3 to 9"},
         Difference{"Layout", [](MemberOptions& o) { o.identity.layout = digest_of(0xcd); },
                    RefusedField::kLayout, "cd000000000000000000000000000000"}),
     [](const auto& difference) { return difference.param.name; });

@@ -98,22 +98,22 @@ TEST(LinkJoining, ARefusalByAProcessThatVanishesIsNotTheLastWord) {
       std::make_shared<const std::vector<std::byte>>(
           write_refusal({RefusedField::kGivenUp, "member 1 has counted this one as lost"})));
   net.engine(0).from_stream(Rank(1), message.header, message.bytes(), net.now);
-  EXPECT_FALSE(net.engine(0).join_error());
-  EXPECT_THAT(net.engine(0).describe_missing(std::vector<std::string>{"tcp://a:1", "tcp://b:2"}),
+  EXPECT_FALSE(net.join_error(0));
+  EXPECT_THAT(net.missing(0, std::vector<std::string>{"tcp://a:1", "tcp://b:2"}),
               HasSubstr("member 1 has counted this one as lost"));
   net.settle();
-  EXPECT_TRUE(net.engine(0).all_joined());
+  EXPECT_TRUE(net.all_joined(0));
 }
 
 TEST(LinkJoining, WhoWasTakenForASecondProcessGetsInOnceTheFirstIsSilent) {
   Net net(2);
   greet_as_another(net, 99);  // a predecessor that dies now
   net.settle();
-  EXPECT_FALSE(net.engine(1).all_joined());
-  EXPECT_FALSE(net.engine(1).join_error());
+  EXPECT_FALSE(net.all_joined(1));
+  EXPECT_FALSE(net.join_error(1));
   for (int second = 0; second < 5; ++second) net.pass(1s);
-  EXPECT_TRUE(net.engine(1).all_joined());
-  EXPECT_TRUE(net.engine(0).all_joined());
+  EXPECT_TRUE(net.all_joined(1));
+  EXPECT_TRUE(net.all_joined(0));
 }
 
 TEST(LinkJoining, AGreetingThatIsNotTakenAtOnceGoesWhenThereIsRoom) {
@@ -125,7 +125,7 @@ TEST(LinkJoining, AGreetingThatIsNotTakenAtOnceGoesWhenThereIsRoom) {
     }
   }
   net.settle();  // without a heartbeat
-  EXPECT_TRUE(net.engine(0).all_joined());
+  EXPECT_TRUE(net.all_joined(0));
 }
 
 TEST(LinkJoining, AStrangerIsNotToldTheRunId) {

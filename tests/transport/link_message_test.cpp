@@ -86,6 +86,11 @@ TEST(LinkMessage, AHelloComesBackAsItWent) {
   EXPECT_EQ(write_hello(*back), write_hello(hello()));
   EXPECT_EQ(back->name, "west");
   EXPECT_EQ(write_hello(hello()).size(), 124u + 4u);
+  Hello grows = hello();
+  grows.most_streams = 24;
+  EXPECT_EQ(write_hello(grows)[8], std::byte{4});
+  EXPECT_EQ(write_hello(grows)[9], std::byte{24});
+  EXPECT_EQ(read_hello(write_hello(grows))->most_streams, 24);
 }
 
 TEST(LinkMessage, RandomBodiesNeverCrashAReader) {

@@ -56,6 +56,7 @@ inline std::vector<std::uint32_t> up_to(std::uint32_t n) {
 /// One dialled connection: messages on their way in both directions.
 struct Connection {
   bool up = false;
+  bool dialled = true;
   ConnectionId id;
   std::deque<Message> forward, backward;
   std::deque<bool> news;  // up or down, not yet told to the dialler
@@ -66,9 +67,19 @@ class Net {
   struct Node final : LinkPort {
     Net* net = nullptr;
     Rank self;
+    int process = 0;
     std::unique_ptr<LinkEngine> engine;
     std::vector<std::uint32_t> delivered;
-    std::deque<std::pair<Rank, std::size_t>> held;  // delivered and not taken
+    struct Held {  // delivered and not taken
+      Rank from;
+      std::size_t bytes = 0;
+      std::uint64_t returns = 0;
+      std::string line;
+    };
+    std::deque<Held> held;
+    std::map<int, std::uint64_t> returns;           // of the peers: as delivered, and
+    std::map<int, std::uint64_t> known;             // ... as the owner has seen
+    std::map<int, std::vector<std::string>> story;  // by peer, as the owner has seen it
     std::vector<LinkEvent> events;
     std::map<int, std::string> gone;
 
@@ -89,14 +100,39 @@ class Net {
     }
     void deliver(Rank from, FrameBytes frame) override {
       delivered.push_back(number_of(frame));
-      held.emplace_back(from, frame->size());
+      held.push_back(
+          {from, frame->size(), returns[from.value()], std::to_string(delivered.back())});
     }
-    void lost(Rank peer, const std::string& why) override { gone[peer.value()] = why; }
+    void lost(Rank peer, const std::string& why) override {
+      gone[peer.value()] = why;
+      held.push_back({.from = peer, .line = "lost"});
+    }
+    void back(Rank peer) override {
+      ++returns[peer.value()];
+      held.push_back({.from = peer, .line = "back"});
+    }
+    void hang_up(Rank peer) override { net->dial(self, peer, false); }
+    void dial_again(Rank peer) override { net->dial(self, peer, true); }
+    void dial_more(Rank peer, int wanted) override {
+      for (int k = 0; k < wanted; ++k) {
+        Connection& connection = net->at(self, peer, k);
+        if (connection.id.empty() || !connection.dialled) {
+          connection.dialled = true;
+          net->set_up(self.value(), peer.value(), k, net->lives(peer.value()));
+        }
+      }
+    }
     void event(const LinkEvent& event) override { events.push_back(event); }
     void take_all() {
       for (; !held.empty(); held.pop_front()) {
-        engine->taken(held.front().first, held.front().second);
+        const Held& next = held.front();
+        story[next.from.value()].push_back(next.line);
+        if (next.bytes > 0) engine->taken(next.from, next.bytes, next.returns);
+        if (next.line == "back") ++known[next.from.value()];
       }
+    }
+    void send(Rank to, FrameBytes frame) {
+      engine->submit(to, std::move(frame), known[to.value()]);
     }
   };
   using Tweak = std::function<void(MemberOptions&)>;
@@ -111,12 +147,11 @@ class Net {
       options.dead_after = std::chrono::hours(1);
       if (tweak) tweak(options);
       streams = options.streams;
-      nodes.push_back(std::make_unique<Node>());
-      nodes.back()->net = this;
-      nodes.back()->self = Rank(rank);
-      Digest128 incarnation;
-      incarnation.bytes[0] = static_cast<std::uint8_t>(rank + 1);
-      nodes.back()->engine = std::make_unique<LinkEngine>(options, incarnation, *nodes.back(), now);
+      most = most_streams(options);
+      all.push_back(Rank(rank));
+      all_options.push_back(options);
+      nodes.emplace_back();
+      make_process(rank);
     }
     for (int a = 0; a < members; ++a) {
       for (int b = 0; b < members; ++b) {
@@ -130,6 +165,46 @@ class Net {
   }
   Node& node(int rank) { return *nodes[static_cast<std::size_t>(rank)]; }
   LinkEngine& engine(int rank) { return *node(rank).engine; }
+  [[nodiscard]] bool all_joined(int rank) { return engine(rank).have_joined(all); }
+  [[nodiscard]] std::optional<JoinError> join_error(int rank) {
+    return engine(rank).join_error(all);
+  }
+  [[nodiscard]] std::string missing(int rank, std::span<const std::string> endpoints) {
+    return engine(rank).describe_missing(all, endpoints);
+  }
+
+  /// The process of this member ends without a word, and what it has said and not heard is gone.
+  void kill(int rank) {
+    nodes[static_cast<std::size_t>(rank)].reset();
+    for (auto& [place, connection] : connections) {
+      const auto& [from, to, stream] = place;
+      if (from == rank) {
+        connection.up = false;
+        connection.forward.clear();
+        connection.backward.clear();
+        connection.news.clear();
+      } else if (to == rank && connection.up) {
+        set_up(from, to, stream, false);
+      }
+    }
+  }
+  [[nodiscard]] bool lives(int rank) const {
+    return nodes[static_cast<std::size_t>(rank)] != nullptr;
+  }
+  /// A new process of this member, at the same address.
+  void start(int rank) {
+    make_process(rank);
+    for (const Rank other : all) {
+      if (other == Rank(rank)) continue;
+      dial(Rank(rank), other, true);
+      for (int k = 0; k < most; ++k) {
+        const Connection& connection = at(other, Rank(rank), k);
+        if (connection.dialled && !connection.id.empty() && lives(other.value())) {
+          set_up(other.value(), rank, k, true);
+        }
+      }
+    }
+  }
 
   /// What was on its way over a connection that breaks is gone.
   void set_up(int from, int to, int stream, bool up) {
@@ -180,7 +255,9 @@ class Net {
   }
   void pass(Duration time) {
     now += time;
-    for (const auto& node : nodes) node->engine->tick(now);
+    for (const auto& node : nodes) {
+      if (node) node->engine->tick(now);
+    }
     settle();
   }
   /// What a stranger says to member `rank` over a connection of its own.
@@ -189,8 +266,39 @@ class Net {
     engine(rank).from_connection("stranger", message.header, message.bytes(), now);
   }
 
+  void make_process(int rank) {
+    auto& node = nodes[static_cast<std::size_t>(rank)];
+    node = std::make_unique<Node>();
+    node->net = this;
+    node->self = Rank(rank);
+    node->process = processes++;
+    node->engine = std::make_unique<LinkEngine>(all_options[static_cast<std::size_t>(rank)],
+                                                incarnation_of(node->process), *node, now);
+  }
+  /// Of the processes, which are counted from 0.
+  [[nodiscard]] static Digest128 incarnation_of(int process) {
+    Digest128 incarnation;
+    incarnation.bytes[0] = static_cast<std::uint8_t>(process + 1);
+    return incarnation;
+  }
+  void dial(Rank from, Rank to, bool again) {
+    for (int k = 0; k < most; ++k) {
+      Connection& connection = at(from, to, k);
+      connection.dialled = again && k < streams;
+      connection.up = false;
+      connection.forward.clear();
+      connection.backward.clear();
+      connection.news.clear();
+      if (connection.dialled && lives(to.value())) set_up(from.value(), to.value(), k, true);
+    }
+  }
+
   TimePoint now{};
-  int streams = 0;
+  int streams = 0;  // at first
+  int most = 0;
+  int processes = 0;
+  std::vector<Rank> all;
+  std::vector<MemberOptions> all_options;
   int opened = 0;
   std::vector<std::unique_ptr<Node>> nodes;
   std::map<std::tuple<int, int, int>, Connection> connections;

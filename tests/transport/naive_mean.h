@@ -45,32 +45,37 @@ inline std::vector<float> through(const Codec& codec, const std::vector<float>& 
   return y;
 }
 
-/// The mean; of a collect, the members' decoded vectors one after another. `id` matters to codecs
-/// that draw random bits only.
-inline std::vector<float> naive_mean(const Codec& codec, int members, std::size_t n,
-                                     ReductionKind kind,
+/// The contributors' mean; of a collect, their decoded vectors one after another. `id` matters to
+/// codecs that draw random bits only.
+inline std::vector<float> naive_mean(const Codec& codec, const std::vector<Rank>& contributors,
+                                     std::size_t n, ReductionKind kind,
                                      const SyncId& id = {FragmentId(0), StepIndex(0)}) {
-  if (kind == ReductionKind::kCollect) {
-    std::vector<float> all;
-    for (int m = 0; m < members; ++m) {
-      const std::vector<float> x =
-          through(codec, test_vector(Rank(m), n), encode_key(id, static_cast<std::uint32_t>(m)));
-      all.insert(all.end(), x.begin(), x.end());
-    }
-    return all;
-  }
+  std::vector<float> all;
   std::vector<float> mean(n, 0.0f);
-  for (int m = 0; m < members; ++m) {
+  for (const Rank m : contributors) {
     const std::vector<float> x =
-        through(codec, test_vector(Rank(m), n), encode_key(id, static_cast<std::uint32_t>(m)));
+        through(codec, test_vector(m, n), encode_key(id, static_cast<std::uint32_t>(m.value())));
     for (std::size_t i = 0; i < n; ++i) {
       mean[i] += x[i];
     }
+    all.insert(all.end(), x.begin(), x.end());
+  }
+  if (kind == ReductionKind::kCollect) {
+    return all;
   }
   for (float& value : mean) {
-    value /= static_cast<float>(members);
+    value /= static_cast<float>(contributors.size());
   }
   return kind == ReductionKind::kReduce ? through(codec, mean, encode_key(id, kMeanWorker)) : mean;
+}
+
+/// ... of all members.
+inline std::vector<float> naive_mean(const Codec& codec, int members, std::size_t n,
+                                     ReductionKind kind,
+                                     const SyncId& id = {FragmentId(0), StepIndex(0)}) {
+  std::vector<Rank> all;
+  for (int m = 0; m < members; ++m) all.push_back(Rank(m));
+  return naive_mean(codec, all, n, kind, id);
 }
 
 /// What `naive_mean` gives, from an exchange.

@@ -36,11 +36,28 @@ TEST(SendBudget, OfNoneIsAlwaysOpen) {
   EXPECT_TRUE(budget.open(TimePoint{}));
 }
 
+TEST(SendBudget, ADebtIsPaidAtTheNewRate) {
+  SendBudget budget(8e6);
+  const TimePoint begin(1h);
+  budget.spend(begin, 1'000'000);  // a second's worth, less what it holds
+  const Duration owed = budget.opens() - begin;
+  EXPECT_EQ(owed, 980ms);
+  budget.set_rate(begin + owed / 2, 80e6);
+  EXPECT_EQ(budget.opens(), begin + owed / 2 + owed / 20);
+  budget.set_rate(begin + owed / 2, 4e6);
+  EXPECT_EQ(budget.opens(), begin + owed / 2 + owed);
+  budget.set_rate(begin + owed, 0);
+  EXPECT_TRUE(budget.open(begin + owed));
+  budget.set_rate(begin + owed, 8e6);
+  EXPECT_LE(budget.opens(), begin + owed);  // nothing is owed for a time without a bound
+}
+
 TEST(LinkEngineBudget, PeersShareIt) {
   constexpr std::uint32_t kFrames = 20;
   constexpr std::size_t kBytes = 100'000;
   Net net(3, [](MemberOptions& options) {
-    if (options.self == Rank(0)) options.send_bits_per_s = 8e6;  // ten frames a second
+    if (options.self == Rank(0))
+      options.send_bits_per_s = [] { return 8e6; };  // ten frames a second
   });
   net.settle();
   net.pass(1ms);
@@ -68,7 +85,7 @@ TEST(LinkEngineBudget, PeersShareIt) {
 }
 
 TEST(LinkEngineBudget, SaysWhenItGoesOn) {
-  Net net(2, [](MemberOptions& options) { options.send_bits_per_s = 8e6; });
+  Net net(2, [](MemberOptions& options) { options.send_bits_per_s = [] { return 8e6; }; });
   net.settle();
   net.pass(1ms);
   const TimePoint heartbeat = net.engine(0).next_tick();
@@ -76,6 +93,35 @@ TEST(LinkEngineBudget, SaysWhenItGoesOn) {
   EXPECT_LT(net.engine(0).next_tick(), heartbeat);
   EXPECT_LE(net.engine(0).next_tick() - net.now, 101ms);
   EXPECT_GE(net.engine(0).next_tick() - net.now, 79ms);
+}
+
+TEST(LinkEngineBudget, FollowsItsRateFromOneHeartbeatToTheNext) {
+  double rate = 8e5;  // a frame a second
+  Net net(2, [&rate](MemberOptions& options) {
+    if (options.self == Rank(0)) options.send_bits_per_s = [&rate] { return rate; };
+  });
+  net.settle();
+  net.pass(1ms);
+  constexpr std::uint32_t kFrames = 300;
+  for (std::uint32_t i = 0; i < kFrames; ++i) net.engine(0).submit(Rank(1), frame_of(i, 100'000));
+  const auto sent_within = [&net](Duration time) {
+    const std::size_t before = net.node(1).delivered.size();
+    for (const TimePoint begin = net.now; net.now - begin < time;) {
+      net.pass(10ms);
+      net.node(1).take_all();
+    }
+    return net.node(1).delivered.size() - before;
+  };
+  const std::size_t slow = sent_within(10s);
+  EXPECT_GE(slow, 9u);
+  EXPECT_LE(slow, 11u);
+  rate = 8e6;
+  const std::size_t fast = sent_within(11s);  // one of them until the heartbeat
+  EXPECT_GE(fast, 99u);
+  EXPECT_LE(fast, 111u);
+  rate = 0;
+  (void)sent_within(2s);
+  EXPECT_EQ(net.node(1).delivered, up_to(kFrames));
 }
 
 }  // namespace

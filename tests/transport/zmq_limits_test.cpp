@@ -51,9 +51,11 @@ class FileLimit {
 };
 
 TEST_F(ZmqLimits, MoreConnectionsThanFilesMayBeOpenAreRefusedByName) {
-  const auto what = [&](int members, int streams) -> std::string {
+  const auto what = [&](int members, int streams, int most = 0) -> std::string {
     try {
-      (void)make_zmq_transport(runtime_, {.self = Rank(0), .members = members, .streams = streams});
+      (void)make_zmq_transport(
+          runtime_,
+          {.self = Rank(0), .members = members, .streams = streams, .most_streams = most});
     } catch (const ConfigError& error) {
       return error.what();
     }
@@ -64,6 +66,8 @@ TEST_F(ZmqLimits, MoreConnectionsThanFilesMayBeOpenAreRefusedByName) {
   EXPECT_EQ(what(2, 64), "accepted");
   EXPECT_THAT(what(64, 4), AllOf(HasSubstr("64 members with net.streams = 4 need"),
                                  HasSubstr("ulimit -n"), HasSubstr("600")));
+  EXPECT_EQ(what(14, 4, kMostStreams), "accepted") << "with fewer than the most";
+  EXPECT_THAT(what(15, 4, kMostStreams), HasSubstr("15 members with net.streams = \"auto\" need"));
   EXPECT_THAT(what(4096, 64), HasSubstr("4096 members with net.streams = 64 need"));
 }
 

@@ -24,16 +24,22 @@ class EventLog {
   }
   /// Waits until there is one of this kind whose text has this in it.
   bool wait_for(LinkEvent::Kind kind, const std::string& text) {
-    return queue_->wait(
-        [&] {
-          return std::ranges::any_of(events_, [&](const LinkEvent& event) {
-            return event.kind == kind && event.text.find(text) != std::string::npos;
-          });
-        },
-        runtime_.clock().now() + std::chrono::seconds(30));
+    return queue_->wait([&] { return found(kind, text); },
+                        runtime_.clock().now() + std::chrono::seconds(30));
+  }
+  bool has(LinkEvent::Kind kind, const std::string& text) {
+    bool has = false;
+    queue_->update([&] { has = found(kind, text); });
+    return has;
   }
 
  private:
+  [[nodiscard]] bool found(LinkEvent::Kind kind, const std::string& text) const {
+    return std::ranges::any_of(events_, [&](const LinkEvent& event) {
+      return event.kind == kind && event.text.find(text) != std::string::npos;
+    });
+  }
+
   std::unique_ptr<WaitQueue> queue_;
   Runtime& runtime_;
   std::vector<LinkEvent> events_;

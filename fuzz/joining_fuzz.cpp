@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes as a round's result and as a piece of a stream. Checked: no crash, no read outside, and
+// what is accepted writes back to the same bytes.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <vector>
+
+#include "transport/note_stream.h"
+#include "transport/round_result.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace isthmus;
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(data, size));
+  if (const auto result = read_result(bytes, 5)) {
+    if (!std::ranges::equal(write_result(result->first, result->second), bytes)) std::abort();
+  }
+  NoteStreamAssembler assembler(1 << 20);
+  const auto whole = assembler.take(bytes);
+  if (whole && *whole) {
+    NoteStreamCutter cutter(0, (*whole)->kind, (*whole)->bytes);
+    if (!std::ranges::equal(cutter.next(), bytes)) std::abort();
+  }
+  return 0;
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// A numbered membership: who contributes to rounds from some step on. Decided by member 0.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "isthmus/types.h"
+
+namespace isthmus {
+
+struct Epoch {
+  std::uint32_t number = 0;
+  std::vector<bool> live;   // by member
+  Rank who;                 // whose coming or going made it; meaningless for number 0
+  bool joins = false;       // `who` has come; otherwise it is gone
+  std::int64_t after = -1;  // a join holds for rounds sent after this step; -1: for all open rounds
+  bool over = false;        // too few are left: nothing goes on
+  std::string why;          // for people
+};
+
+}  // namespace isthmus

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/joining_exchange.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+
+namespace isthmus {
+namespace {
+
+TimePoint after(TimePoint now, Duration patience) {
+  return patience >= kNever - now ? kNever : now + patience;
+}
+
+std::string name_of(const SyncId& id) {
+  return fmt::format("round of step {}, fragment {}", id.sent.value(), id.fragment.value());
+}
+
+}  // namespace
+
+Expected<Reduced, ExchangeError> ForwardingExchange::wait(const Ticket& ticket, Duration patience) {
+  Expected<Reduced, ExchangeError> result = real_.wait(ticket, patience);
+  if (result && sink_) sink_(ticket.id, *result);
+  return result;
+}
+
+JoiningExchange::JoiningExchange(Exchange& real, Runtime& runtime, StepIndex from)
+    : real_(real), runtime_(runtime), queue_(runtime.make_wait_queue()), donor_(from) {}
+
+void JoiningExchange::deliver(const SyncId& id, Reduced result) {
+  queue_->update([&] {
+    if (!replays(id)) return;
+    if (!delivered_.emplace(id, std::move(result)).second) {
+      set_failure(self(), fmt::format("the {} has been delivered twice", name_of(id)));
+    }
+  });
+}
+
+void JoiningExchange::reached(StepIndex t) {
+  queue_->update([&] { donor_ = std::max(donor_, t); });
+}
+
+void JoiningExchange::become_member(StepIndex last) {
+  queue_->update([&] {
+    if (last_) return;
+    if (begun_last_ > last) {
+      set_failure(self(), fmt::format("is to be a member after step {}, but has replayed step {}",
+                                      last.value(), begun_last_.value()));
+      return;
+    }
+    last_ = last;
+    std::erase_if(delivered_, [&](const auto& entry) { return entry.first.sent > last; });
+  });
+}
+
+void JoiningExchange::fail(Rank who, const std::string& why) {
+  queue_->update([&] { set_failure(who, why); });
+}
+
+void JoiningExchange::set_failure(Rank who, std::string why) {
+  if (!failure_) {
+    failure_ = ExchangeError{ExchangeError::Kind::kPeerLost, who, std::move(why)};
+  }
+}
+
+std::optional<StepIndex> JoiningExchange::member_after() const {
+  std::optional<StepIndex> last;
+  (void)queue_->wait(
+      [&] {
+        last = last_;
+        return true;
+      },
+      kNever);
+  return last;
+}
+
+Expected<void, ExchangeError> JoiningExchange::await(const std::function<bool()>& ready,
+                                                     Duration patience, const std::string& what) {
+  std::optional<ExchangeError> failure;
+  const bool over = queue_->wait(
+      [&] {
+        const bool here = ready();
+        failure = here ? std::nullopt : failure_;
+        return here || failure;
+      },
+      after(runtime_.clock().now(), patience));
+  if (failure) return Unexpected<ExchangeError>(*failure);
+  if (!over) {
+    return Unexpected<ExchangeError>(
+        ExchangeError{ExchangeError::Kind::kDeadlineExceeded, self(),
+                      fmt::format("joining: no {} within {:.1f} s", what,
+                                  std::chrono::duration<double>(patience).count())});
+  }
+  return {};
+}
+
+Expected<void, ExchangeError> JoiningExchange::await_step(StepIndex t, Duration patience) {
+  return await([&] { return last_ || donor_ >= t; }, patience,
+               fmt::format("word that step {} is over", t.value()));
+}
+
+Ticket JoiningExchange::begin(Contribution contribution) {
+  const SyncId id = contribution.id;
+  bool replayed = false;
+  queue_->update([&] {
+    replayed = replays(id);
+    if (!replayed) return;
+    ISTHMUS_CHECK(!begun_.contains(id), id.sent.value(), id.fragment.value());
+    begun_[id] = {.kind = contribution.kind,
+                  .values = contribution.encoded.values,
+                  .bytes = contribution.encoded.bytes.size()};
+    begun_last_ = std::max(begun_last_, id.sent);
+  });
+  return replayed ? Ticket{id} : real_.begin(std::move(contribution));
+}
+
+bool JoiningExchange::poll(const Ticket& ticket) {
+  bool replayed = false;
+  bool ready = false;
+  (void)queue_->wait(
+      [&] {
+        replayed = begun_.contains(ticket.id);
+        ready = delivered_.contains(ticket.id) || failure_;
+        return true;
+      },
+      kNever);
+  return replayed ? ready : real_.poll(ticket);
+}
+
+Expected<Reduced, ExchangeError> JoiningExchange::wait(const Ticket& ticket, Duration patience) {
+  const TimePoint begin = runtime_.clock().now();
+  std::optional<Asked> asked;
+  Reduced result;
+  const Expected<void, ExchangeError> waited = await(
+      [&] {
+        const auto begun = begun_.find(ticket.id);
+        if (begun == begun_.end()) return true;  // one of the real exchange
+        const auto found = delivered_.find(ticket.id);
+        if (found == delivered_.end()) return false;
+        asked = begun->second;
+        result = std::move(found->second);
+        begun_.erase(begun);
+        delivered_.erase(found);
+        return true;
+      },
+      patience, "result of the " + name_of(ticket.id));
+  if (!waited) return Unexpected<ExchangeError>(waited.error());
+  if (!asked) return real_.wait(ticket, patience);
+  if (!fits(result, *asked)) {
+    return Unexpected<ExchangeError>(
+        ExchangeError{ExchangeError::Kind::kCorrupt, self(),
+                      fmt::format("joining: the {} has come with other sizes than {} values in {} "
+                                  "bytes: unlike models or settings",
+                                  name_of(ticket.id), asked->values, asked->bytes)});
+  }
+  result.waited = runtime_.clock().now() - begin;
+  return result;
+}
+
+bool JoiningExchange::fits(const Reduced& result, const Asked& asked) {
+  if (asked.kind != ReductionKind::kCollect) {
+    return result.contributions.empty() && (result.values.size() == asked.values);
+  }
+  return result.values.empty() && result.contributions.size() == result.contributors.size() &&
+         std::ranges::all_of(result.contributions, [&](const Encoded& each) {
+           return each.values == asked.values && each.bytes.size() == asked.bytes;
+         });
+}
+
+}  // namespace isthmus

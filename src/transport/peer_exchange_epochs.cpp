@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// Members that come and go: member 0 decides, all begin again what is not committed.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "core/check.h"
+#include "transport/peer_exchange_engine.h"
+
+namespace isthmus {
+namespace {
+
+constexpr std::size_t kMaxWords = 1000;  // of why a member is gone
+
+std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
+
+}  // namespace
+
+// Frames about no round belong anywhere; those of an epoch still to be heard of wait for it.
+bool ExchangeEngine::belongs(Rank from, const FrameHeader& head, const FrameBytes& bytes,
+                             TimePoint now, Outbox& out) {
+  if (!options_.elastic) {
+    return head.epoch == options_.epoch;
+  }
+  switch (head.kind) {
+    case FrameKind::kProbe:
+    case FrameKind::kEcho:
+    case FrameKind::kBye:
+    case FrameKind::kNote:
+    case FrameKind::kEpoch:
+    case FrameKind::kGone:
+      if (head.epoch < membership_.number()) remind(from, now, out);
+      return true;
+    default:
+      break;
+  }
+  if (head.epoch > membership_.number()) {
+    // Nobody is ahead of who decides.
+    if (options_.self != Rank(0) && is_member_) ahead_.emplace_back(from, bytes);
+    return false;
+  }
+  const std::uint32_t epoch = membership_.epoch_of(head.id.sent);
+  if (head.epoch < epoch) remind(from, now, out);
+  return head.epoch == epoch && membership_.takes_part(from, head.id.sent);
+}
+
+void ExchangeEngine::lose(Rank peer, const std::string& why, TimePoint now, Outbox& out) {
+  Peer& state = peer_[index(peer)];
+  state.lost = true;
+  state.why = why;
+  if (membership_.live(peer)) state.fresh = false;
+  if (!options_.elastic || peer == Rank(0)) {
+    fail_what_needs(peer, out);
+  } else if (!over_ && membership_.live(peer) && (!state.left || needs(peer))) {
+    if (options_.self == Rank(0)) {
+      exclude(peer, why, now, out);
+    } else if (any_open()) {  // until something waits for it, member 0 will see for itself
+      send({.kind = FrameKind::kGone, .part = static_cast<std::uint32_t>(peer.value())}, Rank(0),
+           std::as_bytes(std::span(why)).first(std::min(why.size(), kMaxWords)), out);
+    }
+  }
+}
+
+void ExchangeEngine::welcome_back(Rank peer, TimePoint now, Outbox& out) {
+  Peer& state = peer_[index(peer)];
+  state.lost = false;
+  state.left = false;
+  state.fresh = true;
+  if (!options_.elastic || !membership_.live(peer) || over_) {
+    return;
+  }
+  if (options_.self == Rank(0)) {
+    exclude(peer, "its process has been started anew", now, out);
+    return;
+  }
+  for (auto& [id, open] : rounds_) {
+    if (!open.closed && !open.failure && membership_.takes_part(peer, id.sent)) {
+      open.round.send_anew(peer, out);
+    }
+  }
+}
+
+/// Whether some round here cannot end without more from a peer that has taken leave.
+bool ExchangeEngine::needs(Rank peer) const {
+  return std::ranges::any_of(rounds_, [&](const auto& entry) {
+    const auto& [id, open] = entry;
+    if (open.closed || open.failure || !membership_.takes_part(peer, id.sent)) {
+      return false;
+    }
+    const auto digests = dones_.find(id);
+    const bool no_digest =
+        options_.self == Rank(0) && (digests == dones_.end() || !digests->second.contains(peer));
+    return open.round.owes(peer) || no_digest;
+  });
+}
+
+void ExchangeEngine::take_gone(Rank from, const Frame& frame, TimePoint now, Outbox& out) {
+  const FrameHeader& head = frame.header;
+  const bool known = head.part < peer_.size() && head.part != 0;
+  const Rank peer(known ? static_cast<int>(head.part) : 0);
+  // What was seen before it came back is no news.
+  if (options_.self != Rank(0) || !known || over_ || !membership_.live(peer) ||
+      !membership_.live(from) || head.epoch < membership_.came_in(peer)) {
+    return;
+  }
+  const std::string_view why(reinterpret_cast<const char*>(frame.payload.data()),
+                             std::min(frame.payload.size(), kMaxWords));
+  exclude(peer, fmt::format("worker {} has lost it: {}", from.value(), why), now, out);
+}
+
+void ExchangeEngine::exclude(Rank peer, const std::string& why, TimePoint now, Outbox& out) {
+  EpochNews news(membership_.without(peer));
+  news.epoch.over = news.membership.count() < options_.min_members;
+  news.epoch.who = peer;
+  news.epoch.why = why;
+  declare(std::move(news), now, out);
+}
+
+bool ExchangeEngine::admit(Rank joiner, std::int64_t after, TimePoint now, Outbox& out) {
+  ISTHMUS_CHECK(options_.self == Rank(0) && options_.elastic, options_.self.value());
+  ISTHMUS_CHECK(after >= last_begun_.value(), after, last_begun_.value());
+  if (over_ || membership_.live(joiner) || peer_[index(joiner)].lost) {
+    return false;
+  }
+  EpochNews news(membership_.with(joiner, after));
+  news.epoch.who = joiner;
+  news.epoch.joins = true;
+  news.epoch.after = after;
+  declare(std::move(news), now, out);
+  return true;
+}
+
+void ExchangeEngine::stand_aside() {
+  ISTHMUS_CHECK(rounds_.empty() && last_begun_ == StepIndex(0), rounds_.size());
+  membership_ = Membership(options_.members, options_.epoch, false);
+  is_member_ = false;
+  over_.reset();
+  ahead_.clear();
+  early_.clear();
+  epochs_.clear();
+}
+
+/// To all who are in it, and to whom it is about; then here.
+void ExchangeEngine::declare(EpochNews news, TimePoint now, Outbox& out) {
+  for (const auto& [id, verdict] : verdicts_) {
+    if (!verdict) news.committed.push_back(id);
+  }
+  news_ = std::move(news);
+  const std::vector<std::byte> payload = news_->write();
+  for (const Rank to : everyone_else()) {
+    if (news_->membership.live(to) || to == news_->epoch.who) {
+      peer_[index(to)].told.reset();
+      send({.kind = FrameKind::kEpoch, .epoch = news_->epoch.number}, to, payload, out);
+    }
+  }
+  enter(EpochNews(*news_), now, out);
+}
+
+/// A peer that still speaks of an earlier epoch has missed the news, or they are under way.
+void ExchangeEngine::remind(Rank peer, TimePoint now, Outbox& out) {
+  std::optional<TimePoint>& told = peer_[index(peer)].told;
+  if (!news_) {
+    return;
+  }
+  if (told && now - *told >= options_.retry_interval) {
+    send({.kind = FrameKind::kEpoch, .epoch = news_->epoch.number}, peer, news_->write(), out);
+    told = now;
+  } else if (!told) {
+    told = now;
+  }
+}
+
+void ExchangeEngine::take_epoch(Rank from, const Frame& frame, TimePoint now, Outbox& out) {
+  auto news = EpochNews::read(frame.payload, options_.members);
+  if (options_.elastic && from == Rank(0) && news && news->epoch.number > membership_.number()) {
+    enter(*news, now, out);
+  }
+}
+
+void ExchangeEngine::enter(const EpochNews& news, TimePoint now, Outbox& out) {
+  note_changes(news);
+  membership_ = news.membership;
+  const bool was_member = std::exchange(is_member_, membership_.live(options_.self));
+  for (const SyncId& id : news.committed) {
+    if (const auto found = rounds_.find(id); found != rounds_.end() && found->second.said_done &&
+                                             !found->second.closed && !found->second.failure) {
+      close(found->second);
+    }
+  }
+  if (news.epoch.over) {
+    finish_with({ExchangeError::Kind::kPeerLost, news.epoch.who,
+                 fmt::format("worker {} is gone ({}), and {} of {} are too few to go on",
+                             news.epoch.who.value(), news.epoch.why, membership_.count(),
+                             options_.members)});
+    return;
+  }
+  if (!is_member_) {
+    if (was_member) {
+      finish_with({ExchangeError::Kind::kEvicted, options_.self,
+                   fmt::format("the others count worker {} as gone: {}", options_.self.value(),
+                               news.epoch.why)});
+    }
+    return;
+  }
+  if (!news.epoch.joins) dones_.clear();  // all that is not committed begins again
+  std::erase_if(early_, [&](const auto& entry) {
+    return parse_frame(*entry.second.front().second)->header.epoch <
+           membership_.epoch_of(entry.first.sent);
+  });
+  for (auto& [id, open] : rounds_) {
+    if (open.failure && options_.self != Rank(0)) {
+      tell(Rank(0), id, open.failure, out);  // the word before may have crossed the news
+    } else if (!open.closed && !open.failure &&
+               open.round.epoch() != membership_.epoch_of(id.sent)) {
+      relaunch(open, now, out);
+    }
+  }
+  progress(out);
+  for (auto& [from, bytes] : std::exchange(ahead_, {})) {
+    receive(from, std::move(bytes), now, out);
+  }
+}
+
+/// Of an epoch that is to be entered. One that was missed shows too: who came since has gone
+/// before. A joiner is told of itself alone, once it is in.
+void ExchangeEngine::note_changes(const EpochNews& news) {
+  const auto note = [&](Rank who, bool joins, std::int64_t after) {
+    if (!is_member_ && who != options_.self) return;
+    Epoch change = news.epoch;
+    change.who = who;
+    change.joins = joins;
+    change.after = after;
+    if (who != news.epoch.who || joins != news.epoch.joins) change.why = "";
+    epochs_.push_back(std::move(change));
+  };
+  for (int m = 0; m < options_.members; ++m) {
+    const Rank member(m);
+    Peer& peer = peer_[index(member)];
+    const bool was = membership_.live(member);
+    const bool is = news.membership.live(member);
+    const bool other = was && is && news.membership.came_in(member) != membership_.came_in(member);
+    if (was && (!is || other)) {
+      peer.lost = true;
+      note(member, false, -1);
+    }
+    if (is && (!was || other)) {
+      // What a member had lost before was a former process; what a joiner has lost, it has.
+      const bool lost = (!is_member_ || peer.fresh) && peer.lost && !other;
+      peer = Peer{.lost = lost, .why = std::move(peer.why), .patience = options_.retry_interval};
+      note(member, true, news.membership.since(member));
+    }
+  }
+}
+
+void ExchangeEngine::relaunch(OpenRound& open, TimePoint now, Outbox& out) {
+  Contribution contribution = *open.retained;
+  if (contribution.owner_residual) *contribution.owner_residual = open.residual;
+  const std::uint64_t sent_before = open.round.wire_bytes();
+  open.round = Round(std::move(contribution), place(open.round.id().sent));
+  open.round.count_wire(sent_before);
+  open.said_done = false;
+  open.heard.assign(peer_.size(), now);
+  if (auto ok = open.round.launch(out); !ok) {
+    fail(open, ok.error(), out);
+  }
+}
+
+/// No round ends any more, here.
+void ExchangeEngine::finish_with(const ExchangeError& error) {
+  over_ = error;
+  for (auto& [id, open] : rounds_) {
+    if (!open.closed && !open.failure) open.failure = error;
+  }
+}
+
+std::vector<Epoch> ExchangeEngine::take_epochs() { return std::exchange(epochs_, {}); }
+
+}  // namespace isthmus

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/round_result.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "core/check.h"
+#include "transport/byte_fields.h"
+
+namespace isthmus {
+namespace {
+
+constexpr std::size_t kHeadBytes = 28;   // fragment, sent, values, contributors, contributions
+constexpr std::size_t kSizesBytes = 16;  // of a contribution: its values and bytes
+
+Unexpected<std::string> bad(const std::string& why) {
+  return Unexpected<std::string>("a round's result: " + why);
+}
+
+}  // namespace
+
+std::vector<std::byte> write_result(const SyncId& id, const Reduced& result) {
+  static_assert(std::endian::native == std::endian::little, "values are copied as they lie");
+  std::size_t size = kHeadBytes + 4 * result.contributors.size() + 4 * result.values.size();
+  for (const Encoded& each : result.contributions) size += kSizesBytes + each.bytes.size();
+  std::vector<std::byte> bytes(size);
+  FieldWriter out(bytes);
+  out.put(static_cast<std::uint32_t>(id.fragment.value()));
+  out.put(static_cast<std::uint64_t>(id.sent.value()));
+  out.put(static_cast<std::uint64_t>(result.values.size()));
+  out.put(static_cast<std::uint32_t>(result.contributors.size()));
+  out.put(static_cast<std::uint32_t>(result.contributions.size()));
+  for (const Rank rank : result.contributors) out.put(static_cast<std::uint32_t>(rank.value()));
+  out.put_bytes(std::as_bytes(std::span(result.values)));
+  for (const Encoded& each : result.contributions) {
+    out.put(static_cast<std::uint64_t>(each.values));
+    out.put(static_cast<std::uint64_t>(each.bytes.size()));
+    out.put_bytes(each.bytes);
+  }
+  return bytes;
+}
+
+Expected<std::pair<SyncId, Reduced>, std::string> read_result(std::span<const std::byte> bytes,
+                                                              int members) {
+  if (bytes.size() < kHeadBytes) return bad(fmt::format("{} bytes are too few", bytes.size()));
+  FieldReader in(bytes);
+  const auto fragment = in.get<std::uint32_t>();
+  const auto sent = in.get<std::uint64_t>();
+  const auto values = in.get<std::uint64_t>();
+  const auto contributors = in.get<std::uint32_t>();
+  const auto contributions = in.get<std::uint32_t>();
+  if (fragment > static_cast<std::uint32_t>(std::numeric_limits<int>::max()) ||
+      sent > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+    return bad(fmt::format("fragment {} of step {}", fragment, sent));
+  }
+  if (contributors > static_cast<std::uint32_t>(members) ||
+      (contributions != 0 && contributions != contributors)) {
+    return bad(fmt::format("{} contributions of {} contributors, in a run of {}", contributions,
+                           contributors, members));
+  }
+  std::uint64_t left = bytes.size() - kHeadBytes;
+  const auto holds = [&left](std::uint64_t size) {
+    const bool enough = size <= left;
+    left -= enough ? size : 0;
+    return enough;
+  };
+  if (!holds(std::uint64_t{4} * contributors) || values > left / 4 || !holds(4 * values)) {
+    return bad(fmt::format("{} bytes do not hold {} values", bytes.size(), values));
+  }
+  std::pair<SyncId, Reduced> result{
+      {FragmentId(static_cast<int>(fragment)), StepIndex(static_cast<std::int64_t>(sent))}, {}};
+  Reduced& reduced = result.second;
+  for (std::uint32_t k = 0; k < contributors; ++k) {
+    const auto rank = in.get<std::uint32_t>();
+    if (rank >= static_cast<std::uint32_t>(members) ||
+        (k > 0 && static_cast<int>(rank) <= reduced.contributors.back().value())) {
+      return bad(fmt::format("contributor {} is out of place", rank));
+    }
+    reduced.contributors.emplace_back(static_cast<int>(rank));
+  }
+  reduced.values.resize(values);
+  const std::span<const std::byte> stored = in.get_bytes(4 * values);
+  if (values != 0) std::memcpy(reduced.values.data(), stored.data(), stored.size());
+  for (std::uint32_t k = 0; k < contributions; ++k) {
+    if (!holds(kSizesBytes)) return bad("it ends within its contributions");
+    const auto encoded_values = in.get<std::uint64_t>();
+    const auto encoded_bytes = in.get<std::uint64_t>();
+    if (!holds(encoded_bytes)) return bad("it ends within a contribution");
+    const std::span<const std::byte> encoded = in.get_bytes(encoded_bytes);
+    reduced.contributions.push_back({encoded_values, {encoded.begin(), encoded.end()}});
+  }
+  if (left != 0) return bad(fmt::format("{} bytes follow it", left));
+  return result;
+}
+
+}  // namespace isthmus

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engines joined by a seeded event queue that drops, repeats, delays, reorders and damages frames;
+// members can be killed and come back.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core/rng.h"
+#include "transport/peer_exchange_engine.h"
+
+namespace isthmus::testing_support {
+
+using namespace std::chrono_literals;
+
+struct Faults {
+  double drop = 0;
+  double repeat = 0;
+  double damage = 0;
+  Duration delay = 1ms;
+  Duration jitter = 0ms;        // more than `delay` apart: frames overtake one another
+  Duration per_kilobyte = 0ms;  // a link carries one frame at a time and takes this long for it
+};
+
+class EngineNet {
+ public:
+  EngineNet(int members, std::uint64_t seed, const Faults& faults, bool elastic = false,
+            int min_members = 1, Duration retry_interval = 100ms)
+      : rng_(seed, Stream::kTestData),
+        faults_(faults),
+        retry_interval_(retry_interval),
+        elastic_(elastic),
+        min_members_(min_members) {
+    for (int m = 0; m < members; ++m) {
+      engines_.push_back(std::make_unique<ExchangeEngine>(options(Rank(m), members)));
+    }
+    lives_.resize(engines_.size());
+  }
+
+  [[nodiscard]] ExchangeEngine& engine(int m) { return *engines_[static_cast<std::size_t>(m)]; }
+  [[nodiscard]] int members() const { return static_cast<int>(engines_.size()); }
+  [[nodiscard]] TimePoint now() const { return now_; }
+
+  void begin(int m, Contribution contribution) {
+    Outbox out;
+    const bool commit = contribution.commit;
+    std::optional<Contribution> retained;
+    if (elastic_) retained = contribution;
+    Round round(std::move(contribution), engine(m).place(contribution.id.sent));
+    engine(m).begin(std::move(round), commit, std::move(retained), now_, out);
+    transmit(m, out);
+  }
+  /// Delivers the next frame or ticks whose time has come. False when nothing can happen any more.
+  bool advance() {
+    TimePoint next = events_.empty() ? kNever : events_.begin()->first.first;
+    for (int m = 0; m < members(); ++m) {
+      if (!dead(m)) next = std::min(next, engine(m).next_tick());
+    }
+    if (next == kNever) {
+      return false;
+    }
+    now_ = std::max(now_, next);
+    if (!events_.empty() && events_.begin()->first.first <= now_) {
+      const Event event = events_.begin()->second;
+      events_.erase(events_.begin());
+      if (event.bytes == nullptr) {
+        if (event.from_life == life(event.from) && event.to_life == life(event.to)) {
+          if (dead(event.from)) {
+            notice(event.to, event.from, event.to_life);
+          } else {
+            meet(event.to, event.from);
+          }
+        }
+      } else if (event.to_life == life(event.to) && event.from_life == life(event.from)) {
+        deliver(event.from, event.to, event.bytes);
+      }
+    }
+    for (int m = 0; m < members(); ++m) {
+      if (dead(m)) continue;
+      Outbox out;
+      engine(m).tick(now_, out);
+      transmit(m, out);
+    }
+    return true;
+  }
+  void deliver(int from, int to, const FrameBytes& frame) {
+    Outbox out;
+    engine(to).receive(Rank(from), frame, now_, out);
+    transmit(to, out);
+  }
+  /// `member` sees `gone` as lost, whatever is true.
+  void lose(int member, int gone) { notice(member, gone, life(member)); }
+  /// Everybody else notices within `notice_within`, each at a time of its own.
+  void kill(int member, Duration notice_within = 0ms) {
+    ++lives_[static_cast<std::size_t>(member)];
+    std::erase_if(away_, [&](const auto& pair) { return pair.second == member; });
+    for (int m = 0; m < members(); ++m) {
+      if (m == member || dead(m)) continue;
+      if (notice_within == 0ms) {
+        notice(m, member, life(m));
+      } else {
+        events_[{now_ + part_of(notice_within), sequence_++}] = {member, m, nullptr, life(member),
+                                                                 life(m)};
+      }
+    }
+  }
+  [[nodiscard]] bool dead(int member) const { return life(member) % 2 == 1; }
+  /// A new process of a member that all have lost: to be admitted.
+  void revive(int member) {
+    ++lives_[static_cast<std::size_t>(member)];
+    engines_[static_cast<std::size_t>(member)] =
+        std::make_unique<ExchangeEngine>(options(Rank(member), members()));
+    engine(member).stand_aside();
+    for (int m = 0; m < members(); ++m) {
+      if (m == member || dead(m)) continue;
+      if (m == 0) {
+        meet(m, member);
+      } else {  // what it sends before is dropped
+        away_.insert({m, member});
+        events_[{now_ + part_of(60ms), sequence_++}] = {member, m, nullptr, life(member), life(m)};
+      }
+    }
+  }
+  void admit(int member, std::int64_t after) {
+    Outbox out;
+    EXPECT_TRUE(engine(0).admit(Rank(member), after, now_, out));
+    transmit(0, out);
+  }
+  /// How often each distinct data frame was sent over each link.
+  [[nodiscard]] int most_repeated_data_frame() const {
+    int most = 0;
+    for (const auto& [key, count] : sent_) {
+      most = std::max(most, count);
+    }
+    return most;
+  }
+  double uniform() { return rng_.uniform(draws_++); }
+
+ private:
+  struct Event {
+    int from, to;
+    FrameBytes bytes;  // null: `to` notices that `from` is gone
+    int from_life = 0, to_life = 0;
+  };
+
+  [[nodiscard]] EngineOptions options(Rank self, int members) const {
+    return {.self = self,
+            .members = members,
+            .retry_interval = retry_interval_,
+            .elastic = elastic_,
+            .min_members = min_members_};
+  }
+  /// Even while it lives: how often it was killed or revived.
+  [[nodiscard]] int life(int member) const { return lives_[static_cast<std::size_t>(member)]; }
+  void notice(int member, int gone, int member_life) {
+    if (life(member) != member_life || dead(member)) return;
+    Outbox out;
+    engine(member).lose(Rank(gone), "killed", now_, out);
+    transmit(member, out);
+  }
+  void meet(int member, int newcomer) {
+    away_.erase({member, newcomer});
+    Outbox out;
+    engine(member).welcome_back(Rank(newcomer), now_, out);
+    transmit(member, out);
+  }
+  Duration part_of(Duration whole) {
+    return Duration(static_cast<Duration::rep>(uniform() * static_cast<double>(whole.count())));
+  }
+
+  void transmit(int from, const Outbox& out) {
+    for (const Outgoing& frame : out) {
+      const FrameHeader head = parse_frame(*frame.frame)->header;
+      if (head.kind == FrameKind::kContribution || head.kind == FrameKind::kResult) {
+        ++sent_[{from, frame.to.value(), head.id, head.part, static_cast<int>(head.kind)}];
+      }
+      const int copies = uniform() < faults_.repeat ? 2 : 1;
+      for (int copy = 0; copy < copies; ++copy) {
+        if (uniform() >= faults_.drop && !away_.contains({from, frame.to.value()})) {
+          post(from, frame);
+        }
+      }
+    }
+  }
+  void post(int from, const Outgoing& frame) {
+    FrameBytes bytes = frame.frame;
+    if (uniform() < faults_.damage) {
+      auto damaged = *bytes;
+      damaged[static_cast<std::size_t>(uniform() * static_cast<double>(damaged.size()))] ^=
+          std::byte{16};
+      bytes = std::make_shared<const std::vector<std::byte>>(std::move(damaged));
+    }
+    TimePoint& free = link_free_[{from, frame.to.value()}];
+    free = std::max(free, now_) + static_cast<int>(bytes->size()) * faults_.per_kilobyte / 1024;
+    const TimePoint arrival = free + faults_.delay + part_of(faults_.jitter);
+    events_[{arrival, sequence_++}] = {from, frame.to.value(), bytes, life(from),
+                                       life(frame.to.value())};
+  }
+
+  Rng rng_;
+  Faults faults_;
+  Duration retry_interval_;
+  std::set<std::pair<int, int>> away_;  // (who, newcomer): who has not been told of it yet
+  std::uint64_t draws_ = 0;
+  std::uint64_t sequence_ = 0;
+  TimePoint now_{};
+  std::vector<std::unique_ptr<ExchangeEngine>> engines_;
+  std::map<std::pair<TimePoint, std::uint64_t>, Event> events_;
+  std::map<std::pair<int, int>, TimePoint> link_free_;
+  std::map<std::tuple<int, int, SyncId, std::uint32_t, int>, int> sent_;
+  std::vector<int> lives_;  // by member
+  bool elastic_;
+  int min_members_;
+};
+
+}  // namespace isthmus::testing_support
