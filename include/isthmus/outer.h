@@ -164,6 +164,14 @@ class OuterStrategy : public ParameterSource {
   /// same ids.
   virtual void save(StateWriter& writer) const = 0;
   virtual void load(StateReader& reader) = 0;
+  /// For a worker that goes on from another's saved state, in a run that has not stood still. After
+  /// it the local parameters are the outer ones, open windows and rounds under way hold no work of
+  /// this worker, and residuals of error feedback are zero. Anchors, outer momenta, what the inner
+  /// loop keeps, the schedule and the rounds under way stay. A window that began before it is given
+  /// with weight 0: a whole one is the first that counts. The withheld work is then lost as
+  /// LostContribution says (01-adam, which has no such rule: it is given up).
+  /// REQUIRES: shared_anchors(), between two steps. Any number of times.
+  virtual void forget_own_work() = 0;
   /// The method's own log, when it keeps one that is worth a file beside the checkpoints (spsa:
   /// docs/spsa.md); else empty.
   [[nodiscard]] virtual std::span<const std::byte> log() const { return {}; }
@@ -194,6 +202,9 @@ struct MethodInfo {
   bool round_behind = false;   // a round is applied at the end of the next one: no overlap key
   bool drains = true;          // what is in flight after the last step still has something to give
   bool shared_anchors = true;  // anchors and momentum are the same on all workers
+  /// Every round commits by itself, so that a lost member costs no round. Otherwise the digests of
+  /// several steps are compared together, unless members may be lost: then each step waits for it.
+  bool commits_rounds = true;
   /// The method calls train_loss alone, never train_step or gradients: an inner loop may leave out
   /// all that a backward pass needs.
   bool forward_only = false;

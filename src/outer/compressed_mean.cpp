@@ -106,6 +106,8 @@ void CompressedMean::save(StateWriter& writer) const {
     writer.tensor(fmt::format("residual/worker/{}", k), worker_[k].residual());
     writer.integer(fmt::format("residual/owner/{}/size", k),
                    static_cast<std::int64_t>(owner_[k]->values.size()));
+    writer.integer(fmt::format("residual/owner/{}/first", k),
+                   static_cast<std::int64_t>(owner_[k]->first));
     writer.tensor(fmt::format("residual/owner/{}", k), owner_[k]->values);
   }
 }
@@ -125,6 +127,12 @@ void CompressedMean::load(StateReader& reader) {
             fmt::format("checkpoint: the owner's residual of bucket {} has {} values, of {}", k,
                         size, buckets_[k]));
       }
+      const std::string first = fmt::format("residual/owner/{}/first", k);
+      if (!reader.contains(first)) {
+        continue;  // of a build that did not say: from zero
+      }
+      owner_[k]->first = static_cast<std::size_t>(
+          saved_number(reader, first, 0, static_cast<std::int64_t>(buckets_[k])));
       owner_[k]->values.resize(static_cast<std::size_t>(size));
       saved_finite(reader, fmt::format("residual/owner/{}", k), owner_[k]->values);
     }

@@ -37,7 +37,7 @@ class CompressedMean {
   std::vector<RoundReport> run(StepIndex t, bool fit, bool commit, const Fill& fill,
                                const Take& take);
 
-  /// Residuals of a quantity that is exchanged no more.
+  /// Residuals at both ends start from zero.
   void forget();
   void save(StateWriter& writer) const;
   /// With another number of workers the owners' residuals start from zero: their chunks have moved.

@@ -154,4 +154,11 @@ void Ddp::load(StateReader& reader) {
   }
 }
 
+// Every step is a window of its own.
+void Ddp::forget_own_work() {
+  for (ErrorFeedback& residual : residuals_) {
+    residual.reset();
+  }
+}
+
 }  // namespace isthmus::outer

@@ -28,6 +28,7 @@ class Ddp final : public OuterStrategy {
   [[nodiscard]] std::span<const float> values(std::size_t parameter) const override;
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
+  void forget_own_work() override;
 
   /// For a method that is ddp in its first steps: commits what steps up to `last` left open, and
   /// goes on after step `last` of a checkpoint of its own.

@@ -89,6 +89,12 @@ bool FragmentState::recall_residual() {
   return true;
 }
 
+void FragmentState::forget_own_work() {
+  merge(0);
+  if (feedback_) feedback_->reset();
+  kept_residual_.reset();
+}
+
 void FragmentState::for_each(
     const std::function<void(std::size_t begin, std::span<const float> anchor,
                              std::span<float> local)>& piece) {

@@ -56,6 +56,8 @@ class FragmentState {
   void forget_kept_residual() { kept_residual_.reset(); }
   /// RETURNS: whether one was kept.
   bool recall_residual();
+  /// local := anchor, and nothing has been lost in an encoding.
+  void forget_own_work();
   /// Calls `piece(begin, anchor, local)` for every stretch in which both are contiguous, in order.
   void for_each(const std::function<void(std::size_t begin, std::span<const float> anchor,
                                          std::span<float> local)>& piece);

@@ -186,4 +186,10 @@ void OneBitAdam::load(StateReader& reader) {
   }
 }
 
+// Every step is a window of its own, and its momentum is everyone's.
+void OneBitAdam::forget_own_work() {
+  warm_up_.forget_own_work();
+  if (mean_) mean_->forget();
+}
+
 }  // namespace isthmus::outer

@@ -43,6 +43,7 @@ class OneBitAdam final : public OuterStrategy {
   void save(StateWriter& writer) const override;
   /// REQUIRES: the inner loop's moments are loaded already; the mask is read off them.
   void load(StateReader& reader) override;
+  void forget_own_work() override;
 
   /// Last step of the warm-up; nothing while it lasts.
   [[nodiscard]] std::optional<StepIndex> frozen_at() const { return frozen_at_; }

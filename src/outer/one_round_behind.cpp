@@ -122,4 +122,9 @@ void OneRoundBehind::load(StateReader& reader) {
   rounds_.load(reader, steps_);
 }
 
+void OneRoundBehind::forget_own_work() {
+  state_.forget_own_work();
+  rounds_.forget_own_work(steps_);
+}
+
 }  // namespace isthmus::outer

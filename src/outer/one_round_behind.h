@@ -27,6 +27,7 @@ class OneRoundBehind : public OuterStrategy {
   [[nodiscard]] std::span<const float> values(std::size_t parameter) const final;
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
+  void forget_own_work() final;
 
  protected:
   /// What follows the inner steps of a round.

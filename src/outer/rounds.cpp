@@ -20,6 +20,12 @@ namespace {
 
 std::size_t index(FragmentId id) { return static_cast<std::size_t>(id.value()); }
 
+void save_window(const Window& window, StateWriter& writer, const std::string& prefix) {
+  writer.integer(prefix + "tokens", window.tokens);
+  writer.integer(prefix + "steps", window.steps);
+  if (window.partial) writer.integer(prefix + "partial", 1);
+}
+
 }  // namespace
 
 Rounds::Rounds(const FragmentedSettings& settings, Exchange& exchange, std::int64_t lag)
@@ -47,7 +53,7 @@ void Rounds::launch(const Sync& sync, OuterGradient delta, double weight) {
                  .ticket = {},
                  .encoded = {},
                  .window = delta.fit ? windows_.at(index(sync.fragment)) : Window{},
-                 .weight = delta.fit ? weight : 0,
+                 .weight = delta.fit && !windows_[index(sync.fragment)].partial ? weight : 0,
                  .sample = std::move(delta.sample)};
   if (!delta.fit) {
     log_warning(
@@ -91,8 +97,9 @@ Settled Rounds::settle_oldest() {
   const bool usable = !mean->contributors.empty() && std::isfinite(norm);
   const bool counted =
       usable && std::ranges::find(mean->contributors, exchange_.self()) != mean->contributors.end();
-  const bool lost = !counted && round.weight > 0;
-  if (lost) {
+  const bool given = round.weight > 0;
+  const bool lost = !counted && (given || round.window.partial);
+  if (lost && given) {
     log_warning("worker {}: its outer gradient of step {}, fragment {}, was not counted",
                 exchange_.self().value(), round.sync.sent.value(), round.sync.fragment.value());
   }
@@ -118,8 +125,19 @@ Settled Rounds::settle_oldest() {
 }
 
 void Rounds::give_up_windows() {
-  std::ranges::fill(windows_, Window{});
-  for (InFlight& round : in_flight_) round.window = {};
+  for (Window& window : windows_) window = {.partial = window.partial};
+  for (InFlight& round : in_flight_) round.window = {.partial = round.window.partial};
+}
+
+void Rounds::forget_own_work(StepIndex now) {
+  for (InFlight& round : in_flight_) {
+    round.window = {};
+    round.weight = 0;
+    round.sample = {};
+  }
+  for (std::size_t p = 0; p < windows_.size(); ++p) {
+    windows_[p] = {.partial = last_sent_[p] != now};
+  }
 }
 
 bool Rounds::in_flight(FragmentId id) const {
@@ -136,16 +154,14 @@ void Rounds::carry_window(const Settled& lost) {
 void Rounds::save(StateWriter& writer) const {
   for (std::size_t p = 0; p < windows_.size(); ++p) {
     writer.integer(fmt::format("last_sent/{}", p), last_sent_[p].value());
-    writer.integer(fmt::format("window/{}/tokens", p), windows_[p].tokens);
-    writer.integer(fmt::format("window/{}/steps", p), windows_[p].steps);
+    save_window(windows_[p], writer, fmt::format("window/{}/", p));
   }
   writer.integer("in_flight", static_cast<std::int64_t>(in_flight_.size()));
   for (std::size_t i = 0; i < in_flight_.size(); ++i) {
     const std::string prefix = fmt::format("in_flight/{}/", i);
     writer.integer(prefix + "fragment", in_flight_[i].sync.fragment.value());
     writer.integer(prefix + "sent", in_flight_[i].sync.sent.value());
-    writer.integer(prefix + "tokens", in_flight_[i].window.tokens);
-    writer.integer(prefix + "steps", in_flight_[i].window.steps);
+    save_window(in_flight_[i].window, writer, prefix);
     writer.real(prefix + "weight", in_flight_[i].weight);
     writer.bytes(prefix + "encoded", in_flight_[i].encoded.bytes);
     in_flight_[i].sample.save(writer, prefix);
@@ -155,7 +171,8 @@ void Rounds::save(StateWriter& writer) const {
 Window Rounds::load_window(StateReader& reader, const std::string& prefix) const {
   constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
   return {.tokens = saved_number(reader, prefix + "tokens", 0, kAny),
-          .steps = saved_number(reader, prefix + "steps", 0, kAny)};
+          .steps = saved_number(reader, prefix + "steps", 0, kAny),
+          .partial = reader.contains(prefix + "partial")};
 }
 
 void Rounds::load(StateReader& reader, StepIndex now) {

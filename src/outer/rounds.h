@@ -19,6 +19,7 @@ namespace isthmus::outer {
 struct Window {
   std::int64_t tokens = 0;
   std::int64_t steps = 0;  // what counts where the inner loop counts no tokens
+  bool partial = false;    // began before this worker forgot its work: it is withheld
   [[nodiscard]] double weight() const { return static_cast<double>(tokens > 0 ? tokens : steps); }
 };
 
@@ -30,7 +31,8 @@ struct Settled {
   Encoded own;    // this worker's contribution; empty where a mean ends within its step
   Window window;  // of this worker's contribution
   ContributionSample sample;
-  /// Its work is in no anchor yet: it was given and not counted. Not set for one withheld.
+  /// Its work is in no anchor yet: it was given and not counted, or its window is a partial one.
+  /// Not set for one that is withheld since it is not fit.
   bool lost = false;
 };
 
@@ -47,7 +49,8 @@ class Rounds {
   /// Under which this worker encodes the fragment's round sent after step `sent`.
   [[nodiscard]] EncodeKey key(FragmentId id, StepIndex sent) const;
   /// Closes the fragment's window and begins its round. A delta that is not `fit` takes part with
-  /// weight 0: the worker receives, and its window is gone.
+  /// weight 0: the worker receives, and its window is gone. That of a partial window does so too,
+  /// but its work is lost, as if it had not come.
   void launch(const Sync& sync, OuterGradient delta, double weight);
   [[nodiscard]] bool none_due(StepIndex step) const;
   /// Waits for the oldest round. THROWS: PeerError when it fails.
@@ -55,6 +58,9 @@ class Rounds {
   /// What fragments were trained on, in open windows and in those under way, is gone from their
   /// local values.
   void give_up_windows();
+  /// Open windows begin anew, and what is under way gives nothing and loses nothing. A fragment
+  /// that was not sent after step `now` has a partial window from here on.
+  void forget_own_work(StepIndex now);
   /// A lost window becomes part of the open one.
   void carry_window(const Settled& lost);
   /// Forgets what is under way.

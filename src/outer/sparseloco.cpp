@@ -109,4 +109,9 @@ void SparseLoCo::load(StateReader& reader) {
   rounds_.load(reader, steps_);
 }
 
+void SparseLoCo::forget_own_work() {
+  state_.forget_own_work();
+  rounds_.forget_own_work(steps_);
+}
+
 }  // namespace isthmus::outer

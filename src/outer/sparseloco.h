@@ -35,6 +35,7 @@ class SparseLoCo final : public OuterStrategy {
   [[nodiscard]] std::span<const float> values(std::size_t parameter) const override;
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
+  void forget_own_work() override;
 
  private:
   [[nodiscard]] RoundReport round();

@@ -86,6 +86,7 @@ std::vector<std::byte> Spsa::measure(StepIndex t, InnerStep& inner) {
     codes.push_back(static_cast<std::byte>(encode(slope, limit)));
     inner.loss += (above.loss + below.loss) / 2 / options_.samples;
     inner.tokens += above.tokens;
+    inner.idle = above.idle;
   }
   return codes;
 }

@@ -32,6 +32,7 @@ class Spsa final : public OuterStrategy {
   void save(StateWriter& writer) const override;
   /// With another number of workers a new log begins at the checkpoint; its chain goes on.
   void load(StateReader& reader) override;
+  void forget_own_work() override {}  // there is none: the weights are everyone's
   [[nodiscard]] std::span<const std::byte> log() const override { return log_.bytes(); }
 
   /// Bytes of perturbed copies in use.

@@ -158,4 +158,11 @@ void StreamingDiLoCo::load(StateReader& reader) {
   }
 }
 
+void StreamingDiLoCo::forget_own_work() {
+  for (FragmentState& fragment : fragments_) {
+    fragment.forget_own_work();
+  }
+  rounds_.forget_own_work(steps_);
+}
+
 }  // namespace isthmus::outer

@@ -31,6 +31,7 @@ class StreamingDiLoCo final : public OuterStrategy {
   [[nodiscard]] std::span<const float> values(std::size_t parameter) const override;
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
+  void forget_own_work() override;
 
  private:
   /// Where a parameter's anchor lies.

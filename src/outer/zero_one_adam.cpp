@@ -151,7 +151,7 @@ std::vector<RoundReport> ZeroOneAdam::synchronise(StepIndex t) {
   const bool commit = t.value() / Ddp::kCommitEvery != last_sync_.value() / Ddp::kCommitEvery;
   std::vector<char> settled(buckets_.size());
   std::vector<RoundReport> reports = mean_->run(
-      t, true, commit,
+      t, !partial_, commit,
       [&](std::size_t bucket, std::size_t begin, std::span<float> tile) {
         FlatView moved;
         for (const Slice& slice : buckets_[bucket].slices) {
@@ -188,6 +188,7 @@ std::vector<RoundReport> ZeroOneAdam::synchronise(StepIndex t) {
   }
   lr_sum_ = 0;
   last_sync_ = t;
+  partial_ = false;
   return reports;
 }
 
@@ -251,6 +252,7 @@ void ZeroOneAdam::save(StateWriter& writer) const {
   }
   writer.real("lr_sum", lr_sum_);
   writer.integer("last_sync", last_sync_.value());
+  if (partial_) writer.integer("partial", 1);
 }
 
 void ZeroOneAdam::load(StateReader& reader) {
@@ -268,6 +270,18 @@ void ZeroOneAdam::load(StateReader& reader) {
   mean_->load(reader);
   lr_sum_ = reader.real("lr_sum");
   last_sync_ = StepIndex(reader.integer("last_sync"));
+  partial_ = reader.contains("partial");
+}
+
+// The sum of the rates since the last sync is everyone's, and stays.
+void ZeroOneAdam::forget_own_work() {
+  full_.forget_own_work();
+  mean_->forget();
+  for (std::size_t i = 0; i < anchor_.size(); ++i) {
+    std::ranges::copy(anchor_[i], inner_.parameters()[i].values.begin());
+    std::ranges::fill(moved_[i], 0.0f);
+  }
+  partial_ = local() && last_sync_ != steps_;
 }
 
 }  // namespace isthmus::outer

@@ -47,6 +47,7 @@ class ZeroOneAdam final : public OuterStrategy {
   void save(StateWriter& writer) const override;
   /// REQUIRES: the inner loop's moments are loaded already; the mask is read off them.
   void load(StateReader& reader) override;
+  void forget_own_work() override;
 
  private:
   [[nodiscard]] StepReport compressed_step(StepIndex t);
@@ -83,6 +84,7 @@ class ZeroOneAdam final : public OuterStrategy {
   std::vector<std::vector<float>> moved_;  // u
   double lr_sum_ = 0;                      // since the last sync
   StepIndex last_sync_;
+  bool partial_ = false;  // own work was forgotten since the last sync: the next one takes alone
 };
 
 }  // namespace isthmus::outer

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// An InnerLoop that can stand still: while it is idle no sample is looked at, so that a worker who
+// goes on from another's state takes that one's later rounds in without training. What the rounds
+// bring is applied all the same: `apply_gradients` is always the loop's own. One thread.
+#pragma once
+
+#include "isthmus/inner_loop.h"
+
+namespace isthmus::outer {
+
+class IdleInnerLoop final : public InnerLoop {
+ public:
+  /// Trains until it is told otherwise. Borrows `inner`.
+  explicit IdleInnerLoop(InnerLoop& inner) : inner_(inner) {}
+
+  /// Between two steps.
+  void set_idle(bool idle) { idle_ = idle; }
+
+  [[nodiscard]] std::span<const Parameter> parameters() const override {
+    return inner_.parameters();
+  }
+  /// Idle: parameters stay as they are.
+  InnerStep train_step(StepIndex t) override;
+  /// Idle: all gradients are zero, and announced.
+  InnerStep gradients(StepIndex t, const GradientReady& on_ready) override;
+  /// Idle: a loss of 0 over no tokens.
+  [[nodiscard]] InnerStep train_loss(StepIndex t, SampleShare share,
+                                     const ParameterSource& source) override;
+
+  [[nodiscard]] std::span<float> gradient(std::size_t parameter) override {
+    return inner_.gradient(parameter);
+  }
+  double apply_gradients(StepIndex t) override { return inner_.apply_gradients(t); }
+  [[nodiscard]] double loss(const TokenBatch& batch, const ParameterSource& source) override {
+    return inner_.loss(batch, source);
+  }
+  [[nodiscard]] double learning_rate(StepIndex t) const override { return inner_.learning_rate(t); }
+  [[nodiscard]] AdamSettings adam_settings() const override { return inner_.adam_settings(); }
+  [[nodiscard]] AdamMoments adam_moments(std::size_t parameter) override {
+    return inner_.adam_moments(parameter);
+  }
+  void reset_optimizer() override { inner_.reset_optimizer(); }
+  void save(StateWriter& writer) const override { inner_.save(writer); }
+  void load(StateReader& reader) override { inner_.load(reader); }
+
+ private:
+  InnerLoop& inner_;
+  bool idle_ = false;
+};
+
+}  // namespace isthmus::outer

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker that comes back: it takes worker 0's state after step J as bytes, replays the rounds
+// that follow from worker 0's results, and is a member after step K.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <future>
+#include <map>
+#include <set>
+
+#include "core/state_bytes.h"
+#include "outer/adam_loop.h"
+#include "outer/idle_inner_loop.h"
+#include "outer/toy_loops.h"
+#include "transport/joining_exchange.h"
+#include "transport/round_result.h"
+
+namespace isthmus {
+namespace {
+
+using outer::IdleInnerLoop;
+using testing_support::AdamLoop;
+using testing_support::anchors_of;
+using testing_support::QuadraticLoop;
+
+constexpr Rank kDonor(0);
+constexpr Rank kJoiner(2);
+constexpr int kMembers = 3;
+
+struct Case {
+  std::string name;
+  std::string method;
+  OuterOptions outer;
+  std::int64_t from = 7;   // J
+  std::int64_t last = 12;  // K
+  std::int64_t lag = 0;    // most steps from a send to its apply
+  bool partial = true;     // K lies within a window
+};
+std::ostream& operator<<(std::ostream& out, const Case& each) { return out << each.name; }
+
+std::unique_ptr<InnerLoop> make_loop(const Case& setting, int worker) {
+  if (setting.method.find("adam") != std::string::npos) {
+    return std::make_unique<AdamLoop>(AdamLoop::Options{.dead = 10, .worker = worker});
+  }
+  return std::make_unique<QuadraticLoop>(
+      QuadraticLoop::Options{.tensors = {{0, 1500}, {1, 4200}, {2, 33}, {kNoLayer, 77}, {3, 1000}},
+                             .start = 1,
+                             .center = 0.1f * static_cast<float>(worker),
+                             .noise = 0.3f,
+                             .worker = worker,
+                             .tokens = 10 + worker});
+}
+
+/// As a member would be that takes all rounds sent by some step and gives nothing; keeps what the
+/// method gives after it.
+class SilentExchange final : public Exchange {
+ public:
+  SilentExchange(Exchange& real, std::int64_t silent_until)
+      : real_(real), silent_until_(silent_until) {}
+  [[nodiscard]] Rank self() const override { return real_.self(); }
+  [[nodiscard]] int members() const override { return real_.members(); }
+  [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
+  Ticket begin(Contribution contribution) override {
+    if (contribution.id.sent.value() <= silent_until_) {
+      contribution.weight = 0;
+    } else {
+      weights[contribution.id] = contribution.weight;
+    }
+    return real_.begin(std::move(contribution));
+  }
+  [[nodiscard]] bool poll(const Ticket& ticket) override { return real_.poll(ticket); }
+  [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
+                                                      Duration patience) override {
+    return real_.wait(ticket, patience);
+  }
+  [[nodiscard]] ByteCounts bytes() const override { return real_.bytes(); }
+
+  std::map<SyncId, double> weights;
+
+ private:
+  Exchange& real_;
+  std::int64_t silent_until_;
+};
+
+std::vector<std::uint32_t> bits_of(const std::vector<float>& values) {
+  std::vector<std::uint32_t> bits;
+  for (const float value : values) bits.push_back(std::bit_cast<std::uint32_t>(value));
+  return bits;
+}
+
+std::vector<float> local_of(const InnerLoop& inner) {
+  std::vector<float> flat;
+  for (const Parameter& parameter : inner.parameters()) {
+    flat.insert(flat.end(), parameter.values.begin(), parameter.values.end());
+  }
+  return flat;
+}
+
+using Anchors = std::map<std::int64_t, std::vector<std::uint32_t>>;  // by step
+
+/// One run; what is written by a worker's thread is read by it, or after the run.
+struct Joining {
+  explicit Joining(Case each) : setting(std::move(each)) {}
+
+  Case setting;
+  std::promise<JoiningExchange*> exchange;  // from joiner to donor
+  std::promise<std::vector<std::byte>> state;
+  Anchors donor_anchors;
+  Anchors joiner_anchors;
+  std::vector<RoundReport> donor_rounds;
+  std::map<SyncId, double> joiner_weights;
+  std::vector<float> joiner_local;  // after it has forgotten its work
+
+  [[nodiscard]] std::int64_t end() const {
+    return setting.last + 3 * std::max<std::int64_t>(setting.outer.H, 4);
+  }
+  void run() {
+    run_in_process(kMembers, [&](WorkerContext& context) {
+      const std::unique_ptr<InnerLoop> inner = make_loop(setting, context.rank.value());
+      if (context.rank == kDonor) donate(context, *inner);
+      if (context.rank == Rank(1)) train(context, *inner);
+      if (context.rank == kJoiner) join(context, *inner);
+    });
+  }
+
+ private:
+  void train(WorkerContext& context, InnerLoop& inner) const {
+    const auto strategy =
+        make_outer_strategy(setting.method, setting.outer, inner, context.exchange);
+    for (std::int64_t t = 1; t <= end(); ++t) (void)strategy->step();
+    (void)strategy->finish();
+  }
+
+  // K is made known in the middle, so that rounds are replayed before and after.
+  void donate(WorkerContext& context, InnerLoop& inner) {
+    ForwardingExchange exchange_here(context.exchange);
+    const auto strategy = make_outer_strategy(setting.method, setting.outer, inner, exchange_here);
+    JoiningExchange* joiner = nullptr;
+    for (std::int64_t t = 1; t <= end(); ++t) {
+      const StepReport report = strategy->step();
+      donor_rounds.insert(donor_rounds.end(), report.rounds.begin(), report.rounds.end());
+      donor_anchors[t] = bits_of(anchors_of(*strategy, inner));
+      if (joiner != nullptr) joiner->reached(StepIndex(t));
+      if (t == setting.from) {
+        state.set_value(write_state(snapshot(*strategy, inner)));
+        joiner = exchange.get_future().get();
+        exchange_here.forward_to([joiner](const SyncId& id, const Reduced& result) {
+          auto read = read_result(write_result(id, result), kMembers);
+          ASSERT_TRUE(read) << read.error();
+          joiner->deliver(read->first, std::move(read->second));
+        });
+      }
+      if (t == (setting.from + setting.last) / 2) joiner->become_member(StepIndex(setting.last));
+      if (t == setting.last + setting.lag) {
+        exchange_here.forward_to({});
+        joiner = nullptr;
+      }
+    }
+    (void)strategy->finish();
+    donor_anchors[end() + 1] = bits_of(anchors_of(*strategy, inner));
+  }
+
+  [[nodiscard]] static StateSnapshot snapshot(const OuterStrategy& strategy,
+                                              const InnerLoop& inner) {
+    StateSnapshot saved;
+    for (const Parameter& parameter : inner.parameters()) {
+      saved.tensor("local/" + parameter.name, parameter.values);
+    }
+    PrefixedStateWriter inner_state(saved, "inner/");
+    inner.save(inner_state);
+    PrefixedStateWriter outer_state(saved, "outer/");
+    strategy.save(outer_state);
+    return saved;
+  }
+
+  // A ghost stands for the dead one: to the other two it is a member that gives nothing.
+  void join(WorkerContext& context, InnerLoop& ghost_loop) {
+    SilentExchange silent(context.exchange, setting.last);
+    JoiningExchange joining(silent, context.runtime, StepIndex(setting.from));
+    exchange.set_value(&joining);
+    const auto ghost = make_outer_strategy(setting.method, setting.outer, ghost_loop, silent);
+    for (std::int64_t t = 1; t <= setting.last; ++t) (void)ghost->step();
+
+    const std::unique_ptr<InnerLoop> model = make_loop(setting, kJoiner.value());
+    IdleInnerLoop inner(*model);
+    auto reader = read_state(state.get_future().get());
+    ASSERT_TRUE(reader) << reader.error();
+    PrefixedStateReader local(**reader, "local/");
+    for (const Parameter& parameter : inner.parameters()) {
+      local.tensor(parameter.name, parameter.values);
+    }
+    PrefixedStateReader inner_state(**reader, "inner/");
+    inner.load(inner_state);
+    const auto strategy = make_outer_strategy(setting.method, setting.outer, inner, joining);
+    PrefixedStateReader outer_state(**reader, "outer/");
+    strategy->load(outer_state);
+    strategy->forget_own_work();
+    inner.set_idle(true);
+    for (StepIndex t = strategy->steps(); t < StepIndex(setting.last);) {
+      ASSERT_TRUE(joining.await_step(++t, std::chrono::minutes(1)));
+      EXPECT_TRUE(strategy->step().inner.idle) << t.value();
+      joiner_anchors[t.value()] = bits_of(anchors_of(*strategy, inner));
+    }
+    EXPECT_EQ(joining.member_after(), StepIndex(setting.last));
+    inner.set_idle(false);
+    strategy->forget_own_work();
+    joiner_local = local_of(inner);
+    for (std::int64_t t = setting.last + 1; t <= end(); ++t) {
+      (void)strategy->step();
+      joiner_anchors[t] = bits_of(anchors_of(*strategy, inner));
+    }
+    (void)strategy->finish();
+    joiner_anchors[end() + 1] = bits_of(anchors_of(*strategy, inner));
+    joiner_weights = silent.weights;
+  }
+};
+
+class JoiningTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(JoiningTest, HasTheDonorsAnchorsAfterEveryStep) {
+  Joining joining(GetParam());
+  joining.run();
+  const std::int64_t from = GetParam().from;
+  for (std::int64_t t = from + 1; t <= joining.end() + 1; ++t) {
+    ASSERT_EQ(joining.joiner_anchors.at(t), joining.donor_anchors.at(t)) << "step " << t;
+  }
+  EXPECT_NE(joining.donor_anchors.at(from), joining.donor_anchors.at(joining.end()));
+}
+
+TEST_P(JoiningTest, StartsAtTheAnchorWhereItBecomesAMember) {
+  Joining joining(GetParam());
+  joining.run();
+  EXPECT_EQ(bits_of(joining.joiner_local), joining.donor_anchors.at(GetParam().last));
+}
+
+// Whole: the fragment was sent after step K too, or is sent after every step.
+TEST_P(JoiningTest, GivesFromItsFirstWholeWindowOn) {
+  Joining joining(GetParam());
+  joining.run();
+  std::map<FragmentId, std::set<StepIndex>> sends;
+  for (const RoundReport& round : joining.donor_rounds) sends[round.fragment].insert(round.sent);
+  int withheld = 0;
+  int given = 0;
+  for (const RoundReport& round : joining.donor_rounds) {
+    const std::set<StepIndex>& all = sends.at(round.fragment);
+    const auto here = all.find(round.sent);
+    const StepIndex before = here == all.begin() ? StepIndex(0) : *std::prev(here);
+    const bool member = round.sent > StepIndex(GetParam().last);
+    const bool whole = member && before >= StepIndex(GetParam().last);
+    EXPECT_EQ(round.members, whole ? 3 : 2)
+        << "fragment " << round.fragment.value() << " step " << round.sent.value();
+    if (!member) continue;
+    const double weight = joining.joiner_weights.at({round.fragment, round.sent});
+    EXPECT_EQ(weight > 0, whole) << round.fragment.value() << ' ' << round.sent.value();
+    ++(whole ? given : withheld);
+  }
+  EXPECT_GT(given, 0);
+  EXPECT_EQ(withheld > 0, GetParam().partial);
+}
+
+OuterOptions every(std::int64_t H, const std::string& codec = "") {  // NOLINT: the paper's name
+  OuterOptions outer;
+  outer.H = H;
+  outer.codec = codec;
+  return outer;
+}
+
+OuterOptions streaming(std::int64_t overlap, const std::string& codec) {
+  OuterOptions outer = every(6, codec);
+  outer.fragments = 2;
+  outer.overlap = overlap;
+  return outer;
+}
+
+std::vector<Case> cases() {
+  OuterOptions delayed_nesterov = every(5);
+  delayed_nesterov.momentum_every = 2;
+  OuterOptions reduced = every(5, "bf16");
+  reduced.exchange = ReductionKind::kReduce;
+  OuterOptions gap_aware = every(5, "int8:256");
+  gap_aware.momentum = 0.5;
+  gap_aware.staleness_penalty = StalenessPenalty::kGapAware;
+  OuterOptions stay = streaming(4, "int4:ef");
+  stay.carry = LostContribution::kStay;
+  OuterOptions rollback = streaming(2, "fp16");
+  rollback.carry = LostContribution::kRollback;
+  OuterOptions spsa;
+  spsa.spsa = {.eps = 1e-2, .samples = 2, .weight_decay = 1e-3, .run_key = 5};
+  OuterOptions one_bit;
+  one_bit.one_bit_adam.freeze = 9;
+  OuterOptions zero_one;
+  zero_one.zero_one_adam = {.var_freeze_step = 9,
+                            .var_update_scaler = 2,
+                            .local_step_scaler = 1,
+                            .local_step_clipper = 4};
+  return {
+      {.name = "Ddp", .method = "ddp", .partial = false},
+      {.name = "DdpFeedback", .method = "ddp", .outer = every(1, "int8:ef"), .partial = false},
+      {.name = "LocalSgd", .method = "localsgd", .outer = every(5)},
+      {.name = "DiLoCo", .method = "diloco", .outer = every(5)},
+      {.name = "DiLoCoAtASync",
+       .method = "diloco",
+       .outer = every(5),
+       .last = 15,
+       .partial = false},
+      {.name = "DiLoCoFeedback", .method = "diloco", .outer = every(5, "int4:ef")},
+      {.name = "DiLoCoSparse", .method = "diloco", .outer = every(5, "topk:64:ef")},
+      {.name = "DiLoCoReduced", .method = "diloco", .outer = reduced},
+      {.name = "DiLoCoDelayedNesterov", .method = "diloco", .outer = delayed_nesterov},
+      {.name = "Streaming", .method = "streaming-diloco", .outer = streaming(4, "fp32"), .lag = 4},
+      {.name = "StreamingFeedbackStay", .method = "streaming-diloco", .outer = stay, .lag = 4},
+      {.name = "StreamingRollback", .method = "streaming-diloco", .outer = rollback, .lag = 2},
+      {.name = "Delayed", .method = "delayed", .outer = every(5), .lag = 5},
+      {.name = "DelayedFeedback", .method = "delayed", .outer = every(5, "int8:ef"), .lag = 5},
+      {.name = "DelayedAtASync",
+       .method = "delayed",
+       .outer = every(5),
+       .last = 10,
+       .lag = 5,
+       .partial = false},
+      {.name = "Co2", .method = "co2", .outer = gap_aware, .lag = 5},
+      {.name = "SparseLoCo", .method = "sparseloco", .outer = every(5)},
+      {.name = "OneBitAdamWarm",
+       .method = "1bit-adam",
+       .outer = one_bit,
+       .from = 3,
+       .last = 6,
+       .partial = false},
+      {.name = "OneBitAdamAcross", .method = "1bit-adam", .outer = one_bit, .partial = false},
+      {.name = "OneBitAdamFrozen",
+       .method = "1bit-adam",
+       .outer = one_bit,
+       .from = 12,
+       .last = 15,
+       .partial = false},
+      {.name = "ZeroOneAdamFirst",
+       .method = "01-adam",
+       .outer = zero_one,
+       .from = 3,
+       .last = 6,
+       .partial = false},
+      {.name = "ZeroOneAdamAcross", .method = "01-adam", .outer = zero_one, .last = 14},
+      {.name = "ZeroOneAdamLocal", .method = "01-adam", .outer = zero_one, .from = 14, .last = 18},
+      {.name = "Spsa", .method = "spsa", .outer = spsa, .from = 60, .last = 66, .partial = false},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, JoiningTest, ::testing::ValuesIn(cases()),
+                         [](const auto& each) { return each.param.name; });
+
+TEST(Joining, CoversEveryMethodWithSharedAnchors) {
+  std::set<std::string> tested;
+  for (const Case& each : cases()) tested.insert(each.method);
+  for (const MethodInfo& method : methods()) {
+    EXPECT_EQ(tested.contains(method.name), method.shared_anchors) << method.name;
+  }
+}
+
+}  // namespace
+}  // namespace isthmus
