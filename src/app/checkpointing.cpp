@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "app/wall_clock.h"
+#include "app/worker_state.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
@@ -20,7 +21,7 @@ class OtherWorkersReader final : public StateReader {
   [[nodiscard]] bool contains(std::string_view name) const override { return from_.contains(name); }
   void tensor(std::string_view name, std::span<float> values) override {
     from_.tensor(name, values);
-    if (newcomer_ && name.starts_with("residual")) {
+    if (newcomer_ && name.starts_with("outer/residual")) {
       std::ranges::fill(values, 0.0f);
     }
   }
@@ -28,7 +29,7 @@ class OtherWorkersReader final : public StateReader {
     return from_.bytes(name);
   }
   [[nodiscard]] std::int64_t integer(std::string_view name) override {
-    return name == "in_flight" ? 0 : from_.integer(name);
+    return name == "outer/in_flight" ? 0 : from_.integer(name);
   }
   [[nodiscard]] double real(std::string_view name) override { return from_.real(name); }
   [[nodiscard]] std::string text(std::string_view name) override { return from_.text(name); }
@@ -90,11 +91,7 @@ void Checkpointing::restore_parameters(Rank rank, InnerLoop& inner) const {
   if (!resume_) {
     return;
   }
-  const std::unique_ptr<StateReader> reader = reader_of(rank);
-  PrefixedStateReader local(*reader, "local/");
-  for (const Parameter& parameter : inner.parameters()) {
-    local.tensor(parameter.name, parameter.values);
-  }
+  restore_worker_parameters(*reader_of(rank), inner);
 }
 
 void Checkpointing::restore_state(Rank rank, InnerLoop& inner, OuterStrategy& strategy) const {
@@ -102,35 +99,19 @@ void Checkpointing::restore_state(Rank rank, InnerLoop& inner, OuterStrategy& st
     return;
   }
   const std::unique_ptr<StateReader> reader = reader_of(rank);
-  PrefixedStateReader inner_state(*reader, "inner/");
-  inner.load(inner_state);
-  PrefixedStateReader outer_state(*reader, "outer/");
   if (resume_->info().workers == options_.config.workers()) {
-    strategy.load(outer_state);
+    restore_worker_state(*reader, inner, strategy);
   } else {
-    OtherWorkersReader others(outer_state, rank.value() >= resume_->info().workers);
-    strategy.load(others);
+    OtherWorkersReader others(*reader, rank.value() >= resume_->info().workers);
+    restore_worker_state(others, inner, strategy);
   }
 }
 
 void Checkpointing::lay_down(Rank rank, StepIndex t, const InnerLoop& inner,
                              const OuterStrategy& strategy) {
   const bool last = is_last(t);
-  StateSnapshot state;
   const std::span<const Parameter> parameters = inner.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const std::string name = "local/" + parameters[i].name;
-    if (last) {
-      state.borrow(name, parameters[i].values);
-    } else {
-      state.tensor(name, parameters[i].values);
-    }
-  }
-  PrefixedStateWriter inner_state(state, "inner/");
-  inner.save(inner_state);
-  PrefixedStateWriter outer_state(state, "outer/");
-  strategy.save(outer_state);
-
+  StateSnapshot state = worker_snapshot(inner, strategy, last);
   const bool shared = strategy.shared_anchors();
   const std::optional<OuterCopy> mean =
       shared ? std::nullopt : anchor_mean_.lay_down(rank, t, strategy, parameters.size());

@@ -79,6 +79,14 @@ ChildProcess::ChildProcess(ChildProcess&& other) noexcept
       unfinished_(std::move(other.unfinished_)),
       exit_code_(other.exit_code_) {}
 
+ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
+  std::swap(pid_, other.pid_);
+  std::swap(pipe_, other.pipe_);
+  std::swap(unfinished_, other.unfinished_);
+  std::swap(exit_code_, other.exit_code_);
+  return *this;
+}
+
 ChildProcess::~ChildProcess() {
   if (pid_ > 0 && !exit_code_) {
     ::kill(-pid_, SIGKILL);

@@ -20,7 +20,7 @@ class ChildProcess {
   /// Kills it where it still runs.
   ~ChildProcess();
   ChildProcess(ChildProcess&& other) noexcept;
-  ChildProcess& operator=(ChildProcess&&) = delete;
+  ChildProcess& operator=(ChildProcess&& other) noexcept;
 
   /// Its exit code once it has ended and its output is at an end; 128 + N when signal N ended it.
   [[nodiscard]] const std::optional<int>& exit_code() const { return exit_code_; }

@@ -23,6 +23,11 @@ void add_launch_command(CLI::App& app, Parsed& parsed) {
       ->type_name("NAME=USER@HOST");
   launch->add_option("--directory", arguments.directory,
                      "ssh: where CONFIG lies there (default: this folder)");
+  launch
+      ->add_option("--restart", arguments.restarts,
+                   "how often a site that dies by a signal or loses the others (exit code 5) is "
+                   "started again, with --resume auto (default: 0)")
+      ->check(CLI::Range(0, 1000));
   launch->callback([&parsed] {
     parsed.action = [&parsed](Session& session) { return command_launch(parsed.launch, session); };
   });

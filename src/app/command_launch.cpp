@@ -4,13 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
+#include <optional>
 
 #include "app/child_process.h"
 #include "app/commands.h"
 #include "app/free_ports.h"
 #include "app/http_address.h"
-#include "app/signals.h"
+#include "app/launched_sites.h"
 #include "app/site_session.h"
 #include "app/wall_clock.h"
 #include "isthmus/errors.h"
@@ -19,10 +19,6 @@ namespace isthmus::app {
 namespace {
 
 using Words = std::vector<std::string>;
-
-/// After one site has failed the others notice by themselves; who does not is told, then ended.
-constexpr double kNoticeS = 30;
-constexpr double kLastS = 15;
 
 std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
@@ -67,15 +63,23 @@ class Launch {
       print();
       return 0;
     }
-    const SignalScope signals;
-    std::vector<ChildProcess> children;
+    std::vector<LaunchedSite> sites;
     for (const std::string& name : chosen()) {
-      children.emplace_back(command_of(name));
+      sites.push_back({.name = name,
+                       .command = command_of(name, Start::kFirst),
+                       .command_again = command_of(name, Start::kAgain)});
     }
-    return watch(children);
+    const std::optional<LaunchFailure> first = run_sites(sites, arguments_.restarts, session_.err);
+    session_.out.write(
+        first ? fmt::format("ended: {} sites in {}; the first was {}, with exit code {}\n",
+                            sites.size(), folder(), first->site, first->exit_code)
+              : fmt::format("done: {} sites in {}\n", sites.size(), folder()));
+    return first ? first->exit_code : 0;
   }
 
  private:
+  enum class Start { kFirst, kAgain };
+
   [[nodiscard]] std::size_t place_of(const std::string& name) const {
     Words known;
     for (std::size_t i = 0; i < config_.sites.size(); ++i) {
@@ -149,7 +153,8 @@ class Launch {
   }
 
   /// The site's own command, as its machine runs it.
-  [[nodiscard]] Words train_command(const std::string& program, const std::string& name) {
+  [[nodiscard]] Words train_command(const std::string& program, const std::string& name,
+                                    Start start = Start::kFirst) {
     Words words = {program, "train", arguments_.config.string(), "--site",
                    name,    "--out", folder() + "/" + name};
     for (const std::string& each : arguments_.overrides) append(words, {"--set", each});
@@ -157,8 +162,9 @@ class Launch {
     append(addresses, arguments_.addresses);
     for (const std::string& each : addresses) append(words, {"--address", each});
     if (const std::string http = http_of(name); !http.empty()) append(words, {"--http", http});
-    if (arguments_.resume != "never") append(words, {"--resume", arguments_.resume});
-    if (arguments_.force) words.emplace_back("--force");
+    const std::string resume = start == Start::kAgain ? "auto" : arguments_.resume;
+    if (resume != "never") append(words, {"--resume", resume});
+    if (arguments_.force && start == Start::kFirst) words.emplace_back("--force");
     if (arguments_.via != "print") {
       // One site tells how far the run has come; all write the same lines.
       const bool first = name == chosen().front() && session_.progress != ProgressMode::kNone;
@@ -167,14 +173,14 @@ class Launch {
     return words;
   }
 
-  [[nodiscard]] Words command_of(const std::string& name) {
+  [[nodiscard]] Words command_of(const std::string& name, Start start) {
     const std::size_t place = place_of(name);
     if (arguments_.via == "local") {
-      return train_command(own_program(), name);
+      return train_command(own_program(), name, start);
     }
     if (arguments_.via == "slurm") {
       Words words = {"srun", "--nodes=1", "--ntasks=1", "--nodelist=" + nodes_[place]};
-      append(words, train_command(own_program(), name));
+      append(words, train_command(own_program(), name, start));
       return words;
     }
     std::string host = host_of(config_.sites[place].address);
@@ -191,7 +197,7 @@ class Launch {
             "BatchMode=yes",
             host,
             fmt::format("cd {} && exec {}", shell_word(directory),
-                        shell_line(train_command("isthmus", name)))};
+                        shell_line(train_command("isthmus", name, start)))};
   }
 
   void print() {
@@ -200,49 +206,6 @@ class Launch {
       session_.out.write(fmt::format("# on {} (other sites reach it at {})\n{}\n", name,
                                      site.address, shell_line(train_command("isthmus", name))));
     }
-  }
-
-  static void tell(const std::vector<ChildProcess>& children, ChildProcess::Signal signal) {
-    for (const ChildProcess& child : children) child.send(signal);
-  }
-
-  int watch(std::vector<ChildProcess>& children) {
-    const Words names = chosen();
-    std::size_t widest = 0;
-    for (const std::string& name : names) widest = std::max(widest, name.size());
-    bool told = false;  // of a signal to this program
-    int stage = 0;      // of ending those who do not notice that another has failed
-    std::optional<std::size_t> first;
-    double since = 0;
-    const auto running = [&] {
-      return std::ranges::any_of(children, [](const ChildProcess& c) { return !c.exit_code(); });
-    };
-    while (running()) {
-      read_lines(children, 200, [&](std::size_t child, const std::string& line) {
-        session_.err.write(fmt::format("{:<{}} | {}\n", names[child], widest, line));
-      });
-      if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone && !told) {
-        told = true;
-        tell(children, wish == StopWish::kRequeue ? ChildProcess::Signal::kTerminate
-                                                  : ChildProcess::Signal::kInterrupt);
-      }
-      for (std::size_t i = 0; i < children.size() && !first; ++i) {
-        if (children[i].exit_code().value_or(0) != 0) {
-          first = i;
-          since = monotonic_now();
-        }
-      }
-      if (first && stage < 2 && monotonic_now() - since > kNoticeS + stage * kLastS) {
-        tell(children, stage == 0 ? ChildProcess::Signal::kInterrupt : ChildProcess::Signal::kKill);
-        ++stage;
-      }
-    }
-    const int code = first ? *children[*first].exit_code() : 0;
-    session_.out.write(
-        first ? fmt::format("ended: {} sites in {}; the first was {}, with exit code {}\n",
-                            children.size(), folder(), names[*first], code)
-              : fmt::format("done: {} sites in {}\n", children.size(), folder()));
-    return code;
   }
 
   const LaunchArguments& arguments_;

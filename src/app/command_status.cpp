@@ -81,10 +81,11 @@ Found look(const StatusArguments& arguments) {
 
 /// The run's own word, for scripts.
 ExitCode code_of(const RunStatus& status) {
-  for (const PeerStatus& peer : status.peers) {
-    if (peer.lost) return ExitCode::kPeer;
+  if (status.healthy) {
+    return ExitCode::kOk;
   }
-  return status.healthy ? ExitCode::kOk : ExitCode::kRunFailed;
+  const bool lost = std::ranges::any_of(status.peers, &PeerStatus::lost);
+  return lost ? ExitCode::kPeer : ExitCode::kRunFailed;
 }
 
 void show(const Found& found, Session& session, StatusBlock* block) {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <utility>
 
 #include "app/commands.h"
 #include "app/link_commands.h"
@@ -87,6 +89,25 @@ std::optional<SiteArguments> site_of(const TrainArguments& arguments) {
   return arguments.site;
 }
 
+/// A site that the others have lost, or that has lost the first, comes back as often as it is let.
+TrainingOutcome train_and_come_back(const Config& config, TrainingRequest request,
+                                    Session& session) {
+  constexpr int kReturns = 100;  // each brings a whole state over the links
+  for (int returns = 0;; ++returns) {
+    try {
+      return run_training(config, request, session);
+    } catch (const CutOffError& error) {
+      if (returns == kReturns) throw;
+      session.err.write(
+          fmt::format("isthmus: {}: trying to come back, for net.gather = {}\n", error.what(),
+                      human_time(std::chrono::duration<double>(config.net.gather).count())));
+      request.out = error.directory();
+      request.resume = "auto";
+      request.force = false;
+    }
+  }
+}
+
 int run(const Config& config, const TrainArguments& arguments, bool simulated, Session& session,
         bool emulated = false, Communicator* mesh = nullptr) {
   if (arguments.dry_run) {
@@ -96,16 +117,16 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
     return 0;
   }
   const TrainingOutcome outcome =
-      run_training(config,
-                   {.command = simulated || emulated ? "simulate" : "train",
-                    .out = arguments.out,
-                    .resume = arguments.resume,
-                    .force = arguments.force,
-                    .simulated = simulated,
-                    .emulated = emulated,
-                    .site = site_of(arguments),
-                    .mesh = mesh},
-                   session);
+      train_and_come_back(config,
+                          {.command = simulated || emulated ? "simulate" : "train",
+                           .out = arguments.out,
+                           .resume = arguments.resume,
+                           .force = arguments.force,
+                           .simulated = simulated,
+                           .emulated = emulated,
+                           .site = site_of(arguments),
+                           .mesh = mesh},
+                          session);
   if (session.json) {
     session.out.write(outcome_json(outcome) + "\n");
   } else if (!session.quiet) {

@@ -67,6 +67,7 @@ struct LaunchArguments : TrainArguments {
   std::string ssh = "ssh";             // the ssh to use
   std::vector<std::string> hosts;      // ssh: "NAME=USER@HOST" where it is not the address's host
   std::string directory;               // ssh: where the configuration lies there
+  int restarts = 0;                    // --restart: of each site that dies or loses the others
 };
 struct CompareArguments {
   std::filesystem::path config;

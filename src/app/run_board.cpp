@@ -9,7 +9,10 @@
 namespace isthmus::app {
 
 RunBoard::RunBoard(int workers, std::int64_t total_steps, RunLog& log)
-    : workers_(workers), total_steps_(total_steps), log_(log) {}
+    : workers_(workers),
+      total_steps_(total_steps),
+      log_(log),
+      after_(static_cast<std::size_t>(workers), 0) {}
 
 void RunBoard::attach(Runtime& runtime) {
   std::call_once(attached_, [&] { queue_ = runtime.make_wait_queue(); });
@@ -17,53 +20,184 @@ void RunBoard::attach(Runtime& runtime) {
 
 void RunBoard::post_step(Rank rank, StepIndex t, StepPost post) {
   queue_->update([&] {
-    PendingStep& pending = steps_[t.value()];
-    pending.posts.resize(static_cast<std::size_t>(workers_));
-    auto& place = pending.posts[static_cast<std::size_t>(rank.value())];
-    ISTHMUS_CHECK(!place.has_value(), rank.value(), t.value());
-    place = std::move(post);
-    ++pending.posted;
+    if (!expected(rank.value(), t.value())) {
+      return;
+    }
+    post.rank = rank;
+    const bool fresh = steps_[t.value()].emplace(rank.value(), std::move(post)).second;
+    ISTHMUS_CHECK(fresh, rank.value(), t.value());
     hand_on();
   });
+}
+
+void RunBoard::post_eval(Rank rank, StepIndex t, const EvalShare& share) {
+  queue_->update([&] {
+    if (!expected(rank.value(), t.value())) {
+      return;
+    }
+    PendingEval& pending = evals_[t.value()];
+    for (const EvalPart& part : share.parts) {
+      pending.parts[part.batch] = part;
+    }
+    pending.posted.insert(rank.value());
+    pending.batches = std::max(pending.batches, share.batches);
+    pending.now = std::max(pending.now, share.now);
+    hand_on();
+  });
+}
+
+bool RunBoard::expected(int rank, std::int64_t t) const {
+  return after_[static_cast<std::size_t>(rank)] < t;
+}
+
+template <typename Posted>
+bool RunBoard::all_posted(std::int64_t t, const Posted& posted) const {
+  for (int rank = 0; rank < workers_; ++rank) {
+    if (expected(rank, t) && !posted.contains(rank)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 // Each worker posts in step order, so the lowest pending step is the first to be complete. An
 // evaluation comes before the next step, which sites that are processes of their own may tell of
 // first.
 void RunBoard::hand_on() {
-  while (!steps_.empty() && steps_.begin()->second.posted == workers_ &&
-         (evals_.empty() || evals_.begin()->first >= steps_.begin()->first)) {
-    auto complete = steps_.extract(steps_.begin());
-    std::vector<StepPost> posts;
-    for (std::optional<StepPost>& each : complete.mapped().posts) {
-      posts.push_back(*std::move(each));
+  while (true) {
+    if (eval_is_due()) {
+      hand_on_eval();
+    } else if (!steps_.empty() &&
+               (evals_.empty() || evals_.begin()->first >= steps_.begin()->first) &&
+               all_posted(steps_.begin()->first, steps_.begin()->second)) {
+      hand_on_step();
+    } else {
+      return;
     }
-    log_.step(StepIndex(complete.key()), posts);
-    last_line_ = complete.key();
   }
 }
 
-void RunBoard::post_eval(Rank, StepIndex t, const std::vector<EvalPart>& parts, TimePoint now) {
+void RunBoard::hand_on_step() {
+  auto complete = steps_.extract(steps_.begin());
+  while (!joins_.empty() && joins_.begin()->first < complete.key()) {
+    const auto join = joins_.extract(joins_.begin());
+    tell({.kind = RunEvent::Kind::kJoined, .step = StepIndex(join.key()), .who = join.mapped()});
+  }
+  std::vector<StepPost> posts;
+  for (auto& [rank, post] : complete.mapped()) {
+    posts.push_back(std::move(post));
+  }
+  log_.step(StepIndex(complete.key()), posts);
+  last_line_ = complete.key();
+}
+
+/// Of the first pending evaluation: all have posted, and the steps before it have been handed on.
+/// With the last step's, a worker may complete what is missing.
+bool RunBoard::eval_is_due() const {
+  if (evals_.empty()) {
+    return false;
+  }
+  const auto& [t, eval] = *evals_.begin();
+  return (steps_.empty() || steps_.begin()->first > t) && all_posted(t, eval.posted) &&
+         (t < total_steps_ || missing(eval).empty());
+}
+
+void RunBoard::hand_on_eval() {
+  const auto complete = evals_.extract(evals_.begin());
+  const PendingEval& eval = complete.mapped();
+  const StepIndex t(complete.key());
+  if (const std::size_t gaps = missing(eval).size(); gaps > 0) {
+    tell({.kind = RunEvent::Kind::kEvalIncomplete,
+          .step = t,
+          .of = eval.batches,
+          .missing = static_cast<std::int64_t>(gaps),
+          .why = "a site that had a share of it went away, or one came, meanwhile"});
+    return;
+  }
+  EvalResult result{.step = t, .now = eval.now};
+  for (const auto& [batch, part] : eval.parts) {
+    result.loss += part.loss_sum;
+    result.tokens += part.tokens;
+  }
+  if (result.tokens > 0) {
+    result.loss /= static_cast<double>(result.tokens);
+  }
+  log_.eval(result);
+}
+
+std::vector<std::int64_t> RunBoard::missing(const PendingEval& eval) {
+  std::vector<std::int64_t> batches;
+  for (std::int64_t batch = 0; batch < eval.batches; ++batch) {
+    if (!eval.parts.contains(batch)) batches.push_back(batch);
+  }
+  return batches;
+}
+
+void RunBoard::complete_eval(StepIndex t, const std::vector<EvalPart>& missing) {
   queue_->update([&] {
-    PendingEval& pending = evals_[t.value()];
-    for (const EvalPart& part : parts) {
+    PendingEval& pending = evals_.at(t.value());
+    for (const EvalPart& part : missing) {
       pending.parts[part.batch] = part;
     }
-    pending.now = std::max(pending.now, now);
-    if (++pending.posted < workers_) {
-      return;
-    }
-    EvalResult result{.step = t, .now = pending.now};
-    for (const auto& [batch, part] : pending.parts) {
-      result.loss += part.loss_sum;
-      result.tokens += part.tokens;
-    }
-    if (result.tokens > 0) {
-      result.loss /= static_cast<double>(result.tokens);
-    }
-    evals_.erase(t.value());
-    log_.eval(result);
     hand_on();
+  });
+}
+
+std::vector<bool> RunBoard::present(StepIndex t) {
+  std::vector<bool> there;
+  queue_->update([&] {
+    for (int rank = 0; rank < workers_; ++rank) there.push_back(expected(rank, t.value()));
+  });
+  return there;
+}
+
+void RunBoard::tell(RunEvent event) {
+  for (int rank = 0; rank < workers_; ++rank) {
+    event.present += expected(rank, event.step.value() + 1) ? 1 : 0;
+  }
+  log_.event(event);
+}
+
+void RunBoard::leave(Rank rank, const std::string& why) {
+  queue_->update([&] {
+    // One that goes before it came, by the lines, has neither come nor gone.
+    const auto coming =
+        std::ranges::find(joins_, rank, [](const auto& join) { return join.second; });
+    const bool came = coming == joins_.end();
+    if (!came) joins_.erase(coming);
+    after_[static_cast<std::size_t>(rank.value())] = kGone;
+    if (came) {
+      tell({.kind = RunEvent::Kind::kLeft, .step = StepIndex(last_line_), .who = rank, .why = why});
+    }
+    hand_on();
+  });
+}
+
+void RunBoard::join(Rank rank, StepIndex after) {
+  queue_->update([&] {
+    after_[static_cast<std::size_t>(rank.value())] = after.value();
+    joins_.emplace(after.value(), rank);
+    // Steps that a former process of it was ahead by are taken again.
+    for (auto step = steps_.upper_bound(after.value()); step != steps_.end(); ++step) {
+      step->second.erase(rank.value());
+    }
+    for (auto eval = evals_.upper_bound(after.value()); eval != evals_.end(); ++eval) {
+      eval->second.posted.erase(rank.value());
+    }
+  });
+}
+
+void RunBoard::stand_by() {
+  queue_->update([&] { std::ranges::fill(after_, kGone); });
+}
+
+void RunBoard::start(Rank self, const std::vector<bool>& present, StepIndex after) {
+  queue_->update([&] {
+    for (std::size_t rank = 0; rank < after_.size(); ++rank) {
+      after_[rank] = present[rank] ? after.value() : kGone;
+    }
+    last_line_ = after.value();
+    tell({.kind = RunEvent::Kind::kJoined, .step = after, .who = self});
   });
 }
 
@@ -91,6 +225,22 @@ bool RunBoard::checkpoint_after(StepIndex t) {
   bool due = false;
   queue_->update([&] { due = checkpoint_steps_.contains(t.value()); });
   return due;
+}
+
+std::optional<std::vector<std::int64_t>> RunBoard::await_missing(StepIndex t) {
+  std::optional<std::vector<std::int64_t>> lacks;
+  (void)queue_->wait(
+      [&] {
+        const auto found = evals_.find(t.value());
+        if (found == evals_.end()) {
+          lacks.emplace();
+        } else if (all_posted(t.value(), found->second.posted)) {
+          lacks = missing(found->second);
+        }
+        return lacks || abandoned_;
+      },
+      kNever);
+  return lacks;
 }
 
 bool RunBoard::await_lines(StepIndex t) {

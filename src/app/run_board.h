@@ -6,11 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "app/signals.h"
@@ -21,6 +23,7 @@ namespace isthmus::app {
 
 /// One worker's word about one step.
 struct StepPost {
+  Rank rank;  // whose word; the board sets it
   StepReport report;
   double learning_rate = 0;
   TimePoint now;         // on the run's clock, after the step
@@ -35,6 +38,13 @@ struct EvalPart {
   std::int64_t tokens = 0;
 };
 
+/// One worker's word about an evaluation.
+struct EvalShare {
+  std::vector<EvalPart> parts;
+  std::int64_t batches = 0;  // that the whole evaluation has; 0: as others say
+  TimePoint now;
+};
+
 struct EvalResult {
   StepIndex step;
   double loss = 0;
@@ -42,13 +52,26 @@ struct EvalResult {
   TimePoint now;
 };
 
+/// What happened to a run beside its steps.
+struct RunEvent {
+  enum class Kind { kLeft, kJoined, kEvalIncomplete };
+  Kind kind = Kind::kLeft;
+  StepIndex step;            // it holds after this one
+  Rank who;                  // has left or joined
+  int present = 0;           // workers there are now
+  std::int64_t of = 0;       // of an evaluation: its batches
+  std::int64_t missing = 0;  // and how many of them nobody has evaluated
+  std::string why;
+};
+
 /// Receives what all workers have completed; called in step order, one call at a time.
 class RunLog {
  public:
   virtual ~RunLog() = default;
-  /// posts: one of each worker, in rank order.
+  /// posts: one of each worker that took the step, in rank order; at least one.
   virtual void step(StepIndex t, const std::vector<StepPost>& posts) = 0;
   virtual void eval(const EvalResult& result) = 0;
+  virtual void event(const RunEvent& event) = 0;
 };
 
 /// Every method may be called from any worker's task, never from a compute region.
@@ -59,8 +82,14 @@ class Board {
   virtual void attach(Runtime& runtime) = 0;
 
   virtual void post_step(Rank rank, StepIndex t, StepPost post) = 0;
-  virtual void post_eval(Rank rank, StepIndex t, const std::vector<EvalPart>& parts,
-                         TimePoint now) = 0;
+  /// Which workers belong to the run at step t, by rank, as far as known now.
+  [[nodiscard]] virtual std::vector<bool> present(StepIndex t) = 0;
+  virtual void post_eval(Rank rank, StepIndex t, const EvalShare& share) = 0;
+  /// After this worker's share of the last step's evaluation: blocks until those of all others that
+  /// are there have come. RETURNS: the batches that are in none of them, since somebody went away
+  /// or came; `complete_eval` takes them. Nothing, at once, where nobody can go away alone.
+  [[nodiscard]] virtual std::vector<std::int64_t> await_eval(StepIndex t) = 0;
+  virtual void complete_eval(StepIndex t, const std::vector<EvalPart>& missing) = 0;
 
   /// A worker is about to take step t. `checkpoint_due`: a checkpoint is due by time; only worker
   /// 0's word counts. Blocks while others have to be heard. THROWS: PeerError when they cannot be.
@@ -75,46 +104,72 @@ class Board {
 };
 
 /// All state is behind one WaitQueue of the run's runtime, so the board works in real and in
-/// virtual time alike.
+/// virtual time alike. Workers may come and go: a step's line is handed on when everybody who is
+/// present at it has posted, and holds what those who went away had posted before.
 class RunBoard final : public Board {
  public:
+  /// All workers are present from the first step on.
   RunBoard(int workers, std::int64_t total_steps, RunLog& log);
 
   void attach(Runtime& runtime) override;
   void post_step(Rank rank, StepIndex t, StepPost post) override;
-  void post_eval(Rank rank, StepIndex t, const std::vector<EvalPart>& parts,
-                 TimePoint now) override;
+  [[nodiscard]] std::vector<bool> present(StepIndex t) override;
+  void post_eval(Rank rank, StepIndex t, const EvalShare& share) override;
+  [[nodiscard]] std::vector<std::int64_t> await_eval(StepIndex) override { return {}; }
+  void complete_eval(StepIndex t, const std::vector<EvalPart>& missing) override;
   void begin_step(Rank rank, StepIndex t, bool checkpoint_due) override;
   [[nodiscard]] bool checkpoint_after(StepIndex t) override;
   [[nodiscard]] StopWish stop_after(StepIndex t) override;
   [[nodiscard]] StopWish stopped() const override { return stop_wish_; }
 
+  /// Worker `rank` posts no more; what it posts nevertheless is dropped.
+  void leave(Rank rank, const std::string& why);
+  /// It posts every step after `after`; what it posts about earlier ones is dropped.
+  void join(Rank rank, StepIndex after);
+  /// In a run that others have begun: nobody is present, so nothing is handed on, until `start`.
+  void stand_by();
+  /// `self` joins those present, and the lines begin with the step after `after`.
+  void start(Rank self, const std::vector<bool>& present, StepIndex after);
+
+  /// Blocks until the evaluation after the last step, t, can be judged.
+  /// RETURNS: the batches it lacks; nothing once `abandon` was called.
+  [[nodiscard]] std::optional<std::vector<std::int64_t>> await_missing(StepIndex t);
   /// Blocks until the lines up to step t, its evaluation's too, have been handed on.
   /// RETURNS: false once `abandon` was called.
   [[nodiscard]] bool await_lines(StepIndex t);
-  /// Some worker will not post any more.
+  /// Some worker that cannot be spared will not post any more.
   void abandon();
 
  private:
-  struct PendingStep {
-    std::vector<std::optional<StepPost>> posts;
-    int posted = 0;
-  };
+  static constexpr std::int64_t kGone = std::numeric_limits<std::int64_t>::max();
+  using PendingStep = std::map<int, StepPost>;  // by rank
   struct PendingEval {
     std::map<std::int64_t, EvalPart> parts;  // by batch: summed in this order
-    int posted = 0;
+    std::set<int> posted;                    // ranks
+    std::int64_t batches = 0;
     TimePoint now;
   };
 
+  [[nodiscard]] bool expected(int rank, std::int64_t t) const;
+  /// Whether everybody expected at step t is among `posted`.
+  template <typename Posted>
+  [[nodiscard]] bool all_posted(std::int64_t t, const Posted& posted) const;
   void hand_on();
+  void hand_on_step();
+  void hand_on_eval();
+  [[nodiscard]] bool eval_is_due() const;
+  [[nodiscard]] static std::vector<std::int64_t> missing(const PendingEval& eval);
+  void tell(RunEvent event);
 
   const int workers_;
   const std::int64_t total_steps_;
   RunLog& log_;
   std::once_flag attached_;
   std::unique_ptr<WaitQueue> queue_;
+  std::vector<std::int64_t> after_;  // by worker: it posts the steps after this one; kGone
   std::map<std::int64_t, PendingStep> steps_;
   std::map<std::int64_t, PendingEval> evals_;
+  std::multimap<std::int64_t, Rank> joins_;  // by the step after which they hold, not told of yet
   std::int64_t furthest_begun_ = 0;
   std::int64_t last_line_ = 0;  // step all have posted
   bool abandoned_ = false;

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "app/status_board.h"
+#include "core/check.h"
+#include "core/log.h"
 #include "core/units.h"
 
 namespace isthmus::app {
@@ -18,13 +20,14 @@ namespace {
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 /// Mean of a member of round i over the workers that have it, in rank order; null where none has.
-/// All workers apply the same rounds in the same order.
+/// All workers apply the same rounds in the same order; one that dies may miss the last.
 void add_mean(JsonLine& record, const char* key, const std::vector<StepPost>& posts, std::size_t i,
               std::optional<double> RoundReport::*member) {
   double sum = 0;
   int workers = 0;
   for (const StepPost& post : posts) {
-    const std::optional<double> value = post.report.rounds.at(i).*member;
+    if (post.report.rounds.size() <= i) continue;
+    const std::optional<double> value = post.report.rounds[i].*member;
     sum += value.value_or(0);
     workers += value ? 1 : 0;
   }
@@ -103,7 +106,13 @@ JsonLine MetricsLog::line(const char* kind) const {
   return line;
 }
 
+void MetricsLog::sync() {
+  const std::scoped_lock lock(lines_);
+  metrics_.sync();
+}
+
 void MetricsLog::append(const JsonLine& line) {
+  const std::scoped_lock lock(lines_);
   metrics_.append(line);
   if (options_.tensorboard) {
     options_.tensorboard->take(line.str());
@@ -138,8 +147,8 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
   int trained = 0;
   std::int64_t tokens = 0;
   TimePoint now{};
-  for (std::size_t m = 0; m < posts.size(); ++m) {
-    const StepPost& post = posts[m];
+  for (const StepPost& post : posts) {
+    const auto m = static_cast<std::size_t>(post.rank.value());
     const InnerStep& inner = post.report.inner;
     totals_.payload_bytes[m] = before_.payload_bytes[m] + scaled(post.sent.payload);
     totals_.wire_bytes[m] = before_.wire_bytes[m] + scaled(post.sent.wire);
@@ -157,7 +166,11 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
   last_step_ = at;
   totals_.steps = t.value();
   totals_.tokens += tokens;
-  totals_.train_loss = loss_sum / static_cast<double>(tokens);
+  // Where only sites that skip the step are left, the last one's values stay.
+  if (tokens > 0) {
+    totals_.train_loss = loss_sum / static_cast<double>(tokens);
+    gradient_norm_ = norm_sum / static_cast<double>(trained);
+  }
   totals_.clock_s = before_.clock_s + seconds(now.time_since_epoch());
   totals_.wall_s = before_.wall_s + wall - started_;
 
@@ -165,17 +178,17 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
   train.add("step", t.value())
       .add("loss", totals_.train_loss)
       .add("lr", posts.front().learning_rate)
-      .add("grad_norm", norm_sum / static_cast<double>(trained))
+      .add("grad_norm", gradient_norm_)
       .add("tok_s", tokens_per_s)
       .add("tokens", totals_.tokens);
   add_clock(train, now);
   append(train);
-  if (posts.size() > 1) {
-    for (std::size_t m = 0; m < posts.size(); ++m) {
-      const InnerStep& inner = posts[m].report.inner;
+  if (totals_.compute_s.size() > 1) {
+    for (const StepPost& post : posts) {
+      const InnerStep& inner = post.report.inner;
       if (inner.idle) continue;
       append(line("worker")
-                 .add("w", m)
+                 .add("w", post.rank.value())
                  .add("step", t.value())
                  .add("loss", inner.loss)
                  .add("grad_norm", inner.grad_norm)
@@ -188,7 +201,7 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
   if (options_.status != nullptr) {
     options_.status->step({.step = t.value(),
                            .learning_rate = posts.front().learning_rate,
-                           .gradient_norm = norm_sum / static_cast<double>(trained),
+                           .gradient_norm = gradient_norm_,
                            .tokens_per_s = tokens_per_s},
                           totals_);
   }
@@ -204,7 +217,10 @@ std::uint64_t MetricsLog::scaled(std::uint64_t bytes) const {
 
 void MetricsLog::round(const std::vector<StepPost>& posts, std::size_t i) {
   RoundReport round = posts.front().report.rounds[i];
-  round.waited = posts.at(options_.self).report.rounds.at(i).waited;
+  const auto self =
+      std::ranges::find(posts, Rank(static_cast<int>(options_.self)), &StepPost::rank);
+  ISTHMUS_CHECK(self != posts.end(), options_.self, round.applied.value());
+  round.waited = self->report.rounds.at(i).waited;
   ++totals_.rounds;
   JsonLine record = line("round");
   record.add("step", round.applied.value())
@@ -244,6 +260,39 @@ void MetricsLog::eval(const EvalResult& result) {
   add_clock(eval, result.now);
   append(eval);
   if (options_.status != nullptr) options_.status->eval(evals_.back());
+}
+
+void MetricsLog::event(const RunEvent& event) {
+  const auto worker = static_cast<std::size_t>(event.who.value());
+  JsonLine record = line("event");
+  switch (event.kind) {
+    case RunEvent::Kind::kLeft:
+      record.add("what", "site left");
+      break;
+    case RunEvent::Kind::kJoined:
+      record.add("what", "site joined");
+      // It is a new process, which counts from zero.
+      before_.payload_bytes[worker] = totals_.payload_bytes[worker];
+      before_.wire_bytes[worker] = totals_.wire_bytes[worker];
+      before_.compute_s[worker] = totals_.compute_s[worker];
+      break;
+    case RunEvent::Kind::kEvalIncomplete:
+      record.add("what", "evaluation incomplete");
+      break;
+  }
+  record.add("step", event.step.value()).add("sites", event.present);
+  if (event.kind == RunEvent::Kind::kEvalIncomplete) {
+    record.add("batches", event.of).add("missing", event.missing);
+    log_warning("no evaluation after step {}: {} of its {} batches are missing; {}",
+                event.step.value(), event.missing, event.of, event.why);
+  } else {
+    record.add("site", options_.config.sites.at(worker).name);
+    if (options_.status != nullptr) {
+      options_.status->membership(event.who, event.kind == RunEvent::Kind::kJoined);
+    }
+  }
+  if (!event.why.empty()) record.add("why", event.why);
+  append(record.add("t", unix_now()));
 }
 
 void MetricsLog::checkpoint(StepIndex t, std::uint64_t bytes, double duration_s) {
@@ -288,7 +337,8 @@ void MetricsLog::show(StepIndex t, const std::vector<StepPost>& posts, double to
     update.bytes_sent += bytes;
   }
   update.checkpoint_age_s = last_checkpoint_ < 0 ? -1 : monotonic_now() - last_checkpoint_;
-  for (std::size_t m = 0; posts.size() > 1 && m < posts.size(); ++m) {
+  for (std::size_t i = 0; totals_.compute_s.size() > 1 && i < posts.size(); ++i) {
+    const auto m = static_cast<std::size_t>(posts[i].rank.value());
     update.workers.push_back({.name = options_.config.sites[m].name,
                               .step = t.value(),
                               .compute_share = options_.simulated

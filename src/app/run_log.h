@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -72,9 +73,10 @@ class MetricsLog final : public RunLog {
   void begin(const Manifest& manifest);
   void step(StepIndex t, const std::vector<StepPost>& posts) override;
   void eval(const EvalResult& result) override;
+  void event(const RunEvent& event) override;
   void checkpoint(StepIndex t, std::uint64_t bytes, double seconds);
   /// Blocks until every line so far is on the disk.
-  void sync() { metrics_.sync(); }
+  void sync();
   /// Last line: status as in manifest.json.
   void end(const std::string& status, const std::string& cause);
 
@@ -91,14 +93,16 @@ class MetricsLog final : public RunLog {
   void show(StepIndex t, const std::vector<StepPost>& posts, double tokens_per_s);
 
   Options options_;
+  std::mutex lines_;  // a worker writes a checkpoint's line while the board may write others
   JsonLinesFile& metrics_;
   Progress* progress_;
   RunTotals& totals_;
-  const RunTotals before_;  // what earlier sessions of the run had summed up
+  RunTotals before_;  // what earlier sessions of the run, and of each worker, had summed up
   std::vector<EvalRecord> evals_;
   double started_;
   double last_step_;
   double last_checkpoint_ = -1;
+  double gradient_norm_ = 0;  // mean of the workers that took the last step
 };
 
 }  // namespace isthmus::app

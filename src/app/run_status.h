@@ -85,6 +85,7 @@ struct RunStatus {
   bool simulated = false;
   bool live = false;  // from a process that answers; false: from files
   int workers = 1;
+  int members = 1;  // of the workers, those that take part now
   std::int64_t parameters = 0;
 
   std::int64_t step = 0, steps = 0;  // steps 0: not known

@@ -9,7 +9,9 @@
 
 #include "app/run_parts.h"
 #include "app/status_board.h"
+#include "app/wall_clock.h"
 #include "core/log.h"
+#include "core/send_cap.h"
 #include "core/system_runtime.h"
 #include "inner/model_cost.h"
 #include "isthmus/errors.h"
@@ -55,11 +57,17 @@ std::vector<std::unique_ptr<Transport>> loopback_transports(const RunWorld& worl
   std::vector<std::string> endpoints;
   for (int m = 0; m < config.workers(); ++m) {
     MemberOptions member;
+    const SiteConfig& site = config.sites[static_cast<std::size_t>(m)];
     member.self = Rank(m);
     member.members = config.workers();
-    member.name = config.sites[static_cast<std::size_t>(m)].name;
-    member.streams = config.net.streams;
+    member.name = site.name;
+    set_streams(member, config.net.streams);
     member.dead_after = config.net.dead_after;
+    if (!world.emulated) {  // the declared links alone count there
+      member.send_bits_per_s = [cap = SendCap(config, site)] {
+        return cap.at(local_minute_of_day());
+      };
+    }
     member.on_event = [m, &world](const LinkEvent& event) {
       if (event.kind == LinkEvent::Kind::kDisconnected || event.kind == LinkEvent::Kind::kLost) {
         log_warning("link of {}: {}", world.config.sites[static_cast<std::size_t>(m)].name,
@@ -112,6 +120,13 @@ std::vector<std::unique_ptr<Transport>> emulated_transports(const RunWorld& worl
         emulate_links(runtime, std::move(below[static_cast<std::size_t>(m)]), options));
   }
   return members;
+}
+
+/// Connections of a link between processes. "auto" (0) ends with the most where loss binds.
+int streams_over(const DirectedLink& link, int configured) {
+  if (configured > 0) return configured;
+  const bool grows = link.loss > 0 && link.congestion == Congestion::kCubic;
+  return grows ? kMostStreams : kFewestStreams;
 }
 
 }  // namespace
@@ -230,7 +245,7 @@ Prediction predict_run(const RunWorld& world, const std::vector<Duration>& measu
     };
     input.links = link_matrix(config.links, site_names(config));
     for (DirectedLink& link : input.links) {
-      if (world.site != nullptr) link.streams = config.net.streams;  // as its connections are
+      if (world.site != nullptr) link.streams = streams_over(link, config.net.streams);
     }
     input.link = link_options(world);
     const Prediction next = predict(input);

@@ -4,9 +4,23 @@
 #include <algorithm>
 
 namespace isthmus::app {
+namespace {
+
+// Instead of a question's number: what was agreed before a joiner came, and the last of it.
+constexpr std::int64_t kRepeated = -1;
+constexpr std::int64_t kWelcome = 0;
+
+bool stops(Purpose purpose) {
+  return purpose == Purpose::kInterrupt || purpose == Purpose::kRequeue;
+}
+
+}  // namespace
 
 SiteAgreement::SiteAgreement(Rank self, int members, std::int64_t total_steps, std::int64_t taken)
-    : self_(self), members_(members), total_steps_(total_steps), begun_(taken) {}
+    : self_(self),
+      live_(static_cast<std::size_t>(members), true),
+      total_steps_(total_steps),
+      begun_(taken) {}
 
 bool SiteAgreement::begin(StepIndex t) {
   const bool held =
@@ -20,7 +34,7 @@ bool SiteAgreement::begin(StepIndex t) {
 void SiteAgreement::look_ahead(std::int64_t steps) { ahead_ = std::max<std::int64_t>(1, steps); }
 
 void SiteAgreement::wish(Purpose purpose, NotesOut& out) {
-  if (purpose != Purpose::kCheckpoint && !wished_.insert(purpose).second) {
+  if (stops(purpose) && !wished_.insert(purpose).second) {
     return;
   }
   if (self_ == Rank(0)) {
@@ -44,19 +58,25 @@ void SiteAgreement::receive(Rank from, const Note& note, NotesOut& out) {
 
 // One question of a kind at a time; of several wishes to stop the first decides how the run ends.
 void SiteAgreement::ask(Purpose purpose, NotesOut& out) {
-  const bool stops = purpose != Purpose::kCheckpoint;
   const auto alike = [&](const auto& open) {
-    return (open.second.purpose != Purpose::kCheckpoint) == stops;
+    const bool open_stops = stops(open.second.purpose);
+    return open.second.purpose == purpose ||
+           (open_stops && (stops(purpose) || purpose == Purpose::kJoin));
   };
-  if ((stops && stop_) || std::ranges::any_of(questions_, alike)) {
+  const bool too_late = stop_ && purpose != Purpose::kCheckpoint;  // nobody joins a run that ends
+  if (too_late || std::ranges::any_of(questions_, alike)) {
     return;
   }
   const std::int64_t number = ++asked_;
   questions_[number].purpose = purpose;
-  for (int to = 1; to < members_; ++to) {
-    out.emplace_back(Rank(to), AskNote{number});
-  }
+  tell_others(AskNote{number}, out);
   answer(number, out);
+}
+
+void SiteAgreement::tell_others(const Note& note, NotesOut& out) const {
+  for (std::size_t to = 1; to < live_.size(); ++to) {
+    if (live_[to]) out.emplace_back(Rank(static_cast<int>(to)), note);
+  }
 }
 
 void SiteAgreement::answer(std::int64_t number, NotesOut& out) {
@@ -72,22 +92,27 @@ void SiteAgreement::answer(std::int64_t number, NotesOut& out) {
 
 void SiteAgreement::count(Rank from, const HoldNote& note, NotesOut& out) {
   const auto found = questions_.find(note.number);
-  if (found == questions_.end()) {
-    return;
+  if (found != questions_.end() && live_[static_cast<std::size_t>(from.value())]) {
+    found->second.answers[from.value()] = note.step.value();
+    conclude(note.number, out);
   }
-  found->second.answers[from.value()] = note.step.value();
-  if (found->second.answers.size() < static_cast<std::size_t>(members_)) {
-    return;
+}
+
+/// Once everybody there has answered.
+void SiteAgreement::conclude(std::int64_t number, NotesOut& out) {
+  const Question& question = questions_.at(number);
+  for (std::size_t site = 0; site < live_.size(); ++site) {
+    if (live_[site] && !question.answers.contains(static_cast<int>(site))) {
+      return;
+    }
   }
   std::int64_t step = 0;
-  for (const auto& [site, answer] : found->second.answers) {
+  for (const auto& [site, answer] : question.answers) {
     step = std::max(step, answer);
   }
-  const AgreedNote agreed{note.number, found->second.purpose, StepIndex(step)};
-  questions_.erase(found);
-  for (int to = 1; to < members_; ++to) {
-    out.emplace_back(Rank(to), agreed);
-  }
+  const AgreedNote agreed{number, question.purpose, StepIndex(step)};
+  questions_.erase(number);
+  tell_others(agreed, out);
   settle(agreed);
 }
 
@@ -96,9 +121,46 @@ void SiteAgreement::settle(const AgreedNote& note) {
   holds_.erase(note.number);
   if (note.purpose == Purpose::kCheckpoint) {
     checkpoints_.insert(note.step.value());
+  } else if (note.purpose == Purpose::kJoin) {
+    if (stop_) return;
+    joins_.insert(note.step.value());
+    fresh_join_ = note.step;
   } else if (note.step.value() < total_steps_ && !stop_) {
     stop_ = {note.step.value(), note.purpose};
   }
+}
+
+void SiteAgreement::leave(Rank site, NotesOut& out) {
+  live_[static_cast<std::size_t>(site.value())] = false;
+  std::vector<std::int64_t> open;
+  for (auto& [number, question] : questions_) {
+    question.answers.erase(site.value());
+    open.push_back(number);
+  }
+  for (const std::int64_t number : open) {
+    conclude(number, out);
+  }
+}
+
+void SiteAgreement::join(Rank site, StepIndex after, NotesOut& out) {
+  live_[static_cast<std::size_t>(site.value())] = true;
+  if (site == self_) {
+    begun_ = std::max(begun_, after.value());
+    holds_[kWelcome] = after.value() + 1;
+  }
+  if (self_ != Rank(0)) {
+    return;
+  }
+  for (auto each = checkpoints_.upper_bound(after.value()); each != checkpoints_.end(); ++each) {
+    out.emplace_back(site, AgreedNote{kRepeated, Purpose::kCheckpoint, StepIndex(*each)});
+  }
+  if (stop_) {
+    out.emplace_back(site, AgreedNote{kRepeated, stop_->second, StepIndex(stop_->first)});
+  }
+  for (const auto& [number, question] : questions_) {
+    out.emplace_back(site, AskNote{number});
+  }
+  out.emplace_back(site, AgreedNote{kWelcome, Purpose::kJoin, after});
 }
 
 }  // namespace isthmus::app

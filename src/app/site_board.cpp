@@ -32,30 +32,53 @@ SiteBoard::SiteBoard(Options options, Runtime& runtime, RunLog& log)
       queue_(runtime.make_wait_queue()),
       agreement_(options_.self, static_cast<int>(options_.sites.size()), options_.total_steps,
                  options_.resumed_after),
+      live_(options_.sites.size(), !options_.joining),
+      after_(options_.sites.size(), -1),
+      early_(options_.sites.size()),
       told_(options_.sites.size(), options_.resumed_after),
       evaluated_(options_.sites.size(), options_.resumed_after),
       last_sent_(start_),
       window_begin_(start_) {
   whole_.attach(runtime);
+  if (options_.joining) whole_.stand_by();
 }
 
 void SiteBoard::attach(Runtime&) {}
 
 TimePoint SiteBoard::now() const { return runtime_.clock().now(); }
 
-template <typename Step>
-void SiteBoard::drive(const Step& step) {
+void SiteBoard::drive(const std::function<void(NotesOut&)>& step) {
   NotesOut out;
-  queue_->update([&] { step(out); });
+  std::optional<StepIndex> join;
+  queue_->update([&] {
+    step(out);
+    join = agreement_.take_join();
+    admitting_ = admitting_ || join;
+  });
+  const bool epoch_follows = join && options_.on_join && options_.on_join(*join);
   for (const auto& [to, note] : out) {
     options_.send(to, note);
+  }
+  if (join && !epoch_follows) {
+    queue_->update([&] { admitting_ = false; });
   }
 }
 
 void SiteBoard::tell_others(const Note& note) const {
-  for (int to = 0; to < static_cast<int>(options_.sites.size()); ++to) {
-    if (Rank(to) != options_.self) options_.send(Rank(to), note);
+  std::vector<bool> live;
+  queue_->update([&] { live = live_; });
+  for (int to = 0; to < static_cast<int>(live.size()); ++to) {
+    if (Rank(to) != options_.self && live[static_cast<std::size_t>(to)]) {
+      options_.send(Rank(to), note);
+    }
   }
+}
+
+bool SiteBoard::takes_part(StepIndex t) const {
+  const auto self = static_cast<std::size_t>(options_.self.value());
+  bool yes = false;
+  queue_->update([&] { yes = live_[self] && after_[self] < t.value(); });
+  return yes;
 }
 
 const std::string& SiteBoard::name(Rank site) const {
@@ -63,6 +86,9 @@ const std::string& SiteBoard::name(Rank site) const {
 }
 
 void SiteBoard::post_step(Rank rank, StepIndex t, StepPost post) {
+  if (!takes_part(t)) {
+    return;
+  }
   post.report.step = t;
   post.now = TimePoint(post.now - start_);
   unsent_rounds_ += post.report.rounds.size();
@@ -91,12 +117,29 @@ void SiteBoard::await_lines(StepIndex t) {
   }
 }
 
-void SiteBoard::post_eval(Rank rank, StepIndex t, const std::vector<EvalPart>& parts,
-                          TimePoint now) {
+void SiteBoard::post_eval(Rank rank, StepIndex t, const EvalShare& share) {
+  if (!takes_part(t)) {
+    return;
+  }
   flush();  // the step it follows comes first
-  const TimePoint since_start(now - start_);
-  whole_.post_eval(rank, t, parts, since_start);
-  tell_others(EvalNote{t, parts, since_start});
+  const TimePoint since_start(share.now - start_);
+  whole_.post_eval(rank, t, {share.parts, share.batches, since_start});
+  tell_others(EvalNote{t, share.parts, since_start});
+}
+
+std::vector<std::int64_t> SiteBoard::await_eval(StepIndex t) {
+  if (!options_.elastic) {
+    return {};
+  }
+  const auto missing = whole_.await_missing(t);
+  if (!missing) {
+    explain();
+  }
+  return missing.value_or(std::vector<std::int64_t>());
+}
+
+void SiteBoard::complete_eval(StepIndex t, const std::vector<EvalPart>& missing) {
+  whole_.complete_eval(t, missing);
 }
 
 void SiteBoard::begin_step(Rank rank, StepIndex t, bool checkpoint_due) {
@@ -118,7 +161,7 @@ void SiteBoard::begin_step(Rank rank, StepIndex t, bool checkpoint_due) {
   bool may = false;
   (void)queue_->wait(
       [&] {
-        may = may || agreement_.begin(t);
+        may = may || (!admitting_ && agreement_.begin(t));
         return may || lost_ || failure_;
       },
       kNever);
@@ -127,9 +170,20 @@ void SiteBoard::begin_step(Rank rank, StepIndex t, bool checkpoint_due) {
   }
 }
 
+void SiteBoard::wish_join() {
+  drive([&](NotesOut& out) { agreement_.wish(Purpose::kJoin, out); });
+}
+
+bool SiteBoard::join_after(StepIndex t) {
+  bool agreed = false;
+  queue_->update([&] { agreed = agreement_.join_after(t); });
+  return agreed;
+}
+
 bool SiteBoard::checkpoint_after(StepIndex t) {
   bool due = false;
-  queue_->update([&] { due = agreement_.checkpoint_after(t); });
+  // Where somebody joins, so that all have a checkpoint in common, and the newcomer is compared.
+  queue_->update([&] { due = agreement_.checkpoint_after(t) || agreement_.join_after(t); });
   return due;
 }
 
@@ -174,9 +228,18 @@ void SiteBoard::compare(Rank site, StepIndex t, const std::string& digest) {
                 "one of them is in doubt");
     }
   }
-  if (known.size() == options_.sites.size()) {
+  if (all_told(t.value(), known)) {
     digests_.erase(t.value());
   }
+}
+
+bool SiteBoard::all_told(std::int64_t t, const std::map<int, std::string>& known) const {
+  for (std::size_t site = 0; site < live_.size(); ++site) {
+    if (live_[site] && after_[site] < t && !known.contains(static_cast<int>(site))) {
+      return false;
+    }
+  }
+  return true;
 }
 
 void SiteBoard::check() const {
@@ -203,42 +266,9 @@ void SiteBoard::explain() const {
   }
 }
 
-void SiteBoard::receive(Rank from, const Note& note) {
-  const auto place = static_cast<std::size_t>(from.value());
-  if (const auto* posts = std::get_if<PostsNote>(&note)) {
-    for (StepPost post : posts->posts) {
-      const StepIndex t = post.report.step;
-      if (t.value() != ++told_.at(place) || t.value() > options_.total_steps) {
-        throw PeerError(fmt::format("site {} told of step {} out of turn", name(from), t.value()));
-      }
-      whole_.post_step(from, t, std::move(post));
-    }
-  } else if (const auto* eval = std::get_if<EvalNote>(&note)) {
-    if (eval->step.value() != told_.at(place) || eval->step.value() <= evaluated_.at(place)) {
-      throw PeerError(fmt::format("site {} told of an evaluation after step {} out of turn",
-                                  name(from), eval->step.value()));
-    }
-    evaluated_.at(place) = eval->step.value();
-    whole_.post_eval(from, eval->step, eval->parts, eval->now);
-  } else if (const auto* written = std::get_if<WrittenNote>(&note)) {
-    queue_->update([&] { compare(from, written->step, written->digest); });
-  } else {
-    drive([&](NotesOut& out) { agreement_.receive(from, note, out); });
-  }
-}
-
 void SiteBoard::fail(const std::exception_ptr& failure) {
   queue_->update([&] {
     if (!failure_) failure_ = failure;
-  });
-  whole_.abandon();
-}
-
-void SiteBoard::lost(Rank site, const std::string& why) {
-  queue_->update([&] {
-    if (!lost_) {
-      lost_ = fmt::format("site {} is gone ({})", name(site), why);
-    }
   });
   whole_.abandon();
 }
@@ -251,7 +281,10 @@ std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& c
       .sites = {},
       .total_steps = total_steps,
       .resumed_after = taken,
-      .send = [&session](Rank to, const Note& note) { session.send(to, note); }};
+      .send = [&session](Rank to, const Note& note) { session.send(to, note); },
+      .elastic = session.elastic(),
+      .joining = session.newcomer() != nullptr,
+      .on_join = [&session](StepIndex t) { return session.admit(t); }};
   for (const SiteConfig& site : config.sites) {
     options.sites.push_back(site.name);
   }
@@ -260,9 +293,11 @@ std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& c
 
 SiteConnection::SiteConnection(SiteSession* session, SiteBoard* board) : session_(session) {
   if (session_ != nullptr) {
-    session_->connect([board](Rank from, const Note& note) { board->receive(from, note); },
-                      [board](Rank site, const std::string& why) { board->lost(site, why); },
-                      [board](const std::exception_ptr& failure) { board->fail(failure); });
+    session_->connect(
+        {.on_note = [board](Rank from, const Note& note) { board->receive(from, note); },
+         .on_lost = [board](Rank site, const std::string& why) { board->lost(site, why); },
+         .on_epoch = [board](const Epoch& epoch) { board->epoch(epoch); },
+         .on_failure = [board](const std::exception_ptr& failure) { board->fail(failure); }});
   }
 }
 

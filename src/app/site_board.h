@@ -2,7 +2,7 @@
 // The board of a run whose sites are processes of their own. Every site hears of every other's
 // steps, in batches, so each of them writes the whole run's lines; they agree on steps to stop or
 // to lay down a checkpoint (site_agreement.h), and compare the digests of their outer parameters
-// wherever they know them.
+// wherever they know them. Where the run is elastic, sites go and come, told of by epochs.
 #pragma once
 
 #include <exception>
@@ -17,6 +17,7 @@
 #include "app/site_agreement.h"
 #include "app/site_session.h"
 #include "core/hash.h"
+#include "transport/epoch.h"
 
 namespace isthmus::app {
 
@@ -29,6 +30,15 @@ class SiteBoard final : public Board {
     std::int64_t resumed_after = 0;  // steps taken before
     /// Sends a note to another site. Any task; keeps the order of one task's notes.
     std::function<void(Rank to, const Note&)> send;
+    /// The loss of a site other than the first is no error by itself: an epoch follows.
+    bool elastic = false;
+    /// This site joins a run under way: until the epoch in which it does, it tells nobody of its
+    /// steps and writes no lines.
+    bool joining = false;
+    /// At site 0: sites have agreed on a step for a joiner. Called before anybody else is told, and
+    /// so before any site begins the step after it. Any task, without a lock. May be empty.
+    /// RETURNS: whether the epoch of a join follows, which this site awaits before its next steps.
+    std::function<bool(StepIndex)> on_join = {};
   };
   /// Borrows both.
   SiteBoard(Options options, Runtime& runtime, RunLog& log);
@@ -36,8 +46,11 @@ class SiteBoard final : public Board {
   // From the worker.
   void attach(Runtime& runtime) override;
   void post_step(Rank rank, StepIndex t, StepPost post) override;
-  void post_eval(Rank rank, StepIndex t, const std::vector<EvalPart>& parts,
-                 TimePoint now) override;
+  [[nodiscard]] std::vector<bool> present(StepIndex t) override { return whole_.present(t); }
+  void post_eval(Rank rank, StepIndex t, const EvalShare& share) override;
+  /// THROWS: PeerError, as explain.
+  [[nodiscard]] std::vector<std::int64_t> await_eval(StepIndex t) override;
+  void complete_eval(StepIndex t, const std::vector<EvalPart>& missing) override;
   void begin_step(Rank rank, StepIndex t, bool checkpoint_due) override;
   [[nodiscard]] bool checkpoint_after(StepIndex t) override;
   [[nodiscard]] StopWish stop_after(StepIndex t) override;
@@ -45,6 +58,11 @@ class SiteBoard final : public Board {
 
   /// This site's outer parameters after step t; compared with the others'. Any task.
   void tell_outer(StepIndex t, const Digest128& digest);
+  /// At site 0: a step for a joiner is wanted; Options::on_join is told of it. One at a time: while
+  /// one is being agreed on, another wish is none. Any task.
+  void wish_join();
+  /// Whether step t was agreed on for a joiner. Any task.
+  [[nodiscard]] bool join_after(StepIndex t);
   /// Sends what has been posted and not yet sent.
   void flush();
   /// Blocks until all sites' lines up to step t are written. THROWS: PeerError when one is gone.
@@ -59,14 +77,27 @@ class SiteBoard final : public Board {
   // From the links' task. THROWS: PeerError for a note that cannot be.
   void receive(Rank from, const Note& note);
   void lost(Rank site, const std::string& why);
+  /// Who is there has changed. A join is told of before any site begins the step after
+  /// `epoch.after`.
+  void epoch(const Epoch& epoch);
   /// The links failed: what they threw is thrown by whatever the worker does next.
   void fail(const std::exception_ptr& failure);
 
  private:
   /// Runs `step(outbox)` under the lock, then sends.
-  template <typename Step>
-  void drive(const Step& step);
+  void drive(const std::function<void(NotesOut&)>& step);
+  void take(Rank from, const Note& note);
+  void take_posts(Rank from, const PostsNote& note);
+  void take_eval(Rank from, const EvalNote& note);
+  void leave(const Epoch& epoch);
+  void join(const Epoch& epoch);
+  /// `site` takes part in the steps after `after`.
+  void admit(Rank site, StepIndex after);
   void compare(Rank site, StepIndex t, const std::string& digest);
+  /// Whether all who are there have told their digest of step t.
+  [[nodiscard]] bool all_told(std::int64_t t, const std::map<int, std::string>& known) const;
+  /// Whether this site takes part in step t.
+  [[nodiscard]] bool takes_part(StepIndex t) const;
   void tell_others(const Note& note) const;
   [[nodiscard]] const std::string& name(Rank site) const;
   [[nodiscard]] TimePoint now() const;
@@ -82,7 +113,12 @@ class SiteBoard final : public Board {
   std::optional<std::string> difference_;
   std::optional<std::string> lost_;
   std::exception_ptr failure_;
-  // The links' task's alone: last step, and step of the last evaluation, that a site has told.
+  bool admitting_ = false;           // a joiner's step is agreed on, and no site may pass it yet
+  std::vector<bool> live_;           // by site; written by the links' task alone
+  std::vector<std::int64_t> after_;  // by site: it takes part in the steps after this one; the same
+  // The links' task's alone: what a site has told of steps that does not take part, as far as known
+  // here; last step, and step of the last evaluation, that a site has told.
+  std::vector<std::vector<Note>> early_;
   std::vector<std::int64_t> told_;
   std::vector<std::int64_t> evaluated_;
   // The worker's alone:

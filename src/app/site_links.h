@@ -9,10 +9,17 @@
 
 namespace isthmus::app {
 
+class StatusBoard;
+
 /// Options of site `self`, with its key where sites have keys. THROWS: ConfigError, SystemError for
 /// a key that cannot be used.
+/// `status`: told of what happens to the links; borrowed, may be null.
 [[nodiscard]] MemberOptions link_options(const Config& config, const SiteArguments& arguments,
-                                         Rank self);
+                                         Rank self, StatusBoard* status = nullptr);
+
+/// Whether the run goes on without a lost site: by wish, or where that costs nothing, which is
+/// where every round commits by itself. THROWS: ConfigError for a wish that cannot be.
+[[nodiscard]] bool is_elastic(const Config& config, const SiteArguments& arguments);
 
 /// THROWS: ConfigError for a site without HOST:PORT, or two with the same one.
 void check_addresses(const Config& config);

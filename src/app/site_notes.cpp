@@ -16,7 +16,26 @@ namespace {
 using nlohmann::json;
 
 // Places in Note, and so part of the format: append only.
-enum Kind : int { kHello, kPosts, kEval, kWritten, kWish, kAsk, kHold, kAgreed };
+enum Kind : int {
+  kHello,
+  kPosts,
+  kEval,
+  kWritten,
+  kWish,
+  kAsk,
+  kHold,
+  kAgreed,
+  kRunning,
+  kTurnedAway,
+  kJoin,
+  kOffer,
+  kGet,
+  kPiece,
+  kResult,
+  kReached,
+  kCaughtUp,
+  kSeen
+};
 
 json number_or_null(const std::optional<double>& value) {
   return value ? json(*value) : json(nullptr);
@@ -90,6 +109,15 @@ StepPost post_of(const json& p) {
   return post;
 }
 
+json of_bytes(const std::vector<std::byte>& bytes) {
+  const auto* begin = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  return json::binary(std::vector<std::uint8_t>(begin, begin + bytes.size()));
+}
+std::vector<std::byte> bytes_of(const json& value) {
+  const auto view = std::as_bytes(std::span(value.get_binary()));
+  return {view.begin(), view.end()};
+}
+
 struct Writer {
   json operator()(const HelloNote& note) const {
     json held = json::array();
@@ -125,13 +153,29 @@ struct Writer {
   json operator()(const AgreedNote& note) const {
     return {kAgreed, note.number, static_cast<int>(note.purpose), note.step.value()};
   }
+  json operator()(const RunningNote& note) const { return {kRunning, note.run_id, note.live}; }
+  json operator()(const TurnedAwayNote& note) const {
+    return {kTurnedAway, note.why, note.configuration};
+  }
+  json operator()(const JoinNote& note) const { return {kJoin, note.linked}; }
+  json operator()(const OfferNote& note) const {
+    return {kOffer, note.step.value(), note.bytes, note.clock_s};
+  }
+  json operator()(const GetNote& note) const { return {kGet, note.offset, note.bytes}; }
+  json operator()(const PieceNote& note) const {
+    return {kPiece, note.offset, of_bytes(note.bytes)};
+  }
+  json operator()(const ResultNote& note) const { return {kResult, of_bytes(note.piece)}; }
+  json operator()(const ReachedNote& note) const { return {kReached, note.step.value()}; }
+  json operator()(const CaughtUpNote&) const { return json::array({kCaughtUp}); }
+  json operator()(const SeenNote&) const { return json::array({kSeen}); }
 };
 
 StepIndex step_of(const json& value) { return StepIndex(value.get<std::int64_t>()); }
 
 Purpose purpose_of(const json& value) {
   const int number = value.get<int>();
-  if (number < 0 || number > static_cast<int>(Purpose::kCheckpoint)) {
+  if (number < 0 || number > static_cast<int>(Purpose::kJoin)) {
     throw std::out_of_range(fmt::format("purpose {}", number));
   }
   return static_cast<Purpose>(number);
@@ -188,6 +232,30 @@ Note note_of(const json& n) {
       return AgreedNote{.number = n.at(1).get<std::int64_t>(),
                         .purpose = purpose_of(n.at(2)),
                         .step = step_of(n.at(3))};
+    case kRunning:
+      return RunningNote{.run_id = n.at(1).get<std::string>(),
+                         .live = n.at(2).get<std::vector<int>>()};
+    case kTurnedAway:
+      return TurnedAwayNote{.why = n.at(1).get<std::string>(),
+                            .configuration = n.at(2).get<bool>()};
+    case kJoin:
+      return JoinNote{.linked = n.at(1).get<std::vector<int>>()};
+    case kOffer:
+      return OfferNote{.step = step_of(n.at(1)),
+                       .bytes = n.at(2).get<std::uint64_t>(),
+                       .clock_s = n.at(3).get<double>()};
+    case kGet:
+      return GetNote{.offset = n.at(1).get<std::uint64_t>(), .bytes = n.at(2).get<std::uint64_t>()};
+    case kPiece:
+      return PieceNote{.offset = n.at(1).get<std::uint64_t>(), .bytes = bytes_of(n.at(2))};
+    case kResult:
+      return ResultNote{.piece = bytes_of(n.at(1))};
+    case kReached:
+      return ReachedNote{.step = step_of(n.at(1))};
+    case kCaughtUp:
+      return CaughtUpNote{};
+    case kSeen:
+      return SeenNote{};
     default:
       throw std::out_of_range(fmt::format("kind {}", kind));
   }

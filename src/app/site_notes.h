@@ -19,7 +19,7 @@
 namespace isthmus::app {
 
 /// Bumped when a note changes its meaning: members of unlike versions refuse each other.
-inline constexpr int kNotesVersion = 1;
+inline constexpr int kNotesVersion = 3;
 
 /// A checkpoint a site could go on from.
 struct HeldCheckpoint {
@@ -52,7 +52,8 @@ struct WrittenNote {
   std::string digest;
 };
 
-enum class Purpose : int { kInterrupt = 0, kRequeue = 1, kCheckpoint = 2 };
+/// What sites agree on a step for. kJoin: another one joins, or is given a state to join with.
+enum class Purpose : int { kInterrupt = 0, kRequeue = 1, kCheckpoint = 2, kJoin = 3 };
 
 /// To site 0: the sender has been asked for it.
 struct WishNote {
@@ -74,8 +75,54 @@ struct AgreedNote {
   StepIndex step;
 };
 
+// A site that comes to a run that goes on (app/join_host.h, app/newcomer.h); `newcomer` is who
+// sends or gets them, the other end is site 0.
+
+/// To a newcomer, which has said Hello: the run goes on without you.
+struct RunningNote {
+  std::string run_id;
+  std::vector<int> live;  // sites
+};
+/// To a newcomer: it cannot be one, or no more.
+struct TurnedAwayNote {
+  std::string why;
+  bool configuration = false;  // which has to change
+};
+/// To a newcomer, from any site of the run that it has said Hello to: what is sent now reaches it.
+struct SeenNote {};
+/// From a newcomer: its links to these sites stand, and they have answered.
+struct JoinNote {
+  std::vector<int> linked;
+};
+/// To a newcomer: a worker's state after this step is to be had.
+struct OfferNote {
+  StepIndex step;
+  std::uint64_t bytes = 0;
+  double clock_s = 0;  // of the run, so far
+};
+/// From a newcomer: that part of the state.
+struct GetNote {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+struct PieceNote {
+  std::uint64_t offset = 0;
+  std::vector<std::byte> bytes;
+};
+/// To a newcomer: a piece of a round's result (transport/note_stream.h).
+struct ResultNote {
+  std::vector<std::byte> piece;
+};
+/// To a newcomer: site 0 has ended this step, and its results have been sent.
+struct ReachedNote {
+  StepIndex step;
+};
+/// From a newcomer: it has replayed all there is.
+struct CaughtUpNote {};
+
 using Note = std::variant<HelloNote, PostsNote, EvalNote, WrittenNote, WishNote, AskNote, HoldNote,
-                          AgreedNote>;
+                          AgreedNote, RunningNote, TurnedAwayNote, JoinNote, OfferNote, GetNote,
+                          PieceNote, ResultNote, ReachedNote, CaughtUpNote, SeenNote>;
 
 [[nodiscard]] std::vector<std::byte> write_note(const Note& note);
 /// RETURNS: why the bytes are no note.

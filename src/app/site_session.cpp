@@ -8,115 +8,41 @@
 #include <chrono>
 
 #include "app/run_parts.h"
-#include "app/signals.h"
 #include "app/site_links.h"
 #include "app/status_board.h"
 #include "app/watched_transport.h"
 #include "core/log.h"
 #include "isthmus/errors.h"
-#include "transport/link_keys.h"
 #include "transport/mpi_transport.h"
 #include "transport/zmq_transport.h"
 
 namespace isthmus::app {
 namespace {
 
-constexpr Duration kLookForSignals = std::chrono::milliseconds(200);
-constexpr Duration kBetweenWords = std::chrono::seconds(10);
+/// Where the others go on and a lost site may come back, a wrong guess costs little.
+constexpr Duration kGoneAfter = std::chrono::milliseconds(1500);
 /// Links repeat what breaks, so a silent peer is slow, never to be asked again.
 constexpr Duration kNothingIsLost = std::chrono::hours(24 * 365);
 
-std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
-
-/// Where to bind: as told, or the site's port on all interfaces, or on loopback where that is its
-/// address.
-std::string listens_at(const SiteConfig& site, const std::string& listen) {
-  if (!listen.empty()) {
-    return "tcp://" + listen;
-  }
-  const std::string host = host_of(site.address);
-  const std::string port = site.address.substr(site.address.rfind(':'));
-  const bool loopback = host == "localhost" || host == "[::1]" || host.starts_with("127.");
-  return "tcp://" + (loopback ? (host == "localhost" ? "127.0.0.1" : host) : "*") + port;
-}
-
-void check_signal(const std::string& waiting_for) {
-  if (SignalScope::wish() != StopWish::kNone) {
-    throw Error(SignalScope::wish() == StopWish::kRequeue ? ExitCode::kCheckpointedRequeue
-                                                          : ExitCode::kInterrupted,
-                fmt::format("stopped before the first step: {}", waiting_for));
-  }
-}
-
-/// All sites have a key, or none.
-void take_keys(const Config& config, const SiteArguments& arguments, const std::string& own,
-               MemberOptions& options) {
-  for (const SiteConfig& site : config.sites) {
-    if (site.key.empty() != config.sites.front().key.empty()) {
-      throw ConfigError(fmt::format(
-          "site '{}' has {} key and site '{}' has {}: give every site the public key that `isthmus "
-          "keygen` printed for it, or none",
-          site.name, site.key.empty() ? "no" : "a", config.sites.front().name,
-          site.key.empty() ? "one" : "none"));
-    }
-    if (!site.key.empty()) {
-      check_public_key(site.key, fmt::format("key of site '{}'", site.name));
-      options.member_keys.push_back(site.key);
-    }
-  }
-  if (!options.member_keys.empty()) {
-    const std::filesystem::path file = arguments.key_file.empty()
-                                           ? config.locate(fmt::format("keys/{}.key", own))
-                                           : arguments.key_file;
-    options.keys = read_secret_key(file);
-  } else if (!arguments.key_file.empty()) {
-    throw ConfigError(
-        fmt::format("--key {}: no site has a public key in {}: add key = \"…\" to every [[site]]",
-                    arguments.key_file.string(), config.file.string()));
-  }
-}
-
-MemberOptions member_options(const Config& config, const SiteArguments& arguments, Rank self,
-                             StatusBoard* status) {
-  const SiteConfig& site = config.sites[static_cast<std::size_t>(self.value())];
-  MemberOptions options;
-  options.self = self;
-  options.members = config.workers();
-  options.bind = listens_at(site, arguments.listen);
-  options.identity.run = xxh3_128(as_bytes(config.run.name));
-  // The rest is compared key by key: HelloNote.
-  options.name = site.name;
-  for (const SiteConfig& each : config.sites) {
-    options.expected_names.push_back(each.name);
-  }
-  options.streams = config.net.streams;
-  options.dead_after = config.net.dead_after;
-  options.plaintext = config.net.plaintext;
-  take_keys(config, arguments, site.name, options);
-  options.heartbeat = std::min<Duration>(options.heartbeat, config.net.dead_after / 4);
-  options.on_event = [self, status](const LinkEvent& event) {
-    if (status != nullptr) status->link(self, event);
-    switch (event.kind) {
-      case LinkEvent::Kind::kConnected:
-      case LinkEvent::Kind::kWelcomed:
-      case LinkEvent::Kind::kRetried:
-        log_debug("link: {}", event.text);
-        break;
-      case LinkEvent::Kind::kLeft:
-        log_info("link: {}", event.text);
-        break;
-      default:
-        log_warning("link: {}", event.text);
-    }
-  };
+MemberOptions session_links(const Config& config, const SiteArguments& arguments, Rank self,
+                            StatusBoard* status, bool elastic) {
+  MemberOptions options = link_options(config, arguments, self, status);
+  options.readmits = elastic;
+  if (elastic) options.gone_after = kGoneAfter;
   return options;
 }
 
-}  // namespace
-
-MemberOptions link_options(const Config& config, const SiteArguments& arguments, Rank self) {
-  return member_options(config, arguments, self, nullptr);
+bool is_to_host(const Note& note) {
+  return std::holds_alternative<JoinNote>(note) || std::holds_alternative<GetNote>(note) ||
+         std::holds_alternative<CaughtUpNote>(note);
 }
+
+bool is_to_newcomer(const Note& note) {
+  return std::holds_alternative<OfferNote>(note) || std::holds_alternative<PieceNote>(note) ||
+         std::holds_alternative<ResultNote>(note) || std::holds_alternative<ReachedNote>(note);
+}
+
+}  // namespace
 
 /// Events of the exchange, which starts before anybody writes them down.
 class SiteSession::Events final : public EventSink {
@@ -135,12 +61,18 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
     : config_(config),
       self_(site_of(config, arguments)),
       facts_(facts),
+      elastic_(is_elastic(config, arguments)),
       queue_(runtime_.make_wait_queue()),
       hellos_(config.sites.size()),
+      greeted_(config.sites.size(), false),
+      live_(config.sites.size(), true),
+      seen_by_(config.sites.size(), false),
+      begin_(runtime_.clock().now()),
       events_(std::make_unique<Events>()),
-      transport_(arguments.mpi ? make_mpi_transport(runtime_, config.net.dead_after)
-                               : make_zmq_transport(
-                                     runtime_, member_options(config, arguments, self_, status))),
+      transport_(arguments.mpi
+                     ? make_mpi_transport(runtime_, config.net.dead_after)
+                     : make_zmq_transport(
+                           runtime_, session_links(config, arguments, self_, status, elastic_))),
       watched_(std::make_unique<WatchedTransport>(*transport_, status)) {}
 
 SiteSession::~SiteSession() = default;
@@ -149,142 +81,188 @@ std::string SiteSession::name(Rank site) const {
   return config_.sites[static_cast<std::size_t>(site.value())].name;
 }
 
-SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say) {
-  const TimePoint deadline = runtime_.clock().now() + config_.net.gather;
-  TimePoint next_word = runtime_.clock().now() + kBetweenWords;
-  std::vector<std::string> endpoints;
-  for (const SiteConfig& site : config_.sites) endpoints.push_back("tcp://" + site.address);
-  transport_->join(endpoints);
-  while (true) {
-    const TimePoint now = runtime_.clock().now();
-    const auto joined = transport_->await_members(std::min(deadline, now + kLookForSignals));
-    if (joined) {
-      break;
-    }
-    check_signal(joined.error().what);
-    if (joined.error().refused) {
-      throw PeerError(joined.error().what);
-    }
-    if (runtime_.clock().now() >= deadline) {
-      throw PeerError(fmt::format("the sites did not come together within net.gather: {}",
-                                  joined.error().what));
-    }
-    if (runtime_.clock().now() >= next_word) {
-      say(joined.error().what);
-      next_word += kBetweenWords;
-    }
-  }
+Exchange& SiteSession::exchange() {
+  if (newcomer_) return newcomer_->exchange();
+  return forwarding_ ? static_cast<Exchange&>(*forwarding_) : *exchange_;
+}
 
-  log_info("the {} sites are together{}", config_.workers(),
-           transport_->endpoint().starts_with("mpi:") ? ", over MPI"
-           : config_.sites.front().key.empty()        ? ", over TCP in plain text"
-                                                      : ", over encrypted TCP");
+void SiteSession::open_exchange() {
   exchange_ = std::make_unique<PeerExchange>(
       *watched_, runtime_,
       PeerExchangeOptions{
           .retry_interval = kNothingIsLost,
           .run_key = run_key(config_.run.seed, Stream::kRounding),
           .events = events_.get(),
+          .elastic = elastic_,
+          .min_members = config_.min_sites(),
           .on_note = [this](Rank from, std::span<const std::byte> bytes) { take(from, bytes); },
           .on_lost = [this](Rank site, const std::string& why) { lose(site, why); },
+          .on_back = [this](Rank site) { back(site); },
+          .on_epoch = [this](const Epoch& epoch) { enter(epoch); },
           .on_failure = [this](const std::exception_ptr& failure) { fail(failure); }});
-  const HelloNote own{.run_id = facts_.run_id,
-                      .resumes = facts_.resumes,
-                      .held = facts_.held,
-                      .common = facts_.common};
-  for (int to = 0; to < config_.workers(); ++to) {
-    if (Rank(to) != self_) send(Rank(to), own);
-  }
-  std::vector<std::string> heard;
-  std::vector<HelloNote> facts;
-  std::optional<std::pair<Rank, std::string>> lost;
-  const auto settled = [&] {
-    hellos_[static_cast<std::size_t>(self_.value())] = own;
-    lost = lost_;
-    return lost || failure_ ||
-           std::ranges::all_of(hellos_, [](const auto& each) { return each.has_value(); });
-  };
-  while (!queue_->wait(settled, runtime_.clock().now() + kLookForSignals)) {
-    check_signal("not all sites have said what they bring");
-    if (runtime_.clock().now() >= deadline) {
-      throw PeerError("not all sites have said what they bring within net.gather");
-    }
-  }
-  std::exception_ptr failure;
-  queue_->update([&] {
-    failure = failure_;
-    for (std::size_t m = 0; m < hellos_.size(); ++m) {
-      if (!hellos_[m]) continue;
-      heard.push_back(name(Rank(static_cast<int>(m))));
-      facts.push_back(*hellos_[m]);
-    }
-  });
-  if (failure) {
-    std::rethrow_exception(failure);
-  }
-  // Who finds a difference leaves at once, and what it said has come before the news of that.
-  const SiteStart start = agree_on_start(heard, facts);
-  if (facts.size() == hellos_.size()) {
-    return start;
-  }
-  throw PeerError(fmt::format("site {} is gone ({})", name(lost->first), lost->second));
+}
+
+bool SiteSession::cut_off() {
+  bool cut_off = false;
+  queue_->update([&] { cut_off = cut_off_ && !over_; });
+  return cut_off;
 }
 
 void SiteSession::send(Rank to, const Note& note) { exchange_->note(to, write_note(note)); }
 
 void SiteSession::take(Rank from, std::span<const std::byte> bytes) {
   const Expected<Note, std::string> note = read_note(bytes);
+  const std::scoped_lock lock(calls_);
   if (!note) {
-    throw PeerError(fmt::format("site {} sent what cannot be read: {}", name(from), note.error()));
+    const std::string what =
+        fmt::format("site {} sent what cannot be read: {}", name(from), note.error());
+    bool member = true;
+    queue_->update([&] { member = live_[static_cast<std::size_t>(from.value())]; });
+    if (member) throw PeerError(what);
+    log_warning("{}; it cannot join", what);
+    send(from, TurnedAwayNote{.why = what, .configuration = true});
+    return;
   }
-  queue_->update([&] {
-    if (const auto* hello = std::get_if<HelloNote>(&*note)) {
-      hellos_[static_cast<std::size_t>(from.value())] = *hello;
-    } else if (on_note_) {
-      on_note_(from, *note);
-    } else {
-      early_.emplace_back(from, *note);
+  if (const auto* greeting = std::get_if<HelloNote>(&*note)) {
+    if (host_) {
+      host_->hello(from, *greeting);
+    } else if (listener_) {
+      send(from, SeenNote{});
     }
-  });
+    queue_->update([&] { hellos_[static_cast<std::size_t>(from.value())] = *greeting; });
+  } else if (std::holds_alternative<RunningNote>(*note) && from == Rank(0)) {
+    queue_->update([&] { running_ = std::get<RunningNote>(*note); });
+  } else if (std::holds_alternative<TurnedAwayNote>(*note) && from == Rank(0)) {
+    const auto& turned_away = std::get<TurnedAwayNote>(*note);
+    queue_->update([&] {
+      turned_away_ = turned_away;
+      over_ = true;
+    });
+    if (newcomer_) newcomer_->fail(from, turned_away.why);
+  } else if (std::holds_alternative<SeenNote>(*note)) {
+    queue_->update([&] { seen_by_[static_cast<std::size_t>(from.value())] = true; });
+  } else if (is_to_host(*note)) {
+    if (host_) host_->receive(from, *note);
+  } else if (is_to_newcomer(*note)) {
+    if (newcomer_ && from == Rank(0)) newcomer_->receive(*note);
+  } else if (listener_) {
+    listener_->on_note(from, *note);
+  } else {
+    early_.emplace_back(from, *note);
+  }
 }
 
 void SiteSession::lose(Rank site, const std::string& why) {
   queue_->update([&] {
     if (!lost_) lost_ = {site, why};
-    if (on_lost_) on_lost_(site, why);
+    if (site == Rank(0)) first_lost_ = why;
   });
+  const std::scoped_lock lock(calls_);
+  if (listener_ && elastic_ && site == Rank(0)) queue_->update([&] { cut_off_ = true; });
+  if (host_) host_->lost(site);
+  if (newcomer_ && site == Rank(0)) newcomer_->fail(site, why);
+  if (listener_) listener_->on_lost(site, why);
+}
+
+void SiteSession::enter(const Epoch& epoch) {
+  queue_->update([&] {
+    live_ = epoch.live;
+    over_ = over_ || epoch.over;
+    cut_off_ = cut_off_ || (epoch.who == self_ && !epoch.joins);
+  });
+  const std::scoped_lock lock(calls_);
+  if (listener_) {
+    listener_->on_epoch(epoch);
+  } else {
+    early_epochs_.push_back(epoch);
+  }
+  if (newcomer_ && epoch.joins && epoch.who == self_) newcomer_->admitted(epoch.after);
 }
 
 void SiteSession::fail(const std::exception_ptr& failure) {
-  queue_->update([&] {
-    failure_ = failure;
-    if (on_failure_) on_failure_(failure);
-  });
+  queue_->update([&] { failure_ = failure; });
+  const std::scoped_lock lock(calls_);
+  if (newcomer_) newcomer_->fail(self_, "the links failed");
+  if (listener_) listener_->on_failure(failure);
 }
 
-void SiteSession::connect(std::function<void(Rank, const Note&)> on_note,
-                          std::function<void(Rank, const std::string&)> on_lost,
-                          std::function<void(const std::exception_ptr&)> on_failure) {
+void SiteSession::connect(Listener listener) {
+  const std::scoped_lock lock(calls_);
+  listener_ = std::move(listener);
+  for (const Epoch& epoch : std::exchange(early_epochs_, {})) listener_->on_epoch(epoch);
+  for (const auto& [from, note] : std::exchange(early_, {})) listener_->on_note(from, note);
+  std::optional<std::pair<Rank, std::string>> lost;
+  std::exception_ptr failure;
   queue_->update([&] {
-    on_note_ = std::move(on_note);
-    on_lost_ = std::move(on_lost);
-    on_failure_ = std::move(on_failure);
-    for (const auto& [from, note] : std::exchange(early_, {})) on_note_(from, note);
-    if (lost_) on_lost_(lost_->first, lost_->second);
-    if (failure_) on_failure_(failure_);
+    lost = lost_;
+    failure = failure_;
   });
+  if (lost) listener_->on_lost(lost->first, lost->second);
+  if (failure) listener_->on_failure(failure);
 }
 
 void SiteSession::disconnect() {
-  queue_->update([&] {
-    on_note_ = [](Rank, const Note&) {};
-    on_lost_ = {};
-    on_failure_ = {};
-  });
+  const std::scoped_lock lock(calls_);
+  host_.reset();
+  listener_ = Listener{.on_note = [](Rank, const Note&) {},
+                       .on_lost = [](Rank, const std::string&) {},
+                       .on_epoch = [](const Epoch&) {},
+                       .on_failure = [](const std::exception_ptr&) {}};
+}
+
+void SiteSession::take_newcomers(const std::string& run_id, std::function<void()> wish,
+                                 std::int64_t window, std::int64_t total_steps) {
+  if (!forwarding_) {
+    return;
+  }
+  JoinHost::Options options{
+      .sites = {},
+      .run_id = run_id,
+      .own = hello(),
+      .send = [this](Rank to, const Note& note) { send(to, note); },
+      .wish = std::move(wish),
+      .admit = [this](Rank joiner, std::int64_t after) { return exchange_->admit(joiner, after); },
+      .live =
+          [this] {
+            std::vector<bool> live;
+            queue_->update([&] { live = live_; });
+            return live;
+          },
+      .clock_s =
+          [this] { return std::chrono::duration<double>(runtime_.clock().now() - begin_).count(); },
+      .window = window,
+      .total_steps = total_steps};
+  for (const SiteConfig& site : config_.sites) options.sites.push_back(site.name);
+  const std::scoped_lock lock(calls_);
+  host_ = std::make_unique<JoinHost>(std::move(options));
+}
+
+bool SiteSession::admit(StepIndex t) {
+  JoinHost* host = nullptr;
+  {
+    const std::scoped_lock lock(calls_);
+    host = host_.get();
+  }
+  return host != nullptr && host->agreed(t.value());
+}
+
+void SiteSession::after_step(StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy) {
+  JoinHost* host = nullptr;
+  {
+    const std::scoped_lock lock(calls_);
+    host = host_.get();
+  }
+  if (host != nullptr) host->after_step(t, inner, strategy, *forwarding_);
 }
 
 void SiteSession::record_into(EventSink* events) { events_->record_into(events); }
 
-void SiteSession::leave() { exchange_->leave(config_.outer.patience); }
+void SiteSession::leave() {
+  {
+    const std::scoped_lock lock(calls_);
+    if (host_) host_->close();
+  }
+  exchange_->leave(config_.outer.patience);
+}
 
 }  // namespace isthmus::app

@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // One site's part of a run whose sites are processes of their own: links to all others, what they
-// must have alike, where they go on from. Membership is that of the configuration and stays.
+// must have alike, where they go on from. Sites may die and come back while the run goes on
+// (`elastic`), but for the first, which says who is there.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "app/commands.h"
+#include "app/join_host.h"
+#include "app/newcomer.h"
 #include "app/site_notes.h"
 #include "core/events.h"
 #include "core/system_runtime.h"
 #include "inner/data/dataset.h"
 #include "isthmus/config.h"
+#include "transport/epoch.h"
+#include "transport/joining_exchange.h"
 #include "transport/network_transport.h"
 #include "transport/peer_exchange.h"
 
@@ -45,11 +51,17 @@ void append_data(std::span<const DataFile> files,
 struct SiteStart {
   std::string run_id;
   std::optional<std::int64_t> resume_after;  // a checkpoint's step that every site has
+  /// The run goes on already, and this site has fetched a worker's state to go on from.
+  std::optional<OfferNote> joins = std::nullopt;
 };
 /// Pure. `facts`: of every site, in order. THROWS: ConfigError naming the keys that differ, with
 /// both values, or that no checkpoint is everywhere the same.
 [[nodiscard]] SiteStart agree_on_start(const std::vector<std::string>& sites,
                                        const std::vector<HelloNote>& facts);
+
+/// What two sites do not have in common, by key, for people; empty: nothing.
+[[nodiscard]] std::string differences(const std::string& site, const HelloNote& note,
+                                      const std::string& other, const HelloNote& others);
 
 class SiteSession {
  public:
@@ -63,22 +75,45 @@ class SiteSession {
   SiteSession& operator=(const SiteSession&) = delete;
 
   /// Dials, and blocks until all sites are together and have said what they bring, for at most
-  /// net.gather. `say`: a line for people now and then. THROWS: PeerError naming who is missing,
-  /// refused or gone; ConfigError as agree_on_start; RunError after a signal.
+  /// net.gather; or, where they have gone on without this one, until a worker's state is here.
+  /// `say`: a line for people now and then. THROWS: PeerError naming who is missing, refused or
+  /// gone; ConfigError as agree_on_start; RunError after a signal.
   [[nodiscard]] SiteStart gather(const std::function<void(const std::string&)>& say);
 
   [[nodiscard]] Rank self() const { return self_; }
   [[nodiscard]] Runtime& runtime() { return runtime_; }
-  [[nodiscard]] Exchange& exchange() { return *exchange_; }
+  /// The worker's.
+  [[nodiscard]] Exchange& exchange();
+  /// Whether a site other than the first may be lost.
+  [[nodiscard]] bool elastic() const { return elastic_; }
+  /// Whether the others go on without this site, or wait for the first, which it has lost.
+  [[nodiscard]] bool cut_off();
+  /// After a gather that `joins`; else null.
+  [[nodiscard]] Newcomer* newcomer() { return newcomer_.get(); }
   void send(Rank to, const Note& note);
 
-  /// Who hears notes, losses and that the links failed from now on, what came before included.
-  /// Called by the links' task.
-  void connect(std::function<void(Rank, const Note&)> on_note,
-               std::function<void(Rank, const std::string&)> on_lost,
-               std::function<void(const std::exception_ptr&)> on_failure);
+  /// Who hears of what comes from the links.
+  struct Listener {
+    std::function<void(Rank, const Note&)> on_note;
+    std::function<void(Rank, const std::string&)> on_lost;
+    std::function<void(const Epoch&)> on_epoch;
+    std::function<void(const std::exception_ptr&)> on_failure;
+  };
+  /// From now on, what came before included. Called by the links' task, one call at a time, but
+  /// epochs that `admit` brings by its caller.
+  void connect(Listener listener);
   /// No call of what `connect` was given is made after this.
   void disconnect();
+
+  /// At site 0 of an elastic run: newcomers are taken in from now on. `wish`: the sites shall agree
+  /// on a step for one. `window`: as JoinHost::Options.
+  void take_newcomers(const std::string& run_id, std::function<void()> wish, std::int64_t window,
+                      std::int64_t total_steps);
+  /// The sites have agreed: the newcomer takes part in rounds sent after step t.
+  /// RETURNS: whether it does, an epoch then having begun. Any task.
+  bool admit(StepIndex t);
+  /// From the worker, between two steps.
+  void after_step(StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy);
   /// Waiting spans go there from now on; null: nowhere.
   void record_into(EventSink* events);
   /// Serves the others until all have finished, for at most net.patience.
@@ -86,29 +121,61 @@ class SiteSession {
 
  private:
   class Events;
+  void open_exchange();
+  [[nodiscard]] HelloNote hello() const;
+  void say_hello(Rank to);
+  /// Blocks until all are linked, or site 0 has said that the run goes on.
+  void meet(TimePoint deadline, const std::function<void(const std::string&)>& say);
+  /// To those who have not been told, this process, since they came.
+  void say_hellos();
+  void back(Rank site);
+  /// What site 0 has said to this newcomer, if that ends it. THROWS: ConfigError, PeerError.
+  void check_turned_away();
+  /// Blocks until all sites that are in the run have answered this one. RETURNS: who they are.
+  [[nodiscard]] std::vector<int> find_all(TimePoint deadline);
+  [[nodiscard]] SiteStart start_together();
+  [[nodiscard]] SiteStart come_late(TimePoint deadline,
+                                    const std::function<void(const std::string&)>& say);
   void take(Rank from, std::span<const std::byte> bytes);
   void lose(Rank site, const std::string& why);
+  void enter(const Epoch& epoch);
   void fail(const std::exception_ptr& failure);
   [[nodiscard]] std::string name(Rank site) const;
 
   const Config& config_;
   const Rank self_;
   const SiteFacts facts_;
+  const bool elastic_;
   SystemRuntime runtime_;
   std::unique_ptr<WaitQueue> queue_;
   // Under queue_'s lock:
   std::vector<std::optional<HelloNote>> hellos_;
-  std::vector<std::pair<Rank, Note>> early_;
+  std::vector<bool> greeted_;  // sites that were told what this one brings
+  std::optional<RunningNote> running_;
+  std::optional<TurnedAwayNote> turned_away_;
   std::optional<std::pair<Rank, std::string>> lost_;
-  std::function<void(Rank, const Note&)> on_note_;
-  std::function<void(Rank, const std::string&)> on_lost_;
-  std::function<void(const std::exception_ptr&)> on_failure_;
   std::exception_ptr failure_;
+  std::vector<bool> live_;
+  std::vector<bool> seen_by_;  // sites of the run that have answered a newcomer
+  bool cut_off_ = false;
+  bool over_ = false;                      // too few are left, or this site was turned away
+  std::optional<std::string> first_lost_;  // site 0, and why
 
+  // Calls of the listener, host and newcomer; a call may bring another on the same task. Never
+  // taken with queue_'s lock.
+  std::recursive_mutex calls_;
+  std::optional<Listener> listener_;
+  std::vector<std::pair<Rank, Note>> early_;
+  std::vector<Epoch> early_epochs_;
+  std::unique_ptr<JoinHost> host_;
+  std::unique_ptr<Newcomer> newcomer_;
+
+  TimePoint begin_;
   std::unique_ptr<Events> events_;
   std::unique_ptr<NetworkTransport> transport_;
   std::unique_ptr<WatchedTransport> watched_;
   std::unique_ptr<PeerExchange> exchange_;
+  std::unique_ptr<ForwardingExchange> forwarding_;  // at site 0
 };
 
 }  // namespace isthmus::app

@@ -45,8 +45,6 @@ void check_addresses(const Config& config) {
   }
 }
 
-namespace {
-
 std::string differences(const std::string& mine, const HelloNote& a, const std::string& theirs,
                         const HelloNote& b) {
   const std::map<std::string, std::string> left(a.common.begin(), a.common.end());
@@ -66,6 +64,8 @@ std::string differences(const std::string& mine, const HelloNote& a, const std::
   }
   return fmt::format("{}", fmt::join(found, "; "));
 }
+
+namespace {
 
 std::string steps_of(const std::vector<HeldCheckpoint>& held) {
   std::vector<std::int64_t> steps;

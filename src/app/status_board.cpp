@@ -35,6 +35,7 @@ std::optional<LinkTrouble> trouble_of(LinkEvent::Kind kind) {
     case LinkEvent::Kind::kConnected:
     case LinkEvent::Kind::kWelcomed:
     case LinkEvent::Kind::kRetried:
+    case LinkEvent::Kind::kAdapted:
       return std::nullopt;
   }
   return std::nullopt;
@@ -48,6 +49,7 @@ StatusBoard::StatusBoard(Options options) : options_(std::move(options)) {
   state_.status.simulated = options_.simulated;
   state_.status.live = true;
   state_.status.workers = static_cast<int>(options_.sites.size());
+  state_.status.members = state_.status.workers;
   state_.status.stalled_after_s = std::chrono::duration<double>(options_.stalled_after).count();
   for (int m = 0; m < state_.status.workers; ++m) {
     state_.status.sites.push_back({.name = name(Rank(m))});
@@ -149,6 +151,16 @@ void StatusBoard::eval(const EvalRecord& eval) {
   state_.eval.add(eval.step, eval.loss);
 }
 
+void StatusBoard::membership(Rank worker, bool joined) {
+  const std::lock_guard lock(mutex_);
+  if (joined) {
+    state_.gone.erase(worker.value());
+  } else {
+    state_.gone.insert(worker.value());
+  }
+  state_.status.members = state_.status.workers - static_cast<int>(state_.gone.size());
+}
+
 void StatusBoard::checkpoint(std::int64_t step, std::uint64_t bytes, double seconds) {
   const std::lock_guard lock(mutex_);
   advance();
@@ -171,6 +183,7 @@ void StatusBoard::note_drop(const std::string& peer, LinkTrouble trouble, const 
 
 void StatusBoard::link(Rank self, const LinkEvent& event) {
   const std::lock_guard lock(mutex_);
+  if (event.kind == LinkEvent::Kind::kAdapted) return;  // what stands is as before
   const std::optional<LinkTrouble> trouble = trouble_of(event.kind);
   const bool known = event.peer.value() >= 0 && event.peer.value() < state_.status.workers;
   if (trouble) {
@@ -189,6 +202,7 @@ void StatusBoard::link(Rank self, const LinkEvent& event) {
   if (peer.streams.size() <= stream) peer.streams.resize(stream + 1);
   if (event.kind == LinkEvent::Kind::kWelcomed) {
     peer.streams[stream] = true;
+    peer.status.lost = false;
   } else if (event.kind == LinkEvent::Kind::kLost || event.kind == LinkEvent::Kind::kLeft) {
     peer.streams.assign(peer.streams.size(), false);
     peer.status.lost = peer.status.lost || event.kind == LinkEvent::Kind::kLost;
@@ -279,8 +293,9 @@ RunStatus StatusBoard::snapshot() const {
 }
 
 void StatusBoard::judge(const State& state, RunStatus& status) {
-  for (const PeerStatus& peer : status.peers) {
-    if (peer.lost) {
+  for (const auto& [rank, known] : state.peers) {
+    const PeerStatus& peer = known.status;
+    if (peer.lost && !state.gone.contains(rank)) {
       status.healthy = false;
       status.word = fmt::format("site {} is lost: {}", peer.name, peer.cause);
       return;
@@ -301,6 +316,9 @@ void StatusBoard::judge(const State& state, RunStatus& status) {
     return;
   }
   status.word = where;
+  if (status.members < status.workers) {
+    status.word += fmt::format(", {} of {} sites", status.members, status.workers);
+  }
   if (status.loss) status.word += fmt::format(", loss {:.4f}", *status.loss);
 }
 

@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,6 +56,8 @@ class StatusBoard {
   /// as metrics.jsonl has them.
   void round(const RoundReport& round, std::uint64_t payload_bytes, std::uint64_t wire_bytes);
   void eval(const EvalRecord& eval);
+  /// A worker has gone, and the others go on, or has come back.
+  void membership(Rank worker, bool joined);
   void checkpoint(std::int64_t step, std::uint64_t bytes, double seconds);
 
   /// What became of a link of `self`. Any task.
@@ -90,6 +93,7 @@ class StatusBoard {
     std::string waiting_for;
     ThinCurve loss, eval, speed, wait;
     std::map<int, Peer> peers;  // by rank
+    std::set<int> gone;         // ranks that the others go on without
     std::deque<Drop> drops;
     std::deque<Mark> marks;  // of the last seconds
     double step_speed = 0;

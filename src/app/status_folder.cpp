@@ -137,6 +137,7 @@ class MetricsReader {
     if (kind == "meta") {
       first_t = number(json, "t");
       status_.resumed_after = integer(json, "resumed_after");
+      status_.members = status_.workers;
       ended = false;
     } else if (kind == "round") {
       round(json);
@@ -150,6 +151,8 @@ class MetricsReader {
       status_.checkpoint_bytes = static_cast<std::uint64_t>(integer(json, "bytes"));
       status_.checkpoint_s = number(json, "s");
       status_.checkpoint_ago_s = unix_now() - number(json, "t");
+    } else if (kind == "event") {
+      status_.members = static_cast<int>(integer(json, "sites"));
     } else if (kind == "end") {
       ended = true;
       cause = word(json, "cause");
@@ -167,6 +170,7 @@ void take_manifest(const Json& manifest, RunStatus& status) {
   status.version = word(manifest, "version");
   status.state = word(manifest, "status");
   status.workers = static_cast<int>(integer(manifest, "workers"));
+  status.members = status.workers;
   status.simulated = word(manifest, "clock") == "virtual";
   if (const auto model = manifest.find("model"); model != manifest.end() && model->is_object()) {
     status.parameters = integer(*model, "parameters");

@@ -244,6 +244,7 @@ RunStatus read_status(const Json& json) {
   take(json, "live", status.live);
   status.simulated = json.at("clock") == "virtual";
   take(json, "workers", status.workers);
+  take(json, "members", status.members);
   take(json, "parameters", status.parameters);
   read_progress(json, status);
   const Json& checkpoint = json.at("checkpoint");
@@ -271,7 +272,9 @@ std::string status_json(const RunStatus& status) {
   line.add("version", status.version).add("directory", status.directory);
   line.add("state", status.state).add("healthy", status.healthy).add("word", status.word);
   line.add("live", status.live).add("clock", status.simulated ? "virtual" : "real");
-  line.add("workers", status.workers).add("parameters", status.parameters);
+  line.add("workers", status.workers)
+      .add("members", status.members)
+      .add("parameters", status.parameters);
   add_progress(line, status);
   line.add("rounds", status.rounds()).add("bytes_wire", status.sent_bytes());
   line.add("wait_s", status.wait_s());

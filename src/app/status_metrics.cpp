@@ -68,6 +68,8 @@ void add_run(Families& out, const RunStatus& status, double now) {
   out.value(status.parameters);
   out.gauge("workers", "Workers of the run.");
   out.value(status.workers);
+  out.gauge("members", "Workers that take part now.");
+  out.value(status.members);
   out.gauge("last_advance_timestamp_seconds",
             "When a step, evaluation or checkpoint was completed last, in Unix time.");
   out.value(now - status.advanced_s);

@@ -47,6 +47,7 @@ std::string head(const RunStatus& status, const Terminal& terminal) {
       !status.healthy && status.state == "running" ? "not well" : status.state;
   std::string what = status.method;
   if (!what.empty()) what += ", ";
+  if (status.members < status.workers) what += fmt::format("{} of ", status.members);
   what += fmt::format("{} worker{}", status.workers, status.workers == 1 ? "" : "s");
   if (status.parameters > 0) {
     what += fmt::format(", {} parameters", human_count(static_cast<double>(status.parameters)));

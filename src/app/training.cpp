@@ -48,8 +48,13 @@ TrainingOutcome Training::run() {
     PrefixedStateReader reader(*shared, "totals/");
     totals.load(reader);
   }
-  const std::int64_t resumed_step = resume_ ? resume_->info().step : 0;
-  if (resume_ && goes_on_) {
+  std::int64_t resumed_step = resume_ ? resume_->info().step : 0;
+  if (joins_) {  // what was sent before it came is not known here
+    resumed_step = joins_->step.value();
+    totals.steps = resumed_step;
+    totals.clock_s = joins_->clock_s;
+  }
+  if ((resume_ || joins_) && goes_on_) {
     // First of all: lines too many are dropped by the next resume, lines too few are lost.
     CheckpointStore store(storage_, directory.checkpoints(), config_.ckpt.keep);
     store.recover();
@@ -87,12 +92,14 @@ TrainingOutcome Training::run() {
                           .resumed = resumed_step > 0};
   std::string cause;
   std::exception_ptr failure;
+  bool by_peers = false;
   try {
     go(directory, manifest, log, totals, outcome);
   } catch (const std::exception& error) {
     outcome.status = "failed";
     cause = error.what();
     failure = std::current_exception();
+    by_peers = dynamic_cast<const PeerError*>(&error) != nullptr;
   }
   progress.reset();
   log.end(outcome.status, cause);
@@ -100,6 +107,9 @@ TrainingOutcome Training::run() {
   manifest.ended = utc_now();
   directory.write_manifest(manifest);
   if (failure) {
+    if (by_peers && site_ && site_->cut_off() && request_.mesh == nullptr) {
+      throw CutOffError(cause, directory.path());
+    }
     std::rethrow_exception(failure);
   }
   return outcome;
@@ -110,6 +120,11 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   const std::unique_ptr<SiteBoard> site_board =
       site_ ? make_site_board(*site_, config_, plan_.total_steps, totals.steps, log) : nullptr;
   const SiteConnection connection(site_ ? &*site_ : nullptr, site_board.get());
+  if (site_) {
+    site_->take_newcomers(
+        manifest.run_id, [&board = *site_board] { board.wish_join(); }, 2 * config_.outer.H + 1,
+        plan_.total_steps);
+  }
   std::function<void(StepIndex, const Digest128&)> tell_outer;
   std::function<void(StepIndex)> await_lines;
   if (site_board) {
@@ -168,7 +183,8 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                           .patience = round_patience(config_, request_.simulated),
                           .step_flops = step_flops(world),
                           .measured_step = totals.measured_step,
-                          .on_start = tell_outer};
+                          .on_start = tell_outer,
+                          .site = site_ ? &*site_ : nullptr};
   WorldResult result;
   try {
     result = run_workers(world, setup);

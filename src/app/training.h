@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/commands.h"
@@ -67,8 +68,21 @@ struct TrainingOutcome {
   std::optional<Prediction> prediction;
 };
 
+/// The other sites go on without this one, or wait for the first: it can come back with
+/// `resume = "auto"`.
+class CutOffError : public PeerError {
+ public:
+  CutOffError(const std::string& text, std::filesystem::path directory)
+      : PeerError(text), directory_(std::move(directory)) {}
+  [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
+
+ private:
+  std::filesystem::path directory_;
+};
+
 /// Runs to the end, or to a checkpoint after a signal. Prints progress and notes on session.err.
-/// THROWS: Error as the parts do, after writing the manifest's status and the "end" line.
+/// THROWS: Error as the parts do, after writing the manifest's status and the "end" line;
+/// CutOffError for a site that is one process.
 [[nodiscard]] TrainingOutcome run_training(const Config& config, const TrainingRequest& request,
                                            Session& session);
 

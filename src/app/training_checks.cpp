@@ -143,6 +143,15 @@ void Training::join_sites() {
     session_.err.write(fmt::format("isthmus: waiting for the other sites: {}\n", what));
   });
   run_id_ = start.run_id;
+  joins_ = start.joins;
+  for (const HeldCheckpoint& held : facts.held) {
+    if (joins_ && held.run_id != run_id_) {
+      throw ConfigError(fmt::format(
+          "'{}' holds checkpoints of run {}, and the others are in run {}: give another --out, or "
+          "--force",
+          out_.string(), held.run_id, run_id_));
+    }
+  }
   if (start.resume_after) {
     resume_ = Checkpoint::open(storage_, out_ / "ckpt" / step_name(*start.resume_after));
     check_resume();

@@ -32,6 +32,13 @@ std::string utc_now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", utc()); }
 
 std::string utc_stamp() { return fmt::format("{:%Y%m%d-%H%M%S}", utc()); }
 
+int local_minute_of_day() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  return local.tm_hour * 60 + local.tm_min;
+}
+
 std::string random_id() {
   std::array<unsigned char, 6> bytes{};
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {

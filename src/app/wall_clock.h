@@ -15,6 +15,8 @@ namespace isthmus::app {
 [[nodiscard]] std::string utc_now();
 /// UTC for file names, "20261120-153000".
 [[nodiscard]] std::string utc_stamp();
+/// Of this machine's own time of day: 0 to 1439.
+[[nodiscard]] int local_minute_of_day();
 /// 12 hexadecimal digits that no other run has. THROWS: SystemError when the kernel gives none.
 [[nodiscard]] std::string random_id();
 

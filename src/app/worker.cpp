@@ -4,6 +4,9 @@
 #include <algorithm>
 
 #include "app/run_parts.h"
+#include "app/site_session.h"
+#include "app/worker_state.h"
+#include "outer/idle_inner_loop.h"
 
 namespace isthmus::app {
 namespace {
@@ -19,19 +22,31 @@ class Worker {
         source_(setup.data, batch_plan(setup.config, setup.plan), context.rank.value()),
         model_(language_model_options(setup.config, setup.plan, context.rank),
                [this](StepIndex t) { return source_.at(t.value() - 1); }),
-        inner_(model_, context.runtime, context.rank,
+        timed_(model_, context.runtime, context.rank,
                make_step_clock(setup.config, context.rank, setup.step_flops, setup.measured_step),
                setup.events,
-               setup.config.sites[static_cast<std::size_t>(context.rank.value())].pace) {
+               setup.config.sites[static_cast<std::size_t>(context.rank.value())].pace),
+        inner_(timed_),
+        newcomer_(setup.site != nullptr ? setup.site->newcomer() : nullptr) {
     load_initial_weights(setup.storage, setup.config, inner_.parameters());
-    setup.checkpointing.restore_parameters(context.rank, inner_);
+    const std::unique_ptr<StateReader> taken_over = newcomer_ ? newcomer_->take_state() : nullptr;
+    if (taken_over) {
+      restore_worker_parameters(*taken_over, inner_);
+    } else {
+      setup.checkpointing.restore_parameters(context.rank, inner_);
+    }
     OuterOptions outer = setup.config.outer;
     outer.patience = setup.patience;
     outer.spsa.run_key = run_key(setup.config.run.seed, Stream::kSpsa);
     outer.spsa.threads = setup.plan.threads_per_worker;
     strategy_ = make_outer_strategy(setup.config.method, outer, inner_, context.exchange);
-    setup.checkpointing.restore_state(context.rank, inner_, *strategy_);
-    if (setup.on_start && strategy_->shared_anchors()) {
+    if (taken_over) {
+      restore_worker_state(*taken_over, inner_, *strategy_);
+      catch_up();
+    } else {
+      setup.checkpointing.restore_state(context.rank, inner_, *strategy_);
+    }
+    if (setup.on_start && !newcomer_ && strategy_->shared_anchors()) {
       setup.on_start(strategy_->steps(), outer_digest(*strategy_, inner_.parameters().size()));
     }
   }
@@ -42,6 +57,7 @@ class Worker {
       setup_.board.begin_step(context_.rank, t,
                               context_.rank == Rank(0) && setup_.checkpointing.due_by_time());
       step(t);
+      if (setup_.site != nullptr) setup_.site->after_step(t, inner_, *strategy_);
       if (setup_.plan.evaluates_after(t)) {
         evaluate(t);
       }
@@ -57,6 +73,19 @@ class Worker {
   }
 
  private:
+  /// Takes the steps that the run takes meanwhile, on another worker's results, until all have
+  /// agreed on one after which this worker trains.
+  void catch_up() {
+    strategy_->forget_own_work();  // the donor's, until then
+    inner_.set_idle(true);
+    while (newcomer_->may_replay(StepIndex(strategy_->steps().value() + 1), setup_.patience)) {
+      static_cast<void>(strategy_->step());
+    }
+    inner_.set_idle(false);
+    strategy_->forget_own_work();
+    setup_.checkpointing.lay_down(context_.rank, strategy_->steps(), inner_, *strategy_);
+  }
+
   void step(StepIndex t) {
     StepReport report = strategy_->step();
     if (t.value() == setup_.plan.total_steps) {
@@ -68,33 +97,58 @@ class Worker {
                             .learning_rate = inner_.learning_rate(t),
                             .now = context_.runtime.clock().now(),
                             .sent = context_.exchange.bytes(),
-                            .computed = inner_.computed()});
+                            .computed = timed_.computed()});
   }
 
-  // Outer parameters that are the same on all workers are evaluated by all, each taking every M-th
-  // batch of windows; the mean of unlike ones by the worker who has it.
+  // Outer parameters that are the same on all workers are evaluated by all that are there, each
+  // taking every M-th batch of windows; the mean of unlike ones by the worker who has it.
   void evaluate(StepIndex t) {
     if (setup_.eval_tokens < 0) {
       return;
     }
-    std::vector<EvalPart> parts;
-    if (strategy_->shared_anchors()) {
-      parts = evaluate(*strategy_, context_.rank.value(), setup_.plan.workers);
-    } else if (const auto mean = setup_.anchor_mean.lay_down(context_.rank, t, *strategy_,
-                                                             inner_.parameters().size())) {
-      parts = evaluate(*mean, 0, 1);
-    }
-    setup_.board.post_eval(context_.rank, t, parts, context_.runtime.clock().now());
-  }
-
-  [[nodiscard]] std::vector<EvalPart> evaluate(const ParameterSource& source, std::int64_t first,
-                                               std::int64_t stride) {
     ValidationSource windows(setup_.data, setup_.config.train.context, setup_.eval_tokens,
                              setup_.config.model.vocab,
                              parse_validation_part(setup_.config.eval.part));
+    EvalShare share{
+        .parts = {}, .batches = (windows.windows() + kEvalBatch - 1) / kEvalBatch, .now = {}};
+    if (strategy_->shared_anchors()) {
+      share.parts = evaluate(windows, *strategy_, share_of_batches(t, share.batches));
+    } else if (const auto mean = setup_.anchor_mean.lay_down(context_.rank, t, *strategy_,
+                                                             inner_.parameters().size())) {
+      share.parts = evaluate(windows, *mean, every(share.batches, 0, 1));
+    }
+    share.now = context_.runtime.clock().now();
+    setup_.board.post_eval(context_.rank, t, share);
+    if (t.value() < setup_.plan.total_steps) {
+      return;
+    }
+    if (const std::vector<std::int64_t> missing = setup_.board.await_eval(t); !missing.empty()) {
+      setup_.board.complete_eval(t, evaluate(windows, *strategy_, missing));
+    }
+  }
+
+  /// By place among the workers present.
+  [[nodiscard]] std::vector<std::int64_t> share_of_batches(StepIndex t,
+                                                           std::int64_t batches) const {
+    const std::vector<bool> present = setup_.board.present(t);
+    const auto self = present.begin() + context_.rank.value();
+    return *self ? every(batches, std::count(present.begin(), self, true),
+                         std::count(present.begin(), present.end(), true))
+                 : std::vector<std::int64_t>();
+  }
+
+  [[nodiscard]] static std::vector<std::int64_t> every(std::int64_t batches, std::int64_t first,
+                                                       std::int64_t stride) {
+    std::vector<std::int64_t> share;
+    for (std::int64_t k = first; k < batches; k += stride) share.push_back(k);
+    return share;
+  }
+
+  [[nodiscard]] std::vector<EvalPart> evaluate(ValidationSource& windows,
+                                               const ParameterSource& source,
+                                               const std::vector<std::int64_t>& batches) {
     std::vector<EvalPart> parts;
-    const std::int64_t batches = (windows.windows() + kEvalBatch - 1) / kEvalBatch;
-    for (std::int64_t k = first; k < batches; k += stride) {
+    for (const std::int64_t k : batches) {
       const std::int64_t begin = k * kEvalBatch;
       const TokenBatch batch = windows.at(begin, std::min(kEvalBatch, windows.windows() - begin));
       const auto tokens = static_cast<std::int64_t>(batch.targets.size());
@@ -114,7 +168,9 @@ class Worker {
   WorkerContext& context_;
   BatchSource source_;
   LanguageModelLoop model_;
-  TimedInnerLoop inner_;
+  TimedInnerLoop timed_;
+  outer::IdleInnerLoop inner_;
+  Newcomer* newcomer_;
   std::unique_ptr<OuterStrategy> strategy_;
 };
 

@@ -17,6 +17,8 @@
 
 namespace isthmus::app {
 
+class SiteSession;
+
 /// What all workers of a run share; everything is borrowed for the run.
 struct WorkerSetup {
   const Storage& storage;
@@ -34,6 +36,7 @@ struct WorkerSetup {
   /// Told the digest of a worker's outer parameters where it starts, when workers are processes of
   /// their own and nobody else can compare them. May be empty.
   std::function<void(StepIndex, const Digest128&)> on_start = {};
+  SiteSession* site = nullptr;  // whose worker this is, where it is a process of its own
 };
 
 /// Runs worker `context.rank` to the last step, or to the step agreed after a signal.

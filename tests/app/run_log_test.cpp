@@ -2,7 +2,7 @@
 // The "round" lines of metrics.jsonl.
 #include "app/run_log.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -34,6 +34,7 @@ Json round_line(const std::vector<std::pair<Number, Number>>& error_and_cosine,
     posts.push_back({.report = {.step = StepIndex(1),
                                 .inner = {.loss = 1, .grad_norm = 1, .tokens = 1},
                                 .rounds = {{.codec_error = error, .cosine = cosine}}}});
+    posts.back().rank = Rank(static_cast<int>(posts.size()) - 1);
     RoundReport& round = posts.back().report.rounds.front();
     round.payload_bytes = posts.size();
     round.waited = std::chrono::seconds(posts.size());
@@ -65,6 +66,104 @@ TEST(RunLog, ARoundWithoutAMeasureSaysNull) {
   EXPECT_TRUE(line.at("err").is_null());
   EXPECT_TRUE(line.at("cos").is_null());
   EXPECT_EQ(round_line({{0.0, std::nullopt}}).at("err"), 0);
+}
+
+/// A log of three workers, and what it has written.
+class MembershipLogTest : public testing::Test {
+ protected:
+  MembershipLogTest() { config_.sites = {{.name = "east"}, {.name = "west"}, {.name = "north"}}; }
+  static RunTotals none_yet() {
+    RunTotals totals;
+    totals.payload_bytes.resize(3);
+    totals.wire_bytes.resize(3);
+    totals.compute_s.resize(3);
+    return totals;
+  }
+  static StepPost post(int rank, double loss, std::uint64_t wire_bytes) {
+    return {.rank = Rank(rank),
+            .report = {.inner = {.loss = loss, .grad_norm = 1, .tokens = 10}, .rounds = {{}}},
+            .sent = {.payload = 0, .wire = wire_bytes}};
+  }
+  [[nodiscard]] std::vector<Json> lines(const std::string& kind) {
+    log_.sync();
+    std::vector<Json> found;
+    std::ifstream in(folder_ / "metrics.jsonl");
+    for (std::string line; std::getline(in, line);) {
+      Json object = Json::parse(line);
+      if (object.at("k") == kind) found.push_back(std::move(object));
+    }
+    return found;
+  }
+
+  const TemporaryDirectory folder_;
+  SystemStorage storage_;
+  JsonLinesFile file_{storage_.append(folder_ / "metrics.jsonl")};
+  Config config_;
+  RunTotals totals_ = none_yet();
+  MetricsLog log_{{.config = config_, .total_steps = 9}, file_, nullptr, totals_};
+};
+
+TEST_F(MembershipLogTest, APostKeepsItsRank) {
+  log_.step(StepIndex(1), {post(0, 1, 5), post(2, 3, 7)});
+  EXPECT_EQ(lines("train").at(0).at("loss"), 2);
+  ASSERT_EQ(lines("worker").size(), 2U);
+  EXPECT_EQ(lines("worker").at(1).at("w"), 2);
+  EXPECT_THAT(totals_.wire_bytes, testing::ElementsAre(5, 0, 7));
+}
+
+TEST_F(MembershipLogTest, AWorkerLeftAloneStillHasItsOwnLine) {
+  log_.step(StepIndex(1), {post(0, 1, 5)});
+  EXPECT_EQ(lines("worker").size(), 1U);
+}
+
+TEST_F(MembershipLogTest, AProcessThatComesBackCountsOnFromWhatTheOneBeforeHadSent) {
+  log_.step(StepIndex(1), {post(0, 1, 100), post(1, 1, 100), post(2, 1, 100)});
+  log_.event({.kind = RunEvent::Kind::kLeft, .step = StepIndex(1), .who = Rank(1), .present = 2});
+  log_.step(StepIndex(2), {post(0, 1, 200), post(2, 1, 200)});
+  log_.event({.kind = RunEvent::Kind::kJoined, .step = StepIndex(2), .who = Rank(1), .present = 3});
+  log_.step(StepIndex(3), {post(0, 1, 300), post(1, 1, 30), post(2, 1, 300)});
+  EXPECT_THAT(totals_.wire_bytes, testing::ElementsAre(300, 130, 300));
+}
+
+TEST_F(MembershipLogTest, EventsHaveLines) {
+  log_.event({.step = StepIndex(4), .who = Rank(1), .present = 2, .why = "silent for 4 s"});
+  log_.event({.kind = RunEvent::Kind::kEvalIncomplete,
+              .step = StepIndex(5),
+              .present = 2,
+              .of = 8,
+              .missing = 3,
+              .why = "it died"});
+  const Json left = lines("event").at(0);
+  EXPECT_EQ(left.at("what"), "site left");
+  EXPECT_EQ(left.at("site"), "west");
+  EXPECT_EQ(left.at("step"), 4);
+  EXPECT_EQ(left.at("sites"), 2);
+  EXPECT_EQ(left.at("why"), "silent for 4 s");
+  const Json eval = lines("event").at(1);
+  EXPECT_EQ(eval.at("what"), "evaluation incomplete");
+  EXPECT_EQ(eval.at("missing"), 3);
+  EXPECT_FALSE(eval.contains("site"));
+}
+
+TEST_F(MembershipLogTest, ARoundThatTheDeadDidNotApplyHasTheMeanOfTheOthers) {
+  StepPost survivor = post(0, 1, 5);
+  survivor.report.rounds[0].codec_error = 0.5;
+  StepPost dead = post(1, 1, 5);
+  dead.report.rounds.clear();
+  log_.step(StepIndex(1), {survivor, dead});
+  EXPECT_EQ(lines("round").at(0).at("err"), 0.5);
+}
+
+TEST_F(MembershipLogTest, AStepThatAllWhoAreLeftSkipKeepsTheLastLoss) {
+  StepPost idle = post(1, 0, 5);
+  idle.report.inner = {.loss = 0, .grad_norm = 0, .tokens = 0, .idle = true};
+  idle.report.rounds.clear();
+  StepPost first = post(0, 3, 5);
+  log_.step(StepIndex(1), {first, idle});
+  first.report.inner = idle.report.inner;
+  log_.step(StepIndex(2), {first, idle});
+  EXPECT_EQ(lines("train").at(1).at("loss"), 3);
+  EXPECT_EQ(lines("train").at(1).at("grad_norm"), 1);
 }
 
 }  // namespace

@@ -85,6 +85,7 @@ TEST(SiteNotes, TheOthersComeBack) {
   EXPECT_EQ(eval.parts[0].loss_sum, 1.5);
   EXPECT_EQ(there_and_back(WrittenNote{StepIndex(4), "abc"}).digest, "abc");
   EXPECT_EQ(there_and_back(WishNote{Purpose::kRequeue}).purpose, Purpose::kRequeue);
+  EXPECT_EQ(there_and_back(WishNote{Purpose::kJoin}).purpose, Purpose::kJoin);
   EXPECT_EQ(there_and_back(AskNote{3}).number, 3);
   EXPECT_EQ(there_and_back(HoldNote{3, StepIndex(11)}).step, StepIndex(11));
   EXPECT_EQ(there_and_back(AgreedNote{3, Purpose::kInterrupt, StepIndex(12)}).step, StepIndex(12));
@@ -108,6 +109,12 @@ TEST(SiteNotes, WhateverComesIsANoteOrAReason) {
   const auto deep = read_note(nested);
   ASSERT_FALSE(deep.has_value());
   EXPECT_THAT(deep.error(), testing::HasSubstr("nested deeper"));
+}
+
+TEST(SiteNotes, APurposeBeyondTheLastIsNone) {
+  std::vector<std::byte> bytes = write_note(WishNote{Purpose::kJoin});
+  bytes.back() = std::byte{4};
+  EXPECT_FALSE(read_note(bytes).has_value());
 }
 
 TEST(SiteNotes, AnotherVersionIsNamed) {

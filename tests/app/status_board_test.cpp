@@ -244,6 +244,24 @@ TEST_F(StatusBoardTest, ALostSiteIsNotWellForGood) {
   EXPECT_EQ(status.word, "site west is lost: west: it has been silent for 10 s");
 }
 
+TEST_F(StatusBoardTest, ASiteThatTheOthersGoOnWithoutIsNoTrouble) {
+  begin();
+  EXPECT_EQ(board.snapshot().members, board.snapshot().workers);
+  link(LinkEvent::Kind::kLost, -1, "west: it has been silent for 10 s");
+  board.membership(Rank(1), false);
+  step(1, 1);
+  RunStatus status = board.snapshot();
+  EXPECT_TRUE(status.healthy);
+  EXPECT_EQ(status.members, status.workers - 1);
+  EXPECT_TRUE(west().lost);
+  link(LinkEvent::Kind::kWelcomed, 0);  // a new process of it
+  board.membership(Rank(1), true);
+  status = board.snapshot();
+  EXPECT_EQ(status.members, status.workers);
+  EXPECT_TRUE(west().connected);
+  EXPECT_FALSE(west().lost);
+}
+
 TEST_F(StatusBoardTest, StrangersAreNobodysTrouble) {
   LinkEvent event;
   event.kind = LinkEvent::Kind::kStranger;

@@ -229,6 +229,7 @@ TEST_F(StatusFolderTest, TellsTheLastOfEachKind) {
       "\"bytes_wire\":9,\"members\":2,\"wait_s\":0.5}\n"
       "{\"v\":1,\"k\":\"train\",\"step\":2,\"loss\":\"nan\",\"tok_s\":6,\"tokens\":20,\"t\":103}\n"
       "{\"v\":1,\"k\":\"eval\",\"step\":2,\"loss\":2.5,\"t\":104}\n"
+      "{\"v\":1,\"k\":\"event\",\"what\":\"site left\",\"step\":2,\"sites\":1,\"t\":104}\n"
       "{\"v\":1,\"k\":\"ckpt\",\"step\":2,\"bytes\":77,\"s\":0.1,\"t\":105}\n"
       "{\"v\":1,\"k\":\"end\",\"status\":\"ok\",\"step\":2,\"t\":106}\n"
       "{\"v\":1,\"k\":\"train\",\"step\":3,\"lo");  // torn
@@ -237,6 +238,7 @@ TEST_F(StatusFolderTest, TellsTheLastOfEachKind) {
   EXPECT_TRUE(std::isnan(status.loss.value()));
   EXPECT_EQ(status.tokens, 20);
   EXPECT_EQ(status.rounds(), 1);
+  EXPECT_EQ(status.members, 1);
   EXPECT_EQ(status.fragments.at(1).wire_bytes, 9U);
   EXPECT_EQ(status.eval_loss, 2.5);
   EXPECT_EQ(status.checkpoint_bytes, 77U);

@@ -99,6 +99,49 @@ def a_killed_launcher_leaves_nobody_behind(bench):
         require(time.monotonic() < deadline, "sites outlive the launcher")
 
 
+def a_site_that_dies_is_started_again(bench):
+    for victim in ("west", "east"):
+        out = bench.folder / f"restart-{victim}"
+        process = subprocess.Popen([bench.isthmus, "launch", str(EXAMPLE), "--out", str(out),
+                                    "--restart", "2", "--set", "train.steps=100000", "--set",
+                                    'ckpt.every="200 steps"'], stdout=subprocess.PIPE,
+                                   stderr=open(bench.folder / "said", "w"), text=True)
+
+        def until(what, condition):
+            deadline = time.monotonic() + 90
+            while not condition():
+                require(time.monotonic() < deadline and process.poll() is None,
+                        f"{victim}: {what}: {(bench.folder / 'said').read_text()[-2000:]}")
+                time.sleep(0.05)
+
+        def pid():
+            found = subprocess.run(["pgrep", "-f", "--", f"--site {victim} --out {out}/{victim}"],
+                                   capture_output=True, text=True).stdout.split()
+            return int(found[0]) if found else None
+
+        def last_round(name):
+            return (rows(out / name, "round") or [{"step": 0, "members": 0}])[-1]
+
+        until("a checkpoint", lambda: all((out / name / "ckpt/last").exists()
+                                          for name in ("east", "west")))
+        first = pid()
+        os.kill(first, signal.SIGKILL)
+        until("it is started again", lambda: pid() not in (None, first))
+        reached = max(last_round(name)["step"] for name in ("east", "west"))
+        until("rounds of both again", lambda: all(last_round(name)["members"] == 2 and
+                                                  last_round(name)["step"] > reached
+                                                  for name in ("east", "west")))
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        said = (bench.folder / "said").read_text()
+        require(process.returncode == 130, f"{victim}: exit {process.returncode}: {said}")
+        require(f"{victim} | ended by signal 9; starting it again in 1 s (restart 1 of 2)" in said,
+                said)
+        require(said.count("starting it again") == 1, said)
+        last = {(out / name / "ckpt/last").resolve().name for name in ("east", "west")}
+        require(len(last) == 1, f"{victim}: stopped after unlike steps: {last}")
+
+
 def one_sites_failure_is_the_launchers(bench):
     done = bench.run("launch", EXAMPLE, "--out", bench.folder / "failing", "--set",
                      'data.source="text:/nowhere/*.txt"', code=4)
@@ -143,7 +186,7 @@ def ssh_and_srun_are_told_what_to_run(bench):
 
 SCENARIOS = (both_sites_here_find_what_one_process_finds,
              a_signal_to_the_launcher_stops_and_resume_goes_on,
-             a_killed_launcher_leaves_nobody_behind, one_sites_failure_is_the_launchers,
+             a_killed_launcher_leaves_nobody_behind, a_site_that_dies_is_started_again, one_sites_failure_is_the_launchers,
              lines_to_paste_name_every_site, ssh_and_srun_are_told_what_to_run)
 
 

@@ -61,6 +61,7 @@ keep = 50
 dead_after = "4s"
 gather = "60s"
 streams = {streams}
+{net}
 [outer]
 method = "{method}"
 {keys}
@@ -95,14 +96,15 @@ class Bench:
         self.corpus = folder / "corpus.txt"
         self.corpus.write_bytes(pathlib.Path(text).read_bytes())
 
-    def write(self, name, method, members, apart, steps=STEPS, ports=None):
+    def write(self, name, method, members, apart, steps=STEPS, ports=None, net=""):
         ports = ports or free_ports(members)
         sites = "".join(f'[[site]]\nname = "{NAMES[m]}"\naddress = "127.0.0.1:{ports[m]}"\n'
                         for m in range(members)) if apart else ""
         path = self.folder / name
         path.write_text(TEXT.format(workers="" if apart else f"workers = {members}", method=method,
                                     keys=METHODS[method], sites=sites, batch=members * 128,
-                                    steps=steps, corpus=self.corpus, streams=2))
+                                    steps=steps, corpus=self.corpus, streams=2,
+                                    net=net))
         return path
 
     def together(self, out, toml, *flags):
@@ -197,7 +199,7 @@ def a_signal_to_one_ends_all_and_they_go_on(bench):
 
 
 def what_one_killed_site_leaves_goes_on(bench):
-    toml = bench.write("apart.toml", "diloco", 3, True, steps=800)
+    toml = bench.write("apart.toml", "diloco", 3, True, steps=800, net="min_sites = 3")
     running = [bench.start("killed", toml, name) for name in NAMES[:3]]
     deadline = time.monotonic() + 60
     while len(bench.lines("killed/east", ("ckpt",))) < 2:
@@ -219,7 +221,7 @@ def what_one_killed_site_leaves_goes_on(bench):
 
 
 def a_full_disk_ends_the_run_at_all(bench):
-    toml = bench.write("apart.toml", "diloco", 2, True, steps=3000)
+    toml = bench.write("apart.toml", "diloco", 2, True, steps=3000, net="min_sites = 2")
 
     def small_files():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

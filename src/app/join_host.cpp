@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/join_host.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "app/site_session.h"
+#include "app/worker_state.h"
+#include "core/log.h"
+#include "core/state_bytes.h"
+#include "transport/note_stream.h"
+#include "transport/round_result.h"
+
+namespace isthmus::app {
+namespace {
+
+constexpr std::uint64_t kLargestPiece = 512 * 1024;
+
+}  // namespace
+
+JoinHost::JoinHost(Options options) : options_(std::move(options)) {}
+
+void JoinHost::hello(Rank from, const HelloNote& note) {
+  const std::string& name = options_.sites[static_cast<std::size_t>(from.value())];
+  if (const std::string text = differences(options_.sites[0], options_.own, name, note);
+      !text.empty()) {
+    log_warning("site {} cannot join: {}", name, text);
+    options_.send(from,
+                  TurnedAwayNote{.why = fmt::format("the sites' configurations differ: {}", text),
+                                 .configuration = true});
+    return;
+  }
+  RunningNote running{.run_id = options_.run_id, .live = {}};
+  const std::vector<bool> live = options_.live();
+  for (std::size_t m = 0; m < live.size(); ++m) {
+    if (live[m] && Rank(static_cast<int>(m)) != from) running.live.push_back(static_cast<int>(m));
+  }
+  options_.send(from, running);
+}
+
+// What may call back (an agreement, an admission) is called without the lock.
+void JoinHost::receive(Rank from, const Note& note) {
+  std::unique_lock lock(mutex_);
+  if (const auto* join = std::get_if<JoinNote>(&note)) {
+    lock.unlock();
+    take_in(from, *join);
+  } else if (from != joiner_ || phase_ == Phase::kNobody) {
+    return;  // of one that was counted as gone
+  } else if (const auto* get = std::get_if<GetNote>(&note)) {
+    const std::uint64_t begin = std::min<std::uint64_t>(get->offset, state_.size());
+    const std::uint64_t bytes =
+        std::min({get->bytes, kLargestPiece, static_cast<std::uint64_t>(state_.size()) - begin});
+    const auto first = state_.begin() + static_cast<std::ptrdiff_t>(begin);
+    options_.send(from, PieceNote{.offset = begin,
+                                  .bytes = {first, first + static_cast<std::ptrdiff_t>(bytes)}});
+  } else if (std::holds_alternative<CaughtUpNote>(note) && phase_ == Phase::kReplays) {
+    phase_ = Phase::kAgreeing;
+    state_ = {};
+    lock.unlock();
+    options_.wish();
+  }
+}
+
+// Who has joined since it asked may not have answered it yet: it is told who there is, and asks
+// again. From its offer on nobody else comes.
+void JoinHost::take_in(Rank from, const JoinNote& note) {
+  const std::vector<bool> live = options_.live();
+  for (std::size_t m = 0; m < live.size(); ++m) {
+    if (live[m] && Rank(static_cast<int>(m)) != from &&
+        std::ranges::find(note.linked, static_cast<int>(m)) == note.linked.end()) {
+      hello(from, options_.own);
+      return;
+    }
+  }
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(waiting_, [&](const auto& each) { return each.first == from; });
+  waiting_.emplace_back(from, note);
+  next();
+}
+
+void JoinHost::next() {
+  if (phase_ == Phase::kNobody && !waiting_.empty()) {
+    joiner_ = waiting_.front().first;
+    waiting_.pop_front();
+    phase_ = Phase::kWanted;
+  }
+}
+
+void JoinHost::turn_away(Rank site, const std::string& why) {
+  options_.send(site, TurnedAwayNote{.why = why, .configuration = false});
+}
+
+void JoinHost::close() {
+  const std::scoped_lock lock(mutex_);
+  const std::string why = "the run has ended; its result is at the sites that were in it";
+  for (const auto& [site, note] : std::exchange(waiting_, {})) turn_away(site, why);
+  if (phase_ != Phase::kNobody && phase_ != Phase::kAdmitted) turn_away(joiner_, why);
+  phase_ = Phase::kNobody;
+}
+
+void JoinHost::lost(Rank site) {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(waiting_, [&](const auto& each) { return each.first == site; });
+  if (phase_ != Phase::kNobody && site == joiner_) {
+    phase_ = Phase::kNobody;
+    state_ = {};
+    next();
+  }
+}
+
+bool JoinHost::agreed(std::int64_t after) {
+  std::unique_lock lock(mutex_);
+  if (phase_ != Phase::kAgreeing) {
+    return false;
+  }
+  if (after >= options_.total_steps) {
+    phase_ = Phase::kNobody;
+    turn_away(joiner_, "the run is at its last step; its result is at the sites that are in it");
+    next();
+    return false;
+  }
+  phase_ = Phase::kAdmitted;
+  admitted_after_ = after;
+  const Rank joiner = joiner_;
+  lock.unlock();
+  return options_.admit(joiner, after);
+}
+
+void JoinHost::after_step(StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy,
+                          ForwardingExchange& exchange) {
+  std::unique_lock lock(mutex_);
+  const bool replays =
+      phase_ == Phase::kReplays || phase_ == Phase::kAgreeing || phase_ == Phase::kAdmitted;
+  if (phase_ == Phase::kAdmitted && t.value() > admitted_after_ + options_.window) {
+    phase_ = Phase::kNobody;  // every round sent before has ended
+    next();
+  } else if (replays && forwards_) {
+    options_.send(joiner_, ReachedNote{t});
+  }
+  if (phase_ == Phase::kWanted) {
+    phase_ = Phase::kOffering;
+    const Rank joiner = joiner_;
+    lock.unlock();  // large states take their time, and rounds go on
+    std::vector<std::byte> state = write_state(worker_snapshot(inner, strategy, true));
+    lock.lock();
+    if (phase_ == Phase::kOffering && joiner_ == joiner) offer(t, std::move(state), exchange);
+  } else if (forwards_ && phase_ == Phase::kNobody) {
+    exchange.forward_to({});
+    forwards_ = false;
+  }
+}
+
+void JoinHost::offer(StepIndex t, std::vector<std::byte> state, ForwardingExchange& exchange) {
+  state_ = std::move(state);
+  phase_ = Phase::kReplays;
+  forwards_ = true;
+  streams_ = 0;
+  exchange.forward_to([this](const SyncId& id, const Reduced& result) { forward(id, result); });
+  options_.send(joiner_,
+                OfferNote{.step = t, .bytes = state_.size(), .clock_s = options_.clock_s()});
+  log_info("site {} takes over this site's state after step {}: {} bytes",
+           options_.sites[static_cast<std::size_t>(joiner_.value())], t.value(), state_.size());
+}
+
+// Called by the worker within a step, so joiner_ and phase_ may change meanwhile.
+void JoinHost::forward(const SyncId& id, const Reduced& result) {
+  const std::scoped_lock lock(mutex_);
+  const bool wanted = phase_ == Phase::kReplays || phase_ == Phase::kAgreeing ||
+                      (phase_ == Phase::kAdmitted && id.sent.value() <= admitted_after_);
+  if (!wanted) {
+    return;
+  }
+  const std::vector<std::byte> bytes = write_result(id, result);
+  for (NoteStreamCutter cutter(streams_++, 0, bytes); !cutter.done();) {
+    options_.send(joiner_, ResultNote{cutter.next()});
+  }
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Site 0's side of a join: it takes a newcomer into a run that goes on, and nobody stands still
+// meanwhile. A newcomer whose links stand is given this worker's state after some step, then the
+// result of every round this worker takes after that. It replays them (app/newcomer.h); once it has
+// caught up, all sites agree on a step after which it takes part. One newcomer at a time, in the
+// order in which they come.
+//
+//   newcomer                         site 0                              other sites
+//     | -- HELLO --------------------> |
+//     | <------------------- RUNNING --|
+//     |  links to all who are live, all of whom have answered its HELLO
+//     | -- JOIN ---------------------> |
+//     | <--------------------- OFFER --|  state after the step it is in
+//     | -- GET, ... <----- PIECE, ... -|
+//     | <-------- RESULT, REACHED, ... |
+//     | -- CAUGHT UP ----------------> | -- ASK, HOLD: how far have you come? --> |
+//     | <----- EPOCH, AGREED (step K) -|-- EPOCH, AGREED -----------------------> |
+//     |  contributes to rounds sent after step K, like anybody
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/site_notes.h"
+#include "isthmus/inner_loop.h"
+#include "isthmus/outer.h"
+#include "transport/joining_exchange.h"
+
+namespace isthmus::app {
+
+class JoinHost {
+ public:
+  struct Options {
+    std::vector<std::string> sites;  // names, in member order
+    std::string run_id;
+    HelloNote own;  // what this site has in common with all
+    /// Any task.
+    std::function<void(Rank to, const Note&)> send;
+    /// All sites shall agree on a step after which the newcomer takes part: `agreed` is the answer.
+    std::function<void()> wish;
+    /// RETURNS: whether it could be.
+    std::function<bool(Rank joiner, std::int64_t after)> admit;
+    std::function<std::vector<bool>()> live;  // by site
+    std::function<double()> clock_s;          // of the run, so far
+    std::int64_t window = 1;  // rounds are applied at most so many steps after they were sent
+    std::int64_t total_steps = 0;
+  };
+  explicit JoinHost(Options options);
+
+  // From the links' task.
+  void hello(Rank from, const HelloNote& note);
+  /// A JoinNote, GetNote or CaughtUpNote; others are none of its business.
+  void receive(Rank from, const Note& note);
+  void lost(Rank site);
+  /// The run ends: newcomers are told. Any task.
+  void close();
+  /// The newcomer takes part in rounds sent after this step, which nobody has begun: it is admitted
+  /// before this returns. RETURNS: false where it has gone meanwhile. Any task.
+  bool agreed(std::int64_t after);
+
+  /// From the worker, between two steps.
+  void after_step(StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy,
+                  ForwardingExchange& exchange);
+
+ private:
+  enum class Phase {
+    kNobody,
+    kWanted,    // its links stand; the next step's state is for it
+    kOffering,  // that state is being written
+    kReplays,   // it has been offered a state
+    kAgreeing,  // on the step
+    kAdmitted,  // rounds sent before may still end
+  };
+  void next();
+  void take_in(Rank from, const JoinNote& note);
+  void turn_away(Rank site, const std::string& why);
+  void offer(StepIndex t, std::vector<std::byte> state, ForwardingExchange& exchange);
+  void forward(const SyncId& id, const Reduced& result);
+
+  const Options options_;
+  std::mutex mutex_;
+  // Under mutex_:
+  Phase phase_ = Phase::kNobody;
+  Rank joiner_;
+  std::deque<std::pair<Rank, JoinNote>> waiting_;
+  std::vector<std::byte> state_;
+  std::int64_t admitted_after_ = 0;
+  // The worker's alone:
+  bool forwards_ = false;
+  std::uint32_t streams_ = 0;  // sent to this newcomer
+};
+
+}  // namespace isthmus::app

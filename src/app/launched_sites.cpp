@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/launched_sites.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "app/child_process.h"
+#include "app/signals.h"
+#include "app/wall_clock.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+namespace {
+
+/// After one site has refused the others notice by themselves; who does not is told, then ended.
+constexpr double kNoticeS = 30;
+constexpr double kLastS = 15;
+constexpr int kSignalled = 128;
+constexpr int kLastSignal = 64;  // ssh ends with 255 when the program there did not end in order
+
+std::string words_of(int exit_code) {
+  const int signal = exit_code - kSignalled;
+  return signal > 0 && signal <= kLastSignal ? fmt::format("signal {}", signal)
+                                             : fmt::format("exit code {}", exit_code);
+}
+
+class Sites {
+ public:
+  Sites(std::span<const LaunchedSite> sites, int restarts, Terminal& err)
+      : sites_(sites), restarts_(restarts), err_(err), states_(sites.size()) {
+    for (const LaunchedSite& site : sites_) {
+      widest_ = std::max(widest_, site.name.size());
+      children_.emplace_back(site.command);
+    }
+  }
+
+  std::optional<LaunchFailure> run() {
+    while (!std::ranges::all_of(states_, [](const State& state) { return state.over; })) {
+      read_lines(children_, 200,
+                 [this](std::size_t site, const std::string& line) { say(site, line); });
+      pass_on_signal();
+      for (std::size_t site = 0; site < sites_.size(); ++site) settle(site);
+      end_who_does_not_notice();
+    }
+    return first_;
+  }
+
+ private:
+  struct State {
+    int restarts = 0;
+    std::optional<double> due;  // when it is started again
+    bool over = false;          // for good
+  };
+
+  void say(std::size_t site, const std::string& line) {
+    err_.write(fmt::format("{:<{}} | {}\n", sites_[site].name, widest_, line));
+  }
+
+  void tell(ChildProcess::Signal signal) const {
+    for (const ChildProcess& child : children_) child.send(signal);
+  }
+
+  void pass_on_signal() {
+    const StopWish wish = SignalScope::wish();
+    if (wish == StopWish::kNone || told_) return;
+    told_ = true;
+    ends_ = true;
+    tell(wish == StopWish::kRequeue ? ChildProcess::Signal::kTerminate
+                                    : ChildProcess::Signal::kInterrupt);
+  }
+
+  void settle(std::size_t site) {
+    State& state = states_[site];
+    if (state.over || !children_[site].exit_code()) return;
+    const int code = *children_[site].exit_code();
+    const bool last = !state.due && state.restarts == restarts_;
+    if (ends_ || last || !mends_by_restart(code)) {
+      end(site, code);
+    } else if (!state.due) {
+      const double delay_s = restart_delay_s(++state.restarts);
+      state.due = monotonic_now() + delay_s;
+      say(site, fmt::format("ended by {}; starting it again in {:.0f} s (restart {} of {})",
+                            words_of(code), delay_s, state.restarts, restarts_));
+    } else if (monotonic_now() >= *state.due) {
+      state.due.reset();
+      children_[site] = ChildProcess(sites_[site].command_again);
+    }
+  }
+
+  void end(std::size_t site, int code) {
+    states_[site].over = true;
+    if (code != 0 && !first_) first_ = LaunchFailure{sites_[site].name, code};
+    if (mends_by_restart(code)) return;  // the others go on without it, or notice in time
+    ends_ = true;
+    if (code != 0 && !refused_s_) refused_s_ = monotonic_now();
+  }
+
+  void end_who_does_not_notice() {
+    if (!refused_s_ || stage_ == 2 || monotonic_now() - *refused_s_ <= kNoticeS + stage_ * kLastS) {
+      return;
+    }
+    tell(stage_ == 0 ? ChildProcess::Signal::kInterrupt : ChildProcess::Signal::kKill);
+    ++stage_;
+  }
+
+  std::span<const LaunchedSite> sites_;
+  const int restarts_;
+  Terminal& err_;
+  std::vector<ChildProcess> children_;  // by site
+  std::vector<State> states_;
+  std::size_t widest_ = 0;
+  bool told_ = false;                // of a signal to this program
+  bool ends_ = false;                // nobody is started again
+  std::optional<double> refused_s_;  // when a site had ended as no restart mends
+  int stage_ = 0;                    // of ending those who do not notice
+  std::optional<LaunchFailure> first_;
+};
+
+}  // namespace
+
+bool mends_by_restart(int exit_code) {
+  const bool killed =
+      exit_code > kSignalled && exit_code != static_cast<int>(ExitCode::kInterrupted);
+  return killed || exit_code == static_cast<int>(ExitCode::kPeer);
+}
+
+double restart_delay_s(int n) { return std::min(30.0, std::exp2(n - 1)); }
+
+std::optional<LaunchFailure> run_sites(std::span<const LaunchedSite> sites, int restarts,
+                                       Terminal& err) {
+  const SignalScope signals;
+  return Sites(sites, restarts, err).run();
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sites of a run as child processes: what they say, how they end, whether they are started
+// again.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "app/terminal.h"
+
+namespace isthmus::app {
+
+struct LaunchedSite {
+  std::string name;
+  std::vector<std::string> command;
+  std::vector<std::string> command_again;  // goes on with what the first has left
+};
+
+struct LaunchFailure {
+  std::string site;
+  int exit_code = 0;  // 128 + N when signal N ended it
+};
+
+/// Whether starting a site again can mend what it ended with: it was killed, or lost the others.
+[[nodiscard]] bool mends_by_restart(int exit_code);
+
+/// Seconds to wait before restart `n`, counted from 1: 1, 2, 4 ... 30.
+[[nodiscard]] double restart_delay_s(int n);
+
+/// Starts all, and again up to `restarts` times each, until they have ended for good; passes on
+/// what they say to `err`, line by line under their names, and signals to all of them. Not to be
+/// started again are sites of a run that was told to stop, that one has completed, or that one has
+/// ended with what no restart mends: there the others notice, or are ended. Blocks.
+/// RETURNS: the first that ended for good with an exit code other than 0, if one did.
+/// THROWS: SystemError when the machine refuses a process.
+[[nodiscard]] std::optional<LaunchFailure> run_sites(std::span<const LaunchedSite> sites,
+                                                     int restarts, Terminal& err);
+
+}  // namespace isthmus::app

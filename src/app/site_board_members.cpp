@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a site's board hears from the links: the others' notes, and who goes and comes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "app/site_board.h"
+#include "core/log.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+
+// What others say of their steps counts from when they, and this site, take part.
+void SiteBoard::receive(Rank from, const Note& note) {
+  const auto place = static_cast<std::size_t>(from.value());
+  const bool of_steps = std::holds_alternative<PostsNote>(note) ||
+                        std::holds_alternative<EvalNote>(note) ||
+                        std::holds_alternative<WrittenNote>(note);
+  if (!of_steps) {
+    drive([&](NotesOut& out) { agreement_.receive(from, note, out); });
+  } else if (live_[place] && live_[static_cast<std::size_t>(options_.self.value())]) {
+    take(from, note);
+  } else {
+    early_[place].push_back(note);
+  }
+}
+
+void SiteBoard::take(Rank from, const Note& note) {
+  if (const auto* posts = std::get_if<PostsNote>(&note)) {
+    take_posts(from, *posts);
+  } else if (const auto* eval = std::get_if<EvalNote>(&note)) {
+    take_eval(from, *eval);
+  } else if (const auto* written = std::get_if<WrittenNote>(&note)) {
+    queue_->update([&] { compare(from, written->step, written->digest); });
+  }
+}
+
+void SiteBoard::take_posts(Rank from, const PostsNote& note) {
+  const auto place = static_cast<std::size_t>(from.value());
+  for (const StepPost& post : note.posts) {
+    const StepIndex t = post.report.step;
+    if (t.value() <= after_[place]) {
+      continue;
+    }
+    if (t.value() != ++told_[place] || t.value() > options_.total_steps) {
+      throw PeerError(fmt::format("site {} told of step {} out of turn", name(from), t.value()));
+    }
+    whole_.post_step(from, t, post);
+  }
+}
+
+void SiteBoard::take_eval(Rank from, const EvalNote& note) {
+  const auto place = static_cast<std::size_t>(from.value());
+  const std::int64_t t = note.step.value();
+  if (t <= after_[place]) {
+    return;
+  }
+  if (t != told_[place] || t <= evaluated_[place]) {
+    throw PeerError(
+        fmt::format("site {} told of an evaluation after step {} out of turn", name(from), t));
+  }
+  evaluated_[place] = t;
+  whole_.post_eval(from, note.step, {.parts = note.parts, .now = note.now});
+}
+
+void SiteBoard::lost(Rank site, const std::string& why) {
+  if (options_.elastic && site != Rank(0)) {
+    early_[static_cast<std::size_t>(site.value())].clear();  // a new process begins anew
+    return;
+  }
+  queue_->update([&] {
+    if (!lost_) {
+      lost_ = fmt::format("site {} is gone ({})", name(site), why);
+    }
+  });
+  whole_.abandon();
+}
+
+void SiteBoard::epoch(const Epoch& epoch) {
+  const bool here = live_[static_cast<std::size_t>(options_.self.value())];
+  if (epoch.joins && (here || epoch.who == options_.self)) {
+    join(epoch);
+  } else if (!epoch.joins && here) {
+    leave(epoch);
+  }  // else the epoch in which this site joins tells who is there
+}
+
+void SiteBoard::leave(const Epoch& epoch) {
+  if (epoch.who == options_.self) {
+    queue_->update([&] {
+      if (!lost_) lost_ = fmt::format("the others go on without this site ({})", epoch.why);
+    });
+    whole_.abandon();
+    return;
+  }
+  if (epoch.over) {
+    queue_->update([&] {
+      if (!lost_) {
+        lost_ = fmt::format("site {} is gone ({}), and {} of {} sites are fewer than net.min_sites",
+                            name(epoch.who), epoch.why, std::ranges::count(epoch.live, true),
+                            epoch.live.size());
+      }
+    });
+    whole_.abandon();
+    return;
+  }
+  log_warning("site {} is gone ({}): going on with {} of {} sites", name(epoch.who), epoch.why,
+              std::ranges::count(epoch.live, true), epoch.live.size());
+  drive([&](NotesOut& out) {
+    admitting_ = false;
+    live_[static_cast<std::size_t>(epoch.who.value())] = false;
+    agreement_.leave(epoch.who, out);
+    std::erase_if(digests_, [&](const auto& each) { return all_told(each.first, each.second); });
+  });
+  whole_.leave(epoch.who, epoch.why);
+}
+
+void SiteBoard::join(const Epoch& epoch) {
+  const StepIndex after(epoch.after);
+  const bool self = epoch.who == options_.self;
+  std::vector<Rank> fresh;
+  for (int site = 0; site < static_cast<int>(epoch.live.size()); ++site) {
+    if (self ? epoch.live[static_cast<std::size_t>(site)] : Rank(site) == epoch.who) {
+      fresh.emplace_back(site);
+    }
+  }
+  if (self) {
+    whole_.start(options_.self, epoch.live, after);
+  } else {
+    whole_.join(epoch.who, after);
+  }
+  log_info("site {} {}: {} of {} sites from step {}", name(epoch.who),
+           self ? "has joined" : "is back", std::ranges::count(epoch.live, true), epoch.live.size(),
+           epoch.after + 1);
+  for (const Rank site : fresh) {
+    admit(site, after);
+  }
+  for (const Rank site : fresh) {
+    for (const Note& note : std::exchange(early_[static_cast<std::size_t>(site.value())], {})) {
+      take(site, note);
+    }
+  }
+}
+
+void SiteBoard::admit(Rank site, StepIndex after) {
+  const auto place = static_cast<std::size_t>(site.value());
+  told_[place] = after.value();
+  evaluated_[place] = after.value();
+  drive([&](NotesOut& out) {
+    admitting_ = false;
+    live_[place] = true;
+    after_[place] = after.value();
+    agreement_.join(site, after, out);
+  });
+}
+
+}  // namespace isthmus::app

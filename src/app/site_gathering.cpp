@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a site's session begins: together with the others, or late.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "app/signals.h"
+#include "app/site_session.h"
+#include "core/log.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+namespace {
+
+constexpr Duration kLookForSignals = std::chrono::milliseconds(200);
+constexpr Duration kBetweenWords = std::chrono::seconds(10);
+/// Sites that start together have found each other by then; asking costs nothing but a note.
+constexpr Duration kOthersTakeTheirTime = std::chrono::seconds(1);
+constexpr Duration kBetweenQuestions = std::chrono::seconds(2);
+
+void check_signal(const std::string& waiting_for) {
+  if (SignalScope::wish() != StopWish::kNone) {
+    throw Error(SignalScope::wish() == StopWish::kRequeue ? ExitCode::kCheckpointedRequeue
+                                                          : ExitCode::kInterrupted,
+                fmt::format("stopped before the first step: {}", waiting_for));
+  }
+}
+
+}  // namespace
+
+SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say) {
+  const TimePoint deadline = runtime_.clock().now() + config_.net.gather;
+  std::vector<std::string> endpoints;
+  for (const SiteConfig& site : config_.sites) endpoints.push_back("tcp://" + site.address);
+  transport_->join(endpoints);
+  meet(deadline, say);
+  bool goes_on = false;
+  const auto settled = [&] {
+    hellos_[static_cast<std::size_t>(self_.value())] = hello();
+    goes_on = running_ || turned_away_;
+    return goes_on || failure_ || (lost_ && !elastic_) ||
+           std::ranges::all_of(hellos_, [](const auto& each) { return each.has_value(); });
+  };
+  do {
+    check_signal("not all sites have said what they bring");
+    if (runtime_.clock().now() >= deadline) {
+      throw PeerError("not all sites have said what they bring within net.gather");
+    }
+    say_hellos();
+  } while (!queue_->wait(settled, runtime_.clock().now() + kLookForSignals));
+  return goes_on ? come_late(deadline, say) : start_together();
+}
+
+void SiteSession::meet(TimePoint deadline, const std::function<void(const std::string&)>& say) {
+  const TimePoint begin = runtime_.clock().now();
+  TimePoint next_word = begin + kBetweenWords;
+  constexpr std::array kFirst = {Rank(0)};
+  while (true) {
+    const TimePoint now = runtime_.clock().now();
+    const auto joined = transport_->await_members(std::min(deadline, now + kLookForSignals));
+    if (joined) {
+      break;
+    }
+    check_signal(joined.error().what);
+    if (joined.error().refused) {
+      throw PeerError(joined.error().what);
+    }
+    // The others may have gone on, without more than this site: the first one knows.
+    if (elastic_ && self_ != Rank(0) && !exchange_ && now - begin >= kOthersTakeTheirTime &&
+        transport_->await_members(now, kFirst)) {
+      open_exchange();
+      say_hello(Rank(0));
+    }
+    bool goes_on = false;
+    queue_->update([&] { goes_on = running_ || turned_away_; });
+    if (goes_on) {
+      return;
+    }
+    if (runtime_.clock().now() >= deadline) {
+      throw PeerError(fmt::format("the sites did not come together within net.gather: {}",
+                                  joined.error().what));
+    }
+    if (runtime_.clock().now() >= next_word) {
+      say(joined.error().what);
+      next_word += kBetweenWords;
+    }
+  }
+  log_info("the {} sites are together{}", config_.workers(),
+           transport_->endpoint().starts_with("mpi:") ? ", over MPI"
+           : config_.sites.front().key.empty()        ? ", over TCP in plain text"
+                                                      : ", over encrypted TCP");
+  if (!exchange_) open_exchange();
+}
+
+HelloNote SiteSession::hello() const {
+  return {.run_id = facts_.run_id,
+          .resumes = facts_.resumes,
+          .held = facts_.held,
+          .common = facts_.common};
+}
+
+void SiteSession::say_hello(Rank to) {
+  bool fresh = false;
+  queue_->update([&] {
+    fresh = !greeted_[static_cast<std::size_t>(to.value())];
+    greeted_[static_cast<std::size_t>(to.value())] = true;
+  });
+  if (fresh) send(to, hello());
+}
+
+void SiteSession::say_hellos() {
+  for (int to = 0; to < config_.workers(); ++to) {
+    if (Rank(to) != self_) say_hello(Rank(to));
+  }
+}
+
+// Nothing of what was sent to the process before has come to this one.
+void SiteSession::back(Rank site) {
+  queue_->update([&] {
+    greeted_[static_cast<std::size_t>(site.value())] = false;
+    hellos_[static_cast<std::size_t>(site.value())].reset();
+    seen_by_[static_cast<std::size_t>(site.value())] = false;
+    if (lost_ && lost_->first == site) lost_.reset();
+  });
+}
+
+SiteStart SiteSession::start_together() {
+  std::vector<std::string> heard;
+  std::vector<HelloNote> facts;
+  std::optional<std::pair<Rank, std::string>> lost;
+  std::exception_ptr failure;
+  queue_->update([&] {
+    failure = failure_;
+    lost = lost_;
+    for (std::size_t m = 0; m < hellos_.size(); ++m) {
+      if (!hellos_[m]) continue;
+      heard.push_back(name(Rank(static_cast<int>(m))));
+      facts.push_back(*hellos_[m]);
+    }
+  });
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
+  // Who finds a difference leaves at once, and what it said has come before the news of that.
+  SiteStart start = agree_on_start(heard, facts);
+  if (facts.size() < hellos_.size()) {
+    throw PeerError(fmt::format("site {} is gone ({})", name(lost->first), lost->second));
+  }
+  if (elastic_ && self_ == Rank(0)) forwarding_ = std::make_unique<ForwardingExchange>(*exchange_);
+  return start;
+}
+
+SiteStart SiteSession::come_late(TimePoint deadline,
+                                 const std::function<void(const std::string&)>& say) {
+  std::vector<int> linked = find_all(deadline);
+  exchange_->stand_aside();
+  {
+    const std::scoped_lock lock(calls_);
+    newcomer_ = std::make_unique<Newcomer>(*exchange_, runtime_,
+                                           [this](const Note& note) { send(Rank(0), note); });
+  }
+  send(Rank(0), JoinNote{linked});
+  TimePoint next_word = runtime_.clock().now() + kBetweenWords;
+  while (!newcomer_->fetch(runtime_.clock().now() + kLookForSignals)) {
+    check_signal("the state of the run is on its way");
+    check_turned_away();
+    bool asked_again = false;
+    queue_->update([&] { asked_again = running_ && running_->live != linked; });
+    if (asked_again) {
+      linked = find_all(deadline);
+      send(Rank(0), JoinNote{linked});
+    }
+    if (runtime_.clock().now() >= next_word) {
+      say(newcomer_->progress());
+      next_word += kBetweenWords;
+    }
+  }
+  std::string run_id;
+  queue_->update([&] { run_id = running_->run_id; });
+  return {.run_id = run_id, .resume_after = std::nullopt, .joins = newcomer_->offer()};
+}
+
+std::vector<int> SiteSession::find_all(TimePoint deadline) {
+  TimePoint ask_again = runtime_.clock().now() + kBetweenQuestions;
+  while (true) {
+    check_signal("not all sites of the run have answered");
+    check_turned_away();
+    RunningNote running;
+    std::vector<bool> seen_by;
+    queue_->update([&] {
+      running = *running_;
+      seen_by = seen_by_;
+    });
+    const std::vector<Rank> live(running.live.begin(), running.live.end());
+    const TimePoint now = runtime_.clock().now();
+    const auto linked = transport_->await_members(now + kLookForSignals, live);
+    if (linked) {
+      for (const Rank site : live) say_hello(site);
+      // Who has answered will send its rounds' frames to this process, not to the one before it.
+      const auto seen = [&] {
+        return std::ranges::all_of(live, [&](Rank site) {
+          return site == Rank(0) || seen_by_[static_cast<std::size_t>(site.value())];
+        });
+      };
+      if (queue_->wait(seen, now + kLookForSignals)) {
+        log_info("the run goes on with {} of {} sites: joining", live.size(), config_.workers());
+        return running.live;
+      }
+    }
+    if (now >= deadline) {
+      throw PeerError(fmt::format("not all sites of the run have answered within net.gather{}{}",
+                                  linked ? "" : ": ", linked ? "" : linked.error().what));
+    }
+    if (now >= ask_again) {  // who is in it may have changed
+      send(Rank(0), hello());
+      ask_again = now + kBetweenQuestions;
+    }
+  }
+}
+
+void SiteSession::check_turned_away() {
+  std::optional<TurnedAwayNote> turned_away;
+  std::optional<std::string> lost;
+  std::exception_ptr failure;
+  queue_->update([&] {
+    turned_away = turned_away_;
+    lost = first_lost_;
+    failure = failure_;
+  });
+  if (turned_away && turned_away->configuration) throw ConfigError(turned_away->why);
+  if (turned_away) throw PeerError(turned_away->why);
+  if (lost) throw PeerError(fmt::format("site {} is gone ({})", name(Rank(0)), *lost));
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace isthmus::app

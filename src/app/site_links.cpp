@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/site_links.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+
+#include "app/status_board.h"
+#include "app/wall_clock.h"
+#include "core/hash.h"
+#include "core/log.h"
+#include "core/send_cap.h"
+#include "core/storage.h"
+#include "isthmus/errors.h"
+#include "isthmus/outer.h"
+#include "transport/link_keys.h"
+
+namespace isthmus::app {
+namespace {
+
+std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+/// Where to bind: as told, or the site's port on all interfaces, or on loopback where that is its
+/// address.
+std::string listens_at(const SiteConfig& site, const std::string& listen) {
+  if (!listen.empty()) {
+    return "tcp://" + listen;
+  }
+  const std::string host = host_of(site.address);
+  const std::string port = site.address.substr(site.address.rfind(':'));
+  const bool loopback = host == "localhost" || host == "[::1]" || host.starts_with("127.");
+  return "tcp://" + (loopback ? (host == "localhost" ? "127.0.0.1" : host) : "*") + port;
+}
+
+/// All sites have a key, or none.
+void take_keys(const Config& config, const SiteArguments& arguments, const std::string& own,
+               MemberOptions& options) {
+  for (const SiteConfig& site : config.sites) {
+    if (site.key.empty() != config.sites.front().key.empty()) {
+      throw ConfigError(fmt::format(
+          "site '{}' has {} key and site '{}' has {}: give every site the public key that `isthmus "
+          "keygen` printed for it, or none",
+          site.name, site.key.empty() ? "no" : "a", config.sites.front().name,
+          site.key.empty() ? "one" : "none"));
+    }
+    if (!site.key.empty()) {
+      check_public_key(site.key, fmt::format("key of site '{}'", site.name));
+      options.member_keys.push_back(site.key);
+    }
+  }
+  if (!options.member_keys.empty()) {
+    const std::filesystem::path file = arguments.key_file.empty()
+                                           ? config.locate(fmt::format("keys/{}.key", own))
+                                           : arguments.key_file;
+    options.keys = read_secret_key(file);
+  } else if (!arguments.key_file.empty()) {
+    throw ConfigError(
+        fmt::format("--key {}: no site has a public key in {}: add key = \"…\" to every [[site]]",
+                    arguments.key_file.string(), config.file.string()));
+  }
+}
+
+}  // namespace
+
+bool is_elastic(const Config& config, const SiteArguments& arguments) {
+  if (arguments.mpi || config.workers() == 1) {
+    return false;
+  }
+  for (const MethodInfo& method : methods()) {
+    if (method.name == config.method) {
+      const bool wished = config.net.min_sites && *config.net.min_sites < config.workers();
+      if (wished && method.name == "01-adam") {
+        throw ConfigError(
+            "net.min_sites with outer.method = \"01-adam\": its workers take local steps that no "
+            "round of the others tells of, so nobody can join it: leave the key out");
+      }
+      return wished || (!config.net.min_sites && method.commits_rounds);
+    }
+  }
+  return false;
+}
+
+MemberOptions link_options(const Config& config, const SiteArguments& arguments, Rank self,
+                           StatusBoard* status) {
+  const SiteConfig& site = config.sites[static_cast<std::size_t>(self.value())];
+  MemberOptions options;
+  options.self = self;
+  options.members = config.workers();
+  options.bind = listens_at(site, arguments.listen);
+  options.identity.run = xxh3_128(as_bytes(config.run.name));
+  // The rest is compared key by key: HelloNote.
+  options.name = site.name;
+  for (const SiteConfig& each : config.sites) {
+    options.expected_names.push_back(each.name);
+  }
+  set_streams(options, config.net.streams);
+  options.dead_after = config.net.dead_after;
+  options.plaintext = config.net.plaintext;
+  options.send_bits_per_s = [cap = SendCap(config, site)] { return cap.at(local_minute_of_day()); };
+  take_keys(config, arguments, site.name, options);
+  options.heartbeat = std::min<Duration>(options.heartbeat, config.net.dead_after / 4);
+  options.on_event = [self, status](const LinkEvent& event) {
+    if (status != nullptr) status->link(self, event);
+    switch (event.kind) {
+      case LinkEvent::Kind::kConnected:
+      case LinkEvent::Kind::kWelcomed:
+      case LinkEvent::Kind::kRetried:
+        log_debug("link: {}", event.text);
+        break;
+      case LinkEvent::Kind::kAdapted:
+      case LinkEvent::Kind::kLeft:
+        log_info("link: {}", event.text);
+        break;
+      default:
+        log_warning("link: {}", event.text);
+    }
+  };
+  return options;
+}
+
+}  // namespace isthmus::app

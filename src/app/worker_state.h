@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// All that one worker's training depends on, by name: "local/" parameters, "inner/" what the inner
+// loop keeps, "outer/" the method with its syncs in flight. For checkpoints, and for a worker that
+// goes on from another's state. The worker's thread, between two steps.
+#pragma once
+
+#include "core/state_snapshot.h"
+#include "isthmus/inner_loop.h"
+#include "isthmus/outer.h"
+
+namespace isthmus::app {
+
+/// `borrows`: the parameters are not copied, and stay as they are while the snapshot is in use.
+[[nodiscard]] StateSnapshot worker_snapshot(const InnerLoop& inner, const OuterStrategy& strategy,
+                                            bool borrows);
+
+/// The parameters; before the worker's method is made. THROWS: RunError as StateReader has it.
+void restore_worker_parameters(StateReader& from, InnerLoop& inner);
+/// The rest. The method's syncs in flight are begun again. THROWS: RunError, ConfigError when the
+/// method or a setting is another one.
+void restore_worker_state(StateReader& from, InnerLoop& inner, OuterStrategy& strategy);
+
+}  // namespace isthmus::app

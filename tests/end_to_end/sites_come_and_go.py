@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Sites die while a run goes on, and come back to it.
+
+  python3 tests/end_to_end/sites_come_and_go.py --isthmus build/src/app/isthmus
+
+A site is killed; the others go on within seconds, in rounds of those that are left. It is started
+again by the same command, and takes part again: rounds of all, and the same outer parameters, to
+the bit, at every site. For methods of each kind, two and three sites, and a site that is killed
+while it joins. One that was frozen is left out and comes back by itself; when the first site dies
+all wait for it and go on from the newest checkpoint; net.min_sites ends a run that has too few.
+"""
+import argparse
+import json
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+NAMES = ("east", "west", "north")
+METHODS = {
+    "diloco": 'H = 5\ncodec = "int8"\n',
+    "streaming-diloco": "H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\n",
+    "co2": "H = 5\n",
+    "delayed": 'H = 5\ncodec = "int4:ef"\n',
+    "ddp": "",
+    "1bit-adam": "freeze = 12\n",
+    "spsa": "samples = 2\n",
+}
+TEXT = """
+[run]
+name = "come-and-go"
+seed = 3
+[model]
+arch = "llama"
+layers = 2
+d_model = 32
+heads = 2
+[data]
+source = "text:{corpus}"
+[train]
+steps = 100000                  # until the test has seen what it wants
+global_batch = "{batch} tok"
+context = 32
+threads = 1
+[inner]
+lr = 1e-3
+schedule = "constant"
+[eval]
+every = 50
+tokens = "1k"
+[ckpt]
+every = "200 steps"
+keep = 5
+[net]
+dead_after = "4s"
+gather = "{gather}"
+streams = 2
+min_sites = {min_sites}
+[outer]
+method = "{method}"
+{keys}
+{sites}
+"""
+
+
+class Failure(Exception):
+    pass
+
+
+def require(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+def free_ports(count):
+    """Ports that were free a moment ago; all held at once, so they differ."""
+    held = [socket.socket() for _ in range(count)]
+    for each in held:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports
+
+
+class Run:
+    """Sites of one run, each a process."""
+
+    def __init__(self, isthmus, folder, corpus, method, members, min_sites=1, gather="60s"):
+        self.isthmus, self.folder, self.names = isthmus, folder, NAMES[:members]
+        folder.mkdir()
+        ports = free_ports(members)
+        sites = "".join(f'[[site]]\nname = "{name}"\naddress = "127.0.0.1:{port}"\n'
+                        for name, port in zip(self.names, ports))
+        self.toml = folder / "run.toml"
+        self.toml.write_text(TEXT.format(method=method, keys=METHODS[method], sites=sites,
+                                         batch=members * 128, corpus=corpus, min_sites=min_sites,
+                                         gather=gather))
+        self.sites = {}
+        for name in self.names:
+            self.start(name)
+
+    def start(self, name, *flags):
+        said = open(self.folder / f"{name}.err", "a")
+        self.sites[name] = subprocess.Popen(
+            [self.isthmus, "train", str(self.toml), "--site", name, "--progress", "none", "--out",
+             str(self.folder / name), *flags], stdout=subprocess.DEVNULL, stderr=said)
+
+    def said(self, name):
+        return (self.folder / f"{name}.err").read_text()
+
+    def rows(self, name, kind):
+        path = self.folder / name / "metrics.jsonl"
+        if not path.exists():
+            return []
+        whole = path.read_text().rpartition("\n")[0].splitlines()
+        return [row for row in map(json.loads, whole) if row["k"] == kind]
+
+    def members_of_last_round(self, name="east"):
+        rounds = self.rows(name, "round")
+        return rounds[-1]["members"] if rounds else 0
+
+    def until(self, what, condition, patience=60):
+        begin = time.monotonic()
+        while not condition():
+            require(time.monotonic() - begin < patience,
+                    f"{self.folder.name}: not within {patience} s: {what}\n" +
+                    "\n".join(f"{name}: {self.said(name)[-800:]}" for name in self.names))
+            time.sleep(0.05)
+        return time.monotonic() - begin
+
+    def kill(self, name):
+        self.sites[name].kill()
+        self.sites[name].wait()
+
+    def stop(self):
+        """One site is asked to; all end after the same step, with the same parameters."""
+        self.sites[self.names[-1]].send_signal(signal.SIGINT)
+        for name, site in self.sites.items():
+            code = site.wait(timeout=60)
+            require(code == 130, f"{self.folder.name}: {name}: exit {code}: {self.said(name)}")
+        last = {(self.folder / name / "ckpt/last").resolve().name for name in self.names}
+        require(len(last) == 1, f"{self.folder.name}: stopped after unlike steps: {last}")
+        models = {(self.folder / name / "ckpt/last/model.safetensors").read_bytes()
+                  for name in self.names}
+        require(len(models) == 1, f"{self.folder.name}: sites hold unlike models")
+
+    def end(self):
+        for site in self.sites.values():
+            if site.poll() is None:
+                site.kill()
+                site.wait()
+
+
+def check_lines(run, name):
+    """Every step has one line, in order; where a site was away, after a gap."""
+    steps = [row["step"] for row in run.rows(name, "train")]
+    require(steps == sorted(set(steps)), f"{run.folder.name}: {name}: lines out of order")
+    return steps
+
+
+def dies_and_comes_back(run, victim):
+    everyone = len(run.names)
+    run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+    run.kill(victim)
+    seconds = run.until("rounds of those left",
+                        lambda: run.members_of_last_round() == everyone - 1, 20)
+    run.start(victim, "--resume", "auto")
+    run.until("rounds of all again", lambda: run.members_of_last_round() == everyone)
+    run.until("lines of the one that came back",
+              lambda: run.members_of_last_round(victim) == everyone)
+    run.stop()
+    steps = check_lines(run, "east")
+    require(steps == list(range(1, len(steps) + 1)), f"{run.folder.name}: the first site lacks lines")
+    check_lines(run, victim)
+    happened = [(row["what"], row["site"]) for row in run.rows("east", "event")
+                if row["what"].startswith("site")]
+    require([site for _, site in happened] == [victim, victim], f"{run.folder.name}: {happened}")
+    return seconds
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--isthmus", required=True)
+    parser.add_argument("--text", default="/usr/include/linux/bpf.h")
+    parser.add_argument("--only")
+    arguments = parser.parse_args()
+    isthmus = str(pathlib.Path(arguments.isthmus).resolve())
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        corpus = folder / "corpus.txt"
+        corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
+        runs = []
+
+        def run_of(name, *how, **more):
+            runs.append(Run(isthmus, folder / name, corpus, *how, **more))
+            return runs[-1]
+
+        def methods():
+            for number, method in enumerate(METHODS):
+                members = 2 + number % 2
+                victim = NAMES[1 + number % (members - 1)]
+                run = run_of(method, method, members)
+                seconds = dies_and_comes_back(run, victim)
+                print(f"{method}: went on {seconds:.1f} s after {victim} was killed, took it back")
+
+        def killed_while_it_joins():
+            run = run_of("joining", "diloco", 3)
+            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+            run.kill("north")
+            run.until("rounds of two", lambda: run.members_of_last_round() == 2)
+            for _ in range(2):
+                run.start("north", "--resume", "auto")
+                run.until("it joins", lambda: "joining" in run.said("north"))
+                run.kill("north")
+                (run.folder / "north.err").write_text("")
+            run.start("north", "--resume", "auto")
+            run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
+            run.stop()
+
+        def too_few_end_the_run():
+            run = run_of("few", "diloco", 3, min_sites=3)
+            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+            run.kill("north")
+            for name in ("east", "west"):
+                code = run.sites[name].wait(timeout=30)
+                last = run.said(name).splitlines()[-1]
+                require(code == 5 and "gone" in last, f"{name}: exit {code}: {last}")
+
+        def a_frozen_site_is_left_out_and_comes_back_by_itself():
+            run = run_of("frozen", "diloco", 3)
+            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+            run.sites["north"].send_signal(signal.SIGSTOP)
+            seconds = run.until("rounds of two", lambda: run.members_of_last_round() == 2, 20)
+            run.sites["north"].send_signal(signal.SIGCONT)
+            run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
+            run.stop()
+            print(f"frozen: went on after {seconds:.1f} s (net.dead_after = 4 s)")
+
+        def all_wait_for_the_first_site():
+            run = run_of("first", "diloco", 3)
+            run.until("checkpoints", lambda: len(run.rows("east", "ckpt")) > 1 and
+                      len(run.rows("west", "ckpt")) > 1 and len(run.rows("north", "ckpt")) > 1)
+            run.kill("east")
+            run.until("they wait", lambda: "come back" in run.said("west") and
+                      "come back" in run.said("north"))
+            before = len(run.rows("west", "round"))
+            run.start("east", "--resume", "auto")
+            run.until("they go on", lambda: len(run.rows("west", "round")) > before + 3)
+            run.stop()
+
+        def nobody_waits_for_ever():
+            run = run_of("gone", "diloco", 2, gather="3s")
+            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+            run.kill("east")
+            code = run.sites["west"].wait(timeout=30)
+            require(code == 5 and "east" in run.said("west").splitlines()[-1], run.said("west"))
+
+        tests = [methods, killed_while_it_joins, too_few_end_the_run,
+                 a_frozen_site_is_left_out_and_comes_back_by_itself, all_wait_for_the_first_site,
+                 nobody_waits_for_ever]
+        try:
+            for test in tests:
+                if not arguments.only or arguments.only in test.__name__:
+                    test()
+                    print(f"{test.__name__}: ok")
+        except Failure as failure:
+            print(f"FAILED: {failure}")
+            return 1
+        finally:
+            for run in runs:
+                run.end()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
