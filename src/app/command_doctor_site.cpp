@@ -12,6 +12,7 @@
 #include "app/link_rendezvous.h"
 #include "app/signals.h"
 #include "core/system_runtime.h"
+#include "core/units.h"
 #include "transport/zmq_transport.h"
 
 namespace isthmus::app {
@@ -134,11 +135,22 @@ int command_doctor_site(const DoctorSiteArguments& arguments, Session& session) 
     }
   }
   const std::string strangers = findings.strangers();
+  const double cap = party.options.send_bits_per_s();  // 0: none
   if (session.json) {
-    session.out.write(
-        JsonLine().add_raw("sites", json_array(parts)).add("strangers", strangers).str() + "\n");
-  } else if (!strangers.empty()) {
-    session.out.write(fmt::format("--  {:15} {}\n", "strangers", strangers));
+    session.out.write(JsonLine()
+                          .add_raw("sites", json_array(parts))
+                          .add("strangers", strangers)
+                          .add("cap_bits_per_s", cap)
+                          .str() +
+                      "\n");
+  } else {
+    if (cap > 0) {
+      session.out.write(fmt::format("--  {:15} {} sends at most {} at this hour\n", "cap",
+                                    arguments.site.name, human_rate(cap)));
+    }
+    if (!strangers.empty()) {
+      session.out.write(fmt::format("--  {:15} {}\n", "strangers", strangers));
+    }
   }
   if (!every) {
     throw PeerError(fmt::format(
