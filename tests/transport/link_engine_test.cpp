@@ -173,7 +173,7 @@ TEST(LinkEngine, WhoSendsBeyondItsCreditIsLost) {
                                        frame_of(static_cast<std::uint32_t>(i), 1 << 20));
     net.engine(1).from_connection(connection.id, message.header, message.bytes(), net.now);
   }
-  EXPECT_LE(net.node(1).held.size(), 8u);
+  EXPECT_LE(net.node(1).delivered.size(), 8u);
   ASSERT_EQ(net.node(1).gone.size(), 1u);
   EXPECT_THAT(net.node(1).gone[0], HasSubstr("member 0: it sends more than the "));
 }
