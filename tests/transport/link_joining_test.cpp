@@ -8,6 +8,7 @@
 #include <string>
 
 #include "link_net.h"
+#include "transport/frame.h"
 
 namespace isthmus {
 namespace {
@@ -19,7 +20,8 @@ using ::testing::Not;
 
 /// Member 1 of 2 as another process greets member 0.
 void greet_as_another(Net& net, std::uint8_t process) {
-  Hello hello{.protocol = 1, .members = 2, .from = Rank(1), .to = Rank(0), .streams = 3};
+  Hello hello{
+      .protocol = kFrameVersion, .members = 2, .from = Rank(1), .to = Rank(0), .streams = 3};
   hello.configuration = std::string(64, '0');
   hello.incarnation.bytes[0] = process;
   net.say(0, {.kind = LinkKind::kHello, .number = 1},

@@ -14,6 +14,7 @@
 
 #include "core/rng.h"
 #include "link_net.h"
+#include "transport/frame.h"
 
 namespace isthmus {
 namespace {
@@ -62,7 +63,10 @@ void expect_frames_both_ways(Net& net, std::uint32_t number) {
 }
 /// Member 1, as this process, greets member 0 on the first of its connections.
 RefusedField answer_to(Net& net, int process) {
-  Hello hello{.protocol = 1, .members = net.node(0).engine ? 2 : 0, .from = Rank(1), .to = Rank(0)};
+  Hello hello{.protocol = kFrameVersion,
+              .members = net.node(0).engine ? 2 : 0,
+              .from = Rank(1),
+              .to = Rank(0)};
   hello.streams = net.streams;
   hello.configuration = std::string(64, '0');
   hello.incarnation = Net::incarnation_of(process);
