@@ -134,6 +134,7 @@ constexpr const char* kPurpose = "bench link";
 
 void settle(const BenchLinkArguments& arguments, MemberOptions& options) {
   options.streams = arguments.streams;
+  options.most_streams = 0;  // so many, whatever the run itself does
   options.plaintext = options.plaintext || arguments.plaintext;
   options.on_event = [](const LinkEvent& event) {
     const bool bad = event.kind == LinkEvent::Kind::kStranger ||

@@ -95,6 +95,7 @@ int command_doctor_site(const DoctorSiteArguments& arguments, Session& session) 
   LinkParty party = link_party(arguments.config, arguments.overrides, arguments.site, "doctor");
   Findings findings(runtime, party.names.size());
   party.options.streams = 1;
+  party.options.most_streams = 0;
   party.options.on_event = [&findings](const LinkEvent& event) { findings.take(event); };
   const std::unique_ptr<NetworkTransport> transport = make_zmq_transport(runtime, party.options);
   const TimePoint end =

@@ -76,7 +76,9 @@ class Sites {
     if (state.over || !children_[site].exit_code()) return;
     const int code = *children_[site].exit_code();
     const bool last = !state.due && state.restarts == restarts_;
-    if (ends_ || last || !mends_by_restart(code)) {
+    if (told_ && state.due) {
+      state.over = true;  // it had ended before; how the others end counts
+    } else if (ends_ || last || !mends_by_restart(code)) {
       end(site, code);
     } else if (!state.due) {
       const double delay_s = restart_delay_s(++state.restarts);

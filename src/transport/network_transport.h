@@ -75,8 +75,8 @@ struct MemberOptions {
   Duration gone_after = std::chrono::seconds(2);   // after its last connection broke
   Duration linger = std::chrono::seconds(5);       // a close waits that long for what was sent
   Duration far = kFarRoundTrip;  // longer round trips are those of long thin links
-  /// What may go to all others together, in bit/s of frames; 0: no bound. Asked at every heartbeat,
-  /// by the transport's own task; none: no bound.
+  /// What may go to all others together, in bit/s of frames; 0: no bound. Asked when the
+  /// transport is made and then at every heartbeat by its own task; none: no bound.
   std::function<double()> send_bits_per_s = {};
   /// With keys all links are encrypted, and only who proves to have a member's key is let in: the
   /// own pair, and the public keys of all members, in member order, the own one included.

@@ -35,7 +35,8 @@ int StreamPolicy::observe(const LinkCounters& counted, bool waited) {
 }
 
 int StreamPolicy::decide(bool lossy, bool waited, double rate) {
-  if (const auto tried = std::exchange(tried_, std::nullopt); tried && waited) {
+  if (tried_ && waited) {  // with nothing to send it shows nothing
+    const auto tried = std::exchange(tried_, std::nullopt);
     if (rate < kPays * tried->rate) {
       hold_ = std::exchange(next_hold_, std::min(2 * next_hold_, kLongestHold));
       return change_to(tried->before);
@@ -49,6 +50,7 @@ int StreamPolicy::decide(bool lossy, bool waited, double rate) {
     return change_to(std::min(2 * streams_, most_));
   }
   if (calm_ >= kCalm && streams_ > fewest_) {
+    tried_.reset();
     return change_to(std::max(streams_ / 2, fewest_));
   }
   return streams_;

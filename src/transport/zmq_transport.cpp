@@ -204,6 +204,7 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
       while (!end || (!engine_.all_told() && now() < *end)) {
         const TimePoint until = end ? std::min(*end, engine_.next_tick()) : engine_.next_tick();
         sockets_.wait(engine_, until - now());
+        engine_.see(now());  // it has slept
         if (take_orders() && !end) {
           end = now() + options_.linger;
           engine_.close(now());

@@ -36,6 +36,7 @@ class Bench:
     def __init__(self, isthmus, folder):
         self.isthmus = isthmus
         self.folder = folder
+        self.running = []  # to be ended with the test, however it ends
 
     def run(self, *words, code=0, **environment):
         done = subprocess.run([self.isthmus, *map(str, words)], capture_output=True, text=True,
@@ -108,7 +109,7 @@ def a_site_that_dies_is_started_again(bench):
                                    stderr=open(bench.folder / "said", "w"), text=True)
 
         def until(what, condition):
-            deadline = time.monotonic() + 90
+            deadline = time.monotonic() + 240
             while not condition():
                 require(time.monotonic() < deadline and process.poll() is None,
                         f"{victim}: {what}: {(bench.folder / 'said').read_text()[-2000:]}")
@@ -122,6 +123,7 @@ def a_site_that_dies_is_started_again(bench):
         def last_round(name):
             return (rows(out / name, "round") or [{"step": 0, "members": 0}])[-1]
 
+        bench.running.append(process)
         until("a checkpoint", lambda: all((out / name / "ckpt/last").exists()
                                           for name in ("east", "west")))
         first = pid()
@@ -202,6 +204,11 @@ def main():
                 scenario(bench)
             except Failure as failure:
                 sys.exit(f"{scenario.__name__}: {failure}")
+            finally:
+                for process in bench.running:
+                    if process.poll() is None:
+                        process.kill()  # its sites end with it
+                        process.wait()
             print(f"{scenario.__name__}: ok, {time.monotonic() - begin:.1f} s", flush=True)
 
 
