@@ -12,6 +12,7 @@
 #include "app/mesh_job.h"
 #include "app/run_estimate.h"
 #include "app/run_summary.h"
+#include "app/signals.h"
 #include "app/training.h"
 #include "core/links_file.h"
 #include "core/units.h"
@@ -97,7 +98,7 @@ TrainingOutcome train_and_come_back(const Config& config, TrainingRequest reques
     try {
       return run_training(config, request, session);
     } catch (const CutOffError& error) {
-      if (returns == kReturns) throw;
+      if (returns == kReturns || SignalScope::wish() != StopWish::kNone) throw;
       session.err.write(
           fmt::format("isthmus: {}: trying to come back, for net.gather = {}\n", error.what(),
                       human_time(std::chrono::duration<double>(config.net.gather).count())));

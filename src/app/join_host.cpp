@@ -15,7 +15,7 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::uint64_t kLargestPiece = 512 * 1024;
+constexpr std::uint64_t kLargestPiece = std::uint64_t{512} * 1024;
 
 }  // namespace
 
@@ -29,6 +29,10 @@ void JoinHost::hello(Rank from, const HelloNote& note) {
     options_.send(from,
                   TurnedAwayNote{.why = fmt::format("the sites' configurations differ: {}", text),
                                  .configuration = true});
+    return;
+  }
+  if (closed_) {
+    turn_away(from, "the run has ended; its result is at the sites that were in it");
     return;
   }
   RunningNote running{.run_id = options_.run_id, .live = {}};
@@ -62,28 +66,41 @@ void JoinHost::receive(Rank from, const Note& note) {
   }
 }
 
-// Who has joined since it asked may not have answered it yet: it is told who there is, and asks
-// again. From its offer on nobody else comes.
-void JoinHost::take_in(Rank from, const JoinNote& note) {
+bool JoinHost::lacks(Rank newcomer, const JoinNote& note) const {
   const std::vector<bool> live = options_.live();
   for (std::size_t m = 0; m < live.size(); ++m) {
-    if (live[m] && Rank(static_cast<int>(m)) != from &&
-        std::ranges::find(note.linked, static_cast<int>(m)) == note.linked.end()) {
-      hello(from, options_.own);
-      return;
+    const int site = static_cast<int>(m);
+    if (live[m] && Rank(site) != newcomer &&
+        std::ranges::find(note.linked, site) == note.linked.end()) {
+      return true;
     }
   }
+  return false;
+}
+
+void JoinHost::take_in(Rank from, const JoinNote& note) {
   const std::scoped_lock lock(mutex_);
+  const bool member = options_.live()[static_cast<std::size_t>(from.value())];
+  if (member || (phase_ != Phase::kNobody && from == joiner_)) {
+    return;  // said twice
+  }
   std::erase_if(waiting_, [&](const auto& each) { return each.first == from; });
   waiting_.emplace_back(from, note);
   next();
 }
 
+// Who has come since a newcomer asked may not have answered it yet: it is told who there is, and
+// asks again. From its offer on nobody else comes.
 void JoinHost::next() {
-  if (phase_ == Phase::kNobody && !waiting_.empty()) {
-    joiner_ = waiting_.front().first;
+  while (phase_ == Phase::kNobody && !waiting_.empty()) {
+    const auto [site, note] = waiting_.front();
     waiting_.pop_front();
-    phase_ = Phase::kWanted;
+    if (lacks(site, note)) {
+      hello(site, options_.own);
+    } else {
+      joiner_ = site;
+      phase_ = Phase::kWanted;
+    }
   }
 }
 
@@ -94,6 +111,7 @@ void JoinHost::turn_away(Rank site, const std::string& why) {
 void JoinHost::close() {
   const std::scoped_lock lock(mutex_);
   const std::string why = "the run has ended; its result is at the sites that were in it";
+  closed_ = true;
   for (const auto& [site, note] : std::exchange(waiting_, {})) turn_away(site, why);
   if (phase_ != Phase::kNobody && phase_ != Phase::kAdmitted) turn_away(joiner_, why);
   phase_ = Phase::kNobody;

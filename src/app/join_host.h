@@ -18,6 +18,7 @@
 //     |  contributes to rounds sent after step K, like anybody
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -80,6 +81,8 @@ class JoinHost {
   };
   void next();
   void take_in(Rank from, const JoinNote& note);
+  /// Whether somebody is in the run whom a newcomer has not found.
+  [[nodiscard]] bool lacks(Rank newcomer, const JoinNote& note) const;
   void turn_away(Rank site, const std::string& why);
   void offer(StepIndex t, std::vector<std::byte> state, ForwardingExchange& exchange);
   void forward(const SyncId& id, const Reduced& result);
@@ -92,6 +95,7 @@ class JoinHost {
   std::deque<std::pair<Rank, JoinNote>> waiting_;
   std::vector<std::byte> state_;
   std::int64_t admitted_after_ = 0;
+  std::atomic<bool> closed_ = false;
   // The worker's alone:
   bool forwards_ = false;
   std::uint32_t streams_ = 0;  // sent to this newcomer

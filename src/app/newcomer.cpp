@@ -16,7 +16,7 @@ namespace isthmus::app {
 namespace {
 
 constexpr Duration kLookForSignals = std::chrono::milliseconds(200);
-constexpr std::uint64_t kPiece = 512 * 1024;
+constexpr std::uint64_t kPiece = std::uint64_t{512} * 1024;
 constexpr std::uint64_t kUnderWay = 16 * kPiece;  // 8 MiB: the window of a long fast link
 constexpr std::uint64_t kLargestState = std::uint64_t{1} << 44;
 constexpr std::uint64_t kLargestResult = std::uint64_t{1} << 40;
@@ -32,9 +32,12 @@ Newcomer::Newcomer(Exchange& real, Runtime& runtime, std::function<void(const No
 
 void Newcomer::receive(const Note& note) {
   if (const auto* offer = std::get_if<OfferNote>(&note)) {
-    if (exchange_ || offer->bytes > kLargestState) {
-      throw PeerError(
-          fmt::format("site 0 offers a state of {} bytes, which cannot be", offer->bytes));
+    if (exchange_) {
+      return;  // said twice
+    }
+    if (offer->bytes > kLargestState) {
+      fail(Rank(0), fmt::format("site 0 offers a state of {} bytes", offer->bytes));
+      return;
     }
     exchange_ = std::make_unique<JoiningExchange>(real_, runtime_, offer->step);
     queue_->update([&] { offer_ = *offer; });

@@ -127,6 +127,7 @@ void SiteAgreement::settle(const AgreedNote& note) {
     fresh_join_ = note.step;
   } else if (note.step.value() < total_steps_ && !stop_) {
     stop_ = {note.step.value(), note.purpose};
+    fresh_join_.reset();  // nobody has been admitted yet, and nobody joins a run that ends
   }
 }
 
@@ -137,6 +138,9 @@ void SiteAgreement::leave(Rank site, NotesOut& out) {
     question.answers.erase(site.value());
     open.push_back(number);
   }
+  // Stops first: they decide what a join is worth.
+  std::stable_partition(open.begin(), open.end(),
+                        [&](std::int64_t number) { return stops(questions_.at(number).purpose); });
   for (const std::int64_t number : open) {
     conclude(number, out);
   }

@@ -235,7 +235,7 @@ void SiteBoard::compare(Rank site, StepIndex t, const std::string& digest) {
 
 bool SiteBoard::all_told(std::int64_t t, const std::map<int, std::string>& known) const {
   for (std::size_t site = 0; site < live_.size(); ++site) {
-    if (live_[site] && after_[site] < t && !known.contains(static_cast<int>(site))) {
+    if (live_[site] && after_[site] <= t && !known.contains(static_cast<int>(site))) {
       return false;
     }
   }

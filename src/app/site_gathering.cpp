@@ -146,7 +146,8 @@ SiteStart SiteSession::start_together() {
   // Who finds a difference leaves at once, and what it said has come before the news of that.
   SiteStart start = agree_on_start(heard, facts);
   if (facts.size() < hellos_.size()) {
-    throw PeerError(fmt::format("site {} is gone ({})", name(lost->first), lost->second));
+    throw PeerError(lost ? fmt::format("site {} is gone ({})", name(lost->first), lost->second)
+                         : "a site was started anew while the sites met: start again");
   }
   if (elastic_ && self_ == Rank(0)) forwarding_ = std::make_unique<ForwardingExchange>(*exchange_);
   return start;

@@ -66,6 +66,7 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
       hellos_(config.sites.size()),
       greeted_(config.sites.size(), false),
       live_(config.sites.size(), true),
+      asked_(config.sites.size(), false),
       seen_by_(config.sites.size(), false),
       begin_(runtime_.clock().now()),
       events_(std::make_unique<Events>()),
@@ -128,6 +129,8 @@ void SiteSession::take(Rank from, std::span<const std::byte> bytes) {
       host_->hello(from, *greeting);
     } else if (listener_) {
       send(from, SeenNote{});
+    } else {
+      queue_->update([&] { asked_[static_cast<std::size_t>(from.value())] = true; });
     }
     queue_->update([&] { hellos_[static_cast<std::size_t>(from.value())] = *greeting; });
   } else if (std::holds_alternative<RunningNote>(*note) && from == Rank(0)) {
@@ -166,7 +169,10 @@ void SiteSession::lose(Rank site, const std::string& why) {
 
 void SiteSession::enter(const Epoch& epoch) {
   queue_->update([&] {
-    live_ = epoch.live;
+    if (epoch.number >= newest_epoch_) {
+      newest_epoch_ = epoch.number;
+      live_ = epoch.live;
+    }
     over_ = over_ || epoch.over;
     cut_off_ = cut_off_ || (epoch.who == self_ && !epoch.joins);
   });
@@ -192,13 +198,23 @@ void SiteSession::connect(Listener listener) {
   for (const Epoch& epoch : std::exchange(early_epochs_, {})) listener_->on_epoch(epoch);
   for (const auto& [from, note] : std::exchange(early_, {})) listener_->on_note(from, note);
   std::optional<std::pair<Rank, std::string>> lost;
+  std::optional<std::string> first_lost;
   std::exception_ptr failure;
+  std::vector<bool> asked;
   queue_->update([&] {
     lost = lost_;
+    first_lost = first_lost_;
+    cut_off_ = cut_off_ || (elastic_ && first_lost_);
     failure = failure_;
+    asked = asked_;
   });
   if (lost) listener_->on_lost(lost->first, lost->second);
+  if (first_lost) listener_->on_lost(Rank(0), *first_lost);
   if (failure) listener_->on_failure(failure);
+  // One that has been started anew meanwhile waits for a word; at a start it says nothing new.
+  for (int site = 0; site < config_.workers() && self_ != Rank(0); ++site) {
+    if (asked[static_cast<std::size_t>(site)]) send(Rank(site), SeenNote{});
+  }
 }
 
 void SiteSession::disconnect() {
@@ -235,6 +251,13 @@ void SiteSession::take_newcomers(const std::string& run_id, std::function<void()
   for (const SiteConfig& site : config_.sites) options.sites.push_back(site.name);
   const std::scoped_lock lock(calls_);
   host_ = std::make_unique<JoinHost>(std::move(options));
+  for (int site = 1; site < config_.workers(); ++site) {  // who has come since the start
+    std::optional<HelloNote> waits;
+    queue_->update([&] {
+      if (!live_[static_cast<std::size_t>(site)]) waits = hellos_[static_cast<std::size_t>(site)];
+    });
+    if (waits) host_->hello(Rank(site), *waits);
+  }
 }
 
 bool SiteSession::admit(StepIndex t) {

@@ -156,7 +156,9 @@ class SiteSession {
   std::optional<std::pair<Rank, std::string>> lost_;
   std::exception_ptr failure_;
   std::vector<bool> live_;
-  std::vector<bool> seen_by_;  // sites of the run that have answered a newcomer
+  std::uint32_t newest_epoch_ = 0;  // that live_ is of
+  std::vector<bool> asked_;         // sites whose Hello came when nobody listened yet
+  std::vector<bool> seen_by_;       // sites of the run that have answered a newcomer
   bool cut_off_ = false;
   bool over_ = false;                      // too few are left, or this site was turned away
   std::optional<std::string> first_lost_;  // site 0, and why

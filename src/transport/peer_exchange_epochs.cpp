@@ -38,7 +38,7 @@ bool ExchangeEngine::belongs(Rank from, const FrameHeader& head, const FrameByte
   }
   if (head.epoch > membership_.number()) {
     // Nobody is ahead of who decides.
-    if (options_.self != Rank(0) && is_member_) ahead_.emplace_back(from, bytes);
+    if (options_.self != Rank(0) && !over_) ahead_.emplace_back(from, bytes);
     return false;
   }
   const std::uint32_t epoch = membership_.epoch_of(head.id.sent);

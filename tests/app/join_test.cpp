@@ -82,10 +82,7 @@ class Join : public ::testing::Test {
                      admitted_.push_back(fmt::format("{} after {}", joiner.value(), after));
                      return true;
                    },
-               .live =
-                   [] {
-                     return std::vector<bool>{true, true, false};
-                   },
+               .live = [this] { return live_; },
                .clock_s = [] { return 12.5; },
                .window = 5,
                .total_steps = 100}) {}
@@ -126,6 +123,7 @@ class Join : public ::testing::Test {
   std::deque<Note> answers_;
   std::unique_ptr<FakeExchange> real_;
   int wishes_ = 0;
+  std::vector<bool> live_ = {true, true, false};
   std::vector<std::string> admitted_;
   JoinHost host_;
 };
@@ -186,8 +184,7 @@ TEST_F(Join, GivesAStateThenResultsUntilAllHaveAgreed) {
 }
 
 TEST_F(Join, IsOneAtATimeAndEndsWithALoss) {
-  const auto west = newcomer(Rank(1));
-  const auto north = newcomer(Rank(2));
+  live_ = {true, false, false};
   host_.receive(Rank(1), JoinNote{{0}});
   host_.receive(Rank(2), JoinNote{{0, 1}});
   after_step(3);
@@ -203,6 +200,12 @@ TEST_F(Join, IsOneAtATimeAndEndsWithALoss) {
   ASSERT_EQ(sent_.size(), 1u);
   EXPECT_EQ(sent_.front().first, Rank(2));
   EXPECT_EQ(std::get<OfferNote>(sent_.front().second).step, StepIndex(4));
+}
+
+TEST_F(Join, WhoIsInTheRunDoesNotJoin) {
+  host_.receive(Rank(1), JoinNote{{0}});
+  after_step(3);
+  EXPECT_TRUE(sent_.empty());
 }
 
 TEST_F(Join, AsksAgainWhoDoesNotKnowAll) {

@@ -65,14 +65,15 @@ TEST_F(LaunchedSites, AreNotStartedAgainUnlessToldTo) {
 
 TEST_F(LaunchedSites, AreStartedAgainAsOftenAsToldAndTheOthersGoOn) {
   // East ends once the launcher has seen the end of west's second process.
-  const std::string reaped = fmt::format("while ! [ -s {0} ] || kill -0 $(cat {0}) 2>/dev/null; "
-                                         "do sleep 0.02; done",
-                                         (folder_ / "pid").string());
-  EXPECT_EQ(run({site("east", reaped + "; exit 3", "exit 3"),
-                 site("west", "exit 5",
-                      fmt::format("echo $$ > {}; exit 5", (folder_ / "pid").string()))},
-                1),
-            "west 5");
+  const std::string reaped = fmt::format(
+      "while ! [ -s {0} ] || kill -0 $(cat {0}) 2>/dev/null; "
+      "do sleep 0.02; done",
+      (folder_ / "pid").string());
+  EXPECT_EQ(
+      run({site("east", reaped + "; exit 3", "exit 3"),
+           site("west", "exit 5", fmt::format("echo $$ > {}; exit 5", (folder_ / "pid").string()))},
+          1),
+      "west 5");
   EXPECT_EQ(said(), "west | ended by exit code 5; starting it again in 1 s (restart 1 of 1)\n");
 }
 

@@ -99,6 +99,8 @@ class EngineNet {
   }
   /// `member` sees `gone` as lost, whatever is true.
   void lose(int member, int gone) { notice(member, gone, life(member)); }
+  /// From now on frames of that link take so much longer.
+  void slow(int from, int to, Duration extra) { slower_[{from, to}] = extra; }
   /// Everybody else notices within `notice_within`, each at a time of its own.
   void kill(int member, Duration notice_within = 0ms) {
     ++lives_[static_cast<std::size_t>(member)];
@@ -201,7 +203,8 @@ class EngineNet {
     }
     TimePoint& free = link_free_[{from, frame.to.value()}];
     free = std::max(free, now_) + static_cast<int>(bytes->size()) * faults_.per_kilobyte / 1024;
-    const TimePoint arrival = free + faults_.delay + part_of(faults_.jitter);
+    const TimePoint arrival =
+        free + faults_.delay + slower_[{from, frame.to.value()}] + part_of(faults_.jitter);
     events_[{arrival, sequence_++}] = {from, frame.to.value(), bytes, life(from),
                                        life(frame.to.value())};
   }
@@ -216,6 +219,7 @@ class EngineNet {
   std::vector<std::unique_ptr<ExchangeEngine>> engines_;
   std::map<std::pair<TimePoint, std::uint64_t>, Event> events_;
   std::map<std::pair<int, int>, TimePoint> link_free_;
+  std::map<std::pair<int, int>, Duration> slower_;
   std::map<std::tuple<int, int, SyncId, std::uint32_t, int>, int> sent_;
   std::vector<int> lives_;  // by member
   bool elastic_;

@@ -208,6 +208,7 @@ TEST(ExchangeEpochs, WhoComesBackTakesPartInLaterRounds) {
       if (!back && all_know) {
         back = happened;
         run.joined(victim);
+        if (seed % 4 < 2) net.slow(0, victim, 300ms);  // others' frames overtake the news
         run.join(victim);
       }
     }
