@@ -9,7 +9,6 @@
 #include <array>
 #include <map>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <vector>
 
@@ -200,11 +199,13 @@ TEST(ExchangeEpochs, WhoComesBackTakesPartInLaterRounds) {
     while (run.advance()) {
       ASSERT_LT(++happened, 100000) << "seed " << seed;
       if (happened == death) net.kill(victim, 50ms);
-      const bool all_know = std::ranges::all_of(std::views::iota(0, plan.members), [&](int m) {
+      bool all_know = true;
+      for (int m = 0; m < plan.members; ++m) {
         const auto found = run.epochs().find(m);
-        return m == victim || (found != run.epochs().end() &&
-                               !found->second.live[static_cast<std::size_t>(victim)]);
-      });
+        all_know =
+            all_know && (m == victim || (found != run.epochs().end() &&
+                                         !found->second.live[static_cast<std::size_t>(victim)]));
+      }
       if (!back && all_know) {
         back = happened;
         run.joined(victim);
