@@ -222,11 +222,12 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
     bytes += tensor_bytes(pending.states[m]);
   }
   log_.sync();  // a checkpoint never outlives the lines it follows
-  store_.save(contents);
+  // Before the checkpoint: what is killed between the two begins again before it, and writes both.
   if (!pending.method_log.empty()) {
     write_atomically(options_.storage, options_.folder.parent_path() / "method.log",
                      pending.method_log);
   }
+  store_.save(contents);
   log_.checkpoint(t, bytes, monotonic_now() - begin_s);
 }
 
