@@ -53,7 +53,7 @@ TEST(Frame, KeepsEveryFieldAndThePayload) {
 TEST(Frame, LiesOnTheWireAsDocumented) {
   const FrameBytes frame = make_frame(some_header(), bytes_of("xy"));
   constexpr std::array<unsigned char, kFrameHeaderBytes> kExpected = {
-      'I',  'S',  'T',  'H',  1,    0,    1,    0,     // magic, version, kind
+      'I',  'S',  'T',  'H',  2,    0,    1,    0,     // magic, version, kind
       2,    0,    0,    0,    0x0d, 0xf0, 0xfe, 0xca,  // payload bytes, layout
       7,    0,    0,    0,    3,    0,    0,    0,     // epoch, fragment
       8,    7,    6,    5,    4,    3,    2,    1,     // sent
