@@ -376,12 +376,13 @@ def check_sites(bench):
     sites = "".join(f'[[site]]\nname = "{name}"\naddress = "127.0.0.1:{port}"\n'
                     for name, port in zip(("east", "west"), ports))
     toml = bench.write("sites.toml", 10**7, workers="", more=sites)
-    east = Run(bench, "east", "train", toml, "--site", "east", "--http", "127.0.0.1:0")
+    both = ("--set", "net.min_sites=2")  # else the first goes on alone
+    east = Run(bench, "east", "train", toml, "--site", "east", *both, "--http", "127.0.0.1:0")
     code, _, _ = until(lambda: (lambda r: r if "waiting" in r[1] else None)(east.get("/healthz")),
                        "waiting for west")
     require(code == 200, f"alone: {code}")
     require(east.status()["peers"][0]["connected"] is False, "nobody is there yet")
-    west = Run(bench, "west", "train", toml, "--site", "west")
+    west = Run(bench, "west", "train", toml, "--site", "west", *both)
     status = east.reach(50)
     peer = status["peers"][0]
     require(peer["name"] == "west" and peer["connected"] and peer["cause"] == "", str(peer))
