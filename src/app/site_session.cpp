@@ -104,8 +104,14 @@ void SiteSession::open_exchange() {
 }
 
 bool SiteSession::cut_off() {
+  constexpr Duration kNewsTakes = std::chrono::seconds(2);
   bool cut_off = false;
-  queue_->update([&] { cut_off = cut_off_ && !over_; });
+  (void)queue_->wait(
+      [&] {
+        cut_off = cut_off_ && !over_;
+        return !elastic_ || cut_off_ || over_ || failure_;
+      },
+      runtime_.clock().now() + kNewsTakes);
   return cut_off;
 }
 

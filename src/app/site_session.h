@@ -86,7 +86,8 @@ class SiteSession {
   [[nodiscard]] Exchange& exchange();
   /// Whether a site other than the first may be lost.
   [[nodiscard]] bool elastic() const { return elastic_; }
-  /// Whether the others go on without this site, or wait for the first, which it has lost.
+  /// After a round has failed: whether the others go on without this site, or wait for the first,
+  /// which it has lost. Blocks until the news are here, a moment behind the round's end, or 2 s.
   [[nodiscard]] bool cut_off();
   /// After a gather that `joins`; else null.
   [[nodiscard]] Newcomer* newcomer() { return newcomer_.get(); }
