@@ -49,6 +49,8 @@ class EngineNet {
   [[nodiscard]] ExchangeEngine& engine(int m) { return *engines_[static_cast<std::size_t>(m)]; }
   [[nodiscard]] int members() const { return static_cast<int>(engines_.size()); }
   [[nodiscard]] TimePoint now() const { return now_; }
+  /// Whether anything is under way.
+  [[nodiscard]] bool busy() const { return !events_.empty(); }
 
   void begin(int m, Contribution contribution) {
     Outbox out;

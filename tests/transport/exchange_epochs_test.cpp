@@ -39,9 +39,11 @@ struct Plan {
 /// A run of one round after another, two fragments, at most three rounds under way.
 class ElasticRun {
  public:
-  ElasticRun(const Plan& plan, EngineNet& net)
+  /// `patient`: waits for frames alone, never for a retry interval to pass.
+  ElasticRun(const Plan& plan, EngineNet& net, bool patient)
       : plan_(plan),
         net_(net),
+        patient_(patient),
         codec_(make_codec(plan.codec)),
         begun_(static_cast<std::size_t>(plan.members)),
         taken_(begun_) {}
@@ -76,7 +78,8 @@ class ElasticRun {
         if (epoch.joins) entered_[m] = true;
       }
     }
-    if (!finished) (void)net_.advance();
+    // What keeps all gets no time in which something could be asked for again.
+    if (!finished && (net_.busy() || !patient_)) (void)net_.advance();
     return !finished;
   }
   /// Nobody begins a round sent after the furthest step begun before it knows of the joiner.
@@ -134,6 +137,7 @@ class ElasticRun {
 
   const Plan plan_;
   EngineNet& net_;
+  const bool patient_;
   std::shared_ptr<const Codec> codec_;
   std::vector<int> begun_, taken_;
   std::map<int, std::map<int, Reduced>> results_;  // by round, by member
@@ -162,6 +166,7 @@ Faults faults_of(std::uint64_t seed) {
 constexpr std::uint64_t kSeeds = 150;
 /// With --gtest_shuffle each repetition has seeds of its own: scripts/fault-sweep.
 std::uint64_t first_seed() {
+  if (!GTEST_FLAG_GET(shuffle)) return 0;
   return kSeeds * static_cast<std::uint64_t>(::testing::UnitTest::GetInstance()->random_seed());
 }
 
@@ -169,7 +174,7 @@ TEST(ExchangeEpochs, ADeathCostsNoRoundAtWhateverMoment) {
   for (std::uint64_t seed = first_seed(); seed < first_seed() + kSeeds; ++seed) {
     const Plan plan = plan_of(seed);
     EngineNet net(plan.members, seed, faults_of(seed), true, 1, retry_of(seed));
-    ElasticRun run(plan, net);
+    ElasticRun run(plan, net, keeps_all(seed));
     const int victim = 1 + static_cast<int>(seed % static_cast<std::uint64_t>(plan.members - 1));
     const int second = victim == 1 ? 2 : 1;
     const int moment = static_cast<int>(net.uniform() * 250);
@@ -191,7 +196,7 @@ TEST(ExchangeEpochs, WhoComesBackTakesPartInLaterRounds) {
     Plan plan = plan_of(seed);
     plan.rounds = 14;
     EngineNet net(plan.members, seed, faults_of(seed), true, 1, retry_of(seed));
-    ElasticRun run(plan, net);
+    ElasticRun run(plan, net, keeps_all(seed));
     const int victim = 1 + static_cast<int>(seed % static_cast<std::uint64_t>(plan.members - 1));
     const int death = 10 + static_cast<int>(net.uniform() * 60);
     std::optional<int> back;
