@@ -8,10 +8,9 @@
 #include <utility>
 
 #include "app/run_parts.h"
+#include "app/site_links.h"
 #include "app/status_board.h"
-#include "app/wall_clock.h"
 #include "core/log.h"
-#include "core/send_cap.h"
 #include "core/system_runtime.h"
 #include "inner/model_cost.h"
 #include "isthmus/errors.h"
@@ -64,9 +63,7 @@ std::vector<std::unique_ptr<Transport>> loopback_transports(const RunWorld& worl
     set_streams(member, config.net.streams);
     member.dead_after = config.net.dead_after;
     if (!world.emulated) {  // the declared links alone count there
-      member.send_bits_per_s = [cap = SendCap(config, site)] {
-        return cap.at(local_minute_of_day());
-      };
+      member.send_bits_per_s = send_limit(config, site);
     }
     member.on_event = [m, &world](const LinkEvent& event) {
       if (event.kind == LinkEvent::Kind::kDisconnected || event.kind == LinkEvent::Kind::kLost) {

@@ -64,6 +64,10 @@ void take_keys(const Config& config, const SiteArguments& arguments, const std::
 
 }  // namespace
 
+std::function<double()> send_limit(const Config& config, const SiteConfig& site) {
+  return [cap = SendCap(config, site)] { return cap.at(local_minute_of_day()); };
+}
+
 bool is_elastic(const Config& config, const SiteArguments& arguments) {
   if (arguments.mpi || config.workers() == 1) {
     return false;
@@ -98,7 +102,7 @@ MemberOptions link_options(const Config& config, const SiteArguments& arguments,
   set_streams(options, config.net.streams);
   options.dead_after = config.net.dead_after;
   options.plaintext = config.net.plaintext;
-  options.send_bits_per_s = [cap = SendCap(config, site)] { return cap.at(local_minute_of_day()); };
+  options.send_bits_per_s = send_limit(config, site);
   take_keys(config, arguments, site.name, options);
   options.heartbeat = std::min<Duration>(options.heartbeat, config.net.dead_after / 4);
   options.on_event = [self, status](const LinkEvent& event) {

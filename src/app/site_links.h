@@ -3,6 +3,8 @@
 // all that opens them: a run's sites (site_session.h) and `bench link`.
 #pragma once
 
+#include <functional>
+
 #include "app/commands.h"
 #include "isthmus/config.h"
 #include "transport/network_transport.h"
@@ -16,6 +18,9 @@ class StatusBoard;
 /// `status`: told of what happens to the links; borrowed, may be null.
 [[nodiscard]] MemberOptions link_options(const Config& config, const SiteArguments& arguments,
                                          Rank self, StatusBoard* status = nullptr);
+
+/// What a site may send at now, for MemberOptions::send_bits_per_s: by its cap and the hour.
+[[nodiscard]] std::function<double()> send_limit(const Config& config, const SiteConfig& site);
 
 /// Whether the run goes on without a lost site: by wish, or where that costs nothing, which is
 /// where every round commits by itself. THROWS: ConfigError for a wish that cannot be.

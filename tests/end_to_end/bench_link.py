@@ -11,12 +11,13 @@ tests/sim/link_survey_test.cpp does, where they are known.
 import argparse
 import json
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
+
+from scenario import Failure, free_ports, require
 
 NAMES = ("east", "west", "north")
 QUICK = ("--seconds", "1", "--streams", "2")
@@ -42,25 +43,6 @@ H = 2
 dead_after = "20s"
 gather = "{gather}"
 """
-
-
-class Failure(Exception):
-    pass
-
-
-def require(condition, text):
-    if not condition:
-        raise Failure(text)
-
-
-def free_ports(count):
-    held = [socket.socket() for _ in range(count)]
-    for each in held:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports
 
 
 class Bench:

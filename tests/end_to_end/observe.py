@@ -25,6 +25,8 @@ import tempfile
 import threading
 import time
 
+from scenario import Failure, free_ports, require
+
 CONFIG = """
 [run]
 name = "watched"
@@ -61,15 +63,6 @@ streams = 2
 PATIENCE = 120  # seconds, for what takes a moment on a machine that is free
 
 
-class Failure(Exception):
-    pass
-
-
-def require(condition, text):
-    if not condition:
-        raise Failure(text)
-
-
 def until(condition, what, patience=PATIENCE):
     """Waits for a true answer. RETURNS: it."""
     deadline = time.monotonic() + patience
@@ -79,16 +72,6 @@ def until(condition, what, patience=PATIENCE):
             return answer
         time.sleep(0.02)
     raise Failure(f"{what}: not within {patience} s")
-
-
-def free_ports(count):
-    held = [socket.socket() for _ in range(count)]
-    for each in held:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports
 
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"

@@ -22,6 +22,8 @@ import sys
 import tempfile
 import time
 
+from scenario import Failure, free_ports, require
+
 STEPS = 60
 NAMES = ("east", "west", "north", "south")
 METHODS = {
@@ -67,26 +69,6 @@ method = "{method}"
 {keys}
 {sites}
 """
-
-
-class Failure(Exception):
-    pass
-
-
-def require(condition, text):
-    if not condition:
-        raise Failure(text)
-
-
-def free_ports(count):
-    """Ports that were free a moment ago; all held at once, so they differ."""
-    held = [socket.socket() for _ in range(count)]
-    for each in held:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports
 
 
 class Bench:
