@@ -98,6 +98,7 @@ struct SiteConfig {
   double jitter = 0;         // share of the step time, uniform
   double pace = 1;           // share of the inner steps that its workers take; in (0, 1]
   std::string address;       // HOST:PORT at which the other sites reach it; for train --site
+  std::string relay;         // HOST:PORT at which it relays for sites without an address
   std::string key;           // its public key (isthmus keygen); all sites have one, or none
   std::optional<double> cap_bits_per_s;  // in the place of net.cap
 };
@@ -114,6 +115,21 @@ struct NetConfig {
   std::vector<std::string> quiet;  // "08:00-18:00 10Mbit/s": a cap within these hours; SendCap
 };
 
+/// A process that numbers memberships and holds the verdicts in the place of the first site.
+struct HubConfig {
+  std::string address;  // HOST:PORT at which the sites reach it; empty: no hub
+  std::string key;      // its public key, where sites have keys
+};
+/// Something that goes wrong in a simulated run, for a time.
+struct FaultConfig {
+  std::string kind;  // "cut" | "rate" of the link a, b; "pause" | "slow" of a site
+  std::string a, b;  // site names; "*" for all
+  std::string site;
+  Duration at{0};  // since the beginning
+  Duration lasts{0};
+  double bits_per_s = 0;  // "rate"
+  double pace = 1;        // "slow": share of its speed
+};
 struct LinkConfig {
   std::string a, b;            // site names; "*" for all
   double bits_per_s_up = 0;    // a -> b
@@ -187,12 +203,14 @@ struct Config {
   CodecByDimension rank_codecs;
   std::vector<SiteConfig> sites;  // from [[site]], or `workers` equal ones
   std::vector<LinkConfig> links;
+  std::vector<FaultConfig> faults;  // [[fault]], in order
   std::optional<SurrogateConfig> surrogate;
   SimConfig sim;
   EvalConfig eval;
   CheckpointConfig ckpt;
   LogConfig log;
   NetConfig net;
+  HubConfig hub;
   std::map<std::string, Origin> origins;  // "outer.H" -> origin; every key, defaults too
   [[nodiscard]] int workers() const { return static_cast<int>(sites.size()); }
   /// Sites that must be there for the run to go on, where it can go on without some.
