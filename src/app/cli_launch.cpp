@@ -11,8 +11,9 @@ void add_launch_command(CLI::App& app, Parsed& parsed) {
   launch
       ->add_option("--via", arguments.via,
                    "local: all on this machine; ssh: each on its host; slurm: each on a node of "
-                   "this allocation; print: the commands, to start by other means")
-      ->check(CLI::IsMember({"local", "ssh", "slurm", "print"}));
+                   "this allocation; mpi: as one MPI job; print: the commands, to start by other "
+                   "means")
+      ->check(CLI::IsMember({"local", "ssh", "slurm", "mpi", "print"}));
   repeated(*launch, "--site", arguments.sites, "only this one (default: all)")->type_name("NAME");
   repeated(*launch, "--address", arguments.addresses,
            "where a site is reached, instead of the file's")
@@ -23,6 +24,12 @@ void add_launch_command(CLI::App& app, Parsed& parsed) {
       ->type_name("NAME=USER@HOST");
   launch->add_option("--directory", arguments.directory,
                      "ssh: where CONFIG lies there (default: this folder)");
+  launch
+      ->add_option(
+          "--mpirun", arguments.mpirun,
+          "mpi: the program and its own flags (default: mpirun), as in \"mpirun --hostfile "
+          "hosts\"")
+      ->type_name("WORDS");
   launch
       ->add_option("--restart", arguments.restarts,
                    "how often a site that dies by a signal or loses the others (exit code 5) is "

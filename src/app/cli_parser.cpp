@@ -78,7 +78,11 @@ void add_run_commands(CLI::App& app, Parsed& parsed) {
   add_run_flags(*train, parsed.train, parsed.workers);
   SiteArguments& site = parsed.train.site;
   CLI::Option* name =
-      train->add_option("--site", site.name, "be this [[site]]; the others are other processes")
+      train
+          ->add_option(
+              "--site", site.name,
+              "be this [[site]]; the others are other processes. auto: by the rank that Slurm, "
+              "MPI, torchrun or Kubernetes gives")
           ->type_name("NAME");
   train
       ->add_option("--listen", site.listen,
@@ -265,8 +269,8 @@ void add_global_flags(CLI::App& app, Parsed& parsed) {
 /// Headings of the help.
 void set_groups(CLI::App& app) {
   const std::pair<const char*, std::vector<const char*>> groups[] = {
-      {"Runs", {"demo", "init", "train", "simulate", "status", "compare", "report"}},
-      {"Files", {"inspect", "data", "import", "export", "replay", "keygen"}},
+      {"Runs", {"demo", "init", "train", "simulate", "status", "compare", "report", "runs"}},
+      {"Files", {"inspect", "data", "import", "export", "merge", "replay", "keygen"}},
       {"Words and measurements", {"explain", "methods", "plan", "doctor", "bench", "completion"}}};
   for (const auto& [title, names] : groups) {
     for (const char* name : names) {
@@ -329,6 +333,7 @@ std::unique_ptr<CLI::App> make_parser(Parsed& parsed) {
   add_keygen_command(*app, parsed);
   add_status_command(*app, parsed);
   add_replay_command(*app, parsed);
+  add_runs_commands(*app, parsed);
   set_groups(*app);
   return app;
 }

@@ -11,6 +11,7 @@
 
 #include "app/command_plan.h"
 #include "app/command_replay.h"
+#include "app/command_runs.h"
 #include "app/commands.h"
 #include "app/link_commands.h"
 
@@ -45,6 +46,9 @@ struct Parsed {
   ImportArguments model_import;
   ExportArguments model_export;
   ReplayArguments replay;
+  RunsArguments runs;
+  std::filesystem::path run;
+  MergeArguments merge;
   ReportArguments report;
   StatusArguments status;
   BenchCodecArguments bench_codec;
@@ -81,6 +85,8 @@ void add_compare_command(CLI::App& app, Parsed& parsed);
 void add_keygen_command(CLI::App& app, Parsed& parsed);
 /// `replay` (cli_replay.cpp).
 void add_replay_command(CLI::App& app, Parsed& parsed);
+/// `runs` and what is below it, `merge` (cli_runs.cpp).
+void add_runs_commands(CLI::App& app, Parsed& parsed);
 /// `bench` and what is below it (cli_bench.cpp).
 void add_bench_command(CLI::App& app, Parsed& parsed);
 /// `doctor` (cli_bench.cpp).

@@ -8,6 +8,7 @@
 #include "app/build_info.h"
 #include "app/commands.h"
 #include "app/json_line.h"
+#include "app/launch_environment.h"
 #include "app/text_table.h"
 #include "core/suggest.h"
 #include "core/units.h"
@@ -115,6 +116,20 @@ Finding socket_buffers() {
   return finding;
 }
 
+Finding started_by() {
+  try {
+    const auto found = find_launch_environment(environment());
+    return {
+        "started by",
+        found ? fmt::format("{}: process {}{} ({})", found->by, found->rank,
+                            found->size ? fmt::format(" of {}", *found->size) : "", found->variable)
+              : "hand: no rank in the environment",
+        Verdict::kGood, ""};
+  } catch (const ConfigError& error) {
+    return {"started by", error.what(), Verdict::kNote, "--site auto cannot be used"};
+  }
+}
+
 std::vector<Finding> examine() {
   const BuildInfo build = build_info();
   const MachineInfo machine = machine_info();
@@ -132,6 +147,7 @@ std::vector<Finding> examine() {
   findings.push_back({"processor",
                       fmt::format("{}, {} cores for this process", machine.cpu, machine.cores),
                       Verdict::kGood, ""});
+  findings.push_back(started_by());
   findings.push_back({"kernels", isa_text(), Verdict::kGood, ""});
   findings.push_back(cuda());
   findings.push_back(memory(machine));

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <sstream>
 
 #include "app/child_process.h"
 #include "app/commands.h"
@@ -50,6 +52,10 @@ class Launch {
     if (arguments.resume != "never" && arguments.out.empty() && config_.run.out.empty()) {
       throw ConfigError("--resume: which run? give its folder with --out or run.out");
     }
+    if (arguments.via == "mpi") {
+      check_mpi();
+      return;
+    }
     if (arguments.via == "local") give_loopback_addresses();
     if (arguments.via == "slurm") give_node_addresses();
     set_addresses(config_, arguments.addresses);
@@ -62,6 +68,9 @@ class Launch {
     if (arguments_.via == "print") {
       print();
       return 0;
+    }
+    if (arguments_.via == "mpi") {
+      return run_mpi_job();
     }
     std::vector<LaunchedSite> sites;
     for (const std::string& name : chosen()) {
@@ -79,6 +88,43 @@ class Launch {
 
  private:
   enum class Start { kFirst, kAgain };
+
+  void check_mpi() const {
+    const auto refuse = [](const char* flag, const char* why) {
+      throw UsageError(fmt::format("{} together with --via mpi: {}", flag, why));
+    };
+    if (config_.net.transport != "auto" && config_.net.transport != "mpi") {
+      throw ConfigError(fmt::format("net.transport = \"{}\" together with --via mpi: leave it out",
+                                    config_.net.transport));
+    }
+    if (!arguments_.sites.empty()) refuse("--site", "a job has all sites; leave it out");
+    if (!arguments_.addresses.empty()) refuse("--address", "MPI knows them; leave it out");
+    if (arguments_.restarts > 0) {
+      refuse("--restart", "MPI ends a job that has lost a process; start it again with --resume");
+    }
+  }
+
+  /// One process a site; of a file with one site, one a rank of its mesh.
+  int run_mpi_job() {
+    const SiteConfig& first = config_.sites.front();
+    const int processes =
+        config_.workers() > 1 ? config_.workers() : first.tp * first.pp * first.dp;
+    std::istringstream mpirun(arguments_.mpirun);
+    Words command{std::istream_iterator<std::string>(mpirun), {}};
+    append(command, {"-n", fmt::format("{}", processes), own_program(), "train",
+                     arguments_.config.string(), "--out", folder()});
+    for (const std::string& each : arguments_.overrides) append(command, {"--set", each});
+    if (arguments_.resume != "never") append(command, {"--resume", arguments_.resume});
+    if (arguments_.force) command.emplace_back("--force");
+    append(command, {"--progress", session_.progress == ProgressMode::kNone ? "none" : "plain"});
+    const std::vector<LaunchedSite> job = {
+        {.name = "mpi", .command = command, .command_again = {}}};
+    const std::optional<LaunchFailure> failure = run_sites(job, 0, session_.err);
+    session_.out.write(failure ? fmt::format("ended: {} processes in {}, with exit code {}\n",
+                                             processes, folder(), failure->exit_code)
+                               : fmt::format("done: {} processes in {}\n", processes, folder()));
+    return failure ? failure->exit_code : 0;
+  }
 
   [[nodiscard]] std::size_t place_of(const std::string& name) const {
     Words known;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "app/commands.h"
+#include "app/launch_environment.h"
 #include "app/link_commands.h"
 #include "app/mesh_job.h"
 #include "app/run_estimate.h"
@@ -75,6 +76,18 @@ void join_mpi_job(const Config& config, TrainArguments& arguments) {
         "run.out");
   }
   arguments.out = out / arguments.site.name;
+}
+
+/// `--site auto`: the site that the process's rank stands for; each then has a folder of its own.
+void find_own_site(const Config& config, TrainArguments& arguments) {
+  const bool is_a_name =
+      std::ranges::find(config.sites, "auto", &SiteConfig::name) != config.sites.end();
+  if (arguments.site.name != "auto" || is_a_name) {
+    return;
+  }
+  arguments.site.name = site_of_environment(config, environment());
+  const std::filesystem::path out = arguments.out.empty() ? config.run.out : arguments.out;
+  if (!out.empty()) arguments.out = out / arguments.site.name;
 }
 
 std::optional<SiteArguments> site_of(const TrainArguments& arguments) {
@@ -169,6 +182,7 @@ int command_train(const TrainArguments& given, Session& session) {
   TrainArguments arguments = given;
   Config config = load_config(arguments.config, arguments.overrides, schema_context());
   set_addresses(config, arguments.site.addresses);
+  find_own_site(config, arguments);
   const bool mpi = config.net.transport == "mpi" || (config.net.transport == "auto" && under_mpi());
   if ((mpi || under_mpi()) && !arguments.dry_run) {
     if (const std::optional<Rank> worker = mesh_of_job(config, arguments)) {

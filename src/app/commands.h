@@ -41,7 +41,7 @@ struct Session {
 
 /// `train --site NAME`: this process is one site of several.
 struct SiteArguments {
-  std::string name;                    // one of [[site]]
+  std::string name;                    // one of [[site]], or "auto": by the environment
   std::string listen;                  // HOST:PORT to bind; empty: site.address's port, everywhere
   std::filesystem::path key_file;      // secret key; empty: keys/NAME.key beside the configuration
   std::vector<std::string> addresses;  // "NAME=HOST:PORT": other addresses than the file's
@@ -61,12 +61,13 @@ struct SimulateArguments : TrainArguments {
   bool emulate = false;           // real time, threads and sockets behind the declared links
 };
 struct LaunchArguments : TrainArguments {
-  std::string via = "local";           // local | ssh | slurm | print
+  std::string via = "local";           // local | ssh | slurm | mpi | print
   std::vector<std::string> sites;      // to start; empty: all
   std::vector<std::string> addresses;  // as SiteArguments
   std::string ssh = "ssh";             // the ssh to use
   std::vector<std::string> hosts;      // ssh: "NAME=USER@HOST" where it is not the address's host
   std::string directory;               // ssh: where the configuration lies there
+  std::string mpirun = "mpirun";       // mpi: the program, with what goes before "-n"
   int restarts = 0;                    // --restart: of each site that dies or loses the others
 };
 struct CompareArguments {

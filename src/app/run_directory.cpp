@@ -14,13 +14,20 @@ namespace {
 
 /// What a run leaves in its folder; nothing else is ever removed.
 // cell.json first: a folder half removed must not pass for a finished cell.
-constexpr std::array<std::string_view, 14> kRunFiles = {"cell.json",     "manifest.json",
+constexpr std::array<std::string_view, 15> kRunFiles = {"cell.json",     "manifest.json",
                                                         "config.toml",   "config.resolved.toml",
                                                         "metrics.jsonl", "events.jsonl",
                                                         "links.json",    "summary.json",
                                                         "live.json",     "report.html",
                                                         "method.log",    "cells.jsonl",
-                                                        "ckpt",          "tb"};
+                                                        "ckpt",          "tb",
+                                                        kTagsFile};
+
+void remove_files(Storage& storage, const std::filesystem::path& run) {
+  for (const std::string_view name : kRunFiles) {
+    storage.remove_all(run / name);
+  }
+}
 
 std::filesystem::path default_path(const RunDirectoryOptions& options) {
   constexpr std::size_t kIdDigits = 6;
@@ -81,13 +88,18 @@ void check_folder(const RunDirectoryOptions& options) {
   }
 }
 
+std::vector<std::string> remove_run(Storage& storage, const std::filesystem::path& run) {
+  remove_files(storage, run);
+  std::vector<std::string> left = storage.list(run);
+  if (left.empty()) storage.remove_all(run);
+  return left;
+}
+
 RunDirectory::RunDirectory(Storage& storage, const RunDirectoryOptions& options)
     : storage_(storage), path_(options.out.empty() ? default_path(options) : options.out) {
   check_folder({.out = path_, .existing = options.existing});
   if (is_used(path_) && options.existing == ExistingRun::kForce) {
-    for (const std::string_view name : kRunFiles) {
-      storage_.remove_all(path_ / name);
-    }
+    remove_files(storage_, path_);
   }
   storage_.create_directories(path_);
   const std::filesystem::path parent = std::filesystem::absolute(path_).parent_path();

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "app/json_line.h"
@@ -76,6 +77,12 @@ struct RunDirectoryOptions {
   std::string run_id;  // its first digits end the default folder's name
   ExistingRun existing = ExistingRun::kRefuse;
 };
+
+/// Texts that people have put to a run (`runs tag`): a JSON list.
+inline constexpr std::string_view kTagsFile = "tags.json";
+/// Removes what a run writes, and its folder when nothing else is in it. RETURNS: what else is.
+[[nodiscard]] std::vector<std::string> remove_run(Storage& storage,
+                                                  const std::filesystem::path& run);
 
 /// What making a RunDirectory would refuse. THROWS: as it.
 void check_folder(const RunDirectoryOptions& options);

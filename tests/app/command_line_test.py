@@ -615,6 +615,54 @@ class Run(CommandLine):
         self.prints("report", "run", "--out", "page.html")
         self.assertIn("<html", (self.folder / "page.html").read_text())
 
+    def values(self, folder):
+        """Every value of its model.safetensors, by tensor."""
+        raw = (self.folder / folder / "model.safetensors").read_bytes()
+        size = struct.unpack("<Q", raw[:8])[0]
+        values = {}
+        for name, info in json.loads(raw[8:8 + size]).items():
+            if name != "__metadata__":
+                begin, end = (8 + size + at for at in info["data_offsets"])
+                values[name] = struct.unpack(f"<{(end - begin) // 4}f", raw[begin:end])
+        return values
+
+    def test_runs_are_listed_tagged_merged_and_removed(self):
+        for seed in (1, 2):
+            self.prints("train", "run.toml", "--out", f"runs/s{seed}", "--set", f"run.seed={seed}",
+                        "-q")
+        self.prints("runs", "tag", "runs/s1", "good", "lr=3e-3")
+        rows = [json.loads(line) for line in self.prints("runs", "ls", "--json").splitlines()]
+        self.assertEqual([(row["run"], row["state"], row["step"], row["tags"]) for row in rows],
+                         [("runs/s1", "ok", 3, ["good", "lr=3e-3"]), ("runs/s2", "ok", 3, [])])
+        listed = self.prints("runs", "ls", "--tag", "good")
+        self.assertIn("s1", listed)
+        self.assertNotIn("s2", listed)
+        self.assertEqual(
+            self.object_of("runs", "tag", "runs/s1", "--remove", "good")["tags"], ["lr=3e-3"])
+        self.refuses(2, "no tag 'good'", "runs", "tag", "runs/s1", "--remove", "good")
+        self.refuses(2, "tag 'a b'", "runs", "tag", "runs/s1", "a b")
+        self.refuses(3, "no run's folder", "runs", "show", "runs")
+        self.assertIn("ddp", self.prints("runs", "show", "runs/s1"))
+
+        self.prints("merge", "runs/s1", "runs/s2", "--weights", "1,3", "--out", "mean")
+        a, b, mean = (self.values(f) for f in ("runs/s1/ckpt/last", "runs/s2/ckpt/last", "mean"))
+        self.assertEqual(mean.keys(), a.keys())
+        for name, merged in mean.items():
+            for x, y, z in zip(a[name], b[name], merged):
+                self.assertAlmostEqual(z, 0.25 * x + 0.75 * y, delta=1e-7)
+        self.refuses(3, "is there already", "merge", "runs/s1", "runs/s2", "--out", "mean")
+        self.refuses(2, "1 given for 2", "merge", "runs/s1", "mean", "--weights", "1", "--out", "m")
+        self.refuses(2, "not all 0", "merge", "runs/s1", "mean", "--weights", "0,0", "--out", "m")
+        self.prints("train", "run.toml", "--out", "wide", "-q", "--set", "model.preset=micro")
+        self.refuses(3, "unlike shapes", "merge", "runs/s1", "wide", "--out", "m")
+        self.assertFalse((self.folder / "m").exists())
+
+        self.write("runs/s2/mine.txt", "a note")
+        self.refuses(3, "no run's folder", "runs", "rm", "runs/s1", "runs/absent")
+        self.prints("runs", "rm", "runs/s1", "runs/s2")
+        self.assertFalse((self.folder / "runs/s1").exists())
+        self.assertEqual([f.name for f in (self.folder / "runs/s2").iterdir()], ["mine.txt"])
+
 
 if __name__ == "__main__":
     PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
