@@ -21,7 +21,7 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::array<std::string_view, 3> kLaterCommands = {"hub", "merge", "runs"};
+constexpr std::array<std::string_view, 1> kLaterCommands = {"hub"};
 
 std::string_view kind_of(ExitCode code) {
   switch (code) {

@@ -96,6 +96,7 @@ void SiteSession::open_exchange() {
           .events = events_.get(),
           .elastic = elastic_,
           .min_members = config_.min_sites(),
+          .straggler = config_.outer.patience / 2,
           .on_note = [this](Rank from, std::span<const std::byte> bytes) { take(from, bytes); },
           .on_lost = [this](Rank site, const std::string& why) { lose(site, why); },
           .on_back = [this](Rank site) { back(site); },

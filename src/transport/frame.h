@@ -39,6 +39,9 @@ enum class FrameKind : std::uint16_t {
   kGone = 12,    // to member 0: member `part` is gone, as the sender sees it
 };
 
+/// A GONE frame's offset: the member is there, but has not begun a round for long.
+inline constexpr std::uint64_t kStraggles = 1;
+
 /// Shares are 0 (takes without giving) or in a range whose sums fp32 holds. Their products with
 /// values may still leave it; the mean is then not finite, or zero, on all members alike.
 inline constexpr double kSmallestWeight = 1e-30;

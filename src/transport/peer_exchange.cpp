@@ -160,13 +160,27 @@ Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Durati
   const TimePoint begin = runtime_.clock().now();
   const TimePoint deadline = after(begin, patience);
   const auto ready = [&] { return engine_.ready(ticket.id); };
+  std::uint32_t epoch = 0;
+  (void)queue_->wait(
+      [&] {
+        epoch = engine_.epoch();
+        return true;
+      },
+      kNever);
   TimePoint now = begin;
-  while (!queue_->wait(ready, std::min(deadline, after(now, options_.retry_interval)))) {
+  TimePoint unchanged_since = begin;  // the membership
+  while (!queue_->wait(ready, std::min({deadline, after(now, options_.retry_interval),
+                                        after(unchanged_since, options_.straggler)}))) {
     now = runtime_.clock().now();
     bool came_meanwhile = false;
     std::string missing;
     drive([&](ExchangeEngine& engine, TimePoint at, Outbox& out) {
       engine.tick(at, out);
+      if (at >= after(unchanged_since, options_.straggler)) {
+        if (engine.epoch() == epoch) engine.leave_behind(ticket.id, at, out);
+        unchanged_since = at;
+        epoch = engine.epoch();
+      }
       came_meanwhile = engine.ready(ticket.id);
       missing = engine.describe(ticket.id);
     });

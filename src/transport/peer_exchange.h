@@ -40,6 +40,10 @@ struct PeerExchangeOptions {
   /// commits by itself. Equal on all members.
   bool elastic = false;
   int min_members = 1;
+  /// With `elastic`: who has not begun a round after a member has waited so long for it, and nobody
+  /// else has come or gone meanwhile, is left out, if enough are left. Of a reduce those can tell
+  /// who own a part of it.
+  Duration straggler = Duration::max();
   /// What another member's program has sent with `note`; and that a member is lost, and why. Called
   /// by the exchange's own task, one call at a time, from before the constructor returns. May be
   /// empty.

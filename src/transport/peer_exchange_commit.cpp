@@ -93,6 +93,9 @@ void ExchangeEngine::take_done(Rank from, const SyncId& id, const Digest128& dig
   }
   const bool agreed = std::ranges::all_of(
       digests, [&](const auto& entry) { return entry.second == digests.begin()->second; });
+  if (!agreed && single_out(id, digests)) {
+    return;  // it begins again without who differs
+  }
   Verdict verdict;
   if (!agreed) {
     verdict =

@@ -98,6 +98,7 @@ void ExchangeEngine::begin(Round round, bool commit, std::optional<Contribution>
       lose(peer, std::string(peer_[index(peer)].why), now, out);
     }
   }
+  exclude_the_odd(now, out);
 }
 
 void ExchangeEngine::take_early(OpenRound& open, TimePoint now, Outbox& out) {
@@ -124,6 +125,7 @@ void ExchangeEngine::receive(Rank from, FrameBytes bytes, TimePoint now, Outbox&
     answer_control(from, *frame, now, out);
   }
   progress(out);
+  exclude_the_odd(now, out);
   forget_closed();
 }
 
@@ -281,6 +283,7 @@ void ExchangeEngine::tick(TimePoint now, Outbox& out) {
       repeat_done(open, out);
     }
   }
+  exclude_the_odd(now, out);
 }
 
 TimePoint ExchangeEngine::next_tick() const {

@@ -70,6 +70,11 @@ class ExchangeEngine {
   [[nodiscard]] std::vector<Epoch> take_epochs();
   /// Fails every round, open or yet to begin: the member itself cannot go on.
   void give_up(const std::string& why, Outbox& out);
+  /// The member has waited long for this round: who has not begun it is left out, where the run can
+  /// go on without.
+  void leave_behind(const SyncId& id, TimePoint now, Outbox& out);
+  /// Grows with every membership that is entered.
+  [[nodiscard]] std::uint32_t epoch() const { return membership_.number(); }
   /// Probes and repeats what is due. Harmless when called early or by two tasks.
   void tick(TimePoint now, Outbox& out);
   /// When `tick` has something to look at; kNever while nothing is open.
@@ -124,6 +129,9 @@ class ExchangeEngine {
   [[nodiscard]] bool belongs(Rank from, const FrameHeader& head, const FrameBytes& bytes,
                              TimePoint now, Outbox& out);
   void exclude(Rank peer, const std::string& why, TimePoint now, Outbox& out);
+  [[nodiscard]] bool can_spare(Rank peer) const;
+  [[nodiscard]] bool single_out(const SyncId& id, const std::map<Rank, Digest128>& digests);
+  void exclude_the_odd(TimePoint now, Outbox& out);
   void declare(EpochNews news, TimePoint now, Outbox& out);
   void remind(Rank peer, TimePoint now, Outbox& out);
   void take_epoch(Rank from, const Frame& frame, TimePoint now, Outbox& out);
@@ -173,6 +181,8 @@ class ExchangeEngine {
   std::vector<Peer> peer_;                                      // by member; the own entry is idle
   std::vector<std::uint32_t> echoes_;                           // sent to each member
   std::map<SyncId, std::map<Rank, Digest128>> dones_;           // at member 0: digests that came in
+  std::map<Rank, std::string> odd_;     // at member 0: to be left out, and why
+  std::set<Rank> once_odd_;             // at member 0: was, before
   std::map<SyncId, Verdict> verdicts_;  // at member 0: kept for whoever missed them
   TimePoint last_tick_;
   Membership membership_;

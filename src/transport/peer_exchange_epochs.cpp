@@ -107,7 +107,11 @@ void ExchangeEngine::take_gone(Rank from, const Frame& frame, TimePoint now, Out
   }
   const std::string_view why(reinterpret_cast<const char*>(frame.payload.data()),
                              std::min(frame.payload.size(), kMaxWords));
-  exclude(peer, fmt::format("worker {} has lost it: {}", from.value(), why), now, out);
+  if (head.offset != kStraggles) {
+    exclude(peer, fmt::format("worker {} has lost it: {}", from.value(), why), now, out);
+  } else if (can_spare(peer)) {
+    exclude(peer, std::string(why), now, out);
+  }
 }
 
 void ExchangeEngine::exclude(Rank peer, const std::string& why, TimePoint now, Outbox& out) {

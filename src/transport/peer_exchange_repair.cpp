@@ -77,4 +77,14 @@ std::vector<RequestEntry> Round::missing_from(Rank peer) const {
 
 bool Round::owes(Rank peer) const { return !missing_from(peer).empty(); }
 
+bool Round::nothing_from(Rank peer) const {
+  bool waits = false;
+  for (std::size_t k = 0; k < parts_.size(); ++k) {
+    if (!reduces(plan_.parts[k])) continue;
+    if (parts_[k].done || parts_[k].inputs[index(peer)] != nullptr) return false;
+    waits = true;
+  }
+  return waits;
+}
+
 }  // namespace isthmus

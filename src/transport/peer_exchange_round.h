@@ -72,6 +72,8 @@ class Round {
   /// What this member still needs from `peer`; empty when nothing. At most kMaxRequestEntries.
   [[nodiscard]] std::vector<RequestEntry> missing_from(Rank peer) const;
   [[nodiscard]] bool owes(Rank peer) const;
+  /// This member adds up contributions, and has got none of `peer`'s: it has not begun the round.
+  [[nodiscard]] bool nothing_from(Rank peer) const;
   /// XXH3-128 of the contributor bits and the result's fp32 bytes, or a collect's bytes. REQUIRES:
   /// complete().
   [[nodiscard]] Digest128 digest() const;

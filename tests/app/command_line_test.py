@@ -97,7 +97,7 @@ class Usage(CommandLine):
         self.refuses(2, "[0, 1024]", "bench", "compute", "--threads", "1025")
 
     def test_commands_of_later_versions(self):
-        for name in ["hub", "merge", "runs"]:
+        for name in ["hub"]:
             self.refuses(2, "not in this version", name, "x", "--y")
 
     def test_help_and_version(self):
@@ -653,7 +653,7 @@ class Run(CommandLine):
         self.refuses(3, "is there already", "merge", "runs/s1", "runs/s2", "--out", "mean")
         self.refuses(2, "1 given for 2", "merge", "runs/s1", "mean", "--weights", "1", "--out", "m")
         self.refuses(2, "not all 0", "merge", "runs/s1", "mean", "--weights", "0,0", "--out", "m")
-        self.prints("train", "run.toml", "--out", "wide", "-q", "--set", "model.preset=micro")
+        self.prints("train", "run.toml", "--out", "wide", "-q", "--set", "model.preset=tiny")
         self.refuses(3, "unlike shapes", "merge", "runs/s1", "wide", "--out", "m")
         self.assertFalse((self.folder / "m").exists())
 

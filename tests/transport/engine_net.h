@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -148,6 +149,13 @@ class EngineNet {
     return most;
   }
   double uniform() { return rng_.uniform(draws_++); }
+  /// What a member sends instead of what its engine would.
+  std::function<FrameBytes(int from, const FrameBytes& frame)> forge = {};
+  void leave_behind(int member, const SyncId& id) {
+    Outbox out;
+    engine(member).leave_behind(id, now_, out);
+    transmit(member, out);
+  }
 
  private:
   struct Event {
@@ -196,7 +204,7 @@ class EngineNet {
     }
   }
   void post(int from, const Outgoing& frame) {
-    FrameBytes bytes = frame.frame;
+    FrameBytes bytes = forge ? forge(from, frame.frame) : frame.frame;
     if (uniform() < faults_.damage) {
       auto damaged = *bytes;
       damaged[static_cast<std::size_t>(uniform() * static_cast<double>(damaged.size()))] ^=

@@ -225,6 +225,29 @@ TEST(PeerExchange, PatienceEndsWithWhoIsMissing) {
   });
 }
 
+TEST(PeerExchange, WhoIsWaitedForTooLongIsLeftOut) {
+  const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  const SyncId id{FragmentId(0), StepIndex(1)};
+  std::atomic<int> through = 0;
+  run_in_process(3, PeerExchangeOptions{.elastic = true, .straggler = 50ms},
+                 [&](WorkerContext& context) {
+                   if (context.rank == Rank(2)) {
+                     for (int seen = 0; (seen = through) < 2;) through.wait(seen);
+                   }
+                   const Ticket ticket = context.exchange.begin(
+                       contribution_of(codec, context.rank, 30000, id, ReductionKind::kReduce));
+                   const auto result = context.exchange.wait(ticket, 60s);
+                   if (context.rank == Rank(2)) {
+                     EXPECT_EQ(result.error().kind, ExchangeError::Kind::kEvicted);
+                     return;
+                   }
+                   ++through;
+                   through.notify_all();
+                   ASSERT_TRUE(result.has_value()) << result.error().what;
+                   EXPECT_EQ(result->contributors.size(), 2u);
+                 });
+}
+
 TEST(PeerExchange, ALostPeerEndsTheWaitAndTheCauseIsWhatTheCallerSees) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   std::atomic<int> lost = 0;
