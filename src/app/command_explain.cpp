@@ -100,8 +100,8 @@ bool explain_section(const std::string& topic, Session& session) {
     return true;
   }
   title(session,
-        topic == "site" || topic == "link" ? fmt::format("[[{}]]", topic)
-                                           : fmt::format("[{}]", topic),
+        topic == "site" || topic == "link" || topic == "fault" ? fmt::format("[[{}]]", topic)
+                                                               : fmt::format("[{}]", topic),
         "section");
   TextTable table({"key", "default", "what it does"});
   for (const KeyInfo& key : keys) {

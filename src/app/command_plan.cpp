@@ -67,7 +67,7 @@ void refuse_beside_config(const PlanUtilisationArguments& arguments) {
   }
 }
 
-Question configured(const PlanUtilisationArguments& arguments) {
+Question configured(const PlanUtilisationArguments& arguments, Session& session) {
   refuse_beside_config(arguments);
   const Config config = load_config(arguments.config, arguments.overrides, schema_context());
   const ModelLayout layout(model_shape(config.model, config.train.context));
@@ -84,6 +84,12 @@ Question configured(const PlanUtilisationArguments& arguments) {
     throw UsageError(
         fmt::format("plan utilisation: {} declares no time of an inner step; give --step-time "
                     "100ms, or surrogate.step_time, or sim.step_time",
+                    arguments.config.string()));
+  }
+  if (!config.faults.empty()) {
+    session.err.write(
+        fmt::format("note: {} has [[fault]], which the plan leaves out: `simulate` "
+                    "plays them\n",
                     arguments.config.string()));
   }
   question.labels.push_back(config.method);
@@ -176,7 +182,7 @@ void take_links(const PlanUtilisationArguments& arguments, const std::filesystem
 
 Question question_of(const PlanUtilisationArguments& arguments, Session& session) {
   Question question =
-      arguments.config.empty() ? flagged(arguments, session) : configured(arguments);
+      arguments.config.empty() ? flagged(arguments, session) : configured(arguments, session);
   if (!arguments.params.empty()) {
     question.model.parameters =
         quantity_of("--params", arguments.params, Dimension::kParameters, kMostParameters);

@@ -149,7 +149,8 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
       if (!arguments.site.name.empty()) {
         session.out.write("\nover the links that the file declares:");
       }
-      session.out.write("\n" + render_prediction(*outcome.prediction, outcome.totals.clock_s));
+      if (outcome.faults) session.out.write("\nwithout the faults:");
+      session.out.write("\n" + render_prediction(*outcome.prediction, clock_predicted(outcome)));
     }
   }
   if (outcome.exit_code != ExitCode::kOk) {

@@ -68,8 +68,8 @@ class Weaknesses {
   /// Times and bytes are compared as the methods', so what else moves them is told.
   void look_at_clock(const std::string& name, const Config& config, const std::string& first,
                      const Config& other) {
-    constexpr std::array<std::string_view, 5> kOfTheClock = {"run.workers", "site[", "link[",
-                                                             "surrogate.", "sim."};
+    constexpr std::array<std::string_view, 6> kOfTheClock = {"run.workers", "site[",      "link[",
+                                                             "fault[",      "surrogate.", "sim."};
     for (const std::string& each :
          config_differences(resolved_toml(other), resolved_toml(config))) {
       if (std::any_of(kOfTheClock.begin(), kOfTheClock.end(),

@@ -31,6 +31,9 @@ std::optional<std::string> retiming_obstacle(const Config& config) {
   if (config.links.empty()) {
     return "it has no [[link]]: its clock is not simulated";
   }
+  if (!config.faults.empty()) {
+    return "it has [[fault]], which re-timing does not know";
+  }
   if (!declares_step_time(config)) {
     return "its step time was measured on the machine that ran it: declare sim.step_time";
   }

@@ -85,6 +85,10 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
   row("sent", fmt::format("{} by one worker ({} of values)",
                           human_bytes(static_cast<double>(estimate.wire_bytes)),
                           human_bytes(static_cast<double>(estimate.payload_bytes))));
+  if (!config.faults.empty()) {
+    row("faults", fmt::format("{} in the file, not in this estimate: `simulate` plays them",
+                              config.faults.size()));
+  }
   if (estimate.prediction) {
     text += "\n" + render_prediction(*estimate.prediction, 0);
   }

@@ -81,10 +81,18 @@ JsonLine summary_line(const TrainingOutcome& outcome, double simulated_s) {
   line.add("wall_s", totals.wall_s)
       .add("compute_s", std::span<const double>(totals.compute_s))
       .add("compute_utilisation", utilisation(totals));
+  if (outcome.faults) {
+    line.add_raw("faults", fault_cost_json(*outcome.faults));
+  }
   return line;
 }
 
 }  // namespace
+
+double clock_predicted(const TrainingOutcome& outcome) {
+  const bool known = outcome.faults && outcome.faults->exact;
+  return known ? outcome.faults->without_s : outcome.totals.clock_s;
+}
 
 void write_summary(RunDirectory& directory, const Config& config, const TrainingOutcome& outcome,
                    const WorldResult& result) {
@@ -108,7 +116,7 @@ void write_summary(RunDirectory& directory, const Config& config, const Training
     line.add("measured_step_s", seconds(outcome.totals.measured_step));
   }
   if (outcome.prediction) {
-    line.add_raw("prediction", prediction_json(*outcome.prediction, outcome.totals.clock_s));
+    line.add_raw("prediction", prediction_json(*outcome.prediction, clock_predicted(outcome)));
   }
   directory.write_json("summary.json", line.str());
   directory.write_json("links.json", links_json(config));
@@ -139,6 +147,10 @@ std::string render_outcome(const Config& config, const TrainingOutcome& outcome)
         fmt::format("{}, {:.1f} % of it computing{}", human_time(totals.clock_s),
                     100 * utilisation(totals),
                     config.surrogate ? " (clock and bytes of the declared surrogate)" : ""));
+  }
+  if (outcome.faults) {
+    row("faults", describe(*outcome.faults));
+    for (const std::string& note : outcome.faults->notes) row("", note);
   }
   row("took", human_time(totals.wall_s));
   row("files", outcome.directory.string());

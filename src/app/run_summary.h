@@ -10,7 +10,11 @@
 
 namespace isthmus::app {
 
-/// Writes both files. `outcome.prediction` is compared with the session's clock.
+/// What a prediction is of: the run's clock, without its faults where
+/// that is known exactly.
+[[nodiscard]] double clock_predicted(const TrainingOutcome& outcome);
+
+/// Writes both files. `outcome.prediction` is compared with the clock that it predicts.
 void write_summary(RunDirectory& directory, const Config& config, const TrainingOutcome& outcome,
                    const WorldResult& result);
 

@@ -15,6 +15,7 @@
 #include "inner/model_cost.h"
 #include "isthmus/errors.h"
 #include "sim/emulated_transport.h"
+#include "sim/fault_schedule.h"
 #include "sim/run_simulated.h"
 #include "sim/topology.h"
 #include "transport/in_process_transport.h"
@@ -153,14 +154,18 @@ WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
     run_in_process(world.plan.workers, exchange, body);
     return {};
   }
-  const SimulationResult result =
-      run_simulated({.workers = world.plan.workers,
-                     .links = link_matrix(world.config.links, site_names(world.config)),
-                     .seed = world.config.run.seed,
-                     .world = {.slots = world.slots},
-                     .network = {.link = link_options(world), .events = world.events},
-                     .exchange = exchange},
-                    body);
+  const std::vector<std::string> sites = site_names(world.config);
+  const std::vector<DirectedLink> links = link_matrix(world.config.links, sites);
+  const SimulationResult result = run_simulated(
+      {.workers = world.plan.workers,
+       .links = links,
+       .seed = world.config.run.seed,
+       .world = {.slots = world.slots},
+       .network = {.link = link_options(world),
+                   .profiles = fault_rates(world.config.faults, links, sites, world.begun),
+                   .events = world.events},
+       .exchange = exchange},
+      body);
   return {.traffic = result.traffic, .trace_hash = result.trace_hash};
 }
 

@@ -25,6 +25,7 @@ struct RunWorld {
   bool simulated = false;
   double byte_scale = 1;  // bytes on the modelled link per byte of this model
   int slots = 0;          // simulated: compute regions whose real work runs at once; 0: all cores
+  Duration begun{0};      // simulated: what the run's clock showed when this session began
   bool emulated = false;  // real threads and sockets, behind the declared links, in real time
   SiteSession* site = nullptr;  // this process is one site; the others are elsewhere
   EventSink* events = nullptr;

@@ -39,7 +39,7 @@ InnerStep TimedInnerLoop::train_step(StepIndex t) {
   }
   InnerStep result;
   const TimePoint begin = runtime_.clock().now();
-  runtime_.compute(clock_(t), [&] { result = inner_.train_step(t); });
+  runtime_.compute(lasting(begin, clock_(t)), [&] { result = inner_.train_step(t); });
   note(begin, t);
   return result;
 }
@@ -52,11 +52,11 @@ InnerStep TimedInnerLoop::gradients(StepIndex t, const GradientReady& on_ready) 
   } else {
     std::vector<std::size_t> order;
     const Duration duration = clock_(t);
-    runtime_.compute(share_of(duration, kForwardShare), [&] {
+    runtime_.compute(lasting(begin, share_of(duration, kForwardShare)), [&] {
       result = inner_.gradients(t, [&](std::size_t parameter) { order.push_back(parameter); });
     });
     announce(order, begin, duration, on_ready);
-    runtime_.sleep_until(begin + duration);
+    runtime_.sleep_until(profile_.done(begin, duration));
   }
   note(begin, t);
   return result;
@@ -75,15 +75,15 @@ void TimedInnerLoop::announce(const std::vector<std::size_t>& order, TimePoint b
   for (const std::size_t parameter : order) {
     done += inner_.parameters()[parameter].elements.size();
     const double backward = static_cast<double>(done) / static_cast<double>(total);
-    runtime_.sleep_until(begin +
-                         share_of(duration, kForwardShare + (1 - kForwardShare) * backward));
+    runtime_.sleep_until(
+        profile_.done(begin, share_of(duration, kForwardShare + (1 - kForwardShare) * backward)));
     on_ready(parameter);
   }
 }
 
 void TimedInnerLoop::note(TimePoint begin, StepIndex t) {
   const TimePoint end = runtime_.clock().now();
-  computed_ += end - begin;
+  computed_ += end - begin - profile_.stood_still(begin, end);
   if (events_ != nullptr) {
     events_->record({.kind = EventKind::kCompute,
                      .worker = worker_,
@@ -116,7 +116,7 @@ InnerStep TimedInnerLoop::train_loss(StepIndex t, SampleShare share,
   const TimePoint begin = runtime_.clock().now();
   const Duration duration = t == loss_step_ ? Duration{0} : clock_(t);
   loss_step_ = t;
-  runtime_.compute(duration, [&] { result = inner_.train_loss(t, share, source); });
+  runtime_.compute(lasting(begin, duration), [&] { result = inner_.train_loss(t, share, source); });
   note(begin, t);
   return result;
 }

@@ -9,10 +9,12 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 
 #include "core/events.h"
 #include "isthmus/inner_loop.h"
 #include "isthmus/runtime.h"
+#include "sim/pace_profile.h"
 
 namespace isthmus::app {
 
@@ -28,6 +30,8 @@ class TimedInnerLoop final : public InnerLoop {
   /// `pace`: share of the steps that are taken; the others are idle, see takes_step.
   TimedInnerLoop(InnerLoop& inner, Runtime& runtime, Rank worker, StepClock clock,
                  EventSink* events, double pace = 1);
+  /// How fast the worker computes over virtual time, in the place of full speed always.
+  void set_profile(PaceProfile profile) { profile_ = std::move(profile); }
 
   [[nodiscard]] std::span<const Parameter> parameters() const override;
   InnerStep train_step(StepIndex t) override;
@@ -46,13 +50,17 @@ class TimedInnerLoop final : public InnerLoop {
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
 
-  /// Time spent in compute regions so far, on the runtime's clock.
+  /// Time spent in compute regions so far, on the runtime's clock; standing still is none of it.
   [[nodiscard]] Duration computed() const { return computed_; }
 
  private:
   void announce(const std::vector<std::size_t>& order, TimePoint begin, Duration duration,
                 const GradientReady& on_ready);
   void note(TimePoint begin, StepIndex t);
+  /// What work that takes `duration` at full speed takes when it begins at `begin`.
+  [[nodiscard]] Duration lasting(TimePoint begin, Duration duration) const {
+    return profile_.done(begin, duration) - begin;
+  }
 
   InnerLoop& inner_;
   Runtime& runtime_;
@@ -60,6 +68,7 @@ class TimedInnerLoop final : public InnerLoop {
   StepClock clock_;
   EventSink* events_;
   double pace_;
+  PaceProfile profile_;
   Duration computed_{0};
   StepIndex loss_step_;  // of the last train_loss
 };

@@ -164,6 +164,7 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                        .simulated = request_.simulated,
                        .byte_scale = byte_scale(),
                        .slots = request_.side_by_side ? request_.side_by_side->slots : 0,
+                       .begun = Duration(static_cast<Duration::rep>(totals.clock_s * 1e9)),
                        .emulated = request_.emulated,
                        .site = site_ ? &*site_ : nullptr,
                        .events = events ? &*events : nullptr,
@@ -182,6 +183,7 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                           .events = world.events,
                           .patience = round_patience(config_, request_.simulated),
                           .step_flops = step_flops(world),
+                          .begun = world.begun,
                           .measured_step = totals.measured_step,
                           .on_start = tell_outer,
                           .site = site_ ? &*site_ : nullptr};
@@ -212,6 +214,9 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   // The closed form speaks of the whole run.
   if (request_.simulated && board.stopped() == StopWish::kNone) {
     outcome.prediction = predict_run(world, {totals.measured_step});
+    if (!config_.faults.empty()) {
+      outcome.faults = cost_of_faults(config_, *outcome.prediction, totals.clock_s);
+    }
   }
   if (has_real_links(world) && board.stopped() == StopWish::kNone && !outcome.resumed) {
     outcome.prediction = predict_run(world, totals.mean_steps());

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "app/commands.h"
+#include "app/fault_cost.h"
 #include "app/run_log.h"
 #include "app/site_session.h"
 #include "inner/data/dataset.h"
@@ -66,6 +67,8 @@ struct TrainingOutcome {
   std::vector<EvalRecord> evals;  // of this session
   /// Simulated runs with links: what the closed form said.
   std::optional<Prediction> prediction;
+  /// Simulated runs with [[fault]]: what those cost.
+  std::optional<FaultCost> faults;
 };
 
 /// The other sites go on without this one, or wait for the first: it can come back with

@@ -74,6 +74,12 @@ void Training::check() const {
   if (request_.simulated || request_.emulated) {
     check_links(config_);
   }
+  if (!config_.faults.empty() && !request_.simulated) {
+    throw ConfigError(fmt::format(
+        "[[fault]] is what goes wrong in virtual time, and {}: remove the {}, or use `simulate`",
+        request_.emulated ? "--emulate takes real time" : "this run takes real time",
+        config_.faults.size() == 1 ? "entry" : "entries"));
+  }
   if (!config_.log.http.empty()) {
     (void)parse_http_address("log.http", config_.log.http);
   }

@@ -7,6 +7,7 @@
 #include "app/site_session.h"
 #include "app/worker_state.h"
 #include "outer/idle_inner_loop.h"
+#include "sim/fault_schedule.h"
 
 namespace isthmus::app {
 namespace {
@@ -28,6 +29,9 @@ class Worker {
                setup.config.sites[static_cast<std::size_t>(context.rank.value())].pace),
         inner_(timed_),
         newcomer_(setup.site != nullptr ? setup.site->newcomer() : nullptr) {
+    timed_.set_profile(fault_pace(
+        setup.config.faults,
+        setup.config.sites[static_cast<std::size_t>(context.rank.value())].name, setup.begun));
     load_initial_weights(setup.storage, setup.config, inner_.parameters());
     const std::unique_ptr<StateReader> taken_over = newcomer_ ? newcomer_->take_state() : nullptr;
     if (taken_over) {

@@ -32,6 +32,7 @@ struct WorkerSetup {
   EventSink* events = nullptr;  // may be null
   Duration patience{0};         // a round not committed by then ends the run
   double step_flops = 0;        // of one worker's inner step
+  Duration begun{0};            // simulated: the run's clock when this session began
   Duration measured_step{0};    // virtual length of a step where nothing else declares one
   /// Told the digest of a worker's outer parameters where it starts, when workers are processes of
   /// their own and nobody else can compare them. May be empty.

@@ -343,6 +343,7 @@ void Loader::check_sites() {
     diagnostics.add("E-RANGE", site_places.front(), fmt::format("more than {} sites", kMostSites));
   }
   check_links(names);
+  check_faults(names);
 }
 
 void Loader::check_links(const std::vector<std::string>& names) {

@@ -605,6 +605,7 @@ constexpr SectionRow kSections[] = {
     {"log", "Where a run writes what it measures."},
     {"site", "[[site]]: one cluster, one worker."},
     {"link", "[[link]]: a link between two sites."},
+    {"fault", "[[fault]]: what goes wrong for a time, under simulate."},
 };
 
 constexpr LaterRow kLater[] = {

@@ -57,6 +57,9 @@ std::vector<std::string> keys_of_section(std::string_view section) {
   for (const auto& row : link_rows()) {
     gather(row.name);
   }
+  for (const auto& row : fault_rows()) {
+    gather(row.name);
+  }
   return names;
 }
 
@@ -175,10 +178,11 @@ void Loader::read_override(const std::string& text, int source) {
   SourceValue value = parse_override_value(trim(std::string_view(text).substr(equals + 1)), source);
   const std::size_t dot = name.find('.');
   const std::string section = name.substr(0, dot);
-  if (section == "site" || section == "link") {
-    diagnostics.add("E-SET", here,
-                    fmt::format("[[{}]] cannot be set from the command line", section),
-                    "edit the file; `simulate --link 100Mbit/s,80ms` replaces the links");
+  if (section == "site" || section == "link" || section == "fault") {
+    diagnostics.add(
+        "E-SET", here, fmt::format("[[{}]] cannot be set from the command line", section),
+        section == "fault" ? "edit the file"
+                           : "edit the file; `simulate --link 100Mbit/s,80ms` replaces the links");
     return;
   }
   if (dot == std::string::npos) {
@@ -201,9 +205,11 @@ void Loader::read_override(const std::string& text, int source) {
 
 void Loader::read_top(const SourceEntry& entry) {
   if (entry.key == "site") {
-    read_sites(entry);
+    read_elements(entry, site_rows(), config.sites, site_keys, site_places);
   } else if (entry.key == "link") {
-    read_links(entry);
+    read_elements(entry, link_rows(), config.links, link_keys, link_places);
+  } else if (entry.key == "fault") {
+    read_elements(entry, fault_rows(), config.faults, fault_keys, fault_places);
   } else if (is_section(entry.key)) {
     read_section(entry.key, entry.value, entry.place);
   } else if (is_experiment_section(entry.key)) {
@@ -301,35 +307,23 @@ void Loader::read_element(const SourceValue& element, std::string_view section,
   }
 }
 
-void Loader::read_sites(const SourceEntry& entry) {
+template <typename Target>
+void Loader::read_elements(const SourceEntry& entry, std::span<const KeyRow<Target>> rows,
+                           std::vector<Target>& targets, std::vector<GivenKeys>& all_keys,
+                           std::vector<Place>& places) {
   const auto* array = std::get_if<SourceArray>(&entry.value.data);
   if (array == nullptr) {
-    diagnostics.add("E-TYPE", entry.place, "'site' must be an array of tables",
-                    "write [[site]], once for each site");
+    diagnostics.add("E-TYPE", entry.place,
+                    fmt::format("'{}' must be an array of tables", entry.key),
+                    fmt::format("write [[{0}]], once for each {0}", entry.key));
     return;
   }
   for (const SourceValue& element : *array) {
-    SiteConfig site;
-    site_keys.emplace_back();
-    site_places.push_back(element.place);
-    read_element(element, "site", site_rows(), site, site_keys.back());
-    config.sites.push_back(std::move(site));
-  }
-}
-
-void Loader::read_links(const SourceEntry& entry) {
-  const auto* array = std::get_if<SourceArray>(&entry.value.data);
-  if (array == nullptr) {
-    diagnostics.add("E-TYPE", entry.place, "'link' must be an array of tables",
-                    "write [[link]], once for each link");
-    return;
-  }
-  for (const SourceValue& element : *array) {
-    LinkConfig link;
-    link_keys.emplace_back();
-    link_places.push_back(element.place);
-    read_element(element, "link", link_rows(), link, link_keys.back());
-    config.links.push_back(std::move(link));
+    Target target;
+    all_keys.emplace_back();
+    places.push_back(element.place);
+    read_element(element, entry.key, rows, target, all_keys.back());
+    targets.push_back(std::move(target));
   }
 }
 

@@ -51,6 +51,7 @@ struct Loader {
   void note_origins();
   /// The entries of [[link]], between sites of these names.
   void check_links(const std::vector<std::string>& names);
+  void check_faults(const std::vector<std::string>& names);
 
   [[nodiscard]] bool given(std::string_view name) const { return keys.contains(name); }
   /// Place of a given key's value, or of nothing.
@@ -66,8 +67,10 @@ struct Loader {
   GivenKeys keys;
   std::vector<GivenKeys> site_keys;
   std::vector<GivenKeys> link_keys;
+  std::vector<GivenKeys> fault_keys;
   std::vector<Place> site_places;
   std::vector<Place> link_places;
+  std::vector<Place> fault_places;
   std::map<std::string, std::string> default_origins;  // keys that a preset, folder or method set
 
  private:
@@ -79,8 +82,11 @@ struct Loader {
   void read_top(const SourceEntry& entry);
   void read_section(std::string_view section, const SourceValue& value, const Place& key_place);
   void read_key(const std::string& name, const SourceEntry& entry, bool replaces = false);
-  void read_sites(const SourceEntry& entry);
-  void read_links(const SourceEntry& entry);
+  /// An array of tables, with the keys given and the place of each.
+  template <typename Target>
+  void read_elements(const SourceEntry& entry, std::span<const KeyRow<Target>> rows,
+                     std::vector<Target>& targets, std::vector<GivenKeys>& all_keys,
+                     std::vector<Place>& places);
   template <typename Target>
   void read_element(const SourceValue& element, std::string_view section,
                     std::span<const KeyRow<Target>> rows, Target& target, GivenKeys& element_keys);

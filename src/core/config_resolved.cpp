@@ -102,6 +102,7 @@ void Loader::note_origins() {
   }
   note_elements(config, diagnostics, "site", site_rows(), config.sites, site_keys);
   note_elements(config, diagnostics, "link", link_rows(), config.links, link_keys);
+  note_elements(config, diagnostics, "fault", fault_rows(), config.faults, fault_keys);
 }
 
 }  // namespace config
@@ -142,6 +143,7 @@ std::string resolved_toml(const Config& config) {
     config::write_elements(text, "site", config::site_rows(), config.sites, config.origins);
   }
   config::write_elements(text, "link", config::link_rows(), config.links, config.origins);
+  config::write_elements(text, "fault", config::fault_rows(), config.faults, config.origins);
   return text;
 }
 
@@ -212,6 +214,11 @@ std::string outcome_digest(const Config& config) {
       add(row.name, config::toml_text(row.field.get(link), row.type));
     }
   }
+  for (const FaultConfig& fault : config.faults) {
+    for (const auto& row : config::fault_rows()) {
+      add(row.name, config::toml_text(row.field.get(fault), row.type));
+    }
+  }
   return xxh3_128(as_bytes(text)).hex();
 }
 
@@ -243,7 +250,8 @@ std::vector<KeyInfo> config_keys() {
     for (const auto& row : rows) {
       std::string fallback = config::toml_text(row.field.get(defaults), row.type);
       if (fallback == "\"\"" || fallback == "[\"\", \"\"]" ||
-          row.type == config::Type::kTokensUnit || row.type == config::Type::kRate) {
+          row.type == config::Type::kTokensUnit || row.type == config::Type::kRate ||
+          row.name.starts_with("fault.")) {
         fallback.clear();  // must be given, or absent by default
       }
       keys.push_back(
@@ -256,6 +264,7 @@ std::vector<KeyInfo> config_keys() {
   add(config::config_rows(), *whole);
   add(config::site_rows(), SiteConfig{});
   add(config::link_rows(), LinkConfig{});
+  add(config::fault_rows(), FaultConfig{});
   add(config::experiment_rows(), ExperimentSettings{});
   return keys;
 }

@@ -145,10 +145,12 @@ template <auto Section, auto Member>
           [](const Config& config) { return to_value(config.*Section.*Member); }};
 }
 
-/// Rows of the whole file, of one [[site]] and of one [[link]], in the order of the documentation.
+/// Rows of the whole file, of one [[site]], [[link]] and [[fault]], in the order of the
+/// documentation.
 [[nodiscard]] std::span<const KeyRow<Config>> config_rows();
 [[nodiscard]] std::span<const KeyRow<SiteConfig>> site_rows();
 [[nodiscard]] std::span<const KeyRow<LinkConfig>> link_rows();
+[[nodiscard]] std::span<const KeyRow<FaultConfig>> fault_rows();
 
 /// Rows of [compare], [target] and [budget].
 [[nodiscard]] std::span<const KeyRow<ExperimentSettings>> experiment_rows();

@@ -100,14 +100,28 @@ void LinkQueue::wake_windows(TimePoint begin) {
 }
 
 TimePoint LinkQueue::leave_steadily(TimePoint begin, std::int64_t bits) {
-  if (open_rate_ == 0) return begin;
-  if (begin != steady_until_) {
-    busy_since_ = begin;
-    busy_bits_ = 0;
+  if (!profile_ && open_rate_ == 0) return begin;
+  while (true) {
+    const std::int64_t rate = rate_at(begin);
+    const TimePoint change = profile_ ? profile_->next_change(begin) : kNever;
+    if (begin != steady_until_ || rate != busy_rate_) {
+      busy_since_ = begin;
+      busy_bits_ = 0;
+      busy_rate_ = rate;
+    }
+    if (rate > 0) {
+      const Duration busy(multiply_divide_up(busy_bits_ + bits, kSecond, rate));
+      if (change == kNever || busy_since_ + busy <= change) {
+        busy_bits_ += bits;
+        steady_until_ = busy_since_ + busy;
+        return steady_until_;
+      }
+      const std::int64_t sent = multiply_divide(rate, (change - busy_since_).count(), kSecond);
+      bits -= std::clamp(sent - busy_bits_, std::int64_t{0}, bits);
+    }
+    ISTHMUS_CHECK(change != kNever, link_.bits_per_s);
+    begin = change;
   }
-  busy_bits_ += bits;
-  steady_until_ = busy_since_ + Duration(multiply_divide_up(busy_bits_, kSecond, open_rate_));
-  return steady_until_;
 }
 
 TimePoint LinkQueue::leave_in_slices(TimePoint time, std::int64_t bits) {
@@ -121,7 +135,7 @@ TimePoint LinkQueue::leave_in_slices(TimePoint time, std::int64_t bits) {
         end_round(time >= round_end + rtt ? time : round_end);
         continue;
       }
-      slice_end = std::min(slice_end, round_end);
+      if (rate > 0) slice_end = std::min(slice_end, round_end);  // else nothing opens them
       rate = std::min(rate, multiply_divide(round_bits(), kSecond, rtt.count()));
     }
     if (rate > 0) {
@@ -144,8 +158,8 @@ Passage LinkQueue::send(TimePoint now, std::uint64_t frame_bytes) {
   Passage passage;
   passage.begin = std::max(now, free_at_);
   wake_windows(passage.begin);
-  passage.departure = !profile_ && !windows_limit() ? leave_steadily(passage.begin, bits)
-                                                    : leave_in_slices(passage.begin, bits);
+  passage.departure =
+      windows_limit() ? leave_in_slices(passage.begin, bits) : leave_steadily(passage.begin, bits);
   free_at_ = passage.departure;
   passage.arrival = passage.departure + link_.one_way;
   if (link_.jitter > Duration::zero()) {

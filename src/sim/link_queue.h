@@ -64,10 +64,11 @@ class LinkQueue {
   TimePoint free_at_{};
   TimePoint last_arrival_{};
   std::uint64_t frames_ = 0;
-  // A busy period without windows: its bits leave at an exact rate, without rounding per frame.
+  // A busy period at one rate, without windows: its bits leave exactly, without rounding per frame.
   TimePoint busy_since_{};
   TimePoint steady_until_{};
   std::int64_t busy_bits_ = 0;
+  std::int64_t busy_rate_ = 0;
   // The current round trip of the windows.
   TimePoint round_begin_{};
   std::int64_t round_used_ = 0;

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/fault_cost.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "app/comparison_retimer.h"
+#include "app/json_line.h"
+#include "core/units.h"
+
+namespace isthmus::app {
+namespace {
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+/// "cut of east - west", "pause of east".
+std::string name_of(const FaultConfig& fault) {
+  return fault.site.empty() ? fmt::format("{} of {} - {}", fault.kind, fault.a, fault.b)
+                            : fmt::format("{} of {}", fault.kind, fault.site);
+}
+
+std::vector<std::string> notes_on(const Config& config, double clock_s) {
+  std::vector<std::string> notes;
+  for (const FaultConfig& fault : config.faults) {
+    const std::string name = fmt::format("{} at {}", name_of(fault), human_time(seconds(fault.at)));
+    const bool silences = fault.kind == "cut" || fault.kind == "pause";
+    if (seconds(fault.at) >= clock_s) {
+      notes.push_back(fmt::format("{}: the run had ended by then", name));
+    } else if (silences && fault.lasts > config.net.dead_after) {
+      notes.push_back(
+          fmt::format("{}: all wait here; sites of `train --site` leave one out that is silent for "
+                      "net.dead_after = {}, go on without it, and take it in again",
+                      name, human_time(seconds(config.net.dead_after))));
+    }
+  }
+  return notes;
+}
+
+}  // namespace
+
+FaultCost cost_of_faults(const Config& config, const Prediction& prediction, double clock_s) {
+  FaultCost cost{.faults = config.faults.size(), .without_s = prediction.predicted_s};
+  Config without = config;
+  without.faults.clear();
+  if (!retiming_obstacle(without)) {
+    const RetimedRun again =
+        Retimer(without).over(without.links, static_cast<std::int64_t>(without.run.seed));
+    cost.exact = true;
+    cost.without_s = seconds(again.end().time_since_epoch());
+  }
+  cost.cost_s = clock_s - cost.without_s;
+  cost.notes = notes_on(config, clock_s);
+  return cost;
+}
+
+std::string describe(const FaultCost& cost) {
+  const std::string about = cost.exact ? "" : "about ";
+  constexpr double kClockTick = 1e-6;  // less is rounding
+  const std::string change = std::abs(cost.cost_s) < kClockTick ? "nothing"
+                             : cost.cost_s > 0                  ? about + human_time(cost.cost_s)
+                                               : fmt::format("minus {}", human_time(-cost.cost_s));
+  return fmt::format("{}, which cost {}: {}{} without {}", cost.faults, change, about,
+                     human_time(cost.without_s), cost.faults == 1 ? "it" : "them");
+}
+
+std::string fault_cost_json(const FaultCost& cost) {
+  return JsonLine()
+      .add("count", static_cast<std::int64_t>(cost.faults))
+      .add("cost_s", cost.cost_s)
+      .add("without_s", cost.without_s)
+      .add("exact", cost.exact)
+      .add("notes", std::span<const std::string>(cost.notes))
+      .str();
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What faults of a file cost in virtual time, against arithmetic; they change times alone.
+
+  python3 tests/end_to_end/simulate_faults.py --isthmus build/bin/isthmus
+
+Steps take 10 s; a blocking exchange begins at 40 s and sends for well over half a second before
+anybody answers. So a cut or a slower line within that time, a pause and a slow stretch delay the end by
+exactly what they take, and a fault while nobody waits for it by nothing.
+"""
+import argparse
+import hashlib
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from scenario import Failure, require
+
+STEP_S = 10
+# Two sites send each other what they have; west says DONE when it has both parts, and the first site commits.
+# When west alone is late, it has east's part before its own has left: half a round trip less.
+HALF_A_ROUND_TRIP = 0.001
+BASE = """
+[run]
+name = "faults"
+seed = 5
+[model]
+arch = "llama"
+layers = 2
+d_model = 32
+heads = 2
+[data]
+source = "text:{text}"
+[train]
+steps = {steps}
+global_batch = "128 tok"
+context = 32
+[inner]
+lr = 2e-3
+[outer]
+{outer}
+[eval]
+tokens = "1k"
+[sim]
+step_time = "10s"
+link_model = "ideal"
+[[site]]
+name = "east"
+[[site]]
+name = "west"
+[[link]]
+between = ["east", "west"]
+rate = "1Mbit/s"
+rtt = "2ms"
+"""
+BLOCKING = 'method = "diloco"\nH = 4'
+OVERLAPPED = 'method = "streaming-diloco"\nH = 4\nfragments = 1\noverlap = 2'
+OF_LINK = 'between = ["west", "east"]'
+
+
+def fault(kind, where, at, lasts, more=""):
+    return f'[[fault]]\nkind = "{kind}"\n{where}\nat = "{at}s"\nlasts = "{lasts}s"\n{more}\n'
+
+
+# method, faults, seconds that they cost
+CASES = {
+    "a cut within a blocking exchange": (BLOCKING, fault("cut", OF_LINK, 40.3, 300), 300),
+    "a slower line within it": (BLOCKING, fault("rate", OF_LINK, 40.2, 0.4, 'rate = "250kbit/s"'), 0.3),
+    "a cut while all compute": (BLOCKING, fault("cut", OF_LINK, 5, 30), 0),
+    "a site that stands still": (BLOCKING, fault("pause", 'site = "west"', 15, 20), 20 - HALF_A_ROUND_TRIP),
+    "the first site does": (BLOCKING, fault("pause", 'site = "east"', 15, 20), 20),
+    "two that do at the same time": (BLOCKING, fault("pause", 'site = "west"', 15, 20) +
+                                     fault("pause", 'site = "east"', 15, 20), 20),
+    "one that does twice": (BLOCKING, fault("pause", 'site = "east"', 5, 5) +
+                            fault("pause", 'site = "east"', 25, 10), 15),
+    "a site at half its speed": (BLOCKING, fault("slow", 'site = "east"', 5, 20, "pace = 0.5"), 10),
+    "a cut that an overlapped exchange hides": (OVERLAPPED, fault("cut", OF_LINK, 40.3, 10), 0),
+    "a site that stands still in its backward pass": ('method = "ddp"', fault("pause", 'site = "west"', 6, 25), 25),
+    "a fault after the end": (BLOCKING, fault("cut", '  between = ["*", "*"]', 100000, 5), 0),
+}
+
+
+class Bench:
+    def __init__(self, isthmus, folder, text):
+        self.isthmus, self.folder, self.text = isthmus, folder, text
+
+    def write(self, name, outer, faults, steps=12):
+        path = self.folder / name
+        path.write_text(BASE.format(text=self.text, steps=steps, outer=outer) + faults)
+        return path
+
+    def run(self, *words, code=0):
+        done = subprocess.run([self.isthmus, *map(str, words)], capture_output=True, text=True, check=False)
+        require(done.returncode == code, f"{words}: exit {done.returncode}: {done.stderr}")
+        return done
+
+    def simulate(self, toml, out, *more):
+        return json.loads(self.run("simulate", toml, "--out", self.folder / out, "--json", "--progress", "none",
+                                   *more).stdout)
+
+    def outcome(self, out):
+        """Parameters and losses; no times."""
+        model = (self.folder / out / "ckpt/last/model.safetensors").read_bytes()
+        rows = map(json.loads, (self.folder / out / "metrics.jsonl").read_text().splitlines())
+        return (hashlib.sha256(model).hexdigest(),
+                [(row["k"], row["step"], row["loss"]) for row in rows if row["k"] in ("train", "eval")])
+
+
+def costs(bench):
+    undisturbed = {}
+    for number, (name, (outer, faults, cost)) in enumerate(CASES.items()):
+        if outer not in undisturbed:
+            out = f"without-{number}"
+            undisturbed[outer] = (bench.simulate(bench.write("without.toml", outer, ""), out)["simulated_s"],
+                                  bench.outcome(out))
+        without_s, outcome = undisturbed[outer]
+        told = bench.simulate(bench.write("with.toml", outer, faults), f"with-{number}")
+        require(bench.outcome(f"with-{number}") == outcome, f"{name}: other parameters or losses")
+        took = told["simulated_s"] - without_s
+        require(abs(took - cost) < 1e-6, f"{name}: cost {took} s, arithmetic says {cost}")
+        said = told["faults"]
+        require(said["exact"] and abs(said["cost_s"] - cost) < 1e-6 and
+                abs(said["without_s"] - without_s) < 1e-6, f"{name}: said {said}")
+        require(sum(told["compute_s"]) <= 2 * 12 * STEP_S + 10 + 1e-6, f"{name}: standing still counts as computing")
+        print(f"{name}: {took:.6f} s", flush=True)
+    print(bench.run("simulate", bench.write("with.toml", BLOCKING, CASES["a cut within a blocking exchange"][1]),
+                    "--out", bench.folder / "said", "--progress", "none").stdout)
+
+
+def stops_and_goes_on(bench):
+    steps = 2000
+    toml = bench.write("long.toml", BLOCKING, fault("pause", 'site = "west"', 50, 15000) +
+                       fault("cut", OF_LINK, 17000, 4000), steps)
+    whole = bench.simulate(toml, "whole")
+    metrics = bench.folder / "parts/metrics.jsonl"
+    first = subprocess.Popen([bench.isthmus, "simulate", str(toml), "--out", str(bench.folder / "parts"),
+                              "--progress", "none"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    begin = time.monotonic()
+    while first.poll() is None and (not metrics.exists() or metrics.read_text().count("\n") < 10):
+        require(time.monotonic() - begin < 120, "no step within two minutes")
+        time.sleep(0.01)
+    first.send_signal(signal.SIGUSR1)
+    require(first.wait(120) == 85, "the run was over before it could be stopped")
+    stopped = bench.simulate(toml, "parts", "--resume", "auto")
+    require(abs(stopped["simulated_s"] - whole["simulated_s"]) < 1e-6,
+            f"{stopped['simulated_s']} s in two parts, {whole['simulated_s']} s in one")
+    require(bench.outcome("parts")[0] == bench.outcome("whole")[0], "other parameters")
+    require(whole["faults"]["cost_s"] > 15000 - STEP_S, whole["faults"])
+    require("net.dead_after" in whole["faults"]["notes"][0], whole["faults"])
+    print("stopped and gone on: the same clock")
+
+
+def refusals(bench):
+    toml = bench.write("with.toml", BLOCKING, fault("cut", OF_LINK, 40.3, 30))
+    for words in (("train", toml), ("simulate", toml, "--emulate")):
+        said = bench.run(*words, "--out", bench.folder / "no", code=3).stderr
+        require("[[fault]]" in said and "real time" in said, said)
+        require(not (bench.folder / "no").exists(), "a refused run has written something")
+    said = bench.run("simulate", toml, "--set", "fault.kind=rate", code=3).stderr
+    require("cannot be set" in said, said)
+    require("[[fault]]" in bench.run("plan", "utilisation", toml).stderr, "plan says nothing")
+    require("faults" in bench.run("simulate", toml, "--dry-run").stdout, "--dry-run says nothing")
+    bench.simulate(toml, "cut")
+    told = json.loads(bench.run("report", bench.folder / "cut", "--json", "--links", "1Gbit/s,1ms").stdout)
+    require("[[fault]]" in told["retimed"][0]["needs_simulating"], told)
+    print("refused by name")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--isthmus", required=True)
+    parser.add_argument("--text", default="/usr/share/common-licenses/GPL-3")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(arguments.isthmus, pathlib.Path(folder), pathlib.Path(arguments.text).resolve())
+        try:
+            costs(bench)
+            stops_and_goes_on(bench)
+            refusals(bench)
+        except Failure as failure:
+            print(f"FAILED: {failure}")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
