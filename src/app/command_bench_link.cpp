@@ -14,6 +14,7 @@
 #include "app/link_rendezvous.h"
 #include "app/link_report.h"
 #include "app/signals.h"
+#include "app/site_routes.h"
 #include "app/wall_clock.h"
 #include "core/fresh_id.h"
 #include "core/links_file.h"
@@ -286,8 +287,14 @@ int command_bench_link(const BenchLinkArguments& arguments, Session& session) {
                   "(--seconds {:g} a direction; long round trips take longer)",
                   pairs, pairs == 1 ? "" : "s", members,
                   human_time(seconds(survey_time(members, plan))), arguments.seconds));
+  std::unique_ptr<SiteRoutes> routes;  // ends after the transport
   const std::unique_ptr<NetworkTransport> transport =
       file ? make_zmq_transport(runtime, party.options) : meet(arguments, runtime, party, progress);
+  if (file) {
+    routes =
+        std::make_unique<SiteRoutes>(runtime, party.sites, party.options, transport->endpoint());
+    party.endpoints = routes->endpoints();
+  }
   gather(*transport, party, runtime, progress);
 
   SurveyOptions options;
@@ -307,6 +314,7 @@ int command_bench_link(const BenchLinkArguments& arguments, Session& session) {
                              human_time(seconds(pair.echo.p50))));
   };
   const Survey survey = survey_links(*transport, runtime, options);
+  if (routes) routes->finish_in_order();
   if (session.json) {
     for (const PairMeasurement& pair : survey.pairs) {
       for (const bool up : {true, false}) {

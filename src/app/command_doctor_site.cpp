@@ -11,6 +11,7 @@
 #include "app/link_party.h"
 #include "app/link_rendezvous.h"
 #include "app/signals.h"
+#include "app/site_routes.h"
 #include "core/system_runtime.h"
 #include "core/units.h"
 #include "transport/zmq_transport.h"
@@ -97,11 +98,13 @@ int command_doctor_site(const DoctorSiteArguments& arguments, Session& session) 
   party.options.streams = 1;
   party.options.most_streams = 0;
   party.options.on_event = [&findings](const LinkEvent& event) { findings.take(event); };
+  std::unique_ptr<SiteRoutes> routes;  // ends after the transport
   const std::unique_ptr<NetworkTransport> transport = make_zmq_transport(runtime, party.options);
+  routes = std::make_unique<SiteRoutes>(runtime, party.sites, party.options, transport->endpoint());
   const TimePoint end =
       runtime.clock().now() +
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(arguments.seconds));
-  transport->join(party.endpoints);
+  transport->join(routes->endpoints());
   bool joined = false;
   while (!joined && runtime.clock().now() < end) {
     const TimePoint look = std::min(end, runtime.clock().now() + kLookForSignals);
@@ -117,14 +120,19 @@ int command_doctor_site(const DoctorSiteArguments& arguments, Session& session) 
   std::vector<std::string> parts;
   for (std::size_t site = 0; site < all.size(); ++site) {
     if (Rank(static_cast<int>(site)) == transport->self()) continue;
-    if (!all[site].good) all[site].connection = why_not_reached(place_of(party.endpoints[site]));
+    const std::string way = routes->way(Rank(static_cast<int>(site)));
+    const std::string& endpoint = way.empty() ? routes->endpoints()[site] : way;
+    if (!all[site].good) {
+      all[site].connection = way.empty() ? why_not_reached(place_of(endpoint))
+                                         : routes->trouble(Rank(static_cast<int>(site)));
+    }
     every = every && all[site].good;
     const std::string words = words_of(all[site], !party.options.member_keys.empty());
     if (session.json) {
       parts.push_back(JsonLine()
                           .add("from", arguments.site.name)
                           .add("to", party.names[site])
-                          .add("endpoint", party.endpoints[site])
+                          .add("endpoint", endpoint)
                           .add("reached", all[site].good)
                           .add("why", words)
                           .str());
@@ -132,7 +140,7 @@ int command_doctor_site(const DoctorSiteArguments& arguments, Session& session) 
       session.out.write(fmt::format("{}  {:15} {}: {}\n",
                                     session.out.paint(all[site].good ? Style::kGood : Style::kBad,
                                                       all[site].good ? "ok" : "!!"),
-                                    party.names[site], party.endpoints[site], words));
+                                    party.names[site], endpoint, words));
     }
   }
   const std::string strangers = findings.strangers();

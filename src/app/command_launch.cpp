@@ -233,6 +233,11 @@ class Launch {
     for (const std::string& each : arguments_.hosts) {
       if (each.starts_with(name + "=")) host = each.substr(name.size() + 1);
     }
+    if (host.empty()) {
+      throw ConfigError(
+          fmt::format("site '{}' has no address, so ssh knows no host for it: give --host {}=HOST",
+                      name, name));
+    }
     const std::string directory = arguments_.directory.empty()
                                       ? std::filesystem::current_path().string()
                                       : arguments_.directory;
@@ -249,8 +254,9 @@ class Launch {
   void print() {
     for (const std::string& name : chosen()) {
       const SiteConfig& site = config_.sites[place_of(name)];
-      session_.out.write(fmt::format("# on {} (other sites reach it at {})\n{}\n", name,
-                                     site.address, shell_line(train_command("isthmus", name))));
+      const std::string where = site.address.empty() ? "by way of a relay" : "at " + site.address;
+      session_.out.write(fmt::format("# on {} (other sites reach it {})\n{}\n", name, where,
+                                     shell_line(train_command("isthmus", name))));
     }
   }
 

@@ -40,7 +40,7 @@ Expected<HttpReply, std::string> read_reply(const std::string& text) {
 Expected<HttpReply, std::string> http_get(const HttpAddress& address, const std::string& path,
                                           double seconds) {
   const double deadline = monotonic_now() + seconds;
-  const auto connected = TcpSocket::connect_to(address.host, address.port, seconds);
+  const auto connected = TcpSocket::connect_to(address.host, address.port, seconds, monotonic_now);
   if (!connected) {
     return Unexpected<std::string>(connected.error());
   }

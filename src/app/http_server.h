@@ -14,8 +14,8 @@
 #include <string_view>
 
 #include "app/http_address.h"
-#include "app/tcp_socket.h"
 #include "isthmus/runtime.h"
+#include "transport/tcp_socket.h"
 
 namespace isthmus::app {
 

@@ -7,6 +7,7 @@
 
 #include "app/signals.h"
 #include "app/site_links.h"
+#include "app/site_routes.h"
 #include "core/storage.h"
 #include "core/suggest.h"
 
@@ -47,8 +48,8 @@ LinkParty link_party(const std::filesystem::path& file, const std::vector<std::s
   party.options = link_options(config, site, place_of(config, file, site.name));
   party.options.identity = link_identity(purpose, config.run.name);
   party.gather = config.net.gather;
+  party.sites = config.sites;
   for (const SiteConfig& each : config.sites) {
-    party.endpoints.push_back("tcp://" + each.address);
     party.names.push_back(each.name);
   }
   return party;

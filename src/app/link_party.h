@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/commands.h"
+#include "isthmus/config.h"
 #include "transport/network_transport.h"
 
 namespace isthmus::app {
@@ -16,7 +17,8 @@ namespace isthmus::app {
 /// How this site meets the others.
 struct LinkParty {
   MemberOptions options;
-  std::vector<std::string> endpoints;  // tcp://HOST:PORT
+  std::vector<SiteConfig> sites;       // of the file; empty: there is none
+  std::vector<std::string> endpoints;  // tcp://HOST:PORT; with `sites` to be had from SiteRoutes
   std::vector<std::string> names;
   Duration gather = std::chrono::minutes(10);
 };

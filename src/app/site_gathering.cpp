@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "app/signals.h"
+#include "app/site_routes.h"
 #include "app/site_session.h"
 #include "core/log.h"
 #include "isthmus/errors.h"
@@ -32,9 +33,8 @@ void check_signal(const std::string& waiting_for) {
 
 SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say) {
   const TimePoint deadline = runtime_.clock().now() + config_.net.gather;
-  std::vector<std::string> endpoints;
-  for (const SiteConfig& site : config_.sites) endpoints.push_back("tcp://" + site.address);
-  transport_->join(endpoints);
+  const std::vector<std::string> known_to_mpi;
+  transport_->join(routes_ ? routes_->endpoints() : known_to_mpi);
   meet(deadline, say);
   bool goes_on = false;
   const auto settled = [&] {
@@ -79,11 +79,11 @@ void SiteSession::meet(TimePoint deadline, const std::function<void(const std::s
       return;
     }
     if (runtime_.clock().now() >= deadline) {
-      throw PeerError(fmt::format("the sites did not come together within net.gather: {}",
-                                  joined.error().what));
+      throw PeerError(fmt::format("the sites did not come together within net.gather: {}{}",
+                                  joined.error().what, routes_ ? routes_->troubles() : ""));
     }
     if (runtime_.clock().now() >= next_word) {
-      say(joined.error().what);
+      say(joined.error().what + (routes_ ? routes_->troubles() : ""));
       next_word += kBetweenWords;
     }
   }

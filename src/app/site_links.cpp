@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 
+#include "app/site_routes.h"
 #include "app/status_board.h"
 #include "app/wall_clock.h"
 #include "core/hash.h"
@@ -27,6 +28,9 @@ std::string host_of(const std::string& address) { return address.substr(0, addre
 std::string listens_at(const SiteConfig& site, const std::string& listen) {
   if (!listen.empty()) {
     return "tcp://" + listen;
+  }
+  if (site.address.empty()) {  // only what a relay brings comes in
+    return "tcp://127.0.0.1:*";
   }
   const std::string host = host_of(site.address);
   const std::string port = site.address.substr(site.address.rfind(':'));
@@ -103,6 +107,7 @@ MemberOptions link_options(const Config& config, const SiteArguments& arguments,
   options.dead_after = config.net.dead_after;
   options.plaintext = config.net.plaintext;
   options.send_bits_per_s = send_limit(config, site);
+  options.relayed = hidden_sites(config.sites);
   take_keys(config, arguments, site.name, options);
   options.heartbeat = std::min<Duration>(options.heartbeat, config.net.dead_after / 4);
   options.on_event = [self, status](const LinkEvent& event) {

@@ -26,7 +26,4 @@ class StatusBoard;
 /// where every round commits by itself. THROWS: ConfigError for a wish that cannot be.
 [[nodiscard]] bool is_elastic(const Config& config, const SiteArguments& arguments);
 
-/// THROWS: ConfigError for a site without HOST:PORT, or two with the same one.
-void check_addresses(const Config& config);
-
 }  // namespace isthmus::app

@@ -9,6 +9,7 @@
 
 #include "app/run_parts.h"
 #include "app/site_links.h"
+#include "app/site_routes.h"
 #include "app/status_board.h"
 #include "app/watched_transport.h"
 #include "core/log.h"
@@ -30,6 +31,14 @@ MemberOptions session_links(const Config& config, const SiteArguments& arguments
   options.readmits = elastic;
   if (elastic) options.gone_after = kGoneAfter;
   return options;
+}
+
+/// Contributions to what a hidden site owned would all pass a relay; those to others need none.
+std::vector<std::uint32_t> owner_shares(std::span<const SiteConfig> sites) {
+  std::vector<std::uint32_t> shares;
+  if (hidden_sites(sites).empty()) return shares;
+  for (const SiteConfig& site : sites) shares.push_back(site.address.empty() ? 0 : 1);
+  return shares;
 }
 
 bool is_to_host(const Note& note) {
@@ -74,7 +83,13 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
                      ? make_mpi_transport(runtime_, config.net.dead_after)
                      : make_zmq_transport(
                            runtime_, session_links(config, arguments, self_, status, elastic_))),
-      watched_(std::make_unique<WatchedTransport>(*transport_, status)) {}
+      watched_(std::make_unique<WatchedTransport>(*transport_, status)) {
+  if (!arguments.mpi) {
+    routes_ = std::make_unique<SiteRoutes>(
+        runtime_, config.sites, session_links(config, arguments, self_, nullptr, elastic_),
+        transport_->endpoint());
+  }
+}
 
 SiteSession::~SiteSession() = default;
 
@@ -92,6 +107,7 @@ void SiteSession::open_exchange() {
       *watched_, runtime_,
       PeerExchangeOptions{
           .retry_interval = kNothingIsLost,
+          .shares = owner_shares(config_.sites),
           .run_key = run_key(config_.run.seed, Stream::kRounding),
           .events = events_.get(),
           .elastic = elastic_,
@@ -293,6 +309,7 @@ void SiteSession::leave() {
     if (host_) host_->close();
   }
   exchange_->leave(config_.outer.patience);
+  if (routes_) routes_->finish_in_order();
 }
 
 }  // namespace isthmus::app

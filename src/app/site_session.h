@@ -27,6 +27,7 @@
 
 namespace isthmus::app {
 
+class SiteRoutes;
 class StatusBoard;
 class WatchedTransport;
 
@@ -175,6 +176,7 @@ class SiteSession {
 
   TimePoint begin_;
   std::unique_ptr<Events> events_;
+  std::unique_ptr<SiteRoutes> routes_;  // null under MPI; ends after the transport
   std::unique_ptr<NetworkTransport> transport_;
   std::unique_ptr<WatchedTransport> watched_;
   std::unique_ptr<PeerExchange> exchange_;

@@ -7,44 +7,12 @@
 #include <map>
 
 #include "app/site_links.h"
+#include "app/site_routes.h"
 #include "app/site_session.h"
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
 
 namespace isthmus::app {
-namespace {
-
-/// `host:port`, the host possibly in brackets.
-bool is_address(const std::string& text) {
-  const std::size_t colon = text.rfind(':');
-  if (colon == std::string::npos || colon == 0) {
-    return false;
-  }
-  const std::string port = text.substr(colon + 1);
-  return !port.empty() && port.size() <= 5 &&
-         port.find_first_not_of("0123456789") == std::string::npos && std::stoi(port) >= 1 &&
-         std::stoi(port) <= 65535;
-}
-
-}  // namespace
-
-void check_addresses(const Config& config) {
-  std::map<std::string, std::string> taken;
-  for (const SiteConfig& site : config.sites) {
-    if (!is_address(site.address)) {
-      throw ConfigError(fmt::format(
-          "site '{}': address = \"{}\": must be HOST:PORT, where the other sites reach it, for "
-          "example address = \"{}.example.org:48200\"",
-          site.name, site.address, site.name));
-    }
-    if (const auto [other, fresh] = taken.emplace(site.address, site.name); !fresh) {
-      throw ConfigError(
-          fmt::format("sites '{}' and '{}' have the same address {}: each needs its own",
-                      other->second, site.name, site.address));
-    }
-  }
-}
-
 std::string differences(const std::string& mine, const HelloNote& a, const std::string& theirs,
                         const HelloNote& b) {
   const std::map<std::string, std::string> left(a.common.begin(), a.common.end());

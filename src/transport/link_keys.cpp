@@ -225,4 +225,26 @@ LinkKeys read_secret_key(const std::filesystem::path& path) {
   }
 }
 
+KeyProof prove_between(const LinkKeys& own, std::string_view other,
+                       std::span<const std::byte> message) {
+  KeyBytes secret, public_key, shared;
+  static_assert(crypto_box_BEFORENMBYTES == kKeyBytes);
+  if (!read_z85(own.secret, secret.bytes) || !read_z85(other, public_key.bytes) ||
+      crypto_box_beforenm(shared.bytes.data(), public_key.bytes.data(), secret.bytes.data()) != 0) {
+    throw ConfigError(
+        fmt::format("key {}: no secret can be shared with its owner; make another "
+                    "pair with `isthmus keygen`",
+                    key_label(other)));
+  }
+  KeyProof proof{};
+  (void)crypto_generichash(proof.data(), proof.size(),
+                           reinterpret_cast<const unsigned char*>(message.data()), message.size(),
+                           shared.bytes.data(), shared.bytes.size());
+  return proof;
+}
+
+bool same_proof(const KeyProof& a, const KeyProof& b) {
+  return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
 }  // namespace isthmus

@@ -5,6 +5,8 @@
 // any thread. No message ever holds a secret, nor text that could be one.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -42,5 +44,14 @@ void write_secret_key(const std::filesystem::path& path, const LinkKeys& keys);
 /// THROWS: SystemError when the file is missing or others may read it; ConfigError when it is no
 /// key file.
 [[nodiscard]] LinkKeys read_secret_key(const std::filesystem::path& path);
+
+/// What only the owners of two pairs can make: BLAKE2b of `message`, keyed with what crypto_box
+/// computes from one's secret key and the other's public one. The same from both ends.
+using KeyProof = std::array<std::uint8_t, 32>;
+/// THROWS: ConfigError when `other` is no key that one can share a secret with.
+[[nodiscard]] KeyProof prove_between(const LinkKeys& own, std::string_view other,
+                                     std::span<const std::byte> message);
+/// Takes as long for unlike ones wherever they differ.
+[[nodiscard]] bool same_proof(const KeyProof& a, const KeyProof& b);
 
 }  // namespace isthmus

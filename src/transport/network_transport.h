@@ -82,6 +82,10 @@ struct MemberOptions {
   /// own pair, and the public keys of all members, in member order, the own one included.
   std::optional<LinkKeys> keys = {};
   std::vector<std::string> member_keys = {};
+  /// Members whose links to here, and from here to them, go by way of a relay: what TCP counts on
+  /// their connections is of this machine's part of the way, so nothing is made of it. They are
+  /// far.
+  std::vector<Rank> relayed = {};
   /// Without keys: allows links beyond this machine, which anyone on the way can read and change.
   bool plaintext = false;
   /// A member that is lost, however it went, may come back as a new process (kPeerBack). One that
@@ -91,6 +95,9 @@ struct MemberOptions {
 };
 /// What "auto" in a configuration means: the number at first, and the most.
 inline constexpr int kFewestStreams = 4, kMostStreams = 24;
+[[nodiscard]] inline bool is_relayed(const MemberOptions& options, Rank peer) {
+  return std::find(options.relayed.begin(), options.relayed.end(), peer) != options.relayed.end();
+}
 /// The most connections that a link may have.
 [[nodiscard]] inline int most_streams(const MemberOptions& options) {
   return std::max(options.streams, options.most_streams);

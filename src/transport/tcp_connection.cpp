@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -33,6 +34,26 @@ bool pace_connection(int fd, Duration far) {
   constexpr std::uint64_t kNoBound = std::uint64_t{1} << 40;
   const bool paced = set(SOL_SOCKET, SO_MAX_PACING_RATE, kNoBound);
   return set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytes) && paced;
+}
+
+void receive_little(int fd) {
+  constexpr int kBytes = 64 << 10;
+  (void)::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kBytes, sizeof kBytes);
+}
+
+void watch_connection(int fd, Duration dead_after) {
+  const auto set = [fd](int level, int option, int value) {
+    (void)::setsockopt(fd, level, option, &value, sizeof value);
+  };
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(dead_after).count();
+  const auto s = std::chrono::ceil<std::chrono::seconds>(dead_after).count();
+  constexpr int kProbes = 3;
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(ms));
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(std::max<std::int64_t>(s / kProbes, 1)));
+  set(IPPROTO_TCP, TCP_KEEPINTVL, static_cast<int>(std::max<std::int64_t>(s / kProbes, 1)));
+  set(IPPROTO_TCP, TCP_KEEPCNT, kProbes);
 }
 
 }  // namespace isthmus

@@ -30,4 +30,12 @@ inline constexpr Duration kFarRoundTrip = std::chrono::milliseconds(1);
 /// yet, if the peer is far; a near one is left alone. RETURNS: whether it does so now.
 bool pace_connection(int fd, Duration far = kFarRoundTrip);
 
+/// Of a socket that listens: the kernel takes in little of what its connections bring before it is
+/// read, so that what waits does so at the sender.
+void receive_little(int fd);
+
+/// Sends small pieces at once, and breaks off where the other end acknowledges nothing for
+/// `dead_after`, idle or not.
+void watch_connection(int fd, Duration dead_after);
+
 }  // namespace isthmus

@@ -161,7 +161,8 @@ struct ZmqSockets::State {
         link.descriptor = static_cast<int>(news->value);
       } else if (news->kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
         // Should the file be another's already, that is a file, or a connection it does not harm.
-        (void)pace_connection(link.descriptor, options.far);
+        (void)pace_connection(link.descriptor,
+                              is_relayed(options, peer) ? Duration{0} : options.far);
         // Lets the socket take in that there is a connection: else it would not take the greeting.
         (void)link.socket.get(zmq::sockopt::events);
         link.stands = true;

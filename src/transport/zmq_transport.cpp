@@ -36,7 +36,8 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
         engine_(options, fresh_id(), *this, runtime.clock().now()),
         sockets_(options) {
     for (int peer = 0; options_.most_streams > 0 && peer < size(); ++peer) {
-      if (Rank(peer) != self()) policies_.emplace(peer, new_policy());
+      if (Rank(peer) != self() && !is_relayed(options_, Rank(peer)))
+        policies_.emplace(peer, new_policy());
     }
   }
 
@@ -279,8 +280,10 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
     });
     for (const auto& [to, count] : streams) engine_.use_streams(Rank(to), count);
     if (asks) {
-      const auto counted =
-          sockets_.counters(*asks, engine_.streams_dialled(*asks), engine_.streams_in_use(*asks));
+      const auto counted = is_relayed(options_, *asks)
+                               ? std::nullopt
+                               : sockets_.counters(*asks, engine_.streams_dialled(*asks),
+                                                   engine_.streams_in_use(*asks));
       queue_->update([&] { shared_.counted = counted; });
     }
     for (const Taken& each : taken) engine_.taken(each.from, each.bytes, each.returns);

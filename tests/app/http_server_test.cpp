@@ -39,7 +39,8 @@ class HttpServerTest : public testing::Test {
     return *server;
   }
   [[nodiscard]] TcpSocket connect() const {
-    auto socket = TcpSocket::connect_to("127.0.0.1", server->address().port, kPatience);
+    auto socket =
+        TcpSocket::connect_to("127.0.0.1", server->address().port, kPatience, monotonic_now);
     if (!socket) throw RunError(socket.error());
     return std::move(*socket);
   }

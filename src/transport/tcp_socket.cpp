@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/tcp_socket.h"
+#include "transport/tcp_socket.h"
 
 #include <fmt/format.h>
 #include <netdb.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstdint>
@@ -17,10 +18,9 @@
 #include <memory>
 #include <utility>
 
-#include "app/wall_clock.h"
 #include "isthmus/errors.h"
 
-namespace isthmus::app {
+namespace isthmus {
 namespace {
 
 constexpr int kBacklog = 32;
@@ -50,6 +50,18 @@ bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || 
 
 }  // namespace
 
+Expected<std::vector<TcpAddress>, std::string> resolve_tcp(const std::string& host, int port) {
+  const auto found = resolve(host, port, false);
+  if (!found) return Unexpected<std::string>(found.error());
+  std::vector<TcpAddress> all;
+  for (const addrinfo* each = found->get(); each != nullptr; each = each->ai_next) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(each->ai_addr);
+    all.push_back({.family = each->ai_family, .bytes = {bytes, bytes + each->ai_addrlen}});
+  }
+  if (all.empty()) return Unexpected<std::string>("no address");
+  return all;
+}
+
 TcpSocket TcpSocket::listen_at(const std::string& host, int port) {
   const auto addresses = resolve(host, port, true);
   if (!addresses) {
@@ -77,34 +89,43 @@ TcpSocket TcpSocket::listen_at(const std::string& host, int port) {
   return socket;
 }
 
+Expected<TcpSocket, std::string> TcpSocket::start_connect(const TcpAddress& address) {
+  TcpSocket socket(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const auto* place = reinterpret_cast<const sockaddr*>(address.bytes.data());
+  if (socket.descriptor_ < 0 ||
+      (::connect(socket.descriptor_, place, static_cast<socklen_t>(address.bytes.size())) != 0 &&
+       errno != EINPROGRESS)) {
+    return Unexpected<std::string>(std::strerror(errno));
+  }
+  return socket;
+}
+
+std::string TcpSocket::connect_error() const {
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (::getsockopt(descriptor_, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+  return error == 0 ? "" : std::strerror(error);
+}
+
 Expected<TcpSocket, std::string> TcpSocket::connect_to(const std::string& host, int port,
-                                                       double seconds) {
-  const auto addresses = resolve(host, port, false);
+                                                       double seconds,
+                                                       const std::function<double()>& now_s) {
+  const auto addresses = resolve_tcp(host, port);
   if (!addresses) {
     return Unexpected<std::string>(addresses.error());
   }
-  const double deadline = monotonic_now() + seconds;
-  std::string why = "no address";
-  for (const addrinfo* each = addresses->get(); each != nullptr; each = each->ai_next) {
-    TcpSocket socket(open_socket(*each));
-    int error = 0;
-    if (socket.descriptor_ < 0 ||
-        (::connect(socket.descriptor_, each->ai_addr, each->ai_addrlen) != 0)) {
-      error = errno;
+  const double deadline = now_s() + seconds;
+  std::string why;
+  for (const TcpAddress& each : *addresses) {
+    auto socket = start_connect(each);
+    if (!socket) {
+      why = socket.error();
+      continue;
     }
-    if (error == EINPROGRESS) {
-      std::vector<Waited> all = {{.descriptor = socket.descriptor_, .to_write = true}};
-      wait_for_any(all, deadline - monotonic_now());
-      socklen_t size = sizeof error;
-      error = ETIMEDOUT;
-      if (all.front().ready) {
-        ::getsockopt(socket.descriptor_, SOL_SOCKET, SO_ERROR, &error, &size);
-      }
-    }
-    if (error == 0) {
-      return socket;
-    }
-    why = std::strerror(error);
+    std::vector<Waited> all = {{.descriptor = socket->descriptor(), .to_write = true}};
+    wait_for_any(all, deadline - now_s());
+    why = all.front().ready ? socket->connect_error() : std::strerror(ETIMEDOUT);
+    if (why.empty()) return socket;
   }
   return Unexpected<std::string>(why);
 }
@@ -157,6 +178,18 @@ Transfer TcpSocket::write_some(std::string_view bytes) const {
   return {.closed = !would_block(errno)};
 }
 
+std::string TcpSocket::peer() const {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  std::array<char, NI_MAXHOST> host{};
+  auto* place = reinterpret_cast<sockaddr*>(&address);
+  if (::getpeername(descriptor_, place, &size) != 0 ||
+      ::getnameinfo(place, size, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return "";
+  }
+  return host.data();
+}
+
 void TcpSocket::finish_writing() const { (void)::shutdown(descriptor_, SHUT_WR); }
 
 Alarm::Alarm() : descriptor_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -176,7 +209,9 @@ void wait_for_any(std::vector<Waited>& all, double seconds) {
   std::vector<pollfd> polled;
   for (const Waited& each : all) {
     const int events = (each.to_read ? POLLIN : 0) | (each.to_write ? POLLOUT : 0);
-    polled.push_back({.fd = each.descriptor, .events = static_cast<short>(events), .revents = 0});
+    // Else a broken connection would be ready all the time.
+    const int descriptor = events == 0 ? -1 : each.descriptor;
+    polled.push_back({.fd = descriptor, .events = static_cast<short>(events), .revents = 0});
   }
   const double bounded = std::clamp(seconds, 0.0, 3600.0);
   if (::poll(polled.data(), polled.size(), static_cast<int>(std::ceil(bounded * 1000))) < 0 &&
@@ -188,4 +223,4 @@ void wait_for_any(std::vector<Waited>& all, double seconds) {
   }
 }
 
-}  // namespace isthmus::app
+}  // namespace isthmus

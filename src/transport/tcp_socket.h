@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// TCP sockets that never block, and waiting for several of them: what the status page's server and
-// its client need of the operating system. The links between sites are not these (transport/).
+// TCP sockets that never block, and waiting for several of them: what the relay of sites that
+// nobody can dial needs of the operating system, and the page about a run. The sockets of links
+// themselves are ZeroMQ's.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,7 +14,7 @@
 
 #include "isthmus/expected.h"
 
-namespace isthmus::app {
+namespace isthmus {
 
 /// What one call moved. `closed`: the other side has gone, or the connection broke.
 struct Transfer {
@@ -20,15 +22,28 @@ struct Transfer {
   bool closed = false;
 };
 
+/// One of those that a name stands for, as the system has it.
+struct TcpAddress {
+  int family = 0;
+  std::vector<std::byte> bytes;
+};
+/// At least one, in the order in which they are to be tried. Blocks while a name is looked up.
+/// RETURNS: why the name has none.
+[[nodiscard]] Expected<std::vector<TcpAddress>, std::string> resolve_tcp(const std::string& host,
+                                                                         int port);
+
 /// One descriptor; closes it. One thread at a time.
 class TcpSocket {
  public:
   /// Listens at a numeric address or name; port 0: any free one.
   /// THROWS: SystemError with the cause: taken, not an address of this machine, not allowed.
   [[nodiscard]] static TcpSocket listen_at(const std::string& host, int port);
+  /// Begins to connect; once the socket is ready to write, `connect_error` tells what came of it.
+  /// RETURNS: why there is not even a beginning.
+  [[nodiscard]] static Expected<TcpSocket, std::string> start_connect(const TcpAddress& address);
   /// Blocks until connected, for at most `seconds`. RETURNS: why not, in words.
-  [[nodiscard]] static Expected<TcpSocket, std::string> connect_to(const std::string& host,
-                                                                   int port, double seconds);
+  [[nodiscard]] static Expected<TcpSocket, std::string> connect_to(
+      const std::string& host, int port, double seconds, const std::function<double()>& now_s);
   TcpSocket(TcpSocket&& other) noexcept;
   TcpSocket& operator=(TcpSocket&& other) noexcept;
   ~TcpSocket();
@@ -40,6 +55,10 @@ class TcpSocket {
   [[nodiscard]] std::optional<TcpSocket> accept(bool& failed) const;
   [[nodiscard]] Transfer read_some(std::span<char> into) const;
   [[nodiscard]] Transfer write_some(std::string_view bytes) const;
+  /// Empty: the connection stands.
+  [[nodiscard]] std::string connect_error() const;
+  /// The other end's address in numbers; empty when the kernel does not tell.
+  [[nodiscard]] std::string peer() const;
   /// Tells the other side that nothing more comes.
   void finish_writing() const;
 
@@ -63,6 +82,7 @@ class Alarm {
   int descriptor_;
 };
 
+/// Who wants neither to read nor to write is not waited for.
 struct Waited {
   int descriptor = -1;
   bool to_read = false;
@@ -73,4 +93,4 @@ struct Waited {
 /// Blocks until one is ready, for at most `seconds`. THROWS: SystemError.
 void wait_for_any(std::vector<Waited>& all, double seconds);
 
-}  // namespace isthmus::app
+}  // namespace isthmus

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/site_routes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "app/link_rendezvous.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+namespace {
+
+/// `host:port`, the host possibly in brackets.
+bool is_address(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) {
+    return false;
+  }
+  const std::string port = text.substr(colon + 1);
+  return !port.empty() && port.size() <= 5 &&
+         port.find_first_not_of("0123456789") == std::string::npos && std::stoi(port) >= 1 &&
+         std::stoi(port) <= 65535;
+}
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+bool contains(const std::vector<Rank>& all, Rank rank) {
+  return std::ranges::find(all, rank) != all.end();
+}
+
+}  // namespace
+
+std::vector<Rank> hidden_sites(std::span<const SiteConfig> sites) {
+  std::vector<Rank> hidden;
+  for (std::size_t i = 0; i < sites.size(); ++i) {
+    if (sites[i].address.empty()) hidden.push_back(Rank(static_cast<int>(i)));
+  }
+  return hidden;
+}
+
+void check_addresses(const Config& config) {
+  const bool relayed =
+      std::ranges::any_of(config.sites, [](const SiteConfig& site) { return !site.relay.empty(); });
+  std::map<std::string, std::string> taken;
+  const auto check = [&](const SiteConfig& site, const char* key, const std::string& place,
+                         const std::string& more) {
+    if (!is_address(place)) {
+      throw ConfigError(fmt::format(
+          "site '{}': {} = \"{}\": must be HOST:PORT, where the other sites reach it, for "
+          "example {} = \"{}.example.org:48200\"{}",
+          site.name, key, place, key, site.name, more));
+    }
+    if (const auto [other, fresh] = taken.emplace(place, site.name); !fresh) {
+      throw ConfigError(
+          other->second == site.name
+              ? fmt::format("site '{}' has the same address and relay {}: each needs its own port",
+                            site.name, place)
+              : fmt::format("sites '{}' and '{}' have the same address {}: each needs its own",
+                            other->second, site.name, place));
+    }
+  };
+  for (const SiteConfig& site : config.sites) {
+    if (site.address.empty() && !site.relay.empty()) {
+      throw ConfigError(fmt::format(
+          "site '{}': relay = \"{}\" without an address: only a site that the others can dial "
+          "relays for others; give it address = \"HOST:PORT\", or another site the relay",
+          site.name, site.relay));
+    }
+    if (!site.address.empty() || !relayed) {
+      check(site, "address", site.address,
+            "; if nobody can dial it (NAT), give a site that all can dial a relay = \"HOST:PORT\"");
+    }
+    if (!site.relay.empty()) check(site, "relay", site.relay, "");
+  }
+}
+
+SiteRoutes::SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites,
+                       const MemberOptions& options, const std::string& endpoint)
+    : hidden_(hidden_sites(sites)) {
+  for (const SiteConfig& site : sites) {
+    endpoints_.push_back("tcp://" + site.address);
+    names_.push_back(site.name);
+  }
+  if (hidden_.empty()) return;
+  RelayedLinks::Routes routes;
+  routes.hidden = hidden_;
+  for (std::size_t i = 0; i < sites.size(); ++i) {
+    if (sites[i].relay.empty()) continue;
+    const Rank member(static_cast<int>(i));
+    check_endpoint("tcp://" + sites[i].relay, false, may_leave_machine(options));
+    HostPort place = parse_host_port("relay", sites[i].relay);
+    if (member == options.self) {
+      const std::string host = place.host == "localhost" ? "127.0.0.1"
+                               : is_loopback(place.host) ? place.host
+                                                         : "0.0.0.0";
+      relay_ = std::make_unique<Relay>(runtime, options, host, place.port);
+      place.host = host == "0.0.0.0" ? "127.0.0.1" : host;
+    }
+    relays_ += (relays_.empty() ? "" : ", ") + sites[i].relay;
+    routes.relays.push_back({.member = member, .host = place.host, .port = place.port});
+  }
+  // One's own is the nearest.
+  std::stable_partition(routes.relays.begin(), routes.relays.end(),
+                        [&](const RelayPlace& relay) { return relay.member == options.self; });
+  if (contains(hidden_, options.self)) {
+    routes.own_port = parse_host_port("endpoint", endpoint).port;
+    endpoints_[static_cast<std::size_t>(options.self.value())] = endpoint;
+  }
+  links_ = std::make_unique<RelayedLinks>(runtime, options, std::move(routes));
+  for (const Rank site : hidden_) {
+    if (site != options.self) {
+      endpoints_[static_cast<std::size_t>(site.value())] = links_->endpoint(site);
+    }
+  }
+}
+
+std::string SiteRoutes::way(Rank site) const {
+  return contains(hidden_, site) ? "by way of " + relays_ : "";
+}
+
+std::string SiteRoutes::trouble(Rank site) const {
+  return contains(hidden_, site) ? links_->trouble(site) : "";
+}
+
+std::string SiteRoutes::troubles() const {
+  std::string text;
+  for (const Rank site : hidden_) {
+    if (const std::string why = links_->trouble(site); !why.empty()) {
+      text += fmt::format("; {} by way of {}", names_[static_cast<std::size_t>(site.value())], why);
+    }
+  }
+  return text;
+}
+
+void SiteRoutes::finish_in_order() {
+  if (relay_) relay_->finish_in_order();
+}
+
+}  // namespace isthmus::app

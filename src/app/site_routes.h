@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a site finds the others: at their addresses, or, where a site has none because nobody can
+// dial it (NAT), by way of the relays that the file names; and the relay that this site is for
+// them.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "isthmus/config.h"
+#include "isthmus/runtime.h"
+#include "transport/relay.h"
+#include "transport/relayed_links.h"
+
+namespace isthmus::app {
+
+/// Sites without an address, in order.
+[[nodiscard]] std::vector<Rank> hidden_sites(std::span<const SiteConfig> sites);
+
+/// THROWS: ConfigError for an address or relay that is none, two alike, a relay at a site without
+/// an address, a site without an address where there is no relay.
+void check_addresses(const Config& config);
+
+class SiteRoutes {
+ public:
+  /// Serves from now on where this site is a relay that somebody needs. `options`: of this site's
+  /// transport; `endpoint`: where that listens. Outlives the transport, which may use the routes to
+  /// its end. THROWS: SystemError for a relay's port that cannot be had; ConfigError as
+  /// check_endpoint for a relay.
+  SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites, const MemberOptions& options,
+             const std::string& endpoint);
+  /// What the transport dials, one a site; its own address at this one's place.
+  [[nodiscard]] const std::vector<std::string>& endpoints() const { return endpoints_; }
+  /// Of a site without an address: "by way of relay.example.org:48300". Empty: it has one.
+  [[nodiscard]] std::string way(Rank site) const;
+  /// Why it is not reached that way; empty: it is, or has an address. Any task.
+  [[nodiscard]] std::string trouble(Rank site) const;
+  /// All of that, to be put behind a text about who is missing; empty: nothing.
+  [[nodiscard]] std::string troubles() const;
+  /// The run has ended in order: what passes through here may end before this does.
+  void finish_in_order();
+
+ private:
+  std::string relays_;  // for people
+  std::vector<std::string> names_;
+  std::vector<Rank> hidden_;
+  std::vector<std::string> endpoints_;
+  std::unique_ptr<Relay> relay_;
+  std::unique_ptr<RelayedLinks> links_;
+};
+
+}  // namespace isthmus::app

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// A relay: joins members that cannot be dialled to the others. It listens at one port. Such a
+// member keeps a connection open, on which it is told when somebody calls it; it answers by another
+// one, and the relay passes on the bytes between caller and called, which it neither reads nor
+// could, where links have keys. It is a member itself, and with keys serves members alone. One
+// task; bounded in connections, in bytes of each, and in how long anybody may take.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "isthmus/runtime.h"
+#include "transport/network_transport.h"
+#include "transport/relay_message.h"
+#include "transport/tcp_socket.h"
+#include "transport/tcp_splice.h"
+
+namespace isthmus {
+
+/// How long a member that listens, or its relay, may be silent; and how often each says something.
+inline constexpr Duration kRelaySilence = std::chrono::seconds(4);
+inline constexpr Duration kRelayBeat = std::chrono::seconds(1);
+
+class Relay {
+ public:
+  /// Listens. `options`: of the member whose process this is: run, members, keys, streams,
+  /// dead_after. THROWS: SystemError when the address cannot be bound.
+  Relay(Runtime& runtime, const MemberOptions& options, const std::string& host, int port);
+  /// Ends all connections; blocks after `finish_in_order`.
+  ~Relay();
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  [[nodiscard]] int port() const { return listener_.port(); }
+  /// The end is to wait for those whose connections pass here, for at most `linger`. Any task.
+  void finish_in_order() { lingers_ = true; }
+
+ private:
+  /// Has connected, and not said what for; or was refused, and may still be sending.
+  struct Visitor {
+    TcpSocket socket;
+    std::string peer;
+    Digest128 challenge;
+    TimePoint deadline;
+    std::string input = {};
+    bool refused = false;
+    std::size_t drained = 0;
+    std::size_t place = 0;  // in what was waited for
+  };
+  struct Listening {
+    TcpSocket socket;
+    TimePoint heard, next_beat;
+    std::string input = {};
+    std::size_t place = 0;
+  };
+  struct Caller {
+    TcpSocket socket;
+    Rank from, to;
+    Digest128 token;
+    TimePoint deadline;
+    std::size_t place = 0;
+  };
+  struct Joined {
+    TcpSplice splice;
+    Rank from, to;
+  };
+  void serve();
+  void turn();
+  void take_connections(TimePoint now);
+  /// RETURNS: false once it is over, or has become something else.
+  [[nodiscard]] bool advance(Visitor& visitor, TimePoint now);
+  [[nodiscard]] static bool advance(Listening& listening, bool ready, TimePoint now);
+  /// RETURNS: why not; otherwise the visitor's socket has been taken.
+  [[nodiscard]] std::optional<RelayWordKind> fulfil(Visitor& visitor, TimePoint now);
+  [[nodiscard]] std::optional<RelayWordKind> check(const Visitor& visitor,
+                                                   const RelayRequest& request) const;
+  [[nodiscard]] std::optional<RelayWordKind> listen(Visitor& visitor, const RelayRequest& request,
+                                                    TimePoint now);
+  [[nodiscard]] std::optional<RelayWordKind> dial(Visitor& visitor, const RelayRequest& request,
+                                                  TimePoint now);
+  [[nodiscard]] std::optional<RelayWordKind> accept(Visitor& visitor, const RelayRequest& request);
+  void refuse(Visitor& visitor, RelayWordKind why, TimePoint now);
+  /// Says it at the 1st, 2nd, 4th, 8th, ... time.
+  void complain(RelayWordKind about, const std::string& text);
+  [[nodiscard]] std::string name(Rank member) const;
+
+  Runtime& runtime_;
+  const MemberOptions options_;
+  TcpSocket listener_;
+  Alarm stop_;
+  std::atomic<bool> lingers_{false};
+  // The task's alone:
+  std::list<Visitor> visitors_;  // oldest first
+  std::map<int, Listening> listening_;
+  std::list<Caller> callers_;
+  std::list<Joined> joined_;
+  TimePoint listen_again_;  // no connections are taken before
+  std::map<RelayWordKind, std::uint64_t> complaints_;
+  bool stopping_ = false;
+  std::unique_ptr<Task> task_;
+};
+
+}  // namespace isthmus

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/relay_call.h"
+
+#include <array>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace isthmus {
+
+RelayCall::RelayCall(const MemberOptions& options, const RelayPlace& relay,
+                     std::vector<TcpAddress> addresses, const RelayRequest& request,
+                     TimePoint deadline)
+    : options_(&options),
+      relay_(relay),
+      addresses_(std::move(addresses)),
+      request_(request),
+      deadline_(deadline) {
+  request_.run = options.identity.run;
+  (void)connect_next();
+}
+
+RelayCall::State RelayCall::connect_next() {
+  socket_.reset();
+  while (!socket_ && next_ < addresses_.size()) {
+    auto begun = TcpSocket::start_connect(addresses_[next_++]);
+    if (begun) {
+      socket_ = *std::move(begun);
+    } else {
+      why_ = begun.error();
+    }
+  }
+  return socket_ ? State::kGoing : State::kFailed;
+}
+
+RelayCall::State RelayCall::fail(const std::string& why) {
+  why_ = why;
+  socket_.reset();
+  return State::kFailed;
+}
+
+void RelayCall::add_to(std::vector<Waited>& all) {
+  place_ = all.size();
+  if (socket_) {
+    all.push_back(
+        {.descriptor = socket_->descriptor(), .to_read = connected_, .to_write = !connected_});
+  } else {
+    all.push_back({});
+  }
+}
+
+RelayCall::State RelayCall::advance(const std::vector<Waited>& all, TimePoint now) {
+  if (!socket_) return State::kFailed;
+  if (now >= deadline_) {
+    return fail(connected_ ? "no answer" : "no connection: nobody answers");
+  }
+  if (!all[place_].ready) return State::kGoing;
+  if (!connected_) {
+    why_ = socket_->connect_error();
+    if (!why_.empty()) return connect_next();
+    connected_ = true;
+    return State::kGoing;
+  }
+  std::array<char, kRelayWordBytes> buffer{};
+  const Transfer got = socket_->read_some(std::span(buffer).first(kRelayWordBytes - input_.size()));
+  if (got.closed) return fail("hung up");
+  input_.append(buffer.data(), got.bytes);
+  if (input_.size() < kRelayWordBytes) return State::kGoing;
+  const auto word = read_relay_word(std::as_bytes(std::span(input_)).first<kRelayWordBytes>());
+  input_.clear();
+  if (!word) return fail(std::string(relay_words(word.error())));
+  if (!greeted_) return answer_greeting(*word);
+  if (word->kind != RelayWordKind::kDone) return fail(std::string(relay_words(word->kind)));
+  return State::kDone;
+}
+
+RelayCall::State RelayCall::answer_greeting(const RelayWord& word) {
+  const bool keys = word.kind == RelayWordKind::kGreetingKeys;
+  if (!keys && word.kind != RelayWordKind::kGreeting) {
+    return fail(std::string(relay_words(word.kind)));
+  }
+  if (keys != options_->keys.has_value()) {
+    return fail(keys ? "the relay's sites have keys, and this one has none"
+                     : "the relay's sites have no keys, and this one has");
+  }
+  if (keys) {
+    request_.proof = prove_request(
+        *options_->keys, options_->member_keys[static_cast<std::size_t>(relay_.member.value())],
+        request_, word.token);
+  }
+  greeted_ = true;
+  const RelayRequestBytes bytes = write_relay_request(request_);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  // Less than any socket's buffer, and the first that is sent.
+  if (socket_->write_some(text).bytes != text.size()) return fail("hung up");
+  return State::kGoing;
+}
+
+}  // namespace isthmus

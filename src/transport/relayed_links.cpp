@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/relayed_links.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "core/check.h"
+#include "core/log.h"
+#include "transport/relay.h"
+#include "transport/tcp_connection.h"
+
+namespace isthmus {
+namespace {
+
+constexpr const char* kHere = "127.0.0.1";
+constexpr std::size_t kMostEarly = 4096;  // bytes of a connection that leads nowhere yet
+constexpr std::size_t kMostWays = 4096;   // connections at once, of either kind
+constexpr int kAcceptsPerTurn = 64;
+constexpr Duration kCallTakes = std::chrono::seconds(6);  // longer than the relay waits
+constexpr Duration kFirstBackoff = std::chrono::milliseconds(100);
+constexpr Duration kLongestBackoff = std::chrono::seconds(2);
+constexpr Duration kLastWords = std::chrono::milliseconds(500);
+constexpr std::uint64_t kWorthSaying = 16;
+constexpr double kLookS = 0.1;
+
+}  // namespace
+
+RelayedLinks::RelayedLinks(Runtime& runtime, const MemberOptions& options, Routes routes)
+    : runtime_(runtime),
+      options_(options),
+      routes_(std::move(routes)),
+      queue_(runtime.make_wait_queue()),
+      addresses_(routes_.relays.size()) {
+  ISTHMUS_CHECK(!routes_.relays.empty());
+  const TimePoint now = runtime.clock().now();
+  for (const Rank hidden : routes_.hidden) {
+    if (hidden != options_.self) {
+      const auto [door, fresh] =
+          doors_.emplace(hidden.value(), Door{.listener = TcpSocket::listen_at(kHere, 0)});
+      receive_little(door->second.listener.descriptor());
+      continue;
+    }
+    for (std::size_t relay = 0; relay < routes_.relays.size(); ++relay) {
+      listening_.push_back({.relay = relay, .again = now, .backoff = kFirstBackoff});
+    }
+  }
+  task_ = runtime_.spawn("relayed links", [this] { serve(); });
+}
+
+RelayedLinks::~RelayedLinks() {
+  stop_.ring();
+  task_.reset();
+}
+
+std::string RelayedLinks::endpoint(Rank hidden) const {
+  return fmt::format("tcp://{}:{}", kHere, doors_.at(hidden.value()).listener.port());
+}
+
+std::string RelayedLinks::trouble(Rank hidden) const {
+  std::string why;
+  queue_->update([&] {
+    if (const auto found = trouble_.find(hidden.value()); found != trouble_.end()) {
+      why = found->second;
+    }
+  });
+  return why;
+}
+
+void RelayedLinks::serve() {
+  try {
+    while (!stopping_) turn();
+    // What the transport has said last.
+    const TimePoint end = runtime_.clock().now() + kLastWords;
+    while (!joined_.empty() && runtime_.clock().now() < end) turn();
+  } catch (const std::exception& error) {
+    log_warning("links by way of a relay are gone: {}", error.what());
+  }
+  doors_.clear();
+  outgoing_.clear();
+  listening_.clear();
+  accepting_.clear();
+  joined_.clear();
+}
+
+void RelayedLinks::turn() {
+  // Rung once and for all.
+  std::vector<Waited> all = {{.descriptor = stop_.descriptor(), .to_read = !stopping_}};
+  for (auto& [to, door] : doors_) {
+    door.place = all.size();
+    all.push_back({.descriptor = door.listener.descriptor(), .to_read = true});
+  }
+  for (TcpSplice& each : joined_) each.add_to(all);
+  for (RelayCall& each : accepting_) each.add_to(all);
+  for (Outgoing& each : outgoing_) {
+    each.place = all.size();
+    all.push_back(
+        {.descriptor = each.local.descriptor(), .to_read = each.early.size() < kMostEarly});
+    if (each.call) each.call->add_to(all);
+  }
+  for (Listening& each : listening_) {
+    each.place = all.size();
+    if (each.socket) all.push_back({.descriptor = each.socket->descriptor(), .to_read = true});
+    if (each.call) each.call->add_to(all);
+  }
+  wait_for_any(all, kLookS);
+  stopping_ = stopping_ || all[0].ready;
+  const TimePoint now = runtime_.clock().now();
+  joined_.remove_if([&](TcpSplice& each) { return !each.advance(all, now); });
+  accepting_.remove_if([&](RelayCall& each) { return !advance(each, all, now); });
+  outgoing_.remove_if([&](Outgoing& each) { return !advance(each, all, now); });
+  for (Listening& each : listening_) advance(each, all, now);
+  for (auto& [to, door] : doors_) {
+    if (all[door.place].ready && !stopping_) take_connections(Rank(to), door, now);
+  }
+}
+
+void RelayedLinks::take_connections(Rank to, Door& door, TimePoint now) {
+  for (int taken = 0; taken < kAcceptsPerTurn; ++taken) {
+    bool failed = false;
+    std::optional<TcpSocket> socket = door.listener.accept(failed);
+    if (!socket || outgoing_.size() >= kMostWays) return;
+    outgoing_.push_back({.to = to,
+                         .local = *std::move(socket),
+                         .again = now,
+                         .backoff = kFirstBackoff,
+                         .relay = door.relay});
+  }
+}
+
+std::optional<RelayCall> RelayedLinks::call(std::size_t relay, const RelayRequest& request,
+                                            TimePoint now) {
+  const RelayPlace& place = routes_.relays[relay];
+  if (addresses_[relay].empty()) {
+    auto found = resolve_tcp(place.host, place.port);
+    if (!found) {
+      failed(request.to, relay, "its name: " + found.error());
+      return std::nullopt;
+    }
+    addresses_[relay] = *std::move(found);
+  }
+  return std::make_optional<RelayCall>(options_, place, addresses_[relay], request,
+                                       now + kCallTakes);
+}
+
+bool RelayedLinks::advance(Outgoing& outgoing, const std::vector<Waited>& all, TimePoint now) {
+  if (all[outgoing.place].ready) {
+    std::array<char, kMostEarly> buffer;
+    const Transfer got =
+        outgoing.local.read_some(std::span(buffer).first(kMostEarly - outgoing.early.size()));
+    if (got.closed) return false;
+    outgoing.early.append(buffer.data(), got.bytes);
+  }
+  if (!outgoing.call) {
+    if (now < outgoing.again) return true;
+    outgoing.again = now + outgoing.backoff;
+    outgoing.backoff = std::min(2 * outgoing.backoff, kLongestBackoff);
+    outgoing.call =
+        call(outgoing.relay,
+             {.verb = RelayVerb::kDial, .from = options_.self, .to = outgoing.to, .run = {}}, now);
+    if (!outgoing.call) outgoing.relay = (outgoing.relay + 1) % routes_.relays.size();
+    return true;  // the call is waited for from the next turn on
+  }
+  const RelayCall::State state = outgoing.call->advance(all, now);
+  if (state == RelayCall::State::kDone) {
+    succeeded(outgoing.to);
+    doors_.at(outgoing.to.value()).relay = outgoing.relay;
+    joined_.emplace_back(std::move(outgoing.local), outgoing.call->take_socket(), "",
+                         std::move(outgoing.early), options_.dead_after);
+    return false;
+  }
+  if (state == RelayCall::State::kFailed) {
+    if (!outgoing.call->reached()) addresses_[outgoing.relay].clear();
+    failed(outgoing.to, outgoing.relay, outgoing.call->why());
+    outgoing.call.reset();
+    outgoing.again = std::max(outgoing.again, now);
+    outgoing.relay = (outgoing.relay + 1) % routes_.relays.size();
+  }
+  return true;
+}
+
+void RelayedLinks::advance(Listening& listening, const std::vector<Waited>& all, TimePoint now) {
+  if (listening.socket) {
+    const bool said = now < listening.next_beat || [&] {
+      listening.next_beat = now + kRelayBeat;
+      const RelayWordBytes beat = write_relay_word({.kind = RelayWordKind::kBeat});
+      return listening.socket->write_some({reinterpret_cast<const char*>(beat.data()), beat.size()})
+                 .bytes == beat.size();
+    }();
+    if (said && (!all[listening.place].ready || hear(listening, now)) &&
+        now - listening.heard < kRelaySilence) {
+      return;
+    }
+    listening.socket.reset();
+    listening.again = now;
+    listening.backoff = kFirstBackoff;
+    failed(options_.self, listening.relay, "the connection broke");
+    return;
+  }
+  if (!listening.call) {
+    if (now < listening.again) return;
+    listening.again = now + listening.backoff;
+    listening.backoff = std::min(2 * listening.backoff, kLongestBackoff);
+    listening.call = call(
+        listening.relay,
+        {.verb = RelayVerb::kListen, .from = options_.self, .to = options_.self, .run = {}}, now);
+    return;
+  }
+  const RelayCall::State state = listening.call->advance(all, now);
+  if (state == RelayCall::State::kDone) {
+    succeeded(options_.self);
+    listening.socket = listening.call->take_socket();
+    listening.input.clear();
+    listening.heard = listening.next_beat = now;
+    const RelayPlace& relay = routes_.relays[listening.relay];
+    log_info("this site can be reached by way of the relay at {}:{}", relay.host, relay.port);
+  } else if (state == RelayCall::State::kFailed) {
+    if (!listening.call->reached()) addresses_[listening.relay].clear();
+    failed(options_.self, listening.relay, listening.call->why());
+  }
+  if (state != RelayCall::State::kGoing) listening.call.reset();
+}
+
+bool RelayedLinks::hear(Listening& listening, TimePoint now) {
+  while (true) {
+    std::array<char, kRelayWordBytes> buffer{};
+    const std::size_t missing = kRelayWordBytes - listening.input.size();
+    const Transfer got = listening.socket->read_some(std::span(buffer).first(missing));
+    if (got.closed) return false;
+    if (got.bytes == 0) return true;
+    listening.heard = now;
+    listening.input.append(buffer.data(), got.bytes);
+    if (listening.input.size() < kRelayWordBytes) continue;
+    const auto word =
+        read_relay_word(std::as_bytes(std::span(listening.input)).first<kRelayWordBytes>());
+    listening.input.clear();
+    if (!word) return false;
+    if (word->kind == RelayWordKind::kCall) answer_call(listening.relay, word->token, now);
+  }
+}
+
+void RelayedLinks::answer_call(std::size_t relay, const Digest128& token, TimePoint now) {
+  if (accepting_.size() >= kMostWays) return;  // the caller's patience ends
+  auto accepting = call(relay,
+                        {.verb = RelayVerb::kAccept,
+                         .from = options_.self,
+                         .to = options_.self,
+                         .run = {},
+                         .token = token},
+                        now);
+  if (accepting) accepting_.push_back(*std::move(accepting));
+}
+
+bool RelayedLinks::advance(RelayCall& accepting, const std::vector<Waited>& all, TimePoint now) {
+  const RelayCall::State state = accepting.advance(all, now);
+  if (state != RelayCall::State::kDone) return state == RelayCall::State::kGoing;
+  const auto here = resolve_tcp(kHere, routes_.own_port);
+  auto local = here ? TcpSocket::start_connect(here->front())
+                    : Expected<TcpSocket, std::string>(Unexpected<std::string>(here.error()));
+  if (local) {
+    joined_.emplace_back(accepting.take_socket(), *std::move(local), "", "", options_.dead_after);
+  } else {
+    log_warning("a call that a relay has passed on cannot be taken: {}", local.error());
+  }
+  return false;
+}
+
+void RelayedLinks::failed(Rank hidden, std::size_t relay, const std::string& why) {
+  const RelayPlace& place = routes_.relays[relay];
+  const std::string text = fmt::format("relay {}:{}: {}", place.host, place.port, why);
+  queue_->update([&] { trouble_[hidden.value()] = text; });
+  const std::uint64_t times = ++failures_[hidden.value()];
+  // While the sites come together it is no news.
+  if (times >= kWorthSaying && (times & (times - 1)) == 0) {
+    const auto rank = static_cast<std::size_t>(hidden.value());
+    const std::string who = rank < options_.expected_names.size()
+                                ? "site " + options_.expected_names[rank]
+                                : fmt::format("member {}", rank);
+    log_warning("{} by way of {} (time {})",
+                hidden == options_.self ? "this site cannot be reached" : "no way to " + who, text,
+                times);
+  }
+}
+
+void RelayedLinks::succeeded(Rank hidden) {
+  queue_->update([&] { trouble_.erase(hidden.value()); });
+  failures_.erase(hidden.value());
+}
+
+}  // namespace isthmus

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// A member's side of relays (relay.h): towards members that cannot be dialled it stands as a port
+// of its own machine for each, whose connections it takes to a relay; a member that cannot be
+// dialled itself listens at every relay, and takes calls to the port at which its transport
+// listens. To the transports at both ends these are connections like others, that break when
+// something on the way does. One task; it passes bytes on and knows nothing of what they are.
+//
+// A name of a relay is looked up by that task, so where names take long to look up, so does all
+// that it passes on; what was found is kept while it serves.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "isthmus/runtime.h"
+#include "transport/network_transport.h"
+#include "transport/relay_call.h"
+#include "transport/tcp_splice.h"
+
+namespace isthmus {
+
+class RelayedLinks {
+ public:
+  struct Routes {
+    std::vector<RelayPlace> relays;  // tried in this order; at least one
+    std::vector<Rank> hidden;        // members that cannot be dialled, this one possibly among them
+    int own_port = 0;                // of this member's transport on loopback, where it is hidden
+  };
+  /// `options`: of this member. THROWS: SystemError when no port can be had.
+  RelayedLinks(Runtime& runtime, const MemberOptions& options, Routes routes);
+  /// Ends all connections.
+  ~RelayedLinks();
+  RelayedLinks(const RelayedLinks&) = delete;
+  RelayedLinks& operator=(const RelayedLinks&) = delete;
+
+  /// What to dial in the place of the hidden member. REQUIRES: another one of the hidden.
+  [[nodiscard]] std::string endpoint(Rank hidden) const;
+  /// Why the last attempt to reach it, or for this member itself to be reached, has failed; empty:
+  /// it has not. Any task.
+  [[nodiscard]] std::string trouble(Rank hidden) const;
+
+ private:
+  /// For one hidden member: who connects here, means it.
+  struct Door {
+    TcpSocket listener;
+    std::size_t relay = 0;  // that is tried first: the last that served
+    std::size_t place = 0;  // in what was waited for
+  };
+  /// A connection of the transport's on its way to a hidden member.
+  struct Outgoing {
+    Rank to;
+    TcpSocket local;
+    TimePoint again;         // the next attempt
+    Duration backoff;        // after that
+    std::string early = {};  // what it has sent
+    std::size_t relay = 0;
+    std::optional<RelayCall> call = {};
+    std::size_t place = 0;
+  };
+  /// This hidden member at one relay.
+  struct Listening {
+    std::size_t relay = 0;
+    TimePoint again;
+    Duration backoff;
+    std::optional<RelayCall> call = {};
+    std::optional<TcpSocket> socket = {};  // while it listens
+    TimePoint heard = {}, next_beat = {};
+    std::string input = {};
+    std::size_t place = 0;
+  };
+  void serve();
+  void turn();
+  void take_connections(Rank to, Door& door, TimePoint now);
+  /// RETURNS: false once it is over, or joined.
+  [[nodiscard]] bool advance(Outgoing& outgoing, const std::vector<Waited>& all, TimePoint now);
+  void advance(Listening& listening, const std::vector<Waited>& all, TimePoint now);
+  /// RETURNS: false when the relay is gone.
+  [[nodiscard]] bool hear(Listening& listening, TimePoint now);
+  void answer_call(std::size_t relay, const Digest128& token, TimePoint now);
+  [[nodiscard]] bool advance(RelayCall& accepting, const std::vector<Waited>& all, TimePoint now);
+  /// RETURNS: nothing when the relay's name has no address.
+  [[nodiscard]] std::optional<RelayCall> call(std::size_t relay, const RelayRequest& request,
+                                              TimePoint now);
+  void failed(Rank hidden, std::size_t relay, const std::string& why);
+  void succeeded(Rank hidden);
+
+  Runtime& runtime_;
+  const MemberOptions options_;
+  const Routes routes_;
+  Alarm stop_;
+  std::unique_ptr<WaitQueue> queue_;
+  std::map<int, std::string> trouble_;  // under queue_'s lock
+  // The task's alone once it runs:
+  std::map<int, Door> doors_;
+  std::list<Outgoing> outgoing_;
+  std::list<Listening> listening_;
+  std::list<RelayCall> accepting_;
+  std::list<TcpSplice> joined_;
+  std::vector<std::vector<TcpAddress>> addresses_;  // by relay; empty: to be looked up
+  std::map<int, std::uint64_t> failures_;           // in a row, by hidden member
+  bool stopping_ = false;
+  std::unique_ptr<Task> task_;
+};
+
+}  // namespace isthmus

@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Sites that nobody can dial, joined by way of relays.
+
+  python3 tests/end_to_end/behind_nat.py --isthmus build/src/app/isthmus
+
+Three sites, two without an address: the run's lines and parameters are, to the bit, those of the
+run in which all have one, in plain text and with keys. A relay's process is killed: with another
+relay the others go on, without they wait for it; either way it comes back. Strangers at a relay
+change nothing. doctor and bench link find the same ways.
+"""
+import argparse
+import json
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from scenario import Failure, free_ports, require
+
+NAMES = ("east", "west", "north")
+TEXT = """
+[run]
+name = "behind-nat"
+seed = 3
+[model]
+arch = "llama"
+layers = 2
+d_model = 32
+heads = 2
+[data]
+source = "text:{corpus}"
+[train]
+steps = {steps}
+global_batch = "384 tok"
+context = 32
+threads = 1
+[inner]
+lr = 1e-3
+schedule = "constant"
+[eval]
+every = 50
+tokens = "1k"
+[ckpt]
+every = "20 steps"
+keep = 500
+[net]
+dead_after = "5s"
+gather = "60s"
+streams = {streams}
+[outer]
+method = "diloco"
+H = 5
+codec = "int8"
+{sites}
+"""
+FOREVER = 100000  # steps, until the test has seen what it wants
+
+
+class Run:
+    """Sites of one run, each a process. `addressed`, `relays`: names of the sites that have one."""
+
+    def __init__(self, isthmus, folder, corpus, addressed, relays, steps=60, keys=False, streams=2):
+        self.isthmus, self.folder = isthmus, folder
+        folder.mkdir()
+        ports = iter(free_ports(2 * len(NAMES)))
+        self.ports = {}
+        said = {}
+        if keys:
+            done = subprocess.run([isthmus, "keygen", *NAMES, "--json"], cwd=folder, text=True,
+                                  capture_output=True, check=True)
+            said = {each["name"]: each["key"] for each in json.loads(done.stdout)["sites"]}
+        sites = ""
+        for name in NAMES:
+            sites += f'[[site]]\nname = "{name}"\n'
+            for key, having in (("address", addressed), ("relay", relays)):
+                if name in having:
+                    self.ports[name, key] = next(ports)
+                    sites += f'{key} = "127.0.0.1:{self.ports[name, key]}"\n'
+            if keys:
+                sites += f'key = "{said[name]}"\n'
+        self.toml = folder / "run.toml"
+        self.toml.write_text(TEXT.format(steps=steps, corpus=corpus, sites=sites,
+                                         streams=streams))
+        self.sites = {}
+
+    def start(self, name, *flags):
+        said = open(self.folder / f"{name}.err", "a")
+        self.sites[name] = subprocess.Popen(
+            [self.isthmus, "train", str(self.toml), "--site", name, "--progress", "none", "--out",
+             str(self.folder / name), *flags], stdout=subprocess.DEVNULL, stderr=said)
+
+    def start_all(self):
+        for name in NAMES:
+            self.start(name)
+
+    def said(self, name):
+        path = self.folder / f"{name}.err"
+        return path.read_text() if path.exists() else ""
+
+    def rows(self, name, *kinds):
+        path = self.folder / name / "metrics.jsonl"
+        if not path.exists():
+            return []
+        whole = path.read_text().rpartition("\n")[0].splitlines()
+        return [row for row in map(json.loads, whole) if row["k"] in kinds]
+
+    def members(self, name):
+        rounds = self.rows(name, "round")
+        return rounds[-1]["members"] if rounds else 0
+
+    def until(self, what, condition, patience=120):
+        begin = time.monotonic()
+        while not condition():
+            require(time.monotonic() - begin < patience,
+                    f"{self.folder.name}: not within {patience} s: {what}\n" +
+                    "\n".join(f"{name}: {self.said(name)[-1500:]}" for name in NAMES))
+            time.sleep(0.05)
+
+    def kill(self, name):
+        self.sites[name].kill()
+        self.sites[name].wait()
+
+    def ends(self, code):
+        for name, site in self.sites.items():
+            try:
+                got = site.wait(timeout=120)
+            except subprocess.TimeoutExpired:
+                raise Failure(f"{self.folder.name}: {name} does not end: {self.said(name)[-1500:]}")
+            require(got == code, f"{self.folder.name}: {name}: exit {got}: {self.said(name)}")
+        models = {self.model(name) for name in NAMES}
+        require(len(models) == 1, f"{self.folder.name}: sites hold unlike models")
+
+    def stop(self):
+        self.sites[NAMES[-1]].terminate()
+        self.ends(85)
+
+    def model(self, name):
+        return (self.folder / name / "ckpt/last/model.safetensors").read_bytes()
+
+    def findings(self, name):
+        """What does not depend on clocks, nor on how bytes travel."""
+        drop = {"t", "ts", "tok_s", "wait_s", "bytes_wire", "bytes_payload", "s"}
+        rows = [{key: value for key, value in row.items() if key not in drop}
+                for row in self.rows(name, "train", "worker", "round", "eval")]
+        return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True))
+
+    def end(self):
+        for site in self.sites.values():
+            if site.poll() is None:
+                site.kill()
+                site.wait()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--isthmus", required=True)
+    parser.add_argument("--text", default="/usr/include/linux/bpf.h")
+    parser.add_argument("--only")
+    arguments = parser.parse_args()
+    isthmus = str(pathlib.Path(arguments.isthmus).resolve())
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        corpus = folder / "corpus.txt"
+        corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
+        runs = []
+
+        def run_of(name, addressed, relays=(), **how):
+            runs.append(Run(isthmus, folder / name, corpus, addressed, relays, **how))
+            return runs[-1]
+
+        def the_same_bits_as_with_addresses():
+            plain = run_of("addresses", NAMES)
+            plain.start_all()
+            plain.ends(0)
+            for name, how in (("relayed", {}), ("keys", {"keys": True})):
+                run = run_of(name, ["east"], ["east"], **how)
+                run.start_all()
+                run.ends(0)
+                for site in NAMES:
+                    require(run.findings(site) == plain.findings(site),
+                            f"{name}: {site}: other lines than with addresses")
+                require(run.model("west") == plain.model("west"), f"{name}: another model")
+                payload = {row["bytes_payload"] for row in run.rows("west", "round")}
+                print(f"{name}: bytes of a round: {payload}, with addresses "
+                      f"{({row['bytes_payload'] for row in plain.rows('west', 'round')})}")
+
+        def one_of_two_relays_dies():
+            run = run_of("two", ["east", "west"], ["east", "west"], steps=FOREVER)
+            run.start_all()
+            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+            run.kill("west")
+            run.until("rounds of two", lambda: run.members("east") == 2)
+            run.start("west", "--resume", "auto")
+            run.until("rounds of all again", lambda: run.members("east") == 3)
+            run.stop()
+
+        def the_only_relay_dies():
+            run = run_of("only", ["east"], ["east"], steps=FOREVER)
+            run.start_all()
+            run.until("checkpoints", lambda: all(len(run.rows(name, "ckpt")) > 1 for name in NAMES))
+            run.kill("east")
+            run.until("they wait", lambda: "come back" in run.said("west") and
+                      "come back" in run.said("north"))
+            before = len(run.rows("west", "round"))
+            run.start("east", "--resume", "auto")
+            run.until("they go on", lambda: len(run.rows("west", "round")) > before + 3)
+            run.stop()
+
+        def a_hidden_site_dies():
+            run = run_of("hidden", ["east"], ["east"], steps=FOREVER, keys=True)
+            run.start_all()
+            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+            run.kill("north")
+            run.until("rounds of two", lambda: run.members("east") == 2, 30)
+            run.start("north", "--resume", "auto")
+            run.until("rounds of all again", lambda: run.members("east") == 3)
+            run.stop()
+
+        def strangers_change_nothing():
+            run = run_of("strangers", ["east"], ["east"], steps=FOREVER, keys=True)
+            run.start_all()
+            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+            place = ("127.0.0.1", run.ports["east", "relay"])
+            held = [socket.create_connection(place, 10) for _ in range(300)]
+            for number, each in enumerate(held):
+                try:
+                    each.sendall(b"GET / HTTP/1.1\r\n\r\n" + b"x" * 200 if number % 2 else b"ISRL")
+                except OSError:
+                    pass  # hung up on
+            before = len(run.rows("east", "round"))
+            run.until("rounds of all go on", lambda: len(run.rows("east", "round")) > before + 3)
+            require(run.members("east") == 3, "a site was lost to strangers")
+            run.until("it is said", lambda: "relay: refused" in run.said("east"))
+            for each in held:
+                each.close()
+            run.stop()
+
+        def doctor_and_bench_link_take_the_same_ways():
+            run = run_of("measured", ["east"], ["east"], keys=True)
+            for flags, lines in ((["doctor", "--seconds", "60"], 2),
+                                 (["bench", "link", "--json", "--seconds", "0.5", "--streams", "2"],
+                                  6)):
+                command = flags[:2] if flags[0] == "bench" else flags[:1]
+                all_of_them = [subprocess.Popen(
+                    [isthmus, *command, str(run.toml), "--site", name, *flags[len(command):]],
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for name in NAMES]
+                for name, each in zip(NAMES, all_of_them):
+                    out, err = each.communicate(timeout=180)
+                    require(each.returncode == 0, f"{command} at {name}: {out}\n{err}")
+                    require(len(out.splitlines()) >= lines, f"{command} at {name}: {out}")
+                    if command == ["doctor"] and name != "east":
+                        require(out.count("by way of") == 1, f"doctor at {name}: {out}")
+
+        tests = [the_same_bits_as_with_addresses, a_hidden_site_dies, one_of_two_relays_dies,
+                 the_only_relay_dies, strangers_change_nothing, doctor_and_bench_link_take_the_same_ways]
+        try:
+            for test in tests:
+                if not arguments.only or arguments.only in test.__name__:
+                    test()
+                    print(f"{test.__name__}: ok", flush=True)
+        except Failure as failure:
+            print(f"FAILED: {failure}")
+            return 1
+        finally:
+            for run in runs:
+                run.end()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
