@@ -150,7 +150,9 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
         session.out.write("\nover the links that the file declares:");
       }
       if (outcome.faults) session.out.write("\nwithout the faults:");
-      session.out.write("\n" + render_prediction(*outcome.prediction, clock_predicted(outcome)));
+      const bool comparable = !outcome.faults || outcome.faults->exact;
+      session.out.write(
+          "\n" + render_prediction(*outcome.prediction, comparable ? clock_predicted(outcome) : 0));
     }
   }
   if (outcome.exit_code != ExitCode::kOk) {

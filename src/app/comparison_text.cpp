@@ -320,6 +320,9 @@ ComparisonSetting setting_of(const Config& config) {
       setting.clock += fmt::format(" and {} more links", config.links.size() - 1);
     }
   }
+  if (!config.faults.empty()) {
+    setting.clock += fmt::format("; [[fault]] x {}", config.faults.size());
+  }
   return setting;
 }
 

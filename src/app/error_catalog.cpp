@@ -53,7 +53,8 @@ constexpr ExitEntry kExits[] = {
     {4, "environment: a file, device, disk or memory that refuses"},
     {5, "a peer or link is gone or disagrees"},
     {6, "the target was missed"},
-    {85, "checkpointed on SIGTERM or SIGUSR1: please requeue, with --resume"},
+    {85,
+     "checkpointed on SIGTERM or SIGUSR1, or left a run on SIGUSR2: please requeue, with --resume"},
     {130, "interrupted (Ctrl+C) after a checkpoint; --resume goes on"},
 };
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -40,10 +41,16 @@ std::vector<std::string> notes_on(const Config& config, double clock_s) {
 
 }  // namespace
 
-FaultCost cost_of_faults(const Config& config, const Prediction& prediction, double clock_s) {
-  FaultCost cost{.faults = config.faults.size(), .without_s = prediction.predicted_s};
+FaultCost cost_of_faults(const Config& config, const Prediction& prediction, Duration measured_step,
+                         double clock_s) {
+  FaultCost cost{.faults = config.faults.size(),
+                 .without_s = prediction.predicted_s,
+                 .exact = config.workers() == 1};  // its steps, one after another
   Config without = config;
   without.faults.clear();
+  const bool all_measured = std::ranges::all_of(
+      without.sites, [](const SiteConfig& site) { return site.compute_flops == 0; });
+  if (all_measured && measured_step > Duration{0}) without.sim.step_time = measured_step;
   if (!retiming_obstacle(without)) {
     const RetimedRun again =
         Retimer(without).over(without.links, static_cast<std::int64_t>(without.run.seed));

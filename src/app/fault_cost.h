@@ -13,15 +13,16 @@ namespace isthmus::app {
 struct FaultCost {
   std::size_t faults = 0;
   double without_s = 0;  // the run's clock without them
-  bool exact = false;    // re-timed, to the nanosecond; else as the closed form predicts it
+  bool exact = false;    // to the nanosecond; else as the closed form predicts it
   double cost_s = 0;
   std::vector<std::string> notes;  // what else a reader should know of single faults
 };
 
-/// `clock_s`: what the run's clock showed at its end; `prediction`: of the run without faults.
-/// Takes milliseconds to seconds, as a Retimer does. THROWS: ConfigError.
+/// `clock_s`: what the run's clock showed at its end; `prediction`: of the run without faults;
+/// `measured_step`: of a run that declares no step time. Takes milliseconds to seconds, as a
+/// Retimer does. THROWS: ConfigError.
 [[nodiscard]] FaultCost cost_of_faults(const Config& config, const Prediction& prediction,
-                                       double clock_s);
+                                       Duration measured_step, double clock_s);
 
 /// "2, which cost 4 min 48 s: 12 min 06 s without them".
 [[nodiscard]] std::string describe(const FaultCost& cost);

@@ -16,6 +16,13 @@ namespace isthmus::app {
 namespace {
 
 constexpr std::uint64_t kLargestPiece = std::uint64_t{512} * 1024;
+constexpr std::uint64_t kModelsUnderWay = 8;  // in fp32: results that wait for a newcomer
+
+std::uint64_t model_bytes(const InnerLoop& inner) {
+  std::uint64_t bytes = 0;
+  for (const Parameter& parameter : inner.parameters()) bytes += parameter.values.size_bytes();
+  return bytes;
+}
 
 }  // namespace
 
@@ -58,6 +65,8 @@ void JoinHost::receive(Rank from, const Note& note) {
     const auto first = state_.begin() + static_cast<std::ptrdiff_t>(begin);
     options_.send(from, PieceNote{.offset = begin,
                                   .bytes = {first, first + static_cast<std::ptrdiff_t>(bytes)}});
+  } else if (const auto* taken = std::get_if<TakenNote>(&note)) {
+    taken_ = std::clamp(taken->bytes, taken_, sent_);
   } else if (std::holds_alternative<CaughtUpNote>(note) && phase_ == Phase::kReplays) {
     phase_ = Phase::kAgreeing;
     state_ = {};
@@ -162,6 +171,7 @@ void JoinHost::after_step(StepIndex t, const InnerLoop& inner, const OuterStrate
     lock.unlock();  // large states take their time, and rounds go on
     std::vector<std::byte> state = write_state(worker_snapshot(inner, strategy, true));
     lock.lock();
+    most_under_way_ = std::max(options_.least_under_way, kModelsUnderWay * model_bytes(inner));
     if (phase_ == Phase::kOffering && joiner_ == joiner) offer(t, std::move(state), exchange);
   } else if (forwards_ && phase_ == Phase::kNobody) {
     exchange.forward_to({});
@@ -174,7 +184,12 @@ void JoinHost::offer(StepIndex t, std::vector<std::byte> state, ForwardingExchan
   phase_ = Phase::kReplays;
   forwards_ = true;
   streams_ = 0;
-  exchange.forward_to([this](const SyncId& id, const Reduced& result) { forward(id, result); });
+  sent_ = 0;
+  taken_ = 0;
+  exchange.forward_to(
+      [this](const SyncId& id, const Reduced& result, const ForwardingExchange::Encoded& encoded) {
+        forward(id, result, encoded);
+      });
   options_.send(joiner_,
                 OfferNote{.step = t, .bytes = state_.size(), .clock_s = options_.clock_s()});
   log_info("site {} takes over this site's state after step {}: {} bytes",
@@ -182,14 +197,29 @@ void JoinHost::offer(StepIndex t, std::vector<std::byte> state, ForwardingExchan
 }
 
 // Called by the worker within a step, so joiner_ and phase_ may change meanwhile.
-void JoinHost::forward(const SyncId& id, const Reduced& result) {
+void JoinHost::forward(const SyncId& id, const Reduced& result,
+                       std::span<const EncodedShare> encoded) {
   const std::scoped_lock lock(mutex_);
   const bool wanted = phase_ == Phase::kReplays || phase_ == Phase::kAgreeing ||
                       (phase_ == Phase::kAdmitted && id.sent.value() <= admitted_after_);
   if (!wanted) {
     return;
   }
-  const std::vector<std::byte> bytes = write_result(id, result);
+  const std::vector<std::byte> bytes = write_result(id, result, encoded);
+  if (phase_ != Phase::kAdmitted && sent_ + bytes.size() - taken_ > most_under_way_) {
+    const std::string why = fmt::format(
+        "{} bytes of results are on their way to it and {} is the most: it takes in less than the "
+        "run makes; come back over a faster link, or with a longer outer.H or a smaller codec",
+        sent_ - taken_, most_under_way_);
+    log_warning("site {} cannot join: {}",
+                options_.sites[static_cast<std::size_t>(joiner_.value())], why);
+    turn_away(joiner_, why);
+    phase_ = Phase::kNobody;
+    state_ = {};
+    next();
+    return;
+  }
+  sent_ += bytes.size();
   for (NoteStreamCutter cutter(streams_++, 0, bytes); !cutter.done();) {
     options_.send(joiner_, ResultNote{cutter.next()});
   }

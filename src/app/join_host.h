@@ -3,7 +3,8 @@
 // meanwhile. A newcomer whose links stand is given this worker's state after some step, then the
 // result of every round this worker takes after that. It replays them (app/newcomer.h); once it has
 // caught up, all sites agree on a step after which it takes part. One newcomer at a time, in the
-// order in which they come.
+// order in which they come. Results go as the round's members decode them, and at most eight times
+// the model is on its way: a newcomer that falls further behind is turned away.
 //
 //   newcomer                         site 0                              other sites
 //     | -- HELLO --------------------> |
@@ -13,6 +14,7 @@
 //     | <--------------------- OFFER --|  state after the step it is in
 //     | -- GET, ... <----- PIECE, ... -|
 //     | <-------- RESULT, REACHED, ... |
+//     | -- TAKEN ... ----------------> |  results that have come
 //     | -- CAUGHT UP ----------------> | -- ASK, HOLD: how far have you come? --> |
 //     | <----- EPOCH, AGREED (step K) -|-- EPOCH, AGREED -----------------------> |
 //     |  contributes to rounds sent after step K, like anybody
@@ -25,6 +27,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,12 +55,14 @@ class JoinHost {
     std::function<double()> clock_s;          // of the run, so far
     std::int64_t window = 1;  // rounds are applied at most so many steps after they were sent
     std::int64_t total_steps = 0;
+    /// Bytes of results that may be on their way, however small the model.
+    std::uint64_t least_under_way = std::uint64_t{256} << 20;
   };
   explicit JoinHost(Options options);
 
   // From the links' task.
   void hello(Rank from, const HelloNote& note);
-  /// A JoinNote, GetNote or CaughtUpNote; others are none of its business.
+  /// A JoinNote, GetNote, TakenNote or CaughtUpNote; others are none of its business.
   void receive(Rank from, const Note& note);
   void lost(Rank site);
   /// The run ends: newcomers are told. Any task.
@@ -85,7 +90,7 @@ class JoinHost {
   [[nodiscard]] bool lacks(Rank newcomer, const JoinNote& note) const;
   void turn_away(Rank site, const std::string& why);
   void offer(StepIndex t, std::vector<std::byte> state, ForwardingExchange& exchange);
-  void forward(const SyncId& id, const Reduced& result);
+  void forward(const SyncId& id, const Reduced& result, std::span<const EncodedShare> encoded);
 
   const Options options_;
   std::mutex mutex_;
@@ -94,6 +99,9 @@ class JoinHost {
   Rank joiner_;
   std::deque<std::pair<Rank, JoinNote>> waiting_;
   std::vector<std::byte> state_;
+  std::uint64_t most_under_way_ = 0;  // bytes of results
+  std::uint64_t sent_ = 0;            // the same, so far
+  std::uint64_t taken_ = 0;           // of them by the newcomer
   std::int64_t admitted_after_ = 0;
   std::atomic<bool> closed_ = false;
   // The worker's alone:

@@ -94,7 +94,8 @@ class Sites {
   void end(std::size_t site, int code) {
     states_[site].over = true;
     if (code != 0 && !first_) first_ = LaunchFailure{sites_[site].name, code};
-    if (mends_by_restart(code)) return;  // the others go on without it, or notice in time
+    const bool left = code == static_cast<int>(ExitCode::kCheckpointedRequeue);
+    if (left || mends_by_restart(code)) return;  // the others go on without it, or notice in time
     ends_ = true;
     if (code != 0 && !refused_s_) refused_s_ = monotonic_now();
   }

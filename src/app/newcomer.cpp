@@ -85,12 +85,14 @@ void Newcomer::deliver(const ResultNote& note) {
   if (!*stream) {
     return;
   }
+  taken_ += (*stream)->bytes.size();
+  send_(TakenNote{taken_});
   auto result = read_result((*stream)->bytes, real_.members());
   if (!result) {
     exchange_->fail(Rank(0), result.error());
     return;
   }
-  exchange_->deliver(result->first, std::move(result->second));
+  exchange_->deliver(result->id, std::move(result->reduced), std::move(result->encoded));
 }
 
 void Newcomer::admitted(std::int64_t after) {

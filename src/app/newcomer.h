@@ -60,6 +60,7 @@ class Newcomer {
   std::optional<StepIndex> reached_;
   // The links' task's alone:
   NoteStreamAssembler results_;
+  std::uint64_t taken_ = 0;  // bytes of results
   // Made by the links' task with the offer; used by the worker after `fetch`.
   std::unique_ptr<JoiningExchange> exchange_;
   // The worker's alone:

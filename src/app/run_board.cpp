@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/log.h"
 
 namespace isthmus::app {
 
@@ -12,7 +13,8 @@ RunBoard::RunBoard(int workers, std::int64_t total_steps, RunLog& log)
     : workers_(workers),
       total_steps_(total_steps),
       log_(log),
-      after_(static_cast<std::size_t>(workers), 0) {}
+      after_(static_cast<std::size_t>(workers), 0),
+      until_(static_cast<std::size_t>(workers), kStays) {}
 
 void RunBoard::attach(Runtime& runtime) {
   std::call_once(attached_, [&] { queue_ = runtime.make_wait_queue(); });
@@ -47,7 +49,8 @@ void RunBoard::post_eval(Rank rank, StepIndex t, const EvalShare& share) {
 }
 
 bool RunBoard::expected(int rank, std::int64_t t) const {
-  return after_[static_cast<std::size_t>(rank)] < t;
+  const auto place = static_cast<std::size_t>(rank);
+  return after_[place] < t && t <= until_[place];
 }
 
 template <typename Posted>
@@ -79,9 +82,8 @@ void RunBoard::hand_on() {
 
 void RunBoard::hand_on_step() {
   auto complete = steps_.extract(steps_.begin());
-  while (!joins_.empty() && joins_.begin()->first < complete.key()) {
-    const auto join = joins_.extract(joins_.begin());
-    tell({.kind = RunEvent::Kind::kJoined, .step = StepIndex(join.key()), .who = join.mapped()});
+  while (!changes_.empty() && changes_.begin()->first < complete.key()) {
+    tell(std::move(changes_.extract(changes_.begin()).mapped()));
   }
   std::vector<StepPost> posts;
   for (auto& [rank, post] : complete.mapped()) {
@@ -161,14 +163,43 @@ void RunBoard::tell(RunEvent event) {
 void RunBoard::leave(Rank rank, const std::string& why) {
   queue_->update([&] {
     // One that goes before it came, by the lines, has neither come nor gone.
-    const auto coming =
-        std::ranges::find(joins_, rank, [](const auto& join) { return join.second; });
-    const bool came = coming == joins_.end();
-    if (!came) joins_.erase(coming);
-    after_[static_cast<std::size_t>(rank.value())] = kGone;
-    if (came) {
+    const auto place = static_cast<std::size_t>(rank.value());
+    const auto change_of = [&](RunEvent::Kind kind) {
+      return std::ranges::find_if(changes_, [&](const auto& change) {
+        return change.second.who == rank && change.second.kind == kind;
+      });
+    };
+    const auto coming = change_of(RunEvent::Kind::kJoined);
+    const bool came = coming == changes_.end();
+    if (!came) changes_.erase(coming);
+    const bool left = until_[place] != kStays && until_[place] < last_line_;  // told already
+    if (const auto going = change_of(RunEvent::Kind::kLeft); going != changes_.end()) {
+      changes_.erase(going);
+    }
+    after_[place] = kGone;
+    until_[place] = kStays;
+    if (came && !left) {
       tell({.kind = RunEvent::Kind::kLeft, .step = StepIndex(last_line_), .who = rank, .why = why});
     }
+    hand_on();
+  });
+}
+
+void RunBoard::leave_after(Rank rank, StepIndex after, const std::string& why) {
+  queue_->update([&] {
+    until_[static_cast<std::size_t>(rank.value())] = after.value();
+    changes_.emplace(
+        after.value(),
+        RunEvent{.kind = RunEvent::Kind::kLeft, .step = after, .who = rank, .why = why});
+    hand_on();
+  });
+}
+
+void RunBoard::end_after(StepIndex after) {
+  queue_->update([&] {
+    std::ranges::fill(until_, after.value());
+    steps_.erase(steps_.upper_bound(after.value()), steps_.end());
+    evals_.erase(evals_.upper_bound(after.value()), evals_.end());
     hand_on();
   });
 }
@@ -176,7 +207,9 @@ void RunBoard::leave(Rank rank, const std::string& why) {
 void RunBoard::join(Rank rank, StepIndex after) {
   queue_->update([&] {
     after_[static_cast<std::size_t>(rank.value())] = after.value();
-    joins_.emplace(after.value(), rank);
+    until_[static_cast<std::size_t>(rank.value())] = kStays;
+    changes_.emplace(after.value(),
+                     RunEvent{.kind = RunEvent::Kind::kJoined, .step = after, .who = rank});
     // Steps that a former process of it was ahead by are taken again.
     for (auto step = steps_.upper_bound(after.value()); step != steps_.end(); ++step) {
       step->second.erase(rank.value());
@@ -205,6 +238,11 @@ void RunBoard::begin_step(Rank rank, StepIndex t, bool checkpoint_due) {
   queue_->update([&] {
     // The step after the furthest one begun is the first that every worker is still to begin, so
     // all of them see the agreement before they finish it.
+    if (SignalScope::take_leave()) {
+      log_warning(
+          "asked to leave (SIGUSR2), but only a site that is a process of its own can: "
+          "going on");
+    }
     const std::int64_t next = furthest_begun_ + 1;
     furthest_begun_ = std::max(furthest_begun_, t.value());
     if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone && !stop_step_) {

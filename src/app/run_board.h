@@ -124,6 +124,11 @@ class RunBoard final : public Board {
 
   /// Worker `rank` posts no more; what it posts nevertheless is dropped.
   void leave(Rank rank, const std::string& why);
+  /// It posts every step up to `after`, then no more.
+  void leave_after(Rank rank, StepIndex after, const std::string& why);
+  /// No line follows those of step `after`, whatever others post: this site is in the run till
+  /// then.
+  void end_after(StepIndex after);
   /// It posts every step after `after`; what it posts about earlier ones is dropped.
   void join(Rank rank, StepIndex after);
   /// In a run that others have begun: nobody is present, so nothing is handed on, until `start`.
@@ -142,6 +147,7 @@ class RunBoard final : public Board {
 
  private:
   static constexpr std::int64_t kGone = std::numeric_limits<std::int64_t>::max();
+  static constexpr std::int64_t kStays = kGone;
   using PendingStep = std::map<int, StepPost>;  // by rank
   struct PendingEval {
     std::map<std::int64_t, EvalPart> parts;  // by batch: summed in this order
@@ -167,9 +173,11 @@ class RunBoard final : public Board {
   std::once_flag attached_;
   std::unique_ptr<WaitQueue> queue_;
   std::vector<std::int64_t> after_;  // by worker: it posts the steps after this one; kGone
+  std::vector<std::int64_t> until_;  // by worker: and up to this one; kStays
   std::map<std::int64_t, PendingStep> steps_;
   std::map<std::int64_t, PendingEval> evals_;
-  std::multimap<std::int64_t, Rank> joins_;  // by the step after which they hold, not told of yet
+  /// Who comes and goes, by the step after which it holds, not told of yet.
+  std::multimap<std::int64_t, RunEvent> changes_;
   std::int64_t furthest_begun_ = 0;
   std::int64_t last_line_ = 0;  // step all have posted
   bool abandoned_ = false;

@@ -13,11 +13,16 @@ namespace isthmus::app {
 namespace {
 
 // SIGHUP: the terminal or ssh connection is gone.
-constexpr std::array<int, 4> kSignals = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
+constexpr std::array<int, 5> kSignals = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP};
 std::atomic<int> g_wish{static_cast<int>(StopWish::kNone)};
+std::atomic<bool> g_leave{false};
 std::array<struct sigaction, kSignals.size()> g_previous;
 
 void on_signal(int number) {
+  if (number == SIGUSR2) {
+    g_leave = true;
+    return;
+  }
   if (number != SIGINT) {
     int none = static_cast<int>(StopWish::kNone);
     g_wish.compare_exchange_strong(none, static_cast<int>(StopWish::kRequeue));
@@ -36,6 +41,7 @@ void on_signal(int number) {
 
 SignalScope::SignalScope() {
   g_wish = static_cast<int>(StopWish::kNone);
+  g_leave = false;
   struct sigaction action {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
@@ -55,5 +61,7 @@ SignalScope::~SignalScope() {
 }
 
 StopWish SignalScope::wish() { return static_cast<StopWish>(g_wish.load()); }
+
+bool SignalScope::take_leave() { return g_leave.exchange(false); }
 
 }  // namespace isthmus::app

@@ -2,7 +2,7 @@
 // SIGINT, SIGTERM, SIGUSR1 and SIGHUP turned into a wish the training loop reads between steps.
 // First SIGINT: finish the step, checkpoint, exit 130; the second one ends the process at once.
 // SIGTERM, SIGUSR1 (a scheduler's warning) or SIGHUP (a lost terminal): checkpoint at the next step
-// and exit 85, "requeue".
+// and exit 85, "requeue". SIGUSR2: this site leaves, the others go on; elsewhere it does nothing.
 #pragma once
 
 namespace isthmus::app {
@@ -18,6 +18,8 @@ class SignalScope {
   SignalScope& operator=(const SignalScope&) = delete;
   /// What has been asked for so far. Any thread.
   [[nodiscard]] static StopWish wish();
+  /// Whether this site has been asked to leave since the last call. Any thread.
+  [[nodiscard]] static bool take_leave();
 };
 
 }  // namespace isthmus::app

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/site_agreement.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace isthmus::app {
@@ -14,12 +16,16 @@ bool stops(Purpose purpose) {
   return purpose == Purpose::kInterrupt || purpose == Purpose::kRequeue;
 }
 
+bool changes(Purpose purpose) { return purpose == Purpose::kJoin || purpose == Purpose::kLeave; }
+
 }  // namespace
 
-SiteAgreement::SiteAgreement(Rank self, int members, std::int64_t total_steps, std::int64_t taken)
+SiteAgreement::SiteAgreement(Rank self, int members, std::int64_t total_steps, std::int64_t taken,
+                             int min_sites)
     : self_(self),
       live_(static_cast<std::size_t>(members), true),
       total_steps_(total_steps),
+      min_sites_(min_sites),
       begun_(taken) {}
 
 bool SiteAgreement::begin(StepIndex t) {
@@ -38,7 +44,7 @@ void SiteAgreement::wish(Purpose purpose, NotesOut& out) {
     return;
   }
   if (self_ == Rank(0)) {
-    ask(purpose, out);
+    ask(purpose, self_, out);
   } else {
     out.emplace_back(Rank(0), WishNote{purpose});
   }
@@ -46,31 +52,99 @@ void SiteAgreement::wish(Purpose purpose, NotesOut& out) {
 
 void SiteAgreement::receive(Rank from, const Note& note, NotesOut& out) {
   if (const auto* wanted = std::get_if<WishNote>(&note)) {
-    if (self_ == Rank(0)) ask(wanted->purpose, out);
+    if (self_ == Rank(0)) ask(wanted->purpose, from, out);
   } else if (const auto* question = std::get_if<AskNote>(&note)) {
     if (from == Rank(0)) answer(question->number, out);
   } else if (const auto* hold = std::get_if<HoldNote>(&note)) {
     if (self_ == Rank(0)) count(from, *hold, out);
   } else if (const auto* agreed = std::get_if<AgreedNote>(&note)) {
     if (from == Rank(0)) settle(*agreed);
+  } else if (const auto* refused = std::get_if<RefusedNote>(&note)) {
+    if (from == Rank(0)) refusal_ = refused->why;
   }
 }
 
 // One question of a kind at a time; of several wishes to stop the first decides how the run ends.
-void SiteAgreement::ask(Purpose purpose, NotesOut& out) {
+void SiteAgreement::ask(Purpose purpose, Rank who, NotesOut& out) {
   const auto alike = [&](const auto& open) {
     const bool open_stops = stops(open.second.purpose);
-    return open.second.purpose == purpose ||
-           (open_stops && (stops(purpose) || purpose == Purpose::kJoin));
+    return (open.second.purpose == purpose && !changes(purpose)) ||
+           (open_stops && (stops(purpose) || changes(purpose)));
   };
-  const bool too_late = stop_ && purpose != Purpose::kCheckpoint;  // nobody joins a run that ends
+  // Nobody joins or leaves a run that ends.
+  const bool too_late = stop_ && purpose != Purpose::kCheckpoint;
   if (too_late || std::ranges::any_of(questions_, alike)) {
+    return;
+  }
+  const auto another = [](const auto& open) { return changes(open.second.purpose); };
+  if (changes(purpose) && (leaving_ || std::ranges::any_of(questions_, another))) {
+    const auto same = [&](const auto& open) {
+      return open.second.purpose == purpose && open.second.who == who;
+    };
+    const std::pair wish(purpose, who);
+    const bool known = leaving_ == who || std::ranges::any_of(questions_, same) ||
+                       std::ranges::find(waiting_, wish) != waiting_.end();
+    if (!known) waiting_.push_back(wish);
+    return;
+  }
+  if (const auto why = purpose == Purpose::kLeave ? must_stay(who) : std::nullopt) {
+    refuse(who, *why, out);
     return;
   }
   const std::int64_t number = ++asked_;
   questions_[number].purpose = purpose;
+  questions_[number].who = who;
   tell_others(AskNote{number}, out);
   answer(number, out);
+}
+
+void SiteAgreement::ask_next(NotesOut& out) {
+  const auto another = [](const auto& open) { return changes(open.second.purpose); };
+  while (!waiting_.empty() && !leaving_ && std::ranges::none_of(questions_, another)) {
+    const auto [purpose, who] = waiting_.front();
+    waiting_.pop_front();
+    ask(purpose, who, out);
+  }
+}
+
+/// Why, if so.
+std::optional<std::string> SiteAgreement::must_stay(Rank who) const {
+  if (who == Rank(0)) {
+    return "the first site numbers the memberships and the run ends without it";
+  }
+  const auto there = std::ranges::count(live_, true);
+  if (there <= min_sites_) {
+    return fmt::format("{} of the {} sites that are there would be fewer than net.min_sites = {}",
+                       there - 1, there, min_sites_);
+  }
+  return std::nullopt;
+}
+
+void SiteAgreement::refuse(Rank who, const std::string& why, NotesOut& out) {
+  if (who == self_) {
+    refusal_ = why;
+  } else if (live_[static_cast<std::size_t>(who.value())]) {
+    out.emplace_back(who, RefusedNote{why});
+  }
+}
+
+void SiteAgreement::stays(Rank who, const std::string& why, NotesOut& out) {
+  leaving_.reset();
+  refuse(who, why, out);
+  ask_next(out);
+}
+
+/// All have agreed on a step for it.
+void SiteAgreement::release(Rank who, StepIndex after, NotesOut& out) {
+  if (!live_[static_cast<std::size_t>(who.value())] || stop_ || after.value() >= total_steps_) {
+    return;
+  }
+  if (const auto why = must_stay(who)) {  // somebody has gone meanwhile
+    refuse(who, *why, out);
+    return;
+  }
+  leaving_ = who;
+  fresh_leave_ = {who, after};
 }
 
 void SiteAgreement::tell_others(const Note& note, NotesOut& out) const {
@@ -111,9 +185,12 @@ void SiteAgreement::conclude(std::int64_t number, NotesOut& out) {
     step = std::max(step, answer);
   }
   const AgreedNote agreed{number, question.purpose, StepIndex(step)};
+  const Rank who = question.who;
   questions_.erase(number);
   tell_others(agreed, out);
   settle(agreed);
+  if (agreed.purpose == Purpose::kLeave) release(who, agreed.step, out);
+  ask_next(out);
 }
 
 // With the last step the run ends by itself, complete, and with a checkpoint.
@@ -121,18 +198,22 @@ void SiteAgreement::settle(const AgreedNote& note) {
   holds_.erase(note.number);
   if (note.purpose == Purpose::kCheckpoint) {
     checkpoints_.insert(note.step.value());
-  } else if (note.purpose == Purpose::kJoin) {
+  } else if (changes(note.purpose)) {
     if (stop_) return;
-    joins_.insert(note.step.value());
-    fresh_join_ = note.step;
+    changes_.insert(note.step.value());
+    if (note.purpose == Purpose::kJoin) fresh_join_ = note.step;
   } else if (note.step.value() < total_steps_ && !stop_) {
     stop_ = {note.step.value(), note.purpose};
-    fresh_join_.reset();  // nobody has been admitted yet, and nobody joins a run that ends
+    // Nobody has been admitted or released yet, and nobody joins or leaves a run that ends.
+    fresh_join_.reset();
+    fresh_leave_.reset();
   }
 }
 
 void SiteAgreement::leave(Rank site, NotesOut& out) {
   live_[static_cast<std::size_t>(site.value())] = false;
+  if (leaving_ == site) leaving_.reset();
+  std::erase(waiting_, std::pair(Purpose::kLeave, site));
   std::vector<std::int64_t> open;
   for (auto& [number, question] : questions_) {
     question.answers.erase(site.value());
@@ -144,6 +225,7 @@ void SiteAgreement::leave(Rank site, NotesOut& out) {
   for (const std::int64_t number : open) {
     conclude(number, out);
   }
+  ask_next(out);
 }
 
 void SiteAgreement::join(Rank site, StepIndex after, NotesOut& out) {
@@ -157,6 +239,9 @@ void SiteAgreement::join(Rank site, StepIndex after, NotesOut& out) {
   }
   for (auto each = checkpoints_.upper_bound(after.value()); each != checkpoints_.end(); ++each) {
     out.emplace_back(site, AgreedNote{kRepeated, Purpose::kCheckpoint, StepIndex(*each)});
+  }
+  for (auto each = changes_.upper_bound(after.value()); each != changes_.end(); ++each) {
+    out.emplace_back(site, AgreedNote{kRepeated, Purpose::kLeave, StepIndex(*each)});
   }
   if (stop_) {
     out.emplace_back(site, AgreedNote{kRepeated, stop_->second, StepIndex(stop_->first)});

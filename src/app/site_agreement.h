@@ -4,13 +4,16 @@
 // far it has come; a site answers with a step a little ahead, which it does not begin before it is
 // told; site 0 takes the largest answer. So everybody knows of the agreed step before beginning it,
 // and in general nobody stands still. Sites may go and come, but for site 0: an answer is needed of
-// those that are there. A state machine: notes in, notes out; it knows no time and no threads.
+// those that are there. Of those who want to join or to leave one does so at a time; the others'
+// turn comes. A state machine: notes in, notes out; it knows no time and no threads.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,8 +26,9 @@ using NotesOut = std::vector<std::pair<Rank, Note>>;
 
 class SiteAgreement {
  public:
-  /// `taken`: steps taken before, equal at all sites.
-  SiteAgreement(Rank self, int members, std::int64_t total_steps, std::int64_t taken = 0);
+  /// `taken`: steps taken before, equal at all sites. `min_sites`: nobody leaves so many.
+  SiteAgreement(Rank self, int members, std::int64_t total_steps, std::int64_t taken = 0,
+                int min_sites = 1);
 
   /// The worker wants to begin step t. RETURNS: whether it may now; if so it counts as begun.
   [[nodiscard]] bool begin(StepIndex t);
@@ -33,7 +37,7 @@ class SiteAgreement {
 
   /// This site has been asked for it. The same wish to stop twice is one.
   void wish(Purpose purpose, NotesOut& out);
-  /// A WishNote, AskNote, HoldNote or AgreedNote. Others are none of its business.
+  /// A WishNote, AskNote, HoldNote, AgreedNote or RefusedNote. Others are none of its business.
   void receive(Rank from, const Note& note, NotesOut& out);
 
   /// Another site is gone: nobody waits for its answers.
@@ -46,9 +50,18 @@ class SiteAgreement {
   [[nodiscard]] bool checkpoint_after(StepIndex t) const {
     return checkpoints_.contains(t.value());
   }
-  [[nodiscard]] bool join_after(StepIndex t) const { return joins_.contains(t.value()); }
+  /// Where somebody joins or leaves.
+  [[nodiscard]] bool change_after(StepIndex t) const { return changes_.contains(t.value()); }
   /// The step just agreed on for a joiner; each is given once.
   [[nodiscard]] std::optional<StepIndex> take_join() { return std::exchange(fresh_join_, {}); }
+  /// At site 0: who has just been found to leave, and after which step; each is given once.
+  [[nodiscard]] std::optional<std::pair<Rank, StepIndex>> take_leave() {
+    return std::exchange(fresh_leave_, {});
+  }
+  /// At site 0: it does not, after all; `why` is for it.
+  void stays(Rank who, const std::string& why, NotesOut& out);
+  /// Why this site cannot leave as it wished; each is given once.
+  [[nodiscard]] std::optional<std::string> take_refusal() { return std::exchange(refusal_, {}); }
   /// The step after which the run ends early, and why.
   [[nodiscard]] const std::optional<std::pair<std::int64_t, Purpose>>& stop() const {
     return stop_;
@@ -58,9 +71,15 @@ class SiteAgreement {
   /// At site 0: one question under way.
   struct Question {
     Purpose purpose = Purpose::kCheckpoint;
+    Rank who;                             // leaves, where that is the purpose
     std::map<int, std::int64_t> answers;  // by site
   };
-  void ask(Purpose purpose, NotesOut& out);
+  void ask(Purpose purpose, Rank who, NotesOut& out);
+  /// Whose turn it is to join or to leave.
+  void ask_next(NotesOut& out);
+  void release(Rank who, StepIndex after, NotesOut& out);
+  void refuse(Rank who, const std::string& why, NotesOut& out);
+  [[nodiscard]] std::optional<std::string> must_stay(Rank who) const;
   void answer(std::int64_t number, NotesOut& out);
   void count(Rank from, const HoldNote& note, NotesOut& out);
   void conclude(std::int64_t number, NotesOut& out);
@@ -70,17 +89,22 @@ class SiteAgreement {
   const Rank self_;
   std::vector<bool> live_;
   const std::int64_t total_steps_;
+  const int min_sites_;
   std::int64_t begun_;
   std::int64_t ahead_ = 1;
   std::map<std::int64_t, std::int64_t> holds_;  // by question: do not begin this step
   std::set<Purpose> wished_;
   std::set<std::int64_t> checkpoints_;
-  std::set<std::int64_t> joins_;
+  std::set<std::int64_t> changes_;
   std::optional<StepIndex> fresh_join_;
+  std::optional<std::pair<Rank, StepIndex>> fresh_leave_;
+  std::optional<std::string> refusal_;
   std::optional<std::pair<std::int64_t, Purpose>> stop_;
   // At site 0:
   std::int64_t asked_ = 0;
   std::map<std::int64_t, Question> questions_;
+  std::deque<std::pair<Purpose, Rank>> waiting_;  // each once: to join or to leave
+  std::optional<Rank> leaving_;                   // it is still there
 };
 
 }  // namespace isthmus::app

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "core/log.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
@@ -31,10 +32,11 @@ SiteBoard::SiteBoard(Options options, Runtime& runtime, RunLog& log)
       whole_(static_cast<int>(options_.sites.size()), options_.total_steps, log),
       queue_(runtime.make_wait_queue()),
       agreement_(options_.self, static_cast<int>(options_.sites.size()), options_.total_steps,
-                 options_.resumed_after),
+                 options_.resumed_after, options_.min_sites),
       live_(options_.sites.size(), !options_.joining),
       after_(options_.sites.size(), -1),
       early_(options_.sites.size()),
+      until_(options_.sites.size()),
       told_(options_.sites.size(), options_.resumed_after),
       evaluated_(options_.sites.size(), options_.resumed_after),
       last_sent_(start_),
@@ -50,17 +52,28 @@ TimePoint SiteBoard::now() const { return runtime_.clock().now(); }
 void SiteBoard::drive(const std::function<void(NotesOut&)>& step) {
   NotesOut out;
   std::optional<StepIndex> join;
+  std::optional<std::pair<Rank, StepIndex>> leave;
+  std::optional<std::string> refusal;
   queue_->update([&] {
     step(out);
     join = agreement_.take_join();
-    admitting_ = admitting_ || join;
+    leave = agreement_.take_leave();
+    refusal = agreement_.take_refusal();
+    admitting_ = admitting_ || join || leave;
   });
-  const bool epoch_follows = join && options_.on_join && options_.on_join(*join);
+  if (refusal) log_warning("this site cannot leave: {}; it goes on", *refusal);
+  const bool joins = join && options_.on_join && options_.on_join(*join);
+  const bool leaves = leave && options_.on_leave && options_.on_leave(leave->first, leave->second);
   for (const auto& [to, note] : out) {
     options_.send(to, note);
   }
-  if (join && !epoch_follows) {
+  if ((join && !joins) || (leave && !leaves)) {
     queue_->update([&] { admitting_ = false; });
+  }
+  if (leave && !leaves) {
+    drive([&](NotesOut& more) {
+      agreement_.stays(leave->first, "somebody else has gone meanwhile", more);
+    });
   }
 }
 
@@ -150,6 +163,12 @@ void SiteBoard::begin_step(Rank rank, StepIndex t, bool checkpoint_due) {
     window_begin_ += window;
   }
   ++window_steps_;
+  const bool leave = SignalScope::take_leave();
+  if (leave && !options_.elastic) {
+    log_warning(
+        "this site cannot leave: a site that goes ends this run (net.min_sites = N lets "
+        "the others go on); it goes on");
+  }
   drive([&](NotesOut& out) {
     if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone) {
       agreement_.wish(wish == StopWish::kRequeue ? Purpose::kRequeue : Purpose::kInterrupt, out);
@@ -157,6 +176,7 @@ void SiteBoard::begin_step(Rank rank, StepIndex t, bool checkpoint_due) {
     if (rank == Rank(0) && checkpoint_due) {
       agreement_.wish(Purpose::kCheckpoint, out);
     }
+    if (leave && options_.elastic) agreement_.wish(Purpose::kLeave, out);
   });
   bool may = false;
   (void)queue_->wait(
@@ -174,37 +194,33 @@ void SiteBoard::wish_join() {
   drive([&](NotesOut& out) { agreement_.wish(Purpose::kJoin, out); });
 }
 
-bool SiteBoard::join_after(StepIndex t) {
-  bool agreed = false;
-  queue_->update([&] { agreed = agreement_.join_after(t); });
-  return agreed;
-}
-
 bool SiteBoard::checkpoint_after(StepIndex t) {
   bool due = false;
-  // Where somebody joins, so that all have a checkpoint in common, and the newcomer is compared.
-  queue_->update([&] { due = agreement_.checkpoint_after(t) || agreement_.join_after(t); });
+  // Where somebody joins or leaves, so that all have a checkpoint in common and are compared.
+  queue_->update([&] { due = agreement_.checkpoint_after(t) || agreement_.change_after(t); });
   return due;
 }
 
-StopWish SiteBoard::stop_after(StepIndex t) {
-  StopWish wish = StopWish::kNone;
+std::optional<std::pair<std::int64_t, Purpose>> SiteBoard::end() const {
+  std::optional<std::pair<std::int64_t, Purpose>> end;
   queue_->update([&] {
-    if (const auto& stop = agreement_.stop(); stop && stop->first == t.value()) {
-      wish = stop->second == Purpose::kRequeue ? StopWish::kRequeue : StopWish::kInterrupt;
+    end = agreement_.stop();
+    if (leaves_after_ && (!end || *leaves_after_ < end->first)) {
+      end = {*leaves_after_, Purpose::kLeave};
     }
   });
-  return wish;
+  return end;
+}
+
+StopWish SiteBoard::stop_after(StepIndex t) {
+  const auto end = this->end();
+  return end && end->first == t.value() ? stopped() : StopWish::kNone;
 }
 
 StopWish SiteBoard::stopped() const {
-  StopWish wish = StopWish::kNone;
-  queue_->update([&] {
-    if (const auto& stop = agreement_.stop()) {
-      wish = stop->second == Purpose::kRequeue ? StopWish::kRequeue : StopWish::kInterrupt;
-    }
-  });
-  return wish;
+  const auto end = this->end();
+  if (!end) return StopWish::kNone;
+  return end->second == Purpose::kInterrupt ? StopWish::kInterrupt : StopWish::kRequeue;
 }
 
 void SiteBoard::tell_outer(StepIndex t, const Digest128& digest) {
@@ -283,8 +299,10 @@ std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& c
       .resumed_after = taken,
       .send = [&session](Rank to, const Note& note) { session.send(to, note); },
       .elastic = session.elastic(),
+      .min_sites = config.min_sites(),
       .joining = session.newcomer() != nullptr,
-      .on_join = [&session](StepIndex t) { return session.admit(t); }};
+      .on_join = [&session](StepIndex t) { return session.admit(t); },
+      .on_leave = [&session](Rank site, StepIndex t) { return session.release(site, t); }};
   for (const SiteConfig& site : config.sites) {
     options.sites.push_back(site.name);
   }

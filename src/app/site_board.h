@@ -32,6 +32,7 @@ class SiteBoard final : public Board {
     std::function<void(Rank to, const Note&)> send;
     /// The loss of a site other than the first is no error by itself: an epoch follows.
     bool elastic = false;
+    int min_sites = 1;  // nobody leaves so many
     /// This site joins a run under way: until the epoch in which it does, it tells nobody of its
     /// steps and writes no lines.
     bool joining = false;
@@ -39,6 +40,8 @@ class SiteBoard final : public Board {
     /// so before any site begins the step after it. Any task, without a lock. May be empty.
     /// RETURNS: whether the epoch of a join follows, which this site awaits before its next steps.
     std::function<bool(StepIndex)> on_join = {};
+    /// The same of a site that leaves.
+    std::function<bool(Rank, StepIndex)> on_leave = {};
   };
   /// Borrows both.
   SiteBoard(Options options, Runtime& runtime, RunLog& log);
@@ -61,8 +64,6 @@ class SiteBoard final : public Board {
   /// At site 0: a step for a joiner is wanted; Options::on_join is told of it. One at a time: while
   /// one is being agreed on, another wish is none. Any task.
   void wish_join();
-  /// Whether step t was agreed on for a joiner. Any task.
-  [[nodiscard]] bool join_after(StepIndex t);
   /// Sends what has been posted and not yet sent.
   void flush();
   /// Blocks until all sites' lines up to step t are written. THROWS: PeerError when one is gone.
@@ -90,6 +91,12 @@ class SiteBoard final : public Board {
   void take_posts(Rank from, const PostsNote& note);
   void take_eval(Rank from, const EvalNote& note);
   void leave(const Epoch& epoch);
+  /// It takes part up to step `epoch.after`.
+  void take_leave(const Epoch& epoch);
+  /// ... and has ended it.
+  void part_with(const Epoch& epoch);
+  /// At which step, and why, this site ends before the last one.
+  [[nodiscard]] std::optional<std::pair<std::int64_t, Purpose>> end() const;
   void join(const Epoch& epoch);
   /// `site` takes part in the steps after `after`.
   void admit(Rank site, StepIndex after);
@@ -113,12 +120,15 @@ class SiteBoard final : public Board {
   std::optional<std::string> difference_;
   std::optional<std::string> lost_;
   std::exception_ptr failure_;
-  bool admitting_ = false;           // a joiner's step is agreed on, and no site may pass it yet
-  std::vector<bool> live_;           // by site; written by the links' task alone
+  bool admitting_ =
+      false;  // a step for who comes or goes is agreed on, and no site may pass it yet
+  std::optional<std::int64_t> leaves_after_;  // this site
+  std::vector<bool> live_;                    // by site; written by the links' task alone
   std::vector<std::int64_t> after_;  // by site: it takes part in the steps after this one; the same
   // The links' task's alone: what a site has told of steps that does not take part, as far as known
   // here; last step, and step of the last evaluation, that a site has told.
   std::vector<std::vector<Note>> early_;
+  std::vector<std::optional<std::int64_t>> until_;  // it has taken leave, and tells up to this step
   std::vector<std::int64_t> told_;
   std::vector<std::int64_t> evaluated_;
   // The worker's alone:

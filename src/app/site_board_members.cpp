@@ -19,8 +19,9 @@ void SiteBoard::receive(Rank from, const Note& note) {
                         std::holds_alternative<WrittenNote>(note);
   if (!of_steps) {
     drive([&](NotesOut& out) { agreement_.receive(from, note, out); });
-  } else if (live_[place] && live_[static_cast<std::size_t>(options_.self.value())]) {
-    take(from, note);
+  } else if ((live_[place] || until_[place]) &&
+             live_[static_cast<std::size_t>(options_.self.value())]) {
+    take(from, note);  // the last word of one that has left may come after the news of that
   } else {
     early_[place].push_back(note);
   }
@@ -66,7 +67,10 @@ void SiteBoard::take_eval(Rank from, const EvalNote& note) {
 
 void SiteBoard::lost(Rank site, const std::string& why) {
   if (options_.elastic && site != Rank(0)) {
-    early_[static_cast<std::size_t>(site.value())].clear();  // a new process begins anew
+    const auto place = static_cast<std::size_t>(site.value());
+    early_[place].clear();  // a new process begins anew
+    const std::optional<std::int64_t> until = std::exchange(until_[place], std::nullopt);
+    if (until && told_[place] < *until) whole_.leave(site, why);
     return;
   }
   queue_->update([&] {
@@ -79,7 +83,11 @@ void SiteBoard::lost(Rank site, const std::string& why) {
 
 void SiteBoard::epoch(const Epoch& epoch) {
   const bool here = live_[static_cast<std::size_t>(options_.self.value())];
-  if (epoch.joins && (here || epoch.who == options_.self)) {
+  if (epoch.leaves && here) {
+    take_leave(epoch);
+  } else if (!epoch.joins && epoch.after >= 0 && here) {
+    part_with(epoch);
+  } else if (epoch.joins && (here || epoch.who == options_.self)) {
     join(epoch);
   } else if (!epoch.joins && here) {
     leave(epoch);
@@ -113,7 +121,37 @@ void SiteBoard::leave(const Epoch& epoch) {
     agreement_.leave(epoch.who, out);
     std::erase_if(digests_, [&](const auto& each) { return all_told(each.first, each.second); });
   });
+  until_[static_cast<std::size_t>(epoch.who.value())].reset();
   whole_.leave(epoch.who, epoch.why);
+}
+
+void SiteBoard::take_leave(const Epoch& epoch) {
+  const StepIndex after(epoch.after);
+  if (epoch.who == options_.self) {
+    log_info("this site leaves the run after step {}; the others go on", after.value());
+    whole_.end_after(after);
+  } else {
+    log_info("site {} leaves the run after step {}", name(epoch.who), after.value());
+    until_[static_cast<std::size_t>(epoch.who.value())] = after.value();
+    whole_.leave_after(epoch.who, after, "asked to");
+  }
+  queue_->update([&] {
+    admitting_ = false;
+    if (epoch.who == options_.self) leaves_after_ = after.value();
+  });
+}
+
+void SiteBoard::part_with(const Epoch& epoch) {
+  if (epoch.who == options_.self) {
+    return;  // it has ended what it was to do
+  }
+  log_info("site {} has left after step {}: going on with {} of {} sites", name(epoch.who),
+           epoch.after, std::ranges::count(epoch.live, true), epoch.live.size());
+  drive([&](NotesOut& out) {
+    live_[static_cast<std::size_t>(epoch.who.value())] = false;
+    agreement_.leave(epoch.who, out);
+    std::erase_if(digests_, [&](const auto& each) { return all_told(each.first, each.second); });
+  });
 }
 
 void SiteBoard::join(const Epoch& epoch) {
@@ -147,6 +185,7 @@ void SiteBoard::admit(Rank site, StepIndex after) {
   const auto place = static_cast<std::size_t>(site.value());
   told_[place] = after.value();
   evaluated_[place] = after.value();
+  until_[place].reset();
   drive([&](NotesOut& out) {
     admitting_ = false;
     live_[place] = true;

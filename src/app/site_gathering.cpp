@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <functional>
 
 #include "app/signals.h"
 #include "app/site_routes.h"
@@ -40,8 +41,12 @@ SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say
   const auto settled = [&] {
     hellos_[static_cast<std::size_t>(self_.value())] = hello();
     goes_on = running_ || turned_away_;
-    return goes_on || failure_ || (lost_ && !elastic_) ||
-           std::ranges::all_of(hellos_, [](const auto& each) { return each.has_value(); });
+    greeted_[static_cast<std::size_t>(self_.value())] = true;
+    // One that came anew meanwhile has said what it brings before it has heard it from here.
+    const bool met =
+        std::ranges::all_of(hellos_, [](const auto& each) { return each.has_value(); }) &&
+        std::ranges::all_of(greeted_, std::identity());
+    return goes_on || failure_ || (lost_ && !elastic_) || met;
   };
   do {
     check_signal("not all sites have said what they bring");
@@ -149,7 +154,10 @@ SiteStart SiteSession::start_together() {
     throw PeerError(lost ? fmt::format("site {} is gone ({})", name(lost->first), lost->second)
                          : "a site was started anew while the sites met: start again");
   }
-  if (elastic_ && self_ == Rank(0)) forwarding_ = std::make_unique<ForwardingExchange>(*exchange_);
+  if (elastic_ && self_ == Rank(0)) {
+    forwarding_ = std::make_unique<ForwardingExchange>(
+        *exchange_, [this](const SyncId& id) { return exchange_->take_encoded(id); });
+  }
   return start;
 }
 

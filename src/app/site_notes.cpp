@@ -34,7 +34,9 @@ enum Kind : int {
   kResult,
   kReached,
   kCaughtUp,
-  kSeen
+  kSeen,
+  kRefused,
+  kTaken
 };
 
 json number_or_null(const std::optional<double>& value) {
@@ -169,13 +171,15 @@ struct Writer {
   json operator()(const ReachedNote& note) const { return {kReached, note.step.value()}; }
   json operator()(const CaughtUpNote&) const { return json::array({kCaughtUp}); }
   json operator()(const SeenNote&) const { return json::array({kSeen}); }
+  json operator()(const RefusedNote& note) const { return {kRefused, note.why}; }
+  json operator()(const TakenNote& note) const { return {kTaken, note.bytes}; }
 };
 
 StepIndex step_of(const json& value) { return StepIndex(value.get<std::int64_t>()); }
 
 Purpose purpose_of(const json& value) {
   const int number = value.get<int>();
-  if (number < 0 || number > static_cast<int>(Purpose::kJoin)) {
+  if (number < 0 || number > static_cast<int>(Purpose::kLeave)) {
     throw std::out_of_range(fmt::format("purpose {}", number));
   }
   return static_cast<Purpose>(number);
@@ -256,6 +260,10 @@ Note note_of(const json& n) {
       return CaughtUpNote{};
     case kSeen:
       return SeenNote{};
+    case kRefused:
+      return RefusedNote{.why = n.at(1).get<std::string>()};
+    case kTaken:
+      return TakenNote{.bytes = n.at(1).get<std::uint64_t>()};
     default:
       throw std::out_of_range(fmt::format("kind {}", kind));
   }

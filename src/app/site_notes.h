@@ -19,7 +19,7 @@
 namespace isthmus::app {
 
 /// Bumped when a note changes its meaning: members of unlike versions refuse each other.
-inline constexpr int kNotesVersion = 3;
+inline constexpr int kNotesVersion = 4;
 
 /// A checkpoint a site could go on from.
 struct HeldCheckpoint {
@@ -53,7 +53,8 @@ struct WrittenNote {
 };
 
 /// What sites agree on a step for. kJoin: another one joins, or is given a state to join with.
-enum class Purpose : int { kInterrupt = 0, kRequeue = 1, kCheckpoint = 2, kJoin = 3 };
+/// kLeave: who wished it goes, and the others go on.
+enum class Purpose : int { kInterrupt = 0, kRequeue = 1, kCheckpoint = 2, kJoin = 3, kLeave = 4 };
 
 /// To site 0: the sender has been asked for it.
 struct WishNote {
@@ -73,6 +74,11 @@ struct AgreedNote {
   std::int64_t number = 0;
   Purpose purpose = Purpose::kCheckpoint;
   StepIndex step;
+};
+
+/// From site 0, to one that wished to leave: it cannot.
+struct RefusedNote {
+  std::string why;
 };
 
 // A site that comes to a run that goes on (app/join_host.h, app/newcomer.h); `newcomer` is who
@@ -117,12 +123,17 @@ struct ResultNote {
 struct ReachedNote {
   StepIndex step;
 };
+/// From a newcomer: so many bytes of results have come, in all.
+struct TakenNote {
+  std::uint64_t bytes = 0;
+};
 /// From a newcomer: it has replayed all there is.
 struct CaughtUpNote {};
 
-using Note = std::variant<HelloNote, PostsNote, EvalNote, WrittenNote, WishNote, AskNote, HoldNote,
-                          AgreedNote, RunningNote, TurnedAwayNote, JoinNote, OfferNote, GetNote,
-                          PieceNote, ResultNote, ReachedNote, CaughtUpNote, SeenNote>;
+using Note =
+    std::variant<HelloNote, PostsNote, EvalNote, WrittenNote, WishNote, AskNote, HoldNote,
+                 AgreedNote, RunningNote, TurnedAwayNote, JoinNote, OfferNote, GetNote, PieceNote,
+                 ResultNote, ReachedNote, CaughtUpNote, SeenNote, RefusedNote, TakenNote>;
 
 [[nodiscard]] std::vector<std::byte> write_note(const Note& note);
 /// RETURNS: why the bytes are no note.

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "app/link_rendezvous.h"
+#include "core/log.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
@@ -86,6 +87,13 @@ SiteRoutes::SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites,
     names_.push_back(site.name);
   }
   if (hidden_.empty()) return;
+  if (options.most_streams > options.streams) {
+    log_info(
+        "net.streams = \"auto\": links to sites without an address keep {} connections, since "
+        "TCP's "
+        "counters tell nothing of the way behind a relay",
+        options.streams);
+  }
   RelayedLinks::Routes routes;
   routes.hidden = hidden_;
   for (std::size_t i = 0; i < sites.size(); ++i) {

@@ -43,7 +43,7 @@ std::vector<std::uint32_t> owner_shares(std::span<const SiteConfig> sites) {
 
 bool is_to_host(const Note& note) {
   return std::holds_alternative<JoinNote>(note) || std::holds_alternative<GetNote>(note) ||
-         std::holds_alternative<CaughtUpNote>(note);
+         std::holds_alternative<TakenNote>(note) || std::holds_alternative<CaughtUpNote>(note);
 }
 
 bool is_to_newcomer(const Note& note) {
@@ -113,6 +113,7 @@ void SiteSession::open_exchange() {
           .elastic = elastic_,
           .min_members = config_.min_sites(),
           .straggler = config_.outer.patience / 2,
+          .keeps_encoded = elastic_ && self_ == Rank(0),
           .on_note = [this](Rank from, std::span<const std::byte> bytes) { take(from, bytes); },
           .on_lost = [this](Rank site, const std::string& why) { lose(site, why); },
           .on_back = [this](Rank site) { back(site); },
@@ -197,7 +198,7 @@ void SiteSession::enter(const Epoch& epoch) {
       live_ = epoch.live;
     }
     over_ = over_ || epoch.over;
-    cut_off_ = cut_off_ || (epoch.who == self_ && !epoch.joins);
+    cut_off_ = cut_off_ || (epoch.who == self_ && !epoch.joins && epoch.after < 0);
   });
   const std::scoped_lock lock(calls_);
   if (listener_) {

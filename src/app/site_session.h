@@ -114,6 +114,8 @@ class SiteSession {
   /// The sites have agreed: the newcomer takes part in rounds sent after step t.
   /// RETURNS: whether it does, an epoch then having begun. Any task.
   bool admit(StepIndex t);
+  /// ... that `site` leaves: it takes part in rounds sent by step t. RETURNS: as admit. Any task.
+  bool release(Rank site, StepIndex t) { return exchange_->release(site, t.value()); }
   /// From the worker, between two steps.
   void after_step(StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy);
   /// Waiting spans go there from now on; null: nowhere.

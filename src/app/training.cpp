@@ -215,7 +215,8 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   if (request_.simulated && board.stopped() == StopWish::kNone) {
     outcome.prediction = predict_run(world, {totals.measured_step});
     if (!config_.faults.empty()) {
-      outcome.faults = cost_of_faults(config_, *outcome.prediction, totals.clock_s);
+      outcome.faults =
+          cost_of_faults(config_, *outcome.prediction, totals.measured_step, totals.clock_s);
     }
   }
   if (has_real_links(world) && board.stopped() == StopWish::kNone && !outcome.resumed) {

@@ -14,8 +14,9 @@ struct Epoch {
   std::uint32_t number = 0;
   std::vector<bool> live;   // by member
   Rank who;                 // whose coming or going made it; meaningless for number 0
-  bool joins = false;       // `who` has come; otherwise it is gone
-  std::int64_t after = -1;  // a join holds for rounds sent after this step; -1: for all open rounds
+  bool joins = false;       // `who` has come
+  bool leaves = false;      // it takes leave: rounds sent by `after` still end with it; else gone
+  std::int64_t after = -1;  // holds for rounds sent after this step; -1, of a loss: for all open
   bool over = false;        // too few are left: nothing goes on
   std::string why;          // for people
 };

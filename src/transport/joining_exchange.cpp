@@ -22,17 +22,17 @@ std::string name_of(const SyncId& id) {
 
 Expected<Reduced, ExchangeError> ForwardingExchange::wait(const Ticket& ticket, Duration patience) {
   Expected<Reduced, ExchangeError> result = real_.wait(ticket, patience);
-  if (result && sink_) sink_(ticket.id, *result);
+  if (result && sink_) sink_(ticket.id, *result, encoded_ ? encoded_(ticket.id) : Encoded());
   return result;
 }
 
 JoiningExchange::JoiningExchange(Exchange& real, Runtime& runtime, StepIndex from)
     : real_(real), runtime_(runtime), queue_(runtime.make_wait_queue()), donor_(from) {}
 
-void JoiningExchange::deliver(const SyncId& id, Reduced result) {
+void JoiningExchange::deliver(const SyncId& id, Reduced result, std::vector<EncodedShare> encoded) {
   queue_->update([&] {
     if (!replays(id)) return;
-    if (!delivered_.emplace(id, std::move(result)).second) {
+    if (!delivered_.emplace(id, Delivered{std::move(result), std::move(encoded)}).second) {
       set_failure(self(), fmt::format("the {} has been delivered twice", name_of(id)));
     }
   });
@@ -110,7 +110,8 @@ Ticket JoiningExchange::begin(Contribution contribution) {
     ISTHMUS_CHECK(!begun_.contains(id), id.sent.value(), id.fragment.value());
     begun_[id] = {.kind = contribution.kind,
                   .values = contribution.encoded.values,
-                  .bytes = contribution.encoded.bytes.size()};
+                  .bytes = contribution.encoded.bytes.size(),
+                  .codec = contribution.codec};
     begun_last_ = std::max(begun_last_, id.sent);
   });
   return replayed ? Ticket{id} : real_.begin(std::move(contribution));
@@ -132,7 +133,7 @@ bool JoiningExchange::poll(const Ticket& ticket) {
 Expected<Reduced, ExchangeError> JoiningExchange::wait(const Ticket& ticket, Duration patience) {
   const TimePoint begin = runtime_.clock().now();
   std::optional<Asked> asked;
-  Reduced result;
+  Delivered delivered;
   const Expected<void, ExchangeError> waited = await(
       [&] {
         const auto begun = begun_.find(ticket.id);
@@ -140,7 +141,7 @@ Expected<Reduced, ExchangeError> JoiningExchange::wait(const Ticket& ticket, Dur
         const auto found = delivered_.find(ticket.id);
         if (found == delivered_.end()) return false;
         asked = begun->second;
-        result = std::move(found->second);
+        delivered = std::move(found->second);
         begun_.erase(begun);
         delivered_.erase(found);
         return true;
@@ -148,15 +149,49 @@ Expected<Reduced, ExchangeError> JoiningExchange::wait(const Ticket& ticket, Dur
       patience, "result of the " + name_of(ticket.id));
   if (!waited) return Unexpected<ExchangeError>(waited.error());
   if (!asked) return real_.wait(ticket, patience);
-  if (!fits(result, *asked)) {
-    return Unexpected<ExchangeError>(
-        ExchangeError{ExchangeError::Kind::kCorrupt, self(),
-                      fmt::format("joining: the {} has come with other sizes than {} values in {} "
-                                  "bytes: unlike models or settings",
-                                  name_of(ticket.id), asked->values, asked->bytes)});
+  const auto corrupt = [&](const std::string& what) {
+    return Unexpected<ExchangeError>(ExchangeError{
+        ExchangeError::Kind::kCorrupt, self(),
+        fmt::format("joining: the {} {}: unlike models or settings", name_of(ticket.id), what)});
+  };
+  if (const auto decoded = decode(delivered, *asked); !decoded) return corrupt(decoded.error());
+  if (!fits(delivered.result, *asked)) {
+    return corrupt(fmt::format("has come with other sizes than {} values in {} bytes",
+                               asked->values, asked->bytes));
   }
-  result.waited = runtime_.clock().now() - begin;
-  return result;
+  delivered.result.waited = runtime_.clock().now() - begin;
+  return std::move(delivered.result);
+}
+
+Expected<void, std::string> JoiningExchange::decode(Delivered& delivered,
+                                                    const Asked& asked) const {
+  if (delivered.encoded.empty()) return {};
+  const auto no = [](std::string why) { return Unexpected<std::string>(std::move(why)); };
+  const ReductionKind kind = resolve_reduction(asked.kind, *asked.codec, members());
+  const std::size_t shares =
+      kind == ReductionKind::kReduce ? 1 : delivered.result.contributors.size();
+  if (kind == ReductionKind::kCollect || delivered.encoded.size() != shares) {
+    return no(fmt::format("has come encoded in {} shares of {} contributors",
+                          delivered.encoded.size(), delivered.result.contributors.size()));
+  }
+  std::vector<WeightedBytes> members;
+  for (const EncodedShare& share : delivered.encoded) {
+    if (share.bytes.size() != encoded_bytes(*asked.codec, asked.values)) {
+      return no(fmt::format("has come encoded in {} bytes, of {} values", share.bytes.size(),
+                            asked.values));
+    }
+    members.push_back({share.bytes, share.weight});
+  }
+  std::vector<float>& values = delivered.result.values;
+  values.resize(asked.values);
+  if (kind == ReductionKind::kReduce) {
+    if (auto ok = isthmus::decode(*asked.codec, members[0].bytes, values); !ok) {
+      return no("does not decode: " + ok.error().what);
+    }
+  } else if (auto ok = reduce_tiles(*asked.codec, members, values); !ok) {
+    return no("does not decode: " + ok.error().what);
+  }
+  return {};
 }
 
 bool JoiningExchange::fits(const Reduced& result, const Asked& asked) {

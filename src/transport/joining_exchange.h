@@ -23,15 +23,19 @@
 #include "isthmus/expected.h"
 #include "isthmus/runtime.h"
 #include "isthmus/transport.h"
+#include "transport/reduction.h"
 
 namespace isthmus {
 
 /// The donor's exchange: `real`, whose results somebody else may be given too. One thread.
 class ForwardingExchange final : public Exchange {
  public:
-  using Sink = std::function<void(const SyncId& id, const Reduced& result)>;
-  /// Borrows `real`.
-  explicit ForwardingExchange(Exchange& real) : real_(real) {}
+  using Encoded = std::vector<EncodedShare>;
+  /// `encoded`: what the result was decoded from; none: the result itself is to be handed on.
+  using Sink = std::function<void(const SyncId& id, const Reduced& result, const Encoded& encoded)>;
+  /// Borrows `real`. `encoded`: of a result that `real` has just handed out; may be empty.
+  explicit ForwardingExchange(Exchange& real, std::function<Encoded(const SyncId&)> encoded = {})
+      : real_(real), encoded_(std::move(encoded)) {}
 
   /// `sink` sees every result that `wait` hands out from now on, before it is handed out; an empty
   /// one ends that.
@@ -48,6 +52,7 @@ class ForwardingExchange final : public Exchange {
 
  private:
   Exchange& real_;
+  const std::function<Encoded(const SyncId&)> encoded_;
   Sink sink_;
 };
 
@@ -60,8 +65,9 @@ class JoiningExchange final : public Exchange {
   /// this is a member.
   JoiningExchange(Exchange& real, Runtime& runtime, StepIndex from);
 
-  /// The donor's result of a round sent by K; one sent after it is left aside.
-  void deliver(const SyncId& id, Reduced result);
+  /// The donor's result of a round sent by K; one sent after it is left aside. `encoded`, where
+  /// there is any, stands for its values.
+  void deliver(const SyncId& id, Reduced result, std::vector<EncodedShare> encoded = {});
   /// The donor has ended step t, and all results that it took in it have been delivered.
   void reached(StepIndex t);
   /// K: rounds sent after `last` are the real exchange's. The first word stands.
@@ -94,8 +100,15 @@ class JoiningExchange final : public Exchange {
     ReductionKind kind = ReductionKind::kAuto;
     std::size_t values = 0;
     std::size_t bytes = 0;  // of its own contribution
+    std::shared_ptr<const Codec> codec = nullptr;
+  };
+  struct Delivered {
+    Reduced result;
+    std::vector<EncodedShare> encoded;
   };
   [[nodiscard]] static bool fits(const Reduced& result, const Asked& asked);
+  /// As a member of the round would decode it. RETURNS: why that cannot be done.
+  [[nodiscard]] Expected<void, std::string> decode(Delivered& delivered, const Asked& asked) const;
   // These two with the lock held.
   [[nodiscard]] bool replays(const SyncId& id) const { return !last_ || id.sent <= *last_; }
   void set_failure(Rank who, std::string why);
@@ -106,7 +119,7 @@ class JoiningExchange final : public Exchange {
   Exchange& real_;
   Runtime& runtime_;
   std::unique_ptr<WaitQueue> queue_;  // guards what follows
-  std::map<SyncId, Reduced> delivered_;
+  std::map<SyncId, Delivered> delivered_;
   std::map<SyncId, Asked> begun_;  // replayed and not yet handed out
   StepIndex begun_last_;           // the latest step after which a replayed round was sent
   StepIndex donor_;                // the last step that the donor has ended

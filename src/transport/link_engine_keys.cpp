@@ -42,6 +42,13 @@ std::string LinkEngine::handshake_words(Rank rank, HandshakeFault fault) const {
 
 void LinkEngine::handshake_failed(Rank rank, int stream, HandshakeFault fault) {
   Peer& peer = at(rank);
+  // The port that was dialled is of this machine, and answers whether or not the peer is there.
+  if (fault == HandshakeFault::kHungUp && is_relayed(options_, rank)) {
+    stream_trouble(rank, stream, LinkEvent::Kind::kRetried,
+                   with_keys() ? "no answer by way of a relay, or not from who has its key"
+                               : "no answer by way of a relay");
+    return;
+  }
   const std::string what = handshake_words(rank, fault);
   stream_trouble(rank, stream, LinkEvent::Kind::kHandshakeFailed, what);
   peer.streams[static_cast<std::size_t>(stream)].failed_before = true;

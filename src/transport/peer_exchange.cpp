@@ -41,7 +41,8 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
                .shares = options_.shares,
                .run_key = options_.run_key,
                .elastic = options_.elastic,
-               .min_members = options_.min_members}) {
+               .min_members = options_.min_members,
+               .keeps_encoded = options_.keeps_encoded}) {
   ISTHMUS_CHECK(options_.retry_interval > Duration{0}, options_.retry_interval.count());
   if (members() > 1) {
     task_ =
@@ -206,6 +207,12 @@ Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Durati
   return result;
 }
 
+std::vector<EncodedShare> PeerExchange::take_encoded(const SyncId& id) {
+  EncodedResult encoded;
+  queue_->update([&] { encoded = engine_.take_encoded(id); });
+  return encoded.shares();
+}
+
 void PeerExchange::record_wait(TimePoint begin, const SyncId& id) {
   const TimePoint end = runtime_.clock().now();
   if (options_.events != nullptr && end > begin) {
@@ -245,6 +252,14 @@ bool PeerExchange::admit(Rank joiner, std::int64_t after) {
   return admitted;
 }
 
+bool PeerExchange::release(Rank member, std::int64_t after) {
+  bool released = false;
+  drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
+    released = engine.release(member, after, now, out);
+  });
+  return released;
+}
+
 void PeerExchange::stand_aside() {
   queue_->update([&] { engine_.stand_aside(); });
 }
@@ -253,8 +268,10 @@ void PeerExchange::leave(Duration patience) {
   if (members() == 1) {
     return;
   }
+  const TimePoint deadline = after(runtime_.clock().now(), patience);
+  (void)queue_->wait([&] { return engine_.may_leave(); }, deadline);
   drive([](ExchangeEngine& engine, TimePoint, Outbox& out) { engine.leave(out); });
-  (void)queue_->wait([&] { return engine_.all_left(); }, after(runtime_.clock().now(), patience));
+  (void)queue_->wait([&] { return engine_.all_left(); }, deadline);
 }
 
 }  // namespace isthmus

@@ -44,6 +44,8 @@ struct PeerExchangeOptions {
   /// else has come or gone meanwhile, is left out, if enough are left. Of a reduce those can tell
   /// who own a part of it.
   Duration straggler = Duration::max();
+  /// Results can be had as they were encoded (`take_encoded`): their frames are kept until then.
+  bool keeps_encoded = false;
   /// What another member's program has sent with `note`; and that a member is lost, and why. Called
   /// by the exchange's own task, one call at a time, from before the constructor returns. May be
   /// empty.
@@ -77,6 +79,9 @@ class PeerExchange final : public Exchange {
   [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
                                                       Duration patience) override;
   [[nodiscard]] ByteCounts bytes() const override;
+  /// After `wait` has handed out that round's result, and before it hands out another: what
+  /// EncodedResult::shares says. Nothing where the fp32 result is as small, or nothing is kept.
+  [[nodiscard]] std::vector<EncodedShare> take_encoded(const SyncId& id);
 
   /// Sends bytes to the program of member `to`, after everything sent to it before. At most
   /// kMaxFramePayload. For transports that lose nothing: it is not repeated. Any task.
@@ -87,12 +92,17 @@ class PeerExchange final : public Exchange {
   /// told that member of the joiner's process. Any task.
   /// RETURNS: false when it is a member, or lost.
   bool admit(Rank joiner, std::int64_t after);
+  /// At member 0, with `elastic`: rounds sent after step `after` are without `member`, under the
+  /// same rule; those sent by then end with it. Any task.
+  /// RETURNS: false when it is no member, leaves already, or too few would be left.
+  bool release(Rank member, std::int64_t after);
   /// This member takes part only once member 0 admits it; until then only notes go either way.
   /// Before the first round.
   void stand_aside();
 
   /// Ends in order: says goodbye and serves the others until all have done so or are lost, for at
-  /// most `patience`. Nothing may be begun or waited for afterwards.
+  /// most `patience`. A member that was released ends its open rounds first, and then waits for
+  /// member 0 to take note instead. Nothing may be begun or waited for afterwards.
   void leave(Duration patience);
 
  private:

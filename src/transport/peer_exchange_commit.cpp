@@ -191,6 +191,10 @@ bool ExchangeEngine::all_peers_closed(StepIndex sent) const {
   });
 }
 
+EncodedResult ExchangeEngine::take_encoded(const SyncId& id) {
+  return encoded_.first == id ? std::exchange(encoded_.second, {}) : EncodedResult();
+}
+
 void ExchangeEngine::forget_closed() {
   std::erase_if(rounds_, [&](const auto& entry) {
     const auto& [id, open] = entry;

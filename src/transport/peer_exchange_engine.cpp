@@ -44,6 +44,7 @@ RoundPlace ExchangeEngine::place(StepIndex sent) const {
           .shares = options_.shares,
           .live = membership_.members_of(sent),
           .run_key = options_.run_key,
+          .keeps_encoded = options_.keeps_encoded,
           .echoes = &echoes_};
 }
 
@@ -51,7 +52,7 @@ void ExchangeEngine::begin(Round round, bool commit, std::optional<Contribution>
                            TimePoint now, Outbox& out) {
   const SyncId id = round.id();
   ISTHMUS_CHECK(retained.has_value() == options_.elastic && (commit || !options_.elastic));
-  ISTHMUS_CHECK(is_member_ || over_);
+  ISTHMUS_CHECK(over_ || membership_.takes_part(options_.self, id.sent), id.sent.value());
   if (retained && round.epoch() != membership_.epoch_of(id.sent)) {  // changed since it was made
     round = Round(*retained, place(id.sent));
   }
@@ -187,7 +188,7 @@ void ExchangeEngine::answer_control(Rank from, const Frame& frame, TimePoint now
       }
       return;
     case FrameKind::kBye:
-      peer_[index(from)].left = true;
+      take_bye(from, now, out);
       return;
     case FrameKind::kNote:
       notes_.emplace_back(from, std::vector(frame.payload.begin(), frame.payload.end()));
@@ -308,6 +309,7 @@ Expected<Reduced, ExchangeError> ExchangeEngine::take(const SyncId& id) {
   }
   ISTHMUS_CHECK(open.closed, id.fragment.value(), id.sent.value());
   open.taken = true;
+  encoded_ = {id, open.round.take_encoded()};
   Reduced reduced = open.round.take();
   forget_closed();
   return reduced;
@@ -344,11 +346,6 @@ void ExchangeEngine::leave(Outbox& out) {
   for (const Rank peer : peers()) {
     send({.kind = FrameKind::kBye}, peer, {}, out);
   }
-}
-
-bool ExchangeEngine::all_left() const {
-  return std::ranges::all_of(
-      peers(), [&](Rank rank) { return peer_[index(rank)].left || peer_[index(rank)].lost; });
 }
 
 bool ExchangeEngine::over(const SyncId& id) const {

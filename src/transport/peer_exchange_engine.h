@@ -40,6 +40,7 @@ struct EngineOptions {
   std::uint64_t run_key = 0;          // of the means' encoding
   bool elastic = false;               // a lost member, other than member 0, ends no round
   int min_members = 1;                // with fewer nothing goes on
+  bool keeps_encoded = false;         // for take_encoded
 };
 
 class ExchangeEngine {
@@ -66,6 +67,10 @@ class ExchangeEngine {
   /// At member 0: `joiner` takes part in rounds sent after step `after`, which nobody has begun.
   /// RETURNS: false when it is a member, or lost. REQUIRES: links between it and all members.
   bool admit(Rank joiner, std::int64_t after, TimePoint now, Outbox& out);
+  /// At member 0: rounds sent after step `after`, which nobody has begun, are without `member`;
+  /// those sent before end with it, then it says goodbye and is gone.
+  /// RETURNS: false when it is none, or leaves already, or too few would be left.
+  bool release(Rank member, std::int64_t after, TimePoint now, Outbox& out);
   /// Who has come and gone since the last call, one entry each.
   [[nodiscard]] std::vector<Epoch> take_epochs();
   /// Fails every round, open or yet to begin: the member itself cannot go on.
@@ -84,6 +89,9 @@ class ExchangeEngine {
   [[nodiscard]] bool ready(const SyncId& id) const;
   /// The committed result or the round's error. REQUIRES: ready(id).
   [[nodiscard]] Expected<Reduced, ExchangeError> take(const SyncId& id);
+  /// What the result taken last was decoded from; empty when that was of another round, or is kept
+  /// nowhere. Once.
+  [[nodiscard]] EncodedResult take_encoded(const SyncId& id);
   /// Who and what a round waits for, for people.
   [[nodiscard]] std::string describe(const SyncId& id) const;
 
@@ -92,9 +100,12 @@ class ExchangeEngine {
   /// Those that have come since the last call, in order of arrival.
   [[nodiscard]] std::vector<std::pair<Rank, std::vector<std::byte>>> take_notes();
 
+  /// A member that goes while the others go on may say goodbye once its rounds have ended.
+  [[nodiscard]] bool may_leave() const;
   /// Says goodbye: nothing will be begun or waited for any more; others are still served.
   void leave(Outbox& out);
-  /// True when every peer has said goodbye or is lost.
+  /// True when every peer has said goodbye or is lost; of one that goes alone, when member 0 has
+  /// taken note, or is lost.
   [[nodiscard]] bool all_left() const;
 
  private:
@@ -132,6 +143,8 @@ class ExchangeEngine {
   [[nodiscard]] bool can_spare(Rank peer) const;
   [[nodiscard]] bool single_out(const SyncId& id, const std::map<Rank, Digest128>& digests);
   void exclude_the_odd(TimePoint now, Outbox& out);
+  void take_bye(Rank from, TimePoint now, Outbox& out);
+  void part_with(Rank peer, TimePoint now, Outbox& out);
   void declare(EpochNews news, TimePoint now, Outbox& out);
   void remind(Rank peer, TimePoint now, Outbox& out);
   void take_epoch(Rank from, const Frame& frame, TimePoint now, Outbox& out);
@@ -181,9 +194,10 @@ class ExchangeEngine {
   std::vector<Peer> peer_;                                      // by member; the own entry is idle
   std::vector<std::uint32_t> echoes_;                           // sent to each member
   std::map<SyncId, std::map<Rank, Digest128>> dones_;           // at member 0: digests that came in
-  std::map<Rank, std::string> odd_;     // at member 0: to be left out, and why
-  std::set<Rank> once_odd_;             // at member 0: was, before
-  std::map<SyncId, Verdict> verdicts_;  // at member 0: kept for whoever missed them
+  std::map<Rank, std::string> odd_;           // at member 0: to be left out, and why
+  std::set<Rank> once_odd_;                   // at member 0: was, before
+  std::map<SyncId, Verdict> verdicts_;        // at member 0: kept for whoever missed them
+  std::pair<SyncId, EncodedResult> encoded_;  // of the result taken last
   TimePoint last_tick_;
   Membership membership_;
   bool is_member_ = true;

@@ -114,12 +114,58 @@ void ExchangeEngine::take_gone(Rank from, const Frame& frame, TimePoint now, Out
   }
 }
 
+// Of one that takes leave nothing is missing any more once the rounds it was in are through.
 void ExchangeEngine::exclude(Rank peer, const std::string& why, TimePoint now, Outbox& out) {
+  if (membership_.leaves(peer) && membership_.until(peer) < closed_before()) {
+    part_with(peer, now, out);
+    return;
+  }
   EpochNews news(membership_.without(peer));
   news.epoch.over = news.membership.count() < options_.min_members;
   news.epoch.who = peer;
   news.epoch.why = why;
   declare(std::move(news), now, out);
+}
+
+void ExchangeEngine::take_bye(Rank from, TimePoint now, Outbox& out) {
+  peer_[index(from)].left = true;
+  if (options_.self == Rank(0) && membership_.leaves(from) && !over_ && !needs(from)) {
+    part_with(from, now, out);
+  }
+}
+
+void ExchangeEngine::part_with(Rank peer, TimePoint now, Outbox& out) {
+  EpochNews news(membership_.parted(peer));
+  news.epoch.who = peer;
+  news.epoch.after = membership_.until(peer);
+  news.epoch.why = "it has taken leave";
+  declare(std::move(news), now, out);
+}
+
+bool ExchangeEngine::release(Rank member, std::int64_t after, TimePoint now, Outbox& out) {
+  ISTHMUS_CHECK(options_.self == Rank(0) && options_.elastic, options_.self.value());
+  ISTHMUS_CHECK(member != options_.self);
+  ISTHMUS_CHECK(after >= last_begun_.value(), after, last_begun_.value());
+  if (over_ || !membership_.live(member) || membership_.leaves(member) ||
+      membership_.count() <= options_.min_members) {
+    return false;
+  }
+  EpochNews news(membership_.leaving(member, after));
+  news.epoch.who = member;
+  news.epoch.leaves = true;
+  news.epoch.after = after;
+  news.epoch.why = "it takes leave";
+  declare(std::move(news), now, out);
+  return true;
+}
+
+bool ExchangeEngine::may_leave() const { return !membership_.leaves(options_.self) || !any_open(); }
+
+bool ExchangeEngine::all_left() const {
+  if (membership_.has_left(options_.self)) return true;
+  if (membership_.leaves(options_.self)) return peer_[0].lost;
+  return std::ranges::all_of(
+      peers(), [&](Rank rank) { return peer_[index(rank)].left || peer_[index(rank)].lost; });
 }
 
 bool ExchangeEngine::admit(Rank joiner, std::int64_t after, TimePoint now, Outbox& out) {
@@ -185,6 +231,7 @@ void ExchangeEngine::take_epoch(Rank from, const Frame& frame, TimePoint now, Ou
 
 void ExchangeEngine::enter(const EpochNews& news, TimePoint now, Outbox& out) {
   note_changes(news);
+  const bool begins_anew = news.membership.whole() != membership_.whole();
   membership_ = news.membership;
   const bool was_member = std::exchange(is_member_, membership_.live(options_.self));
   for (const SyncId& id : news.committed) {
@@ -201,14 +248,14 @@ void ExchangeEngine::enter(const EpochNews& news, TimePoint now, Outbox& out) {
     return;
   }
   if (!is_member_) {
-    if (was_member) {
+    if (was_member && !membership_.has_left(options_.self)) {
       finish_with({ExchangeError::Kind::kEvicted, options_.self,
                    fmt::format("the others count worker {} as gone: {}", options_.self.value(),
                                news.epoch.why)});
     }
     return;
   }
-  if (!news.epoch.joins) dones_.clear();  // all that is not committed begins again
+  if (begins_anew) dones_.clear();  // all that is not committed
   std::erase_if(early_, [&](const auto& entry) {
     return parse_frame(*entry.second.front().second)->header.epoch <
            membership_.epoch_of(entry.first.sent);
@@ -230,13 +277,16 @@ void ExchangeEngine::enter(const EpochNews& news, TimePoint now, Outbox& out) {
 /// Of an epoch that is to be entered. One that was missed shows too: who came since has gone
 /// before. A joiner is told of itself alone, once it is in.
 void ExchangeEngine::note_changes(const EpochNews& news) {
-  const auto note = [&](Rank who, bool joins, std::int64_t after) {
+  const auto note = [&](Rank who, bool joins, bool leaves, std::int64_t after) {
     if (!is_member_ && who != options_.self) return;
     Epoch change = news.epoch;
     change.who = who;
     change.joins = joins;
+    change.leaves = leaves;
     change.after = after;
-    if (who != news.epoch.who || joins != news.epoch.joins) change.why = "";
+    const bool the_news =
+        who == news.epoch.who && joins == news.epoch.joins && leaves == news.epoch.leaves;
+    if (!the_news) change.why = "";
     epochs_.push_back(std::move(change));
   };
   for (int m = 0; m < options_.members; ++m) {
@@ -245,15 +295,18 @@ void ExchangeEngine::note_changes(const EpochNews& news) {
     const bool was = membership_.live(member);
     const bool is = news.membership.live(member);
     const bool other = was && is && news.membership.came_in(member) != membership_.came_in(member);
+    const std::int64_t until = news.membership.until(member);
+    const bool leaves = until >= 0 && until != Membership::kStays;
+    if (was && !other && leaves && !membership_.leaves(member)) note(member, false, true, until);
     if (was && (!is || other)) {
       peer.lost = true;
-      note(member, false, -1);
+      note(member, false, false, !other && leaves ? until : -1);
     }
     if (is && (!was || other)) {
       // What a member had lost before was a former process; what a joiner has lost, it has.
       const bool lost = (!is_member_ || peer.fresh) && peer.lost && !other;
       peer = Peer{.lost = lost, .why = std::move(peer.why), .patience = options_.retry_interval};
-      note(member, true, news.membership.since(member));
+      note(member, true, false, news.membership.since(member));
     }
   }
 }

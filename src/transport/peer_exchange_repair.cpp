@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a round sends, sends again, and still misses.
+// What a round sends, sends again, still misses, and keeps for others.
 #include <algorithm>
 
 #include "transport/peer_exchange_round.h"
@@ -85,6 +85,34 @@ bool Round::nothing_from(Rank peer) const {
     waits = true;
   }
   return waits;
+}
+
+EncodedResult Round::room_for_encoded() const {
+  std::size_t shares = 1;
+  if (plan_.kind == ReductionKind::kGather) {
+    shares = 0;
+    for (std::size_t m = 0; m < weights_.size(); ++m) shares += takes_part(m) ? 1 : 0;
+  }
+  const std::size_t bytes = plan_.parts.empty() ? 0 : encoded_bytes(*codec_, contributed_values_);
+  const bool smaller = shares * bytes < contributed_values_ * sizeof(float);
+  if (!smaller || plan_.kind == ReductionKind::kCollect) return {};
+  const bool reduces = plan_.kind == ReductionKind::kReduce;
+  return {plan_.parts.size(), reduces ? bitmap_bytes(place_.members) : 0};
+}
+
+std::vector<EncodedShare> EncodedResult::shares() const {
+  std::vector<EncodedShare> shares;
+  for (std::size_t s = 0; !frames_.empty() && s < frames_.front().size(); ++s) {
+    const double weight = prefix_ > 0 ? 1 : parse_frame(*frames_.front()[s])->header.weight;
+    if (weight == 0) continue;
+    EncodedShare share{.weight = weight, .bytes = {}};
+    for (const std::vector<FrameBytes>& part : frames_) {
+      const std::span<const std::byte> bytes = payload_of(part[s]).subspan(prefix_);
+      share.bytes.insert(share.bytes.end(), bytes.begin(), bytes.end());
+    }
+    shares.push_back(std::move(share));
+  }
+  return shares;
 }
 
 }  // namespace isthmus

@@ -67,6 +67,7 @@ Round::Round(Contribution contribution, const RoundPlace& place)
   weights_[index(place_.self)] = contribution.weight;
   contributes_.assign(members, true);
   contributed_values_ = contribution.encoded.values;
+  if (place_.keeps_encoded) encoded_ = room_for_encoded();
   if (kind == ReductionKind::kCollect) {
     collected_.resize(members);
   } else {
@@ -146,7 +147,7 @@ Expected<void, ExchangeError> Round::receive(Rank from, const Frame& frame, Fram
   }
   return head.kind == FrameKind::kContribution
              ? take_contribution(from, frame, std::move(bytes), fresh, out)
-             : take_result(from, frame, fresh);
+             : take_result(from, frame, std::move(bytes), fresh);
 }
 
 Expected<void, ExchangeError> Round::take_contribution(Rank from, const Frame& frame,
@@ -170,7 +171,8 @@ Expected<void, ExchangeError> Round::take_contribution(Rank from, const Frame& f
   return reduce_if_ready(k, out);
 }
 
-Expected<void, ExchangeError> Round::take_result(Rank from, const Frame& frame, bool& fresh) {
+Expected<void, ExchangeError> Round::take_result(Rank from, const Frame& frame, FrameBytes bytes,
+                                                 bool& fresh) {
   const std::size_t k = frame.header.part;
   const Part& part = plan_.parts[k];
   const std::size_t prefix = bitmap_bytes(place_.members);
@@ -190,6 +192,7 @@ Expected<void, ExchangeError> Round::take_result(Rank from, const Frame& frame, 
     return fault(ExchangeError::Kind::kCorrupt, from, ok.error().what);
   }
   fresh = true;
+  if (!encoded_.empty()) encoded_.keep(k, {std::move(bytes)});
   parts_[k].own.reset();  // the owner answered, so it has every contribution to this part
   finish_part(k);
   return {};
@@ -213,6 +216,9 @@ Expected<void, ExchangeError> Round::reduce_if_ready(std::size_t k, Outbox& out)
     collect_part(k);
   } else if (auto ok = reduce_part(k); !ok) {
     return ok;
+  }
+  if (!encoded_.empty() && plan_.kind == ReductionKind::kGather) {
+    encoded_.keep(k, std::move(state.inputs));
   }
   state.inputs.clear();
   if (plan_.kind == ReductionKind::kReduce) {
@@ -300,6 +306,7 @@ Expected<void, ExchangeError> Round::answer(std::size_t k, Outbox& out) {
   }
   parts_[k].own.reset();
   parts_[k].result = std::move(builder).finish();
+  if (!encoded_.empty()) encoded_.keep(k, {parts_[k].result});
   for (int hop = 1; hop < place_.members; ++hop) {
     const Rank to((place_.self.value() + hop) % place_.members);
     if (takes_part(index(to))) send(to, k, FrameKind::kResult, parts_[k].result, out);

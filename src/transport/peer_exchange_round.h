@@ -41,9 +41,27 @@ struct RoundPlace {
   std::span<const std::uint32_t> shares = {};  // of the owners; empty: even; read at construction
   /// By member: who takes part; none: all. The others own nothing and count as weight 0.
   std::vector<bool> live = {};
-  std::uint64_t run_key = 0;  // of the means' encoding
+  std::uint64_t run_key = 0;   // of the means' encoding
+  bool keeps_encoded = false;  // for take_encoded
   /// Echoes sent to each member so far; belongs to the engine, which outlives its rounds.
   const std::vector<std::uint32_t>* echoes = nullptr;
+};
+
+/// The frames that a result was decoded from, by part and share; none where it is as small itself.
+class EncodedResult {
+ public:
+  EncodedResult() = default;
+  /// Payloads begin with `prefix` bytes of something else.
+  EncodedResult(std::size_t parts, std::size_t prefix) : frames_(parts), prefix_(prefix) {}
+  void keep(std::size_t part, std::vector<FrameBytes> shares) { frames_[part] = std::move(shares); }
+  [[nodiscard]] bool empty() const { return frames_.empty(); }
+  /// Of a reduce the mean, of a gather what each contributor encoded, in member order: whole
+  /// vectors. Copies.
+  [[nodiscard]] std::vector<EncodedShare> shares() const;
+
+ private:
+  std::vector<std::vector<FrameBytes>> frames_;
+  std::size_t prefix_ = 0;
 };
 
 class Round {
@@ -81,6 +99,8 @@ class Round {
   void drop_frames();
   /// The result, moved out. REQUIRES: complete(), called once.
   [[nodiscard]] Reduced take();
+  /// What it was decoded from, where the place keeps it. REQUIRES: as take.
+  [[nodiscard]] EncodedResult take_encoded() { return std::move(encoded_); }
 
   [[nodiscard]] const SyncId& id() const { return id_; }
   [[nodiscard]] std::uint32_t epoch() const { return place_.epoch; }
@@ -107,7 +127,8 @@ class Round {
                                                                 FrameBytes bytes, bool& fresh,
                                                                 Outbox& out);
   [[nodiscard]] Expected<void, ExchangeError> take_result(Rank from, const Frame& frame,
-                                                          bool& fresh);
+                                                          FrameBytes bytes, bool& fresh);
+  [[nodiscard]] EncodedResult room_for_encoded() const;
   [[nodiscard]] Expected<void, ExchangeError> reduce_if_ready(std::size_t part, Outbox& out);
   [[nodiscard]] Expected<void, ExchangeError> reduce_part(std::size_t part);
   void collect_part(std::size_t part);
@@ -132,6 +153,7 @@ class Round {
   std::vector<float> values_;                      // of the mean; empty in a collect
   std::vector<std::vector<std::byte>> collected_;  // by member; in a collect only
   std::size_t contributed_values_ = 0;
+  EncodedResult encoded_;
   std::vector<std::uint32_t> stamps_;  // (kind, part, peer): echoes sent before it last went out
   std::uint64_t payload_bytes_ = 0;
   std::uint64_t wire_bytes_ = 0;

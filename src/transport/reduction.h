@@ -66,6 +66,12 @@ struct WeightedBytes {
   double weight = 1;
 };
 
+/// The same with bytes of its own.
+struct EncodedShare {
+  double weight = 1;
+  std::vector<std::byte> bytes;
+};
+
 /// Which member's bytes did not decode.
 struct ReduceError {
   std::size_t member = 0;

@@ -10,12 +10,15 @@
 
 #include "core/check.h"
 #include "transport/byte_fields.h"
+#include "transport/frame.h"
 
 namespace isthmus {
 namespace {
 
-constexpr std::size_t kHeadBytes = 28;   // fragment, sent, values, contributors, contributions
-constexpr std::size_t kSizesBytes = 16;  // of a contribution: its values and bytes
+// fragment, sent, values, contributors, contributions, encoded
+constexpr std::size_t kHeadBytes = 32;
+constexpr std::size_t kSizesBytes = 16;  // of a contribution: its values and bytes; of an encoded
+                                         // share: its weight and bytes
 
 Unexpected<std::string> bad(const std::string& why) {
   return Unexpected<std::string>("a round's result: " + why);
@@ -23,29 +26,38 @@ Unexpected<std::string> bad(const std::string& why) {
 
 }  // namespace
 
-std::vector<std::byte> write_result(const SyncId& id, const Reduced& result) {
+std::vector<std::byte> write_result(const SyncId& id, const Reduced& result,
+                                    std::span<const EncodedShare> encoded) {
   static_assert(std::endian::native == std::endian::little, "values are copied as they lie");
-  std::size_t size = kHeadBytes + 4 * result.contributors.size() + 4 * result.values.size();
+  const std::span<const float> values =
+      encoded.empty() ? std::span(result.values) : std::span<const float>();
+  std::size_t size = kHeadBytes + 4 * result.contributors.size() + 4 * values.size();
   for (const Encoded& each : result.contributions) size += kSizesBytes + each.bytes.size();
+  for (const EncodedShare& each : encoded) size += kSizesBytes + each.bytes.size();
   std::vector<std::byte> bytes(size);
   FieldWriter out(bytes);
   out.put(static_cast<std::uint32_t>(id.fragment.value()));
   out.put(static_cast<std::uint64_t>(id.sent.value()));
-  out.put(static_cast<std::uint64_t>(result.values.size()));
+  out.put(static_cast<std::uint64_t>(values.size()));
   out.put(static_cast<std::uint32_t>(result.contributors.size()));
   out.put(static_cast<std::uint32_t>(result.contributions.size()));
+  out.put(static_cast<std::uint32_t>(encoded.size()));
   for (const Rank rank : result.contributors) out.put(static_cast<std::uint32_t>(rank.value()));
-  out.put_bytes(std::as_bytes(std::span(result.values)));
+  out.put_bytes(std::as_bytes(values));
   for (const Encoded& each : result.contributions) {
     out.put(static_cast<std::uint64_t>(each.values));
+    out.put(static_cast<std::uint64_t>(each.bytes.size()));
+    out.put_bytes(each.bytes);
+  }
+  for (const EncodedShare& each : encoded) {
+    out.put(std::bit_cast<std::uint64_t>(each.weight));
     out.put(static_cast<std::uint64_t>(each.bytes.size()));
     out.put_bytes(each.bytes);
   }
   return bytes;
 }
 
-Expected<std::pair<SyncId, Reduced>, std::string> read_result(std::span<const std::byte> bytes,
-                                                              int members) {
+Expected<RoundResult, std::string> read_result(std::span<const std::byte> bytes, int members) {
   if (bytes.size() < kHeadBytes) return bad(fmt::format("{} bytes are too few", bytes.size()));
   FieldReader in(bytes);
   const auto fragment = in.get<std::uint32_t>();
@@ -53,6 +65,7 @@ Expected<std::pair<SyncId, Reduced>, std::string> read_result(std::span<const st
   const auto values = in.get<std::uint64_t>();
   const auto contributors = in.get<std::uint32_t>();
   const auto contributions = in.get<std::uint32_t>();
+  const auto shares = in.get<std::uint32_t>();
   if (fragment > static_cast<std::uint32_t>(std::numeric_limits<int>::max()) ||
       sent > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
     return bad(fmt::format("fragment {} of step {}", fragment, sent));
@@ -61,6 +74,11 @@ Expected<std::pair<SyncId, Reduced>, std::string> read_result(std::span<const st
       (contributions != 0 && contributions != contributors)) {
     return bad(fmt::format("{} contributions of {} contributors, in a run of {}", contributions,
                            contributors, members));
+  }
+  if (shares > static_cast<std::uint32_t>(members) ||
+      (shares != 0 && (values != 0 || contributions != 0))) {
+    return bad(fmt::format("{} encoded shares beside {} values and {} contributions", shares,
+                           values, contributions));
   }
   std::uint64_t left = bytes.size() - kHeadBytes;
   const auto holds = [&left](std::uint64_t size) {
@@ -71,9 +89,11 @@ Expected<std::pair<SyncId, Reduced>, std::string> read_result(std::span<const st
   if (!holds(std::uint64_t{4} * contributors) || values > left / 4 || !holds(4 * values)) {
     return bad(fmt::format("{} bytes do not hold {} values", bytes.size(), values));
   }
-  std::pair<SyncId, Reduced> result{
-      {FragmentId(static_cast<int>(fragment)), StepIndex(static_cast<std::int64_t>(sent))}, {}};
-  Reduced& reduced = result.second;
+  RoundResult result{
+      .id = {FragmentId(static_cast<int>(fragment)), StepIndex(static_cast<std::int64_t>(sent))},
+      .reduced = {},
+      .encoded = {}};
+  Reduced& reduced = result.reduced;
   for (std::uint32_t k = 0; k < contributors; ++k) {
     const auto rank = in.get<std::uint32_t>();
     if (rank >= static_cast<std::uint32_t>(members) ||
@@ -92,6 +112,15 @@ Expected<std::pair<SyncId, Reduced>, std::string> read_result(std::span<const st
     if (!holds(encoded_bytes)) return bad("it ends within a contribution");
     const std::span<const std::byte> encoded = in.get_bytes(encoded_bytes);
     reduced.contributions.push_back({encoded_values, {encoded.begin(), encoded.end()}});
+  }
+  for (std::uint32_t k = 0; k < shares; ++k) {
+    if (!holds(kSizesBytes)) return bad("it ends within its shares");
+    const auto weight = std::bit_cast<double>(in.get<std::uint64_t>());
+    const auto size = in.get<std::uint64_t>();
+    if (!is_weight(weight) || weight == 0) return bad(fmt::format("a share of weight {}", weight));
+    if (!holds(size)) return bad("it ends within a share");
+    const std::span<const std::byte> share = in.get_bytes(size);
+    result.encoded.push_back({weight, {share.begin(), share.end()}});
   }
   if (left != 0) return bad(fmt::format("{} bytes follow it", left));
   return result;

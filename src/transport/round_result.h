@@ -1,24 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// A round's result as bytes, for a member that took no part in it (WIRE_FORMAT.md, "Joining").
-// Without what the receiver did for it: bytes sent, time waited. Pure; any thread.
+// A round's result as bytes, for a member that took no part in it (WIRE_FORMAT.md, "Joining"): as
+// its members decoded it, or in fp32. Without what the receiver did for it: bytes sent, time
+// waited. Pure; any thread.
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "isthmus/expected.h"
 #include "isthmus/transport.h"
+#include "transport/reduction.h"
 
 namespace isthmus {
 
-[[nodiscard]] std::vector<std::byte> write_result(const SyncId& id, const Reduced& result);
+struct RoundResult {
+  SyncId id;
+  Reduced reduced;                    // without values where they are encoded
+  std::vector<EncodedShare> encoded;  // of a reduce the mean, of a gather each contributor's vector
+};
+
+/// `encoded`, where there is any, goes instead of the values.
+[[nodiscard]] std::vector<std::byte> write_result(const SyncId& id, const Reduced& result,
+                                                  std::span<const EncodedShare> encoded = {});
 
 /// RETURNS: why `bytes` are no result of a run of `members` members. Whether its sizes are those of
 /// the model is for the caller to see.
-[[nodiscard]] Expected<std::pair<SyncId, Reduced>, std::string> read_result(
-    std::span<const std::byte> bytes, int members);
+[[nodiscard]] Expected<RoundResult, std::string> read_result(std::span<const std::byte> bytes,
+                                                             int members);
 
 }  // namespace isthmus

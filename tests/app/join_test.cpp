@@ -85,7 +85,8 @@ class Join : public ::testing::Test {
                .live = [this] { return live_; },
                .clock_s = [] { return 12.5; },
                .window = 5,
-               .total_steps = 100}) {}
+               .total_steps = 100,
+               .least_under_way = 0}) {}
 
   static HelloNote own() {
     HelloNote note;
@@ -181,6 +182,35 @@ TEST_F(Join, GivesAStateThenResultsUntilAllHaveAgreed) {
   int streams = 0;
   for (const auto& [to, note] : sent_) streams += std::holds_alternative<ResultNote>(note) ? 1 : 0;
   EXPECT_EQ(streams, 2);  // 800,000 bytes are two pieces
+}
+
+// The model has 1.2 MB, so twelve results of 0.8 MB may be on their way, not before they are taken.
+TEST_F(Join, TurnsAwayWhoTakesInLessThanTheRunMakes) {
+  const auto north = newcomer(Rank(2));
+  host_.receive(Rank(2), JoinNote{{0, 1}});
+  after_step(7);
+  std::int64_t t = 7;
+  const auto results = [&](int count) {
+    for (int k = 0; k < count; ++k) {
+      ASSERT_TRUE(forwarding_.wait({{FragmentId(0), StepIndex(++t)}}, 1s));
+    }
+  };
+  const auto turned_away = [&] {
+    return std::ranges::any_of(sent_, [](const auto& sent) {
+      return std::holds_alternative<TurnedAwayNote>(sent.second);
+    });
+  };
+  results(11);
+  settle(*north, Rank(2));  // all taken
+  results(11);
+  EXPECT_FALSE(turned_away());
+  results(1);
+  ASSERT_TRUE(turned_away());
+  EXPECT_THAT(std::get<TurnedAwayNote>(sent_.back().second).why, HasSubstr("less than the run"));
+  const std::size_t sent = sent_.size();
+  results(5);
+  after_step(t);
+  EXPECT_EQ(sent_.size(), sent) << "nothing more is kept for it";
 }
 
 TEST_F(Join, IsOneAtATimeAndEndsWithALoss) {

@@ -86,6 +86,18 @@ TEST_F(LaunchedSites, AreNotStartedAgainForOtherReasons) {
   EXPECT_EQ(said(), "");
 }
 
+TEST_F(LaunchedSites, GoOnWithoutOneThatHasLeft) {
+  const std::string reaped =
+      fmt::format("while ! [ -s {0} ] || kill -0 $(cat {0}) 2>/dev/null; do sleep 0.02; done",
+                  (folder_ / "pid").string());
+  EXPECT_EQ(run({site("east", reaped + "; kill -9 $$", "exit 0"),
+                 site("west", fmt::format("echo $$ > {}; exit 85", (folder_ / "pid").string()),
+                      "exit 2")},
+                1),
+            "west 85");
+  EXPECT_EQ(said(), "east | ended by signal 9; starting it again in 1 s (restart 1 of 1)\n");
+}
+
 TEST_F(LaunchedSites, OfARunThatOneHasCompletedAreNotStartedAgain) {
   EXPECT_EQ(run({site("east", touch("done"), "exit 3"),
                  site("west", until("done") + "; exit 5", "exit 0")},

@@ -168,6 +168,46 @@ TEST_F(ElasticBoardTest, OneThatJoinsIsWaitedForFromItsStepOn) {
   EXPECT_EQ(log_.events.back().present, 3);
 }
 
+TEST_F(ElasticBoardTest, OneThatLeavesIsWaitedForUpToItsStep) {
+  board_.leave_after(Rank(2), StepIndex(2), "asked to");
+  EXPECT_THAT(board_.present(StepIndex(2)), ElementsAre(true, true, true));
+  EXPECT_THAT(board_.present(StepIndex(3)), ElementsAre(true, true, false));
+  for (const int rank : {0, 1}) {
+    for (const int t : {1, 2, 3}) post(rank, t);
+  }
+  EXPECT_THAT(log_.steps, ElementsAre());
+  post(2, 1);
+  post(2, 2);
+  EXPECT_THAT(log_.told, ElementsAre("step 1", "step 2", "event 2", "step 3"));
+  EXPECT_EQ(log_.events.back().kind, RunEvent::Kind::kLeft);
+  EXPECT_EQ(log_.events.back().present, 2);
+  board_.leave(Rank(2), "its process has ended");
+  EXPECT_EQ(log_.events.size(), 1U) << "that it has left is known";
+  board_.join(Rank(2), StepIndex(4));
+  EXPECT_THAT(board_.present(StepIndex(5)), ElementsAre(true, true, true));
+}
+
+TEST_F(ElasticBoardTest, OneThatDiesBeforeItsLastStepHasLeftThen) {
+  board_.leave_after(Rank(2), StepIndex(2), "asked to");
+  for (int m = 0; m < 3; ++m) post(m, 1);
+  post(0, 2);
+  post(1, 2);
+  board_.leave(Rank(2), "gone");
+  EXPECT_THAT(log_.told, ElementsAre("step 1", "event 1", "step 2"));
+}
+
+TEST_F(ElasticBoardTest, WhoLeavesWritesNoLinesOfLaterSteps) {
+  post(0, 1);
+  post(1, 1);
+  post(1, 2);
+  board_.end_after(StepIndex(1));
+  post(1, 3);
+  post(2, 1);
+  post(0, 2);
+  post(2, 2);
+  EXPECT_THAT(log_.steps, ElementsAre(1));
+}
+
 TEST_F(ElasticBoardTest, TheJoinersOwnLinesBeginWhereItJoins) {
   board_.stand_by();
   post(2, 4);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sites at unlike steps, notes that take unlike times, sites that die and come back: whatever the
-// order, all of them stop and lay down checkpoints after the same steps, and nobody waits for ever.
+// Sites at unlike steps, notes that take unlike times, sites that die, leave and come back:
+// whatever the order, all of them stop and lay down checkpoints after the same steps, and nobody
+// waits for ever.
 #include "app/site_agreement.h"
 
 #include <gtest/gtest.h>
@@ -27,9 +28,10 @@ struct Message {
 /// Sites as tasks of one event loop; notes of one pair keep their order, no other order is kept.
 class Sites {
  public:
-  Sites(int members, std::uint64_t seed) : rng_(seed, Stream::kTestData) {
+  Sites(int members, std::uint64_t seed, int min_sites = 1) : rng_(seed, Stream::kTestData) {
     for (int m = 0; m < members; ++m) {
-      agreements_.push_back(std::make_unique<SiteAgreement>(Rank(m), members, kSteps));
+      agreements_.push_back(
+          std::make_unique<SiteAgreement>(Rank(m), members, kSteps, 0, min_sites));
       agreements_.back()->look_ahead(1 + static_cast<std::int64_t>(draw(5)));
     }
     step_.assign(static_cast<std::size_t>(members), 0);
@@ -79,6 +81,10 @@ class Sites {
   [[nodiscard]] bool dead(int m) const { return dead_[static_cast<std::size_t>(m)]; }
   [[nodiscard]] bool over(int m) const { return over_[static_cast<std::size_t>(m)]; }
   [[nodiscard]] std::optional<std::int64_t> joined_after() const { return joined_after_; }
+  /// By site that was found to leave: the step after which.
+  [[nodiscard]] const std::map<int, std::int64_t>& left_after() const { return left_after_; }
+  /// By site: why it cannot.
+  [[nodiscard]] const std::map<int, std::string>& refused() const { return refused_; }
   [[nodiscard]] int members() const { return static_cast<int>(agreements_.size()); }
 
  private:
@@ -96,8 +102,15 @@ class Sites {
     }
     const auto& stop = agreements_[place]->stop();
     over_[place] = t == kSteps || (stop && stop->first == t);
-    if (agreements_[place]->checkpoint_after(StepIndex(t)) || over_[place]) {
+    const SiteAgreement& agreed = *agreements_[place];
+    if (agreed.checkpoint_after(StepIndex(t)) || agreed.change_after(StepIndex(t)) ||
+        over_[place]) {
       done_[place].insert(t);
+    }
+    const auto leaves = left_after_.find(m);
+    if (leaves != left_after_.end() && leaves->second == t && !over_[place]) {
+      dead_[place] = true;
+      links_[{m, 0}].push_back({.note = {}, .who = m, .joined_after = {}});  // its goodbye
     }
   }
   void take_note(int from, int to) {
@@ -122,8 +135,15 @@ class Sites {
   }
   // As the board at site 0 does: the membership goes out before the news of what was agreed.
   void post(int from, const NotesOut& out) {
+    if (const auto why = agreements_[static_cast<std::size_t>(from)]->take_refusal()) {
+      refused_[from] = *why;
+    }
     std::optional<StepIndex> agreed;
     if (from == 0) agreed = agreements_[0]->take_join();
+    if (const auto leave = agreements_[0]->take_leave()) {
+      left_after_[leave->first.value()] = leave->second.value();
+      for (int m = 0; m < members(); ++m) EXPECT_TRUE(dead(m) || step(m) <= leave->second.value());
+    }
     NotesOut more;
     if (agreed) {
       const auto place = static_cast<std::size_t>(coming_);
@@ -166,6 +186,8 @@ class Sites {
   std::vector<bool> knows_of_join_;
   int coming_ = -1;
   std::optional<std::int64_t> joined_after_;
+  std::map<int, std::int64_t> left_after_;
+  std::map<int, std::string> refused_;
   std::map<std::pair<int, int>, std::deque<Message>> links_;
 };
 
@@ -289,6 +311,50 @@ TEST(SiteAgreement, AJoinerTakesPartInWhatComesAfterItsStep) {
   EXPECT_GT(with_more, 300);
 }
 
+TEST(SiteAgreement, WhoeverWantsToLeaveDoesSoAfterAStepThatAllKnow) {
+  std::size_t left = 0;
+  int two_left = 0;
+  std::size_t refused = 0;
+  for (std::uint64_t seed = 0; seed < 4000; ++seed) {
+    const int members = 2 + static_cast<int>(seed % 4);
+    Sites sites(members, seed, 2);
+    const std::size_t first_at = sites.draw(60);
+    const std::size_t second_at = sites.draw(60);
+    const std::size_t checkpoint_at = sites.draw(150);
+    const std::size_t death_at = seed % 3 == 0 ? sites.draw(100) : 10000;
+    const int victim = 1 + static_cast<int>(sites.draw(static_cast<std::size_t>(members) - 1));
+    for (std::size_t events = 0; sites.advance(); ++events) {
+      const int m = static_cast<int>(sites.draw(static_cast<std::size_t>(members)));
+      const bool leave = events == first_at || events == second_at;
+      if (leave && !sites.dead(m)) sites.wish(m, Purpose::kLeave);
+      if (events == checkpoint_at) sites.wish(0, Purpose::kCheckpoint);
+      if (events == death_at && !sites.dead(victim)) sites.kill(victim);
+      ASSERT_LT(events, 10000U) << "seed " << seed;
+    }
+    int there = 0;
+    for (int m = 0; m < members; ++m) {
+      const auto leaves = sites.left_after().find(m);
+      if (leaves != sites.left_after().end() && m != victim) {
+        ASSERT_EQ(sites.step(m), leaves->second) << "seed " << seed << ", site " << m;
+        ASSERT_TRUE(sites.checkpoints(m).contains(leaves->second)) << "seed " << seed;
+      }
+      if (sites.dead(m)) continue;
+      ++there;
+      ASSERT_TRUE(sites.over(m)) << "seed " << seed << ", site " << m << " waits for ever";
+      ASSERT_EQ(sites.step(m), kSteps) << "seed " << seed << ", site " << m;
+      ASSERT_EQ(sites.checkpoints(m), sites.checkpoints(0)) << "seed " << seed << ", site " << m;
+    }
+    ASSERT_FALSE(sites.left_after().contains(0)) << "seed " << seed;
+    ASSERT_TRUE(there >= 2 || death_at < 10000) << "seed " << seed;
+    left += sites.left_after().size();
+    two_left += sites.left_after().size() == 2 ? 1 : 0;
+    refused += sites.refused().size();
+  }
+  EXPECT_GT(left, 2000U);
+  EXPECT_GT(two_left, 300);
+  EXPECT_GT(refused, 1000U);
+}
+
 TEST(SiteAgreement, AStepForAJoinerMayBeAgreedOnAgain) {
   SiteAgreement alone(Rank(0), 1, kSteps);
   for (const std::int64_t begun : {7, 20}) {
@@ -297,7 +363,7 @@ TEST(SiteAgreement, AStepForAJoinerMayBeAgreedOnAgain) {
     alone.wish(Purpose::kJoin, out);
     EXPECT_EQ(alone.take_join(), StepIndex(begun + 1));
     EXPECT_EQ(alone.take_join(), std::nullopt);
-    EXPECT_TRUE(alone.join_after(StepIndex(begun + 1)));
+    EXPECT_TRUE(alone.change_after(StepIndex(begun + 1)));
   }
   EXPECT_FALSE(alone.stop().has_value());
 }

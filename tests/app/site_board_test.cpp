@@ -215,9 +215,40 @@ TEST_F(SiteBoardTest, TheFirstSiteActsOnAJoinersStepBeforeAnybodyMayPassIt) {
   deliver();
   EXPECT_THAT(order, ElementsAre("join after 3, 0 notes"));
   for (const int m : {0, 2}) {
-    EXPECT_TRUE(board(m).join_after(StepIndex(3))) << m;
-    EXPECT_FALSE(board(m).join_after(StepIndex(2))) << m;
+    EXPECT_TRUE(board(m).checkpoint_after(StepIndex(3))) << m;
+    EXPECT_FALSE(board(m).checkpoint_after(StepIndex(2))) << m;
   }
+}
+
+TEST_F(SiteBoardTest, OneThatLeavesEndsAfterItsStepAndItsLastWordCounts) {
+  for (int m = 0; m < 3; ++m) step(m, 1);
+  deliver();
+  Epoch leaves{.number = 1,
+               .live = {true, true, true},
+               .who = Rank(2),
+               .leaves = true,
+               .after = 2,
+               .why = "it takes leave"};
+  for (int m = 0; m < 3; ++m) board(m).epoch(leaves);
+  EXPECT_EQ(board(2).stop_after(StepIndex(1)), StopWish::kNone);
+  EXPECT_EQ(board(2).stop_after(StepIndex(2)), StopWish::kRequeue);
+  EXPECT_EQ(board(0).stop_after(StepIndex(2)), StopWish::kNone);
+  for (int m = 0; m < 3; ++m) step(m, 2);
+  const Epoch has_left{.number = 2,
+                       .live = {true, true, false},
+                       .who = Rank(2),
+                       .after = 2,
+                       .why = "it has taken leave"};
+  for (int m = 0; m < 3; ++m) board(m).epoch(has_left);
+  step(0, 3);
+  step(1, 3);
+  deliver();  // what site 2 has told of step 2 among it
+  const std::vector<std::string> expected = {"1: 0 1 2", "2: 0 1 2", "left 2", "3: 0 1"};
+  EXPECT_EQ(told(0), expected);
+  EXPECT_EQ(told(1), expected);
+  EXPECT_THAT(told(2), ElementsAre("1: 0 1 2", "2: 0 1 2"));
+  board(2).check();
+  board(2).explain();  // it has lost nobody
 }
 
 TEST_F(SiteBoardTest, ALastEvaluationThatLacksAShareIsCompletedAtEverySite) {

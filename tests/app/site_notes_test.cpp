@@ -86,6 +86,9 @@ TEST(SiteNotes, TheOthersComeBack) {
   EXPECT_EQ(there_and_back(WrittenNote{StepIndex(4), "abc"}).digest, "abc");
   EXPECT_EQ(there_and_back(WishNote{Purpose::kRequeue}).purpose, Purpose::kRequeue);
   EXPECT_EQ(there_and_back(WishNote{Purpose::kJoin}).purpose, Purpose::kJoin);
+  EXPECT_EQ(there_and_back(WishNote{Purpose::kLeave}).purpose, Purpose::kLeave);
+  EXPECT_EQ(there_and_back(RefusedNote{"too few"}).why, "too few");
+  EXPECT_EQ(there_and_back(TakenNote{1ULL << 40}).bytes, 1ULL << 40);
   EXPECT_EQ(there_and_back(AskNote{3}).number, 3);
   EXPECT_EQ(there_and_back(HoldNote{3, StepIndex(11)}).step, StepIndex(11));
   EXPECT_EQ(there_and_back(AgreedNote{3, Purpose::kInterrupt, StepIndex(12)}).step, StepIndex(12));
@@ -112,8 +115,8 @@ TEST(SiteNotes, WhateverComesIsANoteOrAReason) {
 }
 
 TEST(SiteNotes, APurposeBeyondTheLastIsNone) {
-  std::vector<std::byte> bytes = write_note(WishNote{Purpose::kJoin});
-  bytes.back() = std::byte{4};
+  std::vector<std::byte> bytes = write_note(WishNote{Purpose::kLeave});
+  bytes.back() = std::byte{5};
   EXPECT_FALSE(read_note(bytes).has_value());
 }
 

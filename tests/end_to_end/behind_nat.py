@@ -7,11 +7,14 @@
 Three sites, two without an address: the run's lines and parameters are, to the bit, those of the
 run in which all have one, in plain text and with keys. A relay's process is killed: with another
 relay the others go on, without they wait for it; either way it comes back. Strangers at a relay
-change nothing. doctor and bench link find the same ways.
+change nothing. doctor and bench link find the same ways. As root also between network namespaces
+of which two share no network, as behind two NATs.
 """
 import argparse
 import json
+import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -49,7 +52,7 @@ keep = 500
 [net]
 dead_after = "5s"
 gather = "60s"
-streams = {streams}
+streams = 2
 [outer]
 method = "diloco"
 H = 5
@@ -62,8 +65,10 @@ FOREVER = 100000  # steps, until the test has seen what it wants
 class Run:
     """Sites of one run, each a process. `addressed`, `relays`: names of the sites that have one."""
 
-    def __init__(self, isthmus, folder, corpus, addressed, relays, steps=60, keys=False, streams=2):
+    def __init__(self, isthmus, folder, corpus, addressed, relays, steps=60, keys=False,
+                 host="127.0.0.1", spaces=None):
         self.isthmus, self.folder = isthmus, folder
+        self.spaces = spaces or {}  # network namespaces, by site
         folder.mkdir()
         ports = iter(free_ports(2 * len(NAMES)))
         self.ports = {}
@@ -78,18 +83,18 @@ class Run:
             for key, having in (("address", addressed), ("relay", relays)):
                 if name in having:
                     self.ports[name, key] = next(ports)
-                    sites += f'{key} = "127.0.0.1:{self.ports[name, key]}"\n'
+                    sites += f'{key} = "{host}:{self.ports[name, key]}"\n'
             if keys:
                 sites += f'key = "{said[name]}"\n'
         self.toml = folder / "run.toml"
-        self.toml.write_text(TEXT.format(steps=steps, corpus=corpus, sites=sites,
-                                         streams=streams))
+        self.toml.write_text(TEXT.format(steps=steps, corpus=corpus, sites=sites))
         self.sites = {}
 
     def start(self, name, *flags):
         said = open(self.folder / f"{name}.err", "a")
+        there = ["ip", "netns", "exec", self.spaces[name]] if name in self.spaces else []
         self.sites[name] = subprocess.Popen(
-            [self.isthmus, "train", str(self.toml), "--site", name, "--progress", "none", "--out",
+            [*there, self.isthmus, "train", str(self.toml), "--site", name, "--progress", "none", "--out",
              str(self.folder / name), *flags], stdout=subprocess.DEVNULL, stderr=said)
 
     def start_all(self):
@@ -152,6 +157,42 @@ class Run:
             if site.poll() is None:
                 site.kill()
                 site.wait()
+
+
+class Spaces:
+    """A network namespace a site; east has a wire to each other one, which have none in common."""
+
+    HOST = "10.78.1.1"
+
+    def __init__(self):
+        self.of = {name: f"isthmus-{os.getpid()}-{name}" for name in NAMES}
+        east = self.of["east"]
+        try:
+            for space in self.of.values():
+                self.ip("netns", "add", space)
+                self.ip("-n", space, "link", "set", "lo", "up")
+            for number, name in enumerate(NAMES[1:], 1):
+                space, wire = self.of[name], f"wire{number}"
+                self.ip("link", "add", wire, "netns", east, "type", "veth", "peer", "name", wire,
+                        "netns", space)
+                self.ip("-n", east, "addr", "add", f"10.78.{number}.1/24", "dev", wire)
+                self.ip("-n", space, "addr", "add", f"10.78.{number}.2/24", "dev", wire)
+                self.ip("-n", east, "link", "set", wire, "up")
+                self.ip("-n", space, "link", "set", wire, "up")
+                if number > 1:
+                    self.ip("-n", space, "route", "add", f"{self.HOST}/32", "via",
+                            f"10.78.{number}.1")
+        except subprocess.CalledProcessError:
+            self.remove()
+            raise
+
+    @staticmethod
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    def remove(self):
+        for space in self.of.values():
+            subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
 
 
 def main():
@@ -254,8 +295,28 @@ def main():
                     if command == ["doctor"] and name != "east":
                         require(out.count("by way of") == 1, f"doctor at {name}: {out}")
 
+        def two_sites_without_a_network_in_common():
+            if os.geteuid() != 0 or shutil.which("ip") is None:
+                print("left out: needs root and iproute2, for network namespaces")
+                return
+            try:
+                spaces = Spaces()
+            except subprocess.CalledProcessError as error:
+                print(f"left out: no network namespaces here: {error.stderr.decode().strip()}")
+                return
+            try:
+                run = run_of("spaces", ["east"], ["east"], keys=True, host=Spaces.HOST,
+                             spaces=spaces.of)
+                run.start_all()
+                run.ends(0)
+                rounds = run.rows("west", "round")
+                require({row["members"] for row in rounds} == {3}, f"spaces: {rounds}")
+            finally:
+                spaces.remove()
+
         tests = [the_same_bits_as_with_addresses, a_hidden_site_dies, one_of_two_relays_dies,
-                 the_only_relay_dies, strangers_change_nothing, doctor_and_bench_link_take_the_same_ways]
+                 the_only_relay_dies, strangers_change_nothing, doctor_and_bench_link_take_the_same_ways,
+                 two_sites_without_a_network_in_common]
         try:
             for test in tests:
                 if not arguments.only or arguments.only in test.__name__:

@@ -123,7 +123,7 @@ def main():
                      "--progress", "none", "--out", str(folder / name)],
                     stdout=subprocess.DEVNULL, stderr=open(folder / f"{name}.err", "w")))
             east, west = folder / "east", folder / "west"
-            until("rounds of two", lambda: len(rounds(west)) > 3, sites)
+            until("rounds of two", lambda: min(len(rounds(west)), len(rounds(east))) > 3, sites)
             wire.set("down")
             alone = until("east goes on alone", lambda: rounds(east)[-1] == 1, sites)
             until("west waits", lambda: "come back" in (folder / "west.err").read_text(), sites)

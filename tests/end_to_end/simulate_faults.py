@@ -131,6 +131,24 @@ def costs(bench):
                     "--out", bench.folder / "said", "--progress", "none").stdout)
 
 
+def without_declared_times(bench):
+    """A step's measured length, one site, and a run whose end only the closed form knows."""
+    toml = bench.write("measured.toml", BLOCKING, fault("cut", OF_LINK, 1, 30))
+    toml.write_text(toml.read_text().replace('step_time = "10s"', ""))
+    told = bench.simulate(toml, "measured")["faults"]
+    require(told["exact"] and 28 < told["cost_s"] < 30.001, told)
+    toml = bench.write("one.toml", 'method = "ddp"', fault("slow", 'site = "east"', 5, 20, "pace = 0.25"))
+    text = toml.read_text()
+    begin, end = text.index('[[site]]\nname = "west"'), text.index("[[fault]]")
+    toml.write_text(text[:begin] + text[end:])
+    told = bench.simulate(toml, "one")["faults"]
+    require(told["exact"] and abs(told["cost_s"] - 15) < 1e-6 and abs(told["without_s"] - 12 * STEP_S) < 1e-6, told)
+    toml = bench.write("inexact.toml", 'method = "1bit-adam"', fault("pause", 'site = "west"', 5, 20))
+    said = bench.run("simulate", toml, "--out", bench.folder / "inexact", "--progress", "none").stdout
+    require("cost about 20 s: about" in said and "measured" not in said, said)
+    print("costs without declared step times, of one site, and about")
+
+
 def stops_and_goes_on(bench):
     steps = 2000
     toml = bench.write("long.toml", BLOCKING, fault("pause", 'site = "west"', 50, 15000) +
@@ -179,6 +197,7 @@ def main():
         bench = Bench(arguments.isthmus, pathlib.Path(folder), pathlib.Path(arguments.text).resolve())
         try:
             costs(bench)
+            without_declared_times(bench)
             stops_and_goes_on(bench)
             refusals(bench)
         except Failure as failure:

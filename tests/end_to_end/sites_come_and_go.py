@@ -171,6 +171,36 @@ def dies_and_comes_back(run, victim):
     return seconds
 
 
+def leaves_and_comes_back(run):
+    """The first site and one too many are refused, and go on."""
+    others = ("east", "west")
+    run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+    run.sites["east"].send_signal(signal.SIGUSR2)
+    run.until("a word why not", lambda: "cannot leave: the first site" in run.said("east"))
+    run.sites["north"].send_signal(signal.SIGUSR2)
+    code = run.code_of("north")
+    require(code == 85, f"{run.folder.name}: a site that left: exit {code}: {run.said('north')}")
+    last = json.loads((run.folder / "north/ckpt/last/state.json").read_text())["step"]
+    lines = run.rows("north", "train")
+    require(lines[-1]["step"] == last, f"{run.folder.name}: lines end with {lines[-1]}, not {last}")
+    run.until("rounds of those left", lambda: run.members_of_last_round() == 2, 60)
+    run.sites["west"].send_signal(signal.SIGUSR2)
+    run.until("a word why not", lambda: "fewer than net.min_sites" in run.said("west"))
+    for name in others:
+        said = run.said(name)
+        require("is gone" not in said, f"{run.folder.name}: {name} has lost somebody: {said}")
+        for row in run.rows(name, "round"):
+            require(row["members"] == (3 if row["step_send"] <= last else 2),
+                    f"{run.folder.name}: north left after step {last}: {row}")
+        left = [row["step"] for row in run.rows(name, "event") if row["what"] == "site left"]
+        require(left == [last], f"{run.folder.name}: {name}: left after {left}, not {last}")
+        model = run.folder / name / f"ckpt/step-{last:07d}/model.safetensors"
+        require(model.read_bytes() == (run.folder / "north/ckpt/last/model.safetensors").read_bytes(),
+                f"{run.folder.name}: {name} has another model after step {last}")
+    run.start("north", "--resume", "auto")
+    run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--isthmus", required=True)
@@ -229,6 +259,12 @@ def main():
             run.stop()
             print(f"frozen: went on after {seconds:.1f} s (net.dead_after = 5 s)")
 
+        def a_site_leaves_in_order_and_comes_back():
+            for method in ("diloco", "streaming-diloco", "1bit-adam"):
+                run = run_of(f"leaving-{method}", method, 3, min_sites=2)
+                leaves_and_comes_back(run)
+                run.stop()
+
         def all_wait_for_the_first_site():
             run = run_of("first", "diloco", 3)
             run.until("checkpoints", lambda: len(run.rows("east", "ckpt")) > 1 and
@@ -249,7 +285,8 @@ def main():
             require(code == 5 and "east" in run.said("west").splitlines()[-1], run.said("west"))
 
         tests = [methods, killed_while_it_joins, too_few_end_the_run,
-                 a_frozen_site_is_left_out_and_comes_back_by_itself, all_wait_for_the_first_site,
+                 a_frozen_site_is_left_out_and_comes_back_by_itself,
+                 a_site_leaves_in_order_and_comes_back, all_wait_for_the_first_site,
                  nobody_waits_for_ever]
         try:
             for test in tests:

@@ -14,6 +14,7 @@
 #include "outer/toy_loops.h"
 #include "transport/joining_exchange.h"
 #include "transport/round_result.h"
+#include "transport/run_in_process.h"
 
 namespace isthmus {
 namespace {
@@ -109,13 +110,14 @@ struct Joining {
   Anchors joiner_anchors;
   std::vector<RoundReport> donor_rounds;
   std::map<SyncId, double> joiner_weights;
+  int forwarded_encoded = 0;        // results
   std::vector<float> joiner_local;  // after it has forgotten its work
 
   [[nodiscard]] std::int64_t end() const {
     return setting.last + 3 * std::max<std::int64_t>(setting.outer.H, 4);
   }
   void run() {
-    run_in_process(kMembers, [&](WorkerContext& context) {
+    run_in_process(kMembers, {.keeps_encoded = true}, [&](WorkerContext& context) {
       const std::unique_ptr<InnerLoop> inner = make_loop(setting, context.rank.value());
       if (context.rank == kDonor) donate(context, *inner);
       if (context.rank == Rank(1)) train(context, *inner);
@@ -133,7 +135,8 @@ struct Joining {
 
   // K is made known in the middle, so that rounds are replayed before and after.
   void donate(WorkerContext& context, InnerLoop& inner) {
-    ForwardingExchange exchange_here(context.exchange);
+    auto& real = dynamic_cast<PeerExchange&>(context.exchange);
+    ForwardingExchange exchange_here(real, [&](const SyncId& id) { return real.take_encoded(id); });
     const auto strategy = make_outer_strategy(setting.method, setting.outer, inner, exchange_here);
     JoiningExchange* joiner = nullptr;
     for (std::int64_t t = 1; t <= end(); ++t) {
@@ -144,10 +147,12 @@ struct Joining {
       if (t == setting.from) {
         state.set_value(write_state(snapshot(*strategy, inner)));
         joiner = exchange.get_future().get();
-        exchange_here.forward_to([joiner](const SyncId& id, const Reduced& result) {
-          auto read = read_result(write_result(id, result), kMembers);
+        exchange_here.forward_to([this, joiner](const SyncId& id, const Reduced& result,
+                                                const ForwardingExchange::Encoded& encoded) {
+          auto read = read_result(write_result(id, result, encoded), kMembers);
           ASSERT_TRUE(read) << read.error();
-          joiner->deliver(read->first, std::move(read->second));
+          forwarded_encoded += read->encoded.empty() ? 0 : 1;
+          joiner->deliver(read->id, std::move(read->reduced), std::move(read->encoded));
         });
       }
       if (t == (setting.from + setting.last) / 2) joiner->become_member(StepIndex(setting.last));
@@ -225,6 +230,8 @@ TEST_P(JoiningTest, HasTheDonorsAnchorsAfterEveryStep) {
     ASSERT_EQ(joining.joiner_anchors.at(t), joining.donor_anchors.at(t)) << "step " << t;
   }
   EXPECT_NE(joining.donor_anchors.at(from), joining.donor_anchors.at(joining.end()));
+  const bool coded = GetParam().outer.codec.starts_with("int4");
+  EXPECT_GE(joining.forwarded_encoded, coded ? 1 : 0);
 }
 
 TEST_P(JoiningTest, StartsAtTheAnchorWhereItBecomesAMember) {

@@ -188,10 +188,11 @@ TEST(FaultRates, ACutWithinABusyTimeDelaysWhatFollowsByItsLength) {
   const DirectedLink link{.bits_per_s = kMbit};
   LinkQueue plain(link, {}, 1, 0);
   LinkQueue cut(link, {}, 1, 0);
-  cut.set_profile(RateProfile::outage(kMbit, at(seconds(2)), at(seconds(302))));
+  const TimePoint begin = at(milliseconds(2250));  // within the fifth frame
+  cut.set_profile(RateProfile::outage(kMbit, begin, begin + seconds(300)));
   for (int i = 0; i < 10; ++i) {
     const TimePoint undisturbed = plain.send(at(Duration{0}), 62'500).departure;  // half a second
-    const Duration delay = undisturbed > at(seconds(2)) ? seconds(300) : seconds(0);
+    const Duration delay = undisturbed > begin ? seconds(300) : seconds(0);
     EXPECT_EQ(cut.send(at(Duration{0}), 62'500).departure, undisturbed + delay) << i;
   }
 }

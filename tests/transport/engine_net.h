@@ -140,6 +140,17 @@ class EngineNet {
     EXPECT_TRUE(engine(0).admit(Rank(member), after, now_, out));
     transmit(0, out);
   }
+  void release(int member, std::int64_t after) {
+    Outbox out;
+    EXPECT_TRUE(engine(0).release(Rank(member), after, now_, out));
+    transmit(0, out);
+  }
+  /// It says goodbye.
+  void leave(int member) {
+    Outbox out;
+    engine(member).leave(out);
+    transmit(member, out);
+  }
   /// How often each distinct data frame was sent over each link.
   [[nodiscard]] int most_repeated_data_frame() const {
     int most = 0;

@@ -7,16 +7,22 @@
 
 #include "core/system_runtime.h"
 #include "transport/joining_exchange.h"
+#include "transport/naive_mean.h"
 #include "transport/note_stream.h"
+#include "transport/peer_exchange.h"
 #include "transport/round_result.h"
+#include "transport/run_in_process.h"
 
 namespace isthmus {
 namespace {
 
 using ::testing::HasSubstr;
+using testing_support::contribution_of;
+using Use = std::function<void(const SyncId&, const Reduced&, const ForwardingExchange::Encoded&)>;
 
 constexpr Duration kLong = std::chrono::minutes(1);
 constexpr std::size_t kValues = 3;
+constexpr std::size_t kForwardedValues = 9001;
 
 SyncId id(int fragment, std::int64_t sent) { return {FragmentId(fragment), StepIndex(sent)}; }
 
@@ -69,7 +75,7 @@ TEST(ForwardingExchange, ShowsTheSinkEveryResultWhileThereIsOne) {
     return donor.wait(donor.begin(contribution(id(0, sent))), kLong)->values[0];
   };
   EXPECT_EQ(take(1), 1);
-  donor.forward_to([&](const SyncId& each, const Reduced& result) {
+  donor.forward_to([&](const SyncId& each, const Reduced& result, const auto&) {
     seen.emplace_back(each, result.values[0]);
   });
   EXPECT_EQ(take(2), 2);
@@ -180,7 +186,7 @@ TEST(RoundResult, LiesAsDocumented) {
       id(3, 0x0102),
       {.contributors = {Rank(0), Rank(2)}, .contributions = {{5, {std::byte{0xaa}}}, {6, {}}}});
   constexpr unsigned char kExpected[] = {3, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-                                         0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0,                       //
+                                         0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0,           //
                                          0, 0, 0, 0, 2, 0, 0, 0,                                //
                                          5, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0xaa,  //
                                          6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
@@ -191,16 +197,108 @@ TEST(RoundResult, KeepsEveryBit) {
   const Reduced sent = mean(1.5f);
   const auto read = read_result(write_result(id(4, 77), sent), 3);
   ASSERT_TRUE(read) << read.error();
-  EXPECT_EQ(read->first, id(4, 77));
-  EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span(read->second.values)),
+  EXPECT_EQ(read->id, id(4, 77));
+  EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span(read->reduced.values)),
                                  std::as_bytes(std::span(sent.values))));
-  EXPECT_EQ(read->second.contributors, sent.contributors);
+  EXPECT_EQ(read->reduced.contributors, sent.contributors);
   const auto collected = read_result(
       write_result(id(0, 1), {.contributors = {Rank(1)}, .contributions = {{9, {std::byte{4}}}}}),
       3);
   ASSERT_TRUE(collected) << collected.error();
-  EXPECT_EQ(collected->second.contributions.at(0).values, 9u);
-  EXPECT_EQ(collected->second.contributions.at(0).bytes, std::vector{std::byte{4}});
+  EXPECT_EQ(collected->reduced.contributions.at(0).values, 9u);
+  EXPECT_EQ(collected->reduced.contributions.at(0).bytes, std::vector{std::byte{4}});
+  const std::vector<EncodedShare> shares = {{.weight = 0.5, .bytes = {std::byte{7}}},
+                                            {.weight = 3, .bytes = {}}};
+  const auto encoded = read_result(write_result(id(0, 1), sent, shares), 3);
+  ASSERT_TRUE(encoded) << encoded.error();
+  EXPECT_TRUE(encoded->reduced.values.empty());
+  ASSERT_EQ(encoded->encoded.size(), 2u);
+  EXPECT_EQ(encoded->encoded[0].weight, 0.5);
+  EXPECT_EQ(encoded->encoded[0].bytes, std::vector{std::byte{7}});
+}
+
+TEST(RoundResult, RefusesEncodedSharesThatCannotBe) {
+  const std::vector<EncodedShare> shares = {{.weight = 0.5, .bytes = {std::byte{7}}}};
+  const std::vector<std::byte> good = write_result(id(0, 1), {.contributors = {Rank(0)}}, shares);
+  ASSERT_TRUE(read_result(good, 3));
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    EXPECT_FALSE(read_result(std::span(good).first(size), 3)) << size;
+  }
+  std::vector<std::byte> weightless = good;
+  std::fill_n(weightless.begin() + 36, 8, std::byte{});
+  EXPECT_FALSE(read_result(weightless, 3));
+}
+
+struct Forwarded {
+  std::string codec;
+  ReductionKind kind;
+};
+
+/// One round of three members; `use` sees the donor's result and what it was decoded from.
+void one_round(const Forwarded& how, const Use& use) {
+  const std::shared_ptr<const Codec> codec = make_codec(how.codec);
+  run_in_process(3, {.keeps_encoded = true}, [&](WorkerContext& context) {
+    auto& real = dynamic_cast<PeerExchange&>(context.exchange);
+    ForwardingExchange donor(real, [&](const SyncId& each) { return real.take_encoded(each); });
+    if (context.rank == Rank(0)) donor.forward_to(use);
+    Contribution own = contribution_of(codec, context.rank, kForwardedValues, id(0, 6), how.kind);
+    if (context.rank == Rank(2)) own.weight = 0;  // takes without giving
+    ASSERT_TRUE(donor.wait(donor.begin(std::move(own)), kLong));
+  });
+}
+
+// The oracle: the naive mean of the two that give, and the codec's own size of a vector.
+TEST(Forwarding, CostsWhatTheCodecSaysAndDecodesToTheSameBits) {
+  const std::size_t fp32 = kForwardedValues * sizeof(float);
+  for (const Forwarded& how :
+       {Forwarded{"int4", ReductionKind::kReduce}, Forwarded{"int8:256", ReductionKind::kReduce},
+        Forwarded{"int8:256", ReductionKind::kGather}, Forwarded{"topk:64", ReductionKind::kGather},
+        Forwarded{"fp32", ReductionKind::kReduce}, Forwarded{"fp16", ReductionKind::kGather}}) {
+    const std::shared_ptr<const Codec> codec = make_codec(how.codec);
+    const std::size_t vector = encoded_bytes(*codec, kForwardedValues);
+    std::vector<std::byte> bytes;
+    one_round(how, [&](const SyncId& each, const Reduced& result, const auto& encoded) {
+      bytes = write_result(each, result, encoded);
+    });
+    constexpr std::size_t kAround = 32 + 2 * 4;  // of two contributors
+    const bool gathers = how.kind == ReductionKind::kGather;
+    const bool smaller = (gathers ? 3 : 1) * vector < fp32;  // of three that might have given
+    const std::size_t shares = gathers ? 2 : 1;
+    EXPECT_EQ(bytes.size(), kAround + (smaller ? shares * (16 + vector) : fp32)) << how.codec;
+
+    auto read = read_result(bytes, 3);
+    ASSERT_TRUE(read) << read.error();
+    Joiner joiner;
+    const Ticket ticket = joiner.exchange.begin(
+        contribution_of(codec, Rank(1), kForwardedValues, id(0, 6), how.kind));
+    joiner.exchange.deliver(read->id, std::move(read->reduced), std::move(read->encoded));
+    const auto result = joiner.exchange.wait(ticket, kLong);
+    ASSERT_TRUE(result) << result.error().what;
+    EXPECT_EQ(result->values, testing_support::naive_mean(*codec, {Rank(0), Rank(1)},
+                                                          kForwardedValues, how.kind, id(0, 6)))
+        << how.codec;
+  }
+}
+
+TEST(JoiningExchange, RefusesEncodedResultsOfOtherSizesOrThatDoNotDecode) {
+  const std::shared_ptr<const Codec> codec = make_codec("int4");
+  std::vector<EncodedShare> good;
+  one_round({"int4", ReductionKind::kReduce},
+            [&](const SyncId&, const Reduced&, const auto& encoded) { good = encoded; });
+  ASSERT_EQ(good.size(), 1u);
+  std::vector<EncodedShare> two = {good[0], good[0]};
+  std::vector<EncodedShare> shorter = good;
+  shorter[0].bytes.pop_back();
+  for (const auto& bad : {two, shorter}) {
+    Joiner joiner;
+    const Ticket ticket = joiner.exchange.begin(
+        contribution_of(codec, Rank(1), kForwardedValues, id(0, 6), ReductionKind::kReduce));
+    joiner.exchange.deliver(id(0, 6), {.contributors = {Rank(0)}}, bad);
+    const auto result = joiner.exchange.wait(ticket, kLong);
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().kind, ExchangeError::Kind::kCorrupt);
+    EXPECT_THAT(result.error().what, HasSubstr("has come encoded in"));
+  }
 }
 
 TEST(RoundResult, RefusesEveryTruncationAndWhatCannotBe) {
@@ -225,7 +323,8 @@ TEST(RoundResult, RefusesEveryTruncationAndWhatCannotBe) {
   EXPECT_FALSE(read_result(with(11, 0x80), 3));  // step
   EXPECT_FALSE(read_result(with(19, 0x80), 3));  // 2^63 values
   EXPECT_FALSE(read_result(with(24, 1), 3));     // one contribution of two
-  EXPECT_FALSE(read_result(with(32, 0), 3));     // member 0 twice
+  EXPECT_FALSE(read_result(with(28, 1), 3));     // encoded, and a value
+  EXPECT_FALSE(read_result(with(36, 0), 3));     // member 0 twice
 }
 
 std::vector<std::byte> some_bytes(std::size_t size) {

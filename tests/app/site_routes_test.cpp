@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/site_routes.h"
+
+#include <gmock/gmock.h>
+
+#include "core/system_runtime.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+SiteConfig site(const std::string& name, const std::string& address,
+                const std::string& relay = "") {
+  SiteConfig made;
+  made.name = name;
+  made.address = address;
+  made.relay = relay;
+  return made;
+}
+
+/// What check_addresses says against them; empty: nothing.
+std::string refusal(std::vector<SiteConfig> sites) {
+  Config config;
+  config.sites = std::move(sites);
+  try {
+    check_addresses(config);
+    return {};
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+TEST(SiteRoutes, ASiteWithoutAnAddressNeedsARelay) {
+  const SiteConfig hidden = site("home", "");
+  EXPECT_EQ(refusal({site("east", "e:1", "e:2"), hidden, site("den", "")}), "");
+  EXPECT_THAT(refusal({site("east", "e:1"), hidden}),
+              StartsWith("site 'home': address = \"\": must be HOST:PORT"));
+  EXPECT_THAT(refusal({site("east", "e:1"), hidden}), HasSubstr("relay = \"HOST:PORT\""));
+}
+
+TEST(SiteRoutes, ARelayMustBeReachedAndHaveAPortOfItsOwn) {
+  EXPECT_THAT(refusal({site("east", "e:1"), site("home", "", "h:2")}),
+              HasSubstr("relay = \"h:2\" without an address"));
+  EXPECT_THAT(refusal({site("east", "e:1", "e:1"), site("home", "")}),
+              HasSubstr("site 'east' has the same address and relay e:1"));
+  EXPECT_THAT(refusal({site("east", "e:1", "e:2"), site("west", "e:2")}),
+              HasSubstr("sites 'east' and 'west' have the same address e:2"));
+  EXPECT_THAT(refusal({site("east", "e:1", "e"), site("home", "")}),
+              HasSubstr("site 'east': relay = \"e\": must be HOST:PORT"));
+}
+
+TEST(SiteRoutes, OnlyThePairsThatNeedARelayTakeOne) {
+  SystemRuntime runtime;
+  const std::vector<SiteConfig> sites = {site("east", "127.0.0.1:1", "127.0.0.1:9"),
+                                         site("home", ""), site("den", "")};
+  EXPECT_THAT(hidden_sites(sites), ElementsAre(Rank(1), Rank(2)));
+  const MemberOptions options{.self = Rank(1), .members = 3};
+  const SiteRoutes routes(runtime, sites, options, "tcp://127.0.0.1:4444");
+  EXPECT_EQ(routes.endpoints()[0], "tcp://127.0.0.1:1");
+  EXPECT_EQ(routes.endpoints()[1], "tcp://127.0.0.1:4444");
+  EXPECT_THAT(routes.endpoints()[2], StartsWith("tcp://127.0.0.1:"));
+  EXPECT_EQ(routes.way(Rank(0)), "");
+  EXPECT_EQ(routes.way(Rank(2)), "by way of 127.0.0.1:9");
+}
+
+TEST(SiteRoutes, ARelayBeyondThisMachineNeedsKeysAsLinksDo) {
+  SystemRuntime runtime;
+  const std::vector<SiteConfig> sites = {site("east", "127.0.0.1:1", "203.0.113.9:9"),
+                                         site("home", "")};
+  const MemberOptions options{.self = Rank(1), .members = 2};
+  EXPECT_THROW(SiteRoutes(runtime, sites, options, "tcp://127.0.0.1:4444"), ConfigError);
+}
+
+}  // namespace
+}  // namespace isthmus::app
