@@ -62,7 +62,6 @@ namespace {
 }
 
 int parse_and_run(const std::vector<std::string>& arguments, Parsed& parsed) {
-  refuse_later_command(arguments);
   const auto app = make_parser(parsed);
   try {
     // CLI11 takes the words in reverse order.

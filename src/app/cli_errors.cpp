@@ -21,8 +21,6 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::array<std::string_view, 1> kLaterCommands = {"hub"};
-
 std::string_view kind_of(ExitCode code) {
   switch (code) {
     case ExitCode::kUsage:
@@ -106,17 +104,6 @@ int report_errors(bool json, const std::function<int()>& body) {
   } catch (const std::exception& error) {
     return tell(json, ExitCode::kRunFailed,
                 on_one_line(fmt::format("{} (this is a bug of isthmus)", error.what())));
-  }
-}
-
-void refuse_later_command(const std::vector<std::string>& arguments) {
-  const auto word = std::find_if(arguments.begin(), arguments.end(),
-                                 [](const std::string& each) { return !each.starts_with("-"); });
-  if (word == arguments.end()) {
-    return;
-  }
-  if (std::find(kLaterCommands.begin(), kLaterCommands.end(), *word) != kLaterCommands.end()) {
-    throw UsageError(fmt::format("'{}' is not in this version; see `isthmus --help`", *word));
   }
 }
 

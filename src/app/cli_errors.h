@@ -14,9 +14,6 @@ namespace isthmus::app {
 /// line, and, with `json`, as one object on stdout; its exit code is returned.
 [[nodiscard]] int report_errors(bool json, const std::function<int()>& body);
 
-/// THROWS: UsageError when the first word that is no flag is a command of a later version.
-void refuse_later_command(const std::vector<std::string>& arguments);
-
 /// THROWS: SystemError when something written to `out` was lost (a full disk); a closed pipe is the
 /// reader's choice and no error.
 void require_written(const Terminal& out);

@@ -269,7 +269,7 @@ void add_global_flags(CLI::App& app, Parsed& parsed) {
 /// Headings of the help.
 void set_groups(CLI::App& app) {
   const std::pair<const char*, std::vector<const char*>> groups[] = {
-      {"Runs", {"demo", "init", "train", "simulate", "status", "compare", "report", "runs"}},
+      {"Runs", {"demo", "init", "train", "hub", "simulate", "status", "compare", "report", "runs"}},
       {"Files", {"inspect", "data", "import", "export", "merge", "replay", "keygen"}},
       {"Words and measurements", {"explain", "methods", "plan", "doctor", "bench", "completion"}}};
   for (const auto& [title, names] : groups) {
@@ -331,6 +331,7 @@ std::unique_ptr<CLI::App> make_parser(Parsed& parsed) {
   add_bench_command(*app, parsed);
   add_plan_command(*app, parsed);
   add_keygen_command(*app, parsed);
+  add_hub_command(*app, parsed);
   add_status_command(*app, parsed);
   add_replay_command(*app, parsed);
   add_runs_commands(*app, parsed);

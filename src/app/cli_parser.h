@@ -34,6 +34,7 @@ struct Parsed {
   std::filesystem::path simulate_links_file, plan_links_file;
   int workers = 0;
   LaunchArguments launch;
+  HubArguments hub;
   CompareArguments compare;
   int seeds = 0;
   std::string only, require;
@@ -79,6 +80,8 @@ void add_http_flag(CLI::App& command, TrainArguments& arguments);
 void add_status_command(CLI::App& app, Parsed& parsed);
 /// `launch` (cli_launch.cpp).
 void add_launch_command(CLI::App& app, Parsed& parsed);
+/// `hub` (cli_hub.cpp).
+void add_hub_command(CLI::App& app, Parsed& parsed);
 /// `compare` (cli_compare.cpp).
 void add_compare_command(CLI::App& app, Parsed& parsed);
 /// `keygen` (cli_keygen.cpp).

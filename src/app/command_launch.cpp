@@ -78,11 +78,17 @@ class Launch {
                        .command = command_of(name, Start::kFirst),
                        .command_again = command_of(name, Start::kAgain)});
     }
+    if (starts_hub()) {
+      sites.push_back({.name = "hub",
+                       .command = on_hub_host(hub_command(hub_program(), Start::kFirst)),
+                       .command_again = on_hub_host(hub_command(hub_program(), Start::kAgain)),
+                       .hub = true});
+    }
     const std::optional<LaunchFailure> first = run_sites(sites, arguments_.restarts, session_.err);
     session_.out.write(
         first ? fmt::format("ended: {} sites in {}; the first was {}, with exit code {}\n",
-                            sites.size(), folder(), first->site, first->exit_code)
-              : fmt::format("done: {} sites in {}\n", sites.size(), folder()));
+                            chosen().size(), folder(), first->site, first->exit_code)
+              : fmt::format("done: {} sites in {}\n", chosen().size(), folder()));
     return first ? first->exit_code : 0;
   }
 
@@ -147,7 +153,11 @@ class Launch {
 
   /// Sites on this machine have addresses of this machine, whatever the file says.
   void give_loopback_addresses() {
-    const std::vector<int> ports = free_loopback_ports(config_.sites.size());
+    const std::vector<int> ports = free_loopback_ports(config_.sites.size() + 1);
+    if (!config_.hub.address.empty()) {
+      config_.hub.address = fmt::format("127.0.0.1:{}", ports.back());
+      given_.push_back("hub=" + config_.hub.address);
+    }
     for (std::size_t i = 0; i < config_.sites.size(); ++i) {
       SiteConfig& site = config_.sites[i];
       site.address = fmt::format("127.0.0.1:{}", ports[i]);
@@ -219,6 +229,31 @@ class Launch {
     return words;
   }
 
+  /// With all sites goes the file's hub; on the machine of `launch`, but over ssh at its address.
+  [[nodiscard]] bool starts_hub() const {
+    return arguments_.sites.empty() && !config_.hub.address.empty();
+  }
+  [[nodiscard]] std::string hub_program() const {
+    return arguments_.via == "local" || arguments_.via == "slurm" ? own_program() : "isthmus";
+  }
+  [[nodiscard]] Words hub_command(const std::string& program, Start start) {
+    Words words = {program, "hub", arguments_.config.string(), "--out", folder() + "/hub"};
+    for (const std::string& each : arguments_.overrides) append(words, {"--set", each});
+    Words addresses = given_;
+    append(addresses, arguments_.addresses);
+    for (const std::string& each : addresses) append(words, {"--address", each});
+    if (start == Start::kAgain || arguments_.resume != "never") append(words, {"--resume", "auto"});
+    return words;
+  }
+  [[nodiscard]] Words on_hub_host(const Words& words) const {
+    if (arguments_.via != "ssh") return words;
+    std::string host = host_of(config_.hub.address);
+    for (const std::string& each : arguments_.hosts) {
+      if (each.starts_with("hub=")) host = each.substr(4);
+    }
+    return over_ssh(host, words);
+  }
+
   [[nodiscard]] Words command_of(const std::string& name, Start start) {
     const std::size_t place = place_of(name);
     if (arguments_.via == "local") {
@@ -238,6 +273,10 @@ class Launch {
           fmt::format("site '{}' has no address, so ssh knows no host for it: give --host {}=HOST",
                       name, name));
     }
+    return over_ssh(host, train_command("isthmus", name, start));
+  }
+
+  [[nodiscard]] Words over_ssh(const std::string& host, const Words& command) const {
     const std::string directory = arguments_.directory.empty()
                                       ? std::filesystem::current_path().string()
                                       : arguments_.directory;
@@ -247,11 +286,14 @@ class Launch {
             "-o",
             "BatchMode=yes",
             host,
-            fmt::format("cd {} && exec {}", shell_word(directory),
-                        shell_line(train_command("isthmus", name, start)))};
+            fmt::format("cd {} && exec {}", shell_word(directory), shell_line(command))};
   }
 
   void print() {
+    if (starts_hub()) {
+      session_.out.write(fmt::format("# the hub (sites reach it at {})\n{}\n", config_.hub.address,
+                                     shell_line(hub_command("isthmus", Start::kFirst))));
+    }
     for (const std::string& name : chosen()) {
       const SiteConfig& site = config_.sites[place_of(name)];
       const std::string where = site.address.empty() ? "by way of a relay" : "at " + site.address;

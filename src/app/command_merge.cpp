@@ -46,6 +46,16 @@ fs::path weights_folder(const Storage& storage, const fs::path& from) {
              : find_checkpoint(storage, from);
 }
 
+/// What two models of one layout compute differently, if anything.
+const char* unlike(const ModelShape& a, const ModelShape& b) {
+  if (a.heads != b.heads || a.kv_heads != b.kv_heads || a.head_dim != b.head_dim) return "heads";
+  if (a.tied != b.tied) return "heads' weights (one is tied)";
+  if (a.qk_norm != b.qk_norm) return "norms of queries and keys";
+  if (a.rope_theta != b.rope_theta) return "rope_theta";
+  if (a.norm_eps != b.norm_eps) return "norm_eps";
+  return nullptr;
+}
+
 }  // namespace
 
 int command_merge(const MergeArguments& arguments, Session& session) {
@@ -65,9 +75,14 @@ int command_merge(const MergeArguments& arguments, Session& session) {
   for (std::size_t m = 0; m < arguments.from.size(); ++m) {
     const fs::path folder = weights_folder(storage, arguments.from[m]);
     const HfConfig its = read_hf_config(storage, folder);
-    if (const HfModel other(model_shape(its.model, its.model.context));
-        its.model.arch != config.model.arch ||
-        layout_digest(other.layout) != layout_digest(model.layout)) {
+    const ModelShape shape = model_shape(its.model, its.model.context);
+    if (const char* what = unlike(model.layout.shape(), shape)) {
+      throw ConfigError(
+          fmt::format("'{}' and '{}' are models of unlike {}: their mean would be none",
+                      first.string(), folder.string(), what));
+    }
+    if (const HfModel other(shape); its.model.arch != config.model.arch ||
+                                    layout_digest(other.layout) != layout_digest(model.layout)) {
       throw ConfigError(fmt::format(
           "'{}' and '{}' are models of unlike shapes: {} of {} parameters "
           "and {} of {}; only alike ones have a mean",

@@ -176,9 +176,11 @@ int command_runs_remove(const RunsArguments& arguments, Session& session) {
   for (const fs::path& run : arguments.runs) {  // all are looked at before any is touched
     require_run(storage, run);
     const RunStatus status = folder_status(storage, run);
-    if (status.state == "running" && status.healthy && !arguments.force) {
-      throw ConfigError(fmt::format("'{}' goes on ({}): stop it first, or say --force",
-                                    run.string(), status.word));
+    if (status.state == "running" && !arguments.force) {
+      throw ConfigError(
+          fmt::format("'{}' goes on, or was killed ({}): stop it first; if no process "
+                      "of it is left, say --force",
+                      run.string(), status.word));
     }
   }
   for (const fs::path& run : arguments.runs) {

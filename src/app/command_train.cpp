@@ -111,13 +111,18 @@ TrainingOutcome train_and_come_back(const Config& config, TrainingRequest reques
     try {
       return run_training(config, request, session);
     } catch (const CutOffError& error) {
-      if (returns == kReturns || SignalScope::wish() != StopWish::kNone) throw;
+      if (returns == kReturns || SignalScope::wish() != StopWish::kNone || SignalScope::leaving())
+        throw;
       session.err.write(
           fmt::format("isthmus: {}: trying to come back, for net.gather = {}\n", error.what(),
                       human_time(std::chrono::duration<double>(config.net.gather).count())));
       request.out = error.directory();
       request.resume = "auto";
       request.force = false;
+    } catch (const TryAgainError& error) {
+      if (returns == kReturns || SignalScope::wish() != StopWish::kNone || SignalScope::leaving())
+        throw;
+      session.err.write(fmt::format("isthmus: {}: trying again\n", error.what()));
     }
   }
 }
@@ -172,6 +177,10 @@ void set_addresses(Config& config, const std::vector<std::string>& addresses) {
   for (const std::string& text : addresses) {
     const std::size_t equals = text.find('=');
     const std::string name = text.substr(0, equals);
+    if (name == "hub" && equals != std::string::npos && !config.hub.address.empty()) {
+      config.hub.address = text.substr(equals + 1);
+      continue;
+    }
     const auto site = std::ranges::find(config.sites, name, &SiteConfig::name);
     if (equals == std::string::npos || site == config.sites.end()) {
       throw UsageError(

@@ -70,6 +70,13 @@ struct LaunchArguments : TrainArguments {
   std::string mpirun = "mpirun";       // mpi: the program, with what goes before "-n"
   int restarts = 0;                    // --restart: of each site that dies or loses the others
 };
+struct HubArguments {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;
+  std::filesystem::path out;  // with its log; empty: run.out/hub, or runs/NAME-hub
+  bool resume = false;        // with the log that is there
+  SiteArguments links;        // listen, key_file, addresses
+};
 struct CompareArguments {
   std::filesystem::path config;
   std::vector<std::string> overrides;  // --set, and --seeds N as compare.seeds=N
@@ -171,6 +178,7 @@ int command_launch(const LaunchArguments& arguments, Session& session);
 int command_init(const InitArguments& arguments, Session& session);
 int command_inspect(const InspectArguments& arguments, Session& session);
 int command_doctor(Session& session);
+int command_hub(const HubArguments& arguments, Session& session);
 int command_keygen(const KeygenArguments& arguments, Session& session);
 int command_explain(const ExplainArguments& arguments, Session& session);
 int command_methods(Session& session);

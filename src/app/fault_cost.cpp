@@ -42,7 +42,7 @@ std::vector<std::string> notes_on(const Config& config, double clock_s) {
 }  // namespace
 
 FaultCost cost_of_faults(const Config& config, const Prediction& prediction, Duration measured_step,
-                         double clock_s) {
+                         double clock_s, bool resumed) {
   FaultCost cost{.faults = config.faults.size(),
                  .without_s = prediction.predicted_s,
                  .exact = config.workers() == 1};  // its steps, one after another
@@ -54,7 +54,7 @@ FaultCost cost_of_faults(const Config& config, const Prediction& prediction, Dur
   if (!retiming_obstacle(without)) {
     const RetimedRun again =
         Retimer(without).over(without.links, static_cast<std::int64_t>(without.run.seed));
-    cost.exact = true;
+    cost.exact = !resumed;  // syncs under way were begun again
     cost.without_s = seconds(again.end().time_since_epoch());
   }
   cost.cost_s = clock_s - cost.without_s;

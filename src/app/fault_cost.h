@@ -22,7 +22,7 @@ struct FaultCost {
 /// `measured_step`: of a run that declares no step time. Takes milliseconds to seconds, as a
 /// Retimer does. THROWS: ConfigError.
 [[nodiscard]] FaultCost cost_of_faults(const Config& config, const Prediction& prediction,
-                                       Duration measured_step, double clock_s);
+                                       Duration measured_step, double clock_s, bool resumed);
 
 /// "2, which cost 4 min 48 s: 12 min 06 s without them".
 [[nodiscard]] std::string describe(const FaultCost& cost);

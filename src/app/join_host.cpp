@@ -30,8 +30,8 @@ JoinHost::JoinHost(Options options) : options_(std::move(options)) {}
 
 void JoinHost::hello(Rank from, const HelloNote& note) {
   const std::string& name = options_.sites[static_cast<std::size_t>(from.value())];
-  if (const std::string text = differences(options_.sites[0], options_.own, name, note);
-      !text.empty()) {
+  const std::string& self = options_.sites[static_cast<std::size_t>(options_.self.value())];
+  if (const std::string text = differences(self, options_.own, name, note); !text.empty()) {
     log_warning("site {} cannot join: {}", name, text);
     options_.send(from,
                   TurnedAwayNote{.why = fmt::format("the sites' configurations differ: {}", text),
@@ -42,7 +42,10 @@ void JoinHost::hello(Rank from, const HelloNote& note) {
     turn_away(from, "the run has ended; its result is at the sites that were in it");
     return;
   }
-  RunningNote running{.run_id = options_.run_id, .live = {}};
+  RunningNote running{.run_id = options_.run_id,
+                      .live = {},
+                      .donor = options_.self.value(),
+                      .session = options_.session};
   const std::vector<bool> live = options_.live();
   for (std::size_t m = 0; m < live.size(); ++m) {
     if (live[m] && Rank(static_cast<int>(m)) != from) running.live.push_back(static_cast<int>(m));
@@ -70,8 +73,31 @@ void JoinHost::receive(Rank from, const Note& note) {
   } else if (std::holds_alternative<CaughtUpNote>(note) && phase_ == Phase::kReplays) {
     phase_ = Phase::kAgreeing;
     state_ = {};
+    const WishNote wish = wish_of_joiner();
     lock.unlock();
-    options_.wish();
+    options_.wish(wish);
+  }
+}
+
+WishNote JoinHost::wish_of_joiner() const {
+  return {.purpose = Purpose::kJoin, .joiner = joiner_.value(), .linked = linked_};
+}
+
+void JoinHost::hub_back() {
+  std::unique_lock lock(mutex_);
+  if (phase_ != Phase::kAgreeing) {
+    return;
+  }
+  const WishNote wish = wish_of_joiner();
+  lock.unlock();
+  options_.wish(wish);
+}
+
+void JoinHost::entered(Rank site, std::int64_t after) {
+  const std::scoped_lock lock(mutex_);
+  if (phase_ == Phase::kAgreeing && site == joiner_) {
+    phase_ = Phase::kAdmitted;
+    admitted_after_ = after;
   }
 }
 
@@ -108,13 +134,14 @@ void JoinHost::next() {
       hello(site, options_.own);
     } else {
       joiner_ = site;
+      linked_ = note.linked;
       phase_ = Phase::kWanted;
     }
   }
 }
 
-void JoinHost::turn_away(Rank site, const std::string& why) {
-  options_.send(site, TurnedAwayNote{.why = why, .configuration = false});
+void JoinHost::turn_away(Rank site, const std::string& why, bool again) {
+  options_.send(site, TurnedAwayNote{.why = why, .configuration = false, .again = again});
 }
 
 void JoinHost::close() {
@@ -144,6 +171,12 @@ bool JoinHost::agreed(std::int64_t after) {
   if (after >= options_.total_steps) {
     phase_ = Phase::kNobody;
     turn_away(joiner_, "the run is at its last step; its result is at the sites that are in it");
+    next();
+    return false;
+  }
+  if (!options_.admit) {
+    phase_ = Phase::kNobody;
+    turn_away(joiner_, "the hub could not take it in at the step that was agreed on", true);
     next();
     return false;
   }

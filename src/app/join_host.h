@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Site 0's side of a join: it takes a newcomer into a run that goes on, and nobody stands still
+// The donor's side of a join (site 0, or with a hub the first site that is there): it takes a
+// newcomer into a run that goes on, and nobody stands still
 // meanwhile. A newcomer whose links stand is given this worker's state after some step, then the
 // result of every round this worker takes after that. It replays them (app/newcomer.h); once it has
 // caught up, all sites agree on a step after which it takes part. One newcomer at a time, in the
 // order in which they come. Results go as the round's members decode them, and at most eight times
 // the model is on its way: a newcomer that falls further behind is turned away.
+//
+// With a hub, which answers HELLO, asks all and says EPOCH, this side wishes only.
 //
 //   newcomer                         site 0                              other sites
 //     | -- HELLO --------------------> |
@@ -42,14 +45,16 @@ namespace isthmus::app {
 class JoinHost {
  public:
   struct Options {
+    Rank self;
     std::vector<std::string> sites;  // names, in member order
     std::string run_id;
-    HelloNote own;  // what this site has in common with all
+    std::string session;  // of a hub
+    HelloNote own;        // what this site has in common with all
     /// Any task.
     std::function<void(Rank to, const Note&)> send;
     /// All sites shall agree on a step after which the newcomer takes part: `agreed` is the answer.
-    std::function<void()> wish;
-    /// RETURNS: whether it could be.
+    std::function<void(const WishNote&)> wish;
+    /// RETURNS: whether it could be. Empty: a hub admits, and `entered` tells of it first.
     std::function<bool(Rank joiner, std::int64_t after)> admit;
     std::function<std::vector<bool>()> live;  // by site
     std::function<double()> clock_s;          // of the run, so far
@@ -65,6 +70,10 @@ class JoinHost {
   /// A JoinNote, GetNote, TakenNote or CaughtUpNote; others are none of its business.
   void receive(Rank from, const Note& note);
   void lost(Rank site);
+  /// By a hub: it takes part in rounds sent after this step.
+  void entered(Rank site, std::int64_t after);
+  /// The hub's next process has not heard of a wish.
+  void hub_back();
   /// The run ends: newcomers are told. Any task.
   void close();
   /// The newcomer takes part in rounds sent after this step, which nobody has begun: it is admitted
@@ -88,7 +97,8 @@ class JoinHost {
   void take_in(Rank from, const JoinNote& note);
   /// Whether somebody is in the run whom a newcomer has not found.
   [[nodiscard]] bool lacks(Rank newcomer, const JoinNote& note) const;
-  void turn_away(Rank site, const std::string& why);
+  void turn_away(Rank site, const std::string& why, bool again = false);
+  [[nodiscard]] WishNote wish_of_joiner() const;
   void offer(StepIndex t, std::vector<std::byte> state, ForwardingExchange& exchange);
   void forward(const SyncId& id, const Reduced& result, std::span<const EncodedShare> encoded);
 
@@ -97,6 +107,7 @@ class JoinHost {
   // Under mutex_:
   Phase phase_ = Phase::kNobody;
   Rank joiner_;
+  std::vector<int> linked_;  // whom it has found
   std::deque<std::pair<Rank, JoinNote>> waiting_;
   std::vector<std::byte> state_;
   std::uint64_t most_under_way_ = 0;  // bytes of results

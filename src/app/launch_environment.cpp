@@ -16,13 +16,15 @@ struct Starter {
   const char* rank;
   const char* size;  // null: it does not say
 };
+// Who has started the others is asked last: a batch script's own rank is in the environment of all
+// that mpirun or torchrun starts there.
 constexpr Starter kStarters[] = {{"isthmus", "ISTHMUS_RANK", "ISTHMUS_SIZE"},
-                                 {"Slurm", "SLURM_PROCID", "SLURM_NTASKS"},
                                  {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                  {"MPICH or Intel MPI", "PMI_RANK", "PMI_SIZE"},
                                  {"torchrun", "RANK", "WORLD_SIZE"},
                                  {"Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE"},
-                                 {"Kubernetes", "JOB_COMPLETION_INDEX", nullptr}};
+                                 {"Kubernetes", "JOB_COMPLETION_INDEX", nullptr},
+                                 {"Slurm", "SLURM_PROCID", "SLURM_NTASKS"}};
 
 int number(const char* variable, const std::string& text) {
   int value = -1;

@@ -22,8 +22,8 @@ struct LaunchEnvironment {
 using Lookup = std::function<std::optional<std::string>(const char* variable)>;
 [[nodiscard]] Lookup environment();
 
-/// The first that matches of ours (ISTHMUS_RANK, ISTHMUS_SIZE), Slurm, Open MPI, MPICH and Intel
-/// MPI, torchrun, Flux, indexed jobs of Kubernetes. THROWS: ConfigError for a value that is no
+/// The first that matches of ours (ISTHMUS_RANK, ISTHMUS_SIZE), Open MPI, MPICH and Intel MPI,
+/// torchrun, Flux, indexed jobs of Kubernetes, Slurm. THROWS: ConfigError for a value that is no
 /// number, or a rank beyond the size.
 [[nodiscard]] std::optional<LaunchEnvironment> find_launch_environment(const Lookup& look);
 

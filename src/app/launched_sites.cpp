@@ -44,7 +44,7 @@ class Sites {
       for (std::size_t site = 0; site < sites_.size(); ++site) settle(site);
       end_who_does_not_notice();
     }
-    return first_;
+    return first_ || completed_ ? first_ : first_to_leave_;
   }
 
  private:
@@ -58,8 +58,10 @@ class Sites {
     err_.write(fmt::format("{:<{}} | {}\n", sites_[site].name, widest_, line));
   }
 
-  void tell(ChildProcess::Signal signal) const {
-    for (const ChildProcess& child : children_) child.send(signal);
+  void tell(ChildProcess::Signal signal, bool hub_too) const {
+    for (std::size_t site = 0; site < sites_.size(); ++site) {
+      if (hub_too || !sites_[site].hub) children_[site].send(signal);
+    }
   }
 
   void pass_on_signal() {
@@ -68,7 +70,8 @@ class Sites {
     told_ = true;
     ends_ = true;
     tell(wish == StopWish::kRequeue ? ChildProcess::Signal::kTerminate
-                                    : ChildProcess::Signal::kInterrupt);
+                                    : ChildProcess::Signal::kInterrupt,
+         false);
   }
 
   void settle(std::size_t site) {
@@ -93,8 +96,10 @@ class Sites {
 
   void end(std::size_t site, int code) {
     states_[site].over = true;
-    if (code != 0 && !first_) first_ = LaunchFailure{sites_[site].name, code};
     const bool left = code == static_cast<int>(ExitCode::kCheckpointedRequeue);
+    completed_ = completed_ || (code == 0 && !sites_[site].hub);
+    std::optional<LaunchFailure>& first = left ? first_to_leave_ : first_;
+    if (code != 0 && !first) first = LaunchFailure{sites_[site].name, code};
     if (left || mends_by_restart(code)) return;  // the others go on without it, or notice in time
     ends_ = true;
     if (code != 0 && !refused_s_) refused_s_ = monotonic_now();
@@ -104,7 +109,7 @@ class Sites {
     if (!refused_s_ || stage_ == 2 || monotonic_now() - *refused_s_ <= kNoticeS + stage_ * kLastS) {
       return;
     }
-    tell(stage_ == 0 ? ChildProcess::Signal::kInterrupt : ChildProcess::Signal::kKill);
+    tell(stage_ == 0 ? ChildProcess::Signal::kInterrupt : ChildProcess::Signal::kKill, true);
     ++stage_;
   }
 
@@ -119,6 +124,8 @@ class Sites {
   std::optional<double> refused_s_;  // when a site had ended as no restart mends
   int stage_ = 0;                    // of ending those who do not notice
   std::optional<LaunchFailure> first_;
+  std::optional<LaunchFailure> first_to_leave_;  // no failure where others complete the run
+  bool completed_ = false;
 };
 
 }  // namespace

@@ -16,6 +16,7 @@ struct LaunchedSite {
   std::string name;
   std::vector<std::string> command;
   std::vector<std::string> command_again;  // goes on with what the first has left
+  bool hub = false;  // ends by itself once the sites have; signals are not for it
 };
 
 struct LaunchFailure {

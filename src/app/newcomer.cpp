@@ -23,9 +23,11 @@ constexpr std::uint64_t kLargestResult = std::uint64_t{1} << 40;
 
 }  // namespace
 
-Newcomer::Newcomer(Exchange& real, Runtime& runtime, std::function<void(const Note&)> send)
+Newcomer::Newcomer(Exchange& real, Runtime& runtime, std::string donor,
+                   std::function<void(const Note&)> send)
     : real_(real),
       runtime_(runtime),
+      donor_(std::move(donor)),
       send_(std::move(send)),
       queue_(runtime.make_wait_queue()),
       results_(kLargestResult) {}
@@ -36,7 +38,7 @@ void Newcomer::receive(const Note& note) {
       return;  // said twice
     }
     if (offer->bytes > kLargestState) {
-      fail(Rank(0), fmt::format("site 0 offers a state of {} bytes", offer->bytes));
+      fail(Rank(0), fmt::format("site {} offers a state of {} bytes", donor_, offer->bytes));
       return;
     }
     exchange_ = std::make_unique<JoiningExchange>(real_, runtime_, offer->step);
@@ -46,7 +48,8 @@ void Newcomer::receive(const Note& note) {
     queue_->update([&] {
       if (!offer_ || piece->offset != state_.size() || piece->bytes.empty() ||
           state_.size() + piece->bytes.size() > asked_) {
-        failure_ = "site 0 sent another piece of its state than was asked for";
+        failure_ =
+            fmt::format("site {} sent another piece of its state than was asked for", donor_);
         return;
       }
       state_.insert(state_.end(), piece->bytes.begin(), piece->bytes.end());
@@ -121,7 +124,7 @@ bool Newcomer::fetch(TimePoint deadline) {
 }
 
 std::string Newcomer::progress() const {
-  std::string text = "site 0 has not offered its state yet";
+  std::string text = fmt::format("site {} has not offered its state yet", donor_);
   queue_->update([&] {
     if (offer_) {
       text = fmt::format("{} of {} bytes of the state after step {} are here", state_.size(),
@@ -136,7 +139,7 @@ std::unique_ptr<StateReader> Newcomer::take_state() {
   queue_->update([&] { bytes = std::exchange(state_, {}); });
   auto reader = read_state(std::move(bytes));
   if (!reader) {
-    throw PeerError(fmt::format("site 0 sent a state that is none: {}", reader.error()));
+    throw PeerError(fmt::format("site {} sent a state that is none: {}", donor_, reader.error()));
   }
   return *std::move(reader);
 }

@@ -19,11 +19,13 @@ namespace isthmus::app {
 
 class Newcomer {
  public:
-  /// Borrows `real` and `runtime`. `send`: to site 0; any task.
-  Newcomer(Exchange& real, Runtime& runtime, std::function<void(const Note&)> send);
+  /// Borrows `real` and `runtime`. `send`: to the donor, whose name is `donor`; any task.
+  Newcomer(Exchange& real, Runtime& runtime, std::string donor,
+           std::function<void(const Note&)> send);
 
   // From the links' task.
-  /// An OfferNote, PieceNote, ResultNote or ReachedNote of site 0; others are none of its business.
+  /// An OfferNote, PieceNote, ResultNote or ReachedNote of the donor; others are none of its
+  /// business.
   void receive(const Note& note);
   /// A member for rounds sent after this step.
   void admitted(std::int64_t after);
@@ -41,7 +43,7 @@ class Newcomer {
   /// After `fetch`. The worker's exchange.
   [[nodiscard]] JoiningExchange& exchange() { return *exchange_; }
   /// The worker is about to replay step t; blocks until it can. RETURNS: false when t is the first
-  /// step to be trained on. THROWS: PeerError when site 0 is gone.
+  /// step to be trained on. THROWS: PeerError when the donor is gone.
   [[nodiscard]] bool may_replay(StepIndex t, Duration patience);
 
  private:
@@ -50,6 +52,7 @@ class Newcomer {
 
   Exchange& real_;
   Runtime& runtime_;
+  const std::string donor_;
   const std::function<void(const Note&)> send_;
   std::unique_ptr<WaitQueue> queue_;
   // Under queue_'s lock:

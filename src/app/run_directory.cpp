@@ -13,15 +13,13 @@ namespace isthmus::app {
 namespace {
 
 /// What a run leaves in its folder; nothing else is ever removed.
-// cell.json first: a folder half removed must not pass for a finished cell.
-constexpr std::array<std::string_view, 15> kRunFiles = {"cell.json",     "manifest.json",
-                                                        "config.toml",   "config.resolved.toml",
-                                                        "metrics.jsonl", "events.jsonl",
-                                                        "links.json",    "summary.json",
-                                                        "live.json",     "report.html",
-                                                        "method.log",    "cells.jsonl",
-                                                        "ckpt",          "tb",
-                                                        kTagsFile};
+// cell.json first: a folder half removed must not pass for a finished cell. manifest.json last: nor
+// for no run.
+constexpr std::array<std::string_view, 15> kRunFiles = {
+    "cell.json",    "config.toml", "config.resolved.toml", "metrics.jsonl",
+    "events.jsonl", "links.json",  "summary.json",         "live.json",
+    "report.html",  "method.log",  "cells.jsonl",          "ckpt",
+    "tb",           kTagsFile,     "manifest.json"};
 
 void remove_files(Storage& storage, const std::filesystem::path& run) {
   for (const std::string_view name : kRunFiles) {

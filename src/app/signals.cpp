@@ -15,12 +15,14 @@ namespace {
 // SIGHUP: the terminal or ssh connection is gone.
 constexpr std::array<int, 5> kSignals = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP};
 std::atomic<int> g_wish{static_cast<int>(StopWish::kNone)};
-std::atomic<bool> g_leave{false};
+std::atomic<bool> g_leave{false};    // not seen yet
+std::atomic<bool> g_leaving{false};  // not refused
 std::array<struct sigaction, kSignals.size()> g_previous;
 
 void on_signal(int number) {
   if (number == SIGUSR2) {
     g_leave = true;
+    g_leaving = true;
     return;
   }
   if (number != SIGINT) {
@@ -63,5 +65,9 @@ SignalScope::~SignalScope() {
 StopWish SignalScope::wish() { return static_cast<StopWish>(g_wish.load()); }
 
 bool SignalScope::take_leave() { return g_leave.exchange(false); }
+
+bool SignalScope::leaving() { return g_leaving; }
+
+void SignalScope::refuse_leave() { g_leaving = false; }
 
 }  // namespace isthmus::app

@@ -20,6 +20,9 @@ class SignalScope {
   [[nodiscard]] static StopWish wish();
   /// Whether this site has been asked to leave since the last call. Any thread.
   [[nodiscard]] static bool take_leave();
+  /// Whether it has been asked to leave, and not been refused. Any thread.
+  [[nodiscard]] static bool leaving();
+  static void refuse_leave();
 };
 
 }  // namespace isthmus::app

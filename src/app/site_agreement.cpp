@@ -21,8 +21,9 @@ bool changes(Purpose purpose) { return purpose == Purpose::kJoin || purpose == P
 }  // namespace
 
 SiteAgreement::SiteAgreement(Rank self, int members, std::int64_t total_steps, std::int64_t taken,
-                             int min_sites)
+                             int min_sites, Rank coordinator)
     : self_(self),
+      coordinator_(coordinator),
       live_(static_cast<std::size_t>(members), true),
       total_steps_(total_steps),
       min_sites_(min_sites),
@@ -43,24 +44,47 @@ void SiteAgreement::wish(Purpose purpose, NotesOut& out) {
   if (stops(purpose) && !wished_.insert(purpose).second) {
     return;
   }
-  if (self_ == Rank(0)) {
+  if (coordinates()) {
     ask(purpose, self_, out);
   } else {
-    out.emplace_back(Rank(0), WishNote{purpose});
+    out.emplace_back(coordinator_, WishNote{purpose});
   }
+}
+
+void SiteAgreement::wish_join(const WishNote& note, NotesOut& out) {
+  if (coordinates()) {
+    ask(Purpose::kJoin, self_, out);
+  } else {
+    out.emplace_back(coordinator_, note);
+  }
+}
+
+void SiteAgreement::hub_back(NotesOut& out) {
+  holds_.clear();
+  for (const Purpose purpose : wished_) {
+    if (!stop_) out.emplace_back(coordinator_, WishNote{purpose});
+  }
+}
+
+void SiteAgreement::resume(const std::vector<AgreedNote>& agreed) {
+  for (const AgreedNote& note : agreed) {
+    settle(note);
+    asked_ = std::max(asked_, note.number);
+  }
+  fresh_join_.reset();
 }
 
 void SiteAgreement::receive(Rank from, const Note& note, NotesOut& out) {
   if (const auto* wanted = std::get_if<WishNote>(&note)) {
-    if (self_ == Rank(0)) ask(wanted->purpose, from, out);
+    if (coordinates()) ask(wanted->purpose, from, out);
   } else if (const auto* question = std::get_if<AskNote>(&note)) {
-    if (from == Rank(0)) answer(question->number, out);
+    if (from == coordinator_) answer(question->number, out);
   } else if (const auto* hold = std::get_if<HoldNote>(&note)) {
-    if (self_ == Rank(0)) count(from, *hold, out);
+    if (coordinates()) count(from, *hold, out);
   } else if (const auto* agreed = std::get_if<AgreedNote>(&note)) {
-    if (from == Rank(0)) settle(*agreed);
+    if (from == coordinator_) settle(*agreed);
   } else if (const auto* refused = std::get_if<RefusedNote>(&note)) {
-    if (from == Rank(0)) refusal_ = refused->why;
+    if (from == coordinator_) refusal_ = refused->why;
   }
 }
 
@@ -95,7 +119,7 @@ void SiteAgreement::ask(Purpose purpose, Rank who, NotesOut& out) {
   questions_[number].purpose = purpose;
   questions_[number].who = who;
   tell_others(AskNote{number}, out);
-  answer(number, out);
+  if (static_cast<std::size_t>(self_.value()) < live_.size()) answer(number, out);
 }
 
 void SiteAgreement::ask_next(NotesOut& out) {
@@ -109,7 +133,7 @@ void SiteAgreement::ask_next(NotesOut& out) {
 
 /// Why, if so.
 std::optional<std::string> SiteAgreement::must_stay(Rank who) const {
-  if (who == Rank(0)) {
+  if (who == coordinator_) {
     return "the first site numbers the memberships and the run ends without it";
   }
   const auto there = std::ranges::count(live_, true);
@@ -148,8 +172,9 @@ void SiteAgreement::release(Rank who, StepIndex after, NotesOut& out) {
 }
 
 void SiteAgreement::tell_others(const Note& note, NotesOut& out) const {
-  for (std::size_t to = 1; to < live_.size(); ++to) {
-    if (live_[to]) out.emplace_back(Rank(static_cast<int>(to)), note);
+  for (std::size_t to = 0; to < live_.size(); ++to) {
+    if (live_[to] && Rank(static_cast<int>(to)) != self_)
+      out.emplace_back(Rank(static_cast<int>(to)), note);
   }
 }
 
@@ -157,10 +182,10 @@ void SiteAgreement::answer(std::int64_t number, NotesOut& out) {
   const std::int64_t step = std::min(begun_ + ahead_, total_steps_);
   holds_[number] = step;
   const HoldNote note{number, StepIndex(step)};
-  if (self_ == Rank(0)) {
+  if (coordinates()) {
     count(self_, note, out);
   } else {
-    out.emplace_back(Rank(0), note);
+    out.emplace_back(coordinator_, note);
   }
 }
 
@@ -196,6 +221,9 @@ void SiteAgreement::conclude(std::int64_t number, NotesOut& out) {
 // With the last step the run ends by itself, complete, and with a checkpoint.
 void SiteAgreement::settle(const AgreedNote& note) {
   holds_.erase(note.number);
+  if (note.number > kWelcome && !settled_.insert(note.number).second) {
+    return;  // a hub's next process repeats what was agreed
+  }
   if (note.purpose == Purpose::kCheckpoint) {
     checkpoints_.insert(note.step.value());
   } else if (changes(note.purpose)) {
@@ -234,7 +262,7 @@ void SiteAgreement::join(Rank site, StepIndex after, NotesOut& out) {
     begun_ = std::max(begun_, after.value());
     holds_[kWelcome] = after.value() + 1;
   }
-  if (self_ != Rank(0)) {
+  if (!coordinates()) {
     return;
   }
   for (auto each = checkpoints_.upper_bound(after.value()); each != checkpoints_.end(); ++each) {

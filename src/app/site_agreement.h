@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sites agree on one step after which all of them stop, or lay down a checkpoint, although each is
-// at another step and goes on meanwhile. Whoever wants it tells site 0. Site 0 asks everyone how
-// far it has come; a site answers with a step a little ahead, which it does not begin before it is
-// told; site 0 takes the largest answer. So everybody knows of the agreed step before beginning it,
-// and in general nobody stands still. Sites may go and come, but for site 0: an answer is needed of
-// those that are there. Of those who want to join or to leave one does so at a time; the others'
-// turn comes. A state machine: notes in, notes out; it knows no time and no threads.
+// at another step and goes on meanwhile. Whoever wants it tells the coordinator: site 0, or a hub,
+// which takes no steps. It asks everyone how far it has come; a site answers with a step a little
+// ahead, which it does not begin before it is told; the coordinator takes the largest answer. So
+// everybody knows of the agreed step before beginning it, and in general nobody stands still. Sites
+// may go and come, but for site 0: an answer is needed of those that are there. A hub may die: what
+// it has agreed on is written down, and what it has asked is void once its next process is there.
+// Of those who want to join or to leave one does so at a time; the others' turn comes.
+// A state machine: notes in, notes out; it knows no time and no threads.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +30,7 @@ class SiteAgreement {
  public:
   /// `taken`: steps taken before, equal at all sites. `min_sites`: nobody leaves so many.
   SiteAgreement(Rank self, int members, std::int64_t total_steps, std::int64_t taken = 0,
-                int min_sites = 1);
+                int min_sites = 1, Rank coordinator = Rank(0));
 
   /// The worker wants to begin step t. RETURNS: whether it may now; if so it counts as begun.
   [[nodiscard]] bool begin(StepIndex t);
@@ -37,13 +39,20 @@ class SiteAgreement {
 
   /// This site has been asked for it. The same wish to stop twice is one.
   void wish(Purpose purpose, NotesOut& out);
+  /// A kJoin, whose newcomer a hub wants to know.
+  void wish_join(const WishNote& note, NotesOut& out);
+  /// A hub's next process is there, and has told what had been agreed.
+  void hub_back(NotesOut& out);
+  /// At a hub: what the process before had agreed on.
+  void resume(const std::vector<AgreedNote>& agreed);
   /// A WishNote, AskNote, HoldNote, AgreedNote or RefusedNote. Others are none of its business.
   void receive(Rank from, const Note& note, NotesOut& out);
 
   /// Another site is gone: nobody waits for its answers.
   void leave(Rank site, NotesOut& out);
-  /// It takes part from the step after `after` on, knowing nothing. Site 0 tells it what was agreed
-  /// for later steps, and asks it what it has not answered; until then the joiner begins none.
+  /// It takes part from the step after `after` on, knowing nothing. The coordinator tells it what
+  /// was agreed for later steps, and asks it what it has not answered; until then the joiner begins
+  /// none.
   void join(Rank site, StepIndex after, NotesOut& out);
 
   /// What has been agreed so far.
@@ -68,7 +77,8 @@ class SiteAgreement {
   }
 
  private:
-  /// At site 0: one question under way.
+  [[nodiscard]] bool coordinates() const { return self_ == coordinator_; }
+  /// At the coordinator: one question under way.
   struct Question {
     Purpose purpose = Purpose::kCheckpoint;
     Rank who;                             // leaves, where that is the purpose
@@ -87,6 +97,7 @@ class SiteAgreement {
   void settle(const AgreedNote& note);
 
   const Rank self_;
+  const Rank coordinator_;
   std::vector<bool> live_;
   const std::int64_t total_steps_;
   const int min_sites_;
@@ -94,13 +105,14 @@ class SiteAgreement {
   std::int64_t ahead_ = 1;
   std::map<std::int64_t, std::int64_t> holds_;  // by question: do not begin this step
   std::set<Purpose> wished_;
+  std::set<std::int64_t> settled_;  // questions
   std::set<std::int64_t> checkpoints_;
   std::set<std::int64_t> changes_;
   std::optional<StepIndex> fresh_join_;
   std::optional<std::pair<Rank, StepIndex>> fresh_leave_;
   std::optional<std::string> refusal_;
   std::optional<std::pair<std::int64_t, Purpose>> stop_;
-  // At site 0:
+  // At the coordinator:
   std::int64_t asked_ = 0;
   std::map<std::int64_t, Question> questions_;
   std::deque<std::pair<Purpose, Rank>> waiting_;  // each once: to join or to leave

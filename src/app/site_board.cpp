@@ -32,7 +32,7 @@ SiteBoard::SiteBoard(Options options, Runtime& runtime, RunLog& log)
       whole_(static_cast<int>(options_.sites.size()), options_.total_steps, log),
       queue_(runtime.make_wait_queue()),
       agreement_(options_.self, static_cast<int>(options_.sites.size()), options_.total_steps,
-                 options_.resumed_after, options_.min_sites),
+                 options_.resumed_after, options_.min_sites, options_.coordinator),
       live_(options_.sites.size(), !options_.joining),
       after_(options_.sites.size(), -1),
       early_(options_.sites.size()),
@@ -61,7 +61,10 @@ void SiteBoard::drive(const std::function<void(NotesOut&)>& step) {
     refusal = agreement_.take_refusal();
     admitting_ = admitting_ || join || leave;
   });
-  if (refusal) log_warning("this site cannot leave: {}; it goes on", *refusal);
+  if (refusal) {
+    SignalScope::refuse_leave();
+    log_warning("this site cannot leave: {}; it goes on", *refusal);
+  }
   const bool joins = join && options_.on_join && options_.on_join(*join);
   const bool leaves = leave && options_.on_leave && options_.on_leave(leave->first, leave->second);
   for (const auto& [to, note] : out) {
@@ -123,10 +126,23 @@ void SiteBoard::flush() {
   tell_others(std::exchange(unsent_, {}));
 }
 
+TimePoint SiteBoard::until() const {
+  const Duration left = kNever - now();
+  return options_.patience < left ? now() + options_.patience : kNever;
+}
+
+void SiteBoard::late(StepIndex t) const {
+  std::string names;
+  for (const Rank site : whole_.late()) names += (names.empty() ? "" : ", ") + name(site);
+  throw PeerError(fmt::format("step {}: nothing from {} within net.patience", t.value(),
+                              names.empty() ? "the others" : names));
+}
+
 void SiteBoard::await_lines(StepIndex t) {
   flush();
-  if (!whole_.await_lines(t)) {
+  if (!whole_.await_lines(t, until())) {
     explain();
+    late(t);
   }
 }
 
@@ -144,9 +160,10 @@ std::vector<std::int64_t> SiteBoard::await_eval(StepIndex t) {
   if (!options_.elastic) {
     return {};
   }
-  const auto missing = whole_.await_missing(t);
+  const auto missing = whole_.await_missing(t, until());
   if (!missing) {
     explain();
+    late(t);
   }
   return missing.value_or(std::vector<std::int64_t>());
 }
@@ -155,7 +172,13 @@ void SiteBoard::complete_eval(StepIndex t, const std::vector<EvalPart>& missing)
   whole_.complete_eval(t, missing);
 }
 
-void SiteBoard::begin_step(Rank rank, StepIndex t, bool checkpoint_due) {
+bool SiteBoard::asks_by_time() const {
+  if (!has_hub()) return options_.self == Rank(0);
+  const auto first = std::ranges::find(live_, true);
+  return first - live_.begin() == options_.self.value();
+}
+
+void SiteBoard::begin_step(Rank, StepIndex t, bool checkpoint_due) {
   explain();
   if (const Duration window = now() - window_begin_; window >= kWindow) {
     const std::int64_t ahead = kLookAhead * std::exchange(window_steps_, 0) / window + 1;
@@ -165,6 +188,7 @@ void SiteBoard::begin_step(Rank rank, StepIndex t, bool checkpoint_due) {
   ++window_steps_;
   const bool leave = SignalScope::take_leave();
   if (leave && !options_.elastic) {
+    SignalScope::refuse_leave();
     log_warning(
         "this site cannot leave: a site that goes ends this run (net.min_sites = N lets "
         "the others go on); it goes on");
@@ -173,25 +197,33 @@ void SiteBoard::begin_step(Rank rank, StepIndex t, bool checkpoint_due) {
     if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone) {
       agreement_.wish(wish == StopWish::kRequeue ? Purpose::kRequeue : Purpose::kInterrupt, out);
     }
-    if (rank == Rank(0) && checkpoint_due) {
+    if (checkpoint_due && asks_by_time()) {
       agreement_.wish(Purpose::kCheckpoint, out);
     }
     if (leave && options_.elastic) agreement_.wish(Purpose::kLeave, out);
   });
   bool may = false;
+  const TimePoint deadline = has_hub() ? now() + options_.patience : kNever;
   (void)queue_->wait(
       [&] {
         may = may || (!admitting_ && agreement_.begin(t));
         return may || lost_ || failure_;
       },
-      kNever);
+      deadline);
   if (!may) {
     explain();
+    throw PeerError(fmt::format(
+        "the hub has not said within net.patience whether step {} may begin", t.value()));
   }
 }
 
-void SiteBoard::wish_join() {
-  drive([&](NotesOut& out) { agreement_.wish(Purpose::kJoin, out); });
+void SiteBoard::wish_join(const WishNote& note) {
+  drive([&](NotesOut& out) { agreement_.wish_join(note, out); });
+}
+
+void SiteBoard::hub_back() {
+  log_info("the hub is back");
+  drive([&](NotesOut& out) { agreement_.hub_back(out); });
 }
 
 bool SiteBoard::checkpoint_after(StepIndex t) {
@@ -300,6 +332,8 @@ std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& c
       .send = [&session](Rank to, const Note& note) { session.send(to, note); },
       .elastic = session.elastic(),
       .min_sites = config.min_sites(),
+      .coordinator = session.coordinator(),
+      .patience = config.outer.patience,
       .joining = session.newcomer() != nullptr,
       .on_join = [&session](StepIndex t) { return session.admit(t); },
       .on_leave = [&session](Rank site, StepIndex t) { return session.release(site, t); }};
@@ -315,7 +349,8 @@ SiteConnection::SiteConnection(SiteSession* session, SiteBoard* board) : session
         {.on_note = [board](Rank from, const Note& note) { board->receive(from, note); },
          .on_lost = [board](Rank site, const std::string& why) { board->lost(site, why); },
          .on_epoch = [board](const Epoch& epoch) { board->epoch(epoch); },
-         .on_failure = [board](const std::exception_ptr& failure) { board->fail(failure); }});
+         .on_failure = [board](const std::exception_ptr& failure) { board->fail(failure); },
+         .on_hub_back = [board] { board->hub_back(); }});
   }
 }
 

@@ -33,6 +33,10 @@ class SiteBoard final : public Board {
     /// The loss of a site other than the first is no error by itself: an epoch follows.
     bool elastic = false;
     int min_sites = 1;  // nobody leaves so many
+    /// Behind the sites: a hub, which may be lost and come back. Else site 0.
+    Rank coordinator{0};
+    /// So long a step waits for a hub that is away.
+    Duration patience = kNever - TimePoint{};
     /// This site joins a run under way: until the epoch in which it does, it tells nobody of its
     /// steps and writes no lines.
     bool joining = false;
@@ -61,9 +65,9 @@ class SiteBoard final : public Board {
 
   /// This site's outer parameters after step t; compared with the others'. Any task.
   void tell_outer(StepIndex t, const Digest128& digest);
-  /// At site 0: a step for a joiner is wanted; Options::on_join is told of it. One at a time: while
-  /// one is being agreed on, another wish is none. Any task.
-  void wish_join();
+  /// At a donor: a step for a joiner is wanted; Options::on_join is told of it. One at a time:
+  /// while one is being agreed on, another wish is none. Any task.
+  void wish_join(const WishNote& note);
   /// Sends what has been posted and not yet sent.
   void flush();
   /// Blocks until all sites' lines up to step t are written. THROWS: PeerError when one is gone.
@@ -78,6 +82,8 @@ class SiteBoard final : public Board {
   // From the links' task. THROWS: PeerError for a note that cannot be.
   void receive(Rank from, const Note& note);
   void lost(Rank site, const std::string& why);
+  /// The hub's next process is there.
+  void hub_back();
   /// Who is there has changed. A join is told of before any site begins the step after
   /// `epoch.after`.
   void epoch(const Epoch& epoch);
@@ -105,7 +111,14 @@ class SiteBoard final : public Board {
   [[nodiscard]] bool all_told(std::int64_t t, const std::map<int, std::string>& known) const;
   /// Whether this site takes part in step t.
   [[nodiscard]] bool takes_part(StepIndex t) const;
+  /// Whether this site asks for the checkpoints that are due by time: one does.
+  [[nodiscard]] bool asks_by_time() const;
+  [[nodiscard]] bool has_hub() const { return options_.coordinator != Rank(0); }
   void tell_others(const Note& note) const;
+  /// When net.patience ends.
+  [[nodiscard]] TimePoint until() const;
+  /// THROWS: PeerError naming whose steps or evaluations have not come.
+  [[noreturn]] void late(StepIndex t) const;
   [[nodiscard]] const std::string& name(Rank site) const;
   [[nodiscard]] TimePoint now() const;
 

@@ -66,7 +66,12 @@ void SiteBoard::take_eval(Rank from, const EvalNote& note) {
 }
 
 void SiteBoard::lost(Rank site, const std::string& why) {
-  if (options_.elastic && site != Rank(0)) {
+  if (has_hub() && site == options_.coordinator) {
+    log_warning("the hub is gone ({}): rounds wait until it is back, for net.patience at most",
+                why);
+    return;
+  }
+  if (options_.elastic && site != options_.coordinator) {
     const auto place = static_cast<std::size_t>(site.value());
     early_[place].clear();  // a new process begins anew
     const std::optional<std::int64_t> until = std::exchange(until_[place], std::nullopt);

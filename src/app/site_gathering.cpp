@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "app/signals.h"
+#include "app/site_links.h"
 #include "app/site_routes.h"
 #include "app/site_session.h"
 #include "core/log.h"
@@ -34,8 +35,10 @@ void check_signal(const std::string& waiting_for) {
 
 SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say) {
   const TimePoint deadline = runtime_.clock().now() + config_.net.gather;
-  const std::vector<std::string> known_to_mpi;
-  transport_->join(routes_ ? routes_->endpoints() : known_to_mpi);
+  std::vector<std::string> endpoints;  // MPI knows its own
+  if (routes_) endpoints = routes_->endpoints();
+  if (has_hub()) endpoints.push_back("tcp://" + config_.hub.address);
+  transport_->join(endpoints);
   meet(deadline, say);
   bool goes_on = false;
   const auto settled = [&] {
@@ -45,13 +48,14 @@ SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say
     // One that came anew meanwhile has said what it brings before it has heard it from here.
     const bool met =
         std::ranges::all_of(hellos_, [](const auto& each) { return each.has_value(); }) &&
-        std::ranges::all_of(greeted_, std::identity());
-    return goes_on || failure_ || (lost_ && !elastic_) || met;
+        std::all_of(greeted_.begin(), greeted_.begin() + config_.workers(), std::identity());
+    return goes_on || failure_ || (lost_ && !elastic_) || ((start_ || !has_hub()) && met);
   };
   do {
     check_signal("not all sites have said what they bring");
     if (runtime_.clock().now() >= deadline) {
-      throw PeerError("not all sites have said what they bring within net.gather");
+      throw PeerError(fmt::format("not all sites have said what they bring within net.gather{}",
+                                  has_hub() ? ", or the hub has not heard them" : ""));
     }
     say_hellos();
   } while (!queue_->wait(settled, runtime_.clock().now() + kLookForSignals));
@@ -61,7 +65,7 @@ SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say
 void SiteSession::meet(TimePoint deadline, const std::function<void(const std::string&)>& say) {
   const TimePoint begin = runtime_.clock().now();
   TimePoint next_word = begin + kBetweenWords;
-  constexpr std::array kFirst = {Rank(0)};
+  const std::array first = {coordinator_};
   while (true) {
     const TimePoint now = runtime_.clock().now();
     const auto joined = transport_->await_members(std::min(deadline, now + kLookForSignals));
@@ -73,10 +77,10 @@ void SiteSession::meet(TimePoint deadline, const std::function<void(const std::s
       throw PeerError(joined.error().what);
     }
     // The others may have gone on, without more than this site: the first one knows.
-    if (elastic_ && self_ != Rank(0) && !exchange_ && now - begin >= kOthersTakeTheirTime &&
-        transport_->await_members(now, kFirst)) {
-      open_exchange();
-      say_hello(Rank(0));
+    if (elastic_ && self_ != coordinator_ && (!exchange_ || has_hub()) &&
+        now - begin >= kOthersTakeTheirTime && transport_->await_members(now, first)) {
+      if (!exchange_) open_exchange();
+      say_hello(coordinator_);
     }
     bool goes_on = false;
     queue_->update([&] { goes_on = running_ || turned_away_; });
@@ -119,10 +123,21 @@ void SiteSession::say_hellos() {
   for (int to = 0; to < config_.workers(); ++to) {
     if (Rank(to) != self_) say_hello(Rank(to));
   }
+  if (has_hub()) say_hello(coordinator_);
 }
 
 // Nothing of what was sent to the process before has come to this one.
 void SiteSession::back(Rank site) {
+  if (has_hub() && site == coordinator_) {
+    std::string session, run_id;
+    queue_->update([&] {
+      greeted_[static_cast<std::size_t>(site.value())] = false;
+      session = in_session_;
+      run_id = in_run_;
+    });
+    if (!session.empty()) send(site, StandingNote{.run_id = run_id, .session = session});
+    return;
+  }
   queue_->update([&] {
     greeted_[static_cast<std::size_t>(site.value())] = false;
     hellos_[static_cast<std::size_t>(site.value())].reset();
@@ -154,7 +169,13 @@ SiteStart SiteSession::start_together() {
     throw PeerError(lost ? fmt::format("site {} is gone ({})", name(lost->first), lost->second)
                          : "a site was started anew while the sites met: start again");
   }
-  if (elastic_ && self_ == Rank(0)) {
+  queue_->update([&] {
+    if (!start_) return;
+    start.run_id = start_->run_id;
+    in_session_ = start_->session;
+    in_run_ = start_->run_id;
+  });
+  if (elastic_ && (has_hub() || self_ == Rank(0))) {
     forwarding_ = std::make_unique<ForwardingExchange>(
         *exchange_, [this](const SyncId& id) { return exchange_->take_encoded(id); });
   }
@@ -167,24 +188,37 @@ SiteStart SiteSession::come_late(TimePoint deadline,
   exchange_->stand_aside();
   {
     const std::scoped_lock lock(calls_);
-    newcomer_ = std::make_unique<Newcomer>(*exchange_, runtime_,
-                                           [this](const Note& note) { send(Rank(0), note); });
+    newcomer_ =
+        std::make_unique<Newcomer>(*exchange_, runtime_, name(donor()),
+                                   [this, to = donor()](const Note& note) { send(to, note); });
   }
-  send(Rank(0), JoinNote{linked});
+  send(donor(), JoinNote{linked});
   TimePoint next_word = runtime_.clock().now() + kBetweenWords;
-  while (!newcomer_->fetch(runtime_.clock().now() + kLookForSignals)) {
+  const auto fetched = [&] {
+    try {
+      return newcomer_->fetch(runtime_.clock().now() + kLookForSignals);
+    } catch (const PeerError&) {
+      if (has_hub()) check_turned_away();  // another donor may have it
+      throw;
+    }
+  };
+  while (!fetched()) {
     check_signal("the state of the run is on its way");
     check_turned_away();
     bool asked_again = false;
     queue_->update([&] { asked_again = running_ && running_->live != linked; });
     if (asked_again) {
       linked = find_all(deadline);
-      send(Rank(0), JoinNote{linked});
+      send(donor(), JoinNote{linked});
     }
     if (runtime_.clock().now() >= next_word) {
       say(newcomer_->progress());
       next_word += kBetweenWords;
     }
+  }
+  if (has_hub()) {
+    forwarding_ = std::make_unique<ForwardingExchange>(
+        newcomer_->exchange(), [this](const SyncId& id) { return exchange_->take_encoded(id); });
   }
   std::string run_id;
   queue_->update([&] { run_id = running_->run_id; });
@@ -210,7 +244,7 @@ std::vector<int> SiteSession::find_all(TimePoint deadline) {
       // Who has answered will send its rounds' frames to this process, not to the one before it.
       const auto seen = [&] {
         return std::ranges::all_of(live, [&](Rank site) {
-          return site == Rank(0) || seen_by_[static_cast<std::size_t>(site.value())];
+          return site == coordinator_ || seen_by_[static_cast<std::size_t>(site.value())];
         });
       };
       if (queue_->wait(seen, now + kLookForSignals)) {
@@ -223,7 +257,7 @@ std::vector<int> SiteSession::find_all(TimePoint deadline) {
                                   linked ? "" : ": ", linked ? "" : linked.error().what));
     }
     if (now >= ask_again) {  // who is in it may have changed
-      send(Rank(0), hello());
+      send(coordinator_, hello());
       ask_again = now + kBetweenQuestions;
     }
   }
@@ -239,7 +273,11 @@ void SiteSession::check_turned_away() {
     failure = failure_;
   });
   if (turned_away && turned_away->configuration) throw ConfigError(turned_away->why);
+  if (turned_away && turned_away->again) throw TryAgainError(turned_away->why);
   if (turned_away) throw PeerError(turned_away->why);
+  if (lost && has_hub()) {
+    throw TryAgainError(fmt::format("site {} is gone ({})", name(donor()), *lost));
+  }
   if (lost) throw PeerError(fmt::format("site {} is gone ({})", name(Rank(0)), *lost));
   if (failure) std::rethrow_exception(failure);
 }

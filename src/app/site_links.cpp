@@ -25,15 +25,15 @@ std::string host_of(const std::string& address) { return address.substr(0, addre
 
 /// Where to bind: as told, or the site's port on all interfaces, or on loopback where that is its
 /// address.
-std::string listens_at(const SiteConfig& site, const std::string& listen) {
+std::string listens_at(const std::string& address, const std::string& listen) {
   if (!listen.empty()) {
     return "tcp://" + listen;
   }
-  if (site.address.empty()) {  // only what a relay brings comes in
+  if (address.empty()) {  // only what a relay brings comes in
     return "tcp://127.0.0.1:*";
   }
-  const std::string host = host_of(site.address);
-  const std::string port = site.address.substr(site.address.rfind(':'));
+  const std::string host = host_of(address);
+  const std::string port = address.substr(address.rfind(':'));
   const bool loopback = host == "localhost" || host == "[::1]" || host.starts_with("127.");
   return "tcp://" + (loopback ? (host == "localhost" ? "127.0.0.1" : host) : "*") + port;
 }
@@ -66,49 +66,22 @@ void take_keys(const Config& config, const SiteArguments& arguments, const std::
   }
 }
 
-}  // namespace
-
-std::function<double()> send_limit(const Config& config, const SiteConfig& site) {
-  return [cap = SendCap(config, site)] { return cap.at(local_minute_of_day()); };
-}
-
-bool is_elastic(const Config& config, const SiteArguments& arguments) {
-  if (arguments.mpi || config.workers() == 1) {
-    return false;
-  }
-  for (const MethodInfo& method : methods()) {
-    if (method.name == config.method) {
-      const bool wished = config.net.min_sites && *config.net.min_sites < config.workers();
-      if (wished && method.name == "01-adam") {
-        throw ConfigError(
-            "net.min_sites with outer.method = \"01-adam\": its workers take local steps that no "
-            "round of the others tells of, so nobody can join it: leave the key out");
-      }
-      return wished || (!config.net.min_sites && method.commits_rounds);
-    }
-  }
-  return false;
-}
-
-MemberOptions link_options(const Config& config, const SiteArguments& arguments, Rank self,
-                           StatusBoard* status) {
-  const SiteConfig& site = config.sites[static_cast<std::size_t>(self.value())];
+/// What all links of the run have alike.
+MemberOptions options_of(const Config& config, Rank self, const std::string& name,
+                         StatusBoard* status) {
   MemberOptions options;
   options.self = self;
   options.members = config.workers();
-  options.bind = listens_at(site, arguments.listen);
   options.identity.run = xxh3_128(as_bytes(config.run.name));
   // The rest is compared key by key: HelloNote.
-  options.name = site.name;
+  options.name = name;
   for (const SiteConfig& each : config.sites) {
     options.expected_names.push_back(each.name);
   }
   set_streams(options, config.net.streams);
   options.dead_after = config.net.dead_after;
   options.plaintext = config.net.plaintext;
-  options.send_bits_per_s = send_limit(config, site);
   options.relayed = hidden_sites(config.sites);
-  take_keys(config, arguments, site.name, options);
   options.heartbeat = std::min<Duration>(options.heartbeat, config.net.dead_after / 4);
   options.on_event = [self, status](const LinkEvent& event) {
     if (status != nullptr) status->link(self, event);
@@ -126,6 +99,73 @@ MemberOptions link_options(const Config& config, const SiteArguments& arguments,
         log_warning("link: {}", event.text);
     }
   };
+  return options;
+}
+
+}  // namespace
+
+std::function<double()> send_limit(const Config& config, const SiteConfig& site) {
+  return [cap = SendCap(config, site)] { return cap.at(local_minute_of_day()); };
+}
+
+bool is_elastic(const Config& config, const SiteArguments& arguments) {
+  if (arguments.mpi || config.workers() == 1) {
+    return false;
+  }
+  for (const MethodInfo& method : methods()) {
+    if (method.name == config.method) {
+      const bool wished = config.net.min_sites && *config.net.min_sites < config.workers();
+      const bool hub = has_hub(config, arguments);
+      if ((wished || hub) && method.name == "01-adam") {
+        throw ConfigError(
+            "net.min_sites or [hub] with outer.method = \"01-adam\": its workers take local steps "
+            "that no "
+            "round of the others tells of, so nobody can join it: leave it out");
+      }
+      return wished || hub || (!config.net.min_sites && method.commits_rounds);
+    }
+  }
+  return false;
+}
+
+MemberOptions link_options(const Config& config, const SiteArguments& arguments, Rank self,
+                           StatusBoard* status) {
+  const SiteConfig& site = config.sites[static_cast<std::size_t>(self.value())];
+  MemberOptions options = options_of(config, self, site.name, status);
+  options.bind = listens_at(site.address, arguments.listen);
+  options.send_bits_per_s = send_limit(config, site);
+  take_keys(config, arguments, site.name, options);
+  return options;
+}
+
+bool has_hub(const Config& config, const SiteArguments& arguments) {
+  return !config.hub.address.empty() && !arguments.mpi;
+}
+
+Rank coordinator_of(const Config& config, const SiteArguments& arguments) {
+  return Rank(has_hub(config, arguments) ? config.workers() : 0);
+}
+
+void add_hub(const Config& config, MemberOptions& options) {
+  ++options.members;
+  options.expected_names.emplace_back("hub");
+  if (config.hub.key.empty() != options.member_keys.empty()) {
+    throw ConfigError(fmt::format(
+        "the sites have {} and the hub has {}: give each the public key that `isthmus keygen` "
+        "printed for it ([hub] key = \"…\"), or none",
+        options.member_keys.empty() ? "no keys" : "keys", config.hub.key.empty() ? "none" : "one"));
+  }
+  if (!config.hub.key.empty()) {
+    check_public_key(config.hub.key, "hub.key");
+    options.member_keys.push_back(config.hub.key);
+  }
+}
+
+MemberOptions hub_link_options(const Config& config, const SiteArguments& arguments) {
+  MemberOptions options = options_of(config, Rank(config.workers()), "hub", nullptr);
+  options.bind = listens_at(config.hub.address, arguments.listen);
+  take_keys(config, arguments, "hub", options);
+  add_hub(config, options);
   return options;
 }
 

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "app/commands.h"
 #include "isthmus/config.h"
@@ -18,6 +20,16 @@ class StatusBoard;
 /// `status`: told of what happens to the links; borrowed, may be null.
 [[nodiscard]] MemberOptions link_options(const Config& config, const SiteArguments& arguments,
                                          Rank self, StatusBoard* status = nullptr);
+
+/// The hub beyond the sites, where there is one: endpoints and keys of the sites' links.
+[[nodiscard]] bool has_hub(const Config& config, const SiteArguments& arguments);
+/// The coordinator of a run of sites: the hub, or the first of them.
+[[nodiscard]] Rank coordinator_of(const Config& config, const SiteArguments& arguments);
+/// Adds the hub to a site's options. THROWS: ConfigError for keys of the hub without those of sites
+/// and the other way round.
+void add_hub(const Config& config, MemberOptions& options);
+/// The hub's own options; `arguments`: listen and key_file. THROWS: as link_options.
+[[nodiscard]] MemberOptions hub_link_options(const Config& config, const SiteArguments& arguments);
 
 /// What a site may send at now, for MemberOptions::send_bits_per_s: by its cap and the hour.
 [[nodiscard]] std::function<double()> send_limit(const Config& config, const SiteConfig& site);

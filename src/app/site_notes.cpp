@@ -36,7 +36,10 @@ enum Kind : int {
   kCaughtUp,
   kSeen,
   kRefused,
-  kTaken
+  kTaken,
+  kStart,
+  kStanding,
+  kServe
 };
 
 json number_or_null(const std::optional<double>& value) {
@@ -149,15 +152,19 @@ struct Writer {
   json operator()(const WrittenNote& note) const {
     return {kWritten, note.step.value(), note.digest};
   }
-  json operator()(const WishNote& note) const { return {kWish, static_cast<int>(note.purpose)}; }
+  json operator()(const WishNote& note) const {
+    return {kWish, static_cast<int>(note.purpose), note.joiner, note.linked};
+  }
   json operator()(const AskNote& note) const { return {kAsk, note.number}; }
   json operator()(const HoldNote& note) const { return {kHold, note.number, note.step.value()}; }
   json operator()(const AgreedNote& note) const {
     return {kAgreed, note.number, static_cast<int>(note.purpose), note.step.value()};
   }
-  json operator()(const RunningNote& note) const { return {kRunning, note.run_id, note.live}; }
+  json operator()(const RunningNote& note) const {
+    return {kRunning, note.run_id, note.live, note.donor, note.session};
+  }
   json operator()(const TurnedAwayNote& note) const {
-    return {kTurnedAway, note.why, note.configuration};
+    return {kTurnedAway, note.why, note.configuration, note.again};
   }
   json operator()(const JoinNote& note) const { return {kJoin, note.linked}; }
   json operator()(const OfferNote& note) const {
@@ -173,6 +180,9 @@ struct Writer {
   json operator()(const SeenNote&) const { return json::array({kSeen}); }
   json operator()(const RefusedNote& note) const { return {kRefused, note.why}; }
   json operator()(const TakenNote& note) const { return {kTaken, note.bytes}; }
+  json operator()(const StartNote& note) const { return {kStart, note.run_id, note.session}; }
+  json operator()(const StandingNote& note) const { return {kStanding, note.run_id, note.session}; }
+  json operator()(const ServeNote&) const { return json::array({kServe}); }
 };
 
 StepIndex step_of(const json& value) { return StepIndex(value.get<std::int64_t>()); }
@@ -227,7 +237,9 @@ Note note_of(const json& n) {
     case kWritten:
       return WrittenNote{.step = step_of(n.at(1)), .digest = n.at(2).get<std::string>()};
     case kWish:
-      return WishNote{.purpose = purpose_of(n.at(1))};
+      return WishNote{.purpose = purpose_of(n.at(1)),
+                      .joiner = n.at(2).get<int>(),
+                      .linked = n.at(3).get<std::vector<int>>()};
     case kAsk:
       return AskNote{.number = n.at(1).get<std::int64_t>()};
     case kHold:
@@ -238,10 +250,13 @@ Note note_of(const json& n) {
                         .step = step_of(n.at(3))};
     case kRunning:
       return RunningNote{.run_id = n.at(1).get<std::string>(),
-                         .live = n.at(2).get<std::vector<int>>()};
+                         .live = n.at(2).get<std::vector<int>>(),
+                         .donor = n.at(3).get<int>(),
+                         .session = n.at(4).get<std::string>()};
     case kTurnedAway:
       return TurnedAwayNote{.why = n.at(1).get<std::string>(),
-                            .configuration = n.at(2).get<bool>()};
+                            .configuration = n.at(2).get<bool>(),
+                            .again = n.at(3).get<bool>()};
     case kJoin:
       return JoinNote{.linked = n.at(1).get<std::vector<int>>()};
     case kOffer:
@@ -264,6 +279,13 @@ Note note_of(const json& n) {
       return RefusedNote{.why = n.at(1).get<std::string>()};
     case kTaken:
       return TakenNote{.bytes = n.at(1).get<std::uint64_t>()};
+    case kStart:
+      return StartNote{.run_id = n.at(1).get<std::string>(), .session = n.at(2).get<std::string>()};
+    case kStanding:
+      return StandingNote{.run_id = n.at(1).get<std::string>(),
+                          .session = n.at(2).get<std::string>()};
+    case kServe:
+      return ServeNote{};
     default:
       throw std::out_of_range(fmt::format("kind {}", kind));
   }

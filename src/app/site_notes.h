@@ -56,20 +56,24 @@ struct WrittenNote {
 /// kLeave: who wished it goes, and the others go on.
 enum class Purpose : int { kInterrupt = 0, kRequeue = 1, kCheckpoint = 2, kJoin = 3, kLeave = 4 };
 
-/// To site 0: the sender has been asked for it.
+// The coordinator is the hub, or site 0 where there is none.
+
+/// To the coordinator: the sender has been asked for it.
 struct WishNote {
   Purpose purpose = Purpose::kCheckpoint;
+  int joiner = -1;  // of kJoin, to a hub: the newcomer, and the sites it has found
+  std::vector<int> linked = {};
 };
-/// From site 0: how far have you come?
+/// From the coordinator: how far have you come?
 struct AskNote {
   std::int64_t number = 0;
 };
-/// To site 0: the sender does not begin this step before it has been told.
+/// To the coordinator: the sender does not begin this step before it has been told.
 struct HoldNote {
   std::int64_t number = 0;
   StepIndex step;
 };
-/// From site 0: it happens after this step, at every site.
+/// From the coordinator: it happens after this step, at every site.
 struct AgreedNote {
   std::int64_t number = 0;
   Purpose purpose = Purpose::kCheckpoint;
@@ -82,17 +86,20 @@ struct RefusedNote {
 };
 
 // A site that comes to a run that goes on (app/join_host.h, app/newcomer.h); `newcomer` is who
-// sends or gets them, the other end is site 0.
+// sends or gets them, the other end is the donor: site 0, or with a hub the first that is there.
 
-/// To a newcomer, which has said Hello: the run goes on without you.
+/// To a newcomer, which has said Hello to the coordinator: the run goes on without you.
 struct RunningNote {
   std::string run_id;
   std::vector<int> live;  // sites
+  int donor = 0;
+  std::string session = {};  // of a hub
 };
 /// To a newcomer: it cannot be one, or no more.
 struct TurnedAwayNote {
   std::string why;
   bool configuration = false;  // which has to change
+  bool again = false;          // it may try again at once
 };
 /// To a newcomer, from any site of the run that it has said Hello to: what is sent now reaches it.
 struct SeenNote {};
@@ -130,10 +137,26 @@ struct TakenNote {
 /// From a newcomer: it has replayed all there is.
 struct CaughtUpNote {};
 
-using Note =
-    std::variant<HelloNote, PostsNote, EvalNote, WrittenNote, WishNote, AskNote, HoldNote,
-                 AgreedNote, RunningNote, TurnedAwayNote, JoinNote, OfferNote, GetNote, PieceNote,
-                 ResultNote, ReachedNote, CaughtUpNote, SeenNote, RefusedNote, TakenNote>;
+// Between a site and the hub (app/hub_run.h).
+
+/// From the hub, once all sites have said Hello: the run begins.
+struct StartNote {
+  std::string run_id;
+  std::string session;  // names this start of the run
+};
+/// To a hub's new process: the sender is in this run.
+struct StandingNote {
+  std::string run_id;
+  std::string session;
+};
+/// From it: it goes on with that run. Questions of the process before are void, what has been
+/// agreed was told before.
+struct ServeNote {};
+
+using Note = std::variant<HelloNote, PostsNote, EvalNote, WrittenNote, WishNote, AskNote, HoldNote,
+                          AgreedNote, RunningNote, TurnedAwayNote, JoinNote, OfferNote, GetNote,
+                          PieceNote, ResultNote, ReachedNote, CaughtUpNote, SeenNote, StartNote,
+                          StandingNote, ServeNote, RefusedNote, TakenNote>;
 
 [[nodiscard]] std::vector<std::byte> write_note(const Note& note);
 /// RETURNS: why the bytes are no note.

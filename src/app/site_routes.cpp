@@ -64,6 +64,15 @@ void check_addresses(const Config& config) {
                             other->second, site.name, place));
     }
   };
+  if (!config.hub.address.empty()) {
+    taken.emplace(config.hub.address, "hub");
+    if (!is_address(config.hub.address)) {
+      throw ConfigError(fmt::format(
+          "hub.address = \"{}\": must be HOST:PORT, where the sites reach the hub, for example "
+          "\"hub.example.org:48199\"",
+          config.hub.address));
+    }
+  }
   for (const SiteConfig& site : config.sites) {
     if (site.address.empty() && !site.relay.empty()) {
       throw ConfigError(fmt::format(

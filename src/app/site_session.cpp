@@ -28,6 +28,7 @@ constexpr Duration kNothingIsLost = std::chrono::hours(24 * 365);
 MemberOptions session_links(const Config& config, const SiteArguments& arguments, Rank self,
                             StatusBoard* status, bool elastic) {
   MemberOptions options = link_options(config, arguments, self, status);
+  if (has_hub(config, arguments)) add_hub(config, options);
   options.readmits = elastic;
   if (elastic) options.gone_after = kGoneAfter;
   return options;
@@ -69,11 +70,12 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
                          const SiteFacts& facts, StatusBoard* status)
     : config_(config),
       self_(site_of(config, arguments)),
+      coordinator_(coordinator_of(config, arguments)),
       facts_(facts),
       elastic_(is_elastic(config, arguments)),
       queue_(runtime_.make_wait_queue()),
       hellos_(config.sites.size()),
-      greeted_(config.sites.size(), false),
+      greeted_(config.sites.size() + 1, false),
       live_(config.sites.size(), true),
       asked_(config.sites.size(), false),
       seen_by_(config.sites.size(), false),
@@ -94,12 +96,19 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
 SiteSession::~SiteSession() = default;
 
 std::string SiteSession::name(Rank site) const {
-  return config_.sites[static_cast<std::size_t>(site.value())].name;
+  const auto place = static_cast<std::size_t>(site.value());
+  return place < config_.sites.size() ? config_.sites[place].name : "hub";
+}
+
+Rank SiteSession::donor() const {
+  int donor = 0;
+  queue_->update([&] { donor = has_hub() && running_ ? running_->donor : 0; });
+  return Rank(donor);
 }
 
 Exchange& SiteSession::exchange() {
-  if (newcomer_) return newcomer_->exchange();
-  return forwarding_ ? static_cast<Exchange&>(*forwarding_) : *exchange_;
+  if (forwarding_) return *forwarding_;
+  return newcomer_ ? static_cast<Exchange&>(newcomer_->exchange()) : *exchange_;
 }
 
 void SiteSession::open_exchange() {
@@ -113,7 +122,8 @@ void SiteSession::open_exchange() {
           .elastic = elastic_,
           .min_members = config_.min_sites(),
           .straggler = config_.outer.patience / 2,
-          .keeps_encoded = elastic_ && self_ == Rank(0),
+          .hub = has_hub(),
+          .keeps_encoded = elastic_ && (has_hub() || self_ == Rank(0)),
           .on_note = [this](Rank from, std::span<const std::byte> bytes) { take(from, bytes); },
           .on_lost = [this](Rank site, const std::string& why) { lose(site, why); },
           .on_back = [this](Rank site) { back(site); },
@@ -142,14 +152,15 @@ void SiteSession::take(Rank from, std::span<const std::byte> bytes) {
     const std::string what =
         fmt::format("site {} sent what cannot be read: {}", name(from), note.error());
     bool member = true;
-    queue_->update([&] { member = live_[static_cast<std::size_t>(from.value())]; });
+    const auto place = static_cast<std::size_t>(from.value());
+    queue_->update([&] { member = place >= live_.size() || live_[place]; });
     if (member) throw PeerError(what);
     log_warning("{}; it cannot join", what);
     send(from, TurnedAwayNote{.why = what, .configuration = true});
     return;
   }
   if (const auto* greeting = std::get_if<HelloNote>(&*note)) {
-    if (host_) {
+    if (host_ && !has_hub()) {
       host_->hello(from, *greeting);
     } else if (listener_) {
       send(from, SeenNote{});
@@ -157,13 +168,18 @@ void SiteSession::take(Rank from, std::span<const std::byte> bytes) {
       queue_->update([&] { asked_[static_cast<std::size_t>(from.value())] = true; });
     }
     queue_->update([&] { hellos_[static_cast<std::size_t>(from.value())] = *greeting; });
-  } else if (std::holds_alternative<RunningNote>(*note) && from == Rank(0)) {
+  } else if (std::holds_alternative<StartNote>(*note) && from == coordinator_) {
+    queue_->update([&] { start_ = std::get<StartNote>(*note); });
+  } else if (std::holds_alternative<ServeNote>(*note) && from == coordinator_) {
+    serve();
+  } else if (std::holds_alternative<RunningNote>(*note) && (has_hub() || from == Rank(0))) {
     queue_->update([&] { running_ = std::get<RunningNote>(*note); });
-  } else if (std::holds_alternative<TurnedAwayNote>(*note) && from == Rank(0)) {
+  } else if (std::holds_alternative<TurnedAwayNote>(*note) && (has_hub() || from == Rank(0))) {
     const auto& turned_away = std::get<TurnedAwayNote>(*note);
     queue_->update([&] {
       turned_away_ = turned_away;
-      over_ = true;
+      over_ = over_ || !turned_away.again;
+      cut_off_ = cut_off_ || turned_away.again;
     });
     if (newcomer_) newcomer_->fail(from, turned_away.why);
   } else if (std::holds_alternative<SeenNote>(*note)) {
@@ -171,7 +187,7 @@ void SiteSession::take(Rank from, std::span<const std::byte> bytes) {
   } else if (is_to_host(*note)) {
     if (host_) host_->receive(from, *note);
   } else if (is_to_newcomer(*note)) {
-    if (newcomer_ && from == Rank(0)) newcomer_->receive(*note);
+    if (newcomer_ && from == donor()) newcomer_->receive(*note);
   } else if (listener_) {
     listener_->on_note(from, *note);
   } else {
@@ -180,15 +196,25 @@ void SiteSession::take(Rank from, std::span<const std::byte> bytes) {
 }
 
 void SiteSession::lose(Rank site, const std::string& why) {
-  queue_->update([&] {
-    if (!lost_) lost_ = {site, why};
-    if (site == Rank(0)) first_lost_ = why;
-  });
   const std::scoped_lock lock(calls_);
-  if (listener_ && elastic_ && site == Rank(0)) queue_->update([&] { cut_off_ = true; });
-  if (host_) host_->lost(site);
-  if (newcomer_ && site == Rank(0)) newcomer_->fail(site, why);
+  if (site != coordinator_ || !has_hub()) {
+    // With a hub only a newcomer needs one of the others.
+    const bool needed = site == donor() && (!has_hub() || newcomer_);
+    queue_->update([&] {
+      if (!lost_) lost_ = {site, why};
+      if (needed) first_lost_ = why;
+      if (needed && (listener_ || has_hub()) && elastic_) cut_off_ = true;
+    });
+    if (host_) host_->lost(site);
+    if (newcomer_ && needed) newcomer_->fail(site, why);
+  }
   if (listener_) listener_->on_lost(site, why);
+}
+
+void SiteSession::serve() {
+  exchange_->tell_hub_again();
+  if (host_) host_->hub_back();
+  if (listener_) listener_->on_hub_back();
 }
 
 void SiteSession::enter(const Epoch& epoch) {
@@ -206,7 +232,14 @@ void SiteSession::enter(const Epoch& epoch) {
   } else {
     early_epochs_.push_back(epoch);
   }
-  if (newcomer_ && epoch.joins && epoch.who == self_) newcomer_->admitted(epoch.after);
+  if (host_ && has_hub() && epoch.joins) host_->entered(epoch.who, epoch.after);
+  if (newcomer_ && epoch.joins && epoch.who == self_) {
+    newcomer_->admitted(epoch.after);
+    queue_->update([&] {
+      in_session_ = running_->session;
+      in_run_ = running_->run_id;
+    });
+  }
 }
 
 void SiteSession::fail(const std::exception_ptr& failure) {
@@ -229,6 +262,7 @@ void SiteSession::connect(Listener listener) {
     lost = lost_;
     first_lost = first_lost_;
     cut_off_ = cut_off_ || (elastic_ && first_lost_);
+    if (has_hub()) first_lost.reset();
     failure = failure_;
     asked = asked_;
   });
@@ -236,7 +270,7 @@ void SiteSession::connect(Listener listener) {
   if (first_lost) listener_->on_lost(Rank(0), *first_lost);
   if (failure) listener_->on_failure(failure);
   // One that has been started anew meanwhile waits for a word; at a start it says nothing new.
-  for (int site = 0; site < config_.workers() && self_ != Rank(0); ++site) {
+  for (int site = 0; site < config_.workers() && self_ != coordinator_; ++site) {
     if (asked[static_cast<std::size_t>(site)]) send(Rank(site), SeenNote{});
   }
 }
@@ -247,21 +281,27 @@ void SiteSession::disconnect() {
   listener_ = Listener{.on_note = [](Rank, const Note&) {},
                        .on_lost = [](Rank, const std::string&) {},
                        .on_epoch = [](const Epoch&) {},
-                       .on_failure = [](const std::exception_ptr&) {}};
+                       .on_failure = [](const std::exception_ptr&) {},
+                       .on_hub_back = [] {}};
 }
 
-void SiteSession::take_newcomers(const std::string& run_id, std::function<void()> wish,
-                                 std::int64_t window, std::int64_t total_steps) {
+void SiteSession::take_newcomers(const std::string& run_id,
+                                 std::function<void(const WishNote&)> wish, std::int64_t window,
+                                 std::int64_t total_steps) {
   if (!forwarding_) {
     return;
   }
+  std::string session;
+  queue_->update([&] { session = running_ ? running_->session : in_session_; });
   JoinHost::Options options{
+      .self = self_,
       .sites = {},
       .run_id = run_id,
+      .session = session,
       .own = hello(),
       .send = [this](Rank to, const Note& note) { send(to, note); },
       .wish = std::move(wish),
-      .admit = [this](Rank joiner, std::int64_t after) { return exchange_->admit(joiner, after); },
+      .admit = {},
       .live =
           [this] {
             std::vector<bool> live;
@@ -273,9 +313,15 @@ void SiteSession::take_newcomers(const std::string& run_id, std::function<void()
       .window = window,
       .total_steps = total_steps};
   for (const SiteConfig& site : config_.sites) options.sites.push_back(site.name);
+  if (!has_hub()) {
+    options.admit = [this](Rank joiner, std::int64_t after) {
+      return exchange_->admit(joiner, after);
+    };
+  }
   const std::scoped_lock lock(calls_);
   host_ = std::make_unique<JoinHost>(std::move(options));
-  for (int site = 1; site < config_.workers(); ++site) {  // who has come since the start
+  for (int site = 1; site < config_.workers() && !has_hub();
+       ++site) {  // who has come since the start
     std::optional<HelloNote> waits;
     queue_->update([&] {
       if (!live_[static_cast<std::size_t>(site)]) waits = hellos_[static_cast<std::size_t>(site)];

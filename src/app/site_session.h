@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One site's part of a run whose sites are processes of their own: links to all others, what they
 // must have alike, where they go on from. Sites may die and come back while the run goes on
-// (`elastic`), but for the first, which says who is there.
+// (`elastic`), but for the first, which says who is there; or any of them, where a hub does.
 #pragma once
 
 #include <functional>
@@ -20,6 +20,7 @@
 #include "core/system_runtime.h"
 #include "inner/data/dataset.h"
 #include "isthmus/config.h"
+#include "isthmus/errors.h"
 #include "transport/epoch.h"
 #include "transport/joining_exchange.h"
 #include "transport/network_transport.h"
@@ -64,6 +65,12 @@ struct SiteStart {
 [[nodiscard]] std::string differences(const std::string& site, const HelloNote& note,
                                       const std::string& other, const HelloNote& others);
 
+/// A join that came to nothing by chance: the donor has gone. It may be tried again at once.
+class TryAgainError : public PeerError {
+ public:
+  explicit TryAgainError(const std::string& text) : PeerError(text) {}
+};
+
 class SiteSession {
  public:
   /// Listens. Borrows `status`, which may be null. THROWS: ConfigError, SystemError for an address
@@ -87,6 +94,9 @@ class SiteSession {
   [[nodiscard]] Exchange& exchange();
   /// Whether a site other than the first may be lost.
   [[nodiscard]] bool elastic() const { return elastic_; }
+  /// The hub's rank where there is one, else that of site 0.
+  [[nodiscard]] Rank coordinator() const { return coordinator_; }
+  [[nodiscard]] bool has_hub() const { return coordinator_ != Rank(0); }
   /// After a round has failed: whether the others go on without this site, or wait for the first,
   /// which it has lost. Blocks until the news are here, a moment behind the round's end, or 2 s.
   [[nodiscard]] bool cut_off();
@@ -100,6 +110,7 @@ class SiteSession {
     std::function<void(Rank, const std::string&)> on_lost;
     std::function<void(const Epoch&)> on_epoch;
     std::function<void(const std::exception_ptr&)> on_failure;
+    std::function<void()> on_hub_back = {};
   };
   /// From now on, what came before included. Called by the links' task, one call at a time, but
   /// epochs that `admit` brings by its caller.
@@ -107,10 +118,10 @@ class SiteSession {
   /// No call of what `connect` was given is made after this.
   void disconnect();
 
-  /// At site 0 of an elastic run: newcomers are taken in from now on. `wish`: the sites shall agree
-  /// on a step for one. `window`: as JoinHost::Options.
-  void take_newcomers(const std::string& run_id, std::function<void()> wish, std::int64_t window,
-                      std::int64_t total_steps);
+  /// At site 0 of an elastic run, or at all with a hub: newcomers are taken in from now on. `wish`:
+  /// the sites shall agree on a step for one. `window`: as JoinHost::Options.
+  void take_newcomers(const std::string& run_id, std::function<void(const WishNote&)> wish,
+                      std::int64_t window, std::int64_t total_steps);
   /// The sites have agreed: the newcomer takes part in rounds sent after step t.
   /// RETURNS: whether it does, an epoch then having begun. Any task.
   bool admit(StepIndex t);
@@ -133,6 +144,9 @@ class SiteSession {
   /// To those who have not been told, this process, since they came.
   void say_hellos();
   void back(Rank site);
+  /// The hub's next process knows this run.
+  void serve();
+  [[nodiscard]] Rank donor() const;
   /// What site 0 has said to this newcomer, if that ends it. THROWS: ConfigError, PeerError.
   void check_turned_away();
   /// Blocks until all sites that are in the run have answered this one. RETURNS: who they are.
@@ -148,6 +162,7 @@ class SiteSession {
 
   const Config& config_;
   const Rank self_;
+  const Rank coordinator_;
   const SiteFacts facts_;
   const bool elastic_;
   SystemRuntime runtime_;
@@ -156,6 +171,8 @@ class SiteSession {
   std::vector<std::optional<HelloNote>> hellos_;
   std::vector<bool> greeted_;  // sites that were told what this one brings
   std::optional<RunningNote> running_;
+  std::optional<StartNote> start_;   // from the hub
+  std::string in_session_, in_run_;  // of the hub, once this site is in the run
   std::optional<TurnedAwayNote> turned_away_;
   std::optional<std::pair<Rank, std::string>> lost_;
   std::exception_ptr failure_;
@@ -165,7 +182,7 @@ class SiteSession {
   std::vector<bool> seen_by_;       // sites of the run that have answered a newcomer
   bool cut_off_ = false;
   bool over_ = false;                      // too few are left, or this site was turned away
-  std::optional<std::string> first_lost_;  // site 0, and why
+  std::optional<std::string> first_lost_;  // site 0, or with a hub the donor; and why
 
   // Calls of the listener, host and newcomer; a call may bring another on the same task. Never
   // taken with queue_'s lock.
@@ -182,7 +199,7 @@ class SiteSession {
   std::unique_ptr<NetworkTransport> transport_;
   std::unique_ptr<WatchedTransport> watched_;
   std::unique_ptr<PeerExchange> exchange_;
-  std::unique_ptr<ForwardingExchange> forwarding_;  // at site 0
+  std::unique_ptr<ForwardingExchange> forwarding_;  // at who may be a donor
 };
 
 }  // namespace isthmus::app

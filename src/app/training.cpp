@@ -122,8 +122,8 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   const SiteConnection connection(site_ ? &*site_ : nullptr, site_board.get());
   if (site_) {
     site_->take_newcomers(
-        manifest.run_id, [&board = *site_board] { board.wish_join(); }, 2 * config_.outer.H + 1,
-        plan_.total_steps);
+        manifest.run_id, [&board = *site_board](const WishNote& note) { board.wish_join(note); },
+        2 * config_.outer.H + 1, plan_.total_steps);
   }
   std::function<void(StepIndex, const Digest128&)> tell_outer;
   std::function<void(StepIndex)> await_lines;
@@ -215,8 +215,8 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   if (request_.simulated && board.stopped() == StopWish::kNone) {
     outcome.prediction = predict_run(world, {totals.measured_step});
     if (!config_.faults.empty()) {
-      outcome.faults =
-          cost_of_faults(config_, *outcome.prediction, totals.measured_step, totals.clock_s);
+      outcome.faults = cost_of_faults(config_, *outcome.prediction, totals.measured_step,
+                                      totals.clock_s, outcome.resumed);
     }
   }
   if (has_real_links(world) && board.stopped() == StopWish::kNone && !outcome.resumed) {

@@ -59,7 +59,8 @@ class Worker {
     while (strategy_->steps().value() < setup_.plan.total_steps) {
       const StepIndex t(strategy_->steps().value() + 1);
       setup_.board.begin_step(context_.rank, t,
-                              context_.rank == Rank(0) && setup_.checkpointing.due_by_time());
+                              (context_.rank == Rank(0) || setup_.site != nullptr) &&
+                                  setup_.checkpointing.due_by_time());
       step(t);
       if (setup_.site != nullptr) setup_.site->after_step(t, inner_, *strategy_);
       if (setup_.plan.evaluates_after(t)) {

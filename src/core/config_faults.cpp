@@ -93,7 +93,8 @@ void Loader::check_faults(const std::vector<std::string>& names) {
       }
     }
     const auto must_exist = [&](std::string_view key, const std::string& name) {
-      if (name.empty() || std::ranges::find(names, name) != names.end()) return;
+      const bool given = given_keys.contains(key);
+      if (!given || std::ranges::find(names, name) != names.end()) return;
       const auto near = closest(name, names);
       diagnostics.add(
           "E-VALUE", given_keys.find(key)->second.value,

@@ -14,6 +14,19 @@ void Loader::check_net() {
            fmt::format("{}: more than the run's {} site{}", quoted("net.min_sites"),
                        config.workers(), config.workers() == 1 ? "" : "s"));
   }
+  if (!config.hub.address.empty() && config.workers() < 2) {
+    refuse("E-CONFLICT", "hub.address", "a hub for one site", "leave [hub] out");
+  }
+  if (config.hub.address.empty() && !config.hub.key.empty()) {
+    refuse("E-KEY-MISSING", "hub.key", "[hub] with a key and without an address",
+           "add address = \"HOST:PORT\"");
+  }
+  for (const SiteConfig& site : config.sites) {
+    if (!config.hub.address.empty() && site.name == "hub") {
+      refuse("E-CONFLICT", "hub.address", "a site named 'hub' beside [hub]",
+             "give the site another name");
+    }
+  }
   for (const std::string& hours : config.net.quiet) {
     try {
       static_cast<void>(parse_quiet_hours(hours));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/file_lock.h"
 #include "core/storage.h"
 #include "isthmus/errors.h"
 
@@ -276,5 +278,18 @@ void create_private_directory(const Path& directory) {
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error)) fail(folder, "create the directory", ENOTDIR);
 }
+
+FileLock::FileLock(const std::filesystem::path& path, const std::string& held)
+    : fd_(retried([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); })) {
+  if (fd_ < 0) fail(path, "lock", errno);
+  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    ::close(fd_);
+    if (error == EWOULDBLOCK) throw SystemError(path.string() + ": " + held);
+    fail(path, "lock", error);
+  }
+}
+
+FileLock::~FileLock() { ::close(fd_); }
 
 }  // namespace isthmus

@@ -35,15 +35,17 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
       options_(std::move(options)),
       queue_(runtime.make_wait_queue()),
       engine_({.self = transport.self(),
-               .members = transport.size(),
+               .members = transport.size() - (options_.hub ? 1 : 0),
                .epoch = options_.epoch,
                .retry_interval = options_.retry_interval,
                .shares = options_.shares,
                .run_key = options_.run_key,
                .elastic = options_.elastic,
+               .hub = options_.hub,
                .min_members = options_.min_members,
                .keeps_encoded = options_.keeps_encoded}) {
   ISTHMUS_CHECK(options_.retry_interval > Duration{0}, options_.retry_interval.count());
+  if (options_.history) engine_.restore(*options_.history);
   if (members() > 1) {
     task_ =
         runtime_.spawn(fmt::format("exchange {}", self().value()), [this] { take_in_frames(); });
@@ -60,8 +62,15 @@ TimePoint PeerExchange::drive(const Step& step) {
   Outbox out;
   TimePoint next = kNever;
   std::vector<Epoch> epochs;
+  std::vector<HubRecord> records;
+  std::unique_lock decisions(decisions_, std::defer_lock);
+  if (options_.on_records) {
+    decisions.lock();
+    if (mute_) return kNever;
+  }
   queue_->update([&] {
     step(engine_, runtime_.clock().now(), out);
+    records = engine_.take_records();
     epochs = engine_.take_epochs();
     for (const Outgoing& outgoing : out) {
       bytes_.payload += outgoing.payload_bytes;
@@ -69,9 +78,15 @@ TimePoint PeerExchange::drive(const Step& step) {
     }
     next = engine_.next_tick();
   });
+  if (!records.empty()) {
+    mute_ = true;
+    options_.on_records(records);
+    mute_ = false;
+  }
   for (Outgoing& outgoing : out) {
     transport_.send(outgoing.to, std::move(outgoing.frame));
   }
+  if (decisions.owns_lock()) decisions.unlock();
   for (const Epoch& epoch : epochs) {
     if (options_.on_epoch) options_.on_epoch(epoch);
   }
@@ -159,7 +174,7 @@ bool PeerExchange::poll(const Ticket& ticket) {
 
 Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Duration patience) {
   const TimePoint begin = runtime_.clock().now();
-  const TimePoint deadline = after(begin, patience);
+  TimePoint deadline = after(begin, patience);
   const auto ready = [&] { return engine_.ready(ticket.id); };
   std::uint32_t epoch = 0;
   (void)queue_->wait(
@@ -178,7 +193,11 @@ Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Durati
     drive([&](ExchangeEngine& engine, TimePoint at, Outbox& out) {
       engine.tick(at, out);
       if (at >= after(unchanged_since, options_.straggler)) {
-        if (engine.epoch() == epoch) engine.leave_behind(ticket.id, at, out);
+        if (engine.epoch() == epoch) {
+          engine.leave_behind(ticket.id, at, out);
+        } else {  // somebody has come or gone: all have as long again
+          deadline = std::max(deadline, after(at, patience));
+        }
         unchanged_since = at;
         epoch = engine.epoch();
       }
@@ -258,6 +277,55 @@ bool PeerExchange::release(Rank member, std::int64_t after) {
     released = engine.release(member, after, now, out);
   });
   return released;
+}
+
+void PeerExchange::stands(Rank member) {
+  drive(
+      [&](ExchangeEngine& engine, TimePoint now, Outbox& out) { engine.stands(member, now, out); });
+}
+
+void PeerExchange::exclude(Rank member, const std::string& why) {
+  drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
+    engine.exclude(member, why, now, out);
+  });
+}
+
+void PeerExchange::begin_anew() {
+  queue_->update([&] { engine_.restore({}); });
+}
+
+bool PeerExchange::has_left(Rank member) const {
+  bool left = false;
+  (void)queue_->wait(
+      [&] {
+        left = engine_.has_left(member);
+        return true;
+      },
+      kNever);
+  return left;
+}
+
+bool PeerExchange::all_left() const {
+  bool all = false;
+  (void)queue_->wait(
+      [&] {
+        all = engine_.all_left();
+        return true;
+      },
+      kNever);
+  return all;
+}
+
+void PeerExchange::with_history(const std::function<void(std::span<const HubRecord>)>& take) {
+  const std::scoped_lock decisions(decisions_);
+  std::vector<HubRecord> history;
+  queue_->update([&] { history = engine_.history(); });
+  take(history);
+}
+
+void PeerExchange::tell_hub_again() {
+  drive(
+      [](ExchangeEngine& engine, TimePoint now, Outbox& out) { engine.tell_hub_again(now, out); });
 }
 
 void PeerExchange::stand_aside() {

@@ -14,6 +14,8 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,6 +46,14 @@ struct PeerExchangeOptions {
   /// else has come or gone meanwhile, is left out, if enough are left. Of a reduce those can tell
   /// who own a part of it.
   Duration straggler = Duration::max();
+  /// The transport's last member is a hub: it coordinates in the place of member 0, takes part in
+  /// no round and may itself be lost and come back. With `elastic`. Equal on all.
+  bool hub = false;
+  /// At a hub: what its process before has decided, if there was one.
+  std::optional<std::vector<HubRecord>> history = {};
+  /// At a hub: writes down what has been decided, before anybody is told. What it throws ends the
+  /// exchange (`on_failure`), and nobody is told anything any more. Any task, one call at a time.
+  std::function<void(std::span<const HubRecord>)> on_records = {};
   /// Results can be had as they were encoded (`take_encoded`): their frames are kept until then.
   bool keeps_encoded = false;
   /// What another member's program has sent with `note`; and that a member is lost, and why. Called
@@ -70,7 +80,7 @@ class PeerExchange final : public Exchange {
   PeerExchange& operator=(const PeerExchange&) = delete;
 
   [[nodiscard]] Rank self() const override { return transport_.self(); }
-  [[nodiscard]] int members() const override { return transport_.size(); }
+  [[nodiscard]] int members() const override { return transport_.size() - (options_.hub ? 1 : 0); }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override {
     return encode_key(id, static_cast<std::uint32_t>(self().value()), options_.run_key);
   }
@@ -87,17 +97,34 @@ class PeerExchange final : public Exchange {
   /// kMaxFramePayload. For transports that lose nothing: it is not repeated. Any task.
   void note(Rank to, std::span<const std::byte> bytes);
 
-  /// At member 0, with `elastic`: `joiner` takes part in rounds sent after step `after`; no member
-  /// may have begun one, and none may do so before its EPOCH has come. Each member's transport has
-  /// told that member of the joiner's process. Any task.
-  /// RETURNS: false when it is a member, or lost.
+  /// At the coordinator, with `elastic`: `joiner` takes part in rounds sent after step `after`; no
+  /// member may have begun one, and none may do so before its EPOCH has come. Each member's
+  /// transport has told that member of the joiner's process. Any task. RETURNS: false when it is a
+  /// member, or lost.
   bool admit(Rank joiner, std::int64_t after);
-  /// At member 0, with `elastic`: rounds sent after step `after` are without `member`, under the
-  /// same rule; those sent by then end with it. Any task.
-  /// RETURNS: false when it is no member, leaves already, or too few would be left.
+  /// At the coordinator, with `elastic`: rounds sent after step `after` are without `member`, under
+  /// the same rule; those sent by then end with it. Any task. RETURNS: false when it is no member,
+  /// leaves already, or too few would be left.
   bool release(Rank member, std::int64_t after);
-  /// This member takes part only once member 0 admits it; until then only notes go either way.
-  /// Before the first round.
+
+  // At a hub; any task.
+  /// A member of before is there and of the same run: from now on it is heard.
+  void stands(Rank member);
+  /// A run begins: nothing has been decided, all are members, none has been heard.
+  void begin_anew();
+  /// A member is gone. Nothing where it is none.
+  void exclude(Rank member, const std::string& why);
+  [[nodiscard]] bool has_left(Rank member) const;
+  /// Whether all who are there have said goodbye.
+  [[nodiscard]] bool all_left() const;
+  /// `take` gets all that a next process needs; nothing new is decided meanwhile.
+  void with_history(const std::function<void(std::span<const HubRecord>)>& take);
+
+  /// At a member: the hub's next process knows this run. Says again what was said to the last one.
+  void tell_hub_again();
+
+  /// This member takes part only once the coordinator admits it; until then only notes go either
+  /// way. Before the first round.
   void stand_aside();
 
   /// Ends in order: says goodbye and serves the others until all have done so or are lost, for at
@@ -118,6 +145,8 @@ class PeerExchange final : public Exchange {
   Runtime& runtime_;
   PeerExchangeOptions options_;
   std::unique_ptr<WaitQueue> queue_;
+  std::mutex decisions_;   // at a hub: held while it decides, writes that down and tells of it
+  bool mute_ = false;      // under decisions_: what was decided could not be written down
   ExchangeEngine engine_;  // under queue_'s lock
   ByteCounts bytes_;       // under queue_'s lock
   std::unique_ptr<Task> task_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a round becomes final: DONE with a digest to member 0, its verdict to all.
+// How a round becomes final: DONE with a digest to the coordinator, its verdict to all.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -65,7 +65,7 @@ void ExchangeEngine::say_done(OpenRound& open, Outbox& out) {
     }
     open.digest = chain.digest();
   }
-  if (options_.self == Rank(0)) {
+  if (coordinates()) {
     take_done(options_.self, open.round.id(), open.digest, out);
   } else {
     repeat_done(open, out);
@@ -73,16 +73,17 @@ void ExchangeEngine::say_done(OpenRound& open, Outbox& out) {
 }
 
 void ExchangeEngine::repeat_done(const OpenRound& open, Outbox& out) {
-  send({.kind = FrameKind::kDone, .id = open.round.id()}, Rank(0),
+  send({.kind = FrameKind::kDone, .id = open.round.id()}, coordinator(),
        std::as_bytes(std::span(open.digest.bytes)), out);
 }
 
 void ExchangeEngine::take_done(Rank from, const SyncId& id, const Digest128& digest, Outbox& out) {
-  if (const auto verdict = verdicts_.find(id); verdict != verdicts_.end()) {
-    tell(from, id, verdict->second, out);  // it missed the verdict, or DONE came twice
+  if (verdicts_.contains(id)) {
+    tell(from, id, verdict_of(from, id, digest), out);  // it missed it, or DONE came twice
     return;
   }
-  if (from != options_.self && over(id) && !rounds_.contains(id)) {
+  const bool known_over = is_hub() ? all_peers_closed(id.sent) : over(id);
+  if (from != options_.self && known_over && !rounds_.contains(id)) {
     return;  // all are through with it: a late copy
   }
   std::map<Rank, Digest128>& digests = dones_[id];
@@ -106,9 +107,28 @@ void ExchangeEngine::take_done(Rank from, const SyncId& id, const Digest128& dig
   judge(id, verdict, out);
 }
 
+/// Of a round that has been judged.
+ExchangeEngine::Verdict ExchangeEngine::verdict_of(Rank from, const SyncId& id,
+                                                   const Digest128& digest) const {
+  const auto committed = committed_.find(id);
+  if (committed == committed_.end() || committed->second == digest) {
+    return verdicts_.at(id);
+  }
+  return ExchangeError{
+      ExchangeError::Kind::kDiverged, from,
+      fmt::format("the result of fragment {} of step {} was committed with digest {}, and worker "
+                  "{} has digest {}",
+                  id.fragment.value(), id.sent.value(), committed->second.hex(), from.value(),
+                  digest.hex())};
+}
+
 void ExchangeEngine::judge(const SyncId& id, const Verdict& verdict, Outbox& out) {
   if (!verdicts_.emplace(id, verdict).second) {
     return;  // the first word stands
+  }
+  if (is_hub() && !verdict) {
+    committed_[id] = dones_.at(id).begin()->second;
+    records_.push_back(commit_record(id, committed_[id]));
   }
   dones_.erase(id);
   for (const Rank peer : peers()) {
@@ -117,13 +137,13 @@ void ExchangeEngine::judge(const SyncId& id, const Verdict& verdict, Outbox& out
   take_verdict(id, verdict);
 }
 
-// The failure stands here at once; what it means for the others is member 0's word.
+// The failure stands here at once; what it means for the others is the coordinator's word.
 void ExchangeEngine::fail(OpenRound& open, const ExchangeError& error, Outbox& out) {
   open.failure = error;
-  if (options_.self == Rank(0)) {
+  if (coordinates()) {
     judge(open.round.id(), error, out);
   } else {
-    tell(Rank(0), open.round.id(), error, out);
+    tell(coordinator(), open.round.id(), error, out);
   }
 }
 
@@ -147,9 +167,9 @@ void ExchangeEngine::take_abort(Rank from, const Frame& frame, Outbox& out) {
   const ExchangeError error{
       known ? kind : ExchangeError::Kind::kCorrupt, Rank(static_cast<int>(frame.header.part)),
       std::string(reinterpret_cast<const char*>(frame.payload.data()), frame.payload.size())};
-  if (options_.self == Rank(0)) {
+  if (coordinates()) {
     judge(frame.header.id, error, out);
-  } else if (from == Rank(0)) {
+  } else if (from == coordinator()) {
     take_verdict(frame.header.id, error);
   }
 }
@@ -187,7 +207,7 @@ void ExchangeEngine::close(OpenRound& open) {
 bool ExchangeEngine::all_peers_closed(StepIndex sent) const {
   return std::ranges::all_of(peers(), [&](Rank rank) {
     const Peer& peer = peer_[static_cast<std::size_t>(rank.value())];
-    return peer.lost || peer.left || peer.closed_before > sent.value();
+    return (peer.lost && !is_hub()) || peer.left || peer.closed_before > sent.value();
   });
 }
 
@@ -208,6 +228,7 @@ void ExchangeEngine::forget_closed() {
     return true;
   });
   std::erase_if(verdicts_, [&](const auto& entry) { return all_peers_closed(entry.first.sent); });
+  std::erase_if(committed_, [&](const auto& entry) { return !verdicts_.contains(entry.first); });
 }
 
 }  // namespace isthmus

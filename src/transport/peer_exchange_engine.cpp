@@ -28,12 +28,14 @@ std::vector<int> numbers(const std::vector<Rank>& ranks) {
 
 ExchangeEngine::ExchangeEngine(EngineOptions options)
     : options_(std::move(options)), membership_(options_.members, options_.epoch, true) {
-  const auto members = static_cast<std::size_t>(options_.members);
-  peer_.resize(members);
+  const auto processes = static_cast<std::size_t>(options_.members + (options_.hub ? 1 : 0));
+  ISTHMUS_CHECK(options_.elastic || !options_.hub);
+  peer_.resize(processes);
   for (Peer& peer : peer_) {
     peer.patience = options_.retry_interval;
+    peer.lost = is_hub();  // until it comes
   }
-  echoes_.resize(members);
+  echoes_.resize(processes);
 }
 
 RoundPlace ExchangeEngine::place(StepIndex sent) const {
@@ -113,7 +115,7 @@ void ExchangeEngine::take_early(OpenRound& open, TimePoint now, Outbox& out) {
 
 void ExchangeEngine::receive(Rank from, FrameBytes bytes, TimePoint now, Outbox& out) {
   ISTHMUS_CHECK(from.value() >= 0, from.value());
-  ISTHMUS_CHECK(from.value() < options_.members, from.value());
+  ISTHMUS_CHECK(index(from) < peer_.size(), from.value());
   const Expected<Frame, FrameError> frame = parse_frame(*bytes);
   if (!frame || from == options_.self || !belongs(from, frame->header, bytes, now, out)) {
     return;
@@ -160,14 +162,13 @@ void ExchangeEngine::answer_control(Rank from, const Frame& frame, TimePoint now
   const FrameHeader& head = frame.header;
   switch (head.kind) {
     case FrameKind::kDone:
-      if (Digest128 digest;
-          options_.self == Rank(0) && frame.payload.size() == digest.bytes.size()) {
+      if (Digest128 digest; coordinates() && frame.payload.size() == digest.bytes.size()) {
         std::memcpy(digest.bytes.data(), frame.payload.data(), digest.bytes.size());
         take_done(from, head.id, digest, out);
       }
       return;
     case FrameKind::kCommit:
-      if (from == Rank(0)) take_verdict(head.id, std::nullopt);
+      if (from == coordinator()) take_verdict(head.id, std::nullopt);
       return;
     case FrameKind::kAbort:
       take_abort(from, frame, out);
@@ -226,7 +227,7 @@ void ExchangeEngine::request_missing(Rank from, std::uint32_t echo, Outbox& out)
   }
 }
 
-// A whole result still needs its verdict, which member 0 gives once it has every digest; a result
+// A whole result still needs its verdict, which is given once every digest is there; a result
 // that is not whole cannot become so without anyone who has not taken leave in order.
 void ExchangeEngine::fail_what_needs(Rank peer, Outbox& out) {
   for (auto& [id, open] : rounds_) {
@@ -235,8 +236,8 @@ void ExchangeEngine::fail_what_needs(Rank peer, Outbox& out) {
     }
     const bool needs_data =
         !open.round.complete() && (!peer_[index(peer)].left || open.round.owes(peer));
-    const bool needs_digest = options_.self == Rank(0) && !dones_[id].contains(peer);
-    const bool needs_verdict = peer == Rank(0);
+    const bool needs_digest = coordinates() && !dones_[id].contains(peer);
+    const bool needs_verdict = peer == coordinator();
     if (needs_data || (open.round.complete() && (needs_digest || needs_verdict))) {
       fail(open,
            {ExchangeError::Kind::kPeerLost, peer,
@@ -280,7 +281,7 @@ void ExchangeEngine::tick(TimePoint now, Outbox& out) {
     }
   }
   for (auto& [id, open] : rounds_) {
-    if (open.said_done && !open.closed && !open.failure && options_.self != Rank(0)) {
+    if (open.said_done && !open.closed && !open.failure && !coordinates()) {
       repeat_done(open, out);
     }
   }
@@ -322,9 +323,9 @@ std::vector<Rank> ExchangeEngine::waits_for(const OpenRound& open) const {
     if (!membership_.takes_part(rank, open.round.id().sent)) {
       continue;
     }
-    const bool digest_missing = options_.self == Rank(0) && open.said_done &&
-                                digests != dones_.end() && !digests->second.contains(rank);
-    const bool verdict_missing = rank == Rank(0) && open.said_done;
+    const bool digest_missing = coordinates() && open.said_done && digests != dones_.end() &&
+                                !digests->second.contains(rank);
+    const bool verdict_missing = rank == coordinator() && open.said_done;
     if (open.round.owes(rank) || digest_missing || verdict_missing) {
       missing.push_back(rank);
     }
@@ -334,6 +335,10 @@ std::vector<Rank> ExchangeEngine::waits_for(const OpenRound& open) const {
 
 std::string ExchangeEngine::describe(const SyncId& id) const {
   const OpenRound& open = rounds_.at(id);
+  if (options_.hub && open.said_done) {
+    return fmt::format("fragment {} of step {} waits for the hub{}", id.fragment.value(),
+                       id.sent.value(), peer_[index(coordinator())].lost ? ", which is gone" : "");
+  }
   return fmt::format(
       "fragment {} of step {} waits for {} from worker{} {}", id.fragment.value(), id.sent.value(),
       !open.round.complete() ? "data"
@@ -343,9 +348,11 @@ std::string ExchangeEngine::describe(const SyncId& id) const {
 }
 
 void ExchangeEngine::leave(Outbox& out) {
+  leaving_ = true;
   for (const Rank peer : peers()) {
     send({.kind = FrameKind::kBye}, peer, {}, out);
   }
+  if (options_.hub && !is_hub()) send({.kind = FrameKind::kBye}, coordinator(), {}, out);
 }
 
 bool ExchangeEngine::over(const SyncId& id) const {
@@ -360,22 +367,6 @@ std::int64_t ExchangeEngine::closed_before() const {
     }
   }
   return step;
-}
-
-std::vector<Rank> ExchangeEngine::everyone_else() const {
-  std::vector<Rank> result;
-  for (int m = 0; m < options_.members; ++m) {
-    if (m != options_.self.value()) {
-      result.push_back(Rank(m));
-    }
-  }
-  return result;
-}
-
-std::vector<Rank> ExchangeEngine::peers() const {
-  std::vector<Rank> result = everyone_else();
-  std::erase_if(result, [&](Rank rank) { return !membership_.live(rank); });
-  return result;
 }
 
 void ExchangeEngine::send(FrameHeader head, Rank to, std::span<const std::byte> payload,

@@ -2,18 +2,21 @@
 // The protocol of one member: its open rounds, their commit, what is asked for again, who is gone.
 // A pure state machine; peer_exchange.h drives it under one lock with frames, time and begins.
 //
-// Commit: who has a whole result sends DONE with its digest to member 0; when all M digests agree,
-// member 0 sends COMMIT to all. Who finds that a round cannot become final (digests differ, a
-// member is lost, bytes do not decode) tells member 0, which sends ABORT with the reason to all. A
+// One coordinates: member 0, or a hub, which stands behind the members (Rank(members)) and takes
+// part in no round. Commit: who has a whole result sends DONE with its digest to the coordinator;
+// when all M digests agree, it sends COMMIT to all. Who finds that a round cannot become final
+// (digests differ, a member is lost, bytes do not decode) tells it, and it sends ABORT with the
+// reason to all. A
 // round with commit = false is handed out when whole; its digest joins that of the next committing
 // round begun after it. Repair is receiver-driven: after silence it probes the peer, whose echo
 // queues behind everything it has sent; what is still missing when the echo arrives was lost and is
 // requested. So a slow link never causes a repetition.
 //
 // With `elastic`, members come and go in epochs (transport/membership.h, peer_exchange_epochs.cpp):
-// who sees a member gone tells member 0, which says EPOCH to all; every round that is not committed
-// is begun again from retained inputs by those who are left. Every round then commits by itself.
-// Without member 0 nothing goes on.
+// who sees a member gone tells the coordinator, which says EPOCH to all; every round that is not
+// committed is begun again from retained inputs by those who are left. Every round then commits by
+// itself. Without member 0 nothing goes on. A hub may die: rounds wait for its next process, which
+// knows from records what the last one has decided, and is told again what was said to that one.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +29,7 @@
 
 #include "isthmus/transport.h"
 #include "transport/frame.h"
+#include "transport/hub_record.h"
 #include "transport/membership.h"
 #include "transport/peer_exchange_round.h"
 
@@ -39,6 +43,7 @@ struct EngineOptions {
   std::vector<std::uint32_t> shares;  // of the owners in a reduce; empty: even
   std::uint64_t run_key = 0;          // of the means' encoding
   bool elastic = false;               // a lost member, other than member 0, ends no round
+  bool hub = false;                   // a hub coordinates; with `elastic` only
   int min_members = 1;                // with fewer nothing goes on
   bool keeps_encoded = false;         // for take_encoded
 };
@@ -64,13 +69,31 @@ class ExchangeEngine {
   /// ... and links to a new process of it stand, to which nothing has been sent yet. It is no
   /// member by that; where it is one, the news of its admission was faster.
   void welcome_back(Rank peer, TimePoint now, Outbox& out);
-  /// At member 0: `joiner` takes part in rounds sent after step `after`, which nobody has begun.
+  /// At the coordinator: `joiner` takes part in rounds sent after step `after`, which nobody has
+  /// begun.
   /// RETURNS: false when it is a member, or lost. REQUIRES: links between it and all members.
   bool admit(Rank joiner, std::int64_t after, TimePoint now, Outbox& out);
-  /// At member 0: rounds sent after step `after`, which nobody has begun, are without `member`;
-  /// those sent before end with it, then it says goodbye and is gone.
-  /// RETURNS: false when it is none, or leaves already, or too few would be left.
+  /// At the coordinator: rounds sent after step `after`, which nobody has begun, are without
+  /// `member`; those sent before end with it, then it says goodbye and is gone. RETURNS: false when
+  /// it is none, or leaves already, or too few would be left.
   bool release(Rank member, std::int64_t after, TimePoint now, Outbox& out);
+
+  // At a hub.
+  /// All that has been decided, by the process before; who is a member is heard only once it
+  /// `stands`. Nothing: a run begins.
+  void restore(std::span<const HubRecord> records);
+  /// Decided since the last call: to be written down before anything of the outbox is sent.
+  [[nodiscard]] std::vector<HubRecord> take_records();
+  /// All that a next process needs of what has been decided.
+  [[nodiscard]] std::vector<HubRecord> history() const;
+  /// `peer` has come back from before `restore`, and is of the same run.
+  void stands(Rank peer, TimePoint now, Outbox& out);
+  /// `peer` is gone; a hub counts nobody as gone by its own links alone. No member: no news.
+  void exclude(Rank peer, const std::string& why, TimePoint now, Outbox& out);
+
+  /// At a member with a hub: its next process knows this member's run. Says again what it was told.
+  void tell_hub_again(TimePoint now, Outbox& out);
+
   /// Who has come and gone since the last call, one entry each.
   [[nodiscard]] std::vector<Epoch> take_epochs();
   /// Fails every round, open or yet to begin: the member itself cannot go on.
@@ -104,8 +127,12 @@ class ExchangeEngine {
   [[nodiscard]] bool may_leave() const;
   /// Says goodbye: nothing will be begun or waited for any more; others are still served.
   void leave(Outbox& out);
-  /// True when every peer has said goodbye or is lost; of one that goes alone, when member 0 has
-  /// taken note, or is lost.
+  /// Whether a peer has said goodbye.
+  [[nodiscard]] bool has_left(Rank peer) const {
+    return peer_[static_cast<std::size_t>(peer.value())].left;
+  }
+  /// True when every peer has said goodbye or is lost; to a hub, a lost one has not left. Of one
+  /// that goes alone, when the coordinator has taken note, or is lost.
   [[nodiscard]] bool all_left() const;
 
  private:
@@ -127,19 +154,19 @@ class ExchangeEngine {
     bool lost = false;
     bool left = false;
     bool fresh = false;             // its present process came after its membership had ended
+    bool unheard = false;           // at a hub: may be of another run, or not there
     std::string why;                // it is lost
     std::optional<TimePoint> told;  // of the epoch, since it was last behind
     std::int64_t closed_before = 0;
     TimePoint probe_at;    // not before
     Duration patience{0};  // between probes; doubles while they bring nothing
   };
-  /// Member 0's word on a round: nothing = committed.
+  /// The coordinator's word on a round: nothing = committed.
   using Verdict = std::optional<ExchangeError>;
 
   void fail(OpenRound& open, const ExchangeError& error, Outbox& out);
   [[nodiscard]] bool belongs(Rank from, const FrameHeader& head, const FrameBytes& bytes,
                              TimePoint now, Outbox& out);
-  void exclude(Rank peer, const std::string& why, TimePoint now, Outbox& out);
   [[nodiscard]] bool can_spare(Rank peer) const;
   [[nodiscard]] bool single_out(const SyncId& id, const std::map<Rank, Digest128>& digests);
   void exclude_the_odd(TimePoint now, Outbox& out);
@@ -155,6 +182,14 @@ class ExchangeEngine {
   void finish_with(const ExchangeError& error);
   void close(OpenRound& open);
   [[nodiscard]] bool needs(Rank peer) const;
+  [[nodiscard]] Rank coordinator() const { return Rank(options_.hub ? options_.members : 0); }
+  [[nodiscard]] bool coordinates() const { return options_.self == coordinator(); }
+  [[nodiscard]] bool is_hub() const { return options_.hub && coordinates(); }
+  /// A member now; never a hub.
+  [[nodiscard]] bool live(Rank rank) const {
+    return rank.value() < options_.members && membership_.live(rank);
+  }
+  [[nodiscard]] bool alone() const;
 
   void receive_data(Rank from, const Frame& frame, FrameBytes bytes, TimePoint now, Outbox& out);
   void feed(OpenRound& open, Rank from, const Frame& frame, FrameBytes bytes, TimePoint now,
@@ -164,6 +199,7 @@ class ExchangeEngine {
   void progress(Outbox& out);
   void say_done(OpenRound& open, Outbox& out);
   void take_done(Rank from, const SyncId& id, const Digest128& digest, Outbox& out);
+  [[nodiscard]] Verdict verdict_of(Rank from, const SyncId& id, const Digest128& digest) const;
   void judge(const SyncId& id, const Verdict& verdict, Outbox& out);
   void tell(Rank to, const SyncId& id, const Verdict& verdict, Outbox& out);
   void take_verdict(const SyncId& id, const Verdict& verdict);
@@ -193,18 +229,22 @@ class ExchangeEngine {
   std::optional<std::string> given_up_;                         // why this member cannot go on
   std::vector<Peer> peer_;                                      // by member; the own entry is idle
   std::vector<std::uint32_t> echoes_;                           // sent to each member
-  std::map<SyncId, std::map<Rank, Digest128>> dones_;           // at member 0: digests that came in
-  std::map<Rank, std::string> odd_;           // at member 0: to be left out, and why
-  std::set<Rank> once_odd_;                   // at member 0: was, before
-  std::map<SyncId, Verdict> verdicts_;        // at member 0: kept for whoever missed them
+  // At the coordinator: digests that came in; verdicts, kept for whoever missed them.
+  std::map<SyncId, std::map<Rank, Digest128>> dones_;
+  std::map<SyncId, Verdict> verdicts_;
+  std::map<Rank, std::string> odd_;           // to be left out, and why
+  std::set<Rank> once_odd_;                   // was, before
+  std::map<SyncId, Digest128> committed_;     // at a hub: of its verdicts
+  std::vector<HubRecord> records_;            // at a hub: decided and not taken
   std::pair<SyncId, EncodedResult> encoded_;  // of the result taken last
   TimePoint last_tick_;
   Membership membership_;
   bool is_member_ = true;
   std::vector<std::pair<Rank, FrameBytes>> ahead_;  // of epochs that this member does not know yet
   std::vector<Epoch> epochs_;                       // entered and not taken
-  std::optional<EpochNews> news_;                   // at member 0: the last one
-  std::optional<ExchangeError> over_;               // why no round of this member ends any more
+  std::optional<EpochNews> news_;                   // at the coordinator: the last one
+  bool leaving_ = false;
+  std::optional<ExchangeError> over_;  // why no round of this member ends any more
 };
 
 }  // namespace isthmus

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members that come and go: member 0 decides, all begin again what is not committed.
+// Members that come and go: the coordinator decides, all begin again what is not committed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,6 +24,9 @@ bool ExchangeEngine::belongs(Rank from, const FrameHeader& head, const FrameByte
   if (!options_.elastic) {
     return head.epoch == options_.epoch;
   }
+  if (peer_[index(from)].unheard) {
+    return head.kind == FrameKind::kNote;
+  }
   switch (head.kind) {
     case FrameKind::kProbe:
     case FrameKind::kEcho:
@@ -38,27 +41,45 @@ bool ExchangeEngine::belongs(Rank from, const FrameHeader& head, const FrameByte
   }
   if (head.epoch > membership_.number()) {
     // Nobody is ahead of who decides.
-    if (options_.self != Rank(0) && !over_) ahead_.emplace_back(from, bytes);
+    if (!coordinates() && !over_) ahead_.emplace_back(from, bytes);
     return false;
   }
   const std::uint32_t epoch = membership_.epoch_of(head.id.sent);
   if (head.epoch < epoch) remind(from, now, out);
-  return head.epoch == epoch && membership_.takes_part(from, head.id.sent);
+  const bool of_hub = options_.hub && from == coordinator();
+  return head.epoch == epoch && (of_hub || membership_.takes_part(from, head.id.sent));
 }
 
 void ExchangeEngine::lose(Rank peer, const std::string& why, TimePoint now, Outbox& out) {
   Peer& state = peer_[index(peer)];
   state.lost = true;
   state.why = why;
-  if (membership_.live(peer)) state.fresh = false;
-  if (!options_.elastic || peer == Rank(0)) {
+  if (live(peer)) state.fresh = false;
+  if (options_.hub) {
+    if (is_hub()) return;  // its owner waits a moment: it may be the hub that is cut off
+    if (alone()) {
+      const std::string text = fmt::format("cut off from the hub and all others: {}", why);
+      epochs_.push_back({.number = membership_.number(),
+                         .live = membership_.live(),
+                         .who = options_.self,
+                         .why = text});
+      finish_with({ExchangeError::Kind::kEvicted, options_.self,
+                   fmt::format("worker {} is {}", options_.self.value(), text)});
+      return;
+    }
+    if (peer == coordinator()) return;
+  }
+  if (!options_.elastic || peer == coordinator()) {
     fail_what_needs(peer, out);
+  } else if (coordinates() && !over_ && membership_.leaves(peer) && state.left && !needs(peer)) {
+    part_with(peer, now, out);  // it said goodbye when something still needed it
   } else if (!over_ && membership_.live(peer) && (!state.left || needs(peer))) {
-    if (options_.self == Rank(0)) {
+    if (coordinates()) {
       exclude(peer, why, now, out);
-    } else if (any_open()) {  // until something waits for it, member 0 will see for itself
-      send({.kind = FrameKind::kGone, .part = static_cast<std::uint32_t>(peer.value())}, Rank(0),
-           std::as_bytes(std::span(why)).first(std::min(why.size(), kMaxWords)), out);
+    } else if (any_open()) {  // until something waits for it, the coordinator will see for itself
+      send({.kind = FrameKind::kGone, .part = static_cast<std::uint32_t>(peer.value())},
+           coordinator(), std::as_bytes(std::span(why)).first(std::min(why.size(), kMaxWords)),
+           out);
     }
   }
 }
@@ -68,11 +89,13 @@ void ExchangeEngine::welcome_back(Rank peer, TimePoint now, Outbox& out) {
   state.lost = false;
   state.left = false;
   state.fresh = true;
-  if (!options_.elastic || !membership_.live(peer) || over_) {
+  if (!options_.elastic || !live(peer) || over_ || state.unheard) {
     return;
   }
-  if (options_.self == Rank(0)) {
+  if (coordinates()) {
     exclude(peer, "its process has been started anew", now, out);
+    state.lost = false;  // that was the former one
+    state.fresh = true;
     return;
   }
   for (auto& [id, open] : rounds_) {
@@ -91,18 +114,19 @@ bool ExchangeEngine::needs(Rank peer) const {
     }
     const auto digests = dones_.find(id);
     const bool no_digest =
-        options_.self == Rank(0) && (digests == dones_.end() || !digests->second.contains(peer));
+        coordinates() && (digests == dones_.end() || !digests->second.contains(peer));
     return open.round.owes(peer) || no_digest;
   });
 }
 
 void ExchangeEngine::take_gone(Rank from, const Frame& frame, TimePoint now, Outbox& out) {
   const FrameHeader& head = frame.header;
-  const bool known = head.part < peer_.size() && head.part != 0;
+  const bool known = head.part < static_cast<std::uint32_t>(options_.members) &&
+                     head.part != static_cast<std::uint32_t>(coordinator().value());
   const Rank peer(known ? static_cast<int>(head.part) : 0);
   // What was seen before it came back is no news.
-  if (options_.self != Rank(0) || !known || over_ || !membership_.live(peer) ||
-      !membership_.live(from) || head.epoch < membership_.came_in(peer)) {
+  if (!coordinates() || !known || over_ || !membership_.live(peer) || !live(from) ||
+      head.epoch < membership_.came_in(peer)) {
     return;
   }
   const std::string_view why(reinterpret_cast<const char*>(frame.payload.data()),
@@ -116,6 +140,9 @@ void ExchangeEngine::take_gone(Rank from, const Frame& frame, TimePoint now, Out
 
 // Of one that takes leave nothing is missing any more once the rounds it was in are through.
 void ExchangeEngine::exclude(Rank peer, const std::string& why, TimePoint now, Outbox& out) {
+  if (over_ || !membership_.live(peer)) {
+    return;
+  }
   if (membership_.leaves(peer) && membership_.until(peer) < closed_before()) {
     part_with(peer, now, out);
     return;
@@ -129,7 +156,7 @@ void ExchangeEngine::exclude(Rank peer, const std::string& why, TimePoint now, O
 
 void ExchangeEngine::take_bye(Rank from, TimePoint now, Outbox& out) {
   peer_[index(from)].left = true;
-  if (options_.self == Rank(0) && membership_.leaves(from) && !over_ && !needs(from)) {
+  if (coordinates() && membership_.leaves(from) && !over_ && !needs(from)) {
     part_with(from, now, out);
   }
 }
@@ -143,7 +170,7 @@ void ExchangeEngine::part_with(Rank peer, TimePoint now, Outbox& out) {
 }
 
 bool ExchangeEngine::release(Rank member, std::int64_t after, TimePoint now, Outbox& out) {
-  ISTHMUS_CHECK(options_.self == Rank(0) && options_.elastic, options_.self.value());
+  ISTHMUS_CHECK(coordinates() && options_.elastic, options_.self.value());
   ISTHMUS_CHECK(member != options_.self);
   ISTHMUS_CHECK(after >= last_begun_.value(), after, last_begun_.value());
   if (over_ || !membership_.live(member) || membership_.leaves(member) ||
@@ -162,14 +189,16 @@ bool ExchangeEngine::release(Rank member, std::int64_t after, TimePoint now, Out
 bool ExchangeEngine::may_leave() const { return !membership_.leaves(options_.self) || !any_open(); }
 
 bool ExchangeEngine::all_left() const {
-  if (membership_.has_left(options_.self)) return true;
-  if (membership_.leaves(options_.self)) return peer_[0].lost;
-  return std::ranges::all_of(
-      peers(), [&](Rank rank) { return peer_[index(rank)].left || peer_[index(rank)].lost; });
+  if (!is_hub() && (!is_member_ || over_)) return true;
+  if (!is_hub() && membership_.leaves(options_.self)) return peer_[index(coordinator())].lost;
+  return std::ranges::all_of(peers(), [&](Rank rank) {
+    const Peer& peer = peer_[index(rank)];
+    return peer.left || (peer.lost && !is_hub());
+  });
 }
 
 bool ExchangeEngine::admit(Rank joiner, std::int64_t after, TimePoint now, Outbox& out) {
-  ISTHMUS_CHECK(options_.self == Rank(0) && options_.elastic, options_.self.value());
+  ISTHMUS_CHECK(coordinates() && options_.elastic, options_.self.value());
   ISTHMUS_CHECK(after >= last_begun_.value(), after, last_begun_.value());
   if (over_ || membership_.live(joiner) || peer_[index(joiner)].lost) {
     return false;
@@ -199,6 +228,7 @@ void ExchangeEngine::declare(EpochNews news, TimePoint now, Outbox& out) {
   }
   news_ = std::move(news);
   const std::vector<std::byte> payload = news_->write();
+  if (is_hub()) records_.push_back({HubRecord::Kind::kEpoch, payload});
   for (const Rank to : everyone_else()) {
     if (news_->membership.live(to) || to == news_->epoch.who) {
       peer_[index(to)].told.reset();
@@ -224,8 +254,15 @@ void ExchangeEngine::remind(Rank peer, TimePoint now, Outbox& out) {
 
 void ExchangeEngine::take_epoch(Rank from, const Frame& frame, TimePoint now, Outbox& out) {
   auto news = EpochNews::read(frame.payload, options_.members);
-  if (options_.elastic && from == Rank(0) && news && news->epoch.number > membership_.number()) {
-    enter(*news, now, out);
+  const bool counts = from == coordinator() || options_.hub;  // whoever brings news of a hub
+  if (!options_.elastic || !counts || !news || news->epoch.number <= membership_.number()) {
+    return;
+  }
+  enter(*news, now, out);
+  if (options_.hub && !news->epoch.joins && news->epoch.who != options_.self) {
+    // It may have lost the hub, and be waiting for it.
+    send({.kind = FrameKind::kEpoch, .epoch = news->epoch.number}, news->epoch.who, frame.payload,
+         out);
   }
 }
 
@@ -233,7 +270,7 @@ void ExchangeEngine::enter(const EpochNews& news, TimePoint now, Outbox& out) {
   note_changes(news);
   const bool begins_anew = news.membership.whole() != membership_.whole();
   membership_ = news.membership;
-  const bool was_member = std::exchange(is_member_, membership_.live(options_.self));
+  const bool was_member = std::exchange(is_member_, is_hub() || live(options_.self));
   for (const SyncId& id : news.committed) {
     if (const auto found = rounds_.find(id); found != rounds_.end() && found->second.said_done &&
                                              !found->second.closed && !found->second.failure) {
@@ -261,8 +298,8 @@ void ExchangeEngine::enter(const EpochNews& news, TimePoint now, Outbox& out) {
            membership_.epoch_of(entry.first.sent);
   });
   for (auto& [id, open] : rounds_) {
-    if (open.failure && options_.self != Rank(0)) {
-      tell(Rank(0), id, open.failure, out);  // the word before may have crossed the news
+    if (open.failure && !coordinates()) {
+      tell(coordinator(), id, open.failure, out);  // the word before may have crossed the news
     } else if (!open.closed && !open.failure &&
                open.round.epoch() != membership_.epoch_of(id.sent)) {
       relaunch(open, now, out);
@@ -300,6 +337,7 @@ void ExchangeEngine::note_changes(const EpochNews& news) {
     if (was && !other && leaves && !membership_.leaves(member)) note(member, false, true, until);
     if (was && (!is || other)) {
       peer.lost = true;
+      peer.unheard = false;
       note(member, false, false, !other && leaves ? until : -1);
     }
     if (is && (!was || other)) {
@@ -330,6 +368,22 @@ void ExchangeEngine::finish_with(const ExchangeError& error) {
   for (auto& [id, open] : rounds_) {
     if (!open.closed && !open.failure) open.failure = error;
   }
+}
+
+std::vector<Rank> ExchangeEngine::everyone_else() const {
+  std::vector<Rank> result;
+  for (int m = 0; m < options_.members; ++m) {
+    if (m != options_.self.value()) {
+      result.push_back(Rank(m));
+    }
+  }
+  return result;  // a hub is nobody to share rounds with
+}
+
+std::vector<Rank> ExchangeEngine::peers() const {
+  std::vector<Rank> result = everyone_else();
+  std::erase_if(result, [&](Rank rank) { return !membership_.live(rank); });
+  return result;
 }
 
 std::vector<Epoch> ExchangeEngine::take_epochs() { return std::exchange(epochs_, {}); }

@@ -12,7 +12,8 @@ namespace isthmus {
 
 /// Whether the run goes on without this member. Who is only slow is worth waiting for otherwise.
 bool ExchangeEngine::can_spare(Rank peer) const {
-  return peer != Rank(0) && membership_.live(peer) && membership_.count() > options_.min_members;
+  const int left = membership_.count() - (membership_.leaves(peer) ? 0 : 1);
+  return peer != coordinator() && membership_.live(peer) && left >= options_.min_members;
 }
 
 void ExchangeEngine::leave_behind(const SyncId& id, TimePoint now, Outbox& out) {
@@ -32,11 +33,11 @@ void ExchangeEngine::leave_behind(const SyncId& id, TimePoint now, Outbox& out) 
     const std::string why =
         fmt::format("worker {} has waited long for it to begin the round of fragment {} of step {}",
                     options_.self.value(), id.fragment.value(), id.sent.value());
-    if (options_.self != Rank(0)) {
+    if (!coordinates()) {
       send({.kind = FrameKind::kGone,
             .part = static_cast<std::uint32_t>(peer.value()),
             .offset = kStraggles},
-           Rank(0), std::as_bytes(std::span(why)), out);
+           coordinator(), std::as_bytes(std::span(why)), out);
     } else if (can_spare(peer)) {
       exclude(peer, why, now, out);
     }
@@ -60,7 +61,7 @@ bool ExchangeEngine::single_out(const SyncId& id, const std::map<Rank, Digest128
   std::map<Rank, std::string> odd;
   for (const auto& [rank, digest] : digests) {
     if (digest == half->second) continue;
-    if (rank == Rank(0) || once_odd_.contains(rank)) return false;
+    if (rank == coordinator() || once_odd_.contains(rank)) return false;
     odd[rank] = fmt::format(
         "its result of fragment {} of step {} differs: digest {}, that of {} workers is {}",
         id.fragment.value(), id.sent.value(), digest.hex(), with(half->second), half->second.hex());

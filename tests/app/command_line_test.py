@@ -96,10 +96,6 @@ class Usage(CommandLine):
         self.refuses(2, "hf", "export", "run", "--to", "gguf", "out")
         self.refuses(2, "[0, 1024]", "bench", "compute", "--threads", "1025")
 
-    def test_commands_of_later_versions(self):
-        for name in ["hub"]:
-            self.refuses(2, "not in this version", name, "x", "--y")
-
     def test_help_and_version(self):
         self.assertIn("simulate", self.prints("--help"))
         self.assertIn("--resume", self.prints("train", "--help"))

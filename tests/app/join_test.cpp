@@ -76,7 +76,7 @@ class Join : public ::testing::Test {
                .run_id = "run",
                .own = own(),
                .send = [this](Rank to, const Note& note) { sent_.emplace_back(to, note); },
-               .wish = [this] { ++wishes_; },
+               .wish = [this](const WishNote&) { ++wishes_; },
                .admit =
                    [this](Rank joiner, std::int64_t after) {
                      admitted_.push_back(fmt::format("{} after {}", joiner.value(), after));
@@ -108,7 +108,7 @@ class Join : public ::testing::Test {
   }
   std::unique_ptr<Newcomer> newcomer(Rank self) {
     real_ = std::make_unique<FakeExchange>(self);
-    return std::make_unique<Newcomer>(*real_, runtime_,
+    return std::make_unique<Newcomer>(*real_, runtime_, "a",
                                       [this](const Note& note) { answers_.push_back(note); });
   }
   void after_step(std::int64_t t) {

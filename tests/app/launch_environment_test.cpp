@@ -43,14 +43,17 @@ TEST(LaunchEnvironment, TheFirstThatMatchesSaysTheRank) {
   EXPECT_EQ(torchrun->by, "torchrun");
   EXPECT_EQ(torchrun->rank, 3);
   EXPECT_EQ(torchrun->size, 4);
-  // An Open MPI job within a Slurm step: Slurm is asked first.
-  const auto slurm = find_launch_environment(of({{"SLURM_PROCID", "1"},
+  // mpirun in a Slurm batch script, whose own rank all inherit.
+  const auto inner = find_launch_environment(of({{"SLURM_PROCID", "0"},
                                                  {"SLURM_NTASKS", "2"},
-                                                 {"OMPI_COMM_WORLD_RANK", "0"},
+                                                 {"OMPI_COMM_WORLD_RANK", "1"},
                                                  {"OMPI_COMM_WORLD_SIZE", "2"}}));
+  ASSERT_TRUE(inner);
+  EXPECT_EQ(inner->variable, "OMPI_COMM_WORLD_RANK");
+  EXPECT_EQ(inner->rank, 1);
+  const auto slurm = find_launch_environment(of({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}}));
   ASSERT_TRUE(slurm);
-  EXPECT_EQ(slurm->variable, "SLURM_PROCID");
-  EXPECT_EQ(slurm->rank, 1);
+  EXPECT_EQ(slurm->by, "Slurm");
   const auto kubernetes = find_launch_environment(of({{"JOB_COMPLETION_INDEX", "2"}}));
   ASSERT_TRUE(kubernetes);
   EXPECT_FALSE(kubernetes->size);

@@ -205,9 +205,9 @@ TEST_F(SiteBoardTest, TheFirstSiteActsOnAJoinersStepBeforeAnybodyMayPassIt) {
           return false;
         }});
   lose(1, {0});
-  board(0).wish_join();
+  board(0).wish_join({.purpose = Purpose::kJoin});
   EXPECT_TRUE(order.empty()) << "site 2 has not said how far it has come";
-  board(0).wish_join();  // one at a time
+  board(0).wish_join({.purpose = Purpose::kJoin});  // one at a time
   step(2, 1);
   step(2, 2);  // its answer lies one ahead of what it has begun
   links_.pop_back();

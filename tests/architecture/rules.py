@@ -71,6 +71,7 @@ OWNERS = {
     "fcntl.h": ["src/app/child_process.cpp", "src/core/storage_system.cpp", "src/inner/data/*", "tests/*",
                 "bench/transport/tun_device.cpp"],
     "dirent.h": ["src/core/storage_system.cpp"],
+    "sys/file.h": ["src/core/storage_system.cpp"],
     "sys/stat.h": ["src/core/storage_system.cpp", "src/inner/data/*", "tests/*"],
     "sys/mman.h": ["src/core/storage_system.cpp", "kernels/aligned_buffer.cpp", "src/inner/data/*"],
     "fnmatch.h": ["src/core/storage.cpp", "src/inner/data/*"],

@@ -35,13 +35,14 @@ struct Faults {
 class EngineNet {
  public:
   EngineNet(int members, std::uint64_t seed, const Faults& faults, bool elastic = false,
-            int min_members = 1, Duration retry_interval = 100ms)
+            int min_members = 1, Duration retry_interval = 100ms, bool hub = false)
       : rng_(seed, Stream::kTestData),
         faults_(faults),
         retry_interval_(retry_interval),
         elastic_(elastic),
-        min_members_(min_members) {
-    for (int m = 0; m < members; ++m) {
+        min_members_(min_members),
+        hub_(hub ? members : -1) {
+    for (int m = 0; m < members + (hub ? 1 : 0); ++m) {
       engines_.push_back(std::make_unique<ExchangeEngine>(options(Rank(m), members)));
     }
     lives_.resize(engines_.size());
@@ -77,13 +78,16 @@ class EngineNet {
       events_.erase(events_.begin());
       if (event.bytes == nullptr) {
         if (event.from_life == life(event.from) && event.to_life == life(event.to)) {
-          if (dead(event.from)) {
+          if (event.from == hub_ && !dead(hub_)) {
+            meet_hub(event.to);
+          } else if (dead(event.from)) {
             notice(event.to, event.from, event.to_life);
           } else {
             meet(event.to, event.from);
           }
         }
-      } else if (event.to_life == life(event.to) && event.from_life == life(event.from)) {
+      } else if (event.to_life == life(event.to) && event.from_life == life(event.from) &&
+                 !dead(event.to)) {
         deliver(event.from, event.to, event.bytes);
       }
     }
@@ -127,7 +131,7 @@ class EngineNet {
     engine(member).stand_aside();
     for (int m = 0; m < members(); ++m) {
       if (m == member || dead(m)) continue;
-      if (m == 0) {
+      if (m == std::max(0, hub_)) {
         meet(m, member);
       } else {  // what it sends before is dropped
         away_.insert({m, member});
@@ -136,9 +140,30 @@ class EngineNet {
     }
   }
   void admit(int member, std::int64_t after) {
+    const int coordinator = std::max(0, hub_);
     Outbox out;
-    EXPECT_TRUE(engine(0).admit(Rank(member), after, now_, out));
-    transmit(0, out);
+    EXPECT_TRUE(engine(coordinator).admit(Rank(member), after, now_, out));
+    transmit(coordinator, out);
+  }
+  [[nodiscard]] int hub() const { return hub_; }
+  /// The hub dies when it has written down so many decisions, before anybody hears of the last.
+  void kill_hub_at_record(std::size_t count) { hub_dies_at_ = count; }
+  /// What the hub's processes have decided.
+  [[nodiscard]] const std::vector<HubRecord>& hub_log() const { return hub_log_; }
+  /// Its next process, which knows what the last one had written down.
+  void revive_hub() {
+    ++lives_[static_cast<std::size_t>(hub_)];
+    engines_[static_cast<std::size_t>(hub_)] =
+        std::make_unique<ExchangeEngine>(options(Rank(hub_), members() - 1));
+    engine(hub_).restore(hub_log_);
+    for (int m = 0; m < hub_; ++m) {
+      if (dead(m)) {
+        notice(hub_, m, life(hub_));
+      } else {
+        away_.insert({m, hub_});
+        events_[{now_ + part_of(60ms), sequence_++}] = {hub_, m, nullptr, life(hub_), life(m)};
+      }
+    }
   }
   void release(int member, std::int64_t after) {
     Outbox out;
@@ -180,6 +205,7 @@ class EngineNet {
             .members = members,
             .retry_interval = retry_interval_,
             .elastic = elastic_,
+            .hub = hub_ >= 0,
             .min_members = min_members_};
   }
   /// Even while it lives: how often it was killed or revived.
@@ -188,7 +214,19 @@ class EngineNet {
     if (life(member) != member_life || dead(member)) return;
     Outbox out;
     engine(member).lose(Rank(gone), "killed", now_, out);
+    if (member == hub_) engine(member).exclude(Rank(gone), "killed", now_, out);
     transmit(member, out);
+  }
+  void meet_hub(int member) {
+    away_.erase({member, hub_});
+    Outbox of_hub;
+    engine(hub_).welcome_back(Rank(member), now_, of_hub);
+    engine(hub_).stands(Rank(member), now_, of_hub);
+    transmit(hub_, of_hub);
+    Outbox of_member;
+    engine(member).welcome_back(Rank(hub_), now_, of_member);
+    engine(member).tell_hub_again(now_, of_member);
+    transmit(member, of_member);
   }
   void meet(int member, int newcomer) {
     away_.erase({member, newcomer});
@@ -201,6 +239,14 @@ class EngineNet {
   }
 
   void transmit(int from, const Outbox& out) {
+    if (from == hub_) {
+      for (HubRecord& record : engine(hub_).take_records()) hub_log_.push_back(std::move(record));
+      if (hub_dies_at_ && hub_log_.size() >= *hub_dies_at_) {
+        hub_dies_at_.reset();
+        kill(hub_, 200ms);
+        return;
+      }
+    }
     for (const Outgoing& frame : out) {
       const FrameHeader head = parse_frame(*frame.frame)->header;
       if (head.kind == FrameKind::kContribution || head.kind == FrameKind::kResult) {
@@ -245,6 +291,9 @@ class EngineNet {
   std::vector<int> lives_;  // by member
   bool elastic_;
   int min_members_;
+  int hub_;                         // -1: none
+  std::vector<HubRecord> hub_log_;  // what outlives its processes
+  std::optional<std::size_t> hub_dies_at_;
 };
 
 }  // namespace isthmus::testing_support

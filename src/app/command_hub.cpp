@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// `hub`: a process beside the sites that says which rounds are final.
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "app/commands.h"
+#include "app/hub_log.h"
+#include "app/hub_run.h"
+#include "app/signals.h"
+#include "app/site_links.h"
+#include "app/site_routes.h"
+#include "core/file_lock.h"
+#include "core/log.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+namespace {
+
+std::filesystem::path folder_of(const Config& config, const std::filesystem::path& out) {
+  if (!out.empty()) return out;
+  if (!config.run.out.empty()) return config.run.out / "hub";
+  return fmt::format("runs/{}-hub", config.run.name);
+}
+
+}  // namespace
+
+int command_hub(const HubArguments& arguments, Session& session) {
+  Config config = load_config(arguments.config, arguments.overrides, schema_context());
+  if (config.hub.address.empty()) {
+    throw ConfigError(
+        fmt::format("hub: {} has no [hub]: add it with address = \"HOST:PORT\", where all sites "
+                    "reach it",
+                    arguments.config.string()));
+  }
+  set_addresses(config, arguments.links.addresses);
+  check_addresses(config);
+  static_cast<void>(is_elastic(config, arguments.links));  // checks the method
+  const std::filesystem::path folder = folder_of(config, arguments.out);
+  SystemStorage storage;
+  storage.create_directories(folder);
+  const FileLock lock(folder / "hub.lock",
+                      "another hub holds this folder; end it first, or give another --out");
+  const SignalScope signals;
+  bool resumes = arguments.resume;
+  while (true) {
+    HubLog log(storage, folder);
+    if (log.contents().session && !resumes) {
+      throw ConfigError(fmt::format(
+          "{} holds the log of run {}: go on with it by --resume auto, or give another --out",
+          (folder / "hub.log").string(), log.contents().session->run_id));
+    }
+    log_info("hub of {} sites at {}, log in {}", config.workers(), config.hub.address,
+             folder.string());
+    const HubRun::End end =
+        HubRun({.config = config, .links = arguments.links, .total_steps = total_steps(config)},
+               log)
+            .run();
+    if (end == HubRun::End::kAllLeft) {
+      log_info("all sites have left in order");
+      return 0;
+    }
+    if (end == HubRun::End::kStopped) {
+      session.err.write(fmt::format(
+          "isthmus: hub: stopped; the sites wait for it: start it again with --out {} --resume "
+          "auto\n",
+          folder.string()));
+      return static_cast<int>(ExitCode::kInterrupted);
+    }
+    resumes = true;
+  }
+}
+
+}  // namespace isthmus::app

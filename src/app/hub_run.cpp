@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/hub_run.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "app/signals.h"
+#include "app/site_links.h"
+#include "app/site_routes.h"
+#include "core/log.h"
+#include "isthmus/errors.h"
+#include "transport/zmq_transport.h"
+
+namespace isthmus::app {
+namespace {
+
+constexpr Duration kLook = std::chrono::milliseconds(100);
+constexpr Duration kBetweenWords = std::chrono::seconds(10);
+/// A lost site may be the first sign that it is the hub that was cut off or stood still.
+constexpr Duration kOthersFollow = std::chrono::milliseconds(500);
+/// Beyond net.dead_after, for the sites of the log to find a hub's next process.
+constexpr Duration kFindBack = std::chrono::seconds(5);
+/// Links repeat what breaks: nothing has to be asked for again.
+constexpr Duration kNothingIsLost = std::chrono::hours(24 * 365);
+
+MemberOptions links_of(const HubRun::Options& options) {
+  MemberOptions links = hub_link_options(options.config, options.links);
+  links.readmits = true;
+  links.gone_after = std::chrono::milliseconds(1500);
+  return links;
+}
+
+}  // namespace
+
+HubRun::HubRun(const Options& options, HubLog& log)
+    : config_(options.config),
+      log_(log),
+      queue_(runtime_.make_wait_queue()),
+      session_(log.contents().session),
+      agreed_(log.contents().agreed),
+      sites_(config_.sites.size()),
+      live_(config_.sites.size(), true),
+      agreement_(Rank(config_.workers()), config_.workers(), options.total_steps, 0,
+                 config_.min_sites(), Rank(config_.workers())),
+      begin_(runtime_.clock().now()),
+      next_word_(begin_ + kBetweenWords),
+      transport_(make_zmq_transport(runtime_, links_of(options))) {
+  routes_ = std::make_unique<SiteRoutes>(runtime_, config_.sites, links_of(options),
+                                         transport_->endpoint());
+  if (session_ && session_->sites != config_.workers()) {
+    throw ConfigError(
+        fmt::format("the hub's log is of a run of {} sites, and {} has {}: give "
+                    "another --out",
+                    session_->sites, config_.file.string(), config_.workers()));
+  }
+  agreement_.resume(agreed_);
+  for (const HubRecord& record : log.contents().history) {
+    if (record.kind != HubRecord::Kind::kEpoch) continue;
+    const auto news = EpochNews::read(record.body, config_.workers());
+    live_ = news->epoch.live;
+  }
+  NotesOut none;
+  for (std::size_t m = 0; m < live_.size(); ++m) {
+    if (!live_[m]) agreement_.leave(Rank(static_cast<int>(m)), none);
+  }
+}
+
+HubRun::~HubRun() = default;
+
+void HubRun::open_exchange() {
+  exchange_ = std::make_unique<PeerExchange>(
+      *transport_, runtime_,
+      PeerExchangeOptions{
+          .retry_interval = kNothingIsLost,
+          .elastic = true,
+          .min_members = config_.min_sites(),
+          .hub = true,
+          .history = log_.contents().history,
+          .on_records = [this](std::span<const HubRecord> records) { log_.append(records); },
+          .on_note =
+              [this](Rank from, std::span<const std::byte> bytes) {
+                push(Said{from, {bytes.begin(), bytes.end()}});
+              },
+          .on_lost =
+              [this](Rank site, const std::string& why) {
+                push(Lost{site, why});
+              },
+          .on_back = [this](Rank site) { push(Back{site}); },
+          .on_epoch = [this](const Epoch& epoch) { push(epoch); },
+          .on_failure = [this](const std::exception_ptr& failure) { push(failure); }});
+}
+
+void HubRun::push(Event event) {
+  queue_->update([&] { events_.push_back(std::move(event)); });
+}
+
+HubRun::End HubRun::run() {
+  std::vector<std::string> endpoints = routes_->endpoints();
+  endpoints.push_back("tcp://" + config_.hub.address);
+  transport_->join(endpoints);
+  static_cast<void>(transport_->await_members(now(), {}));  // each is news when it comes
+  open_exchange();
+  TimePoint looked = now();
+  while (true) {
+    std::deque<Event> events;
+    (void)queue_->wait([&] { return !events_.empty(); }, now() + kLook);
+    queue_->update([&] { events = std::exchange(events_, {}); });
+    if (now() - looked > config_.net.dead_after / 2) {
+      log_warning("this process stood still for {:.1f} s: beginning anew from the log",
+                  std::chrono::duration<double>(now() - looked).count());
+      return End::kAnew;
+    }
+    looked = now();
+    for (const Event& event : events) {
+      std::visit([this](const auto& each) { take(each); }, event);
+    }
+    if (SignalScope::wish() != StopWish::kNone) {
+      return End::kStopped;
+    }
+    if (over_) {
+      throw PeerError(*over_);
+    }
+    if (all_gone()) {
+      log_warning("all sites are gone: beginning anew from the log");
+      return End::kAnew;
+    }
+    count_the_lost();
+    leave_out_who_stays_away();
+    if (anybody_stands() && exchange_->all_left()) {
+      log_.end();
+      return End::kAllLeft;
+    }
+    if (log_.has_grown()) {
+      exchange_->with_history([this](std::span<const HubRecord> all) { log_.compact(all); });
+    }
+    say_who_is_awaited();
+  }
+}
+
+bool HubRun::anybody_stands() const {
+  return std::ranges::any_of(sites_, [](const Site& each) { return each.standing; });
+}
+
+/// All who stood are lost, and none has left in order.
+bool HubRun::all_gone() const {
+  bool any = false;
+  for (std::size_t m = 0; m < sites_.size(); ++m) {
+    if (!live_[m] || !sites_[m].standing || exchange_->has_left(Rank(static_cast<int>(m))))
+      continue;
+    if (!sites_[m].lost || now() - sites_[m].lost->first < kOthersFollow) return false;
+    any = true;
+  }
+  return any;
+}
+
+void HubRun::count_the_lost() {
+  for (std::size_t m = 0; m < sites_.size(); ++m) {
+    const Rank rank(static_cast<int>(m));
+    Site& each = sites_[m];
+    if (each.lost && now() - each.lost->first >= kOthersFollow) {
+      const std::string why = each.lost->second;
+      each.lost.reset();
+      if (!exchange_->has_left(rank)) exchange_->exclude(rank, why);
+    }
+  }
+}
+
+/// Sites of the log that have not found this process.
+void HubRun::leave_out_who_stays_away() {
+  if (!first_stands_ || now() - *first_stands_ < config_.net.dead_after + kFindBack) {
+    return;
+  }
+  for (std::size_t m = 0; m < sites_.size(); ++m) {
+    if (live_[m] && !sites_[m].standing && !sites_[m].lost) {
+      exchange_->exclude(Rank(static_cast<int>(m)), "it has not come back to the hub");
+      live_[m] = false;  // told once
+    }
+  }
+}
+
+void HubRun::say_who_is_awaited() {
+  std::vector<std::string> missing;
+  for (std::size_t m = 0; m < sites_.size(); ++m) {
+    if (live_[m] && !sites_[m].standing && !sites_[m].hello)
+      missing.push_back(config_.sites[m].name);
+  }
+  if (!anybody_stands() && now() - begin_ > config_.net.gather) {
+    throw PeerError(
+        fmt::format("no run within net.gather: waiting for {}",
+                    missing.empty() ? "nobody" : fmt::format("{}", fmt::join(missing, ", "))));
+  }
+  if (!missing.empty() && now() >= next_word_) {
+    log_info("waiting for {}", fmt::join(missing, ", "));
+    next_word_ = now() + kBetweenWords;
+  }
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// One life of a hub: it gathers the sites of a run, says which of their rounds are final, numbers
+// who is there, and asks for the steps that all agree on. It trains nothing and holds no model.
+//
+// Everything is decided by the one task that calls `run`, and by the exchange below it, which
+// writes its decisions down through HubLog before anybody is told. A hub that has lost all of its
+// sites, or has stood still itself, cannot tell which of the two it was: it begins anew from its
+// log, as its next process would.
+//
+//   a site                                    the hub
+//     | -- HELLO ----------------------------> |  all sites of a start: a session begins
+//     | <---------------------------- START -- |
+//     |  ... the hub dies; its next process reads the log ...
+//     | -- STANDING (session) ---------------> |  of the run in the log?
+//     | <-------- EPOCH, AGREED ..., SERVE -- |
+//     | -- DONE, GONE again -----------------> |
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "app/commands.h"
+#include "app/hub_log.h"
+#include "app/site_agreement.h"
+#include "core/system_runtime.h"
+#include "isthmus/config.h"
+#include "transport/epoch.h"
+#include "transport/network_transport.h"
+#include "transport/peer_exchange.h"
+
+namespace isthmus::app {
+
+class SiteRoutes;
+
+class HubRun {
+ public:
+  struct Options {
+    const Config& config;
+    const SiteArguments& links;  // listen, key_file
+    std::int64_t total_steps = 0;
+  };
+  enum class End {
+    kAllLeft,  // the run has ended in order
+    kAnew,     // to be begun again from the log
+    kStopped,  // by a signal; the sites wait
+  };
+  /// Listens. Borrows all. THROWS: ConfigError, SystemError for an address or key that cannot be
+  /// used.
+  HubRun(const Options& options, HubLog& log);
+  ~HubRun();
+  HubRun(const HubRun&) = delete;
+  HubRun& operator=(const HubRun&) = delete;
+
+  /// Blocks until the run has ended. THROWS: PeerError when too few sites are left or none has come
+  /// within net.gather; ConfigError for sites of another run or unlike configurations; SystemError
+  /// when a decision could not be written down.
+  [[nodiscard]] End run();
+
+ private:
+  struct Lost {
+    Rank site;
+    std::string why;
+  };
+  struct Back {
+    Rank site;
+  };
+  struct Said {
+    Rank from;
+    std::vector<std::byte> bytes;
+  };
+  using Event = std::variant<Lost, Back, Said, Epoch, std::exception_ptr>;
+  struct Site {
+    std::optional<HelloNote> hello;  // of a process that is not in the run
+    bool standing = false;           // in the run, and heard
+    std::optional<std::pair<TimePoint, std::string>> lost;
+  };
+
+  void open_exchange();
+  void push(Event event);
+  void take(const Lost& lost);
+  void take(const Back& back);
+  void take(const Said& said);
+  void take(const Epoch& epoch);
+  void take(const std::exception_ptr& failure);
+  void hear(Rank from, const HelloNote& note);
+  void hear(Rank from, const StandingNote& note);
+  void hear(Rank from, const WishNote& note);
+  void answer_newcomer(Rank site);
+  void begin_session();
+  /// The next site in line for a step to join at.
+  void ask_for_joiner();
+  void drive(const std::function<void(NotesOut&)>& step);
+  void admit(StepIndex after);
+  void count_the_lost();
+  void leave_out_who_stays_away();
+  void say_who_is_awaited();
+  [[nodiscard]] bool all_gone() const;
+  [[nodiscard]] bool anybody_stands() const;
+  [[nodiscard]] std::vector<int> live_sites(Rank except) const;
+  [[nodiscard]] TimePoint now() const { return runtime_.clock().now(); }
+  [[nodiscard]] Site& site(Rank rank) { return sites_[static_cast<std::size_t>(rank.value())]; }
+  [[nodiscard]] const std::string& name(Rank rank) const {
+    return config_.sites[static_cast<std::size_t>(rank.value())].name;
+  }
+  void send(Rank to, const Note& note) { exchange_->note(to, write_note(note)); }
+
+  const Config& config_;
+  HubLog& log_;
+  SystemRuntime runtime_;
+  std::unique_ptr<WaitQueue> queue_;
+  std::deque<Event> events_;  // under queue_'s lock
+
+  // Of the task that runs:
+  std::optional<HubLogContents::Session> session_;
+  std::vector<AgreedNote> agreed_;
+  std::vector<Site> sites_;
+  std::vector<bool> live_;
+  SiteAgreement agreement_;
+  std::deque<WishNote> joiners_;  // the first is being agreed on
+  std::optional<std::string> over_;
+  TimePoint begin_, next_word_;
+  std::optional<TimePoint> first_stands_;
+
+  std::unique_ptr<SiteRoutes> routes_;  // outlive the transport
+  std::unique_ptr<NetworkTransport> transport_;
+  std::unique_ptr<PeerExchange> exchange_;
+};
+
+}  // namespace isthmus::app

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a hub has decided about its rounds, as bytes for its log: written down before anybody is
+// told, and given to the engine of the hub's next process (peer_exchange_engine.h). Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/hash.h"
+#include "isthmus/expected.h"
+#include "isthmus/transport.h"
+
+namespace isthmus {
+
+struct HubRecord {
+  enum class Kind : std::uint16_t {
+    kCommit = 1,  // fragment u32, step u64, digest: a round is final
+    kEpoch = 2,   // EpochNews::write(): who is there
+  };
+  Kind kind = Kind::kCommit;
+  std::vector<std::byte> body;
+};
+
+[[nodiscard]] HubRecord commit_record(const SyncId& id, const Digest128& digest);
+/// RETURNS: why the record's body is none.
+[[nodiscard]] Expected<std::pair<SyncId, Digest128>, std::string> read_commit(
+    const HubRecord& record);
+
+}  // namespace isthmus

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// A hub that dies and comes back: what it takes over, and what members tell it again.
+#include <algorithm>
+
+#include "core/check.h"
+#include "transport/peer_exchange_engine.h"
+
+namespace isthmus {
+namespace {
+
+std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
+
+}  // namespace
+
+void ExchangeEngine::restore(std::span<const HubRecord> records) {
+  ISTHMUS_CHECK(is_hub(), options_.self.value());
+  membership_ = Membership(options_.members, options_.epoch, true);
+  news_.reset();
+  over_.reset();
+  dones_.clear();
+  verdicts_.clear();
+  committed_.clear();
+  for (const HubRecord& record : records) {
+    if (record.kind == HubRecord::Kind::kEpoch) {
+      const auto news = EpochNews::read(record.body, options_.members);
+      ISTHMUS_CHECK(news.has_value());
+      news_ = *news;
+      membership_ = news_->membership;
+    } else {
+      const auto commit = read_commit(record);
+      ISTHMUS_CHECK(commit.has_value());
+      verdicts_.emplace(commit->first, std::nullopt);
+      committed_.emplace(commit->first, commit->second);
+    }
+  }
+  for (const Rank peer : everyone_else()) {
+    peer_[index(peer)].unheard = membership_.live(peer);
+    peer_[index(peer)].left = false;
+    peer_[index(peer)].closed_before = 0;
+  }
+}
+
+std::vector<HubRecord> ExchangeEngine::take_records() { return std::exchange(records_, {}); }
+
+std::vector<HubRecord> ExchangeEngine::history() const {
+  std::vector<HubRecord> records;
+  if (news_) records.push_back({HubRecord::Kind::kEpoch, news_->write()});
+  for (const auto& [id, digest] : committed_) records.push_back(commit_record(id, digest));
+  return records;
+}
+
+void ExchangeEngine::stands(Rank peer, TimePoint now, Outbox& out) {
+  peer_[index(peer)].unheard = false;
+  peer_[index(peer)].told = now;
+  if (news_) {
+    send({.kind = FrameKind::kEpoch, .epoch = news_->epoch.number}, peer, news_->write(), out);
+  }
+}
+
+void ExchangeEngine::tell_hub_again(TimePoint now, Outbox& out) {
+  if (over_) {
+    return;
+  }
+  for (auto& [id, open] : rounds_) {
+    if (open.failure) {
+      tell(coordinator(), id, open.failure, out);
+    } else if (open.said_done && !open.closed) {
+      repeat_done(open, out);
+    }
+  }
+  for (const Rank peer : peers()) {
+    if (peer_[index(peer)].lost) lose(peer, std::string(peer_[index(peer)].why), now, out);
+  }
+  if (leaving_) send({.kind = FrameKind::kBye}, coordinator(), {}, out);
+}
+
+/// Whether this member, which has lost the hub, has lost all others too. Those that have left in
+/// order are not lost, and a run of one member just waits for its hub.
+bool ExchangeEngine::alone() const {
+  const std::vector<Rank> others = peers();
+  const auto lost = [&](Rank rank) { return peer_[index(rank)].lost; };
+  const auto left = [&](Rank rank) { return peer_[index(rank)].left; };
+  return options_.hub && !is_hub() && is_member_ && !over_ && lost(coordinator()) &&
+         std::ranges::all_of(others, [&](Rank rank) { return lost(rank) || left(rank); }) &&
+         std::ranges::any_of(others, [&](Rank rank) { return lost(rank) && !left(rank); });
+}
+
+}  // namespace isthmus

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sites that agree on steps by a hub, which may die with a question under way.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "app/site_agreement.h"
+
+namespace isthmus::app {
+namespace {
+
+constexpr std::int64_t kSteps = 60;
+
+/// Two sites and a hub, Rank(2); notes are handed over by the test.
+struct UnderAHub {
+  SiteAgreement a{Rank(0), 2, kSteps, 0, 1, Rank(2)};
+  SiteAgreement b{Rank(1), 2, kSteps, 0, 1, Rank(2)};
+  std::unique_ptr<SiteAgreement> hub = next_hub({});
+
+  static std::unique_ptr<SiteAgreement> next_hub(const std::vector<AgreedNote>& agreed) {
+    auto hub = std::make_unique<SiteAgreement>(Rank(2), 2, kSteps, 0, 1, Rank(2));
+    hub->resume(agreed);
+    return hub;
+  }
+  /// What `from` has to say reaches its receivers; what they answer is appended.
+  void deliver(Rank from, const NotesOut& notes, std::map<int, NotesOut>& answers) {
+    for (const auto& [to, note] : notes) {
+      SiteAgreement& at = to == Rank(0) ? a : to == Rank(1) ? b : *hub;
+      at.receive(from, note, answers[to.value()]);
+    }
+  }
+};
+
+TEST(SiteAgreement, AHubAsksAndTakesNoSteps) {
+  UnderAHub run;
+  for (int t = 1; t <= 4; ++t) EXPECT_TRUE(run.a.begin(StepIndex(t)));
+  std::map<int, NotesOut> said;
+  NotesOut wish;
+  run.b.wish(Purpose::kInterrupt, wish);
+  run.deliver(Rank(1), wish, said);  // WISH to the hub, ASK comes
+  std::map<int, NotesOut> answers;
+  run.deliver(Rank(2), said[2], answers);
+  EXPECT_FALSE(run.a.begin(StepIndex(5)));  // held until it is told
+  std::map<int, NotesOut> agreed;
+  run.deliver(Rank(0), answers[0], agreed);
+  run.deliver(Rank(1), answers[1], agreed);
+  std::map<int, NotesOut> nothing;
+  run.deliver(Rank(2), agreed[2], nothing);
+  ASSERT_TRUE(run.a.stop().has_value());
+  EXPECT_EQ(run.a.stop()->first, 5);
+  EXPECT_EQ(run.b.stop(), run.a.stop());
+}
+
+TEST(SiteAgreement, WhatADeadHubHasAskedIsVoidAndWhatItAgreedStands) {
+  UnderAHub run;
+  std::map<int, NotesOut> said, answers;
+  NotesOut wish;
+  run.b.wish(Purpose::kInterrupt, wish);
+  run.deliver(Rank(1), wish, said);
+  run.deliver(Rank(2), said[2], answers);
+  EXPECT_FALSE(run.a.begin(StepIndex(1)));
+  // The hub dies before an answer comes; its next process knows of nothing.
+  run.hub = UnderAHub::next_hub({});
+  NotesOut of_a, of_b;
+  run.a.hub_back(of_a);
+  run.b.hub_back(of_b);
+  EXPECT_TRUE(run.a.begin(StepIndex(1)));
+  EXPECT_TRUE(of_a.empty());
+  ASSERT_EQ(of_b.size(), 1u);  // still wants to stop
+  EXPECT_EQ(std::get<WishNote>(of_b[0].second).purpose, Purpose::kInterrupt);
+  // This one agrees on step 9, tells a alone and dies: the next one tells both.
+  const AgreedNote agreed{.number = 1, .purpose = Purpose::kCheckpoint, .step = StepIndex(9)};
+  NotesOut none;
+  run.a.receive(Rank(2), agreed, none);
+  run.hub = UnderAHub::next_hub({agreed});
+  for (SiteAgreement* site : {&run.a, &run.b}) {
+    site->receive(Rank(2), agreed, none);
+    EXPECT_TRUE(site->checkpoint_after(StepIndex(9)));
+  }
+  std::map<int, NotesOut> asked;
+  NotesOut another;
+  run.a.wish(Purpose::kCheckpoint, another);
+  run.deliver(Rank(0), another, asked);
+  EXPECT_EQ(std::get<AskNote>(asked[2].at(0).second).number, 2);  // no number is used twice
+}
+
+TEST(SiteAgreement, AJoinThatWasToldOfTwiceIsOne) {
+  UnderAHub run;
+  const AgreedNote agreed{.number = 7, .purpose = Purpose::kJoin, .step = StepIndex(9)};
+  NotesOut none;
+  run.a.receive(Rank(2), agreed, none);
+  EXPECT_EQ(run.a.take_join(), StepIndex(9));
+  run.a.receive(Rank(2), agreed, none);
+  EXPECT_FALSE(run.a.take_join().has_value());
+}
+
+}  // namespace
+}  // namespace isthmus::app

@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A hub decides in the place of the first site; it, and any site, may die and come back.
+
+  python3 tests/end_to_end/hub.py --isthmus build/src/app/isthmus
+
+With a hub the run's lines are those of one without, to the bit, though the hub is killed and frozen
+meanwhile. The first site is killed: the others go on, it takes part again, though the hub or its
+donor dies meanwhile. A hub without the log of the run is refused by name, as is a second one beside
+it. `launch` starts a hub too.
+"""
+import argparse
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+
+import sites_come_and_go
+from scenario import Failure, free_ports, require
+
+STEPS = 400
+
+
+class HubRun(sites_come_and_go.Run):
+    """Sites of one run, and a hub, each a process."""
+
+    def __init__(self, isthmus, folder, corpus, method, members, steps=100000, hub=True):
+        self.isthmus, self.folder = isthmus, folder
+        self.names = sites_come_and_go.NAMES[:members]
+        folder.mkdir()
+        ports = free_ports(members + 1)
+        tables = "".join(f'[[site]]\nname = "{name}"\naddress = "127.0.0.1:{port}"\n'
+                         for name, port in zip(self.names, ports))
+        if hub:
+            tables = f'[hub]\naddress = "127.0.0.1:{ports[-1]}"\n' + tables
+        self.toml = folder / "run.toml"
+        text = sites_come_and_go.TEXT.replace("steps = 100000", f"steps = {steps}")
+        self.toml.write_text(text.format(
+            method=method, keys=sites_come_and_go.METHODS[method], sites=tables,
+            batch=members * 128, corpus=corpus, min_sites=1, gather="60s"))
+        self.sites, self.hub = {}, None
+        if hub:
+            self.start_hub()
+        for name in self.names:
+            self.start(name)
+
+    def start_hub(self, *flags, out="hub", **how):
+        said = open(self.folder / f"{out}.err", "a")
+        self.hub = subprocess.Popen(
+            [self.isthmus, "hub", str(self.toml), "--out", str(self.folder / out), *flags],
+            stdout=subprocess.DEVNULL, stderr=said, **how)
+        return self.hub
+
+    def kill_hub(self):
+        self.hub.kill()
+        self.hub.wait()
+
+    def until(self, what, condition, patience=120):
+        try:
+            return super().until(what, condition, patience)
+        except Failure as failure:
+            said = self.said("hub")[-1500:] if self.hub else ""
+            raise Failure(f"{failure}\nhub: {said}")
+
+    def said(self, name):
+        path = self.folder / f"{name}.err"
+        return path.read_text() if path.exists() else ""
+
+    def steps_of(self, name):
+        rows = self.rows(name, "train")
+        return rows[-1]["step"] if rows else 0
+
+    def goes_on(self, name, steps=30):
+        before = self.steps_of(name)
+        self.until(f"{name} takes {steps} more steps", lambda: self.steps_of(name) >= before + steps)
+
+    def ends(self):
+        for name in self.names:
+            require(self.code_of(name) == 0, f"{name}: {self.said(name)[-800:]}")
+        if self.hub:
+            require(self.hub.wait(timeout=60) == 0, f"hub: {self.said('hub')}")
+
+    def end(self):
+        super().end()
+        if self.hub and self.hub.poll() is None:
+            self.kill_hub()
+
+
+def losses(run, name):
+    return [(row["k"], row["step"], row["loss"]) for kind in ("train", "eval")
+            for row in run.rows(name, kind)]
+
+
+def hub_dies_and_nothing_changes(isthmus, folder, corpus):
+    """Killed twice and frozen once, in a run whose every line is known from one without a hub."""
+    plain = HubRun(isthmus, folder / "plain", corpus, "diloco", 2, STEPS, hub=False)
+    try:
+        plain.ends()
+        expected = losses(plain, "east")
+    finally:
+        plain.end()
+    run = HubRun(isthmus, folder / "hub", corpus, "diloco", 2, STEPS)
+    try:
+        for round_ in range(2):
+            run.goes_on("west", 20)
+            run.kill_hub()
+            run.until("the sites have noticed", lambda: run.said("east").count("the hub is gone") >
+                      round_)
+            run.start_hub("--resume", "auto")
+            run.until("it is back", lambda: run.said("east").count("the hub is back") > round_)
+        run.goes_on("west", 20)
+        run.hub.send_signal(signal.SIGSTOP)
+        run.until("the sites count a frozen hub as gone",
+                  lambda: run.said("east").count("the hub is gone") > 2)
+        run.hub.send_signal(signal.SIGCONT)
+        run.until("it begins anew", lambda: run.said("east").count("the hub is back") > 2)
+        run.ends()
+        for name in run.names:
+            require(losses(run, name) == expected, f"{name}: other lines than without a hub")
+            require(not run.rows(name, "event"), f"{name}: somebody came or went")
+    finally:
+        run.end()
+
+
+def first_site_dies(isthmus, folder, corpus):
+    run = HubRun(isthmus, folder / "first", corpus, "streaming-diloco", 3)
+    try:
+        run.until("rounds of three", lambda: run.members_of_last_round("west") == 3)
+        run.kill("east")
+        run.until("rounds of two", lambda: run.members_of_last_round("west") == 2, 60)
+        run.start("east", "--resume", "auto")
+        run.until("rounds of three again", lambda: run.members_of_last_round("west") == 3)
+        run.kill("west")  # now the first, a former newcomer, is the donor
+        run.until("rounds of two", lambda: run.members_of_last_round("north") == 2, 60)
+        run.start("west", "--resume", "auto")
+        run.until("rounds of three again", lambda: run.members_of_last_round("north") == 3)
+        run.stop()
+        require(run.hub.wait(timeout=60) == 0, f"hub: {run.said('hub')}")
+    finally:
+        run.end()
+
+
+def the_wrong_log(isthmus, folder, corpus):
+    run = HubRun(isthmus, folder / "wrong", corpus, "diloco", 2)
+    try:
+        run.goes_on("west", 20)
+        second = subprocess.run([isthmus, "hub", str(run.toml), "--out", str(run.folder / "hub")],
+                                capture_output=True, text=True, timeout=60)
+        require(second.returncode == 4 and "another hub holds" in second.stderr, second.stderr)
+        run.kill_hub()
+        require(run.start_hub().wait(timeout=60) == 3, run.said("hub"))
+        require("holds the log of run" in run.said("hub"), run.said("hub"))
+        require(run.start_hub(out="other").wait(timeout=60) == 3, run.said("other"))
+        require("there is no log of it here" in run.said("other"), run.said("other"))
+        run.start_hub("--resume", "auto")
+        run.goes_on("west", 20)
+        run.stop()
+    finally:
+        run.end()
+
+
+def hub_dies_while_a_site_joins(isthmus, folder, corpus):
+    run = HubRun(isthmus, folder / "joins", corpus, "diloco", 3)
+    try:
+        run.until("rounds of three", lambda: run.members_of_last_round("west") == 3)
+        run.kill("east")
+        run.until("rounds of two", lambda: run.members_of_last_round("west") == 2, 60)
+        run.start("east", "--resume", "auto")
+        run.until("it joins", lambda: "joining" in run.said("east"))
+        run.kill_hub()
+        run.start_hub("--resume", "auto")
+        run.until("rounds of three again", lambda: run.members_of_last_round("west") == 3)
+        run.stop()
+    finally:
+        run.end()
+
+
+def donor_dies_while_a_site_joins(isthmus, folder, corpus):
+    run = HubRun(isthmus, folder / "donor", corpus, "diloco", 3)
+    try:
+        run.until("rounds of three", lambda: run.members_of_last_round("west") == 3)
+        run.kill("east")
+        run.until("rounds of two", lambda: run.members_of_last_round("west") == 2, 60)
+        run.start("east", "--resume", "auto")
+        run.until("it joins", lambda: "joining" in run.said("east"))
+        run.kill("west")
+        run.until("rounds of the other two", lambda: run.members_of_last_round("north") == 2 and
+                  run.members_of_last_round("east") == 2)
+        run.start("west", "--resume", "auto")
+        run.until("rounds of three again", lambda: run.members_of_last_round("west") == 3)
+        run.stop()
+    finally:
+        run.end()
+
+
+def launched_with_keys(isthmus, folder, corpus):
+    """All processes by one command; the hub is killed, and started again."""
+    run = HubRun.__new__(HubRun)
+    names = sites_come_and_go.NAMES[:2]
+    run.isthmus, run.folder, run.names, run.sites, run.hub = (
+        isthmus, folder / "launched", names, {}, None)
+    run.folder.mkdir()
+    printed = subprocess.run([isthmus, "keygen", *names, "hub", "--out", "keys"], cwd=run.folder,
+                             check=True, capture_output=True, text=True).stdout
+    keys = [line for line in printed.splitlines() if line.startswith("key")]
+    tables = f'[hub]\naddress = "127.0.0.1:1"\n{keys[2]}\n' + "".join(
+        f'[[site]]\nname = "{name}"\n{key}\n' for name, key in zip(names, keys))
+    text = sites_come_and_go.TEXT.replace("steps = 100000", f"steps = {STEPS}")
+    run.toml = run.folder / "run.toml"
+    run.toml.write_text(text.format(method="diloco", keys=sites_come_and_go.METHODS["diloco"],
+                                    sites=tables, batch=256, corpus=corpus, min_sites=1,
+                                    gather="60s"))
+    said = run.folder / "launch.err"
+    launched = subprocess.Popen(
+        [isthmus, "launch", str(run.toml), "--out", str(run.folder), "--force", "--restart", "3"],
+        stdout=subprocess.DEVNULL, stderr=open(said, "w"))
+    try:
+        run.until("steps", lambda: run.steps_of("west") > 30)
+        children = pathlib.Path(f"/proc/{launched.pid}/task/{launched.pid}/children").read_text()
+        hub = [pid for pid in children.split()
+               if "hub" in pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")[1:2]]
+        require(len(hub) == 1, f"hubs: {hub}")
+        os.kill(int(hub[0]), signal.SIGKILL)
+        require(launched.wait(timeout=120) == 0, said.read_text())
+        require("the hub is back" in said.read_text(), said.read_text())
+        require("encrypted" in said.read_text(), said.read_text())
+    finally:
+        if launched.poll() is None:
+            launched.kill()
+            launched.wait()
+
+
+def a_full_disk_loses_nothing(isthmus, folder, corpus):
+    """The hub ends where it cannot write a decision down; with room again the run goes on."""
+    run = HubRun(isthmus, folder / "full", corpus, "diloco", 2)
+
+    def small_files():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
+
+    try:
+        run.goes_on("west", 20)
+        run.kill_hub()
+        run.start_hub("--resume", "auto", preexec_fn=small_files)
+        require(run.hub.wait(timeout=120) == 4, run.said("hub"))
+        require("File too large" in run.said("hub").splitlines()[-1], run.said("hub"))
+        run.start_hub("--resume", "auto")
+        run.goes_on("west", 20)
+        run.stop()
+        steps = sites_come_and_go.check_lines(run, "east")
+        require(steps == list(range(1, len(steps) + 1)), "lines are lacking")
+    finally:
+        run.end()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--isthmus", required=True)
+    parser.add_argument("--text", default="/usr/include/linux/bpf.h")
+    parser.add_argument("--only")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        corpus = folder / "corpus.txt"
+        corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
+        for scenario in (hub_dies_and_nothing_changes, first_site_dies, the_wrong_log,
+                         hub_dies_while_a_site_joins, donor_dies_while_a_site_joins,
+                         launched_with_keys, a_full_disk_loses_nothing):
+            if arguments.only and arguments.only != scenario.__name__:
+                continue
+            try:
+                scenario(arguments.isthmus, folder, corpus)
+            except Failure as failure:
+                sys.exit(f"{scenario.__name__}: {failure}")
+            print(f"ok: {scenario.__name__}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run of rounds whose members die, leave and come back on a hostile network. Whatever happens,
+// everyone who lives gets every round's result; all who got one got the same, the naive mean over
+// its contributors; and whoever lives to the end has contributed.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/engine_net.h"
+#include "transport/naive_mean.h"
+
+namespace isthmus::testing_support {
+
+inline constexpr std::array kKinds = {ReductionKind::kReduce, ReductionKind::kGather,
+                                      ReductionKind::kCollect};
+
+struct Plan {
+  int members = 3;
+  ReductionKind kind = ReductionKind::kReduce;
+  std::string codec = "fp32";
+  int rounds = 8;
+};
+
+/// A run of one round after another, two fragments, at most three rounds under way.
+class ElasticRun {
+ public:
+  /// `patient`: waits for frames alone, never for a retry interval to pass.
+  ElasticRun(const Plan& plan, EngineNet& net, bool patient)
+      : plan_(plan),
+        net_(net),
+        patient_(patient),
+        codec_(make_codec(plan.codec)),
+        begun_(static_cast<std::size_t>(plan.members)),
+        taken_(begun_) {}
+
+  static SyncId id_of(int round) { return {FragmentId(round % 2), StepIndex(1 + round / 2)}; }
+
+  /// One thing happens. RETURNS: false when all who live are through.
+  bool advance() {
+    bool finished = true;
+    for (int m = 0; m < plan_.members; ++m) {
+      if (net_.dead(m)) continue;
+      const auto place = static_cast<std::size_t>(m);
+      int& b = begun_[place];
+      int& t = taken_[place];
+      const bool held = held_ && id_of(b).sent.value() > *held_ && !entered_[m];
+      const int rounds = m == leaver_ ? rounds_left_ : plan_.rounds;
+      if (b < rounds && b < t + 3 && !held && net_.uniform() < 0.2) {
+        net_.begin(m, contribution_of(codec_, Rank(m), size_of(b), id_of(b), plan_.kind));
+        ++b;
+      }
+      if (t < b && net_.engine(m).ready(id_of(t))) {
+        auto result = net_.engine(m).take(id_of(t));
+        if (!result) {
+          ADD_FAILURE() << "member " << m << " round " << t << ": " << result.error().what;
+          return false;
+        }
+        results_[t][m] = *std::move(result);
+        ++t;
+      }
+      finished = finished && t == rounds;
+      for (const Epoch& epoch : net_.engine(m).take_epochs()) {
+        epochs_[m] = epoch;
+        if (epoch.joins || epoch.leaves) entered_[m] = true;
+      }
+      if (m == leaver_ && t == rounds && entered_[m]) go();
+    }
+    // What keeps all gets no time in which something could be asked for again.
+    if (!finished && (net_.busy() || !patient_)) (void)net_.advance();
+    return !finished;
+  }
+  /// Nobody begins a round sent after the furthest step begun before it knows of the joiner.
+  void join(int member) {
+    const std::int64_t after = hold();
+    net_.revive(member);
+    net_.admit(member, after);
+    if (member == leaver_) {
+      leaver_ = -1;
+      left_ = member;
+    }
+    joined_round_ = first_after(after);
+    begun_[static_cast<std::size_t>(member)] = joined_round_;
+    taken_[static_cast<std::size_t>(member)] = joined_round_;
+  }
+  /// The same of one that goes. RETURNS: whether it goes before the last round.
+  bool leave(int member) {
+    const std::int64_t after = hold();
+    net_.release(member, after);
+    leaver_ = left_ = member;
+    rounds_left_ = first_after(after);
+    return rounds_left_ < plan_.rounds;
+  }
+  [[nodiscard]] bool has_left(int member) const {
+    return member == leaver_ && net_.dead(member) &&
+           taken_[static_cast<std::size_t>(member)] == rounds_left_;
+  }
+  void check(const std::string& where) const {
+    for (const auto& [round, by_member] : results_) {
+      const Reduced& first = by_member.begin()->second;
+      for (const auto& [m, result] : by_member) {
+        ASSERT_EQ(result.contributors, first.contributors) << where << " round " << round;
+        ASSERT_EQ(result_of(*codec_, result),
+                  naive_mean(*codec_, first.contributors, size_of(round), plan_.kind))
+            << where << " round " << round << " member " << m;
+      }
+      for (int m = 0; m < plan_.members; ++m) {
+        const bool away = is_away(m, round);
+        if (away && m == left_) {
+          ASSERT_THAT(first.contributors, ::testing::Not(::testing::Contains(Rank(m))))
+              << where << " round " << round;
+        }
+        const bool was_there = m == left_ && round < rounds_left_;
+        if ((!net_.dead(m) && !away) || was_there) {
+          ASSERT_THAT(first.contributors, ::testing::Contains(Rank(m)))
+              << where << " round " << round;
+          ASSERT_TRUE(by_member.contains(m)) << where << " round " << round << " member " << m;
+        }
+      }
+    }
+  }
+  /// ... to the others.
+  [[nodiscard]] bool all_know_gone(int member) const {
+    bool all = true;
+    for (int m = 0; m < plan_.members; ++m) {
+      const auto found = epochs_.find(m);
+      all = all && (m == member || (found != epochs_.end() &&
+                                    !found->second.live[static_cast<std::size_t>(member)]));
+    }
+    return all;
+  }
+  void joined(int member) { joiner_ = member; }
+  [[nodiscard]] std::vector<int> contributors_of(int round) const {
+    std::vector<int> ranks;
+    for (const Rank rank : results_.at(round).begin()->second.contributors) {
+      ranks.push_back(rank.value());
+    }
+    return ranks;
+  }
+
+ private:
+  [[nodiscard]] bool is_away(int member, int round) const {
+    if (member == left_ && round < rounds_left_) return false;
+    return (member == joiner_ && round < joined_round_) || (member == left_ && member != joiner_);
+  }
+  /// RETURNS: the furthest step begun; nobody begins a round sent after it before it knows more.
+  std::int64_t hold() {
+    std::int64_t after = 0;
+    for (int m = 0; m < plan_.members; ++m) {
+      const int b = begun_[static_cast<std::size_t>(m)];
+      if (b > 0) after = std::max(after, id_of(b - 1).sent.value());
+    }
+    held_ = after;
+    entered_.clear();
+    return after;
+  }
+  [[nodiscard]] int first_after(std::int64_t after) const {
+    int first = 0;
+    while (first < plan_.rounds && id_of(first).sent.value() <= after) ++first;
+    return first;
+  }
+  /// Its rounds are over: it says goodbye, and once that is known, or was lost, its process ends.
+  void go() {
+    if (goodbye_ == 0) net_.leave(leaver_);
+    if (++goodbye_ > 1 && (net_.engine(leaver_).all_left() || goodbye_ > 200)) {
+      net_.kill(leaver_, 200ms);
+    }
+  }
+  static std::size_t size_of(int round) {
+    return 9000 + static_cast<std::size_t>(round % 3) * 4000;
+  }
+
+  const Plan plan_;
+  EngineNet& net_;
+  const bool patient_;
+  std::shared_ptr<const Codec> codec_;
+  std::vector<int> begun_, taken_;
+  std::map<int, std::map<int, Reduced>> results_;  // by round, by member
+  std::map<int, Epoch> epochs_;                    // the last one, by member
+  std::map<int, bool> entered_;                    // the epoch that held all, by member
+  std::optional<std::int64_t> held_;
+  int leaver_ = -1;  // until it comes back
+  int left_ = -1;    // the same for good
+  int rounds_left_ = 0;
+  int goodbye_ = 0;  // how long ago it said so
+  int joiner_ = -1;
+  int joined_round_ = 0;
+};
+
+inline Plan plan_of(std::uint64_t seed) {
+  return {.members = 3 + static_cast<int>(seed % 3),
+          .kind = kKinds[seed / 3 % 3],
+          .codec = seed % 4 == 0 ? "int8:256" : "fp32"};
+}
+
+/// Every other network keeps order and loses nothing, so nothing may have to be asked for again.
+inline bool keeps_all(std::uint64_t seed) { return seed % 2 == 0; }
+inline Duration retry_of(std::uint64_t seed) {
+  return keeps_all(seed) ? Duration(24h) : Duration(100ms);
+}
+
+inline Faults faults_of(std::uint64_t seed) {
+  if (keeps_all(seed)) return {.delay = 5ms, .per_kilobyte = 50us};
+  return {.drop = 0.15, .repeat = 0.2, .damage = 0.05, .delay = 5ms, .jitter = 300ms};
+}
+
+inline constexpr std::uint64_t kSeeds = 150;
+/// With --gtest_shuffle each repetition has seeds of its own: scripts/fault-sweep.
+inline std::uint64_t first_seed() {
+  if (!GTEST_FLAG_GET(shuffle)) return 0;
+  return kSeeds * static_cast<std::uint64_t>(::testing::UnitTest::GetInstance()->random_seed());
+}
+
+}  // namespace isthmus::testing_support

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// A hub that dies and comes back (elastic_run.h).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/elastic_run.h"
+#include "transport/membership.h"
+
+namespace isthmus {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace testing_support;
+
+/// No round is committed twice, and epochs follow one another.
+void check_log(const std::vector<HubRecord>& log, const std::string& where) {
+  std::map<SyncId, Digest128> committed;
+  std::uint32_t epoch = 0;
+  for (const HubRecord& record : log) {
+    if (record.kind == HubRecord::Kind::kCommit) {
+      const auto commit = read_commit(record);
+      ASSERT_TRUE(commit.has_value()) << where;
+      EXPECT_TRUE(committed.insert(*commit).second) << where << ": committed twice";
+    } else {
+      const std::span<const std::byte> body = record.body;
+      const std::uint32_t number = static_cast<std::uint32_t>(body[0]);
+      EXPECT_EQ(number, ++epoch) << where;
+    }
+  }
+}
+
+// The hub dies up to four times, at random moments or between a decision and the word of it, and
+// a member, the first too, may die beside it.
+TEST(ExchangeHub, AHubMayDieAtWhateverMoment) {
+  std::size_t deaths = 0;
+  for (std::uint64_t seed = first_seed(); seed < first_seed() + kSeeds; ++seed) {
+    Plan plan = plan_of(seed);
+    plan.members = 2 + static_cast<int>(seed % 3);
+    EngineNet net(plan.members, seed, faults_of(seed), true, 1, retry_of(seed), true);
+    ElasticRun run(plan, net, keeps_all(seed));
+    const int victim = static_cast<int>(seed / 7 % static_cast<std::uint64_t>(plan.members));
+    // Who has lost the hub and the only other member does not wait for them.
+    const int death = plan.members > 2 && seed % 5 < 2 ? static_cast<int>(net.uniform() * 250) : -1;
+    int next = static_cast<int>(net.uniform() * 120);
+    if (seed % 2 == 1) net.kill_hub_at_record(1 + static_cast<std::size_t>(net.uniform() * 8));
+    int happened = 0, died_at = 0;
+    while (run.advance()) {
+      ASSERT_LT(++happened, 100000) << "seed " << seed;
+      if (happened == death) net.kill(victim, 200ms);
+      if (happened == next && !net.dead(net.hub())) net.kill(net.hub(), 200ms);
+      if (net.dead(net.hub()) && died_at == 0) {
+        died_at = happened;
+        ++deaths;
+      }
+      if (died_at > 0 && happened > died_at + 60) {
+        net.revive_hub();
+        died_at = 0;
+        if (deaths % 4 != 0) next = happened + 1 + static_cast<int>(net.uniform() * 120);
+      }
+    }
+    run.check("seed " + std::to_string(seed));
+    check_log(net.hub_log(), "seed " + std::to_string(seed));
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(deaths, kSeeds);
+}
+
+TEST(ExchangeHub, WhatAHubHasDecidedSurvivesAsBytes) {
+  const SyncId id{FragmentId(3), StepIndex(1234567890123)};
+  const HubRecord record = commit_record(id, Digest128{{1, 2, 3}});
+  const auto read = read_commit(record);
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->first, id);
+  EXPECT_EQ(read->second, (Digest128{{1, 2, 3}}));
+  HubRecord torn = record;
+  torn.body.pop_back();
+  EXPECT_FALSE(read_commit(torn).has_value());
+}
+
+}  // namespace
+}  // namespace isthmus
