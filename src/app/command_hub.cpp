@@ -52,10 +52,7 @@ int command_hub(const HubArguments& arguments, Session& session) {
     }
     log_info("hub of {} sites at {}, log in {}", config.workers(), config.hub.address,
              folder.string());
-    const HubRun::End end =
-        HubRun({.config = config, .links = arguments.links, .total_steps = total_steps(config)},
-               log)
-            .run();
+    const HubRun::End end = HubRun({.config = config, .links = arguments.links}, log).run();
     if (end == HubRun::End::kAllLeft) {
       log_info("all sites have left in order");
       return 0;

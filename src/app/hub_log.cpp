@@ -167,7 +167,10 @@ HubLog::HubLog(Storage& storage, std::filesystem::path folder)
   contents_ = *std::move(contents);
   session_ = contents_.session;
   agreed_ = contents_.agreed;
-  if (session_) replace(contents_.history);
+  if (session_) {
+    replace(contents_.history);
+    bytes_ = contents_.whole_bytes;  // a later `compact` knows what of it is over
+  }
 }
 
 void HubLog::begin(const HubLogContents::Session& session) {
@@ -199,6 +202,7 @@ void HubLog::end() {
   put_record(kEnd, {}, bytes);
   const std::scoped_lock lock(mutex_);
   write(bytes);
+  file_.reset();
 }
 
 void HubLog::compact(std::span<const HubRecord> history) {
@@ -212,9 +216,17 @@ bool HubLog::has_grown() const {
 }
 
 void HubLog::write(std::span<const std::byte> bytes) {
-  if (!file_) throw SystemError(path_.string() + ": no run has begun");
-  file_->append(bytes);
-  file_->sync();
+  if (!file_) {
+    throw SystemError(path_.string() +
+                      ": nothing can be written: no run has begun, or a write before has failed");
+  }
+  try {
+    file_->append(bytes);
+    file_->sync();
+  } catch (...) {
+    file_.reset();  // nothing may follow what is there in part
+    throw;
+  }
   bytes_ += bytes.size();
 }
 

@@ -76,8 +76,8 @@ class HubLog {
   // Under mutex_:
   std::optional<HubLogContents::Session> session_;
   std::vector<AgreedNote> agreed_;
-  std::unique_ptr<WritableFile> file_;
-  std::size_t bytes_ = 0;  // since it was last written anew
+  std::unique_ptr<WritableFile> file_;  // null: no run, or a write has failed
+  std::size_t bytes_ = 0;               // since it was last written anew
 };
 
 }  // namespace isthmus::app

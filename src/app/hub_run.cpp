@@ -19,8 +19,6 @@ namespace {
 
 constexpr Duration kLook = std::chrono::milliseconds(100);
 constexpr Duration kBetweenWords = std::chrono::seconds(10);
-/// A lost site may be the first sign that it is the hub that was cut off or stood still.
-constexpr Duration kOthersFollow = std::chrono::milliseconds(500);
 /// Beyond net.dead_after, for the sites of the log to find a hub's next process.
 constexpr Duration kFindBack = std::chrono::seconds(5);
 /// Links repeat what breaks: nothing has to be asked for again.
@@ -41,10 +39,9 @@ HubRun::HubRun(const Options& options, HubLog& log)
       queue_(runtime_.make_wait_queue()),
       session_(log.contents().session),
       agreed_(log.contents().agreed),
+      others_follow_(5 * links_of(options).heartbeat / 2),
       sites_(config_.sites.size()),
       live_(config_.sites.size(), true),
-      agreement_(Rank(config_.workers()), config_.workers(), options.total_steps, 0,
-                 config_.min_sites(), Rank(config_.workers())),
       begin_(runtime_.clock().now()),
       next_word_(begin_ + kBetweenWords),
       transport_(make_zmq_transport(runtime_, links_of(options))) {
@@ -56,7 +53,8 @@ HubRun::HubRun(const Options& options, HubLog& log)
                     "another --out",
                     session_->sites, config_.file.string(), config_.workers()));
   }
-  agreement_.resume(agreed_);
+  agree_anew();
+  agreement_->resume(agreed_);
   for (const HubRecord& record : log.contents().history) {
     if (record.kind != HubRecord::Kind::kEpoch) continue;
     const auto news = EpochNews::read(record.body, config_.workers());
@@ -64,7 +62,7 @@ HubRun::HubRun(const Options& options, HubLog& log)
   }
   NotesOut none;
   for (std::size_t m = 0; m < live_.size(); ++m) {
-    if (!live_[m]) agreement_.leave(Rank(static_cast<int>(m)), none);
+    if (!live_[m]) agreement_->leave(Rank(static_cast<int>(m)), none);
   }
 }
 
@@ -123,7 +121,7 @@ HubRun::End HubRun::run() {
     if (over_) {
       throw PeerError(*over_);
     }
-    if (all_gone()) {
+    if (nobody_left_ || all_gone()) {
       log_warning("all sites are gone: beginning anew from the log");
       return End::kAnew;
     }
@@ -133,7 +131,8 @@ HubRun::End HubRun::run() {
       log_.end();
       return End::kAllLeft;
     }
-    if (log_.has_grown()) {
+    // By then sites have told what they need no more.
+    if (first_stands_ && now() - *first_stands_ >= kFindBack && log_.has_grown()) {
       exchange_->with_history([this](std::span<const HubRecord> all) { log_.compact(all); });
     }
     say_who_is_awaited();
@@ -150,7 +149,7 @@ bool HubRun::all_gone() const {
   for (std::size_t m = 0; m < sites_.size(); ++m) {
     if (!live_[m] || !sites_[m].standing || exchange_->has_left(Rank(static_cast<int>(m))))
       continue;
-    if (!sites_[m].lost || now() - sites_[m].lost->first < kOthersFollow) return false;
+    if (!sites_[m].lost || now() - sites_[m].lost->first < others_follow_) return false;
     any = true;
   }
   return any;
@@ -160,7 +159,7 @@ void HubRun::count_the_lost() {
   for (std::size_t m = 0; m < sites_.size(); ++m) {
     const Rank rank(static_cast<int>(m));
     Site& each = sites_[m];
-    if (each.lost && now() - each.lost->first >= kOthersFollow) {
+    if (each.lost && now() - each.lost->first >= others_follow_) {
       const std::string why = each.lost->second;
       each.lost.reset();
       if (!exchange_->has_left(rank)) exchange_->exclude(rank, why);
@@ -182,14 +181,18 @@ void HubRun::leave_out_who_stays_away() {
 }
 
 void HubRun::say_who_is_awaited() {
+  const bool all = !std::ranges::count(live_, true);  // a start
   std::vector<std::string> missing;
   for (std::size_t m = 0; m < sites_.size(); ++m) {
-    if (live_[m] && !sites_[m].standing && !sites_[m].hello)
+    if ((live_[m] || all) && !sites_[m].standing && !sites_[m].hello)
       missing.push_back(config_.sites[m].name);
   }
-  if (!anybody_stands() && now() - begin_ > config_.net.gather) {
+  // Sites of a run under way wait for their hub as long as for a round.
+  const bool longer = session_ && config_.outer.patience > config_.net.gather;
+  if (!anybody_stands() &&
+      now() - begin_ > (longer ? config_.outer.patience : config_.net.gather)) {
     throw PeerError(
-        fmt::format("no run within net.gather: waiting for {}",
+        fmt::format("no run within {}: waiting for {}", longer ? "net.patience" : "net.gather",
                     missing.empty() ? "nobody" : fmt::format("{}", fmt::join(missing, ", "))));
   }
   if (!missing.empty() && now() >= next_word_) {

@@ -43,7 +43,6 @@ class HubRun {
   struct Options {
     const Config& config;
     const SiteArguments& links;  // listen, key_file
-    std::int64_t total_steps = 0;
   };
   enum class End {
     kAllLeft,  // the run has ended in order
@@ -93,6 +92,7 @@ class HubRun {
   void hear(Rank from, const WishNote& note);
   void answer_newcomer(Rank site);
   void begin_session();
+  void agree_anew();
   /// The next site in line for a step to join at.
   void ask_for_joiner();
   void drive(const std::function<void(NotesOut&)>& step);
@@ -119,11 +119,15 @@ class HubRun {
   // Of the task that runs:
   std::optional<HubLogContents::Session> session_;
   std::vector<AgreedNote> agreed_;
+  /// A lost site may be the first sign that it is the hub that was cut off or stood still. Silent
+  /// links are found with every heartbeat, so those of one cut may be lost up to two apart.
+  const Duration others_follow_;
   std::vector<Site> sites_;
   std::vector<bool> live_;
-  SiteAgreement agreement_;
-  std::deque<WishNote> joiners_;  // the first is being agreed on
+  std::optional<SiteAgreement> agreement_;  // of the session
+  std::deque<WishNote> joiners_;            // the first is being agreed on
   std::optional<std::string> over_;
+  bool nobody_left_ = false;  // all were lost or started anew, one after another
   TimePoint begin_, next_word_;
   std::optional<TimePoint> first_stands_;
 

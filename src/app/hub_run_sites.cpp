@@ -40,8 +40,8 @@ void HubRun::take(const Said& said) {
     hear(said.from, *standing);
   } else if (const auto* wish = std::get_if<WishNote>(&*note)) {
     hear(said.from, *wish);
-  } else {
-    drive([&](NotesOut& out) { agreement_.receive(said.from, *note, out); });
+  } else if (site(said.from).standing) {
+    drive([&](NotesOut& out) { agreement_->receive(said.from, *note, out); });
   }
 }
 
@@ -122,6 +122,7 @@ void HubRun::begin_session() {
   log_.begin(*session_);
   exchange_->begin_anew();
   agreed_.clear();
+  agree_anew();
   live_.assign(live_.size(), true);
   first_stands_ = now();
   for (int m = 0; m < config_.workers(); ++m) {
@@ -134,25 +135,37 @@ void HubRun::begin_session() {
       start.resume_after ? fmt::format("goes on after step {}", *start.resume_after) : "begins");
 }
 
+/// What was wished or asked before is of another start.
+void HubRun::agree_anew() {
+  const Rank self(config_.workers());
+  agreement_.emplace(self, config_.workers(), total_steps(config_), 0, config_.min_sites(), self);
+  joiners_.clear();
+}
+
 void HubRun::hear(Rank from, const StandingNote& note) {
   if (!session_ || session_->id != note.session) {
-    throw ConfigError(fmt::format(
+    const std::string why = fmt::format(
         "site {} is in the middle of run {}, {}: start the hub where the log of that run lies "
         "(--out DIR); if it is lost, end all sites and start them anew with --resume auto",
         name(from), note.run_id,
         session_ ? fmt::format("and the log here is of another start, of run {}", session_->run_id)
-                 : "and there is no log of it here"));
+                 : "and there is no log of it here");
+    if (!anybody_stands()) throw ConfigError(why);
+    log_warning("{}", why);  // one of another start ends no run
+    send(from, TurnedAwayNote{.why = why, .configuration = true});
+    return;
   }
   const bool first = !anybody_stands();
   const bool live = live_[static_cast<std::size_t>(from.value())];
   site(from).lost.reset();
   site(from).standing = live;
   exchange_->stands(from);  // who is out learns it by that
-  for (const AgreedNote& agreed : agreed_) send(from, agreed);
   if (!live) {
     return;
   }
-  send(from, ServeNote{});
+  for (const AgreedNote& agreed : agreed_) send(from, agreed);
+  send(from, ServeNote{});  // what it has promised a process before is void
+  drive([&](NotesOut& out) { agreement_->ask_again(from, out); });
   log_info("site {} is back", name(from));
   if (!first) {
     return;
@@ -165,7 +178,7 @@ void HubRun::hear(Rank from, const StandingNote& note) {
 
 void HubRun::hear(Rank from, const WishNote& note) {
   if (note.purpose != Purpose::kJoin) {
-    drive([&](NotesOut& out) { agreement_.receive(from, note, out); });
+    drive([&](NotesOut& out) { agreement_->receive(from, note, out); });
     return;
   }
   const bool known = note.joiner >= 0 && note.joiner < config_.workers() &&
@@ -181,7 +194,7 @@ void HubRun::hear(Rank from, const WishNote& note) {
 
 void HubRun::ask_for_joiner() {
   if (!joiners_.empty()) {
-    drive([&](NotesOut& out) { agreement_.wish(Purpose::kJoin, out); });
+    drive([&](NotesOut& out) { agreement_->wish(Purpose::kJoin, out); });
   }
 }
 
@@ -189,13 +202,15 @@ void HubRun::ask_for_joiner() {
 void HubRun::drive(const std::function<void(NotesOut&)>& step) {
   NotesOut out;
   step(out);
-  const std::optional<StepIndex> join = agreement_.take_join();
+  const std::optional<StepIndex> join = agreement_->take_join();
   if (join) admit(*join);
-  if (const auto leave = agreement_.take_leave();
+  if (const auto leave = agreement_->take_leave();
       leave && !exchange_->release(leave->first, leave->second.value())) {
-    agreement_.stays(leave->first, "somebody else has gone meanwhile", out);
+    agreement_->stays(leave->first, "somebody else has gone meanwhile", out);
   }
   for (const auto& [to, note] : out) {
+    // Who has not found this process yet is asked once it has.
+    if (std::holds_alternative<AskNote>(note) && !site(to).standing) continue;
     const auto* agreed = std::get_if<AgreedNote>(&note);
     const bool fresh = agreed != nullptr && agreed->number > 0 &&
                        std::ranges::none_of(agreed_, [&](const AgreedNote& each) {
@@ -237,6 +252,10 @@ void HubRun::take(const Epoch& epoch) {
   }
   const auto count = std::ranges::count(live_, true);
   if (!epoch.joins) site(epoch.who).standing = false;
+  if (count == 0) {
+    nobody_left_ = true;
+    return;
+  }
   if (epoch.over) {
     over_ = fmt::format("site {} is gone ({}), and {} of {} sites are fewer than net.min_sites",
                         name(epoch.who), epoch.why, count, live_.size());
@@ -251,9 +270,9 @@ void HubRun::take(const Epoch& epoch) {
   }
   drive([&](NotesOut& out) {
     if (epoch.joins) {
-      agreement_.join(epoch.who, StepIndex(epoch.after), out);
+      agreement_->join(epoch.who, StepIndex(epoch.after), out);
     } else {
-      agreement_.leave(epoch.who, out);
+      agreement_->leave(epoch.who, out);
     }
   });
 }

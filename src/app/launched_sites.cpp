@@ -79,9 +79,10 @@ class Sites {
     if (state.over || !children_[site].exit_code()) return;
     const int code = *children_[site].exit_code();
     const bool last = !state.due && state.restarts == restarts_;
-    if (told_ && state.due) {
+    const bool needed = is_needed(site);
+    if (told_ && state.due && !needed) {
       state.over = true;  // it had ended before; how the others end counts
-    } else if (ends_ || last || !mends_by_restart(code)) {
+    } else if ((ends_ && !needed) || last || !mends_by_restart(code)) {
       end(site, code);
     } else if (!state.due) {
       const double delay_s = restart_delay_s(++state.restarts);
@@ -92,6 +93,15 @@ class Sites {
       state.due.reset();
       children_[site] = ChildProcess(sites_[site].command_again);
     }
+  }
+
+  /// A hub: sites that are told to stop agree by it.
+  [[nodiscard]] bool is_needed(std::size_t site) const {
+    if (!sites_[site].hub || stage_ > 0) return false;
+    for (std::size_t other = 0; other < sites_.size(); ++other) {
+      if (!sites_[other].hub && !states_[other].over) return true;
+    }
+    return false;
   }
 
   void end(std::size_t site, int code) {

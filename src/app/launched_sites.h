@@ -33,7 +33,8 @@ struct LaunchFailure {
 /// Starts all, and again up to `restarts` times each, until they have ended for good; passes on
 /// what they say to `err`, line by line under their names, and signals to all of them. Not to be
 /// started again are sites of a run that was told to stop, that one has completed, or that one has
-/// ended with what no restart mends: there the others notice, or are ended. Blocks.
+/// ended with what no restart mends: there the others notice, or are ended. Their hub is started
+/// again as long as there are sites. Blocks.
 /// RETURNS: the first that ended for good with an exit code other than 0, if one did.
 /// THROWS: SystemError when the machine refuses a process.
 [[nodiscard]] std::optional<LaunchFailure> run_sites(std::span<const LaunchedSite> sites,

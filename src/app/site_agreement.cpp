@@ -274,10 +274,14 @@ void SiteAgreement::join(Rank site, StepIndex after, NotesOut& out) {
   if (stop_) {
     out.emplace_back(site, AgreedNote{kRepeated, stop_->second, StepIndex(stop_->first)});
   }
+  ask_again(site, out);
+  out.emplace_back(site, AgreedNote{kWelcome, Purpose::kJoin, after});
+}
+
+void SiteAgreement::ask_again(Rank site, NotesOut& out) const {
   for (const auto& [number, question] : questions_) {
     out.emplace_back(site, AskNote{number});
   }
-  out.emplace_back(site, AgreedNote{kWelcome, Purpose::kJoin, after});
 }
 
 }  // namespace isthmus::app

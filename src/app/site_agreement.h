@@ -55,6 +55,9 @@ class SiteAgreement {
   /// none.
   void join(Rank site, StepIndex after, NotesOut& out);
 
+  /// At a hub: the site has found this process, and holds nothing. It is asked what is open.
+  void ask_again(Rank site, NotesOut& out) const;
+
   /// What has been agreed so far.
   [[nodiscard]] bool checkpoint_after(StepIndex t) const {
     return checkpoints_.contains(t.value());

@@ -129,11 +129,16 @@ void SiteSession::say_hellos() {
 // Nothing of what was sent to the process before has come to this one.
 void SiteSession::back(Rank site) {
   if (has_hub() && site == coordinator_) {
+    const std::scoped_lock lock(calls_);
     std::string session, run_id;
     queue_->update([&] {
       greeted_[static_cast<std::size_t>(site.value())] = false;
       session = in_session_;
       run_id = in_run_;
+      if (session.empty() && newcomer_) {  // the hub before may have taken it in untold
+        session = running_->session;
+        run_id = running_->run_id;
+      }
     });
     if (!session.empty()) send(site, StandingNote{.run_id = run_id, .session = session});
     return;
@@ -188,9 +193,10 @@ SiteStart SiteSession::come_late(TimePoint deadline,
   exchange_->stand_aside();
   {
     const std::scoped_lock lock(calls_);
-    newcomer_ =
-        std::make_unique<Newcomer>(*exchange_, runtime_, name(donor()),
-                                   [this, to = donor()](const Note& note) { send(to, note); });
+    const Rank to = donor();
+    queue_->update([&] { donor_ = to; });
+    newcomer_ = std::make_unique<Newcomer>(*exchange_, runtime_, name(to),
+                                           [this, to](const Note& note) { send(to, note); });
   }
   send(donor(), JoinNote{linked});
   TimePoint next_word = runtime_.clock().now() + kBetweenWords;
@@ -267,14 +273,19 @@ void SiteSession::check_turned_away() {
   std::optional<TurnedAwayNote> turned_away;
   std::optional<std::string> lost;
   std::exception_ptr failure;
+  bool other_donor = false;
   queue_->update([&] {
     turned_away = turned_away_;
+    other_donor = has_hub() && donor_ && running_->donor != donor_->value();
     lost = first_lost_;
     failure = failure_;
   });
   if (turned_away && turned_away->configuration) throw ConfigError(turned_away->why);
   if (turned_away && turned_away->again) throw TryAgainError(turned_away->why);
   if (turned_away) throw PeerError(turned_away->why);
+  if (other_donor) {
+    throw TryAgainError("the hub has named another site than the one that was to give its state");
+  }
   if (lost && has_hub()) {
     throw TryAgainError(fmt::format("site {} is gone ({})", name(donor()), *lost));
   }

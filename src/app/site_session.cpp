@@ -101,9 +101,11 @@ std::string SiteSession::name(Rank site) const {
 }
 
 Rank SiteSession::donor() const {
-  int donor = 0;
-  queue_->update([&] { donor = has_hub() && running_ ? running_->donor : 0; });
-  return Rank(donor);
+  Rank donor(0);
+  queue_->update([&] {
+    if (has_hub() && running_) donor = donor_.value_or(Rank(running_->donor));
+  });
+  return donor;
 }
 
 Exchange& SiteSession::exchange() {

@@ -171,6 +171,7 @@ class SiteSession {
   std::vector<std::optional<HelloNote>> hellos_;
   std::vector<bool> greeted_;  // sites that were told what this one brings
   std::optional<RunningNote> running_;
+  std::optional<Rank> donor_;        // once newcomer_ has been made for it
   std::optional<StartNote> start_;   // from the hub
   std::string in_session_, in_run_;  // of the hub, once this site is in the run
   std::optional<TurnedAwayNote> turned_away_;

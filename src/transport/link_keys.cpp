@@ -225,9 +225,11 @@ LinkKeys read_secret_key(const std::filesystem::path& path) {
   }
 }
 
-KeyProof prove_between(const LinkKeys& own, std::string_view other,
-                       std::span<const std::byte> message) {
-  KeyBytes secret, public_key, shared;
+SharedKey::~SharedKey() { sodium_memzero(bytes.data(), bytes.size()); }
+
+SharedKey share_key(const LinkKeys& own, std::string_view other) {
+  KeyBytes secret, public_key;
+  SharedKey shared;
   static_assert(crypto_box_BEFORENMBYTES == kKeyBytes);
   if (!read_z85(own.secret, secret.bytes) || !read_z85(other, public_key.bytes) ||
       crypto_box_beforenm(shared.bytes.data(), public_key.bytes.data(), secret.bytes.data()) != 0) {
@@ -236,11 +238,20 @@ KeyProof prove_between(const LinkKeys& own, std::string_view other,
                     "pair with `isthmus keygen`",
                     key_label(other)));
   }
+  return shared;
+}
+
+KeyProof prove_with(const SharedKey& shared, std::span<const std::byte> message) {
   KeyProof proof{};
   (void)crypto_generichash(proof.data(), proof.size(),
                            reinterpret_cast<const unsigned char*>(message.data()), message.size(),
                            shared.bytes.data(), shared.bytes.size());
   return proof;
+}
+
+KeyProof prove_between(const LinkKeys& own, std::string_view other,
+                       std::span<const std::byte> message) {
+  return prove_with(share_key(own, other), message);
 }
 
 bool same_proof(const KeyProof& a, const KeyProof& b) {

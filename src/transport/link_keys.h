@@ -48,7 +48,18 @@ void write_secret_key(const std::filesystem::path& path, const LinkKeys& keys);
 /// What only the owners of two pairs can make: BLAKE2b of `message`, keyed with what crypto_box
 /// computes from one's secret key and the other's public one. The same from both ends.
 using KeyProof = std::array<std::uint8_t, 32>;
+/// What crypto_box computes: wiped at the end.
+struct SharedKey {
+  SharedKey() = default;
+  SharedKey(const SharedKey&) = default;
+  SharedKey& operator=(const SharedKey&) = default;
+  ~SharedKey();
+  std::array<std::uint8_t, 32> bytes{};
+};
 /// THROWS: ConfigError when `other` is no key that one can share a secret with.
+[[nodiscard]] SharedKey share_key(const LinkKeys& own, std::string_view other);
+[[nodiscard]] KeyProof prove_with(const SharedKey& shared, std::span<const std::byte> message);
+/// Both. THROWS: ConfigError as share_key.
 [[nodiscard]] KeyProof prove_between(const LinkKeys& own, std::string_view other,
                                      std::span<const std::byte> message);
 /// Takes as long for unlike ones wherever they differ.

@@ -86,8 +86,7 @@ TimePoint PeerExchange::drive(const Step& step) {
   for (Outgoing& outgoing : out) {
     transport_.send(outgoing.to, std::move(outgoing.frame));
   }
-  if (decisions.owns_lock()) decisions.unlock();
-  for (const Epoch& epoch : epochs) {
+  for (const Epoch& epoch : epochs) {  // where decisions are written down, in their order
     if (options_.on_epoch) options_.on_epoch(epoch);
   }
   return next;

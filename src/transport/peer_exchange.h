@@ -64,7 +64,8 @@ struct PeerExchangeOptions {
   /// A new process of a member that was lost has come: nothing sent to it before has reached it.
   std::function<void(Rank peer)> on_back = {};
   /// Somebody has come or gone; one call each. By whatever task of this member has brought it
-  /// about, so at member 0 two calls may come at once.
+  /// about, so at member 0 two calls may come at once; with `on_records` in order, one at a time,
+  /// and none may wait for another call of this exchange.
   std::function<void(const Epoch& epoch)> on_epoch = {};
   /// That the exchange itself cannot go on: what `on_note`, for example, has thrown.
   std::function<void(const std::exception_ptr&)> on_failure = {};

@@ -191,7 +191,9 @@ bool ExchangeEngine::may_leave() const { return !membership_.leaves(options_.sel
 bool ExchangeEngine::all_left() const {
   if (!is_hub() && (!is_member_ || over_)) return true;
   if (!is_hub() && membership_.leaves(options_.self)) return peer_[index(coordinator())].lost;
-  return std::ranges::all_of(peers(), [&](Rank rank) {
+  const std::vector<Rank> others = peers();
+  if (is_hub() && others.empty()) return false;  // all were lost
+  return std::ranges::all_of(others, [&](Rank rank) {
     const Peer& peer = peer_[index(rank)];
     return peer.left || (peer.lost && !is_hub());
   });

@@ -75,8 +75,10 @@ void ExchangeEngine::tell_hub_again(TimePoint now, Outbox& out) {
 }
 
 /// Whether this member, which has lost the hub, has lost all others too. Those that have left in
-/// order are not lost, and a run of one member just waits for its hub.
+/// order are not lost, a run of one member just waits for its hub, and before the first round there
+/// is nothing to be cut off from: who is away may still be on its way.
 bool ExchangeEngine::alone() const {
+  if (rounds_.empty() && last_begun_ == StepIndex(0)) return false;
   const std::vector<Rank> others = peers();
   const auto lost = [&](Rank rank) { return peer_[index(rank)].lost; };
   const auto left = [&](Rank rank) { return peer_[index(rank)].left; };

@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::size_t kMostVisitors = 64;  // who have not proved to be a member
 constexpr int kAcceptsPerTurn = 64;
+constexpr int kWordsPerTurn = 16;
 constexpr Duration kPatience = std::chrono::seconds(5);  // for a request, or a call's answer
 constexpr Duration kDrain = std::chrono::seconds(1);
 constexpr std::size_t kMostDrained = std::size_t{64} << 10;
@@ -44,6 +45,11 @@ Relay::Relay(Runtime& runtime, const MemberOptions& options, const std::string& 
       options_(options),
       listener_(TcpSocket::listen_at(host, port)),
       listen_again_(runtime.clock().now()) {
+  if (options_.keys) {
+    for (const std::string& key : options_.member_keys) {
+      shared_.push_back(share_key(*options_.keys, key));
+    }
+  }
   task_ = runtime_.spawn("relay", [this] { serve(); });
 }
 
@@ -73,7 +79,7 @@ void Relay::serve() {
 }
 
 void Relay::turn() {
-  const bool takes = runtime_.clock().now() >= listen_again_;
+  const bool takes = !stopping_ && runtime_.clock().now() >= listen_again_;
   // Rung once and for all.
   std::vector<Waited> all = {{.descriptor = stop_.descriptor(), .to_read = !stopping_},
                              {.descriptor = listener_.descriptor(), .to_read = takes}};
@@ -121,18 +127,7 @@ void Relay::take_connections(TimePoint now) {
     std::optional<TcpSocket> socket = listener_.accept(failed);
     if (failed) listen_again_ = now + kNoRoom;
     if (!socket) return;
-    if (visitors_.size() >= kMostVisitors) {
-      // Of those from the address that has the most, so that a flood ends itself.
-      std::map<std::string, int> many;
-      for (const Visitor& each : visitors_) ++many[each.peer];
-      const auto most =
-          std::ranges::max_element(many, {}, [](const auto& each) { return each.second; });
-      complain(RelayWordKind::kFull,
-               fmt::format("{} connections that have asked for nothing yet; of {} from {} the "
-                           "oldest is ended",
-                           visitors_.size(), most->second, most->first));
-      visitors_.erase(std::ranges::find(visitors_, most->first, &Visitor::peer));
-    }
+    if (visitors_.size() >= kMostVisitors) end_a_visitor();
     const RelayWord greeting{
         .kind = options_.keys ? RelayWordKind::kGreetingKeys : RelayWordKind::kGreeting,
         .token = fresh_id()};
@@ -143,6 +138,19 @@ void Relay::take_connections(TimePoint now) {
                          .challenge = greeting.token,
                          .deadline = now + kPatience});
   }
+}
+
+void Relay::end_a_visitor() {
+  std::map<std::string, int> many;
+  for (const Visitor& each : visitors_) ++many[each.peer];
+  // The first of several that have as many: the oldest.
+  const auto ended = std::ranges::max_element(
+      visitors_, {}, [&many](const Visitor& each) { return many[each.peer]; });
+  complain(RelayWordKind::kFull,
+           fmt::format("{} connections that have asked for nothing yet; of {} from {} the oldest "
+                       "is ended",
+                       visitors_.size(), many[ended->peer], ended->peer));
+  visitors_.erase(ended);
 }
 
 bool Relay::advance(Visitor& visitor, TimePoint now) {
@@ -185,9 +193,8 @@ std::optional<RelayWordKind> Relay::check(const Visitor& visitor,
     return RelayWordKind::kPlace;
   }
   if (options_.keys) {
-    const std::string& key = options_.member_keys[static_cast<std::size_t>(request.from.value())];
-    if (!same_proof(request.proof,
-                    prove_request(*options_.keys, key, request, visitor.challenge))) {
+    const SharedKey& shared = shared_[static_cast<std::size_t>(request.from.value())];
+    if (!same_proof(request.proof, prove_request(shared, request, visitor.challenge))) {
       return RelayWordKind::kKey;
     }
   }
@@ -255,7 +262,7 @@ void Relay::refuse(Visitor& visitor, RelayWordKind why, TimePoint now) {
 }
 
 bool Relay::advance(Listening& listening, bool ready, TimePoint now) {
-  while (ready) {
+  for (int words = 0; ready && words < kWordsPerTurn;) {
     std::array<char, kRelayWordBytes> buffer{};
     const std::size_t missing = kRelayWordBytes - listening.input.size();
     const Transfer got = listening.socket.read_some(std::span(buffer).first(missing));
@@ -268,6 +275,7 @@ bool Relay::advance(Listening& listening, bool ready, TimePoint now) {
     if (!word || word->kind != RelayWordKind::kBeat) return false;
     listening.input.clear();
     listening.heard = now;
+    ++words;
   }
   if (now - listening.heard >= kRelaySilence) return false;
   if (now < listening.next_beat) return true;

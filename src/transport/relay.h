@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "isthmus/runtime.h"
 #include "transport/network_transport.h"
@@ -30,7 +31,8 @@ inline constexpr Duration kRelayBeat = std::chrono::seconds(1);
 class Relay {
  public:
   /// Listens. `options`: of the member whose process this is: run, members, keys, streams,
-  /// dead_after. THROWS: SystemError when the address cannot be bound.
+  /// dead_after. THROWS: SystemError when the address cannot be bound; ConfigError for a member's
+  /// key that no secret can be shared with.
   Relay(Runtime& runtime, const MemberOptions& options, const std::string& host, int port);
   /// Ends all connections; blocks after `finish_in_order`.
   ~Relay();
@@ -76,6 +78,8 @@ class Relay {
   /// RETURNS: false once it is over, or has become something else.
   [[nodiscard]] bool advance(Visitor& visitor, TimePoint now);
   [[nodiscard]] static bool advance(Listening& listening, bool ready, TimePoint now);
+  /// One of those from the address that has the most, so that a flood ends itself.
+  void end_a_visitor();
   /// RETURNS: why not; otherwise the visitor's socket has been taken.
   [[nodiscard]] std::optional<RelayWordKind> fulfil(Visitor& visitor, TimePoint now);
   [[nodiscard]] std::optional<RelayWordKind> check(const Visitor& visitor,
@@ -92,6 +96,7 @@ class Relay {
 
   Runtime& runtime_;
   const MemberOptions options_;
+  std::vector<SharedKey> shared_;  // with each member; empty without keys
   TcpSocket listener_;
   Alarm stop_;
   std::atomic<bool> lingers_{false};

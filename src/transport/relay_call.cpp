@@ -7,21 +7,30 @@
 #include <utility>
 
 namespace isthmus {
+namespace {
+
+// Until an address greets: where others are left, and the last one.
+constexpr Duration kNextAddress = std::chrono::seconds(1);
+constexpr Duration kLastAddress = std::chrono::milliseconds(1500);
+
+}  // namespace
 
 RelayCall::RelayCall(const MemberOptions& options, const RelayPlace& relay,
                      std::vector<TcpAddress> addresses, const RelayRequest& request,
-                     TimePoint deadline)
+                     TimePoint now, Duration most)
     : options_(&options),
       relay_(relay),
       addresses_(std::move(addresses)),
       request_(request),
-      deadline_(deadline) {
+      deadline_(now + most) {
   request_.run = options.identity.run;
-  (void)connect_next();
+  (void)connect_next(now);
 }
 
-RelayCall::State RelayCall::connect_next() {
+RelayCall::State RelayCall::connect_next(TimePoint now) {
   socket_.reset();
+  connected_ = false;
+  input_.clear();
   while (!socket_ && next_ < addresses_.size()) {
     auto begun = TcpSocket::start_connect(addresses_[next_++]);
     if (begun) {
@@ -30,6 +39,7 @@ RelayCall::State RelayCall::connect_next() {
       why_ = begun.error();
     }
   }
+  greeted_by_ = now + (next_ < addresses_.size() ? kNextAddress : kLastAddress);
   return socket_ ? State::kGoing : State::kFailed;
 }
 
@@ -51,13 +61,15 @@ void RelayCall::add_to(std::vector<Waited>& all) {
 
 RelayCall::State RelayCall::advance(const std::vector<Waited>& all, TimePoint now) {
   if (!socket_) return State::kFailed;
-  if (now >= deadline_) {
-    return fail(connected_ ? "no answer" : "no connection: nobody answers");
+  const bool silent = !greeted_ && now >= greeted_by_;
+  if (silent || now >= deadline_) {
+    why_ = connected_ ? "no answer" : "no connection: nobody answers";
+    return silent && now < deadline_ ? connect_next(now) : fail(why_);
   }
   if (!all[place_].ready) return State::kGoing;
   if (!connected_) {
     why_ = socket_->connect_error();
-    if (!why_.empty()) return connect_next();
+    if (!why_.empty()) return connect_next(now);
     connected_ = true;
     return State::kGoing;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A member's talk with a relay, up to the point where it listens there or has the other end:
-// connects (every address of the name in turn), proves who it is, asks. Pure but for its socket;
-// one task.
+// connects (every address of the name in turn, each for about a second), proves who it is, asks.
+// Pure but for its socket; one task.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +26,11 @@ class RelayCall {
  public:
   enum class State { kGoing, kDone, kFailed };
 
-  /// Begins. Borrows `options`: run, keys. `deadline`: fails then.
+  /// Begins. Borrows `options`: run, keys. Fails after `most`, and much sooner where no address
+  /// says anything.
   RelayCall(const MemberOptions& options, const RelayPlace& relay,
-            std::vector<TcpAddress> addresses, const RelayRequest& request, TimePoint deadline);
+            std::vector<TcpAddress> addresses, const RelayRequest& request, TimePoint now,
+            Duration most);
 
   void add_to(std::vector<Waited>& all);
   /// `all`: of the last `add_to`, waited for since.
@@ -40,7 +42,7 @@ class RelayCall {
   [[nodiscard]] TcpSocket take_socket() { return *std::move(socket_); }
 
  private:
-  State connect_next();
+  State connect_next(TimePoint now);
   State fail(const std::string& why);
   State answer_greeting(const RelayWord& word);
 
@@ -49,6 +51,7 @@ class RelayCall {
   std::vector<TcpAddress> addresses_;
   RelayRequest request_;
   TimePoint deadline_;
+  TimePoint greeted_by_;  // else the next address is tried
   std::size_t next_ = 0;  // address
   std::optional<TcpSocket> socket_;
   bool connected_ = false, greeted_ = false;

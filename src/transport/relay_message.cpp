@@ -147,13 +147,18 @@ Expected<RelayRequest, RelayWordKind> read_relay_request(
 
 KeyProof prove_request(const LinkKeys& own, std::string_view other, const RelayRequest& request,
                        const Digest128& challenge) {
+  return prove_request(share_key(own, other), request, challenge);
+}
+
+KeyProof prove_request(const SharedKey& shared, const RelayRequest& request,
+                       const Digest128& challenge) {
   const RelayRequestBytes bytes = write_relay_request(request);
   std::array<std::byte, kContext.size() + sizeof challenge.bytes + kProvedBytes> proved{};
   FieldWriter out(proved);
   out.put_text(kContext);
   put_token(out, challenge);
   out.put_bytes(std::span(bytes).first<kProvedBytes>());
-  return prove_between(own, other, proved);
+  return prove_with(shared, proved);
 }
 
 }  // namespace isthmus

@@ -73,5 +73,7 @@ struct RelayRequest {
 /// both ends, given one's own pair and the other's public key.
 [[nodiscard]] KeyProof prove_request(const LinkKeys& own, std::string_view other,
                                      const RelayRequest& request, const Digest128& challenge);
+[[nodiscard]] KeyProof prove_request(const SharedKey& shared, const RelayRequest& request,
+                                     const Digest128& challenge);
 
 }  // namespace isthmus

@@ -20,9 +20,17 @@ namespace {
 
 constexpr const char* kHere = "127.0.0.1";
 constexpr std::size_t kMostEarly = 4096;  // bytes of a connection that leads nowhere yet
-constexpr std::size_t kMostWays = 4096;   // connections at once, of either kind
+constexpr int kSpareConnections = 8;      // beyond two processes' of a member
 constexpr int kAcceptsPerTurn = 64;
-constexpr Duration kCallTakes = std::chrono::seconds(6);  // longer than the relay waits
+constexpr int kWordsPerTurn = 16;
+// A relay that greets and comes to nothing; of a dial less than ZeroMQ waits for its handshake, so
+// that another relay has its turn.
+constexpr Duration kCallTakes = std::chrono::seconds(6), kDialTakes = std::chrono::seconds(3);
+constexpr Duration kOutgoingTakes = std::chrono::seconds(10);
+constexpr Duration kNoRoom = std::chrono::milliseconds(100);  // after the machine refused one
+// Between lookups of a name; where none has found anything, nothing is lost by another one.
+constexpr Duration kLookUpEvery = std::chrono::minutes(1);
+constexpr Duration kLookUpFirst = std::chrono::seconds(10);
 constexpr Duration kFirstBackoff = std::chrono::milliseconds(100);
 constexpr Duration kLongestBackoff = std::chrono::seconds(2);
 constexpr Duration kLastWords = std::chrono::milliseconds(500);
@@ -35,9 +43,16 @@ RelayedLinks::RelayedLinks(Runtime& runtime, const MemberOptions& options, Route
     : runtime_(runtime),
       options_(options),
       routes_(std::move(routes)),
+      most_from_each_(static_cast<std::size_t>(2 * most_streams(options) + kSpareConnections)),
       queue_(runtime.make_wait_queue()),
       addresses_(routes_.relays.size()) {
   ISTHMUS_CHECK(!routes_.relays.empty());
+  if (options_.keys) {
+    for (const RelayPlace& relay : routes_.relays) {  // THROWS here rather than when it is called
+      (void)share_key(*options_.keys,
+                      options_.member_keys[static_cast<std::size_t>(relay.member.value())]);
+    }
+  }
   const TimePoint now = runtime.clock().now();
   for (const Rank hidden : routes_.hidden) {
     if (hidden != options_.self) {
@@ -77,7 +92,7 @@ void RelayedLinks::serve() {
     while (!stopping_) turn();
     // What the transport has said last.
     const TimePoint end = runtime_.clock().now() + kLastWords;
-    while (!joined_.empty() && runtime_.clock().now() < end) turn();
+    while (!(joined_.empty() && accepted_.empty()) && runtime_.clock().now() < end) turn();
   } catch (const std::exception& error) {
     log_warning("links by way of a relay are gone: {}", error.what());
   }
@@ -86,21 +101,24 @@ void RelayedLinks::serve() {
   listening_.clear();
   accepting_.clear();
   joined_.clear();
+  accepted_.clear();
 }
 
 void RelayedLinks::turn() {
   // Rung once and for all.
   std::vector<Waited> all = {{.descriptor = stop_.descriptor(), .to_read = !stopping_}};
+  const bool takes = !stopping_ && runtime_.clock().now() >= take_again_;
   for (auto& [to, door] : doors_) {
     door.place = all.size();
-    all.push_back({.descriptor = door.listener.descriptor(), .to_read = true});
+    all.push_back({.descriptor = door.listener.descriptor(),
+                   .to_read = takes && takes_more(Rank(to))});
   }
   for (TcpSplice& each : joined_) each.add_to(all);
+  for (TcpSplice& each : accepted_) each.add_to(all);
   for (RelayCall& each : accepting_) each.add_to(all);
   for (Outgoing& each : outgoing_) {
     each.place = all.size();
-    all.push_back(
-        {.descriptor = each.local.descriptor(), .to_read = each.early.size() < kMostEarly});
+    all.push_back({.descriptor = each.local.descriptor(), .to_read = true});
     if (each.call) each.call->add_to(all);
   }
   for (Listening& each : listening_) {
@@ -112,6 +130,7 @@ void RelayedLinks::turn() {
   stopping_ = stopping_ || all[0].ready;
   const TimePoint now = runtime_.clock().now();
   joined_.remove_if([&](TcpSplice& each) { return !each.advance(all, now); });
+  accepted_.remove_if([&](TcpSplice& each) { return !each.advance(all, now); });
   accepting_.remove_if([&](RelayCall& each) { return !advance(each, all, now); });
   outgoing_.remove_if([&](Outgoing& each) { return !advance(each, all, now); });
   for (Listening& each : listening_) advance(each, all, now);
@@ -120,13 +139,20 @@ void RelayedLinks::turn() {
   }
 }
 
+bool RelayedLinks::takes_more(Rank to) const {
+  const auto many = std::ranges::count(outgoing_, to, &Outgoing::to);
+  return static_cast<std::size_t>(many) < most_from_each_;
+}
+
 void RelayedLinks::take_connections(Rank to, Door& door, TimePoint now) {
-  for (int taken = 0; taken < kAcceptsPerTurn; ++taken) {
+  for (int taken = 0; taken < kAcceptsPerTurn && takes_more(to); ++taken) {
     bool failed = false;
     std::optional<TcpSocket> socket = door.listener.accept(failed);
-    if (!socket || outgoing_.size() >= kMostWays) return;
+    if (failed) take_again_ = now + kNoRoom;
+    if (!socket) return;
     outgoing_.push_back({.to = to,
                          .local = *std::move(socket),
+                         .given_up_at = now + kOutgoingTakes,
                          .again = now,
                          .backoff = kFirstBackoff,
                          .relay = door.relay});
@@ -136,16 +162,29 @@ void RelayedLinks::take_connections(Rank to, Door& door, TimePoint now) {
 std::optional<RelayCall> RelayedLinks::call(std::size_t relay, const RelayRequest& request,
                                             TimePoint now) {
   const RelayPlace& place = routes_.relays[relay];
-  if (addresses_[relay].empty()) {
-    auto found = resolve_tcp(place.host, place.port);
-    if (!found) {
-      failed(request.to, relay, "its name: " + found.error());
-      return std::nullopt;
+  Addresses& known = addresses_[relay];
+  if (known.doubted && now >= known.look_up_at) {
+    if (auto found = resolve_tcp(place.host, place.port)) {
+      known.found = *std::move(found);
+      known.doubted = false;
+    } else {
+      known.why = "its name: " + found.error();
     }
-    addresses_[relay] = *std::move(found);
+    known.look_up_at =
+        runtime_.clock().now() + (known.found.empty() ? kLookUpFirst : kLookUpEvery);
   }
-  return std::make_optional<RelayCall>(options_, place, addresses_[relay], request,
-                                       now + kCallTakes);
+  if (known.found.empty()) {
+    failed(request.to, relay, known.why);
+    return std::nullopt;
+  }
+  return std::make_optional<RelayCall>(
+      options_, place, known.found, request, runtime_.clock().now(),
+      request.verb == RelayVerb::kDial ? kDialTakes : kCallTakes);
+}
+
+void RelayedLinks::turn_from(std::size_t relay, Rank to) {
+  std::size_t& first = doors_.at(to.value()).relay;
+  if (first == relay) first = (relay + 1) % routes_.relays.size();
 }
 
 bool RelayedLinks::advance(Outgoing& outgoing, const std::vector<Waited>& all, TimePoint now) {
@@ -153,9 +192,14 @@ bool RelayedLinks::advance(Outgoing& outgoing, const std::vector<Waited>& all, T
     std::array<char, kMostEarly> buffer;
     const Transfer got =
         outgoing.local.read_some(std::span(buffer).first(kMostEarly - outgoing.early.size()));
-    if (got.closed) return false;
     outgoing.early.append(buffer.data(), got.bytes);
+    if (got.closed && outgoing.call && !outgoing.call->reached()) {
+      turn_from(outgoing.relay, outgoing.to);
+    }
+    // A link says little before it is answered.
+    if (got.closed || outgoing.early.size() >= kMostEarly) return false;
   }
+  if (now >= outgoing.given_up_at) return false;
   if (!outgoing.call) {
     if (now < outgoing.again) return true;
     outgoing.again = now + outgoing.backoff;
@@ -163,7 +207,10 @@ bool RelayedLinks::advance(Outgoing& outgoing, const std::vector<Waited>& all, T
     outgoing.call =
         call(outgoing.relay,
              {.verb = RelayVerb::kDial, .from = options_.self, .to = outgoing.to, .run = {}}, now);
-    if (!outgoing.call) outgoing.relay = (outgoing.relay + 1) % routes_.relays.size();
+    if (!outgoing.call) {
+      turn_from(outgoing.relay, outgoing.to);
+      outgoing.relay = (outgoing.relay + 1) % routes_.relays.size();
+    }
     return true;  // the call is waited for from the next turn on
   }
   const RelayCall::State state = outgoing.call->advance(all, now);
@@ -175,9 +222,10 @@ bool RelayedLinks::advance(Outgoing& outgoing, const std::vector<Waited>& all, T
     return false;
   }
   if (state == RelayCall::State::kFailed) {
-    if (!outgoing.call->reached()) addresses_[outgoing.relay].clear();
+    if (!outgoing.call->reached()) addresses_[outgoing.relay].doubted = true;
     failed(outgoing.to, outgoing.relay, outgoing.call->why());
     outgoing.call.reset();
+    turn_from(outgoing.relay, outgoing.to);
     outgoing.again = std::max(outgoing.again, now);
     outgoing.relay = (outgoing.relay + 1) % routes_.relays.size();
   }
@@ -220,14 +268,14 @@ void RelayedLinks::advance(Listening& listening, const std::vector<Waited>& all,
     const RelayPlace& relay = routes_.relays[listening.relay];
     log_info("this site can be reached by way of the relay at {}:{}", relay.host, relay.port);
   } else if (state == RelayCall::State::kFailed) {
-    if (!listening.call->reached()) addresses_[listening.relay].clear();
+    if (!listening.call->reached()) addresses_[listening.relay].doubted = true;
     failed(options_.self, listening.relay, listening.call->why());
   }
   if (state != RelayCall::State::kGoing) listening.call.reset();
 }
 
 bool RelayedLinks::hear(Listening& listening, TimePoint now) {
-  while (true) {
+  for (int words = 0; words < kWordsPerTurn;) {
     std::array<char, kRelayWordBytes> buffer{};
     const std::size_t missing = kRelayWordBytes - listening.input.size();
     const Transfer got = listening.socket->read_some(std::span(buffer).first(missing));
@@ -241,11 +289,14 @@ bool RelayedLinks::hear(Listening& listening, TimePoint now) {
     listening.input.clear();
     if (!word) return false;
     if (word->kind == RelayWordKind::kCall) answer_call(listening.relay, word->token, now);
+    ++words;
   }
+  return true;
 }
 
 void RelayedLinks::answer_call(std::size_t relay, const Digest128& token, TimePoint now) {
-  if (accepting_.size() >= kMostWays) return;  // the caller's patience ends
+  const std::size_t most = static_cast<std::size_t>(options_.members - 1) * most_from_each_;
+  if (accepted_.size() + accepting_.size() >= most) return;  // the caller's patience ends
   auto accepting = call(relay,
                         {.verb = RelayVerb::kAccept,
                          .from = options_.self,
@@ -263,7 +314,7 @@ bool RelayedLinks::advance(RelayCall& accepting, const std::vector<Waited>& all,
   auto local = here ? TcpSocket::start_connect(here->front())
                     : Expected<TcpSocket, std::string>(Unexpected<std::string>(here.error()));
   if (local) {
-    joined_.emplace_back(accepting.take_socket(), *std::move(local), "", "", options_.dead_after);
+    accepted_.emplace_back(accepting.take_socket(), *std::move(local), "", "", options_.dead_after);
   } else {
     log_warning("a call that a relay has passed on cannot be taken: {}", local.error());
   }

@@ -5,8 +5,9 @@
 // listens. To the transports at both ends these are connections like others, that break when
 // something on the way does. One task; it passes bytes on and knows nothing of what they are.
 //
-// A name of a relay is looked up by that task, so where names take long to look up, so does all
-// that it passes on; what was found is kept while it serves.
+// A name of a relay is looked up by that task, so while names take long to look up, so does all
+// that it passes on; what was found is kept until a later lookup, at most one a minute, finds other
+// addresses.
 #pragma once
 
 #include <cstdint>
@@ -48,13 +49,14 @@ class RelayedLinks {
   /// For one hidden member: who connects here, means it.
   struct Door {
     TcpSocket listener;
-    std::size_t relay = 0;  // that is tried first: the last that served
+    std::size_t relay = 0;  // that is tried first: the last that served, or after one that did not
     std::size_t place = 0;  // in what was waited for
   };
   /// A connection of the transport's on its way to a hidden member.
   struct Outgoing {
     Rank to;
     TcpSocket local;
+    TimePoint given_up_at;
     TimePoint again;         // the next attempt
     Duration backoff;        // after that
     std::string early = {};  // what it has sent
@@ -73,9 +75,19 @@ class RelayedLinks {
     std::string input = {};
     std::size_t place = 0;
   };
+  /// Of a relay's name.
+  struct Addresses {
+    std::vector<TcpAddress> found = {};
+    bool doubted = true;  // they do not answer, or there are none
+    TimePoint look_up_at = {};
+    std::string why = {};  // there are none
+  };
   void serve();
   void turn();
+  [[nodiscard]] bool takes_more(Rank to) const;
   void take_connections(Rank to, Door& door, TimePoint now);
+  /// The door's next connections try the relay after `relay` first.
+  void turn_from(std::size_t relay, Rank to);
   /// RETURNS: false once it is over, or joined.
   [[nodiscard]] bool advance(Outgoing& outgoing, const std::vector<Waited>& all, TimePoint now);
   void advance(Listening& listening, const std::vector<Waited>& all, TimePoint now);
@@ -92,6 +104,7 @@ class RelayedLinks {
   Runtime& runtime_;
   const MemberOptions options_;
   const Routes routes_;
+  const std::size_t most_from_each_;  // connections of or to one member
   Alarm stop_;
   std::unique_ptr<WaitQueue> queue_;
   std::map<int, std::string> trouble_;  // under queue_'s lock
@@ -100,9 +113,11 @@ class RelayedLinks {
   std::list<Outgoing> outgoing_;
   std::list<Listening> listening_;
   std::list<RelayCall> accepting_;
-  std::list<TcpSplice> joined_;
-  std::vector<std::vector<TcpAddress>> addresses_;  // by relay; empty: to be looked up
-  std::map<int, std::uint64_t> failures_;           // in a row, by hidden member
+  std::list<TcpSplice> joined_;             // from doors
+  std::list<TcpSplice> accepted_;           // from relays
+  std::vector<Addresses> addresses_;        // by relay
+  std::map<int, std::uint64_t> failures_;   // in a row, by hidden member
+  TimePoint take_again_ = {};               // doors take nothing before
   bool stopping_ = false;
   std::unique_ptr<Task> task_;
 };

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two TCP connections of which each is sent what the other brings. What cannot go out holds up what
-// comes in, so a slow end slows the other down, and memory is two small buffers. When one ends,
-// what it has sent still goes out, then the other is ended too. One task.
+// comes in, so a slow end slows the other down, and memory is two small buffers; whatever goes out
+// makes room for more at once, so that no window stays shut while the other end takes anything.
+// When one ends, what it has sent still goes out, then the other is ended too. One task.
 #pragma once
 
 #include <array>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "isthmus/types.h"
@@ -29,13 +32,17 @@ class TcpSplice {
  private:
   /// From one end to the other one.
   struct Way {
-    std::vector<char> bytes;  // of them [begin, end) are to go out
-    std::size_t begin = 0, end = 0;
-    [[nodiscard]] bool empty() const { return begin == end; }
+    std::vector<char> bytes;         // a ring
+    std::size_t begin = 0, held = 0;  // what is to go out
+    [[nodiscard]] bool empty() const { return held == 0; }
+    [[nodiscard]] bool full() const { return held == bytes.size(); }
+    /// What goes out next, and where what comes next belongs: up to where the ring closes.
+    [[nodiscard]] std::string_view next() const;
+    [[nodiscard]] std::span<char> room();
   };
   /// RETURNS: false when end `to` is broken.
   [[nodiscard]] bool flush(std::size_t to);
-  void read_from(std::size_t from, TimePoint now);
+  void read_from(std::size_t from);
 
   std::array<TcpSocket, 2> ends_;
   std::array<Way, 2> to_;             // by where it goes

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/storage.h"
+#include "core/storage_faults.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
@@ -103,6 +104,45 @@ TEST_F(HubLogTest, DamageInTheMiddleIsNamed) {
                                                ::testing::HasSubstr(std::to_string(begin)),
                                                ::testing::HasSubstr("remove it")));
   }
+}
+
+TEST_F(HubLogTest, NothingFollowsARecordThatIsThereInPart) {
+  HubLog(storage_, folder_).begin(session());
+  const auto one = static_cast<std::int64_t>(bytes().size());
+  const auto again = [](HubLog& log, const std::string& why) {
+    try {
+      log.append(std::vector<HubRecord>{commit(2)});
+      FAIL();
+    } catch (const SystemError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr(why));
+    }
+  };
+  FaultyStorage full(storage_, {.disk_full_after_bytes = one + 10});  // opening writes it anew
+  {
+    HubLog log(full, folder_);
+    again(log, "hub.log");
+    EXPECT_EQ(bytes().size(), static_cast<std::size_t>(one + 10));
+    again(log, "a write before has failed");
+  }
+  HubLog log(storage_, folder_);
+  EXPECT_TRUE(log.contents().history.empty());
+  log.append(std::vector<HubRecord>{commit(1)});
+  log.end();
+  again(log, "no run has begun");
+}
+
+TEST_F(HubLogTest, WhatAProcessBeforeHasWrittenCounts) {
+  {
+    HubLog log(storage_, folder_);
+    log.begin(session());
+    const std::vector<HubRecord> records(40000, commit(1));
+    log.append(records);
+    EXPECT_TRUE(log.has_grown());
+  }
+  HubLog log(storage_, folder_);
+  EXPECT_TRUE(log.has_grown());
+  log.compact(std::vector<HubRecord>{commit(1)});
+  EXPECT_FALSE(log.has_grown());
 }
 
 TEST_F(HubLogTest, ItShrinksAndARunEnds) {

@@ -105,6 +105,21 @@ TEST_F(LaunchedSites, OfARunThatOneHasCompletedAreNotStartedAgain) {
             "west 5");
 }
 
+TEST_F(LaunchedSites, HaveTheirHubStartedAgainAsLongAsTheyAreThere) {
+  const std::string reaped =
+      fmt::format("while ! [ -s {0} ] || kill -0 $(cat {0}) 2>/dev/null; do sleep 0.02; done",
+                  (folder_ / "pid").string());
+  LaunchedSite hub = site("hub", reaped + "; kill -9 $$", touch("back"));
+  hub.hub = true;
+  EXPECT_EQ(
+      run({hub, site("east", fmt::format("echo $$ > {}", (folder_ / "pid").string()), ""),
+           site("west", until("back") + fmt::format("; [ -e {} ]", (folder_ / "back").string()),
+                "exit 3")},
+          1),
+      "");
+  EXPECT_EQ(said(), "hub  | ended by signal 9; starting it again in 1 s (restart 1 of 1)\n");
+}
+
 TEST(RestartDelay, DoublesUpToHalfAMinute) {
   const double wanted[] = {1, 2, 4, 8, 16, 30, 30};
   for (int n = 1; n <= 7; ++n) EXPECT_EQ(restart_delay_s(n), wanted[n - 1]) << n;

@@ -86,6 +86,31 @@ TEST(SiteAgreement, WhatADeadHubHasAskedIsVoidAndWhatItAgreedStands) {
   EXPECT_EQ(std::get<AskNote>(asked[2].at(0).second).number, 2);  // no number is used twice
 }
 
+TEST(SiteAgreement, AQuestionFromBeforeAllAreBackIsAnsweredByAll) {
+  UnderAHub run;
+  NotesOut wish;
+  run.a.wish(Purpose::kInterrupt, wish);
+  std::map<int, NotesOut> asked, answers;
+  run.deliver(Rank(0), wish, asked);
+  NotesOut to_a = asked[2];  // b has not found the hub's process yet
+  std::erase_if(to_a, [](const auto& each) { return each.first != Rank(0); });
+  run.deliver(Rank(2), to_a, answers);
+  std::map<int, NotesOut> agreed, nothing;
+  run.deliver(Rank(0), answers[0], agreed);
+  EXPECT_TRUE(agreed[2].empty());
+  for (int t = 1; t <= 4; ++t) EXPECT_TRUE(run.b.begin(StepIndex(t)));
+  NotesOut of_b, again;
+  run.b.hub_back(of_b);
+  run.hub->ask_again(Rank(1), again);
+  run.deliver(Rank(2), again, answers);
+  EXPECT_FALSE(run.b.begin(StepIndex(5)));
+  run.deliver(Rank(1), answers[1], agreed);
+  run.deliver(Rank(2), agreed[2], nothing);
+  ASSERT_TRUE(run.b.stop().has_value());
+  EXPECT_EQ(run.b.stop()->first, 5);
+  EXPECT_EQ(run.a.stop(), run.b.stop());
+}
+
 TEST(SiteAgreement, AJoinThatWasToldOfTwiceIsOne) {
   UnderAHub run;
   const AgreedNote agreed{.number = 7, .purpose = Purpose::kJoin, .step = StepIndex(9)};

@@ -70,6 +70,26 @@ TEST(ExchangeHub, AHubMayDieAtWhateverMoment) {
   EXPECT_GT(deaths, kSeeds);
 }
 
+// Sites that find each other may lose the hub and one another on the way.
+TEST(ExchangeHub, NobodyIsCutOffFromARunThatHasNotBegun) {
+  ExchangeEngine member({.self = Rank(0), .members = 2, .elastic = true, .hub = true});
+  Outbox out;
+  member.lose(Rank(1), "away", TimePoint{}, out);
+  member.lose(Rank(2), "away", TimePoint{}, out);
+  EXPECT_TRUE(member.take_epochs().empty());
+}
+
+// A run that all have lost is none that all have left.
+TEST(ExchangeHub, NobodyHasLeftWhereAllWereLost) {
+  ExchangeEngine hub({.self = Rank(2), .members = 2, .elastic = true, .hub = true});
+  Outbox out;
+  for (const Rank member : {Rank(0), Rank(1)}) {
+    EXPECT_FALSE(hub.all_left());
+    hub.exclude(member, "its process has been started anew", TimePoint{}, out);
+  }
+  EXPECT_FALSE(hub.all_left());
+}
+
 TEST(ExchangeHub, WhatAHubHasDecidedSurvivesAsBytes) {
   const SyncId id{FragmentId(3), StepIndex(1234567890123)};
   const HubRecord record = commit_record(id, Digest128{{1, 2, 3}});
