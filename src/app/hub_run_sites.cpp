@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "app/hub_run.h"
+#include "app/site_routes.h"
 #include "app/site_session.h"
 #include "app/wall_clock.h"
 #include "core/log.h"
@@ -71,7 +72,11 @@ void HubRun::hear(Rank from, const HelloNote& note) {
       answer_newcomer(from);
     }
   } else if (std::ranges::all_of(sites_, [](const Site& each) { return each.hello.has_value(); })) {
-    begin_session();
+    if (first_stands_) {
+      nobody_left_ = true;  // news of this session may be on their way here
+    } else {
+      begin_session();
+    }
   }
 }
 
@@ -139,6 +144,7 @@ void HubRun::begin_session() {
 void HubRun::agree_anew() {
   const Rank self(config_.workers());
   agreement_.emplace(self, config_.workers(), total_steps(config_), 0, config_.min_sites(), self);
+  agreement_->set_relays(relay_sites(config_.sites), hidden_sites(config_.sites));
   joiners_.clear();
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace isthmus::app {
 namespace {
@@ -28,6 +29,11 @@ SiteAgreement::SiteAgreement(Rank self, int members, std::int64_t total_steps, s
       total_steps_(total_steps),
       min_sites_(min_sites),
       begun_(taken) {}
+
+void SiteAgreement::set_relays(std::vector<Rank> relays, std::vector<Rank> hidden) {
+  relays_ = std::move(relays);
+  hidden_ = std::move(hidden);
+}
 
 bool SiteAgreement::begin(StepIndex t) {
   const bool held =
@@ -140,6 +146,13 @@ std::optional<std::string> SiteAgreement::must_stay(Rank who) const {
   if (there <= min_sites_) {
     return fmt::format("{} of the {} sites that are there would be fewer than net.min_sites = {}",
                        there - 1, there, min_sites_);
+  }
+  const auto is_there = [&](Rank site) { return live_[static_cast<std::size_t>(site.value())]; };
+  const auto relays_on = [&](Rank site) { return site != who && is_there(site); };
+  if (std::ranges::find(relays_, who) != relays_.end() &&
+      std::ranges::none_of(relays_, relays_on) && std::ranges::any_of(hidden_, is_there)) {
+    return "it is the only relay that is there, and sites without an address are reached by way of "
+           "it alone";
   }
   return std::nullopt;
 }

@@ -32,6 +32,10 @@ class SiteAgreement {
   SiteAgreement(Rank self, int members, std::int64_t total_steps, std::int64_t taken = 0,
                 int min_sites = 1, Rank coordinator = Rank(0));
 
+  /// Sites that are relays, and those that are reached by way of them alone: the last relay does
+  /// not leave these. Before anybody wishes anything.
+  void set_relays(std::vector<Rank> relays, std::vector<Rank> hidden);
+
   /// The worker wants to begin step t. RETURNS: whether it may now; if so it counts as begun.
   [[nodiscard]] bool begin(StepIndex t);
   /// How many steps ahead of the one begun an answer lies: those of about half a second.
@@ -104,6 +108,7 @@ class SiteAgreement {
   std::vector<bool> live_;
   const std::int64_t total_steps_;
   const int min_sites_;
+  std::vector<Rank> relays_, hidden_;
   std::int64_t begun_;
   std::int64_t ahead_ = 1;
   std::map<std::int64_t, std::int64_t> holds_;  // by question: do not begin this step

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "app/site_routes.h"
 #include "core/log.h"
 #include "isthmus/errors.h"
 
@@ -332,6 +333,8 @@ std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& c
       .send = [&session](Rank to, const Note& note) { session.send(to, note); },
       .elastic = session.elastic(),
       .min_sites = config.min_sites(),
+      .relays = relay_sites(config.sites),
+      .hidden = hidden_sites(config.sites),
       .coordinator = session.coordinator(),
       .patience = config.outer.patience,
       .joining = session.newcomer() != nullptr,

@@ -32,7 +32,8 @@ class SiteBoard final : public Board {
     std::function<void(Rank to, const Note&)> send;
     /// The loss of a site other than the first is no error by itself: an epoch follows.
     bool elastic = false;
-    int min_sites = 1;  // nobody leaves so many
+    int min_sites = 1;                           // nobody leaves so many
+    std::vector<Rank> relays = {}, hidden = {};  // SiteAgreement::set_relays
     /// Behind the sites: a hub, which may be lost and come back. Else site 0.
     Rank coordinator{0};
     /// So long a step waits for a hub that is away.

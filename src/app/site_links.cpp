@@ -131,6 +131,13 @@ bool is_elastic(const Config& config, const SiteArguments& arguments) {
 MemberOptions link_options(const Config& config, const SiteArguments& arguments, Rank self,
                            StatusBoard* status) {
   const SiteConfig& site = config.sites[static_cast<std::size_t>(self.value())];
+  if (site.address.empty() && !arguments.listen.empty()) {
+    throw ConfigError(
+        fmt::format("--listen {} at site '{}', which has no address: nobody dials it, since its "
+                    "relay passes on "
+                    "what comes for it: leave --listen out, or give the site an address",
+                    arguments.listen, site.name));
+  }
   MemberOptions options = options_of(config, self, site.name, status);
   options.bind = listens_at(site.address, arguments.listen);
   options.send_bits_per_s = send_limit(config, site);

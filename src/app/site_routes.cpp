@@ -43,6 +43,14 @@ std::vector<Rank> hidden_sites(std::span<const SiteConfig> sites) {
   return hidden;
 }
 
+std::vector<Rank> relay_sites(std::span<const SiteConfig> sites) {
+  std::vector<Rank> relays;
+  for (std::size_t i = 0; i < sites.size(); ++i) {
+    if (!sites[i].relay.empty()) relays.push_back(Rank(static_cast<int>(i)));
+  }
+  return relays;
+}
+
 void check_addresses(const Config& config) {
   const bool relayed =
       std::ranges::any_of(config.sites, [](const SiteConfig& site) { return !site.relay.empty(); });
@@ -111,11 +119,12 @@ SiteRoutes::SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites,
     check_endpoint("tcp://" + sites[i].relay, false, may_leave_machine(options));
     HostPort place = parse_host_port("relay", sites[i].relay);
     if (member == options.self) {
-      const std::string host = place.host == "localhost" ? "127.0.0.1"
-                               : is_loopback(place.host) ? place.host
-                                                         : "0.0.0.0";
+      const std::string host = place.host == "localhost"                   ? "127.0.0.1"
+                               : is_loopback(place.host)                   ? place.host
+                               : place.host.find(':') != std::string::npos ? "::"
+                                                                           : "0.0.0.0";
       relay_ = std::make_unique<Relay>(runtime, options, host, place.port);
-      place.host = host == "0.0.0.0" ? "127.0.0.1" : host;
+      place.host = host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host;
     }
     relays_ += (relays_.empty() ? "" : ", ") + sites[i].relay;
     routes.relays.push_back({.member = member, .host = place.host, .port = place.port});

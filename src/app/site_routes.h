@@ -19,6 +19,9 @@ namespace isthmus::app {
 /// Sites without an address, in order.
 [[nodiscard]] std::vector<Rank> hidden_sites(std::span<const SiteConfig> sites);
 
+/// Those with a relay.
+[[nodiscard]] std::vector<Rank> relay_sites(std::span<const SiteConfig> sites);
+
 /// THROWS: ConfigError for an address or relay that is none, two alike, a relay at a site without
 /// an address, a site without an address where there is no relay.
 void check_addresses(const Config& config);

@@ -249,11 +249,6 @@ KeyProof prove_with(const SharedKey& shared, std::span<const std::byte> message)
   return proof;
 }
 
-KeyProof prove_between(const LinkKeys& own, std::string_view other,
-                       std::span<const std::byte> message) {
-  return prove_with(share_key(own, other), message);
-}
-
 bool same_proof(const KeyProof& a, const KeyProof& b) {
   return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
 }

@@ -59,9 +59,6 @@ struct SharedKey {
 /// THROWS: ConfigError when `other` is no key that one can share a secret with.
 [[nodiscard]] SharedKey share_key(const LinkKeys& own, std::string_view other);
 [[nodiscard]] KeyProof prove_with(const SharedKey& shared, std::span<const std::byte> message);
-/// Both. THROWS: ConfigError as share_key.
-[[nodiscard]] KeyProof prove_between(const LinkKeys& own, std::string_view other,
-                                     std::span<const std::byte> message);
 /// Takes as long for unlike ones wherever they differ.
 [[nodiscard]] bool same_proof(const KeyProof& a, const KeyProof& b);
 

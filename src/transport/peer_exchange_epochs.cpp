@@ -232,7 +232,10 @@ void ExchangeEngine::declare(EpochNews news, TimePoint now, Outbox& out) {
   const std::vector<std::byte> payload = news_->write();
   if (is_hub()) records_.push_back({HubRecord::Kind::kEpoch, payload});
   for (const Rank to : everyone_else()) {
-    if (news_->membership.live(to) || to == news_->epoch.who) {
+    const bool about = to == news_->epoch.who;
+    // A process that has taken a member's place and is not in the run has no part in its news.
+    if (is_hub() && peer_[index(to)].fresh && !(about && news_->epoch.joins)) continue;
+    if (news_->membership.live(to) || about) {
       peer_[index(to)].told.reset();
       send({.kind = FrameKind::kEpoch, .epoch = news_->epoch.number}, to, payload, out);
     }

@@ -52,6 +52,7 @@ std::vector<HubRecord> ExchangeEngine::history() const {
 void ExchangeEngine::stands(Rank peer, TimePoint now, Outbox& out) {
   peer_[index(peer)].unheard = false;
   peer_[index(peer)].told = now;
+  if (live(peer)) peer_[index(peer)].fresh = false;
   if (news_) {
     send({.kind = FrameKind::kEpoch, .epoch = news_->epoch.number}, peer, news_->write(), out);
   }

@@ -16,8 +16,8 @@ constexpr Duration kLastAddress = std::chrono::milliseconds(1500);
 }  // namespace
 
 RelayCall::RelayCall(const MemberOptions& options, const RelayPlace& relay,
-                     std::vector<TcpAddress> addresses, const RelayRequest& request,
-                     TimePoint now, Duration most)
+                     std::vector<TcpAddress> addresses, const RelayRequest& request, TimePoint now,
+                     Duration most)
     : options_(&options),
       relay_(relay),
       addresses_(std::move(addresses)),

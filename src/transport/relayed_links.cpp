@@ -39,6 +39,13 @@ constexpr double kLookS = 0.1;
 
 }  // namespace
 
+long passed_on_files(const MemberOptions& options) {
+  const long others = options.members - 1L, hidden = static_cast<long>(options.relayed.size());
+  const long to_here = is_relayed(options, options.self) ? others - 1 : 0;
+  const long ways = hidden + to_here;
+  return 2 * ways * options.streams * (options.readmits ? 2 : 1);
+}
+
 RelayedLinks::RelayedLinks(Runtime& runtime, const MemberOptions& options, Routes routes)
     : runtime_(runtime),
       options_(options),
@@ -110,8 +117,8 @@ void RelayedLinks::turn() {
   const bool takes = !stopping_ && runtime_.clock().now() >= take_again_;
   for (auto& [to, door] : doors_) {
     door.place = all.size();
-    all.push_back({.descriptor = door.listener.descriptor(),
-                   .to_read = takes && takes_more(Rank(to))});
+    all.push_back(
+        {.descriptor = door.listener.descriptor(), .to_read = takes && takes_more(Rank(to))});
   }
   for (TcpSplice& each : joined_) each.add_to(all);
   for (TcpSplice& each : accepted_) each.add_to(all);
@@ -170,16 +177,15 @@ std::optional<RelayCall> RelayedLinks::call(std::size_t relay, const RelayReques
     } else {
       known.why = "its name: " + found.error();
     }
-    known.look_up_at =
-        runtime_.clock().now() + (known.found.empty() ? kLookUpFirst : kLookUpEvery);
+    known.look_up_at = runtime_.clock().now() + (known.found.empty() ? kLookUpFirst : kLookUpEvery);
   }
   if (known.found.empty()) {
     failed(request.to, relay, known.why);
     return std::nullopt;
   }
-  return std::make_optional<RelayCall>(
-      options_, place, known.found, request, runtime_.clock().now(),
-      request.verb == RelayVerb::kDial ? kDialTakes : kCallTakes);
+  return std::make_optional<RelayCall>(options_, place, known.found, request,
+                                       runtime_.clock().now(),
+                                       request.verb == RelayVerb::kDial ? kDialTakes : kCallTakes);
 }
 
 void RelayedLinks::turn_from(std::size_t relay, Rank to) {

@@ -25,6 +25,10 @@
 
 namespace isthmus {
 
+/// The most files that connections passed on take in this member's process, two each: from here to
+/// members that cannot be dialled, from all to here where it is one itself, and as their relay.
+[[nodiscard]] long passed_on_files(const MemberOptions& options);
+
 class RelayedLinks {
  public:
   struct Routes {
@@ -113,11 +117,11 @@ class RelayedLinks {
   std::list<Outgoing> outgoing_;
   std::list<Listening> listening_;
   std::list<RelayCall> accepting_;
-  std::list<TcpSplice> joined_;             // from doors
-  std::list<TcpSplice> accepted_;           // from relays
-  std::vector<Addresses> addresses_;        // by relay
-  std::map<int, std::uint64_t> failures_;   // in a row, by hidden member
-  TimePoint take_again_ = {};               // doors take nothing before
+  std::list<TcpSplice> joined_;            // from doors
+  std::list<TcpSplice> accepted_;          // from relays
+  std::vector<Addresses> addresses_;       // by relay
+  std::map<int, std::uint64_t> failures_;  // in a row, by hidden member
+  TimePoint take_again_ = {};              // doors take nothing before
   bool stopping_ = false;
   std::unique_ptr<Task> task_;
 };

@@ -32,7 +32,7 @@ class TcpSplice {
  private:
   /// From one end to the other one.
   struct Way {
-    std::vector<char> bytes;         // a ring
+    std::vector<char> bytes;          // a ring
     std::size_t begin = 0, held = 0;  // what is to go out
     [[nodiscard]] bool empty() const { return held == 0; }
     [[nodiscard]] bool full() const { return held == bytes.size(); }

@@ -12,6 +12,7 @@
 #include <zmq.hpp>
 
 #include "isthmus/errors.h"
+#include "transport/relayed_links.h"
 #include "transport/tcp_connection.h"
 #include "transport/tcp_counters.h"
 #include "transport/zmq_admission.h"
@@ -50,8 +51,7 @@ constexpr int kWatched = kHandshakeFailed | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_
 
 /// What the links of a member may take of what this process has. A connection is a DEALER and both
 /// ends of its monitor, each with a file to be woken by, and its TCP connection; one more comes in
-/// return. Those to a peer that comes back may be there before those to its former process have
-/// gone.
+/// return. Those to a peer that comes back may be there before those to its former process end.
 struct Allowance {
   int streams = 0;  // to each peer
   int sockets = 0;
@@ -62,9 +62,9 @@ Allowance allowance_of(const MemberOptions& options) {
   constexpr long kSockets = 3, kFiles = 4, kOtherSockets = 16, kOtherFiles = 64;
   constexpr long kMostSockets = 65535;  // of a ZeroMQ context
   const long links = (options.members - 1L) * (options.readmits ? 2 : 1);
-  const long inbound = links * most_streams(options);
+  const long besides = links * most_streams(options) + passed_on_files(options);
   const auto sockets = [&](long streams) { return kSockets * links * streams + kOtherSockets; };
-  const auto files = [&](long streams) { return kFiles * links * streams + inbound + kOtherFiles; };
+  const auto files = [&](long streams) { return kFiles * links * streams + besides + kOtherFiles; };
   rlimit limit{};
   const bool limited = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
   const auto fit = [&](long streams) {

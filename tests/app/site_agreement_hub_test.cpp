@@ -53,6 +53,23 @@ TEST(SiteAgreement, AHubAsksAndTakesNoSteps) {
   EXPECT_EQ(run.b.stop(), run.a.stop());
 }
 
+TEST(SiteAgreement, TheOnlyRelayDoesNotLeaveWhomNobodyElseReaches) {
+  const auto refusal = [](std::vector<Rank> relays, std::vector<Rank> hidden) {
+    UnderAHub run;
+    run.hub->set_relays(std::move(relays), std::move(hidden));
+    std::map<int, NotesOut> said, answers;
+    NotesOut wish;
+    run.b.wish(Purpose::kLeave, wish);
+    run.deliver(Rank(1), wish, said);
+    run.deliver(Rank(2), said[2], answers);
+    return run.b.take_refusal().has_value();
+  };
+  EXPECT_TRUE(refusal({Rank(1)}, {Rank(0)}));
+  EXPECT_FALSE(refusal({Rank(0), Rank(1)}, {Rank(0)}));
+  EXPECT_FALSE(refusal({Rank(1)}, {}));
+  EXPECT_FALSE(refusal({Rank(0)}, {Rank(1)}));
+}
+
 TEST(SiteAgreement, WhatADeadHubHasAskedIsVoidAndWhatItAgreedStands) {
   UnderAHub run;
   std::map<int, NotesOut> said, answers;

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "app/site_links.h"
 #include "core/system_runtime.h"
 #include "isthmus/errors.h"
 
@@ -73,6 +74,16 @@ TEST(SiteRoutes, ARelayBeyondThisMachineNeedsKeysAsLinksDo) {
                                          site("home", "")};
   const MemberOptions options{.self = Rank(1), .members = 2};
   EXPECT_THROW(SiteRoutes(runtime, sites, options, "tcp://127.0.0.1:4444"), ConfigError);
+}
+
+TEST(SiteRoutes, ASiteWithoutAnAddressListensNowhere) {
+  Config config;
+  config.sites = {site("east", "127.0.0.1:1", "127.0.0.1:9"), site("home", "")};
+  SiteArguments arguments;
+  EXPECT_NO_THROW((void)link_options(config, arguments, Rank(1), nullptr));
+  arguments.listen = "0.0.0.0:7";
+  EXPECT_NO_THROW((void)link_options(config, arguments, Rank(0), nullptr));
+  EXPECT_THROW((void)link_options(config, arguments, Rank(1), nullptr), ConfigError);
 }
 
 }  // namespace

@@ -196,6 +196,38 @@ def donor_dies_while_a_site_joins(isthmus, folder, corpus):
         run.end()
 
 
+def all_sites_start_anew(isthmus, folder, corpus):
+    """One after another, sooner than anybody can be taken in again: they begin together."""
+    run = HubRun(isthmus, folder / "anew", corpus, "diloco", 3)
+    try:
+        run.until("rounds of three", lambda: run.members_of_last_round("west") == 3)
+        for name in run.names:
+            run.kill(name)
+        for name in run.names:
+            run.start(name, "--resume", "auto")
+        run.until("a second start", lambda: run.said("hub").count("sites are together") == 2)
+        run.goes_on("west", 20)
+        run.stop()
+        require(run.hub.wait(timeout=60) == 0, f"hub: {run.said('hub')}")
+    finally:
+        run.end()
+
+
+def stopped_while_the_hub_is_away(isthmus, folder, corpus):
+    run = HubRun(isthmus, folder / "away", corpus, "diloco", 3)
+    try:
+        run.goes_on("west", 20)
+        run.kill_hub()
+        run.until("all have noticed",
+                  lambda: all("the hub is gone" in run.said(name) for name in run.names))
+        run.sites["east"].send_signal(signal.SIGINT)
+        run.start_hub("--resume", "auto")
+        run.stop()
+        require(run.hub.wait(timeout=60) == 0, f"hub: {run.said('hub')}")
+    finally:
+        run.end()
+
+
 def launched_with_keys(isthmus, folder, corpus):
     """All processes by one command; the hub is killed, and started again."""
     run = HubRun.__new__(HubRun)
@@ -268,7 +300,8 @@ def main():
         corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
         for scenario in (hub_dies_and_nothing_changes, first_site_dies, the_wrong_log,
                          hub_dies_while_a_site_joins, donor_dies_while_a_site_joins,
-                         launched_with_keys, a_full_disk_loses_nothing):
+                         all_sites_start_anew, stopped_while_the_hub_is_away, launched_with_keys,
+                         a_full_disk_loses_nothing):
             if arguments.only and arguments.only != scenario.__name__:
                 continue
             try:

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/system_runtime.h"
+#include "isthmus/errors.h"
 #include "raw_peer.h"
 #include "transport/relayed_links.h"
 #include "zmq_members.h"
@@ -233,6 +234,53 @@ TEST_P(RelayTest, ManyWhoSayNothingKeepNobodyOut) {
   EXPECT_EQ(listening.hear().kind, RelayWordKind::kDone);
 }
 
+/// Doors of member 2 to member 1.
+class RelayedLinksTest : public RelayTest {
+ protected:
+  RelayedLinks links_by(const std::vector<RelayPlace>& relays) {
+    return {runtime, options(2), {.relays = relays, .hidden = {Rank(1)}, .own_port = 0}};
+  }
+  /// A relay's machine that hangs: takes connections and says nothing.
+  const TcpSocket silent = TcpSocket::listen_at("127.0.0.1", 0);
+};
+
+TEST_P(RelayedLinksTest, ASilentRelayIsLeftForAnotherOneBeforeAHandshakeEnds) {
+  Client listening(relay, options(1)), answering(relay, options(1));
+  listening.ask(RelayVerb::kListen, 1);
+  ASSERT_EQ(listening.hear().kind, RelayWordKind::kDone);
+  const auto called = runtime.spawn(
+      "called", [&] { answering.ask(RelayVerb::kAccept, 1, listening.news().token); });
+  const RelayedLinks links =
+      links_by({{.member = Rank(0), .host = "127.0.0.1", .port = silent.port()},
+                {.member = Rank(0), .host = "127.0.0.1", .port = relay.port()}});
+  const TimePoint begin = runtime.clock().now();
+  RawPeer calling(links.endpoint(Rank(1)));
+  EXPECT_TRUE(calling.send("hello"));
+  ASSERT_EQ(answering.hear().kind, RelayWordKind::kDone);
+  EXPECT_EQ(answering.bytes().read(5), "hello");
+  EXPECT_LT(runtime.clock().now() - begin, 4s);  // of ZeroMQ's 5 s
+}
+
+TEST_P(RelayedLinksTest, WhoSaysTooMuchUnansweredIsHungUpOn) {
+  const RelayedLinks links =
+      links_by({{.member = Rank(0), .host = "127.0.0.1", .port = silent.port()}});
+  RawPeer calling(links.endpoint(Rank(1)));
+  (void)calling.send(std::string(5000, 'x'));
+  EXPECT_EQ(calling.read(1), "");
+  RawPeer another(links.endpoint(Rank(1)));
+  const TimePoint begin = runtime.clock().now();
+  EXPECT_EQ(another.read(1), "");  // and who is never answered
+  EXPECT_GT(runtime.clock().now() - begin, 5s);
+  EXPECT_LT(runtime.clock().now() - begin, 15s);
+}
+
+TEST_P(RelayTest, AKeyWithoutASharedSecretIsRefusedAtTheStart) {
+  if (!GetParam()) GTEST_SKIP() << "no keys";
+  MemberOptions bad = options(0);
+  bad.member_keys[2] = std::string(40, '0');  // Z85 of nothing but zeros
+  EXPECT_THROW(Relay(runtime, bad, "127.0.0.1", 0), ConfigError);
+}
+
 TEST_P(RelayTest, MembersThatNobodyCanDialExchangeFramesWithAll) {
   std::vector<std::unique_ptr<RelayedLinks>> links;
   std::vector<std::unique_ptr<NetworkTransport>> ends;
@@ -277,6 +325,9 @@ TEST_P(RelayTest, MembersThatNobodyCanDialExchangeFramesWithAll) {
   ends.clear();  // before the ways they go
 }
 
+INSTANTIATE_TEST_SUITE_P(Keys, RelayedLinksTest, ::testing::Bool(), [](const auto& param) {
+  return std::string(param.param ? "with_keys" : "plain");
+});
 INSTANTIATE_TEST_SUITE_P(Keys, RelayTest, ::testing::Bool(), [](const auto& param) {
   return std::string(param.param ? "with_keys" : "plain");
 });
