@@ -45,8 +45,9 @@ HubRun::HubRun(const Options& options, HubLog& log)
       begin_(runtime_.clock().now()),
       next_word_(begin_ + kBetweenWords),
       transport_(make_zmq_transport(runtime_, links_of(options))) {
-  routes_ = std::make_unique<SiteRoutes>(runtime_, config_.sites, links_of(options),
-                                         transport_->endpoint());
+  const MemberOptions links =
+      hidden_sites(config_.sites).empty() ? MemberOptions() : links_of(options);
+  routes_ = std::make_unique<SiteRoutes>(runtime_, config_.sites, links, transport_->endpoint());
   if (session_ && session_->sites != config_.workers()) {
     throw ConfigError(
         fmt::format("the hub's log is of a run of {} sites, and {} has {}: give "

@@ -44,7 +44,9 @@ class Sites {
       for (std::size_t site = 0; site < sites_.size(); ++site) settle(site);
       end_who_does_not_notice();
     }
-    return first_ || completed_ ? first_ : first_to_leave_;
+    const bool requeue =
+        !completed_ && first_to_leave_ && (!first_ || mends_by_restart(first_->exit_code));
+    return requeue ? first_to_leave_ : first_;
   }
 
  private:
@@ -110,9 +112,18 @@ class Sites {
     completed_ = completed_ || (code == 0 && !sites_[site].hub);
     std::optional<LaunchFailure>& first = left ? first_to_leave_ : first_;
     if (code != 0 && !first) first = LaunchFailure{sites_[site].name, code};
+    if (left && nobody_runs()) ends_ = true;  // told to stop, all of them: nobody comes back alone
     if (left || mends_by_restart(code)) return;  // the others go on without it, or notice in time
     ends_ = true;
     if (code != 0 && !refused_s_) refused_s_ = monotonic_now();
+  }
+
+  /// No site is there; some may be about to be started again.
+  [[nodiscard]] bool nobody_runs() const {
+    for (std::size_t site = 0; site < sites_.size(); ++site) {
+      if (!sites_[site].hub && !states_[site].over && !states_[site].due) return false;
+    }
+    return true;
   }
 
   void end_who_does_not_notice() {

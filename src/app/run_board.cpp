@@ -265,7 +265,7 @@ bool RunBoard::checkpoint_after(StepIndex t) {
   return due;
 }
 
-std::optional<std::vector<std::int64_t>> RunBoard::await_missing(StepIndex t, TimePoint deadline) {
+std::optional<std::vector<std::int64_t>> RunBoard::await_missing(StepIndex t) {
   std::optional<std::vector<std::int64_t>> lacks;
   (void)queue_->wait(
       [&] {
@@ -277,11 +277,11 @@ std::optional<std::vector<std::int64_t>> RunBoard::await_missing(StepIndex t, Ti
         }
         return lacks || abandoned_;
       },
-      deadline);
+      kNever);
   return lacks;
 }
 
-bool RunBoard::await_lines(StepIndex t, TimePoint deadline) {
+bool RunBoard::await_lines(StepIndex t) {
   const auto here = [&] {
     return last_line_ >= t.value() && (evals_.empty() || evals_.begin()->first > t.value());
   };
@@ -291,20 +291,8 @@ bool RunBoard::await_lines(StepIndex t, TimePoint deadline) {
         all = here();
         return all || abandoned_;
       },
-      deadline);
+      kNever);
   return all;
-}
-
-std::vector<Rank> RunBoard::late() const {
-  std::vector<Rank> ranks;
-  queue_->update([&] {
-    const auto step = steps_.find(last_line_ + 1);
-    for (int rank = 0; rank < workers_; ++rank) {
-      const bool posted = step != steps_.end() && step->second.contains(rank);
-      if (expected(rank, last_line_ + 1) && !posted) ranks.push_back(Rank(rank));
-    }
-  });
-  return ranks;
 }
 
 void RunBoard::abandon() {

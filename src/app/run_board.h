@@ -138,13 +138,10 @@ class RunBoard final : public Board {
 
   /// Blocks until the evaluation after the last step, t, can be judged.
   /// RETURNS: the batches it lacks; nothing once `abandon` was called.
-  [[nodiscard]] std::optional<std::vector<std::int64_t>> await_missing(StepIndex t,
-                                                                       TimePoint deadline);
+  [[nodiscard]] std::optional<std::vector<std::int64_t>> await_missing(StepIndex t);
   /// Blocks until the lines up to step t, its evaluation's too, have been handed on.
   /// RETURNS: false once `abandon` was called.
-  [[nodiscard]] bool await_lines(StepIndex t, TimePoint deadline);
-  /// Who has not posted the first step that is not whole.
-  [[nodiscard]] std::vector<Rank> late() const;
+  [[nodiscard]] bool await_lines(StepIndex t);
   /// Some worker that cannot be spared will not post any more.
   void abandon();
 

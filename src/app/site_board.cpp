@@ -127,23 +127,10 @@ void SiteBoard::flush() {
   tell_others(std::exchange(unsent_, {}));
 }
 
-TimePoint SiteBoard::until() const {
-  const Duration left = kNever - now();
-  return options_.patience < left ? now() + options_.patience : kNever;
-}
-
-void SiteBoard::late(StepIndex t) const {
-  std::string names;
-  for (const Rank site : whole_.late()) names += (names.empty() ? "" : ", ") + name(site);
-  throw PeerError(fmt::format("step {}: nothing from {} within net.patience", t.value(),
-                              names.empty() ? "the others" : names));
-}
-
 void SiteBoard::await_lines(StepIndex t) {
   flush();
-  if (!whole_.await_lines(t, until())) {
+  if (!whole_.await_lines(t)) {
     explain();
-    late(t);
   }
 }
 
@@ -161,10 +148,9 @@ std::vector<std::int64_t> SiteBoard::await_eval(StepIndex t) {
   if (!options_.elastic) {
     return {};
   }
-  const auto missing = whole_.await_missing(t, until());
+  const auto missing = whole_.await_missing(t);
   if (!missing) {
     explain();
-    late(t);
   }
   return missing.value_or(std::vector<std::int64_t>());
 }

@@ -116,10 +116,6 @@ class SiteBoard final : public Board {
   [[nodiscard]] bool asks_by_time() const;
   [[nodiscard]] bool has_hub() const { return options_.coordinator != Rank(0); }
   void tell_others(const Note& note) const;
-  /// When net.patience ends.
-  [[nodiscard]] TimePoint until() const;
-  /// THROWS: PeerError naming whose steps or evaluations have not come.
-  [[noreturn]] void late(StepIndex t) const;
   [[nodiscard]] const std::string& name(Rank site) const;
   [[nodiscard]] TimePoint now() const;
 

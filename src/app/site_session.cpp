@@ -87,9 +87,11 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
                            runtime_, session_links(config, arguments, self_, status, elastic_))),
       watched_(std::make_unique<WatchedTransport>(*transport_, status)) {
   if (!arguments.mpi) {
-    routes_ = std::make_unique<SiteRoutes>(
-        runtime_, config.sites, session_links(config, arguments, self_, nullptr, elastic_),
-        transport_->endpoint());
+    // A key file may be a pipe, to be read once, where nothing is relayed.
+    const MemberOptions links = hidden_sites(config.sites).empty()
+                                    ? MemberOptions()
+                                    : session_links(config, arguments, self_, nullptr, elastic_);
+    routes_ = std::make_unique<SiteRoutes>(runtime_, config.sites, links, transport_->endpoint());
   }
 }
 
@@ -118,12 +120,12 @@ void SiteSession::open_exchange() {
       *watched_, runtime_,
       PeerExchangeOptions{
           .retry_interval = kNothingIsLost,
-          .shares = owner_shares(config_.sites),
+          .shares = routes_ ? owner_shares(config_.sites) : std::vector<std::uint32_t>(),
           .run_key = run_key(config_.run.seed, Stream::kRounding),
           .events = events_.get(),
           .elastic = elastic_,
           .min_members = config_.min_sites(),
-          .straggler = config_.outer.patience / 2,
+          .straggler = config_.outer.patience - config_.outer.patience / 8,
           .hub = has_hub(),
           .keeps_encoded = elastic_ && (has_hub() || self_ == Rank(0)),
           .on_note = [this](Rank from, std::span<const std::byte> bytes) { take(from, bytes); },

@@ -477,7 +477,7 @@ constexpr KeyRow<Config> kRows[] = {
      "Allows links without keys beyond this machine, which anyone on the way can read and change.", "true",
      {}, nullptr, false},
     {"net.patience", Type::kTime, above(0), "", kPatience,
-     "A round that is not committed by then ends the run.", "\"10min\"", {}, nullptr, false},
+     "A round that is not committed by then ends the run; a site that has not begun it by 7/8 of that is left out before, where the run can go on without.", "\"10min\"", {}, nullptr, false},
     {"hub.address", Type::kText, {}, "", field<&Config::hub, &HubConfig::address>(),
      "HOST:PORT of the hub, a process of its own (`isthmus hub`) that train --site then expects: it says who is there and which rounds are final, so that any site may die. Absent: the first site does.",
      "\"hub.example.org:48199\"", {}, nullptr, false},

@@ -191,14 +191,14 @@ Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Durati
     std::string missing;
     drive([&](ExchangeEngine& engine, TimePoint at, Outbox& out) {
       engine.tick(at, out);
-      if (at >= after(unchanged_since, options_.straggler)) {
-        if (engine.epoch() == epoch) {
-          engine.leave_behind(ticket.id, at, out);
-        } else {  // somebody has come or gone: all have as long again
-          deadline = std::max(deadline, after(at, patience));
-        }
+      if (engine.epoch() == epoch && at >= after(unchanged_since, options_.straggler)) {
+        engine.leave_behind(ticket.id, at, out);
         unchanged_since = at;
+      }
+      if (engine.epoch() != epoch) {  // somebody has come or gone: all have as long again
         epoch = engine.epoch();
+        unchanged_since = at;
+        deadline = std::max(deadline, after(at, patience));
       }
       came_meanwhile = engine.ready(ticket.id);
       missing = engine.describe(ticket.id);

@@ -219,7 +219,7 @@ TEST_F(ElasticBoardTest, TheJoinersOwnLinesBeginWhereItJoins) {
   post(2, 7);
   EXPECT_THAT(log_.told, ElementsAre("event 6", "step 7"));
   EXPECT_THAT(log_.ranks, ElementsAre(0, 2));
-  EXPECT_TRUE(board_.await_lines(StepIndex(7), kNever));
+  EXPECT_TRUE(board_.await_lines(StepIndex(7)));
 }
 
 TEST_F(ElasticBoardTest, AnEvaluationThatLacksBatchesHasNoLoss) {
@@ -252,16 +252,16 @@ TEST_F(ElasticBoardTest, TheLastEvaluationIsMadeWhole) {
   evaluate(0, 10, {0, 3});
   evaluate(1, 10, {1});
   const auto waiting = runtime_.spawn("worker", [&] {
-    const auto missing = board_.await_missing(StepIndex(10), kNever);
+    const auto missing = board_.await_missing(StepIndex(10));
     ASSERT_TRUE(missing.has_value());
     EXPECT_THAT(*missing, ElementsAre(2));
     board_.complete_eval(StepIndex(10), parts({2}));
   });
   board_.leave(Rank(2), "gone");
   waiting->join();
-  EXPECT_TRUE(board_.await_lines(StepIndex(10), kNever));
+  EXPECT_TRUE(board_.await_lines(StepIndex(10)));
   EXPECT_THAT(log_.evals, ElementsAre(kWholeLoss));
-  const auto complete = board_.await_missing(StepIndex(10), kNever);
+  const auto complete = board_.await_missing(StepIndex(10));
   ASSERT_TRUE(complete.has_value());
   EXPECT_THAT(*complete, ElementsAre());
 }
@@ -269,7 +269,7 @@ TEST_F(ElasticBoardTest, TheLastEvaluationIsMadeWhole) {
 TEST_F(ElasticBoardTest, NobodyWaitsOnceItIsAbandoned) {
   evaluate(0, 10, {0, 3});
   board_.abandon();
-  EXPECT_FALSE(board_.await_missing(StepIndex(10), kNever).has_value());
+  EXPECT_FALSE(board_.await_missing(StepIndex(10)).has_value());
 }
 
 }  // namespace
