@@ -76,11 +76,6 @@ int command_merge(const MergeArguments& arguments, Session& session) {
     const fs::path folder = weights_folder(storage, arguments.from[m]);
     const HfConfig its = read_hf_config(storage, folder);
     const ModelShape shape = model_shape(its.model, its.model.context);
-    if (const char* what = unlike(model.layout.shape(), shape)) {
-      throw ConfigError(
-          fmt::format("'{}' and '{}' are models of unlike {}: their mean would be none",
-                      first.string(), folder.string(), what));
-    }
     if (const HfModel other(shape); its.model.arch != config.model.arch ||
                                     layout_digest(other.layout) != layout_digest(model.layout)) {
       throw ConfigError(fmt::format(
@@ -88,6 +83,11 @@ int command_merge(const MergeArguments& arguments, Session& session) {
           "and {} of {}; only alike ones have a mean",
           first.string(), folder.string(), config.model.arch, with_commas(model.layout.elements()),
           its.model.arch, with_commas(other.layout.elements())));
+    }
+    if (const char* what = unlike(model.layout.shape(), shape)) {
+      throw ConfigError(
+          fmt::format("'{}' and '{}' are models of unlike {}: their mean would be none",
+                      first.string(), folder.string(), what));
     }
     if (storage.kind(folder / "state.json") == FileKind::kFile) {
       (void)Checkpoint::open(storage, folder);  // every byte verified
