@@ -201,6 +201,8 @@ def all_sites_start_anew(isthmus, folder, corpus):
     run = HubRun(isthmus, folder / "anew", corpus, "diloco", 3)
     try:
         run.until("rounds of three", lambda: run.members_of_last_round("west") == 3)
+        run.until("a checkpoint to go back to",
+                  lambda: all((run.folder / name / "ckpt/last").exists() for name in run.names))
         for name in run.names:
             run.kill(name)
         for name in run.names:
