@@ -52,6 +52,9 @@ class HubLog {
   /// As the file was when it was opened.
   [[nodiscard]] const HubLogContents& contents() const { return contents_; }
 
+  /// What has been agreed on, the latest of it at least; for the task that appends it.
+  [[nodiscard]] const std::vector<AgreedNote>& agreed() const { return agreed_; }
+
   // Any task; each returns once it is on the disk. THROWS: SystemError, after which nothing more
   // may be told.
   /// A run begins: what was there is replaced.

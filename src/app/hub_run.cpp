@@ -21,13 +21,10 @@ constexpr Duration kLook = std::chrono::milliseconds(100);
 constexpr Duration kBetweenWords = std::chrono::seconds(10);
 /// Beyond net.dead_after, for the sites of the log to find a hub's next process.
 constexpr Duration kFindBack = std::chrono::seconds(5);
-/// Links repeat what breaks: nothing has to be asked for again.
-constexpr Duration kNothingIsLost = std::chrono::hours(24 * 365);
 
 MemberOptions links_of(const HubRun::Options& options) {
   MemberOptions links = hub_link_options(options.config, options.links);
-  links.readmits = true;
-  links.gone_after = std::chrono::milliseconds(1500);
+  let_come_back(links);
   return links;
 }
 
@@ -38,16 +35,14 @@ HubRun::HubRun(const Options& options, HubLog& log)
       log_(log),
       queue_(runtime_.make_wait_queue()),
       session_(log.contents().session),
-      agreed_(log.contents().agreed),
-      others_follow_(5 * links_of(options).heartbeat / 2),
+      links_(links_of(options)),
+      others_follow_(5 * links_.heartbeat / 2),
       sites_(config_.sites.size()),
       live_(config_.sites.size(), true),
       begin_(runtime_.clock().now()),
       next_word_(begin_ + kBetweenWords),
-      transport_(make_zmq_transport(runtime_, links_of(options))) {
-  const MemberOptions links =
-      hidden_sites(config_.sites).empty() ? MemberOptions() : links_of(options);
-  routes_ = std::make_unique<SiteRoutes>(runtime_, config_.sites, links, transport_->endpoint());
+      transport_(make_zmq_transport(runtime_, links_)) {
+  routes_ = std::make_unique<SiteRoutes>(runtime_, config_.sites, links_, transport_->endpoint());
   if (session_ && session_->sites != config_.workers()) {
     throw ConfigError(
         fmt::format("the hub's log is of a run of {} sites, and {} has {}: give "
@@ -55,7 +50,7 @@ HubRun::HubRun(const Options& options, HubLog& log)
                     session_->sites, config_.file.string(), config_.workers()));
   }
   agree_anew();
-  agreement_->resume(agreed_);
+  agreement_->resume(log_.agreed());
   for (const HubRecord& record : log.contents().history) {
     if (record.kind != HubRecord::Kind::kEpoch) continue;
     const auto news = EpochNews::read(record.body, config_.workers());

@@ -118,7 +118,7 @@ class HubRun {
 
   // Of the task that runs:
   std::optional<HubLogContents::Session> session_;
-  std::vector<AgreedNote> agreed_;
+  const MemberOptions links_;
   /// A lost site may be the first sign that it is the hub that was cut off or stood still. Silent
   /// links are found with every heartbeat, so those of one cut may be lost up to two apart.
   const Duration others_follow_;

@@ -126,7 +126,6 @@ void HubRun::begin_session() {
               .common = hellos.front().common};
   log_.begin(*session_);
   exchange_->begin_anew();
-  agreed_.clear();
   agree_anew();
   live_.assign(live_.size(), true);
   first_stands_ = now();
@@ -169,7 +168,7 @@ void HubRun::hear(Rank from, const StandingNote& note) {
   if (!live) {
     return;
   }
-  for (const AgreedNote& agreed : agreed_) send(from, agreed);
+  for (const AgreedNote& agreed : log_.agreed()) send(from, agreed);
   send(from, ServeNote{});  // what it has promised a process before is void
   drive([&](NotesOut& out) { agreement_->ask_again(from, out); });
   log_info("site {} is back", name(from));
@@ -219,13 +218,10 @@ void HubRun::drive(const std::function<void(NotesOut&)>& step) {
     if (std::holds_alternative<AskNote>(note) && !site(to).standing) continue;
     const auto* agreed = std::get_if<AgreedNote>(&note);
     const bool fresh = agreed != nullptr && agreed->number > 0 &&
-                       std::ranges::none_of(agreed_, [&](const AgreedNote& each) {
+                       std::ranges::none_of(log_.agreed(), [&](const AgreedNote& each) {
                          return each.number == agreed->number;
                        });
-    if (fresh) {
-      log_.append(*agreed);
-      agreed_.push_back(*agreed);
-    }
+    if (fresh) log_.append(*agreed);
     send(to, note);
   }
   if (join) ask_for_joiner();

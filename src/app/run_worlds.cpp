@@ -25,10 +25,6 @@
 namespace isthmus::app {
 namespace {
 
-/// Links of a run on one machine, simulated or in memory, lose no frame, so a silent peer is slow,
-/// never to be asked again.
-constexpr Duration kNothingIsLost = std::chrono::hours(24 * 365);
-
 /// A loop's parameters where they are.
 class OwnParameters final : public ParameterSource {
  public:

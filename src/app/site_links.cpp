@@ -145,6 +145,11 @@ MemberOptions link_options(const Config& config, const SiteArguments& arguments,
   return options;
 }
 
+void let_come_back(MemberOptions& options) {
+  options.readmits = true;
+  options.gone_after = std::chrono::milliseconds(1500);
+}
+
 bool has_hub(const Config& config, const SiteArguments& arguments) {
   return !config.hub.address.empty() && !arguments.mpi;
 }

@@ -21,6 +21,9 @@ class StatusBoard;
 [[nodiscard]] MemberOptions link_options(const Config& config, const SiteArguments& arguments,
                                          Rank self, StatusBoard* status = nullptr);
 
+/// For runs that go on without a lost member: it may come back, so a wrong guess costs little.
+void let_come_back(MemberOptions& options);
+
 /// The hub beyond the sites, where there is one: endpoints and keys of the sites' links.
 [[nodiscard]] bool has_hub(const Config& config, const SiteArguments& arguments);
 /// The coordinator of a run of sites: the hub, or the first of them.

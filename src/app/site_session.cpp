@@ -20,17 +20,11 @@
 namespace isthmus::app {
 namespace {
 
-/// Where the others go on and a lost site may come back, a wrong guess costs little.
-constexpr Duration kGoneAfter = std::chrono::milliseconds(1500);
-/// Links repeat what breaks, so a silent peer is slow, never to be asked again.
-constexpr Duration kNothingIsLost = std::chrono::hours(24 * 365);
-
 MemberOptions session_links(const Config& config, const SiteArguments& arguments, Rank self,
                             StatusBoard* status, bool elastic) {
   MemberOptions options = link_options(config, arguments, self, status);
   if (has_hub(config, arguments)) add_hub(config, options);
-  options.readmits = elastic;
-  if (elastic) options.gone_after = kGoneAfter;
+  if (elastic) let_come_back(options);
   return options;
 }
 
@@ -81,17 +75,13 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
       seen_by_(config.sites.size(), false),
       begin_(runtime_.clock().now()),
       events_(std::make_unique<Events>()),
-      transport_(arguments.mpi
-                     ? make_mpi_transport(runtime_, config.net.dead_after)
-                     : make_zmq_transport(
-                           runtime_, session_links(config, arguments, self_, status, elastic_))),
+      links_(arguments.mpi ? MemberOptions()
+                           : session_links(config, arguments, self_, status, elastic_)),
+      transport_(arguments.mpi ? make_mpi_transport(runtime_, config.net.dead_after)
+                               : make_zmq_transport(runtime_, links_)),
       watched_(std::make_unique<WatchedTransport>(*transport_, status)) {
   if (!arguments.mpi) {
-    // A key file may be a pipe, to be read once, where nothing is relayed.
-    const MemberOptions links = hidden_sites(config.sites).empty()
-                                    ? MemberOptions()
-                                    : session_links(config, arguments, self_, nullptr, elastic_);
-    routes_ = std::make_unique<SiteRoutes>(runtime_, config.sites, links, transport_->endpoint());
+    routes_ = std::make_unique<SiteRoutes>(runtime_, config.sites, links_, transport_->endpoint());
   }
 }
 

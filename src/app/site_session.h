@@ -196,6 +196,7 @@ class SiteSession {
 
   TimePoint begin_;
   std::unique_ptr<Events> events_;
+  const MemberOptions links_;           // of no use under MPI
   std::unique_ptr<SiteRoutes> routes_;  // null under MPI; ends after the transport
   std::unique_ptr<NetworkTransport> transport_;
   std::unique_ptr<WatchedTransport> watched_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <type_traits>
 #include <utility>
 
 #include "core/check.h"
@@ -55,6 +56,19 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
 PeerExchange::~PeerExchange() {
   transport_.close();
   task_.reset();
+}
+
+template <typename Read>
+auto PeerExchange::locked(const Read& read) const {
+  std::invoke_result_t<Read, const ExchangeEngine&> value;
+  // Nobody is woken, as `update` would.
+  (void)queue_->wait(
+      [&] {
+        value = read(std::as_const(engine_));
+        return true;
+      },
+      kNever);
+  return value;
 }
 
 template <typename Step>
@@ -146,13 +160,8 @@ Ticket PeerExchange::begin(Contribution contribution) {
   const bool commit = contribution.commit || options_.elastic;
   std::optional<Contribution> retained;
   if (options_.elastic) retained = contribution;
-  RoundPlace place;
-  (void)queue_->wait(
-      [&] {
-        place = engine_.place(contribution.id.sent);
-        return true;
-      },
-      kNever);
+  const RoundPlace place =
+      locked([&](const ExchangeEngine& engine) { return engine.place(contribution.id.sent); });
   Round round(std::move(contribution), place);
   drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
     engine.begin(std::move(round), commit, std::move(retained), now, out);
@@ -161,27 +170,14 @@ Ticket PeerExchange::begin(Contribution contribution) {
 }
 
 bool PeerExchange::poll(const Ticket& ticket) {
-  bool ready = false;
-  (void)queue_->wait(
-      [&] {
-        ready = engine_.ready(ticket.id);
-        return true;
-      },
-      kNever);
-  return ready;
+  return locked([&](const ExchangeEngine& engine) { return engine.ready(ticket.id); });
 }
 
 Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Duration patience) {
   const TimePoint begin = runtime_.clock().now();
   TimePoint deadline = after(begin, patience);
   const auto ready = [&] { return engine_.ready(ticket.id); };
-  std::uint32_t epoch = 0;
-  (void)queue_->wait(
-      [&] {
-        epoch = engine_.epoch();
-        return true;
-      },
-      kNever);
+  std::uint32_t epoch = locked([](const ExchangeEngine& engine) { return engine.epoch(); });
   TimePoint now = begin;
   TimePoint unchanged_since = begin;  // the membership
   while (!queue_->wait(ready, std::min({deadline, after(now, options_.retry_interval),
@@ -244,14 +240,7 @@ void PeerExchange::record_wait(TimePoint begin, const SyncId& id) {
 }
 
 ByteCounts PeerExchange::bytes() const {
-  ByteCounts result;
-  (void)queue_->wait(
-      [&] {
-        result = bytes_;
-        return true;
-      },
-      kNever);
-  return result;
+  return locked([&](const ExchangeEngine&) { return bytes_; });
 }
 
 void PeerExchange::note(Rank to, std::span<const std::byte> bytes) {
@@ -294,25 +283,11 @@ void PeerExchange::begin_anew() {
 }
 
 bool PeerExchange::has_left(Rank member) const {
-  bool left = false;
-  (void)queue_->wait(
-      [&] {
-        left = engine_.has_left(member);
-        return true;
-      },
-      kNever);
-  return left;
+  return locked([&](const ExchangeEngine& engine) { return engine.has_left(member); });
 }
 
 bool PeerExchange::all_left() const {
-  bool all = false;
-  (void)queue_->wait(
-      [&] {
-        all = engine_.all_left();
-        return true;
-      },
-      kNever);
-  return all;
+  return locked([](const ExchangeEngine& engine) { return engine.all_left(); });
 }
 
 void PeerExchange::with_history(const std::function<void(std::span<const HubRecord>)>& take) {

@@ -28,6 +28,10 @@
 
 namespace isthmus {
 
+/// A `retry_interval` over links that lose no frame, or repeat what breaks by themselves: a silent
+/// peer is slow, never to be asked again.
+inline constexpr Duration kNothingIsLost = std::chrono::hours(24 * 365);
+
 struct PeerExchangeOptions {
   std::uint32_t epoch = 0;
   /// Silence after which a peer that owes something is asked whether it was lost.
@@ -134,6 +138,9 @@ class PeerExchange final : public Exchange {
   void leave(Duration patience);
 
  private:
+  /// RETURNS: `read(engine)`, under the lock.
+  template <typename Read>
+  [[nodiscard]] auto locked(const Read& read) const;
   /// Runs `step(engine, now, outbox)` under the lock, then sends what it queued.
   /// RETURNS: when the engine wants its next tick.
   template <typename Step>

@@ -17,9 +17,6 @@ namespace {
 /// How long a worker that has finished serves the others; they finish together unless one hangs.
 constexpr Duration kLeavePatience = std::chrono::hours(1);
 
-/// Queues in memory lose nothing, so a silent peer is a slow one and there is nothing to ask for.
-constexpr Duration kNothingIsLost = std::chrono::hours(24);
-
 /// The exception that came first in time: later ones are mostly workers who lost that one.
 class FirstFailure {
  public:
