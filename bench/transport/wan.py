@@ -182,9 +182,9 @@ def gloo_commands(row, args, trials):
                "--trials", trials, "--pause", args.pause]
 
 
-def run_members(commands, limit_s):
-    """Runs one process a member. RETURNS the JSON lines of each."""
-    running = [subprocess.Popen(inside(member, *command), stdout=subprocess.PIPE, text=True)
+def run_members(commands, limit_s, where=inside):
+    """Runs one process a member, `where(member, *command)` says how. RETURNS the JSON lines of each."""
+    running = [subprocess.Popen(where(member, *command), stdout=subprocess.PIPE, text=True)
                for member, command in enumerate(commands)]
     deadline = time.monotonic() + limit_s
     lines = []

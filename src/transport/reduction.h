@@ -28,7 +28,7 @@ inline constexpr std::size_t kMaxPartBytes = std::size_t{1} << 19;
 /// Parts are the unit of pipelining: an owner reduces and answers part by part, and connections get
 /// whole ones. So a section, what one member reduces, is cut into this many, but into none smaller
 /// than kMinPartBytes (a tile may be), where the frame around a part would begin to count.
-inline constexpr std::size_t kPartsOfSection = 128;
+inline constexpr std::size_t kPartsOfSection = 512;
 inline constexpr std::size_t kMinPartBytes = std::size_t{1} << 15;
 
 /// Consecutive tiles that travel in one frame.

@@ -62,9 +62,9 @@ TEST(ReductionPlan, ASectionIsCutIntoManyPartsButNotIntoSmallOnes) {
   constexpr std::size_t kTile = 16384;
   EXPECT_EQ(largest(1, 2, ReductionKind::kGather), kTile);
   EXPECT_EQ(largest(250, 2, ReductionKind::kGather), kMinPartBytes);
-  EXPECT_EQ(largest(128 * 10, 2, ReductionKind::kGather), 10 * kTile);
-  EXPECT_EQ(largest(128 * 10, 2, ReductionKind::kReduce), 5 * kTile);  // a section each
-  EXPECT_EQ(largest(128 * 100, 2, ReductionKind::kGather), kMaxPartBytes);
+  EXPECT_EQ(largest(512 * 10, 2, ReductionKind::kGather), 10 * kTile);
+  EXPECT_EQ(largest(512 * 10, 2, ReductionKind::kReduce), 5 * kTile);  // a section each
+  EXPECT_EQ(largest(512 * 100, 2, ReductionKind::kGather), kMaxPartBytes);
   const auto wide = make_codec("int8");
   const ReductionPlan plan = make_reduction_plan(*wide, 9 * kTileValues, 2, ReductionKind::kGather);
   ASSERT_EQ(plan.parts.size(), 2u);  // seven tiles of 4 KiB and a few bytes, and two
