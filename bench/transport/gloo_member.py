@@ -51,6 +51,7 @@ def main():
                               "seconds": round(end - begin, 4), "begin_s": round(begin, 4),
                               "end_s": round(end, 4)}), flush=True)
     dist.barrier()
+    dist.destroy_process_group()  # else its threads end the process as they like
 
 
 if __name__ == "__main__":
