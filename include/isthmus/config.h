@@ -101,6 +101,7 @@ struct SiteConfig {
   std::string relay;         // HOST:PORT at which it relays for sites without an address
   std::string key;           // its public key (isthmus keygen); all sites have one, or none
   std::optional<double> cap_bits_per_s;  // in the place of net.cap
+  std::string group;  // sites near one another share one; with net.reduction = "groups"
 };
 
 /// `[net]`: links between sites that are processes of their own (train --site).
@@ -112,7 +113,11 @@ struct NetConfig {
   bool plaintext = false;                          // allows links without keys beyond loopback
   std::optional<std::int64_t> min_sites;           // with fewer the run ends; see Config::min_sites
   std::optional<double> cap_bits_per_s;            // of what a site sends in all; absent: none
-  std::vector<std::string> quiet;  // "08:00-18:00 10Mbit/s": a cap within these hours; SendCap
+  std::vector<std::string> quiet;    // "08:00-18:00 10Mbit/s": a cap within these hours; SendCap
+  std::string reduction = "direct";  // direct | groups: how contributions become a mean
+  /// At most so much of the state is given to one that joins; absent: a share of the line.
+  std::optional<double> serve_bits_per_s;
+  bool detour = true;  // two sites that lose their way to one another go by way of a third
 };
 
 /// A process that numbers memberships and holds the verdicts in the place of the first site.

@@ -24,6 +24,10 @@
 
 namespace isthmus {
 
+/// A round whose result is not there when it is due: its step waits for it, or goes on without, and
+/// a later one applies it (kSlip).
+enum class LateRound { kWait, kSlip };
+
 enum class FragmentPattern {
   kStrided,     // layer l belongs to fragment l mod P
   kSequential,  // layer l belongs to fragment floor(l * P / L)
@@ -112,6 +116,7 @@ struct OuterOptions {
   SpsaOptions spsa = {};
   OneBitAdamOptions one_bit_adam = OneBitAdamOptions();
   ZeroOneAdamOptions zero_one_adam = {};
+  LateRound late = LateRound::kWait;
   Duration patience = std::chrono::hours(1);  // a round not committed by then ends the run
 };
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -24,7 +25,8 @@ namespace {
 constexpr int kNotStarted = 127;  // as a shell says
 
 /// Between fork and exec: async-signal-safe calls alone.
-[[noreturn]] void become(const std::vector<char*>& argv, int output, pid_t parent) {
+[[noreturn]] void become(const std::vector<char*>& argv, int output, pid_t parent,
+                         int network_space) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) {
@@ -35,7 +37,9 @@ constexpr int kNotStarted = 127;  // as a shell says
   }
   ::dup2(output, STDOUT_FILENO);
   ::dup2(output, STDERR_FILENO);
-  ::execvp(argv[0], argv.data());
+  if (network_space < 0 || ::setns(network_space, CLONE_NEWNET) == 0) {
+    ::execvp(argv[0], argv.data());
+  }
   constexpr char kText[] = "cannot be started: ";
   const char* why = std::strerror(errno);
   [[maybe_unused]] auto written = ::write(STDERR_FILENO, kText, sizeof kText - 1);
@@ -46,7 +50,7 @@ constexpr int kNotStarted = 127;  // as a shell says
 
 }  // namespace
 
-ChildProcess::ChildProcess(const std::vector<std::string>& argv) {
+ChildProcess::ChildProcess(const std::vector<std::string>& argv, int network_space) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
     throw SystemError(fmt::format("no pipe for {}: {}", argv.front(), std::strerror(errno)));
@@ -59,7 +63,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& argv) {
   const pid_t parent = ::getpid();
   pid_ = ::fork();
   if (pid_ == 0) {
-    become(words, ends[1], parent);
+    become(words, ends[1], parent, network_space);
   }
   const int error = errno;
   if (pid_ > 0) {

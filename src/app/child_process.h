@@ -15,8 +15,9 @@ class ChildProcess {
  public:
   /// Starts `argv[0]`, looked up in PATH, with both outputs in one pipe and no input. The child has
   /// a process group of its own, so signals of the terminal reach it through this program alone.
+  /// `network_space`: descriptor of the network namespace that it runs in; -1: in this one.
   /// THROWS: SystemError when the machine refuses.
-  explicit ChildProcess(const std::vector<std::string>& argv);
+  explicit ChildProcess(const std::vector<std::string>& argv, int network_space = -1);
   /// Kills it where it still runs.
   ~ChildProcess();
   ChildProcess(ChildProcess&& other) noexcept;

@@ -8,6 +8,7 @@
 
 #include "app/build_info.h"
 #include "app/cli.h"
+#include "app/kernel_emulation.h"
 #include "core/suggest.h"
 
 namespace isthmus::app {
@@ -113,13 +114,19 @@ void add_run_commands(CLI::App& app, Parsed& parsed) {
       ->type_name("FILE");
   simulate->add_flag("--emulate", parsed.simulate.emulate,
                      "in real time: threads and sockets of this machine behind the same links");
+  simulate
+      ->add_flag("--kernel", parsed.simulate_kernel,
+                 "with a process and a network namespace a site, over the kernel's TCP; as root")
+      ->needs("--emulate");
   simulate->callback([&parsed] {
     settle_workers(parsed.simulate, parsed.workers);
     for (const std::string& text : parsed.links) {
       parsed.simulate.links.push_back(link_of_flag(text));
     }
     parsed.action = [&parsed](Session& session) {
-      return command_simulate(parsed.simulate, parsed.simulate_links_file, session);
+      return parsed.simulate_kernel
+                 ? command_simulate_kernel(parsed.simulate, parsed.simulate_links_file, session)
+                 : command_simulate(parsed.simulate, parsed.simulate_links_file, session);
     };
   });
 

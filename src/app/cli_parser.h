@@ -30,6 +30,7 @@ struct Parsed {
   // Arguments of the commands; alive as long as the parser that fills them.
   TrainArguments train;
   SimulateArguments simulate;
+  bool simulate_kernel = false;
   std::vector<std::string> links;
   std::filesystem::path simulate_links_file, plan_links_file;
   int workers = 0;

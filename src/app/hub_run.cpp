@@ -94,7 +94,7 @@ void HubRun::push(Event event) {
 HubRun::End HubRun::run() {
   std::vector<std::string> endpoints = routes_->endpoints();
   endpoints.push_back("tcp://" + config_.hub.address);
-  transport_->join(endpoints);
+  transport_->join(endpoints, routes_->detours());
   static_cast<void>(transport_->await_members(now(), {}));  // each is news when it comes
   open_exchange();
   TimePoint looked = now();

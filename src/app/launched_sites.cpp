@@ -32,7 +32,7 @@ class Sites {
       : sites_(sites), restarts_(restarts), err_(err), states_(sites.size()) {
     for (const LaunchedSite& site : sites_) {
       widest_ = std::max(widest_, site.name.size());
-      children_.emplace_back(site.command);
+      children_.emplace_back(site.command, site.network_space);
     }
   }
 
@@ -93,7 +93,7 @@ class Sites {
                             words_of(code), delay_s, state.restarts, restarts_));
     } else if (monotonic_now() >= *state.due) {
       state.due.reset();
-      children_[site] = ChildProcess(sites_[site].command_again);
+      children_[site] = ChildProcess(sites_[site].command_again, sites_[site].network_space);
     }
   }
 

@@ -16,7 +16,8 @@ struct LaunchedSite {
   std::string name;
   std::vector<std::string> command;
   std::vector<std::string> command_again;  // goes on with what the first has left
-  bool hub = false;  // ends by itself once the sites have; signals are not for it
+  bool hub = false;        // ends by itself once the sites have; signals are not for it
+  int network_space = -1;  // as of ChildProcess
 };
 
 struct LaunchFailure {

@@ -46,6 +46,7 @@ LinkParty link_party(const std::filesystem::path& file, const std::vector<std::s
   set_addresses(config, site.addresses);
   LinkParty party;
   party.options = link_options(config, site, place_of(config, file, site.name));
+  party.options.detours = false;  // what is looked at is the direct way
   party.options.identity = link_identity(purpose, config.run.name);
   party.gather = config.net.gather;
   party.sites = config.sites;

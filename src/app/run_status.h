@@ -57,6 +57,16 @@ inline constexpr std::size_t kLinkTroubles = 6;
 /// "disconnected", "lost", ...
 [[nodiscard]] std::string_view trouble_name(LinkTrouble trouble);
 
+/// What TCP tells of the connections that this site has dialled to another one.
+struct LinkHealth {
+  int connections = 0;                       // that stand
+  std::optional<double> rtt_s;               // smoothed round trip, mean over them
+  std::uint64_t segments = 0;                // with data, sent so far
+  std::uint64_t resent_segments = 0;         // of those, sent again
+  std::optional<double> goodput_bits_per_s;  // last, while something was under way
+  bool around = false;                       // by way of a relay; then the rest is of before
+};
+
 /// Another site, as this one sees it.
 struct PeerStatus {
   std::string name;
@@ -66,6 +76,7 @@ struct PeerStatus {
   std::uint64_t sent_bytes = 0;
   std::uint64_t received_bytes = 0;
   double heard_s = -1;                           // since its last frame; < 0: none yet
+  std::optional<LinkHealth> tcp;                 // nothing where the system does not tell
   std::map<std::string, std::int64_t> troubles;  // by trouble_name
 };
 

@@ -38,7 +38,7 @@ SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say
   std::vector<std::string> endpoints;  // MPI knows its own
   if (routes_) endpoints = routes_->endpoints();
   if (has_hub()) endpoints.push_back("tcp://" + config_.hub.address);
-  transport_->join(endpoints);
+  transport_->join(endpoints, routes_ ? routes_->detours() : std::vector<std::string>());
   meet(deadline, say);
   bool goes_on = false;
   const auto settled = [&] {

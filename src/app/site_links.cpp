@@ -82,6 +82,7 @@ MemberOptions options_of(const Config& config, Rank self, const std::string& nam
   options.dead_after = config.net.dead_after;
   options.plaintext = config.net.plaintext;
   options.relayed = hidden_sites(config.sites);
+  options.detours = has_detours(config);
   options.heartbeat = std::min<Duration>(options.heartbeat, config.net.dead_after / 4);
   options.on_event = [self, status](const LinkEvent& event) {
     if (status != nullptr) status->link(self, event);
@@ -99,6 +100,11 @@ MemberOptions options_of(const Config& config, Rank self, const std::string& nam
         log_warning("link: {}", event.text);
     }
   };
+  if (status != nullptr) {
+    options.on_reading = [status](Rank peer, const LinkReading& reading) {
+      status->reading(peer, reading);
+    };
+  }
   return options;
 }
 

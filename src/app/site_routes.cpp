@@ -51,6 +51,17 @@ std::vector<Rank> relay_sites(std::span<const SiteConfig> sites) {
   return relays;
 }
 
+bool has_detours(const Config& config) {
+  // Sites that are all started on one machine are given addresses there, and relays are not.
+  const bool relayed = std::ranges::any_of(config.sites, [](const SiteConfig& site) {
+    const auto here = [](const std::string& place) {
+      return is_loopback(place.substr(0, place.rfind(':')));
+    };
+    return !site.relay.empty() && here(site.relay) == here(site.address);
+  });
+  return config.net.detour && config.sites.size() > 2 && relayed;
+}
+
 void check_addresses(const Config& config) {
   const bool relayed =
       std::ranges::any_of(config.sites, [](const SiteConfig& site) { return !site.relay.empty(); });
@@ -98,13 +109,13 @@ void check_addresses(const Config& config) {
 
 SiteRoutes::SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites,
                        const MemberOptions& options, const std::string& endpoint)
-    : hidden_(hidden_sites(sites)) {
+    : hidden_(hidden_sites(sites)), detours_(static_cast<std::size_t>(options.members)) {
   for (const SiteConfig& site : sites) {
     endpoints_.push_back("tcp://" + site.address);
     names_.push_back(site.name);
   }
-  if (hidden_.empty()) return;
-  if (options.most_streams > options.streams) {
+  if (hidden_.empty() && !options.detours) return;
+  if (!hidden_.empty() && options.most_streams > options.streams) {
     log_info(
         "net.streams = \"auto\": links to sites without an address keep {} connections, since "
         "TCP's "
@@ -132,14 +143,29 @@ SiteRoutes::SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites,
   // One's own is the nearest.
   std::stable_partition(routes.relays.begin(), routes.relays.end(),
                         [&](const RelayPlace& relay) { return relay.member == options.self; });
+  const HostPort own = parse_host_port("endpoint", endpoint.substr(endpoint.rfind('/') + 1));
+  routes.own_port = own.port;
+  routes.own_host = own.host.empty() || own.host == "0.0.0.0" ? "127.0.0.1"
+                    : own.host == "::"                        ? "::1"
+                                                              : own.host;
   if (contains(hidden_, options.self)) {
-    routes.own_port = parse_host_port("endpoint", endpoint).port;
     endpoints_[static_cast<std::size_t>(options.self.value())] = endpoint;
   }
+  for (int member = 0; options.detours && member < options.members; ++member) {
+    const bool by_third = std::ranges::any_of(
+        routes.relays, [&](const RelayPlace& relay) { return relay.member != Rank(member); });
+    if (by_third && !contains(hidden_, Rank(member))) routes.detours.push_back(Rank(member));
+  }
+  const std::vector<Rank> detours = routes.detours;
   links_ = std::make_unique<RelayedLinks>(runtime, options, std::move(routes));
   for (const Rank site : hidden_) {
     if (site != options.self) {
       endpoints_[static_cast<std::size_t>(site.value())] = links_->endpoint(site);
+    }
+  }
+  for (const Rank site : detours) {
+    if (site != options.self) {
+      detours_[static_cast<std::size_t>(site.value())] = links_->endpoint(site);
     }
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a site finds the others: at their addresses, or, where a site has none because nobody can
 // dial it (NAT), by way of the relays that the file names; and the relay that this site is for
-// them.
+// them. With detours the relays are also the way between sites whose direct one fails.
 #pragma once
 
 #include <memory>
@@ -22,6 +22,10 @@ namespace isthmus::app {
 /// Those with a relay.
 [[nodiscard]] std::vector<Rank> relay_sites(std::span<const SiteConfig> sites);
 
+/// Whether sites may go round a broken way between two of them: there is a third, and a relay where
+/// the sites are.
+[[nodiscard]] bool has_detours(const Config& config);
+
 /// THROWS: ConfigError for an address or relay that is none, two alike, a relay at a site without
 /// an address, a site without an address where there is no relay.
 void check_addresses(const Config& config);
@@ -36,6 +40,8 @@ class SiteRoutes {
              const std::string& endpoint);
   /// What the transport dials, one a site; its own address at this one's place.
   [[nodiscard]] const std::vector<std::string>& endpoints() const { return endpoints_; }
+  /// What it dials where that fails, one a member, the hub included; empty: nothing.
+  [[nodiscard]] const std::vector<std::string>& detours() const { return detours_; }
   /// Of a site without an address: "by way of relay.example.org:48300". Empty: it has one.
   [[nodiscard]] std::string way(Rank site) const;
   /// Why it is not reached that way; empty: it is, or has an address. Any task.
@@ -50,6 +56,7 @@ class SiteRoutes {
   std::vector<std::string> names_;
   std::vector<Rank> hidden_;
   std::vector<std::string> endpoints_;
+  std::vector<std::string> detours_;
   std::unique_ptr<Relay> relay_;
   std::unique_ptr<RelayedLinks> links_;
 };

@@ -36,6 +36,7 @@ std::optional<LinkTrouble> trouble_of(LinkEvent::Kind kind) {
     case LinkEvent::Kind::kWelcomed:
     case LinkEvent::Kind::kRetried:
     case LinkEvent::Kind::kAdapted:
+    case LinkEvent::Kind::kRerouted:
       return std::nullopt;
   }
   return std::nullopt;
@@ -183,7 +184,9 @@ void StatusBoard::note_drop(const std::string& peer, LinkTrouble trouble, const 
 
 void StatusBoard::link(Rank self, const LinkEvent& event) {
   const std::lock_guard lock(mutex_);
-  if (event.kind == LinkEvent::Kind::kAdapted) return;  // what stands is as before
+  if (event.kind == LinkEvent::Kind::kAdapted || event.kind == LinkEvent::Kind::kRerouted) {
+    return;  // what stands is as before, or is told of
+  }
   const std::optional<LinkTrouble> trouble = trouble_of(event.kind);
   const bool known = event.peer.value() >= 0 && event.peer.value() < state_.status.workers;
   if (trouble) {
@@ -217,6 +220,19 @@ void StatusBoard::link(Rank self, const LinkEvent& event) {
     peer.status.cause = event.text;
   }
   if (trouble) ++peer.status.troubles[std::string(trouble_name(*trouble))];
+}
+
+void StatusBoard::reading(Rank peer, const LinkReading& reading) {
+  const std::lock_guard lock(mutex_);
+  const auto found = state_.peers.find(peer.value());
+  if (found == state_.peers.end()) return;
+  LinkHealth& health = found->second.status.tcp.emplace();
+  health.connections = reading.connections;
+  if (reading.rtt) health.rtt_s = std::chrono::duration<double>(*reading.rtt).count();
+  health.segments = reading.segments;
+  health.resent_segments = reading.retransmits;
+  health.goodput_bits_per_s = reading.goodput_bits_per_s;
+  health.around = reading.around;
 }
 
 void StatusBoard::sent(Rank to, std::size_t bytes) {

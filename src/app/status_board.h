@@ -62,6 +62,7 @@ class StatusBoard {
 
   /// What became of a link of `self`. Any task.
   void link(Rank self, const LinkEvent& event);
+  void reading(Rank peer, const LinkReading& reading);
   void sent(Rank to, std::size_t bytes);
   void received(Rank from, std::size_t bytes);
   /// Nothing more comes from it: for links that do not tell of themselves.

@@ -79,6 +79,14 @@ std::string peers_json(const RunStatus& status) {
     } else {
       line.add("heard_ago_s", peer.heard_s);
     }
+    if (peer.tcp) {
+      JsonLine tcp;
+      tcp.add("connections", peer.tcp->connections).add("detour", peer.tcp->around);
+      add_optional(tcp, "rtt_s", peer.tcp->rtt_s);
+      tcp.add("segments", peer.tcp->segments).add("segments_resent", peer.tcp->resent_segments);
+      add_optional(tcp, "goodput_bits_per_s", peer.tcp->goodput_bits_per_s);
+      line.add_raw("tcp", tcp.str());
+    }
     JsonLine troubles;
     for (const auto& [kind, count] : peer.troubles) troubles.add(kind, count);
     parts.push_back(line.add_raw("troubles", troubles.str()).str());
@@ -217,6 +225,15 @@ void read_lists(const Json& json, RunStatus& status) {
     take(each, "bytes_sent", peer.sent_bytes);
     take(each, "bytes_received", peer.received_bytes);
     peer.heard_s = optional_number(each, "heard_ago_s").value_or(-1);
+    if (const auto tcp = each.find("tcp"); tcp != each.end()) {
+      LinkHealth& health = peer.tcp.emplace();
+      take(*tcp, "connections", health.connections);
+      take(*tcp, "detour", health.around);
+      health.rtt_s = optional_number(*tcp, "rtt_s");
+      take(*tcp, "segments", health.segments);
+      take(*tcp, "segments_resent", health.resent_segments);
+      health.goodput_bits_per_s = optional_number(*tcp, "goodput_bits_per_s");
+    }
     for (const auto& [kind, count] : each.at("troubles").items()) {
       peer.troubles[plain(kind)] = integer(count);
     }

@@ -183,6 +183,25 @@ void add_links(Families& out, const RunStatus& status, double now) {
   for (const PeerStatus& peer : status.peers) {
     if (peer.heard_s >= 0) out.value(now - peer.heard_s, label("peer", peer.name));
   }
+  const auto tcp = [&](const auto& value) {
+    for (const PeerStatus& peer : status.peers) {
+      if (!peer.tcp) continue;
+      if (const auto number = value(*peer.tcp)) out.value(*number, label("peer", peer.name));
+    }
+  };
+  out.gauge("peer_detour", "1 while what goes to the peer goes by way of a relay, else 0.");
+  tcp([](const LinkHealth& h) { return std::optional(h.around ? 1 : 0); });
+  out.gauge("peer_connections", "Connections to the peer, dialled here, that stand.");
+  tcp([](const LinkHealth& h) { return std::optional(h.connections); });
+  out.gauge("peer_rtt_seconds", "TCP's smoothed round trip to the peer, mean of the connections.");
+  tcp([](const LinkHealth& h) { return h.rtt_s; });
+  out.counter("peer_segments_total", "TCP segments with data sent to the peer, repeated ones too.");
+  tcp([](const LinkHealth& h) { return std::optional(h.segments); });
+  out.counter("peer_retransmitted_segments_total", "TCP segments sent to the peer again.");
+  tcp([](const LinkHealth& h) { return std::optional(h.resent_segments); });
+  out.gauge("peer_goodput_bits_per_second",
+            "What the peer has acknowledged, over the time in which something was under way.");
+  tcp([](const LinkHealth& h) { return h.goodput_bits_per_s; });
   out.counter("link_drops_total", "Connections that broke, and peers that were lost or left.");
   troubles({LinkTrouble::kDisconnected, LinkTrouble::kLost, LinkTrouble::kLeft});
   out.counter("link_refusals_total",

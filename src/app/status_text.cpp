@@ -125,7 +125,11 @@ std::string link_text(const PeerStatus& peer, const Terminal& terminal) {
     return terminal.paint(Style::kBad, peer.cause.empty() ? "not connected" : peer.cause);
   }
   std::string text = "connected";
+  if (peer.tcp && peer.tcp->around) text += " by way of a relay";
   if (peer.heard_s >= 0) text += fmt::format(", heard {} ago", human_time(peer.heard_s));
+  if (peer.tcp && !peer.tcp->around && peer.tcp->rtt_s) {
+    text += fmt::format(", round trip {}", human_time(*peer.tcp->rtt_s));
+  }
   return text;
 }
 

@@ -50,6 +50,7 @@ LinkEngine::Peer LinkEngine::new_peer() const {
   peer.streams.resize(static_cast<std::size_t>(options_.streams));
   peer.use = peer.streams.size();
   peer.inbound.resize(static_cast<std::size_t>(most_streams(options_)));
+  peer.answered = last_tick_;
   return peer;
 }
 
@@ -88,7 +89,7 @@ void LinkEngine::from_stream(Rank rank, std::span<const std::byte> header,
   const bool known =
       !options_.readmits || peer.streams[parsed->stream].state == StreamState::kReady;
   if (known) {
-    peer.heard = now;
+    peer.heard = peer.answered = now;
   }
   switch (parsed->kind) {
     case LinkKind::kWelcome:
@@ -242,7 +243,7 @@ void LinkEngine::tick(TimePoint now) {
   for (const Rank rank : living()) {
     Peer& peer = at(rank);
     if (was_away) {
-      peer.heard = now;
+      peer.heard = peer.answered = now;
       if (peer.down_since) peer.down_since = now;
     }
     peer.in.acknowledged();

@@ -20,6 +20,7 @@
 
 #include "transport/link_flow.h"
 #include "transport/link_message.h"
+#include "transport/link_way.h"
 #include "transport/network_transport.h"
 #include "transport/send_budget.h"
 
@@ -84,6 +85,9 @@ class LinkEngine {
   void close(TimePoint now);
 
   // From the connections this member has dialled.
+  /// Others have taken their place, of which none stands yet. Since when the peer counts as gone or
+  /// silent is as before.
+  void rerouted(Rank peer, TimePoint now);
   void stream_up(Rank peer, int stream, TimePoint now);
   void stream_down(Rank peer, int stream, TimePoint now, const std::string& why);
   void stream_trouble(Rank peer, int stream, LinkEvent::Kind kind, const std::string& what);
@@ -115,6 +119,11 @@ class LinkEngine {
                                              std::span<const std::string> endpoints) const;
   /// After `close`: every living peer has all frames.
   [[nodiscard]] bool all_told() const;
+  [[nodiscard]] bool is_lost(Rank peer) const { return at(peer).lost; }
+  [[nodiscard]] LinkSigns signs(Rank peer) const {
+    const Peer& of = at(peer);
+    return {.joined = of.joined, .answered = of.answered, .down_since = of.down_since};
+  }
   [[nodiscard]] std::size_t bytes_in_flight(Rank to) const { return at(to).out.bytes_in_flight(); }
   [[nodiscard]] std::size_t bytes_held(Rank from) const { return at(from).in.bytes_held(); }
 
@@ -154,6 +163,7 @@ class LinkEngine {
     std::uint64_t times_away = 0;   // this included
     std::vector<FrameBytes> early;  // came before it had joined, where it may come back
     TimePoint heard{};
+    TimePoint answered{};                  // heard on a connection dialled to it, or begun
     TimePoint spoke{};                     // heard on a connection it has dialled
     std::optional<TimePoint> down_since;   // joined, and no connection stands
     std::optional<std::uint64_t> leaving;  // the peer leaves after so many frames

@@ -73,6 +73,14 @@ void LinkEngine::drop_stream(Rank rank, int stream, TimePoint now) {
   }
 }
 
+void LinkEngine::rerouted(Rank rank, TimePoint now) {
+  Peer& peer = at(rank);
+  const std::optional<TimePoint> down_since = peer.down_since;
+  for (int k = 0; k < streams_dialled(rank); ++k) drop_stream(rank, k, now);
+  peer.down_since = down_since;
+  peer.answered = now;
+}
+
 void LinkEngine::greet(Rank rank, int stream, TimePoint now) {
   Peer& peer = at(rank);
   Stream& state = peer.streams[static_cast<std::size_t>(stream)];

@@ -50,7 +50,7 @@ bool LinkEngine::answers_for(Rank rank, int stream, std::span<const std::byte> b
     peer.spoke = now;
   }
   if (incarnation && peer.incarnation == *incarnation) {
-    peer.heard = now;
+    peer.heard = peer.answered = now;
     return true;
   }
   stream_trouble(rank, stream, LinkEvent::Kind::kRefused,

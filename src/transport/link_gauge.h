@@ -19,6 +19,18 @@ struct LinkCounters {
   Duration busy{0};               // that they had data to send or under way, summed over them
   Duration rtt{0};                // smoothed round trip, mean over the connections in use
   std::string congestion{};       // "cubic", "bbr"; empty: not known
+  std::uint64_t acked_bytes = 0;  // that the other end has, with what the transport adds to frames
+};
+
+/// How the link to a peer does, for pages about a run: of the connections dialled to it.
+struct LinkReading {
+  int connections = 0;            // that stand and tell
+  std::optional<Duration> rtt{};  // smoothed round trip, mean over them
+  std::uint64_t segments = 0;     // with data, over all connections there ever were
+  std::uint64_t retransmits = 0;  // of those, sent again
+  /// While something was under way, between two looks of which enough was.
+  std::optional<double> goodput_bits_per_s{};
+  bool around = false;  // they go by way of a relay for now: the rest is of before
 };
 
 class LinkGauge {

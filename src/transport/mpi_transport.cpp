@@ -70,7 +70,8 @@ class MpiTransport final : public NetworkTransport {
   [[nodiscard]] Rank self() const override { return place_.self; }
   [[nodiscard]] int size() const override { return place_.members; }
   [[nodiscard]] const std::string& endpoint() const override { return endpoint_; }
-  void join(std::span<const std::string>) override {}
+  using NetworkTransport::join;
+  void join(std::span<const std::string>, std::span<const std::string>) override {}
   using NetworkTransport::await_members;
   [[nodiscard]] Expected<std::vector<Rank>, JoinError> await_members(
       TimePoint, std::span<const Rank>) override {

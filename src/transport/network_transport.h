@@ -39,6 +39,7 @@ struct LinkEvent {
     kLost,             // the peer is counted as gone
     kLeft,             // the peer has left in order
     kAdapted,          // more or fewer connections carry frames from now on; stream -1
+    kRerouted,         // connections to the peer take another way from now on; stream -1
     kStranger,         // someone unknown: bytes that are no message, or a key that is no member's
   };
   Kind kind = Kind::kConnected;
@@ -86,12 +87,17 @@ struct MemberOptions {
   /// their connections is of this machine's part of the way, so nothing is made of it. They are
   /// far.
   std::vector<Rank> relayed = {};
+  /// Members with an address are reached by way of a relay too, where the direct way fails
+  /// (link_way.h): counts in what this member may take of the machine.
+  bool detours = false;
   /// Without keys: allows links beyond this machine, which anyone on the way can read and change.
   bool plaintext = false;
   /// A member that is lost, however it went, may come back as a new process (kPeerBack). One that
   /// is not known to be dead must have been silent for three heartbeats.
   bool readmits = false;
   std::function<void(const LinkEvent&)> on_event = {};  // called by the transport's own task
+  /// Likewise, every few seconds, of each peer whose connections' counters are of the way to it.
+  std::function<void(Rank peer, const LinkReading& reading)> on_reading = {};
 };
 /// What "auto" in a configuration means: the number at first, and the most.
 inline constexpr int kFewestStreams = 4, kMostStreams = 24;
@@ -133,9 +139,12 @@ class NetworkTransport : public Transport {
   /// Where this member can be reached; the port is known.
   [[nodiscard]] virtual const std::string& endpoint() const = 0;
   /// Starts to dial the others. `endpoints`: one a member, in member order, the own one included.
+  /// `detours`: what to dial where that fails, likewise; empty: nothing, for a member or for all.
   /// Call once. THROWS: ConfigError for one that is no address, or beyond this machine without keys
   /// or `plaintext`.
-  virtual void join(std::span<const std::string> endpoints) = 0;
+  virtual void join(std::span<const std::string> endpoints,
+                    std::span<const std::string> detours) = 0;
+  void join(std::span<const std::string> endpoints) { join(endpoints, {}); }
   /// Blocks until every one of `these` has accepted this member on every stream, and with
   /// `readmits` has greeted it on every one.
   /// REQUIRES: MemberOptions::readmits, unless they are all the others. One caller at a time.

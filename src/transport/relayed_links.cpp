@@ -42,7 +42,7 @@ constexpr double kLookS = 0.1;
 long passed_on_files(const MemberOptions& options) {
   const long others = options.members - 1L, hidden = static_cast<long>(options.relayed.size());
   const long to_here = is_relayed(options, options.self) ? others - 1 : 0;
-  const long ways = hidden + to_here;
+  const long ways = options.detours ? 2 * others : hidden + to_here;
   return 2 * ways * options.streams * (options.readmits ? 2 : 1);
 }
 
@@ -61,14 +61,18 @@ RelayedLinks::RelayedLinks(Runtime& runtime, const MemberOptions& options, Route
     }
   }
   const TimePoint now = runtime.clock().now();
-  for (const Rank hidden : routes_.hidden) {
-    if (hidden != options_.self) {
-      const auto [door, fresh] =
-          doors_.emplace(hidden.value(), Door{.listener = TcpSocket::listen_at(kHere, 0)});
+  std::vector<Rank> reached = routes_.hidden;
+  reached.insert(reached.end(), routes_.detours.begin(), routes_.detours.end());
+  for (const Rank member : reached) {
+    if (member != options_.self) {
+      const auto [door, fresh] = doors_.emplace(
+          member.value(), Door{.listener = TcpSocket::listen_at(kHere, 0),
+                               .relay = relay_after(routes_.relays.size() - 1, member)});
       receive_little(door->second.listener.descriptor());
       continue;
     }
     for (std::size_t relay = 0; relay < routes_.relays.size(); ++relay) {
+      if (routes_.relays[relay].member == options_.self) continue;
       listening_.push_back({.relay = relay, .again = now, .backoff = kFirstBackoff});
     }
   }
@@ -188,9 +192,16 @@ std::optional<RelayCall> RelayedLinks::call(std::size_t relay, const RelayReques
                                        request.verb == RelayVerb::kDial ? kDialTakes : kCallTakes);
 }
 
+std::size_t RelayedLinks::relay_after(std::size_t relay, Rank to) const {
+  const std::size_t all = routes_.relays.size();
+  std::size_t next = (relay + 1) % all;
+  while (routes_.relays[next].member == to && next != relay) next = (next + 1) % all;
+  return next;
+}
+
 void RelayedLinks::turn_from(std::size_t relay, Rank to) {
   std::size_t& first = doors_.at(to.value()).relay;
-  if (first == relay) first = (relay + 1) % routes_.relays.size();
+  if (first == relay) first = relay_after(relay, to);
 }
 
 bool RelayedLinks::advance(Outgoing& outgoing, const std::vector<Waited>& all, TimePoint now) {
@@ -215,7 +226,7 @@ bool RelayedLinks::advance(Outgoing& outgoing, const std::vector<Waited>& all, T
              {.verb = RelayVerb::kDial, .from = options_.self, .to = outgoing.to, .run = {}}, now);
     if (!outgoing.call) {
       turn_from(outgoing.relay, outgoing.to);
-      outgoing.relay = (outgoing.relay + 1) % routes_.relays.size();
+      outgoing.relay = relay_after(outgoing.relay, outgoing.to);
     }
     return true;  // the call is waited for from the next turn on
   }
@@ -233,7 +244,7 @@ bool RelayedLinks::advance(Outgoing& outgoing, const std::vector<Waited>& all, T
     outgoing.call.reset();
     turn_from(outgoing.relay, outgoing.to);
     outgoing.again = std::max(outgoing.again, now);
-    outgoing.relay = (outgoing.relay + 1) % routes_.relays.size();
+    outgoing.relay = relay_after(outgoing.relay, outgoing.to);
   }
   return true;
 }
@@ -316,7 +327,7 @@ void RelayedLinks::answer_call(std::size_t relay, const Digest128& token, TimePo
 bool RelayedLinks::advance(RelayCall& accepting, const std::vector<Waited>& all, TimePoint now) {
   const RelayCall::State state = accepting.advance(all, now);
   if (state != RelayCall::State::kDone) return state == RelayCall::State::kGoing;
-  const auto here = resolve_tcp(kHere, routes_.own_port);
+  const auto here = resolve_tcp(routes_.own_host, routes_.own_port);
   auto local = here ? TcpSocket::start_connect(here->front())
                     : Expected<TcpSocket, std::string>(Unexpected<std::string>(here.error()));
   if (local) {
@@ -338,9 +349,11 @@ void RelayedLinks::failed(Rank hidden, std::size_t relay, const std::string& why
     const std::string who = rank < options_.expected_names.size()
                                 ? "site " + options_.expected_names[rank]
                                 : fmt::format("member {}", rank);
-    log_warning("{} by way of {} (time {})",
-                hidden == options_.self ? "this site cannot be reached" : "no way to " + who, text,
-                times);
+    const std::string said = fmt::format(
+        "{} by way of {} (time {})",
+        hidden == options_.self ? "this site cannot be reached" : "no way to " + who, text, times);
+    const bool needed = std::ranges::find(routes_.hidden, hidden) != routes_.hidden.end();
+    needed ? log_warning("{}", said) : log_info("{}", said);
   }
 }
 

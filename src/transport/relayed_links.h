@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member's side of relays (relay.h): towards members that cannot be dialled it stands as a port
-// of its own machine for each, whose connections it takes to a relay; a member that cannot be
-// dialled itself listens at every relay, and takes calls to the port at which its transport
-// listens. To the transports at both ends these are connections like others, that break when
-// something on the way does. One task; it passes bytes on and knows nothing of what they are.
+// A member's side of relays (relay.h): towards members that cannot be dialled, now or ever, it
+// stands as a port of its own machine for each, whose connections it takes to a relay; a member
+// that may have to be reached so itself listens at every other's relay, and takes calls to the port
+// at which its transport listens. To the transports at both ends these are connections like others,
+// that break when something on the way does. One task; it passes bytes on and knows nothing of what
+// they are.
 //
 // A name of a relay is looked up by that task, so while names take long to look up, so does all
 // that it passes on; what was found is kept until a later lookup, at most one a minute, finds other
@@ -27,6 +28,7 @@ namespace isthmus {
 
 /// The most files that connections passed on take in this member's process, two each: from here to
 /// members that cannot be dialled, from all to here where it is one itself, and as their relay.
+/// With detours all may be such members.
 [[nodiscard]] long passed_on_files(const MemberOptions& options);
 
 class RelayedLinks {
@@ -34,7 +36,9 @@ class RelayedLinks {
   struct Routes {
     std::vector<RelayPlace> relays;  // tried in this order; at least one
     std::vector<Rank> hidden;        // members that cannot be dialled, this one possibly among them
-    int own_port = 0;                // of this member's transport on loopback, where it is hidden
+    std::vector<Rank> detours = {};  // that can be, and are reached this way too; likewise
+    int own_port = 0;                // of this member's transport, where it is one of those,
+    std::string own_host = "127.0.0.1";  // ... and a numeric address of this machine for it
   };
   /// `options`: of this member. THROWS: SystemError when no port can be had.
   RelayedLinks(Runtime& runtime, const MemberOptions& options, Routes routes);
@@ -43,7 +47,7 @@ class RelayedLinks {
   RelayedLinks(const RelayedLinks&) = delete;
   RelayedLinks& operator=(const RelayedLinks&) = delete;
 
-  /// What to dial in the place of the hidden member. REQUIRES: another one of the hidden.
+  /// What to dial in the place of the member. REQUIRES: another one of the hidden or the detours.
   [[nodiscard]] std::string endpoint(Rank hidden) const;
   /// Why the last attempt to reach it, or for this member itself to be reached, has failed; empty:
   /// it has not. Any task.
@@ -92,6 +96,8 @@ class RelayedLinks {
   void take_connections(Rank to, Door& door, TimePoint now);
   /// The door's next connections try the relay after `relay` first.
   void turn_from(std::size_t relay, Rank to);
+  /// Nobody listens at a relay of its own.
+  [[nodiscard]] std::size_t relay_after(std::size_t relay, Rank to) const;
   /// RETURNS: false once it is over, or joined.
   [[nodiscard]] bool advance(Outgoing& outgoing, const std::vector<Waited>& all, TimePoint now);
   void advance(Listening& listening, const std::vector<Waited>& all, TimePoint now);

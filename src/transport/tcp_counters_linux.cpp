@@ -22,6 +22,7 @@ std::optional<LinkCounters> tcp_counters(int descriptor) {
   LinkCounters counters;
   counters.segments = info.tcpi_data_segs_out;
   counters.retransmits = info.tcpi_total_retrans;
+  counters.acked_bytes = info.tcpi_bytes_acked;
   counters.busy = std::chrono::microseconds(info.tcpi_busy_time);
   counters.rtt = std::chrono::microseconds(info.tcpi_rtt);
   std::array<char, 32> name{};

@@ -3,21 +3,23 @@
 #include "transport/zmq_sockets.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 #include <zmq.hpp>
 
+#include "core/check.h"
 #include "isthmus/errors.h"
-#include "transport/relayed_links.h"
+#include "transport/link_allowance.h"
 #include "transport/tcp_connection.h"
 #include "transport/tcp_counters.h"
 #include "transport/zmq_admission.h"
 #include "transport/zmq_messages.h"
 #include "transport/zmq_transport.h"
+#include "transport/zmq_watched.h"
 
 namespace isthmus {
 namespace {
@@ -25,15 +27,9 @@ namespace {
 constexpr int kMessagesPerTurn = 64;  // of one socket, before the others have theirs
 constexpr int kQueuedFrames = 2;      // in ZeroMQ, each end of each connection
 constexpr int kQueuedReplies = 256;   // to one connection; more are dropped
-constexpr int kHandshakeMs = 5000;    // for whoever connects and says nothing
 constexpr Duration kLastWords = std::chrono::milliseconds(250);
 constexpr int kRetryMs = 50, kLongestRetryMs = 1000;
-constexpr Duration kLongestConnect = std::chrono::seconds(2);
 constexpr Duration kRedialAfter = std::chrono::milliseconds(kLongestRetryMs);
-
-int milliseconds(Duration duration) {
-  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
-}
 
 constexpr int kHandshakeFailed = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                                  ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
@@ -49,105 +45,16 @@ HandshakeFault fault_of(const News& news) {
 constexpr int kWatched = kHandshakeFailed | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_CONNECTED |
                          ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED;
 
-/// What the links of a member may take of what this process has. A connection is a DEALER and both
-/// ends of its monitor, each with a file to be woken by, and its TCP connection; one more comes in
-/// return. Those to a peer that comes back may be there before those to its former process end.
-struct Allowance {
-  int streams = 0;  // to each peer
-  int sockets = 0;
-};
-/// As many connections as there are files for, if those of the beginning have theirs.
-/// THROWS: ConfigError when this process may not have so many open.
-Allowance allowance_of(const MemberOptions& options) {
-  constexpr long kSockets = 3, kFiles = 4, kOtherSockets = 16, kOtherFiles = 64;
-  constexpr long kMostSockets = 65535;  // of a ZeroMQ context
-  const long links = (options.members - 1L) * (options.readmits ? 2 : 1);
-  const long besides = links * most_streams(options) + passed_on_files(options);
-  const auto sockets = [&](long streams) { return kSockets * links * streams + kOtherSockets; };
-  const auto files = [&](long streams) { return kFiles * links * streams + besides + kOtherFiles; };
-  rlimit limit{};
-  const bool limited = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  const auto fit = [&](long streams) {
-    return sockets(streams) <= kMostSockets &&
-           (!limited || static_cast<rlim_t>(files(streams)) <= limit.rlim_cur);
-  };
-  if (!fit(options.streams)) {
-    throw ConfigError(fmt::format(
-        "{} members with net.streams = {} need {} open files and {} sockets here; this process may "
-        "have {} (ulimit -n) and {}: raise ulimit -n, or set fewer streams",
-        options.members, options.most_streams == 0 ? std::to_string(options.streams) : "\"auto\"",
-        files(options.streams), sockets(options.streams),
-        limited ? std::to_string(limit.rlim_cur) : "any number", kMostSockets));
-  }
-  long streams = most_streams(options);
-  while (!fit(streams)) --streams;
-  return {.streams = static_cast<int>(streams), .sockets = static_cast<int>(sockets(streams))};
-}
-
-zmq::socket_t open_socket(zmq::context_t& context, zmq::socket_type type) {
-  try {
-    return {context, type};
-  } catch (const zmq::error_t& error) {
-    throw SystemError(fmt::format(
-        "no socket for another link: {}; raise ulimit -n, or set fewer net.streams", error.what()));
-  }
-}
-
-/// A socket and the news of its connections. ZeroMQ's own thread writes the news and waits for a
-/// reader for ever, with all sockets of the context, so it must end before the reader does.
-class Watched {
- public:
-  Watched(zmq::context_t& context, zmq::socket_t plain, std::string place)
-      : monitor(open_socket(context, zmq::socket_type::pair)),
-        address(std::move(place)),
-        socket(std::move(plain)) {
-    monitor.set(zmq::sockopt::linger, 0);
-    monitor.set(zmq::sockopt::rcvhwm, 0);  // whoever writes the news never waits
-  }
-  /// From now on there is news. Call once, when someone reads it.
-  void watch(int events) {
-    if (zmq_socket_monitor(socket.handle(), address.c_str(), events) != 0) {
-      throw SystemError(
-          fmt::format("no monitor of a socket: {}; raise ulimit -n, or set fewer "
-                      "net.streams",
-                      zmq_strerror(zmq_errno())));
-    }
-    monitor.connect(address);
-    watched = true;
-  }
-  ~Watched() { (void)zmq_socket_monitor(socket.handle(), nullptr, 0); }
-  Watched(const Watched&) = delete;
-  Watched& operator=(const Watched&) = delete;
-
-  zmq::socket_t monitor;
-  const std::string address;  // of the news
-  bool watched = false;
-  bool stands = false;               // a dialled connection, as far as the news says
-  int descriptor = -1;               // of its TCP connection, which ZeroMQ owns and may have closed
-  std::optional<TimePoint> ended{};  // ... which ZeroMQ does not try again
-  zmq::socket_t socket;              // destroyed first
-};
-
-zmq::socket_t new_socket(zmq::context_t& context, zmq::socket_type type, const std::string& address,
-                         Duration dead_after, Duration gone_after) {
-  zmq::socket_t socket = open_socket(context, type);
-  socket.set(zmq::sockopt::linger, 0);
-  socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(kMaxLinkBody));
-  socket.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
-  socket.set(zmq::sockopt::tcp_maxrt, milliseconds(dead_after));
-  // An attempt that nobody answers leaves time for another one before the peer counts as gone.
-  socket.set(zmq::sockopt::connect_timeout,
-             milliseconds(std::min<Duration>(kLongestConnect, gone_after * 3 / 4)));
-  socket.set(zmq::sockopt::ipv6, address.find('[') != std::string::npos);
-  return socket;
-}
-
 }  // namespace
 
 struct ZmqSockets::State {
   explicit State(const MemberOptions& given) : options(given) {}
 
-  std::unique_ptr<Watched> dial(Rank peer);
+  /// One that tries a way (`tries`) finds out by itself whether that is still there.
+  std::unique_ptr<Watched> dial(Rank peer, const std::string& address, bool tries = false);
+  std::unique_ptr<Watched> dial(Rank peer) {
+    return dial(peer, addresses[static_cast<std::size_t>(peer.value())]);
+  }
   void dial_ended_again(TimePoint now);
   std::unique_ptr<Watched> watch(zmq::socket_t socket) {
     return std::make_unique<Watched>(context, std::move(socket),
@@ -161,8 +68,7 @@ struct ZmqSockets::State {
         link.descriptor = static_cast<int>(news->value);
       } else if (news->kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
         // Should the file be another's already, that is a file, or a connection it does not harm.
-        (void)pace_connection(link.descriptor,
-                              is_relayed(options, peer) ? Duration{0} : options.far);
+        (void)pace_connection(link.descriptor, far_of(peer));
         // Lets the socket take in that there is a connection: else it would not take the greeting.
         (void)link.socket.get(zmq::sockopt::events);
         link.stands = true;
@@ -181,6 +87,35 @@ struct ZmqSockets::State {
       }
     }
   }
+  /// What came of connections that try another way.
+  void take_news_beside(TimePoint now) {
+    for (auto& [peer, each] : beside) {
+      Watched& link = *each.link;
+      while (const auto news = next_event(link.monitor)) {
+        if (news->kind == ZMQ_EVENT_CONNECTED) {
+          link.descriptor = static_cast<int>(news->value);
+        } else if (news->kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+          link.stands = true;
+          each.stands_since = now;
+        } else if (news->kind == ZMQ_EVENT_DISCONNECTED) {
+          link.descriptor = -1;
+          link.stands = false;
+          each.stands_since.reset();
+        } else if ((news->kind & kHandshakeFailed) != 0 &&
+                   news->kind != ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) {
+          link.ended = now;
+        }
+      }
+      if (link.ended && now - *link.ended >= kRedialAfter) {
+        each.link = dial(Rank(peer), each.address, true);
+        each.stands_since.reset();
+      }
+    }
+  }
+  [[nodiscard]] Duration far_of(Rank peer) const {
+    const bool passed_on = around[static_cast<std::size_t>(peer.value())];
+    return passed_on || is_relayed(options, peer) ? Duration{0} : options.far;
+  }
   template <typename Visit>
   void for_each_dialled(const Visit& visit) {
     for (std::size_t peer = 0; peer < dialled.size(); ++peer) {
@@ -191,7 +126,7 @@ struct ZmqSockets::State {
   }
 
   const MemberOptions options;
-  const Allowance allowance = allowance_of(options);
+  const LinkAllowance allowance = link_allowance(options);
   zmq::context_t context{1, allowance.sockets};  // destroyed after all sockets
   std::optional<ZmqAdmission> admission;         // with keys
   int monitors = 0;
@@ -200,17 +135,25 @@ struct ZmqSockets::State {
   std::unique_ptr<Watched> router;
   std::vector<std::vector<std::unique_ptr<Watched>>> dialled;  // by peer
   std::vector<std::string> addresses;                          // of those, by peer
+  std::vector<bool> around;                                    // ... by way of a relay
+  struct Beside {
+    std::string address;
+    std::unique_ptr<Watched> link;
+    std::optional<TimePoint> stands_since;
+  };
+  std::map<int, Beside> beside;  // by peer
   std::string endpoint;
 };
 
 ZmqSockets::ZmqSockets(const MemberOptions& options) : state_(std::make_unique<State>(options)) {
   state_->dialled.resize(static_cast<std::size_t>(options.members));
   state_->addresses.resize(static_cast<std::size_t>(options.members));
+  state_->around.resize(static_cast<std::size_t>(options.members));
   if (options.keys) state_->admission.emplace(state_->context, options.member_keys);
   state_->wake_out.bind("inproc://wake");
   state_->wake_in.connect("inproc://wake");
-  zmq::socket_t router = new_socket(state_->context, zmq::socket_type::router, options.bind,
-                                    options.dead_after, options.gone_after);
+  zmq::socket_t router =
+      new_socket(state_->context, zmq::socket_type::router, options.bind, options);
   router.set(zmq::sockopt::sndhwm, kQueuedReplies);
   router.set(zmq::sockopt::rcvhwm, kQueuedFrames);
   if (options.keys) ZmqAdmission::make_server(router, *options.keys);
@@ -228,8 +171,9 @@ ZmqSockets::~ZmqSockets() = default;
 
 const std::string& ZmqSockets::endpoint() const { return state_->endpoint; }
 
-void ZmqSockets::dial(Rank peer, const std::string& endpoint) {
+void ZmqSockets::dial(Rank peer, const std::string& endpoint, bool around) {
   state_->addresses[static_cast<std::size_t>(peer.value())] = endpoint;
+  state_->around[static_cast<std::size_t>(peer.value())] = around;
   auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];
   for (int k = 0; k < state_->options.streams; ++k) links.push_back(state_->dial(peer));
 }
@@ -243,15 +187,18 @@ void ZmqSockets::dial_more(Rank peer, int streams) {
   }
 }
 
-std::unique_ptr<Watched> ZmqSockets::State::dial(Rank peer) {
+std::unique_ptr<Watched> ZmqSockets::State::dial(Rank peer, const std::string& address,
+                                                 bool tries) {
   const auto place = static_cast<std::size_t>(peer.value());
-  const std::string& address = addresses[place];
-  zmq::socket_t plain = new_socket(context, zmq::socket_type::dealer, address, options.dead_after,
-                                   options.gone_after);
+  zmq::socket_t plain = new_socket(context, zmq::socket_type::dealer, address, options);
   plain.set(zmq::sockopt::immediate, true);  // nothing queues for a connection that is not
   plain.set(zmq::sockopt::sndhwm, kQueuedFrames);
   plain.set(zmq::sockopt::reconnect_ivl, kRetryMs);
   plain.set(zmq::sockopt::reconnect_ivl_max, kLongestRetryMs);
+  if (tries) {
+    plain.set(zmq::sockopt::heartbeat_ivl, milliseconds(options.heartbeat));
+    plain.set(zmq::sockopt::heartbeat_timeout, milliseconds(options.dead_after / 2));
+  }
   if (options.keys) ZmqAdmission::make_client(plain, *options.keys, options.member_keys[place]);
   std::unique_ptr<Watched> watched = watch(std::move(plain));
   watched->watch(kWatched);
@@ -278,6 +225,37 @@ void ZmqSockets::State::dial_ended_again(TimePoint now) {
 
 void ZmqSockets::hang_up(Rank peer) {
   state_->dialled[static_cast<std::size_t>(peer.value())].clear();
+  end_beside(peer);
+}
+
+void ZmqSockets::dial_beside(Rank peer, const std::string& endpoint) {
+  state_->beside.insert_or_assign(
+      peer.value(), State::Beside{endpoint, state_->dial(peer, endpoint, true), std::nullopt});
+}
+
+void ZmqSockets::end_beside(Rank peer) { state_->beside.erase(peer.value()); }
+
+std::optional<TimePoint> ZmqSockets::beside_stands_since(Rank peer) const {
+  const auto found = state_->beside.find(peer.value());
+  return found == state_->beside.end() ? std::nullopt : found->second.stands_since;
+}
+
+void ZmqSockets::take_over(LinkEngine& engine, Rank peer, bool around, TimePoint now) {
+  const auto taken = state_->beside.extract(peer.value());
+  ISTHMUS_CHECK(!taken.empty() && taken.mapped().stands_since, peer.value());
+  const auto place = static_cast<std::size_t>(peer.value());
+  state_->addresses[place] = taken.mapped().address;
+  state_->around[place] = around;
+  auto& links = state_->dialled[place];
+  const std::size_t streams = links.size();
+  links.clear();
+  links.push_back(std::move(taken.mapped().link));
+  while (links.size() < streams) links.push_back(state_->dial(peer));
+  (void)pace_connection(links.front()->descriptor, state_->far_of(peer));
+  // As after its handshake: lets the socket take in that there is a connection.
+  (void)links.front()->socket.get(zmq::sockopt::events);
+  engine.rerouted(peer, now);
+  engine.stream_up(peer, 0, now);
 }
 
 bool ZmqSockets::to_stream(Rank peer, int stream, const LinkHeader& header,
@@ -316,6 +294,9 @@ void ZmqSockets::wait(LinkEngine& engine, Duration at_most) {
     items.push_back({dialled.socket.handle(), 0, static_cast<short>(wants), 0});
     items.push_back({dialled.monitor.handle(), 0, ZMQ_POLLIN, 0});
   });
+  for (const auto& [peer, each] : state_->beside) {
+    items.push_back({each.link->monitor.handle(), 0, ZMQ_POLLIN, 0});
+  }
   try {
     zmq::poll(items, std::chrono::ceil<std::chrono::milliseconds>(std::max(at_most, Duration{0})));
   } catch (const zmq::error_t& error) {
@@ -346,6 +327,7 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now)
     }
   });
   state_->dial_ended_again(now());
+  state_->take_news_beside(now());
   while (const auto news = next_event(state_->router->monitor)) {
     if ((news->kind & kHandshakeFailed) != 0) {
       engine.stranger_handshake(fault_of(*news), state_->endpoint);
@@ -380,6 +362,14 @@ std::optional<LinkCounters> ZmqSockets::counters(Rank peer, int streams, int in_
   return all;
 }
 
+std::vector<std::optional<LinkCounters>> ZmqSockets::each_counter(Rank peer) const {
+  std::vector<std::optional<LinkCounters>> all;
+  for (const auto& each : state_->dialled[static_cast<std::size_t>(peer.value())]) {
+    all.push_back(each->stands ? tcp_counters(each->descriptor) : std::nullopt);
+  }
+  return all;
+}
+
 void ZmqSockets::wake() { (void)state_->wake_in.send(zmq::message_t(), zmq::send_flags::dontwait); }
 
 void ZmqSockets::close() {
@@ -389,6 +379,7 @@ void ZmqSockets::close() {
       [&](Rank, int, Watched& dialled) { dialled.socket.set(zmq::sockopt::linger, linger); });
   state_->router->socket.set(zmq::sockopt::linger, linger);
   state_->dialled.clear();
+  state_->beside.clear();
   state_->router.reset();
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "transport/link_engine.h"
 #include "transport/link_gauge.h"
@@ -26,10 +27,20 @@ class ZmqSockets {
   [[nodiscard]] const std::string& endpoint() const;
   /// The most connections to each peer for which there are open files, of those it may have.
   [[nodiscard]] int most_streams() const;
-  void dial(Rank peer, const std::string& endpoint);
+  /// `around`: by way of a relay, so that what TCP says of the connections is not of the peer.
+  void dial(Rank peer, const std::string& endpoint, bool around);
   /// Where something has been dialled and not hung up. THROWS: SystemError for want of a file.
   void dial_more(Rank peer, int streams);
   void hang_up(Rank peer);
+  /// Tries another endpoint of the peer by one connection, which says nothing of itself and is
+  /// broken off where it brings no answer for a while. One at a time; `hang_up` ends it too.
+  void dial_beside(Rank peer, const std::string& endpoint);
+  void end_beside(Rank peer);
+  /// Since when it stands, without a break; nothing: it does not.
+  [[nodiscard]] std::optional<TimePoint> beside_stands_since(Rank peer) const;
+  /// It takes the place of those dialled to the peer, together with as many more to the same
+  /// endpoint, and the engine is told. REQUIRES: it stands.
+  void take_over(LinkEngine& engine, Rank peer, bool around, TimePoint now);
   /// As LinkPort. Over what has been hung up nothing goes.
   bool to_stream(Rank peer, int stream, const LinkHeader& header, const FrameBytes& body);
   void to_connection(const ConnectionId& id, const LinkHeader& header, const FrameBytes& body);
@@ -41,6 +52,8 @@ class ZmqSockets {
   /// Of the first `streams` connections dialled to `peer`; of the first `in_use` the mean round
   /// trip. RETURNS: nothing when one of them does not stand, or the system does not tell.
   [[nodiscard]] std::optional<LinkCounters> counters(Rank peer, int streams, int in_use) const;
+  /// Of every connection dialled to `peer`; nothing for one that does not stand or tell.
+  [[nodiscard]] std::vector<std::optional<LinkCounters>> each_counter(Rank peer) const;
   /// Ends `wait`. Any thread, one at a time.
   void wake();
   /// Ends all connections; what has been said last still goes out.

@@ -15,8 +15,10 @@
 #include "core/check.h"
 #include "core/fresh_id.h"
 #include "isthmus/errors.h"
+#include "transport/link_dialling.h"
 #include "transport/link_engine.h"
 #include "transport/link_gauge.h"
+#include "transport/link_tally.h"
 #include "transport/mailbox.h"
 #include "transport/stream_policy.h"
 #include "transport/zmq_sockets.h"
@@ -25,6 +27,7 @@ namespace isthmus {
 namespace {
 
 constexpr Duration kBetweenCounts = std::chrono::seconds(1);
+constexpr Duration kBetweenReadings = std::chrono::seconds(2);
 
 class ZmqTransport final : public NetworkTransport, public LinkGauge, private LinkPort {
  public:
@@ -34,7 +37,8 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
         queue_(runtime.make_wait_queue()),
         mailbox_(runtime, options.members),
         engine_(options, fresh_id(), *this, runtime.clock().now()),
-        sockets_(options) {
+        sockets_(options),
+        dialling_(options_, engine_, sockets_, [this](const LinkEvent& news) { event(news); }) {
     for (int peer = 0; options_.most_streams > 0 && peer < size(); ++peer) {
       if (Rank(peer) != self() && !is_relayed(options_, Rank(peer)))
         policies_.emplace(peer, new_policy());
@@ -50,20 +54,18 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
   [[nodiscard]] int size() const override { return options_.members; }
   [[nodiscard]] const std::string& endpoint() const override { return sockets_.endpoint(); }
 
-  void join(std::span<const std::string> endpoints) override {
+  using NetworkTransport::join;
+  void join(std::span<const std::string> endpoints, std::span<const std::string> detours) override {
     ISTHMUS_CHECK(task_ == nullptr);
+    ISTHMUS_CHECK(detours.empty() || detours.size() == endpoints.size(), detours.size());
     if (endpoints.size() != static_cast<std::size_t>(size())) {
       throw ConfigError(fmt::format("{} endpoints for {} members: one for each, in member order",
                                     endpoints.size(), size()));
     }
-    endpoints_.assign(endpoints.begin(), endpoints.end());
     for (const std::string& endpoint : endpoints) {
       check_endpoint(endpoint, false, may_leave_machine(options_));
     }
-    for (int peer = 0; peer < size(); ++peer) {
-      if (Rank(peer) != self())
-        sockets_.dial(Rank(peer), endpoints[static_cast<std::size_t>(peer)]);
-    }
+    dialling_.begin(endpoints, detours);
     task_ = runtime_.spawn(fmt::format("links of member {}", self().value()), [this] { serve(); });
   }
 
@@ -203,7 +205,8 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
     try {
       std::optional<TimePoint> end;
       while (!end || (!engine_.all_told() && now() < *end)) {
-        const TimePoint until = end ? std::min(*end, engine_.next_tick()) : engine_.next_tick();
+        TimePoint until = end ? std::min(*end, engine_.next_tick()) : engine_.next_tick();
+        if (!end) until = std::min(until, dialling_.next_look());
         sockets_.wait(engine_, until - now());
         engine_.see(now());  // it has slept
         if (take_orders() && !end) {
@@ -214,9 +217,11 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
         engine_.tick(now());
         for (const auto& [peer, again] : std::exchange(dial_again_, {})) {
           sockets_.hang_up(Rank(peer));
-          if (again) sockets_.dial(Rank(peer), endpoints_[static_cast<std::size_t>(peer)]);
+          if (again) dialling_.dial(Rank(peer));
         }
+        if (!end) dialling_.look(now());
         adapt_streams();
+        tell_readings();
         answer();
       }
     } catch (const std::exception& error) {
@@ -236,6 +241,7 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
     adapts_next_ = now() + kBetweenCounts;
     for (auto& [place, policy] : policies_) {
       const Rank peer(place);
+      if (dialling_.goes_around(peer)) continue;  // what TCP counts is of the way to the relay
       const bool waited = engine_.frames_waited(peer);
       const int streams = engine_.streams_in_use(peer);
       if (streams != policy.streams()) policy = new_policy();  // of a process that was, or is, gone
@@ -247,6 +253,25 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
       event({LinkEvent::Kind::kAdapted, peer, -1,
              fmt::format("frames to member {} take {} connections now, {} before", place,
                          policy.streams(), streams)});
+    }
+  }
+
+  void tell_readings() {
+    if (!options_.on_reading || now() < tells_next_) return;
+    tells_next_ = now() + kBetweenReadings;
+    for (int place = 0; place < size(); ++place) {
+      const Rank peer(place);
+      if (peer == self() || is_relayed(options_, peer)) continue;
+      LinkTally& tally = tallies_[place];
+      LinkReading reading = tally.reading();
+      reading.around = dialling_.goes_around(peer);
+      if (reading.around) {
+        tally.forget();
+      } else {
+        tally.add(sockets_.each_counter(peer));
+        reading = tally.reading();
+      }
+      options_.on_reading(peer, reading);
     }
   }
 
@@ -280,7 +305,7 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
     });
     for (const auto& [to, count] : streams) engine_.use_streams(Rank(to), count);
     if (asks) {
-      const auto counted = is_relayed(options_, *asks)
+      const auto counted = is_relayed(options_, *asks) || dialling_.goes_around(*asks)
                                ? std::nullopt
                                : sockets_.counters(*asks, engine_.streams_dialled(*asks),
                                                    engine_.streams_in_use(*asks));
@@ -297,7 +322,7 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
                   .error = engine_.join_error(question_->these)};
     if (!answer.joined && !answer.error && !question_->last) return;
     if (answer.joined && !answer.error) answer.absent = engine_.begin_without_absent();
-    answer.missing = engine_.describe_missing(question_->these, endpoints_);
+    answer.missing = engine_.describe_missing(question_->these, dialling_.endpoints());
     question_.reset();
     queue_->update([&] {
       if (shared_.question) shared_.answer = std::move(answer);
@@ -349,11 +374,13 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
   // From here on the task's alone once it runs.
   LinkEngine engine_;
   ZmqSockets sockets_;
+  LinkDialling dialling_;
   std::map<int, StreamPolicy> policies_;  // by peer, where the number of connections adapts
   TimePoint adapts_next_{};
+  std::map<int, LinkTally> tallies_;  // by peer
+  TimePoint tells_next_{};
   std::map<int, bool> dial_again_;  // peers to hang up on at the end of the turn
   std::optional<Question> question_;
-  std::vector<std::string> endpoints_;
   std::unique_ptr<Task> task_;
 };
 

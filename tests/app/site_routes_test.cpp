@@ -68,6 +68,39 @@ TEST(SiteRoutes, OnlyThePairsThatNeedARelayTakeOne) {
   EXPECT_EQ(routes.way(Rank(2)), "by way of 127.0.0.1:9");
 }
 
+TEST(SiteRoutes, WhereAThirdRelaysThereIsADetour) {
+  SystemRuntime runtime;
+  const std::vector<SiteConfig> sites = {site("east", "127.0.0.1:1", "127.0.0.1:9"),
+                                         site("west", "127.0.0.1:2"), site("home", ""),
+                                         site("north", "127.0.0.1:3")};
+  MemberOptions options{.self = Rank(1), .members = 5, .relayed = {Rank(2)}, .detours = true};
+  const SiteRoutes routes(runtime, sites, options, "tcp://0.0.0.0:4444");
+  // Not to the relay itself, nor to who has no address; to the hub, which has the last place.
+  EXPECT_THAT(routes.detours(), ElementsAre("", "", "", StartsWith("tcp://127.0.0.1:"),
+                                            StartsWith("tcp://127.0.0.1:")));
+  EXPECT_EQ(routes.endpoints()[3], "tcp://127.0.0.1:3");
+  options.detours = false;
+  const SiteRoutes direct(runtime, sites, options, "tcp://0.0.0.0:4444");
+  EXPECT_THAT(direct.detours(), ElementsAre("", "", "", "", ""));
+}
+
+TEST(SiteRoutes, ADetourNeedsAThirdSiteAndARelay) {
+  Config config;
+  config.sites = {site("east", "e:1", "e:2"), site("west", "w:1")};
+  EXPECT_FALSE(has_detours(config)) << "two sites";
+  config.sites.push_back(site("north", "n:1"));
+  EXPECT_TRUE(has_detours(config));
+  config.net.detour = false;
+  EXPECT_FALSE(has_detours(config));
+  config.net.detour = true;
+  for (SiteConfig& each : config.sites) each.address = "127.0.0.1:1";
+  EXPECT_FALSE(has_detours(config)) << "started on one machine, where there is no relay";
+  config.sites[0].relay = "127.0.0.1:2";
+  EXPECT_TRUE(has_detours(config));
+  config.sites[0].relay.clear();
+  EXPECT_FALSE(has_detours(config));
+}
+
 TEST(SiteRoutes, ARelayBeyondThisMachineNeedsKeysAsLinksDo) {
   SystemRuntime runtime;
   const std::vector<SiteConfig> sites = {site("east", "127.0.0.1:1", "203.0.113.9:9"),

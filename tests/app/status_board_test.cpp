@@ -284,6 +284,21 @@ TEST_F(StatusBoardTest, CountsWhatGoesToAPeerAndComesFromIt) {
   EXPECT_EQ(west().heard_s, 3);
 }
 
+TEST_F(StatusBoardTest, TellsWhatTcpTellsOfAPeer) {
+  EXPECT_FALSE(west().tcp);
+  board.reading(Rank(1), {.connections = 3,
+                          .rtt = std::chrono::milliseconds(80),
+                          .segments = 50,
+                          .retransmits = 2,
+                          .around = true});
+  ASSERT_TRUE(west().tcp);
+  EXPECT_EQ(west().tcp->connections, 3);
+  EXPECT_EQ(west().tcp->rtt_s, 0.08);
+  EXPECT_EQ(west().tcp->resent_segments, 2U);
+  EXPECT_EQ(west().tcp->goodput_bits_per_s, std::nullopt);
+  EXPECT_TRUE(west().tcp->around);
+}
+
 TEST_F(StatusBoardTest, RoundsAddUpByFragment) {
   RoundReport round;
   round.members = 2;

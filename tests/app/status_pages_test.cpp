@@ -51,6 +51,11 @@ RunStatus made_up() {
   peer.heard_s = 4;
   peer.sent_bytes = 77;
   peer.troubles["disconnected"] = 2;
+  peer.tcp = LinkHealth{.connections = 4,
+                        .rtt_s = 0.125,
+                        .segments = 1000,
+                        .resent_segments = 3,
+                        .goodput_bits_per_s = 2.5e7};
   status.peers.push_back(peer);
   LinkDrop drop;
   drop.peer = "west";
@@ -70,6 +75,9 @@ TEST(StatusJson, ReadsBackAsItWas) {
   EXPECT_EQ(back.eval_loss, std::nullopt);
   EXPECT_EQ(back.fragments.at(2).rounds, 3);
   EXPECT_EQ(back.peers.at(0).heard_s, 4);
+  ASSERT_TRUE(back.peers.at(0).tcp);
+  EXPECT_EQ(back.peers.at(0).tcp->rtt_s, 0.125);
+  EXPECT_EQ(back.peers.at(0).tcp->resent_segments, 3U);
   EXPECT_EQ(back.loss_curve, made_up().loss_curve);
 }
 
@@ -114,6 +122,24 @@ TEST(StatusMetrics, HaveTheValuesOfTheStatus) {
   EXPECT_THAT(text, HasSubstr("isthmus_peer_connected{peer=\"west\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("isthmus_link_drops_total{peer=\"west\",kind=\"disconnected\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("isthmus_link_drops_total{peer=\"west\",kind=\"lost\"} 0\n"));
+}
+
+TEST(StatusMetrics, TellWhatTcpTells) {
+  const std::string text = status_metrics(made_up());
+  for (const char* line :
+       {"# TYPE isthmus_peer_rtt_seconds gauge\nisthmus_peer_rtt_seconds{peer=\"west\"} 0.125\n",
+        "# TYPE isthmus_peer_retransmitted_segments_total counter\n"
+        "isthmus_peer_retransmitted_segments_total{peer=\"west\"} 3\n",
+        "isthmus_peer_segments_total{peer=\"west\"} 1000\n",
+        "isthmus_peer_connections{peer=\"west\"} 4\n", "isthmus_peer_detour{peer=\"west\"} 0\n",
+        "isthmus_peer_goodput_bits_per_second{peer=\"west\"} 25000000\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  RunStatus status = made_up();
+  status.peers[0].tcp->rtt_s.reset();
+  EXPECT_THAT(status_metrics(status), Not(HasSubstr("isthmus_peer_rtt_seconds")));
+  status.peers[0].tcp.reset();
+  EXPECT_THAT(status_metrics(status), Not(HasSubstr("isthmus_peer_segments_total")));
 }
 
 TEST(StatusMetrics, LabelsAreEscaped) {

@@ -83,7 +83,8 @@ class Run:
             for key, having in (("address", addressed), ("relay", relays)):
                 if name in having:
                     self.ports[name, key] = next(ports)
-                    sites += f'{key} = "{host}:{self.ports[name, key]}"\n'
+                    where = host if isinstance(host, str) else host[name]
+                    sites += f'{key} = "{where}:{self.ports[name, key]}"\n'
             if keys:
                 sites += f'key = "{said[name]}"\n'
         self.toml = folder / "run.toml"

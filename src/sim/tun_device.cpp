@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tun_device.h"
+#include "sim/tun_device.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -18,8 +18,6 @@
 namespace isthmus {
 namespace {
 
-constexpr const char* kDevice = "wan0";
-
 /// THROWS: SystemError naming the call, why it failed, and the remedy.
 [[noreturn]] void fail(const std::string& what, const std::string& remedy) {
   throw SystemError(fmt::format("{}: {}; {}", what, std::strerror(errno), remedy));
@@ -27,34 +25,56 @@ constexpr const char* kDevice = "wan0";
 
 }  // namespace
 
-FileDescriptor open_tun_device(const std::string& space, const std::string& address) {
-  const std::string path = "/run/netns/" + space;
+void enter_network_namespace(const std::string& name) {
+  const std::string path = "/run/netns/" + name;
   const FileDescriptor place(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (place.get() < 0) fail(path, fmt::format("make it with: ip netns add {}", space));
+  if (place.get() < 0) fail(path, fmt::format("make it with: ip netns add {}", name));
   if (::setns(place.get(), CLONE_NEWNET) != 0) {
-    fail(fmt::format("entering network namespace {}", space), "run as root");
+    fail(fmt::format("entering network namespace {}", name), "run as root");
   }
+}
+
+FileDescriptor make_network_namespace() {
+  if (::unshare(CLONE_NEWNET) != 0) {
+    fail("a network namespace", "it needs root, and in a container the right to make them");
+  }
+  FileDescriptor space(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+  if (space.get() < 0) fail("/proc/thread-self/ns/net", "it needs Linux with /proc");
+  const FileDescriptor settings(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  std::strncpy(request.ifr_name, "lo", IFNAMSIZ - 1);
+  request.ifr_flags = IFF_UP | IFF_RUNNING | IFF_LOOPBACK;
+  if (::ioctl(settings.get(), SIOCSIFFLAGS, &request) != 0) fail("loopback", "run as root");
+  // Connections do not inherit what the kernel remembers of earlier ones; where it cannot be said
+  // so for a namespace there is nothing to remember yet either.
+  const FileDescriptor metrics(
+      ::open("/proc/sys/net/ipv4/tcp_no_metrics_save", O_WRONLY | O_CLOEXEC));
+  if (metrics.get() >= 0) (void)!::write(metrics.get(), "1", 1);
+  return space;
+}
+
+FileDescriptor open_tun_device(const std::string& address) {
   FileDescriptor packets(::open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC));
   if (packets.get() < 0) {
     fail("/dev/net/tun", "it needs root, and in a container the device itself (--device)");
   }
   ifreq request{};
-  std::strncpy(request.ifr_name, kDevice, IFNAMSIZ - 1);
+  std::strncpy(request.ifr_name, kTunDevice, IFNAMSIZ - 1);
   request.ifr_flags = IFF_TUN | IFF_NO_PI;
   if (::ioctl(packets.get(), TUNSETIFF, &request) != 0) {
-    fail(fmt::format("TUN device {} in {}", kDevice, space), "is another bench_wan there?");
+    fail(fmt::format("TUN device {}", kTunDevice), "is there one already?");
   }
   const FileDescriptor settings(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const auto set = [&](unsigned long what, const char* name) {
     if (::ioctl(settings.get(), what, &request) != 0) {
-      fail(fmt::format("{} of {} in {}", name, kDevice, space), "run as root");
+      fail(fmt::format("{} of {}", name, kTunDevice), "run as root");
     }
   };
   const auto set_address = [&](unsigned long what, const char* text, const char* name) {
     sockaddr_in inet{};
     inet.sin_family = AF_INET;
     if (::inet_pton(AF_INET, text, &inet.sin_addr) != 1) {
-      throw ConfigError(fmt::format("{}: no IPv4 address; see --subnet", text));
+      throw ConfigError(fmt::format("{}: no IPv4 address", text));
     }
     std::memcpy(&request.ifr_addr, &inet, sizeof inet);
     set(what, name);

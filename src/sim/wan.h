@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// A wide-area network in user space: one TUN device in each of several network namespaces, and one
+// task as everything between them, so that the kernel's own TCP runs over declared links. It needs
+// no kernel modules (netem is often missing), and what it does to a packet is written below:
+//
+//   node's up line  ->  the pair's line  ->  loss  ->  delay  ->  other node's down line
+//
+// A line is a token bucket with a tail-drop queue, or none. All times are computed, not measured: a
+// packet's next event depends on when its last one was due, so this task being late (`late` in the
+// counters) delays a packet once and never slows a line down. Loss is a function of (seed, node,
+// number of the packet).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "core/rng.h"
+#include "isthmus/runtime.h"
+#include "sim/tun_device.h"
+
+namespace isthmus {
+
+/// One direction. Rate 0: no line, packets pass at once.
+struct WanLine {
+  double mbit = 0;
+  std::int64_t queue_bytes = 0;
+};
+/// As many bytes as a line has under way in a round trip, 32 packets at least.
+[[nodiscard]] std::int64_t bandwidth_delay_product(double mbit, double rtt_ms);
+
+struct WanNode {
+  std::string address;     // the last number of which is its place in the network, from 1
+  FileDescriptor packets;  // of its TUN device
+  WanLine up = {}, down = {};
+};
+/// What lies between one node and another, in that direction.
+struct WanPath {
+  WanLine line = {};
+  double delay_ms = 0;
+  double jitter_ms = 0;  // a packet takes up to so much longer, uniform, in order
+  double loss = 0;       // share of the packets
+};
+struct WanOptions {
+  std::uint64_t seed = 1;
+  int tick_us = 200;     // events wait for the next tick: a timer for each packet costs half a core
+  int burst_us = 1000;   // depth of the first line's bucket: what a late read may catch up with
+  bool realtime = true;  // before every ordinary process
+};
+
+/// Of one node.
+struct WanCounters {
+  std::uint64_t sent = 0, sent_bytes = 0;
+  std::uint64_t dropped_up = 0, lost = 0, dropped_down = 0;
+  std::uint64_t delivered = 0, delivered_bytes = 0;
+};
+/// Of this task's own lateness, in events.
+struct WanLateness {
+  double mean_us = 0;
+  std::int64_t max_us = 0;
+  double over_1ms = 0, over_10ms = 0;  // shares
+};
+
+class Wan {
+ public:
+  /// `paths`: from node i to node j at i * nodes + j. Borrows `clock`.
+  Wan(const Clock& clock, std::vector<WanNode> nodes, std::vector<WanPath> paths,
+      const WanOptions& options);
+
+  /// Blocks until `stop` says so, which is asked every 100 ms at least.
+  void run(const std::function<bool()>& stop);
+
+  [[nodiscard]] const WanCounters& counters(std::size_t node) const { return counters_[node]; }
+  [[nodiscard]] WanLateness lateness() const;
+  [[nodiscard]] std::uint64_t foreign() const { return foreign_; }
+  [[nodiscard]] bool realtime() const { return realtime_; }
+
+ private:
+  using Nanoseconds = std::int64_t;
+
+  /// A token bucket with a tail-drop queue.
+  class Line {
+   public:
+    Line(const WanLine& line, Nanoseconds burst);
+    /// RETURNS: when the packet's last bit has left; nothing when the queue is full.
+    std::optional<Nanoseconds> pass(Nanoseconds at, std::size_t bytes);
+
+   private:
+    double nanoseconds_per_byte_;
+    std::int64_t queue_bytes_;
+    Nanoseconds burst_;
+    Nanoseconds free_at_ = 0;
+  };
+  struct Path {
+    Line line;
+    WanPath its;
+    Nanoseconds last_at = 0;  // when its last packet reaches the other node's line
+  };
+  struct Event {
+    Nanoseconds at = 0;
+    std::uint64_t order = 0;  // among events of one instant
+    bool arrives = false;     // has passed the down line; before: reaches it
+    std::size_t to = 0;
+    std::vector<char> packet;
+  };
+  struct Later {
+    bool operator()(const Event& a, const Event& b) const {
+      return a.at != b.at ? a.at > b.at : a.order > b.order;
+    }
+  };
+  [[nodiscard]] Nanoseconds now() const { return clock_.now().time_since_epoch().count(); }
+  void read_all(std::size_t from);
+  [[nodiscard]] std::optional<std::size_t> destination(const char* packet, std::size_t size) const;
+  void take(std::size_t from, std::size_t to, std::vector<char> packet);
+  void handle_next();
+  void note_late(Nanoseconds late);
+
+  const Clock& clock_;
+  const WanOptions options_;
+  const Rng rng_;
+  std::vector<WanNode> nodes_;
+  std::vector<Path> paths_;
+  std::vector<Line> up_, down_;
+  std::vector<WanCounters> counters_;
+  std::priority_queue<Event, std::vector<Event>, Later> events_;
+  std::uint64_t order_ = 0;
+  bool realtime_ = false;
+  std::uint64_t foreign_ = 0;
+  std::uint64_t handled_ = 0, late_1ms_ = 0, late_10ms_ = 0;
+  double late_sum_us_ = 0;
+  Nanoseconds late_max_ = 0;
+};
+
+}  // namespace isthmus

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/link_dialling.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <utility>
+
+namespace isthmus {
+namespace {
+
+constexpr Duration kBetweenLooks = std::chrono::milliseconds(100);
+
+}  // namespace
+
+void LinkDialling::begin(std::span<const std::string> endpoints,
+                         std::span<const std::string> detours) {
+  endpoints_.assign(endpoints.begin(), endpoints.end());
+  for (std::size_t place = 0; place < endpoints.size(); ++place) {
+    const Rank peer(static_cast<int>(place));
+    if (peer == options_.self) continue;
+    if (place < detours.size() && !detours[place].empty()) {
+      ways_.emplace(peer.value(), Way{LinkWay(options_.dead_after), detours[place]});
+    }
+    dial(peer);
+  }
+}
+
+bool LinkDialling::goes_around(Rank peer) const {
+  const auto way = ways_.find(peer.value());
+  return way != ways_.end() && way->second.choice.around();
+}
+
+void LinkDialling::dial(Rank peer) {
+  const auto way = ways_.find(peer.value());
+  if (way != ways_.end()) way->second.choice.begin();
+  const bool around = goes_around(peer);
+  sockets_.dial(peer, around ? way->second.detour : direct(peer), around);
+}
+
+void LinkDialling::look(TimePoint now) {
+  if (now < next_look_) return;
+  next_look_ = now + kBetweenLooks;
+  for (auto& [place, way] : ways_) {
+    if (!engine_.is_lost(Rank(place))) look_at(Rank(place), way, now);  // else it is not dialled
+  }
+}
+
+void LinkDialling::look_at(Rank peer, Way& way, TimePoint now) {
+  LinkSigns signs = engine_.signs(peer);
+  signs.other_stands_since = sockets_.beside_stands_since(peer);
+  switch (way.choice.observe(now, signs)) {
+    case LinkWay::Act::kNone:
+      return;
+    case LinkWay::Act::kTryOther:
+      sockets_.dial_beside(peer, way.choice.around() ? direct(peer) : way.detour);
+      return;
+    case LinkWay::Act::kLeaveOther:
+      sockets_.end_beside(peer);
+      return;
+    case LinkWay::Act::kTakeOther:
+      break;
+  }
+  const bool around = way.choice.around();
+  const auto place = static_cast<std::size_t>(peer.value());
+  const std::string who = place < options_.expected_names.size()
+                              ? "site " + options_.expected_names[place]
+                              : fmt::format("member {}", place);
+  const double silent = std::chrono::duration<double>(now - signs.answered).count();
+  event_({LinkEvent::Kind::kRerouted, peer, -1,
+          !around ? fmt::format("what goes to {} goes directly again", who)
+          : signs.down_since
+              ? fmt::format("what goes to {} goes by way of a relay from now on: the connections "
+                            "broke and do not come back",
+                            who)
+              : fmt::format("what goes to {} goes by way of a relay from now on: it has not "
+                            "answered directly for {:.1f} s",
+                            who, silent)});
+  sockets_.take_over(engine_, peer, around, now);
+}
+
+}  // namespace isthmus

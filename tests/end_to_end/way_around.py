@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Two of three sites lose each other, and go on by way of the third.
+
+  sudo python3 tests/end_to_end/way_around.py --isthmus build/src/app/isthmus
+
+Each site is in a network namespace of its own, behind one router, which drops what two of them send
+to each other: both ways, then one way, and before they have met. TCP is told nothing of it. Nobody
+is left out, every round has all three members, and every line of the run is that of an undisturbed
+one; when the way is back, it is taken again. A site that is killed meanwhile is missed as soon as
+ever, and without net.detour one of the two is left out. Needs root.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from behind_nat import FOREVER, NAMES, Run
+from scenario import Failure, require
+
+SKIPPED = 77  # for ctest
+AROUND, DIRECTLY = "by way of a relay from now on", "goes directly again"
+
+
+class Router:
+    """A network namespace a site, and one between them that forwards, or drops."""
+
+    HOSTS = {name: f"10.79.{number}.2" for number, name in enumerate(NAMES, 1)}
+
+    def __init__(self):
+        self.of = {name: f"isthmus-{os.getpid()}-{name}" for name in NAMES}
+        self.between = f"isthmus-{os.getpid()}-between"
+        try:
+            for space in (self.between, *self.of.values()):
+                self.ip("netns", "add", space)
+                self.ip("-n", space, "link", "set", "lo", "up")
+            for number, (name, space) in enumerate(self.of.items(), 1):
+                wire = f"wire{number}"
+                self.ip("link", "add", wire, "netns", self.between, "type", "veth", "peer", "name",
+                        "wire", "netns", space)
+                self.ip("-n", self.between, "addr", "add", f"10.79.{number}.1/24", "dev", wire)
+                self.ip("-n", space, "addr", "add", f"{self.HOSTS[name]}/24", "dev", "wire")
+                self.ip("-n", self.between, "link", "set", wire, "up")
+                self.ip("-n", space, "link", "set", "wire", "up")
+                self.ip("-n", space, "route", "add", "default", "via", f"10.79.{number}.1")
+            self.ip("netns", "exec", self.between, "sh", "-c",
+                    "echo 1 > /proc/sys/net/ipv4/ip_forward")
+            self.drop("add", "west", "north")  # whether this kernel can
+            self.drop("del", "west", "north")
+        except subprocess.CalledProcessError:
+            self.remove()
+            raise
+
+    @staticmethod
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    def drop(self, verb, a, b):
+        """add, del: the rule by which what a sends to b is lost, without a word."""
+        self.ip("-n", self.between, "rule", verb, "from", self.HOSTS[a], "to", self.HOSTS[b],
+                "blackhole")
+
+    def reset(self, a, b):
+        """Connections between the two break at both ends; RETURNS how many did."""
+        broken = [subprocess.run(["ip", "netns", "exec", self.of[one], "ss", "-K", "dst", self.HOSTS[other]],
+                                 check=False, capture_output=True, text=True).stdout.count("ESTAB")
+                  for one, other in ((a, b), (b, a))]
+        return sum(broken)
+
+    def remove(self):
+        for space in (self.between, *self.of.values()):
+            subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
+
+
+def count(run, name, words):
+    return run.said(name).count(words)
+
+
+def rounds_go_on(run, more=5):
+    before = {name: len(run.rows(name, "round")) for name in NAMES}
+    run.until("rounds go on",
+              lambda: all(len(run.rows(name, "round")) >= before[name] + more for name in NAMES))
+
+
+def nobody_was_missed(run):
+    for name in NAMES:
+        members = {row["members"] for row in run.rows(name, "round")}
+        require(members == {3}, f"{run.folder.name}: {name}: rounds of {members}")
+        events = [row for row in run.rows(name, "event") if row.get("event") in ("left", "joined", "lost")]
+        require(not events, f"{run.folder.name}: {name}: {events}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--isthmus", required=True)
+    parser.add_argument("--text", default="/usr/include/linux/bpf.h")
+    parser.add_argument("--only")
+    arguments = parser.parse_args()
+    isthmus = str(pathlib.Path(arguments.isthmus).resolve())
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        print("skipped: needs root and iproute2, for network namespaces")
+        return SKIPPED
+    try:
+        router = Router()
+    except subprocess.CalledProcessError as error:
+        print(f"skipped: no network namespaces with rules here: {error.stderr.decode().strip()}")
+        return SKIPPED
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        corpus = folder / "corpus.txt"
+        corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
+        runs = []
+
+        def run_of(name, **how):
+            runs.append(Run(isthmus, folder / name, corpus, NAMES, ["east"], keys=True,
+                            host=Router.HOSTS, spaces=router.of, **how))
+            return runs[-1]
+
+        def both_ways_then_one_way():
+            run = run_of("cut", steps=FOREVER)
+            run.start_all()
+            run.until("rounds", lambda: len(run.rows("east", "round")) > 3)
+            begin = time.monotonic()
+            router.drop("add", "west", "north")
+            router.drop("add", "north", "west")
+            run.until("both go round", lambda: count(run, "west", AROUND) == 1 and
+                      count(run, "north", AROUND) == 1)
+            rounds_go_on(run)
+            print(f"rounds go on {time.monotonic() - begin:.1f} s after the cut (net.dead_after = 5 s)")
+            router.drop("del", "west", "north")
+            router.drop("del", "north", "west")
+            run.until("both go directly again", lambda: count(run, "west", DIRECTLY) == 1 and
+                      count(run, "north", DIRECTLY) == 1)
+            rounds_go_on(run)
+            router.drop("add", "west", "north")
+            run.until("both go round again", lambda: count(run, "west", AROUND) == 2 and
+                      count(run, "north", AROUND) == 2)
+            rounds_go_on(run)
+            router.drop("del", "west", "north")
+            run.stop()
+            nobody_was_missed(run)
+            last = max(row["step"] for row in run.rows("west", "train")) - 20
+            require(count(run, "east", AROUND) == 0, "east has gone round")
+            plain = run_of("plain", steps=last + 20)
+            plain.start_all()
+            plain.ends(0)
+            for name in NAMES:
+                lines = [[row for row in each.findings(name)
+                          if row.get("step", row.get("step_apply", 0)) <= last]
+                         for each in (run, plain)]
+                require(len(lines[0]) > last, f"{name}: {len(lines[0])} lines of {last} steps")
+                require(lines[0] == lines[1], f"{name}: other lines than undisturbed")
+
+        def connections_that_are_reset():
+            run = run_of("reset", steps=FOREVER)
+            run.start_all()
+            run.until("rounds", lambda: len(run.rows("east", "round")) > 3)
+            router.drop("add", "west", "north")
+            router.drop("add", "north", "west")
+            try:
+                if router.reset("west", "north") == 0:
+                    print("left out: this kernel resets no connections (ss -K)")
+                    return
+                run.until("both go round", lambda: count(run, "west", AROUND) == 1 and
+                          count(run, "north", AROUND) == 1)
+                rounds_go_on(run)
+                run.stop()
+                nobody_was_missed(run)
+            finally:
+                router.drop("del", "west", "north")
+                router.drop("del", "north", "west")
+
+        def two_that_have_never_met():
+            router.drop("add", "west", "north")
+            router.drop("add", "north", "west")
+            try:
+                run = run_of("never", steps=60)
+                run.start_all()
+                run.ends(0)
+                nobody_was_missed(run)
+            finally:
+                router.drop("del", "west", "north")
+                router.drop("del", "north", "west")
+
+        def a_death_is_missed_as_soon_as_ever():
+            run = run_of("death", steps=FOREVER)
+            run.start_all()
+            run.until("rounds", lambda: len(run.rows("east", "round")) > 3)
+            router.drop("add", "west", "north")
+            router.drop("add", "north", "west")
+            try:
+                run.until("both go round", lambda: count(run, "west", AROUND) == 1 and
+                          count(run, "north", AROUND) == 1)
+                rounds_go_on(run)
+                begin = time.monotonic()
+                run.kill("north")
+                run.until("rounds of two", lambda: run.members("east") == 2 == run.members("west"))
+                took = time.monotonic() - begin
+                require(took < 4, f"a death was missed after {took:.1f} s")
+                print(f"rounds of two {took:.1f} s after a death behind a detour")
+                run.start("north", "--resume", "auto")
+                run.until("rounds of all again", lambda: run.members("east") == 3)
+                rounds_go_on(run)
+                run.stop()
+            finally:
+                router.drop("del", "west", "north")
+                router.drop("del", "north", "west")
+
+        def without_it_one_is_left_out():
+            run = run_of("without", steps=FOREVER)
+            run.toml.write_text(run.toml.read_text().replace("[net]", "[net]\ndetour = false"))
+            run.start_all()
+            run.until("rounds", lambda: len(run.rows("east", "round")) > 3)
+            router.drop("add", "west", "north")
+            router.drop("add", "north", "west")
+            try:
+                run.until("rounds of two", lambda: run.members("east") == 2)
+            finally:
+                router.drop("del", "west", "north")
+                router.drop("del", "north", "west")
+
+        try:
+            for test in (both_ways_then_one_way, connections_that_are_reset, two_that_have_never_met,
+                         a_death_is_missed_as_soon_as_ever, without_it_one_is_left_out):
+                if not arguments.only or arguments.only in test.__name__:
+                    test()
+                    print(f"{test.__name__}: ok", flush=True)
+                    for run in runs:
+                        run.end()
+        except Failure as failure:
+            print(f"FAILED: {failure}")
+            return 1
+        finally:
+            for run in runs:
+                run.end()
+            router.remove()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
