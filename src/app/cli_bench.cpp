@@ -4,6 +4,7 @@
 
 #include "app/cli_parser.h"
 #include "app/command_bench_collectives.h"
+#include "app/command_bench_exchange.h"
 
 namespace isthmus::app {
 namespace {
@@ -34,7 +35,15 @@ void add_site_flags(CLI::App& command, SiteArguments& site) {
 void add_collectives_command(CLI::App& bench, Parsed& parsed) {
   const auto arguments =
       std::make_shared<BenchCollectivesArguments>();  // with the flags' callbacks
-  CLI::App* command = subcommand(bench, "collectives", "between the ranks inside a site (--inner)");
+  const auto between = std::make_shared<BenchExchangeArguments>();
+  CLI::App* command = subcommand(bench, "collectives",
+                                 "between the ranks inside a site (--inner), or between a file's "
+                                 "sites over its links, in virtual time");
+  command->add_option("CONFIG", between->config, "TOML file with sites and links")->type_name("");
+  repeated(*command, "--set", between->overrides, "override a key of CONFIG")
+      ->type_name("KEY=VALUE");
+  command->add_option("--links", between->links, "links file, as `bench link` writes it")
+      ->type_name("FILE");
   command->add_flag("--inner", arguments->inner, "inside a site: threads, or mpirun's processes");
   command->add_option("--ranks", arguments->ranks, "default: one a core; the MPI job's");
   command->add_option("--backend", arguments->backend, "threads or mpi")
@@ -42,9 +51,15 @@ void add_collectives_command(CLI::App& bench, Parsed& parsed) {
   command->add_option("--out", arguments->out, "table of back ends to write, or to add to");
   command->add_option("--largest-mib", arguments->largest_mib, "size of the largest call");
   command->add_option("--seconds", arguments->seconds, "of timed calls, each");
-  command->callback([&parsed, arguments] {
-    parsed.action = [arguments](Session& session) {
-      return command_bench_collectives(*arguments, session);
+  command->callback([&parsed, arguments, between] {
+    parsed.action = [arguments, between](Session& session) {
+      if (arguments->inner == !between->config.empty()) {
+        throw UsageError(
+            "bench collectives: give CONFIG, for those between its sites, or --inner, for those "
+            "inside one");
+      }
+      return arguments->inner ? command_bench_collectives(*arguments, session)
+                              : command_bench_exchange(*between, session);
     };
   });
 }

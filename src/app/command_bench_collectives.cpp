@@ -96,10 +96,6 @@ std::vector<CollectiveTiming> time_threads(int size, const CollectiveTimingOptio
 }  // namespace
 
 int command_bench_collectives(const BenchCollectivesArguments& arguments, Session& session) {
-  if (!arguments.inner) {
-    throw UsageError(
-        "bench collectives: only those inside a site are measured so far: add --inner");
-  }
   if (arguments.ranks < 0 || arguments.ranks > 256 || arguments.largest_mib < 1 ||
       arguments.largest_mib > 4096 || !(arguments.seconds > 0) || arguments.seconds > 60) {
     throw UsageError(

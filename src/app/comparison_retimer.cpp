@@ -34,6 +34,9 @@ std::optional<std::string> retiming_obstacle(const Config& config) {
   if (!config.faults.empty()) {
     return "it has [[fault]], which re-timing does not know";
   }
+  if (config.net.reduction != "direct") {
+    return "its net.reduction is not direct, which is all that re-timing knows";
+  }
   if (!declares_step_time(config)) {
     return "its step time was measured on the machine that ran it: declare sim.step_time";
   }

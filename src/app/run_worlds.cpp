@@ -128,6 +128,7 @@ int streams_over(const DirectedLink& link, int configured) {
 WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
   const auto body = [&](WorkerContext& context) { run_worker(setup, context); };
   const PeerExchangeOptions exchange{.retry_interval = kNothingIsLost,
+                                     .groups = site_groups(world.config),
                                      .run_key = run_key(world.config.run.seed, Stream::kRounding),
                                      .events = world.events};
   if (world.site != nullptr) {
@@ -163,6 +164,20 @@ WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
        .exchange = exchange},
       body);
   return {.traffic = result.traffic, .trace_hash = result.trace_hash};
+}
+
+std::vector<std::uint32_t> site_groups(const Config& config) {
+  std::vector<std::uint32_t> groups;
+  if (config.net.reduction != "groups") return groups;
+  for (std::size_t i = 0; i < config.sites.size(); ++i) {
+    const std::string& name = config.sites[i].group;
+    std::size_t first = i;  // a group is known by its first site
+    for (std::size_t j = 0; j < i && !name.empty() && first == i; ++j) {
+      if (config.sites[j].group == name) first = j;
+    }
+    groups.push_back(static_cast<std::uint32_t>(first));
+  }
+  return groups;
 }
 
 void check_links(const Config& config) { (void)link_matrix(config.links, site_names(config)); }
@@ -246,6 +261,7 @@ Prediction predict_run(const RunWorld& world, const std::vector<Duration>& measu
       if (world.site != nullptr) link.streams = streams_over(link, config.net.streams);
     }
     input.link = link_options(world);
+    input.groups = site_groups(config);
     const Prediction next = predict(input);
     whole = whole ? one_after_another(*whole, next) : next;
     done += input.steps;

@@ -41,6 +41,9 @@ struct WorldResult {                                // of this session; empty on
   std::optional<std::uint64_t> trace_hash;          // equal for equal simulations
 };
 
+/// PeerExchangeOptions::groups: by net.reduction and each site.group.
+[[nodiscard]] std::vector<std::uint32_t> site_groups(const Config& config);
+
 /// Runs all workers of this process to the end. THROWS: the first worker's failure.
 [[nodiscard]] WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup);
 

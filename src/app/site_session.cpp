@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "app/run_parts.h"
+#include "app/run_worlds.h"
 #include "app/site_links.h"
 #include "app/site_routes.h"
 #include "app/status_board.h"
@@ -111,6 +112,7 @@ void SiteSession::open_exchange() {
       PeerExchangeOptions{
           .retry_interval = kNothingIsLost,
           .shares = routes_ ? owner_shares(config_.sites) : std::vector<std::uint32_t>(),
+          .groups = site_groups(config_),
           .run_key = run_key(config_.run.seed, Stream::kRounding),
           .events = events_.get(),
           .elastic = elastic_,

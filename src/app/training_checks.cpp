@@ -10,6 +10,7 @@
 #include "inner/hf/hf_weights.h"
 #include "inner/schedule.h"
 #include "kernels/isa.h"
+#include "transport/reduction.h"
 
 namespace isthmus::app {
 namespace {
@@ -65,8 +66,17 @@ void Training::check() const {
                                    parse_validation_part(config_.eval.part));
   }
   const std::vector<Parameter> parameters = parameters_without_values(layout_);
-  (void)prediction_input(config_.method, config_.outer, parameters, plan_.workers,
-                         plan_.total_steps);
+  const PredictionInput exchange =
+      prediction_input(config_.method, config_.outer, parameters, plan_.workers, plan_.total_steps);
+  if (config_.net.reduction == "groups" &&
+      resolve_reduction(exchange.exchange, *exchange.codec, plan_.workers) !=
+          ReductionKind::kReduce) {
+    throw ConfigError(fmt::format(
+        "net.reduction = \"groups\": with outer.codec = {} and {} workers all would be sent to "
+        "all, "
+        "where groups have nothing to sum; remove it, or set outer.exchange = \"reduce\"",
+        exchange.codec->name(), plan_.workers));
+  }
   (void)LearningRateSchedule(config_.inner, plan_.total_steps);
   if (!config_.model.init.empty()) {
     check_hf_weights(storage_, config_.locate(config_.model.init), parameters);

@@ -111,6 +111,7 @@ struct Loader {
   void check_mesh();
   void check_paces();
   void check_net();
+  void check_groups();
   void check_sites();
 
   std::vector<Deferred> deferred_;

@@ -2,6 +2,8 @@
 // What [net] asks of the sites.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/config_loader.h"
 #include "core/send_cap.h"
 #include "isthmus/errors.h"
@@ -27,6 +29,7 @@ void Loader::check_net() {
              "give the site another name");
     }
   }
+  check_groups();
   for (const std::string& hours : config.net.quiet) {
     try {
       static_cast<void>(parse_quiet_hours(hours));
@@ -34,6 +37,35 @@ void Loader::check_net() {
       refuse("E-VALUE", "net.quiet", fmt::format("'net.quiet': {}", error.what()),
              "write \"08:00-18:00 10Mbit/s\"");
     }
+  }
+}
+
+void Loader::check_groups() {
+  const MethodInfo* info = method();
+  if (config.net.reduction != "groups" || info == nullptr) {
+    return;
+  }
+  const std::string what = quoted("net.reduction");
+  if (site_places.empty() || std::ranges::all_of(config.sites, [](const SiteConfig& site) {
+        return site.group.empty();
+      })) {
+    refuse("E-KEY-MISSING", "net.reduction", fmt::format("{}: no [[site]] has a group", what),
+           "write group = \"eu\" to the sites that are near one another");
+  }
+  if (!info->takes("exchange") || config.outer.exchange == ReductionKind::kGather) {
+    refuse("E-CONFLICT", "net.reduction",
+           fmt::format(
+               "{}: groups are for means that one site works out for the others, and {}", what,
+               info->takes("exchange") ? "outer.exchange = \"gather\" sends all to all"
+                                       : fmt::format("method '{}' sends all to all", info->name)),
+           "remove it");
+  }
+  if (info->name == "1bit-adam" || info->name == "01-adam") {
+    refuse("E-CONFLICT", "net.reduction",
+           fmt::format("{}: method '{}' keeps what each encoding has lost for the next one, which "
+                       "a group's mean does not",
+                       what, info->name),
+           "remove it, or choose another method");
   }
 }
 

@@ -151,13 +151,22 @@ namespace {
 
 /// Keys that came after the first results on record: those have the digests of configurations
 /// without them, so a key that keeps its default is left out.
-constexpr std::array<std::string_view, 5> kCameLater = {
-    "parallel.schedule", "parallel.virtual_stages", "parallel.codec_data",
-    "parallel.codec_pipeline", "parallel.codec_tensor"};
+constexpr std::array<std::string_view, 6> kCameLater = {
+    "parallel.schedule",       "parallel.virtual_stages", "parallel.codec_data",
+    "parallel.codec_pipeline", "parallel.codec_tensor",   "net.reduction"};
 
 bool left_out(const config::KeyRow<Config>& row, const Config& config, const Config& defaults) {
   return std::ranges::find(kCameLater, row.name) != kCameLater.end() &&
          row.field.get(config) == row.field.get(defaults);
+}
+
+/// Whose sum a site's contribution enters first: nothing without groups.
+std::vector<std::pair<std::string, std::string>> groups_of(const Config& config) {
+  std::vector<std::pair<std::string, std::string>> groups;
+  for (const SiteConfig& site : config.sites) {
+    if (config.net.reduction == "groups") groups.emplace_back(site.name, site.group);
+  }
+  return groups;
 }
 
 /// A mesh changes the order of sums, not what is trained: a run may go on under another.
@@ -180,6 +189,9 @@ std::string config_digest(const Config& config) {
   }
   for (const SiteConfig& site : config.sites) {
     if (site.pace != 1) text += fmt::format("site.{}.pace={}\n", site.name, site.pace);
+  }
+  for (const auto& [site, group] : groups_of(config)) {
+    text += fmt::format("site.{}.group={}\n", site, group);
   }
   return xxh3_128(as_bytes(text)).hex();
 }
@@ -210,6 +222,7 @@ std::string outcome_digest(const Config& config) {
       if (row.steers) add(row.name, config::toml_text(row.field.get(site), row.type));
     }
   }
+  for (const auto& [site, group] : groups_of(config)) add("site.group", group);
   for (const LinkConfig& link : config.links) {
     for (const auto& row : config::link_rows()) {
       add(row.name, config::toml_text(row.field.get(link), row.type));
@@ -241,6 +254,9 @@ std::vector<std::pair<std::string, std::string>> common_values(const Config& con
   for (std::size_t i = 0; i < config.sites.size(); ++i) {
     values.emplace_back(fmt::format("site[{}].name", i), config.sites[i].name);
     values.emplace_back(fmt::format("site[{}].pace", i), fmt::format("{}", config.sites[i].pace));
+  }
+  for (const auto& [site, group] : groups_of(config)) {
+    values.emplace_back(fmt::format("group of site {}", site), group);
   }
   return values;
 }

@@ -92,11 +92,14 @@ PathTime ExchangeModel::send_word(std::size_t from, std::size_t to, const PathTi
 std::vector<PathTime> ExchangeModel::exchange(std::int64_t elements,
                                               std::span<const PathTime> begin) {
   const ReductionKind kind = resolve_reduction(input_.exchange, *input_.codec, input_.workers);
-  const ReductionPlan plan =
-      make_reduction_plan(*input_.codec, static_cast<std::size_t>(elements), input_.workers, kind);
+  ReductionPlan plan = make_reduction_plan(*input_.codec, static_cast<std::size_t>(elements),
+                                           input_.workers, kind, input_.shares);
+  if (!input_.groups.empty()) add_groups(plan, input_.groups, {}, input_.shares);
   std::vector<PathTime> whole(begin.begin(), begin.end());
   if (plan.all_to_all()) {
     gather(plan, begin, whole);
+  } else if (plan.two_levels()) {
+    reduce_in_groups(plan, begin, whole);
   } else {
     reduce(plan, begin, whole);
   }

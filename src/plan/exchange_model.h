@@ -44,6 +44,8 @@ class ExchangeModel {
     std::optional<LinkQueue> curve;  // where throughput is not simply the line's rate
   };
 
+  class GroupedReduce;
+
   [[nodiscard]] Link& link(std::size_t from, std::size_t to) {
     return links_[from * workers_ + to];
   }
@@ -56,6 +58,8 @@ class ExchangeModel {
               std::vector<PathTime>& whole);
   void reduce(const ReductionPlan& plan, std::span<const PathTime> begin,
               std::vector<PathTime>& whole);
+  void reduce_in_groups(const ReductionPlan& plan, std::span<const PathTime> begin,
+                        std::vector<PathTime>& whole);
 
   const PredictionInput& input_;
   std::size_t workers_;

@@ -93,7 +93,7 @@ Expected<Frame, FrameError> parse_frame(std::span<const std::byte> bytes) {
     return refuse("frame with a wrong checksum");
   }
   if (kind < static_cast<std::uint16_t>(FrameKind::kContribution) ||
-      kind > static_cast<std::uint16_t>(FrameKind::kGone)) {
+      kind > static_cast<std::uint16_t>(FrameKind::kPartial)) {
     return refuse(fmt::format("frame of unknown kind {}", kind));
   }
 
@@ -112,7 +112,10 @@ Expected<Frame, FrameError> parse_frame(std::span<const std::byte> bytes) {
   if (frame.header.id.fragment.value() < 0 || frame.header.id.sent.value() < 0) {
     return refuse("frame of a negative fragment or step");
   }
-  if (!is_weight(frame.header.weight)) {
+  const double weight = frame.header.weight;
+  const bool of_group = frame.header.kind == FrameKind::kPartial && weight > kLargestWeight &&
+                        weight <= kLargestGroupWeight;
+  if (!is_weight(weight) && !of_group) {
     return refuse(fmt::format("frame with a weight of {}: 0, or {} to {}", frame.header.weight,
                               kSmallestWeight, kLargestWeight));
   }
@@ -143,7 +146,8 @@ Expected<std::vector<RequestEntry>, FrameError> read_request(std::span<const std
   for (RequestEntry& entry : entries) {
     const auto kind = in.get<std::uint32_t>();
     if (kind != static_cast<std::uint32_t>(FrameKind::kContribution) &&
-        kind != static_cast<std::uint32_t>(FrameKind::kResult)) {
+        kind != static_cast<std::uint32_t>(FrameKind::kResult) &&
+        kind != static_cast<std::uint32_t>(FrameKind::kPartial)) {
       return refuse(fmt::format("request for frames of kind {}", kind));
     }
     entry.kind = static_cast<FrameKind>(kind);

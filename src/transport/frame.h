@@ -29,14 +29,15 @@ enum class FrameKind : std::uint16_t {
   kResult = 2,        // one part of the mean, from its owner: contributor bits, then encoded tiles
   kDone = 3,          // "I have the whole result", with its digest; to member 0
   kCommit = 4,        // all digests agree; from member 0
-  kAbort = 5,    // it cannot become final; about worker `part`, why in `offset` and the payload
-  kProbe = 6,    // asks for an echo, which queues behind all data sent before it
-  kEcho = 7,     // `part` counts the echoes sent to this peer
-  kRequest = 8,  // parts missing although the echo numbered `part` has come; payload: entries
-  kBye = 9,      // the sender will begin and wait for nothing more
-  kNote = 10,    // bytes for the program above; nobody repeats one that is lost
-  kEpoch = 11,   // who takes part in which rounds (transport/membership.h); from member 0
-  kGone = 12,    // to member 0: member `part` is gone, as the sender sees it
+  kAbort = 5,     // it cannot become final; about worker `part`, why in `offset` and the payload
+  kProbe = 6,     // asks for an echo, which queues behind all data sent before it
+  kEcho = 7,      // `part` counts the echoes sent to this peer
+  kRequest = 8,   // parts missing although the echo numbered `part` has come; payload: entries
+  kBye = 9,       // the sender will begin and wait for nothing more
+  kNote = 10,     // bytes for the program above; nobody repeats one that is lost
+  kEpoch = 11,    // who takes part in which rounds (transport/membership.h); from member 0
+  kGone = 12,     // to member 0: member `part` is gone, as the sender sees it
+  kPartial = 13,  // one part of a group's mean, to the part's owner: contributor bits, then tiles
 };
 
 /// A GONE frame's offset: the member is there, but has not begun a round for long.
@@ -49,6 +50,8 @@ inline constexpr double kLargestWeight = 1e30;
 [[nodiscard]] constexpr bool is_weight(double weight) {
   return weight == 0 || (weight >= kSmallestWeight && weight <= kLargestWeight);
 }
+/// A group's weight is the sum of its contributors'.
+inline constexpr double kLargestGroupWeight = kLargestWeight * 1e6;
 
 struct FrameHeader {
   FrameKind kind = FrameKind::kBye;
@@ -58,7 +61,7 @@ struct FrameHeader {
   std::uint32_t parts = 0;
   std::uint64_t offset = 0;  // place of the part's tiles in the encoded vector, in bytes
   std::uint32_t layout = 0;  // hash of codec, size and exchange, so that unlike configurations show
-  double weight = 0;         // the sender's share in the mean; see is_weight
+  double weight = 0;         // the sender's share in the mean, or its group's; see is_weight
   std::int64_t closed_before = 0;  // the sender is through with all rounds sent before this step
 };
 
@@ -98,7 +101,7 @@ class FrameBuilder {
 
 /// Parts of one kind that a kRequest asks for: first, first + 1, ... first + count - 1.
 struct RequestEntry {
-  FrameKind kind = FrameKind::kContribution;  // or kResult
+  FrameKind kind = FrameKind::kContribution;  // or kResult, kPartial
   std::uint32_t first = 0;
   std::uint32_t count = 0;
   bool operator==(const RequestEntry&) const = default;

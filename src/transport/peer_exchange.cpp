@@ -40,6 +40,7 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
                .epoch = options_.epoch,
                .retry_interval = options_.retry_interval,
                .shares = options_.shares,
+               .groups = options_.groups,
                .run_key = options_.run_key,
                .elastic = options_.elastic,
                .hub = options_.hub,

@@ -38,6 +38,9 @@ struct PeerExchangeOptions {
   Duration retry_interval = std::chrono::seconds(2);
   /// Shares of the owners in a reduce, one a member; empty: even. Equal on all members.
   std::vector<std::uint32_t> shares = {};
+  /// A reduce goes in two levels (reduction.h): by member, equal numbers are one group; empty: in
+  /// one. Equal on all members.
+  std::vector<std::uint32_t> groups = {};
   /// What random roundings and choices of values are drawn from, besides the round; see encode_key.
   std::uint64_t run_key = 0;
   EventSink* events = nullptr;  // borrowed; may be null

@@ -204,6 +204,15 @@ void ExchangeEngine::close(OpenRound& open) {
   }
 }
 
+/// At the coordinator: a round that has no verdict waits for that member too, from which this one
+/// may want nothing else. It may have missed the news of who takes part.
+bool ExchangeEngine::lacks_digest(const OpenRound& open, Rank peer) const {
+  const SyncId& id = open.round.id();
+  const auto digests = dones_.find(id);
+  return coordinates() && open.commit && !open.closed && membership_.takes_part(peer, id.sent) &&
+         (digests == dones_.end() || !digests->second.contains(peer));
+}
+
 bool ExchangeEngine::all_peers_closed(StepIndex sent) const {
   return std::ranges::all_of(peers(), [&](Rank rank) {
     const Peer& peer = peer_[static_cast<std::size_t>(rank.value())];

@@ -44,6 +44,7 @@ RoundPlace ExchangeEngine::place(StepIndex sent) const {
           .epoch = membership_.epoch_of(sent),
           .closed_before = closed_before(),
           .shares = options_.shares,
+          .groups = options_.groups,
           .live = membership_.members_of(sent),
           .run_key = options_.run_key,
           .keeps_encoded = options_.keeps_encoded,
@@ -122,7 +123,9 @@ void ExchangeEngine::receive(Rank from, FrameBytes bytes, TimePoint now, Outbox&
   }
   Peer& peer = peer_[index(from)];
   peer.closed_before = std::max(peer.closed_before, frame->header.closed_before);
-  if (frame->header.kind == FrameKind::kContribution || frame->header.kind == FrameKind::kResult) {
+  const FrameKind kind = frame->header.kind;
+  if (kind == FrameKind::kContribution || kind == FrameKind::kResult ||
+      kind == FrameKind::kPartial) {
     receive_data(from, *frame, std::move(bytes), now, out);
   } else {
     answer_control(from, *frame, now, out);
@@ -202,6 +205,7 @@ void ExchangeEngine::answer_control(Rank from, const Frame& frame, TimePoint now
       return;
     case FrameKind::kContribution:
     case FrameKind::kResult:
+    case FrameKind::kPartial:
       return;
   }
 }
@@ -265,9 +269,9 @@ void ExchangeEngine::tick(TimePoint now, Outbox& out) {
   for (const Rank rank : peers()) {
     Peer& peer = peer_[index(rank)];
     const bool silent = std::ranges::any_of(rounds_, [&](const auto& entry) {
-      const OpenRound& open = entry.second;
+      const auto& [id, open] = entry;
       return !open.failure && now - open.heard[index(rank)] >= options_.retry_interval &&
-             open.round.owes(rank);
+             (open.round.owes(rank) || lacks_digest(open, rank));
     });
     if (silent && !peer.lost && now >= peer.probe_at) {
       send({.kind = FrameKind::kProbe}, rank, {}, out);

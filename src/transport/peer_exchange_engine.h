@@ -40,12 +40,13 @@ struct EngineOptions {
   int members = 1;
   std::uint32_t epoch = 0;
   Duration retry_interval = std::chrono::seconds(2);
-  std::vector<std::uint32_t> shares;  // of the owners in a reduce; empty: even
-  std::uint64_t run_key = 0;          // of the means' encoding
-  bool elastic = false;               // a lost member, other than member 0, ends no round
-  bool hub = false;                   // a hub coordinates; with `elastic` only
-  int min_members = 1;                // with fewer nothing goes on
-  bool keeps_encoded = false;         // for take_encoded
+  std::vector<std::uint32_t> shares;       // of the owners in a reduce; empty: even
+  std::vector<std::uint32_t> groups = {};  // of a reduce in two levels, by member; empty: one level
+  std::uint64_t run_key = 0;               // of the means' encoding
+  bool elastic = false;                    // a lost member, other than member 0, ends no round
+  bool hub = false;                        // a hub coordinates; with `elastic` only
+  int min_members = 1;                     // with fewer nothing goes on
+  bool keeps_encoded = false;              // for take_encoded
 };
 
 class ExchangeEngine {
@@ -210,6 +211,7 @@ class ExchangeEngine {
   [[nodiscard]] bool over(const SyncId& id) const;
   [[nodiscard]] bool any_open() const;
   [[nodiscard]] bool all_peers_closed(StepIndex sent) const;
+  [[nodiscard]] bool lacks_digest(const OpenRound& open, Rank peer) const;
   [[nodiscard]] std::int64_t closed_before() const;
   [[nodiscard]] std::vector<Rank> waits_for(const OpenRound& open) const;
   [[nodiscard]] std::vector<Rank> everyone_else() const;

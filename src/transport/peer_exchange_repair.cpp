@@ -12,8 +12,8 @@ std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
 }  // namespace
 
 void Round::send(Rank to, std::size_t k, FrameKind kind, const FrameBytes& frame, Outbox& out) {
-  const std::size_t encoded =
-      payload_of(frame).size() - (kind == FrameKind::kResult ? bitmap_bytes(place_.members) : 0);
+  const std::size_t encoded = payload_of(frame).size() -
+                              (kind == FrameKind::kContribution ? 0 : bitmap_bytes(place_.members));
   payload_bytes_ += encoded;
   wire_bytes_ += frame->size();
   stamp(to, k, kind) = (*place_.echoes)[index(to)];
@@ -21,8 +21,10 @@ void Round::send(Rank to, std::size_t k, FrameKind kind, const FrameBytes& frame
 }
 
 std::uint32_t& Round::stamp(Rank to, std::size_t k, FrameKind kind) {
-  const std::size_t row = kind == FrameKind::kResult ? parts_.size() + k : k;
-  return stamps_[row * static_cast<std::size_t>(place_.members) + index(to)];
+  const std::size_t rows = kind == FrameKind::kContribution ? 0
+                           : kind == FrameKind::kResult     ? 1
+                                                            : 2;
+  return stamps_[(rows * parts_.size() + k) * static_cast<std::size_t>(place_.members) + index(to)];
 }
 
 void Round::send_again(Rank to, std::span<const RequestEntry> entries, std::uint32_t echo,
@@ -32,8 +34,12 @@ void Round::send_again(Rank to, std::span<const RequestEntry> entries, std::uint
         std::min<std::size_t>(std::size_t{entry.first} + entry.count, parts_.size());
     for (std::size_t k = entry.first; k < end; ++k) {
       const bool result = entry.kind == FrameKind::kResult;
-      const FrameBytes& frame = result ? parts_[k].result : parts_[k].own;
-      const bool wanted = result || plan_.all_to_all() || plan_.parts[k].owner == to;
+      const bool partial = entry.kind == FrameKind::kPartial;
+      const FrameBytes& frame = result    ? parts_[k].result
+                                : partial ? parts_[k].partial
+                                          : parts_[k].own;
+      const bool wanted =
+          result || plan_.all_to_all() || (partial ? plan_.parts[k].owner : gatherer(k)) == to;
       if (frame == nullptr || !wanted || stamp(to, k, entry.kind) >= echo) {
         continue;
       }
@@ -46,22 +52,33 @@ void Round::send_again(Rank to, std::span<const RequestEntry> entries, std::uint
 
 void Round::send_anew(Rank to, Outbox& out) {
   for (std::size_t k = 0; k < parts_.size(); ++k) {
-    const bool wanted = plan_.all_to_all() || plan_.parts[k].owner == to;
-    if (parts_[k].own && wanted) send(to, k, FrameKind::kContribution, parts_[k].own, out);
-    if (parts_[k].result) send(to, k, FrameKind::kResult, parts_[k].result, out);
+    const PartState& part = parts_[k];
+    const bool wanted = plan_.all_to_all() || gatherer(k) == to;
+    if (part.own && wanted) send(to, k, FrameKind::kContribution, part.own, out);
+    if (part.partial && plan_.parts[k].owner == to) {
+      send(to, k, FrameKind::kPartial, part.partial, out);
+    }
+    if (!part.result) continue;
+    const std::vector<Rank> ranks = receivers(k);
+    if (std::ranges::find(ranks, to) != ranks.end()) {
+      send(to, k, FrameKind::kResult, part.result, out);
+    }
   }
 }
 
 std::vector<RequestEntry> Round::missing_from(Rank peer) const {
   std::vector<RequestEntry> entries;
   for (std::size_t k = 0; k < parts_.size(); ++k) {
-    const bool contribution =
-        reduces(plan_.parts[k]) && !parts_[k].done && parts_[k].inputs[index(peer)] == nullptr;
-    const bool result = plan_.parts[k].owner == peer && !parts_[k].done;
-    if (!contribution && !result) {
+    const PartState& state = parts_[k];
+    const bool contribution = !state.done && !state.inputs.empty() && !state.inputs[index(peer)];
+    const bool result = !state.done && !plan_.all_to_all() && source(k) == peer;
+    const bool partial = !state.done && misses_partial(k, peer);
+    if (!contribution && !result && !partial) {
       continue;
     }
-    const FrameKind kind = contribution ? FrameKind::kContribution : FrameKind::kResult;
+    const FrameKind kind = contribution ? FrameKind::kContribution
+                           : partial    ? FrameKind::kPartial
+                                        : FrameKind::kResult;
     const auto part = static_cast<std::uint32_t>(k);
     if (!entries.empty() && entries.back().kind == kind &&
         entries.back().first + entries.back().count == part) {
@@ -80,9 +97,14 @@ bool Round::owes(Rank peer) const { return !missing_from(peer).empty(); }
 bool Round::nothing_from(Rank peer) const {
   bool waits = false;
   for (std::size_t k = 0; k < parts_.size(); ++k) {
-    if (!reduces(plan_.parts[k])) continue;
-    if (parts_[k].done || parts_[k].inputs[index(peer)] != nullptr) return false;
-    waits = true;
+    const PartState& state = parts_[k];
+    const bool sums = gathers(k) && feeds(index(peer));
+    if (sums && (state.inputs.empty() || state.inputs[index(peer)] != nullptr)) return false;
+    // Of a group of one, its partial is its contribution.
+    const bool alone = !sums && plan_.two_levels() && plan_.parts[k].owner == place_.self &&
+                       plan_.groups[group_of_[index(peer)]].size() == 1;
+    if (alone && (state.done || !misses_partial(k, peer))) return false;
+    waits = waits || sums || alone;
   }
   return waits;
 }

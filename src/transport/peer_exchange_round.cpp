@@ -15,23 +15,6 @@ namespace {
 
 std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
 
-void write_bitmap(const std::vector<bool>& bits, std::span<std::byte> out) {
-  std::ranges::fill(out, std::byte{0});
-  for (std::size_t m = 0; m < bits.size(); ++m) {
-    if (bits[m]) {
-      out[m / 8] |= static_cast<std::byte>(1u << (m % 8));
-    }
-  }
-}
-
-std::vector<bool> read_bitmap(std::span<const std::byte> in, int members) {
-  std::vector<bool> bits(static_cast<std::size_t>(members));
-  for (std::size_t m = 0; m < bits.size(); ++m) {
-    bits[m] = (in[m / 8] & static_cast<std::byte>(1u << (m % 8))) != std::byte{0};
-  }
-  return bits;
-}
-
 /// Owners' shares: nothing for who does not take part.
 std::vector<std::uint32_t> shares_of(const RoundPlace& place) {
   std::vector<std::uint32_t> shares(place.shares.begin(), place.shares.end());
@@ -50,15 +33,34 @@ std::vector<std::uint32_t> shares_of(const RoundPlace& place) {
 
 }  // namespace
 
+void write_bitmap(const std::vector<bool>& bits, std::span<std::byte> out) {
+  std::ranges::fill(out, std::byte{0});
+  for (std::size_t m = 0; m < bits.size(); ++m) {
+    if (bits[m]) {
+      out[m / 8] |= static_cast<std::byte>(1u << (m % 8));
+    }
+  }
+}
+
+std::vector<bool> read_bitmap(std::span<const std::byte> in, int members) {
+  std::vector<bool> bits(static_cast<std::size_t>(members));
+  for (std::size_t m = 0; m < bits.size(); ++m) {
+    bits[m] = (in[m / 8] & static_cast<std::byte>(1u << (m % 8))) != std::byte{0};
+  }
+  return bits;
+}
+
 Round::Round(Contribution contribution, const RoundPlace& place)
     : id_(contribution.id),
       codec_(std::move(contribution.codec)),
       owner_residual_(std::move(contribution.owner_residual)),
       place_(place) {
   const ReductionKind kind = resolve_reduction(contribution.kind, *codec_, place_.members);
-  plan_ = make_reduction_plan(*codec_, contribution.encoded.values, place_.members, kind,
-                              shares_of(place_));
+  const std::vector<std::uint32_t> shares = shares_of(place_);
+  plan_ = make_reduction_plan(*codec_, contribution.encoded.values, place_.members, kind, shares);
+  arrange_groups(shares);
   place_.shares = {};
+  place_.groups = {};
   const auto members = static_cast<std::size_t>(place_.members);
   weights_.resize(members);
   for (std::size_t m = 0; m < members; ++m) {
@@ -73,26 +75,25 @@ Round::Round(Contribution contribution, const RoundPlace& place)
   } else {
     values_.resize(contributed_values_);
   }
-  stamps_.resize(2 * plan_.parts.size() * members);
+  stamps_.resize(3 * plan_.parts.size() * members);
   parts_.resize(plan_.parts.size());
   open_parts_ = parts_.size();
   const FrameBytes nothing = make_frame(header(FrameKind::kContribution));  // of who is not there
   for (std::size_t k = 0; k < parts_.size(); ++k) {
     const Part& part = plan_.parts[k];
-    FrameHeader head = header(FrameKind::kContribution);
-    head.part = static_cast<std::uint32_t>(k);
-    head.offset = part.offset;
+    FrameHeader head = header_of_part(FrameKind::kContribution, k);
     head.weight = contribution.weight;
     const std::span<const std::byte> bytes = contribution.encoded.bytes;
     parts_[k].own =
         make_frame(head, bytes.subspan(part.offset, contribution.weight > 0 ? part.bytes : 0));
-    if (reduces(part)) {
+    if (gathers(k)) {
       parts_[k].inputs.resize(members);
       for (std::size_t m = 0; m < members; ++m) {
-        if (!takes_part(m)) parts_[k].inputs[m] = nothing;
+        if (!feeds(m)) parts_[k].inputs[m] = nothing;
       }
       parts_[k].inputs[index(place_.self)] = parts_[k].own;
     }
+    if (part.owner == place_.self) parts_[k].partials.resize(plan_.groups.size());
   }
 }
 
@@ -105,8 +106,15 @@ FrameHeader Round::header(FrameKind kind) const {
           .closed_before = place_.closed_before};
 }
 
-bool Round::reduces(const Part& part) const {
-  return plan_.all_to_all() || part.owner == place_.self;
+FrameHeader Round::header_of_part(FrameKind kind, std::size_t k) const {
+  FrameHeader head = header(kind);
+  head.part = static_cast<std::uint32_t>(k);
+  head.offset = plan_.parts[k].offset;
+  return head;
+}
+
+bool Round::gathers(std::size_t k) const {
+  return plan_.all_to_all() || gatherer(k) == place_.self;
 }
 
 std::span<float> Round::values_of(const Part& part) {
@@ -114,18 +122,22 @@ std::span<float> Round::values_of(const Part& part) {
 }
 
 // Each destination's parts go out in order, destinations in turn and starting after the sender, so
-// that no link idles and not everyone talks to member 0 first.
+// that no link idles and not everyone talks to member 0 first. What has the way to another group
+// still before it goes before what stays in this one.
 Expected<void, ExchangeError> Round::launch(Outbox& out) {
   for (int hop = 1; hop < place_.members; ++hop) {
     const Rank to((place_.self.value() + hop) % place_.members);
-    for (std::size_t k = 0; takes_part(index(to)) && k < parts_.size(); ++k) {
-      if (plan_.all_to_all() || plan_.parts[k].owner == to) {
-        send(to, k, FrameKind::kContribution, parts_[k].own, out);
+    for (const bool stays : {false, true}) {
+      for (std::size_t k = 0; takes_part(index(to)) && k < parts_.size(); ++k) {
+        const bool wanted = plan_.all_to_all() || gatherer(k) == to;
+        if (wanted && stays == (plan_.two_levels() && feeds(index(plan_.parts[k].owner)))) {
+          send(to, k, FrameKind::kContribution, parts_[k].own, out);
+        }
       }
     }
   }
   for (std::size_t k = 0; k < parts_.size(); ++k) {
-    if (reduces(plan_.parts[k])) {
+    if (gathers(k)) {
       if (auto ok = reduce_if_ready(k, out); !ok) {
         return ok;
       }
@@ -145,9 +157,14 @@ Expected<void, ExchangeError> Round::receive(Rank from, const Frame& frame, Fram
   if (head.part >= parts_.size() || head.offset != plan_.parts[head.part].offset) {
     return fault(ExchangeError::Kind::kCorrupt, from, "sent a part that the round does not have");
   }
-  return head.kind == FrameKind::kContribution
-             ? take_contribution(from, frame, std::move(bytes), fresh, out)
-             : take_result(from, frame, std::move(bytes), fresh);
+  switch (head.kind) {
+    case FrameKind::kContribution:
+      return take_contribution(from, frame, std::move(bytes), fresh, out);
+    case FrameKind::kPartial:
+      return take_partial(from, frame, std::move(bytes), fresh, out);
+    default:
+      return take_result(from, frame, std::move(bytes), fresh, out);
+  }
 }
 
 Expected<void, ExchangeError> Round::take_contribution(Rank from, const Frame& frame,
@@ -155,7 +172,7 @@ Expected<void, ExchangeError> Round::take_contribution(Rank from, const Frame& f
   const std::size_t k = frame.header.part;
   const double weight = frame.header.weight;
   const std::size_t expected = weight > 0 ? plan_.parts[k].bytes : 0;
-  if (!reduces(plan_.parts[k]) || frame.payload.size() != expected) {
+  if (!gathers(k) || !feeds(index(from)) || frame.payload.size() != expected) {
     return fault(ExchangeError::Kind::kCorrupt, from, "sent a part of the wrong size or owner");
   }
   if (weights_[index(from)].value_or(weight) != weight) {
@@ -163,7 +180,7 @@ Expected<void, ExchangeError> Round::take_contribution(Rank from, const Frame& f
   }
   weights_[index(from)] = weight;
   PartState& state = parts_[k];
-  if (state.done || state.inputs[index(from)] != nullptr) {
+  if (state.done || state.inputs.empty() || state.inputs[index(from)] != nullptr) {
     return {};
   }
   fresh = true;
@@ -172,11 +189,11 @@ Expected<void, ExchangeError> Round::take_contribution(Rank from, const Frame& f
 }
 
 Expected<void, ExchangeError> Round::take_result(Rank from, const Frame& frame, FrameBytes bytes,
-                                                 bool& fresh) {
+                                                 bool& fresh, Outbox& out) {
   const std::size_t k = frame.header.part;
   const Part& part = plan_.parts[k];
   const std::size_t prefix = bitmap_bytes(place_.members);
-  if (part.owner != from || frame.payload.size() != prefix + part.bytes) {
+  if (plan_.all_to_all() || source(k) != from || frame.payload.size() != prefix + part.bytes) {
     return fault(ExchangeError::Kind::kCorrupt, from, "sent a result of the wrong size or owner");
   }
   if (parts_[k].done) {
@@ -194,6 +211,8 @@ Expected<void, ExchangeError> Round::take_result(Rank from, const Frame& frame, 
   fresh = true;
   if (!encoded_.empty()) encoded_.keep(k, {std::move(bytes)});
   parts_[k].own.reset();  // the owner answered, so it has every contribution to this part
+  parts_[k].partial.reset();
+  if (plan_.two_levels() && gathers(k)) pass_on(k, frame.payload, out);
   finish_part(k);
   return {};
 }
@@ -203,6 +222,7 @@ Expected<void, ExchangeError> Round::reduce_if_ready(std::size_t k, Outbox& out)
   if (state.done || std::ranges::find(state.inputs, nullptr) != state.inputs.end()) {
     return {};
   }
+  if (plan_.two_levels()) return close_group(k, out);
   std::vector<bool> contributes;
   for (std::size_t m = 0; m < state.inputs.size(); ++m) {
     contributes.push_back(weights_[m].value() > 0);
@@ -271,46 +291,46 @@ std::span<float> Round::owner_residual(const Part& part) {
       .subspan(part.first_value - first->first_value, part.values);
 }
 
-// Everyone uses the decoded bytes, the owner too: the fp32 mean it has just computed is
-// overwritten.
-Expected<void, ExchangeError> Round::answer(std::size_t k, Outbox& out) {
-  const Part& part = plan_.parts[k];
-  FrameHeader head = header(FrameKind::kResult);
-  head.part = static_cast<std::uint32_t>(k);
-  head.offset = part.offset;
-  const std::size_t prefix = bitmap_bytes(place_.members);
-  FrameBuilder builder(head, prefix + part.bytes);
-  write_bitmap(contributes_, builder.payload().first(prefix));
-  const std::span<std::byte> bytes = builder.payload().subspan(prefix);
+/// The part's values as `worker`; with a residual of as many values, what goes out includes it.
+void Round::encode_part(const Part& part, std::uint32_t worker, std::span<float> residual,
+                        std::span<std::byte> out) {
   const std::span<float> values = values_of(part);
-  EncodeKey key = encode_key(id_, kMeanWorker, place_.run_key);
+  EncodeKey key = encode_key(id_, worker, place_.run_key);
   key.tile = part.first_value / kTileValues;
   std::size_t at = 0;
-  const std::span<float> residual = owner_residual(part);
   for (std::size_t begin = 0; begin < values.size(); begin += kTileValues) {
     const std::size_t n = std::min(kTileValues, values.size() - begin);
     const std::size_t size = codec_->encoded_bytes(n);
     const std::span<float> tile = values.subspan(begin, n);
     if (residual.empty()) {
-      codec_->encode(tile, bytes.subspan(at, size), key);
+      codec_->encode(tile, out.subspan(at, size), key);
     } else {
       // A value that is not finite goes out as it is and leaves the residual alone.
       static_cast<void>(encode_with_feedback(*codec_, residual.subspan(begin, n), 1, begin, tile,
-                                             bytes.subspan(at, size), key));
+                                             out.subspan(at, size), key));
     }
     at += size;
     ++key.tile;
   }
+}
+
+// Everyone uses the decoded bytes, the owner too: the fp32 mean it has just computed is
+// overwritten.
+Expected<void, ExchangeError> Round::answer(std::size_t k, Outbox& out) {
+  const Part& part = plan_.parts[k];
+  const std::size_t prefix = bitmap_bytes(place_.members);
+  FrameBuilder builder(header_of_part(FrameKind::kResult, k), prefix + part.bytes);
+  write_bitmap(contributes_, builder.payload().first(prefix));
+  const std::span<std::byte> bytes = builder.payload().subspan(prefix);
+  const std::span<float> values = values_of(part);
+  encode_part(part, kMeanWorker, owner_residual(part), bytes);
   if (auto ok = decode(*codec_, bytes, values); !ok) {
     return fault(ExchangeError::Kind::kCorrupt, place_.self, ok.error().what);
   }
   parts_[k].own.reset();
   parts_[k].result = std::move(builder).finish();
   if (!encoded_.empty()) encoded_.keep(k, {parts_[k].result});
-  for (int hop = 1; hop < place_.members; ++hop) {
-    const Rank to((place_.self.value() + hop) % place_.members);
-    if (takes_part(index(to))) send(to, k, FrameKind::kResult, parts_[k].result, out);
-  }
+  for (const Rank to : receivers(k)) send(to, k, FrameKind::kResult, parts_[k].result, out);
   return {};
 }
 
@@ -334,7 +354,12 @@ Digest128 Round::digest() const {
 
 void Round::drop_frames() {
   for (PartState& part : parts_) {
-    part = PartState{.own = nullptr, .result = nullptr, .inputs = {}, .done = part.done};
+    part = PartState{.own = nullptr,
+                     .result = nullptr,
+                     .inputs = {},
+                     .partial = nullptr,
+                     .partials = {},
+                     .done = part.done};
   }
 }
 

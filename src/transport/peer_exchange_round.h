@@ -32,6 +32,9 @@ using Outbox = std::vector<Outgoing>;
   return (static_cast<std::size_t>(members) + 7) / 8;
 }
 
+void write_bitmap(const std::vector<bool>& bits, std::span<std::byte> out);
+[[nodiscard]] std::vector<bool> read_bitmap(std::span<const std::byte> in, int members);
+
 /// Where a round takes place.
 struct RoundPlace {
   Rank self;
@@ -39,6 +42,9 @@ struct RoundPlace {
   std::uint32_t epoch = 0;
   std::int64_t closed_before = 0;              // stamped into the frames sent at launch
   std::span<const std::uint32_t> shares = {};  // of the owners; empty: even; read at construction
+  /// Of a reduce in two levels: by member, equal numbers are one group; empty: one level. Read at
+  /// construction.
+  std::span<const std::uint32_t> groups = {};
   /// By member: who takes part; none: all. The others own nothing and count as weight 0.
   std::vector<bool> live = {};
   std::uint64_t run_key = 0;   // of the means' encoding
@@ -114,24 +120,45 @@ class Round {
   struct PartState {
     FrameBytes own;                  // own contribution, until its reducer has surely got it
     FrameBytes result;               // the owner's answer, kept for those who miss it
-    std::vector<FrameBytes> inputs;  // by member, where this member reduces the part
-    bool done = false;               // values are final
+    std::vector<FrameBytes> inputs;  // by member, where this member gathers the part
+    FrameBytes partial;              // of two levels: the own group's mean, until its owner has it
+    std::vector<FrameBytes> partials;  // of two levels: by group, where this member owns the part
+    bool done = false;                 // values are final
   };
 
   [[nodiscard]] bool takes_part(std::size_t member) const {
     return place_.live.empty() || place_.live[member];
   }
-  [[nodiscard]] bool reduces(const Part& part) const;
+  /// Whose sum this member's contribution to a part enters. Of a reduce.
+  [[nodiscard]] Rank gatherer(std::size_t part) const;
+  [[nodiscard]] bool gathers(std::size_t part) const;
+  /// Whether that member's contributions enter the sums of this one.
+  [[nodiscard]] bool feeds(std::size_t member) const;
+  /// Who sends this member the result, and to whom this one does. Of a reduce.
+  [[nodiscard]] Rank source(std::size_t part) const;
+  [[nodiscard]] std::vector<Rank> receivers(std::size_t part) const;
   [[nodiscard]] std::span<float> values_of(const Part& part);
   [[nodiscard]] Expected<void, ExchangeError> take_contribution(Rank from, const Frame& frame,
                                                                 FrameBytes bytes, bool& fresh,
                                                                 Outbox& out);
   [[nodiscard]] Expected<void, ExchangeError> take_result(Rank from, const Frame& frame,
-                                                          FrameBytes bytes, bool& fresh);
+                                                          FrameBytes bytes, bool& fresh,
+                                                          Outbox& out);
   [[nodiscard]] EncodedResult room_for_encoded() const;
   [[nodiscard]] Expected<void, ExchangeError> reduce_if_ready(std::size_t part, Outbox& out);
   [[nodiscard]] Expected<void, ExchangeError> reduce_part(std::size_t part);
   void collect_part(std::size_t part);
+  void arrange_groups(std::span<const std::uint32_t> shares);
+  [[nodiscard]] Expected<void, ExchangeError> close_group(std::size_t part, Outbox& out);
+  [[nodiscard]] Expected<void, ExchangeError> take_partial(Rank from, const Frame& frame,
+                                                           FrameBytes bytes, bool& fresh,
+                                                           Outbox& out);
+  [[nodiscard]] Expected<void, ExchangeError> mean_of_groups(std::size_t part, Outbox& out);
+  [[nodiscard]] bool misses_partial(std::size_t part, Rank peer) const;
+  void pass_on(std::size_t part, std::span<const std::byte> result, Outbox& out);
+  [[nodiscard]] FrameHeader header_of_part(FrameKind kind, std::size_t part) const;
+  void encode_part(const Part& part, std::uint32_t worker, std::span<float> residual,
+                   std::span<std::byte> out);
   [[nodiscard]] Expected<void, ExchangeError> answer(std::size_t part, Outbox& out);
   [[nodiscard]] std::span<float> owner_residual(const Part& part);
   void finish_part(std::size_t part);
@@ -150,8 +177,11 @@ class Round {
   std::vector<std::optional<double>> weights_;  // by member, once known
   std::vector<bool> contributes_;               // by member, once known
   bool contributors_known_ = false;
-  std::vector<float> values_;                      // of the mean; empty in a collect
-  std::vector<std::vector<std::byte>> collected_;  // by member; in a collect only
+  // Of two levels; empty otherwise.
+  std::vector<std::size_t> group_of_;                 // by member; none: takes no part
+  std::vector<std::optional<double>> group_weights_;  // by group, once known
+  std::vector<float> values_;                         // of the mean; empty in a collect
+  std::vector<std::vector<std::byte>> collected_;     // by member; in a collect only
   std::size_t contributed_values_ = 0;
   EncodedResult encoded_;
   std::vector<std::uint32_t> stamps_;  // (kind, part, peer): echoes sent before it last went out

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "core/check.h"
@@ -49,6 +50,50 @@ void append_parts(const Codec& codec, std::size_t n, std::size_t first_tile, std
                      .offset = tile * tile_bytes,
                      .bytes = encoded_bytes(codec, values)});
   }
+}
+
+struct Grouping {
+  std::vector<std::vector<Rank>> groups;  // in order of their first member
+  std::vector<std::size_t> of;            // by member; of one that takes no part, no group
+};
+
+Grouping group_members(std::span<const std::uint32_t> group_of, const std::vector<bool>& live) {
+  Grouping result;
+  std::vector<std::uint32_t> names;  // by group
+  for (std::size_t m = 0; m < group_of.size(); ++m) {
+    if (!live.empty() && !live[m]) {
+      result.of.push_back(group_of.size());
+      continue;
+    }
+    const auto name = std::ranges::find(names, group_of[m]);
+    const auto g = static_cast<std::size_t>(name - names.begin());
+    if (name == names.end()) {
+      names.push_back(group_of[m]);
+      result.groups.emplace_back();
+    }
+    result.groups[g].push_back(Rank(static_cast<int>(m)));
+    result.of.push_back(g);
+  }
+  return result;
+}
+
+/// Who of a group has least to do for its share; the first of several. Where all have a share of
+/// nothing, somebody has to.
+Rank least_loaded(const std::vector<Rank>& group, std::span<const std::uint32_t> shares,
+                  const std::vector<std::uint64_t>& load) {
+  const auto share = [&](Rank rank) {
+    return shares.empty() ? 1 : shares[static_cast<std::size_t>(rank.value())];
+  };
+  const bool nobody = std::ranges::none_of(group, [&](Rank rank) { return share(rank) > 0; });
+  const auto busy = [&](Rank rank) {
+    const auto bytes = static_cast<double>(load[static_cast<std::size_t>(rank.value())]);
+    return bytes / (nobody ? 1 : share(rank));
+  };
+  std::optional<Rank> best;
+  for (const Rank rank : group) {
+    if ((nobody || share(rank) > 0) && (!best || busy(rank) < busy(*best))) best = rank;
+  }
+  return *best;
 }
 
 /// The weights' effect on the sum, worked out once for all tiles.
@@ -134,6 +179,30 @@ ReductionPlan make_reduction_plan(const Codec& codec, std::size_t n, int members
   }
   plan.layout = crc32c(std::as_bytes(std::span(agreed)));
   return plan;
+}
+
+void add_groups(ReductionPlan& plan, std::span<const std::uint32_t> group_of,
+                const std::vector<bool>& live, std::span<const std::uint32_t> shares) {
+  if (plan.kind != ReductionKind::kReduce) return;
+  const Grouping grouping = group_members(group_of, live);
+  const bool some_pair = std::ranges::any_of(
+      grouping.groups, [](const std::vector<Rank>& group) { return group.size() > 1; });
+  if (grouping.groups.size() < 2 || !some_pair) return;
+  plan.groups = grouping.groups;
+  std::vector<std::uint64_t> collected(
+      group_of.size());  // bytes, by member, of other owners' parts
+  for (const Part& part : plan.parts) {
+    const std::size_t home = grouping.of[static_cast<std::size_t>(part.owner.value())];
+    for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+      const Rank collector =
+          g == home ? part.owner : least_loaded(plan.groups[g], shares, collected);
+      if (g != home) collected[static_cast<std::size_t>(collector.value())] += part.bytes;
+      plan.collectors.push_back(collector);
+    }
+  }
+  std::string agreed = fmt::format("{} groups", plan.layout);
+  for (const std::size_t group : grouping.of) agreed += fmt::format(" {}", group);
+  plan.layout = crc32c(std::as_bytes(std::span(agreed)));
 }
 
 Expected<void, ReduceError> reduce_tiles(const Codec& codec, std::span<const WeightedBytes> members,

@@ -8,6 +8,16 @@
 //   fp32)
 // each product, sum and quotient rounded once; x_m are decoded values, the own ones too.
 // No contributor: zeros.
+//
+// In two levels (net.reduction = "groups") the members that take part fall into groups, in order of
+// their first. Where there are two groups at least, and one has two members at least:
+//   group g:  p_g = Dec(Enc(m_g)), m_g the mean above over its contributors; of a group of one
+//             member what that has sent, which is not encoded again
+//   result:   the mean above over the p_g in group order, with the weights W_g = sum of the weights
+//             of g's contributors (fp64, in member order); groups without contributor take no part
+// Everywhere else, and with one group or groups of one, the mean is that of one level. So a result
+// of a reduce has passed the codec three times instead of twice, a link between groups carries one
+// encoded vector a group and way instead of one a member, and who sums what changes no bit.
 #pragma once
 
 #include <cstddef>
@@ -46,6 +56,13 @@ struct ReductionPlan {
   [[nodiscard]] bool all_to_all() const { return kind != ReductionKind::kReduce; }
   std::vector<Part> parts;   // in order; together the whole vector
   std::uint32_t layout = 0;  // hash of everything the members must agree on
+  /// Of a reduce in two levels, else empty: who takes part, by group, in member order.
+  std::vector<std::vector<Rank>> groups = {};
+  std::vector<Rank> collectors = {};  // [part][group]: who sums a group's contributions to a part
+  [[nodiscard]] bool two_levels() const { return !groups.empty(); }
+  [[nodiscard]] Rank collector(std::size_t part, std::size_t group) const {
+    return collectors[part * groups.size() + group];
+  }
 };
 
 /// `kind` with kAuto resolved: gather for one or two members and for sparse codecs (same bytes as
@@ -59,6 +76,13 @@ struct ReductionPlan {
 [[nodiscard]] ReductionPlan make_reduction_plan(const Codec& codec, std::size_t n, int members,
                                                 ReductionKind kind,
                                                 std::span<const std::uint32_t> shares = {});
+
+/// Makes two levels of a reduce, where there is something to split (above). group_of: by member,
+/// equal numbers are one group; live: by member, who takes part, none: all. A part's owner collects
+/// for its own group; in the others those who own something take turns, so that each link between
+/// groups carries its share. `shares` are the owners', as make_reduction_plan had them.
+void add_groups(ReductionPlan& plan, std::span<const std::uint32_t> group_of,
+                const std::vector<bool>& live, std::span<const std::uint32_t> shares);
 
 /// One member's encoded tiles and its weight. A member of weight 0 gives no bytes.
 struct WeightedBytes {

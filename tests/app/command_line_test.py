@@ -392,6 +392,23 @@ class Files(CommandLine):
         self.refuses(2, "--codec", "bench", "codec", "--in", "x.f32")
         self.refuses(2, "--in", "bench", "codec", "--codec", "int8", "--out", "y.f32")
 
+    def test_bench_collectives_plays_one_round_in_every_way(self):
+        sites = "".join(f'[[site]]\nname = "{name}"\n' for name in "abcd")
+        links = "".join(f'[[link]]\nbetween = {pair}\nrate = "{rate}"\nrtt = "20ms"\n' for pair, rate in
+                        (('["*", "*"]', "20Mbit/s"), ('["a", "b"]', "1Gbit/s"), ('["c", "d"]', "1Gbit/s")))
+        self.write("wan.toml", RUN.replace("workers = 2\n", "") + sites + links)
+        lines = self.prints("bench", "collectives", "wan.toml", "--set", "sim.link_model=ideal",
+                            "--json").splitlines()
+        ways = {way["way"]: way for way in map(json.loads, lines)}
+        self.assertEqual(len(ways), 7, lines)  # gather, even, four stars, groups
+        self.assertTrue(ways["even shares"]["used"], lines)
+        for way in ways.values():
+            self.assertAlmostEqual(way["predicted_s"] / way["simulated_s"], 1, delta=0.05)
+        thin = {name: way["thinnest_link_bytes"] for name, way in ways.items()}
+        self.assertLess(thin["groups (a, b | c, d)"], 0.7 * thin["even shares"])
+        self.refuses(2, "--inner", "bench", "collectives")
+        self.refuses(3, "[[link]]", "bench", "collectives", "run.toml")
+
     def test_data_is_shown_verified_and_made(self):
         shown = self.object_of("data", "inspect", "words.txt")
         self.assertEqual((shown["format"], shown["tokens"]), ("text", 9000))

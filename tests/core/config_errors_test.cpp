@@ -183,6 +183,22 @@ INSTANTIATE_TEST_SUITE_P(
              "not used by method 'diloco'"},
         Case{"EvalSmallerThanAWindow", "[eval]\ntokens = 5\n", "E-RANGE", 7, 10, "one window"},
         Case{"MinSites", "[run]\nworkers = 2\n[net]\nmin_sites = 3\n", "E-RANGE", 9, 13, "2 sites"},
+        Case{"UnknownReduction", "[net]\nreduction = \"ring\"\n", "E-VALUE", 7, 13,
+             "direct, groups"},
+        Case{"GroupsOfNobody", "[[site]]\nname = \"a\"\n[net]\nreduction = \"groups\"\n",
+             "E-KEY-MISSING", 9, 13, "no [[site]] has a group"},
+        Case{"GroupsOfAGather",
+             "[[site]]\nname = \"a\"\ngroup = \"x\"\n[outer]\nmethod = \"diloco\"\nexchange = "
+             "\"gather\"\n[net]\nreduction = \"groups\"\n",
+             "E-CONFLICT", 13, 13, "sends all to all"},
+        Case{"GroupsOfSpsa",
+             "[[site]]\nname = \"a\"\ngroup = \"x\"\n[outer]\nmethod = \"spsa\"\n[net]\n"
+             "reduction = \"groups\"\n",
+             "E-CONFLICT", 12, 13, "method 'spsa' sends all to all"},
+        Case{"GroupsOfZeroOneAdam",
+             "[[site]]\nname = \"a\"\ngroup = \"x\"\n[outer]\nmethod = \"01-adam\"\n[net]\n"
+             "reduction = \"groups\"\n",
+             "E-CONFLICT", 12, 13, "what each encoding has lost"},
         Case{"CapOfNothing", "[net]\ncap = \"0bit/s\"\n", "E-RANGE", 7, 7, ">= 1000"},
         Case{"CapOfASite", "[[site]]\nname = \"a\"\ncap = 5\n", "E-UNIT-MISSING", 8, 7, "unit"},
         Case{"QuietHours", "[net]\nquiet = [\"08:00-18:00 0bit/s\"]\n", "E-VALUE", 7, 9,

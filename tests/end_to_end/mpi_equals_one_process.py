@@ -111,6 +111,17 @@ def every_method_finds_the_same(bench):
         bench.same(f"{method}-mpi", f"{method}-one", names)
 
 
+def groups_find_the_same(bench):
+    toml = bench.write("diloco", 'H = 5\ncodec = "int8"', 4, 60)
+    sites = "".join(f'[[site]]\nname = "s{m}"\ngroup = "g{m % 2}"\n' for m in range(4))
+    toml.write_text(toml.read_text().replace("workers = 4\n", "") +
+                    '[net]\nreduction = "groups"\n' + sites)
+    bench.run([bench.isthmus, "train", str(toml), "--progress", "none", "--out",
+               str(bench.folder / "groups-one"), "--set", "net.transport=inproc"])
+    bench.run(bench.job(4, toml, "groups-mpi"))
+    bench.same("groups-mpi", "groups-one", names_of(bench, "groups-mpi"))
+
+
 def a_signal_ends_with_a_checkpoint_and_it_goes_on(bench):
     toml = bench.write("diloco", 'H = 5\ncodec = "int8"', 3, 1500)
     bench.run([bench.isthmus, "train", str(toml), "--progress", "none", "--out",
@@ -139,7 +150,8 @@ def a_job_of_another_size_is_refused(bench):
     require(not (bench.folder / "refused").exists(), "something was written")
 
 
-SCENARIOS = (every_method_finds_the_same, a_signal_ends_with_a_checkpoint_and_it_goes_on,
+SCENARIOS = (every_method_finds_the_same, groups_find_the_same,
+             a_signal_ends_with_a_checkpoint_and_it_goes_on,
              a_job_of_another_size_is_refused)
 
 

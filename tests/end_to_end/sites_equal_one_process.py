@@ -150,6 +150,41 @@ def every_method_finds_the_same(bench):
         bench.same(out, reference, members)
 
 
+def groups_find_the_same(bench):
+    def write(name, groups):
+        toml = bench.write(name, "diloco", 4, True, net='reduction = "groups"')
+        text = toml.read_text()
+        for site, group in zip(NAMES, groups):
+            text = text.replace(f'name = "{site}"\n', f'name = "{site}"\ngroup = "{group}"\n')
+        toml.write_text(text)
+        return toml
+    toml = write("groups.toml", ("eu", "eu", "us", "us"))
+    bench.together("groups-together", toml)
+    bench.together("groups-direct", toml, "--set", "net.reduction=direct")
+    require(bench.model("groups-direct") != bench.model("groups-together"), "groups change nothing")
+    subprocess.run([bench.isthmus, "simulate", str(toml), "--link", "50Mbit/s,20ms", "--progress",
+                    "none", "--out", str(bench.folder / "groups-simulated")], check=True,
+                   capture_output=True)
+    require(bench.model("groups-simulated") == bench.model("groups-together"), "simulated: another")
+    bench.apart("groups-apart", toml, 4)
+    for name in NAMES:
+        require(bench.model(f"groups-apart/{name}") == bench.model("groups-together"),
+                f"{name}: another model")
+    ports = [int(line.rpartition(":")[2].strip('"')) for line in toml.read_text().splitlines()
+             if line.startswith("address")]
+    other = write("unlike.toml", ("eu", "us", "us", "us"))
+    lines = other.read_text().splitlines()
+    for number, port in zip([i for i, line in enumerate(lines) if line.startswith("address")], ports):
+        lines[number] = f'address = "127.0.0.1:{port}"'
+    other.write_text("\n".join(lines) + "\n")
+    running = [bench.start("groups-unlike", other if name == "west" else toml, name)
+               for name in NAMES]
+    for process in running:
+        said = process.communicate(timeout=60)[1]
+        require(process.returncode == 3 and "group of site west" in said,
+                f"exit {process.returncode}: {said}")
+
+
 def sockets_within_one_process_find_the_same(bench):
     toml = bench.write("together.toml", "diloco", 3, False)
     bench.together("in-memory", toml)
@@ -327,7 +362,8 @@ def what_differs_is_named_at_every_site(bench):
         alone("cannot listen", 4, text)
 
 
-SCENARIOS = (every_method_finds_the_same, sockets_within_one_process_find_the_same,
+SCENARIOS = (every_method_finds_the_same, groups_find_the_same,
+             sockets_within_one_process_find_the_same,
              a_signal_to_one_ends_all_and_they_go_on, what_one_killed_site_leaves_goes_on,
              a_full_disk_ends_the_run_at_all, a_signal_right_after_a_resume_counts,
              sites_with_keys_let_each_other_in_alone, what_differs_is_named_at_every_site)

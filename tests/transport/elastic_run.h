@@ -27,6 +27,7 @@ struct Plan {
   ReductionKind kind = ReductionKind::kReduce;
   std::string codec = "fp32";
   int rounds = 8;
+  std::vector<std::uint32_t> groups = {};  // of a reduce
 };
 
 /// A run of one round after another, two fragments, at most three rounds under way.
@@ -107,8 +108,11 @@ class ElasticRun {
       const Reduced& first = by_member.begin()->second;
       for (const auto& [m, result] : by_member) {
         ASSERT_EQ(result.contributors, first.contributors) << where << " round " << round;
-        ASSERT_EQ(result_of(*codec_, result),
-                  naive_mean(*codec_, first.contributors, size_of(round), plan_.kind))
+        const std::vector<float> mean =
+            plan_.groups.empty()
+                ? naive_mean(*codec_, first.contributors, size_of(round), plan_.kind)
+                : naive_mean_in_groups(*codec_, first.contributors, plan_.groups, size_of(round));
+        ASSERT_EQ(result_of(*codec_, result), mean)
             << where << " round " << round << " member " << m;
       }
       for (int m = 0; m < plan_.members; ++m) {
@@ -198,6 +202,18 @@ inline Plan plan_of(std::uint64_t seed) {
   return {.members = 3 + static_cast<int>(seed % 3),
           .kind = kKinds[seed / 3 % 3],
           .codec = seed % 4 == 0 ? "int8:256" : "fp32"};
+}
+
+/// Three to six members in two or three groups, of which some have one.
+inline Plan plan_in_groups(std::uint64_t seed) {
+  Plan plan{.members = 3 + static_cast<int>(seed % 4),
+            .codec = seed % 3 == 0 ? "int8:256" : "fp32"};
+  const std::uint32_t groups = 2 + static_cast<std::uint32_t>(seed / 4 % 2);
+  for (int m = 0; m < plan.members; ++m) {
+    const auto place = static_cast<std::uint32_t>(m);
+    plan.groups.push_back(seed / 8 % 2 == 0 ? place % groups : std::min(groups - 1, place / 2));
+  }
+  return plan;
 }
 
 /// Every other network keeps order and loses nothing, so nothing may have to be asked for again.

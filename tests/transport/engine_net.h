@@ -35,13 +35,15 @@ struct Faults {
 class EngineNet {
  public:
   EngineNet(int members, std::uint64_t seed, const Faults& faults, bool elastic = false,
-            int min_members = 1, Duration retry_interval = 100ms, bool hub = false)
+            int min_members = 1, Duration retry_interval = 100ms, bool hub = false,
+            std::vector<std::uint32_t> groups = {})
       : rng_(seed, Stream::kTestData),
         faults_(faults),
         retry_interval_(retry_interval),
         elastic_(elastic),
         min_members_(min_members),
-        hub_(hub ? members : -1) {
+        hub_(hub ? members : -1),
+        groups_(std::move(groups)) {
     for (int m = 0; m < members + (hub ? 1 : 0); ++m) {
       engines_.push_back(std::make_unique<ExchangeEngine>(options(Rank(m), members)));
     }
@@ -204,6 +206,7 @@ class EngineNet {
     return {.self = self,
             .members = members,
             .retry_interval = retry_interval_,
+            .groups = groups_,
             .elastic = elastic_,
             .hub = hub_ >= 0,
             .min_members = min_members_};
@@ -249,7 +252,8 @@ class EngineNet {
     }
     for (const Outgoing& frame : out) {
       const FrameHeader head = parse_frame(*frame.frame)->header;
-      if (head.kind == FrameKind::kContribution || head.kind == FrameKind::kResult) {
+      if (head.kind == FrameKind::kContribution || head.kind == FrameKind::kResult ||
+          head.kind == FrameKind::kPartial) {
         ++sent_[{from, frame.to.value(), head.id, head.part, static_cast<int>(head.kind)}];
       }
       const int copies = uniform() < faults_.repeat ? 2 : 1;
@@ -291,7 +295,8 @@ class EngineNet {
   std::vector<int> lives_;  // by member
   bool elastic_;
   int min_members_;
-  int hub_;                         // -1: none
+  int hub_;  // -1: none
+  std::vector<std::uint32_t> groups_;
   std::vector<HubRecord> hub_log_;  // what outlives its processes
   std::optional<std::size_t> hub_dies_at_;
 };

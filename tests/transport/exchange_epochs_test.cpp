@@ -17,10 +17,20 @@ namespace {
 using namespace std::chrono_literals;
 using namespace testing_support;
 
-TEST(ExchangeEpochs, ADeathCostsNoRoundAtWhateverMoment) {
+class ExchangeEpochSweep : public ::testing::TestWithParam<bool> {
+ protected:
+  static Plan plan(std::uint64_t seed) { return GetParam() ? plan_in_groups(seed) : plan_of(seed); }
+  static EngineNet net(const Plan& plan, std::uint64_t seed) {
+    return {plan.members, seed, faults_of(seed), true, 1, retry_of(seed), false, plan.groups};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(OneLevelAndTwo, ExchangeEpochSweep, ::testing::Bool(),
+                         [](const auto& each) { return each.param ? "InGroups" : "Direct"; });
+
+TEST_P(ExchangeEpochSweep, ADeathCostsNoRoundAtWhateverMoment) {
   for (std::uint64_t seed = first_seed(); seed < first_seed() + kSeeds; ++seed) {
-    const Plan plan = plan_of(seed);
-    EngineNet net(plan.members, seed, faults_of(seed), true, 1, retry_of(seed));
+    const Plan plan = ExchangeEpochSweep::plan(seed);
+    EngineNet net = ExchangeEpochSweep::net(plan, seed);
     ElasticRun run(plan, net, keeps_all(seed));
     const int victim = 1 + static_cast<int>(seed % static_cast<std::uint64_t>(plan.members - 1));
     const int second = victim == 1 ? 2 : 1;
@@ -37,12 +47,12 @@ TEST(ExchangeEpochs, ADeathCostsNoRoundAtWhateverMoment) {
   }
 }
 
-TEST(ExchangeEpochs, WhoComesBackTakesPartInLaterRounds) {
+TEST_P(ExchangeEpochSweep, WhoComesBackTakesPartInLaterRounds) {
   int joined = 0;
   for (std::uint64_t seed = first_seed(); seed < first_seed() + kSeeds; ++seed) {
-    Plan plan = plan_of(seed);
+    Plan plan = ExchangeEpochSweep::plan(seed);
     plan.rounds = 14;
-    EngineNet net(plan.members, seed, faults_of(seed), true, 1, retry_of(seed));
+    EngineNet net = ExchangeEpochSweep::net(plan, seed);
     ElasticRun run(plan, net, keeps_all(seed));
     const int victim = 1 + static_cast<int>(seed % static_cast<std::uint64_t>(plan.members - 1));
     const int death = 10 + static_cast<int>(net.uniform() * 60);
@@ -66,13 +76,13 @@ TEST(ExchangeEpochs, WhoComesBackTakesPartInLaterRounds) {
   EXPECT_GT(joined, static_cast<int>(kSeeds / 2));  // the others were through before
 }
 
-TEST(ExchangeEpochs, WhoLeavesEndsItsRoundsAndNobodyRepeatsAny) {
+TEST_P(ExchangeEpochSweep, WhoLeavesEndsItsRoundsAndNobodyRepeatsAny) {
   int left = 0;
   int came_back = 0;
   for (std::uint64_t seed = first_seed(); seed < first_seed() + kSeeds; ++seed) {
-    Plan plan = plan_of(seed);
+    Plan plan = ExchangeEpochSweep::plan(seed);
     plan.rounds = 14;
-    EngineNet net(plan.members, seed, faults_of(seed), true, 1, retry_of(seed));
+    EngineNet net = ExchangeEpochSweep::net(plan, seed);
     ElasticRun run(plan, net, keeps_all(seed));
     const int leaver = 1 + static_cast<int>(seed % static_cast<std::uint64_t>(plan.members - 1));
     const int victim = leaver == 1 ? 2 : 1;

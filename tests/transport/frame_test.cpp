@@ -99,6 +99,15 @@ TEST(Frame, RefusesFieldsThatMeanNothing) {
     head.weight = weight;
     EXPECT_TRUE(parse_frame(*make_frame(head)).has_value()) << weight;
   }
+  head.kind = FrameKind::kPartial;  // of a group: a sum
+  for (const double weight : {0.0, 1e30, 1e36}) {
+    head.weight = weight;
+    EXPECT_TRUE(parse_frame(*make_frame(head)).has_value()) << weight;
+  }
+  for (const double weight : {-1.0, 1e-31, 1.1e36, 1e300}) {
+    head.weight = weight;
+    EXPECT_FALSE(parse_frame(*make_frame(head)).has_value()) << weight;
+  }
   head = some_header();
   head.id.fragment = FragmentId(-1);
   EXPECT_FALSE(parse_frame(*make_frame(head)).has_value());

@@ -78,6 +78,50 @@ inline std::vector<float> naive_mean(const Codec& codec, int members, std::size_
   return naive_mean(codec, all, n, kind, id);
 }
 
+/// ... in two levels: the mean of each group's mean, that encoded once more. group_of: by member.
+/// Weights of 1.
+inline std::vector<float> naive_mean_in_groups(const Codec& codec,
+                                               const std::vector<Rank>& contributors,
+                                               const std::vector<std::uint32_t>& group_of,
+                                               std::size_t n,
+                                               const SyncId& id = {FragmentId(0), StepIndex(0)}) {
+  std::vector<std::vector<Rank>> groups;
+  bool pairs = false;
+  for (const Rank m : contributors) {
+    const auto same = [&](const std::vector<Rank>& group) {
+      return group_of[static_cast<std::size_t>(group.front().value())] ==
+             group_of[static_cast<std::size_t>(m.value())];
+    };
+    const auto found = std::ranges::find_if(groups, same);
+    pairs = pairs || found != groups.end();
+    if (found == groups.end()) {
+      groups.push_back({m});
+    } else {
+      found->push_back(m);
+    }
+  }
+  if (groups.size() < 2 || !pairs) {
+    return naive_mean(codec, contributors, n, ReductionKind::kReduce, id);
+  }
+  bool equal = true;
+  for (const auto& group : groups) equal = equal && group.size() == groups.front().size();
+  std::vector<float> mean(n, 0.0f);
+  for (const auto& group : groups) {
+    std::vector<float> of_group = naive_mean(codec, group, n, ReductionKind::kGather, id);
+    if (group.size() > 1) {
+      const auto first = static_cast<std::uint32_t>(group.front().value());
+      of_group = through(codec, of_group, encode_key(id, kMeanWorker - 1 - first));
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      mean[i] += equal ? of_group[i] : static_cast<float>(group.size()) * of_group[i];
+    }
+  }
+  for (float& value : mean) {
+    value /= static_cast<float>(equal ? groups.size() : contributors.size());
+  }
+  return through(codec, mean, encode_key(id, kMeanWorker));
+}
+
 /// What `naive_mean` gives, from an exchange.
 inline std::vector<float> result_of(const Codec& codec, const Reduced& reduced) {
   std::vector<float> all = reduced.values;

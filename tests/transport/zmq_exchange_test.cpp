@@ -23,11 +23,12 @@ using testing_support::naive_mean;
 using testing_support::name_of;
 using testing_support::result_of;
 
-void run_over_zmq(int members, const std::function<void(WorkerContext&)>& body) {
+void run_over_zmq(int members, const std::function<void(WorkerContext&)>& body,
+                  const PeerExchangeOptions& options = {}) {
   SystemRuntime runtime;
   std::vector<std::unique_ptr<Transport>> ends;
   for (auto& end : testing::joined_members(runtime, members)) ends.push_back(std::move(end));
-  run_over(runtime, ends, PeerExchangeOptions{}, body);
+  run_over(runtime, ends, options, body);
 }
 
 class ZmqExchangeTest : public ::testing::TestWithParam<Case> {
@@ -69,6 +70,27 @@ TEST_P(ZmqExchangeTest, EveryMemberGetsTheBitsAndBytesOfARunInOneProcess) {
     payload[1] += context.exchange.bytes().payload;
   });
   EXPECT_EQ(payload[0], payload[1]);
+}
+
+TEST(ZmqGroups, GiveTheBitsOfTheNaiveLoop) {
+  if (zmq_version().empty()) GTEST_SKIP() << "this build has no ZeroMQ";
+  const std::shared_ptr<const Codec> codec = make_codec("int4:64");
+  const std::vector<std::uint32_t> groups = {0, 1, 0, 1, 2};
+  const std::vector<Rank> all = {Rank(0), Rank(1), Rank(2), Rank(3), Rank(4)};
+  const SyncId id{FragmentId(0), StepIndex(5)};
+  const std::vector<float> expected =
+      testing_support::naive_mean_in_groups(*codec, all, groups, 900000, id);
+  run_over_zmq(
+      5,
+      [&](WorkerContext& context) {
+        const auto result =
+            context.exchange.wait(context.exchange.begin(contribution_of(
+                                      codec, context.rank, 900000, id, ReductionKind::kReduce)),
+                                  120s);
+        ASSERT_TRUE(result.has_value()) << result.error().what;
+        EXPECT_EQ(result->values, expected) << "worker " << context.rank.value();
+      },
+      PeerExchangeOptions{.groups = groups});
 }
 
 std::vector<Case> cases() {

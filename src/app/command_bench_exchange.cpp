@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/command_bench_exchange.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "app/json_line.h"
+#include "app/run_parts.h"
+#include "app/run_worlds.h"
+#include "app/text_table.h"
+#include "core/links_file.h"
+#include "core/units.h"
+#include "inner/model_layout.h"
+#include "plan/exchange_ways.h"
+#include "plan/prediction.h"
+#include "sim/run_simulated.h"
+#include "sim/topology.h"
+
+namespace isthmus::app {
+namespace {
+
+/// A way to make the mean. Ways of equal `bits` give the same result, to the bit.
+struct Way {
+  std::string name;
+  std::string bits;
+  ReductionKind kind = ReductionKind::kReduce;
+  std::vector<std::uint32_t> shares = {};
+  std::vector<std::uint32_t> groups = {};
+};
+
+struct TimedWay {
+  Way way;
+  double predicted_s = 0;
+  double simulated_s = 0;
+  std::uint64_t thinnest_bytes = 0;  // one way over a slowest link, the most of those
+};
+
+/// What is exchanged, and over what.
+struct Question {
+  std::vector<std::string> sites;
+  std::vector<DirectedLink> links;  // sites x sites
+  LinkOptions link;
+  PredictionInput exchange;
+  std::int64_t values = 0;  // of the largest fragment
+  std::uint64_t seed = 0;
+};
+
+Question question_of(const Config& config) {
+  Question question{
+      .sites = {},
+      .links = {},
+      .link = {.model = config.sim.link_model == "ideal" ? LinkModel::kPlain : LinkModel::kTcp},
+      .exchange = {},
+      .seed = config.run.seed};
+  for (const SiteConfig& site : config.sites) question.sites.push_back(site.name);
+  question.links = link_matrix(config.links, question.sites);
+  const ModelLayout layout(model_shape(config.model, config.train.context));
+  question.link.byte_scale = surrogate_byte_scale(config, layout);
+  question.exchange = prediction_input(config.method, config.outer,
+                                       parameters_without_values(layout), config.workers(), 1);
+  for (const PlannedFragment& fragment : question.exchange.fragments) {
+    question.values = std::max(question.values, fragment.elements);
+  }
+  return question;
+}
+
+/// "paris, lyon | tokyo"
+std::string words_of(const std::vector<std::uint32_t>& groups,
+                     const std::vector<std::string>& sites) {
+  std::vector<std::string> words;
+  for (std::size_t first = 0; first < sites.size(); ++first) {
+    std::vector<std::string> names;
+    for (std::size_t m = 0; m < sites.size(); ++m) {
+      const bool leads = std::ranges::find(groups, groups[m]) - groups.begin() ==
+                         static_cast<std::ptrdiff_t>(first);
+      if (leads) names.push_back(sites[m]);
+    }
+    if (!names.empty()) words.push_back(fmt::format("{}", fmt::join(names, ", ")));
+  }
+  return fmt::format("{}", fmt::join(words, " | "));
+}
+
+std::vector<Way> ways_of(const Question& question, const Config& config) {
+  const int members = config.workers();
+  std::vector<Way> ways;
+  ways.push_back({"gather", "gather", ReductionKind::kGather});
+  ways.push_back({"even shares", "reduce"});
+  const std::vector<std::uint32_t> shares = shares_by_links(question.links, members);
+  if (!shares.empty()) {
+    ways.push_back({fmt::format("shares by links ({})", fmt::join(shares, ":")), "reduce",
+                    ReductionKind::kReduce, shares});
+  }
+  constexpr int kMostStars = 16;
+  for (int center = 0; center < members && members <= kMostStars; ++center) {
+    std::vector<std::uint32_t> one(question.sites.size());
+    one[static_cast<std::size_t>(center)] = 1;
+    ways.push_back({fmt::format("star of {}", question.sites[static_cast<std::size_t>(center)]),
+                    "reduce", ReductionKind::kReduce, one});
+  }
+  std::vector<std::uint32_t> groups = site_groups(config);
+  if (groups.empty()) groups = groups_by_links(question.links, members);
+  if (!groups.empty()) {
+    ways.push_back({fmt::format("groups ({})", words_of(groups, question.sites)),
+                    "groups",
+                    ReductionKind::kReduce,
+                    {},
+                    groups});
+  }
+  return ways;
+}
+
+/// One round, nothing else on the links, until all know it committed.
+TimedWay timed(const Question& question, const Way& way) {
+  PredictionInput input = question.exchange;
+  input.H = 1;
+  input.overlap = 0;
+  input.round_behind = false;
+  input.commit_every = 0;
+  input.fragments = {{.elements = question.values}};
+  input.exchange = way.kind;
+  input.shares = way.shares;
+  input.groups = way.groups;
+  input.step_time = [](Rank, StepIndex) { return Duration(0); };
+  input.links = question.links;
+  input.link = question.link;
+  TimedWay result{.way = way, .predicted_s = predict(input).predicted_s};
+
+  const std::vector<float> values(static_cast<std::size_t>(question.values), 1.0f);
+  const std::shared_ptr<const Codec> codec = question.exchange.codec;
+  const SimulationResult run = run_simulated(
+      {.workers = question.exchange.workers,
+       .links = question.links,
+       .seed = question.seed,
+       .network = {.link = question.link},
+       .exchange = {.retry_interval = kNothingIsLost, .shares = way.shares, .groups = way.groups}},
+      [&](WorkerContext& context) {
+        const SyncId id{FragmentId(0), StepIndex(1)};
+        Contribution mine{.id = id,
+                          .encoded = encode(*codec, values, context.exchange.key(id)),
+                          .codec = codec,
+                          .kind = way.kind};
+        const auto mean = context.exchange.wait(context.exchange.begin(std::move(mine)),
+                                                std::chrono::hours(24 * 365));
+        if (!mean) throw PeerError(mean.error().what);
+      });
+  result.simulated_s = std::chrono::duration<double>(run.duration).count();
+  std::optional<std::int64_t> slowest;
+  const std::size_t sites = question.sites.size();
+  for (std::size_t from = 0; from < sites; ++from) {
+    for (std::size_t to = 0; to < sites; ++to) {
+      const std::int64_t rate = question.links[from * sites + to].bits_per_s;
+      if (from == to || rate == 0) continue;
+      if (!slowest || rate < *slowest) {
+        slowest = rate;
+        result.thinnest_bytes = 0;
+      }
+      if (rate == *slowest) {
+        result.thinnest_bytes = std::max(result.thinnest_bytes, run.traffic[from][to]);
+      }
+    }
+  }
+  return result;
+}
+
+/// What a run of this file would do.
+const TimedWay& used_by(const std::vector<TimedWay>& ways, const Question& question,
+                        const Config& config) {
+  const ReductionKind kind =
+      resolve_reduction(question.exchange.exchange, *question.exchange.codec, config.workers());
+  const std::string name = kind != ReductionKind::kReduce     ? "gather"
+                           : config.net.reduction == "groups" ? "groups"
+                                                              : "even shares";
+  return *std::ranges::find_if(
+      ways, [&](const TimedWay& each) { return each.way.name.starts_with(name); });
+}
+
+void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Question& question,
+           Session& session) {
+  if (session.json) {
+    for (const TimedWay& each : ways) {
+      JsonLine line;
+      line.add("bench", "exchange").add("way", each.way.name).add("bits", each.way.bits);
+      line.add("sites", question.exchange.workers).add("values", question.values);
+      line.add("codec", question.exchange.codec->name());
+      line.add("predicted_s", each.predicted_s).add("simulated_s", each.simulated_s);
+      line.add("thinnest_link_bytes", each.thinnest_bytes).add("used", &each == &used);
+      session.out.write(line.str() + "\n");
+    }
+    return;
+  }
+  TextTable table({"way", "bits", "predicted", "simulated", "slowest link", ""});
+  for (const TimedWay& each : ways) {
+    table.add({each.way.name, each.way.bits, human_time(each.predicted_s),
+               human_time(each.simulated_s), human_bytes(static_cast<double>(each.thinnest_bytes)),
+               &each == &used ? "what this file does" : ""});
+  }
+  session.out.write(table.text(session.out));
+  const auto least = [&](const std::string& bits) {
+    const TimedWay* best = nullptr;
+    for (const TimedWay& each : ways) {
+      const bool counts = bits.empty() || each.way.bits == bits;
+      if (counts && (best == nullptr || each.simulated_s < best->simulated_s)) best = &each;
+    }
+    return best->way.name;
+  };
+  session.err.write(fmt::format(
+      "One round of {} values in {}. Fastest: {}; of those with the bits of what this file does: "
+      "{}. Runs own even shares, or groups with net.reduction = \"groups\" and each site's "
+      "group.\n",
+      question.values, question.exchange.codec->name(), least(""), least(used.way.bits)));
+}
+
+}  // namespace
+
+int command_bench_exchange(const BenchExchangeArguments& arguments, Session& session) {
+  Config config = load_config(arguments.config, arguments.overrides, schema_context());
+  if (!arguments.links.empty()) use_links_file(config, arguments.links);
+  if (config.workers() < 2 || config.links.empty()) {
+    throw ConfigError(fmt::format(
+        "{}: bench collectives needs two sites at least and a [[link]] between them, or --links",
+        arguments.config.string()));
+  }
+  const Question question = question_of(config);
+  if (question.exchange.exchange == ReductionKind::kCollect) {
+    throw ConfigError(fmt::format(
+        "outer.method = \"{}\": all its bytes go to all, there is one way only", config.method));
+  }
+  std::vector<TimedWay> ways;
+  for (const Way& way : ways_of(question, config)) ways.push_back(timed(question, way));
+  print(ways, used_by(ways, question, config), question, session);
+  return 0;
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups of sites in a file. What is refused: config_errors_test.cpp.
+#include <gtest/gtest.h>
+
+#include "config_fixture.h"
+#include "isthmus/config.h"
+
+namespace isthmus {
+namespace {
+
+// Who sums what rounds otherwise; without groups a site's group is a name like any other.
+TEST(Config, GroupsArePartOfWhatMustBeAlike) {
+  const auto with = [](const std::string& first, const std::string& reduction) {
+    return load(std::string(kMinimal) + "[outer]\nmethod = \"diloco\"\n" +
+                "[[site]]\nname = \"a\"\ngroup = \"" + first +
+                "\"\n[[site]]\nname = \"b\"\ngroup = \"y\"\n" + reduction);
+  };
+  const std::string groups = "[net]\nreduction = \"groups\"\n";
+  const Config direct = with("x", "");
+  EXPECT_EQ(config_digest(direct), config_digest(with("y", "")));
+  EXPECT_EQ(outcome_digest(direct), outcome_digest(with("y", "")));
+  EXPECT_EQ(common_values(direct), common_values(with("y", "")));
+  EXPECT_EQ(config_digest(direct), config_digest(with("x", "[net]\nreduction = \"direct\"\n")));
+  const Config grouped = with("x", groups);
+  for (const Config& other : {direct, with("y", groups)}) {
+    EXPECT_NE(config_digest(grouped), config_digest(other));
+    EXPECT_NE(outcome_digest(grouped), outcome_digest(other));
+    EXPECT_NE(common_values(grouped), common_values(other));
+  }
+  EXPECT_NE(resolved_toml(grouped).find("group = \"x\""), std::string::npos);
+}
+
+}  // namespace
+}  // namespace isthmus
