@@ -92,6 +92,12 @@ Question configured(const PlanUtilisationArguments& arguments, Session& session)
                     "plays them\n",
                     arguments.config.string()));
   }
+  if (config.outer.late == LateRound::kSlip) {
+    session.err.write(
+        fmt::format("note: {} has outer.late = \"slip\"; the plan waits for late results: "
+                    "`simulate` lets them slip\n",
+                    arguments.config.string()));
+  }
   question.labels.push_back(config.method);
   question.rows.push_back(
       utilisation_row(config.method, config.outer, parameters_without_values(layout)));

@@ -89,6 +89,9 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
     row("faults", fmt::format("{} in the file, not in this estimate: `simulate` plays them",
                               config.faults.size()));
   }
+  if (config.outer.late == LateRound::kSlip) {
+    row("late", "this estimate waits for late results: `simulate` lets them slip");
+  }
   if (estimate.prediction) {
     text += "\n" + render_prediction(*estimate.prediction, 0);
   }

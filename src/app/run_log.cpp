@@ -19,15 +19,13 @@ namespace {
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-/// Mean of a member of round i over the workers that have it, in rank order; null where none has.
-/// All workers apply the same rounds in the same order; one that dies may miss the last.
-void add_mean(JsonLine& record, const char* key, const std::vector<StepPost>& posts, std::size_t i,
+/// Mean of a member over the workers that have it, in rank order; null where none has.
+void add_mean(JsonLine& record, const char* key, const std::map<int, RoundReport>& reports,
               std::optional<double> RoundReport::*member) {
   double sum = 0;
   int workers = 0;
-  for (const StepPost& post : posts) {
-    if (post.report.rounds.size() <= i) continue;
-    const std::optional<double> value = post.report.rounds[i].*member;
+  for (const auto& [rank, report] : reports) {
+    const std::optional<double> value = report.*member;
     sum += value.value_or(0);
     workers += value ? 1 : 0;
   }
@@ -195,8 +193,10 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
                  .add("tokens", inner.tokens));
     }
   }
-  for (std::size_t i = 0; i < posts.front().report.rounds.size(); ++i) {
-    round(posts, i);
+  if (options_.config.outer.late == LateRound::kSlip) {
+    rounds_that_slip(t, posts);
+  } else {
+    rounds(t, posts);
   }
   if (options_.status != nullptr) {
     options_.status->step({.step = t.value(),
@@ -215,15 +215,44 @@ std::uint64_t MetricsLog::scaled(std::uint64_t bytes) const {
   return static_cast<std::uint64_t>(std::llround(static_cast<double>(bytes) * options_.byte_scale));
 }
 
-void MetricsLog::round(const std::vector<StepPost>& posts, std::size_t i) {
-  RoundReport round = posts.front().report.rounds[i];
-  const auto self =
-      std::ranges::find(posts, Rank(static_cast<int>(options_.self)), &StepPost::rank);
-  ISTHMUS_CHECK(self != posts.end(), options_.self, round.applied.value());
-  round.waited = self->report.rounds.at(i).waited;
+// All workers apply the same rounds in the same order; one that dies may miss the last.
+void MetricsLog::rounds(StepIndex t, const std::vector<StepPost>& posts) {
+  for (std::size_t i = 0; i < posts.front().report.rounds.size(); ++i) {
+    std::map<int, RoundReport> reports;
+    for (const StepPost& post : posts) {
+      if (post.report.rounds.size() <= i) continue;
+      reports.emplace(post.rank.value(), post.report.rounds[i]);
+    }
+    round(t, reports);
+  }
+}
+
+// Each worker applies a round after a step of its own, so its line comes with the last of them. One
+// that has gone is not waited for.
+void MetricsLog::rounds_that_slip(StepIndex t, const std::vector<StepPost>& posts) {
+  for (const StepPost& post : posts) {
+    for (const RoundReport& report : post.report.rounds) {
+      slipping_[{report.sent, report.fragment}].emplace(post.rank.value(), report);
+    }
+  }
+  for (auto entry = slipping_.begin(); entry != slipping_.end();) {
+    const std::map<int, RoundReport>& reports = entry->second;
+    const bool over = std::ranges::all_of(
+        posts, [&](const StepPost& post) { return reports.contains(post.rank.value()); });
+    if (over) round(t, reports);
+    entry = over ? slipping_.erase(entry) : std::next(entry);
+  }
+}
+
+void MetricsLog::round(StepIndex t, const std::map<int, RoundReport>& reports) {
+  const auto self = reports.find(static_cast<int>(options_.self));
+  ISTHMUS_CHECK(self != reports.end(), options_.self, t.value());
+  RoundReport round = reports.begin()->second;
+  round.applied = self->second.applied;
+  round.waited = self->second.waited;
   ++totals_.rounds;
   JsonLine record = line("round");
-  record.add("step", round.applied.value())
+  record.add("step", t.value())
       .add("frag", round.fragment.value())
       .add("step_send", round.sent.value())
       .add("step_apply", round.applied.value())
@@ -233,8 +262,8 @@ void MetricsLog::round(const std::vector<StepPost>& posts, std::size_t i) {
       .add("codec", options_.config.outer.codec)
       .add("delta_norm", round.delta_norm)
       .add("wait_s", seconds(round.waited));
-  add_mean(record, "err", posts, i, &RoundReport::codec_error);
-  add_mean(record, "cos", posts, i, &RoundReport::cosine);
+  add_mean(record, "err", reports, &RoundReport::codec_error);
+  add_mean(record, "cos", reports, &RoundReport::cosine);
   append(record);
   if (options_.status != nullptr) {
     options_.status->round(round, scaled(round.payload_bytes), scaled(round.wire_bytes));

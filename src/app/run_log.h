@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "app/progress.h"
@@ -88,8 +90,10 @@ class MetricsLog final : public RunLog {
   void append(const JsonLine& line);
   void add_clock(JsonLine& line, TimePoint now) const;
   [[nodiscard]] std::uint64_t scaled(std::uint64_t bytes) const;
-  /// Round number i of the step.
-  void round(const std::vector<StepPost>& posts, std::size_t i);
+  void rounds(StepIndex t, const std::vector<StepPost>& posts);
+  void rounds_that_slip(StepIndex t, const std::vector<StepPost>& posts);
+  /// The line of a round that all have applied by step t. `reports`: by rank.
+  void round(StepIndex t, const std::map<int, RoundReport>& reports);
   void show(StepIndex t, const std::vector<StepPost>& posts, double tokens_per_s);
 
   Options options_;
@@ -98,6 +102,8 @@ class MetricsLog final : public RunLog {
   Progress* progress_;
   RunTotals& totals_;
   RunTotals before_;  // what earlier sessions of the run, and of each worker, had summed up
+  /// Applied by some workers and not yet by all, by (send step, fragment): reports by rank.
+  std::map<std::pair<StepIndex, FragmentId>, std::map<int, RoundReport>> slipping_;
   std::vector<EvalRecord> evals_;
   double started_;
   double last_step_;

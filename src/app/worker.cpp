@@ -7,6 +7,7 @@
 #include "app/site_session.h"
 #include "app/worker_state.h"
 #include "outer/idle_inner_loop.h"
+#include "outer/late_rounds.h"
 #include "sim/fault_schedule.h"
 
 namespace isthmus::app {
@@ -86,6 +87,7 @@ class Worker {
     while (newcomer_->may_replay(StepIndex(strategy_->steps().value() + 1), setup_.patience)) {
       static_cast<void>(strategy_->step());
     }
+    static_cast<void>(outer::apply_late(*strategy_));  // as all others have, after this step
     inner_.set_idle(false);
     strategy_->forget_own_work();
     setup_.checkpointing.lay_down(context_.rank, strategy_->steps(), inner_, *strategy_);
@@ -93,9 +95,11 @@ class Worker {
 
   void step(StepIndex t) {
     StepReport report = strategy_->step();
-    if (t.value() == setup_.plan.total_steps) {
-      const std::vector<RoundReport> last = strategy_->finish();
-      report.rounds.insert(report.rounds.end(), last.begin(), last.end());
+    const bool last = t.value() == setup_.plan.total_steps;
+    if (last || workers_meet_after(t)) {
+      const std::vector<RoundReport> rounds =
+          last ? strategy_->finish() : outer::apply_late(*strategy_);
+      report.rounds.insert(report.rounds.end(), rounds.begin(), rounds.end());
     }
     setup_.board.post_step(context_.rank, t,
                            {.report = std::move(report),
@@ -162,6 +166,13 @@ class Worker {
           {.batch = k, .loss_sum = mean * static_cast<double>(tokens), .tokens = tokens});
     }
     return parts;
+  }
+
+  /// Whether all must have the same anchors after step t. What is agreed on is known by now, since
+  /// nobody begins a step that may still become the agreed one.
+  [[nodiscard]] bool workers_meet_after(StepIndex t) const {
+    return setup_.plan.evaluates_after(t) || checkpoint_due(t) ||
+           setup_.board.stop_after(t) != StopWish::kNone;
   }
 
   [[nodiscard]] bool checkpoint_due(StepIndex t) const {

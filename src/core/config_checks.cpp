@@ -220,6 +220,13 @@ void Loader::check_outer() {
         "E-RANGE", given("outer.overlap") ? "outer.overlap" : "outer.H",
         fmt::format("outer.overlap = {}: must be less than outer.H = {}", outer.overlap, outer.H));
   }
+  if (outer.late == LateRound::kSlip && info != nullptr && info->takes("late") &&
+      outer.overlap == 0) {
+    refuse("E-CONFLICT", "outer.late",
+           fmt::format("{} without 'outer.overlap': results are due in the step that sends",
+                       quoted("outer.late")),
+           "give results some steps, for example overlap = 1, or remove late");
+  }
   if (const auto* offsets = std::get_if<std::vector<std::int64_t>>(&outer.offsets)) {
     for (const std::int64_t offset : *offsets) {
       if (offset >= outer.H) {

@@ -64,6 +64,7 @@ constexpr Field<Config> kBetas = {
 constexpr std::array<std::string_view, 3> kPatterns = {"strided", "sequential", "balanced"};
 constexpr std::array<std::string_view, 3> kExchanges = {"auto", "reduce", "gather"};
 constexpr std::array<std::string_view, 3> kCarries = {"carry", "stay", "rollback"};
+constexpr std::array<std::string_view, 2> kLates = {"wait", "slip"};
 constexpr std::array<std::string_view, 3> kPenalties = {"false", "constant", "gap-aware"};
 constexpr std::array<std::string_view, 3> kFinalSyncs = {"none", "drain", "full"};
 
@@ -378,6 +379,9 @@ constexpr KeyRow<Config> kRows[] = {
     {"outer.carry", Type::kChoice, {}, "carry|stay|rollback", outer_enum<&O::carry, kCarries>(),
      "A contribution that was not counted: rebased and sent with the next one, left in the local values, or given up.",
      "\"rollback\""},
+    {"outer.late", Type::kChoice, {}, "wait|slip", outer_enum<&O::late, kLates>(),
+     "A result that is not there when its step is due: that step waits for it, or training goes on and a later one applies it.",
+     "\"slip\""},
     {"outer.outlier", Type::kReal, between(0, 1e12), "", field<kOuter, &O::outlier>(),
      "Withhold an outer gradient of more than this times the median norm of the last sixteen; 0: never. Non-finite ones are always withheld.",
      "1000"},

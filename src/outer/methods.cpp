@@ -121,7 +121,7 @@ const std::vector<Row>& table() {
                          "default codec is fp32, not the paper's 4-bit E3M0",
            .keys = {"H", "lr", "momentum", "nesterov", "momentum_every", "fragments", "pattern",
                     "embeddings", "offsets", "overlap", "alpha", "codec", "exchange", "final_sync",
-                    "carry", "outlier"},
+                    "carry", "outlier", "late"},
            .default_lr = 0.4,
            .default_momentum = 0.9,
            .default_alpha = 0.5,

@@ -80,14 +80,29 @@ void Rounds::begin(InFlight round, Encoded encoded) {
   in_flight_.push_back(std::move(round));
 }
 
-bool Rounds::none_due(StepIndex step) const {
-  return in_flight_.empty() || in_flight_.front().sync.apply > step;
-}
-
 Settled Rounds::settle_oldest() {
   ISTHMUS_CHECK(!in_flight_.empty());
-  InFlight round = std::move(in_flight_.front());
-  in_flight_.erase(in_flight_.begin());
+  return settle(in_flight_.begin());
+}
+
+std::optional<Settled> Rounds::settle_due(StepIndex step, LateRound late) {
+  const auto found = std::ranges::find_if(in_flight_, [&](const InFlight& round) {
+    return round.sync.apply <= step && (late == LateRound::kWait || exchange_.poll(round.ticket));
+  });
+  if (found == in_flight_.end()) return std::nullopt;
+  return settle(found);
+}
+
+std::optional<Settled> Rounds::settle_of(FragmentId id) {
+  const auto found = std::ranges::find_if(
+      in_flight_, [&](const InFlight& round) { return round.sync.fragment == id; });
+  if (found == in_flight_.end()) return std::nullopt;
+  return settle(found);
+}
+
+Settled Rounds::settle(std::vector<InFlight>::iterator where) {
+  InFlight round = std::move(*where);
+  in_flight_.erase(where);
   Expected<Reduced, ExchangeError> mean = exchange_.wait(round.ticket, settings_.patience);
   if (!mean) {
     throw round_failure(exchange_.self(), "outer sync", mean.error());
@@ -187,8 +202,11 @@ void Rounds::load(StateReader& reader, StepIndex now) {
     const std::string prefix = fmt::format("in_flight/{}/", i);
     const FragmentId id(
         static_cast<int>(saved_number(reader, prefix + "fragment", 0, fragments - 1)));
-    const StepIndex sent(saved_number(reader, prefix + "sent",
-                                      std::max<std::int64_t>(1, now.value() - lag_), now.value()));
+    // One that has slipped is over before its fragment is sent again.
+    const std::int64_t longest =
+        settings_.late == LateRound::kSlip ? settings_.schedule.H() - 1 : lag_;
+    const StepIndex sent(saved_number(
+        reader, prefix + "sent", std::max<std::int64_t>(1, now.value() - longest), now.value()));
     const auto values = static_cast<std::size_t>(
         settings_.fragments.at(static_cast<std::size_t>(id.value())).elements);
     Encoded encoded{.values = values, .bytes = reader.bytes(prefix + "encoded")};

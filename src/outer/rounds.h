@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,7 @@ struct Settled {
 
 class Rounds {
  public:
-  /// Rounds end `lag` steps after their send. Borrows both.
+  /// Rounds are due `lag` steps after their send. Borrows both.
   Rounds(const FragmentedSettings& settings, Exchange& exchange, std::int64_t lag);
 
   /// The inner step's tokens belong to every fragment's open window.
@@ -52,9 +53,13 @@ class Rounds {
   /// weight 0: the worker receives, and its window is gone. That of a partial window does so too,
   /// but its work is lost, as if it had not come.
   void launch(const Sync& sync, OuterGradient delta, double weight);
-  [[nodiscard]] bool none_due(StepIndex step) const;
-  /// Waits for the oldest round. THROWS: PeerError when it fails.
+  /// Waits for the oldest round. THROWS: PeerError when it fails. REQUIRES: !empty().
   [[nodiscard]] Settled settle_oldest();
+  /// The oldest of those due by `step`, waited for; where late ones slip, the oldest whose result
+  /// is here. Nothing: there is none. THROWS: as settle_oldest.
+  [[nodiscard]] std::optional<Settled> settle_due(StepIndex step, LateRound late);
+  /// That of the fragment, waited for; nothing: it has none. THROWS: as settle_oldest.
+  [[nodiscard]] std::optional<Settled> settle_of(FragmentId id);
   /// What fragments were trained on, in open windows and in those under way, is gone from their
   /// local values.
   void give_up_windows();
@@ -87,6 +92,7 @@ class Rounds {
     ContributionSample sample = {};
   };
   void begin(InFlight round, Encoded encoded);
+  [[nodiscard]] Settled settle(std::vector<InFlight>::iterator where);
   [[nodiscard]] Window load_window(StateReader& reader, const std::string& prefix) const;
 
   const FragmentedSettings& settings_;

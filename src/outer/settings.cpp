@@ -46,6 +46,7 @@ std::vector<GivenKey> given_keys(const OuterOptions& o) {
       {"exchange", o.exchange != ReductionKind::kAuto, "not auto"},
       {"carry", o.carry != LostContribution::kCarry,
        o.carry == LostContribution::kStay ? "stay" : "rollback"},
+      {"late", o.late != LateRound::kWait, "slip"},
       {"outlier", o.outlier != OuterOptions{}.outlier, fmt::format("{}", o.outlier)},
       {"staleness_penalty", o.staleness_penalty != StalenessPenalty::kNone,
        o.staleness_penalty == StalenessPenalty::kConstant ? "constant" : "gap-aware"},
@@ -131,6 +132,8 @@ void validate(const MethodInfo& method, const OuterOptions& options) {
   require(options.overlap >= 0 && options.overlap < options.H, "overlap",
           fmt::format("{}", options.overlap),
           fmt::format("in 0 .. {} (H - 1; inner steps between send and apply)", options.H - 1));
+  require(options.late == LateRound::kWait || options.overlap > 0, "late", "slip",
+          "wait without overlap (results are then due in the step that sends)");
   require(options.outlier == 0 || (std::isfinite(options.outlier) && options.outlier > 1),
           "outlier", fmt::format("{}", options.outlier),
           "0 (never) or > 1 and finite (times the median norm of this worker's outer gradients)");
@@ -207,6 +210,7 @@ FragmentedSettings resolve(const MethodInfo& method, const OuterOptions& options
           .exchange = options.exchange,
           .final_sync = options.final_sync,
           .carry = options.carry,
+          .late = options.late,
           .outlier = options.outlier,
           .patience = options.patience};
 }

@@ -34,6 +34,7 @@ struct FragmentedSettings {
   ReductionKind exchange = ReductionKind::kAuto;
   FinalSync final_sync = FinalSync::kDrain;
   LostContribution carry = LostContribution::kCarry;
+  LateRound late = LateRound::kWait;
   double outlier = 0;
   Duration patience{0};
 };

@@ -33,10 +33,16 @@ StepReport StreamingDiLoCo::step() {
   const StepIndex t(steps_.value() + 1);
   StepReport report{.step = t, .inner = inner_.train_step(t), .rounds = {}};
   rounds_.count(report.inner);
-  for (const Sync& sync : settings_.schedule.due_to_send(t)) {
+  const std::vector<Sync> sends = settings_.schedule.due_to_send(t);
+  for (const Sync& sync : sends) {
+    if (const auto late = rounds_.settle_of(sync.fragment)) {
+      report.rounds.push_back(apply(*late, t));
+    }
+  }
+  for (const Sync& sync : sends) {
     send(sync);
   }
-  report.rounds = apply_due(t, t);
+  apply_due(t, settings_.late, t, report.rounds);
   steps_ = t;
   return report;
 }
@@ -61,20 +67,29 @@ void StreamingDiLoCo::send(const Sync& sync) {
   rounds_.launch(sync, std::move(delta), rounds_.window(sync.fragment).weight());
 }
 
-std::vector<RoundReport> StreamingDiLoCo::apply_due(StepIndex due, StepIndex now) {
-  std::vector<RoundReport> reports;
-  while (!rounds_.none_due(due)) {
-    const Settled round = rounds_.settle_oldest();
-    settle_residual(round);
-    if (round.lost) {
-      apply_without_own(round);
-    } else if (!round.mean.empty()) {
-      state(round.report.fragment).step(round.mean);
-      state(round.report.fragment).merge(settings_.alpha);
-    }
-    reports.push_back(round.report);
-    reports.back().applied = now;
+void StreamingDiLoCo::apply_due(StepIndex due, LateRound late, StepIndex now,
+                                std::vector<RoundReport>& reports) {
+  while (const auto round = rounds_.settle_due(due, late)) {
+    reports.push_back(apply(*round, now));
   }
+}
+
+RoundReport StreamingDiLoCo::apply(const Settled& round, StepIndex now) {
+  settle_residual(round);
+  if (round.lost) {
+    apply_without_own(round);
+  } else if (!round.mean.empty()) {
+    state(round.report.fragment).step(round.mean);
+    state(round.report.fragment).merge(settings_.alpha);
+  }
+  RoundReport report = round.report;
+  report.applied = now;
+  return report;
+}
+
+std::vector<RoundReport> StreamingDiLoCo::apply_late() {
+  std::vector<RoundReport> reports;
+  apply_due(steps_, LateRound::kWait, steps_, reports);
   return reports;
 }
 
@@ -109,20 +124,20 @@ void StreamingDiLoCo::apply_without_own(const Settled& round) {
 
 // A fragment sent at the last step has nothing newer to give, so a full sync leaves it out.
 std::vector<RoundReport> StreamingDiLoCo::finish() {
+  std::vector<RoundReport> reports = apply_late();
   if (settings_.final_sync == FinalSync::kNone) {
     rounds_.drop();
-    return {};
+    return reports;
   }
   const StepIndex everything(std::numeric_limits<std::int64_t>::max());
-  std::vector<RoundReport> reports = apply_due(everything, steps_);
+  apply_due(everything, LateRound::kWait, steps_, reports);
   if (settings_.final_sync == FinalSync::kFull) {
     for (const Fragment& fragment : settings_.fragments) {
       if (rounds_.last_sent(fragment.id) != steps_) {
         send({fragment.id, steps_, steps_});
       }
     }
-    const std::vector<RoundReport> last = apply_due(everything, steps_);
-    reports.insert(reports.end(), last.begin(), last.end());
+    apply_due(everything, LateRound::kWait, steps_, reports);
   }
   return reports;
 }

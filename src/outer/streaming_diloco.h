@@ -7,6 +7,9 @@
 //     fragments sent at t - tau:                  anchor_p <- OuterOpt(anchor_p, mean Delta_p)
 //                                                 theta_m,p <- alpha theta_m,p + (1 - alpha)
 //                                                 anchor_p
+// With late = "slip" a round whose result is not there at t - tau is applied after the first later
+// step that finds it there, at the latest before its fragment is sent again: then it is waited for.
+// Anchors are functions of the order of each fragment's rounds, which stays as it is.
 // Deviation from the paper's text: Delta is against the last outer result before mixing (shared by
 // all), not against the worker's own mixed value; torchft and MaxText do the same.
 #pragma once
@@ -15,13 +18,14 @@
 
 #include "isthmus/outer.h"
 #include "outer/fragment_state.h"
+#include "outer/late_rounds.h"
 #include "outer/norm_guard.h"
 #include "outer/rounds.h"
 #include "outer/settings.h"
 
 namespace isthmus::outer {
 
-class StreamingDiLoCo final : public OuterStrategy {
+class StreamingDiLoCo final : public OuterStrategy, public LateRounds {
  public:
   StreamingDiLoCo(FragmentedSettings settings, InnerLoop& inner, Exchange& exchange);
 
@@ -32,6 +36,7 @@ class StreamingDiLoCo final : public OuterStrategy {
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
   void forget_own_work() override;
+  [[nodiscard]] std::vector<RoundReport> apply_late() override;
 
  private:
   /// Where a parameter's anchor lies.
@@ -42,8 +47,10 @@ class StreamingDiLoCo final : public OuterStrategy {
   };
 
   void send(const Sync& sync);
-  /// Settles and applies what is due by `due`, oldest first; it is step `now`.
-  [[nodiscard]] std::vector<RoundReport> apply_due(StepIndex due, StepIndex now);
+  /// Settles and applies what is due by `due`, oldest first, waiting for it or not; it is step
+  /// `now`.
+  void apply_due(StepIndex due, LateRound late, StepIndex now, std::vector<RoundReport>& reports);
+  [[nodiscard]] RoundReport apply(const Settled& round, StepIndex now);
   void settle_residual(const Settled& round);
   /// What is left to do where this worker's contribution was not counted.
   void apply_without_own(const Settled& round);

@@ -173,6 +173,10 @@ std::optional<std::string> retiming_obstacle(std::string_view method, const Oute
     return "the end of its warm-up was found from the gradients, and with it what it sends: set "
            "outer.freeze";
   }
+  if (options.late == LateRound::kSlip) {
+    return "outer.late = \"slip\": after which step a result is applied, and with it what is "
+           "learned, depends on the links";
+  }
   return std::nullopt;
 }
 

@@ -122,6 +122,19 @@ Expected<Frame, FrameError> parse_frame(std::span<const std::byte> bytes) {
   return frame;
 }
 
+std::optional<FrameOrder> order_of(std::span<const std::byte> bytes) {
+  if (bytes.size() < kFrameOverheadBytes) return std::nullopt;
+  FieldReader in(bytes);
+  if (in.get<std::uint32_t>() != kFrameMagic || in.get<std::uint16_t>() != kFrameVersion) {
+    return std::nullopt;
+  }
+  FrameOrder order{.kind = static_cast<FrameKind>(in.get<std::uint16_t>()), .sent = {}};
+  // Payload bytes, layout, epoch and fragment come between.
+  for (int field = 0; field < 4; ++field) static_cast<void>(in.get<std::uint32_t>());
+  order.sent = StepIndex(static_cast<std::int64_t>(in.get<std::uint64_t>()));
+  return order;
+}
+
 std::span<const std::byte> payload_of(const FrameBytes& frame) {
   return std::span(*frame).subspan(kFrameHeaderBytes, frame->size() - kFrameOverheadBytes);
 }

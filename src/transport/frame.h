@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -95,6 +96,18 @@ class FrameBuilder {
 
 /// RETURNS: FrameError for a wrong length, magic, version, kind, field or checksum.
 [[nodiscard]] Expected<Frame, FrameError> parse_frame(std::span<const std::byte> bytes);
+
+/// What decides when a frame goes, of bytes that were built here: no check but for what they are.
+struct FrameOrder {
+  FrameKind kind = FrameKind::kNote;
+  StepIndex sent;
+};
+/// RETURNS: nothing for bytes that do not begin as a frame of this version does.
+[[nodiscard]] std::optional<FrameOrder> order_of(std::span<const std::byte> bytes);
+/// Whether frames of this kind bring a round's values.
+[[nodiscard]] constexpr bool is_values(FrameKind kind) {
+  return kind == FrameKind::kContribution || kind == FrameKind::kResult;
+}
 
 /// The payload of a frame that `parse_frame` has accepted before; no checks.
 [[nodiscard]] std::span<const std::byte> payload_of(const FrameBytes& frame);

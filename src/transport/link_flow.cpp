@@ -14,8 +14,8 @@ const FrameBytes* LinkSender::next() const {
   if (waiting_.empty()) {
     return nullptr;
   }
-  return bytes_in_flight_ + link_charge(waiting_.front()->size()) <= window_ ? &waiting_.front()
-                                                                             : nullptr;
+  const FrameBytes& first = waiting_.front();
+  return bytes_in_flight_ + link_charge(first->size()) <= window_ ? &first : nullptr;
 }
 
 std::uint64_t LinkSender::next_number() const {
@@ -30,8 +30,7 @@ void LinkSender::sent(int stream) {
     return;
   }
   bytes_in_flight_ += link_charge(waiting_.front()->size());
-  in_flight_.push_back({std::move(waiting_.front()), stream});
-  waiting_.pop_front();
+  in_flight_.push_back({waiting_.pop(), stream});
 }
 
 bool LinkSender::acknowledge(std::uint64_t number) {

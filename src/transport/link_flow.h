@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ends of one directed link: frames numbered from 0, spread over parallel connections, put
-// back in order, acknowledged when the receiver's owner has taken them. What is not acknowledged is
-// kept, counts against the receiver's window and is sent again when its connection breaks. Pure
-// state; the caller brings the bytes across. One task.
+// The two ends of one directed link: frames numbered from 0 as they go, which is the order of
+// FrameQueue, spread over parallel connections, put back in order, acknowledged when the receiver's
+// owner has taken them. What is not acknowledged is kept, counts against the receiver's window and
+// is sent again when its connection breaks. Pure state; the caller brings the bytes across. One
+// task.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,7 @@
 #include <set>
 #include <vector>
 
+#include "transport/frame_queue.h"
 #include "transport/transport.h"
 
 namespace isthmus {
@@ -27,7 +29,7 @@ class LinkSender {
     FrameBytes frame;
   };
 
-  void submit(FrameBytes frame) { waiting_.push_back(std::move(frame)); }
+  void submit(FrameBytes frame) { waiting_.push(std::move(frame)); }
   /// Bytes that may be unacknowledged, as the receiver announced; 0 until it has.
   void set_window(std::uint64_t bytes) { window_ = bytes; }
   /// The frame that may go now, or null: nothing is waiting, or it has to wait for the receiver.
@@ -55,7 +57,7 @@ class LinkSender {
     FrameBytes frame;
     int stream = 0;
   };
-  std::deque<FrameBytes> waiting_;
+  FrameQueue waiting_;              // for their number
   std::deque<InFlight> in_flight_;  // numbers first_, first_ + 1, ...
   std::uint64_t first_ = 0;
   std::set<std::uint64_t> again_;

@@ -154,6 +154,32 @@ TEST_F(MembershipLogTest, ARoundThatTheDeadDidNotApplyHasTheMeanOfTheOthers) {
   EXPECT_EQ(lines("round").at(0).at("err"), 0.5);
 }
 
+// Worker 0 applies the round at step 3, worker 2 at step 4; worker 1 has gone by then.
+TEST_F(MembershipLogTest, ARoundThatSlipsHasItsLineOnceAllHaveAppliedIt) {
+  config_.outer.late = LateRound::kSlip;
+  const auto at = [](int rank, std::int64_t step, bool applies) {
+    StepPost each = post(rank, 1, 5);
+    each.report.rounds.clear();
+    if (applies) {
+      each.report.rounds.push_back({.fragment = FragmentId(1),
+                                    .sent = StepIndex(2),
+                                    .applied = StepIndex(step),
+                                    .codec_error = rank == 0 ? 0.25 : 0.75});
+    }
+    return each;
+  };
+  log_.step(StepIndex(3), {at(0, 3, true), at(1, 3, false), at(2, 3, false)});
+  EXPECT_TRUE(lines("round").empty());
+  log_.step(StepIndex(4), {at(0, 4, false), at(2, 4, true)});
+  ASSERT_EQ(lines("round").size(), 1U);
+  const Json round = lines("round").at(0);
+  EXPECT_EQ(round.at("step"), 4);
+  EXPECT_EQ(round.at("step_send"), 2);
+  EXPECT_EQ(round.at("step_apply"), 3) << "this process's own worker's";
+  EXPECT_EQ(round.at("err"), 0.5);
+  EXPECT_EQ(totals_.rounds, 1);
+}
+
 TEST_F(MembershipLogTest, AStepThatAllWhoAreLeftSkipKeepsTheLastLoss) {
   StepPost idle = post(1, 0, 5);
   idle.report.inner = {.loss = 0, .grad_norm = 0, .tokens = 0, .idle = true};

@@ -34,7 +34,7 @@ inline SchemaContext test_context() {
   add("diloco", {"H", "lr", "momentum", "nesterov", "codec", "exchange", "final_sync"}, 0.7);
   add("streaming-diloco",
       {"H", "lr", "momentum", "nesterov", "fragments", "pattern", "embeddings", "offsets",
-       "overlap", "alpha", "codec", "exchange", "final_sync", "carry"},
+       "overlap", "alpha", "codec", "exchange", "final_sync", "carry", "late"},
       0.4);
   add("co2",
       {"H", "lr", "momentum", "codec", "exchange", "final_sync", "carry", "outlier",

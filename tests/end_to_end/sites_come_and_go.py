@@ -30,6 +30,7 @@ METHODS = {
     "ddp": "",
     "1bit-adam": "freeze = 12\n",
     "spsa": "samples = 2\n",
+    "streaming-diloco slip": 'H = 6\nfragments = 2\noverlap = 1\nlate = "slip"\n',
 }
 TEXT = """
 [run]
@@ -78,9 +79,9 @@ class Run:
         sites = "".join(f'[[site]]\nname = "{name}"\naddress = "127.0.0.1:{port}"\n'
                         for name, port in zip(self.names, ports))
         self.toml = folder / "run.toml"
-        self.toml.write_text(TEXT.format(method=method, keys=METHODS[method], sites=sites,
-                                         batch=members * 128, corpus=corpus, min_sites=min_sites,
-                                         gather=gather))
+        self.toml.write_text(TEXT.format(method=method.split()[0], keys=METHODS[method],
+                                         sites=sites, batch=members * 128, corpus=corpus,
+                                         min_sites=min_sites, gather=gather))
         self.sites = {}
         for name in self.names:
             self.start(name)
@@ -260,7 +261,7 @@ def main():
             print(f"frozen: went on after {seconds:.1f} s (net.dead_after = 5 s)")
 
         def a_site_leaves_in_order_and_comes_back():
-            for method in ("diloco", "streaming-diloco", "1bit-adam"):
+            for method in ("diloco", "streaming-diloco", "streaming-diloco slip", "1bit-adam"):
                 run = run_of(f"leaving-{method}", method, 3, min_sites=2)
                 leaves_and_comes_back(run)
                 run.stop()

@@ -203,6 +203,10 @@ TEST(Retiming, RefusesWhatIsFoundFromTheGradients) {
   EXPECT_EQ(retiming_obstacle("diloco", {}), std::nullopt);
   EXPECT_EQ(retiming_obstacle("1bit-adam", frozen(5)), std::nullopt);
   EXPECT_THAT(retiming_obstacle("1bit-adam", {}).value_or(""), testing::HasSubstr("outer.freeze"));
+  EXPECT_THAT(
+      retiming_obstacle("streaming-diloco", {.H = 2, .overlap = 1, .late = LateRound::kSlip})
+          .value_or(""),
+      testing::HasSubstr("outer.late"));
 }
 
 TEST(Retiming, MeasuresTheLongestWaitAndTheShareOfComputing) {

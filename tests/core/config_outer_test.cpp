@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys of [outer] and what they are part of.
+#include <gtest/gtest.h>
+
+#include "config_fixture.h"
+
+namespace isthmus {
+namespace {
+
+Config streaming(std::vector<std::string> more) {
+  more.insert(more.end(), {"outer.method=streaming-diloco", "outer.H=9", "outer.overlap=2"});
+  return load_minimal(more);
+}
+
+std::string digest_of(std::vector<std::string> more) {
+  return config_digest(streaming(std::move(more)));
+}
+
+TEST(ConfigOuter, WhetherResultsMaySlipSteersTheTrajectory) {
+  EXPECT_NE(digest_of({}), digest_of({"outer.late=slip"}));
+  EXPECT_EQ(digest_of({}), digest_of({"outer.late=wait"})) << "as before there was the key";
+}
+
+TEST(ConfigOuter, TheResolvedTextSaysWhetherResultsMaySlip) {
+  EXPECT_EQ(streaming({}).outer.late, LateRound::kWait);
+  const std::string text = resolved_toml(streaming({"outer.late=slip"}));
+  EXPECT_EQ(load(text).outer.late, LateRound::kSlip) << text;
+}
+
+}  // namespace
+}  // namespace isthmus
