@@ -15,8 +15,8 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::uint64_t kLargestPiece = std::uint64_t{512} * 1024;
 constexpr std::uint64_t kModelsUnderWay = 8;  // in fp32: results that wait for a newcomer
+constexpr int kStartsOver = 2;                // of one that falls behind
 
 std::uint64_t model_bytes(const InnerLoop& inner) {
   std::uint64_t bytes = 0;
@@ -26,7 +26,8 @@ std::uint64_t model_bytes(const InnerLoop& inner) {
 
 }  // namespace
 
-JoinHost::JoinHost(Options options) : options_(std::move(options)) {}
+JoinHost::JoinHost(Options options, StateSource& source)
+    : options_(std::move(options)), source_(source) {}
 
 void JoinHost::hello(Rank from, const HelloNote& note) {
   const std::string& name = options_.sites[static_cast<std::size_t>(from.value())];
@@ -61,18 +62,11 @@ void JoinHost::receive(Rank from, const Note& note) {
     take_in(from, *join);
   } else if (from != joiner_ || phase_ == Phase::kNobody) {
     return;  // of one that was counted as gone
-  } else if (const auto* get = std::get_if<GetNote>(&note)) {
-    const std::uint64_t begin = std::min<std::uint64_t>(get->offset, state_.size());
-    const std::uint64_t bytes =
-        std::min({get->bytes, kLargestPiece, static_cast<std::uint64_t>(state_.size()) - begin});
-    const auto first = state_.begin() + static_cast<std::ptrdiff_t>(begin);
-    options_.send(from, PieceNote{.offset = begin,
-                                  .bytes = {first, first + static_cast<std::ptrdiff_t>(bytes)}});
   } else if (const auto* taken = std::get_if<TakenNote>(&note)) {
     taken_ = std::clamp(taken->bytes, taken_, sent_);
   } else if (std::holds_alternative<CaughtUpNote>(note) && phase_ == Phase::kReplays) {
     phase_ = Phase::kAgreeing;
-    state_ = {};
+    fell_behind_.erase(from);
     const WishNote wish = wish_of_joiner();
     lock.unlock();
     options_.wish(wish);
@@ -158,7 +152,6 @@ void JoinHost::lost(Rank site) {
   std::erase_if(waiting_, [&](const auto& each) { return each.first == site; });
   if (phase_ != Phase::kNobody && site == joiner_) {
     phase_ = Phase::kNobody;
-    state_ = {};
     next();
   }
 }
@@ -198,22 +191,50 @@ void JoinHost::after_step(StepIndex t, const InnerLoop& inner, const OuterStrate
   } else if (replays && forwards_) {
     options_.send(joiner_, ReachedNote{t});
   }
-  if (phase_ == Phase::kWanted) {
+  if (phase_ == Phase::kWanted) prepare(t);
+  if (phase_ == Phase::kPreparing && t >= offer_after_) {
     phase_ = Phase::kOffering;
     const Rank joiner = joiner_;
     lock.unlock();  // large states take their time, and rounds go on
-    std::vector<std::byte> state = write_state(worker_snapshot(inner, strategy, true));
+    const PieceTable table =
+        source_.hold(joiner, write_state(worker_snapshot(inner, strategy, true)));
     lock.lock();
     most_under_way_ = std::max(options_.least_under_way, kModelsUnderWay * model_bytes(inner));
-    if (phase_ == Phase::kOffering && joiner_ == joiner) offer(t, std::move(state), exchange);
+    if (phase_ == Phase::kOffering && joiner_ == joiner) {
+      offer(t, table, exchange);
+    } else {
+      source_.forget(joiner);
+    }
   } else if (forwards_ && phase_ == Phase::kNobody) {
     exchange.forward_to({});
     forwards_ = false;
   }
 }
 
-void JoinHost::offer(StepIndex t, std::vector<std::byte> state, ForwardingExchange& exchange) {
-  state_ = std::move(state);
+std::vector<Rank> JoinHost::others() const {
+  std::vector<Rank> others;
+  const std::vector<bool> live = options_.live();
+  for (std::size_t m = 0; m < live.size(); ++m) {
+    const Rank site(static_cast<int>(m));
+    if (live[m] && site != options_.self && site != joiner_) others.push_back(site);
+  }
+  return others;
+}
+
+// No site ends a round that this one has not begun, so who hears of the end of this window before
+// this site is there is in time, however far ahead. (With overlap some fragments may have been
+// applied at one and not at the other: these come from here alone.)
+void JoinHost::prepare(StepIndex t) {
+  phase_ = Phase::kPreparing;
+  told_ = others();
+  const std::int64_t every = options_.rounds_every;
+  offer_after_ = told_.empty() ? t : StepIndex((t.value() / every + 1) * every);
+  for (const Rank site : told_) {
+    options_.send(site, PrepareNote{.newcomer = joiner_.value(), .step = offer_after_});
+  }
+}
+
+void JoinHost::offer(StepIndex t, const PieceTable& table, ForwardingExchange& exchange) {
   phase_ = Phase::kReplays;
   forwards_ = true;
   streams_ = 0;
@@ -224,9 +245,16 @@ void JoinHost::offer(StepIndex t, std::vector<std::byte> state, ForwardingExchan
         forward(id, result, encoded);
       });
   options_.send(joiner_,
-                OfferNote{.step = t, .bytes = state_.size(), .clock_s = options_.clock_s()});
+                OfferNote{.step = t, .bytes = table_bytes(table), .clock_s = options_.clock_s()});
+  const std::vector<std::byte> bytes = write_table(table);
+  for (NoteStreamCutter cutter(0, 0, bytes); !cutter.done();) {
+    const TableNote note{cutter.next()};
+    options_.send(joiner_, note);
+    for (const Rank site : told_) options_.send(site, note);
+  }
   log_info("site {} takes over this site's state after step {}: {} bytes",
-           options_.sites[static_cast<std::size_t>(joiner_.value())], t.value(), state_.size());
+           options_.sites[static_cast<std::size_t>(joiner_.value())], t.value(),
+           table_bytes(table));
 }
 
 // Called by the worker within a step, so joiner_ and phase_ may change meanwhile.
@@ -240,22 +268,33 @@ void JoinHost::forward(const SyncId& id, const Reduced& result,
   }
   const std::vector<std::byte> bytes = write_result(id, result, encoded);
   if (phase_ != Phase::kAdmitted && sent_ + bytes.size() - taken_ > most_under_way_) {
-    const std::string why = fmt::format(
-        "{} bytes of results are on their way to it and {} is the most: it takes in less than the "
-        "run makes; come back over a faster link, or with a longer outer.H or a smaller codec",
-        sent_ - taken_, most_under_way_);
-    log_warning("site {} cannot join: {}",
-                options_.sites[static_cast<std::size_t>(joiner_.value())], why);
-    turn_away(joiner_, why);
-    phase_ = Phase::kNobody;
-    state_ = {};
-    next();
+    fall_behind();
     return;
   }
   sent_ += bytes.size();
   for (NoteStreamCutter cutter(streams_++, 0, bytes); !cutter.done();) {
     options_.send(joiner_, ResultNote{cutter.next()});
   }
+}
+
+// With a state of now, and fewer rounds to replay, it may catch up.
+void JoinHost::fall_behind() {
+  const bool again = ++fell_behind_[joiner_] <= kStartsOver;
+  const std::string why = fmt::format(
+      "{} bytes of results are on their way to it or wait there, and {} is the most: it takes in "
+      "less "
+      "than the run makes{}",
+      sent_ - taken_, most_under_way_,
+      again ? ", and starts over"
+            : "; come back over a faster link, or with a higher net.serve, a longer outer.H or a "
+              "smaller codec");
+  log_warning("site {} cannot join: {}", options_.sites[static_cast<std::size_t>(joiner_.value())],
+              why);
+  turn_away(joiner_, why, again);
+  if (!again) fell_behind_.erase(joiner_);
+  source_.forget(joiner_);
+  phase_ = Phase::kNobody;
+  next();
 }
 
 }  // namespace isthmus::app

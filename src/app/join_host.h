@@ -5,7 +5,11 @@
 // result of every round this worker takes after that. It replays them (app/newcomer.h); once it has
 // caught up, all sites agree on a step after which it takes part. One newcomer at a time, in the
 // order in which they come. Results go as the round's members decode them, and at most eight times
-// the model is on its way: a newcomer that falls further behind is turned away.
+// the model is on its way or waits at the newcomer for its turn: one that falls further behind
+// starts over, and is turned away for good when that has not helped twice.
+//
+// The state comes from all sites: this one says that it lays down its own at the end of the window
+// of H steps it is in, the others do the same and give what is alike (app/state_source.h).
 //
 // With a hub, which answers HELLO, asks all and says EPOCH, this side wishes only.
 //
@@ -14,10 +18,13 @@
 //     | <------------------- RUNNING --|
 //     |  links to all who are live, all of whom have answered its HELLO
 //     | -- JOIN ---------------------> |
-//     | <--------------------- OFFER --|  state after the step it is in
-//     | -- GET, ... <----- PIECE, ... -|
+//     |                                | -- PREPARE (step T) -------------------> |
+//     | <-------------- OFFER, TABLE --| -- TABLE ------------------------------> |
+//     | <------------------------------------------------------- HOLDS -----------|
+//     | -- GET, ... <----- PIECE, ... -|  the same to and from the others, which say HOLDS
+//     | -- ENOUGH -------------------> |  and to them
 //     | <-------- RESULT, REACHED, ... |
-//     | -- TAKEN ... ----------------> |  results that have come
+//     | -- TAKEN ... ----------------> |  results that it has replayed
 //     | -- CAUGHT UP ----------------> | -- ASK, HOLD: how far have you come? --> |
 //     | <----- EPOCH, AGREED (step K) -|-- EPOCH, AGREED -----------------------> |
 //     |  contributes to rounds sent after step K, like anybody
@@ -28,6 +35,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -36,6 +44,7 @@
 #include <vector>
 
 #include "app/site_notes.h"
+#include "app/state_source.h"
 #include "isthmus/inner_loop.h"
 #include "isthmus/outer.h"
 #include "transport/joining_exchange.h"
@@ -58,16 +67,18 @@ class JoinHost {
     std::function<bool(Rank joiner, std::int64_t after)> admit;
     std::function<std::vector<bool>()> live;  // by site
     std::function<double()> clock_s;          // of the run, so far
+    std::int64_t rounds_every = 1;            // steps: H
     std::int64_t window = 1;  // rounds are applied at most so many steps after they were sent
     std::int64_t total_steps = 0;
     /// Bytes of results that may be on their way, however small the model.
     std::uint64_t least_under_way = std::uint64_t{256} << 20;
   };
-  explicit JoinHost(Options options);
+  /// Borrows `source`, which gives this site's state.
+  JoinHost(Options options, StateSource& source);
 
   // From the links' task.
   void hello(Rank from, const HelloNote& note);
-  /// A JoinNote, GetNote, TakenNote or CaughtUpNote; others are none of its business.
+  /// A JoinNote, TakenNote or CaughtUpNote; others are none of its business.
   void receive(Rank from, const Note& note);
   void lost(Rank site);
   /// By a hub: it takes part in rounds sent after this step.
@@ -87,11 +98,12 @@ class JoinHost {
  private:
   enum class Phase {
     kNobody,
-    kWanted,    // its links stand; the next step's state is for it
-    kOffering,  // that state is being written
-    kReplays,   // it has been offered a state
-    kAgreeing,  // on the step
-    kAdmitted,  // rounds sent before may still end
+    kWanted,     // its links stand
+    kPreparing,  // the others have been told after which step a state is for it
+    kOffering,   // that state is being written
+    kReplays,    // it has been offered a state
+    kAgreeing,   // on the step
+    kAdmitted,   // rounds sent before may still end
   };
   void next();
   void take_in(Rank from, const JoinNote& note);
@@ -99,17 +111,24 @@ class JoinHost {
   [[nodiscard]] bool lacks(Rank newcomer, const JoinNote& note) const;
   void turn_away(Rank site, const std::string& why, bool again = false);
   [[nodiscard]] WishNote wish_of_joiner() const;
-  void offer(StepIndex t, std::vector<std::byte> state, ForwardingExchange& exchange);
+  /// Everybody else in the run.
+  [[nodiscard]] std::vector<Rank> others() const;
+  void prepare(StepIndex t);
+  void offer(StepIndex t, const PieceTable& table, ForwardingExchange& exchange);
+  void fall_behind();
   void forward(const SyncId& id, const Reduced& result, std::span<const EncodedShare> encoded);
 
   const Options options_;
+  StateSource& source_;
   std::mutex mutex_;
   // Under mutex_:
   Phase phase_ = Phase::kNobody;
   Rank joiner_;
   std::vector<int> linked_;  // whom it has found
   std::deque<std::pair<Rank, JoinNote>> waiting_;
-  std::vector<std::byte> state_;
+  StepIndex offer_after_;             // not before this step
+  std::vector<Rank> told_;            // that, and the table
+  std::map<Rank, int> fell_behind_;   // how often in a row
   std::uint64_t most_under_way_ = 0;  // bytes of results
   std::uint64_t sent_ = 0;            // the same, so far
   std::uint64_t taken_ = 0;           // of them by the newcomer

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "app/signals.h"
+#include "core/log.h"
 #include "core/state_bytes.h"
 #include "isthmus/errors.h"
 #include "transport/round_result.h"
@@ -16,45 +17,46 @@ namespace isthmus::app {
 namespace {
 
 constexpr Duration kLookForSignals = std::chrono::milliseconds(200);
-constexpr std::uint64_t kPiece = std::uint64_t{512} * 1024;
-constexpr std::uint64_t kUnderWay = 16 * kPiece;  // 8 MiB: the window of a long fast link
 constexpr std::uint64_t kLargestState = std::uint64_t{1} << 44;
+constexpr std::uint64_t kLargestTable = std::uint64_t{1} << 32;
 constexpr std::uint64_t kLargestResult = std::uint64_t{1} << 40;
 
 }  // namespace
 
-Newcomer::Newcomer(Exchange& real, Runtime& runtime, std::string donor,
-                   std::function<void(const Note&)> send)
+Newcomer::Newcomer(Exchange& real, Runtime& runtime, Rank donor, std::vector<std::string> sites,
+                   std::function<void(Rank to, const Note&)> send)
     : real_(real),
       runtime_(runtime),
-      donor_(std::move(donor)),
+      donor_(donor),
+      sites_(std::move(sites)),
       send_(std::move(send)),
       queue_(runtime.make_wait_queue()),
-      results_(kLargestResult) {}
+      results_(kLargestResult),
+      tables_(kLargestTable) {}
 
-void Newcomer::receive(const Note& note) {
-  if (const auto* offer = std::get_if<OfferNote>(&note)) {
+void Newcomer::receive(Rank from, const Note& note) {
+  if (const auto* holds = std::get_if<HoldsNote>(&note)) {
+    take_holds(from, *holds);
+  } else if (const auto* piece = std::get_if<PieceNote>(&note)) {
+    queue_->update([&] {
+      if (fetch_) fetch_->take(from, piece->offset, piece->bytes, runtime_.clock().now());
+    });
+    ask();
+  } else if (from != donor_) {
+    return;
+  } else if (const auto* offer = std::get_if<OfferNote>(&note)) {
     if (exchange_) {
       return;  // said twice
     }
     if (offer->bytes > kLargestState) {
-      fail(Rank(0), fmt::format("site {} offers a state of {} bytes", donor_, offer->bytes));
+      fail(from, fmt::format("site {} offers a state of {} bytes", name(from), offer->bytes));
       return;
     }
-    exchange_ = std::make_unique<JoiningExchange>(real_, runtime_, offer->step);
+    exchange_ = std::make_unique<JoiningExchange>(real_, runtime_, offer->step,
+                                                  [this](const SyncId& id) { replayed(id); });
     queue_->update([&] { offer_ = *offer; });
-    ask();
-  } else if (const auto* piece = std::get_if<PieceNote>(&note)) {
-    queue_->update([&] {
-      if (!offer_ || piece->offset != state_.size() || piece->bytes.empty() ||
-          state_.size() + piece->bytes.size() > asked_) {
-        failure_ =
-            fmt::format("site {} sent another piece of its state than was asked for", donor_);
-        return;
-      }
-      state_.insert(state_.end(), piece->bytes.begin(), piece->bytes.end());
-    });
-    ask();
+  } else if (const auto* table = std::get_if<TableNote>(&note)) {
+    take_table(*table);
   } else if (const auto* result = std::get_if<ResultNote>(&note)) {
     deliver(*result);
   } else if (const auto* reached = std::get_if<ReachedNote>(&note)) {
@@ -63,17 +65,83 @@ void Newcomer::receive(const Note& note) {
   }
 }
 
-/// Keeps pieces under way until the whole state has been asked for.
-void Newcomer::ask() {
-  std::vector<GetNote> wanted;
+void Newcomer::take_table(const TableNote& note) {
+  if (!exchange_) return;  // before the offer: not of this join
+  auto stream = tables_.take(note.piece);
+  if (!stream) {
+    fail(donor_, fmt::format("site {} sent {}", name(donor_), stream.error()));
+    return;
+  }
+  if (!*stream) return;
+  auto table = read_table((*stream)->bytes);
+  if (!table || table_bytes(*table) != offer_->bytes) {
+    fail(donor_,
+         fmt::format("site {} sent {}", name(donor_),
+                     table ? "a table of another state than it has offered" : table.error()));
+    return;
+  }
   queue_->update([&] {
-    while (offer_ && !failure_ && asked_ < offer_->bytes && asked_ - state_.size() < kUnderWay) {
-      const std::uint64_t bytes = std::min(kPiece, offer_->bytes - asked_);
-      wanted.push_back({.offset = asked_, .bytes = bytes});
-      asked_ += bytes;
+    if (fetch_) return;  // said twice
+    const std::size_t pieces = table->size();
+    fetch_.emplace(*std::move(table), donor_);
+    fetching_since_ = runtime_.clock().now();
+    for (auto& [site, holds] : std::exchange(early_, {})) {
+      if (holds.size() == pieces) fetch_->add(site, std::move(holds));
     }
   });
-  for (const GetNote& get : wanted) send_(get);
+  ask();
+}
+
+void Newcomer::take_holds(Rank from, const HoldsNote& note) {
+  if (from.value() < 0 || std::cmp_greater_equal(from.value(), sites_.size())) return;
+  log_info("site {} gives of the state too: {} of {} pieces", name(from),
+           std::ranges::count(note.pieces, true), note.pieces.size());
+  queue_->update([&] {
+    if (!fetch_) {
+      early_[from] = note.pieces;
+    } else if (note.pieces.size() == fetch_->pieces()) {
+      fetch_->add(from, note.pieces);
+    }
+  });
+  ask();
+}
+
+void Newcomer::lost(Rank site) {
+  queue_->update([&] {
+    early_.erase(site);
+    if (fetch_) fetch_->lose(site);
+  });
+  ask();
+}
+
+// Called after everything that may have changed what there is to ask for, or whom.
+void Newcomer::ask() {
+  std::vector<PieceFetch::Ask> wanted;
+  std::vector<PieceFetch::Source> done;
+  std::uint64_t bytes = 0;
+  double seconds = 0;
+  queue_->update([&] {
+    if (!fetch_ || failure_) return;
+    wanted = fetch_->ask(runtime_.clock().now());
+    if (fetch_->failure()) failure_ = fetch_->failure();
+    if (fetch_->complete() && !std::exchange(said_enough_, true)) {
+      done = fetch_->sources();
+      bytes = fetch_->bytes();
+      seconds = std::chrono::duration<double>(runtime_.clock().now() - fetching_since_).count();
+    }
+  });
+  for (const PieceFetch::Ask& each : wanted) {
+    send_(each.from, GetNote{.offset = each.offset, .bytes = each.bytes});
+  }
+  if (done.empty()) return;
+  std::string from;
+  for (const PieceFetch::Source& source : done) {
+    send_(source.rank, EnoughNote{});
+    from += fmt::format("{}{} {} bytes{}", from.empty() ? "" : ", ", name(source.rank),
+                        source.given, source.gone ? " (then lost)" : "");
+  }
+  log_info("the state after step {} is here: {} bytes in {:.2f} s; {}", offer_->step.value(), bytes,
+           seconds, from);
 }
 
 void Newcomer::deliver(const ResultNote& note) {
@@ -82,20 +150,32 @@ void Newcomer::deliver(const ResultNote& note) {
   }
   auto stream = results_.take(note.piece);
   if (!stream) {
-    exchange_->fail(Rank(0), stream.error());
+    exchange_->fail(donor_, stream.error());
     return;
   }
   if (!*stream) {
     return;
   }
-  taken_ += (*stream)->bytes.size();
-  send_(TakenNote{taken_});
   auto result = read_result((*stream)->bytes, real_.members());
   if (!result) {
-    exchange_->fail(Rank(0), result.error());
+    exchange_->fail(donor_, result.error());
     return;
   }
+  queue_->update([&] { unplayed_[result->id] = (*stream)->bytes.size(); });
   exchange_->deliver(result->id, std::move(result->reduced), std::move(result->encoded));
+}
+
+// Only now its memory is free: a result that has come, but waits, counts as under way.
+void Newcomer::replayed(const SyncId& id) {
+  std::uint64_t taken = 0;
+  queue_->update([&] {
+    const auto found = unplayed_.find(id);
+    if (found == unplayed_.end()) return;
+    taken_ += found->second;
+    unplayed_.erase(found);
+    taken = taken_;
+  });
+  if (taken > 0) send_(donor_, TakenNote{taken});
 }
 
 void Newcomer::admitted(std::int64_t after) {
@@ -110,11 +190,12 @@ void Newcomer::fail(Rank who, const std::string& why) {
 }
 
 bool Newcomer::fetch(TimePoint deadline) {
+  ask();
   std::optional<std::string> failure;
   const bool settled = queue_->wait(
       [&] {
         failure = failure_;
-        return failure_ || (offer_ && state_.size() == offer_->bytes);
+        return failure_ || (fetch_ && fetch_->complete());
       },
       deadline);
   if (failure) {
@@ -124,22 +205,26 @@ bool Newcomer::fetch(TimePoint deadline) {
 }
 
 std::string Newcomer::progress() const {
-  std::string text = fmt::format("site {} has not offered its state yet", donor_);
+  std::string text = fmt::format("site {} has not offered its state yet", name(donor_));
   queue_->update([&] {
-    if (offer_) {
-      text = fmt::format("{} of {} bytes of the state after step {} are here", state_.size(),
-                         offer_->bytes, offer_->step.value());
+    if (!fetch_) return;
+    std::string from;
+    for (const PieceFetch::Source& source : fetch_->sources()) {
+      from += fmt::format("{}{} {}", from.empty() ? "" : ", ", name(source.rank), source.given);
     }
+    text = fmt::format("{} of {} bytes of the state after step {} are here ({})",
+                       fetch_->bytes_here(), fetch_->bytes(), offer_->step.value(), from);
   });
   return text;
 }
 
 std::unique_ptr<StateReader> Newcomer::take_state() {
   std::vector<std::byte> bytes;
-  queue_->update([&] { bytes = std::exchange(state_, {}); });
+  queue_->update([&] { bytes = fetch_->take_state(); });
   auto reader = read_state(std::move(bytes));
   if (!reader) {
-    throw PeerError(fmt::format("site {} sent a state that is none: {}", donor_, reader.error()));
+    throw PeerError(
+        fmt::format("site {} sent a state that is none: {}", name(donor_), reader.error()));
   }
   return *std::move(reader);
 }
@@ -149,7 +234,7 @@ bool Newcomer::may_replay(StepIndex t, Duration patience) {
   queue_->update(
       [&] { all_replayed = t > std::max(offer_->step, reached_.value_or(StepIndex(0))); });
   if (all_replayed && !std::exchange(said_caught_up_, true)) {
-    send_(CaughtUpNote{});
+    send_(donor_, CaughtUpNote{});
   }
   const TimePoint end =
       patience >= kNever - runtime_.clock().now() ? kNever : runtime_.clock().now() + patience;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,24 +15,28 @@
 #include "isthmus/state.h"
 #include "transport/joining_exchange.h"
 #include "transport/note_stream.h"
+#include "transport/piece_fetch.h"
 
 namespace isthmus::app {
 
 class Newcomer {
  public:
-  /// Borrows `real` and `runtime`. `send`: to the donor, whose name is `donor`; any task.
-  Newcomer(Exchange& real, Runtime& runtime, std::string donor,
-           std::function<void(const Note&)> send);
+  /// Borrows `real` and `runtime`. `sites`: names, in member order. `send`: any task.
+  Newcomer(Exchange& real, Runtime& runtime, Rank donor, std::vector<std::string> sites,
+           std::function<void(Rank to, const Note&)> send);
 
   // From the links' task.
-  /// An OfferNote, PieceNote, ResultNote or ReachedNote of the donor; others are none of its
-  /// business.
-  void receive(const Note& note);
+  /// An OfferNote, TableNote, ResultNote or ReachedNote of the donor, a HoldsNote or PieceNote of
+  /// any site; others are none of its business.
+  void receive(Rank from, const Note& note);
+  /// A site other than the donor is gone.
+  void lost(Rank site);
   /// A member for rounds sent after this step.
   void admitted(std::int64_t after);
   void fail(Rank who, const std::string& why);
 
-  /// Fetches the state. RETURNS: true once it is here, false at the deadline: call again.
+  /// Fetches the state. RETURNS: true once it is here, false at the deadline: call again, a few
+  /// times a second, since it also looks after sources that are silent.
   /// THROWS: PeerError when it cannot be had.
   [[nodiscard]] bool fetch(TimePoint deadline);
   /// How far that is, for people.
@@ -47,23 +52,34 @@ class Newcomer {
   [[nodiscard]] bool may_replay(StepIndex t, Duration patience);
 
  private:
+  void take_table(const TableNote& note);
+  void take_holds(Rank from, const HoldsNote& note);
   void ask();
   void deliver(const ResultNote& note);
+  void replayed(const SyncId& id);
+  [[nodiscard]] const std::string& name(Rank site) const {
+    return sites_[static_cast<std::size_t>(site.value())];
+  }
 
   Exchange& real_;
   Runtime& runtime_;
-  const std::string donor_;
-  const std::function<void(const Note&)> send_;
+  const Rank donor_;
+  const std::vector<std::string> sites_;
+  const std::function<void(Rank to, const Note&)> send_;
   std::unique_ptr<WaitQueue> queue_;
   // Under queue_'s lock:
   std::optional<OfferNote> offer_;
-  std::vector<std::byte> state_;
-  std::uint64_t asked_ = 0;  // bytes of the state
+  std::optional<PieceFetch> fetch_;          // once the table is here
+  std::map<Rank, std::vector<bool>> early_;  // what sites have, said before that
+  TimePoint fetching_since_;
+  bool said_enough_ = false;
   std::optional<std::string> failure_;
   std::optional<StepIndex> reached_;
+  std::map<SyncId, std::uint64_t> unplayed_;  // bytes of results that wait for the worker
+  std::uint64_t taken_ = 0;                   // bytes of those that do not
   // The links' task's alone:
   NoteStreamAssembler results_;
-  std::uint64_t taken_ = 0;  // bytes of results
+  NoteStreamAssembler tables_;
   // Made by the links' task with the offer; used by the worker after `fetch`.
   std::unique_ptr<JoiningExchange> exchange_;
   // The worker's alone:

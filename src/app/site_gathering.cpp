@@ -195,8 +195,9 @@ SiteStart SiteSession::come_late(TimePoint deadline,
     const std::scoped_lock lock(calls_);
     const Rank to = donor();
     queue_->update([&] { donor_ = to; });
-    newcomer_ = std::make_unique<Newcomer>(*exchange_, runtime_, name(to),
-                                           [this, to](const Note& note) { send(to, note); });
+    newcomer_ =
+        std::make_unique<Newcomer>(*exchange_, runtime_, to, names(),
+                                   [this](Rank site, const Note& note) { send(site, note); });
   }
   send(donor(), JoinNote{linked});
   TimePoint next_word = runtime_.clock().now() + kBetweenWords;
@@ -204,7 +205,7 @@ SiteStart SiteSession::come_late(TimePoint deadline,
     try {
       return newcomer_->fetch(runtime_.clock().now() + kLookForSignals);
     } catch (const PeerError&) {
-      if (has_hub()) check_turned_away();  // another donor may have it
+      check_turned_away();  // it may start over, or another donor have it
       throw;
     }
   };

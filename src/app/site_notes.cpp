@@ -39,7 +39,11 @@ enum Kind : int {
   kTaken,
   kStart,
   kStanding,
-  kServe
+  kServe,
+  kPrepare,
+  kTable,
+  kHolds,
+  kEnough
 };
 
 json number_or_null(const std::optional<double>& value) {
@@ -123,6 +127,27 @@ std::vector<std::byte> bytes_of(const json& value) {
   return {view.begin(), view.end()};
 }
 
+/// A bit each, the first the lowest of its byte.
+json of_bits(const std::vector<bool>& bits) {
+  std::vector<std::byte> bytes((bits.size() + 7) / 8);
+  for (std::size_t k = 0; k < bits.size(); ++k) {
+    if (bits[k]) bytes[k / 8] |= std::byte{1} << (k % 8);
+  }
+  return {bits.size(), of_bytes(bytes)};
+}
+std::vector<bool> bits_of(const json& value) {
+  const auto count = value.at(0).get<std::size_t>();
+  const std::vector<std::byte> bytes = bytes_of(value.at(1));
+  if (count / 8 + (count % 8 != 0) != bytes.size()) {
+    throw std::out_of_range(fmt::format("{} bits in {} bytes", count, bytes.size()));
+  }
+  std::vector<bool> bits(count);
+  for (std::size_t k = 0; k < count; ++k) {
+    bits[k] = (bytes[k / 8] >> (k % 8) & std::byte{1}) != std::byte{0};
+  }
+  return bits;
+}
+
 struct Writer {
   json operator()(const HelloNote& note) const {
     json held = json::array();
@@ -180,6 +205,12 @@ struct Writer {
   json operator()(const SeenNote&) const { return json::array({kSeen}); }
   json operator()(const RefusedNote& note) const { return {kRefused, note.why}; }
   json operator()(const TakenNote& note) const { return {kTaken, note.bytes}; }
+  json operator()(const PrepareNote& note) const {
+    return {kPrepare, note.newcomer, note.step.value()};
+  }
+  json operator()(const TableNote& note) const { return {kTable, of_bytes(note.piece)}; }
+  json operator()(const HoldsNote& note) const { return {kHolds, of_bits(note.pieces)}; }
+  json operator()(const EnoughNote&) const { return json::array({kEnough}); }
   json operator()(const StartNote& note) const { return {kStart, note.run_id, note.session}; }
   json operator()(const StandingNote& note) const { return {kStanding, note.run_id, note.session}; }
   json operator()(const ServeNote&) const { return json::array({kServe}); }
@@ -286,6 +317,14 @@ Note note_of(const json& n) {
                           .session = n.at(2).get<std::string>()};
     case kServe:
       return ServeNote{};
+    case kPrepare:
+      return PrepareNote{.newcomer = n.at(1).get<int>(), .step = step_of(n.at(2))};
+    case kTable:
+      return TableNote{.piece = bytes_of(n.at(1))};
+    case kHolds:
+      return HoldsNote{.pieces = bits_of(n.at(1))};
+    case kEnough:
+      return EnoughNote{};
     default:
       throw std::out_of_range(fmt::format("kind {}", kind));
   }

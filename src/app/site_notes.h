@@ -19,7 +19,7 @@
 namespace isthmus::app {
 
 /// Bumped when a note changes its meaning: members of unlike versions refuse each other.
-inline constexpr int kNotesVersion = 4;
+inline constexpr int kNotesVersion = 5;
 
 /// A checkpoint a site could go on from.
 struct HeldCheckpoint {
@@ -87,6 +87,7 @@ struct RefusedNote {
 
 // A site that comes to a run that goes on (app/join_host.h, app/newcomer.h); `newcomer` is who
 // sends or gets them, the other end is the donor: site 0, or with a hub the first that is there.
+// Parts of the state come from any site (app/state_source.h).
 
 /// To a newcomer, which has said Hello to the coordinator: the run goes on without you.
 struct RunningNote {
@@ -107,13 +108,28 @@ struct SeenNote {};
 struct JoinNote {
   std::vector<int> linked;
 };
+/// From the donor, to every other site of the run: lay down your state after this step, or after
+/// the one you are in if that is later.
+struct PrepareNote {
+  int newcomer = -1;
+  StepIndex step;
+};
 /// To a newcomer: a worker's state after this step is to be had.
 struct OfferNote {
   StepIndex step;
   std::uint64_t bytes = 0;
   double clock_s = 0;  // of the run, so far
 };
-/// From a newcomer: that part of the state.
+/// From the donor, behind OfferNote and to all who were told to prepare: a piece of the stream
+/// (transport/note_stream.h) that is the state's table (transport/piece_table.h).
+struct TableNote {
+  std::vector<std::byte> piece;
+};
+/// To a newcomer, from such a site: it has these pieces.
+struct HoldsNote {
+  std::vector<bool> pieces;  // by place in the table
+};
+/// From a newcomer, to who has it: that part of the state, within one piece.
 struct GetNote {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
@@ -122,6 +138,8 @@ struct PieceNote {
   std::uint64_t offset = 0;
   std::vector<std::byte> bytes;
 };
+/// From a newcomer, to all who have given of the state: it is whole.
+struct EnoughNote {};
 /// To a newcomer: a piece of a round's result (transport/note_stream.h).
 struct ResultNote {
   std::vector<std::byte> piece;
@@ -130,7 +148,7 @@ struct ResultNote {
 struct ReachedNote {
   StepIndex step;
 };
-/// From a newcomer: so many bytes of results have come, in all.
+/// From a newcomer: so many bytes of results have been replayed, in all.
 struct TakenNote {
   std::uint64_t bytes = 0;
 };
@@ -153,10 +171,11 @@ struct StandingNote {
 /// agreed was told before.
 struct ServeNote {};
 
-using Note = std::variant<HelloNote, PostsNote, EvalNote, WrittenNote, WishNote, AskNote, HoldNote,
-                          AgreedNote, RunningNote, TurnedAwayNote, JoinNote, OfferNote, GetNote,
-                          PieceNote, ResultNote, ReachedNote, CaughtUpNote, SeenNote, StartNote,
-                          StandingNote, ServeNote, RefusedNote, TakenNote>;
+using Note =
+    std::variant<HelloNote, PostsNote, EvalNote, WrittenNote, WishNote, AskNote, HoldNote,
+                 AgreedNote, RunningNote, TurnedAwayNote, JoinNote, OfferNote, GetNote, PieceNote,
+                 ResultNote, ReachedNote, CaughtUpNote, SeenNote, StartNote, StandingNote,
+                 ServeNote, RefusedNote, TakenNote, PrepareNote, TableNote, HoldsNote, EnoughNote>;
 
 [[nodiscard]] std::vector<std::byte> write_note(const Note& note);
 /// RETURNS: why the bytes are no note.

@@ -38,13 +38,19 @@ std::vector<std::uint32_t> owner_shares(std::span<const SiteConfig> sites) {
 }
 
 bool is_to_host(const Note& note) {
-  return std::holds_alternative<JoinNote>(note) || std::holds_alternative<GetNote>(note) ||
-         std::holds_alternative<TakenNote>(note) || std::holds_alternative<CaughtUpNote>(note);
+  return std::holds_alternative<JoinNote>(note) || std::holds_alternative<TakenNote>(note) ||
+         std::holds_alternative<CaughtUpNote>(note);
+}
+
+bool is_to_source(const Note& note) {
+  return std::holds_alternative<PrepareNote>(note) || std::holds_alternative<GetNote>(note) ||
+         std::holds_alternative<EnoughNote>(note);
 }
 
 bool is_to_newcomer(const Note& note) {
-  return std::holds_alternative<OfferNote>(note) || std::holds_alternative<PieceNote>(note) ||
-         std::holds_alternative<ResultNote>(note) || std::holds_alternative<ReachedNote>(note);
+  return std::holds_alternative<OfferNote>(note) || std::holds_alternative<HoldsNote>(note) ||
+         std::holds_alternative<PieceNote>(note) || std::holds_alternative<ResultNote>(note) ||
+         std::holds_alternative<ReachedNote>(note);
 }
 
 }  // namespace
@@ -74,6 +80,9 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
       live_(config.sites.size(), true),
       asked_(config.sites.size(), false),
       seen_by_(config.sites.size(), false),
+      source_({.sites = names(),
+               .bits_per_s = config.net.serve_bits_per_s,
+               .send = [this](Rank to, const Note& note) { send(to, note); }}),
       begin_(runtime_.clock().now()),
       events_(std::make_unique<Events>()),
       links_(arguments.mpi ? MemberOptions()
@@ -86,7 +95,19 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
   }
 }
 
-SiteSession::~SiteSession() = default;
+SiteSession::~SiteSession() {
+  std::unique_ptr<StateServer> server;
+  {
+    const std::scoped_lock lock(calls_);
+    server = std::move(server_);
+  }
+}
+
+std::vector<std::string> SiteSession::names() const {
+  std::vector<std::string> names;
+  for (const SiteConfig& site : config_.sites) names.push_back(site.name);
+  return names;
+}
 
 std::string SiteSession::name(Rank site) const {
   const auto place = static_cast<std::size_t>(site.value());
@@ -182,8 +203,14 @@ void SiteSession::take(Rank from, std::span<const std::byte> bytes) {
     queue_->update([&] { seen_by_[static_cast<std::size_t>(from.value())] = true; });
   } else if (is_to_host(*note)) {
     if (host_) host_->receive(from, *note);
+  } else if (std::holds_alternative<TableNote>(*note)) {  // for who joins, and who gives
+    if (newcomer_) newcomer_->receive(from, *note);
+    source_.receive(from, *note);
+  } else if (is_to_source(*note)) {
+    source_.receive(from, *note);
+    if (server_) server_->wake();
   } else if (is_to_newcomer(*note)) {
-    if (newcomer_ && from == donor()) newcomer_->receive(*note);
+    if (newcomer_) newcomer_->receive(from, *note);
   } else if (listener_) {
     listener_->on_note(from, *note);
   } else {
@@ -202,7 +229,9 @@ void SiteSession::lose(Rank site, const std::string& why) {
       if (needed && (listener_ || has_hub()) && elastic_) cut_off_ = true;
     });
     if (host_) host_->lost(site);
+    source_.forget(site);
     if (newcomer_ && needed) newcomer_->fail(site, why);
+    if (newcomer_ && !needed) newcomer_->lost(site);
   }
   if (listener_) listener_->on_lost(site, why);
 }
@@ -228,6 +257,7 @@ void SiteSession::enter(const Epoch& epoch) {
   } else {
     early_epochs_.push_back(epoch);
   }
+  if (epoch.joins) source_.forget(epoch.who);
   if (host_ && has_hub() && epoch.joins) host_->entered(epoch.who, epoch.after);
   if (newcomer_ && epoch.joins && epoch.who == self_) {
     newcomer_->admitted(epoch.after);
@@ -284,6 +314,15 @@ void SiteSession::disconnect() {
 void SiteSession::take_newcomers(const std::string& run_id,
                                  std::function<void(const WishNote&)> wish, std::int64_t window,
                                  std::int64_t total_steps) {
+  if (!elastic_) {
+    return;
+  }
+  {
+    const std::scoped_lock lock(calls_);
+    server_ = std::make_unique<StateServer>(
+        runtime_, source_, [this](Rank to, const Note& note) { send(to, note); },
+        [this] { return exchange_->round_open(); });
+  }
   if (!forwarding_) {
     return;
   }
@@ -291,7 +330,7 @@ void SiteSession::take_newcomers(const std::string& run_id,
   queue_->update([&] { session = running_ ? running_->session : in_session_; });
   JoinHost::Options options{
       .self = self_,
-      .sites = {},
+      .sites = names(),
       .run_id = run_id,
       .session = session,
       .own = hello(),
@@ -306,16 +345,16 @@ void SiteSession::take_newcomers(const std::string& run_id,
           },
       .clock_s =
           [this] { return std::chrono::duration<double>(runtime_.clock().now() - begin_).count(); },
+      .rounds_every = config_.outer.H,
       .window = window,
       .total_steps = total_steps};
-  for (const SiteConfig& site : config_.sites) options.sites.push_back(site.name);
   if (!has_hub()) {
     options.admit = [this](Rank joiner, std::int64_t after) {
       return exchange_->admit(joiner, after);
     };
   }
   const std::scoped_lock lock(calls_);
-  host_ = std::make_unique<JoinHost>(std::move(options));
+  host_ = std::make_unique<JoinHost>(std::move(options), source_);
   for (int site = 1; site < config_.workers() && !has_hub();
        ++site) {  // who has come since the start
     std::optional<HelloNote> waits;
@@ -342,6 +381,7 @@ void SiteSession::after_step(StepIndex t, const InnerLoop& inner, const OuterStr
     host = host_.get();
   }
   if (host != nullptr) host->after_step(t, inner, strategy, *forwarding_);
+  if (elastic_) source_.after_step(t, inner, strategy);
 }
 
 void SiteSession::record_into(EventSink* events) { events_->record_into(events); }

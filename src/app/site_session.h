@@ -16,6 +16,8 @@
 #include "app/join_host.h"
 #include "app/newcomer.h"
 #include "app/site_notes.h"
+#include "app/state_server.h"
+#include "app/state_source.h"
 #include "core/events.h"
 #include "core/system_runtime.h"
 #include "inner/data/dataset.h"
@@ -118,8 +120,9 @@ class SiteSession {
   /// No call of what `connect` was given is made after this.
   void disconnect();
 
-  /// At site 0 of an elastic run, or at all with a hub: newcomers are taken in from now on. `wish`:
-  /// the sites shall agree on a step for one. `window`: as JoinHost::Options.
+  /// In an elastic run: newcomers are given state from now on; by site 0, or at all with a hub,
+  /// they are taken in. `wish`: the sites shall agree on a step for one. `window`: as
+  /// JoinHost::Options.
   void take_newcomers(const std::string& run_id, std::function<void(const WishNote&)> wish,
                       std::int64_t window, std::int64_t total_steps);
   /// The sites have agreed: the newcomer takes part in rounds sent after step t.
@@ -159,6 +162,7 @@ class SiteSession {
   void enter(const Epoch& epoch);
   void fail(const std::exception_ptr& failure);
   [[nodiscard]] std::string name(Rank site) const;
+  [[nodiscard]] std::vector<std::string> names() const;
 
   const Config& config_;
   const Rank self_;
@@ -191,6 +195,7 @@ class SiteSession {
   std::optional<Listener> listener_;
   std::vector<std::pair<Rank, Note>> early_;
   std::vector<Epoch> early_epochs_;
+  StateSource source_;  // has a lock of its own
   std::unique_ptr<JoinHost> host_;
   std::unique_ptr<Newcomer> newcomer_;
 
@@ -202,6 +207,7 @@ class SiteSession {
   std::unique_ptr<WatchedTransport> watched_;
   std::unique_ptr<PeerExchange> exchange_;
   std::unique_ptr<ForwardingExchange> forwarding_;  // at who may be a donor
+  std::unique_ptr<StateServer> server_;             // while newcomers are given state; under calls_
 };
 
 }  // namespace isthmus::app

@@ -11,6 +11,8 @@ namespace isthmus {
 
 /// A link must not stop, and nobody waits for less.
 inline constexpr double kSmallestCap = 1000;  // bit/s
+/// Of a state in parts of 128 KiB, one of which is to come every few seconds.
+inline constexpr double kSmallestServe = 250'000;  // bit/s
 
 /// Hours of every day, in minutes after midnight; past midnight where `until` is not after `from`.
 struct QuietHours {

@@ -74,6 +74,23 @@ std::vector<std::byte> write_state(const StateSnapshot& state) {
   return bytes;
 }
 
+std::vector<std::uint64_t> state_borders(std::span<const std::byte> state) {
+  Head head;
+  ISTHMUS_CHECK(state.size() >= sizeof head + sizeof(Digest128), state.size());
+  std::memcpy(&head, state.data(), sizeof head);
+  const std::span<const std::byte> file = state.subspan(
+      sizeof head + head.scalars, state.size() - sizeof head - head.scalars - sizeof(Digest128));
+  const Safetensors tensors = Safetensors::parse(file, "state of this worker");
+  std::vector<std::uint64_t> borders;
+  for (const SafetensorsEntry& entry : tensors.entries()) {
+    const auto bytes = tensors.bytes(entry);
+    const auto begin = static_cast<std::uint64_t>(bytes.data() - state.data());
+    if (borders.empty() || borders.back() != begin) borders.push_back(begin);
+    if (!bytes.empty()) borders.push_back(begin + bytes.size());
+  }
+  return borders;
+}
+
 Expected<std::unique_ptr<StateReader>, std::string> read_state(std::vector<std::byte> bytes) {
   Head head;
   const Head expected;

@@ -9,7 +9,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,10 @@
 namespace isthmus {
 
 [[nodiscard]] std::vector<std::byte> write_state(const StateSnapshot& state);
+
+/// Where tensors begin and end in what `write_state` gave, ascending: equal tensors of two workers
+/// lie between borders at both, though not at the same places.
+[[nodiscard]] std::vector<std::uint64_t> state_borders(std::span<const std::byte> state);
 
 /// What a snapshot wrote; the reader owns `bytes` and names "state of a peer" in its errors.
 /// RETURNS: why they are no state: every byte is covered by the digest.

@@ -26,8 +26,13 @@ Expected<Reduced, ExchangeError> ForwardingExchange::wait(const Ticket& ticket, 
   return result;
 }
 
-JoiningExchange::JoiningExchange(Exchange& real, Runtime& runtime, StepIndex from)
-    : real_(real), runtime_(runtime), queue_(runtime.make_wait_queue()), donor_(from) {}
+JoiningExchange::JoiningExchange(Exchange& real, Runtime& runtime, StepIndex from,
+                                 std::function<void(const SyncId&)> replayed)
+    : real_(real),
+      runtime_(runtime),
+      replayed_(std::move(replayed)),
+      queue_(runtime.make_wait_queue()),
+      donor_(from) {}
 
 void JoiningExchange::deliver(const SyncId& id, Reduced result, std::vector<EncodedShare> encoded) {
   queue_->update([&] {
@@ -149,6 +154,7 @@ Expected<Reduced, ExchangeError> JoiningExchange::wait(const Ticket& ticket, Dur
       patience, "result of the " + name_of(ticket.id));
   if (!waited) return Unexpected<ExchangeError>(waited.error());
   if (!asked) return real_.wait(ticket, patience);
+  if (replayed_) replayed_(ticket.id);
   const auto corrupt = [&](const std::string& what) {
     return Unexpected<ExchangeError>(ExchangeError{
         ExchangeError::Kind::kCorrupt, self(),

@@ -63,7 +63,9 @@ class JoiningExchange final : public Exchange {
  public:
   /// The donor's state is that after step `from`. Borrows both; `real` is asked for no round before
   /// this is a member.
-  JoiningExchange(Exchange& real, Runtime& runtime, StepIndex from);
+  /// `replayed`: called by the worker when it has been handed the result of a round.
+  JoiningExchange(Exchange& real, Runtime& runtime, StepIndex from,
+                  std::function<void(const SyncId&)> replayed = {});
 
   /// The donor's result of a round sent by K; one sent after it is left aside. `encoded`, where
   /// there is any, stands for its values.
@@ -118,6 +120,7 @@ class JoiningExchange final : public Exchange {
 
   Exchange& real_;
   Runtime& runtime_;
+  const std::function<void(const SyncId&)> replayed_;
   std::unique_ptr<WaitQueue> queue_;  // guards what follows
   std::map<SyncId, Delivered> delivered_;
   std::map<SyncId, Asked> begun_;  // replayed and not yet handed out

@@ -170,6 +170,10 @@ Ticket PeerExchange::begin(Contribution contribution) {
   return ticket;
 }
 
+bool PeerExchange::round_open() const {
+  return locked([](const ExchangeEngine& engine) { return engine.any_open(); });
+}
+
 bool PeerExchange::poll(const Ticket& ticket) {
   return locked([&](const ExchangeEngine& engine) { return engine.ready(ticket.id); });
 }

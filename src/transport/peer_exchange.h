@@ -97,6 +97,8 @@ class PeerExchange final : public Exchange {
   [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
                                                       Duration patience) override;
   [[nodiscard]] ByteCounts bytes() const override;
+  /// Whether a round has begun here and is not through. Any task.
+  [[nodiscard]] bool round_open() const;
   /// After `wait` has handed out that round's result, and before it hands out another: what
   /// EncodedResult::shares says. Nothing where the fp32 result is as small, or nothing is kept.
   [[nodiscard]] std::vector<EncodedShare> take_encoded(const SyncId& id);

@@ -109,6 +109,8 @@ class ExchangeEngine {
   /// When `tick` has something to look at; kNever while nothing is open.
   [[nodiscard]] TimePoint next_tick() const;
 
+  /// Whether a round has begun and is not through.
+  [[nodiscard]] bool any_open() const;
   /// True when `take` has an answer.
   [[nodiscard]] bool ready(const SyncId& id) const;
   /// The committed result or the round's error. REQUIRES: ready(id).
@@ -209,7 +211,6 @@ class ExchangeEngine {
   void fail_what_needs(Rank peer, Outbox& out);
   void forget_closed();
   [[nodiscard]] bool over(const SyncId& id) const;
-  [[nodiscard]] bool any_open() const;
   [[nodiscard]] bool all_peers_closed(StepIndex sent) const;
   [[nodiscard]] bool lacks_digest(const OpenRound& open, Rank peer) const;
   [[nodiscard]] std::int64_t closed_before() const;

@@ -13,6 +13,7 @@
 
 #include "app/join_host.h"
 #include "app/newcomer.h"
+#include "app/state_source.h"
 #include "core/system_runtime.h"
 #include "isthmus/errors.h"
 
@@ -52,6 +53,7 @@ class Loop final : public InnerLoop {
     parameter_ = {{.name = "w", .layer = 0, .shape = {300000}, .values = values_}};
   }
   [[nodiscard]] std::span<const Parameter> parameters() const override { return parameter_; }
+  [[nodiscard]] std::vector<float>& values() { return values_; }
   InnerStep train_step(StepIndex) override { return {}; }
   InnerStep gradients(StepIndex, const GradientReady&) override { return {}; }
   [[nodiscard]] std::span<float> gradient(std::size_t) override { return values_; }
@@ -72,6 +74,12 @@ class Join : public ::testing::Test {
   Join()
       : forwarding_(donor_),
         strategy_(make_outer_strategy("localsgd", {}, loop_, forwarding_)),
+        source_({.sites = {"east", "west", "north"},
+                 .bits_per_s = {},
+                 .send = [this](Rank to, const Note& note) { sent_.emplace_back(to, note); }}),
+        west_({.sites = {"east", "west", "north"},
+               .bits_per_s = {},
+               .send = [this](Rank, const Note& note) { from_west_.push_back(note); }}),
         host_({.sites = {"east", "west", "north"},
                .run_id = "run",
                .own = own(),
@@ -86,30 +94,48 @@ class Join : public ::testing::Test {
                .clock_s = [] { return 12.5; },
                .window = 5,
                .total_steps = 100,
-               .least_under_way = 0}) {}
+               .least_under_way = 0},
+              source_) {}
 
   static HelloNote own() {
     HelloNote note;
     note.common = {{"train.steps", "100"}};
     return note;
   }
-  /// All notes to `to` reach `newcomer`, and its answers the host, until nothing is under way.
-  void settle(Newcomer& newcomer, Rank to) {
-    while (!sent_.empty()) {
-      const auto [rank, note] = sent_.front();
-      sent_.pop_front();
-      if (rank == to) newcomer.receive(note);
-      while (!answers_.empty()) {
-        const Note answer = answers_.front();
-        answers_.pop_front();
-        host_.receive(to, answer);
+  /// What the newcomer has said reaches those it is for.
+  void answer() {
+    while (!answers_.empty()) {
+      const auto [to, note] = answers_.front();
+      answers_.pop_front();
+      (to == Rank(0) ? source_ : west_).receive(Rank(2), note);
+      if (to == Rank(0)) host_.receive(Rank(2), note);
+    }
+  }
+  /// All notes reach whom they are for, until nothing is under way.
+  void settle(Newcomer& newcomer) {
+    while (true) {
+      answer();
+      const TimePoint now = runtime_.clock().now();
+      if (const auto part = source_.next(now, false)) sent_.emplace_back(part->first, part->second);
+      if (const auto part = west_.next(now, false)) from_west_.emplace_back(part->second);
+      if (!from_west_.empty()) {
+        newcomer.receive(Rank(1), from_west_.front());
+        from_west_.pop_front();
+      } else if (!sent_.empty()) {
+        const auto [to, note] = sent_.front();
+        sent_.pop_front();
+        if (to == Rank(1)) west_.receive(Rank(0), note);
+        if (to == Rank(2)) newcomer.receive(Rank(0), note);
+      } else {
+        return;
       }
     }
   }
   std::unique_ptr<Newcomer> newcomer(Rank self) {
     real_ = std::make_unique<FakeExchange>(self);
-    return std::make_unique<Newcomer>(*real_, runtime_, "a",
-                                      [this](const Note& note) { answers_.push_back(note); });
+    return std::make_unique<Newcomer>(
+        *real_, runtime_, Rank(0), std::vector<std::string>{"east", "west", "north"},
+        [this](Rank to, const Note& note) { answers_.emplace_back(to, note); });
   }
   void after_step(std::int64_t t) {
     host_.after_step(StepIndex(t), loop_, *strategy_, forwarding_);
@@ -121,11 +147,14 @@ class Join : public ::testing::Test {
   Loop loop_;
   std::unique_ptr<OuterStrategy> strategy_;
   std::deque<std::pair<Rank, Note>> sent_;
-  std::deque<Note> answers_;
+  std::deque<Note> from_west_;
+  std::deque<std::pair<Rank, Note>> answers_;
   std::unique_ptr<FakeExchange> real_;
   int wishes_ = 0;
   std::vector<bool> live_ = {true, true, false};
   std::vector<std::string> admitted_;
+  StateSource source_;
+  StateSource west_;
   JoinHost host_;
 };
 
@@ -136,8 +165,9 @@ TEST_F(Join, GivesAStateThenResultsUntilAllHaveAgreed) {
   sent_.clear();
   const auto north = newcomer(Rank(2));
   host_.receive(Rank(2), JoinNote{{0, 1}});
+  after_step(6);
   after_step(7);
-  settle(*north, Rank(2));
+  settle(*north);
   ASSERT_TRUE(north->fetch(runtime_.clock().now()));
   EXPECT_EQ(north->offer().step, StepIndex(7));
   EXPECT_EQ(north->offer().clock_s, 12.5);
@@ -155,19 +185,16 @@ TEST_F(Join, GivesAStateThenResultsUntilAllHaveAgreed) {
                                .codec = codec});
   ASSERT_TRUE(forwarding_.wait({{FragmentId(0), StepIndex(8)}}, 1s));
   after_step(8);
-  settle(*north, Rank(2));
+  settle(*north);
   EXPECT_TRUE(north->may_replay(StepIndex(8), 0s));
   const auto result = north->exchange().wait(ticket, 0s);
   ASSERT_TRUE(result.has_value()) << result.error().what;
   EXPECT_EQ(result->values, std::vector<float>(200000, 8.0f));
 
-  // Step 9 is not over at the donor: the newcomer has caught up, once.
+  // Step 9 is not over at the donor: it has caught up, once.
   for (int k = 0; k < 2; ++k) EXPECT_THROW((void)north->may_replay(StepIndex(9), 0s), PeerError);
-  settle(*north, Rank(2));
-  while (!answers_.empty()) {
-    host_.receive(Rank(2), answers_.front());
-    answers_.pop_front();
-  }
+  settle(*north);
+  answer();
   EXPECT_EQ(wishes_, 1);
   EXPECT_TRUE(host_.agreed(11));
   EXPECT_THAT(admitted_, ElementsAre("2 after 11"));
@@ -184,10 +211,11 @@ TEST_F(Join, GivesAStateThenResultsUntilAllHaveAgreed) {
   EXPECT_EQ(streams, 2);  // 800,000 bytes are two pieces
 }
 
-// The model has 1.2 MB, so twelve results of 0.8 MB may be on their way, not before they are taken.
+// The model has 1.2 MB, so eleven results of 0.8 MB may wait for it.
 TEST_F(Join, TurnsAwayWhoTakesInLessThanTheRunMakes) {
   const auto north = newcomer(Rank(2));
-  host_.receive(Rank(2), JoinNote{{0, 1}});
+  live_ = {true, false, false};
+  host_.receive(Rank(2), JoinNote{{0}});
   after_step(7);
   std::int64_t t = 7;
   const auto results = [&](int count) {
@@ -201,16 +229,94 @@ TEST_F(Join, TurnsAwayWhoTakesInLessThanTheRunMakes) {
     });
   };
   results(11);
-  settle(*north, Rank(2));  // all taken
-  results(11);
+  settle(*north);
+  ASSERT_TRUE(north->fetch(runtime_.clock().now()));
   EXPECT_FALSE(turned_away());
+  const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  for (std::int64_t step = 8; step <= 12; ++step) {  // five of them are replayed
+    const Ticket ticket =
+        north->exchange().begin({.id = {FragmentId(0), StepIndex(step)},
+                                 .encoded = encode(*codec, std::vector<float>(200000)),
+                                 .codec = codec});
+    ASSERT_TRUE(north->exchange().wait(ticket, 0s));
+  }
+  answer();
+  results(5);
+  EXPECT_FALSE(turned_away()) << "eleven wait for it";
   results(1);
   ASSERT_TRUE(turned_away());
-  EXPECT_THAT(std::get<TurnedAwayNote>(sent_.back().second).why, HasSubstr("less than the run"));
+  const auto note = std::get<TurnedAwayNote>(sent_.back().second);
+  EXPECT_THAT(note.why, HasSubstr("less than the run"));
+  EXPECT_TRUE(note.again);
   const std::size_t sent = sent_.size();
   results(5);
   after_step(t);
   EXPECT_EQ(sent_.size(), sent) << "nothing more is kept for it";
+
+  // It starts over, with a state of now; the third time is the last.
+  for (const bool again : {true, false}) {
+    sent_.clear();
+    host_.receive(Rank(2), JoinNote{{0}});
+    after_step(++t);
+    EXPECT_EQ(std::get<OfferNote>(sent_.front().second).step, StepIndex(t));
+    results(13);
+    EXPECT_EQ(std::get<TurnedAwayNote>(sent_.back().second).again, again);
+    after_step(++t);
+  }
+}
+
+// Notes to the other site, and from it: what both hold alike comes from either.
+TEST_F(Join, TakesWhatIsAlikeFromTheOthers) {
+  Loop own;
+  own.values()[5] = 0;  // its parameters are other ones, its anchors the same
+  loop_.values()[7] = 0;
+  const auto north = newcomer(Rank(2));
+  host_.receive(Rank(2), JoinNote{{0, 1}});
+  after_step(6);
+  ASSERT_EQ(sent_.size(), 1u);
+  EXPECT_EQ(sent_.front().first, Rank(1));
+  EXPECT_EQ(std::get<PrepareNote>(sent_.front().second).step, StepIndex(7));
+  settle(*north);
+  west_.after_step(StepIndex(6), own, *strategy_);
+  after_step(7);
+  for (const auto& [to, note] : std::deque(sent_)) {  // the table is there, the state is not
+    if (to == Rank(1)) west_.receive(Rank(0), note);
+  }
+  EXPECT_TRUE(from_west_.empty());
+  west_.after_step(StepIndex(7), own, *strategy_);
+  const auto& holds = std::get<HoldsNote>(from_west_.at(0)).pieces;
+  EXPECT_GT(std::ranges::count(holds, true), 0);
+  EXPECT_GT(std::ranges::count(holds, false), 0);
+  std::erase_if(sent_, [](const auto& each) { return each.first == Rank(1); });
+  settle(*north);
+  ASSERT_TRUE(north->fetch(runtime_.clock().now()));
+  EXPECT_THAT(north->progress(), HasSubstr("west 12007"));
+  std::vector<float> values(300000);
+  north->take_state()->tensor("local/w", values);
+  EXPECT_EQ(values[5], 5.0f) << "the donor's";
+  EXPECT_FALSE(west_.due());
+}
+
+TEST_F(Join, ASourceThatGoesCostsItsPiecesOnly) {
+  const auto north = newcomer(Rank(2));
+  host_.receive(Rank(2), JoinNote{{0, 1}});
+  after_step(6);
+  west_.receive(Rank(0), sent_.front().second);
+  sent_.pop_front();
+  west_.after_step(StepIndex(7), loop_, *strategy_);
+  after_step(7);
+  for (const auto& [to, note] : std::exchange(sent_, {})) {
+    if (to == Rank(1)) west_.receive(Rank(0), note);
+    if (to == Rank(2)) north->receive(Rank(0), note);
+  }
+  north->receive(Rank(1), from_west_.at(0));
+  from_west_.clear();
+  const auto to_west = [](const auto& answer) { return answer.first == Rank(1); };
+  EXPECT_GT(std::erase_if(answers_, to_west), 0u) << "it has been asked";
+  north->lost(Rank(1));
+  settle(*north);
+  ASSERT_TRUE(north->fetch(runtime_.clock().now()));
+  EXPECT_EQ(north->take_state()->integer("inner/steps"), 41);
 }
 
 TEST_F(Join, IsOneAtATimeAndEndsWithALoss) {
@@ -219,7 +325,7 @@ TEST_F(Join, IsOneAtATimeAndEndsWithALoss) {
   host_.receive(Rank(2), JoinNote{{0, 1}});
   after_step(3);
   EXPECT_EQ(sent_.front().first, Rank(1));
-  EXPECT_EQ(sent_.size(), 1u);
+  EXPECT_EQ(sent_.size(), 2u);  // an offer, and its table
   sent_.clear();
   host_.receive(Rank(1), CaughtUpNote{});
   EXPECT_EQ(wishes_, 1);
@@ -227,7 +333,7 @@ TEST_F(Join, IsOneAtATimeAndEndsWithALoss) {
   EXPECT_FALSE(host_.agreed(5)) << "whoever it was about is gone";
   EXPECT_TRUE(admitted_.empty());
   after_step(4);
-  ASSERT_EQ(sent_.size(), 1u);
+  ASSERT_EQ(sent_.size(), 2u);
   EXPECT_EQ(sent_.front().first, Rank(2));
   EXPECT_EQ(std::get<OfferNote>(sent_.front().second).step, StepIndex(4));
 }
@@ -248,6 +354,7 @@ TEST_F(Join, AsksAgainWhoDoesNotKnowAll) {
 
 TEST_F(Join, EndsWithTheRun) {
   host_.receive(Rank(2), JoinNote{{0, 1}});
+  after_step(2);
   after_step(3);
   host_.receive(Rank(2), CaughtUpNote{});
   sent_.clear();
@@ -269,16 +376,24 @@ TEST_F(Join, TurnsAwayAnotherConfiguration) {
 }
 
 TEST_F(Join, RefusesWhatItDidNotAskFor) {
-  const auto north = newcomer(Rank(2));
-  north->receive(OfferNote{.step = StepIndex(3), .bytes = 1000, .clock_s = 0});
-  north->receive(PieceNote{.offset = 10, .bytes = std::vector<std::byte>(10)});
-  EXPECT_THROW((void)north->fetch(runtime_.clock().now()), PeerError);
+  const std::vector<std::byte> zeros(1000);
+  const auto offer = [&](Newcomer& to, std::uint64_t bytes) {
+    to.receive(Rank(0), OfferNote{.step = StepIndex(3), .bytes = bytes, .clock_s = 0});
+    const std::vector<std::byte> table = write_table(cut_pieces(zeros, {}));
+    to.receive(Rank(0), TableNote{NoteStreamCutter(0, 0, table).next()});
+  };
+  const auto other = newcomer(Rank(2));
+  offer(*other, 999);
+  EXPECT_THROW((void)other->fetch(runtime_.clock().now()), PeerError);
 
-  const auto again = newcomer(Rank(2));
-  again->receive(OfferNote{.step = StepIndex(3), .bytes = 10, .clock_s = 0});
-  again->receive(PieceNote{.offset = 0, .bytes = std::vector<std::byte>(10)});
-  ASSERT_TRUE(again->fetch(runtime_.clock().now()));
-  EXPECT_THROW((void)again->take_state(), PeerError) << "ten zeros are no state";
+  const auto north = newcomer(Rank(2));
+  offer(*north, 1000);
+  north->receive(Rank(0), PieceNote{.offset = 10, .bytes = std::vector<std::byte>(10)});
+  north->receive(Rank(1), PieceNote{.offset = 0, .bytes = zeros});
+  EXPECT_FALSE(north->fetch(runtime_.clock().now()));
+  north->receive(Rank(0), PieceNote{.offset = 0, .bytes = zeros});
+  ASSERT_TRUE(north->fetch(runtime_.clock().now()));
+  EXPECT_THROW((void)north->take_state(), PeerError) << "a thousand zeros are no state";
 }
 
 }  // namespace

@@ -89,6 +89,14 @@ TEST(SiteNotes, TheOthersComeBack) {
   EXPECT_EQ(there_and_back(WishNote{Purpose::kLeave}).purpose, Purpose::kLeave);
   EXPECT_EQ(there_and_back(RefusedNote{"too few"}).why, "too few");
   EXPECT_EQ(there_and_back(TakenNote{1ULL << 40}).bytes, 1ULL << 40);
+  const auto prepare = there_and_back(PrepareNote{.newcomer = 2, .step = StepIndex(7)});
+  EXPECT_EQ(prepare.newcomer, 2);
+  EXPECT_EQ(prepare.step, StepIndex(7));
+  EXPECT_EQ(there_and_back(TableNote{{std::byte{9}}}).piece, std::vector{std::byte{9}});
+  const std::vector<bool> pieces = {true, false, false, true, false, false, false, false, true};
+  EXPECT_EQ(there_and_back(HoldsNote{pieces}).pieces, pieces);
+  EXPECT_TRUE(there_and_back(HoldsNote{}).pieces.empty());
+  (void)there_and_back(EnoughNote{});
   EXPECT_EQ(there_and_back(AskNote{3}).number, 3);
   EXPECT_EQ(there_and_back(HoldNote{3, StepIndex(11)}).step, StepIndex(11));
   EXPECT_EQ(there_and_back(AgreedNote{3, Purpose::kInterrupt, StepIndex(12)}).step, StepIndex(12));

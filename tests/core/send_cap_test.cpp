@@ -35,6 +35,14 @@ TEST(SendCap, OfTheSiteGoesBeforeThatOfAll) {
   EXPECT_EQ(cap_of(1, {"net.cap=5MB/s"}).at(0), 40e6);
 }
 
+TEST(SendCap, WhatIsGivenToAJoinerHasARateOfItsOwn) {
+  EXPECT_EQ(load(kTwoSites, {}).net.serve_bits_per_s, std::nullopt);
+  const Config config = load(kTwoSites, {"net.serve=2Mbit/s"});
+  EXPECT_EQ(config.net.serve_bits_per_s, 2e6);
+  EXPECT_EQ(config_digest(config), config_digest(load(kTwoSites, {})));
+  EXPECT_THROW((void)load(kTwoSites, {"net.serve=100kbit/s"}), ConfigError);
+}
+
 TEST(SendCap, TheLowestOfAllThatHoldCounts) {
   const std::vector<std::string> quiet = {
       R"(net.quiet=["08:00-18:00 10Mbit/s", "12:00-13:30 50Mbit/s", "22:00-06:00 1Mbit/s"])"};

@@ -7,12 +7,13 @@
 A site is killed; the others go on within seconds, in rounds of those that are left. It is started
 again by the same command, and takes part again: rounds of all, and the same outer parameters, to
 the bit, at every site. For methods of each kind, two and three sites, and a site that is killed
-while it joins. One that was frozen is left out and comes back by itself; when the first site dies
+while it joins. Its state comes from all who are there; one of these may be killed meanwhile. One that was frozen is left out and comes back by itself; when the first site dies
 all wait for it and go on from the newest checkpoint; net.min_sites ends a run that has too few.
 """
 import argparse
 import json
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -72,16 +73,17 @@ method = "{method}"
 class Run:
     """Sites of one run, each a process."""
 
-    def __init__(self, isthmus, folder, corpus, method, members, min_sites=1, gather="60s"):
+    def __init__(self, isthmus, folder, corpus, method, members, min_sites=1, gather="60s", net=""):
         self.isthmus, self.folder, self.names = isthmus, folder, NAMES[:members]
         folder.mkdir()
         ports = free_ports(members)
         sites = "".join(f'[[site]]\nname = "{name}"\naddress = "127.0.0.1:{port}"\n'
                         for name, port in zip(self.names, ports))
         self.toml = folder / "run.toml"
-        self.toml.write_text(TEXT.format(method=method.split()[0], keys=METHODS[method],
-                                         sites=sites, batch=members * 128, corpus=corpus,
-                                         min_sites=min_sites, gather=gather))
+        text = TEXT.replace("[outer]", f"{net}\n[outer]")
+        self.toml.write_text(text.format(method=method.split()[0], keys=METHODS[method], sites=sites,
+                                         batch=members * 128, corpus=corpus, min_sites=min_sites,
+                                         gather=gather))
         self.sites = {}
         for name in self.names:
             self.start(name)
@@ -241,6 +243,43 @@ def main():
             run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
             run.stop()
 
+        def the_state_comes_from_all_who_are_there():
+            for method in ("diloco", "ddp"):
+                run = run_of(f"sources-{method}", method, 3, net='serve = "400kbit/s"')
+                run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+                run.kill("north")
+                run.until("rounds of two", lambda: run.members_of_last_round() == 2)
+                run.start("north", "--resume", "auto")
+                run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
+                given = re.search(r"the state after step \d+ is here: (\d+) bytes in [0-9.]+ s; "
+                                  r"east (\d+) bytes, west (\d+) bytes\n", run.said("north"))
+                require(given, f"{method}: not from both: {run.said('north')}")
+                whole, east, west = map(int, given.groups())
+                require(whole == east + west and west > whole / 5, f"{method}: {given.group(0)}")
+                alike, pieces = map(int, re.search(r"joins: (\d+) of (\d+) pieces",
+                                                   run.said("west")).groups())
+                require(alike > 0.9 * pieces if method == "ddp" else pieces / 2 < alike < pieces,
+                        f"{method}: {alike} of {pieces} pieces are alike")
+                run.stop()
+                print(f"{method}: {alike} of {pieces} pieces alike, "
+                      f"{west / whole:.0%} of the bytes from the second site")
+
+        def a_source_is_killed_in_the_middle_of_a_join():
+            run = run_of("source", "diloco", 3, net='serve = "400kbit/s"')
+            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+            run.kill("north")
+            run.until("rounds of two", lambda: run.members_of_last_round() == 2)
+            run.start("north", "--resume", "auto")
+            run.until("the second site gives", lambda: "site west gives" in run.said("north"))
+            run.kill("west")
+            run.until("a round with the one that joined",
+                      lambda: run.members_of_last_round("north") == 2)
+            said = run.said("north")
+            require(re.search(r"is here: .* west \d+ bytes \(then lost\)", said), said)
+            run.start("west", "--resume", "auto")
+            run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
+            run.stop()
+
         def too_few_end_the_run():
             run = run_of("few", "diloco", 3, min_sites=3)
             run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
@@ -285,7 +324,8 @@ def main():
             code = run.code_of("west")
             require(code == 5 and "east" in run.said("west").splitlines()[-1], run.said("west"))
 
-        tests = [methods, killed_while_it_joins, too_few_end_the_run,
+        tests = [methods, killed_while_it_joins, the_state_comes_from_all_who_are_there,
+                 a_source_is_killed_in_the_middle_of_a_join, too_few_end_the_run,
                  a_frozen_site_is_left_out_and_comes_back_by_itself,
                  a_site_leaves_in_order_and_comes_back, all_wait_for_the_first_site,
                  nobody_waits_for_ever]

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/state_source.h"
+
+#include <algorithm>
+
+#include "app/worker_state.h"
+#include "core/log.h"
+#include "core/state_bytes.h"
+
+namespace isthmus::app {
+namespace {
+
+constexpr std::uint64_t kLargestTable = std::uint64_t{1} << 32;
+constexpr std::uint64_t kLargestPart = std::uint64_t{512} << 10;
+constexpr std::size_t kMostAsked = 1024;  // of an honest newcomer a quarter
+
+PieceTable pieces_of(const std::vector<std::byte>& state) {
+  return cut_pieces(state, state_borders(state));
+}
+
+}  // namespace
+
+StateSource::StateSource(Options options)
+    : options_(std::move(options)), pace_(options_.bits_per_s), tables_(kLargestTable) {}
+
+void StateSource::drop() {
+  newcomer_.reset();
+  donor_.reset();
+  after_.reset();
+  table_.reset();
+  state_.reset();
+  places_.clear();
+  asked_.clear();
+  serves_ = false;
+}
+
+void StateSource::receive(Rank from, const Note& note) {
+  const std::scoped_lock lock(mutex_);
+  if (const auto* wanted = std::get_if<PrepareNote>(&note)) {
+    prepare(from, *wanted);
+  } else if (const auto* table = std::get_if<TableNote>(&note)) {
+    if (donor_ == from) take_table(*table);
+  } else if (newcomer_ != from) {
+    return;  // of one that was counted as gone
+  } else if (const auto* part = std::get_if<GetNote>(&note)) {
+    get(*part);
+  } else if (std::holds_alternative<EnoughNote>(note)) {
+    drop();
+  }
+}
+
+void StateSource::prepare(Rank from, const PrepareNote& note) {
+  const auto site = [&](int rank) {
+    return rank >= 0 && std::cmp_less(rank, options_.sites.size());
+  };
+  if (!site(note.newcomer) || !site(from.value())) return;
+  drop();
+  newcomer_ = Rank(note.newcomer);
+  donor_ = from;
+  after_ = note.step;
+  tables_ = NoteStreamAssembler(kLargestTable);
+}
+
+void StateSource::take_table(const TableNote& note) {
+  const auto stream = tables_.take(note.piece);
+  const auto ends = [&](const std::string& why) {
+    log_warning("site {} is given no state from here: site {} sent {}",
+                options_.sites[static_cast<std::size_t>(newcomer_->value())],
+                options_.sites[static_cast<std::size_t>(donor_->value())], why);
+    drop();
+  };
+  if (!stream) return ends(stream.error());
+  if (!*stream) return;
+  auto table = read_table((*stream)->bytes);
+  if (!table) return ends(table.error());
+  table_ = *std::move(table);
+  compare();
+}
+
+void StateSource::after_step(StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!after_ || t < *after_) return;
+  }
+  std::vector<std::byte> state = write_state(worker_snapshot(inner, strategy, true));
+  const std::scoped_lock lock(mutex_);
+  if (!after_ || t < *after_) return;  // of another newcomer meanwhile
+  after_.reset();
+  state_ = std::move(state);
+  compare();
+}
+
+// Pieces that are alike are moved to the front, in the order in which they lie, so nothing is kept
+// twice on the way.
+void StateSource::compare() {
+  if (!table_ || !state_ || serves_) return;
+  places_ = match_pieces(*table_, pieces_of(*state_));
+  std::vector<std::size_t> alike;
+  for (std::size_t k = 0; k < places_.size(); ++k) {
+    if (places_[k]) alike.push_back(k);
+  }
+  std::ranges::stable_sort(alike, {}, [&](std::size_t k) { return *places_[k]; });
+  std::uint64_t end = 0;
+  std::optional<std::uint64_t> last_from;
+  for (const std::size_t k : alike) {
+    const std::uint64_t from = *places_[k];
+    const std::uint32_t bytes = (*table_)[k].bytes;
+    if (last_from == from) {  // the same bytes stand for several pieces
+      places_[k] = end - bytes;
+      continue;
+    }
+    last_from = from;
+    const auto begin = state_->begin() + static_cast<std::ptrdiff_t>(from);
+    std::move(begin, begin + static_cast<std::ptrdiff_t>(bytes),
+              state_->begin() + static_cast<std::ptrdiff_t>(end));
+    places_[k] = end;
+    end += bytes;
+  }
+  state_->resize(end);
+  state_->shrink_to_fit();
+  serves_ = true;
+  HoldsNote holds{.pieces = std::vector<bool>(places_.size())};
+  for (const std::size_t k : alike) holds.pieces[k] = true;
+  log_info("site {} joins: {} of {} pieces of the state it is given can be had here, {} bytes",
+           options_.sites[static_cast<std::size_t>(newcomer_->value())], alike.size(),
+           places_.size(), end);
+  options_.send(*newcomer_, holds);
+}
+
+PieceTable StateSource::hold(Rank newcomer, std::vector<std::byte> state) {
+  PieceTable table = pieces_of(state);
+  const std::scoped_lock lock(mutex_);
+  drop();
+  newcomer_ = newcomer;
+  state_ = std::move(state);
+  for (const StatePiece& piece : table) places_.emplace_back(piece.offset);
+  table_ = table;
+  serves_ = true;
+  return table;
+}
+
+void StateSource::forget(Rank site) {
+  const std::scoped_lock lock(mutex_);
+  if (newcomer_ == site || donor_ == site) drop();
+}
+
+void StateSource::get(const GetNote& note) {
+  if (!serves_ || note.bytes > kLargestPart || asked_.size() >= kMostAsked) return;
+  const auto piece = find_piece(*table_, note.offset, note.bytes);
+  if (piece && places_[*piece]) asked_.push_back(note);
+}
+
+std::optional<std::pair<Rank, PieceNote>> StateSource::next(TimePoint now, bool round_open) {
+  const std::scoped_lock lock(mutex_);
+  if (asked_.empty() || !pace_.open(now, round_open)) return std::nullopt;
+  const GetNote note = asked_.front();
+  asked_.pop_front();
+  const std::size_t piece = *find_piece(*table_, note.offset, note.bytes);
+  const std::uint64_t at = *places_[piece] + (note.offset - (*table_)[piece].offset);
+  const auto begin = state_->begin() + static_cast<std::ptrdiff_t>(at);
+  pace_.spend(now, note.bytes);
+  return std::pair(*newcomer_,
+                   PieceNote{.offset = note.offset,
+                             .bytes = {begin, begin + static_cast<std::ptrdiff_t>(note.bytes)}});
+}
+
+std::optional<TimePoint> StateSource::due() const {
+  const std::scoped_lock lock(mutex_);
+  if (asked_.empty()) return std::nullopt;
+  return pace_.opens();
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a site gives of its state to one that joins. The donor (app/join_host.h) has all of its own
+// state at hand. Every other site of the run lays down its state after the step that the donor
+// names, holds it against the donor's table of pieces, keeps what is the same and tells the
+// newcomer which that is: the outer parameters and buffers of every method, with H = 1 nearly
+// everything. Nobody needs to know which parts a method shares. A site keeps one state, for one
+// newcomer, until that has all it wants, has joined or is gone.
+//
+// Parts go at a ServingPace, sent by a StateServer. All calls from any task.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/site_notes.h"
+#include "isthmus/inner_loop.h"
+#include "isthmus/outer.h"
+#include "transport/note_stream.h"
+#include "transport/piece_table.h"
+#include "transport/serving_pace.h"
+
+namespace isthmus::app {
+
+class StateSource {
+ public:
+  struct Options {
+    std::vector<std::string> sites;  // names, in member order
+    std::optional<double> bits_per_s;
+    /// Any task.
+    std::function<void(Rank to, const Note&)> send;
+  };
+  explicit StateSource(Options options);
+
+  /// A PrepareNote or TableNote of the donor, a GetNote or EnoughNote of the newcomer; others are
+  /// none of its business.
+  void receive(Rank from, const Note& note);
+  /// `site` is gone, or it has joined: if it was the newcomer, or the donor, nothing is kept.
+  void forget(Rank site);
+
+  /// From the worker, between two steps: where a donor has asked for it, the state is laid down.
+  void after_step(StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy);
+  /// At the donor: all of `state` is to be had. RETURNS: its pieces.
+  [[nodiscard]] PieceTable hold(Rank newcomer, std::vector<std::byte> state);
+
+  /// The next part to send, if one may go now. `round_open`: here.
+  [[nodiscard]] std::optional<std::pair<Rank, PieceNote>> next(TimePoint now, bool round_open);
+  /// While parts wait: when to ask again at the latest; else nothing.
+  [[nodiscard]] std::optional<TimePoint> due() const;
+
+ private:
+  void prepare(Rank from, const PrepareNote& note);
+  void take_table(const TableNote& note);
+  void get(const GetNote& note);
+  /// Once both are there: what is alike is kept. With the lock held.
+  void compare();
+  void drop();
+
+  const Options options_;
+  mutable std::mutex mutex_;
+  // Under mutex_:
+  ServingPace pace_;
+  std::optional<Rank> newcomer_;
+  std::optional<Rank> donor_;       // of another's state
+  std::optional<StepIndex> after_;  // the state is to be laid down; not before this step
+  NoteStreamAssembler tables_;
+  std::optional<PieceTable> table_;                   // the donor's
+  std::optional<std::vector<std::byte>> state_;       // the own one; after `compare` what is alike
+  std::vector<std::optional<std::uint64_t>> places_;  // in it, by piece
+  bool serves_ = false;
+  std::deque<GetNote> asked_;
+};
+
+}  // namespace isthmus::app
