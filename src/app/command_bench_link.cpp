@@ -324,6 +324,10 @@ int command_bench_link(const BenchLinkArguments& arguments, Session& session) {
   } else {
     session.out.write("\n" + link_table(survey, session.out));
   }
+  if (!party.hub.empty()) {
+    progress.say(fmt::format(
+        "the hub at {} was not measured: a round costs it some hundred bytes a site", party.hub));
+  }
   if (!arguments.out.empty()) {
     write_links(arguments, survey);
     if (!session.quiet) {

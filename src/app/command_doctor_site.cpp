@@ -143,6 +143,25 @@ int command_doctor_site(const DoctorSiteArguments& arguments, Session& session) 
                                     party.names[site], endpoint, words));
     }
   }
+  if (!party.hub.empty()) {  // of a run: it would answer to nobody who only looks
+    const std::string trouble = why_not_reached(parse_host_port("hub.address", party.hub));
+    const std::string words = trouble.empty() ? "the port answers" : "not reached: " + trouble;
+    every = every && trouble.empty();
+    if (session.json) {
+      parts.push_back(JsonLine()
+                          .add("from", arguments.site.name)
+                          .add("to", "hub")
+                          .add("endpoint", "tcp://" + party.hub)
+                          .add("reached", trouble.empty())
+                          .add("why", words)
+                          .str());
+    } else {
+      session.out.write(fmt::format("{}  {:15} tcp://{}: {}\n",
+                                    session.out.paint(trouble.empty() ? Style::kGood : Style::kBad,
+                                                      trouble.empty() ? "ok" : "!!"),
+                                    "hub", party.hub, words));
+    }
+  }
   const std::string strangers = findings.strangers();
   const double cap = party.options.send_bits_per_s();  // 0: none
   if (session.json) {
@@ -163,7 +182,7 @@ int command_doctor_site(const DoctorSiteArguments& arguments, Session& session) 
   }
   if (!every) {
     throw PeerError(fmt::format(
-        "{} does not reach every site; `isthmus doctor` tells most where it runs at all of them at "
+        "{} does not reach everybody; `isthmus doctor` tells most where it runs at all of them at "
         "once",
         arguments.site.name));
   }

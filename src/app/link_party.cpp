@@ -50,6 +50,7 @@ LinkParty link_party(const std::filesystem::path& file, const std::vector<std::s
   party.options.identity = link_identity(purpose, config.run.name);
   party.gather = config.net.gather;
   party.sites = config.sites;
+  party.hub = config.hub.address;
   for (const SiteConfig& each : config.sites) {
     party.names.push_back(each.name);
   }

@@ -20,6 +20,7 @@ struct LinkParty {
   std::vector<SiteConfig> sites;       // of the file; empty: there is none
   std::vector<std::string> endpoints;  // tcp://HOST:PORT; with `sites` to be had from SiteRoutes
   std::vector<std::string> names;
+  std::string hub;  // HOST:PORT of the file's; empty: it has none
   Duration gather = std::chrono::minutes(10);
 };
 

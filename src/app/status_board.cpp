@@ -52,8 +52,9 @@ StatusBoard::StatusBoard(Options options) : options_(std::move(options)) {
   state_.status.workers = static_cast<int>(options_.sites.size());
   state_.status.members = state_.status.workers;
   state_.status.stalled_after_s = std::chrono::duration<double>(options_.stalled_after).count();
-  for (int m = 0; m < state_.status.workers; ++m) {
-    state_.status.sites.push_back({.name = name(Rank(m))});
+  const int peers = state_.status.workers + (options_.hub ? 1 : 0);
+  for (int m = 0; m < peers; ++m) {
+    if (m < state_.status.workers) state_.status.sites.push_back({.name = name(Rank(m))});
     if (options_.self && Rank(m) != *options_.self) {
       Peer peer;
       peer.status.name = name(Rank(m));
@@ -67,6 +68,8 @@ StatusBoard::StatusBoard(Options options) : options_(std::move(options)) {
 }
 
 const std::string& StatusBoard::name(Rank site) const {
+  static const std::string kHub = "hub";
+  if (options_.hub && site.value() == static_cast<int>(options_.sites.size())) return kHub;
   return options_.sites[static_cast<std::size_t>(site.value())];
 }
 
@@ -188,7 +191,8 @@ void StatusBoard::link(Rank self, const LinkEvent& event) {
     return;  // what stands is as before, or is told of
   }
   const std::optional<LinkTrouble> trouble = trouble_of(event.kind);
-  const bool known = event.peer.value() >= 0 && event.peer.value() < state_.status.workers;
+  const int peers = state_.status.workers + (options_.hub ? 1 : 0);
+  const bool known = event.peer.value() >= 0 && event.peer.value() < peers;
   if (trouble) {
     const std::string who = !known          ? std::string()
                             : options_.self ? name(event.peer)

@@ -36,6 +36,7 @@ class StatusBoard {
     Duration stalled_after = std::chrono::minutes(5);
     std::vector<std::string> sites;  // names of the workers, in order
     std::optional<Rank> self;        // this process is one of them; the others are peers
+    bool hub = false;                // one stands behind the workers, and is a peer too
     bool links_tell = true;          // else a peer is connected once something has come from it
     std::function<double()> now = monotonic_now;
   };

@@ -166,6 +166,13 @@ void add_sites(const RunStatus& status, const Terminal& terminal, std::vector<st
     lines.push_back(terminal.paint(
         Style::kDim, fmt::format("   and {} more", status.sites.size() - kMostSites)));
   }
+  for (const PeerStatus& peer : status.peers) {  // a hub is no site
+    if (std::ranges::find(status.sites, peer.name, &WorkerStatus::name) == status.sites.end()) {
+      lines.push_back(fmt::format("   {}{}  {}", peer.name,
+                                  std::string(columns - std::min(columns, peer.name.size()), ' '),
+                                  link_text(peer, terminal)));
+    }
+  }
 }
 
 void add_drops(const RunStatus& status, const Terminal& terminal, std::vector<std::string>& lines) {

@@ -4,6 +4,7 @@
 
 #include "app/run_parts.h"
 #include "app/run_worlds.h"
+#include "app/site_links.h"
 #include "app/training_run.h"
 #include "core/checkpoint_names.h"
 #include "inner/data/batch_source.h"
@@ -136,6 +137,7 @@ void Training::let_watch() {
   options.stalled_after = config_.log.stalled_after;
   for (const SiteConfig& site : config_.sites) options.sites.push_back(site.name);
   options.self = own_rank(config_, request_);
+  options.hub = request_.site && has_hub(config_, *request_.site);
   options.links_tell = !(request_.site && request_.site->mpi);
   watch_.emplace(storage_, address, std::move(options));
   if (request_.site) watch_->board().waiting("all of them");

@@ -212,6 +212,26 @@ TEST_F(StatusBoardTest, OverLinksThatDoNotTellAPeerIsConnectedOnceHeard) {
   EXPECT_FALSE(west().connected) << "these links tell";
 }
 
+TEST_F(StatusBoardTest, AHubIsAPeerAndNoSite) {
+  StatusBoard::Options with_hub = options();
+  with_hub.hub = true;
+  StatusBoard hubs(with_hub);
+  EXPECT_EQ(hubs.snapshot().sites.size(), 2U);
+  ASSERT_EQ(hubs.snapshot().peers.size(), 2U);
+  EXPECT_EQ(hubs.snapshot().peers[1].name, "hub");
+  LinkEvent event;
+  event.kind = LinkEvent::Kind::kLost;
+  event.peer = Rank(2);
+  event.text = "silent for 5 s";
+  hubs.link(Rank(0), event);
+  const RunStatus status = hubs.snapshot();
+  EXPECT_TRUE(status.peers[1].lost);
+  EXPECT_EQ(status.peers[1].cause, "silent for 5 s");
+  EXPECT_EQ(status.strangers, 0);
+  ASSERT_EQ(status.drops.size(), 1U);
+  EXPECT_EQ(status.drops[0].peer, "hub");
+}
+
 TEST_F(StatusBoardTest, EveryDropIsKeptWithItsCause) {
   link(LinkEvent::Kind::kDisconnected, 0, "the network is unreachable");
   now += 5;
