@@ -47,6 +47,7 @@ struct Question {
   LinkOptions link;
   PredictionInput exchange;
   std::int64_t values = 0;  // of the largest fragment
+  std::int64_t played = 0;  // ... that stand for them: links count their bytes as if they were all
   std::uint64_t seed = 0;
 };
 
@@ -66,6 +67,10 @@ Question question_of(const Config& config) {
   for (const PlannedFragment& fragment : question.exchange.fragments) {
     question.values = std::max(question.values, fragment.elements);
   }
+  constexpr std::int64_t kMostPlayed = std::int64_t{1} << 24;  // times are of sizes, not of values
+  question.played = std::min(question.values, kMostPlayed);
+  question.link.byte_scale *=
+      static_cast<double>(question.values) / static_cast<double>(question.played);
   return question;
 }
 
@@ -102,7 +107,7 @@ std::vector<Way> ways_of(const Question& question, const Config& config) {
     ways.push_back({fmt::format("star of {}", question.sites[static_cast<std::size_t>(center)]),
                     "reduce", ReductionKind::kReduce, one});
   }
-  std::vector<std::uint32_t> groups = site_groups(config);
+  std::vector<std::uint32_t> groups = named_groups(config);
   if (groups.empty()) groups = groups_by_links(question.links, members);
   if (!groups.empty()) {
     ways.push_back({fmt::format("groups ({})", words_of(groups, question.sites)),
@@ -121,7 +126,7 @@ TimedWay timed(const Question& question, const Way& way) {
   input.overlap = 0;
   input.round_behind = false;
   input.commit_every = 0;
-  input.fragments = {{.elements = question.values}};
+  input.fragments = {{.elements = question.played}};
   input.exchange = way.kind;
   input.shares = way.shares;
   input.groups = way.groups;
@@ -130,7 +135,7 @@ TimedWay timed(const Question& question, const Way& way) {
   input.link = question.link;
   TimedWay result{.way = way, .predicted_s = predict(input).predicted_s};
 
-  const std::vector<float> values(static_cast<std::size_t>(question.values), 1.0f);
+  const std::vector<float> values(static_cast<std::size_t>(question.played), 1.0f);
   const std::shared_ptr<const Codec> codec = question.exchange.codec;
   const SimulationResult run = run_simulated(
       {.workers = question.exchange.workers,
@@ -210,7 +215,8 @@ void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Questi
   };
   session.err.write(fmt::format(
       "One round of {} values in {}. Fastest: {}; of those with the bits of what this file does: "
-      "{}. Runs own even shares, or groups with net.reduction = \"groups\" and each site's "
+      "{}. Runs own even shares (sites without an address nothing), or groups with net.reduction = "
+      "\"groups\" and each site's "
       "group.\n",
       question.values, question.exchange.codec->name(), least(""), least(used.way.bits)));
 }

@@ -167,8 +167,14 @@ WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
 }
 
 std::vector<std::uint32_t> site_groups(const Config& config) {
+  return config.net.reduction == "groups" ? named_groups(config) : std::vector<std::uint32_t>();
+}
+
+std::vector<std::uint32_t> named_groups(const Config& config) {
   std::vector<std::uint32_t> groups;
-  if (config.net.reduction != "groups") return groups;
+  if (std::ranges::all_of(config.sites, [](const auto& site) { return site.group.empty(); })) {
+    return groups;
+  }
   for (std::size_t i = 0; i < config.sites.size(); ++i) {
     const std::string& name = config.sites[i].group;
     std::size_t first = i;  // a group is known by its first site

@@ -41,7 +41,10 @@ struct WorldResult {                                // of this session; empty on
   std::optional<std::uint64_t> trace_hash;          // equal for equal simulations
 };
 
-/// PeerExchangeOptions::groups: by net.reduction and each site.group.
+/// PeerExchangeOptions::groups by each site.group, whatever net.reduction is; none: no site has
+/// one.
+[[nodiscard]] std::vector<std::uint32_t> named_groups(const Config& config);
+/// ... of a run: by net.reduction too.
 [[nodiscard]] std::vector<std::uint32_t> site_groups(const Config& config);
 
 /// Runs all workers of this process to the end. THROWS: the first worker's failure.

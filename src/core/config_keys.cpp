@@ -636,12 +636,10 @@ constexpr SectionRow kSections[] = {
 
 constexpr LaterRow kLater[] = {
     {"net.chunk", "a key of the network transport"},
-    {"net.reduction", "ring and tree reductions"},
     {"net.late", "results that come late"},
     {"net.max_solo_rounds", "training on while the link is down"},
     {"link.trace", "recorded link traces"},
     {"outer.commit", "commit periods"},
-    {"outer.late", "results that come late"},
     {"outer.placement", "where outer copies live"},
     {"parallel.zero", "sharded optimizer state"},
 };

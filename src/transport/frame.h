@@ -106,7 +106,8 @@ struct FrameOrder {
 [[nodiscard]] std::optional<FrameOrder> order_of(std::span<const std::byte> bytes);
 /// Whether frames of this kind bring a round's values.
 [[nodiscard]] constexpr bool is_values(FrameKind kind) {
-  return kind == FrameKind::kContribution || kind == FrameKind::kResult;
+  return kind == FrameKind::kContribution || kind == FrameKind::kResult ||
+         kind == FrameKind::kPartial;
 }
 
 /// The payload of a frame that `parse_frame` has accepted before; no checks.

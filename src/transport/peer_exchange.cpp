@@ -184,21 +184,25 @@ Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Durati
   const auto ready = [&] { return engine_.ready(ticket.id); };
   std::uint32_t epoch = locked([](const ExchangeEngine& engine) { return engine.epoch(); });
   TimePoint now = begin;
-  TimePoint unchanged_since = begin;  // the membership
-  while (!queue_->wait(ready, std::min({deadline, after(now, options_.retry_interval),
-                                        after(unchanged_since, options_.straggler)}))) {
+  TimePoint straggles_at = after(begin, options_.straggler);  // later where the membership changes
+  bool groups = false;                                        // have been waited for as well
+  while (!queue_->wait(ready,
+                       std::min({deadline, after(now, options_.retry_interval), straggles_at}))) {
     now = runtime_.clock().now();
     bool came_meanwhile = false;
     std::string missing;
     drive([&](ExchangeEngine& engine, TimePoint at, Outbox& out) {
       engine.tick(at, out);
-      if (engine.epoch() == epoch && at >= after(unchanged_since, options_.straggler)) {
-        engine.leave_behind(ticket.id, at, out);
-        unchanged_since = at;
+      if (engine.epoch() == epoch && at >= straggles_at) {
+        engine.leave_behind(ticket.id, groups, at, out);
+        // Who is in the same group as a straggler names it first.
+        straggles_at = after(at, groups ? options_.straggler : options_.straggler / 14);
+        groups = !groups;
       }
       if (engine.epoch() != epoch) {  // somebody has come or gone: all have as long again
         epoch = engine.epoch();
-        unchanged_since = at;
+        straggles_at = after(at, options_.straggler);
+        groups = false;
         deadline = std::max(deadline, after(at, patience));
       }
       came_meanwhile = engine.ready(ticket.id);

@@ -123,9 +123,7 @@ void ExchangeEngine::receive(Rank from, FrameBytes bytes, TimePoint now, Outbox&
   }
   Peer& peer = peer_[index(from)];
   peer.closed_before = std::max(peer.closed_before, frame->header.closed_before);
-  const FrameKind kind = frame->header.kind;
-  if (kind == FrameKind::kContribution || kind == FrameKind::kResult ||
-      kind == FrameKind::kPartial) {
+  if (is_values(frame->header.kind)) {
     receive_data(from, *frame, std::move(bytes), now, out);
   } else {
     answer_control(from, *frame, now, out);
@@ -219,6 +217,7 @@ std::vector<std::pair<Rank, std::vector<std::byte>>> ExchangeEngine::take_notes(
 }
 
 void ExchangeEngine::request_missing(Rank from, std::uint32_t echo, Outbox& out) {
+  if (from.value() >= options_.members) return;  // a hub has nothing of a round
   for (auto& [id, open] : rounds_) {
     if (open.failure || open.round.complete()) {
       continue;

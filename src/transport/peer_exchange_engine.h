@@ -100,8 +100,9 @@ class ExchangeEngine {
   /// Fails every round, open or yet to begin: the member itself cannot go on.
   void give_up(const std::string& why, Outbox& out);
   /// The member has waited long for this round: who has not begun it is left out, where the run can
-  /// go on without.
-  void leave_behind(const SyncId& id, TimePoint now, Outbox& out);
+  /// go on without. `groups`: it has waited longer, and nobody of a group has named who has not:
+  /// who was to send the group's partials is left out.
+  void leave_behind(const SyncId& id, bool groups, TimePoint now, Outbox& out);
   /// Grows with every membership that is entered.
   [[nodiscard]] std::uint32_t epoch() const { return membership_.number(); }
   /// Probes and repeats what is due. Harmless when called early or by two tasks.

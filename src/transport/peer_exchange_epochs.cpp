@@ -27,6 +27,10 @@ bool ExchangeEngine::belongs(Rank from, const FrameHeader& head, const FrameByte
   if (peer_[index(from)].unheard) {
     return head.kind == FrameKind::kNote;
   }
+  if (options_.hub && from == coordinator() &&
+      (is_values(head.kind) || head.kind == FrameKind::kRequest)) {
+    return false;  // it takes part in no round
+  }
   switch (head.kind) {
     case FrameKind::kProbe:
     case FrameKind::kEcho:

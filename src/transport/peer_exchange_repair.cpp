@@ -109,6 +109,20 @@ bool Round::nothing_from(Rank peer) const {
   return waits;
 }
 
+bool Round::no_partial_from(Rank peer) const {
+  bool waits = false;
+  for (std::size_t k = 0; k < parts_.size() && plan_.two_levels(); ++k) {
+    const std::size_t group = group_of_[index(peer)];
+    if (plan_.parts[k].owner != place_.self || feeds(index(peer)) ||
+        plan_.collector(k, group) != peer) {
+      continue;
+    }
+    if (parts_[k].done || !misses_partial(k, peer)) return false;
+    waits = true;
+  }
+  return waits;
+}
+
 EncodedResult Round::room_for_encoded() const {
   std::size_t shares = 1;
   if (plan_.kind == ReductionKind::kGather) {

@@ -98,6 +98,9 @@ class Round {
   [[nodiscard]] bool owes(Rank peer) const;
   /// This member adds up contributions, and has got none of `peer`'s: it has not begun the round.
   [[nodiscard]] bool nothing_from(Rank peer) const;
+  /// This member adds up groups' partials, and has got none that `peer` of another group is to
+  /// send: it has not begun the round, or waits for one of its group who has not.
+  [[nodiscard]] bool no_partial_from(Rank peer) const;
   /// XXH3-128 of the contributor bits and the result's fp32 bytes, or a collect's bytes. REQUIRES:
   /// complete().
   [[nodiscard]] Digest128 digest() const;

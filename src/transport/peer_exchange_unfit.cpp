@@ -16,7 +16,7 @@ bool ExchangeEngine::can_spare(Rank peer) const {
   return peer != coordinator() && membership_.live(peer) && left >= options_.min_members;
 }
 
-void ExchangeEngine::leave_behind(const SyncId& id, TimePoint now, Outbox& out) {
+void ExchangeEngine::leave_behind(const SyncId& id, bool groups, TimePoint now, Outbox& out) {
   const auto found = rounds_.find(id);
   if (!options_.elastic || over_ || found == rounds_.end() || found->second.closed ||
       found->second.failure) {
@@ -24,8 +24,9 @@ void ExchangeEngine::leave_behind(const SyncId& id, TimePoint now, Outbox& out) 
   }
   std::vector<Rank> behind;
   for (const Rank peer : peers()) {
+    const Round& round = found->second.round;
     if (can_spare(peer) && membership_.takes_part(peer, id.sent) &&
-        found->second.round.nothing_from(peer)) {
+        (round.nothing_from(peer) || (groups && round.no_partial_from(peer)))) {
       behind.push_back(peer);
     }
   }

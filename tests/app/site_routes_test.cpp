@@ -73,7 +73,11 @@ TEST(SiteRoutes, WhereAThirdRelaysThereIsADetour) {
   const std::vector<SiteConfig> sites = {site("east", "127.0.0.1:1", "127.0.0.1:9"),
                                          site("west", "127.0.0.1:2"), site("home", ""),
                                          site("north", "127.0.0.1:3")};
-  MemberOptions options{.self = Rank(1), .members = 5, .relayed = {Rank(2)}, .detours = true};
+  MemberOptions options;
+  options.self = Rank(1);
+  options.members = 5;
+  options.relayed = {Rank(2)};
+  options.detours = true;
   const SiteRoutes routes(runtime, sites, options, "tcp://0.0.0.0:4444");
   // Not to the relay itself, nor to who has no address; to the hub, which has the last place.
   EXPECT_THAT(routes.detours(), ElementsAre("", "", "", StartsWith("tcp://127.0.0.1:"),

@@ -20,7 +20,7 @@ constexpr double kOneWay = 0.04;  // s
 constexpr double kStep = 0.25;    // s
 constexpr double kFrame = 68;     // header and checksum of a frame
 constexpr double kDone = kFrame + 16;
-// Parts are 1/128 of a section, at least 32 KiB, two tiles of 16 KiB: 25 tiles are 13 frames.
+// Parts are 1/512 of a section, at least 32 KiB, two tiles of 16 KiB: 25 tiles are 13 frames.
 constexpr double kFrames100k = 13;
 constexpr double kFrames50k = 7;
 // Virtual time has whole nanoseconds and sums of doubles round: far below what any term is worth.
@@ -94,7 +94,7 @@ TEST(Prediction, ReduceOfLongChunksTakesTwoChunksPerLinkAndOneDelayEach) {
   const PredictionInput input = uniform(4, elements, 10, 10);
   const Prediction prediction = predict(input);
   const double chunk = 4.0 * elements / 4;
-  const double parts = 128;
+  const double parts = 512;
   const double data = on_link(2 * chunk + parts * kFrame + parts * (kFrame + 1));
   const double expected = 10 * kStep + data + kOneWay + 2 * kOneWay;
   EXPECT_NEAR(prediction.predicted_s, expected, on_link(kDone) * 2);
@@ -135,7 +135,7 @@ TEST(Prediction, OverlapExposesWhatDoesNotFitIntoIt) {
   input.fragments.front().offset = 5;
   input.overlap = 2;
   const Prediction prediction = predict(input);
-  const double frames = 133;  // 3052 tiles, 23 a part
+  const double frames = 611;  // 3052 tiles, 5 a part
   const double round = on_link(4.0 * elements + frames * kFrame) + 3 * kOneWay;
   EXPECT_NEAR(prediction.predicted_s, 10 * kStep + round - 2 * kStep, on_link(kDone) * 2);
   EXPECT_NEAR(seconds_of(prediction, "hidden by overlap"), -2 * kStep, kRounding);

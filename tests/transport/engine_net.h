@@ -189,9 +189,9 @@ class EngineNet {
   double uniform() { return rng_.uniform(draws_++); }
   /// What a member sends instead of what its engine would.
   std::function<FrameBytes(int from, const FrameBytes& frame)> forge = {};
-  void leave_behind(int member, const SyncId& id) {
+  void leave_behind(int member, const SyncId& id, bool groups = false) {
     Outbox out;
-    engine(member).leave_behind(id, now_, out);
+    engine(member).leave_behind(id, groups, now_, out);
     transmit(member, out);
   }
 

@@ -56,6 +56,37 @@ TEST(ExchangeUnfit, WhoHasNotBegunCanBeLeftBehind) {
   }
 }
 
+// In groups who has begun cannot see which of another group has not. Those of its own group name
+// it, where any has begun; else the group's partials are waited for, and who was to send them is
+// meant.
+TEST(ExchangeUnfit, InGroupsAStragglerIsLeftBehindByItsOwnOrWithAllOfThem) {
+  const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  const SyncId id{FragmentId(0), StepIndex(1)};
+  for (const bool whole_group : {false, true}) {
+    EngineNet net(4, 1, {}, true, 1, 100ms, false, {0, 0, 2, 2});
+    const std::vector<int> begun = whole_group ? std::vector{0, 1} : std::vector{0, 1, 2};
+    for (const int m : begun) {
+      net.begin(m, contribution_of(codec, Rank(m), 90'000, id, ReductionKind::kReduce));
+    }
+    while (net.busy()) (void)net.advance();
+    for (const int m : {0, 1}) net.leave_behind(m, id);  // names nobody
+    while (net.busy()) (void)net.advance();
+    ASSERT_FALSE(net.engine(0).ready(id));
+    if (whole_group) {
+      for (const int m : {0, 1}) net.leave_behind(m, id, true);
+    } else {
+      net.leave_behind(2, id);
+    }
+    while (net.busy()) (void)net.advance();
+    for (const int m : begun) {
+      ASSERT_TRUE(net.engine(m).ready(id)) << m;
+      const auto result = net.engine(m).take(id);
+      ASSERT_TRUE(result.has_value()) << m;
+      EXPECT_EQ(ranks_of(*result), begun) << m;
+    }
+  }
+}
+
 // Members 0 and 1 wait for member 2, which has begun, and not for a result that is theirs to make.
 TEST(ExchangeUnfit, WhoHasBegunIsNotLeftBehind) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");

@@ -41,9 +41,10 @@ TEST(FrameQueue, WhatTheProtocolSaysGoesBeforeValuesAndTheEarlierRoundsBeforeLat
   const FrameBytes repaired = frame(FrameKind::kContribution, 4, 1);
   const FrameBytes note = frame(FrameKind::kNote);
   const FrameBytes done = frame(FrameKind::kDone, 9);
+  const FrameBytes partial = frame(FrameKind::kPartial, 4);
   FrameQueue queue;
-  for (const FrameBytes& each : {later, earlier, repaired, note, done}) queue.push(each);
-  EXPECT_THAT(drain(queue), testing::ElementsAre(note, done, earlier, repaired, later));
+  for (const FrameBytes& each : {later, earlier, partial, repaired, note, done}) queue.push(each);
+  EXPECT_THAT(drain(queue), testing::ElementsAre(note, done, earlier, partial, repaired, later));
 }
 
 TEST(FrameQueue, OneRoundsFramesKeepTheirOrder) {
