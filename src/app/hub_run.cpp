@@ -12,6 +12,7 @@
 #include "app/site_routes.h"
 #include "core/log.h"
 #include "isthmus/errors.h"
+#include "transport/link_allowance.h"
 #include "transport/zmq_transport.h"
 
 namespace isthmus::app {
@@ -25,6 +26,7 @@ constexpr Duration kFindBack = std::chrono::seconds(5);
 MemberOptions links_of(const HubRun::Options& options) {
   MemberOptions links = hub_link_options(options.config, options.links);
   let_come_back(links);
+  spare_detours(links);
   return links;
 }
 

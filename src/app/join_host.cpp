@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::uint64_t kModelsUnderWay = 8;  // in fp32: results that wait for a newcomer
 constexpr int kStartsOver = 2;                // of one that falls behind
+constexpr double kWaits = 10;                 // seconds: at most, for the window's end
+constexpr std::int64_t kFirstWait = 20;       // steps: while none has been measured
 
 std::uint64_t model_bytes(const InnerLoop& inner) {
   std::uint64_t bytes = 0;
@@ -138,12 +140,13 @@ void JoinHost::turn_away(Rank site, const std::string& why, bool again) {
   options_.send(site, TurnedAwayNote{.why = why, .configuration = false, .again = again});
 }
 
-void JoinHost::close() {
+void JoinHost::close(bool goes_on) {
   const std::scoped_lock lock(mutex_);
-  const std::string why = "the run has ended; its result is at the sites that were in it";
+  const std::string why = goes_on ? "the site whose state it was to take over has left"
+                                  : "the run has ended; its result is at the sites that were in it";
   closed_ = true;
-  for (const auto& [site, note] : std::exchange(waiting_, {})) turn_away(site, why);
-  if (phase_ != Phase::kNobody && phase_ != Phase::kAdmitted) turn_away(joiner_, why);
+  for (const auto& [site, note] : std::exchange(waiting_, {})) turn_away(site, why, goes_on);
+  if (phase_ != Phase::kNobody && phase_ != Phase::kAdmitted) turn_away(joiner_, why, goes_on);
   phase_ = Phase::kNobody;
 }
 
@@ -183,6 +186,9 @@ bool JoinHost::agreed(std::int64_t after) {
 void JoinHost::after_step(StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy,
                           ForwardingExchange& exchange) {
   std::unique_lock lock(mutex_);
+  const double now_s = options_.clock_s();
+  if (last_step_s_) step_s_ = now_s - *last_step_s_;
+  last_step_s_ = now_s;
   const bool replays =
       phase_ == Phase::kReplays || phase_ == Phase::kAgreeing || phase_ == Phase::kAdmitted;
   if (phase_ == Phase::kAdmitted && t.value() > admitted_after_ + options_.window) {
@@ -223,12 +229,17 @@ std::vector<Rank> JoinHost::others() const {
 
 // No site ends a round that this one has not begun, so who hears of the end of this window before
 // this site is there is in time, however far ahead. (With overlap some fragments may have been
-// applied at one and not at the other: these come from here alone.)
+// applied at one and not at the other: these come from here alone.) Nobody waits for the end of a
+// long window: within it, what rounds make is alike all the same.
 void JoinHost::prepare(StepIndex t) {
   phase_ = Phase::kPreparing;
   told_ = others();
   const std::int64_t every = options_.rounds_every;
-  offer_after_ = told_.empty() ? t : StepIndex((t.value() / every + 1) * every);
+  const std::int64_t patience =
+      !step_s_ ? kFirstWait
+               : static_cast<std::int64_t>(std::min(kWaits / std::max(*step_s_, 1e-3), 1e6));
+  const std::int64_t end = std::min((t.value() / every + 1) * every, options_.total_steps);
+  offer_after_ = told_.empty() ? t : StepIndex(std::min(end, t.value() + 1 + patience));
   for (const Rank site : told_) {
     options_.send(site, PrepareNote{.newcomer = joiner_.value(), .step = offer_after_});
   }
@@ -272,6 +283,10 @@ void JoinHost::forward(const SyncId& id, const Reduced& result,
     return;
   }
   sent_ += bytes.size();
+  // It replays nothing before the whole state is there: with a tenth of the time it may never be.
+  if (sent_ - taken_ > most_under_way_ / 2 || fell_behind_.contains(joiner_)) {
+    source_.hurry(joiner_);
+  }
   for (NoteStreamCutter cutter(streams_++, 0, bytes); !cutter.done();) {
     options_.send(joiner_, ResultNote{cutter.next()});
   }

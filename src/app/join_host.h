@@ -5,11 +5,13 @@
 // result of every round this worker takes after that. It replays them (app/newcomer.h); once it has
 // caught up, all sites agree on a step after which it takes part. One newcomer at a time, in the
 // order in which they come. Results go as the round's members decode them, and at most eight times
-// the model is on its way or waits at the newcomer for its turn: one that falls further behind
-// starts over, and is turned away for good when that has not helped twice.
+// the model is on its way or waits at the newcomer for its turn: one that falls half as far behind
+// is given the state without regard to rounds, one that falls further behind starts over, and is
+// turned away for good when that has not helped twice.
 //
 // The state comes from all sites: this one says that it lays down its own at the end of the window
-// of H steps it is in, the others do the same and give what is alike (app/state_source.h).
+// of H steps it is in, or in about 10 s where that is sooner; the others do the same and give what
+// is alike (app/state_source.h).
 //
 // With a hub, which answers HELLO, asks all and says EPOCH, this side wishes only.
 //
@@ -85,8 +87,8 @@ class JoinHost {
   void entered(Rank site, std::int64_t after);
   /// The hub's next process has not heard of a wish.
   void hub_back();
-  /// The run ends: newcomers are told. Any task.
-  void close();
+  /// The run ends, or `goes_on` without this site: newcomers are told. Any task.
+  void close(bool goes_on = false);
   /// The newcomer takes part in rounds sent after this step, which nobody has begun: it is admitted
   /// before this returns. RETURNS: false where it has gone meanwhile. Any task.
   bool agreed(std::int64_t after);
@@ -135,6 +137,7 @@ class JoinHost {
   std::int64_t admitted_after_ = 0;
   std::atomic<bool> closed_ = false;
   // The worker's alone:
+  std::optional<double> last_step_s_, step_s_;  // on clock_s; what the last one took
   bool forwards_ = false;
   std::uint32_t streams_ = 0;  // sent to this newcomer
 };

@@ -113,6 +113,12 @@ class KernelEmulation {
       refuse("[[fault]]", "it goes wrong in virtual time; remove it, or use `simulate` alone");
     }
     if (!config_.hub.address.empty()) refuse("[hub]", "leave it out");
+    if (config_.links.empty()) {
+      throw ConfigError(
+          fmt::format("{}: simulate needs a link between the {} workers: add [[link]]; --kernel "
+                      "takes no --link",
+                      arguments_.config.string(), config_.workers()));
+    }
     check_links(config_);
     std::vector<std::string> names;
     for (const SiteConfig& site : config_.sites) names.push_back(site.name);
@@ -228,23 +234,19 @@ class KernelEmulation {
     }
     const std::string file = folder + "/" + config_.sites.front().name + "/summary.json";
     const SystemStorage storage;
-    const nlohmann::json said = parse_json(read_text(storage, file), file).at("prediction");
-    const auto predicted = said.at("predicted_s").get<double>();
-    const auto measured = said.at("measured_s").get<double>();
-    session_.out.write(
-        session_.json
-            ? JsonLine()
-                      .add("out", folder)
-                      .add("sites", config_.sites.size())
-                      .add("predicted_s", predicted)
-                      .add("measured_s", measured)
-                      .add("late_over_1ms", wan.lateness().over_1ms)
-                      .str() +
-                  "\n"
-            : fmt::format(
-                  "done: {} sites in {}; predicted {:.2f} s, measured {:.2f} s ({:+.1f} %)\n",
-                  config_.sites.size(), folder, predicted, measured,
-                  100 * (predicted / measured - 1)));
+    const nlohmann::json summary = parse_json(read_text(storage, file), file);
+    JsonLine line;
+    line.add("out", folder).add("sites", config_.sites.size());
+    std::string text = fmt::format("done: {} sites in {}", config_.sites.size(), folder);
+    if (const auto said = summary.find("prediction"); said != summary.end()) {  // not if resumed
+      const auto predicted = said->at("predicted_s").get<double>();
+      const auto measured = said->at("measured_s").get<double>();
+      line.add("predicted_s", predicted).add("measured_s", measured);
+      text += fmt::format("; predicted {:.2f} s, measured {:.2f} s ({:+.1f} %)", predicted,
+                          measured, 100 * (predicted / measured - 1));
+    }
+    line.add("late_over_1ms", wan.lateness().over_1ms);
+    session_.out.write((session_.json ? line.str() : text) + "\n");
   }
 
   const SimulateArguments& arguments_;

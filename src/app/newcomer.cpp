@@ -66,7 +66,9 @@ void Newcomer::receive(Rank from, const Note& note) {
 }
 
 void Newcomer::take_table(const TableNote& note) {
-  if (!exchange_) return;  // before the offer: not of this join
+  bool enough = false;
+  queue_->update([&] { enough = said_enough_; });
+  if (!exchange_ || enough) return;  // of another one's join
   auto stream = tables_.take(note.piece);
   if (!stream) {
     fail(donor_, fmt::format("site {} sent {}", name(donor_), stream.error()));

@@ -228,7 +228,7 @@ void MetricsLog::rounds(StepIndex t, const std::vector<StepPost>& posts) {
 }
 
 // Each worker applies a round after a step of its own, so its line comes with the last of them. One
-// that has gone is not waited for.
+// that has gone is not waited for, nor, after two windows, one that came after the round.
 void MetricsLog::rounds_that_slip(StepIndex t, const std::vector<StepPost>& posts) {
   for (const StepPost& post : posts) {
     for (const RoundReport& report : post.report.rounds) {
@@ -237,9 +237,11 @@ void MetricsLog::rounds_that_slip(StepIndex t, const std::vector<StepPost>& post
   }
   for (auto entry = slipping_.begin(); entry != slipping_.end();) {
     const std::map<int, RoundReport>& reports = entry->second;
-    const bool over = std::ranges::all_of(
-        posts, [&](const StepPost& post) { return reports.contains(post.rank.value()); });
-    if (over) round(t, reports);
+    const bool over = entry->first.first.value() + 2 * options_.config.outer.H < t.value() ||
+                      std::ranges::all_of(posts, [&](const StepPost& post) {
+                        return reports.contains(post.rank.value());
+                      });
+    if (over && reports.contains(static_cast<int>(options_.self))) round(t, reports);
     entry = over ? slipping_.erase(entry) : std::next(entry);
   }
 }

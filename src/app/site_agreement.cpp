@@ -274,6 +274,8 @@ void SiteAgreement::join(Rank site, StepIndex after, NotesOut& out) {
   if (site == self_) {
     begun_ = std::max(begun_, after.value());
     holds_[kWelcome] = after.value() + 1;
+  } else {
+    changes_.insert(after.value());  // a hub may have ended before it said so itself
   }
   if (!coordinates()) {
     return;

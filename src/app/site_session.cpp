@@ -15,6 +15,7 @@
 #include "app/watched_transport.h"
 #include "core/log.h"
 #include "isthmus/errors.h"
+#include "transport/link_allowance.h"
 #include "transport/mpi_transport.h"
 #include "transport/zmq_transport.h"
 
@@ -26,6 +27,7 @@ MemberOptions session_links(const Config& config, const SiteArguments& arguments
   MemberOptions options = link_options(config, arguments, self, status);
   if (has_hub(config, arguments)) add_hub(config, options);
   if (elastic) let_come_back(options);
+  spare_detours(options);
   return options;
 }
 
@@ -43,8 +45,8 @@ bool is_to_host(const Note& note) {
 }
 
 bool is_to_source(const Note& note) {
-  return std::holds_alternative<PrepareNote>(note) || std::holds_alternative<GetNote>(note) ||
-         std::holds_alternative<EnoughNote>(note);
+  return std::holds_alternative<PrepareNote>(note) || std::holds_alternative<TableNote>(note) ||
+         std::holds_alternative<GetNote>(note) || std::holds_alternative<EnoughNote>(note);
 }
 
 bool is_to_newcomer(const Note& note) {
@@ -203,10 +205,8 @@ void SiteSession::take(Rank from, std::span<const std::byte> bytes) {
     queue_->update([&] { seen_by_[static_cast<std::size_t>(from.value())] = true; });
   } else if (is_to_host(*note)) {
     if (host_) host_->receive(from, *note);
-  } else if (std::holds_alternative<TableNote>(*note)) {  // for who joins, and who gives
-    if (newcomer_) newcomer_->receive(from, *note);
-    source_.receive(from, *note);
   } else if (is_to_source(*note)) {
+    if (newcomer_) newcomer_->receive(from, *note);  // a table is for who joins, and who gives
     source_.receive(from, *note);
     if (server_) server_->wake();
   } else if (is_to_newcomer(*note)) {
@@ -249,6 +249,7 @@ void SiteSession::enter(const Epoch& epoch) {
       live_ = epoch.live;
     }
     over_ = over_ || epoch.over;
+    leaves_ = leaves_ || (epoch.leaves && epoch.who == self_);
     cut_off_ = cut_off_ || (epoch.who == self_ && !epoch.joins && epoch.after < 0);
   });
   const std::scoped_lock lock(calls_);
@@ -389,7 +390,9 @@ void SiteSession::record_into(EventSink* events) { events_->record_into(events);
 void SiteSession::leave() {
   {
     const std::scoped_lock lock(calls_);
-    if (host_) host_->close();
+    bool leaves = false;
+    queue_->update([&] { leaves = leaves_; });
+    if (host_) host_->close(leaves);
   }
   exchange_->leave(config_.outer.patience);
   if (routes_) routes_->finish_in_order();

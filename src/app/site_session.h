@@ -186,6 +186,7 @@ class SiteSession {
   std::vector<bool> asked_;         // sites whose Hello came when nobody listened yet
   std::vector<bool> seen_by_;       // sites of the run that have answered a newcomer
   bool cut_off_ = false;
+  bool leaves_ = false;                    // the run goes on without this site, as it has asked
   bool over_ = false;                      // too few are left, or this site was turned away
   std::optional<std::string> first_lost_;  // site 0, or with a hub the donor; and why
 

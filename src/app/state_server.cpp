@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <utility>
+
+#include "core/log.h"
 
 namespace isthmus::app {
 namespace {
@@ -25,7 +28,7 @@ StateServer::StateServer(Runtime& runtime, StateSource& source,
 
 StateServer::~StateServer() {
   queue_->update([&] { ends_ = true; });
-  task_->join();
+  task_.reset();
 }
 
 void StateServer::wake() {
@@ -34,8 +37,13 @@ void StateServer::wake() {
 
 void StateServer::run() {
   while (true) {
-    while (const auto part = source_.next(runtime_.clock().now(), round_open_())) {
-      send_(part->first, part->second);
+    try {
+      while (const auto part = source_.next(runtime_.clock().now(), round_open_())) {
+        send_(part->first, part->second);
+      }
+    } catch (const std::exception& error) {  // who joins asks others, or again
+      log_warning("who joins is not given what it has asked for: {}", error.what());
+      source_.forget_asked();
     }
     const std::optional<TimePoint> due = source_.due();
     const TimePoint now = runtime_.clock().now();

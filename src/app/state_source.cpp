@@ -2,6 +2,7 @@
 #include "app/state_source.h"
 
 #include <algorithm>
+#include <new>
 
 #include "app/worker_state.h"
 #include "core/log.h"
@@ -27,11 +28,14 @@ void StateSource::drop() {
   newcomer_.reset();
   donor_.reset();
   after_.reset();
+  ++number_;
   table_.reset();
   state_.reset();
+  own_.clear();
   places_.clear();
   asked_.clear();
   serves_ = false;
+  hurries_ = false;
 }
 
 void StateSource::receive(Rank from, const Note& note) {
@@ -62,6 +66,7 @@ void StateSource::prepare(Rank from, const PrepareNote& note) {
 }
 
 void StateSource::take_table(const TableNote& note) {
+  if (table_) return;  // said twice
   const auto stream = tables_.take(note.piece);
   const auto ends = [&](const std::string& why) {
     log_warning("site {} is given no state from here: site {} sent {}",
@@ -74,7 +79,6 @@ void StateSource::take_table(const TableNote& note) {
   auto table = read_table((*stream)->bytes);
   if (!table) return ends(table.error());
   table_ = *std::move(table);
-  compare();
 }
 
 void StateSource::after_step(StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy) {
@@ -82,45 +86,72 @@ void StateSource::after_step(StepIndex t, const InnerLoop& inner, const OuterStr
     const std::scoped_lock lock(mutex_);
     if (!after_ || t < *after_) return;
   }
-  std::vector<std::byte> state = write_state(worker_snapshot(inner, strategy, true));
-  const std::scoped_lock lock(mutex_);
-  if (!after_ || t < *after_) return;  // of another newcomer meanwhile
-  after_.reset();
-  state_ = std::move(state);
+  std::vector<std::byte> state;
+  PieceTable own;
+  try {
+    state = write_state(worker_snapshot(inner, strategy, true));
+    own = pieces_of(state);
+  } catch (const std::bad_alloc&) {
+    log_warning("no memory for a copy of this site's state: who joins has it from the others");
+    const std::scoped_lock lock(mutex_);
+    if (after_ && t >= *after_) drop();
+    return;
+  }
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!after_ || t < *after_) return;  // of another newcomer meanwhile
+    after_.reset();
+    state_ = std::move(state);
+    own_ = std::move(own);
+  }
   compare();
 }
 
 // Pieces that are alike are moved to the front, in the order in which they lie, so nothing is kept
-// twice on the way.
+// twice on the way. Without the lock: a large state takes its time, and notes come meanwhile.
 void StateSource::compare() {
-  if (!table_ || !state_ || serves_) return;
-  places_ = match_pieces(*table_, pieces_of(*state_));
-  std::vector<std::size_t> alike;
-  for (std::size_t k = 0; k < places_.size(); ++k) {
-    if (places_[k]) alike.push_back(k);
+  std::uint64_t number = 0;
+  std::vector<std::byte> state;
+  PieceTable table;
+  PieceTable own;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!table_ || !state_ || serves_) return;
+    number = number_;
+    table = *table_;
+    own = std::exchange(own_, {});
+    state = *std::exchange(state_, std::nullopt);
   }
-  std::ranges::stable_sort(alike, {}, [&](std::size_t k) { return *places_[k]; });
+  std::vector<std::optional<std::uint64_t>> places = match_pieces(table, own);
+  std::vector<std::size_t> alike;
+  for (std::size_t k = 0; k < places.size(); ++k) {
+    if (places[k]) alike.push_back(k);
+  }
+  std::ranges::stable_sort(alike, {}, [&](std::size_t k) { return *places[k]; });
   std::uint64_t end = 0;
   std::optional<std::uint64_t> last_from;
   for (const std::size_t k : alike) {
-    const std::uint64_t from = *places_[k];
-    const std::uint32_t bytes = (*table_)[k].bytes;
+    const std::uint64_t from = *places[k];
+    const std::uint32_t bytes = table[k].bytes;
     if (last_from == from) {  // the same bytes stand for several pieces
-      places_[k] = end - bytes;
+      places[k] = end - bytes;
       continue;
     }
     last_from = from;
-    const auto begin = state_->begin() + static_cast<std::ptrdiff_t>(from);
+    const auto begin = state.begin() + static_cast<std::ptrdiff_t>(from);
     std::move(begin, begin + static_cast<std::ptrdiff_t>(bytes),
-              state_->begin() + static_cast<std::ptrdiff_t>(end));
-    places_[k] = end;
+              state.begin() + static_cast<std::ptrdiff_t>(end));
+    places[k] = end;
     end += bytes;
   }
-  state_->resize(end);
-  state_->shrink_to_fit();
-  serves_ = true;
-  HoldsNote holds{.pieces = std::vector<bool>(places_.size())};
+  state.resize(end);
+  HoldsNote holds{.pieces = std::vector<bool>(places.size())};
   for (const std::size_t k : alike) holds.pieces[k] = true;
+  const std::scoped_lock lock(mutex_);
+  if (number != number_) return;  // nobody wants it any more
+  state_ = std::move(state);
+  places_ = std::move(places);
+  serves_ = true;
   log_info("site {} joins: {} of {} pieces of the state it is given can be had here, {} bytes",
            options_.sites[static_cast<std::size_t>(newcomer_->value())], alike.size(),
            places_.size(), end);
@@ -147,12 +178,23 @@ void StateSource::forget(Rank site) {
 void StateSource::get(const GetNote& note) {
   if (!serves_ || note.bytes > kLargestPart || asked_.size() >= kMostAsked) return;
   const auto piece = find_piece(*table_, note.offset, note.bytes);
-  if (piece && places_[*piece]) asked_.push_back(note);
+  if (piece && *piece < places_.size() && places_[*piece]) asked_.push_back(note);
+}
+
+void StateSource::hurry(Rank newcomer) {
+  const std::scoped_lock lock(mutex_);
+  if (newcomer_ == newcomer) hurries_ = true;
+}
+
+void StateSource::forget_asked() {
+  const std::scoped_lock lock(mutex_);
+  asked_.clear();
 }
 
 std::optional<std::pair<Rank, PieceNote>> StateSource::next(TimePoint now, bool round_open) {
+  compare();
   const std::scoped_lock lock(mutex_);
-  if (asked_.empty() || !pace_.open(now, round_open)) return std::nullopt;
+  if (asked_.empty() || !pace_.open(now, round_open && !hurries_)) return std::nullopt;
   const GetNote note = asked_.front();
   asked_.pop_front();
   const std::size_t piece = *find_piece(*table_, note.offset, note.bytes);

@@ -45,11 +45,17 @@ class StateSource {
   void forget(Rank site);
 
   /// From the worker, between two steps: where a donor has asked for it, the state is laid down.
+  /// That takes as much memory as the state has; without it the others give.
   void after_step(StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy);
   /// At the donor: all of `state` is to be had. RETURNS: its pieces.
   [[nodiscard]] PieceTable hold(Rank newcomer, std::vector<std::byte> state);
 
-  /// The next part to send, if one may go now. `round_open`: here.
+  /// The newcomer falls behind: without a rate, parts go freely from now on, rounds or not.
+  void hurry(Rank newcomer);
+  /// Parts that could not be sent.
+  void forget_asked();
+  /// The next part to send, if one may go now. `round_open`: here. Takes its time where the table
+  /// has come after the state.
   [[nodiscard]] std::optional<std::pair<Rank, PieceNote>> next(TimePoint now, bool round_open);
   /// While parts wait: when to ask again at the latest; else nothing.
   [[nodiscard]] std::optional<TimePoint> due() const;
@@ -58,7 +64,8 @@ class StateSource {
   void prepare(Rank from, const PrepareNote& note);
   void take_table(const TableNote& note);
   void get(const GetNote& note);
-  /// Once both are there: what is alike is kept. With the lock held.
+  /// Once table and state are there: what is alike is kept. Without the lock; not by a task that
+  /// receives.
   void compare();
   void drop();
 
@@ -66,14 +73,17 @@ class StateSource {
   mutable std::mutex mutex_;
   // Under mutex_:
   ServingPace pace_;
+  std::uint64_t number_ = 0;  // counts newcomers
   std::optional<Rank> newcomer_;
   std::optional<Rank> donor_;       // of another's state
   std::optional<StepIndex> after_;  // the state is to be laid down; not before this step
   NoteStreamAssembler tables_;
   std::optional<PieceTable> table_;                   // the donor's
   std::optional<std::vector<std::byte>> state_;       // the own one; after `compare` what is alike
+  PieceTable own_;                                    // of the state; until `compare`
   std::vector<std::optional<std::uint64_t>> places_;  // in it, by piece
   bool serves_ = false;
+  bool hurries_ = false;
   std::deque<GetNote> asked_;
 };
 

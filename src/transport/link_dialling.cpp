@@ -6,10 +6,13 @@
 #include <chrono>
 #include <utility>
 
+#include "isthmus/errors.h"
+
 namespace isthmus {
 namespace {
 
 constexpr Duration kBetweenLooks = std::chrono::milliseconds(100);
+constexpr Duration kNoRoom = std::chrono::seconds(1);  // after there was no socket or file
 
 }  // namespace
 
@@ -42,7 +45,13 @@ void LinkDialling::look(TimePoint now) {
   if (now < next_look_) return;
   next_look_ = now + kBetweenLooks;
   for (auto& [place, way] : ways_) {
-    if (!engine_.is_lost(Rank(place))) look_at(Rank(place), way, now);  // else it is not dialled
+    if (engine_.is_lost(Rank(place))) continue;  // it is not dialled
+    try {
+      look_at(Rank(place), way, now);
+    } catch (const SystemError& error) {  // those that are there do
+      event_({LinkEvent::Kind::kRetried, Rank(place), -1, error.what()});
+      next_look_ = now + kNoRoom;
+    }
   }
 }
 
@@ -51,17 +60,34 @@ void LinkDialling::look_at(Rank peer, Way& way, TimePoint now) {
   signs.other_stands_since = sockets_.beside_stands_since(peer);
   switch (way.choice.observe(now, signs)) {
     case LinkWay::Act::kNone:
-      return;
+      break;
     case LinkWay::Act::kTryOther:
-      sockets_.dial_beside(peer, way.choice.around() ? direct(peer) : way.detour);
-      return;
+      try {
+        sockets_.dial_beside(peer, way.choice.around() ? direct(peer) : way.detour);
+      } catch (const SystemError&) {
+        way.choice.begin();
+        throw;
+      }
+      break;
     case LinkWay::Act::kLeaveOther:
       sockets_.end_beside(peer);
-      return;
+      break;
     case LinkWay::Act::kTakeOther:
+      tell_taken(peer, way.choice.around(), signs, now);
+      sockets_.take_over(engine_, peer, way.choice.around(), now);
+      break;
+    case LinkWay::Act::kDialAnew:
+      engine_.rerouted(peer, true, now);
+      sockets_.hang_up(peer);
+      dial(peer);
       break;
   }
-  const bool around = way.choice.around();
+  // Of a way that was taken over there is one. What TCP counts on a detour is not of the peer, so
+  // no more than at first are used there.
+  sockets_.dial_more(peer, way.choice.around() ? options_.streams : engine_.streams_dialled(peer));
+}
+
+void LinkDialling::tell_taken(Rank peer, bool around, const LinkSigns& signs, TimePoint now) const {
   const auto place = static_cast<std::size_t>(peer.value());
   const std::string who = place < options_.expected_names.size()
                               ? "site " + options_.expected_names[place]
@@ -76,7 +102,6 @@ void LinkDialling::look_at(Rank peer, Way& way, TimePoint now) {
               : fmt::format("what goes to {} goes by way of a relay from now on: it has not "
                             "answered directly for {:.1f} s",
                             who, silent)});
-  sockets_.take_over(engine_, peer, around, now);
 }
 
 }  // namespace isthmus

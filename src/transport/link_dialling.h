@@ -38,7 +38,9 @@ class LinkDialling {
     LinkWay choice;
     std::string detour;
   };
+  /// THROWS: SystemError for want of a file or socket; the next look goes on from there.
   void look_at(Rank peer, Way& way, TimePoint now);
+  void tell_taken(Rank peer, bool around, const LinkSigns& signs, TimePoint now) const;
   [[nodiscard]] const std::string& direct(Rank peer) const {
     return endpoints_[static_cast<std::size_t>(peer.value())];
   }

@@ -85,9 +85,9 @@ class LinkEngine {
   void close(TimePoint now);
 
   // From the connections this member has dialled.
-  /// Others have taken their place, of which none stands yet. Since when the peer counts as gone or
-  /// silent is as before.
-  void rerouted(Rank peer, TimePoint now);
+  /// Others have taken their place, of which none stands yet: `around` by way of a relay, or not.
+  /// Since when the peer counts as gone or silent is as before.
+  void rerouted(Rank peer, bool around, TimePoint now);
   void stream_up(Rank peer, int stream, TimePoint now);
   void stream_down(Rank peer, int stream, TimePoint now, const std::string& why);
   void stream_trouble(Rank peer, int stream, LinkEvent::Kind kind, const std::string& what);
@@ -165,7 +165,8 @@ class LinkEngine {
     TimePoint heard{};
     TimePoint answered{};                  // heard on a connection dialled to it, or begun
     TimePoint spoke{};                     // heard on a connection it has dialled
-    std::optional<TimePoint> down_since;   // joined, and no connection stands
+    std::optional<TimePoint> down_since;   // the last of its connections that stood broke
+    bool around = false;                   // they go by way of a relay
     std::optional<std::uint64_t> leaving;  // the peer leaves after so many frames
     bool said_close = false;
     bool told = false;  // it knows that this member leaves and has all frames

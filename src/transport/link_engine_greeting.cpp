@@ -63,18 +63,20 @@ void LinkEngine::stream_trouble(Rank rank, int stream, LinkEvent::Kind kind,
 void LinkEngine::drop_stream(Rank rank, int stream, TimePoint now) {
   Peer& peer = at(rank);
   Stream& state = peer.streams[static_cast<std::size_t>(stream)];
+  const bool stood = state.state == StreamState::kReady;
   state.state = StreamState::kDown;
   state.blocked = false;
   peer.out.stream_lost(stream);
   const bool any = std::ranges::any_of(
       peer.streams, [](const Stream& other) { return other.state == StreamState::kReady; });
-  if (!any && !peer.down_since) {
+  if (stood && !any && !peer.down_since) {
     peer.down_since = now;
   }
 }
 
-void LinkEngine::rerouted(Rank rank, TimePoint now) {
+void LinkEngine::rerouted(Rank rank, bool around, TimePoint now) {
   Peer& peer = at(rank);
+  peer.around = around;
   const std::optional<TimePoint> down_since = peer.down_since;
   for (int k = 0; k < streams_dialled(rank); ++k) drop_stream(rank, k, now);
   peer.down_since = down_since;

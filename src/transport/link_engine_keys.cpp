@@ -43,7 +43,7 @@ std::string LinkEngine::handshake_words(Rank rank, HandshakeFault fault) const {
 void LinkEngine::handshake_failed(Rank rank, int stream, HandshakeFault fault) {
   Peer& peer = at(rank);
   // The port that was dialled is of this machine, and answers whether or not the peer is there.
-  if (fault == HandshakeFault::kHungUp && is_relayed(options_, rank)) {
+  if (fault == HandshakeFault::kHungUp && (is_relayed(options_, rank) || peer.around)) {
     stream_trouble(rank, stream, LinkEvent::Kind::kRetried,
                    with_keys() ? "no answer by way of a relay, or not from who has its key"
                                : "no answer by way of a relay");

@@ -29,6 +29,7 @@ void LinkEngine::begin_anew(Rank rank) {
     fresh.out = std::move(former.out);  // of which nothing has gone
   }
   fresh.use = std::min(former.use, fresh.use);
+  fresh.around = former.around;
   fresh.away = former.away;
   fresh.times_away = former.times_away;
   fresh.superseded = std::move(former.superseded);

@@ -23,7 +23,10 @@ void LinkTally::add(std::span<const std::optional<LinkCounters>> each) {
   Duration trips{0}, busy{0};
   std::uint64_t acked_bytes = 0;
   for (std::size_t k = 0; k < each.size(); ++k) {
-    if (!each[k]) continue;
+    if (!each[k]) {
+      last_[k].reset();  // the next one begins at zero
+      continue;
+    }
     const LinkCounters before = last_[k].value_or(LinkCounters{});
     const LinkCounters& now = *each[k];
     ++reading_.connections;

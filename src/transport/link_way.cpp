@@ -37,9 +37,10 @@ LinkWay::Act LinkWay::observe(TimePoint now, const LinkSigns& signs) {
   const bool silent = now - signs.answered >= patience_;
   const bool broken = signs.joined && signs.down_since && now - *signs.down_since >= kBroken;
   // A way that has just been taken has as long as one that falls silent, or two bad ones would take
-  // turns before either had come to stand.
+  // turns before either had come to stand. But a direct way that breaks has stood, and there is not
+  // that long until the peer counts as gone, which the detour has served until just now.
   const bool settled = !turned_ || now - *turned_ >= patience_;
-  const bool trouble = (silent || broken) && settled;
+  const bool trouble = (silent && settled) || (broken && (settled || !around_));
   if (!trouble && !around_) {
     if (!tries_) return Act::kNone;
     tries_ = false;
@@ -49,7 +50,12 @@ LinkWay::Act LinkWay::observe(TimePoint now, const LinkSigns& signs) {
     tries_ = true;
     return Act::kTryOther;
   }
-  if (!signs.other_stands_since) return Act::kNone;
+  if (!signs.other_stands_since) {
+    // The relay may have died without a word, and another one be there.
+    if (!around_ || !signs.joined || !silent || !settled) return Act::kNone;
+    begin();
+    return Act::kDialAnew;
+  }
   const Duration needed = !trouble ? trial_ : signs.joined ? Duration{0} : kNewcomer;
   if (now - *signs.other_stands_since < needed) return Act::kNone;
   turn(now);

@@ -29,6 +29,7 @@ class LinkWay {
     kTryOther,    // one connection over the other way
     kTakeOther,   // all over the other way, which is the current one from now on
     kLeaveOther,  // end that one connection
+    kDialAnew,    // all over the current way, the detour; that one connection ends
   };
   /// `dead_after`: of the links. The current way is given half of it, so the other way has the
   /// rest.

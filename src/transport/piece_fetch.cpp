@@ -71,7 +71,7 @@ void PieceFetch::take(Rank from, std::uint64_t offset, std::span<const std::byte
   const auto part = std::ranges::find_if(source.parts, [&](const Part& each) {
     return table_[each.piece].offset + each.begin == offset && each.bytes == bytes.size();
   });
-  if (part == source.parts.end()) return;  // of before a silence
+  if (part == source.parts.end()) return;  // asked for before it was let go
   const Part taken = *part;
   source.parts.erase(part);
   source.ahead -= taken.bytes;
@@ -125,7 +125,7 @@ void PieceFetch::settle(std::size_t piece, From& source) {
 
 bool PieceFetch::fetched_by_another(std::size_t piece, const From& self) const {
   return std::ranges::any_of(sources_, [&](const auto& entry) {
-    return &entry.second != &self && entry.second.coming.contains(piece);
+    return &entry.second != &self && !entry.second.silent && entry.second.coming.contains(piece);
   });
 }
 
@@ -193,11 +193,11 @@ std::vector<PieceFetch::Ask> PieceFetch::ask(TimePoint now) {
   std::vector<Ask> out;
   if (failure_ || complete()) return out;
   for (auto& [rank, source] : sources_) {
-    if (!source.told.gone && !source.parts.empty() && now - source.heard >= options_.patience) {
-      let_go(source);
-      source.silent = true;
-      source.rate = 0;
-    }
+    if (source.told.gone || source.parts.empty()) continue;
+    if (now - source.heard < options_.patience) continue;
+    source.silent = true;
+    source.rate = 0;
+    if (now - source.heard >= options_.asks_again) let_go(source);
   }
   // Who is silent is asked last: what others can give is theirs.
   for (const bool silent : {false, true}) {

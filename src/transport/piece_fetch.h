@@ -3,8 +3,9 @@
 // has said which pieces there are (piece_table.h) and has them all; the others have some. Pieces
 // are asked for in parts, each source as far ahead as keeps its line busy and no more; each piece
 // is held against its digest, and who gives three that are not what was asked for is asked no more.
-// A source that goes, or is silent, costs its unfinished pieces; towards the end one that has
-// nothing to do takes over what a slower one has not finished. A state machine: it knows no time
+// A source that goes costs its unfinished pieces; what a silent one was asked for others may give
+// meanwhile. Towards the end one that has nothing to do takes over what a slower one has not
+// finished. A state machine: it knows no time
 // but what it is told, and no threads.
 #pragma once
 
@@ -35,8 +36,12 @@ class PieceFetch {
     /// What is asked ahead of a source may wait so long on the way: the less, the less rounds on
     /// the same line wait for it.
     Duration queueing = std::chrono::milliseconds(100);
-    Duration patience = std::chrono::seconds(10);  // with the silence of a source
-    int most_bad = 3;                              // pieces
+    /// With the silence of a source: others may fetch what it was asked for. It stays asked, for a
+    /// part may take that long on a slow line.
+    Duration patience = std::chrono::seconds(10);
+    /// So long a silence means that what was asked is lost; each time it asks for one part anew.
+    Duration asks_again = std::chrono::minutes(5);
+    int most_bad = 3;  // pieces
   };
   /// What a source is asked for.
   struct Ask {

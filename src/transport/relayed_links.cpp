@@ -181,7 +181,9 @@ std::optional<RelayCall> RelayedLinks::call(std::size_t relay, const RelayReques
     } else {
       known.why = "its name: " + found.error();
     }
-    known.look_up_at = runtime_.clock().now() + (known.found.empty() ? kLookUpFirst : kLookUpEvery);
+    // What only detours need is not worth that all else waits for names every few seconds.
+    const bool urgent = known.found.empty() && !routes_.hidden.empty();
+    known.look_up_at = runtime_.clock().now() + (urgent ? kLookUpFirst : kLookUpEvery);
   }
   if (known.found.empty()) {
     failed(request.to, relay, known.why);

@@ -52,9 +52,9 @@ struct ZmqSockets::State {
 
   /// One that tries a way (`tries`) finds out by itself whether that is still there.
   std::unique_ptr<Watched> dial(Rank peer, const std::string& address, bool tries = false);
-  std::unique_ptr<Watched> dial(Rank peer) {
-    return dial(peer, addresses[static_cast<std::size_t>(peer.value())]);
-  }
+  /// In the place of one that has ended; for want of a file or socket it is tried again later.
+  void redial(std::unique_ptr<Watched>& link, Rank peer, const std::string& address, bool tries,
+              TimePoint now);
   void dial_ended_again(TimePoint now);
   std::unique_ptr<Watched> watch(zmq::socket_t socket) {
     return std::make_unique<Watched>(context, std::move(socket),
@@ -107,8 +107,8 @@ struct ZmqSockets::State {
         }
       }
       if (link.ended && now - *link.ended >= kRedialAfter) {
-        each.link = dial(Rank(peer), each.address, true);
         each.stands_since.reset();
+        redial(each.link, Rank(peer), each.address, true, now);
       }
     }
   }
@@ -175,15 +175,16 @@ void ZmqSockets::dial(Rank peer, const std::string& endpoint, bool around) {
   state_->addresses[static_cast<std::size_t>(peer.value())] = endpoint;
   state_->around[static_cast<std::size_t>(peer.value())] = around;
   auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];
-  for (int k = 0; k < state_->options.streams; ++k) links.push_back(state_->dial(peer));
+  for (int k = 0; k < state_->options.streams; ++k) links.push_back(state_->dial(peer, endpoint));
 }
 
 int ZmqSockets::most_streams() const { return state_->allowance.streams; }
 
 void ZmqSockets::dial_more(Rank peer, int streams) {
-  auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];
+  const auto place = static_cast<std::size_t>(peer.value());
+  auto& links = state_->dialled[place];
   while (!links.empty() && links.size() < static_cast<std::size_t>(streams)) {
-    links.push_back(state_->dial(peer));
+    links.push_back(state_->dial(peer, state_->addresses[place]));
   }
 }
 
@@ -211,13 +212,22 @@ std::unique_ptr<Watched> ZmqSockets::State::dial(Rank peer, const std::string& a
   return watched;
 }
 
+void ZmqSockets::State::redial(std::unique_ptr<Watched>& link, Rank peer,
+                               const std::string& address, bool tries, TimePoint now) {
+  try {
+    link = dial(peer, address, tries);
+  } catch (const SystemError&) {
+    link->ended = now;
+  }
+}
+
 // After what it takes for a breach of the protocol ZeroMQ never tries again, but who answers there
 // may be another process by now.
 void ZmqSockets::State::dial_ended_again(TimePoint now) {
   for (std::size_t peer = 0; peer < dialled.size(); ++peer) {
     for (auto& each : dialled[peer]) {
       if (each->ended && now - *each->ended >= kRedialAfter) {
-        each = dial(Rank(static_cast<int>(peer)));
+        redial(each, Rank(static_cast<int>(peer)), addresses[peer], false, now);
       }
     }
   }
@@ -247,14 +257,12 @@ void ZmqSockets::take_over(LinkEngine& engine, Rank peer, bool around, TimePoint
   state_->addresses[place] = taken.mapped().address;
   state_->around[place] = around;
   auto& links = state_->dialled[place];
-  const std::size_t streams = links.size();
   links.clear();
   links.push_back(std::move(taken.mapped().link));
-  while (links.size() < streams) links.push_back(state_->dial(peer));
   (void)pace_connection(links.front()->descriptor, state_->far_of(peer));
   // As after its handshake: lets the socket take in that there is a connection.
   (void)links.front()->socket.get(zmq::sockopt::events);
-  engine.rerouted(peer, now);
+  engine.rerouted(peer, around, now);
   engine.stream_up(peer, 0, now);
 }
 

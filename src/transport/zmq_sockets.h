@@ -38,8 +38,8 @@ class ZmqSockets {
   void end_beside(Rank peer);
   /// Since when it stands, without a break; nothing: it does not.
   [[nodiscard]] std::optional<TimePoint> beside_stands_since(Rank peer) const;
-  /// It takes the place of those dialled to the peer, together with as many more to the same
-  /// endpoint, and the engine is told. REQUIRES: it stands.
+  /// It takes the place of those dialled to the peer, alone until `dial_more`, and the engine is
+  /// told. REQUIRES: it stands.
   void take_over(LinkEngine& engine, Rank peer, bool around, TimePoint now);
   /// As LinkPort. Over what has been hung up nothing goes.
   bool to_stream(Rank peer, int stream, const LinkHeader& header, const FrameBytes& body);

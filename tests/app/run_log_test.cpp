@@ -180,6 +180,24 @@ TEST_F(MembershipLogTest, ARoundThatSlipsHasItsLineOnceAllHaveAppliedIt) {
   EXPECT_EQ(totals_.rounds, 1);
 }
 
+// One that came after the round was sent never applies it.
+TEST_F(MembershipLogTest, ARoundThatSlipsHasItsLineWithoutWhoCameLater) {
+  config_.outer.late = LateRound::kSlip;
+  config_.outer.H = 4;
+  for (std::int64_t t = 3; t <= 11; ++t) {
+    StepPost own = post(0, 1, 5);
+    StepPost late = post(1, 1, 5);
+    own.report.rounds.clear();
+    late.report.rounds.clear();
+    if (t == 3) {
+      own.report.rounds.push_back(
+          {.fragment = FragmentId(1), .sent = StepIndex(2), .applied = StepIndex(3)});
+    }
+    log_.step(StepIndex(t), {own, late});
+    EXPECT_EQ(lines("round").size(), t == 11 ? 1U : 0U) << t;
+  }
+}
+
 TEST_F(MembershipLogTest, AStepThatAllWhoAreLeftSkipKeepsTheLastLoss) {
   StepPost idle = post(1, 0, 5);
   idle.report.inner = {.loss = 0, .grad_norm = 0, .tokens = 0, .idle = true};

@@ -53,6 +53,17 @@ TEST(SiteAgreement, AHubAsksAndTakesNoSteps) {
   EXPECT_EQ(run.b.stop(), run.a.stop());
 }
 
+// EPOCH has come, AGREED never will.
+TEST(SiteAgreement, AllMeetWhereASiteJoinsThoughTheHubDiesThen) {
+  UnderAHub run;
+  NotesOut out;
+  run.a.leave(Rank(1), out);
+  EXPECT_FALSE(run.a.change_after(StepIndex(9)));
+  run.a.join(Rank(1), StepIndex(9), out);
+  EXPECT_TRUE(run.a.change_after(StepIndex(9)));
+  EXPECT_FALSE(run.a.change_after(StepIndex(8)));
+}
+
 TEST(SiteAgreement, TheOnlyRelayDoesNotLeaveWhomNobodyElseReaches) {
   const auto refusal = [](std::vector<Rank> relays, std::vector<Rank> hidden) {
     UnderAHub run;

@@ -7,12 +7,13 @@
 The same losses as the simulation, bit for bit; rounds take as long as the declared link makes them;
 the closed form and the clock are laid beside one another. After it, and after its process was killed
 in the middle, no site, device or namespace is left. Without root it names what is missing and ends
-with exit code 4. Needs root and TUN devices.
+with exit code 4. Needs root, TUN devices and iproute2.
 """
 import argparse
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,8 +65,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--isthmus", required=True)
     isthmus = str(pathlib.Path(parser.parse_args().isthmus).resolve())
-    if os.geteuid() != 0:
-        print("skipped: needs root, for network namespaces")
+    if missing := what_is_missing():
+        print(f"skipped: {missing}")
         return SKIPPED
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -75,11 +76,15 @@ def main():
         text = text.replace("text:../", f"text:{EXAMPLE.parents[1]}/")
         toml.write_text(without_links(text) + LINK)
 
+        bare = folder / "bare.toml"
+        bare.write_text(without_links(text))
+        refused = subprocess.run(command(isthmus, bare, folder / "bare", "--emulate", "--kernel"),
+                                 capture_output=True, text=True, timeout=60)
+        require(refused.returncode == 3 and "add [[link]]" in refused.stderr,
+                f"without links: exit {refused.returncode}: {refused.stderr}")
+
         done = subprocess.run(command(isthmus, toml, folder / "kernel", "--emulate", "--kernel", "--json"),
                               capture_output=True, text=True, timeout=300)
-        if done.returncode == 4:
-            print(f"skipped: {done.stderr.strip().splitlines()[-1]}")
-            return SKIPPED
         require(done.returncode == 0, f"exit {done.returncode}: {done.stderr}")
         said = json.loads(done.stdout)
         subprocess.run(command(isthmus, toml, folder / "simulated"), check=True, capture_output=True,
@@ -121,6 +126,18 @@ def main():
         print(f"ok: predicted {said['predicted_s']:.2f} s, measured {said['measured_s']:.2f} s; "
               f"waits {', '.join(f'{wait:.2f}' for wait in waits)} s, bound {least:.2f} s")
     return 0
+
+
+def what_is_missing():
+    if os.geteuid() != 0:
+        return "needs root, for network namespaces"
+    if shutil.which("ip") is None:
+        return "needs ip, of iproute2"
+    try:
+        os.close(os.open("/dev/net/tun", os.O_RDWR))
+    except OSError as error:
+        return f"needs /dev/net/tun: {error.strerror}"
+    return ""
 
 
 def without_links(text):

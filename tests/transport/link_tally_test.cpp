@@ -50,6 +50,15 @@ TEST(LinkTally, GoodputIsOfTheTimeInWhichSomethingWasUnderWay) {
       << "heartbeats tell nothing";
 }
 
+TEST(LinkTally, ASuccessorThatHasCountedMoreIsCountedWhole) {
+  LinkTally tally;
+  tally.add(Each{counted(100, 1, 0, 0s, 20ms)});
+  tally.add(Each{std::nullopt});
+  tally.add(Each{counted(300, 5, 0, 0s, 20ms)});
+  EXPECT_EQ(tally.reading().segments, 400U);
+  EXPECT_EQ(tally.reading().retransmits, 6U);
+}
+
 TEST(LinkTally, WhereNothingStandsThereIsNoRoundTrip) {
   LinkTally tally;
   tally.add(Each{counted(9, 0, 0, 0s, 1ms)});

@@ -29,10 +29,8 @@ struct Seen {
       if (answers) signs.answered = now;
       const Act act = way.observe(now, signs);
       if (act != Act::kNone) acts.push_back(act);
-      if (act == Act::kTakeOther) {
-        signs.answered = now;
-        signs.other_stands_since.reset();
-      }
+      if (act == Act::kTakeOther || act == Act::kDialAnew) signs.answered = now;
+      if (act == Act::kTakeOther) signs.other_stands_since.reset();
     }
   }
   /// Onto the detour, at the cost of 5 s of silence.
@@ -153,7 +151,47 @@ TEST(LinkWay, TwoBadWaysTakeTurnsNoFasterThanTheyAreGivenUp) {
     taken += seen.acts == std::vector{Act::kTakeOther} ? 1 : 0;
   }
   EXPECT_GE(taken, 2);
-  EXPECT_LE(taken, 12);  // in a minute, of 5 s each
+  EXPECT_LE(taken, 24);  // in a minute: 5 s of each detour, a moment of each direct way
+}
+
+TEST(LinkWay, ADirectWayThatBreaksSoonAfterTheReturnIsLeftAtOnce) {
+  Seen seen;
+  seen.pass(1min);
+  seen.go_around();
+  seen.signs.other_stands_since = seen.now;
+  seen.pass(31s);
+  ASSERT_FALSE(seen.way.around());
+  seen.pass(1s);
+  seen.acts.clear();
+  seen.signs.down_since = seen.now;
+  seen.answers = false;
+  seen.pass(400ms);
+  EXPECT_EQ(seen.acts, std::vector{Act::kTryOther});
+  seen.signs.other_stands_since = seen.now;
+  seen.pass(100ms);
+  EXPECT_EQ(seen.acts, (std::vector{Act::kTryOther, Act::kTakeOther}));
+  seen.acts.clear();
+  seen.signs.other_stands_since = seen.now;
+  seen.pass(4s);  // the detour is to have its time, though nothing stands yet
+  EXPECT_EQ(seen.acts, std::vector{Act::kTryOther});
+}
+
+TEST(LinkWay, ASilentDetourIsDialledAnewWhileThereIsNoDirectWay) {
+  Seen seen;
+  seen.pass(1min);
+  seen.go_around();
+  seen.pass(1min);
+  seen.acts.clear();
+  seen.answers = false;
+  seen.pass(4800ms);
+  EXPECT_TRUE(seen.acts.empty());
+  seen.pass(400ms);
+  EXPECT_EQ(seen.acts, (std::vector{Act::kDialAnew, Act::kTryOther}));
+  seen.pass(4500ms);
+  EXPECT_EQ(seen.acts.size(), 2U);
+  seen.pass(1s);
+  EXPECT_EQ(seen.acts.size(), 4U) << "once more after as long again";
+  EXPECT_TRUE(seen.way.around());
 }
 
 using link_test::frame_of;
@@ -176,9 +214,9 @@ TEST(LinkWay, NoFrameIsLostOrDoubledWhenConnectionsAreReplaced) {
         net.set_up(0, 1, k, k == 0);
         net.at(Rank(0), Rank(1), k).news.clear();
       }
-      net.engine(0).rerouted(Rank(1), net.now);
-      EXPECT_FALSE(net.engine(0).signs(Rank(1)).down_since);
+      net.engine(0).rerouted(Rank(1), true, net.now);
       net.engine(0).stream_up(Rank(1), 0, net.now);
+      EXPECT_FALSE(net.engine(0).signs(Rank(1)).down_since);
     }
     if (i % 3 == 0) net.settle();
     if (i % 5 == 0) net.node(1).take_all();
@@ -190,6 +228,40 @@ TEST(LinkWay, NoFrameIsLostOrDoubledWhenConnectionsAreReplaced) {
   }
   EXPECT_EQ(net.node(1).delivered, up_to(kFrames));
   EXPECT_TRUE(net.node(0).gone.empty());
+}
+
+/// A pair that goes round in good health takes the direct way again, which swallows all from 0 to 1
+/// from then on. 1 is heard all the time, so it is neither gone nor silent.
+TEST(LinkWay, WhoIsHeardIsNotLostToADirectWayThatIsDead) {
+  Net net(2, [](MemberOptions& options) {
+    options.gone_after = 1500ms;
+    options.dead_after = 10s;
+  });
+  net.settle();
+  net.pass(1s);
+  ASSERT_TRUE(net.all_joined(0) && net.all_joined(1));
+  for (int k = 0; k < net.streams; ++k) {
+    net.set_up(0, 1, k, false);
+    net.at(Rank(0), Rank(1), k).news.clear();
+  }
+  net.engine(0).rerouted(Rank(1), false, net.now);
+  net.engine(0).stream_up(Rank(1), 0, net.now);
+  EXPECT_FALSE(net.engine(0).signs(Rank(1)).down_since);
+  for (int s = 0; s < 30; ++s) net.pass(1s);
+  EXPECT_TRUE(net.node(0).gone.empty()) << net.node(0).gone[1];
+  EXPECT_GE(net.now - net.engine(0).signs(Rank(1)).answered, 30s) << "which LinkWay looks at";
+}
+
+/// What answers is a port of this machine, whether or not the peer has the right key.
+TEST(LinkWay, AroundAHandshakeThatEndsIsTheRelaysTrouble) {
+  Net net(2);
+  net.settle();
+  net.engine(0).rerouted(Rank(1), true, net.now);
+  net.engine(0).handshake_failed(Rank(1), 0, HandshakeFault::kHungUp);
+  EXPECT_EQ(net.node(0).events.back().kind, LinkEvent::Kind::kRetried);
+  net.engine(0).rerouted(Rank(1), false, net.now);
+  net.engine(0).handshake_failed(Rank(1), 1, HandshakeFault::kHungUp);
+  EXPECT_EQ(net.node(0).events.back().kind, LinkEvent::Kind::kHandshakeFailed);
 }
 
 }  // namespace

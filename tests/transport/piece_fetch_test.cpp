@@ -198,6 +198,37 @@ TEST(PieceFetch, ASlowSourceHoldsNobodyUp) {
   EXPECT_EQ(all.fetch.take_state(), all.state);
 }
 
+// A part alone takes longer than a silence: what was asked is waited for, not asked for again.
+TEST(PieceFetch, ASlowDonorAloneIsAskedForEverythingOnce) {
+  for (const double bytes_per_s : {2e4, 5e3, 1e3}) {
+    World alone(random_bytes(8, 600'000), {1000});
+    alone.source(0, {.bytes_per_s = bytes_per_s});
+    const double least_s = 600'000 / bytes_per_s;
+    ASSERT_TRUE(alone.run(std::chrono::seconds(static_cast<int>(2 * least_s)))) << bytes_per_s;
+    EXPECT_LT(alone.seconds(), least_s * 1.05 + 1);
+    EXPECT_EQ(alone.asked, alone.state.size());
+    EXPECT_EQ(alone.fetch.take_state(), alone.state);
+  }
+}
+
+TEST(PieceFetch, WhatASilentSourceWasAskedForOthersGive) {
+  World all = world(9, 6'000'000);
+  all.source(0, {.bytes_per_s = 1e5});
+  all.source(1, {.bytes_per_s = 1e6, .falls_silent = 1s});
+  ASSERT_TRUE(all.run(100s));
+  EXPECT_EQ(all.fetch.take_state(), all.state);
+  EXPECT_LE(all.asked, all.state.size() + (std::size_t{5} << 20)) << "its unfinished pieces alone";
+}
+
+TEST(PieceFetch, WhatWasLostIsAskedForAgainInTheEnd) {
+  World lost(random_bytes(10, 600'000), {1000});
+  lost.source(0, {.bytes_per_s = 1e5, .falls_silent = 1s});
+  EXPECT_FALSE(lost.run(290s));
+  lost.kinds.at(0).falls_silent = kNever - TimePoint{};
+  EXPECT_TRUE(lost.run(400s));
+  EXPECT_EQ(lost.fetch.take_state(), lost.state);
+}
+
 TEST(PieceFetch, WhoLiesIsAskedNoMore) {
   World all = world(4);
   all.source(0, {.bytes_per_s = 1e6});

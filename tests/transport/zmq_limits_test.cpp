@@ -6,11 +6,13 @@
 #include <sys/resource.h>
 
 #include <stdexcept>
+#include <tuple>
 
 #include "core/system_runtime.h"
 #include "isthmus/errors.h"
 #include "raw_peer.h"
 #include "transport/frame.h"
+#include "transport/link_allowance.h"
 #include "zmq_members.h"
 
 namespace isthmus::testing {
@@ -69,6 +71,41 @@ TEST_F(ZmqLimits, MoreConnectionsThanFilesMayBeOpenAreRefusedByName) {
   EXPECT_EQ(what(14, 4, kMostStreams), "accepted") << "with fewer than the most";
   EXPECT_THAT(what(15, 4, kMostStreams), HasSubstr("15 members with net.streams = \"auto\" need"));
   EXPECT_THAT(what(4096, 64), HasSubstr("4096 members with net.streams = 64 need"));
+}
+
+TEST_F(ZmqLimits, DetoursAreLeftOutWhereOnlyTheyNeedTooManyFiles) {
+  const auto detours_of = [](int members, int streams, int most) {
+    MemberOptions options{.self = Rank(0),
+                          .members = members,
+                          .streams = streams,
+                          .most_streams = most,
+                          .detours = true,
+                          .readmits = true};
+    spare_detours(options);
+    return options;
+  };
+  const auto accepted = [this](const MemberOptions& options) -> std::string {
+    try {
+      (void)make_zmq_transport(runtime_, options);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  const FileLimit limit(1024);
+  ASSERT_TRUE(limit.reached());
+  for (const auto& [members, streams, most, goes_round] :
+       {std::tuple(5, 4, kMostStreams, true), std::tuple(12, 4, kMostStreams, false),
+        std::tuple(5, 16, 0, false)}) {
+    MemberOptions options = detours_of(members, streams, most);
+    EXPECT_EQ(options.detours, goes_round) << members;
+    EXPECT_EQ(accepted(options), "accepted") << members;
+    options.detours = true;
+    EXPECT_THAT(accepted(options), goes_round ? HasSubstr("accepted") : HasSubstr("net.detour"));
+  }
+  const MemberOptions many = detours_of(64, 4, 0);
+  EXPECT_TRUE(many.detours) << "they are not what is too much";
+  EXPECT_THAT(accepted(many), HasSubstr("set fewer streams, or net.detour = false"));
 }
 
 TEST_F(ZmqLimits, HundredsOfMembersAreDialled) {
