@@ -61,6 +61,16 @@ namespace {
   throw UsageError(fmt::format("{}: {}; {}", command, error.what(), see));
 }
 
+/// As written down in what a run leaves behind.
+std::vector<std::string> without_secrets(std::vector<std::string> arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    constexpr std::string_view kFlag = "--invite";
+    if (arguments[i].starts_with("--invite=")) arguments[i] = "--invite=...";
+    if (arguments[i] == kFlag && i + 1 < arguments.size()) arguments[i + 1] = "...";
+  }
+  return arguments;
+}
+
 int parse_and_run(const std::vector<std::string>& arguments, Parsed& parsed) {
   const auto app = make_parser(parsed);
   try {
@@ -83,7 +93,7 @@ int parse_and_run(const std::vector<std::string>& arguments, Parsed& parsed) {
                                      : LogLevel::kInfo);
   Session session{.out = out,
                   .err = err,
-                  .argv = arguments,
+                  .argv = without_secrets(arguments),
                   .quiet = parsed.quiet,
                   .verbose = parsed.verbose,
                   .json = parsed.json,

@@ -8,6 +8,7 @@
 
 #include "app/build_info.h"
 #include "app/cli.h"
+#include "app/hub_commands.h"
 #include "app/kernel_emulation.h"
 #include "core/suggest.h"
 
@@ -95,12 +96,22 @@ void add_run_commands(CLI::App& app, Parsed& parsed) {
                    "the site's secret key (default: keys/NAME.key beside CONFIG)")
       ->type_name("FILE")
       ->needs(name);
+  // Shared by the flag, which fills it, and the action, which `parsed` keeps.
+  const auto invitation = std::make_shared<std::string>();
+  train
+      ->add_option("--invite", *invitation,
+                   "what `isthmus hub invite` printed, of a site without a key in CONFIG (default: "
+                   "keys/NAME.invite beside it, if it is there)")
+      ->type_name("STRING")
+      ->needs(name);
   repeated(*train, "--address", site.addresses, "where a site is reached, instead of the file's")
       ->type_name("NAME=HOST:PORT")
       ->needs(name);
-  train->callback([&parsed] {
+  train->callback([invitation, &parsed] {
     settle_workers(parsed.train, parsed.workers);
-    parsed.action = [&parsed](Session& session) { return command_train(parsed.train, session); };
+    parsed.action = [invitation, &parsed](Session& session) {
+      return command_train(parsed.train, *invitation, session);
+    };
   });
 
   CLI::App* simulate =

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "app/commands.h"
+#include "app/hub_keys.h"
 #include "app/hub_log.h"
 #include "app/hub_run.h"
 #include "app/signals.h"
@@ -12,18 +13,10 @@
 #include "app/site_routes.h"
 #include "core/file_lock.h"
 #include "core/log.h"
+#include "core/system_runtime.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
-namespace {
-
-std::filesystem::path folder_of(const Config& config, const std::filesystem::path& out) {
-  if (!out.empty()) return out;
-  if (!config.run.out.empty()) return config.run.out / "hub";
-  return fmt::format("runs/{}-hub", config.run.name);
-}
-
-}  // namespace
 
 int command_hub(const HubArguments& arguments, Session& session) {
   Config config = load_config(arguments.config, arguments.overrides, schema_context());
@@ -36,11 +29,16 @@ int command_hub(const HubArguments& arguments, Session& session) {
   set_addresses(config, arguments.links.addresses);
   check_addresses(config);
   static_cast<void>(is_elastic(config, arguments.links));  // checks the method
-  const std::filesystem::path folder = folder_of(config, arguments.out);
+  const std::filesystem::path folder = hub_folder(config, arguments.out);
   SystemStorage storage;
   storage.create_directories(folder);
   const FileLock lock(folder / "hub.lock",
                       "another hub holds this folder; end it first, or give another --out");
+  SystemRuntime runtime;
+  std::optional<HubKeys> keys;
+  if (!config.hub.key.empty()) {
+    keys.emplace(storage, runtime, config, folder);
+  }
   const SignalScope signals;
   bool resumes = arguments.resume;
   while (true) {
@@ -52,7 +50,9 @@ int command_hub(const HubArguments& arguments, Session& session) {
     }
     log_info("hub of {} sites at {}, log in {}", config.workers(), config.hub.address,
              folder.string());
-    const HubRun::End end = HubRun({.config = config, .links = arguments.links}, log).run();
+    const HubRun::End end =
+        HubRun({.config = config, .links = arguments.links, .keys = keys ? &*keys : nullptr}, log)
+            .run();
     if (end == HubRun::End::kAllLeft) {
       log_info("all sites have left in order");
       return 0;

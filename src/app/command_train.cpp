@@ -8,12 +8,14 @@
 #include <utility>
 
 #include "app/commands.h"
+#include "app/hub_commands.h"
 #include "app/launch_environment.h"
 #include "app/link_commands.h"
 #include "app/mesh_job.h"
 #include "app/run_estimate.h"
 #include "app/run_summary.h"
 #include "app/signals.h"
+#include "app/site_enrolment.h"
 #include "app/training.h"
 #include "core/links_file.h"
 #include "core/units.h"
@@ -190,7 +192,11 @@ void set_addresses(Config& config, const std::vector<std::string>& addresses) {
   }
 }
 
-int command_train(const TrainArguments& given, Session& session) {
+int command_train(const TrainArguments& arguments, Session& session) {
+  return command_train(arguments, "", session);
+}
+
+int command_train(const TrainArguments& given, const std::string& invitation, Session& session) {
   TrainArguments arguments = given;
   Config config = load_config(arguments.config, arguments.overrides, schema_context());
   set_addresses(config, arguments.site.addresses);
@@ -204,6 +210,7 @@ int command_train(const TrainArguments& given, Session& session) {
     }
     if (mpi && arguments.site.name.empty()) join_mpi_job(config, arguments);
   }
+  if (!arguments.dry_run) use_invitation(config, arguments.site, invitation);
   return run(config, arguments, false, session);
 }
 

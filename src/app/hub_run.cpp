@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <utility>
 
 #include "app/signals.h"
 #include "app/site_links.h"
 #include "app/site_routes.h"
+#include "app/wall_clock.h"
 #include "core/log.h"
 #include "isthmus/errors.h"
 #include "transport/link_allowance.h"
@@ -23,10 +26,20 @@ constexpr Duration kBetweenWords = std::chrono::seconds(10);
 /// Beyond net.dead_after, for the sites of the log to find a hub's next process.
 constexpr Duration kFindBack = std::chrono::seconds(5);
 
-MemberOptions links_of(const HubRun::Options& options) {
+MemberOptions links_of(const HubRun::Options& options,
+                       std::function<void(const KeyTable&)> let_in) {
   MemberOptions links = hub_link_options(options.config, options.links);
   let_come_back(links);
   spare_detours(links);
+  if (options.keys != nullptr) {
+    links.on_enrol = [keys = options.keys, pair = *links.keys, let_in = std::move(let_in)](
+                         const std::string& invitation, std::span<const std::byte> said) {
+      EnrolAnswer answer = keys->enrol(pair, invitation, said);
+      // Before the site hears it: it comes with its key at once, and a refusal ends it.
+      if (answer.welcome) let_in(keys->table());
+      return answer;
+    };
+  }
   return links;
 }
 
@@ -34,10 +47,11 @@ MemberOptions links_of(const HubRun::Options& options) {
 
 HubRun::HubRun(const Options& options, HubLog& log)
     : config_(options.config),
+      keys_(options.keys),
       log_(log),
       queue_(runtime_.make_wait_queue()),
       session_(log.contents().session),
-      links_(links_of(options)),
+      links_(links_of(options, [this](const KeyTable& table) { transport_->set_keys(table); })),
       others_follow_(5 * links_.heartbeat / 2),
       sites_(config_.sites.size()),
       live_(config_.sites.size(), true),
@@ -96,6 +110,10 @@ void HubRun::push(Event event) {
 HubRun::End HubRun::run() {
   std::vector<std::string> endpoints = routes_->endpoints();
   endpoints.push_back("tcp://" + config_.hub.address);
+  if (keys_ != nullptr) {
+    keys_version_ = keys_->book().version;
+    transport_->set_keys(keys_->table());
+  }
   transport_->join(endpoints, routes_->detours());
   static_cast<void>(transport_->await_members(now(), {}));  // each is news when it comes
   open_exchange();
@@ -110,6 +128,7 @@ HubRun::End HubRun::run() {
       return End::kAnew;
     }
     looked = now();
+    look_at_keys();
     for (const Event& event : events) {
       std::visit([this](const auto& each) { take(each); }, event);
     }
@@ -135,6 +154,36 @@ HubRun::End HubRun::run() {
     }
     say_who_is_awaited();
   }
+}
+
+/// Told to all, whoever has changed them: a command beside this process, or an invitation.
+void HubRun::look_at_keys() {
+  if (keys_ == nullptr) return;
+  static_cast<void>(keys_->look());
+  if (const std::uint64_t version = keys_->book().version; version != keys_version_) {
+    keys_version_ = version;
+    transport_->set_keys(keys_->table());
+    log_info("who is let in has changed: `isthmus hub keys` tells");
+  }
+  if (!anybody_stands() && !first_stands_ && all_have_come()) begin_session();
+}
+
+bool HubRun::is_awaited(Rank rank) const {
+  if (keys_ == nullptr) return true;
+  const SiteConfig& each = config_.sites[static_cast<std::size_t>(rank.value())];
+  const HubKeyBook book = keys_->book();
+  return !book.key_of(each.name, each.key).empty() ||
+         book.is_invited(each.name, static_cast<std::int64_t>(unix_now()));
+}
+
+bool HubRun::all_have_come() const {
+  int here = 0;
+  for (std::size_t m = 0; m < sites_.size(); ++m) {
+    const bool said = sites_[m].hello.has_value();
+    if (!said && is_awaited(Rank(static_cast<int>(m)))) return false;
+    here += said ? 1 : 0;
+  }
+  return here >= std::max(1, config_.min_sites());
 }
 
 bool HubRun::anybody_stands() const {
@@ -182,7 +231,8 @@ void HubRun::say_who_is_awaited() {
   const bool all = !std::ranges::count(live_, true);  // a start
   std::vector<std::string> missing;
   for (std::size_t m = 0; m < sites_.size(); ++m) {
-    if ((live_[m] || all) && !sites_[m].standing && !sites_[m].hello)
+    if ((live_[m] || all) && !sites_[m].standing && !sites_[m].hello &&
+        is_awaited(Rank(static_cast<int>(m))))
       missing.push_back(config_.sites[m].name);
   }
   // Sites of a run under way wait for their hub as long as for a round.

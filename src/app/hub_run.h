@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "app/commands.h"
+#include "app/hub_keys.h"
 #include "app/hub_log.h"
 #include "app/site_agreement.h"
 #include "core/system_runtime.h"
@@ -43,6 +44,7 @@ class HubRun {
   struct Options {
     const Config& config;
     const SiteArguments& links;  // listen, key_file
+    HubKeys* keys = nullptr;     // where sites have keys
   };
   enum class End {
     kAllLeft,  // the run has ended in order
@@ -92,6 +94,10 @@ class HubRun {
   void hear(Rank from, const WishNote& note);
   void answer_newcomer(Rank site);
   void begin_session();
+  /// A start waits for the sites that are let in, or invited.
+  [[nodiscard]] bool is_awaited(Rank site) const;
+  [[nodiscard]] bool all_have_come() const;
+  void look_at_keys();
   void agree_anew();
   /// The next site in line for a step to join at.
   void ask_for_joiner();
@@ -111,6 +117,7 @@ class HubRun {
   void send(Rank to, const Note& note) { exchange_->note(to, write_note(note)); }
 
   const Config& config_;
+  HubKeys* const keys_;
   HubLog& log_;
   SystemRuntime runtime_;
   std::unique_ptr<WaitQueue> queue_;
@@ -128,6 +135,7 @@ class HubRun {
   std::deque<WishNote> joiners_;            // the first is being agreed on
   std::optional<std::string> over_;
   bool nobody_left_ = false;  // all were lost or started anew, one after another
+  std::uint64_t keys_version_ = 0;
   TimePoint begin_, next_word_;
   std::optional<TimePoint> first_stands_;
 

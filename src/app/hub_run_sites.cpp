@@ -71,7 +71,7 @@ void HubRun::hear(Rank from, const HelloNote& note) {
     } else {
       answer_newcomer(from);
     }
-  } else if (std::ranges::all_of(sites_, [](const Site& each) { return each.hello.has_value(); })) {
+  } else if (all_have_come()) {
     if (first_stands_) {
       nobody_left_ = true;  // news of this session may be on their way here
     } else {
@@ -107,16 +107,23 @@ std::vector<int> HubRun::live_sites(Rank except) const {
 void HubRun::begin_session() {
   std::vector<std::string> names;
   std::vector<HelloNote> hellos;
-  for (std::size_t m = 0; m < sites_.size(); ++m) {
-    names.push_back(config_.sites[m].name);
-    hellos.push_back(*sites_[m].hello);
+  std::vector<Rank> here;
+  std::vector<int> absent;
+  for (int m = 0; m < config_.workers(); ++m) {
+    if (!site(Rank(m)).hello) {
+      absent.push_back(m);
+      continue;
+    }
+    here.push_back(Rank(m));
+    names.push_back(name(Rank(m)));
+    hellos.push_back(*site(Rank(m)).hello);
   }
   SiteStart start;
   try {
     start = agree_on_start(names, hellos);
   } catch (const ConfigError& error) {  // the sites find the same, each for itself
-    for (int m = 0; m < config_.workers(); ++m) {
-      send(Rank(m), TurnedAwayNote{.why = error.what(), .configuration = true});
+    for (const Rank each : here) {
+      send(each, TurnedAwayNote{.why = error.what(), .configuration = true});
     }
     throw;
   }
@@ -129,13 +136,18 @@ void HubRun::begin_session() {
   agree_anew();
   live_.assign(live_.size(), true);
   first_stands_ = now();
-  for (int m = 0; m < config_.workers(); ++m) {
-    site(Rank(m)) = {.hello = {}, .standing = true, .lost = {}};
-    exchange_->stands(Rank(m));
-    send(Rank(m), StartNote{.run_id = session_->run_id, .session = session_->id});
+  for (const Rank each : here) {
+    site(each) = {.hello = {}, .standing = true, .lost = {}};
+    exchange_->stands(each);
+  }
+  for (const int m : absent) exchange_->exclude(Rank(m), "it has not been let in yet");
+  for (const Rank each : here) {
+    send(each, StartNote{.run_id = session_->run_id, .session = session_->id, .absent = absent});
   }
   log_info(
-      "the {} sites are together: run {} {}", config_.workers(), session_->run_id,
+      "{} {} sites are together: run {} {}",
+      absent.empty() ? "the" : fmt::format("{} of the", here.size()), config_.workers(),
+      session_->run_id,
       start.resume_after ? fmt::format("goes on after step {}", *start.resume_after) : "begins");
 }
 

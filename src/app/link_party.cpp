@@ -46,6 +46,14 @@ LinkParty link_party(const std::filesystem::path& file, const std::vector<std::s
   set_addresses(config, site.addresses);
   LinkParty party;
   party.options = link_options(config, site, place_of(config, file, site.name));
+  for (const SiteConfig& each : config.sites) {
+    if (party.options.keys && each.key.empty()) {
+      throw ConfigError(fmt::format(
+          "{}: site '{}' comes by an invitation, so only the hub knows its key: give it a key in "
+          "the file for this",
+          purpose, each.name));
+    }
+  }
   party.options.detours = false;  // what is looked at is the direct way
   party.options.identity = link_identity(purpose, config.run.name);
   party.gather = config.net.gather;

@@ -18,6 +18,7 @@ namespace isthmus::app {
 namespace {
 
 constexpr Duration kLookForSignals = std::chrono::milliseconds(200);
+constexpr Duration kBetweenLooks = std::chrono::milliseconds(20);
 constexpr Duration kBetweenWords = std::chrono::seconds(10);
 /// Sites that start together have found each other by then; asking costs nothing but a note.
 constexpr Duration kOthersTakeTheirTime = std::chrono::seconds(1);
@@ -46,9 +47,10 @@ SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say
     goes_on = running_ || turned_away_;
     greeted_[static_cast<std::size_t>(self_.value())] = true;
     // One that came anew meanwhile has said what it brings before it has heard it from here.
-    const bool met =
-        std::ranges::all_of(hellos_, [](const auto& each) { return each.has_value(); }) &&
-        std::all_of(greeted_.begin(), greeted_.begin() + config_.workers(), std::identity());
+    bool met = true;
+    for (std::size_t m = 0; m < hellos_.size(); ++m) {
+      met = met && (is_absent(m) || (hellos_[m] && greeted_[m]));
+    }
     return goes_on || failure_ || (lost_ && !elastic_) || ((start_ || !has_hub()) && met);
   };
   do {
@@ -62,15 +64,42 @@ SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say
   return goes_on ? come_late(deadline, say) : start_together();
 }
 
+/// Who is to be found at a start. Where the hub says whose keys count, it is asked first.
+std::vector<Rank> SiteSession::awaited() const {
+  std::vector<Rank> these;
+  if (links_.keys_from) {
+    these = transport_->members_with_keys().value_or(std::vector<Rank>{coordinator_});
+  } else {
+    for (int m = 0; m < transport_->size(); ++m) these.push_back(Rank(m));
+  }
+  std::erase(these, self_);
+  return these;
+}
+
+/// Under queue_'s lock: the hub has begun without this site.
+bool SiteSession::is_absent(std::size_t site) const {
+  return start_ &&
+         std::ranges::find(start_->absent, static_cast<int>(site)) != start_->absent.end();
+}
+
 void SiteSession::meet(TimePoint deadline, const std::function<void(const std::string&)>& say) {
   const TimePoint begin = runtime_.clock().now();
   TimePoint next_word = begin + kBetweenWords;
   const std::array first = {coordinator_};
   while (true) {
     const TimePoint now = runtime_.clock().now();
-    const auto joined = transport_->await_members(std::min(deadline, now + kLookForSignals));
-    if (joined) {
+    const std::vector<Rank> these = awaited();
+    const auto joined = transport_->await_members(std::min(deadline, now + kLookForSignals), these);
+    const bool told = !links_.keys_from || transport_->members_with_keys();
+    if (joined && told && these == awaited()) {
       break;
+    }
+    if (joined) {  // the hub has not said yet who else may come, or somebody may by now
+      check_signal("the hub has not said whose keys count");
+      if (now >= deadline)
+        throw PeerError("the hub has not said whose keys count within net.gather");
+      runtime_.sleep_until(now + kBetweenLooks);
+      continue;
     }
     check_signal(joined.error().what);
     if (joined.error().refused) {
@@ -98,7 +127,7 @@ void SiteSession::meet(TimePoint deadline, const std::function<void(const std::s
   }
   log_info("the {} sites are together{}", config_.workers(),
            transport_->endpoint().starts_with("mpi:") ? ", over MPI"
-           : config_.sites.front().key.empty()        ? ", over TCP in plain text"
+           : !links_.keys                             ? ", over TCP in plain text"
                                                       : ", over encrypted TCP");
   if (!exchange_) open_exchange();
 }
@@ -156,11 +185,13 @@ SiteStart SiteSession::start_together() {
   std::vector<HelloNote> facts;
   std::optional<std::pair<Rank, std::string>> lost;
   std::exception_ptr failure;
+  std::size_t absent = 0;
   queue_->update([&] {
     failure = failure_;
     lost = lost_;
     for (std::size_t m = 0; m < hellos_.size(); ++m) {
-      if (!hellos_[m]) continue;
+      absent += is_absent(m) ? 1 : 0;
+      if (!hellos_[m] || is_absent(m)) continue;
       heard.push_back(name(Rank(static_cast<int>(m))));
       facts.push_back(*hellos_[m]);
     }
@@ -170,7 +201,7 @@ SiteStart SiteSession::start_together() {
   }
   // Who finds a difference leaves at once, and what it said has come before the news of that.
   SiteStart start = agree_on_start(heard, facts);
-  if (facts.size() < hellos_.size()) {
+  if (facts.size() + absent < hellos_.size()) {
     throw PeerError(lost ? fmt::format("site {} is gone ({})", name(lost->first), lost->second)
                          : "a site was started anew while the sites met: start again");
   }

@@ -38,27 +38,45 @@ std::string listens_at(const std::string& address, const std::string& listen) {
   return "tcp://" + (loopback ? (host == "localhost" ? "127.0.0.1" : host) : "*") + port;
 }
 
-/// All sites have a key, or none.
+/// Of the site's in `keys`; null: the hub's.
+std::string* own_place(const Config& config, const std::string& own,
+                       std::vector<std::string>& keys) {
+  for (std::size_t i = 0; i < config.sites.size(); ++i) {
+    if (config.sites[i].name == own) return &keys.at(i);
+  }
+  return nullptr;
+}
+
+/// All sites have a key, or none; or a hub with a key lets those in that have none.
 void take_keys(const Config& config, const SiteArguments& arguments, const std::string& own,
                MemberOptions& options) {
-  for (const SiteConfig& site : config.sites) {
-    if (site.key.empty() != config.sites.front().key.empty()) {
-      throw ConfigError(fmt::format(
-          "site '{}' has {} key and site '{}' has {}: give every site the public key that `isthmus "
-          "keygen` printed for it, or none",
-          site.name, site.key.empty() ? "no" : "a", config.sites.front().name,
-          site.key.empty() ? "one" : "none"));
-    }
-    if (!site.key.empty()) {
-      check_public_key(site.key, fmt::format("key of site '{}'", site.name));
+  const bool by_hub = has_hub(config, arguments) && !config.hub.key.empty();
+  const auto keyless =
+      std::ranges::find_if(config.sites, [](const SiteConfig& site) { return site.key.empty(); });
+  const auto keyed =
+      std::ranges::find_if(config.sites, [](const SiteConfig& site) { return !site.key.empty(); });
+  if (keyless != config.sites.end() && keyed != config.sites.end() && !by_hub) {
+    throw ConfigError(fmt::format(
+        "site '{}' has no key and site '{}' has one: give every site the public key that `isthmus "
+        "keygen` printed for it, or none; or a [hub] with a key, which can invite sites that have "
+        "none",
+        keyless->name, keyed->name));
+  }
+  if (by_hub && keyless != config.sites.end() && !relay_sites(config.sites).empty()) {
+    throw ConfigError(fmt::format(
+        "site '{}' has no key and there are relays: sites that come by an invitation have no part "
+        "in relays yet: give every site a key in the file, or take `relay` out",
+        keyless->name));
+  }
+  if (by_hub || keyed != config.sites.end()) {
+    for (const SiteConfig& site : config.sites) {
+      if (!site.key.empty()) check_public_key(site.key, fmt::format("key of site '{}'", site.name));
       options.member_keys.push_back(site.key);
     }
-  }
-  if (!options.member_keys.empty()) {
-    const std::filesystem::path file = arguments.key_file.empty()
-                                           ? config.locate(fmt::format("keys/{}.key", own))
-                                           : arguments.key_file;
-    options.keys = read_secret_key(file);
+    options.keys = read_secret_key(own_key_file(config, arguments, own));
+    if (std::string* key = own_place(config, own, options.member_keys); key && key->empty()) {
+      *key = options.keys->public_key;
+    }
   } else if (!arguments.key_file.empty()) {
     throw ConfigError(
         fmt::format("--key {}: no site has a public key in {}: add key = \"…\" to every [[site]]",
@@ -109,6 +127,12 @@ MemberOptions options_of(const Config& config, Rank self, const std::string& nam
 }
 
 }  // namespace
+
+std::filesystem::path own_key_file(const Config& config, const SiteArguments& arguments,
+                                   const std::string& name) {
+  return arguments.key_file.empty() ? config.locate(fmt::format("keys/{}.key", name))
+                                    : arguments.key_file;
+}
 
 std::function<double()> send_limit(const Config& config, const SiteConfig& site) {
   return [cap = SendCap(config, site)] { return cap.at(local_minute_of_day()); };
@@ -176,6 +200,9 @@ void add_hub(const Config& config, MemberOptions& options) {
   if (!config.hub.key.empty()) {
     check_public_key(config.hub.key, "hub.key");
     options.member_keys.push_back(config.hub.key);
+    options.keys_from = Rank(config.workers());
+    options.keys_come =
+        std::ranges::any_of(config.sites, [](const SiteConfig& site) { return site.key.empty(); });
   }
 }
 

@@ -3,6 +3,7 @@
 // all that opens them: a run's sites (site_session.h) and `bench link`.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -33,6 +34,11 @@ void let_come_back(MemberOptions& options);
 void add_hub(const Config& config, MemberOptions& options);
 /// The hub's own options; `arguments`: listen and key_file. THROWS: as link_options.
 [[nodiscard]] MemberOptions hub_link_options(const Config& config, const SiteArguments& arguments);
+
+/// keys/NAME.key beside the file, or what --key names.
+[[nodiscard]] std::filesystem::path own_key_file(const Config& config,
+                                                 const SiteArguments& arguments,
+                                                 const std::string& name);
 
 /// What a site may send at now, for MemberOptions::send_bits_per_s: by its cap and the hour.
 [[nodiscard]] std::function<double()> send_limit(const Config& config, const SiteConfig& site);

@@ -211,7 +211,9 @@ struct Writer {
   json operator()(const TableNote& note) const { return {kTable, of_bytes(note.piece)}; }
   json operator()(const HoldsNote& note) const { return {kHolds, of_bits(note.pieces)}; }
   json operator()(const EnoughNote&) const { return json::array({kEnough}); }
-  json operator()(const StartNote& note) const { return {kStart, note.run_id, note.session}; }
+  json operator()(const StartNote& note) const {
+    return {kStart, note.run_id, note.session, note.absent};
+  }
   json operator()(const StandingNote& note) const { return {kStanding, note.run_id, note.session}; }
   json operator()(const ServeNote&) const { return json::array({kServe}); }
 };
@@ -311,7 +313,9 @@ Note note_of(const json& n) {
     case kTaken:
       return TakenNote{.bytes = n.at(1).get<std::uint64_t>()};
     case kStart:
-      return StartNote{.run_id = n.at(1).get<std::string>(), .session = n.at(2).get<std::string>()};
+      return StartNote{.run_id = n.at(1).get<std::string>(),
+                       .session = n.at(2).get<std::string>(),
+                       .absent = n.at(3).get<std::vector<int>>()};
     case kStanding:
       return StandingNote{.run_id = n.at(1).get<std::string>(),
                           .session = n.at(2).get<std::string>()};

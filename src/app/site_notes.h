@@ -19,7 +19,7 @@
 namespace isthmus::app {
 
 /// Bumped when a note changes its meaning: members of unlike versions refuse each other.
-inline constexpr int kNotesVersion = 5;
+inline constexpr int kNotesVersion = 6;
 
 /// A checkpoint a site could go on from.
 struct HeldCheckpoint {
@@ -160,7 +160,8 @@ struct CaughtUpNote {};
 /// From the hub, once all sites have said Hello: the run begins.
 struct StartNote {
   std::string run_id;
-  std::string session;  // names this start of the run
+  std::string session;           // names this start of the run
+  std::vector<int> absent = {};  // sites that have not been let in yet: nobody waits for them
 };
 /// To a hub's new process: the sender is in this run.
 struct StandingNote {

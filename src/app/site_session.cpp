@@ -315,9 +315,7 @@ void SiteSession::disconnect() {
 void SiteSession::take_newcomers(const std::string& run_id,
                                  std::function<void(const WishNote&)> wish, std::int64_t window,
                                  std::int64_t total_steps) {
-  if (!elastic_) {
-    return;
-  }
+  if (!elastic_) return;
   {
     const std::scoped_lock lock(calls_);
     server_ = std::make_unique<StateServer>(

@@ -149,6 +149,8 @@ class SiteSession {
   void back(Rank site);
   /// The hub's next process knows this run.
   void serve();
+  [[nodiscard]] std::vector<Rank> awaited() const;
+  [[nodiscard]] bool is_absent(std::size_t site) const;
   [[nodiscard]] Rank donor() const;
   /// What site 0 has said to this newcomer, if that ends it. THROWS: ConfigError, PeerError.
   void check_turned_away();

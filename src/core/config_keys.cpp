@@ -560,7 +560,7 @@ constexpr KeyRow<SiteConfig> kSiteRows[] = {
      "HOST:PORT, besides its address, at which this site relays for sites without one, which nobody can dial (docs/sites.md, Behind NAT).", "\"east.example.org:48201\"",
      {}, nullptr, false},
     {"site.key", Type::kText, {}, "", field<&SiteConfig::key>(),
-     "The site's public key, as `isthmus keygen` prints it: links are then encrypted and open to the sites alone. All sites have one, or none.", "\"rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7\"",
+     "The site's public key, as `isthmus keygen` prints it: links are then encrypted and open to the sites alone. All sites have one, or none; where a [hub] has one, a site without comes by an invitation (`isthmus hub invite`).", "\"rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7\"",
      {}, nullptr, false},
     {"site.group", Type::kText, {}, "", field<&SiteConfig::group>(),
      "Sites near one another share one, for net.reduction = \"groups\"; a site without is a group of its own.",

@@ -40,6 +40,14 @@ LinkEngine::LinkEngine(MemberOptions options, const Digest128& incarnation, Link
   if (hello_.configuration.empty()) {
     hello_.configuration = std::string(64, '0');
   }
+  file_keys_ = options_.member_keys;
+  if (keys_may_come()) {
+    for (int member = 0; member < options_.members; ++member) {
+      if (Rank(member) != options_.self && Rank(member) != *options_.keys_from) {
+        options_.member_keys[static_cast<std::size_t>(member)].clear();
+      }
+    }
+  }
   for (int member = 0; member < options_.members; ++member) {
     peers_.push_back(new_peer());
   }
@@ -117,10 +125,14 @@ void LinkEngine::from_stream(Rank rank, std::span<const std::byte> header,
         greet(rank, static_cast<int>(parsed->stream), now);
       }
       return;
+    case LinkKind::kKeys:
+      if (known) take_keys(rank, body);
+      return;
     case LinkKind::kHello:
     case LinkKind::kData:
     case LinkKind::kHeartbeat:
     case LinkKind::kClose:
+    case LinkKind::kEnrol:
       return;  // only who dials says these
   }
 }
@@ -248,6 +260,7 @@ void LinkEngine::tick(TimePoint now) {
     }
     peer.in.acknowledged();
     say_inbound(rank, LinkKind::kAck, peer.in.taken_frames());
+    say_keys(rank);
     for (int k = 0; k < streams_dialled(rank); ++k) {
       Stream& stream = peer.streams[static_cast<std::size_t>(k)];
       constexpr int kPatience = 5;  // heartbeats until an unanswered greeting is repeated

@@ -56,6 +56,8 @@ class LinkPort {
   virtual void dial_again(Rank peer) = 0;
   /// Dials more connections to the peer, until there are `streams`.
   virtual void dial_more(Rank peer, int streams) = 0;
+  /// Whose keys count from now on, by member.
+  virtual void keys_changed(const std::vector<std::string>& /*members*/) {}
   virtual void event(const LinkEvent& event) = 0;
 };
 
@@ -103,6 +105,14 @@ class LinkEngine {
   void stranger_handshake(HandshakeFault fault, const std::string& endpoint);
   /// ... with a key that is no member's.
   void stranger_key(const std::string& public_key);
+  /// At the member that says whose keys count. All who stand are told.
+  void set_keys(const KeyTable& table);
+  /// Whose keys count now, by member; empty: without keys.
+  [[nodiscard]] const std::vector<std::string>& keys() const { return options_.member_keys; }
+  /// Whether nobody but who says them can be let in before a word on them has come.
+  [[nodiscard]] bool awaits_keys() const {
+    return keys_may_come() && options_.self != *options_.keys_from && !keys_version_;
+  }
 
   /// What time it is, for what is sent until the next call of this or `tick`.
   void see(TimePoint now) { now_ = now; }
@@ -216,6 +226,13 @@ class LinkEngine {
   void check_life(Rank rank, TimePoint now);
   void cannot_join(Rank rank, RefusedField field, const std::string& why);
   void give_up_on(Rank rank, const char* why);
+  /// Whether members may be let in whose keys are not in the configuration.
+  [[nodiscard]] bool keys_may_come() const { return options_.keys_from && options_.keys_come; }
+  /// From who says whose keys count.
+  void take_keys(Rank from, std::span<const std::byte> body);
+  void use_keys(const std::vector<std::string>& keys);
+  void change_key(Rank rank, const std::string& key);
+  void say_keys(Rank rank);
   void lose(Rank rank, LinkEvent::Kind kind, const std::string& why);
   [[nodiscard]] std::string describe(Rank rank) const;
 
@@ -228,6 +245,8 @@ class LinkEngine {
   std::uint64_t strangers_ = 0;
   std::map<std::string, std::uint64_t> strangers_by_text_;
   std::string hint_;  // at why a member may be missing: the last stranger with a key, or without
+  std::vector<std::string> file_keys_;         // as given; what is empty may be filled
+  std::optional<std::uint64_t> keys_version_;  // of the table in use, with keys_from
   bool closing_ = false;
   SendBudget budget_;
   bool held_back_ = false;  // by the budget: something waits for it to open

@@ -236,6 +236,7 @@ void LinkEngine::take_hello(const ConnectionId& id, const LinkHeader& header,
                        .number = header.number,
                        .amount = options_.window_bytes},
                       shared(write_incarnation(hello_.incarnation)));
+  say_keys(hello->from);
   settle_joined(hello->from);
 }
 

@@ -2,8 +2,12 @@
 // Handshakes that fail and keys that do not fit, in words: what differs and what to do.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
+#include <memory>
+#include <utility>
 
+#include "core/check.h"
 #include "transport/link_engine.h"
 
 namespace isthmus {
@@ -28,6 +32,12 @@ std::string LinkEngine::handshake_words(Rank rank, HandshakeFault fault) const {
   const auto label = [this](Rank member) {
     return key_label(options_.member_keys.at(static_cast<std::size_t>(member.value())));
   };
+  if (fault == HandshakeFault::kKeyRefused && options_.keys_from == rank) {
+    return fmt::format(
+        "it lets no member with this key {} in, which is neither in its configuration nor come by "
+        "an invitation, or revoked: `isthmus hub keys` tells, and an invitation brings a new one",
+        label(options_.self));
+  }
   if (fault == HandshakeFault::kKeyRefused) {
     return fmt::format(
         "it does not know this member's key {}: write the public key of member {}'s key file into "
@@ -52,8 +62,11 @@ void LinkEngine::handshake_failed(Rank rank, int stream, HandshakeFault fault) {
   const std::string what = handshake_words(rank, fault);
   stream_trouble(rank, stream, LinkEvent::Kind::kHandshakeFailed, what);
   peer.streams[static_cast<std::size_t>(stream)].failed_before = true;
-  // Trying again helps only where the other end may have been somebody else, or half started.
-  const bool settled = fault == HandshakeFault::kMechanism || fault == HandshakeFault::kKeyRefused;
+  // Trying again helps only where the other end may have been somebody else, or half started, or
+  // where it may not have heard of this member's key yet.
+  const bool settled =
+      fault == HandshakeFault::kMechanism ||
+      (fault == HandshakeFault::kKeyRefused && (!keys_may_come() || *options_.keys_from == rank));
   if (settled && !peer.joined && !peer.lost) {
     cannot_join(rank, RefusedField::kKey, fmt::format("{}: {}", describe(rank), what));
   }
@@ -93,6 +106,7 @@ void LinkEngine::stranger_handshake(HandshakeFault fault, const std::string& end
 }
 
 void LinkEngine::stranger_key(const std::string& public_key) {
+  if (awaits_keys()) return;  // it may be a member's
   hint_ =
       fmt::format("a connection with key {} was refused: it is no member's", key_label(public_key));
   count_stranger(LinkEvent::Kind::kStranger,
@@ -113,6 +127,79 @@ bool LinkEngine::speaks_for(Rank claimed, std::optional<Rank> owner, const Conne
   refuse(id, {RefusedField::kKey, what});
   count_stranger(LinkEvent::Kind::kRefused, fmt::format("refused: {}", what));
   return false;
+}
+
+void LinkEngine::set_keys(const KeyTable& table) {
+  ISTHMUS_CHECK(options_.keys_from == options_.self, options_.self.value());
+  if (keys_version_ == table.version) return;
+  keys_version_ = table.version;
+  use_keys(table.members);
+  for (const Rank rank : living()) say_keys(rank);
+}
+
+void LinkEngine::take_keys(Rank from, std::span<const std::byte> body) {
+  if (!options_.keys_from || from != *options_.keys_from || from == options_.self) return;
+  const auto table = read_key_table(body, options_.members);
+  if (!table) {
+    stranger(table.error().what);
+    return;
+  }
+  if (keys_version_ && table->version <= *keys_version_) return;  // said again, or overtaken
+  keys_version_ = table->version;
+  std::vector<std::string> keys = table->members;
+  for (std::size_t member = 0; member < keys.size(); ++member) {
+    const std::string& known = file_keys_[member];
+    if (!known.empty() && !keys[member].empty() && keys[member] != known) {
+      stranger(fmt::format("another key for member {} than the configuration has", member));
+      keys[member].clear();
+    }
+  }
+  // Its own link to here stands, and without a key of its own this member would not be asked.
+  for (const Rank rank : {from, options_.self}) {
+    keys[static_cast<std::size_t>(rank.value())] =
+        options_.member_keys[static_cast<std::size_t>(rank.value())];
+  }
+  use_keys(keys);
+}
+
+void LinkEngine::use_keys(const std::vector<std::string>& keys) {
+  port_.keys_changed(keys);  // who is dialled now is known by then
+  for (std::size_t member = 0; member < keys.size(); ++member) {
+    if (options_.member_keys[member] != keys[member]) {
+      change_key(Rank(static_cast<int>(member)), keys[member]);
+    }
+  }
+}
+
+void LinkEngine::change_key(Rank rank, const std::string& key) {
+  const bool had_one =
+      !std::exchange(options_.member_keys[static_cast<std::size_t>(rank.value())], key).empty();
+  if (rank == options_.self) return;
+  Peer& peer = at(rank);
+  if (had_one) {
+    lose(rank, LinkEvent::Kind::kLost, "its key counts no more");
+    for (const ConnectionId& id : std::vector<ConnectionId>(peer.inbound)) forget(id);
+  }
+  std::erase_if(join_errors_, [&](const JoinError& error) { return error.peer == rank; });
+  if (key.empty()) {
+    port_.hang_up(rank);
+  } else if (peer.lost) {
+    begin_anew(rank);
+  } else {
+    port_.dial_again(rank);
+  }
+}
+
+// With every heartbeat again: what is said on a connection that breaks is lost.
+void LinkEngine::say_keys(Rank rank) {
+  if (options_.keys_from != options_.self || !keys_version_) return;
+  const Peer& peer = at(rank);
+  const ConnectionId& id = peer.inbound[peer.last_inbound];
+  if (id.empty()) return;
+  port_.to_connection(
+      id, {.kind = LinkKind::kKeys, .stream = peer.last_inbound},
+      std::make_shared<const std::vector<std::byte>>(write_key_table(
+          {.version = *keys_version_, .members = options_.member_keys, .guests = {}})));
 }
 
 void LinkEngine::count_stranger(LinkEvent::Kind kind, const std::string& what) {

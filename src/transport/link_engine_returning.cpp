@@ -37,6 +37,8 @@ void LinkEngine::begin_anew(Rank rank) {
     fresh.superseded.push_back(*former.incarnation);
   }
   former = std::move(fresh);
+  // A new process counts versions as it finds them.
+  if (options_.keys_from == rank) keys_version_ = keys_version_ ? 0 : keys_version_;
   port_.dial_again(rank);
 }
 

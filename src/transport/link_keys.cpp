@@ -249,6 +249,53 @@ KeyProof prove_with(const SharedKey& shared, std::span<const std::byte> message)
   return proof;
 }
 
+KeyProof authenticate(std::string_view secret, std::span<const std::byte> message) {
+  static_assert(crypto_auth_KEYBYTES == kKeyBytes);
+  static_assert(crypto_auth_BYTES == std::tuple_size_v<KeyProof>);
+  KeyBytes key;
+  if (!read_z85(secret, key.bytes)) {
+    throw ConfigError("the secret that invitations are made with is damaged");
+  }
+  KeyProof proof{};
+  (void)crypto_auth(proof.data(), reinterpret_cast<const unsigned char*>(message.data()),
+                    message.size(), key.bytes.data());
+  return proof;
+}
+
+LinkKeys keys_from_seed(const KeyProof& seed) {
+  static_assert(crypto_box_SEEDBYTES == std::tuple_size_v<KeyProof>);
+  start_sodium();
+  KeyBytes secret, public_key;
+  crypto_box_seed_keypair(public_key.bytes.data(), secret.bytes.data(), seed.data());
+  return {.secret = write_z85(secret.bytes), .public_key = write_z85(public_key.bytes)};
+}
+
+std::string write_base64(std::span<const std::byte> bytes) {
+  constexpr int kVariant = sodium_base64_VARIANT_URLSAFE_NO_PADDING;
+  std::string text(sodium_base64_encoded_len(bytes.size(), kVariant), '\0');
+  (void)sodium_bin2base64(text.data(), text.size(),
+                          reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+                          kVariant);
+  text.pop_back();  // the zero at its end
+  return text;
+}
+
+std::optional<std::vector<std::byte>> read_base64(std::string_view text, std::size_t most) {
+  std::vector<std::byte> bytes(most);
+  std::size_t size = 0;
+  const char* end = nullptr;
+  if (sodium_base642bin(reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(), text.data(),
+                        text.size(), nullptr, &size, &end,
+                        sodium_base64_VARIANT_URLSAFE_NO_PADDING) != 0 ||
+      end != text.data() + text.size()) {
+    return std::nullopt;
+  }
+  bytes.resize(size);
+  return bytes;
+}
+
+void wipe_secret(KeyProof& secret) { sodium_memzero(secret.data(), secret.size()); }
+
 bool same_proof(const KeyProof& a, const KeyProof& b) {
   return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
 }

@@ -9,9 +9,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace isthmus {
 
@@ -59,6 +61,17 @@ struct SharedKey {
 /// THROWS: ConfigError when `other` is no key that one can share a secret with.
 [[nodiscard]] SharedKey share_key(const LinkKeys& own, std::string_view other);
 [[nodiscard]] KeyProof prove_with(const SharedKey& shared, std::span<const std::byte> message);
+/// What crypto_auth makes of `message` with `secret` (40 characters of Z85): nobody else can.
+/// THROWS: ConfigError for what is no secret.
+[[nodiscard]] KeyProof authenticate(std::string_view secret, std::span<const std::byte> message);
+/// The pair that follows from 32 bytes, always the same.
+[[nodiscard]] LinkKeys keys_from_seed(const KeyProof& seed);
+/// Letters, digits, - and _, without padding (RFC 4648 section 5).
+[[nodiscard]] std::string write_base64(std::span<const std::byte> bytes);
+/// RETURNS: nothing when `text` is none of at most `most` bytes.
+[[nodiscard]] std::optional<std::vector<std::byte>> read_base64(std::string_view text,
+                                                                std::size_t most);
+void wipe_secret(KeyProof& secret);
 /// Takes as long for unlike ones wherever they differ.
 [[nodiscard]] bool same_proof(const KeyProof& a, const KeyProof& b);
 

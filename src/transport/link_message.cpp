@@ -80,7 +80,7 @@ Expected<LinkHeader, LinkFault> parse_link_message(std::span<const std::byte> he
   }
   const auto kind = in.get<std::uint16_t>();
   if (kind < static_cast<std::uint16_t>(LinkKind::kHello) ||
-      kind > static_cast<std::uint16_t>(LinkKind::kWho)) {
+      kind > static_cast<std::uint16_t>(LinkKind::kKeys)) {
     return fault(fmt::format("a message of unknown kind {}", kind));
   }
   LinkHeader parsed{.kind = static_cast<LinkKind>(kind)};

@@ -36,6 +36,8 @@ enum class LinkKind : std::uint16_t {
   kClose = 7,      // the dialler leaves; number: frames sent in all
   kClosed = 8,     // all of them have come
   kWho = 9,        // data came on a connection that has not said kHello, or not all of it came
+  kEnrol = 10,     // who holds an invitation, to a hub, and nothing else; body: EnrolRequest
+  kKeys = 11,      // from a hub: whose keys count from now on; body: KeyTable (key_table.h)
 };
 
 struct LinkHeader {

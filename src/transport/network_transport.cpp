@@ -38,6 +38,7 @@ void check_keys(const MemberOptions& options) {
                     self, all.size(), options.members));
   }
   for (std::size_t member = 0; member < all.size(); ++member) {
+    if (options.keys_from && all[member].empty()) continue;
     check_public_key(all[member], fmt::format("key of member {}", member));
     const auto twin =
         std::find(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(member), all[member]);

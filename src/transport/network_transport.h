@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "core/hash.h"
+#include "transport/key_table.h"
 #include "transport/link_gauge.h"
 #include "transport/link_keys.h"
 #include "transport/link_message.h"
@@ -83,6 +84,16 @@ struct MemberOptions {
   /// own pair, and the public keys of all members, in member order, the own one included.
   std::optional<LinkKeys> keys = {};
   std::vector<std::string> member_keys = {};
+  /// The member that says whose keys count (a hub), at all the same: what it says goes before
+  /// `member_keys`, whose keys it can take out but not replace. With keys and `readmits`.
+  std::optional<Rank> keys_from = {};
+  /// It may also give keys, at all the same: those are empty in `member_keys`, but for the own one,
+  /// and until it has spoken nobody else is dialled or let in.
+  bool keys_come = false;
+  /// At that member, by the transport's own task: who holds an invitation, by its public key, asks
+  /// for a place. At most ten times a second.
+  std::function<EnrolAnswer(const std::string& invitation, std::span<const std::byte> request)>
+      on_enrol = {};
   /// Members whose links to here, and from here to them, go by way of a relay: what TCP counts on
   /// their connections is of this machine's part of the way, so nothing is made of it. They are
   /// far.
@@ -153,6 +164,14 @@ class NetworkTransport : public Transport {
   /// failed for want of time may be tried again.
   [[nodiscard]] virtual Expected<std::vector<Rank>, JoinError> await_members(
       TimePoint deadline, std::span<const Rank> these) = 0;
+  /// At the member that says whose keys count: the table from now on, the first before `join`. All
+  /// are told; connections of keys that are no longer in it end. Any task.
+  virtual void set_keys(KeyTable /*table*/) {}
+  /// With keys: who may be here, this member included. RETURNS: nothing while that is still to be
+  /// said (`keys_come`).
+  [[nodiscard]] virtual std::optional<std::vector<Rank>> members_with_keys() {
+    return std::nullopt;
+  }
   /// Waits for all.
   [[nodiscard]] Expected<void, JoinError> await_members(TimePoint deadline);
 };

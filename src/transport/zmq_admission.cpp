@@ -2,9 +2,8 @@
 #include "transport/zmq_admission.h"
 
 #include <algorithm>
-#include <charconv>
+#include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -17,6 +16,7 @@ namespace {
 constexpr const char* kDomain = "isthmus";
 constexpr int kQuestionsPerTurn = 64;
 constexpr std::size_t kQuestionParts = 7;  // of one about a key
+constexpr int kGuestConnections = 64;      // an hour and invitation
 
 std::vector<zmq::message_t> next_question(zmq::socket_t& socket) {
   std::vector<zmq::message_t> parts;
@@ -30,7 +30,7 @@ std::vector<zmq::message_t> next_question(zmq::socket_t& socket) {
 }
 
 /// The key of a question for the domain, in Z85; empty: it is no such question.
-std::string key_of(const std::vector<zmq::message_t>& parts) {
+std::string asked_key(const std::vector<zmq::message_t>& parts) {
   if (parts.size() != kQuestionParts || parts[0].to_string_view() != "1.0" ||
       parts[2].to_string_view() != kDomain || parts[5].to_string_view() != "CURVE" ||
       parts[6].size() != kKeyBytes) {
@@ -46,8 +46,7 @@ void set_own_keys(zmq::socket_t& socket, const LinkKeys& keys) {
 
 }  // namespace
 
-ZmqAdmission::ZmqAdmission(zmq::context_t& context, std::vector<std::string> member_keys)
-    : socket_(context, zmq::socket_type::rep), member_keys_(std::move(member_keys)) {
+ZmqAdmission::ZmqAdmission(zmq::context_t& context) : socket_(context, zmq::socket_type::rep) {
   if (zmq_has("curve") == 0) {
     throw SystemError(
         "links with keys: this machine's libzmq was built without CURVE; install one built with "
@@ -57,14 +56,33 @@ ZmqAdmission::ZmqAdmission(zmq::context_t& context, std::vector<std::string> mem
   socket_.bind("inproc://zeromq.zap.01");
 }
 
-void ZmqAdmission::answer(const std::function<void(const std::string&)>& refused) {
+void ZmqAdmission::set_keys(std::vector<std::string> members,
+                            const std::vector<std::string>& guests) {
+  member_keys_ = std::move(members);
+  std::map<std::string, Guest> next;
+  for (const std::string& key : guests) {
+    const auto before = guests_.find(key);
+    next[key] = before == guests_.end() ? Guest() : before->second;
+  }
+  guests_ = std::move(next);
+}
+
+bool ZmqAdmission::lets_in(const std::string& key, TimePoint now) {
+  if (owner_of(key)) return true;
+  const auto found = guests_.find(key);
+  if (found == guests_.end()) return false;
+  Guest& guest = found->second;
+  if (guest.connections == 0 || now - guest.first > std::chrono::hours(1)) guest = {0, now};
+  return ++guest.connections <= kGuestConnections;
+}
+
+void ZmqAdmission::answer(TimePoint now, const std::function<void(const std::string&)>& refused) {
   for (int i = 0; i < kQuestionsPerTurn; ++i) {
     const std::vector<zmq::message_t> parts = next_question(socket_);
     if (parts.empty()) return;
-    const std::string key = key_of(parts);
-    const auto member = std::find(member_keys_.begin(), member_keys_.end(), key);
-    const bool known = !key.empty() && member != member_keys_.end();
-    const std::string user = known ? std::to_string(member - member_keys_.begin()) : "";
+    const std::string key = asked_key(parts);
+    const bool known = !key.empty() && lets_in(key, now);
+    const std::string user = known ? key : "";
     const std::string number = parts.size() > 1 ? parts[1].to_string() : "";
     for (const std::string_view part :
          {std::string_view("1.0"), std::string_view(number),
@@ -90,14 +108,15 @@ void ZmqAdmission::make_client(zmq::socket_t& socket, const LinkKeys& keys,
   socket.set(zmq::sockopt::curve_serverkey, peer_key);
 }
 
-std::optional<Rank> ZmqAdmission::owner_of(zmq::message_t& message) {
+std::string ZmqAdmission::key_of(zmq::message_t& message) {
   const char* user = zmq_msg_gets(message.handle(), "User-Id");
-  int member = -1;
-  if (user == nullptr) return std::nullopt;
-  const char* end = user + std::strlen(user);
-  const auto [stop, error] = std::from_chars(user, end, member);
-  if (error != std::errc() || stop != end || member < 0) return std::nullopt;
-  return Rank(member);
+  return user == nullptr ? std::string() : std::string(user);
+}
+
+std::optional<Rank> ZmqAdmission::owner_of(const std::string& key) const {
+  const auto member = std::find(member_keys_.begin(), member_keys_.end(), key);
+  if (key.empty() || member == member_keys_.end()) return std::nullopt;
+  return Rank(static_cast<int>(member - member_keys_.begin()));
 }
 
 }  // namespace isthmus

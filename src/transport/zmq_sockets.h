@@ -32,6 +32,9 @@ class ZmqSockets {
   /// Where something has been dialled and not hung up. THROWS: SystemError for want of a file.
   void dial_more(Rank peer, int streams);
   void hang_up(Rank peer);
+  /// With keys: whose count from now on, by member, and those of guests. Where a member has none
+  /// nothing is dialled; connections opened with keys that count no more are ended.
+  void set_keys(const std::vector<std::string>& members, const std::vector<std::string>& guests);
   /// Tries another endpoint of the peer by one connection, which says nothing of itself and is
   /// broken off where it brings no answer for a while. One at a time; `hang_up` ends it too.
   void dial_beside(Rank peer, const std::string& endpoint);

@@ -21,6 +21,7 @@
 #include "transport/link_tally.h"
 #include "transport/mailbox.h"
 #include "transport/stream_policy.h"
+#include "transport/zmq_shared.h"
 #include "transport/zmq_sockets.h"
 
 namespace isthmus {
@@ -28,6 +29,15 @@ namespace {
 
 constexpr Duration kBetweenCounts = std::chrono::seconds(1);
 constexpr Duration kBetweenReadings = std::chrono::seconds(2);
+
+/// Members that have one.
+std::vector<Rank> with_keys(const std::vector<std::string>& keys) {
+  std::vector<Rank> these;
+  for (std::size_t member = 0; member < keys.size(); ++member) {
+    if (!keys[member].empty()) these.emplace_back(static_cast<int>(member));
+  }
+  return these;
+}
 
 class ZmqTransport final : public NetworkTransport, public LinkGauge, private LinkPort {
  public:
@@ -39,6 +49,8 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
         engine_(options, fresh_id(), *this, runtime.clock().now()),
         sockets_(options),
         dialling_(options_, engine_, sockets_, [this](const LinkEvent& news) { event(news); }) {
+    sockets_.set_keys(engine_.keys(), {});
+    if (!engine_.awaits_keys()) shared_.with_keys = with_keys(engine_.keys());
     for (int peer = 0; options_.most_streams > 0 && peer < size(); ++peer) {
       if (Rank(peer) != self() && !is_relayed(options_, Rank(peer)))
         policies_.emplace(peer, new_policy());
@@ -69,17 +81,31 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
     task_ = runtime_.spawn(fmt::format("links of member {}", self().value()), [this] { serve(); });
   }
 
+  void set_keys(KeyTable table) override {
+    queue_->update([&] {
+      if (table.version < shared_.keys_version) return;  // two tasks may give some
+      shared_.keys_version = table.version;
+      shared_.keys = std::move(table);
+      wake();
+    });
+  }
+  [[nodiscard]] std::optional<std::vector<Rank>> members_with_keys() override {
+    std::optional<std::vector<Rank>> known;
+    queue_->update([&] { known = shared_.with_keys; });
+    return known;
+  }
+
   using NetworkTransport::await_members;
   [[nodiscard]] Expected<std::vector<Rank>, JoinError> await_members(
       TimePoint deadline, std::span<const Rank> these) override {
     ISTHMUS_CHECK(options_.readmits || these.size() + 1 >= static_cast<std::size_t>(size()),
                   these.size(), size());
-    std::optional<Answer> answer;
+    std::optional<ZmqShared::Answer> answer;
     std::string failure;
     // Only the task knows, and only what it answers counts; asked a last time, it does so at once.
     const auto ask = [&](bool last, TimePoint until) {
       queue_->update([&] {
-        shared_.question = Question{{these.begin(), these.end()}, last};
+        shared_.question = ZmqShared::Question{{these.begin(), these.end()}, last};
         wake();
       });
       return queue_->wait(
@@ -197,6 +223,10 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
       event({LinkEvent::Kind::kRetried, peer, streams - 1, error.what()});
     }
   }
+  void keys_changed(const std::vector<std::string>& members) override {
+    sockets_.set_keys(members, guests_);
+    queue_->update([&] { shared_.with_keys = with_keys(members); });
+  }
   void event(const LinkEvent& event) override {
     if (options_.on_event) options_.on_event(event);
   }
@@ -288,14 +318,16 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
 
   /// RETURNS: true once the member has closed.
   bool take_orders() {
-    std::vector<Submitted> submitted;
-    std::vector<Taken> taken;
+    std::vector<ZmqShared::Submitted> submitted;
+    std::vector<ZmqShared::Taken> taken;
     std::map<int, int> streams;
     std::optional<Rank> asks;
+    std::optional<KeyTable> keys;
     bool closing = false;
     queue_->update([&] {
       streams.swap(shared_.streams);
       asks = std::exchange(shared_.asks_counters, std::nullopt);
+      keys.swap(shared_.keys);
       submitted.swap(shared_.submitted);
       taken.swap(shared_.taken);
       shared_.taken_bytes = 0;
@@ -303,6 +335,10 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
       closing = shared_.closing;
       if (!shared_.answer) question_ = shared_.question;
     });
+    if (keys) {
+      guests_ = keys->guests;
+      engine_.set_keys(*keys);
+    }
     for (const auto& [to, count] : streams) engine_.use_streams(Rank(to), count);
     if (asks) {
       const auto counted = is_relayed(options_, *asks) || dialling_.goes_around(*asks)
@@ -311,15 +347,16 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
                                                    engine_.streams_in_use(*asks));
       queue_->update([&] { shared_.counted = counted; });
     }
-    for (const Taken& each : taken) engine_.taken(each.from, each.bytes, each.returns);
-    for (Submitted& each : submitted) engine_.submit(each.to, std::move(each.frame), each.returns);
+    for (const ZmqShared::Taken& each : taken) engine_.taken(each.from, each.bytes, each.returns);
+    for (ZmqShared::Submitted& each : submitted)
+      engine_.submit(each.to, std::move(each.frame), each.returns);
     return closing;
   }
 
   void answer() {
     if (!question_) return;
-    Answer answer{.joined = engine_.have_joined(question_->these),
-                  .error = engine_.join_error(question_->these)};
+    ZmqShared::Answer answer{.joined = engine_.have_joined(question_->these),
+                             .error = engine_.join_error(question_->these)};
     if (!answer.joined && !answer.error && !question_->last) return;
     if (answer.joined && !answer.error) answer.absent = engine_.begin_without_absent();
     answer.missing = engine_.describe_missing(question_->these, dialling_.endpoints());
@@ -329,47 +366,10 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
     });
   }
 
-  /// With how often the peer had come back, as far as the owner knew.
-  struct Submitted {
-    Rank to;
-    FrameBytes frame;
-    std::uint64_t returns = 0;
-  };
-  struct Taken {
-    Rank from;
-    std::size_t bytes = 0;
-    std::uint64_t returns = 0;
-  };
-  struct Question {
-    std::vector<Rank> these;
-    bool last = false;  // to be answered whatever the answer is
-  };
-  struct Answer {
-    bool joined = false;
-    std::optional<JoinError> error = {};
-    std::string missing = {};
-    std::vector<Rank> absent = {};
-  };
-  struct Shared {
-    std::vector<Submitted> submitted;
-    std::vector<Taken> taken;
-    std::size_t taken_bytes = 0;
-    bool woken = false;
-    bool closing = false;
-    std::string failure;  // nothing is sent any more; empty: none
-    std::optional<Question> question;
-    std::optional<Answer> answer;
-    std::map<int, std::string> why;        // by lost peer
-    std::map<int, std::uint64_t> returns;  // by peer, of those that the owner knows of
-    std::map<int, int> streams;            // to be used from now on, by peer
-    std::optional<Rank> asks_counters;
-    std::optional<std::optional<LinkCounters>> counted;  // the answer
-  };
-
   Runtime& runtime_;
   const MemberOptions options_;
   std::unique_ptr<WaitQueue> queue_;
-  Shared shared_;  // under queue_'s lock, and so is sockets_.wake
+  ZmqShared shared_;  // under queue_'s lock, and so is sockets_.wake
   Mailbox mailbox_;
   // From here on the task's alone once it runs.
   LinkEngine engine_;
@@ -377,10 +377,11 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
   LinkDialling dialling_;
   std::map<int, StreamPolicy> policies_;  // by peer, where the number of connections adapts
   TimePoint adapts_next_{};
+  std::vector<std::string> guests_;
   std::map<int, LinkTally> tallies_;  // by peer
   TimePoint tells_next_{};
   std::map<int, bool> dial_again_;  // peers to hang up on at the end of the turn
-  std::optional<Question> question_;
+  std::optional<ZmqShared::Question> question_;
   std::unique_ptr<Task> task_;
 };
 

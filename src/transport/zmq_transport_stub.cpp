@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "isthmus/errors.h"
+#include "transport/zmq_enrolment.h"
 #include "transport/zmq_transport.h"
 
 namespace isthmus {
+
+EnrolOutcome enrol(const Enrolment&, Runtime&, TimePoint, const std::function<void()>&) {
+  throw SystemError(
+      "an invitation needs ZeroMQ, which this build does not have; apt install libzmq3-dev "
+      "cppzmq-dev, configure and build again");
+}
 
 std::unique_ptr<NetworkTransport> make_zmq_transport(Runtime&, const MemberOptions&) {
   throw SystemError(

@@ -138,7 +138,7 @@ TEST_F(Source, WithoutMemoryForItsStateItGivesNothing) {
 }
 
 TEST_F(Source, WhoFallsBehindIsGivenItWhileRoundsAreOpen) {
-  const PieceTable all = source_.hold(kNorth, std::vector<std::byte>(1000));
+  static_cast<void>(source_.hold(kNorth, state()));
   const auto asks = [&] { source_.receive(kNorth, GetNote{.offset = 0, .bytes = 10}); };
   TimePoint now(1h);
   asks();
@@ -150,7 +150,6 @@ TEST_F(Source, WhoFallsBehindIsGivenItWhileRoundsAreOpen) {
   EXPECT_FALSE(source_.next(now, true)) << "another one";
   source_.hurry(kNorth);
   EXPECT_TRUE(source_.next(now, true));
-  EXPECT_EQ(all.size(), 1u);
 }
 
 // Every site of the run is told of the pieces that the next one is given.
@@ -174,7 +173,7 @@ TEST_F(Source, AServerThatCannotSendGoesOn) {
   SystemRuntime runtime;
   const std::unique_ptr<WaitQueue> queue = runtime.make_wait_queue();
   int sent = 0;
-  const PieceTable all = source_.hold(kNorth, std::vector<std::byte>(1000));
+  static_cast<void>(source_.hold(kNorth, state()));
   StateServer server(
       runtime, source_,
       [&](Rank, const Note&) {
@@ -187,7 +186,6 @@ TEST_F(Source, AServerThatCannotSendGoesOn) {
     server.wake();
     EXPECT_TRUE(queue->wait([&] { return sent == k; }, runtime.clock().now() + 60s));
   }
-  EXPECT_EQ(all.size(), 1u);
 }
 
 }  // namespace

@@ -100,6 +100,49 @@ TEST(LinkKeysOfMembers, AFailedHandshakeNamesPeerKeyAndRemedy) {
   EXPECT_THAT(words(false, HandshakeFault::kHungUp), HasSubstr("is no member, or wants a key"));
 }
 
+// Where all keys are in the configuration nobody waits for the table, which can only take some out.
+TEST(LinkKeysOfMembers, WhoIsTakenOutOfTheTableIsLostAtAll) {
+  Net net(3, [](MemberOptions& options) {
+    options.member_keys = public_keys(3);
+    options.keys_from = Rank(2);
+    options.readmits = true;
+  });
+  net.settle();
+  for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(net.all_joined(rank));
+  std::vector<std::string> keys = public_keys(3);
+  keys[1].clear();
+  net.engine(2).set_keys({.version = 1, .members = keys, .guests = {}});
+  net.opened_with[1] = 7;  // as it is asked of the table with every message
+  net.settle();
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(net.engine(rank).keys(), keys);
+    ASSERT_TRUE(net.node(rank).gone.contains(1));
+    EXPECT_THAT(net.node(rank).gone[1], HasSubstr("its key counts no more"));
+  }
+  EXPECT_FALSE(net.node(0).gone.contains(2));
+  net.engine(1).submit(Rank(0), frame_of(0, 10));
+  net.settle();
+  EXPECT_TRUE(net.node(0).delivered.empty());
+}
+
+// ... and not replace one, nor bring back what a newer one has taken out.
+TEST(LinkKeysOfMembers, ATableThatIsOldOrDiffersFromTheConfigurationIsNotUsed) {
+  Net net(3, [](MemberOptions& options) {
+    options.member_keys = public_keys(3);
+    options.keys_from = Rank(2);
+    options.readmits = true;
+  });
+  net.settle();
+  std::vector<std::string> keys = public_keys(3);
+  keys[1] = public_keys(4)[3];
+  net.engine(2).set_keys({.version = 5, .members = keys, .guests = {}});
+  net.settle();
+  EXPECT_EQ(net.engine(0).keys()[1], "");
+  net.engine(2).set_keys({.version = 4, .members = public_keys(3), .guests = {}});
+  net.settle();
+  EXPECT_EQ(net.engine(0).keys()[1], "");
+}
+
 // ZeroMQ says "trying again" after every handshake that failed; why is worth more.
 TEST(LinkKeysOfMembers, TryingAgainDoesNotHideWhy) {
   Net net(2, with_keys(2));

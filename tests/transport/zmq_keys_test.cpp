@@ -212,6 +212,56 @@ TEST_F(ZmqKeys, WhoLearnsOfAKeyLateIsDialledAgain) {
   EXPECT_TRUE(ends[1]->await_members(in(30s)));
 }
 
+// A hub (member 2) gives a key that no configuration has, and takes it out again.
+TEST_F(ZmqKeys, AKeyComesByTheHubAndIsBarredByIt) {
+  const KeyRing ring(3);
+  EventLog logs[3] = {EventLog(runtime_), EventLog(runtime_), EventLog(runtime_)};
+  Members ends = bind_members(runtime_, 3, [&](MemberOptions& options) {
+    ring.give(options);
+    if (options.self != Rank(1)) options.member_keys[1].clear();
+    options.keys_from = Rank(2);
+    options.keys_come = true;
+    options.readmits = true;
+    options.on_event = [&logs, self = options.self](const LinkEvent& event) {
+      logs[self.value()].record(event);
+    };
+  });
+  const auto endpoints = endpoints_of(ends);
+  std::vector<std::string> without = ring.public_keys;
+  without[1].clear();
+  ends[2]->set_keys({.version = 1, .members = without, .guests = {}});
+  EXPECT_FALSE(ends[0]->members_with_keys());
+  for (const auto& end : ends) end->join(endpoints);
+  const std::vector<Rank> hub = {Rank(2)};
+  ASSERT_TRUE(ends[0]->await_members(in(60s), hub));
+  EXPECT_TRUE(logs[1].wait_for(LinkEvent::Kind::kHandshakeFailed, "it lets no member with this"));
+  EXPECT_FALSE(ends[1]->await_members(in(60s), hub));
+
+  ends[1].reset();  // what it was refused is settled
+  MemberOptions options{.self = Rank(1), .members = 3, .streams = 2};
+  ring.give(options);
+  options.keys_from = Rank(2);
+  options.keys_come = true;
+  options.readmits = true;
+  options.bind = endpoints[1];
+  options.on_event = [&](const LinkEvent& event) { logs[1].record(event); };
+  ends[2]->set_keys({.version = 2, .members = ring.public_keys, .guests = {}});
+  const std::vector<Rank> invited = {Rank(1)};
+  ends[1] = make_zmq_transport(runtime_, options);
+  ends[1]->join(endpoints);
+  const std::vector<Rank> others = {Rank(0), Rank(2)};
+  ASSERT_TRUE(ends[1]->await_members(in(60s), others));
+  ASSERT_TRUE(ends[0]->await_members(in(60s), invited));
+  EXPECT_EQ(ends[0]->members_with_keys(), (std::vector<Rank>{Rank(0), Rank(1), Rank(2)}));
+
+  ends[2]->set_keys({.version = 3, .members = without, .guests = {}});
+  for (const int there : {0, 2}) {
+    EXPECT_TRUE(logs[there].wait_for(LinkEvent::Kind::kLost, "its key counts no more"));
+  }
+  EXPECT_EQ(ends[0]->members_with_keys(), (std::vector<Rank>{Rank(0), Rank(2)}));
+  EXPECT_TRUE(logs[0].wait_for(LinkEvent::Kind::kStranger, "was refused: it is no member's"));
+}
+
 // While members exchange: unknown keys, plain text, and a member that poses as another one.
 TEST_F(ZmqKeys, IntrudersAreRefusedAndDisturbNobody) {
   const KeyRing ring(3);
