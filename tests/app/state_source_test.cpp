@@ -181,11 +181,15 @@ TEST_F(Source, AServerThatCannotSendGoesOn) {
         throw std::runtime_error("no memory");
       },
       [] { return false; });
-  for (int k = 1; k <= 2; ++k) {
+  // Who joins asks until it is answered: what is asked during a failure is forgotten with the rest.
+  const TimePoint deadline = runtime.clock().now() + 60s;
+  bool twice = false;
+  while (!twice && runtime.clock().now() < deadline) {
     source_.receive(kNorth, GetNote{.offset = 0, .bytes = 10});
     server.wake();
-    EXPECT_TRUE(queue->wait([&] { return sent == k; }, runtime.clock().now() + 60s));
+    twice = queue->wait([&] { return sent >= 2; }, runtime.clock().now() + 20ms);
   }
+  EXPECT_TRUE(twice);
 }
 
 }  // namespace
