@@ -214,4 +214,5 @@ def main():
         compare(name, arguments)
 
 
-main()
+if __name__ == "__main__":
+    main()

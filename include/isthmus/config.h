@@ -56,6 +56,7 @@ struct TrainConfig {
   int threads = 0;                       // threads of the whole process; 0: all cores
   bool pin = false;                      // every thread on a core of its own
   std::string kernels = "auto";          // instruction set, or "onednn"
+  std::string offload;  // folder of files that hold the training state; empty: it is in memory
 };
 
 /// A count of steps given as "20 steps", 20, or "5%" of the run.
@@ -117,7 +118,8 @@ struct NetConfig {
   std::string reduction = "direct";  // direct | groups: how contributions become a mean
   /// At most so much of the state is given to one that joins; absent: a share of the line.
   std::optional<double> serve_bits_per_s;
-  bool detour = true;  // two sites that lose their way to one another go by way of a third
+  std::string shares = "auto";  // auto | even | links: who owns how much of a reduction
+  bool detour = true;           // two sites that lose their way to one another go by way of a third
 };
 
 /// A process that numbers memberships and holds the verdicts in the place of the first site.
@@ -206,7 +208,10 @@ struct Config {
   std::string pipeline_schedule = "1f1b";  // gpipe|1f1b|interleaved-1f1b
   int virtual_stages = 1;                  // of a pipeline rank, for interleaved-1f1b
   CodecByDimension rank_codecs;
-  std::vector<SiteConfig> sites;  // from [[site]], or `workers` equal ones
+  int zero = 0;                           // 0..3: what data-parallel ranks share out (ZeRO)
+  bool sequence_parallel = false;         // norms and the residual stream split along the sequence
+  std::optional<Duration> rank_patience;  // of a rank that waits for others; absent: 10 minutes
+  std::vector<SiteConfig> sites;          // from [[site]], or `workers` equal ones
   std::vector<LinkConfig> links;
   std::vector<FaultConfig> faults;  // [[fault]], in order
   std::optional<SurrogateConfig> surrogate;

@@ -122,6 +122,13 @@ void add_bench_command(CLI::App& app, Parsed& parsed) {
   compute->add_option("--micro-batches", parsed.bench_compute.micro_batches, "parts of the batch");
   compute->add_flag("--recompute", parsed.bench_compute.recompute,
                     "keep the residual stream only, as train.recompute does");
+  compute->add_option("--tp", parsed.bench_compute.tp,
+                      "tensor-parallel ranks, threads as all ranks");
+  compute->add_option("--pp", parsed.bench_compute.pp, "pipeline stages");
+  compute->add_option("--dp", parsed.bench_compute.dp, "data-parallel ranks");
+  compute->add_option("--schedule", parsed.bench_compute.schedule, "of a pipeline");
+  compute->add_option("--virtual-stages", parsed.bench_compute.virtual_stages,
+                      "of a pipeline rank, for interleaved-1f1b");
   compute->add_option("--seconds", parsed.bench_compute.seconds, "of timed steps, each");
   compute->add_option("--batch", parsed.bench_compute.sequences, "sequences in a step");
   compute->callback([&parsed] {

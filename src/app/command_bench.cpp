@@ -30,6 +30,11 @@ int command_bench_compute(const BenchComputeArguments& arguments, Session& sessi
   if (arguments.sequences < 0 || !(arguments.seconds > 0) || arguments.seconds > 3600) {
     throw UsageError("bench compute: --batch must be >= 0, --seconds in (0, 3600]");
   }
+  for (const auto& [flag, ranks] :
+       {std::pair{"--tp", arguments.tp}, {"--pp", arguments.pp}, {"--dp", arguments.dp}}) {
+    if (ranks < 1)
+      throw UsageError(fmt::format("bench compute: {} {}: must be at least 1", flag, ranks));
+  }
   kernels::use_isa(kernels::isa_named(arguments.kernels));
   ModelTimingOptions options;
   options.threads = arguments.threads > 0 ? arguments.threads : machine_info().cores;
@@ -39,6 +44,9 @@ int command_bench_compute(const BenchComputeArguments& arguments, Session& sessi
   options.optimizer = arguments.optimizer;
   options.micro_batches = arguments.micro_batches;
   options.recompute = arguments.recompute;
+  options.mesh = {.tp = arguments.tp, .pp = arguments.pp, .dp = arguments.dp};
+  if (arguments.pp > 1) options.schedule = parse_pipeline_kind(arguments.schedule);
+  options.virtual_stages = arguments.virtual_stages;
   std::vector<Workload> workloads;
   for (const std::string& name : names) {
     workloads.push_back(find_workload(name));  // all names are known before the first is timed

@@ -156,8 +156,11 @@ struct BenchComputeArguments {
   std::string precision = "fp32";      // or bf16
   std::string optimizer = "adamw";     // of the inner loop
   std::string kernels = "auto";        // as train.kernels has it
-  std::int64_t micro_batches = 1;
+  std::int64_t micro_batches = 1;      // of each data-parallel rank
   bool recompute = false;
+  int tp = 1, pp = 1, dp = 1;  // the mesh, its ranks threads
+  std::string schedule = "1f1b";
+  int virtual_stages = 1;
 };
 struct PlanUtilisationArguments {
   std::filesystem::path config;        // a run whose method and model are meant, or empty

@@ -196,6 +196,9 @@ template <typename T>
 void time_operations(const Clock& clock, const ModelShape& s, std::int64_t sequences,
                      std::int64_t length, const ModelTimingOptions& options, ModelTiming& out) {
   kernels::ThreadTeam team(options.threads);
+  out.product_gflops = cached_product_gflops(clock, team, options.bf16);
+  out.of_bound = out.gflops / out.product_gflops;
+  if (options.mesh.ranks() > 1) return;  // each rank has products of its own shapes
   const std::int64_t rows = sequences / options.micro_batches * length;
   const std::int64_t up = (s.architecture == Architecture::kGpt2 ? 1 : 2) * s.d_ff;
   const LinearShape in_layer[] = {{rows, s.d_model, s.qkv_width(), options.bf16},
@@ -211,8 +214,6 @@ void time_operations(const Clock& clock, const ModelShape& s, std::int64_t seque
   out.attention_ms =
       parts * layers * attention_ms<T>(clock, team, s, sequences / options.micro_batches, length);
   out.rest_ms = out.best_ms - out.products_ms - out.attention_ms;
-  out.product_gflops = cached_product_gflops(clock, team, options.bf16);
-  out.of_bound = out.gflops / out.product_gflops;
 }
 
 }  // namespace
@@ -231,6 +232,9 @@ ModelTiming time_model(const Workload& workload, const ModelTimingOptions& optio
   loop_options.bf16 = options.bf16;
   loop_options.recompute = options.recompute;
   loop_options.inner.optimizer = options.optimizer;
+  loop_options.mesh = options.mesh;
+  loop_options.schedule = options.schedule;
+  loop_options.virtual_stages = options.virtual_stages;
 
   ModelTiming out;
   out.base_rss_mib = peak_rss_mib();
@@ -251,9 +255,7 @@ ModelTiming time_model(const Workload& workload, const ModelTimingOptions& optio
     out.parameters = loop.layout().elements();
     optimizer_flop = optimizer_flops(loop.layout(), loop_options.inner);
     const double flops = training_flops_per_token(loop.layout(), workload.context);
-    const std::int64_t rows = sequences / options.micro_batches * workload.context;
-    const MemoryEstimate memory =
-        training_memory(loop.layout(), loop_options.inner, rows, options.recompute, options.bf16);
+    const MemoryEstimate memory = loop_memory(loop.layout(), loop_options);
     const double tokens = static_cast<double>(sequences * workload.context);
     out.best_ms = *std::min_element(times.step.begin(), times.step.end());
     out.median_ms = median(times.step);
@@ -270,6 +272,8 @@ ModelTiming time_model(const Workload& workload, const ModelTimingOptions& optio
   out.recompute = options.recompute;
   out.optimizer = options.optimizer;
   out.micro_batches = options.micro_batches;
+  out.mesh = options.mesh;
+  if (options.mesh.pp > 1) out.schedule = pipeline_name(options.schedule);
   out.sequences = sequences;
   out.context = workload.context;
   out.forward_ms = median(times.forward);
@@ -287,6 +291,10 @@ std::string to_json(const ModelTiming& t) {
       R"({{"bench":"compute","config":"{}","dtype":"{}","isa":"{}","optimizer":"{}","recompute":{},"micro_batches":{},"threads":{},"N":{},"B":{},"T":{},"steps":{})",
       t.workload, t.bf16 ? "bf16" : "fp32", t.isa, t.optimizer, t.recompute, t.micro_batches,
       t.threads, t.parameters, t.sequences, t.context, t.steps);
+  if (t.mesh.ranks() > 1) {
+    text += fmt::format(R"(,"tp":{},"pp":{},"dp":{},"schedule":"{}")", t.mesh.tp, t.mesh.pp,
+                        t.mesh.dp, t.schedule);
+  }
   text +=
       fmt::format(R"(,"ms_best":{:.3f},"ms_med":{:.3f},"forward_ms":{:.3f},"head_ms":{:.3f})"
                   R"(,"backward_ms":{:.3f},"optimizer_ms":{:.3f})",

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string>
 
+#include "inner/mesh.h"
+#include "inner/pipeline_schedule.h"
 #include "inner/presets.h"
 #include "isthmus/runtime.h"
 
@@ -20,6 +22,9 @@ struct ModelTimingOptions {
   bool bf16 = false;
   bool recompute = false;
   std::string optimizer = "adamw";
+  MeshShape mesh = {};  // ranks are threads, which share `threads`
+  PipelineKind schedule = PipelineKind::k1F1B;
+  int virtual_stages = 1;
 };
 
 /// Milliseconds of a part of the step: the median over the timed steps.
@@ -32,14 +37,16 @@ struct ModelTiming {
   int threads = 1;
   std::int64_t parameters = 0;
   std::int64_t sequences = 0, context = 0, micro_batches = 1;
+  MeshShape mesh = {};
+  std::string schedule;  // of a pipeline
   std::int64_t steps = 0;
   double best_ms = 0, median_ms = 0;  // of a whole step
   double forward_ms = 0;              // embedding, layers, final norm
-  double head_ms = 0;                 // logits, loss and their gradients
+  double head_ms = 0;                 // logits, loss and their gradients; 0 of a mesh
   double backward_ms = 0;
   double optimizer_ms = 0;  // norm, clip, update, clearing of gradients
   /// The step's matrix products and its attention, each repeated alone on data of the same shape;
-  /// `rest_ms` is what remains of the best step.
+  /// `rest_ms` is what remains of the best step. Of a mesh 0.
   double products_ms = 0, attention_ms = 0, rest_ms = 0;
   double tokens_per_s = 0, median_tokens_per_s = 0;
   double gflops = 0;            // of the best step, by training_flops_per_token

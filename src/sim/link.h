@@ -9,7 +9,9 @@
 // exactly. With loss > 0 and cubic the rate is capped at streams x Mathis; headers and the
 // inefficiency of congestion control are left out. `slow_start` adds the ramp after idle time.
 // kTcp is meant to tell what a real link gives, calibrated on measurements (README.md): payload is
-// 1448 of 1500 bytes, every stream has its congestion window, and a link that was idle starts anew.
+// 1448 of 1500 bytes, acknowledgements of the other way take their part of the line (members send
+// to one another at once), every stream has its congestion window, and a link that was idle starts
+// anew.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +42,8 @@ void check_link(const DirectedLink& link, const std::string& label);
 struct LinkOptions {
   LinkModel model = LinkModel::kPlain;
   /// kPlain: windows start at 10 packets a stream and double every round trip up to the link's
-  /// rate, again after idle time. kTcp has it always (BBR: at the first use only, as Linux does).
+  /// rate, again after idle time. kTcp has it always; BBR keeps its rate over idle time and is back
+  /// at it within two round trips.
   bool slow_start = false;
   /// Idle time after which windows halve, and again for every further such time; 0: the usual
   /// retransmission timeout, round trip + 200 ms.
@@ -54,12 +57,14 @@ struct LinkOptions {
 inline constexpr std::int64_t kSegmentBytes = 1448;
 inline constexpr std::int64_t kPacketBytes = 1500;
 inline constexpr std::int64_t kInitialWindowPackets = 10;  // RFC 6928
+/// Of every two packets of the other way: IP and TCP headers with timestamps.
+inline constexpr std::int64_t kAcknowledgementBytes = 52;
 
 /// Bits per second one cubic or Reno stream gets under random loss p: 1.22 MSS / (RTT sqrt(p))
 /// (Mathis et al., CCR 1997). REQUIRES: rtt > 0, loss > 0.
 [[nodiscard]] std::int64_t mathis_bits_per_s(Duration rtt, double loss);
 
-/// Payload bits per second that a long transfer over `link` gets in `model`, windows open.
+/// Payload bits per second that a long transfer one way gets over `link` in `model`, windows open.
 /// REQUIRES: bits_per_s > 0.
 [[nodiscard]] std::int64_t steady_goodput(const DirectedLink& link, LinkModel model);
 

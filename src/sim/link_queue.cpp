@@ -21,7 +21,9 @@ std::int64_t open_rate(const DirectedLink& link, const LinkOptions& options,
   if (link.bits_per_s == 0) return 0;
   DirectedLink wide = link;
   if (streams_modelled) wide.loss = 0;  // The windows bring the loss in.
-  return steady_goodput(wide, options.model);
+  const std::int64_t rate = steady_goodput(wide, options.model);
+  if (options.model == LinkModel::kPlain) return rate;
+  return rate - multiply_divide(rate, kAcknowledgementBytes, 2 * kPacketBytes);
 }
 
 }  // namespace
@@ -38,8 +40,7 @@ LinkQueue::LinkQueue(const DirectedLink& link, const LinkOptions& options, std::
   const bool tcp = options.model == LinkModel::kTcp;
   const bool cubic = tcp && link.congestion == Congestion::kCubic && link.loss > 0;
   open_rate_ = open_rate(link, options, windowed && cubic);
-  // Linux does not restart flows after idle time when the congestion control paces by itself.
-  restarts_ = !(tcp && link.congestion == Congestion::kBbr);
+  paces_ = tcp && link.congestion == Congestion::kBbr;
   if (!windowed) return;
   if (cubic) {
     windows_.emplace<CubicWindows>(link);
@@ -90,7 +91,11 @@ void LinkQueue::wake_windows(TimePoint begin) {
   const Duration idle = begin - free_at_;
   if (idle == Duration::zero() || begin < round_begin_ + link_.rtt()) return;
   end_round(begin);
-  if (!restarts_ || idle < restart_) return;
+  if (paces_) {
+    if (idle >= link_.rtt()) std::get<WindowRamp>(windows_).regain();
+    return;
+  }
+  if (idle < restart_) return;
   const std::int64_t times = idle / restart_;
   if (auto* ramp = std::get_if<WindowRamp>(&windows_)) {
     ramp->shrink_after_idle(times);

@@ -57,7 +57,7 @@ class LinkQueue {
   const std::uint32_t number_;
   std::int64_t open_rate_ = 0;  // bits/s when no window limits them; 0: unlimited
   const Duration restart_;
-  bool restarts_ = true;  // windows shrink after idle time
+  bool paces_ = false;  // Linux does not restart such flows after idle time
   std::optional<RateProfile> profile_;
   std::variant<std::monostate, WindowRamp, CubicWindows> windows_;
 

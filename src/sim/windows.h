@@ -39,6 +39,10 @@ class WindowRamp {
   void end_round(std::int64_t used_bits);
   /// Nothing was sent for `times` restart times.
   void shrink_after_idle(std::int64_t times);
+  /// Nothing was sent for a round trip or longer, and the flow paces itself (BBR): it knows its
+  /// rate, but streams that had it to themselves overshoot together and repair what the queue
+  /// dropped.
+  void regain();
 
  private:
   const std::int64_t target_round_bits_;

@@ -181,6 +181,29 @@ TEST(SlowStart, SparseTrafficDoesNotOpenTheWindow) {
               slow_start_s(8e6, 100e6, 0.05, kInitialWindowBits), 1e-6);
 }
 
+/// Seconds that 12.5 MB take over BBR, 100 Mbit/s and 100 ms, sent `idle` after 25 MB have left;
+/// small frames go meanwhile, as far apart as that.
+double after_idle_s(Duration idle, int small_frames) {
+  DirectedLink link = link_of(100 * kMbit, milliseconds(100));
+  link.streams = 4;
+  LinkQueue queue(link, {.model = LinkModel::kTcp}, 1, 0);
+  TimePoint now = queue.send(at(seconds(0)), 25'000'000).departure;
+  for (int i = 0; i < small_frames; ++i) now = queue.send(now + idle, 100).departure;
+  now += idle;
+  return seconds_of(queue.send(now, 12'500'000).departure) - seconds_of(now);
+}
+
+TEST(TcpLink, BbrIsBackAtItsRateTwoRoundTripsAfterItWasIdle) {
+  const double rate = 100e6 * 1448 / 1500 * (1 - 0.11 / 4) * (1 - 52.0 / 3000);
+  const double steady = 12.5e6 * 8 / rate;
+  // 3/8 of the rate for a round trip, 3/4 for another.
+  const double regaining = steady + (5.0 / 8 + 1.0 / 4) * 0.1;
+  EXPECT_NEAR(after_idle_s(milliseconds(99), 0), steady, 1e-6);
+  EXPECT_NEAR(after_idle_s(milliseconds(100), 0), regaining, 1e-4);
+  EXPECT_NEAR(after_idle_s(seconds(100), 0), regaining, 1e-4);
+  EXPECT_NEAR(after_idle_s(seconds(1), 3), regaining, 1e-4);  // small frames change nothing
+}
+
 TEST(RateProfile, AnOutageStopsTheFrameAndItGoesOnAfterwards) {
   LinkQueue link(link_of(8 * kMbit, Duration::zero()), {}, 1, 0);
   link.set_profile(RateProfile::outage(8 * kMbit, at(seconds(1)), at(seconds(3))));

@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(
                                wan(100, 0.001, Congestion::kCubic), 25, 25.86}));
 
 TEST(TcpLink, BothWaysTopOutNearWhatIperfGives) {
-  // iperf3 both ways at once: 88 to 92 % with cubic; acknowledgements are not modelled.
+  // iperf3 both ways at once: 88 to 92 % with cubic; what queues drop is not modelled.
   const double model = goodput_percent(wan(100, 0, Congestion::kCubic), seconds(1), seconds(5));
   EXPECT_NEAR(model, 90, kAllowed * 90);
 }
