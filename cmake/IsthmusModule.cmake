@@ -11,7 +11,7 @@
 set(ISTHMUS_SANITIZED_MODULES core quant transport sim outer)
 add_custom_target(isthmus_sanitized)
 set(ISTHMUS_THREAD_TESTS thread_team_test transport_communicator_test transport_conformance_test
-  transport_mixed_communicator_test transport_peer_exchange_test sim_world_test
+  transport_mixed_communicator_test transport_nccl_communicator_test transport_peer_exchange_test sim_world_test
   sim_run_simulated_test sim_network_test)
 add_custom_target(isthmus_threads)
 

@@ -45,9 +45,9 @@ void add_collectives_command(CLI::App& bench, Parsed& parsed) {
   command->add_option("--links", between->links, "links file, as `bench link` writes it")
       ->type_name("FILE");
   command->add_flag("--inner", arguments->inner, "inside a site: threads, or mpirun's processes");
-  command->add_option("--ranks", arguments->ranks, "default: one a core; the MPI job's");
-  command->add_option("--backend", arguments->backend, "threads or mpi")
-      ->check(CLI::IsMember({"threads", "mpi"}));
+  command->add_option("--ranks", arguments->ranks, "default: one a core; the MPI job's; one a GPU");
+  command->add_option("--backend", arguments->backend, "threads, mpi or nccl")
+      ->check(CLI::IsMember({"threads", "mpi", "nccl"}));
   command->add_option("--out", arguments->out, "table of back ends to write, or to add to");
   command->add_option("--largest-mib", arguments->largest_mib, "size of the largest call");
   command->add_option("--seconds", arguments->seconds, "of timed calls, each");

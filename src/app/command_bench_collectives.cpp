@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <vector>
@@ -12,8 +13,10 @@
 #include "app/text_table.h"
 #include "core/storage.h"
 #include "core/system_runtime.h"
+#include "kernels/cuda_device.h"
 #include "transport/collective_timing.h"
 #include "transport/mpi_communicator.h"
+#include "transport/nccl_communicator.h"
 #include "transport/thread_communicator.h"
 
 namespace isthmus::app {
@@ -71,23 +74,25 @@ void write_table(const std::filesystem::path& file, int ranks,
   write_atomically(storage, file, table.json());
 }
 
-std::vector<CollectiveTiming> time_threads(int size, const CollectiveTimingOptions& options) {
+/// Ranks that are threads of this process; with `devices` each drives a GPU of its own.
+std::vector<CollectiveTiming> time_threads(int size, bool devices,
+                                           const CollectiveTimingOptions& options) {
   SystemRuntime runtime;
-  const std::vector<std::unique_ptr<Communicator>> ranks =
-      make_thread_communicators(size, kDeadline);
+  std::vector<std::unique_ptr<Communicator>> ranks = make_thread_communicators(size, kDeadline);
   std::vector<CollectiveTiming> timings;
   std::vector<std::unique_ptr<Task>> tasks;
-  for (const std::unique_ptr<Communicator>& rank : ranks) {
-    tasks.push_back(
-        runtime.spawn(fmt::format("rank {}", rank->rank()), [&runtime, &timings, &options, &rank] {
-          try {
-            std::vector<CollectiveTiming> own = time_collectives(*rank, runtime.clock(), options);
-            if (rank->rank() == 0) timings = std::move(own);
-          } catch (const std::exception& error) {
-            rank->abort(error.what());
-            throw;
-          }
-        }));
+  for (std::unique_ptr<Communicator>& rank : ranks) {
+    const int number = rank->rank();
+    tasks.push_back(runtime.spawn(fmt::format("rank {}", number), [&, number, &self = rank] {
+      if (devices) self = make_nccl_communicator(std::move(self), number, kDeadline);
+      try {
+        std::vector<CollectiveTiming> own = time_collectives(*self, runtime.clock(), options);
+        if (number == 0) timings = std::move(own);
+      } catch (const std::exception& error) {
+        self->abort(error.what());
+        throw;
+      }
+    }));
   }
   for (const std::unique_ptr<Task>& task : tasks) task->join();
   return timings;
@@ -106,9 +111,12 @@ int command_bench_collectives(const BenchCollectivesArguments& arguments, Sessio
   options.largest_bytes = std::int64_t{arguments.largest_mib} << 20;
   options.each =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(arguments.seconds));
-  if (arguments.backend == "threads") {
-    const int ranks = arguments.ranks > 0 ? arguments.ranks : machine_info().cores;
-    const std::vector<CollectiveTiming> timings = time_threads(ranks, options);
+  if (arguments.backend != "mpi") {
+    const bool devices = arguments.backend == "nccl";
+    const int all = devices ? std::max(1, static_cast<int>(kernels::cuda_devices().size()))
+                            : machine_info().cores;
+    const int ranks = arguments.ranks > 0 ? arguments.ranks : all;
+    const std::vector<CollectiveTiming> timings = time_threads(ranks, devices, options);
     print(timings, ranks, session);
     if (!arguments.out.empty()) write_table(arguments.out, ranks, timings);
     return 0;

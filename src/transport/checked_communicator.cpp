@@ -95,6 +95,7 @@ class CheckedCommunicator : public Communicator {
     return make_checked_communicator(runtime_, backend_->split(color, key));
   }
   void abort(const std::string& cause) noexcept override { backend_->abort(cause); }
+  [[nodiscard]] std::string end_cause() override { return backend_->end_cause(); }
 
  protected:
   /// Before each call of the back end.

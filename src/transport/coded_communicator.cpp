@@ -113,6 +113,7 @@ class CodedCommunicator final : public Communicator {
     return make_coded_communicator(plain_.split(color, key), codec_);
   }
   void abort(const std::string& cause) noexcept override { plain_.abort(cause); }
+  [[nodiscard]] std::string end_cause() override { return plain_.end_cause(); }
 
  private:
   void check(const Expected<void, DecodeError>& decoded) const {

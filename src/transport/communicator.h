@@ -98,6 +98,9 @@ class Communicator {
   /// All calls of all ranks of this group and of those split from it end with CommunicatorError
   /// naming `cause`; does not block.
   virtual void abort(const std::string& cause) noexcept = 0;
+  /// Why the group has ended, as far as this rank has heard; empty while it lives. Any thread may
+  /// ask; does not block.
+  [[nodiscard]] virtual std::string end_cause() = 0;
 };
 
 }  // namespace isthmus

@@ -69,6 +69,7 @@ class CommunicatorBackend {
   virtual void barrier() = 0;
   [[nodiscard]] virtual std::unique_ptr<CommunicatorBackend> split(int color, int key) = 0;
   virtual void abort(const std::string& cause) noexcept = 0;
+  [[nodiscard]] virtual std::string end_cause() = 0;
 };
 
 /// The calls that ranks compare, from their arguments.

@@ -65,6 +65,13 @@ class MixedBackend final : public CommunicatorBackend {
   void abort(const std::string& cause) noexcept override {
     for (const NamedCommunicator& each : backends_) each.communicator->abort(cause);
   }
+  [[nodiscard]] std::string end_cause() override {
+    std::string cause;
+    for (const NamedCommunicator& each : backends_) {
+      if (cause.empty()) cause = each.communicator->end_cause();
+    }
+    return cause;
+  }
 
  private:
   [[nodiscard]] const Communicator& first() const { return *backends_.front().communicator; }
@@ -105,20 +112,29 @@ class MixedBackend final : public CommunicatorBackend {
 }  // namespace
 
 std::unique_ptr<Communicator> make_mixed_communicator(std::vector<NamedCommunicator> backends,
-                                                      MixTable table) {
+                                                      MixTable table, MixedSums sums) {
   ISTHMUS_CHECK(!backends.empty());
   Communicator& first = *backends.front().communicator;
   for (const NamedCommunicator& each : backends) {
     ISTHMUS_CHECK(each.communicator->rank() == first.rank(), each.name);
     ISTHMUS_CHECK(each.communicator->size() == first.size(), each.name);
   }
-  if (table.ranks() != first.size()) {
-    const std::string cause = fmt::format(
-        "the table of back ends was measured with {} ranks, this group has {}; measure it with "
-        "isthmus bench collectives --inner --ranks {} --out FILE",
-        table.ranks(), first.size(), first.size());
+  const auto refuse = [&](const std::string& cause) {
     for (const NamedCommunicator& each : backends) each.communicator->abort(cause);
     throw CommunicatorError(cause);
+  };
+  if (table.ranks() != first.size()) {
+    refuse(fmt::format(
+        "the table of back ends was measured with {} ranks, this group has {}; measure it with "
+        "isthmus bench collectives --inner --ranks {} --out FILE",
+        table.ranks(), first.size(), first.size()));
+  }
+  for (const NamedCommunicator& each : backends) {
+    if (sums == MixedSums::kAny || each.communicator->backend() != "nccl") continue;
+    refuse(fmt::format(
+        "back end \"{}\": NCCL's sums have an order of their own, so mixing it lets the table "
+        "decide bits; ask for MixedSums::kAny or leave it out",
+        each.name));
   }
   const std::uint64_t own = table.digest();
   std::uint64_t digest = own;  // of rank 0

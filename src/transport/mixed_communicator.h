@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One communicator over several back ends of the same ranks: each operation runs on the one that a
-// measured table names for its kind and size. Results have the same bits on all of them.
+// measured table names for its kind and size.
 //
 // No deadlock: the choice is a pure function of what the ranks agree on, the table's digest is
 // compared when the communicator is made, and a rank ends one operation before it begins the next,
@@ -8,6 +8,9 @@
 // Messages go by kind alone, whatever their size, and so keep their order. Ranks that call unlike
 // operations may wait in different back ends and hear of it at the deadline. An error of one back
 // end ends all.
+//
+// DETERMINISM: results have the same bits on all back ends, so the table changes none. NCCL adds
+// floats in an order of its own: with it, the table decides bits, which has to be asked for.
 #pragma once
 
 #include <memory>
@@ -25,9 +28,16 @@ struct NamedCommunicator {
   std::unique_ptr<Communicator> communicator;
 };
 
+enum class MixedSums {
+  kRankOrder,  // all back ends add in rank order
+  kAny,        // the back end that the table names for a size decides its bits
+};
+
 /// Collective. REQUIRES: at least one back end, all of the same rank and size. THROWS:
-/// CommunicatorError when the ranks have unlike tables or the table is one of other sizes.
+/// CommunicatorError when the ranks have unlike tables, the table is one of other sizes, or a back
+/// end does not add in rank order as `sums` wants.
 [[nodiscard]] std::unique_ptr<Communicator> make_mixed_communicator(
-    std::vector<NamedCommunicator> backends, MixTable table);
+    std::vector<NamedCommunicator> backends, MixTable table,
+    MixedSums sums = MixedSums::kRankOrder);
 
 }  // namespace isthmus

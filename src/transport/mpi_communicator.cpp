@@ -187,6 +187,7 @@ class MpiBackend final : public CommunicatorBackend {
   }
 
   void abort(const std::string& cause) noexcept override { group_->abort(cause); }
+  [[nodiscard]] std::string end_cause() override { return group_->end_cause(); }
 
  private:
   static Call message(Operation operation, std::int64_t count, Dtype dtype, int other, int tag) {

@@ -126,6 +126,14 @@ std::string MpiGroup::cause() {
   return parent_ ? parent_->cause() : std::string();
 }
 
+std::string MpiGroup::end_cause() {
+  {
+    const std::scoped_lock lock(mpi_mutex());
+    hear_control();
+  }
+  return cause();
+}
+
 void MpiGroup::throw_if_ended(const Call& call) {
   const std::string why = cause();
   if (why.empty()) return;

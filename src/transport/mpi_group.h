@@ -63,6 +63,8 @@ class MpiGroup {
   void receive(const Call& call, void* data);
 
   void abort(const std::string& cause) noexcept;
+  /// Empty while the group lives.
+  [[nodiscard]] std::string end_cause();
   [[noreturn]] void fail(const Call& call, const std::string& cause);
 
  private:

@@ -4,11 +4,14 @@
 
 namespace isthmus {
 
-std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator>, int,
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> ranks, int,
                                                      std::chrono::milliseconds) {
-  throw SystemError(
-      "communicator \"nccl\": this version has no NCCL back end; use \"threads\" (ranks of one "
-      "process) or \"mpi\" (mpirun)");
+  const std::string why =
+      "communicator \"nccl\": this build has no NCCL; install the CUDA toolkit and nccl.h (2.18 or "
+      "later), configure and build again, or use \"threads\" (ranks of one process) or \"mpi\" "
+      "(mpirun)";
+  ranks->abort(why);
+  throw SystemError(why);
 }
 
 }  // namespace isthmus

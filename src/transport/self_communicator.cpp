@@ -46,6 +46,13 @@ class SelfBackend final : public CommunicatorBackend {
     const std::scoped_lock lock(fate_->mutex);
     if (fate_->cause.empty()) fate_->cause = cause.empty() ? "aborted" : cause;
   }
+  [[nodiscard]] std::string end_cause() override {
+    for (Fate* fate = fate_.get(); fate != nullptr; fate = fate->parent.get()) {
+      const std::scoped_lock lock(fate->mutex);
+      if (!fate->cause.empty()) return fate->cause;
+    }
+    return {};
+  }
 
  private:
   struct Fate {
@@ -55,12 +62,9 @@ class SelfBackend final : public CommunicatorBackend {
   };
 
   void check_alive(const Call& call) {
-    for (Fate* fate = fate_.get(); fate != nullptr; fate = fate->parent.get()) {
-      const std::scoped_lock lock(fate->mutex);
-      if (!fate->cause.empty()) {
-        throw CommunicatorError(fmt::format("rank 0 of 1, {}: {}", describe(call), fate->cause));
-      }
-    }
+    const std::string cause = end_cause();
+    if (cause.empty()) return;
+    throw CommunicatorError(fmt::format("rank 0 of 1, {}: {}", describe(call), cause));
   }
   void copy(const Call& call, const ConstValues& input, const Values& output) {
     check_alive(call);

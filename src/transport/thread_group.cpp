@@ -278,6 +278,12 @@ void ThreadGroup::abort(const std::string& cause) noexcept {
   }
 }
 
+std::string ThreadGroup::end_cause() {
+  if (!ended()) return {};
+  const std::scoped_lock lock(mutex_);
+  return cause_;
+}
+
 void ThreadGroup::fail(int rank, const Call& call, const std::string& cause) {
   abort(cause);
   throw_cause(rank, call);

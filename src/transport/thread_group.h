@@ -84,6 +84,8 @@ class ThreadGroup {
                                                    const std::vector<int>& places);
 
   void abort(const std::string& cause) noexcept;
+  /// Empty while the group lives.
+  [[nodiscard]] std::string end_cause();
   /// Ends the group, and this call of `rank`.
   [[noreturn]] void fail(int rank, const Call& call, const std::string& cause);
   /// Nobody drives this rank any more.

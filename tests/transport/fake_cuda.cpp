@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/fake_cuda.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "transport/fake_nccl.h"
+
+struct CUstream_st {
+  int device = 0;
+  std::deque<std::function<bool()>> steps;
+};
+struct CUevent_st {
+  cudaStream_t stream = nullptr;
+  std::shared_ptr<bool> reached = std::make_shared<bool>(false);  // shared with the stream's step
+};
+
+namespace isthmus::testing_support {
+namespace {
+
+struct Block {
+  std::unique_ptr<std::byte[]> bytes;
+  std::size_t size = 0;
+  bool pinned = false;
+  int device = 0;
+};
+struct State {
+  std::map<const std::byte*, Block> memory;
+  int streams = 0;
+  int events = 0;
+  std::int64_t copies = 0;
+};
+State& state() {  // under fake_cuda_mutex()
+  static State the;
+  return the;
+}
+
+thread_local int current = 0;
+
+const Block* block_of(const void* data, std::size_t bytes) {
+  const auto* begin = static_cast<const std::byte*>(data);
+  auto after = state().memory.upper_bound(begin);
+  if (after == state().memory.begin()) return nullptr;
+  const auto& [start, block] = *--after;
+  return begin + bytes <= start + block.size ? &block : nullptr;
+}
+
+void advance(cudaStream_t stream) {
+  while (!stream->steps.empty() && stream->steps.front()()) stream->steps.pop_front();
+}
+
+cudaError_t get_device_count(int* count) {
+  *count = kFakeDevices;
+  return cudaSuccess;
+}
+cudaError_t set_device(int device) {
+  current = device;
+  return cudaSuccess;
+}
+const char* error_string(cudaError_t) { return "the fake has failed"; }
+
+cudaError_t pointer_get_attributes(cudaPointerAttributes* attributes, const void* data) {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  const Block* block = block_of(data, 1);
+  *attributes = {};
+  attributes->type = cudaMemoryTypeUnregistered;
+  if (block == nullptr) return cudaSuccess;
+  attributes->type = block->pinned ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
+  attributes->device = block->device;
+  return cudaSuccess;
+}
+
+cudaError_t allocate(void** data, std::size_t bytes, bool pinned) {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  Block block{std::make_unique<std::byte[]>(bytes), bytes, pinned, current};
+  *data = block.bytes.get();
+  state().memory.emplace(block.bytes.get(), std::move(block));
+  return cudaSuccess;
+}
+cudaError_t malloc_device(void** data, std::size_t bytes) { return allocate(data, bytes, false); }
+cudaError_t malloc_pinned(void** data, std::size_t bytes, unsigned int) {
+  return allocate(data, bytes, true);
+}
+cudaError_t release(void* data) {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  EXPECT_EQ(state().memory.erase(static_cast<const std::byte*>(data)), 1u);
+  return cudaSuccess;
+}
+
+cudaError_t memcpy_async(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                         cudaStream_t stream) {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  EXPECT_EQ(stream->device, current);
+  const bool up = kind == cudaMemcpyHostToDevice;
+  EXPECT_TRUE(up || kind == cudaMemcpyDeviceToHost);
+  expect_fake_memory(up ? to : from, bytes, stream->device);
+  const Block* host = block_of(up ? from : to, bytes);
+  EXPECT_TRUE(host != nullptr && host->pinned) << "a copy that pageable memory would hold up";
+  ++state().copies;
+  queue_on_fake_stream(stream, [to, from, bytes] {
+    std::memcpy(to, from, bytes);
+    return true;
+  });
+  return cudaSuccess;
+}
+
+cudaError_t stream_create(cudaStream_t* stream, unsigned int flags) {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  EXPECT_EQ(flags, static_cast<unsigned int>(cudaStreamNonBlocking));
+  *stream = new CUstream_st{current, {}};
+  ++state().streams;
+  return cudaSuccess;
+}
+cudaError_t stream_destroy(cudaStream_t stream) {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  EXPECT_TRUE(stream->steps.empty());
+  delete stream;
+  --state().streams;
+  return cudaSuccess;
+}
+cudaError_t stream_query(cudaStream_t stream) {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  advance(stream);
+  return stream->steps.empty() ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t event_create(cudaEvent_t* event, unsigned int) {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  *event = new CUevent_st;
+  ++state().events;
+  return cudaSuccess;
+}
+cudaError_t event_destroy(cudaEvent_t event) {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  delete event;
+  --state().events;
+  return cudaSuccess;
+}
+cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  EXPECT_EQ(stream->device, current);
+  event->stream = stream;
+  event->reached = std::make_shared<bool>(false);
+  queue_on_fake_stream(stream, [reached = event->reached] { return *reached = true; });
+  return cudaSuccess;
+}
+cudaError_t event_query(cudaEvent_t event) {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  advance(event->stream);
+  return *event->reached ? cudaSuccess : cudaErrorNotReady;
+}
+
+}  // namespace
+
+std::mutex& fake_cuda_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+void expect_fake_memory(const void* data, std::size_t bytes, int device) {
+  const Block* block = block_of(data, bytes);
+  EXPECT_TRUE(block != nullptr && !block->pinned && block->device == device)
+      << "not memory of device " << device;
+}
+
+void queue_on_fake_stream(cudaStream_t stream, std::function<bool()> step) {
+  stream->steps.push_back(std::move(step));
+}
+
+int fake_stream_device(cudaStream_t stream) { return stream->device; }
+int fake_current_device() { return current; }
+
+void expect_fake_cuda_clean() {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  EXPECT_EQ(state().memory.size(), 0u) << "blocks of memory";
+  EXPECT_EQ(state().streams, 0);
+  EXPECT_EQ(state().events, 0);
+  state() = {};
+}
+
+std::int64_t take_fake_copies() {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  return std::exchange(state().copies, 0);
+}
+
+NcclCalls fake_cuda() {
+  NcclCalls made;
+  made.get_device_count = &get_device_count;
+  made.set_device = &set_device;
+  made.cuda_error_string = &error_string;
+  made.pointer_get_attributes = &pointer_get_attributes;
+  made.malloc_device = &malloc_device;
+  made.free_device = &release;
+  made.malloc_pinned = &malloc_pinned;
+  made.free_pinned = &release;
+  made.memcpy_async = &memcpy_async;
+  made.stream_create = &stream_create;
+  made.stream_destroy = &stream_destroy;
+  made.stream_query = &stream_query;
+  made.event_create = &event_create;
+  made.event_destroy = &event_destroy;
+  made.event_record = &event_record;
+  made.event_query = &event_query;
+  return made;
+}
+
+}  // namespace isthmus::testing_support

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The half of fake_nccl.h that stands for the CUDA runtime: memory, streams, events.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <mutex>
+
+#include "transport/nccl_calls.h"
+
+namespace isthmus::testing_support {
+
+/// The functions of CUDA; those of NCCL are null.
+[[nodiscard]] NcclCalls fake_cuda();
+/// Of everything in both fakes.
+[[nodiscard]] std::mutex& fake_cuda_mutex();
+void expect_fake_cuda_clean();
+
+// Under fake_cuda_mutex():
+/// Fails the test unless the bytes are memory of the device.
+void expect_fake_memory(const void* data, std::size_t bytes, int device);
+/// `step` is asked whenever somebody looks at the stream, until it says that it has ended.
+void queue_on_fake_stream(cudaStream_t stream, std::function<bool()> step);
+[[nodiscard]] int fake_stream_device(cudaStream_t stream);
+/// The calling thread's.
+[[nodiscard]] int fake_current_device();
+
+}  // namespace isthmus::testing_support
