@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Flags of `hub`.
+#include <fmt/format.h>
+
 #include <memory>
 
 #include "app/cli_parser.h"
@@ -101,6 +103,15 @@ void add_hub_command(CLI::App& app, Parsed& parsed) {
       ->add_option("--key", arguments.links.key_file,
                    "the hub's secret key (default: keys/hub.key beside CONFIG)")
       ->type_name("FILE");
+  // What is no address is refused with the key.
+  command
+      ->add_option_function<std::string>(
+          "--http",
+          [&arguments](const std::string& text) {
+            arguments.overrides.push_back(fmt::format("log.http=\"{}\"", text));
+          },
+          "serve a page about the hub, /metrics and /healthz (as log.http)")
+      ->type_name("ADDRESS:PORT");
   repeated(*command, "--address", arguments.links.addresses,
            "where a site is reached, instead of the file's")
       ->type_name("NAME=HOST:PORT");

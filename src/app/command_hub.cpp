@@ -3,8 +3,13 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "app/commands.h"
+#include "app/http_server.h"
+#include "app/hub_board.h"
 #include "app/hub_keys.h"
 #include "app/hub_log.h"
 #include "app/hub_run.h"
@@ -17,6 +22,15 @@
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
+namespace {
+
+std::vector<std::string> names_of(const Config& config) {
+  std::vector<std::string> names;
+  for (const SiteConfig& site : config.sites) names.push_back(site.name);
+  return names;
+}
+
+}  // namespace
 
 int command_hub(const HubArguments& arguments, Session& session) {
   Config config = load_config(arguments.config, arguments.overrides, schema_context());
@@ -39,6 +53,21 @@ int command_hub(const HubArguments& arguments, Session& session) {
   if (!config.hub.key.empty()) {
     keys.emplace(storage, runtime, config, folder);
   }
+  HubBoard board(names_of(config), config.log.stalled_after);
+  std::optional<HttpServer> pages;
+  if (!config.log.http.empty()) {
+    pages.emplace(runtime, parse_http_address("log.http", config.log.http),
+                  [&](std::string_view path) {
+                    return hub_page(path, board.snapshot(runtime.clock().now()));
+                  });
+    log_info("watch the hub at {}", url_of(pages->address()));
+    if (!pages->address().loopback()) {
+      log_warning(
+          "log.http: {}:{} is open to everyone who reaches it, without a password: they can read "
+          "the run's sites, and who is there",
+          pages->address().host, pages->address().port);
+    }
+  }
   const SignalScope signals;
   bool resumes = arguments.resume;
   while (true) {
@@ -50,9 +79,12 @@ int command_hub(const HubArguments& arguments, Session& session) {
     }
     log_info("hub of {} sites at {}, log in {}", config.workers(), config.hub.address,
              folder.string());
-    const HubRun::End end =
-        HubRun({.config = config, .links = arguments.links, .keys = keys ? &*keys : nullptr}, log)
-            .run();
+    const HubRun::End end = HubRun({.config = config,
+                                    .links = arguments.links,
+                                    .keys = keys ? &*keys : nullptr,
+                                    .board = &board},
+                                   log)
+                                .run();
     if (end == HubRun::End::kAllLeft) {
       log_info("all sites have left in order");
       return 0;

@@ -198,11 +198,13 @@ class Launch {
   /// Where the site serves its page, when the file's address is not enough: sites on one machine
   /// take ports one after another.
   [[nodiscard]] std::string http_of(const std::string& name) const {
+    return http_at(static_cast<int>(place_of(name)));
+  }
+  [[nodiscard]] std::string http_at(int place) const {
     if (arguments_.via != "local" || config_.log.http.empty()) {
       return "";
     }
     const HttpAddress address = parse_http_address("log.http", config_.log.http);
-    const auto place = static_cast<int>(place_of(name));
     const std::string host =
         address.host.find(':') == std::string::npos ? address.host : "[" + address.host + "]";
     return fmt::format("{}:{}", host, address.port == 0 ? 0 : address.port + place);
@@ -242,6 +244,8 @@ class Launch {
     Words addresses = given_;
     append(addresses, arguments_.addresses);
     for (const std::string& each : addresses) append(words, {"--address", each});
+    const std::string http = http_at(config_.workers());  // after the sites
+    if (!http.empty()) append(words, {"--http", http});
     if (start == Start::kAgain || arguments_.resume != "never") append(words, {"--resume", "auto"});
     return words;
   }

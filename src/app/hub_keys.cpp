@@ -118,12 +118,17 @@ void HubKeys::change(const std::function<bool(HubKeyBook&)>& step) {
       runtime_.sleep_until(runtime_.clock().now() + std::chrono::milliseconds(20));
     }
   }
-  (void)read();  // an older file is written anew below
-  HubKeyBook next = book_;
+  HubKeyBook next;
+  {
+    const std::scoped_lock lock(mutex_);
+    (void)read();  // an older file is written anew below
+    next = book_;
+  }
   if (next.run.empty()) next.run = fresh_id().hex();
   if (!step(next)) return;
   ++next.version;
   write_atomically(storage_, folder_ / "hub.keys", next.write());
+  const std::scoped_lock lock(mutex_);
   (void)read();
 }
 
@@ -143,7 +148,7 @@ EnrolAnswer HubKeys::enrol(const LinkKeys& hub, const std::string& invitation,
   } catch (const ConfigError& error) {
     return no(error.what());
   }
-  const std::scoped_lock lock(mutex_);
+  const std::scoped_lock lock(changing_);
   std::string why;
   try {
     change([&](HubKeyBook& book) {
@@ -197,7 +202,7 @@ std::string HubKeys::invite(const std::string& name, const std::string& address,
         "sites, or have it start with it",
         name, config_.file.string()));
   }
-  const std::scoped_lock lock(mutex_);
+  const std::scoped_lock lock(changing_);
   std::string text;
   change([&](HubKeyBook& book) {
     if (const HubKeyBook::Site* there = book.site(name)) {
@@ -237,7 +242,7 @@ std::string HubKeys::invite(const std::string& name, const std::string& address,
 
 std::string HubKeys::revoke(const std::string& name) {
   const SiteConfig& site = site_of(name);
-  const std::scoped_lock lock(mutex_);
+  const std::scoped_lock lock(changing_);
   std::string key;
   change([&](HubKeyBook& book) {
     key = book.revoke(name, site.key, utc_now());

@@ -89,6 +89,8 @@ class HubKeys {
   std::string revoke(const std::string& site);
 
  private:
+  /// Blocks for the lock, 2 s at most, and for the disk; who only looks does not wait for it.
+  /// REQUIRES: changing_ is held. `step` is called without mutex_.
   void change(const std::function<bool(HubKeyBook&)>& step);
   /// RETURNS: whether the file says all that is known; else what is known stands, as where it
   /// THROWS.
@@ -102,6 +104,7 @@ class HubKeys {
   Runtime& runtime_;
   const Config& config_;
   const std::filesystem::path folder_;
+  std::mutex changing_;  // one change at a time; taken before mutex_, and held while it waits
   mutable std::mutex mutex_;
   // Under mutex_:
   HubKeyBook book_;

@@ -26,18 +26,13 @@ constexpr Duration kBetweenWords = std::chrono::seconds(10);
 /// Beyond net.dead_after, for the sites of the log to find a hub's next process.
 constexpr Duration kFindBack = std::chrono::seconds(5);
 
-MemberOptions links_of(const HubRun::Options& options,
-                       std::function<void(const KeyTable&)> let_in) {
+MemberOptions links_of(const HubRun::Options& options, HubEnrolment* enrolment) {
   MemberOptions links = hub_link_options(options.config, options.links);
   let_come_back(links);
   spare_detours(links);
-  if (options.keys != nullptr) {
-    links.on_enrol = [keys = options.keys, pair = *links.keys, let_in = std::move(let_in)](
-                         const std::string& invitation, std::span<const std::byte> said) {
-      EnrolAnswer answer = keys->enrol(pair, invitation, said);
-      // Before the site hears it: it comes with its key at once, and a refusal ends it.
-      if (answer.welcome) let_in(keys->table());
-      return answer;
+  if (enrolment != nullptr) {
+    links.on_enrol = [enrolment](const std::string& invitation, std::span<const std::byte> said) {
+      return enrolment->ask(invitation, said);
     };
   }
   return links;
@@ -48,10 +43,12 @@ MemberOptions links_of(const HubRun::Options& options,
 HubRun::HubRun(const Options& options, HubLog& log)
     : config_(options.config),
       keys_(options.keys),
+      board_(options.board),
       log_(log),
       queue_(runtime_.make_wait_queue()),
       session_(log.contents().session),
-      links_(links_of(options, [this](const KeyTable& table) { transport_->set_keys(table); })),
+      enrolment_(make_enrolment(options)),
+      links_(links_of(options, enrolment_.get())),
       others_follow_(5 * links_.heartbeat / 2),
       sites_(config_.sites.size()),
       live_(config_.sites.size(), true),
@@ -78,7 +75,24 @@ HubRun::HubRun(const Options& options, HubLog& log)
   }
 }
 
-HubRun::~HubRun() = default;
+// Its task gives keys to the transport.
+HubRun::~HubRun() {
+  if (enrolment_) enrolment_->stop();
+}
+
+std::unique_ptr<HubEnrolment> HubRun::make_enrolment(const Options& options) {
+  if (options.keys == nullptr) return nullptr;
+  const std::optional<LinkKeys> pair = hub_link_options(options.config, options.links).keys;
+  return std::make_unique<HubEnrolment>(
+      runtime_,
+      [this, pair = *pair](const std::string& invitation, std::span<const std::byte> said) {
+        EnrolAnswer answer = keys_->enrol(pair, invitation, said);
+        // Before the site hears it: it comes with its key at once, and a refusal ends it.
+        if (answer.welcome) transport_->set_keys(keys_->table());
+        if (board_ != nullptr) board_->enrolled(answer.welcome);
+        return answer;
+      });
+}
 
 void HubRun::open_exchange() {
   exchange_ = std::make_unique<PeerExchange>(
@@ -89,7 +103,7 @@ void HubRun::open_exchange() {
           .min_members = config_.min_sites(),
           .hub = true,
           .history = log_.contents().history,
-          .on_records = [this](std::span<const HubRecord> records) { log_.append(records); },
+          .on_records = [this](std::span<const HubRecord> records) { append(records); },
           .on_note =
               [this](Rank from, std::span<const std::byte> bytes) {
                 push(Said{from, {bytes.begin(), bytes.end()}});
@@ -153,7 +167,26 @@ HubRun::End HubRun::run() {
       exchange_->with_history([this](std::span<const HubRecord> all) { log_.compact(all); });
     }
     say_who_is_awaited();
+    tell_board();
   }
+}
+
+void HubRun::append(std::span<const HubRecord> records) {
+  const TimePoint begin = now();
+  log_.append(records);
+  if (board_ == nullptr) return;
+  const auto commits = std::ranges::count(records, HubRecord::Kind::kCommit, &HubRecord::kind);
+  board_->wrote(static_cast<std::uint64_t>(commits), now() - begin, now());
+}
+
+void HubRun::tell_board() {
+  if (board_ == nullptr) return;
+  std::vector<bool> here(sites_.size());
+  for (std::size_t m = 0; m < here.size(); ++m) {
+    here[m] = live_[m] && sites_[m].standing && !sites_[m].lost;
+  }
+  board_->see(here);
+  board_->run(session_ ? session_->run_id : "");
 }
 
 /// Told to all, whoever has changed them: a command beside this process, or an invitation.

@@ -26,6 +26,8 @@
 #include <vector>
 
 #include "app/commands.h"
+#include "app/hub_board.h"
+#include "app/hub_enrolment.h"
 #include "app/hub_keys.h"
 #include "app/hub_log.h"
 #include "app/site_agreement.h"
@@ -45,6 +47,7 @@ class HubRun {
     const Config& config;
     const SiteArguments& links;  // listen, key_file
     HubKeys* keys = nullptr;     // where sites have keys
+    HubBoard* board = nullptr;   // is told how it goes
   };
   enum class End {
     kAllLeft,  // the run has ended in order
@@ -82,6 +85,7 @@ class HubRun {
     std::optional<std::pair<TimePoint, std::string>> lost;
   };
 
+  [[nodiscard]] std::unique_ptr<HubEnrolment> make_enrolment(const Options& options);
   void open_exchange();
   void push(Event event);
   void take(const Lost& lost);
@@ -98,6 +102,8 @@ class HubRun {
   [[nodiscard]] bool is_awaited(Rank site) const;
   [[nodiscard]] bool all_have_come() const;
   void look_at_keys();
+  void append(std::span<const HubRecord> records);
+  void tell_board();
   void agree_anew();
   /// The next site in line for a step to join at.
   void ask_for_joiner();
@@ -118,6 +124,7 @@ class HubRun {
 
   const Config& config_;
   HubKeys* const keys_;
+  HubBoard* const board_;
   HubLog& log_;
   SystemRuntime runtime_;
   std::unique_ptr<WaitQueue> queue_;
@@ -125,6 +132,7 @@ class HubRun {
 
   // Of the task that runs:
   std::optional<HubLogContents::Session> session_;
+  const std::unique_ptr<HubEnrolment> enrolment_;  // outlives the transport; null without keys
   const MemberOptions links_;
   /// A lost site may be the first sign that it is the hub that was cut off or stood still. Silent
   /// links are found with every heartbeat, so those of one cut may be lost up to two apart.

@@ -260,6 +260,7 @@ void HubRun::admit(StepIndex after) {
 
 void HubRun::take(const Epoch& epoch) {
   live_ = epoch.live;
+  if (board_ != nullptr) board_->epoch(epoch.number);
   if (epoch.leaves) {
     log_info("site {} leaves after step {}", name(epoch.who), epoch.after);
     return;

@@ -76,7 +76,7 @@ void JoinHost::receive(Rank from, const Note& note) {
 }
 
 WishNote JoinHost::wish_of_joiner() const {
-  return {.purpose = Purpose::kJoin, .joiner = joiner_.value(), .linked = linked_};
+  return {.purpose = Purpose::kJoin, .joiner = joiner_.value(), .linked = note_.linked};
 }
 
 void JoinHost::hub_back() {
@@ -130,7 +130,7 @@ void JoinHost::next() {
       hello(site, options_.own);
     } else {
       joiner_ = site;
-      linked_ = note.linked;
+      note_ = note;
       phase_ = Phase::kWanted;
     }
   }
@@ -154,6 +154,7 @@ void JoinHost::lost(Rank site) {
   const std::scoped_lock lock(mutex_);
   std::erase_if(waiting_, [&](const auto& each) { return each.first == site; });
   if (phase_ != Phase::kNobody && site == joiner_) {
+    if (kept_) kept_->away = true;
     phase_ = Phase::kNobody;
     next();
   }
@@ -186,6 +187,7 @@ bool JoinHost::agreed(std::int64_t after) {
 void JoinHost::after_step(StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy,
                           ForwardingExchange& exchange) {
   std::unique_lock lock(mutex_);
+  if (kept_ && !source_.serves(kept_->newcomer)) kept_.reset();
   const double now_s = options_.clock_s();
   if (last_step_s_) step_s_ = now_s - *last_step_s_;
   last_step_s_ = now_s;
@@ -197,7 +199,14 @@ void JoinHost::after_step(StepIndex t, const InnerLoop& inner, const OuterStrate
   } else if (replays && forwards_) {
     options_.send(joiner_, ReachedNote{t});
   }
-  if (phase_ == Phase::kWanted) prepare(t);
+  if (phase_ == Phase::kWanted && comes_back()) {
+    offer_after_ = kept_->prepared;
+    source_.returned(joiner_);
+    for (const Rank site : told_) tell(site);
+    offer(exchange);
+  } else if (phase_ == Phase::kWanted) {
+    prepare(t);
+  }
   if (phase_ == Phase::kPreparing && t >= offer_after_) {
     phase_ = Phase::kOffering;
     const Rank joiner = joiner_;
@@ -207,11 +216,18 @@ void JoinHost::after_step(StepIndex t, const InnerLoop& inner, const OuterStrate
     lock.lock();
     most_under_way_ = std::max(options_.least_under_way, kModelsUnderWay * model_bytes(inner));
     if (phase_ == Phase::kOffering && joiner_ == joiner) {
-      offer(t, table, exchange);
+      kept_ = Kept{.newcomer = joiner,
+                   .after = t,
+                   .prepared = offer_after_,
+                   .clock_s = options_.clock_s(),
+                   .table = table,
+                   .digest = xxh3_128(write_table(table)),
+                   .results = {}};
+      offer(exchange);
     } else {
       source_.forget(joiner);
     }
-  } else if (forwards_ && phase_ == Phase::kNobody) {
+  } else if (forwards_ && phase_ == Phase::kNobody && !kept_) {
     exchange.forward_to({});
     forwards_ = false;
   }
@@ -232,6 +248,8 @@ std::vector<Rank> JoinHost::others() const {
 // applied at one and not at the other: these come from here alone.) Nobody waits for the end of a
 // long window: within it, what rounds make is alike all the same.
 void JoinHost::prepare(StepIndex t) {
+  if (kept_) source_.forget(kept_->newcomer);  // before there are two
+  kept_.reset();
   phase_ = Phase::kPreparing;
   told_ = others();
   const std::int64_t every = options_.rounds_every;
@@ -240,12 +258,20 @@ void JoinHost::prepare(StepIndex t) {
                : static_cast<std::int64_t>(std::min(kWaits / std::max(*step_s_, 1e-3), 1e6));
   const std::int64_t end = std::min((t.value() / every + 1) * every, options_.total_steps);
   offer_after_ = told_.empty() ? t : StepIndex(std::min(end, t.value() + 1 + patience));
-  for (const Rank site : told_) {
-    options_.send(site, PrepareNote{.newcomer = joiner_.value(), .step = offer_after_});
-  }
+  for (const Rank site : told_) tell(site);
 }
 
-void JoinHost::offer(StepIndex t, const PieceTable& table, ForwardingExchange& exchange) {
+void JoinHost::tell(Rank site) {
+  options_.send(site, PrepareNote{.newcomer = joiner_.value(), .step = offer_after_});
+}
+
+// To replay what it could have been spared must not take longer than to fetch what it has.
+bool JoinHost::comes_back() const {
+  return kept_ && kept_->away && kept_->newcomer == joiner_ && kept_->digest == note_.table &&
+         kept_->result_bytes <= note_.saved;
+}
+
+void JoinHost::offer(ForwardingExchange& exchange) {
   phase_ = Phase::kReplays;
   forwards_ = true;
   streams_ = 0;
@@ -255,17 +281,30 @@ void JoinHost::offer(StepIndex t, const PieceTable& table, ForwardingExchange& e
       [this](const SyncId& id, const Reduced& result, const ForwardingExchange::Encoded& encoded) {
         forward(id, result, encoded);
       });
+  const std::uint64_t state_bytes = table_bytes(kept_->table);
   options_.send(joiner_,
-                OfferNote{.step = t, .bytes = table_bytes(table), .clock_s = options_.clock_s()});
-  const std::vector<std::byte> bytes = write_table(table);
+                OfferNote{.step = kept_->after, .bytes = state_bytes, .clock_s = kept_->clock_s});
+  const std::vector<std::byte> bytes = write_table(kept_->table);
   for (NoteStreamCutter cutter(0, 0, bytes); !cutter.done();) {
     const TableNote note{cutter.next()};
     options_.send(joiner_, note);
     for (const Rank site : told_) options_.send(site, note);
   }
-  log_info("site {} takes over this site's state after step {}: {} bytes",
-           options_.sites[static_cast<std::size_t>(joiner_.value())], t.value(),
-           table_bytes(table));
+  log_info("site {} takes over this site's state after step {}: {} bytes{}",
+           options_.sites[static_cast<std::size_t>(joiner_.value())], kept_->after.value(),
+           state_bytes,
+           kept_->away ? fmt::format(", of which it has {}, and {} of results since", note_.saved,
+                                     kept_->result_bytes)
+                       : "");
+  kept_->away = false;
+  for (const std::vector<std::byte>& result : kept_->results) send_result(result);
+}
+
+void JoinHost::send_result(std::span<const std::byte> bytes) {
+  sent_ += bytes.size();
+  for (NoteStreamCutter cutter(streams_++, 0, bytes); !cutter.done();) {
+    options_.send(joiner_, ResultNote{cutter.next()});
+  }
 }
 
 // Called by the worker within a step, so joiner_ and phase_ may change meanwhile.
@@ -274,22 +313,31 @@ void JoinHost::forward(const SyncId& id, const Reduced& result,
   const std::scoped_lock lock(mutex_);
   const bool wanted = phase_ == Phase::kReplays || phase_ == Phase::kAgreeing ||
                       (phase_ == Phase::kAdmitted && id.sent.value() <= admitted_after_);
-  if (!wanted) {
+  if (!wanted && !kept_) {
     return;
   }
   const std::vector<std::byte> bytes = write_result(id, result, encoded);
+  if (kept_) {
+    kept_->result_bytes += bytes.size();
+    if (kept_->result_bytes <= most_under_way_ / 2) {
+      kept_->results.push_back(bytes);
+    } else {
+      if (kept_->away) source_.forget(kept_->newcomer);
+      kept_.reset();
+    }
+  }
+  if (!wanted) {
+    return;
+  }
   if (phase_ != Phase::kAdmitted && sent_ + bytes.size() - taken_ > most_under_way_) {
     fall_behind();
     return;
   }
-  sent_ += bytes.size();
   // It replays nothing before the whole state is there: with a tenth of the time it may never be.
-  if (sent_ - taken_ > most_under_way_ / 2 || fell_behind_.contains(joiner_)) {
+  if (sent_ + bytes.size() - taken_ > most_under_way_ / 2 || fell_behind_.contains(joiner_)) {
     source_.hurry(joiner_);
   }
-  for (NoteStreamCutter cutter(streams_++, 0, bytes); !cutter.done();) {
-    options_.send(joiner_, ResultNote{cutter.next()});
-  }
+  send_result(bytes);
 }
 
 // With a state of now, and fewer rounds to replay, it may catch up.
@@ -308,6 +356,7 @@ void JoinHost::fall_behind() {
   turn_away(joiner_, why, again);
   if (!again) fell_behind_.erase(joiner_);
   source_.forget(joiner_);
+  kept_.reset();
   phase_ = Phase::kNobody;
   next();
 }

@@ -13,6 +13,10 @@
 // of H steps it is in, or in about 10 s where that is sooner; the others do the same and give what
 // is alike (app/state_source.h).
 //
+// One that dies before it has the whole state may come back to the same one: the results since then
+// are kept for it, as long as the state is and as they are fewer than what it has on its disk
+// (app/saved_pieces.h); else the next one begins with a state of then.
+//
 // With a hub, which answers HELLO, asks all and says EPOCH, this side wishes only.
 //
 //   newcomer                         site 0                              other sites
@@ -47,6 +51,7 @@
 
 #include "app/site_notes.h"
 #include "app/state_source.h"
+#include "core/hash.h"
 #include "isthmus/inner_loop.h"
 #include "isthmus/outer.h"
 #include "transport/joining_exchange.h"
@@ -116,7 +121,12 @@ class JoinHost {
   /// Everybody else in the run.
   [[nodiscard]] std::vector<Rank> others() const;
   void prepare(StepIndex t);
-  void offer(StepIndex t, const PieceTable& table, ForwardingExchange& exchange);
+  void tell(Rank site);
+  /// Whether the newcomer goes on with the state that is kept for it.
+  [[nodiscard]] bool comes_back() const;
+  /// What kept_ has.
+  void offer(ForwardingExchange& exchange);
+  void send_result(std::span<const std::byte> bytes);
   void fall_behind();
   void forward(const SyncId& id, const Reduced& result, std::span<const EncodedShare> encoded);
 
@@ -126,10 +136,22 @@ class JoinHost {
   // Under mutex_:
   Phase phase_ = Phase::kNobody;
   Rank joiner_;
-  std::vector<int> linked_;  // whom it has found
+  JoinNote note_;  // its
   std::deque<std::pair<Rank, JoinNote>> waiting_;
-  StepIndex offer_after_;             // not before this step
-  std::vector<Rank> told_;            // that, and the table
+  StepIndex offer_after_;   // not before this step
+  std::vector<Rank> told_;  // that, and the table
+  /// A state that is offered, until the newcomer has it all.
+  struct Kept {
+    Rank newcomer;
+    StepIndex after, prepared;
+    double clock_s = 0;
+    PieceTable table;
+    Digest128 digest;                             // of the table
+    std::vector<std::vector<std::byte>> results;  // since
+    std::uint64_t result_bytes = 0;
+    bool away = false;  // the newcomer
+  };
+  std::optional<Kept> kept_;
   std::map<Rank, int> fell_behind_;   // how often in a row
   std::uint64_t most_under_way_ = 0;  // bytes of results
   std::uint64_t sent_ = 0;            // the same, so far

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include "app/signals.h"
@@ -24,7 +25,8 @@ constexpr std::uint64_t kLargestResult = std::uint64_t{1} << 40;
 }  // namespace
 
 Newcomer::Newcomer(Exchange& real, Runtime& runtime, Rank donor, std::vector<std::string> sites,
-                   std::function<void(Rank to, const Note&)> send)
+                   std::function<void(Rank to, const Note&)> send,
+                   std::unique_ptr<SavedPieces> saved)
     : real_(real),
       runtime_(runtime),
       donor_(donor),
@@ -32,7 +34,14 @@ Newcomer::Newcomer(Exchange& real, Runtime& runtime, Rank donor, std::vector<std
       send_(std::move(send)),
       queue_(runtime.make_wait_queue()),
       results_(kLargestResult),
-      tables_(kLargestTable) {}
+      tables_(kLargestTable),
+      saved_(std::move(saved)),
+      has_(saved_ ? saved_->summary() : SavedPieces::Summary()) {}
+
+Newcomer::~Newcomer() {
+  queue_->update([&] { ends_ = true; });
+  keeper_.reset();
+}
 
 void Newcomer::receive(Rank from, const Note& note) {
   if (const auto* holds = std::get_if<HoldsNote>(&note)) {
@@ -82,8 +91,11 @@ void Newcomer::take_table(const TableNote& note) {
                      table ? "a table of another state than it has offered" : table.error()));
     return;
   }
+  bool fresh = false;
   queue_->update([&] {
     if (fetch_) return;  // said twice
+    fresh = true;
+    reads_disk_ = saved_ != nullptr;
     const std::size_t pieces = table->size();
     fetch_.emplace(*std::move(table), donor_);
     fetching_since_ = runtime_.clock().now();
@@ -91,7 +103,54 @@ void Newcomer::take_table(const TableNote& note) {
       if (holds.size() == pieces) fetch_->add(site, std::move(holds));
     }
   });
+  if (fresh && saved_) keeper_ = runtime_.spawn("pieces on disk", [this] { keep_pieces(); });
   ask();
+}
+
+// A large state takes its time to read and to write, and results come meanwhile: a task of its own.
+// What the disk is too slow for is not saved; nobody waits for it.
+void Newcomer::keep_pieces() {
+  try {
+    const PieceTable* table = nullptr;  // stays as it is
+    queue_->update([&] { table = &fetch_->table(); });
+    saved_->open(*table, [&](std::size_t piece, std::span<const std::byte> bytes) {
+      bool right = false;
+      queue_->update([&] {
+        right = fetch_->put(piece, bytes);
+        if (right) from_disk_ += bytes.size();
+      });
+      return right;
+    });
+    queue_->update([&] { reads_disk_ = false; });
+    for (std::size_t written = 0;; ++written) {
+      std::optional<std::size_t> next;
+      std::vector<std::byte> bytes;
+      bool whole = false;
+      (void)queue_->wait(
+          [&] {
+            whole = fetch_->complete();
+            if (whole || ends_) return true;
+            if (written == fetch_->given().size()) return false;
+            next = fetch_->given()[written];
+            const std::span<const std::byte> piece = fetch_->piece(*next);
+            bytes.assign(piece.begin(), piece.end());
+            return true;
+          },
+          kNever);
+      if (whole) saved_->remove();
+      if (!next) return;
+      saved_->add((*table)[*next], bytes);
+    }
+  } catch (const std::exception& error) {  // of the disk, or for want of memory
+    log_warning(
+        "if this site dies before it has the whole state, it will fetch all of it again: {}",
+        error.what());
+    queue_->update([&] { reads_disk_ = false; });
+    try {
+      saved_->remove();                // a checkpoint may need the room
+    } catch (const std::exception&) {  // one warning is enough
+    }
+  }
 }
 
 void Newcomer::take_holds(Rank from, const HoldsNote& note) {
@@ -121,14 +180,16 @@ void Newcomer::ask() {
   std::vector<PieceFetch::Ask> wanted;
   std::vector<PieceFetch::Source> done;
   std::uint64_t bytes = 0;
+  std::uint64_t from_disk = 0;
   double seconds = 0;
   queue_->update([&] {
-    if (!fetch_ || failure_) return;
+    if (!fetch_ || failure_ || reads_disk_) return;
     wanted = fetch_->ask(runtime_.clock().now());
     if (fetch_->failure()) failure_ = fetch_->failure();
     if (fetch_->complete() && !std::exchange(said_enough_, true)) {
       done = fetch_->sources();
       bytes = fetch_->bytes();
+      from_disk = from_disk_;
       seconds = std::chrono::duration<double>(runtime_.clock().now() - fetching_since_).count();
     }
   });
@@ -142,6 +203,7 @@ void Newcomer::ask() {
     from += fmt::format("{}{} {} bytes{}", from.empty() ? "" : ", ", name(source.rank),
                         source.given, source.gone ? " (then lost)" : "");
   }
+  if (from_disk > 0) from += fmt::format(", this site's disk {} bytes", from_disk);
   log_info("the state after step {} is here: {} bytes in {:.2f} s; {}", offer_->step.value(), bytes,
            seconds, from);
 }
@@ -203,6 +265,7 @@ bool Newcomer::fetch(TimePoint deadline) {
   if (failure) {
     throw PeerError(fmt::format("the state of the run could not be fetched: {}", *failure));
   }
+  if (settled) ask();  // what the disk had may have been the rest: all are told that it is enough
   return settled;
 }
 

@@ -8,8 +8,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "app/saved_pieces.h"
 #include "app/site_notes.h"
 #include "isthmus/runtime.h"
 #include "isthmus/state.h"
@@ -21,9 +23,21 @@ namespace isthmus::app {
 
 class Newcomer {
  public:
-  /// Borrows `real` and `runtime`. `sites`: names, in member order. `send`: any task.
+  /// Borrows `real` and `runtime`. `sites`: names, in member order. `send`: any task. `saved`:
+  /// where pieces are kept for its next process, until the state is whole; null: nowhere. A disk
+  /// that fails is warned of once, and done without.
   Newcomer(Exchange& real, Runtime& runtime, Rank donor, std::vector<std::string> sites,
-           std::function<void(Rank to, const Note&)> send);
+           std::function<void(Rank to, const Note&)> send,
+           std::unique_ptr<SavedPieces> saved = nullptr);
+  /// Blocks until its task has ended.
+  ~Newcomer();
+  Newcomer(const Newcomer&) = delete;
+  Newcomer& operator=(const Newcomer&) = delete;
+
+  /// What it says to the donor once its links to these sites stand.
+  [[nodiscard]] JoinNote join(std::vector<int> linked) const {
+    return {.linked = std::move(linked), .table = has_.table, .saved = has_.bytes};
+  }
 
   // From the links' task.
   /// An OfferNote, TableNote, ResultNote or ReachedNote of the donor, a HoldsNote or PieceNote of
@@ -55,6 +69,7 @@ class Newcomer {
   void take_table(const TableNote& note);
   void take_holds(Rank from, const HoldsNote& note);
   void ask();
+  void keep_pieces();
   void deliver(const ResultNote& note);
   void replayed(const SyncId& id);
   [[nodiscard]] const std::string& name(Rank site) const {
@@ -73,6 +88,9 @@ class Newcomer {
   std::map<Rank, std::vector<bool>> early_;  // what sites have, said before that
   TimePoint fetching_since_;
   bool said_enough_ = false;
+  bool reads_disk_ = false;      // nothing is asked for meanwhile
+  std::uint64_t from_disk_ = 0;  // bytes
+  bool ends_ = false;
   std::optional<std::string> failure_;
   std::optional<StepIndex> reached_;
   std::map<SyncId, std::uint64_t> unplayed_;  // bytes of results that wait for the worker
@@ -84,6 +102,10 @@ class Newcomer {
   std::unique_ptr<JoiningExchange> exchange_;
   // The worker's alone:
   bool said_caught_up_ = false;
+  // Its own task's, from the table on:
+  const std::unique_ptr<SavedPieces> saved_;
+  const SavedPieces::Summary has_;
+  std::unique_ptr<Task> keeper_;
 };
 
 }  // namespace isthmus::app

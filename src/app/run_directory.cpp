@@ -7,6 +7,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "app/saved_pieces.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
@@ -15,11 +16,11 @@ namespace {
 /// What a run leaves in its folder; nothing else is ever removed.
 // cell.json first: a folder half removed must not pass for a finished cell. manifest.json last: nor
 // for no run.
-constexpr std::array<std::string_view, 15> kRunFiles = {
+constexpr std::array<std::string_view, 16> kRunFiles = {
     "cell.json",    "config.toml", "config.resolved.toml", "metrics.jsonl",
     "events.jsonl", "links.json",  "summary.json",         "live.json",
     "report.html",  "method.log",  "cells.jsonl",          "ckpt",
-    "tb",           kTagsFile,     "manifest.json"};
+    "tb",           kTagsFile,     SavedPieces::kFile,     "manifest.json"};
 
 void remove_files(Storage& storage, const std::filesystem::path& run) {
   for (const std::string_view name : kRunFiles) {
@@ -58,10 +59,15 @@ LineFacts facts_of(std::string_view line) {
   return facts;
 }
 
+// A site that died while it joined has left pieces of a state, and no run.
 bool is_used(const std::filesystem::path& folder) {
   std::error_code error;
-  const std::filesystem::directory_iterator first(folder, error);
-  return !error && first != std::filesystem::directory_iterator();
+  std::filesystem::directory_iterator entry(folder, error);
+  if (!error && entry != std::filesystem::directory_iterator() &&
+      entry->path().filename() == SavedPieces::kFile) {
+    entry.increment(error);
+  }
+  return !error && entry != std::filesystem::directory_iterator();
 }
 
 }  // namespace

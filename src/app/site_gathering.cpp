@@ -226,11 +226,15 @@ SiteStart SiteSession::come_late(TimePoint deadline,
     const std::scoped_lock lock(calls_);
     const Rank to = donor();
     queue_->update([&] { donor_ = to; });
-    newcomer_ =
-        std::make_unique<Newcomer>(*exchange_, runtime_, to, names(),
-                                   [this](Rank site, const Note& note) { send(site, note); });
+    std::unique_ptr<SavedPieces> saved;
+    if (!facts_.folder.empty()) {
+      saved = std::make_unique<SavedPieces>(storage_, facts_.folder / SavedPieces::kFile);
+    }
+    newcomer_ = std::make_unique<Newcomer>(
+        *exchange_, runtime_, to, names(),
+        [this](Rank site, const Note& note) { send(site, note); }, std::move(saved));
   }
-  send(donor(), JoinNote{linked});
+  send(donor(), newcomer_->join(linked));
   TimePoint next_word = runtime_.clock().now() + kBetweenWords;
   const auto fetched = [&] {
     try {
@@ -247,7 +251,7 @@ SiteStart SiteSession::come_late(TimePoint deadline,
     queue_->update([&] { asked_again = running_ && running_->live != linked; });
     if (asked_again) {
       linked = find_all(deadline);
-      send(donor(), JoinNote{linked});
+      send(donor(), newcomer_->join(linked));
     }
     if (runtime_.clock().now() >= next_word) {
       say(newcomer_->progress());

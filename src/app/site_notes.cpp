@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
@@ -191,7 +192,10 @@ struct Writer {
   json operator()(const TurnedAwayNote& note) const {
     return {kTurnedAway, note.why, note.configuration, note.again};
   }
-  json operator()(const JoinNote& note) const { return {kJoin, note.linked}; }
+  json operator()(const JoinNote& note) const {
+    const std::span<const std::uint8_t> table(note.table.bytes);
+    return {kJoin, note.linked, json::binary({table.begin(), table.end()}), note.saved};
+  }
   json operator()(const OfferNote& note) const {
     return {kOffer, note.step.value(), note.bytes, note.clock_s};
   }
@@ -217,6 +221,16 @@ struct Writer {
   json operator()(const StandingNote& note) const { return {kStanding, note.run_id, note.session}; }
   json operator()(const ServeNote&) const { return json::array({kServe}); }
 };
+
+Digest128 digest_of(const json& value) {
+  const std::vector<std::byte> bytes = bytes_of(value);
+  Digest128 digest;
+  if (bytes.size() != digest.bytes.size()) {
+    throw std::out_of_range(fmt::format("a digest of {} bytes", bytes.size()));
+  }
+  std::ranges::transform(bytes, digest.bytes.begin(), std::to_integer<std::uint8_t>);
+  return digest;
+}
 
 StepIndex step_of(const json& value) { return StepIndex(value.get<std::int64_t>()); }
 
@@ -291,7 +305,9 @@ Note note_of(const json& n) {
                             .configuration = n.at(2).get<bool>(),
                             .again = n.at(3).get<bool>()};
     case kJoin:
-      return JoinNote{.linked = n.at(1).get<std::vector<int>>()};
+      return JoinNote{.linked = n.at(1).get<std::vector<int>>(),
+                      .table = digest_of(n.at(2)),
+                      .saved = n.at(3).get<std::uint64_t>()};
     case kOffer:
       return OfferNote{.step = step_of(n.at(1)),
                        .bytes = n.at(2).get<std::uint64_t>(),

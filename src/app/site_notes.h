@@ -14,12 +14,13 @@
 #include <vector>
 
 #include "app/run_board.h"
+#include "core/hash.h"
 #include "isthmus/expected.h"
 
 namespace isthmus::app {
 
 /// Bumped when a note changes its meaning: members of unlike versions refuse each other.
-inline constexpr int kNotesVersion = 6;
+inline constexpr int kNotesVersion = 7;
 
 /// A checkpoint a site could go on from.
 struct HeldCheckpoint {
@@ -107,6 +108,10 @@ struct SeenNote {};
 /// From a newcomer: its links to these sites stand, and they have answered.
 struct JoinNote {
   std::vector<int> linked;
+  /// Of a join that its last process did not end: the digest of that state's table, and how much of
+  /// the state is on its disk (app/saved_pieces.h).
+  Digest128 table = {};
+  std::uint64_t saved = 0;  // bytes
 };
 /// From the donor, to every other site of the run: lay down your state after this step, or after
 /// the one you are in if that is later.

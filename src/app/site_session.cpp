@@ -84,7 +84,8 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
       seen_by_(config.sites.size(), false),
       source_({.sites = names(),
                .bits_per_s = config.net.serve_bits_per_s,
-               .send = [this](Rank to, const Note& note) { send(to, note); }}),
+               .send = [this](Rank to, const Note& note) { send(to, note); },
+               .keeps_for = std::min<Duration>(config.net.gather, kMostKeeps)}),
       begin_(runtime_.clock().now()),
       events_(std::make_unique<Events>()),
       links_(arguments.mpi ? MemberOptions()
@@ -229,7 +230,7 @@ void SiteSession::lose(Rank site, const std::string& why) {
       if (needed && (listener_ || has_hub()) && elastic_) cut_off_ = true;
     });
     if (host_) host_->lost(site);
-    source_.forget(site);
+    source_.lost(site, runtime_.clock().now());
     if (newcomer_ && needed) newcomer_->fail(site, why);
     if (newcomer_ && !needed) newcomer_->lost(site);
   }
@@ -322,9 +323,7 @@ void SiteSession::take_newcomers(const std::string& run_id,
         runtime_, source_, [this](Rank to, const Note& note) { send(to, note); },
         [this] { return exchange_->round_open(); });
   }
-  if (!forwarding_) {
-    return;
-  }
+  if (!forwarding_) return;
   std::string session;
   queue_->update([&] { session = running_ ? running_->session : in_session_; });
   JoinHost::Options options{
@@ -380,6 +379,7 @@ void SiteSession::after_step(StepIndex t, const InnerLoop& inner, const OuterStr
     host = host_.get();
   }
   if (host != nullptr) host->after_step(t, inner, strategy, *forwarding_);
+  source_.expire(runtime_.clock().now());
   if (elastic_) source_.after_step(t, inner, strategy);
 }
 

@@ -4,6 +4,7 @@
 // (`elastic`), but for the first, which says who is there; or any of them, where a hub does.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -19,6 +20,7 @@
 #include "app/state_server.h"
 #include "app/state_source.h"
 #include "core/events.h"
+#include "core/storage.h"
 #include "core/system_runtime.h"
 #include "inner/data/dataset.h"
 #include "isthmus/config.h"
@@ -44,6 +46,7 @@ struct SiteFacts {
   Digest128 layout;                                         // of the model
   std::vector<std::pair<std::string, std::string>> common;  // (what, value) alike at all sites
   bool resumes = false;
+  std::filesystem::path folder = {};  // of its run, where it is known: for pieces of a state
   std::vector<HeldCheckpoint> held;
 };
 
@@ -200,6 +203,7 @@ class SiteSession {
   std::vector<Epoch> early_epochs_;
   StateSource source_;  // has a lock of its own
   std::unique_ptr<JoinHost> host_;
+  SystemStorage storage_;
   std::unique_ptr<Newcomer> newcomer_;
 
   TimePoint begin_;

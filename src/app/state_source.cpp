@@ -28,6 +28,8 @@ void StateSource::drop() {
   newcomer_.reset();
   donor_.reset();
   after_.reset();
+  prepared_.reset();
+  kept_until_.reset();
   ++number_;
   table_.reset();
   state_.reset();
@@ -58,10 +60,17 @@ void StateSource::prepare(Rank from, const PrepareNote& note) {
     return rank >= 0 && std::cmp_less(rank, options_.sites.size());
   };
   if (!site(note.newcomer) || !site(from.value())) return;
+  if (serves_ && newcomer_ == Rank(note.newcomer) && donor_ == from && prepared_ == note.step) {
+    kept_until_.reset();  // it has come back for the same state
+    asked_.clear();
+    say_holds();
+    return;
+  }
   drop();
   newcomer_ = Rank(note.newcomer);
   donor_ = from;
   after_ = note.step;
+  prepared_ = note.step;
   tables_ = NoteStreamAssembler(kLargestTable);
 }
 
@@ -145,8 +154,6 @@ void StateSource::compare() {
     end += bytes;
   }
   state.resize(end);
-  HoldsNote holds{.pieces = std::vector<bool>(places.size())};
-  for (const std::size_t k : alike) holds.pieces[k] = true;
   const std::scoped_lock lock(mutex_);
   if (number != number_) return;  // nobody wants it any more
   state_ = std::move(state);
@@ -155,6 +162,12 @@ void StateSource::compare() {
   log_info("site {} joins: {} of {} pieces of the state it is given can be had here, {} bytes",
            options_.sites[static_cast<std::size_t>(newcomer_->value())], alike.size(),
            places_.size(), end);
+  say_holds();
+}
+
+void StateSource::say_holds() const {
+  HoldsNote holds{.pieces = std::vector<bool>(places_.size())};
+  for (std::size_t k = 0; k < places_.size(); ++k) holds.pieces[k] = places_[k].has_value();
   options_.send(*newcomer_, holds);
 }
 
@@ -173,6 +186,32 @@ PieceTable StateSource::hold(Rank newcomer, std::vector<std::byte> state) {
 void StateSource::forget(Rank site) {
   const std::scoped_lock lock(mutex_);
   if (newcomer_ == site || donor_ == site) drop();
+}
+
+void StateSource::lost(Rank site, TimePoint now) {
+  const std::scoped_lock lock(mutex_);
+  if (newcomer_ == site && serves_) {
+    kept_until_ = now + options_.keeps_for;
+    asked_.clear();
+    hurries_ = false;
+  } else if (newcomer_ == site || donor_ == site) {
+    drop();
+  }
+}
+
+bool StateSource::serves(Rank newcomer) const {
+  const std::scoped_lock lock(mutex_);
+  return serves_ && newcomer_ == newcomer;
+}
+
+void StateSource::returned(Rank newcomer) {
+  const std::scoped_lock lock(mutex_);
+  if (newcomer_ == newcomer) kept_until_.reset();
+}
+
+void StateSource::expire(TimePoint now) {
+  const std::scoped_lock lock(mutex_);
+  if (kept_until_ && now >= *kept_until_) drop();
 }
 
 void StateSource::get(const GetNote& note) {

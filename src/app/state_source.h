@@ -4,11 +4,13 @@
 // names, holds it against the donor's table of pieces, keeps what is the same and tells the
 // newcomer which that is: the outer parameters and buffers of every method, with H = 1 nearly
 // everything. Nobody needs to know which parts a method shares. A site keeps one state, for one
-// newcomer, until that has all it wants, has joined or is gone.
+// newcomer, until that has all it wants or has joined. One that has gone in the middle may come
+// back to it for a while (Options::keeps_for), until the donor names another state.
 //
 // Parts go at a ServingPace, sent by a StateServer. All calls from any task.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -28,6 +30,9 @@
 
 namespace isthmus::app {
 
+/// A copy is as large as a checkpoint, and in memory.
+inline constexpr Duration kMostKeeps = std::chrono::minutes(10);
+
 class StateSource {
  public:
   struct Options {
@@ -35,14 +40,23 @@ class StateSource {
     std::optional<double> bits_per_s;
     /// Any task.
     std::function<void(Rank to, const Note&)> send;
+    Duration keeps_for = kMostKeeps;  // of a newcomer that is gone
   };
   explicit StateSource(Options options);
 
   /// A PrepareNote or TableNote of the donor, a GetNote or EnoughNote of the newcomer; others are
   /// none of its business.
   void receive(Rank from, const Note& note);
-  /// `site` is gone, or it has joined: if it was the newcomer, or the donor, nothing is kept.
+  /// `site` has joined, or needs nothing: if it was the newcomer, or the donor, nothing is kept.
   void forget(Rank site);
+  /// `site` is gone: as `forget`, but what is there for a newcomer stays for a while.
+  void lost(Rank site, TimePoint now);
+  /// Whether a state is there for it.
+  [[nodiscard]] bool serves(Rank newcomer) const;
+  /// At the donor: the newcomer has come back for the state that is there.
+  void returned(Rank newcomer);
+  /// From the worker, between two steps: what has been kept for long enough goes.
+  void expire(TimePoint now);
 
   /// From the worker, between two steps: where a donor has asked for it, the state is laid down.
   /// That takes as much memory as the state has; without it the others give.
@@ -62,6 +76,7 @@ class StateSource {
 
  private:
   void prepare(Rank from, const PrepareNote& note);
+  void say_holds() const;
   void take_table(const TableNote& note);
   void get(const GetNote& note);
   /// Once table and state are there: what is alike is kept. Without the lock; not by a task that
@@ -75,8 +90,10 @@ class StateSource {
   ServingPace pace_;
   std::uint64_t number_ = 0;  // counts newcomers
   std::optional<Rank> newcomer_;
-  std::optional<Rank> donor_;       // of another's state
-  std::optional<StepIndex> after_;  // the state is to be laid down; not before this step
+  std::optional<Rank> donor_;            // of another's state
+  std::optional<StepIndex> prepared_;    // what the donor has named
+  std::optional<TimePoint> kept_until_;  // while the newcomer is gone
+  std::optional<StepIndex> after_;       // the state is to be laid down; not before this step
   NoteStreamAssembler tables_;
   std::optional<PieceTable> table_;                   // the donor's
   std::optional<std::vector<std::byte>> state_;       // the own one; after `compare` what is alike

@@ -1,56 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run's status as Prometheus metrics. Base units, counters end in _total; docs/observing.md says
 // what each one is. Families are made anew for each look, so there is one source for all pages.
-#include <prometheus/metric_family.h>
-#include <prometheus/text_serializer.h>
-
+#include "app/metric_families.h"
 #include "app/run_status.h"
 #include "app/wall_clock.h"
 
 namespace isthmus::app {
 namespace {
 
-using Labels = std::vector<prometheus::ClientMetric::Label>;
-
-class Families {
- public:
-  void gauge(const std::string& name, const std::string& help) {
-    add(name, help, prometheus::MetricType::Gauge);
-  }
-  void counter(const std::string& name, const std::string& help) {
-    add(name, help, prometheus::MetricType::Counter);
-  }
-  /// A value of the family named last.
-  template <typename Number>
-  void value(Number number, const Labels& labels = {}) {
-    prometheus::ClientMetric metric;
-    metric.label = labels;
-    metric.counter.value = static_cast<double>(number);
-    metric.gauge.value = static_cast<double>(number);
-    families_.back().metric.push_back(std::move(metric));
-  }
-  void value(const std::optional<double>& number) {
-    if (number) value(*number);
-  }
-  /// Families without a value yet are left out.
-  [[nodiscard]] std::string text() const {
-    std::vector<prometheus::MetricFamily> filled;
-    for (const prometheus::MetricFamily& each : families_) {
-      if (!each.metric.empty()) filled.push_back(each);
-    }
-    return prometheus::TextSerializer().Serialize(filled);
-  }
-
- private:
-  void add(const std::string& name, const std::string& help, prometheus::MetricType type) {
-    prometheus::MetricFamily family;
-    family.name = "isthmus_" + name;
-    family.help = help;
-    family.type = type;
-    families_.push_back(std::move(family));
-  }
-  std::vector<prometheus::MetricFamily> families_;
-};
+using Labels = MetricFamilies::Labels;
+using Families = MetricFamilies;
 
 Labels label(const std::string& name, const std::string& value) { return {{name, value}}; }
 

@@ -11,6 +11,7 @@
 #include "app/run_parts.h"
 #include "app/run_summary.h"
 #include "app/run_worlds.h"
+#include "app/saved_pieces.h"
 #include "app/signals.h"
 #include "app/site_board.h"
 #include "app/training_run.h"
@@ -36,6 +37,7 @@ TrainingOutcome Training::run() {
   RunDirectory directory(
       storage_,
       {.out = out_, .name = config_.run.name, .run_id = manifest.run_id, .existing = existing()});
+  if (!joins_) storage_.remove_all(directory.path() / SavedPieces::kFile);  // of a join that ended
   directory.write_config(config_);
   directory.write_manifest(manifest);
 

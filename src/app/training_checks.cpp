@@ -148,6 +148,7 @@ void Training::join_sites() {
                   .layout = layout_digest(layout_),
                   .common = common_values(config_),
                   .resumes = request_.resume == "auto",
+                  .folder = out_,
                   .held = {}};
   facts.common.emplace_back("layout of the model", facts.layout.hex());
   append_data(fingerprint_, facts.common);

@@ -91,7 +91,7 @@ struct MemberOptions {
   /// and until it has spoken nobody else is dialled or let in.
   bool keys_come = false;
   /// At that member, by the transport's own task: who holds an invitation, by its public key, asks
-  /// for a place. At most ten times a second.
+  /// for a place. Each at most once a second. An answer without a welcome or a reason: ask again.
   std::function<EnrolAnswer(const std::string& invitation, std::span<const std::byte> request)>
       on_enrol = {};
   /// Members whose links to here, and from here to them, go by way of a relay: what TCP counts on

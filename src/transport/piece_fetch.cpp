@@ -99,17 +99,29 @@ void PieceFetch::pace(From& source, const Part& part, TimePoint now) {
       std::max(std::min(wanted, most), 2.0 * static_cast<double>(options_.part_bytes)));
 }
 
+void PieceFetch::keep(std::size_t piece, std::span<const std::byte> bytes) {
+  std::ranges::copy(bytes, state_.begin() + static_cast<std::ptrdiff_t>(table_[piece].offset));
+  here_[piece] = true;
+  ++right_;
+  bytes_here_ += bytes.size();
+  for (auto& [rank, source] : sources_) source.coming.erase(piece);
+}
+
+bool PieceFetch::put(std::size_t piece, std::span<const std::byte> bytes) {
+  ISTHMUS_CHECK(piece < table_.size(), piece, table_.size());
+  if (bytes.size() != table_[piece].bytes || xxh3_128(bytes) != table_[piece].digest) return false;
+  if (!here_[piece]) keep(piece, bytes);
+  return true;
+}
+
 void PieceFetch::settle(std::size_t piece, From& source) {
   const StatePiece& wanted = table_[piece];
   const std::vector<std::byte> bytes = std::move(source.coming.at(piece).bytes);
   source.coming.erase(piece);
   if (xxh3_128(bytes) == wanted.digest) {
-    std::ranges::copy(bytes, state_.begin() + static_cast<std::ptrdiff_t>(wanted.offset));
-    here_[piece] = true;
-    ++right_;
-    bytes_here_ += wanted.bytes;
+    keep(piece, bytes);
+    given_.push_back(piece);
     source.told.given += wanted.bytes;
-    for (auto& [rank, other] : sources_) other.coming.erase(piece);
     return;
   }
   ++source.told.bad;

@@ -65,6 +65,8 @@ class PieceFetch {
   void lose(Rank source);
   /// Bytes that `from` says to be at `offset`. What was not asked of it is left aside.
   void take(Rank from, std::uint64_t offset, std::span<const std::byte> bytes, TimePoint now);
+  /// Bytes of a piece that need not be asked for. RETURNS: whether they are right.
+  bool put(std::size_t piece, std::span<const std::byte> bytes);
   /// What to ask for now; also looks after silent sources, so call it now and then.
   [[nodiscard]] std::vector<Ask> ask(TimePoint now);
 
@@ -74,6 +76,13 @@ class PieceFetch {
   [[nodiscard]] std::size_t pieces() const { return table_.size(); }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   [[nodiscard]] std::uint64_t bytes_here() const { return bytes_here_; }
+  /// Pieces that sources have given, in the order in which they became whole.
+  [[nodiscard]] const std::vector<std::size_t>& given() const { return given_; }
+  [[nodiscard]] const PieceTable& table() const { return table_; }
+  /// REQUIRES: the piece is here, and the state has not been taken.
+  [[nodiscard]] std::span<const std::byte> piece(std::size_t k) const {
+    return std::span(state_).subspan(table_[k].offset, table_[k].bytes);
+  }
   /// All that have said what they have, in order of rank.
   [[nodiscard]] std::vector<Source> sources() const;
   /// Once. REQUIRES: complete().
@@ -112,6 +121,7 @@ class PieceFetch {
   void ask_one(From& source, TimePoint now, std::vector<Ask>& out);
   void pace(From& source, const Part& part, TimePoint now);
   void settle(std::size_t piece, From& source);
+  void keep(std::size_t piece, std::span<const std::byte> bytes);
   void let_go(From& source);
   void give_up(From& source, const std::string& why);
 
@@ -121,6 +131,7 @@ class PieceFetch {
   std::map<Rank, From> sources_;
   std::vector<bool> here_;    // by piece
   std::vector<int> holders_;  // the same
+  std::vector<std::size_t> given_;
   std::vector<std::byte> state_;
   const std::uint64_t bytes_;
   std::size_t right_ = 0;  // pieces

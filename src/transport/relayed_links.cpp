@@ -52,6 +52,7 @@ RelayedLinks::RelayedLinks(Runtime& runtime, const MemberOptions& options, Route
       routes_(std::move(routes)),
       most_from_each_(static_cast<std::size_t>(2 * most_streams(options) + kSpareConnections)),
       queue_(runtime.make_wait_queue()),
+      names_(runtime, routes_.look_up),
       addresses_(routes_.relays.size()) {
   ISTHMUS_CHECK(!routes_.relays.empty());
   if (options_.keys) {
@@ -75,6 +76,10 @@ RelayedLinks::RelayedLinks(Runtime& runtime, const MemberOptions& options, Route
       if (routes_.relays[relay].member == options_.self) continue;
       listening_.push_back({.relay = relay, .again = now, .backoff = kFirstBackoff});
     }
+  }
+  for (std::size_t relay = 0; relay < routes_.relays.size(); ++relay) {
+    names_.ask(relay, routes_.relays[relay].host, routes_.relays[relay].port);
+    addresses_[relay].look_up_at = now + kLookUpFirst;
   }
   task_ = runtime_.spawn("relayed links", [this] { serve(); });
 }
@@ -175,18 +180,21 @@ std::optional<RelayCall> RelayedLinks::call(std::size_t relay, const RelayReques
   const RelayPlace& place = routes_.relays[relay];
   Addresses& known = addresses_[relay];
   if (known.doubted && now >= known.look_up_at) {
-    if (auto found = resolve_tcp(place.host, place.port)) {
-      known.found = *std::move(found);
+    names_.ask(relay, place.host, place.port);
+    // What only detours need is not worth a question every few seconds.
+    const bool urgent = known.found.empty() && !routes_.hidden.empty();
+    known.look_up_at = now + (urgent ? kLookUpFirst : kLookUpEvery);
+  }
+  if (auto found = names_.take(relay)) {
+    if (*found) {
+      known.found = **std::move(found);
       known.doubted = false;
     } else {
-      known.why = "its name: " + found.error();
+      known.why = "its name: " + found->error();
     }
-    // What only detours need is not worth that all else waits for names every few seconds.
-    const bool urgent = known.found.empty() && !routes_.hidden.empty();
-    known.look_up_at = runtime_.clock().now() + (urgent ? kLookUpFirst : kLookUpEvery);
   }
   if (known.found.empty()) {
-    failed(request.to, relay, known.why);
+    failed(request.to, relay, names_.under_way(relay) ? "its name is being looked up" : known.why);
     return std::nullopt;
   }
   return std::make_optional<RelayCall>(options_, place, known.found, request,
@@ -226,6 +234,7 @@ bool RelayedLinks::advance(Outgoing& outgoing, const std::vector<Waited>& all, T
     outgoing.call =
         call(outgoing.relay,
              {.verb = RelayVerb::kDial, .from = options_.self, .to = outgoing.to, .run = {}}, now);
+    // A name that is being looked up is waited for where there is no other relay.
     if (!outgoing.call) {
       turn_from(outgoing.relay, outgoing.to);
       outgoing.relay = relay_after(outgoing.relay, outgoing.to);

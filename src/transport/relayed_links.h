@@ -6,9 +6,8 @@
 // that break when something on the way does. One task; it passes bytes on and knows nothing of what
 // they are.
 //
-// A name of a relay is looked up by that task, so while names take long to look up, so does all
-// that it passes on; what was found is kept until a later lookup, at most one a minute, finds other
-// addresses.
+// Names of relays are looked up beside it (name_lookup.h); what was found is kept until a later
+// lookup, at most one a minute, finds other addresses.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "isthmus/runtime.h"
+#include "transport/name_lookup.h"
 #include "transport/network_transport.h"
 #include "transport/relay_call.h"
 #include "transport/tcp_splice.h"
@@ -38,7 +38,8 @@ class RelayedLinks {
     std::vector<Rank> hidden;        // members that cannot be dialled, this one possibly among them
     std::vector<Rank> detours = {};  // that can be, and are reached this way too; likewise
     int own_port = 0;                // of this member's transport, where it is one of those,
-    std::string own_host = "127.0.0.1";  // ... and a numeric address of this machine for it
+    std::string own_host = "127.0.0.1";        // ... and a numeric address of this machine for it
+    NameLookup::LookUp look_up = resolve_tcp;  // of relays
   };
   /// `options`: of this member. THROWS: SystemError when no port can be had.
   RelayedLinks(Runtime& runtime, const MemberOptions& options, Routes routes);
@@ -105,7 +106,7 @@ class RelayedLinks {
   [[nodiscard]] bool hear(Listening& listening, TimePoint now);
   void answer_call(std::size_t relay, const Digest128& token, TimePoint now);
   [[nodiscard]] bool advance(RelayCall& accepting, const std::vector<Waited>& all, TimePoint now);
-  /// RETURNS: nothing when the relay's name has no address.
+  /// RETURNS: nothing when the relay's name has no address, or none yet.
   [[nodiscard]] std::optional<RelayCall> call(std::size_t relay, const RelayRequest& request,
                                               TimePoint now);
   void failed(Rank hidden, std::size_t relay, const std::string& why);
@@ -125,6 +126,7 @@ class RelayedLinks {
   std::list<RelayCall> accepting_;
   std::list<TcpSplice> joined_;            // from doors
   std::list<TcpSplice> accepted_;          // from relays
+  NameLookup names_;                       // by relay
   std::vector<Addresses> addresses_;       // by relay
   std::map<int, std::uint64_t> failures_;  // in a row, by hidden member
   TimePoint take_again_ = {};              // doors take nothing before

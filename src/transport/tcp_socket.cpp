@@ -62,6 +62,16 @@ Expected<std::vector<TcpAddress>, std::string> resolve_tcp(const std::string& ho
   return all;
 }
 
+bool is_numeric_host(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* found = nullptr;
+  const bool numeric = ::getaddrinfo(host.c_str(), nullptr, &hints, &found) == 0;
+  if (numeric) ::freeaddrinfo(found);
+  return numeric;
+}
+
 TcpSocket TcpSocket::listen_at(const std::string& host, int port) {
   const auto addresses = resolve(host, port, true);
   if (!addresses) {

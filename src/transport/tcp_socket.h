@@ -32,6 +32,9 @@ struct TcpAddress {
 [[nodiscard]] Expected<std::vector<TcpAddress>, std::string> resolve_tcp(const std::string& host,
                                                                          int port);
 
+/// An address in numbers, which `resolve_tcp` need not look up.
+[[nodiscard]] bool is_numeric_host(const std::string& host);
+
 /// One descriptor; closes it. One thread at a time.
 class TcpSocket {
  public:

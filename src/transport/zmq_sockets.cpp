@@ -169,7 +169,8 @@ void ZmqSockets::set_keys(const std::vector<std::string>& members,
 void ZmqSockets::State::end_uncounted() {
   std::erase_if(opened, [&](const auto& entry) {
     if (admission->owner_of(entry.second) || admission->is_guest(entry.second)) return false;
-    // Should it be another's already, that is a file, or a connection that comes back.
+    // Should it be another's already, in the moment before its end is heard of, that is a file, or
+    // a connection that comes back.
     (void)::shutdown(entry.first, SHUT_RDWR);
     return true;
   });

@@ -52,6 +52,8 @@ class ZmqSockets {
   void wait(LinkEngine& engine, Duration at_most);
   /// Feeds the engine with what has come; a limited number of messages of each connection.
   void read(LinkEngine& engine, const std::function<TimePoint()>& now);
+  /// What those who hold invitations have asked, where it is known by now; part of `read`.
+  void answer_guests();
   /// Of the first `streams` connections dialled to `peer`; of the first `in_use` the mean round
   /// trip. RETURNS: nothing when one of them does not stand, or the system does not tell.
   [[nodiscard]] std::optional<LinkCounters> counters(Rank peer, int streams, int in_use) const;

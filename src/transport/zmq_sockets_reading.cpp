@@ -79,15 +79,21 @@ void ZmqSockets::State::take_news_beside(TimePoint now) {
   }
 }
 
-std::optional<EnrolAnswer> ZmqSockets::State::enrol(const std::string& guest,
-                                                    const std::vector<zmq::message_t>& parts,
-                                                    TimePoint now) {
-  constexpr Duration kBetween = std::chrono::milliseconds(100);
-  if (!options.on_enrol || parts.size() != 3 || now < next_enrolment) return std::nullopt;
+void ZmqSockets::State::hear_guest(const std::string& guest,
+                                   const std::vector<zmq::message_t>& parts, TimePoint now) {
+  constexpr Duration kBetween = std::chrono::seconds(1);
+  if (!options.on_enrol || parts.size() != 3) return;
   const auto header = parse_link_message(bytes_of(parts[1]), bytes_of(parts[2]));
-  if (!header || header->kind != LinkKind::kEnrol) return std::nullopt;
-  next_enrolment = now + kBetween;
-  return options.on_enrol(guest, bytes_of(parts[2]));
+  if (!header || header->kind != LinkKind::kEnrol) return;
+  std::erase_if(guests, [&](const auto& each) {  // who is none any more
+    return each.second.request.empty() && now >= each.second.next;
+  });
+  const auto [entry, fresh] = guests.try_emplace(guest);
+  if (!fresh && now < entry->second.next) return;
+  const std::span<const std::byte> request = bytes_of(parts[2]);
+  entry->second = {.connection = parts[0].to_string(),
+                   .request = {request.begin(), request.end()},
+                   .next = now + kBetween};
 }
 
 void ZmqSockets::State::note_key(const std::string& key, zmq::message_t& message) {
@@ -96,7 +102,9 @@ void ZmqSockets::State::note_key(const std::string& key, zmq::message_t& message
 }
 
 void ZmqSockets::wait(LinkEngine& engine, Duration at_most) {
-  if (!state_->router->watched) state_->router->watch(kHandshakeFailed);  // read from now on
+  if (!state_->router->watched) {  // read from now on
+    state_->router->watch(kHandshakeFailed | ZMQ_EVENT_DISCONNECTED);
+  }
   std::vector<zmq::pollitem_t> items = {{state_->wake_out.handle(), 0, ZMQ_POLLIN, 0},
                                         {state_->router->socket.handle(), 0, ZMQ_POLLIN, 0},
                                         {state_->router->monitor.handle(), 0, ZMQ_POLLIN, 0}};
@@ -146,6 +154,9 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now)
   while (const auto news = next_event(state_->router->monitor)) {
     if ((news->kind & kHandshakeFailed) != 0) {
       engine.stranger_handshake(fault_of(*news), state_->endpoint);
+    } else if (news->kind == ZMQ_EVENT_DISCONNECTED) {
+      // Its file may be another one's soon; a connection that has it already tells so again.
+      state_->opened.erase(static_cast<int>(news->value));
     }
   }
   for (int i = 0; i < kMessagesPerTurn; ++i) {
@@ -163,19 +174,28 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now)
         continue;
       }
       if (guest) {
-        if (const auto answer = state_->enrol(key, *parts, now())) {
-          const Refusal refusal{RefusedField::kKey, answer->why};
-          to_connection((*parts)[0].to_string(),
-                        {.kind = answer->welcome ? LinkKind::kWelcome : LinkKind::kRefuse},
-                        std::make_shared<const std::vector<std::byte>>(
-                            answer->welcome ? std::vector<std::byte>() : write_refusal(refusal)));
-        }
+        state_->hear_guest(key, *parts, now());
         continue;
       }
     }
     engine.from_connection(
         (*parts)[0].to_string(), whole ? bytes_of((*parts)[1]) : std::span<const std::byte>{},
         whole ? bytes_of((*parts)[2]) : std::span<const std::byte>{}, now(), owner);
+  }
+  answer_guests();
+}
+
+void ZmqSockets::answer_guests() {
+  for (auto& [key, guest] : state_->guests) {
+    if (guest.request.empty()) continue;
+    const EnrolAnswer answer = state_->options.on_enrol(key, guest.request);
+    if (!answer.welcome && answer.why.empty()) continue;  // not yet
+    guest.request.clear();
+    const Refusal refusal{RefusedField::kKey, answer.why};
+    to_connection(
+        guest.connection, {.kind = answer.welcome ? LinkKind::kWelcome : LinkKind::kRefuse},
+        std::make_shared<const std::vector<std::byte>>(answer.welcome ? std::vector<std::byte>()
+                                                                      : write_refusal(refusal)));
   }
 }
 

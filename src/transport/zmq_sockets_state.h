@@ -64,9 +64,9 @@ struct ZmqSockets::State {
   [[nodiscard]] bool may_dial(Rank peer) const {
     return !options.keys || !keys[static_cast<std::size_t>(peer.value())].empty();
   }
-  /// What a guest is answered; nothing: it says something else, or too much.
-  std::optional<EnrolAnswer> enrol(const std::string& guest,
-                                   const std::vector<zmq::message_t>& parts, TimePoint now);
+  /// Takes a guest's question, unless it says something else, or too much.
+  void hear_guest(const std::string& guest, const std::vector<zmq::message_t>& parts,
+                  TimePoint now);
 
   const MemberOptions options;
   const LinkAllowance allowance = link_allowance(options);
@@ -81,7 +81,13 @@ struct ZmqSockets::State {
   std::vector<bool> around;                                    // ... by way of a relay
   std::vector<std::string> keys;                               // of those that have one, by peer
   std::map<int, std::string> opened;  // by file of a connection, the key it came with
-  TimePoint next_enrolment{};
+  /// Of who holds an invitation, by its key: one question each, however many ask with it.
+  struct Guest {
+    std::string connection;
+    std::vector<std::byte> request;  // not answered yet
+    TimePoint next{};                // question: not before
+  };
+  std::map<std::string, Guest> guests;
   struct Beside {
     std::string address;
     std::unique_ptr<Watched> link;

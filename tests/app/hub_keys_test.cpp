@@ -6,10 +6,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "app/hub_enrolment.h"
 #include "app/invitation.h"
+#include "core/file_lock.h"
 #include "core/storage.h"
 #include "core/system_runtime.h"
 #include "isthmus/errors.h"
@@ -18,6 +24,7 @@
 namespace isthmus::app {
 namespace {
 
+using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
 Invitation an_invitation() {
@@ -231,6 +238,66 @@ TEST_F(HubFolder, AFileThatSaysLessThanTheHubKnowsIsWrittenAnew) {
     EXPECT_EQ(hub.table().members[0], "");
     EXPECT_EQ(keys().table().members[0], "") << "the next process";
   }
+}
+
+bool known(const EnrolAnswer& answer) { return answer.welcome || !answer.why.empty(); }
+
+TEST_F(HubFolder, WhoLooksDoesNotWaitForWhoWrites) {
+  HubKeys hub = keys();
+  const std::string text = hub.invite("west", "127.0.0.1:1", 3600, 1);
+  const LinkKeys pair = keys_of(*read_invitation(text)), own = make_link_keys();
+  EnrolRequest request{.name = "west", .key = own.public_key};
+  request.proof = prove_enrolment(own, hub_.public_key, pair.public_key, "west", own.public_key);
+  const std::vector<std::byte> said = write_enrol_request(request);
+  HubEnrolment enrolment(runtime_, [&](const std::string& key, std::span<const std::byte> bytes) {
+    return hub.enrol(hub_, key, bytes);
+  });
+  std::optional<FileLock> command(std::in_place, folder_ / "keys.lock", "a command");
+  const auto nothing = runtime_.make_wait_queue();
+  for (int look = 0; look < 20; ++look) {  // while it waits for the lock
+    EXPECT_FALSE(known(enrolment.ask(pair.public_key, said)));
+    EXPECT_EQ(hub.book().sites.size(), 0U);
+    EXPECT_FALSE(hub.look());
+    (void)nothing->wait([] { return false; }, runtime_.clock().now() + 5ms);
+  }
+  command.reset();
+  EnrolAnswer answer;
+  const TimePoint deadline = runtime_.clock().now() + 30s;
+  while (!known(answer) && runtime_.clock().now() < deadline) {
+    answer = enrolment.ask(pair.public_key, said);
+    (void)nothing->wait([] { return false; }, runtime_.clock().now() + 1ms);
+  }
+  EXPECT_TRUE(answer.welcome) << answer.why << ": whoever looked would have waited until then";
+  EXPECT_EQ(hub.book().sites.size(), 1U);
+}
+
+TEST(HubEnrolment, OfEachInvitationTheLastQuestionIsAnswered) {
+  SystemRuntime runtime;
+  const auto queue = runtime.make_wait_queue();
+  bool open = false;
+  std::vector<std::string> heard;  // both under the lock
+  HubEnrolment enrolment(runtime, [&](const std::string& key, std::span<const std::byte> bytes) {
+    (void)queue->wait([&] { return open; }, kNever);
+    queue->update([&] { heard.push_back(key + std::to_string(bytes.size())); });
+    return EnrolAnswer{.welcome = key == "b", .why = "no"};
+  });
+  const std::vector<std::byte> one(1), two(2);
+  EXPECT_FALSE(known(enrolment.ask("b", one)));  // perhaps at hand from now on
+  for (int times = 0; times < 100; ++times) {
+    EXPECT_FALSE(known(enrolment.ask("a", times % 2 == 0 ? one : two)));
+    EXPECT_FALSE(known(enrolment.ask("b", one)));
+  }
+  queue->update([&] { open = true; });
+  EnrolAnswer a, b;
+  const TimePoint deadline = runtime.clock().now() + 30s;
+  while (!(known(a) && known(b)) && runtime.clock().now() < deadline) {
+    if (!known(a)) a = enrolment.ask("a", two);
+    if (!known(b)) b = enrolment.ask("b", one);
+    (void)queue->wait([] { return false; }, runtime.clock().now() + 1ms);
+  }
+  EXPECT_EQ(a.why, "no");
+  EXPECT_TRUE(b.welcome);
+  queue->update([&] { EXPECT_EQ(heard.size(), 2U); });
 }
 
 TEST_F(HubFolder, AskedWithAKeyOfSomebodyElseNobodyComesIn) {

@@ -85,6 +85,12 @@ TEST(SiteNotes, TheOthersComeBack) {
   EXPECT_EQ(eval.parts[0].loss_sum, 1.5);
   EXPECT_EQ(there_and_back(WrittenNote{StepIndex(4), "abc"}).digest, "abc");
   EXPECT_EQ(there_and_back(WishNote{Purpose::kRequeue}).purpose, Purpose::kRequeue);
+  JoinNote join{.linked = {0, 2}, .table = {}, .saved = 12345};
+  join.table.bytes[15] = 7;
+  const JoinNote read = there_and_back(join);
+  EXPECT_EQ(read.linked, join.linked);
+  EXPECT_EQ(read.table, join.table);
+  EXPECT_EQ(read.saved, join.saved);
   EXPECT_EQ(there_and_back(WishNote{Purpose::kJoin}).purpose, Purpose::kJoin);
   EXPECT_EQ(there_and_back(WishNote{Purpose::kLeave}).purpose, Purpose::kLeave);
   EXPECT_EQ(there_and_back(RefusedNote{"too few"}).why, "too few");

@@ -12,11 +12,13 @@ it. `launch` starts a hub too.
 import argparse
 import os
 import pathlib
+import re
 import resource
 import signal
 import subprocess
 import sys
 import tempfile
+import urllib.request
 
 import sites_come_and_go
 from scenario import Failure, free_ports, require
@@ -50,7 +52,8 @@ class HubRun(sites_come_and_go.Run):
     def start_hub(self, *flags, out="hub", **how):
         said = open(self.folder / f"{out}.err", "a")
         self.hub = subprocess.Popen(
-            [self.isthmus, "hub", str(self.toml), "--out", str(self.folder / out), *flags],
+            [self.isthmus, "hub", str(self.toml), "--out", str(self.folder / out), "--http",
+             "127.0.0.1:0", *flags],
             stdout=subprocess.DEVNULL, stderr=said, **how)
         return self.hub
 
@@ -125,12 +128,27 @@ def hub_dies_and_nothing_changes(isthmus, folder, corpus):
         run.end()
 
 
+def metrics_of(run):
+    url = re.search(r"watch the hub at (http://[0-9.:]+/)", run.said("hub")).group(1)
+    require(urllib.request.urlopen(f"{url}healthz", timeout=20).status == 200, "the hub is not well")
+    text = urllib.request.urlopen(f"{url}metrics", timeout=20).read().decode()
+    values = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {name.removeprefix("isthmus_hub_"): float(value) for name, _, value in values}
+
+
 def first_site_dies(isthmus, folder, corpus):
     run = HubRun(isthmus, folder / "first", corpus, "streaming-diloco", 3)
     try:
         run.until("rounds of three", lambda: run.members_of_last_round("west") == 3)
+        before = metrics_of(run)
+        require(before["members"] == before["sites"] == 3 and before["rounds_total"] > 0 and
+                before["log_write_seconds_total"] > 0, f"the hub's page: {before}")
         run.kill("east")
         run.until("rounds of two", lambda: run.members_of_last_round("west") == 2, 60)
+        after = metrics_of(run)
+        require(after["members"] == 2 and after["epoch"] > before["epoch"] and
+                after['site_connected{site="east"}'] == 0 and
+                after["rounds_total"] > before["rounds_total"], f"the hub's page: {after}")
         run.start("east", "--resume", "auto")
         run.until("rounds of three again", lambda: run.members_of_last_round("west") == 3)
         run.kill("west")  # now the first, a former newcomer, is the donor

@@ -7,7 +7,8 @@
 A site is killed; the others go on within seconds, in rounds of those that are left. It is started
 again by the same command, and takes part again: rounds of all, and the same outer parameters, to
 the bit, at every site. For methods of each kind, two and three sites, and a site that is killed
-while it joins. Its state comes from all who are there; one of these may be killed meanwhile. One that was frozen is left out and comes back by itself; when the first site dies
+while it joins; where its folder is the same it goes on from the pieces that it has. Its state comes
+from all who are there; one of these may be killed meanwhile. One that was frozen is left out and comes back by itself; when the first site dies
 all wait for it and go on from the newest checkpoint; net.min_sites ends a run that has too few.
 """
 import argparse
@@ -33,6 +34,8 @@ METHODS = {
     "spsa": "samples = 2\n",
     "streaming-diloco slip": 'H = 6\nfragments = 2\noverlap = 1\nlate = "slip"\n',
 }
+# What a joiner misses while it is away is less than what it has of the state.
+KEYS = {**METHODS, "diloco rare": 'H = 3000\ncodec = "int4"\n'}
 TEXT = """
 [run]
 name = "come-and-go"
@@ -81,7 +84,7 @@ class Run:
                         for name, port in zip(self.names, ports))
         self.toml = folder / "run.toml"
         text = TEXT.replace("[outer]", f"{net}\n[outer]")
-        self.toml.write_text(text.format(method=method.split()[0], keys=METHODS[method], sites=sites,
+        self.toml.write_text(text.format(method=method.split()[0], keys=KEYS[method], sites=sites,
                                          batch=members * 128, corpus=corpus, min_sites=min_sites,
                                          gather=gather))
         self.sites = {}
@@ -243,6 +246,30 @@ def main():
             run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
             run.stop()
 
+        def killed_while_it_joins_and_goes_on_from_its_disk():
+            run = run_of("pieces", "diloco rare", 3, net='serve = "400kbit/s"')
+            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 1)
+            run.kill("north")
+            run.until("rounds of two", lambda: run.members_of_last_round() == 2)
+            pieces = run.folder / "north/joining.pieces"
+            run.start("north", "--resume", "auto")
+            run.until("much of the state is on its disk",
+                      lambda: pieces.exists() and pieces.stat().st_size > 200_000)
+            run.kill("north")
+            run.start("north", "--resume", "auto")
+            run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
+            said = run.said("north")
+            given = re.search(r"the state after step (\d+) is here: (\d+) bytes in [0-9.]+ s; east "
+                              r"(\d+) bytes, west (\d+) bytes, this site's disk (\d+) bytes\n", said)
+            require(given, f"nothing was on the disk: {said}\n{run.said('east')}")
+            step, whole, east, west, disk = map(int, given.groups())
+            require(whole == east + west + disk and disk > 190_000, given.group(0))
+            offers = re.findall(r"takes over this site's state after step (\d+)", run.said("east"))
+            require(offers == [str(step)] * 2, f"two attempts, one state: {offers}")
+            require(not pieces.exists(), "the pieces stay when they are of no more use")
+            run.stop()
+            print(f"killed while it joined: {disk / whole:.0%} of the state came from its disk")
+
         def the_state_comes_from_all_who_are_there():
             for method in ("diloco", "ddp"):
                 run = run_of(f"sources-{method}", method, 3, net='serve = "400kbit/s"')
@@ -324,7 +351,8 @@ def main():
             code = run.code_of("west")
             require(code == 5 and "east" in run.said("west").splitlines()[-1], run.said("west"))
 
-        tests = [methods, killed_while_it_joins, the_state_comes_from_all_who_are_there,
+        tests = [methods, killed_while_it_joins,
+                 killed_while_it_joins_and_goes_on_from_its_disk, the_state_comes_from_all_who_are_there,
                  a_source_is_killed_in_the_middle_of_a_join, too_few_end_the_run,
                  a_frozen_site_is_left_out_and_comes_back_by_itself,
                  a_site_leaves_in_order_and_comes_back, all_wait_for_the_first_site,

@@ -68,6 +68,30 @@ TEST(PieceTable, WhatIsAlikeIsFoundWhereverItLies) {
                                    std::optional<std::uint64_t>(7 + (4 << 20))));
 }
 
+TEST(PieceFetch, WhatIsPutNeedsNotBeAskedFor) {
+  const std::vector<std::byte> state = random_bytes(5, 300'000);
+  const std::vector<std::uint64_t> borders = {100'000, 200'000};
+  const PieceTable table = cut_pieces(state, borders);
+  PieceFetch fetch(table, Rank(0));
+  const auto piece = [&](std::size_t k) {
+    return std::span(state).subspan(table[k].offset, table[k].bytes);
+  };
+  EXPECT_FALSE(fetch.put(0, piece(1)));
+  EXPECT_FALSE(fetch.put(0, piece(0).first(99'999)));
+  EXPECT_TRUE(fetch.put(0, piece(0)));
+  EXPECT_TRUE(fetch.put(0, piece(0)));
+  EXPECT_TRUE(fetch.put(2, piece(2)));
+  EXPECT_EQ(fetch.bytes_here(), 200'000u);
+  EXPECT_TRUE(fetch.given().empty());
+  const auto asked = fetch.ask(TimePoint(1s));
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(asked[0].offset, 100'000u);
+  fetch.take(Rank(0), asked[0].offset, piece(1), TimePoint(2s));
+  EXPECT_THAT(fetch.given(), ElementsAre(1));
+  ASSERT_TRUE(fetch.complete());
+  EXPECT_EQ(fetch.take_state(), state);
+}
+
 TEST(PieceTable, RefusesWhatIsNone) {
   const std::vector<std::byte> state(100);
   const std::vector<std::byte> bytes = write_table(cut_pieces(state, {}));

@@ -169,6 +169,32 @@ TEST_F(ZmqLimits, StrangersBeforeTheMembersJoinStopNothing) {
   EXPECT_TRUE(ends[1]->receive(in(30s)));
 }
 
+// A flood that has got no further than TCP, or than half of a handshake: frames go as ever, nobody
+// counts as gone, and who comes afterwards is let in.
+TEST_F(ZmqLimits, HundredsOfHalfOpenConnectionsHoldUpNoFrames) {
+  const FileLimit limit(4096);
+  if (!limit.reached()) GTEST_SKIP() << "this system allows fewer than 4096 open files";
+  Members ends = joined_members(runtime_, 2, [](MemberOptions& options) {
+    options.dead_after = 10s;
+    options.gone_after = 10s;
+  });
+  std::vector<std::unique_ptr<RawPeer>> flood;
+  for (int i = 0; i < 500; ++i) {
+    const auto& target = ends[static_cast<std::size_t>(i % 2)];
+    flood.push_back(std::make_unique<RawPeer>(target->endpoint()));
+    if (i % 3 == 0) (void)flood.back()->send(std::string("\xff\0\0\0\0", 5));
+    if (i % 3 == 1) (void)flood.back()->send_greeting("NULL");
+  }
+  const auto frame = std::make_shared<const std::vector<std::byte>>(100'000);
+  for (int round = 0; round < 50; ++round) {
+    for (int from = 0; from < 2; ++from) {
+      ends[static_cast<std::size_t>(from)]->send(Rank(1 - from), frame);
+      const auto got = ends[static_cast<std::size_t>(1 - from)]->receive(in(5s));
+      ASSERT_TRUE(got) << "round " << round << ": " << got.error().what;
+    }
+  }
+}
+
 TEST_F(ZmqLimits, LinksThatFailedKeepNoFrames) {
   Members ends = bind_members(runtime_, 2, [](MemberOptions& options) {
     if (options.self == Rank(0)) {
