@@ -6,6 +6,7 @@
 
 #include "app/cli_parser.h"
 #include "app/hub_commands.h"
+#include "app/links_flag.h"
 
 namespace isthmus::app {
 namespace {
@@ -115,12 +116,15 @@ void add_hub_command(CLI::App& app, Parsed& parsed) {
   repeated(*command, "--address", arguments.links.addresses,
            "where a site is reached, instead of the file's")
       ->type_name("NAME=HOST:PORT");
-  command->callback([command, &parsed] {
+  const auto links = add_links_flag(*command);
+  command->callback([command, links, &parsed] {
     if (!command->get_subcommands().empty()) return;
     if (parsed.hub.config.empty()) {
       throw CLI::RequiredError("CONFIG");
     }
-    parsed.action = [&parsed](Session& session) { return command_hub(parsed.hub, session); };
+    parsed.action = [links, &parsed](Session& session) {
+      return command_hub(parsed.hub, *links, session);
+    };
   });
 }
 

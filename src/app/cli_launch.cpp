@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/cli_parser.h"
+#include "app/links_flag.h"
 
 namespace isthmus::app {
 
@@ -35,8 +36,11 @@ void add_launch_command(CLI::App& app, Parsed& parsed) {
                    "how often a site that dies by a signal or loses the others (exit code 5) is "
                    "started again, with --resume auto (default: 0)")
       ->check(CLI::Range(0, 1000));
-  launch->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) { return command_launch(parsed.launch, session); };
+  const auto links = add_links_flag(*launch);
+  launch->callback([links, &parsed] {
+    parsed.action = [links, &parsed](Session& session) {
+      return command_launch(parsed.launch, *links, session);
+    };
   });
 }
 

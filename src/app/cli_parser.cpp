@@ -8,8 +8,8 @@
 
 #include "app/build_info.h"
 #include "app/cli.h"
-#include "app/hub_commands.h"
 #include "app/kernel_emulation.h"
+#include "app/links_flag.h"
 #include "core/suggest.h"
 
 namespace isthmus::app {
@@ -107,10 +107,11 @@ void add_run_commands(CLI::App& app, Parsed& parsed) {
   repeated(*train, "--address", site.addresses, "where a site is reached, instead of the file's")
       ->type_name("NAME=HOST:PORT")
       ->needs(name);
-  train->callback([invitation, &parsed] {
+  const auto links = add_links_flag(*train);
+  train->callback([invitation, links, &parsed] {
     settle_workers(parsed.train, parsed.workers);
-    parsed.action = [invitation, &parsed](Session& session) {
-      return command_train(parsed.train, *invitation, session);
+    parsed.action = [invitation, links, &parsed](Session& session) {
+      return command_train(parsed.train, *invitation, *links, session);
     };
   });
 
@@ -325,6 +326,16 @@ void add_configuration_flags(CLI::App& command, TrainArguments& arguments) {
       ->expected(0, 1)
       ->type_name("[auto|PATH|never]");
   command.add_flag("--force", arguments.force, "replace the run that is in the folder");
+}
+
+std::shared_ptr<std::filesystem::path> add_links_flag(CLI::App& command) {
+  auto links = std::make_shared<std::filesystem::path>();  // the flag fills it, the action keeps it
+  command
+      .add_option("--links", *links,
+                  "links file, as `bench link` writes it, instead of the file's links: for "
+                  "net.shares and what is predicted; the same at all sites")
+      ->type_name("FILE");
+  return links;
 }
 
 CLI::App* subcommand(CLI::App& app, const std::string& name, const std::string& text) {

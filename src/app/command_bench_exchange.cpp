@@ -10,16 +10,14 @@
 #include <optional>
 
 #include "app/json_line.h"
-#include "app/run_parts.h"
+#include "app/largest_round.h"
+#include "app/owner_shares.h"
 #include "app/run_worlds.h"
 #include "app/text_table.h"
 #include "core/links_file.h"
 #include "core/units.h"
-#include "inner/model_layout.h"
 #include "plan/exchange_ways.h"
-#include "plan/prediction.h"
 #include "sim/run_simulated.h"
-#include "sim/topology.h"
 
 namespace isthmus::app {
 namespace {
@@ -42,37 +40,11 @@ struct TimedWay {
 
 /// What is exchanged, and over what.
 struct Question {
+  std::filesystem::path links_file;  // --links
   std::vector<std::string> sites;
-  std::vector<DirectedLink> links;  // sites x sites
-  LinkOptions link;
-  PredictionInput exchange;
-  std::int64_t values = 0;  // of the largest fragment
-  std::int64_t played = 0;  // ... that stand for them: links count their bytes as if they were all
+  LargestRound round;
   std::uint64_t seed = 0;
 };
-
-Question question_of(const Config& config) {
-  Question question{
-      .sites = {},
-      .links = {},
-      .link = {.model = config.sim.link_model == "ideal" ? LinkModel::kPlain : LinkModel::kTcp},
-      .exchange = {},
-      .seed = config.run.seed};
-  for (const SiteConfig& site : config.sites) question.sites.push_back(site.name);
-  question.links = link_matrix(config.links, question.sites);
-  const ModelLayout layout(model_shape(config.model, config.train.context));
-  question.link.byte_scale = surrogate_byte_scale(config, layout);
-  question.exchange = prediction_input(config.method, config.outer,
-                                       parameters_without_values(layout), config.workers(), 1);
-  for (const PlannedFragment& fragment : question.exchange.fragments) {
-    question.values = std::max(question.values, fragment.elements);
-  }
-  constexpr std::int64_t kMostPlayed = std::int64_t{1} << 24;  // times are of sizes, not of values
-  question.played = std::min(question.values, kMostPlayed);
-  question.link.byte_scale *=
-      static_cast<double>(question.values) / static_cast<double>(question.played);
-  return question;
-}
 
 /// "paris, lyon | tokyo"
 std::string words_of(const std::vector<std::uint32_t>& groups,
@@ -93,11 +65,13 @@ std::string words_of(const std::vector<std::uint32_t>& groups,
 std::vector<Way> ways_of(const Question& question, const Config& config) {
   const int members = config.workers();
   std::vector<Way> ways;
+  const std::vector<std::uint32_t> even = even_shares(config);
   ways.push_back({"gather", "gather", ReductionKind::kGather});
-  ways.push_back({"even shares", "reduce"});
-  const std::vector<std::uint32_t> shares = shares_by_links(question.links, members);
+  ways.push_back({"even shares", "reduce", ReductionKind::kReduce, even});
+  const std::vector<std::uint32_t> shares =
+      shares_by_links(question.round.input.links, members, even);
   if (!shares.empty()) {
-    ways.push_back({fmt::format("shares by links ({})", fmt::join(shares, ":")), "reduce",
+    ways.push_back({fmt::format("shares by links ({})", words_of_shares(shares)), "reduce",
                     ReductionKind::kReduce, shares});
   }
   constexpr int kMostStars = 16;
@@ -108,40 +82,29 @@ std::vector<Way> ways_of(const Question& question, const Config& config) {
                     "reduce", ReductionKind::kReduce, one});
   }
   std::vector<std::uint32_t> groups = named_groups(config);
-  if (groups.empty()) groups = groups_by_links(question.links, members);
+  if (groups.empty()) groups = groups_by_links(question.round.input.links, members);
   if (!groups.empty()) {
-    ways.push_back({fmt::format("groups ({})", words_of(groups, question.sites)),
-                    "groups",
-                    ReductionKind::kReduce,
-                    {},
-                    groups});
+    ways.push_back({fmt::format("groups ({})", words_of(groups, question.sites)), "groups",
+                    ReductionKind::kReduce, even, groups});
   }
   return ways;
 }
 
 /// One round, nothing else on the links, until all know it committed.
 TimedWay timed(const Question& question, const Way& way) {
-  PredictionInput input = question.exchange;
-  input.H = 1;
-  input.overlap = 0;
-  input.round_behind = false;
-  input.commit_every = 0;
-  input.fragments = {{.elements = question.played}};
+  PredictionInput input = question.round.input;
   input.exchange = way.kind;
   input.shares = way.shares;
   input.groups = way.groups;
-  input.step_time = [](Rank, StepIndex) { return Duration(0); };
-  input.links = question.links;
-  input.link = question.link;
   TimedWay result{.way = way, .predicted_s = predict(input).predicted_s};
 
-  const std::vector<float> values(static_cast<std::size_t>(question.played), 1.0f);
-  const std::shared_ptr<const Codec> codec = question.exchange.codec;
+  const std::vector<float> values(static_cast<std::size_t>(input.fragments.front().elements), 1.0f);
+  const std::shared_ptr<const Codec> codec = input.codec;
   const SimulationResult run = run_simulated(
-      {.workers = question.exchange.workers,
-       .links = question.links,
+      {.workers = input.workers,
+       .links = input.links,
        .seed = question.seed,
-       .network = {.link = question.link},
+       .network = {.link = input.link},
        .exchange = {.retry_interval = kNothingIsLost, .shares = way.shares, .groups = way.groups}},
       [&](WorkerContext& context) {
         const SyncId id{FragmentId(0), StepIndex(1)};
@@ -158,7 +121,7 @@ TimedWay timed(const Question& question, const Way& way) {
   const std::size_t sites = question.sites.size();
   for (std::size_t from = 0; from < sites; ++from) {
     for (std::size_t to = 0; to < sites; ++to) {
-      const std::int64_t rate = question.links[from * sites + to].bits_per_s;
+      const std::int64_t rate = input.links[from * sites + to].bits_per_s;
       if (from == to || rate == 0) continue;
       if (!slowest || rate < *slowest) {
         slowest = rate;
@@ -175,25 +138,47 @@ TimedWay timed(const Question& question, const Way& way) {
 /// What a run of this file would do.
 const TimedWay& used_by(const std::vector<TimedWay>& ways, const Question& question,
                         const Config& config) {
-  const ReductionKind kind =
-      resolve_reduction(question.exchange.exchange, *question.exchange.codec, config.workers());
-  const std::string name = kind != ReductionKind::kReduce     ? "gather"
-                           : config.net.reduction == "groups" ? "groups"
-                                                              : "even shares";
-  return *std::ranges::find_if(
-      ways, [&](const TimedWay& each) { return each.way.name.starts_with(name); });
+  const ReductionKind kind = resolve_reduction(question.round.input.exchange,
+                                               *question.round.input.codec, config.workers());
+  const bool groups = config.net.reduction == "groups";
+  const std::vector<std::uint32_t> shares = owner_shares(config);
+  return *std::ranges::find_if(ways, [&](const TimedWay& each) {
+    const bool as_they_go = each.way.shares == shares && each.way.groups.empty() != groups;
+    return each.way.kind == kind && (kind != ReductionKind::kReduce || as_they_go);
+  });
+}
+
+/// What makes a run that goes as `used` take another way, as --set reads it; none: no key does.
+std::vector<std::string> settings_of(const Way& way, const Way& used, const Config& config) {
+  if (way.name.starts_with("star")) return {};
+  std::vector<std::string> settings;
+  if (way.kind != used.kind) {
+    const bool gathers = way.kind == ReductionKind::kGather;
+    settings.push_back(fmt::format("outer.exchange={}", gathers ? "gather" : "reduce"));
+  }
+  if (way.kind == ReductionKind::kReduce && way.groups.empty()) {
+    settings.push_back(
+        fmt::format("net.shares={}", way.shares == even_shares(config) ? "even" : "links"));
+  } else if (config.net.shares == "links") {
+    settings.emplace_back("net.shares=auto");
+  }
+  const std::string reduction = way.groups.empty() ? "direct" : "groups";
+  if (config.net.reduction != reduction) settings.push_back("net.reduction=" + reduction);
+  return settings;
 }
 
 void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Question& question,
-           Session& session) {
+           const Config& config, Session& session) {
   if (session.json) {
     for (const TimedWay& each : ways) {
       JsonLine line;
       line.add("bench", "exchange").add("way", each.way.name).add("bits", each.way.bits);
-      line.add("sites", question.exchange.workers).add("values", question.values);
-      line.add("codec", question.exchange.codec->name());
+      line.add("sites", question.round.input.workers).add("values", question.round.values);
+      line.add("codec", question.round.input.codec->name());
       line.add("predicted_s", each.predicted_s).add("simulated_s", each.simulated_s);
       line.add("thinnest_link_bytes", each.thinnest_bytes).add("used", &each == &used);
+      const std::vector<std::string> settings = settings_of(each.way, used.way, config);
+      if (!settings.empty()) line.add("set", fmt::format("{}", fmt::join(settings, " ")));
       session.out.write(line.str() + "\n");
     }
     return;
@@ -205,20 +190,34 @@ void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Questi
                &each == &used ? "what this file does" : ""});
   }
   session.out.write(table.text(session.out));
-  const auto least = [&](const std::string& bits) {
-    const TimedWay* best = nullptr;
+  const auto least = [&](bool same_bits) {
+    const TimedWay* best = &used;
     for (const TimedWay& each : ways) {
-      const bool counts = bits.empty() || each.way.bits == bits;
-      if (counts && (best == nullptr || each.simulated_s < best->simulated_s)) best = &each;
+      const bool counts = !same_bits || each.way.bits == used.way.bits;
+      if (counts && each.simulated_s < best->simulated_s) best = &each;
     }
-    return best->way.name;
+    return best;
   };
+  const TimedWay& fastest = *least(false);
+  const TimedWay& alike = *least(true);
   session.err.write(fmt::format(
       "One round of {} values in {}. Fastest: {}; of those with the bits of what this file does: "
-      "{}. Runs own even shares (sites without an address nothing), or groups with net.reduction = "
-      "\"groups\" and each site's "
-      "group.\n",
-      question.values, question.exchange.codec->name(), least(""), least(used.way.bits)));
+      "{}.\n",
+      question.round.values, question.round.input.codec->name(), fastest.way.name, alike.way.name));
+  std::vector<const TimedWay*> better = {&fastest};
+  if (&alike != &fastest) better.push_back(&alike);
+  std::erase(better, &used);
+  const std::string links =
+      question.links_file.empty() ? "" : " --links " + question.links_file.string();
+  for (const TimedWay* each : better) {
+    const std::vector<std::string> settings = settings_of(each->way, used.way, config);
+    session.err.write(
+        settings.empty()
+            ? fmt::format("{}: no key makes a run do so.\n", each->way.name)
+            : fmt::format("{}: train --set {}{}, at all sites, or these keys in the file{}.\n",
+                          each->way.name, fmt::join(settings, " --set "), links,
+                          each->way.groups.empty() ? "" : ", with each site's group"));
+  }
 }
 
 }  // namespace
@@ -231,14 +230,18 @@ int command_bench_exchange(const BenchExchangeArguments& arguments, Session& ses
         "{}: bench collectives needs two sites at least and a [[link]] between them, or --links",
         arguments.config.string()));
   }
-  const Question question = question_of(config);
-  if (question.exchange.exchange == ReductionKind::kCollect) {
+  Question question{.links_file = arguments.links,
+                    .sites = {},
+                    .round = largest_round(config),
+                    .seed = config.run.seed};
+  for (const SiteConfig& site : config.sites) question.sites.push_back(site.name);
+  if (question.round.input.exchange == ReductionKind::kCollect) {
     throw ConfigError(fmt::format(
         "outer.method = \"{}\": all its bytes go to all, there is one way only", config.method));
   }
   std::vector<TimedWay> ways;
   for (const Way& way : ways_of(question, config)) ways.push_back(timed(question, way));
-  print(ways, used_by(ways, question, config), question, session);
+  print(ways, used_by(ways, question, config), question, config, session);
   return 0;
 }
 

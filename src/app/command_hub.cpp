@@ -7,16 +7,17 @@
 #include <string_view>
 #include <vector>
 
-#include "app/commands.h"
 #include "app/http_server.h"
 #include "app/hub_board.h"
 #include "app/hub_keys.h"
 #include "app/hub_log.h"
 #include "app/hub_run.h"
+#include "app/links_flag.h"
 #include "app/signals.h"
 #include "app/site_links.h"
 #include "app/site_routes.h"
 #include "core/file_lock.h"
+#include "core/links_file.h"
 #include "core/log.h"
 #include "core/system_runtime.h"
 #include "isthmus/errors.h"
@@ -33,6 +34,11 @@ std::vector<std::string> names_of(const Config& config) {
 }  // namespace
 
 int command_hub(const HubArguments& arguments, Session& session) {
+  return command_hub(arguments, {}, session);
+}
+
+int command_hub(const HubArguments& arguments, const std::filesystem::path& links,
+                Session& session) {
   Config config = load_config(arguments.config, arguments.overrides, schema_context());
   if (config.hub.address.empty()) {
     throw ConfigError(
@@ -40,6 +46,7 @@ int command_hub(const HubArguments& arguments, Session& session) {
                     "reach it",
                     arguments.config.string()));
   }
+  if (!links.empty()) use_links_file(config, links);
   set_addresses(config, arguments.links.addresses);
   check_addresses(config);
   static_cast<void>(is_elastic(config, arguments.links));  // checks the method

@@ -9,12 +9,13 @@
 #include <sstream>
 
 #include "app/child_process.h"
-#include "app/commands.h"
 #include "app/free_ports.h"
 #include "app/http_address.h"
 #include "app/launched_sites.h"
+#include "app/links_flag.h"
 #include "app/site_session.h"
 #include "app/wall_clock.h"
+#include "core/links_file.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
@@ -42,10 +43,12 @@ Words allocated_nodes() {
 
 class Launch {
  public:
-  Launch(const LaunchArguments& arguments, Session& session)
+  Launch(const LaunchArguments& arguments, const std::filesystem::path& links, Session& session)
       : arguments_(arguments),
+        links_(links),
         session_(session),
         config_(load_config(arguments.config, arguments.overrides, schema_context())) {
+    if (!links.empty()) use_links_file(config_, links);
     for (const std::string& name : arguments.sites) {
       static_cast<void>(place_of(name));
     }
@@ -120,6 +123,7 @@ class Launch {
     append(command, {"-n", fmt::format("{}", processes), own_program(), "train",
                      arguments_.config.string(), "--out", folder()});
     for (const std::string& each : arguments_.overrides) append(command, {"--set", each});
+    if (!links_.empty()) append(command, {"--links", links_.string()});
     if (arguments_.resume != "never") append(command, {"--resume", arguments_.resume});
     if (arguments_.force) command.emplace_back("--force");
     append(command, {"--progress", session_.progress == ProgressMode::kNone ? "none" : "plain"});
@@ -216,6 +220,7 @@ class Launch {
     Words words = {program, "train", arguments_.config.string(), "--site",
                    name,    "--out", folder() + "/" + name};
     for (const std::string& each : arguments_.overrides) append(words, {"--set", each});
+    if (!links_.empty()) append(words, {"--links", links_.string()});
     Words addresses = given_;
     append(addresses, arguments_.addresses);
     for (const std::string& each : addresses) append(words, {"--address", each});
@@ -241,6 +246,7 @@ class Launch {
   [[nodiscard]] Words hub_command(const std::string& program, Start start) {
     Words words = {program, "hub", arguments_.config.string(), "--out", folder() + "/hub"};
     for (const std::string& each : arguments_.overrides) append(words, {"--set", each});
+    if (!links_.empty()) append(words, {"--links", links_.string()});
     Words addresses = given_;
     append(addresses, arguments_.addresses);
     for (const std::string& each : addresses) append(words, {"--address", each});
@@ -307,6 +313,7 @@ class Launch {
   }
 
   const LaunchArguments& arguments_;
+  const std::filesystem::path& links_;
   Session& session_;
   Config config_;
   Words given_;  // addresses that are not the file's
@@ -317,7 +324,12 @@ class Launch {
 }  // namespace
 
 int command_launch(const LaunchArguments& arguments, Session& session) {
-  return Launch(arguments, session).run();
+  return command_launch(arguments, {}, session);
+}
+
+int command_launch(const LaunchArguments& arguments, const std::filesystem::path& links,
+                   Session& session) {
+  return Launch(arguments, links, session).run();
 }
 
 }  // namespace isthmus::app

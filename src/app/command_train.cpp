@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "app/commands.h"
-#include "app/hub_commands.h"
 #include "app/launch_environment.h"
 #include "app/link_commands.h"
+#include "app/links_flag.h"
 #include "app/mesh_job.h"
 #include "app/run_estimate.h"
 #include "app/run_summary.h"
@@ -193,12 +193,14 @@ void set_addresses(Config& config, const std::vector<std::string>& addresses) {
 }
 
 int command_train(const TrainArguments& arguments, Session& session) {
-  return command_train(arguments, "", session);
+  return command_train(arguments, "", {}, session);
 }
 
-int command_train(const TrainArguments& given, const std::string& invitation, Session& session) {
+int command_train(const TrainArguments& given, const std::string& invitation,
+                  const std::filesystem::path& links, Session& session) {
   TrainArguments arguments = given;
   Config config = load_config(arguments.config, arguments.overrides, schema_context());
+  if (!links.empty()) use_links_file(config, links);
   set_addresses(config, arguments.site.addresses);
   find_own_site(config, arguments);
   const bool mpi = config.net.transport == "mpi" || (config.net.transport == "auto" && under_mpi());

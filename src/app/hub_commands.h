@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `hub invite`, `hub revoke`, `hub keys`, and `train` with an invitation, as commands.h has the
-// others.
+// `hub invite`, `hub revoke` and `hub keys`, as commands.h has the others.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +24,5 @@ struct HubKeysArguments {
 int command_hub_invite(const HubKeysArguments& arguments, Session& session);
 int command_hub_revoke(const HubKeysArguments& arguments, Session& session);
 int command_hub_keys(const HubKeysArguments& arguments, Session& session);
-/// `invitation`: of a hub; empty: keys/NAME.invite beside the file, if it is there.
-int command_train(const TrainArguments& arguments, const std::string& invitation, Session& session);
 
 }  // namespace isthmus::app

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "app/hub_run.h"
+#include "app/owner_shares.h"
 #include "app/site_routes.h"
 #include "app/site_session.h"
 #include "app/wall_clock.h"
@@ -53,7 +54,8 @@ void HubRun::hear(Rank from, const HelloNote& note) {
     send(from, TurnedAwayNote{.why = fmt::format("the configurations differ: {}", differs),
                               .configuration = true});
   };
-  const HelloNote own{.run_id = {}, .resumes = false, .held = {}, .common = common_values(config_)};
+  HelloNote own{.run_id = {}, .resumes = false, .held = {}, .common = common_values(config_)};
+  append_shares(config_, own.common);
   HelloNote known = note;  // of data and model a hub knows nothing
   std::erase_if(known.common, [&](const auto& each) {
     return std::ranges::none_of(own.common,

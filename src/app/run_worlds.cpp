@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "app/owner_shares.h"
 #include "app/run_parts.h"
 #include "app/site_links.h"
 #include "app/status_board.h"
@@ -128,6 +129,7 @@ int streams_over(const DirectedLink& link, int configured) {
 WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
   const auto body = [&](WorkerContext& context) { run_worker(setup, context); };
   const PeerExchangeOptions exchange{.retry_interval = kNothingIsLost,
+                                     .shares = owner_shares(world.config),
                                      .groups = site_groups(world.config),
                                      .run_key = run_key(world.config.run.seed, Stream::kRounding),
                                      .events = world.events};
@@ -267,6 +269,7 @@ Prediction predict_run(const RunWorld& world, const std::vector<Duration>& measu
       if (world.site != nullptr) link.streams = streams_over(link, config.net.streams);
     }
     input.link = link_options(world);
+    input.shares = owner_shares(config);
     input.groups = site_groups(config);
     const Prediction next = predict(input);
     whole = whole ? one_after_another(*whole, next) : next;

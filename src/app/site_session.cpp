@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "app/owner_shares.h"
 #include "app/run_parts.h"
 #include "app/run_worlds.h"
 #include "app/site_links.h"
@@ -29,14 +30,6 @@ MemberOptions session_links(const Config& config, const SiteArguments& arguments
   if (elastic) let_come_back(options);
   spare_detours(options);
   return options;
-}
-
-/// Contributions to what a hidden site owned would all pass a relay; those to others need none.
-std::vector<std::uint32_t> owner_shares(std::span<const SiteConfig> sites) {
-  std::vector<std::uint32_t> shares;
-  if (hidden_sites(sites).empty()) return shares;
-  for (const SiteConfig& site : sites) shares.push_back(site.address.empty() ? 0 : 1);
-  return shares;
 }
 
 bool is_to_host(const Note& note) {
@@ -135,7 +128,7 @@ void SiteSession::open_exchange() {
       *watched_, runtime_,
       PeerExchangeOptions{
           .retry_interval = kNothingIsLost,
-          .shares = routes_ ? owner_shares(config_.sites) : std::vector<std::uint32_t>(),
+          .shares = owner_shares(config_),
           .groups = site_groups(config_),
           .run_key = run_key(config_.run.seed, Stream::kRounding),
           .events = events_.get(),

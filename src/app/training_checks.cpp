@@ -2,6 +2,7 @@
 // What a run is checked for before it writes anything, and whom it meets.
 #include <fmt/format.h>
 
+#include "app/owner_shares.h"
 #include "app/run_parts.h"
 #include "app/run_worlds.h"
 #include "app/site_links.h"
@@ -78,6 +79,7 @@ void Training::check() const {
         "where groups have nothing to sum; remove it, or set outer.exchange = \"reduce\"",
         exchange.codec->name(), plan_.workers));
   }
+  check_shares(config_);
   (void)LearningRateSchedule(config_.inner, plan_.total_steps);
   if (!config_.model.init.empty()) {
     check_hf_weights(storage_, config_.locate(config_.model.init), parameters);
@@ -150,6 +152,7 @@ void Training::join_sites() {
                   .resumes = request_.resume == "auto",
                   .folder = out_,
                   .held = {}};
+  append_shares(config_, facts.common);
   facts.common.emplace_back("layout of the model", facts.layout.hex());
   append_data(fingerprint_, facts.common);
   if (facts.resumes) {

@@ -112,6 +112,7 @@ struct Loader {
   void check_paces();
   void check_net();
   void check_groups();
+  void check_shares();
   void check_sites();
 
   std::vector<Deferred> deferred_;

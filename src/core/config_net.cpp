@@ -30,6 +30,7 @@ void Loader::check_net() {
     }
   }
   check_groups();
+  check_shares();
   for (const std::string& hours : config.net.quiet) {
     try {
       static_cast<void>(parse_quiet_hours(hours));
@@ -66,6 +67,30 @@ void Loader::check_groups() {
                        "a group's mean does not",
                        what, info->name),
            "remove it, or choose another method");
+  }
+}
+
+void Loader::check_shares() {
+  const MethodInfo* info = method();
+  if (config.net.shares != "links" || info == nullptr) {
+    return;
+  }
+  const std::string what = quoted("net.shares");
+  if (!info->takes("exchange") || config.outer.exchange == ReductionKind::kGather) {
+    refuse("E-CONFLICT", "net.shares",
+           fmt::format(
+               "{}: shares are of means that one site works out for the others, and {}", what,
+               info->takes("exchange") ? "outer.exchange = \"gather\" sends all to all"
+                                       : fmt::format("method '{}' sends all to all", info->name)),
+           "remove it");
+  }
+  if (config.net.reduction == "groups") {
+    refuse(
+        "E-CONFLICT", "net.shares",
+        fmt::format("{}: in groups the links inside a group and those between groups carry unlike "
+                    "shares, for which there is no form",
+                    what),
+        "remove it, or net.reduction = \"groups\"");
   }
 }
 

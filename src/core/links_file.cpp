@@ -149,8 +149,10 @@ void use_links_file(Config& config, const std::filesystem::path& file) {
 
 std::string links_toml(const std::vector<NotedLink>& links, const LinksProvenance& measured) {
   std::string text =
-      "# Links between sites. Use them with `isthmus simulate FILE --links THIS` or `isthmus plan\n"
-      "# utilisation FILE --links THIS`, or copy the entries into FILE.\n[measured]\n";
+      "# Links between sites. Use them with `isthmus simulate FILE --links THIS`, `isthmus plan\n"
+      "# utilisation FILE --links THIS` or, at all sites alike, `isthmus train FILE --links "
+      "THIS`,\n"
+      "# or copy the entries into FILE.\n[measured]\n";
   for (const auto& [key, value] : {std::pair("at", &measured.at), std::pair("by", &measured.by),
                                    std::pair("how", &measured.how)}) {
     if (!value->empty()) text += fmt::format("{} = {}\n", key, config::toml_quote(*value));

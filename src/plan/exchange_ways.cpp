@@ -25,21 +25,29 @@ std::vector<double> pair_rates(std::span<const DirectedLink> links, std::size_t 
   return rates;
 }
 
-}  // namespace
-
-std::vector<std::uint32_t> shares_by_links(std::span<const DirectedLink> links, int members) {
-  const auto size = static_cast<std::size_t>(members);
-  const std::vector<double> rates = pair_rates(links, size);
-  std::vector<double> line(size, 0.0);
-  for (std::size_t a = 0; a < size; ++a) {
-    for (std::size_t b = 0; b < size; ++b) {
-      if (a != b) line[a] = std::max(line[a], rates[a * size + b]);
+/// By member: its best link.
+std::vector<double> lines_of(const std::vector<double>& rates, std::size_t members) {
+  std::vector<double> lines(members, 0.0);
+  for (std::size_t a = 0; a < members; ++a) {
+    for (std::size_t b = 0; b < members; ++b) {
+      if (a != b) lines[a] = std::max(lines[a], rates[a * members + b]);
     }
   }
+  return lines;
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> shares_by_links(std::span<const DirectedLink> links, int members,
+                                           std::span<const std::uint32_t> owners) {
+  const auto size = static_cast<std::size_t>(members);
+  ISTHMUS_CHECK(owners.empty() || owners.size() == size, owners.size(), members);
+  const std::vector<double> line = lines_of(pair_rates(links, size), size);
   const double best = *std::ranges::max_element(line);
   if (members <= 2 || std::isinf(best)) return {};
   // f_i at a time T of vectors over the best line.
   const auto share = [&](std::size_t i, double T) {
+    if (!owners.empty() && owners[i] == 0) return 0.0;
     return std::max(0.0, (T * line[i] / best - 1) / static_cast<double>(members - 2));
   };
   double low = 0;
@@ -51,14 +59,46 @@ std::vector<std::uint32_t> shares_by_links(std::span<const DirectedLink> links, 
     for (std::size_t m = 0; m < size; ++m) sum += share(m, T);
     (sum < 1 ? low : high) = T;
   }
-  constexpr double kParts = 4096;
+  const double parts = std::max(4096.0, 64.0 * members);  // the mean share is 64 of them at least
   std::vector<std::uint32_t> shares;
   for (std::size_t m = 0; m < size; ++m) {
-    shares.push_back(static_cast<std::uint32_t>(std::lround(share(m, high) * kParts)));
+    shares.push_back(static_cast<std::uint32_t>(std::lround(share(m, high) * parts)));
   }
   const bool even =
       std::ranges::all_of(shares, [&](std::uint32_t each) { return each == shares.front(); });
   return even ? std::vector<std::uint32_t>() : shares;
+}
+
+ReduceBounds reduce_bounds(std::span<const DirectedLink> links, int members,
+                           std::span<const std::uint32_t> shares) {
+  const auto size = static_cast<std::size_t>(members);
+  const std::vector<double> rates = pair_rates(links, size);
+  const std::vector<double> line = lines_of(rates, size);
+  const std::vector<std::uint32_t> even(size, 1);
+  const std::span<const std::uint32_t> parts = shares.empty() ? std::span(even) : shares;
+  ISTHMUS_CHECK(parts.size() == size, parts.size(), members);
+  double sum = 0;
+  for (const std::uint32_t part : parts) sum += part;
+  ReduceBounds bounds;
+  for (std::size_t a = 0; a < size; ++a) {
+    const double own = parts[a] / sum;
+    bounds.lines = std::max(bounds.lines, (1 + (members - 2) * own) / line[a]);
+    for (std::size_t b = 0; b < a; ++b) {
+      bounds.pairs = std::max(bounds.pairs, (own + parts[b] / sum) / rates[a * size + b]);
+    }
+  }
+  return bounds;
+}
+
+std::vector<std::uint32_t> shares_worth_it(std::span<const DirectedLink> links, int members,
+                                           std::span<const std::uint32_t> owners) {
+  std::vector<std::uint32_t> shares = shares_by_links(links, members, owners);
+  if (shares.empty()) return shares;
+  const ReduceBounds by_links = reduce_bounds(links, members, shares);
+  const ReduceBounds even = reduce_bounds(links, members, owners);
+  const bool worth_it =
+      even.lines > kSharesGain * by_links.lines && by_links.pairs <= kSharesLoss * even.pairs;
+  return worth_it ? shares : std::vector<std::uint32_t>();
 }
 
 std::vector<std::uint32_t> groups_by_links(std::span<const DirectedLink> links, int members) {

@@ -402,10 +402,24 @@ class Files(CommandLine):
         ways = {way["way"]: way for way in map(json.loads, lines)}
         self.assertEqual(len(ways), 7, lines)  # gather, even, four stars, groups
         self.assertTrue(ways["even shares"]["used"], lines)
+        self.assertEqual(ways["gather"]["set"], "outer.exchange=gather")
+        self.assertNotIn("set", ways["star of a"])
         for way in ways.values():
             self.assertAlmostEqual(way["predicted_s"] / way["simulated_s"], 1, delta=0.05)
         thin = {name: way["thinnest_link_bytes"] for name, way in ways.items()}
         self.assertLess(thin["groups (a, b | c, d)"], 0.7 * thin["even shares"])
+        slow = "".join(f'[[link]]\nbetween = {pair}\nrate = "{rate}"\nrtt = "1ms"\n' for pair, rate in
+                       (('["*", "*"]', "20Mbit/s"), ('["c", "*"]', "5Mbit/s")))
+        self.write("slow.toml", RUN.replace("workers = 2\n", "") + sites + slow)
+        by_links = "shares by links (1365:1365:0:1365)"
+        settings = {"auto": by_links, "links": by_links, "even": "even shares"}
+        for key, used in settings.items():
+            lines = self.prints("bench", "collectives", "slow.toml", "--set", "sim.link_model=ideal",
+                                "--set", "model.d_model=128", "--set", f"net.shares={key}",
+                                "--json").splitlines()
+            ways = {way["way"]: way for way in map(json.loads, lines)}
+            self.assertEqual([way for way in ways if ways[way]["used"]], [used], lines)
+            self.assertIn("net.shares=links", ways[by_links]["set"])
         self.refuses(2, "--inner", "bench", "collectives")
         self.refuses(3, "[[link]]", "bench", "collectives", "run.toml")
 

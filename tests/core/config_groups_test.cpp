@@ -30,5 +30,18 @@ TEST(Config, GroupsArePartOfWhatMustBeAlike) {
   EXPECT_NE(resolved_toml(grouped).find("group = \"x\""), std::string::npos);
 }
 
+// They change when things happen, never what.
+TEST(Config, SharesArePartOfTheOutcomeAloneUnlessTheyAreTheDefault) {
+  const auto with = [](const std::string& net) { return load(std::string(kMinimal) + net); };
+  const Config absent = with("");
+  const Config by_default = with("[net]\nshares = \"auto\"\n");
+  const Config even = with("[net]\nshares = \"even\"\n");
+  EXPECT_EQ(absent.net.shares, "auto");
+  EXPECT_EQ(config_digest(absent), config_digest(even));
+  EXPECT_EQ(outcome_digest(absent), outcome_digest(by_default));
+  EXPECT_NE(outcome_digest(absent), outcome_digest(even));
+  EXPECT_NE(resolved_toml(even).find("shares = \"even\""), std::string::npos);
+}
+
 }  // namespace
 }  // namespace isthmus

@@ -185,6 +185,37 @@ def groups_find_the_same(bench):
                 f"exit {process.returncode}: {said}")
 
 
+def shares_by_links_find_the_same(bench):
+    """A slow site owns nothing of a round, at every site alike, and no bit depends on it."""
+    toml = bench.write("shares.toml", "diloco", 4, True)
+    links = bench.folder / "links.toml"
+    links.write_text("".join(f'[[link]]\nbetween = ["{site}", "*"]\nrate = "{rate}"\nrtt = "20ms"\n'
+                             for site, rate in (("*", "40Mbit/s"), ("north", "10Mbit/s"))))
+    bench.together("shares-even", toml)
+    with_links = ("--links", str(links), "--set", "net.shares=links")
+    for how in ("links", "even"):
+        subprocess.run([bench.isthmus, "simulate", str(toml), "--links", str(links), "--progress",
+                        "none", "--set", f"net.shares={how}", "--out",
+                        str(bench.folder / f"shares-{how}-simulated")], check=True, capture_output=True)
+        require(bench.model(f"shares-{how}-simulated") == bench.model("shares-even"),
+                f"simulated, {how}: another model")
+    bench.apart("shares-apart", toml, 4, *with_links)
+    for name in NAMES:
+        require(bench.model(f"shares-apart/{name}") == bench.model("shares-even"),
+                f"{name}: another model")
+    # Of nine tiles the first site sends seven and three times its two, or six and three times three.
+    sent = {out: bench.lines(out, ("round",))[-1]["bytes_payload"]
+            for out in ("shares-even", *(f"shares-apart/{name}" for name in NAMES))}
+    even = sent.pop("shares-even")
+    require(all(abs(each / even - 15 / 13) < 0.01 for each in sent.values()), f"{even} and {sent}")
+    running = [bench.start("shares-unlike", toml, name, *with_links[:4 if name != "west" else 0])
+               for name in NAMES]
+    for process in running:
+        said = process.communicate(timeout=60)[1]
+        require(process.returncode == 3 and "net.shares" in said and "even" in said,
+                f"exit {process.returncode}: {said}")
+
+
 def sockets_within_one_process_find_the_same(bench):
     toml = bench.write("together.toml", "diloco", 3, False)
     bench.together("in-memory", toml)
@@ -362,7 +393,7 @@ def what_differs_is_named_at_every_site(bench):
         alone("cannot listen", 4, text)
 
 
-SCENARIOS = (every_method_finds_the_same, groups_find_the_same,
+SCENARIOS = (every_method_finds_the_same, groups_find_the_same, shares_by_links_find_the_same,
              sockets_within_one_process_find_the_same,
              a_signal_to_one_ends_all_and_they_go_on, what_one_killed_site_leaves_goes_on,
              a_full_disk_ends_the_run_at_all, a_signal_right_after_a_resume_counts,

@@ -28,6 +28,7 @@ struct Plan {
   std::string codec = "fp32";
   int rounds = 8;
   std::vector<std::uint32_t> groups = {};  // of a reduce
+  std::vector<std::uint32_t> shares = {};  // of its owners
 };
 
 /// A run of one round after another, two fragments, at most three rounds under way.
@@ -213,6 +214,19 @@ inline Plan plan_in_groups(std::uint64_t seed) {
     const auto place = static_cast<std::uint32_t>(m);
     plan.groups.push_back(seed / 8 % 2 == 0 ? place % groups : std::min(groups - 1, place / 2));
   }
+  return plan;
+}
+
+/// Every other one in groups. Owners of unlike shares, some of which own nothing, as slow and
+/// hidden ones do; of every fourth only one does.
+inline Plan plan_in_shares(std::uint64_t seed) {
+  Plan plan = seed % 2 == 0 ? plan_in_groups(seed / 2) : plan_of(seed);
+  plan.kind = ReductionKind::kReduce;
+  for (int m = 0; m < plan.members; ++m) {
+    plan.shares.push_back(seed / 2 % 4 == 0 ? 0 : static_cast<std::uint32_t>(seed >> m) % 3);
+  }
+  const bool nobody = std::ranges::all_of(plan.shares, [](auto share) { return share == 0; });
+  if (nobody) plan.shares[seed / 8 % plan.shares.size()] = 5;
   return plan;
 }
 

@@ -36,14 +36,15 @@ class EngineNet {
  public:
   EngineNet(int members, std::uint64_t seed, const Faults& faults, bool elastic = false,
             int min_members = 1, Duration retry_interval = 100ms, bool hub = false,
-            std::vector<std::uint32_t> groups = {})
+            std::vector<std::uint32_t> groups = {}, std::vector<std::uint32_t> shares = {})
       : rng_(seed, Stream::kTestData),
         faults_(faults),
         retry_interval_(retry_interval),
         elastic_(elastic),
         min_members_(min_members),
         hub_(hub ? members : -1),
-        groups_(std::move(groups)) {
+        groups_(std::move(groups)),
+        shares_(std::move(shares)) {
     for (int m = 0; m < members + (hub ? 1 : 0); ++m) {
       engines_.push_back(std::make_unique<ExchangeEngine>(options(Rank(m), members)));
     }
@@ -206,6 +207,7 @@ class EngineNet {
     return {.self = self,
             .members = members,
             .retry_interval = retry_interval_,
+            .shares = shares_,
             .groups = groups_,
             .elastic = elastic_,
             .hub = hub_ >= 0,
@@ -297,6 +299,7 @@ class EngineNet {
   int min_members_;
   int hub_;  // -1: none
   std::vector<std::uint32_t> groups_;
+  std::vector<std::uint32_t> shares_;
   std::vector<HubRecord> hub_log_;  // what outlives its processes
   std::optional<std::size_t> hub_dies_at_;
 };

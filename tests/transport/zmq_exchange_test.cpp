@@ -93,6 +93,25 @@ TEST(ZmqGroups, GiveTheBitsOfTheNaiveLoop) {
       PeerExchangeOptions{.groups = groups});
 }
 
+// Among three of five, one of whom owns most.
+TEST(ZmqShares, GiveTheBitsOfTheNaiveLoop) {
+  if (zmq_version().empty()) GTEST_SKIP() << "this build has no ZeroMQ";
+  const std::shared_ptr<const Codec> codec = make_codec("int4:64:rounding=stochastic");
+  const SyncId id{FragmentId(0), StepIndex(5)};
+  const std::vector<float> expected = naive_mean(*codec, 5, 900000, ReductionKind::kReduce, id);
+  run_over_zmq(
+      5,
+      [&](WorkerContext& context) {
+        const auto result =
+            context.exchange.wait(context.exchange.begin(contribution_of(
+                                      codec, context.rank, 900000, id, ReductionKind::kReduce)),
+                                  120s);
+        ASSERT_TRUE(result.has_value()) << result.error().what;
+        EXPECT_EQ(result->values, expected) << "worker " << context.rank.value();
+      },
+      PeerExchangeOptions{.shares = {0, 3, 0, 100, 7}});
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const int members : {2, 3, 4}) {
