@@ -139,18 +139,6 @@ CrossEntropySum cross_entropy_reference(ThreadTeam& team, const CrossEntropy<Rea
       gradient_row(ce, ce.targets[begin + r], softmax[static_cast<std::size_t>(r)],
                    logits + r * ce.vocab);
     });
-    if (ce.d_hidden != nullptr) {
-      gemm<Real>(team, {.m = rows,
-                        .n = ce.channels,
-                        .k = ce.vocab,
-                        .a = logits,
-                        .lda = ce.vocab,
-                        .b = ce.weight,
-                        .ldb = ce.channels,
-                        .c = ce.d_hidden + begin * ce.channels,
-                        .ldc = ce.channels,
-                        .bf16 = ce.bf16});
-    }
     if (ce.d_weight != nullptr) {
       gemm<Real>(team, {.m = ce.vocab,
                         .n = ce.channels,
@@ -163,6 +151,18 @@ CrossEntropySum cross_entropy_reference(ThreadTeam& team, const CrossEntropy<Rea
                         .c = ce.d_weight,
                         .ldc = ce.channels,
                         .accumulate = true,
+                        .bf16 = ce.bf16});
+    }
+    if (ce.d_hidden != nullptr) {
+      gemm<Real>(team, {.m = rows,
+                        .n = ce.channels,
+                        .k = ce.vocab,
+                        .a = logits,
+                        .lda = ce.vocab,
+                        .b = ce.weight,
+                        .ldb = ce.channels,
+                        .c = ce.d_hidden + begin * ce.channels,
+                        .ldc = ce.channels,
                         .bf16 = ce.bf16});
     }
   }
@@ -237,19 +237,6 @@ class LogitsChunk {
       const std::int64_t own = own_target(ce_, ce_.targets[begin + r]);
       if (own >= 0) logits_[own * ld_ + r] -= static_cast<float>(ce_.gradient_scale);
     }
-    if (ce_.d_hidden != nullptr) {
-      gemm<float>(team_, {.m = rows,
-                          .n = ce_.channels,
-                          .k = ce_.vocab,
-                          .a = logits_,
-                          .lda = ld_,
-                          .a_transposed = true,
-                          .b = ce_.weight,
-                          .ldb = ce_.channels,
-                          .c = ce_.d_hidden + begin * ce_.channels,
-                          .ldc = ce_.channels,
-                          .bf16 = ce_.bf16});
-    }
     if (ce_.d_weight != nullptr) {
       gemm<float>(team_, {.m = ce_.vocab,
                           .n = ce_.channels,
@@ -261,6 +248,19 @@ class LogitsChunk {
                           .c = ce_.d_weight,
                           .ldc = ce_.channels,
                           .accumulate = true,
+                          .bf16 = ce_.bf16});
+    }
+    if (ce_.d_hidden != nullptr) {
+      gemm<float>(team_, {.m = rows,
+                          .n = ce_.channels,
+                          .k = ce_.vocab,
+                          .a = logits_,
+                          .lda = ld_,
+                          .a_transposed = true,
+                          .b = ce_.weight,
+                          .ldb = ce_.channels,
+                          .c = ce_.d_hidden + begin * ce_.channels,
+                          .ldc = ce_.channels,
                           .bf16 = ce_.bf16});
     }
   }

@@ -41,7 +41,7 @@ struct CrossEntropy {
   double gradient_scale = 1;  // d(objective) / d(sum of losses), usually 1 / (tokens in the mean)
   double z_loss = 0;          // weight of log(Z)^2, added to each token's loss
   bool bf16 = false;          // products take bfloat16 operands; logits and softmax stay Real
-  Real* d_hidden = nullptr;   // (tokens, channels): overwritten; null: forward only
+  Real* d_hidden = nullptr;   // (tokens, channels): overwritten; may be hidden; null: forward only
   Real* d_weight = nullptr;   // (vocab, channels): accumulated; null: not wanted
 };
 

@@ -254,7 +254,8 @@ std::vector<std::string> best_lines(const MeshQuestion& q, const MeshCandidate& 
                                 worst->first, step_text(worst->second), worst->second / t.step));
   }
   if (c.sequence_parallel) {
-    lines.push_back("with the sequence split between tensor-parallel products");
+    lines.push_back(
+        "with the sequence split between tensor-parallel products (parallel.sequence_parallel)");
   }
   return lines;
 }

@@ -41,7 +41,8 @@ LanguageModelOptions language_model_options(const Config& config, const Training
                                                    : PipelineKind::k1F1B,
           .virtual_stages = plan.mesh(rank).shape.pp > 1 ? config.virtual_stages : 1,
           .rank_codecs = config.rank_codecs,
-          .processes = plan.processes};
+          .processes = plan.processes,
+          .zero = config.zero};
 }
 
 bool forward_only(const Config& config) {

@@ -27,8 +27,12 @@ std::int64_t default_micro_batches(std::int64_t samples, const Config& config, i
 }
 
 SiteMesh site_mesh(const Config& config, const SiteConfig& site, std::int64_t worker_samples) {
-  SiteMesh mesh{.shape = {.tp = site.tp, .pp = site.pp, .dp = site.dp}};
-  check_mesh(model_shape(config.model, config.train.context), mesh.shape, worker_samples);
+  SiteMesh mesh{.shape = {.tp = site.tp,
+                          .pp = site.pp,
+                          .dp = site.dp,
+                          .sequence_parallel = config.sequence_parallel && site.tp > 1}};
+  check_mesh(model_shape(config.model, config.train.context), mesh.shape, worker_samples,
+             config.train.context);
   const std::int64_t samples = worker_samples / site.dp;
   if (site.pp > 1 && config.virtual_stages > 1 && !config.micro_batches && samples % site.pp != 0) {
     throw ConfigError(fmt::format(
@@ -46,6 +50,7 @@ SiteMesh site_mesh(const Config& config, const SiteConfig& site, std::int64_t wo
   }
   // Refused here rather than when the ranks have started.
   if (site.pp > 1) {
+    check_recompute(parse_pipeline_kind(config.pipeline_schedule), config.train.recompute);
     const PipelineSchedule schedule =
         make_pipeline_schedule(parse_pipeline_kind(config.pipeline_schedule), site.pp,
                                static_cast<int>(mesh.micro_batches), config.virtual_stages);

@@ -305,24 +305,6 @@ void Loader::check_outer() {
   }
 }
 
-// The sizes that the model's own defaults fill in are checked when the mesh is made.
-void Loader::check_mesh() {
-  if (config.virtual_stages > 1 && config.pipeline_schedule != "interleaved-1f1b") {
-    refuse("E-CONFLICT", "parallel.virtual_stages",
-           fmt::format("{} with schedule \"{}\"", quoted("parallel.virtual_stages"),
-                       config.pipeline_schedule),
-           "schedule = \"interleaved-1f1b\" in [parallel]");
-  }
-  for (const SiteConfig& site : config.sites) {
-    if (config.train.pin && (site.tp > 1 || site.pp > 1 || site.dp > 1)) {
-      refuse("E-CONFLICT", "train.pin",
-             fmt::format("{} with a mesh of ranks at site {}", quoted("train.pin"), site.name),
-             "leave train.pin out");
-      return;
-    }
-  }
-}
-
 void Loader::check_sites() {
   if (!plain_name(config.run.name)) {
     refuse("E-VALUE", "run.name",

@@ -446,11 +446,16 @@ constexpr KeyRow<Config> kRows[] = {
     {"parallel.micro_batches", Type::kInteger, at_least(1, 1e9), "", field<&Config::micro_batches>(),
      "Parts a rank's samples are split into, gradients accumulated. Absent: the largest divisor up to 2 pp.",
      "2"},
-    {"parallel.schedule", Type::kChoice, {}, "gpipe|1f1b|interleaved-1f1b", field<&Config::pipeline_schedule>(),
+    {"parallel.schedule", Type::kChoice, {}, "gpipe|1f1b|interleaved-1f1b|zb-h1", field<&Config::pipeline_schedule>(),
      "Order of the micro-batches in a pipeline (isthmus plan pipeline draws it).", "\"1f1b\"", "pp > 1", has_stages, false},
     {"parallel.virtual_stages", Type::kInteger, between(1, 64), "", field<&Config::virtual_stages>(),
      "Parts of the model that each pipeline rank holds, for interleaved-1f1b.", "2", {}, nullptr, false},
+    {"parallel.sequence_parallel", Type::kBool, {}, "", field<&Config::sequence_parallel>(),
+     "Tensor-parallel ranks also split norms and the residual stream, by tokens: as much traffic, less memory for activations.",
+     "true", "tp > 1", shares_layers, false},
 
+    {"parallel.zero", Type::kInteger, between(0, 3), "", field<&Config::zero>(),
+     "What data-parallel ranks share out (ZeRO): 1 the optimizer's moments, 2 also gradients, 3 also weights (docs/mesh.md).", "1", "dp > 1", shares_samples, false},
     {"parallel.codec_data", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::data>(),
      "Bytes form of the gradients summed over data-parallel ranks.", "\"int8\"", "dp > 1", shares_samples},
     {"parallel.codec_pipeline", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::pipeline>(),
@@ -644,7 +649,6 @@ constexpr LaterRow kLater[] = {
     {"link.trace", "recorded link traces"},
     {"outer.commit", "commit periods"},
     {"outer.placement", "where outer copies live"},
-    {"parallel.zero", "sharded optimizer state"},
 };
 // clang-format on
 

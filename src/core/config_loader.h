@@ -109,6 +109,7 @@ struct Loader {
   void check_model();
   void check_outer();
   void check_mesh();
+  void check_zero();
   void check_paces();
   void check_net();
   void check_groups();

@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "inner/arena.h"
+#include "inner/closing_product.h"
+#include "inner/copy_values.h"
 #include "inner/model_linear.h"
 #include "kernels/attention.h"
 #include "kernels/norm.h"
@@ -68,26 +70,28 @@ struct Gpt2Tensors {
 /// of the same layer holds. Recomputing norms and GELU would save 2 d + d_ff of them at about 2 %
 /// of the step. Operands of products are stored as T. The backward pass puts its wide gradients
 /// where it has read what was kept: that of the up projection over `activated`, that of queries,
-/// keys and values from `gelu_slope` on.
+/// keys and values from `gelu_slope` on. When weights wait, these lie over `gelu_slope` and `qkv`,
+/// and the gradient of the attention's output over `middle`.
 template <typename T>
 struct Gpt2Memory {
   using Real = RealOf<T>;
   Real *mean1, *rstd1, *lse, *middle, *mean2, *rstd2;
   T *normed1, *qkv, *attended, *normed2, *gelu_slope, *activated;
 
-  Gpt2Memory(Carver& carver, const ModelShape& s, std::int64_t rows) {
+  /// own: rows of norms and of the stream.
+  Gpt2Memory(Carver& carver, const ModelShape& s, std::int64_t rows, std::int64_t own) {
     const std::int64_t d = s.d_model;
     const std::int64_t a = s.query_width();
-    mean1 = carver.take<Real>(rows);
-    rstd1 = carver.take<Real>(rows);
-    normed1 = carver.take<T>(rows * d);
+    mean1 = carver.take<Real>(own);
+    rstd1 = carver.take<Real>(own);
+    normed1 = carver.take<T>(own * d);
     qkv = carver.take<T>(rows * 3 * a);
     attended = carver.take<T>(rows * a);
     lse = carver.take<Real>(rows * s.heads);
-    middle = carver.take<Real>(rows * d);
-    mean2 = carver.take<Real>(rows);
-    rstd2 = carver.take<Real>(rows);
-    normed2 = carver.take<T>(rows * d);
+    middle = carver.take<Real>(own * d);
+    mean2 = carver.take<Real>(own);
+    rstd2 = carver.take<Real>(own);
+    normed2 = carver.take<T>(own * d);
     gelu_slope = carver.take<T>(rows * s.d_ff);
     activated = carver.take<T>(rows * std::max(s.d_ff, 3 * a - s.d_ff));
   }
@@ -101,88 +105,138 @@ class Gpt2Block final : public Block<RealOf<T>> {
  public:
   explicit Gpt2Block(const ModelShape& shape) : s_(shape) {}
 
-  [[nodiscard]] std::int64_t memory_bytes(std::int64_t rows) const override {
+  [[nodiscard]] std::int64_t memory_bytes(std::int64_t rows, std::int64_t own) const override {
     Carver carver;
-    static_cast<void>(Gpt2Memory<T>(carver, s_, rows));
+    static_cast<void>(Gpt2Memory<T>(carver, s_, rows, own));
     return carver.bytes();
   }
 
-  [[nodiscard]] std::int64_t scratch_bytes(std::int64_t) const override { return 0; }
+  [[nodiscard]] std::int64_t scratch_bytes(std::int64_t rows, BackwardPart part) const override {
+    if (part == BackwardPart::kAll) return 0;
+    Carver carver;
+    carver.take<T>(rows * std::max(s_.d_ff, 3 * s_.query_width()));
+    return carver.bytes();
+  }
 
   void forward(const Pass& pass, const Real* weights, const Real* x, void* memory,
                Real* y) const override {
     const Gpt2Tensors<const Real> w(weights, s_);
     Carver carver(memory);
-    const Gpt2Memory<T> keep(carver, s_, pass.rows());
+    const Gpt2Memory<T> keep(carver, s_, pass.rows(), pass.own_rows());
     kernels::ThreadTeam& team = pass.team;
     const std::int64_t d = s_.d_model;
     const std::int64_t a = s_.query_width();
     norm(pass, x, w.ln1_weight, w.ln1_bias, keep.normed1, keep.mean1, keep.rstd1);
-    kernels::gemm(team, conv1d({pass.rows(), d, 3 * a, kBf16}, keep.normed1, w.qkv_weight,
-                               w.qkv_bias, keep.qkv));
+    const T* const normed1 = pass.tensor.all_rows(keep.normed1, pass.rows(), d);
+    kernels::gemm(
+        team, conv1d({pass.rows(), d, 3 * a, kBf16}, normed1, w.qkv_weight, w.qkv_bias, keep.qkv));
     kernels::attention_forward<T>(
         team, attention_shape(pass), heads<const T>(pass, keep.qkv, 3 * a),
         heads<const T>(pass, keep.qkv + a, 3 * a), heads<const T>(pass, keep.qkv + 2 * a, 3 * a),
         heads<T>(pass, keep.attended, a), keep.lse);
-    auto project = conv1d({pass.rows(), a, d, kBf16}, keep.attended, w.out_weight,
-                          pass.tensor.first() ? w.out_bias : nullptr, keep.middle);
-    if (pass.tensor.first()) project.residual = x;
-    project.ldr = d;
-    kernels::gemm(team, project);
-    pass.tensor.sum(keep.middle, pass.rows() * d);
+    close_pair<Real>(
+        pass, conv1d({pass.rows(), a, d, kBf16}, keep.attended, w.out_weight, w.out_bias, {}), x,
+        keep.middle);
 
     norm(pass, keep.middle, w.ln2_weight, w.ln2_bias, keep.normed2, keep.mean2, keep.rstd2);
-    auto up = conv1d({pass.rows(), d, s_.d_ff, kBf16}, keep.normed2, w.up_weight, w.up_bias,
-                     keep.gelu_slope);
+    const T* const normed2 = pass.tensor.all_rows(keep.normed2, pass.rows(), d);
+    auto up =
+        conv1d({pass.rows(), d, s_.d_ff, kBf16}, normed2, w.up_weight, w.up_bias, keep.gelu_slope);
     up.gelu_out = keep.activated;
     kernels::gemm(team, up);
-    auto down = conv1d({pass.rows(), s_.d_ff, d, kBf16}, keep.activated, w.down_weight,
-                       pass.tensor.first() ? w.down_bias : nullptr, y);
-    if (pass.tensor.first()) down.residual = keep.middle;
-    down.ldr = d;
-    kernels::gemm(team, down);
-    pass.tensor.sum(y, pass.rows() * d);
+    close_pair<Real>(
+        pass,
+        conv1d({pass.rows(), s_.d_ff, d, kBf16}, keep.activated, w.down_weight, w.down_bias, {}),
+        keep.middle, y);
   }
 
-  void backward(const Pass& pass, const Real* weights, const Real* x, void* memory, void*,
-                void* other, Real* d_stream, Real* gradients) const override {
+  void backward(const Pass& pass, BackwardPart part, const Real* weights, const Real* x,
+                void* memory, void* scratch, void* other, Real* d_stream,
+                Real* gradients) const override {
     const Gpt2Tensors<const Real> w(weights, s_);
     const Gpt2Tensors<Real> g(gradients, s_);
     Carver carver(memory);
-    const Gpt2Memory<T> keep(carver, s_, pass.rows());
+    const Gpt2Memory<T> keep(carver, s_, pass.rows(), pass.own_rows());
     kernels::ThreadTeam& team = pass.team;
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
     const std::int64_t a = s_.query_width();
 
+    const bool all = part == BackwardPart::kAll;  // else what is read later is put away
+
     const LinearShape down{rows, s_.d_ff, d, kBf16};
-    T* d_up = keep.activated;
-    T* d_narrow = static_cast<T*>(other);  // of what is d_model wide, one after another
-    conv1d_weight_gradient(team, down, keep.activated, d_stream, g.down_weight, g.down_bias);
-    auto through_gelu = conv1d_input_gradient(down, d_stream, w.down_weight, d_up);
+    T* d_up = all ? keep.activated : static_cast<T*>(scratch);
+    // Of what is narrow, one after another: the rank's rows of d_model columns, or all rows of the
+    // columns of its heads, which are as many values where the ranks hold equally many rows.
+    T* d_narrow = static_cast<T*>(other);
+    const Real* const d_down = pass.tensor.all_rows(d_stream, rows, d);
+    if (all) down_gradient(pass, keep, d_down, g);
+    auto through_gelu = conv1d_input_gradient(down, d_down, w.down_weight, d_up);
     through_gelu.factor = keep.gelu_slope;
     kernels::gemm(team, through_gelu);
     const LinearShape up{rows, d, s_.d_ff, kBf16};
-    conv1d_weight_gradient(team, up, keep.normed2, d_up, g.up_weight, g.up_bias);
-    kernels::gemm(team, conv1d_input_gradient(up, d_up, w.up_weight, d_narrow));
-    pass.tensor.sum(d_narrow, rows * d);
+    if (all) up_gradient(pass, keep, d_up, g);
+    kernels::gemm(team,
+                  conv1d_input_gradient(up, d_up, w.up_weight, pass.tensor.summand(d_narrow)));
+    if (!all) copy_values(team, rows * s_.d_ff, d_up, keep.gelu_slope);
+    pass.tensor.sum(d_narrow, rows, d);
     norm_backward(pass, d_narrow, keep.middle, w.ln2_weight, keep.mean2, keep.rstd2, d_stream,
                   g.ln2_weight, g.ln2_bias);
 
     const LinearShape out{rows, a, d, kBf16};
-    T* d_qkv = keep.gelu_slope;
-    conv1d_weight_gradient(team, out, keep.attended, d_stream, g.out_weight, g.out_bias);
-    kernels::gemm(team, conv1d_input_gradient(out, d_stream, w.out_weight, d_narrow));
+    T* d_qkv = all ? keep.gelu_slope : static_cast<T*>(scratch);
+    if (!all) copy_values(team, pass.own_rows() * d, d_stream, keep.middle);
+    const Real* const d_out = pass.tensor.all_rows(d_stream, rows, d);
+    if (all) out_gradient(pass, keep, d_out, g);
+    kernels::gemm(team, conv1d_input_gradient(out, d_out, w.out_weight, d_narrow));
     attention_backward(pass, keep, d_narrow, d_qkv);
     const LinearShape qkv{rows, d, 3 * a, kBf16};
-    conv1d_weight_gradient(team, qkv, keep.normed1, d_qkv, g.qkv_weight, g.qkv_bias);
-    kernels::gemm(team, conv1d_input_gradient(qkv, d_qkv, w.qkv_weight, d_narrow));
-    pass.tensor.sum(d_narrow, rows * d);
+    if (all) qkv_gradient(pass, keep, d_qkv, g);
+    kernels::gemm(team,
+                  conv1d_input_gradient(qkv, d_qkv, w.qkv_weight, pass.tensor.summand(d_narrow)));
+    if (!all) copy_values(team, rows * 3 * a, d_qkv, keep.qkv);
+    pass.tensor.sum(d_narrow, rows, d);
     norm_backward(pass, d_narrow, x, w.ln1_weight, keep.mean1, keep.rstd1, d_stream, g.ln1_weight,
                   g.ln1_bias);
   }
 
+  void backward_weight(const Pass& pass, void* memory, const Real* d_output,
+                       Real* gradients) const override {
+    const Gpt2Tensors<Real> g(gradients, s_);
+    Carver carver(memory);
+    const Gpt2Memory<T> keep(carver, s_, pass.rows(), pass.own_rows());
+    const std::int64_t d = s_.d_model;
+    down_gradient(pass, keep, pass.tensor.all_rows(d_output, pass.rows(), d), g);
+    up_gradient(pass, keep, keep.gelu_slope, g);
+    out_gradient(pass, keep, pass.tensor.all_rows<Real>(keep.middle, pass.rows(), d), g);
+    qkv_gradient(pass, keep, keep.qkv, g);
+  }
+
  private:
+  // Weights and biases of the four products, from the gradients of their outputs on all rows.
+  void down_gradient(const Pass& pass, const Gpt2Memory<T>& keep, const Real* dy,
+                     const Gpt2Tensors<Real>& g) const {
+    conv1d_weight_gradient(pass.team, {pass.rows(), s_.d_ff, s_.d_model, kBf16}, keep.activated, dy,
+                           g.down_weight, g.down_bias);
+  }
+  void up_gradient(const Pass& pass, const Gpt2Memory<T>& keep, const T* dy,
+                   const Gpt2Tensors<Real>& g) const {
+    const T* const normed2 = pass.tensor.all_rows(keep.normed2, pass.rows(), s_.d_model);
+    conv1d_weight_gradient(pass.team, {pass.rows(), s_.d_model, s_.d_ff, kBf16}, normed2, dy,
+                           g.up_weight, g.up_bias);
+  }
+  void out_gradient(const Pass& pass, const Gpt2Memory<T>& keep, const Real* dy,
+                    const Gpt2Tensors<Real>& g) const {
+    conv1d_weight_gradient(pass.team, {pass.rows(), s_.query_width(), s_.d_model, kBf16},
+                           keep.attended, dy, g.out_weight, g.out_bias);
+  }
+  void qkv_gradient(const Pass& pass, const Gpt2Memory<T>& keep, const T* dy,
+                    const Gpt2Tensors<Real>& g) const {
+    const T* const normed1 = pass.tensor.all_rows(keep.normed1, pass.rows(), s_.d_model);
+    conv1d_weight_gradient(pass.team, {pass.rows(), s_.d_model, 3 * s_.query_width(), kBf16},
+                           normed1, dy, g.qkv_weight, g.qkv_bias);
+  }
+
   [[nodiscard]] kernels::AttentionShape attention_shape(const Pass& pass) const {
     return {.batch = pass.sequences,
             .seq = pass.length,
@@ -200,7 +254,7 @@ class Gpt2Block final : public Block<RealOf<T>> {
 
   void norm(const Pass& pass, const Real* x, const Real* weight, const Real* bias, T* y, Real* mean,
             Real* rstd) const {
-    kernels::layer_norm_forward<T>(pass.team, {.rows = pass.rows(),
+    kernels::layer_norm_forward<T>(pass.team, {.rows = pass.own_rows(),
                                                .channels = s_.d_model,
                                                .eps = s_.norm_eps,
                                                .x = x,
@@ -215,7 +269,7 @@ class Gpt2Block final : public Block<RealOf<T>> {
   void norm_backward(const Pass& pass, const T* dy, const Real* s, const Real* weight,
                      const Real* mean, const Real* rstd, Real* d_stream, Real* d_weight,
                      Real* d_bias) const {
-    kernels::layer_norm_backward<T>(pass.team, {.rows = pass.rows(),
+    kernels::layer_norm_backward<T>(pass.team, {.rows = pass.own_rows(),
                                                 .channels = s_.d_model,
                                                 .dy = dy,
                                                 .s = s,

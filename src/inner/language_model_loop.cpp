@@ -21,6 +21,11 @@ namespace isthmus {
 namespace {
 constexpr std::int64_t kClearBlock = std::int64_t{1} << 16;
 
+/// What is shared out where there is somebody to share with.
+int zero_of(const LanguageModelOptions& options) {
+  return options.mesh.dp > 1 && !options.forward_only ? options.zero : 0;
+}
+
 const LanguageModelOptions& checked(const LanguageModelOptions& options) {
   if (options.sequences < 1 || options.context < 1) {
     throw ConfigError(
@@ -28,13 +33,15 @@ const LanguageModelOptions& checked(const LanguageModelOptions& options) {
                     options.context, options.sequences));
   }
   const ModelShape shape = model_shape(options.model, options.context);
-  check_mesh(shape, options.mesh, options.sequences);
+  check_mesh(shape, options.mesh, options.sequences, options.context);
   const std::int64_t samples = options.sequences / options.mesh.dp;
   if (options.micro_batches < 1 || samples % options.micro_batches != 0) {
     throw ConfigError(fmt::format(
         "parallel.micro_batches = {}: must divide the {} samples of a step and {}",
         options.micro_batches, samples, options.mesh.dp > 1 ? "data-parallel rank" : "worker"));
   }
+  check_zero(zero_of(options), options.mesh, options.inner);
+  check_recompute(options.schedule, options.recompute);
   return options;
 }
 
@@ -81,7 +88,9 @@ MeshOptions mesh_options(const LanguageModelOptions& options) {
                          ? options.threads
                          : std::max(1, options.threads / options.mesh.ranks()),
           .codecs = options.rank_codecs,
-          .processes = options.processes != nullptr};
+          .processes = options.processes != nullptr,
+          .zero = zero_of(options),
+          .inner = options.inner};
 }
 
 MemoryEstimate loop_memory(const ModelLayout& layout, const LanguageModelOptions& options) {
@@ -98,7 +107,7 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
       schedule_(options.inner, options.total_steps),
       team_(options.threads, options.cores),
       values_(bytes_of(layout_)),
-      gradients_(options.forward_only ? 0 : bytes_of(layout_)) {
+      gradients_(options.forward_only || zero_of(options) > 0 ? 0 : bytes_of(layout_)) {
   if (options.mesh.ranks() > 1) {
     mesh_ = options.processes != nullptr
                 ? make_process_mesh(layout_, mesh_options(options), *options.processes)
@@ -109,9 +118,13 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
   }
   initialize(team_, layout_, options.seed, values());
   if (!options.forward_only) {
-    optimizer_.emplace(options.inner, layout_);
     squares_.resize(layout_.tensors().size());
-    clear_gradients();
+    if (zero_of(options) > 0) {
+      sharded_.emplace(options_.inner, layout_, *mesh_);
+    } else {
+      optimizer_.emplace(options.inner, layout_);
+      clear_gradients();
+    }
   }
   for (const TensorInfo& tensor : layout_.tensors()) {
     parameters_.push_back(
@@ -144,19 +157,27 @@ void LanguageModelLoop::clear_gradients() {
 
 InnerStep LanguageModelLoop::train_step(StepIndex t) {
   // A gradient's norm is taken where it has just been computed, while it is in cache.
-  InnerStep step = gradients(
-      t, [this](std::size_t parameter) { squares_[parameter] = squared_norm(parameter); });
+  GradientReady take_norm;
+  if (!sharded_) {
+    take_norm = [this](std::size_t parameter) { squares_[parameter] = squared_norm(parameter); };
+  }
+  InnerStep step = run_pass(t, take_norm, sharded_.has_value());
   step.grad_norm = update(t);
   return step;
 }
 
 InnerStep LanguageModelLoop::gradients(StepIndex t, const GradientReady& on_ready) {
+  if (sharded_) gradients_.grow(bytes_of(layout_));
+  return run_pass(t, on_ready, false);
+}
+
+InnerStep LanguageModelLoop::run_pass(StepIndex t, const GradientReady& on_ready, bool slices) {
   ISTHMUS_CHECK(!options_.forward_only, t.value());
   const TokenBatch batch = batches_(t);
   ISTHMUS_CHECK(batch.sequences == options_.sequences, batch.sequences, options_.sequences);
   const std::int64_t targets = counted_targets(batch);
   ISTHMUS_CHECK(targets > 0, t.value());
-  const LossSum sum = mesh_ ? mesh_gradient_pass(batch, targets, on_ready)
+  const LossSum sum = mesh_ ? mesh_gradient_pass(batch, targets, on_ready, slices)
                             : gradient_pass(batch, targets, on_ready);
   const double loss = sum.loss / static_cast<double>(targets);
   if (!std::isfinite(loss)) {
@@ -186,16 +207,20 @@ LossSum LanguageModelLoop::gradient_pass(const TokenBatch& batch, std::int64_t t
 
 // A gradient is final once the last rank has given its share, so all are announced at the end.
 LossSum LanguageModelLoop::mesh_gradient_pass(const TokenBatch& batch, std::int64_t targets,
-                                              const GradientReady& on_ready) {
+                                              const GradientReady& on_ready, bool slices) {
   if (on_part_) on_part_(PassPart::kForward);
-  const LossSum sum = mesh_->loss_and_gradients(
-      values().data(), batch, 1 / static_cast<double>(targets), all_gradients().data());
+  const double scale = 1 / static_cast<double>(targets);
+  float* const whole = all_gradients().data();
+  const LossSum sum = sharded_ ? mesh_->loss_and_slices(values().data(), batch, scale, squares_)
+                               : mesh_->loss_and_gradients(values().data(), batch, scale, whole);
+  if (sharded_ && !slices) mesh_->collect(RankValues::kGradients, whole);
   if (on_part_) on_part_(PassPart::kEnd);
   for (std::size_t i = parameters_.size(); on_ready && i-- > 0;) on_ready(i);
   return sum;
 }
 
 std::span<float> LanguageModelLoop::gradient(std::size_t parameter) {
+  if (sharded_) gradients_.grow(bytes_of(layout_));  // an exchange may ask before the first pass
   const CanonicalRange elements = parameters_[parameter].elements;
   return all_gradients().subspan(static_cast<std::size_t>(elements.begin),
                                  static_cast<std::size_t>(elements.size()));
@@ -208,8 +233,9 @@ double LanguageModelLoop::squared_norm(std::size_t parameter) {
 }
 
 double LanguageModelLoop::apply_gradients(StepIndex t) {
-  ISTHMUS_CHECK(optimizer_.has_value(), t.value());
+  ISTHMUS_CHECK(!options_.forward_only, t.value());
   for (std::size_t i = 0; i < squares_.size(); ++i) squares_[i] = squared_norm(i);
+  if (sharded_) mesh_->hand_out(RankValues::kGradients, all_gradients().data());
   return update(t);
 }
 
@@ -220,8 +246,12 @@ double LanguageModelLoop::update(StepIndex t) {
         "step {}: the gradient norm is {}: the run has diverged; lower inner.lr or set inner.clip",
         t.value(), norm));
   }
-  optimizer_->update(team_, learning_rate(t), kernels::clip_coefficient(options_.inner.clip, norm),
-                     values(), all_gradients());
+  const double clip = kernels::clip_coefficient(options_.inner.clip, norm);
+  if (sharded_) {
+    sharded_->update(learning_rate(t), clip, values());
+  } else {
+    optimizer_->update(team_, learning_rate(t), clip, values(), all_gradients());
+  }
   return norm;
 }
 
@@ -298,20 +328,29 @@ AdamSettings LanguageModelLoop::adam_settings() const {
 }
 
 AdamMoments LanguageModelLoop::adam_moments(std::size_t parameter) {
+  if (sharded_) {
+    throw ConfigError(
+        fmt::format("parallel.zero = {}: the outer method reads and writes Adam's moments, which "
+                    "ranks of the mesh keep; leave zero out, or choose another outer.method",
+                    options_.zero));
+  }
   ISTHMUS_CHECK(optimizer_.has_value());
   return optimizer_->adam_moments(parameters_[parameter].elements);
 }
 
 void LanguageModelLoop::reset_optimizer() {
   if (optimizer_) optimizer_->reset();
+  if (sharded_) sharded_->reset();
 }
 
 void LanguageModelLoop::save(StateWriter& writer) const {
   if (optimizer_) optimizer_->save(writer);
+  if (sharded_) sharded_->save(writer);
 }
 
 void LanguageModelLoop::load(StateReader& reader) {
   if (optimizer_) optimizer_->load(reader);
+  if (sharded_) sharded_->load(reader);
 }
 
 }  // namespace isthmus

@@ -18,6 +18,7 @@
 #include "inner/model_layout.h"
 #include "inner/optimizer.h"
 #include "inner/schedule.h"
+#include "inner/sharded_optimizer.h"
 #include "isthmus/config.h"
 #include "isthmus/inner_loop.h"
 #include "kernels/aligned_buffer.h"
@@ -50,6 +51,7 @@ struct LanguageModelOptions {
   /// The processes that are the mesh's ranks, this one the first, each with `threads`; borrowed.
   /// Null: the ranks are threads of this process that share `threads`.
   Communicator* processes = nullptr;
+  int zero = 0;  // what the data-parallel ranks of a mesh share out; without such ranks nothing
 };
 
 /// Bytes that a loop with these options holds (inner/model_cost.h).
@@ -101,8 +103,10 @@ class LanguageModelLoop final : public InnerLoop {
   double update(StepIndex t);
   [[nodiscard]] LossSum gradient_pass(const TokenBatch& batch, std::int64_t targets,
                                       const GradientReady& on_ready);
+  /// With `slices` the ranks of a mesh keep the sums.
+  [[nodiscard]] InnerStep run_pass(StepIndex t, const GradientReady& on_ready, bool slices);
   [[nodiscard]] LossSum mesh_gradient_pass(const TokenBatch& batch, std::int64_t targets,
-                                           const GradientReady& on_ready);
+                                           const GradientReady& on_ready, bool slices);
   [[nodiscard]] LossSum sum_losses(const TokenBatch& batch, const ParameterSource& source);
   /// All values of `source` in canonical order, for ranks that read side by side.
   [[nodiscard]] const float* flat_values(const ParameterSource& source);
@@ -113,10 +117,11 @@ class LanguageModelLoop final : public InnerLoop {
   LearningRateSchedule schedule_;
   kernels::ThreadTeam team_;
   kernels::AlignedBuffer values_;
-  kernels::AlignedBuffer gradients_;
-  std::optional<InnerOptimizer> optimizer_;    // none when forward only
+  kernels::AlignedBuffer gradients_;           // with sharded_: from the first `gradients` on
+  std::optional<InnerOptimizer> optimizer_;    // none when forward only, or
   std::optional<LanguageModel<float>> model_;  // one rank
   std::unique_ptr<MeshModel> mesh_;            // several
+  std::optional<ShardedOptimizer> sharded_;    // in place of optimizer_: the ranks' own
   kernels::AlignedBuffer source_values_;       // what a mesh reads for a ParameterSource
   std::vector<Parameter> parameters_;
   std::vector<double> squares_;  // of each parameter's gradient

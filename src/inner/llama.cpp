@@ -5,6 +5,9 @@
 #include <cmath>
 
 #include "inner/arena.h"
+#include "inner/closing_product.h"
+#include "inner/copy_values.h"
+#include "inner/llama_memory.h"
 #include "inner/model_linear.h"
 #include "kernels/activation.h"
 #include "kernels/attention.h"
@@ -37,74 +40,6 @@ std::vector<LayerTensor> llama_layer_tensors(const ModelShape& s) {
 namespace {
 using kernels::RealOf;
 
-/// Pointers into a layer's weights, or gradients, in the order of llama_layer_tensors. q, k, v lie
-/// one after another and so are one (qkv_width, d) matrix; gate and up are one (2 d_ff, d).
-template <typename T>
-struct LlamaTensors {
-  T *norm1_weight, *qkv_weight, *out_weight, *q_norm_weight, *k_norm_weight;
-  T *norm2_weight, *gate_up_weight, *down_weight;
-
-  LlamaTensors(T* at, const ModelShape& s) {
-    const std::int64_t d = s.d_model;
-    const auto next = [&at](std::int64_t count) {
-      T* tensor = at;
-      at += count;
-      return tensor;
-    };
-    norm1_weight = next(d);
-    qkv_weight = next(s.qkv_width() * d);
-    out_weight = next(d * s.query_width());
-    q_norm_weight = next(s.qk_norm ? s.head_dim : 0);
-    k_norm_weight = next(s.qk_norm ? s.head_dim : 0);
-    norm2_weight = next(d);
-    gate_up_weight = next(2 * s.d_ff * d);
-    down_weight = next(d * s.d_ff);
-  }
-};
-
-/// What the forward pass keeps. With qk_norm `qkv` holds queries and keys before their norm,
-/// `query` and `key` after norm and rotation; otherwise they are rotated in place inside `qkv`.
-/// Operands of products are stored as T. The backward pass puts gradients where it has read what
-/// was kept: those of the activated feed-forward layer and of the attended values over `activated`,
-/// that of queries, keys and values over `gate_up`.
-template <typename T>
-struct LlamaMemory {
-  using Real = RealOf<T>;
-  Real *rstd1, *q_rstd, *k_rstd, *lse, *middle, *rstd2;
-  T *normed1, *qkv, *query, *key, *attended, *normed2, *gate_up, *activated;
-
-  LlamaMemory(Carver& carver, const ModelShape& s, std::int64_t rows) {
-    const std::int64_t normed_heads = s.qk_norm ? rows : 0;
-    rstd1 = carver.take<Real>(rows);
-    normed1 = carver.take<T>(rows * s.d_model);
-    qkv = carver.take<T>(rows * s.qkv_width());
-    query = carver.take<T>(normed_heads * s.query_width());
-    key = carver.take<T>(normed_heads * s.key_width());
-    q_rstd = carver.take<Real>(normed_heads * s.heads);
-    k_rstd = carver.take<Real>(normed_heads * s.kv_heads);
-    attended = carver.take<T>(rows * s.query_width());
-    lse = carver.take<Real>(rows * s.heads);
-    middle = carver.take<Real>(rows * s.d_model);
-    rstd2 = carver.take<Real>(rows);
-    normed2 = carver.take<T>(rows * s.d_model);
-    gate_up = carver.take<T>(rows * std::max(2 * s.d_ff, s.qkv_width()));
-    activated = carver.take<T>(rows * std::max(s.d_ff, s.query_width()));
-  }
-};
-
-/// Scratch of the backward pass, with qk_norm only.
-template <typename T>
-struct LlamaScratch {
-  T *d_query, *d_key, *raw;
-
-  LlamaScratch(Carver& carver, const ModelShape& s, std::int64_t rows) {
-    const std::int64_t normed_heads = s.qk_norm ? rows : 0;
-    d_query = carver.take<T>(normed_heads * s.query_width());
-    d_key = carver.take<T>(normed_heads * s.key_width());
-    raw = carver.take<T>(normed_heads * s.query_width());
-  }
-};
-
 /// Copies `columns` columns between matrices whose rows are `from_row` and `to_row` apart.
 template <typename T>
 void copy_columns(const Pass& pass, std::int64_t columns, const T* from, std::int64_t from_row,
@@ -131,15 +66,15 @@ class LlamaBlock final : public Block<RealOf<T>> {
                                 sine_.data());
   }
 
-  [[nodiscard]] std::int64_t memory_bytes(std::int64_t rows) const override {
+  [[nodiscard]] std::int64_t memory_bytes(std::int64_t rows, std::int64_t own) const override {
     Carver carver;
-    static_cast<void>(LlamaMemory<T>(carver, s_, rows));
+    static_cast<void>(LlamaMemory<T>(carver, s_, rows, own));
     return carver.bytes();
   }
 
-  [[nodiscard]] std::int64_t scratch_bytes(std::int64_t rows) const override {
+  [[nodiscard]] std::int64_t scratch_bytes(std::int64_t rows, BackwardPart part) const override {
     Carver carver;
-    static_cast<void>(LlamaScratch<T>(carver, s_, rows));
+    static_cast<void>(LlamaScratch<T>(carver, s_, rows, part));
     return carver.bytes();
   }
 
@@ -147,75 +82,118 @@ class LlamaBlock final : public Block<RealOf<T>> {
                Real* y) const override {
     const LlamaTensors<const Real> w(weights, s_);
     Carver carver(memory);
-    const LlamaMemory<T> keep(carver, s_, pass.rows());
+    const LlamaMemory<T> keep(carver, s_, pass.rows(), pass.own_rows());
     kernels::ThreadTeam& team = pass.team;
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
-    norm(pass, rows, d, x, w.norm1_weight, keep.normed1, keep.rstd1);
+    norm(pass, pass.own_rows(), d, x, w.norm1_weight, keep.normed1, keep.rstd1);
     kernels::gemm(team,
-                  linear({rows, d, s_.qkv_width(), kBf16}, keep.normed1, w.qkv_weight, keep.qkv));
+                  linear({rows, d, s_.qkv_width(), kBf16},
+                         pass.tensor.all_rows<T>(keep.normed1, rows, d), w.qkv_weight, keep.qkv));
     const Heads h = attention_inputs(pass, keep);
     if (s_.qk_norm) norm_heads(pass, w, keep);
     rotate(pass, s_.heads, h.q);
     rotate(pass, s_.kv_heads, h.k);
     kernels::attention_forward<T>(team, attention_shape(pass), read(h.q), read(h.k), read(h.v),
                                   in_rows(pass, keep.attended, s_.query_width()), keep.lse);
-    auto project =
-        linear({rows, s_.query_width(), d, kBf16}, keep.attended, w.out_weight, keep.middle);
-    if (pass.tensor.first()) project.residual = x;
-    project.ldr = d;
-    kernels::gemm(team, project);
-    pass.tensor.sum(keep.middle, rows * d);
+    close_pair<Real>(pass,
+                     linear({rows, s_.query_width(), d, kBf16}, keep.attended, w.out_weight, {}), x,
+                     keep.middle);
 
-    norm(pass, rows, d, keep.middle, w.norm2_weight, keep.normed2, keep.rstd2);
+    norm(pass, pass.own_rows(), d, keep.middle, w.norm2_weight, keep.normed2, keep.rstd2);
     kernels::gemm(
-        team, linear({rows, d, 2 * s_.d_ff, kBf16}, keep.normed2, w.gate_up_weight, keep.gate_up));
+        team, linear({rows, d, 2 * s_.d_ff, kBf16}, pass.tensor.all_rows<T>(keep.normed2, rows, d),
+                     w.gate_up_weight, keep.gate_up));
     kernels::swiglu_forward<T>(team, swiglu(rows, keep), keep.activated);
-    auto down = linear({rows, s_.d_ff, d, kBf16}, keep.activated, w.down_weight, y);
-    if (pass.tensor.first()) down.residual = keep.middle;
-    down.ldr = d;
-    kernels::gemm(team, down);
-    pass.tensor.sum(y, rows * d);
+    close_pair<Real>(pass, linear({rows, s_.d_ff, d, kBf16}, keep.activated, w.down_weight, {}),
+                     keep.middle, y);
   }
 
-  void backward(const Pass& pass, const Real* weights, const Real* x, void* memory, void* scratch,
-                void* other, Real* d_stream, Real* gradients) const override {
+  void backward(const Pass& pass, BackwardPart part, const Real* weights, const Real* x,
+                void* memory, void* scratch, void* other, Real* d_stream,
+                Real* gradients) const override {
     const LlamaTensors<const Real> w(weights, s_);
     const LlamaTensors<Real> g(gradients, s_);
     Carver carver(memory);
-    const LlamaMemory<T> keep(carver, s_, pass.rows());
+    const LlamaMemory<T> keep(carver, s_, pass.rows(), pass.own_rows());
     Carver scratch_carver(scratch);
-    const LlamaScratch<T> spare(scratch_carver, s_, pass.rows());
+    const LlamaScratch<T> spare(scratch_carver, s_, pass.rows(), part);
     T* d_normed = static_cast<T*>(other);
     kernels::ThreadTeam& team = pass.team;
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
 
+    const bool all = part == BackwardPart::kAll;  // else what is read later is put away
+    T* d_wide = all ? keep.activated : spare.d_wide;
+    T* d_qkv = all ? keep.gate_up : spare.d_qkv;
+
     const LinearShape down{rows, s_.d_ff, d, kBf16};
-    linear_weight_gradient(team, down, keep.activated, d_stream, g.down_weight);
-    kernels::gemm(team, linear_input_gradient(down, d_stream, w.down_weight, keep.activated));
+    const Real* const d_down = pass.tensor.all_rows(d_stream, rows, d);
+    if (all) down_gradient(pass, keep, d_down, g);
+    kernels::gemm(team, linear_input_gradient(down, d_down, w.down_weight, d_wide));
     // The gradient of gate and up takes their place.
-    kernels::swiglu_backward<T>(team, swiglu(rows, keep), keep.activated, keep.gate_up,
+    kernels::swiglu_backward<T>(team, swiglu(rows, keep), d_wide, keep.gate_up,
                                 keep.gate_up + s_.d_ff);
     const LinearShape gate_up{rows, d, 2 * s_.d_ff, kBf16};
-    linear_weight_gradient(team, gate_up, keep.normed2, keep.gate_up, g.gate_up_weight);
-    kernels::gemm(team, linear_input_gradient(gate_up, keep.gate_up, w.gate_up_weight, d_normed));
-    pass.tensor.sum(d_normed, rows * d);
+    if (all) gate_up_gradient(pass, keep, g);
+    kernels::gemm(team, linear_input_gradient(gate_up, keep.gate_up, w.gate_up_weight,
+                                              pass.tensor.summand(d_normed)));
+    pass.tensor.sum(d_normed, rows, d);
     norm_backward(pass, d_normed, keep.middle, w.norm2_weight, keep.rstd2, d_stream,
                   g.norm2_weight);
 
     const LinearShape out{rows, s_.query_width(), d, kBf16};
-    linear_weight_gradient(team, out, keep.attended, d_stream, g.out_weight);
-    kernels::gemm(team, linear_input_gradient(out, d_stream, w.out_weight, keep.activated));
-    attention_backward(pass, w, keep, spare, g);
+    if (!all) copy_values(team, pass.own_rows() * d, d_stream, keep.middle);
+    const Real* const d_out = pass.tensor.all_rows(d_stream, rows, d);
+    if (all) out_gradient(pass, keep, d_out, g);
+    kernels::gemm(team, linear_input_gradient(out, d_out, w.out_weight, d_wide));
+    attention_backward(pass, w, keep, spare, d_wide, d_qkv, g);
     const LinearShape qkv{rows, d, s_.qkv_width(), kBf16};
-    linear_weight_gradient(team, qkv, keep.normed1, keep.gate_up, g.qkv_weight);
-    kernels::gemm(team, linear_input_gradient(qkv, keep.gate_up, w.qkv_weight, d_normed));
-    pass.tensor.sum(d_normed, rows * d);
+    if (all) qkv_gradient(pass, keep, d_qkv, g);
+    kernels::gemm(team,
+                  linear_input_gradient(qkv, d_qkv, w.qkv_weight, pass.tensor.summand(d_normed)));
+    if (!all) copy_values(team, rows * s_.qkv_width(), d_qkv, keep.qkv);
+    pass.tensor.sum(d_normed, rows, d);
     norm_backward(pass, d_normed, x, w.norm1_weight, keep.rstd1, d_stream, g.norm1_weight);
   }
 
+  void backward_weight(const Pass& pass, void* memory, const Real* d_output,
+                       Real* gradients) const override {
+    const LlamaTensors<Real> g(gradients, s_);
+    Carver carver(memory);
+    const LlamaMemory<T> keep(carver, s_, pass.rows(), pass.own_rows());
+    const std::int64_t d = s_.d_model;
+    down_gradient(pass, keep, pass.tensor.all_rows(d_output, pass.rows(), d), g);
+    gate_up_gradient(pass, keep, g);
+    out_gradient(pass, keep, pass.tensor.all_rows<Real>(keep.middle, pass.rows(), d), g);
+    qkv_gradient(pass, keep, keep.qkv, g);
+  }
+
  private:
+  // Weights of the four products, from the gradients of their outputs on all rows.
+  void down_gradient(const Pass& pass, const LlamaMemory<T>& keep, const Real* dy,
+                     const LlamaTensors<Real>& g) const {
+    linear_weight_gradient(pass.team, {pass.rows(), s_.d_ff, s_.d_model, kBf16}, keep.activated, dy,
+                           g.down_weight);
+  }
+  void gate_up_gradient(const Pass& pass, const LlamaMemory<T>& keep,
+                        const LlamaTensors<Real>& g) const {
+    const T* const normed2 = pass.tensor.all_rows<T>(keep.normed2, pass.rows(), s_.d_model);
+    linear_weight_gradient(pass.team, {pass.rows(), s_.d_model, 2 * s_.d_ff, kBf16}, normed2,
+                           keep.gate_up, g.gate_up_weight);
+  }
+  void out_gradient(const Pass& pass, const LlamaMemory<T>& keep, const Real* dy,
+                    const LlamaTensors<Real>& g) const {
+    linear_weight_gradient(pass.team, {pass.rows(), s_.query_width(), s_.d_model, kBf16},
+                           keep.attended, dy, g.out_weight);
+  }
+  void qkv_gradient(const Pass& pass, const LlamaMemory<T>& keep, const T* dy,
+                    const LlamaTensors<Real>& g) const {
+    const T* const normed1 = pass.tensor.all_rows<T>(keep.normed1, pass.rows(), s_.d_model);
+    linear_weight_gradient(pass.team, {pass.rows(), s_.d_model, s_.qkv_width(), kBf16}, normed1, dy,
+                           g.qkv_weight);
+  }
+
   /// Where attention finds queries, keys and values (or puts their gradients).
   struct Heads {
     kernels::HeadsView<T> q, k, v;
@@ -297,7 +275,7 @@ class LlamaBlock final : public Block<RealOf<T>> {
   /// d_stream += gradient of `dy` through the norm of s.
   void norm_backward(const Pass& pass, const T* dy, const Real* s, const Real* weight,
                      const Real* rstd, Real* d_stream, Real* d_weight) const {
-    kernels::rms_norm_backward<T>(pass.team, {.rows = pass.rows(),
+    kernels::rms_norm_backward<T>(pass.team, {.rows = pass.own_rows(),
                                               .channels = s_.d_model,
                                               .dy = dy,
                                               .s = s,
@@ -309,10 +287,11 @@ class LlamaBlock final : public Block<RealOf<T>> {
   }
 
   /// Gradient of one group of heads through its norm: d (rows * heads, head_dim) on entry that of
-  /// the normed heads, afterwards that of the columns of `qkv` at `from`, put into `gate_up` there.
+  /// the normed heads, afterwards that of the columns of `qkv` at `from`, put into `d_qkv` there.
   void norm_heads_backward(const Pass& pass, std::int64_t heads, std::int64_t from,
                            const LlamaMemory<T>& keep, const LlamaScratch<T>& spare,
-                           const Real* weight, const Real* rstd, T* d, Real* d_weight) const {
+                           const Real* weight, const Real* rstd, T* d, T* d_qkv,
+                           Real* d_weight) const {
     const std::int64_t width = heads * s_.head_dim;
     copy_columns<T>(pass, width, keep.qkv + from, s_.qkv_width(), spare.raw, width);
     kernels::rms_norm_backward<T, T>(pass.team, {.rows = pass.rows() * heads,
@@ -323,15 +302,15 @@ class LlamaBlock final : public Block<RealOf<T>> {
                                                  .rstd = rstd,
                                                  .ds = d,
                                                  .d_weight = d_weight});
-    copy_columns<T>(pass, width, d, width, keep.gate_up + from, s_.qkv_width());
+    copy_columns<T>(pass, width, d, width, d_qkv + from, s_.qkv_width());
   }
 
-  /// gate_up := gradient of `qkv`, from that of the attended values in `activated`.
+  /// d_qkv := gradient of `qkv`, from that of the attended values.
   void attention_backward(const Pass& pass, const LlamaTensors<const Real>& w,
-                          const LlamaMemory<T>& keep, const LlamaScratch<T>& spare,
-                          const LlamaTensors<Real>& g) const {
+                          const LlamaMemory<T>& keep, const LlamaScratch<T>& spare, T* d_attended,
+                          T* d_qkv, const LlamaTensors<Real>& g) const {
     const Heads in = attention_inputs(pass, keep);
-    Heads d = fused_heads(pass, keep.gate_up);
+    Heads d = fused_heads(pass, d_qkv);
     if (s_.qk_norm) {
       d.q = in_rows(pass, spare.d_query, s_.query_width());
       d.k = in_rows(pass, spare.d_key, s_.key_width());
@@ -341,7 +320,7 @@ class LlamaBlock final : public Block<RealOf<T>> {
                                     .k = read(in.k),
                                     .v = read(in.v),
                                     .out = read(in_rows(pass, keep.attended, s_.query_width())),
-                                    .d_out = read(in_rows(pass, keep.activated, s_.query_width())),
+                                    .d_out = read(in_rows(pass, d_attended, s_.query_width())),
                                     .lse = keep.lse,
                                     .d_q = d.q,
                                     .d_k = d.k,
@@ -350,9 +329,9 @@ class LlamaBlock final : public Block<RealOf<T>> {
     rotate_back(pass, s_.kv_heads, d.k);
     if (!s_.qk_norm) return;
     norm_heads_backward(pass, s_.heads, 0, keep, spare, w.q_norm_weight, keep.q_rstd, spare.d_query,
-                        g.q_norm_weight);
+                        d_qkv, g.q_norm_weight);
     norm_heads_backward(pass, s_.kv_heads, s_.query_width(), keep, spare, w.k_norm_weight,
-                        keep.k_rstd, spare.d_key, g.k_norm_weight);
+                        keep.k_rstd, spare.d_key, d_qkv, g.k_norm_weight);
   }
 
   ModelShape s_;

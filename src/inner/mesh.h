@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "inner/model_shape.h"
 
@@ -11,7 +13,11 @@ namespace isthmus {
 
 struct MeshShape {
   int tp = 1, pp = 1, dp = 1;
+  /// Tensor-parallel ranks split norms and the residual stream by tokens (inner/tensor_parallel.h).
+  bool sequence_parallel = false;
   [[nodiscard]] int ranks() const { return tp * pp * dp; }
+  /// Parts that a micro-batch's rows of the residual stream are split into.
+  [[nodiscard]] int row_shares() const { return sequence_parallel ? tp : 1; }
 };
 
 struct MeshPosition {
@@ -23,9 +29,16 @@ struct MeshPosition {
 [[nodiscard]] int mesh_rank(const MeshShape& mesh, const MeshPosition& at);
 [[nodiscard]] MeshPosition mesh_position(const MeshShape& mesh, int rank);
 
-/// THROWS: ConfigError naming key, value, rule and the nearest mesh that works: tp must divide
-/// query heads, key heads, d_ff and not exceed the vocabulary; pp not the layers; dp the samples of
-/// a step.
-void check_mesh(const ModelShape& shape, const MeshShape& mesh, std::int64_t sequences);
+/// What keeps `mesh.tp` ranks from sharing the layers, with key, value, rule and the nearest tp
+/// that works: it must divide query heads and d_ff, divide key heads or be a multiple of them, not
+/// exceed the vocabulary, and with a split sequence divide `context`.
+[[nodiscard]] std::optional<std::string> tensor_parallel_problem(const ModelShape& shape,
+                                                                 const MeshShape& mesh,
+                                                                 std::int64_t context);
+
+/// THROWS: ConfigError with the above, or naming key, value, rule and the nearest mesh that works:
+/// pp at most the layers; dp must divide the samples of a step (`sequences` of `context` tokens).
+void check_mesh(const ModelShape& shape, const MeshShape& mesh, std::int64_t sequences,
+                std::int64_t context);
 
 }  // namespace isthmus

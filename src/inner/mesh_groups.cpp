@@ -46,7 +46,7 @@ void check_rank_codecs(const CodecByDimension& codecs) {
   (void)codec_for("codec_tensor", codecs.tensor);
 }
 
-MeshGroups::MeshGroups(const MeshShape& mesh, const CodecByDimension& codecs,
+MeshGroups::MeshGroups(const MeshShape& mesh, int key_copies, const CodecByDimension& codecs,
                        Communicator& all_ranks)
     : world(all_ranks),
       tensor_codec(codec_for("codec_tensor", codecs.tensor)),
@@ -60,6 +60,7 @@ MeshGroups::MeshGroups(const MeshShape& mesh, const CodecByDimension& codecs,
   tensor = group(at.pp * mesh.dp + at.dp, at.tp, *tensor_codec);
   pipeline = group(at.dp * mesh.tp + at.tp, at.pp, *pipeline_codec);
   data = group(at.pp * mesh.tp + at.tp, at.dp, *data_codec);
+  if (key_copies > 1) copies = world.split(world.rank() / key_copies, at.tp);
 }
 
 }  // namespace isthmus

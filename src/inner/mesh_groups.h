@@ -22,10 +22,12 @@ struct MeshGroups {
   std::unique_ptr<Communicator> tensor;    // the same stage and samples
   std::unique_ptr<Communicator> pipeline;  // the same tensor share and samples, by stage
   std::unique_ptr<Communicator> data;      // the same share of the same stage
+  std::unique_ptr<Communicator> copies;    // the same key heads; null where each has its own
 
-  /// Collective over world. REQUIRES: world's size is mesh.ranks(). THROWS: ConfigError naming an
-  /// unknown codec.
-  MeshGroups(const MeshShape& mesh, const CodecByDimension& codecs, Communicator& all_ranks);
+  /// key_copies: neighbouring tensor-parallel ranks that have the same key heads. Collective over
+  /// world. REQUIRES: world's size is mesh.ranks(). THROWS: ConfigError naming an unknown codec.
+  MeshGroups(const MeshShape& mesh, int key_copies, const CodecByDimension& codecs,
+             Communicator& all_ranks);
 };
 
 }  // namespace isthmus

@@ -4,11 +4,16 @@
 // back when it ends, so the inner optimizer, the outer loop and checkpoints know nothing of the
 // mesh. Ranks are threads of this process, or processes of which this one is the first.
 //
+// With ZeRO (options.zero >= 1) the ranks keep gradients' sums and the optimizer's moments, each
+// those of its slice, and update; weights travel to ranks that are processes only when they are
+// other ones than those the ranks have, which a digest tells.
+//
 // One thread drives a mesh. DETERMINISM: results depend on the mesh, not on threads, processes or
 // timing.
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "inner/mesh_rank.h"
 
@@ -25,6 +30,22 @@ class MeshModel {
   virtual LossSum loss_and_gradients(const float* weights, const TokenBatch& batch,
                                      double gradient_scale, float* gradients) = 0;
   [[nodiscard]] virtual std::size_t held_bytes() const = 0;
+
+  // REQUIRES for all that follow: options.zero >= 1.
+
+  /// As loss_and_gradients, but the sums stay where they are. squares (tensors,) := the squared
+  /// norm of each tensor's gradient.
+  virtual LossSum loss_and_slices(const float* weights, const TokenBatch& batch,
+                                  double gradient_scale, std::span<double> squares) = 0;
+  /// canonical (elements,) := what the ranks keep; hand_out is the inverse. REQUIRES: gradients, or
+  /// moments that the optimizer has.
+  virtual void collect(RankValues what, float* canonical) = 0;
+  virtual void hand_out(RankValues what, const float* canonical) = 0;
+  /// One update from gradient_scale * the ranks' gradients, of `weights` and of what the ranks
+  /// have. REQUIRES: `weights` as in the last pass.
+  virtual void update(double lr, double gradient_scale, float* weights) = 0;
+  /// Forgets the moments and the number of updates, which becomes `updates`.
+  virtual void reset_optimizer(std::int64_t updates) = 0;
 };
 
 /// Ranks that are threads of this process. `canonical` is borrowed. REQUIRES: check_mesh has

@@ -4,13 +4,21 @@
 // hands them on to the others; the pass; the sums of the gradients over the data-parallel ranks,
 // each slice back to the first. So the first sends and receives 2 N values a step, as in an
 // all-reduce, however many ranks there are.
+//
+// With ZeRO the ranks keep the sums and update their slices, which they gather among themselves and
+// give to the first: N values a step, and N more when others than the ranks have changed the
+// weights.
 #include <algorithm>
 #include <array>
-#include <bit>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "core/check.h"
+#include "core/hash.h"
 #include "inner/mesh_model.h"
+#include "inner/mesh_order.h"
+#include "inner/mesh_update.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -22,31 +30,24 @@ constexpr int kLosses = 0;
 constexpr int weights_tag(std::size_t chunk) { return 1 + 2 * static_cast<int>(chunk); }
 constexpr int gradients_tag(std::size_t chunk) { return 2 + 2 * static_cast<int>(chunk); }
 
-enum class Ask : std::int64_t { kEnd, kLoss, kTrain };
-
-/// What the first rank asks all for.
-struct Order {
-  Ask ask = Ask::kEnd;
-  std::int64_t sequences = 0, length = 0;
-  double gradient_scale = 0;
+/// What the first rank has of an order's data; nothing on the others.
+struct Canonical {
+  const float* weights = nullptr;  // of a pass
+  const float* handed_out = nullptr;
+  float* collected = nullptr;  // gradients of a pass, weights after an update
+  TokenBatch batch = {};
+  std::span<double> squares = {};
 };
-
-using Words = std::array<std::int64_t, 4>;
-
-Words words_of(const Order& order) {
-  return {static_cast<std::int64_t>(order.ask), order.sequences, order.length,
-          std::bit_cast<std::int64_t>(order.gradient_scale)};
-}
-
-Order order_of(const Words& words) {
-  return {static_cast<Ask>(words[0]), words[1], words[2], std::bit_cast<double>(words[3])};
-}
 
 /// One rank's part of every pass, on the first rank as on the others.
 class MeshProcess {
  public:
   MeshProcess(const ModelLayout& canonical, const MeshOptions& options, Communicator& ranks)
-      : options_(options), ranks_(ranks), rank_(canonical, options, ranks, true) {
+      : options_(options),
+        tensors_(canonical.tensors().size()),
+        ranks_(ranks),
+        rank_(canonical, options, ranks, true) {
+    if (options.zero >= 1) update_.emplace(canonical, options, rank_);
     if (ranks.rank() != kFirst) return;
     for (int r = 0; r < ranks.size(); ++r) {
       layouts_.push_back(MeshRank::layouts(canonical, options, r));
@@ -60,31 +61,114 @@ class MeshProcess {
   /// Tells the order; REQUIRES: the first rank.
   void announce(const Order& order) {
     Words words = words_of(order);
-    ranks_.broadcast({words.data(), 4, Dtype::kI64}, kFirst);
+    ranks_.broadcast({words.data(), kWords, Dtype::kI64}, kFirst);
   }
   [[nodiscard]] Order await_order() {
     Words words{};
-    ranks_.broadcast({words.data(), 4, Dtype::kI64}, kFirst);
+    ranks_.broadcast({words.data(), kWords, Dtype::kI64}, kFirst);
     return order_of(words);
   }
 
-  /// weights, gradients: canonical on the first rank, null on the others; batch: the first's.
-  /// RETURNS: the whole batch's losses on the first rank.
-  LossSum run(const Order& order, const float* weights, const TokenBatch& batch, float* gradients) {
-    share_tokens(order, batch);
-    share_weights(weights);
-    const TokenBatch all{inputs_, targets_, order.sequences, order.length};
-    if (order.ask == Ask::kLoss) return collect_losses(rank_.loss(all));
-    const LossSum own = rank_.train(all, order.gradient_scale);
-    rank_.sum_gradients();
-    collect_gradients(gradients);
-    return collect_losses(own);
+  /// RETURNS: the whole batch's losses on the first rank, after a pass.
+  LossSum run(const Order& order, const Canonical& first) {
+    switch (order.ask) {
+      case Ask::kEnd:
+        return {};
+      case Ask::kLoss:
+      case Ask::kTrain:
+      case Ask::kSlices:
+        return pass(order, first);
+      case Ask::kCollect:
+        collect(static_cast<RankValues>(order.what), first.collected);
+        return {};
+      case Ask::kHandOut:
+        hand_out(static_cast<RankValues>(order.what), first.handed_out);
+        return {};
+      case Ask::kUpdate:
+        update_->update(order.lr, order.gradient_scale, nullptr);
+        update_->gather_weights();
+        collect(RankValues::kWeights, first.collected);
+        return {};
+      case Ask::kReset:
+        for (std::size_t k = 0; k < rank_.chunks(); ++k) rank_.state(k).reset_optimizer(order.what);
+        return {};
+    }
+    ISTHMUS_CHECK(false, static_cast<std::int64_t>(order.ask));
+    return {};
   }
 
   [[nodiscard]] std::size_t held_bytes() const { return rank_.held_bytes() + scratch_.bytes(); }
   [[nodiscard]] Communicator& ranks() { return ranks_; }
 
  private:
+  LossSum pass(const Order& order, const Canonical& first) {
+    share_tokens(order, first.batch);
+    if (order.new_weights && options_.zero == 3) {
+      hand_out(RankValues::kWeights, first.weights);
+      for (std::size_t k = 0; k < rank_.chunks(); ++k) rank_.state(k).forget_gathered();
+    } else if (order.new_weights) {
+      share_weights(first.weights);
+    }
+    const TokenBatch all{inputs_, targets_, order.sequences, order.length};
+    if (order.ask == Ask::kLoss) return collect_losses(rank_.loss(all));
+    const LossSum own = rank_.train(all, order.gradient_scale);
+    rank_.sum_gradients();
+    if (order.ask == Ask::kTrain) {
+      collect_gradients(first.collected);
+    } else {
+      update_->share_tied_gradients();
+      std::vector<double> squares(tensors_);
+      update_->sum_squares(squares);
+      std::ranges::copy_n(squares.begin(), static_cast<std::ptrdiff_t>(first.squares.size()),
+                          first.squares.begin());
+    }
+    return collect_losses(own);
+  }
+
+  /// Of all ranks' parts, one after another; on the first rank.
+  void for_parts(const std::function<void(int rank, std::size_t chunk, CanonicalRange)>& body) {
+    for (int r = 0; r < ranks_.size(); ++r) {
+      for (std::size_t k = 0; k < layouts(r).size(); ++k) {
+        const ChunkStateOptions options{.ranks = options_.mesh.dp, .rank = position(r).dp};
+        body(r, k, ChunkState::owned(layouts(r)[k], options));
+      }
+    }
+  }
+
+  void collect(RankValues what, float* canonical) {
+    if (ranks_.rank() != kFirst) {
+      for (std::size_t k = 0; k < rank_.chunks(); ++k) {
+        const LocalValues own = rank_.state(k).owned_values(what);
+        ranks_.send({own.values, own.range.size(), Dtype::kF32}, kFirst, gradients_tag(k));
+      }
+      return;
+    }
+    for_parts([&](int r, std::size_t k, CanonicalRange part) {
+      const float* values = scratch();
+      if (r == kFirst) {
+        values = rank_.state(k).owned_values(what).values;
+      } else {
+        ranks_.receive({scratch(), part.size(), Dtype::kF32}, r, gradients_tag(k));
+      }
+      layouts(r)[k].give(values, part, false, canonical);
+    });
+  }
+
+  void hand_out(RankValues what, const float* canonical) {
+    if (ranks_.rank() != kFirst) {
+      for (std::size_t k = 0; k < rank_.chunks(); ++k) {
+        const LocalValues own = rank_.state(k).owned_values(what);
+        ranks_.receive({own.values, own.range.size(), Dtype::kF32}, kFirst, weights_tag(k));
+      }
+      return;
+    }
+    for_parts([&](int r, std::size_t k, CanonicalRange part) {
+      float* const values = r == kFirst ? rank_.state(k).owned_values(what).values : scratch();
+      layouts(r)[k].take(canonical, part, values);
+      if (r != kFirst) ranks_.send({values, part.size(), Dtype::kF32}, r, weights_tag(k));
+    });
+  }
+
   [[nodiscard]] float* scratch() const { return static_cast<float*>(scratch_.data()); }
   [[nodiscard]] MeshPosition position(int rank) const { return mesh_position(options_.mesh, rank); }
   [[nodiscard]] const std::vector<RankLayout>& layouts(int rank) const {
@@ -110,14 +194,15 @@ class MeshProcess {
         if (position(r).dp != 0) continue;
         for (std::size_t k = 0; k < layouts(r).size(); ++k) {
           const RankLayout& layout = layouts(r)[k];
-          layout.take(weights, scratch());
+          layout.take(weights, {0, layout.local().elements()}, scratch());
           ranks_.send({scratch(), layout.local().elements(), Dtype::kF32}, r, weights_tag(k));
         }
       }
       rank_.use_weights(weights);
     }
     for (std::size_t k = 0; k < rank_.chunks(); ++k) {
-      const Values own{rank_.weights(k), rank_.layout(k).local().elements(), Dtype::kF32};
+      const LocalValues held = rank_.state(k).own_weights();
+      const Values own{held.values, held.range.size(), Dtype::kF32};
       if (ranks_.rank() != kFirst && rank_.position().dp == 0) {
         ranks_.receive(own, kFirst, weights_tag(k));
       }
@@ -128,8 +213,8 @@ class MeshProcess {
   void collect_gradients(float* gradients) {
     if (ranks_.rank() != kFirst) {
       for (std::size_t k = 0; k < rank_.chunks(); ++k) {
-        const CanonicalRange slice = rank_.slice(k);
-        ranks_.send({rank_.gradients(k) + slice.begin, slice.size(), Dtype::kF32}, kFirst,
+        const CanonicalRange slice = rank_.state(k).slice();
+        ranks_.send({rank_.state(k).gradients().at(slice.begin), slice.size(), Dtype::kF32}, kFirst,
                     gradients_tag(k));
       }
       return;
@@ -139,7 +224,7 @@ class MeshProcess {
       for (std::size_t k = 0; k < layouts(r).size(); ++k) {
         const RankLayout& layout = layouts(r)[k];
         const CanonicalRange slice = slice_of(layout, options_.mesh.dp, position(r).dp);
-        const float* local = rank_.gradients(r == kFirst ? k : 0);
+        const float* local = rank_.state(r == kFirst ? k : 0).gradients().values;
         if (r != kFirst) {
           ranks_.receive({scratch() + slice.begin, slice.size(), Dtype::kF32}, r, gradients_tag(k));
           local = scratch();
@@ -166,8 +251,10 @@ class MeshProcess {
   }
 
   MeshOptions options_;
+  std::size_t tensors_;
   Communicator& ranks_;
   MeshRank rank_;
+  std::optional<MeshUpdate> update_;              // with ZeRO
   std::vector<std::vector<RankLayout>> layouts_;  // of all ranks; the first rank's alone
   std::int64_t largest_ = 0;
   kernels::AlignedBuffer scratch_;
@@ -177,7 +264,9 @@ class MeshProcess {
 class ProcessMesh final : public MeshModel {
  public:
   ProcessMesh(const ModelLayout& canonical, const MeshOptions& options, Communicator& ranks)
-      : process_(canonical, options, ranks) {}
+      : zero_(options.zero >= 1),
+        elements_(canonical.elements()),
+        process_(canonical, options, ranks) {}
   // The others cannot be told of an end that comes by an error; they are not left waiting either.
   ~ProcessMesh() override {
     try {
@@ -188,20 +277,51 @@ class ProcessMesh final : public MeshModel {
   }
 
   [[nodiscard]] LossSum loss(const float* weights, const TokenBatch& batch) override {
-    return run({Ask::kLoss, batch.sequences, batch.length, 0}, weights, batch, nullptr);
+    return pass({.ask = Ask::kLoss}, weights, batch, {});
   }
   LossSum loss_and_gradients(const float* weights, const TokenBatch& batch, double gradient_scale,
                              float* gradients) override {
-    return run({Ask::kTrain, batch.sequences, batch.length, gradient_scale}, weights, batch,
-               gradients);
+    return pass({.ask = Ask::kTrain, .gradient_scale = gradient_scale}, weights, batch,
+                {.collected = gradients});
+  }
+  LossSum loss_and_slices(const float* weights, const TokenBatch& batch, double gradient_scale,
+                          std::span<double> squares) override {
+    return pass({.ask = Ask::kSlices, .gradient_scale = gradient_scale}, weights, batch,
+                {.squares = squares});
+  }
+  void collect(RankValues what, float* canonical) override {
+    run({.ask = Ask::kCollect, .what = static_cast<std::int64_t>(what)}, {.collected = canonical});
+  }
+  void hand_out(RankValues what, const float* canonical) override {
+    run({.ask = Ask::kHandOut, .what = static_cast<std::int64_t>(what)}, {.handed_out = canonical});
+  }
+  void update(double lr, double gradient_scale, float* weights) override {
+    run({.ask = Ask::kUpdate, .gradient_scale = gradient_scale, .lr = lr}, {.collected = weights});
+    held_ = digest_of(weights);
+  }
+  void reset_optimizer(std::int64_t updates) override {
+    run({.ask = Ask::kReset, .what = updates}, {});
   }
   [[nodiscard]] std::size_t held_bytes() const override { return process_.held_bytes(); }
 
  private:
-  LossSum run(const Order& order, const float* weights, const TokenBatch& batch, float* gradients) {
+  LossSum pass(Order order, const float* weights, const TokenBatch& batch, Canonical first) {
+    order.sequences = batch.sequences;
+    order.length = batch.length;
+    if (zero_) {  // without it training changes them in every step
+      const Digest128 digest = digest_of(weights);
+      order.new_weights = held_ != digest;
+      held_ = digest;
+    }
+    first.weights = weights;
+    first.batch = batch;
+    return run(order, first);
+  }
+
+  LossSum run(const Order& order, const Canonical& first) {
     try {
       process_.announce(order);
-      return process_.run(order, weights, batch, gradients);
+      return process_.run(order, first);
     } catch (const CommunicatorError& error) {
       failed_ = true;
       process_.ranks().abort(error.what());  // a group that has ended leaves the others alone
@@ -213,6 +333,13 @@ class ProcessMesh final : public MeshModel {
     }
   }
 
+  [[nodiscard]] Digest128 digest_of(const float* weights) const {
+    return xxh3_128(std::as_bytes(std::span(weights, static_cast<std::size_t>(elements_))));
+  }
+
+  bool zero_;
+  std::int64_t elements_;
+  std::optional<Digest128> held_;  // of the weights that the ranks have
   MeshProcess process_;
   bool failed_ = false;
 };
@@ -231,7 +358,7 @@ void serve_mesh(const ModelLayout& canonical, const MeshOptions& options, Commun
     for (;;) {
       const Order order = process.await_order();
       if (order.ask == Ask::kEnd) return;
-      process.run(order, nullptr, {}, nullptr);
+      process.run(order, {});
     }
   } catch (const std::exception& error) {
     ranks.abort(error.what());

@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "inner/mesh_rules.h"
 #include "inner/samples.h"
+#include "inner/tensor_sums.h"
 
 namespace isthmus {
 namespace {
@@ -17,14 +18,9 @@ std::size_t most_in_flight(const std::vector<PipelineOp>& operations, int chunk)
   for (const PipelineOp& op : operations) {
     if (op.chunk != chunk) continue;
     if (op.kind == PipelineOpKind::kForward) most = std::max(most, ++held);
-    if (op.kind == PipelineOpKind::kBackward) --held;
+    if (op.kind == PipelineOpKind::kBackward || op.kind == PipelineOpKind::kBackwardWeight) --held;
   }
   return most;
-}
-
-/// Rank `rank`'s values of `count` that `ranks` share.
-CanonicalRange slice_of(std::int64_t count, int ranks, int rank) {
-  return {count * rank / ranks, count * (rank + 1) / ranks};
 }
 
 /// The part of the model that chunk `k` of a rank holds.
@@ -38,7 +34,15 @@ RankShare chunk_share(const ModelShape& s, const MeshOptions& options,
       stage_layers(s.layers, schedule.stages(), head_layers(s))[static_cast<std::size_t>(stage)];
   share.first_stage = stage == 0;
   share.last_stage = stage + 1 == schedule.stages();
+  share.sequence_parallel = options.mesh.sequence_parallel;
   return share;
+}
+
+/// Room for all rows of a micro-batch's stream, where each rank holds its own.
+std::int64_t gathered_bytes(const ModelLayout& canonical, const MeshOptions& options) {
+  if (options.mesh.row_shares() == 1) return 0;
+  const std::int64_t rows = options.micro_batch_sequences() * options.context;
+  return rows * canonical.shape().d_model * static_cast<std::int64_t>(sizeof(float));
 }
 
 bool trains(const MeshOptions& options) {
@@ -52,14 +56,27 @@ std::size_t slots_of(const MeshOptions& options, const PipelineSchedule& schedul
   return most_in_flight(schedule.operations[static_cast<std::size_t>(at.pp)], k);
 }
 
+/// What a rank's models are made for. REQUIRES: zb-h1 without recomputation.
+LanguageModel<float>::Purpose purpose_of(const MeshOptions& options) {
+  using Purpose = LanguageModel<float>::Purpose;
+  const bool split = trains(options) && options.schedule == PipelineKind::kZbH1;
+  if (split) ISTHMUS_CHECK(options.purpose == Purpose::kTraining, options.mesh.pp);
+  return split ? Purpose::kSplitBackward : options.purpose;
+}
+
 PipelineSchedule schedule_of(const MeshOptions& options) {
   return make_pipeline_schedule(options.schedule, options.mesh.pp,
                                 static_cast<int>(options.micro_batches), options.virtual_stages);
 }
 
-CanonicalRange common(CanonicalRange a, CanonicalRange b) {
-  const std::int64_t begin = std::max(a.begin, b.begin);
-  return {begin, std::max(begin, std::min(a.end, b.end))};
+ChunkStateOptions state_options(const MeshOptions& options, const MeshPosition& at,
+                                bool own_weights) {
+  return {.zero = options.zero,
+          .ranks = options.mesh.dp,
+          .rank = at.dp,
+          .own_weights = own_weights,
+          .trains = trains(options),
+          .inner = options.inner};
 }
 
 }  // namespace
@@ -71,13 +88,16 @@ CanonicalRange slice_of(const RankLayout& layout, int ranks, int dp) {
 void give_slice(const RankLayout& layout, const float* local, CanonicalRange slice, bool tied,
                 float* canonical) {
   const CanonicalRange head = layout.tied_head();
+  const auto give = [&](CanonicalRange range) {
+    layout.give(local + range.begin, range, tied, canonical);
+  };
   if (tied) {
-    layout.give(local, common(slice, head), true, canonical);
+    give(common(slice, head));
   } else if (head.size() == 0) {
-    layout.give(local, slice, false, canonical);
+    give(slice);
   } else {
-    layout.give(local, common(slice, {0, head.begin}), false, canonical);
-    layout.give(local, common(slice, {head.end, layout.local().elements()}), false, canonical);
+    give(common(slice, {0, head.begin}));
+    give(common(slice, {head.end, layout.local().elements()}));
   }
 }
 
@@ -94,26 +114,27 @@ struct MeshRank::Slot {
 
 /// One virtual stage of this rank.
 struct MeshRank::Chunk {
-  Chunk(RankLayout held, bool first_stage, bool last_stage)
-      : layout(std::move(held)), first(first_stage), last(last_stage) {}
+  Chunk(RankLayout held, const RankShare& share, const ChunkStateOptions& options,
+        const MeshGroups& groups)
+      : layout(std::move(held)),
+        first(share.first_stage),
+        last(share.last_stage),
+        state(layout, options, groups) {}
 
   RankLayout layout;
-  bool first, last;                  // of all stages
-  kernels::AlignedBuffer weights;    // empty where the canonical ones serve
-  kernels::AlignedBuffer gradients;  // empty when forward only
-  const float* weights_at = nullptr;
+  bool first, last;  // of all stages
+  ChunkState state;
   std::vector<Slot> slots;
-
-  [[nodiscard]] float* gradient() const { return static_cast<float*>(gradients.data()); }
 };
 
 MeshRank::MeshRank(const ModelLayout& canonical, const MeshOptions& options, Communicator& world,
                    bool own_weights)
     : options_(options),
       at_(mesh_position(options.mesh, world.rank())),
-      groups_(options.mesh, options.codecs, world),
+      groups_(options.mesh, key_copies(canonical.shape(), options.mesh.tp), options.codecs, world),
       schedule_(schedule_of(options)),
-      team_(options.threads) {
+      team_(options.threads),
+      gathered_(static_cast<std::size_t>(gathered_bytes(canonical, options))) {
   make_chunks(canonical, own_weights);
 }
 
@@ -123,17 +144,13 @@ void MeshRank::make_chunks(const ModelLayout& canonical, bool own_weights) {
   const std::int64_t rows = options_.micro_batch_sequences() * options_.context;
   for (int k = 0; k < schedule_.chunks; ++k) {
     const RankShare share = chunk_share(canonical.shape(), options_, schedule_, at_, k);
-    auto chunk =
-        std::make_unique<Chunk>(RankLayout(canonical, share), share.first_stage, share.last_stage);
+    auto chunk = std::make_unique<Chunk>(RankLayout(canonical, share), share,
+                                         state_options(options_, at_, own_weights), groups_);
     const ModelLayout& local = chunk->layout.local();
-    const std::size_t bytes = static_cast<std::size_t>(local.elements()) * sizeof(float);
-    if (own_weights || !chunk->layout.whole()) chunk->weights = kernels::AlignedBuffer(bytes);
-    chunk->weights_at = static_cast<const float*>(chunk->weights.data());
-    if (trains(options_)) chunk->gradients = kernels::AlignedBuffer(bytes);
     chunk->slots.resize(slots_of(options_, schedule_, at_, k));
     for (Slot& slot : chunk->slots) {
-      slot.model =
-          std::make_unique<LanguageModel<float>>(local, rows, options_.purpose, options_.bf16);
+      slot.model = std::make_unique<LanguageModel<float>>(
+          local, rows, purpose_of(options_), options_.bf16, options_.mesh.row_shares());
       slot.model->hold_vocabulary(chunk->layout.vocabulary());
     }
     chunks_.push_back(std::move(chunk));
@@ -156,15 +173,13 @@ std::int64_t MeshRank::bytes(const ModelLayout& canonical, const MeshOptions& op
   const PipelineSchedule schedule = schedule_of(options);
   const MeshPosition at = mesh_position(options.mesh, rank);
   const std::int64_t rows = options.micro_batch_sequences() * options.context;
-  std::int64_t bytes = 0;
+  std::int64_t bytes = gathered_bytes(canonical, options);
   for (int k = 0; k < schedule.chunks; ++k) {
     const RankLayout layout(canonical, chunk_share(canonical.shape(), options, schedule, at, k));
-    const std::int64_t copies =
-        (layout.whole() && !own_weights ? 0 : 1) + (trains(options) ? 1 : 0);
     const auto slots = static_cast<std::int64_t>(slots_of(options, schedule, at, k));
-    bytes += copies * layout.local().elements() * static_cast<std::int64_t>(sizeof(float)) +
-             slots * LanguageModel<float>::arena_bytes(layout.local(), rows, options.purpose,
-                                                       options.bf16);
+    bytes += ChunkState::bytes(layout, state_options(options, at, own_weights)) +
+             slots * LanguageModel<float>::arena_bytes(layout.local(), rows, purpose_of(options),
+                                                       options.bf16, options.mesh.row_shares());
   }
   return bytes;
 }
@@ -173,26 +188,15 @@ bool MeshRank::has_head() const { return chunks_.back()->last; }
 
 const RankLayout& MeshRank::layout(std::size_t chunk) const { return chunks_[chunk]->layout; }
 
-float* MeshRank::weights(std::size_t chunk) {
-  return static_cast<float*>(chunks_[chunk]->weights.data());
-}
-
-const float* MeshRank::gradients(std::size_t chunk) const { return chunks_[chunk]->gradient(); }
-
-CanonicalRange MeshRank::slice(std::size_t chunk) const {
-  return slice_of(layout(chunk), options_.mesh.dp, at_.dp);
-}
+ChunkState& MeshRank::state(std::size_t chunk) { return chunks_[chunk]->state; }
 
 void MeshRank::use_weights(const float* canonical) {
-  for (std::size_t k = 0; k < chunks_.size(); ++k) {
-    float* const own = weights(k);
-    if (own != nullptr) layout(k).take(canonical, own);
-    chunks_[k]->weights_at = own != nullptr ? own : canonical;
-  }
+  for (const auto& chunk : chunks_) chunk->state.use(canonical);
 }
 
 Pass MeshRank::pass_of(const TokenBatch& batch) {
-  return {team_, batch.sequences, batch.length, TensorGroup(groups_.tensor.get())};
+  return {team_, batch.sequences, batch.length,
+          TensorGroup(groups_.tensor.get(), gathered_.data())};
 }
 
 MeshRank::Slot& MeshRank::slot_of(Chunk& chunk, int micro_batch) {
@@ -219,9 +223,7 @@ void MeshRank::check(const TokenBatch& batch) const {
 LossSum MeshRank::train(const TokenBatch& batch, double gradient_scale) {
   ISTHMUS_CHECK(batch.sequences == options_.sequences, batch.sequences, options_.sequences);
   check(batch);
-  for (const auto& chunk : chunks_) {
-    std::fill_n(chunk->gradient(), chunk->layout.local().elements(), 0.0f);
-  }
+  for (const auto& chunk : chunks_) chunk->state.begin_step();
   const std::int64_t own = options_.sequences / options_.mesh.dp;
   const TokenBatch share = samples_of(batch, at_.dp * own, own);
   LossSum sum;
@@ -241,11 +243,12 @@ void MeshRank::run(const PipelineOp& op, const TokenBatch& share, double gradien
   LanguageModel<float>& model = *slot.model;
   const std::int64_t count = options_.micro_batch_sequences();
   const TokenBatch batch = samples_of(share, op.micro_batch * count, count);
-  const std::int64_t values = count * batch.length * chunk.layout.local().shape().d_model;
   const Pass pass = pass_of(batch);
-  FlatWeights<float> weights(chunk.layout.local(), chunk.weights_at);
-  const BackwardOptions<float> backward{.gradient_scale = gradient_scale,
-                                        .gradients = chunk.gradient()};
+  const std::int64_t values = pass.own_rows() * chunk.layout.local().shape().d_model;
+  Weights<float>& weights = chunk.state.weights();
+  const BackwardOptions<float> backward = chunk.state.backward_options(gradient_scale);
+  // What a weight gradient reads stays until it has been taken.
+  const bool split = purpose_of(options_) == LanguageModel<float>::Purpose::kSplitBackward;
   Communicator& neighbours = *groups_.pipeline;
   const auto send = [&](const float* from) {
     slot.settle();
@@ -263,6 +266,7 @@ void MeshRank::run(const PipelineOp& op, const TokenBatch& share, double gradien
       receive(model.stage_input());
       break;
     case PipelineOpKind::kForward:
+      chunk.state.begin_forward();
       model.stage_forward(pass, weights, batch.inputs.data(), true);
       if (chunk.last) sum += model.stage_head(pass, weights, batch, &backward);
       break;
@@ -273,33 +277,32 @@ void MeshRank::run(const PipelineOp& op, const TokenBatch& share, double gradien
       receive(model.stage_gradient());
       break;
     case PipelineOpKind::kBackward:
+    case PipelineOpKind::kBackwardInput:
       slot.settle();
+      chunk.state.begin_backward();
       model.stage_backward(pass, weights, batch.inputs.data(), backward);
-      if (chunk.first) slot.micro_batch = -1;
+      chunk.state.end_micro_batch();
+      if (chunk.first && !split) slot.micro_batch = -1;
       break;
     case PipelineOpKind::kSendBackward:
       send(model.stage_gradient());
+      if (!split) slot.micro_batch = -1;
+      break;
+    case PipelineOpKind::kBackwardWeight:
+      model.stage_backward_weight(pass, backward);
       slot.micro_batch = -1;
       break;
-    case PipelineOpKind::kBackwardInput:
-    case PipelineOpKind::kBackwardWeight:
-      ISTHMUS_CHECK(false, op.micro_batch);
   }
 }
 
-// Heads' norms over the tensor-parallel ranks, then everything over the data-parallel ones: each
+// What tensor-parallel ranks have summands of, then everything over the data-parallel ones: each
 // of these is left with the sum of its own slice.
 void MeshRank::sum_gradients() {
   const int ranks = groups_.data->size();
   for (const auto& chunk : chunks_) {
-    float* const g = chunk->gradient();
-    for (const CanonicalRange& range : chunk->layout.partial()) {
-      // As doubles these few are summed as they are, whatever the codec of a layer's sums.
-      std::vector<double> values(g + range.begin, g + range.end);
-      groups_.tensor->all_reduce({values.data(), range.size(), Dtype::kF64}, Reduce::kSum);
-      std::ranges::transform(values, g + range.begin,
-                             [](double value) { return static_cast<float>(value); });
-    }
+    if (chunk->state.reduces()) continue;  // done by now
+    float* const g = chunk->state.gradients().values;
+    sum_over_tensor_ranks(chunk->layout, groups_, {0, chunk->layout.local().elements()}, g);
     if (ranks == 1) continue;
     const std::int64_t n = chunk->layout.local().elements();
     std::vector<std::int64_t> counts;
@@ -318,23 +321,32 @@ LossSum MeshRank::loss(const TokenBatch& batch) {
   ISTHMUS_CHECK(at_once >= 1, rows, batch.length);
   Communicator& neighbours = *groups_.pipeline;
   const int ranks = neighbours.size();
+  // Ranks whose samples end before those of others go on gathering weights with them.
+  const bool together = chunks_.front()->state.gathers();
+  const std::int64_t most = (batch.sequences + options_.mesh.dp - 1) / options_.mesh.dp;
+  const std::int64_t end = together ? own.begin + most : own.end;
   LossSum sum;
-  for (std::int64_t first = own.begin; first < own.end; first += at_once) {
+  for (std::int64_t first = own.begin; first < end; first += at_once) {
+    if (first >= own.end) {
+      chunks_.front()->state.walk_weights();
+      continue;
+    }
     const TokenBatch part = samples_of(batch, first, std::min(at_once, own.end - first));
     const Pass pass = pass_of(part);
     for (const auto& chunk : chunks_) {
       Slot& slot = chunk->slots.front();
       LanguageModel<float>& model = *slot.model;
-      FlatWeights<float> flat(chunk->layout.local(), chunk->weights_at);
-      const std::int64_t values = pass.rows() * chunk->layout.local().shape().d_model;
+      Weights<float>& weights = chunk->state.weights();
+      const std::int64_t values = pass.own_rows() * chunk->layout.local().shape().d_model;
+      chunk->state.begin_forward();
       slot.settle();
       if (!chunk->first) {
         neighbours.receive({model.stage_input(), values, Dtype::kF32}, (at_.pp + ranks - 1) % ranks,
                            0);
       }
-      model.stage_forward(pass, flat, part.inputs.data(), false);
+      model.stage_forward(pass, weights, part.inputs.data(), false);
       if (chunk->last) {
-        sum += model.stage_head(pass, flat, part, nullptr);
+        sum += model.stage_head(pass, weights, part, nullptr);
         continue;
       }
       slot.sending = neighbours.start(
@@ -348,9 +360,9 @@ LossSum MeshRank::loss(const TokenBatch& batch) {
 }
 
 std::size_t MeshRank::held_bytes() const {
-  std::size_t bytes = 0;
+  std::size_t bytes = gathered_.bytes();
   for (const auto& chunk : chunks_) {
-    bytes += chunk->weights.bytes() + chunk->gradients.bytes();
+    bytes += chunk->state.held_bytes();
     for (const Slot& slot : chunk->slots) bytes += slot.model->held_bytes();
   }
   return bytes;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "inner/chunk_state.h"
 #include "inner/mesh.h"
 #include "inner/mesh_groups.h"
 #include "inner/model.h"
@@ -36,6 +37,8 @@ struct MeshOptions {
   int threads = 1;  // of each rank
   CodecByDimension codecs;
   bool processes = false;  // ranks are processes: each has its own weights
+  int zero = 0;            // what data-parallel ranks share out: moments, gradients, weights
+  InnerConfig inner = {};  // with zero >= 1: the optimizer
 
   [[nodiscard]] std::int64_t micro_batch_sequences() const {
     return sequences / mesh.dp / micro_batches;
@@ -65,14 +68,11 @@ class MeshRank {
   /// The parts of the model that this rank holds, one a virtual stage, and their places.
   [[nodiscard]] std::size_t chunks() const { return chunks_.size(); }
   [[nodiscard]] const RankLayout& layout(std::size_t chunk) const;
-  /// (layout.local().elements(),): the rank's own, to be filled before a pass; null where it has
-  /// none.
-  [[nodiscard]] float* weights(std::size_t chunk);
+  /// Its weights are to be filled before a pass where they are its own; its gradients are those of
+  /// the whole mesh in their slice after `sum_gradients`.
+  [[nodiscard]] ChunkState& state(std::size_t chunk);
   /// weights (elements,), canonical and borrowed until the next call: the passes' weights.
   void use_weights(const float* canonical);
-  /// The rank's sums after `sum_gradients`, good in `slice` of them.
-  [[nodiscard]] const float* gradients(std::size_t chunk) const;
-  [[nodiscard]] CanonicalRange slice(std::size_t chunk) const;
 
   /// Forward and backward of this rank's samples of the site's `batch`. gradient_scale: 1 /
   /// (targets in the site's mean). RETURNS: the losses of its samples on ranks that have the head,
@@ -83,8 +83,9 @@ class MeshRank {
   /// Forward only, of this rank's share of any number of sequences; returns as `train`.
   LossSum loss(const TokenBatch& batch);
 
+  [[nodiscard]] kernels::ThreadTeam& team() { return team_; }
   [[nodiscard]] std::size_t held_bytes() const;
-  /// What such a rank will hold: its copies of weights and gradients and its activations.
+  /// What such a rank will hold: its weights, gradients and moments and its activations.
   [[nodiscard]] static std::int64_t bytes(const ModelLayout& canonical, const MeshOptions& options,
                                           int rank, bool own_weights = false);
   /// The places of what rank `rank` of such a mesh holds.
@@ -105,6 +106,7 @@ class MeshRank {
   MeshGroups groups_;
   PipelineSchedule schedule_;
   kernels::ThreadTeam team_;
+  kernels::AlignedBuffer gathered_;  // of one pass at a time; empty without a split sequence
   std::vector<std::unique_ptr<Chunk>> chunks_;
 };
 

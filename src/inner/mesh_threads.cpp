@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The mesh whose ranks are threads: they read the canonical weights and write the canonical
 // gradients where these lie.
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <functional>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "inner/mesh_model.h"
+#include "inner/mesh_update.h"
 #include "isthmus/errors.h"
 #include "transport/thread_communicator.h"
 
@@ -22,9 +24,13 @@ class ThreadMesh final : public MeshModel {
   ThreadMesh(const ModelLayout& canonical, const MeshOptions& options)
       : threads_(options.mesh.ranks()),
         worlds_(make_thread_communicators(options.mesh.ranks(), kLongestWait)),
-        ranks_(worlds_.size()) {
+        ranks_(worlds_.size()),
+        updates_(worlds_.size()) {
     run([&](std::size_t i) {
       ranks_[i] = std::make_unique<MeshRank>(canonical, options, *worlds_[i], false);
+      if (options.zero >= 1) {
+        updates_[i] = std::make_unique<MeshUpdate>(canonical, options, *ranks_[i]);
+      }
     });
   }
 
@@ -47,7 +53,8 @@ class ThreadMesh final : public MeshModel {
       rank.sum_gradients();
       const auto give = [&](bool tied) {
         for (std::size_t k = 0; k < rank.chunks(); ++k) {
-          give_slice(rank.layout(k), rank.gradients(k), rank.slice(k), tied, gradients);
+          ChunkState& state = rank.state(k);
+          give_slice(rank.layout(k), state.gradients().values, state.slice(), tied, gradients);
         }
       };
       give(false);
@@ -55,6 +62,43 @@ class ThreadMesh final : public MeshModel {
       give(true);
     });
     return sum_of(sums);
+  }
+
+  LossSum loss_and_slices(const float* weights, const TokenBatch& batch, double gradient_scale,
+                          std::span<double> squares) override {
+    std::vector<LossSum> sums(ranks_.size());
+    run([&](std::size_t i) {
+      ranks_[i]->use_weights(weights);
+      sums[i] = ranks_[i]->train(batch, gradient_scale);
+      ranks_[i]->sum_gradients();
+      updates_[i]->share_tied_gradients();
+      std::vector<double> of_all(squares.size());
+      updates_[i]->sum_squares(of_all);
+      if (i == 0) std::ranges::copy(of_all, squares.begin());
+    });
+    return sum_of(sums);
+  }
+
+  void collect(RankValues what, float* canonical) override {
+    for_chunks(what, [&](const RankLayout& layout, const LocalValues& own) {
+      layout.give(own.values, own.range, false, canonical);
+    });
+  }
+
+  void hand_out(RankValues what, const float* canonical) override {
+    for_chunks(what, [&](const RankLayout& layout, const LocalValues& own) {
+      layout.take(canonical, own.range, own.values);
+    });
+  }
+
+  void update(double lr, double gradient_scale, float* weights) override {
+    run([&](std::size_t i) { updates_[i]->update(lr, gradient_scale, weights); });
+  }
+
+  void reset_optimizer(std::int64_t updates) override {
+    for (const auto& rank : ranks_) {
+      for (std::size_t k = 0; k < rank->chunks(); ++k) rank->state(k).reset_optimizer(updates);
+    }
   }
 
   [[nodiscard]] std::size_t held_bytes() const override {
@@ -86,6 +130,15 @@ class ThreadMesh final : public MeshModel {
     }
   }
 
+  void for_chunks(RankValues what,
+                  const std::function<void(const RankLayout&, const LocalValues&)>& body) {
+    run([&](std::size_t i) {
+      for (std::size_t k = 0; k < ranks_[i]->chunks(); ++k) {
+        body(ranks_[i]->layout(k), ranks_[i]->state(k).owned_values(what));
+      }
+    });
+  }
+
   /// Losses of one tensor-parallel rank of each data-parallel group.
   [[nodiscard]] LossSum sum_of(const std::vector<LossSum>& sums) const {
     LossSum sum;
@@ -98,6 +151,7 @@ class ThreadMesh final : public MeshModel {
   kernels::ThreadTeam threads_;  // one a rank
   std::vector<std::unique_ptr<Communicator>> worlds_;
   std::vector<std::unique_ptr<MeshRank>> ranks_;
+  std::vector<std::unique_ptr<MeshUpdate>> updates_;  // with ZeRO
 };
 
 }  // namespace

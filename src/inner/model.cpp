@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "inner/copy_values.h"
 #include "inner/gpt2.h"
 #include "inner/llama.h"
 #include "inner/model_embedding.h"
@@ -65,54 +66,62 @@ LossSum& LossSum::operator+=(const LossSum& other) {
 
 /// For training `stream` holds the residual stream before each layer and after the last one, and
 /// each layer has its memory, or all share one that is filled again. For inference two rows of
-/// `stream` take turns over one memory.
+/// `stream` take turns over one memory. In a split backward pass the gradient of each layer's
+/// output takes the output's place in `stream`.
 template <typename Real>
 struct LanguageModel<Real>::Arena {
-  std::vector<Real*> stream;   // each (rows, d_model)
+  static BackwardPart part_of(Purpose purpose) {
+    return purpose == Purpose::kSplitBackward ? BackwardPart::kInput : BackwardPart::kAll;
+  }
+
+  std::vector<Real*> stream;   // each (own rows, d_model)
   std::vector<void*> memory;   // one a layer, or one
   Real *hidden, *mean, *rstd;  // of the final norm; `hidden` becomes the gradient of the stream
   Real* other;                 // backward only
   void* scratch;               // the same
 
   Arena(Carver& carver, const ModelShape& s, const Block<Real>& block, std::int64_t rows,
-        Purpose purpose) {
+        Purpose purpose, int row_shares) {
+    const std::int64_t own = (rows + row_shares - 1) / row_shares;
     const bool training = purpose != Purpose::kInference;
+    const bool keeps = training && purpose != Purpose::kRecompute;
     const std::int64_t layers = training ? s.layers : 1;
-    const std::int64_t memories = purpose == Purpose::kTraining ? s.layers : 1;
-    for (std::int64_t i = 0; i <= layers; ++i)
-      stream.push_back(carver.take<Real>(rows * s.d_model));
+    const std::int64_t memories = keeps ? s.layers : 1;
+    for (std::int64_t i = 0; i <= layers; ++i) stream.push_back(carver.take<Real>(own * s.d_model));
     for (std::int64_t i = 0; i < memories; ++i) {
-      memory.push_back(carver.take<std::byte>(block.memory_bytes(rows)));
+      memory.push_back(carver.take<std::byte>(block.memory_bytes(rows, own)));
     }
-    hidden = carver.take<Real>(rows * s.d_model);
-    mean = carver.take<Real>(rows);
-    rstd = carver.take<Real>(rows);
-    other = carver.take<Real>(training ? rows * s.d_model : 0);
-    scratch = carver.take<std::byte>(training ? block.scratch_bytes(rows) : 0);
+    hidden = carver.take<Real>(own * s.d_model);
+    mean = carver.take<Real>(own);
+    rstd = carver.take<Real>(own);
+    other = carver.take<Real>(training ? own * s.d_model : 0);
+    scratch = carver.take<std::byte>(training ? block.scratch_bytes(rows, part_of(purpose)) : 0);
   }
 };
 
 template <typename Real>
 std::int64_t LanguageModel<Real>::arena_bytes(const ModelLayout& layout, std::int64_t rows,
-                                              Purpose purpose, bool bf16) {
+                                              Purpose purpose, bool bf16, int row_shares) {
   const auto block = make_block<Real>(layout.shape(), bf16);
   Carver counter;
-  static_cast<void>(Arena(counter, layout.shape(), *block, rows, purpose));
+  static_cast<void>(Arena(counter, layout.shape(), *block, rows, purpose, row_shares));
   return counter.bytes();
 }
 
 template <typename Real>
 LanguageModel<Real>::LanguageModel(const ModelLayout& layout, std::int64_t rows, Purpose purpose,
-                                   bool bf16)
+                                   bool bf16, int row_shares)
     : layout_(layout),
       rows_(rows),
       purpose_(purpose),
       bf16_(bf16),
+      part_(Arena::part_of(purpose)),
       vocabulary_{0, layout.shape().vocab, layout.shape().vocab},
       block_(make_block<Real>(layout.shape(), bf16)),
-      memory_(static_cast<std::size_t>(arena_bytes(layout, rows, purpose, bf16))) {
+      memory_(static_cast<std::size_t>(arena_bytes(layout, rows, purpose, bf16, row_shares))) {
   Carver carver(memory_.data());
-  arena_ = std::make_unique<const Arena>(carver, layout.shape(), *block_, rows, purpose);
+  arena_ =
+      std::make_unique<const Arena>(carver, layout.shape(), *block_, rows, purpose, row_shares);
 }
 
 template <typename Real>
@@ -131,7 +140,7 @@ void LanguageModel<Real>::check(const TokenBatch& batch) const {
 template <typename Real>
 void LanguageModel<Real>::final_norm(const Pass& pass, Weights<Real>& weights, const Real* x) {
   const ModelShape& s = layout_.shape();
-  kernels::NormForward<Real> norm{.rows = pass.rows(),
+  kernels::NormForward<Real> norm{.rows = pass.own_rows(),
                                   .channels = s.d_model,
                                   .eps = s.norm_eps,
                                   .x = x,
@@ -149,22 +158,19 @@ void LanguageModel<Real>::final_norm(const Pass& pass, Weights<Real>& weights, c
 
 template <typename Real>
 void LanguageModel<Real>::final_norm_backward(const Pass& pass, Weights<Real>& weights,
-                                              Real* gradients) {
+                                              const BackwardOptions<Real>& options) {
   const ModelShape& s = layout_.shape();
-  const auto gradient = [&](std::size_t index) {
-    return gradients + layout_.tensors()[index].elements.begin;
-  };
-  kernels::NormBackward<Real> norm{.rows = pass.rows(),
+  kernels::NormBackward<Real> norm{.rows = pass.own_rows(),
                                    .channels = s.d_model,
                                    .dy = arena_->other,
                                    .s = arena_->stream.back(),
                                    .weight = weights.tensor(layout_.final_norm_weight()),
                                    .rstd = arena_->rstd,
                                    .ds = arena_->hidden};
-  norm.d_weight = gradient(layout_.final_norm_weight());
+  norm.d_weight = options.tensor(layout_, layout_.final_norm_weight());
   if (s.architecture == Architecture::kGpt2) {
     norm.mean = arena_->mean;
-    norm.d_bias = gradient(layout_.final_norm_bias());
+    norm.d_bias = options.tensor(layout_, layout_.final_norm_bias());
     kernels::layer_norm_backward(pass.team, norm);
   } else {
     kernels::rms_norm_backward(pass.team, norm);
@@ -220,11 +226,12 @@ LossSum LanguageModel<Real>::stage_head(const Pass& pass, Weights<Real>& weights
                                         const BackwardOptions<Real>* backward) {
   const ModelShape& s = layout_.shape();
   final_norm(pass, weights, output_);
-  kernels::CrossEntropy<Real> ce{.tokens = pass.rows(),
-                                 .channels = s.d_model,
-                                 .vocab = s.vocab,
-                                 .hidden = arena_->hidden,
-                                 .targets = batch.targets.data()};
+  kernels::CrossEntropy<Real> ce{
+      .tokens = pass.rows(),
+      .channels = s.d_model,
+      .vocab = s.vocab,
+      .hidden = pass.tensor.all_rows<Real>(arena_->hidden, pass.rows(), s.d_model),
+      .targets = batch.targets.data()};
   if (weights.by_rows() && backward == nullptr) {
     ce.weight_rows = [&](std::int64_t first, std::int64_t count) {
       return weights.rows(layout_.head(), first, count);
@@ -242,13 +249,13 @@ LossSum LanguageModel<Real>::stage_head(const Pass& pass, Weights<Real>& weights
   }
   if (backward != nullptr) {
     ce.gradient_scale = backward->gradient_scale;
-    ce.d_hidden = arena_->other;
-    ce.d_weight = backward->gradients + layout_.tensors()[layout_.head()].elements.begin;
+    ce.d_hidden = pass.tensor.summand(arena_->other);  // over `hidden` where rows are split
+    ce.d_weight = backward->tensor(layout_, layout_.head());
   }
   const kernels::CrossEntropySum sum = kernels::cross_entropy(pass.team, ce);
   if (backward != nullptr) {
-    if (s.vocab != vocabulary_.all_rows) pass.tensor.sum(arena_->other, pass.rows() * s.d_model);
-    final_norm_backward(pass, weights, backward->gradients);
+    if (s.vocab != vocabulary_.all_rows) pass.tensor.sum(arena_->other, pass.rows(), s.d_model);
+    final_norm_backward(pass, weights, *backward);
   }
   return {.loss = sum.loss, .z_loss = sum.z_loss, .targets = sum.counted};
 }
@@ -258,6 +265,9 @@ void LanguageModel<Real>::stage_backward(const Pass& pass, Weights<Real>& weight
                                          const std::int32_t* ids,
                                          const BackwardOptions<Real>& options) {
   const ModelShape& s = layout_.shape();
+  if (pass.tensor.split()) {
+    ISTHMUS_CHECK(pass.rows() % pass.tensor.ranks().size() == 0, pass.rows());
+  }
   const auto ready = [&](std::size_t tensor) {
     if (options.on_ready) options.on_ready(tensor);
   };
@@ -274,16 +284,36 @@ void LanguageModel<Real>::stage_backward(const Pass& pass, Weights<Real>& weight
     if (shared && layer + 1 != s.layers) {  // the last layer's is still there
       block_->forward(pass, weights.layer(layer), arena_->stream[slot], memory, arena_->other);
     }
-    block_->backward(pass, weights.layer(layer), arena_->stream[slot], memory, arena_->scratch,
-                     arena_->other, d_stream,
-                     options.gradients + layout_.layer_elements(layer).begin);
+    if (part_ == BackwardPart::kInput) {
+      copy_values(pass.team, pass.own_rows() * s.d_model, d_stream, arena_->stream[slot + 1]);
+    }
+    block_->backward(pass, part_, weights.layer(layer), arena_->stream[slot], memory,
+                     arena_->scratch, arena_->other, d_stream, options.layer(layout_, layer));
+    if (part_ == BackwardPart::kInput) continue;
     const std::size_t first = layout_.first_tensor(layer);
     for (std::size_t i = layout_.tensors_per_layer(); i-- > 0;) ready(first + i);
   }
   if (!layout_.part().embedding) return;
-  add_embedding_gradients(pass, layout_, vocabulary_, d_stream, ids, options.gradients);
-  if (s.architecture == Architecture::kGpt2) ready(layout_.positions());
+  const bool gpt2 = s.architecture == Architecture::kGpt2;
+  add_embedding_gradients(pass, layout_, vocabulary_, d_stream, ids,
+                          options.tensor(layout_, layout_.embedding()),
+                          gpt2 ? options.tensor(layout_, layout_.positions()) : nullptr);
+  if (gpt2) ready(layout_.positions());
   ready(layout_.embedding());
+}
+
+template <typename Real>
+void LanguageModel<Real>::stage_backward_weight(const Pass& pass,
+                                                const BackwardOptions<Real>& options) {
+  ISTHMUS_CHECK(part_ == BackwardPart::kInput);
+  for (std::int64_t layer = layout_.shape().layers - 1; layer >= 0; --layer) {
+    const auto slot = static_cast<std::size_t>(layer);
+    block_->backward_weight(pass, arena_->memory[slot], arena_->stream[slot + 1],
+                            options.layer(layout_, layer));
+    if (!options.on_ready) continue;
+    const std::size_t first = layout_.first_tensor(layer);
+    for (std::size_t i = layout_.tensors_per_layer(); i-- > 0;) options.on_ready(first + i);
+  }
 }
 
 template <typename Real>
@@ -311,6 +341,7 @@ LossSum LanguageModel<Real>::loss_and_gradients(kernels::ThreadTeam& team, Weigh
   const LossSum sum = stage_head(pass, weights, batch, &options);
   begin(PassPart::kBackward);
   stage_backward(pass, weights, batch.inputs.data(), options);
+  if (part_ == BackwardPart::kInput) stage_backward_weight(pass, options);
   begin(PassPart::kEnd);
   return sum;
 }

@@ -16,6 +16,7 @@
 #include "inner/arena.h"
 #include "inner/model_block.h"
 #include "inner/model_embedding.h"
+#include "inner/model_gradients.h"
 #include "inner/model_layout.h"
 #include "inner/model_weights.h"
 #include "isthmus/inner_loop.h"
@@ -39,11 +40,22 @@ struct BackwardOptions {
   /// d(objective) / d(sum of losses): 1 / (targets in the mean).
   double gradient_scale = 1;
   Real* gradients = nullptr;  // canonical layout, accumulated
+  /// Where they are added instead; may be null.
+  Gradients<Real>* places = nullptr;
   /// Called with each tensor whose gradient this pass has finished, in backward order; may be
   /// empty.
   GradientReady on_ready;
   /// Called as a part begins, for timing; may be empty.
   std::function<void(PassPart)> on_part;
+
+  [[nodiscard]] Real* tensor(const ModelLayout& layout, std::size_t index) const {
+    if (places != nullptr) return places->tensor(index);
+    return gradients + layout.tensors()[index].elements.begin;
+  }
+  [[nodiscard]] Real* layer(const ModelLayout& layout, std::int64_t index) const {
+    if (places != nullptr) return places->layer(index);
+    return gradients + layout.layer_elements(index).begin;
+  }
 };
 
 template <typename Real>
@@ -53,19 +65,25 @@ class LanguageModel {
     kTraining,   // keeps every layer's activations for the backward pass
     kRecompute,  // training that keeps the residual stream alone and runs each layer forward again
     kInference,  // keeps one layer's activations
+    // Training whose weight gradients of the layers' products come in a pass of their own: what
+    // they read is kept in the place of what the first part has read, with more scratch for it.
+    kSplitBackward,
   };
 
-  /// `layout` is borrowed. rows: most sequences * length of a batch. bf16 (Real = float only):
+  /// `layout` is borrowed. rows: most sequences * length of a batch. row_shares: ranks that the
+  /// stream's rows are split over (TensorGroup::split). bf16 (Real = float only):
   /// matrix products take bfloat16 operands and add in float, and what layers keep and their wide
   /// gradients lie in memory as bfloat16; weights, their gradients and the residual stream stay
   /// float.
   /// THROWS: std::bad_alloc.
-  LanguageModel(const ModelLayout& layout, std::int64_t rows, Purpose purpose, bool bf16 = false);
+  LanguageModel(const ModelLayout& layout, std::int64_t rows, Purpose purpose, bool bf16 = false,
+                int row_shares = 1);
   ~LanguageModel();
 
   /// Bytes of the arena such a model has.
   [[nodiscard]] static std::int64_t arena_bytes(const ModelLayout& layout, std::int64_t rows,
-                                                Purpose purpose, bool bf16 = false);
+                                                Purpose purpose, bool bf16 = false,
+                                                int row_shares = 1);
 
   [[nodiscard]] std::size_t held_bytes() const { return memory_.bytes(); }
   /// Forward only. REQUIRES (here and below): sequences * length <= rows, length <= positions, ids
@@ -86,8 +104,8 @@ class LanguageModel {
 
   /// The rows of the vocabulary that this rank holds; the default: all.
   void hold_vocabulary(const VocabularyShare& share);
-  /// (rows, d_model): the residual stream before the first layer; filled by the caller where the
-  /// stage has no embedding.
+  /// (own rows, d_model): the residual stream before the first layer; filled by the caller where
+  /// the stage has no embedding.
   [[nodiscard]] Real* stage_input() const;
   /// The stream after the last layer, of the last stage_forward.
   [[nodiscard]] const Real* stage_output() const { return output_; }
@@ -99,21 +117,28 @@ class LanguageModel {
   /// RETURNS: the whole vocabulary's losses, the same on every rank of pass.tensor.
   LossSum stage_head(const Pass& pass, Weights<Real>& weights, const TokenBatch& batch,
                      const BackwardOptions<Real>* backward);
+  /// Made for a split backward pass: without the gradients that `stage_backward_weight` adds.
   void stage_backward(const Pass& pass, Weights<Real>& weights, const std::int32_t* ids,
                       const BackwardOptions<Real>& options);
+  /// REQUIRES: made for a split backward pass, after `stage_backward` of the same micro-batch.
+  /// Reads neither weights nor `stage_gradient`, which may be on its way. Where rows are split it
+  /// gathers, so the ranks of pass.tensor call it in the same order.
+  void stage_backward_weight(const Pass& pass, const BackwardOptions<Real>& options);
 
  private:
   struct Arena;
-  /// Layers and final norm. RETURNS: the normed hidden state (rows, d_model).
+  /// Layers and final norm, alone. RETURNS: the normed hidden state (rows, d_model).
   const Real* run_layers(const Pass& pass, Weights<Real>& weights, const std::int32_t* ids);
   void final_norm(const Pass& pass, Weights<Real>& weights, const Real* x);
-  void final_norm_backward(const Pass& pass, Weights<Real>& weights, Real* gradients);
+  void final_norm_backward(const Pass& pass, Weights<Real>& weights,
+                           const BackwardOptions<Real>& options);
   void check(const TokenBatch& batch) const;
 
   const ModelLayout& layout_;
   std::int64_t rows_;
   Purpose purpose_;
   bool bf16_;
+  BackwardPart part_;  // of stage_backward
   VocabularyShare vocabulary_;
   const Real* output_ = nullptr;
   std::unique_ptr<const Block<Real>> block_;

@@ -29,6 +29,15 @@ struct Pass {
   std::int64_t length = 0;
   TensorGroup tensor = {};
   [[nodiscard]] std::int64_t rows() const { return sequences * length; }
+  /// Of these, rows of the residual stream that the rank holds.
+  [[nodiscard]] std::int64_t own_rows() const { return tensor.own_rows(rows()); }
+};
+
+/// What a backward pass computes: all gradients at once, or first those that other layers wait for
+/// (zero bubble, arXiv:2401.10241 section 2).
+enum class BackwardPart {
+  kAll,
+  kInput,  // gradients of the input, norms and heads' norms; the products' weights and biases wait
 };
 
 /// A block of a tensor-parallel rank has that rank's heads and share of d_ff in its shape.
@@ -39,19 +48,25 @@ class Block {
  public:
   virtual ~Block() = default;
 
-  /// Bytes of `memory` that a pass over so many rows needs, and of `scratch` in its backward pass;
-  /// both are aligned to 64 bytes.
-  [[nodiscard]] virtual std::int64_t memory_bytes(std::int64_t rows) const = 0;
-  [[nodiscard]] virtual std::int64_t scratch_bytes(std::int64_t rows) const = 0;
+  /// Bytes of `memory` that a pass over so many rows needs, of which `own` are the rank's of the
+  /// residual stream, and of `scratch` in that backward pass; both are aligned to 64 bytes.
+  [[nodiscard]] virtual std::int64_t memory_bytes(std::int64_t rows, std::int64_t own) const = 0;
+  [[nodiscard]] virtual std::int64_t scratch_bytes(std::int64_t rows, BackwardPart part) const = 0;
 
-  /// y = block(x); x, y (rows, d_model). weights: the layer's tensors one after another. `memory`
-  /// keeps what the backward pass reads.
+  /// y = block(x); x, y (own rows, d_model). weights: the layer's tensors one after another.
+  /// `memory` keeps what the backward pass reads.
   virtual void forward(const Pass& pass, const Real* weights, const Real* x, void* memory,
                        Real* y) const = 0;
-  /// d: on entry the gradient of y, on return that of x; `other` is more scratch, rows d_model
-  /// Reals. gradients, laid out like weights, are accumulated. `memory` is spent afterwards.
-  virtual void backward(const Pass& pass, const Real* weights, const Real* x, void* memory,
-                        void* scratch, void* other, Real* d, Real* gradients) const = 0;
+  /// d: on entry the gradient of y, on return that of x; `other` is more scratch, own rows d_model
+  /// Reals. gradients, laid out like weights, are accumulated. `memory` is spent afterwards; after
+  /// kInput it holds what `backward_weight` reads. REQUIRES: the ranks hold equally many rows.
+  virtual void backward(const Pass& pass, BackwardPart part, const Real* weights, const Real* x,
+                        void* memory, void* scratch, void* other, Real* d,
+                        Real* gradients) const = 0;
+  /// What `backward` of kInput left out, with the bits of kAll. d_output: the gradient of y.
+  /// `memory` is spent afterwards.
+  virtual void backward_weight(const Pass& pass, void* memory, const Real* d_output,
+                               Real* gradients) const = 0;
 };
 
 }  // namespace isthmus

@@ -65,6 +65,7 @@ MemoryEstimate mesh_memory(const ModelLayout& layout, const InnerConfig& inner,
   MemoryEstimate memory = options.purpose == LanguageModel<float>::Purpose::kInference
                               ? inference_memory(layout, rows, options.bf16)
                               : training_memory(layout, inner, rows, false, options.bf16);
+  if (options.zero >= 1) memory.gradients = memory.moments = 0;  // ranks have theirs
   memory.update += memory.parameters;  // a copy of other weights, for evaluations
   const std::int64_t vocab = layout.shape().vocab;
   const std::int64_t share = (vocab + options.mesh.tp - 1) / options.mesh.tp;

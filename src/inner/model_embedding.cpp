@@ -20,9 +20,10 @@ void embed_own_rows(const Pass& pass, const ModelLayout& layout, const Vocabular
   const Real* const table = weights.tensor(layout.embedding());
   const Real* const positions =
       gpt2 && pass.tensor.first() ? weights.tensor(layout.positions()) : nullptr;
+  Real* const summand = pass.tensor.summand(stream);
   pass.team.for_blocks(pass.rows(), kRowsAtOnce, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      Real* const y = stream + r * s.d_model;
+      Real* const y = summand + r * s.d_model;
       const std::int64_t row = ids[r] - share.first_row;
       ISTHMUS_CHECK(ids[r] >= 0 && ids[r] < share.all_rows, r, ids[r], share.all_rows);
       if (row >= 0 && row < s.vocab) {
@@ -35,7 +36,7 @@ void embed_own_rows(const Pass& pass, const ModelLayout& layout, const Vocabular
       for (std::int64_t i = 0; i < s.d_model; ++i) y[i] += position[i];
     }
   });
-  pass.tensor.sum(stream, pass.rows() * s.d_model);
+  pass.tensor.sum(stream, pass.rows(), s.d_model);
 }
 }  // namespace
 
@@ -77,14 +78,9 @@ void embed(const Pass& pass, const ModelLayout& layout, const VocabularyShare& s
 template <typename Real>
 void add_embedding_gradients(const Pass& pass, const ModelLayout& layout,
                              const VocabularyShare& share, const Real* d_stream,
-                             const std::int32_t* ids, Real* gradients) {
+                             const std::int32_t* ids, Real* table, Real* positions) {
   const ModelShape& s = layout.shape();
-  const auto gradient = [&](std::size_t tensor) {
-    return gradients + layout.tensors()[tensor].elements.begin;
-  };
-  Real* const table = gradient(layout.embedding());
-  Real* const positions =
-      s.architecture == Architecture::kGpt2 ? gradient(layout.positions()) : nullptr;
+  d_stream = pass.tensor.all_rows(d_stream, pass.rows(), s.d_model);
   const kernels::Embedding<Real> embedding{.rows = pass.rows(),
                                            .seq = pass.length,
                                            .channels = s.d_model,
@@ -109,8 +105,8 @@ template void embed(const Pass&, const ModelLayout&, const VocabularyShare&, Wei
 template void embed(const Pass&, const ModelLayout&, const VocabularyShare&, Weights<double>&,
                     const std::int32_t*, double*);
 template void add_embedding_gradients(const Pass&, const ModelLayout&, const VocabularyShare&,
-                                      const float*, const std::int32_t*, float*);
+                                      const float*, const std::int32_t*, float*, float*);
 template void add_embedding_gradients(const Pass&, const ModelLayout&, const VocabularyShare&,
-                                      const double*, const std::int32_t*, double*);
+                                      const double*, const std::int32_t*, double*, double*);
 
 }  // namespace isthmus

@@ -18,18 +18,18 @@ struct VocabularyShare {
   std::int64_t largest = 0;  // rows of the rank that has most
 };
 
-/// stream (rows, d_model) := the embedded ids, the same bits on every rank of pass.tensor and,
-/// where its sums are not encoded, on one rank that holds all rows. REQUIRES: ids (rows,) in [0,
-/// all_rows) (checked).
+/// stream (own rows, d_model) := the embedded ids, where sums of pass.tensor are not encoded with
+/// the bits of one rank that holds the whole vocabulary. REQUIRES: ids (rows,) in [0, all_rows)
+/// (checked).
 template <typename Real>
 void embed(const Pass& pass, const ModelLayout& layout, const VocabularyShare& share,
            Weights<Real>& weights, const std::int32_t* ids, Real* stream);
 
-/// Adds the gradients of the own rows and of the positions, from that of the stream, to `gradients`
-/// in the layout's order.
+/// Adds the gradients of the own rows to `table` and of the positions to `positions` (null where
+/// there are none), from that of the stream (own rows, d_model).
 template <typename Real>
 void add_embedding_gradients(const Pass& pass, const ModelLayout& layout,
                              const VocabularyShare& share, const Real* d_stream,
-                             const std::int32_t* ids, Real* gradients);
+                             const std::int32_t* ids, Real* table, Real* positions);
 
 }  // namespace isthmus

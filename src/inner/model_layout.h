@@ -5,6 +5,7 @@
 // stores them, Llama's (out, in). Immutable; safe to share.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -33,6 +34,12 @@ struct TensorInfo {
   /// A weight of a linear layer inside the network: neither embedding, positions nor head.
   [[nodiscard]] bool hidden_matrix() const { return layer >= 0 && shape.size() == 2; }
 };
+
+/// What both have; empty at some place when they have nothing.
+[[nodiscard]] inline CanonicalRange common(CanonicalRange a, CanonicalRange b) {
+  const std::int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
 
 /// What of a model one pipeline stage holds. The default: all of it.
 struct ModelPart {

@@ -29,15 +29,18 @@ bool takes_muon(const InnerConfig& config, const TensorInfo& tensor) {
   return rule_of(config) == Rule::kMuon && tensor.hidden_matrix();
 }
 
-std::int64_t first_moments(const InnerConfig& config, const ModelLayout& layout) {
-  return rule_of(config) == Rule::kSgd && config.momentum == 0 ? 0 : layout.elements();
+CanonicalRange all_of(const ModelLayout& layout) { return {0, layout.elements()}; }
+
+std::int64_t first_moments(const InnerConfig& config, std::int64_t elements) {
+  return rule_of(config) == Rule::kSgd && config.momentum == 0 ? 0 : elements;
 }
 
-std::int64_t second_moments(const InnerConfig& config, const ModelLayout& layout) {
+std::int64_t second_moments(const InnerConfig& config, const ModelLayout& layout,
+                            CanonicalRange elements) {
   if (rule_of(config) == Rule::kSgd) return 0;
-  std::int64_t values = 0;
+  std::int64_t values = elements.size();
   for (const TensorInfo& tensor : layout.tensors()) {
-    if (!takes_muon(config, tensor)) values += tensor.elements.size();
+    if (takes_muon(config, tensor)) values -= common(tensor.elements, elements).size();
   }
   return values;
 }
@@ -53,20 +56,31 @@ double update_scale(const InnerConfig& config, double out, double in) {
 }  // namespace
 
 std::int64_t InnerOptimizer::moment_values(const InnerConfig& config, const ModelLayout& layout) {
-  return first_moments(config, layout) + second_moments(config, layout);
+  return first_moments(config, layout.elements()) + second_moments(config, layout, all_of(layout));
+}
+
+std::int64_t InnerOptimizer::moment_values(const InnerConfig& config, std::int64_t elements) {
+  return first_moments(config, elements) + (rule_of(config) == Rule::kSgd ? 0 : elements);
 }
 
 InnerOptimizer::InnerOptimizer(const InnerConfig& config, const ModelLayout& layout)
+    : InnerOptimizer(config, layout, all_of(layout)) {}
+
+InnerOptimizer::InnerOptimizer(const InnerConfig& config, const ModelLayout& layout,
+                               CanonicalRange elements)
     : config_(config),
-      elements_(layout.elements()),
-      first_values_(first_moments(config, layout)),
-      second_values_(second_moments(config, layout)),
+      elements_(elements),
+      first_values_(first_moments(config, elements.size())),
+      second_values_(second_moments(config, layout, elements)),
       moments_(static_cast<std::size_t>(first_values_ + second_values_) * sizeof(float)) {
   const bool stored_in_out = layout.shape().architecture == Architecture::kGpt2;
   std::int64_t second = 0;
   for (const TensorInfo& tensor : layout.tensors()) {
     const double decay = tensor.decay() ? config.weight_decay : 0.0;
+    const CanonicalRange own = common(tensor.elements, elements);
+    if (own.size() == 0) continue;
     if (takes_muon(config, tensor)) {
+      ISTHMUS_CHECK(own.size() == tensor.elements.size(), own.begin, own.end);
       const auto rows = static_cast<double>(tensor.shape[0]);
       const auto cols = static_cast<double>(tensor.shape[1]);
       runs_.push_back({.elements = tensor.elements,
@@ -77,11 +91,11 @@ InnerOptimizer::InnerOptimizer(const InnerConfig& config, const ModelLayout& lay
       continue;
     }
     if (!runs_.empty() && runs_.back().rows == 0 && runs_.back().weight_decay == decay) {
-      runs_.back().elements.end = tensor.elements.end;
+      runs_.back().elements.end = own.end;
     } else {
-      runs_.push_back({.elements = tensor.elements, .weight_decay = decay, .second = second});
+      runs_.push_back({.elements = own, .weight_decay = decay, .second = second});
     }
-    second += tensor.elements.size();
+    second += own.size();
   }
   reset();
 }
@@ -100,31 +114,32 @@ AdamMoments InnerOptimizer::adam_moments(CanonicalRange elements) const {
                     "or another outer.method",
                     config_.optimizer));
   }
-  const auto begin = static_cast<std::size_t>(elements.begin);
+  const auto begin = static_cast<std::size_t>(elements.begin - elements_.begin);
   const auto size = static_cast<std::size_t>(elements.size());
   return {moment(0).subspan(begin, size), moment(1).subspan(begin, size)};
 }
 
-void InnerOptimizer::reset() {
-  updates_ = 0;
+void InnerOptimizer::reset(std::int64_t updates) {
+  updates_ = updates;
   for (const int index : {0, 1}) std::ranges::fill(moment(index), 0.0f);
 }
 
 void InnerOptimizer::update(kernels::ThreadTeam& team, double lr, double gradient_scale,
                             std::span<float> values, std::span<const float> gradients) {
-  ISTHMUS_CHECK(static_cast<std::int64_t>(values.size()) == elements_, values.size());
-  ISTHMUS_CHECK(static_cast<std::int64_t>(gradients.size()) == elements_, gradients.size());
+  ISTHMUS_CHECK(static_cast<std::int64_t>(values.size()) == elements_.size(), values.size());
+  ISTHMUS_CHECK(static_cast<std::int64_t>(gradients.size()) == elements_.size(), gradients.size());
   ++updates_;
   for (const Run& run : runs_) {
-    update_run(team, run, lr, gradient_scale, values.data() + run.elements.begin,
-               gradients.data() + run.elements.begin);
+    const std::int64_t first = run.elements.begin - elements_.begin;
+    update_run(team, run, lr, gradient_scale, values.data() + first, gradients.data() + first);
   }
 }
 
 void InnerOptimizer::update_run(kernels::ThreadTeam& team, const Run& run, double lr,
                                 double gradient_scale, float* p, const float* g) {
   const std::int64_t n = run.elements.size();
-  float* const first = first_values_ == 0 ? nullptr : moment(0).data() + run.elements.begin;
+  float* const first =
+      first_values_ == 0 ? nullptr : moment(0).data() + (run.elements.begin - elements_.begin);
   if (run.rows != 0) {
     kernels::muon_step(team,
                        {.lr = lr,
@@ -157,28 +172,45 @@ void InnerOptimizer::update_run(kernels::ThreadTeam& team, const Run& run, doubl
 }
 
 void InnerOptimizer::save(StateWriter& writer) const {
-  writer.text("optimizer", config_.optimizer);
-  writer.integer("updates", updates_);
+  save_updates(writer, config_, updates_);
   for (const int i : {0, 1}) {
-    if (!moment(i).empty()) writer.tensor(kMomentNames[i], moment(i));
+    if (!moment(i).empty()) save_moment(writer, i, moment(i));
   }
 }
 
 void InnerOptimizer::load(StateReader& reader) {
+  updates_ = load_updates(reader, config_);
+  for (const int i : {0, 1}) {
+    if (!moment(i).empty()) load_moment(reader, i, moment(i));
+  }
+}
+
+void save_updates(StateWriter& writer, const InnerConfig& config, std::int64_t updates) {
+  writer.text("optimizer", config.optimizer);
+  writer.integer("updates", updates);
+}
+
+void save_moment(StateWriter& writer, int index, std::span<const float> values) {
+  writer.tensor(kMomentNames[index], values);
+}
+
+std::int64_t load_updates(StateReader& reader, const InnerConfig& config) {
   const std::string stored = reader.text("optimizer");
-  if (stored != config_.optimizer) {
+  if (stored != config.optimizer) {
     throw RunError(fmt::format(
         "checkpoint holds the state of optimizer {}, the configuration asks for {}: resume with "
         "inner.optimizer = \"{}\"",
-        stored, config_.optimizer, stored));
+        stored, config.optimizer, stored));
   }
-  updates_ = reader.integer("updates");
-  if (updates_ < 0) {
-    throw RunError(fmt::format("checkpoint: {} optimizer updates: must not be negative", updates_));
+  const std::int64_t updates = reader.integer("updates");
+  if (updates < 0) {
+    throw RunError(fmt::format("checkpoint: {} optimizer updates: must not be negative", updates));
   }
-  for (const int i : {0, 1}) {
-    if (!moment(i).empty()) reader.tensor(kMomentNames[i], moment(i));
-  }
+  return updates;
+}
+
+void load_moment(StateReader& reader, int index, std::span<float> values) {
+  reader.tensor(kMomentNames[index], values);
 }
 
 }  // namespace isthmus

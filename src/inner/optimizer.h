@@ -19,27 +19,41 @@
 
 namespace isthmus {
 
+// The state as checkpoints hold it, wherever the moments are: first the updates, then of the two
+// moments those that the optimizer has.
+void save_updates(StateWriter& writer, const InnerConfig& config, std::int64_t updates);
+void save_moment(StateWriter& writer, int index, std::span<const float> values);
+/// RETURNS: the updates. THROWS: RunError naming the optimizer of another configuration.
+[[nodiscard]] std::int64_t load_updates(StateReader& reader, const InnerConfig& config);
+void load_moment(StateReader& reader, int index, std::span<float> values);
+
 class InnerOptimizer {
  public:
-  /// THROWS: ConfigError naming an unknown optimizer or adjust_lr.
+  /// Of all elements of `layout`. THROWS: ConfigError naming an unknown optimizer or adjust_lr.
   InnerOptimizer(const InnerConfig& config, const ModelLayout& layout);
+  /// Of some neighbouring elements, cut anywhere. REQUIRES: not Muon, which takes whole matrices.
+  InnerOptimizer(const InnerConfig& config, const ModelLayout& layout, CanonicalRange elements);
 
-  /// One update of `values` from gradient_scale * `gradients`, both (layout.elements(),).
+  /// One update of `values` from gradient_scale * `gradients`, both (its elements,).
   void update(kernels::ThreadTeam& team, double lr, double gradient_scale, std::span<float> values,
               std::span<const float> gradients);
 
-  /// Forgets moments and the number of updates.
-  void reset();
+  /// Forgets moments and the number of updates, which becomes `updates`.
+  void reset(std::int64_t updates = 0);
   void save(StateWriter& writer) const;
   void load(StateReader& reader);
 
   /// AdamW's moments of `elements`. THROWS: ConfigError when this is another optimizer.
   [[nodiscard]] AdamMoments adam_moments(CanonicalRange elements) const;
+  /// First or second moments; empty when this optimizer has none.
+  [[nodiscard]] std::span<float> moment(int index) const;
   [[nodiscard]] std::size_t held_bytes() const { return moments_.bytes(); }
   /// Values that such an optimizer keeps between steps. Of each parameter AdamW has two, SGD one
   /// with momentum and none without, Muon one in its matrices and two elsewhere.
   [[nodiscard]] static std::int64_t moment_values(const InnerConfig& config,
                                                   const ModelLayout& layout);
+  /// The same of `elements` neighbours. REQUIRES: not Muon.
+  [[nodiscard]] static std::int64_t moment_values(const InnerConfig& config, std::int64_t elements);
 
  private:
   /// A matrix of Muon's, or neighbouring tensors with the same weight decay.
@@ -52,11 +66,9 @@ class InnerOptimizer {
   };
   void update_run(kernels::ThreadTeam& team, const Run& run, double lr, double gradient_scale,
                   float* p, const float* g);
-  /// First or second moments; empty when this optimizer has none.
-  [[nodiscard]] std::span<float> moment(int index) const;
 
   InnerConfig config_;
-  std::int64_t elements_;
+  CanonicalRange elements_;
   std::vector<Run> runs_;
   std::int64_t updates_ = 0;
   std::int64_t first_values_, second_values_;

@@ -228,6 +228,13 @@ PipelineSchedule make_pipeline_schedule(PipelineKind kind, int ranks, int micro_
   return schedule;
 }
 
+void check_recompute(PipelineKind kind, bool recompute) {
+  if (kind != PipelineKind::kZbH1 || !recompute) return;
+  throw ConfigError(
+      "parallel.schedule = \"zb-h1\" with train.recompute: its weight gradients read what "
+      "recomputation does not keep; leave train.recompute out, or take 1f1b");
+}
+
 std::vector<LayerSpan> stage_layers(std::int64_t layers, int stages, double head_layers) {
   if (stages < 1 || stages > layers) {
     throw ConfigError(fmt::format(

@@ -100,6 +100,10 @@ struct PipelineSchedule {
 [[nodiscard]] PipelineSchedule make_pipeline_schedule(PipelineKind kind, int ranks,
                                                       int micro_batches, int chunks = 1);
 
+/// THROWS: ConfigError: the weight gradients of zb-h1 read activations that recomputation does not
+/// keep.
+void check_recompute(PipelineKind kind, bool recompute);
+
 /// Layers [begin, end) of the model.
 struct LayerSpan {
   std::int64_t begin = 0, end = 0;

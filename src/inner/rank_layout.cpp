@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <map>
-#include <string>
+#include <string_view>
 
 #include "core/check.h"
 
@@ -18,15 +18,11 @@ VocabularyShare vocabulary_share(std::int64_t vocab, const RankShare& share) {
 
 ModelShape rank_shape(ModelShape s, const RankShare& share) {
   s.heads /= share.ranks;
-  s.kv_heads /= share.ranks;
+  s.kv_heads = std::max<std::int64_t>(1, s.kv_heads / share.ranks);
   s.d_ff /= share.ranks;
   s.vocab = s.vocab * (share.rank + 1) / share.ranks - s.vocab * share.rank / share.ranks;
   s.layers = share.layers.size();
   return s;
-}
-
-bool ends_with(const std::string& name, const std::string& end) {
-  return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
 }
 
 std::int64_t columns_of(const TensorInfo& tensor) { return tensor.shape.back(); }
@@ -36,21 +32,34 @@ std::int64_t rows_of(const TensorInfo& tensor) {
 
 }  // namespace
 
+bool is_head_norm(std::string_view tensor) {
+  return tensor.ends_with("q_norm.weight") || tensor.ends_with("k_norm.weight");
+}
+
+bool is_norm(std::string_view tensor) {
+  return tensor.find("norm.") != tensor.npos || tensor.find("ln_") != tensor.npos;
+}
+
 RankLayout::RankLayout(const ModelLayout& canonical, const RankShare& share)
     : share_(share),
+      copies_(key_copies(canonical.shape(), share.ranks)),
       vocabulary_(vocabulary_share(canonical.shape().vocab, share)),
       local_(rank_shape(canonical.shape(), share), {.first_layer = share.layers.begin,
                                                     .embedding = share.first_stage,
                                                     .head = share.last_stage}),
       whole_(share.ranks == 1 && share.first_stage && share.last_stage) {
-  std::map<std::string, const TensorInfo*> by_name;
-  for (const TensorInfo& tensor : canonical.tensors()) by_name[tensor.name] = &tensor;
+  std::map<std::string, std::size_t> by_name;
+  for (std::size_t i = 0; i < canonical.tensors().size(); ++i) {
+    by_name[canonical.tensors()[i].name] = i;
+  }
   for (const TensorInfo& tensor : local_.tensors()) {
     const auto found = by_name.find(tensor.name);
     ISTHMUS_CHECK(found != by_name.end(), tensor.name);
-    tensors_.push_back(place(*found->second, tensor));
+    tensors_.push_back(place(canonical.tensors()[found->second], tensor));
+    tensors_.back().canonical = found->second;
     if (share.ranks > 1 && tensors_.back().held == Held::kPartial)
       partial_.push_back(tensor.elements);
+    if (tensors_.back().held == Held::kCopy) copied_.push_back(tensor.elements);
   }
   const ModelPart& part = local_.part();
   if (part.head && !part.embedding && canonical.shape().tied) {
@@ -58,9 +67,11 @@ RankLayout::RankLayout(const ModelLayout& canonical, const RankShare& share)
   }
 }
 
-// Which dimension is cut follows from the shapes. Two exceptions: GPT-2 holds queries, keys and
-// values side by side and a rank has its heads of each; norms of single heads are whole on each
-// rank but see only its heads.
+// Which dimension is cut follows from the shapes. Exceptions: GPT-2 holds queries, keys and values
+// side by side and a rank has its heads of each; norms of single heads are whole on each rank but
+// see only its heads, other norms with a split sequence only its tokens (biases of closing products
+// and positions see all tokens: the gradients that they read are gathered for the products); more
+// ranks than key heads hold copies of these.
 RankLayout::Tensor RankLayout::place(const TensorInfo& canonical, const TensorInfo& local) const {
   const std::int64_t wide = columns_of(canonical);
   const std::int64_t narrow = columns_of(local);
@@ -73,15 +84,22 @@ RankLayout::Tensor RankLayout::place(const TensorInfo& canonical, const TensorIn
                  .rows = rows,
                  .columns = count};
   };
+  if (copies_ > 1 &&
+      (local.name.ends_with("k_proj.weight") || local.name.ends_with("v_proj.weight"))) {
+    return {Held::kCopy,
+            {{.canonical = canonical.elements.begin + share_.rank / copies_ * rows * wide,
+              .local = local.elements.begin,
+              .columns = local.elements.size()}}};
+  }
   if (canonical.shape == local.shape) {
-    const bool of_heads =
-        ends_with(local.name, "q_norm.weight") || ends_with(local.name, "k_norm.weight");
-    return {of_heads ? Held::kPartial : Held::kWhole,
+    const bool partial =
+        is_head_norm(local.name) || (share_.sequence_parallel && is_norm(local.name));
+    return {partial ? Held::kPartial : Held::kWhole,
             {{.canonical = canonical.elements.begin,
               .local = local.elements.begin,
               .columns = local.elements.size()}}};
   }
-  if (ends_with(local.name, "attn.c_attn.weight") || ends_with(local.name, "attn.c_attn.bias")) {
+  if (local.name.ends_with("attn.c_attn.weight") || local.name.ends_with("attn.c_attn.bias")) {
     const std::int64_t share = narrow / 3;
     Tensor tensor;
     for (std::int64_t part = 0; part < 3; ++part) {
@@ -99,30 +117,51 @@ RankLayout::Tensor RankLayout::place(const TensorInfo& canonical, const TensorIn
             .columns = local.elements.size()}}};
 }
 
-void RankLayout::take(const float* canonical, float* local) const {
+namespace {
+
+/// Neighbouring values: a row of a piece, as far as it lies in `range`.
+struct Overlap {
+  std::int64_t canonical, local, count;
+};
+
+Overlap row_in(const Piece& piece, std::int64_t row, CanonicalRange range) {
+  const std::int64_t place = piece.local + row * piece.local_stride;
+  const std::int64_t begin = std::max(place, range.begin);
+  const std::int64_t end = std::min(place + piece.columns, range.end);
+  return {piece.canonical + row * piece.canonical_stride + (begin - place), begin,
+          std::max<std::int64_t>(end - begin, 0)};
+}
+
+}  // namespace
+
+bool RankLayout::answers_for(std::size_t local_tensor) const {
+  const Held held = tensors_[local_tensor].held;
+  if (held == Held::kShare) return true;
+  return share_.rank % (held == Held::kCopy ? copies_ : share_.ranks) == 0;
+}
+
+void RankLayout::take(const float* canonical, CanonicalRange range, float* values) const {
   for (const Tensor& tensor : tensors_) {
     for (const Piece& piece : tensor.pieces) {
       for (std::int64_t row = 0; row < piece.rows; ++row) {
-        std::copy_n(canonical + piece.canonical + row * piece.canonical_stride, piece.columns,
-                    local + piece.local + row * piece.local_stride);
+        const Overlap part = row_in(piece, row, range);
+        if (part.count == 0) continue;
+        std::copy_n(canonical + part.canonical, part.count, values + (part.local - range.begin));
       }
     }
   }
 }
 
-void RankLayout::give(const float* local, CanonicalRange range, bool add, float* canonical) const {
-  for (const Tensor& tensor : tensors_) {
-    if (tensor.held != Held::kShare && share_.rank != 0) continue;
-    for (const Piece& piece : tensor.pieces) {
+void RankLayout::give(const float* values, CanonicalRange range, bool add, float* canonical) const {
+  for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    if (!answers_for(t)) continue;
+    for (const Piece& piece : tensors_[t].pieces) {
       for (std::int64_t row = 0; row < piece.rows; ++row) {
-        const std::int64_t place = piece.local + row * piece.local_stride;
-        const std::int64_t begin = std::max(place, range.begin);
-        const std::int64_t end = std::min(place + piece.columns, range.end);
-        float* const to =
-            canonical + piece.canonical + row * piece.canonical_stride + (begin - place);
-        for (std::int64_t i = 0; i < end - begin; ++i) {
-          to[i] = add ? to[i] + local[begin + i] : local[begin + i];
-        }
+        const Overlap part = row_in(piece, row, range);
+        if (part.count == 0) continue;
+        const float* const from = values + (part.local - range.begin);
+        float* const to = canonical + part.canonical;
+        for (std::int64_t i = 0; i < part.count; ++i) to[i] = add ? to[i] + from[i] : from[i];
       }
     }
   }

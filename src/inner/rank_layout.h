@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "inner/model_embedding.h"
@@ -19,7 +20,17 @@ enum class Held {
   kShare,    // of its own share of the tensor: nobody else has it
   kWhole,    // of the whole tensor, the same on every tensor-parallel rank
   kPartial,  // a summand of the whole tensor's: to be added over the tensor-parallel ranks
+  kCopy,     // a summand of a share's that neighbours hold too: to be added over these
 };
+
+/// A norm over queries or keys of single heads, of which a rank has its own; any norm.
+[[nodiscard]] bool is_head_norm(std::string_view tensor);
+[[nodiscard]] bool is_norm(std::string_view tensor);
+
+/// Neighbouring ranks of `ranks` tensor-parallel ones that hold the same key heads.
+[[nodiscard]] inline int key_copies(const ModelShape& shape, int ranks) {
+  return ranks > shape.kv_heads ? ranks / static_cast<int>(shape.kv_heads) : 1;
+}
 
 /// `rows` pieces of `columns` neighbouring values.
 struct Piece {
@@ -33,6 +44,7 @@ struct RankShare {
   int ranks = 1, rank = 0;  // tensor-parallel
   LayerSpan layers;
   bool first_stage = true, last_stage = true;
+  bool sequence_parallel = false;  // norms see the rank's tokens alone
 };
 
 class RankLayout {
@@ -47,28 +59,40 @@ class RankLayout {
   [[nodiscard]] bool whole() const { return whole_; }
   /// Places in local() of gradients that are to be added over the tensor-parallel ranks.
   [[nodiscard]] std::span<const CanonicalRange> partial() const { return partial_; }
+  /// Those that are to be added over the ranks with the same key heads.
+  [[nodiscard]] std::span<const CanonicalRange> copied() const { return copied_; }
   /// Places in local() of an embedding's table that another stage holds too: this stage's head.
   [[nodiscard]] CanonicalRange tied_head() const { return tied_head_; }
 
-  /// local (local().elements(),) := its values among the canonical ones.
-  void take(const float* canonical, float* local) const;
-  /// Canonical gradients := (or +=, with `add`) this rank's, of those local places in `range` that
-  /// this rank answers for: its shares, and as the first tensor-parallel rank what all have.
-  void give(const float* local, CanonicalRange range, bool add, float* canonical) const;
+  /// values (range.size(),), of the local places in `range` := those among the canonical ones.
+  void take(const float* canonical, CanonicalRange range, float* values) const;
+  /// Canonical values := (or +=, with `add`) this rank's `values` (range.size(),), of those local
+  /// places in `range` that this rank answers for.
+  void give(const float* values, CanonicalRange range, bool add, float* canonical) const;
+
+  /// This rank answers for its shares of tensors, and for what several ranks have as the first of
+  /// these, so that nothing is counted twice.
+  [[nodiscard]] bool answers_for(std::size_t local_tensor) const;
+  /// Index in the canonical layout of a tensor of local().
+  [[nodiscard]] std::size_t canonical_tensor(std::size_t local_tensor) const {
+    return tensors_[local_tensor].canonical;
+  }
 
  private:
   struct Tensor {
     Held held = Held::kShare;
     std::vector<Piece> pieces;
+    std::size_t canonical = 0;
   };
   [[nodiscard]] Tensor place(const TensorInfo& canonical, const TensorInfo& local) const;
 
   RankShare share_;
+  int copies_;  // ranks with the same key heads
   VocabularyShare vocabulary_;
   ModelLayout local_;
   bool whole_;
   std::vector<Tensor> tensors_;
-  std::vector<CanonicalRange> partial_;
+  std::vector<CanonicalRange> partial_, copied_;
   CanonicalRange tied_head_{0, 0};
 };
 

@@ -26,25 +26,32 @@ std::int64_t moments_of(const InnerConfig& inner, const TensorInfo& tensor) {
 /// A rank's state in values, before ZeRO divides it.
 struct State {
   std::int64_t parameters = 0, moments = 0;
-  std::int64_t largest_layer = 0;  // what is gathered at a time
+  std::int64_t layer = 0;              // of one of the layers
+  std::int64_t before = 0, after = 0;  // outside the layers, in the stages that have some
 };
 
 State state_of(const MeshWorkload& workload, const MeshShare& share) {
   State state;
-  std::vector<std::int64_t> in_layer;
   for (const StageShare& stage : share.stages) {
-    std::int64_t layer = 0, outside = 0;
-    int current = kNoLayer;
+    std::int64_t in_layers = 0;
     for (const TensorShare& tensor : stage.tensors) {
       state.parameters += tensor.elements;
       state.moments += tensor.elements * moments_of(workload.inner, *tensor.tensor);
-      if (tensor.tensor->layer != current) layer = 0;
-      current = tensor.tensor->layer;
-      (current == kNoLayer ? outside : layer) += tensor.elements;
-      state.largest_layer = std::max({state.largest_layer, layer, outside});
+      if (tensor.tensor->layer != kNoLayer)
+        in_layers += tensor.elements;
+      else
+        (in_layers == 0 ? state.before : state.after) += tensor.elements;
     }
+    state.layer = std::max(state.layer, in_layers / std::max<std::int64_t>(stage.layers.size(), 1));
   }
   return state;
+}
+
+/// Values of the buffers in which buckets come and go (inner/parameter_buckets.h).
+std::int64_t bucket_values(const ModelShape& shape, const State& state) {
+  const std::int64_t outside =
+      shape.tied ? state.before + state.after : std::max(state.before, state.after);
+  return std::min<std::int64_t>(shape.layers, 2) * state.layer + outside;
 }
 
 std::int64_t update_bytes(const MeshWorkload& workload, const MeshShare& share) {
@@ -97,9 +104,9 @@ RankMemory memory_of(const MeshWorkload& workload, const MeshChoice& choice, con
   memory.gradients = shard(state.parameters, 2);
   memory.parameters = shard(state.parameters, 3);
   if (choice.dp > 1) {
-    // One layer's gradient before its reduction; two layers' weights, so that one is on its way.
-    if (choice.zero >= 2) memory.buffers += kFloatBytes * state.largest_layer;
-    if (choice.zero == 3) memory.buffers += 2 * kFloatBytes * state.largest_layer;
+    // Gradients before their reduction; weights that are gathered.
+    const std::int64_t bytes = kFloatBytes * bucket_values(workload.shape, state);
+    memory.buffers = choice.zero < 2 ? 0 : choice.zero == 2 ? bytes : 2 * bytes;
   }
   memory.update = update_bytes(workload, share);
   const std::int64_t rows = micro_batch_rows(workload, choice);
@@ -135,9 +142,12 @@ StageWork work_of(const MeshWorkload& workload, const MeshChoice& choice, const 
                            static_cast<double>(workload.context);
   StageWork work;
   work.forward_flops = rows * (2 * (layers + outside) + attention);
+  work.attention_flops = rows * attention;
+  work.head_flops = rows * 2 * outside;
   work.again_flops = choice.recompute ? rows * (2 * layers + attention) : 0;
   work.forward = tensor_forward(workload, choice, stage);
   work.backward = tensor_backward(workload, choice, stage);
+  work.weight = tensor_weight(workload, choice, stage);
   return work;
 }
 
@@ -155,6 +165,7 @@ RankCost cost_of(const ModelLayout& layout, const MeshWorkload& workload, const 
         static_cast<double>(choice.micro_batches) * (3 * work.forward_flops + work.again_flops);
     cost.volumes.tensor += scaled(work.forward, choice.micro_batches);
     cost.volumes.tensor += scaled(work.backward, choice.micro_batches);
+    cost.volumes.tensor += scaled(work.weight, choice.micro_batches);
     cost.stages.push_back(work);
   }
   add_step_volumes(workload, choice, share, cost.volumes);

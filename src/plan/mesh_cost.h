@@ -46,6 +46,10 @@ struct MeshWorkload {
 [[nodiscard]] std::vector<std::string> mesh_problems(const MeshWorkload& workload,
                                                      const MeshChoice& choice);
 
+/// The most that data-parallel ranks of such a mesh can share out: Muon updates whole matrices,
+/// pipelines add to whole gradients. (Without such ranks nothing is shared: any.)
+[[nodiscard]] int most_zero(const MeshWorkload& workload, const MeshChoice& choice);
+
 struct RankMemory {
   std::int64_t parameters = 0;
   std::int64_t gradients = 0;
@@ -79,10 +83,14 @@ struct RankVolumes {
 
 /// Of one virtual stage and one micro-batch.
 struct StageWork {
-  double forward_flops = 0;  // the backward pass has the same for inputs and for weights
-  double again_flops = 0;    // of recomputation
-  Volume forward;            // tensor-parallel operations in the forward pass,
-  Volume backward;           // and in the backward pass, recomputation included
+  double forward_flops = 0;    // the backward pass has twice as many,
+  double attention_flops = 0;  // of these: no weights, so twice as many for inputs alone; the rest
+                               // has the same for inputs and for weights
+  double head_flops = 0;       // of these too: its gradients are taken with the forward pass
+  double again_flops = 0;      // of recomputation
+  Volume forward;              // tensor-parallel operations in the forward pass,
+  Volume backward;             // in the backward pass, recomputation included,
+  Volume weight;               // and in its second part, where it is split
 };
 
 /// What a rank does with the data-parallel ranks in a step.
@@ -111,7 +119,7 @@ struct RankCost {
 /// Equal to `training_memory` for one rank. Not counted, as there: outer state, batches, packing
 /// buffers, the few bytes of the gradient's norm. ZeRO 2 and 3 reduce gradients after each
 /// micro-batch, since they do not hold them whole; ZeRO 3 gathers parameters for each forward and
-/// each backward pass. With muon whole matrices go to ranks, which divides them less evenly.
+/// each backward pass; buffers are those of a rank that is a process.
 [[nodiscard]] RankCost rank_cost(const MeshWorkload& workload, const MeshChoice& choice,
                                  int pipeline_rank);
 /// Of all pipeline ranks. `layout` is that of workload.shape.

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
+#include "inner/mesh.h"
 #include "inner/mesh_rules.h"
 #include "isthmus/errors.h"
 #include "plan/mesh_cost.h"
@@ -36,21 +36,9 @@ class Problems {
   }
 
   void tensor() {
-    const ModelShape& s = w_.shape;
-    const std::int64_t common = std::gcd(std::gcd(s.heads, s.kv_heads), s.d_ff);
-    for (const auto& [key, value] :
-         {std::pair{"model.n_heads", s.heads}, std::pair{"model.n_kv_heads", s.kv_heads},
-          std::pair{"model.d_ff", s.d_ff}}) {
-      if (value % c_.tp == 0) continue;
-      add("parallel.tp = {}: must divide {} = {}; the nearest that works is {}", c_.tp, key, value,
-          nearest_divisor(common, c_.tp));
-      break;
-    }
-    if (c_.sequence_parallel && w_.context % c_.tp != 0) {
-      add("parallel.sequence_parallel with parallel.tp = {}: tp must divide train.context = {}; "
-          "the nearest that works is {}",
-          c_.tp, w_.context, nearest_divisor(std::gcd(common, w_.context), c_.tp));
-    }
+    const auto problem = tensor_parallel_problem(
+        w_.shape, {.tp = c_.tp, .sequence_parallel = c_.sequence_parallel}, w_.context);
+    if (problem) found_.push_back(*problem);
   }
 
   void batch() {
@@ -66,6 +54,12 @@ class Problems {
           c_.micro_batches, own, nearest_divisor(own, std::max<std::int64_t>(c_.micro_batches, 1)));
     }
     if (c_.zero < 0 || c_.zero > 3) add("parallel.zero = {}: must be 0, 1, 2 or 3", c_.zero);
+    const int most = most_zero(w_, c_);
+    if (c_.zero <= 3 && c_.zero > most) {
+      add("parallel.zero = {} with {}: the most that works is {}", c_.zero,
+          most == 0 ? std::string("inner.optimizer = \"muon\"") : fmt::format("pp = {}", c_.pp),
+          most);
+    }
   }
 
   void pipeline() {
@@ -83,6 +77,7 @@ class Problems {
     }
     if (c_.micro_batches < 1) return;
     try {
+      check_recompute(c_.schedule, c_.recompute);
       // A few rounds tell as well as all of them whether the shape is one.
       const std::int64_t rounds = c_.micro_batches / c_.pp;
       const std::int64_t few = c_.micro_batches - std::max<std::int64_t>(rounds - 1, 0) * c_.pp;
@@ -107,6 +102,13 @@ class Problems {
 };
 
 }  // namespace
+
+int most_zero(const MeshWorkload& workload, const MeshChoice& choice) {
+  constexpr int kAll = 3;
+  if (choice.dp == 1) return kAll;
+  if (workload.inner.optimizer == "muon") return 0;
+  return choice.pp > 1 ? 1 : kAll;
+}
 
 std::vector<std::string> mesh_problems(const MeshWorkload& workload, const MeshChoice& choice) {
   return Problems(workload, choice).all();

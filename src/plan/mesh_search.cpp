@@ -64,7 +64,7 @@ class Search {
         search_.sequence_parallel.value_or(choice.tp > 1 && w_.context % choice.tp == 0) &&
         choice.tp > 1;
     choice.micro_batches = search_.micro_batches.value_or(1);
-    choice.zero = search_.zero.value_or(choice.dp > 1 ? 1 : 0);
+    choice.zero = search_.zero.value_or(choice.dp > 1 ? std::min(1, most_zero(w_, choice)) : 0);
     choice.recompute = search_.recompute.value_or(false);
     const std::vector<std::string> problems = mesh_problems(w_, choice);
     std::optional<MeshCandidate> best;
@@ -101,11 +101,9 @@ class Search {
       all.emplace_back(kind, chunks);
     };
     add(PipelineKind::k1F1B, 1);
-    if (search_.schedule) {          // only when asked for:
-      add(PipelineKind::kGpipe, 1);  // holds more and is no faster
-      add(PipelineKind::kZbH1, 1);   // needs blocks whose backward pass can be split
-    }
+    if (search_.schedule) add(PipelineKind::kGpipe, 1);  // holds more and is no faster
     if (choice.pp == 1 && !search_.schedule) return all;
+    add(PipelineKind::kZbH1, 1);
     for (int chunks = 2; chunks <= kMostVirtualStages; ++chunks) {
       add(PipelineKind::kInterleaved, chunks);
     }
@@ -116,9 +114,11 @@ class Search {
   void smallest_that_fits(MeshChoice choice, std::optional<MeshCandidate>& best) {
     for (const bool recompute : {false, true}) {
       if (search_.recompute && *search_.recompute != recompute) continue;
+      if (recompute && choice.schedule == PipelineKind::kZbH1) break;  // keeps what it would save
       choice.recompute = recompute;
       bool easily = false;
-      for (int zero = choice.dp > 1 ? 1 : 0; zero <= kMostZero; ++zero) {
+      const int most = std::min(kMostZero, most_zero(w_, choice));
+      for (int zero = choice.dp > 1 ? std::min(1, most) : 0; zero <= most; ++zero) {
         if (search_.zero) zero = *search_.zero;
         choice.zero = zero;
         MeshCandidate candidate = candidate_of(choice);

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "inner/mesh_rules.h"
+#include "inner/rank_layout.h"
 
 namespace isthmus::plan {
 namespace {
@@ -22,11 +23,21 @@ bool is_whole(const TensorInfo& tensor) {
                      [&](std::string_view end) { return tensor.name.ends_with(end); });
 }
 
-TensorShare share_of(const ModelLayout& layout, std::size_t index, int tp) {
+TensorShare share_of(const ModelLayout& layout, std::size_t index, const MeshChoice& choice) {
   const TensorInfo& tensor = layout.tensors()[index];
+  const int tp = choice.tp;
   TensorShare share{
       .tensor = &tensor, .elements = tensor.elements.size(), .whole = is_whole(tensor)};
-  if (share.whole) return share;
+  if (share.whole) {
+    share.partial =
+        tp > 1 && (is_head_norm(tensor.name) || (choice.sequence_parallel && is_norm(tensor.name)));
+    return share;
+  }
+  if (tensor.name.ends_with("k_proj.weight") || tensor.name.ends_with("v_proj.weight")) {
+    share.copies = key_copies(layout.shape(), tp);
+    share.elements = tensor.elements.size() / (tp / share.copies);
+    return share;
+  }
   if (tensor.layer == kNoLayer) {  // rows of the vocabulary, which need not divide
     share.elements = (tensor.shape[0] + tp - 1) / tp * tensor.shape[1];
   } else {
@@ -48,11 +59,16 @@ class Bytes {
   std::int64_t bytes_ = 0;
 };
 
+/// Columns of a rank's key heads.
+std::int64_t key_width(const ModelShape& s, int tp) {
+  return s.key_width() / (tp / key_copies(s, tp));
+}
+
 /// What a layer keeps; `own` rows of the residual stream and norms, all `rows` between.
 std::int64_t layer_bytes(const ModelShape& s, int tp, std::int64_t rows, std::int64_t own,
                          std::int64_t wide) {
-  const std::int64_t query = s.query_width() / tp, key = s.key_width() / tp;
-  const std::int64_t qkv = s.qkv_width() / tp, ff = s.d_ff / tp;
+  const std::int64_t query = s.query_width() / tp, key = key_width(s, tp);
+  const std::int64_t qkv = query + 2 * key, ff = s.d_ff / tp;
   const bool gpt2 = s.architecture == Architecture::kGpt2;
   Bytes b;
   for (int norm = 0; norm < 2; ++norm) {
@@ -75,17 +91,30 @@ std::int64_t layer_bytes(const ModelShape& s, int tp, std::int64_t rows, std::in
     b.take(rows * query, wide);
     b.take(rows * key, wide);
     b.take(rows * s.heads / tp, kFloatBytes);
-    b.take(rows * s.kv_heads / tp, kFloatBytes);
+    b.take(rows * key / s.head_dim, kFloatBytes);
   }
   return b.get();
 }
 
-std::int64_t scratch_bytes(const ModelShape& s, int tp, std::int64_t rows, std::int64_t wide) {
+/// split: the backward pass of inputs alone, which leaves in place what weight gradients read.
+std::int64_t scratch_bytes(const ModelShape& s, int tp, std::int64_t rows, std::int64_t wide,
+                           bool split) {
+  const std::int64_t query = s.query_width() / tp, key = key_width(s, tp);
+  const std::int64_t qkv = query + 2 * key, ff = s.d_ff / tp;
   Bytes b;
-  if (!s.qk_norm) return 0;
-  b.take(rows * s.query_width() / tp, wide);
-  b.take(rows * s.key_width() / tp, wide);
-  b.take(rows * s.query_width() / tp, wide);
+  if (s.architecture == Architecture::kGpt2) {
+    if (split) b.take(rows * std::max(ff, qkv), wide);
+    return b.get();
+  }
+  if (s.qk_norm) {
+    b.take(rows * query, wide);
+    b.take(rows * key, wide);
+    b.take(rows * query, wide);
+  }
+  if (split) {
+    b.take(rows * std::max(ff, query), wide);
+    b.take(rows * qkv, wide);
+  }
   return b.get();
 }
 
@@ -107,7 +136,8 @@ std::int64_t arena_bytes(const ModelShape& s, const MeshChoice& choice, std::int
   b.take(own, kFloatBytes);              // the final norm's statistics
   b.take(own, kFloatBytes);
   b.take(own * s.d_model, kFloatBytes);  // and more scratch
-  b.take(scratch_bytes(s, choice.tp, rows, wide), 1);
+  const bool split = choice.schedule == PipelineKind::kZbH1;
+  b.take(scratch_bytes(s, choice.tp, rows, wide, split), 1);
   return b.get();
 }
 
@@ -123,7 +153,7 @@ MeshShare mesh_share(const ModelLayout& layout, const MeshChoice& choice, int pi
     stage.first = index == 0;
     stage.last = index + 1 == stages;
     const auto add = [&](std::size_t tensor, bool multiplies) {
-      stage.tensors.push_back(share_of(layout, tensor, choice.tp));
+      stage.tensors.push_back(share_of(layout, tensor, choice));
       stage.tensors.back().multiplies = multiplies;
     };
     const bool both = stage.first && stage.last;
@@ -142,7 +172,7 @@ MeshShare mesh_share(const ModelLayout& layout, const MeshChoice& choice, int pi
       if (!shape.tied || !both) add(layout.head(), true);
     }
     if (shape.tied && !both && (stage.first || stage.last)) {
-      result.tied_copy = share_of(layout, layout.embedding(), choice.tp).elements;
+      result.tied_copy = share_of(layout, layout.embedding(), choice).elements;
     }
     result.stages.push_back(std::move(stage));
   }

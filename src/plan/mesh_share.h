@@ -15,6 +15,8 @@ struct TensorShare {
   const TensorInfo* tensor = nullptr;
   std::int64_t elements = 0;  // of the first tensor-parallel rank, which has most
   bool whole = false;         // every tensor-parallel rank has all of it
+  bool partial = false;       // and of its gradient a summand alone
+  int copies = 1;             // tensor-parallel ranks that have the same share
   bool multiplies = false;    // outside the layers: counts as operations (head, final norm)
 };
 

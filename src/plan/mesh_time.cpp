@@ -49,9 +49,27 @@ std::vector<StageTimes> stage_times(const MeshChoice& choice, const std::vector<
                                 static_cast<std::size_t>(cost.pipeline_rank);
       const double forward = work.forward_flops / machine.flops_per_s;
       times[stage].forward = forward + seconds_of(work.forward, tensor);
-      times[stage].backward_input =
-          forward + work.again_flops / machine.flops_per_s + seconds_of(work.backward, tensor);
-      times[stage].backward_weight = forward;
+      const double attention = work.attention_flops / machine.flops_per_s;
+      times[stage].backward_input = forward + attention + work.again_flops / machine.flops_per_s +
+                                    seconds_of(work.backward, tensor);
+      times[stage].backward_weight = forward - attention + seconds_of(work.weight, tensor);
+    }
+  }
+  return times;
+}
+
+/// The passes as a rank runs them: the head's gradients come with its forward pass.
+std::vector<StageTimes> played_times(std::vector<StageTimes> times, const MeshChoice& choice,
+                                     const std::vector<RankCost>& costs,
+                                     const MeshMachine& machine) {
+  for (const RankCost& cost : costs) {
+    for (std::size_t chunk = 0; chunk < cost.stages.size(); ++chunk) {
+      StageTimes& t = times[chunk * static_cast<std::size_t>(choice.pp) +
+                            static_cast<std::size_t>(cost.pipeline_rank)];
+      const double head = cost.stages[chunk].head_flops / machine.flops_per_s;
+      t.forward += 2 * head;
+      t.backward_input -= head;
+      t.backward_weight -= head;
     }
   }
   return times;
@@ -153,7 +171,8 @@ MeshTime mesh_time(const MeshChoice& choice, const std::vector<RankCost>& costs,
   };
   const LinkClass& tensor = link(MeshDimension::kTensor);
   PipelineTiming timing;
-  timing.stages = stage_times(choice, costs, machine, tensor);
+  const std::vector<StageTimes> times = stage_times(choice, costs, machine, tensor);
+  timing.stages = played_times(times, choice, costs, machine);
   const LinkClass& between = link(MeshDimension::kPipeline);
   timing.message =
       between.latency_s + static_cast<double>(costs.front().message_bytes) / between.bytes_per_s;
@@ -165,7 +184,7 @@ MeshTime mesh_time(const MeshChoice& choice, const std::vector<RankCost>& costs,
   time.bubble = played.makespan - played.busy;
   time.bubble_share = played.makespan > 0 ? time.bubble / played.makespan : 0;
   for (const RankCost& cost : costs) {
-    double exposed = exposed_data(choice, cost, timing.stages, link(MeshDimension::kData));
+    double exposed = exposed_data(choice, cost, times, link(MeshDimension::kData));
     exposed += seconds_of(cost.volumes.embeddings, between);
     time.data = std::max(time.data, exposed);
   }

@@ -5,6 +5,7 @@ namespace isthmus::plan {
 namespace {
 constexpr std::int64_t kFloatBytes = 4;
 constexpr std::int64_t kBf16Bytes = 2;
+constexpr std::int64_t kDoubleBytes = 8;
 constexpr std::int64_t kSoftmaxBytes = 24;  // top, sum and target's logit of a token, as doubles
 
 std::int64_t stream_values(const MeshWorkload& workload, const MeshChoice& choice) {
@@ -23,13 +24,11 @@ Volume conjugate(const MeshChoice& choice, std::int64_t gathered, std::int64_t r
 
 std::int64_t wide_bytes(const MeshChoice& choice) { return choice.bf16 ? kBf16Bytes : kFloatBytes; }
 
-/// The layers' forward pass: inputs are gathered as what products read, outputs added as the
+/// A forward pass of `layers`: inputs are gathered as what products read, outputs added as the
 /// stream.
-Volume layers_forward(const MeshWorkload& workload, const MeshChoice& choice,
-                      const StageShare& stage) {
+Volume layers_forward(const MeshWorkload& workload, const MeshChoice& choice, std::int64_t layers) {
   const std::int64_t values = stream_values(workload, choice);
-  return conjugate(choice, values * wide_bytes(choice), values * kFloatBytes,
-                   2 * stage.layers.size());
+  return conjugate(choice, values * wide_bytes(choice), values * kFloatBytes, 2 * layers);
 }
 
 }  // namespace
@@ -64,7 +63,7 @@ Volume half_all_reduce(std::int64_t n, std::int64_t bytes, std::int64_t count) {
 Volume tensor_forward(const MeshWorkload& workload, const MeshChoice& choice,
                       const StageShare& stage) {
   const std::int64_t stream = stream_values(workload, choice) * kFloatBytes;
-  Volume volume = layers_forward(workload, choice, stage);
+  Volume volume = layers_forward(workload, choice, stage.layers.size());
   if (stage.first) {
     volume += choice.sequence_parallel ? half_all_reduce(choice.tp, stream)
                                        : all_reduce(choice.tp, stream);
@@ -85,13 +84,28 @@ Volume tensor_backward(const MeshWorkload& workload, const MeshChoice& choice,
   const std::int64_t pairs = 2 * stage.layers.size();
   Volume volume = conjugate(choice, stream, wide, pairs);
   // What products read is gathered again for the weights' gradients, not kept.
-  if (choice.sequence_parallel) volume += half_all_reduce(choice.tp, wide, pairs);
-  if (choice.recompute) volume += layers_forward(workload, choice, stage);
+  if (choice.sequence_parallel && choice.schedule != PipelineKind::kZbH1) {
+    volume += half_all_reduce(choice.tp, wide, pairs);
+  }
+  // What the stage's last layer has kept is still there.
+  if (choice.recompute) volume += layers_forward(workload, choice, stage.layers.size() - 1);
   if (stage.last) {
     volume += choice.sequence_parallel ? half_all_reduce(choice.tp, stream)
                                        : all_reduce(choice.tp, stream);
   }
   if (stage.first && choice.sequence_parallel) volume += half_all_reduce(choice.tp, stream);
+  return volume;
+}
+
+Volume tensor_weight(const MeshWorkload& workload, const MeshChoice& choice,
+                     const StageShare& stage) {
+  Volume volume;
+  if (!choice.sequence_parallel || choice.schedule != PipelineKind::kZbH1) return volume;
+  // Inputs of the products that open a pair, and gradients of those that close it.
+  const std::int64_t values = stream_values(workload, choice);
+  const std::int64_t pairs = 2 * stage.layers.size();
+  volume += half_all_reduce(choice.tp, values * wide_bytes(choice), pairs);
+  volume += half_all_reduce(choice.tp, values * kFloatBytes, pairs);
   return volume;
 }
 
@@ -123,14 +137,12 @@ void add_step_volumes(const MeshWorkload& workload, const MeshChoice& choice,
     message.payload_bytes = bytes;
     message.sent_bytes = static_cast<double>(bytes);
     volumes.pipeline += scaled(message, sides * choice.micro_batches);
+    std::int64_t partial = 0;
     for (const TensorShare& tensor : stage.tensors) {
-      // Heads' own norms see the rank's heads; with a split sequence all that is whole sees a part.
-      const bool of_heads = tensor.tensor->name.ends_with("q_norm.weight") ||
-                            tensor.tensor->name.ends_with("k_norm.weight");
-      if (tensor.whole && (choice.sequence_parallel || of_heads)) {
-        volumes.tensor += all_reduce(choice.tp, tensor.elements * kFloatBytes);
-      }
+      if (tensor.partial) partial += tensor.elements;
+      volumes.tensor += all_reduce(tensor.copies, tensor.elements * kFloatBytes);
     }
+    if (partial > 0) volumes.tensor += all_reduce(choice.tp, partial * kDoubleBytes);
   }
   if (choice.pp > 1 && share.tied_copy > 0) {
     volumes.embeddings += all_reduce(2, share.tied_copy * kFloatBytes);

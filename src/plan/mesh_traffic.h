@@ -20,6 +20,9 @@ namespace isthmus::plan {
                                     const StageShare& stage);
 [[nodiscard]] Volume tensor_backward(const MeshWorkload& workload, const MeshChoice& choice,
                                      const StageShare& stage);
+/// Of the second part of a split backward pass: with a split sequence, what it gathers again.
+[[nodiscard]] Volume tensor_weight(const MeshWorkload& workload, const MeshChoice& choice,
+                                   const StageShare& stage);
 
 /// Of one message between stages: the residual stream of a micro-batch.
 [[nodiscard]] std::int64_t message_bytes(const MeshWorkload& workload, const MeshChoice& choice);

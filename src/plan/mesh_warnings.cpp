@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "inner/mesh_rules.h"
+#include "inner/rank_layout.h"
 #include "plan/mesh_search.h"
 
 namespace isthmus::plan {
@@ -43,6 +44,11 @@ std::vector<std::string> mesh_warnings(const MeshWorkload& workload, const MeshM
         fmt::format("tensor-parallel groups of {} use {}, not {}: sums of every layer "
                     "wait for it",
                     c.tp, machine.links[tensor].name, machine.links[0].name));
+  }
+  if (c.tp > s.kv_heads) {
+    warnings.push_back(fmt::format(
+        "tp = {} is more than model.n_kv_heads = {}: {} ranks hold and compute each key head", c.tp,
+        s.kv_heads, key_copies(s, c.tp)));
   }
   if (c.tp > 1 && s.d_model / c.tp < 128) {
     warnings.push_back(fmt::format(

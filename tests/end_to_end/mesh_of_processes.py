@@ -111,12 +111,20 @@ def mesh(**sizes):
 
 def processes_find_what_threads_find(bench):
     for name, arch, sizes in (("tp2", "gpt2", {"tp": 2}), ("dp2", "llama", {"dp": 2}),
-                              ("pp2dp2", "gpt2", {"pp": 2, "dp": 2}), ("tp2pp2", "llama", {"tp": 2, "pp": 2})):
+                              ("pp2dp2", "gpt2", {"pp": 2, "dp": 2}), ("tp2pp2", "llama", {"tp": 2, "pp": 2}),
+                              ("zero1", "gpt2", {"pp": 2, "dp": 2, "zero": 1}),
+                              ("zero2", "llama", {"dp": 2, "zero": 2}),
+                              ("zero3", "gpt2", {"tp": 2, "dp": 2, "zero": 3}),
+                              ("split", "gpt2", {"tp": 2, "pp": 2, "sequence_parallel": "true"}),
+                              ("zbh1", "llama", {"tp": 2, "pp": 2, "micro_batches": 4, "schedule": '"zb-h1"'}),
+                              ("copies", "llama", {"tp": 4, "sequence_parallel": "true"})):
         toml = bench.write(name, mesh(**sizes), arch=arch)
+        if name == "copies":  # of the key heads
+            toml.write_text(toml.read_text().replace("heads = 4\n", "heads = 4\nkv_heads = 2\n"))
         bench.run(bench.train(toml, f"{name}-threads"))
         ranks = 1
-        for size in sizes.values():
-            ranks *= size
+        for key in ("tp", "pp", "dp"):
+            ranks *= sizes.get(key, 1)
         bench.run(bench.train(toml, f"{name}-processes", ranks=ranks))
         bench.same(f"{name}-processes", f"{name}-threads")
 

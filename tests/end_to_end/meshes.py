@@ -30,12 +30,30 @@ MESHES = {
     "2 x 2 x 2": "tp = 2\npp = 2\ndp = 2\n",
     "interleaved": 'pp = 2\nschedule = "interleaved-1f1b"\nvirtual_stages = 2\nmicro_batches = 2\n',
     "4 stages": "pp = 4\n",
+    "zb-h1": 'tp = 2\npp = 2\nschedule = "zb-h1"\nmicro_batches = 4\n',
 }
+# Key heads of the model and mesh, over more steps.
+SPLIT_MESHES = {
+    "tp = 2, split": (4, "tp = 2\nsequence_parallel = true\n"),
+    "2 x 2 x 2, split": (4, "tp = 2\npp = 2\ndp = 2\nsequence_parallel = true\n"),
+    "tp = 4 of 2 key heads": (2, "tp = 4\n"),
+    "tp = 4 of 2 key heads, split": (2, "tp = 4\nsequence_parallel = true\n"),
+}
+# What the ranks share out does not change a bit, but for the norm (sums of squares in another order)
+# and, from 2 on, several micro-batches.
+SHARED = {
+    "dp = 2, zero = 1": "dp = 2\nzero = 1\n",
+    "dp = 2, zero = 2": "dp = 2\nmicro_batches = 1\nzero = 2\n",
+    "tp = 2, dp = 2, zero = 3": "tp = 2\ndp = 2\nmicro_batches = 1\nzero = 3\n",
+    "2 x 2 x 2, zero = 1": "tp = 2\npp = 2\ndp = 2\nzero = 1\n",
+}
+SHARED_METHODS = ("ddp", "streaming-diloco", "co2")
 STEPS = 16
+LONG = 50
 ROUNDING = 1e-4  # of a loss, relative: the same sums of floats in another order
 
 
-def config(text_file, arch="llama", method="diloco", keys="H = 4\n", parallel="", sites=""):
+def config(text_file, arch="llama", method="diloco", keys="H = 4\n", parallel="", sites="", steps=STEPS, kv_heads=0):
     workers = "" if sites else "workers = 2\n"
     return f"""
 [run]
@@ -46,10 +64,11 @@ arch = "{arch}"
 layers = 4
 d_model = 32
 heads = 4
+{f"kv_heads = {kv_heads}" if kv_heads else ""}
 [data]
 source = "text:{text_file}"
 [train]
-steps = {STEPS}
+steps = {steps}
 global_batch = "512 tok"
 context = 32
 [inner]
@@ -114,11 +133,39 @@ def check_meshes(runs):
             check_close(f"{arch}, {name}", one, losses(runs.run("train", config(runs.text, arch, parallel=parallel))))
 
 
+def check_split(runs):
+    for arch, tied in (("gpt2", "true"), ("llama", "true"), ("llama", "false")):
+        for kv_heads in (4, 2) if arch == "llama" else (4,):
+            def trained(parallel):
+                text = config(runs.text, arch, parallel=parallel, steps=LONG, kv_heads=kv_heads if arch == "llama" else 0)
+                return losses(runs.run("train", text.replace("heads = 4\n", f"heads = 4\ntied = {tied}\n", 1)))
+            one = trained("")
+            for name, (heads, parallel) in SPLIT_MESHES.items():
+                if heads == kv_heads:
+                    check_close(f"{arch}{'' if tied == 'true' else ' untied'}, {name}, {LONG} steps", one, trained(parallel))
+
+
 def check_methods(runs):
     for method, keys in METHODS.items():
         one = losses(runs.run("train", config(runs.text, method=method, keys=keys)))
         mesh = runs.run("train", config(runs.text, method=method, keys=keys, parallel=MESHES["2 x 2 x 2"]))
         check_close(f"{method}, 2 x 2 x 2", one, losses(mesh))
+
+
+def check_zero(runs):
+    for name, parallel in SHARED.items():
+        plain = runs.run("train", config(runs.text, "gpt2", parallel=parallel.rpartition("zero")[0]))
+        shared = runs.run("train", config(runs.text, "gpt2", parallel=parallel))
+        if losses(plain) != losses(shared) or model_hash(plain) != model_hash(shared):
+            sys.exit(f"{name}: not the bits of the mesh without it")
+        print(f"{name}: the bits of the mesh without it")
+    for method in SHARED_METHODS:
+        text = config(runs.text, method=method, keys=METHODS[method], parallel="dp = 2\n")
+        plain = runs.run("train", text)
+        shared = runs.run("train", text.replace("dp = 2", "dp = 2\nzero = 1"))
+        if losses(plain) != losses(shared) or model_hash(plain) != model_hash(shared):
+            sys.exit(f"{method}, zero = 1: not the bits of the mesh without it")
+        print(f"{method}, zero = 1: the bits of the mesh without it")
 
 
 def check_unlike_sites(runs):
@@ -133,6 +180,8 @@ def check_unlike_sites(runs):
     if losses(trained) != losses(simulated) or model_hash(trained) != model_hash(simulated):
         sys.exit("a simulated mesh differs from a trained one")
     print("a simulated mesh has the bits of the trained one")
+    unlike = text.replace("[parallel]\n", "[parallel]\nzero = 3\n").replace("pp = 2", "dp = 2")
+    check_close("2x1x1 and 1x1x2 with zero = 3", losses(one), losses(runs.run("train", unlike)))
 
 
 def check_resume(runs):
@@ -144,19 +193,36 @@ def check_resume(runs):
     again = runs.run("train", config(runs.text, parallel="pp = 2\n"), "--resume", str(middle))
     tail = [(step, loss) for step, loss in whole if step > 8]
     check_close("1 x 2 x 1 after 2 x 1 x 2", tail, [(step, loss) for step, loss in losses(again) if step > 8])
+    # What the ranks shared out goes on shared out otherwise, to the same bits.
+    plain = config(runs.text, parallel="dp = 2\nmicro_batches = 1\n").replace("[eval]", every)
+    shared = plain.replace("dp = 2", "dp = 2\nzero = 2")
+    whole = runs.run("train", plain)
+    for before, after in ((shared, plain), (plain, shared)):
+        first = runs.run("train", before)
+        middle = next(path for path in sorted((first / "ckpt").iterdir()) if path.name.endswith("8") and path.name != "last")
+        again = runs.run("train", after, "--resume", str(middle))
+        if model_hash(again) != model_hash(whole):
+            sys.exit("a checkpoint that went on with another parallel.zero has other bits")
+    print("a checkpoint goes on with and without zero to the same bits")
 
 
 def check_refusals(runs):
     for parallel, words in {
         "tp = 3\n": ("parallel.tp = 3", "model.n_heads = 4", "nearest that works is 2"),
+        "tp = 8\n": ("parallel.tp = 8", "model.n_heads = 4", "nearest that works is 4"),
+        "sequence_parallel = true\n": ("parallel.sequence_parallel", "tp > 1"),
         "pp = 5\n": ("parallel.pp = 5", "model.n_layers = 4", "nearest that works is 4"),
         "dp = 3\n": ("global_batch", "384 tok"),
         "micro_batches = 3\n": ("micro_batches", "8 samples"),
         "virtual_stages = 2\n": ("virtual_stages", "interleaved-1f1b"),
         'pp = 2\nschedule = "interleaved-1f1b"\nvirtual_stages = 2\nmicro_batches = 1\n': ("micro_batches",),
+        'pp = 2\nschedule = "zb-h1"\nvirtual_stages = 2\n': ("virtual_stages", "interleaved-1f1b"),
+        'schedule = "zb-h1"\n': ("parallel.schedule", "pp > 1"),
         'pp = 4\nschedule = "interleaved-1f1b"\nvirtual_stages = 2\nmicro_batches = 4\n': ("n_layers = 4",),
         'dp = 2\ncodec_data = "int8:ef"\n': ("codec_data", "leave :ef out"),
         'codec_data = "int8"\n': ("codec_data", "dp > 1"),
+        "zero = 1\n": ("zero", "dp > 1"),
+        "pp = 2\ndp = 2\nzero = 2\n": ("parallel.zero = 2", "pp = 2", "zero = 1"),
     }.items():
         error = runs.run("train", config(runs.text, parallel=parallel), expect=3)
         if (runs.folder / f"out-{runs.count}").exists():
@@ -164,6 +230,10 @@ def check_refusals(runs):
         missing = [word for word in words if word not in error]
         if missing:
             sys.exit(f"{parallel!r}: the error does not say {missing}:\n{error}")
+    error = runs.run("train", config(runs.text, parallel='pp = 2\nschedule = "zb-h1"\n'), "--set", "train.recompute=true",
+                     expect=3)
+    if "train.recompute" not in error or "1f1b" not in error:
+        sys.exit(f"zb-h1 with recomputation: {error}")
     print("meshes that cannot work are refused by name")
 
 
@@ -174,7 +244,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         runs = Runs(isthmus, pathlib.Path(folder))
         check_meshes(runs)
+        check_split(runs)
         check_methods(runs)
+        check_zero(runs)
         check_unlike_sites(runs)
         check_resume(runs)
         check_refusals(runs)

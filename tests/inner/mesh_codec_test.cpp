@@ -15,15 +15,16 @@ TEST(CodedMesh, EachDimensionsCodecChangesThatDimensionAlone) {
     options.rank_codecs = codecs;
     return first_step(options);
   };
+  const Case split{"", {.tp = 2, .sequence_parallel = true}};
   const Case tp{"", {.tp = 2}}, dp{"", {.dp = 2}}, pp{"", {.pp = 2}, 4};
   const CodecByDimension data{.data = "int8"}, tensor{.tensor = "int8"},
       pipeline{.pipeline = "int8"};
-  for (const Case* c : {&tp, &dp, &pp}) {
+  for (const Case* c : {&tp, &split, &dp, &pp}) {
     const Step plain = gradients(*c, {});
     const double top = largest(plain.gradients);
     for (const CodecByDimension* codecs : {&data, &tensor, &pipeline}) {
-      const bool own = (c == &tp && codecs == &tensor) || (c == &dp && codecs == &data) ||
-                       (c == &pp && codecs == &pipeline);
+      const bool own = ((c == &tp || c == &split) && codecs == &tensor) ||
+                       (c == &dp && codecs == &data) || (c == &pp && codecs == &pipeline);
       const Step coded = gradients(*c, *codecs);
       const double off = largest_difference(coded.gradients, plain.gradients);
       if (own) {
@@ -34,6 +35,19 @@ TEST(CodedMesh, EachDimensionsCodecChangesThatDimensionAlone) {
       }
     }
   }
+}
+
+// Where tokens are fewer than ranks some hold none, and codes of nothing travel.
+TEST(CodedMesh, SplitsFewerTokensThanRanks) {
+  const LanguageModelOptions one = model_of("llama");
+  LanguageModelOptions options = on_mesh(one, {"", {.tp = 4, .sequence_parallel = true}});
+  options.rank_codecs.tensor = "int8";
+  RandomBatches batches(kVocab, one.sequences, one.context);
+  LanguageModelLoop alone(one, batches.provider()), mesh(options, batches.provider());
+  const CopiedParameters source(alone.parameters());
+  RandomBatches few(kVocab, 1, 2);
+  const TokenBatch batch = few.at(StepIndex(1));
+  EXPECT_NEAR(mesh.loss(batch, source), alone.loss(batch, source), 0.1);
 }
 
 // The data-parallel sum is that of what each rank's slice decodes to, in rank order: from the

@@ -6,13 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cmath>
 #include <string>
-#include <thread>
 
 #include "inner/rank_layout.h"
-#include "transport/thread_communicator.h"
 
 namespace isthmus {
 namespace {
@@ -39,8 +36,7 @@ TEST_P(MeshTest, FirstStepHasTheLossAndGradientsOfOneRank) {
   const Step one = first_step(one_);
   const Step mesh = first_step(mesh_);
   EXPECT_NEAR(mesh.loss, one.loss, kLossRounding * one.loss);
-  EXPECT_LE(largest_difference(mesh.gradients, one.gradients),
-            kGradientRounding * largest(one.gradients));
+  EXPECT_LE(largest_difference_by_parameter(mesh, one), kGradientRounding);
 }
 
 TEST_P(MeshTest, TrainingFollowsOneRank) {
@@ -78,19 +74,42 @@ const Case kCases[] = {
     {"pp4", {.pp = 4}, 8},
     {"pp2 gpipe", {.pp = 2}, 4, PipelineKind::kGpipe},
     {"pp2 interleaved", {.pp = 2}, 4, PipelineKind::kInterleaved, 2},
+    {"pp4 zb-h1", {.pp = 4}, 8, PipelineKind::kZbH1},
+    {"tp2 pp2 zb-h1", {.tp = 2, .pp = 2}, 4, PipelineKind::kZbH1},
     {"tp2 pp2 dp2", {.tp = 2, .pp = 2, .dp = 2}, 2},
     {"tp4 dp2", {.tp = 4, .dp = 2}, 2},
 };
-INSTANTIATE_TEST_SUITE_P(Meshes, MeshTest,
-                         testing::Combine(testing::Values("gpt2", "llama", "llama-tied",
-                                                          "llama-grouped"),
-                                          testing::ValuesIn(kCases)),
-                         [](const auto& at) {
-                           std::string name =
-                               std::string(std::get<0>(at.param)) + std::get<1>(at.param).name;
-                           std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
-                           return name;
-                         });
+const Case kSplitCases[] = {
+    {"tp2 split", {.tp = 2, .sequence_parallel = true}},
+    {"tp4 split", {.tp = 4, .sequence_parallel = true}},
+    {"tp2 dp2 split of 2 micro-batches", {.tp = 2, .dp = 2, .sequence_parallel = true}, 2},
+    {"tp2 pp2 dp2 split", {.tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true}, 2},
+    {"tp2 pp2 interleaved split",
+     {.tp = 2, .pp = 2, .sequence_parallel = true},
+     4,
+     PipelineKind::kInterleaved,
+     2},
+};
+const Case kCopyCases[] = {
+    {"tp4 copies", {.tp = 4}},
+    {"tp2 pp2 copies", {.tp = 2, .pp = 2}, 2},
+    {"tp4 pp2 dp2 copies split", {.tp = 4, .pp = 2, .dp = 2, .sequence_parallel = true}, 2},
+};
+
+std::string case_name(const testing::TestParamInfo<MeshTest::ParamType>& at) {
+  std::string name = std::string(std::get<0>(at.param)) + std::get<1>(at.param).name;
+  std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
+  return name;
+}
+const auto kModels = testing::Values("gpt2", "llama", "llama-tied", "llama-grouped");
+INSTANTIATE_TEST_SUITE_P(Meshes, MeshTest, testing::Combine(kModels, testing::ValuesIn(kCases)),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(SplitSequences, MeshTest,
+                         testing::Combine(kModels, testing::ValuesIn(kSplitCases)), case_name);
+INSTANTIATE_TEST_SUITE_P(KeyCopies, MeshTest,
+                         testing::Combine(testing::Values("llama-two-keys", "llama-one-key"),
+                                          testing::ValuesIn(kCopyCases)),
+                         case_name);
 
 // --- what must be the same bits
 
@@ -103,7 +122,9 @@ TEST_P(PipelineBitsTest, EveryScheduleHasTheBitsOfAccumulation) {
   const Case cases[] = {{"1f1b", {.pp = 2}, 4},
                         {"1f1b of 4", {.pp = 4}, 4},
                         {"gpipe", {.pp = 4}, 4, PipelineKind::kGpipe},
-                        {"interleaved", {.pp = 2}, 4, PipelineKind::kInterleaved, 2}};
+                        {"interleaved", {.pp = 2}, 4, PipelineKind::kInterleaved, 2},
+                        {"zb-h1", {.pp = 2}, 4, PipelineKind::kZbH1},
+                        {"zb-h1 of 4", {.pp = 4}, 4, PipelineKind::kZbH1}};
   for (const Case& c : cases) {
     const Step piped = first_step(on_mesh(one, c));
     EXPECT_EQ(piped.loss, accumulated.loss) << c.name;
@@ -138,47 +159,53 @@ TEST(MeshEvaluation, WorksWithFewerSequencesThanRanks) {
   EXPECT_NEAR(mesh.loss(batch, source), alone.loss(batch, source), 1e-5);
 }
 
+// Ranks then hold unlike numbers of rows, or none.
+TEST(MeshEvaluation, SplitsSequencesOfAnyLength) {
+  for (const char* name : {"gpt2", "llama-grouped"}) {
+    const LanguageModelOptions one = model_of(name);
+    RandomBatches batches(kVocab, one.sequences, one.context);
+    LanguageModelLoop alone(one, batches.provider());
+    LanguageModelLoop mesh(on_mesh(one, {"", {.tp = 4, .pp = 2, .sequence_parallel = true}, 2}),
+                           batches.provider());
+    const CopiedParameters source(alone.parameters());
+    for (const std::int64_t length : {1, 3, 7, 12}) {
+      RandomBatches few(kVocab, length == 12 ? 5 : 1, length);
+      const TokenBatch batch = few.at(StepIndex(2));
+      EXPECT_NEAR(mesh.loss(batch, source), alone.loss(batch, source), 1e-5) << name << length;
+    }
+  }
+}
+
 TEST(MeshPrecision, Bf16FollowsOneRankInBf16) {
   for (const char* name : {"gpt2", "llama-grouped"}) {
     LanguageModelOptions one = model_of(name);
     one.bf16 = true;
     const Step alone = first_step(one);
-    const Step mesh = first_step(on_mesh(one, {"", {.tp = 2, .pp = 2, .dp = 2}, 2}));
-    constexpr double kBf16Rounding = 1.0 / 128;  // eight bits, through four layers
-    EXPECT_NEAR(mesh.loss, alone.loss, kBf16Rounding * alone.loss) << name;
-    EXPECT_LE(largest_difference(mesh.gradients, alone.gradients),
-              4 * kBf16Rounding * largest(alone.gradients))
-        << name;
+    for (const bool split : {false, true}) {
+      const MeshShape shape{.tp = 2, .pp = 2, .dp = 2, .sequence_parallel = split};
+      const Step mesh = first_step(on_mesh(one, {"", shape, 2}));
+      constexpr double kBf16Rounding = 1.0 / 128;  // eight bits, through four layers
+      EXPECT_NEAR(mesh.loss, alone.loss, kBf16Rounding * alone.loss) << name << split;
+      EXPECT_LE(largest_difference(mesh.gradients, alone.gradients),
+                4 * kBf16Rounding * largest(alone.gradients))
+          << name << split;
+    }
   }
 }
 
 TEST_P(PipelineBitsTest, RecomputationChangesNoBit) {
-  LanguageModelOptions options = on_mesh(model_of(GetParam()), {"", {.tp = 2, .pp = 2}, 4});
-  const Step kept = first_step(options);
-  options.recompute = true;
-  EXPECT_EQ(first_step(options).gradients, kept.gradients);
+  for (const bool split : {false, true}) {
+    LanguageModelOptions options =
+        on_mesh(model_of(GetParam()), {"", {.tp = 2, .pp = 2, .sequence_parallel = split}, 4});
+    const Step kept = first_step(options);
+    options.recompute = true;
+    EXPECT_EQ(first_step(options).gradients, kept.gradients) << split;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PipelineBitsTest, testing::Values("llama", "llama-grouped"));
 
 // --- ranks with memory of their own
-
-/// What `first` does as the first rank of a mesh whose other ranks serve it.
-template <typename First>
-void with_processes(LanguageModelOptions options, const First& first) {
-  auto ranks = make_thread_communicators(options.mesh.ranks(), std::chrono::minutes(2));
-  const ModelLayout layout(model_shape(options.model, options.context));
-  std::vector<std::jthread> others;
-  for (std::size_t r = 1; r < ranks.size(); ++r) {
-    others.emplace_back([&, r] {
-      LanguageModelOptions own = options;
-      own.processes = ranks[r].get();
-      serve_mesh(layout, mesh_options(own), *ranks[r]);
-    });
-  }
-  options.processes = ranks[0].get();
-  first(options);
-}
 
 TEST_P(MeshTest, ProcessesHaveTheBitsOfThreads) {
   if (mesh_.mesh.ranks() == 1) return;
@@ -210,6 +237,20 @@ TEST(MeshRefusals, NameTheNearestMeshThatWorks) {
   const LanguageModelOptions o = model_of("llama");
   EXPECT_THAT(refusal(on_mesh(o, {"", {.tp = 3}})),
               testing::AllOf(testing::HasSubstr("parallel.tp = 3"), testing::HasSubstr("is 2")));
+  EXPECT_THAT(refusal(on_mesh(o, {"", {.tp = 8}})),
+              testing::AllOf(testing::HasSubstr("parallel.tp = 8"), testing::HasSubstr("is 4")));
+  LanguageModelOptions odd = o;
+  odd.context = 10;
+  EXPECT_THAT(refusal(on_mesh(odd, {"", {.tp = 4, .sequence_parallel = true}})),
+              testing::AllOf(testing::HasSubstr("parallel.sequence_parallel"),
+                             testing::HasSubstr("train.context = 10"), testing::HasSubstr("is 2")));
+  LanguageModelOptions keys = o;
+  keys.model.d_model = 48;
+  keys.model.heads = 12;
+  keys.model.d_ff = 96;
+  EXPECT_THAT(refusal(on_mesh(keys, {"", {.tp = 6}})),
+              testing::AllOf(testing::HasSubstr("model.n_kv_heads = 4 or be a multiple"),
+                             testing::HasSubstr("is 4")));
   EXPECT_THAT(refusal(on_mesh(o, {"", {.pp = 5}})),
               testing::AllOf(testing::HasSubstr("parallel.pp = 5"), testing::HasSubstr("is 4")));
   EXPECT_THAT(refusal(on_mesh(o, {"", {.dp = 3}})),
@@ -236,7 +277,8 @@ TEST(MeshPositions, AreNumberedWithTensorRanksInnermost) {
 
 // Every canonical element is written once by the ranks of a mesh, with the value they took there.
 TEST(RankLayouts, CoverTheCanonicalLayoutOnce) {
-  for (const char* name : {"gpt2", "llama", "llama-tied", "llama-grouped"}) {
+  for (const char* name :
+       {"gpt2", "llama", "llama-tied", "llama-grouped", "llama-two-keys", "llama-one-key"}) {
     const LanguageModelOptions o = model_of(name);
     const ModelLayout canonical(model_shape(o.model, o.context));
     std::vector<float> values(static_cast<std::size_t>(canonical.elements()));

@@ -5,13 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <ostream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "inner/inner_test.h"
 #include "inner/mesh.h"
+#include "transport/thread_communicator.h"
 
 namespace isthmus {
 
@@ -43,6 +46,12 @@ inline LanguageModelOptions model_of(const std::string& name) {
     o.model.qk_norm = true;
     o.model.z_loss = 1e-3;
   }
+  if (name == "llama-two-keys") {  // fewer than tensor-parallel ranks
+    o.model.heads = 8;
+    o.model.kv_heads = 2;
+    o.model.qk_norm = true;
+  }
+  if (name == "llama-one-key") o.model.kv_heads = 1;
   o.inner.lr = 2e-3;
   o.inner.clip = 1;
   o.context = 12;
@@ -63,6 +72,7 @@ inline LanguageModelOptions on_mesh(LanguageModelOptions o, const Case& c) {
 struct Step {
   double loss = 0;
   std::vector<float> gradients;
+  std::vector<std::size_t> begins;  // of each parameter's
 };
 
 inline Step first_step(const LanguageModelOptions& options) {
@@ -72,6 +82,7 @@ inline Step first_step(const LanguageModelOptions& options) {
   step.loss = loop.gradients(StepIndex(1), {}).loss;
   for (std::size_t i = 0; i < loop.parameters().size(); ++i) {
     const auto gradient = loop.gradient(i);
+    step.begins.push_back(step.gradients.size());
     step.gradients.insert(step.gradients.end(), gradient.begin(), gradient.end());
   }
   return step;
@@ -90,6 +101,41 @@ inline double largest_difference(const std::vector<float>& a, const std::vector<
     top = std::max(top, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
   }
   return top;
+}
+
+/// What `first` does as the first rank of a mesh whose other ranks serve it.
+template <typename First>
+void with_processes(LanguageModelOptions options, const First& first) {
+  auto ranks = make_thread_communicators(options.mesh.ranks(), std::chrono::minutes(2));
+  const ModelLayout layout(model_shape(options.model, options.context));
+  std::vector<std::jthread> others;
+  for (std::size_t r = 1; r < ranks.size(); ++r) {
+    others.emplace_back([&, r] {
+      LanguageModelOptions own = options;
+      own.processes = ranks[r].get();
+      serve_mesh(layout, mesh_options(own), *ranks[r]);
+    });
+  }
+  options.processes = ranks[0].get();
+  first(options);
+}
+
+/// The largest difference of a parameter's gradients, relative to the largest of these in `one`.
+inline double largest_difference_by_parameter(const Step& mesh, const Step& one) {
+  EXPECT_EQ(mesh.gradients.size(), one.gradients.size());
+  double worst = 0;
+  for (std::size_t p = 0; p < one.begins.size(); ++p) {
+    const std::size_t end = p + 1 < one.begins.size() ? one.begins[p + 1] : one.gradients.size();
+    double top = 0, off = 0;
+    for (std::size_t i = one.begins[p]; i < end; ++i) {
+      const auto a = static_cast<double>(mesh.gradients[i]);
+      const auto b = static_cast<double>(one.gradients[i]);
+      top = std::max(top, std::abs(b));
+      off = std::max(off, std::abs(a - b));
+    }
+    worst = std::max(worst, off / top);
+  }
+  return worst;
 }
 
 }  // namespace isthmus

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/chunk_state.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "core/check.h"
+
+namespace isthmus {
+namespace {
+constexpr auto kFloatBytes = static_cast<std::int64_t>(sizeof(float));
+
+CanonicalRange all_of(const RankLayout& layout) { return {0, layout.local().elements()}; }
+
+CanonicalRange own_slice(const RankLayout& layout, const ChunkStateOptions& options) {
+  return slice_of(layout.local().elements(), options.ranks, options.rank);
+}
+
+/// Places whose weights the rank has memory for.
+CanonicalRange weights_held(const RankLayout& layout, const ChunkStateOptions& options) {
+  if (layout.whole() && !options.own_weights) return {0, 0};
+  return options.trains && options.zero == 3 ? own_slice(layout, options) : all_of(layout);
+}
+
+CanonicalRange gradients_held(const RankLayout& layout, const ChunkStateOptions& options) {
+  if (!options.trains) return {0, 0};
+  return options.zero >= 2 ? own_slice(layout, options) : all_of(layout);
+}
+
+std::size_t bytes_of(CanonicalRange range) {
+  return static_cast<std::size_t>(range.size()) * sizeof(float);
+}
+}  // namespace
+
+ChunkState::ChunkState(const RankLayout& layout, const ChunkStateOptions& options,
+                       const MeshGroups& groups)
+    : layout_(layout),
+      options_(options),
+      weights_memory_(bytes_of(weights_held(layout, options))),
+      gradients_memory_(bytes_of(gradients_held(layout, options))),
+      own_weights_{static_cast<float*>(weights_memory_.data()), weights_held(layout, options)},
+      gradients_{static_cast<float*>(gradients_memory_.data()), gradients_held(layout, options)} {
+  if (own_weights_.range.size() == 0) own_weights_.values = nullptr;
+  if (own_weights_.values != nullptr) flat_weights_.emplace(layout.local(), own_weights_.values);
+  if (options.zero == 0 || !options.trains) return;
+  optimizer_.emplace(options.inner, layout.local(), owned());
+  if (options.zero == 1) return;
+  buckets_.emplace(layout.local());
+  reduced_.emplace(layout, *buckets_, groups, gradients_);
+  if (options.zero == 3 && own_weights_.values != nullptr) {
+    flat_weights_.reset();
+    gathered_.emplace(*buckets_, *groups.data, own_weights_);
+  }
+}
+
+std::int64_t ChunkState::bytes(const RankLayout& layout, const ChunkStateOptions& options) {
+  std::int64_t values =
+      weights_held(layout, options).size() + gradients_held(layout, options).size();
+  if (options.zero >= 1 && options.trains) {
+    values += InnerOptimizer::moment_values(options.inner, owned(layout, options).size());
+    const std::int64_t buffers =
+        options.zero >= 2 ? ParameterBuckets(layout.local()).memory_values() : 0;
+    const bool gathers = options.zero == 3 && (options.own_weights || !layout.whole());
+    values += gathers ? 2 * buffers : buffers;
+  }
+  return values * kFloatBytes;
+}
+
+std::size_t ChunkState::held_bytes() const {
+  return weights_memory_.bytes() + gradients_memory_.bytes() +
+         (optimizer_ ? optimizer_->held_bytes() : 0) + (gathered_ ? gathered_->held_bytes() : 0) +
+         (reduced_ ? reduced_->held_bytes() : 0);
+}
+
+CanonicalRange ChunkState::slice() const { return own_slice(layout_, options_); }
+
+// A tied table that the first stage updates is the last tensor of the stage that holds it as head.
+CanonicalRange ChunkState::owned(const RankLayout& layout, const ChunkStateOptions& options) {
+  const CanonicalRange head = layout.tied_head();
+  const CanonicalRange slice = own_slice(layout, options);
+  return head.size() == 0 ? slice : common(slice, {0, head.begin});
+}
+
+void ChunkState::use(const float* canonical) {
+  if (own_weights_.values != nullptr) {
+    forget_gathered();
+    layout_.take(canonical, own_weights_.range, own_weights_.values);
+  } else {
+    flat_weights_.emplace(layout_.local(), canonical);
+  }
+}
+
+Weights<float>& ChunkState::weights() {
+  if (gathered_) return *gathered_;
+  ISTHMUS_CHECK(flat_weights_.has_value());
+  return *flat_weights_;
+}
+
+void ChunkState::forget_gathered() {
+  if (gathered_) gathered_->forget();
+}
+
+void ChunkState::walk_weights() {
+  if (gathered_) gathered_->walk();
+}
+
+BackwardOptions<float> ChunkState::backward_options(double gradient_scale) {
+  BackwardOptions<float> options{.gradient_scale = gradient_scale, .gradients = gradients_.values};
+  if (reduced_) {
+    options.places = &*reduced_;
+    options.on_ready = [this](std::size_t tensor) { reduced_->ready(tensor); };
+  }
+  return options;
+}
+
+void ChunkState::begin_step() {
+  first_of_step_ = true;
+  if (!reduced_) std::fill_n(gradients_.values, gradients_.range.size(), 0.0f);
+}
+
+void ChunkState::begin_forward() {
+  if (gathered_) gathered_->forward();
+  if (reduced_) reduced_->begin(std::exchange(first_of_step_, false));
+}
+
+void ChunkState::begin_backward() {
+  if (gathered_) gathered_->backward();
+}
+
+void ChunkState::end_micro_batch() {
+  if (reduced_) reduced_->finish();
+}
+
+LocalValues ChunkState::owned_values(RankValues what) const {
+  const CanonicalRange own = owned();
+  switch (what) {
+    case RankValues::kWeights:
+      return {own_weights_.at(own.begin), own};
+    case RankValues::kGradients:
+      return {gradients_.at(own.begin), own};
+    case RankValues::kMoment1:
+    case RankValues::kMoment2:
+      break;
+  }
+  ISTHMUS_CHECK(optimizer_.has_value());
+  const std::span<float> moment = optimizer_->moment(what == RankValues::kMoment1 ? 0 : 1);
+  ISTHMUS_CHECK(static_cast<std::int64_t>(moment.size()) == own.size(), moment.size());
+  return {moment.data(), own};
+}
+
+void ChunkState::update(kernels::ThreadTeam& team, double lr, double gradient_scale,
+                        float* canonical) {
+  ISTHMUS_CHECK(optimizer_.has_value());
+  const CanonicalRange own = owned();
+  const auto count = static_cast<std::size_t>(own.size());
+  float* const values =
+      own_weights_.values != nullptr ? own_weights_.at(own.begin) : canonical + own.begin;
+  optimizer_->update(team, lr, gradient_scale, {values, count}, {gradients_.at(own.begin), count});
+  if (own_weights_.values != nullptr && canonical != nullptr) {
+    layout_.give(values, own, false, canonical);
+  }
+  forget_gathered();
+}
+
+void ChunkState::reset_optimizer(std::int64_t updates) {
+  ISTHMUS_CHECK(optimizer_.has_value());
+  optimizer_->reset(updates);
+}
+
+}  // namespace isthmus

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank keeps of its part of the model between passes: weights, gradients and the optimizer's
+// moments, each of all its values or, where the data-parallel ranks share them out (ZeRO,
+// arXiv:1910.02054), of its slice; and the buffers in which values lie that come and go during a
+// pass. Slices are neighbouring values, cut anywhere. One thread, that of the rank.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "inner/gathered_weights.h"
+#include "inner/local_values.h"
+#include "inner/mesh_groups.h"
+#include "inner/model.h"
+#include "inner/model_weights.h"
+#include "inner/optimizer.h"
+#include "inner/parameter_buckets.h"
+#include "inner/rank_layout.h"
+#include "inner/reduced_gradients.h"
+#include "isthmus/config.h"
+#include "kernels/aligned_buffer.h"
+#include "kernels/thread_team.h"
+
+namespace isthmus {
+
+struct ChunkStateOptions {
+  int zero = 0;              // moments are shared out (1), also gradients (2), also weights (3)
+  int ranks = 1, rank = 0;   // data-parallel
+  bool own_weights = false;  // even where canonical ones could serve as they lie
+  bool trains = true;
+  InnerConfig inner = {};  // with zero >= 1
+};
+
+/// What can be collected from all ranks, or handed out to them.
+enum class RankValues : std::int64_t { kWeights, kGradients, kMoment1, kMoment2 };
+
+class ChunkState {
+ public:
+  /// `layout` and `groups` are borrowed. REQUIRES: zero >= 2 only with the whole depth of a model.
+  /// THROWS: std::bad_alloc.
+  ChunkState(const RankLayout& layout, const ChunkStateOptions& options, const MeshGroups& groups);
+  ChunkState(const ChunkState&) = delete;
+  ChunkState& operator=(const ChunkState&) = delete;
+
+  /// Values whose gradients this rank is left with after a sum over the data-parallel ranks.
+  [[nodiscard]] CanonicalRange slice() const;
+  /// Values that this rank updates: its slice, less a tied table, which the first stage updates.
+  [[nodiscard]] CanonicalRange owned() const { return owned(layout_, options_); }
+  /// The same of another rank.
+  [[nodiscard]] static CanonicalRange owned(const RankLayout& layout,
+                                            const ChunkStateOptions& options);
+
+  /// The rank's own weights, all or with zero = 3 its slice; no values where canonical ones serve.
+  [[nodiscard]] LocalValues own_weights() const { return own_weights_; }
+  /// The passes' weights from now on: `canonical`, borrowed, or the rank's share of it.
+  void use(const float* canonical);
+  [[nodiscard]] Weights<float>& weights();
+
+  /// What was gathered of the own weights is forgotten: they have changed.
+  void forget_gathered();
+  /// Passes gather weights, collectively.
+  [[nodiscard]] bool gathers() const { return gathered_.has_value(); }
+  /// The gathers of a forward pass without it.
+  void walk_weights();
+
+  /// All gradients, or with zero >= 2 the slice.
+  [[nodiscard]] LocalValues gradients() const { return gradients_; }
+  /// Sums over the ranks are in the slice when a micro-batch ends.
+  [[nodiscard]] bool reduces() const { return reduced_.has_value(); }
+  /// For the backward passes of a micro-batch, first of all that of the head.
+  [[nodiscard]] BackwardOptions<float> backward_options(double gradient_scale);
+  // A training step and its micro-batches, in this order.
+  void begin_step();
+  void begin_forward();
+  void begin_backward();
+  void end_micro_batch();
+
+  /// Those of owned(). REQUIRES: zero >= 1; the optimizer has such a moment, or there are none.
+  [[nodiscard]] LocalValues owned_values(RankValues what) const;
+  /// Updates the weights owned() from gradient_scale * their gradients: the rank's own, which are
+  /// then given to `canonical` unless that is null, or those of `canonical`. REQUIRES: zero >= 1.
+  void update(kernels::ThreadTeam& team, double lr, double gradient_scale, float* canonical);
+  void reset_optimizer(std::int64_t updates);
+
+  [[nodiscard]] std::size_t held_bytes() const;
+  /// What such a state holds.
+  [[nodiscard]] static std::int64_t bytes(const RankLayout& layout,
+                                          const ChunkStateOptions& options);
+
+ private:
+  const RankLayout& layout_;
+  ChunkStateOptions options_;
+  kernels::AlignedBuffer weights_memory_;
+  kernels::AlignedBuffer gradients_memory_;  // empty when forward only
+  LocalValues own_weights_, gradients_;
+  std::optional<FlatWeights<float>> flat_weights_;
+  std::optional<InnerOptimizer> optimizer_;
+  std::optional<ParameterBuckets> buckets_;  // with zero >= 2
+  std::optional<GatheredWeights> gathered_;  // with zero = 3 where weights are the rank's own
+  std::optional<ReducedGradients> reduced_;  // with zero >= 2
+  bool first_of_step_ = true;
+};
+
+}  // namespace isthmus

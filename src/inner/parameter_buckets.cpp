@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/parameter_buckets.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "inner/local_values.h"
+
+namespace isthmus {
+
+ParameterBuckets::ParameterBuckets(const ModelLayout& layout) : elements_(layout.elements()) {
+  ISTHMUS_CHECK(layout.part().embedding, layout.part().first_layer);
+  ISTHMUS_CHECK(layout.part().head, layout.part().first_layer);
+  const std::int64_t layers = layout.shape().layers;
+  const std::int64_t in_layer = layout.layer_elements(0).size();
+  const std::int64_t before = layout.layer_elements(0).begin;
+  const std::int64_t after = elements_ - layout.layer_elements(layers - 1).end;
+  const std::int64_t outside = std::min<std::int64_t>(layers, 2) * in_layer;
+  const bool apart = layout.shape().tied;  // the table is in use until the end
+  memory_values_ = outside + (apart ? before + after : std::max(before, after));
+
+  buckets_.push_back({{0, before}, 0, 2, outside});
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    buckets_.push_back({layout.layer_elements(layer), layout.first_tensor(layer),
+                        static_cast<std::size_t>(layer % 2), layer % 2 * in_layer});
+  }
+  buckets_.push_back({{elements_ - after, elements_},
+                      layout.final_norm_weight(),
+                      apart ? std::size_t{3} : std::size_t{2},
+                      apart ? outside + before : outside});
+  std::size_t bucket = 0;
+  for (const TensorInfo& tensor : layout.tensors()) {
+    while (tensor.elements.begin >= buckets_[bucket].elements.end) ++bucket;
+    of_tensor_.push_back(bucket);
+    begins_.push_back(tensor.elements.begin);
+  }
+}
+
+std::size_t ParameterBuckets::of_layer(std::int64_t layer) const {
+  return static_cast<std::size_t>(layer) + 1;
+}
+
+std::vector<std::int64_t> ParameterBuckets::counts(std::size_t bucket, int ranks) const {
+  std::vector<std::int64_t> counts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    counts.push_back(common(slice_of(elements_, ranks, rank), buckets_[bucket].elements).size());
+  }
+  return counts;
+}
+
+}  // namespace isthmus

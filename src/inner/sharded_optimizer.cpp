@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/sharded_optimizer.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "inner/optimizer.h"
+#include "isthmus/errors.h"
+
+namespace isthmus {
+namespace {
+RankValues moment_of(int index) { return index == 0 ? RankValues::kMoment1 : RankValues::kMoment2; }
+}  // namespace
+
+void check_zero(int zero, const MeshShape& mesh, const InnerConfig& inner) {
+  if (zero == 0) return;
+  if (inner.optimizer == "muon") {
+    throw ConfigError(
+        fmt::format("parallel.zero = {}: with inner.optimizer = \"muon\" each update needs whole "
+                    "matrices, and ranks have slices cut anywhere; leave zero out or choose adamw",
+                    zero));
+  }
+  if (zero >= 2 && mesh.pp > 1) {
+    throw ConfigError(
+        fmt::format("parallel.zero = {} with pp = {}: a pipeline adds its micro-batches' gradients "
+                    "to whole ones, which zero >= 2 does without; choose zero = 1 or pp = 1",
+                    zero, mesh.pp));
+  }
+}
+
+ShardedOptimizer::ShardedOptimizer(const InnerConfig& inner, const ModelLayout& layout,
+                                   MeshModel& mesh)
+    : inner_(inner), layout_(layout), mesh_(mesh) {}
+
+void ShardedOptimizer::update(double lr, double gradient_scale, std::span<float> values) {
+  mesh_.update(lr, gradient_scale, values.data());
+  ++updates_;
+}
+
+void ShardedOptimizer::reset() {
+  mesh_.reset_optimizer(0);
+  updates_ = 0;
+}
+
+void ShardedOptimizer::save(StateWriter& writer) const {
+  save_updates(writer, inner_, updates_);
+  std::vector<float> values(static_cast<std::size_t>(layout_.elements()));
+  for (int i = 0; i < moments(); ++i) {
+    mesh_.collect(moment_of(i), values.data());
+    save_moment(writer, i, values);
+  }
+}
+
+void ShardedOptimizer::load(StateReader& reader) {
+  updates_ = load_updates(reader, inner_);
+  mesh_.reset_optimizer(updates_);
+  std::vector<float> values(static_cast<std::size_t>(layout_.elements()));
+  for (int i = 0; i < moments(); ++i) {
+    load_moment(reader, i, values);
+    mesh_.hand_out(moment_of(i), values.data());
+  }
+}
+
+// Without Muon a value has as many as any other.
+int ShardedOptimizer::moments() const {
+  return static_cast<int>(InnerOptimizer::moment_values(inner_, std::int64_t{1}));
+}
+
+}  // namespace isthmus

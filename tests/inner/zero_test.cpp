@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+// The oracle of ZeRO is the same mesh without it: the same weights, bit for bit, after every step.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "inner/mesh_test.h"
+#include "inner/model_cost.h"
+
+namespace isthmus {
+namespace {
+
+constexpr int kSteps = 5;
+constexpr double kAlignment = 5 * 64;    // each of a rank's buffers ends with a cache line
+constexpr double kNormRounding = 1e-12;  // sums of squares in double, cut into other parts
+
+struct Trajectory {
+  std::vector<double> losses, norms;
+  std::vector<float> values;
+};
+
+void train(LanguageModelLoop& loop, int from, int to, Trajectory& into) {
+  for (int t = from; t <= to; ++t) {
+    const InnerStep step = loop.train_step(StepIndex(t));
+    into.losses.push_back(step.loss);
+    into.norms.push_back(step.grad_norm);
+  }
+  into.values = all_values(loop);
+}
+
+Trajectory trained(const LanguageModelOptions& options, int steps = kSteps) {
+  RandomBatches batches(kVocab, options.sequences, options.context);
+  LanguageModelLoop loop(options, batches.provider());
+  Trajectory all;
+  train(loop, 1, steps, all);
+  return all;
+}
+
+LanguageModelOptions with_zero(LanguageModelOptions options, int zero) {
+  options.zero = zero;
+  return options;
+}
+
+/// A clipped run: the norm must count each parameter once or the weights differ.
+LanguageModelOptions clipped(const std::string& name) {
+  LanguageModelOptions o = model_of(name);
+  o.inner.clip = 0.5;
+  o.inner.weight_decay = 0.1;
+  return o;
+}
+
+void expect_same(const Trajectory& a, const Trajectory& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.values, b.values);
+  ASSERT_EQ(a.norms.size(), b.norms.size());
+  for (std::size_t t = 0; t < a.norms.size(); ++t) {
+    EXPECT_GT(a.norms[t], 0.5) << "nothing is clipped in step " << t + 1;
+    EXPECT_NEAR(a.norms[t], b.norms[t], kNormRounding * a.norms[t]) << "step " << t + 1;
+  }
+}
+
+class ZeroTest : public testing::TestWithParam<std::tuple<const char*, Case, int>> {
+ protected:
+  LanguageModelOptions plain_ = on_mesh(clipped(std::get<0>(GetParam())), std::get<1>(GetParam()));
+  int zero_ = std::get<2>(GetParam());
+  LanguageModelOptions shared_ = with_zero(plain_, zero_);
+};
+
+TEST_P(ZeroTest, ThreadsHaveTheBitsOfDataParallelism) {
+  expect_same(trained(plain_), trained(shared_));
+}
+
+TEST_P(ZeroTest, ProcessesHaveTheBitsOfDataParallelism) {
+  const Trajectory plain = trained(plain_);
+  with_processes(
+      shared_, [&](const LanguageModelOptions& options) { expect_same(plain, trained(options)); });
+}
+
+// What the outer loop writes into the weights, and an evaluation of others in between, reach the
+// ranks.
+TEST_P(ZeroTest, RanksSeeWhatTheOuterLoopWrites) {
+  const auto run = [](const LanguageModelOptions& options) {
+    RandomBatches batches(kVocab, options.sequences, options.context);
+    LanguageModelLoop loop(options, batches.provider());
+    Trajectory all;
+    train(loop, 1, 2, all);
+    const CopiedParameters before(loop.parameters());
+    for (const Parameter& p : loop.parameters()) {
+      for (float& value : p.values) value *= 0.75f;
+    }
+    train(loop, 3, 3, all);
+    all.losses.push_back(loop.loss(RandomBatches(kVocab, 3, 7).at(StepIndex(9)), before));
+    train(loop, 4, 4, all);
+    loop.reset_optimizer();
+    train(loop, 5, 6, all);
+    return all;
+  };
+  const Trajectory plain = run(plain_);
+  expect_same(plain, run(shared_));
+  with_processes(shared_, [&](const LanguageModelOptions& o) { expect_same(plain, run(o)); });
+}
+
+TEST_P(ZeroTest, CheckpointsGoOnWithAndWithoutSharing) {
+  const Trajectory straight = trained(plain_);
+  const auto resumed = [](const LanguageModelOptions& first, const LanguageModelOptions& then) {
+    MemoryState state;
+    Trajectory all;
+    RandomBatches batches(kVocab, first.sequences, first.context);
+    {
+      LanguageModelLoop loop(first, batches.provider());
+      train(loop, 1, 3, all);
+      loop.save(state);
+    }
+    LanguageModelLoop loop(then, batches.provider());
+    std::size_t place = 0;
+    for (const Parameter& p : loop.parameters()) {
+      std::copy_n(all.values.begin() + static_cast<std::ptrdiff_t>(place), p.values.size(),
+                  p.values.begin());
+      place += p.values.size();
+    }
+    loop.load(state);
+    train(loop, 4, kSteps, all);
+    return all;
+  };
+  expect_same(straight, resumed(shared_, plain_));
+  expect_same(straight, resumed(plain_, shared_));
+  expect_same(straight, resumed(shared_, shared_));
+  with_processes(shared_, [&](const LanguageModelOptions& processes) {
+    expect_same(straight, resumed(plain_, processes));
+  });
+}
+
+// Gradients that others read and write, as ddp over several sites does.
+TEST_P(ZeroTest, GradientsGoOutAndComeBack) {
+  const auto run = [](const LanguageModelOptions& options) {
+    RandomBatches batches(kVocab, options.sequences, options.context);
+    LanguageModelLoop loop(options, batches.provider());
+    Trajectory all;
+    for (int t = 1; t <= 3; ++t) {
+      all.losses.push_back(loop.gradients(StepIndex(t), {}).loss);
+      for (std::size_t i = 0; i < loop.parameters().size(); ++i) {
+        for (float& g : loop.gradient(i)) g *= 3;
+      }
+      all.norms.push_back(loop.apply_gradients(StepIndex(t)));
+    }
+    all.values = all_values(loop);
+    return all;
+  };
+  const Trajectory plain = run(plain_);
+  expect_same(plain, run(shared_));
+  with_processes(shared_, [&](const LanguageModelOptions& o) { expect_same(plain, run(o)); });
+}
+
+TEST_P(ZeroTest, RanksHoldWhatTheFormulasSay) {
+  RandomBatches batches(kVocab, shared_.sequences, shared_.context);
+  const ModelLayout layout(model_shape(shared_.model, shared_.context));
+  const MeshOptions options = mesh_options(shared_);
+  LanguageModelLoop loop(shared_, batches.provider());
+  (void)loop.train_step(StepIndex(1));
+  std::int64_t expected = layout.elements() * 4;  // the canonical weights
+  for (int rank = 0; rank < options.mesh.ranks(); ++rank) {
+    expected += MeshRank::bytes(layout, options, rank);
+  }
+  EXPECT_NEAR(static_cast<double>(loop.held_bytes()), static_cast<double>(expected),
+              kAlignment * options.mesh.ranks());
+}
+
+std::string test_name(const testing::TestParamInfo<ZeroTest::ParamType>& at) {
+  std::string name = std::string(std::get<0>(at.param)) + std::get<1>(at.param).name + "zero" +
+                     std::to_string(std::get<2>(at.param));
+  std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
+  return name;
+}
+
+const Case kCases[] = {
+    {"dp2", {.dp = 2}},
+    {"dp4", {.dp = 4}},
+    {"tp2 dp2", {.tp = 2, .dp = 2}},
+};
+INSTANTIATE_TEST_SUITE_P(Meshes, ZeroTest,
+                         testing::Combine(testing::Values("gpt2", "llama", "llama-tied",
+                                                          "llama-grouped"),
+                                          testing::ValuesIn(kCases), testing::Values(1, 2, 3)),
+                         test_name);
+const Case kPipelines[] = {
+    {"pp2 dp2", {.pp = 2, .dp = 2}, 2},
+    {"tp2 pp2 dp2", {.tp = 2, .pp = 2, .dp = 2}, 2},
+    {"interleaved", {.pp = 2, .dp = 2}, 2, PipelineKind::kInterleaved, 2},
+};
+INSTANTIATE_TEST_SUITE_P(Pipelines, ZeroTest,
+                         testing::Combine(testing::Values("gpt2", "llama", "llama-tied"),
+                                          testing::ValuesIn(kPipelines), testing::Values(1)),
+                         test_name);
+
+class ZeroVariantsTest : public testing::TestWithParam<int> {};
+
+TEST_P(ZeroVariantsTest, Bf16AndRecomputationChangeNothingOfIt) {
+  for (const char* name : {"gpt2", "llama-grouped"}) {
+    LanguageModelOptions plain = on_mesh(clipped(name), {"", {.tp = 2, .dp = 2}});
+    plain.bf16 = true;
+    plain.recompute = true;
+    const Trajectory expected = trained(plain);
+    expect_same(expected, trained(with_zero(plain, GetParam())));
+    with_processes(with_zero(plain, GetParam()), [&](const LanguageModelOptions& options) {
+      expect_same(expected, trained(options));
+    });
+  }
+}
+
+TEST_P(ZeroVariantsTest, SgdWithAndWithoutMomentum) {
+  for (const double momentum : {0.0, 0.9}) {
+    LanguageModelOptions plain = on_mesh(clipped("gpt2"), {"", {.dp = 2}});
+    plain.inner.optimizer = "sgd";
+    plain.inner.momentum = momentum;
+    expect_same(trained(plain), trained(with_zero(plain, GetParam())));
+  }
+}
+
+TEST_P(ZeroVariantsTest, OneRankSharesNothing) {
+  const LanguageModelOptions plain = on_mesh(clipped("llama"), {"", {.tp = 2}});
+  expect_same(trained(plain), trained(with_zero(plain, GetParam())));
+}
+
+// Slices add micro-batches that are summed over the ranks already; whole gradients the other way
+// round.
+TEST_P(ZeroVariantsTest, MicroBatchesAddUpInAnotherOrder) {
+  constexpr double kRounding = 1e-6;  // of the norm, relative; float sums
+  for (const char* name : {"gpt2", "llama"}) {
+    const LanguageModelOptions plain = on_mesh(clipped(name), {"", {.dp = 2}, 2});
+    const Trajectory expected = trained(plain);
+    const Trajectory found = trained(with_zero(plain, GetParam()));
+    for (std::size_t t = 0; t < expected.losses.size(); ++t) {
+      EXPECT_NEAR(found.losses[t], expected.losses[t], kRounding * expected.losses[t]) << t;
+      EXPECT_NEAR(found.norms[t], expected.norms[t], kRounding * expected.norms[t]) << t;
+    }
+    with_processes(with_zero(plain, GetParam()), [&](const LanguageModelOptions& options) {
+      expect_same(found, trained(options));
+    });
+  }
+}
+
+// Buckets of which some rank has nothing, and codes of nothing.
+TEST_P(ZeroVariantsTest, CodedGradientsTrain) {
+  LanguageModelOptions coded = on_mesh(clipped("gpt2"), {"", {.dp = 4}});
+  const Trajectory exact = trained(coded);
+  coded.rank_codecs.data = "int8";
+  coded.zero = GetParam();
+  const Trajectory found = trained(coded);
+  EXPECT_NEAR(found.losses.back(), exact.losses.back(), 0.01 * exact.losses.back());
+  with_processes(
+      coded, [&](const LanguageModelOptions& options) { expect_same(found, trained(options)); });
+}
+
+// ZeRO's table (arXiv:1910.02054, figure 1) with fp32 everywhere: 16 P, of which the moments' 8,
+// then the gradients' 4, then the weights' 4 are divided.
+TEST_P(ZeroVariantsTest, MemoryOfARankIsThatOfThePapersTable) {
+  const int zero = GetParam();
+  for (const char* name : {"gpt2", "llama"}) {
+    const LanguageModelOptions o = with_zero(on_mesh(clipped(name), {"", {.dp = 4}}), zero);
+    const ModelLayout layout(model_shape(o.model, o.context));
+    const MeshOptions options = mesh_options(o);
+    const std::int64_t p = layout.elements();
+    const std::int64_t layer = layout.layer_elements(0).size();
+    const std::int64_t outside = p - o.model.layers * layer;
+    const bool gpt2 = o.model.arch == "gpt2";
+    // Llama's head and embedding are alike but for the final norm beside the head.
+    const std::int64_t buffers = 2 * layer + (gpt2 ? outside : (outside + o.model.d_model) / 2);
+    auto worlds = make_thread_communicators(4, std::chrono::minutes(2));
+    std::vector<std::jthread> ranks;
+    for (int r = 0; r < 4; ++r) {
+      ranks.emplace_back([&, r] {
+        const MeshRank rank(layout, options, *worlds[static_cast<std::size_t>(r)], true);
+        const std::int64_t part = p * (r + 1) / 4 - p * r / 4;
+        std::int64_t values = zero == 1 ? 2 * p + 2 * part : zero == 2 ? p + 3 * part : 4 * part;
+        if (zero >= 2) values += buffers;
+        if (zero == 3) values += buffers;
+        const std::int64_t arena = LanguageModel<float>::arena_bytes(
+            layout, options.micro_batch_sequences() * options.context, options.purpose);
+        EXPECT_NEAR(static_cast<double>(rank.held_bytes()), static_cast<double>(4 * values + arena),
+                    kAlignment)
+            << name << r;
+        EXPECT_EQ(MeshRank::bytes(layout, options, r, true), 4 * values + arena) << name << r;
+      });
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, ZeroVariantsTest, testing::Values(1, 2, 3));
+
+std::string refusal(const LanguageModelOptions& options) {
+  try {
+    (void)trained(options, 1);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(ZeroRefusals, NameKeyValueAndRemedy) {
+  LanguageModelOptions muon = with_zero(on_mesh(clipped("gpt2"), {"", {.dp = 2}}), 1);
+  muon.inner.optimizer = "muon";
+  EXPECT_THAT(refusal(muon),
+              testing::AllOf(testing::HasSubstr("parallel.zero = 1"), testing::HasSubstr("muon"),
+                             testing::HasSubstr("leave zero out")));
+  EXPECT_THAT(refusal(with_zero(on_mesh(clipped("gpt2"), {"", {.pp = 2, .dp = 2}, 2}), 2)),
+              testing::AllOf(testing::HasSubstr("parallel.zero = 2 with pp = 2"),
+                             testing::HasSubstr("choose zero = 1")));
+  RandomBatches batches(kVocab, 8, 12);
+  LanguageModelLoop loop(with_zero(on_mesh(clipped("gpt2"), {"", {.dp = 2}}), 1),
+                         batches.provider());
+  EXPECT_THROW((void)loop.adam_moments(0), ConfigError);
+}
+
+}  // namespace
+}  // namespace isthmus
