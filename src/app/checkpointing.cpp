@@ -146,8 +146,8 @@ void Checkpointing::lay_down(Rank rank, StepIndex t, const InnerLoop& inner,
         if (values.data() == parameters[i].values.data()) {
           entry.values = pending.states[place].view("local/" + parameters[i].name);
         } else if (!last) {
-          entry.owned.assign(values.begin(), values.end());
-          entry.values = entry.owned;
+          entry.owned = StateArray(values);
+          entry.values = entry.owned.span();
         }
       }
     }
@@ -234,7 +234,11 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
 Digest128 outer_digest(const ParameterSource& outer, std::size_t parameters) {
   Xxh3Stream stream;
   for (std::size_t i = 0; i < parameters; ++i) {
-    stream.update(std::as_bytes(outer.values(i)));
+    const std::span<const float> values = outer.values(i);
+    StateWalk walk(values.size(), ranges_of(values, StateUse::kRead));
+    walk.run([&](std::size_t begin, std::size_t end) {
+      stream.update(std::as_bytes(values.subspan(begin, end - begin)));
+    });
   }
   return stream.digest();
 }

@@ -76,7 +76,7 @@ class Checkpointing {
   /// Outer values of one tensor: in worker 0's state where they are its local ones too.
   struct ModelValues {
     std::string name;
-    std::vector<float> owned;  // empty where they lie elsewhere
+    StateArray owned;  // empty where they lie elsewhere
     std::span<const float> values;
   };
   /// Copies of the workers' states after one step, until the last has come.

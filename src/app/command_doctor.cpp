@@ -77,7 +77,7 @@ Finding memory(const MachineInfo& machine) {
                   Verdict::kGood, ""};
   if (available < kLittle) {
     finding.verdict = Verdict::kBad;
-    finding.advice = "less than 1 GiB is free; use small models and few workers";
+    finding.advice = "less than 1 GiB is free; use small models and few workers, or train.offload";
   }
   return finding;
 }

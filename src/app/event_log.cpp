@@ -17,6 +17,10 @@ const char* kind_name(EventKind kind) {
       return "receive";
     case EventKind::kWait:
       return "wait";
+    case EventKind::kRead:
+      return "read";
+    case EventKind::kWrite:
+      return "write";
   }
   return "unknown";
 }

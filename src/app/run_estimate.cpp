@@ -7,6 +7,7 @@
 
 #include "app/build_info.h"
 #include "app/json_line.h"
+#include "app/offload.h"
 #include "app/run_parts.h"
 #include "app/run_worlds.h"
 #include "core/units.h"
@@ -45,6 +46,11 @@ RunEstimate estimate_run(const Config& config, bool simulated) {
       .memory_bytes =
           static_cast<std::uint64_t>(inner_bytes + kFloatBytes * outer_values * plan.workers),
       .outer_bytes_per_parameter = kFloatBytes * outer_state_values(config.method, config.outer)};
+  check_offload(config, plan, layout, std::nullopt);
+  if (!config.train.offload.empty()) {
+    estimate.offload_bytes = offload_bytes(config, plan, layout, std::nullopt);
+    estimate.memory_bytes = memory_beside_offload(config, plan, layout);
+  }
   // Without a declared step time the bytes hold and the times do not: they are left out.
   const bool timed = simulated && declares_step_time(config);
   const Prediction prediction = predict_run(world, {Duration{1}});
@@ -80,6 +86,11 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
   row("compute", fmt::format("{}FLOP a step and worker", human_count(estimate.step_flops)));
   row("memory",
       fmt::format("{} in this process", human_bytes(static_cast<double>(estimate.memory_bytes))));
+  if (estimate.offload_bytes > 0) {
+    row("files", fmt::format("{} in train.offload = \"{}\"",
+                             human_bytes(static_cast<double>(estimate.offload_bytes)),
+                             config.train.offload));
+  }
   row("outer state", fmt::format("{} bytes a parameter and worker (`isthmus explain {}`)",
                                  estimate.outer_bytes_per_parameter, config.method));
   row("sent", fmt::format("{} by one worker ({} of values)",
@@ -105,6 +116,7 @@ std::string estimate_json(const RunEstimate& estimate) {
       .add("tokens", estimate.tokens)
       .add("step_flops", estimate.step_flops)
       .add("memory_bytes", estimate.memory_bytes)
+      .add("offload_bytes", estimate.offload_bytes)
       .add("outer_bytes_per_parameter", estimate.outer_bytes_per_parameter)
       .add("bytes_payload", estimate.payload_bytes)
       .add("bytes_wire", estimate.wire_bytes);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "app/offload.h"
 #include "app/owner_shares.h"
 #include "app/run_parts.h"
 #include "app/site_links.h"
@@ -210,6 +211,8 @@ Duration measure_step(const RunWorld& world) {
 }
 
 Duration time_step(const RunWorld& world) {
+  const auto files = make_state_memory(world.config, Rank(0), nullptr, nullptr);
+  const StateMemoryScope scope(files.get());
   BatchSource source(world.data, batch_plan(world.config, world.plan), 0);
   LanguageModelLoop loop(language_model_options(world.config, world.plan, Rank(0)),
                          [&](StepIndex t) { return source.at(t.value() - 1); });

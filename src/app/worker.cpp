@@ -3,9 +3,12 @@
 
 #include <algorithm>
 
+#include "app/offload.h"
 #include "app/run_parts.h"
 #include "app/site_session.h"
 #include "app/worker_state.h"
+#include "core/log.h"
+#include "core/units.h"
 #include "outer/idle_inner_loop.h"
 #include "outer/late_rounds.h"
 #include "sim/fault_schedule.h"
@@ -94,6 +97,7 @@ class Worker {
   }
 
   void step(StepIndex t) {
+    if (StateMemory* const files = StateMemory::current()) files->begin_step(t);
     StepReport report = strategy_->step();
     const bool last = t.value() == setup_.plan.total_steps;
     if (last || workers_meet_after(t)) {
@@ -194,7 +198,19 @@ class Worker {
 
 void run_worker(const WorkerSetup& setup, WorkerContext& context) {
   setup.board.attach(context.runtime);
+  // Virtual time knows nothing of a disk.
+  const bool real = !context.runtime.simulated();
+  const std::unique_ptr<StateMemory> files =
+      make_state_memory(setup.config, context.rank, real ? setup.events : nullptr,
+                        real ? &context.runtime.clock() : nullptr);
+  const StateMemoryScope scope(files.get());
   Worker(setup, context).run();
+  if (files) {
+    const StateTraffic traffic = files->traffic();
+    log_info("worker {}: {} read from the files of train.offload, {} written, {} waited for them",
+             context.rank.value(), human_bytes(static_cast<double>(traffic.read_bytes)),
+             human_bytes(static_cast<double>(traffic.written_bytes)), human_time(traffic.wait_s));
+  }
 }
 
 }  // namespace isthmus::app

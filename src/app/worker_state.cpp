@@ -4,7 +4,7 @@
 namespace isthmus::app {
 
 StateSnapshot worker_snapshot(const InnerLoop& inner, const OuterStrategy& strategy, bool borrows) {
-  StateSnapshot state;
+  StateSnapshot state(borrows);
   for (const Parameter& parameter : inner.parameters()) {
     const std::string name = "local/" + parameter.name;
     if (borrows) {

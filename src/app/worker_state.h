@@ -10,7 +10,8 @@
 
 namespace isthmus::app {
 
-/// `borrows`: the parameters are not copied, and stay as they are while the snapshot is in use.
+/// `borrows`: the parameters, and all that lies in files, are not copied, and stay as they are
+/// while the snapshot is in use.
 [[nodiscard]] StateSnapshot worker_snapshot(const InnerLoop& inner, const OuterStrategy& strategy,
                                             bool borrows);
 

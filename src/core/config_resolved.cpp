@@ -33,6 +33,9 @@ std::string written(const Config& config, const KeyRow<Config>& row) {
   if (row.name == "model.init" && !config.model.init.empty()) {
     return toml_quote(std::filesystem::absolute(config.locate(config.model.init)).string());
   }
+  if (row.name == "train.offload" && !config.train.offload.empty()) {
+    return toml_quote(std::filesystem::absolute(config.locate(config.train.offload)).string());
+  }
   const Value value = row.field.get(config);
   const auto* text = std::get_if<std::string>(&value);
   return text != nullptr && text->empty() ? "" : toml_text(value, row.type);
@@ -201,13 +204,13 @@ std::string config_digest(const Config& config) {
 std::string outcome_digest(const Config& config) {
   const auto defaults = std::make_unique<const Config>();
   // Of the keys that do not steer the trajectory, those that leave the outcome as it is.
-  constexpr std::array<std::string_view, 27> kNoMatter = {
+  constexpr std::array<std::string_view, 28> kNoMatter = {
       "schema",        "run.name",        "run.out",        "model.preset",      "model.init",
       "data.source",   "train.recompute", "train.threads",  "train.pin",         "net.transport",
       "net.patience",  "net.streams",     "net.dead_after", "net.gather",        "net.plaintext",
       "net.min_sites", "net.cap",         "net.serve",      "net.quiet",         "ckpt.every",
       "ckpt.keep",     "log.sinks",       "log.http",       "log.stalled_after", "hub.address",
-      "hub.key",       "net.detour"};
+      "hub.key",       "net.detour",      "train.offload"};
   std::string text;
   const auto add = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{}={}\n", name, value);

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/safetensors.h"
+#include "core/state_memory.h"
 
 namespace isthmus {
 namespace {
@@ -65,7 +66,17 @@ void write_safetensors(WritableFile& file, std::vector<TensorToWrite> tensors,
   file.append(std::as_bytes(std::span(&length, 1)));
   file.append(as_bytes(header));
   for (const TensorToWrite& tensor : tensors) {
-    if (!tensor.bytes.empty()) file.append(tensor.bytes);
+    if (tensor.bytes.empty()) continue;
+    if (tensor.dtype != DType::kF32) {
+      file.append(tensor.bytes);
+      continue;
+    }
+    const std::span<const float> values(reinterpret_cast<const float*>(tensor.bytes.data()),
+                                        tensor.bytes.size() / sizeof(float));
+    StateWalk walk(values.size(), ranges_of(values, StateUse::kRead));
+    walk.run([&](std::size_t begin, std::size_t end) {
+      file.append(std::as_bytes(values.subspan(begin, end - begin)));
+    });
   }
 }
 

@@ -73,6 +73,7 @@ class SnapshotReader final : public StateReader {
                                      entry.elements(), values.size()));
     }
     tensors_.read_floats(entry, values);
+    state_done(values, StateUse::kWrite);
   }
 
   [[nodiscard]] std::vector<std::byte> bytes(std::string_view name) override {
@@ -130,9 +131,13 @@ void StateSnapshot::claim(std::string_view name) {
 }
 
 void StateSnapshot::tensor(std::string_view name, std::span<const float> values) {
+  if (borrows_files_ && state_in_file(values)) {
+    borrow(name, values);
+    return;
+  }
   claim(name);
-  Tensor tensor{.owned = {values.begin(), values.end()}, .values = {}};
-  tensor.values = tensor.owned;  // where they lie does not change when the vector moves
+  Tensor tensor{.owned = StateArray(values), .values = {}};
+  tensor.values = tensor.owned.span();  // where they lie does not change when the array moves
   tensors_.emplace(name, std::move(tensor));
 }
 

@@ -12,6 +12,7 @@
 
 #include "core/json_input.h"
 #include "core/safetensors.h"
+#include "core/state_memory.h"
 #include "isthmus/state.h"
 
 namespace isthmus {
@@ -19,6 +20,8 @@ namespace isthmus {
 /// What a StateWriter was told, held in memory until it is written.
 class StateSnapshot final : public StateWriter {
  public:
+  /// borrows_files: tensors that lie in files (core/state_memory.h) are borrowed, not copied.
+  explicit StateSnapshot(bool borrows_files = false) : borrows_files_(borrows_files) {}
   /// REQUIRES (all): a name not used before in this snapshot.
   void tensor(std::string_view name, std::span<const float> values) override;
   /// Like `tensor`, without a copy: `values` stay as they are until the snapshot is written.
@@ -38,10 +41,11 @@ class StateSnapshot final : public StateWriter {
 
  private:
   struct Tensor {
-    std::vector<float> owned;  // empty where the values are borrowed
+    StateArray owned;  // empty where the values are borrowed
     std::span<const float> values;
   };
   void claim(std::string_view name);
+  bool borrows_files_;
   std::map<std::string, Tensor, std::less<>> tensors_;
   std::map<std::string, std::vector<std::byte>, std::less<>> bytes_;
   std::map<std::string, std::int64_t, std::less<>> integers_;

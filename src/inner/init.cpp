@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/rng.h"
+#include "core/state_memory.h"
 
 namespace isthmus {
 namespace {
@@ -32,6 +33,7 @@ void initialize(kernels::ThreadTeam& team, const ModelLayout& layout, std::uint6
         first[i] = static_cast<float>(deviation * rng.normal(element));
       }
     });
+    state_done({first, static_cast<std::size_t>(size)}, StateUse::kWrite);
   }
 }
 

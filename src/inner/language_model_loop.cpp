@@ -13,6 +13,7 @@
 #include "inner/init.h"
 #include "inner/model_cost.h"
 #include "inner/model_source.h"
+#include "inner/paged_weights.h"
 #include "inner/samples.h"
 #include "isthmus/errors.h"
 #include "kernels/optimizer.h"
@@ -24,6 +25,11 @@ constexpr std::int64_t kClearBlock = std::int64_t{1} << 16;
 /// What is shared out where there is somebody to share with.
 int zero_of(const LanguageModelOptions& options) {
   return options.mesh.dp > 1 && !options.forward_only ? options.zero : 0;
+}
+
+std::span<float> of_tensor(std::span<float> flat, const TensorInfo& tensor) {
+  return flat.subspan(static_cast<std::size_t>(tensor.elements.begin),
+                      static_cast<std::size_t>(tensor.elements.size()));
 }
 
 const LanguageModelOptions& checked(const LanguageModelOptions& options) {
@@ -45,8 +51,8 @@ const LanguageModelOptions& checked(const LanguageModelOptions& options) {
   return options;
 }
 
-std::size_t bytes_of(const ModelLayout& layout) {
-  return static_cast<std::size_t>(layout.elements()) * sizeof(float);
+std::size_t values_of(const ModelLayout& layout) {
+  return static_cast<std::size_t>(layout.elements());
 }
 
 LanguageModel<float>::Purpose purpose_of(const LanguageModelOptions& options) {
@@ -64,7 +70,7 @@ std::string memory_error(const LanguageModelOptions& options) {
   return fmt::format(
       "model of {} parameters: no memory for it ({:.1f} GiB a worker, {:.1f} of them activations): "
       "make the model or train.global_batch smaller, parallel.micro_batches larger, or set "
-      "train.recompute",
+      "train.recompute, or train.offload for all but the activations",
       layout.elements(), static_cast<double>(memory.total()) / kGiB,
       static_cast<double>(memory.activations) / kGiB);
 }
@@ -106,8 +112,8 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
       batches_(std::move(batches)),
       schedule_(options.inner, options.total_steps),
       team_(options.threads, options.cores),
-      values_(bytes_of(layout_)),
-      gradients_(options.forward_only || zero_of(options) > 0 ? 0 : bytes_of(layout_)) {
+      values_(values_of(layout_)),
+      gradients_(options.forward_only || zero_of(options) > 0 ? 0 : values_of(layout_)) {
   if (options.mesh.ranks() > 1) {
     mesh_ = options.processes != nullptr
                 ? make_process_mesh(layout_, mesh_options(options), *options.processes)
@@ -123,7 +129,6 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
       sharded_.emplace(options_.inner, layout_, *mesh_);
     } else {
       optimizer_.emplace(options.inner, layout_);
-      clear_gradients();
     }
   }
   for (const TensorInfo& tensor : layout_.tensors()) {
@@ -140,15 +145,15 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
   throw SystemError(memory_error(options));
 }
 
-std::span<float> LanguageModelLoop::values() const {
-  return {static_cast<float*>(values_.data()), static_cast<std::size_t>(layout_.elements())};
-}
+std::span<float> LanguageModelLoop::values() const { return values_.span(); }
 
-std::span<float> LanguageModelLoop::all_gradients() const {
-  return {static_cast<float*>(gradients_.data()), static_cast<std::size_t>(layout_.elements())};
-}
+std::span<float> LanguageModelLoop::all_gradients() const { return gradients_.span(); }
 
 void LanguageModelLoop::clear_gradients() {
+  if (gradients_.in_file()) {
+    gradients_.fill_zero();
+    return;
+  }
   float* const g = all_gradients().data();
   team_.for_blocks(layout_.elements(), kClearBlock, [g](std::int64_t begin, std::int64_t end) {
     std::fill(g + begin, g + end, 0.0f);
@@ -167,7 +172,7 @@ InnerStep LanguageModelLoop::train_step(StepIndex t) {
 }
 
 InnerStep LanguageModelLoop::gradients(StepIndex t, const GradientReady& on_ready) {
-  if (sharded_) gradients_.grow(bytes_of(layout_));
+  need_gradients();
   return run_pass(t, on_ready, false);
 }
 
@@ -191,13 +196,20 @@ InnerStep LanguageModelLoop::run_pass(StepIndex t, const GradientReady& on_ready
 LossSum LanguageModelLoop::gradient_pass(const TokenBatch& batch, std::int64_t targets,
                                          const GradientReady& on_ready) {
   clear_gradients();
-  FlatWeights<float> weights(layout_, values().data());
+  FlatWeights<float> flat(layout_, values().data());
+  PagedWeights weights(
+      flat, layout_, [this](std::size_t i) { return of_tensor(values(), layout_.tensors()[i]); },
+      all_gradients());
   const std::int64_t share = options_.sequences / options_.micro_batches;
   LossSum sum;
   for (std::int64_t part = 0; part < options_.micro_batches; ++part) {
     BackwardOptions<float> backward{.gradient_scale = 1 / static_cast<double>(targets),
                                     .gradients = all_gradients().data(),
-                                    .on_part = on_part_};
+                                    .on_ready = {},
+                                    .on_part = [&](PassPart begun) {
+                                      weights.begin(begun);
+                                      if (on_part_) on_part_(begun);
+                                    }};
     if (part + 1 == options_.micro_batches) backward.on_ready = on_ready;
     sum += model_->loss_and_gradients(team_, weights, samples_of(batch, part * share, share),
                                       backward);
@@ -216,11 +228,17 @@ LossSum LanguageModelLoop::mesh_gradient_pass(const TokenBatch& batch, std::int6
   if (sharded_ && !slices) mesh_->collect(RankValues::kGradients, whole);
   if (on_part_) on_part_(PassPart::kEnd);
   for (std::size_t i = parameters_.size(); on_ready && i-- > 0;) on_ready(i);
+  state_done(values(), StateUse::kRead);
+  state_done(all_gradients(), StateUse::kWrite);
   return sum;
 }
 
+void LanguageModelLoop::need_gradients() {
+  if (gradients_.empty()) gradients_ = StateArray(values_of(layout_));
+}
+
 std::span<float> LanguageModelLoop::gradient(std::size_t parameter) {
-  if (sharded_) gradients_.grow(bytes_of(layout_));  // an exchange may ask before the first pass
+  need_gradients();  // an exchange may ask before the first pass
   const CanonicalRange elements = parameters_[parameter].elements;
   return all_gradients().subspan(static_cast<std::size_t>(elements.begin),
                                  static_cast<std::size_t>(elements.size()));
@@ -234,7 +252,10 @@ double LanguageModelLoop::squared_norm(std::size_t parameter) {
 
 double LanguageModelLoop::apply_gradients(StepIndex t) {
   ISTHMUS_CHECK(!options_.forward_only, t.value());
-  for (std::size_t i = 0; i < squares_.size(); ++i) squares_[i] = squared_norm(i);
+  for (std::size_t i = 0; i < squares_.size(); ++i) {
+    squares_[i] = squared_norm(i);
+    state_done(gradient(i), StateUse::kWrite);
+  }
   if (sharded_) mesh_->hand_out(RankValues::kGradients, all_gradients().data());
   return update(t);
 }
@@ -264,11 +285,14 @@ LossSum LanguageModelLoop::sum_losses(const TokenBatch& batch, const ParameterSo
   }
   const std::int64_t rows = options_.sequences / options_.micro_batches * options_.context;
   const std::int64_t at_once = rows / batch.length;
-  SourceWeights weights(layout_, source);
+  SourceWeights direct(layout_, source);
+  PagedWeights weights(direct, layout_, [&](std::size_t i) { return source.values(i); });
   LossSum sum;
   for (std::int64_t first = 0; first < batch.sequences; first += at_once) {
     const std::int64_t count = std::min(at_once, batch.sequences - first);
+    weights.begin(PassPart::kForward);
     sum += model_->loss(team_, weights, samples_of(batch, first, count));
+    weights.begin(PassPart::kEnd);
   }
   ISTHMUS_CHECK(sum.targets > 0);
   return sum;
@@ -280,8 +304,8 @@ const float* LanguageModelLoop::flat_values(const ParameterSource& source) {
     own = source.values(i).data() == parameters_[i].values.data();
   }
   if (own) return values().data();
-  source_values_.grow(bytes_of(layout_));
-  auto* const flat = static_cast<float*>(source_values_.data());
+  if (source_values_.empty()) source_values_ = StateArray(values_of(layout_));
+  float* const flat = source_values_.data();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const std::span<const float> from = source.values(i);
     ISTHMUS_CHECK(static_cast<std::int64_t>(from.size()) == parameters_[i].elements.size(), i);
@@ -312,8 +336,9 @@ InnerStep LanguageModelLoop::train_loss(StepIndex t, SampleShare share,
 }
 
 std::size_t LanguageModelLoop::held_bytes() const {
-  return values_.bytes() + gradients_.bytes() + (optimizer_ ? optimizer_->held_bytes() : 0) +
-         source_values_.bytes() + (model_ ? model_->held_bytes() : mesh_->held_bytes());
+  const std::size_t values = values_.size() + gradients_.size() + source_values_.size();
+  return values * sizeof(float) + (optimizer_ ? optimizer_->held_bytes() : 0) +
+         (model_ ? model_->held_bytes() : mesh_->held_bytes());
 }
 
 double LanguageModelLoop::learning_rate(StepIndex t) const { return schedule_.at(t); }

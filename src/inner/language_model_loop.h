@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "core/state_memory.h"
 #include "inner/mesh_model.h"
 #include "inner/model.h"
 #include "inner/model_cost.h"
@@ -21,7 +22,6 @@
 #include "inner/sharded_optimizer.h"
 #include "isthmus/config.h"
 #include "isthmus/inner_loop.h"
-#include "kernels/aligned_buffer.h"
 #include "kernels/thread_team.h"
 
 namespace isthmus {
@@ -105,6 +105,8 @@ class LanguageModelLoop final : public InnerLoop {
                                       const GradientReady& on_ready);
   /// With `slices` the ranks of a mesh keep the sums.
   [[nodiscard]] InnerStep run_pass(StepIndex t, const GradientReady& on_ready, bool slices);
+  /// Room for whole gradients, where ranks otherwise keep slices.
+  void need_gradients();
   [[nodiscard]] LossSum mesh_gradient_pass(const TokenBatch& batch, std::int64_t targets,
                                            const GradientReady& on_ready, bool slices);
   [[nodiscard]] LossSum sum_losses(const TokenBatch& batch, const ParameterSource& source);
@@ -116,13 +118,13 @@ class LanguageModelLoop final : public InnerLoop {
   BatchProvider batches_;
   LearningRateSchedule schedule_;
   kernels::ThreadTeam team_;
-  kernels::AlignedBuffer values_;
-  kernels::AlignedBuffer gradients_;           // with sharded_: from the first `gradients` on
+  StateArray values_;
+  StateArray gradients_;                       // with sharded_: from the first `gradients` on
   std::optional<InnerOptimizer> optimizer_;    // none when forward only, or
   std::optional<LanguageModel<float>> model_;  // one rank
   std::unique_ptr<MeshModel> mesh_;            // several
   std::optional<ShardedOptimizer> sharded_;    // in place of optimizer_: the ranks' own
-  kernels::AlignedBuffer source_values_;       // what a mesh reads for a ParameterSource
+  StateArray source_values_;                   // what a mesh reads for a ParameterSource
   std::vector<Parameter> parameters_;
   std::vector<double> squares_;  // of each parameter's gradient
   std::function<void(PassPart)> on_part_;

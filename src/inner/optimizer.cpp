@@ -72,7 +72,7 @@ InnerOptimizer::InnerOptimizer(const InnerConfig& config, const ModelLayout& lay
       elements_(elements),
       first_values_(first_moments(config, elements.size())),
       second_values_(second_moments(config, layout, elements)),
-      moments_(static_cast<std::size_t>(first_values_ + second_values_) * sizeof(float)) {
+      moments_(static_cast<std::size_t>(first_values_ + second_values_)) {
   const bool stored_in_out = layout.shape().architecture == Architecture::kGpt2;
   std::int64_t second = 0;
   for (const TensorInfo& tensor : layout.tensors()) {
@@ -97,11 +97,29 @@ InnerOptimizer::InnerOptimizer(const InnerConfig& config, const ModelLayout& lay
     }
     second += own.size();
   }
-  reset();
+  cut_runs();
+}
+
+// A multiple of the kernels' blocks, so that the cuts are none of arithmetic.
+void InnerOptimizer::cut_runs() {
+  constexpr std::int64_t kLongest = std::int64_t{1} << 21;
+  std::vector<Run> parts;
+  for (const Run& run : runs_) {
+    if (run.rows != 0) {
+      parts.push_back(run);
+      continue;
+    }
+    for (std::int64_t at = run.elements.begin; at < run.elements.end; at += kLongest) {
+      parts.push_back(run);
+      parts.back().elements = {at, std::min(run.elements.end, at + kLongest)};
+      parts.back().second += at - run.elements.begin;
+    }
+  }
+  runs_ = std::move(parts);
 }
 
 std::span<float> InnerOptimizer::moment(int index) const {
-  float* const first = static_cast<float*>(moments_.data());
+  float* const first = moments_.data();
   if (index == 0) return {first, static_cast<std::size_t>(first_values_)};
   return {first + first_values_, static_cast<std::size_t>(second_values_)};
 }
@@ -121,7 +139,7 @@ AdamMoments InnerOptimizer::adam_moments(CanonicalRange elements) const {
 
 void InnerOptimizer::reset(std::int64_t updates) {
   updates_ = updates;
-  for (const int index : {0, 1}) std::ranges::fill(moment(index), 0.0f);
+  moments_.fill_zero();
 }
 
 void InnerOptimizer::update(kernels::ThreadTeam& team, double lr, double gradient_scale,
@@ -129,9 +147,24 @@ void InnerOptimizer::update(kernels::ThreadTeam& team, double lr, double gradien
   ISTHMUS_CHECK(static_cast<std::int64_t>(values.size()) == elements_.size(), values.size());
   ISTHMUS_CHECK(static_cast<std::int64_t>(gradients.size()) == elements_.size(), gradients.size());
   ++updates_;
-  for (const Run& run : runs_) {
+  const auto visit = [&](const Run& run, const StateWalk::Visit& visit_values) {
+    const auto begin = static_cast<std::size_t>(run.elements.begin - elements_.begin);
+    const auto size = static_cast<std::size_t>(run.elements.size());
+    visit_values(values.subspan(begin, size), StateUse::kWrite);
+    visit_values(gradients.subspan(begin, size), StateUse::kRead);
+    if (first_values_ != 0) visit_values(moment(0).subspan(begin, size), StateUse::kWrite);
+    if (second_values_ == 0 || run.rows != 0) return;
+    visit_values(moment(1).subspan(static_cast<std::size_t>(run.second), size), StateUse::kWrite);
+  };
+  if (runs_.empty()) return;  // an empty slice
+  visit(runs_.front(), state_needed);
+  for (std::size_t i = 0; i < runs_.size(); ++i) {
+    const Run& run = runs_[i];
+    if (i + 1 < runs_.size()) visit(runs_[i + 1], state_needed);
+    visit(run, [](std::span<const float> part, StateUse) { state_await(part); });
     const std::int64_t first = run.elements.begin - elements_.begin;
     update_run(team, run, lr, gradient_scale, values.data() + first, gradients.data() + first);
+    visit(run, state_done);
   }
 }
 

@@ -10,11 +10,11 @@
 #include <span>
 #include <vector>
 
+#include "core/state_memory.h"
 #include "inner/model_layout.h"
 #include "isthmus/config.h"
 #include "isthmus/inner_loop.h"
 #include "isthmus/state.h"
-#include "kernels/aligned_buffer.h"
 #include "kernels/thread_team.h"
 
 namespace isthmus {
@@ -47,7 +47,7 @@ class InnerOptimizer {
   [[nodiscard]] AdamMoments adam_moments(CanonicalRange elements) const;
   /// First or second moments; empty when this optimizer has none.
   [[nodiscard]] std::span<float> moment(int index) const;
-  [[nodiscard]] std::size_t held_bytes() const { return moments_.bytes(); }
+  [[nodiscard]] std::size_t held_bytes() const { return moments_.size() * sizeof(float); }
   /// Values that such an optimizer keeps between steps. Of each parameter AdamW has two, SGD one
   /// with momentum and none without, Muon one in its matrices and two elsewhere.
   [[nodiscard]] static std::int64_t moment_values(const InnerConfig& config,
@@ -56,7 +56,7 @@ class InnerOptimizer {
   [[nodiscard]] static std::int64_t moment_values(const InnerConfig& config, std::int64_t elements);
 
  private:
-  /// A matrix of Muon's, or neighbouring tensors with the same weight decay.
+  /// A matrix of Muon's, or part of neighbouring tensors with the same weight decay.
   struct Run {
     CanonicalRange elements;
     double weight_decay = 0;
@@ -64,6 +64,8 @@ class InnerOptimizer {
     std::int64_t rows = 0;    // of Muon's matrix as it is stored; 0: not such a matrix
     double update_scale = 1;
   };
+  /// Runs are short enough for a few of them to be in memory where all lies in files.
+  void cut_runs();
   void update_run(kernels::ThreadTeam& team, const Run& run, double lr, double gradient_scale,
                   float* p, const float* g);
 
@@ -72,7 +74,7 @@ class InnerOptimizer {
   std::vector<Run> runs_;
   std::int64_t updates_ = 0;
   std::int64_t first_values_, second_values_;
-  kernels::AlignedBuffer moments_;
+  StateArray moments_;
 };
 
 }  // namespace isthmus

@@ -31,6 +31,18 @@ void FlatView::read(std::size_t begin, std::span<float> out) const {
   }
 }
 
+void FlatView::for_range(
+    std::size_t begin, std::size_t end,
+    const std::function<void(std::size_t at, std::span<float> values)>& piece) const {
+  auto k = static_cast<std::size_t>(std::ranges::upper_bound(begins_, begin) - begins_.begin());
+  for (; begin < end; ++k) {
+    const std::span<float> rest = pieces_.at(k - 1).subspan(begin - begins_[k - 1]);
+    const std::span<float> part = rest.first(std::min(rest.size(), end - begin));
+    piece(begin, part);
+    begin += part.size();
+  }
+}
+
 void FlatView::for_each(
     const std::function<void(std::size_t begin, std::span<float> values)>& piece) const {
   for (std::size_t k = 0; k < pieces_.size(); ++k) {

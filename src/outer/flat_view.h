@@ -20,6 +20,9 @@ class FlatView {
   [[nodiscard]] std::size_t size() const { return size_; }
   /// Copies values [begin, begin + out.size()) to `out`.
   void read(std::size_t begin, std::span<float> out) const;
+  /// Calls `piece(at, values)` for what lies in [begin, end) of every span, in order.
+  void for_range(std::size_t begin, std::size_t end,
+                 const std::function<void(std::size_t at, std::span<float> values)>& piece) const;
   /// Calls `piece(begin, values)` for every span in order.
   void for_each(const std::function<void(std::size_t begin, std::span<float> values)>& piece) const;
 

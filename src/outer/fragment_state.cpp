@@ -20,20 +20,44 @@ FragmentState::FragmentState(Fragment fragment, std::span<const Parameter> param
   for (const std::size_t i : fragment_.parameters) {
     local_.append(parameters[i].values);
   }
-  anchor_.resize(local_.size());
-  local_.read(0, anchor_);
-  momentum_.resize(optimizer.rule != kernels::OuterStepRule::kSgd ? anchor_.size() : 0);
-  summed_.resize(optimizer.every > 1 ? anchor_.size() : 0);
+  anchor_ = StateArray(local_.size());
+  StateWalk(size(), ranges({.local = StateUse::kRead, .anchor = StateUse::kWrite}))
+      .run([&](std::size_t begin, std::size_t end) {
+        local_.read(begin, anchor_.span().subspan(begin, end - begin));
+      });
+  momentum_ = StateArray(optimizer.rule != kernels::OuterStepRule::kSgd ? anchor_.size() : 0);
+  summed_ = StateArray(optimizer.every > 1 ? anchor_.size() : 0);
   if (with_feedback) {
     feedback_.emplace(anchor_.size(), feedback_decay);
   }
+}
+
+StateWalk::Ranges FragmentState::ranges(Touched touched) const {
+  return [this, touched](std::size_t begin, std::size_t end, const StateWalk::Visit& visit) {
+    const auto array = [&](std::span<const float> values, std::optional<StateUse> use) {
+      if (use && !values.empty()) visit(values.subspan(begin, end - begin), *use);
+    };
+    array(anchor_.span(), touched.anchor);
+    array(momentum_.span(), touched.momentum);
+    array(summed_.span(), touched.momentum);
+    if (feedback_) array(feedback_->residual(), touched.residual);
+    if (!touched.local) return;
+    local_.for_range(begin, end,
+                     [&](std::size_t, std::span<float> values) { visit(values, *touched.local); });
+  };
 }
 
 OuterGradient FragmentState::outer_gradient(const Codec& codec, const EncodeKey& key,
                                             const Accepts& accepts, std::span<const float> more) {
   ISTHMUS_CHECK(more.empty() || more.size() == anchor_.size(), more.size(), anchor_.size());
   double squares = 0;
+  const StateWalk::Ranges touched = ranges({.local = StateUse::kRead,
+                                            .anchor = StateUse::kRead,
+                                            .momentum = {},
+                                            .residual = StateUse::kWrite});
+  std::optional<StateWalk> walk(std::in_place, size(), touched);
   const auto fill = [&](std::size_t begin, std::span<float> tile) {
+    walk->at(begin);
     local_.read(begin, tile);
     const float* const anchor = anchor_.data() + begin;
     for (std::size_t i = 0; i < tile.size(); ++i) {
@@ -57,6 +81,7 @@ OuterGradient FragmentState::outer_gradient(const Codec& codec, const EncodeKey&
   for_each_tile(size(), fill);
   OuterGradient delta{.encoded = {}, .norm = std::sqrt(squares), .fit = false};
   delta.fit = accepts(delta.norm);
+  walk.emplace(size(), touched);
   delta.encoded =
       encode_tiles(codec, size(), fill, key, delta.fit ? &*feedback_ : nullptr, &sample);
   delta.sample = std::move(sample);
@@ -76,7 +101,7 @@ void FragmentState::take_back(const Codec& codec, const Encoded& sent) {
 void FragmentState::keep_residual() {
   if (feedback_) {
     const std::span<const float> residual = feedback_->residual();
-    kept_residual_.emplace(residual.begin(), residual.end());
+    kept_residual_.emplace(residual);
   }
 }
 
@@ -84,7 +109,7 @@ bool FragmentState::recall_residual() {
   if (!kept_residual_) {
     return false;
   }
-  feedback_->restore(*kept_residual_);
+  feedback_->restore(kept_residual_->span());
   kept_residual_.reset();
   return true;
 }
@@ -98,19 +123,32 @@ void FragmentState::forget_own_work() {
 void FragmentState::for_each(
     const std::function<void(std::size_t begin, std::span<const float> anchor,
                              std::span<float> local)>& piece) {
-  local_.for_each([&](std::size_t begin, std::span<float> local) {
-    piece(begin, std::span<const float>(anchor_).subspan(begin, local.size()), local);
-  });
+  StateWalk(size(), ranges({.local = StateUse::kWrite, .anchor = StateUse::kRead}))
+      .run([&](std::size_t first, std::size_t end) {
+        local_.for_range(first, end, [&](std::size_t begin, std::span<float> local) {
+          piece(begin, anchor_.span().subspan(begin, local.size()), local);
+        });
+      });
 }
 
 void FragmentState::step(std::span<const float> mean) {
-  if (optimizer_.every == 1) {
-    kernels::outer_step(optimizer_, anchor_, mean, momentum_);
-    return;
-  }
-  summed_rounds_ = (summed_rounds_ + 1) % optimizer_.every;
-  kernels::delayed_nesterov_step(optimizer_, summed_rounds_ == 0, anchor_, mean, momentum_,
-                                 summed_);
+  if (optimizer_.every > 1) summed_rounds_ = (summed_rounds_ + 1) % optimizer_.every;
+  StateWalk walk(
+      size(),
+      ranges(
+          {.local = {}, .anchor = StateUse::kWrite, .momentum = StateUse::kWrite, .residual = {}}));
+  walk.run([&](std::size_t begin, std::size_t end) {
+    const auto part = [&](const StateArray& values) {
+      return values.empty() ? values.span() : values.span().subspan(begin, end - begin);
+    };
+    const std::span<const float> mean_part = mean.subspan(begin, end - begin);
+    if (optimizer_.every == 1) {
+      kernels::outer_step(optimizer_, part(anchor_), mean_part, part(momentum_));
+    } else {
+      kernels::delayed_nesterov_step(optimizer_, summed_rounds_ == 0, part(anchor_), mean_part,
+                                     part(momentum_), part(summed_));
+    }
+  });
 }
 
 void FragmentState::merge(float alpha) {
@@ -131,7 +169,7 @@ void FragmentState::merge(float alpha) {
 
 // A copy of the anchor, which only a lost contribution costs.
 void FragmentState::step_and_rebase(std::span<const float> mean) {
-  const std::vector<float> before = anchor_;
+  const StateArray before(anchor());
   step(mean);
   for_each([&](std::size_t begin, std::span<const float> anchor, std::span<float> local) {
     for (std::size_t i = 0; i < local.size(); ++i) {
@@ -141,42 +179,42 @@ void FragmentState::step_and_rebase(std::span<const float> mean) {
 }
 
 void FragmentState::save(StateWriter& writer) const {
-  writer.tensor(fmt::format("anchor/{}", fragment_.id.value()), anchor_);
+  writer.tensor(fmt::format("anchor/{}", fragment_.id.value()), anchor());
   if (!momentum_.empty()) {
-    writer.tensor(fmt::format("momentum/{}", fragment_.id.value()), momentum_);
+    writer.tensor(fmt::format("momentum/{}", fragment_.id.value()), momentum());
   }
   if (!summed_.empty()) {
-    writer.tensor(fmt::format("summed/{}", fragment_.id.value()), summed_);
+    writer.tensor(fmt::format("summed/{}", fragment_.id.value()), summed_.span());
     writer.integer(fmt::format("summed/{}/rounds", fragment_.id.value()), summed_rounds_);
   }
   if (feedback_) {
     writer.tensor(fmt::format("residual/{}", fragment_.id.value()), feedback_->residual());
   }
   if (kept_residual_) {
-    writer.tensor(fmt::format("residual_kept/{}", fragment_.id.value()), *kept_residual_);
+    writer.tensor(fmt::format("residual_kept/{}", fragment_.id.value()), kept_residual_->span());
   }
 }
 
 void FragmentState::load(StateReader& reader) {
-  reader.tensor(fmt::format("anchor/{}", fragment_.id.value()), anchor_);
+  reader.tensor(fmt::format("anchor/{}", fragment_.id.value()), anchor());
   const std::string name = fmt::format("momentum/{}", fragment_.id.value());
   // A run that goes on with momentum where there was none starts it from zero.
   if (!momentum_.empty() && reader.contains(name)) {
-    reader.tensor(name, momentum_);
+    reader.tensor(name, momentum());
   }
   if (!summed_.empty()) {
-    reader.tensor(fmt::format("summed/{}", fragment_.id.value()), summed_);
+    reader.tensor(fmt::format("summed/{}", fragment_.id.value()), summed_.span());
     summed_rounds_ = saved_number(reader, fmt::format("summed/{}/rounds", fragment_.id.value()), 0,
                                   optimizer_.every - 1);
   }
   if (feedback_) {
-    std::vector<float> residual(anchor_.size());
-    saved_finite(reader, fmt::format("residual/{}", fragment_.id.value()), residual);
-    feedback_->restore(residual);
+    const StateArray residual(anchor_.size());
+    saved_finite(reader, fmt::format("residual/{}", fragment_.id.value()), residual.span());
+    feedback_->restore(residual.span());
     const std::string kept = fmt::format("residual_kept/{}", fragment_.id.value());
     if (reader.contains(kept)) {
       kept_residual_.emplace(anchor_.size());
-      saved_finite(reader, kept, *kept_residual_);
+      saved_finite(reader, kept, kept_residual_->span());
     }
   }
 }

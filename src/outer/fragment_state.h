@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "core/state_memory.h"
 #include "isthmus/codec.h"
 #include "isthmus/outer.h"
 #include "kernels/outer_step.h"
@@ -76,21 +77,27 @@ class FragmentState {
 
   [[nodiscard]] const Fragment& fragment() const { return fragment_; }
   [[nodiscard]] std::size_t size() const { return anchor_.size(); }
-  [[nodiscard]] std::span<float> anchor() { return anchor_; }
-  [[nodiscard]] std::span<const float> anchor() const { return anchor_; }
-  [[nodiscard]] std::span<float> momentum() { return momentum_; }
-  [[nodiscard]] std::span<const float> momentum() const { return momentum_; }
+  [[nodiscard]] std::span<float> anchor() { return anchor_.span(); }
+  [[nodiscard]] std::span<const float> anchor() const { return anchor_.span(); }
+  [[nodiscard]] std::span<float> momentum() { return momentum_.span(); }
+  [[nodiscard]] std::span<const float> momentum() const { return momentum_.span(); }
 
  private:
+  /// How a walk over the fragment touches its arrays; none: not at all.
+  struct Touched {
+    std::optional<StateUse> local, anchor, momentum, residual;
+  };
+  [[nodiscard]] StateWalk::Ranges ranges(Touched touched) const;
+
   Fragment fragment_;
   kernels::OuterStep optimizer_;
   FlatView local_;
-  std::vector<float> anchor_;
-  std::vector<float> momentum_;
-  std::vector<float> summed_;       // delayed Nesterov: what the momentum has yet to take in,
+  StateArray anchor_;
+  StateArray momentum_;
+  StateArray summed_;               // delayed Nesterov: what the momentum has yet to take in,
   std::int64_t summed_rounds_ = 0;  // and of how many rounds
   std::optional<ErrorFeedback> feedback_;
-  std::optional<std::vector<float>> kept_residual_;
+  std::optional<StateArray> kept_residual_;
 };
 
 }  // namespace isthmus::outer

@@ -155,7 +155,7 @@ std::vector<RoundReport> ZeroOneAdam::synchronise(StepIndex t) {
       [&](std::size_t bucket, std::size_t begin, std::span<float> tile) {
         FlatView moved;
         for (const Slice& slice : buckets_[bucket].slices) {
-          moved.append(std::span(moved_[slice.parameter]).subspan(slice.begin, slice.size));
+          moved.append(moved_[slice.parameter].span().subspan(slice.begin, slice.size));
         }
         moved.read(begin, tile);
       },
@@ -195,7 +195,7 @@ std::vector<RoundReport> ZeroOneAdam::synchronise(StepIndex t) {
 /// Workers that agreed on nothing go on from what they share: the anchor, and no momentum.
 void ZeroOneAdam::forget_movement(const Bucket& bucket) {
   for (const Slice& slice : bucket.slices) {
-    std::ranges::fill(std::span(moved_[slice.parameter]).subspan(slice.begin, slice.size), 0.0f);
+    std::ranges::fill(moved_[slice.parameter].span().subspan(slice.begin, slice.size), 0.0f);
     std::ranges::fill(inner_.adam_moments(slice.parameter).first.subspan(slice.begin, slice.size),
                       0.0f);
   }
@@ -205,7 +205,7 @@ void ZeroOneAdam::begin_local_steps() {
   freeze_variance(inner_, 1, variance_floor_);
   find_active_lanes();
   for (const Parameter& parameter : inner_.parameters()) {
-    anchor_.emplace_back(parameter.values.begin(), parameter.values.end());
+    anchor_.emplace_back(parameter.values);
     moved_.emplace_back(parameter.values.size());
   }
   last_sync_ = steps_;
@@ -229,7 +229,7 @@ std::vector<RoundReport> ZeroOneAdam::finish() {
 }
 
 std::span<const float> ZeroOneAdam::values(std::size_t parameter) const {
-  return local() ? std::span<const float>(anchor_[parameter])
+  return local() ? std::span<const float>(anchor_[parameter].span())
                  : inner_.parameters()[parameter].values;
 }
 
@@ -247,8 +247,8 @@ void ZeroOneAdam::save(StateWriter& writer) const {
   writer.integer("step", steps_.value());
   mean_->save(writer);
   for (std::size_t i = 0; i < anchor_.size(); ++i) {
-    writer.tensor(fmt::format("anchor/{}", i), anchor_[i]);
-    writer.tensor(fmt::format("moved/{}", i), moved_[i]);
+    writer.tensor(fmt::format("anchor/{}", i), anchor_[i].span());
+    writer.tensor(fmt::format("moved/{}", i), moved_[i].span());
   }
   writer.real("lr_sum", lr_sum_);
   writer.integer("last_sync", last_sync_.value());
@@ -263,8 +263,8 @@ void ZeroOneAdam::load(StateReader& reader) {
     find_active_lanes();
     for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
       const std::size_t size = inner_.parameters()[i].values.size();
-      reader.tensor(fmt::format("anchor/{}", i), std::span(anchor_.emplace_back(size)));
-      reader.tensor(fmt::format("moved/{}", i), std::span(moved_.emplace_back(size)));
+      reader.tensor(fmt::format("anchor/{}", i), anchor_.emplace_back(size).span());
+      reader.tensor(fmt::format("moved/{}", i), moved_.emplace_back(size).span());
     }
   }
   mean_->load(reader);
@@ -279,7 +279,7 @@ void ZeroOneAdam::forget_own_work() {
   mean_->forget();
   for (std::size_t i = 0; i < anchor_.size(); ++i) {
     std::ranges::copy(anchor_[i], inner_.parameters()[i].values.begin());
-    std::ranges::fill(moved_[i], 0.0f);
+    moved_[i].fill_zero();
   }
   partial_ = local() && last_sync_ != steps_;
 }

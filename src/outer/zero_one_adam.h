@@ -80,9 +80,9 @@ class ZeroOneAdam final : public OuterStrategy {
   std::vector<Bucket> buckets_;  // all lanes in phase A, active ones in B
   std::optional<CompressedMean> mean_;
   // Phase B, by parameter.
-  std::vector<std::vector<float>> anchor_;
-  std::vector<std::vector<float>> moved_;  // u
-  double lr_sum_ = 0;                      // since the last sync
+  std::vector<StateArray> anchor_;
+  std::vector<StateArray> moved_;  // u
+  double lr_sum_ = 0;              // since the last sync
   StepIndex last_sync_;
   bool partial_ = false;  // own work was forgotten since the last sync: the next one takes alone
 };

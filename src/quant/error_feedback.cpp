@@ -55,8 +55,8 @@ Expected<void, NotFinite> ErrorFeedback::encode_tile(const Codec& codec, std::si
                                                      const EncodeKey& key) {
   ISTHMUS_CHECK(begin % kTileValues == 0, begin);
   ISTHMUS_CHECK(begin + tile.size() <= residual_.size(), begin, tile.size(), residual_.size());
-  return encode_with_feedback(codec, std::span(residual_).subspan(begin, tile.size()), decay_,
-                              begin, tile, out, key);
+  return encode_with_feedback(codec, residual_.span().subspan(begin, tile.size()), decay_, begin,
+                              tile, out, key);
 }
 
 Expected<Encoded, NotFinite> ErrorFeedback::encode(const Codec& codec, std::span<const float> x,
@@ -98,6 +98,6 @@ Expected<void, DecodeError> ErrorFeedback::take_back(const Codec& codec,
   return {};
 }
 
-void ErrorFeedback::reset() { std::ranges::fill(residual_, 0.0f); }
+void ErrorFeedback::reset() { residual_.fill_zero(); }
 
 }  // namespace isthmus

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "core/state_memory.h"
 #include "isthmus/codec.h"
 #include "isthmus/expected.h"
 
@@ -51,7 +52,7 @@ class ErrorFeedback {
                                                     const EncodeKey& key = {});
 
   /// The state: what a checkpoint stores and `restore` takes back.
-  [[nodiscard]] std::span<const float> residual() const { return residual_; }
+  [[nodiscard]] std::span<const float> residual() const { return residual_.span(); }
   /// REQUIRES: as many values as the stream has, all finite.
   void restore(std::span<const float> residual);
   void reset();
@@ -61,7 +62,7 @@ class ErrorFeedback {
                                                       std::span<const std::byte> bytes);
 
  private:
-  std::vector<float> residual_;
+  StateArray residual_;
   float decay_;
 };
 

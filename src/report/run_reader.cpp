@@ -240,6 +240,9 @@ void read_events(const std::filesystem::path& file, RunData& run) {
       run.spans_cut_s = number_at(line, "t0", 0);
       return true;
     }
+    if (text_at(line, "k") == "read" || text_at(line, "k") == "write") {
+      return true;  // training state in files: beside the computing, in nobody's time
+    }
     const std::optional<Span> found_span = span_of(line);
     if (!found_span || found_span->worker >= kMaxWorkers) {
       return false;

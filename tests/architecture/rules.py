@@ -72,14 +72,14 @@ OWNERS = {
     "omp.h": ["kernels/gemm_onednn.cpp"],
     # The operating system: storage, memory, threads, terminal and signals.
     "netdb.h": ["src/app/link_rendezvous.cpp"],
-    "fcntl.h": ["src/app/child_process.cpp", "src/core/storage_system.cpp", "src/inner/data/*", "tests/*",
+    "fcntl.h": ["src/app/child_process.cpp", "src/core/storage_system.cpp", "src/core/state_*.cpp", "src/inner/data/*", "tests/*",
                 "src/sim/tun_device.cpp"],
     "dirent.h": ["src/core/storage_system.cpp"],
     "sys/file.h": ["src/core/storage_system.cpp"],
-    "sys/stat.h": ["src/core/storage_system.cpp", "src/inner/data/*", "tests/*"],
-    "sys/mman.h": ["src/core/storage_system.cpp", "kernels/aligned_buffer.cpp", "src/inner/data/*"],
+    "sys/stat.h": ["src/core/storage_system.cpp", "src/core/state_memory.cpp", "src/inner/data/*", "tests/*"],
+    "sys/mman.h": ["src/core/storage_system.cpp", "src/core/state_*.cpp", "kernels/aligned_buffer.cpp", "src/inner/data/*", "tests/core/state_memory_test.cpp"],
     "fnmatch.h": ["src/core/storage.cpp", "src/inner/data/*"],
-    "unistd.h": ["src/core/storage_system.cpp", "src/core/system_runtime.cpp", "src/inner/data/*",
+    "unistd.h": ["src/core/storage_system.cpp", "src/core/state_*.cpp", "src/core/system_runtime.cpp", "src/inner/data/*",
                  "src/app/*", "src/transport/tcp_socket.cpp", "tests/*", "bench/transport/wan.cpp", "src/sim/tun_device.h", "src/sim/wan.cpp"],
     "stdlib.h": ["tests/*"],
     "malloc.h": ["src/core/freed_memory.h"],
@@ -115,7 +115,8 @@ OWNERS = {
 }
 
 # The seam: real time, threads, environment and chance live in these files.
-_SEAM = ["src/core/system_runtime.*", "src/sim/scheduler.*", "kernels/thread_team.*"]
+# The pager moves pages of mapped files, which no virtual time knows of.
+_SEAM = ["src/core/system_runtime.*", "src/core/state_pager.*", "src/sim/scheduler.*", "kernels/thread_team.*"]
 BANNED = [
     # pattern, files that may, remedy
     (r"\b(steady_clock|system_clock|high_resolution_clock)\b",

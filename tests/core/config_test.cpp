@@ -320,7 +320,7 @@ TEST(Config, TheDigestFollowsWhatSteersTheTrajectory) {
   EXPECT_NE(base, config_digest(load_minimal({"run.seed=1"})));
   EXPECT_EQ(base, config_digest(
                       load_minimal({"run.name=other", "train.threads=1", "train.recompute=true"})));
-  EXPECT_EQ(base, config_digest(load_minimal({"ckpt.keep=9", "eval.every=5"})));
+  EXPECT_EQ(base, config_digest(load_minimal({"ckpt.keep=9", "eval.every=5", "train.offload=x"})));
 }
 
 TEST(Config, TheOutcomesDigestFollowsTheClockAndTheEvaluationToo) {
@@ -331,7 +331,7 @@ TEST(Config, TheOutcomesDigestFollowsTheClockAndTheEvaluationToo) {
     EXPECT_NE(base, outcome_digest(load_minimal({other}))) << other;
   }
   EXPECT_EQ(base, outcome_digest(load_minimal({"run.name=other", "run.out=x", "ckpt.keep=9",
-                                               "train.threads=1", "train.recompute=true"})));
+                                               "train.threads=1", "train.offload=x"})));
   const auto with_link = [](const std::string& rate) {
     return outcome_digest(load(std::string(kMinimal) +
                                "[run]\nworkers = 2\n[[link]]\nbetween = [\"*\", \"*\"]\nrate = \"" +

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tasks that move mapped state between memory and its files: one reads ahead, one writes behind
+// and drops. Requests are done in their order. Any thread may ask.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "core/state_memory.h"
+
+namespace isthmus {
+
+/// Whole pages of a mapped file.
+struct StatePages {
+  int file = -1;
+  std::byte* begin = nullptr;
+  std::size_t bytes = 0;
+  std::int64_t offset = 0;  // in the file
+};
+
+class StatePager {
+ public:
+  explicit StatePager(const StateMemory::Options& options);
+  ~StatePager();
+  StatePager(const StatePager&) = delete;
+  StatePager& operator=(const StatePager&) = delete;
+
+  /// Takes back a wish to drop the same pages that has not begun.
+  void fetch(const StatePages& pages, StateUse use);
+  /// Blocks until fetched, if asked for.
+  void await(const StatePages& pages);
+  /// Blocks while more than kBacklog waits to be written.
+  void drop(const StatePages& pages, StateUse use);
+  /// Blocks until nothing is done to the file, and forgets what was to be done.
+  void forget(int file);
+
+  [[nodiscard]] StateTraffic traffic() const;
+  void begin_step(StepIndex t);
+  /// Events and clock are not used after this.
+  void stop_recording();
+
+  static constexpr std::size_t kBacklog = std::size_t{64} << 20;
+
+ private:
+  struct Request {
+    StatePages pages;
+    StateUse use = StateUse::kRead;
+  };
+  struct Lane {
+    std::deque<Request> queue;
+    Request active;  // file -1: none
+  };
+  void serve(Lane& lane, void (StatePager::*work)(const Request&));
+  void read(const Request& request);
+  void write(const Request& request);
+  [[nodiscard]] TimePoint now();
+  void note(EventKind kind, TimePoint begin, std::size_t bytes);
+  template <typename Ready>
+  void wait(std::unique_lock<std::mutex>& lock, const Ready& ready);
+
+  std::mutex recording_;  // guards options_
+  StateMemory::Options options_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Lane reads_, writes_;
+  std::size_t backlog_ = 0;  // bytes of writes_ that were written to
+  StateTraffic traffic_;
+  std::int64_t step_ = 0;
+  bool stopping_ = false;
+  std::thread reader_, writer_;  // last: they use all of the above
+};
+
+}  // namespace isthmus
