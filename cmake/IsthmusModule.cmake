@@ -4,7 +4,7 @@
 #   A module sees only its own headers, include/isthmus, and those of the modules in DEPENDS: each
 #   module's folder is reached through a link in an include root of its own.
 # isthmus_test(NAME SOURCES ... DEPENDS ... [LABELS ...] [TIMEOUT seconds])
-#   Tests of the modules below also get the label "sanitized" and belong to the target
+#   Tests of the modules below, neither slow nor gpu, also get the label "sanitized" and belong to the target
 #   isthmus_sanitized: what scripts/test builds and runs under the sanitizers. Those named in
 #   ISTHMUS_THREAD_TESTS, where threads meet, get the label "threads" and belong to isthmus_threads:
 #   what it builds and runs under the thread sanitizer.
@@ -58,7 +58,7 @@ function(isthmus_test name)
   add_test(NAME ${name} COMMAND ${name})
   file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}/tests" "${CMAKE_CURRENT_SOURCE_DIR}")
   string(REGEX MATCH "^[^/]+" module "${folder}")
-  if(module IN_LIST ISTHMUS_SANITIZED_MODULES AND NOT "slow" IN_LIST ARG_LABELS)
+  if(module IN_LIST ISTHMUS_SANITIZED_MODULES AND NOT "slow" IN_LIST ARG_LABELS AND NOT "gpu" IN_LIST ARG_LABELS)
     list(APPEND ARG_LABELS sanitized)
     add_dependencies(isthmus_sanitized ${name})
   endif()

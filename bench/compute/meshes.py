@@ -27,9 +27,12 @@ CONTENDERS = {
     ONE_RANK: ([], None, None),
     SPLIT: (["--micro-batches", "8"], None, None),
     "tp=2": (["--tp", "2"], ONE_RANK, 0.90),
+    "tp=2, sequence parallel": (["--tp", "2", "--sequence-parallel"], ONE_RANK, 0.90),
     "dp=2": (["--dp", "2"], ONE_RANK, 0.95),
+    "dp=2, ZeRO 3": (["--dp", "2", "--zero", "3"], "dp=2", 0.85),
     # (p - 1) / (m + p - 1) of a step is bubble
     "pp=2": (["--pp", "2", "--micro-batches", "8"], SPLIT, 0.95 * MICRO_BATCHES / (MICRO_BATCHES + 1)),
+    "pp=2, zb-h1": (["--pp", "2", "--micro-batches", "8", "--schedule", "zb-h1"], "pp=2", None),
 }
 
 
@@ -136,7 +139,7 @@ def main():
         line = summary(name, rounds)
         if line:
             print(json.dumps(line), flush=True)
-            print(f"{name:10} {line['ratio']:.3f} of {line['against']} ({line['low']:.3f} to {line['high']:.3f})"
+            print(f"{name:24} {line['ratio']:.3f} of {line['against']} ({line['low']:.3f} to {line['high']:.3f})"
                   f"{', aimed at ' + format(line['aimed_at'], '.3f') if 'aimed_at' in line else ''}", file=sys.stderr)
 
 

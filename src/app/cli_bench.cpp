@@ -129,6 +129,10 @@ void add_bench_command(CLI::App& app, Parsed& parsed) {
   compute->add_option("--schedule", parsed.bench_compute.schedule, "of a pipeline");
   compute->add_option("--virtual-stages", parsed.bench_compute.virtual_stages,
                       "of a pipeline rank, for interleaved-1f1b");
+  compute->add_flag("--sequence-parallel", parsed.bench_compute.sequence_parallel,
+                    "tensor-parallel ranks split norms and stream too");
+  compute->add_option("--zero", parsed.bench_compute.zero, "what data-parallel ranks share out")
+      ->check(CLI::Range(0, 3));
   compute->add_option("--seconds", parsed.bench_compute.seconds, "of timed steps, each");
   compute->add_option("--batch", parsed.bench_compute.sequences, "sequences in a step");
   compute->callback([&parsed] {

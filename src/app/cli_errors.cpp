@@ -100,7 +100,8 @@ int report_errors(bool json, const std::function<int()>& body) {
     return tell(json, error.exit_code(), on_one_line(error.what()));
   } catch (const std::bad_alloc&) {
     return tell(json, ExitCode::kEnvironment,
-                "out of memory; make the model, the batch or the number of workers smaller");
+                "out of memory; make the model, the batch or the number of workers smaller, or set "
+                "train.offload, which keeps training state in files");
   } catch (const std::exception& error) {
     return tell(json, ExitCode::kRunFailed,
                 on_one_line(fmt::format("{} (this is a bug of isthmus)", error.what())));

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Flags of `hub`.
-#include <fmt/format.h>
-
 #include <memory>
 
 #include "app/cli_parser.h"
@@ -104,14 +102,10 @@ void add_hub_command(CLI::App& app, Parsed& parsed) {
       ->add_option("--key", arguments.links.key_file,
                    "the hub's secret key (default: keys/hub.key beside CONFIG)")
       ->type_name("FILE");
-  // What is no address is refused with the key.
+  // log.http is the sites': with one of them on this machine its port is taken.
   command
-      ->add_option_function<std::string>(
-          "--http",
-          [&arguments](const std::string& text) {
-            arguments.overrides.push_back(fmt::format("log.http=\"{}\"", text));
-          },
-          "serve a page about the hub, /metrics and /healthz (as log.http)")
+      ->add_option("--http", arguments.http,
+                   "serve a page about the hub, /metrics and /healthz (log.http is for sites)")
       ->type_name("ADDRESS:PORT");
   repeated(*command, "--address", arguments.links.addresses,
            "where a site is reached, instead of the file's")

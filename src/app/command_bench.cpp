@@ -44,7 +44,11 @@ int command_bench_compute(const BenchComputeArguments& arguments, Session& sessi
   options.optimizer = arguments.optimizer;
   options.micro_batches = arguments.micro_batches;
   options.recompute = arguments.recompute;
-  options.mesh = {.tp = arguments.tp, .pp = arguments.pp, .dp = arguments.dp};
+  options.mesh = {.tp = arguments.tp,
+                  .pp = arguments.pp,
+                  .dp = arguments.dp,
+                  .sequence_parallel = arguments.sequence_parallel};
+  options.zero = arguments.zero;
   if (arguments.pp > 1) options.schedule = parse_pipeline_kind(arguments.schedule);
   options.virtual_stages = arguments.virtual_stages;
   std::vector<Workload> workloads;

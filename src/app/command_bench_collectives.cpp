@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <vector>
@@ -13,7 +12,6 @@
 #include "app/text_table.h"
 #include "core/storage.h"
 #include "core/system_runtime.h"
-#include "kernels/cuda_device.h"
 #include "transport/collective_timing.h"
 #include "transport/mpi_communicator.h"
 #include "transport/nccl_communicator.h"
@@ -83,7 +81,9 @@ std::vector<CollectiveTiming> time_threads(int size, bool devices,
   std::vector<std::unique_ptr<Task>> tasks;
   for (std::unique_ptr<Communicator>& rank : ranks) {
     const int number = rank->rank();
-    tasks.push_back(runtime.spawn(fmt::format("rank {}", number), [&, number, &self = rank] {
+    // Ranks give their communicators back at the same time, as NCCL wants it: in their tasks.
+    tasks.push_back(runtime.spawn(fmt::format("rank {}", number), [&, number, &own_end = rank] {
+      std::unique_ptr<Communicator> self = std::move(own_end);
       if (devices) self = make_nccl_communicator(std::move(self), number, kDeadline);
       try {
         std::vector<CollectiveTiming> own = time_collectives(*self, runtime.clock(), options);
@@ -113,9 +113,8 @@ int command_bench_collectives(const BenchCollectivesArguments& arguments, Sessio
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(arguments.seconds));
   if (arguments.backend != "mpi") {
     const bool devices = arguments.backend == "nccl";
-    const int all = devices ? std::max(1, static_cast<int>(kernels::cuda_devices().size()))
-                            : machine_info().cores;
-    const int ranks = arguments.ranks > 0 ? arguments.ranks : all;
+    int ranks = arguments.ranks;
+    if (ranks <= 0) ranks = devices ? nccl_devices() : machine_info().cores;
     const std::vector<CollectiveTiming> timings = time_threads(ranks, devices, options);
     print(timings, ranks, session);
     if (!arguments.out.empty()) write_table(arguments.out, ranks, timings);

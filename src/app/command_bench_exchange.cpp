@@ -10,14 +10,17 @@
 #include <optional>
 
 #include "app/json_line.h"
-#include "app/largest_round.h"
 #include "app/owner_shares.h"
+#include "app/run_parts.h"
 #include "app/run_worlds.h"
 #include "app/text_table.h"
 #include "core/links_file.h"
 #include "core/units.h"
+#include "inner/model_layout.h"
 #include "plan/exchange_ways.h"
+#include "plan/prediction.h"
 #include "sim/run_simulated.h"
+#include "sim/topology.h"
 
 namespace isthmus::app {
 namespace {
@@ -40,11 +43,38 @@ struct TimedWay {
 
 /// What is exchanged, and over what.
 struct Question {
-  std::filesystem::path links_file;  // --links
   std::vector<std::string> sites;
-  LargestRound round;
+  PredictionInput round;    // of the largest fragment, or of so few values ...
+  std::int64_t values = 0;  // ... that links count their bytes as if they were all
   std::uint64_t seed = 0;
 };
+
+Question question_of(const Config& config) {
+  const ModelLayout layout(model_shape(config.model, config.train.context));
+  Question question{
+      .sites = {},
+      .round = prediction_input(config.method, config.outer, parameters_without_values(layout),
+                                config.workers(), 1),
+      .seed = config.run.seed};
+  for (const SiteConfig& site : config.sites) question.sites.push_back(site.name);
+  PredictionInput& round = question.round;
+  for (const PlannedFragment& fragment : round.fragments) {
+    question.values = std::max(question.values, fragment.elements);
+  }
+  constexpr std::int64_t kMostPlayed = std::int64_t{1} << 24;  // times are of sizes, not of values
+  const std::int64_t played = std::min(question.values, kMostPlayed);
+  round.fragments = {{.elements = played}};
+  round.H = 1;
+  round.overlap = 0;
+  round.round_behind = false;
+  round.commit_every = 0;
+  round.step_time = [](Rank, StepIndex) { return Duration(0); };
+  round.links = link_matrix(config.links, question.sites);
+  round.link = {.model = config.sim.link_model == "ideal" ? LinkModel::kPlain : LinkModel::kTcp,
+                .byte_scale = surrogate_byte_scale(config, layout) *
+                              static_cast<double>(question.values) / static_cast<double>(played)};
+  return question;
+}
 
 /// "paris, lyon | tokyo"
 std::string words_of(const std::vector<std::uint32_t>& groups,
@@ -68,8 +98,7 @@ std::vector<Way> ways_of(const Question& question, const Config& config) {
   const std::vector<std::uint32_t> even = even_shares(config);
   ways.push_back({"gather", "gather", ReductionKind::kGather});
   ways.push_back({"even shares", "reduce", ReductionKind::kReduce, even});
-  const std::vector<std::uint32_t> shares =
-      shares_by_links(question.round.input.links, members, even);
+  const std::vector<std::uint32_t> shares = shares_by_links(question.round.links, members, even);
   if (!shares.empty()) {
     ways.push_back({fmt::format("shares by links ({})", words_of_shares(shares)), "reduce",
                     ReductionKind::kReduce, shares});
@@ -82,7 +111,7 @@ std::vector<Way> ways_of(const Question& question, const Config& config) {
                     "reduce", ReductionKind::kReduce, one});
   }
   std::vector<std::uint32_t> groups = named_groups(config);
-  if (groups.empty()) groups = groups_by_links(question.round.input.links, members);
+  if (groups.empty()) groups = groups_by_links(question.round.links, members);
   if (!groups.empty()) {
     ways.push_back({fmt::format("groups ({})", words_of(groups, question.sites)), "groups",
                     ReductionKind::kReduce, even, groups});
@@ -92,7 +121,7 @@ std::vector<Way> ways_of(const Question& question, const Config& config) {
 
 /// One round, nothing else on the links, until all know it committed.
 TimedWay timed(const Question& question, const Way& way) {
-  PredictionInput input = question.round.input;
+  PredictionInput input = question.round;
   input.exchange = way.kind;
   input.shares = way.shares;
   input.groups = way.groups;
@@ -138,10 +167,11 @@ TimedWay timed(const Question& question, const Way& way) {
 /// What a run of this file would do.
 const TimedWay& used_by(const std::vector<TimedWay>& ways, const Question& question,
                         const Config& config) {
-  const ReductionKind kind = resolve_reduction(question.round.input.exchange,
-                                               *question.round.input.codec, config.workers());
+  const ReductionKind kind =
+      resolve_reduction(question.round.exchange, *question.round.codec, config.workers());
   const bool groups = config.net.reduction == "groups";
-  const std::vector<std::uint32_t> shares = owner_shares(config);
+  const std::vector<std::uint32_t> shares =
+      config.net.shares == "links" ? owner_shares(config) : even_shares(config);
   return *std::ranges::find_if(ways, [&](const TimedWay& each) {
     const bool as_they_go = each.way.shares == shares && each.way.groups.empty() != groups;
     return each.way.kind == kind && (kind != ReductionKind::kReduce || as_they_go);
@@ -149,35 +179,44 @@ const TimedWay& used_by(const std::vector<TimedWay>& ways, const Question& quest
 }
 
 /// What makes a run that goes as `used` take another way, as --set reads it; none: no key does.
-std::vector<std::string> settings_of(const Way& way, const Way& used, const Config& config) {
-  if (way.name.starts_with("star")) return {};
+std::vector<std::string> settings_of(const Way& way, const Way& used,
+                                     const BenchExchangeArguments& arguments,
+                                     const Config& config) {
+  if (&way == &used || way.name.starts_with("star")) return {};
   std::vector<std::string> settings;
   if (way.kind != used.kind) {
     const bool gathers = way.kind == ReductionKind::kGather;
     settings.push_back(fmt::format("outer.exchange={}", gathers ? "gather" : "reduce"));
   }
-  if (way.kind == ReductionKind::kReduce && way.groups.empty()) {
-    settings.push_back(
-        fmt::format("net.shares={}", way.shares == even_shares(config) ? "even" : "links"));
-  } else if (config.net.shares == "links") {
-    settings.emplace_back("net.shares=auto");
+  const bool by_links = way.name.starts_with("shares by links");
+  if (by_links != (config.net.shares == "links")) {
+    settings.push_back(fmt::format("net.shares={}", by_links ? "links" : "auto"));
   }
   const std::string reduction = way.groups.empty() ? "direct" : "groups";
   if (config.net.reduction != reduction) settings.push_back("net.reduction=" + reduction);
+  std::vector<std::string> overrides = arguments.overrides;
+  overrides.insert(overrides.end(), settings.begin(), settings.end());
+  try {
+    Config changed = load_config(arguments.config, overrides, schema_context());
+    if (!arguments.links.empty()) use_links_file(changed, arguments.links);
+    static_cast<void>(owner_shares(changed));
+  } catch (const ConfigError&) {
+    return {};  // a run would be refused
+  }
   return settings;
 }
 
 void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Question& question,
-           const Config& config, Session& session) {
+           const BenchExchangeArguments& arguments, const Config& config, Session& session) {
   if (session.json) {
     for (const TimedWay& each : ways) {
       JsonLine line;
       line.add("bench", "exchange").add("way", each.way.name).add("bits", each.way.bits);
-      line.add("sites", question.round.input.workers).add("values", question.round.values);
-      line.add("codec", question.round.input.codec->name());
+      line.add("sites", question.round.workers).add("values", question.values);
+      line.add("codec", question.round.codec->name());
       line.add("predicted_s", each.predicted_s).add("simulated_s", each.simulated_s);
       line.add("thinnest_link_bytes", each.thinnest_bytes).add("used", &each == &used);
-      const std::vector<std::string> settings = settings_of(each.way, used.way, config);
+      const std::vector<std::string> settings = settings_of(each.way, used.way, arguments, config);
       if (!settings.empty()) line.add("set", fmt::format("{}", fmt::join(settings, " ")));
       session.out.write(line.str() + "\n");
     }
@@ -203,20 +242,21 @@ void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Questi
   session.err.write(fmt::format(
       "One round of {} values in {}. Fastest: {}; of those with the bits of what this file does: "
       "{}.\n",
-      question.round.values, question.round.input.codec->name(), fastest.way.name, alike.way.name));
+      question.values, question.round.codec->name(), fastest.way.name, alike.way.name));
   std::vector<const TimedWay*> better = {&fastest};
   if (&alike != &fastest) better.push_back(&alike);
   std::erase(better, &used);
-  const std::string links =
-      question.links_file.empty() ? "" : " --links " + question.links_file.string();
+  const std::string links = arguments.links.empty() ? "" : " --links " + arguments.links.string();
   for (const TimedWay* each : better) {
-    const std::vector<std::string> settings = settings_of(each->way, used.way, config);
-    session.err.write(
-        settings.empty()
-            ? fmt::format("{}: no key makes a run do so.\n", each->way.name)
-            : fmt::format("{}: train --set {}{}, at all sites, or these keys in the file{}.\n",
-                          each->way.name, fmt::join(settings, " --set "), links,
-                          each->way.groups.empty() ? "" : ", with each site's group"));
+    const std::vector<std::string> settings = settings_of(each->way, used.way, arguments, config);
+    std::string how = "no key makes a run of this file do so";
+    if (!settings.empty()) {
+      how = fmt::format("train --set {}{}, at all sites, or these keys in the file",
+                        fmt::join(settings, " --set "), links);
+    } else if (!each->way.groups.empty() && named_groups(config).empty()) {
+      how = "groups are those that the [[site]]s name, where the method has them (docs/sites.md)";
+    }
+    session.err.write(fmt::format("{}: {}.\n", each->way.name, how));
   }
 }
 
@@ -230,18 +270,14 @@ int command_bench_exchange(const BenchExchangeArguments& arguments, Session& ses
         "{}: bench collectives needs two sites at least and a [[link]] between them, or --links",
         arguments.config.string()));
   }
-  Question question{.links_file = arguments.links,
-                    .sites = {},
-                    .round = largest_round(config),
-                    .seed = config.run.seed};
-  for (const SiteConfig& site : config.sites) question.sites.push_back(site.name);
-  if (question.round.input.exchange == ReductionKind::kCollect) {
+  const Question question = question_of(config);
+  if (question.round.exchange == ReductionKind::kCollect) {
     throw ConfigError(fmt::format(
         "outer.method = \"{}\": all its bytes go to all, there is one way only", config.method));
   }
   std::vector<TimedWay> ways;
   for (const Way& way : ways_of(question, config)) ways.push_back(timed(question, way));
-  print(ways, used_by(ways, question, config), question, config, session);
+  print(ways, used_by(ways, question, config), question, arguments, config, session);
   return 0;
 }
 

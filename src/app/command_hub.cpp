@@ -13,6 +13,7 @@
 #include "app/hub_log.h"
 #include "app/hub_run.h"
 #include "app/links_flag.h"
+#include "app/owner_shares.h"
 #include "app/signals.h"
 #include "app/site_links.h"
 #include "app/site_routes.h"
@@ -33,10 +34,6 @@ std::vector<std::string> names_of(const Config& config) {
 
 }  // namespace
 
-int command_hub(const HubArguments& arguments, Session& session) {
-  return command_hub(arguments, {}, session);
-}
-
 int command_hub(const HubArguments& arguments, const std::filesystem::path& links,
                 Session& session) {
   Config config = load_config(arguments.config, arguments.overrides, schema_context());
@@ -49,6 +46,7 @@ int command_hub(const HubArguments& arguments, const std::filesystem::path& link
   if (!links.empty()) use_links_file(config, links);
   set_addresses(config, arguments.links.addresses);
   check_addresses(config);
+  static_cast<void>(owner_shares(config));                 // checks the links
   static_cast<void>(is_elastic(config, arguments.links));  // checks the method
   const std::filesystem::path folder = hub_folder(config, arguments.out);
   SystemStorage storage;
@@ -60,17 +58,17 @@ int command_hub(const HubArguments& arguments, const std::filesystem::path& link
   if (!config.hub.key.empty()) {
     keys.emplace(storage, runtime, config, folder);
   }
-  HubBoard board(names_of(config), config.log.stalled_after);
+  HubBoard board(names_of(config));
   std::optional<HttpServer> pages;
-  if (!config.log.http.empty()) {
-    pages.emplace(runtime, parse_http_address("log.http", config.log.http),
+  if (!arguments.http.empty()) {
+    pages.emplace(runtime, parse_http_address("--http", arguments.http),
                   [&](std::string_view path) {
                     return hub_page(path, board.snapshot(runtime.clock().now()));
                   });
     log_info("watch the hub at {}", url_of(pages->address()));
     if (!pages->address().loopback()) {
       log_warning(
-          "log.http: {}:{} is open to everyone who reaches it, without a password: they can read "
+          "--http: {}:{} is open to everyone who reaches it, without a password: they can read "
           "the run's sites, and who is there",
           pages->address().host, pages->address().port);
     }

@@ -13,6 +13,7 @@
 #include "app/http_address.h"
 #include "app/launched_sites.h"
 #include "app/links_flag.h"
+#include "app/owner_shares.h"
 #include "app/site_session.h"
 #include "app/wall_clock.h"
 #include "core/links_file.h"
@@ -57,11 +58,13 @@ class Launch {
     }
     if (arguments.via == "mpi") {
       check_mpi();
+      static_cast<void>(owner_shares(config_));  // checks
       return;
     }
     if (arguments.via == "local") give_loopback_addresses();
     if (arguments.via == "slurm") give_node_addresses();
     set_addresses(config_, arguments.addresses);
+    static_cast<void>(owner_shares(config_));  // checks
     for (const SiteConfig& site : config_.sites) {
       static_cast<void>(site_of(config_, {.name = site.name}));  // checks
     }
@@ -202,13 +205,11 @@ class Launch {
   /// Where the site serves its page, when the file's address is not enough: sites on one machine
   /// take ports one after another.
   [[nodiscard]] std::string http_of(const std::string& name) const {
-    return http_at(static_cast<int>(place_of(name)));
-  }
-  [[nodiscard]] std::string http_at(int place) const {
     if (arguments_.via != "local" || config_.log.http.empty()) {
       return "";
     }
     const HttpAddress address = parse_http_address("log.http", config_.log.http);
+    const auto place = static_cast<int>(place_of(name));
     const std::string host =
         address.host.find(':') == std::string::npos ? address.host : "[" + address.host + "]";
     return fmt::format("{}:{}", host, address.port == 0 ? 0 : address.port + place);
@@ -250,8 +251,6 @@ class Launch {
     Words addresses = given_;
     append(addresses, arguments_.addresses);
     for (const std::string& each : addresses) append(words, {"--address", each});
-    const std::string http = http_at(config_.workers());  // after the sites
-    if (!http.empty()) append(words, {"--http", http});
     if (start == Start::kAgain || arguments_.resume != "never") append(words, {"--resume", "auto"});
     return words;
   }
@@ -322,10 +321,6 @@ class Launch {
 };
 
 }  // namespace
-
-int command_launch(const LaunchArguments& arguments, Session& session) {
-  return command_launch(arguments, {}, session);
-}
 
 int command_launch(const LaunchArguments& arguments, const std::filesystem::path& links,
                    Session& session) {

@@ -132,7 +132,9 @@ TrainingOutcome train_and_come_back(const Config& config, TrainingRequest reques
 int run(const Config& config, const TrainArguments& arguments, bool simulated, Session& session,
         bool emulated = false, Communicator* mesh = nullptr) {
   if (arguments.dry_run) {
-    const RunEstimate estimate = estimate_run(config, simulated);
+    const std::optional<SiteArguments> site = site_of(arguments);
+    const RunEstimate estimate = estimate_run(
+        config, simulated, site ? std::optional(app::site_of(config, *site)) : std::nullopt);
     session.out.write(session.json ? estimate_json(estimate) + "\n"
                                    : render_estimate(config, estimate));
     return 0;
@@ -190,10 +192,6 @@ void set_addresses(Config& config, const std::vector<std::string>& addresses) {
     }
     site->address = text.substr(equals + 1);
   }
-}
-
-int command_train(const TrainArguments& arguments, Session& session) {
-  return command_train(arguments, "", {}, session);
 }
 
 int command_train(const TrainArguments& given, const std::string& invitation,

@@ -75,6 +75,7 @@ struct HubArguments {
   std::vector<std::string> overrides;
   std::filesystem::path out;  // with its log; empty: run.out/hub, or runs/NAME-hub
   bool resume = false;        // with the log that is there
+  std::string http;           // of its own page, HOST:PORT; empty: none, whatever log.http says
   SiteArguments links;        // listen, key_file, addresses
 };
 struct CompareArguments {
@@ -96,7 +97,6 @@ struct DemoArguments {
   std::filesystem::path out;  // empty: runs/demo-<stamp>-<id>
   std::uint64_t seed = 0;
 };
-int command_train(const TrainArguments& arguments, Session& session);
 int command_simulate(const SimulateArguments& arguments, Session& session);
 int command_compare(const CompareArguments& arguments, Session& session);
 int command_demo(const DemoArguments& arguments, Session& session);
@@ -161,6 +161,8 @@ struct BenchComputeArguments {
   int tp = 1, pp = 1, dp = 1;  // the mesh, its ranks threads
   std::string schedule = "1f1b";
   int virtual_stages = 1;
+  bool sequence_parallel = false;
+  int zero = 0;
 };
 struct PlanUtilisationArguments {
   std::filesystem::path config;        // a run whose method and model are meant, or empty
@@ -176,12 +178,10 @@ struct PlanUtilisationArguments {
 
 /// Puts "NAME=HOST:PORT" in the place of the file's addresses. THROWS: UsageError.
 void set_addresses(Config& config, const std::vector<std::string>& addresses);
-int command_launch(const LaunchArguments& arguments, Session& session);
 
 int command_init(const InitArguments& arguments, Session& session);
 int command_inspect(const InspectArguments& arguments, Session& session);
 int command_doctor(Session& session);
-int command_hub(const HubArguments& arguments, Session& session);
 int command_keygen(const KeygenArguments& arguments, Session& session);
 int command_explain(const ExplainArguments& arguments, Session& session);
 int command_methods(Session& session);

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "app/commands.h"
-#include "app/owner_shares.h"
 #include "app/run_parts.h"
 #include "app/run_worlds.h"
 #include "inner/model_cost.h"
@@ -38,8 +37,8 @@ std::optional<std::string> retiming_obstacle(const Config& config) {
   if (config.net.reduction != "direct") {
     return "its net.reduction is not direct, which is all that re-timing knows";
   }
-  if (!owner_shares(config).empty()) {
-    return "its shares of the reduction are uneven (net.shares), and re-timing knows even ones";
+  if (config.net.shares == "links") {
+    return "its net.shares is links, and re-timing knows even shares";
   }
   if (!declares_step_time(config)) {
     return "its step time was measured on the machine that ran it: declare sim.step_time";

@@ -37,6 +37,10 @@ void EventLog::record(const Event& event) {
   if (written_ > kMaxEvents) {
     return;
   }
+  const bool of_files = event.kind == EventKind::kRead || event.kind == EventKind::kWrite;
+  if (of_files && of_files_++ >= kMaxFileEvents) {
+    return;
+  }
   JsonLine line;
   if (written_++ == kMaxEvents) {
     line.add("k", "cut").add("step", event.step).add("t0", seconds(event.begin));

@@ -18,12 +18,16 @@ class EventLog final : public EventSink {
   void record(const Event& event) override;
 
   static constexpr std::int64_t kMaxEvents = 200'000;
+  /// Of these, reads and writes of files (train.offload), which may be many a step; those beyond
+  /// are left out without a word, and the computing that they go beside goes on being told.
+  static constexpr std::int64_t kMaxFileEvents = 50'000;
 
  private:
   JsonLinesFile file_;
   Duration offset_;
   std::mutex mutex_;
   std::int64_t written_ = 0;
+  std::int64_t of_files_ = 0;
 };
 
 }  // namespace isthmus::app

@@ -63,8 +63,7 @@ std::string text_of(const HubStatus& status) {
 
 }  // namespace
 
-HubBoard::HubBoard(std::vector<std::string> sites, Duration stalled_after)
-    : stalled_after_(stalled_after) {
+HubBoard::HubBoard(std::vector<std::string> sites) {
   status_.here.resize(sites.size());
   status_.sites = std::move(sites);
 }
@@ -110,9 +109,6 @@ HubStatus HubBoard::snapshot(TimePoint now) const {
   } else if (here == 0) {
     status.healthy = false;
     status.word = "no site of the run is here";
-  } else if (committed_ && now - *committed_ > stalled_after_) {
-    status.healthy = false;
-    status.word = fmt::format("no round has been committed for {:.0f} s", *status.committed_ago_s);
   } else {
     status.word = fmt::format("{} of {} sites are in the run", here, status.sites.size());
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a hub's pages tell (log.http): who is there, which rounds are final, what its log costs.
+// What a hub's pages tell (hub --http): who is there, which rounds are final, what its log costs.
 // Told by the hub's tasks, over all lives of one process; looked at by the server's.
 #pragma once
 
@@ -26,14 +26,15 @@ struct HubStatus {
   std::uint64_t log_writes = 0;
   double log_write_s = 0, last_log_write_s = 0;
   std::uint64_t enrolled = 0, enrolments_refused = 0;
+  // False once a run has begun and no site of it is here. When rounds should end only the sites
+  // know.
   bool healthy = true;
   std::string word;  // in a line, why not
 };
 
 class HubBoard {
  public:
-  /// `stalled_after`: without a commit the run counts as standing still.
-  HubBoard(std::vector<std::string> sites, Duration stalled_after);
+  explicit HubBoard(std::vector<std::string> sites);
 
   // Any task.
   void run(const std::string& run_id);
@@ -44,7 +45,6 @@ class HubBoard {
   [[nodiscard]] HubStatus snapshot(TimePoint now) const;
 
  private:
-  const Duration stalled_after_;
   mutable std::mutex mutex_;
   // Under mutex_:
   HubStatus status_;

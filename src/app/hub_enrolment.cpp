@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/hub_enrolment.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <exception>
 #include <utility>
+
+#include "core/log.h"
 
 namespace isthmus::app {
 
@@ -53,7 +58,13 @@ void HubEnrolment::serve() {
         },
         kNever);
     if (ends) return;
-    EnrolAnswer answer = answer_(invitation, question.request);
+    EnrolAnswer answer;
+    try {
+      answer = answer_(invitation, question.request);
+    } catch (const std::exception& error) {  // of a full disk, say; the next one may be answered
+      log_warning("a site that holds an invitation could not be let in: {}", error.what());
+      answer = {.welcome = false, .why = fmt::format("the hub could not do it: {}", error.what())};
+    }
     queue_->update([&] {
       const auto found = questions_.find(invitation);
       if (found != questions_.end() && found->second.number == question.number) {

@@ -22,7 +22,8 @@ class HubEnrolment {
  public:
   using Answer =
       std::function<EnrolAnswer(const std::string& invitation, std::span<const std::byte> request)>;
-  /// `answer`: by its own task, and may block. Borrows the runtime.
+  /// `answer`: by its own task, and may block; what it throws is a refusal, with the reason.
+  /// Borrows the runtime.
   HubEnrolment(Runtime& runtime, Answer answer);
   /// As `stop`.
   ~HubEnrolment();

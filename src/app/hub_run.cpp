@@ -9,6 +9,7 @@
 #include <functional>
 #include <utility>
 
+#include "app/owner_shares.h"
 #include "app/signals.h"
 #include "app/site_links.h"
 #include "app/site_routes.h"
@@ -38,6 +39,12 @@ MemberOptions links_of(const HubRun::Options& options, HubEnrolment* enrolment) 
   return links;
 }
 
+HelloNote own_note(const Config& config) {
+  HelloNote own{.run_id = {}, .resumes = false, .held = {}, .common = common_values(config)};
+  append_shares(config, own.common);
+  return own;
+}
+
 }  // namespace
 
 HubRun::HubRun(const Options& options, HubLog& log)
@@ -45,6 +52,7 @@ HubRun::HubRun(const Options& options, HubLog& log)
       keys_(options.keys),
       board_(options.board),
       log_(log),
+      own_(own_note(config_)),
       queue_(runtime_.make_wait_queue()),
       session_(log.contents().session),
       enrolment_(make_enrolment(options)),

@@ -126,6 +126,7 @@ class HubRun {
   HubKeys* const keys_;
   HubBoard* const board_;
   HubLog& log_;
+  const HelloNote own_;  // what this hub's file has in common with those of all sites
   SystemRuntime runtime_;
   std::unique_ptr<WaitQueue> queue_;
   std::deque<Event> events_;  // under queue_'s lock

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "app/hub_run.h"
-#include "app/owner_shares.h"
 #include "app/site_routes.h"
 #include "app/site_session.h"
 #include "app/wall_clock.h"
@@ -54,14 +53,12 @@ void HubRun::hear(Rank from, const HelloNote& note) {
     send(from, TurnedAwayNote{.why = fmt::format("the configurations differ: {}", differs),
                               .configuration = true});
   };
-  HelloNote own{.run_id = {}, .resumes = false, .held = {}, .common = common_values(config_)};
-  append_shares(config_, own.common);
   HelloNote known = note;  // of data and model a hub knows nothing
   std::erase_if(known.common, [&](const auto& each) {
-    return std::ranges::none_of(own.common,
+    return std::ranges::none_of(own_.common,
                                 [&](const auto& mine) { return mine.first == each.first; });
   });
-  if (const std::string text = differences("the hub", own, name(from), known); !text.empty()) {
+  if (const std::string text = differences("the hub", own_, name(from), known); !text.empty()) {
     turn_away(text);
     return;
   }

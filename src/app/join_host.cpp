@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 
 #include "app/site_session.h"
 #include "app/worker_state.h"
@@ -154,7 +155,11 @@ void JoinHost::lost(Rank site) {
   const std::scoped_lock lock(mutex_);
   std::erase_if(waiting_, [&](const auto& each) { return each.first == site; });
   if (phase_ != Phase::kNobody && site == joiner_) {
-    if (kept_) kept_->away = true;
+    if (kept_ && kept_->newcomer == site) {
+      kept_->away = true;
+    } else {
+      source_.forget(site);  // without the results since, the state is of no use to it
+    }
     phase_ = Phase::kNobody;
     next();
   }
@@ -202,8 +207,11 @@ void JoinHost::after_step(StepIndex t, const InnerLoop& inner, const OuterStrate
   if (phase_ == Phase::kWanted && comes_back()) {
     offer_after_ = kept_->prepared;
     source_.returned(joiner_);
+    const std::vector<Rank> here = others();
+    std::erase_if(told_, [&](Rank site) { return std::ranges::find(here, site) == here.end(); });
     for (const Rank site : told_) tell(site);
     offer(exchange);
+    options_.send(joiner_, ReachedNote{t});  // before that it has not caught up
   } else if (phase_ == Phase::kWanted) {
     prepare(t);
   }
@@ -248,7 +256,7 @@ std::vector<Rank> JoinHost::others() const {
 // applied at one and not at the other: these come from here alone.) Nobody waits for the end of a
 // long window: within it, what rounds make is alike all the same.
 void JoinHost::prepare(StepIndex t) {
-  if (kept_) source_.forget(kept_->newcomer);  // before there are two
+  source_.forget(kept_ ? kept_->newcomer : joiner_);  // before there are two
   kept_.reset();
   phase_ = Phase::kPreparing;
   told_ = others();
@@ -316,15 +324,13 @@ void JoinHost::forward(const SyncId& id, const Reduced& result,
   if (!wanted && !kept_) {
     return;
   }
-  const std::vector<std::byte> bytes = write_result(id, result, encoded);
-  if (kept_) {
-    kept_->result_bytes += bytes.size();
-    if (kept_->result_bytes <= most_under_way_ / 2) {
-      kept_->results.push_back(bytes);
-    } else {
-      if (kept_->away) source_.forget(kept_->newcomer);
-      kept_.reset();
-    }
+  std::vector<std::byte> bytes;
+  try {
+    bytes = write_result(id, result, encoded);
+    keep(bytes);
+  } catch (const std::bad_alloc&) {  // this site's round does not end for it
+    keep_no_more();
+    if (wanted && bytes.empty()) bytes = write_result(id, result, encoded);
   }
   if (!wanted) {
     return;
@@ -338,6 +344,23 @@ void JoinHost::forward(const SyncId& id, const Reduced& result,
     source_.hurry(joiner_);
   }
   send_result(bytes);
+}
+
+// With more to replay than half of the state it would seldom pay to come back, and in every join
+// they take this site's memory.
+void JoinHost::keep(const std::vector<std::byte>& result) {
+  if (!kept_) return;
+  kept_->result_bytes += result.size();
+  if (kept_->result_bytes <= table_bytes(kept_->table) / 2) {
+    kept_->results.push_back(result);
+  } else {
+    keep_no_more();
+  }
+}
+
+void JoinHost::keep_no_more() {
+  if (kept_ && kept_->away) source_.forget(kept_->newcomer);
+  kept_.reset();
 }
 
 // With a state of now, and fewer rounds to replay, it may catch up.

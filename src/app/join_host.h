@@ -13,9 +13,10 @@
 // of H steps it is in, or in about 10 s where that is sooner; the others do the same and give what
 // is alike (app/state_source.h).
 //
-// One that dies before it has the whole state may come back to the same one: the results since then
-// are kept for it, as long as the state is and as they are fewer than what it has on its disk
-// (app/saved_pieces.h); else the next one begins with a state of then.
+// One that dies before it has the whole state may come back to the same one, to replay what it has
+// missed: results are kept for it, at most half as many bytes as the state has and as long as the
+// state is kept, and sent where they are fewer than what it has on its disk (app/saved_pieces.h);
+// else the next one begins with a state of then.
 //
 // With a hub, which answers HELLO, asks all and says EPOCH, this side wishes only.
 //
@@ -127,6 +128,9 @@ class JoinHost {
   /// What kept_ has.
   void offer(ForwardingExchange& exchange);
   void send_result(std::span<const std::byte> bytes);
+  /// For one that may come back.
+  void keep(const std::vector<std::byte>& result);
+  void keep_no_more();
   void fall_behind();
   void forward(const SyncId& id, const Reduced& result, std::span<const EncodedShare> encoded);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `--links FILE` of the commands of a run, and those commands as commands.h has them without it.
+// `--links FILE` of the commands of a run, and those commands, as commands.h has the others.
 #pragma once
 
 #include <filesystem>

@@ -22,6 +22,9 @@ constexpr std::uint64_t kLargestState = std::uint64_t{1} << 44;
 constexpr std::uint64_t kLargestTable = std::uint64_t{1} << 32;
 constexpr std::uint64_t kLargestResult = std::uint64_t{1} << 40;
 
+/// Nobody waits for what the disk has any more.
+struct Ended {};
+
 }  // namespace
 
 Newcomer::Newcomer(Exchange& real, Runtime& runtime, Rank donor, std::vector<std::string> sites,
@@ -115,10 +118,13 @@ void Newcomer::keep_pieces() {
     queue_->update([&] { table = &fetch_->table(); });
     saved_->open(*table, [&](std::size_t piece, std::span<const std::byte> bytes) {
       bool right = false;
+      bool ends = false;
       queue_->update([&] {
-        right = fetch_->put(piece, bytes);
+        ends = ends_;
+        right = !ends && fetch_->put(piece, bytes);
         if (right) from_disk_ += bytes.size();
       });
+      if (ends) throw Ended();
       return right;
     });
     queue_->update([&] { reads_disk_ = false; });
@@ -141,6 +147,7 @@ void Newcomer::keep_pieces() {
       if (!next) return;
       saved_->add((*table)[*next], bytes);
     }
+  } catch (const Ended&) {                 // what is on the disk is for the next process
   } catch (const std::exception& error) {  // of the disk, or for want of memory
     log_warning(
         "if this site dies before it has the whole state, it will fetch all of it again: {}",
@@ -259,7 +266,7 @@ bool Newcomer::fetch(TimePoint deadline) {
   const bool settled = queue_->wait(
       [&] {
         failure = failure_;
-        return failure_ || (fetch_ && fetch_->complete());
+        return failure_ || (fetch_ && fetch_->complete() && !reads_disk_);
       },
       deadline);
   if (failure) {
@@ -294,16 +301,15 @@ std::unique_ptr<StateReader> Newcomer::take_state() {
   return *std::move(reader);
 }
 
+// The offer may be an old one, of before it came back: only the donor's word tells how far the run
+// has come.
 bool Newcomer::may_replay(StepIndex t, Duration patience) {
-  bool all_replayed = false;
-  queue_->update(
-      [&] { all_replayed = t > std::max(offer_->step, reached_.value_or(StepIndex(0))); });
-  if (all_replayed && !std::exchange(said_caught_up_, true)) {
-    send_(donor_, CaughtUpNote{});
-  }
   const TimePoint end =
       patience >= kNever - runtime_.clock().now() ? kNever : runtime_.clock().now() + patience;
   while (true) {
+    bool all_replayed = false;
+    queue_->update([&] { all_replayed = reached_ && t > std::max(offer_->step, *reached_); });
+    if (all_replayed && !std::exchange(said_caught_up_, true)) send_(donor_, CaughtUpNote{});
     const auto ready = exchange_->await_step(t, std::min(patience, kLookForSignals));
     if (ready) {
       break;

@@ -2,6 +2,7 @@
 #include "app/offload.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include "core/units.h"
 #include "inner/model_cost.h"
 #include "isthmus/errors.h"
+#include "plan/prediction.h"
 
 namespace isthmus::app {
 namespace {
@@ -20,8 +22,64 @@ std::filesystem::path folder_of(const Config& config) {
   return std::filesystem::absolute(config.locate(config.train.offload)).lexically_normal();
 }
 
-std::int64_t outer_bytes(const Config& config, const ModelLayout& layout) {
-  return outer_state_values(config.method, config.outer) * layout.elements() * kFloatBytes;
+constexpr std::int64_t kInFile = std::int64_t{1} << 20;  // bytes, as core/state_memory.cpp has it
+
+/// Of the outer loop of one worker.
+struct OuterFiles {
+  std::int64_t bytes = 0;
+  std::int64_t passing = 0;  // for the length of an outer step
+  std::int64_t count = 0;
+};
+
+OuterFiles outer_files(const Config& config, const TrainingPlan& plan, const ModelLayout& layout) {
+  const PredictionInput input =
+      prediction_input(config.method, config.outer, parameters_without_values(layout), plan.workers,
+                       plan.total_steps);
+  // A residual is kept as it was before an exchange until that has counted.
+  const std::int64_t values =
+      outer_state_values(config.method, config.outer) + (input.codec->error_feedback() ? 1 : 0);
+  OuterFiles files{.bytes = values * layout.elements() * kFloatBytes};
+  for (const PlannedFragment& fragment : input.fragments) {
+    const std::int64_t bytes = fragment.elements * kFloatBytes;
+    // An anchor as it was, where a contribution can be lost.
+    if (plan.workers > 1) files.passing = std::max(files.passing, bytes);
+    if (bytes >= kInFile) files.count += values;
+  }
+  if (config.method == "01-adam") {  // by tensor, whatever it sends
+    files.count = values * static_cast<std::int64_t>(layout.tensors().size());
+  }
+  return files;
+}
+
+/// Open files of the workers in this process at a time, no fewer than there will be.
+std::int64_t file_count(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
+                        std::optional<Rank> only) {
+  const std::int64_t outer = outer_files(config, plan, layout).count;
+  const std::int64_t tensors = std::ranges::count_if(layout.tensors(), [](const auto& tensor) {
+    return tensor.elements.size() * kFloatBytes >= kInFile;
+  });
+  constexpr std::int64_t kInner = 4;    // weights, gradients, moments, those that a mesh gathers
+  constexpr std::int64_t kPassing = 2;  // of an outer step
+  constexpr std::int64_t kMoments = 2;  // in a checkpoint, by tensor at most
+  const int workers = only ? 1 : plan.workers;
+  const std::int64_t copies = (1 + kMoments) * tensors + outer;
+  return workers * (kInner + kPassing + outer) + (workers - 1) * copies +
+         (workers > 1 ? tensors : 0);
+}
+
+/// Each array has an open file. THROWS: SystemError when this process may not have as many.
+void allow_files(const Config& config, std::int64_t count) {
+  constexpr std::int64_t kOthers = 256;  // of the run's folder, its links, its data
+  const auto needed = static_cast<rlim_t>(count + kOthers);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (limit.rlim_max >= needed && ::setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
+  throw SystemError(fmt::format(
+      "train.offload = \"{}\": the training state takes {} open files, its copies for a "
+      "checkpoint among them, and this process may have {}: raise the hard limit "
+      "(ulimit -Hn), run fewer workers in one process, or set fewer outer.fragments",
+      config.train.offload, count, limit.rlim_max));
 }
 
 /// What a pass has in memory of files: two layers, the head, two blocks of the optimizer's pass;
@@ -40,26 +98,28 @@ std::int64_t window_bytes(const ModelLayout& layout) {
 std::uint64_t offload_bytes(const Config& config, const TrainingPlan& plan,
                             const ModelLayout& layout, std::optional<Rank> only) {
   const std::int64_t parameters = layout.elements() * kFloatBytes;
+  const OuterFiles outer = outer_files(config, plan, layout);
   std::int64_t bytes = 0;
   const int first = only ? only->value() : 0;
   const int end = only ? first + 1 : plan.workers;
   for (int m = first; m < end; ++m) {
     const LanguageModelOptions options = language_model_options(config, plan, Rank(m));
     const MemoryEstimate memory = loop_memory(layout, options);
-    const std::int64_t outer = outer_bytes(config, layout);
-    bytes += memory.parameters + memory.gradients + memory.moments + outer;
+    bytes += memory.parameters + memory.gradients + memory.moments + outer.bytes + outer.passing;
     if (options.mesh.ranks() > 1) bytes += parameters;  // other weights, for evaluations
     // Those who come first to a checkpoint lay down copies, and one of them the model.
-    if (m > first) bytes += memory.parameters + memory.moments + outer;
+    if (m > first) bytes += memory.parameters + memory.moments + outer.bytes;
     if (m == first && end > first + 1) bytes += parameters;
   }
   return static_cast<std::uint64_t>(bytes);
 }
 
 std::uint64_t memory_beside_offload(const Config& config, const TrainingPlan& plan,
-                                    const ModelLayout& layout) {
+                                    const ModelLayout& layout, std::optional<Rank> only) {
   std::int64_t bytes = 0;
-  for (int m = 0; m < plan.workers; ++m) {
+  const int first = only ? only->value() : 0;
+  const int end = only ? first + 1 : plan.workers;
+  for (int m = first; m < end; ++m) {
     const MemoryEstimate memory =
         loop_memory(layout, language_model_options(config, plan, Rank(m)));
     bytes += memory.activations + memory.logits + memory.update + window_bytes(layout);
@@ -99,6 +159,7 @@ void check_offload(const Config& config, const TrainingPlan& plan, const ModelLa
                     config.train.offload, human_bytes(static_cast<double>(needed)), needed,
                     human_bytes(static_cast<double>(free)), free));
   }
+  allow_files(config, file_count(config, plan, layout, only));
 }
 
 std::unique_ptr<StateMemory> make_state_memory(const Config& config, Rank rank, EventSink* events,

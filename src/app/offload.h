@@ -20,13 +20,15 @@ namespace isthmus::app {
 [[nodiscard]] std::uint64_t offload_bytes(const Config& config, const TrainingPlan& plan,
                                           const ModelLayout& layout, std::optional<Rank> only);
 
-/// Memory of all workers in one process while the rest lies in files: activations and what a pass
+/// Memory of the same workers while the rest lies in files: activations and what a pass
 /// has before it.
 [[nodiscard]] std::uint64_t memory_beside_offload(const Config& config, const TrainingPlan& plan,
-                                                  const ModelLayout& layout);
+                                                  const ModelLayout& layout,
+                                                  std::optional<Rank> only);
 
 /// Nothing where train.offload is not set. THROWS: ConfigError for a method that it does nothing
-/// for; SystemError when the folder's disk has too little room.
+/// for; SystemError when the folder's disk has too little room, or this process may not open as
+/// many files: its limit is raised as far as it may be.
 void check_offload(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
                    std::optional<Rank> only);
 

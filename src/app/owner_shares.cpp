@@ -5,9 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <optional>
 
-#include "app/largest_round.h"
 #include "app/site_routes.h"
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
@@ -19,46 +17,45 @@
 namespace isthmus::app {
 namespace {
 
-/// Of rounds that could have owners; null: the method has none.
-std::shared_ptr<const Codec> codec_of_means(const Config& config) {
+[[noreturn]] void refuse(const std::string& why, const std::string& remedy) {
+  throw ConfigError(fmt::format("net.shares = \"links\": {}; {}", why, remedy));
+}
+
+/// That rounds have owners, and enough of them. Configurations are loaded with a method that can.
+void check_rounds(const Config& config) {
+  if (config.workers() <= 2) {
+    refuse(fmt::format("of {} site(s) each moves as much under all shares", config.workers()),
+           "remove it");
+  }
   const std::vector<MethodInfo> known = methods();
   const auto method = std::ranges::find(known, config.method, &MethodInfo::name);
-  if (method == known.end() || !method->takes("exchange")) return nullptr;
-  return make_codec(outer::codec_of(*method, config.outer));
-}
-
-/// Whether rounds of the run have owners.
-bool reduces(const Config& config) {
-  const std::shared_ptr<const Codec> codec = codec_of_means(config);
-  return codec != nullptr && resolve_reduction(config.outer.exchange, *codec, config.workers()) ==
-                                 ReductionKind::kReduce;
-}
-
-std::vector<DirectedLink> links_of(const Config& config) {
-  std::vector<std::string> sites;
-  for (const SiteConfig& site : config.sites) sites.push_back(site.name);
-  return link_matrix(config.links, sites);
-}
-
-/// Nothing where a pair has no link: `train` needs none.
-std::optional<std::vector<DirectedLink>> links_if_whole(const Config& config) {
-  try {
-    return links_of(config);
-  } catch (const ConfigError&) {
-    return std::nullopt;
+  const std::shared_ptr<const Codec> codec = make_codec(outer::codec_of(*method, config.outer));
+  if (resolve_reduction(config.outer.exchange, *codec, config.workers()) !=
+      ReductionKind::kReduce) {
+    refuse(fmt::format("with outer.codec = {} and {} workers all is sent to all, and nobody owns a "
+                       "share",
+                       codec->name(), config.workers()),
+           "remove it, or set outer.exchange = \"reduce\"");
   }
 }
 
-/// Of a few tiles, unlike sections are less even than of many, and what one owner reduces in one
-/// part it answers late.
-bool prediction_agrees(const Config& config, const std::vector<std::uint32_t>& shares,
-                       const std::vector<std::uint32_t>& even) {
-  PredictionInput round = largest_round(config).input;
-  round.exchange = ReductionKind::kReduce;
-  round.shares = even;
-  const double evenly_s = predict(round).predicted_s;
-  round.shares = shares;
-  return predict(round).predicted_s <= kSharesLoss * evenly_s;
+/// THROWS: ConfigError where they give no rates.
+std::vector<DirectedLink> rated_links(const Config& config) {
+  if (config.links.empty()) {
+    refuse("there is no [[link]] for shares to follow",
+           "add them (isthmus bench link measures), give --links FILE, or remove it");
+  }
+  std::vector<std::string> sites;
+  for (const SiteConfig& site : config.sites) sites.push_back(site.name);
+  std::vector<DirectedLink> links = link_matrix(config.links, sites);
+  for (std::size_t from = 0; from < sites.size(); ++from) {
+    for (std::size_t to = 0; to < sites.size(); ++to) {
+      if (from == to || links[from * sites.size() + to].bits_per_s > 0) continue;
+      refuse(fmt::format("the [[link]] of '{}' and '{}' has no rate", sites[from], sites[to]),
+             "give it one, or remove net.shares");
+    }
+  }
+  return links;
 }
 
 }  // namespace
@@ -72,18 +69,20 @@ std::vector<std::uint32_t> even_shares(const Config& config) {
 }
 
 std::vector<std::uint32_t> owner_shares(const Config& config) {
+  if (config.net.shares != "links") return {};
+  check_rounds(config);
   const std::vector<std::uint32_t> even = even_shares(config);
-  if (config.net.shares == "even" || config.net.reduction == "groups" || !reduces(config)) {
-    return even;
+  std::vector<std::uint32_t> shares = shares_by_links(rated_links(config), config.workers(), even);
+  if (shares.empty()) shares = even;
+  const auto owners = std::ranges::count_if(shares, [](std::uint32_t each) { return each > 0; });
+  if (owners == 1) {
+    const auto owner = std::ranges::max_element(shares) - shares.begin();
+    refuse(fmt::format("by links and addresses site '{}' would own all of a round, and the others "
+                       "do not notice when it stands still",
+                       config.sites[static_cast<std::size_t>(owner)].name),
+           "remove it");
   }
-  std::vector<std::uint32_t> shares;
-  if (config.net.shares == "links") {
-    shares = shares_by_links(links_of(config), config.workers(), even);
-  } else if (const auto links = links_if_whole(config)) {
-    shares = shares_worth_it(*links, config.workers(), even);
-    if (!shares.empty() && !prediction_agrees(config, shares, even)) shares.clear();
-  }
-  return shares.empty() ? even : shares;
+  return shares;
 }
 
 std::string words_of_shares(const std::vector<std::uint32_t>& shares) {
@@ -91,27 +90,11 @@ std::string words_of_shares(const std::vector<std::uint32_t>& shares) {
 }
 
 void append_shares(const Config& config, std::vector<std::pair<std::string, std::string>>& common) {
-  if (!reduces(config)) return;
-  common.emplace_back("shares of the reduction (net.shares, [[link]], addresses)",
-                      words_of_shares(owner_shares(config)));
-}
-
-void check_shares(const Config& config) {
   if (config.net.shares != "links") return;
-  if (config.links.empty()) {
-    throw ConfigError(
-        "net.shares = \"links\": there is no [[link]] for shares to follow; add them (isthmus "
-        "bench "
-        "link measures), give --links FILE, or remove it");
-  }
-  if (!reduces(config)) {
-    const std::shared_ptr<const Codec> codec = codec_of_means(config);
-    throw ConfigError(fmt::format(
-        "net.shares = \"links\": with outer.codec = {} and {} workers all is sent to all, and "
-        "nobody owns a share; remove it, or set outer.exchange = \"reduce\"",
-        codec == nullptr ? "its own" : codec->name(), config.workers()));
-  }
-  (void)owner_shares(config);
+  common.emplace_back(
+      "what net.shares = \"links\" makes of the [[link]]s (it takes the same file, or the same "
+      "--links, at all sites)",
+      words_of_shares(owner_shares(config)));
 }
 
 }  // namespace isthmus::app

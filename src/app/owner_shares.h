@@ -12,23 +12,20 @@
 
 namespace isthmus::app {
 
-/// PeerExchangeOptions::shares with net.shares = "even": nothing for sites without an address,
-/// whose contributions would all pass a relay, where some have one. None: even for all.
+/// PeerExchangeOptions::shares of sites apart with net.shares = "auto": nothing for those without
+/// an address, whose contributions would all pass a relay, where some have one. None: even for all.
 [[nodiscard]] std::vector<std::uint32_t> even_shares(const Config& config);
 
-/// PeerExchangeOptions::shares of a run. Where all sends to all, or in groups: even_shares.
-/// Otherwise by the file's [[link]]s with "links", and with "auto" where that is worth it
-/// (plan/exchange_ways.h) and the file joins every pair of sites.
-/// THROWS: ConfigError with "links" where it does not.
+/// With net.shares = "links": by the file's [[link]]s, of the sites that even_shares leaves; links
+/// that are alike leave those. With "auto": none.
+/// THROWS: ConfigError where "links" can mean nothing in this run.
 [[nodiscard]] std::vector<std::uint32_t> owner_shares(const Config& config);
 
 /// "even", or "0:1365:1365:1366".
 [[nodiscard]] std::string words_of_shares(const std::vector<std::uint32_t>& shares);
 
-/// What sites must have alike about it, as common_values (config.h) has the rest.
+/// What sites must have alike about it, as common_values (config.h) has the rest: owner_shares with
+/// "links", nothing with "auto". THROWS: as owner_shares.
 void append_shares(const Config& config, std::vector<std::pair<std::string, std::string>>& common);
-
-/// THROWS: ConfigError where net.shares = "links" can mean nothing in this run.
-void check_shares(const Config& config);
 
 }  // namespace isthmus::app

@@ -16,11 +16,12 @@ namespace {
 /// What a run leaves in its folder; nothing else is ever removed.
 // cell.json first: a folder half removed must not pass for a finished cell. manifest.json last: nor
 // for no run.
-constexpr std::array<std::string_view, 16> kRunFiles = {
+constexpr std::array<std::string_view, 17> kRunFiles = {
     "cell.json",    "config.toml", "config.resolved.toml", "metrics.jsonl",
     "events.jsonl", "links.json",  "summary.json",         "live.json",
     "report.html",  "method.log",  "cells.jsonl",          "ckpt",
-    "tb",           kTagsFile,     SavedPieces::kFile,     "manifest.json"};
+    "tb",           kTagsFile,     SavedPieces::kFile,     SavedPieces::kTemporaryFile,
+    "manifest.json"};
 
 void remove_files(Storage& storage, const std::filesystem::path& run) {
   for (const std::string_view name : kRunFiles) {
@@ -63,8 +64,9 @@ LineFacts facts_of(std::string_view line) {
 bool is_used(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::directory_iterator entry(folder, error);
-  if (!error && entry != std::filesystem::directory_iterator() &&
-      entry->path().filename() == SavedPieces::kFile) {
+  while (!error && entry != std::filesystem::directory_iterator() &&
+         (entry->path().filename() == SavedPieces::kFile ||
+          entry->path().filename() == SavedPieces::kTemporaryFile)) {
     entry.increment(error);
   }
   return !error && entry != std::filesystem::directory_iterator();

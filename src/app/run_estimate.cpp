@@ -8,6 +8,7 @@
 #include "app/build_info.h"
 #include "app/json_line.h"
 #include "app/offload.h"
+#include "app/owner_shares.h"
 #include "app/run_parts.h"
 #include "app/run_worlds.h"
 #include "core/units.h"
@@ -16,7 +17,7 @@
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
-RunEstimate estimate_run(const Config& config, bool simulated) {
+RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Rank> only) {
   const SystemStorage storage;
   const Dataset data = Dataset::open(storage, config.data, config.file.parent_path());
   const TrainingPlan plan = make_training_plan(config, kernels::usable_cores());
@@ -24,6 +25,7 @@ RunEstimate estimate_run(const Config& config, bool simulated) {
   data.check_vocabulary(config.model.vocab);
   const BatchSource source(data, batch_plan(config, plan), 0);
   (void)LearningRateSchedule(config.inner, plan.total_steps);
+  (void)owner_shares(config);  // checks
 
   const RunWorld world{.config = config,
                        .plan = plan,
@@ -46,10 +48,10 @@ RunEstimate estimate_run(const Config& config, bool simulated) {
       .memory_bytes =
           static_cast<std::uint64_t>(inner_bytes + kFloatBytes * outer_values * plan.workers),
       .outer_bytes_per_parameter = kFloatBytes * outer_state_values(config.method, config.outer)};
-  check_offload(config, plan, layout, std::nullopt);
+  check_offload(config, plan, layout, only);
   if (!config.train.offload.empty()) {
-    estimate.offload_bytes = offload_bytes(config, plan, layout, std::nullopt);
-    estimate.memory_bytes = memory_beside_offload(config, plan, layout);
+    estimate.offload_bytes = offload_bytes(config, plan, layout, only);
+    estimate.memory_bytes = memory_beside_offload(config, plan, layout, only);
   }
   // Without a declared step time the bytes hold and the times do not: they are left out.
   const bool timed = simulated && declares_step_time(config);

@@ -24,8 +24,10 @@ struct RunEstimate {
   std::optional<Prediction> prediction;  // simulated runs whose step time is declared
 };
 
-/// Checks the configuration, opens the data, trains nothing. THROWS: as run_training's checks.
-[[nodiscard]] RunEstimate estimate_run(const Config& config, bool simulated);
+/// Checks the configuration, opens the data, trains nothing. only: the one worker whose files
+/// (train.offload) are here; else all are. THROWS: as run_training's checks.
+[[nodiscard]] RunEstimate estimate_run(const Config& config, bool simulated,
+                                       std::optional<Rank> only = std::nullopt);
 
 /// Floating-point operations a second of one core, from a few training steps of one worker taken
 /// now. THROWS: as above.

@@ -135,6 +135,7 @@ void SavedPieces::remove() {
   out_.reset();
   there_.clear();
   storage_.remove_all(file_);
+  storage_.remove_all(file_.parent_path() / kTemporaryFile);
 }
 
 }  // namespace isthmus::app

@@ -28,7 +28,9 @@ namespace isthmus::app {
 
 class SavedPieces {
  public:
-  static constexpr const char* kFile = "joining.pieces";  // in the run's folder
+  // In the run's folder; the second one while the first is written anew.
+  static constexpr const char* kFile = "joining.pieces";
+  static constexpr const char* kTemporaryFile = ".joining.pieces.tmp";
 
   /// Borrows `storage`. Touches nothing.
   SavedPieces(Storage& storage, std::filesystem::path file)
@@ -42,12 +44,14 @@ class SavedPieces {
   [[nodiscard]] Summary summary() const;
 
   /// Gives every piece of `table` whose bytes may be in the file to `have`, which says whether they
-  /// are right. From then on the file holds those alone, and is open for more.
+  /// are right. From then on the file holds those alone, and is open for more. What `have` throws
+  /// leaves the file as it was.
   void open(const PieceTable& table,
             const std::function<bool(std::size_t piece, std::span<const std::byte>)>& have);
   /// REQUIRES: open(), and that `bytes` have the piece's digest.
   void add(const StatePiece& piece, std::span<const std::byte> bytes);
-  /// The file is gone afterwards; one that never was is no error.
+  /// The file is gone afterwards, and what a kill has left of another; one that never was is no
+  /// error.
   void remove();
 
  private:

@@ -124,11 +124,13 @@ Exchange& SiteSession::exchange() {
 }
 
 void SiteSession::open_exchange() {
+  std::vector<std::uint32_t> shares = owner_shares(config_);
+  if (config_.net.shares == "auto" && routes_) shares = even_shares(config_);
   exchange_ = std::make_unique<PeerExchange>(
       *watched_, runtime_,
       PeerExchangeOptions{
           .retry_interval = kNothingIsLost,
-          .shares = owner_shares(config_),
+          .shares = std::move(shares),
           .groups = site_groups(config_),
           .run_key = run_key(config_.run.seed, Stream::kRounding),
           .events = events_.get(),

@@ -80,7 +80,7 @@ void Training::check() const {
         "where groups have nothing to sum; remove it, or set outer.exchange = \"reduce\"",
         exchange.codec->name(), plan_.workers));
   }
-  check_shares(config_);
+  (void)owner_shares(config_);
   (void)LearningRateSchedule(config_.inner, plan_.total_steps);
   check_offload(config_, plan_, layout_, own_rank(config_, request_));
   if (!config_.model.init.empty()) {

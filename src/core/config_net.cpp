@@ -84,6 +84,13 @@ void Loader::check_shares() {
                                        : fmt::format("method '{}' sends all to all", info->name)),
            "remove it");
   }
+  if (info->name == "1bit-adam" || info->name == "01-adam") {
+    refuse("E-CONFLICT", "net.shares",
+           fmt::format("{}: method '{}' keeps what each encoding of a mean has lost where it was "
+                       "encoded, and would go on without it under other shares",
+                       what, info->name),
+           "remove it, or choose another method");
+  }
   if (config.net.reduction == "groups") {
     refuse(
         "E-CONFLICT", "net.shares",

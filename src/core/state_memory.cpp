@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -29,6 +30,7 @@ namespace {
 
 constexpr std::size_t kInFile = std::size_t{1} << 20;  // bytes from which an array has a file
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kManyHugePages = std::size_t{16} << 20;  // bytes from which rounding is small
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kWindowBytes = std::size_t{8} << 20;  // of one array on a walk
 
@@ -130,23 +132,42 @@ StateMemoryScope::StateMemoryScope(StateMemory* memory) : before_(current_memory
 }
 StateMemoryScope::~StateMemoryScope() { current_memory = before_; }
 
-StateArray::StateArray(std::size_t size) : size_(size) {
+namespace {
+
+/// Not filled. Advice only: a kernel without transparent huge pages refuses, and small pages serve
+/// as well. Whole huge pages alone are asked for: no array takes more memory than its values do.
+float* take_memory(std::size_t bytes) {
+  const std::size_t alignment = bytes >= kManyHugePages ? kHugePage : kCacheLine;
+  const std::size_t room = (bytes + alignment - 1) / alignment * alignment;
+  auto* const data = static_cast<std::byte*>(std::aligned_alloc(alignment, room));
+  if (data == nullptr) throw std::bad_alloc();
+  const auto at = reinterpret_cast<std::uintptr_t>(data);
+  const std::size_t first = (kHugePage - at % kHugePage) % kHugePage;
+  if (first < bytes && bytes - first >= kHugePage) {
+    const std::size_t whole = (bytes - first) / kHugePage * kHugePage;
+    static_cast<void>(::madvise(data + first, whole, MADV_HUGEPAGE));
+  }
+  return reinterpret_cast<float*>(data);
+}
+
+}  // namespace
+
+StateArray::StateArray(std::size_t size) : StateArray(size, Start::kZeros) {}
+StateArray StateArray::unfilled(std::size_t size) { return {size, Start::kUnfilled}; }
+
+StateArray::StateArray(std::size_t size, Start start) : size_(size) {
   if (size == 0) return;
   const std::size_t bytes = size * sizeof(float);
   if (current_memory != nullptr && bytes >= kInFile) {
-    take_file(*current_memory);
+    take_file(*current_memory);  // which reads as zeros
     return;
   }
-  const std::size_t alignment = bytes >= kHugePage ? kHugePage : kCacheLine;
-  const std::size_t room = (bytes + alignment - 1) / alignment * alignment;
-  data_ = static_cast<float*>(std::aligned_alloc(alignment, room));
-  if (data_ == nullptr) throw std::bad_alloc();
-  // Advice only: a kernel without transparent huge pages refuses, and small pages serve as well.
-  if (alignment == kHugePage) static_cast<void>(::madvise(data_, room, MADV_HUGEPAGE));
-  std::fill_n(data_, size_, 0.0f);
+  data_ = take_memory(bytes);
+  if (start == Start::kZeros) std::fill_n(data_, size_, 0.0f);
 }
 
-StateArray::StateArray(std::span<const float> values) : StateArray(values.size()) {
+StateArray::StateArray(std::span<const float> values)
+    : StateArray(values.size(), Start::kUnfilled) {
   StateWalk walk(size_, [&](std::size_t begin, std::size_t end, const StateWalk::Visit& visit) {
     visit(values.subspan(begin, end - begin), StateUse::kRead);
     visit(span().subspan(begin, end - begin), StateUse::kWrite);
@@ -253,7 +274,12 @@ StateWalk::StateWalk(std::size_t size, Ranges ranges)
                   : kWindowBytes / sizeof(float)),
       ranges_(std::move(ranges)) {}
 
-StateWalk::~StateWalk() { leave(); }
+StateWalk::~StateWalk() {
+  try {
+    leave();
+  } catch (...) {  // the pager keeps it for whoever asks next
+  }
+}
 
 void StateWalk::leave() {
   if (begin_ < end_) ranges_(begin_, end_, state_done);

@@ -47,6 +47,7 @@ class StateMemory {
   StateMemory(const StateMemory&) = delete;
   StateMemory& operator=(const StateMemory&) = delete;
 
+  /// THROWS: what the hints below throw, if something has gone wrong.
   [[nodiscard]] StateTraffic traffic() const;
   /// The inner step that events belong to from now on.
   void begin_step(StepIndex t);
@@ -80,6 +81,8 @@ class StateArray {
   StateArray() = default;
   /// THROWS: std::bad_alloc; SystemError naming folder, bytes needed and free.
   explicit StateArray(std::size_t size);
+  /// Values that the caller writes before it reads them. THROWS: as above.
+  [[nodiscard]] static StateArray unfilled(std::size_t size);
   /// A copy.
   explicit StateArray(std::span<const float> values);
   ~StateArray();
@@ -100,6 +103,8 @@ class StateArray {
   void fill_zero();
 
  private:
+  enum class Start { kZeros, kUnfilled };
+  StateArray(std::size_t size, Start start);
   void take_file(const StateMemory& memory);
   float* data_ = nullptr;
   std::size_t size_ = 0;
@@ -107,6 +112,9 @@ class StateArray {
 };
 
 enum class StateUse { kRead, kWrite };
+
+// What a pager's task could not do (write, read, record) is thrown by the next hints for its files:
+// SystemError naming the folder, or what was thrown there.
 
 /// True when the values lie in a file.
 [[nodiscard]] bool state_in_file(std::span<const float> values);
@@ -127,7 +135,7 @@ class StateWalk {
 
   /// size: positions of the walk. Nothing is in files: does nothing.
   StateWalk(std::size_t size, Ranges ranges);
-  /// Gives back the last window.
+  /// Gives back the last window. What that throws is thrown by the next hint again.
   ~StateWalk();
   StateWalk(const StateWalk&) = delete;
   StateWalk& operator=(const StateWalk&) = delete;

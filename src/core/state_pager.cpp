@@ -2,12 +2,17 @@
 #include "core/state_pager.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <system_error>
 #include <vector>
+
+#include "isthmus/errors.h"
 
 namespace isthmus {
 namespace {
@@ -37,31 +42,52 @@ std::size_t absent_bytes(const StatePages& pages) {
 }
 
 // Kernels before 5.14 do not know how to fill page tables; then a byte of each page is looked at.
-void populate(const StatePages& pages, StateUse use) {
+// RETURNS: false when the disk did not give them.
+bool populate(const StatePages& pages, StateUse use) {
   constexpr int kPopulateRead = 22, kPopulateWrite = 23;  // MADV_POPULATE_*, for older headers
   const int advice = use == StateUse::kWrite ? kPopulateWrite : kPopulateRead;
-  if (::madvise(pages.begin, pages.bytes, advice) == 0) return;
+  if (::madvise(pages.begin, pages.bytes, advice) == 0) return true;
+  if (errno == EFAULT) return false;
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   for (std::size_t at = 0; at < pages.bytes; at += page) {
     static_cast<void>(*static_cast<volatile const std::byte*>(pages.begin + at));
   }
+  return true;
 }
 
 }  // namespace
 
-StatePager::StatePager(const StateMemory::Options& options)
-    : options_(options),
-      reader_([this] { serve(reads_, &StatePager::read); }),
-      writer_([this] { serve(writes_, &StatePager::write); }) {}
+StatePager::StatePager(const StateMemory::Options& options) : options_(options) {
+  try {
+    reader_ = std::thread([this] { serve(reads_, &StatePager::read); });
+    writer_ = std::thread([this] { serve(writes_, &StatePager::write); });
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
 
-StatePager::~StatePager() {
+StatePager::~StatePager() { stop(); }
+
+void StatePager::stop() {
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
-  reader_.join();
-  writer_.join();
+  if (reader_.joinable()) reader_.join();
+  if (writer_.joinable()) writer_.join();
+}
+
+void StatePager::check() const {
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void StatePager::fail(const char* action, int error) const {
+  throw SystemError(fmt::format(
+      "train.offload = \"{}\": the training state cannot be {}: {}; look after the disk, or name a "
+      "folder on another one, and resume from the last checkpoint",
+      options_.folder.string(), action, std::generic_category().message(error)));
 }
 
 void StatePager::serve(Lane& lane, void (StatePager::*work)(const Request&)) {
@@ -72,8 +98,14 @@ void StatePager::serve(Lane& lane, void (StatePager::*work)(const Request&)) {
     lane.active = lane.queue.front();
     lane.queue.pop_front();
     lock.unlock();
-    (this->*work)(lane.active);
+    std::exception_ptr failure;
+    try {
+      (this->*work)(lane.active);
+    } catch (...) {
+      failure = std::current_exception();
+    }
     lock.lock();
+    if (!failure_) failure_ = failure;
     if (&lane == &writes_ && lane.active.use == StateUse::kWrite) {
       backlog_ -= lane.active.pages.bytes;
     }
@@ -84,9 +116,11 @@ void StatePager::serve(Lane& lane, void (StatePager::*work)(const Request&)) {
 
 template <typename Ready>
 void StatePager::wait(std::unique_lock<std::mutex>& lock, const Ready& ready) {
+  check();
   if (ready()) return;
   const auto begin = std::chrono::steady_clock::now();
-  changed_.wait(lock, ready);
+  changed_.wait(lock, [&] { return failure_ || ready(); });
+  check();
   traffic_.wait_s +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
@@ -94,6 +128,7 @@ void StatePager::wait(std::unique_lock<std::mutex>& lock, const Ready& ready) {
 void StatePager::fetch(const StatePages& pages, StateUse use) {
   {
     const std::scoped_lock lock(mutex_);
+    check();
     std::erase_if(writes_.queue, [&](const Request& request) {
       const bool again = overlap(request.pages, pages);
       if (again && request.use == StateUse::kWrite) backlog_ -= request.pages.bytes;
@@ -115,6 +150,7 @@ void StatePager::await(const StatePages& pages) {
 
 void StatePager::drop(const StatePages& pages, StateUse use) {
   std::unique_lock lock(mutex_);
+  check();
   // What was asked for and is not used after all.
   std::erase_if(reads_.queue,
                 [&](const Request& request) { return overlap(request.pages, pages); });
@@ -140,37 +176,43 @@ void StatePager::forget(int file) {
   changed_.notify_all();
 }
 
-// Errors are left to whoever touches the pages: they cannot be told apart from here.
 void StatePager::read(const Request& request) {
   const TimePoint begin = now();
   std::size_t bytes = 0;
   for_pieces(request.pages, [&](const StatePages& piece) { bytes += absent_bytes(piece); });
   // All of it is on its way before the first of it is waited for.
   static_cast<void>(::madvise(request.pages.begin, request.pages.bytes, MADV_WILLNEED));
-  for_pieces(request.pages, [&](const StatePages& piece) { populate(piece, request.use); });
+  for_pieces(request.pages, [&](const StatePages& piece) {
+    if (!populate(piece, request.use)) fail("read", EIO);
+  });
   note(EventKind::kRead, begin, bytes);
 }
 
 // Unmapping first hands the dirty marks to the page cache, which then writes each page once. The
-// next piece is on its way while the last one is waited for.
+// next piece is on its way while the last one is waited for. Pages that the disk did not take are
+// not dropped, and the run ends: the kernel says so once and counts them as written from then on.
 void StatePager::write(const Request& request) {
   const TimePoint begin = now();
   const StatePages& pages = request.pages;
   static_cast<void>(::madvise(pages.begin, pages.bytes, MADV_DONTNEED));
   const auto bytes_of = [](const StatePages& piece) { return static_cast<off_t>(piece.bytes); };
   if (request.use == StateUse::kWrite) {
+    const auto sync = [&](const StatePages& piece, unsigned flags) {
+      // Where there is no such call the kernel writes when it likes, and drops what is written.
+      if (::sync_file_range(piece.file, piece.offset, bytes_of(piece), flags) != 0 &&
+          errno != ENOSYS) {
+        fail("written", errno);
+      }
+    };
     StatePages last;
     const auto finish = [&](const StatePages& piece) {
       if (piece.file < 0) return;
-      static_cast<void>(::sync_file_range(
-          piece.file, piece.offset, bytes_of(piece),
-          SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER));
+      sync(piece, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
       static_cast<void>(
           ::posix_fadvise(piece.file, piece.offset, bytes_of(piece), POSIX_FADV_DONTNEED));
     };
     for_pieces(pages, [&](const StatePages& piece) {
-      static_cast<void>(
-          ::sync_file_range(piece.file, piece.offset, bytes_of(piece), SYNC_FILE_RANGE_WRITE));
+      sync(piece, SYNC_FILE_RANGE_WRITE);
       finish(last);
       last = piece;
     });
@@ -213,6 +255,7 @@ void StatePager::note(EventKind kind, TimePoint begin, std::size_t bytes) {
 
 StateTraffic StatePager::traffic() const {
   const std::scoped_lock lock(mutex_);
+  check();
   return traffic_;
 }
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <thread>
 
@@ -29,6 +30,9 @@ class StatePager {
   StatePager(const StatePager&) = delete;
   StatePager& operator=(const StatePager&) = delete;
 
+  // What went wrong on a task of the pager (a disk that refused pages, events that could not be
+  // written) is thrown to everybody who asks after it: SystemError, or what was thrown there.
+
   /// Takes back a wish to drop the same pages that has not begun.
   void fetch(const StatePages& pages, StateUse use);
   /// Blocks until fetched, if asked for.
@@ -38,7 +42,7 @@ class StatePager {
   /// Blocks until nothing is done to the file, and forgets what was to be done.
   void forget(int file);
 
-  [[nodiscard]] StateTraffic traffic() const;
+  [[nodiscard]] StateTraffic traffic() const;  // throws too
   void begin_step(StepIndex t);
   /// Events and clock are not used after this.
   void stop_recording();
@@ -54,6 +58,9 @@ class StatePager {
     std::deque<Request> queue;
     Request active;  // file -1: none
   };
+  void stop();
+  void check() const;  // under mutex_
+  [[noreturn]] void fail(const char* action, int error) const;
   void serve(Lane& lane, void (StatePager::*work)(const Request&));
   void read(const Request& request);
   void write(const Request& request);
@@ -62,7 +69,7 @@ class StatePager {
   template <typename Ready>
   void wait(std::unique_lock<std::mutex>& lock, const Ready& ready);
 
-  std::mutex recording_;  // guards options_
+  std::mutex recording_;  // guards events and clock of options_
   StateMemory::Options options_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -71,7 +78,8 @@ class StatePager {
   StateTraffic traffic_;
   std::int64_t step_ = 0;
   bool stopping_ = false;
-  std::thread reader_, writer_;  // last: they use all of the above
+  std::exception_ptr failure_;  // the first one
+  std::thread reader_, writer_;
 };
 
 }  // namespace isthmus

@@ -265,6 +265,7 @@ class ProcessMesh final : public MeshModel {
  public:
   ProcessMesh(const ModelLayout& canonical, const MeshOptions& options, Communicator& ranks)
       : zero_(options.zero >= 1),
+        alike_(options.mesh.tp == 1 || options.codecs.data == "fp32"),
         elements_(canonical.elements()),
         process_(canonical, options, ranks) {}
   // The others cannot be told of an end that comes by an error; they are not left waiting either.
@@ -296,8 +297,11 @@ class ProcessMesh final : public MeshModel {
     run({.ask = Ask::kHandOut, .what = static_cast<std::int64_t>(what)}, {.handed_out = canonical});
   }
   void update(double lr, double gradient_scale, float* weights) override {
+    // Without a pass before, as where a joiner replays results, the ranks lack these weights.
+    if (held_ != digest_of(weights)) hand_out(RankValues::kWeights, weights);
     run({.ask = Ask::kUpdate, .gradient_scale = gradient_scale, .lr = lr}, {.collected = weights});
-    held_ = digest_of(weights);
+    held_.reset();
+    if (alike_) held_ = digest_of(weights);
   }
   void reset_optimizer(std::int64_t updates) override {
     run({.ask = Ask::kReset, .what = updates}, {});
@@ -338,6 +342,9 @@ class ProcessMesh final : public MeshModel {
   }
 
   bool zero_;
+  /// What several tensor-parallel ranks have they update to the same bits: a codec's blocks may
+  /// hold shares beside it, which differ.
+  bool alike_;
   std::int64_t elements_;
   std::optional<Digest128> held_;  // of the weights that the ranks have
   MeshProcess process_;
@@ -353,12 +360,13 @@ std::unique_ptr<MeshModel> make_process_mesh(const ModelLayout& canonical,
 }
 
 void serve_mesh(const ModelLayout& canonical, const MeshOptions& options, Communicator& ranks) {
+  std::optional<MeshProcess> process;  // outlives the abort: what is under way then ends
   try {
-    MeshProcess process(canonical, options, ranks);
+    process.emplace(canonical, options, ranks);
     for (;;) {
-      const Order order = process.await_order();
+      const Order order = process->await_order();
       if (order.ask == Ask::kEnd) return;
-      process.run(order, {});
+      process->run(order, {});
     }
   } catch (const std::exception& error) {
     ranks.abort(error.what());

@@ -92,6 +92,8 @@ class ThreadMesh final : public MeshModel {
   }
 
   void update(double lr, double gradient_scale, float* weights) override {
+    // Also without a pass before, as where a joiner replays results.
+    run([&](std::size_t i) { ranks_[i]->use_weights(weights); });
     run([&](std::size_t i) { updates_[i]->update(lr, gradient_scale, weights); });
   }
 

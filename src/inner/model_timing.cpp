@@ -235,6 +235,7 @@ ModelTiming time_model(const Workload& workload, const ModelTimingOptions& optio
   loop_options.mesh = options.mesh;
   loop_options.schedule = options.schedule;
   loop_options.virtual_stages = options.virtual_stages;
+  loop_options.zero = options.zero;
 
   ModelTiming out;
   out.base_rss_mib = peak_rss_mib();
@@ -273,6 +274,7 @@ ModelTiming time_model(const Workload& workload, const ModelTimingOptions& optio
   out.optimizer = options.optimizer;
   out.micro_batches = options.micro_batches;
   out.mesh = options.mesh;
+  out.zero = options.zero;
   if (options.mesh.pp > 1) out.schedule = pipeline_name(options.schedule);
   out.sequences = sequences;
   out.context = workload.context;
@@ -292,8 +294,9 @@ std::string to_json(const ModelTiming& t) {
       t.workload, t.bf16 ? "bf16" : "fp32", t.isa, t.optimizer, t.recompute, t.micro_batches,
       t.threads, t.parameters, t.sequences, t.context, t.steps);
   if (t.mesh.ranks() > 1) {
-    text += fmt::format(R"(,"tp":{},"pp":{},"dp":{},"schedule":"{}")", t.mesh.tp, t.mesh.pp,
-                        t.mesh.dp, t.schedule);
+    text += fmt::format(
+        R"(,"tp":{},"pp":{},"dp":{},"schedule":"{}","sequence_parallel":{},"zero":{})", t.mesh.tp,
+        t.mesh.pp, t.mesh.dp, t.schedule, t.mesh.sequence_parallel, t.zero);
   }
   text +=
       fmt::format(R"(,"ms_best":{:.3f},"ms_med":{:.3f},"forward_ms":{:.3f},"head_ms":{:.3f})"

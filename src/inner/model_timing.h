@@ -25,6 +25,7 @@ struct ModelTimingOptions {
   MeshShape mesh = {};  // ranks are threads, which share `threads`
   PipelineKind schedule = PipelineKind::k1F1B;
   int virtual_stages = 1;
+  int zero = 0;
 };
 
 /// Milliseconds of a part of the step: the median over the timed steps.
@@ -39,6 +40,7 @@ struct ModelTiming {
   std::int64_t sequences = 0, context = 0, micro_batches = 1;
   MeshShape mesh = {};
   std::string schedule;  // of a pipeline
+  int zero = 0;
   std::int64_t steps = 0;
   double best_ms = 0, median_ms = 0;  // of a whole step
   double forward_ms = 0;              // embedding, layers, final norm

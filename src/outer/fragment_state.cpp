@@ -20,7 +20,7 @@ FragmentState::FragmentState(Fragment fragment, std::span<const Parameter> param
   for (const std::size_t i : fragment_.parameters) {
     local_.append(parameters[i].values);
   }
-  anchor_ = StateArray(local_.size());
+  anchor_ = StateArray::unfilled(local_.size());
   StateWalk(size(), ranges({.local = StateUse::kRead, .anchor = StateUse::kWrite}))
       .run([&](std::size_t begin, std::size_t end) {
         local_.read(begin, anchor_.span().subspan(begin, end - begin));
@@ -208,12 +208,12 @@ void FragmentState::load(StateReader& reader) {
                                   optimizer_.every - 1);
   }
   if (feedback_) {
-    const StateArray residual(anchor_.size());
+    const StateArray residual = StateArray::unfilled(anchor_.size());
     saved_finite(reader, fmt::format("residual/{}", fragment_.id.value()), residual.span());
     feedback_->restore(residual.span());
     const std::string kept = fmt::format("residual_kept/{}", fragment_.id.value());
     if (reader.contains(kept)) {
-      kept_residual_.emplace(anchor_.size());
+      kept_residual_ = StateArray::unfilled(anchor_.size());
       saved_finite(reader, kept, kept_residual_->span());
     }
   }

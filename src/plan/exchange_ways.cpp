@@ -69,38 +69,6 @@ std::vector<std::uint32_t> shares_by_links(std::span<const DirectedLink> links, 
   return even ? std::vector<std::uint32_t>() : shares;
 }
 
-ReduceBounds reduce_bounds(std::span<const DirectedLink> links, int members,
-                           std::span<const std::uint32_t> shares) {
-  const auto size = static_cast<std::size_t>(members);
-  const std::vector<double> rates = pair_rates(links, size);
-  const std::vector<double> line = lines_of(rates, size);
-  const std::vector<std::uint32_t> even(size, 1);
-  const std::span<const std::uint32_t> parts = shares.empty() ? std::span(even) : shares;
-  ISTHMUS_CHECK(parts.size() == size, parts.size(), members);
-  double sum = 0;
-  for (const std::uint32_t part : parts) sum += part;
-  ReduceBounds bounds;
-  for (std::size_t a = 0; a < size; ++a) {
-    const double own = parts[a] / sum;
-    bounds.lines = std::max(bounds.lines, (1 + (members - 2) * own) / line[a]);
-    for (std::size_t b = 0; b < a; ++b) {
-      bounds.pairs = std::max(bounds.pairs, (own + parts[b] / sum) / rates[a * size + b]);
-    }
-  }
-  return bounds;
-}
-
-std::vector<std::uint32_t> shares_worth_it(std::span<const DirectedLink> links, int members,
-                                           std::span<const std::uint32_t> owners) {
-  std::vector<std::uint32_t> shares = shares_by_links(links, members, owners);
-  if (shares.empty()) return shares;
-  const ReduceBounds by_links = reduce_bounds(links, members, shares);
-  const ReduceBounds even = reduce_bounds(links, members, owners);
-  const bool worth_it =
-      even.lines > kSharesGain * by_links.lines && by_links.pairs <= kSharesLoss * even.pairs;
-  return worth_it ? shares : std::vector<std::uint32_t>();
-}
-
 std::vector<std::uint32_t> groups_by_links(std::span<const DirectedLink> links, int members) {
   const auto size = static_cast<std::size_t>(members);
   const std::vector<double> rates = pair_rates(links, size);

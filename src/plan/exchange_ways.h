@@ -15,11 +15,6 @@ namespace isthmus {
 /// and others are a group.
 inline constexpr double kGroupGap = 3;
 
-/// Shares by links are worth it where they make a reduce so many times as fast as even ones over
-/// lines, and links that share no line carry it in at most so many times the time.
-inline constexpr double kSharesGain = 1.15;
-inline constexpr double kSharesLoss = 1.05;
-
 /// Shares of the owners in a reduce by their lines, in parts of their sum. A member with b_i bit/s
 /// to the others (its best link, the worse of both ways) moves V (1 + (M - 2) f_i) bytes each way
 /// of a vector of V, so the f_i of sum 1 that give the least T = max V (1 + (M - 2) f_i) / b_i are
@@ -28,20 +23,6 @@ inline constexpr double kSharesLoss = 1.05;
 /// for who may own nothing; none: all may. Additions, products and quotients of doubles alone, so
 /// the same on all machines.
 [[nodiscard]] std::vector<std::uint32_t> shares_by_links(
-    std::span<const DirectedLink> links, int members, std::span<const std::uint32_t> owners = {});
-
-/// What bounds a reduce, in seconds a bit of the encoded vector.
-struct ReduceBounds {
-  double lines = 0;  // one line a member, which all its links share: max (1 + (M - 2) f_i) / b_i
-  double pairs = 0;  // every link on its own: max (f_i + f_j) / its rate, the worse of both ways
-};
-/// Of `shares`, one a member; none: even.
-[[nodiscard]] ReduceBounds reduce_bounds(std::span<const DirectedLink> links, int members,
-                                         std::span<const std::uint32_t> shares);
-
-/// shares_by_links, where they are worth it (kSharesGain) beside even shares of `owners`; else
-/// nothing.
-[[nodiscard]] std::vector<std::uint32_t> shares_worth_it(
     std::span<const DirectedLink> links, int members, std::span<const std::uint32_t> owners = {});
 
 /// Members by number of their group, cut at the largest fall between rates of links (the worse of

@@ -23,8 +23,10 @@ void NameLookup::ask(std::size_t place, const std::string& host, int port) {
     return;
   }
   queue_->update([&] {
-    if (std::ranges::find(asked_, place, &Question::place) != asked_.end()) return;
-    found_.erase(place);
+    if (std::ranges::find(asked_, place, &Question::place) != asked_.end() ||
+        found_.contains(place)) {
+      return;
+    }
     asked_.push_back({.place = place, .host = host, .port = port});
   });
 }

@@ -28,7 +28,8 @@ class NameLookup {
   NameLookup(const NameLookup&) = delete;
   NameLookup& operator=(const NameLookup&) = delete;
 
-  /// Begins to look the place up, as number `place`, unless it does already.
+  /// Begins to look the place up, as number `place`, unless it does already or
+  /// what it has found has not been taken.
   void ask(std::size_t place, const std::string& host, int port);
   /// Whether what was asked for is not known yet.
   [[nodiscard]] bool under_way(std::size_t place) const;

@@ -67,6 +67,7 @@ void add_nccl(NcclCalls& calls) {
 void add_cuda(NcclCalls& calls) {
   calls.get_device_count = &cudaGetDeviceCount;
   calls.set_device = &cudaSetDevice;
+  calls.cuda_get_last_error = &cudaGetLastError;
   calls.cuda_error_string = &cudaGetErrorString;
   calls.pointer_get_attributes = &cudaPointerGetAttributes;
   calls.malloc_device = &cudaMalloc;
@@ -83,7 +84,7 @@ void add_cuda(NcclCalls& calls) {
   calls.event_query = &cudaEventQuery;
   int devices = 0;
   const cudaError_t status = calls.get_device_count(&devices);
-  if (status != cudaSuccess) {
+  if (!cuda_ok(calls, status)) {
     refuse(fmt::format("no CUDA device can be used (is its driver installed?): {}",
                        calls.cuda_error_string(status)));
   }
@@ -104,8 +105,14 @@ const NcclCalls& system_nccl_calls() {
   return calls;
 }
 
+bool cuda_ok(const NcclCalls& calls, cudaError_t status) noexcept {
+  if (status == cudaSuccess) return true;
+  (void)calls.cuda_get_last_error();
+  return false;
+}
+
 void check_cuda(const NcclCalls& calls, cudaError_t status, const char* call) {
-  if (status == cudaSuccess) return;
+  if (cuda_ok(calls, status)) return;
   throw NcclFailure(fmt::format("{}: {}", call, calls.cuda_error_string(status)));
 }
 

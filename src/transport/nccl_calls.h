@@ -43,6 +43,7 @@ struct NcclCalls {
   // Spelled out where the CUDA headers overload the name for C++.
   decltype(&cudaGetDeviceCount) get_device_count = nullptr;
   decltype(&cudaSetDevice) set_device = nullptr;
+  decltype(&cudaGetLastError) cuda_get_last_error = nullptr;
   decltype(&cudaGetErrorString) cuda_error_string = nullptr;
   decltype(&cudaPointerGetAttributes) pointer_get_attributes = nullptr;
   cudaError_t (*malloc_device)(void**, std::size_t) = nullptr;
@@ -63,6 +64,9 @@ struct NcclCalls {
 /// THROWS: SystemError when there is no NCCL, an old one, or no CUDA device.
 [[nodiscard]] const NcclCalls& system_nccl_calls();
 
+/// Whether `status` is success. If not, the runtime forgets it ("not ready" too): the thread's next
+/// launch of a kernel would be blamed for it.
+[[nodiscard]] bool cuda_ok(const NcclCalls& calls, cudaError_t status) noexcept;
 /// THROWS: NcclFailure naming `call` unless `status` is success (for NCCL: or "in progress").
 void check_cuda(const NcclCalls& calls, cudaError_t status, const char* call);
 void check_nccl(const NcclCalls& calls, ncclComm_t comm, ncclResult_t result, const char* call);

@@ -49,6 +49,9 @@ class NcclBackend final : public CommunicatorBackend {
         group_(std::move(group)),
         input_(group_->device()),
         output_(group_->device()) {}
+  ~NcclBackend() override { group_->close(); }  // before staging goes
+  NcclBackend(const NcclBackend&) = delete;
+  NcclBackend& operator=(const NcclBackend&) = delete;
 
   [[nodiscard]] int rank() const override { return group_->rank(); }
   [[nodiscard]] int size() const override { return group_->size(); }
@@ -311,6 +314,17 @@ std::unique_ptr<Communicator> make_nccl_communicator_over(const NcclCalls& calls
   const auto runtime = std::make_shared<SystemRuntime>();
   auto group = std::make_unique<NcclGroup>(calls, runtime, std::move(ranks), device, deadline);
   return make_checked_communicator(runtime, std::make_unique<NcclBackend>(calls, std::move(group)));
+}
+
+int nccl_devices() {
+  const NcclCalls& calls = system_nccl_calls();
+  int devices = 0;
+  try {
+    check_cuda(calls, calls.get_device_count(&devices), "cudaGetDeviceCount");
+  } catch (const NcclFailure& failure) {
+    throw SystemError(fmt::format("communicator \"nccl\": {}", failure.what()));
+  }
+  return devices;
 }
 
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> ranks,

@@ -7,6 +7,10 @@
 // go through staging memory of the size of the largest call, on the device and pinned on the host.
 // Messages go over `ranks`, by way of the host: NCCL's know no tags and wait for their receiver.
 //
+// Destroying one needs the other ranks to destroy theirs too, in the same order where there are
+// several: NCCL waits for them. A rank that is alone waits some seconds, then aborts its own, and
+// leaves a thread, a stream and staging memory behind for good if NCCL does not let go of it.
+//
 // DETERMINISM, where it is less than communicator.h promises:
 //  - Sums of f32, f64 and bf16 have the order that NCCL chooses, by size, number of ranks, topology
 //    and version; bf16 may be rounded on the way. So all_reduce need not have the bits of
@@ -25,6 +29,9 @@
 #include "transport/communicator.h"
 
 namespace isthmus {
+
+/// Devices of this machine. THROWS: SystemError as make_nccl_communicator().
+[[nodiscard]] int nccl_devices();
 
 /// Collective. `ranks` (threads or MPI) has the same ranks, is used by nobody else afterwards, and
 /// has a deadline of its own; `device`: this rank's GPU, another one for each rank of a machine;

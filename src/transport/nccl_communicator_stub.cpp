@@ -4,14 +4,21 @@
 
 namespace isthmus {
 
+namespace {
+
+constexpr const char* kWhy =
+    "communicator \"nccl\": this build has no NCCL; install the CUDA toolkit and nccl.h (2.18 or "
+    "later), configure and build again, or use \"threads\" (ranks of one process) or \"mpi\" "
+    "(mpirun)";
+
+}  // namespace
+
+int nccl_devices() { throw SystemError(kWhy); }
+
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> ranks, int,
                                                      std::chrono::milliseconds) {
-  const std::string why =
-      "communicator \"nccl\": this build has no NCCL; install the CUDA toolkit and nccl.h (2.18 or "
-      "later), configure and build again, or use \"threads\" (ranks of one process) or \"mpi\" "
-      "(mpirun)";
-  ranks->abort(why);
-  throw SystemError(why);
+  ranks->abort(kWhy);
+  throw SystemError(kWhy);
 }
 
 }  // namespace isthmus

@@ -23,17 +23,19 @@ NcclDevice::NcclDevice(const NcclCalls& calls, int ordinal) : calls_(calls), ord
              "cudaStreamCreateWithFlags");
   const cudaError_t status = calls_.event_create(&end_, cudaEventDisableTiming);
   if (status == cudaSuccess) return;
-  calls_.stream_destroy(stream_);
+  (void)cuda_ok(calls_, calls_.stream_destroy(stream_));
   check_cuda(calls_, status, "cudaEventCreateWithFlags");
 }
 
 NcclDevice::~NcclDevice() {
-  if (!idle()) return;
-  calls_.event_destroy(end_);
-  calls_.stream_destroy(stream_);
+  if (!try_enter() || !idle()) return;
+  (void)cuda_ok(calls_, calls_.event_destroy(end_));
+  (void)cuda_ok(calls_, calls_.stream_destroy(stream_));
 }
 
 void NcclDevice::enter() const { check_cuda(calls_, calls_.set_device(ordinal_), "cudaSetDevice"); }
+
+bool NcclDevice::try_enter() const noexcept { return cuda_ok(calls_, calls_.set_device(ordinal_)); }
 
 bool NcclDevice::holds(const void* data) const {
   cudaPointerAttributes attributes{};
@@ -57,19 +59,26 @@ void NcclDevice::mark() const {
 
 bool NcclDevice::reached() const {
   const cudaError_t status = calls_.event_query(end_);
-  if (status == cudaErrorNotReady) return false;
-  check_cuda(calls_, status, "cudaEventQuery");
-  return true;
+  if (cuda_ok(calls_, status)) return true;
+  if (status != cudaErrorNotReady) check_cuda(calls_, status, "cudaEventQuery");
+  return false;
 }
 
-bool NcclDevice::idle() const noexcept { return calls_.stream_query(stream_) != cudaErrorNotReady; }
+bool NcclDevice::idle() const noexcept {
+  if (given_up_) return false;
+  const cudaError_t status = calls_.stream_query(stream_);
+  return cuda_ok(calls_, status) || status != cudaErrorNotReady;
+}
 
-NcclStage::~NcclStage() { release(); }
+NcclStage::~NcclStage() {
+  if (device_.try_enter()) release();
+}
 
 void NcclStage::release() noexcept {
   if (room_ == 0 || !device_.idle()) return;
-  device_.calls().free_device(memory_);
-  device_.calls().free_pinned(pinned_);
+  const NcclCalls& calls = device_.calls();
+  (void)cuda_ok(calls, calls.free_device(memory_));
+  (void)cuda_ok(calls, calls.free_pinned(pinned_));
   room_ = 0;
 }
 
@@ -85,7 +94,7 @@ void NcclStage::take(void* data, std::size_t bytes) {
   void* pinned = nullptr;
   check_cuda(calls, calls.malloc_device(&memory, room), "cudaMalloc");
   const cudaError_t status = calls.malloc_pinned(&pinned, room, cudaHostAllocDefault);
-  if (status != cudaSuccess) calls.free_device(memory);
+  if (status != cudaSuccess) (void)cuda_ok(calls, calls.free_device(memory));
   check_cuda(calls, status, "cudaHostAlloc");
   memory_ = static_cast<std::byte*>(memory);
   pinned_ = static_cast<std::byte*>(pinned);

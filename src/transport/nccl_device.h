@@ -27,6 +27,7 @@ class NcclDevice {
   [[nodiscard]] cudaStream_t stream() const { return stream_; }
   /// Makes this the calling thread's device. THROWS: NcclFailure (all below).
   void enter() const;
+  [[nodiscard]] bool try_enter() const noexcept;
   /// Whether values lie on this device. Those of another one are refused; managed and pinned memory
   /// counts as the host's.
   [[nodiscard]] bool holds(const void* data) const;
@@ -37,12 +38,16 @@ class NcclDevice {
   [[nodiscard]] bool reached() const;
   /// Whether nothing is under way; also after an error, which ends everything.
   [[nodiscard]] bool idle() const noexcept;
+  /// NCCL has not let go: from now on the device counts as never idle, and nothing is freed.
+  void give_up() noexcept { given_up_ = true; }
+  [[nodiscard]] bool given_up() const noexcept { return given_up_; }
 
  private:
   const NcclCalls& calls_;
   const int ordinal_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t end_ = nullptr;
+  bool given_up_ = false;
 };
 
 /// One argument of a call as NCCL sees it: where it lies when that is the device, else in memory

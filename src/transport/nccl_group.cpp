@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
 #include <thread>
 #include <type_traits>
 #include <utility>
 
 #include "core/check.h"
+#include "transport/nccl_end.h"
 
 namespace isthmus {
 namespace {
@@ -20,8 +20,7 @@ static_assert(std::is_trivially_copyable_v<Call>);
 constexpr Duration kBusy = std::chrono::microseconds(200);
 constexpr Duration kShortestNap = std::chrono::microseconds(20);
 constexpr Duration kLongestNap = std::chrono::microseconds(100);
-constexpr Duration kFinish = std::chrono::seconds(5);  // of an orderly end
-constexpr Duration kStop = std::chrono::seconds(1);    // of what NCCL has been told to abort
+constexpr Duration kStop = std::chrono::seconds(1);  // of what runs on the device
 
 std::string name_of(const Call& call) {
   return call.operation == Operation::kNothing ? "joining the devices" : describe(call);
@@ -33,6 +32,23 @@ ncclConfig_t own_config() {
   config.splitShare = 0;  // a child may run beside its parent, and end without it
   return config;
 }
+
+/// Where NCCL writes a communicator until it has settled or ended: for good if it does neither.
+class Place {
+ public:
+  explicit Place(const NcclDevice& device) : device_(device) {}
+  ~Place() {
+    if (device_.given_up()) (void)comm_.release();
+  }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+
+  [[nodiscard]] ncclComm_t* get() const { return comm_.get(); }
+
+ private:
+  const NcclDevice& device_;
+  std::unique_ptr<ncclComm_t> comm_ = std::make_unique<ncclComm_t>(nullptr);
+};
 
 }  // namespace
 
@@ -55,14 +71,7 @@ NcclGroup::NcclGroup(const NcclGroup& parent, std::unique_ptr<Communicator> rank
       deadline_(parent.deadline_),
       met_(static_cast<std::size_t>(ranks_->size())) {}
 
-NcclGroup::~NcclGroup() {
-  if (comm_ == nullptr) return;
-  try {
-    finish();
-  } catch (const std::exception&) {  // a device or a rank that no longer answers
-    end();
-  }
-}
+NcclGroup::~NcclGroup() { close(); }
 
 void NcclGroup::join() {
   const Call call;
@@ -73,11 +82,14 @@ void NcclGroup::join() {
   });
   meet(call);
   over_ranks(call, [&] { ranks_->broadcast({&id, sizeof id, Dtype::kU8}, 0); });
+  const Place place(*device_);
   guard(call, [&] {
     begin(deadline_);
     device_->enter();
     ncclConfig_t config = own_config();
-    check(calls_.comm_init_rank(&comm_, size(), id, rank(), &config), "ncclCommInitRankConfig");
+    const ncclResult_t begun = calls_.comm_init_rank(place.get(), size(), id, rank(), &config);
+    comm_ = *place.get();
+    check(begun, "ncclCommInitRankConfig");
     settle(comm_);
   });
   meet(call);  // all have joined, or all hear who has not
@@ -144,17 +156,18 @@ std::unique_ptr<NcclGroup> NcclGroup::split(int color, int key) {
     ranks->broadcast({&first, 1, Dtype::kI32}, 0);
     child.reset(new NcclGroup(*this, std::move(ranks)));
   });
-  ncclComm_t comm = nullptr;  // NCCL writes it until the call has settled or been aborted
+  const Place place(*device_);
   try {
     guard(call, [&] {
       child->device_ = std::make_unique<NcclDevice>(calls_, ordinal_);
-      split_off(*child, first, &comm);
+      split_off(*child, first, place.get());
     });
   } catch (const CommunicatorError&) {
-    if (comm != nullptr) (void)calls_.comm_abort(comm);
+    if (!device_->given_up()) child->comm_ = *place.get();
+    child->end(false);
     throw;
   }
-  child->comm_ = comm;
+  child->comm_ = *place.get();
   return child;
 }
 
@@ -180,7 +193,7 @@ void NcclGroup::over_ranks(const Call& call, const std::function<void()>& body) 
   try {
     body();
   } catch (const CommunicatorError&) {
-    end();
+    end(false);
     throw_ended(call);
   }
 }
@@ -224,22 +237,17 @@ void NcclGroup::settle(ncclComm_t comm) {
   wait_until([&] { return settled(comm); });
 }
 
-void NcclGroup::finish() {
-  if (!ranks_->end_cause().empty()) {
-    end();
+void NcclGroup::close() noexcept { end(true); }
+
+/// Afterwards nothing touches values on the device any more, unless NCCL or the device hangs.
+void NcclGroup::end(bool orderly) noexcept {
+  if (comm_ == nullptr) return;
+  const auto whole = [&] { return orderly && ranks_->end_cause().empty(); };
+  if (!end_nccl(calls_, runtime_, std::exchange(comm_, nullptr), ordinal_, deadline_, whole)) {
+    device_->give_up();
     return;
   }
-  begin(std::min(deadline_, kFinish));
-  device_->enter();
-  check(calls_.comm_finalize(comm_), "ncclCommFinalize");
-  settle(comm_);
-  (void)calls_.comm_destroy(std::exchange(comm_, nullptr));
-}
-
-/// Afterwards nothing touches values on the device any more, unless the device itself hangs.
-void NcclGroup::end() noexcept {
-  if (comm_ == nullptr) return;
-  (void)calls_.comm_abort(std::exchange(comm_, nullptr));
+  (void)device_->try_enter();
   const TimePoint last = runtime_->clock().now() + kStop;
   while (!device_->idle() && runtime_->clock().now() < last) {
     runtime_->sleep_until(runtime_->clock().now() + kLongestNap);
@@ -248,7 +256,7 @@ void NcclGroup::end() noexcept {
 
 void NcclGroup::fail(const Call& call, const std::string& cause) {
   if (ranks_->end_cause().empty()) ranks_->abort(cause);
-  end();
+  end(false);
   throw_ended(call);
 }
 

@@ -6,7 +6,8 @@
 // for anything: it compares what they call, has a deadline and carries aborts, none of which NCCL
 // does. After the meeting all launch the same, so only a device, a link or a process that fails can
 // hold NCCL up. Then the rank that has waited for the deadline, or has heard that another one ended
-// the group, aborts NCCL's communicator. NCCL never blocks a thread (`blocking = 0`).
+// the group, aborts NCCL's communicator. NCCL never blocks this thread: operations do not
+// (`blocking = 0`), and ends are called by another one (nccl_end.h).
 #pragma once
 
 #include <functional>
@@ -25,8 +26,7 @@ class NcclGroup {
   /// Collective: joins the ranks' devices. THROWS: CommunicatorError (all below).
   NcclGroup(const NcclCalls& calls, std::shared_ptr<Runtime> runtime,
             std::unique_ptr<Communicator> ranks, int device, Duration deadline);
-  /// Gives NCCL's communicator back; waits a few seconds at most.
-  ~NcclGroup();
+  ~NcclGroup();  // as close()
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
 
@@ -52,6 +52,9 @@ class NcclGroup {
   /// The group of the ranks with this color, in the order of (key, rank).
   [[nodiscard]] std::unique_ptr<NcclGroup> split(int color, int key);
 
+  /// Gives NCCL's communicator back. NCCL waits for the other ranks to do the same; this rank waits
+  /// for NCCL a few seconds at most, and then leaves it stream, memory and a thread for good.
+  void close() noexcept;
   /// Ends the group, and this call.
   [[noreturn]] void fail(const Call& call, const std::string& cause);
 
@@ -67,8 +70,8 @@ class NcclGroup {
   void wait_until(const std::function<bool()>& done);
   void settle(ncclComm_t comm);
   [[nodiscard]] bool settled(ncclComm_t comm) const;
-  void end() noexcept;
-  void finish();
+  /// orderly: by finalizing, as long as no rank has ended the group.
+  void end(bool orderly) noexcept;
   [[noreturn]] void throw_ended(const Call& call);
 
   const NcclCalls& calls_;

@@ -27,6 +27,7 @@ constexpr int kWordsPerTurn = 16;
 // that another relay has its turn.
 constexpr Duration kCallTakes = std::chrono::seconds(6), kDialTakes = std::chrono::seconds(3);
 constexpr Duration kOutgoingTakes = std::chrono::seconds(10);
+constexpr Duration kNameTakes = std::chrono::seconds(1);      // of it, while there is another relay
 constexpr Duration kNoRoom = std::chrono::milliseconds(100);  // after the machine refused one
 // Between lookups of a name; where none has found anything, nothing is lost by another one.
 constexpr Duration kLookUpEvery = std::chrono::minutes(1);
@@ -76,10 +77,6 @@ RelayedLinks::RelayedLinks(Runtime& runtime, const MemberOptions& options, Route
       if (routes_.relays[relay].member == options_.self) continue;
       listening_.push_back({.relay = relay, .again = now, .backoff = kFirstBackoff});
     }
-  }
-  for (std::size_t relay = 0; relay < routes_.relays.size(); ++relay) {
-    names_.ask(relay, routes_.relays[relay].host, routes_.relays[relay].port);
-    addresses_[relay].look_up_at = now + kLookUpFirst;
   }
   task_ = runtime_.spawn("relayed links", [this] { serve(); });
 }
@@ -175,29 +172,38 @@ void RelayedLinks::take_connections(Rank to, Door& door, TimePoint now) {
   }
 }
 
-std::optional<RelayCall> RelayedLinks::call(std::size_t relay, const RelayRequest& request,
-                                            TimePoint now) {
-  const RelayPlace& place = routes_.relays[relay];
+const RelayedLinks::Addresses& RelayedLinks::addresses(std::size_t relay, TimePoint now) {
   Addresses& known = addresses_[relay];
-  if (known.doubted && now >= known.look_up_at) {
-    names_.ask(relay, place.host, place.port);
-    // What only detours need is not worth a question every few seconds.
-    const bool urgent = known.found.empty() && !routes_.hidden.empty();
-    known.look_up_at = now + (urgent ? kLookUpFirst : kLookUpEvery);
-  }
-  if (auto found = names_.take(relay)) {
+  const auto take = [&] {
+    const auto found = names_.take(relay);
+    if (!found) return;
     if (*found) {
-      known.found = **std::move(found);
+      known.found = **found;
       known.doubted = false;
     } else {
       known.why = "its name: " + found->error();
     }
+  };
+  take();
+  if (known.doubted && now >= known.look_up_at) {
+    names_.ask(relay, routes_.relays[relay].host, routes_.relays[relay].port);
+    // What only detours need is not worth a question every few seconds.
+    const bool urgent = known.found.empty() && !routes_.hidden.empty();
+    known.look_up_at = now + (urgent ? kLookUpFirst : kLookUpEvery);
   }
+  take();  // an address in numbers
+  return known;
+}
+
+std::optional<RelayCall> RelayedLinks::call(std::size_t relay, const RelayRequest& request,
+                                            TimePoint now) {
+  const Addresses& known = addresses(relay, now);
   if (known.found.empty()) {
-    failed(request.to, relay, names_.under_way(relay) ? "its name is being looked up" : known.why);
+    const bool looks = names_.under_way(relay) || known.why.empty();
+    failed(request.to, relay, looks ? "its name is being looked up" : known.why);
     return std::nullopt;
   }
-  return std::make_optional<RelayCall>(options_, place, known.found, request,
+  return std::make_optional<RelayCall>(options_, routes_.relays[relay], known.found, request,
                                        runtime_.clock().now(),
                                        request.verb == RelayVerb::kDial ? kDialTakes : kCallTakes);
 }
@@ -229,12 +235,15 @@ bool RelayedLinks::advance(Outgoing& outgoing, const std::vector<Waited>& all, T
   if (now >= outgoing.given_up_at) return false;
   if (!outgoing.call) {
     if (now < outgoing.again) return true;
+    if (addresses(outgoing.relay, now).found.empty() && names_.under_way(outgoing.relay) &&
+        now < outgoing.given_up_at - kOutgoingTakes + kNameTakes) {
+      return true;
+    }
     outgoing.again = now + outgoing.backoff;
     outgoing.backoff = std::min(2 * outgoing.backoff, kLongestBackoff);
     outgoing.call =
         call(outgoing.relay,
              {.verb = RelayVerb::kDial, .from = options_.self, .to = outgoing.to, .run = {}}, now);
-    // A name that is being looked up is waited for where there is no other relay.
     if (!outgoing.call) {
       turn_from(outgoing.relay, outgoing.to);
       outgoing.relay = relay_after(outgoing.relay, outgoing.to);

@@ -6,8 +6,9 @@
 // that break when something on the way does. One task; it passes bytes on and knows nothing of what
 // they are.
 //
-// Names of relays are looked up beside it (name_lookup.h); what was found is kept until a later
-// lookup, at most one a minute, finds other addresses.
+// Names of relays are looked up beside it (name_lookup.h), when they are first needed; what was
+// found is kept until a later lookup, at most one a minute, finds other addresses. A connection
+// waits for the name of its relay for a second, then it goes by another one.
 #pragma once
 
 #include <cstdint>
@@ -106,6 +107,8 @@ class RelayedLinks {
   [[nodiscard]] bool hear(Listening& listening, TimePoint now);
   void answer_call(std::size_t relay, const Digest128& token, TimePoint now);
   [[nodiscard]] bool advance(RelayCall& accepting, const std::vector<Waited>& all, TimePoint now);
+  /// What is known of the relay's name; looked up where that is due.
+  const Addresses& addresses(std::size_t relay, TimePoint now);
   /// RETURNS: nothing when the relay's name has no address, or none yet.
   [[nodiscard]] std::optional<RelayCall> call(std::size_t relay, const RelayRequest& request,
                                               TimePoint now);

@@ -404,6 +404,7 @@ class Files(CommandLine):
         self.assertTrue(ways["even shares"]["used"], lines)
         self.assertEqual(ways["gather"]["set"], "outer.exchange=gather")
         self.assertNotIn("set", ways["star of a"])
+        self.assertNotIn("set", ways["groups (a, b | c, d)"])  # which the sites do not name
         for way in ways.values():
             self.assertAlmostEqual(way["predicted_s"] / way["simulated_s"], 1, delta=0.05)
         thin = {name: way["thinnest_link_bytes"] for name, way in ways.items()}
@@ -412,14 +413,20 @@ class Files(CommandLine):
                        (('["*", "*"]', "20Mbit/s"), ('["c", "*"]', "5Mbit/s")))
         self.write("slow.toml", RUN.replace("workers = 2\n", "") + sites + slow)
         by_links = "shares by links (1365:1365:0:1365)"
-        settings = {"auto": by_links, "links": by_links, "even": "even shares"}
+        settings = {"auto": "even shares", "links": by_links}
         for key, used in settings.items():
             lines = self.prints("bench", "collectives", "slow.toml", "--set", "sim.link_model=ideal",
                                 "--set", "model.d_model=128", "--set", f"net.shares={key}",
                                 "--json").splitlines()
             ways = {way["way"]: way for way in map(json.loads, lines)}
             self.assertEqual([way for way in ways if ways[way]["used"]], [used], lines)
-            self.assertIn("net.shares=links", ways[by_links]["set"])
+            other, set_other = ((by_links, "net.shares=links") if key == "auto"
+                                else ("even shares", "net.shares=auto"))
+            self.assertEqual(ways[other]["set"], set_other)
+        # Nothing is proposed that a run would refuse.
+        lines = self.prints("bench", "collectives", "slow.toml", "--set", "sim.link_model=ideal",
+                            "--set", "outer.method=1bit-adam", "--json").splitlines()
+        self.assertNotIn("net.", " ".join(way.get("set", "") for way in map(json.loads, lines)))
         self.refuses(2, "--inner", "bench", "collectives")
         self.refuses(3, "[[link]]", "bench", "collectives", "run.toml")
 

@@ -14,8 +14,8 @@ using namespace std::chrono_literals;
 using testing::HasSubstr;
 using testing::Not;
 
-TEST(HubBoard, IsWellWhileItWaitsAndWhileRoundsAreCommitted) {
-  HubBoard board({"east", "west"}, 60s);
+TEST(HubBoard, IsWellWhileItWaitsAndWhileASiteIsThere) {
+  HubBoard board({"east", "west"});
   const TimePoint begin(1h);
   const auto health = [&](TimePoint now) { return hub_page("/healthz", board.snapshot(now)); };
   EXPECT_EQ(health(begin).status, 200);
@@ -24,10 +24,8 @@ TEST(HubBoard, IsWellWhileItWaitsAndWhileRoundsAreCommitted) {
   board.see({true, true});
   EXPECT_EQ(health(begin + 1h).status, 200) << "none has been sent yet";
   board.wrote(1, 2ms, begin);
-  EXPECT_EQ(health(begin + 60s).body, "2 of 2 sites are in the run\n");
-  EXPECT_EQ(health(begin + 61s).status, 503);
-  EXPECT_EQ(health(begin + 61s).body, "no round has been committed for 61 s\n");
-  board.wrote(1, 2ms, begin + 61s);
+  EXPECT_EQ(health(begin + 24h).status, 200) << "a long outer.H";
+  EXPECT_EQ(health(begin + 24h).body, "2 of 2 sites are in the run\n");
   board.see({true, false});
   EXPECT_EQ(health(begin + 62s).body, "1 of 2 sites are in the run\n");
   board.see({false, false});
@@ -36,7 +34,7 @@ TEST(HubBoard, IsWellWhileItWaitsAndWhileRoundsAreCommitted) {
 }
 
 TEST(HubBoard, CountsWhatItIsTold) {
-  HubBoard board({"east", "west"}, 60s);
+  HubBoard board({"east", "west"});
   const TimePoint begin(1h);
   EXPECT_THAT(hub_page("/metrics", board.snapshot(begin)).body, Not(HasSubstr("hub_round_seconds")))
       << "none is known yet";

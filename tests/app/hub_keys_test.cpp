@@ -300,6 +300,28 @@ TEST(HubEnrolment, OfEachInvitationTheLastQuestionIsAnswered) {
   queue->update([&] { EXPECT_EQ(heard.size(), 2U); });
 }
 
+TEST(HubEnrolment, AnErrorIsARefusalAndTheNextOneIsAnswered) {
+  SystemRuntime runtime;
+  const auto nothing = runtime.make_wait_queue();
+  HubEnrolment enrolment(runtime, [&](const std::string& key, std::span<const std::byte>) {
+    if (key == "a") throw std::runtime_error("the disk is full");
+    return EnrolAnswer{.welcome = true};
+  });
+  const auto answer_of = [&](const std::string& key) {
+    EnrolAnswer answer;
+    const TimePoint deadline = runtime.clock().now() + 30s;
+    while (!known(answer) && runtime.clock().now() < deadline) {
+      answer = enrolment.ask(key, std::vector<std::byte>(1));
+      (void)nothing->wait([] { return false; }, runtime.clock().now() + 1ms);
+    }
+    return answer;
+  };
+  const EnrolAnswer refused = answer_of("a");
+  EXPECT_FALSE(refused.welcome);
+  EXPECT_THAT(refused.why, HasSubstr("the disk is full"));
+  EXPECT_TRUE(answer_of("b").welcome);
+}
+
 TEST_F(HubFolder, AskedWithAKeyOfSomebodyElseNobodyComesIn) {
   HubKeys hub = keys();
   const std::string text = hub.invite("west", "127.0.0.1:1", 3600, 1);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "isthmus/codec.h"
+#include "isthmus/errors.h"
 #include "join_fixture.h"
 #include "transport/note_stream.h"
 
@@ -89,6 +90,31 @@ TEST_F(Join, OneThatDiesGoesOnWithTheStateOfBefore) {
   const auto result = north->exchange().wait(ticket, 0s);
   ASSERT_TRUE(result.has_value()) << result.error().what;
   EXPECT_EQ(result->values, std::vector<float>(200000, 8.0f));
+  const auto says_caught_up = [&] {
+    return std::ranges::any_of(answers_, [](const auto& each) {
+      return std::holds_alternative<CaughtUpNote>(each.second);
+    });
+  };
+  for (const std::int64_t t : {8, 9}) EXPECT_TRUE(north->may_replay(StepIndex(t), 0s));
+  EXPECT_FALSE(says_caught_up()) << "its state is old";
+  EXPECT_THROW((void)north->may_replay(StepIndex(10), 0s), PeerError);
+  EXPECT_TRUE(says_caught_up());
+}
+
+TEST_F(Join, UntilTheDonorHasSaidHowFarItIsNobodyHasCaughtUp) {
+  live_ = {true, false, false};
+  const auto north = newcomer(Rank(2));
+  host_.receive(Rank(2), JoinNote{{0}});
+  after_step(7);
+  settle(*north);
+  ASSERT_TRUE(north->fetch(runtime_.clock().now()));
+  answers_.clear();
+  EXPECT_THROW((void)north->may_replay(StepIndex(8), 0s), PeerError);
+  EXPECT_TRUE(answers_.empty());
+  after_step(8);
+  settle(*north);
+  EXPECT_TRUE(north->may_replay(StepIndex(8), 0s));
+  EXPECT_TRUE(answers_.empty());
 }
 
 TEST_F(Join, AStateIsKeptWhileItSparesSomething) {
@@ -99,6 +125,16 @@ TEST_F(Join, AStateIsKeptWhileItSparesSomething) {
     source_.lost(Rank(2), TimePoint(1h));
     sent_.clear();
   };
+  const auto take_digest = [&] {
+    NoteStreamAssembler tables(1 << 20);
+    for (const auto& [to, note] : sent_) {
+      const auto* piece = std::get_if<TableNote>(&note);
+      if (piece == nullptr || to != Rank(2)) continue;
+      auto whole = tables.take(piece->piece);
+      ASSERT_TRUE(whole);
+      if (*whole) digest = xxh3_128((*whole)->bytes);
+    }
+  };
   std::int64_t t = 7;
   const auto begin = [&] {
     host_.receive(Rank(2), JoinNote{{0}});
@@ -106,15 +142,7 @@ TEST_F(Join, AStateIsKeptWhileItSparesSomething) {
     const auto* offer = std::get_if<OfferNote>(&sent_.front().second);
     ASSERT_TRUE(offer != nullptr);
     EXPECT_EQ(offer->step, StepIndex(t)) << "who has nothing is given a state of now";
-    std::vector<std::byte> table;
-    NoteStreamAssembler tables(1 << 20);
-    for (const auto& [to, note] : sent_) {
-      if (const auto* piece = std::get_if<TableNote>(&note)) {
-        auto whole = tables.take(piece->piece);
-        ASSERT_TRUE(whole);
-        if (*whole) digest = xxh3_128((*whole)->bytes);
-      }
-    }
+    take_digest();
   };
   const auto returns_with = [&](std::uint64_t saved) {
     host_.receive(Rank(2), JoinNote{.linked = {0}, .table = digest, .saved = saved});
@@ -139,14 +167,33 @@ TEST_F(Join, AStateIsKeptWhileItSparesSomething) {
     source_.forget(Rank(2));
     after_step(++t);
   }
-  // Six results are more than half of what may be under way.
+  // Two results are more than half of the state; nor is it kept where they came before it died.
+  begin();
+  for (int k = 0; k < 2; ++k) round();
+  EXPECT_TRUE(source_.serves(Rank(2)));
+  dies();
+  EXPECT_FALSE(source_.serves(Rank(2)));
   begin();
   dies();
-  for (int k = 0; k < 6; ++k) round();
+  for (int k = 0; k < 2; ++k) round();
   EXPECT_FALSE(source_.serves(Rank(2)));
   returns_with(std::uint64_t{1} << 40);
   after_step(++t);
   EXPECT_TRUE(offered(t));
+  dies();
+  // Who was told of it and is gone meanwhile is not told again.
+  live_ = {true, true, false};
+  host_.receive(Rank(2), JoinNote{{0, 1}});
+  for (int k = 0; k < 100 && !offered(t); ++k) after_step(++t);
+  ASSERT_TRUE(offered(t));
+  take_digest();
+  dies();
+  live_ = {true, false, false};
+  returns_with(std::uint64_t{1} << 40);
+  const std::int64_t first = t;
+  after_step(++t);
+  EXPECT_TRUE(offered(first));
+  EXPECT_TRUE(std::ranges::all_of(sent_, [](const auto& each) { return each.first == Rank(2); }));
   dies();
   // Too late.
   begin();

@@ -43,6 +43,12 @@ codec = "int4"
 """
 
 
+def on_tmpfs(folder):
+    done = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True,
+                          check=True)
+    return done.stdout.strip() == "tmpfs"
+
+
 class Offload(unittest.TestCase):
     def setUp(self):
         self.scratch = tempfile.TemporaryDirectory()
@@ -55,6 +61,8 @@ class Offload(unittest.TestCase):
     def run_program(self, *arguments, limit=None):
         def set_limit():
             resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+            # Room of threads' stacks counts too, and a shell's limit would be it.
+            resource.setrlimit(resource.RLIMIT_STACK, (8 * MIB, 8 * MIB))
         return subprocess.run([PROGRAM, *map(str, arguments)], cwd=self.folder, capture_output=True,
                               text=True, timeout=240, env={**os.environ, "NO_COLOR": "1"},
                               preexec_fn=set_limit if limit else None)
@@ -88,6 +96,8 @@ class Offload(unittest.TestCase):
         events = [json.loads(line)
                   for line in (self.folder / "files" / "events.jsonl").read_text().splitlines()]
         compute = [(e["t0"], e["t1"], e["w"]) for e in events if e["k"] == "compute"]
+        if on_tmpfs(self.folder):
+            self.skipTest("tmpfs keeps its pages: nothing is read again")
         self.assertEqual({(e["k"], e["w"], e["step"]) for e in events
                           if e["k"] in ("read", "write") and e["step"] > 0},
                          {(k, w, s) for k in ("read", "write") for w in (0, 1) for s in (1, 2, 3)})

@@ -62,41 +62,14 @@ std::vector<DirectedLink> links_of(const Config& config) {
   return link_matrix(config.links, {"a", "b", "c", "d"});
 }
 
-TEST(OwnerShares, FollowTheKeyAndTheLinks) {
-  const auto shares = [](const std::string& more, const std::string& how) {
-    return owner_shares(config(more, {"net.shares=" + how}));
-  };
-  const std::string slower = kFour + kSlowC;
-  EXPECT_THAT(shares(slower, "auto"), ElementsAre(1365, 1365, 0, 1365));
-  EXPECT_THAT(shares(slower, "links"), ElementsAre(1365, 1365, 0, 1365));
-  EXPECT_THAT(shares(slower, "even"), IsEmpty());
-  // By 7 % one does not run with other shares, unless told to.
-  const std::string nearly = kFour + link(R"(["*", "*"])", 40) + link(R"(["c", "*"])", 36);
-  EXPECT_THAT(shares(nearly, "auto"), IsEmpty());
-  EXPECT_THAT(shares(nearly, "links"), ::testing::Not(IsEmpty()));
-  EXPECT_THAT(shares(kFour, "auto"), IsEmpty()) << "nothing is known of the links";
-  // Nine tiles are two or three an owner, or three and none: what three of them reduce goes out
-  // when it has all come in, so the round takes longer.
-  const Config few = config(kFour + link(R"(["*", "*"])", 4) + link(R"(["c", "*"])", 1),
-                            {"model.d_model=32", "outer.codec=int8", "sim.link_model=ideal"});
-  EXPECT_THAT(owner_shares(few), IsEmpty());
-  // Some pairs are not declared: nothing follows, unless it has to.
-  const std::string some = kFour + link(R"(["a", "b"])", 10);
-  EXPECT_THAT(shares(some, "auto"), IsEmpty());
-  EXPECT_THROW((void)shares(some, "links"), ConfigError);
-}
+const std::vector<std::string> kByLinks = {"net.shares=links"};
 
-TEST(OwnerShares, AreNothingToWhatHasNoOwners) {
-  for (const std::string how : {"outer.exchange=gather", "outer.codec=topk"}) {
-    const Config each = config(kFour + kSlowC, {how});
-    EXPECT_THAT(owner_shares(each), IsEmpty()) << how;
-    std::vector<std::pair<std::string, std::string>> common;
-    append_shares(each, common);
-    EXPECT_THAT(common, IsEmpty()) << how;
-  }
-  EXPECT_THAT(owner_shares(config("[[site]]\nname = \"a\"\n[[site]]\nname = \"b\"\n" +
-                                  link(R"(["a", "b"])", 10))),
-              IsEmpty());
+TEST(OwnerShares, FollowTheLinksWhereTheKeySaysSo) {
+  EXPECT_THAT(owner_shares(config(kFour + kSlowC, kByLinks)), ElementsAre(1365, 1365, 0, 1365));
+  EXPECT_THAT(owner_shares(config(kFour + kSlowC)), IsEmpty());
+  EXPECT_THAT(owner_shares(config(kFour + kSlowC, {"net.shares=auto"})), IsEmpty());
+  const std::string alike = kFour + link(R"(["*", "*"])", 40);
+  EXPECT_THAT(owner_shares(config(alike, kByLinks)), IsEmpty());
 }
 
 TEST(OwnerShares, LeaveHiddenSitesOut) {
@@ -105,39 +78,61 @@ TEST(OwnerShares, LeaveHiddenSitesOut) {
     sites += fmt::format("[[site]]\nname = \"{}\"\n", name);
     if (name != "b") sites += "address = \"" + name + ".example.org:48200\"\n";
   }
-  EXPECT_THAT(owner_shares(config(sites)), ElementsAre(1, 0, 1, 1));
-  EXPECT_THAT(owner_shares(config(sites + kSlowC, {"net.shares=even"})), ElementsAre(1, 0, 1, 1));
-  EXPECT_THAT(owner_shares(config(sites + kSlowC)), ElementsAre(2048, 0, 0, 2048));
+  EXPECT_THAT(even_shares(config(sites)), ElementsAre(1, 0, 1, 1));
+  EXPECT_THAT(owner_shares(config(sites)), IsEmpty()) << "runs in one process know no addresses";
+  EXPECT_THAT(owner_shares(config(sites + kSlowC, kByLinks)), ElementsAre(2048, 0, 0, 2048));
+  const std::string alike = sites + link(R"(["*", "*"])", 40);
+  EXPECT_THAT(even_shares(config(alike)), ElementsAre(1, 0, 1, 1));
+  const std::vector<std::uint32_t> shares = owner_shares(config(alike, kByLinks));
+  ASSERT_EQ(shares.size(), 4U);
+  EXPECT_EQ(shares[1], 0U);
+  EXPECT_EQ(shares[0], shares[2]);
+  EXPECT_EQ(shares[0], shares[3]);
 }
 
-TEST(OwnerShares, AreWhatSitesMustHaveAlike) {
+TEST(OwnerShares, AreWhatSitesMustHaveAlikeWhereTheKeySaysSo) {
   const auto common = [](const std::string& more, const std::vector<std::string>& overrides) {
     std::vector<std::pair<std::string, std::string>> values;
     append_shares(config(more, overrides), values);
     return values;
   };
-  const auto slower = common(kFour + kSlowC, {});
-  EXPECT_THAT(slower, ElementsAre(::testing::Pair(HasSubstr("net.shares"), "1365:1365:0:1365")));
-  EXPECT_EQ(slower, common(kFour + kSlowC, {"net.shares=links"})) << "said in another way";
-  EXPECT_NE(slower, common(kFour + kSlowC, {"net.shares=even"}));
-  EXPECT_NE(slower, common(kFour, {}));
+  const auto names_the_key =
+      ::testing::AllOf(HasSubstr("net.shares"), HasSubstr("[[link]]"), HasSubstr("--links"));
+  EXPECT_THAT(common(kFour + kSlowC, kByLinks),
+              ElementsAre(::testing::Pair(names_the_key, "1365:1365:0:1365")));
+  EXPECT_THAT(common(kFour + link(R"(["*", "*"])", 40), kByLinks),
+              ElementsAre(::testing::Pair(names_the_key, "even")));
+  EXPECT_THAT(common(kFour + kSlowC, {}), IsEmpty());
 }
 
 TEST(OwnerShares, ByLinksNeedLinksAndOwners) {
   const auto refusal = [](const std::string& more, const std::vector<std::string>& overrides) {
+    std::vector<std::string> all = kByLinks;
+    all.insert(all.end(), overrides.begin(), overrides.end());
     try {
-      check_shares(config(more, overrides));
+      static_cast<void>(owner_shares(config(more, all)));
     } catch (const ConfigError& error) {
       return std::string(error.what());
     }
     return std::string();
   };
-  EXPECT_EQ(refusal(kFour + kSlowC, {"net.shares=links"}), "");
-  EXPECT_THAT(refusal(kFour, {"net.shares=links"}), HasSubstr("there is no [[link]]"));
-  EXPECT_THAT(refusal(kFour + link(R"(["a", "b"])", 10), {"net.shares=links"}),
-              HasSubstr("no [[link]] joins"));
-  EXPECT_THAT(refusal(kFour + kSlowC, {"net.shares=links", "outer.codec=topk"}),
-              HasSubstr("all is sent to all"));
+  const std::string two = "[[site]]\nname = \"a\"\n[[site]]\nname = \"b\"\n";
+  EXPECT_EQ(refusal(kFour + kSlowC, {}), "");
+  EXPECT_THAT(refusal(kFour, {}), HasSubstr("there is no [[link]]"));
+  EXPECT_THAT(refusal(kFour + link(R"(["a", "b"])", 10), {}), HasSubstr("no [[link]] joins"));
+  EXPECT_THAT(refusal(kFour + kSlowC, {"outer.codec=topk"}), HasSubstr("all is sent to all"));
+  EXPECT_THAT(refusal(two + link(R"(["a", "b"])", 10), {"outer.exchange=reduce"}),
+              HasSubstr("of 2 site(s)"));
+  EXPECT_THAT(refusal(kFour + link(R"(["*", "*"])", 10) + link(R"(["b", "d"])", 0), {}),
+              HasSubstr("'b' and 'd' has no rate"));
+  // Both of these have an address, and one of them a slow line.
+  const std::string three =
+      "[[site]]\nname = \"a\"\naddress = \"a.example.org:1\"\n"
+      "[[site]]\nname = \"b\"\n"
+      "[[site]]\nname = \"c\"\naddress = \"c.example.org:1\"\n";
+  EXPECT_THAT(refusal(three + link(R"(["*", "*"])", 40) + link(R"(["c", "*"])", 10),
+                      {"train.global_batch=480 tok"}),
+              HasSubstr("site 'a' would own all"));
 }
 
 constexpr std::size_t kValues = std::size_t{1} << 22;
@@ -192,8 +187,8 @@ double predicted(const Config& config) {
 // V (1 + 2/4) / 3b and V / 3b. What comes on top are two delays for the parts and one round trip
 // for the commit, headers, and the last part.
 TEST(OwnerShares, MakeARoundWithASlowSiteOneAndAHalfTimesAsFast) {
-  const Config by_links = config(kFour + kSlowC);
-  const Config even = config(kFour + kSlowC, {"net.shares=even"});
+  const Config by_links = config(kFour + kSlowC, kByLinks);
+  const Config even = config(kFour + kSlowC);
   const double vector_s = 4.0 * kValues * 8 / 10e6;
   constexpr double kDelays = 4 * 0.01;
   const double even_s = simulated(even, "fp32", kValues).seconds;
@@ -213,7 +208,7 @@ TEST(OwnerShares, ChangeNoBitOfAResultInMemoryInSimulationOrOverSockets) {
   for (const std::string codec : {"fp32", "int8", "int4:64:rounding=stochastic"}) {
     const std::vector<float> expected =
         testing_support::naive_mean(*make_codec(codec), 4, kFew, ReductionKind::kReduce, kRound);
-    for (const std::string shares : {"even", "links"}) {
+    for (const std::string shares : {"auto", "links"}) {
       const Config each = config(kFour + kSlowC, {"net.shares=" + shares});
       for (const std::vector<float>& mean : simulated(each, codec, kFew).means) {
         EXPECT_EQ(mean, expected) << codec << " simulated, " << shares;

@@ -12,6 +12,7 @@
 #include <map>
 #include <vector>
 
+#include "app/run_directory.h"
 #include "core/rng.h"
 #include "core/storage_faults.h"
 #include "isthmus/errors.h"
@@ -135,6 +136,27 @@ TEST_F(SavedPiecesTest, NothingIsBelieved) {
     // not.
     ASSERT_LE(found(state, table).size(), at >= 12 && at < 28 ? 3u : 2u) << at;
   }
+}
+
+TEST_F(SavedPiecesTest, WhoStopsReadingLeavesTheFileAsItWas) {
+  save(state_, table_, {1, 4});
+  const std::vector<std::byte> before = storage_.read(file_);
+  struct Stop {};
+  SavedPieces saved(storage_, file_);
+  EXPECT_THROW(saved.open(table_, [](std::size_t, auto) -> bool { throw Stop(); }), Stop);
+  EXPECT_EQ(storage_.read(file_), before);
+}
+
+TEST_F(SavedPiecesTest, WhatAKillLeavesOfARewriteIsNoRunAndGoesToo) {
+  save(state_, table_, {1});
+  const std::filesystem::path half = temporary_beside(file_);
+  std::ofstream(half) << "half of it";
+  const std::filesystem::path run = file_.parent_path();
+  EXPECT_NO_THROW(check_folder({.out = run, .existing = ExistingRun::kRefuse}));
+  SavedPieces(storage_, file_).remove();
+  EXPECT_TRUE(std::filesystem::is_empty(run));
+  std::ofstream(half) << "half of it";
+  EXPECT_THAT(remove_run(disk_, run), IsEmpty());
 }
 
 TEST_F(SavedPiecesTest, AFullDiskIsAnError) {

@@ -201,8 +201,8 @@ INSTANTIATE_TEST_SUITE_P(
              "[[site]]\nname = \"a\"\ngroup = \"x\"\n[outer]\nmethod = \"spsa\"\n[net]\n"
              "reduction = \"groups\"\n",
              "E-CONFLICT", 12, 13, "method 'spsa' sends all to all"},
-        Case{"SharesOfAnUnknownKind", "[net]\nshares = \"fair\"\n", "E-VALUE", 7, 10,
-             "auto, even, links"},
+        Case{"SharesOfAnUnknownKind", "[net]\nshares = \"even\"\n", "E-VALUE", 7, 10,
+             "auto, links"},
         Case{"SharesOfAGather",
              "[run]\nworkers = 2\n[outer]\nmethod = \"diloco\"\nexchange = "
              "\"gather\"\n[net]\nshares = \"links\"\n",
@@ -211,6 +211,9 @@ INSTANTIATE_TEST_SUITE_P(
              "[[site]]\nname = \"a\"\ngroup = \"x\"\n[[site]]\nname = \"b\"\n[outer]\nmethod = "
              "\"diloco\"\n[net]\nreduction = \"groups\"\nshares = \"links\"\n",
              "E-CONFLICT", 15, 10, "for which there is no form"},
+        Case{"SharesOfZeroOneAdam",
+             "[run]\nworkers = 2\n[outer]\nmethod = \"01-adam\"\n[net]\nshares = \"links\"\n",
+             "E-CONFLICT", 11, 10, "what each encoding of a mean has lost"},
         Case{"GroupsOfZeroOneAdam",
              "[[site]]\nname = \"a\"\ngroup = \"x\"\n[outer]\nmethod = \"01-adam\"\n[net]\n"
              "reduction = \"groups\"\n",

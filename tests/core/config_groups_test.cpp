@@ -35,12 +35,12 @@ TEST(Config, SharesArePartOfTheOutcomeAloneUnlessTheyAreTheDefault) {
   const auto with = [](const std::string& net) { return load(std::string(kMinimal) + net); };
   const Config absent = with("");
   const Config by_default = with("[net]\nshares = \"auto\"\n");
-  const Config even = with("[net]\nshares = \"even\"\n");
+  const Config links = with("[net]\nshares = \"links\"\n");
   EXPECT_EQ(absent.net.shares, "auto");
-  EXPECT_EQ(config_digest(absent), config_digest(even));
+  EXPECT_EQ(config_digest(absent), config_digest(links));
   EXPECT_EQ(outcome_digest(absent), outcome_digest(by_default));
-  EXPECT_NE(outcome_digest(absent), outcome_digest(even));
-  EXPECT_NE(resolved_toml(even).find("shares = \"even\""), std::string::npos);
+  EXPECT_NE(outcome_digest(absent), outcome_digest(links));
+  EXPECT_NE(resolved_toml(links).find("shares = \"links\""), std::string::npos);
 }
 
 }  // namespace

@@ -294,7 +294,7 @@ TEST(RankLayouts, CoverTheCanonicalLayoutOnce) {
         share.last_stage = stage == 1;
         const RankLayout layout(canonical, share);
         std::vector<float> local(static_cast<std::size_t>(layout.local().elements()));
-        layout.take(values.data(), local.data());
+        layout.take(values.data(), {0, layout.local().elements()}, local.data());
         const CanonicalRange tied = layout.tied_head();
         layout.give(local.data(), {0, tied.size() > 0 ? tied.begin : layout.local().elements()},
                     true, back.data());

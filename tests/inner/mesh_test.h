@@ -131,9 +131,9 @@ inline double largest_difference_by_parameter(const Step& mesh, const Step& one)
       const auto a = static_cast<double>(mesh.gradients[i]);
       const auto b = static_cast<double>(one.gradients[i]);
       top = std::max(top, std::abs(b));
-      off = std::max(off, std::abs(a - b));
+      if (!(std::abs(a - b) <= off)) off = std::abs(a - b);  // NaN stays
     }
-    worst = std::max(worst, off / top);
+    if (!(off / top <= worst)) worst = off / top;
   }
   return worst;
 }

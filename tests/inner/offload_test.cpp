@@ -120,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(
                          .tied = false,
                          .micro_batches = 2,
                          .mesh = {.tp = 1, .pp = 2, .dp = 1}}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& each) { return std::string(each.param.name); });
 
 }  // namespace
 }  // namespace isthmus

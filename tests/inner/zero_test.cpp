@@ -153,6 +153,26 @@ TEST_P(ZeroTest, GradientsGoOutAndComeBack) {
   with_processes(shared_, [&](const LanguageModelOptions& o) { expect_same(plain, run(o)); });
 }
 
+// A joiner replays results over an inner loop that stands still: updates without a pass before.
+TEST_P(ZeroTest, AnUpdateNeedsNoPassBefore) {
+  const auto run = [](const LanguageModelOptions& options) {
+    RandomBatches batches(kVocab, options.sequences, options.context);
+    LanguageModelLoop loop(options, batches.provider());
+    for (int t = 1; t <= 2; ++t) {
+      for (std::size_t i = 0; i < loop.parameters().size(); ++i) {
+        float k = static_cast<float>(i + 1);
+        for (float& value : loop.parameters()[i].values) value += 0.001f * k;
+        for (float& g : loop.gradient(i)) g = 0.01f * (k += 1) / (k + 7);
+      }
+      (void)loop.apply_gradients(StepIndex(t));
+    }
+    return all_values(loop);
+  };
+  const auto plain = run(plain_);
+  EXPECT_EQ(run(shared_), plain);
+  with_processes(shared_, [&](const LanguageModelOptions& o) { EXPECT_EQ(run(o), plain); });
+}
+
 TEST_P(ZeroTest, RanksHoldWhatTheFormulasSay) {
   RandomBatches batches(kVocab, shared_.sequences, shared_.context);
   const ModelLayout layout(model_shape(shared_.model, shared_.context));
@@ -178,16 +198,23 @@ const Case kCases[] = {
     {"dp2", {.dp = 2}},
     {"dp4", {.dp = 4}},
     {"tp2 dp2", {.tp = 2, .dp = 2}},
+    {"split", {.tp = 2, .dp = 2, .sequence_parallel = true}},
 };
 INSTANTIATE_TEST_SUITE_P(Meshes, ZeroTest,
                          testing::Combine(testing::Values("gpt2", "llama", "llama-tied",
                                                           "llama-grouped"),
                                           testing::ValuesIn(kCases), testing::Values(1, 2, 3)),
                          test_name);
+const Case kCopies[] = {{"tp4 dp2", {.tp = 4, .dp = 2, .sequence_parallel = true}}};
+INSTANTIATE_TEST_SUITE_P(CopiedKeyHeads, ZeroTest,
+                         testing::Combine(testing::Values("llama-two-keys"),
+                                          testing::ValuesIn(kCopies), testing::Values(1, 2, 3)),
+                         test_name);
 const Case kPipelines[] = {
     {"pp2 dp2", {.pp = 2, .dp = 2}, 2},
     {"tp2 pp2 dp2", {.tp = 2, .pp = 2, .dp = 2}, 2},
     {"interleaved", {.pp = 2, .dp = 2}, 2, PipelineKind::kInterleaved, 2},
+    {"zbh1", {.tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true}, 2, PipelineKind::kZbH1},
 };
 INSTANTIATE_TEST_SUITE_P(Pipelines, ZeroTest,
                          testing::Combine(testing::Values("gpt2", "llama", "llama-tied"),

@@ -52,42 +52,6 @@ TEST(SharesByLinks, LeaveOutWhoMayOwnNothing) {
   EXPECT_THAT(shares_by_links(links_of(3, rate), 3, owners), ElementsAre(0, 1365, 2731));
 }
 
-TEST(ReduceBounds, AreThoseOfTheClosedForm) {
-  const std::vector<DirectedLink> links =
-      links_of(4, [](int from, int to) { return from == 2 || to == 2 ? 25 : 100; });
-  constexpr double kSlow = 25e6;
-  const ReduceBounds even = reduce_bounds(links, 4, {});
-  EXPECT_DOUBLE_EQ(even.lines, 1.5 / kSlow);
-  EXPECT_DOUBLE_EQ(even.pairs, 0.5 / kSlow);
-  const std::vector<std::uint32_t> three = {1, 1, 0, 1};
-  EXPECT_DOUBLE_EQ(reduce_bounds(links, 4, three).lines, 1 / kSlow);
-  EXPECT_DOUBLE_EQ(reduce_bounds(links, 4, three).pairs, 1.0 / 3 / kSlow);
-}
-
-// Two lines of 100 and one of b >= 200/3: even shares take 4/3 / b, shares by links 4 / (200 + b),
-// so the ratio is (200 + b) / (3 b): 1.167 for 80, 1.146 for 82.
-TEST(SharesWorthIt, AreThoseThatSaveASeventhOfTheTime) {
-  const auto slow = [](int mbit) {
-    return links_of(3, [mbit](int from, int to) { return from == 1 || to == 1 ? mbit : 100; });
-  };
-  EXPECT_THAT(shares_worth_it(slow(80), 3), shares_by_links(slow(80), 3));
-  EXPECT_THAT(shares_worth_it(slow(82), 3), IsEmpty());
-  EXPECT_THAT(shares_worth_it(slow(100), 3), IsEmpty());
-}
-
-// Of five lines one is slow, and so is the link between two fast ones, which shares of a quarter
-// would load more than those of a fifth: lines by themselves are no reason.
-TEST(SharesWorthIt, AreNotTakenWhereALinkBetweenTwoWouldGetMore) {
-  const auto rate = [](int between) {
-    return [between](int from, int to) {
-      if (from == 4 || to == 4) return 25;
-      return from + to == 1 ? between : 100;
-    };
-  };
-  EXPECT_THAT(shares_worth_it(links_of(5, rate(100)), 5), ::testing::Not(IsEmpty()));
-  EXPECT_THAT(shares_worth_it(links_of(5, rate(20)), 5), IsEmpty());
-}
-
 TEST(GroupsByLinks, AreCutWhereRatesFallMost) {
   const auto pairs = [](int from, int to) { return from / 2 == to / 2 ? 1000 : 100; };
   EXPECT_THAT(groups_by_links(links_of(4, pairs), 4), ElementsAre(0, 0, 2, 2));

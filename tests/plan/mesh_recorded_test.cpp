@@ -71,6 +71,7 @@ class RecordingCommunicator final : public Communicator {
                                                    nullptr);
   }
   void abort(const std::string& cause) noexcept override { plain_.abort(cause); }
+  [[nodiscard]] std::string end_cause() override { return plain_.end_cause(); }
 
  private:
   std::unique_ptr<Communicator> owned_;  // may be null

@@ -135,7 +135,7 @@ double loss_after_training(const char* spelling, bool with_feedback) {
   const std::vector<float> target = testing::normal_vector(kValues, 1);
   const std::vector<float> offset = testing::normal_vector(kValues, 2, 3);
   std::vector<float> w(kValues), sent(kValues);
-  std::vector<ErrorFeedback> feedback(2, ErrorFeedback(kValues));
+  ErrorFeedback feedback[] = {ErrorFeedback(kValues), ErrorFeedback(kValues)};
   for (int t = 0; t < kSteps; ++t) {
     const float rate = .5f / (1 + static_cast<float>(t) / 50);
     std::vector<float> mean(kValues);

@@ -16,12 +16,12 @@
 namespace isthmus {
 namespace {
 
-using std::chrono_literals::operator""ms;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing_support::kLongDeadline;
 using testing_support::most_ranks;
 using testing_support::run_ranks;
+using testing_support::short_deadline;
 
 /// The text of the CommunicatorError that the call throws.
 std::string error_of(const std::function<void()>& call) {
@@ -101,10 +101,11 @@ TEST_P(CommunicatorFaultsTest, ADeadlineNamesWhoWasWaitedFor) {
           return;
         }
         const std::string error = error_of([&] { sum(ranks, 7); });
-        EXPECT_THAT(error, AllOf(HasSubstr("all_reduce (sum) of 7 f32"), HasSubstr("waited 200 ms"),
+        EXPECT_THAT(error, AllOf(HasSubstr("all_reduce (sum) of 7 f32"),
+                                 HasSubstr(fmt::format("waited {} ms", short_deadline().count())),
                                  HasSubstr("rank 0")));
       },
-      200ms);
+      short_deadline());
 }
 
 struct Mismatch {

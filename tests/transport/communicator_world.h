@@ -12,6 +12,9 @@ namespace isthmus::testing_support {
 
 inline constexpr std::chrono::milliseconds kLongDeadline = std::chrono::minutes(2);
 
+/// Of runs in which somebody is waited for in vain; joining has to be done within it too.
+[[nodiscard]] std::chrono::milliseconds short_deadline();
+
 /// Ranks a group may have here.
 [[nodiscard]] int most_ranks();
 

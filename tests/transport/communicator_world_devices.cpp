@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <latch>
 #include <string>
 #include <thread>
 #include <vector>
@@ -53,16 +54,20 @@ TEST(NcclDevice, IsThere) {
 
 }  // namespace
 
+std::chrono::milliseconds short_deadline() { return std::chrono::seconds(2); }
 int most_ranks() { return machine().ranks; }
 
 void run_ranks(int size, const std::function<void(Communicator&)>& body,
                std::chrono::milliseconds deadline) {
   // The deadline is that of the ranks' meetings: starting NCCL takes seconds.
   std::vector<std::thread> threads;
+  std::latch there(size);  // a slow start is no reason to miss a meeting
   for (std::unique_ptr<Communicator>& each : make_thread_communicators(size, deadline)) {
-    threads.emplace_back([&body, ranks = std::move(each)]() mutable {
+    threads.emplace_back([&body, &there, ranks = std::move(each)]() mutable {
       const int device = ranks->rank() % machine().devices;
       std::unique_ptr<Communicator> rank;
+      (void)system_nccl_calls().set_device(device);  // starts CUDA there
+      there.arrive_and_wait();
       try {
         rank = make_nccl_communicator(std::move(ranks), device, kLongDeadline);
         body(*rank);

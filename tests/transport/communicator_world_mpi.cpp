@@ -27,6 +27,7 @@ const auto* const mpi_end = ::testing::AddGlobalTestEnvironment(new MpiEnd);
 
 }  // namespace
 
+std::chrono::milliseconds short_deadline() { return std::chrono::milliseconds(200); }
 int most_ranks() { return mpi_place().members; }
 
 void run_ranks(int size, const std::function<void(Communicator&)>& body,

@@ -13,6 +13,7 @@
 
 namespace isthmus::testing_support {
 
+std::chrono::milliseconds short_deadline() { return std::chrono::seconds(2); }
 int most_ranks() { return kFakeDevices; }
 
 void run_ranks(int size, const std::function<void(Communicator&)>& body,

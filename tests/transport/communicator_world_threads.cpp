@@ -9,6 +9,7 @@
 
 namespace isthmus::testing_support {
 
+std::chrono::milliseconds short_deadline() { return std::chrono::milliseconds(200); }
 int most_ranks() { return 64; }
 
 void run_ranks(int size, const std::function<void(Communicator&)>& body,

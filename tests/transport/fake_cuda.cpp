@@ -41,6 +41,10 @@ State& state() {  // under fake_cuda_mutex()
 }
 
 thread_local int current = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t not_ready() { return last_error = cudaErrorNotReady; }
+cudaError_t get_last_error() { return std::exchange(last_error, cudaSuccess); }
 
 const Block* block_of(const void* data, std::size_t bytes) {
   const auto* begin = static_cast<const std::byte*>(data);
@@ -59,6 +63,7 @@ cudaError_t get_device_count(int* count) {
   return cudaSuccess;
 }
 cudaError_t set_device(int device) {
+  EXPECT_EQ(last_error, cudaSuccess) << "an earlier error of this thread has been left";
   current = device;
   return cudaSuccess;
 }
@@ -126,7 +131,7 @@ cudaError_t stream_destroy(cudaStream_t stream) {
 cudaError_t stream_query(cudaStream_t stream) {
   const std::scoped_lock lock(fake_cuda_mutex());
   advance(stream);
-  return stream->steps.empty() ? cudaSuccess : cudaErrorNotReady;
+  return stream->steps.empty() ? cudaSuccess : not_ready();
 }
 
 cudaError_t event_create(cudaEvent_t* event, unsigned int) {
@@ -152,7 +157,7 @@ cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t event_query(cudaEvent_t event) {
   const std::scoped_lock lock(fake_cuda_mutex());
   advance(event->stream);
-  return *event->reached ? cudaSuccess : cudaErrorNotReady;
+  return *event->reached ? cudaSuccess : not_ready();
 }
 
 }  // namespace
@@ -183,6 +188,11 @@ void expect_fake_cuda_clean() {
   state() = {};
 }
 
+int forget_fake_cuda() {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  return std::exchange(state(), {}).streams;
+}
+
 std::int64_t take_fake_copies() {
   const std::scoped_lock lock(fake_cuda_mutex());
   return std::exchange(state().copies, 0);
@@ -192,6 +202,7 @@ NcclCalls fake_cuda() {
   NcclCalls made;
   made.get_device_count = &get_device_count;
   made.set_device = &set_device;
+  made.cuda_get_last_error = &get_last_error;
   made.cuda_error_string = &error_string;
   made.pointer_get_attributes = &pointer_get_attributes;
   made.malloc_device = &malloc_device;

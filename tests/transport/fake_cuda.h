@@ -15,6 +15,8 @@ namespace isthmus::testing_support {
 /// Of everything in both fakes.
 [[nodiscard]] std::mutex& fake_cuda_mutex();
 void expect_fake_cuda_clean();
+/// RETURNS: the number of streams that nobody has given back. All that is left is forgotten.
+int forget_fake_cuda();
 
 // Under fake_cuda_mutex():
 /// Fails the test unless the bytes are memory of the device.

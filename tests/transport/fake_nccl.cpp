@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -28,9 +30,15 @@ struct State {
   std::set<ncclComm_t> live;
   std::set<int> stalled;
   std::set<int> broken;
+  bool held = false;  // aborts
 };
 State& state() {  // under fake_cuda_mutex()
   static State the;
+  return the;
+}
+
+std::condition_variable& release() {
+  static std::condition_variable the;
   return the;
 }
 
@@ -119,6 +127,11 @@ ncclResult_t state_of(const std::shared_ptr<FakeMember>& member) {
   const auto& members = member->clique->members;
   if (std::find(members.begin(), members.end(), nullptr) != members.end()) return ncclInProgress;
   if (member->polls > 0 && --member->polls > 0) return ncclInProgress;
+  if (member->finalized && !std::all_of(members.begin(), members.end(), [](const auto& each) {
+        return each->finalized || each->aborted;
+      })) {
+    return ncclInProgress;
+  }
   settle_launches(member);
   if (member->split_off != nullptr) {
     if (!member->child || state().stalled.contains(member->device)) return ncclInProgress;
@@ -152,7 +165,8 @@ ncclResult_t comm_destroy(ncclComm_t comm) {
 }
 
 ncclResult_t comm_abort(ncclComm_t comm) {
-  const std::scoped_lock lock(fake_cuda_mutex());
+  std::unique_lock lock(fake_cuda_mutex());
+  release().wait(lock, [] { return !state().held; });
   if (!alive(comm)) return ncclInvalidArgument;
   comm->member->aborted = true;
   comm->member->clique->broken = true;
@@ -268,6 +282,24 @@ void stall_fake_device(int device, bool stalled) {
 void break_fake_device(int device) {
   const std::scoped_lock lock(fake_cuda_mutex());
   state().broken.insert(device);
+}
+
+void hold_fake_aborts() {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  state().held = true;
+}
+
+int release_fake_aborts() {
+  std::unique_lock lock(fake_cuda_mutex());
+  const auto held = static_cast<int>(state().live.size());
+  state().held = false;
+  release().notify_all();
+  while (!state().live.empty()) {
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+  }
+  return held;
 }
 
 }  // namespace isthmus::testing_support

@@ -26,6 +26,10 @@ void expect_fake_nccl_clean();
 void stall_fake_device(int device, bool stalled);
 /// The next state of a communicator of this device that is asked for is an error.
 void break_fake_device(int device);
+/// From now on aborts hold the calling thread.
+void hold_fake_aborts();
+/// Returns once the communicators there are have ended. RETURNS: their number.
+int release_fake_aborts();
 /// Copies between host and device since the last time this was asked.
 [[nodiscard]] std::int64_t take_fake_copies();
 

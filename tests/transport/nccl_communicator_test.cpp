@@ -15,6 +15,7 @@
 
 #include "isthmus/errors.h"
 #include "transport/communicator_world.h"
+#include "transport/fake_cuda.h"
 #include "transport/fake_nccl.h"
 #include "transport/mixed_communicator.h"
 #include "transport/nccl_backend.h"
@@ -275,6 +276,30 @@ void run_mixed(int size, MixedSums sums, const std::function<void(Communicator&)
     const auto mixed = make_mixed_communicator(std::move(sides), table, sums);
     body(*mixed);
   });
+}
+
+TEST(NcclCommunicator, AnAbortThatNcclHoldsUpIsLeftBehindWithItsStream) {
+  stall_fake_device(device_of(1), true);
+  auto ends = make_thread_communicators(kSize, kLongDeadline);
+  std::vector<std::thread> threads;
+  for (auto& end : ends) {
+    threads.emplace_back([ranks = std::move(end)]() mutable {
+      const int rank = ranks->rank();
+      const auto self =
+          make_nccl_communicator_over(fake_nccl(), std::move(ranks), device_of(rank), 500ms);
+      self->barrier();
+      testing_support::hold_fake_aborts();
+      float value = 1;
+      EXPECT_THAT(error_of([&] {
+                    self->all_reduce({&value, 1, Dtype::kF32}, Reduce::kSum);
+                  }),
+                  HasSubstr("waited 500 ms"));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(testing_support::release_fake_aborts(), kSize);
+  EXPECT_EQ(testing_support::forget_fake_cuda(), kSize);
+  testing_support::expect_fake_nccl_clean();
 }
 
 TEST(NcclCommunicator, MixingItChangesBitsAndMustBeAskedFor) {

@@ -19,7 +19,6 @@ namespace isthmus::testing {
 namespace {
 
 using namespace std::chrono_literals;
-using ::testing::ElementsAre;
 using ::testing::StartsWith;
 
 template <std::size_t N>
@@ -287,35 +286,34 @@ TEST_P(RelayedLinksTest, NobodyWaitsForANameThatIsLookedUp) {
   server->update([&] { answers = true; });
 }
 
-TEST(NameLookup, TellsOnceWhatItHasFound) {
-  SystemRuntime runtime;
+TEST_P(RelayedLinksTest, ANameThatIsFoundInTimeIsTheRelayThatIsCalled) {
+  Client listening(relay, options(1)), answering(relay, options(1));
+  listening.ask(RelayVerb::kListen, 1);
+  ASSERT_EQ(listening.hear().kind, RelayWordKind::kDone);
+  const auto called = runtime.spawn(
+      "called", [&] { answering.ask(RelayVerb::kAccept, 1, listening.news().token); });
+  TcpSocket other = TcpSocket::listen_at("127.0.0.1", 0);
   const std::unique_ptr<WaitQueue> server = runtime.make_wait_queue();
-  bool answers = false;
-  std::vector<std::string> asked;  // under the lock of `server`
-  NameLookup names(runtime, [&](const std::string& host, int port) {
-    if (host == "::1") return resolve_tcp(host, port);
-    (void)server->wait([&] { return answers; }, kNever);
-    server->update([&] { asked.push_back(host); });
-    return host == "a.example.org" ? resolve_tcp("127.0.0.1", port)
-                                   : NameLookup::Found(Unexpected<std::string>("none"));
-  });
-  names.ask(0, "a.example.org", 1);
-  names.ask(1, "b.example.org", 2);
-  names.ask(0, "a.example.org", 1);
-  names.ask(2, "::1", 3);
-  EXPECT_FALSE(names.take(0));
-  EXPECT_TRUE(names.under_way(0));
-  EXPECT_TRUE(names.under_way(1));
-  EXPECT_TRUE(names.take(2)->has_value());
+  bool asked = false, answers = false;
+  const RelayedLinks links(
+      runtime, options(2),
+      {.relays = {{.member = Rank(0), .host = "relay.example.org", .port = relay.port()},
+                  {.member = Rank(0), .host = "127.0.0.1", .port = other.port()}},
+       .hidden = {Rank(1)},
+       .own_port = 0,
+       .look_up = [&](const std::string&, int port) {
+         server->update([&] { asked = true; });
+         (void)server->wait([&] { return answers; }, kNever);
+         return resolve_tcp("127.0.0.1", port);
+       }});
+  RawPeer calling(links.endpoint(Rank(1)));
+  EXPECT_TRUE(calling.send("hello"));
+  EXPECT_TRUE(server->wait([&] { return asked; }, runtime.clock().now() + 30s));
   server->update([&] { answers = true; });
-  const TimePoint deadline = runtime.clock().now() + 30s;
-  while (names.under_way(1) && runtime.clock().now() < deadline) {
-    (void)server->wait([] { return false; }, runtime.clock().now() + 1ms);
-  }
-  EXPECT_TRUE(names.take(0)->has_value());
-  EXPECT_EQ(names.take(1)->error(), "none");
-  EXPECT_FALSE(names.take(0));
-  server->update([&] { EXPECT_THAT(asked, ElementsAre("a.example.org", "b.example.org")); });
+  EXPECT_EQ(answering.hear().kind, RelayWordKind::kDone);
+  EXPECT_EQ(answering.bytes().read(5), "hello");
+  bool failed = false;
+  EXPECT_FALSE(other.accept(failed)) << "the second one was not needed";
 }
 
 TEST_P(RelayedLinksTest, WhoSaysTooMuchUnansweredIsHungUpOn) {
