@@ -130,7 +130,7 @@ TrainingOutcome train_and_come_back(const Config& config, TrainingRequest reques
 }
 
 int run(const Config& config, const TrainArguments& arguments, bool simulated, Session& session,
-        bool emulated = false, Communicator* mesh = nullptr) {
+        bool emulated = false, RankProcesses* mesh = nullptr) {
   if (arguments.dry_run) {
     const std::optional<SiteArguments> site = site_of(arguments);
     const RunEstimate estimate = estimate_run(
@@ -204,7 +204,7 @@ int command_train(const TrainArguments& given, const std::string& invitation,
   const bool mpi = config.net.transport == "mpi" || (config.net.transport == "auto" && under_mpi());
   if ((mpi || under_mpi()) && !arguments.dry_run) {
     if (const std::optional<Rank> worker = mesh_of_job(config, arguments)) {
-      return run_mesh_job(config, *worker, [&](Communicator& ranks) {
+      return run_mesh_job(config, *worker, [&](RankProcesses& ranks) {
         return run(config, arguments, false, session, false, &ranks);
       });
     }

@@ -3,10 +3,13 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "app/run_parts.h"
 #include "app/signals.h"
 #include "app/training_plan.h"
+#include "core/system_runtime.h"
 #include "inner/mesh_model.h"
 #include "isthmus/errors.h"
 #include "kernels/isa.h"
@@ -18,10 +21,9 @@ namespace {
 // The first rank may be busy between two passes for as long as a round over the WAN takes.
 constexpr std::chrono::hours kLongestWait{24};
 
-void serve(const Config& config, Rank worker, Communicator& ranks) {
+void serve(const Config& config, TrainingPlan plan, Rank worker, RankProcesses& ranks) {
   const SignalScope noted;  // the first rank decides when the run stops
   kernels::use_isa(kernels::isa_named(config.train.kernels));
-  TrainingPlan plan = make_training_plan(config, kernels::usable_cores(), worker);
   plan.processes = &ranks;
   const ModelLayout layout(model_shape(config.model, config.train.context));
   try {
@@ -34,19 +36,30 @@ void serve(const Config& config, Rank worker, Communicator& ranks) {
 }  // namespace
 
 int run_mesh_job(const Config& config, Rank worker,
-                 const std::function<int(Communicator& ranks)>& train) {
+                 const std::function<int(RankProcesses& ranks)>& train) {
+  using std::chrono::milliseconds;
+  const milliseconds patience =
+      std::chrono::ceil<milliseconds>(config.rank_patience.value_or(kRankPatience));
   int code = 0;
   {
-    const std::unique_ptr<Communicator> ranks = make_mpi_communicator(kLongestWait);
-    if (ranks->rank() == 0) {
+    const TrainingPlan plan = make_training_plan(config, kernels::usable_cores(), worker);
+    const std::vector<std::string> places = rank_places(plan.mesh(worker).shape);
+    const auto passes = make_mpi_communicator(patience, places);
+    const bool first = passes->rank() == 0;
+    const auto orders = make_mpi_communicator(first ? patience : kLongestWait, places);
+    const auto roll_call = make_mpi_communicator(roll_call_wait(patience), places);
+    const SystemRuntime runtime;
+    RankProcesses ranks{
+        .passes = *passes, .orders = *orders, .roll_call = *roll_call, .clock = runtime.clock()};
+    if (first) {
       try {
-        code = train(*ranks);
+        code = train(ranks);
       } catch (const std::exception& error) {
-        ranks->abort(error.what());
+        ranks.abort(error.what());
         throw;
       }
     } else {
-      serve(config, worker, *ranks);
+      serve(config, plan, worker, ranks);
     }
   }
   finish_mpi();

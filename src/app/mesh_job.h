@@ -5,9 +5,9 @@
 
 #include <functional>
 
+#include "inner/rank_processes.h"
 #include "isthmus/config.h"
 #include "isthmus/types.h"
-#include "transport/communicator.h"
 
 namespace isthmus::app {
 
@@ -15,6 +15,6 @@ namespace isthmus::app {
 /// ends MPI. THROWS: what `train` throws, after telling the others; PeerError on ranks that lose
 /// the first.
 [[nodiscard]] int run_mesh_job(const Config& config, Rank worker,
-                               const std::function<int(Communicator& ranks)>& train);
+                               const std::function<int(RankProcesses& ranks)>& train);
 
 }  // namespace isthmus::app

@@ -16,6 +16,7 @@
 #include "app/run_board.h"
 #include "app/run_directory.h"
 #include "app/tensorboard_sink.h"
+#include "inner/rank_watch.h"
 #include "isthmus/config.h"
 #include "isthmus/state.h"
 
@@ -77,6 +78,8 @@ class MetricsLog final : public RunLog {
   void eval(const EvalResult& result) override;
   void event(const RunEvent& event) override;
   void checkpoint(StepIndex t, std::uint64_t bytes, double seconds);
+  /// A rank of this process's mesh has become slow, or is no longer, found in step t.
+  void rank(StepIndex t, const RankFinding& finding);
   /// Blocks until every line so far is on the disk.
   void sync();
   /// Last line: status as in manifest.json.

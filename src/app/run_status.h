@@ -80,6 +80,14 @@ struct PeerStatus {
   std::map<std::string, std::int64_t> troubles;  // by trouble_name
 };
 
+/// A rank of this process's mesh that is slow now (inner/rank_watch.h).
+struct SlowRank {
+  int rank = 0;
+  std::string what;  // "computes", "answers"
+  double factor = 1;
+  std::int64_t since = 0;  // step
+};
+
 struct LinkDrop {
   double ago_s = 0;
   std::string peer;  // empty: a stranger
@@ -118,6 +126,7 @@ struct RunStatus {
   std::vector<WorkerStatus> sites;
   std::vector<PeerStatus> peers;  // of a run whose sites are processes of their own
   std::vector<LinkDrop> drops;    // the newest last
+  std::vector<SlowRank> slow_ranks;
   std::int64_t strangers = 0;
   std::vector<ThinCurve::Point> loss_curve, eval_curve, speed_curve, wait_curve;
 

@@ -175,6 +175,15 @@ void StatusBoard::checkpoint(std::int64_t step, std::uint64_t bytes, double seco
   state_.checkpoint_at = state_.advanced;
 }
 
+void StatusBoard::rank(const RankFinding& finding) {
+  const std::lock_guard lock(mutex_);
+  const std::string what(trouble_verb(finding.trouble));
+  std::vector<SlowRank>& slow = state_.status.slow_ranks;
+  std::erase_if(
+      slow, [&](const SlowRank& each) { return each.rank == finding.rank && each.what == what; });
+  if (!finding.over) slow.push_back({finding.rank, what, finding.factor, finding.since});
+}
+
 void StatusBoard::note_drop(const std::string& peer, LinkTrouble trouble, const std::string& text) {
   Drop drop;
   drop.at = options_.now();

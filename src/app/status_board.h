@@ -18,6 +18,7 @@
 
 #include "app/run_status.h"
 #include "app/wall_clock.h"
+#include "inner/rank_watch.h"
 #include "isthmus/config.h"
 #include "isthmus/outer.h"
 #include "transport/network_transport.h"
@@ -60,6 +61,7 @@ class StatusBoard {
   /// A worker has gone, and the others go on, or has come back.
   void membership(Rank worker, bool joined);
   void checkpoint(std::int64_t step, std::uint64_t bytes, double seconds);
+  void rank(const RankFinding& finding);
 
   /// What became of a link of `self`. Any task.
   void link(Rank self, const LinkEvent& event);

@@ -107,6 +107,19 @@ std::string drops_json(const RunStatus& status) {
   return json_array(parts);
 }
 
+std::string slow_ranks_json(const RunStatus& status) {
+  std::vector<std::string> parts;
+  for (const SlowRank& each : status.slow_ranks) {
+    parts.push_back(JsonLine()
+                        .add("rank", each.rank)
+                        .add("what", each.what)
+                        .add("factor", each.factor)
+                        .add("since", each.since)
+                        .str());
+  }
+  return json_array(parts);
+}
+
 /// Sizes that several names share, with the unit that they have everywhere.
 void add_progress(JsonLine& line, const RunStatus& status) {
   line.add("step", status.step).add("steps", status.steps);
@@ -245,6 +258,14 @@ void read_lists(const Json& json, RunStatus& status) {
     take(each, "kind", drop.kind);
     take(each, "cause", drop.cause);
   }
+  if (!json.contains("slow_ranks")) return;  // written before there were any
+  for (const Json& each : json.at("slow_ranks")) {
+    SlowRank& slow = status.slow_ranks.emplace_back();
+    take(each, "rank", slow.rank);
+    take(each, "what", slow.what);
+    slow.factor = number(each.at("factor"));
+    take(each, "since", slow.since);
+  }
 }
 
 RunStatus read_status(const Json& json) {
@@ -305,6 +326,7 @@ std::string status_json(const RunStatus& status) {
   line.add_raw("fragments", fragments_json(status)).add_raw("sites", sites_json(status));
   line.add_raw("peers", peers_json(status)).add("strangers", status.strangers);
   line.add_raw("drops", drops_json(status));
+  line.add_raw("slow_ranks", slow_ranks_json(status));
   line.add_raw("curves", JsonLine()
                              .add_raw("loss", curve_json(status.loss_curve))
                              .add_raw("eval_loss", curve_json(status.eval_curve))

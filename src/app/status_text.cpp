@@ -234,6 +234,11 @@ std::vector<std::string> status_lines(const RunStatus& status, const Terminal& t
   add(speeds(status));
   add(rounds(status));
   add_sites(status, terminal, lines);
+  for (const SlowRank& each : status.slow_ranks) {
+    lines.push_back(terminal.paint(
+        Style::kWarn, fmt::format("  rank {} {} {:.1f} times slower than its peers since step {}",
+                                  each.rank, each.what, each.factor, each.since)));
+  }
   add_drops(status, terminal, lines);
   add(terminal.paint(Style::kDim, " " + source));
   return lines;

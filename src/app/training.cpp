@@ -83,6 +83,11 @@ TrainingOutcome Training::run() {
     watch_->announce(directory.path(), manifest.run_id);
   }
   log.begin(manifest);
+  if (request_.mesh != nullptr) {
+    request_.mesh->on_finding = [this, &log](const RankFinding& finding) {
+      log.rank(StepIndex(request_.mesh->step), finding);
+    };
+  }
   if (const std::string warning = codec_warning(config_); !warning.empty()) {
     log_warning("{}", warning);
   }

@@ -16,10 +16,10 @@
 #include "app/run_log.h"
 #include "app/site_session.h"
 #include "inner/data/dataset.h"
+#include "inner/rank_processes.h"
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
 #include "plan/prediction.h"
-#include "transport/communicator.h"
 
 namespace isthmus::app {
 
@@ -50,7 +50,7 @@ struct TrainingRequest {
   bool emulated = false;              // `simulate --emulate`
   std::optional<SiteArguments> site;  // this process is one site; the others are elsewhere
   /// The processes of this site's mesh, this one the first (app/mesh_job.h); borrowed, may be null.
-  Communicator* mesh = nullptr;
+  RankProcesses* mesh = nullptr;
   std::string lane;                          // demo: name of this run in the status block, or empty
   std::vector<LaneProgress> finished_lanes;  // demo: the runs before this one
   std::optional<SideBySide> side_by_side;

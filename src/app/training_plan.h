@@ -10,8 +10,8 @@
 
 #include "app/timed_inner_loop.h"
 #include "inner/mesh.h"
+#include "inner/rank_processes.h"
 #include "isthmus/config.h"
-#include "transport/communicator.h"
 
 namespace isthmus::app {
 
@@ -29,7 +29,7 @@ struct TrainingPlan {
   std::vector<SiteMesh> meshes;     // of each worker
   /// The processes that are the ranks of this process's worker, this one the first; borrowed. Null:
   /// ranks are threads.
-  Communicator* processes = nullptr;
+  RankProcesses* processes = nullptr;
   int threads_per_worker = 1;
   int first_worker = 0;         // of those in this process
   std::vector<int> cores;       // of the threads of this process, worker after worker; empty: any

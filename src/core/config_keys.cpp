@@ -200,6 +200,14 @@ constexpr Field<Config> kPatience = {
     [](Config& config, const Value& value) { config.outer.patience = std::get<Duration>(value); },
     [](const Config& config) { return Value(config.outer.patience); }};
 
+/// How long a rank waits, when nothing is said.
+constexpr Duration kDefaultRankPatience = std::chrono::minutes(10);
+constexpr Field<Config> kRankPatience = {
+    [](Config& config, const Value& value) { config.rank_patience = std::get<Duration>(value); },
+    [](const Config& config) {
+      return Value(config.rank_patience.value_or(kDefaultRankPatience));
+    }};
+
 using R = RunConfig;
 using M = ModelConfig;
 using D = DataConfig;
@@ -465,6 +473,10 @@ constexpr KeyRow<Config> kRows[] = {
      "Bytes form of activations and their gradients between pipeline stages.", "\"bf16\"", "pp > 1", has_stages},
     {"parallel.codec_tensor", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::tensor>(),
      "Bytes form of the partial sums of a layer over tensor-parallel ranks.", "\"bf16\"", "tp > 1", shares_layers},
+
+    {"parallel.patience", Type::kTime, above(0), "", kRankPatience,
+     "How long a rank that is a process waits for others in one call within a pass. Then a roll call names the ranks that do not answer, and the run ends with exit code 5.",
+     "\"10min\"", {}, nullptr, false},
 
     {"net.transport", Type::kChoice, {}, "auto|inproc|zmq|mpi", field<&Config::net, &NetConfig::transport>(),
      "How sites reach one another. auto: in memory, over MPI under mpirun, over ZeroMQ with --site. zmq without --site: over sockets within this process. Simulated links are the command `simulate`, not a key.", "\"auto\"",

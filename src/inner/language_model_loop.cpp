@@ -178,6 +178,7 @@ InnerStep LanguageModelLoop::gradients(StepIndex t, const GradientReady& on_read
 
 InnerStep LanguageModelLoop::run_pass(StepIndex t, const GradientReady& on_ready, bool slices) {
   ISTHMUS_CHECK(!options_.forward_only, t.value());
+  if (options_.processes != nullptr) options_.processes->step = t.value();
   const TokenBatch batch = batches_(t);
   ISTHMUS_CHECK(batch.sequences == options_.sequences, batch.sequences, options_.sequences);
   const std::int64_t targets = counted_targets(batch);

@@ -50,7 +50,7 @@ struct LanguageModelOptions {
   CodecByDimension rank_codecs = {};
   /// The processes that are the mesh's ranks, this one the first, each with `threads`; borrowed.
   /// Null: the ranks are threads of this process that share `threads`.
-  Communicator* processes = nullptr;
+  RankProcesses* processes = nullptr;
   int zero = 0;  // what the data-parallel ranks of a mesh share out; without such ranks nothing
 };
 

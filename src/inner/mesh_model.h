@@ -16,6 +16,7 @@
 #include <span>
 
 #include "inner/mesh_rank.h"
+#include "inner/rank_processes.h"
 
 namespace isthmus {
 
@@ -54,13 +55,13 @@ class MeshModel {
                                                           const MeshOptions& options);
 
 /// Ranks that are the processes of `ranks`, this one the first; the others call `serve_mesh`. Both
-/// are borrowed. Destroying it ends the others' `serve_mesh`. REQUIRES: ranks.rank() == 0, as many
-/// ranks as the mesh has.
+/// are borrowed. Destroying it ends the others' `serve_mesh`. Collective.
+/// REQUIRES: ranks.orders.rank() == 0, as many ranks as the mesh has. THROWS: CommunicatorError.
 [[nodiscard]] std::unique_ptr<MeshModel> make_process_mesh(const ModelLayout& canonical,
                                                            const MeshOptions& options,
-                                                           Communicator& ranks);
+                                                           RankProcesses& ranks);
 /// Computes what the first rank's mesh asks for until it is destroyed. The same options everywhere.
 /// THROWS: CommunicatorError when it is lost.
-void serve_mesh(const ModelLayout& canonical, const MeshOptions& options, Communicator& ranks);
+void serve_mesh(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& ranks);
 
 }  // namespace isthmus

@@ -5,6 +5,9 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <span>
+
+#include "isthmus/inner_loop.h"
 
 namespace isthmus {
 
@@ -18,9 +21,10 @@ struct Order {
   bool new_weights = true;  // which the ranks get before the pass
   double lr = 0;
   std::int64_t what = 0;  // RankValues, or the updates after a reset
+  bool readings = false;  // are wanted after the pass
 };
 
-constexpr std::int64_t kWords = 7;
+constexpr std::int64_t kWords = 8;
 using Words = std::array<std::int64_t, kWords>;
 
 [[nodiscard]] inline Words words_of(const Order& order) {
@@ -30,7 +34,8 @@ using Words = std::array<std::int64_t, kWords>;
           std::bit_cast<std::int64_t>(order.gradient_scale),
           order.new_weights ? 1 : 0,
           std::bit_cast<std::int64_t>(order.lr),
-          order.what};
+          order.what,
+          order.readings ? 1 : 0};
 }
 
 [[nodiscard]] inline Order order_of(const Words& words) {
@@ -40,7 +45,17 @@ using Words = std::array<std::int64_t, kWords>;
           std::bit_cast<double>(words[3]),
           words[4] != 0,
           std::bit_cast<double>(words[5]),
-          words[6]};
+          words[6],
+          words[7] != 0};
 }
+
+/// What the first rank has of an order's data; nothing on the others.
+struct Canonical {
+  const float* weights = nullptr;  // of a pass
+  const float* handed_out = nullptr;
+  float* collected = nullptr;  // gradients of a pass, weights after an update
+  TokenBatch batch = {};
+  std::span<double> squares = {};
+};
 
 }  // namespace isthmus

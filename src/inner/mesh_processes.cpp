@@ -3,13 +3,15 @@
 // an order with the tokens to all; to the first data-parallel rank of each share its weights, which
 // hands them on to the others; the pass; the sums of the gradients over the data-parallel ranks,
 // each slice back to the first. So the first sends and receives 2 N values a step, as in an
-// all-reduce, however many ranks there are.
+// all-reduce, however many ranks there are. After some passes of training each rank tells the first
+// how long it has computed (inner/rank_readings.h).
 //
 // With ZeRO the ranks keep the sums and update their slices, which they gather among themselves and
 // give to the first: N values a step, and N more when others than the ranks have changed the
 // weights.
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -19,6 +21,7 @@
 #include "inner/mesh_model.h"
 #include "inner/mesh_order.h"
 #include "inner/mesh_update.h"
+#include "inner/rank_readings.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -27,29 +30,24 @@ namespace {
 constexpr int kFirst = 0;
 // Tags: weights and gradients of chunk k, and losses.
 constexpr int kLosses = 0;
-constexpr int weights_tag(std::size_t chunk) { return 1 + 2 * static_cast<int>(chunk); }
-constexpr int gradients_tag(std::size_t chunk) { return 2 + 2 * static_cast<int>(chunk); }
-
-/// What the first rank has of an order's data; nothing on the others.
-struct Canonical {
-  const float* weights = nullptr;  // of a pass
-  const float* handed_out = nullptr;
-  float* collected = nullptr;  // gradients of a pass, weights after an update
-  TokenBatch batch = {};
-  std::span<double> squares = {};
-};
+constexpr int weights_tag(std::size_t chunk) {
+  return RankReadings::kTag + 1 + 2 * static_cast<int>(chunk);
+}
+constexpr int gradients_tag(std::size_t chunk) { return weights_tag(chunk) + 1; }
 
 /// One rank's part of every pass, on the first rank as on the others.
 class MeshProcess {
  public:
-  MeshProcess(const ModelLayout& canonical, const MeshOptions& options, Communicator& ranks)
+  MeshProcess(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& processes)
       : options_(options),
         tensors_(canonical.tensors().size()),
-        ranks_(ranks),
-        rank_(canonical, options, ranks, true) {
+        processes_(processes),
+        readings_(options.mesh, come_together(processes)),
+        ranks_(readings_.ranks()),
+        rank_(canonical, options, ranks_, true) {
     if (options.zero >= 1) update_.emplace(canonical, options, rank_);
-    if (ranks.rank() != kFirst) return;
-    for (int r = 0; r < ranks.size(); ++r) {
+    if (ranks_.rank() != kFirst) return;
+    for (int r = 0; r < ranks_.size(); ++r) {
       layouts_.push_back(MeshRank::layouts(canonical, options, r));
       for (const RankLayout& layout : layouts_.back()) {
         largest_ = std::max(largest_, layout.local().elements());
@@ -58,14 +56,16 @@ class MeshProcess {
     scratch_ = kernels::AlignedBuffer(static_cast<std::size_t>(largest_) * sizeof(float));
   }
 
-  /// Tells the order; REQUIRES: the first rank.
-  void announce(const Order& order) {
+  /// Tells the order. RETURNS: it, with readings where they are due. REQUIRES: the first rank.
+  Order announce(Order order) {
+    order.readings = (order.ask == Ask::kTrain || order.ask == Ask::kSlices) && readings_.due();
     Words words = words_of(order);
-    ranks_.broadcast({words.data(), kWords, Dtype::kI64}, kFirst);
+    processes_.orders.broadcast({words.data(), kWords, Dtype::kI64}, kFirst);
+    return order;
   }
   [[nodiscard]] Order await_order() {
     Words words{};
-    ranks_.broadcast({words.data(), kWords, Dtype::kI64}, kFirst);
+    processes_.orders.broadcast({words.data(), kWords, Dtype::kI64}, kFirst);
     return order_of(words);
   }
 
@@ -75,9 +75,10 @@ class MeshProcess {
       case Ask::kEnd:
         return {};
       case Ask::kLoss:
+        return pass(order, first);
       case Ask::kTrain:
       case Ask::kSlices:
-        return pass(order, first);
+        return read_pass(order, first);
       case Ask::kCollect:
         collect(static_cast<RankValues>(order.what), first.collected);
         return {};
@@ -98,9 +99,23 @@ class MeshProcess {
   }
 
   [[nodiscard]] std::size_t held_bytes() const { return rank_.held_bytes() + scratch_.bytes(); }
-  [[nodiscard]] Communicator& ranks() { return ranks_; }
+  [[nodiscard]] RankProcesses& processes() { return processes_; }
 
  private:
+  /// The first rank may have been busy elsewhere before; from here on ranks wait with patience.
+  static RankProcesses& come_together(RankProcesses& processes) {
+    processes.orders.barrier();
+    return processes;
+  }
+
+  LossSum read_pass(const Order& order, const Canonical& first) {
+    const TimePoint begin = processes_.clock.now();
+    const LossSum sum = pass(order, first);
+    readings_.add_pass(std::chrono::duration<double>(processes_.clock.now() - begin).count());
+    if (order.readings) readings_.exchange();
+    return sum;
+  }
+
   LossSum pass(const Order& order, const Canonical& first) {
     share_tokens(order, first.batch);
     if (order.new_weights && options_.zero == 3) {
@@ -111,8 +126,11 @@ class MeshProcess {
     }
     const TokenBatch all{inputs_, targets_, order.sequences, order.length};
     if (order.ask == Ask::kLoss) return collect_losses(rank_.loss(all));
-    const LossSum own = rank_.train(all, order.gradient_scale);
-    rank_.sum_gradients();
+    LossSum own;
+    readings_.count([&] {
+      own = rank_.train(all, order.gradient_scale);
+      rank_.sum_gradients();
+    });
     if (order.ask == Ask::kTrain) {
       collect_gradients(first.collected);
     } else {
@@ -252,7 +270,9 @@ class MeshProcess {
 
   MeshOptions options_;
   std::size_t tensors_;
-  Communicator& ranks_;
+  RankProcesses& processes_;
+  RankReadings readings_;
+  Communicator& ranks_;  // of `readings_`
   MeshRank rank_;
   std::optional<MeshUpdate> update_;              // with ZeRO
   std::vector<std::vector<RankLayout>> layouts_;  // of all ranks; the first rank's alone
@@ -263,7 +283,7 @@ class MeshProcess {
 
 class ProcessMesh final : public MeshModel {
  public:
-  ProcessMesh(const ModelLayout& canonical, const MeshOptions& options, Communicator& ranks)
+  ProcessMesh(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& ranks)
       : zero_(options.zero >= 1),
         alike_(options.mesh.tp == 1 || options.codecs.data == "fp32"),
         elements_(canonical.elements()),
@@ -273,7 +293,7 @@ class ProcessMesh final : public MeshModel {
     try {
       if (!failed_) process_.announce({});
     } catch (const std::exception&) {
-      process_.ranks().abort("the first rank ended");
+      process_.processes().abort("the first rank ended");
     }
   }
 
@@ -324,15 +344,13 @@ class ProcessMesh final : public MeshModel {
 
   LossSum run(const Order& order, const Canonical& first) {
     try {
-      process_.announce(order);
-      return process_.run(order, first);
+      return process_.run(process_.announce(order), first);
     } catch (const CommunicatorError& error) {
       failed_ = true;
-      process_.ranks().abort(error.what());  // a group that has ended leaves the others alone
-      throw PeerError(error.what());
+      throw PeerError(error_after_roll_call(process_.processes(), error.what()));
     } catch (const std::exception& error) {
       failed_ = true;
-      process_.ranks().abort(error.what());
+      process_.processes().abort(error.what());
       throw;
     }
   }
@@ -354,12 +372,12 @@ class ProcessMesh final : public MeshModel {
 }  // namespace
 
 std::unique_ptr<MeshModel> make_process_mesh(const ModelLayout& canonical,
-                                             const MeshOptions& options, Communicator& ranks) {
-  ISTHMUS_CHECK(ranks.rank() == kFirst, ranks.rank());
+                                             const MeshOptions& options, RankProcesses& ranks) {
+  ISTHMUS_CHECK(ranks.orders.rank() == kFirst, ranks.orders.rank());
   return std::make_unique<ProcessMesh>(canonical, options, ranks);
 }
 
-void serve_mesh(const ModelLayout& canonical, const MeshOptions& options, Communicator& ranks) {
+void serve_mesh(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& ranks) {
   std::optional<MeshProcess> process;  // outlives the abort: what is under way then ends
   try {
     process.emplace(canonical, options, ranks);
@@ -368,6 +386,8 @@ void serve_mesh(const ModelLayout& canonical, const MeshOptions& options, Commun
       if (order.ask == Ask::kEnd) return;
       process->run(order, {});
     }
+  } catch (const CommunicatorError& error) {
+    throw CommunicatorError(error_after_roll_call(ranks, error.what()));
   } catch (const std::exception& error) {
     ranks.abort(error.what());
     throw;

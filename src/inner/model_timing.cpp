@@ -294,9 +294,9 @@ std::string to_json(const ModelTiming& t) {
       t.workload, t.bf16 ? "bf16" : "fp32", t.isa, t.optimizer, t.recompute, t.micro_batches,
       t.threads, t.parameters, t.sequences, t.context, t.steps);
   if (t.mesh.ranks() > 1) {
-    text += fmt::format(
-        R"(,"tp":{},"pp":{},"dp":{},"schedule":"{}","sequence_parallel":{},"zero":{})", t.mesh.tp,
-        t.mesh.pp, t.mesh.dp, t.schedule, t.mesh.sequence_parallel, t.zero);
+    text +=
+        fmt::format(R"(,"tp":{},"pp":{},"dp":{},"schedule":"{}","sequence_parallel":{},"zero":{})",
+                    t.mesh.tp, t.mesh.pp, t.mesh.dp, t.schedule, t.mesh.sequence_parallel, t.zero);
   }
   text +=
       fmt::format(R"(,"ms_best":{:.3f},"ms_med":{:.3f},"forward_ms":{:.3f},"head_ms":{:.3f})"

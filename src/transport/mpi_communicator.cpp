@@ -8,7 +8,6 @@
 #include <array>
 #include <cstring>
 #include <mutex>
-#include <numeric>
 #include <utility>
 
 #include "core/system_runtime.h"
@@ -169,11 +168,11 @@ class MpiBackend final : public CommunicatorBackend {
     }
     std::sort(chosen.begin(), chosen.end());
     std::sort(colors.begin(), colors.end());
-    std::vector<int> world_ranks;
+    std::vector<int> peers;
     int place = 0;
     for (const auto& [unused, peer] : chosen) {
-      if (peer == rank()) place = static_cast<int>(world_ranks.size());
-      world_ranks.push_back(group_->world_ranks()[static_cast<std::size_t>(peer)]);
+      if (peer == rank()) place = static_cast<int>(peers.size());
+      peers.push_back(peer);
     }
     // MPI's colors are not negative.
     const auto dense = std::lower_bound(colors.begin(), colors.end(), color) - colors.begin();
@@ -183,7 +182,7 @@ class MpiBackend final : public CommunicatorBackend {
       check_mpi(MPI_Comm_split(group_->comm(), static_cast<int>(dense), place, &comm), "no split");
     }
     return std::make_unique<MpiBackend>(std::make_shared<MpiGroup>(
-        group_->runtime(), group_, comm, group_->deadline(), std::move(world_ranks)));
+        group_->runtime(), group_, comm, group_->deadline(), group_->names().part(peers)));
   }
 
   void abort(const std::string& cause) noexcept override { group_->abort(cause); }
@@ -301,7 +300,8 @@ class MpiBackend final : public CommunicatorBackend {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_mpi_communicator(std::chrono::milliseconds deadline) {
+std::unique_ptr<Communicator> make_mpi_communicator(std::chrono::milliseconds deadline,
+                                                    std::vector<std::string> places) {
   const MpiPlace place = mpi_place();
   const auto runtime = std::make_shared<SystemRuntime>();
   MPI_Comm comm = MPI_COMM_NULL;
@@ -309,9 +309,8 @@ std::unique_ptr<Communicator> make_mpi_communicator(std::chrono::milliseconds de
     const std::scoped_lock lock(mpi_mutex());
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "no communicator of its own");
   }
-  std::vector<int> ranks(static_cast<std::size_t>(place.members));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  auto group = std::make_shared<MpiGroup>(runtime, nullptr, comm, deadline, std::move(ranks));
+  auto group = std::make_shared<MpiGroup>(runtime, nullptr, comm, deadline,
+                                          RankNames(place.members, std::move(places)));
   return make_checked_communicator(runtime, std::make_unique<MpiBackend>(std::move(group)));
 }
 

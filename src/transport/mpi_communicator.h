@@ -7,6 +7,8 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "transport/communicator.h"
 
@@ -14,9 +16,10 @@ namespace isthmus {
 
 /// All processes of the job; starts MPI where that has not been done. Collective. May live beside
 /// an MpiTransport, which finishes MPI then. `deadline`: how long a call waits for the other ranks.
-/// THROWS: SystemError when MPI refuses, or by name when this build has none.
+/// `places`: what each is in errors (RankNames). THROWS: SystemError when MPI refuses, or by name
+/// when this build has none.
 [[nodiscard]] std::unique_ptr<Communicator> make_mpi_communicator(
-    std::chrono::milliseconds deadline);
+    std::chrono::milliseconds deadline, std::vector<std::string> places = {});
 
 /// Ends MPI where it was started and has not been ended: waits for all processes of the job. Call
 /// it when no communicator is left, on the thread that made the first. A process that ends because

@@ -4,7 +4,8 @@
 
 namespace isthmus {
 
-std::unique_ptr<Communicator> make_mpi_communicator(std::chrono::milliseconds) {
+std::unique_ptr<Communicator> make_mpi_communicator(std::chrono::milliseconds,
+                                                    std::vector<std::string>) {
   throw SystemError(
       "communicator \"mpi\": this build has no MPI; apt install libopenmpi-dev openmpi-bin, "
       "configure and build again (there are \"threads\" and \"self\"; isthmus doctor lists all)");

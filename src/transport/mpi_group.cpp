@@ -27,13 +27,13 @@ constexpr Duration kCallBack = std::chrono::seconds(1);
 }  // namespace
 
 MpiGroup::MpiGroup(std::shared_ptr<Runtime> runtime, std::shared_ptr<MpiGroup> parent,
-                   MPI_Comm comm, Duration deadline, std::vector<int> world_ranks)
+                   MPI_Comm comm, Duration deadline, RankNames names)
     : runtime_(std::move(runtime)),
       parent_(std::move(parent)),
       comm_(comm),
       deadline_(deadline),
-      world_ranks_(std::move(world_ranks)),
-      packets_(world_ranks_.size() + 1),
+      names_(std::move(names)),
+      packets_(static_cast<std::size_t>(names_.size()) + 1),
       moving_(runtime_->make_wait_queue()) {
   const std::scoped_lock lock(mpi_mutex());
   check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "errors cannot be returned");
@@ -69,12 +69,6 @@ void MpiGroup::bury() {
   grave.packets = std::move(packets_);
   grave.outgoing = std::move(outgoing_);
   grave.control = std::move(control_);
-}
-
-std::string MpiGroup::name_of(int rank) const {
-  const int world = world_ranks_[static_cast<std::size_t>(rank)];
-  return world == rank ? fmt::format("rank {}", rank)
-                       : fmt::format("rank {} (world rank {})", rank, world);
 }
 
 MpiGroup::Waited MpiGroup::wait_until(const std::function<bool()>& done, bool hear) {

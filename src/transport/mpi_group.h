@@ -22,6 +22,7 @@
 
 #include "isthmus/runtime.h"
 #include "transport/communicator_call.h"
+#include "transport/rank_names.h"
 
 namespace isthmus {
 
@@ -29,20 +30,20 @@ class MpiGroup {
  public:
   static constexpr std::size_t kInlineBytes = 4096;
 
-  /// Takes `comm` over. world_ranks: what the ranks are called in errors.
+  /// Takes `comm` over.
   MpiGroup(std::shared_ptr<Runtime> runtime, std::shared_ptr<MpiGroup> parent, MPI_Comm comm,
-           Duration deadline, std::vector<int> world_ranks);
+           Duration deadline, RankNames names);
   ~MpiGroup();
   MpiGroup(const MpiGroup&) = delete;
   MpiGroup& operator=(const MpiGroup&) = delete;
 
   [[nodiscard]] int rank() const { return rank_; }
-  [[nodiscard]] int size() const { return static_cast<int>(world_ranks_.size()); }
-  [[nodiscard]] std::string name_of(int rank) const;
+  [[nodiscard]] int size() const { return names_.size(); }
+  [[nodiscard]] std::string name_of(int rank) const { return names_.of(rank); }
   [[nodiscard]] const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
   [[nodiscard]] Duration deadline() const { return deadline_; }
   [[nodiscard]] MPI_Comm comm() const { return comm_; }
-  [[nodiscard]] const std::vector<int>& world_ranks() const { return world_ranks_; }
+  [[nodiscard]] const RankNames& names() const { return names_; }
 
   /// Returns once all ranks have come with the same call. `copied`: at most kInlineBytes that the
   /// others find in inlined() until the next meeting. THROWS: CommunicatorError.
@@ -102,7 +103,7 @@ class MpiGroup {
   const std::shared_ptr<MpiGroup> parent_;  // its end is the end of this group too
   const MPI_Comm comm_;
   const Duration deadline_;
-  const std::vector<int> world_ranks_;
+  const RankNames names_;
   int rank_ = 0;
   bool left_behind_ = false;  // requests that have not ended know memory of this group
   std::vector<MPI_Request> requests_;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "core/check.h"
@@ -236,12 +235,11 @@ class ThreadBackend final : public CommunicatorBackend {
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> make_thread_communicators(
-    int size, std::chrono::milliseconds deadline) {
+    int size, std::chrono::milliseconds deadline, std::vector<std::string> places) {
   ISTHMUS_CHECK(size >= 1, size);
   const auto runtime = std::make_shared<SystemRuntime>();
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  const auto group = std::make_shared<ThreadGroup>(runtime, deadline, std::move(ranks));
+  const auto group =
+      std::make_shared<ThreadGroup>(runtime, deadline, RankNames(size, std::move(places)));
   std::vector<std::unique_ptr<Communicator>> communicators;
   for (int rank = 0; rank < size; ++rank) {
     communicators.push_back(

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "transport/communicator.h"
@@ -13,9 +14,10 @@
 namespace isthmus {
 
 /// One for each rank, in rank order, each to be driven by a thread of its own. `deadline`: how long
-/// a call waits for the other ranks. REQUIRES: 1 <= size < 2047.
+/// a call waits for the other ranks. `places`: what each is in errors (RankNames). REQUIRES: 1 <=
+/// size < 2047.
 [[nodiscard]] std::vector<std::unique_ptr<Communicator>> make_thread_communicators(
-    int size, std::chrono::milliseconds deadline);
+    int size, std::chrono::milliseconds deadline, std::vector<std::string> places = {});
 
 /// The communicator of a rank that is alone: copies at most.
 [[nodiscard]] std::unique_ptr<Communicator> make_self_communicator();

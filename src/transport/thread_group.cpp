@@ -65,12 +65,11 @@ void Gate::wake() {
   if (sleepers_.load(std::memory_order_seq_cst) != 0) queue_->update([] {});
 }
 
-ThreadGroup::ThreadGroup(std::shared_ptr<Runtime> runtime, Duration deadline,
-                         std::vector<int> world_ranks)
+ThreadGroup::ThreadGroup(std::shared_ptr<Runtime> runtime, Duration deadline, RankNames names)
     : runtime_(std::move(runtime)),
       deadline_(deadline),
-      world_ranks_(std::move(world_ranks)),
-      seats_(world_ranks_.size()),
+      names_(std::move(names)),
+      seats_(static_cast<std::size_t>(names_.size())),
       gate_(*runtime_) {
   ISTHMUS_CHECK(size() >= 1);
   ISTHMUS_CHECK(size() < static_cast<int>(kInsideMask), size());
@@ -79,12 +78,6 @@ ThreadGroup::ThreadGroup(std::shared_ptr<Runtime> runtime, Duration deadline,
 
 bool ThreadGroup::ended() const {
   return (arrivals_.load(std::memory_order_seq_cst) & kEnded) != 0;
-}
-
-std::string ThreadGroup::name_of(int rank) const {
-  const int world = world_ranks_[static_cast<std::size_t>(rank)];
-  return world == rank ? fmt::format("rank {}", rank)
-                       : fmt::format("rank {} (world rank {})", rank, world);
 }
 
 void ThreadGroup::enter(int rank, const Posted& posted, std::span<const std::byte> copied) {
@@ -247,11 +240,7 @@ std::shared_ptr<ThreadGroup> ThreadGroup::child(int rank, int color,
   const auto [place, fresh] = expected_.try_emplace({seat(rank).entered, color});
   Child& expected = place->second;
   if (fresh) {
-    std::vector<int> world_ranks;
-    for (const int each : places) {
-      world_ranks.push_back(world_ranks_[static_cast<std::size_t>(each)]);
-    }
-    expected.group = std::make_shared<ThreadGroup>(runtime_, deadline_, std::move(world_ranks));
+    expected.group = std::make_shared<ThreadGroup>(runtime_, deadline_, names_.part(places));
     expected.missing = static_cast<int>(places.size());
     std::erase_if(children_, [](const auto& each) { return each.expired(); });
     children_.push_back(expected.group);

@@ -25,6 +25,7 @@
 
 #include "isthmus/runtime.h"
 #include "transport/communicator_call.h"
+#include "transport/rank_names.h"
 
 namespace isthmus {
 
@@ -57,12 +58,10 @@ class ThreadGroup {
  public:
   static constexpr std::size_t kInlineBytes = 4096;
 
-  /// world_ranks: what the ranks are called in errors.
-  ThreadGroup(std::shared_ptr<Runtime> runtime, Duration deadline, std::vector<int> world_ranks);
+  ThreadGroup(std::shared_ptr<Runtime> runtime, Duration deadline, RankNames names);
 
-  [[nodiscard]] int size() const { return static_cast<int>(world_ranks_.size()); }
-  /// "rank 1", or "rank 1 (world rank 5)" in a group that was split off.
-  [[nodiscard]] std::string name_of(int rank) const;
+  [[nodiscard]] int size() const { return names_.size(); }
+  [[nodiscard]] std::string name_of(int rank) const { return names_.of(rank); }
   [[nodiscard]] const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
 
   /// Returns once all ranks have come in with the same call. `copied`: at most kInlineBytes that
@@ -134,7 +133,7 @@ class ThreadGroup {
 
   const std::shared_ptr<Runtime> runtime_;  // shared with all groups split from this one
   const Duration deadline_;
-  const std::vector<int> world_ranks_;
+  const RankNames names_;
   std::vector<Seat> seats_;
   Gate gate_;                                             // for collectives
   alignas(64) std::atomic<std::uint32_t> arrivals_{0};    // generation | ended | ranks inside

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <optional>
+#include <string>
 
 #include "config_fixture.h"
 
@@ -92,6 +94,17 @@ TEST(ConfigFaults, ARunOfOneSiteHasNoLinkToCut) {
       "[[fault]]\nkind = \"cut\"\nbetween = [\"*\", \"*\"]\nat = \"1s\"\nlasts = \"1s\"\n");
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found[0].code, "E-CONFLICT");
+}
+
+// How long ranks wait for one that hangs changes no result.
+TEST(ConfigFaults, ARanksPatienceIsKeptAndEntersNoDigest) {
+  const Config none = load_minimal();
+  const Config set = load_minimal({"parallel.patience=3s"});
+  EXPECT_FALSE(none.rank_patience.has_value());
+  EXPECT_EQ(set.rank_patience, std::optional<Duration>(std::chrono::seconds(3)));
+  EXPECT_EQ(config_digest(set), config_digest(none));
+  EXPECT_EQ(outcome_digest(set), outcome_digest(none));
+  EXPECT_NE(resolved_toml(set).find("patience = \"3s\""), std::string::npos);
 }
 
 }  // namespace

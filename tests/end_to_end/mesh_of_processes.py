@@ -6,7 +6,7 @@
 
 Alone, and as one of two sites over ZeroMQ whose meshes are unlike. Also: a job of another size is
 refused by name; a signal ends the job with a checkpoint and it goes on; a rank that is killed ends
-the job. Skipped by name (exit 77) without mpirun or in a build without MPI.
+the job, one that is stopped too, by its name, and the run goes on from its checkpoint. Skipped by name (exit 77) without mpirun or in a build without MPI.
 """
 import argparse
 import json
@@ -190,9 +190,29 @@ def a_killed_rank_ends_the_job(bench):
     require(process.returncode != 0, f"exit {process.returncode}: {said}")
 
 
+def a_stopped_rank_ends_the_job_by_name_and_it_goes_on(bench):
+    toml = bench.write("stopped", mesh(dp=2) + 'patience = "3s"\n[ckpt]\nevery = "5 steps"\n', steps=100000)
+    process = bench.start(bench.train(toml, "stopped", ranks=2))
+    bench.await_steps(process, "stopped", 12)
+    stopped = children_of(process.pid)[-1]
+    os.kill(stopped, signal.SIGSTOP)
+    begin = time.monotonic()
+    said = process.communicate(timeout=60)[0]
+    took = time.monotonic() - begin
+    require(process.returncode == 5, f"exit {process.returncode}: {said}")
+    require("roll call" in said and "for rank 1 (tp 0, pp 0, dp 1)" in said and "--resume auto" in said, said)
+    require(took < 30, f"the job ended {took:.0f} s after its rank was stopped")
+    before = len(bench.rows("stopped", "train"))
+    process = bench.start(bench.train(toml, "stopped", "--resume", "auto", ranks=2))
+    bench.await_steps(process, "stopped", before + 5)
+    process.send_signal(signal.SIGUSR1)
+    said = process.communicate(timeout=60)[0]
+    require(process.returncode == 85, f"exit {process.returncode}: {said}")
+
+
 SCENARIOS = (processes_find_what_threads_find, a_job_is_one_site_of_two, a_job_of_another_size_is_refused,
              a_mistake_of_the_first_ends_the_others, a_signal_ends_with_a_checkpoint_and_it_goes_on,
-             a_killed_rank_ends_the_job)
+             a_killed_rank_ends_the_job, a_stopped_rank_ends_the_job_by_name_and_it_goes_on)
 
 
 def main():

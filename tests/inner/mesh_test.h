@@ -14,7 +14,7 @@
 
 #include "inner/inner_test.h"
 #include "inner/mesh.h"
-#include "transport/thread_communicator.h"
+#include "inner/rank_threads.h"
 
 namespace isthmus {
 
@@ -106,17 +106,17 @@ inline double largest_difference(const std::vector<float>& a, const std::vector<
 /// What `first` does as the first rank of a mesh whose other ranks serve it.
 template <typename First>
 void with_processes(LanguageModelOptions options, const First& first) {
-  auto ranks = make_thread_communicators(options.mesh.ranks(), std::chrono::minutes(2));
+  RankThreads ranks(options.mesh, std::chrono::minutes(2));
   const ModelLayout layout(model_shape(options.model, options.context));
   std::vector<std::jthread> others;
-  for (std::size_t r = 1; r < ranks.size(); ++r) {
+  for (int r = 1; r < options.mesh.ranks(); ++r) {
     others.emplace_back([&, r] {
       LanguageModelOptions own = options;
-      own.processes = ranks[r].get();
-      serve_mesh(layout, mesh_options(own), *ranks[r]);
+      own.processes = &ranks[r];
+      serve_mesh(layout, mesh_options(own), ranks[r]);
     });
   }
-  options.processes = ranks[0].get();
+  options.processes = &ranks[0];
   first(options);
 }
 

@@ -6,7 +6,7 @@
 (function (root) {
   "use strict";
   const kSecond = 1e9, kOverhead = 68, kDone = kOverhead + 16;
-  const kSegmentBytes = 1448, kPacketBytes = 1500, kInitialWindowPackets = 10, kBbrGapPerThousand = 110;
+  const kSegmentBytes = 1448, kPacketBytes = 1500, kInitialWindowPackets = 10, kBbrGapPerThousand = 110, kAcknowledgementBytes = 52;
   const kShortestWindowedRtt = 100e3, kRetransmission = 200e6;
 
   /// floor(a b / c) of whole numbers.
@@ -37,6 +37,7 @@
       if (2 * used < this.window || this.open()) return;
       this.window *= 2;
     }
+    regain() { if (this.open()) this.window = Math.max(Math.floor(this.target * 3 / 8), this.initial); }
   }
 
   class LinkQueue {
@@ -48,6 +49,7 @@
       if (options.tcp && this.rate > 0) {
         this.rate = multiplyDivide(this.rate, kSegmentBytes, kPacketBytes);
         this.rate -= multiplyDivide(this.rate, kBbrGapPerThousand, 1000 * options.streams);
+        this.rate -= multiplyDivide(this.rate, kAcknowledgementBytes, 2 * kPacketBytes);
       }
       const windowed = link.bits_per_s > 0 && this.rtt >= kShortestWindowedRtt;
       this.ramp = windowed && options.tcp ? new WindowRamp(this.rate, this.rtt, options.streams) : null;
@@ -60,12 +62,14 @@
       this.roundBegin = begin;
       this.roundUsed = 0;
     }
-    /// BBR does not start anew after idle time, so windows only ever grow.
+    /// BBR does not start anew after idle time, but takes two round trips to its rate.
     wake(begin) {
       if (!this.ramp) return;
       if (this.frames === 0) { this.roundBegin = begin; return; }
       if (begin === this.freeAt || begin < this.roundBegin + this.rtt) return;
+      const idle = begin - this.freeAt;
       this.endRound(begin);
+      if (idle >= this.rtt) this.ramp.regain();
     }
     leaveSteadily(begin, bits) {
       if (this.rate === 0) return begin;
