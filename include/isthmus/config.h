@@ -118,7 +118,7 @@ struct NetConfig {
   std::string reduction = "direct";  // direct | groups: how contributions become a mean
   /// At most so much of the state is given to one that joins; absent: a share of the line.
   std::optional<double> serve_bits_per_s;
-  std::string shares = "auto";  // auto | even | links: who owns how much of a reduction
+  std::string shares = "auto";  // auto | links: who owns how much of a reduction
   bool detour = true;           // two sites that lose their way to one another go by way of a third
 };
 
@@ -205,7 +205,7 @@ struct Config {
   OuterOptions outer;
   int tp = 1, pp = 1, dp = 1;  // [parallel]: the mesh inside each site
   std::optional<std::int64_t> micro_batches;
-  std::string pipeline_schedule = "1f1b";  // gpipe|1f1b|interleaved-1f1b
+  std::string pipeline_schedule = "1f1b";  // gpipe|1f1b|interleaved-1f1b|zb-h1
   int virtual_stages = 1;                  // of a pipeline rank, for interleaved-1f1b
   CodecByDimension rank_codecs;
   int zero = 0;                           // 0..3: what data-parallel ranks share out (ZeRO)

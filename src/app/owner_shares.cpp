@@ -39,23 +39,15 @@ void check_rounds(const Config& config) {
   }
 }
 
-/// THROWS: ConfigError where they give no rates.
-std::vector<DirectedLink> rated_links(const Config& config) {
+/// Each with a rate, as the loader has them. THROWS: ConfigError where two sites have none.
+std::vector<DirectedLink> declared_links(const Config& config) {
   if (config.links.empty()) {
     refuse("there is no [[link]] for shares to follow",
            "add them (isthmus bench link measures), give --links FILE, or remove it");
   }
   std::vector<std::string> sites;
   for (const SiteConfig& site : config.sites) sites.push_back(site.name);
-  std::vector<DirectedLink> links = link_matrix(config.links, sites);
-  for (std::size_t from = 0; from < sites.size(); ++from) {
-    for (std::size_t to = 0; to < sites.size(); ++to) {
-      if (from == to || links[from * sites.size() + to].bits_per_s > 0) continue;
-      refuse(fmt::format("the [[link]] of '{}' and '{}' has no rate", sites[from], sites[to]),
-             "give it one, or remove net.shares");
-    }
-  }
-  return links;
+  return link_matrix(config.links, sites);
 }
 
 }  // namespace
@@ -72,7 +64,8 @@ std::vector<std::uint32_t> owner_shares(const Config& config) {
   if (config.net.shares != "links") return {};
   check_rounds(config);
   const std::vector<std::uint32_t> even = even_shares(config);
-  std::vector<std::uint32_t> shares = shares_by_links(rated_links(config), config.workers(), even);
+  std::vector<std::uint32_t> shares =
+      shares_by_links(declared_links(config), config.workers(), even);
   if (shares.empty()) shares = even;
   const auto owners = std::ranges::count_if(shares, [](std::uint32_t each) { return each > 0; });
   if (owners == 1) {

@@ -112,8 +112,9 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
       batches_(std::move(batches)),
       schedule_(options.inner, options.total_steps),
       team_(options.threads, options.cores),
-      values_(values_of(layout_)),
-      gradients_(options.forward_only || zero_of(options) > 0 ? 0 : values_of(layout_)) {
+      values_(StateArray::unfilled(values_of(layout_))),
+      gradients_(StateArray::unfilled(
+          options.forward_only || zero_of(options) > 0 ? 0 : values_of(layout_))) {
   if (options.mesh.ranks() > 1) {
     mesh_ = options.processes != nullptr
                 ? make_process_mesh(layout_, mesh_options(options), *options.processes)
@@ -129,6 +130,7 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
       sharded_.emplace(options_.inner, layout_, *mesh_);
     } else {
       optimizer_.emplace(options.inner, layout_);
+      clear_gradients();
     }
   }
   for (const TensorInfo& tensor : layout_.tensors()) {

@@ -559,7 +559,7 @@ codec = "int8"
         self.assertEqual(sum(state), 16 * 8_030_261_248)
         text = self.prints(*model, "--memory", "80GB", "--top", "3")
         for words in ["llama-8b: 8.03", "64 ranks on 8 nodes", "Best: tp", "Not possible",
-                      "the nearest that works is 8", "--top"]:
+                      "the nearest that works is 32", "--top"]:
             self.assertIn(words, text)
 
     def test_meshes_are_refused_with_what_would_do(self):

@@ -123,8 +123,6 @@ TEST(OwnerShares, ByLinksNeedLinksAndOwners) {
   EXPECT_THAT(refusal(kFour + kSlowC, {"outer.codec=topk"}), HasSubstr("all is sent to all"));
   EXPECT_THAT(refusal(two + link(R"(["a", "b"])", 10), {"outer.exchange=reduce"}),
               HasSubstr("of 2 site(s)"));
-  EXPECT_THAT(refusal(kFour + link(R"(["*", "*"])", 10) + link(R"(["b", "d"])", 0), {}),
-              HasSubstr("'b' and 'd' has no rate"));
   // Both of these have an address, and one of them a slow line.
   const std::string three =
       "[[site]]\nname = \"a\"\naddress = \"a.example.org:1\"\n"

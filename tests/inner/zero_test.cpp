@@ -162,7 +162,10 @@ TEST_P(ZeroTest, AnUpdateNeedsNoPassBefore) {
       for (std::size_t i = 0; i < loop.parameters().size(); ++i) {
         float k = static_cast<float>(i + 1);
         for (float& value : loop.parameters()[i].values) value += 0.001f * k;
-        for (float& g : loop.gradient(i)) g = 0.01f * (k += 1) / (k + 7);
+        for (float& g : loop.gradient(i)) {
+          k += 1;
+          g = 0.01f * k / (k + 7);
+        }
       }
       (void)loop.apply_gradients(StepIndex(t));
     }
