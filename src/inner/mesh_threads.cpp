@@ -35,6 +35,7 @@ class ThreadMesh final : public MeshModel {
   }
 
   [[nodiscard]] LossSum loss(const float* weights, const TokenBatch& batch) override {
+    has_weights_ = false;  // those of an evaluation may be others
     std::vector<LossSum> sums(ranks_.size());
     run([&](std::size_t i) {
       ranks_[i]->use_weights(weights);
@@ -76,6 +77,7 @@ class ThreadMesh final : public MeshModel {
       updates_[i]->sum_squares(of_all);
       if (i == 0) std::ranges::copy(of_all, squares.begin());
     });
+    has_weights_ = true;
     return sum_of(sums);
   }
 
@@ -92,8 +94,9 @@ class ThreadMesh final : public MeshModel {
   }
 
   void update(double lr, double gradient_scale, float* weights) override {
-    // Also without a pass before, as where a joiner replays results.
-    run([&](std::size_t i) { ranks_[i]->use_weights(weights); });
+    // Without a pass before, as where a joiner replays results, the ranks lack these weights.
+    if (!has_weights_) run([&](std::size_t i) { ranks_[i]->use_weights(weights); });
+    has_weights_ = false;  // the rank that updates a value may not be the only one that has it
     run([&](std::size_t i) { updates_[i]->update(lr, gradient_scale, weights); });
   }
 
@@ -154,6 +157,7 @@ class ThreadMesh final : public MeshModel {
   std::vector<std::unique_ptr<Communicator>> worlds_;
   std::vector<std::unique_ptr<MeshRank>> ranks_;
   std::vector<std::unique_ptr<MeshUpdate>> updates_;  // with ZeRO
+  bool has_weights_ = false;  // the ranks, those of the gradients that they keep
 };
 
 }  // namespace
