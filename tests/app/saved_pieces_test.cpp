@@ -6,32 +6,21 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <vector>
 
 #include "app/run_directory.h"
-#include "core/rng.h"
 #include "core/storage_faults.h"
 #include "isthmus/errors.h"
+#include "transport/random_bytes.h"
 
 namespace isthmus::app {
 namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-std::vector<std::byte> random_bytes(std::uint64_t seed, std::size_t count) {
-  const Rng rng(seed, Stream::kTestData);
-  std::vector<std::byte> bytes(count);
-  for (std::size_t i = 0; i < count; i += 16) {
-    const auto words = rng.words(i);
-    std::memcpy(bytes.data() + i, words.data(), std::min<std::size_t>(16, count - i));
-  }
-  return bytes;
-}
 
 class SavedPiecesTest : public ::testing::Test {
  protected:

@@ -8,13 +8,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <set>
 #include <vector>
 
 #include "core/rng.h"
+#include "transport/random_bytes.h"
 #include "transport/serving_pace.h"
 
 namespace isthmus {
@@ -22,16 +22,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::ElementsAre;
-
-std::vector<std::byte> random_bytes(std::uint64_t seed, std::size_t count) {
-  const Rng rng(seed, Stream::kTestData);
-  std::vector<std::byte> bytes(count);
-  for (std::size_t i = 0; i < count; i += 16) {
-    const auto words = rng.words(i);
-    std::memcpy(bytes.data() + i, words.data(), std::min<std::size_t>(16, count - i));
-  }
-  return bytes;
-}
 
 TEST(PieceTable, PiecesSpanNoBorderAndCoverAll) {
   const std::vector<std::byte> state = random_bytes(1, 9'000'000);
