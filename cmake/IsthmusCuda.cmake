@@ -30,16 +30,23 @@ if(ISTHMUS_CUDA STREQUAL "AUTO" OR ISTHMUS_CUDA)
   endif()
 endif()
 
-# isthmus_cuda_sources(MODULE CUDA files... STUB files...): the module takes the former when there is
-# CUDA, else the latter. Products and sums stay rounded on their own.
+# isthmus_cuda_sources(MODULE [RUNTIME files...] [EXACT files...] [FAST files...] [HOST files...] STUB files...)
+#   With CUDA the module takes all but the stub, else the stub alone. nvcc rounds each product and sum
+#   of EXACT files on its own and may fuse them in FAST ones; HOST files are C++ over kernels/cuda/device.h.
+#   What is not RUNTIME is compiled for the emulated device too (tests/cuda).
 function(isthmus_cuda_sources module)
-  cmake_parse_arguments(ARG "" "" "CUDA;STUB" ${ARGN})
-  if(ISTHMUS_HAVE_CUDA)
-    target_sources(isthmus_${module} PRIVATE ${ARG_CUDA})
-    target_link_libraries(isthmus_${module} PRIVATE CUDA::cudart_static)
-    target_compile_options(isthmus_${module} PRIVATE
-      $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false --Werror=all-warnings -Xcompiler=-Wall>)
-  else()
+  cmake_parse_arguments(ARG "" "" "RUNTIME;EXACT;FAST;HOST;STUB" ${ARGN})
+  set(emulated ${ARG_EXACT} ${ARG_FAST} ${ARG_HOST})
+  list(TRANSFORM emulated PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  set_property(GLOBAL APPEND PROPERTY ISTHMUS_EMULATED_SOURCES ${emulated})
+  set_property(GLOBAL APPEND PROPERTY ISTHMUS_EMULATED_MODULES isthmus_${module})
+  if(NOT ISTHMUS_HAVE_CUDA)
     target_sources(isthmus_${module} PRIVATE ${ARG_STUB})
+    return()
   endif()
+  target_sources(isthmus_${module} PRIVATE ${ARG_RUNTIME} ${ARG_EXACT} ${ARG_FAST} ${ARG_HOST})
+  target_link_libraries(isthmus_${module} PRIVATE CUDA::cudart_static)
+  target_compile_options(isthmus_${module} PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --Werror=all-warnings -Xcompiler=-Wall>)
+  set_source_files_properties(${ARG_EXACT} PROPERTIES COMPILE_OPTIONS --fmad=false)
 endfunction()

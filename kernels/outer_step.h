@@ -33,10 +33,4 @@ void outer_step(const OuterStep& step, std::span<float> x, std::span<const float
 void delayed_nesterov_step(const OuterStep& step, bool closes, std::span<float> x,
                            std::span<const float> d, std::span<float> b, std::span<float> s);
 
-/// outer_step on the first CUDA device; the vectors are on the host and travel there and back.
-/// Blocks. THROWS: SystemError naming what is missing, when there is no CUDA in the build or no
-/// device, and when a CUDA call fails.
-void outer_step_cuda(const OuterStep& step, std::span<float> x, std::span<const float> d,
-                     std::span<float> b);
-
 }  // namespace isthmus::kernels

@@ -14,7 +14,7 @@
 #include "core/units.h"
 #include "isthmus/codec.h"
 #include "isthmus/outer.h"
-#include "kernels/cuda_device.h"
+#include "kernels/cuda/device.h"
 #include "kernels/isa.h"
 #include "transport/mpi_transport.h"
 #include "transport/zmq_transport.h"
@@ -47,12 +47,12 @@ std::string isa_text() {
 }
 
 Finding cuda() {
-  const std::string why_not = kernels::cuda_unavailable();
+  const std::string why_not = cuda::unavailable();
   if (!why_not.empty()) {
     return {"CUDA", why_not, Verdict::kGood, ""};
   }
   std::vector<std::string> names;
-  for (const kernels::CudaDevice& device : kernels::cuda_devices()) {
+  for (const cuda::DeviceInfo& device : cuda::devices()) {
     names.push_back(fmt::format("{} (sm_{}{}, {})", device.name, device.compute_major,
                                 device.compute_minor,
                                 human_bytes(static_cast<double>(device.memory_bytes))));

@@ -64,7 +64,9 @@ OWNERS = {
     "immintrin.h": ["*_avx2*", "*_avx512*", "kernels/thread_team.cpp"],
     "math.h": ["kernels/*_fast.h"],  # compiled per instruction set: no inline std:: functions
     "nmmintrin.h": ["src/core/hash_crc32c_sse42.cpp"],
-    "cuda_runtime.h": ["kernels/*.cu"],
+    "cuda_runtime.h": ["kernels/cuda/simt_device.h", "kernels/cuda/runtime.cu"],
+    "cublasLt.h": ["kernels/cuda/matmul.cu"],
+    "ucontext.h": ["kernels/cuda/emulated/grid.cpp"],
     "cuda_runtime_api.h": ["src/transport/nccl_calls.h"],
     "nccl.h": ["src/transport/nccl_calls.h"],
     "dlfcn.h": ["src/transport/nccl_calls.cpp"],
@@ -136,6 +138,7 @@ UNORDERED_IN = ["src/transport/*", "src/outer/*", "src/sim/*", "src/quant/*"]
 # Files that may hold preprocessor conditions; variants are files that CMake chooses.
 MAY_HAVE_IF = [
     "kernels/host_device.h",
+    "kernels/cuda/simt.h",  # nvcc, or the emulated device
     "kernels/isa.cpp",  # __builtin_cpu_supports names x86 features only on x86
     "kernels/thread_team.cpp",  # pause instruction of the spin loop
     "src/core/thread_annotations.h",

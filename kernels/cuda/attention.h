@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Causal self-attention with grouped queries on the device, forward and backward, without a (T, T)
+// matrix: the formulas and views of kernels/attention.h (Dao arXiv:2307.08691). With Bf16 products
+// take bfloat16 operands in tensor cores, sums and softmax are float. All pointers are device
+// memory.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/attention.h"
+#include "kernels/cuda/device.h"
+
+namespace isthmus::cuda {
+
+using kernels::AttentionBackward;
+using kernels::AttentionShape;
+using kernels::HeadsView;
+
+/// Head dimensions that the device's attention takes. RETURNS: empty, or what is wrong with the
+/// shape and which are possible.
+template <typename T>
+[[nodiscard]] std::string attention_refusal(const AttentionShape& shape);
+
+/// As kernels::attention_forward. REQUIRES: no refusal; with Bf16 rows of heads that begin at
+/// multiples of 16 bytes.
+template <typename T>
+void attention_forward(Stream& stream, const AttentionShape& shape, HeadsView<const T> q,
+                       HeadsView<const T> k, HeadsView<const T> v, HeadsView<T> out, float* lse);
+
+/// As kernels::attention_backward. scratch: attention_backward_scratch floats.
+/// DETERMINISM: the same bits in every run on one kind of device.
+[[nodiscard]] std::size_t attention_backward_scratch(const AttentionShape& shape);
+template <typename T>
+void attention_backward(Stream& stream, const AttentionShape& shape, const AttentionBackward<T>& a,
+                        float* scratch);
+
+}  // namespace isthmus::cuda

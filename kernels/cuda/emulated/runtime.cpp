@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// device.h on the CPU. A stream's work is done as late as possible: when somebody waits for it, or
+// for an event in it, so that a missing wait shows as a wrong result. Device memory is filled with
+// NaNs and counted against a limit. One lock for all: streams may be used from several threads.
+#include "kernels/cuda/emulated/runtime.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "kernels/cuda/emulated/simt.h"
+
+namespace isthmus::cuda {
+namespace {
+
+using Work = std::function<void()>;
+
+struct Capture {
+  std::vector<Work> work;
+};
+
+struct Queue {
+  std::deque<Work> work;
+  Capture* capture = nullptr;
+
+  void add(Work one) {
+    if (capture != nullptr) {
+      capture->work.push_back(std::move(one));
+    } else {
+      work.push_back(std::move(one));
+    }
+  }
+  void run_one() {
+    Work one = std::move(work.front());
+    work.pop_front();
+    one();
+  }
+};
+
+struct Point {
+  bool reached = false;
+  Queue* in = nullptr;  // good until it is reached: a stream's end does its work
+  Capture* capture = nullptr;
+  void reach() const {
+    while (!reached) in->run_one();
+  }
+};
+
+struct State {
+  std::recursive_mutex mutex;
+  std::map<const std::byte*, std::size_t> device, pinned;
+  std::size_t limit = std::size_t{4} << 30;
+  std::size_t held = 0;
+  std::vector<Queue*> captured;
+};
+State& state() {
+  static State* const s = new State;
+  return *s;
+}
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+Queue& of(const Stream& stream) { return *static_cast<Queue*>(stream.handle()); }
+std::shared_ptr<Point>& of(const Event& event) {
+  return *static_cast<std::shared_ptr<Point>*>(event.handle());
+}
+
+bool lies_in(const std::map<const std::byte*, std::size_t>& arrays, const void* data) {
+  const auto* at = static_cast<const std::byte*>(data);
+  auto next = arrays.upper_bound(at);
+  if (next == arrays.begin()) return false;
+  --next;
+  return at < next->first + next->second;
+}
+
+std::byte* allocate(std::map<const std::byte*, std::size_t>& arrays, std::size_t bytes) {
+  auto* const data = static_cast<std::byte*>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
+  std::memset(data, 0xFF, bytes);
+  arrays[data] = bytes;
+  return data;
+}
+
+}  // namespace
+
+namespace emulated {
+void set_device_memory(std::size_t bytes) {
+  const Lock lock(state().mutex);
+  state().limit = bytes;
+}
+void queue(Stream& stream, std::function<void()> work) {
+  const Lock lock(state().mutex);
+  of(stream).add(std::move(work));
+}
+}  // namespace emulated
+
+std::vector<DeviceInfo> devices() {
+  return {{.name = "emulated on the CPU", .memory_bytes = device_memory().total_bytes}};
+}
+std::string unavailable() { return ""; }
+void use_device(int) {}
+DeviceMemory device_memory() {
+  const Lock lock(state().mutex);
+  return {state().limit - state().held, state().limit};
+}
+
+Stream::Stream() : handle_(new Queue) {}
+Stream::~Stream() {
+  synchronize();
+  delete &of(*this);
+}
+void Stream::synchronize() {
+  const Lock lock(state().mutex);
+  while (!of(*this).work.empty()) of(*this).run_one();
+}
+void Stream::wait(const Event& event) {
+  const Lock lock(state().mutex);
+  const std::shared_ptr<Point> point = of(event);
+  Queue& queue = of(*this);
+  if (point->capture != nullptr) {  // joins the recording, whose order is that of the calls
+    if (queue.capture == nullptr) {
+      queue.capture = point->capture;
+      state().captured.push_back(&queue);
+    }
+    return;
+  }
+  if (!point->reached) queue.add([point] { point->reach(); });
+}
+
+Event::Event() : handle_(new std::shared_ptr<Point>(new Point{.reached = true})) {}
+Event::~Event() { delete &of(*this); }
+void Event::record(Stream& stream) {
+  const Lock lock(state().mutex);
+  Queue& queue = of(stream);
+  auto point = std::make_shared<Point>();
+  point->in = &queue;
+  point->capture = queue.capture;
+  of(*this) = point;
+  if (queue.capture == nullptr) queue.add([point] { point->reached = true; });
+}
+void Event::synchronize() const {
+  const Lock lock(state().mutex);
+  of(*this)->reach();
+}
+bool Event::reached() const {
+  const Lock lock(state().mutex);
+  return of(*this)->reached;
+}
+double Event::milliseconds_since(const Event&) const { return 0; }
+
+namespace detail {
+
+void* allocate_device(std::size_t bytes) {
+  const Lock lock(state().mutex);
+  State& s = state();
+  if (bytes > s.limit - s.held) {
+    throw OutOfDeviceMemory(
+        "CUDA: " + std::to_string(bytes) + " bytes of device memory asked for, " +
+        std::to_string(s.limit - s.held) + " of " + std::to_string(s.limit) + " are free");
+  }
+  s.held += bytes;
+  return allocate(s.device, bytes);
+}
+void free_device(void* data) noexcept {
+  const Lock lock(state().mutex);
+  State& s = state();
+  const auto at = s.device.find(static_cast<std::byte*>(data));
+  s.held -= at->second;
+  s.device.erase(at);
+  std::free(data);
+}
+void* allocate_pinned(std::size_t bytes) {
+  const Lock lock(state().mutex);
+  return allocate(state().pinned, bytes);
+}
+void free_pinned(void* data) noexcept {
+  const Lock lock(state().mutex);
+  state().pinned.erase(static_cast<std::byte*>(data));
+  std::free(data);
+}
+
+void copy(Stream& stream, void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  const Lock lock(state().mutex);
+  const auto late = [](const void* data) {
+    return lies_in(state().device, data) || lies_in(state().pinned, data);
+  };
+  const bool blocks = of(stream).capture == nullptr && !(late(to) && late(from));
+  of(stream).add([=] { std::memmove(to, from, bytes); });
+  if (blocks) stream.synchronize();
+}
+void fill_zero(Stream& stream, void* data, std::size_t bytes) {
+  if (bytes == 0) return;
+  const Lock lock(state().mutex);
+  of(stream).add([=] { std::memset(data, 0, bytes); });
+}
+
+}  // namespace detail
+
+struct Graph::Impl {
+  Capture recorded;
+};
+
+Graph::Graph(Stream& stream, const std::function<void()>& queue) : impl_(new Impl) {
+  const Lock lock(state().mutex);
+  of(stream).capture = &impl_->recorded;
+  state().captured.push_back(&of(stream));
+  const auto end = [] {
+    for (Queue* const one : state().captured) one->capture = nullptr;
+    state().captured.clear();
+  };
+  try {
+    queue();
+  } catch (...) {
+    end();
+    throw;
+  }
+  end();
+}
+Graph::~Graph() = default;
+void Graph::launch(Stream& stream) const {
+  const Lock lock(state().mutex);
+  for (const Work& one : impl_->recorded.work) of(stream).add(one);
+}
+
+}  // namespace isthmus::cuda

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products on the device, row-major, by cuBLASLt (matmul.cu); emulated/matmul.cpp computes
+// them on the CPU for tests. Sums are float whatever the operands are.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/bf16.h"
+#include "kernels/cuda/device.h"
+
+namespace isthmus::cuda {
+
+using kernels::Bf16;
+
+/// A matrix of T or of float, told apart at run time (kernels/bf16.h).
+using MatrixData = kernels::Stored<float>;
+using ConstMatrixData = kernels::Stored<const float>;
+
+/// What happens to the product before it is stored.
+enum class Epilogue {
+  kNone,
+  kBias,          // + bias
+  kGeluBias,      // aux := product + bias, c := gelu(aux)
+  kGeluGradient,  // c := product gelu'(aux)
+};
+
+/// c (m, n) = epilogue(op(a) op(b)) or, with `accumulate`, c + op(a) op(b).
+/// a (m, k) and b (k, n), both float or both Bf16, or transposed in memory; ld: from row to row in
+/// memory. c float or Bf16; float where a is float. 16-byte aligned pointers and rows (a multiple
+/// of 8 Bf16, 4 floats) are fast; others work.
+struct Matmul {
+  std::int64_t m = 0, n = 0, k = 0;
+  ConstMatrixData a, b;
+  std::int64_t lda = 0, ldb = 0, ldc = 0;
+  bool a_transposed = false, b_transposed = false;
+  MatrixData c;
+  bool accumulate = false;  // REQUIRES: kNone
+  Epilogue epilogue = Epilogue::kNone;
+  const float* bias = nullptr;  // (n,): kBias, kGeluBias
+  MatrixData aux;               // (m, n), rows ldc apart, of c's type
+};
+
+/// cuBLASLt with its workspace and the algorithms chosen so far, one per shape. Driven by one
+/// thread. A product's algorithm is looked up when its shape is first seen, outside of graphs too.
+class Blas {
+ public:
+  Blas();
+  ~Blas();
+  Blas(const Blas&) = delete;
+  Blas& operator=(const Blas&) = delete;
+
+  /// THROWS: SystemError naming the shape where cuBLASLt has no algorithm for it.
+  void matmul(Stream& stream, const Matmul& product);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace isthmus::cuda

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// AdamW, SGD, gradient norm and clipping on the device with no word from the host in between, so
+// that a step can be a graph: what changes from step to step lies in device memory. The arithmetic
+// of an element is that of kernels/optimizer.h, each product and sum rounded apart: with the same
+// gradients and clip coefficient, the same bits.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/bf16.h"
+#include "kernels/cuda/device.h"
+#include "kernels/optimizer.h"
+
+namespace isthmus::cuda {
+
+using kernels::Bf16;
+
+/// What a step's kernels read; copied to the device before each step. Filled by step_numbers.
+struct StepNumbers {
+  float keep1, beta2, keep2, rate, root, eps, momentum;  // AdamWConstants; rate: of SGD lr
+  float clip;                                            // largest norm; 0: off
+  double lr;
+  std::int64_t updates;  // this one's number, from 1
+};
+[[nodiscard]] StepNumbers adamw_numbers(const kernels::AdamWOptions& options, double clip);
+[[nodiscard]] StepNumbers sgd_numbers(const kernels::SgdOptions& options, std::int64_t update,
+                                      double clip);
+
+/// Neighbouring values with one weight decay. All on the device; (n,) each.
+struct ParameterRun {
+  std::int64_t begin = 0, n = 0;  // of the flat arrays
+  double weight_decay = 0;
+};
+
+/// Flat arrays in canonical order.
+struct OptimizerArrays {
+  float* values = nullptr;
+  const float* gradients = nullptr;
+  float* first = nullptr;   // m, or SGD's buffer
+  float* second = nullptr;  // v
+  Bf16* working = nullptr;  // the values rounded, for products; null: not wanted
+};
+
+/// squares := the sum of squares of x (n,), in double. scratch: squared_norm_scratch(n) doubles.
+/// DETERMINISM: one partial per 4096 elements added in order, as kernels::squared_norm.
+[[nodiscard]] std::size_t squared_norm_scratch(std::int64_t n);
+void squared_norm(Stream& stream, std::int64_t n, const float* x, double* squares, double* scratch);
+
+/// One update with gradients times kernels::clip_coefficient(clip, sqrt(*squares)); values and
+/// moments stay as they are where *squares is not finite. 28 bytes moved an element, 30 with
+/// `working`.
+void adamw_step(Stream& stream, const ParameterRun& run, const OptimizerArrays& arrays,
+                const StepNumbers* numbers, const double* squares);
+void sgd_step(Stream& stream, const ParameterRun& run, const OptimizerArrays& arrays, bool nesterov,
+              const StepNumbers* numbers, const double* squares);
+
+}  // namespace isthmus::cuda

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// device.h over the CUDA runtime.
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/simt_device.h"
+
+namespace isthmus::cuda {
+namespace {
+cudaStream_t of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
+cudaEvent_t of(const Event& event) { return static_cast<cudaEvent_t>(event.handle()); }
+
+std::string text_of(cudaError_t status) { return cudaGetErrorString(status); }
+}  // namespace
+
+void check(cudaError_t status, const char* call) {
+  if (status == cudaSuccess) return;
+  throw SystemError(std::string("CUDA: ") + call + ": " + text_of(status));
+}
+
+std::vector<DeviceInfo> devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) return {};
+  std::vector<DeviceInfo> found;
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties");
+    found.push_back(
+        {ordinal, properties.name, properties.major, properties.minor, properties.totalGlobalMem});
+  }
+  return found;
+}
+
+std::string unavailable() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) {
+    return "no CUDA device can be used (is its driver installed?): " + text_of(status);
+  }
+  return count > 0 ? "" : "this machine has no CUDA device";
+}
+
+void use_device(int ordinal) { check(cudaSetDevice(ordinal), "cudaSetDevice"); }
+
+DeviceMemory device_memory() {
+  DeviceMemory memory;
+  check(cudaMemGetInfo(&memory.free_bytes, &memory.total_bytes), "cudaMemGetInfo");
+  return memory;
+}
+
+Stream::Stream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  handle_ = stream;
+}
+Stream::~Stream() {
+  cudaStreamSynchronize(of(*this));
+  cudaStreamDestroy(of(*this));
+}
+void Stream::synchronize() { check(cudaStreamSynchronize(of(*this)), "cudaStreamSynchronize"); }
+void Stream::wait(const Event& event) {
+  check(cudaStreamWaitEvent(of(*this), of(event)), "cudaStreamWaitEvent");
+}
+
+Event::Event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreate(&event), "cudaEventCreate");
+  handle_ = event;
+}
+Event::~Event() { cudaEventDestroy(of(*this)); }
+void Event::record(Stream& stream) {
+  check(cudaEventRecord(of(*this), of(stream)), "cudaEventRecord");
+}
+void Event::synchronize() const { check(cudaEventSynchronize(of(*this)), "cudaEventSynchronize"); }
+bool Event::reached() const {
+  const cudaError_t status = cudaEventQuery(of(*this));
+  if (status == cudaErrorNotReady) return false;
+  check(status, "cudaEventQuery");
+  return true;
+}
+double Event::milliseconds_since(const Event& begin) const {
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, of(begin), of(*this)), "cudaEventElapsedTime");
+  return milliseconds;
+}
+
+namespace detail {
+
+void* allocate_device(std::size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // it is not sticky; the next call shall not see it
+    const DeviceMemory memory = device_memory();
+    throw OutOfDeviceMemory("CUDA: " + std::to_string(bytes) +
+                            " bytes of device memory asked for, " +
+                            std::to_string(memory.free_bytes) + " of " +
+                            std::to_string(memory.total_bytes) + " are free");
+  }
+  check(status, "cudaMalloc");
+  return data;
+}
+void free_device(void* data) noexcept { cudaFree(data); }
+
+void* allocate_pinned(std::size_t bytes) {
+  void* data = nullptr;
+  check(cudaMallocHost(&data, bytes), "cudaMallocHost");
+  return data;
+}
+void free_pinned(void* data) noexcept { cudaFreeHost(data); }
+
+void copy(Stream& stream, void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, of(stream)), "cudaMemcpyAsync");
+}
+void fill_zero(Stream& stream, void* data, std::size_t bytes) {
+  if (bytes == 0) return;
+  check(cudaMemsetAsync(data, 0, bytes, of(stream)), "cudaMemsetAsync");
+}
+
+}  // namespace detail
+
+struct Graph::Impl {
+  cudaGraphExec_t executable = nullptr;
+  ~Impl() {
+    if (executable != nullptr) cudaGraphExecDestroy(executable);
+  }
+};
+
+Graph::Graph(Stream& stream, const std::function<void()>& queue) : impl_(new Impl) {
+  check(cudaStreamBeginCapture(of(stream), cudaStreamCaptureModeThreadLocal),
+        "cudaStreamBeginCapture");
+  cudaGraph_t graph = nullptr;
+  try {
+    queue();
+  } catch (...) {
+    cudaStreamEndCapture(of(stream), &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    throw;
+  }
+  check(cudaStreamEndCapture(of(stream), &graph), "cudaStreamEndCapture");
+  const cudaError_t status = cudaGraphInstantiate(&impl_->executable, graph, 0);
+  cudaGraphDestroy(graph);
+  check(status, "cudaGraphInstantiate");
+}
+Graph::~Graph() = default;
+void Graph::launch(Stream& stream) const {
+  check(cudaGraphLaunch(impl_->executable, of(stream)), "cudaGraphLaunch");
+}
+
+}  // namespace isthmus::cuda

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// simt.h for nvcc: the launch, and names for instructions that CUDA C++ has no word for.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/device.h"
+
+/// `type* name`: the kernel's dynamic shared memory, aligned to 128 bytes.
+#define ISTHMUS_DYNAMIC_SHARED(type, name)                         \
+  extern __shared__ __align__(128) unsigned char isthmus_shared[]; \
+  type* const name = reinterpret_cast<type*>(isthmus_shared)
+
+namespace isthmus::cuda {
+
+/// THROWS: SystemError naming the call and CUDA's text when `status` is an error.
+void check(cudaError_t status, const char* call);
+
+struct LaunchShape {
+  dim3 blocks{1};
+  dim3 threads{1};
+  std::size_t shared_bytes = 0;  // dynamic; above 48 KiB the kernel is told so
+};
+
+/// Queues kernel<<<shape>>>(arguments...).
+template <typename... Parameters, typename... Arguments>
+void launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...),
+            Arguments... arguments) {
+  constexpr std::size_t kPlainSharedBytes = 48 << 10;
+  if (shape.shared_bytes > kPlainSharedBytes) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shape.shared_bytes)),
+          "cudaFuncSetAttribute");
+  }
+  kernel<<<shape.blocks, shape.threads, shape.shared_bytes,
+           static_cast<cudaStream_t>(stream.handle())>>>(static_cast<Parameters>(arguments)...);
+  check(cudaGetLastError(), "kernel launch");
+}
+
+/// D += A B of a warp: A 16x16 and B 16x8 bfloat16, D 16x8 float, spread over the lanes as PTX's
+/// mma.m16n8k16 has them (PTX ISA 9.7.14.5.8); a register holds two values, the lower column low.
+__device__ inline void mma_16x8x16(float (&d)[4], const std::uint32_t (&a)[4],
+                                   const std::uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+      "{%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/// Four 8x8 matrices of 16-bit values from shared memory into a warp's registers: lane i gives the
+/// address of row i % 8 of matrix i / 8 (PTX ldmatrix.x4).
+__device__ inline void load_matrices(std::uint32_t (&r)[4], const void* row) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+/// The same with each matrix transposed.
+__device__ inline void load_matrices_transposed(std::uint32_t (&r)[4], const void* row) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
+/// Begins a copy of 16 bytes, aligned to 16, from the device's memory to shared memory; with
+/// `inside` false the 16 bytes become zero and `from` is not read. Done after `wait_async_copies`.
+__device__ inline void async_copy_16(void* shared, const void* from, bool inside = true) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  const int bytes = inside ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(address), "l"(from), "r"(bytes)
+               : "memory");
+}
+/// Ends a group of copies of this thread.
+__device__ inline void commit_async_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/// Waits until all but the newest kPending groups of this thread's copies are there.
+template <int kPending>
+__device__ inline void wait_async_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace isthmus::cuda

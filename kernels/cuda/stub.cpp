@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chosen by CMake when there is no CUDA: says so and computes nothing.
+#include "kernels/cuda/device.h"
+
+namespace isthmus::cuda {
+
+std::vector<DeviceInfo> devices() { return {}; }
+
+std::string unavailable() {
+  return "this build has no CUDA kernels (configure with nvcc in PATH, or ISTHMUS_CUDA=ON to "
+         "insist)";
+}
+
+}  // namespace isthmus::cuda

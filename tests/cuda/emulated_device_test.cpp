@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// The emulated device does what a device does, and shows what a device hides.
+#include <cmath>
+#include <numeric>
+
+#include "cuda/device_test.h"
+#include "kernels/bf16.h"
+#include "kernels/cuda/emulated/runtime.h"
+#include "kernels/cuda/simt.h"
+
+namespace isthmus::cuda {
+namespace {
+
+__global__ void sum_kernel(const float* x, float* sums) {
+  __shared__ float scratch[kWarp];
+  const float total = block_sum(x[blockIdx.x * blockDim.x + threadIdx.x], scratch);
+  if (threadIdx.x == 0) sums[blockIdx.x] = total;
+}
+
+TEST(EmulatedDevice, SumsOverWarpsAndBlocksInAnyOrderOfThreads) {
+  Stream stream;
+  std::vector<float> x(3 * 256);
+  std::iota(x.begin(), x.end(), 0.0f);
+  const DeviceArray<float> x_device = on_device(stream, x);
+  const DeviceArray<float> sums(3);
+  for (const std::uint64_t seed : {0, 1, 2}) {
+    emulated::set_thread_order(seed);
+    launch(stream, {.blocks = dim3(3), .threads = dim3(256)}, sum_kernel, x_device.data(),
+           sums.data());
+    EXPECT_THAT(on_host(stream, sums), ::testing::ElementsAre(32640, 98176, 163712));
+  }
+  emulated::set_thread_order(0);
+}
+
+__global__ void reverse_kernel(float* x) {
+  ISTHMUS_DYNAMIC_SHARED(float, values);
+  values[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  x[threadIdx.x] = values[blockDim.x - 1 - threadIdx.x];
+}
+
+TEST(EmulatedDevice, ThreadsMeetAtBarriers) {
+  Stream stream;
+  std::vector<float> x(64);
+  std::iota(x.begin(), x.end(), 0.0f);
+  const DeviceArray<float> x_device = on_device(stream, x);
+  launch(stream, {.threads = dim3(64), .shared_bytes = 64 * sizeof(float)}, reverse_kernel,
+         x_device.data());
+  std::reverse(x.begin(), x.end());
+  EXPECT_EQ(on_host(stream, x_device), x);
+}
+
+__global__ void diverging_kernel() {
+  if (threadIdx.x < 40) __syncthreads();
+}
+TEST(EmulatedDeviceDeathTest, ABarrierThatSomeNeverReachEndsTheProgram) {
+  EXPECT_DEATH(
+      {
+        Stream stream;
+        launch(stream, {.threads = dim3(64)}, diverging_kernel);
+        stream.synchronize();
+      },
+      "__syncthreads after a thread has returned|threads wait for a barrier");
+}
+
+/// c (16, 8) := a (16, 16) b (16, 8), all row-major; b reaches shared memory by an asynchronous
+/// copy.
+__global__ void product_kernel(const kernels::Bf16* a, const kernels::Bf16* b, float* c) {
+  ISTHMUS_DYNAMIC_SHARED(kernels::Bf16, shared);
+  kernels::Bf16* const shared_a = shared;
+  kernels::Bf16* const shared_b = shared + 256;
+  const int lane = static_cast<int>(threadIdx.x);
+  async_copy_16(shared_a + 8 * lane, a + 8 * lane);
+  if (lane < 16) async_copy_16(shared_b + 8 * lane, b + 8 * lane);
+  commit_async_copies();
+  wait_async_copies<0>();
+  __syncthreads();
+  std::uint32_t a_parts[4], b_parts[4];
+  load_matrices(a_parts, shared_a + lane % 16 * 16 + lane / 16 * 8);
+  load_matrices_transposed(b_parts, shared_b + lane % 16 * 8);
+  const std::uint32_t b_used[2] = {b_parts[0], b_parts[1]};
+  float d[4] = {};
+  mma_16x8x16(d, a_parts, b_used);
+  for (int e = 0; e < 4; ++e) c[(lane / 4 + e / 2 * 8) * 8 + lane % 4 * 2 + e % 2] = d[e];
+}
+
+class TensorCores : public DeviceTest {};
+
+TEST_F(TensorCores, MultiplyWhatMatricesWereLoaded) {
+  Stream stream;
+  std::vector<kernels::Bf16> a(256), b(128);
+  for (int i = 0; i < 256; ++i)
+    a[static_cast<std::size_t>(i)] = kernels::Bf16(static_cast<float>(i % 17 - 8));
+  for (int i = 0; i < 128; ++i)
+    b[static_cast<std::size_t>(i)] = kernels::Bf16(static_cast<float>(i % 13 - 6));
+  const auto a_device = on_device(stream, a);
+  const auto b_device = on_device(stream, b);
+  const DeviceArray<float> c(128);
+  launch(stream, {.threads = dim3(32), .shared_bytes = 384 * sizeof(kernels::Bf16)}, product_kernel,
+         a_device.data(), b_device.data(), c.data());
+  const std::vector<float> product = on_host(stream, c);
+  for (std::size_t i = 0; i < 16; ++i) {
+    for (std::size_t j = 0; j < 8; ++j) {
+      float expected = 0;
+      for (std::size_t k = 0; k < 16; ++k) {
+        expected += static_cast<float>(a[i * 16 + k]) * static_cast<float>(b[k * 8 + j]);
+      }
+      EXPECT_EQ(product[i * 8 + j], expected) << i << ", " << j;
+    }
+  }
+}
+
+__global__ void add_one_kernel(float* x) { x[threadIdx.x] += 1; }
+
+TEST(EmulatedDevice, WorkOfAStreamIsDoneWhenSomebodyWaits) {
+  Stream first, second;
+  const DeviceArray<float> x(32);
+  fill_zero(first, x.data(), 32);
+  launch(first, {.threads = dim3(32)}, add_one_kernel, x.data());
+  Event done;
+  done.record(first);
+  EXPECT_FALSE(done.reached());
+  second.wait(done);
+  EXPECT_THAT(on_host(second, x), ::testing::Each(1));
+  EXPECT_TRUE(done.reached());
+}
+
+TEST(EmulatedDevice, WithoutAWaitTheOtherStreamsWorkIsMissed) {
+  Stream first, second;
+  const DeviceArray<float> x(32);
+  fill_zero(first, x.data(), 32);
+  EXPECT_TRUE(std::isnan(on_host(second, x)[0]));
+}
+
+TEST(EmulatedDevice, AGraphRepeatsItsWorkAlsoThatOfStreamsThatMetIt) {
+  Stream stream, side;
+  const DeviceArray<float> x(32);
+  fill_zero(stream, x.data(), 32);
+  Event fork, join;
+  const Graph graph(stream, [&] {
+    launch(stream, {.threads = dim3(32)}, add_one_kernel, x.data());
+    fork.record(stream);
+    side.wait(fork);
+    launch(side, {.threads = dim3(32)}, add_one_kernel, x.data());
+    join.record(side);
+    stream.wait(join);
+  });
+  EXPECT_THAT(on_host(stream, x), ::testing::Each(0));
+  for (int i = 0; i < 3; ++i) graph.launch(stream);
+  EXPECT_THAT(on_host(stream, x), ::testing::Each(6));
+}
+
+TEST(EmulatedDevice, MemoryEnds) {
+  emulated::set_device_memory(1 << 20);
+  const DeviceArray<float> half(1 << 17);
+  try {
+    const DeviceArray<float> more(1 << 18);
+    FAIL();
+  } catch (const OutOfDeviceMemory& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("1048576 bytes of device memory asked for, "
+                                                   "524288 of 1048576 are free"));
+  }
+  emulated::set_device_memory(std::size_t{4} << 30);
+}
+
+}  // namespace
+}  // namespace isthmus::cuda
