@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training step of isthmus against PyTorch eager on the CPU, run in turns on this machine.
+"""Training step of isthmus against PyTorch, run in turns on this machine: eager on the CPU, compiled on a GPU.
 
   python3 compare_with_torch.py --isthmus BUILD/src/app/isthmus \\
       [--config tiny --config small-10m] [--threads 2] [--pairs 5] [--seconds 4] \\
-      [--precision bf16 [--torch-precision fp32]]
+      [--precision bf16 [--torch-precision fp32]] [--device cuda [--batch 64]]
 
 Each pair runs both programs for the same time, in alternating order, as processes of their own. Prints
 one JSON line a pair and one a configuration: median over pairs of the ratio of tokens/s (best step
 against best step, and median against median), of peak memory (rss_mib), and of peak memory above what
 the process held before it made the model (memory). PyTorch's bf16 is autocast over fp32 weights. Above
 1 isthmus is faster; below 1 it needs less memory. PyTorch runs its fused scaled-dot-product attention and its fused AdamW; it needs
-torch, and says so if that is missing.
+torch, and says so if that is missing. On a GPU it runs under torch.compile, with flash attention and with the vocabulary rounded up to a
+multiple of 64, as its users do; memory is then the device's.
 """
 import argparse
 import json
@@ -33,10 +34,11 @@ WORKLOADS = {
     "gpt2-124m": ("gpt2", 12, 768, 12, 12, 50257, 256, 4, 3072),
     "gpt2-124m-1k": ("gpt2", 12, 768, 12, 12, 50257, 1024, 1, 3072),
     "llama-134m": ("llama", 30, 576, 9, 3, 49152, 256, 4, 1536),
+    "llama-1.3b": ("llama", 24, 2048, 16, 16, 32000, 1024, 8, 5504),
 }
 
 
-def torch_model(workload):
+def torch_model(workload, device):
     """The plain PyTorch model a user would write."""
     import torch
     from torch import nn
@@ -100,7 +102,7 @@ def torch_model(workload):
                     nn.init.normal_(p, std=0.02)
             angles = torch.outer(torch.arange(context).float(),
                                  10000.0 ** (-torch.arange(0, hd, 2).float() / hd))
-            self.table = (angles.cos(), angles.sin())
+            self.table = (angles.cos().to(device), angles.sin().to(device))
 
         def forward(self, ids, targets):
             x = self.tokens(ids)
@@ -110,7 +112,9 @@ def torch_model(workload):
                 x = layer(x, self.table)
             return F.cross_entropy(self.head(self.norm(x)).view(-1, vocab), targets.view(-1))
 
-    return Model()
+    with torch.device(device):
+        model = Model()
+    return model if device == "cpu" else torch.compile(model)
 
 
 def peak_mib():
@@ -118,46 +122,62 @@ def peak_mib():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
-def run_torch(name, threads, seconds, precision):
+def run_torch(name, arguments):
     from time import perf_counter as now
 
     import torch
-    torch.set_num_threads(threads)
+    precision, device = arguments.precision, arguments.device
+    gpu = device != "cpu"
+    torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     base = peak_mib()
-    workload = WORKLOADS[name]
+    workload = list(WORKLOADS[name])
+    if gpu:
+        workload[5] = -(-workload[5] // 64) * 64
     vocab, context, batch = workload[5:8]
-    model = torch_model(workload)
+    batch = arguments.batch or batch
+    model = torch_model(workload, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1,
                                   fused=True)
-    ids = torch.randint(0, vocab, (batch, context + 1))
+    ids = torch.randint(0, vocab, (batch, context + 1), device=device)
     inputs, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
+    def wait():
+        if gpu:
+            torch.cuda.synchronize()
+
     def step():
+        wait()
         begin = now()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=precision == "bf16"):
             loss = model(inputs, targets)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        wait()
         return now() - begin
 
-    step()
-    steps = min(400, max(3, int(seconds / step())))
+    for _ in range(4 if gpu else 1):  # compiling and choosing algorithms
+        step()
+    steps = min(400, max(3, int(arguments.seconds / step())))
     times = [step() for _ in range(steps)]
     tokens = batch * context
+    rss = torch.cuda.max_memory_allocated() // 2**20 if gpu else peak_mib()
     print(json.dumps({
-        "bench": "torch", "torch": torch.__version__, "config": name, "dtype": precision, "threads": threads,
+        "bench": "torch", "torch": torch.__version__, "config": name, "dtype": precision,
+        "device": torch.cuda.get_device_name() if gpu else "cpu", "threads": arguments.threads,
         "B": batch, "T": context, "steps": steps, "ms_best": round(min(times) * 1e3, 3),
         "ms_med": round(statistics.median(times) * 1e3, 3),
         "tok_s_best": round(tokens / min(times), 1),
         "tok_s_med": round(tokens / statistics.median(times), 1),
-        "rss_mib": peak_mib(), "base_mib": base}))
+        "rss_mib": rss, "base_mib": 0 if gpu else base}))
 
 
-def run_child(command):
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+def run_child(command, device):
+    environment = dict(os.environ)
+    if device == "cpu":
+        environment["CUDA_VISIBLE_DEVICES"] = ""
     done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=False)
     if done.returncode != 0:
         sys.exit(f"compare_with_torch: {' '.join(command)} ended with {done.returncode}")
@@ -165,7 +185,10 @@ def run_child(command):
 
 
 def compare(name, arguments):
-    same = ["--threads", str(arguments.threads), "--seconds", str(arguments.seconds)]
+    same = ["--threads", str(arguments.threads), "--seconds", str(arguments.seconds), "--device",
+            arguments.device]
+    if arguments.batch:
+        same += ["--batch", str(arguments.batch)]
     ours = [arguments.isthmus, "bench", "compute", "--config", name, "--precision",
             arguments.precision, *same]
     theirs = [sys.executable, os.path.abspath(__file__), "--torch-only", name, "--precision",
@@ -173,7 +196,8 @@ def compare(name, arguments):
     ratios = {"tok_s_best": [], "tok_s_med": [], "rss_mib": [], "memory": []}
     for pair in range(arguments.pairs):
         first, second = (ours, theirs) if pair % 2 == 0 else (theirs, ours)
-        results = {command[0] == arguments.isthmus: run_child(command) for command in (first, second)}
+        results = {command[0] == arguments.isthmus: run_child(command, arguments.device)
+                   for command in (first, second)}
         mine, other = results[True], results[False]
         for run in (mine, other):
             run["memory"] = run["rss_mib"] - run["base_mib"]
@@ -198,6 +222,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--torch-precision", choices=("fp32", "bf16"), help="default: the same")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--batch", type=int, help="sequences in a step; default: the configuration's")
     parser.add_argument("--torch-only", metavar="CONFIG", choices=sorted(WORKLOADS))
     arguments = parser.parse_args()
     try:
@@ -205,8 +231,7 @@ def main():
     except ImportError:
         sys.exit("compare_with_torch: PyTorch is not installed for this Python: pip install torch")
     if arguments.torch_only:
-        run_torch(arguments.torch_only, arguments.threads, arguments.seconds,
-                  arguments.precision)
+        run_torch(arguments.torch_only, arguments)
         return
     if not arguments.isthmus:
         sys.exit("compare_with_torch: --isthmus PATH of the program is needed")

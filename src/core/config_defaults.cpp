@@ -16,7 +16,7 @@ struct Preset {
   std::string_view name, arch;
   std::int64_t layers, d_model, heads, kv_heads, d_ff, vocab, context;
 };
-constexpr std::array<Preset, 9> kPresets = {{
+constexpr std::array<Preset, 10> kPresets = {{
     {"nano", "", 4, 64, 4, 0, 0, 256, 64},
     {"tiny", "", 4, 128, 4, 0, 0, 256, 128},
     {"small", "", 6, 256, 8, 0, 0, 256, 256},
@@ -26,6 +26,7 @@ constexpr std::array<Preset, 9> kPresets = {{
     {"llama-small", "llama", 6, 256, 8, 4, 688, 256, 256},
     {"llama-mid", "llama", 8, 512, 8, 4, 1376, 8192, 256},
     {"llama-134m", "llama", 30, 576, 9, 3, 1536, 49152, 256},
+    {"llama-1.3b", "llama", 24, 2048, 16, 16, 5504, 32000, 1024},
 }};
 
 /// What a model folder decides; everything else of [model] belongs to the training.

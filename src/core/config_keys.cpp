@@ -242,7 +242,7 @@ constexpr KeyRow<Config> kRows[] = {
     {"model.arch", Type::kChoice, {}, "gpt2|llama", field<kModel, &M::arch>(),
      "Architecture: gpt2 (learned positions, LayerNorm, GELU) or llama (RoPE, RMSNorm, SwiGLU).",
      "\"llama\""},
-    {"model.preset", Type::kChoice, {}, "nano|tiny|small|small-10m|mid|gpt2-124m|llama-small|llama-mid|llama-134m",
+    {"model.preset", Type::kChoice, {}, "nano|tiny|small|small-10m|mid|gpt2-124m|llama-small|llama-mid|llama-134m|llama-1.3b",
      field<kModel, &M::preset>(),
      "Sizes by name; sizes given beside it win.", "\"tiny\"", {}, nullptr, false},
     {"model.init", Type::kText, {}, "", field<kModel, &M::init>(),

@@ -14,7 +14,7 @@ struct Row {
   std::string_view name, arch;
   std::int64_t layers, d_model, heads, kv_heads, d_ff, vocab, context, sequences;
 };
-constexpr std::array<Row, 10> kRows = {{
+constexpr std::array<Row, 11> kRows = {{
     {"nano", "gpt2", 4, 64, 4, 4, 256, 256, 64, 32},
     {"tiny", "gpt2", 4, 128, 4, 4, 512, 256, 128, 16},
     {"small", "gpt2", 6, 256, 8, 8, 1024, 256, 256, 8},
@@ -25,6 +25,7 @@ constexpr std::array<Row, 10> kRows = {{
     {"gpt2-124m", "gpt2", 12, 768, 12, 12, 3072, 50257, 256, 4},
     {"gpt2-124m-1k", "gpt2", 12, 768, 12, 12, 3072, 50257, 1024, 1},
     {"llama-134m", "llama", 30, 576, 9, 3, 1536, 49152, 256, 4},
+    {"llama-1.3b", "llama", 24, 2048, 16, 16, 5504, 32000, 1024, 8},
 }};
 
 Workload workload_of(const Row& row) {

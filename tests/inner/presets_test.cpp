@@ -30,7 +30,7 @@ TEST(Workloads, AreThePresetsOfTheConfiguration) {
     }
     ++shared;
   }
-  EXPECT_EQ(shared, 9);
+  EXPECT_EQ(shared, 10);
 }
 
 TEST(Workloads, AnUnknownNameListsTheKnownOnes) {
