@@ -13,6 +13,7 @@
 #include "core/system_runtime.h"
 #include "exchange_trials.h"
 #include "transport/peer_exchange.h"
+#include "transport/tree_exchange.h"
 #include "transport/zmq_transport.h"
 
 namespace isthmus {
@@ -42,6 +43,10 @@ void run(TrialOptions& bench, const std::vector<std::string>& endpoints) {
   if (const auto all = transport->await_members(runtime.clock().now() + std::chrono::minutes(1));
       !all) {
     throw PeerError(all.error().what);
+  }
+  if (!bench.along.empty()) {
+    TreeExchange exchange(*transport, runtime, tree_shape(bench));
+    return Trials(bench, runtime, exchange).run();
   }
   PeerExchange exchange(*transport, runtime, {.shares = bench.shares});
   Trials(bench, runtime, exchange).run();

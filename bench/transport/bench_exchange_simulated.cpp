@@ -6,12 +6,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <string>
 
 #include "exchange_trials.h"
 #include "isthmus/config.h"
 #include "sim/run_simulated.h"
 #include "sim/topology.h"
+#include "transport/tree_exchange.h"
 
 namespace isthmus {
 namespace {
@@ -27,6 +29,11 @@ void run(const TrialOptions& bench, const std::string& link_text, const std::str
   options.network.link.model = ideal ? LinkModel::kPlain : LinkModel::kTcp;
   options.exchange.retry_interval = std::chrono::hours(24);  // nothing is lost
   options.exchange.shares = bench.shares;
+  if (!bench.along.empty()) {
+    options.make_exchange = [&](Transport& transport, Runtime& runtime) {
+      return std::make_unique<TreeExchange>(transport, runtime, tree_shape(bench));
+    };
+  }
   run_simulated(options, [&](WorkerContext& context) {
     TrialOptions mine = bench;
     mine.member = context.rank.value();

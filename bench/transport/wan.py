@@ -41,6 +41,7 @@ class Row:
     shares: list = field(default_factory=list)
     rtt_ms: float = 50
     streams: object = None  # connections of a directed link, or "auto"; none: as --streams says
+    along: str = ""  # "ring" or "tree" in the place of the exchange of runs
 
 
 ROWS = [
@@ -54,6 +55,10 @@ ROWS = [
     Row("m4-int8-cubic", [50] * 4, 12.5, codec="int8"),
     Row("m4-slow-even", [50] * 3 + [12.5], 12.5),
     Row("m4-slow-shares", [50] * 3 + [12.5], 12.5, shares=[1, 1, 1, 0]),
+    Row("m4-slow-ring", [50] * 3 + [12.5], 12.5, along="ring"),
+    Row("m4-slow-tree", [50] * 3 + [12.5], 12.5, along="tree"),
+    Row("m4-ring", [50] * 4, 12.5, along="ring"),
+    Row("m4-int8-ring", [50] * 4, 12.5, codec="int8", along="ring"),
 ]
 
 
@@ -171,6 +176,7 @@ def isthmus_commands(row, args, trials):
                    "--codec", row.codec, "--kind", args.kind, "--trials", trials, "--pause", args.pause,
                    "--line-mbit", ",".join(map(str, row.mbit))]
         command += ["--shares", ",".join(map(str, row.shares))] if row.shares else []
+        command += ["--along", row.along] if row.along else []
         command += ["--no-commit"] if args.no_commit else []
         yield command
 
@@ -231,7 +237,7 @@ def summary(row, args, contender, bound_s, rtt, load, wan):
     return {
         "bench": "wan_row", "row": row.name, "contender": contender.name, "members": len(row.mbit),
         "mbit": row.mbit, "mb": row.mb, "codec": row.codec, "congestion": row.congestion,
-        "loss": row.loss, "shares": row.shares, "streams": (row.streams or args.streams) if ours else None,
+        "loss": row.loss, "shares": row.shares, "along": row.along, "streams": (row.streams or args.streams) if ours else None,
         "commit": not args.no_commit if ours else None, "pause_s": args.pause, "trials": len(contender.seconds),
         "bound_s": bound_s, "best_s": min(contender.seconds), "median_s": median, "p95_s": p95,
         "span_median_s": round(quantile(contender.spans, 0.5), 4),
@@ -247,7 +253,7 @@ def summary(row, args, contender, bound_s, rtt, load, wan):
 
 def measure(row, args):
     contenders = [Contender("isthmus", isthmus_commands)]
-    if args.gloo and row.codec == "fp32" and not row.shares:  # it has neither codecs nor shares
+    if args.gloo and row.codec == "fp32" and not row.shares and not row.along:  # it has none of them
         contenders.append(Contender("gloo", gloo_commands))
     before = os.getloadavg()[0]
     with namespaces(len(row.mbit)):

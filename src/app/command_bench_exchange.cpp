@@ -21,6 +21,7 @@
 #include "plan/prediction.h"
 #include "sim/run_simulated.h"
 #include "sim/topology.h"
+#include "transport/tree_exchange.h"
 
 namespace isthmus::app {
 namespace {
@@ -32,6 +33,7 @@ struct Way {
   ReductionKind kind = ReductionKind::kReduce;
   std::vector<std::uint32_t> shares = {};
   std::vector<std::uint32_t> groups = {};
+  std::optional<TreeShape> along = {};  // a ring or tree, which no run takes
 };
 
 struct TimedWay {
@@ -39,6 +41,7 @@ struct TimedWay {
   double predicted_s = 0;
   double simulated_s = 0;
   std::uint64_t thinnest_bytes = 0;  // one way over a slowest link, the most of those
+  double shared_lines_s = 0;         // at least, were all links of a site one line
 };
 
 /// What is exchanged, and over what.
@@ -116,6 +119,17 @@ std::vector<Way> ways_of(const Question& question, const Config& config) {
     ways.push_back({fmt::format("groups ({})", words_of(groups, question.sites)), "groups",
                     ReductionKind::kReduce, even, groups});
   }
+  if (question.round.codec->sparse()) return ways;  // its sums are not sparse
+  const auto along = [&](const char* name, const char* bits, TreeKind kind,
+                         std::vector<int> order) {
+    std::vector<std::string> names;
+    for (const int m : order) names.push_back(question.sites[static_cast<std::size_t>(m)]);
+    ways.push_back({.name = fmt::format("{} ({})", name, fmt::join(names, ", ")),
+                    .bits = bits,
+                    .along = TreeShape{kind, std::move(order)}});
+  };
+  along("ring", "ring", TreeKind::kRing, ring_by_links(question.round.links, members));
+  along("binary tree", "tree", TreeKind::kBinary, tree_by_links(question.round.links, members));
   return ways;
 }
 
@@ -125,26 +139,36 @@ TimedWay timed(const Question& question, const Way& way) {
   input.exchange = way.kind;
   input.shares = way.shares;
   input.groups = way.groups;
-  TimedWay result{.way = way, .predicted_s = predict(input).predicted_s};
-
-  const std::vector<float> values(static_cast<std::size_t>(input.fragments.front().elements), 1.0f);
+  const auto elements = static_cast<std::size_t>(input.fragments.front().elements);
   const std::shared_ptr<const Codec> codec = input.codec;
-  const SimulationResult run = run_simulated(
-      {.workers = input.workers,
-       .links = input.links,
-       .seed = question.seed,
-       .network = {.link = input.link},
-       .exchange = {.retry_interval = kNothingIsLost, .shares = way.shares, .groups = way.groups}},
-      [&](WorkerContext& context) {
-        const SyncId id{FragmentId(0), StepIndex(1)};
-        Contribution mine{.id = id,
-                          .encoded = encode(*codec, values, context.exchange.key(id)),
-                          .codec = codec,
-                          .kind = way.kind};
-        const auto mean = context.exchange.wait(context.exchange.begin(std::move(mine)),
-                                                std::chrono::hours(24 * 365));
-        if (!mean) throw PeerError(mean.error().what);
-      });
+  TimedWay result{.way = way};
+  SimulationOptions options{
+      .workers = input.workers,
+      .links = input.links,
+      .seed = question.seed,
+      .network = {.link = input.link},
+      .exchange = {.retry_interval = kNothingIsLost, .shares = way.shares, .groups = way.groups}};
+  if (way.along) {
+    result.predicted_s =
+        predict_round_along(input, make_tree_plan(*codec, elements, input.workers, *way.along));
+    options.make_exchange = [&](Transport& transport, Runtime& runtime) {
+      return std::make_unique<TreeExchange>(transport, runtime, *way.along);
+    };
+  } else {
+    result.predicted_s = predict(input).predicted_s;
+  }
+  const std::vector<float> values(elements, 1.0f);
+  const SimulationResult run = run_simulated(options, [&](WorkerContext& context) {
+    const SyncId id{FragmentId(0), StepIndex(1)};
+    Contribution mine{.id = id,
+                      .encoded = encode(*codec, values, context.exchange.key(id)),
+                      .codec = codec,
+                      .kind = way.kind};
+    const auto mean = context.exchange.wait(context.exchange.begin(std::move(mine)),
+                                            std::chrono::hours(24 * 365));
+    if (!mean) throw PeerError(mean.error().what);
+  });
+  result.shared_lines_s = least_on_shared_lines(input.links, run.traffic);
   result.simulated_s = std::chrono::duration<double>(run.duration).count();
   std::optional<std::int64_t> slowest;
   const std::size_t sites = question.sites.size();
@@ -173,7 +197,8 @@ const TimedWay& used_by(const std::vector<TimedWay>& ways, const Question& quest
   const std::vector<std::uint32_t> shares =
       config.net.shares == "links" ? owner_shares(config) : even_shares(config);
   return *std::ranges::find_if(ways, [&](const TimedWay& each) {
-    const bool as_they_go = each.way.shares == shares && each.way.groups.empty() != groups;
+    const bool as_they_go =
+        !each.way.along && each.way.shares == shares && each.way.groups.empty() != groups;
     return each.way.kind == kind && (kind != ReductionKind::kReduce || as_they_go);
   });
 }
@@ -182,7 +207,7 @@ const TimedWay& used_by(const std::vector<TimedWay>& ways, const Question& quest
 std::vector<std::string> settings_of(const Way& way, const Way& used,
                                      const BenchExchangeArguments& arguments,
                                      const Config& config) {
-  if (&way == &used || way.name.starts_with("star")) return {};
+  if (&way == &used || way.along || way.name.starts_with("star")) return {};
   std::vector<std::string> settings;
   if (way.kind != used.kind) {
     const bool gathers = way.kind == ReductionKind::kGather;
@@ -215,17 +240,19 @@ void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Questi
       line.add("sites", question.round.workers).add("values", question.values);
       line.add("codec", question.round.codec->name());
       line.add("predicted_s", each.predicted_s).add("simulated_s", each.simulated_s);
-      line.add("thinnest_link_bytes", each.thinnest_bytes).add("used", &each == &used);
+      line.add("thinnest_link_bytes", each.thinnest_bytes);
+      line.add("shared_lines_s", each.shared_lines_s).add("used", &each == &used);
       const std::vector<std::string> settings = settings_of(each.way, used.way, arguments, config);
       if (!settings.empty()) line.add("set", fmt::format("{}", fmt::join(settings, " ")));
       session.out.write(line.str() + "\n");
     }
     return;
   }
-  TextTable table({"way", "bits", "predicted", "simulated", "slowest link", ""});
+  TextTable table({"way", "bits", "predicted", "simulated", "slowest link", "on shared lines", ""});
   for (const TimedWay& each : ways) {
     table.add({each.way.name, each.way.bits, human_time(each.predicted_s),
                human_time(each.simulated_s), human_bytes(static_cast<double>(each.thinnest_bytes)),
+               ">= " + human_time(each.shared_lines_s),
                &each == &used ? "what this file does" : ""});
   }
   session.out.write(table.text(session.out));
@@ -243,6 +270,11 @@ void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Questi
       "One round of {} values in {}. Fastest: {}; of those with the bits of what this file does: "
       "{}.\n",
       question.values, question.round.codec->name(), fastest.way.name, alike.way.name));
+  if (std::ranges::any_of(ways, [](const TimedWay& each) { return each.way.along.has_value(); })) {
+    session.err.write(
+        "Ring and tree pass sums on, which each hop rounds once more: for comparison, no run goes "
+        "so (docs/sites.md, Rings and trees).\n");
+  }
   std::vector<const TimedWay*> better = {&fastest};
   if (&alike != &fastest) better.push_back(&alike);
   std::erase(better, &used);

@@ -15,6 +15,7 @@
 #include "plan/prediction.h"
 #include "sim/link_queue.h"
 #include "transport/reduction.h"
+#include "transport/tree_plan.h"
 
 namespace isthmus::plan {
 
@@ -27,6 +28,9 @@ class ExchangeModel {
   /// RETURNS: by worker, when its result is whole.
   [[nodiscard]] std::vector<PathTime> exchange(std::int64_t elements,
                                                std::span<const PathTime> begin);
+  /// The same along a ring or a tree, as benchmarks play it (transport/tree_exchange.h).
+  [[nodiscard]] std::vector<PathTime> exchange_along(const TreePlan& plan,
+                                                     std::span<const PathTime> begin);
   /// Everyone says DONE to worker 0 at whole[w]; it says COMMIT to all.
   /// RETURNS: by worker, when it knows the round committed.
   [[nodiscard]] std::vector<PathTime> commit(std::span<const PathTime> whole);
@@ -45,6 +49,7 @@ class ExchangeModel {
   };
 
   class GroupedReduce;
+  class AlongTrees;
 
   [[nodiscard]] Link& link(std::size_t from, std::size_t to) {
     return links_[from * workers_ + to];

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "isthmus/errors.h"
@@ -71,14 +72,17 @@ class Simulation {
     RankRuntime runtime(world_, slowdown_of(options_.network.faults, rank));
     PeerExchangeOptions exchange_options = options_.exchange;
     if (exchange_options.events == nullptr) exchange_options.events = options_.network.events;
+    Transport& transport = *transports_[static_cast<std::size_t>(rank.value())];
     try {
-      PeerExchange exchange(*transports_[static_cast<std::size_t>(rank.value())], runtime,
-                            std::move(exchange_options));
-      WorkerContext context{rank, options_.workers, exchange, runtime};
+      std::unique_ptr<Exchange> other;
+      if (options_.make_exchange) other = options_.make_exchange(transport, runtime);
+      std::optional<PeerExchange> own;
+      if (other == nullptr) own.emplace(transport, runtime, std::move(exchange_options));
+      WorkerContext context{rank, options_.workers, own ? *own : *other, runtime};
       try {
         body_(context);
         result_.duration = std::max(result_.duration, world_.clock().now().time_since_epoch());
-        exchange.leave(kLeavePatience);
+        if (own) own->leave(kLeavePatience);
       } catch (const RankCrashed&) {
         throw;
       } catch (...) {

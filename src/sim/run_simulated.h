@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "isthmus/transport.h"
@@ -24,6 +25,9 @@ struct SimulationOptions {
   SimWorldOptions world;
   NetworkOptions network;  // link model, rate profiles, faults, event sink
   PeerExchangeOptions exchange;
+  /// What joins a worker to the others, where it is not the exchange of runs (then `exchange` says
+  /// nothing). Called once a worker, in its task; what it is given outlives what it returns.
+  std::function<std::unique_ptr<Exchange>(Transport&, Runtime&)> make_exchange = {};
 };
 
 struct SimulationResult {

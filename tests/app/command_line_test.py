@@ -400,13 +400,20 @@ class Files(CommandLine):
         lines = self.prints("bench", "collectives", "wan.toml", "--set", "sim.link_model=ideal",
                             "--json").splitlines()
         ways = {way["way"]: way for way in map(json.loads, lines)}
-        self.assertEqual(len(ways), 7, lines)  # gather, even, four stars, groups
+        self.assertEqual(len(ways), 9, lines)  # gather, even, four stars, groups, ring, tree
         self.assertTrue(ways["even shares"]["used"], lines)
         self.assertEqual(ways["gather"]["set"], "outer.exchange=gather")
         self.assertNotIn("set", ways["star of a"])
         self.assertNotIn("set", ways["groups (a, b | c, d)"])  # which the sites do not name
         for way in ways.values():
             self.assertAlmostEqual(way["predicted_s"] / way["simulated_s"], 1, delta=0.05)
+        # A ring sends 2 (M - 1) / M vectors to the next site alone: thin links carry 1.5 in the place of half a one.
+        ring, even = ways["ring (a, b, c, d)"], ways["even shares"]
+        self.assertEqual((ring["bits"], ring["used"]), ("ring", False))
+        self.assertNotIn("set", ring)
+        self.assertAlmostEqual(ring["thinnest_link_bytes"] / even["thinnest_link_bytes"], 3, delta=0.15)
+        self.assertAlmostEqual(ring["shared_lines_s"] / even["shared_lines_s"], 1, delta=0.05)
+        self.assertEqual(ways["binary tree (a, b, c, d)"]["bits"], "tree")
         thin = {name: way["thinnest_link_bytes"] for name, way in ways.items()}
         self.assertLess(thin["groups (a, b | c, d)"], 0.7 * thin["even shares"])
         slow = "".join(f'[[link]]\nbetween = {pair}\nrate = "{rate}"\nrtt = "1ms"\n' for pair, rate in
@@ -423,6 +430,9 @@ class Files(CommandLine):
             other, set_other = ((by_links, "net.shares=links") if key == "auto"
                                 else ("even shares", "net.shares=auto"))
             self.assertEqual(ways[other]["set"], set_other)
+            # One site four times slower: 1.5 vectors over its line, or its own one.
+            ratio = ways["ring (a, b, c, d)"]["shared_lines_s"] / ways[by_links]["shared_lines_s"]
+            self.assertAlmostEqual(ratio, 1.5, delta=0.02)
         # Nothing is proposed that a run would refuse.
         lines = self.prints("bench", "collectives", "slow.toml", "--set", "sim.link_model=ideal",
                             "--set", "outer.method=1bit-adam", "--json").splitlines()
