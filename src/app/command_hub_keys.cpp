@@ -10,7 +10,6 @@
 #include "app/hub_keys.h"
 #include "app/json_line.h"
 #include "app/link_rendezvous.h"
-#include "app/site_routes.h"
 #include "app/text_table.h"
 #include "app/wall_clock.h"
 #include "core/system_runtime.h"
@@ -86,11 +85,6 @@ std::vector<Row> rows_of(const Config& config, const HubKeyBook& book, std::int6
 
 int command_hub_invite(const HubKeysArguments& arguments, Session& session) {
   Folder folder(arguments);
-  if (!relay_sites(folder.config.sites).empty()) {
-    throw ConfigError(
-        "hub invite: sites that come by an invitation have no part in relays yet: give every site "
-        "a key in the file, or take `relay` out");
-  }
   const std::string address =
       arguments.address.empty() ? folder.config.hub.address : arguments.address;
   static_cast<void>(parse_host_port("--address", address));

@@ -63,7 +63,8 @@ HubRun::HubRun(const Options& options, HubLog& log)
       begin_(runtime_.clock().now()),
       next_word_(begin_ + kBetweenWords),
       transport_(make_zmq_transport(runtime_, links_)) {
-  routes_ = std::make_unique<SiteRoutes>(runtime_, config_.sites, links_, transport_->endpoint());
+  routes_ = std::make_unique<SiteRoutes>(runtime_, config_.sites, links_, transport_->endpoint(),
+                                         told_keys_of(*transport_));
   if (session_ && session_->sites != config_.workers()) {
     throw ConfigError(
         fmt::format("the hub's log is of a run of {} sites, and {} has {}: give "

@@ -62,12 +62,6 @@ void take_keys(const Config& config, const SiteArguments& arguments, const std::
         "none",
         keyless->name, keyed->name));
   }
-  if (by_hub && keyless != config.sites.end() && !relay_sites(config.sites).empty()) {
-    throw ConfigError(fmt::format(
-        "site '{}' has no key and there are relays: sites that come by an invitation have no part "
-        "in relays yet: give every site a key in the file, or take `relay` out",
-        keyless->name));
-  }
   if (by_hub || keyed != config.sites.end()) {
     for (const SiteConfig& site : config.sites) {
       if (!site.key.empty()) check_public_key(site.key, fmt::format("key of site '{}'", site.name));

@@ -108,7 +108,8 @@ void check_addresses(const Config& config) {
 }
 
 SiteRoutes::SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites,
-                       const MemberOptions& options, const std::string& endpoint)
+                       const MemberOptions& options, const std::string& endpoint,
+                       const std::shared_ptr<const ToldKeys>& told)
     : hidden_(hidden_sites(sites)), detours_(static_cast<std::size_t>(options.members)) {
   for (const SiteConfig& site : sites) {
     endpoints_.push_back("tcp://" + site.address);
@@ -134,7 +135,7 @@ SiteRoutes::SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites,
                                : is_loopback(place.host)                   ? place.host
                                : place.host.find(':') != std::string::npos ? "::"
                                                                            : "0.0.0.0";
-      relay_ = std::make_unique<Relay>(runtime, options, host, place.port);
+      relay_ = std::make_unique<Relay>(runtime, options, host, place.port, told);
       place.host = host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host;
     }
     relays_ += (relays_.empty() ? "" : ", ") + sites[i].relay;
@@ -157,7 +158,7 @@ SiteRoutes::SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites,
     if (by_third && !contains(hidden_, Rank(member))) routes.detours.push_back(Rank(member));
   }
   const std::vector<Rank> detours = routes.detours;
-  links_ = std::make_unique<RelayedLinks>(runtime, options, std::move(routes));
+  links_ = std::make_unique<RelayedLinks>(runtime, options, std::move(routes), told);
   for (const Rank site : hidden_) {
     if (site != options.self) {
       endpoints_[static_cast<std::size_t>(site.value())] = links_->endpoint(site);

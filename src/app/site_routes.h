@@ -33,11 +33,11 @@ void check_addresses(const Config& config);
 class SiteRoutes {
  public:
   /// Serves from now on where this site is a relay that somebody needs. `options`: of this site's
-  /// transport; `endpoint`: where that listens. Outlives the transport, which may use the routes to
-  /// its end. THROWS: SystemError for a relay's port that cannot be had; ConfigError as
-  /// check_endpoint for a relay.
+  /// transport; `endpoint`: where that listens; `told`: what it is told of keys. Outlives the
+  /// transport, which may use the routes to its end. THROWS: SystemError for a relay's port that
+  /// cannot be had; ConfigError as check_endpoint for a relay.
   SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites, const MemberOptions& options,
-             const std::string& endpoint);
+             const std::string& endpoint, const std::shared_ptr<const ToldKeys>& told = nullptr);
   /// What the transport dials, one a site; its own address at this one's place.
   [[nodiscard]] const std::vector<std::string>& endpoints() const { return endpoints_; }
   /// What it dials where that fails, one a member, the hub included; empty: nothing.

@@ -87,7 +87,8 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
                                : make_zmq_transport(runtime_, links_)),
       watched_(std::make_unique<WatchedTransport>(*transport_, status)) {
   if (!arguments.mpi) {
-    routes_ = std::make_unique<SiteRoutes>(runtime_, config.sites, links_, transport_->endpoint());
+    routes_ = std::make_unique<SiteRoutes>(runtime_, config.sites, links_, transport_->endpoint(),
+                                           told_keys_of(*transport_));
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include "core/fresh_id.h"
 #include "core/log.h"
+#include "isthmus/errors.h"
 
 namespace isthmus {
 namespace {
@@ -40,14 +41,18 @@ bool say(const TcpSocket& socket, const RelayWord& word) {
 
 }  // namespace
 
-Relay::Relay(Runtime& runtime, const MemberOptions& options, const std::string& host, int port)
+Relay::Relay(Runtime& runtime, const MemberOptions& options, const std::string& host, int port,
+             std::shared_ptr<const ToldKeys> told)
     : runtime_(runtime),
       options_(options),
+      told_(std::move(told)),
       listener_(TcpSocket::listen_at(host, port)),
       listen_again_(runtime.clock().now()) {
   if (options_.keys) {
-    for (const std::string& key : options_.member_keys) {
-      shared_.push_back(share_key(*options_.keys, key));
+    keys_ = options_.member_keys;
+    for (const std::string& key : keys_) {
+      shared_.push_back(key.empty() ? std::nullopt
+                                    : std::make_optional(share_key(*options_.keys, key)));
     }
   }
   task_ = runtime_.spawn("relay", [this] { serve(); });
@@ -78,7 +83,31 @@ void Relay::serve() {
   joined_.clear();
 }
 
+void Relay::look_at_keys() {
+  if (!options_.keys || told_ == nullptr || told_->version() == told_version_) return;
+  const ToldKeys::Told told = told_->told();
+  told_version_ = told.version;
+  for (std::size_t m = 0; m < keys_.size(); ++m) {
+    if (told.members.at(m) == keys_[m]) continue;
+    keys_[m] = told.members[m];
+    shared_[m].reset();
+    try {
+      if (!keys_[m].empty()) shared_[m] = share_key(*options_.keys, keys_[m]);
+    } catch (const ConfigError& error) {  // nobody has the other half of it
+      log_warning("relay: {}", error.what());
+    }
+    const Rank member(static_cast<int>(m));
+    const auto its = [member](const auto& each) {
+      return each.from == member || each.to == member;
+    };
+    listening_.erase(member.value());
+    callers_.remove_if(its);
+    joined_.remove_if(its);
+  }
+}
+
 void Relay::turn() {
+  look_at_keys();
   const bool takes = !stopping_ && runtime_.clock().now() >= listen_again_;
   // Rung once and for all.
   std::vector<Waited> all = {{.descriptor = stop_.descriptor(), .to_read = !stopping_},
@@ -193,8 +222,9 @@ std::optional<RelayWordKind> Relay::check(const Visitor& visitor,
     return RelayWordKind::kPlace;
   }
   if (options_.keys) {
-    const SharedKey& shared = shared_[static_cast<std::size_t>(request.from.value())];
-    if (!same_proof(request.proof, prove_request(shared, request, visitor.challenge))) {
+    const auto& shared = shared_[static_cast<std::size_t>(request.from.value())];
+    if (!shared) return RelayWordKind::kNotYet;
+    if (!same_proof(request.proof, prove_request(*shared, request, visitor.challenge))) {
       return RelayWordKind::kKey;
     }
   }
@@ -249,8 +279,9 @@ std::optional<RelayWordKind> Relay::accept(Visitor& visitor, const RelayRequest&
 }
 
 void Relay::refuse(Visitor& visitor, RelayWordKind why, TimePoint now) {
-  // That a site is not there, or a caller no longer, is no news.
-  if (why != RelayWordKind::kNobody && why != RelayWordKind::kNoAnswer) {
+  // That a site is not there, or a caller no longer, or that its key is on its way, is no news.
+  if (why != RelayWordKind::kNobody && why != RelayWordKind::kNoAnswer &&
+      why != RelayWordKind::kNotYet) {
     complain(why, fmt::format("refused a connection from {}: to them it says: {}", visitor.peer,
                               relay_words(why)));
   }

@@ -21,6 +21,7 @@
 #include "transport/relay_message.h"
 #include "transport/tcp_socket.h"
 #include "transport/tcp_splice.h"
+#include "transport/told_keys.h"
 
 namespace isthmus {
 
@@ -31,9 +32,11 @@ inline constexpr Duration kRelayBeat = std::chrono::seconds(1);
 class Relay {
  public:
   /// Listens. `options`: of the member whose process this is: run, members, keys, streams,
-  /// dead_after. THROWS: SystemError when the address cannot be bound; ConfigError for a member's
-  /// key that no secret can be shared with.
-  Relay(Runtime& runtime, const MemberOptions& options, const std::string& host, int port);
+  /// dead_after. `told`: what a hub says of keys since; may be null. Members whose key is still to
+  /// be told are asked to wait. THROWS: SystemError when the address cannot be bound; ConfigError
+  /// for a member's key that no secret can be shared with.
+  Relay(Runtime& runtime, const MemberOptions& options, const std::string& host, int port,
+        std::shared_ptr<const ToldKeys> told = nullptr);
   /// Ends all connections; blocks after `finish_in_order`.
   ~Relay();
   Relay(const Relay&) = delete;
@@ -74,6 +77,8 @@ class Relay {
   };
   void serve();
   void turn();
+  /// What a hub has said since of whose keys count; ends what other keys have opened.
+  void look_at_keys();
   void take_connections(TimePoint now);
   /// RETURNS: false once it is over, or has become something else.
   [[nodiscard]] bool advance(Visitor& visitor, TimePoint now);
@@ -96,7 +101,10 @@ class Relay {
 
   Runtime& runtime_;
   const MemberOptions options_;
-  std::vector<SharedKey> shared_;  // with each member; empty without keys
+  const std::shared_ptr<const ToldKeys> told_;    // with the transport and the relayed links
+  std::vector<std::string> keys_;                 // by member; empty: none that is known
+  std::vector<std::optional<SharedKey>> shared_;  // with each; empty without keys
+  std::uint64_t told_version_ = 0;                // of which they are
   TcpSocket listener_;
   Alarm stop_;
   std::atomic<bool> lingers_{false};

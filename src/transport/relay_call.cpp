@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "isthmus/errors.h"
+
 namespace isthmus {
 namespace {
 
@@ -17,8 +19,9 @@ constexpr Duration kLastAddress = std::chrono::milliseconds(1500);
 
 RelayCall::RelayCall(const MemberOptions& options, const RelayPlace& relay,
                      std::vector<TcpAddress> addresses, const RelayRequest& request, TimePoint now,
-                     Duration most)
+                     Duration most, const ToldKeys* told)
     : options_(&options),
+      told_(told),
       relay_(relay),
       addresses_(std::move(addresses)),
       request_(request),
@@ -96,9 +99,13 @@ RelayCall::State RelayCall::answer_greeting(const RelayWord& word) {
                      : "the relay's sites have no keys, and this one has");
   }
   if (keys) {
-    request_.proof = prove_request(
-        *options_->keys, options_->member_keys[static_cast<std::size_t>(relay_.member.value())],
-        request_, word.token);
+    const std::string relays = key_now(told_, *options_, relay_.member);
+    if (relays.empty()) return fail("the hub has not said yet which key the relay's site has");
+    try {
+      request_.proof = prove_request(*options_->keys, relays, request_, word.token);
+    } catch (const ConfigError& error) {
+      return fail(error.what());
+    }
   }
   greeted_ = true;
   const RelayRequestBytes bytes = write_relay_request(request_);

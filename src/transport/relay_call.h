@@ -12,6 +12,7 @@
 #include "transport/network_transport.h"
 #include "transport/relay_message.h"
 #include "transport/tcp_socket.h"
+#include "transport/told_keys.h"
 
 namespace isthmus {
 
@@ -26,11 +27,11 @@ class RelayCall {
  public:
   enum class State { kGoing, kDone, kFailed };
 
-  /// Begins. Borrows `options`: run, keys. Fails after `most`, and much sooner where no address
-  /// says anything.
+  /// Begins. Borrows `options`: run, keys; and `told`, which may be null. Fails after `most`, and
+  /// much sooner where no address says anything.
   RelayCall(const MemberOptions& options, const RelayPlace& relay,
             std::vector<TcpAddress> addresses, const RelayRequest& request, TimePoint now,
-            Duration most);
+            Duration most, const ToldKeys* told);
 
   void add_to(std::vector<Waited>& all);
   /// `all`: of the last `add_to`, waited for since.
@@ -47,6 +48,7 @@ class RelayCall {
   State answer_greeting(const RelayWord& word);
 
   const MemberOptions* options_;
+  const ToldKeys* told_;
   RelayPlace relay_;
   std::vector<TcpAddress> addresses_;
   RelayRequest request_;

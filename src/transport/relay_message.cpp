@@ -51,7 +51,7 @@ bool is_word(std::uint16_t kind) {
   return (kind >= static_cast<std::uint16_t>(RelayWordKind::kGreeting) &&
           kind <= static_cast<std::uint16_t>(RelayWordKind::kBeat)) ||
          (kind >= static_cast<std::uint16_t>(RelayWordKind::kVersion) &&
-          kind <= static_cast<std::uint16_t>(RelayWordKind::kFull));
+          kind <= static_cast<std::uint16_t>(RelayWordKind::kNotYet));
 }
 
 }  // namespace
@@ -76,6 +76,8 @@ std::string_view relay_words(RelayWordKind kind) {
       return "that site does not answer the relay's call";
     case RelayWordKind::kFull:
       return "the relay has no room for another connection";
+    case RelayWordKind::kNotYet:
+      return "the relay has not been told a key for this site yet";
     case RelayWordKind::kGreeting:
     case RelayWordKind::kGreetingKeys:
     case RelayWordKind::kDone:

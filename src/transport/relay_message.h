@@ -37,6 +37,7 @@ enum class RelayWordKind : std::uint16_t {
   kNobody = 22,    // whom one calls does not listen
   kNoAnswer = 23,  // ... did not answer
   kFull = 24,
+  kNotYet = 25,  // the relay has not been told the asker's key (keys come from a hub)
 };
 /// For people, in the relay's place: "nobody listens there as that site".
 [[nodiscard]] std::string_view relay_words(RelayWordKind kind);

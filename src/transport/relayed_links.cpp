@@ -47,9 +47,11 @@ long passed_on_files(const MemberOptions& options) {
   return 2 * ways * options.streams * (options.readmits ? 2 : 1);
 }
 
-RelayedLinks::RelayedLinks(Runtime& runtime, const MemberOptions& options, Routes routes)
+RelayedLinks::RelayedLinks(Runtime& runtime, const MemberOptions& options, Routes routes,
+                           std::shared_ptr<const ToldKeys> told)
     : runtime_(runtime),
       options_(options),
+      told_(std::move(told)),
       routes_(std::move(routes)),
       most_from_each_(static_cast<std::size_t>(2 * most_streams(options) + kSpareConnections)),
       queue_(runtime.make_wait_queue()),
@@ -58,8 +60,8 @@ RelayedLinks::RelayedLinks(Runtime& runtime, const MemberOptions& options, Route
   ISTHMUS_CHECK(!routes_.relays.empty());
   if (options_.keys) {
     for (const RelayPlace& relay : routes_.relays) {  // THROWS here rather than when it is called
-      (void)share_key(*options_.keys,
-                      options_.member_keys[static_cast<std::size_t>(relay.member.value())]);
+      const std::string& key = options_.member_keys[static_cast<std::size_t>(relay.member.value())];
+      if (!key.empty()) (void)share_key(*options_.keys, key);
     }
   }
   const TimePoint now = runtime.clock().now();
@@ -203,9 +205,9 @@ std::optional<RelayCall> RelayedLinks::call(std::size_t relay, const RelayReques
     failed(request.to, relay, looks ? "its name is being looked up" : known.why);
     return std::nullopt;
   }
-  return std::make_optional<RelayCall>(options_, routes_.relays[relay], known.found, request,
-                                       runtime_.clock().now(),
-                                       request.verb == RelayVerb::kDial ? kDialTakes : kCallTakes);
+  return std::make_optional<RelayCall>(
+      options_, routes_.relays[relay], known.found, request, runtime_.clock().now(),
+      request.verb == RelayVerb::kDial ? kDialTakes : kCallTakes, told_.get());
 }
 
 std::size_t RelayedLinks::relay_after(std::size_t relay, Rank to) const {

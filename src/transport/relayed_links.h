@@ -24,6 +24,7 @@
 #include "transport/network_transport.h"
 #include "transport/relay_call.h"
 #include "transport/tcp_splice.h"
+#include "transport/told_keys.h"
 
 namespace isthmus {
 
@@ -42,8 +43,10 @@ class RelayedLinks {
     std::string own_host = "127.0.0.1";        // ... and a numeric address of this machine for it
     NameLookup::LookUp look_up = resolve_tcp;  // of relays
   };
-  /// `options`: of this member. THROWS: SystemError when no port can be had.
-  RelayedLinks(Runtime& runtime, const MemberOptions& options, Routes routes);
+  /// `options`: of this member. `told`: the relays' keys, where a hub says them; may be null.
+  /// THROWS: SystemError when no port can be had.
+  RelayedLinks(Runtime& runtime, const MemberOptions& options, Routes routes,
+               std::shared_ptr<const ToldKeys> told = nullptr);
   /// Ends all connections.
   ~RelayedLinks();
   RelayedLinks(const RelayedLinks&) = delete;
@@ -117,6 +120,7 @@ class RelayedLinks {
 
   Runtime& runtime_;
   const MemberOptions options_;
+  const std::shared_ptr<const ToldKeys> told_;  // with the transport and the relay
   const Routes routes_;
   const std::size_t most_from_each_;  // connections of or to one member
   Alarm stop_;

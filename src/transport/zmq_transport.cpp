@@ -21,6 +21,7 @@
 #include "transport/link_tally.h"
 #include "transport/mailbox.h"
 #include "transport/stream_policy.h"
+#include "transport/told_keys.h"
 #include "transport/zmq_shared.h"
 #include "transport/zmq_sockets.h"
 
@@ -30,20 +31,15 @@ namespace {
 constexpr Duration kBetweenCounts = std::chrono::seconds(1);
 constexpr Duration kBetweenReadings = std::chrono::seconds(2);
 
-/// Members that have one.
-std::vector<Rank> with_keys(const std::vector<std::string>& keys) {
-  std::vector<Rank> these;
-  for (std::size_t member = 0; member < keys.size(); ++member) {
-    if (!keys[member].empty()) these.emplace_back(static_cast<int>(member));
-  }
-  return these;
-}
-
-class ZmqTransport final : public NetworkTransport, public LinkGauge, private LinkPort {
+class ZmqTransport final : public NetworkTransport,
+                           public LinkGauge,
+                           public HearsKeys,
+                           private LinkPort {
  public:
   ZmqTransport(Runtime& runtime, const MemberOptions& options)
       : runtime_(runtime),
         options_(options),
+        told_(std::make_shared<ToldKeys>(runtime)),
         queue_(runtime.make_wait_queue()),
         mailbox_(runtime, options.members),
         engine_(options, fresh_id(), *this, runtime.clock().now()),
@@ -81,6 +77,7 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
     task_ = runtime_.spawn(fmt::format("links of member {}", self().value()), [this] { serve(); });
   }
 
+  [[nodiscard]] std::shared_ptr<const ToldKeys> told_keys() const override { return told_; }
   void set_keys(KeyTable table) override {
     queue_->update([&] {
       if (table.version < shared_.keys_version) return;  // two tasks may give some
@@ -225,6 +222,7 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
   }
   void keys_changed(const std::vector<std::string>& members) override {
     sockets_.set_keys(members, guests_);
+    told_->set(members);
     queue_->update([&] { shared_.with_keys = with_keys(members); });
   }
   void event(const LinkEvent& event) override {
@@ -368,6 +366,7 @@ class ZmqTransport final : public NetworkTransport, public LinkGauge, private Li
 
   Runtime& runtime_;
   const MemberOptions options_;
+  const std::shared_ptr<ToldKeys> told_;  // with this process's relay and relayed links
   std::unique_ptr<WaitQueue> queue_;
   ZmqShared shared_;  // under queue_'s lock, and so is sockets_.wake
   Mailbox mailbox_;

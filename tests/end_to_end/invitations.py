@@ -9,7 +9,8 @@ it takes part from the first round. Invited while the other two train it joins, 
 same bits. Revoked, it is gone for the others, ends with exit code 5, and cannot come back, nor with
 its old invitation and a new key; nor can a stranger who has copied the invitation. A hub that is
 killed and started again keeps all that. What is wrong with an invitation is said in one line, and
-no log holds the token.
+no log holds the token. An invited site that reaches nobody but the hub and a relay, because neither
+it nor the others can be dialled, does all that too, and a relay may itself be one that was invited.
 """
 import argparse
 import json
@@ -26,18 +27,20 @@ NAMES = sites_come_and_go.NAMES
 
 
 class KeyedRun(sites_come_and_go.Run):
-    """Sites with keys but for `north`, and a hub, each a process."""
+    """Sites with keys but for those invited, and a hub, each a process. `hidden` have no address."""
 
-    def __init__(self, isthmus, folder, corpus, method="diloco"):
+    def __init__(self, isthmus, folder, corpus, method="diloco", invited=("north",), hidden=(), relay=None):
         self.isthmus, self.folder, self.names = isthmus, folder, NAMES[:3]
         folder.mkdir()
         printed = self.command("keygen", *self.names, "hub").stdout
         keys = [line for line in printed.splitlines() if line.startswith("key")]
-        ports = free_ports(4)
+        ports = free_ports(5)
         tables = f'[hub]\naddress = "127.0.0.1:{ports[3]}"\n{keys[3]}\n'
         for name, port, key in zip(self.names, ports, keys):
-            tables += f'[[site]]\nname = "{name}"\naddress = "127.0.0.1:{port}"\n'
-            tables += "" if name == "north" else key + "\n"
+            tables += f'[[site]]\nname = "{name}"\n'
+            tables += "" if name in hidden else f'address = "127.0.0.1:{port}"\n'
+            tables += f'relay = "127.0.0.1:{ports[4]}"\n' if name == relay else ""
+            tables += "" if name in invited else key + "\n"
         self.toml = folder / "run.toml"
         self.toml.write_text(sites_come_and_go.TEXT.format(
             method=method, keys=sites_come_and_go.METHODS[method], sites=tables, batch=3 * 128,
@@ -60,8 +63,8 @@ class KeyedRun(sites_come_and_go.Run):
         return self.command("hub", what, str(self.toml), "--hub", str(self.folder / "hub"), *words,
                             code=code)
 
-    def invite(self, *words):
-        text = self.keys("invite", "--name", "north", *words).stdout.strip()
+    def invite(self, *words, name="north"):
+        text = self.keys("invite", "--name", name, *words).stdout.strip()
         self.invitations.append(text)
         return text
 
@@ -169,6 +172,54 @@ def invited_while_it_runs(isthmus, folder, corpus):
         run.end()
 
 
+def invited_where_only_hub_and_relay_are_reached(isthmus, folder, corpus):
+    """... then the relay's process dies, then the site is revoked, and comes with another key."""
+    run = KeyedRun(isthmus, folder / "behind_nat", corpus, hidden=("west", "north"), relay="east")
+    try:
+        run.start("east")
+        run.start("west")
+        run.until("rounds of two", lambda: run.members_of_last_round("west") == 2)
+        run.start("north", "--invite", run.invite())
+        run.until("rounds of three", lambda: run.members_of_last_round("west") == 3)
+
+        run.sites["east"].kill()
+        run.sites["east"].wait()
+        run.start("east", "--resume", "auto")
+        before = len(run.rows("west", "round"))
+        run.until("rounds of three go on", lambda: len(run.rows("west", "round")) > before + 3 and
+                  run.members_of_last_round("west") == 3)
+
+        run.keys("revoke", "north")
+        run.until("rounds of two again", lambda: run.members_of_last_round("west") == 2, 60)
+        require(run.code_of("north") == 5, run.said("north"))
+        run.refused("lets no member with this key")
+        stranger = run.folder / "stranger"
+        run.command("keygen", "north", "--out", str(stranger))
+        run.start("north", "--invite", run.invite(), "--key", str(stranger / "north.key"), "--resume",
+                  "auto")
+        run.until("rounds of three again", lambda: run.members_of_last_round("west") == 3)
+        run.stop()
+        run.no_token_in_logs()
+    finally:
+        run.end()
+
+
+def an_invited_site_is_the_relay(isthmus, folder, corpus):
+    run = KeyedRun(isthmus, folder / "relay", corpus, invited=("east", "north"), hidden=("west", "north"),
+                   relay="east")
+    try:
+        texts = {name: run.invite(name=name) for name in ("east", "north")}
+        run.start("west")
+        for name, text in texts.items():
+            run.start(name, "--invite", text)
+        run.until("rounds of three", lambda: run.members_of_last_round("west") == 3)
+        require(run.rows("west", "round")[0]["members"] == 3, "a round without an invited site")
+        run.stop()
+        run.no_token_in_logs()
+    finally:
+        run.end()
+
+
 def what_is_refused(isthmus, folder, corpus):
     run = KeyedRun(isthmus, folder / "refused", corpus)
     try:
@@ -212,7 +263,8 @@ def main():
         folder = pathlib.Path(temporary)
         corpus = folder / "corpus.txt"
         corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
-        for scenario in (invited_before_the_start, invited_while_it_runs, what_is_refused):
+        for scenario in (invited_before_the_start, invited_while_it_runs,
+                         invited_where_only_hub_and_relay_are_reached, an_invited_site_is_the_relay, what_is_refused):
             if arguments.only and arguments.only != scenario.__name__:
                 continue
             try:

@@ -11,7 +11,7 @@
 
 #include "core/system_runtime.h"
 #include "isthmus/errors.h"
-#include "raw_peer.h"
+#include "relay_client.h"
 #include "transport/relayed_links.h"
 #include "zmq_members.h"
 
@@ -20,17 +20,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::StartsWith;
-
-template <std::size_t N>
-std::string text_of(const std::array<std::byte, N>& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-template <std::size_t N>
-std::array<std::byte, N> bytes_of(const std::string& text) {
-  std::array<std::byte, N> bytes{};
-  std::ranges::copy(std::as_bytes(std::span(text).first(N)), bytes.begin());
-  return bytes;
-}
 
 RelayRequest some_request() {
   return {.verb = RelayVerb::kDial,
@@ -96,45 +85,6 @@ TEST(RelayMessage, AProofFitsOneRequestOneChallengeAndTwoOwners) {
   another.to = Rank(1);
   EXPECT_FALSE(same_proof(proof, prove_request(site, relay.public_key, another, challenge)));
 }
-
-/// Says what is to be said to a relay by hand.
-class Client {
- public:
-  Client(const Relay& relay, const MemberOptions& options)
-      : options_(options), peer_("tcp://127.0.0.1:" + std::to_string(relay.port())) {
-    const auto word = hear();
-    challenge_ = word.token;
-    EXPECT_EQ(word.kind, options.keys ? RelayWordKind::kGreetingKeys : RelayWordKind::kGreeting);
-  }
-  RelayWord hear() {
-    const std::string text = peer_.read(kRelayWordBytes);
-    if (text.size() < kRelayWordBytes) return {.kind = RelayWordKind::kMalformed};
-    return *read_relay_word(bytes_of<kRelayWordBytes>(text));
-  }
-  /// The next word but beats.
-  RelayWord news() {
-    RelayWord word = hear();
-    while (word.kind == RelayWordKind::kBeat) word = hear();
-    return word;
-  }
-  void ask(RelayVerb verb, int to, const Digest128& token = {}) {
-    RelayRequest request{.verb = verb,
-                         .from = options_.self,
-                         .to = Rank(to),
-                         .run = options_.identity.run,
-                         .token = token};
-    if (options_.keys) {
-      request.proof = prove_request(*options_.keys, options_.member_keys[0], request, challenge_);
-    }
-    EXPECT_TRUE(peer_.send(text_of(write_relay_request(request))));
-  }
-  RawPeer& bytes() { return peer_; }
-
- private:
-  const MemberOptions options_;
-  RawPeer peer_;
-  Digest128 challenge_;
-};
 
 /// With keys and without.
 class RelayTest : public ::testing::TestWithParam<bool> {
