@@ -40,24 +40,32 @@ SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say
   if (routes_) endpoints = routes_->endpoints();
   if (has_hub()) endpoints.push_back("tcp://" + config_.hub.address);
   transport_->join(endpoints, routes_ ? routes_->detours() : std::vector<std::string>());
+  queue_->update([&] {
+    const auto own = static_cast<std::size_t>(self_.value());
+    hellos_[own] = hello();
+    heard_[own] = greeted_[own] = true;
+  });
+  TimePoint next_word = runtime_.clock().now() + kBetweenWords;
   meet(deadline, say);
   bool goes_on = false;
   const auto settled = [&] {
-    hellos_[static_cast<std::size_t>(self_.value())] = hello();
+    if (first_starts() && first_lost_) return false;
     goes_on = running_ || turned_away_;
-    greeted_[static_cast<std::size_t>(self_.value())] = true;
-    // One that came anew meanwhile has said what it brings before it has heard it from here.
-    bool met = true;
-    for (std::size_t m = 0; m < hellos_.size(); ++m) {
-      met = met && (is_absent(m) || (hellos_[m] && greeted_[m]));
+    const bool over = goes_on || failure_ || (lost_ && !elastic_) || may_start();
+    if (over) {
+      meets_ = false;
+      met_ = {hellos_, returns_};
     }
-    return goes_on || failure_ || (lost_ && !elastic_) || ((start_ || !has_hub()) && met);
+    return over;
   };
   do {
-    check_signal("not all sites have said what they bring");
-    if (runtime_.clock().now() >= deadline) {
-      throw PeerError(fmt::format("not all sites have said what they bring within net.gather{}",
-                                  has_hub() ? ", or the hub has not heard them" : ""));
+    const TimePoint now = runtime_.clock().now();
+    check_signal(awaits());
+    check_meeting();
+    if (now >= deadline) throw PeerError(awaits() + " within net.gather");
+    if (now >= next_word) {
+      say(awaits());
+      next_word = now + kBetweenWords;
     }
     say_hellos();
   } while (!queue_->wait(settled, runtime_.clock().now() + kLookForSignals));
@@ -74,12 +82,6 @@ std::vector<Rank> SiteSession::awaited() const {
   }
   std::erase(these, self_);
   return these;
-}
-
-/// Under queue_'s lock: the hub has begun without this site.
-bool SiteSession::is_absent(std::size_t site) const {
-  return start_ &&
-         std::ranges::find(start_->absent, static_cast<int>(site)) != start_->absent.end();
 }
 
 void SiteSession::meet(TimePoint deadline, const std::function<void(const std::string&)>& say) {
@@ -111,6 +113,7 @@ void SiteSession::meet(TimePoint deadline, const std::function<void(const std::s
       if (!exchange_) open_exchange();
       say_hello(coordinator_);
     }
+    check_meeting();
     bool goes_on = false;
     queue_->update([&] { goes_on = running_ || turned_away_; });
     if (goes_on) {
@@ -132,85 +135,47 @@ void SiteSession::meet(TimePoint deadline, const std::function<void(const std::s
   if (!exchange_) open_exchange();
 }
 
-HelloNote SiteSession::hello() const {
-  return {.run_id = facts_.run_id,
-          .resumes = facts_.resumes,
-          .held = facts_.held,
-          .common = facts_.common};
-}
-
-void SiteSession::say_hello(Rank to) {
-  bool fresh = false;
-  queue_->update([&] {
-    fresh = !greeted_[static_cast<std::size_t>(to.value())];
-    greeted_[static_cast<std::size_t>(to.value())] = true;
-  });
-  if (fresh) send(to, hello());
-}
-
-void SiteSession::say_hellos() {
-  for (int to = 0; to < config_.workers(); ++to) {
-    if (Rank(to) != self_) say_hello(Rank(to));
-  }
-  if (has_hub()) say_hello(coordinator_);
-}
-
-// Nothing of what was sent to the process before has come to this one.
-void SiteSession::back(Rank site) {
-  if (has_hub() && site == coordinator_) {
-    const std::scoped_lock lock(calls_);
-    std::string session, run_id;
-    queue_->update([&] {
-      greeted_[static_cast<std::size_t>(site.value())] = false;
-      session = in_session_;
-      run_id = in_run_;
-      if (session.empty() && newcomer_) {  // the hub before may have taken it in untold
-        session = running_->session;
-        run_id = running_->run_id;
-      }
-    });
-    if (!session.empty()) send(site, StandingNote{.run_id = run_id, .session = session});
-    return;
-  }
-  queue_->update([&] {
-    greeted_[static_cast<std::size_t>(site.value())] = false;
-    hellos_[static_cast<std::size_t>(site.value())].reset();
-    seen_by_[static_cast<std::size_t>(site.value())] = false;
-    if (lost_ && lost_->first == site) lost_.reset();
-  });
-}
-
 SiteStart SiteSession::start_together() {
   std::vector<std::string> heard;
   std::vector<HelloNote> facts;
   std::optional<std::pair<Rank, std::string>> lost;
   std::exception_ptr failure;
+  std::optional<StartNote> told;
   std::size_t absent = 0;
   queue_->update([&] {
     failure = failure_;
     lost = lost_;
-    for (std::size_t m = 0; m < hellos_.size(); ++m) {
+    for (std::size_t m = 0; m < met_.hellos.size(); ++m) {
       absent += is_absent(m) ? 1 : 0;
-      if (!hellos_[m] || is_absent(m)) continue;
+      if (!met_.hellos[m] || is_absent(m)) continue;
       heard.push_back(name(Rank(static_cast<int>(m))));
-      facts.push_back(*hellos_[m]);
+      facts.push_back(*met_.hellos[m]);
     }
+    told = start_;
   });
   if (failure) {
     std::rethrow_exception(failure);
   }
-  // Who finds a difference leaves at once, and what it said has come before the news of that.
-  SiteStart start = agree_on_start(heard, facts);
-  if (facts.size() + absent < hellos_.size()) {
-    throw PeerError(lost ? fmt::format("site {} is gone ({})", name(lost->first), lost->second)
-                         : "a site was started anew while the sites met: start again");
+  SiteStart start;
+  if (first_starts() && self_ != coordinator_) {
+    start = {.run_id = told->run_id, .resume_after = told->resume_after};
+  } else {
+    start = agree_on_start(heard, facts);
+    if (facts.size() + absent < met_.hellos.size()) {
+      throw PeerError(lost ? fmt::format("site {} is gone ({})", name(lost->first), lost->second)
+                           : "a site was started anew while the sites met: start again");
+    }
   }
-  queue_->update([&] {
-    if (!start_) return;
-    start.run_id = start_->run_id;
-    in_session_ = start_->session;
-    in_run_ = start_->run_id;
-  });
+  if (first_starts()) {
+    exchange_->start(met_.returns);
+    if (self_ == coordinator_) tell_start(start);
+  } else if (told) {
+    start.run_id = told->run_id;
+    queue_->update([&] {
+      in_session_ = told->session;
+      in_run_ = told->run_id;
+    });
+  }
   if (elastic_ && (has_hub() || self_ == Rank(0))) {
     forwarding_ = std::make_unique<ForwardingExchange>(
         *exchange_, [this](const SyncId& id) { return exchange_->take_encoded(id); });
@@ -325,7 +290,7 @@ void SiteSession::check_turned_away() {
   if (lost && has_hub()) {
     throw TryAgainError(fmt::format("site {} is gone ({})", name(donor()), *lost));
   }
-  if (lost) throw PeerError(fmt::format("site {} is gone ({})", name(Rank(0)), *lost));
+  if (lost) throw TryAgainError(fmt::format("site {} is gone ({})", name(Rank(0)), *lost));
   if (failure) std::rethrow_exception(failure);
 }
 

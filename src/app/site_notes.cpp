@@ -216,7 +216,8 @@ struct Writer {
   json operator()(const HoldsNote& note) const { return {kHolds, of_bits(note.pieces)}; }
   json operator()(const EnoughNote&) const { return json::array({kEnough}); }
   json operator()(const StartNote& note) const {
-    return {kStart, note.run_id, note.session, note.absent};
+    return {kStart, note.run_id, note.session, note.absent,
+            note.resume_after ? json(*note.resume_after) : json()};
   }
   json operator()(const StandingNote& note) const { return {kStanding, note.run_id, note.session}; }
   json operator()(const ServeNote&) const { return json::array({kServe}); }
@@ -331,7 +332,9 @@ Note note_of(const json& n) {
     case kStart:
       return StartNote{.run_id = n.at(1).get<std::string>(),
                        .session = n.at(2).get<std::string>(),
-                       .absent = n.at(3).get<std::vector<int>>()};
+                       .absent = n.at(3).get<std::vector<int>>(),
+                       .resume_after = n.at(4).is_null() ? std::nullopt
+                                                         : std::optional(step_of(n.at(4)).value())};
     case kStanding:
       return StandingNote{.run_id = n.at(1).get<std::string>(),
                           .session = n.at(2).get<std::string>()};

@@ -160,14 +160,16 @@ struct TakenNote {
 /// From a newcomer: it has replayed all there is.
 struct CaughtUpNote {};
 
-// Between a site and the hub (app/hub_run.h).
-
-/// From the hub, once all sites have said Hello: the run begins.
+/// From the hub, or site 0 where there is none, once all sites have said Hello: the run begins.
 struct StartNote {
   std::string run_id;
-  std::string session;           // names this start of the run
+  std::string session;           // names this start of the run; of site 0: that Hello's run_id
   std::vector<int> absent = {};  // sites that have not been let in yet: nobody waits for them
+  std::optional<std::int64_t> resume_after = std::nullopt;  // of site 0: goes on after this step
 };
+
+// Between a site and the hub (app/hub_run.h).
+
 /// To a hub's new process: the sender is in this run.
 struct StandingNote {
   std::string run_id;

@@ -72,6 +72,9 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
       queue_(runtime_.make_wait_queue()),
       hellos_(config.sites.size()),
       greeted_(config.sites.size() + 1, false),
+      heard_(config.sites.size(), false),
+      away_(config.sites.size(), false),
+      returns_(config.sites.size(), 0),
       live_(config.sites.size(), true),
       asked_(config.sites.size(), false),
       seen_by_(config.sites.size(), false),
@@ -140,6 +143,7 @@ void SiteSession::open_exchange() {
           .straggler = config_.outer.patience - config_.outer.patience / 8,
           .hub = has_hub(),
           .keeps_encoded = elastic_ && (has_hub() || self_ == Rank(0)),
+          .gathers = first_starts(),
           .on_note = [this](Rank from, std::span<const std::byte> bytes) { take(from, bytes); },
           .on_lost = [this](Rank site, const std::string& why) { lose(site, why); },
           .on_back = [this](Rank site) { back(site); },
@@ -183,9 +187,16 @@ void SiteSession::take(Rank from, std::span<const std::byte> bytes) {
     } else {
       queue_->update([&] { asked_[static_cast<std::size_t>(from.value())] = true; });
     }
-    queue_->update([&] { hellos_[static_cast<std::size_t>(from.value())] = *greeting; });
+    queue_->update([&] {
+      hellos_[static_cast<std::size_t>(from.value())] = *greeting;
+      heard_[static_cast<std::size_t>(from.value())] = true;
+    });
   } else if (std::holds_alternative<StartNote>(*note) && from == coordinator_) {
-    queue_->update([&] { start_ = std::get<StartNote>(*note); });
+    // Site 0 may have meant the process before this one.
+    const auto& start = std::get<StartNote>(*note);
+    queue_->update([&] {
+      if (has_hub() || start.session == facts_.run_id) start_ = start;
+    });
   } else if (std::holds_alternative<ServeNote>(*note) && from == coordinator_) {
     serve();
   } else if (std::holds_alternative<RunningNote>(*note) && (has_hub() || from == Rank(0))) {
@@ -213,24 +224,6 @@ void SiteSession::take(Rank from, std::span<const std::byte> bytes) {
   } else {
     early_.emplace_back(from, *note);
   }
-}
-
-void SiteSession::lose(Rank site, const std::string& why) {
-  const std::scoped_lock lock(calls_);
-  if (site != coordinator_ || !has_hub()) {
-    // With a hub only a newcomer needs one of the others.
-    const bool needed = site == donor() && (!has_hub() || newcomer_);
-    queue_->update([&] {
-      if (!lost_) lost_ = {site, why};
-      if (needed) first_lost_ = why;
-      if (needed && (listener_ || has_hub()) && elastic_) cut_off_ = true;
-    });
-    if (host_) host_->lost(site);
-    source_.lost(site, runtime_.clock().now());
-    if (newcomer_ && needed) newcomer_->fail(site, why);
-    if (newcomer_ && !needed) newcomer_->lost(site);
-  }
-  if (listener_) listener_->on_lost(site, why);
 }
 
 void SiteSession::serve() {

@@ -149,6 +149,15 @@ class SiteSession {
   void meet(TimePoint deadline, const std::function<void(const std::string&)>& say);
   /// To those who have not been told, this process, since they came.
   void say_hellos();
+  /// Whether site 0 says when the run begins. Sites come and go until then.
+  [[nodiscard]] bool first_starts() const { return elastic_ && !has_hub(); }
+  /// Under queue_'s lock: whether all that a start needs has been said.
+  [[nodiscard]] bool may_start() const;
+  /// While the sites meet. THROWS: ConfigError as agree_on_start; TryAgainError where site 0 has
+  /// gone, of whose next process this session knows nothing.
+  void check_meeting();
+  /// For people: what keeps the run from beginning.
+  [[nodiscard]] std::string awaits() const;
   void back(Rank site);
   /// The hub's next process knows this run.
   void serve();
@@ -160,6 +169,7 @@ class SiteSession {
   /// Blocks until all sites that are in the run have answered this one. RETURNS: who they are.
   [[nodiscard]] std::vector<int> find_all(TimePoint deadline);
   [[nodiscard]] SiteStart start_together();
+  void tell_start(const SiteStart& start);
   [[nodiscard]] SiteStart come_late(TimePoint deadline,
                                     const std::function<void(const std::string&)>& say);
   void take(Rank from, std::span<const std::byte> bytes);
@@ -179,9 +189,18 @@ class SiteSession {
   // Under queue_'s lock:
   std::vector<std::optional<HelloNote>> hellos_;
   std::vector<bool> greeted_;  // sites that were told what this one brings
+  std::vector<bool> heard_;    // sites that have said what they bring, this process or one before
+  std::vector<bool> away_;     // sites that were lost while all met, and are not back
+  std::vector<std::uint64_t> returns_;  // by site: how often a new process of it came
+  bool meets_ = true;                   // what happens to others is of no run yet
+  struct Met {                          // those of whom it was found that the run begins
+    std::vector<std::optional<HelloNote>> hellos;
+    std::vector<std::uint64_t> returns;
+  };
+  Met met_;
   std::optional<RunningNote> running_;
   std::optional<Rank> donor_;        // once newcomer_ has been made for it
-  std::optional<StartNote> start_;   // from the hub
+  std::optional<StartNote> start_;   // from the hub, or site 0
   std::string in_session_, in_run_;  // of the hub, once this site is in the run
   std::optional<TurnedAwayNote> turned_away_;
   std::optional<std::pair<Rank, std::string>> lost_;

@@ -102,24 +102,24 @@ void append_data(std::span<const DataFile> files,
 
 SiteStart agree_on_start(const std::vector<std::string>& sites,
                          const std::vector<HelloNote>& facts) {
+  // One that was started again before the run had begun has nothing to go on from.
+  const bool any = std::ranges::any_of(facts, [](const HelloNote& f) { return !f.held.empty(); });
   for (std::size_t m = 1; m < facts.size(); ++m) {
     if (const std::string text = differences(sites[0], facts[0], sites[m], facts[m]);
         !text.empty()) {
       throw ConfigError(fmt::format("the sites' configurations differ: {}", text));
     }
-    if (facts[m].resumes != facts[0].resumes) {
+    if (any && facts[m].resumes != facts[0].resumes) {
       throw ConfigError(
           fmt::format("{} goes on with --resume and {} starts anew: give it to all "
                       "sites or to none",
                       sites[facts[m].resumes ? m : 0], sites[facts[m].resumes ? 0 : m]));
     }
   }
-  SiteStart start{.run_id = facts[0].run_id, .resume_after = std::nullopt};
-  if (!facts[0].resumes) {
-    return start;
+  if (!any) {
+    return {.run_id = facts[0].run_id, .resume_after = std::nullopt};
   }
   std::optional<HeldCheckpoint> newest;
-  bool any = false;
   for (const HeldCheckpoint& candidate : facts[0].held) {
     const bool everywhere = std::ranges::all_of(facts, [&](const HelloNote& site) {
       return std::ranges::find(site.held, candidate) != site.held.end();
@@ -128,20 +128,16 @@ SiteStart agree_on_start(const std::vector<std::string>& sites,
   }
   std::string what;
   for (std::size_t m = 0; m < facts.size(); ++m) {
-    any = any || !facts[m].held.empty();
     what += fmt::format("{}{}: {}", m == 0 ? "" : "; ", sites[m], steps_of(facts[m].held));
   }
-  if (newest) {
-    start.run_id = newest->run_id;
-    start.resume_after = newest->step;
-  } else if (any) {
+  if (!newest) {
     throw ConfigError(
         fmt::format("--resume: no checkpoint that all sites have with the same outer parameters "
                     "({}): bring the "
                     "missing ones back, or start anew with --force",
                     what));
   }
-  return start;
+  return {.run_id = newest->run_id, .resume_after = newest->step};
 }
 
 }  // namespace isthmus::app

@@ -45,7 +45,8 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
                .elastic = options_.elastic,
                .hub = options_.hub,
                .min_members = options_.min_members,
-               .keeps_encoded = options_.keeps_encoded}) {
+               .keeps_encoded = options_.keeps_encoded,
+               .gathers = options_.gathers}) {
   ISTHMUS_CHECK(options_.retry_interval > Duration{0}, options_.retry_interval.count());
   if (options_.history) engine_.restore(*options_.history);
   if (members() > 1) {
@@ -309,6 +310,10 @@ void PeerExchange::with_history(const std::function<void(std::span<const HubReco
 void PeerExchange::tell_hub_again() {
   drive(
       [](ExchangeEngine& engine, TimePoint now, Outbox& out) { engine.tell_hub_again(now, out); });
+}
+
+void PeerExchange::start(std::span<const std::uint64_t> met) {
+  drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) { engine.start(met, now, out); });
 }
 
 void PeerExchange::stand_aside() {

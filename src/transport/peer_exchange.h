@@ -63,6 +63,9 @@ struct PeerExchangeOptions {
   std::function<void(std::span<const HubRecord>)> on_records = {};
   /// Results can be had as they were encoded (`take_encoded`): their frames are kept until then.
   bool keeps_encoded = false;
+  /// The members meet first: until `start` nobody is left out, and only notes are taken. With
+  /// `elastic`, without `hub`.
+  bool gathers = false;
   /// What another member's program has sent with `note`; and that a member is lost, and why. Called
   /// by the exchange's own task, one call at a time, from before the constructor returns. May be
   /// empty.
@@ -116,6 +119,10 @@ class PeerExchange final : public Exchange {
   /// the same rule; those sent by then end with it. Any task. RETURNS: false when it is no member,
   /// leaves already, or too few would be left.
   bool release(Rank member, std::int64_t after);
+
+  /// With `gathers`: the members have met. `met`: how often `on_back` had told of each when it was
+  /// met; who has been lost since, or started anew, counts as lost. Before the first round.
+  void start(std::span<const std::uint64_t> met);
 
   // At a hub; any task.
   /// A member of before is there and of the same run: from now on it is heard.

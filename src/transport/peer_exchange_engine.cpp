@@ -27,15 +27,19 @@ std::vector<int> numbers(const std::vector<Rank>& ranks) {
 }  // namespace
 
 ExchangeEngine::ExchangeEngine(EngineOptions options)
-    : options_(std::move(options)), membership_(options_.members, options_.epoch, true) {
+    : options_(std::move(options)),
+      gathers_(options_.gathers),
+      membership_(options_.members, options_.epoch, true) {
   const auto processes = static_cast<std::size_t>(options_.members + (options_.hub ? 1 : 0));
   ISTHMUS_CHECK(options_.elastic || !options_.hub);
+  ISTHMUS_CHECK(!gathers_ || (options_.elastic && !options_.hub));
   peer_.resize(processes);
   for (Peer& peer : peer_) {
     peer.patience = options_.retry_interval;
     peer.lost = is_hub();  // until it comes
   }
   echoes_.resize(processes);
+  returns_.resize(processes);
 }
 
 RoundPlace ExchangeEngine::place(StepIndex sent) const {
@@ -54,6 +58,7 @@ RoundPlace ExchangeEngine::place(StepIndex sent) const {
 void ExchangeEngine::begin(Round round, bool commit, std::optional<Contribution> retained,
                            TimePoint now, Outbox& out) {
   const SyncId id = round.id();
+  ISTHMUS_CHECK(!gathers_);
   ISTHMUS_CHECK(retained.has_value() == options_.elastic && (commit || !options_.elastic));
   ISTHMUS_CHECK(over_ || membership_.takes_part(options_.self, id.sent), id.sent.value());
   if (retained && round.epoch() != membership_.epoch_of(id.sent)) {  // changed since it was made
@@ -118,6 +123,9 @@ void ExchangeEngine::receive(Rank from, FrameBytes bytes, TimePoint now, Outbox&
   ISTHMUS_CHECK(from.value() >= 0, from.value());
   ISTHMUS_CHECK(index(from) < peer_.size(), from.value());
   const Expected<Frame, FrameError> frame = parse_frame(*bytes);
+  if (frame && hold(from, frame->header.kind, bytes)) {
+    return;
+  }
   if (!frame || from == options_.self || !belongs(from, frame->header, bytes, now, out)) {
     return;
   }

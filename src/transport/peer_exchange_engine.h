@@ -47,6 +47,9 @@ struct EngineOptions {
   bool hub = false;                        // a hub coordinates; with `elastic` only
   int min_members = 1;                     // with fewer nothing goes on
   bool keeps_encoded = false;              // for take_encoded
+  /// The members meet first: until `start` nobody is left out, and of frames notes alone count.
+  /// With `elastic`, without `hub`.
+  bool gathers = false;
 };
 
 class ExchangeEngine {
@@ -64,6 +67,9 @@ class ExchangeEngine {
   void receive(Rank from, FrameBytes bytes, TimePoint now, Outbox& out);
   /// The transport's news, in its order: `peer` is gone, once a loss.
   void lose(Rank peer, const std::string& why, TimePoint now, Outbox& out);
+  /// The members have met, with `gathers`. `met`: how often each had been welcomed back when it was
+  /// met; who has been lost since, or started anew, counts as lost from now on.
+  void start(std::span<const std::uint64_t> met, TimePoint now, Outbox& out);
   /// This member takes part only once an epoch says so: the run goes on without it.
   /// REQUIRES: nothing has been begun.
   void stand_aside();
@@ -174,6 +180,9 @@ class ExchangeEngine {
   [[nodiscard]] bool can_spare(Rank peer) const;
   [[nodiscard]] bool single_out(const SyncId& id, const std::map<Rank, Digest128>& digests);
   void exclude_the_odd(TimePoint now, Outbox& out);
+  [[nodiscard]] bool hold(Rank from, FrameKind kind, const FrameBytes& bytes);
+  void let_go(Rank peer);
+  void end_without_coordinator(const std::string& why);
   void take_bye(Rank from, TimePoint now, Outbox& out);
   void part_with(Rank peer, TimePoint now, Outbox& out);
   void declare(EpochNews news, TimePoint now, Outbox& out);
@@ -233,6 +242,9 @@ class ExchangeEngine {
   std::optional<std::string> given_up_;                         // why this member cannot go on
   std::vector<Peer> peer_;                                      // by member; the own entry is idle
   std::vector<std::uint32_t> echoes_;                           // sent to each member
+  bool gathers_;                                                // until `start`
+  std::vector<std::uint64_t> returns_;                          // by member: was welcomed back
+  std::vector<std::pair<Rank, FrameBytes>> held_;               // come meanwhile
   // At the coordinator: digests that came in; verdicts, kept for whoever missed them.
   std::map<SyncId, std::map<Rank, Digest128>> dones_;
   std::map<SyncId, Verdict> verdicts_;

@@ -59,6 +59,10 @@ void ExchangeEngine::lose(Rank peer, const std::string& why, TimePoint now, Outb
   state.lost = true;
   state.why = why;
   if (live(peer)) state.fresh = false;
+  if (gathers_) {
+    let_go(peer);
+    return;
+  }
   if (options_.hub) {
     if (is_hub()) return;  // its owner waits a moment: it may be the hub that is cut off
     if (alone()) {
@@ -75,6 +79,7 @@ void ExchangeEngine::lose(Rank peer, const std::string& why, TimePoint now, Outb
   }
   if (!options_.elastic || peer == coordinator()) {
     fail_what_needs(peer, out);
+    if (options_.elastic && !state.left) end_without_coordinator(why);
   } else if (coordinates() && !over_ && membership_.leaves(peer) && state.left && !needs(peer)) {
     part_with(peer, now, out);  // it said goodbye when something still needed it
   } else if (!over_ && membership_.live(peer) && (!state.left || needs(peer))) {
@@ -84,27 +89,6 @@ void ExchangeEngine::lose(Rank peer, const std::string& why, TimePoint now, Outb
       send({.kind = FrameKind::kGone, .part = static_cast<std::uint32_t>(peer.value())},
            coordinator(), std::as_bytes(std::span(why)).first(std::min(why.size(), kMaxWords)),
            out);
-    }
-  }
-}
-
-void ExchangeEngine::welcome_back(Rank peer, TimePoint now, Outbox& out) {
-  Peer& state = peer_[index(peer)];
-  state.lost = false;
-  state.left = false;
-  state.fresh = true;
-  if (!options_.elastic || !live(peer) || over_ || state.unheard) {
-    return;
-  }
-  if (coordinates()) {
-    exclude(peer, "its process has been started anew", now, out);
-    state.lost = false;  // that was the former one
-    state.fresh = true;
-    return;
-  }
-  for (auto& [id, open] : rounds_) {
-    if (!open.closed && !open.failure && membership_.takes_part(peer, id.sent)) {
-      open.round.send_anew(peer, out);
     }
   }
 }
@@ -215,16 +199,6 @@ bool ExchangeEngine::admit(Rank joiner, std::int64_t after, TimePoint now, Outbo
   news.epoch.after = after;
   declare(std::move(news), now, out);
   return true;
-}
-
-void ExchangeEngine::stand_aside() {
-  ISTHMUS_CHECK(rounds_.empty() && last_begun_ == StepIndex(0), rounds_.size());
-  membership_ = Membership(options_.members, options_.epoch, false);
-  is_member_ = false;
-  over_.reset();
-  ahead_.clear();
-  early_.clear();
-  epochs_.clear();
 }
 
 /// To all who are in it, and to whom it is about; then here.

@@ -90,7 +90,17 @@ TEST(SiteStart, CheckpointsThatAreNotEverywhereAreRefusedWithTheSteps) {
 TEST(SiteStart, OneThatResumesAndOneThatDoesNotAreRefused) {
   HelloNote fresh = resuming({});
   fresh.resumes = false;
-  EXPECT_THAT(refusal({resuming({}), fresh}), testing::HasSubstr("east goes on with --resume"));
+  EXPECT_THAT(refusal({resuming({{10, "r", "x"}}), fresh}),
+              testing::HasSubstr("east goes on with --resume"));
+  EXPECT_THAT(refusal({fresh, resuming({{10, "r", "x"}})}),
+              testing::HasSubstr("west goes on with --resume"));
+}
+
+// `launch` starts a site again with --resume, also one that died before the run had begun.
+TEST(SiteStart, OneThatResumesWithNothingBeginsWithThoseThatStartAnew) {
+  HelloNote fresh = site("b", {});
+  EXPECT_EQ(agree_on_start(kSites, {resuming({}), fresh}).resume_after, std::nullopt);
+  EXPECT_EQ(agree_on_start(kSites, {fresh, resuming({})}).run_id, "b");
 }
 
 }  // namespace

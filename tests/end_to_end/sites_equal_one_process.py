@@ -350,7 +350,6 @@ def what_differs_is_named_at_every_site(bench):
                 not list((bench.folder / "refused").rglob("metrics.jsonl")), "something was written")
 
     refuse(["inner.lr is 0.002 at east and 0.001 at west"], 3, west=("--set", "inner.lr=1e-3"))
-    refuse(["east starts anew"], 3, west=("--resume", "auto"))
     other = bench.folder / "other"
     other.mkdir()
     (other / "corpus.txt").write_bytes(bench.corpus.read_bytes() + b"one more line\n")

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// What sites say and hear of one another before a run begins, and who comes and goes meanwhile.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "app/site_session.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+
+HelloNote SiteSession::hello() const {
+  return {.run_id = facts_.run_id,
+          .resumes = facts_.resumes,
+          .held = facts_.held,
+          .common = facts_.common};
+}
+
+void SiteSession::say_hello(Rank to) {
+  bool fresh = false;
+  queue_->update([&] {
+    fresh = !greeted_[static_cast<std::size_t>(to.value())];
+    greeted_[static_cast<std::size_t>(to.value())] = true;
+  });
+  if (fresh) send(to, hello());
+}
+
+void SiteSession::say_hellos() {
+  for (int to = 0; to < config_.workers(); ++to) {
+    if (Rank(to) != self_) say_hello(Rank(to));
+  }
+  if (has_hub()) say_hello(coordinator_);
+}
+
+// Nothing of what was sent to the process before has come to this one.
+void SiteSession::back(Rank site) {
+  if (has_hub() && site == coordinator_) {
+    const std::scoped_lock lock(calls_);
+    std::string session, run_id;
+    queue_->update([&] {
+      greeted_[static_cast<std::size_t>(site.value())] = false;
+      session = in_session_;
+      run_id = in_run_;
+      if (session.empty() && newcomer_) {  // the hub before may have taken it in untold
+        session = running_->session;
+        run_id = running_->run_id;
+      }
+    });
+    if (!session.empty()) send(site, StandingNote{.run_id = run_id, .session = session});
+    return;
+  }
+  queue_->update([&] {
+    ++returns_[static_cast<std::size_t>(site.value())];
+    away_[static_cast<std::size_t>(site.value())] = false;
+    greeted_[static_cast<std::size_t>(site.value())] = false;
+    hellos_[static_cast<std::size_t>(site.value())].reset();
+    seen_by_[static_cast<std::size_t>(site.value())] = false;
+    if (lost_ && lost_->first == site) lost_.reset();
+  });
+}
+
+// Site 0 waits until it has heard all who are there, and nobody is away. The others do what it has
+// said: they would not know which process of a site it has heard, nor which one is still to come.
+bool SiteSession::may_start() const {
+  if (first_starts() && self_ != coordinator_) {
+    return start_ && std::ranges::all_of(heard_, [](bool heard) { return heard; });
+  }
+  if (first_starts() && std::ranges::any_of(away_, [](bool away) { return away; })) return false;
+  // One that came anew meanwhile has said what it brings before it has heard it from here.
+  bool met = true;
+  for (std::size_t m = 0; m < hellos_.size(); ++m) {
+    met = met && (is_absent(m) || (hellos_[m] && greeted_[m]));
+  }
+  return (start_ || !has_hub()) && met;
+}
+
+// Who finds a difference leaves at once, and what it said has come before the news of that.
+void SiteSession::check_meeting() {
+  std::vector<std::string> heard;
+  std::vector<HelloNote> facts;
+  std::optional<std::string> first_lost;
+  queue_->update([&] {
+    if (!first_starts()) return;
+    first_lost = first_lost_;
+    for (std::size_t m = 0; m < hellos_.size(); ++m) {
+      if (!hellos_[m]) continue;
+      heard.push_back(name(Rank(static_cast<int>(m))));
+      facts.push_back(*hellos_[m]);
+    }
+  });
+  if (first_lost || facts.size() == hellos_.size()) {
+    static_cast<void>(agree_on_start(heard, facts));
+  }
+  if (first_lost) {
+    throw TryAgainError(fmt::format("site {} is gone ({}) before the run has begun",
+                                    name(coordinator_), *first_lost));
+  }
+}
+
+std::string SiteSession::awaits() const {
+  std::string silent;
+  bool told = false;
+  queue_->update([&] {
+    told = start_.has_value();
+    for (std::size_t m = 0; m < hellos_.size(); ++m) {
+      if (is_absent(m) || (hellos_[m] && !away_[m])) continue;
+      silent += fmt::format("{}{}{}", silent.empty() ? "" : ", ", name(Rank(static_cast<int>(m))),
+                            away_[m] ? " (gone)" : "");
+    }
+  });
+  if (!silent.empty()) {
+    return fmt::format("not all sites have said what they bring (missing: {})", silent);
+  }
+  return told ? "all sites have said what they bring"
+              : fmt::format("{} has not said that the run begins",
+                            has_hub() ? "the hub" : "site " + name(coordinator_));
+}
+
+/// Under queue_'s lock: the hub has begun without this site.
+bool SiteSession::is_absent(std::size_t site) const {
+  return start_ &&
+         std::ranges::find(start_->absent, static_cast<int>(site)) != start_->absent.end();
+}
+
+void SiteSession::tell_start(const SiteStart& start) {
+  for (std::size_t m = 1; m < met_.hellos.size(); ++m) {
+    send(Rank(static_cast<int>(m)), StartNote{.run_id = start.run_id,
+                                              .session = met_.hellos[m]->run_id,
+                                              .resume_after = start.resume_after});
+  }
+}
+
+void SiteSession::lose(Rank site, const std::string& why) {
+  const std::scoped_lock lock(calls_);
+  if (site != coordinator_ || !has_hub()) {
+    // With a hub only a newcomer needs one of the others.
+    const bool needed = site == donor() && (!has_hub() || newcomer_);
+    bool meets = false;
+    queue_->update([&] {
+      meets = meets_;
+      away_[static_cast<std::size_t>(site.value())] = true;
+      if (!lost_) lost_ = {site, why};
+      if (needed) first_lost_ = why;
+      if (needed && (listener_ || has_hub()) && elastic_) cut_off_ = true;
+    });
+    // What it has told of was of a run before.
+    if (meets) std::erase_if(early_, [&](const auto& each) { return each.first == site; });
+    if (host_) host_->lost(site);
+    source_.lost(site, runtime_.clock().now());
+    if (newcomer_ && needed) newcomer_->fail(site, why);
+    if (newcomer_ && !needed) newcomer_->lost(site);
+  }
+  if (listener_) listener_->on_lost(site, why);
+}
+
+}  // namespace isthmus::app
