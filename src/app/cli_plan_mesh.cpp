@@ -36,7 +36,9 @@ void add_choice_flags(CLI::App& command, PlanMeshArguments& arguments) {
       ->type_name("NAME");
   command.add_option("--virtual", arguments.virtual_stages, "virtual stages of a rank")
       ->type_name("N");
-  command.add_option("--zero", arguments.zero, "0 .. 3: what data-parallel ranks share out")
+  command
+      .add_option("--zero", arguments.zero,
+                  "0 .. 3: what data-parallel ranks share out (or CONFIG's)")
       ->check(CLI::Range(0, 3))
       ->type_name("STAGE");
   command.add_flag_callback(
@@ -72,7 +74,11 @@ void add_plan_mesh_command(CLI::App& plan, Parsed& parsed) {
   CLI::App* command = subcommand(plan, "mesh", "which mesh of ranks trains fastest, and why");
   command->footer(std::string(kMeshHelp));
   PlanMeshArguments& arguments = parsed.plan_mesh;
-  command->add_option("CONFIG", arguments.config, "a run: its model, batch and precision")
+  command
+      ->add_option(
+          "CONFIG", arguments.config,
+          "a run: its model, batch, precision, method, and what it says of parallel.zero and "
+          "sequence_parallel")
       ->type_name("");
   repeated(*command, "--set", arguments.overrides, "override a key of CONFIG")
       ->type_name("KEY=VALUE");

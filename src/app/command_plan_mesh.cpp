@@ -70,6 +70,7 @@ std::string memory_json(const plan::RankMemory& m) {
       .add("activations", m.activations)
       .add("logits", m.logits)
       .add("buffers", m.buffers)
+      .add("outer", m.outer)
       .add("total", m.total());
   return line.str();
 }
@@ -222,11 +223,16 @@ std::vector<std::string> best_lines(const MeshQuestion& q, const MeshCandidate& 
     step += fmt::format(", gradients and weights that nothing hides {}", step_text(t.data));
   }
   lines.push_back(step);
-  lines.push_back(fmt::format(
+  std::string memory = fmt::format(
       "memory of stage {}, the fullest: parameters {}, gradients {}, moments {}, activations {}, "
       "logits {}, buffers {}",
       best.fullest, size(m.parameters), size(m.gradients), size(m.moments + m.update),
-      size(m.activations), size(m.logits), size(m.buffers)));
+      size(m.activations), size(m.logits), size(m.buffers));
+  if (m.outer > 0) {
+    memory +=
+        fmt::format(", for {} {} (on its first rank)", q.workload.outer.method, size(m.outer));
+  }
+  lines.push_back(memory);
   const plan::RankCost cost = plan::rank_cost(q.workload, c, best.fullest);
   std::string traffic = "a rank sends in a step:";
   std::size_t parts = 0;

@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 
+#include "app/run_parts.h"
 #include "core/suggest.h"
 #include "core/units.h"
 #include "inner/presets.h"
@@ -121,6 +122,21 @@ ModelConfig model_of(const std::string& spec) {
   return model;
 }
 
+/// THROWS: ConfigError for a method whose steps have no backward pass.
+plan::OuterDemand outer_demand(const Config& config) {
+  if (forward_only(config)) {
+    throw ConfigError(fmt::format(
+        "plan mesh {}: outer.method = \"{}\" trains by forward passes alone, and what "
+        "is predicted here are steps with a backward pass: `isthmus train {} --dry-run` "
+        "shows what such a run takes; or choose another outer.method",
+        config.file.string(), config.method, config.file.string()));
+  }
+  return {.method = config.method,
+          .adam_moments = takes_adam_moments(config),
+          .whole_gradients = takes_gradients(config),
+          .state_values = outer_state_values(config.method, config.outer)};
+}
+
 void read_config(const PlanMeshArguments& a, MeshQuestion& question) {
   if (!a.model.empty() || a.context || !a.batch.empty()) {
     throw UsageError(fmt::format(
@@ -135,7 +151,12 @@ void read_config(const PlanMeshArguments& a, MeshQuestion& question) {
   question.workload.context = config.train.context;
   question.workload.sequences =
       config.train.global_batch_tokens / config.train.context / config.workers();
+  question.workload.outer = outer_demand(config);
   question.search.bf16 = config.train.precision == "bf16";
+  if (!by_default(config, "parallel.zero")) question.search.zero = config.zero;
+  if (!by_default(config, "parallel.sequence_parallel")) {
+    question.search.sequence_parallel = config.sequence_parallel;
+  }
   if (config.sites.front().compute_flops > 0) {
     question.machine.flops_per_s = config.sites.front().compute_flops;
   }
@@ -225,7 +246,7 @@ MeshQuestion mesh_question(const PlanMeshArguments& a) {
   search.tp = a.tp;
   search.pp = a.pp;
   search.dp = a.dp;
-  search.zero = a.zero;
+  if (a.zero) search.zero = a.zero;
   search.virtual_stages = a.virtual_stages;
   search.micro_batches = a.micro_batches;
   if (!a.schedule.empty()) search.schedule = parse_pipeline_kind(a.schedule);

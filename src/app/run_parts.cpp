@@ -52,6 +52,19 @@ bool forward_only(const Config& config) {
   });
 }
 
+bool takes_adam_moments(const Config& config) {
+  return config.method == "1bit-adam" || config.method == "01-adam";
+}
+
+bool takes_gradients(const Config& config) {
+  return config.method == "ddp" || takes_adam_moments(config);
+}
+
+bool by_default(const Config& config, const std::string& key) {
+  const auto origin = config.origins.find(key);
+  return origin == config.origins.end() || origin->second.text == "default";
+}
+
 std::uint64_t run_key(std::uint64_t seed, Stream stream) {
   const std::array<std::uint32_t, 4> words = Rng(seed, stream).words(0);
   return std::uint64_t{words[1]} << 32 | words[0];
@@ -82,13 +95,6 @@ double surrogate_byte_scale(const Config& config, const ModelLayout& layout) {
              ? config.surrogate->params / static_cast<double>(layout.elements())
              : 1.0;
 }
-
-namespace {
-bool by_default(const Config& config, const std::string& key) {
-  const auto origin = config.origins.find(key);
-  return origin == config.origins.end() || origin->second.text == "default";
-}
-}  // namespace
 
 Duration round_patience(const Config& config, bool simulated) {
   return simulated && by_default(config, "net.patience") ? Duration::max() : config.outer.patience;

@@ -21,6 +21,12 @@ namespace isthmus::app {
 
 /// Whether the run's method takes forward passes alone (MethodInfo::forward_only).
 [[nodiscard]] bool forward_only(const Config& config);
+/// Whether it exchanges the gradients of every step, which a mesh then collects whole.
+[[nodiscard]] bool takes_gradients(const Config& config);
+/// Whether it reads and writes the inner optimizer's moments.
+[[nodiscard]] bool takes_adam_moments(const Config& config);
+/// Whether neither file nor --set gives this key.
+[[nodiscard]] bool by_default(const Config& config, const std::string& key);
 /// What a part of the run draws its random bits from besides its own counters.
 [[nodiscard]] std::uint64_t run_key(std::uint64_t seed, Stream stream);
 

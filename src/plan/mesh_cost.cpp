@@ -125,26 +125,39 @@ RankMemory memory_of(const MeshWorkload& workload, const MeshChoice& choice, con
   return memory;
 }
 
+/// What the first rank of a site holds for the outer method: of the whole model, however many ranks
+/// share it.
+std::int64_t outer_bytes(const OuterDemand& outer, const MeshChoice& choice, std::int64_t values) {
+  // Without ZeRO the gradients' sums are there anyway.
+  const bool gradients = outer.whole_gradients && choice.zero >= 1 && choice.dp > 1;
+  return (outer.state_values + (gradients ? 1 : 0)) * values * kFloatBytes;
+}
+
 /// Operations of a forward pass: twice the weights that multiply, and attention in full.
 StageWork work_of(const MeshWorkload& workload, const MeshChoice& choice, const StageShare& stage) {
   const ModelShape& s = workload.shape;
   const auto rows = static_cast<double>(micro_batch_rows(workload, choice));
-  double layers = 0, outside = 0;
+  double layers = 0, outside = 0, again = 0;
   for (const TensorShare& tensor : stage.tensors) {
     const auto elements = static_cast<double>(tensor.elements);
     if (tensor.tensor->layer != kNoLayer)
       layers += elements;
     else if (tensor.multiplies)
       outside += elements;
+    // What the stage's last layer has kept is still there when its backward pass begins.
+    if (tensor.tensor->layer != kNoLayer && tensor.tensor->layer + 1 != stage.layers.end) {
+      again += elements;
+    }
   }
-  const double attention = 4 * static_cast<double>(stage.layers.size()) *
-                           static_cast<double>(s.query_width() / choice.tp) *
-                           static_cast<double>(workload.context);
+  const double layer_attention =
+      4 * static_cast<double>(s.query_width() / choice.tp) * static_cast<double>(workload.context);
+  const auto count = static_cast<double>(stage.layers.size());
+  const double attention = count * layer_attention;
   StageWork work;
   work.forward_flops = rows * (2 * (layers + outside) + attention);
   work.attention_flops = rows * attention;
   work.head_flops = rows * 2 * outside;
-  work.again_flops = choice.recompute ? rows * (2 * layers + attention) : 0;
+  work.again_flops = choice.recompute ? rows * (2 * again + (count - 1) * layer_attention) : 0;
   work.forward = tensor_forward(workload, choice, stage);
   work.backward = tensor_backward(workload, choice, stage);
   work.weight = tensor_weight(workload, choice, stage);
@@ -158,6 +171,9 @@ RankCost cost_of(const ModelLayout& layout, const MeshWorkload& workload, const 
   cost.pipeline_rank = pipeline_rank;
   cost.elements = state_of(workload, share).parameters;
   cost.memory = memory_of(workload, choice, share, rounds, pipeline_rank);
+  if (pipeline_rank == 0) {
+    cost.memory.outer = outer_bytes(workload.outer, choice, layout.elements());
+  }
   cost.message_bytes = message_bytes(workload, choice);
   for (const StageShare& stage : share.stages) {
     const StageWork work = work_of(workload, choice, stage);

@@ -34,11 +34,20 @@ struct MeshChoice {
   [[nodiscard]] int ranks() const { return tp * pp * dp; }
 };
 
+/// What a run's outer method takes of a site's mesh, beside what travels between sites.
+struct OuterDemand {
+  std::string method;             // as in outer.method; empty: none is known
+  bool adam_moments = false;      // reads and writes the inner optimizer's: they are not shared out
+  bool whole_gradients = false;   // of every step, where the canonical weights are
+  std::int64_t state_values = 0;  // of its own a parameter, in the same place
+};
+
 struct MeshWorkload {
   ModelShape shape;
   InnerConfig inner;
   std::int64_t context = 0;
   std::int64_t sequences = 0;  // of the site in one step
+  OuterDemand outer = {};
 };
 
 /// What is wrong with a choice, one line each, with key, value, rule and the nearest value that
@@ -47,7 +56,8 @@ struct MeshWorkload {
                                                      const MeshChoice& choice);
 
 /// The most that data-parallel ranks of such a mesh can share out: Muon updates whole matrices,
-/// pipelines add to whole gradients. (Without such ranks nothing is shared: any.)
+/// some outer methods use the moments, pipelines add to whole gradients. (Without such ranks
+/// nothing is shared: any.)
 [[nodiscard]] int most_zero(const MeshWorkload& workload, const MeshChoice& choice);
 
 struct RankMemory {
@@ -58,8 +68,9 @@ struct RankMemory {
   std::int64_t activations = 0;  // arenas of all micro-batches in flight
   std::int64_t logits = 0;
   std::int64_t buffers = 0;  // what is gathered: a layer (ZeRO 3), its gradient (2, 3), a sequence
+  std::int64_t outer = 0;    // of the site's first rank: what the outer method demands
   [[nodiscard]] std::int64_t total() const {
-    return parameters + gradients + moments + update + activations + logits + buffers;
+    return parameters + gradients + moments + update + activations + logits + buffers + outer;
   }
 };
 
@@ -116,10 +127,10 @@ struct RankCost {
 /// mesh_problems is empty; pipeline_rank < pp. DETERMINISM: integers; the doubles are sums in
 /// order.
 ///
-/// Equal to `training_memory` for one rank. Not counted, as there: outer state, batches, packing
-/// buffers, the few bytes of the gradient's norm. ZeRO 2 and 3 reduce gradients after each
-/// micro-batch, since they do not hold them whole; ZeRO 3 gathers parameters for each forward and
-/// each backward pass; buffers are those of a rank that is a process.
+/// Equal to `training_memory` for one rank, but for the outer state. Not counted, as there:
+/// batches, packing buffers, the few bytes of the gradient's norm. ZeRO 2 and 3 reduce gradients
+/// after each micro-batch, since they do not hold them whole; ZeRO 3 gathers parameters for each
+/// forward and each backward pass; buffers are those of a rank that is a process.
 [[nodiscard]] RankCost rank_cost(const MeshWorkload& workload, const MeshChoice& choice,
                                  int pipeline_rank);
 /// Of all pipeline ranks. `layout` is that of workload.shape.

@@ -56,10 +56,15 @@ class Problems {
     if (c_.zero < 0 || c_.zero > 3) add("parallel.zero = {}: must be 0, 1, 2 or 3", c_.zero);
     const int most = most_zero(w_, c_);
     if (c_.zero <= 3 && c_.zero > most) {
-      add("parallel.zero = {} with {}: the most that works is {}", c_.zero,
-          most == 0 ? std::string("inner.optimizer = \"muon\"") : fmt::format("pp = {}", c_.pp),
+      add("parallel.zero = {} with {}: the most that works is {}", c_.zero, what_bounds_zero(),
           most);
     }
+  }
+
+  [[nodiscard]] std::string what_bounds_zero() const {
+    if (w_.inner.optimizer == "muon") return "inner.optimizer = \"muon\"";
+    if (w_.outer.adam_moments) return fmt::format("outer.method = \"{}\"", w_.outer.method);
+    return fmt::format("pp = {}", c_.pp);
   }
 
   void pipeline() {
@@ -106,7 +111,7 @@ class Problems {
 int most_zero(const MeshWorkload& workload, const MeshChoice& choice) {
   constexpr int kAll = 3;
   if (choice.dp == 1) return kAll;
-  if (workload.inner.optimizer == "muon") return 0;
+  if (workload.inner.optimizer == "muon" || workload.outer.adam_moments) return 0;
   return choice.pp > 1 ? 1 : kAll;
 }
 

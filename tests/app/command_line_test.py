@@ -596,6 +596,32 @@ codec = "int8"
         self.refuses(2, "--set train.context", "plan", "mesh", "mesh.toml", "--ranks", "2",
                      "--context", "64")
 
+    def test_meshes_of_a_file_are_as_it_says(self):
+        plan = ["plan", "mesh", "mesh.toml", "--ranks", "4"]
+        self.write("mesh.toml", RUN)
+        free = self.object_of(*plan)["meshes"]
+        self.assertEqual({mesh["zero"] for mesh in free if mesh["dp"] > 1}, {1})
+        self.assertIn(True, {mesh["sequence_parallel"] for mesh in free if mesh["tp"] > 1})
+        values = self.object_of(*plan)["params"]
+        outer = {mesh["dp"]: mesh["memory_bytes"]["outer"]
+                 for mesh in free if mesh["fullest_stage"] == 0}
+        self.assertEqual(outer[4], 4 * values)  # ddp: gradients, which ZeRO would not keep whole
+        self.write("mesh.toml", RUN + "[parallel]\ntp = 2\ndp = 2\nzero = 3\nsequence_parallel = false\n"
+                   "[outer]\nmethod = \"diloco\"\n")
+        fixed = self.object_of(*plan)
+        self.assertEqual({mesh["zero"] for mesh in fixed["meshes"]}, {3})
+        self.assertEqual({mesh["sequence_parallel"] for mesh in fixed["meshes"]}, {False})
+        self.assertTrue(all(mesh["dp"] > 1 and mesh["pp"] > 1 for mesh in fixed["refused"]))
+        self.assertIn("the most that works is 1", fixed["refused"][0]["reason"])
+        self.assertEqual(fixed["meshes"][0]["memory_bytes"]["outer"], 2 * 4 * values)
+        asked = self.object_of(*plan, "--zero", "0")["meshes"]
+        self.assertEqual({mesh["zero"] for mesh in asked}, {0})
+        self.write("mesh.toml", RUN + "[outer]\nmethod = \"1bit-adam\"\n")
+        self.assertEqual({mesh["zero"] for mesh in self.object_of(*plan)["meshes"]}, {0})
+        self.refuses(3, "1bit-adam", *plan, "--zero", "1", "--dp", "4")
+        self.write("mesh.toml", RUN + "[outer]\nmethod = \"spsa\"\n")
+        self.refuses(3, "forward passes alone", *plan)
+
     def test_utilisation_refuses(self):
         self.refuses(2, "subcommand", "plan")
         self.refuses(2, "did you mean 'utilisation'?", "plan", "utilization")
