@@ -42,7 +42,8 @@ LanguageModelOptions language_model_options(const Config& config, const Training
           .virtual_stages = plan.mesh(rank).shape.pp > 1 ? config.virtual_stages : 1,
           .rank_codecs = config.rank_codecs,
           .processes = plan.processes,
-          .zero = config.zero};
+          .zero = config.zero,
+          .whole_gradients = takes_gradients(config)};
 }
 
 bool forward_only(const Config& config) {

@@ -28,8 +28,8 @@ CanonicalRange gradients_held(const RankLayout& layout, const ChunkStateOptions&
   return options.zero >= 2 ? own_slice(layout, options) : all_of(layout);
 }
 
-std::size_t bytes_of(CanonicalRange range) {
-  return static_cast<std::size_t>(range.size()) * sizeof(float);
+StateArray array_of(CanonicalRange range) {
+  return StateArray::unfilled(static_cast<std::size_t>(range.size()));
 }
 }  // namespace
 
@@ -37,10 +37,10 @@ ChunkState::ChunkState(const RankLayout& layout, const ChunkStateOptions& option
                        const MeshGroups& groups)
     : layout_(layout),
       options_(options),
-      weights_memory_(bytes_of(weights_held(layout, options))),
-      gradients_memory_(bytes_of(gradients_held(layout, options))),
-      own_weights_{static_cast<float*>(weights_memory_.data()), weights_held(layout, options)},
-      gradients_{static_cast<float*>(gradients_memory_.data()), gradients_held(layout, options)} {
+      weights_memory_(array_of(weights_held(layout, options))),
+      gradients_memory_(array_of(gradients_held(layout, options))),
+      own_weights_{weights_memory_.data(), weights_held(layout, options)},
+      gradients_{gradients_memory_.data(), gradients_held(layout, options)} {
   if (own_weights_.range.size() == 0) own_weights_.values = nullptr;
   if (own_weights_.values != nullptr) flat_weights_.emplace(layout.local(), own_weights_.values);
   if (options.zero == 0 || !options.trains) return;
@@ -68,7 +68,7 @@ std::int64_t ChunkState::bytes(const RankLayout& layout, const ChunkStateOptions
 }
 
 std::size_t ChunkState::held_bytes() const {
-  return weights_memory_.bytes() + gradients_memory_.bytes() +
+  return (weights_memory_.size() + gradients_memory_.size()) * sizeof(float) +
          (optimizer_ ? optimizer_->held_bytes() : 0) + (gathered_ ? gathered_->held_bytes() : 0) +
          (reduced_ ? reduced_->held_bytes() : 0);
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/state_memory.h"
 #include "inner/gathered_weights.h"
 #include "inner/local_values.h"
 #include "inner/mesh_groups.h"
@@ -18,7 +19,6 @@
 #include "inner/rank_layout.h"
 #include "inner/reduced_gradients.h"
 #include "isthmus/config.h"
-#include "kernels/aligned_buffer.h"
 #include "kernels/thread_team.h"
 
 namespace isthmus {
@@ -90,8 +90,8 @@ class ChunkState {
  private:
   const RankLayout& layout_;
   ChunkStateOptions options_;
-  kernels::AlignedBuffer weights_memory_;
-  kernels::AlignedBuffer gradients_memory_;  // empty when forward only
+  StateArray weights_memory_;
+  StateArray gradients_memory_;  // empty when forward only
   LocalValues own_weights_, gradients_;
   std::optional<FlatWeights<float>> flat_weights_;
   std::optional<InnerOptimizer> optimizer_;

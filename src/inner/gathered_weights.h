@@ -38,7 +38,9 @@ class GatheredWeights final : public Weights<float> {
   [[nodiscard]] const float* tensor(std::size_t index) override;
   [[nodiscard]] const float* layer(std::int64_t layer) override;
 
-  [[nodiscard]] std::size_t held_bytes() const { return memory_.bytes(); }
+  [[nodiscard]] std::size_t held_bytes() const {
+    return static_cast<std::size_t>(buckets_.memory_values()) * sizeof(float);
+  }
 
  private:
   struct Buffer {

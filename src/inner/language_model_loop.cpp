@@ -100,7 +100,11 @@ MeshOptions mesh_options(const LanguageModelOptions& options) {
 }
 
 MemoryEstimate loop_memory(const ModelLayout& layout, const LanguageModelOptions& options) {
-  if (options.mesh.ranks() > 1) return mesh_memory(layout, options.inner, mesh_options(options));
+  if (options.mesh.ranks() > 1) {
+    MemoryEstimate memory = mesh_memory(layout, options.inner, mesh_options(options));
+    if (options.whole_gradients) memory.gradients = memory.parameters;
+    return memory;
+  }
   const std::int64_t rows = options.sequences / options.micro_batches * options.context;
   if (options.forward_only) return inference_memory(layout, rows, options.bf16);
   return training_memory(layout, options.inner, rows, options.recompute, options.bf16);

@@ -52,6 +52,7 @@ struct LanguageModelOptions {
   /// Null: the ranks are threads of this process that share `threads`.
   RankProcesses* processes = nullptr;
   int zero = 0;  // what the data-parallel ranks of a mesh share out; without such ranks nothing
+  bool whole_gradients = false;  // `gradients` will be called: its room is foreseen
 };
 
 /// Bytes that a loop with these options holds (inner/model_cost.h).

@@ -28,6 +28,18 @@ namespace isthmus {
 namespace {
 
 constexpr int kFirst = 0;
+// Values go to the first rank and from it in pieces, so that it needs no room for another part of
+// the model.
+constexpr std::int64_t kPiece = std::int64_t{1} << 20;
+
+/// body(piece) for consecutive pieces of `range`.
+template <typename Body>
+void for_pieces(CanonicalRange range, const Body& body) {
+  for (std::int64_t begin = range.begin; begin < range.end; begin += kPiece) {
+    body(CanonicalRange{begin, std::min(begin + kPiece, range.end)});
+  }
+}
+
 // Tags: weights and gradients of chunk k, and losses.
 constexpr int kLosses = 0;
 constexpr int weights_tag(std::size_t chunk) {
@@ -49,11 +61,9 @@ class MeshProcess {
     if (ranks_.rank() != kFirst) return;
     for (int r = 0; r < ranks_.size(); ++r) {
       layouts_.push_back(MeshRank::layouts(canonical, options, r));
-      for (const RankLayout& layout : layouts_.back()) {
-        largest_ = std::max(largest_, layout.local().elements());
-      }
     }
-    scratch_ = kernels::AlignedBuffer(static_cast<std::size_t>(largest_) * sizeof(float));
+    scratch_.resize(static_cast<std::size_t>(process_mesh_bytes(canonical, options)) /
+                    sizeof(float));
   }
 
   /// Tells the order. RETURNS: it, with readings where they are due. REQUIRES: the first rank.
@@ -98,7 +108,9 @@ class MeshProcess {
     return {};
   }
 
-  [[nodiscard]] std::size_t held_bytes() const { return rank_.held_bytes() + scratch_.bytes(); }
+  [[nodiscard]] std::size_t held_bytes() const {
+    return rank_.held_bytes() + scratch_.size() * sizeof(float);
+  }
   [[nodiscard]] RankProcesses& processes() { return processes_; }
 
  private:
@@ -157,37 +169,53 @@ class MeshProcess {
     if (ranks_.rank() != kFirst) {
       for (std::size_t k = 0; k < rank_.chunks(); ++k) {
         const LocalValues own = rank_.state(k).owned_values(what);
-        ranks_.send({own.values, own.range.size(), Dtype::kF32}, kFirst, gradients_tag(k));
+        for_pieces(own.range, [&](CanonicalRange piece) {
+          ranks_.send({own.at(piece.begin), piece.size(), Dtype::kF32}, kFirst, gradients_tag(k));
+        });
       }
       return;
     }
     for_parts([&](int r, std::size_t k, CanonicalRange part) {
-      const float* values = scratch();
       if (r == kFirst) {
-        values = rank_.state(k).owned_values(what).values;
-      } else {
-        ranks_.receive({scratch(), part.size(), Dtype::kF32}, r, gradients_tag(k));
+        layouts(r)[k].give(rank_.state(k).owned_values(what).values, part, false, canonical);
+        return;
       }
-      layouts(r)[k].give(values, part, false, canonical);
+      for_pieces(part, [&](CanonicalRange piece) {
+        ranks_.receive({scratch(), piece.size(), Dtype::kF32}, r, gradients_tag(k));
+        layouts(r)[k].give(scratch(), piece, false, canonical);
+      });
     });
   }
 
   void hand_out(RankValues what, const float* canonical) {
     if (ranks_.rank() != kFirst) {
       for (std::size_t k = 0; k < rank_.chunks(); ++k) {
-        const LocalValues own = rank_.state(k).owned_values(what);
-        ranks_.receive({own.values, own.range.size(), Dtype::kF32}, kFirst, weights_tag(k));
+        receive_weights(rank_.state(k).owned_values(what), k);
       }
       return;
     }
     for_parts([&](int r, std::size_t k, CanonicalRange part) {
-      float* const values = r == kFirst ? rank_.state(k).owned_values(what).values : scratch();
-      layouts(r)[k].take(canonical, part, values);
-      if (r != kFirst) ranks_.send({values, part.size(), Dtype::kF32}, r, weights_tag(k));
+      if (r == kFirst) {
+        layouts(r)[k].take(canonical, part, rank_.state(k).owned_values(what).values);
+      } else {
+        send_weights(canonical, part, r, k);
+      }
     });
   }
 
-  [[nodiscard]] float* scratch() const { return static_cast<float*>(scratch_.data()); }
+  void send_weights(const float* canonical, CanonicalRange part, int to, std::size_t k) {
+    for_pieces(part, [&](CanonicalRange piece) {
+      layouts(to)[k].take(canonical, piece, scratch());
+      ranks_.send({scratch(), piece.size(), Dtype::kF32}, to, weights_tag(k));
+    });
+  }
+  void receive_weights(const LocalValues& own, std::size_t k) {
+    for_pieces(own.range, [&](CanonicalRange piece) {
+      ranks_.receive({own.at(piece.begin), piece.size(), Dtype::kF32}, kFirst, weights_tag(k));
+    });
+  }
+
+  [[nodiscard]] float* scratch() { return scratch_.data(); }
   [[nodiscard]] MeshPosition position(int rank) const { return mesh_position(options_.mesh, rank); }
   [[nodiscard]] const std::vector<RankLayout>& layouts(int rank) const {
     return layouts_[static_cast<std::size_t>(rank)];
@@ -211,29 +239,25 @@ class MeshProcess {
       for (int r = 1; r < ranks_.size(); ++r) {
         if (position(r).dp != 0) continue;
         for (std::size_t k = 0; k < layouts(r).size(); ++k) {
-          const RankLayout& layout = layouts(r)[k];
-          layout.take(weights, {0, layout.local().elements()}, scratch());
-          ranks_.send({scratch(), layout.local().elements(), Dtype::kF32}, r, weights_tag(k));
+          send_weights(weights, {0, layouts(r)[k].local().elements()}, r, k);
         }
       }
       rank_.use_weights(weights);
     }
     for (std::size_t k = 0; k < rank_.chunks(); ++k) {
-      const LocalValues held = rank_.state(k).own_weights();
-      const Values own{held.values, held.range.size(), Dtype::kF32};
-      if (ranks_.rank() != kFirst && rank_.position().dp == 0) {
-        ranks_.receive(own, kFirst, weights_tag(k));
-      }
-      rank_.groups().data->broadcast(own, 0);
+      const LocalValues own = rank_.state(k).own_weights();
+      if (ranks_.rank() != kFirst && rank_.position().dp == 0) receive_weights(own, k);
+      rank_.groups().data->broadcast({own.values, own.range.size(), Dtype::kF32}, 0);
     }
   }
 
   void collect_gradients(float* gradients) {
     if (ranks_.rank() != kFirst) {
       for (std::size_t k = 0; k < rank_.chunks(); ++k) {
-        const CanonicalRange slice = rank_.state(k).slice();
-        ranks_.send({rank_.state(k).gradients().at(slice.begin), slice.size(), Dtype::kF32}, kFirst,
-                    gradients_tag(k));
+        const LocalValues own = rank_.state(k).gradients();
+        for_pieces(rank_.state(k).slice(), [&](CanonicalRange piece) {
+          ranks_.send({own.at(piece.begin), piece.size(), Dtype::kF32}, kFirst, gradients_tag(k));
+        });
       }
       return;
     }
@@ -242,13 +266,16 @@ class MeshProcess {
       for (std::size_t k = 0; k < layouts(r).size(); ++k) {
         const RankLayout& layout = layouts(r)[k];
         const CanonicalRange slice = slice_of(layout, options_.mesh.dp, position(r).dp);
-        const float* local = rank_.state(r == kFirst ? k : 0).gradients().values;
-        if (r != kFirst) {
-          ranks_.receive({scratch() + slice.begin, slice.size(), Dtype::kF32}, r, gradients_tag(k));
-          local = scratch();
-        }
-        give_slice(layout, local, slice, false, gradients);
-        give_slice(layout, local, slice, true, gradients);
+        for_pieces(slice, [&](CanonicalRange piece) {
+          LocalValues local{scratch(), piece};
+          if (r == kFirst) {
+            local = rank_.state(k).gradients();
+          } else {
+            ranks_.receive({scratch(), piece.size(), Dtype::kF32}, r, gradients_tag(k));
+          }
+          give_slice(layout, local, piece, false, gradients);
+          give_slice(layout, local, piece, true, gradients);
+        });
       }
     }
   }
@@ -276,8 +303,7 @@ class MeshProcess {
   MeshRank rank_;
   std::optional<MeshUpdate> update_;              // with ZeRO
   std::vector<std::vector<RankLayout>> layouts_;  // of all ranks; the first rank's alone
-  std::int64_t largest_ = 0;
-  kernels::AlignedBuffer scratch_;
+  std::vector<float> scratch_;                    // a piece
   std::vector<std::int32_t> inputs_, targets_;
 };
 
@@ -370,6 +396,16 @@ class ProcessMesh final : public MeshModel {
 };
 
 }  // namespace
+
+std::int64_t process_mesh_bytes(const ModelLayout& canonical, const MeshOptions& options) {
+  std::int64_t largest = 0;
+  for (int r = 0; r < options.mesh.ranks(); ++r) {
+    for (const RankLayout& layout : MeshRank::layouts(canonical, options, r)) {
+      largest = std::max(largest, layout.local().elements());
+    }
+  }
+  return std::min(largest, kPiece) * static_cast<std::int64_t>(sizeof(float));
+}
 
 std::unique_ptr<MeshModel> make_process_mesh(const ModelLayout& canonical,
                                              const MeshOptions& options, RankProcesses& ranks) {

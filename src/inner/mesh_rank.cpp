@@ -38,11 +38,15 @@ RankShare chunk_share(const ModelShape& s, const MeshOptions& options,
   return share;
 }
 
+/// Of a micro-batch.
+std::int64_t rows_of(const MeshOptions& options) {
+  return options.micro_batch_sequences() * options.context;
+}
+
 /// Room for all rows of a micro-batch's stream, where each rank holds its own.
 std::int64_t gathered_bytes(const ModelLayout& canonical, const MeshOptions& options) {
   if (options.mesh.row_shares() == 1) return 0;
-  const std::int64_t rows = options.micro_batch_sequences() * options.context;
-  return rows * canonical.shape().d_model * static_cast<std::int64_t>(sizeof(float));
+  return rows_of(options) * canonical.shape().d_model * static_cast<std::int64_t>(sizeof(float));
 }
 
 bool trains(const MeshOptions& options) {
@@ -62,6 +66,12 @@ LanguageModel<float>::Purpose purpose_of(const MeshOptions& options) {
   const bool split = trains(options) && options.schedule == PipelineKind::kZbH1;
   if (split) ISTHMUS_CHECK(options.purpose == Purpose::kTraining, options.mesh.pp);
   return split ? Purpose::kSplitBackward : options.purpose;
+}
+
+/// Scratch of a chunk's models, whatever its depth.
+std::int64_t working_bytes(const RankLayout& layout, const MeshOptions& options) {
+  return LanguageModel<float>::working_bytes(layout.local(), rows_of(options), purpose_of(options),
+                                             options.bf16, options.mesh.row_shares());
 }
 
 PipelineSchedule schedule_of(const MeshOptions& options) {
@@ -85,11 +95,11 @@ CanonicalRange slice_of(const RankLayout& layout, int ranks, int dp) {
   return slice_of(layout.local().elements(), ranks, dp);
 }
 
-void give_slice(const RankLayout& layout, const float* local, CanonicalRange slice, bool tied,
+void give_slice(const RankLayout& layout, const LocalValues& local, CanonicalRange slice, bool tied,
                 float* canonical) {
   const CanonicalRange head = layout.tied_head();
   const auto give = [&](CanonicalRange range) {
-    layout.give(local + range.begin, range, tied, canonical);
+    layout.give(local.at(range.begin), range, tied, canonical);
   };
   if (tied) {
     give(common(slice, head));
@@ -141,16 +151,20 @@ MeshRank::MeshRank(const ModelLayout& canonical, const MeshOptions& options, Com
 MeshRank::~MeshRank() = default;
 
 void MeshRank::make_chunks(const ModelLayout& canonical, bool own_weights) {
-  const std::int64_t rows = options_.micro_batch_sequences() * options_.context;
   for (int k = 0; k < schedule_.chunks; ++k) {
     const RankShare share = chunk_share(canonical.shape(), options_, schedule_, at_, k);
     auto chunk = std::make_unique<Chunk>(RankLayout(canonical, share), share,
                                          state_options(options_, at_, own_weights), groups_);
     const ModelLayout& local = chunk->layout.local();
     chunk->slots.resize(slots_of(options_, schedule_, at_, k));
+    if (k == 0) {
+      working_ =
+          kernels::AlignedBuffer(static_cast<std::size_t>(working_bytes(chunk->layout, options_)));
+    }
     for (Slot& slot : chunk->slots) {
       slot.model = std::make_unique<LanguageModel<float>>(
-          local, rows, purpose_of(options_), options_.bf16, options_.mesh.row_shares());
+          local, rows_of(options_), purpose_of(options_), options_.bf16, options_.mesh.row_shares(),
+          working_.data());
       slot.model->hold_vocabulary(chunk->layout.vocabulary());
     }
     chunks_.push_back(std::move(chunk));
@@ -172,14 +186,17 @@ std::int64_t MeshRank::bytes(const ModelLayout& canonical, const MeshOptions& op
                              bool own_weights) {
   const PipelineSchedule schedule = schedule_of(options);
   const MeshPosition at = mesh_position(options.mesh, rank);
-  const std::int64_t rows = options.micro_batch_sequences() * options.context;
   std::int64_t bytes = gathered_bytes(canonical, options);
   for (int k = 0; k < schedule.chunks; ++k) {
     const RankLayout layout(canonical, chunk_share(canonical.shape(), options, schedule, at, k));
     const auto slots = static_cast<std::int64_t>(slots_of(options, schedule, at, k));
+    const std::int64_t working = working_bytes(layout, options);
+    const std::int64_t arena =
+        LanguageModel<float>::arena_bytes(layout.local(), rows_of(options), purpose_of(options),
+                                          options.bf16, options.mesh.row_shares());
     bytes += ChunkState::bytes(layout, state_options(options, at, own_weights)) +
-             slots * LanguageModel<float>::arena_bytes(layout.local(), rows, purpose_of(options),
-                                                       options.bf16, options.mesh.row_shares());
+             slots * (arena - working);
+    if (k == 0) bytes += working;
   }
   return bytes;
 }
@@ -316,9 +333,8 @@ void MeshRank::sum_gradients() {
 LossSum MeshRank::loss(const TokenBatch& batch) {
   check(batch);
   const CanonicalRange own = slice_of(batch.sequences, options_.mesh.dp, at_.dp);
-  const std::int64_t rows = options_.micro_batch_sequences() * options_.context;
-  const std::int64_t at_once = rows / batch.length;
-  ISTHMUS_CHECK(at_once >= 1, rows, batch.length);
+  const std::int64_t at_once = rows_of(options_) / batch.length;
+  ISTHMUS_CHECK(at_once >= 1, rows_of(options_), batch.length);
   Communicator& neighbours = *groups_.pipeline;
   const int ranks = neighbours.size();
   // Ranks whose samples end before those of others go on gathering weights with them.
@@ -360,7 +376,7 @@ LossSum MeshRank::loss(const TokenBatch& batch) {
 }
 
 std::size_t MeshRank::held_bytes() const {
-  std::size_t bytes = gathered_.bytes();
+  std::size_t bytes = gathered_.bytes() + working_.bytes();
   for (const auto& chunk : chunks_) {
     bytes += chunk->state.held_bytes();
     for (const Slot& slot : chunk->slots) bytes += slot.model->held_bytes();

@@ -45,9 +45,10 @@ struct MeshOptions {
   }
 };
 
-/// canonical gradients := those of `local` in `slice`; the head of a tied model, whose table the
-/// first stage writes, only when `tied`, and then added. REQUIRES: all others before the tied ones.
-void give_slice(const RankLayout& layout, const float* local, CanonicalRange slice, bool tied,
+/// canonical gradients := those of `local` in `slice`, which it has; the head of a tied model,
+/// whose table the first stage writes, only when `tied`, and then added. REQUIRES: all others
+/// before the tied ones.
+void give_slice(const RankLayout& layout, const LocalValues& local, CanonicalRange slice, bool tied,
                 float* canonical);
 /// Values of a chunk whose gradients data-parallel rank `dp` of `ranks` is left with.
 [[nodiscard]] CanonicalRange slice_of(const RankLayout& layout, int ranks, int dp);
@@ -107,6 +108,7 @@ class MeshRank {
   PipelineSchedule schedule_;
   kernels::ThreadTeam team_;
   kernels::AlignedBuffer gathered_;  // of one pass at a time; empty without a split sequence
+  kernels::AlignedBuffer working_;   // scratch of all chunks' models, which take turns
   std::vector<std::unique_ptr<Chunk>> chunks_;
 };
 

@@ -55,7 +55,7 @@ class ThreadMesh final : public MeshModel {
       const auto give = [&](bool tied) {
         for (std::size_t k = 0; k < rank.chunks(); ++k) {
           ChunkState& state = rank.state(k);
-          give_slice(rank.layout(k), state.gradients().values, state.slice(), tied, gradients);
+          give_slice(rank.layout(k), state.gradients(), state.slice(), tied, gradients);
         }
       };
       give(false);

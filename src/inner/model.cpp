@@ -77,11 +77,11 @@ struct LanguageModel<Real>::Arena {
   std::vector<Real*> stream;   // each (own rows, d_model)
   std::vector<void*> memory;   // one a layer, or one
   Real *hidden, *mean, *rstd;  // of the final norm; `hidden` becomes the gradient of the stream
-  Real* other;                 // backward only
+  Real* other;                 // backward only, and of no use after a call
   void* scratch;               // the same
 
-  Arena(Carver& carver, const ModelShape& s, const Block<Real>& block, std::int64_t rows,
-        Purpose purpose, int row_shares) {
+  Arena(Carver& carver, Carver& working, const ModelShape& s, const Block<Real>& block,
+        std::int64_t rows, Purpose purpose, int row_shares) {
     const std::int64_t own = (rows + row_shares - 1) / row_shares;
     const bool training = purpose != Purpose::kInference;
     const bool keeps = training && purpose != Purpose::kRecompute;
@@ -94,8 +94,8 @@ struct LanguageModel<Real>::Arena {
     hidden = carver.take<Real>(own * s.d_model);
     mean = carver.take<Real>(own);
     rstd = carver.take<Real>(own);
-    other = carver.take<Real>(training ? own * s.d_model : 0);
-    scratch = carver.take<std::byte>(training ? block.scratch_bytes(rows, part_of(purpose)) : 0);
+    other = working.take<Real>(training ? own * s.d_model : 0);
+    scratch = working.take<std::byte>(training ? block.scratch_bytes(rows, part_of(purpose)) : 0);
   }
 };
 
@@ -104,13 +104,22 @@ std::int64_t LanguageModel<Real>::arena_bytes(const ModelLayout& layout, std::in
                                               Purpose purpose, bool bf16, int row_shares) {
   const auto block = make_block<Real>(layout.shape(), bf16);
   Carver counter;
-  static_cast<void>(Arena(counter, layout.shape(), *block, rows, purpose, row_shares));
+  static_cast<void>(Arena(counter, counter, layout.shape(), *block, rows, purpose, row_shares));
   return counter.bytes();
 }
 
 template <typename Real>
+std::int64_t LanguageModel<Real>::working_bytes(const ModelLayout& layout, std::int64_t rows,
+                                                Purpose purpose, bool bf16, int row_shares) {
+  const auto block = make_block<Real>(layout.shape(), bf16);
+  Carver kept, working;
+  static_cast<void>(Arena(kept, working, layout.shape(), *block, rows, purpose, row_shares));
+  return working.bytes();
+}
+
+template <typename Real>
 LanguageModel<Real>::LanguageModel(const ModelLayout& layout, std::int64_t rows, Purpose purpose,
-                                   bool bf16, int row_shares)
+                                   bool bf16, int row_shares, void* working)
     : layout_(layout),
       rows_(rows),
       purpose_(purpose),
@@ -118,10 +127,12 @@ LanguageModel<Real>::LanguageModel(const ModelLayout& layout, std::int64_t rows,
       part_(Arena::part_of(purpose)),
       vocabulary_{0, layout.shape().vocab, layout.shape().vocab},
       block_(make_block<Real>(layout.shape(), bf16)),
-      memory_(static_cast<std::size_t>(arena_bytes(layout, rows, purpose, bf16, row_shares))) {
-  Carver carver(memory_.data());
-  arena_ =
-      std::make_unique<const Arena>(carver, layout.shape(), *block_, rows, purpose, row_shares);
+      memory_(static_cast<std::size_t>(
+          arena_bytes(layout, rows, purpose, bf16, row_shares) -
+          (working == nullptr ? 0 : working_bytes(layout, rows, purpose, bf16, row_shares)))) {
+  Carver own(memory_.data()), borrowed(working);
+  arena_ = std::make_unique<const Arena>(own, working == nullptr ? own : borrowed, layout.shape(),
+                                         *block_, rows, purpose, row_shares);
 }
 
 template <typename Real>

@@ -75,16 +75,24 @@ class LanguageModel {
   /// matrix products take bfloat16 operands and add in float, and what layers keep and their wide
   /// gradients lie in memory as bfloat16; weights, their gradients and the residual stream stay
   /// float.
+  /// working: scratch of `working_bytes`, borrowed, that models which take turns can share: nothing
+  /// stays there from one call to the next. Null: the model has its own.
   /// THROWS: std::bad_alloc.
   LanguageModel(const ModelLayout& layout, std::int64_t rows, Purpose purpose, bool bf16 = false,
-                int row_shares = 1);
+                int row_shares = 1, void* working = nullptr);
   ~LanguageModel();
 
-  /// Bytes of the arena such a model has.
+  /// Bytes of the arena such a model has, its scratch included.
   [[nodiscard]] static std::int64_t arena_bytes(const ModelLayout& layout, std::int64_t rows,
                                                 Purpose purpose, bool bf16 = false,
                                                 int row_shares = 1);
 
+  /// Of these, bytes of the scratch.
+  [[nodiscard]] static std::int64_t working_bytes(const ModelLayout& layout, std::int64_t rows,
+                                                  Purpose purpose, bool bf16 = false,
+                                                  int row_shares = 1);
+
+  /// Bytes of the arena, less what is borrowed.
   [[nodiscard]] std::size_t held_bytes() const { return memory_.bytes(); }
   /// Forward only. REQUIRES (here and below): sequences * length <= rows, length <= positions, ids
   /// in [0, vocab).

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "inner/mesh_model.h"
 #include "inner/model.h"
 #include "inner/optimizer.h"
 #include "kernels/cross_entropy.h"
@@ -71,8 +72,9 @@ MemoryEstimate mesh_memory(const ModelLayout& layout, const InnerConfig& inner,
   const std::int64_t share = (vocab + options.mesh.tp - 1) / options.mesh.tp;
   memory.logits = kernels::cross_entropy_chunk(rows, share) * share * kFloatBytes;
   if (options.processes) {
-    // Of the first process, where most is: what it sends lies there once more.
-    memory.activations = MeshRank::bytes(layout, options, 0, true) + memory.parameters;
+    // Of the first process, where most is.
+    memory.activations =
+        MeshRank::bytes(layout, options, 0, true) + process_mesh_bytes(layout, options);
     return memory;
   }
   memory.activations = 0;

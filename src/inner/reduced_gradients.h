@@ -38,7 +38,9 @@ class ReducedGradients final : public Gradients<float> {
   /// The micro-batch's sums are in the slice.
   void finish();
 
-  [[nodiscard]] std::size_t held_bytes() const { return memory_.bytes(); }
+  [[nodiscard]] std::size_t held_bytes() const {
+    return static_cast<std::size_t>(buckets_.memory_values()) * sizeof(float);
+  }
 
  private:
   struct Buffer {

@@ -110,6 +110,7 @@ RankMemory memory_of(const MeshWorkload& workload, const MeshChoice& choice, con
   }
   memory.update = update_bytes(workload, share);
   const std::int64_t rows = micro_batch_rows(workload, choice);
+  memory.activations = working_bytes(workload.shape, choice, rows);
   for (std::size_t chunk = 0; chunk < share.stages.size(); ++chunk) {
     memory.activations +=
         in_flight(choice, rounds, pipeline_rank, static_cast<int>(chunk)) *

@@ -65,7 +65,7 @@ struct RankMemory {
   std::int64_t gradients = 0;
   std::int64_t moments = 0;
   std::int64_t update = 0;       // the optimizer's scratch
-  std::int64_t activations = 0;  // arenas of all micro-batches in flight
+  std::int64_t activations = 0;  // arenas of all micro-batches in flight, and a pass's scratch
   std::int64_t logits = 0;
   std::int64_t buffers = 0;  // what is gathered: a layer (ZeRO 3), its gradient (2, 3), a sequence
   std::int64_t outer = 0;    // of the site's first rank: what the outer method demands

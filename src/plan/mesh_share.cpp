@@ -135,7 +135,14 @@ std::int64_t arena_bytes(const ModelShape& s, const MeshChoice& choice, std::int
   b.take(own * s.d_model, kFloatBytes);  // the gradient of the stream
   b.take(own, kFloatBytes);              // the final norm's statistics
   b.take(own, kFloatBytes);
-  b.take(own * s.d_model, kFloatBytes);  // and more scratch
+  return b.get();
+}
+
+std::int64_t working_bytes(const ModelShape& s, const MeshChoice& choice, std::int64_t rows) {
+  const std::int64_t own = choice.sequence_parallel ? rows / choice.tp : rows;
+  const std::int64_t wide = choice.bf16 ? kBf16Bytes : kFloatBytes;
+  Bytes b;
+  b.take(own * s.d_model, kFloatBytes);
   const bool split = choice.schedule == PipelineKind::kZbH1;
   b.take(scratch_bytes(s, choice.tp, rows, wide, split), 1);
   return b.get();

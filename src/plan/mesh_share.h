@@ -38,9 +38,12 @@ struct MeshShare {
 /// Tokens of a micro-batch.
 [[nodiscard]] std::int64_t micro_batch_rows(const MeshWorkload& workload, const MeshChoice& choice);
 
-/// The activation arena of a stage for one micro-batch: what LanguageModel<float> cuts out of its
-/// memory, of a tensor-parallel rank.
+/// What LanguageModel<float> cuts out of its memory on a tensor-parallel rank: the activations of a
+/// stage's micro-batch of `rows`, and the scratch of a pass, which all of a rank's micro-batches
+/// share.
 [[nodiscard]] std::int64_t arena_bytes(const ModelShape& shape, const MeshChoice& choice,
                                        std::int64_t layers, std::int64_t rows);
+[[nodiscard]] std::int64_t working_bytes(const ModelShape& shape, const MeshChoice& choice,
+                                         std::int64_t rows);
 
 }  // namespace isthmus::plan
