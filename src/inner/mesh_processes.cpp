@@ -344,7 +344,8 @@ class ProcessMesh final : public MeshModel {
   }
   void update(double lr, double gradient_scale, float* weights) override {
     // Without a pass before, as where a joiner replays results, the ranks lack these weights.
-    if (held_ != digest_of(weights)) hand_out(RankValues::kWeights, weights);
+    if (!fresh_ && held_ != digest_of(weights)) hand_out(RankValues::kWeights, weights);
+    fresh_ = false;
     run({.ask = Ask::kUpdate, .gradient_scale = gradient_scale, .lr = lr}, {.collected = weights});
     held_.reset();
     if (alike_) held_ = digest_of(weights);
@@ -362,6 +363,7 @@ class ProcessMesh final : public MeshModel {
       const Digest128 digest = digest_of(weights);
       order.new_weights = held_ != digest;
       held_ = digest;
+      fresh_ = order.ask != Ask::kLoss;  // an evaluation's may be others
     }
     first.weights = weights;
     first.batch = batch;
@@ -391,6 +393,7 @@ class ProcessMesh final : public MeshModel {
   bool alike_;
   std::int64_t elements_;
   std::optional<Digest128> held_;  // of the weights that the ranks have
+  bool fresh_ = false;             // these are the ones of a training pass, which `update` changes
   MeshProcess process_;
   bool failed_ = false;
 };
