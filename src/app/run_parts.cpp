@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "app/rank_hang.h"
 #include "core/rng.h"
 #include "inner/hf/hf_weights.h"
 
@@ -21,6 +22,17 @@ BatchPlan batch_plan(const Config& config, const TrainingPlan& plan) {
           .seed = config.run.seed,
           .vocab = config.model.vocab};
 }
+
+namespace {
+/// Only where it is asked for: a process that is stopped for as long looks as if its ranks hung.
+RankPatience patience_of_threads(const Config& config) {
+  RankPatience patience{.on_hang = end_hanging_process};
+  if (config.rank_patience) {
+    patience.wait = std::chrono::ceil<std::chrono::milliseconds>(*config.rank_patience);
+  }
+  return patience;
+}
+}  // namespace
 
 LanguageModelOptions language_model_options(const Config& config, const TrainingPlan& plan,
                                             Rank rank) {
@@ -43,7 +55,8 @@ LanguageModelOptions language_model_options(const Config& config, const Training
           .rank_codecs = config.rank_codecs,
           .processes = plan.processes,
           .zero = config.zero,
-          .whole_gradients = takes_gradients(config)};
+          .whole_gradients = takes_gradients(config),
+          .patience = patience_of_threads(config)};
 }
 
 bool forward_only(const Config& config) {

@@ -475,7 +475,7 @@ constexpr KeyRow<Config> kRows[] = {
      "Bytes form of the partial sums of a layer over tensor-parallel ranks.", "\"bf16\"", "tp > 1", shares_layers},
 
     {"parallel.patience", Type::kTime, above(0), "", kRankPatience,
-     "How long a rank that is a process waits for others in one call within a pass. Then a roll call names the ranks that do not answer, and the run ends with exit code 5.",
+     "How long a rank waits for others in one call within a pass; ranks that are threads only where this is set. Then a roll call names the ranks that do not answer, and the run ends with exit code 5.",
      "\"10min\"", {}, nullptr, false},
 
     {"net.transport", Type::kChoice, {}, "auto|inproc|zmq|mpi", field<&Config::net, &NetConfig::transport>(),

@@ -96,7 +96,8 @@ MeshOptions mesh_options(const LanguageModelOptions& options) {
           .codecs = options.rank_codecs,
           .processes = options.processes != nullptr,
           .zero = zero_of(options),
-          .inner = options.inner};
+          .inner = options.inner,
+          .patience = options.patience};
 }
 
 MemoryEstimate loop_memory(const ModelLayout& layout, const LanguageModelOptions& options) {

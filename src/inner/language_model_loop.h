@@ -53,6 +53,7 @@ struct LanguageModelOptions {
   RankProcesses* processes = nullptr;
   int zero = 0;  // what the data-parallel ranks of a mesh share out; without such ranks nothing
   bool whole_gradients = false;  // `gradients` will be called: its room is foreseen
+  RankPatience patience = {};    // of ranks that are threads
 };
 
 /// Bytes that a loop with these options holds (inner/model_cost.h).

@@ -60,9 +60,6 @@ class MeshModel {
 [[nodiscard]] std::unique_ptr<MeshModel> make_process_mesh(const ModelLayout& canonical,
                                                            const MeshOptions& options,
                                                            RankProcesses& ranks);
-/// Bytes that the first of such processes has to exchange values with the others, beside its part.
-[[nodiscard]] std::int64_t process_mesh_bytes(const ModelLayout& canonical,
-                                              const MeshOptions& options);
 /// Computes what the first rank's mesh asks for until it is destroyed. The same options everywhere.
 /// THROWS: CommunicatorError when it is lost.
 void serve_mesh(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& ranks);

@@ -12,12 +12,12 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <functional>
 #include <optional>
 #include <vector>
 
 #include "core/check.h"
 #include "core/hash.h"
+#include "inner/canonical_exchange.h"
 #include "inner/mesh_model.h"
 #include "inner/mesh_order.h"
 #include "inner/mesh_update.h"
@@ -27,25 +27,9 @@
 namespace isthmus {
 namespace {
 
-constexpr int kFirst = 0;
-// Values go to the first rank and from it in pieces, so that it needs no room for another part of
-// the model.
-constexpr std::int64_t kPiece = std::int64_t{1} << 20;
-
-/// body(piece) for consecutive pieces of `range`.
-template <typename Body>
-void for_pieces(CanonicalRange range, const Body& body) {
-  for (std::int64_t begin = range.begin; begin < range.end; begin += kPiece) {
-    body(CanonicalRange{begin, std::min(begin + kPiece, range.end)});
-  }
-}
-
-// Tags: weights and gradients of chunk k, and losses.
-constexpr int kLosses = 0;
-constexpr int weights_tag(std::size_t chunk) {
-  return RankReadings::kTag + 1 + 2 * static_cast<int>(chunk);
-}
-constexpr int gradients_tag(std::size_t chunk) { return weights_tag(chunk) + 1; }
+constexpr int kFirst = CanonicalExchange::kFirst;
+constexpr int kLosses = 0;  // their tag
+static_assert(kLosses != RankReadings::kTag && CanonicalExchange::kFirstTag > RankReadings::kTag);
 
 /// One rank's part of every pass, on the first rank as on the others.
 class MeshProcess {
@@ -56,14 +40,9 @@ class MeshProcess {
         processes_(processes),
         readings_(options.mesh, come_together(processes)),
         ranks_(readings_.ranks()),
-        rank_(canonical, options, ranks_, true) {
+        rank_(canonical, options, ranks_, true),
+        exchange_(canonical, options, ranks_, rank_) {
     if (options.zero >= 1) update_.emplace(canonical, options, rank_);
-    if (ranks_.rank() != kFirst) return;
-    for (int r = 0; r < ranks_.size(); ++r) {
-      layouts_.push_back(MeshRank::layouts(canonical, options, r));
-    }
-    scratch_.resize(static_cast<std::size_t>(process_mesh_bytes(canonical, options)) /
-                    sizeof(float));
   }
 
   /// Tells the order. RETURNS: it, with readings where they are due. REQUIRES: the first rank.
@@ -90,15 +69,15 @@ class MeshProcess {
       case Ask::kSlices:
         return read_pass(order, first);
       case Ask::kCollect:
-        collect(static_cast<RankValues>(order.what), first.collected);
+        exchange_.collect(static_cast<RankValues>(order.what), first.collected);
         return {};
       case Ask::kHandOut:
-        hand_out(static_cast<RankValues>(order.what), first.handed_out);
+        exchange_.hand_out(static_cast<RankValues>(order.what), first.handed_out);
         return {};
       case Ask::kUpdate:
         update_->update(order.lr, order.gradient_scale, nullptr);
         update_->gather_weights();
-        collect(RankValues::kWeights, first.collected);
+        exchange_.collect(RankValues::kWeights, first.collected);
         return {};
       case Ask::kReset:
         for (std::size_t k = 0; k < rank_.chunks(); ++k) rank_.state(k).reset_optimizer(order.what);
@@ -109,7 +88,7 @@ class MeshProcess {
   }
 
   [[nodiscard]] std::size_t held_bytes() const {
-    return rank_.held_bytes() + scratch_.size() * sizeof(float);
+    return rank_.held_bytes() + exchange_.held_bytes();
   }
   [[nodiscard]] RankProcesses& processes() { return processes_; }
 
@@ -131,10 +110,10 @@ class MeshProcess {
   LossSum pass(const Order& order, const Canonical& first) {
     share_tokens(order, first.batch);
     if (order.new_weights && options_.zero == 3) {
-      hand_out(RankValues::kWeights, first.weights);
+      exchange_.hand_out(RankValues::kWeights, first.weights);
       for (std::size_t k = 0; k < rank_.chunks(); ++k) rank_.state(k).forget_gathered();
     } else if (order.new_weights) {
-      share_weights(first.weights);
+      exchange_.share_weights(first.weights);
     }
     const TokenBatch all{inputs_, targets_, order.sequences, order.length};
     if (order.ask == Ask::kLoss) return collect_losses(rank_.loss(all));
@@ -144,7 +123,7 @@ class MeshProcess {
       rank_.sum_gradients();
     });
     if (order.ask == Ask::kTrain) {
-      collect_gradients(first.collected);
+      exchange_.collect_gradients(first.collected);
     } else {
       update_->share_tied_gradients();
       std::vector<double> squares(tensors_);
@@ -155,71 +134,7 @@ class MeshProcess {
     return collect_losses(own);
   }
 
-  /// Of all ranks' parts, one after another; on the first rank.
-  void for_parts(const std::function<void(int rank, std::size_t chunk, CanonicalRange)>& body) {
-    for (int r = 0; r < ranks_.size(); ++r) {
-      for (std::size_t k = 0; k < layouts(r).size(); ++k) {
-        const ChunkStateOptions options{.ranks = options_.mesh.dp, .rank = position(r).dp};
-        body(r, k, ChunkState::owned(layouts(r)[k], options));
-      }
-    }
-  }
-
-  void collect(RankValues what, float* canonical) {
-    if (ranks_.rank() != kFirst) {
-      for (std::size_t k = 0; k < rank_.chunks(); ++k) {
-        const LocalValues own = rank_.state(k).owned_values(what);
-        for_pieces(own.range, [&](CanonicalRange piece) {
-          ranks_.send({own.at(piece.begin), piece.size(), Dtype::kF32}, kFirst, gradients_tag(k));
-        });
-      }
-      return;
-    }
-    for_parts([&](int r, std::size_t k, CanonicalRange part) {
-      if (r == kFirst) {
-        layouts(r)[k].give(rank_.state(k).owned_values(what).values, part, false, canonical);
-        return;
-      }
-      for_pieces(part, [&](CanonicalRange piece) {
-        ranks_.receive({scratch(), piece.size(), Dtype::kF32}, r, gradients_tag(k));
-        layouts(r)[k].give(scratch(), piece, false, canonical);
-      });
-    });
-  }
-
-  void hand_out(RankValues what, const float* canonical) {
-    if (ranks_.rank() != kFirst) {
-      for (std::size_t k = 0; k < rank_.chunks(); ++k) {
-        receive_weights(rank_.state(k).owned_values(what), k);
-      }
-      return;
-    }
-    for_parts([&](int r, std::size_t k, CanonicalRange part) {
-      if (r == kFirst) {
-        layouts(r)[k].take(canonical, part, rank_.state(k).owned_values(what).values);
-      } else {
-        send_weights(canonical, part, r, k);
-      }
-    });
-  }
-
-  void send_weights(const float* canonical, CanonicalRange part, int to, std::size_t k) {
-    for_pieces(part, [&](CanonicalRange piece) {
-      layouts(to)[k].take(canonical, piece, scratch());
-      ranks_.send({scratch(), piece.size(), Dtype::kF32}, to, weights_tag(k));
-    });
-  }
-  void receive_weights(const LocalValues& own, std::size_t k) {
-    for_pieces(own.range, [&](CanonicalRange piece) {
-      ranks_.receive({own.at(piece.begin), piece.size(), Dtype::kF32}, kFirst, weights_tag(k));
-    });
-  }
-
-  [[nodiscard]] float* scratch() { return scratch_.data(); }
   [[nodiscard]] MeshPosition position(int rank) const { return mesh_position(options_.mesh, rank); }
-  [[nodiscard]] const std::vector<RankLayout>& layouts(int rank) const {
-    return layouts_[static_cast<std::size_t>(rank)];
-  }
 
   void share_tokens(const Order& order, const TokenBatch& batch) {
     const auto tokens = static_cast<std::size_t>(order.sequences * order.length);
@@ -231,52 +146,6 @@ class MeshProcess {
     targets_.resize(tokens);
     for (std::vector<std::int32_t>* part : {&inputs_, &targets_}) {
       ranks_.broadcast({part->data(), static_cast<std::int64_t>(tokens), Dtype::kI32}, kFirst);
-    }
-  }
-
-  void share_weights(const float* weights) {
-    if (ranks_.rank() == kFirst) {
-      for (int r = 1; r < ranks_.size(); ++r) {
-        if (position(r).dp != 0) continue;
-        for (std::size_t k = 0; k < layouts(r).size(); ++k) {
-          send_weights(weights, {0, layouts(r)[k].local().elements()}, r, k);
-        }
-      }
-      rank_.use_weights(weights);
-    }
-    for (std::size_t k = 0; k < rank_.chunks(); ++k) {
-      const LocalValues own = rank_.state(k).own_weights();
-      if (ranks_.rank() != kFirst && rank_.position().dp == 0) receive_weights(own, k);
-      rank_.groups().data->broadcast({own.values, own.range.size(), Dtype::kF32}, 0);
-    }
-  }
-
-  void collect_gradients(float* gradients) {
-    if (ranks_.rank() != kFirst) {
-      for (std::size_t k = 0; k < rank_.chunks(); ++k) {
-        const LocalValues own = rank_.state(k).gradients();
-        for_pieces(rank_.state(k).slice(), [&](CanonicalRange piece) {
-          ranks_.send({own.at(piece.begin), piece.size(), Dtype::kF32}, kFirst, gradients_tag(k));
-        });
-      }
-      return;
-    }
-    // A tied head is held by the last stage, whose ranks come last: its table is there by then.
-    for (int r = 0; r < ranks_.size(); ++r) {
-      for (std::size_t k = 0; k < layouts(r).size(); ++k) {
-        const RankLayout& layout = layouts(r)[k];
-        const CanonicalRange slice = slice_of(layout, options_.mesh.dp, position(r).dp);
-        for_pieces(slice, [&](CanonicalRange piece) {
-          LocalValues local{scratch(), piece};
-          if (r == kFirst) {
-            local = rank_.state(k).gradients();
-          } else {
-            ranks_.receive({scratch(), piece.size(), Dtype::kF32}, r, gradients_tag(k));
-          }
-          give_slice(layout, local, piece, false, gradients);
-          give_slice(layout, local, piece, true, gradients);
-        });
-      }
     }
   }
 
@@ -301,9 +170,8 @@ class MeshProcess {
   RankReadings readings_;
   Communicator& ranks_;  // of `readings_`
   MeshRank rank_;
-  std::optional<MeshUpdate> update_;              // with ZeRO
-  std::vector<std::vector<RankLayout>> layouts_;  // of all ranks; the first rank's alone
-  std::vector<float> scratch_;                    // a piece
+  CanonicalExchange exchange_;
+  std::optional<MeshUpdate> update_;  // with ZeRO
   std::vector<std::int32_t> inputs_, targets_;
 };
 
@@ -399,16 +267,6 @@ class ProcessMesh final : public MeshModel {
 };
 
 }  // namespace
-
-std::int64_t process_mesh_bytes(const ModelLayout& canonical, const MeshOptions& options) {
-  std::int64_t largest = 0;
-  for (int r = 0; r < options.mesh.ranks(); ++r) {
-    for (const RankLayout& layout : MeshRank::layouts(canonical, options, r)) {
-      largest = std::max(largest, layout.local().elements());
-    }
-  }
-  return std::min(largest, kPiece) * static_cast<std::int64_t>(sizeof(float));
-}
 
 std::unique_ptr<MeshModel> make_process_mesh(const ModelLayout& canonical,
                                              const MeshOptions& options, RankProcesses& ranks) {

@@ -19,6 +19,7 @@
 #include "inner/model.h"
 #include "inner/pipeline_schedule.h"
 #include "inner/rank_layout.h"
+#include "inner/rank_team.h"
 #include "isthmus/config.h"
 #include "kernels/aligned_buffer.h"
 #include "kernels/thread_team.h"
@@ -36,9 +37,10 @@ struct MeshOptions {
   bool bf16 = false;
   int threads = 1;  // of each rank
   CodecByDimension codecs;
-  bool processes = false;  // ranks are processes: each has its own weights
-  int zero = 0;            // what data-parallel ranks share out: moments, gradients, weights
-  InnerConfig inner = {};  // with zero >= 1: the optimizer
+  bool processes = false;      // ranks are processes: each has its own weights
+  int zero = 0;                // what data-parallel ranks share out: moments, gradients, weights
+  InnerConfig inner = {};      // with zero >= 1: the optimizer
+  RankPatience patience = {};  // of ranks that are threads
 
   [[nodiscard]] std::int64_t micro_batch_sequences() const {
     return sequences / mesh.dp / micro_batches;

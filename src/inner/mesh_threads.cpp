@@ -2,32 +2,22 @@
 // The mesh whose ranks are threads: they read the canonical weights and write the canonical
 // gradients where these lie.
 #include <algorithm>
-#include <chrono>
-#include <exception>
 #include <functional>
-#include <mutex>
 #include <vector>
 
 #include "inner/mesh_model.h"
 #include "inner/mesh_update.h"
-#include "isthmus/errors.h"
-#include "transport/thread_communicator.h"
+#include "inner/rank_team.h"
 
 namespace isthmus {
 namespace {
 
-// Ranks wait for one another's computing, however long that takes; one that fails tells the others.
-constexpr std::chrono::hours kLongestWait{24};
-
 class ThreadMesh final : public MeshModel {
  public:
   ThreadMesh(const ModelLayout& canonical, const MeshOptions& options)
-      : threads_(options.mesh.ranks()),
-        worlds_(make_thread_communicators(options.mesh.ranks(), kLongestWait)),
-        ranks_(worlds_.size()),
-        updates_(worlds_.size()) {
-    run([&](std::size_t i) {
-      ranks_[i] = std::make_unique<MeshRank>(canonical, options, *worlds_[i], false);
+      : team_(options.mesh, options.patience), ranks_(team_.size()), updates_(team_.size()) {
+    team_.run([&](std::size_t i) {
+      ranks_[i] = std::make_unique<MeshRank>(canonical, options, team_.world(i), false);
       if (options.zero >= 1) {
         updates_[i] = std::make_unique<MeshUpdate>(canonical, options, *ranks_[i]);
       }
@@ -37,7 +27,7 @@ class ThreadMesh final : public MeshModel {
   [[nodiscard]] LossSum loss(const float* weights, const TokenBatch& batch) override {
     has_weights_ = false;  // those of an evaluation may be others
     std::vector<LossSum> sums(ranks_.size());
-    run([&](std::size_t i) {
+    team_.run([&](std::size_t i) {
       ranks_[i]->use_weights(weights);
       sums[i] = ranks_[i]->loss(batch);
     });
@@ -47,7 +37,7 @@ class ThreadMesh final : public MeshModel {
   LossSum loss_and_gradients(const float* weights, const TokenBatch& batch, double gradient_scale,
                              float* gradients) override {
     std::vector<LossSum> sums(ranks_.size());
-    run([&](std::size_t i) {
+    team_.run([&](std::size_t i) {
       MeshRank& rank = *ranks_[i];
       rank.use_weights(weights);
       sums[i] = rank.train(batch, gradient_scale);
@@ -59,7 +49,7 @@ class ThreadMesh final : public MeshModel {
         }
       };
       give(false);
-      worlds_[i]->barrier();
+      team_.world(i).barrier();
       give(true);
     });
     return sum_of(sums);
@@ -68,7 +58,7 @@ class ThreadMesh final : public MeshModel {
   LossSum loss_and_slices(const float* weights, const TokenBatch& batch, double gradient_scale,
                           std::span<double> squares) override {
     std::vector<LossSum> sums(ranks_.size());
-    run([&](std::size_t i) {
+    team_.run([&](std::size_t i) {
       ranks_[i]->use_weights(weights);
       sums[i] = ranks_[i]->train(batch, gradient_scale);
       ranks_[i]->sum_gradients();
@@ -95,9 +85,9 @@ class ThreadMesh final : public MeshModel {
 
   void update(double lr, double gradient_scale, float* weights) override {
     // Without a pass before, as where a joiner replays results, the ranks lack these weights.
-    if (!has_weights_) run([&](std::size_t i) { ranks_[i]->use_weights(weights); });
+    if (!has_weights_) team_.run([&](std::size_t i) { ranks_[i]->use_weights(weights); });
     has_weights_ = false;  // the rank that updates a value may not be the only one that has it
-    run([&](std::size_t i) { updates_[i]->update(lr, gradient_scale, weights); });
+    team_.run([&](std::size_t i) { updates_[i]->update(lr, gradient_scale, weights); });
   }
 
   void reset_optimizer(std::int64_t updates) override {
@@ -113,31 +103,9 @@ class ThreadMesh final : public MeshModel {
   }
 
  private:
-  /// body(i) for all ranks side by side. THROWS: what the first rank that failed threw; the others
-  /// are told and end.
-  void run(const std::function<void(std::size_t)>& body) {
-    std::mutex mutex;
-    std::exception_ptr first;
-    threads_.for_each(static_cast<std::int64_t>(ranks_.size()), [&](std::int64_t rank, int) {
-      const auto i = static_cast<std::size_t>(rank);
-      try {
-        body(i);
-      } catch (const std::exception& error) {
-        const std::lock_guard lock(mutex);
-        if (!first) first = std::current_exception();
-        worlds_[i]->abort(error.what());
-      }
-    });
-    try {
-      if (first) std::rethrow_exception(first);
-    } catch (const CommunicatorError& error) {
-      throw RunError(error.what());
-    }
-  }
-
   void for_chunks(RankValues what,
                   const std::function<void(const RankLayout&, const LocalValues&)>& body) {
-    run([&](std::size_t i) {
+    team_.run([&](std::size_t i) {
       for (std::size_t k = 0; k < ranks_[i]->chunks(); ++k) {
         body(ranks_[i]->layout(k), ranks_[i]->state(k).owned_values(what));
       }
@@ -153,8 +121,7 @@ class ThreadMesh final : public MeshModel {
     return sum;
   }
 
-  kernels::ThreadTeam threads_;  // one a rank
-  std::vector<std::unique_ptr<Communicator>> worlds_;
+  RankTeam team_;
   std::vector<std::unique_ptr<MeshRank>> ranks_;
   std::vector<std::unique_ptr<MeshUpdate>> updates_;  // with ZeRO
   bool has_weights_ = false;  // the ranks, those of the gradients that they keep

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "inner/mesh_model.h"
+#include "inner/canonical_exchange.h"
 #include "inner/model.h"
 #include "inner/optimizer.h"
 #include "kernels/cross_entropy.h"
@@ -74,7 +74,7 @@ MemoryEstimate mesh_memory(const ModelLayout& layout, const InnerConfig& inner,
   if (options.processes) {
     // Of the first process, where most is.
     memory.activations =
-        MeshRank::bytes(layout, options, 0, true) + process_mesh_bytes(layout, options);
+        MeshRank::bytes(layout, options, 0, true) + CanonicalExchange::bytes(layout, options);
     return memory;
   }
   memory.activations = 0;

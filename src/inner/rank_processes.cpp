@@ -24,14 +24,12 @@ std::vector<std::string> rank_places(const MeshShape& mesh) {
 std::string error_after_roll_call(RankProcesses& ranks, const std::string& cause) {
   ranks.passes.abort(cause);
   ranks.orders.abort(cause);
-  constexpr const char* kRemedy =
-      "go on from the newest checkpoint: the same command with --resume auto";
   try {
     ranks.roll_call.barrier();
-    return fmt::format("{}; all ranks answer; {}", cause, kRemedy);
+    return fmt::format("{}; all ranks answer; {}", cause, kRankRemedy);
   } catch (const CommunicatorError& missing) {
     return fmt::format("the mesh has lost ranks: roll call of {}; it began with {}; {}",
-                       missing.what(), cause, kRemedy);
+                       missing.what(), cause, kRankRemedy);
   }
 }
 

@@ -37,6 +37,9 @@ struct RankProcesses {
 
 /// How long ranks without a key wait for one another within a pass.
 inline constexpr std::chrono::minutes kRankPatience{10};
+/// What to do once ranks are lost.
+inline constexpr const char* kRankRemedy =
+    "go on from the newest checkpoint: the same command with --resume auto";
 /// How long a roll call waits.
 [[nodiscard]] std::chrono::milliseconds roll_call_wait(std::chrono::milliseconds patience);
 

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "inner/canonical_exchange.h"
 #include "inner/mesh_test.h"
 #include "inner/model_cost.h"
 
@@ -79,7 +80,7 @@ TEST(MeshMemory, TheFirstProcessNeedsNoRoomForAnotherLayout) {
   const ModelLayout layout(model_shape(o.model, o.context));
   constexpr std::int64_t kPieceBytes = 4 << 20;
   ASSERT_GT(layout.elements() / 2 * 4, 2 * kPieceBytes);
-  EXPECT_EQ(process_mesh_bytes(layout, mesh_options(o)), kPieceBytes);
+  EXPECT_EQ(CanonicalExchange::bytes(layout, mesh_options(o)), kPieceBytes);
 }
 
 // Several pieces, the last one not whole: the bits of threads.

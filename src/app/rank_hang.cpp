@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/rank_hang.h"
+
+#include <cstdlib>
+
+#include "app/cli_errors.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+
+void end_hanging_process(const std::string& error) {
+  std::_Exit(report_errors(false, [&]() -> int { throw PeerError(error); }));
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/rank_hang.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace isthmus::app {
+namespace {
+
+TEST(RankHangDeathTest, EndsAProcessWhoseThreadsDoNot) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto hang = [] {
+    std::mutex mutex;
+    std::condition_variable never;
+    const std::jthread stuck([&] {
+      std::unique_lock lock(mutex);
+      never.wait(lock, [] { return false; });
+    });
+    end_hanging_process("the mesh has lost ranks: rank 3");
+  };
+  EXPECT_EXIT(hang(), testing::ExitedWithCode(5), "error: the mesh has lost ranks: rank 3");
+}
+
+}  // namespace
+}  // namespace isthmus::app

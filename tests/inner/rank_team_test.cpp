@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that are ranks: one that does not come back, one that fails.
+#include "inner/rank_team.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <latch>
+#include <string>
+#include <vector>
+
+#include "isthmus/errors.h"
+
+namespace isthmus {
+namespace {
+using testing::HasSubstr;
+
+// Healthy ranks answer at once, unless the machine lets them stand for as long as this.
+constexpr std::chrono::seconds kPatience{10};
+constexpr MeshShape kMesh{.tp = 2, .pp = 1, .dp = 2};
+
+TEST(RankTeam, NamesTheThreadThatDoesNotComeBackAndNoOther) {
+  std::latch over{1};
+  std::vector<std::string> told;
+  RankTeam team(kMesh, {.wait = kPatience, .on_hang = [&](const std::string& error) {
+                          told.push_back(error);
+                          over.count_down();  // where a process would end
+                        }});
+  std::string thrown;
+  try {
+    team.run([&](std::size_t rank) {
+      team.world(rank).barrier();
+      if (rank == 2) over.wait();
+      // 3 waits for 2, and 0 and 1 for both: any of these may be the first.
+      if (rank == 3) {
+        float value = 0;
+        team.world(rank).receive({&value, 1, Dtype::kF32}, 2, 7);
+      }
+      team.world(rank).barrier();
+    });
+  } catch (const PeerError& error) {
+    thrown = error.what();
+  }
+  ASSERT_EQ(told.size(), 1U);
+  const std::string lost = told.front().substr(0, told.front().find("; it began with"));
+  EXPECT_EQ(lost,
+            "the mesh has lost ranks: rank 2 (tp 0, pp 0, dp 1) did not come back for 10 s more");
+  EXPECT_THAT(told.front(), HasSubstr("threads cannot be stopped, so the process ends"));
+  EXPECT_THAT(told.front(), HasSubstr("--resume auto"));
+  EXPECT_THAT(thrown, HasSubstr("rank 2"));  // all are back by now
+}
+
+TEST(RankTeam, ARankThatFailsIsNoHang) {
+  bool told = false;
+  RankTeam team(
+      kMesh, {.wait = std::chrono::hours(1), .on_hang = [&](const std::string&) { told = true; }});
+  try {
+    team.run([&](std::size_t rank) {
+      if (rank == 1) throw RunError("no room");
+      team.world(rank).barrier();
+    });
+    FAIL() << "nothing thrown";
+  } catch (const RunError& error) {
+    EXPECT_STREQ(error.what(), "no room");
+  }
+  EXPECT_FALSE(told);
+}
+
+TEST(RankTeam, RunsTheRanksSideBySide) {
+  RankTeam team(kMesh, {});
+  std::array<float, 4> sums{};
+  for (int pass = 0; pass < 3; ++pass) {
+    team.run([&](std::size_t rank) {
+      sums[rank] = static_cast<float>(rank);
+      team.world(rank).all_reduce({&sums[rank], 1, Dtype::kF32}, Reduce::kSum);
+    });
+    EXPECT_THAT(sums, testing::Each(6.0f));
+  }
+}
+
+}  // namespace
+}  // namespace isthmus
