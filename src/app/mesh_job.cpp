@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "app/offload.h"
 #include "app/run_parts.h"
 #include "app/signals.h"
 #include "app/training_plan.h"
@@ -26,6 +27,8 @@ void serve(const Config& config, TrainingPlan plan, Rank worker, RankProcesses& 
   kernels::use_isa(kernels::isa_named(config.train.kernels));
   plan.processes = &ranks;
   const ModelLayout layout(model_shape(config.model, config.train.context));
+  const auto files = make_state_memory(config, worker, nullptr, nullptr);
+  const StateMemoryScope scope(files.get());
   try {
     serve_mesh(layout, mesh_options(language_model_options(config, plan, worker)), ranks);
   } catch (const CommunicatorError& error) {

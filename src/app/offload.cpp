@@ -10,6 +10,7 @@
 #include "app/run_parts.h"
 #include "core/units.h"
 #include "inner/model_cost.h"
+#include "inner/optimizer.h"
 #include "isthmus/errors.h"
 #include "plan/prediction.h"
 
@@ -58,12 +59,20 @@ std::int64_t file_count(const Config& config, const TrainingPlan& plan, const Mo
   const std::int64_t tensors = std::ranges::count_if(layout.tensors(), [](const auto& tensor) {
     return tensor.elements.size() * kFloatBytes >= kInFile;
   });
-  constexpr std::int64_t kInner = 4;    // weights, gradients, moments, those that a mesh gathers
+  std::int64_t inner = 4;               // weights, gradients, moments, those that a mesh gathers
+  constexpr std::int64_t kShare = 3;    // the first three, of a rank's virtual stage
   constexpr std::int64_t kPassing = 2;  // of an outer step
   constexpr std::int64_t kMoments = 2;  // in a checkpoint, by tensor at most
   const int workers = only ? 1 : plan.workers;
+  const auto ranks_of = [&](int m) {
+    const LanguageModelOptions options = language_model_options(config, plan, Rank(m));
+    return options.mesh.ranks() == 1 ? 0 : options.mesh.ranks() * options.virtual_stages;
+  };
+  std::int64_t most = 0;
+  for (int m = 0; m < plan.workers; ++m) most = std::max<std::int64_t>(most, ranks_of(m));
+  if (most > 0) inner += kShare * most + kMoments;  // collected for a checkpoint
   const std::int64_t copies = (1 + kMoments) * tensors + outer;
-  return workers * (kInner + kPassing + outer) + (workers - 1) * copies +
+  return workers * (inner + kPassing + outer) + (workers - 1) * copies +
          (workers > 1 ? tensors : 0);
 }
 
@@ -80,6 +89,11 @@ void allow_files(const Config& config, std::int64_t count) {
       "checkpoint among them, and this process may have {}: raise the hard limit "
       "(ulimit -Hn), run fewer workers in one process, or set fewer outer.fragments",
       config.train.offload, count, limit.rlim_max));
+}
+
+/// Of all values, wherever they are; what a checkpoint holds.
+std::int64_t moments_of(const ModelLayout& layout, const LanguageModelOptions& options) {
+  return InnerOptimizer::moment_values(options.inner, layout) * kFloatBytes;
 }
 
 /// What a pass has in memory of files: two layers, the head, two blocks of the optimizer's pass;
@@ -105,10 +119,13 @@ std::uint64_t offload_bytes(const Config& config, const TrainingPlan& plan,
   for (int m = first; m < end; ++m) {
     const LanguageModelOptions options = language_model_options(config, plan, Rank(m));
     const MemoryEstimate memory = loop_memory(layout, options);
-    bytes += memory.parameters + memory.gradients + memory.moments + outer.bytes + outer.passing;
+    bytes += memory.parameters + memory.gradients + memory.moments + memory.shares + outer.bytes +
+             outer.passing;
     if (options.mesh.ranks() > 1) bytes += parameters;  // other weights, for evaluations
+    // What ranks share out is collected for a checkpoint.
+    if (options.mesh.dp > 1 && options.zero > 0) bytes += moments_of(layout, options);
     // Those who come first to a checkpoint lay down copies, and one of them the model.
-    if (m > first) bytes += memory.parameters + memory.moments + outer.bytes;
+    if (m > first) bytes += memory.parameters + moments_of(layout, options) + outer.bytes;
     if (m == first && end > first + 1) bytes += parameters;
   }
   return static_cast<std::uint64_t>(bytes);
@@ -120,9 +137,13 @@ std::uint64_t memory_beside_offload(const Config& config, const TrainingPlan& pl
   const int first = only ? only->value() : 0;
   const int end = only ? first + 1 : plan.workers;
   for (int m = first; m < end; ++m) {
-    const MemoryEstimate memory =
-        loop_memory(layout, language_model_options(config, plan, Rank(m)));
+    const LanguageModelOptions options = language_model_options(config, plan, Rank(m));
+    const MemoryEstimate memory = loop_memory(layout, options);
     bytes += memory.activations + memory.logits + memory.update + window_bytes(layout);
+    // Each rank here has a window on its share.
+    if (options.mesh.ranks() > 1) {
+      bytes += (options.processes != nullptr ? 1 : options.mesh.ranks()) * window_bytes(layout);
+    }
   }
   return static_cast<std::uint64_t>(bytes);
 }
@@ -135,12 +156,6 @@ void check_offload(const Config& config, const TrainingPlan& plan, const ModelLa
         "train.offload = \"{}\": method {} trains by forward passes and keeps weights alone, which "
         "it reads whole in each; remove train.offload, or choose another outer.method",
         config.train.offload, config.method));
-  }
-  if (config.zero > 0) {
-    throw ConfigError(fmt::format(
-        "train.offload = \"{}\": with parallel.zero = {} ranks keep slices of the training state, "
-        "which lie in memory; remove one of the two",
-        config.train.offload, config.zero));
   }
   const std::filesystem::path folder = folder_of(config);
   std::filesystem::path there = folder;  // or what of its path is there already

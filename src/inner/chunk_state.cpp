@@ -42,7 +42,9 @@ ChunkState::ChunkState(const RankLayout& layout, const ChunkStateOptions& option
       own_weights_{weights_memory_.data(), weights_held(layout, options)},
       gradients_{gradients_memory_.data(), gradients_held(layout, options)} {
   if (own_weights_.range.size() == 0) own_weights_.values = nullptr;
-  if (own_weights_.values != nullptr) flat_weights_.emplace(layout.local(), own_weights_.values);
+  if (own_weights_.values != nullptr) {
+    flat_weights_.emplace(layout.local(), own_weights_.values, true, flat_gradients());
+  }
   if (options.zero == 0 || !options.trains) return;
   optimizer_.emplace(options.inner, layout.local(), owned());
   if (options.zero == 1) return;
@@ -54,17 +56,23 @@ ChunkState::ChunkState(const RankLayout& layout, const ChunkStateOptions& option
   }
 }
 
-std::int64_t ChunkState::bytes(const RankLayout& layout, const ChunkStateOptions& options) {
+std::int64_t ChunkState::stored_bytes(const RankLayout& layout, const ChunkStateOptions& options) {
   std::int64_t values =
       weights_held(layout, options).size() + gradients_held(layout, options).size();
   if (options.zero >= 1 && options.trains) {
     values += InnerOptimizer::moment_values(options.inner, owned(layout, options).size());
-    const std::int64_t buffers =
-        options.zero >= 2 ? ParameterBuckets(layout.local()).memory_values() : 0;
-    const bool gathers = options.zero == 3 && (options.own_weights || !layout.whole());
-    values += gathers ? 2 * buffers : buffers;
   }
   return values * kFloatBytes;
+}
+
+std::int64_t ChunkState::bytes(const RankLayout& layout, const ChunkStateOptions& options) {
+  std::int64_t bytes = stored_bytes(layout, options);
+  if (options.zero >= 2 && options.trains) {
+    const std::int64_t buffers = ParameterBuckets(layout.local()).memory_values() * kFloatBytes;
+    const bool gathers = options.zero == 3 && (options.own_weights || !layout.whole());
+    bytes += gathers ? 2 * buffers : buffers;
+  }
+  return bytes;
 }
 
 std::size_t ChunkState::held_bytes() const {
@@ -82,12 +90,16 @@ CanonicalRange ChunkState::owned(const RankLayout& layout, const ChunkStateOptio
   return head.size() == 0 ? slice : common(slice, {0, head.begin});
 }
 
+std::span<const float> ChunkState::flat_gradients() const {
+  return options_.zero >= 2 ? std::span<const float>() : gradients_memory_.span();
+}
+
 void ChunkState::use(const float* canonical) {
   if (own_weights_.values != nullptr) {
     forget_gathered();
     layout_.take(canonical, own_weights_.range, own_weights_.values);
   } else {
-    flat_weights_.emplace(layout_.local(), canonical);
+    flat_weights_.emplace(layout_.local(), canonical, false, flat_gradients());
   }
 }
 
@@ -116,16 +128,18 @@ BackwardOptions<float> ChunkState::backward_options(double gradient_scale) {
 
 void ChunkState::begin_step() {
   first_of_step_ = true;
-  if (!reduced_) std::fill_n(gradients_.values, gradients_.range.size(), 0.0f);
+  if (!reduced_) gradients_memory_.fill_zero();
 }
 
 void ChunkState::begin_forward() {
   if (gathered_) gathered_->forward();
+  if (flat_weights_) flat_weights_->forward();
   if (reduced_) reduced_->begin(std::exchange(first_of_step_, false));
 }
 
 void ChunkState::begin_backward() {
   if (gathered_) gathered_->backward();
+  if (flat_weights_) flat_weights_->backward();
 }
 
 void ChunkState::end_micro_batch() {

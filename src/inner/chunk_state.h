@@ -2,7 +2,8 @@
 // What a rank keeps of its part of the model between passes: weights, gradients and the optimizer's
 // moments, each of all its values or, where the data-parallel ranks share them out (ZeRO,
 // arXiv:1910.02054), of its slice; and the buffers in which values lie that come and go during a
-// pass. Slices are neighbouring values, cut anywhere. One thread, that of the rank.
+// pass. Slices are neighbouring values, cut anywhere. What stays between passes lies in files where
+// the thread that makes it has some (core/state_memory.h). One thread, that of the rank.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "inner/model.h"
 #include "inner/model_weights.h"
 #include "inner/optimizer.h"
+#include "inner/paged_share.h"
 #include "inner/parameter_buckets.h"
 #include "inner/rank_layout.h"
 #include "inner/reduced_gradients.h"
@@ -83,17 +85,23 @@ class ChunkState {
   void reset_optimizer(std::int64_t updates);
 
   [[nodiscard]] std::size_t held_bytes() const;
+  /// Of what such a state holds: weights, gradients and moments, without buffers.
+  [[nodiscard]] static std::int64_t stored_bytes(const RankLayout& layout,
+                                                 const ChunkStateOptions& options);
   /// What such a state holds.
   [[nodiscard]] static std::int64_t bytes(const RankLayout& layout,
                                           const ChunkStateOptions& options);
 
  private:
+  /// Gradients where they are flat, for hints.
+  [[nodiscard]] std::span<const float> flat_gradients() const;
+
   const RankLayout& layout_;
   ChunkStateOptions options_;
   StateArray weights_memory_;
   StateArray gradients_memory_;  // empty when forward only
   LocalValues own_weights_, gradients_;
-  std::optional<FlatWeights<float>> flat_weights_;
+  std::optional<PagedShare> flat_weights_;
   std::optional<InnerOptimizer> optimizer_;
   std::optional<ParameterBuckets> buckets_;  // with zero >= 2
   std::optional<GatheredWeights> gathered_;  // with zero = 3 where weights are the rank's own

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/state_memory.h"
+
 namespace isthmus {
 
 GatheredWeights::GatheredWeights(const ParameterBuckets& buckets, Communicator& data,
@@ -40,7 +42,13 @@ const float* GatheredWeights::get(std::size_t bucket) {
   start(bucket);
   const ParameterBucket& wanted = buckets_[bucket];
   Buffer& buffer = buffers_[wanted.buffer];
-  if (buffer.gathering) std::exchange(buffer.gathering, nullptr)->wait();
+  if (buffer.gathering) {
+    std::exchange(buffer.gathering, nullptr)->wait();
+    const CanonicalRange own = common(slice_.range, wanted.elements);
+    if (own.size() > 0) {
+      state_done({slice_.at(own.begin), static_cast<std::size_t>(own.size())}, StateUse::kRead);
+    }
+  }
   return static_cast<const float*>(memory_.data()) + wanted.place;
 }
 

@@ -278,6 +278,7 @@ double LanguageModelLoop::update(StepIndex t) {
   const double clip = kernels::clip_coefficient(options_.inner.clip, norm);
   if (sharded_) {
     sharded_->update(learning_rate(t), clip, values());
+    state_done(values(), StateUse::kWrite);
   } else {
     optimizer_->update(team_, learning_rate(t), clip, values(), all_gradients());
   }

@@ -201,6 +201,17 @@ std::int64_t MeshRank::bytes(const ModelLayout& canonical, const MeshOptions& op
   return bytes;
 }
 
+std::int64_t MeshRank::stored_bytes(const ModelLayout& canonical, const MeshOptions& options,
+                                    int rank, bool own_weights) {
+  std::int64_t bytes = 0;
+  const ChunkStateOptions state =
+      state_options(options, mesh_position(options.mesh, rank), own_weights);
+  for (const RankLayout& layout : layouts(canonical, options, rank)) {
+    bytes += ChunkState::stored_bytes(layout, state);
+  }
+  return bytes;
+}
+
 bool MeshRank::has_head() const { return chunks_.back()->last; }
 
 const RankLayout& MeshRank::layout(std::size_t chunk) const { return chunks_[chunk]->layout; }

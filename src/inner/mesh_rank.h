@@ -91,6 +91,10 @@ class MeshRank {
   /// What such a rank will hold: its weights, gradients and moments and its activations.
   [[nodiscard]] static std::int64_t bytes(const ModelLayout& canonical, const MeshOptions& options,
                                           int rank, bool own_weights = false);
+  /// Of these, bytes of weights, gradients and moments, which lie in files where there are some.
+  [[nodiscard]] static std::int64_t stored_bytes(const ModelLayout& canonical,
+                                                 const MeshOptions& options, int rank,
+                                                 bool own_weights = false);
   /// The places of what rank `rank` of such a mesh holds.
   [[nodiscard]] static std::vector<RankLayout> layouts(const ModelLayout& canonical,
                                                        const MeshOptions& options, int rank);

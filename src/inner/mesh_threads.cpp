@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "core/state_memory.h"
 #include "inner/mesh_model.h"
 #include "inner/mesh_update.h"
 #include "inner/rank_team.h"
@@ -16,7 +17,9 @@ class ThreadMesh final : public MeshModel {
  public:
   ThreadMesh(const ModelLayout& canonical, const MeshOptions& options)
       : team_(options.mesh, options.patience), ranks_(team_.size()), updates_(team_.size()) {
+    StateMemory* const files = StateMemory::current();  // of the driving thread
     team_.run([&](std::size_t i) {
+      const StateMemoryScope scope(files);
       ranks_[i] = std::make_unique<MeshRank>(canonical, options, team_.world(i), false);
       if (options.zero >= 1) {
         updates_[i] = std::make_unique<MeshUpdate>(canonical, options, *ranks_[i]);

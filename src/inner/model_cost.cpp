@@ -71,15 +71,15 @@ MemoryEstimate mesh_memory(const ModelLayout& layout, const InnerConfig& inner,
   const std::int64_t vocab = layout.shape().vocab;
   const std::int64_t share = (vocab + options.mesh.tp - 1) / options.mesh.tp;
   memory.logits = kernels::cross_entropy_chunk(rows, share) * share * kFloatBytes;
-  if (options.processes) {
-    // Of the first process, where most is.
-    memory.activations =
-        MeshRank::bytes(layout, options, 0, true) + CanonicalExchange::bytes(layout, options);
-    return memory;
-  }
   memory.activations = 0;
-  for (int rank = 0; rank < options.mesh.ranks(); ++rank) {
-    memory.activations += MeshRank::bytes(layout, options, rank);
+  for (int rank = 0; rank < (options.processes ? 1 : options.mesh.ranks()); ++rank) {
+    const std::int64_t stored = MeshRank::stored_bytes(layout, options, rank, options.processes);
+    memory.shares += stored;
+    memory.activations += MeshRank::bytes(layout, options, rank, options.processes) - stored;
+  }
+  if (options.processes) {  // the first, where most is
+    memory.activations += CanonicalExchange::bytes(layout, options);
+    return memory;
   }
   memory.logits *= std::int64_t{options.mesh.dp} * options.mesh.tp;
   return memory;

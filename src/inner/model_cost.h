@@ -27,8 +27,9 @@ struct MemoryEstimate {
   std::int64_t update = 0;       // its scratch: Muon's, of the largest matrix
   std::int64_t activations = 0;  // arena of one micro-batch
   std::int64_t logits = 0;       // the chunk of logits that exists at a time
+  std::int64_t shares = 0;       // weights, gradients and moments that a mesh's ranks hold
   [[nodiscard]] std::int64_t total() const {
-    return parameters + gradients + moments + update + activations + logits;
+    return parameters + gradients + moments + update + activations + logits + shares;
   }
 };
 
@@ -38,8 +39,9 @@ struct MemoryEstimate {
                                              std::int64_t rows, bool recompute = false,
                                              bool bf16 = false);
 
-/// The same of a mesh of ranks in one process: `activations` holds what all ranks hold, their
-/// copies of weights and gradients included. REQUIRES: the mesh fits the model (check_mesh).
+/// The same of a mesh of ranks in one process, of those that are processes the first: `activations`
+/// holds what all ranks in it hold beside their shares of the state, buffers included. REQUIRES:
+/// the mesh fits the model (check_mesh).
 [[nodiscard]] MemoryEstimate mesh_memory(const ModelLayout& layout, const InnerConfig& inner,
                                          const MeshOptions& options);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/state_memory.h"
 #include "inner/tensor_sums.h"
 
 namespace isthmus {
@@ -72,6 +73,7 @@ void ReducedGradients::settle(Buffer& buffer) {
   const float* const sums = memory(bucket) + (own.begin - bucket.elements.begin);
   float* const to = slice_.at(own.begin);
   for (std::int64_t i = 0; i < own.size(); ++i) to[i] = first_of_step_ ? sums[i] : to[i] + sums[i];
+  state_done({to, static_cast<std::size_t>(own.size())}, StateUse::kWrite);
 }
 
 void ReducedGradients::finish() {

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "core/state_memory.h"
 #include "inner/optimizer.h"
 #include "isthmus/errors.h"
 
@@ -45,6 +46,7 @@ void ShardedOptimizer::reset() {
 
 void ShardedOptimizer::save(StateWriter& writer) const {
   save_updates(writer, inner_, updates_);
+  // In memory: a writer may borrow what lies in files, and this is gone after the call.
   std::vector<float> values(static_cast<std::size_t>(layout_.elements()));
   for (int i = 0; i < moments(); ++i) {
     mesh_.collect(moment_of(i), values.data());
@@ -55,9 +57,9 @@ void ShardedOptimizer::save(StateWriter& writer) const {
 void ShardedOptimizer::load(StateReader& reader) {
   updates_ = load_updates(reader, inner_);
   mesh_.reset_optimizer(updates_);
-  std::vector<float> values(static_cast<std::size_t>(layout_.elements()));
+  StateArray values(static_cast<std::size_t>(layout_.elements()));
   for (int i = 0; i < moments(); ++i) {
-    load_moment(reader, i, values);
+    load_moment(reader, i, values.span());
     mesh_.hand_out(moment_of(i), values.data());
   }
 }

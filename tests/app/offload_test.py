@@ -125,6 +125,21 @@ class Offload(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("train.offload", done.stderr)
 
+    def test_ranks_of_a_mesh_keep_their_shares_in_files(self):
+        mesh = ["--set", "parallel.dp=2", "--set", "parallel.zero=3"]
+        self.train("memory", *mesh)
+        self.train("files", *mesh, "--set", "train.offload=state")
+        self.assertEqual(self.result("files"), self.result("memory"))
+        self.assertEqual(list((self.folder / "state").iterdir()), [])
+        (self.folder / "run.toml").write_text(RUN.format(workers=1, batch=64))
+        sums = [json.loads(self.run_program("train", "run.toml", "--dry-run", "--json", *mesh,
+                                            *more).stdout)
+                for more in ([], ["--set", "train.offload=state"])]
+        # Values and what evaluations read of others, gradients, two moments and their copies for a
+        # checkpoint; anchors and momenta. Threads have all weights in place.
+        self.assertEqual(sums[1]["offload_bytes"], 4 * (2 + 1 + 4 + 2) * sums[1]["parameters"])
+        self.assertLess(sums[1]["memory_bytes"], sums[0]["memory_bytes"])
+
     def test_a_simulation_may_have_its_state_in_files(self):
         links = ["--set", "sim.step_time=1 s"]
         text = RUN.format(workers=2, batch=128) + """
