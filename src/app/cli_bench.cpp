@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "app/cli_parser.h"
+#include "app/command_bench_codec_device.h"
 #include "app/command_bench_collectives.h"
 #include "app/command_bench_exchange.h"
 
@@ -105,9 +106,17 @@ void add_bench_command(CLI::App& app, Parsed& parsed) {
       codec->add_option("--in", parsed.bench_codec.in, "raw little-endian fp32 file to encode");
   codec->add_option("--out", parsed.bench_codec.out, "where to write it decoded")->needs(in);
   codec->add_option("--bytes", parsed.bench_codec.bytes, "where to write it encoded")->needs(in);
-  codec->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) {
-      return command_bench_codec(parsed.bench_codec, session);
+  const auto on = std::make_shared<BenchCodecDeviceArguments>();  // with the flags' callbacks
+  CLI::Option* device = codec->add_option("--device", on->device, "cpu or cuda")
+                            ->check(CLI::IsMember({"cpu", "cuda"}));
+  device->excludes(in);
+  codec->add_option("--values", on->values, "of a vector on a CUDA device (default: 2^28)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32))
+      ->needs(device);
+  codec->callback([&parsed, on] {
+    parsed.action = [&parsed, on](Session& session) {
+      return on->device == "cuda" ? command_bench_codec_device(parsed.bench_codec, *on, session)
+                                  : command_bench_codec(parsed.bench_codec, session);
     };
   });
   CLI::App* compute = subcommand(*bench, "compute", "training step of reference models");

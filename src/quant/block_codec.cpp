@@ -12,13 +12,11 @@
 #include "quant/block_kernels.h"
 #include "quant/codec_kernels.h"
 #include "quant/decode_checks.h"
+#include "quant/scale_math.h"
 #include "quant/stochastic.h"
 
 namespace isthmus {
 namespace {
-
-constexpr float kTernaryThreshold = 0.612f;  // of the rms: least error on normal values
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // One float a block, or a pair; blocks of one value make as many as there are values.
 using Scales = std::array<float, 2 * kTileValues>;
@@ -40,6 +38,7 @@ class BlockCodec final : public Codec {
     return plane_bytes(n) + code_bytes(n, bits_);
   }
   [[nodiscard]] bool error_feedback() const override { return spec_.error_feedback; }
+  [[nodiscard]] const BlockCodecSpec& spec() const { return spec_; }
 
   void encode(std::span<const float> tile, std::span<std::byte> out,
               const EncodeKey& key) const override {
@@ -144,12 +143,6 @@ class BlockCodec final : public Codec {
     return {};
   }
 
-  [[nodiscard]] float finite_or_nan(double scale) const {
-    if (!std::isfinite(scale)) return kNan;
-    const double largest = static_cast<double>(largest_);
-    return static_cast<float>(scale < largest ? scale : largest);
-  }
-
   void find_largest(std::span<const float> x, std::span<float> scales) const {
     std::array<std::uint32_t, kTileValues> largest;
     kernels_.block_amax(x.data(), x.size(), spec_.block, largest.data());
@@ -157,13 +150,8 @@ class BlockCodec final : public Codec {
       kernels_.scales_for(largest.data(), scales.size(), top_, largest_, scales.data());
       return;
     }
-    const int top_exponent = static_cast<int>(bits_of(top_) >> 23) - 127;
     for (std::size_t b = 0; b < scales.size(); ++b) {
-      const int exponent = static_cast<int>(largest[b] >> 23) - top_exponent;
-      const std::uint32_t power =
-          exponent <= 0 ? bits_of(0x1p-127f) : static_cast<std::uint32_t>(exponent) << 23;
-      const std::uint32_t finite = largest[b] == 0 ? 0 : power;
-      scales[b] = float_of(largest[b] < kInfinityBits ? finite : kQuietNanBits);
+      scales[b] = power_of_two_scale(largest[b], top_);
     }
   }
 
@@ -180,7 +168,7 @@ class BlockCodec final : public Codec {
                                                         sums.data());
     for (std::size_t b = 0; b < scales.size(); ++b) {
       const double mean = mean_of(sums[b], b, x.size());
-      scales[b] = finite_or_nan(rms ? std::sqrt(mean) : mean);
+      scales[b] = mean_scale(rms ? std::sqrt(mean) : mean, largest_);
     }
   }
 
@@ -191,14 +179,13 @@ class BlockCodec final : public Codec {
     std::array<float, kTileValues> thresholds;
     kernels_.block_squares(part.x.data(), n, spec_.block, sums.data());
     for (std::size_t b = 0; b < part.scales.size(); ++b) {
-      const double rms = std::sqrt(mean_of(sums[b], b, n));
-      thresholds[b] = std::isfinite(rms) ? kTernaryThreshold * static_cast<float>(rms) : kNan;
+      thresholds[b] = ternary_threshold(std::sqrt(mean_of(sums[b], b, n)));
     }
     kernels_.encode_ternary(part.x.data(), n, spec_.block, thresholds.data(), part.codes.data(),
                             sums.data(), counts.data());
     for (std::size_t b = 0; b < part.scales.size(); ++b) {
       const double mean = counts[b] > 0 ? sums[b] / counts[b] : 0;
-      part.scales[b] = std::isnan(thresholds[b]) ? kNan : finite_or_nan(mean);
+      part.scales[b] = is_nan(thresholds[b]) ? thresholds[b] : mean_scale(mean, largest_);
     }
   }
 
@@ -209,12 +196,7 @@ class BlockCodec final : public Codec {
     std::array<std::uint32_t, kTileValues> largest;
     kernels_.block_range(x.data(), x.size(), spec_.block, low.data(), high.data(), largest.data());
     for (std::size_t b = 0; b < pairs.size() / 2; ++b) {
-      const double range = static_cast<double>(high[b]) - static_cast<double>(low[b]);
-      const auto step = static_cast<float>(range / static_cast<double>(top_));
-      const bool short_of = step < 0x1p-126f && static_cast<double>(step) * 255 < range;
-      const bool finite = largest[b] < kInfinityBits;
-      pairs[2 * b] = finite ? low[b] : 0;
-      pairs[2 * b + 1] = !finite ? kNan : short_of ? float_of(bits_of(step) + 1) : step;
+      range_scale(low[b], high[b], largest[b], pairs.data() + 2 * b);
     }
   }
 
@@ -234,6 +216,11 @@ std::unique_ptr<const Codec> make_block_codec(BlockCodecSpec spec) {
   ISTHMUS_CHECK(std::has_single_bit(spec.block), spec.block);
   ISTHMUS_CHECK(spec.block <= kTileValues, spec.block);
   return std::make_unique<BlockCodec>(std::move(spec));
+}
+
+const BlockCodecSpec* block_codec_spec(const Codec& codec) {
+  const auto* const block = dynamic_cast<const BlockCodec*>(&codec);
+  return block == nullptr ? nullptr : &block->spec();
 }
 
 }  // namespace isthmus

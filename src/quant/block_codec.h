@@ -33,5 +33,7 @@ struct BlockCodecSpec {
 };
 
 [[nodiscard]] std::unique_ptr<const Codec> make_block_codec(BlockCodecSpec spec);
+/// What a codec of `make_block_codec` was made from; null for another one. Lives as long as it.
+[[nodiscard]] const BlockCodecSpec* block_codec_spec(const Codec& codec);
 
 }  // namespace isthmus

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "quant/codec_math.h"
 
@@ -40,17 +41,48 @@ enum class GridInput {
   kOffset,      // (x - low) / step: scales are pairs
 };
 
+/// Entry `index` of a table, and how many of its entries `is_below` says yes to. A device has no
+/// address of the host's std::array, but may know what is in it.
+template <const auto& table>
+struct TableOf {
+  template <std::size_t... i>
+  ISTHMUS_HOST_DEVICE static float entry(unsigned index, std::index_sequence<i...>) {
+    static constexpr float kEntries[] = {table[i]...};
+    return kEntries[index];
+  }
+  ISTHMUS_HOST_DEVICE static float entry(unsigned index) {
+    return entry(index, std::make_index_sequence<table.size()>{});
+  }
+  template <std::size_t i>
+  static constexpr float kEntry = table[i];
+  template <typename IsBelow, std::size_t... i>
+  ISTHMUS_HOST_DEVICE static constexpr unsigned count(const IsBelow& is_below,
+                                                      std::index_sequence<i...>) {
+    return (0u + ... + (is_below(kEntry<i>) ? 1u : 0u));
+  }
+  template <typename IsBelow>
+  ISTHMUS_HOST_DEVICE static constexpr unsigned count(const IsBelow& is_below) {
+    return count(is_below, std::make_index_sequence<table.size()>{});
+  }
+};
+
 /// Sign and a 3-bit magnitude index: the shape of the 4-bit float codes.
-static constexpr unsigned sign_bit(float x, unsigned to) { return bits_of(x) >> 31 << to; }
+ISTHMUS_HOST_DEVICE static constexpr unsigned sign_bit(float x, unsigned to) {
+  return bits_of(x) >> 31 << to;
+}
 
 struct Int8Grid {
   static constexpr Grid kGrid = Grid::kInt8;
   static constexpr GridInput kInput = GridInput::kQuotient;
   static constexpr unsigned kBits = 8;
   static constexpr float kTop = kInt8Levels;
-  static unsigned code(float q) { return static_cast<std::uint8_t>(int8_of_quotient(q)); }
-  static float value(unsigned code) { return static_cast<float>(static_cast<std::int8_t>(code)); }
-  static bool valid(unsigned code) { return code != 0x80; }
+  ISTHMUS_HOST_DEVICE static unsigned code(float q) {
+    return static_cast<std::uint8_t>(int8_of_quotient(q));
+  }
+  ISTHMUS_HOST_DEVICE static float value(unsigned code) {
+    return static_cast<float>(static_cast<std::int8_t>(code));
+  }
+  ISTHMUS_HOST_DEVICE static bool valid(unsigned code) { return code != 0x80; }
 };
 
 /// Two's complement, -7 .. 7.
@@ -59,15 +91,15 @@ struct Int4Grid {
   static constexpr GridInput kInput = GridInput::kReciprocal;
   static constexpr unsigned kBits = 4;
   static constexpr float kTop = 7;
-  static unsigned code(float q) {
+  ISTHMUS_HOST_DEVICE static unsigned code(float q) {
     const float low = q < -kTop ? -kTop : q;
     const float clamped = low > kTop ? kTop : low;
     return bits_of(clamped + 0x1.8p23f) & 15u;
   }
-  static float value(unsigned code) {
+  ISTHMUS_HOST_DEVICE static float value(unsigned code) {
     return static_cast<float>(static_cast<int>(code) - (code >= 8 ? 16 : 0));
   }
-  static bool valid(unsigned code) { return code != 8; }
+  ISTHMUS_HOST_DEVICE static bool valid(unsigned code) { return code != 8; }
 };
 
 /// 0 .. 255 steps above the block's least value; scales are pairs (low, step).
@@ -76,12 +108,12 @@ struct Uint8Grid {
   static constexpr GridInput kInput = GridInput::kOffset;
   static constexpr unsigned kBits = 8;
   static constexpr float kTop = 255;
-  static unsigned code(float q) {
+  ISTHMUS_HOST_DEVICE static unsigned code(float q) {
     const float clamped = q > kTop ? kTop : q;  // q >= 0
     return bits_of(clamped + 0x1p23f) & 255u;
   }
-  static float value(unsigned code) { return static_cast<float>(code); }
-  static bool valid(unsigned) { return true; }
+  ISTHMUS_HOST_DEVICE static float value(unsigned code) { return static_cast<float>(code); }
+  ISTHMUS_HOST_DEVICE static bool valid(unsigned) { return true; }
 };
 
 /// QLoRA's table (arXiv:2305.14314, appendix E), quantiles of the normal distribution.
@@ -115,13 +147,11 @@ struct Nf4Grid {
   static constexpr GridInput kInput = GridInput::kReciprocal;
   static constexpr unsigned kBits = 4;
   static constexpr float kTop = 1;
-  static unsigned code(float q) {
-    unsigned code = 0;
-    for (const float border : kNf4Borders) code += q >= border ? 1u : 0u;
-    return code;
+  ISTHMUS_HOST_DEVICE static unsigned code(float q) {
+    return TableOf<kNf4Borders>::count([q](float border) { return q >= border; });
   }
-  static float value(unsigned code) { return kNf4Values[code]; }
-  static bool valid(unsigned) { return true; }
+  ISTHMUS_HOST_DEVICE static float value(unsigned code) { return TableOf<kNf4Values>::entry(code); }
+  ISTHMUS_HOST_DEVICE static bool valid(unsigned) { return true; }
 };
 
 inline constexpr std::array<float, 8> kE2M1Values = {0, .5f, 1, 1.5f, 2, 3, 4, 6};
@@ -131,7 +161,7 @@ struct E2M1Grid {
   static constexpr GridInput kInput = GridInput::kReciprocal;
   static constexpr unsigned kBits = 4;
   static constexpr float kTop = 6;
-  static constexpr unsigned code(float q) {
+  ISTHMUS_HOST_DEVICE static constexpr unsigned code(float q) {
     const std::uint32_t a = bits_of(q) & kAbsMask;
     unsigned index = 0;
     if (a >= 0x3F80'0000u) {  // >= 1: one mantissa bit
@@ -142,10 +172,10 @@ struct E2M1Grid {
     }
     return sign_bit(q, 3) | index;
   }
-  static float value(unsigned code) {
-    return float_of(bits_of(kE2M1Values[code & 7u]) | (code & 8u) << 28);
+  ISTHMUS_HOST_DEVICE static float value(unsigned code) {
+    return float_of(bits_of(TableOf<kE2M1Values>::entry(code & 7u)) | (code & 8u) << 28);
   }
-  static bool valid(unsigned) { return true; }
+  ISTHMUS_HOST_DEVICE static bool valid(unsigned) { return true; }
 };
 
 inline constexpr std::array<float, 8> kE3M0Values = {0, .25f, .5f, 1, 2, 4, 8, 16};
@@ -159,7 +189,7 @@ struct E3M0GridOf {
   static constexpr float kTop = 16;
   // 2^23 less the mantissa of sqrt(2): from there on the exponent carries.
   static constexpr std::uint32_t kLogCarry = 0x80'0000u - 0x35'04F3u;
-  static constexpr unsigned code(float q) {
+  ISTHMUS_HOST_DEVICE static constexpr unsigned code(float q) {
     const std::uint32_t a = bits_of(q) & kAbsMask;
     const std::uint32_t carried = kLog ? a + kLogCarry : a + 0x3F'FFFFu + (a >> 23 & 1u);
     int index = static_cast<int>(carried >> 23) - 124;
@@ -167,10 +197,10 @@ struct E3M0GridOf {
     index = index < 0 ? 0 : index > 7 ? 7 : index;
     return sign_bit(q, 3) | static_cast<unsigned>(index);
   }
-  static float value(unsigned code) {
-    return float_of(bits_of(kE3M0Values[code & 7u]) | (code & 8u) << 28);
+  ISTHMUS_HOST_DEVICE static float value(unsigned code) {
+    return float_of(bits_of(TableOf<kE3M0Values>::entry(code & 7u)) | (code & 8u) << 28);
   }
-  static bool valid(unsigned) { return true; }
+  ISTHMUS_HOST_DEVICE static bool valid(unsigned) { return true; }
 };
 using E3M0Grid = E3M0GridOf<false>;
 using E3M0LogGrid = E3M0GridOf<true>;
@@ -181,7 +211,7 @@ struct E4M3Grid {
   static constexpr GridInput kInput = GridInput::kReciprocal;
   static constexpr unsigned kBits = 8;
   static constexpr float kTop = 448;
-  static unsigned code(float q) {
+  ISTHMUS_HOST_DEVICE static unsigned code(float q) {
     const std::uint32_t a = bits_of(q) & kAbsMask;
     if (a > kInfinityBits) return sign_bit(q, 7) | 0x7Fu;
     unsigned magnitude = 0;
@@ -193,11 +223,11 @@ struct E4M3Grid {
     }
     return sign_bit(q, 7) | magnitude;
   }
-  static float value(unsigned code) {
+  ISTHMUS_HOST_DEVICE static float value(unsigned code) {
     const float magnitude = float_of((code & 0x7Fu) << 20) * 0x1p120f;
     return float_of(bits_of(magnitude) | (code & 0x80u) << 24);
   }
-  static bool valid(unsigned code) { return (code & 0x7Fu) != 0x7Fu; }
+  ISTHMUS_HOST_DEVICE static bool valid(unsigned code) { return (code & 0x7Fu) != 0x7Fu; }
 };
 
 /// FP8 E5M2: the upper byte of an fp16; beyond 57344 it saturates, so no encoder makes infinity.
@@ -206,7 +236,7 @@ struct E5M2Grid {
   static constexpr GridInput kInput = GridInput::kReciprocal;
   static constexpr unsigned kBits = 8;
   static constexpr float kTop = 57344;
-  static unsigned code(float q) {
+  ISTHMUS_HOST_DEVICE static unsigned code(float q) {
     const std::uint32_t a = bits_of(q) & kAbsMask;
     if (a > kInfinityBits) return sign_bit(q, 7) | 0x7Fu;
     unsigned magnitude = 0;
@@ -218,8 +248,10 @@ struct E5M2Grid {
     }
     return sign_bit(q, 7) | magnitude;
   }
-  static float value(unsigned code) { return float_of_fp16(static_cast<std::uint16_t>(code << 8)); }
-  static bool valid(unsigned code) { return (code & 0x7Fu) < 0x7Cu; }
+  ISTHMUS_HOST_DEVICE static float value(unsigned code) {
+    return float_of_fp16(static_cast<std::uint16_t>(code << 8));
+  }
+  ISTHMUS_HOST_DEVICE static bool valid(unsigned code) { return (code & 0x7Fu) < 0x7Cu; }
 };
 
 /// Lloyd-Max points of the unit normal distribution; sign, then magnitude. Code borders are
@@ -235,22 +267,19 @@ struct LloydMaxGrid {
   static constexpr GridInput kInput = GridInput::kReciprocal;
   static constexpr unsigned kBits = points == 2 ? 2 : 3;
   static constexpr float kTop = points == 2 ? kLm2Values[1] : kLm3Values[3];
-  static constexpr unsigned code(float q) {
+  ISTHMUS_HOST_DEVICE static constexpr unsigned code(float q) {
     const float a = float_of(bits_of(q) & kAbsMask);
-    unsigned index = 0;
-    if constexpr (points == 2) {
-      for (const float border : kLm2Borders) index += a > border ? 1u : 0u;
-    } else {
-      for (const float border : kLm3Borders) index += a > border ? 1u : 0u;
-    }
-    return sign_bit(q, kBits - 1) | index;
+    const auto above = [a](float border) { return a > border; };
+    return sign_bit(q, kBits - 1) |
+           (points == 2 ? TableOf<kLm2Borders>::count(above) : TableOf<kLm3Borders>::count(above));
   }
-  static float value(unsigned code) {
+  ISTHMUS_HOST_DEVICE static float value(unsigned code) {
     const unsigned index = code & (points - 1);
-    const float magnitude = points == 2 ? kLm2Values[index & 1u] : kLm3Values[index];
+    const float magnitude =
+        points == 2 ? TableOf<kLm2Values>::entry(index & 1u) : TableOf<kLm3Values>::entry(index);
     return float_of(bits_of(magnitude) | code >> (kBits - 1) << 31);
   }
-  static bool valid(unsigned) { return true; }
+  ISTHMUS_HOST_DEVICE static bool valid(unsigned) { return true; }
 };
 using Lm2Grid = LloydMaxGrid<Grid::kLm2, 2>;
 using Lm3Grid = LloydMaxGrid<Grid::kLm3, 4>;
@@ -261,12 +290,14 @@ struct TernaryGrid {
   static constexpr GridInput kInput = GridInput::kThreshold;
   static constexpr unsigned kBits = 2;
   static constexpr float kTop = 1;
-  static unsigned code(float x, float threshold) {
+  ISTHMUS_HOST_DEVICE static unsigned code(float x, float threshold) {
     const float a = float_of(bits_of(x) & kAbsMask);
     return a > threshold ? 1u | sign_bit(x, 1) : 0u;
   }
-  static float value(unsigned code) { return code == 0 ? 0.0f : code == 1 ? 1.0f : -1.0f; }
-  static bool valid(unsigned code) { return code != 2; }
+  ISTHMUS_HOST_DEVICE static float value(unsigned code) {
+    return code == 0 ? 0.0f : code == 1 ? 1.0f : -1.0f;
+  }
+  ISTHMUS_HOST_DEVICE static bool valid(unsigned code) { return code != 2; }
 };
 
 /// Bit 1 is +; zero counts as +.
@@ -275,15 +306,15 @@ struct SignGrid {
   static constexpr GridInput kInput = GridInput::kThreshold;
   static constexpr unsigned kBits = 1;
   static constexpr float kTop = 1;
-  static unsigned code(float x, float) { return x >= 0 ? 1u : 0u; }
-  static float value(unsigned code) { return code == 1 ? 1.0f : -1.0f; }
-  static bool valid(unsigned) { return true; }
+  ISTHMUS_HOST_DEVICE static unsigned code(float x, float) { return x >= 0 ? 1u : 0u; }
+  ISTHMUS_HOST_DEVICE static float value(unsigned code) { return code == 1 ? 1.0f : -1.0f; }
+  ISTHMUS_HOST_DEVICE static bool valid(unsigned) { return true; }
 };
 
 /// The scale under which a magnitude becomes the grid's largest value `top`; NaN for one that is
 /// not finite. Below the normal range the quotient is rounded up, so that the magnitude still fits;
 /// `most` is the largest scale whose product with top is finite.
-static inline float scale_for(std::uint32_t magnitude, float top, float most) {
+ISTHMUS_HOST_DEVICE static inline float scale_for(std::uint32_t magnitude, float top, float most) {
   if (magnitude >= kInfinityBits) return float_of(kQuietNanBits);
   const float scale = float_of(magnitude) / top;
   if (scale < 0x1p-126f && scale * top < float_of(magnitude)) return float_of(bits_of(scale) + 1);
@@ -291,7 +322,7 @@ static inline float scale_for(std::uint32_t magnitude, float top, float most) {
 }
 
 /// From here to there a scale's reciprocal is normal, and so are the quotients that matter.
-static inline bool plain_scale(float scale) {
+ISTHMUS_HOST_DEVICE static inline bool plain_scale(float scale) {
   return scale >= kPlainScaleMin && scale <= kPlainScaleMax;
 }
 

@@ -1,40 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reference loops of the block codecs.
+#include "quant/block_code_math.h"
 #include "quant/block_kernels.h"
-#include "quant/uint8_math.h"
 
 namespace isthmus {
 namespace {
-
-// The code of one value under its block's scale(s).
-template <typename G>
-unsigned code_of(float x, const float* scale) {
-  if constexpr (G::kInput == GridInput::kThreshold) {
-    return G::code(x, *scale);
-  } else if constexpr (G::kInput == GridInput::kOffset) {
-    return uint8_code(x, scale[0], scale[1]);
-  } else {
-    const float s = *scale;
-    if (!(s >= 0)) return 0;                 // marked as not finite
-    if (!(s > 0)) return G::code(x * 0.0f);  // zero codes, signs kept
-    if constexpr (G::kInput == GridInput::kReciprocal) {
-      if (plain_scale(s)) return G::code(x * (1.0f / s));
-    }
-    return G::code(x / s);
-  }
-}
-
-template <typename G>
-float value_of(unsigned code, const float* scale) {
-  if constexpr (G::kInput == GridInput::kOffset) {
-    return uint8_value(code, scale[0], scale[1]);
-  } else {
-    return G::value(code) * *scale;
-  }
-}
-
-template <typename G>
-constexpr std::size_t kScaleFloats = G::kInput == GridInput::kOffset ? 2 : 1;
 
 template <typename G>
 unsigned load_code(const std::byte* codes, std::size_t i) {

@@ -8,15 +8,10 @@
 #include <cstring>
 
 #include "core/check.h"
-#include "quant/codec_math.h"
+#include "quant/bucket_math.h"
 
 namespace isthmus {
 namespace {
-
-constexpr std::size_t kBins = 4;
-constexpr double kBinsInSigmas = 6.0 / kBins;
-constexpr std::size_t kTableBytes = kBins * sizeof(std::uint16_t);
-constexpr std::uint16_t kLargestBf16 = 0x7F7F;
 
 struct Bins {
   double mean = 0;
@@ -31,29 +26,15 @@ struct Bins {
       const double centred = static_cast<double>(value) - mean;
       squares += centred * centred;
     }
-    const std::size_t freedom = std::max<std::size_t>(values.size() - 1, 1);
-    width = kBinsInSigmas * std::sqrt(squares / static_cast<double>(freedom));
+    width = bin_width(squares, values.size());
   }
 
-  // Round to nearest even of the centred value in widths, plus 2, within 0 .. 3.
-  [[nodiscard]] std::size_t of(float value) const {
-    if (!(width > 0)) return 2;
-    const double q = (static_cast<double>(value) - mean) / width;
-    return q <= -1.5 ? 0 : q < -0.5 ? 1 : q <= 0.5 ? 2 : 3;
-  }
+  [[nodiscard]] std::size_t of(float value) const { return bin_of(value, mean, width); }
 };
-
-// A mean of finite values is finite, though rounding to bf16 could make it infinite.
-std::uint16_t table_entry(double mean) {
-  const auto rounded = static_cast<float>(mean);
-  const std::uint16_t code = bf16_of(rounded);
-  if (!std::isfinite(rounded) || std::isfinite(float_of_bf16(code))) return code;
-  return static_cast<std::uint16_t>((code & 0x8000u) | kLargestBf16);
-}
 
 }  // namespace
 
-std::size_t bucket_mean_bytes(std::size_t k) { return k == 0 ? 0 : kTableBytes + (k + 3) / 4; }
+std::size_t bucket_mean_bytes(std::size_t k) { return k == 0 ? 0 : kBinTableBytes + (k + 3) / 4; }
 
 void write_bucket_means(std::span<const float> values, std::span<std::byte> out) {
   ISTHMUS_CHECK(out.size() == bucket_mean_bytes(values.size()), out.size(), values.size());
@@ -62,7 +43,7 @@ void write_bucket_means(std::span<const float> values, std::span<std::byte> out)
   std::ranges::fill(out, std::byte{0});
   if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
     table.fill(static_cast<std::uint16_t>(kQuietNanBits >> 16));
-    std::memcpy(out.data(), table.data(), kTableBytes);
+    std::memcpy(out.data(), table.data(), kBinTableBytes);
     return;
   }
   const Bins bins(values);
@@ -72,25 +53,25 @@ void write_bucket_means(std::span<const float> values, std::span<std::byte> out)
     const std::size_t bin = bins.of(values[i]);
     sums[bin] += static_cast<double>(values[i]);
     ++counts[bin];
-    out[kTableBytes + i / 4] |= static_cast<std::byte>(bin << 2 * (i % 4));
+    out[kBinTableBytes + i / 4] |= static_cast<std::byte>(bin << 2 * (i % 4));
   }
   for (std::size_t bin = 0; bin < kBins; ++bin) {
-    if (counts[bin] > 0) table[bin] = table_entry(sums[bin] / static_cast<double>(counts[bin]));
+    if (counts[bin] > 0) table[bin] = bin_entry(sums[bin] / static_cast<double>(counts[bin]));
   }
-  std::memcpy(out.data(), table.data(), kTableBytes);
+  std::memcpy(out.data(), table.data(), kBinTableBytes);
 }
 
 bool read_bucket_means(std::span<const std::byte> bytes, std::span<float> values) {
   ISTHMUS_CHECK(bytes.size() == bucket_mean_bytes(values.size()), bytes.size(), values.size());
   if (values.empty()) return true;
   std::array<std::uint16_t, kBins> table{};
-  std::memcpy(table.data(), bytes.data(), kTableBytes);
+  std::memcpy(table.data(), bytes.data(), kBinTableBytes);
   std::array<float, kBins> means{};
   for (std::size_t bin = 0; bin < kBins; ++bin) {
     means[bin] = float_of_bf16(table[bin]);
     if (!std::isfinite(means[bin])) return false;
   }
-  const std::span<const std::byte> codes = bytes.subspan(kTableBytes);
+  const std::span<const std::byte> codes = bytes.subspan(kBinTableBytes);
   const std::size_t used = 2 * ((values.size() - 1) % 4 + 1);  // bits of the last byte
   if (std::to_integer<unsigned>(codes.back()) >> used != 0) return false;
   for (std::size_t i = 0; i < values.size(); ++i) {

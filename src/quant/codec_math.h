@@ -2,39 +2,43 @@
 // Scalar arithmetic of the codecs: one value or one block scale at a time. Every implementation of
 // codec_kernels.h must give these bits. Integer operations and correctly rounded ones only.
 //
-// Functions are `static`: files with other -m flags include this header, and with external inline
-// linkage the linker could keep an AVX-512 copy for a machine that has none.
+// For host and device. Functions are `static`: files with other -m flags include this header, and
+// with external inline linkage the linker could keep an AVX-512 copy for a machine that has none.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/host_device.h"
+
 namespace isthmus {
 
-static constexpr std::uint32_t bits_of(float value) {
+ISTHMUS_HOST_DEVICE static constexpr std::uint32_t bits_of(float value) {
   return __builtin_bit_cast(std::uint32_t, value);
 }
-static constexpr float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
+ISTHMUS_HOST_DEVICE static constexpr float float_of(std::uint32_t bits) {
+  return __builtin_bit_cast(float, bits);
+}
 
 inline constexpr std::uint32_t kAbsMask = 0x7FFF'FFFFu;
 inline constexpr std::uint32_t kInfinityBits = 0x7F80'0000u;
 inline constexpr std::uint32_t kQuietNanBits = 0x7FC0'0000u;
 
 /// Round to nearest, ties to even; overflow goes to infinity, a NaN keeps its upper payload, quiet.
-static inline std::uint16_t bf16_of(float value) {
+ISTHMUS_HOST_DEVICE static inline std::uint16_t bf16_of(float value) {
   const std::uint32_t u = bits_of(value);
   if ((u & kAbsMask) > kInfinityBits) {
     return static_cast<std::uint16_t>(u >> 16 | 0x40u);
   }
   return static_cast<std::uint16_t>((u + 0x7FFFu + (u >> 16 & 1u)) >> 16);
 }
-static inline float float_of_bf16(std::uint16_t code) {
+ISTHMUS_HOST_DEVICE static inline float float_of_bf16(std::uint16_t code) {
   return float_of(static_cast<std::uint32_t>(code) << 16);
 }
 
 /// IEEE 754 binary16, round to nearest, ties to even; subnormals are kept.
-static inline std::uint16_t fp16_of(float value) {
+ISTHMUS_HOST_DEVICE static inline std::uint16_t fp16_of(float value) {
   const std::uint32_t u = bits_of(value);
   const std::uint32_t sign = u >> 16 & 0x8000u;
   const std::uint32_t a = u & kAbsMask;
@@ -53,7 +57,7 @@ static inline std::uint16_t fp16_of(float value) {
   }
   return static_cast<std::uint16_t>(sign | code);
 }
-static inline float float_of_fp16(std::uint16_t code) {
+ISTHMUS_HOST_DEVICE static inline float float_of_fp16(std::uint16_t code) {
   const std::uint32_t sign = static_cast<std::uint32_t>(code & 0x8000u) << 16;
   const std::uint32_t exponent = code >> 10 & 0x1Fu;
   const std::uint32_t mantissa = code & 0x3FFu;
@@ -75,7 +79,7 @@ inline constexpr float kPlainScaleMax = 0x1p+100f;
 
 /// Clamp, then round to nearest even: adding 1.5 * 2^23 leaves the integer in the low mantissa
 /// bits.
-static inline std::int8_t int8_of_quotient(float quotient) {
+ISTHMUS_HOST_DEVICE static inline std::int8_t int8_of_quotient(float quotient) {
   const float low = quotient < -kInt8Levels ? -kInt8Levels : quotient;
   const float clamped = low > kInt8Levels ? kInt8Levels : low;
   const std::uint32_t shifted = bits_of(clamped + 0x1.8p23f);

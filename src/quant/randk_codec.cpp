@@ -51,6 +51,7 @@ class RandkCodec final : public Codec {
 
   [[nodiscard]] std::string name() const override { return spec_.name; }
   [[nodiscard]] bool sparse() const override { return true; }
+  [[nodiscard]] const SparseCodecSpec& spec() const { return spec_; }
   [[nodiscard]] bool error_feedback() const override { return spec_.error_feedback; }
   [[nodiscard]] std::size_t encoded_bytes(std::size_t n) const override {
     return n == 0 ? 0 : sizeof(std::uint32_t) + sizeof(float) * sparse_count(spec_.k, n);
@@ -128,6 +129,11 @@ std::unique_ptr<const Codec> make_randk_codec(SparseCodecSpec spec) {
   ISTHMUS_CHECK(spec.k >= 1, spec.k);
   ISTHMUS_CHECK(spec.k <= kTileValues, spec.k);
   return std::make_unique<RandkCodec>(std::move(spec));
+}
+
+const SparseCodecSpec* randk_codec_spec(const Codec& codec) {
+  const auto* const sparse = dynamic_cast<const RandkCodec*>(&codec);
+  return sparse == nullptr ? nullptr : &sparse->spec();
 }
 
 }  // namespace isthmus

@@ -9,9 +9,8 @@
 #include <cstring>
 #include <limits>
 
-#include "quant/block_grids.h"
 #include "quant/codec_kernels.h"
-#include "quant/codec_math.h"
+#include "quant/scale_math.h"
 
 namespace isthmus {
 namespace {
@@ -29,57 +28,28 @@ void store(std::span<std::byte> bytes, std::size_t at, T value) {
   std::memcpy(bytes.data() + at, &value, sizeof value);
 }
 
-// +0 or positive, finite, and finite times the grid's largest value.
-bool possible(float scale, float top) {
-  return bits_of(scale) < kInfinityBits && std::isfinite(scale * top);
-}
-
 float largest_finite(std::span<const float> scales) {
   float most = 0;
   for (const float s : scales) most = s > most ? s : most;  // false for NaN
   return most;
 }
 
-// fp16 relative to a power of two: the byte is the exponent field of the tile's largest scale, and
-// the largest relative scale lies in [2^14, 2^15). So 29 powers of two below it keep full precision
-// and 39 are not yet zero, whatever the size of the values.
-constexpr int kFp16Bias = 127 + 14;
-double fp16_unit(unsigned byte) { return std::ldexp(1.0, static_cast<int>(byte) - kFp16Bias); }
-float fp16_scale(std::uint16_t code, double unit) {
-  return static_cast<float>(static_cast<double>(float_of_fp16(code)) * unit);
-}
-
 void write_fp16(float top, std::span<float> scales, std::span<std::byte> out) {
-  const unsigned byte = std::max(1u, bits_of(largest_finite(scales)) >> 23);
+  const unsigned byte = fp16_scale_byte(largest_finite(scales));
   out[0] = static_cast<std::byte>(byte);
-  const double unit = fp16_unit(byte);
-  const double inverse = 1 / unit;
+  const double unit = fp16_scale_unit(byte);
   for (std::size_t b = 0; b < scales.size(); ++b) {
-    std::uint16_t code = fp16_of(static_cast<float>(static_cast<double>(scales[b]) * inverse));
-    scales[b] = fp16_scale(code, unit);
-    if (!std::isnan(scales[b]) && !possible(scales[b], top)) {  // was rounded up too far
-      scales[b] = fp16_scale(--code, unit);
-    }
+    const std::uint16_t code = fp16_scale_of(scales[b], unit, top);
+    scales[b] = float_of_fp16_scale(code, unit);
     store(out, 1 + 2 * b, code);
   }
 }
 
-constexpr float kLeastE8M0 = 0x1p-127f;  // byte 0
-float float_of_e8m0(unsigned byte) {
-  if (byte == 0xFF) return kNan;
-  return byte == 0 ? kLeastE8M0 : float_of(static_cast<std::uint32_t>(byte) << 23);
-}
 void write_e8m0(std::span<float> scales, std::span<std::byte> out) {
   for (std::size_t b = 0; b < scales.size(); ++b) {
-    const std::uint32_t bits = bits_of(scales[b]);  // 2^-127 and zero: exponent 0; NaN: 0xFF
-    out[b] = static_cast<std::byte>(bits >> 23 & 0xFF);
-    scales[b] = bits == 0 ? kLeastE8M0 : scales[b];
+    out[b] = static_cast<std::byte>(e8m0_of(scales[b]));
+    scales[b] = float_of_e8m0(e8m0_of(scales[b]));
   }
-}
-
-float nv_unit(float most) {
-  const float unit = most / E4M3Grid::kTop;
-  return unit < 0x1p-126f && unit * E4M3Grid::kTop < most ? float_of(bits_of(unit) + 1) : unit;
 }
 
 void write_e4m3(std::span<float> scales, std::span<std::byte> out) {
@@ -88,7 +58,7 @@ void write_e4m3(std::span<float> scales, std::span<std::byte> out) {
   std::uint32_t largest = 0;
   kernels.block_amax(scales.data(), n, kTileValues, &largest);
   const bool finite = largest < kInfinityBits;
-  const float unit = nv_unit(finite ? float_of(largest) : largest_finite(scales));
+  const float unit = nvfp4_unit(finite ? float_of(largest) : largest_finite(scales));
   store(out, 0, unit);
   const GridLoops& e4m3 = kernels.grid(Grid::kE4M3);
   std::byte* const codes = out.data() + sizeof unit;
@@ -144,9 +114,9 @@ Expected<void, DecodeError> read_scales(ScaleForm form, float top, std::span<con
       break;
     }
     case ScaleForm::kFp16: {
-      const double unit = fp16_unit(std::to_integer<unsigned>(bytes[0]));
+      const double unit = fp16_scale_unit(std::to_integer<unsigned>(bytes[0]));
       for (std::size_t b = 0; b < scales.size(); ++b) {
-        scales[b] = fp16_scale(load<std::uint16_t>(bytes, 1 + 2 * b), unit);
+        scales[b] = float_of_fp16_scale(load<std::uint16_t>(bytes, 1 + 2 * b), unit);
       }
       break;
     }
@@ -157,7 +127,7 @@ Expected<void, DecodeError> read_scales(ScaleForm form, float top, std::span<con
       break;
     case ScaleForm::kE4M3: {
       const auto unit = load<float>(bytes, 0);
-      if (!possible(unit, E4M3Grid::kTop)) return impossible(0, unit);
+      if (!possible_scale(unit, E4M3Grid::kTop)) return impossible(0, unit);
       const GridLoops& e4m3 = codec_kernels().blocks->grid(Grid::kE4M3);
       const std::byte* const codes = bytes.data() + sizeof unit;
       e4m3.decode(codes, scales.size(), kTileValues, &unit, scales.data());
@@ -169,17 +139,16 @@ Expected<void, DecodeError> read_scales(ScaleForm form, float top, std::span<con
     case ScaleForm::kRange: {
       std::memcpy(scales.data(), bytes.data(), bytes.size());
       for (std::size_t i = 0; i < scales.size(); i += 2) {
-        const bool low = std::isfinite(scales[i]);
-        const bool step = bits_of(scales[i + 1]) < kInfinityBits;
-        if (!low || !step) return impossible(i / 2, low ? scales[i + 1] : scales[i]);
+        if (possible_range(scales[i], scales[i + 1])) continue;
+        return impossible(i / 2, is_finite(scales[i]) ? scales[i + 1] : scales[i]);
       }
       return {};
     }
   }
   bool all = true;
-  for (const float scale : scales) all = all && possible(scale, top);
+  for (const float scale : scales) all = all && possible_scale(scale, top);
   for (std::size_t b = 0; !all && b < scales.size(); ++b) {
-    if (!possible(scales[b], top)) return impossible(b, scales[b]);
+    if (!possible_scale(scales[b], top)) return impossible(b, scales[b]);
   }
   return {};
 }

@@ -31,6 +31,11 @@ struct SparseCodecSpec {
 /// k of every 4096 values drawn from the key, which all workers share; raw values, unscaled.
 [[nodiscard]] std::unique_ptr<const Codec> make_randk_codec(SparseCodecSpec spec);
 
+/// What a codec of `make_topk_codec` or `make_randk_codec` was made from; null for another one.
+/// Lives as long as it.
+[[nodiscard]] const SparseCodecSpec* topk_codec_spec(const Codec& codec);
+[[nodiscard]] const SparseCodecSpec* randk_codec_spec(const Codec& codec);
+
 /// ceil(k n / 4096), at most n.
 [[nodiscard]] std::size_t sparse_count(std::size_t k, std::size_t n);
 

@@ -2,7 +2,6 @@
 #include "quant/stochastic.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "core/check.h"
@@ -11,66 +10,45 @@
 namespace isthmus {
 namespace {
 
-struct Level {
-  float value;
-  unsigned code;
-};
-
 // Ascending; of the two zeros only the one with code 0.
 template <typename G>
-std::vector<Level> levels_of() {
-  std::vector<Level> levels;
+std::vector<StochasticLevel> levels_of() {
+  std::vector<StochasticLevel> levels;
   for (unsigned code = 0; code < 1u << G::kBits; ++code) {
     if (!G::valid(code)) continue;
     if (G::value(code) == 0 && code != 0 && G::value(0) == 0) continue;
     levels.push_back({G::value(code), code});
   }
-  std::ranges::sort(levels, {}, &Level::value);
+  std::ranges::sort(levels, {}, &StochasticLevel::value);
   return levels;
 }
 
-// `uniform` in [0, 1).
-unsigned round_randomly(const std::vector<Level>& levels, float q, float uniform) {
-  const auto above = std::ranges::upper_bound(levels, q, {}, &Level::value);
-  if (above == levels.begin()) return levels.front().code;
-  const Level& low = *(above - 1);
-  if (above == levels.end()) return low.code;
-  const float share = (q - low.value) / (above->value - low.value);
-  return uniform < share ? above->code : low.code;
-}
-
-float quotient(float x, float scale) { return scale > 0 ? x / scale : 0; }
-float offset_quotient(float x, float low, float step) {
-  if (!(step > 0)) return 0;
-  return static_cast<float>((static_cast<double>(x) - static_cast<double>(low)) /
-                            static_cast<double>(step));
-}
-
-constexpr unsigned kDraws = 4;       // 32-bit words of one Philox block
-constexpr unsigned kValueBits = 10;  // of sub: kTileValues / kDraws
-
 }  // namespace
+
+std::vector<StochasticLevel> stochastic_levels(Grid grid) {
+  return visit_grid(grid, []<typename G>(G) { return levels_of<G>(); });
+}
 
 void encode_stochastically(Grid grid, std::span<const float> x, std::size_t block,
                            std::span<const float> scales, const EncodeKey& key,
                            std::span<std::byte> codes) {
-  ISTHMUS_CHECK(key.worker < 1u << (32 - kValueBits), key.worker);
+  ISTHMUS_CHECK(key.worker < 1u << (32 - kStochasticValueBits), key.worker);
   const Rng rng(key.seed, Stream::kRounding);
   std::ranges::fill(codes, std::byte{0});
   visit_grid(grid, [&]<typename G>(G) {
-    static const std::vector<Level> kLevels = levels_of<G>();
-    std::array<std::uint32_t, kDraws> words{};
+    static const std::vector<StochasticLevel> kLevels = levels_of<G>();
+    std::array<std::uint32_t, kStochasticDraws> words{};
     for (std::size_t i = 0; i < x.size(); ++i) {
-      if (i % kDraws == 0) {
-        words =
-            rng.words(key.tile, key.worker << kValueBits | static_cast<std::uint32_t>(i / kDraws));
+      if (i % kStochasticDraws == 0) {
+        words = rng.words(key.tile, key.worker << kStochasticValueBits |
+                                        static_cast<std::uint32_t>(i / kStochasticDraws));
       }
-      const float uniform = static_cast<float>(words[i % kDraws] >> 8) * 0x1p-24f;
+      const float uniform = uniform_of(words[i % kStochasticDraws]);
       const std::size_t b = i / block;
       const float q = G::kInput == GridInput::kOffset
-                          ? offset_quotient(x[i], scales[2 * b], scales[2 * b + 1])
-                          : quotient(x[i], scales[b]);
-      const unsigned code = round_randomly(kLevels, q, uniform);
+                          ? stochastic_offset(x[i], scales[2 * b], scales[2 * b + 1])
+                          : stochastic_quotient(x[i], scales[b]);
+      const unsigned code = round_randomly(kLevels.data(), kLevels.size(), q, uniform);
       const std::size_t bit = i * G::kBits;
       codes[bit / 8] |= static_cast<std::byte>(code << bit % 8);
     }

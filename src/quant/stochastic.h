@@ -5,11 +5,16 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "isthmus/codec.h"
 #include "quant/block_grids.h"
+#include "quant/stochastic_math.h"
 
 namespace isthmus {
+
+/// The grid's values, ascending, each with its code; of the two zeros only the one with code 0.
+[[nodiscard]] std::vector<StochasticLevel> stochastic_levels(Grid grid);
 
 /// As GridLoops::encode, with random rounding. Beyond the grid's ends it saturates.
 /// REQUIRES: no threshold grid but ternary, whose scales here are true scales.

@@ -91,6 +91,7 @@ class TopkCodec final : public Codec {
 
   [[nodiscard]] std::string name() const override { return spec_.name; }
   [[nodiscard]] bool sparse() const override { return true; }
+  [[nodiscard]] const SparseCodecSpec& spec() const { return spec_; }
   [[nodiscard]] bool error_feedback() const override { return spec_.error_feedback; }
   [[nodiscard]] std::size_t encoded_bytes(std::size_t n) const override {
     const std::size_t count = sparse_count(spec_.k, n);
@@ -185,6 +186,11 @@ std::unique_ptr<const Codec> make_topk_codec(SparseCodecSpec spec) {
   ISTHMUS_CHECK(spec.k >= 1, spec.k);
   ISTHMUS_CHECK(spec.k <= kTileValues, spec.k);
   return std::make_unique<TopkCodec>(std::move(spec));
+}
+
+const SparseCodecSpec* topk_codec_spec(const Codec& codec) {
+  const auto* const sparse = dynamic_cast<const TopkCodec*>(&codec);
+  return sparse == nullptr ? nullptr : &sparse->spec();
 }
 
 }  // namespace isthmus

@@ -2,20 +2,17 @@
 // uint8-minmax, one value at a time: y = low + q * step. `static` for the reason in codec_math.h.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-
 #include "quant/block_grids.h"
 
 namespace isthmus {
 
 /// True when low + 255 step stays far from overflow, so that plain fp32 decodes the block; a wider
 /// range is computed in fp64 and clamped.
-static inline bool narrow_range(float low, float step) {
+ISTHMUS_HOST_DEVICE static inline bool narrow_range(float low, float step) {
   return float_of(bits_of(low) & kAbsMask) + Uint8Grid::kTop * step <= 0x1p126f;
 }
 
-static inline float uint8_value(unsigned code, float low, float step) {
+ISTHMUS_HOST_DEVICE static inline float uint8_value(unsigned code, float low, float step) {
   const float q = Uint8Grid::value(code);
   if (narrow_range(low, step)) return low + q * step;
   const double wide = static_cast<double>(low) + static_cast<double>(q) * static_cast<double>(step);
@@ -24,7 +21,7 @@ static inline float uint8_value(unsigned code, float low, float step) {
 }
 
 /// A zero step is a constant block: code 0.
-static inline unsigned uint8_code(float x, float low, float step) {
+ISTHMUS_HOST_DEVICE static inline unsigned uint8_code(float x, float low, float step) {
   if (!(step > 0)) return 0;
   if (narrow_range(low, step)) {
     const float above = x - low;

@@ -95,6 +95,8 @@ class Usage(CommandLine):
         self.refuses(2, "--link", "simulate", "run.toml", "--link", "fast")
         self.refuses(2, "hf", "export", "run", "--to", "gguf", "out")
         self.refuses(2, "[0, 1024]", "bench", "compute", "--threads", "1025")
+        self.refuses(2, "--device", "bench", "codec", "--device", "tpu")
+        self.refuses(2, "--values", "bench", "codec", "--device", "cuda", "--values", "0")
 
     def test_help_and_version(self):
         self.assertIn("simulate", self.prints("--help"))

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What outer methods do to flat vectors beside the outer optimizer, on the device and with the bits
+// of src/outer: each operation rounds once, norms are the CPU's fixed trees in double. All pointers
+// are the device's, (n,) float32 unless said otherwise, not overlapping.
+//
+// Digests of values are not here: XXH3-128 is a chain over all bytes in order. They are taken on
+// the host from what has to go there anyway, the encoded bytes.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/cuda/device.h"
+#include "kernels/outer_step.h"
+
+namespace isthmus::cuda {
+
+/// delta = anchor - local, or (anchor - local) + more where `more` is not null. 12 or 16 bytes an
+/// element.
+void outer_gradient(Stream& stream, std::size_t n, const float* anchor, const float* local,
+                    const float* more, float* delta);
+
+/// local = alpha local + (1 - alpha) anchor; a copy for alpha = 0, nothing for 1. 12 bytes (8).
+void mix(Stream& stream, std::size_t n, float alpha, const float* anchor, float* local);
+
+/// local += anchor - before: what the anchor moved is added to work that was not counted. 16 bytes.
+void rebase(Stream& stream, std::size_t n, const float* anchor, const float* before, float* local);
+
+/// g -= stale / share (eager's own part of the mean before). 12 bytes.
+void subtract_share(Stream& stream, std::size_t n, float share, const float* stale, float* g);
+/// g += (anchor - local) / share (eager's fresh part). 16 bytes.
+void add_fresh_share(Stream& stream, std::size_t n, float share, const float* anchor,
+                     const float* local, float* g);
+/// sum /= by: the mean of what members sent. 8 bytes.
+void divide(Stream& stream, std::size_t n, float by, float* sum);
+
+/// kernels::delayed_nesterov_step; s: the sum of the rounds since the momentum last moved. 28
+/// bytes.
+void delayed_nesterov_step(Stream& stream, const kernels::OuterStep& step, bool closes,
+                           std::size_t n, float* x, const float* d, float* b, float* s);
+
+/// co2's step (src/outer/co2.h): d /= penalty; m = mu m + d; x -= eta clamp(m, -bound, bound), an
+/// infinite bound for none. m null: d takes its place. `moved` takes what x moved by, for its norm.
+/// 28 bytes with momentum.
+void co2_step(Stream& stream, const kernels::OuterStep& step, float penalty, float bound,
+              std::size_t n, float* x, float* d, float* m, float* moved);
+
+/// Norm of a vector as outer/flat_view.h adds it up: `tile_sums` (ceil(n / 4096) doubles) take the
+/// sum of squares of each tile, and *norm the root of their sum in order. 4 bytes.
+void l2_norm(Stream& stream, std::size_t n, const float* x, double* tile_sums, double* norm);
+
+}  // namespace isthmus::cuda

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+// topk and randk. 4 bytes moved a value, and a few for each value sent; 12 with error feedback. The
+// k largest are found by counting the digits of magnitudes in registers, eight bits a pass.
+#include "quant/block_code_math.h"
+#include "quant/bucket_math.h"
+#include "quant/cuda/sparse_tile.h"
+
+namespace isthmus::cuda {
+namespace {
+
+constexpr unsigned kDigits = 256;
+constexpr std::uint16_t kNotDrawn = 0xFFFF;
+constexpr unsigned kGroups = kTileValues / kWarpValues;
+
+struct Selection {
+  std::uint32_t last = 0;  // magnitude of the smallest one that is kept
+  unsigned equals = 0;     // how many of its equals are: the first ones
+};
+
+// The digit at which the count from the top reaches `need`, and what is left to take of it; on warp
+// 0, whose lanes have 8 digits each.
+__device__ void find_digit(const unsigned* counts, unsigned need, unsigned* digit, unsigned* left) {
+  constexpr unsigned kOwn = kDigits / kWarp;
+  const unsigned lane = threadIdx.x;
+  const unsigned top = kDigits - 1 - kOwn * lane;  // the lane's largest digit
+  unsigned own = 0;
+  for (unsigned i = 0; i < kOwn; ++i) own += counts[top - i];
+  unsigned through = own;
+  for (unsigned by = 1; by < kWarp; by *= 2) {
+    const unsigned before = __shfl_up_sync(kAllLanes, through, by);
+    if (lane >= by) through += before;
+  }
+  unsigned above = through - own;
+  if (above >= need || through < need) return;
+  for (unsigned i = 0; i < kOwn; ++i) {
+    const unsigned here = counts[top - i];
+    if (above + here >= need) {
+      *digit = top - i;
+      *left = need - above;
+      return;
+    }
+    above += here;
+  }
+}
+
+__device__ Selection select(const std::uint32_t (&magnitude)[kChunks][kChunkValues], unsigned n,
+                            unsigned k) {
+  __shared__ unsigned counts[kDigits];
+  __shared__ unsigned digit, left;
+  std::uint32_t prefix = 0;
+  unsigned need = k;
+  int high = 31;  // bits below it are still open
+  while (high > 0) {
+    const int low = high > 8 ? high - 8 : 0;
+    counts[threadIdx.x] = 0;
+    __syncthreads();
+    for (int c = 0; c < kChunks; ++c) {
+      for (unsigned e = 0; e < kChunkValues; ++e) {
+        const bool candidate =
+            chunk_place(c) + e < n && static_cast<std::uint64_t>(magnitude[c][e]) >> high == prefix;
+        if (candidate) atomicAdd(&counts[magnitude[c][e] >> low & ((1u << (high - low)) - 1)], 1u);
+      }
+    }
+    __syncthreads();
+    if (threadIdx.x < kWarp) find_digit(counts, need, &digit, &left);
+    __syncthreads();
+    prefix = prefix << (high - low) | digit;
+    need = left;
+    high = low;
+    __syncthreads();
+  }
+  return {prefix, need};
+}
+
+// The selected values and their places, in order of place.
+__device__ void keep(const ChunkValues& v, unsigned n, unsigned k, const SparseShared& shared) {
+  __shared__ unsigned groups[kGroups];
+  std::uint32_t magnitude[kChunks][kChunkValues];
+  for (int c = 0; c < kChunks; ++c) {
+    for (unsigned e = 0; e < kChunkValues; ++e) magnitude[c][e] = bits_of(v[c][e]) & kAbsMask;
+  }
+  const Selection selection = select(magnitude, n, k);
+  // Larger ones are counted in the lower half of a word, equal ones in the upper one.
+  constexpr unsigned kEqual = 1u << 16;
+  const unsigned warp = threadIdx.x / kWarp;
+  const unsigned lane = threadIdx.x % kWarp;
+  unsigned before[kChunks];
+  for (int c = 0; c < kChunks; ++c) {
+    unsigned own = 0;
+    for (unsigned e = 0; e < kChunkValues; ++e) {
+      if (chunk_place(c) + e >= n) continue;
+      own += magnitude[c][e] > selection.last    ? 1u
+             : magnitude[c][e] == selection.last ? kEqual
+                                                 : 0u;
+    }
+    unsigned through = own;
+    for (unsigned by = 1; by < kWarp; by *= 2) {
+      const unsigned other = __shfl_up_sync(kAllLanes, through, by);
+      if (lane >= by) through += other;
+    }
+    before[c] = through - own;
+    if (lane == kWarp - 1) groups[warp * kChunks + static_cast<unsigned>(c)] = through;
+  }
+  __syncthreads();
+  for (int c = 0; c < kChunks; ++c) {
+    for (unsigned g = 0; g < warp * kChunks + static_cast<unsigned>(c); ++g) before[c] += groups[g];
+    unsigned larger = before[c] % kEqual;
+    unsigned equal = before[c] / kEqual;
+    for (unsigned e = 0; e < kChunkValues; ++e) {
+      const unsigned i = chunk_place(c) + e;
+      if (i >= n) continue;
+      const bool is_larger = magnitude[c][e] > selection.last;
+      const bool is_equal = magnitude[c][e] == selection.last;
+      if (is_larger || (is_equal && equal < selection.equals)) {
+        const unsigned at = larger + (equal < selection.equals ? equal : selection.equals);
+        shared.kept[at] = v[c][e];
+        shared.where[at] = static_cast<std::uint16_t>(i);
+      }
+      larger += is_larger ? 1 : 0;
+      equal += is_equal ? 1 : 0;
+    }
+  }
+  __syncthreads();
+}
+
+// kept := what the bytes say.
+__device__ void write_scaled(const SparseShape& shape, unsigned count, float* kept,
+                             unsigned char* out) {
+  __shared__ float scale;
+  const SparseValues form = shape.values;
+  const unsigned t = threadIdx.x;
+  if (form == SparseValues::kInt8) {
+    std::uint32_t mine = 0;
+    for (unsigned j = t; j < count; j += kTileThreads) {
+      const std::uint32_t bits = bits_of(kept[j]) & kAbsMask;
+      mine = bits > mine ? bits : mine;
+    }
+    const std::uint32_t largest = largest_of(mine);
+    if (t == 0) scale = scale_for(largest, kInt8Levels, shape.most_scale);
+  } else if (t < kWarp) {
+    constexpr unsigned kLanes = 16;  // as block_kernels.h adds
+    double sum = 0;
+    for (unsigned j = t; t < kLanes && j < count; j += kLanes) {
+      sum += static_cast<double>(float_of(bits_of(kept[j]) & kAbsMask));
+    }
+    for (int half = kLanes / 2; half > 0; half /= 2) sum += __shfl_xor_sync(kAllLanes, sum, half);
+    if (t == 0) scale = mean_scale(sum / static_cast<double>(count), float_of(kInfinityBits - 1));
+  }
+  __syncthreads();
+  if (t == 0) store_field(out, scale);
+  if (form == SparseValues::kInt8) {
+    for (unsigned j = t; j < count; j += kTileThreads) {
+      const unsigned code = code_of<Int8Grid>(kept[j], &scale);
+      out[4 + j] = static_cast<unsigned char>(code);
+      kept[j] = value_of<Int8Grid>(code, &scale);
+    }
+  } else {
+    for (unsigned b = t; b < (count + 7) / 8; b += kTileThreads) {
+      unsigned byte = 0;
+      for (unsigned j = 8 * b; j < 8 * b + 8 && j < count; ++j) {
+        const unsigned code = code_of<SignGrid>(kept[j], &scale);
+        byte |= code << j % 8;
+        kept[j] = value_of<SignGrid>(code, &scale);
+      }
+      out[4 + b] = static_cast<unsigned char>(byte);
+    }
+  }
+  __syncthreads();
+}
+
+// Sums run in order of place, as the codec has it, each by one thread.
+__device__ void write_bins(unsigned count, float* kept, unsigned char* out) {
+  __shared__ double mean, width;
+  __shared__ std::uint16_t table[kBins];
+  const unsigned t = threadIdx.x;
+  bool bad = false;
+  for (unsigned j = t; j < count; j += kTileThreads) bad = bad || !is_finite(kept[j]);
+  if (any_thread(bad)) {
+    if (t < kBins) {
+      store_field(out + 2 * t, static_cast<std::uint16_t>(kQuietNanBits >> 16));
+    }
+    for (unsigned b = t; b < (count + 3) / 4; b += kTileThreads) out[kBinTableBytes + b] = 0;
+    __syncthreads();
+    return;
+  }
+  if (t == 0) {
+    double sum = 0;
+    for (unsigned j = 0; j < count; ++j) sum += static_cast<double>(kept[j]);
+    mean = sum / static_cast<double>(count);
+    double squares = 0;
+    for (unsigned j = 0; j < count; ++j) {
+      const double centred = static_cast<double>(kept[j]) - mean;
+      squares += centred * centred;
+    }
+    width = bin_width(squares, count);
+  }
+  __syncthreads();
+  if (t < kBins) {
+    double sum = 0;
+    std::size_t members = 0;
+    for (unsigned j = 0; j < count; ++j) {
+      if (bin_of(kept[j], mean, width) != t) continue;
+      sum += static_cast<double>(kept[j]);
+      ++members;
+    }
+    table[t] = members > 0 ? bin_entry(sum / static_cast<double>(members)) : std::uint16_t{0};
+    store_field(out + 2 * t, table[t]);
+  }
+  __syncthreads();
+  for (unsigned b = t; b < (count + 3) / 4; b += kTileThreads) {
+    unsigned byte = 0;
+    for (unsigned j = 4 * b; j < 4 * b + 4 && j < count; ++j) {
+      const unsigned bin = bin_of(kept[j], mean, width);
+      byte |= bin << 2 * (j % 4);
+      kept[j] = float_of_bf16(table[bin]);
+    }
+    out[kBinTableBytes + b] = static_cast<unsigned char>(byte);
+  }
+  __syncthreads();
+}
+
+// Packed by one thread a byte; a Rice string by one thread, since no code knows its place before
+// those in front of it.
+__device__ void write_places(IndexCoding coding, unsigned rice, unsigned count,
+                             const std::uint16_t* where, unsigned char* out, unsigned bytes) {
+  if (coding == IndexCoding::kPacked12) {
+    for (unsigned b = threadIdx.x; b < bytes; b += kTileThreads) {
+      const unsigned j = 8 * b / 12;
+      const std::uint32_t next = j + 1 < count ? where[j + 1] : 0u;
+      out[b] = static_cast<unsigned char>((where[j] | next << 12) >> (8 * b - 12 * j));
+    }
+  } else {
+    for (unsigned b = threadIdx.x; b < bytes; b += kTileThreads) out[b] = 0;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      unsigned at = 0;  // bit
+      const auto set = [&](unsigned bit) {
+        out[bit / 8] = static_cast<unsigned char>(out[bit / 8] | 1u << bit % 8);
+      };
+      for (unsigned j = 0, next = 0; j < count; next = where[j] + 1u, ++j) {
+        const unsigned gap = where[j] - next;
+        for (unsigned one = 0; one < gap >> rice; ++one) set(at++);
+        ++at;
+        for (unsigned b = 0; b < rice; ++b, ++at) {
+          if ((gap >> b & 1u) != 0) set(at);
+        }
+      }
+    }
+  }
+  __syncthreads();
+}
+
+__device__ void finish(const EncodeWork& work, std::size_t tile, unsigned n, unsigned count,
+                       const ChunkValues& v, const SparseShared& shared, const unsigned char* out) {
+  move_bytes(work.bytes + tile * work.tile_bytes, out,
+             n == kTileValues ? work.tile_bytes : work.last_tile_bytes);
+  if (work.feedback.residual == nullptr) return;
+  for (unsigned i = threadIdx.x; i < kTileValues; i += kTileThreads) shared.sent[i] = 0;
+  __syncthreads();
+  for (unsigned j = threadIdx.x; j < count; j += kTileThreads) {
+    shared.sent[shared.where[j]] = shared.kept[j];
+  }
+  __syncthreads();
+  ChunkValues sent;
+  for (int c = 0; c < kChunks; ++c) {
+    for (unsigned e = 0; e < kChunkValues; ++e) sent[c][e] = shared.sent[chunk_place(c) + e];
+  }
+  keep_residual(work.feedback, tile, n, v, sent);
+}
+
+__device__ unsigned load_tile(const EncodeWork& work, std::size_t tile, ChunkValues& v) {
+  const std::size_t begin = tile * kTileValues;
+  const auto n = static_cast<unsigned>(work.n - begin < kTileValues ? work.n - begin : kTileValues);
+  load_values(work.x + begin, n, v);
+  if (work.feedback.residual != nullptr) add_residual(work.feedback, tile, n, v);
+  return n;
+}
+
+__global__ void topk_kernel(SparseShape shape, EncodeWork work) {
+  ISTHMUS_DYNAMIC_SHARED(unsigned char, memory);
+  const std::size_t tile = blockIdx.x;
+  const SparseShared shared = sparse_shared(memory, shape.k, work.tile_bytes);
+  ChunkValues v;
+  const unsigned n = load_tile(work, tile, v);
+  const unsigned count = sparse_count_of(shape.k, n);
+  keep(v, n, count, shared);
+  unsigned char* const out = staged(shared.bytes, work.bytes + tile * work.tile_bytes);
+  if (shape.values == SparseValues::kFp32) {
+    for (unsigned j = threadIdx.x; j < count; j += kTileThreads) {
+      store_field(out + 4 * j, shared.kept[j]);
+    }
+  } else if (shape.values == SparseValues::k2Bit) {
+    write_bins(count, shared.kept, out);
+  } else {
+    write_scaled(shape, count, shared.kept, out);
+  }
+  const bool whole = n == kTileValues;
+  const unsigned split = sparse_value_bytes(shape.values, count);
+  const auto bytes = static_cast<unsigned>(whole ? work.tile_bytes : work.last_tile_bytes);
+  write_places(shape.indices, whole ? shape.rice : shape.last_rice, count, shared.where,
+               out + split, bytes - split);
+  finish(work, tile, n, count, v, shared, out);
+}
+
+// A value that is not sent may not be finite either: it is marked by a NaN in place of the first.
+__global__ void randk_kernel(SparseShape shape, EncodeWork work) {
+  ISTHMUS_DYNAMIC_SHARED(unsigned char, memory);
+  const std::size_t tile = blockIdx.x;
+  const SparseShared shared = sparse_shared(memory, shape.k, work.tile_bytes);
+  ChunkValues v;
+  const unsigned n = load_tile(work, tile, v);
+  const unsigned count = sparse_count_of(shape.k, n);
+  std::uint32_t words[4];
+  random_words(work.key.seed, isthmus::Stream::kRandomK, work.key.tile + tile, 0, words);
+  draw_places(words[0], n, count, reinterpret_cast<std::uint32_t*>(shared.kept), shared.where);
+  // Places to ranks through shared memory: a value asks whether it was drawn.
+  __shared__ std::uint16_t rank[kTileValues];
+  for (unsigned i = threadIdx.x; i < kTileValues; i += kTileThreads) rank[i] = kNotDrawn;
+  __syncthreads();
+  for (unsigned j = threadIdx.x; j < count; j += kTileThreads) {
+    rank[shared.where[j]] = static_cast<std::uint16_t>(j);
+  }
+  __syncthreads();
+  bool bad = false;
+  for (int c = 0; c < kChunks; ++c) {
+    for (unsigned e = 0; e < kChunkValues; ++e) {
+      const unsigned i = chunk_place(c) + e;
+      if (i >= n) continue;
+      bad = bad || !is_finite(v[c][e]);
+      if (rank[i] != kNotDrawn) shared.kept[rank[i]] = v[c][e];
+    }
+  }
+  unsigned char* const out = staged(shared.bytes, work.bytes + tile * work.tile_bytes);
+  const bool marked = any_thread(bad);
+  if (threadIdx.x == 0) store_field(out, words[0]);
+  for (unsigned j = threadIdx.x; j < count; j += kTileThreads) {
+    store_field(out + 4 + 4 * j, marked && j == 0 ? float_of(kQuietNanBits) : shared.kept[j]);
+  }
+  __syncthreads();
+  finish(work, tile, n, count, v, shared, out);
+}
+
+template <typename Kernel>
+void queue(Stream& stream, Kernel kernel, const SparseCodecSpec& spec, const EncodeWork& work) {
+  launch(stream,
+         {.blocks = dim3(static_cast<unsigned>((work.n + kTileValues - 1) / kTileValues)),
+          .threads = dim3(kTileThreads),
+          .shared_bytes = sparse_shared_bytes(static_cast<unsigned>(spec.k), work.tile_bytes,
+                                              work.feedback.residual != nullptr)},
+         kernel, sparse_shape(spec, work.n), work);
+}
+
+}  // namespace
+
+void encode_topk(Stream& stream, const SparseCodecSpec& spec, const EncodeWork& work) {
+  queue(stream, topk_kernel, spec, work);
+}
+void encode_randk(Stream& stream, const SparseCodecSpec& spec, const EncodeWork& work) {
+  queue(stream, randk_kernel, spec, work);
+}
+
+}  // namespace isthmus::cuda

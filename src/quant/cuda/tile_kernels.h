@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What queues the kernels of the codecs: device pointers, whole vectors of n >= 1 values in tiles
+// of kTileValues, one block of threads a tile. What each codec is: its header on the CPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "isthmus/codec.h"
+#include "kernels/cuda/device.h"
+#include "quant/block_codec.h"
+#include "quant/sparse_codec.h"
+#include "quant/stochastic_math.h"
+
+namespace isthmus::cuda {
+
+/// Error feedback fused with encoding; none where residual is null.
+struct ResidualPlace {
+  float* residual = nullptr;  // (n,)
+  float decay = 1;
+  std::uint32_t* first_bad = nullptr;  // raised to ~number of a tile that is not finite
+};
+
+struct EncodeWork {
+  const float* x = nullptr;  // (n,)
+  std::size_t n = 0;
+  unsigned char* bytes = nullptr;  // at any address
+  std::size_t tile_bytes = 0;      // of a whole tile
+  std::size_t last_tile_bytes = 0;
+  EncodeKey key;  // of the first tile
+  ResidualPlace feedback;
+};
+
+struct DecodeWork {
+  const unsigned char* bytes = nullptr;  // at any address
+  std::size_t tile_bytes = 0;
+  std::size_t last_tile_bytes = 0;
+  float* values = nullptr;  // (n,)
+  std::size_t n = 0;
+  bool add = false;                    // to what is there
+  std::uint32_t* first_bad = nullptr;  // raised to ~number of a tile that is no encoding
+};
+
+struct StochasticLevels {
+  const StochasticLevel* levels = nullptr;  // on the device; null: rounds to nearest
+  std::size_t count = 0;
+};
+
+enum class FloatForm : std::uint8_t { kFp32, kBf16, kFp16 };
+void encode_floats(Stream& stream, FloatForm form, const EncodeWork& work);
+void decode_floats(Stream& stream, FloatForm form, const DecodeWork& work);
+
+void encode_blocks(Stream& stream, const BlockCodecSpec& spec, float most_scale,
+                   const StochasticLevels& levels, const EncodeWork& work);
+void decode_blocks(Stream& stream, const BlockCodecSpec& spec, const DecodeWork& work);
+
+/// topk, but no cosine transform.
+void encode_topk(Stream& stream, const SparseCodecSpec& spec, const EncodeWork& work);
+void decode_topk(Stream& stream, const SparseCodecSpec& spec, const DecodeWork& work);
+void encode_randk(Stream& stream, const SparseCodecSpec& spec, const EncodeWork& work);
+void decode_randk(Stream& stream, const SparseCodecSpec& spec, const DecodeWork& work);
+
+}  // namespace isthmus::cuda
