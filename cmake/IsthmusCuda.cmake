@@ -13,6 +13,12 @@ if(ISTHMUS_CUDA STREQUAL "AUTO" OR ISTHMUS_CUDA)
     endif()
     enable_language(CUDA)
     find_package(CUDAToolkit REQUIRED)
+    # cuBLAS itself is loaded at run time, so that programs start without it.
+    find_path(ISTHMUS_CUBLAS_INCLUDE_DIR cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS} NO_CACHE)
+    if(NOT ISTHMUS_CUBLAS_INCLUDE_DIR)
+      message(FATAL_ERROR "CUDA ${CUDAToolkit_VERSION} was found without cublasLt.h: install its package "
+                          "libcublas-dev-${CUDAToolkit_VERSION_MAJOR}-${CUDAToolkit_VERSION_MINOR} (NVIDIA's) or configure with ISTHMUS_CUDA=OFF")
+    endif()
     if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 has not heard of C++20 in nvcc 12 and 13
       set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
       set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
@@ -45,7 +51,7 @@ function(isthmus_cuda_sources module)
     return()
   endif()
   target_sources(isthmus_${module} PRIVATE ${ARG_RUNTIME} ${ARG_EXACT} ${ARG_FAST} ${ARG_HOST})
-  target_link_libraries(isthmus_${module} PRIVATE CUDA::cudart_static)
+  target_link_libraries(isthmus_${module} PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
   target_compile_options(isthmus_${module} PRIVATE
     $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --Werror=all-warnings -Xcompiler=-Wall>)
   set_source_files_properties(${ARG_EXACT} PROPERTIES COMPILE_OPTIONS --fmad=false)

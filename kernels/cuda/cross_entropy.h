@@ -30,7 +30,7 @@ struct CrossEntropy {
   double* row_losses = nullptr;  // scratch: (2 rows,)
   LossTotals* totals = nullptr;
 };
-/// DETERMINISM: rows' losses are added in row order, in double.
+/// DETERMINISM: rows' losses are added in double, in an order fixed by `rows`.
 template <typename T>
 void cross_entropy(Stream& stream, const CrossEntropy<T>& ce);
 

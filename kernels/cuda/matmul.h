@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products on the device, row-major, by cuBLASLt (matmul.cu); emulated/matmul.cpp computes
-// them on the CPU for tests. Sums are float whatever the operands are.
+// Matrix products on the device, row-major, by cuBLASLt (matmul.cpp); emulated/matmul.cpp computes
+// them on the CPU for tests. Sums are float whatever the operands are, and never TF32.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ enum class Epilogue {
 /// c (m, n) = epilogue(op(a) op(b)) or, with `accumulate`, c + op(a) op(b).
 /// a (m, k) and b (k, n), both float or both Bf16, or transposed in memory; ld: from row to row in
 /// memory. c float or Bf16; float where a is float. 16-byte aligned pointers and rows (a multiple
-/// of 8 Bf16, 4 floats) are fast; others work.
+/// of 8 Bf16, 4 floats) are fast; others work. REQUIRES: k >= 1.
 struct Matmul {
   std::int64_t m = 0, n = 0, k = 0;
   ConstMatrixData a, b;
@@ -37,14 +37,16 @@ struct Matmul {
   MatrixData c;
   bool accumulate = false;  // REQUIRES: kNone
   Epilogue epilogue = Epilogue::kNone;
-  const float* bias = nullptr;  // (n,): kBias, kGeluBias
+  const float* bias = nullptr;  // (n,): kBias, kGeluBias; where c is Bf16 it may be rounded to it
   MatrixData aux;               // (m, n), rows ldc apart, of c's type
 };
 
 /// cuBLASLt with its workspace and the algorithms chosen so far, one per shape. Driven by one
-/// thread. A product's algorithm is looked up when its shape is first seen, outside of graphs too.
+/// thread, on one stream at a time, since its products share the workspace. A product's algorithm
+/// is looked up when its shape is first seen, outside of graphs too.
 class Blas {
  public:
+  /// THROWS: SystemError naming the package where cuBLASLt cannot be loaded.
   Blas();
   ~Blas();
   Blas(const Blas&) = delete;

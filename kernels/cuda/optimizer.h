@@ -18,7 +18,7 @@ using kernels::Bf16;
 /// What a step's kernels read; copied to the device before each step. Filled by step_numbers.
 struct StepNumbers {
   float keep1, beta2, keep2, rate, root, eps, momentum;  // AdamWConstants; rate: of SGD lr
-  float clip;                                            // largest norm; 0: off
+  double clip;                                           // largest norm; 0: off
   double lr;
   std::int64_t updates;  // this one's number, from 1
 };

@@ -40,6 +40,23 @@ void launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters.
   check(cudaGetLastError(), "kernel launch");
 }
 
+/// The bytes at `at`, aligned to sizeof(V), as one access of up to 16 bytes.
+template <typename V>
+__device__ inline V load_as(const void* at) {
+  return *static_cast<const V*>(at);
+}
+template <typename V>
+__device__ inline void store_as(void* at, V value) {
+  *static_cast<V*>(at) = value;
+}
+
+/// Two floats rounded to bfloat16, the first in the lower half.
+__device__ inline std::uint32_t bf16_pair(float low, float high) {
+  std::uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
 /// D += A B of a warp: A 16x16 and B 16x8 bfloat16, D 16x8 float, spread over the lanes as PTX's
 /// mma.m16n8k16 has them (PTX ISA 9.7.14.5.8); a register holds two values, the lower column low.
 __device__ inline void mma_16x8x16(float (&d)[4], const std::uint32_t (&a)[4],

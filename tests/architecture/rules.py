@@ -65,11 +65,11 @@ OWNERS = {
     "math.h": ["kernels/*_fast.h"],  # compiled per instruction set: no inline std:: functions
     "nmmintrin.h": ["src/core/hash_crc32c_sse42.cpp"],
     "cuda_runtime.h": ["kernels/cuda/simt_device.h", "kernels/cuda/runtime.cu"],
-    "cublasLt.h": ["kernels/cuda/matmul.cu"],
+    "cublasLt.h": ["kernels/cuda/cublas_calls.h"],
     "ucontext.h": ["kernels/cuda/emulated/grid.cpp"],
     "cuda_runtime_api.h": ["src/transport/nccl_calls.h"],
     "nccl.h": ["src/transport/nccl_calls.h"],
-    "dlfcn.h": ["src/transport/nccl_calls.cpp"],
+    "dlfcn.h": ["kernels/cuda/cublas_calls.cpp", "src/transport/nccl_calls.cpp"],
     "oneapi/dnnl/*": ["kernels/gemm_onednn.cpp"],
     "omp.h": ["kernels/gemm_onednn.cpp"],
     # The operating system: storage, memory, threads, terminal and signals.

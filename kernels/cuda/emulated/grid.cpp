@@ -3,6 +3,7 @@
 #include <ucontext.h>
 
 #include <csetjmp>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -294,6 +295,12 @@ void mma_16x8x16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t
     float sum = d[e];
     for (int k = 0; k < 16; ++k) sum += of_a(row, k) * of_b(k, column);
     d[e] = sum;
+  }
+}
+
+void check_aligned(const void* at, std::size_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(at) % bytes != 0) {
+    emulated::fail("a vector access that is not aligned to its size");
   }
 }
 

@@ -90,10 +90,11 @@ void set_device_memory(std::size_t bytes) {
   const Lock lock(state().mutex);
   state().limit = bytes;
 }
-void queue(Stream& stream, std::function<void()> work) {
+void queue(void* stream, std::function<void()> work) {
   const Lock lock(state().mutex);
-  of(stream).add(std::move(work));
+  static_cast<Queue*>(stream)->add(std::move(work));
 }
+void queue(Stream& stream, std::function<void()> work) { queue(stream.handle(), std::move(work)); }
 }  // namespace emulated
 
 std::vector<DeviceInfo> devices() {

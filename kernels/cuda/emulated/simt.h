@@ -16,6 +16,7 @@
 #include <functional>
 #include <tuple>
 
+#include "kernels/bf16.h"
 #include "kernels/cuda/device.h"
 
 #define __global__
@@ -176,6 +177,23 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+
+void check_aligned(const void* at, std::size_t bytes);
+template <typename V>
+V load_as(const void* at) {
+  check_aligned(at, sizeof(V));
+  V value;
+  std::memcpy(&value, at, sizeof(V));
+  return value;
+}
+template <typename V>
+void store_as(void* at, V value) {
+  check_aligned(at, sizeof(V));
+  std::memcpy(at, &value, sizeof(V));
+}
+inline std::uint32_t bf16_pair(float low, float high) {
+  return kernels::Bf16(low).bits | std::uint32_t{kernels::Bf16(high).bits} << 16;
+}
 
 void mma_16x8x16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);
 void load_matrices(std::uint32_t (&r)[4], const void* row);

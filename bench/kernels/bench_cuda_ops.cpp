@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+// Speed of a training step's operations on a CUDA device that are bound by its memory, one JSON
+// object a line: bench_cuda_ops [--only PREFIX] [--device N] [--repetitions N].
+// Before each operation a copy between two arrays of the device is timed, so that a line says what
+// fraction of a copy's bandwidth the operation reaches; `bytes` are those that must move, whatever
+// the caches do. Products say their TFLOP/s instead. Times are medians of single launches between
+// two events, after two that are not counted.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cuda_bench.h"
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/cross_entropy.h"
+#include "kernels/cuda/embedding.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/optimizer.h"
+#include "kernels/cuda/rotary.h"
+
+namespace isthmus::cuda {
+namespace {
+
+/// Zeros on the device.
+template <typename T>
+DeviceArray<T> zeros(Stream& stream, std::int64_t n) {
+  DeviceArray<T> array(static_cast<std::size_t>(n));
+  fill_zero(stream, array.data(), array.size());
+  return array;
+}
+
+/// Values in [-1, 1): a device that multiplies zeros draws less power and runs faster.
+DeviceArray<Bf16> uniform(Stream& stream, std::int64_t n) {
+  std::vector<Bf16> host(static_cast<std::size_t>(n));
+  std::uint32_t state = 1;
+  for (Bf16& x : host) {
+    state = state * 1664525u + 1013904223u;
+    x = Bf16(static_cast<float>(static_cast<std::int32_t>(state)) / 2147483648.f);
+  }
+  DeviceArray<Bf16> array(host.size());
+  copy(stream, array.data(), host.data(), host.size());
+  stream.synchronize();
+  return array;
+}
+
+struct ModelShape {
+  std::int64_t rows, seq, channels, vocab;
+};
+constexpr ModelShape kGpt2{16384, 1024, 768, 50257};
+constexpr ModelShape kLlama{8192, 2048, 2048, 32000};
+
+std::string text(std::int64_t rows, std::int64_t columns) {
+  return fmt::format("{}x{}", rows, columns);
+}
+
+void bench_norm(CudaBench& bench, const ModelShape& s, bool centred) {
+  Stream& stream = bench.stream;
+  const std::int64_t n = s.rows * s.channels;
+  const auto x = zeros<float>(stream, n), d_stream = zeros<float>(stream, n);
+  const auto branch = zeros<Bf16>(stream, n), y = zeros<Bf16>(stream, n);
+  const auto weight = zeros<float>(stream, s.channels), bias = zeros<float>(stream, s.channels);
+  const auto d_weight = zeros<float>(stream, s.channels), d_bias = zeros<float>(stream, s.channels);
+  const auto mean = zeros<float>(stream, s.rows), rstd = zeros<float>(stream, s.rows);
+  const auto scratch =
+      zeros<float>(stream, static_cast<std::int64_t>(norm_backward_scratch(s.channels)));
+  const std::string kind = centred ? "layer_norm" : "rms_norm";
+  const auto elements = static_cast<std::size_t>(n);
+  bench.memory(kind + "_forward", text(s.rows, s.channels), elements * 12, [&] {
+    norm_forward<Bf16>(stream, {.rows = s.rows,
+                                .channels = s.channels,
+                                .eps = 1e-5,
+                                .centred = centred,
+                                .x = x.data(),
+                                .branch = branch.data(),
+                                .s = x.data(),
+                                .weight = weight.data(),
+                                .bias = centred ? bias.data() : nullptr,
+                                .y = y.data(),
+                                .mean = mean.data(),
+                                .rstd = rstd.data()});
+  });
+  bench.memory(kind + "_backward", text(s.rows, s.channels), elements * 16, [&] {
+    norm_backward<Bf16>(stream, {.rows = s.rows,
+                                 .channels = s.channels,
+                                 .centred = centred,
+                                 .dy = y.data(),
+                                 .s = x.data(),
+                                 .weight = weight.data(),
+                                 .mean = mean.data(),
+                                 .rstd = rstd.data(),
+                                 .d_stream = d_stream.data(),
+                                 .d_branch = branch.data(),
+                                 .d_weight = d_weight.data(),
+                                 .d_bias = centred ? d_bias.data() : nullptr,
+                                 .scratch = scratch.data()});
+  });
+}
+
+void bench_head_norm(CudaBench& bench) {
+  Stream& stream = bench.stream;
+  constexpr std::int64_t kRows = 8192, kHeads = 16, kDim = 128, kRow = 3 * kHeads * kDim;
+  const auto x = zeros<Bf16>(stream, kRows * kRow), y = zeros<Bf16>(stream, kRows * kHeads * kDim);
+  const auto weight = zeros<float>(stream, kDim), d_weight = zeros<float>(stream, kDim);
+  const auto rstd = zeros<float>(stream, kRows * kHeads);
+  const auto scratch = zeros<float>(stream, static_cast<std::int64_t>(head_norm_scratch(kDim)));
+  const HeadNorm<Bf16> norm{kRows, kHeads, kDim, kRow, 1e-6, weight.data()};
+  const std::string shape = fmt::format("{}x{}x{}", kRows, kHeads, kDim);
+  bench.memory("head_norm_forward", shape, 2 * y.bytes(),
+               [&] { head_norm_forward<Bf16>(stream, norm, x.data(), y.data(), rstd.data()); });
+  bench.memory("head_norm_backward", shape, 3 * y.bytes(), [&] {
+    head_norm_backward<Bf16>(stream, norm, y.data(), x.data(), rstd.data(), x.data(),
+                             d_weight.data(), scratch.data());
+  });
+}
+
+void bench_activations(CudaBench& bench) {
+  Stream& stream = bench.stream;
+  constexpr std::int64_t kRows = 8192, kColumns = 5632;
+  const auto wide = zeros<Bf16>(stream, kRows * 2 * kColumns);
+  const auto out = zeros<Bf16>(stream, kRows * kColumns);
+  const auto floats = zeros<float>(stream, kRows * kColumns);
+  const auto sum = zeros<float>(stream, kColumns);
+  const auto scratch =
+      zeros<float>(stream, static_cast<std::int64_t>(column_sum_scratch(kColumns)));
+  const std::string shape = text(kRows, kColumns);
+  bench.memory("swiglu_forward", shape, 3 * out.bytes(),
+               [&] { swiglu_forward<Bf16>(stream, kRows, kColumns, wide.data(), out.data()); });
+  bench.memory("swiglu_backward", shape, 5 * out.bytes(),
+               [&] { swiglu_backward<Bf16>(stream, kRows, kColumns, out.data(), wide.data()); });
+  bench.memory("gelu_forward", shape, 2 * out.bytes(),
+               [&] { gelu_forward<Bf16>(stream, kRows * kColumns, wide.data(), out.data()); });
+  bench.memory("gelu_backward", shape, 3 * out.bytes(),
+               [&] { gelu_backward<Bf16>(stream, kRows * kColumns, wide.data(), out.data()); });
+  bench.memory("convert_to_bf16", shape, 3 * out.bytes(),
+               [&] { convert<float, Bf16>(stream, kRows * kColumns, floats.data(), out.data()); });
+  bench.memory("column_sums", shape, out.bytes(), [&] {
+    add_column_sums<Bf16>(stream, kRows, kColumns, out.data(), sum.data(), scratch.data());
+  });
+}
+
+void bench_rotary(CudaBench& bench) {
+  Stream& stream = bench.stream;
+  constexpr std::int64_t kRows = 8192, kSeq = 2048, kHeads = 32, kDim = 64,
+                         kRow = 3 * kHeads * kDim;
+  const auto x = zeros<Bf16>(stream, kRows * kRow);
+  const auto cosine = zeros<float>(stream, kSeq * kDim / 2),
+             sine = zeros<float>(stream, kSeq * kDim / 2);
+  bench.memory("rotate", fmt::format("{}x{}x{}", kRows, kHeads, kDim),
+               static_cast<std::size_t>(kRows * kHeads * kDim) * 4, [&] {
+                 rotate<Bf16>(stream, false, kRows, kSeq, kHeads, kDim, kRow, x.data(),
+                              cosine.data(), sine.data());
+               });
+}
+
+/// Ids as frequent as words are: the id of rank i about 1 / i of the time.
+std::vector<std::int32_t> zipf_ids(const ModelShape& s) {
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(s.rows));
+  std::uint64_t state = 1;
+  for (std::int32_t& id : ids) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const double uniform = static_cast<double>(state >> 11) / 9007199254740992.0;
+    id = static_cast<std::int32_t>(std::pow(static_cast<double>(s.vocab), uniform)) - 1;
+  }
+  return ids;
+}
+
+void bench_embedding(CudaBench& bench, const ModelShape& s) {
+  Stream& stream = bench.stream;
+  const auto table = zeros<float>(stream, s.vocab * s.channels);
+  const auto positions = zeros<float>(stream, s.seq * s.channels);
+  const auto y = zeros<float>(stream, s.rows * s.channels);
+  const std::vector<std::int32_t> ids = zipf_ids(s);
+  std::vector<std::int32_t> order(ids.size());
+  embedding_order(s.rows, s.vocab, ids.data(), order.data());
+  const DeviceArray<std::int32_t> ids_device(ids.size()), order_device(ids.size());
+  copy(stream, ids_device.data(), ids.data(), ids.size());
+  copy(stream, order_device.data(), order.data(), ids.size());
+  stream.synchronize();
+  const Embedding e{s.rows, s.seq, s.channels, s.vocab, ids_device.data()};
+  bench.memory("embedding_forward", text(s.rows, s.channels), 2 * y.bytes(),
+               [&] { embedding_forward(stream, e, table.data(), positions.data(), y.data()); });
+  bench.memory("embedding_backward", text(s.rows, s.channels), 2 * y.bytes(), [&] {
+    embedding_backward(stream, e, order_device.data(), y.data(), table.data(), positions.data());
+  });
+}
+
+void bench_cross_entropy(CudaBench& bench, const ModelShape& s) {
+  Stream& stream = bench.stream;
+  constexpr std::int64_t kRows = 4096;
+  const std::int64_t ld = (s.vocab + 63) / 64 * 64;
+  const auto logits = zeros<Bf16>(stream, kRows * ld);
+  const auto targets = zeros<std::int32_t>(stream, kRows);
+  const auto row_losses = zeros<double>(stream, 2 * kRows);
+  const auto totals = zeros<LossTotals>(stream, 1);
+  for (const bool gradient : {false, true}) {
+    bench.memory(gradient ? "cross_entropy_gradient" : "cross_entropy", text(kRows, s.vocab),
+                 (gradient ? 2 : 1) * logits.bytes(), [&] {
+                   cross_entropy<Bf16>(stream, {.rows = kRows,
+                                                .vocab = s.vocab,
+                                                .ld = ld,
+                                                .logits = logits.data(),
+                                                .targets = targets.data(),
+                                                .gradient = gradient,
+                                                .row_losses = row_losses.data(),
+                                                .totals = totals.data()});
+                 });
+  }
+}
+
+void bench_optimizer(CudaBench& bench) {
+  Stream& stream = bench.stream;
+  constexpr std::int64_t kParameters = 124'439'808;  // GPT-2's
+  const auto values = zeros<float>(stream, kParameters),
+             gradients = zeros<float>(stream, kParameters);
+  const auto first = zeros<float>(stream, kParameters), second = zeros<float>(stream, kParameters);
+  const auto working = zeros<Bf16>(stream, kParameters);
+  const auto squares = zeros<double>(stream, 1);
+  const auto scratch =
+      zeros<double>(stream, static_cast<std::int64_t>(squared_norm_scratch(kParameters)));
+  const DeviceArray<StepNumbers> numbers(1);
+  const StepNumbers step = adamw_numbers({.lr = 1e-4}, 1);
+  copy(stream, numbers.data(), &step, 1);
+  stream.synchronize();
+  const OptimizerArrays arrays{values.data(), gradients.data(), first.data(), second.data(),
+                               working.data()};
+  const std::string shape = fmt::format("{}", kParameters);
+  constexpr std::size_t kBytesAnUpdate = 30;
+  bench.memory("squared_norm", shape, gradients.bytes(), [&] {
+    squared_norm(stream, kParameters, gradients.data(), squares.data(), scratch.data());
+  });
+  bench.memory("adamw", shape, kBytesAnUpdate * values.size(), [&] {
+    adamw_step(stream, {0, kParameters, 0.1}, arrays, numbers.data(), squares.data());
+  });
+}
+
+struct ProductCase {
+  const char* op;
+  std::int64_t m, n, k;
+  bool a_transposed, b_transposed, accumulate;
+  Epilogue epilogue;
+};
+
+void bench_products(CudaBench& bench) {
+  Stream& stream = bench.stream;
+  Blas blas;
+  const ProductCase cases[] = {
+      {"matmul_bias", 16384, 2304, 768, false, true, false, Epilogue::kBias},
+      {"matmul_gelu_bias", 16384, 3072, 768, false, true, false, Epilogue::kGeluBias},
+      {"matmul_gelu_gradient", 16384, 3072, 768, false, false, false, Epilogue::kGeluGradient},
+      {"matmul_weight_gradient", 3072, 768, 16384, true, false, true, Epilogue::kNone},
+      {"matmul", 8192, 11264, 2048, false, true, false, Epilogue::kNone},
+  };
+  for (const ProductCase& c : cases) {
+    const auto a = uniform(stream, c.m * c.k), b = uniform(stream, c.k * c.n);
+    const auto out = zeros<Bf16>(stream, c.m * c.n), aux = zeros<Bf16>(stream, c.m * c.n);
+    const auto sum = zeros<float>(stream, c.accumulate ? c.m * c.n : 0);
+    const auto bias = zeros<float>(stream, c.n);
+    const Matmul product{.m = c.m,
+                         .n = c.n,
+                         .k = c.k,
+                         .a = static_cast<const Bf16*>(a.data()),
+                         .b = static_cast<const Bf16*>(b.data()),
+                         .lda = c.a_transposed ? c.m : c.k,
+                         .ldb = c.b_transposed ? c.k : c.n,
+                         .ldc = c.n,
+                         .a_transposed = c.a_transposed,
+                         .b_transposed = c.b_transposed,
+                         .c = c.accumulate ? MatrixData(sum.data()) : MatrixData(out.data()),
+                         .accumulate = c.accumulate,
+                         .epilogue = c.epilogue,
+                         .bias = bias.data(),
+                         .aux = c.accumulate ? MatrixData() : MatrixData(aux.data())};
+    bench.product(c.op, fmt::format("{}x{}x{}", c.m, c.n, c.k),
+                  2.0 * static_cast<double>(c.m * c.n) * static_cast<double>(c.k),
+                  [&] { blas.matmul(stream, product); });
+  }
+}
+
+int run(const CudaBenchOptions& options) {
+  if (const std::string why = unavailable(); !why.empty()) {
+    fmt::print(stderr, "bench_cuda_ops: {}\n", why);
+    return 4;
+  }
+  const std::vector<DeviceInfo> all = devices();
+  if (options.device < 0 || options.device >= static_cast<int>(all.size())) {
+    fmt::print(stderr, "bench_cuda_ops: --device {}: this machine has devices 0 to {}\n",
+               options.device, all.size() - 1);
+    return 2;
+  }
+  use_device(options.device);
+  const DeviceInfo& device = all[static_cast<std::size_t>(options.device)];
+  fmt::print("{{\"device\":\"{}\",\"compute\":\"{}.{}\",\"memory_bytes\":{}}}\n", device.name,
+             device.compute_major, device.compute_minor, device.memory_bytes);
+  CudaBench bench(options);
+  bench_norm(bench, kGpt2, true);
+  bench_norm(bench, kLlama, false);
+  bench_head_norm(bench);
+  bench_activations(bench);
+  bench_rotary(bench);
+  bench_embedding(bench, kGpt2);
+  bench_cross_entropy(bench, kGpt2);
+  bench_cross_entropy(bench, kLlama);
+  bench_optimizer(bench);
+  if (options.only.empty() || options.only.substr(0, 6) == "matmul") bench_products(bench);
+  return 0;
+}
+
+CudaBenchOptions parse(int argc, char** argv) {
+  CudaBenchOptions options;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string_view flag = argv[i];
+    const char* const value = i + 1 < argc ? argv[i + 1] : nullptr;
+    if (value != nullptr && flag == "--only") {
+      options.only = value;
+    } else if (value != nullptr && flag == "--device") {
+      options.device = std::atoi(value);
+    } else if (value != nullptr && flag == "--repetitions") {
+      options.repetitions = std::max(1, std::atoi(value));
+    } else {
+      fmt::print(stderr, "usage: bench_cuda_ops [--only PREFIX] [--device N] [--repetitions N]\n");
+      std::exit(2);
+    }
+  }
+  return options;
+}
+
+}  // namespace
+}  // namespace isthmus::cuda
+
+int main(int argc, char** argv) {
+  try {
+    return isthmus::cuda::run(isthmus::cuda::parse(argc, argv));
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "bench_cuda_ops: {}\n", error.what());
+    return 1;
+  }
+}

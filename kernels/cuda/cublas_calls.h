@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of cuBLASLt that products call, as a table: tests put another library in their
+// place. The library is loaded when the first Blas is made,
+// so a program that was built with CUDA starts where it is absent.
+#pragma once
+
+#include <cublasLt.h>
+
+namespace isthmus::cuda {
+
+struct CublasCalls {
+  decltype(&cublasLtCreate) create = nullptr;
+  decltype(&cublasLtDestroy) destroy = nullptr;
+  decltype(&cublasLtGetStatusString) status_string = nullptr;
+  decltype(&cublasLtMatmul) matmul = nullptr;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+  decltype(&cublasLtMatmulDescCreate) desc_create = nullptr;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy = nullptr;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set = nullptr;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create = nullptr;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
+};
+
+/// Those of this machine, loaded once for the life of the process.
+/// THROWS: SystemError naming the library and the package it comes with when it cannot be loaded.
+[[nodiscard]] const CublasCalls& system_cublas_calls();
+
+}  // namespace isthmus::cuda

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row-major products by a library that thinks in columns: memory that holds c (m, n) by rows holds
+// its transpose by columns, and c^T = op(b)^T op(a)^T, so the operands change places and nothing is
+// moved.
+#include "kernels/cuda/matmul.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "core/check.h"
+#include "isthmus/errors.h"
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/cublas_calls.h"
+#include "kernels/cuda/matmul_finish.h"
+
+namespace isthmus::cuda {
+namespace {
+
+constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;  // what cuBLAS wants on Hopper
+constexpr std::size_t kMostBias = std::size_t{1} << 18;
+constexpr std::int64_t kAuxRowMultiple = 8;  // of epilogues with aux
+constexpr std::size_t kBestAlignment = 256;
+
+/// THROWS: SystemError naming `call` and cuBLAS's text unless `status` is success.
+void check_cublas(const CublasCalls& calls, cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw SystemError(fmt::format("cuBLAS: {}: {}", call, calls.status_string(status)));
+}
+
+const void* address(ConstMatrixData data) {
+  return data.visit([](const auto* at) { return static_cast<const void*>(at); });
+}
+void* address(MatrixData data) {
+  return data.visit([](auto* at) { return static_cast<void*>(at); });
+}
+
+/// The largest power of two up to kBestAlignment that divides all of the product's addresses.
+std::size_t alignment_of(const Matmul& p) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(address(p.a)) |
+                    reinterpret_cast<std::uintptr_t>(address(p.b)) |
+                    reinterpret_cast<std::uintptr_t>(address(p.c)) |
+                    reinterpret_cast<std::uintptr_t>(address(p.aux)) |
+                    reinterpret_cast<std::uintptr_t>(p.bias) | kBestAlignment;
+  return bits & (~bits + 1);
+}
+
+using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                       std::int64_t, bool, bool, bool, bool, bool, Epilogue, std::size_t>;
+Key key_of(const Matmul& p) {
+  return {p.m,
+          p.n,
+          p.k,
+          p.lda,
+          p.ldb,
+          p.ldc,
+          p.a_transposed,
+          p.b_transposed,
+          p.a.is_bf16(),
+          p.c.is_bf16(),
+          p.accumulate,
+          p.epilogue,
+          alignment_of(p)};
+}
+
+std::string text_of(const Matmul& p) {
+  return fmt::format("{}{} ({}, {}) x {} ({}, {})", p.a.is_bf16() ? "bf16 " : "fp32 ",
+                     p.a_transposed ? "a^T" : "a", p.m, p.k, p.b_transposed ? "b^T" : "b", p.k,
+                     p.n);
+}
+
+cudaDataType_t type_of(bool bf16) { return bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+/// A product's descriptions and its algorithm.
+struct Plan {
+  explicit Plan(const CublasCalls& calls_) : calls(&calls_) {}
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+  ~Plan() {
+    for (cublasLtMatrixLayout_t layout : {first, second, result}) {
+      if (layout != nullptr) calls->layout_destroy(layout);
+    }
+    if (desc != nullptr) calls->desc_destroy(desc);
+  }
+
+  template <typename Value>
+  void set(cublasLtMatmulDescAttributes_t attribute, const Value& value) const {
+    check_cublas(*calls, calls->desc_set(desc, attribute, &value, sizeof value),
+                 "cublasLtMatmulDescSetAttribute");
+  }
+
+  const CublasCalls* calls;
+  cublasLtMatmulDesc_t desc = nullptr;
+  cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
+  cublasLtMatmulAlgo_t algorithm{};
+  bool fused = true;  // the epilogue is the library's; else `finish` follows
+};
+
+cublasLtMatrixLayout_t layout(const CublasCalls& calls, bool bf16, std::int64_t rows,
+                              std::int64_t columns, std::int64_t ld) {
+  cublasLtMatrixLayout_t made = nullptr;
+  check_cublas(calls,
+               calls.layout_create(&made, type_of(bf16), static_cast<std::uint64_t>(rows),
+                                   static_cast<std::uint64_t>(columns), ld),
+               "cublasLtMatrixLayoutCreate");
+  return made;
+}
+
+cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
+  switch (epilogue) {
+    case Epilogue::kNone:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+    case Epilogue::kBias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::kGeluBias:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Epilogue::kGeluGradient:
+      return CUBLASLT_EPILOGUE_DGELU;
+  }
+  ISTHMUS_CHECK(false, static_cast<int>(epilogue));
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+bool uses_bias(Epilogue e) { return e == Epilogue::kBias || e == Epilogue::kGeluBias; }
+bool uses_aux(Epilogue e) { return e == Epilogue::kGeluBias || e == Epilogue::kGeluGradient; }
+
+/// What the library may do itself; it takes a bias of c's type only.
+bool may_fuse(const Matmul& p) {
+  if (uses_aux(p.epilogue) && p.ldc % kAuxRowMultiple != 0) return false;
+  return !uses_bias(p.epilogue) || !p.c.is_bf16() || static_cast<std::size_t>(p.n) <= kMostBias;
+}
+
+void check_product(const Matmul& p) {
+  ISTHMUS_CHECK(p.m >= 0 && p.n >= 0 && p.k >= 1, p.m, p.n, p.k);
+  ISTHMUS_CHECK(p.a.is_bf16() == p.b.is_bf16(), p.m, p.n, p.k);
+  ISTHMUS_CHECK(p.a.is_bf16() || !p.c.is_bf16(), p.m, p.n, p.k);
+  ISTHMUS_CHECK(!p.accumulate || p.epilogue == Epilogue::kNone, p.m, p.n, p.k);
+}
+
+/// The epilogue of a product that has been stored without it.
+template <typename T>
+void finish(Stream& stream, const Matmul& p) {
+  const StoredProduct<T> stored{p.m, p.n, p.ldc, p.c.as<T>(), p.aux.as<T>(), p.bias};
+  if (p.epilogue == Epilogue::kBias) finish_bias(stream, stored);
+  if (p.epilogue == Epilogue::kGeluBias) finish_gelu_bias(stream, stored);
+  if (p.epilogue == Epilogue::kGeluGradient) finish_gelu_gradient(stream, stored);
+}
+
+}  // namespace
+
+struct Blas::Impl {
+  Impl() : calls(&system_cublas_calls()), workspace(kWorkspaceBytes), bias(kMostBias) {
+    check_cublas(*calls, calls->create(&handle), "cublasLtCreate");
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() {
+    plans.clear();
+    calls->destroy(handle);
+  }
+
+  /// RETURNS: whether the library has an algorithm for the plan, then set.
+  bool choose(Plan& plan, std::size_t alignment) const {
+    cublasLtMatmulPreference_t preference = nullptr;
+    check_cublas(*calls, calls->preference_create(&preference), "cublasLtMatmulPreferenceCreate");
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+      check_cublas(*calls, calls->preference_set(preference, attribute, &value, sizeof value),
+                   "cublasLtMatmulPreferenceSetAttribute");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+    for (const auto attribute :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      prefer(attribute, static_cast<std::uint32_t>(alignment));
+    }
+    cublasLtMatmulHeuristicResult_t best{};
+    int found = 0;
+    const cublasStatus_t status =
+        calls->heuristic(handle, plan.desc, plan.first, plan.second, plan.result, plan.result,
+                         preference, 1, &best, &found);
+    calls->preference_destroy(preference);
+    if (status != CUBLAS_STATUS_SUCCESS || found == 0) return false;
+    plan.algorithm = best.algo;
+    return true;
+  }
+
+  /// The addresses change from call to call, the rest of the plan does not.
+  void set_addresses(const Plan& plan, const Matmul& p) const {
+    if (!plan.fused) return;
+    if (uses_bias(p.epilogue)) {
+      plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+               p.c.is_bf16() ? static_cast<const void*>(bias.data()) : p.bias);
+    }
+    if (uses_aux(p.epilogue)) plan.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, address(p.aux));
+  }
+
+  std::unique_ptr<Plan> make_plan(const Matmul& p, bool fused) const {
+    auto plan = std::make_unique<Plan>(*calls);
+    check_cublas(*calls, calls->desc_create(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                 "cublasLtMatmulDescCreate");
+    plan->fused = fused;
+    const auto operation = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
+    plan->set(CUBLASLT_MATMUL_DESC_TRANSA, operation(p.b_transposed));
+    plan->set(CUBLASLT_MATMUL_DESC_TRANSB, operation(p.a_transposed));
+    const bool bf16 = p.a.is_bf16();
+    plan->first = p.b_transposed ? layout(*calls, bf16, p.k, p.n, p.ldb)
+                                 : layout(*calls, bf16, p.n, p.k, p.ldb);
+    plan->second = p.a_transposed ? layout(*calls, bf16, p.m, p.k, p.lda)
+                                  : layout(*calls, bf16, p.k, p.m, p.lda);
+    plan->result = layout(*calls, p.c.is_bf16(), p.n, p.m, p.ldc);
+    if (fused) {
+      plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.epilogue));
+      if (uses_aux(p.epilogue)) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.ldc);
+      set_addresses(*plan, p);
+    }
+    if (!choose(*plan, alignment_of(p))) return nullptr;
+    return plan;
+  }
+
+  const Plan& plan_of(const Matmul& p) {
+    std::unique_ptr<Plan>& plan = plans[key_of(p)];
+    if (plan == nullptr && may_fuse(p)) plan = make_plan(p, true);
+    if (plan == nullptr) plan = make_plan(p, false);
+    if (plan == nullptr) {
+      throw SystemError(fmt::format("cuBLAS has no algorithm for the product {}", text_of(p)));
+    }
+    return *plan;
+  }
+
+  const CublasCalls* calls;
+  cublasLtHandle_t handle = nullptr;
+  DeviceArray<std::byte> workspace;
+  DeviceArray<Bf16> bias;  // of the product that comes next, rounded
+  std::map<Key, std::unique_ptr<Plan>> plans;
+};
+
+Blas::Blas() : impl_(std::make_unique<Impl>()) {}
+Blas::~Blas() = default;
+
+void Blas::matmul(Stream& stream, const Matmul& p) {
+  check_product(p);
+  if (p.m == 0 || p.n == 0) return;
+  const Plan& plan = impl_->plan_of(p);
+  if (plan.fused && uses_bias(p.epilogue) && p.c.is_bf16()) {
+    convert(stream, p.n, p.bias, impl_->bias.data());
+  }
+  impl_->set_addresses(plan, p);
+  const float alpha = 1;
+  const float beta = p.accumulate ? 1 : 0;
+  void* const c = address(p.c);
+  const CublasCalls& calls = *impl_->calls;
+  check_cublas(calls,
+               calls.matmul(impl_->handle, plan.desc, &alpha, address(p.b), plan.first,
+                            address(p.a), plan.second, &beta, c, plan.result, c, plan.result,
+                            &plan.algorithm, impl_->workspace.data(), kWorkspaceBytes,
+                            static_cast<cudaStream_t>(stream.handle())),
+               "cublasLtMatmul");
+  if (plan.fused) return;
+  if (p.c.is_bf16()) {
+    finish<Bf16>(stream, p);
+  } else {
+    finish<float>(stream, p);
+  }
+}
+
+}  // namespace isthmus::cuda

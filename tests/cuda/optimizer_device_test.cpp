@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizers on a device give the CPU's bits.
+#include <limits>
+
+#include "cuda/operation_test.h"
+#include "kernels/cuda/optimizer.h"
+#include "kernels/optimizer.h"
+
+namespace isthmus::cuda {
+namespace {
+
+class OptimizersOnDevice : public DeviceTest {};
+
+struct Case {
+  std::int64_t n;
+  std::vector<ParameterRun> runs;  // cover [0, n)
+};
+
+// Runs whose borders no pack of four keeps to, and one with many elements a thread.
+std::vector<Case> cases() {
+  return {{1, {{0, 1, 0.1}}},
+          {7, {{0, 3, 0.1}, {3, 4, 0}}},
+          {5000, {{0, 1, 0}, {1, 4097, 0.1}, {4098, 0, 0.3}, {4098, 902, 0}}},
+          {4200001, {{0, 4200001, 0.05}}}};
+}
+
+struct State {
+  std::vector<float> values, first, second;
+  explicit State(std::int64_t n, double scale)
+      : values(normal_of<float>(n, 1, scale)),
+        first(static_cast<std::size_t>(n)),
+        second(static_cast<std::size_t>(n)) {}
+};
+
+/// The device's side of a test: arrays, and what an update reads.
+struct Device {
+  explicit Device(const State& s)
+      : values(on_device(stream, s.values)),
+        first(on_device(stream, s.first)),
+        second(on_device(stream, s.second)),
+        gradients(s.values.size()),
+        working(s.values.size()),
+        numbers(1),
+        squares(1),
+        scratch(squared_norm_scratch(static_cast<std::int64_t>(s.values.size()))) {}
+
+  void give(const std::vector<float>& g, const StepNumbers& step) {
+    copy(stream, gradients.data(), g.data(), g.size());
+    copy(stream, numbers.data(), &step, 1);
+    squared_norm(stream, static_cast<std::int64_t>(g.size()), gradients.data(), squares.data(),
+                 scratch.data());
+  }
+  [[nodiscard]] OptimizerArrays arrays() const {
+    return {values.data(), gradients.data(), first.data(), second.data(), working.data()};
+  }
+
+  Stream stream;
+  DeviceArray<float> values, first, second, gradients;
+  DeviceArray<Bf16> working;
+  DeviceArray<StepNumbers> numbers;
+  DeviceArray<double> squares, scratch;
+};
+
+void expect_rounded(const std::vector<Bf16>& working, const std::vector<float>& values) {
+  ASSERT_EQ(working.size(), values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(working[i].bits, Bf16(values[i]).bits) << i;
+  }
+}
+
+TEST_F(OptimizersOnDevice, SumOfSquaresHasTheBitsOfTheCpu) {
+  kernels::ThreadTeam team(1);
+  for (const std::int64_t n : {0, 1, 7, 4095, 4096, 4097, 1200003}) {
+    const auto x = normal_of<float>(n, 2, 10);
+    Stream stream;
+    const auto x_device = on_device(stream, x);
+    const DeviceArray<double> squares(1), scratch(squared_norm_scratch(n));
+    squared_norm(stream, n, x_device.data(), squares.data(), scratch.data());
+    EXPECT_EQ(on_host(stream, squares)[0], kernels::squared_norm(team, n, x.data())) << n;
+  }
+}
+
+TEST_F(OptimizersOnDevice, AdamwHasTheBitsOfTheCpuOverSeveralUpdates) {
+  kernels::ThreadTeam team(1);
+  for (const Case& c : cases()) {
+    for (const double clip : {0.0, 0.3}) {
+      if (c.n > 100000 && clip == 0) continue;
+      SCOPED_TRACE(::testing::Message() << "n " << c.n << ", clip " << clip);
+      State cpu(c.n, 1);
+      Device device(cpu);
+      for (std::uint32_t update = 1; update <= 3; ++update) {
+        const auto g = normal_of<float>(c.n, 10 + update, update == 2 ? 1e-22 : 1);
+        kernels::AdamWOptions options{.lr = 1e-2, .step = update};
+        device.give(g, adamw_numbers(options, clip));
+        const double norm = std::sqrt(kernels::squared_norm(team, c.n, g.data()));
+        options.gradient_scale = kernels::clip_coefficient(clip, norm);
+        for (const ParameterRun& run : c.runs) {
+          options.weight_decay = run.weight_decay;
+          kernels::adamw_step(team, options, run.n, cpu.values.data() + run.begin,
+                              g.data() + run.begin, cpu.first.data() + run.begin,
+                              cpu.second.data() + run.begin);
+          adamw_step(device.stream, run, device.arrays(), device.numbers.data(),
+                     device.squares.data());
+        }
+        device.stream.synchronize();
+      }
+      EXPECT_TRUE(same_bits(on_host(device.stream, device.values), cpu.values));
+      EXPECT_TRUE(same_bits(on_host(device.stream, device.first), cpu.first));
+      EXPECT_TRUE(same_bits(on_host(device.stream, device.second), cpu.second));
+      expect_rounded(on_host(device.stream, device.working), cpu.values);
+    }
+  }
+}
+
+TEST_F(OptimizersOnDevice, SgdHasTheBitsOfTheCpuOverSeveralUpdates) {
+  kernels::ThreadTeam team(1);
+  struct Rule {
+    double momentum;
+    bool nesterov;
+  };
+  for (const Rule& rule : {Rule{0, false}, Rule{0.9, false}, Rule{0.9, true}}) {
+    for (const Case& c : cases()) {
+      if (c.n > 100000 && !rule.nesterov) continue;
+      SCOPED_TRACE(::testing::Message() << "n " << c.n << ", momentum " << rule.momentum);
+      State cpu(c.n, 1);
+      // The first update does not read the buffer: it may hold anything.
+      std::fill(cpu.first.begin(), cpu.first.end(), std::numeric_limits<float>::quiet_NaN());
+      Device device(cpu);
+      for (std::uint32_t update = 1; update <= 3; ++update) {
+        const auto g = normal_of<float>(c.n, 10 + update);
+        kernels::SgdOptions options{.lr = 0.1,
+                                    .momentum = rule.momentum,
+                                    .nesterov = rule.nesterov,
+                                    .first_step = update == 1};
+        device.give(g, sgd_numbers(options, update, 0.3));
+        const double norm = std::sqrt(kernels::squared_norm(team, c.n, g.data()));
+        options.gradient_scale = kernels::clip_coefficient(0.3, norm);
+        OptimizerArrays arrays = device.arrays();
+        arrays.second = nullptr;
+        if (rule.momentum == 0) arrays.first = nullptr;
+        for (const ParameterRun& run : c.runs) {
+          options.weight_decay = run.weight_decay;
+          kernels::sgd_step(team, options, run.n, cpu.values.data() + run.begin,
+                            g.data() + run.begin, cpu.first.data() + run.begin);
+          sgd_step(device.stream, run, arrays, rule.nesterov, device.numbers.data(),
+                   device.squares.data());
+        }
+        device.stream.synchronize();
+      }
+      EXPECT_TRUE(same_bits(on_host(device.stream, device.values), cpu.values));
+      EXPECT_TRUE(same_bits(on_host(device.stream, device.first), cpu.first));
+      expect_rounded(on_host(device.stream, device.working), cpu.values);
+    }
+  }
+}
+
+TEST_F(OptimizersOnDevice, AGradientThatIsNotFiniteChangesNothing) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    const State before(100, 1);
+    Device device(before);
+    auto g = normal_of<float>(100, 3);
+    g[57] = bad;
+    const ParameterRun run{0, 100, 0.1};
+    device.give(g, adamw_numbers({.lr = 1}, 1));
+    adamw_step(device.stream, run, device.arrays(), device.numbers.data(), device.squares.data());
+    device.give(g, sgd_numbers({.lr = 1, .momentum = 0.9}, 1, 1));
+    sgd_step(device.stream, run, device.arrays(), true, device.numbers.data(),
+             device.squares.data());
+    EXPECT_TRUE(same_bits(on_host(device.stream, device.values), before.values));
+    EXPECT_TRUE(same_bits(on_host(device.stream, device.first), before.first));
+    EXPECT_TRUE(same_bits(on_host(device.stream, device.second), before.second));
+  }
+}
+
+TEST_F(OptimizersOnDevice, SumOfSquaresIsTheSameForEveryOrderOfThreads) {
+  const auto x = normal_of<float>(20001, 2);
+  const Bits<double> got = in_every_thread_order([&] {
+    Stream stream;
+    const auto x_device = on_device(stream, x);
+    const DeviceArray<double> squares(1), scratch(squared_norm_scratch(20001));
+    squared_norm(stream, 20001, x_device.data(), squares.data(), scratch.data());
+    return Bits<double>{on_host(stream, squares)};
+  });
+  EXPECT_EQ(got.values.size(), 1u);
+}
+
+}  // namespace
+}  // namespace isthmus::cuda
