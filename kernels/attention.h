@@ -20,7 +20,7 @@ struct HeadsView {
   std::int64_t token_stride = 0;
   std::int64_t head_stride = 0;
 
-  [[nodiscard]] Real* at(std::int64_t b, std::int64_t t, std::int64_t h) const {
+  [[nodiscard]] constexpr Real* at(std::int64_t b, std::int64_t t, std::int64_t h) const {
     return data + b * batch_stride + t * token_stride + h * head_stride;
   }
 };

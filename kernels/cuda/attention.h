@@ -16,19 +16,21 @@ using kernels::AttentionBackward;
 using kernels::AttentionShape;
 using kernels::HeadsView;
 
-/// Head dimensions that the device's attention takes. RETURNS: empty, or what is wrong with the
-/// shape and which are possible.
+/// RETURNS: empty, or what is wrong with the shape and what is possible: head dimensions of 1 to
+/// 256, a scale above 0, query heads a multiple of key heads.
 template <typename T>
 [[nodiscard]] std::string attention_refusal(const AttentionShape& shape);
 
-/// As kernels::attention_forward. REQUIRES: no refusal; with Bf16 rows of heads that begin at
-/// multiples of 16 bytes.
+/// As kernels::attention_forward. REQUIRES: no refusal. Bf16 is fast with a head dimension that is
+/// a multiple of 8 up to 128 and rows of heads that begin at multiples of 16 bytes; else, and with
+/// float, products are float arithmetic.
+/// DETERMINISM: the same bits in every run on one kind of device, here and below.
 template <typename T>
 void attention_forward(Stream& stream, const AttentionShape& shape, HeadsView<const T> q,
                        HeadsView<const T> k, HeadsView<const T> v, HeadsView<T> out, float* lse);
 
-/// As kernels::attention_backward. scratch: attention_backward_scratch floats.
-/// DETERMINISM: the same bits in every run on one kind of device.
+/// As kernels::attention_backward. scratch: attention_backward_scratch floats, for speed aligned to
+/// 16 bytes.
 [[nodiscard]] std::size_t attention_backward_scratch(const AttentionShape& shape);
 template <typename T>
 void attention_backward(Stream& stream, const AttentionShape& shape, const AttentionBackward<T>& a,

@@ -67,6 +67,12 @@ __device__ inline void mma_16x8x16(float (&d)[4], const std::uint32_t (&a)[4],
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+/// 2^x to about 2 units in the last place, subnormal results zero; 2^-inf is 0 (PTX ex2.approx).
+__device__ inline float fast_exp2(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+}
 
 /// Four 8x8 matrices of 16-bit values from shared memory into a warp's registers: lane i gives the
 /// address of row i % 8 of matrix i / 8 (PTX ldmatrix.x4).

@@ -195,6 +195,7 @@ inline std::uint32_t bf16_pair(float low, float high) {
   return kernels::Bf16(low).bits | std::uint32_t{kernels::Bf16(high).bits} << 16;
 }
 
+inline float fast_exp2(float x) { return std::exp2(x); }
 void mma_16x8x16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);
 void load_matrices(std::uint32_t (&r)[4], const void* row);
 void load_matrices_transposed(std::uint32_t (&r)[4], const void* row);

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels that cuda/attention.h chooses from. All take shapes without a refusal and at least
+// one query.
+#pragma once
+
+#include "kernels/cuda/attention.h"
+
+namespace isthmus::cuda {
+
+inline constexpr float kLog2E = 1.4426950408889634f;
+inline constexpr float kLn2 = 0.6931471805599453f;
+
+/// What backward passes need of every row of queries, (batch, q_heads, padded_seq) each: rows up to
+/// `padded` of a head are there, and those behind the sequence give probabilities of zero.
+struct RowSums {
+  const float* lse = nullptr;    // of powers of two: log2(e) times the forward pass's
+  const float* delta = nullptr;  // sum over the row of out d_out
+  std::int64_t padded = 0;
+};
+inline constexpr std::int64_t kRowPadding = 128;  // a multiple of every tile of queries
+
+/// Products in float arithmetic; every head dimension up to kSimtHeadDim.
+inline constexpr std::int64_t kSimtHeadDim = 256;
+template <typename T>
+void simt_attention_forward(Stream& stream, const AttentionShape& shape, HeadsView<const T> q,
+                            HeadsView<const T> k, HeadsView<const T> v, HeadsView<T> out,
+                            float* lse);
+template <typename T>
+void simt_attention_backward(Stream& stream, const AttentionShape& shape,
+                             const AttentionBackward<T>& a, const RowSums& rows);
+
+/// Products in tensor cores. REQUIRES: head_dim a multiple of 8 up to kTensorHeadDim; every row of
+/// a head begins at a multiple of 16 bytes, as do the arrays of RowSums.
+inline constexpr std::int64_t kTensorHeadDim = 128;
+void tensor_attention_forward(Stream& stream, const AttentionShape& shape,
+                              HeadsView<const kernels::Bf16> q, HeadsView<const kernels::Bf16> k,
+                              HeadsView<const kernels::Bf16> v, HeadsView<kernels::Bf16> out,
+                              float* lse);
+void tensor_attention_backward(Stream& stream, const AttentionShape& shape,
+                               const AttentionBackward<kernels::Bf16>& a, const RowSums& rows);
+
+}  // namespace isthmus::cuda
