@@ -29,7 +29,7 @@ struct Parameter {
   int layer = kNoLayer;             // 0 .. L-1, or kNoLayer
   std::vector<std::int64_t> shape;  // row-major
   CanonicalRange elements;          // canonical element ids
-  std::span<float> values;          // fp32 master values on the host, elements.size() of them
+  std::span<float> values;          // fp32 master values on the host, see read_values
   bool decay = true;                // weight decay applies (tensors of two or more dimensions)
 };
 
@@ -96,6 +96,17 @@ class InnerLoop {
 
   /// The model's tensors in canonical order; stable (order, addresses) for the loop's lifetime.
   [[nodiscard]] virtual std::span<const Parameter> parameters() const = 0;
+
+  /// Called before anybody but this loop reads `Parameter::values` of these canonical elements:
+  /// between inner steps, and while `loss` or `train_loss` asks its ParameterSource. A loop whose
+  /// master values live elsewhere, on a device say, writes them to the spans of `parameters()`,
+  /// where they stay right until its next step. Blocks until they are there. `elements` may cut
+  /// tensors and may be empty. The default does nothing: `values` are the master values.
+  virtual void read_values(CanonicalRange elements);
+  /// Called after anybody but this loop has written `Parameter::values` of these canonical
+  /// elements, between inner steps: all of them, or some and `read_values` gave the others. Such a
+  /// loop takes them over before its next step. The default does nothing.
+  virtual void wrote_values(CanonicalRange elements);
 
   /// One whole inner step t >= 1: forward, backward, clip, optimizer update. Blocks.
   virtual InnerStep train_step(StepIndex t) = 0;

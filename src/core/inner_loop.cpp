@@ -20,6 +20,8 @@ std::span<const float> ParameterSource::rows(std::size_t parameter, std::int64_t
                                    static_cast<std::size_t>(count * columns));
 }
 
+void InnerLoop::read_values(CanonicalRange) {}
+void InnerLoop::wrote_values(CanonicalRange) {}
 InnerStep InnerLoop::gradients(StepIndex, const GradientReady&) {
   not_offered("gradients", "method ddp");
 }

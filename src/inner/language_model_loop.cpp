@@ -15,6 +15,7 @@
 #include "inner/model_source.h"
 #include "inner/paged_weights.h"
 #include "inner/samples.h"
+#include "inner/training_step.h"
 #include "isthmus/errors.h"
 #include "kernels/optimizer.h"
 
@@ -30,25 +31,6 @@ int zero_of(const LanguageModelOptions& options) {
 std::span<float> of_tensor(std::span<float> flat, const TensorInfo& tensor) {
   return flat.subspan(static_cast<std::size_t>(tensor.elements.begin),
                       static_cast<std::size_t>(tensor.elements.size()));
-}
-
-const LanguageModelOptions& checked(const LanguageModelOptions& options) {
-  if (options.sequences < 1 || options.context < 1) {
-    throw ConfigError(
-        fmt::format("train.context = {}, {} samples a step and worker: both must be at least 1",
-                    options.context, options.sequences));
-  }
-  const ModelShape shape = model_shape(options.model, options.context);
-  check_mesh(shape, options.mesh, options.sequences, options.context);
-  const std::int64_t samples = options.sequences / options.mesh.dp;
-  if (options.micro_batches < 1 || samples % options.micro_batches != 0) {
-    throw ConfigError(fmt::format(
-        "parallel.micro_batches = {}: must divide the {} samples of a step and {}",
-        options.micro_batches, samples, options.mesh.dp > 1 ? "data-parallel rank" : "worker"));
-  }
-  check_zero(zero_of(options), options.mesh, options.inner);
-  check_recompute(options.schedule, options.recompute);
-  return options;
 }
 
 std::size_t values_of(const ModelLayout& layout) {
@@ -74,12 +56,26 @@ std::string memory_error(const LanguageModelOptions& options) {
       layout.elements(), static_cast<double>(memory.total()) / kGiB,
       static_cast<double>(memory.activations) / kGiB);
 }
-
-std::int64_t counted_targets(const TokenBatch& batch) {
-  return std::count_if(batch.targets.begin(), batch.targets.end(),
-                       [](std::int32_t target) { return target >= 0; });
-}
 }  // namespace
+
+const LanguageModelOptions& checked_options(const LanguageModelOptions& options) {
+  if (options.sequences < 1 || options.context < 1) {
+    throw ConfigError(
+        fmt::format("train.context = {}, {} samples a step and worker: both must be at least 1",
+                    options.context, options.sequences));
+  }
+  const ModelShape shape = model_shape(options.model, options.context);
+  check_mesh(shape, options.mesh, options.sequences, options.context);
+  const std::int64_t samples = options.sequences / options.mesh.dp;
+  if (options.micro_batches < 1 || samples % options.micro_batches != 0) {
+    throw ConfigError(fmt::format(
+        "parallel.micro_batches = {}: must divide the {} samples of a step and {}",
+        options.micro_batches, samples, options.mesh.dp > 1 ? "data-parallel rank" : "worker"));
+  }
+  check_zero(zero_of(options), options.mesh, options.inner);
+  check_recompute(options.schedule, options.recompute);
+  return options;
+}
 
 MeshOptions mesh_options(const LanguageModelOptions& options) {
   return {.mesh = options.mesh,
@@ -112,7 +108,7 @@ MemoryEstimate loop_memory(const ModelLayout& layout, const LanguageModelOptions
 }
 
 LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchProvider batches) try
-    : options_(checked(options)),
+    : options_(checked_options(options)),
       layout_(model_shape(options.model, options.context)),
       batches_(std::move(batches)),
       schedule_(options.inner, options.total_steps),
@@ -193,11 +189,7 @@ InnerStep LanguageModelLoop::run_pass(StepIndex t, const GradientReady& on_ready
   const LossSum sum = mesh_ ? mesh_gradient_pass(batch, targets, on_ready, slices)
                             : gradient_pass(batch, targets, on_ready);
   const double loss = sum.loss / static_cast<double>(targets);
-  if (!std::isfinite(loss)) {
-    throw RunError(fmt::format(
-        "step {}: the loss is {}: the run has diverged; lower inner.lr or set inner.clip",
-        t.value(), loss));
-  }
+  check_finite(t, "loss", loss);
   return {.loss = loss, .grad_norm = 0, .tokens = targets};
 }
 
@@ -270,11 +262,7 @@ double LanguageModelLoop::apply_gradients(StepIndex t) {
 
 double LanguageModelLoop::update(StepIndex t) {
   const double norm = std::sqrt(std::accumulate(squares_.begin(), squares_.end(), 0.0));
-  if (!std::isfinite(norm)) {
-    throw RunError(fmt::format(
-        "step {}: the gradient norm is {}: the run has diverged; lower inner.lr or set inner.clip",
-        t.value(), norm));
-  }
+  check_finite(t, "gradient norm", norm);
   const double clip = kernels::clip_coefficient(options_.inner.clip, norm);
   if (sharded_) {
     sharded_->update(learning_rate(t), clip, values());
@@ -330,15 +318,7 @@ double LanguageModelLoop::loss(const TokenBatch& batch, const ParameterSource& s
 
 InnerStep LanguageModelLoop::train_loss(StepIndex t, SampleShare share,
                                         const ParameterSource& source) {
-  const TokenBatch batch = batches_(t);
-  if (share.count < 1 || batch.sequences % share.count != 0) {
-    throw ConfigError(
-        fmt::format("outer.samples = {}: must divide the {} sequences of a step and worker, each "
-                    "sample reads its share of them; change it or train.global_batch",
-                    share.count, batch.sequences));
-  }
-  const std::int64_t count = batch.sequences / share.count;
-  const LossSum sum = sum_losses(samples_of(batch, share.index * count, count), source);
+  const LossSum sum = sum_losses(share_of(batches_(t), share), source);
   return {.loss = (sum.loss + sum.z_loss) / static_cast<double>(sum.targets),
           .grad_norm = 0,
           .tokens = sum.targets};

@@ -56,6 +56,9 @@ struct LanguageModelOptions {
   RankPatience patience = {};    // of ranks that are threads
 };
 
+/// RETURNS: `options`. THROWS: ConfigError when sizes do not fit together.
+[[nodiscard]] const LanguageModelOptions& checked_options(const LanguageModelOptions& options);
+
 /// Bytes that a loop with these options holds (inner/model_cost.h).
 [[nodiscard]] MemoryEstimate loop_memory(const ModelLayout& layout,
                                          const LanguageModelOptions& options);

@@ -19,6 +19,8 @@ class IdleInnerLoop final : public InnerLoop {
   [[nodiscard]] std::span<const Parameter> parameters() const override {
     return inner_.parameters();
   }
+  void read_values(CanonicalRange elements) override { inner_.read_values(elements); }
+  void wrote_values(CanonicalRange elements) override { inner_.wrote_values(elements); }
   /// Idle: parameters stay as they are.
   InnerStep train_step(StepIndex t) override;
   /// Idle: all gradients are zero, and announced.

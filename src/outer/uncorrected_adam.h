@@ -30,6 +30,8 @@ class UncorrectedAdam final : public InnerLoop {
   [[nodiscard]] std::span<const Parameter> parameters() const override {
     return inner_.parameters();
   }
+  void read_values(CanonicalRange elements) override { inner_.read_values(elements); }
+  void wrote_values(CanonicalRange elements) override { inner_.wrote_values(elements); }
   InnerStep train_step(StepIndex t) override;
   InnerStep gradients(StepIndex t, const GradientReady& on_ready) override {
     return inner_.gradients(t, on_ready);

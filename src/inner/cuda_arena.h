@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of a model's passes on a device. Pointers alone; the same code counts and hands out.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "inner/arena.h"
+#include "inner/cuda_block.h"
+#include "inner/cuda_model.h"
+
+namespace isthmus {
+
+/// For training `stream` holds the residual stream before each layer and after the last one, and
+/// each layer has its memory, or all share one that is filled again. For inference there is one of
+/// each.
+template <typename T>
+struct CudaArena {
+  using Purpose = CudaModelOptions::Purpose;
+  static constexpr std::int64_t kRowStep =
+      128;  // tokens of a chunk of logits, if it is one of many
+
+  std::vector<float*> stream;  // each (rows, d_model)
+  std::vector<void*> memory;   // one a layer, or one
+  T* branch;                   // (rows, max(d_model, query_width)); `other` of backward passes
+  T* hidden;                   // (rows, d_model): final norm, then its gradient
+  float *mean, *rstd;          // of the final norm
+  float* d_stream;             // (rows, d_model), backward only
+  T* d_branch;                 // the same, if T is not float
+  void* scratch;               // of the block
+  float* kernel_scratch;       // of one kernel at a time
+  float* tables;
+  std::int64_t chunk;   // rows of logits at a time
+  std::int64_t padded;  // columns of the logits in memory: vocab up to a multiple of 8
+  T* logits;            // (chunk, padded)
+  double* row_losses;   // (2 chunk,)
+
+  CudaArena(Carver& activations, Carver& head, const ModelShape& s, const CudaBlock<T>& block,
+            const CudaModelOptions& options) {
+    const std::int64_t rows = options.sequences * options.length;
+    const bool training = options.purpose != Purpose::kInference;
+    const std::int64_t streams = training ? s.layers + 1 : 1;
+    const std::int64_t memories = options.purpose == Purpose::kTraining ? s.layers : 1;
+    for (std::int64_t i = 0; i < streams; ++i) {
+      stream.push_back(activations.take<float>(rows * s.d_model));
+    }
+    for (std::int64_t i = 0; i < memories; ++i) {
+      memory.push_back(activations.take<std::byte>(block.memory_bytes(rows)));
+    }
+    branch = activations.take<T>(rows * std::max(s.d_model, s.query_width()));
+    hidden = activations.take<T>(rows * s.d_model);
+    mean = activations.take<float>(rows);
+    rstd = activations.take<float>(rows);
+    d_stream = activations.take<float>(training ? rows * s.d_model : 0);
+    const bool rounds = training && !std::is_same_v<T, float>;
+    d_branch = activations.take<T>(rounds ? rows * s.d_model : 0);
+    scratch = activations.take<std::byte>(training ? block.scratch_bytes(rows) : 0);
+    kernel_scratch = activations.take<float>(
+        training
+            ? static_cast<std::int64_t>(block.kernel_scratch(options.sequences, options.length))
+            : 0);
+    tables = activations.take<float>(block.table_floats());
+
+    padded = (s.vocab + 7) / 8 * 8;
+    chunk = chunk_of(rows, options.logits_bytes / (padded * static_cast<std::int64_t>(sizeof(T))));
+    logits = head.take<T>(chunk * padded);
+    row_losses = head.take<double>(2 * chunk);
+  }
+
+ private:
+  /// Chunks of about the same size, `most` rows at most where that is more than a step.
+  static std::int64_t chunk_of(std::int64_t rows, std::int64_t most) {
+    most = std::max(kRowStep, most / kRowStep * kRowStep);
+    const std::int64_t chunks = (rows + most - 1) / most;
+    const std::int64_t even = (rows + chunks - 1) / chunks;
+    return std::min(rows, (even + kRowStep - 1) / kRowStep * kRowStep);
+  }
+};
+
+}  // namespace isthmus

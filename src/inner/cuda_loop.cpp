@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/cuda_loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/check.h"
+#include "inner/cuda_loop_memory.h"
+#include "inner/init.h"
+#include "inner/samples.h"
+#include "inner/training_step.h"
+#include "isthmus/errors.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/step_guard.h"
+
+namespace isthmus {
+namespace {
+
+const LanguageModelOptions& checked(const LanguageModelOptions& options) {
+  check_cuda_options(options);
+  if (const std::string reason = cuda::unavailable(); !reason.empty()) {
+    throw SystemError(fmt::format("device cuda: {}; train with --device cpu", reason));
+  }
+  return checked_options(options);
+}
+
+}  // namespace
+
+void CudaLoop::RepeatedWork::run(cuda::Stream& stream, const CudaBatches::Step& shape,
+                                 const std::function<void()>& queue) {
+  if (seen_ != shape) {
+    graph_.reset();
+    queue();
+    seen_ = shape;
+    return;
+  }
+  if (!graph_) graph_.emplace(stream, queue);
+  graph_->launch(stream);
+}
+
+CudaLoop::CudaLoop(const LanguageModelOptions& options, BatchProvider batches,
+                   const CudaLoopSettings& settings) try
+    : options_(checked(options)),
+      settings_(settings),
+      layout_(model_shape(options.model, options.context)),
+      schedule_(options.inner, options.total_steps),
+      provider_(std::move(batches)),
+      mirror_(elements()),
+      host_totals_(1) {
+  allocate();
+  kernels::ThreadTeam team(options.threads, options.cores);
+  initialize(team, layout_, options.seed, {mirror_.data(), elements()});
+  for (const TensorInfo& tensor : layout_.tensors()) {
+    parameters_.push_back({.name = tensor.name,
+                           .layer = tensor.layer,
+                           .shape = tensor.shape,
+                           .elements = tensor.elements,
+                           .values = {mirror_.data() + tensor.elements.begin,
+                                      static_cast<std::size_t>(tensor.elements.size())},
+                           .decay = tensor.decay()});
+  }
+  wrote_values({0, layout_.elements()});
+} catch (const cuda::OutOfDeviceMemory& error) {
+  throw SystemError(cuda_memory_error(options, settings, error.what()));
+}
+
+// What is in use all the time first, so that the error names what a setting can change.
+void CudaLoop::allocate() {
+  const bool training = !options_.forward_only;
+  values_ = cuda::DeviceArray<float>(elements());
+  if (options_.bf16) working_ = cuda::DeviceArray<kernels::Bf16>(elements());
+  totals_ = cuda::DeviceArray<CudaStepTotals>(1);
+  if (training) {
+    gradients_ = cuda::DeviceArray<float>(elements());
+    squares_ = cuda::DeviceArray<double>(cuda::squared_norm_scratch(layout_.elements()));
+    optimizer_.emplace(options_.inner, layout_, stream_);
+  }
+  batches_.emplace(cuda_batches_shape(layout_, options_), provider_);
+  model_ = make_cuda_model(layout_, cuda_model_options(options_, settings_));
+}
+
+void CudaLoop::read_values(CanonicalRange range) {
+  // Forward only the values change on the host alone.
+  if (mirror_is_right_ || options_.forward_only || range.size() == 0) return;
+  cuda::copy(stream_, mirror_.data() + range.begin, values_.data() + range.begin,
+             static_cast<std::size_t>(range.size()));
+  stream_.synchronize();
+  mirror_is_right_ = range.size() == layout_.elements();
+}
+
+void CudaLoop::wrote_values(CanonicalRange range) {
+  if (!values_are_own_ || range.size() == 0) return;  // the next who wants them takes all
+  cuda::copy(stream_, values_.data() + range.begin, mirror_.data() + range.begin,
+             static_cast<std::size_t>(range.size()));
+  if (working_is_own_) static_cast<void>(round(values_.data(), range));
+}
+
+CudaValues CudaLoop::round(const float* masters, CanonicalRange range) {
+  if (working_.empty()) return {masters, masters};
+  cuda::convert<float, kernels::Bf16>(stream_, range.size(), masters + range.begin,
+                                      working_.data() + range.begin);
+  return {masters, static_cast<const kernels::Bf16*>(working_.data())};
+}
+
+CudaValues CudaLoop::own_values() {
+  const CanonicalRange all{0, layout_.elements()};
+  if (!values_are_own_) {
+    values_are_own_ = working_is_own_ = true;
+    wrote_values(all);
+  }
+  if (!working_is_own_) {
+    working_is_own_ = true;
+    return round(values_.data(), all);
+  }
+  if (working_.empty()) return {values_.data(), static_cast<const float*>(values_.data())};
+  return {values_.data(), static_cast<const kernels::Bf16*>(working_.data())};
+}
+
+bool CudaLoop::is_own(const ParameterSource& source) const {
+  if (source.by_rows()) return false;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (source.values(i).data() != parameters_[i].values.data()) return false;
+  }
+  return true;
+}
+
+CudaValues CudaLoop::values_of(const ParameterSource& source) {
+  if (is_own(source)) return own_values();
+  // Forward only there is room for one set of values, and the loop's own are in the mirror.
+  float* const to = options_.forward_only ? values_.data() : gradients_.data();
+  values_are_own_ = !options_.forward_only;
+  working_is_own_ = working_.empty();
+  copy_values(source, to);
+  return round(to, {0, layout_.elements()});
+}
+
+void CudaLoop::copy_values(const ParameterSource& source, float* to) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& parameter = parameters_[i];
+    float* const place = to + parameter.elements.begin;
+    if (source.by_rows() && parameter.layer == kNoLayer && parameter.shape.size() == 2) {
+      const std::int64_t columns = parameter.shape[1];
+      const std::int64_t at_once = std::max<std::int64_t>(32, kernels::kWeightRowsValues / columns);
+      for (std::int64_t row = 0; row < parameter.shape[0]; row += at_once) {
+        const std::int64_t count = std::min(at_once, parameter.shape[0] - row);
+        const std::span<const float> rows = source.rows(i, columns, row, count);
+        cuda::copy(stream_, place + row * columns, rows.data(), rows.size());
+      }
+      continue;
+    }
+    const std::span<const float> values = source.values(i);
+    ISTHMUS_CHECK(values.size() == parameter.values.size(), i, values.size());
+    if (values.data() == parameter.values.data() && !options_.forward_only) {
+      cuda::copy<float>(stream_, place, values_.data() + parameter.elements.begin, values.size());
+    } else {
+      cuda::copy(stream_, place, values.data(), values.size());
+    }
+  }
+  stream_.synchronize();  // the source may be gone or change after the call
+}
+
+void CudaLoop::repeat(RepeatedWork& work, const CudaBatches::Step& shape,
+                      const std::function<void()>& queue) {
+  if (settings_.graphs) {
+    work.run(stream_, shape, queue);
+  } else {
+    queue();
+  }
+}
+
+CudaBatches::Step CudaLoop::queue_pass(StepIndex t) {
+  ISTHMUS_CHECK(!options_.forward_only, t.value());
+  const CudaValues values = own_values();
+  const CudaBatches::Step step = batches_->take(stream_, t);
+  ISTHMUS_CHECK(step.targets > 0, t.value());
+  repeat(pass_, step, [&] {
+    cuda::fill_zero(stream_, &totals_.data()->losses, 1);
+    cuda::fill_zero(stream_, gradients_.data(), gradients_.size());
+    const CudaGradients gradients{.flat = gradients_.data(),
+                                  .scale = 1 / static_cast<double>(step.targets)};
+    for (std::int64_t part = 0; part < options_.micro_batches; ++part) {
+      model_->loss_and_gradients(stream_, values, batches_->part(step, part), gradients,
+                                 &totals_.data()->losses);
+    }
+    cuda::copy(stream_, &host_totals_.data()->losses, &totals_.data()->losses, 1);
+  });
+  return step;
+}
+
+void CudaLoop::queue_update(StepIndex t) {
+  optimizer_->prepare(stream_, learning_rate(t));
+  repeat(update_, {}, [&] {
+    CudaStepTotals* const totals = totals_.data();
+    cuda::squared_norm(stream_, layout_.elements(), gradients_.data(), &totals->squares,
+                       squares_.data());
+    cuda::guard_step(stream_, &totals->losses, &totals->squares);
+    optimizer_->queue(stream_, values_.data(), gradients_.data(), working_.data(),
+                      &totals->squares);
+    cuda::copy(stream_, &host_totals_.data()->squares, &totals->squares, 1);
+  });
+}
+
+InnerStep CudaLoop::finish_pass(StepIndex t, const CudaBatches::Step& step) {
+  batches_->read_ahead(t);
+  stream_.synchronize();
+  const double loss = host_totals_.data()->losses.loss / static_cast<double>(step.targets);
+  check_finite(t, "loss", loss);
+  return {.loss = loss, .grad_norm = 0, .tokens = step.targets};
+}
+
+double CudaLoop::finish_update(StepIndex t) {
+  stream_.synchronize();
+  const double norm = std::sqrt(host_totals_.data()->squares);
+  check_finite(t, "gradient norm", norm);
+  optimizer_->count();
+  mirror_is_right_ = false;
+  return norm;
+}
+
+InnerStep CudaLoop::train_step(StepIndex t) {
+  const CudaBatches::Step shape = queue_pass(t);
+  queue_update(t);
+  InnerStep step = finish_pass(t, shape);
+  step.grad_norm = finish_update(t);
+  return step;
+}
+
+InnerStep CudaLoop::gradients(StepIndex t, const GradientReady& on_ready) {
+  const CudaBatches::Step shape = queue_pass(t);
+  static_cast<void>(gradient(0));  // makes room
+  cuda::copy(stream_, gradients_mirror_.data(), gradients_.data(), elements());
+  const InnerStep step = finish_pass(t, shape);
+  for (std::size_t i = parameters_.size(); on_ready && i-- > 0;) on_ready(i);
+  return step;
+}
+
+std::span<float> CudaLoop::gradient(std::size_t parameter) {
+  if (gradients_mirror_.empty()) {  // an exchange may ask before the first pass
+    gradients_mirror_ = cuda::PinnedArray<float>(elements());
+    std::fill_n(gradients_mirror_.data(), elements(), 0.0f);
+  }
+  const CanonicalRange range = parameters_[parameter].elements;
+  return {gradients_mirror_.data() + range.begin, static_cast<std::size_t>(range.size())};
+}
+
+double CudaLoop::apply_gradients(StepIndex t) {
+  ISTHMUS_CHECK(!options_.forward_only, t.value());
+  static_cast<void>(own_values());
+  static_cast<void>(gradient(0));
+  cuda::copy(stream_, gradients_.data(), gradients_mirror_.data(), elements());
+  cuda::fill_zero(stream_, &totals_.data()->losses, 1);  // of an evaluation, maybe
+  queue_update(t);
+  return finish_update(t);
+}
+
+LossSum CudaLoop::sum_losses(const TokenBatch& batch, const ParameterSource& source) {
+  ISTHMUS_CHECK(batch.length >= 1 && batch.length <= options_.context, batch.length);
+  const CudaValues values = values_of(source);
+  cuda::LossTotals* const totals = &totals_.data()->losses;
+  cuda::fill_zero(stream_, totals, 1);
+  const std::int64_t at_once = batches_->rows_of_part() / batch.length;
+  for (std::int64_t first = 0; first < batch.sequences; first += at_once) {
+    const std::int64_t count = std::min(at_once, batch.sequences - first);
+    model_->loss(stream_, values, batches_->put(stream_, samples_of(batch, first, count)), totals);
+  }
+  cuda::copy(stream_, &host_totals_.data()->losses, totals, 1);
+  stream_.synchronize();
+  const cuda::LossTotals& sum = host_totals_.data()->losses;
+  ISTHMUS_CHECK(sum.targets > 0);
+  return {.loss = sum.loss, .z_loss = sum.z_loss, .targets = sum.targets};
+}
+
+double CudaLoop::loss(const TokenBatch& batch, const ParameterSource& source) {
+  const LossSum sum = sum_losses(batch, source);
+  return sum.loss / static_cast<double>(sum.targets);
+}
+
+InnerStep CudaLoop::train_loss(StepIndex t, SampleShare share, const ParameterSource& source) {
+  const LossSum sum = sum_losses(share_of(provider_(t), share), source);
+  return {.loss = (sum.loss + sum.z_loss) / static_cast<double>(sum.targets),
+          .grad_norm = 0,
+          .tokens = sum.targets};
+}
+
+AdamSettings CudaLoop::adam_settings() const {
+  throw ConfigError(
+      "outer.method: this one reads and writes Adam's moments, which a CUDA device keeps; choose "
+      "another outer.method, or train with --device cpu");
+}
+
+AdamMoments CudaLoop::adam_moments(std::size_t) {
+  static_cast<void>(adam_settings());
+  return {};
+}
+
+void CudaLoop::reset_optimizer() {
+  if (optimizer_) optimizer_->reset(stream_);
+}
+
+void CudaLoop::save(StateWriter& writer) const {
+  if (optimizer_) optimizer_->save(stream_, writer);
+}
+
+void CudaLoop::load(StateReader& reader) {
+  if (optimizer_) optimizer_->load(stream_, reader);
+}
+
+std::unique_ptr<InnerLoop> make_cuda_loop(const LanguageModelOptions& options,
+                                          BatchProvider batches) {
+  return std::make_unique<CudaLoop>(options, std::move(batches));
+}
+
+}  // namespace isthmus

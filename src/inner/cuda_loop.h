@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// The built-in trainer of one site on a CUDA device: what LanguageModelLoop does on the CPU, with
+// weights, gradients, moments and activations in the device's memory.
+//
+// The master weights live on the device. `parameters()[i].values` are mirrors in pinned host
+// memory: right after `read_values` of their elements, and taken over by `wrote_values`. Gradients
+// reach the host in `gradients` and leave it in `apply_gradients` only. A step is two graphs, the
+// pass and the update, once it has run; nothing in them waits for the host. Loss and norm come back
+// when all is done; by then the next step's batch is on its way.
+//
+// Threads: one drives the loop, on the device that `cuda::use_device` has chosen for it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "inner/cuda_batches.h"
+#include "inner/cuda_model.h"
+#include "inner/cuda_optimizer.h"
+#include "inner/language_model_loop.h"
+#include "inner/model_cost.h"
+#include "inner/model_layout.h"
+#include "inner/schedule.h"
+#include "isthmus/inner_loop.h"
+
+namespace isthmus {
+
+/// THROWS: ConfigError for what a device does not do (a mesh of ranks, Muon, some head dimensions)
+/// and sizes that do not fit together; SystemError where there is no device, and where its memory
+/// does not suffice, saying by part how much is needed and which setting lowers it.
+[[nodiscard]] std::unique_ptr<InnerLoop> make_cuda_loop(const LanguageModelOptions& options,
+                                                        BatchProvider batches);
+
+/// What the defaults are right for, but not for tests.
+struct CudaLoopSettings {
+  bool graphs = true;
+  std::int64_t logits_bytes = CudaModelOptions().logits_bytes;
+};
+
+/// Bytes of device memory that such a loop holds: `parameters` are master weights and, with bf16,
+/// their rounded copies, `update` batches and sums. Not counted: CUDA's context and cuBLASLt's
+/// workspace (some hundred MiB). On the host the loop has 4 bytes a parameter, and 4 more once
+/// `gradient` is asked for. Needs no device, but a build with CUDA's kernels.
+/// THROWS: ConfigError as make_cuda_loop.
+[[nodiscard]] MemoryEstimate cuda_loop_memory(const ModelLayout& layout,
+                                              const LanguageModelOptions& options,
+                                              const CudaLoopSettings& settings = {});
+
+/// What a step's kernels add up.
+struct CudaStepTotals {
+  cuda::LossTotals losses;
+  double squares;  // of the gradient
+};
+
+class CudaLoop final : public InnerLoop {
+ public:
+  /// THROWS: as make_cuda_loop.
+  CudaLoop(const LanguageModelOptions& options, BatchProvider batches,
+           const CudaLoopSettings& settings = {});
+
+  [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
+  void read_values(CanonicalRange elements) override;
+  /// Queues the copy and returns.
+  void wrote_values(CanonicalRange elements) override;
+  /// THROWS: RunError as LanguageModelLoop's; parameters and moments are then those before it.
+  InnerStep train_step(StepIndex t) override;
+  /// Announces all gradients at its end.
+  InnerStep gradients(StepIndex t, const GradientReady& on_ready) override;
+  [[nodiscard]] std::span<float> gradient(std::size_t parameter) override;
+  double apply_gradients(StepIndex t) override;
+  /// Takes all of the source's values to the device, unless they are the loop's own, where they
+  /// use the gradients' memory.
+  [[nodiscard]] double loss(const TokenBatch& batch, const ParameterSource& source) override;
+  [[nodiscard]] InnerStep train_loss(StepIndex t, SampleShare share,
+                                     const ParameterSource& source) override;
+  [[nodiscard]] double learning_rate(StepIndex t) const override { return schedule_.at(t); }
+  /// THROWS: ConfigError: the moments are on the device.
+  [[nodiscard]] AdamSettings adam_settings() const override;
+  [[nodiscard]] AdamMoments adam_moments(std::size_t parameter) override;
+  void reset_optimizer() override;
+  /// The same form as LanguageModelLoop's: a run may go on elsewhere.
+  void save(StateWriter& writer) const override;
+  void load(StateReader& reader) override;
+
+ private:
+  /// Work queued as it is when it comes for the first time, recorded the second time and launched
+  /// from then on, as long as what it was queued for is the same.
+  class RepeatedWork {
+   public:
+    void run(cuda::Stream& stream, const CudaBatches::Step& shape,
+             const std::function<void()>& queue);
+
+   private:
+    std::optional<CudaBatches::Step> seen_;
+    std::optional<cuda::Graph> graph_;
+  };
+
+  void allocate();
+  void repeat(RepeatedWork& work, const CudaBatches::Step& shape,
+              const std::function<void()>& queue);
+  [[nodiscard]] std::size_t elements() const {
+    return static_cast<std::size_t>(layout_.elements());
+  }
+  /// The rounded copy of `masters`, where products want one.
+  [[nodiscard]] CudaValues round(const float* masters, CanonicalRange elements);
+  [[nodiscard]] CudaValues own_values();
+  /// The values of `source` on the device. Blocks.
+  [[nodiscard]] CudaValues values_of(const ParameterSource& source);
+  void copy_values(const ParameterSource& source, float* to);
+  [[nodiscard]] bool is_own(const ParameterSource& source) const;
+  [[nodiscard]] CudaBatches::Step queue_pass(StepIndex t);
+  void queue_update(StepIndex t);
+  /// Blocks until all is done. RETURNS: what came back. THROWS: RunError.
+  [[nodiscard]] InnerStep finish_pass(StepIndex t, const CudaBatches::Step& step);
+  [[nodiscard]] double finish_update(StepIndex t);
+  [[nodiscard]] LossSum sum_losses(const TokenBatch& batch, const ParameterSource& source);
+
+  LanguageModelOptions options_;
+  CudaLoopSettings settings_;
+  ModelLayout layout_;
+  LearningRateSchedule schedule_;
+  BatchProvider provider_;
+  std::vector<Parameter> parameters_;
+  cuda::PinnedArray<float> mirror_;            // of values_
+  cuda::PinnedArray<float> gradients_mirror_;  // once they are asked for
+  cuda::PinnedArray<CudaStepTotals> host_totals_;
+  bool mirror_is_right_ = true;  // all of it
+  bool values_are_own_ = true;   // forward only: else values_ hold a source's
+  bool working_is_own_ = true;   // else working_ is rounded from a source's values
+  cuda::DeviceArray<float> values_;
+  cuda::DeviceArray<kernels::Bf16> working_;  // bf16
+  cuda::DeviceArray<float> gradients_;        // between steps: values of a source
+  cuda::DeviceArray<double> squares_;         // scratch of the norm
+  cuda::DeviceArray<CudaStepTotals> totals_;
+  std::optional<CudaOptimizer> optimizer_;  // none when forward only
+  std::unique_ptr<CudaModel> model_;
+  RepeatedWork pass_, update_;
+  std::optional<CudaBatches> batches_;
+  mutable cuda::Stream stream_;  // ends before what it reads and writes; `save` copies
+};
+
+}  // namespace isthmus

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/cuda_loop_memory.h"
+
+#include <fmt/format.h>
+
+#include "core/units.h"
+#include "isthmus/errors.h"
+#include "kernels/cuda/optimizer.h"
+
+namespace isthmus {
+namespace {
+std::string text_of(std::int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
+
+/// Settings that lower the need and are not used yet, the cheapest first.
+std::string remedies(const LanguageModelOptions& options) {
+  std::string text;
+  if (!options.forward_only && !options.recompute) text += "set train.recompute = true, ";
+  if (options.micro_batches < options.sequences) {
+    text += fmt::format("make parallel.micro_batches larger ({} of at most {}), ",
+                        options.micro_batches, options.sequences);
+  }
+  if (!options.bf16) text += "set train.precision = \"bf16\" for smaller activations, ";
+  return text + "make train.context or the model smaller, or train with --device cpu";
+}
+}  // namespace
+
+void check_cuda_options(const LanguageModelOptions& options) {
+  if (options.mesh.ranks() > 1) {
+    throw ConfigError(fmt::format(
+        "a mesh of {} ranks in a site (tp, pp, dp): a device holds a worker's whole model; leave "
+        "them at 1, or train with --device cpu",
+        options.mesh.ranks()));
+  }
+}
+
+CudaModelOptions cuda_model_options(const LanguageModelOptions& options,
+                                    const CudaLoopSettings& settings) {
+  using Purpose = CudaModelOptions::Purpose;
+  return {.sequences = options.sequences / options.micro_batches,
+          .length = options.context,
+          .purpose = options.forward_only ? Purpose::kInference
+                     : options.recompute  ? Purpose::kRecompute
+                                          : Purpose::kTraining,
+          .bf16 = options.bf16,
+          .logits_bytes = settings.logits_bytes};
+}
+
+CudaBatches::Shape cuda_batches_shape(const ModelLayout& layout,
+                                      const LanguageModelOptions& options) {
+  return {.sequences = options.sequences,
+          .micro_batches = options.micro_batches,
+          .context = options.context,
+          .vocab = layout.shape().vocab,
+          .last_step = options.total_steps};
+}
+
+MemoryEstimate cuda_loop_memory(const ModelLayout& layout, const LanguageModelOptions& options,
+                                const CudaLoopSettings& settings) {
+  check_cuda_options(options);
+  constexpr auto kMaster = static_cast<std::int64_t>(sizeof(float));
+  constexpr auto kRounded = static_cast<std::int64_t>(sizeof(kernels::Bf16));
+  const CudaModel::Bytes model = CudaModel::bytes(layout, cuda_model_options(options, settings));
+  MemoryEstimate memory;
+  memory.parameters = layout.elements() * (kMaster + (options.bf16 ? kRounded : 0));
+  memory.update = CudaBatches::device_bytes(cuda_batches_shape(layout, options)) +
+                  static_cast<std::int64_t>(sizeof(CudaStepTotals));
+  if (!options.forward_only) {
+    memory.gradients = layout.elements() * kMaster;
+    memory.moments = CudaOptimizer::moment_bytes(options.inner, layout);
+    memory.update +=
+        CudaOptimizer::other_bytes() +
+        static_cast<std::int64_t>(sizeof(double) * cuda::squared_norm_scratch(layout.elements()));
+  }
+  memory.activations = model.activations;
+  memory.logits = model.logits;
+  return memory;
+}
+
+std::string cuda_memory_error(const LanguageModelOptions& options, const CudaLoopSettings& settings,
+                              const std::string& cause) {
+  const ModelLayout layout(model_shape(options.model, options.context));
+  const MemoryEstimate memory = cuda_loop_memory(layout, options, settings);
+  const cuda::DeviceMemory device = cuda::device_memory();
+  return fmt::format(
+      "model of {} parameters: the device's memory does not suffice: a worker needs {} (weights "
+      "{}, gradients {}, optimizer {}, activations {}, logits {}, batches and sums {}), {} of {} "
+      "are free: {} ({})",
+      layout.elements(), text_of(memory.total()), text_of(memory.parameters),
+      text_of(memory.gradients), text_of(memory.moments), text_of(memory.activations),
+      text_of(memory.logits), text_of(memory.update),
+      human_bytes(static_cast<double>(device.free_bytes)),
+      human_bytes(static_cast<double>(device.total_bytes)), remedies(options), cause);
+}
+
+}  // namespace isthmus

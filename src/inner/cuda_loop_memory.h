@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a CudaLoop is made of, as its options say: sizes of its parts, and the words for what does
+// not fit. Pure functions.
+#pragma once
+
+#include <string>
+
+#include "inner/cuda_batches.h"
+#include "inner/cuda_loop.h"
+#include "inner/cuda_model.h"
+
+namespace isthmus {
+
+/// THROWS: ConfigError for what a device does not do.
+void check_cuda_options(const LanguageModelOptions& options);
+
+[[nodiscard]] CudaModelOptions cuda_model_options(const LanguageModelOptions& options,
+                                                  const CudaLoopSettings& settings);
+[[nodiscard]] CudaBatches::Shape cuda_batches_shape(const ModelLayout& layout,
+                                                    const LanguageModelOptions& options);
+
+/// How much is needed, by part, of how much there is, and which settings lower it.
+/// cause: what CUDA said.
+[[nodiscard]] std::string cuda_memory_error(const LanguageModelOptions& options,
+                                            const CudaLoopSettings& settings,
+                                            const std::string& cause);
+
+}  // namespace isthmus

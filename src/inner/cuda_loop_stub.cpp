@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chosen by CMake when there is no CUDA: refuses by name.
+#include <fmt/format.h>
+
+#include "inner/cuda_loop.h"
+#include "isthmus/errors.h"
+
+namespace isthmus {
+namespace {
+[[noreturn]] void refuse() {
+  throw ConfigError(fmt::format("device cuda: {}; train with --device cpu", cuda::unavailable()));
+}
+}  // namespace
+
+std::unique_ptr<InnerLoop> make_cuda_loop(const LanguageModelOptions&, BatchProvider) { refuse(); }
+
+MemoryEstimate cuda_loop_memory(const ModelLayout&, const LanguageModelOptions&,
+                                const CudaLoopSettings&) {
+  refuse();
+}
+
+}  // namespace isthmus

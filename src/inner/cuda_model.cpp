@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/cuda_model.h"
+
+#include <algorithm>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+#include "core/check.h"
+#include "inner/cuda_arena.h"
+#include "inner/cuda_attention.h"
+#include "inner/cuda_products.h"
+#include "kernels/cuda/embedding.h"
+#include "kernels/cuda/norm.h"
+
+namespace isthmus {
+namespace {
+
+template <typename T>
+std::unique_ptr<const CudaBlock<T>> make_block(const ModelShape& shape) {
+  return shape.architecture == Architecture::kGpt2 ? make_cuda_gpt2_block<T>(shape)
+                                                   : make_cuda_llama_block<T>(shape);
+}
+
+template <typename T>
+CudaModel::Bytes bytes_of(const ModelLayout& layout, const CudaModelOptions& options) {
+  const auto block = make_block<T>(layout.shape());
+  Carver activations, head;
+  static_cast<void>(CudaArena<T>(activations, head, layout.shape(), *block, options));
+  return {activations.bytes(), head.bytes()};
+}
+
+template <typename T>
+class CudaModelOf final : public CudaModel {
+  using Purpose = CudaModelOptions::Purpose;
+  using Memory = cuda::DeviceArray<std::byte>;
+
+ public:
+  CudaModelOf(const ModelLayout& layout, const CudaModelOptions& options)
+      : layout_(layout), options_(options), block_(make_block<T>(layout.shape())) {
+    const Bytes bytes = bytes_of<T>(layout, options);
+    activations_ = Memory(static_cast<std::size_t>(bytes.activations));
+    head_ = Memory(static_cast<std::size_t>(bytes.logits));
+    Carver activations(activations_.data());
+    Carver head(head_.data());
+    arena_.emplace(activations, head, layout.shape(), *block_, options);
+    std::vector<float> tables(static_cast<std::size_t>(block_->table_floats()));
+    block_->make_tables(tables.data());
+    cuda::Stream stream;
+    cuda::copy(stream, arena().tables, tables.data(), tables.size());
+    stream.synchronize();
+  }
+
+  void loss(cuda::Stream& stream, const CudaValues& values, const CudaTokens& tokens,
+            cuda::LossTotals* totals) override {
+    const CudaPass pass = begin(stream, tokens);
+    final_norm(pass, values, forward(pass, values, tokens, false));
+    head(pass, values, tokens, nullptr, totals);
+  }
+
+  void loss_and_gradients(cuda::Stream& stream, const CudaValues& values, const CudaTokens& tokens,
+                          const CudaGradients& gradients, cuda::LossTotals* totals) override {
+    ISTHMUS_CHECK(options_.purpose != Purpose::kInference);
+    const CudaPass pass = begin(stream, tokens);
+    final_norm(pass, values, forward(pass, values, tokens, true));
+    head(pass, values, tokens, &gradients, totals);
+    backward(pass, values, tokens, gradients);
+  }
+
+ private:
+  [[nodiscard]] const CudaArena<T>& arena() const { return *arena_; }
+  [[nodiscard]] std::int64_t place(std::size_t tensor) const {
+    return layout_.tensors()[tensor].elements.begin;
+  }
+  [[nodiscard]] bool gpt2() const { return layout_.shape().architecture == Architecture::kGpt2; }
+
+  CudaPass begin(cuda::Stream& stream, const CudaTokens& tokens) {
+    ISTHMUS_CHECK(tokens.sequences >= 1 && tokens.length >= 1, tokens.sequences, tokens.length);
+    ISTHMUS_CHECK(tokens.length <= layout_.shape().positions, tokens.length);
+    ISTHMUS_CHECK(tokens.sequences * tokens.length <= options_.sequences * options_.length,
+                  tokens.sequences, tokens.length);
+    return {stream, blas_, tokens.sequences, tokens.length, arena().tables, arena().kernel_scratch};
+  }
+
+  [[nodiscard]] cuda::Embedding embedding(const CudaPass& pass, const CudaTokens& tokens) const {
+    return {.rows = pass.rows(),
+            .seq = pass.length,
+            .channels = layout_.shape().d_model,
+            .vocab = layout_.shape().vocab,
+            .ids = tokens.ids};
+  }
+
+  [[nodiscard]] CudaValues layer(const CudaValues& values, std::int64_t index) const {
+    return values.from(layout_.layer_elements(index).begin);
+  }
+
+  /// keep: for a backward pass. RETURNS: x, so that x + arena().branch is the last layer's output.
+  const float* forward(const CudaPass& pass, const CudaValues& values, const CudaTokens& tokens,
+                       bool keep) {
+    const float* const positions = gpt2() ? values.masters + place(layout_.positions()) : nullptr;
+    cuda::embedding_forward(pass.stream, embedding(pass, tokens),
+                            values.masters + place(layout_.embedding()), positions,
+                            arena().stream[0]);
+    const float* x = arena().stream[0];
+    for (std::int64_t l = 0; l < layout_.shape().layers; ++l) {
+      const auto slot = static_cast<std::size_t>(keep ? l : 0);
+      x = block_->forward(pass, layer(values, l),
+                          {.x = x,
+                           .sum = l == 0 ? nullptr : arena().stream[slot],
+                           .branch = arena().branch,
+                           .memory = memory(slot)});
+    }
+    return x;
+  }
+
+  [[nodiscard]] void* memory(std::size_t slot) const {
+    return arena().memory[arena().memory.size() > 1 ? slot : 0];
+  }
+
+  void final_norm(const CudaPass& pass, const CudaValues& values, const float* x) {
+    const ModelShape& s = layout_.shape();
+    cuda::norm_forward<T>(
+        pass.stream, {.rows = pass.rows(),
+                      .channels = s.d_model,
+                      .eps = s.norm_eps,
+                      .centred = gpt2(),
+                      .x = x,
+                      .branch = arena().branch,
+                      .s = arena().stream.back(),
+                      .weight = values.masters + place(layout_.final_norm_weight()),
+                      .bias = gpt2() ? values.masters + place(layout_.final_norm_bias()) : nullptr,
+                      .y = arena().hidden,
+                      .mean = gpt2() ? arena().mean : nullptr,
+                      .rstd = arena().rstd});
+  }
+
+  /// Losses, a chunk of rows at a time; with gradients that of `hidden` takes its place.
+  void head(const CudaPass& pass, const CudaValues& values, const CudaTokens& tokens,
+            const CudaGradients* gradients, cuda::LossTotals* totals) {
+    const ModelShape& s = layout_.shape();
+    const std::int64_t first = place(layout_.head());
+    const T* const weight = values.working.template as<T>() + first;
+    for (std::int64_t at = 0; at < pass.rows(); at += arena().chunk) {
+      const CudaLinear shape{std::min(arena().chunk, pass.rows() - at), s.d_model, s.vocab};
+      T* const hidden = arena().hidden + at * s.d_model;
+      auto logits = cuda_linear(shape, hidden, weight, arena().logits);
+      logits.ldc = arena().padded;
+      pass.blas.matmul(pass.stream, logits);
+      cuda::cross_entropy<T>(pass.stream,
+                             {.rows = shape.rows,
+                              .vocab = s.vocab,
+                              .ld = arena().padded,
+                              .logits = arena().logits,
+                              .targets = tokens.targets + at,
+                              .gradient = gradients != nullptr,
+                              .gradient_scale = gradients != nullptr ? gradients->scale : 1,
+                              .z_loss = s.z_loss,
+                              .row_losses = arena().row_losses,
+                              .totals = totals});
+      if (gradients == nullptr) continue;
+      auto d_weight =
+          cuda_linear_weight_gradient(shape, hidden, arena().logits, gradients->flat + first);
+      d_weight.lda = arena().padded;
+      pass.blas.matmul(pass.stream, d_weight);
+      auto d_hidden = cuda_linear_input_gradient(shape, arena().logits, weight, hidden);
+      d_hidden.lda = arena().padded;
+      pass.blas.matmul(pass.stream, d_hidden);
+    }
+  }
+
+  void backward(const CudaPass& pass, const CudaValues& values, const CudaTokens& tokens,
+                const CudaGradients& gradients) {
+    const ModelShape& s = layout_.shape();
+    const bool rounds = !std::is_same_v<T, float>;
+    T* const d_branch = rounds ? arena().d_branch : nullptr;
+    float* const flat = gradients.flat;
+    cuda::fill_zero(pass.stream, arena().d_stream,
+                    static_cast<std::size_t>(pass.rows() * s.d_model));
+    cuda::norm_backward<T>(pass.stream,
+                           {.rows = pass.rows(),
+                            .channels = s.d_model,
+                            .centred = gpt2(),
+                            .dy = arena().hidden,
+                            .s = arena().stream.back(),
+                            .weight = values.masters + place(layout_.final_norm_weight()),
+                            .mean = gpt2() ? arena().mean : nullptr,
+                            .rstd = arena().rstd,
+                            .d_stream = arena().d_stream,
+                            .d_branch = d_branch,
+                            .d_weight = flat + place(layout_.final_norm_weight()),
+                            .d_bias = gpt2() ? flat + place(layout_.final_norm_bias()) : nullptr,
+                            .scratch = pass.scratch});
+    for (std::int64_t l = s.layers - 1; l >= 0; --l) {
+      const auto slot = static_cast<std::size_t>(l);
+      const bool shared = options_.purpose == Purpose::kRecompute;
+      if (shared && l + 1 != s.layers) {  // the last layer's is still there
+        block_->forward(pass, layer(values, l),
+                        {.x = arena().stream[slot],
+                         .branch = arena().branch,
+                         .memory = memory(slot),
+                         .for_backward = true});
+      }
+      block_->backward(pass, layer(values, l),
+                       {.sum = arena().stream[slot],
+                        .memory = memory(slot),
+                        .scratch = arena().scratch,
+                        .other = arena().branch,
+                        .d_stream = arena().d_stream,
+                        .d_branch = d_branch,
+                        .lowest = l == 0,
+                        .gradients = flat + layout_.layer_elements(l).begin});
+    }
+    cuda::embedding_backward(pass.stream, embedding(pass, tokens), tokens.order, arena().d_stream,
+                             flat + place(layout_.embedding()),
+                             gpt2() ? flat + place(layout_.positions()) : nullptr);
+  }
+
+  const ModelLayout& layout_;
+  CudaModelOptions options_;
+  std::unique_ptr<const CudaBlock<T>> block_;
+  cuda::Blas blas_;
+  Memory activations_, head_;
+  std::optional<const CudaArena<T>> arena_;
+};
+
+}  // namespace
+
+CudaModel::Bytes CudaModel::bytes(const ModelLayout& layout, const CudaModelOptions& options) {
+  return options.bf16 ? bytes_of<kernels::Bf16>(layout, options) : bytes_of<float>(layout, options);
+}
+
+std::unique_ptr<CudaModel> make_cuda_model(const ModelLayout& layout,
+                                           const CudaModelOptions& options) {
+  if (options.bf16) return std::make_unique<CudaModelOf<kernels::Bf16>>(layout, options);
+  return std::make_unique<CudaModelOf<float>>(layout, options);
+}
+
+}  // namespace isthmus

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// A language model on a CUDA device: embedding, layers, final norm and output head with
+// cross-entropy, forward and backward, over weights and gradients in the canonical layout; what
+// LanguageModel (inner/model.h) is on the CPU.
+//
+// All activations lie in memory made once for the largest batch. A pass queues work on one stream;
+// it neither allocates nor blocks, so it can be recorded as a graph once it has run. Values and
+// gradients belong to the caller. One thread drives a model.
+// DETERMINISM: the same bits in every run on one kind of device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "inner/cuda_block.h"
+#include "inner/model_layout.h"
+#include "kernels/cuda/cross_entropy.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/matmul.h"
+
+namespace isthmus {
+
+struct CudaModelOptions {
+  enum class Purpose {
+    kTraining,   // keeps every layer's activations for the backward pass
+    kRecompute,  // training that keeps the residual stream alone and runs each layer forward again
+    kInference,  // keeps one layer's activations
+  };
+  std::int64_t sequences = 1, length = 1;  // of the largest batch
+  Purpose purpose = Purpose::kTraining;
+  bool bf16 = false;  // operands of products, branches and wide gradients are Bf16
+  std::int64_t logits_bytes = std::int64_t{1} << 30;  // of the chunk that exists at a time
+};
+
+/// A batch in device memory, (sequences, length) each. REQUIRES: ids in [0, vocab), targets below
+/// vocab; a negative one does not count.
+struct CudaTokens {
+  const std::int32_t* ids = nullptr;
+  const std::int32_t* targets = nullptr;
+  const std::int32_t* order = nullptr;  // cuda::embedding_order of the ids; a backward pass only
+  std::int64_t sequences = 0, length = 0;
+};
+
+/// Where the gradients of loss + z-loss go, and their scale.
+struct CudaGradients {
+  float* flat = nullptr;  // canonical layout: accumulated
+  double scale = 1;       // 1 / (targets in the mean)
+};
+
+class CudaModel {
+ public:
+  virtual ~CudaModel() = default;
+
+  struct Bytes {
+    std::int64_t activations = 0, logits = 0;
+  };
+  /// What such a model holds in device memory. Needs no device.
+  [[nodiscard]] static Bytes bytes(const ModelLayout& layout, const CudaModelOptions& options);
+
+  /// Adds the batch's sums to `totals`, in device memory.
+  virtual void loss(cuda::Stream& stream, const CudaValues& values, const CudaTokens& tokens,
+                    cuda::LossTotals* totals) = 0;
+  /// The same, and gradients. REQUIRES: made for training.
+  virtual void loss_and_gradients(cuda::Stream& stream, const CudaValues& values,
+                                  const CudaTokens& tokens, const CudaGradients& gradients,
+                                  cuda::LossTotals* totals) = 0;
+};
+
+/// `layout` is borrowed. THROWS: ConfigError where the device's kernels do not take the shape,
+/// OutOfDeviceMemory.
+[[nodiscard]] std::unique_ptr<CudaModel> make_cuda_model(const ModelLayout& layout,
+                                                         const CudaModelOptions& options);
+
+}  // namespace isthmus

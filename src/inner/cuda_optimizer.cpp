@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/cuda_optimizer.h"
+
+#include <cstddef>
+
+#include "inner/optimizer.h"
+#include "isthmus/errors.h"
+#include "kernels/optimizer.h"
+
+namespace isthmus {
+namespace {
+
+bool adamw(const InnerConfig& config) { return config.optimizer == "adamw"; }
+
+const InnerConfig& checked(const InnerConfig& config) {
+  if (config.optimizer == "muon") {
+    throw ConfigError(
+        "inner.optimizer = \"muon\": a device takes adamw and sgd; choose one of them, or train "
+        "with --device cpu");
+  }
+  return config;
+}
+
+/// Neighbouring tensors of one weight decay.
+std::vector<cuda::ParameterRun> runs_of(const InnerConfig& config, const ModelLayout& layout) {
+  std::vector<cuda::ParameterRun> runs;
+  for (const TensorInfo& tensor : layout.tensors()) {
+    const double decay = tensor.decay() ? config.weight_decay : 0.0;
+    if (runs.empty() || runs.back().weight_decay != decay) {
+      runs.push_back({.begin = tensor.elements.begin, .n = 0, .weight_decay = decay});
+    }
+    runs.back().n += tensor.elements.size();
+  }
+  return runs;
+}
+
+}  // namespace
+
+std::int64_t CudaOptimizer::moment_bytes(const InnerConfig& config, const ModelLayout& layout) {
+  return InnerOptimizer::moment_values(checked(config), layout) *
+         static_cast<std::int64_t>(sizeof(float));
+}
+
+CudaOptimizer::CudaOptimizer(const InnerConfig& config, const ModelLayout& layout,
+                             cuda::Stream& stream)
+    : config_(config),
+      elements_(layout.elements()),
+      runs_(runs_of(config, layout)),
+      moments_(static_cast<std::size_t>(moment_bytes(config, layout)) / sizeof(float)),
+      numbers_(1),
+      host_numbers_(1) {
+  reset(stream);
+}
+
+bool CudaOptimizer::has(int index) const {
+  return moments_.size() > static_cast<std::size_t>(index * elements_);
+}
+
+float* CudaOptimizer::moment(int index) const {
+  return has(index) ? moments_.data() + index * elements_ : nullptr;
+}
+
+void CudaOptimizer::prepare(cuda::Stream& stream, double lr) {
+  const std::int64_t update = updates_ + 1;
+  *host_numbers_.data() = adamw(config_) ? cuda::adamw_numbers({.lr = lr,
+                                                                .beta1 = config_.beta1,
+                                                                .beta2 = config_.beta2,
+                                                                .eps = config_.eps,
+                                                                .step = update},
+                                                               config_.clip)
+                                         : cuda::sgd_numbers({.lr = lr,
+                                                              .momentum = config_.momentum,
+                                                              .nesterov = config_.nesterov,
+                                                              .first_step = update == 1},
+                                                             update, config_.clip);
+  cuda::copy(stream, numbers_.data(), host_numbers_.data(), 1);
+}
+
+void CudaOptimizer::queue(cuda::Stream& stream, float* values, const float* gradients,
+                          kernels::Bf16* working, const double* squares) const {
+  const cuda::OptimizerArrays arrays{.values = values,
+                                     .gradients = gradients,
+                                     .first = moment(0),
+                                     .second = moment(1),
+                                     .working = working};
+  for (const cuda::ParameterRun& run : runs_) {
+    if (adamw(config_)) {
+      cuda::adamw_step(stream, run, arrays, numbers_.data(), squares);
+    } else {
+      cuda::sgd_step(stream, run, arrays, config_.nesterov, numbers_.data(), squares);
+    }
+  }
+}
+
+void CudaOptimizer::reset(cuda::Stream& stream) {
+  updates_ = 0;
+  cuda::fill_zero(stream, moments_.data(), moments_.size());
+}
+
+void CudaOptimizer::save(cuda::Stream& stream, StateWriter& writer) const {
+  save_updates(writer, config_, updates_);
+  std::vector<float> host(static_cast<std::size_t>(elements_));
+  for (const int i : {0, 1}) {
+    if (!has(i)) continue;
+    cuda::copy(stream, host.data(), moment(i), host.size());
+    stream.synchronize();
+    save_moment(writer, i, host);
+  }
+}
+
+void CudaOptimizer::load(cuda::Stream& stream, StateReader& reader) {
+  updates_ = load_updates(reader, config_);
+  std::vector<float> host(static_cast<std::size_t>(elements_));
+  for (const int i : {0, 1}) {
+    if (!has(i)) continue;
+    load_moment(reader, i, host);
+    cuda::copy(stream, moment(i), host.data(), host.size());
+    stream.synchronize();
+  }
+}
+
+}  // namespace isthmus

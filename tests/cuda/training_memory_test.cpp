@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of training on the (emulated) device: as much as was said, and words where it ends.
+#include "cuda/training_case.h"
+#include "kernels/cuda/emulated/runtime.h"
+
+namespace isthmus {
+namespace {
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr std::size_t kAll = std::size_t{4} << 30;
+
+class CudaLoopMemory : public CudaLoopTest {
+ protected:
+  void TearDown() override { cuda::emulated::set_device_memory(kAll); }
+  [[nodiscard]] static std::size_t held() {
+    const cuda::DeviceMemory memory = cuda::device_memory();
+    return memory.total_bytes - memory.free_bytes;
+  }
+  [[nodiscard]] static std::int64_t estimate(const LanguageModelOptions& options) {
+    return cuda_loop_memory(ModelLayout(model_shape(options.model, options.context)), options)
+        .total();
+  }
+};
+
+TEST_F(CudaLoopMemory, IsWhatTheEstimateSays) {
+  for (const char* const model : {"gpt2", "llama", "llama+"}) {
+    for (const bool bf16 : {false, true}) {
+      for (const char* const optimizer : {"adamw", "sgd"}) {
+        LanguageModelOptions options = tiny_options(model);
+        options.bf16 = bf16;
+        options.inner.optimizer = optimizer;
+        for (int kind = 0; kind < 3; ++kind) {
+          options.recompute = kind == 1;
+          options.forward_only = kind == 2;
+          options.micro_batches = kind == 1 ? 2 : 1;
+          const std::size_t before = held();
+          CudaLoop loop(options, batches_.provider());
+          EXPECT_EQ(static_cast<std::int64_t>(held() - before), estimate(options))
+              << model << (bf16 ? " bf16 " : " fp32 ") << optimizer << " " << kind;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaLoopMemory, DoesNotGrowInStepsAndEvaluations) {
+  CudaLoop loop(tiny_options("gpt2"), batches_.provider());
+  const std::size_t before = held();
+  static_cast<void>(train(loop, 1, 3));
+  static_cast<void>(loop.loss(cpu_batches_.at(StepIndex(1)), CopiedParameters(loop.parameters())));
+  static_cast<void>(loop.gradients(StepIndex(4), {}));
+  EXPECT_EQ(held(), before);
+}
+
+TEST_F(CudaLoopMemory, RecomputationAndMicroBatchesLowerIt) {
+  const LanguageModelOptions options = tiny_options("llama+");
+  const auto less = [&](const auto& change) {
+    LanguageModelOptions changed = options;
+    change(changed);
+    EXPECT_LT(estimate(changed), estimate(options));
+  };
+  less([](LanguageModelOptions& o) { o.recompute = true; });
+  less([](LanguageModelOptions& o) { o.micro_batches = 2; });
+  less([](LanguageModelOptions& o) { o.forward_only = true; });
+}
+
+TEST_F(CudaLoopMemory, ThatEndsSaysWhatWasNeededAndWhatLowersIt) {
+  LanguageModelOptions options = tiny_options("gpt2");
+  cuda::emulated::set_device_memory(held() + 200'000);
+  try {
+    const CudaLoop loop(options, batches_.provider());
+    FAIL() << "a model had room where there was none";
+  } catch (const SystemError& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("a worker needs"), HasSubstr("activations"), HasSubstr("logits"),
+                      HasSubstr("are free: set train.recompute = true, make "
+                                "parallel.micro_batches larger (1 of at most 2), set "
+                                "train.precision = \"bf16\""),
+                      HasSubstr("--device cpu")));
+  }
+  options.recompute = options.bf16 = true;
+  options.micro_batches = options.sequences;
+  cuda::emulated::set_device_memory(held() + 100'000);
+  try {
+    const CudaLoop loop(options, batches_.provider());
+    FAIL() << "a model had room where there was none";
+  } catch (const SystemError& error) {
+    EXPECT_THAT(error.what(), AllOf(Not(HasSubstr("train.recompute")), Not(HasSubstr("precision")),
+                                    Not(HasSubstr("micro_batches")), HasSubstr("smaller")));
+  }
+}
+
+}  // namespace
+}  // namespace isthmus
