@@ -57,6 +57,7 @@ struct TrainConfig {
   bool pin = false;                      // every thread on a core of its own
   std::string kernels = "auto";          // instruction set, or "onednn"
   std::string offload;  // folder of files that hold the training state; empty: it is in memory
+  std::string device = "auto";  // auto | cpu | cuda | cuda:N; core/device_request.h
 };
 
 /// A count of steps given as "20 steps", 20, or "5%" of the run.
@@ -221,6 +222,7 @@ struct Config {
   LogConfig log;
   NetConfig net;
   HubConfig hub;
+  std::string outer_placement = "host";   // where anchors and momentum live; nowhere else yet
   std::map<std::string, Origin> origins;  // "outer.H" -> origin; every key, defaults too
   [[nodiscard]] int workers() const { return static_cast<int>(sites.size()); }
   /// Sites that must be there for the run to go on, where it can go on without some.

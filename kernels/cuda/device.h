@@ -37,6 +37,9 @@ struct DeviceInfo {
 /// Why no device can be used, for example "this build has no CUDA kernels"; empty when one can.
 [[nodiscard]] std::string unavailable();
 
+/// "driver for CUDA 13.0, runtime 12.9"; empty where there is neither.
+[[nodiscard]] std::string versions();
+
 /// Makes device `ordinal` the one that this thread's calls mean. A thread starts with device 0.
 void use_device(int ordinal);
 

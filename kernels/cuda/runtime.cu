@@ -40,6 +40,17 @@ std::string unavailable() {
   return count > 0 ? "" : "this machine has no CUDA device";
 }
 
+std::string versions() {
+  const auto text = [](int version) {
+    return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  };
+  int driver = 0, runtime = 0;
+  check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  return (driver > 0 ? "driver for CUDA " + text(driver) : "no driver") + ", runtime " +
+         text(runtime);
+}
+
 void use_device(int ordinal) { check(cudaSetDevice(ordinal), "cudaSetDevice"); }
 
 DeviceMemory device_memory() {

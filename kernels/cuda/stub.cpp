@@ -11,4 +11,10 @@ std::string unavailable() {
          "insist)";
 }
 
+void use_device(int) { throw SystemError("CUDA: " + unavailable()); }
+
+DeviceMemory device_memory() { throw SystemError("CUDA: " + unavailable()); }
+
+std::string versions() { return ""; }
+
 }  // namespace isthmus::cuda

@@ -107,7 +107,7 @@ void Checkpointing::restore_state(Rank rank, InnerLoop& inner, OuterStrategy& st
   }
 }
 
-void Checkpointing::lay_down(Rank rank, StepIndex t, const InnerLoop& inner,
+void Checkpointing::lay_down(Rank rank, StepIndex t, InnerLoop& inner,
                              const OuterStrategy& strategy) {
   const bool last = is_last(t);
   const std::span<const Parameter> parameters = inner.parameters();

@@ -70,7 +70,7 @@ class Checkpointing {
   /// from where they are, so a single worker needs no memory for a copy. Any worker's thread.
   /// THROWS: SystemError of the disk, earlier checkpoints being intact; RunError when the workers'
   /// outer parameters are not the same bits.
-  void lay_down(Rank rank, StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy);
+  void lay_down(Rank rank, StepIndex t, InnerLoop& inner, const OuterStrategy& strategy);
 
  private:
   /// Outer values of one tensor: in worker 0's state where they are its local ones too.

@@ -128,6 +128,8 @@ void add_bench_command(CLI::App& app, Parsed& parsed) {
       ->check(CLI::IsMember({"adamw", "sgd", "muon"}));
   compute->add_option("--kernels", parsed.bench_compute.kernels,
                       "auto, or a set of `doctor`'s list");
+  compute->add_option("--device", parsed.bench_compute.device, "cpu (default), cuda or cuda:N")
+      ->type_name("DEVICE");
   compute->add_option("--micro-batches", parsed.bench_compute.micro_batches, "parts of the batch");
   compute->add_flag("--recompute", parsed.bench_compute.recompute,
                     "keep the residual stream only, as train.recompute does");

@@ -1,14 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/cli_parser.h"
 #include "app/links_flag.h"
+#include "core/device_request.h"
 
 namespace isthmus::app {
+
+void add_device_flag(CLI::App& command, TrainArguments& arguments) {
+  const auto take = [&arguments](const std::string& text) {
+    arguments.overrides.push_back("train.device=\"" + text + "\"");
+  };
+  command
+      .add_option_function<std::string>("--device", take,
+                                        "auto, cpu, cuda or cuda:N: what computes the inner loop")
+      ->check([](const std::string& text) {
+        return parse_device(text) ? std::string() : "no such device; auto, cpu, cuda or cuda:N";
+      })
+      ->type_name("DEVICE");
+}
 
 void add_launch_command(CLI::App& app, Parsed& parsed) {
   CLI::App* launch = subcommand(app, "launch", "start `train --site` for every site of a file");
   LaunchArguments& arguments = parsed.launch;
   add_configuration_flags(*launch, arguments);
   add_http_flag(*launch, arguments);
+  add_device_flag(*launch, arguments);
   launch
       ->add_option("--via", arguments.via,
                    "local: all on this machine; ssh: each on its host; slurm: each on a node of "

@@ -78,6 +78,7 @@ void add_run_commands(CLI::App& app, Parsed& parsed) {
   CLI::App* train =
       subcommand(app, "train", "train on this machine, or as one site of several (--site)");
   add_run_flags(*train, parsed.train, parsed.workers);
+  add_device_flag(*train, parsed.train);
   SiteArguments& site = parsed.train.site;
   CLI::Option* name =
       train

@@ -77,6 +77,8 @@ CLI::Option* repeated(CLI::App& app, const std::string& name, std::vector<Value>
 void add_configuration_flags(CLI::App& command, TrainArguments& arguments);
 /// --http, of commands that run (cli_status.cpp).
 void add_http_flag(CLI::App& command, TrainArguments& arguments);
+/// --device, of commands that train for real (cli_launch.cpp).
+void add_device_flag(CLI::App& command, TrainArguments& arguments);
 /// `status` (cli_status.cpp).
 void add_status_command(CLI::App& app, Parsed& parsed);
 /// `launch` (cli_launch.cpp).

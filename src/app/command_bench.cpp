@@ -3,13 +3,18 @@
 // measured.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 
 #include "app/build_info.h"
 #include "app/commands.h"
+#include "app/device_choice.h"
 #include "app/json_line.h"
+#include "core/device_request.h"
 #include "core/system_runtime.h"
+#include "inner/device_timing.h"
 #include "inner/model_timing.h"
 #include "kernels/isa.h"
 #include "kernels/thread_team.h"
@@ -17,6 +22,37 @@
 #include "sim/sim_timing.h"
 
 namespace isthmus::app {
+namespace {
+
+/// The device asked for; nothing for the CPU. THROWS: UsageError, ConfigError by name where it is
+/// not there or does not compute this.
+std::optional<cuda::DeviceInfo> bench_device(const BenchComputeArguments& arguments) {
+  const std::optional<DeviceRequest> request = parse_device(arguments.device);
+  if (!request || request->kind == DeviceRequest::Kind::kAuto) {
+    throw UsageError(
+        fmt::format("bench compute: --device {}: must be cpu, cuda or cuda:N", arguments.device));
+  }
+  if (request->kind == DeviceRequest::Kind::kCpu) return std::nullopt;
+  const auto refuse = [&](const std::string& why) {
+    return ConfigError(fmt::format("bench compute: --device {}: {}", arguments.device, why));
+  };
+  if (const std::string why_not = no_device_here(); !why_not.empty()) throw refuse(why_not);
+  if (arguments.tp * arguments.pp * arguments.dp > 1) {
+    throw refuse("one device computes a whole worker; leave --tp, --pp and --dp out");
+  }
+  if (arguments.optimizer == "muon") {
+    throw refuse("a device's optimizers are adamw and sgd");
+  }
+  const std::vector<cuda::DeviceInfo> devices = cuda::devices();
+  const int wanted = request->ordinal.value_or(devices.front().ordinal);
+  const auto found = std::ranges::find(devices, wanted, &cuda::DeviceInfo::ordinal);
+  if (found == devices.end()) {
+    throw refuse(fmt::format("this process may use devices 0 to {}", devices.size() - 1));
+  }
+  return *found;
+}
+
+}  // namespace
 
 int command_bench_compute(const BenchComputeArguments& arguments, Session& session) {
   std::vector<std::string> names = arguments.workloads;
@@ -56,6 +92,14 @@ int command_bench_compute(const BenchComputeArguments& arguments, Session& sessi
     workloads.push_back(find_workload(name));  // all names are known before the first is timed
   }
   const SystemRuntime runtime;
+  if (const auto device = bench_device(arguments)) {
+    cuda::use_device(device->ordinal);
+    for (const Workload& workload : workloads) {
+      session.out.write(to_json(time_model_on_device(workload, options, *device, runtime.clock())) +
+                        "\n");
+    }
+    return 0;
+  }
   for (const Workload& workload : workloads) {
     session.out.write(to_json(time_model(workload, options, runtime.clock())) + "\n");
   }

@@ -7,16 +7,19 @@
 
 #include "app/build_info.h"
 #include "app/commands.h"
+#include "app/device_choice.h"
 #include "app/json_line.h"
 #include "app/launch_environment.h"
 #include "app/text_table.h"
 #include "core/suggest.h"
 #include "core/units.h"
+#include "inner/device_product.h"
 #include "isthmus/codec.h"
 #include "isthmus/outer.h"
 #include "kernels/cuda/device.h"
 #include "kernels/isa.h"
 #include "transport/mpi_transport.h"
+#include "transport/nccl_communicator.h"
 #include "transport/zmq_transport.h"
 
 namespace isthmus::app {
@@ -46,18 +49,54 @@ std::string isa_text() {
   return fmt::format("{} (of {})", kernels::name_of(kernels::active_isa()), join(names));
 }
 
-Finding cuda() {
-  const std::string why_not = cuda::unavailable();
-  if (!why_not.empty()) {
-    return {"CUDA", why_not, Verdict::kGood, ""};
+Finding device(const cuda::DeviceInfo& device) {
+  Finding finding{fmt::format("cuda:{}", device.ordinal),
+                  fmt::format("{}, compute capability {}.{}", device.name, device.compute_major,
+                              device.compute_minor),
+                  Verdict::kGood, ""};
+  try {
+    cuda::use_device(device.ordinal);
+    const cuda::DeviceMemory memory = cuda::device_memory();
+    finding.value +=
+        fmt::format(", {} free of {}", human_bytes(static_cast<double>(memory.free_bytes)),
+                    human_bytes(static_cast<double>(memory.total_bytes)));
+  } catch (const SystemError& error) {
+    finding.verdict = Verdict::kBad;
+    finding.advice = error.what();
   }
-  std::vector<std::string> names;
-  for (const cuda::DeviceInfo& device : cuda::devices()) {
-    names.push_back(fmt::format("{} (sm_{}{}, {})", device.name, device.compute_major,
-                                device.compute_minor,
-                                human_bytes(static_cast<double>(device.memory_bytes))));
+  return finding;
+}
+
+/// Between GPUs; a note only where there is something to join.
+Finding nccl(std::size_t devices) {
+  try {
+    return {"NCCL", fmt::format("found, sees {} device(s)", nccl_devices()), Verdict::kGood, ""};
+  } catch (const SystemError& error) {
+    return {"NCCL", "cannot be used", devices > 1 ? Verdict::kNote : Verdict::kGood, error.what()};
   }
-  return {"CUDA", join(names), Verdict::kGood, ""};
+}
+
+/// Devices, what they need, and what a run that says nothing of train.device would compute on.
+std::vector<Finding> devices() {
+  if (const std::string why_not = cuda::unavailable(); !why_not.empty()) {
+    return {{"CUDA", why_not, Verdict::kGood, ""},
+            {"runs compute", "on the CPU", Verdict::kGood, ""}};
+  }
+  std::vector<Finding> findings = {{"CUDA", cuda::versions(), Verdict::kGood, ""}};
+  const std::vector<cuda::DeviceInfo> found = cuda::devices();
+  for (const cuda::DeviceInfo& each : found) findings.push_back(device(each));
+  const std::string no_products = device_products_missing();
+  findings.push_back({"cuBLASLt", no_products.empty() ? "found" : "cannot be used",
+                      no_products.empty() ? Verdict::kGood : Verdict::kBad, no_products});
+  findings.push_back(nccl(found.size()));
+  Finding runs{"runs compute",
+               found.size() > 1 ? "on these devices, shared out by worker" : "on cuda:0",
+               Verdict::kGood, "train.device = \"auto\": where a device computes their settings"};
+  if (const std::string why_not = no_device_here(); !why_not.empty()) {
+    runs = {"runs compute", "on the CPU", Verdict::kNote, why_not};
+  }
+  findings.push_back(runs);
+  return findings;
 }
 
 /// A library that carries links between sites, or how to get it.
@@ -149,7 +188,7 @@ std::vector<Finding> examine() {
                       Verdict::kGood, ""});
   findings.push_back(started_by());
   findings.push_back({"kernels", isa_text(), Verdict::kGood, ""});
-  findings.push_back(cuda());
+  for (const Finding& finding : devices()) findings.push_back(finding);
   findings.push_back(memory(machine));
   findings.push_back(disk());
   const std::string congestion = first_line("/proc/sys/net/ipv4/tcp_congestion_control");

@@ -156,6 +156,7 @@ struct BenchComputeArguments {
   std::string precision = "fp32";      // or bf16
   std::string optimizer = "adamw";     // of the inner loop
   std::string kernels = "auto";        // as train.kernels has it
+  std::string device = "cpu";          // or cuda, cuda:N
   std::int64_t micro_batches = 1;      // of each data-parallel rank
   bool recompute = false;
   int tp = 1, pp = 1, dp = 1;  // the mesh, its ranks threads

@@ -189,7 +189,7 @@ bool JoinHost::agreed(std::int64_t after) {
   return options_.admit(joiner, after);
 }
 
-void JoinHost::after_step(StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy,
+void JoinHost::after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy,
                           ForwardingExchange& exchange) {
   std::unique_lock lock(mutex_);
   if (kept_ && !source_.serves(kept_->newcomer)) kept_.reset();

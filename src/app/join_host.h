@@ -100,7 +100,7 @@ class JoinHost {
   bool agreed(std::int64_t after);
 
   /// From the worker, between two steps.
-  void after_step(StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy,
+  void after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy,
                   ForwardingExchange& exchange);
 
  private:

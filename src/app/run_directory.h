@@ -44,7 +44,8 @@ struct Manifest {
   int workers = 1;
   ModelConfig model;
   std::int64_t parameters = 0;
-  std::string parent;  // run id that this one continues or starts from, or empty
+  std::string parent;          // run id that this one continues or starts from, or empty
+  std::string device = "cpu";  // of the inner loops in this process, as device_text has it
 };
 
 /// A new run id, the start time, version, compiler, CPU and so on; method, model, workers, name and

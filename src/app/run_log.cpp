@@ -133,6 +133,7 @@ void MetricsLog::begin(const Manifest& manifest) {
       .add("method", manifest.method)
       .add("workers", manifest.workers)
       .add("parameters", manifest.parameters)
+      .add("device", manifest.device)
       .add("resumed_after", totals_.steps)
       .add("surrogate", manifest.surrogate.has_value())
       .add("t", unix_now());

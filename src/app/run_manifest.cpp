@@ -85,6 +85,7 @@ void RunDirectory::write_manifest(const Manifest& manifest) {
   line.add("status", manifest.status).add("version", manifest.version).add("git", manifest.git);
   line.add("compiler", manifest.compiler).add("flags", manifest.flags);
   line.add("cpu", manifest.cpu).add("cores", manifest.cores).add("os", manifest.os);
+  line.add("device", manifest.device);
   line.add_raw("data", data_json(manifest.data)).add("simulated", manifest.simulated);
   line.add("clock", manifest.simulated ? "virtual" : "real");
   line.add_raw("surrogate", manifest.surrogate && manifest.simulated

@@ -8,6 +8,7 @@
 #include <array>
 
 #include "app/rank_hang.h"
+#include "core/all_elements.h"
 #include "core/rng.h"
 #include "inner/hf/hf_weights.h"
 
@@ -124,10 +125,10 @@ std::int64_t eval_tokens(const Config& config, const Dataset& data) {
   return config.eval.all ? 0 : config.eval.tokens;
 }
 
-void load_initial_weights(const Storage& storage, const Config& config,
-                          std::span<const Parameter> parameters) {
+void load_initial_weights(const Storage& storage, const Config& config, InnerLoop& inner) {
   if (!config.model.init.empty()) {
-    load_hf_weights(storage, config.locate(config.model.init), parameters);
+    load_hf_weights(storage, config.locate(config.model.init), inner.parameters());
+    inner.wrote_values(all_elements(inner));
   }
 }
 

@@ -49,9 +49,8 @@ namespace isthmus::app {
 /// but loses nothing.
 [[nodiscard]] Duration round_patience(const Config& config, bool simulated);
 
-/// Fills the parameters from `model.init`; nothing where it is not given.
+/// Fills the loop's parameters from `model.init`; nothing where it is not given.
 /// THROWS: Error naming the file or tensor that does not fit.
-void load_initial_weights(const Storage& storage, const Config& config,
-                          std::span<const Parameter> parameters);
+void load_initial_weights(const Storage& storage, const Config& config, InnerLoop& inner);
 
 }  // namespace isthmus::app

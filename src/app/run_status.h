@@ -129,6 +129,7 @@ struct RunStatus {
   std::vector<SlowRank> slow_ranks;
   std::int64_t strangers = 0;
   std::vector<ThinCurve::Point> loss_curve, eval_curve, speed_curve, wait_curve;
+  std::string device;  // of the inner loops in this process; empty: not known
 
   [[nodiscard]] std::int64_t rounds() const;
   [[nodiscard]] std::uint64_t sent_bytes() const;  // by all workers

@@ -361,7 +361,7 @@ bool SiteSession::admit(StepIndex t) {
   return host != nullptr && host->agreed(t.value());
 }
 
-void SiteSession::after_step(StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy) {
+void SiteSession::after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy) {
   JoinHost* host = nullptr;
   {
     const std::scoped_lock lock(calls_);

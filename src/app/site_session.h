@@ -134,7 +134,7 @@ class SiteSession {
   /// ... that `site` leaves: it takes part in rounds sent by step t. RETURNS: as admit. Any task.
   bool release(Rank site, StepIndex t) { return exchange_->release(site, t.value()); }
   /// From the worker, between two steps.
-  void after_step(StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy);
+  void after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy);
   /// Waiting spans go there from now on; null: nowhere.
   void record_into(EventSink* events);
   /// Serves the others until all have finished, for at most net.patience.

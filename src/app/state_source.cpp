@@ -90,7 +90,7 @@ void StateSource::take_table(const TableNote& note) {
   table_ = *std::move(table);
 }
 
-void StateSource::after_step(StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy) {
+void StateSource::after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy) {
   {
     const std::scoped_lock lock(mutex_);
     if (!after_ || t < *after_) return;

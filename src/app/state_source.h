@@ -60,7 +60,7 @@ class StateSource {
 
   /// From the worker, between two steps: where a donor has asked for it, the state is laid down.
   /// That takes as much memory as the state has; without it the others give.
-  void after_step(StepIndex t, const InnerLoop& inner, const OuterStrategy& strategy);
+  void after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy);
   /// At the donor: all of `state` is to be had. RETURNS: its pieces.
   [[nodiscard]] PieceTable hold(Rank newcomer, std::vector<std::byte> state);
 

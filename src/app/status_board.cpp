@@ -87,6 +87,7 @@ void StatusBoard::begin(const Manifest& manifest, const RunTotals& totals,
   state_.status.command = manifest.command;
   state_.status.method = manifest.method;
   state_.status.version = manifest.version;
+  state_.status.device = manifest.device;
   state_.status.parameters = manifest.parameters;
   state_.status.directory = directory;
   state_.status.state = "running";

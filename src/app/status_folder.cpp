@@ -168,6 +168,7 @@ void take_manifest(const Json& manifest, RunStatus& status) {
   status.command = word(manifest, "command");
   status.method = word(manifest, "method");
   status.version = word(manifest, "version");
+  status.device = word(manifest, "device");
   status.state = word(manifest, "status");
   status.workers = static_cast<int>(integer(manifest, "workers"));
   status.members = status.workers;

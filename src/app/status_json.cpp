@@ -284,6 +284,7 @@ RunStatus read_status(const Json& json) {
   take(json, "workers", status.workers);
   take(json, "members", status.members);
   take(json, "parameters", status.parameters);
+  if (json.contains("device")) take(json, "device", status.device);
   read_progress(json, status);
   const Json& checkpoint = json.at("checkpoint");
   take(checkpoint, "count", status.checkpoints);
@@ -312,7 +313,8 @@ std::string status_json(const RunStatus& status) {
   line.add("live", status.live).add("clock", status.simulated ? "virtual" : "real");
   line.add("workers", status.workers)
       .add("members", status.members)
-      .add("parameters", status.parameters);
+      .add("parameters", status.parameters)
+      .add("device", status.device);
   add_progress(line, status);
   line.add("rounds", status.rounds()).add("bytes_wire", status.sent_bytes());
   line.add("wait_s", status.wait_s());

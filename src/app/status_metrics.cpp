@@ -20,6 +20,7 @@ void add_run(Families& out, const RunStatus& status, double now) {
                 {"command", status.command},
                 {"method", status.method},
                 {"clock", status.simulated ? "virtual" : "real"},
+                {"device", status.device},
                 {"version", status.version}});
   out.gauge("healthy", "1 while /healthz answers 200, else 0.");
   out.value(status.healthy ? 1 : 0);

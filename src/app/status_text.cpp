@@ -52,6 +52,7 @@ std::string head(const RunStatus& status, const Terminal& terminal) {
   if (status.parameters > 0) {
     what += fmt::format(", {} parameters", human_count(static_cast<double>(status.parameters)));
   }
+  if (!status.device.empty() && status.device != "cpu") what += ", on " + status.device;
   return fmt::format(" {}  {}  {}", terminal.paint(Style::kBold, status.name),
                      terminal.paint(style, state), terminal.paint(Style::kDim, what));
 }

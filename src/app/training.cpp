@@ -88,6 +88,7 @@ TrainingOutcome Training::run() {
       log.rank(StepIndex(request_.mesh->step), finding);
     };
   }
+  tell_device();
   if (const std::string warning = codec_warning(config_); !warning.empty()) {
     log_warning("{}", warning);
   }

@@ -9,6 +9,7 @@
 #include "app/site_links.h"
 #include "app/training_run.h"
 #include "core/checkpoint_names.h"
+#include "core/log.h"
 #include "inner/data/batch_source.h"
 #include "inner/hf/hf_weights.h"
 #include "inner/schedule.h"
@@ -49,6 +50,13 @@ Training::Training(const Config& config, const TrainingRequest& request, Session
                (resume_ && !out_.empty() &&
                 is_same_place(resume_->folder().parent_path(), out_ / "ckpt"))) {
   plan_.processes = request.mesh;
+  if (!request.side_by_side) {
+    plan_.device = choose_device(config, plan_, layout_, request.simulated);
+  } else if (asks_for_cuda(config)) {
+    throw ConfigError(
+        fmt::format("train.device = \"{}\": runs side by side compute on the CPU; leave it out",
+                    config.train.device));
+  }
   if (!request.side_by_side) {
     kernels::use_isa(kernels::isa_named(config.train.kernels));
   }
@@ -147,6 +155,12 @@ void Training::let_watch() {
   if (request_.site) watch_->board().waiting("all of them");
 }
 
+void Training::tell_device() const {
+  if (request_.side_by_side) return;
+  log_info("the inner loop computes on {}{}", device_text(plan_.device, plan_),
+           plan_.device.note.empty() ? "" : ": " + plan_.device.note);
+}
+
 void Training::join_sites() {
   SiteFacts facts{.run_id = random_id(),
                   .layout = layout_digest(layout_),
@@ -192,6 +206,7 @@ Manifest Training::manifest() const {
   manifest.simulated = request_.simulated;
   manifest.surrogate = request_.simulated ? config_.surrogate : std::nullopt;
   manifest.parameters = layout_.elements();
+  manifest.device = device_text(plan_.device, plan_);
   for (const DataFile& file : fingerprint_) {
     manifest.data.push_back({file.path, file.bytes, file.sha256});
   }

@@ -88,6 +88,7 @@ TrainingPlan make_training_plan(const Config& config, std::span<const int> cores
       config.train.threads > 0 ? config.train.threads : static_cast<int>(cores.size());
   const int here = only ? 1 : plan.workers;
   plan.first_worker = only ? only->value() : 0;
+  plan.workers_in_process = here;
   plan.threads_per_worker = std::max(1, threads / here);
   if (config.train.pin) {
     const auto wanted =
@@ -104,6 +105,12 @@ TrainingPlan make_training_plan(const Config& config, std::span<const int> cores
   plan.eval_every = config.eval.every.resolve(plan.total_steps);
   plan.checkpoint_every = config.ckpt.every_steps;
   return plan;
+}
+
+std::vector<Rank> TrainingPlan::workers_here() const {
+  std::vector<Rank> ranks;
+  for (int m = 0; m < workers_in_process; ++m) ranks.emplace_back(first_worker + m);
+  return ranks;
 }
 
 std::vector<int> cores_of(const TrainingPlan& plan, Rank rank) {

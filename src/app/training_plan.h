@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "app/device_choice.h"
 #include "app/timed_inner_loop.h"
 #include "inner/mesh.h"
 #include "inner/rank_processes.h"
@@ -35,6 +36,8 @@ struct TrainingPlan {
   std::vector<int> cores;       // of the threads of this process, worker after worker; empty: any
   std::int64_t eval_every = 0;  // 0: at the last step only
   std::int64_t checkpoint_every = 0;  // steps; 0: by time and at the end only
+  int workers_in_process = 1;         // from first_worker on
+  DeviceChoice device = {};           // what computes their inner loops
 
   [[nodiscard]] const SiteMesh& mesh(Rank rank) const {
     return meshes[static_cast<std::size_t>(rank.value())];
@@ -42,6 +45,8 @@ struct TrainingPlan {
   [[nodiscard]] std::int64_t tokens_per_step(std::int64_t context) const {
     return samples * context;
   }
+  /// Those in this process.
+  [[nodiscard]] std::vector<Rank> workers_here() const;
   /// Evaluation is due after this step.
   [[nodiscard]] bool evaluates_after(StepIndex t) const {
     return t.value() == total_steps || (eval_every > 0 && t.value() % eval_every == 0);

@@ -47,6 +47,8 @@ class Training {
   [[nodiscard]] double byte_scale() const;
   /// Opens the pages about the run, where they are asked for.
   void let_watch();
+  /// One line on what computes, and why no device does where there is one.
+  void tell_device() const;
   [[nodiscard]] StatusBoard* status() { return watch_ ? &watch_->board() : nullptr; }
   void go(RunDirectory& directory, const Manifest& manifest, MetricsLog& log, RunTotals& totals,
           TrainingOutcome& outcome);

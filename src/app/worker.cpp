@@ -25,9 +25,10 @@ class Worker {
       : setup_(setup),
         context_(context),
         source_(setup.data, batch_plan(setup.config, setup.plan), context.rank.value()),
-        model_(language_model_options(setup.config, setup.plan, context.rank),
-               [this](StepIndex t) { return source_.at(t.value() - 1); }),
-        timed_(model_, context.runtime, context.rank,
+        model_(make_inner_loop(setup.plan.device, context.rank,
+                               language_model_options(setup.config, setup.plan, context.rank),
+                               [this](StepIndex t) { return source_.at(t.value() - 1); })),
+        timed_(*model_, context.runtime, context.rank,
                make_step_clock(setup.config, context.rank, setup.step_flops, setup.measured_step),
                setup.events,
                setup.config.sites[static_cast<std::size_t>(context.rank.value())].pace),
@@ -36,7 +37,7 @@ class Worker {
     timed_.set_profile(fault_pace(
         setup.config.faults,
         setup.config.sites[static_cast<std::size_t>(context.rank.value())].name, setup.begun));
-    load_initial_weights(setup.storage, setup.config, inner_.parameters());
+    load_initial_weights(setup.storage, setup.config, inner_);
     const std::unique_ptr<StateReader> taken_over = newcomer_ ? newcomer_->take_state() : nullptr;
     if (taken_over) {
       restore_worker_parameters(*taken_over, inner_);
@@ -187,7 +188,7 @@ class Worker {
   const WorkerSetup& setup_;
   WorkerContext& context_;
   BatchSource source_;
-  LanguageModelLoop model_;
+  std::unique_ptr<InnerLoop> model_;
   TimedInnerLoop timed_;
   outer::IdleInnerLoop inner_;
   Newcomer* newcomer_;

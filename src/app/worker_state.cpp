@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/worker_state.h"
 
+#include "core/all_elements.h"
+
 namespace isthmus::app {
 
-StateSnapshot worker_snapshot(const InnerLoop& inner, const OuterStrategy& strategy, bool borrows) {
+StateSnapshot worker_snapshot(InnerLoop& inner, const OuterStrategy& strategy, bool borrows) {
   StateSnapshot state(borrows);
+  inner.read_values(all_elements(inner));
   for (const Parameter& parameter : inner.parameters()) {
     const std::string name = "local/" + parameter.name;
     if (borrows) {
@@ -25,6 +28,7 @@ void restore_worker_parameters(StateReader& from, InnerLoop& inner) {
   for (const Parameter& parameter : inner.parameters()) {
     local.tensor(parameter.name, parameter.values);
   }
+  inner.wrote_values(all_elements(inner));
 }
 
 void restore_worker_state(StateReader& from, InnerLoop& inner, OuterStrategy& strategy) {

@@ -12,7 +12,7 @@ namespace isthmus::app {
 
 /// `borrows`: the parameters, and all that lies in files, are not copied, and stay as they are
 /// while the snapshot is in use.
-[[nodiscard]] StateSnapshot worker_snapshot(const InnerLoop& inner, const OuterStrategy& strategy,
+[[nodiscard]] StateSnapshot worker_snapshot(InnerLoop& inner, const OuterStrategy& strategy,
                                             bool borrows);
 
 /// The parameters; before the worker's method is made. THROWS: RunError as StateReader has it.

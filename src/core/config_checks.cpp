@@ -41,6 +41,7 @@ void Loader::check() {
   check_model();
   check_outer();
   check_mesh();
+  check_device();
   check_sites();
 }
 
@@ -78,7 +79,7 @@ void Loader::check_unused() {
     return;
   }
   for (const auto& [name, where] : keys) {
-    if (!name.starts_with("outer.") || name == "outer.method") {
+    if (!name.starts_with("outer.") || name == "outer.method" || name == "outer.placement") {
       continue;
     }
     if (!info->takes(std::string_view(name).substr(6))) {

@@ -310,6 +310,9 @@ constexpr KeyRow<Config> kRows[] = {
     {"train.kernels", Type::kText, {}, "", field<kTrain, &T::kernels>(),
      "Instruction set of the inner loop: auto (the best here), portable, avx2, avx512, avx512_bf16, or onednn for its matrix products where the build has it. Rounding differs between them.",
      "\"avx2\"", {}, nullptr, false},
+    {"train.device", Type::kText, {}, "", field<kTrain, &T::device>(),
+     "What computes the inner loop: cpu; cuda, devices by worker, or cuda:N, device N alone; auto: cuda where a device can be used and computes these settings, else cpu. Simulated runs compute on the cpu. Rounding differs between them.",
+     "\"cuda\"", {}, nullptr, false},
     {"train.pin", Type::kBool, {}, "", field<kTrain, &T::pin>(),
      "Give every thread a core of its own, worker after worker. For a machine that runs nothing else: two such processes would share the first cores.",
      "true", {}, nullptr, false},
@@ -393,6 +396,9 @@ constexpr KeyRow<Config> kRows[] = {
     {"outer.late", Type::kChoice, {}, "wait|slip", outer_enum<&O::late, kLates>(),
      "A result that is not there when its step is due: that step waits for it, or training goes on and a later one applies it.",
      "\"slip\""},
+    {"outer.placement", Type::kChoice, {}, "host|device", field<&Config::outer_placement>(),
+     "Where anchors and momentum live: in host memory, also where the inner loop is on a device. There is no \"device\" yet.",
+     "\"host\"", {}, nullptr, false},
     {"outer.outlier", Type::kReal, between(0, 1e12), "", field<kOuter, &O::outlier>(),
      "Withhold an outer gradient of more than this times the median norm of the last sixteen; 0: never. Non-finite ones are always withheld.",
      "1000"},
@@ -663,7 +669,6 @@ constexpr LaterRow kLater[] = {
     {"net.max_solo_rounds", "training on while the link is down"},
     {"link.trace", "recorded link traces"},
     {"outer.commit", "commit periods"},
-    {"outer.placement", "where outer copies live"},
 };
 // clang-format on
 

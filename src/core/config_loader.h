@@ -110,6 +110,7 @@ struct Loader {
   void check_outer();
   void check_mesh();
   void check_zero();
+  void check_device();
   void check_paces();
   void check_net();
   void check_groups();

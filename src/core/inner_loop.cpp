@@ -4,6 +4,8 @@
 
 #include <stdexcept>
 
+#include "core/all_elements.h"
+
 namespace isthmus {
 namespace {
 
@@ -40,5 +42,12 @@ AdamMoments InnerLoop::adam_moments(std::size_t) {
 void InnerLoop::reset_optimizer() { not_offered("reset_optimizer", "optimizer resets"); }
 void InnerLoop::save(StateWriter&) const {}
 void InnerLoop::load(StateReader&) {}
+
+CanonicalRange all_elements(const InnerLoop& inner) {
+  const std::span<const Parameter> parameters = inner.parameters();
+  return parameters.empty()
+             ? CanonicalRange{}
+             : CanonicalRange{parameters.front().elements.begin, parameters.back().elements.end};
+}
 
 }  // namespace isthmus

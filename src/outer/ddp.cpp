@@ -131,6 +131,7 @@ void Ddp::commit_open_rounds(StepIndex last) {
 }
 
 std::span<const float> Ddp::values(std::size_t parameter) const {
+  inner_.read_values(inner_.parameters()[parameter].elements);
   return inner_.parameters()[parameter].values;
 }
 

@@ -39,11 +39,12 @@ void Eager::take_out_stale(const Settled& before, std::vector<float>& g) const {
 
 void Eager::add_fresh(std::vector<float>& g) {
   const auto workers = static_cast<float>(exchange().members());
-  state().for_each([&](std::size_t begin, std::span<const float> anchor, std::span<float> local) {
-    for (std::size_t i = 0; i < local.size(); ++i) {
-      g[begin + i] += (anchor[i] - local[i]) / workers;
-    }
-  });
+  state().for_each(
+      [&](std::size_t begin, std::span<const float> anchor, std::span<const float> local) {
+        for (std::size_t i = 0; i < local.size(); ++i) {
+          g[begin + i] += (anchor[i] - local[i]) / workers;
+        }
+      });
 }
 
 }  // namespace isthmus::outer

@@ -13,14 +13,21 @@
 
 namespace isthmus::outer {
 
-FragmentState::FragmentState(Fragment fragment, std::span<const Parameter> parameters,
+FragmentState::FragmentState(Fragment fragment, InnerLoop& inner,
                              const kernels::OuterStep& optimizer, bool with_feedback,
                              float feedback_decay)
-    : fragment_(std::move(fragment)), optimizer_(optimizer) {
+    : fragment_(std::move(fragment)), inner_(inner), optimizer_(optimizer) {
   for (const std::size_t i : fragment_.parameters) {
-    local_.append(parameters[i].values);
+    const Parameter& parameter = inner.parameters()[i];
+    local_.append(parameter.values);
+    if (!elements_.empty() && elements_.back().end == parameter.elements.begin) {
+      elements_.back().end = parameter.elements.end;
+    } else {
+      elements_.push_back(parameter.elements);
+    }
   }
   anchor_ = StateArray::unfilled(local_.size());
+  fetch_local();
   StateWalk(size(), ranges({.local = StateUse::kRead, .anchor = StateUse::kWrite}))
       .run([&](std::size_t begin, std::size_t end) {
         local_.read(begin, anchor_.span().subspan(begin, end - begin));
@@ -50,6 +57,7 @@ StateWalk::Ranges FragmentState::ranges(Touched touched) const {
 OuterGradient FragmentState::outer_gradient(const Codec& codec, const EncodeKey& key,
                                             const Accepts& accepts, std::span<const float> more) {
   ISTHMUS_CHECK(more.empty() || more.size() == anchor_.size(), more.size(), anchor_.size());
+  fetch_local();
   double squares = 0;
   const StateWalk::Ranges touched = ranges({.local = StateUse::kRead,
                                             .anchor = StateUse::kRead,
@@ -120,15 +128,33 @@ void FragmentState::forget_own_work() {
   kept_residual_.reset();
 }
 
+void FragmentState::fetch_local() const {
+  for (const CanonicalRange& elements : elements_) inner_.read_values(elements);
+}
+
 void FragmentState::for_each(
     const std::function<void(std::size_t begin, std::span<const float> anchor,
-                             std::span<float> local)>& piece) {
+                             std::span<const float> local)>& piece) const {
+  fetch_local();
+  StateWalk(size(), ranges({.local = StateUse::kRead, .anchor = StateUse::kRead}))
+      .run([&](std::size_t first, std::size_t end) {
+        local_.for_range(first, end, [&](std::size_t begin, std::span<float> local) {
+          piece(begin, anchor().subspan(begin, local.size()), local);
+        });
+      });
+}
+
+void FragmentState::change_local(
+    bool reads, const std::function<void(std::size_t begin, std::span<const float> anchor,
+                                         std::span<float> local)>& piece) {
+  if (reads) fetch_local();
   StateWalk(size(), ranges({.local = StateUse::kWrite, .anchor = StateUse::kRead}))
       .run([&](std::size_t first, std::size_t end) {
         local_.for_range(first, end, [&](std::size_t begin, std::span<float> local) {
           piece(begin, anchor_.span().subspan(begin, local.size()), local);
         });
       });
+  for (const CanonicalRange& elements : elements_) inner_.wrote_values(elements);
 }
 
 void FragmentState::step(std::span<const float> mean) {
@@ -156,7 +182,7 @@ void FragmentState::merge(float alpha) {
     return;
   }
   const float share = 1 - alpha;
-  for_each([&](std::size_t, std::span<const float> anchor, std::span<float> local) {
+  change_local(alpha != 0, [&](std::size_t, std::span<const float> anchor, std::span<float> local) {
     if (alpha == 0) {
       std::ranges::copy(anchor, local.begin());
       return;
@@ -171,7 +197,7 @@ void FragmentState::merge(float alpha) {
 void FragmentState::step_and_rebase(std::span<const float> mean) {
   const StateArray before(anchor());
   step(mean);
-  for_each([&](std::size_t begin, std::span<const float> anchor, std::span<float> local) {
+  change_local(true, [&](std::size_t begin, std::span<const float> anchor, std::span<float> local) {
     for (std::size_t i = 0; i < local.size(); ++i) {
       local[i] += anchor[i] - before[begin + i];
     }

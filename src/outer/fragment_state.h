@@ -32,10 +32,11 @@ struct OuterGradient {
 
 class FragmentState {
  public:
-  /// The anchor starts as the parameters stand. Borrows their memory. `feedback_decay`: share of
-  /// the residual that comes back each time.
-  FragmentState(Fragment fragment, std::span<const Parameter> parameters,
-                const kernels::OuterStep& optimizer, bool with_feedback, float feedback_decay = 1);
+  /// The anchor starts as the parameters stand. Borrows the loop, whose host values of this
+  /// fragment alone are asked for and written. `feedback_decay`: share of the residual that comes
+  /// back each time.
+  FragmentState(Fragment fragment, InnerLoop& inner, const kernels::OuterStep& optimizer,
+                bool with_feedback, float feedback_decay = 1);
 
   /// Whether an outer gradient of that norm is fit to be counted.
   using Accepts = std::function<bool(double norm)>;
@@ -61,7 +62,7 @@ class FragmentState {
   void forget_own_work();
   /// Calls `piece(begin, anchor, local)` for every stretch in which both are contiguous, in order.
   void for_each(const std::function<void(std::size_t begin, std::span<const float> anchor,
-                                         std::span<float> local)>& piece);
+                                         std::span<const float> local)>& piece) const;
   /// anchor := OuterOpt(anchor, mean).
   void step(std::span<const float> mean);
   /// local := alpha local + (1 - alpha) anchor; alpha 0 copies, alpha 1 leaves local alone, else
@@ -88,8 +89,16 @@ class FragmentState {
     std::optional<StateUse> local, anchor, momentum, residual;
   };
   [[nodiscard]] StateWalk::Ranges ranges(Touched touched) const;
+  /// From the inner loop, before local values are looked at.
+  void fetch_local() const;
+  /// `piece` writes all local values; those it found there it wants to know only if `reads`.
+  void change_local(bool reads,
+                    const std::function<void(std::size_t begin, std::span<const float> anchor,
+                                             std::span<float> local)>& piece);
 
   Fragment fragment_;
+  InnerLoop& inner_;
+  std::vector<CanonicalRange> elements_;  // of the fragment, neighbours joined
   kernels::OuterStep optimizer_;
   FlatView local_;
   StateArray anchor_;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/all_elements.h"
 #include "core/check.h"
 #include "core/log.h"
 #include "kernels/optimizer.h"
@@ -97,12 +98,14 @@ void OneBitAdam::update(StepIndex t) {
   AdamStep step{.lr = static_cast<float>(inner_.learning_rate(t)),
                 .momentum_scale = static_cast<float>(1 / correction),
                 .eps = static_cast<float>(adam_.eps)};
+  inner_.read_values(all_elements(inner_));
   for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
     const Parameter& parameter = inner_.parameters()[i];
     const AdamMoments moments = inner_.adam_moments(i);
     step.weight_decay = parameter.decay ? static_cast<float>(adam_.weight_decay) : 0.0f;
     adam_step(step, parameter.values, moments.first, moments.second);
   }
+  inner_.wrote_values(all_elements(inner_));
 }
 
 bool OneBitAdam::variance_is_stable(StepIndex t) {
@@ -157,6 +160,7 @@ std::vector<RoundReport> OneBitAdam::finish() {
 }
 
 std::span<const float> OneBitAdam::values(std::size_t parameter) const {
+  inner_.read_values(inner_.parameters()[parameter].elements);
   return inner_.parameters()[parameter].values;
 }
 

@@ -18,7 +18,7 @@ OneRoundBehind::OneRoundBehind(FragmentedSettings settings, InnerLoop& inner, Ex
     : settings_(std::move(settings)),
       inner_(inner),
       exchange_(exchange),
-      state_(settings_.fragments.at(0), inner.parameters(), settings_.optimizer,
+      state_(settings_.fragments.at(0), inner, settings_.optimizer,
              settings_.codec->error_feedback()),
       rounds_(settings_, exchange, H()),
       guard_(1, settings_.outlier) {

@@ -26,7 +26,7 @@ SparseLoCo::SparseLoCo(FragmentedSettings settings, float error_decay, InnerLoop
     : settings_(collecting(std::move(settings))),
       error_decay_(error_decay),
       inner_(inner),
-      state_(settings_.fragments.at(0), inner.parameters(), settings_.optimizer,
+      state_(settings_.fragments.at(0), inner, settings_.optimizer,
              settings_.codec->error_feedback(), error_decay),
       rounds_(settings_, exchange, 0),
       guard_(1, settings_.outlier) {

@@ -9,6 +9,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/all_elements.h"
 #include "core/check.h"
 #include "isthmus/errors.h"
 #include "kernels/spsa_code.h"
@@ -65,16 +66,19 @@ StepReport Spsa::step() {
   std::vector<std::byte> mine = measure(t, report.inner);
   SpsaRecord record = exchange_entries(t, std::move(mine), report);
   apply_record(log_.header(), record, inner_.parameters(), team_);
+  inner_.wrote_values(all_elements(inner_));
   seal(std::move(record), report);
   steps_ = t;
   return report;
 }
 
-// Central differences along z; the base weights are only read.
+// Central differences along z; the base weights are only read, and stay as they are until all
+// entries are there.
 std::vector<std::byte> Spsa::measure(StepIndex t, InnerStep& inner) {
   const auto eps = static_cast<float>(options_.eps);
   const double limit = slope_limit();
   std::vector<std::byte> codes;
+  inner_.read_values(all_elements(inner_));
   for (int sample = 0; sample < options_.samples; ++sample) {
     const SampleShare share{.index = sample, .count = options_.samples};
     const kernels::SpsaDirection z = direction(t, exchange_.self(), sample);
@@ -196,10 +200,12 @@ Reduced Spsa::collect(SyncId id, std::vector<std::byte> bytes) {
 }
 
 std::span<const float> Spsa::values(std::size_t parameter) const {
+  inner_.read_values(inner_.parameters()[parameter].elements);
   return inner_.parameters()[parameter].values;
 }
 
 SpsaLogHeader Spsa::header_at(StepIndex step) const {
+  inner_.read_values(all_elements(inner_));
   return {.run_key = options_.run_key,
           .scale_log2 = options_.scale_log2,
           .divide_by_sqrt = options_.divide_by_sqrt,

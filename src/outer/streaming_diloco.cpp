@@ -24,7 +24,7 @@ StreamingDiLoCo::StreamingDiLoCo(FragmentedSettings settings, InnerLoop& inner, 
       places_[i] = {index(fragment.id), begin, inner.parameters()[i].values.size()};
       begin += places_[i].size;
     }
-    fragments_.emplace_back(fragment, inner.parameters(), settings_.optimizer,
+    fragments_.emplace_back(fragment, inner, settings_.optimizer,
                             settings_.codec->error_feedback());
   }
 }

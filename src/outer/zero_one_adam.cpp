@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/all_elements.h"
 #include "core/log.h"
 #include "kernels/optimizer.h"
 #include "outer/flat_view.h"
@@ -108,6 +109,7 @@ StepReport ZeroOneAdam::compressed_step(StepIndex t) {
         }
       });
   if (!counted) return report;  // no worker had a finite gradient
+  inner_.read_values(all_elements(inner_));
   for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
     const AdamMoments moments = inner_.adam_moments(i);
     adam_step({.lr = static_cast<float>(inner_.learning_rate(t)),
@@ -115,6 +117,7 @@ StepReport ZeroOneAdam::compressed_step(StepIndex t) {
                .weight_decay = decay_of(inner_.parameters()[i], adam_)},
               inner_.parameters()[i].values, moments.first, moments.second);
   }
+  inner_.wrote_values(all_elements(inner_));
   return report;
 }
 
@@ -131,6 +134,7 @@ StepReport ZeroOneAdam::local_step(StepIndex t) {
   const auto b1 = static_cast<float>(adam_.beta1);
   const auto eps = static_cast<float>(adam_.eps);
   const auto lr = static_cast<float>(rate);
+  inner_.read_values(all_elements(inner_));
   for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
     const std::span<float> x = inner_.parameters()[i].values;
     const std::span<const float> g = inner_.gradient(i);
@@ -143,6 +147,7 @@ StepReport ZeroOneAdam::local_step(StepIndex t) {
       x[k] -= lr * (m / (std::sqrt(moments.second[k]) + eps));
     }
   }
+  inner_.wrote_values(all_elements(inner_));
   return report;
 }
 
@@ -186,6 +191,7 @@ std::vector<RoundReport> ZeroOneAdam::synchronise(StepIndex t) {
       moved_[i][k] = 0;
     }
   }
+  inner_.wrote_values(all_elements(inner_));
   lr_sum_ = 0;
   last_sync_ = t;
   partial_ = false;
@@ -204,6 +210,7 @@ void ZeroOneAdam::forget_movement(const Bucket& bucket) {
 void ZeroOneAdam::begin_local_steps() {
   freeze_variance(inner_, 1, variance_floor_);
   find_active_lanes();
+  inner_.read_values(all_elements(inner_));
   for (const Parameter& parameter : inner_.parameters()) {
     anchor_.emplace_back(parameter.values);
     moved_.emplace_back(parameter.values.size());
@@ -229,8 +236,9 @@ std::vector<RoundReport> ZeroOneAdam::finish() {
 }
 
 std::span<const float> ZeroOneAdam::values(std::size_t parameter) const {
-  return local() ? std::span<const float>(anchor_[parameter].span())
-                 : inner_.parameters()[parameter].values;
+  if (local()) return anchor_[parameter].span();
+  inner_.read_values(inner_.parameters()[parameter].elements);
+  return inner_.parameters()[parameter].values;
 }
 
 Identity ZeroOneAdam::identity() const {
@@ -280,6 +288,7 @@ void ZeroOneAdam::forget_own_work() {
   for (std::size_t i = 0; i < anchor_.size(); ++i) {
     std::ranges::copy(anchor_[i], inner_.parameters()[i].values.begin());
     moved_[i].fill_zero();
+    inner_.wrote_values(inner_.parameters()[i].elements);
   }
   partial_ = local() && last_sync_ != steps_;
 }

@@ -82,7 +82,7 @@ class Source : public ::testing::Test {
       source_.receive(kEast, TableNote{cutter.next()});
     }
   }
-  [[nodiscard]] std::vector<std::byte> state() const {
+  [[nodiscard]] std::vector<std::byte> state() {
     return write_state(worker_snapshot(loop_, *strategy_, true));
   }
 

@@ -28,6 +28,7 @@ RunStatus made_up() {
   status.state = "running";
   status.word = "step 7 of 20";
   status.workers = 2;
+  status.device = "cuda:0 tiny (2 GiB)";
   status.step = 7;
   status.steps = 20;
   status.tokens = 7000;
@@ -72,6 +73,7 @@ TEST(StatusJson, ReadsBackAsItWas) {
   EXPECT_EQ(status_json(parse_status(json)), json);
   const RunStatus back = parse_status(json);
   EXPECT_EQ(back.name, made_up().name);
+  EXPECT_EQ(back.device, "cuda:0 tiny (2 GiB)");
   EXPECT_EQ(back.eval_loss, std::nullopt);
   EXPECT_EQ(back.fragments.at(2).rounds, 3);
   EXPECT_EQ(back.peers.at(0).heard_s, 4);
@@ -116,6 +118,7 @@ TEST(StatusJson, SomethingElseIsRefused) {
 
 TEST(StatusMetrics, HaveTheValuesOfTheStatus) {
   const std::string text = status_metrics(made_up());
+  EXPECT_THAT(text, HasSubstr("device=\"cuda:0 tiny (2 GiB)\""));
   EXPECT_THAT(text, HasSubstr("# TYPE isthmus_steps_total counter\nisthmus_steps_total 7\n"));
   EXPECT_THAT(text, HasSubstr("# TYPE isthmus_train_loss gauge\nisthmus_train_loss 2.5\n"));
   EXPECT_THAT(text, HasSubstr("isthmus_rounds_total{fragment=\"2\"} 3\n"));

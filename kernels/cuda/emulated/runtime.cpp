@@ -98,9 +98,12 @@ void queue(Stream& stream, std::function<void()> work) { queue(stream.handle(), 
 }  // namespace emulated
 
 std::vector<DeviceInfo> devices() {
-  return {{.name = "emulated on the CPU", .memory_bytes = device_memory().total_bytes}};
+  return {{.name = "emulated on the CPU",
+           .compute_major = 8,
+           .memory_bytes = device_memory().total_bytes}};
 }
 std::string unavailable() { return ""; }
+std::string versions() { return "emulated"; }
 void use_device(int) {}
 DeviceMemory device_memory() {
   const Lock lock(state().mutex);

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/device_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "app/run_parts.h"
+#include "app/training_plan.h"
+#include "core/device_request.h"
+#include "core/suggest.h"
+#include "core/units.h"
+#include "inner/cuda_loop.h"
+#include "inner/device_product.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+namespace {
+
+constexpr int kOldest = 8;  // compute capability that kernels are compiled for
+
+std::string name_of(const cuda::DeviceInfo& device) {
+  return fmt::format("cuda:{}", device.ordinal);
+}
+
+/// The devices that `request` means. THROWS: ConfigError where there is none.
+std::vector<cuda::DeviceInfo> devices_of(const Config& config, const DeviceRequest& request) {
+  const auto refuse = [&](const std::string& why) {
+    return ConfigError(fmt::format("train.device = \"{}\": {}; set it to \"cpu\" or \"auto\"",
+                                   config.train.device, why));
+  };
+  if (const std::string why_not = no_device_here(); !why_not.empty()) throw refuse(why_not);
+  std::vector<cuda::DeviceInfo> devices = cuda::devices();
+  if (request.ordinal) {
+    std::erase_if(devices, [&](const auto& each) { return each.ordinal != *request.ordinal; });
+    if (devices.empty()) {
+      throw refuse(fmt::format("this process may use devices 0 to {}", cuda::devices().size() - 1));
+    }
+  }
+  return devices;
+}
+
+/// THROWS: OutOfDeviceMemory where the workers of this process do not fit.
+void check_memory(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
+                  const DeviceChoice& choice) {
+  std::map<int, std::int64_t> needed;  // by ordinal
+  for (const Rank rank : plan.workers_here()) {
+    needed[choice.of(rank).ordinal] +=
+        cuda_loop_memory(layout, language_model_options(config, plan, rank)).total();
+  }
+  for (const auto& [ordinal, bytes] : needed) {
+    cuda::use_device(ordinal);
+    const auto free = static_cast<double>(cuda::device_memory().free_bytes);
+    if (static_cast<double>(bytes) <= free) continue;
+    throw cuda::OutOfDeviceMemory(
+        fmt::format("cuda:{}: the inner loops take {}, {} are free: lower train.global_batch or "
+                    "train.context, raise parallel.micro_batches, or set train.recompute = true",
+                    ordinal, human_bytes(static_cast<double>(bytes)), human_bytes(free)));
+  }
+}
+
+/// Of those whose workers are in this process.
+std::vector<SiteConfig> sites_here(const Config& config, const TrainingPlan& plan) {
+  std::vector<SiteConfig> sites;
+  for (const Rank rank : plan.workers_here()) {
+    sites.push_back(config.sites[static_cast<std::size_t>(rank.value())]);
+  }
+  return sites;
+}
+
+}  // namespace
+
+std::string no_device_here() {
+  if (std::string why_not = cuda::unavailable(); !why_not.empty()) return why_not;
+  for (const cuda::DeviceInfo& device : cuda::devices()) {
+    if (device.compute_major >= kOldest) continue;
+    return fmt::format(
+        "{} has compute capability {}.{}, and kernels are built for {}.0 and later; leave it out "
+        "with CUDA_VISIBLE_DEVICES",
+        device_text(device), device.compute_major, device.compute_minor, kOldest);
+  }
+  return device_products_missing();
+}
+
+bool asks_for_cuda(const Config& config) {
+  const std::optional<DeviceRequest> request = parse_device(config.train.device);
+  return request && request->kind == DeviceRequest::Kind::kCuda;
+}
+
+DeviceChoice choose_device(const Config& config, const TrainingPlan& plan,
+                           const ModelLayout& layout, bool simulated) {
+  const DeviceRequest request = parse_device(config.train.device).value_or(DeviceRequest{});
+  const bool asked_for = asks_for_cuda(config);
+  if (request.kind == DeviceRequest::Kind::kCpu) return {};
+  if (simulated) {
+    return {.devices = {}, .note = asked_for ? "virtual time runs on the CPU" : ""};
+  }
+  if (!asked_for && cuda::devices().empty()) return {};
+  try {
+    if (const auto obstacle = device_obstacle(config, sites_here(config, plan))) {
+      throw ConfigError(fmt::format("train.device = \"{}\" with {}: {}; {}", config.train.device,
+                                    obstacle->setting, obstacle->why, obstacle->remedy));
+    }
+    DeviceChoice choice{.devices = devices_of(config, request), .note = {}};
+    check_memory(config, plan, layout, choice);
+    return choice;
+  } catch (const Error& error) {
+    if (asked_for) throw;
+    return {.devices = {}, .note = error.what()};
+  }
+}
+
+std::string device_text(const cuda::DeviceInfo& device) {
+  return fmt::format("{} {} ({})", name_of(device), device.name,
+                     human_bytes(static_cast<double>(device.memory_bytes)));
+}
+
+std::string device_text(const DeviceChoice& choice, const TrainingPlan& plan) {
+  if (!choice.on_cuda()) return "cpu";
+  std::map<int, std::string> texts;
+  for (const Rank rank : plan.workers_here()) {
+    const cuda::DeviceInfo& device = choice.of(rank);
+    texts[device.ordinal] = device_text(device);
+  }
+  std::vector<std::string> words;
+  for (const auto& [ordinal, text] : texts) words.push_back(text);
+  return join(words);
+}
+
+std::unique_ptr<InnerLoop> make_inner_loop(const DeviceChoice& choice, Rank rank,
+                                           const LanguageModelOptions& options,
+                                           BatchProvider batches) {
+  if (!choice.on_cuda()) return std::make_unique<LanguageModelLoop>(options, std::move(batches));
+  cuda::use_device(choice.of(rank).ordinal);
+  return make_cuda_loop(options, std::move(batches));
+}
+
+}  // namespace isthmus::app

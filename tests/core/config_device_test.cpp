@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// train.device: what it may say, what it is refused with, and that it is each site's own affair.
+#include <gtest/gtest.h>
+
+#include "config_fixture.h"
+#include "core/device_request.h"
+
+namespace isthmus {
+namespace {
+
+TEST(DeviceRequest, IsOneOfFourForms) {
+  using Kind = DeviceRequest::Kind;
+  ASSERT_TRUE(parse_device("auto"));
+  EXPECT_EQ(parse_device("auto")->kind, Kind::kAuto);
+  EXPECT_EQ(parse_device("cpu")->kind, Kind::kCpu);
+  EXPECT_EQ(parse_device("cuda")->kind, Kind::kCuda);
+  EXPECT_FALSE(parse_device("cuda")->ordinal);
+  EXPECT_EQ(parse_device("cuda:0")->ordinal, 0);
+  EXPECT_EQ(parse_device("cuda:17")->ordinal, 17);
+  for (const char* bad : {"", "gpu", "CUDA", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda: 1",
+                          "cuda:+1", "cuda:99999999999", "cuda1", "cpu:0"}) {
+    EXPECT_FALSE(parse_device(bad)) << bad;
+  }
+}
+
+TEST(Device, RefusalsNameKeyCauseAndRemedy) {
+  struct Case {
+    const char* text;
+    const char* cause;
+    const char* remedy;
+  };
+  for (const Case& wanted : {Case{"[inner]\noptimizer = \"muon\"\n", "muon", "adamw"},
+                             Case{"[outer]\nmethod = \"01-adam\"\n", "01-adam", "outer.method"}}) {
+    for (const auto& [device, errors] :
+         {std::pair{"cuda", 1U}, {"cuda:3", 1U}, {"auto", 0U}, {"cpu", 0U}}) {
+      const auto found = diagnostics_of(std::string(kMinimal) + wanted.text,
+                                        {std::string("train.device=\"") + device + "\""});
+      ASSERT_EQ(found.size(), errors) << device << " " << wanted.text;
+      if (errors == 0) continue;
+      EXPECT_EQ(found[0].code, "E-CONFLICT");
+      EXPECT_NE(found[0].message.find("train.device"), std::string::npos) << found[0].message;
+      EXPECT_NE(found[0].message.find(wanted.cause), std::string::npos) << found[0].message;
+      EXPECT_NE(found[0].hint.find(wanted.remedy), std::string::npos) << found[0].hint;
+    }
+  }
+  const auto unknown = diagnostics_of(kMinimal, {"train.device=\"gpu\""});
+  ASSERT_EQ(unknown.size(), 1U);
+  EXPECT_EQ(unknown[0].code, "E-VALUE");
+}
+
+TEST(Device, AMeshIsAnObstacleOfItsSiteAlone) {
+  Config config = load_minimal({"run.workers=2"});
+  EXPECT_FALSE(device_obstacle(config, config.sites));
+  config.sites[1].tp = 2;
+  EXPECT_FALSE(device_obstacle(config, std::span(config.sites).first(1)));
+  const auto obstacle = device_obstacle(config, config.sites);
+  ASSERT_TRUE(obstacle);
+  EXPECT_NE(obstacle->setting.find("2 x 1 x 1"), std::string::npos) << obstacle->setting;
+}
+
+TEST(Device, IsEachSitesOwnAndChangesRounding) {
+  const Config plain = load_minimal({});
+  const Config cuda = load_minimal({"train.device=\"cuda\""});
+  EXPECT_EQ(common_values(cuda), common_values(plain));
+  EXPECT_EQ(config_digest(cuda), config_digest(plain));
+  EXPECT_NE(outcome_digest(cuda), outcome_digest(plain));
+}
+
+TEST(OuterPlacement, IsTheHost) {
+  const Config host = load_minimal({"outer.placement=\"host\""});
+  EXPECT_EQ(config_digest(host), config_digest(load_minimal({})));
+  EXPECT_EQ(outcome_digest(host), outcome_digest(load_minimal({})));
+  const auto device = diagnostics_of(kMinimal, {"outer.placement=\"device\""});
+  ASSERT_EQ(device.size(), 1U);
+  EXPECT_EQ(device[0].code, "E-NOT-YET");
+  EXPECT_NE(device[0].message.find("host memory"), std::string::npos) << device[0].message;
+}
+
+}  // namespace
+}  // namespace isthmus

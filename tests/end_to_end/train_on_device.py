@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A run whose inner loops are on a device is the CPU's run but for rounding.
+
+  python3 tests/end_to_end/train_on_device.py --isthmus build/src/app/isthmus \\
+      --device-isthmus build/tests/cuda/isthmus_emulated
+
+`--device-isthmus` computes `--device cuda`: on an emulated device, or on a real one where it is the
+same program as `--isthmus`. Losses, evaluations and the exported model of both are compared; a run
+that is resumed on the device equals the uninterrupted one bit for bit; one goes on from the other's
+checkpoint; the run says where it computed; what no device computes is refused by name and falls back
+to the CPU with one line under "auto".
+"""
+import argparse
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+
+STEPS, HALF = 12, 6
+CONFIGURATION = 3  # exit code
+# fp32 sums in another order: each step's losses differ by some 1e-6, and AdamW turns the differing
+# signs of gradients near zero into differing steps of up to the learning rate.
+LOSS_TOLERANCE = 2e-3
+CONFIG = """
+[run]
+name = "device"
+workers = {workers}
+seed = 5
+[model]
+arch = "{arch}"
+layers = 2
+d_model = 32
+heads = 2
+[data]
+source = "text:corpus.txt"
+[train]
+steps = {steps}
+global_batch = "128 tok"
+context = 16
+[inner]
+lr = 1e-3
+[outer]
+{outer}
+[eval]
+every = 6
+tokens = "256"
+[ckpt]
+every = "6 steps"
+keep = 9
+"""
+STREAMING = 'method = "streaming-diloco"\nH = 4\nfragments = 2\noverlap = 1\nalpha = 0.5'
+
+
+class Failure(Exception):
+    pass
+
+
+def require(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+class Bench:
+    def __init__(self, isthmus, on_device, folder):
+        self.isthmus, self.on_device, self.folder = isthmus, on_device, folder
+        text = " ".join(f"the {n} of {n * n % 97} sites" for n in range(600))
+        (folder / "corpus.txt").write_text(text)
+
+    def write(self, name, arch="gpt2", workers=2, outer=STREAMING, extra=""):
+        path = self.folder / f"{name}.toml"
+        path.write_text(CONFIG.format(arch=arch, workers=workers, outer=outer, steps=STEPS) + extra)
+        return path
+
+    def run(self, program, toml, out, *flags, code=0):
+        command = [program, "train", str(toml), "--progress", "none", "--out",
+                   str(self.folder / out), *flags]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        require(done.returncode == code, f"{out}: exit {done.returncode}, not {code}: {done.stderr}")
+        return done.stderr
+
+    def lines(self, out, kind):
+        rows = map(json.loads, (self.folder / out / "metrics.jsonl").read_text().splitlines())
+        return [row for row in rows if row["k"] == kind]
+
+    def losses(self, out, kind="train"):
+        return [(row["step"], row["loss"]) for row in self.lines(out, kind)]
+
+    def device(self, out):
+        return json.loads((self.folder / out / "manifest.json").read_text())["device"]
+
+    def model(self, out):
+        return (self.folder / out / "ckpt/last/model.safetensors").read_bytes()
+
+
+def floats_of(safetensors):
+    header = struct.unpack("<Q", safetensors[:8])[0]
+    return [each[0] for each in struct.iter_unpack("<f", safetensors[8 + header:])]
+
+
+def close(bench, one, other):
+    for kind in ("train", "eval"):
+        a, b = bench.losses(one, kind), bench.losses(other, kind)
+        require([step for step, _ in a] == [step for step, _ in b], f"{other}: other {kind} steps")
+        for (step, x), (_, y) in zip(a, b):
+            require(abs(x - y) <= LOSS_TOLERANCE * abs(x),
+                    f"{other}: {kind} loss of step {step} is {y}, on the CPU {x}")
+    a, b = floats_of(bench.model(one)), floats_of(bench.model(other))
+    require(len(a) == len(b), f"{other}: another model")
+    moved = max(abs(x - y) for x, y in zip(a, b))
+    # A share of what AdamW could have moved a weight in all steps.
+    require(moved <= 0.2 * STEPS * 1e-3, f"{other}: weights differ by up to {moved}")
+    require(a != b, f"{other}: the same bits as on the CPU: was it on the device?")
+
+
+def equals_the_cpu_but_for_rounding(bench, arch, outer):
+    toml = bench.write(f"{arch}", arch=arch, outer=outer)
+    cpu, device = f"{arch}-cpu", f"{arch}-device"
+    stderr = bench.run(bench.isthmus, toml, cpu, "--device", "cpu")
+    require("computes on cpu" in stderr, stderr)
+    stderr = bench.run(bench.on_device, toml, device, "--device", "cuda")
+    require("computes on cuda:0" in stderr, stderr)
+    require(bench.device(cpu) == "cpu", bench.device(cpu))
+    require(bench.device(device).startswith("cuda:0 "), bench.device(device))
+    require(bench.lines(device, "meta")[0]["device"] == bench.device(device), "metrics: device")
+    close(bench, cpu, device)
+
+
+def resumed_equals_uninterrupted(bench):
+    toml = bench.folder / "gpt2.toml"
+    from_step = str(bench.folder / f"gpt2-device/ckpt/step-{HALF:07d}")
+    bench.run(bench.on_device, toml, "resumed", "--device", "cuda", "--resume", from_step)
+    require(bench.losses("resumed") == bench.losses("gpt2-device")[HALF:], "resumed: other losses")
+    require(bench.model("resumed") == bench.model("gpt2-device"), "resumed: another model")
+    # The CPU goes on from the device's state, and the other way round.
+    bench.run(bench.isthmus, toml, "to-cpu", "--device", "cpu", "--resume", from_step)
+    from_step = str(bench.folder / f"gpt2-cpu/ckpt/step-{HALF:07d}")
+    bench.run(bench.on_device, toml, "to-device", "--device", "cuda", "--resume", from_step)
+    for out in ("to-cpu", "to-device"):
+        for (_, x), (_, y) in zip(bench.losses("gpt2-cpu")[HALF:], bench.losses(out)):
+            require(abs(x - y) <= LOSS_TOLERANCE * abs(x), f"{out}: {y}, not {x}")
+
+
+def the_device_is_found(bench):
+    toml = bench.folder / "gpt2.toml"
+    stderr = bench.run(bench.on_device, toml, "auto", "--device", "auto")
+    require("computes on cuda:0" in stderr, stderr)
+    require(bench.model("auto") == bench.model("gpt2-device"), "auto: another model")
+
+
+def refusals(bench):
+    plain = bench.folder / "gpt2.toml"
+    muon = 'inner.optimizer="muon"'
+    stderr = bench.run(bench.on_device, plain, "muon", "--device", "cuda", "--set", muon, code=CONFIGURATION)
+    require("inner.optimizer = \"muon\"" in stderr and "train.device" in stderr, stderr)
+    mesh = ("--set", "parallel.tp=2")
+    stderr = bench.run(bench.on_device, plain, "mesh", "--device", "cuda", *mesh, code=CONFIGURATION)
+    require("a mesh of 2 x 1 x 1 ranks" in stderr, stderr)
+    stderr = bench.run(bench.on_device, plain, "mesh", "--device", "auto", *mesh)
+    lines = [line for line in stderr.splitlines() if "computes on" in line]
+    require(len(lines) == 1 and "on cpu: " in lines[0] and "a mesh of" in lines[0], stderr)
+    require(bench.device("mesh") == "cpu", bench.device("mesh"))
+    stderr = bench.run(bench.on_device, plain, "one", "--device", "cuda:99", code=CONFIGURATION)
+    require("cuda:99" in stderr, stderr)
+    stderr = bench.run(bench.on_device, plain, "gpu", "--set", 'train.device="gpu"', code=CONFIGURATION)
+    require("no such device" in stderr, stderr)
+
+
+def the_device_is_measured_and_told_of(bench):
+    command = [bench.on_device, "bench", "compute", "--device", "cuda", "--config", "tiny",
+               "--batch", "1", "--seconds", "0.01"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    require(done.returncode == 0, done.stderr)
+    line = json.loads(done.stdout)
+    require(line["bench"] == "compute" and line["device"] == "cuda:0" and line["dtype"] == "fp32",
+            done.stdout)
+    for key in ("ms_med", "tok_s_med", "gflops_med", "product_gflops", "device_mib", "loss"):
+        require(line[key] > 0, f"{key}: {done.stdout}")
+    rate = line["B"] * line["T"] / line["ms_med"] * 1e3
+    require(abs(line["tok_s_med"] - rate) < 1e-2 * rate, done.stdout)
+    done = subprocess.run([bench.on_device, "doctor", "--json"], capture_output=True, text=True)
+    findings = {each["name"]: each["value"] for each in json.loads(done.stdout)["findings"]}
+    require("compute capability" in findings["cuda:0"], done.stdout)
+    require(findings["runs compute"] == "on cuda:0", done.stdout)
+
+
+def without_a_device(bench):
+    """Where this machine or this build has none."""
+    done = subprocess.run([bench.isthmus, "doctor", "--json"], capture_output=True, text=True)
+    findings = {each["name"]: each["value"] for each in json.loads(done.stdout)["findings"]}
+    if findings["runs compute"] != "on the CPU":
+        return
+    bench.run(bench.isthmus, bench.folder / "gpt2.toml", "none", "--device", "cuda", code=CONFIGURATION)
+    require(not (bench.folder / "none").exists(), "a refused run has written")
+    command = [bench.isthmus, "bench", "compute", "--device", "cuda", "--config", "tiny"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    require(done.returncode == CONFIGURATION and "--device cuda" in done.stderr and findings["CUDA"] in
+            done.stderr, done.stderr)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--isthmus", required=True)
+    parser.add_argument("--device-isthmus", required=True)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(arguments.isthmus, arguments.device_isthmus, pathlib.Path(folder))
+        try:
+            equals_the_cpu_but_for_rounding(bench, "gpt2", STREAMING)
+            resumed_equals_uninterrupted(bench)
+            the_device_is_found(bench)
+            equals_the_cpu_but_for_rounding(bench, "llama", 'method = "ddp"')
+            refusals(bench)
+            the_device_is_measured_and_told_of(bench)
+            without_a_device(bench)
+        except Failure as failure:
+            print(f"FAILED: {failure}", file=sys.stderr)
+            return 1
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

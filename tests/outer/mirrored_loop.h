@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// An inner loop whose values live elsewhere, as those on a device do: what others see of them holds
+// NaN but for what they asked for since the last step, and what they write counts only once they
+// have said so.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "core/all_elements.h"
+#include "isthmus/inner_loop.h"
+
+namespace isthmus::testing_support {
+
+class MirroredLoop final : public InnerLoop {
+ public:
+  /// Borrows `real`, whose own parameters are the place elsewhere.
+  explicit MirroredLoop(InnerLoop& real)
+      : real_(real), mirror_(static_cast<std::size_t>(all_elements(real).size())) {
+    for (Parameter parameter : real.parameters()) {
+      parameter.values = std::span(mirror_).subspan(
+          static_cast<std::size_t>(parameter.elements.begin), parameter.values.size());
+      parameters_.push_back(parameter);
+    }
+    forget();
+  }
+
+  [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
+  void read_values(CanonicalRange elements) override {
+    read_ += elements.size();
+    for_each(elements, [](float& mirror, float& real) { mirror = real; });
+  }
+  void wrote_values(CanonicalRange elements) override {
+    for_each(elements, [](float& mirror, float& real) { real = mirror; });
+  }
+  InnerStep train_step(StepIndex t) override {
+    const InnerStep step = real_.train_step(t);
+    forget();
+    return step;
+  }
+  InnerStep gradients(StepIndex t, const GradientReady& on_ready) override {
+    const InnerStep step = real_.gradients(t, on_ready);
+    forget();
+    return step;
+  }
+  double apply_gradients(StepIndex t) override {
+    const double norm = real_.apply_gradients(t);
+    forget();
+    return norm;
+  }
+  [[nodiscard]] std::span<float> gradient(std::size_t i) override { return real_.gradient(i); }
+  [[nodiscard]] InnerStep train_loss(StepIndex t, SampleShare share,
+                                     const ParameterSource& source) override {
+    return real_.train_loss(t, share, source);
+  }
+  [[nodiscard]] double learning_rate(StepIndex t) const override { return real_.learning_rate(t); }
+  [[nodiscard]] AdamSettings adam_settings() const override { return real_.adam_settings(); }
+  [[nodiscard]] AdamMoments adam_moments(std::size_t i) override { return real_.adam_moments(i); }
+  void reset_optimizer() override { real_.reset_optimizer(); }
+  void save(StateWriter& writer) const override { real_.save(writer); }
+  void load(StateReader& reader) override { real_.load(reader); }
+
+  /// Elements that were asked for so far.
+  [[nodiscard]] std::int64_t elements_read() const { return read_; }
+
+ private:
+  void forget() { std::ranges::fill(mirror_, std::numeric_limits<float>::quiet_NaN()); }
+  template <typename Each>
+  void for_each(CanonicalRange elements, Each each) {
+    for (const Parameter& parameter : real_.parameters()) {
+      const std::int64_t begin = std::max(elements.begin, parameter.elements.begin);
+      const std::int64_t end = std::min(elements.end, parameter.elements.end);
+      for (std::int64_t e = begin; e < end; ++e) {
+        each(mirror_[static_cast<std::size_t>(e)],
+             parameter.values[static_cast<std::size_t>(e - parameter.elements.begin)]);
+      }
+    }
+  }
+
+  InnerLoop& real_;
+  std::vector<float> mirror_;  // in canonical order
+  std::vector<Parameter> parameters_;
+  std::int64_t read_ = 0;
+};
+
+}  // namespace isthmus::testing_support
