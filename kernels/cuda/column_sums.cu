@@ -12,8 +12,9 @@ constexpr int kPartWarps = 8;  // warps of such a block
 constexpr int kMostWidth = 4;  // columns a lane, so that a warp reads 128 columns of a row
 
 // A block sums 32 columns: lane = column, each warp every 32nd row.
-__global__ void add_partial_sums_kernel(std::int64_t parts, std::int64_t columns, std::int64_t ld,
-                                        const float* partial, float* sum) {
+__global__ void __launch_bounds__(kSumWarps* kWarp)
+    add_partial_sums_kernel(std::int64_t parts, std::int64_t columns, std::int64_t ld,
+                            const float* partial, float* sum) {
   __shared__ float sums[kSumWarps][kWarp + 1];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;

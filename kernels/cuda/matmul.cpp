@@ -24,7 +24,8 @@ namespace {
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;  // what cuBLAS wants on Hopper
 constexpr std::size_t kMostBias = std::size_t{1} << 18;
 constexpr std::int64_t kAuxRowMultiple = 8;  // of epilogues with aux
-constexpr std::size_t kBestAlignment = 256;
+constexpr std::size_t kBestAlignment =
+    16;  // of vectors; with more, equal products had unlike plans
 
 /// THROWS: SystemError naming `call` and cuBLAS's text unless `status` is success.
 void check_cublas(const CublasCalls& calls, cublasStatus_t status, const char* call) {
@@ -128,9 +129,13 @@ cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
 bool uses_bias(Epilogue e) { return e == Epilogue::kBias || e == Epilogue::kGeluBias; }
 bool uses_aux(Epilogue e) { return e == Epilogue::kGeluBias || e == Epilogue::kGeluGradient; }
 
-/// What the library may do itself; it takes a bias of c's type only.
+/// What the library may do itself; it takes a bias of c's type only. GELU of floats is ours: how
+/// precise the library's is, is not promised.
 bool may_fuse(const Matmul& p) {
-  if (uses_aux(p.epilogue) && p.ldc % kAuxRowMultiple != 0) return false;
+  if (uses_aux(p.epilogue) &&
+      (p.ldc % kAuxRowMultiple != 0 || !p.c.is_bf16() || alignment_of(p) < kBestAlignment)) {
+    return false;
+  }
   return !uses_bias(p.epilogue) || !p.c.is_bf16() || static_cast<std::size_t>(p.n) <= kMostBias;
 }
 
@@ -139,6 +144,7 @@ void check_product(const Matmul& p) {
   ISTHMUS_CHECK(p.a.is_bf16() == p.b.is_bf16(), p.m, p.n, p.k);
   ISTHMUS_CHECK(p.a.is_bf16() || !p.c.is_bf16(), p.m, p.n, p.k);
   ISTHMUS_CHECK(!p.accumulate || p.epilogue == Epilogue::kNone, p.m, p.n, p.k);
+  ISTHMUS_CHECK(!uses_aux(p.epilogue) || p.aux.is_bf16() == p.c.is_bf16(), p.m, p.n, p.k);
 }
 
 /// The epilogue of a product that has been stored without it.
@@ -172,6 +178,9 @@ struct Blas::Impl {
                    "cublasLtMatmulPreferenceSetAttribute");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+    // Where a sum is cut into parts, these are added in float, not in the type of c.
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     for (const auto attribute :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
@@ -183,7 +192,9 @@ struct Blas::Impl {
         calls->heuristic(handle, plan.desc, plan.first, plan.second, plan.result, plan.result,
                          preference, 1, &best, &found);
     calls->preference_destroy(preference);
-    if (status != CUBLAS_STATUS_SUCCESS || found == 0) return false;
+    if (status != CUBLAS_STATUS_SUCCESS || found == 0 || best.state != CUBLAS_STATUS_SUCCESS) {
+      return false;
+    }
     plan.algorithm = best.algo;
     return true;
   }
@@ -231,6 +242,12 @@ struct Blas::Impl {
     return *plan;
   }
 
+  void give_up_fusing(const Matmul& p) {
+    std::unique_ptr<Plan> plan = make_plan(p, false);
+    if (plan == nullptr) throw SystemError("cuBLAS refuses the product " + text_of(p));
+    plans[key_of(p)] = std::move(plan);
+  }
+
   const CublasCalls* calls;
   cublasLtHandle_t handle = nullptr;
   DeviceArray<std::byte> workspace;
@@ -253,12 +270,16 @@ void Blas::matmul(Stream& stream, const Matmul& p) {
   const float beta = p.accumulate ? 1 : 0;
   void* const c = address(p.c);
   const CublasCalls& calls = *impl_->calls;
-  check_cublas(calls,
-               calls.matmul(impl_->handle, plan.desc, &alpha, address(p.b), plan.first,
-                            address(p.a), plan.second, &beta, c, plan.result, c, plan.result,
-                            &plan.algorithm, impl_->workspace.data(), kWorkspaceBytes,
-                            static_cast<cudaStream_t>(stream.handle())),
-               "cublasLtMatmul");
+  const cublasStatus_t status = calls.matmul(
+      impl_->handle, plan.desc, &alpha, address(p.b), plan.first, address(p.a), plan.second, &beta,
+      c, plan.result, c, plan.result, &plan.algorithm, impl_->workspace.data(), kWorkspaceBytes,
+      static_cast<cudaStream_t>(stream.handle()));
+  if (status != CUBLAS_STATUS_SUCCESS && plan.fused && p.epilogue != Epilogue::kNone) {
+    impl_->give_up_fusing(p);  // some epilogues are refused only when they are to run
+    matmul(stream, p);
+    return;
+  }
+  check_cublas(calls, status, "cublasLtMatmul");
   if (plan.fused) return;
   if (p.c.is_bf16()) {
     finish<Bf16>(stream, p);

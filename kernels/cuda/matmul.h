@@ -43,7 +43,8 @@ struct Matmul {
 
 /// cuBLASLt with its workspace and the algorithms chosen so far, one per shape. Driven by one
 /// thread, on one stream at a time, since its products share the workspace. A product's algorithm
-/// is looked up when its shape is first seen, outside of graphs too.
+/// is looked up when its shape is first seen, so a product must have run once before it is recorded
+/// in a graph.
 class Blas {
  public:
   /// THROWS: SystemError naming the package where cuBLASLt cannot be loaded.

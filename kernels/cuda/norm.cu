@@ -20,7 +20,7 @@ constexpr std::int64_t kBackwardBlocks = 264;
 template <typename S, typename T>
 struct Forward {
   RowShape shape;
-  HeadRows in;
+  NormedHeads in;
   std::int64_t rows = 0;
   float eps = 0;
   bool centred = false;
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kMostThreads, 1) forward_kernel(Forward<S, T> 
 template <typename S, typename T>
 struct Backward {
   RowShape shape;
-  HeadRows in;  // of s, and of ds where there is no d_stream
+  NormedHeads in;  // of s, and of ds where there is no d_stream
   std::int64_t rows = 0;
   bool centred = false;
   const T* dy = nullptr;

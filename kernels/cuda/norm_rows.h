@@ -48,10 +48,10 @@ __device__ inline float2 row_sums(RowShape shape, float a, float b, float2* scra
 }
 
 /// A matrix of heads: row r of (rows * heads) begins at (r / heads) * row + (r % heads) * channels.
-struct HeadRows {
+struct NormedHeads {
   std::int64_t heads = 1, row = 0, channels = 0;
 };
-__device__ inline std::int64_t begin_of(HeadRows rows, std::int64_t r) {
+__device__ inline std::int64_t begin_of(NormedHeads rows, std::int64_t r) {
   if (rows.heads == 1) return r * rows.row;
   return r / rows.heads * rows.row + r % rows.heads * rows.channels;
 }

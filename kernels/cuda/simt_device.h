@@ -22,14 +22,15 @@ void check(cudaError_t status, const char* call);
 struct LaunchShape {
   dim3 blocks{1};
   dim3 threads{1};
-  std::size_t shared_bytes = 0;  // dynamic; above 48 KiB the kernel is told so
+  std::size_t shared_bytes = 0;  // dynamic
 };
 
 /// Queues kernel<<<shape>>>(arguments...).
 template <typename... Parameters, typename... Arguments>
 void launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...),
             Arguments... arguments) {
-  constexpr std::size_t kPlainSharedBytes = 48 << 10;
+  // Static and dynamic shared memory together may be 48 KiB unless the kernel is told of more.
+  constexpr std::size_t kPlainSharedBytes = 32 << 10;
   if (shape.shared_bytes > kPlainSharedBytes) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shape.shared_bytes)),

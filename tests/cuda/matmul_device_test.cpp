@@ -157,8 +157,7 @@ TEST_F(MatmulOnDevice, CanBeRecordedInAGraph) {
   const std::vector<float> a{1, 2, 3, 4}, b{1, 0, 0, 2}, c{0, 0, 0, 0};
   const auto a_device = on_device(stream, a), b_device = on_device(stream, b);
   const auto c_device = on_device(stream, c);
-  stream.synchronize();
-  const Graph graph(stream, [&] {
+  const auto add_product = [&] {
     blas.matmul(stream, {.m = 2,
                          .n = 2,
                          .k = 2,
@@ -169,10 +168,13 @@ TEST_F(MatmulOnDevice, CanBeRecordedInAGraph) {
                          .ldc = 2,
                          .c = c_device.data(),
                          .accumulate = true});
-  });
+  };
+  add_product();
+  stream.synchronize();
+  const Graph graph(stream, add_product);
   graph.launch(stream);
   graph.launch(stream);
-  EXPECT_THAT(on_host(stream, c_device), ::testing::ElementsAre(2, 8, 6, 16));
+  EXPECT_THAT(on_host(stream, c_device), ::testing::ElementsAre(3, 12, 9, 24));
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ struct Case {
 // One and several warps a row, packs of four and single values, more rows than blocks take at once.
 constexpr Case kCases[] = {{1, 1},    {3, 7},    {5, 32},   {9, 128},  {17, 132},
                            {4, 256},  {6, 768},  {33, 260}, {3, 1028}, {2, 2049},
-                           {3, 4096}, {2, 8192}, {2200, 8}, {2113, 3}};
+                           {3, 4096}, {2, 6144}, {2, 8192}, {2200, 8}, {2113, 3}};
 
 template <typename T>
 struct NormResults {

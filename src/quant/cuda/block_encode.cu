@@ -35,10 +35,12 @@ __device__ void over_blocks(T (&part)[kChunks], unsigned block_log2, T* groups,
   if (block_log2 <= 7) return;
   const unsigned first = threadIdx.x / kWarp * kChunks;
   if (threadIdx.x % kWarp == 0) {
+#pragma unroll
     for (unsigned c = 0; c < kChunks; ++c) groups[first + c] = part[c];
   }
   __syncthreads();
   const unsigned many = 1u << (block_log2 - 7);
+#pragma unroll
   for (unsigned c = 0; c < kChunks; ++c) {
     const unsigned begin = (first + c) / many * many;
     part[c] = groups[begin];
@@ -61,8 +63,10 @@ __device__ float largest_scale_of(const BlockShape& shape, std::uint32_t largest
 __device__ void find_largest(const BlockShape& shape, unsigned n, const ChunkValues& v,
                              std::uint32_t* groups, float* scales) {
   std::uint32_t part[kChunks];
+#pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     std::uint32_t most = 0;
+#pragma unroll
     for (unsigned k = 0; k < kChunkValues; ++k) {
       const unsigned i = chunk_place(c) + k;
       const std::uint32_t bits = bits_of(v[c][k]) & kAbsMask;
@@ -79,6 +83,7 @@ __device__ void find_largest(const BlockShape& shape, unsigned n, const ChunkVal
   if (shape.block_log2 < 2) return;
   over_blocks(part, shape.block_log2, groups,
               [](std::uint32_t a, std::uint32_t b) { return a > b ? a : b; });
+#pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const unsigned i = chunk_place(c);
     if (i < n && begins_block(i, shape.block_log2)) {
@@ -90,8 +95,10 @@ __device__ void find_largest(const BlockShape& shape, unsigned n, const ChunkVal
 __device__ void find_range(const BlockShape& shape, unsigned n, const ChunkValues& v, Range* groups,
                            float* pairs) {
   Range part[kChunks];
+#pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     part[c] = {float_of(kInfinityBits), -float_of(kInfinityBits), 0};
+#pragma unroll
     for (unsigned k = 0; k < kChunkValues; ++k) {
       if (chunk_place(c) + k >= n) continue;
       const float x = v[c][k];
@@ -105,6 +112,7 @@ __device__ void find_range(const BlockShape& shape, unsigned n, const ChunkValue
     return Range{b.low < a.low ? b.low : a.low, b.high > a.high ? b.high : a.high,
                  b.largest > a.largest ? b.largest : a.largest};
   });
+#pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const unsigned i = chunk_place(c);
     if (i < n && begins_block(i, shape.block_log2)) {
@@ -246,7 +254,9 @@ __global__ void encode_kernel(BlockShape shape, StochasticLevels levels, unsigne
     find_range(shape, n, v, groups, scales);
   } else {
     auto* const values = reinterpret_cast<float*>(buffer);
+#pragma unroll
     for (int c = 0; c < kChunks; ++c) {
+#pragma unroll
       for (unsigned k = 0; k < kChunkValues; ++k) values[chunk_place(c) + k] = v[c][k];
     }
     __syncthreads();
@@ -266,6 +276,7 @@ __global__ void encode_kernel(BlockShape shape, StochasticLevels levels, unsigne
   // Codes of the ternary grid follow from thresholds, those of the others from their scales.
   const float* const coded_by = shape.statistic == Statistic::kTernary ? thresholds : scales;
   ChunkValues sent = {};
+#pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const unsigned first = chunk_place(c);
     std::uint32_t word = 0;
@@ -274,6 +285,7 @@ __global__ void encode_kernel(BlockShape shape, StochasticLevels levels, unsigne
       random_words(work.key.seed, isthmus::Stream::kRounding, work.key.tile + tile,
                    work.key.worker << kStochasticValueBits | first / kStochasticDraws, drawn);
     }
+#pragma unroll
     for (unsigned k = 0; k < kChunkValues; ++k) {
       const unsigned i = first + k;
       if (i >= n) continue;
