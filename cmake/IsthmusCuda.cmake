@@ -56,7 +56,6 @@ function(isthmus_cuda_sources module)
   endif()
   target_sources(isthmus_${module} PRIVATE ${ARG_RUNTIME} ${ARG_EXACT} ${ARG_FAST} ${ARG_HOST})
   target_link_libraries(isthmus_${module} PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
-  target_include_directories(isthmus_${module} SYSTEM PRIVATE ${ISTHMUS_CUBLAS_INCLUDE_DIR})
   target_compile_options(isthmus_${module} PRIVATE
     $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --Werror=all-warnings -Xcompiler=-Wall>)
   set_source_files_properties(${ARG_EXACT} PROPERTIES COMPILE_OPTIONS --fmad=false)
