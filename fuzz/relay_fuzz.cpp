@@ -37,7 +37,7 @@ void parse_both(std::span<const std::byte> data, const Read& read, const Write& 
   Bytes<N> bytes{};
   std::ranges::copy(data.first(std::min(N, data.size())), bytes.begin());
   parse(bytes, read, write);
-  std::memcpy(bytes.data(), "ISRL\x01\0", kBeginning);
+  std::memcpy(bytes.data(), "ISRL\x02\0", kBeginning);
   const std::uint32_t sum = crc32c(std::span(bytes).first(N - kChecksum));
   for (std::size_t i = 0; i < kChecksum; ++i) {
     bytes[N - kChecksum + i] = static_cast<std::byte>(sum >> (8 * i) & 0xffu);

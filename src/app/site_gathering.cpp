@@ -43,7 +43,7 @@ SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say
   queue_->update([&] {
     const auto own = static_cast<std::size_t>(self_.value());
     hellos_[own] = hello();
-    heard_[own] = greeted_[own] = true;
+    greeted_[own] = true;
   });
   TimePoint next_word = runtime_.clock().now() + kBetweenWords;
   meet(deadline, say);
@@ -61,13 +61,13 @@ SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say
   do {
     const TimePoint now = runtime_.clock().now();
     check_signal(awaits());
+    say_hellos();
     check_meeting();
     if (now >= deadline) throw PeerError(awaits() + " within net.gather");
     if (now >= next_word) {
       say(awaits());
       next_word = now + kBetweenWords;
     }
-    say_hellos();
   } while (!queue_->wait(settled, runtime_.clock().now() + kLookForSignals));
   return goes_on ? come_late(deadline, say) : start_together();
 }
@@ -113,9 +113,15 @@ void SiteSession::meet(TimePoint deadline, const std::function<void(const std::s
       if (!exchange_) open_exchange();
       say_hello(coordinator_);
     }
+    bool goes_on = false, first_lost = false;
+    queue_->update([&] { first_lost = first_starts() && first_lost_; });
+    if (first_lost) {  // the others may have left for a difference, and wait for no link
+      for (const Rank site : these) {
+        if (transport_->await_members(now, std::array{site})) say_hello(site);
+      }
+    }
     check_meeting();
-    bool goes_on = false;
-    queue_->update([&] { goes_on = running_ || turned_away_; });
+    queue_->update([&] { goes_on = running_ || turned_away_ || (first_starts() && start_); });
     if (goes_on) {
       return;
     }
@@ -160,13 +166,19 @@ SiteStart SiteSession::start_together() {
   if (first_starts() && self_ != coordinator_) {
     start = {.run_id = told->run_id, .resume_after = told->resume_after};
   } else {
-    start = agree_on_start(heard, facts);
+    start = agree_on_start(heard, facts, enough());
     if (facts.size() + absent < met_.hellos.size()) {
       throw PeerError(lost ? fmt::format("site {} is gone ({})", name(lost->first), lost->second)
                            : "a site was started anew while the sites met: start again");
     }
   }
   if (first_starts()) {
+    // As one whose next process has come: what it has said makes it a newcomer.
+    for (const std::size_t site : start.without) {
+      log_info("{} holds nothing of the run: it joins once that has begun",
+               config_.sites[site].name);
+      ++met_.returns[site];
+    }
     exchange_->start(met_.returns);
     if (self_ == coordinator_) tell_start(start);
   } else if (told) {

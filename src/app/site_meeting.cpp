@@ -3,11 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "app/site_session.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
+namespace {
+
+/// What the others have said may still be on its way when site 0 has left.
+constexpr Duration kLastWords = std::chrono::seconds(2);
+/// For the next process of a site to be found here too, when site 0 has met it.
+constexpr Duration kOthersFindIt = std::chrono::seconds(5);
+
+}  // namespace
 
 HelloNote SiteSession::hello() const {
   return {.run_id = facts_.run_id,
@@ -61,11 +70,14 @@ void SiteSession::back(Rank site) {
 
 // Site 0 waits until it has heard all who are there, and nobody is away. The others do what it has
 // said: they would not know which process of a site it has heard, nor which one is still to come.
+// Nor need they hear of all: once the run has begun nobody says Hello any more. But one that is
+// away here would be told of as lost, though its next process may be in the run.
 bool SiteSession::may_start() const {
+  const bool any_away = std::ranges::any_of(away_, [](bool away) { return away; });
   if (first_starts() && self_ != coordinator_) {
-    return start_ && std::ranges::all_of(heard_, [](bool heard) { return heard; });
+    return start_ && (!any_away || runtime_.clock().now() >= told_at_ + kOthersFindIt);
   }
-  if (first_starts() && std::ranges::any_of(away_, [](bool away) { return away; })) return false;
+  if (first_starts() && any_away) return false;
   // One that came anew meanwhile has said what it brings before it has heard it from here.
   bool met = true;
   for (std::size_t m = 0; m < hellos_.size(); ++m) {
@@ -74,24 +86,37 @@ bool SiteSession::may_start() const {
   return (start_ || !has_hub()) && met;
 }
 
-// Who finds a difference leaves at once, and what it said has come before the news of that.
+std::optional<std::size_t> SiteSession::enough() const {
+  if (!first_starts()) return std::nullopt;
+  return static_cast<std::size_t>(std::max(config_.min_sites(), 1));
+}
+
+// Who finds a difference leaves at once, and what it said has come before the news of that. So it
+// says what it brings to all others before.
 void SiteSession::check_meeting() {
   std::vector<std::string> heard;
   std::vector<HelloNote> facts;
   std::optional<std::string> first_lost;
+  bool all_told = true, over = false;
+  const TimePoint now = runtime_.clock().now();
   queue_->update([&] {
     if (!first_starts()) return;
     first_lost = first_lost_;
+    over = first_lost && now >= first_lost_at_ + kLastWords;
     for (std::size_t m = 0; m < hellos_.size(); ++m) {
       if (!hellos_[m]) continue;
+      all_told = all_told && greeted_[m];
       heard.push_back(name(Rank(static_cast<int>(m))));
       facts.push_back(*hellos_[m]);
     }
   });
-  if (first_lost || facts.size() == hellos_.size()) {
-    static_cast<void>(agree_on_start(heard, facts));
+  const bool all = facts.size() == hellos_.size() && all_told;
+  if (all) {
+    static_cast<void>(agree_on_start(heard, facts, enough()));
+  } else if (over) {
+    check_alike(heard, facts);
   }
-  if (first_lost) {
+  if (first_lost && (all || over)) {
     throw TryAgainError(fmt::format("site {} is gone ({}) before the run has begun",
                                     name(coordinator_), *first_lost));
   }
@@ -124,6 +149,7 @@ bool SiteSession::is_absent(std::size_t site) const {
 
 void SiteSession::tell_start(const SiteStart& start) {
   for (std::size_t m = 1; m < met_.hellos.size(); ++m) {
+    if (std::ranges::find(start.without, m) != start.without.end()) continue;
     send(Rank(static_cast<int>(m)), StartNote{.run_id = start.run_id,
                                               .session = met_.hellos[m]->run_id,
                                               .resume_after = start.resume_after});
@@ -136,10 +162,12 @@ void SiteSession::lose(Rank site, const std::string& why) {
     // With a hub only a newcomer needs one of the others.
     const bool needed = site == donor() && (!has_hub() || newcomer_);
     bool meets = false;
+    const TimePoint now = runtime_.clock().now();
     queue_->update([&] {
       meets = meets_;
       away_[static_cast<std::size_t>(site.value())] = true;
       if (!lost_) lost_ = {site, why};
+      if (needed && !first_lost_) first_lost_at_ = now;
       if (needed) first_lost_ = why;
       if (needed && (listener_ || has_hub()) && elastic_) cut_off_ = true;
     });

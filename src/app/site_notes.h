@@ -20,7 +20,7 @@
 namespace isthmus::app {
 
 /// Bumped when a note changes its meaning: members of unlike versions refuse each other.
-inline constexpr int kNotesVersion = 7;
+inline constexpr int kNotesVersion = 8;
 
 /// A checkpoint a site could go on from.
 struct HeldCheckpoint {

@@ -72,7 +72,6 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
       queue_(runtime_.make_wait_queue()),
       hellos_(config.sites.size()),
       greeted_(config.sites.size() + 1, false),
-      heard_(config.sites.size(), false),
       away_(config.sites.size(), false),
       returns_(config.sites.size(), 0),
       live_(config.sites.size(), true),
@@ -187,15 +186,15 @@ void SiteSession::take(Rank from, std::span<const std::byte> bytes) {
     } else {
       queue_->update([&] { asked_[static_cast<std::size_t>(from.value())] = true; });
     }
-    queue_->update([&] {
-      hellos_[static_cast<std::size_t>(from.value())] = *greeting;
-      heard_[static_cast<std::size_t>(from.value())] = true;
-    });
+    queue_->update([&] { hellos_[static_cast<std::size_t>(from.value())] = *greeting; });
   } else if (std::holds_alternative<StartNote>(*note) && from == coordinator_) {
     // Site 0 may have meant the process before this one.
     const auto& start = std::get<StartNote>(*note);
+    const TimePoint now = runtime_.clock().now();
     queue_->update([&] {
-      if (has_hub() || start.session == facts_.run_id) start_ = start;
+      if (!has_hub() && start.session != facts_.run_id) return;
+      start_ = start;
+      told_at_ = now;
     });
   } else if (std::holds_alternative<ServeNote>(*note) && from == coordinator_) {
     serve();

@@ -58,13 +58,19 @@ void append_data(std::span<const DataFile> files,
 struct SiteStart {
   std::string run_id;
   std::optional<std::int64_t> resume_after;  // a checkpoint's step that every site has
+  /// Places of sites that hold nothing to go on from there: they join once the run has begun.
+  std::vector<std::size_t> without = {};
   /// The run goes on already, and this site has fetched a worker's state to go on from.
   std::optional<OfferNote> joins = std::nullopt;
 };
-/// Pure. `facts`: of every site, in order. THROWS: ConfigError naming the keys that differ, with
-/// both values, or that no checkpoint is everywhere the same.
+/// THROWS: ConfigError naming the keys that differ, with both values.
+void check_alike(const std::vector<std::string>& sites, const std::vector<HelloNote>& facts);
+/// Pure. `facts`: of every site, in order. `enough`: with how many, the first among them, the run
+/// may begin where it goes on; nothing: with all. THROWS: ConfigError as check_alike, or that no
+/// checkpoint is everywhere the same.
 [[nodiscard]] SiteStart agree_on_start(const std::vector<std::string>& sites,
-                                       const std::vector<HelloNote>& facts);
+                                       const std::vector<HelloNote>& facts,
+                                       std::optional<std::size_t> enough = std::nullopt);
 
 /// What two sites do not have in common, by key, for people; empty: nothing.
 [[nodiscard]] std::string differences(const std::string& site, const HelloNote& note,
@@ -153,9 +159,11 @@ class SiteSession {
   [[nodiscard]] bool first_starts() const { return elastic_ && !has_hub(); }
   /// Under queue_'s lock: whether all that a start needs has been said.
   [[nodiscard]] bool may_start() const;
-  /// While the sites meet. THROWS: ConfigError as agree_on_start; TryAgainError where site 0 has
-  /// gone, of whose next process this session knows nothing.
+  /// While the sites meet. THROWS: ConfigError as agree_on_start, once all who have to hear of it
+  /// have been told what this site brings; TryAgainError where site 0 has gone, of whose next
+  /// process this session knows nothing.
   void check_meeting();
+  [[nodiscard]] std::optional<std::size_t> enough() const;
   /// For people: what keeps the run from beginning.
   [[nodiscard]] std::string awaits() const;
   void back(Rank site);
@@ -188,9 +196,8 @@ class SiteSession {
   std::unique_ptr<WaitQueue> queue_;
   // Under queue_'s lock:
   std::vector<std::optional<HelloNote>> hellos_;
-  std::vector<bool> greeted_;  // sites that were told what this one brings
-  std::vector<bool> heard_;    // sites that have said what they bring, this process or one before
-  std::vector<bool> away_;     // sites that were lost while all met, and are not back
+  std::vector<bool> greeted_;           // sites that were told what this one brings
+  std::vector<bool> away_;              // sites that were lost while all met, and are not back
   std::vector<std::uint64_t> returns_;  // by site: how often a new process of it came
   bool meets_ = true;                   // what happens to others is of no run yet
   struct Met {                          // those of whom it was found that the run begins
@@ -213,6 +220,8 @@ class SiteSession {
   bool leaves_ = false;                    // the run goes on without this site, as it has asked
   bool over_ = false;                      // too few are left, or this site was turned away
   std::optional<std::string> first_lost_;  // site 0, or with a hub the donor; and why
+  TimePoint first_lost_at_;
+  TimePoint told_at_;  // when site 0 has said that the run begins
 
   // Calls of the listener, host and newcomer; a call may bring another on the same task. Never
   // taken with queue_'s lock.

@@ -100,16 +100,30 @@ void append_data(std::span<const DataFile> files,
       "data", fmt::format("{} files of SHA-256 {}", files.size(), sha256_hex(as_bytes(all))));
 }
 
-SiteStart agree_on_start(const std::vector<std::string>& sites,
-                         const std::vector<HelloNote>& facts) {
-  // One that was started again before the run had begun has nothing to go on from.
-  const bool any = std::ranges::any_of(facts, [](const HelloNote& f) { return !f.held.empty(); });
+void check_alike(const std::vector<std::string>& sites, const std::vector<HelloNote>& facts) {
   for (std::size_t m = 1; m < facts.size(); ++m) {
     if (const std::string text = differences(sites[0], facts[0], sites[m], facts[m]);
         !text.empty()) {
       throw ConfigError(fmt::format("the sites' configurations differ: {}", text));
     }
-    if (any && facts[m].resumes != facts[0].resumes) {
+  }
+}
+
+SiteStart agree_on_start(const std::vector<std::string>& sites, const std::vector<HelloNote>& facts,
+                         std::optional<std::size_t> enough) {
+  check_alike(sites, facts);
+  // One that was started again before the run had begun has nothing to go on from.
+  const auto has_some = [](const HelloNote& f) { return !f.held.empty(); };
+  const bool any = std::ranges::any_of(facts, has_some);
+  std::vector<std::size_t> without;
+  for (std::size_t m = 0; m < facts.size(); ++m) {
+    if (!has_some(facts[m])) without.push_back(m);
+  }
+  // The first one says who is there, and gives its state.
+  if (!enough || !has_some(facts[0]) || facts.size() - without.size() < *enough) without.clear();
+  const auto begins = [&](std::size_t m) { return std::ranges::find(without, m) == without.end(); };
+  for (std::size_t m = 1; m < facts.size(); ++m) {
+    if (any && begins(m) && facts[m].resumes != facts[0].resumes) {
       throw ConfigError(
           fmt::format("{} goes on with --resume and {} starts anew: give it to all "
                       "sites or to none",
@@ -121,9 +135,12 @@ SiteStart agree_on_start(const std::vector<std::string>& sites,
   }
   std::optional<HeldCheckpoint> newest;
   for (const HeldCheckpoint& candidate : facts[0].held) {
-    const bool everywhere = std::ranges::all_of(facts, [&](const HelloNote& site) {
-      return std::ranges::find(site.held, candidate) != site.held.end();
-    });
+    bool everywhere = true;
+    for (std::size_t m = 0; m < facts.size(); ++m) {
+      const std::vector<HeldCheckpoint>& held = facts[m].held;
+      const bool has_it = std::ranges::find(held, candidate) != held.end();
+      everywhere = everywhere && (has_it || !begins(m));
+    }
     if (everywhere && (!newest || candidate.step > newest->step)) newest = candidate;
   }
   std::string what;
@@ -137,7 +154,7 @@ SiteStart agree_on_start(const std::vector<std::string>& sites,
                     "missing ones back, or start anew with --force",
                     what));
   }
-  return {.run_id = newest->run_id, .resume_after = newest->step};
+  return {.run_id = newest->run_id, .resume_after = newest->step, .without = std::move(without)};
 }
 
 }  // namespace isthmus::app

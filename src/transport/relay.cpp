@@ -223,12 +223,19 @@ std::optional<RelayWordKind> Relay::check(const Visitor& visitor,
   }
   if (options_.keys) {
     const auto& shared = shared_[static_cast<std::size_t>(request.from.value())];
-    if (!shared) return RelayWordKind::kNotYet;
+    if (!shared) return why_no_key(request.from);
     if (!same_proof(request.proof, prove_request(*shared, request, visitor.challenge))) {
       return RelayWordKind::kKey;
     }
   }
   return std::nullopt;
+}
+
+// The hub cannot replace a key of the file: once it has said whose count, none is on its way.
+RelayWordKind Relay::why_no_key(Rank member) const {
+  const bool barred =
+      told_version_ > 0 && !options_.member_keys[static_cast<std::size_t>(member.value())].empty();
+  return barred ? RelayWordKind::kKey : RelayWordKind::kNotYet;
 }
 
 std::optional<RelayWordKind> Relay::listen(Visitor& visitor, const RelayRequest& request,
@@ -279,9 +286,8 @@ std::optional<RelayWordKind> Relay::accept(Visitor& visitor, const RelayRequest&
 }
 
 void Relay::refuse(Visitor& visitor, RelayWordKind why, TimePoint now) {
-  // That a site is not there, or a caller no longer, or that its key is on its way, is no news.
-  if (why != RelayWordKind::kNobody && why != RelayWordKind::kNoAnswer &&
-      why != RelayWordKind::kNotYet) {
+  // That a site is not there, or a caller no longer, is no news.
+  if (why != RelayWordKind::kNobody && why != RelayWordKind::kNoAnswer) {
     complain(why, fmt::format("refused a connection from {}: to them it says: {}", visitor.peer,
                               relay_words(why)));
   }

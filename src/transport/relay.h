@@ -89,6 +89,7 @@ class Relay {
   [[nodiscard]] std::optional<RelayWordKind> fulfil(Visitor& visitor, TimePoint now);
   [[nodiscard]] std::optional<RelayWordKind> check(const Visitor& visitor,
                                                    const RelayRequest& request) const;
+  [[nodiscard]] RelayWordKind why_no_key(Rank member) const;
   [[nodiscard]] std::optional<RelayWordKind> listen(Visitor& visitor, const RelayRequest& request,
                                                     TimePoint now);
   [[nodiscard]] std::optional<RelayWordKind> dial(Visitor& visitor, const RelayRequest& request,

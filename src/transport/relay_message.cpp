@@ -10,7 +10,7 @@ namespace isthmus {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x4c525349;  // "ISRL"
-constexpr std::uint16_t kVersionHere = 1;
+constexpr std::uint16_t kVersionHere = 2;
 constexpr std::size_t kChecksumBytes = 4, kProvedBytes = 44;
 constexpr std::string_view kContext = "isthmus relay 1";
 
@@ -65,7 +65,8 @@ std::string_view relay_words(RelayWordKind kind) {
     case RelayWordKind::kRun:
       return "the relay belongs to another run";
     case RelayWordKind::kKey:
-      return "the relay has another key for this site; all sites need the same file";
+      return "the relay has another key for this site, or none any more; all sites need the same "
+             "file";
     case RelayWordKind::kPlace:
       return "the relay knows no such site; all sites need the same file";
     case RelayWordKind::kTaken:

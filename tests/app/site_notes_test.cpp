@@ -93,6 +93,13 @@ TEST(SiteNotes, TheOthersComeBack) {
   EXPECT_EQ(read.saved, join.saved);
   EXPECT_EQ(there_and_back(WishNote{Purpose::kJoin}).purpose, Purpose::kJoin);
   EXPECT_EQ(there_and_back(WishNote{Purpose::kLeave}).purpose, Purpose::kLeave);
+  const StartNote start = there_and_back(
+      StartNote{.run_id = "r", .session = "s", .absent = {1, 2}, .resume_after = 40});
+  EXPECT_EQ(start.run_id, "r");
+  EXPECT_EQ(start.session, "s");
+  EXPECT_THAT(start.absent, testing::ElementsAre(1, 2));
+  EXPECT_EQ(start.resume_after, 40);
+  EXPECT_EQ(there_and_back(StartNote{}).resume_after, std::nullopt);
   EXPECT_EQ(there_and_back(RefusedNote{"too few"}).why, "too few");
   EXPECT_EQ(there_and_back(TakenNote{1ULL << 40}).bytes, 1ULL << 40);
   const auto prepare = there_and_back(PrepareNote{.newcomer = 2, .step = StepIndex(7)});

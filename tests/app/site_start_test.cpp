@@ -96,6 +96,27 @@ TEST(SiteStart, OneThatResumesAndOneThatDoesNotAreRefused) {
               testing::HasSubstr("west goes on with --resume"));
 }
 
+// As one that was joining when the first site died: it joins again.
+TEST(SiteStart, OneThatHoldsNothingIsLeftToJoinWhereEnoughAreThere) {
+  const std::vector<std::string> sites = {"east", "west", "north"};
+  const HelloNote at_10 = resuming({{10, "r", "x"}});
+  for (const HelloNote& empty : {resuming({}), site("b", {})}) {
+    const SiteStart start = agree_on_start(sites, {at_10, at_10, empty}, 2);
+    EXPECT_EQ(start.resume_after, 10);
+    EXPECT_EQ(start.run_id, "r");
+    EXPECT_THAT(start.without, testing::ElementsAre(2U));
+    EXPECT_THROW(static_cast<void>(agree_on_start(sites, {at_10, at_10, empty}, 3)), ConfigError);
+    EXPECT_THROW(static_cast<void>(agree_on_start(sites, {empty, at_10, at_10}, 1)), ConfigError)
+        << "whose state would they take over?";
+  }
+  EXPECT_THROW(
+      static_cast<void>(agree_on_start(sites, {at_10, at_10, resuming({{20, "r", "y"}})}, 2)),
+      ConfigError)
+      << "what it has would be lost";
+  EXPECT_THAT(agree_on_start(sites, {resuming({}), site("b", {}), site("c", {})}, 1).without,
+              testing::IsEmpty());
+}
+
 // `launch` starts a site again with --resume, also one that died before the run had begun.
 TEST(SiteStart, OneThatResumesWithNothingBeginsWithThoseThatStartAnew) {
   HelloNote fresh = site("b", {});

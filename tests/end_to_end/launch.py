@@ -114,8 +114,8 @@ def state_of(bench, out):
 
 
 # The others are in the middle of a step when the first site is back: its links find processes that
-# do not know yet that it was gone.
-LONG_STEPS = ('train.global_batch="64k tok"', "outer.H=2", "eval.every=0", 'ckpt.every="2 steps"')
+# do not know yet that it was gone. To be sure of that, the other site stands still meanwhile.
+LONG_STEPS = ('train.global_batch="16k tok"', "outer.H=2", "eval.every=0", 'ckpt.every="2 steps"')
 SHORT_STEPS = ('ckpt.every="200 steps"',)
 
 
@@ -136,8 +136,8 @@ def a_site_that_dies_is_started_again(bench):
                         f"{state_of(bench, out)}")
                 time.sleep(0.05)
 
-        def pid():
-            found = subprocess.run(["pgrep", "-f", "--", f"--site {victim} --out {out}/{victim}"],
+        def pid(name=victim):
+            found = subprocess.run(["pgrep", "-f", "--", f"--site {name} --out {out}/{name}"],
                                    capture_output=True, text=True).stdout.split()
             return int(found[0]) if found else None
 
@@ -148,8 +148,13 @@ def a_site_that_dies_is_started_again(bench):
         until("checkpoint", lambda: all((out / name / "ckpt/last").exists()
                                           for name in ("east", "west")))
         first = pid()
+        held_up = pid("west") if settings is LONG_STEPS else None
+        if held_up:
+            os.kill(held_up, signal.SIGSTOP)
         os.kill(first, signal.SIGKILL)
         until("new process of it", lambda: pid() not in (None, first))
+        if held_up:
+            os.kill(held_up, signal.SIGCONT)
         reached = max(last_round(name)["step"] for name in ("east", "west"))
         until("rounds of both again", lambda: all(last_round(name)["members"] == 2 and
                                                   last_round(name)["step"] > reached

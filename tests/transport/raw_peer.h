@@ -26,7 +26,8 @@ class RawPeer {
     address.sin_port =
         htons(static_cast<std::uint16_t>(std::stoi(endpoint.substr(endpoint.rfind(':') + 1))));
     ::inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
-    EXPECT_EQ(::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    connected_ = ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    EXPECT_TRUE(connected_);
     const timeval patience{.tv_sec = 20, .tv_usec = 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   }
@@ -34,6 +35,7 @@ class RawPeer {
   RawPeer(const RawPeer&) = delete;
   RawPeer& operator=(const RawPeer&) = delete;
 
+  [[nodiscard]] bool connected() const { return connected_; }
   /// RETURNS: false when the other side has hung up.
   bool send(std::string_view bytes) {
     while (!bytes.empty()) {
@@ -92,6 +94,7 @@ class RawPeer {
 
  private:
   int fd_;
+  bool connected_ = false;
 };
 
 /// Listens, and leaves connections unanswered once the first have filled its queue.
@@ -115,6 +118,7 @@ class FullListener {
 
  private:
   int fd_;
+  bool connected_ = false;
   std::string endpoint_;
   std::unique_ptr<RawPeer> first_;
 };

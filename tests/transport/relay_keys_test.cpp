@@ -76,6 +76,16 @@ TEST_F(RelayKeysTest, KeysThatAHubTellsOfCountFromThenOn) {
   EXPECT_TRUE(until(options(2), RelayWordKind::kDone)) << "the relay is gone";
 }
 
+// What a hub has barred for good is not on its way.
+TEST_F(RelayKeysTest, ABarredKeyOfTheFileIsRefusedAsAnotherKey) {
+  const auto said = std::make_shared<ToldKeys>(runtime);
+  said->set({keys[0].public_key, "", keys[2].public_key});
+  Relay relay(runtime, options(0), "127.0.0.1", 0, said);
+  Client client(relay, options(1));
+  client.ask(RelayVerb::kListen, 1);
+  EXPECT_EQ(client.news().kind, RelayWordKind::kKey);
+}
+
 // A member by invitation calls where the hub has told it the relay's key, and not before.
 TEST_F(RelayKeysTest, WhoIsToldTheRelaysKeyIsReachedByWayOfIt) {
   MemberOptions waits = options(1);

@@ -49,10 +49,10 @@ TEST(RelayMessage, ReadsWhatItWrote) {
 
 TEST(RelayMessage, IsAsDrawnInTheWireFormat) {
   const std::string text = text_of(write_relay_request(some_request()));
-  EXPECT_THAT(text, StartsWith(std::string("ISRL\x01\0\x02\0\x02\0\x2c\x01", 12)));
+  EXPECT_THAT(text, StartsWith(std::string("ISRL\x02\0\x02\0\x02\0\x2c\x01", 12)));
   EXPECT_EQ(text.size(), 80u);
   EXPECT_THAT(text_of(write_relay_word({.kind = RelayWordKind::kCall})),
-              StartsWith(std::string("ISRL\x01\0\x04\0\0\0\0\0", 12)));
+              StartsWith(std::string("ISRL\x02\0\x04\0\0\0\0\0", 12)));
 }
 
 TEST(RelayMessage, RefusesEveryDamagedByteAndOtherVersions) {
