@@ -118,7 +118,6 @@ class FullListener {
 
  private:
   int fd_;
-  bool connected_ = false;
   std::string endpoint_;
   std::unique_ptr<RawPeer> first_;
 };
