@@ -132,6 +132,20 @@ Overlap row_in(const Piece& piece, std::int64_t row, CanonicalRange range) {
           std::max<std::int64_t>(end - begin, 0)};
 }
 
+/// body(overlap) for the rows of a piece that have values in `range`, and for no others: ranges are
+/// small where canonical values are exchanged, and tensors have many rows.
+template <typename Body>
+void for_rows_in(const Piece& piece, CanonicalRange range, const Body& body) {
+  std::int64_t row = 0;
+  if (piece.rows > 1 && range.begin > piece.local) {
+    row = (range.begin - piece.local) / piece.local_stride;
+  }
+  for (; row < piece.rows && piece.local + row * piece.local_stride < range.end; ++row) {
+    const Overlap part = row_in(piece, row, range);
+    if (part.count > 0) body(part);
+  }
+}
+
 }  // namespace
 
 bool RankLayout::answers_for(std::size_t local_tensor) const {
@@ -141,28 +155,27 @@ bool RankLayout::answers_for(std::size_t local_tensor) const {
 }
 
 void RankLayout::take(const float* canonical, CanonicalRange range, float* values) const {
-  for (const Tensor& tensor : tensors_) {
-    for (const Piece& piece : tensor.pieces) {
-      for (std::int64_t row = 0; row < piece.rows; ++row) {
-        const Overlap part = row_in(piece, row, range);
-        if (part.count == 0) continue;
+  for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    const CanonicalRange here = common(local_.tensors()[t].elements, range);
+    if (here.size() == 0) continue;
+    for (const Piece& piece : tensors_[t].pieces) {
+      for_rows_in(piece, here, [&](const Overlap& part) {
         std::copy_n(canonical + part.canonical, part.count, values + (part.local - range.begin));
-      }
+      });
     }
   }
 }
 
 void RankLayout::give(const float* values, CanonicalRange range, bool add, float* canonical) const {
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
-    if (!answers_for(t)) continue;
+    const CanonicalRange here = common(local_.tensors()[t].elements, range);
+    if (here.size() == 0 || !answers_for(t)) continue;
     for (const Piece& piece : tensors_[t].pieces) {
-      for (std::int64_t row = 0; row < piece.rows; ++row) {
-        const Overlap part = row_in(piece, row, range);
-        if (part.count == 0) continue;
+      for_rows_in(piece, here, [&](const Overlap& part) {
         const float* const from = values + (part.local - range.begin);
         float* const to = canonical + part.canonical;
         for (std::int64_t i = 0; i < part.count; ++i) to[i] = add ? to[i] + from[i] : from[i];
-      }
+      });
     }
   }
 }

@@ -304,5 +304,40 @@ TEST(RankLayouts, CoverTheCanonicalLayoutOnce) {
   }
 }
 
+// Values travel in pieces, which begin and end anywhere in rows.
+TEST(RankLayouts, PiecesTakeAndGiveWhatTheWholeDoes) {
+  for (const char* name : {"gpt2", "llama-tied", "llama-one-key"}) {
+    const LanguageModelOptions o = model_of(name);
+    const ModelLayout canonical(model_shape(o.model, o.context));
+    std::vector<float> values(static_cast<std::size_t>(canonical.elements()));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i + 1);
+    for (int rank = 0; rank < 4; ++rank) {
+      RankShare share;
+      share.ranks = 4;
+      share.rank = rank;
+      share.layers = {0, o.model.layers};
+      const RankLayout layout(canonical, share);
+      const std::int64_t size = layout.local().elements();
+      std::vector<float> whole(static_cast<std::size_t>(size));
+      layout.take(values.data(), {0, size}, whole.data());
+      std::vector<float> expected(values.size(), 1.0f);
+      layout.give(whole.data(), {0, size}, true, expected.data());
+      for (const std::int64_t length : {std::int64_t{1}, std::int64_t{7}, std::int64_t{1000}}) {
+        std::vector<float> pieces, given(values.size(), 1.0f);
+        for (std::int64_t begin = 0; begin < size; begin += length) {
+          const CanonicalRange piece{begin, std::min(begin + length, size)};
+          std::vector<float> own(static_cast<std::size_t>(piece.size()));
+          layout.take(values.data(), piece, own.data());
+          layout.give(own.data(), piece, true, given.data());
+          layout.give(own.data(), {begin, begin}, true, given.data());
+          pieces.insert(pieces.end(), own.begin(), own.end());
+        }
+        EXPECT_EQ(pieces, whole) << name << " " << rank << " " << length;
+        EXPECT_EQ(given, expected) << name << " " << rank << " " << length;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace isthmus
