@@ -42,9 +42,13 @@ std::string written(const Config& config, const KeyRow<Config>& row) {
 }
 
 /// Keys that mean something else when they are given than when they are left out: patience in a
-/// simulation, and how much of a small validation part is asked for.
+/// simulation, how much of a small validation part is asked for, whether ranks that are threads are
+/// waited for, and what `isthmus plan mesh` is free to choose.
 bool default_depends_on_the_run(std::string_view name) {
-  return name == "net.patience" || name == "eval.tokens";
+  constexpr std::array<std::string_view, 5> kDepend = {"net.patience", "eval.tokens",
+                                                       "parallel.patience", "parallel.zero",
+                                                       "parallel.sequence_parallel"};
+  return std::ranges::find(kDepend, name) != kDepend.end();
 }
 
 template <typename Target>

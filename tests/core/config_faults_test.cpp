@@ -105,6 +105,9 @@ TEST(ConfigFaults, ARanksPatienceIsKeptAndEntersNoDigest) {
   EXPECT_EQ(config_digest(set), config_digest(none));
   EXPECT_EQ(outcome_digest(set), outcome_digest(none));
   EXPECT_NE(resolved_toml(set).find("patience = \"3s\""), std::string::npos);
+  // What is left out stays left out in the run's own file: ranks that are threads then have none.
+  EXPECT_FALSE(load(resolved_toml(none)).rank_patience.has_value());
+  EXPECT_TRUE(load(resolved_toml(set)).rank_patience.has_value());
 }
 
 }  // namespace
