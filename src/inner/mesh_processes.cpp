@@ -208,10 +208,11 @@ class ProcessMesh final : public MeshModel {
     run({.ask = Ask::kCollect, .what = static_cast<std::int64_t>(what)}, {.collected = canonical});
   }
   void hand_out(RankValues what, const float* canonical) override {
+    fresh_ = false;  // the weights may have been changed since the pass, as gradients have
     run({.ask = Ask::kHandOut, .what = static_cast<std::int64_t>(what)}, {.handed_out = canonical});
   }
   void update(double lr, double gradient_scale, float* weights) override {
-    // Without a pass before, as where a joiner replays results, the ranks lack these weights.
+    // Without a pass before, as where a joiner replays results, the ranks may lack these weights.
     if (!fresh_ && held_ != digest_of(weights)) hand_out(RankValues::kWeights, weights);
     fresh_ = false;
     run({.ask = Ask::kUpdate, .gradient_scale = gradient_scale, .lr = lr}, {.collected = weights});
@@ -261,7 +262,7 @@ class ProcessMesh final : public MeshModel {
   bool alike_;
   std::int64_t elements_;
   std::optional<Digest128> held_;  // of the weights that the ranks have
-  bool fresh_ = false;             // these are the ones of a training pass, which `update` changes
+  bool fresh_ = false;             // those are of a training pass that has just ended
   MeshProcess process_;
   bool failed_ = false;
 };

@@ -81,6 +81,7 @@ class ThreadMesh final : public MeshModel {
   }
 
   void hand_out(RankValues what, const float* canonical) override {
+    has_weights_ = false;  // they may have been changed since the pass, as gradients have
     for_chunks(what, [&](const RankLayout& layout, const LocalValues& own) {
       layout.take(canonical, own.range, own.values);
     });

@@ -132,7 +132,8 @@ TEST_P(ZeroTest, CheckpointsGoOnWithAndWithoutSharing) {
   });
 }
 
-// Gradients that others read and write, as ddp over several sites does.
+// Gradients, and weights, that others read and write before the update, as ddp over several sites
+// does the former.
 TEST_P(ZeroTest, GradientsGoOutAndComeBack) {
   const auto run = [](const LanguageModelOptions& options) {
     RandomBatches batches(kVocab, options.sequences, options.context);
@@ -142,6 +143,8 @@ TEST_P(ZeroTest, GradientsGoOutAndComeBack) {
       all.losses.push_back(loop.gradients(StepIndex(t), {}).loss);
       for (std::size_t i = 0; i < loop.parameters().size(); ++i) {
         for (float& g : loop.gradient(i)) g *= 3;
+        if (t != 2) continue;
+        for (float& value : loop.parameters()[i].values) value += 0.001f;
       }
       all.norms.push_back(loop.apply_gradients(StepIndex(t)));
     }
