@@ -119,6 +119,7 @@ void CanonicalExchange::share_weights(const float* weights) {
     const LocalValues own = rank_.state(k).own_weights();
     if (!first() && rank_.position().dp == 0) receive_weights(own, k);
     rank_.groups().data->broadcast({own.values, own.range.size(), Dtype::kF32}, 0);
+    rank_.state(k).wrote_weights();
   }
 }
 

@@ -98,6 +98,7 @@ void ChunkState::use(const float* canonical) {
   if (own_weights_.values != nullptr) {
     forget_gathered();
     layout_.take(canonical, own_weights_.range, own_weights_.values);
+    wrote_weights();
   } else {
     flat_weights_.emplace(layout_.local(), canonical, false, flat_gradients());
   }
@@ -108,6 +109,8 @@ Weights<float>& ChunkState::weights() {
   ISTHMUS_CHECK(flat_weights_.has_value());
   return *flat_weights_;
 }
+
+void ChunkState::wrote_weights() const { state_done(weights_memory_.span(), StateUse::kWrite); }
 
 void ChunkState::forget_gathered() {
   if (gathered_) gathered_->forget();

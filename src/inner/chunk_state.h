@@ -58,6 +58,9 @@ class ChunkState {
   void use(const float* canonical);
   [[nodiscard]] Weights<float>& weights();
 
+  /// After all of own_weights() were written: where they lie in a file they go there now. Passes
+  /// only read them, so nobody else would.
+  void wrote_weights() const;
   /// What was gathered of the own weights is forgotten: they have changed.
   void forget_gathered();
   /// Passes gather weights, collectively.

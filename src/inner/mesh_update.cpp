@@ -103,6 +103,7 @@ void MeshUpdate::gather_weights() {
     }
     rank_.groups().data->all_gather({all.at(own.begin), own.size(), Dtype::kF32}, counts,
                                     {all.values, elements, Dtype::kF32});
+    rank_.state(k).wrote_weights();
   }
   if (first_.table.size() == 0) return;
   Communicator& world = rank_.groups().world;
