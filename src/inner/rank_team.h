@@ -22,7 +22,8 @@ struct RankPatience {
   /// How long in one call.
   std::chrono::milliseconds wait = std::chrono::hours(24);
   /// Told, on a rank's thread, when that was too long and some rank has not come back after a roll
-  /// call's length either: the error in words. It should end the process: the threads cannot be
+  /// call's length either: the error in words, with all of these, so a healthy one too that
+  /// computes for longer than the roll call. It should end the process: the threads cannot be
   /// joined. Empty: nobody is told.
   std::function<void(const std::string& error)> on_hang = {};
 };
@@ -35,9 +36,10 @@ class RankTeam {
   [[nodiscard]] std::size_t size() const { return worlds_.size(); }
   /// Of all ranks, as rank `rank` sees them.
   [[nodiscard]] Communicator& world(std::size_t rank) { return *worlds_[rank]; }
-  /// body(rank) for all ranks side by side. Blocks until all are back.
-  /// THROWS: what the first rank that failed threw, a CommunicatorError as PeerError when ranks
-  /// have been waited for in vain; the others are told and end.
+  /// body(rank) for all ranks side by side. Blocks until all are back; with on_hang they wait for
+  /// one another at the end, so that one that hangs outside of communicators is missed as well.
+  /// THROWS: what the first rank that failed threw, a CommunicatorError as PeerError with on_hang
+  /// and as RunError without; the others are told and end.
   void run(const std::function<void(std::size_t rank)>& body);
 
  private:

@@ -51,6 +51,36 @@ TEST(RankTeam, NamesTheThreadThatDoesNotComeBackAndNoOther) {
   EXPECT_THAT(thrown, HasSubstr("rank 2"));  // all are back by now
 }
 
+TEST(RankTeam, NamesAThreadThatHangsWhereNobodyWaitsForIt) {
+  std::latch over{1};
+  std::vector<std::string> told;
+  RankTeam team(kMesh, {.wait = kPatience, .on_hang = [&](const std::string& error) {
+                          told.push_back(error);
+                          over.count_down();
+                        }});
+  EXPECT_THROW(team.run([&](std::size_t rank) {
+    team.world(rank).barrier();
+    if (rank == 2) over.wait();
+  }),
+               PeerError);
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_THAT(told.front(), HasSubstr("lost ranks: rank 2 (tp 0, pp 0, dp 1) did not come back"));
+}
+
+// A mismatch is a bug, not a lost rank: nothing to go on from with --resume auto.
+TEST(RankTeam, WithoutPatienceAnErrorOfACallIsNoLostRank) {
+  RankTeam team(kMesh, {});
+  EXPECT_THROW(team.run([&](std::size_t rank) {
+    float value = 0;
+    if (rank == 0) {
+      team.world(rank).barrier();
+    } else {
+      team.world(rank).all_reduce({&value, 1, Dtype::kF32}, Reduce::kSum);
+    }
+  }),
+               RunError);
+}
+
 TEST(RankTeam, ARankThatFailsIsNoHang) {
   bool told = false;
   RankTeam team(
