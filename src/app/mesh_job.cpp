@@ -22,12 +22,22 @@ namespace {
 // The first rank may be busy between two passes for as long as a round over the WAN takes.
 constexpr std::chrono::hours kLongestWait{24};
 
+/// A rank that has none does not leave the others waiting for it.
+std::unique_ptr<StateMemory> files_of(const Config& config, Rank worker, RankProcesses& ranks) {
+  try {
+    return make_state_memory(config, worker, nullptr, nullptr);
+  } catch (const std::exception& error) {
+    ranks.abort(error.what());
+    throw;
+  }
+}
+
 void serve(const Config& config, TrainingPlan plan, Rank worker, RankProcesses& ranks) {
   const SignalScope noted;  // the first rank decides when the run stops
   kernels::use_isa(kernels::isa_named(config.train.kernels));
   plan.processes = &ranks;
   const ModelLayout layout(model_shape(config.model, config.train.context));
-  const auto files = make_state_memory(config, worker, nullptr, nullptr);
+  const auto files = files_of(config, worker, ranks);
   const StateMemoryScope scope(files.get());
   try {
     serve_mesh(layout, mesh_options(language_model_options(config, plan, worker)), ranks);

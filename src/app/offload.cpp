@@ -52,6 +52,11 @@ OuterFiles outer_files(const Config& config, const TrainingPlan& plan, const Mod
   return files;
 }
 
+/// Of a mesh, those in this process.
+int ranks_here(const LanguageModelOptions& options) {
+  return options.processes != nullptr ? 1 : options.mesh.ranks();
+}
+
 /// Open files of the workers in this process at a time, no fewer than there will be.
 std::int64_t file_count(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
                         std::optional<Rank> only) {
@@ -66,7 +71,7 @@ std::int64_t file_count(const Config& config, const TrainingPlan& plan, const Mo
   const int workers = only ? 1 : plan.workers;
   const auto ranks_of = [&](int m) {
     const LanguageModelOptions options = language_model_options(config, plan, Rank(m));
-    return options.mesh.ranks() == 1 ? 0 : options.mesh.ranks() * options.virtual_stages;
+    return options.mesh.ranks() == 1 ? 0 : ranks_here(options) * options.virtual_stages;
   };
   std::int64_t most = 0;
   for (int m = 0; m < plan.workers; ++m) most = std::max<std::int64_t>(most, ranks_of(m));
@@ -140,10 +145,9 @@ std::uint64_t memory_beside_offload(const Config& config, const TrainingPlan& pl
     const LanguageModelOptions options = language_model_options(config, plan, Rank(m));
     const MemoryEstimate memory = loop_memory(layout, options);
     bytes += memory.activations + memory.logits + memory.update + window_bytes(layout);
-    // Each rank here has a window on its share.
-    if (options.mesh.ranks() > 1) {
-      bytes += (options.processes != nullptr ? 1 : options.mesh.ranks()) * window_bytes(layout);
-    }
+    if (options.mesh.ranks() == 1) continue;
+    bytes -= memory.parameters;  // of the update: the copy for evaluations lies in a file
+    bytes += ranks_here(options) * window_bytes(layout);  // each has one on its share
   }
   return static_cast<std::uint64_t>(bytes);
 }

@@ -8,8 +8,8 @@
 
 namespace isthmus::app {
 
-void end_hanging_process(const std::string& error) {
-  std::_Exit(report_errors(false, [&]() -> int { throw PeerError(error); }));
+void end_hanging_process(const std::string& error, bool json) {
+  std::_Exit(report_errors(json, [&]() -> int { throw PeerError(error); }));
 }
 
 }  // namespace isthmus::app

@@ -6,8 +6,8 @@
 
 namespace isthmus::app {
 
-/// Tells `error` as an error of a lost peer is told (exit code 5) and ends the process at once:
-/// threads that hang cannot be stopped or joined. On any thread.
-[[noreturn]] void end_hanging_process(const std::string& error);
+/// Tells `error` as an error of a lost peer is told (exit code 5; with `json` on stdout too) and
+/// ends the process at once: threads that hang cannot be stopped or joined. On any thread.
+[[noreturn]] void end_hanging_process(const std::string& error, bool json);
 
 }  // namespace isthmus::app

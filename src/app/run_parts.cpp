@@ -26,12 +26,10 @@ BatchPlan batch_plan(const Config& config, const TrainingPlan& plan) {
 
 namespace {
 /// Only where it is asked for: a process that is stopped for as long looks as if its ranks hung.
-RankPatience patience_of_threads(const Config& config) {
-  RankPatience patience{.on_hang = end_hanging_process};
-  if (config.rank_patience) {
-    patience.wait = std::chrono::ceil<std::chrono::milliseconds>(*config.rank_patience);
-  }
-  return patience;
+RankPatience patience_of_threads(const Config& config, bool json) {
+  if (!config.rank_patience) return {};
+  return {.wait = std::chrono::ceil<std::chrono::milliseconds>(*config.rank_patience),
+          .on_hang = [json](const std::string& error) { end_hanging_process(error, json); }};
 }
 }  // namespace
 
@@ -57,7 +55,7 @@ LanguageModelOptions language_model_options(const Config& config, const Training
           .processes = plan.processes,
           .zero = config.zero,
           .whole_gradients = takes_gradients(config),
-          .patience = patience_of_threads(config)};
+          .patience = patience_of_threads(config, plan.json)};
 }
 
 bool forward_only(const Config& config) {

@@ -50,6 +50,7 @@ Training::Training(const Config& config, const TrainingRequest& request, Session
                (resume_ && !out_.empty() &&
                 is_same_place(resume_->folder().parent_path(), out_ / "ckpt"))) {
   plan_.processes = request.mesh;
+  plan_.json = session.json;
   if (!request.side_by_side) {
     plan_.device = choose_device(config, plan_, layout_, request.simulated);
   } else if (asks_for_cuda(config)) {

@@ -38,6 +38,7 @@ struct TrainingPlan {
   std::int64_t checkpoint_every = 0;  // steps; 0: by time and at the end only
   int workers_in_process = 1;         // from first_worker on
   DeviceChoice device = {};           // what computes their inner loops
+  bool json = false;                  // --json: errors are told on stdout too
 
   [[nodiscard]] const SiteMesh& mesh(Rank rank) const {
     return meshes[static_cast<std::size_t>(rank.value())];
