@@ -67,6 +67,9 @@ int run_mesh_job(const Config& config, Rank worker,
     if (first) {
       try {
         code = train(ranks);
+      } catch (const CommunicatorError& error) {  // before there is a pass
+        ranks.abort(error.what());
+        throw PeerError(error.what());
       } catch (const std::exception& error) {
         ranks.abort(error.what());
         throw;
