@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "isthmus/codec.h"
+#include "isthmus/inner_loop.h"
 #include "outer/fragment_state.h"
 
 namespace isthmus {
@@ -31,13 +33,29 @@ double best_ms(const std::function<void()>& work) {
   return best;
 }
 
+/// One tensor of values that nobody trains.
+class StandingLoop final : public InnerLoop {
+ public:
+  explicit StandingLoop(std::span<float> values)
+      : parameters_{{.name = "w",
+                     .layer = 0,
+                     .shape = {static_cast<std::int64_t>(values.size())},
+                     .elements = {0, static_cast<std::int64_t>(values.size())},
+                     .values = values}} {}
+  [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
+  InnerStep train_step(StepIndex) override { return {}; }
+  [[nodiscard]] double learning_rate(StepIndex) const override { return 0; }
+
+ private:
+  std::vector<Parameter> parameters_;
+};
+
 void measure(const std::string& spelling, std::vector<float>& local) {
   const auto codec = make_codec(spelling);
   const auto size = static_cast<std::int64_t>(local.size());
-  const std::vector<Parameter> parameters = {
-      {.name = "w", .layer = 0, .shape = {size}, .elements = {0, size}, .values = local}};
-  outer::FragmentState state({.id = FragmentId(0), .parameters = {0}, .elements = size}, parameters,
-                             {}, codec->error_feedback());
+  StandingLoop loop(local);
+  outer::FragmentState state({.id = FragmentId(0), .parameters = {0}, .elements = size}, loop, {},
+                             codec->error_feedback());
   for (std::size_t i = 0; i < local.size(); ++i) {
     local[i] += 1e-3f * static_cast<float>(static_cast<int>(i * 2654435761u >> 16) % 1000 - 500);
   }
