@@ -22,6 +22,8 @@ constexpr Duration kBetweenLooks = std::chrono::milliseconds(20);
 constexpr Duration kBetweenWords = std::chrono::seconds(10);
 /// Sites that start together have found each other by then; asking costs nothing but a note.
 constexpr Duration kOthersTakeTheirTime = std::chrono::seconds(1);
+/// Beyond net.dead_after, for a link that stands later than others: a detour is looked for by then.
+constexpr Duration kLinksTakeTheirTime = std::chrono::seconds(5);
 constexpr Duration kBetweenQuestions = std::chrono::seconds(2);
 
 void check_signal(const std::string& waiting_for) {
@@ -113,17 +115,27 @@ void SiteSession::meet(TimePoint deadline, const std::function<void(const std::s
       if (!exchange_) open_exchange();
       say_hello(coordinator_);
     }
-    bool goes_on = false, first_lost = false;
+    bool goes_on = false, first_lost = false, begun = false;
     queue_->update([&] { first_lost = first_starts() && first_lost_; });
     if (first_lost) {  // the others may have left for a difference, and wait for no link
       for (const Rank site : these) {
+        if (site == coordinator_) continue;
         if (transport_->await_members(now, std::array{site})) say_hello(site);
       }
     }
     check_meeting();
-    queue_->update([&] { goes_on = running_ || turned_away_ || (first_starts() && start_); });
+    // Site 0 begins once it has heard all. What sites tell one another from then on is told once,
+    // so every link has to stand before this one begins too; one that never does is found late.
+    queue_->update([&] {
+      goes_on = running_ || turned_away_;
+      begun = first_starts() && start_ &&
+              now >= told_at_ + config_.net.dead_after + kLinksTakeTheirTime;
+    });
     if (goes_on) {
       return;
+    }
+    if (begun) {
+      throw TryAgainError(fmt::format("the run has begun, and {}", joined.error().what));
     }
     if (runtime_.clock().now() >= deadline) {
       throw PeerError(fmt::format("the sites did not come together within net.gather: {}{}",

@@ -34,9 +34,13 @@ void SiteSession::say_hello(Rank to) {
   if (fresh) send(to, hello());
 }
 
+// Once site 0 was lost before the run, this session is at its end: site 0's next process must not
+// count on it.
 void SiteSession::say_hellos() {
+  bool first_lost = false;
+  queue_->update([&] { first_lost = first_starts() && first_lost_; });
   for (int to = 0; to < config_.workers(); ++to) {
-    if (Rank(to) != self_) say_hello(Rank(to));
+    if (Rank(to) != self_ && !(first_lost && Rank(to) == coordinator_)) say_hello(Rank(to));
   }
   if (has_hub()) say_hello(coordinator_);
 }
