@@ -158,11 +158,17 @@ namespace {
 
 /// Keys that came after the first results on record: those have the digests of configurations
 /// without them, so a key that keeps its default is left out.
-constexpr std::array<std::string_view, 10> kCameLater = {
-    "outer.late",          "parallel.schedule",          "parallel.virtual_stages",
-    "parallel.codec_data", "parallel.codec_pipeline",    "parallel.codec_tensor",
-    "net.reduction",       "parallel.sequence_parallel", "parallel.zero",
-    "net.shares"};
+constexpr std::array<std::string_view, 11> kCameLater = {"outer.late",
+                                                         "parallel.schedule",
+                                                         "parallel.virtual_stages",
+                                                         "parallel.codec_data",
+                                                         "parallel.codec_pipeline",
+                                                         "parallel.codec_tensor",
+                                                         "net.reduction",
+                                                         "parallel.sequence_parallel",
+                                                         "parallel.zero",
+                                                         "net.shares",
+                                                         "train.device"};
 
 bool left_out(const config::KeyRow<Config>& row, const Config& config, const Config& defaults) {
   return std::ranges::find(kCameLater, row.name) != kCameLater.end() &&
