@@ -14,7 +14,7 @@ if(ISTHMUS_CUDA STREQUAL "AUTO" OR ISTHMUS_CUDA)
     enable_language(CUDA)
     find_package(CUDAToolkit REQUIRED)
     # cuBLAS itself is loaded at run time, so that programs start without it.
-    find_path(ISTHMUS_CUBLAS_INCLUDE_DIR cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS} NO_CACHE)
+    find_path(ISTHMUS_CUBLAS_INCLUDE_DIR cublasLt.h PATHS ${CUDAToolkit_INCLUDE_DIRS} /usr/include NO_DEFAULT_PATH NO_CACHE)
     set(_cublas "libcublas-dev-${CUDAToolkit_VERSION_MAJOR}-${CUDAToolkit_VERSION_MINOR} (NVIDIA's)")
     if(NOT ISTHMUS_CUBLAS_INCLUDE_DIR AND ISTHMUS_CUDA STREQUAL "AUTO")
       set(ISTHMUS_CUDA_STATE "off (nvcc ${CMAKE_CUDA_COMPILER_VERSION} without cublasLt.h: install ${_cublas})")

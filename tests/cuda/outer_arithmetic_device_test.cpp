@@ -3,6 +3,7 @@
 // and its norm against src/outer's.
 #include <functional>
 #include <limits>
+#include <memory>
 
 #include "cuda/device_test.h"
 #include "kernels/cuda/outer_arithmetic.h"
@@ -35,23 +36,30 @@ class OuterArithmeticOnDevice : public DeviceTest {
          {std::size_t{0}, std::size_t{1}, std::size_t{255}, std::size_t{20'011}}) {
       const std::vector<float> a = values(n, 1), b = values(n, 2);
       std::vector<float> c = values(n, 3), d = values(n, 4);
-      const auto da = on_device(stream_, a), db = on_device(stream_, b);
-      const auto dc = on_device(stream_, c), dd = on_device(stream_, d);
+      const auto da = on_device(stream(), a), db = on_device(stream(), b);
+      const auto dc = on_device(stream(), c), dd = on_device(stream(), d);
       on_device_do(n, da.data(), db.data(), dc.data(), dd.data());
       for (std::size_t i = 0; i < n; ++i) on_cpu_do(a[i], b[i], c[i], d[i]);
-      EXPECT_TRUE(same_bits(c, on_host(stream_, dc))) << n;
-      EXPECT_TRUE(same_bits(d, on_host(stream_, dd))) << n;
+      EXPECT_TRUE(same_bits(c, on_host(stream(), dc))) << n;
+      EXPECT_TRUE(same_bits(d, on_host(stream(), dd))) << n;
     }
   }
-  Stream stream_;
+  void SetUp() override {
+    DeviceTest::SetUp();
+    if (!IsSkipped()) owned_ = std::make_unique<Stream>();
+  }
+  Stream& stream() { return *owned_; }
+
+ private:
+  std::unique_ptr<Stream> owned_;
 };
 
 TEST_F(OuterArithmeticOnDevice, SubtractsTheLocalValuesFromTheAnchor) {
   expect_same([&](std::size_t n, const float* a, const float* b, float* c,
-                  float*) { outer_gradient(stream_, n, a, b, nullptr, c); },
+                  float*) { outer_gradient(stream(), n, a, b, nullptr, c); },
               [](float a, float b, float& c, float&) { c = a - b; });
   expect_same([&](std::size_t n, const float* a, const float* b, float* c,
-                  float* d) { outer_gradient(stream_, n, a, b, d, c); },
+                  float* d) { outer_gradient(stream(), n, a, b, d, c); },
               [](float a, float b, float& c, float& d) { c = (a - b) + d; });
 }
 
@@ -59,7 +67,7 @@ TEST_F(OuterArithmeticOnDevice, MixesAnchorAndLocalValues) {
   for (const float alpha : {0.0f, 0.3f, 0.5f, 1.0f}) {
     const float share = 1 - alpha;
     expect_same([&](std::size_t n, const float* a, const float*, float* c,
-                    float*) { mix(stream_, n, alpha, a, c); },
+                    float*) { mix(stream(), n, alpha, a, c); },
                 [&](float a, float, float& c, float&) {
                   c = alpha == 1 ? c : alpha == 0 ? a : alpha * c + share * a;
                 });
@@ -68,19 +76,19 @@ TEST_F(OuterArithmeticOnDevice, MixesAnchorAndLocalValues) {
 
 TEST_F(OuterArithmeticOnDevice, MovesLocalValuesWithTheAnchor) {
   expect_same([&](std::size_t n, const float* a, const float* b, float* c,
-                  float*) { rebase(stream_, n, a, b, c); },
+                  float*) { rebase(stream(), n, a, b, c); },
               [](float a, float b, float& c, float&) { c += a - b; });
 }
 
 TEST_F(OuterArithmeticOnDevice, TakesSharesInAndOut) {
   expect_same([&](std::size_t n, const float* a, const float*, float* c,
-                  float*) { subtract_share(stream_, n, 3, a, c); },
+                  float*) { subtract_share(stream(), n, 3, a, c); },
               [](float a, float, float& c, float&) { c -= a / 3.0f; });
   expect_same([&](std::size_t n, const float* a, const float* b, float* c,
-                  float*) { add_fresh_share(stream_, n, 7, a, b, c); },
+                  float*) { add_fresh_share(stream(), n, 7, a, b, c); },
               [](float a, float b, float& c, float&) { c += (a - b) / 7.0f; });
   expect_same([&](std::size_t n, const float*, const float*, float* c,
-                  float*) { divide(stream_, n, 3, c); },
+                  float*) { divide(stream(), n, 3, c); },
               [](float, float, float& c, float&) { c /= 3.0f; });
 }
 
@@ -88,18 +96,19 @@ TEST_F(OuterArithmeticOnDevice, DelaysNesterovAsTheCpuDoes) {
   const OuterStep step{.rule = OuterStepRule::kNesterov, .eta = 0.7f, .mu = 0.9f, .every = 3};
   for (const std::size_t n : {std::size_t{1}, std::size_t{4099}}) {
     std::vector<float> x = values(n, 1), b = values(n, 2), s = values(n, 3);
-    const auto dx = on_device(stream_, x), db = on_device(stream_, b), ds = on_device(stream_, s);
+    const auto dx = on_device(stream(), x), db = on_device(stream(), b),
+               ds = on_device(stream(), s);
     for (std::uint32_t round = 1; round <= 4; ++round) {
       const std::vector<float> d = values(n, 10 + round);
-      const auto dd = on_device(stream_, d);
+      const auto dd = on_device(stream(), d);
       const bool closes = round % 3 == 0;
       kernels::delayed_nesterov_step(step, closes, x, d, b, s);
-      delayed_nesterov_step(stream_, step, closes, n, dx.data(), dd.data(), db.data(), ds.data());
-      stream_.synchronize();
+      delayed_nesterov_step(stream(), step, closes, n, dx.data(), dd.data(), db.data(), ds.data());
+      stream().synchronize();
     }
-    EXPECT_TRUE(same_bits(x, on_host(stream_, dx)));
-    EXPECT_TRUE(same_bits(b, on_host(stream_, db)));
-    EXPECT_TRUE(same_bits(s, on_host(stream_, ds)));
+    EXPECT_TRUE(same_bits(x, on_host(stream(), dx)));
+    EXPECT_TRUE(same_bits(b, on_host(stream(), db)));
+    EXPECT_TRUE(same_bits(s, on_host(stream(), ds)));
   }
 }
 
@@ -110,17 +119,18 @@ TEST_F(OuterArithmeticOnDevice, StepsAsCo2Does) {
       constexpr std::size_t kValues = 2 * 4096 + 77;
       std::vector<float> x = values(kValues, 1), d = values(kValues, 2);
       std::vector<float> m = with_momentum ? values(kValues, 3) : std::vector<float>();
-      const auto dx = on_device(stream_, x), dd = on_device(stream_, d), dm = on_device(stream_, m);
+      const auto dx = on_device(stream(), x), dd = on_device(stream(), d),
+                 dm = on_device(stream(), m);
       const DeviceArray<float> moved(kValues);
       const DeviceArray<double> tiles(3), norm(1);
       const double expected = outer::co2_step(step, 1.7f, clip, x, d, m);
-      co2_step(stream_, step, 1.7f, clip > 0 ? clip : std::numeric_limits<float>::infinity(),
+      co2_step(stream(), step, 1.7f, clip > 0 ? clip : std::numeric_limits<float>::infinity(),
                kValues, dx.data(), dd.data(), dm.data(), moved.data());
-      l2_norm(stream_, kValues, moved.data(), tiles.data(), norm.data());
-      EXPECT_TRUE(same_bits(x, on_host(stream_, dx)));
-      EXPECT_TRUE(same_bits(d, on_host(stream_, dd)));
-      EXPECT_TRUE(same_bits(m, on_host(stream_, dm)));
-      EXPECT_TRUE(same_bits(std::vector<double>{expected}, on_host(stream_, norm)));
+      l2_norm(stream(), kValues, moved.data(), tiles.data(), norm.data());
+      EXPECT_TRUE(same_bits(x, on_host(stream(), dx)));
+      EXPECT_TRUE(same_bits(d, on_host(stream(), dd)));
+      EXPECT_TRUE(same_bits(m, on_host(stream(), dm)));
+      EXPECT_TRUE(same_bits(std::vector<double>{expected}, on_host(stream(), norm)));
     }
   }
 }
@@ -129,10 +139,10 @@ TEST_F(OuterArithmeticOnDevice, AddsUpTheNormInTheOrderOfTheCpu) {
   for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{13}, std::size_t{4096},
                               std::size_t{4097}, std::size_t{40 * 4096 + 5}}) {
     const std::vector<float> x = values(n, 5);
-    const auto dx = on_device(stream_, x);
+    const auto dx = on_device(stream(), x);
     const DeviceArray<double> tiles((n + 4095) / 4096), norm(1);
-    l2_norm(stream_, n, dx.data(), tiles.data(), norm.data());
-    EXPECT_TRUE(same_bits(std::vector<double>{outer::l2_norm(x)}, on_host(stream_, norm))) << n;
+    l2_norm(stream(), n, dx.data(), tiles.data(), norm.data());
+    EXPECT_TRUE(same_bits(std::vector<double>{outer::l2_norm(x)}, on_host(stream(), norm))) << n;
   }
 }
 
