@@ -53,9 +53,9 @@ TrainingOutcome Training::run() {
   std::int64_t resumed_step = resume_ ? resume_->info().step : 0;
   if (joins_) {  // what was sent before it came is not known here
     resumed_step = joins_->step.value();
-    totals.steps = resumed_step;
     totals.clock_s = joins_->clock_s;
   }
+  totals.steps = resumed_step;  // where a site joins it has no lines of steps before
   if ((resume_ || joins_) && goes_on_) {
     // First of all: lines too many are dropped by the next resume, lines too few are lost.
     CheckpointStore store(storage_, directory.checkpoints(), config_.ckpt.keep);
