@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `plan mesh`: which tensor x pipeline x data mesh trains a model fastest, and why.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -45,20 +46,29 @@ double tokens_of(const MeshQuestion& q) {
   return static_cast<double>(q.workload.sequences * q.workload.context);
 }
 
-/// Step times of the best mesh with its dimensions in other orders, innermost first.
-std::vector<std::pair<std::string, double>> other_orders(const MeshQuestion& q,
-                                                         const MeshCandidate& best) {
+/// Step times of the best mesh with its dimensions in all orders, innermost first.
+std::vector<std::pair<std::string, double>> all_orders(const MeshQuestion& q,
+                                                       const MeshCandidate& best) {
   const auto costs = plan::rank_costs(ModelLayout(q.workload.shape), q.workload, best.choice);
   MeshOrder order = {MeshDimension::kTensor, MeshDimension::kPipeline, MeshDimension::kData};
   std::vector<std::pair<std::string, double>> times;
   do {
     const double step = plan::mesh_time(best.choice, costs, q.machine, order).step;
-    times.emplace_back(fmt::format("{}, {}, {}", kDimensions[static_cast<std::size_t>(order[0])],
-                                   kDimensions[static_cast<std::size_t>(order[1])],
-                                   kDimensions[static_cast<std::size_t>(order[2])]),
-                       step);
+    times.emplace_back(plan::order_text(order), step);
   } while (std::next_permutation(order.begin(), order.end()));
   return times;
+}
+
+/// Ranks of the mesh by node, where it is placed best.
+std::vector<std::vector<std::int64_t>> ranks_of_nodes(const MeshQuestion& q,
+                                                      const MeshCandidate& best) {
+  const std::vector<std::int64_t> ranks = plan::ranks_by_slot(best.choice, best.order);
+  const auto of_node = static_cast<std::ptrdiff_t>(q.search.ranks / q.nodes);
+  std::vector<std::vector<std::int64_t>> nodes;
+  for (auto slot = ranks.begin(); slot != ranks.end(); slot += of_node) {
+    nodes.emplace_back(slot, slot + of_node);
+  }
+  return nodes;
 }
 
 std::string memory_json(const plan::RankMemory& m) {
@@ -119,13 +129,15 @@ std::string candidate_json(const MeshQuestion& q, const MeshCandidate& candidate
       .add_raw("memory_bytes", memory_json(candidate.memory))
       .add_raw("traffic", traffic.str())
       .add_raw("links", links.str())
+      .add("innermost_first", plan::order_text(candidate.order))
+      .add("rank_order_step_s", candidate.rank_order_s)
       .add("why", candidate.why)
       .add("warnings", warnings);
   return line.str();
 }
 
 void print_json(const MeshQuestion& q, const MeshRanking& ranking, Session& session) {
-  std::vector<std::string> meshes, refused, orders;
+  std::vector<std::string> meshes, refused, orders, placed;
   for (const MeshCandidate& candidate : ranking.candidates) {
     meshes.push_back(candidate_json(q, candidate));
   }
@@ -135,9 +147,12 @@ void print_json(const MeshQuestion& q, const MeshRanking& ranking, Session& sess
     refused.push_back(line.add("reason", refusal.text).str());
   }
   if (ranking.fits()) {
-    for (const auto& [order, step] : other_orders(q, ranking.candidates.front())) {
+    for (const auto& [order, step] : all_orders(q, ranking.candidates.front())) {
       JsonLine line;
       orders.push_back(line.add("innermost_first", order).add("step_s", step).str());
+    }
+    for (const std::vector<std::int64_t>& ranks : ranks_of_nodes(q, ranking.candidates.front())) {
+      placed.push_back(fmt::format("[{}]", fmt::join(ranks, ",")));
     }
   }
   JsonLine line;
@@ -148,7 +163,8 @@ void print_json(const MeshQuestion& q, const MeshRanking& ranking, Session& sess
       .add("tokens", q.workload.sequences * q.workload.context)
       .add_raw("meshes", json_array(meshes))
       .add_raw("refused", json_array(refused))
-      .add_raw("orders", json_array(orders));
+      .add_raw("orders", json_array(orders))
+      .add_raw("ranks_of_nodes", json_array(placed));
   if (ranking.enough_ranks > 0) line.add("enough_ranks", ranking.enough_ranks);
   session.out.write(line.str() + "\n");
 }
@@ -206,6 +222,23 @@ void print_part(Session& session, Style style, std::string_view heading,
   }
 }
 
+/// Where ranks go that are better placed otherwise than in their order.
+std::string placement_line(const MeshQuestion& q, const MeshCandidate& best) {
+  constexpr std::size_t kShown = 4;  // nodes; --json has all
+  const auto nodes = ranks_of_nodes(q, best);
+  std::string text = "place the ranks";
+  for (std::size_t node = 0; node < std::min(kShown, nodes.size()); ++node) {
+    text +=
+        fmt::format("{} {} on node {}", node == 0 ? "" : ",", fmt::join(nodes[node], " "), node);
+  }
+  if (nodes.size() > kShown) text += ", and so on (--json has all)";
+  return text + fmt::format(
+                    " (a rankfile does): {} from the innermost; in rank order a step would take "
+                    "{}, {:.2f} times as long",
+                    plan::order_text(best.order), step_text(best.rank_order_s),
+                    best.rank_order_s / best.time.step);
+}
+
 std::vector<std::string> best_lines(const MeshQuestion& q, const MeshCandidate& best) {
   const MeshChoice& c = best.choice;
   const plan::MeshTime& t = best.time;
@@ -252,7 +285,8 @@ std::vector<std::string> best_lines(const MeshQuestion& q, const MeshCandidate& 
       "rank = (stage x {} + data) x {} + tensor: neighbours share layers, then samples, then the "
       "pipeline",
       c.dp, c.tp));
-  const auto orders = other_orders(q, best);
+  if (best.order != plan::kMeshOrder) lines.push_back(placement_line(q, best));
+  const auto orders = all_orders(q, best);
   const auto worst = std::max_element(orders.begin(), orders.end(),
                                       [](auto& a, auto& b) { return a.second < b.second; });
   if (worst->second > 1.01 * t.step) {

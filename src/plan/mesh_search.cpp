@@ -142,7 +142,10 @@ class Search {
     }
     candidate.fits =
         machine_.memory_bytes == 0 || candidate.memory.total() <= machine_.memory_bytes;
-    candidate.time = mesh_time(choice, costs, machine_);
+    const MeshPlacement placed = place_mesh(choice, costs, machine_);
+    candidate.time = placed.time;
+    candidate.order = placed.order;
+    candidate.rank_order_s = placed.rank_order_s;
     return candidate;
   }
 

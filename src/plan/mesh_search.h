@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/mesh_time.h"
+#include "plan/mesh_placement.h"
 
 namespace isthmus::plan {
 
@@ -26,9 +26,11 @@ struct MeshCandidate {
   MeshChoice choice;
   RankMemory memory;  // of the pipeline rank that holds most,
   int fullest = 0;    // which is this one
-  MeshTime time;
+  MeshTime time;      // with its ranks placed so
   bool fits = true;
-  std::string why;  // what sets it apart, in a few words
+  std::string why;               // what sets it apart, in a few words
+  MeshOrder order = kMeshOrder;  // of its ranks over the machine's slots (mesh_placement.h)
+  double rank_order_s = 0;       // of a step with rank r in slot r
 };
 
 struct MeshRefusal {

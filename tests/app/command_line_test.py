@@ -574,6 +574,24 @@ codec = "int8"
                       "the nearest that works is 32", "--top"]:
             self.assertIn(words, text)
 
+    def test_ranks_of_a_mesh_are_placed_by_links(self):
+        plan = ["plan", "mesh", "--model", "llama:layers=4,d_model=256,heads=8,vocab=1024", "--context",
+                "256", "--batch", "1Mi tok", "--ranks", "8", "--tp", "2", "--pp", "2"]
+        slow = [*plan, "--nodes", "2", "--network", "0.2Gbit/s"]
+        shown = self.object_of(*slow)
+        best = shown["meshes"][0]
+        # Large messages of a small model: stages beside one another, gradients over the network.
+        self.assertEqual(best["innermost_first"], "tensor, pipeline, data")
+        self.assertEqual(shown["ranks_of_nodes"], [[0, 1, 4, 5], [2, 3, 6, 7]])
+        orders = {order["innermost_first"]: order["step_s"] for order in shown["orders"]}
+        self.assertEqual(best["step_s"], min(orders.values()))
+        self.assertEqual(best["rank_order_step_s"], orders["tensor, data, pipeline"])
+        text = " ".join(self.prints(*slow).split())
+        self.assertIn("place the ranks 0 1 4 5 on node 0, 2 3 6 7 on node 1", text)
+        alone = self.object_of(*plan)
+        self.assertEqual(alone["ranks_of_nodes"], [list(range(8))])
+        self.assertNotIn("place the ranks", self.prints(*plan))
+
     def test_meshes_are_refused_with_what_would_do(self):
         self.refuses(3, "ranks would do", "plan", "mesh", "--model", "llama-70b", "--ranks", "4",
                      "--memory", "80GB")
