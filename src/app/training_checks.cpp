@@ -2,6 +2,7 @@
 // What a run is checked for before it writes anything, and whom it meets.
 #include <fmt/format.h>
 
+#include "app/memory_check.h"
 #include "app/offload.h"
 #include "app/owner_shares.h"
 #include "app/run_parts.h"
@@ -92,6 +93,7 @@ void Training::check() const {
   (void)owner_shares(config_);
   (void)LearningRateSchedule(config_.inner, plan_.total_steps);
   check_offload(config_, plan_, layout_, own_rank(config_, request_));
+  check_memory(config_, plan_, layout_, memory_limit());
   if (!config_.model.init.empty()) {
     check_hf_weights(storage_, config_.locate(config_.model.init), parameters);
   }

@@ -288,6 +288,15 @@ class Configuration(CommandLine):
         self.refuses(3, "larger than 1 MiB", "train", "huge.toml")
         self.refuses(3, "larger than 1 MiB", "train", "/dev/zero")
 
+    def test_what_cannot_fit_into_memory_is_refused_before_it_starts(self):
+        self.write("huge.toml", RUN.replace('preset = "nano"', 'arch = "llama"\nlayers = 200\n'
+                                            'd_model = 20480\nheads = 160\nvocab = 256'))
+        done = self.refuses(4, "it would be killed; lower it by", "train", "huge.toml", "--out", "huge")
+        self.assertRegex(done.stderr, "this machine has|control group")
+        self.assertIn("train.offload", done.stderr)
+        self.assertIn("train.recompute", done.stderr)
+        self.assertFalse((self.folder / "huge").exists())
+
     def test_a_config_is_shown_with_origins(self):
         text = self.prints("inspect", "run.toml", "--set", "inner.lr=0.5")
         self.assertRegex(text, r"lr = 0.5 +# --set inner.lr=0.5")

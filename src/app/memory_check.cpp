@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/memory_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "app/run_parts.h"
+#include "core/units.h"
+#include "isthmus/errors.h"
+#include "isthmus/outer.h"
+
+namespace isthmus::app {
+namespace {
+
+constexpr std::int64_t kFloatBytes = 4;
+
+/// The number after `name` and blanks in the first line that begins with it; an empty name: at the
+/// start of the file. Nothing for a file or line that is not there, or for "max".
+std::optional<std::uint64_t> number_in(const std::filesystem::path& file, std::string_view name) {
+  std::ifstream stream(file);
+  std::string line;
+  while (std::getline(stream, line)) {
+    if (!line.starts_with(name)) continue;
+    const std::size_t at = line.find_first_not_of(" \t", name.size());
+    if (at == std::string::npos) return std::nullopt;
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(line.data() + at, line.data() + line.size(), number);
+    if (error != std::errc()) return std::nullopt;
+    return number;
+  }
+  return std::nullopt;
+}
+
+std::uint64_t kibibytes(const std::filesystem::path& root, std::string_view name) {
+  return number_in(root / "proc/meminfo", name).value_or(0) * 1024;
+}
+
+/// Of this process in the hierarchy of the memory controller ("memory"), or in the unified one
+/// ("").
+std::optional<std::filesystem::path> group_of(const std::filesystem::path& root,
+                                              std::string_view controller) {
+  std::ifstream stream(root / "proc/self/cgroup");
+  std::string line;
+  while (std::getline(stream, line)) {  // number:controllers:path
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    if (std::string_view(line).substr(first + 1, second - first - 1) != controller) continue;
+    const std::string path = line.substr(second + 1);
+    if (path.find("..") != std::string::npos) return std::nullopt;  // outside of what is seen here
+    return std::filesystem::path(path).relative_path();
+  }
+  return std::nullopt;
+}
+
+void take_lower(MemoryLimit& limit, std::uint64_t bytes, std::string what) {
+  if (limit.bytes != 0 && bytes >= limit.bytes) return;
+  limit.bytes = bytes;
+  limit.what = std::move(what);
+}
+
+/// With as much swap on top as a group may have.
+std::uint64_t with_swap(std::uint64_t bytes, std::uint64_t swap) {
+  return bytes > std::numeric_limits<std::uint64_t>::max() - swap ? bytes : bytes + swap;
+}
+
+}  // namespace
+
+MemoryLimit memory_limit(const std::filesystem::path& root) {
+  MemoryLimit limit;
+  const std::uint64_t swap = kibibytes(root, "SwapTotal:");
+  const std::uint64_t memory = kibibytes(root, "MemTotal:");
+  if (memory == 0) return limit;
+  take_lower(limit, memory + swap, "this machine has");
+  const std::filesystem::path groups = root / "sys/fs/cgroup";
+  if (const auto group = group_of(root, ""); group) {  // version 2: every group above limits too
+    for (std::filesystem::path at = *group;; at = at.parent_path()) {
+      if (const auto most = number_in(groups / at / "memory.max", ""); most) {
+        const auto own_swap = number_in(groups / at / "memory.swap.max", "");
+        take_lower(limit, with_swap(*most, std::min(swap, own_swap.value_or(swap))),
+                   fmt::format("control group /{} allows", at.generic_string()));
+      }
+      if (at.empty()) break;
+    }
+  }
+  if (const auto group = group_of(root, "memory"); group) {  // version 1: the sum is in the file
+    std::filesystem::path at = groups / "memory" / *group;
+    if (!std::filesystem::exists(at / "memory.stat")) at = groups / "memory";  // of a container
+    const auto most = number_in(at / "memory.stat", "hierarchical_memory_limit ");
+    const auto both = number_in(at / "memory.stat", "hierarchical_memsw_limit ");
+    if (most) {
+      const std::uint64_t bytes = with_swap(*most, swap);
+      take_lower(limit, both ? std::min(*both, bytes) : bytes,
+                 fmt::format("control group /{} allows", group->generic_string()));
+    }
+  }
+  return limit;
+}
+
+CertainMemory certain_memory(const Config& config, const TrainingPlan& plan,
+                             const ModelLayout& layout) {
+  CertainMemory certain;
+  if (plan.device.on_cuda()) return certain;
+  for (const Rank rank : plan.workers_here()) {
+    const MemoryEstimate memory = loop_memory(layout, language_model_options(config, plan, rank));
+    certain.activations += memory.activations + memory.logits;
+    if (!config.train.offload.empty()) continue;
+    certain.state += memory.parameters + memory.gradients + memory.moments + memory.shares;
+    if (outer_state_values(config.method, config.outer) > 0) {
+      certain.state += layout.elements() * kFloatBytes;  // anchors, from the start
+    }
+  }
+  return certain;
+}
+
+namespace {
+
+/// What lowers it, with the bytes that are then certain.
+std::vector<std::string> remedies(const Config& config, const TrainingPlan& plan,
+                                  const ModelLayout& layout) {
+  std::vector<std::string> all;
+  const auto add = [&](const std::string& text, const Config& then, const TrainingPlan& with) {
+    all.push_back(
+        fmt::format("{} (then {})", text,
+                    human_bytes(static_cast<double>(certain_memory(then, with, layout).total()))));
+  };
+  const LanguageModelOptions now =
+      language_model_options(config, plan, plan.workers_here().front());
+  const MeshShape& mesh = now.mesh;
+  if (config.train.offload.empty() && !now.forward_only) {
+    Config then = config;
+    then.train.offload = "DIR";
+    add("train.offload = \"DIR\"", then, plan);
+  }
+  if (mesh.dp > 1 && now.zero == 0 && !now.forward_only && !takes_adam_moments(config) &&
+      config.inner.optimizer != "muon") {
+    Config then = config;
+    then.zero = 1;
+    add("parallel.zero = 1", then, plan);
+  }
+  if (!now.recompute && !now.forward_only && now.schedule != PipelineKind::kZbH1) {
+    Config then = config;
+    then.train.recompute = true;
+    add("train.recompute = true", then, plan);
+  }
+  const std::int64_t samples = now.sequences / mesh.dp;
+  if (now.micro_batches < samples && (now.virtual_stages == 1 || samples % mesh.pp == 0)) {
+    TrainingPlan with = plan;
+    for (SiteMesh& each : with.meshes) each.micro_batches = plan.worker_samples / each.shape.dp;
+    add(fmt::format("parallel.micro_batches = {}", samples), config, with);
+  }
+  if (plan.workers_in_process > 1) {
+    TrainingPlan with = plan;
+    with.workers_in_process = 1;
+    add("one process a site", config, with);
+  }
+  all.emplace_back("a smaller model or train.global_batch");
+  return all;
+}
+
+}  // namespace
+
+void check_memory(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
+                  const MemoryLimit& limit) {
+  const CertainMemory certain = certain_memory(config, plan, layout);
+  if (limit.bytes == 0 || certain.total() <= limit.bytes) return;
+  throw SystemError(fmt::format(
+      "this run is sure to need {} ({} bytes: training state {}, activations {}), and {} {} ({} "
+      "bytes, swap included): it would be killed; lower it by {}",
+      human_bytes(static_cast<double>(certain.total())), certain.total(),
+      human_bytes(static_cast<double>(certain.state)),
+      human_bytes(static_cast<double>(certain.activations)), limit.what,
+      human_bytes(static_cast<double>(limit.bytes)), limit.bytes,
+      fmt::join(remedies(config, plan, layout), ", or ")));
+}
+
+}  // namespace isthmus::app
