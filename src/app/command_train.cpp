@@ -20,6 +20,7 @@
 #include "core/links_file.h"
 #include "core/units.h"
 #include "isthmus/errors.h"
+#include "transport/mpi_communicator.h"
 #include "transport/mpi_transport.h"
 
 namespace isthmus::app {
@@ -59,20 +60,44 @@ std::optional<Rank> mesh_of_job(const Config& config, const TrainArguments& argu
   return Rank(static_cast<int>(index));
 }
 
-/// The processes of an MPI job are the workers, in rank order; each writes into a folder of its
-/// own.
-void join_mpi_job(const Config& config, TrainArguments& arguments) {
+/// All ranks of all sites' meshes.
+std::int64_t all_ranks(const Config& config) {
+  std::int64_t ranks = 0;
+  for (const SiteConfig& site : config.sites) ranks += ranks_of(site);
+  return ranks;
+}
+
+/// The worker that this process of an MPI job is, in rank order, or whose rank it is: sites one
+/// after another as in the file, each with as many processes as ranks.
+Rank worker_of_job(const Config& config, const std::filesystem::path& file) {
   const MpiPlace place = mpi_place();
-  if (place.members != config.workers()) {
+  if (place.members == config.workers()) return place.self;
+  const std::int64_t ranks = all_ranks(config);
+  if (place.members != ranks) {
+    const std::string or_ranks =
+        ranks == config.workers()
+            ? ""
+            : fmt::format(", or as all their meshes have ranks (-n {})", ranks);
     throw ConfigError(fmt::format(
         "{} processes in this MPI job and {} workers in {}: start as many as there are workers "
-        "(mpirun -n {}), or set run.workers",
-        place.members, config.workers(), arguments.config.string(), config.workers()));
+        "(mpirun -n {}){}, or set run.workers",
+        place.members, config.workers(), file.string(), config.workers(), or_ranks));
   }
+  std::int64_t end = 0;
+  int worker = 0;
+  while ((end += ranks_of(config.sites[static_cast<std::size_t>(worker)])) <= place.self.value()) {
+    ++worker;
+  }
+  return Rank(worker);
+}
+
+/// This process is `worker` of an MPI job, or one of its ranks; each worker writes into a folder of
+/// its own.
+void join_mpi_job(const Config& config, Rank worker, TrainArguments& arguments) {
   arguments.site.mpi = true;
-  arguments.site.name = config.sites[static_cast<std::size_t>(place.self.value())].name;
+  arguments.site.name = config.sites[static_cast<std::size_t>(worker.value())].name;
   const std::filesystem::path out = arguments.out.empty() ? config.run.out : arguments.out;
-  if (out.empty() && place.members > 1) {
+  if (out.empty() && config.workers() > 1) {
     throw ConfigError(
         "under MPI every process writes into a folder below one that all know: give --out DIR or "
         "run.out");
@@ -175,6 +200,20 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
   return static_cast<int>(outcome.exit_code);
 }
 
+/// In a job of all ranks of all sites.
+int run_as_rank_of(const Config& config, Rank worker, const TrainArguments& arguments,
+                   Session& session) {
+  split_mpi_job(worker.value());
+  if (ranks_of(config.sites[static_cast<std::size_t>(worker.value())]) > 1) {
+    return run_mesh_job(config, worker, [&](RankProcesses& ranks) {
+      return run(config, arguments, false, session, false, &ranks);
+    });
+  }
+  const int code = run(config, arguments, false, session);
+  finish_mpi();
+  return code;
+}
+
 }  // namespace
 
 void set_addresses(Config& config, const std::vector<std::string>& addresses) {
@@ -208,7 +247,13 @@ int command_train(const TrainArguments& given, const std::string& invitation,
         return run(config, arguments, false, session, false, &ranks);
       });
     }
-    if (mpi && arguments.site.name.empty()) join_mpi_job(config, arguments);
+    if (mpi && arguments.site.name.empty()) {
+      const Rank worker = worker_of_job(config, arguments.config);
+      join_mpi_job(config, worker, arguments);
+      if (mpi_place().members > config.workers()) {
+        return run_as_rank_of(config, worker, arguments, session);
+      }
+    }
   }
   if (!arguments.dry_run) use_invitation(config, arguments.site, invitation);
   return run(config, arguments, false, session);

@@ -3,6 +3,8 @@
 // mpi_mutex(), and only for calls that do not wait for another process.
 #pragma once
 
+#include <mpi.h>
+
 #include <mutex>
 
 namespace isthmus {
@@ -11,6 +13,16 @@ inline std::mutex& mpi_mutex() {
   static std::mutex mutex;
   return mutex;
 }
+
+/// Which of the job's processes this process's communicators and its transport are of; as global as
+/// MPI itself. Set by split_mpi_job, before there is a second thread.
+struct MpiJob {
+  MPI_Comm ranks = MPI_COMM_WORLD;
+  MPI_Comm members = MPI_COMM_WORLD;
+  bool split = false;
+  bool abandoned = false;  // a member has not said farewell: MPI_Finalize would wait for it
+};
+[[nodiscard]] MpiJob& mpi_job();
 
 /// THROWS: SystemError with MPI's words when `code` is none of success.
 void check_mpi(int code, const char* what);

@@ -302,15 +302,17 @@ class MpiBackend final : public CommunicatorBackend {
 
 std::unique_ptr<Communicator> make_mpi_communicator(std::chrono::milliseconds deadline,
                                                     std::vector<std::string> places) {
-  const MpiPlace place = mpi_place();
+  (void)mpi_place();
   const auto runtime = std::make_shared<SystemRuntime>();
   MPI_Comm comm = MPI_COMM_NULL;
   {
     const std::scoped_lock lock(mpi_mutex());
-    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "no communicator of its own");
+    check_mpi(MPI_Comm_dup(mpi_job().ranks, &comm), "no communicator of its own");
   }
+  int members = 0;
+  MPI_Comm_size(comm, &members);
   auto group = std::make_shared<MpiGroup>(runtime, nullptr, comm, deadline,
-                                          RankNames(place.members, std::move(places)));
+                                          RankNames(members, std::move(places)));
   return make_checked_communicator(runtime, std::make_unique<MpiBackend>(std::move(group)));
 }
 
@@ -319,7 +321,7 @@ void finish_mpi() {
   int finished = 0;
   MPI_Initialized(&started);
   MPI_Finalized(&finished);
-  if (started != 0 && finished == 0) MPI_Finalize();
+  if (started != 0 && finished == 0 && !mpi_job().abandoned) MPI_Finalize();
 }
 
 }  // namespace isthmus

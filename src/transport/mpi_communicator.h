@@ -14,14 +14,15 @@
 
 namespace isthmus {
 
-/// All processes of the job; starts MPI where that has not been done. Collective. May live beside
-/// an MpiTransport, which finishes MPI then. `deadline`: how long a call waits for the other ranks.
-/// `places`: what each is in errors (RankNames). THROWS: SystemError when MPI refuses, or by name
-/// when this build has none.
+/// All processes of the job, or of its site (split_mpi_job); starts MPI where that has not been
+/// done. Collective. May live beside an MpiTransport, which finishes MPI then. `deadline`: how long
+/// a call waits for the other ranks. `places`: what each is in errors (RankNames). THROWS:
+/// SystemError when MPI refuses, or by name when this build has none.
 [[nodiscard]] std::unique_ptr<Communicator> make_mpi_communicator(
     std::chrono::milliseconds deadline, std::vector<std::string> places = {});
 
-/// Ends MPI where it was started and has not been ended: waits for all processes of the job. Call
+/// Ends MPI where it was started and has not been ended, unless a site has gone without a farewell:
+/// waits for all processes of the job. Call
 /// it when no communicator is left, on the thread that made the first. A process that ends because
 /// of an error leaves without: the launcher then ends the others.
 void finish_mpi();

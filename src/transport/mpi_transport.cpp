@@ -33,7 +33,20 @@ void check_mpi(int code, const char* what) {
       fmt::format("MPI: {}: {}", what, std::string(text.data(), static_cast<std::size_t>(length))));
 }
 
+MpiJob& mpi_job() {
+  static MpiJob job;
+  return job;
+}
+
 namespace {
+
+MpiPlace place_in(MPI_Comm group) {
+  int rank = 0;
+  int size = 0;
+  MPI_Comm_rank(group, &rank);
+  MPI_Comm_size(group, &size);
+  return {.self = Rank(rank), .members = size};
+}
 
 // MPI keeps the order of one pair's messages, whatever their tags, for a receiver that takes any.
 enum Tag : int { kFrame = 1, kFarewell = 2 };
@@ -50,7 +63,8 @@ class MpiTransport final : public NetworkTransport {
         endpoint_(fmt::format("mpi:{}", place.self.value())),
         queue_(runtime.make_wait_queue()),
         mailbox_(runtime, place.members) {
-    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &group_), "no communicator of its own");
+    const std::scoped_lock lock(mpi_mutex());  // ranks of a mesh may have calls under way
+    check_mpi(MPI_Comm_dup(mpi_job().members, &group_), "no communicator of its own");
     check_mpi(MPI_Comm_set_errhandler(group_, MPI_ERRORS_RETURN), "errors cannot be returned");
     gone_.assign(static_cast<std::size_t>(place.members), false);
     task_ =
@@ -62,7 +76,8 @@ class MpiTransport final : public NetworkTransport {
   ~MpiTransport() override {
     close();
     task_.reset();
-    if (all_gone_) {
+    mpi_job().abandoned = !all_gone_;
+    if (all_gone_ && !mpi_job().split) {
       MPI_Finalize();
     }
   }
@@ -230,16 +245,25 @@ MpiPlace mpi_place() {
       throw SystemError("MPI: this build of it allows no calls from a second thread");
     }
   }
-  int rank = 0;
-  int size = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  return {.self = Rank(rank), .members = size};
+  return place_in(MPI_COMM_WORLD);
+}
+
+void split_mpi_job(int site) {
+  const int self = mpi_place().self.value();
+  MpiJob& job = mpi_job();
+  ISTHMUS_CHECK(!job.split, site);
+  check_mpi(MPI_Comm_split(MPI_COMM_WORLD, site, self, &job.ranks), "no split into sites");
+  const bool first = place_in(job.ranks).self == Rank(0);
+  check_mpi(MPI_Comm_split(MPI_COMM_WORLD, first ? 0 : MPI_UNDEFINED, site, &job.members),
+            "no communicator of the sites");
+  job.split = true;
 }
 
 std::unique_ptr<NetworkTransport> make_mpi_transport(Runtime& runtime, Duration linger) {
   ISTHMUS_CHECK(!runtime.simulated());
-  return std::make_unique<MpiTransport>(runtime, mpi_place(), linger);
+  (void)mpi_place();
+  ISTHMUS_CHECK(mpi_job().members != MPI_COMM_NULL);
+  return std::make_unique<MpiTransport>(runtime, place_in(mpi_job().members), linger);
 }
 
 std::string mpi_version() {

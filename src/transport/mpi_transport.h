@@ -22,6 +22,13 @@ struct MpiPlace {
 /// THROWS: SystemError when MPI refuses, or by name when this build has none.
 [[nodiscard]] MpiPlace mpi_place();
 
+/// For jobs whose sites are several processes each: from now on the communicators of this process
+/// are of the processes that say the same `site`, and its transport is of the first process of each
+/// site, sites ascending; the others have none. Order is that among all processes. Collective over
+/// the job, once, before the first of both; MPI is then finished by finish_mpi
+/// (mpi_communicator.h). REQUIRES: site >= 0. THROWS: as mpi_place.
+void split_mpi_job(int site);
+
 /// Its task polls, at most a millisecond apart. `runtime` is borrowed and outlives it; `linger`:
 /// how long a close waits for the others' farewell. THROWS: as mpi_place.
 [[nodiscard]] std::unique_ptr<NetworkTransport> make_mpi_transport(Runtime& runtime,

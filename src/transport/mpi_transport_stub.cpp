@@ -14,6 +14,7 @@ namespace {
 }  // namespace
 
 MpiPlace mpi_place() { refuse(); }
+void split_mpi_job(int) { refuse(); }
 std::unique_ptr<NetworkTransport> make_mpi_transport(Runtime&, Duration) { refuse(); }
 std::string mpi_version() { return {}; }
 

@@ -54,7 +54,7 @@ OWNERS = {
     "zmq.hpp": ["src/transport/zmq_sockets*", "src/transport/zmq_admission.*",
                 "src/transport/zmq_enrolment.cpp", "src/transport/zmq_messages.*",
                 "src/transport/zmq_watched.*"],
-    "mpi.h": ["src/transport/mpi_transport.cpp", "src/transport/mpi_group.h",
+    "mpi.h": ["src/transport/mpi_transport.cpp", "src/transport/mpi_group.h", "src/transport/mpi_calls.h",
               "src/transport/mpi_communicator.cpp"],
     "prometheus/*": ["src/app/metric_families.cpp"],
     "zstd.h": ["src/quant/lossless.cpp"],

@@ -129,6 +129,26 @@ def processes_find_what_threads_find(bench):
         bench.same(f"{name}-processes", f"{name}-threads")
 
 
+def fifty_steps_follow_one_rank(bench):
+    """Within 1e-4 of each loss. Eight layers: two virtual stages for each of four ranks."""
+    def trained(name, arch, rest, ranks, *flags):
+        toml = bench.write(name, rest, arch=arch, steps=50)
+        toml.write_text(toml.read_text().replace("layers = 4", "layers = 8"))
+        bench.run(bench.train(toml, name, *flags, ranks=ranks))
+        return [row["loss"] for row in bench.rows(name, "train")]
+    interleaved = {"pp": 4, "schedule": '"interleaved-1f1b"', "virtual_stages": 2, "micro_batches": 4}
+    one = {arch: trained(f"one-{arch}", arch, "", 1) for arch in ("gpt2", "llama")}
+    for name, arch, sizes, ranks, flags in (
+            ("1x4x1", "llama", interleaved, 4, ()),
+            ("1x4x1-gpt2", "gpt2", interleaved, 4, ("--set", "train.recompute=true")),
+            ("2x2x2", "gpt2", {"tp": 2, "pp": 2, "dp": 2, "sequence_parallel": "true", "zero": 1}, 8, ()),
+            ("4x1x2", "llama", {"tp": 4, "dp": 2, "zero": 3}, 8, ("--set", "train.recompute=true"))):
+        found = trained(name, arch, mesh(**sizes), ranks, *flags)
+        require(len(found) == len(one[arch]) == 50, f"{name}: {len(found)} steps")
+        worst = max(abs(a - b) / b for a, b in zip(found, one[arch]))
+        require(worst <= 1e-4, f"{name}: losses are up to {worst:.2e} from those of one rank")
+
+
 def free_address():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -148,6 +168,50 @@ def a_job_is_one_site_of_two(bench):
         require(job.returncode == 0, f"exit {job.returncode}: {said}")
     for name in ("a", "b"):
         bench.same(f"sites-{name}", "sites-one")
+
+
+def sites_toml(bench, name, meshes, steps=40):
+    sites = "".join(f'[[site]]\nname = "{site}"\n{size}\n' for site, size in meshes)
+    return bench.write(name, sites, method="streaming-diloco", steps=steps, batch=512 * len(meshes),
+                       keys='H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\ncodec = "int8"')
+
+
+def one_job_is_all_sites(bench):
+    """Ranks of all sites in one MPI job: sites one after another, each with its own mesh."""
+    for name, meshes, ranks in (("job", (("a", "tp = 2"), ("b", "pp = 2"), ("c", "")), 5),
+                                ("zero", (("a", ""), ("b", "dp = 2")), 3)):
+        toml = sites_toml(bench, name, meshes)
+        flags = ("--set", "parallel.zero=2") if name == "zero" else ()
+        bench.run(bench.train(toml, f"{name}-one", "--set", "net.transport=inproc", *flags))
+        bench.run(bench.train(toml, f"{name}-ranks", *flags, ranks=ranks))
+        bench.run(bench.train(toml, f"{name}-threads", *flags, ranks=len(meshes)))
+        for site, _ in meshes:
+            bench.same(f"{name}-ranks/{site}", f"{name}-one")
+            bench.same(f"{name}-threads/{site}", f"{name}-one")
+    said = bench.run(bench.train(toml, "sites-refused", ranks=4), code=3)
+    require("mpirun -n 2" in said and "-n 3" in said, said)
+    require(not (bench.folder / "sites-refused").exists(), "something was written")
+
+
+def one_job_of_all_sites_stops_and_goes_on(bench):
+    toml = sites_toml(bench, "stop", (("a", "tp = 2"), ("b", "")), steps=400)
+    bench.run(bench.train(toml, "stop-one", "--set", "net.transport=inproc"))
+    process = bench.start(bench.train(toml, "stop", ranks=3))
+    bench.await_steps(process, "stop/a", 5)
+    process.send_signal(signal.SIGUSR1)
+    said = process.communicate(timeout=60)[0]
+    require(process.returncode == 85, f"exit {process.returncode}: {said}")
+    require(len(bench.rows("stop/a", "train")) < 400, "it was not stopped")
+    bench.run(bench.train(toml, "stop", "--resume", "auto", ranks=3))
+    for site in ("a", "b"):
+        bench.same(f"stop/{site}", "stop-one")
+    # A rank that is killed, of a mesh or alone, ends the job of all sites.
+    for victim in (1, 2):
+        process = bench.start(bench.train(toml, f"killed-{victim}", ranks=3))
+        bench.await_steps(process, f"killed-{victim}/a", 5)
+        os.kill(children_of(process.pid)[victim], signal.SIGKILL)
+        said = process.communicate(timeout=60)[0]
+        require(process.returncode != 0, f"exit {process.returncode}: {said}")
 
 
 def a_job_of_another_size_is_refused(bench):
@@ -210,7 +274,8 @@ def a_stopped_rank_ends_the_job_by_name_and_it_goes_on(bench):
     require(process.returncode == 85, f"exit {process.returncode}: {said}")
 
 
-SCENARIOS = (processes_find_what_threads_find, a_job_is_one_site_of_two, a_job_of_another_size_is_refused,
+SCENARIOS = (processes_find_what_threads_find, fifty_steps_follow_one_rank, a_job_is_one_site_of_two,
+             one_job_is_all_sites, one_job_of_all_sites_stops_and_goes_on, a_job_of_another_size_is_refused,
              a_mistake_of_the_first_ends_the_others, a_signal_ends_with_a_checkpoint_and_it_goes_on,
              a_killed_rank_ends_the_job, a_stopped_rank_ends_the_job_by_name_and_it_goes_on)
 
