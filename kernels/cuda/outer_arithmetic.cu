@@ -90,7 +90,19 @@ struct Co2 {
   }
 };
 
-constexpr std::size_t kSquaresTile = 4096;
+constexpr std::size_t kTile = 4096;  // kTileValues of isthmus/codec.h
+
+// A block copies a tile.
+__global__ void gather_tiles_kernel(std::size_t n, const float* x, const float* residual,
+                                    const std::uint32_t* tiles, float* out) {
+  const std::size_t begin = std::size_t{tiles[blockIdx.x]} * kTile;
+  const std::size_t values = n - begin < kTile ? n - begin : kTile;
+  float* const to = out + std::size_t{blockIdx.x} * kTile;
+  for (std::size_t i = threadIdx.x; i < values; i += blockDim.x) {
+    to[i] = residual == nullptr ? x[begin + i] : add_rn(x[begin + i], residual[begin + i]);
+  }
+}
+
 constexpr unsigned kSquaresLanes = 8;
 constexpr unsigned kSquaresThreads = 256;
 constexpr unsigned kTilesAtOnce = kSquaresThreads / kSquaresLanes;
@@ -99,8 +111,8 @@ constexpr unsigned kTilesAtOnce = kSquaresThreads / kSquaresLanes;
 // reads whole sectors of 32 bytes; then the lanes halve.
 __global__ void tile_squares_kernel(std::size_t n, const float* x, double* tile_sums) {
   const std::size_t tile = std::size_t{blockIdx.x} * kTilesAtOnce + threadIdx.x / kSquaresLanes;
-  const std::size_t begin = tile * kSquaresTile + threadIdx.x % kSquaresLanes;
-  const std::size_t end = (tile + 1) * kSquaresTile < n ? (tile + 1) * kSquaresTile : n;
+  const std::size_t begin = tile * kTile + threadIdx.x % kSquaresLanes;
+  const std::size_t end = (tile + 1) * kTile < n ? (tile + 1) * kTile : n;
   double sum = 0;
   for (std::size_t i = begin; i < end; i += kSquaresLanes) {
     const auto value = static_cast<double>(x[i]);
@@ -110,7 +122,7 @@ __global__ void tile_squares_kernel(std::size_t n, const float* x, double* tile_
   for (int half = kSquaresLanes / 2; half > 0; half /= 2) {
     sum += __shfl_xor_sync(kAllLanes, sum, half);
   }
-  if (threadIdx.x % kSquaresLanes == 0 && tile * kSquaresTile < n) tile_sums[tile] = sum;
+  if (threadIdx.x % kSquaresLanes == 0 && tile * kTile < n) tile_sums[tile] = sum;
 }
 
 // In order of tiles by one thread, as the CPU: n / 4096 additions.
@@ -166,15 +178,24 @@ void co2_step(Stream& stream, const kernels::OuterStep& step, float penalty, flo
   for_elements(stream, n, Co2{step.eta, step.mu, penalty, bound, x, d, m, moved});
 }
 
+void gather_tiles(Stream& stream, std::size_t n, const float* x, const float* residual,
+                  const std::uint32_t* tiles, std::size_t count, float* out) {
+  if (count == 0) return;
+  launch(stream, {.blocks = dim3(static_cast<unsigned>(count)), .threads = dim3(kThreads)},
+         gather_tiles_kernel, n, x, residual, tiles, out);
+}
+
+void tile_squares(Stream& stream, std::size_t n, const float* x, double* tile_sums) {
+  const std::size_t tiles = (n + kTile - 1) / kTile;
+  if (tiles == 0) return;
+  const std::size_t blocks = (tiles + kTilesAtOnce - 1) / kTilesAtOnce;
+  launch(stream, {.blocks = dim3(static_cast<unsigned>(blocks)), .threads = dim3(kSquaresThreads)},
+         tile_squares_kernel, n, x, tile_sums);
+}
+
 void l2_norm(Stream& stream, std::size_t n, const float* x, double* tile_sums, double* norm) {
-  const std::size_t tiles = (n + kSquaresTile - 1) / kSquaresTile;
-  if (tiles > 0) {
-    const std::size_t blocks = (tiles + kTilesAtOnce - 1) / kTilesAtOnce;
-    launch(stream,
-           {.blocks = dim3(static_cast<unsigned>(blocks)), .threads = dim3(kSquaresThreads)},
-           tile_squares_kernel, n, x, tile_sums);
-  }
-  launch(stream, {.threads = dim3(kWarp)}, root_kernel, tiles, tile_sums, norm);
+  tile_squares(stream, n, x, tile_sums);
+  launch(stream, {.threads = dim3(kWarp)}, root_kernel, (n + kTile - 1) / kTile, tile_sums, norm);
 }
 
 }  // namespace isthmus::cuda

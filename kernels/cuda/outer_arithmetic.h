@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/cuda/device.h"
 #include "kernels/outer_step.h"
@@ -44,8 +45,17 @@ void delayed_nesterov_step(Stream& stream, const kernels::OuterStep& step, bool 
 void co2_step(Stream& stream, const kernels::OuterStep& step, float penalty, float bound,
               std::size_t n, float* x, float* d, float* m, float* moved);
 
-/// Norm of a vector as outer/flat_view.h adds it up: `tile_sums` (ceil(n / 4096) doubles) take the
-/// sum of squares of each tile, and *norm the root of their sum in order. 4 bytes.
+/// Some tiles of 4096 values of x, plus residual where that is not null, one after another:
+/// out[4096 k + i] = x[4096 tiles[k] + i] (+ residual[...]). tiles: (count,) on the device,
+/// ascending; the last tile of x may be short, its place in `out` then is. 8 or 12 bytes an element
+/// of theirs.
+void gather_tiles(Stream& stream, std::size_t n, const float* x, const float* residual,
+                  const std::uint32_t* tiles, std::size_t count, float* out);
+
+/// tile_sums[t] = sum of squares of tile t as outer/flat_view.h adds them up, (ceil(n / 4096),)
+/// double. 4 bytes.
+void tile_squares(Stream& stream, std::size_t n, const float* x, double* tile_sums);
+/// The same, and *norm the root of their sum in order.
 void l2_norm(Stream& stream, std::size_t n, const float* x, double* tile_sums, double* norm);
 
 }  // namespace isthmus::cuda

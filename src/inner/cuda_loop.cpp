@@ -99,6 +99,12 @@ void CudaLoop::wrote_values(CanonicalRange range) {
   if (working_is_own_) static_cast<void>(round(values_.data(), range));
 }
 
+void CudaLoop::wrote_device_values(CanonicalRange range) {
+  ISTHMUS_CHECK(values_are_own_, range.begin, range.end);
+  mirror_is_right_ = false;
+  if (working_is_own_ && range.size() > 0) static_cast<void>(round(values_.data(), range));
+}
+
 CudaValues CudaLoop::round(const float* masters, CanonicalRange range) {
   if (working_.empty()) return {masters, masters};
   cuda::convert<float, kernels::Bf16>(stream_, range.size(), masters + range.begin,

@@ -3,7 +3,8 @@
 // weights, gradients, moments and activations in the device's memory.
 //
 // The master weights live on the device. `parameters()[i].values` are mirrors in pinned host
-// memory: right after `read_values` of their elements, and taken over by `wrote_values`. Gradients
+// memory: right after `read_values` of their elements, and taken over by `wrote_values`; as
+// cuda::ResidentValues they are read and written where they are. Gradients
 // reach the host in `gradients` and leave it in `apply_gradients` only. A step is two graphs, the
 // pass and the update, once it has run; nothing in them waits for the host. Loss and norm come back
 // when all is done; by then the next step's batch is on its way.
@@ -28,6 +29,7 @@
 #include "inner/model_layout.h"
 #include "inner/schedule.h"
 #include "isthmus/inner_loop.h"
+#include "kernels/cuda/resident_values.h"
 
 namespace isthmus {
 
@@ -58,7 +60,7 @@ struct CudaStepTotals {
   double squares;  // of the gradient
 };
 
-class CudaLoop final : public InnerLoop {
+class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
  public:
   /// THROWS: as make_cuda_loop.
   CudaLoop(const LanguageModelOptions& options, BatchProvider batches,
@@ -68,6 +70,10 @@ class CudaLoop final : public InnerLoop {
   void read_values(CanonicalRange elements) override;
   /// Queues the copy and returns.
   void wrote_values(CanonicalRange elements) override;
+  /// Not for a loop that goes forward only, whose masters are on the host.
+  [[nodiscard]] float* device_values() override { return values_.data(); }
+  [[nodiscard]] cuda::Stream& stream() override { return stream_; }
+  void wrote_device_values(CanonicalRange elements) override;
   /// THROWS: RunError as LanguageModelLoop's; parameters and moments are then those before it.
   InnerStep train_step(StepIndex t) override;
   /// Announces all gradients at its end.
