@@ -38,6 +38,11 @@ std::size_t sample_stride(std::size_t n) {
   return std::clamp<std::size_t>(tiles_of(n) / kEnoughTiles, 1, kLargestStride);
 }
 
+std::size_t most_sampled_tiles(std::size_t n) {
+  constexpr std::size_t kMostOfAll = 2 * kEnoughTiles - 1;  // at stride 1
+  return std::min(tiles_of(n), std::max(kMostOfAll, tiles_of(n) / kLargestStride + 1));
+}
+
 std::size_t sampled_tile(std::size_t n, std::size_t k) {
   const std::size_t stride = sample_stride(n);
   const std::size_t first = k * stride;

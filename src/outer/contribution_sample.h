@@ -24,6 +24,8 @@ namespace isthmus::outer {
 
 /// Of every so many tiles of n values, one is looked at. Pure.
 [[nodiscard]] std::size_t sample_stride(std::size_t n);
+/// No vector of up to n values has more tiles that are looked at. Pure.
+[[nodiscard]] std::size_t most_sampled_tiles(std::size_t n);
 /// Which of the tiles number k * stride, k * stride + 1, ..., of n values. The same on all workers;
 /// in the last block, which may be short, too. Pure. REQUIRES: k * stride is a tile.
 [[nodiscard]] std::size_t sampled_tile(std::size_t n, std::size_t k);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "core/check.h"
@@ -243,6 +244,13 @@ void FragmentState::load(StateReader& reader) {
       saved_finite(reader, kept, kept_residual_->span());
     }
   }
+}
+
+FragmentMaker fragments_on_host(const FragmentedSettings& settings, InnerLoop& inner) {
+  return [&inner, optimizer = settings.optimizer,
+          feedback = settings.codec->error_feedback()](const Fragment& fragment) {
+    return std::make_unique<FragmentState>(fragment, inner, optimizer, feedback);
+  };
 }
 
 }  // namespace isthmus::outer

@@ -12,8 +12,11 @@
 #include "outer/co2.h"
 #include "outer/ddp.h"
 #include "outer/delayed.h"
+#include "outer/device_fragment.h"
 #include "outer/eager.h"
+#include "outer/fragment_state.h"
 #include "outer/one_bit_adam.h"
+#include "outer/outer_placement.h"
 #include "outer/settings.h"
 #include "outer/sparseloco.h"
 #include "outer/spsa.h"
@@ -25,6 +28,9 @@ namespace {
 
 using Maker = std::unique_ptr<OuterStrategy> (*)(const MethodInfo&, const OuterOptions&, InnerLoop&,
                                                  Exchange&);
+using DeviceMaker = std::unique_ptr<OuterStrategy> (*)(const MethodInfo&, const OuterOptions&,
+                                                       InnerLoop&, Exchange&,
+                                                       cuda::ResidentValues&);
 
 std::unique_ptr<OuterStrategy> make_ddp(const MethodInfo& method, const OuterOptions& options,
                                         InnerLoop& inner, Exchange& exchange) {
@@ -34,8 +40,19 @@ std::unique_ptr<OuterStrategy> make_ddp(const MethodInfo& method, const OuterOpt
 std::unique_ptr<OuterStrategy> make_fragmented(const MethodInfo& method,
                                                const OuterOptions& options, InnerLoop& inner,
                                                Exchange& exchange) {
-  return std::make_unique<outer::StreamingDiLoCo>(
-      outer::resolve(method, options, inner.parameters()), inner, exchange);
+  outer::FragmentedSettings settings = outer::resolve(method, options, inner.parameters());
+  const outer::FragmentMaker make = outer::fragments_on_host(settings, inner);
+  return std::make_unique<outer::StreamingDiLoCo>(std::move(settings), inner, exchange, make);
+}
+
+std::unique_ptr<OuterStrategy> make_fragmented_on_device(const MethodInfo& method,
+                                                         const OuterOptions& options,
+                                                         InnerLoop& inner, Exchange& exchange,
+                                                         cuda::ResidentValues& values) {
+  outer::FragmentedSettings settings = outer::resolve(method, options, inner.parameters());
+  const outer::FragmentMaker make =
+      outer::fragments_on_device(settings, inner.parameters(), values);
+  return std::make_unique<outer::StreamingDiLoCo>(std::move(settings), inner, exchange, make);
 }
 
 template <typename Method>
@@ -84,6 +101,7 @@ std::unique_ptr<OuterStrategy> make_zero_one_adam(const MethodInfo& method,
 struct Row {
   MethodInfo info;
   Maker make;
+  DeviceMaker make_on_device = nullptr;  // null: its outer state is on the host alone
 };
 
 const std::vector<Row>& table() {
@@ -102,7 +120,8 @@ const std::vector<Row>& table() {
                "averages differences from the anchor, which is the same in exact arithmetic",
            .keys = {"H", "codec", "exchange", "final_sync", "carry", "outlier"},
            .state_values = 1},
-          make_fragmented},
+          make_fragmented,
+          make_fragmented_on_device},
       Row{{.name = "diloco",
            .summary = "DiLoCo: H inner steps, then one Nesterov step on the mean outer gradient.",
            .source = "Douillard et al. 2023, arXiv:2311.08105 Alg. 1",
@@ -112,7 +131,8 @@ const std::vector<Row>& table() {
            .default_lr = 0.7,
            .default_momentum = 0.9,
            .state_values = 2},
-          make_fragmented},
+          make_fragmented,
+          make_fragmented_on_device},
       Row{{.name = "streaming-diloco",
            .summary =
                "Streaming DiLoCo: fragments in turn, sent while inner steps go on, mixed in.",
@@ -126,7 +146,8 @@ const std::vector<Row>& table() {
            .default_momentum = 0.9,
            .default_alpha = 0.5,
            .state_values = 2},
-          make_fragmented},
+          make_fragmented,
+          make_fragmented_on_device},
       Row{{.name = "delayed",
            .summary =
                "DiLoCo one round behind: the mean travels during the next round, all hidden.",
@@ -240,6 +261,22 @@ const std::vector<Row>& table() {
   return rows;
 }
 
+/// THROWS: ConfigError, of the options too.
+const Row& checked_row(std::string_view name, const OuterOptions& options) {
+  const auto row =
+      std::ranges::find_if(table(), [&](const Row& entry) { return entry.info.name == name; });
+  if (row == table().end()) {
+    std::vector<std::string> names;
+    for (const Row& entry : table()) {
+      names.push_back(entry.info.name);
+    }
+    throw ConfigError(fmt::format("outer.method = \"{}\": no such method; there are {}", name,
+                                  fmt::join(names, ", ")));
+  }
+  outer::validate(row->info, options);
+  return *row;
+}
+
 }  // namespace
 
 std::vector<MethodInfo> methods() {
@@ -269,18 +306,31 @@ int outer_state_values(std::string_view method, const OuterOptions& options) {
 std::unique_ptr<OuterStrategy> make_outer_strategy(std::string_view name,
                                                    const OuterOptions& options, InnerLoop& inner,
                                                    Exchange& exchange) {
-  const auto row =
-      std::ranges::find_if(table(), [&](const Row& entry) { return entry.info.name == name; });
-  if (row == table().end()) {
+  const Row& row = checked_row(name, options);
+  return row.make(row.info, options, inner, exchange);
+}
+
+std::unique_ptr<OuterStrategy> outer::make_outer_strategy_on_device(std::string_view name,
+                                                                    const OuterOptions& options,
+                                                                    InnerLoop& inner,
+                                                                    Exchange& exchange,
+                                                                    cuda::ResidentValues& values) {
+  const Row& row = checked_row(name, options);
+  if (row.make_on_device == nullptr) {
     std::vector<std::string> names;
     for (const Row& entry : table()) {
-      names.push_back(entry.info.name);
+      if (entry.make_on_device != nullptr) names.push_back(entry.info.name);
     }
-    throw ConfigError(fmt::format("outer.method = \"{}\": no such method; there are {}", name,
-                                  fmt::join(names, ", ")));
+    throw ConfigError(
+        fmt::format("outer.placement = \"device\" with outer.method = \"{}\": its outer state is "
+                    "on the host; take outer.placement = \"host\", or one of the methods {}",
+                    name, fmt::join(names, ", ")));
   }
-  outer::validate(row->info, options);
-  return row->make(row->info, options, inner, exchange);
+  try {
+    return row.make_on_device(row.info, options, inner, exchange, values);
+  } catch (const cuda::OutOfDeviceMemory& error) {
+    throw outer_memory_error(name, options, inner.parameters(), error.what());
+  }
 }
 
 }  // namespace isthmus

@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "isthmus/errors.h"
+#include "outer/flat_view.h"
 #include "transport/frame.h"
 
 namespace isthmus::outer {

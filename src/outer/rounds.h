@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "isthmus/outer.h"
-#include "outer/fragment_state.h"
+#include "outer/outer_fragment.h"
 #include "outer/schedule.h"
 #include "outer/settings.h"
 

@@ -12,7 +12,8 @@ std::size_t index(FragmentId id) { return static_cast<std::size_t>(id.value()); 
 
 }  // namespace
 
-StreamingDiLoCo::StreamingDiLoCo(FragmentedSettings settings, InnerLoop& inner, Exchange& exchange)
+StreamingDiLoCo::StreamingDiLoCo(FragmentedSettings settings, InnerLoop& inner, Exchange& exchange,
+                                 const FragmentMaker& make)
     : settings_(std::move(settings)),
       inner_(inner),
       places_(inner.parameters().size()),
@@ -24,8 +25,7 @@ StreamingDiLoCo::StreamingDiLoCo(FragmentedSettings settings, InnerLoop& inner, 
       places_[i] = {index(fragment.id), begin, inner.parameters()[i].values.size()};
       begin += places_[i].size;
     }
-    fragments_.emplace_back(fragment, inner, settings_.optimizer,
-                            settings_.codec->error_feedback());
+    fragments_.push_back(make(fragment));
   }
 }
 
@@ -55,9 +55,9 @@ void StreamingDiLoCo::send(const Sync& sync) {
                           [&](double norm) { return guard_.accepts(sync.fragment, norm); });
   if (!std::isfinite(delta.norm)) {
     // The next step would spread it to every fragment.
-    for (FragmentState& fragment : fragments_) {
-      fragment.merge(0);
-      if (rounds_.in_flight(fragment.fragment().id)) fragment.forget_kept_residual();
+    for (const auto& fragment : fragments_) {
+      fragment->merge(0);
+      if (rounds_.in_flight(fragment->fragment().id)) fragment->forget_kept_residual();
     }
     rounds_.give_up_windows();
     inner_.reset_optimizer();
@@ -96,7 +96,7 @@ std::vector<RoundReport> StreamingDiLoCo::apply_late() {
 // What was not counted is not sent: it is in the local values still, or, where those have been
 // given up in the meantime, goes back into the residual.
 void StreamingDiLoCo::settle_residual(const Settled& round) {
-  FragmentState& fragment = state(round.report.fragment);
+  OuterFragment& fragment = state(round.report.fragment);
   if (round.report.counted) {
     fragment.forget_kept_residual();
   } else if (!fragment.recall_residual() && round.lost) {
@@ -106,7 +106,7 @@ void StreamingDiLoCo::settle_residual(const Settled& round) {
 
 // Where nobody contributed there is no outer step either, its momentum included.
 void StreamingDiLoCo::apply_without_own(const Settled& round) {
-  FragmentState& fragment = state(round.report.fragment);
+  OuterFragment& fragment = state(round.report.fragment);
   switch (settings_.carry) {
     case LostContribution::kCarry:
       rounds_.carry_window(round);
@@ -144,16 +144,16 @@ std::vector<RoundReport> StreamingDiLoCo::finish() {
 
 std::span<const float> StreamingDiLoCo::values(std::size_t parameter) const {
   const Place& place = places_.at(parameter);
-  return fragments_[place.fragment].anchor().subspan(place.begin, place.size);
+  return fragments_[place.fragment]->anchor().subspan(place.begin, place.size);
 }
 
-FragmentState& StreamingDiLoCo::state(FragmentId id) { return fragments_.at(index(id)); }
+OuterFragment& StreamingDiLoCo::state(FragmentId id) { return *fragments_.at(index(id)); }
 
 void StreamingDiLoCo::save(StateWriter& writer) const {
   save_identity(identity_of(settings_, inner_.parameters()), writer);
   writer.integer("step", steps_.value());
-  for (const FragmentState& fragment : fragments_) {
-    fragment.save(writer);
+  for (const auto& fragment : fragments_) {
+    fragment->save(writer);
   }
   guard_.save(writer);
   rounds_.save(writer);
@@ -162,20 +162,20 @@ void StreamingDiLoCo::save(StateWriter& writer) const {
 void StreamingDiLoCo::load(StateReader& reader) {
   check_identity(identity_of(settings_, inner_.parameters()), reader);
   steps_ = StepIndex(reader.integer("step"));
-  for (FragmentState& fragment : fragments_) {
-    fragment.load(reader);
+  for (const auto& fragment : fragments_) {
+    fragment->load(reader);
   }
   guard_.load(reader);
   rounds_.load(reader, steps_);
   rounds_.take_up_dropped(reader);
-  for (FragmentState& fragment : fragments_) {
-    if (!rounds_.in_flight(fragment.fragment().id)) static_cast<void>(fragment.recall_residual());
+  for (const auto& fragment : fragments_) {
+    if (!rounds_.in_flight(fragment->fragment().id)) static_cast<void>(fragment->recall_residual());
   }
 }
 
 void StreamingDiLoCo::forget_own_work() {
-  for (FragmentState& fragment : fragments_) {
-    fragment.forget_own_work();
+  for (const auto& fragment : fragments_) {
+    fragment->forget_own_work();
   }
   rounds_.forget_own_work(steps_);
 }

@@ -14,12 +14,13 @@
 // all), not against the worker's own mixed value; torchft and MaxText do the same.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "isthmus/outer.h"
-#include "outer/fragment_state.h"
 #include "outer/late_rounds.h"
 #include "outer/norm_guard.h"
+#include "outer/outer_fragment.h"
 #include "outer/rounds.h"
 #include "outer/settings.h"
 
@@ -27,7 +28,9 @@ namespace isthmus::outer {
 
 class StreamingDiLoCo final : public OuterStrategy, public LateRounds {
  public:
-  StreamingDiLoCo(FragmentedSettings settings, InnerLoop& inner, Exchange& exchange);
+  /// `make` says where the fragments are kept.
+  StreamingDiLoCo(FragmentedSettings settings, InnerLoop& inner, Exchange& exchange,
+                  const FragmentMaker& make);
 
   StepReport step() override;
   std::vector<RoundReport> finish() override;
@@ -54,11 +57,11 @@ class StreamingDiLoCo final : public OuterStrategy, public LateRounds {
   void settle_residual(const Settled& round);
   /// What is left to do where this worker's contribution was not counted.
   void apply_without_own(const Settled& round);
-  [[nodiscard]] FragmentState& state(FragmentId id);
+  [[nodiscard]] OuterFragment& state(FragmentId id);
 
   FragmentedSettings settings_;
   InnerLoop& inner_;
-  std::vector<FragmentState> fragments_;
+  std::vector<std::unique_ptr<OuterFragment>> fragments_;
   std::vector<Place> places_;  // by parameter
   Rounds rounds_;
   NormGuard guard_;

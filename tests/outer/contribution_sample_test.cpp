@@ -90,6 +90,13 @@ TEST(ContributionSample, ShortVectorsAreLookedAtInFullAndLongOnesEvenly) {
   EXPECT_EQ(outer::sample_stride(63 * kTileValues + 1), 2u);
   EXPECT_EQ(outer::sample_stride(2048 * kTileValues), 64u);
   EXPECT_EQ(outer::sample_stride(100000 * kTileValues), 64u);
+  std::size_t most = 0;
+  for (std::size_t tiles = 1; tiles < 9000; ++tiles) {
+    const std::size_t stride = outer::sample_stride(tiles * kTileValues);
+    most = std::max(most, (tiles + stride - 1) / stride);
+    EXPECT_GE(outer::most_sampled_tiles(tiles * kTileValues), most) << tiles;
+    EXPECT_LE(outer::most_sampled_tiles(tiles * kTileValues), std::max<std::size_t>(most + 1, 63));
+  }
 }
 
 // A matrix of 512 x 512 values is 64 tiles long, so a fixed place would be the same rows of each.

@@ -216,6 +216,7 @@ class MemoryState final : public StateWriter, public StateReader {
     }
     return values;
   }
+  bool operator==(const MemoryState& other) const { return entries_ == other.entries_; }
   void real(std::string_view name, double value) override { put(name, value); }
   void text(std::string_view name, std::string_view value) override {
     put(name, std::string(value));

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chosen by CMake when there is no CUDA.
+#include <fmt/format.h>
+
+#include "isthmus/errors.h"
+#include "outer/device_fragment.h"
+
+namespace isthmus::outer {
+
+FragmentMaker fragments_on_device(const FragmentedSettings&, std::span<const Parameter>,
+                                  cuda::ResidentValues&) {
+  throw SystemError(fmt::format("outer.placement = \"device\": {}", cuda::unavailable()));
+}
+
+}  // namespace isthmus::outer

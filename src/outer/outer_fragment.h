@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// One fragment as a method sees it, wherever it is kept and whoever computes on it: the anchor (the
+// last outer-optimizer result, before mixing, equal on all workers), the momentum, and this
+// worker's residual where the codec asks for error feedback; local values are the inner loop's.
+// FragmentState keeps it on the host, DeviceFragment (outer/device_fragment.h) on a device.
+// DETERMINISM: the same bits, norms and encoded bytes everywhere. One thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "isthmus/codec.h"
+#include "isthmus/outer.h"
+#include "outer/contribution_sample.h"
+
+namespace isthmus::outer {
+
+/// An outer gradient, encoded.
+struct OuterGradient {
+  Encoded encoded;
+  double norm = 0;  // L2, before the codec
+  bool fit = true;  // to be counted; see outer/norm_guard.h
+  ContributionSample sample = {};
+};
+
+class OuterFragment {
+ public:
+  virtual ~OuterFragment() = default;
+
+  /// Whether an outer gradient of that norm is fit to be counted.
+  using Accepts = std::function<bool(double norm)>;
+  /// Delta = anchor - local, encoded tile by tile under the round's key. Where the codec asks for
+  /// error feedback, what earlier encodings lost goes along, unless the gradient is not fit: what
+  /// is not sent must not count as sent. Blocks until the bytes are on the host.
+  [[nodiscard]] virtual OuterGradient outer_gradient(const Codec& codec, const EncodeKey& key,
+                                                     const Accepts& accepts) = 0;
+  /// An outer gradient that was encoded and not counted, where local values hold its work no more:
+  /// it is in the residual again, as if it had not been sent. Without error feedback it is gone.
+  /// THROWS: RunError when a resumed round's bytes do not decode.
+  virtual void take_back(const Codec& codec, const Encoded& sent) = 0;
+  /// For an outer gradient whose work stays in the local values while it travels, so that it can be
+  /// unsent: before it is encoded, keeps the residual; then, once its fate is known, either forgets
+  /// what was kept, or goes back to it: the next outer gradient holds that work again, and a
+  /// residual of its encoding would count it twice. Nothing without error feedback.
+  virtual void keep_residual() = 0;
+  virtual void forget_kept_residual() = 0;
+  /// RETURNS: whether one was kept.
+  virtual bool recall_residual() = 0;
+  /// local := anchor, and nothing has been lost in an encoding.
+  virtual void forget_own_work() = 0;
+  /// anchor := OuterOpt(anchor, mean). mean: (n,).
+  virtual void step(std::span<const float> mean) = 0;
+  /// local := alpha local + (1 - alpha) anchor; alpha 0 copies, alpha 1 leaves local alone, else
+  /// both products and the sum are rounded once.
+  virtual void merge(float alpha) = 0;
+  /// anchor := OuterOpt(anchor, mean) and local := local + (anchor_new - anchor_old): what local
+  /// holds beyond the anchor stays beyond it.
+  virtual void step_and_rebase(std::span<const float> mean) = 0;
+
+  /// Anchor, momentum and residual, under the fragment's number, in the same form everywhere.
+  virtual void save(StateWriter& writer) const = 0;
+  virtual void load(StateReader& reader) = 0;
+
+  [[nodiscard]] virtual const Fragment& fragment() const = 0;
+  /// On the host, right until the next call that changes it. Blocks while it is fetched.
+  [[nodiscard]] virtual std::span<const float> anchor() const = 0;
+};
+
+/// Makes the fragments of one worker, in order, where they are to be kept.
+using FragmentMaker = std::function<std::unique_ptr<OuterFragment>(const Fragment& fragment)>;
+
+}  // namespace isthmus::outer

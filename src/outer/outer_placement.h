@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a worker's outer state is: on the host (make_outer_strategy, isthmus/outer.h), or in the
+// memory of the device that has its weights (outer.placement = "device"). The same results, encoded
+// bytes, reports and checkpoints, bit for bit: a run may go on with the other.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "isthmus/errors.h"
+#include "isthmus/outer.h"
+#include "kernels/cuda/resident_values.h"
+
+namespace isthmus::outer {
+
+/// As make_outer_strategy, with the state on the device. `values`: the master values behind
+/// `inner`, borrowed as it is.
+/// THROWS: ConfigError as there, and for methods and codecs that have no form on a device;
+/// SystemError where there is no device, and where its memory does not suffice.
+[[nodiscard]] std::unique_ptr<OuterStrategy> make_outer_strategy_on_device(
+    std::string_view name, const OuterOptions& options, InnerLoop& inner, Exchange& exchange,
+    cuda::ResidentValues& values);
+
+/// Bytes of device memory that such a strategy holds, beside the inner loop's. REQUIRES: options
+/// that make_outer_strategy_on_device takes; parameters may have no values.
+[[nodiscard]] std::int64_t outer_device_bytes(std::string_view name, const OuterOptions& options,
+                                              std::span<const Parameter> parameters);
+
+/// What to throw when that does not fit: how much it is, the cause, and what helps.
+[[nodiscard]] SystemError outer_memory_error(std::string_view name, const OuterOptions& options,
+                                             std::span<const Parameter> parameters,
+                                             std::string_view cause);
+
+}  // namespace isthmus::outer
