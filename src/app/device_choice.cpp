@@ -15,6 +15,7 @@
 #include "inner/cuda_loop.h"
 #include "inner/device_product.h"
 #include "isthmus/errors.h"
+#include "outer/outer_placement.h"
 
 namespace isthmus::app {
 namespace {
@@ -45,19 +46,26 @@ std::vector<cuda::DeviceInfo> devices_of(const Config& config, const DeviceReque
 /// THROWS: OutOfDeviceMemory where the workers of this process do not fit.
 void check_memory(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
                   const DeviceChoice& choice) {
+  const bool with_outer = outer_is_on_device(config);
+  const std::int64_t outer_bytes =
+      with_outer ? outer::outer_device_bytes(config.method, config.outer,
+                                             parameters_without_values(layout))
+                 : 0;
   std::map<int, std::int64_t> needed;  // by ordinal
   for (const Rank rank : plan.workers_here()) {
     needed[choice.of(rank).ordinal] +=
-        cuda_loop_memory(layout, language_model_options(config, plan, rank)).total();
+        cuda_loop_memory(layout, language_model_options(config, plan, rank)).total() + outer_bytes;
   }
   for (const auto& [ordinal, bytes] : needed) {
     cuda::use_device(ordinal);
     const auto free = static_cast<double>(cuda::device_memory().free_bytes);
     if (static_cast<double>(bytes) <= free) continue;
     throw cuda::OutOfDeviceMemory(
-        fmt::format("cuda:{}: the inner loops take {}, {} are free: lower train.global_batch or "
-                    "train.context, raise parallel.micro_batches, or set train.recompute = true",
-                    ordinal, human_bytes(static_cast<double>(bytes)), human_bytes(free)));
+        fmt::format("cuda:{}: the inner loops{} take {}, {} are free: lower train.global_batch or "
+                    "train.context, raise parallel.micro_batches, or set train.recompute = true{}",
+                    ordinal, with_outer ? " and their outer state" : "",
+                    human_bytes(static_cast<double>(bytes)), human_bytes(free),
+                    with_outer ? ", or outer.placement = \"host\"" : ""));
   }
 }
 
@@ -68,6 +76,30 @@ std::vector<SiteConfig> sites_here(const Config& config, const TrainingPlan& pla
     sites.push_back(config.sites[static_cast<std::size_t>(rank.value())]);
   }
   return sites;
+}
+
+/// As train.device asks for it.
+DeviceChoice choose(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
+                    bool simulated) {
+  const DeviceRequest request = parse_device(config.train.device).value_or(DeviceRequest{});
+  const bool asked_for = asks_for_cuda(config);
+  if (request.kind == DeviceRequest::Kind::kCpu) return {};
+  if (simulated) {
+    return {.devices = {}, .note = asked_for ? "virtual time runs on the CPU" : ""};
+  }
+  if (!asked_for && cuda::devices().empty()) return {};
+  try {
+    if (const auto obstacle = device_obstacle(config, sites_here(config, plan))) {
+      throw ConfigError(fmt::format("train.device = \"{}\" with {}: {}; {}", config.train.device,
+                                    obstacle->setting, obstacle->why, obstacle->remedy));
+    }
+    DeviceChoice choice{.devices = devices_of(config, request), .note = {}};
+    check_memory(config, plan, layout, choice);
+    return choice;
+  } catch (const Error& error) {
+    if (asked_for) throw;
+    return {.devices = {}, .note = error.what()};
+  }
 }
 
 }  // namespace
@@ -91,25 +123,13 @@ bool asks_for_cuda(const Config& config) {
 
 DeviceChoice choose_device(const Config& config, const TrainingPlan& plan,
                            const ModelLayout& layout, bool simulated) {
-  const DeviceRequest request = parse_device(config.train.device).value_or(DeviceRequest{});
-  const bool asked_for = asks_for_cuda(config);
-  if (request.kind == DeviceRequest::Kind::kCpu) return {};
-  if (simulated) {
-    return {.devices = {}, .note = asked_for ? "virtual time runs on the CPU" : ""};
+  DeviceChoice choice = choose(config, plan, layout, simulated);
+  if (outer_is_on_device(config) && !choice.on_cuda() && !simulated) {
+    throw ConfigError(fmt::format(
+        "outer.placement = \"device\": the inner loops are on the CPU ({}); set it to \"host\"",
+        choice.note.empty() ? no_device_here() : choice.note));
   }
-  if (!asked_for && cuda::devices().empty()) return {};
-  try {
-    if (const auto obstacle = device_obstacle(config, sites_here(config, plan))) {
-      throw ConfigError(fmt::format("train.device = \"{}\" with {}: {}; {}", config.train.device,
-                                    obstacle->setting, obstacle->why, obstacle->remedy));
-    }
-    DeviceChoice choice{.devices = devices_of(config, request), .note = {}};
-    check_memory(config, plan, layout, choice);
-    return choice;
-  } catch (const Error& error) {
-    if (asked_for) throw;
-    return {.devices = {}, .note = error.what()};
-  }
+  return choice;
 }
 
 std::string device_text(const cuda::DeviceInfo& device) {

@@ -7,10 +7,13 @@
 #include "app/run_parts.h"
 #include "app/site_session.h"
 #include "app/worker_state.h"
+#include "core/device_request.h"
 #include "core/log.h"
 #include "core/units.h"
+#include "kernels/cuda/resident_values.h"
 #include "outer/idle_inner_loop.h"
 #include "outer/late_rounds.h"
+#include "outer/outer_placement.h"
 #include "sim/fault_schedule.h"
 
 namespace isthmus::app {
@@ -48,7 +51,7 @@ class Worker {
     outer.patience = setup.patience;
     outer.spsa.run_key = run_key(setup.config.run.seed, Stream::kSpsa);
     outer.spsa.threads = setup.plan.threads_per_worker;
-    strategy_ = make_outer_strategy(setup.config.method, outer, inner_, context.exchange);
+    strategy_ = make_strategy(outer);
     if (taken_over) {
       restore_worker_state(*taken_over, inner_, *strategy_);
       catch_up();
@@ -83,6 +86,16 @@ class Worker {
   }
 
  private:
+  /// With its state on the device that has the weights, where outer.placement says so.
+  [[nodiscard]] std::unique_ptr<OuterStrategy> make_strategy(const OuterOptions& options) {
+    auto* const values = dynamic_cast<cuda::ResidentValues*>(model_.get());
+    if (outer_is_on_device(setup_.config) && values != nullptr) {
+      return outer::make_outer_strategy_on_device(setup_.config.method, options, inner_,
+                                                  context_.exchange, *values);
+    }
+    return make_outer_strategy(setup_.config.method, options, inner_, context_.exchange);
+  }
+
   /// Takes the steps that the run takes meanwhile, on another worker's results, until all have
   /// agreed on one after which this worker trains.
   void catch_up() {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of train.device.
+// Rules of train.device and outer.placement.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "core/config_loader.h"
@@ -54,6 +56,26 @@ std::optional<DeviceObstacle> device_obstacle(const Config& config,
   return std::nullopt;
 }
 
+std::optional<DeviceObstacle> placement_obstacle(const Config& config) {
+  constexpr std::array<std::string_view, 3> kMethods = {"localsgd", "diloco", "streaming-diloco"};
+  if (std::ranges::find(kMethods, config.method) == kMethods.end()) {
+    return DeviceObstacle{fmt::format("outer.method = \"{}\"", config.method),
+                          "its outer state is on the host",
+                          "method = \"diloco\", \"streaming-diloco\" or \"localsgd\", or "
+                          "placement = \"host\""};
+  }
+  if (config.outer.codec.substr(0, config.outer.codec.find(':')) == "dct-topk") {
+    return DeviceObstacle{fmt::format("outer.codec = \"{}\"", config.outer.codec),
+                          "it has no kernels for a device",
+                          "codec = \"topk\" or another one, or placement = \"host\""};
+  }
+  if (config.train.device == "cpu") {
+    return DeviceObstacle{"train.device = \"cpu\"", "the outer state is kept where the weights are",
+                          "train.device = \"cuda\", or placement = \"host\""};
+  }
+  return std::nullopt;
+}
+
 namespace config {
 
 // Meshes are looked at where it is known which sites a process computes.
@@ -70,11 +92,12 @@ void Loader::check_device() {
           obstacle->remedy);
     }
   }
-  if (config.outer_placement != "host") {
-    refuse("E-NOT-YET", "outer.placement",
-           fmt::format("{}: anchors and momentum are kept in host memory in this version",
-                       quoted("outer.placement")),
-           "leave it out; weights on a device are copied a fragment at a time");
+  if (!outer_is_on_device(config)) return;
+  if (const auto obstacle = placement_obstacle(config)) {
+    refuse(
+        "E-CONFLICT", "outer.placement",
+        fmt::format("{} with {}: {}", quoted("outer.placement"), obstacle->setting, obstacle->why),
+        obstacle->remedy);
   }
 }
 

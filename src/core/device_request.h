@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `train.device` asks for, and which runs no device computes. Pure: whether there is a device
+// What `train.device` asks for, which runs no device computes, and whose outer state none keeps.
+// Pure: whether there is a device
 // at all is another question.
 #pragma once
 
@@ -30,5 +31,11 @@ struct DeviceObstacle {
 /// those whose workers are meant.
 [[nodiscard]] std::optional<DeviceObstacle> device_obstacle(const Config& config,
                                                             std::span<const SiteConfig> sites);
+/// Whether a worker whose weights are on a device has its outer state there too.
+[[nodiscard]] inline bool outer_is_on_device(const Config& config) {
+  return config.outer_placement == "device";
+}
+/// What keeps the outer state of such a run off a device.
+[[nodiscard]] std::optional<DeviceObstacle> placement_obstacle(const Config& config);
 
 }  // namespace isthmus

@@ -66,14 +66,43 @@ TEST(Device, IsEachSitesOwnAndChangesRounding) {
   EXPECT_NE(outcome_digest(cuda), outcome_digest(plain));
 }
 
-TEST(OuterPlacement, IsTheHost) {
-  const Config host = load_minimal({"outer.placement=\"host\""});
-  EXPECT_EQ(config_digest(host), config_digest(load_minimal({})));
-  EXPECT_EQ(outcome_digest(host), outcome_digest(load_minimal({})));
-  const auto device = diagnostics_of(kMinimal, {"outer.placement=\"device\""});
-  ASSERT_EQ(device.size(), 1U);
-  EXPECT_EQ(device[0].code, "E-NOT-YET");
-  EXPECT_NE(device[0].message.find("host memory"), std::string::npos) << device[0].message;
+TEST(OuterPlacement, IsEachSitesOwnAndChangesNothing) {
+  const std::string diloco = "outer.method=\"diloco\"";
+  const Config plain = load_minimal({diloco});
+  for (const char* const place : {"outer.placement=\"host\"", "outer.placement=\"device\""}) {
+    const Config placed = load_minimal({diloco, place});
+    EXPECT_EQ(common_values(placed), common_values(plain)) << place;
+    EXPECT_EQ(config_digest(placed), config_digest(plain)) << place;
+    EXPECT_EQ(outcome_digest(placed), outcome_digest(plain)) << place;
+  }
+}
+
+TEST(OuterPlacement, RefusalsNameKeyCauseAndRemedy) {
+  struct Case {
+    std::vector<std::string> settings;
+    const char* cause;
+    const char* remedy;
+  };
+  for (const Case& wanted :
+       {Case{{"outer.method=\"ddp\""}, "ddp", "streaming-diloco"},
+        Case{{"outer.method=\"sparseloco\""}, "sparseloco", "host"},
+        Case{{"outer.method=\"diloco\"", "train.device=\"cpu\""}, "train.device", "cuda"}}) {
+    std::vector<std::string> settings = wanted.settings;
+    settings.push_back("outer.placement=\"device\"");
+    const auto found = diagnostics_of(kMinimal, settings);
+    ASSERT_EQ(found.size(), 1U) << wanted.cause;
+    EXPECT_EQ(found[0].code, "E-CONFLICT");
+    EXPECT_NE(found[0].message.find("outer.placement"), std::string::npos) << found[0].message;
+    EXPECT_NE(found[0].message.find(wanted.cause), std::string::npos) << found[0].message;
+    EXPECT_NE(found[0].hint.find(wanted.remedy), std::string::npos) << found[0].hint;
+  }
+  Config sparse = load_minimal({"outer.method=\"diloco\""});
+  EXPECT_FALSE(placement_obstacle(sparse));
+  sparse.outer.codec = "topk:64:ef";
+  EXPECT_FALSE(placement_obstacle(sparse));
+  sparse.outer.codec = "dct-topk:64:ef";
+  ASSERT_TRUE(placement_obstacle(sparse));
+  EXPECT_NE(placement_obstacle(sparse)->setting.find("dct-topk"), std::string::npos);
 }
 
 }  // namespace

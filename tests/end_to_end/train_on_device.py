@@ -8,8 +8,9 @@
 `--device-isthmus` computes `--device cuda`: on an emulated device, or on a real one where it is the
 same program as `--isthmus`. Losses, evaluations and the exported model of both are compared; a run
 that is resumed on the device equals the uninterrupted one bit for bit; one goes on from the other's
-checkpoint; the run says where it computed; what no device computes is refused by name and falls back
-to the CPU with one line under "auto".
+checkpoint; outer state on the device gives the bits of that on the host; the run says where it
+computed; what no device computes is refused by name and falls back to the CPU with one line under
+"auto".
 """
 import argparse
 import json
@@ -144,6 +145,30 @@ def resumed_equals_uninterrupted(bench):
             require(abs(x - y) <= LOSS_TOLERANCE * abs(x), f"{out}: {y}, not {x}")
 
 
+def outer_state_is_the_same_on_the_device(bench):
+    """Runs, their rounds and their checkpoints."""
+    toml = bench.folder / "gpt2.toml"
+    placed = ("--device", "cuda", "--set", 'outer.placement="device"')
+    bench.run(bench.on_device, toml, "placed", *placed)
+
+    def equal(out, since):
+        for kind in ("train", "eval"):
+            host = [row for row in bench.losses("gpt2-device", kind) if row[0] > since]
+            require(bench.losses(out, kind) == host, f"{out}: other {kind} losses")
+        rounds = [[{key: row[key] for key in row if key not in ("t", "wait_s", "bytes_wire")}
+                   for row in bench.lines(each, "round") if row["step_send"] > since]
+                  for each in (out, "gpt2-device")]
+        require(rounds[0] == rounds[1] and rounds[0], f"{out}: other rounds")
+        require(bench.model(out) == bench.model("gpt2-device"), f"{out}: another model")
+
+    equal("placed", 0)
+    for source, out, flags in (("gpt2-device", "onto-device", placed),
+                               ("placed", "onto-host", ("--device", "cuda"))):
+        from_step = str(bench.folder / source / f"ckpt/step-{HALF:07d}")
+        bench.run(bench.on_device, toml, out, *flags, "--resume", from_step)
+        equal(out, HALF)
+
+
 def the_device_is_found(bench):
     toml = bench.folder / "gpt2.toml"
     stderr = bench.run(bench.on_device, toml, "auto", "--device", "auto")
@@ -163,6 +188,14 @@ def refusals(bench):
     lines = [line for line in stderr.splitlines() if "computes on" in line]
     require(len(lines) == 1 and "on cpu: " in lines[0] and "a mesh of" in lines[0], stderr)
     require(bench.device("mesh") == "cpu", bench.device("mesh"))
+    placed = ("--set", 'outer.placement="device"')
+    stderr = bench.run(bench.on_device, plain, "placed-cpu", "--device", "cpu", *placed, code=CONFIGURATION)
+    require("outer.placement" in stderr and "train.device" in stderr, stderr)
+    stderr = bench.run(bench.on_device, plain, "placed-mesh", "--device", "auto", *mesh, *placed, code=CONFIGURATION)
+    require("outer.placement" in stderr and "a mesh of" in stderr, stderr)
+    stderr = bench.run(bench.on_device, bench.folder / "llama.toml", "placed-ddp", "--device", "cuda", *placed,
+                       code=CONFIGURATION)
+    require("outer.placement" in stderr and '"ddp"' in stderr, stderr)
     stderr = bench.run(bench.on_device, plain, "one", "--device", "cuda:99", code=CONFIGURATION)
     require("cuda:99" in stderr, stderr)
     stderr = bench.run(bench.on_device, plain, "gpu", "--set", 'train.device="gpu"', code=CONFIGURATION)
@@ -198,6 +231,9 @@ def without_a_device(bench):
         return
     bench.run(bench.isthmus, bench.folder / "gpt2.toml", "none", "--device", "cuda", code=CONFIGURATION)
     require(not (bench.folder / "none").exists(), "a refused run has written")
+    stderr = bench.run(bench.isthmus, bench.folder / "gpt2.toml", "none", "--device", "auto", "--set",
+                       'outer.placement="device"', code=CONFIGURATION)
+    require("outer.placement" in stderr and findings["CUDA"] in stderr, stderr)
     command = [bench.isthmus, "bench", "compute", "--device", "cuda", "--config", "tiny"]
     done = subprocess.run(command, capture_output=True, text=True)
     require(done.returncode == CONFIGURATION and "--device cuda" in done.stderr and findings["CUDA"] in
@@ -217,6 +253,7 @@ def main():
         try:
             equals_the_cpu_but_for_rounding(bench, "gpt2", STREAMING)
             resumed_equals_uninterrupted(bench)
+            outer_state_is_the_same_on_the_device(bench)
             the_device_is_found(bench)
             equals_the_cpu_but_for_rounding(bench, "llama", 'method = "ddp"')
             refusals(bench)
