@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of outer state on the (emulated) device: as much as was said, and words where it ends.
+#include "cuda/device_test.h"
+#include "cuda/resident_loop.h"
+#include "kernels/cuda/emulated/runtime.h"
+#include "outer/outer_placement.h"
+#include "outer/toy_loops.h"
+
+namespace isthmus {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing_support::QuadraticLoop;
+using testing_support::ResidentLoop;
+
+class OuterMemory : public cuda::DeviceTest {
+ protected:
+  void TearDown() override { cuda::emulated::set_device_memory(std::size_t{4} << 30); }
+  [[nodiscard]] static std::size_t held() {
+    const cuda::DeviceMemory memory = cuda::device_memory();
+    return memory.total_bytes - memory.free_bytes;
+  }
+  QuadraticLoop real_{{.tensors = {{0, 3 * kTileValues}, {1, 5}}}};
+  ResidentLoop inner_{real_};
+};
+
+TEST_F(OuterMemory, IsWhatIsSaid) {
+  constexpr double kSmallThings = 1000;  // tables of tiles and levels
+  run_in_process(1, [&](WorkerContext& context) {
+    for (const OuterOptions& options :
+         {OuterOptions{.H = 2}, OuterOptions{.H = 2, .momentum = 0.0, .codec = "int8:ef"},
+          OuterOptions{.H = 2, .momentum_every = 2, .fragments = 2}}) {
+      const std::size_t before = held();
+      const auto strategy = outer::make_outer_strategy_on_device("streaming-diloco", options,
+                                                                 inner_, context.exchange, inner_);
+      const std::int64_t said =
+          outer::outer_device_bytes("streaming-diloco", options, inner_.parameters());
+      EXPECT_NEAR(static_cast<double>(held() - before), static_cast<double>(said), kSmallThings);
+    }
+  });
+}
+
+TEST_F(OuterMemory, ThatEndsSaysWhatWasNeededAndWhatHelps) {
+  for (const std::size_t room : {10'000, 100'000, 150'000}) {
+    cuda::emulated::set_device_memory(held() + room);
+    run_in_process(1, [&](WorkerContext& context) {
+      try {
+        static_cast<void>(outer::make_outer_strategy_on_device(
+            "diloco", {.H = 2, .codec = "int8:ef"}, inner_, context.exchange, inner_));
+        FAIL() << "a state had room in " << room;
+      } catch (const SystemError& error) {
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("outer.placement = \"device\""),
+                                        HasSubstr("are free"), HasSubstr("\"host\"")));
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace isthmus
