@@ -137,7 +137,9 @@ class Net {
   };
   using Tweak = std::function<void(MemberOptions&)>;
 
-  explicit Net(int members, const Tweak& tweak = {}) {
+  /// `ahead`: by member, how far its clock is before the others'.
+  explicit Net(int members, const Tweak& tweak = {}, std::map<int, Duration> ahead = {})
+      : clocks_ahead(std::move(ahead)) {
     for (int rank = 0; rank < members; ++rank) {
       MemberOptions options{.self = Rank(rank),
                             .members = members,
@@ -160,6 +162,11 @@ class Net {
     }
   }
 
+  /// What that member's clock shows.
+  [[nodiscard]] TimePoint now_of(int rank) const {
+    const auto ahead = clocks_ahead.find(rank);
+    return ahead == clocks_ahead.end() ? now : now + ahead->second;
+  }
   [[nodiscard]] Connection& at(Rank from, Rank to, int stream) {
     return connections[{from.value(), to.value(), stream}];
   }
@@ -222,20 +229,20 @@ class Net {
       const bool up = connection.news.front();
       connection.news.pop_front();
       if (up) {
-        engine(from).stream_up(Rank(to), stream, now);
+        engine(from).stream_up(Rank(to), stream, now_of(from));
       } else {
-        engine(from).stream_down(Rank(to), stream, now, "cut");
+        engine(from).stream_down(Rank(to), stream, now_of(from), "cut");
       }
     } else if (which % 3 == 1 && !connection.forward.empty()) {
       const Message message = connection.forward.front();
       connection.forward.pop_front();
-      engine(to).from_connection(connection.id, message.header, message.bytes(), now,
+      engine(to).from_connection(connection.id, message.header, message.bytes(), now_of(to),
                                  Rank(opened_with.contains(from) ? opened_with[from] : from));
       if (engine(from).wants_write(Rank(to), stream)) engine(from).writable(Rank(to), stream);
     } else if (which % 3 == 2 && !connection.backward.empty()) {
       const Message message = connection.backward.front();
       connection.backward.pop_front();
-      engine(from).from_stream(Rank(to), message.header, message.bytes(), now);
+      engine(from).from_stream(Rank(to), message.header, message.bytes(), now_of(from));
     } else {
       return false;
     }
@@ -256,14 +263,14 @@ class Net {
   void pass(Duration time) {
     now += time;
     for (const auto& node : nodes) {
-      if (node) node->engine->tick(now);
+      if (node) node->engine->tick(now_of(node->self.value()));
     }
     settle();
   }
   /// What a stranger says to member `rank` over a connection of its own.
   void say(int rank, const LinkHeader& header, FrameBytes body = nullptr) {
     const Message message = message_of(header, std::move(body));
-    engine(rank).from_connection("stranger", message.header, message.bytes(), now);
+    engine(rank).from_connection("stranger", message.header, message.bytes(), now_of(rank));
   }
 
   void make_process(int rank) {
@@ -273,7 +280,7 @@ class Net {
     node->self = Rank(rank);
     node->process = processes++;
     node->engine = std::make_unique<LinkEngine>(all_options[static_cast<std::size_t>(rank)],
-                                                incarnation_of(node->process), *node, now);
+                                                incarnation_of(node->process), *node, now_of(rank));
   }
   /// Of the processes, which are counted from 0.
   [[nodiscard]] static Digest128 incarnation_of(int process) {
@@ -294,6 +301,7 @@ class Net {
   }
 
   TimePoint now{};
+  std::map<int, Duration> clocks_ahead;
   int streams = 0;  // at first
   int most = 0;
   int processes = 0;
