@@ -8,6 +8,7 @@
 
 #include "app/build_info.h"
 #include "app/cli.h"
+#include "app/command_frames.h"
 #include "app/kernel_emulation.h"
 #include "app/links_flag.h"
 #include "core/suggest.h"
@@ -108,11 +109,18 @@ void add_run_commands(CLI::App& app, Parsed& parsed) {
   repeated(*train, "--address", site.addresses, "where a site is reached, instead of the file's")
       ->type_name("NAME=HOST:PORT")
       ->needs(name);
+  const auto record = std::make_shared<std::filesystem::path>();
+  train
+      ->add_option("--record", *record,
+                   "write down every frame that comes and goes, for `frames FILE`; the last 128 "
+                   "MiB of records are kept")
+      ->type_name("FILE")
+      ->needs(name);
   const auto links = add_links_flag(*train);
-  train->callback([invitation, links, &parsed] {
+  train->callback([invitation, links, record, &parsed] {
     settle_workers(parsed.train, parsed.workers);
-    parsed.action = [invitation, links, &parsed](Session& session) {
-      return command_train(parsed.train, *invitation, *links, session);
+    parsed.action = [invitation, links, record, &parsed](Session& session) {
+      return command_train(parsed.train, *invitation, *links, *record, session);
     };
   });
 
@@ -291,7 +299,8 @@ void set_groups(CLI::App& app) {
   const std::pair<const char*, std::vector<const char*>> groups[] = {
       {"Runs", {"demo", "init", "train", "hub", "simulate", "status", "compare", "report", "runs"}},
       {"Files", {"inspect", "data", "import", "export", "merge", "replay", "keygen"}},
-      {"Words and measurements", {"explain", "methods", "plan", "doctor", "bench", "completion"}}};
+      {"Words and measurements",
+       {"explain", "methods", "plan", "doctor", "bench", "frames", "completion"}}};
   for (const auto& [title, names] : groups) {
     for (const char* name : names) {
       app.get_subcommand(name)->group(title);
@@ -364,6 +373,7 @@ std::unique_ptr<CLI::App> make_parser(Parsed& parsed) {
   add_hub_command(*app, parsed);
   add_status_command(*app, parsed);
   add_replay_command(*app, parsed);
+  add_frames_command(*app, parsed);
   add_runs_commands(*app, parsed);
   set_groups(*app);
   return app;

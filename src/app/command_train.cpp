@@ -154,8 +154,14 @@ TrainingOutcome train_and_come_back(const Config& config, TrainingRequest reques
   }
 }
 
+/// Of a process that is one site.
+struct OneSite {
+  RankProcesses* mesh = nullptr;      // those of its mesh
+  std::filesystem::path record = {};  // --record
+};
+
 int run(const Config& config, const TrainArguments& arguments, bool simulated, Session& session,
-        bool emulated = false, RankProcesses* mesh = nullptr) {
+        bool emulated = false, const OneSite& site_process = {}) {
   if (arguments.dry_run) {
     const std::optional<SiteArguments> site = site_of(arguments);
     const RunEstimate estimate = estimate_run(
@@ -173,7 +179,8 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
                            .simulated = simulated,
                            .emulated = emulated,
                            .site = site_of(arguments),
-                           .mesh = mesh},
+                           .record = site_process.record,
+                           .mesh = site_process.mesh},
                           session);
   if (session.json) {
     session.out.write(outcome_json(outcome) + "\n");
@@ -234,7 +241,8 @@ void set_addresses(Config& config, const std::vector<std::string>& addresses) {
 }
 
 int command_train(const TrainArguments& given, const std::string& invitation,
-                  const std::filesystem::path& links, Session& session) {
+                  const std::filesystem::path& links, const std::filesystem::path& record,
+                  Session& session) {
   TrainArguments arguments = given;
   Config config = load_config(arguments.config, arguments.overrides, schema_context());
   if (!links.empty()) use_links_file(config, links);
@@ -244,7 +252,7 @@ int command_train(const TrainArguments& given, const std::string& invitation,
   if ((mpi || under_mpi()) && !arguments.dry_run) {
     if (const std::optional<Rank> worker = mesh_of_job(config, arguments)) {
       return run_mesh_job(config, *worker, [&](RankProcesses& ranks) {
-        return run(config, arguments, false, session, false, &ranks);
+        return run(config, arguments, false, session, false, {.mesh = &ranks, .record = record});
       });
     }
     if (mpi && arguments.site.name.empty()) {
@@ -256,7 +264,7 @@ int command_train(const TrainArguments& given, const std::string& invitation,
     }
   }
   if (!arguments.dry_run) use_invitation(config, arguments.site, invitation);
-  return run(config, arguments, false, session);
+  return run(config, arguments, false, session, false, {.record = record});
 }
 
 int command_simulate(const SimulateArguments& arguments, Session& session) {

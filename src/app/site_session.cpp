@@ -11,6 +11,7 @@
 #include "app/run_parts.h"
 #include "app/run_worlds.h"
 #include "app/site_links.h"
+#include "app/site_recording.h"
 #include "app/site_routes.h"
 #include "app/status_board.h"
 #include "app/watched_transport.h"
@@ -24,8 +25,9 @@ namespace isthmus::app {
 namespace {
 
 MemberOptions session_links(const Config& config, const SiteArguments& arguments, Rank self,
-                            StatusBoard* status, bool elastic) {
+                            StatusBoard* status, bool elastic, FrameRecorder* recorder) {
   MemberOptions options = link_options(config, arguments, self, status);
+  record_connections(options, recorder);
   if (has_hub(config, arguments)) add_hub(config, options);
   if (elastic) let_come_back(options);
   spare_detours(options);
@@ -63,7 +65,8 @@ class SiteSession::Events final : public EventSink {
 };
 
 SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
-                         const SiteFacts& facts, StatusBoard* status)
+                         const SiteFacts& facts, StatusBoard* status,
+                         const std::filesystem::path& record)
     : config_(config),
       self_(site_of(config, arguments)),
       coordinator_(coordinator_of(config, arguments)),
@@ -83,11 +86,17 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
                .keeps_for = std::min<Duration>(config.net.gather, kMostKeeps)}),
       begin_(runtime_.clock().now()),
       events_(std::make_unique<Events>()),
-      links_(arguments.mpi ? MemberOptions()
-                           : session_links(config, arguments, self_, status, elastic_)),
+      recorder_(open_recorder(storage_, runtime_.clock(), record, self_, names(), has_hub())),
+      links_(arguments.mpi
+                 ? MemberOptions()
+                 : session_links(config, arguments, self_, status, elastic_, recorder_.get())),
       transport_(arguments.mpi ? make_mpi_transport(runtime_, config.net.dead_after)
                                : make_zmq_transport(runtime_, links_)),
-      watched_(std::make_unique<WatchedTransport>(*transport_, status)) {
+      recording_(recorder_ == nullptr
+                     ? nullptr
+                     : std::make_unique<RecordingTransport>(*transport_, *recorder_)),
+      watched_(std::make_unique<WatchedTransport>(
+          recording_ ? static_cast<Transport&>(*recording_) : *transport_, status)) {
   if (!arguments.mpi) {
     routes_ = std::make_unique<SiteRoutes>(runtime_, config.sites, links_, transport_->endpoint(),
                                            told_keys_of(*transport_));

@@ -29,6 +29,7 @@
 #include "transport/joining_exchange.h"
 #include "transport/network_transport.h"
 #include "transport/peer_exchange.h"
+#include "transport/recording_transport.h"
 
 namespace isthmus::app {
 
@@ -84,10 +85,11 @@ class TryAgainError : public PeerError {
 
 class SiteSession {
  public:
-  /// Listens. Borrows `status`, which may be null. THROWS: ConfigError, SystemError for an address
+  /// Listens. Borrows `status`, which may be null. `record`: where frames are written down; empty:
+  /// nowhere. THROWS: ConfigError, SystemError for an address
   /// or key that cannot be used.
   SiteSession(const Config& config, const SiteArguments& arguments, const SiteFacts& facts,
-              StatusBoard* status = nullptr);
+              StatusBoard* status = nullptr, const std::filesystem::path& record = {});
   /// Ends the links: in order after `leave`, otherwise the others see this site as lost.
   ~SiteSession();
   SiteSession(const SiteSession&) = delete;
@@ -236,9 +238,11 @@ class SiteSession {
 
   TimePoint begin_;
   std::unique_ptr<Events> events_;
-  const MemberOptions links_;           // of no use under MPI
-  std::unique_ptr<SiteRoutes> routes_;  // null under MPI; ends after the transport
+  std::unique_ptr<FrameRecorder> recorder_;  // null: nothing is recorded
+  const MemberOptions links_;                // of no use under MPI
+  std::unique_ptr<SiteRoutes> routes_;       // null under MPI; ends after the transport
   std::unique_ptr<NetworkTransport> transport_;
+  std::unique_ptr<RecordingTransport> recording_;  // null: nothing is recorded
   std::unique_ptr<WatchedTransport> watched_;
   std::unique_ptr<PeerExchange> exchange_;
   std::unique_ptr<ForwardingExchange> forwarding_;  // at who may be a donor

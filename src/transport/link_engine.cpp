@@ -185,6 +185,9 @@ void LinkEngine::from_connection(const ConnectionId& id, std::span<const std::by
   }
   if (data) {
     ++connection.received;
+    if (options_.on_carried) {
+      options_.on_carried(false, from, static_cast<int>(connection.stream), body);
+    }
     take_frame(from, parsed->number, body);
   } else if (parsed->kind == LinkKind::kClose) {
     peer.leaving = parsed->number;

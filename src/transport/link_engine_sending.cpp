@@ -69,6 +69,7 @@ void LinkEngine::pump(Rank rank) {
       continue;
     }
     ++stream.sent;
+    if (options_.on_carried) options_.on_carried(true, rank, number, **frame);
     sent_last_ = rank;
     budget_.spend(now_, (*frame)->size() + sizeof(LinkHeaderBytes));
     peer.out.sent(number);

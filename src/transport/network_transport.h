@@ -109,6 +109,10 @@ struct MemberOptions {
   std::function<void(const LinkEvent&)> on_event = {};  // called by the transport's own task
   /// Likewise, every few seconds, of each peer whose connections' counters are of the way to it.
   std::function<void(Rank peer, const LinkReading& reading)> on_reading = {};
+  /// Likewise, of each frame that is put into a connection (`leaves`), or brought by one; of one
+  /// that goes again, again. For recordings.
+  std::function<void(bool leaves, Rank peer, int stream, std::span<const std::byte> frame)>
+      on_carried = {};
 };
 /// What "auto" in a configuration means: the number at first, and the most.
 inline constexpr int kFewestStreams = 4, kMostStreams = 24;

@@ -339,16 +339,60 @@ class Words(CommandLine):
             script = self.prints("completion", shell)
             self.assertIn("simulate", script)
         bash = self.prints("completion", "bash")
-        asked = ("COMP_WORDS=(isthmus train --re); COMP_CWORD=2; _isthmus; echo ${COMPREPLY[@]}")
+        asked = ("COMP_WORDS=(isthmus train --res); COMP_CWORD=2; _isthmus; echo ${COMPREPLY[@]}")
         done = subprocess.run(["bash", "-c", bash + asked], capture_output=True, text=True,
                               timeout=20, cwd=self.folder)
         self.assertEqual(done.stdout.split(), ["--resume"], done.stderr)
+        record = ("COMP_WORDS=(isthmus frames --ro); COMP_CWORD=2; _isthmus; echo ${COMPREPLY[@]}")
+        done = subprocess.run(["bash", "-c", bash + record], capture_output=True, text=True,
+                              timeout=20, cwd=self.folder)
+        self.assertEqual(done.stdout.split(), ["--rounds"], done.stderr)
         nested = ("COMP_WORDS=(isthmus plan utilisation --frag); COMP_CWORD=3; _isthmus; "
                   "echo ${COMPREPLY[@]}")
         done = subprocess.run(["bash", "-c", bash + nested], capture_output=True, text=True,
                               timeout=20, cwd=self.folder)
         self.assertEqual(done.stdout.split(), ["--fragment-layers"], done.stderr)
         self.refuses(2, "bash, zsh, fish", "completion", "tcsh")
+
+    def test_recordings_of_frames(self):
+        """What is shown of one, of a damaged one, and what is none; made by hand."""
+        def crc32c(data):
+            crc = 0xffffffff
+            for byte in data:
+                crc ^= byte
+                for _ in range(8):
+                    crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+            return crc ^ 0xffffffff
+        def with_sum(data):
+            return data + struct.pack("<I", crc32c(data))
+        def record(ms, event, stream, kind, part, size):
+            return with_sum(struct.pack("<QQIIIIIHBBI", ms * 10**6, 40, 0, part, 0, size, part,
+                                        kind, event, stream, 1))
+        head = with_sum(b"ISRF" + struct.pack("<HHIQ", 1, 2, 0, 1763900000000) + b"\4east\4west")
+        records = [record(1000, 1, 255, 1, 0, 32836), record(1000, 2, 3, 1, 0, 32836),
+                   *(record(1500 + 500 * k, 4, 255, 1, k, 32836) for k in range(9)),
+                   record(5600, 1, 255, 3, 0, 84), record(5700, 4, 255, 4, 0, 68)]
+        file = self.folder / "east.frames"
+        file.write_bytes(head + b"".join(records))
+        shown = self.object_of("frames", file)
+        self.assertEqual((shown["site"], shown["records"], shown["damaged"]), ("east", 13, 0))
+        (slow,) = shown["rounds"]
+        self.assertAlmostEqual(slow["took_s"], 4.7)
+        self.assertIn("values of west came for 4", slow["why"])
+        self.assertIn("values of west came for 4", self.prints("frames", file).replace("\n", " "))
+        self.assertIn("contribution", self.prints("frames", file, "--step", "40"))
+        self.assertEqual(len(self.object_of("frames", file, "--step", "40")["frames"]), 13)
+        damaged = bytearray(head + b"".join(records))[:-20]
+        damaged[len(head) + 50] ^= 1
+        file.write_bytes(damaged)
+        shown = self.object_of("frames", file)
+        self.assertEqual((shown["records"], shown["damaged"], shown["cut_off_bytes"]), (11, 1, 28))
+        self.assertIn("damaged, the first at byte", shown["warnings"][0])
+        file.write_bytes(head[:-1])
+        self.refuses(1, "nothing has been recorded", "frames", file)
+        file.write_text("no recording")
+        self.refuses(1, "is no recording", "frames", file)
+        self.refuses(4, "--record FILE", "frames", self.folder / "missing.frames")
 
     def test_a_closed_pipe_and_a_full_disk(self):
         if not pathlib.Path("/dev/full").exists():

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/site_recording.h"
+
+#include <span>
+#include <utility>
+
+#include "app/wall_clock.h"
+
+namespace isthmus::app {
+
+std::unique_ptr<FrameRecorder> open_recorder(Storage& storage, const Clock& clock,
+                                             const std::filesystem::path& file, Rank self,
+                                             std::vector<std::string> sites, bool hub) {
+  if (file.empty()) return nullptr;
+  if (hub) sites.emplace_back("hub");
+  RecordingHead head{.self = self,
+                     .started_ms = static_cast<std::int64_t>(unix_now() * 1000),
+                     .names = std::move(sites)};
+  return std::make_unique<FrameRecorder>(
+      storage, clock, FrameRecorder::Options{.file = file, .head = std::move(head)});
+}
+
+void record_connections(MemberOptions& options, FrameRecorder* recorder) {
+  if (recorder == nullptr) return;
+  options.on_carried = [recorder](bool leaves, Rank peer, int stream,
+                                  std::span<const std::byte> frame) {
+    recorder->record(leaves ? FrameEvent::kLeft : FrameEvent::kCame, peer, stream, frame);
+  };
+}
+
+}  // namespace isthmus::app
