@@ -59,6 +59,7 @@ class Launch {
     if (arguments.via == "mpi") {
       check_mpi();
       static_cast<void>(owner_shares(config_));  // checks
+      check_measuring_links(config_, true);
       return;
     }
     if (arguments.via == "local") give_loopback_addresses();

@@ -37,8 +37,8 @@ std::optional<std::string> retiming_obstacle(const Config& config) {
   if (config.net.reduction != "direct") {
     return "its net.reduction is not direct, which is all that re-timing knows";
   }
-  if (config.net.shares == "links") {
-    return "its net.shares is links, and re-timing knows even shares";
+  if (config.net.shares != "auto") {
+    return "its net.shares is " + config.net.shares + ", and re-timing knows even shares";
   }
   if (!declares_step_time(config)) {
     return "its step time was measured on the machine that ran it: declare sim.step_time";

@@ -108,6 +108,7 @@ void HubRun::open_exchange() {
       *transport_, runtime_,
       PeerExchangeOptions{
           .retry_interval = kNothingIsLost,
+          .shares = first_shares(config_),
           .elastic = true,
           .min_members = config_.min_sites(),
           .hub = true,
@@ -123,7 +124,14 @@ void HubRun::open_exchange() {
               },
           .on_back = [this](Rank site) { push(Back{site}); },
           .on_epoch = [this](const Epoch& epoch) { push(epoch); },
-          .on_failure = [this](const std::exception_ptr& failure) { push(failure); }});
+          .on_failure = [this](const std::exception_ptr& failure) { push(failure); },
+          .moves_shares = config_.net.shares == "measured",
+          .on_shares =
+              [this](const ShareMove& move) {
+                std::vector<std::string> sites;
+                for (const SiteConfig& site : config_.sites) sites.push_back(site.name);
+                log_info("{}", words_of(move, sites));
+              }});
 }
 
 void HubRun::push(Event event) {

@@ -5,8 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "app/site_routes.h"
+#include "core/units.h"
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
 #include "outer/settings.h"
@@ -17,14 +19,15 @@
 namespace isthmus::app {
 namespace {
 
-[[noreturn]] void refuse(const std::string& why, const std::string& remedy) {
-  throw ConfigError(fmt::format("net.shares = \"links\": {}; {}", why, remedy));
+[[noreturn]] void refuse(const Config& config, const std::string& why, const std::string& remedy) {
+  throw ConfigError(fmt::format("net.shares = \"{}\": {}; {}", config.net.shares, why, remedy));
 }
 
 /// That rounds have owners, and enough of them. Configurations are loaded with a method that can.
 void check_rounds(const Config& config) {
   if (config.workers() <= 2) {
-    refuse(fmt::format("of {} site(s) each moves as much under all shares", config.workers()),
+    refuse(config,
+           fmt::format("of {} site(s) each moves as much under all shares", config.workers()),
            "remove it");
   }
   const std::vector<MethodInfo> known = methods();
@@ -32,7 +35,8 @@ void check_rounds(const Config& config) {
   const std::shared_ptr<const Codec> codec = make_codec(outer::codec_of(*method, config.outer));
   if (resolve_reduction(config.outer.exchange, *codec, config.workers()) !=
       ReductionKind::kReduce) {
-    refuse(fmt::format("with outer.codec = {} and {} workers all is sent to all, and nobody owns a "
+    refuse(config,
+           fmt::format("with outer.codec = {} and {} workers all is sent to all, and nobody owns a "
                        "share",
                        codec->name(), config.workers()),
            "remove it, or set outer.exchange = \"reduce\"");
@@ -42,7 +46,7 @@ void check_rounds(const Config& config) {
 /// Each with a rate, as the loader has them. THROWS: ConfigError where two sites have none.
 std::vector<DirectedLink> declared_links(const Config& config) {
   if (config.links.empty()) {
-    refuse("there is no [[link]] for shares to follow",
+    refuse(config, "there is no [[link]] for shares to follow",
            "add them (isthmus bench link measures), give --links FILE, or remove it");
   }
   std::vector<std::string> sites;
@@ -61,8 +65,9 @@ std::vector<std::uint32_t> even_shares(const Config& config) {
 }
 
 std::vector<std::uint32_t> owner_shares(const Config& config) {
-  if (config.net.shares != "links") return {};
+  if (config.net.shares == "auto") return {};
   check_rounds(config);
+  if (config.net.shares == "measured") return {};
   const std::vector<std::uint32_t> even = even_shares(config);
   std::vector<std::uint32_t> shares =
       shares_by_links(declared_links(config), config.workers(), even);
@@ -70,7 +75,8 @@ std::vector<std::uint32_t> owner_shares(const Config& config) {
   const auto owners = std::ranges::count_if(shares, [](std::uint32_t each) { return each > 0; });
   if (owners == 1) {
     const auto owner = std::ranges::max_element(shares) - shares.begin();
-    refuse(fmt::format("by links and addresses site '{}' would own all of a round, and the others "
+    refuse(config,
+           fmt::format("by links and addresses site '{}' would own all of a round, and the others "
                        "do not notice when it stands still",
                        config.sites[static_cast<std::size_t>(owner)].name),
            "remove it");
@@ -78,11 +84,50 @@ std::vector<std::uint32_t> owner_shares(const Config& config) {
   return shares;
 }
 
+std::vector<std::uint32_t> first_shares(const Config& config) {
+  return config.net.shares == "links" ? owner_shares(config) : even_shares(config);
+}
+
+std::vector<std::uint32_t> settled_shares(const Config& config) {
+  if (config.net.shares != "measured") return owner_shares(config);
+  if (config.links.empty()) return {};
+  return shares_by_links(declared_links(config), config.workers(), even_shares(config));
+}
+
+std::string words_of(const ShareMove& move, const std::vector<std::string>& sites) {
+  const auto total = [](const std::vector<std::uint32_t>& shares) {
+    return std::accumulate(shares.begin(), shares.end(), 0.0);
+  };
+  std::string words, lines;
+  for (std::size_t m = 0; m < move.shares.size(); ++m) {
+    words += fmt::format("{}{} {:.1f} % (was {:.1f} %)", m == 0 ? "" : ", ", sites.at(m),
+                         100 * move.shares[m] / total(move.shares),
+                         100 * move.before[m] / total(move.before));
+    if (move.lines[m] > 0) {
+      lines += fmt::format("{}{} {}", lines.empty() ? "" : ", ", sites.at(m),
+                           human_rate(8 * move.lines[m]));
+    }
+  }
+  return fmt::format(
+      "shares of the mean move to {}: as links have been measured (a link of {}, the worse way), "
+      "a round's values take {:.0f} % less time",
+      words, lines, 100 * move.gain);
+}
+
+void check_measuring_links(const Config& config, bool mpi) {
+  if (mpi && config.net.shares == "measured") {
+    refuse(config,
+           "MPI's own messages are not what shares should follow, and it is not measured there",
+           "remove it, or use \"links\"");
+  }
+}
+
 std::string words_of_shares(const std::vector<std::uint32_t>& shares) {
   return shares.empty() ? "even" : fmt::format("{}", fmt::join(shares, ":"));
 }
 
 void append_shares(const Config& config, std::vector<std::pair<std::string, std::string>>& common) {
+  if (config.net.shares == "measured") common.emplace_back("net.shares", "measured");
   if (config.net.shares != "links") return;
   common.emplace_back(
       "what net.shares = \"links\" makes of the [[link]]s (it takes the same file, or the same "

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "isthmus/config.h"
+#include "transport/measured_shares.h"
 
 namespace isthmus::app {
 
@@ -24,8 +25,22 @@ namespace isthmus::app {
 /// "even", or "0:1365:1365:1366".
 [[nodiscard]] std::string words_of_shares(const std::vector<std::uint32_t>& shares);
 
+/// What a run of sites apart begins with: owner_shares with "links", else even_shares; with
+/// "measured" they move from there. THROWS: as owner_shares.
+[[nodiscard]] std::vector<std::uint32_t> first_shares(const Config& config);
+
+/// What a prediction reckons with: with "measured" those that the declared links would bring, if
+/// there are any, since a run comes close to them; else owner_shares. THROWS: as owner_shares.
+[[nodiscard]] std::vector<std::uint32_t> settled_shares(const Config& config);
+
+/// THROWS: ConfigError for "measured" in a job of MPI.
+void check_measuring_links(const Config& config, bool mpi);
+
+/// One line for people.
+[[nodiscard]] std::string words_of(const ShareMove& move, const std::vector<std::string>& sites);
+
 /// What sites must have alike about it, as common_values (config.h) has the rest: owner_shares with
-/// "links", nothing with "auto". THROWS: as owner_shares.
+/// "links", that they move with "measured", nothing with "auto". THROWS: as owner_shares.
 void append_shares(const Config& config, std::vector<std::pair<std::string, std::string>>& common);
 
 }  // namespace isthmus::app

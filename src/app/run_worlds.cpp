@@ -129,11 +129,18 @@ int streams_over(const DirectedLink& link, int configured) {
 
 WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
   const auto body = [&](WorkerContext& context) { run_worker(setup, context); };
-  const PeerExchangeOptions exchange{.retry_interval = kNothingIsLost,
-                                     .shares = owner_shares(world.config),
-                                     .groups = site_groups(world.config),
-                                     .run_key = run_key(world.config.run.seed, Stream::kRounding),
-                                     .events = world.events};
+  // Where a process has all workers and no links, there is nothing to measure.
+  const bool over_links = world.simulated || world.emulated;
+  const PeerExchangeOptions exchange{
+      .retry_interval = kNothingIsLost,
+      .shares = owner_shares(world.config),
+      .groups = site_groups(world.config),
+      .run_key = run_key(world.config.run.seed, Stream::kRounding),
+      .events = world.events,
+      .moves_shares = over_links && world.config.net.shares == "measured",
+      .on_shares = [&world](const ShareMove& move) {
+        log_info("{}", words_of(move, site_names(world.config)));
+      }};
   if (world.site != nullptr) {
     WorkerContext context{world.site->self(), world.plan.workers, world.site->exchange(),
                           world.site->runtime()};
@@ -272,7 +279,7 @@ Prediction predict_run(const RunWorld& world, const std::vector<Duration>& measu
       if (world.site != nullptr) link.streams = streams_over(link, config.net.streams);
     }
     input.link = link_options(world);
-    input.shares = owner_shares(config);
+    input.shares = settled_shares(config);
     input.groups = site_groups(config);
     const Prediction next = predict(input);
     whole = whole ? one_after_another(*whole, next) : next;

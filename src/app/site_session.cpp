@@ -136,8 +136,7 @@ Exchange& SiteSession::exchange() {
 }
 
 void SiteSession::open_exchange() {
-  std::vector<std::uint32_t> shares = owner_shares(config_);
-  if (config_.net.shares == "auto" && routes_) shares = even_shares(config_);
+  std::vector<std::uint32_t> shares = routes_ ? first_shares(config_) : owner_shares(config_);
   exchange_ = std::make_unique<PeerExchange>(
       *watched_, runtime_,
       PeerExchangeOptions{
@@ -156,7 +155,9 @@ void SiteSession::open_exchange() {
           .on_lost = [this](Rank site, const std::string& why) { lose(site, why); },
           .on_back = [this](Rank site) { back(site); },
           .on_epoch = [this](const Epoch& epoch) { enter(epoch); },
-          .on_failure = [this](const std::exception_ptr& failure) { fail(failure); }});
+          .on_failure = [this](const std::exception_ptr& failure) { fail(failure); },
+          .moves_shares = config_.net.shares == "measured",
+          .on_shares = [this](const ShareMove& m) { log_info("{}", words_of(m, names())); }});
 }
 
 bool SiteSession::cut_off() {

@@ -72,7 +72,7 @@ void Loader::check_groups() {
 
 void Loader::check_shares() {
   const MethodInfo* info = method();
-  if (config.net.shares != "links" || info == nullptr) {
+  if (config.net.shares == "auto" || info == nullptr) {
     return;
   }
   const std::string what = quoted("net.shares");

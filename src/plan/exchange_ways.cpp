@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "transport/measured_shares.h"
 
 namespace isthmus {
 namespace {
@@ -96,28 +97,7 @@ std::vector<std::uint32_t> shares_by_links(std::span<const DirectedLink> links, 
   const std::vector<double> line = lines_of(pair_rates(links, size), size);
   const double best = *std::ranges::max_element(line);
   if (members <= 2 || std::isinf(best)) return {};
-  // f_i at a time T of vectors over the best line.
-  const auto share = [&](std::size_t i, double T) {
-    if (!owners.empty() && owners[i] == 0) return 0.0;
-    return std::max(0.0, (T * line[i] / best - 1) / static_cast<double>(members - 2));
-  };
-  double low = 0;
-  double high = static_cast<double>(members) * best / *std::ranges::min_element(line);
-  constexpr int kHalvings = 60;
-  for (int i = 0; i < kHalvings; ++i) {
-    const double T = (low + high) / 2;
-    double sum = 0;
-    for (std::size_t m = 0; m < size; ++m) sum += share(m, T);
-    (sum < 1 ? low : high) = T;
-  }
-  const double parts = std::max(4096.0, 64.0 * members);  // the mean share is 64 of them at least
-  std::vector<std::uint32_t> shares;
-  for (std::size_t m = 0; m < size; ++m) {
-    shares.push_back(static_cast<std::uint32_t>(std::lround(share(m, high) * parts)));
-  }
-  const bool even =
-      std::ranges::all_of(shares, [&](std::uint32_t each) { return each == shares.front(); });
-  return even ? std::vector<std::uint32_t>() : shares;
+  return shares_by_lines(line, owners);
 }
 
 std::vector<std::uint32_t> groups_by_links(std::span<const DirectedLink> links, int members) {

@@ -17,13 +17,10 @@ namespace isthmus {
 /// and others are a group.
 inline constexpr double kGroupGap = 3;
 
-/// Shares of the owners in a reduce by their lines, in parts of their sum. A member with b_i bit/s
-/// to the others (its best link, the worse of both ways) moves V (1 + (M - 2) f_i) bytes each way
-/// of a vector of V, so the f_i of sum 1 that give the least T = max V (1 + (M - 2) f_i) / b_i are
-/// max(0, (T b_i / V - 1) / (M - 2)). Even shares, or two members: nothing.
+/// Shares of the owners in a reduce by their lines (shares_by_lines, transport/measured_shares.h):
+/// a member's line is its best link, the worse of both ways.
 /// links: members x members, row-major [from][to]; a rate of 0 is a free link. owners: by member, 0
-/// for who may own nothing; none: all may. Additions, products and quotients of doubles alone, so
-/// the same on all machines.
+/// for who may own nothing; none: all may.
 [[nodiscard]] std::vector<std::uint32_t> shares_by_links(
     std::span<const DirectedLink> links, int members, std::span<const std::uint32_t> owners = {});
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,16 +18,22 @@ namespace isthmus {
 
 struct HubRecord {
   enum class Kind : std::uint16_t {
-    kCommit = 1,  // fragment u32, step u64, digest: a round is final
-    kEpoch = 2,   // EpochNews::write(): who is there
+    // fragment u32, step u64, digest: a round is final. Where shares move, those of its fragment's
+    // next round follow, u32 a member.
+    kCommit = 1,
+    kEpoch = 2,  // EpochNews::write(): who is there
   };
   Kind kind = Kind::kCommit;
   std::vector<std::byte> body;
 };
 
-[[nodiscard]] HubRecord commit_record(const SyncId& id, const Digest128& digest);
+/// `shares`: as told with it, in their bytes; may be empty.
+[[nodiscard]] HubRecord commit_record(const SyncId& id, const Digest128& digest,
+                                      std::span<const std::byte> shares = {});
 /// RETURNS: why the record's body is none.
 [[nodiscard]] Expected<std::pair<SyncId, Digest128>, std::string> read_commit(
     const HubRecord& record);
+/// What follows in one that has been read; borrows the record.
+[[nodiscard]] std::span<const std::byte> shares_of_commit(const HubRecord& record);
 
 }  // namespace isthmus

@@ -46,7 +46,8 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
                .hub = options_.hub,
                .min_members = options_.min_members,
                .keeps_encoded = options_.keeps_encoded,
-               .gathers = options_.gathers}) {
+               .gathers = options_.gathers,
+               .moves_shares = options_.moves_shares}) {
   ISTHMUS_CHECK(options_.retry_interval > Duration{0}, options_.retry_interval.count());
   if (options_.history) engine_.restore(*options_.history);
   if (members() > 1) {
@@ -79,6 +80,7 @@ TimePoint PeerExchange::drive(const Step& step) {
   TimePoint next = kNever;
   std::vector<Epoch> epochs;
   std::vector<HubRecord> records;
+  std::optional<ShareMove> move;
   std::unique_lock decisions(decisions_, std::defer_lock);
   if (options_.on_records) {
     decisions.lock();
@@ -88,6 +90,7 @@ TimePoint PeerExchange::drive(const Step& step) {
     step(engine_, runtime_.clock().now(), out);
     records = engine_.take_records();
     epochs = engine_.take_epochs();
+    move = engine_.take_share_move();
     for (const Outgoing& outgoing : out) {
       bytes_.payload += outgoing.payload_bytes;
       bytes_.wire += outgoing.frame->size();
@@ -102,6 +105,7 @@ TimePoint PeerExchange::drive(const Step& step) {
   for (Outgoing& outgoing : out) {
     transport_.send(outgoing.to, std::move(outgoing.frame));
   }
+  if (move && options_.on_shares) options_.on_shares(*move);
   for (const Epoch& epoch : epochs) {  // where decisions are written down, in their order
     if (options_.on_epoch) options_.on_epoch(epoch);
   }
@@ -163,7 +167,7 @@ Ticket PeerExchange::begin(Contribution contribution) {
   std::optional<Contribution> retained;
   if (options_.elastic) retained = contribution;
   const RoundPlace place =
-      locked([&](const ExchangeEngine& engine) { return engine.place(contribution.id.sent); });
+      locked([&](const ExchangeEngine& engine) { return engine.place(contribution.id); });
   Round round(std::move(contribution), place);
   drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
     engine.begin(std::move(round), commit, std::move(retained), now, out);

@@ -79,6 +79,11 @@ struct PeerExchangeOptions {
   std::function<void(const Epoch& epoch)> on_epoch = {};
   /// That the exchange itself cannot go on: what `on_note`, for example, has thrown.
   std::function<void(const std::exception_ptr&)> on_failure = {};
+  /// Shares move while the run goes on, as links turn out (measured_shares.h); `shares` are those
+  /// at the start. Without `groups`. Equal on all members.
+  bool moves_shares = false;
+  /// At the coordinator: they have. By whatever task of it has brought that about.
+  std::function<void(const ShareMove& move)> on_shares = {};
 };
 
 class PeerExchange final : public Exchange {

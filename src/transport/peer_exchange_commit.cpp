@@ -55,6 +55,7 @@ void ExchangeEngine::progress(Outbox& out) {
 
 void ExchangeEngine::say_done(OpenRound& open, Outbox& out) {
   open.said_done = true;
+  report_rates(open);
   open.digest = open.round.digest();
   if (!open.covers.empty()) {
     Xxh3Stream chain;
@@ -73,8 +74,10 @@ void ExchangeEngine::say_done(OpenRound& open, Outbox& out) {
 }
 
 void ExchangeEngine::repeat_done(const OpenRound& open, Outbox& out) {
-  send({.kind = FrameKind::kDone, .id = open.round.id()}, coordinator(),
-       std::as_bytes(std::span(open.digest.bytes)), out);
+  const std::span<const std::byte> digest = std::as_bytes(std::span(open.digest.bytes));
+  std::vector<std::byte> payload(digest.begin(), digest.end());
+  payload.insert(payload.end(), open.report.begin(), open.report.end());
+  send({.kind = FrameKind::kDone, .id = open.round.id()}, coordinator(), payload, out);
 }
 
 void ExchangeEngine::take_done(Rank from, const SyncId& id, const Digest128& digest, Outbox& out) {
@@ -126,9 +129,10 @@ void ExchangeEngine::judge(const SyncId& id, const Verdict& verdict, Outbox& out
   if (!verdicts_.emplace(id, verdict).second) {
     return;  // the first word stands
   }
+  if (!verdict) choose_next_shares(id);
   if (is_hub() && !verdict) {
     committed_[id] = dones_.at(id).begin()->second;
-    records_.push_back(commit_record(id, committed_[id]));
+    records_.push_back(commit_record(id, committed_[id], shares_told(id)));
   }
   dones_.erase(id);
   for (const Rank peer : peers()) {
@@ -149,7 +153,7 @@ void ExchangeEngine::fail(OpenRound& open, const ExchangeError& error, Outbox& o
 
 void ExchangeEngine::tell(Rank to, const SyncId& id, const Verdict& verdict, Outbox& out) {
   if (!verdict) {
-    send({.kind = FrameKind::kCommit, .id = id}, to, {}, out);
+    send({.kind = FrameKind::kCommit, .id = id}, to, shares_told(id), out);
     return;
   }
   send({.kind = FrameKind::kAbort,
@@ -193,6 +197,7 @@ void ExchangeEngine::take_verdict(const SyncId& id, const Verdict& verdict) {
 // Every member has said DONE, so nobody will ask for this round or the ones it covers again.
 void ExchangeEngine::close(OpenRound& open) {
   open.closed = true;
+  adopt_shares(open);
   open.retained.reset();
   open.residual = {};
   open.round.drop_frames();
@@ -238,6 +243,7 @@ void ExchangeEngine::forget_closed() {
   });
   std::erase_if(verdicts_, [&](const auto& entry) { return all_peers_closed(entry.first.sent); });
   std::erase_if(committed_, [&](const auto& entry) { return !verdicts_.contains(entry.first); });
+  forget_shares();
 }
 
 }  // namespace isthmus

@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "core/check.h"
@@ -39,17 +38,18 @@ ExchangeEngine::ExchangeEngine(EngineOptions options)
     peer.lost = is_hub();  // until it comes
   }
   echoes_.resize(processes);
+  start_measuring();
   returns_.resize(processes);
 }
 
-RoundPlace ExchangeEngine::place(StepIndex sent) const {
+RoundPlace ExchangeEngine::place(const SyncId& id) const {
   return {.self = options_.self,
           .members = options_.members,
-          .epoch = membership_.epoch_of(sent),
+          .epoch = membership_.epoch_of(id.sent),
           .closed_before = closed_before(),
-          .shares = options_.shares,
+          .shares = shares_for(id),
           .groups = options_.groups,
-          .live = membership_.members_of(sent),
+          .live = membership_.members_of(id.sent),
           .run_key = options_.run_key,
           .keeps_encoded = options_.keeps_encoded,
           .echoes = &echoes_};
@@ -62,10 +62,11 @@ void ExchangeEngine::begin(Round round, bool commit, std::optional<Contribution>
   ISTHMUS_CHECK(retained.has_value() == options_.elastic && (commit || !options_.elastic));
   ISTHMUS_CHECK(over_ || membership_.takes_part(options_.self, id.sent), id.sent.value());
   if (retained && round.epoch() != membership_.epoch_of(id.sent)) {  // changed since it was made
-    round = Round(*retained, place(id.sent));
+    round = Round(*retained, place(id));
   }
   ISTHMUS_CHECK(!rounds_.contains(id), id.fragment.value(), id.sent.value());
   ISTHMUS_CHECK(!over(id), id.fragment.value(), id.sent.value());
+  ISTHMUS_CHECK(knows_shares(id), id.fragment.value(), id.sent.value());
   if (next_tick() == kNever) {
     last_tick_ = now;
   }
@@ -144,6 +145,7 @@ void ExchangeEngine::receive(Rank from, FrameBytes bytes, TimePoint now, Outbox&
 void ExchangeEngine::receive_data(Rank from, const Frame& frame, FrameBytes bytes, TimePoint now,
                                   Outbox& out) {
   const SyncId id = frame.header.id;
+  if (gauge_ && !over(id)) gauge_->took(from, id, frame.header.kind, bytes->size(), now);
   if (const auto found = rounds_.find(id); found != rounds_.end()) {
     feed(found->second, from, frame, std::move(bytes), now, out);
   } else if (!over(id)) {
@@ -171,13 +173,10 @@ void ExchangeEngine::answer_control(Rank from, const Frame& frame, TimePoint now
   const FrameHeader& head = frame.header;
   switch (head.kind) {
     case FrameKind::kDone:
-      if (Digest128 digest; coordinates() && frame.payload.size() == digest.bytes.size()) {
-        std::memcpy(digest.bytes.data(), frame.payload.data(), digest.bytes.size());
-        take_done(from, head.id, digest, out);
-      }
+      read_done(from, frame, out);
       return;
     case FrameKind::kCommit:
-      if (from == coordinator()) take_verdict(head.id, std::nullopt);
+      if (from == coordinator()) take_commit(head.id, frame.payload);
       return;
     case FrameKind::kAbort:
       take_abort(from, frame, out);

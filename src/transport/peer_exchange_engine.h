@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -30,6 +31,7 @@
 #include "isthmus/transport.h"
 #include "transport/frame.h"
 #include "transport/hub_record.h"
+#include "transport/measured_shares.h"
 #include "transport/membership.h"
 #include "transport/peer_exchange_round.h"
 
@@ -50,14 +52,19 @@ struct EngineOptions {
   /// The members meet first: until `start` nobody is left out, and of frames notes alone count.
   /// With `elastic`, without `hub`.
   bool gathers = false;
+  /// Shares move while the run goes on (measured_shares.h); `shares` are those at the start. A
+  /// fragment's round is begun once the result of the one before has been taken. Without `groups`.
+  bool moves_shares = false;
+  /// What the coordinator then tells with a commit, in place of what it has measured; for tests.
+  std::function<std::vector<std::uint32_t>(const SyncId& id)> choose_shares = {};
 };
 
 class ExchangeEngine {
  public:
   explicit ExchangeEngine(EngineOptions options);
 
-  /// Where a round sent after step `sent` takes place.
-  [[nodiscard]] RoundPlace place(StepIndex sent) const;
+  /// Where a round takes place. Its shares are read before the fragment's next one is through.
+  [[nodiscard]] RoundPlace place(const SyncId& id) const;
   /// Opens a round made from `place()`. `retained`: the contribution it was made of, where
   /// `elastic`. REQUIRES: the rules of Exchange::begin.
   void begin(Round round, bool commit, std::optional<Contribution> retained, TimePoint now,
@@ -103,6 +110,8 @@ class ExchangeEngine {
 
   /// Who has come and gone since the last call, one entry each.
   [[nodiscard]] std::vector<Epoch> take_epochs();
+  /// At the coordinator, where shares move: that they have, since the last call.
+  [[nodiscard]] std::optional<ShareMove> take_share_move();
   /// Fails every round, open or yet to begin: the member itself cannot go on.
   void give_up(const std::string& why, Outbox& out);
   /// The member has waited long for this round: who has not begun it is left out, where the run can
@@ -156,6 +165,7 @@ class ExchangeEngine {
     std::optional<ExchangeError> failure;
     std::vector<SyncId> covers;            // uncommitted rounds whose digests its own covers
     Digest128 digest{};                    // what DONE says
+    std::vector<std::byte> report = {};    // behind it, where shares move
     std::vector<TimePoint> heard;          // by member: last useful frame
     std::optional<Contribution> retained;  // until it is closed, where it may have to begin again
     OwnerResidual residual = {};           // the retained one's, as it was
@@ -203,6 +213,18 @@ class ExchangeEngine {
     return rank.value() < options_.members && membership_.live(rank);
   }
   [[nodiscard]] bool alone() const;
+  void start_measuring();
+  [[nodiscard]] std::span<const std::uint32_t> shares_for(const SyncId& id) const;
+  [[nodiscard]] bool knows_shares(const SyncId& id) const;
+  void report_rates(OpenRound& open);
+  void read_done(Rank from, const Frame& frame, Outbox& out);
+  [[nodiscard]] bool take_report(Rank from, const SyncId& id, std::span<const std::byte> bytes);
+  void choose_next_shares(const SyncId& id);
+  [[nodiscard]] std::vector<std::byte> shares_told(const SyncId& id) const;
+  void take_commit(const SyncId& id, std::span<const std::byte> payload);
+  void adopt_shares(const OpenRound& open);
+  void forget_shares();
+  void restore_shares(const HubRecord& record, const SyncId& id);
 
   void receive_data(Rank from, const Frame& frame, FrameBytes bytes, TimePoint now, Outbox& out);
   void feed(OpenRound& open, Rank from, const Frame& frame, FrameBytes bytes, TimePoint now,
@@ -260,6 +282,15 @@ class ExchangeEngine {
   std::vector<Epoch> epochs_;                       // entered and not taken
   std::optional<EpochNews> news_;                   // at the coordinator: the last one
   bool leaving_ = false;
+  // Where shares move.
+  struct NextShares {
+    std::uint32_t epoch = 0;  // they hold in
+    std::vector<std::uint32_t> shares;
+  };
+  std::optional<ArrivalGauge> gauge_;
+  std::optional<MeasuredShares> measured_;                    // at the coordinator
+  std::map<SyncId, std::vector<std::uint32_t>> told_shares_;  // with that round's COMMIT
+  std::map<FragmentId, NextShares> next_shares_;              // as the last one has told
   std::optional<ExchangeError> over_;  // why no round of this member ends any more
 };
 

@@ -255,6 +255,8 @@ void ExchangeEngine::enter(const EpochNews& news, TimePoint now, Outbox& out) {
   membership_ = news.membership;
   const bool was_member = std::exchange(is_member_, is_hub() || live(options_.self));
   for (const SyncId& id : news.committed) {
+    // Shares of the next round come with COMMIT alone, and within the epoch they count.
+    if (options_.moves_shares && !begins_anew) break;
     if (const auto found = rounds_.find(id); found != rounds_.end() && found->second.said_done &&
                                              !found->second.closed && !found->second.failure) {
       close(found->second);
@@ -324,6 +326,7 @@ void ExchangeEngine::note_changes(const EpochNews& news) {
       note(member, false, false, !other && leaves ? until : -1);
     }
     if (is && (!was || other)) {
+      if (measured_) measured_->forget(member);
       // What a member had lost before was a former process; what a joiner has lost, it has.
       const bool lost = (!is_member_ || peer.fresh) && peer.lost && !other;
       peer = Peer{.lost = lost, .why = std::move(peer.why), .patience = options_.retry_interval};
@@ -336,7 +339,7 @@ void ExchangeEngine::relaunch(OpenRound& open, TimePoint now, Outbox& out) {
   Contribution contribution = *open.retained;
   if (contribution.owner_residual) *contribution.owner_residual = open.residual;
   const std::uint64_t sent_before = open.round.wire_bytes();
-  open.round = Round(std::move(contribution), place(open.round.id().sent));
+  open.round = Round(std::move(contribution), place(open.round.id()));
   open.round.count_wire(sent_before);
   open.said_done = false;
   open.heard.assign(peer_.size(), now);

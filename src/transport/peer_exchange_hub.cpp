@@ -20,6 +20,7 @@ void ExchangeEngine::restore(std::span<const HubRecord> records) {
   dones_.clear();
   verdicts_.clear();
   committed_.clear();
+  told_shares_.clear();
   for (const HubRecord& record : records) {
     if (record.kind == HubRecord::Kind::kEpoch) {
       const auto news = EpochNews::read(record.body, options_.members);
@@ -31,6 +32,7 @@ void ExchangeEngine::restore(std::span<const HubRecord> records) {
       ISTHMUS_CHECK(commit.has_value());
       verdicts_.emplace(commit->first, std::nullopt);
       committed_.emplace(commit->first, commit->second);
+      restore_shares(record, commit->first);
     }
   }
   for (const Rank peer : everyone_else()) {
@@ -45,7 +47,9 @@ std::vector<HubRecord> ExchangeEngine::take_records() { return std::exchange(rec
 std::vector<HubRecord> ExchangeEngine::history() const {
   std::vector<HubRecord> records;
   if (news_) records.push_back({HubRecord::Kind::kEpoch, news_->write()});
-  for (const auto& [id, digest] : committed_) records.push_back(commit_record(id, digest));
+  for (const auto& [id, digest] : committed_) {
+    records.push_back(commit_record(id, digest, shares_told(id)));
+  }
   return records;
 }
 

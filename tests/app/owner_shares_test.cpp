@@ -133,6 +133,38 @@ TEST(OwnerShares, ByLinksNeedLinksAndOwners) {
               HasSubstr("site 'a' would own all"));
 }
 
+TEST(OwnerShares, MeasuredOnesBeginEvenAndAreRefusedWhereNobodyCanMove) {
+  const auto measured = [](const std::string& more, std::vector<std::string> overrides) {
+    overrides.push_back("net.shares=measured");
+    return config(more, overrides);
+  };
+  EXPECT_THAT(owner_shares(measured(kFour, {})), IsEmpty()) << "no [[link]] is needed";
+  EXPECT_THAT(owner_shares(measured(kFour + kSlowC, {})), IsEmpty());
+  EXPECT_THAT(settled_shares(measured(kFour + kSlowC, {})), ElementsAre(1365, 1365, 0, 1365));
+  EXPECT_THAT(settled_shares(measured(kFour, {})), IsEmpty());
+  std::vector<std::pair<std::string, std::string>> common;
+  append_shares(measured(kFour, {}), common);
+  EXPECT_THAT(common, ElementsAre(::testing::Pair("net.shares", "measured")));
+  const auto refusal = [&](const Config& of, bool mpi) {
+    try {
+      static_cast<void>(owner_shares(of));
+      check_measuring_links(of, mpi);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal(measured(kFour, {}), false), "");
+  EXPECT_EQ(refusal(config(kFour + kSlowC, kByLinks), true), "");
+  EXPECT_THAT(refusal(measured(kFour, {}), true), HasSubstr("net.shares = \"measured\": MPI"));
+  EXPECT_THAT(refusal(measured(kFour, {"outer.codec=topk"}), false),
+              HasSubstr("all is sent to all"));
+  EXPECT_THAT(refusal(measured("[[site]]\nname = \"a\"\n[[site]]\nname = \"b\"\n",
+                               {"outer.exchange=reduce"}),
+                      false),
+              HasSubstr("of 2 site(s)"));
+}
+
 constexpr std::size_t kValues = std::size_t{1} << 22;
 const SyncId kRound{FragmentId(0), StepIndex(1)};
 

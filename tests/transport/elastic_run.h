@@ -29,9 +29,12 @@ struct Plan {
   int rounds = 8;
   std::vector<std::uint32_t> groups = {};  // of a reduce
   std::vector<std::uint32_t> shares = {};  // of its owners
+  bool moves_shares = false;               // others with every commit
+  int fragments = 2;
 };
 
-/// A run of one round after another, two fragments, at most three rounds under way.
+/// A run of one round after another, at most three under way. Where shares move, of three fragments
+/// and one a fragment.
 class ElasticRun {
  public:
   /// `patient`: waits for frames alone, never for a retry interval to pass.
@@ -43,7 +46,9 @@ class ElasticRun {
         begun_(static_cast<std::size_t>(plan.members)),
         taken_(begun_) {}
 
-  static SyncId id_of(int round) { return {FragmentId(round % 2), StepIndex(1 + round / 2)}; }
+  [[nodiscard]] SyncId id_of(int round) const {
+    return {FragmentId(round % plan_.fragments), StepIndex(1 + round / plan_.fragments)};
+  }
 
   /// One thing happens. RETURNS: false when all who live are through.
   bool advance() {
@@ -227,6 +232,16 @@ inline Plan plan_in_shares(std::uint64_t seed) {
   }
   const bool nobody = std::ranges::all_of(plan.shares, [](auto share) { return share == 0; });
   if (nobody) plan.shares[seed / 8 % plan.shares.size()] = 5;
+  return plan;
+}
+
+/// Owners of shares that are others with every commit.
+inline Plan plan_in_moving_shares(std::uint64_t seed) {
+  Plan plan = plan_of(seed);
+  plan.kind = ReductionKind::kReduce;
+  plan.moves_shares = true;
+  plan.fragments = 3;
+  plan.rounds = 12;
   return plan;
 }
 

@@ -36,7 +36,8 @@ class EngineNet {
  public:
   EngineNet(int members, std::uint64_t seed, const Faults& faults, bool elastic = false,
             int min_members = 1, Duration retry_interval = 100ms, bool hub = false,
-            std::vector<std::uint32_t> groups = {}, std::vector<std::uint32_t> shares = {})
+            std::vector<std::uint32_t> groups = {}, std::vector<std::uint32_t> shares = {},
+            bool moves_shares = false)
       : rng_(seed, Stream::kTestData),
         faults_(faults),
         retry_interval_(retry_interval),
@@ -44,7 +45,8 @@ class EngineNet {
         min_members_(min_members),
         hub_(hub ? members : -1),
         groups_(std::move(groups)),
-        shares_(std::move(shares)) {
+        shares_(std::move(shares)),
+        moves_shares_(moves_shares) {
     for (int m = 0; m < members + (hub ? 1 : 0); ++m) {
       engines_.push_back(std::make_unique<ExchangeEngine>(options(Rank(m), members)));
     }
@@ -62,7 +64,7 @@ class EngineNet {
     const bool commit = contribution.commit;
     std::optional<Contribution> retained;
     if (elastic_) retained = contribution;
-    Round round(std::move(contribution), engine(m).place(contribution.id.sent));
+    Round round(std::move(contribution), engine(m).place(contribution.id));
     engine(m).begin(std::move(round), commit, std::move(retained), now_, out);
     transmit(m, out);
   }
@@ -203,7 +205,7 @@ class EngineNet {
     int from_life = 0, to_life = 0;
   };
 
-  [[nodiscard]] EngineOptions options(Rank self, int members) const {
+  [[nodiscard]] EngineOptions options(Rank self, int members) {
     return {.self = self,
             .members = members,
             .retry_interval = retry_interval_,
@@ -211,7 +213,16 @@ class EngineNet {
             .groups = groups_,
             .elastic = elastic_,
             .hub = hub_ >= 0,
-            .min_members = min_members_};
+            .min_members = min_members_,
+            .moves_shares = moves_shares_,
+            .choose_shares = [this, members](const SyncId&) {  // others with every commit
+              std::vector<std::uint32_t> shares;
+              for (int m = 0; m < members; ++m) {
+                shares.push_back(static_cast<std::uint32_t>(uniform() * 4));
+              }
+              shares[static_cast<std::size_t>(uniform() * members)] += 1;
+              return shares;
+            }};
   }
   /// Even while it lives: how often it was killed or revived.
   [[nodiscard]] int life(int member) const { return lives_[static_cast<std::size_t>(member)]; }
@@ -300,6 +311,7 @@ class EngineNet {
   int hub_;  // -1: none
   std::vector<std::uint32_t> groups_;
   std::vector<std::uint32_t> shares_;
+  bool moves_shares_;
   std::vector<HubRecord> hub_log_;  // what outlives its processes
   std::optional<std::size_t> hub_dies_at_;
 };

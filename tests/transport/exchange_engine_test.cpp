@@ -161,8 +161,7 @@ TEST(ExchangeEngine, FramesOfRoundsNotYetBegunAreKept) {
 std::vector<FrameBytes> forged_frames(EngineNet& net, Rank from, Rank to, Rank rank,
                                       const std::shared_ptr<const Codec>& codec, SyncId id,
                                       ReductionKind kind) {
-  Round forgery(contribution_of(codec, rank, 100, id, kind),
-                net.engine(from.value()).place(id.sent));
+  Round forgery(contribution_of(codec, rank, 100, id, kind), net.engine(from.value()).place(id));
   Outbox out;
   EXPECT_TRUE(forgery.launch(out).has_value());
   std::vector<FrameBytes> frames;

@@ -41,7 +41,7 @@ Outbox begin(ExchangeEngine& engine, int self, float scale = 1) {
   }
   Outbox out;
   std::optional<Contribution> retained = contribution;
-  Round round(std::move(contribution), engine.place(kRound.sent));
+  Round round(std::move(contribution), engine.place(kRound));
   engine.begin(std::move(round), true, std::move(retained), TimePoint{}, out);
   return out;
 }

@@ -233,7 +233,7 @@ TEST(Groups, UnlikeGroupsShowAtOnce) {
   Outbox out;
   const auto begin = [&](EngineNet& net, int m, Outbox& into) {
     Contribution mine = contribution_of(codec, Rank(m), 9000, kRound, ReductionKind::kReduce);
-    Round round(std::move(mine), net.engine(m).place(kRound.sent));
+    Round round(std::move(mine), net.engine(m).place(kRound));
     net.engine(m).begin(std::move(round), true, std::nullopt, net.now(), into);
   };
   begin(one, 0, out);
