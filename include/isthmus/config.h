@@ -113,7 +113,7 @@ struct NetConfig {
   Duration dead_after = std::chrono::seconds(10);  // of silence: the site counts as gone
   Duration gather = std::chrono::minutes(10);      // how long a starting site waits for the others
   bool plaintext = false;                          // allows links without keys beyond loopback
-  std::optional<std::int64_t> min_sites;           // with fewer the run ends; see Config::min_sites
+  std::optional<std::int64_t> min_sites;           // with fewer all wait; see Config::min_sites
   std::optional<double> cap_bits_per_s;            // of what a site sends in all; absent: none
   std::vector<std::string> quiet;    // "08:00-18:00 10Mbit/s": a cap within these hours; SendCap
   std::string reduction = "direct";  // direct | groups: how contributions become a mean

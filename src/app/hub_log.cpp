@@ -85,7 +85,7 @@ void take(std::uint32_t kind, std::span<const std::byte> body, HubLogContents& c
   } else if (kind == kAgreed) {
     const nlohmann::json json = parse_cbor(body, "agreed");
     const int purpose = json.at(1).get<int>();
-    expect(purpose >= 0 && purpose <= static_cast<int>(Purpose::kLeave), "an unknown purpose");
+    expect(purpose >= 0 && purpose <= static_cast<int>(Purpose::kWait), "an unknown purpose");
     contents.agreed.push_back({.number = json.at(0).get<std::int64_t>(),
                                .purpose = static_cast<Purpose>(purpose),
                                .step = StepIndex(json.at(2).get<std::int64_t>())});

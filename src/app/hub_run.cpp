@@ -166,9 +166,6 @@ HubRun::End HubRun::run() {
     if (SignalScope::wish() != StopWish::kNone) {
       return End::kStopped;
     }
-    if (over_) {
-      throw PeerError(*over_);
-    }
     if (nobody_left_ || all_gone()) {
       log_warning("all sites are gone: beginning anew from the log");
       return End::kAnew;

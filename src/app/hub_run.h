@@ -61,9 +61,9 @@ class HubRun {
   HubRun(const HubRun&) = delete;
   HubRun& operator=(const HubRun&) = delete;
 
-  /// Blocks until the run has ended. THROWS: PeerError when too few sites are left or none has come
-  /// within net.gather; ConfigError for sites of another run or unlike configurations; SystemError
-  /// when a decision could not be written down.
+  /// Blocks until the run has ended. THROWS: PeerError when none has come within net.gather;
+  /// ConfigError for sites of another run or unlike configurations; SystemError when a decision
+  /// could not be written down.
   [[nodiscard]] End run();
 
  private:
@@ -142,8 +142,7 @@ class HubRun {
   std::vector<bool> live_;
   std::optional<SiteAgreement> agreement_;  // of the session
   std::deque<WishNote> joiners_;            // the first is being agreed on
-  std::optional<std::string> over_;
-  bool nobody_left_ = false;  // all were lost or started anew, one after another
+  bool nobody_left_ = false;                // all were lost or started anew, one after another
   std::uint64_t keys_version_ = 0;
   TimePoint begin_, next_word_;
   std::optional<TimePoint> first_stands_;

@@ -155,6 +155,7 @@ void HubRun::agree_anew() {
   const Rank self(config_.workers());
   agreement_.emplace(self, config_.workers(), total_steps(config_), 0, config_.min_sites(), self);
   agreement_->set_relays(relay_sites(config_.sites), hidden_sites(config_.sites));
+  agreement_->set_window(join_window(config_) + 1);
   joiners_.clear();
 }
 
@@ -270,16 +271,12 @@ void HubRun::take(const Epoch& epoch) {
     nobody_left_ = true;
     return;
   }
-  if (epoch.over) {
-    over_ = fmt::format("site {} is gone ({}), and {} of {} sites are fewer than net.min_sites",
-                        name(epoch.who), epoch.why, count, live_.size());
-    return;
-  }
   if (epoch.joins) {
     log_info("site {} is back: {} of {} sites from step {}", name(epoch.who), count, live_.size(),
              epoch.after + 1);
   } else {
-    log_warning("site {} is gone ({}): going on with {} of {} sites", name(epoch.who), epoch.why,
+    log_warning("site {} is gone ({}): {} with {} of {} sites", name(epoch.who), epoch.why,
+                count < config_.min_sites() ? "they wait for enough to come back" : "going on",
                 count, live_.size());
   }
   drive([&](NotesOut& out) {

@@ -99,9 +99,10 @@ class JoinHost {
   /// before this returns. RETURNS: false where it has gone meanwhile. Any task.
   bool agreed(std::int64_t after);
 
-  /// From the worker, between two steps.
+  /// From the worker, between two steps. `stands`: no site goes beyond step t for now; then the
+  /// state is of here, and this is called again and again.
   void after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy,
-                  ForwardingExchange& exchange);
+                  ForwardingExchange& exchange, bool stands = false);
 
  private:
   enum class Phase {
@@ -121,7 +122,7 @@ class JoinHost {
   [[nodiscard]] WishNote wish_of_joiner() const;
   /// Everybody else in the run.
   [[nodiscard]] std::vector<Rank> others() const;
-  void prepare(StepIndex t);
+  void prepare(StepIndex t, bool stands);
   void tell(Rank site);
   /// Whether the newcomer goes on with the state that is kept for it.
   [[nodiscard]] bool comes_back() const;

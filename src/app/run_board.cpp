@@ -234,7 +234,7 @@ void RunBoard::start(Rank self, const std::vector<bool>& present, StepIndex afte
   });
 }
 
-void RunBoard::begin_step(Rank rank, StepIndex t, bool checkpoint_due) {
+bool RunBoard::begin_step(Rank rank, StepIndex t, bool checkpoint_due) {
   queue_->update([&] {
     // The step after the furthest one begun is the first that every worker is still to begin, so
     // all of them see the agreement before they finish it.
@@ -257,6 +257,7 @@ void RunBoard::begin_step(Rank rank, StepIndex t, bool checkpoint_due) {
       checkpoint_steps_.insert(std::min(std::max(next, t.value()), total_steps_));
     }
   });
+  return true;
 }
 
 bool RunBoard::checkpoint_after(StepIndex t) {

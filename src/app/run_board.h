@@ -92,8 +92,11 @@ class Board {
   virtual void complete_eval(StepIndex t, const std::vector<EvalPart>& missing) = 0;
 
   /// A worker is about to take step t. `checkpoint_due`: a checkpoint is due by time; only worker
-  /// 0's word counts. Blocks while others have to be heard. THROWS: PeerError when they cannot be.
-  virtual void begin_step(Rank rank, StepIndex t, bool checkpoint_due) = 0;
+  /// 0's word counts. Blocks while others have to be heard. RETURNS: whether it may; not while too
+  /// few sites are there: all stand after step t - 1 then. If that does not end the run
+  /// (`stop_after`), this is to be asked again at once.
+  /// THROWS: PeerError when others cannot be heard; Error when nobody has come back in time.
+  [[nodiscard]] virtual bool begin_step(Rank rank, StepIndex t, bool checkpoint_due) = 0;
   /// After step t: whether a checkpoint was agreed for it, by time or because of a signal.
   [[nodiscard]] virtual bool checkpoint_after(StepIndex t) = 0;
   /// Whether the run ends after step t because of a signal, and why.
@@ -117,7 +120,7 @@ class RunBoard final : public Board {
   void post_eval(Rank rank, StepIndex t, const EvalShare& share) override;
   [[nodiscard]] std::vector<std::int64_t> await_eval(StepIndex) override { return {}; }
   void complete_eval(StepIndex t, const std::vector<EvalPart>& missing) override;
-  void begin_step(Rank rank, StepIndex t, bool checkpoint_due) override;
+  [[nodiscard]] bool begin_step(Rank rank, StepIndex t, bool checkpoint_due) override;
   [[nodiscard]] bool checkpoint_after(StepIndex t) override;
   [[nodiscard]] StopWish stop_after(StepIndex t) override;
   [[nodiscard]] StopWish stopped() const override { return stop_wish_; }

@@ -37,11 +37,27 @@ void SiteAgreement::set_relays(std::vector<Rank> relays, std::vector<Rank> hidde
 
 bool SiteAgreement::begin(StepIndex t) {
   const bool held =
+      waits(t) || ends_before(t) ||
       std::ranges::any_of(holds_, [&](const auto& hold) { return t.value() >= hold.second; });
   if (!held) {
     begun_ = std::max(begun_, t.value());
   }
   return !held;
+}
+
+bool SiteAgreement::ends_before(StepIndex t) const { return stop_ && t.value() > stop_->first; }
+
+// A run that is to end ends, with whoever is there.
+bool SiteAgreement::waits(StepIndex t) const {
+  return waits_after_ && t.value() > *waits_after_ && too_few() && !stop_;
+}
+
+bool SiteAgreement::too_few() const { return std::ranges::count(live_, true) < min_sites_; }
+
+// Not in the middle of taking somebody in: the next one would never have its turn.
+void SiteAgreement::wait_after(std::int64_t step) {
+  waits_after_ = std::min(std::max(step, taken_in_by_.value_or(0)), total_steps_);
+  checkpoints_.insert(*waits_after_);
 }
 
 void SiteAgreement::look_ahead(std::int64_t steps) { ahead_ = std::max<std::int64_t>(1, steps); }
@@ -192,7 +208,9 @@ void SiteAgreement::tell_others(const Note& note, NotesOut& out) const {
 }
 
 void SiteAgreement::answer(std::int64_t number, NotesOut& out) {
-  const std::int64_t step = std::min(begun_ + ahead_, total_steps_);
+  // Who stands, or is to stand after the step begun, needs no more time.
+  const bool stands = waits(StepIndex(begun_ + 1));
+  const std::int64_t step = stands ? begun_ : std::min(begun_ + ahead_, total_steps_);
   holds_[number] = step;
   const HoldNote note{number, StepIndex(step)};
   if (coordinates()) {
@@ -239,6 +257,8 @@ void SiteAgreement::settle(const AgreedNote& note) {
   }
   if (note.purpose == Purpose::kCheckpoint) {
     checkpoints_.insert(note.step.value());
+  } else if (note.purpose == Purpose::kWait) {
+    wait_after(note.step.value());
   } else if (changes(note.purpose)) {
     if (stop_) return;
     changes_.insert(note.step.value());
@@ -252,6 +272,7 @@ void SiteAgreement::settle(const AgreedNote& note) {
 }
 
 void SiteAgreement::leave(Rank site, NotesOut& out) {
+  const bool were_enough = !too_few();
   live_[static_cast<std::size_t>(site.value())] = false;
   if (leaving_ == site) leaving_.reset();
   std::erase(waiting_, std::pair(Purpose::kLeave, site));
@@ -266,11 +287,17 @@ void SiteAgreement::leave(Rank site, NotesOut& out) {
   for (const std::int64_t number : open) {
     conclude(number, out);
   }
+  if (were_enough && too_few()) {
+    waits_after_.reset();  // of an earlier time
+    if (coordinates()) ask(Purpose::kWait, self_, out);
+  }
   ask_next(out);
 }
 
 void SiteAgreement::join(Rank site, StepIndex after, NotesOut& out) {
   live_[static_cast<std::size_t>(site.value())] = true;
+  taken_in_by_ = after.value() + window_;
+  if (too_few() && waits_after_) wait_after(*waits_after_);
   if (site == self_) {
     begun_ = std::max(begun_, after.value());
     holds_[kWelcome] = after.value() + 1;
@@ -288,6 +315,9 @@ void SiteAgreement::join(Rank site, StepIndex after, NotesOut& out) {
   }
   if (stop_) {
     out.emplace_back(site, AgreedNote{kRepeated, stop_->second, StepIndex(stop_->first)});
+  }
+  if (too_few() && waits_after_) {
+    out.emplace_back(site, AgreedNote{kRepeated, Purpose::kWait, StepIndex(*waits_after_)});
   }
   ask_again(site, out);
   out.emplace_back(site, AgreedNote{kWelcome, Purpose::kJoin, after});

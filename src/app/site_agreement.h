@@ -6,8 +6,11 @@
 // everybody knows of the agreed step before beginning it, and in general nobody stands still. Sites
 // may go and come, but for site 0: an answer is needed of those that are there. A hub may die: what
 // it has agreed on is written down, and what it has asked is void once its next process is there.
-// Of those who want to join or to leave one does so at a time; the others' turn comes.
-// A state machine: notes in, notes out; it knows no time and no threads.
+// Of those who want to join or to leave one does so at a time; the others' turn comes. When fewer
+// than min_sites are left the coordinator asks for a step by itself: after it all stand until
+// enough are there again, or the run is to end. What is agreed on meanwhile happens there. One that
+// comes back, and they are still too few, costs them a few steps more: those in which it is taken
+// in. A state machine: notes in, notes out; it knows no time and no threads.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +39,16 @@ class SiteAgreement {
   /// not leave these. Before anybody wishes anything.
   void set_relays(std::vector<Rank> relays, std::vector<Rank> hidden);
 
+  /// In so many steps one that has joined is taken in, and the next one's turn comes. Before
+  /// anybody wishes anything; equal at all sites.
+  void set_window(std::int64_t steps) { window_ = steps; }
+
   /// The worker wants to begin step t. RETURNS: whether it may now; if so it counts as begun.
   [[nodiscard]] bool begin(StepIndex t);
+  /// Whether it may not because too few sites are there.
+  [[nodiscard]] bool waits(StepIndex t) const;
+  /// Whether the run ends before it: what was agreed on while all stood.
+  [[nodiscard]] bool ends_before(StepIndex t) const;
   /// How many steps ahead of the one begun an answer lies: those of about half a second.
   void look_ahead(std::int64_t steps);
 
@@ -102,6 +113,8 @@ class SiteAgreement {
   void conclude(std::int64_t number, NotesOut& out);
   void tell_others(const Note& note, NotesOut& out) const;
   void settle(const AgreedNote& note);
+  [[nodiscard]] bool too_few() const;
+  void wait_after(std::int64_t step);
 
   const Rank self_;
   const Rank coordinator_;
@@ -109,6 +122,7 @@ class SiteAgreement {
   const std::int64_t total_steps_;
   const int min_sites_;
   std::vector<Rank> relays_, hidden_;
+  std::int64_t window_ = 0;
   std::int64_t begun_;
   std::int64_t ahead_ = 1;
   std::map<std::int64_t, std::int64_t> holds_;  // by question: do not begin this step
@@ -116,6 +130,8 @@ class SiteAgreement {
   std::set<std::int64_t> settled_;  // questions
   std::set<std::int64_t> checkpoints_;
   std::set<std::int64_t> changes_;
+  std::optional<std::int64_t> waits_after_;  // where they were enough since: of no more meaning
+  std::optional<std::int64_t> taken_in_by_;  // the step by which who joined last is
   std::optional<StepIndex> fresh_join_;
   std::optional<std::pair<Rank, StepIndex>> fresh_leave_;
   std::optional<std::string> refusal_;

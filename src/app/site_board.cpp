@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "app/site_routes.h"
+#include "app/status_board.h"
 #include "core/log.h"
 #include "isthmus/errors.h"
 
@@ -43,6 +44,7 @@ SiteBoard::SiteBoard(Options options, Runtime& runtime, RunLog& log)
       last_sent_(start_),
       window_begin_(start_) {
   whole_.attach(runtime);
+  agreement_.set_window(options_.window);
   if (options_.joining) whole_.stand_by();
 }
 
@@ -165,14 +167,15 @@ bool SiteBoard::asks_by_time() const {
   return first - live_.begin() == options_.self.value();
 }
 
-void SiteBoard::begin_step(Rank, StepIndex t, bool checkpoint_due) {
+bool SiteBoard::begin_step(Rank, StepIndex t, bool checkpoint_due) {
   explain();
-  if (const Duration window = now() - window_begin_; window >= kWindow) {
+  const bool stands = stands_with_.has_value();  // asked before
+  if (const Duration window = now() - window_begin_; window >= kWindow && !stands) {
     const std::int64_t ahead = kLookAhead * std::exchange(window_steps_, 0) / window + 1;
     queue_->update([&] { agreement_.look_ahead(std::min(ahead, kLongestLookAhead)); });
     window_begin_ += window;
   }
-  ++window_steps_;
+  if (!stands) ++window_steps_;
   const bool leave = SignalScope::take_leave();
   if (leave && !options_.elastic) {
     SignalScope::refuse_leave();
@@ -184,24 +187,29 @@ void SiteBoard::begin_step(Rank, StepIndex t, bool checkpoint_due) {
     if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone) {
       agreement_.wish(wish == StopWish::kRequeue ? Purpose::kRequeue : Purpose::kInterrupt, out);
     }
-    if (checkpoint_due && asks_by_time()) {
+    if (checkpoint_due && asks_by_time() && !stands) {
       agreement_.wish(Purpose::kCheckpoint, out);
     }
     if (leave && options_.elastic) agreement_.wish(Purpose::kLeave, out);
   });
-  bool may = false;
+  bool may = false, too_few = false, ends = false;
   const TimePoint deadline = has_hub() ? now() + options_.patience : kNever;
   (void)queue_->wait(
       [&] {
         may = may || (!admitting_ && agreement_.begin(t));
-        return may || lost_ || failure_;
+        too_few = !may && agreement_.waits(t);
+        ends = agreement_.ends_before(t);
+        return may || too_few || ends || lost_ || failure_;
       },
       deadline);
-  if (!may) {
+  if (may && stands) go_on();
+  if (too_few) stand_still(t);
+  if (!may && !too_few && !ends) {
     explain();
     throw PeerError(fmt::format(
         "the hub has not said within net.patience whether step {} may begin", t.value()));
   }
+  return may;
 }
 
 void SiteBoard::wish_join(const WishNote& note) {
@@ -310,7 +318,7 @@ void SiteBoard::fail(const std::exception_ptr& failure) {
 
 std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& config,
                                            std::int64_t total_steps, std::int64_t taken,
-                                           RunLog& log) {
+                                           RunLog& log, StatusBoard* status) {
   SiteBoard::Options options{
       .self = session.self(),
       .sites = {},
@@ -319,6 +327,13 @@ std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& c
       .send = [&session](Rank to, const Note& note) { session.send(to, note); },
       .elastic = session.elastic(),
       .min_sites = config.min_sites(),
+      .gather = config.net.gather,
+      .gives_state = [&session] { return session.gives_state(); },
+      .on_wait =
+          [status](const std::string& for_whom) {
+            if (status != nullptr) status->stands_still(for_whom);
+          },
+      .window = join_window(config) + 1,
       .relays = relay_sites(config.sites),
       .hidden = hidden_sites(config.sites),
       .coordinator = session.coordinator(),

@@ -21,6 +21,8 @@
 
 namespace isthmus::app {
 
+class StatusBoard;
+
 class SiteBoard final : public Board {
  public:
   struct Options {
@@ -32,7 +34,13 @@ class SiteBoard final : public Board {
     std::function<void(Rank to, const Note&)> send;
     /// The loss of a site other than the first is no error by itself: an epoch follows.
     bool elastic = false;
-    int min_sites = 1;                           // nobody leaves so many
+    int min_sites = 1;                       // nobody leaves so many; with fewer all wait,
+    Duration gather = kNever - TimePoint{};  // for so long at most
+    /// Whether somebody who comes back is being given a state: for that all wait longer.
+    std::function<bool()> gives_state = {};
+    /// All wait for these sites; empty: they go on. By the worker. May be empty.
+    std::function<void(const std::string& for_whom)> on_wait = {};
+    std::int64_t window = 0;                     // SiteAgreement::set_window
     std::vector<Rank> relays = {}, hidden = {};  // SiteAgreement::set_relays
     /// Behind the sites: a hub, which may be lost and come back. Else site 0.
     Rank coordinator{0};
@@ -59,7 +67,7 @@ class SiteBoard final : public Board {
   /// THROWS: PeerError, as explain.
   [[nodiscard]] std::vector<std::int64_t> await_eval(StepIndex t) override;
   void complete_eval(StepIndex t, const std::vector<EvalPart>& missing) override;
-  void begin_step(Rank rank, StepIndex t, bool checkpoint_due) override;
+  [[nodiscard]] bool begin_step(Rank rank, StepIndex t, bool checkpoint_due) override;
   [[nodiscard]] bool checkpoint_after(StepIndex t) override;
   [[nodiscard]] StopWish stop_after(StepIndex t) override;
   [[nodiscard]] StopWish stopped() const override;
@@ -92,6 +100,14 @@ class SiteBoard final : public Board {
   void fail(const std::exception_ptr& failure);
 
  private:
+  /// Too few are there to begin step t: tells so once, and blocks for a moment, or until the run
+  /// goes on. THROWS: Error when nobody has come back for too long.
+  void stand_still(StepIndex t);
+  void go_on();
+  /// For people.
+  [[nodiscard]] std::string too_few() const;
+  /// Under queue_'s lock: somebody has come or gone.
+  void count_those_here(bool came);
   /// Runs `step(outbox)` under the lock, then sends.
   void drive(const std::function<void(NotesOut&)>& step);
   void take(Rank from, const Note& note);
@@ -133,6 +149,7 @@ class SiteBoard final : public Board {
   bool admitting_ =
       false;  // a step for who comes or goes is agreed on, and no site may pass it yet
   std::optional<std::int64_t> leaves_after_;  // this site
+  std::optional<TimePoint> too_few_since_;    // or since one of many has come back
   std::vector<bool> live_;                    // by site; written by the links' task alone
   std::vector<std::int64_t> after_;  // by site: it takes part in the steps after this one; the same
   // The links' task's alone: what a site has told of steps that does not take part, as far as known
@@ -147,12 +164,14 @@ class SiteBoard final : public Board {
   std::size_t unsent_rounds_ = 0;
   TimePoint window_begin_;  // of steps whose mean length is taken
   std::int64_t window_steps_ = 0;
+  std::optional<std::vector<bool>> stands_with_;  // who was there when that was last told of
 };
 
-/// The board of this session's site. Borrows session and log.
+/// The board of this session's site. Borrows session, log and status, which may be null.
 [[nodiscard]] std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& config,
                                                          std::int64_t total_steps,
-                                                         std::int64_t taken, RunLog& log);
+                                                         std::int64_t taken, RunLog& log,
+                                                         StatusBoard* status);
 
 /// Notes of `session` go to `board` while this lives. Borrows both; null: nothing to do.
 class SiteConnection {

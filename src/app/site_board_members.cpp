@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a site's board hears from the links: the others' notes, and who goes and comes.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "app/site_board.h"
 #include "core/log.h"
+#include "core/units.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
+namespace {
+
+constexpr Duration kLook = std::chrono::milliseconds(100);
+
+}  // namespace
 
 // What others say of their steps counts from when they, and this site, take part.
 void SiteBoard::receive(Rank from, const Note& note) {
@@ -107,27 +115,73 @@ void SiteBoard::leave(const Epoch& epoch) {
     whole_.abandon();
     return;
   }
-  if (epoch.over) {
-    queue_->update([&] {
-      if (!lost_) {
-        lost_ = fmt::format("site {} is gone ({}), and {} of {} sites are fewer than net.min_sites",
-                            name(epoch.who), epoch.why, std::ranges::count(epoch.live, true),
-                            epoch.live.size());
-      }
-    });
-    whole_.abandon();
-    return;
-  }
-  log_warning("site {} is gone ({}): going on with {} of {} sites", name(epoch.who), epoch.why,
-              std::ranges::count(epoch.live, true), epoch.live.size());
+  const auto left = std::ranges::count(epoch.live, true);
+  log_warning("site {} is gone ({}): {} with {} of {} sites", name(epoch.who), epoch.why,
+              left < options_.min_sites ? "what is under way ends" : "going on", left,
+              epoch.live.size());
   drive([&](NotesOut& out) {
     admitting_ = false;
     live_[static_cast<std::size_t>(epoch.who.value())] = false;
+    count_those_here(false);
     agreement_.leave(epoch.who, out);
     std::erase_if(digests_, [&](const auto& each) { return all_told(each.first, each.second); });
   });
   until_[static_cast<std::size_t>(epoch.who.value())].reset();
   whole_.leave(epoch.who, epoch.why);
+}
+
+void SiteBoard::count_those_here(bool came) {
+  if (std::ranges::count(live_, true) >= options_.min_sites) {
+    too_few_since_.reset();
+  } else if (!too_few_since_ || came) {
+    too_few_since_ = now();
+  }
+}
+
+std::string SiteBoard::too_few() const {
+  std::vector<std::string> missing;
+  for (std::size_t site = 0; site < stands_with_->size(); ++site) {
+    if (!(*stands_with_)[site]) missing.push_back(options_.sites[site]);
+  }
+  return fmt::format("{} of {} sites are fewer than net.min_sites = {} ({} {} gone)",
+                     stands_with_->size() - missing.size(), stands_with_->size(),
+                     options_.min_sites, fmt::join(missing, ", "),
+                     missing.size() == 1 ? "is" : "are");
+}
+
+// Signals and whoever comes back want the worker now and then. Sites count from the news of who is
+// gone, so they give up at about the same time, before any of them counts another one as lost.
+void SiteBoard::stand_still(StepIndex t) {
+  const bool gives = options_.gives_state && options_.gives_state();
+  std::vector<bool> live;
+  bool for_too_long = false;
+  const TimePoint at = now();
+  queue_->update([&] {
+    live = live_;
+    if (gives) too_few_since_ = at;
+    for_too_long = too_few_since_ && at - *too_few_since_ >= options_.gather;
+  });
+  if (!stands_with_ || *stands_with_ != live) {
+    stands_with_ = live;
+    if (options_.on_wait) options_.on_wait(too_few());
+    log_warning("{}: waiting after step {}, for net.gather = {} at most", too_few(), t.value() - 1,
+                human_time(std::chrono::duration<double>(options_.gather).count()));
+  }
+  if (for_too_long) {
+    // No PeerError: to try to come back would help nobody.
+    throw Error(ExitCode::kPeer,
+                fmt::format("{}, and have been so for net.gather: start again with --resume auto",
+                            too_few()));
+  }
+  (void)queue_->wait([&] { return !agreement_.waits(t) || lost_ || failure_; }, now() + kLook);
+}
+
+void SiteBoard::go_on() {
+  log_info("enough sites are there again: going on");
+  if (options_.on_wait) options_.on_wait("");
+  stands_with_.reset();
+  window_begin_ = now();
+  window_steps_ = 0;
 }
 
 void SiteBoard::take_leave(const Epoch& epoch) {
@@ -154,6 +208,7 @@ void SiteBoard::part_with(const Epoch& epoch) {
            epoch.after, std::ranges::count(epoch.live, true), epoch.live.size());
   drive([&](NotesOut& out) {
     live_[static_cast<std::size_t>(epoch.who.value())] = false;
+    count_those_here(false);
     agreement_.leave(epoch.who, out);
     std::erase_if(digests_, [&](const auto& each) { return all_told(each.first, each.second); });
   });
@@ -169,6 +224,11 @@ void SiteBoard::join(const Epoch& epoch) {
     }
   }
   if (self) {
+    drive([&](NotesOut& out) {
+      for (std::size_t site = 0; site < epoch.live.size(); ++site) {
+        if (!epoch.live[site]) agreement_.leave(Rank(static_cast<int>(site)), out);
+      }
+    });
     whole_.start(options_.self, epoch.live, after);
   } else {
     whole_.join(epoch.who, after);
@@ -194,6 +254,7 @@ void SiteBoard::admit(Rank site, StepIndex after) {
   drive([&](NotesOut& out) {
     admitting_ = false;
     live_[place] = true;
+    count_those_here(true);
     after_[place] = after.value();
     agreement_.join(site, after, out);
   });

@@ -138,15 +138,16 @@ bool is_elastic(const Config& config, const SiteArguments& arguments) {
   }
   for (const MethodInfo& method : methods()) {
     if (method.name == config.method) {
-      const bool wished = config.net.min_sites && *config.net.min_sites < config.workers();
+      const bool wished = config.net.min_sites.has_value();
       const bool hub = has_hub(config, arguments);
+      if (method.name == "01-adam" && !hub && config.min_sites() == config.workers()) return false;
       if ((wished || hub) && method.name == "01-adam") {
         throw ConfigError(
             "net.min_sites or [hub] with outer.method = \"01-adam\": its workers take local steps "
             "that no "
             "round of the others tells of, so nobody can join it: leave it out");
       }
-      return wished || hub || (!config.net.min_sites && method.commits_rounds);
+      return wished || hub || method.commits_rounds;
     }
   }
   return false;

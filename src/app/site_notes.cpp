@@ -237,7 +237,7 @@ StepIndex step_of(const json& value) { return StepIndex(value.get<std::int64_t>(
 
 Purpose purpose_of(const json& value) {
   const int number = value.get<int>();
-  if (number < 0 || number > static_cast<int>(Purpose::kLeave)) {
+  if (number < 0 || number > static_cast<int>(Purpose::kWait)) {
     throw std::out_of_range(fmt::format("purpose {}", number));
   }
   return static_cast<Purpose>(number);

@@ -54,8 +54,16 @@ struct WrittenNote {
 };
 
 /// What sites agree on a step for. kJoin: another one joins, or is given a state to join with.
-/// kLeave: who wished it goes, and the others go on.
-enum class Purpose : int { kInterrupt = 0, kRequeue = 1, kCheckpoint = 2, kJoin = 3, kLeave = 4 };
+/// kLeave: who wished it goes, and the others go on. kWait: a checkpoint, after which nobody begins
+/// a step while too few are there.
+enum class Purpose : int {
+  kInterrupt = 0,
+  kRequeue = 1,
+  kCheckpoint = 2,
+  kJoin = 3,
+  kLeave = 4,
+  kWait = 5
+};
 
 // The coordinator is the hub, or site 0 where there is none.
 

@@ -247,7 +247,6 @@ void SiteSession::enter(const Epoch& epoch) {
       newest_epoch_ = epoch.number;
       live_ = epoch.live;
     }
-    over_ = over_ || epoch.over;
     leaves_ = leaves_ || (epoch.leaves && epoch.who == self_);
     cut_off_ = cut_off_ || (epoch.who == self_ && !epoch.joins && epoch.after < 0);
   });
@@ -370,13 +369,14 @@ bool SiteSession::admit(StepIndex t) {
   return host != nullptr && host->agreed(t.value());
 }
 
-void SiteSession::after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy) {
+void SiteSession::after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy,
+                             bool stands) {
   JoinHost* host = nullptr;
   {
     const std::scoped_lock lock(calls_);
     host = host_.get();
   }
-  if (host != nullptr) host->after_step(t, inner, strategy, *forwarding_);
+  if (host != nullptr) host->after_step(t, inner, strategy, *forwarding_, stands);
   source_.expire(runtime_.clock().now());
   if (elastic_) source_.after_step(t, inner, strategy);
 }

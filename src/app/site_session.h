@@ -73,6 +73,11 @@ void check_alike(const std::vector<std::string>& sites, const std::vector<HelloN
                                        const std::vector<HelloNote>& facts,
                                        std::optional<std::size_t> enough = std::nullopt);
 
+/// Rounds sent by a step have ended at all sites once they have taken so many more.
+[[nodiscard]] inline std::int64_t join_window(const Config& config) {
+  return 2 * config.outer.H + 1;
+}
+
 /// What two sites do not have in common, by key, for people; empty: nothing.
 [[nodiscard]] std::string differences(const std::string& site, const HelloNote& note,
                                       const std::string& other, const HelloNote& others);
@@ -141,8 +146,12 @@ class SiteSession {
   bool admit(StepIndex t);
   /// ... that `site` leaves: it takes part in rounds sent by step t. RETURNS: as admit. Any task.
   bool release(Rank site, StepIndex t) { return exchange_->release(site, t.value()); }
-  /// From the worker, between two steps.
-  void after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy);
+  /// From the worker, between two steps. `stands`: all sites stand after step t, for now; called
+  /// again while they do.
+  void after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy,
+                  bool stands = false);
+  /// Whether somebody who comes back is being given a state, from here too. Any task.
+  [[nodiscard]] bool gives_state() const { return source_.gives(); }
   /// Waiting spans go there from now on; null: nowhere.
   void record_into(EventSink* events);
   /// Serves the others until all have finished, for at most net.patience.

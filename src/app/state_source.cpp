@@ -204,6 +204,11 @@ bool StateSource::serves(Rank newcomer) const {
   return serves_ && newcomer_ == newcomer;
 }
 
+bool StateSource::gives() const {
+  const std::scoped_lock lock(mutex_);
+  return newcomer_ && !kept_until_;
+}
+
 void StateSource::returned(Rank newcomer) {
   const std::scoped_lock lock(mutex_);
   if (newcomer_ == newcomer) kept_until_.reset();

@@ -53,6 +53,8 @@ class StateSource {
   void lost(Rank site, TimePoint now);
   /// Whether a state is there for it.
   [[nodiscard]] bool serves(Rank newcomer) const;
+  /// Whether somebody is there to whom one is given, or will be.
+  [[nodiscard]] bool gives() const;
   /// At the donor: the newcomer has come back for the state that is there.
   void returned(Rank newcomer);
   /// From the worker, between two steps: what has been kept for long enough goes.

@@ -79,6 +79,13 @@ void StatusBoard::waiting(const std::string& for_what) {
   state_.waiting_for = for_what;
 }
 
+void StatusBoard::stands_still(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  state_.status.state = why.empty() ? "running" : "waiting";
+  state_.waiting_for = why;
+  advance();
+}
+
 void StatusBoard::begin(const Manifest& manifest, const RunTotals& totals,
                         const std::string& directory) {
   const std::lock_guard lock(mutex_);

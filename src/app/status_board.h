@@ -45,6 +45,8 @@ class StatusBoard {
 
   /// The other sites are not here yet.
   void waiting(const std::string& for_what);
+  /// Too few sites are there, and who is wait; empty: they go on.
+  void stands_still(const std::string& why);
   void begin(const Manifest& manifest, const RunTotals& totals, const std::string& directory);
 
   struct Step {

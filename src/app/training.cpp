@@ -126,12 +126,13 @@ TrainingOutcome Training::run() {
 void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog& log,
                   RunTotals& totals, TrainingOutcome& outcome) {
   const std::unique_ptr<SiteBoard> site_board =
-      site_ ? make_site_board(*site_, config_, plan_.total_steps, totals.steps, log) : nullptr;
+      site_ ? make_site_board(*site_, config_, plan_.total_steps, totals.steps, log, status())
+            : nullptr;
   const SiteConnection connection(site_ ? &*site_ : nullptr, site_board.get());
   if (site_) {
     site_->take_newcomers(
         manifest.run_id, [&board = *site_board](const WishNote& note) { board.wish_join(note); },
-        2 * config_.outer.H + 1, plan_.total_steps);
+        join_window(config_), plan_.total_steps);
   }
   std::function<void(StepIndex, const Digest128&)> tell_outer;
   std::function<void(StepIndex)> await_lines;

@@ -66,9 +66,7 @@ class Worker {
   void run() {
     while (strategy_->steps().value() < setup_.plan.total_steps) {
       const StepIndex t(strategy_->steps().value() + 1);
-      setup_.board.begin_step(context_.rank, t,
-                              (context_.rank == Rank(0) || setup_.site != nullptr) &&
-                                  setup_.checkpointing.due_by_time());
+      if (!begin(t)) return;
       step(t);
       if (setup_.site != nullptr) setup_.site->after_step(t, inner_, *strategy_);
       if (setup_.plan.evaluates_after(t)) {
@@ -108,6 +106,21 @@ class Worker {
     inner_.set_idle(false);
     strategy_->forget_own_work();
     setup_.checkpointing.lay_down(context_.rank, strategy_->steps(), inner_, *strategy_);
+  }
+
+  /// RETURNS: false when the run ends here, where all have stood: too few sites are there. Who
+  /// comes back is given the state of here.
+  [[nodiscard]] bool begin(StepIndex t) {
+    const auto may = [&] {
+      const bool due = (context_.rank == Rank(0) || setup_.site != nullptr) &&
+                       setup_.checkpointing.due_by_time();
+      return setup_.board.begin_step(context_.rank, t, due);
+    };
+    while (!may()) {
+      if (setup_.board.stop_after(strategy_->steps()) != StopWish::kNone) return false;
+      setup_.site->after_step(strategy_->steps(), inner_, *strategy_, true);
+    }
+    return true;
   }
 
   void step(StepIndex t) {

@@ -253,7 +253,8 @@ std::string outcome_digest(const Config& config) {
 
 std::vector<std::pair<std::string, std::string>> common_values(const Config& config) {
   constexpr std::string_view kElsewhere[] = {"model.preset", "model.init", "data.source"};
-  constexpr std::string_view kTogether[] = {"eval.every", "eval.tokens", "eval.part"};
+  constexpr std::string_view kTogether[] = {"eval.every", "eval.tokens", "eval.part",
+                                            "net.min_sites"};
   const auto is_one_of = [](const auto& names, std::string_view name) {
     return std::ranges::find(names, name) != std::ranges::end(names);
   };

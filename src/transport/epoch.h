@@ -17,7 +17,6 @@ struct Epoch {
   bool joins = false;       // `who` has come
   bool leaves = false;      // it takes leave: rounds sent by `after` still end with it; else gone
   std::int64_t after = -1;  // holds for rounds sent after this step; -1, of a loss: for all open
-  bool over = false;        // too few are left: nothing goes on
   std::string why;          // for people
 };
 

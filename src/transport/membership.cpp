@@ -111,7 +111,7 @@ std::vector<std::byte> EpochNews::write() const {
   out.put(membership.whole_);
   out.put(static_cast<std::uint32_t>(epoch.who.value()));
   out.put(static_cast<std::uint16_t>(epoch.joins ? kJoins : epoch.leaves ? kLeaves : kGone));
-  out.put(static_cast<std::uint16_t>(epoch.over));
+  out.put(std::uint16_t{0});
   out.put(static_cast<std::uint64_t>(epoch.after));
   out.put(static_cast<std::uint32_t>(live.size()));
   out.put(static_cast<std::uint32_t>(committed.size()));
@@ -148,7 +148,7 @@ Expected<EpochNews, std::string> EpochNews::read(std::span<const std::byte> byte
   const auto what = in.get<std::uint16_t>();
   news.epoch.joins = what == kJoins;
   news.epoch.leaves = what == kLeaves;
-  news.epoch.over = in.get<std::uint16_t>() != 0;
+  static_cast<void>(in.get<std::uint16_t>());
   news.epoch.after = signed_of(in.get<std::uint64_t>());
   const auto count = std::size_t{in.get<std::uint32_t>()};
   const auto ids = std::size_t{in.get<std::uint32_t>()};

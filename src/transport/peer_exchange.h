@@ -45,8 +45,9 @@ struct PeerExchangeOptions {
   std::uint64_t run_key = 0;
   EventSink* events = nullptr;  // borrowed; may be null
   /// Members other than member 0 may be lost, and come back (transport/epoch.h): what is not
-  /// committed is then begun again among those that are left, `min_members` at least. Every round
-  /// commits by itself. Equal on all members.
+  /// committed is then begun again among those that are left, however few. Every round commits by
+  /// itself. Equal on all members. Who lives is not left out, for being slow or for what it
+  /// computes, nor released, where fewer than `min_members` would be left.
   bool elastic = false;
   int min_members = 1;
   /// With `elastic`: who has not begun a round after a member has waited so long for it, and nobody

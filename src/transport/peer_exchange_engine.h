@@ -47,7 +47,7 @@ struct EngineOptions {
   std::uint64_t run_key = 0;               // of the means' encoding
   bool elastic = false;                    // a lost member, other than member 0, ends no round
   bool hub = false;                        // a hub coordinates; with `elastic` only
-  int min_members = 1;                     // with fewer nothing goes on
+  int min_members = 1;                     // so many are not left behind, nor let go
   bool keeps_encoded = false;              // for take_encoded
   /// The members meet first: until `start` nobody is left out, and of frames notes alone count.
   /// With `elastic`, without `hub`.

@@ -136,7 +136,6 @@ void ExchangeEngine::exclude(Rank peer, const std::string& why, TimePoint now, O
     return;
   }
   EpochNews news(membership_.without(peer));
-  news.epoch.over = news.membership.count() < options_.min_members;
   news.epoch.who = peer;
   news.epoch.why = why;
   declare(std::move(news), now, out);
@@ -261,13 +260,6 @@ void ExchangeEngine::enter(const EpochNews& news, TimePoint now, Outbox& out) {
                                              !found->second.closed && !found->second.failure) {
       close(found->second);
     }
-  }
-  if (news.epoch.over) {
-    finish_with({ExchangeError::Kind::kPeerLost, news.epoch.who,
-                 fmt::format("worker {} is gone ({}), and {} of {} are too few to go on",
-                             news.epoch.who.value(), news.epoch.why, membership_.count(),
-                             options_.members)});
-    return;
   }
   if (!is_member_) {
     if (was_member && !membership_.has_left(options_.self)) {

@@ -65,6 +65,23 @@ TEST_F(Join, GivesAStateThenResultsUntilAllHaveAgreed) {
   EXPECT_EQ(streams, 2);  // 800,000 bytes are two pieces
 }
 
+// Nobody goes beyond step 6, so no later one can be waited for; the others stand there too.
+TEST_F(Join, WhoStandsStillGivesTheStateOfThere) {
+  const auto north = newcomer(Rank(2));
+  const auto stand = [&] {
+    host_.after_step(StepIndex(6), loop_, *strategy_, forwarding_, true);
+    west_.after_step(StepIndex(6), loop_, *strategy_);
+    settle(*north);
+  };
+  host_.receive(Rank(2), JoinNote{{0, 1}});
+  for (int k = 0; k < 3; ++k) stand();
+  ASSERT_TRUE(north->fetch(runtime_.clock().now()));
+  EXPECT_EQ(north->offer().step, StepIndex(6));
+  EXPECT_THROW((void)north->may_replay(StepIndex(7), 0s), PeerError);  // it has caught up
+  answer();
+  EXPECT_EQ(wishes_, 1);
+}
+
 // The model has 1.2 MB, so eleven results of 0.8 MB may wait for it.
 TEST_F(Join, TurnsAwayWhoTakesInLessThanTheRunMakes) {
   const auto north = newcomer(Rank(2));

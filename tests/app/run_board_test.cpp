@@ -80,15 +80,16 @@ TEST_F(RunBoardTest, WeighsEvaluationBatchesByTheirTargets) {
 }
 
 TEST_F(RunBoardTest, AgreesOnACheckpointStepThatNobodyHasFinished) {
-  board_.begin_step(Rank(0), StepIndex(1), false);
-  board_.begin_step(Rank(1), StepIndex(1), false);
-  board_.begin_step(Rank(1), StepIndex(2), false);
-  board_.begin_step(Rank(1), StepIndex(3), false);
-  board_.begin_step(Rank(0), StepIndex(2), true);  // worker 1 may have finished step 3 already
+  EXPECT_TRUE(board_.begin_step(Rank(0), StepIndex(1), false));
+  EXPECT_TRUE(board_.begin_step(Rank(1), StepIndex(1), false));
+  EXPECT_TRUE(board_.begin_step(Rank(1), StepIndex(2), false));
+  EXPECT_TRUE(board_.begin_step(Rank(1), StepIndex(3), false));
+  EXPECT_TRUE(
+      board_.begin_step(Rank(0), StepIndex(2), true));  // worker 1 may have finished step 3 already
   EXPECT_FALSE(board_.checkpoint_after(StepIndex(2)));
   EXPECT_FALSE(board_.checkpoint_after(StepIndex(3)));
   EXPECT_TRUE(board_.checkpoint_after(StepIndex(4)));
-  board_.begin_step(Rank(0), StepIndex(5), true);
+  EXPECT_TRUE(board_.begin_step(Rank(0), StepIndex(5), true));
   EXPECT_TRUE(board_.checkpoint_after(StepIndex(4))) << "worker 1 may still be at step 4";
   EXPECT_TRUE(board_.checkpoint_after(StepIndex(5)));
   EXPECT_EQ(board_.stop_after(StepIndex(4)), StopWish::kNone);

@@ -64,7 +64,7 @@ class SiteBoardTest : public testing::Test {
   }
   /// Site m takes step t and tells the others.
   void step(int m, std::int64_t t) {
-    board(m).begin_step(Rank(m), StepIndex(t), false);
+    ASSERT_TRUE(board(m).begin_step(Rank(m), StepIndex(t), false));
     StepPost post;
     post.report.inner = {.loss = 1, .grad_norm = 1, .tokens = 1};
     board(m).post_step(Rank(m), StepIndex(t), post);
@@ -127,6 +127,59 @@ TEST_F(SiteBoardTest, TheOthersGoOnWithoutTheOneThatIsGone) {
   EXPECT_NO_THROW(board(0).await_lines(StepIndex(2)));
 }
 
+TEST_F(SiteBoardTest, TooFewStandAfterOneStepUntilEnoughAreBack) {
+  std::vector<std::string> words;
+  for (int m = 0; m < 3; ++m) {
+    start(m, {.min_sites = 3, .on_wait = [&words, m](const std::string& word) {
+                if (m == 0) words.push_back(word);
+              }});
+  }
+  for (int m = 0; m < 3; ++m) step(m, 1);
+  step(2, 2);
+  deliver();
+  lose(1, {0, 2});
+  deliver();  // site 2 has begun step 2: it is to be step 3 for both
+  step(2, 3);
+  for (const std::int64_t t : {2, 3}) step(0, t);
+  deliver();
+  for (const int m : {0, 2}) {
+    EXPECT_TRUE(board(m).checkpoint_after(StepIndex(3))) << m;
+    for (int k = 0; k < 2; ++k) {
+      EXPECT_FALSE(board(m).begin_step(Rank(m), StepIndex(4), false)) << m;
+    }
+  }
+  const std::string why = "2 of 3 sites are fewer than net.min_sites = 3 (west is gone)";
+  EXPECT_THAT(words, ElementsAre(why));
+  for (const int m : {0, 2}) board(m).epoch(joins(1, 4));
+  deliver();
+  for (const int m : {0, 2}) step(m, 4);
+  EXPECT_THAT(words, ElementsAre(why, ""));
+}
+
+TEST_F(SiteBoardTest, TooFewGiveUpAfterAWhileAndDoNotComeBack) {
+  bool gives = true;
+  for (int m = 0; m < 3; ++m) {
+    start(m, {.min_sites = 3, .gather = std::chrono::milliseconds(1), .gives_state = [&gives] {
+                return gives;
+              }});
+  }
+  lose(1, {0, 2});
+  deliver();
+  step(0, 1);
+  const auto begin = [&] { (void)board(0).begin_step(Rank(0), StepIndex(2), false); };
+  for (int k = 0; k < 2; ++k) EXPECT_NO_THROW(begin()) << "somebody comes back";
+  gives = false;
+  try {
+    begin();
+    FAIL() << "it waits on";
+  } catch (const PeerError&) {
+    FAIL() << "it would try to come back";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::kPeer);
+    EXPECT_THAT(error.what(), HasSubstr("net.gather"));
+  }
+}
+
 TEST_F(SiteBoardTest, WhatComesFromOneThatIsGoneDoesNoHarm) {
   lose(1, {0, 2});
   step(1, 1);
@@ -147,7 +200,7 @@ TEST_F(SiteBoardTest, NobodyIsToldWhoIsGone) {
 TEST_F(SiteBoardTest, WithoutTheFirstSiteNobodyGoesOn) {
   board(2).lost(Rank(0), "silent");
   try {
-    board(2).begin_step(Rank(2), StepIndex(1), false);
+    (void)board(2).begin_step(Rank(2), StepIndex(1), false);
     FAIL() << "it goes on";
   } catch (const PeerError& error) {
     EXPECT_THAT(error.what(), HasSubstr("site east is gone (silent)"));

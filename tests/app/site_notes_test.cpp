@@ -93,6 +93,7 @@ TEST(SiteNotes, TheOthersComeBack) {
   EXPECT_EQ(read.saved, join.saved);
   EXPECT_EQ(there_and_back(WishNote{Purpose::kJoin}).purpose, Purpose::kJoin);
   EXPECT_EQ(there_and_back(WishNote{Purpose::kLeave}).purpose, Purpose::kLeave);
+  EXPECT_EQ(there_and_back(WishNote{Purpose::kWait}).purpose, Purpose::kWait);
   const StartNote start = there_and_back(
       StartNote{.run_id = "r", .session = "s", .absent = {1, 2}, .resume_after = 40});
   EXPECT_EQ(start.run_id, "r");

@@ -70,6 +70,21 @@ TEST_F(StatusBoardTest, TellsWhatTheLastStepSaid) {
   EXPECT_EQ(status.word, "step 2 of 100, loss 3.2500");
 }
 
+TEST_F(StatusBoardTest, TellsWhomARunWaitsForInTheMiddle) {
+  begin();
+  step(1, 3.5);
+  board.stands_still("1 of 2 sites are fewer than net.min_sites = 2 (west is gone)");
+  now += 3600;
+  RunStatus status = board.snapshot();
+  EXPECT_EQ(status.state, "waiting");
+  EXPECT_TRUE(status.healthy);
+  EXPECT_THAT(status.word, HasSubstr("(west is gone)"));
+  board.stands_still("");
+  status = board.snapshot();
+  EXPECT_EQ(status.state, "running");
+  EXPECT_TRUE(status.healthy) << "it has just begun again";
+}
+
 TEST_F(StatusBoardTest, TimeLeftFollowsThePaceOfThisSession) {
   totals.steps = 40;
   begin();

@@ -29,7 +29,8 @@ STEPS = 400
 class HubRun(sites_come_and_go.Run):
     """Sites of one run, and a hub, each a process."""
 
-    def __init__(self, isthmus, folder, corpus, method, members, steps=100000, hub=True):
+    def __init__(self, isthmus, folder, corpus, method, members, steps=100000, hub=True,
+                 min_sites=1):
         self.isthmus, self.folder = isthmus, folder
         self.names = sites_come_and_go.NAMES[:members]
         folder.mkdir()
@@ -42,7 +43,7 @@ class HubRun(sites_come_and_go.Run):
         text = sites_come_and_go.TEXT.replace("steps = 100000", f"steps = {steps}")
         self.toml.write_text(text.format(
             method=method, keys=sites_come_and_go.METHODS[method], sites=tables,
-            batch=members * 128, corpus=corpus, min_sites=1, gather="60s"))
+            batch=members * 128, corpus=corpus, min_sites=min_sites, gather="60s"))
         self.sites, self.hub = {}, None
         if hub:
             self.start_hub()
@@ -233,6 +234,26 @@ def all_sites_start_anew(isthmus, folder, corpus):
         run.end()
 
 
+def too_few_wait_though_the_hub_dies(isthmus, folder, corpus):
+    run = HubRun(isthmus, folder / "few", corpus, "streaming-diloco", 3, min_sites=3)
+    try:
+        run.until("rounds of three", lambda: run.members_of_last_round("west") == 3)
+        run.kill("east")
+        stood = sites_come_and_go.stands(run, ["east"])
+        run.kill_hub()
+        run.until("the sites have noticed", lambda: "the hub is gone" in run.said("west"))
+        run.start_hub("--resume", "auto")
+        run.until("it is back", lambda: "the hub is back" in run.said("west"))
+        run.start("east", "--resume", "auto")
+        run.goes_on("west", 20)
+        run.until("rounds of three again", lambda: run.members_of_last_round("west") == 3)
+        run.stop()
+        steps = sites_come_and_go.check_lines(run, "west")
+        require(steps == list(range(1, len(steps) + 1)), f"after {stood}: lines are lacking")
+    finally:
+        run.end()
+
+
 def stopped_while_the_hub_is_away(isthmus, folder, corpus):
     run = HubRun(isthmus, folder / "away", corpus, "diloco", 3)
     try:
@@ -320,7 +341,7 @@ def main():
         corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
         for scenario in (hub_dies_and_nothing_changes, first_site_dies, the_wrong_log,
                          hub_dies_while_a_site_joins, donor_dies_while_a_site_joins,
-                         all_sites_start_anew, stopped_while_the_hub_is_away, launched_with_keys,
+                         all_sites_start_anew, too_few_wait_though_the_hub_dies, stopped_while_the_hub_is_away, launched_with_keys,
                          a_full_disk_loses_nothing):
             if arguments.only and arguments.only != scenario.__name__:
                 continue

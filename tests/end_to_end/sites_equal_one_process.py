@@ -292,12 +292,14 @@ def what_one_killed_site_leaves_goes_on(bench):
         require(time.monotonic() < deadline, "no checkpoints within a minute")
     running[2].kill()
     begin = time.monotonic()
+    while not bench.lines("killed/east", ("event",)):  # from here on the others wait for it
+        require(time.monotonic() - begin < 15, "the others took long to notice")
+    running[0].terminate()
     said = [process.communicate(timeout=60)[1] for process in running]
-    require([process.returncode for process in running] == [5, 5, -9],
+    require([process.returncode for process in running] == [85, 85, -9],
             f"exits {[process.returncode for process in running]}: {said}")
-    require(time.monotonic() - begin < 15, "the others took long to notice")
     for text in said[:2]:
-        require("gone" in text.splitlines()[-1], text)
+        require("site north is gone" in text, text)
     # The newest checkpoint of one of them has not reached the others: they go on before it.
     newest = sorted((bench.folder / "killed/west/ckpt").glob("step-*"))[-1]
     shutil.rmtree(newest)
@@ -306,7 +308,7 @@ def what_one_killed_site_leaves_goes_on(bench):
     bench.same("killed", "long", 3)
 
 
-def a_full_disk_ends_the_run_at_all(bench):
+def a_full_disk_is_a_lost_site(bench):
     toml = bench.write("apart.toml", "diloco", 2, True, steps=3000, net="min_sites = 2")
 
     def small_files():
@@ -315,10 +317,14 @@ def a_full_disk_ends_the_run_at_all(bench):
 
     east = bench.start("full", toml, "east")
     west = bench.start("full", toml, "west", preexec_fn=small_files)
+    end = time.monotonic() + 60
+    while not bench.lines("full/east", ("event",)):
+        require(time.monotonic() < end, "the other has not noticed")
+    east.terminate()
     said = [process.communicate(timeout=60)[1] for process in (east, west)]
-    require((east.returncode, west.returncode) == (5, 4),
+    require((east.returncode, west.returncode) == (85, 4),
             f"exits {east.returncode}, {west.returncode}: {said}")
-    require("west" in said[0].splitlines()[-1], said[0])
+    require("site west is gone" in said[0], said[0])
     require("File too large" in said[1].splitlines()[-1], said[1])
 
 
@@ -434,7 +440,7 @@ SCENARIOS = (every_method_finds_the_same, groups_find_the_same, shares_by_links_
              measured_shares_and_recordings_change_nothing,
              sockets_within_one_process_find_the_same,
              a_signal_to_one_ends_all_and_they_go_on, what_one_killed_site_leaves_goes_on,
-             a_full_disk_ends_the_run_at_all, a_signal_right_after_a_resume_counts,
+             a_full_disk_is_a_lost_site, a_signal_right_after_a_resume_counts,
              sites_with_keys_let_each_other_in_alone, what_differs_is_named_at_every_site)
 
 

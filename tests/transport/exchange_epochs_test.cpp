@@ -136,7 +136,8 @@ TEST(ExchangeEpochs, NobodyLeavesTooFewBehind) {
   EXPECT_FALSE(net.engine(0).release(Rank(1), 6, net.now(), out)) << "one would be left";
 }
 
-TEST(ExchangeEpochs, WithTooFewLeftAllAreTold) {
+// That too few are there to go on is the program's affair: what was begun ends, however few.
+TEST(ExchangeEpochs, WithTooFewLeftWhatIsOpenEnds) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   EngineNet net(3, 1, {}, true, 3);
   const SyncId id{FragmentId(0), StepIndex(1)};
@@ -148,9 +149,8 @@ TEST(ExchangeEpochs, WithTooFewLeftAllAreTold) {
   for (int m = 0; m < 2; ++m) {
     ASSERT_TRUE(net.engine(m).ready(id));
     const auto result = net.engine(m).take(id);
-    ASSERT_FALSE(result.has_value());
-    EXPECT_EQ(result.error().kind, ExchangeError::Kind::kPeerLost);
-    EXPECT_THAT(result.error().what, ::testing::HasSubstr("2 of 3 are too few"));
+    ASSERT_TRUE(result.has_value()) << result.error().what;
+    EXPECT_THAT(result->contributors, ::testing::ElementsAre(Rank(0), Rank(1)));
   }
 }
 
