@@ -134,6 +134,8 @@ std::optional<SiteArguments> site_of(const TrainArguments& arguments) {
 TrainingOutcome train_and_come_back(const Config& config, TrainingRequest request,
                                     Session& session) {
   constexpr int kReturns = 100;  // each brings a whole state over the links
+  std::optional<outer::OwnWork> own_work;
+  request.own_work = &own_work;
   for (int returns = 0;; ++returns) {
     try {
       return run_training(config, request, session);

@@ -195,7 +195,8 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                           .begun = world.begun,
                           .measured_step = totals.measured_step,
                           .on_start = tell_outer,
-                          .site = site_ ? &*site_ : nullptr};
+                          .site = site_ ? &*site_ : nullptr,
+                          .own_work = site_ ? request_.own_work : nullptr};
   WorldResult result;
   try {
     result = run_workers(world, setup);

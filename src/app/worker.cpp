@@ -2,6 +2,7 @@
 #include "app/worker.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "app/offload.h"
 #include "app/run_parts.h"
@@ -10,6 +11,7 @@
 #include "core/device_request.h"
 #include "core/log.h"
 #include "core/units.h"
+#include "isthmus/errors.h"
 #include "kernels/cuda/resident_values.h"
 #include "outer/idle_inner_loop.h"
 #include "outer/late_rounds.h"
@@ -57,9 +59,22 @@ class Worker {
       catch_up();
     } else {
       setup.checkpointing.restore_state(context.rank, inner_, *strategy_);
+      if (setup.own_work) setup.own_work->reset();  // all train these steps again
     }
     if (setup.on_start && !newcomer_ && strategy_->shared_anchors()) {
       setup.on_start(strategy_->steps(), outer_digest(*strategy_, inner_.parameters().size()));
+    }
+  }
+
+  /// REQUIRES: `run` has ended with PeerError.
+  [[nodiscard]] std::optional<outer::OwnWork> own_work() const {
+    const auto* const carries = dynamic_cast<const outer::CarriesWork*>(strategy_.get());
+    if (carries == nullptr) return std::nullopt;
+    try {
+      return carries->own_work();
+    } catch (const std::exception& error) {  // for want of memory, or of the model's own ranks
+      log_warning("what this site has trained on and nobody has is lost: {}", error.what());
+      return std::nullopt;
     }
   }
 
@@ -105,7 +120,25 @@ class Worker {
     static_cast<void>(outer::apply_late(*strategy_));  // as all others have, after this step
     inner_.set_idle(false);
     strategy_->forget_own_work();
+    take_up_own_work();
     setup_.checkpointing.lay_down(context_.rank, strategy_->steps(), inner_, *strategy_);
+  }
+
+  void take_up_own_work() {
+    if (!setup_.own_work || !*setup_.own_work) return;
+    const outer::OwnWork work = *std::exchange(*setup_.own_work, std::nullopt);
+    auto* const carries = dynamic_cast<outer::CarriesWork*>(strategy_.get());
+    // Where the others have gone back behind it, it is to be trained again.
+    const bool ahead = strategy_->steps() >= work.step;
+    const outer::CarriesWork::Kept kept =
+        carries != nullptr && ahead
+            ? carries->carry(work)
+            : outer::CarriesWork::Kept{.tokens = 0,
+                                       .lost_tokens = std::max(work.tokens(), work.lost_tokens)};
+    log_info(
+        "of what this site had trained on by step {} and nobody had, {} tokens come along with its "
+        "next contribution, and {} are lost",
+        work.step.value(), kept.tokens, kept.lost_tokens);
   }
 
   /// RETURNS: false when the run ends here, where all have stood: too few sites are there. Who
@@ -231,7 +264,13 @@ void run_worker(const WorkerSetup& setup, WorkerContext& context) {
       make_state_memory(setup.config, context.rank, real ? setup.events : nullptr,
                         real ? &context.runtime.clock() : nullptr);
   const StateMemoryScope scope(files.get());
-  Worker(setup, context).run();
+  Worker worker(setup, context);
+  try {
+    worker.run();
+  } catch (const PeerError&) {
+    if (setup.own_work) *setup.own_work = worker.own_work();  // in place of what was before
+    throw;
+  }
   if (files) {
     const StateTraffic traffic = files->traffic();
     log_info("worker {}: {} read from the files of train.offload, {} written, {} waited for them",

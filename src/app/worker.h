@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "app/anchor_mean.h"
 #include "app/checkpointing.h"
@@ -14,6 +15,7 @@
 #include "inner/data/dataset.h"
 #include "isthmus/config.h"
 #include "isthmus/transport.h"
+#include "outer/own_work.h"
 
 namespace isthmus::app {
 
@@ -38,6 +40,9 @@ struct WorkerSetup {
   /// their own and nobody else can compare them. May be empty.
   std::function<void(StepIndex, const Digest128&)> on_start = {};
   SiteSession* site = nullptr;  // whose worker this is, where it is a process of its own
+  /// What this worker had given to nobody when it lost the others: written then, taken up when it
+  /// joins again. May be null.
+  std::optional<outer::OwnWork>* own_work = nullptr;
 };
 
 /// Runs worker `context.rank` to the last step, or to the step agreed after a signal.

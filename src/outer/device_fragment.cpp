@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +41,8 @@ class DeviceFragment final : public OuterFragment {
   void forget_kept_residual() override { residual_is_kept_ = false; }
   bool recall_residual() override;
   void forget_own_work() override;
+  [[nodiscard]] std::vector<float> beyond() const override;
+  void add_to_local(std::span<const float> values) override;
   void step(std::span<const float> mean) override;
   void merge(float alpha) override;
   void step_and_rebase(std::span<const float> mean) override;
@@ -66,6 +69,7 @@ class DeviceFragment final : public OuterFragment {
 
   /// A copy on the host. Blocks.
   [[nodiscard]] std::vector<float> on_host(const cuda::DeviceArray<float>& array) const;
+  [[nodiscard]] std::vector<float> local_on_host() const;
 
   Fragment fragment_;
   kernels::OuterStep optimizer_;
@@ -165,6 +169,25 @@ void DeviceFragment::forget_own_work() {
   residual_is_kept_ = false;
 }
 
+// These two by way of the host: a site that was cut off and comes back, once.
+std::vector<float> DeviceFragment::beyond() const {
+  std::vector<float> values = local_on_host();
+  const std::span<const float> anchors = anchor();
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] -= anchors[i];
+  return values;
+}
+
+void DeviceFragment::add_to_local(std::span<const float> values) {
+  ISTHMUS_CHECK(values.size() == size(), values.size(), size());
+  std::vector<float> sums = local_on_host();
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += values[i];
+  for (const Piece& piece : pieces_) {
+    cuda::copy<float>(stream(), local(piece), sums.data() + piece.begin, piece.size());
+    values_.wrote_device_values(piece.elements);
+  }
+  stream().synchronize();
+}
+
 void DeviceFragment::step(std::span<const float> mean) {
   ISTHMUS_CHECK(mean.size() == size(), mean.size(), size());
   float* const on_device = encoder_->vector();
@@ -213,6 +236,15 @@ std::span<const float> DeviceFragment::anchor() const {
 std::vector<float> DeviceFragment::on_host(const cuda::DeviceArray<float>& array) const {
   std::vector<float> host(array.size());
   cuda::copy<float>(stream(), host.data(), array.data(), host.size());
+  stream().synchronize();
+  return host;
+}
+
+std::vector<float> DeviceFragment::local_on_host() const {
+  std::vector<float> host(size());
+  for (const Piece& piece : pieces_) {
+    cuda::copy<float>(stream(), host.data() + piece.begin, local(piece), piece.size());
+  }
   stream().synchronize();
   return host;
 }

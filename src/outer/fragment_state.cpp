@@ -129,6 +129,21 @@ void FragmentState::forget_own_work() {
   kept_residual_.reset();
 }
 
+std::vector<float> FragmentState::beyond() const {
+  std::vector<float> values(size());
+  for_each([&](std::size_t begin, std::span<const float> anchor, std::span<const float> local) {
+    for (std::size_t i = 0; i < local.size(); ++i) values[begin + i] = local[i] - anchor[i];
+  });
+  return values;
+}
+
+void FragmentState::add_to_local(std::span<const float> values) {
+  ISTHMUS_CHECK(values.size() == size(), values.size(), size());
+  change_local(true, [&](std::size_t begin, std::span<const float>, std::span<float> local) {
+    for (std::size_t i = 0; i < local.size(); ++i) local[i] += values[begin + i];
+  });
+}
+
 void FragmentState::fetch_local() const {
   for (const CanonicalRange& elements : elements_) inner_.read_values(elements);
 }

@@ -42,6 +42,8 @@ class FragmentState final : public OuterFragment {
   void forget_kept_residual() override { kept_residual_.reset(); }
   bool recall_residual() override;
   void forget_own_work() override;
+  [[nodiscard]] std::vector<float> beyond() const override;
+  void add_to_local(std::span<const float> values) override;
   /// Calls `piece(begin, anchor, local)` for every stretch in which both are contiguous, in order.
   void for_each(const std::function<void(std::size_t begin, std::span<const float> anchor,
                                          std::span<const float> local)>& piece) const;

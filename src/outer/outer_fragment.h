@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "isthmus/codec.h"
 #include "isthmus/outer.h"
@@ -49,6 +50,10 @@ class OuterFragment {
   virtual bool recall_residual() = 0;
   /// local := anchor, and nothing has been lost in an encoding.
   virtual void forget_own_work() = 0;
+  /// (n,): local - anchor.
+  [[nodiscard]] virtual std::vector<float> beyond() const = 0;
+  /// local := local + values. values: (n,).
+  virtual void add_to_local(std::span<const float> values) = 0;
   /// anchor := OuterOpt(anchor, mean). mean: (n,).
   virtual void step(std::span<const float> mean) = 0;
   /// local := alpha local + (1 - alpha) anchor; alpha 0 copies, alpha 1 leaves local alone, else

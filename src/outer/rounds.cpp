@@ -34,7 +34,8 @@ Rounds::Rounds(const FragmentedSettings& settings, Exchange& exchange, std::int6
       exchange_(exchange),
       lag_(lag),
       windows_(settings.fragments.size()),
-      last_sent_(settings.fragments.size()) {}
+      last_sent_(settings.fragments.size()),
+      failed_(settings.fragments.size()) {}
 
 void Rounds::count(const InnerStep& step) {
   if (step.idle) return;
@@ -106,6 +107,7 @@ Settled Rounds::settle(std::vector<InFlight>::iterator where) {
   in_flight_.erase(where);
   Expected<Reduced, ExchangeError> mean = exchange_.wait(round.ticket, settings_.patience);
   if (!mean) {
+    failed_[index(round.sync.fragment)] = round.window;
     throw round_failure(exchange_.self(), "outer sync", mean.error());
   }
   const double norm = l2_norm(mean->values);
@@ -165,6 +167,17 @@ void Rounds::carry_window(const Settled& lost) {
   Window& window = windows_.at(index(lost.report.fragment));
   window.tokens += lost.window.tokens;
   window.steps += lost.window.steps;
+}
+
+void Rounds::take_up(FragmentId id, std::int64_t tokens, std::int64_t steps) {
+  windows_.at(index(id)).tokens += tokens;
+  windows_.at(index(id)).steps += steps;
+}
+
+std::optional<Window> Rounds::unknown(FragmentId id) const {
+  const auto found = std::ranges::find_if(
+      in_flight_, [&](const InFlight& round) { return round.sync.fragment == id; });
+  return found != in_flight_.end() ? found->window : failed_.at(index(id));
 }
 
 void Rounds::save(StateWriter& writer) const {

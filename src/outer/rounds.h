@@ -68,6 +68,11 @@ class Rounds {
   void forget_own_work(StepIndex now);
   /// A lost window becomes part of the open one.
   void carry_window(const Settled& lost);
+  /// What was trained on before becomes part of the fragment's open window.
+  void take_up(FragmentId id, std::int64_t tokens, std::int64_t steps);
+  /// What a round of the fragment was given whose end is not known here: it is under way, or has
+  /// failed. Nothing: all that was given has come back.
+  [[nodiscard]] std::optional<Window> unknown(FragmentId id) const;
   /// Forgets what is under way.
   void drop() { in_flight_.clear(); }
   [[nodiscard]] bool empty() const { return in_flight_.empty(); }
@@ -98,9 +103,10 @@ class Rounds {
   const FragmentedSettings& settings_;
   Exchange& exchange_;
   std::int64_t lag_;
-  std::vector<Window> windows_;       // open ones, by fragment
-  std::vector<StepIndex> last_sent_;  // by fragment
-  std::vector<InFlight> in_flight_;   // in order of (send step, fragment)
+  std::vector<Window> windows_;                // open ones, by fragment
+  std::vector<StepIndex> last_sent_;           // by fragment
+  std::vector<InFlight> in_flight_;            // in order of (send step, fragment)
+  std::vector<std::optional<Window>> failed_;  // the last one's window, by fragment
 };
 
 }  // namespace isthmus::outer

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "outer/streaming_diloco.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
+
+#include "core/check.h"
 
 namespace isthmus::outer {
 namespace {
@@ -178,6 +181,44 @@ void StreamingDiLoCo::forget_own_work() {
     fragment->forget_own_work();
   }
   rounds_.forget_own_work(steps_);
+}
+
+OwnWork StreamingDiLoCo::own_work() const {
+  OwnWork work{.step = steps_, .parts = {}, .lost_tokens = 0};
+  for (const std::unique_ptr<OuterFragment>& fragment : fragments_) {
+    const FragmentId id = fragment->fragment().id;
+    const Window& open = rounds_.window(id);
+    const std::optional<Window> unknown = rounds_.unknown(id);
+    OwnWork::Part part;
+    if (settings_.carry == LostContribution::kCarry && !unknown && open.steps > 0) {
+      part = {.beyond = fragment->beyond(), .tokens = open.tokens, .steps = open.steps};
+      if (!std::ranges::all_of(part.beyond, [](float x) { return std::isfinite(x); })) part = {};
+    }
+    if (part.beyond.empty()) {
+      const std::int64_t lost = open.tokens + (unknown ? unknown->tokens : 0);
+      work.lost_tokens = std::max(work.lost_tokens, lost);
+    }
+    work.parts.push_back(std::move(part));
+  }
+  return work;
+}
+
+CarriesWork::Kept StreamingDiLoCo::carry(const OwnWork& work) {
+  ISTHMUS_CHECK(work.parts.size() == fragments_.size(), work.parts.size(), fragments_.size());
+  Kept kept{.tokens = 0, .lost_tokens = work.lost_tokens};
+  for (std::size_t p = 0; p < fragments_.size(); ++p) {
+    const OwnWork::Part& part = work.parts[p];
+    const FragmentId id = fragments_[p]->fragment().id;
+    if (part.beyond.empty()) continue;
+    if (rounds_.in_flight(id)) {
+      kept.lost_tokens = std::max(kept.lost_tokens, part.tokens);
+      continue;
+    }
+    fragments_[p]->add_to_local(part.beyond);
+    rounds_.take_up(id, part.tokens, part.steps);
+    kept.tokens = std::max(kept.tokens, part.tokens);
+  }
+  return kept;
 }
 
 }  // namespace isthmus::outer

@@ -21,12 +21,13 @@
 #include "outer/late_rounds.h"
 #include "outer/norm_guard.h"
 #include "outer/outer_fragment.h"
+#include "outer/own_work.h"
 #include "outer/rounds.h"
 #include "outer/settings.h"
 
 namespace isthmus::outer {
 
-class StreamingDiLoCo final : public OuterStrategy, public LateRounds {
+class StreamingDiLoCo final : public OuterStrategy, public LateRounds, public CarriesWork {
  public:
   /// `make` says where the fragments are kept.
   StreamingDiLoCo(FragmentedSettings settings, InnerLoop& inner, Exchange& exchange,
@@ -40,6 +41,8 @@ class StreamingDiLoCo final : public OuterStrategy, public LateRounds {
   void load(StateReader& reader) override;
   void forget_own_work() override;
   [[nodiscard]] std::vector<RoundReport> apply_late() override;
+  [[nodiscard]] OwnWork own_work() const override;
+  [[nodiscard]] Kept carry(const OwnWork& work) override;
 
  private:
   /// Where a parameter's anchor lies.

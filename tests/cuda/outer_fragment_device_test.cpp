@@ -73,7 +73,15 @@ struct Twins {
   std::unique_ptr<outer::OuterFragment> host, device;
 };
 
-class FragmentOnDevice : public cuda::DeviceTest {};
+class FragmentOnDevice : public cuda::DeviceTest {
+ protected:
+  static void inner_equals(Twins& twins, std::vector<float> local, const std::vector<float>& more) {
+    for (std::size_t i = 0; i < local.size(); ++i) local[i] += more[i];
+    twins.inner.read_values(isthmus::all_elements(twins.inner));
+    const std::span<const float> values = twins.inner.parameters()[0].values;
+    EXPECT_TRUE(cuda::same_bits(local, std::vector<float>(values.begin(), values.end())));
+  }
+};
 
 // Tiles 1 and 3 of every five overflow with their residual in the second encoding: what came before
 // them has then lost nothing.
@@ -109,6 +117,20 @@ TEST_F(FragmentOnDevice, WhatWasSentComesBack) {
     EXPECT_THROW(one->take_back(*twins.settings.codec, Encoded{}), RunError);
   }
   static_cast<void>(twins.encode(2));
+}
+
+TEST_F(FragmentOnDevice, OwnWorkIsTakenAndPutBackAlike) {
+  constexpr std::size_t kSize = kTileValues + 9;
+  Twins twins("fp32", kSize);
+  const std::vector<float> local = cuda::normal_floats(kSize, 4),
+                           more = cuda::normal_floats(kSize, 5);
+  twins.set_local(local);
+  EXPECT_TRUE(cuda::same_bits(twins.host->beyond(), twins.device->beyond()));
+  twins.device->add_to_local(more);
+  inner_equals(twins, local, more);
+  twins.set_local(local);
+  twins.host->add_to_local(more);
+  inner_equals(twins, local, more);
 }
 
 }  // namespace

@@ -393,6 +393,19 @@ def main():
             run.stop()
             print(f"frozen: went on after {seconds:.1f} s (net.dead_after = 5 s)")
 
+        def a_frozen_site_takes_its_work_along():
+            run = run_of("carried", "diloco rare", 3)
+            run.until("a window is open, long before its end", lambda: run.rows("north", "round") and
+                      run.rows("north", "train")[-1]["step"] >= 3050)
+            run.sites["north"].send_signal(signal.SIGSTOP)
+            run.until("rounds of two", lambda: run.members_of_last_round() == 2)
+            run.sites["north"].send_signal(signal.SIGCONT)
+            run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
+            said = run.said("north")
+            told = re.search(r"nobody had, (\d+) tokens come along .*, and (\d+) are lost", said)
+            require(told and int(told.group(1)) > 0 and told.group(2) == "0", said)
+            run.stop()
+
         def a_site_leaves_in_order_and_comes_back():
             for method in ("diloco", "streaming-diloco", "streaming-diloco slip", "1bit-adam"):
                 run = run_of(f"leaving-{method}", method, 3, min_sites=2)
@@ -422,7 +435,7 @@ def main():
                  killed_while_it_joins_and_goes_on_from_its_disk, the_state_comes_from_all_who_are_there,
                  a_source_is_killed_in_the_middle_of_a_join, too_few_wait_for_the_others,
                  too_few_wait_whoever_dies_and_may_be_stopped, too_few_do_not_wait_for_ever,
-                 a_frozen_site_is_left_out_and_comes_back_by_itself,
+                 a_frozen_site_is_left_out_and_comes_back_by_itself, a_frozen_site_takes_its_work_along,
                  a_site_leaves_in_order_and_comes_back, all_wait_for_the_first_site,
                  nobody_waits_for_ever]
         try:

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a worker has trained on and given to nobody when it loses the others, for it to take along
+// when it comes back: a lost contribution (OuterOptions::carry) across a join. It takes over
+// another worker's state there, and then local := anchor_new + (local_old - anchor_old), so its
+// next outer gradients hold that work, weighted by its tokens too. With SGD(1) that is what they
+// would have been had the work come so many rounds later. One thread.
+//
+// Only what surely is in no anchor: a fragment whose last round was under way or has failed is left
+// out, since nobody here knows whether that was committed. Residuals of error feedback are lost.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "isthmus/outer.h"
+
+namespace isthmus::outer {
+
+struct OwnWork {
+  struct Part {
+    std::vector<float> beyond;  // local - anchor; empty: nothing that may be given
+    std::int64_t tokens = 0;    // it was trained on
+    std::int64_t steps = 0;
+  };
+  StepIndex step;                // after which it was taken
+  std::vector<Part> parts;       // by fragment
+  std::int64_t lost_tokens = 0;  // most of a fragment that are in no part
+
+  /// Most of a fragment.
+  [[nodiscard]] std::int64_t tokens() const {
+    std::int64_t most = 0;
+    for (const Part& part : parts) most = part.tokens > most ? part.tokens : most;
+    return most;
+  }
+};
+
+class CarriesWork {
+ public:
+  virtual ~CarriesWork() = default;
+  /// After a step, or after one has thrown PeerError. Empty parts where LostContribution is not
+  /// kCarry.
+  [[nodiscard]] virtual OwnWork own_work() const = 0;
+  struct Kept {
+    std::int64_t tokens = 0;
+    std::int64_t lost_tokens = 0;
+  };
+  /// After forget_own_work. A fragment with a round under way has no place for it, since that is
+  /// merged with its local values. RETURNS: what was taken up, and lost: most of a fragment.
+  /// REQUIRES: work of the same configuration.
+  [[nodiscard]] virtual Kept carry(const OwnWork& work) = 0;
+};
+
+}  // namespace isthmus::outer
