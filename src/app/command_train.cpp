@@ -215,7 +215,7 @@ int run_as_rank_of(const Config& config, Rank worker, const TrainArguments& argu
   split_mpi_job(worker.value());
   if (ranks_of(config.sites[static_cast<std::size_t>(worker.value())]) > 1) {
     return run_mesh_job(config, worker, [&](RankProcesses& ranks) {
-      return run(config, arguments, false, session, false, &ranks);
+      return run(config, arguments, false, session, false, {.mesh = &ranks});
     });
   }
   const int code = run(config, arguments, false, session);
