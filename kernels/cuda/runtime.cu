@@ -115,7 +115,13 @@ void free_device(void* data) noexcept { cudaFree(data); }
 
 void* allocate_pinned(std::size_t bytes) {
   void* data = nullptr;
-  check(cudaMallocHost(&data, bytes), "cudaMallocHost");
+  const cudaError_t status = cudaMallocHost(&data, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // as above
+    throw SystemError("CUDA: " + std::to_string(bytes) +
+                      " bytes of pinned host memory asked for, which are not free");
+  }
+  check(status, "cudaMallocHost");
   return data;
 }
 void free_pinned(void* data) noexcept { cudaFreeHost(data); }

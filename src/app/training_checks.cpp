@@ -10,6 +10,7 @@
 #include "app/site_links.h"
 #include "app/training_run.h"
 #include "core/checkpoint_names.h"
+#include "core/device_request.h"
 #include "core/log.h"
 #include "inner/data/batch_source.h"
 #include "inner/hf/hf_weights.h"
@@ -58,6 +59,9 @@ Training::Training(const Config& config, const TrainingRequest& request, Session
     throw ConfigError(
         fmt::format("train.device = \"{}\": runs side by side compute on the CPU; leave it out",
                     config.train.device));
+  } else if (outer_is_on_device(config) && !request.simulated) {
+    throw ConfigError(
+        "outer.placement = \"device\": runs side by side compute on the CPU; set it to \"host\"");
   }
   if (!request.side_by_side) {
     kernels::use_isa(kernels::isa_named(config.train.kernels));

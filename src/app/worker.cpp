@@ -8,6 +8,7 @@
 #include "app/run_parts.h"
 #include "app/site_session.h"
 #include "app/worker_state.h"
+#include "core/check.h"
 #include "core/device_request.h"
 #include "core/log.h"
 #include "core/units.h"
@@ -99,10 +100,12 @@ class Worker {
   }
 
  private:
-  /// With its state on the device that has the weights, where outer.placement says so.
+  /// With its state on the device that has the weights, where outer.placement says so; virtual
+  /// time has none.
   [[nodiscard]] std::unique_ptr<OuterStrategy> make_strategy(const OuterOptions& options) {
     auto* const values = dynamic_cast<cuda::ResidentValues*>(model_.get());
-    if (outer_is_on_device(setup_.config) && values != nullptr) {
+    if (outer_is_on_device(setup_.config) && !context_.runtime.simulated()) {
+      ISTHMUS_CHECK(values != nullptr, setup_.config.outer_placement);
       return outer::make_outer_strategy_on_device(setup_.config.method, options, inner_,
                                                   context_.exchange, *values);
     }

@@ -79,7 +79,7 @@ class DeviceFragment final : public OuterFragment {
   cuda::DeviceArray<float> anchor_, momentum_, summed_, residual_, kept_residual_;  // empty: none
   std::int64_t summed_rounds_ = 0;
   bool residual_is_kept_ = false;
-  mutable cuda::PinnedArray<float> mirror_;  // of the anchor, once it is asked for
+  mutable std::vector<float> mirror_;  // of the anchor, once it is asked for
   mutable bool mirror_is_right_ = false;
 };
 
@@ -148,6 +148,7 @@ void DeviceFragment::take_back(const Codec& codec, const Encoded& sent) {
     throw RunError("own contribution in flight does not decode: " + taken.error().what);
   }
   cuda::copy(stream(), residual_.data(), feedback.residual().data(), size());
+  stream().synchronize();  // `feedback` ends here
 }
 
 void DeviceFragment::keep_residual() {
@@ -192,6 +193,7 @@ void DeviceFragment::step(std::span<const float> mean) {
   ISTHMUS_CHECK(mean.size() == size(), mean.size(), size());
   float* const on_device = encoder_->vector();
   cuda::copy(stream(), on_device, mean.data(), size());
+  stream().synchronize();  // `mean` is the caller's again
   mirror_is_right_ = false;
   if (optimizer_.every == 1) {
     cuda::outer_step(stream(), optimizer_, size(), anchor_.data(), on_device, momentum_.data());
@@ -210,13 +212,15 @@ void DeviceFragment::merge(float alpha) {
   }
 }
 
-// A copy of the anchor, which only a lost contribution costs.
+// By way of the host: a lost contribution may come where the device has no room left. The mean that
+// `step` left in the shared vector has been used by the time the old anchor comes there.
 void DeviceFragment::step_and_rebase(std::span<const float> mean) {
-  const cuda::DeviceArray<float> before(size());
-  cuda::copy<float>(stream(), before.data(), anchor_.data(), size());
+  const std::vector<float> before = on_host(anchor_);
   step(mean);
+  float* const on_device = encoder_->vector();
+  cuda::copy(stream(), on_device, before.data(), size());
   for (const Piece& piece : pieces_) {
-    cuda::rebase(stream(), piece.size(), anchor_.data() + piece.begin, before.data() + piece.begin,
+    cuda::rebase(stream(), piece.size(), anchor_.data() + piece.begin, on_device + piece.begin,
                  local(piece));
     values_.wrote_device_values(piece.elements);
   }
@@ -224,13 +228,13 @@ void DeviceFragment::step_and_rebase(std::span<const float> mean) {
 }
 
 std::span<const float> DeviceFragment::anchor() const {
-  if (mirror_.empty()) mirror_ = cuda::PinnedArray<float>(size());
+  mirror_.resize(size());
   if (!mirror_is_right_) {
     cuda::copy<float>(stream(), mirror_.data(), anchor_.data(), size());
     stream().synchronize();
     mirror_is_right_ = true;
   }
-  return {mirror_.data(), size()};
+  return mirror_;
 }
 
 std::vector<float> DeviceFragment::on_host(const cuda::DeviceArray<float>& array) const {
@@ -264,6 +268,7 @@ void DeviceFragment::load(StateReader& reader) {
   std::vector<float> host(size());
   const auto put = [&](const cuda::DeviceArray<float>& array) {
     cuda::copy(stream(), array.data(), host.data(), size());
+    stream().synchronize();  // before `host` is written again
   };
   reader.tensor(name_of("anchor"), host);
   put(anchor_);

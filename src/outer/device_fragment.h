@@ -6,7 +6,8 @@
 // comes from the exchange as fp32. Checkpoints and evaluations fetch the whole.
 // Memory on the device: as FragmentState on the host, with the kept residual all the time, and what
 // is shared by a worker's fragments: 4 bytes an element of the largest and its encoding. On the
-// host: pinned, the largest encoding, and the anchors (4 bytes) once somebody has asked for them.
+// host: pinned, the largest encoding, its norms and sample; else, the anchors (4 bytes) once
+// somebody has asked for them.
 #pragma once
 
 #include "isthmus/inner_loop.h"

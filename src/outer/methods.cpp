@@ -330,6 +330,9 @@ std::unique_ptr<OuterStrategy> outer::make_outer_strategy_on_device(std::string_
     return row.make_on_device(row.info, options, inner, exchange, values);
   } catch (const cuda::OutOfDeviceMemory& error) {
     throw outer_memory_error(name, options, inner.parameters(), error.what());
+  } catch (const SystemError& error) {  // of pinned host memory, or of the device itself
+    throw SystemError(
+        fmt::format("outer.placement = \"device\": {}; set it to \"host\"", error.what()));
   }
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a worker's outer state is: on the host (make_outer_strategy, isthmus/outer.h), or in the
 // memory of the device that has its weights (outer.placement = "device"). The same results, encoded
-// bytes, reports and checkpoints, bit for bit: a run may go on with the other.
+// bytes, reports and checkpoints, bit for bit but for the payloads of NaNs: a run may go on with
+// the other.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ namespace isthmus::outer {
 /// As make_outer_strategy, with the state on the device. `values`: the master values behind
 /// `inner`, borrowed as it is.
 /// THROWS: ConfigError as there, and for methods and codecs that have no form on a device;
-/// SystemError where there is no device, and where its memory does not suffice.
+/// SystemError, naming outer.placement, where its memory or pinned host memory does not suffice,
+/// and where there is no device.
 [[nodiscard]] std::unique_ptr<OuterStrategy> make_outer_strategy_on_device(
     std::string_view name, const OuterOptions& options, InnerLoop& inner, Exchange& exchange,
     cuda::ResidentValues& values);

@@ -187,6 +187,9 @@ outer = { method = "diloco", H = 1 }
                      "variant.ddp.train.kernels=portable")
         self.refuses(3, "data.val_fraction = 0 leaves no window", "compare", "two.toml", "--out",
                      "out", "--set", "data.val_fraction=0.0")
+        self.refuses(3, 'outer.placement = "device": runs side by side', "compare",
+                     "two.toml", "--out", "out", "--set",
+                     'variant.diloco.outer.placement="device"')
         self.assertFalse((self.folder / "out").exists())
 
     def test_a_run_that_leaves_the_numbers_in_its_last_step_has_failed(self):

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of outer state on the (emulated) device: as much as was said, and words where it ends.
+#include <latch>
+
 #include "cuda/device_test.h"
 #include "cuda/resident_loop.h"
 #include "kernels/cuda/emulated/runtime.h"
+#include "outer/losing_exchange.h"
 #include "outer/outer_placement.h"
 #include "outer/toy_loops.h"
 
@@ -11,12 +14,16 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing_support::LosingExchange;
 using testing_support::QuadraticLoop;
 using testing_support::ResidentLoop;
 
 class OuterMemory : public cuda::DeviceTest {
  protected:
-  void TearDown() override { cuda::emulated::set_device_memory(std::size_t{4} << 30); }
+  void TearDown() override {
+    cuda::emulated::set_device_memory(std::size_t{4} << 30);
+    cuda::emulated::set_largest_pinned(std::size_t{4} << 30);
+  }
   [[nodiscard]] static std::size_t held() {
     const cuda::DeviceMemory memory = cuda::device_memory();
     return memory.total_bytes - memory.free_bytes;
@@ -55,6 +62,40 @@ TEST_F(OuterMemory, ThatEndsSaysWhatWasNeededAndWhatHelps) {
       }
     });
   }
+}
+
+TEST_F(OuterMemory, OnTheHostThatCannotBePinnedSaysWhatHelps) {
+  cuda::emulated::set_largest_pinned(1000);
+  run_in_process(1, [&](WorkerContext& context) {
+    try {
+      static_cast<void>(outer::make_outer_strategy_on_device("diloco", {.H = 2}, inner_,
+                                                             context.exchange, inner_));
+      FAIL() << "a state was pinned";
+    } catch (const SystemError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("outer.placement = \"device\""),
+                                      HasSubstr("pinned"), HasSubstr("\"host\"")));
+    }
+  });
+}
+
+TEST_F(OuterMemory, SufficesForALostRoundOnceItIsHeld) {
+  constexpr int kWorkers = 2;
+  std::latch made(kWorkers);
+  run_in_process(kWorkers, [&](WorkerContext& context) {
+    QuadraticLoop real({.tensors = {{0, 3 * kTileValues}, {1, 5}}});
+    ResidentLoop inner(real);
+    const bool loses = context.rank == Rank(1);
+    LosingExchange exchange(context.exchange, {loses ? 4 : 0});
+    const auto strategy = outer::make_outer_strategy_on_device(
+        "diloco", {.H = 2, .codec = "int8:ef"}, inner, exchange, inner);
+    made.arrive_and_wait();
+    cuda::emulated::set_device_memory(held());
+    int lost = 0;
+    while (strategy->steps().value() < 6) {
+      for (const RoundReport& round : strategy->step().rounds) lost += round.counted ? 0 : 1;
+    }
+    EXPECT_EQ(lost, loses ? 1 : 0);
+  });
 }
 
 }  // namespace

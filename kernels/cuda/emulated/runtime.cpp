@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -55,6 +56,7 @@ struct State {
   std::map<const std::byte*, std::size_t> device, pinned;
   std::size_t limit = std::size_t{4} << 30;
   std::size_t held = 0;
+  std::size_t largest_pinned = std::numeric_limits<std::size_t>::max();
   std::vector<Queue*> captured;
 };
 State& state() {
@@ -89,6 +91,10 @@ namespace emulated {
 void set_device_memory(std::size_t bytes) {
   const Lock lock(state().mutex);
   state().limit = bytes;
+}
+void set_largest_pinned(std::size_t bytes) {
+  const Lock lock(state().mutex);
+  state().largest_pinned = bytes;
 }
 void queue(void* stream, std::function<void()> work) {
   const Lock lock(state().mutex);
@@ -177,6 +183,10 @@ void free_device(void* data) noexcept {
 }
 void* allocate_pinned(std::size_t bytes) {
   const Lock lock(state().mutex);
+  if (bytes > state().largest_pinned) {
+    throw SystemError("CUDA: " + std::to_string(bytes) +
+                      " bytes of pinned host memory asked for, which are not free");
+  }
   return allocate(state().pinned, bytes);
 }
 void free_pinned(void* data) noexcept {
