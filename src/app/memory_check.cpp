@@ -8,8 +8,10 @@
 #include <charconv>
 #include <fstream>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "app/run_parts.h"
@@ -93,7 +95,9 @@ MemoryLimit memory_limit(const std::filesystem::path& root) {
   }
   if (const auto group = group_of(root, "memory"); group) {  // version 1: the sum is in the file
     std::filesystem::path at = groups / "memory" / *group;
-    if (!std::filesystem::exists(at / "memory.stat")) at = groups / "memory";  // of a container
+    std::error_code unseen;  // what cannot be looked at is not there
+    if (!std::filesystem::exists(at / "memory.stat", unseen))
+      at = groups / "memory";  // a container
     const auto most = number_in(at / "memory.stat", "hierarchical_memory_limit ");
     const auto both = number_in(at / "memory.stat", "hierarchical_memsw_limit ");
     if (most) {
@@ -123,53 +127,91 @@ CertainMemory certain_memory(const Config& config, const TrainingPlan& plan,
 
 namespace {
 
-/// What lowers it, with the bytes that are then certain.
-std::vector<std::string> remedies(const Config& config, const TrainingPlan& plan,
-                                  const ModelLayout& layout) {
-  std::vector<std::string> all;
-  const auto add = [&](const std::string& text, const Config& then, const TrainingPlan& with) {
-    all.push_back(
-        fmt::format("{} (then {})", text,
-                    human_bytes(static_cast<double>(certain_memory(then, with, layout).total()))));
-  };
-  const LanguageModelOptions now =
-      language_model_options(config, plan, plan.workers_here().front());
-  const MeshShape& mesh = now.mesh;
-  if (config.train.offload.empty() && !now.forward_only) {
-    Config then = config;
-    then.train.offload = "DIR";
-    add("train.offload = \"DIR\"", then, plan);
+/// What lowers it and works at every site of the file, with the bytes that are then certain.
+class Remedies {
+ public:
+  Remedies(const Config& config, const TrainingPlan& plan, const ModelLayout& layout)
+      : config_(config),
+        plan_(plan),
+        layout_(layout),
+        now_(certain_memory(config, plan, layout).total()) {}
+
+  [[nodiscard]] std::vector<std::string> all(bool sites_can_part) {
+    const bool trains = !forward_only(config_);
+    if (trains && config_.train.offload.empty()) {
+      Config then = config_;
+      then.train.offload = "DIR";
+      add("train.offload = \"DIR\"", then, plan_);
+    }
+    if (trains && config_.zero == 0 && !takes_adam_moments(config_) &&
+        config_.inner.optimizer != "muon") {
+      Config then = config_;
+      then.zero = 1;
+      add("parallel.zero = 1", then, plan_);
+    }
+    if (trains && !config_.train.recompute && !splits_backward_passes()) {
+      Config then = config_;
+      then.train.recompute = true;
+      add("train.recompute = true", then, plan_);
+    }
+    cut_samples();
+    if (sites_can_part && plan_.workers_in_process > 1) part_sites();
+    all_.emplace_back("a smaller model or train.global_batch");
+    return std::move(all_);
   }
-  if (mesh.dp > 1 && now.zero == 0 && !now.forward_only && !takes_adam_moments(config) &&
-      config.inner.optimizer != "muon") {
-    Config then = config;
-    then.zero = 1;
-    add("parallel.zero = 1", then, plan);
+
+ private:
+  void add(const std::string& text, const Config& then, const TrainingPlan& with) {
+    add(text, certain_memory(then, with, layout_).total());
   }
-  if (!now.recompute && !now.forward_only && now.schedule != PipelineKind::kZbH1) {
-    Config then = config;
-    then.train.recompute = true;
-    add("train.recompute = true", then, plan);
+  void add(const std::string& text, std::uint64_t bytes) {
+    if (bytes >= now_) return;
+    all_.push_back(fmt::format("{} (then {})", text, human_bytes(static_cast<double>(bytes))));
   }
-  const std::int64_t samples = now.sequences / mesh.dp;
-  if (now.micro_batches < samples && (now.virtual_stages == 1 || samples % mesh.pp == 0)) {
-    TrainingPlan with = plan;
-    for (SiteMesh& each : with.meshes) each.micro_batches = plan.worker_samples / each.shape.dp;
-    add(fmt::format("parallel.micro_batches = {}", samples), config, with);
+
+  /// Some site does, which keeps what recomputation would not.
+  [[nodiscard]] bool splits_backward_passes() const {
+    return parse_pipeline_kind(config_.pipeline_schedule) == PipelineKind::kZbH1 &&
+           std::ranges::any_of(plan_.meshes, [](const SiteMesh& m) { return m.shape.pp > 1; });
   }
-  if (plan.workers_in_process > 1) {
-    TrainingPlan with = plan;
-    with.workers_in_process = 1;
-    add("one process a site", config, with);
+
+  /// The key holds for all sites: the most parts that the samples of each one's ranks divide into.
+  void cut_samples() {
+    std::int64_t parts = 0;
+    for (const SiteMesh& mesh : plan_.meshes) {
+      parts = std::gcd(parts, plan_.worker_samples / mesh.shape.dp);
+    }
+    TrainingPlan with = plan_;
+    for (SiteMesh& mesh : with.meshes) {
+      if (config_.virtual_stages > 1 && parts % mesh.shape.pp != 0) return;
+      mesh.micro_batches = parts;
+    }
+    add(fmt::format("parallel.micro_batches = {}", parts), config_, with);
   }
-  all.emplace_back("a smaller model or train.global_batch");
-  return all;
-}
+
+  /// What the largest then takes.
+  void part_sites() {
+    TrainingPlan alone = plan_;
+    alone.workers_in_process = 1;
+    std::uint64_t most = 0;
+    for (const Rank rank : plan_.workers_here()) {
+      alone.first_worker = rank.value();
+      most = std::max(most, certain_memory(config_, alone, layout_).total());
+    }
+    add("a machine for each site (mpirun, or train --site)", most);
+  }
+
+  const Config& config_;
+  const TrainingPlan& plan_;
+  const ModelLayout& layout_;
+  const std::uint64_t now_;
+  std::vector<std::string> all_;
+};
 
 }  // namespace
 
 void check_memory(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
-                  const MemoryLimit& limit) {
+                  const MemoryLimit& limit, bool sites_can_part) {
   const CertainMemory certain = certain_memory(config, plan, layout);
   if (limit.bytes == 0 || certain.total() <= limit.bytes) return;
   throw SystemError(fmt::format(
@@ -179,7 +221,7 @@ void check_memory(const Config& config, const TrainingPlan& plan, const ModelLay
       human_bytes(static_cast<double>(certain.state)),
       human_bytes(static_cast<double>(certain.activations)), limit.what,
       human_bytes(static_cast<double>(limit.bytes)), limit.bytes,
-      fmt::join(remedies(config, plan, layout), ", or ")));
+      fmt::join(Remedies(config, plan, layout).all(sites_can_part), ", or ")));
 }
 
 }  // namespace isthmus::app

@@ -35,9 +35,9 @@ struct CertainMemory {
 [[nodiscard]] CertainMemory certain_memory(const Config& config, const TrainingPlan& plan,
                                            const ModelLayout& layout);
 
-/// THROWS: SystemError naming bytes needed and there, and the keys that lower it with what is then
-/// certain.
+/// sites_can_part: each may run on a machine of its own. THROWS: SystemError naming bytes needed
+/// and there, and what lowers them at every site of the file, with what is then certain.
 void check_memory(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
-                  const MemoryLimit& limit);
+                  const MemoryLimit& limit, bool sites_can_part);
 
 }  // namespace isthmus::app

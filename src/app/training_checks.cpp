@@ -98,7 +98,7 @@ void Training::check() const {
   check_measuring_links(config_, request_.site && request_.site->mpi);
   (void)LearningRateSchedule(config_.inner, plan_.total_steps);
   check_offload(config_, plan_, layout_, own_rank(config_, request_));
-  check_memory(config_, plan_, layout_, memory_limit());
+  check_memory(config_, plan_, layout_, memory_limit(), request_.command == "train");
   if (!config_.model.init.empty()) {
     check_hf_weights(storage_, config_.locate(config_.model.init), parameters);
   }

@@ -16,4 +16,11 @@ inline void keep_freed_memory() {
   mallopt(M_TOP_PAD, 64 << 20);
 }
 
+/// The reverse, for what counts pages: gives back what is free, and from now on blocks of a MiB and
+/// more as they are freed, so that none lies where another has been.
+inline void give_freed_memory_back() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  malloc_trim(0);
+}
+
 }  // namespace isthmus
