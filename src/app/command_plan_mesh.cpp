@@ -21,8 +21,6 @@ using plan::MeshDimension;
 using plan::MeshOrder;
 using plan::MeshRanking;
 
-constexpr std::array<std::string_view, 3> kDimensions = {"tensor", "pipeline", "data"};
-
 std::string schedule_text(const MeshChoice& c) {
   if (c.pp == 1) return "none";
   return c.virtual_stages > 1 ? fmt::format("1f1b x{}", c.virtual_stages)
@@ -108,8 +106,8 @@ std::string candidate_json(const MeshQuestion& q, const MeshCandidate& candidate
       .add_raw("data", volume_json(cost.volumes.data))
       .add_raw("embeddings", volume_json(cost.volumes.embeddings));
   JsonLine links;
-  for (std::size_t i = 0; i < kDimensions.size(); ++i) {
-    links.add(kDimensions[i], q.machine.links[t.links[i]].name);
+  for (std::size_t i = 0; i < plan::kMeshDimensionNames.size(); ++i) {
+    links.add(plan::kMeshDimensionNames[i], q.machine.links[t.links[i]].name);
   }
   const std::vector<std::string> warnings = plan::mesh_warnings(q.workload, q.machine, candidate);
   JsonLine line;
@@ -196,12 +194,14 @@ void print_table(const MeshRanking& ranking, std::int64_t top, Session& session)
   for (const MeshCandidate& candidate : ranking.candidates) {
     if (left-- == 0) break;
     const MeshChoice& c = candidate.choice;
-    table.add({fmt::format("{}", c.tp), fmt::format("{}", c.pp), fmt::format("{}", c.dp),
-               fmt::format("{}", c.micro_batches), schedule_text(c),
-               c.dp > 1 ? fmt::format("{}", c.zero) : "-",
-               bytes_text(static_cast<double>(candidate.memory.total())),
-               candidate.fits ? step_text(candidate.time.step) : "-",
-               candidate.why + (c.recompute && candidate.fits ? "; recomputes" : "")});
+    table.add(
+        {fmt::format("{}", c.tp), fmt::format("{}", c.pp), fmt::format("{}", c.dp),
+         fmt::format("{}", c.micro_batches), schedule_text(c),
+         c.dp > 1 ? fmt::format("{}", c.zero) : "-",
+         bytes_text(static_cast<double>(candidate.memory.total())),
+         candidate.fits ? step_text(candidate.time.step) : "-",
+         candidate.why + (c.recompute && candidate.fits ? "; recomputes" : "") +
+             (candidate.order != plan::kMeshOrder && candidate.fits ? "; ranks placed" : "")});
   }
   session.out.write(table.text(session.out));
   const auto all = static_cast<std::int64_t>(ranking.candidates.size());
@@ -226,7 +226,7 @@ void print_part(Session& session, Style style, std::string_view heading,
 std::string placement_line(const MeshQuestion& q, const MeshCandidate& best) {
   constexpr std::size_t kShown = 4;  // nodes; --json has all
   const auto nodes = ranks_of_nodes(q, best);
-  std::string text = "place the ranks";
+  std::string text = "place the ranks of this site";
   for (std::size_t node = 0; node < std::min(kShown, nodes.size()); ++node) {
     text +=
         fmt::format("{} {} on node {}", node == 0 ? "" : ",", fmt::join(nodes[node], " "), node);
@@ -275,16 +275,17 @@ std::vector<std::string> best_lines(const MeshQuestion& q, const MeshCandidate& 
         std::pair{MeshDimension::kData, &cost.volumes.data}}) {
     if (volume->operations == 0) continue;
     const auto index = static_cast<std::size_t>(dimension);
-    traffic += fmt::format("{} {} {} in {} {} on {}", parts++ == 0 ? "" : ";", kDimensions[index],
-                           bytes_text(volume->sent_bytes), with_commas(volume->operations),
+    traffic += fmt::format("{} {} {} in {} {} on {}", parts++ == 0 ? "" : ";",
+                           plan::kMeshDimensionNames[index], bytes_text(volume->sent_bytes),
+                           with_commas(volume->operations),
                            dimension == MeshDimension::kPipeline ? "messages" : "operations",
                            q.machine.links[t.links[index]].name);
   }
   if (parts > 0) lines.push_back(traffic);
-  lines.push_back(fmt::format(
-      "rank = (stage x {} + data) x {} + tensor: neighbours share layers, then samples, then the "
-      "pipeline",
-      c.dp, c.tp));
+  lines.push_back(
+      fmt::format("rank of this site = (stage x {} + data) x {} + tensor: neighbours share layers, "
+                  "then samples, then the pipeline",
+                  c.dp, c.tp));
   if (best.order != plan::kMeshOrder) lines.push_back(placement_line(q, best));
   const auto orders = all_orders(q, best);
   const auto worst = std::max_element(orders.begin(), orders.end(),

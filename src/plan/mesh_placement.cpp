@@ -4,36 +4,46 @@
 #include <algorithm>
 #include <array>
 #include <set>
-#include <string_view>
 
+#include "core/check.h"
 #include "inner/mesh.h"
 
 namespace isthmus::plan {
 
-MeshPlacement place_mesh(const MeshChoice& choice, const std::vector<RankCost>& costs,
-                         const MeshMachine& machine) {
-  // Relative: what is no shorter than by this is the same step, summed in another order.
-  constexpr double kRounding = 1e-9;
-  MeshPlacement best;
-  best.time = mesh_time(choice, costs, machine, kMeshOrder);
-  best.rank_order_s = best.time.step;
-  if (machine.links.size() == 1) return best;
-  // A step's time is a function of the links alone, and many orders share them.
-  std::set<std::array<std::size_t, 3>> seen = {best.time.links};
+std::vector<MeshOrder> unlike_orders(const MeshChoice& choice,
+                                     const std::vector<LinkClass>& links) {
+  std::vector<MeshOrder> orders;
+  std::set<std::array<std::size_t, 3>> seen;
+  const auto take = [&](const MeshOrder& order) {
+    std::array<std::size_t, 3> used{};
+    for (const MeshDimension dimension : order) {
+      used[static_cast<std::size_t>(dimension)] = slowest_link(choice, order, dimension, links);
+    }
+    if (seen.insert(used).second) orders.push_back(order);
+  };
+  take(kMeshOrder);
+  if (links.size() == 1) return orders;
   MeshOrder order = {MeshDimension::kTensor, MeshDimension::kPipeline, MeshDimension::kData};
   do {
-    std::array<std::size_t, 3> links{};
-    for (const MeshDimension dimension : order) {
-      links[static_cast<std::size_t>(dimension)] =
-          slowest_link(choice, order, dimension, machine.links);
-    }
-    if (!seen.insert(links).second) continue;
-    const MeshTime time = mesh_time(choice, costs, machine, order);
-    if (time.step < best.time.step * (1 - kRounding)) {
-      best.time = time;
-      best.order = order;
-    }
+    take(order);
   } while (std::next_permutation(order.begin(), order.end()));
+  return orders;
+}
+
+MeshPlacement place_mesh(const MeshChoice& choice, const std::vector<RankCost>& costs,
+                         const MeshMachine& machine, const std::vector<MeshOrder>& orders) {
+  // Relative: what is no shorter than by this is the same step, summed in another order.
+  constexpr double kRounding = 1e-9;
+  ISTHMUS_CHECK(!orders.empty());
+  ISTHMUS_CHECK(orders.front() == kMeshOrder);
+  MeshPlacement best;
+  for (const MeshOrder& order : orders) {
+    const MeshTime time = mesh_time(choice, costs, machine, order);
+    if (order == kMeshOrder) best.rank_order_s = time.step;
+    if (order != kMeshOrder && time.step >= best.time.step * (1 - kRounding)) continue;
+    best.time = time;
+    best.order = order;
+  }
   return best;
 }
 
@@ -59,11 +69,10 @@ std::vector<std::int64_t> ranks_by_slot(const MeshChoice& choice, const MeshOrde
 }
 
 std::string order_text(const MeshOrder& order) {
-  constexpr std::array<std::string_view, 3> kNames = {"tensor", "pipeline", "data"};
   std::string text;
   for (const MeshDimension dimension : order) {
     if (!text.empty()) text += ", ";
-    text += kNames[static_cast<std::size_t>(dimension)];
+    text += kMeshDimensionNames[static_cast<std::size_t>(dimension)];
   }
   return text;
 }

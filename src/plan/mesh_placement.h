@@ -21,12 +21,19 @@ struct MeshPlacement {
   [[nodiscard]] bool in_rank_order() const { return order == kMeshOrder; }
 };
 
-/// The order with the shortest step; rank order unless another is shorter by more than rounding.
-/// Deviation: Holmes places machines with unlike network cards; here all nodes are alike, and what
-/// is chosen is the order of the dimensions.
-/// costs: as for mesh_time. REQUIRES: mesh_problems is empty.
+/// One order of each use of the links, rank order the first: where each dimension has the same link
+/// a step takes as long. A function of tp, pp, dp and whether there are virtual stages, so one list
+/// serves all choices that have these in common.
+[[nodiscard]] std::vector<MeshOrder> unlike_orders(const MeshChoice& choice,
+                                                   const std::vector<LinkClass>& links);
+
+/// Of these orders, whose first is rank order, the one with the shortest step; rank order unless
+/// another is shorter by more than rounding. Deviation: Holmes places machines with unlike network
+/// cards; here all nodes are alike, and what is chosen is the order of the dimensions.
+/// costs: as for mesh_time; orders: unlike_orders. REQUIRES: mesh_problems is empty.
 [[nodiscard]] MeshPlacement place_mesh(const MeshChoice& choice, const std::vector<RankCost>& costs,
-                                       const MeshMachine& machine);
+                                       const MeshMachine& machine,
+                                       const std::vector<MeshOrder>& orders);
 
 /// The rank in each slot. REQUIRES: `order` holds each dimension once.
 [[nodiscard]] std::vector<std::int64_t> ranks_by_slot(const MeshChoice& choice,

@@ -69,6 +69,7 @@ class Search {
     const std::vector<std::string> problems = mesh_problems(w_, choice);
     std::optional<MeshCandidate> best;
     std::string refusal = problems.empty() ? "" : problems.front();
+    orders_ = {};
     if (problems.empty()) {
       for (const std::int64_t micro_batches : divisors(w_.sequences / choice.dp)) {
         if (search_.micro_batches && *search_.micro_batches != micro_batches) continue;
@@ -131,7 +132,14 @@ class Search {
     }
   }
 
-  [[nodiscard]] MeshCandidate candidate_of(const MeshChoice& choice) const {
+  /// Of the tp x pp x dp that is considered.
+  [[nodiscard]] const std::vector<MeshOrder>& orders_of(const MeshChoice& choice) {
+    std::vector<MeshOrder>& orders = orders_[choice.virtual_stages > 1 ? 1 : 0];
+    if (orders.empty()) orders = unlike_orders(choice, machine_.links);
+    return orders;
+  }
+
+  [[nodiscard]] MeshCandidate candidate_of(const MeshChoice& choice) {
     MeshCandidate candidate;
     candidate.choice = choice;
     const std::vector<RankCost> costs = rank_costs(layout_, w_, choice);
@@ -142,7 +150,7 @@ class Search {
     }
     candidate.fits =
         machine_.memory_bytes == 0 || candidate.memory.total() <= machine_.memory_bytes;
-    const MeshPlacement placed = place_mesh(choice, costs, machine_);
+    const MeshPlacement placed = place_mesh(choice, costs, machine_, orders_of(choice));
     candidate.time = placed.time;
     candidate.order = placed.order;
     candidate.rank_order_s = placed.rank_order_s;
@@ -153,6 +161,7 @@ class Search {
   const MeshMachine& machine_;
   const MeshSearch& search_;
   ModelLayout layout_;
+  std::array<std::vector<MeshOrder>, 2> orders_;  // without and with virtual stages
 };
 
 std::string percent(double part) { return fmt::format("{:.0f} %", 100 * part); }

@@ -13,6 +13,7 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plan/mesh_cost.h"
@@ -34,6 +35,8 @@ struct MeshMachine {
 };
 
 enum class MeshDimension { kTensor, kPipeline, kData };
+inline constexpr std::array<std::string_view, 3> kMeshDimensionNames = {"tensor", "pipeline",
+                                                                        "data"};
 
 /// Dimensions from the innermost, whose ranks are neighbours, outwards. The mesh of a run is
 /// tensor, data, pipeline.

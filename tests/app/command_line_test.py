@@ -643,10 +643,11 @@ codec = "int8"
         self.assertEqual(best["step_s"], min(orders.values()))
         self.assertEqual(best["rank_order_step_s"], orders["tensor, data, pipeline"])
         text = " ".join(self.prints(*slow).split())
-        self.assertIn("place the ranks 0 1 4 5 on node 0, 2 3 6 7 on node 1", text)
+        self.assertIn("place the ranks of this site 0 1 4 5 on node 0, 2 3 6 7 on node 1", text)
+        self.assertIn("; ranks placed", text.partition("Best:")[0])
         alone = self.object_of(*plan)
         self.assertEqual(alone["ranks_of_nodes"], [list(range(8))])
-        self.assertNotIn("place the ranks", self.prints(*plan))
+        self.assertNotRegex(self.prints(*plan), "place the ranks|ranks placed")
 
     def test_meshes_are_refused_with_what_would_do(self):
         self.refuses(3, "ranks would do", "plan", "mesh", "--model", "llama-70b", "--ranks", "4",

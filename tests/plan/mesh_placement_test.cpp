@@ -240,12 +240,17 @@ std::vector<Case> cases() {
   };
 }
 
+MeshPlacement place(const MeshChoice& choice, const std::vector<RankCost>& costs,
+                    const MeshMachine& machine) {
+  return place_mesh(choice, costs, machine, unlike_orders(choice, machine.links));
+}
+
 TEST(MeshPlacement, BeatsRankOrderByThePredictedRatio) {
   for (const Case& c : cases()) {
     const MeshWorkload w = workload_of(c);
     ASSERT_TRUE(mesh_problems(w, c.mesh).empty()) << mesh_problems(w, c.mesh).front();
     const auto costs = rank_costs(ModelLayout(w.shape), w, c.mesh);
-    const MeshPlacement placed = place_mesh(c.mesh, costs, c.machine);
+    const MeshPlacement placed = place(c.mesh, costs, c.machine);
     EXPECT_EQ(order_text(placed.order), order_text(c.best)) << c.name;
     const double best = Step(w, c.mesh, c.machine, placed.order).play();
     const double rank_order = Step(w, c.mesh, c.machine, kMeshOrder).play();
@@ -271,10 +276,10 @@ TEST(MeshPlacement, StaysInRankOrderWhereNothingIsGained) {
   MeshMachine alike = c.machine;
   alike.links[1] = alike.links[0];
   alike.links[1].ranks = 0;
-  EXPECT_TRUE(place_mesh(c.mesh, costs, alike).in_rank_order());
+  EXPECT_TRUE(place(c.mesh, costs, alike).in_rank_order());
   MeshMachine one = c.machine;
   one.links = {{"node", 0, 1e9, 1e-6}};
-  const MeshPlacement placed = place_mesh(c.mesh, costs, one);
+  const MeshPlacement placed = place(c.mesh, costs, one);
   EXPECT_TRUE(placed.in_rank_order());
   EXPECT_EQ(placed.time.step, placed.rank_order_s);
 }
@@ -290,6 +295,27 @@ TEST(MeshPlacement, NamesTheRankOfEachSlot) {
   std::vector<std::int64_t> ranks = ranks_by_slot(mesh(3, 4, 5, 1), {kD, kP, kT});
   std::sort(ranks.begin(), ranks.end());
   for (std::size_t i = 0; i < ranks.size(); ++i) EXPECT_EQ(ranks[i], static_cast<std::int64_t>(i));
+}
+
+// Nodes of four ranks, by hand. Of 2 x 2 x 2 the dimension that comes last has the network; of
+// 1 x 4 x 4 the inner one of two; and a pipeline of two, whose ring of virtual stages is the same
+// two ranks, is as it is without.
+TEST(MeshPlacement, LooksAtOneOrderForEachUseOfTheLinks) {
+  const std::vector<LinkClass> links = nodes(1, 1).links;
+  const auto texts = [&](const MeshChoice& choice) {
+    std::vector<std::string> all;
+    for (const MeshOrder& order : unlike_orders(choice, links)) all.push_back(order_text(order));
+    return all;
+  };
+  const std::vector<std::string> cube = {"tensor, data, pipeline", "tensor, pipeline, data",
+                                         "pipeline, data, tensor"};
+  EXPECT_EQ(texts(mesh(2, 2, 2, 8)), cube);
+  MeshChoice chunked = mesh(2, 2, 2, 8);
+  chunked.virtual_stages = 2;
+  EXPECT_EQ(texts(chunked), cube);
+  EXPECT_EQ(texts(mesh(1, 4, 4, 8)),
+            (std::vector<std::string>{"tensor, data, pipeline", "tensor, pipeline, data"}));
+  EXPECT_EQ(texts(mesh(4, 1, 1, 8)), (std::vector<std::string>{"tensor, data, pipeline"}));
 }
 
 // The search puts a mesh where it is fastest, and says what rank order would take.
