@@ -15,12 +15,13 @@ inline std::mutex& mpi_mutex() {
 }
 
 /// Which of the job's processes this process's communicators and its transport are of; as global as
-/// MPI itself. Set by split_mpi_job, before there is a second thread.
+/// MPI itself. Set by split_mpi_job, before there is a second thread; `abandoned` by the
+/// transport's end.
 struct MpiJob {
   MPI_Comm ranks = MPI_COMM_WORLD;
   MPI_Comm members = MPI_COMM_WORLD;
   bool split = false;
-  bool abandoned = false;  // a member has not said farewell: MPI_Finalize would wait for it
+  bool abandoned = false;  // the transport has missed a farewell: MPI_Finalize would wait for it
 };
 [[nodiscard]] MpiJob& mpi_job();
 

@@ -64,7 +64,11 @@ class MpiTransport final : public NetworkTransport {
         queue_(runtime.make_wait_queue()),
         mailbox_(runtime, place.members) {
     const std::scoped_lock lock(mpi_mutex());  // ranks of a mesh may have calls under way
-    check_mpi(MPI_Comm_dup(mpi_job().members, &group_), "no communicator of its own");
+    if (mpi_job().split) {
+      group_ = mpi_job().members;  // nobody else's; a dup would wait here for the other sites
+    } else {
+      check_mpi(MPI_Comm_dup(mpi_job().members, &group_), "no communicator of its own");
+    }
     check_mpi(MPI_Comm_set_errhandler(group_, MPI_ERRORS_RETURN), "errors cannot be returned");
     gone_.assign(static_cast<std::size_t>(place.members), false);
     task_ =
