@@ -103,6 +103,7 @@ class Bench:
         deadline = time.monotonic() + 60
         while len(self.rows(out, "train")) < steps:
             require(time.monotonic() < deadline and process.poll() is None, f"{out}: not {steps} steps in a minute")
+            time.sleep(0.02)
 
 
 def mesh(**sizes):
@@ -139,10 +140,8 @@ def fifty_steps_follow_one_rank(bench):
     interleaved = {"pp": 4, "schedule": '"interleaved-1f1b"', "virtual_stages": 2, "micro_batches": 4}
     one = {arch: trained(f"one-{arch}", arch, "", 1) for arch in ("gpt2", "llama")}
     for name, arch, sizes, ranks, flags in (
-            ("1x4x1", "llama", interleaved, 4, ()),
-            ("1x4x1-gpt2", "gpt2", interleaved, 4, ("--set", "train.recompute=true")),
-            ("2x2x2", "gpt2", {"tp": 2, "pp": 2, "dp": 2, "sequence_parallel": "true", "zero": 1}, 8, ()),
-            ("4x1x2", "llama", {"tp": 4, "dp": 2, "zero": 3}, 8, ("--set", "train.recompute=true"))):
+            ("1x4x1", "llama", interleaved, 4, ("--set", "train.recompute=true")),
+            ("2x2x2", "gpt2", {"tp": 2, "pp": 2, "dp": 2, "sequence_parallel": "true", "zero": 1}, 8, ())):
         found = trained(name, arch, mesh(**sizes), ranks, *flags)
         require(len(found) == len(one[arch]) == 50, f"{name}: {len(found)} steps")
         worst = max(abs(a - b) / b for a, b in zip(found, one[arch]))
@@ -170,9 +169,9 @@ def a_job_is_one_site_of_two(bench):
         bench.same(f"sites-{name}", "sites-one")
 
 
-def sites_toml(bench, name, meshes, steps=40):
+def sites_toml(bench, name, meshes, steps=40, batch=512):
     sites = "".join(f'[[site]]\nname = "{site}"\n{size}\n' for site, size in meshes)
-    return bench.write(name, sites, method="streaming-diloco", steps=steps, batch=512 * len(meshes),
+    return bench.write(name, sites, method="streaming-diloco", steps=steps, batch=batch * len(meshes),
                        keys='H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\ncodec = "int8"')
 
 
@@ -194,18 +193,20 @@ def one_job_is_all_sites(bench):
 
 
 def one_job_of_all_sites_stops_and_goes_on(bench):
-    toml = sites_toml(bench, "stop", (("a", "tp = 2"), ("b", "")), steps=400)
+    sites = (("a", "tp = 2"), ("b", ""))
+    toml = sites_toml(bench, "stop", sites, steps=1500, batch=64)  # many steps, but short ones
     bench.run(bench.train(toml, "stop-one", "--set", "net.transport=inproc"))
     process = bench.start(bench.train(toml, "stop", ranks=3))
     bench.await_steps(process, "stop/a", 5)
     process.send_signal(signal.SIGUSR1)
     said = process.communicate(timeout=60)[0]
     require(process.returncode == 85, f"exit {process.returncode}: {said}")
-    require(len(bench.rows("stop/a", "train")) < 400, "it was not stopped")
+    require(len(bench.rows("stop/a", "train")) < 1500, "it was not stopped")
     bench.run(bench.train(toml, "stop", "--resume", "auto", ranks=3))
     for site in ("a", "b"):
         bench.same(f"stop/{site}", "stop-one")
     # A rank that is killed, of a mesh or alone, ends the job of all sites.
+    toml = sites_toml(bench, "killed", sites, steps=100000)
     for victim in (1, 2):
         process = bench.start(bench.train(toml, f"killed-{victim}", ranks=3))
         bench.await_steps(process, f"killed-{victim}/a", 5)

@@ -139,49 +139,64 @@ Method method_of(const std::string& name, const std::string& codec) {
   return {name, outer};
 }
 
-class MeshContribution
-    : public testing::TestWithParam<std::tuple<const char*, const char*, const char*>> {
- protected:
-  LanguageModelOptions one_ = model_of(std::get<0>(GetParam()));
-  Method method_ = method_of(std::get<1>(GetParam()), std::get<2>(GetParam()));
+/// Two sites that train the same model.
+enum class Pair { kOneAndCube, kSplitMeshes, kChunksAndOne };
+
+std::vector<LanguageModelOptions> sites_of(Pair pair, LanguageModelOptions one) {
+  switch (pair) {
+    case Pair::kOneAndCube:
+      return {one, with(one, {"", {.tp = 2, .pp = 2, .dp = 2}, 2})};
+    case Pair::kSplitMeshes:
+      return {with(one, {"", {.tp = 4, .dp = 2, .sequence_parallel = true}}, 3),
+              with(one, {"", {.tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true}, 2}, 1)};
+    case Pair::kChunksAndOne:
+      one.model.layers = 8;
+      return {with(one, {"", {.pp = 4}, 4, PipelineKind::kInterleaved, 2}), one};
+  }
+  return {};
+}
+
+struct ContributionCase {
+  const char* model;
+  const char* method;
+  const char* codec;
+  Pair pair;
 };
 
+class MeshContribution : public testing::TestWithParam<ContributionCase> {};
+
 TEST_P(MeshContribution, HasTheSameBytesOnEveryMesh) {
-  LanguageModelOptions eight_layers = one_;
-  eight_layers.model.layers = 8;
-  const Case interleaved{"", {.pp = 4}, 4, PipelineKind::kInterleaved, 2};
-  const std::vector<std::vector<LanguageModelOptions>> pairs = {
-      {one_, with(one_, {"", {.tp = 2, .pp = 2, .dp = 2}, 2})},
-      {with(one_, {"", {.tp = 4, .dp = 2, .sequence_parallel = true}}, 3),
-       with(one_, {"", {.tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true}, 2}, 1)},
-      {with(eight_layers, interleaved), eight_layers}};
-  for (const auto& sites : pairs) {
-    const auto sent = sent_by(sites, method_, true);
-    ASSERT_GE(sent[0].size(), 3U);
-    ASSERT_EQ(sent[0].size(), sent[1].size());
-    for (std::size_t i = 0; i < sent[0].size(); ++i) {
-      EXPECT_EQ(sent[0][i].empty(), i >= kSteps) << i;  // ddp's last one commits, no more
-      EXPECT_TRUE(sent[0][i] == sent[1][i]) << "contribution " << i;
-    }
+  const ContributionCase& c = GetParam();
+  const auto sent =
+      sent_by(sites_of(c.pair, model_of(c.model)), method_of(c.method, c.codec), true);
+  ASSERT_GE(sent[0].size(), 3U);
+  ASSERT_EQ(sent[0].size(), sent[1].size());
+  for (std::size_t i = 0; i < sent[0].size(); ++i) {
+    EXPECT_EQ(sent[0][i].empty(), i >= kSteps) << i;  // ddp's last one commits, no more
+    EXPECT_TRUE(sent[0][i] == sent[1][i]) << "contribution " << i;
   }
 }
 
-std::string case_name(const testing::TestParamInfo<MeshContribution::ParamType>& at) {
-  std::string name =
-      std::string(std::get<0>(at.param)) + std::get<1>(at.param) + "_" + std::get<2>(at.param);
+constexpr ContributionCase kContributions[] = {
+    {"gpt2", "diloco", "int8", Pair::kOneAndCube},
+    {"llama-tied", "diloco", "fp4", Pair::kOneAndCube},
+    {"gpt2", "diloco", "1bit", Pair::kOneAndCube},
+    {"llama-tied", "diloco", "topk:64", Pair::kOneAndCube},
+    {"llama-tied", "diloco", "fp32", Pair::kChunksAndOne},
+    {"gpt2", "diloco", "1bit:ef", Pair::kSplitMeshes},
+    {"llama-tied", "diloco", "topk:64:ef", Pair::kSplitMeshes},
+    {"gpt2", "streaming-diloco", "int8", Pair::kChunksAndOne},
+    {"llama-tied", "streaming-diloco", "fp4-e2m1:64:ef", Pair::kOneAndCube},
+    {"llama-tied", "ddp", "int8", Pair::kSplitMeshes},
+    {"gpt2", "ddp", "fp4-e2m1:64:ef", Pair::kOneAndCube},
+};
+
+std::string case_name(const testing::TestParamInfo<ContributionCase>& at) {
+  std::string name = std::string(at.param.model) + at.param.method + "_" + at.param.codec;
   std::erase_if(name, [](char c) { return std::isalnum(c) == 0 && c != '_'; });
   return name;
 }
-const auto kFamilies = testing::Values("gpt2", "llama-tied");
-INSTANTIATE_TEST_SUITE_P(Codecs, MeshContribution,
-                         testing::Combine(kFamilies, testing::Values("diloco"),
-                                          testing::Values("fp32", "int8", "fp4", "1bit", "1bit:ef",
-                                                          "topk:64", "topk:64:ef")),
-                         case_name);
-INSTANTIATE_TEST_SUITE_P(Methods, MeshContribution,
-                         testing::Combine(kFamilies, testing::Values("streaming-diloco", "ddp"),
-                                          testing::Values("int8", "fp4-e2m1:64:ef")),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(Codecs, MeshContribution, testing::ValuesIn(kContributions), case_name);
 
 // Nothing replaced: a pipeline of an untied model has the bits of one rank that accumulates as many
 // micro-batches, so it sends its bytes, round after round.
