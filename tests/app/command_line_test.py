@@ -299,6 +299,9 @@ class Configuration(CommandLine):
         self.assertIn("train.offload", done.stderr)
         self.assertIn("train.recompute", done.stderr)
         self.assertFalse((self.folder / "huge").exists())
+        self.assertIn("a machine for each site", done.stderr)
+        done = self.refuses(4, "it would be killed", "simulate", "huge.toml", "--link", "1Gbit/s,1ms")
+        self.assertNotIn("a machine for each site", done.stderr)
 
     def test_a_config_is_shown_with_origins(self):
         text = self.prints("inspect", "run.toml", "--set", "inner.lr=0.5")
