@@ -71,6 +71,7 @@ HubRun::HubRun(const Options& options, HubLog& log)
                     "another --out",
                     session_->sites, config_.file.string(), config_.workers()));
   }
+  if (session_) check_log_shares(config_, session_->common);
   agree_anew();
   agreement_->resume(log_.agreed());
   for (const HubRecord& record : log.contents().history) {

@@ -23,16 +23,25 @@ namespace {
   throw ConfigError(fmt::format("net.shares = \"{}\": {}; {}", config.net.shares, why, remedy));
 }
 
-/// That rounds have owners, and enough of them. Configurations are loaded with a method that can.
+/// Told always: rounds in which it differs come to no end, and a hub leaves out what its own file
+/// does not tell.
+constexpr std::string_view kSharesMove = "whether shares move (net.shares = \"measured\")";
+
+/// Configurations are loaded with a method that there is.
+MethodInfo info_of(const std::string& method) {
+  const std::vector<MethodInfo> known = methods();
+  return *std::ranges::find(known, method, &MethodInfo::name);
+}
+
+/// That rounds have owners, and enough of them. The method is one that can.
 void check_rounds(const Config& config) {
   if (config.workers() <= 2) {
     refuse(config,
            fmt::format("of {} site(s) each moves as much under all shares", config.workers()),
            "remove it");
   }
-  const std::vector<MethodInfo> known = methods();
-  const auto method = std::ranges::find(known, config.method, &MethodInfo::name);
-  const std::shared_ptr<const Codec> codec = make_codec(outer::codec_of(*method, config.outer));
+  const std::shared_ptr<const Codec> codec =
+      make_codec(outer::codec_of(info_of(config.method), config.outer));
   if (resolve_reduction(config.outer.exchange, *codec, config.workers()) !=
       ReductionKind::kReduce) {
     refuse(config,
@@ -127,12 +136,26 @@ std::string words_of_shares(const std::vector<std::uint32_t>& shares) {
 }
 
 void append_shares(const Config& config, std::vector<std::pair<std::string, std::string>>& common) {
-  if (config.net.shares == "measured") common.emplace_back("net.shares", "measured");
+  common.emplace_back(kSharesMove, config.net.shares == "measured" ? "yes" : "no");
   if (config.net.shares != "links") return;
   common.emplace_back(
       "what net.shares = \"links\" makes of the [[link]]s (it takes the same file, or the same "
       "--links, at all sites)",
       words_of_shares(owner_shares(config)));
+}
+
+void check_log_shares(const Config& config,
+                      const std::vector<std::pair<std::string, std::string>>& logged) {
+  const auto found = std::ranges::find(
+      logged, kSharesMove, [](const auto& each) { return std::string_view(each.first); });
+  const bool moved = found != logged.end() && found->second == "yes";
+  if (moved == (config.net.shares == "measured")) return;
+  refuse(config,
+         fmt::format("the run in the hub's log was begun with shares that {}, and its sites go on "
+                     "so",
+                     moved ? "move (net.shares = \"measured\")" : "stay as they are"),
+         "start the hub with that run's file, or end all sites, start them anew and give the hub "
+         "another --out");
 }
 
 }  // namespace isthmus::app

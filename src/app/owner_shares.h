@@ -39,8 +39,13 @@ void check_measuring_links(const Config& config, bool mpi);
 /// One line for people.
 [[nodiscard]] std::string words_of(const ShareMove& move, const std::vector<std::string>& sites);
 
-/// What sites must have alike about it, as common_values (config.h) has the rest: owner_shares with
-/// "links", that they move with "measured", nothing with "auto". THROWS: as owner_shares.
+/// What sites, and a hub, must have alike about it, as common_values (config.h) has the rest:
+/// whether shares move, and owner_shares with "links". THROWS: as owner_shares.
 void append_shares(const Config& config, std::vector<std::pair<std::string, std::string>>& common);
+
+/// `logged`: what the sites of the run in a hub's log had alike. One without the entry is of a
+/// build in which shares did not move. THROWS: ConfigError where they move by one of both alone.
+void check_log_shares(const Config& config,
+                      const std::vector<std::pair<std::string, std::string>>& logged);
 
 }  // namespace isthmus::app

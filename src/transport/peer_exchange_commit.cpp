@@ -85,9 +85,8 @@ void ExchangeEngine::take_done(Rank from, const SyncId& id, const Digest128& dig
     tell(from, id, verdict_of(from, id, digest), out);  // it missed it, or DONE came twice
     return;
   }
-  const bool known_over = is_hub() ? all_peers_closed(id.sent) : over(id);
-  if (from != options_.self && known_over && !rounds_.contains(id)) {
-    return;  // all are through with it: a late copy
+  if (from != options_.self && through_everywhere(id)) {
+    return;  // a late copy
   }
   std::map<Rank, Digest128>& digests = dones_[id];
   digests[from] = digest;
@@ -223,6 +222,11 @@ bool ExchangeEngine::all_peers_closed(StepIndex sent) const {
     const Peer& peer = peer_[static_cast<std::size_t>(rank.value())];
     return (peer.lost && !is_hub()) || peer.left || peer.closed_before > sent.value();
   });
+}
+
+/// At the coordinator: whoever still speaks of that round has said so before.
+bool ExchangeEngine::through_everywhere(const SyncId& id) const {
+  return (is_hub() ? all_peers_closed(id.sent) : over(id)) && !rounds_.contains(id);
 }
 
 EncodedResult ExchangeEngine::take_encoded(const SyncId& id) {

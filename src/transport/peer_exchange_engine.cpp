@@ -176,7 +176,7 @@ void ExchangeEngine::answer_control(Rank from, const Frame& frame, TimePoint now
       read_done(from, frame, out);
       return;
     case FrameKind::kCommit:
-      if (from == coordinator()) take_commit(head.id, frame.payload);
+      if (from == coordinator()) take_commit(head.id, frame.payload, out);
       return;
     case FrameKind::kAbort:
       take_abort(from, frame, out);

@@ -221,7 +221,9 @@ class ExchangeEngine {
   [[nodiscard]] bool take_report(Rank from, const SyncId& id, std::span<const std::byte> bytes);
   void choose_next_shares(const SyncId& id);
   [[nodiscard]] std::vector<std::byte> shares_told(const SyncId& id) const;
-  void take_commit(const SyncId& id, std::span<const std::byte> payload);
+  void refuse_done(Rank from, const Frame& frame, Outbox& out);
+  [[nodiscard]] std::string of_unlike_files() const;
+  void take_commit(const SyncId& id, std::span<const std::byte> payload, Outbox& out);
   void adopt_shares(const OpenRound& open);
   void forget_shares();
   void restore_shares(const HubRecord& record, const SyncId& id);
@@ -244,6 +246,7 @@ class ExchangeEngine {
   void forget_closed();
   [[nodiscard]] bool over(const SyncId& id) const;
   [[nodiscard]] bool all_peers_closed(StepIndex sent) const;
+  [[nodiscard]] bool through_everywhere(const SyncId& id) const;
   [[nodiscard]] bool lacks_digest(const OpenRound& open, Rank peer) const;
   [[nodiscard]] std::int64_t closed_before() const;
   [[nodiscard]] std::vector<Rank> waits_for(const OpenRound& open) const;

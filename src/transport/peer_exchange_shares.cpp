@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shares of the owners that move while the run goes on (measured_shares.h): what members report
 // with DONE, what COMMIT tells of the fragment's next round.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "core/check.h"
@@ -45,14 +48,19 @@ void ExchangeEngine::report_rates(OpenRound& open) {
   }
 }
 
+// A frame that has come whole and does not fit is of a member whose configuration differs: dropped,
+// it would be said again for ever.
 void ExchangeEngine::read_done(Rank from, const Frame& frame, Outbox& out) {
-  Digest128 digest;
-  if (!coordinates() || frame.payload.size() < digest.bytes.size()) return;
-  std::memcpy(digest.bytes.data(), frame.payload.data(), digest.bytes.size());
+  if (!coordinates()) return;
   const SyncId& id = frame.header.id;
-  if (take_report(from, id, frame.payload.subspan(digest.bytes.size()))) {
-    take_done(from, id, digest, out);
+  Digest128 digest;
+  const bool whole = frame.payload.size() >= digest.bytes.size();
+  if (!whole || !take_report(from, id, frame.payload.subspan(digest.bytes.size()))) {
+    refuse_done(from, frame, out);
+    return;
   }
+  std::memcpy(digest.bytes.data(), frame.payload.data(), digest.bytes.size());
+  take_done(from, id, digest, out);
 }
 
 /// RETURNS: whether a DONE with these bytes behind its digest is one of this run.
@@ -65,6 +73,30 @@ bool ExchangeEngine::take_report(Rank from, const SyncId& id, std::span<const st
       verdicts_.contains(id) || (digests != dones_.end() && digests->second.contains(from));
   if (!again) measured_->report(from, *rates);
   return true;
+}
+
+/// Its round ends with the reason, for all, unless it has ended.
+void ExchangeEngine::refuse_done(Rank from, const Frame& frame, Outbox& out) {
+  const SyncId& id = frame.header.id;
+  if (const auto verdict = verdicts_.find(id); verdict != verdicts_.end()) {
+    tell(from, id, Verdict(verdict->second), out);
+  } else if (!through_everywhere(id)) {
+    judge(id,
+          ExchangeError{
+              ExchangeError::Kind::kCorrupt, from,
+              fmt::format("worker {} has ended fragment {} of step {} with a DONE of {} bytes, {}",
+                          from.value(), id.fragment.value(), id.sent.value(), frame.payload.size(),
+                          of_unlike_files())},
+          out);
+  }
+}
+
+/// Why what has come cannot be read.
+std::string ExchangeEngine::of_unlike_files() const {
+  return fmt::format(
+      "which cannot be where shares {}: net.shares = \"measured\" must be in the files of all, or "
+      "of none",
+      options_.moves_shares ? "move" : "do not move");
 }
 
 /// At the coordinator: a round is committed.
@@ -80,13 +112,21 @@ std::vector<std::byte> ExchangeEngine::shares_told(const SyncId& id) const {
   return told == told_shares_.end() ? std::vector<std::byte>() : write_shares(told->second);
 }
 
-void ExchangeEngine::take_commit(const SyncId& id, std::span<const std::byte> payload) {
-  if (options_.moves_shares) {
-    auto shares = read_shares(payload, options_.members);
-    if (!shares) return;  // of no coordinator of this run
-    const auto found = rounds_.find(id);
-    if (found != rounds_.end() && found->second.said_done) told_shares_[id] = *std::move(shares);
+void ExchangeEngine::take_commit(const SyncId& id, std::span<const std::byte> payload,
+                                 Outbox& out) {
+  const auto found = rounds_.find(id);
+  if (found == rounds_.end() || !found->second.said_done || found->second.closed ||
+      found->second.failure) {
+    return;  // it has come before, or nobody can have committed it
   }
+  auto shares = read_shares(payload, options_.members);
+  if (options_.moves_shares ? !shares.has_value() : !payload.empty()) {
+    give_up(fmt::format("fragment {} of step {} was committed with {} bytes, {}",
+                        id.fragment.value(), id.sent.value(), payload.size(), of_unlike_files()),
+            out);
+    return;
+  }
+  if (options_.moves_shares) told_shares_[id] = *std::move(shares);
   take_verdict(id, std::nullopt);
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "app/commands.h"
 #include "core/system_runtime.h"
@@ -22,6 +23,8 @@
 namespace isthmus::app {
 namespace {
 
+using ::testing::_;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -99,10 +102,15 @@ TEST(OwnerShares, AreWhatSitesMustHaveAlikeWhereTheKeySaysSo) {
   const auto names_the_key =
       ::testing::AllOf(HasSubstr("net.shares"), HasSubstr("[[link]]"), HasSubstr("--links"));
   EXPECT_THAT(common(kFour + kSlowC, kByLinks),
-              ElementsAre(::testing::Pair(names_the_key, "1365:1365:0:1365")));
+              ElementsAre(_, ::testing::Pair(names_the_key, "1365:1365:0:1365")));
   EXPECT_THAT(common(kFour + link(R"(["*", "*"])", 40), kByLinks),
-              ElementsAre(::testing::Pair(names_the_key, "even")));
-  EXPECT_THAT(common(kFour + kSlowC, {}), IsEmpty());
+              ElementsAre(_, ::testing::Pair(names_the_key, "even")));
+  // A hub leaves out what its own file does not tell, so each file tells it.
+  const auto moving = [](const std::string& yes) {
+    return ElementsAre(::testing::Pair(HasSubstr("net.shares = \"measured\""), yes));
+  };
+  EXPECT_THAT(common(kFour + kSlowC, {}), moving("no"));
+  EXPECT_THAT(common(kFour, {"net.shares=measured"}), moving("yes"));
 }
 
 TEST(OwnerShares, ByLinksNeedLinksAndOwners) {
@@ -163,6 +171,25 @@ TEST(OwnerShares, MeasuredOnesBeginEvenAndAreRefusedWhereNobodyCanMove) {
                                {"outer.exchange=reduce"}),
                       false),
               HasSubstr("of 2 site(s)"));
+}
+
+TEST(OwnerShares, AHubsLogIsOfARunWhoseSharesMoveOrOfOneWhoseDoNot) {
+  const auto refusal = [](const std::string& file, const std::optional<std::string>& logged) {
+    std::vector<std::pair<std::string, std::string>> common;
+    if (logged) append_shares(config(kFour, {"net.shares=" + *logged}), common);
+    try {
+      check_log_shares(config(kFour, {"net.shares=" + file}), common);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal("auto", "auto"), "");
+  EXPECT_EQ(refusal("measured", "measured"), "");
+  EXPECT_EQ(refusal("auto", std::nullopt), "");
+  EXPECT_THAT(refusal("auto", "measured"), AllOf(HasSubstr("net.shares"), HasSubstr("--out")));
+  EXPECT_THAT(refusal("measured", "auto"), AllOf(HasSubstr("net.shares"), HasSubstr("--out")));
+  EXPECT_THAT(refusal("measured", std::nullopt), HasSubstr("net.shares"));
 }
 
 constexpr std::size_t kValues = std::size_t{1} << 22;

@@ -163,7 +163,7 @@ def first_site_dies(isthmus, folder, corpus):
 
 
 def the_wrong_log(isthmus, folder, corpus):
-    run = HubRun(isthmus, folder / "wrong", corpus, "diloco", 2)
+    run = HubRun(isthmus, folder / "wrong", corpus, "diloco", 3)
     try:
         run.goes_on("west", 20)
         second = subprocess.run([isthmus, "hub", str(run.toml), "--out", str(run.folder / "hub")],
@@ -174,6 +174,9 @@ def the_wrong_log(isthmus, folder, corpus):
         require("holds the log of run" in run.said("hub"), run.said("hub"))
         require(run.start_hub(out="other").wait(timeout=60) == 3, run.said("other"))
         require("there is no log of it here" in run.said("other"), run.said("other"))
+        other_file = run.start_hub("--resume", "auto", "--set", "net.shares=measured")
+        require(other_file.wait(timeout=60) == 3, run.said("hub"))
+        require('net.shares = "measured": the run in the hub' in run.said("hub"), run.said("hub"))
         run.start_hub("--resume", "auto")
         run.goes_on("west", 20)
         run.stop()

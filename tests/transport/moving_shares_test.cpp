@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shares that move, in the protocol itself: members whose files differ about it, rounds that begin
+// again, a hub's next process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "transport/engine_net.h"
+#include "transport/measured_shares.h"
+#include "transport/naive_mean.h"
+
+namespace isthmus {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace testing_support;
+using ::testing::HasSubstr;
+
+constexpr std::size_t kValues = 50'000;
+
+Contribution contribution(int member, const SyncId& id) {
+  return contribution_of(make_codec("fp32"), Rank(member), kValues, id, ReductionKind::kReduce);
+}
+
+/// The same frame with another payload.
+FrameBytes with_payload(const FrameBytes& frame, const std::vector<std::byte>& payload) {
+  return make_frame(parse_frame(*frame)->header, payload);
+}
+
+// ---- files that differ
+
+struct Unlike {
+  const char* name;
+  bool moves;           // where the frame is read
+  FrameKind kind;       // ... that is of a member where they do the other thing
+  std::size_t payload;  // its bytes
+};
+void PrintTo(const Unlike& unlike, std::ostream* out) { *out << unlike.name; }
+
+class UnlikeFiles : public ::testing::TestWithParam<std::tuple<Unlike, bool>> {};
+INSTANTIATE_TEST_SUITE_P(
+    All, UnlikeFiles,
+    ::testing::Combine(::testing::Values(Unlike{"DoneWithoutRates", true, FrameKind::kDone, 16},
+                                         Unlike{"DoneWithRates", false, FrameKind::kDone, 40},
+                                         Unlike{"CutDone", true, FrameKind::kDone, 7},
+                                         Unlike{"CommitWithoutShares", true, FrameKind::kCommit, 0},
+                                         Unlike{"CommitWithShares", false, FrameKind::kCommit, 12}),
+                       ::testing::Bool()),
+    [](const auto& each) {
+      return std::string(std::get<0>(each.param).name) +
+             (std::get<1>(each.param) ? "ToAHub" : "ToTheFirst");
+    });
+
+TEST_P(UnlikeFiles, EndTheRoundWithTheKeysName) {
+  const auto& [unlike, hub] = GetParam();
+  const bool moves = unlike.moves;
+  EngineNet net(3, 1, {}, true, 1, 100ms, hub, {}, {}, moves);
+  net.forge = [unlike = unlike](int, const FrameBytes& frame) {
+    if (parse_frame(*frame)->header.kind != unlike.kind) return frame;
+    return with_payload(frame, std::vector<std::byte>(unlike.payload));
+  };
+  const SyncId id{FragmentId(0), StepIndex(1)};
+  for (int m = 0; m < 3; ++m) net.begin(m, contribution(m, id));
+  const auto all_ready = [&] {
+    return net.engine(0).ready(id) && net.engine(1).ready(id) && net.engine(2).ready(id);
+  };
+  for (int k = 0; k < 3000 && !all_ready(); ++k) ASSERT_TRUE(net.advance());
+  ASSERT_TRUE(all_ready()) << "it never ends";
+  // Who says COMMIT has ended the round by it.
+  const int first = unlike.kind == FrameKind::kCommit && !hub ? 1 : 0;
+  for (int m = first; m < 3; ++m) {
+    const auto result = net.engine(m).take(id);
+    ASSERT_FALSE(result.has_value()) << m;
+    EXPECT_EQ(result.error().kind, ExchangeError::Kind::kCorrupt);
+    EXPECT_THAT(result.error().what, HasSubstr("net.shares = \"measured\""));
+    EXPECT_THAT(result.error().what, HasSubstr(std::to_string(unlike.payload) + " bytes"));
+  }
+}
+
+}  // namespace
+}  // namespace isthmus
