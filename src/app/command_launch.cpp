@@ -14,6 +14,7 @@
 #include "app/launched_sites.h"
 #include "app/links_flag.h"
 #include "app/owner_shares.h"
+#include "app/site_links.h"
 #include "app/site_session.h"
 #include "app/wall_clock.h"
 #include "core/links_file.h"
@@ -59,13 +60,14 @@ class Launch {
     if (arguments.via == "mpi") {
       check_mpi();
       static_cast<void>(owner_shares(config_));  // checks
-      check_measuring_links(config_, true);
+      check_measuring_links(config_, true, false);
       return;
     }
     if (arguments.via == "local") give_loopback_addresses();
     if (arguments.via == "slurm") give_node_addresses();
     set_addresses(config_, arguments.addresses);
     static_cast<void>(owner_shares(config_));  // checks
+    check_measuring_links(config_, false, is_elastic(config_, {}));
     for (const SiteConfig& site : config_.sites) {
       static_cast<void>(site_of(config_, {.name = site.name}));  // checks
     }

@@ -123,11 +123,20 @@ std::string words_of(const ShareMove& move, const std::vector<std::string>& site
       words, lines, 100 * move.gain);
 }
 
-void check_measuring_links(const Config& config, bool mpi) {
-  if (mpi && config.net.shares == "measured") {
+void check_measuring_links(const Config& config, bool mpi, bool elastic) {
+  if (config.net.shares != "measured") return;
+  if (mpi) {
     refuse(config,
            "MPI's own messages are not what shares should follow, and it is not measured there",
            "remove it, or use \"links\"");
+  }
+  if (!elastic && !info_of(config.method).commits_rounds) {
+    refuse(config,
+           fmt::format("shares move where a round is committed, and outer.method = \"{}\" commits "
+                       "few of its rounds where no site may be lost",
+                       config.method),
+           "remove it or use \"links\"; sites that are processes of their own may have it with "
+           "net.min_sites or [hub]");
   }
 }
 

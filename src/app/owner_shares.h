@@ -33,8 +33,9 @@ namespace isthmus::app {
 /// there are any, since a run comes close to them; else owner_shares. THROWS: as owner_shares.
 [[nodiscard]] std::vector<std::uint32_t> settled_shares(const Config& config);
 
-/// THROWS: ConfigError for "measured" in a job of MPI.
-void check_measuring_links(const Config& config, bool mpi);
+/// THROWS: ConfigError for "measured" in a job of MPI, or with a method whose rounds are not each
+/// committed, unless the exchange is elastic and commits every one.
+void check_measuring_links(const Config& config, bool mpi, bool elastic);
 
 /// One line for people.
 [[nodiscard]] std::string words_of(const ShareMove& move, const std::vector<std::string>& sites);

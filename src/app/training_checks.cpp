@@ -95,7 +95,8 @@ void Training::check() const {
         exchange.codec->name(), plan_.workers));
   }
   (void)owner_shares(config_);
-  check_measuring_links(config_, request_.site && request_.site->mpi);
+  check_measuring_links(config_, request_.site && request_.site->mpi,
+                        request_.site && is_elastic(config_, *request_.site));
   (void)LearningRateSchedule(config_.inner, plan_.total_steps);
   check_offload(config_, plan_, layout_, own_rank(config_, request_));
   check_memory(config_, plan_, layout_, memory_limit(), request_.command == "train");

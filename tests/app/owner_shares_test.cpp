@@ -150,13 +150,10 @@ TEST(OwnerShares, MeasuredOnesBeginEvenAndAreRefusedWhereNobodyCanMove) {
   EXPECT_THAT(owner_shares(measured(kFour + kSlowC, {})), IsEmpty());
   EXPECT_THAT(settled_shares(measured(kFour + kSlowC, {})), ElementsAre(1365, 1365, 0, 1365));
   EXPECT_THAT(settled_shares(measured(kFour, {})), IsEmpty());
-  std::vector<std::pair<std::string, std::string>> common;
-  append_shares(measured(kFour, {}), common);
-  EXPECT_THAT(common, ElementsAre(::testing::Pair("net.shares", "measured")));
-  const auto refusal = [&](const Config& of, bool mpi) {
+  const auto refusal = [&](const Config& of, bool mpi, bool elastic = false) {
     try {
       static_cast<void>(owner_shares(of));
-      check_measuring_links(of, mpi);
+      check_measuring_links(of, mpi, elastic);
     } catch (const ConfigError& error) {
       return std::string(error.what());
     }
@@ -165,6 +162,14 @@ TEST(OwnerShares, MeasuredOnesBeginEvenAndAreRefusedWhereNobodyCanMove) {
   EXPECT_EQ(refusal(measured(kFour, {}), false), "");
   EXPECT_EQ(refusal(config(kFour + kSlowC, kByLinks), true), "");
   EXPECT_THAT(refusal(measured(kFour, {}), true), HasSubstr("net.shares = \"measured\": MPI"));
+  std::string text = std::string(kFile) + kFour;
+  const std::string diloco = "\"diloco\"\nH = 5";
+  text.replace(text.find(diloco), diloco.size(), "\"ddp\"");
+  const Config ddp =
+      load_config_text(text, "run.toml", {{"net.shares=measured"}}, schema_context());
+  EXPECT_THAT(refusal(ddp, false, false),
+              AllOf(HasSubstr("outer.method = \"ddp\""), HasSubstr("net.min_sites")));
+  EXPECT_EQ(refusal(ddp, false, true), "") << "there every round is committed";
   EXPECT_THAT(refusal(measured(kFour, {"outer.codec=topk"}), false),
               HasSubstr("all is sent to all"));
   EXPECT_THAT(refusal(measured("[[site]]\nname = \"a\"\n[[site]]\nname = \"b\"\n",
