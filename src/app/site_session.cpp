@@ -157,7 +157,8 @@ void SiteSession::open_exchange() {
           .on_epoch = [this](const Epoch& epoch) { enter(epoch); },
           .on_failure = [this](const std::exception_ptr& failure) { fail(failure); },
           .moves_shares = config_.net.shares == "measured",
-          .on_shares = [this](const ShareMove& m) { log_info("{}", words_of(m, names())); }});
+          .on_shares = [this](const ShareMove& m) { log_info("{}", words_of(m, names())); },
+          .connections = most_streams(links_)});
 }
 
 bool SiteSession::cut_off() {

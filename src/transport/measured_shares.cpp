@@ -14,8 +14,12 @@ namespace {
 
 std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
 
-/// Fewer bytes behind the first frame tell of the machine, not of the line.
+/// Fewer bytes behind the first frame, or a shorter time, tell of the machine, not of the line.
 constexpr std::uint64_t kFewestBytes = std::uint64_t{32} << 10;
+constexpr Duration kShortestBurst = std::chrono::milliseconds(10);
+/// Connections bring their first frames all at once, after as long as those took together: of fewer
+/// rounds of them than this the rate comes out too high by half and more.
+constexpr int kFramesAConnection = 2;
 /// Of a run's open rounds; a peer that is far ahead may have sent for as many.
 constexpr std::size_t kMostRounds = 256;
 /// A new figure counts for half. Of times, not of rates: what gets slower shows at once.
@@ -110,6 +114,7 @@ void ArrivalGauge::took(Rank from, const SyncId& id, FrameKind kind, std::size_t
     burst->second.first = now;
     burst->second.before = came;
   }
+  ++burst->second.frames;
   burst->second.last = now;
   burst->second.after = came;
   if (bursts_.size() > kMostRounds) bursts_.erase(bursts_.begin());
@@ -120,8 +125,12 @@ std::vector<std::uint64_t> ArrivalGauge::take(const SyncId& id) {
   if (const auto found = bursts_.find(id); found != bursts_.end()) {
     for (const auto& [peer, burst] : found->second) {
       const std::uint64_t bytes = burst.after - burst.before;
-      const double seconds = std::chrono::duration<double>(burst.last - burst.first).count();
-      if (bytes < kFewestBytes || seconds <= 0) continue;
+      const Duration lasted = burst.last - burst.first;
+      if (bytes < kFewestBytes || lasted < kShortestBurst ||
+          burst.frames <= kFramesAConnection * connections_) {
+        continue;
+      }
+      const double seconds = std::chrono::duration<double>(lasted).count();
       const double rate = static_cast<double>(bytes) / seconds;
       rates[static_cast<std::size_t>(peer)] =
           static_cast<std::uint64_t>(std::clamp(rate, 1.0, 1e15));

@@ -43,20 +43,26 @@ namespace isthmus {
 /// begins the round, so from the first one to the last the link is busy, whatever others do.
 class ArrivalGauge {
  public:
-  explicit ArrivalGauge(int members) : came_(static_cast<std::size_t>(members), 0) {}
+  /// `connections`: of a link, at most; so many frames may be under way at once.
+  ArrivalGauge(int members, int connections)
+      : came_(static_cast<std::size_t>(members), 0), connections_(connections) {}
 
   /// A frame of values, whole and of a round that is not through.
   void took(Rank from, const SyncId& id, FrameKind kind, std::size_t bytes, TimePoint now);
   /// Bytes per second by peer, frames of other rounds on the same link counted in; 0: too few have
-  /// come to tell. The round, and those sent before it, are forgotten.
+  /// come to tell, or too fast. The round, and those sent before it, are forgotten.
   [[nodiscard]] std::vector<std::uint64_t> take(const SyncId& id);
+  /// It begins again: what has come so far is of a pause, too.
+  void forget(const SyncId& id) { bursts_.erase(id); }
 
  private:
   struct Burst {
     TimePoint first, last;
     std::uint64_t before = 0, after = 0;  // bytes of all values from that peer
+    int frames = 0;                       // of the round
   };
   std::vector<std::uint64_t> came_;  // by peer
+  const int connections_;
   std::map<SyncId, std::map<int, Burst>> bursts_;
 };
 

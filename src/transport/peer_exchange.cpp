@@ -47,7 +47,8 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
                .min_members = options_.min_members,
                .keeps_encoded = options_.keeps_encoded,
                .gathers = options_.gathers,
-               .moves_shares = options_.moves_shares}) {
+               .moves_shares = options_.moves_shares,
+               .connections = options_.connections}) {
   ISTHMUS_CHECK(options_.retry_interval > Duration{0}, options_.retry_interval.count());
   if (options_.history) engine_.restore(*options_.history);
   if (members() > 1) {

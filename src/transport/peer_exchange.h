@@ -85,6 +85,7 @@ struct PeerExchangeOptions {
   bool moves_shares = false;
   /// At the coordinator: they have. By whatever task of it has brought that about.
   std::function<void(const ShareMove& move)> on_shares = {};
+  int connections = 1;  // of a link, at most, where shares move
 };
 
 class PeerExchange final : public Exchange {

@@ -57,6 +57,7 @@ struct EngineOptions {
   bool moves_shares = false;
   /// What the coordinator then tells with a commit, in place of what it has measured; for tests.
   std::function<std::vector<std::uint32_t>(const SyncId& id)> choose_shares = {};
+  int connections = 1;  // of a link, at most: fewer frames than go at once tell no rate
 };
 
 class ExchangeEngine {

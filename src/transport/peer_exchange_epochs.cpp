@@ -271,8 +271,10 @@ void ExchangeEngine::enter(const EpochNews& news, TimePoint now, Outbox& out) {
   }
   if (begins_anew) dones_.clear();  // all that is not committed
   std::erase_if(early_, [&](const auto& entry) {
-    return parse_frame(*entry.second.front().second)->header.epoch <
-           membership_.epoch_of(entry.first.sent);
+    const bool before = parse_frame(*entry.second.front().second)->header.epoch <
+                        membership_.epoch_of(entry.first.sent);
+    if (before && gauge_) gauge_->forget(entry.first);
+    return before;
   });
   for (auto& [id, open] : rounds_) {
     if (open.failure && !coordinates()) {
@@ -328,6 +330,7 @@ void ExchangeEngine::note_changes(const EpochNews& news) {
 }
 
 void ExchangeEngine::relaunch(OpenRound& open, TimePoint now, Outbox& out) {
+  if (gauge_) gauge_->forget(open.round.id());
   Contribution contribution = *open.retained;
   if (contribution.owner_residual) *contribution.owner_residual = open.residual;
   const std::uint64_t sent_before = open.round.wire_bytes();

@@ -16,7 +16,7 @@ namespace isthmus {
 void ExchangeEngine::start_measuring() {
   if (!options_.moves_shares) return;
   ISTHMUS_CHECK(options_.groups.empty());
-  gauge_.emplace(options_.members);
+  gauge_.emplace(options_.members, options_.connections);
   if (coordinates()) measured_.emplace(options_.members, options_.shares);
 }
 

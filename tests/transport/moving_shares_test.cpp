@@ -84,5 +84,35 @@ TEST_P(UnlikeFiles, EndTheRoundWithTheKeysName) {
   }
 }
 
+// ---- rounds that begin again
+
+// Member 2 dies in the middle of a round, and the others learn of it seconds later: what they then
+// say of each other's lines is of the second time alone.
+TEST(MovingShares, WhatIsMeasuredLeavesTheTimeUntilANewEpochOut) {
+  constexpr std::size_t kMany = 300'000;  // 1.2 MB, in parts of 32 KiB
+  EngineNet net(3, 5, {.per_kilobyte = 1ms}, true, 1, 20s, true, {}, {}, true);
+  std::vector<std::vector<std::uint64_t>> said;
+  net.forge = [&](int, const FrameBytes& frame) {
+    const Frame parsed = parse_frame(*frame).value();
+    if (parsed.header.kind == FrameKind::kDone) {
+      said.push_back(read_rates(parsed.payload.subspan(sizeof(Digest128::bytes)), 3).value());
+    }
+    return frame;
+  };
+  const SyncId id{FragmentId(0), StepIndex(1)};
+  for (int m = 0; m < 3; ++m) {
+    net.begin(m, contribution_of(make_codec("fp32"), Rank(m), kMany, id, ReductionKind::kReduce));
+  }
+  while (net.now() < TimePoint{200ms}) ASSERT_TRUE(net.advance());
+  net.kill(2, 10s);
+  while (!net.engine(0).ready(id) || !net.engine(1).ready(id)) ASSERT_TRUE(net.advance());
+  ASSERT_GE(said.size(), 2u);
+  for (const std::vector<std::uint64_t>& rates : said) {
+    const std::uint64_t rate = std::max(rates[0], rates[1]);
+    EXPECT_GT(rate, 900'000u) << "of 1.02 MB/s";
+    EXPECT_LT(rate, 1'100'000u);
+  }
+}
+
 }  // namespace
 }  // namespace isthmus
