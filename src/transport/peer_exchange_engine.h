@@ -228,6 +228,7 @@ class ExchangeEngine {
   void adopt_shares(const OpenRound& open);
   void forget_shares();
   void restore_shares(const HubRecord& record, const SyncId& id);
+  void go_on_with_shares();
 
   void receive_data(Rank from, const Frame& frame, FrameBytes bytes, TimePoint now, Outbox& out);
   void feed(OpenRound& open, Rank from, const Frame& frame, FrameBytes bytes, TimePoint now,

@@ -21,6 +21,7 @@ void ExchangeEngine::restore(std::span<const HubRecord> records) {
   verdicts_.clear();
   committed_.clear();
   told_shares_.clear();
+  start_measuring();  // of another run nothing counts
   for (const HubRecord& record : records) {
     if (record.kind == HubRecord::Kind::kEpoch) {
       const auto news = EpochNews::read(record.body, options_.members);
@@ -35,6 +36,7 @@ void ExchangeEngine::restore(std::span<const HubRecord> records) {
       restore_shares(record, commit->first);
     }
   }
+  go_on_with_shares();
   for (const Rank peer : everyone_else()) {
     peer_[index(peer)].unheard = membership_.live(peer);
     peer_[index(peer)].left = false;

@@ -149,7 +149,13 @@ void ExchangeEngine::restore_shares(const HubRecord& record, const SyncId& id) {
   const auto shares = read_shares(shares_of_commit(record), options_.members);
   if (!shares) return;
   told_shares_[id] = *shares;
-  measured_->restore(*shares);
+}
+
+/// From what the last commit has told. The records may be in another order than the commits were.
+void ExchangeEngine::go_on_with_shares() {
+  const auto last =
+      std::ranges::max_element(told_shares_, {}, [](const auto& each) { return each.first.sent; });
+  if (last != told_shares_.end()) measured_->restore(last->second);
 }
 
 std::optional<ShareMove> ExchangeEngine::take_share_move() {

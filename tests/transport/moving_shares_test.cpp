@@ -114,5 +114,38 @@ TEST(MovingShares, WhatIsMeasuredLeavesTheTimeUntilANewEpochOut) {
   }
 }
 
+// ---- a hub's next process
+
+/// What it tells of the shares when all three members have ended a round.
+std::vector<std::uint32_t> told_by(ExchangeEngine& hub, const SyncId& id) {
+  std::vector<std::byte> payload(sizeof(Digest128::bytes));
+  const std::vector<std::byte> rates = write_rates(std::vector<std::uint64_t>(3, 0));
+  payload.insert(payload.end(), rates.begin(), rates.end());
+  Outbox out;
+  for (int m = 0; m < 3; ++m) {
+    hub.stands(Rank(m), TimePoint{}, out);
+    hub.receive(Rank(m), make_frame({.kind = FrameKind::kDone, .id = id}, payload), TimePoint{},
+                out);
+  }
+  const Frame last = parse_frame(*out.back().frame).value();
+  EXPECT_EQ(last.header.kind, FrameKind::kCommit);
+  return read_shares(last.payload, 3).value_or(std::vector<std::uint32_t>());
+}
+
+TEST(MovingShares, AHubGoesOnWithThoseOfTheLastCommitAndForgetsThemWithTheRun) {
+  ExchangeEngine hub(
+      {.self = Rank(3), .members = 3, .elastic = true, .hub = true, .moves_shares = true});
+  const auto record = [](int fragment, int sent, std::vector<std::uint32_t> shares) {
+    return commit_record({FragmentId(fragment), StepIndex(sent)}, Digest128{},
+                         write_shares(shares));
+  };
+  // By fragment, as `history` has them.
+  hub.restore(std::vector<HubRecord>{record(0, 5, {1, 2, 3}), record(0, 9, {7, 8, 9}),
+                                     record(1, 6, {4, 5, 6})});
+  EXPECT_EQ(told_by(hub, {FragmentId(2), StepIndex(10)}), (std::vector<std::uint32_t>{7, 8, 9}));
+  hub.restore({});
+  EXPECT_EQ(told_by(hub, {FragmentId(2), StepIndex(10)}), (std::vector<std::uint32_t>{1, 1, 1}));
+}
+
 }  // namespace
 }  // namespace isthmus
