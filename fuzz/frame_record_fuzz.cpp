@@ -22,7 +22,9 @@ void read(std::span<const std::byte> bytes) {
   const auto recording = read_recording(bytes);
   if (!recording) return;
   const std::size_t head = write_head(recording->head).size();
-  require(head + (recording->records.size() + recording->damaged) * kFrameRecordBytes +
+  require(head +
+              (recording->records.size() + recording->gaps + recording->damaged) *
+                  kFrameRecordBytes +
               recording->cut_off ==
           bytes.size());
   require(recording->cut_off < kFrameRecordBytes);

@@ -28,6 +28,12 @@ Recording read_file(const Storage& storage, const std::filesystem::path& file) {
 
 void tell_damage(const Recording& recording, const std::filesystem::path& file,
                  std::vector<std::string>& warnings) {
+  if (recording.left_out > 0) {
+    warnings.push_back(
+        fmt::format("{}: {} record(s) were left out as it was written, the disk being too slow: "
+                    "rounds and counts lack them",
+                    file.string(), recording.left_out));
+  }
   if (recording.damaged > 0) {
     warnings.push_back(
         fmt::format("{}: {} record(s) are damaged, the first at byte {}; the rest is shown",
@@ -64,6 +70,7 @@ Whole read_both(const Storage& storage, const std::filesystem::path& file) {
         "{}: is of an earlier process, and left out; look at it by itself", older.string()));
   } else {
     tell_damage(*before, older, whole.warnings);
+    whole.recording.left_out += before->left_out;
     std::vector<FrameRecord>& records = whole.recording.records;
     records.insert(records.begin(), before->records.begin(), before->records.end());
   }
@@ -202,6 +209,7 @@ std::string report_json(const Recording& recording, const FrameReport& report,
   line.add("begin_s", report.begin_s).add("end_s", report.end_s);
   line.add("records", recording.records.size()).add("rounds_recorded", report.rounds.size());
   line.add("damaged", recording.damaged).add("cut_off_bytes", recording.cut_off);
+  line.add("left_out", recording.left_out);
   line.add("warnings", std::span<const std::string>(warnings));
   if (step) line.add_raw("frames", frames_json(recording, *step));
   return line.add_raw("peers", json_array(peers)).add_raw("rounds", json_array(shown)).str();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "app/commands.h"
@@ -16,6 +17,7 @@
 #include "app/run_summary.h"
 #include "app/signals.h"
 #include "app/site_enrolment.h"
+#include "app/site_recording.h"
 #include "app/training.h"
 #include "core/links_file.h"
 #include "core/units.h"
@@ -172,6 +174,8 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
                                    : render_estimate(config, estimate));
     return 0;
   }
+  std::optional<SiteRecording> recording;  // of all its sessions
+  if (!site_process.record.empty()) recording.emplace(site_process.record);
   const TrainingOutcome outcome =
       train_and_come_back(config,
                           {.command = simulated || emulated ? "simulate" : "train",
@@ -181,7 +185,7 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
                            .simulated = simulated,
                            .emulated = emulated,
                            .site = site_of(arguments),
-                           .record = site_process.record,
+                           .recording = recording ? &*recording : nullptr,
                            .mesh = site_process.mesh},
                           session);
   if (session.json) {

@@ -79,6 +79,8 @@ std::vector<FramesOfPeer> peers_of(const std::vector<FrameRecord>& records, std:
         came.erase(key_of(record));
         (void)in.end(record);
         break;
+      case FrameEvent::kLeftOut:
+        break;  // no frame
     }
   }
   for (std::size_t p = 0; p < members; ++p) {
@@ -111,6 +113,8 @@ void add_values(const FrameRecord& record, RecordedRound& round) {
       of.bytes_in += record.bytes;
       if (!of.first_in) of.first_in = at;
       of.last_in = at;
+      break;
+    case FrameEvent::kLeftOut:
       break;
   }
 }
@@ -248,6 +252,8 @@ std::string_view name_of(FrameEvent event) {
       return "came";
     case FrameEvent::kTaken:
       return "taken";
+    case FrameEvent::kLeftOut:
+      return "left out";
   }
   return "unknown";
 }

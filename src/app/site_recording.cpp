@@ -8,16 +8,15 @@
 
 namespace isthmus::app {
 
-std::unique_ptr<FrameRecorder> open_recorder(Storage& storage, const Clock& clock,
-                                             const std::filesystem::path& file, Rank self,
-                                             std::vector<std::string> sites, bool hub) {
-  if (file.empty()) return nullptr;
+FrameRecorder& SiteRecording::open(Rank self, std::vector<std::string> sites, bool hub) {
+  if (recorder_) return *recorder_;
   if (hub) sites.emplace_back("hub");
   RecordingHead head{.self = self,
                      .started_ms = static_cast<std::int64_t>(unix_now() * 1000),
                      .names = std::move(sites)};
-  return std::make_unique<FrameRecorder>(
-      storage, clock, FrameRecorder::Options{.file = file, .head = std::move(head)});
+  recorder_ = std::make_unique<FrameRecorder>(
+      storage_, runtime_, FrameRecorder::Options{.file = file_, .head = std::move(head)});
+  return *recorder_;
 }
 
 void record_connections(MemberOptions& options, FrameRecorder* recorder) {

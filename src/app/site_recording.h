@@ -7,17 +7,29 @@
 #include <string>
 #include <vector>
 
+#include "core/storage.h"
+#include "core/system_runtime.h"
 #include "transport/network_transport.h"
 #include "transport/recording_transport.h"
 
 namespace isthmus::app {
 
-/// RETURNS: null for no `file`. Borrows storage and clock. THROWS: as FrameRecorder.
-[[nodiscard]] std::unique_ptr<FrameRecorder> open_recorder(Storage& storage, const Clock& clock,
-                                                           const std::filesystem::path& file,
-                                                           Rank self,
-                                                           std::vector<std::string> sites,
-                                                           bool hub);
+/// Of one process: a site that comes back opens its links anew, and its frames go on into the same
+/// file.
+class SiteRecording {
+ public:
+  /// Opens nothing yet.
+  explicit SiteRecording(std::filesystem::path file) : file_(std::move(file)) {}
+
+  /// Lives as long as this. THROWS: as FrameRecorder, until it has been opened once.
+  [[nodiscard]] FrameRecorder& open(Rank self, std::vector<std::string> sites, bool hub);
+
+ private:
+  const std::filesystem::path file_;
+  SystemStorage storage_;
+  SystemRuntime runtime_;
+  std::unique_ptr<FrameRecorder> recorder_;
+};
 
 /// Connections tell it of each frame from now on. Borrows `recorder`; null: nothing.
 void record_connections(MemberOptions& options, FrameRecorder* recorder);

@@ -65,8 +65,7 @@ class SiteSession::Events final : public EventSink {
 };
 
 SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
-                         const SiteFacts& facts, StatusBoard* status,
-                         const std::filesystem::path& record)
+                         const SiteFacts& facts, StatusBoard* status, SiteRecording* recording)
     : config_(config),
       self_(site_of(config, arguments)),
       coordinator_(coordinator_of(config, arguments)),
@@ -86,10 +85,9 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
                .keeps_for = std::min<Duration>(config.net.gather, kMostKeeps)}),
       begin_(runtime_.clock().now()),
       events_(std::make_unique<Events>()),
-      recorder_(open_recorder(storage_, runtime_.clock(), record, self_, names(), has_hub())),
-      links_(arguments.mpi
-                 ? MemberOptions()
-                 : session_links(config, arguments, self_, status, elastic_, recorder_.get())),
+      recorder_(recording == nullptr ? nullptr : &recording->open(self_, names(), has_hub())),
+      links_(arguments.mpi ? MemberOptions()
+                           : session_links(config, arguments, self_, status, elastic_, recorder_)),
       transport_(arguments.mpi ? make_mpi_transport(runtime_, config.net.dead_after)
                                : make_zmq_transport(runtime_, links_)),
       recording_(recorder_ == nullptr

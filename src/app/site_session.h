@@ -33,6 +33,7 @@
 
 namespace isthmus::app {
 
+class SiteRecording;
 class SiteRoutes;
 class StatusBoard;
 class WatchedTransport;
@@ -90,11 +91,11 @@ class TryAgainError : public PeerError {
 
 class SiteSession {
  public:
-  /// Listens. Borrows `status`, which may be null. `record`: where frames are written down; empty:
-  /// nowhere. THROWS: ConfigError, SystemError for an address
-  /// or key that cannot be used.
+  /// Listens. Borrows `status` and `recording`, which may be null: frames are then written down
+  /// nowhere. THROWS: ConfigError, SystemError for an address, key or recording that cannot be
+  /// used.
   SiteSession(const Config& config, const SiteArguments& arguments, const SiteFacts& facts,
-              StatusBoard* status = nullptr, const std::filesystem::path& record = {});
+              StatusBoard* status = nullptr, SiteRecording* recording = nullptr);
   /// Ends the links: in order after `leave`, otherwise the others see this site as lost.
   ~SiteSession();
   SiteSession(const SiteSession&) = delete;
@@ -247,9 +248,9 @@ class SiteSession {
 
   TimePoint begin_;
   std::unique_ptr<Events> events_;
-  std::unique_ptr<FrameRecorder> recorder_;  // null: nothing is recorded
-  const MemberOptions links_;                // of no use under MPI
-  std::unique_ptr<SiteRoutes> routes_;       // null under MPI; ends after the transport
+  FrameRecorder* const recorder_;       // null: nothing is recorded
+  const MemberOptions links_;           // of no use under MPI
+  std::unique_ptr<SiteRoutes> routes_;  // null under MPI; ends after the transport
   std::unique_ptr<NetworkTransport> transport_;
   std::unique_ptr<RecordingTransport> recording_;  // null: nothing is recorded
   std::unique_ptr<WatchedTransport> watched_;

@@ -48,9 +48,9 @@ struct TrainingRequest {
   std::string resume = "never";
   bool force = false;
   bool simulated = false;
-  bool emulated = false;              // `simulate --emulate`
-  std::optional<SiteArguments> site;  // this process is one site; the others are elsewhere
-  std::filesystem::path record = {};  // of that site's frames; empty: none is written
+  bool emulated = false;               // `simulate --emulate`
+  std::optional<SiteArguments> site;   // this process is one site; the others are elsewhere
+  SiteRecording* recording = nullptr;  // of that site's frames; borrowed, may be null
   /// The processes of this site's mesh, this one the first (app/mesh_job.h); borrowed, may be null.
   RankProcesses* mesh = nullptr;
   std::string lane;                          // demo: name of this run in the status block, or empty

@@ -184,7 +184,7 @@ void Training::join_sites() {
     facts.held =
         held_checkpoints(storage_, out_, config_, digest_, site_of(config_, *request_.site));
   }
-  site_.emplace(config_, *request_.site, facts, status(), request_.record);
+  site_.emplace(config_, *request_.site, facts, status(), request_.recording);
   const SiteStart start = site_->gather([&](const std::string& what) {
     if (watch_) watch_->board().waiting(what);
     session_.err.write(fmt::format("isthmus: waiting for the other sites: {}\n", what));

@@ -46,7 +46,7 @@ bool read_record(std::span<const std::byte> bytes, std::size_t members, FrameRec
   const auto stream = in.get<std::uint8_t>();
   const auto peer = in.get<std::uint32_t>();
   if (time > 0x7fffffffffffffffu || sent > 0x7fffffffffffffffu || fragment > 0x7fffffffu ||
-      !is_kind(kind) || event < 1 || event > 4 || peer >= members) {
+      !is_kind(kind) || event < 1 || event > 5 || peer >= members) {
     return false;
   }
   record.time_ns = static_cast<std::int64_t>(time);
@@ -163,7 +163,12 @@ Expected<Recording, std::string> read_recording(std::span<const std::byte> bytes
   for (; bytes.size() - at >= kFrameRecordBytes; at += kFrameRecordBytes) {
     FrameRecord record;
     if (read_record(bytes.subspan(at, kFrameRecordBytes), members, record)) {
-      recording.records.push_back(record);
+      if (record.event == FrameEvent::kLeftOut) {
+        ++recording.gaps;
+        recording.left_out += record.part;
+      } else {
+        recording.records.push_back(record);
+      }
     } else if (recording.damaged++ == 0) {
       recording.first_damaged_at = at;
     }

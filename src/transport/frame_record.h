@@ -18,10 +18,11 @@ namespace isthmus {
 
 /// What happened to a frame. Values are part of the file's format: append only.
 enum class FrameEvent : std::uint8_t {
-  kQueued = 1,  // handed to the links
-  kLeft = 2,    // put into a connection; again where one broke, or it was lost
-  kCame = 3,    // brought by a connection; again likewise
-  kTaken = 4,   // the exchange has taken it
+  kQueued = 1,   // handed to the links
+  kLeft = 2,     // put into a connection; again where one broke, or it was lost
+  kCame = 3,     // brought by a connection; again likewise
+  kTaken = 4,    // the exchange has taken it
+  kLeftOut = 5,  // no frame: `part` records are missing here, for which the disk was too slow
 };
 
 struct FrameRecord {
@@ -62,8 +63,10 @@ void write_record(const FrameRecord& record, std::vector<std::byte>& out);
 
 struct Recording {
   RecordingHead head;
-  std::vector<FrameRecord> records;  // those that are whole, in their order
-  std::size_t damaged = 0;           // records that are not
+  std::vector<FrameRecord> records;  // of frames, those that are whole, in their order
+  std::size_t gaps = 0;              // records of what was left out,
+  std::uint64_t left_out = 0;        // and of how many it was
+  std::size_t damaged = 0;           // records that are not whole
   std::size_t first_damaged_at = 0;  // byte of the first one
   std::size_t cut_off = 0;           // bytes at the end that are no whole record
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "core/log.h"
 #include "isthmus/errors.h"
@@ -12,9 +13,27 @@
 namespace isthmus {
 namespace {
 
-/// A write to the disk; fewer records lie here for a second at most, while frames come and go.
-constexpr std::size_t kWriteBytes = std::size_t{64} << 10;
+/// A write to the disk, of whole records; fewer wait for a second at most.
+constexpr std::size_t kWriteBytes = (std::size_t{64} << 10) / kFrameRecordBytes * kFrameRecordBytes;
 constexpr Duration kLongestHeld = std::chrono::seconds(1);
+
+/// THROWS: ConfigError for what is there and is no recording. `file`: as --record names it.
+void check_replaceable(const Storage& storage, const std::filesystem::path& path,
+                       const std::filesystem::path& file) {
+  const FileKind there = storage.kind(path);
+  if (there == FileKind::kAbsent) return;
+  if (there != FileKind::kFile) {
+    throw ConfigError(fmt::format("--record {}: {} is there and is no file; name another one",
+                                  file.string(), path.string()));
+  }
+  const MappedFile mapped = storage.map(path);
+  if (!mapped.bytes().empty() && !begins_as_recording(mapped.bytes())) {
+    throw ConfigError(
+        fmt::format("--record {}: it would replace {}, which is no recording of frames; name "
+                    "another file, or move that one",
+                    file.string(), path.string()));
+  }
+}
 
 }  // namespace
 
@@ -24,31 +43,21 @@ std::filesystem::path older_recording(const std::filesystem::path& file) {
   return older;
 }
 
-FrameRecorder::FrameRecorder(Storage& storage, const Clock& clock, Options options)
+FrameRecorder::FrameRecorder(Storage& storage, Runtime& runtime, Options options)
     : storage_(storage),
-      clock_(clock),
+      runtime_(runtime),
       options_(std::move(options)),
-      begin_(clock.now()),
-      flushed_at_(begin_) {
-  const FileKind there = storage_.kind(options_.file);
-  if (there != FileKind::kAbsent && there != FileKind::kFile) {
-    throw ConfigError(fmt::format("--record {}: is no file; name one", options_.file.string()));
-  }
-  if (there == FileKind::kFile) {
-    const MappedFile mapped = storage_.map(options_.file);
-    if (!mapped.bytes().empty() && !begins_as_recording(mapped.bytes())) {
-      throw ConfigError(
-          fmt::format("--record {}: there is a file that is no recording of frames; name another "
-                      "one, or move it",
-                      options_.file.string()));
-    }
-  }
+      begin_(runtime.clock().now()),
+      queue_(runtime.make_wait_queue()) {
+  check_replaceable(storage_, options_.file, options_.file);
+  check_replaceable(storage_, older_recording(options_.file), options_.file);
   begin_file();
+  task_ = runtime_.spawn("recorder", [this] { write_what_waits(); });
 }
 
 FrameRecorder::~FrameRecorder() {
-  const std::scoped_lock lock(mutex_);
-  flush();
+  queue_->update([&] { ends_ = true; });
+  task_.reset();
 }
 
 void FrameRecorder::begin_file() {
@@ -66,28 +75,62 @@ void FrameRecorder::record(FrameEvent event, Rank peer, int stream,
                            std::span<const std::byte> frame) {
   FrameRecord record{.event = event, .stream = stream, .peer = peer};
   if (!describe_frame(frame, record)) return;
-  const std::scoped_lock lock(mutex_);
-  if (!file_) return;
-  const TimePoint now = clock_.now();
-  record.time_ns = (now - begin_).count();
-  write_record(record, pending_);
-  if (pending_.size() >= kWriteBytes || now - flushed_at_ >= kLongestHeld) {
-    flush();
-    flushed_at_ = now;
+  bool enough = false, tell = false;
+  // The writer is woken for a whole write only, as `update` would not.
+  (void)queue_->wait(
+      [&] {
+        if (refused_) return true;
+        if (waiting_.size() + kFrameRecordBytes > options_.most_waiting) {
+          ++left_out_;
+          tell = !std::exchange(told_, true);
+          return true;
+        }
+        record.time_ns = (runtime_.clock().now() - begin_).count();
+        write_record(record, waiting_);
+        enough = waiting_.size() >= kWriteBytes;
+        return true;
+      },
+      kNever);
+  if (enough) queue_->update([] {});
+  if (tell) {
+    log_warning("{}: the disk is too slow for every frame; the file says how many are left out",
+                options_.file.string());
   }
 }
 
-void FrameRecorder::flush() {
-  if (!file_ || pending_.empty()) return;
-  try {
-    if (written_ + pending_.size() > options_.limit / 2) begin_file();
-    file_->append(pending_);
-    written_ += pending_.size();
-  } catch (const std::exception& error) {
-    file_.reset();
-    log_warning("no more frames are recorded: {}", error.what());
+void FrameRecorder::write_what_waits() {
+  std::vector<std::byte> records;
+  bool ends = false;
+  while (!ends) {
+    (void)queue_->wait([&] { return ends_ || waiting_.size() >= kWriteBytes; },
+                       runtime_.clock().now() + kLongestHeld);
+    records.clear();
+    queue_->update([&] {
+      ends = ends_;
+      std::swap(records, waiting_);
+      if (left_out_ == 0) return;
+      write_record({.time_ns = (runtime_.clock().now() - begin_).count(),
+                    .event = FrameEvent::kLeftOut,
+                    .peer = options_.head.self,
+                    .part = std::exchange(left_out_, 0)},
+                   records);
+    });
+    try {
+      for (std::size_t at = 0; at < records.size(); at += kWriteBytes) {
+        write(std::span(records).subspan(at, std::min(kWriteBytes, records.size() - at)));
+      }
+    } catch (const std::exception& error) {
+      queue_->update([&] { refused_ = true; });
+      log_warning("no more frames are recorded: {}", error.what());
+      return;
+    }
   }
-  pending_.clear();
+}
+
+void FrameRecorder::write(std::span<const std::byte> records) {
+  if (written_ + records.size() > options_.limit / 2) begin_file();
+  file_->append(records);
+  written_ += records.size();
 }
 
 }  // namespace isthmus

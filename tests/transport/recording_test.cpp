@@ -7,8 +7,10 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "core/storage_faults.h"
 #include "core/system_runtime.h"
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
@@ -24,10 +26,59 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-class SteppedClock final : public Clock {
+/// A disk whose writes, but for the heads of files, wait for `open`.
+class SlowDisk final : public Storage {
  public:
-  [[nodiscard]] TimePoint now() const override { return time; }
-  TimePoint time{5s};
+  void open() {
+    queue_->update([&] { open_ = true; });
+  }
+  [[nodiscard]] FileKind kind(const Path& path) const override { return disk_.kind(path); }
+  [[nodiscard]] MappedFile map(const Path& path) const override { return disk_.map(path); }
+  [[nodiscard]] std::vector<std::byte> read(const Path& path) const override {
+    return disk_.read(path);
+  }
+  [[nodiscard]] std::vector<std::string> list(const Path& path) const override {
+    return disk_.list(path);
+  }
+  [[nodiscard]] Path read_link(const Path& link) const override { return disk_.read_link(link); }
+  [[nodiscard]] std::unique_ptr<WritableFile> create(const Path& path) override {
+    return std::make_unique<File>(*this, disk_.create(path));
+  }
+  [[nodiscard]] std::unique_ptr<WritableFile> append(const Path& path) override {
+    return disk_.append(path);
+  }
+  void rename(const Path& from, const Path& to) override { disk_.rename(from, to); }
+  void remove(const Path& path) override { disk_.remove(path); }
+  void remove_all(const Path& path) override { disk_.remove_all(path); }
+  void create_directories(const Path& path) override { disk_.create_directories(path); }
+  void create_link(const Path& target, const Path& link) override {
+    disk_.create_link(target, link);
+  }
+  void sync_directory(const Path& path) override { disk_.sync_directory(path); }
+
+ private:
+  class File final : public WritableFile {
+   public:
+    File(SlowDisk& slow, std::unique_ptr<WritableFile> file)
+        : slow_(slow), file_(std::move(file)) {}
+    void append(std::span<const std::byte> bytes) override {
+      if (std::exchange(has_head_, true)) {
+        (void)slow_.queue_->wait([&] { return slow_.open_; }, kNever);
+      }
+      file_->append(bytes);
+    }
+    void sync() override { file_->sync(); }
+
+   private:
+    SlowDisk& slow_;
+    std::unique_ptr<WritableFile> file_;
+    bool has_head_ = false;
+  };
+
+  SystemStorage disk_;
+  SystemRuntime runtime_;
+  std::unique_ptr<WaitQueue> queue_ = runtime_.make_wait_queue();
+  bool open_ = false;  // under queue_'s lock
 };
 
 RecordingHead head_of(int self) {
@@ -55,22 +106,27 @@ class RecordingTest : public ::testing::Test {
   TemporaryDirectory folder_;
   std::filesystem::path file_ = folder_.path() / "east.frames";
   SystemStorage storage_;
-  SteppedClock clock_;
+  SystemRuntime runtime_;
 };
 
 TEST_F(RecordingTest, HoldsWhatFramesSayOfThemselves) {
   const FrameBytes frame = some_frame(17);
+  Duration earliest{}, latest{};
   {
-    FrameRecorder recorder(storage_, clock_, {.file = file_, .head = head_of(0)});
-    clock_.time += 1500us;
+    const TimePoint before = runtime_.clock().now();
+    FrameRecorder recorder(storage_, runtime_, {.file = file_, .head = head_of(0)});
+    const TimePoint opened = runtime_.clock().now();
+    earliest = runtime_.clock().now() - opened;
     recorder.record(FrameEvent::kLeft, Rank(1), 3, *frame);
+    latest = runtime_.clock().now() - before;
     recorder.record(FrameEvent::kTaken, Rank(1), -1, std::vector<std::byte>(200));  // no frame
   }
   const Recording recording = read_back(file_);
   EXPECT_EQ(recording.head, head_of(0));
   ASSERT_EQ(recording.records.size(), 1u);
   const FrameRecord& record = recording.records.front();
-  EXPECT_EQ(record.time_ns, 1'500'000);
+  EXPECT_GE(record.time_ns, earliest.count());
+  EXPECT_LE(record.time_ns, latest.count());
   EXPECT_EQ(record.event, FrameEvent::kLeft);
   EXPECT_EQ(record.stream, 3);
   EXPECT_EQ(record.peer, Rank(1));
@@ -86,7 +142,8 @@ TEST_F(RecordingTest, KeepsTheLastRecordsWithinItsLimit) {
   constexpr std::uint64_t kLimit = 1 << 20;
   constexpr std::uint32_t kFrames = 50'000;  // 2.4 MB of records
   {
-    FrameRecorder recorder(storage_, clock_, {.file = file_, .head = head_of(0), .limit = kLimit});
+    FrameRecorder recorder(storage_, runtime_,
+                           {.file = file_, .head = head_of(0), .limit = kLimit});
     for (std::uint32_t i = 0; i < kFrames; ++i) {
       recorder.record(FrameEvent::kQueued, Rank(1), -1, *some_frame(i));
     }
@@ -104,24 +161,66 @@ TEST_F(RecordingTest, KeepsTheLastRecordsWithinItsLimit) {
 
 TEST_F(RecordingTest, OneThatIsThereIsKeptAndAnotherFileIsLeftAlone) {
   for (int run = 0; run < 2; ++run) {
-    FrameRecorder recorder(storage_, clock_, {.file = file_, .head = head_of(run)});
+    FrameRecorder recorder(storage_, runtime_, {.file = file_, .head = head_of(run)});
   }
   EXPECT_EQ(read_back(older_recording(file_)).head.self, Rank(0));
   EXPECT_EQ(read_back(file_).head.self, Rank(1));
+  // Nor is one left alone that would be replaced only when the file is half full.
   const std::filesystem::path notes = folder_.path() / "notes.txt";
-  std::ofstream(notes) << "mind the gap";
-  try {
-    FrameRecorder recorder(storage_, clock_, {.file = notes, .head = head_of(0)});
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("no recording of frames"));
+  const std::filesystem::path notes_old = folder_.path() / "west.frames.old";
+  for (const auto& [named, there] :
+       {std::pair(notes, notes), std::pair(folder_.path() / "west.frames", notes_old)}) {
+    std::ofstream(there) << "mind the gap";
+    try {
+      FrameRecorder recorder(storage_, runtime_, {.file = named, .head = head_of(0)});
+      FAIL() << named;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("--record " + named.string()));
+      EXPECT_THAT(error.what(), HasSubstr(there.string() + ", which is no recording"));
+    }
+    EXPECT_EQ(read_text(storage_, there), "mind the gap");
+    EXPECT_EQ(storage_.kind(named) == FileKind::kFile, named == there);
   }
-  EXPECT_EQ(read_text(storage_, notes), "mind the gap");
+}
+
+// Nobody waits for the disk: what it does not take in time is left out, and the file says how many.
+TEST_F(RecordingTest, OfASlowDiskOnlyTheFileKnows) {
+  SlowDisk disk;
+  constexpr std::uint32_t kFrames = 20'000;
+  {
+    FrameRecorder recorder(
+        disk, runtime_,
+        {.file = file_, .head = head_of(0), .most_waiting = 1000 * kFrameRecordBytes});
+    for (std::uint32_t i = 0; i < kFrames; ++i) {  // would hang
+      recorder.record(FrameEvent::kQueued, Rank(1), -1, *some_frame(i));
+    }
+    disk.open();
+  }
+  const Recording recording = read_back(file_);
+  EXPECT_GE(recording.records.size(), 1000u);
+  EXPECT_LE(recording.records.size(), 2000u);
+  EXPECT_EQ(recording.records.size() + recording.left_out, kFrames);
+  EXPECT_GE(recording.gaps, 1u);
+  EXPECT_EQ(recording.damaged, 0u);
+}
+
+// A disk that is full ends the recording, and nothing else.
+TEST_F(RecordingTest, OfAFullDiskTheBeginningIsThere) {
+  FaultyStorage disk(storage_, {.disk_full_after_bytes = 200'000});
+  {
+    FrameRecorder recorder(disk, runtime_, {.file = file_, .head = head_of(0)});
+    for (std::uint32_t i = 0; i < 20'000; ++i) {
+      recorder.record(FrameEvent::kQueued, Rank(1), -1, *some_frame(i));
+    }
+  }
+  const Recording recording = read_back(file_);
+  EXPECT_GT(recording.records.size(), 1000u);
+  EXPECT_LT(recording.records.size(), 5000u);
 }
 
 TEST_F(RecordingTest, OfADamagedOneWhatIsWholeIsThere) {
   {
-    FrameRecorder recorder(storage_, clock_, {.file = file_, .head = head_of(0)});
+    FrameRecorder recorder(storage_, runtime_, {.file = file_, .head = head_of(0)});
     for (std::uint32_t i = 0; i < 5; ++i) {
       recorder.record(FrameEvent::kQueued, Rank(1), -1, *some_frame(i));
     }
@@ -158,7 +257,7 @@ TEST_F(RecordingTest, ChangesNoBitAndMissesNoFrame) {
   std::vector<std::vector<float>> values(2);
   ByteCounts sent;
   {
-    FrameRecorder recorder(storage_, runtime.clock(), {.file = file_, .head = head_of(0)});
+    FrameRecorder recorder(storage_, runtime, {.file = file_, .head = head_of(0)});
     RecordingTransport recorded(*transports[0], recorder);
     PeerExchange first(recorded, runtime);
     PeerExchange second(*transports[1], runtime);
