@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -50,8 +51,11 @@ class Waits {
 
 std::vector<FramesOfPeer> peers_of(const std::vector<FrameRecord>& records, std::size_t members) {
   std::vector<FramesOfPeer> peers(members);
+  struct Times {
+    std::uint64_t came = 0, taken = 0;
+  };
   Waits out, in;
-  std::set<FrameKey> came;
+  std::map<FrameKey, Times> times;
   for (const FrameRecord& record : records) {
     FramesOfPeer& peer = peers[place(record.peer)];
     const bool outwards = record.event == FrameEvent::kQueued || record.event == FrameEvent::kLeft;
@@ -66,22 +70,24 @@ std::vector<FramesOfPeer> peers_of(const std::vector<FrameRecord>& records, std:
       case FrameEvent::kLeft:
         if (!out.end(record)) ++way.again;
         break;
-      case FrameEvent::kCame:
-        if (came.insert(key_of(record)).second) {
-          in.begin(record);
-        } else {
-          ++way.again;
-        }
+      case FrameEvent::kCame: {
+        Times& of = times[key_of(record)];
+        if (of.came++ <= of.taken) in.begin(record);
         break;
+      }
       case FrameEvent::kTaken:
         ++way.frames;
         way.bytes += record.bytes;
-        came.erase(key_of(record));
+        ++times[key_of(record)].taken;
         (void)in.end(record);
         break;
       case FrameEvent::kLeftOut:
         break;  // no frame
     }
+  }
+  for (const auto& [key, of] : times) {  // what came and was not taken had come before
+    const std::uint64_t once = std::max<std::uint64_t>(of.taken, 1);
+    if (of.came > once) peers[std::get<0>(key)].in.again += of.came - once;
   }
   for (std::size_t p = 0; p < members; ++p) {
     out.tell(p, peers[p].out);
@@ -127,8 +133,25 @@ void add_decision(const FrameRecord& record, RecordedRound& round) {
     if (out) round.done = round.done.value_or(at);  // what others say of theirs is no news here
     return;
   }
+  if (round.verdict) return;  // the first word stands; whoever missed it is told again
   round.verdict = at;
   round.aborted = record.kind == FrameKind::kAbort;
+}
+
+/// Of rounds without a verdict, by fragment and in order.
+void find_through(std::map<SyncId, RecordedRound>& rounds) {
+  bool before = false;  // a round of the fragment had none
+  for (auto round = rounds.begin(); round != rounds.end(); ++round) {
+    const auto next = std::next(round);
+    const auto of_fragment = [&](const auto& other) {
+      return other != rounds.end() && other->first.fragment == round->first.fragment;
+    };
+    const bool first = round == rounds.begin() || !of_fragment(std::prev(round));
+    before = before && !first;
+    if (round->second.verdict || !round->second.begun) continue;
+    round->second.through = before || (of_fragment(next) && next->second.begun);
+    before = before || round->second.through;
+  }
 }
 
 std::string peer_name(const std::vector<std::string>& names, std::size_t peer) {
@@ -162,6 +185,7 @@ FrameReport report_frames(const std::vector<FrameRecord>& records, std::size_t m
     round.end_s = std::max(round.end_s, at);
     is_values(record.kind) ? add_values(record, round) : add_decision(record, round);
   }
+  find_through(rounds);
   for (auto& [id, round] : rounds) {
     if (round.begun) round.begin_s = *round.begun;  // what came before waited for this member
     if (round.verdict) round.end_s = *round.verdict;
@@ -206,7 +230,7 @@ std::string words_of(const RecordedRound& round, const std::vector<std::string>&
                            human_time(out_s), rate_words(to.bytes_out, out_s));
     }
   }
-  if (!round.verdict) words += "; no verdict yet";
+  if (!round.verdict && !round.through) words += "; no verdict yet";
   return words + again;
 }
 

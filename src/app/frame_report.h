@@ -19,7 +19,7 @@ namespace isthmus::app {
 struct FramesOfWay {
   std::uint64_t frames = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t again = 0;  // over a connection once more
+  std::uint64_t again = 0;  // over a connection once more, since one broke
   std::set<int> streams;    // connections that carried any
   double waited_median_s = 0, waited_longest_s = 0;
 };
@@ -38,11 +38,14 @@ struct RoundOfPeer {
 };
 struct RecordedRound {
   SyncId id;
-  std::uint32_t epoch = 0;                // the last one
-  Moment begun;                           // the own contribution was handed to the links
-  Moment done;                            // its whole result was here: DONE was said
-  Moment verdict;                         // COMMIT or ABORT came, or went out to all
-  bool aborted = false;                   // that was ABORT
+  std::uint32_t epoch = 0;  // the last one
+  Moment begun;             // the own contribution was handed to the links
+  Moment done;              // its whole result was here: DONE was said
+  Moment verdict;           // the first COMMIT or ABORT came, or went out
+  bool aborted = false;     // that was ABORT
+  /// It has no verdict and waits for none: its fragment's next round began here, or those before
+  /// it had none either (a later round's stands for theirs).
+  bool through = false;
   std::set<std::uint32_t> epochs;         // more than one: it began again
   std::map<std::size_t, RoundOfPeer> of;  // by peer
   double begin_s = 0, end_s = 0;          // of what is known of it

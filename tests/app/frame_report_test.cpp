@@ -116,6 +116,52 @@ TEST(FrameReport, TellsOfRoundsThatBeganAgainOrHaveNoEnd) {
   EXPECT_THAT(words, HasSubstr("no verdict yet"));
 }
 
+// As `ddp` has it: a fragment's rounds are covered by the digest of a later one.
+TEST(FrameReport, OfRoundsThatAreNotCommittedNoVerdictIsAwaited) {
+  Records records;
+  for (int step = 100; step < 103; ++step) {
+    records.id.sent = StepIndex(step);
+    records.begin(step).come(step + 0.1, 1, 0, FrameKind::kContribution);
+  }
+  records.id = {FragmentId(1), StepIndex(102)};  // of another fragment, the only one
+  records.begin(102.2).come(102.3, 1, 0, FrameKind::kContribution);
+  const FrameReport report = report_frames(records.all, kNames.size());
+  ASSERT_EQ(report.rounds.size(), 4u);
+  for (const RecordedRound& round : report.rounds) {
+    const bool awaits = round.id.fragment == FragmentId(1);
+    const bool told = words_of(round, kNames).find("no verdict yet") != std::string::npos;
+    EXPECT_EQ(told, awaits) << round.id.sent.value();
+  }
+}
+
+TEST(FrameReport, ARoundThatIsOverKeepsItsFirstVerdict) {
+  Records records;
+  records.begin(1).come(1.1, 1, 0, FrameKind::kContribution).commit(2);
+  records.at(9).add(FrameEvent::kTaken, 1, FrameKind::kCommit, 0, 68);
+  records.at(9).add(FrameEvent::kTaken, 1, FrameKind::kAbort, 0, 68);
+  const RecordedRound round = only_round(records);
+  EXPECT_NEAR(round.verdict.value(), 2, 1e-9);
+  EXPECT_NEAR(round.took_s(), 1, 1e-9);
+  EXPECT_FALSE(round.aborted);
+}
+
+// A connection broke: frame 0 came again when it had been taken, frame 1 before that. Frame 2 has
+// come once and waits.
+TEST(FrameReport, CountsWhatCameAgain) {
+  Records records;
+  records.come(1, 1, 0, FrameKind::kContribution);
+  records.at(2).add(FrameEvent::kCame, 1, FrameKind::kContribution, 1, 100'000, 0);
+  records.at(3).add(FrameEvent::kCame, 1, FrameKind::kContribution, 0, 100'000, 2);
+  records.come(4, 1, 1, FrameKind::kContribution);
+  records.at(5).add(FrameEvent::kCame, 1, FrameKind::kContribution, 2, 100'000, 0);
+  for (int k = 0; k < 3; ++k) records.come(6 + k, 2, 7, FrameKind::kProbe);  // all alike
+  const FrameReport report = report_frames(records.all, kNames.size());
+  EXPECT_EQ(report.peers[1].in.frames, 2u);
+  EXPECT_EQ(report.peers[1].in.again, 2u);
+  EXPECT_DOUBLE_EQ(report.peers[1].in.waited_longest_s, 2);
+  EXPECT_EQ(report.peers[2].in.again, 0u);
+}
+
 TEST(FrameReport, CountsFramesWaitsAndRepetitionsOfEachWay) {
   Records records;
   records.at(1);
