@@ -113,8 +113,8 @@ void ExchangeEngine::take_gone(Rank from, const Frame& frame, TimePoint now, Out
                      head.part != static_cast<std::uint32_t>(coordinator().value());
   const Rank peer(known ? static_cast<int>(head.part) : 0);
   // What was seen before it came back is no news.
-  if (!coordinates() || !known || over_ || !membership_.live(peer) || !live(from) ||
-      head.epoch < membership_.came_in(peer)) {
+  if (!options_.elastic || !coordinates() || !known || over_ || !membership_.live(peer) ||
+      !live(from) || head.epoch < membership_.came_in(peer)) {
     return;
   }
   const std::string_view why(reinterpret_cast<const char*>(frame.payload.data()),
