@@ -213,7 +213,11 @@ void JoinHost::after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& st
     offer(exchange);
     options_.send(joiner_, ReachedNote{t});  // before that it has not caught up
   } else if (phase_ == Phase::kWanted) {
-    prepare(t, stands);
+    prepare(t);
+  }
+  if (phase_ == Phase::kPreparing && stands && t < offer_after_) {  // nobody gets that far now
+    offer_after_ = t;
+    for (const Rank site : told_) tell(site);
   }
   if (phase_ == Phase::kPreparing && t >= offer_after_) {
     phase_ = Phase::kOffering;
@@ -255,7 +259,7 @@ std::vector<Rank> JoinHost::others() const {
 // this site is there is in time, however far ahead. (With overlap some fragments may have been
 // applied at one and not at the other: these come from here alone.) Nobody waits for the end of a
 // long window: within it, what rounds make is alike all the same.
-void JoinHost::prepare(StepIndex t, bool stands) {
+void JoinHost::prepare(StepIndex t) {
   source_.forget(kept_ ? kept_->newcomer : joiner_);  // before there are two
   kept_.reset();
   phase_ = Phase::kPreparing;
@@ -265,7 +269,7 @@ void JoinHost::prepare(StepIndex t, bool stands) {
       !step_s_ ? kFirstWait
                : static_cast<std::int64_t>(std::min(kWaits / std::max(*step_s_, 1e-3), 1e6));
   const std::int64_t end = std::min((t.value() / every + 1) * every, options_.total_steps);
-  offer_after_ = told_.empty() || stands ? t : StepIndex(std::min(end, t.value() + 1 + patience));
+  offer_after_ = told_.empty() ? t : StepIndex(std::min(end, t.value() + 1 + patience));
   for (const Rank site : told_) tell(site);
 }
 

@@ -122,7 +122,7 @@ class JoinHost {
   [[nodiscard]] WishNote wish_of_joiner() const;
   /// Everybody else in the run.
   [[nodiscard]] std::vector<Rank> others() const;
-  void prepare(StepIndex t, bool stands);
+  void prepare(StepIndex t);
   void tell(Rank site);
   /// Whether the newcomer goes on with the state that is kept for it.
   [[nodiscard]] bool comes_back() const;

@@ -82,6 +82,23 @@ TEST_F(Join, WhoStandsStillGivesTheStateOfThere) {
   EXPECT_EQ(wishes_, 1);
 }
 
+// Step 7, which it was promised the state of, does not come.
+TEST_F(Join, WhoHasAskedBeforeAllStoodIsGivenTheStateOfThere) {
+  const auto north = newcomer(Rank(2));
+  host_.receive(Rank(2), JoinNote{{0, 1}});
+  after_step(6);
+  settle(*north);
+  ASSERT_FALSE(north->fetch(runtime_.clock().now()));
+  host_.after_step(StepIndex(6), loop_, *strategy_, forwarding_, true);
+  EXPECT_EQ(std::get<PrepareNote>(sent_.front().second).step, StepIndex(6)) << "to the others";
+  settle(*north);
+  west_.after_step(StepIndex(6), loop_, *strategy_);
+  settle(*north);
+  ASSERT_TRUE(north->fetch(runtime_.clock().now()));
+  EXPECT_EQ(north->offer().step, StepIndex(6));
+  EXPECT_THAT(north->progress(), HasSubstr("west"));
+}
+
 // The model has 1.2 MB, so eleven results of 0.8 MB may wait for it.
 TEST_F(Join, TurnsAwayWhoTakesInLessThanTheRunMakes) {
   const auto north = newcomer(Rank(2));
