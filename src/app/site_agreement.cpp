@@ -258,7 +258,8 @@ void SiteAgreement::settle(const AgreedNote& note) {
   if (note.purpose == Purpose::kCheckpoint) {
     checkpoints_.insert(note.step.value());
   } else if (note.purpose == Purpose::kWait) {
-    wait_after(note.step.value());
+    // A hub's next process tells all that was ever agreed: who joined since has not stood there.
+    if (note.step.value() > joined_after_) wait_after(note.step.value());
   } else if (changes(note.purpose)) {
     if (stop_) return;
     changes_.insert(note.step.value());
@@ -300,6 +301,7 @@ void SiteAgreement::join(Rank site, StepIndex after, NotesOut& out) {
   if (too_few() && waits_after_) wait_after(*waits_after_);
   if (site == self_) {
     begun_ = std::max(begun_, after.value());
+    joined_after_ = after.value();
     holds_[kWelcome] = after.value() + 1;
   } else {
     changes_.insert(after.value());  // a hub may have ended before it said so itself

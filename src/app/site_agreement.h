@@ -124,6 +124,7 @@ class SiteAgreement {
   std::vector<Rank> relays_, hidden_;
   std::int64_t window_ = 0;
   std::int64_t begun_;
+  std::int64_t joined_after_ = -1;  // where this site did
   std::int64_t ahead_ = 1;
   std::map<std::int64_t, std::int64_t> holds_;  // by question: do not begin this step
   std::set<Purpose> wished_;

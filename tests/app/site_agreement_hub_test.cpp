@@ -139,6 +139,26 @@ TEST(SiteAgreement, AQuestionFromBeforeAllAreBackIsAnsweredByAll) {
   EXPECT_EQ(run.a.stop(), run.b.stop());
 }
 
+// Where the others stood before it joined is of no meaning to a site that is to stand elsewhere
+// now.
+TEST(SiteAgreement, WhereAllStoodBeforeItJoinedConcernsNobodyThoughAHubRepeatsIt) {
+  SiteAgreement site(Rank(1), 3, kSteps, 0, 3, Rank(3));
+  site.set_window(4);
+  const auto agreed = [&](std::int64_t number, Purpose purpose, std::int64_t step) {
+    NotesOut none;
+    site.receive(Rank(3), AgreedNote{number, purpose, StepIndex(step)}, none);
+  };
+  NotesOut none;
+  site.join(Rank(1), StepIndex(20), none);
+  agreed(0, Purpose::kJoin, 20);
+  site.leave(Rank(2), none);
+  agreed(5, Purpose::kWait, 30);
+  for (std::int64_t t = 21; t <= 25; ++t) EXPECT_TRUE(site.begin(StepIndex(t))) << t;
+  for (const std::int64_t step : {10, 20}) agreed(step / 10, Purpose::kWait, step);
+  for (std::int64_t t = 26; t <= 30; ++t) EXPECT_TRUE(site.begin(StepIndex(t))) << t;
+  EXPECT_FALSE(site.begin(StepIndex(31)));
+}
+
 TEST(SiteAgreement, AJoinThatWasToldOfTwiceIsOne) {
   UnderAHub run;
   const AgreedNote agreed{.number = 7, .purpose = Purpose::kJoin, .step = StepIndex(9)};
