@@ -196,7 +196,9 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                           .measured_step = totals.measured_step,
                           .on_start = tell_outer,
                           .site = site_ ? &*site_ : nullptr,
-                          .own_work = site_ ? request_.own_work : nullptr};
+                          .own_work = site_ && site_->elastic() && request_.mesh == nullptr
+                                          ? request_.own_work
+                                          : nullptr};
   WorldResult result;
   try {
     result = run_workers(world, setup);

@@ -71,6 +71,10 @@ class Worker {
   [[nodiscard]] std::optional<outer::OwnWork> own_work() const {
     const auto* const carries = dynamic_cast<const outer::CarriesWork*>(strategy_.get());
     if (carries == nullptr) return std::nullopt;
+    if (StateMemory::current() != nullptr) {  // it would be as large as the model, and in memory
+      log_info("with train.offload no work of an open window is taken along");
+      return std::nullopt;
+    }
     try {
       return carries->own_work();
     } catch (const std::exception& error) {  // for want of memory, or of the model's own ranks
@@ -125,11 +129,12 @@ class Worker {
     strategy_->forget_own_work();
     take_up_own_work();
     setup_.checkpointing.lay_down(context_.rank, strategy_->steps(), inner_, *strategy_);
+    if (setup_.own_work) setup_.own_work->reset();  // not before: cut off again, it comes once more
   }
 
   void take_up_own_work() {
     if (!setup_.own_work || !*setup_.own_work) return;
-    const outer::OwnWork work = *std::exchange(*setup_.own_work, std::nullopt);
+    const outer::OwnWork& work = **setup_.own_work;
     auto* const carries = dynamic_cast<outer::CarriesWork*>(strategy_.get());
     // Where the others have gone back behind it, it is to be trained again.
     const bool ahead = strategy_->steps() >= work.step;
