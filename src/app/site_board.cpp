@@ -271,9 +271,17 @@ void SiteBoard::compare(Rank site, StepIndex t, const std::string& digest) {
                 "one of them is in doubt");
     }
   }
-  if (all_told(t.value(), known)) {
-    digests_.erase(t.value());
+  forget_compared();
+}
+
+// Notes of one site keep their order, so nobody tells of a step before one that all have told of.
+// That one stays: who joins where all stand tells of it after them.
+void SiteBoard::forget_compared() {
+  auto last = digests_.end();
+  for (auto each = digests_.begin(); each != digests_.end(); ++each) {
+    if (all_told(each->first, each->second)) last = each;
   }
+  if (last != digests_.end()) digests_.erase(digests_.begin(), last);
 }
 
 bool SiteBoard::all_told(std::int64_t t, const std::map<int, std::string>& known) const {

@@ -124,6 +124,8 @@ class SiteBoard final : public Board {
   /// `site` takes part in the steps after `after`.
   void admit(Rank site, StepIndex after);
   void compare(Rank site, StepIndex t, const std::string& digest);
+  /// Under queue_'s lock: digests that nobody is to be compared with any more go.
+  void forget_compared();
   /// Whether all who are there have told their digest of step t.
   [[nodiscard]] bool all_told(std::int64_t t, const std::map<int, std::string>& known) const;
   /// Whether this site takes part in step t.

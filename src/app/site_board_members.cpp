@@ -124,7 +124,7 @@ void SiteBoard::leave(const Epoch& epoch) {
     live_[static_cast<std::size_t>(epoch.who.value())] = false;
     count_those_here(false);
     agreement_.leave(epoch.who, out);
-    std::erase_if(digests_, [&](const auto& each) { return all_told(each.first, each.second); });
+    forget_compared();
   });
   until_[static_cast<std::size_t>(epoch.who.value())].reset();
   whole_.leave(epoch.who, epoch.why);
@@ -210,7 +210,7 @@ void SiteBoard::part_with(const Epoch& epoch) {
     live_[static_cast<std::size_t>(epoch.who.value())] = false;
     count_those_here(false);
     agreement_.leave(epoch.who, out);
-    std::erase_if(digests_, [&](const auto& each) { return all_told(each.first, each.second); });
+    forget_compared();
   });
 }
 

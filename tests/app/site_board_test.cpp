@@ -180,6 +180,23 @@ TEST_F(SiteBoardTest, TooFewGiveUpAfterAWhileAndDoNotComeBack) {
   }
 }
 
+TEST_F(SiteBoardTest, WhoJoinsWhereAllStandIsComparedWithThem) {
+  Digest128 one;
+  Digest128 other = one;
+  other.bytes[0] = 1;
+  lose(1, {0, 2});
+  for (const std::int64_t t : {3, 5}) {
+    for (const int m : {0, 2}) board(m).tell_outer(StepIndex(t), one);
+    deliver();
+  }
+  start(1, {.resumed_after = 3, .joining = true});
+  for (int m = 0; m < 3; ++m) board(m).epoch(joins(1, 5));
+  links_.clear();
+  board(1).tell_outer(StepIndex(5), other);
+  deliver();
+  for (const int m : {0, 2}) EXPECT_THROW(board(m).check(), RunError) << m;
+}
+
 TEST_F(SiteBoardTest, WhatComesFromOneThatIsGoneDoesNoHarm) {
   lose(1, {0, 2});
   step(1, 1);
