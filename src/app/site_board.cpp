@@ -336,7 +336,7 @@ std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& c
       .elastic = session.elastic(),
       .min_sites = config.min_sites(),
       .gather = config.net.gather,
-      .gives_state = [&session] { return session.gives_state(); },
+      .takes_in = [&session] { return session.takes_in(); },
       .on_wait =
           [status](const std::string& for_whom) {
             if (status != nullptr) status->stands_still(for_whom);

@@ -36,8 +36,8 @@ class SiteBoard final : public Board {
     bool elastic = false;
     int min_sites = 1;                       // nobody leaves so many; with fewer all wait,
     Duration gather = kNever - TimePoint{};  // for so long at most
-    /// Whether somebody who comes back is being given a state: for that all wait longer.
-    std::function<bool()> gives_state = {};
+    /// Whether somebody who comes back is being taken in: for that all wait longer.
+    std::function<bool()> takes_in = {};
     /// All wait for these sites; empty: they go on. By the worker. May be empty.
     std::function<void(const std::string& for_whom)> on_wait = {};
     std::int64_t window = 0;                     // SiteAgreement::set_window
@@ -106,8 +106,6 @@ class SiteBoard final : public Board {
   void go_on();
   /// For people.
   [[nodiscard]] std::string too_few() const;
-  /// Under queue_'s lock: somebody has come or gone.
-  void count_those_here(bool came);
   /// Runs `step(outbox)` under the lock, then sends.
   void drive(const std::function<void(NotesOut&)>& step);
   void take(Rank from, const Note& note);
@@ -151,7 +149,6 @@ class SiteBoard final : public Board {
   bool admitting_ =
       false;  // a step for who comes or goes is agreed on, and no site may pass it yet
   std::optional<std::int64_t> leaves_after_;  // this site
-  std::optional<TimePoint> too_few_since_;    // or since one of many has come back
   std::vector<bool> live_;                    // by site; written by the links' task alone
   std::vector<std::int64_t> after_;  // by site: it takes part in the steps after this one; the same
   // The links' task's alone: what a site has told of steps that does not take part, as far as known
@@ -167,6 +164,7 @@ class SiteBoard final : public Board {
   TimePoint window_begin_;  // of steps whose mean length is taken
   std::int64_t window_steps_ = 0;
   std::optional<std::vector<bool>> stands_with_;  // who was there when that was last told of
+  TimePoint stands_since_;                        // or since somebody was last taken in
 };
 
 /// The board of this session's site. Borrows session, log and status, which may be null.

@@ -122,20 +122,11 @@ void SiteBoard::leave(const Epoch& epoch) {
   drive([&](NotesOut& out) {
     admitting_ = false;
     live_[static_cast<std::size_t>(epoch.who.value())] = false;
-    count_those_here(false);
     agreement_.leave(epoch.who, out);
     forget_compared();
   });
   until_[static_cast<std::size_t>(epoch.who.value())].reset();
   whole_.leave(epoch.who, epoch.why);
-}
-
-void SiteBoard::count_those_here(bool came) {
-  if (std::ranges::count(live_, true) >= options_.min_sites) {
-    too_few_since_.reset();
-  } else if (!too_few_since_ || came) {
-    too_few_since_ = now();
-  }
 }
 
 std::string SiteBoard::too_few() const {
@@ -149,25 +140,23 @@ std::string SiteBoard::too_few() const {
                      missing.size() == 1 ? "is" : "are");
 }
 
-// Signals and whoever comes back want the worker now and then. Sites count from the news of who is
-// gone, so they give up at about the same time, before any of them counts another one as lost.
+// Signals and whoever comes back want the worker now and then. The time counts from when this site
+// has come to stand, since what is under way may take long to end, and anew whenever somebody
+// comes; a site that gives up before others lengthens it for nobody.
 void SiteBoard::stand_still(StepIndex t) {
-  const bool gives = options_.gives_state && options_.gives_state();
   std::vector<bool> live;
-  bool for_too_long = false;
+  queue_->update([&] { live = live_; });
   const TimePoint at = now();
-  queue_->update([&] {
-    live = live_;
-    if (gives) too_few_since_ = at;
-    for_too_long = too_few_since_ && at - *too_few_since_ >= options_.gather;
-  });
-  if (!stands_with_ || *stands_with_ != live) {
+  const bool came =
+      !stands_with_ || std::ranges::count(live, true) > std::ranges::count(*stands_with_, true);
+  if (came || (options_.takes_in && options_.takes_in())) stands_since_ = at;
+  if (stands_with_ != live) {
     stands_with_ = live;
     if (options_.on_wait) options_.on_wait(too_few());
     log_warning("{}: waiting after step {}, for net.gather = {} at most", too_few(), t.value() - 1,
                 human_time(std::chrono::duration<double>(options_.gather).count()));
   }
-  if (for_too_long) {
+  if (at - stands_since_ >= options_.gather) {
     // No PeerError: to try to come back would help nobody.
     throw Error(ExitCode::kPeer,
                 fmt::format("{}, and have been so for net.gather: start again with --resume auto",
@@ -177,7 +166,10 @@ void SiteBoard::stand_still(StepIndex t) {
 }
 
 void SiteBoard::go_on() {
-  log_info("enough sites are there again: going on");
+  int here = 0;
+  queue_->update([&] { here = static_cast<int>(std::ranges::count(live_, true)); });
+  log_info("{}", here < options_.min_sites ? "going on for a while, to take in who has come back"
+                                           : "enough sites are there again: going on");
   if (options_.on_wait) options_.on_wait("");
   stands_with_.reset();
   window_begin_ = now();
@@ -208,7 +200,6 @@ void SiteBoard::part_with(const Epoch& epoch) {
            epoch.after, std::ranges::count(epoch.live, true), epoch.live.size());
   drive([&](NotesOut& out) {
     live_[static_cast<std::size_t>(epoch.who.value())] = false;
-    count_those_here(false);
     agreement_.leave(epoch.who, out);
     forget_compared();
   });
@@ -254,7 +245,6 @@ void SiteBoard::admit(Rank site, StepIndex after) {
   drive([&](NotesOut& out) {
     admitting_ = false;
     live_[place] = true;
-    count_those_here(true);
     after_[place] = after.value();
     agreement_.join(site, after, out);
   });

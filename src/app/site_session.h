@@ -151,8 +151,8 @@ class SiteSession {
   /// again while they do.
   void after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy,
                   bool stands = false);
-  /// Whether somebody who comes back is being given a state, from here too. Any task.
-  [[nodiscard]] bool gives_state() const { return source_.gives(); }
+  /// Whether somebody who comes back is being taken in, as far as is known here. Any task.
+  [[nodiscard]] bool takes_in() const { return source_.takes_in(); }
   /// Waiting spans go there from now on; null: nowhere.
   void record_into(EventSink* events);
   /// Serves the others until all have finished, for at most net.patience.

@@ -25,8 +25,14 @@ StateSource::StateSource(Options options)
     : options_(std::move(options)), pace_(options_.bits_per_s), tables_(kLargestTable) {}
 
 void StateSource::drop() {
+  give_no_more();
   newcomer_.reset();
   donor_.reset();
+  over_ = false;
+}
+
+void StateSource::give_no_more() {
+  over_ = true;
   after_.reset();
   prepared_.reset();
   kept_until_.reset();
@@ -45,13 +51,13 @@ void StateSource::receive(Rank from, const Note& note) {
   if (const auto* wanted = std::get_if<PrepareNote>(&note)) {
     prepare(from, *wanted);
   } else if (const auto* table = std::get_if<TableNote>(&note)) {
-    if (donor_ == from) take_table(*table);
+    if (donor_ == from && !over_) take_table(*table);
   } else if (newcomer_ != from) {
     return;  // of one that was counted as gone
   } else if (const auto* part = std::get_if<GetNote>(&note)) {
     get(*part);
   } else if (std::holds_alternative<EnoughNote>(note)) {
-    drop();
+    give_no_more();
   }
 }
 
@@ -81,7 +87,7 @@ void StateSource::take_table(const TableNote& note) {
     log_warning("site {} is given no state from here: site {} sent {}",
                 options_.sites[static_cast<std::size_t>(newcomer_->value())],
                 options_.sites[static_cast<std::size_t>(donor_->value())], why);
-    drop();
+    give_no_more();
   };
   if (!stream) return ends(stream.error());
   if (!*stream) return;
@@ -103,7 +109,7 @@ void StateSource::after_step(StepIndex t, InnerLoop& inner, const OuterStrategy&
   } catch (const std::bad_alloc&) {
     log_warning("no memory for a copy of this site's state: who joins has it from the others");
     const std::scoped_lock lock(mutex_);
-    if (after_ && t >= *after_) drop();
+    if (after_ && t >= *after_) give_no_more();
     return;
   }
   {
@@ -204,7 +210,7 @@ bool StateSource::serves(Rank newcomer) const {
   return serves_ && newcomer_ == newcomer;
 }
 
-bool StateSource::gives() const {
+bool StateSource::takes_in() const {
   const std::scoped_lock lock(mutex_);
   return newcomer_ && !kept_until_;
 }

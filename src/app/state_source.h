@@ -47,14 +47,14 @@ class StateSource {
   /// A PrepareNote or TableNote of the donor, a GetNote or EnoughNote of the newcomer; others are
   /// none of its business.
   void receive(Rank from, const Note& note);
-  /// `site` has joined, or needs nothing: if it was the newcomer, or the donor, nothing is kept.
+  /// `site` has joined, or is not taken in: if it was the newcomer, or the donor, nothing is kept.
   void forget(Rank site);
   /// `site` is gone: as `forget`, but what is there for a newcomer stays for a while.
   void lost(Rank site, TimePoint now);
   /// Whether a state is there for it.
   [[nodiscard]] bool serves(Rank newcomer) const;
-  /// Whether somebody is there to whom one is given, or will be.
-  [[nodiscard]] bool gives() const;
+  /// Whether somebody is there who is being taken in, be it that no more is given from here.
+  [[nodiscard]] bool takes_in() const;
   /// At the donor: the newcomer has come back for the state that is there.
   void returned(Rank newcomer);
   /// From the worker, between two steps: what has been kept for long enough goes.
@@ -84,7 +84,10 @@ class StateSource {
   /// Once table and state are there: what is alike is kept. Without the lock; not by a task that
   /// receives.
   void compare();
+  /// Nobody is being taken in.
   void drop();
+  /// The newcomer needs nothing more of here, or there is nothing.
+  void give_no_more();
 
   const Options options_;
   mutable std::mutex mutex_;
@@ -102,6 +105,7 @@ class StateSource {
   PieceTable own_;                                    // of the state; until `compare`
   std::vector<std::optional<std::uint64_t>> places_;  // in it, by piece
   bool serves_ = false;
+  bool over_ = false;  // nothing more is given to this newcomer
   bool hurries_ = false;
   std::deque<GetNote> asked_;
 };

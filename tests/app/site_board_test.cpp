@@ -159,7 +159,7 @@ TEST_F(SiteBoardTest, TooFewStandAfterOneStepUntilEnoughAreBack) {
 TEST_F(SiteBoardTest, TooFewGiveUpAfterAWhileAndDoNotComeBack) {
   bool gives = true;
   for (int m = 0; m < 3; ++m) {
-    start(m, {.min_sites = 3, .gather = std::chrono::milliseconds(1), .gives_state = [&gives] {
+    start(m, {.min_sites = 3, .gather = std::chrono::milliseconds(1), .takes_in = [&gives] {
                 return gives;
               }});
   }
@@ -178,6 +178,33 @@ TEST_F(SiteBoardTest, TooFewGiveUpAfterAWhileAndDoNotComeBack) {
     EXPECT_EQ(error.exit_code(), ExitCode::kPeer);
     EXPECT_THAT(error.what(), HasSubstr("net.gather"));
   }
+}
+
+// What is under way may take longer than that to end, and so may the steps in which one of several
+// is taken in.
+TEST_F(SiteBoardTest, TooFewCountTheTimeFromWhenTheyStand) {
+  constexpr Duration kGather = std::chrono::milliseconds(1);
+  for (int m = 0; m < 3; ++m) start(m, {.min_sites = 3, .gather = kGather, .window = 2});
+  const auto pass = [&] {
+    const std::unique_ptr<WaitQueue> nothing = runtime_.make_wait_queue();
+    (void)nothing->wait([] { return false; }, runtime_.clock().now() + 2 * kGather);
+  };
+  const auto stands = [&](std::int64_t t) {
+    EXPECT_FALSE(board(0).begin_step(Rank(0), StepIndex(t), false)) << t;
+  };
+  lose(1, {0, 2});
+  deliver();
+  pass();
+  step(0, 1);
+  stands(2);
+  board(0).lost(Rank(2), "silent");
+  board(0).epoch({.number = 2, .live = {true, false, false}, .who = Rank(2), .why = "silent"});
+  Epoch back = joins(1, 1);
+  back.live = {true, true, false};
+  board(0).epoch(back);
+  for (const std::int64_t t : {2, 3}) step(0, t);
+  pass();
+  stands(4);
 }
 
 TEST_F(SiteBoardTest, WhoJoinsWhereAllStandIsComparedWithThem) {

@@ -135,6 +135,28 @@ TEST_F(Source, WithoutMemoryForItsStateItGivesNothing) {
   source_.after_step(StepIndex(6), loop_, *strategy_);
   EXPECT_FALSE(source_.next(TimePoint(1h), false));
   EXPECT_TRUE(sent_.empty());
+  EXPECT_TRUE(source_.takes_in()) << "the others give";
+  source_.forget(kNorth);
+  EXPECT_FALSE(source_.takes_in());
+}
+
+// It has a state of gigabytes to read in, and results to replay, before it takes part.
+TEST_F(Source, WhoHasTheWholeStateIsBeingTakenInUntilItJoinsOrGoes) {
+  EXPECT_FALSE(source_.takes_in());
+  for (const bool donor : {true, false}) {
+    for (const bool joins : {true, false}) {
+      if (donor) {
+        static_cast<void>(source_.hold(kNorth, state()));
+      } else {
+        source_.receive(kEast, PrepareNote{.newcomer = 2, .step = StepIndex(5)});
+      }
+      source_.receive(kNorth, EnoughNote{});
+      EXPECT_TRUE(source_.takes_in());
+      EXPECT_FALSE(source_.serves(kNorth));
+      joins ? source_.forget(kNorth) : source_.lost(kNorth, TimePoint(1h));
+      EXPECT_FALSE(source_.takes_in());
+    }
+  }
 }
 
 TEST_F(Source, WhoFallsBehindIsGivenItWhileRoundsAreOpen) {
