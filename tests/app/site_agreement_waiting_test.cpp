@@ -9,7 +9,7 @@ namespace {
 
 TEST(SiteAgreement, TooFewWaitAfterOneStepUntilEnoughAreBack) {
   int stood = 0, stood_twice = 0;
-  for (std::uint64_t seed = 0; seed < 4000; ++seed) {
+  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     const int members = 2 + static_cast<int>(seed % 4);
     const int min_sites = 2 + static_cast<int>(seed / 4 % static_cast<std::uint64_t>(members - 1));
     Sites sites(members, seed, min_sites);
@@ -45,8 +45,8 @@ TEST(SiteAgreement, TooFewWaitAfterOneStepUntilEnoughAreBack) {
     stood += stands > 0 ? 1 : 0;
     stood_twice += stands > 1 ? 1 : 0;
   }
-  EXPECT_GT(stood, 1000);
-  EXPECT_GT(stood_twice, 200);
+  EXPECT_GT(stood, 250);
+  EXPECT_GT(stood_twice, 50);
 }
 
 TEST(SiteAgreement, ARunThatIsToEndDoesNotStand) {

@@ -21,6 +21,7 @@ import tempfile
 import urllib.request
 
 import sites_come_and_go
+import sites_wait
 from scenario import Failure, free_ports, require
 
 STEPS = 400
@@ -242,7 +243,7 @@ def too_few_wait_though_the_hub_dies(isthmus, folder, corpus):
     try:
         run.until("rounds of three", lambda: run.members_of_last_round("west") == 3)
         run.kill("east")
-        stood = sites_come_and_go.stands(run, ["east"])
+        stood = sites_wait.stands(run, ["east"])
         run.kill_hub()
         run.until("the sites have noticed", lambda: "the hub is gone" in run.said("west"))
         run.start_hub("--resume", "auto")
@@ -344,7 +345,8 @@ def main():
         corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
         for scenario in (hub_dies_and_nothing_changes, first_site_dies, the_wrong_log,
                          hub_dies_while_a_site_joins, donor_dies_while_a_site_joins,
-                         all_sites_start_anew, too_few_wait_though_the_hub_dies, stopped_while_the_hub_is_away, launched_with_keys,
+                         all_sites_start_anew, too_few_wait_though_the_hub_dies,
+                         stopped_while_the_hub_is_away, launched_with_keys,
                          a_full_disk_loses_nothing):
             if arguments.only and arguments.only != scenario.__name__:
                 continue

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Too few sites are left of a run, and one that was cut off comes back with its work.
+
+  python3 tests/end_to_end/sites_wait.py --isthmus build/src/app/isthmus
+
+With fewer than net.min_sites the rest stand after one step, lose nothing, and go on once enough are
+back, whoever dies meanwhile. What a site has trained on in its open window when it is cut off is in
+the next rounds, but not with train.offload.
+"""
+import argparse
+import collections
+import pathlib
+import re
+import signal
+import sys
+import tempfile
+
+from scenario import Failure, require
+from sites_come_and_go import Run, check_lines
+
+
+def stands(run, gone, times=1):
+    """Who is left waits, after one step, with a checkpoint. RETURNS: the step."""
+    here = [name for name in run.names if name not in gone]
+    told = re.compile(r"fewer than net.min_sites.*: waiting after step (\d+)")
+    run.until("they wait", lambda: all(
+        len(told.findall(run.said(name))) >= times and
+        all(each in run.said(name) for each in gone) for name in here))
+    stood = {int(told.findall(run.said(name))[-1]) for name in here}
+    require(len(stood) == 1, f"{run.folder.name}: they stand after steps {stood}")
+    stood = stood.pop()
+    for name in here:
+        require((run.folder / name / f"ckpt/step-{stood:07d}").exists(),
+                f"{run.folder.name}: {name} has no checkpoint of step {stood}")
+        require(run.rows(name, "train")[-1]["step"] == stood, f"{run.folder.name}: {name} goes on")
+    return stood
+
+
+def too_few_wait_for_the_others(run_of):
+    for method, victims in (("diloco", ["north"]), ("ddp", ["north"]),
+                            ("streaming-diloco slip", ["west", "north"])):
+        run = run_of(f"few-{method}", method, 3, min_sites=3)
+        run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+        for victim in victims:
+            run.kill(victim)
+        stood = stands(run, victims)
+        for victim in victims:
+            run.start(victim, "--resume", "auto")
+        run.until("rounds of all again", lambda: all(
+            run.members_of_last_round(name) == 3 for name in run.names))
+        run.stop()
+        steps = check_lines(run, "east")
+        require(steps == list(range(1, len(steps) + 1)), f"{method}: lines are lacking")
+        took = collections.Counter(row["step"] for row in run.rows("east", "worker"))
+        few = [step for step in steps if step > stood and took[step] < 3]
+        # Where two have to come back, the first is taken in within two windows.
+        require(len(few) <= (2 * 6 + 2 if len(victims) > 1 else 0),
+                f"{method}: after step {stood} too few took {few}")
+
+
+def too_few_wait_whoever_dies_and_may_be_stopped(run_of):
+    run = run_of("fewer", "diloco", 3, min_sites=3)
+    run.until("checkpoints", lambda: all(run.rows(name, "ckpt") for name in run.names))
+    run.sites["north"].send_signal(signal.SIGSTOP)
+    stood = stands(run, ["north"])
+    run.sites["north"].send_signal(signal.SIGCONT)  # it comes back by itself
+    run.until("rounds of all again", lambda: all(
+        run.members_of_last_round(name) == 3 for name in run.names))
+    run.until("a checkpoint of all", lambda: all(
+        run.rows(name, "ckpt")[-1]["step"] > stood for name in run.names))
+    run.kill("north")
+    stood = stands(run, ["north"], times=2)
+    run.kill("east")  # the first: all go on from a checkpoint
+    run.until("it waits for the first", lambda: "trying to come back" in run.said("west"))
+    run.start("east", "--resume", "auto")
+    run.start("north", "--resume", "auto")
+    run.until("they start together",
+              lambda: run.said("west").count("sites are together") == 2)
+    run.until("they go on", lambda: all(run.rows(name, "train")[-1]["step"] > stood
+                                        for name in run.names))
+    run.kill("north")
+    stood = stands(run, ["north"], times=3)
+    run.sites["west"].send_signal(signal.SIGINT)
+    for name in ("east", "west"):
+        require(run.code_of(name) == 130, f"{name}: {run.said(name)}")
+        last = (run.folder / name / "ckpt/last").resolve().name
+        require(last == f"step-{stood:07d}", f"{name}: {last}, not {stood}")
+
+
+def too_few_do_not_wait_for_ever(run_of):
+    run = run_of("alone", "diloco", 2, min_sites=2, gather="10s")
+    run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+    run.kill("west")
+    code = run.code_of("east")
+    last = run.said("east").splitlines()[-1]
+    require(code == 5 and "net.gather" in last and "west" in last, f"exit {code}: {last}")
+
+
+def a_frozen_site_takes_its_work_along(run_of):
+    run = run_of("carried", "diloco rare", 3)
+    run.until("a window is open, long before its end", lambda: run.rows("north", "round") and
+              run.rows("north", "train")[-1]["step"] >= 3050)
+    run.sites["north"].send_signal(signal.SIGSTOP)
+    run.until("rounds of two", lambda: run.members_of_last_round() == 2)
+    run.sites["north"].send_signal(signal.SIGCONT)
+    run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
+    said = run.said("north")
+    told = re.search(r"nobody had, (\d+) tokens come along .*, and (\d+) are lost", said)
+    require(told and int(told.group(1)) > 0 and told.group(2) == "0", said)
+    run.stop()
+
+
+def with_offload_it_comes_back_without(run_of):
+    run = run_of("offload", "diloco", 2, train='offload = "state"')
+    run.until("rounds of both", lambda: len(run.rows("east", "round")) > 3)
+    run.sites["west"].send_signal(signal.SIGSTOP)
+    run.until("rounds of one", lambda: run.members_of_last_round() == 1)
+    run.sites["west"].send_signal(signal.SIGCONT)
+    run.until("rounds of both again", lambda: run.members_of_last_round() == 2)
+    said = run.said("west")
+    require("with train.offload no work" in said and "come along" not in said, said)
+    run.stop()
+
+
+SCENARIOS = (too_few_wait_for_the_others, too_few_wait_whoever_dies_and_may_be_stopped,
+             too_few_do_not_wait_for_ever, a_frozen_site_takes_its_work_along,
+             with_offload_it_comes_back_without)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--isthmus", required=True)
+    parser.add_argument("--text", default="/usr/include/linux/bpf.h")
+    parser.add_argument("--only")
+    arguments = parser.parse_args()
+    isthmus = str(pathlib.Path(arguments.isthmus).resolve())
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        corpus = folder / "corpus.txt"
+        corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
+        runs = []
+
+        def run_of(name, *how, **more):
+            runs.append(Run(isthmus, folder / name, corpus, *how, **more))
+            return runs[-1]
+
+        try:
+            for scenario in SCENARIOS:
+                if not arguments.only or arguments.only in scenario.__name__:
+                    scenario(run_of)
+                    print(f"{scenario.__name__}: ok", flush=True)
+        except Failure as failure:
+            print(f"FAILED: {failure}")
+            return 1
+        finally:
+            for run in runs:
+                run.end()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
