@@ -4,7 +4,9 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -14,17 +16,17 @@
 
 namespace isthmus::testing_support {
 
-/// What member `rank` puts in.
+/// What member `rank` puts in: the first n of its values, which are drawn once a thread.
 inline std::vector<float> test_vector(Rank rank, std::size_t n) {
+  thread_local std::map<Rank, std::vector<float>> drawn;
+  std::vector<float>& x = drawn[rank];
   const Rng rng{static_cast<std::uint64_t>(rank.value()), Stream::kTestData};
-  std::vector<float> x(n);
-  for (std::size_t i = 0; i < n; i += 4) {
-    const std::array<std::uint32_t, 4> words = rng.words(i);
-    for (std::size_t k = i; k < std::min(n, i + 4); ++k) {
-      x[k] = static_cast<float>(words[k - i]) * 0x1p-31f - 1.0f;
+  while (x.size() < n) {
+    for (const std::uint32_t word : rng.words(x.size())) {
+      x.push_back(static_cast<float>(word) * 0x1p-31f - 1.0f);
     }
   }
-  return x;
+  return {x.begin(), x.begin() + static_cast<std::ptrdiff_t>(n)};
 }
 
 inline Contribution contribution_of(const std::shared_ptr<const Codec>& codec, Rank rank,
