@@ -261,7 +261,7 @@ inline Faults faults_of(std::uint64_t seed) {
   return {.drop = 0.15, .repeat = 0.2, .damage = 0.05, .delay = 5ms, .jitter = 300ms};
 }
 
-inline constexpr std::uint64_t kSeeds = 150;
+inline constexpr std::uint64_t kSeeds = ISTHMUS_SEEDS;
 /// With --gtest_shuffle each repetition has seeds of its own: scripts/fault-sweep.
 inline std::uint64_t first_seed() {
   if (!GTEST_FLAG_GET(shuffle)) return 0;
