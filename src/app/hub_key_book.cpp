@@ -140,8 +140,8 @@ HubKeyBook HubKeyBook::read(std::string_view text, const std::string& label) {
     return written;
   };
   try {
-    if (json.at("isthmus_hub_keys").get<int>() != 1) throw RunError("of another version");
-    book.version = json.at("version").get<std::uint64_t>();
+    if (whole_number<int>(json.at("isthmus_hub_keys")) != 1) throw RunError("of another version");
+    book.version = whole_number<std::uint64_t>(json.at("version"));
     book.run = json.at("run").get<std::string>();
     if (book.run.size() != 32 ||
         book.run.find_first_not_of("0123456789abcdef") != std::string::npos) {
@@ -150,9 +150,9 @@ HubKeyBook HubKeyBook::read(std::string_view text, const std::string& label) {
     for (const auto& each : json.at("invitations")) {
       book.invitations.push_back({.key = key(each.at("key")),
                                   .site = each.at("site").get<std::string>(),
-                                  .expires = each.at("expires").get<std::int64_t>(),
-                                  .uses = each.at("uses").get<std::uint32_t>(),
-                                  .used = each.at("used").get<std::uint32_t>(),
+                                  .expires = whole_number<std::int64_t>(each.at("expires")),
+                                  .uses = whole_number<std::uint32_t>(each.at("uses")),
+                                  .used = whole_number<std::uint32_t>(each.at("used")),
                                   .barred = each.at("barred").get<bool>()});
     }
     for (const auto& each : json.at("sites")) {

@@ -70,7 +70,7 @@ void take(std::uint32_t kind, std::span<const std::byte> body, HubLogContents& c
     contents = {};
     contents.session = {.id = json.at(0).get<std::string>(),
                         .run_id = json.at(1).get<std::string>(),
-                        .sites = json.at(2).get<int>(),
+                        .sites = whole_number<int>(json.at(2)),
                         .common = {}};
     for (const auto& each : json.at(3)) {
       contents.session->common.emplace_back(each.at(0).get<std::string>(),
@@ -84,11 +84,11 @@ void take(std::uint32_t kind, std::span<const std::byte> body, HubLogContents& c
     contents = {};
   } else if (kind == kAgreed) {
     const nlohmann::json json = parse_cbor(body, "agreed");
-    const int purpose = json.at(1).get<int>();
+    const int purpose = whole_number<int>(json.at(1));
     expect(purpose >= 0 && purpose <= static_cast<int>(Purpose::kWait), "an unknown purpose");
-    contents.agreed.push_back({.number = json.at(0).get<std::int64_t>(),
+    contents.agreed.push_back({.number = whole_number<std::int64_t>(json.at(0)),
                                .purpose = static_cast<Purpose>(purpose),
-                               .step = StepIndex(json.at(2).get<std::int64_t>())});
+                               .step = StepIndex(whole_number<std::int64_t>(json.at(2)))});
   } else {
     HubRecord record{.kind = static_cast<HubRecord::Kind>(kind),
                      .body = {body.begin(), body.end()}};

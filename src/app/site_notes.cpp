@@ -69,17 +69,17 @@ json of_round(const RoundReport& r) {
 }
 
 RoundReport round_of(const json& r) {
-  return {.fragment = FragmentId(r.at(0).get<int>()),
-          .sent = StepIndex(r.at(1).get<std::int64_t>()),
-          .applied = StepIndex(r.at(2).get<std::int64_t>()),
-          .members = r.at(3).get<int>(),
+  return {.fragment = FragmentId(whole_number<int>(r.at(0))),
+          .sent = StepIndex(whole_number<std::int64_t>(r.at(1))),
+          .applied = StepIndex(whole_number<std::int64_t>(r.at(2))),
+          .members = whole_number<int>(r.at(3)),
           .counted = r.at(4).get<bool>(),
-          .payload_bytes = r.at(5).get<std::uint64_t>(),
-          .wire_bytes = r.at(6).get<std::uint64_t>(),
+          .payload_bytes = whole_number<std::uint64_t>(r.at(5)),
+          .wire_bytes = whole_number<std::uint64_t>(r.at(6)),
           .delta_norm = r.at(7).get<double>(),
           .codec_error = optional_number(r.at(8)),
           .cosine = optional_number(r.at(9)),
-          .waited = Duration(r.at(10).get<std::int64_t>())};
+          .waited = Duration(whole_number<std::int64_t>(r.at(10)))};
 }
 
 json of_post(const StepPost& p) {
@@ -102,17 +102,17 @@ json of_post(const StepPost& p) {
 }
 
 StepPost post_of(const json& p) {
-  StepPost post{
-      .report = {.step = StepIndex(p.at(0).get<std::int64_t>()),
-                 .inner = {.loss = p.at(1).get<double>(),
-                           .grad_norm = p.at(2).get<double>(),
-                           .tokens = p.at(3).get<std::int64_t>(),
-                           .idle = p.at(4).get<bool>()},
-                 .rounds = {}},
-      .learning_rate = p.at(5).get<double>(),
-      .now = TimePoint(Duration(p.at(6).get<std::int64_t>())),
-      .sent = {.payload = p.at(7).get<std::uint64_t>(), .wire = p.at(8).get<std::uint64_t>()},
-      .computed = Duration(p.at(9).get<std::int64_t>())};
+  StepPost post{.report = {.step = StepIndex(whole_number<std::int64_t>(p.at(0))),
+                           .inner = {.loss = p.at(1).get<double>(),
+                                     .grad_norm = p.at(2).get<double>(),
+                                     .tokens = whole_number<std::int64_t>(p.at(3)),
+                                     .idle = p.at(4).get<bool>()},
+                           .rounds = {}},
+                .learning_rate = p.at(5).get<double>(),
+                .now = TimePoint(Duration(whole_number<std::int64_t>(p.at(6)))),
+                .sent = {.payload = whole_number<std::uint64_t>(p.at(7)),
+                         .wire = whole_number<std::uint64_t>(p.at(8))},
+                .computed = Duration(whole_number<std::int64_t>(p.at(9)))};
   for (const json& round : p.at(10)) {
     post.report.rounds.push_back(round_of(round));
   }
@@ -137,7 +137,7 @@ json of_bits(const std::vector<bool>& bits) {
   return {bits.size(), of_bytes(bytes)};
 }
 std::vector<bool> bits_of(const json& value) {
-  const auto count = value.at(0).get<std::size_t>();
+  const auto count = whole_number<std::size_t>(value.at(0));
   const std::vector<std::byte> bytes = bytes_of(value.at(1));
   if (count / 8 + (count % 8 != 0) != bytes.size()) {
     throw std::out_of_range(fmt::format("{} bits in {} bytes", count, bytes.size()));
@@ -233,10 +233,17 @@ Digest128 digest_of(const json& value) {
   return digest;
 }
 
-StepIndex step_of(const json& value) { return StepIndex(value.get<std::int64_t>()); }
+std::vector<int> ranks_of(const json& value) {
+  if (!value.is_array()) throw std::out_of_range("no list of ranks");
+  std::vector<int> ranks;
+  for (const json& each : value) ranks.push_back(whole_number<int>(each));
+  return ranks;
+}
+
+StepIndex step_of(const json& value) { return StepIndex(whole_number<std::int64_t>(value)); }
 
 Purpose purpose_of(const json& value) {
-  const int number = value.get<int>();
+  const int number = whole_number<int>(value);
   if (number < 0 || number > static_cast<int>(Purpose::kWait)) {
     throw std::out_of_range(fmt::format("purpose {}", number));
   }
@@ -244,9 +251,9 @@ Purpose purpose_of(const json& value) {
 }
 
 Note note_of(const json& n) {
-  switch (const int kind = n.at(0).get<int>()) {
+  switch (const int kind = whole_number<int>(n.at(0))) {
     case kHello: {
-      if (const int version = n.at(1).get<int>(); version != kNotesVersion) {
+      if (const int version = whole_number<int>(n.at(1)); version != kNotesVersion) {
         throw std::out_of_range(
             fmt::format("notes of version {}; this build speaks {}", version, kNotesVersion));
       }
@@ -255,7 +262,7 @@ Note note_of(const json& n) {
                      .held = {},
                      .common = {}};
       for (const json& each : n.at(4)) {
-        note.held.push_back({.step = each.at(0).get<std::int64_t>(),
+        note.held.push_back({.step = whole_number<std::int64_t>(each.at(0)),
                              .run_id = each.at(1).get<std::string>(),
                              .model = each.at(2).get<std::string>()});
       }
@@ -274,11 +281,11 @@ Note note_of(const json& n) {
     case kEval: {
       EvalNote note{.step = step_of(n.at(1)),
                     .parts = {},
-                    .now = TimePoint(Duration(n.at(3).get<std::int64_t>()))};
+                    .now = TimePoint(Duration(whole_number<std::int64_t>(n.at(3))))};
       for (const json& part : n.at(2)) {
-        note.parts.push_back({.batch = part.at(0).get<std::int64_t>(),
+        note.parts.push_back({.batch = whole_number<std::int64_t>(part.at(0)),
                               .loss_sum = part.at(1).get<double>(),
-                              .tokens = part.at(2).get<std::int64_t>()});
+                              .tokens = whole_number<std::int64_t>(part.at(2))});
       }
       return note;
     }
@@ -286,37 +293,38 @@ Note note_of(const json& n) {
       return WrittenNote{.step = step_of(n.at(1)), .digest = n.at(2).get<std::string>()};
     case kWish:
       return WishNote{.purpose = purpose_of(n.at(1)),
-                      .joiner = n.at(2).get<int>(),
-                      .linked = n.at(3).get<std::vector<int>>()};
+                      .joiner = whole_number<int>(n.at(2)),
+                      .linked = ranks_of(n.at(3))};
     case kAsk:
-      return AskNote{.number = n.at(1).get<std::int64_t>()};
+      return AskNote{.number = whole_number<std::int64_t>(n.at(1))};
     case kHold:
-      return HoldNote{.number = n.at(1).get<std::int64_t>(), .step = step_of(n.at(2))};
+      return HoldNote{.number = whole_number<std::int64_t>(n.at(1)), .step = step_of(n.at(2))};
     case kAgreed:
-      return AgreedNote{.number = n.at(1).get<std::int64_t>(),
+      return AgreedNote{.number = whole_number<std::int64_t>(n.at(1)),
                         .purpose = purpose_of(n.at(2)),
                         .step = step_of(n.at(3))};
     case kRunning:
       return RunningNote{.run_id = n.at(1).get<std::string>(),
-                         .live = n.at(2).get<std::vector<int>>(),
-                         .donor = n.at(3).get<int>(),
+                         .live = ranks_of(n.at(2)),
+                         .donor = whole_number<int>(n.at(3)),
                          .session = n.at(4).get<std::string>()};
     case kTurnedAway:
       return TurnedAwayNote{.why = n.at(1).get<std::string>(),
                             .configuration = n.at(2).get<bool>(),
                             .again = n.at(3).get<bool>()};
     case kJoin:
-      return JoinNote{.linked = n.at(1).get<std::vector<int>>(),
+      return JoinNote{.linked = ranks_of(n.at(1)),
                       .table = digest_of(n.at(2)),
-                      .saved = n.at(3).get<std::uint64_t>()};
+                      .saved = whole_number<std::uint64_t>(n.at(3))};
     case kOffer:
       return OfferNote{.step = step_of(n.at(1)),
-                       .bytes = n.at(2).get<std::uint64_t>(),
+                       .bytes = whole_number<std::uint64_t>(n.at(2)),
                        .clock_s = n.at(3).get<double>()};
     case kGet:
-      return GetNote{.offset = n.at(1).get<std::uint64_t>(), .bytes = n.at(2).get<std::uint64_t>()};
+      return GetNote{.offset = whole_number<std::uint64_t>(n.at(1)),
+                     .bytes = whole_number<std::uint64_t>(n.at(2))};
     case kPiece:
-      return PieceNote{.offset = n.at(1).get<std::uint64_t>(), .bytes = bytes_of(n.at(2))};
+      return PieceNote{.offset = whole_number<std::uint64_t>(n.at(1)), .bytes = bytes_of(n.at(2))};
     case kResult:
       return ResultNote{.piece = bytes_of(n.at(1))};
     case kReached:
@@ -328,11 +336,11 @@ Note note_of(const json& n) {
     case kRefused:
       return RefusedNote{.why = n.at(1).get<std::string>()};
     case kTaken:
-      return TakenNote{.bytes = n.at(1).get<std::uint64_t>()};
+      return TakenNote{.bytes = whole_number<std::uint64_t>(n.at(1))};
     case kStart:
       return StartNote{.run_id = n.at(1).get<std::string>(),
                        .session = n.at(2).get<std::string>(),
-                       .absent = n.at(3).get<std::vector<int>>(),
+                       .absent = ranks_of(n.at(3)),
                        .resume_after = n.at(4).is_null() ? std::nullopt
                                                          : std::optional(step_of(n.at(4)).value())};
     case kStanding:
@@ -341,7 +349,7 @@ Note note_of(const json& n) {
     case kServe:
       return ServeNote{};
     case kPrepare:
-      return PrepareNote{.newcomer = n.at(1).get<int>(), .step = step_of(n.at(2))};
+      return PrepareNote{.newcomer = whole_number<int>(n.at(1)), .step = step_of(n.at(2))};
     case kTable:
       return TableNote{.piece = bytes_of(n.at(1))};
     case kHolds:

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <set>
+#include <stdexcept>
 #include <vector>
 
 #include "isthmus/errors.h"
@@ -94,6 +95,21 @@ json parse_cbor(std::span<const std::byte> bytes, const std::string& label) {
     throw SystemError(label + ": not valid CBOR: " + check.why());
   }
   return json::from_cbor(first, last);
+}
+
+std::uint64_t whole_number_bits(const json& value, std::int64_t least, std::uint64_t most) {
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<std::uint64_t>();
+    if (number <= most) return number;
+  } else if (value.is_number_integer()) {
+    const auto number = value.get<std::int64_t>();
+    if (number >= least && (number < 0 || static_cast<std::uint64_t>(number) <= most)) {
+      return static_cast<std::uint64_t>(number);
+    }
+  } else {
+    throw std::out_of_range(std::string("a ") + value.type_name() + " for a whole number");
+  }
+  throw std::out_of_range("a number out of range: " + value.dump());
 }
 
 }  // namespace isthmus

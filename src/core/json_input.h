@@ -3,7 +3,10 @@
 // the place.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
@@ -19,5 +22,18 @@ namespace isthmus {
 /// The same of one CBOR item (RFC 8949) and nothing after it; of what is no JSON value, no tags.
 /// THROWS: SystemError "LABEL: not valid CBOR: ...".
 [[nodiscard]] nlohmann::json parse_cbor(std::span<const std::byte> bytes, const std::string& label);
+
+/// The bits of a whole number that lies in [least, most]. THROWS: std::out_of_range.
+[[nodiscard]] std::uint64_t whole_number_bits(const nlohmann::json& value, std::int64_t least,
+                                              std::uint64_t most);
+
+/// A whole number that T can hold. (The parser's own conversion also casts fractions, of which not
+/// all can be cast, and cuts off what is too long.) THROWS: std::out_of_range.
+template <std::integral T>
+[[nodiscard]] T whole_number(const nlohmann::json& value) {
+  using Limits = std::numeric_limits<T>;
+  return static_cast<T>(
+      whole_number_bits(value, std::int64_t{Limits::min()}, std::uint64_t{Limits::max()}));
+}
 
 }  // namespace isthmus
