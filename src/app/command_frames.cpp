@@ -68,7 +68,9 @@ Whole read_both(const Storage& storage, const std::filesystem::path& file) {
   } else if (before->head != whole.recording.head) {
     whole.warnings.push_back(fmt::format(
         "{}: is of an earlier process, and left out; look at it by itself", older.string()));
-  } else {
+  } else if (before->records.empty() || whole.recording.records.empty() ||
+             before->records.front() != whole.recording.records.front()) {
+    // Else the run has begun another FILE meanwhile, and this is what has been read.
     tell_damage(*before, older, whole.warnings);
     whole.recording.left_out += before->left_out;
     std::vector<FrameRecord>& records = whole.recording.records;

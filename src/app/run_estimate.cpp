@@ -11,6 +11,7 @@
 #include "app/owner_shares.h"
 #include "app/run_parts.h"
 #include "app/run_worlds.h"
+#include "app/site_links.h"
 #include "core/units.h"
 #include "inner/model_cost.h"
 #include "inner/schedule.h"
@@ -26,6 +27,7 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Ran
   const BatchSource source(data, batch_plan(config, plan), 0);
   (void)LearningRateSchedule(config.inner, plan.total_steps);
   (void)owner_shares(config);  // checks
+  check_measuring_links(config, false, only && is_elastic(config, {}));
 
   const RunWorld world{.config = config,
                        .plan = plan,

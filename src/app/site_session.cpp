@@ -156,7 +156,7 @@ void SiteSession::open_exchange() {
           .on_failure = [this](const std::exception_ptr& failure) { fail(failure); },
           .moves_shares = config_.net.shares == "measured",
           .on_shares = [this](const ShareMove& m) { log_info("{}", words_of(m, names())); },
-          .connections = most_streams(links_)});
+          .connections = links_.streams});
 }
 
 bool SiteSession::cut_off() {

@@ -14,8 +14,9 @@ namespace {
 
 std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
 
-/// Fewer bytes behind the first frame, or a shorter time, tell of the machine, not of the line.
+/// Fewer bytes behind the first frame tell of the machine, not of the line,
 constexpr std::uint64_t kFewestBytes = std::uint64_t{32} << 10;
+/// and in a shorter time only that it takes no longer.
 constexpr Duration kShortestBurst = std::chrono::milliseconds(10);
 /// Connections bring their first frames all at once, after as long as those took together: of fewer
 /// rounds of them than this the rate comes out too high by half and more.
@@ -126,14 +127,13 @@ std::vector<std::uint64_t> ArrivalGauge::take(const SyncId& id) {
     for (const auto& [peer, burst] : found->second) {
       const std::uint64_t bytes = burst.after - burst.before;
       const Duration lasted = burst.last - burst.first;
-      if (bytes < kFewestBytes || lasted < kShortestBurst ||
-          burst.frames <= kFramesAConnection * connections_) {
-        continue;
-      }
-      const double seconds = std::chrono::duration<double>(lasted).count();
+      if (bytes < kFewestBytes || burst.frames <= kFramesAConnection * connections_) continue;
+      const double seconds =
+          std::chrono::duration<double>(std::max(lasted, kShortestBurst)).count();
       const double rate = static_cast<double>(bytes) / seconds;
       rates[static_cast<std::size_t>(peer)] =
-          static_cast<std::uint64_t>(std::clamp(rate, 1.0, 1e15));
+          static_cast<std::uint64_t>(std::clamp(rate, 1.0, 1e15)) |
+          (lasted < kShortestBurst ? kAtLeast : 0);
     }
   }
   std::erase_if(bursts_, [&](const auto& entry) {
@@ -157,7 +157,9 @@ void MeasuredShares::report(Rank to, std::span<const std::uint64_t> bytes_per_s)
   for (std::size_t from = 0; from < members_; ++from) {
     if (from == index(to) || bytes_per_s[from] == 0) continue;
     double& known = seconds_per_byte_[index(to) * members_ + from];
-    const double now = 1 / static_cast<double>(bytes_per_s[from]);
+    const double now = 1 / static_cast<double>(bytes_per_s[from] & ~kAtLeast);
+    const bool at_most = (bytes_per_s[from] & kAtLeast) != 0;  // so long a byte takes
+    if (known > 0 && at_most && known <= now) continue;
     known = known == 0 ? now : known + kNewPart * (now - known);
   }
 }

@@ -39,18 +39,22 @@ namespace isthmus {
 [[nodiscard]] double time_of_shares(std::span<const double> lines,
                                     std::span<const std::uint32_t> shares);
 
+/// Set in a rate where the link may well be faster: what came was there in a moment.
+inline constexpr std::uint64_t kAtLeast = std::uint64_t{1} << 63;
+
 /// How fast contributions to a round come from each peer. They are all queued at once when it
 /// begins the round, so from the first one to the last the link is busy, whatever others do.
 class ArrivalGauge {
  public:
-  /// `connections`: of a link, at most; so many frames may be under way at once.
+  /// `connections`: of a link; so many frames may be under way at once.
   ArrivalGauge(int members, int connections)
       : came_(static_cast<std::size_t>(members), 0), connections_(connections) {}
 
   /// A frame of values, whole and of a round that is not through.
   void took(Rank from, const SyncId& id, FrameKind kind, std::size_t bytes, TimePoint now);
   /// Bytes per second by peer, frames of other rounds on the same link counted in; 0: too few have
-  /// come to tell, or too fast. The round, and those sent before it, are forgotten.
+  /// come to tell; with kAtLeast where they have come too fast to tell more. The round, and those
+  /// sent before it, are forgotten.
   [[nodiscard]] std::vector<std::uint64_t> take(const SyncId& id);
   /// It begins again: what has come so far is of a pause, too.
   void forget(const SyncId& id) { bursts_.erase(id); }

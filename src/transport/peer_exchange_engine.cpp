@@ -145,7 +145,10 @@ void ExchangeEngine::receive(Rank from, FrameBytes bytes, TimePoint now, Outbox&
 void ExchangeEngine::receive_data(Rank from, const Frame& frame, FrameBytes bytes, TimePoint now,
                                   Outbox& out) {
   const SyncId id = frame.header.id;
-  if (gauge_ && !over(id)) gauge_->took(from, id, frame.header.kind, bytes->size(), now);
+  // A round may be open still where a later one has begun.
+  if (gauge_ && (rounds_.contains(id) || !over(id))) {
+    gauge_->took(from, id, frame.header.kind, bytes->size(), now);
+  }
   if (const auto found = rounds_.find(id); found != rounds_.end()) {
     feed(found->second, from, frame, std::move(bytes), now, out);
   } else if (!over(id)) {
