@@ -71,6 +71,7 @@ class MpiTransport final : public NetworkTransport {
     }
     check_mpi(MPI_Comm_set_errhandler(group_, MPI_ERRORS_RETURN), "errors cannot be returned");
     gone_.assign(static_cast<std::size_t>(place.members), false);
+    receiving_.resize(static_cast<std::size_t>(place.members));
     task_ =
         runtime_.spawn(fmt::format("MPI of member {}", place.self.value()), [this] { serve(); });
   }
@@ -81,6 +82,7 @@ class MpiTransport final : public NetworkTransport {
     close();
     task_.reset();
     mpi_job().abandoned = !all_gone_;
+    bury();
     if (all_gone_ && !mpi_job().split) {
       MPI_Finalize();
     }
@@ -115,6 +117,11 @@ class MpiTransport final : public NetworkTransport {
   struct Sending {
     MPI_Request request = MPI_REQUEST_NULL;
     FrameBytes frame;  // until MPI has read it
+  };
+  struct Receiving {
+    MPI_Request request = MPI_REQUEST_NULL;
+    int tag = kFrame;
+    std::shared_ptr<std::vector<std::byte>> frame;  // until MPI has written it
   };
 
   void serve() {
@@ -167,41 +174,67 @@ class MpiTransport final : public NetworkTransport {
 
   /// RETURNS: whether anything happened.
   bool progress() {
-    bool any = false;
-    constexpr int kFramesPerTurn = 64;  // before this member's own have their turn
-    for (int more = 1, taken = 0; more != 0 && taken < kFramesPerTurn; ++taken) {
-      MPI_Status status{};
-      check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, group_, &more, &status), "no probe");
-      if (more != 0) {
-        take(status);
+    bool any = take_up_messages();
+    for (std::size_t from = 0; from < receiving_.size(); ++from) {
+      std::deque<Receiving>& coming = receiving_[from];
+      for (; !coming.empty() && done(coming.front().request); coming.pop_front()) {
+        hand_over(Rank(static_cast<int>(from)), coming.front());
+        --under_way_;
         any = true;
       }
     }
-    const auto done = [](Sending& sending) {
-      int flag = 0;
-      check_mpi(MPI_Test(&sending.request, &flag, MPI_STATUS_IGNORE), "a frame was not sent");
-      return flag != 0;
-    };
     // In order, but for what MPI finishes out of turn: a short look at the oldest is enough.
-    while (!sending_.empty() && done(sending_.front())) {
+    while (!sending_.empty() && done(sending_.front().request)) {
       sending_.pop_front();
       any = true;
     }
     return any;
   }
 
-  void take(const MPI_Status& status) {
-    int bytes = 0;
-    check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "a frame of no size");
-    auto frame = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(bytes));
-    check_mpi(MPI_Recv(frame->data(), bytes, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, group_,
-                       MPI_STATUS_IGNORE),
-              "a frame cannot be received");
-    const Rank from(status.MPI_SOURCE);
-    if (status.MPI_TAG == kFarewell) {
+  /// Begins to receive what has been announced. Of a big frame that is its head alone, and the rest
+  /// takes a trip there and back: nobody waits for it here, where others wait for MPI.
+  bool take_up_messages() {
+    constexpr int kMostUnderWay = 64;
+    bool any = false;
+    while (under_way_ < kMostUnderWay) {
+      int announced = 0, bytes = 0;
+      MPI_Message message = MPI_MESSAGE_NULL;
+      MPI_Status status{};
+      check_mpi(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, group_, &announced, &message, &status),
+                "no probe");
+      if (announced == 0) break;
+      check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "a frame of no size");
+      Receiving& next = receiving_[static_cast<std::size_t>(status.MPI_SOURCE)].emplace_back();
+      next.tag = status.MPI_TAG;
+      next.frame = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(bytes));
+      check_mpi(MPI_Imrecv(next.frame->data(), bytes, MPI_BYTE, &message, &next.request),
+                "a frame cannot be received");
+      ++under_way_;
+      any = true;
+    }
+    return any;
+  }
+
+  static bool done(MPI_Request& request) {
+    int flag = 0;
+    check_mpi(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), "a frame has not gone through");
+    return flag != 0;
+  }
+
+  void hand_over(Rank from, Receiving& received) {
+    if (received.tag == kFarewell) {
       lose(from);
     } else {
-      mailbox_.deliver(from, std::move(frame));
+      mailbox_.deliver(from, std::move(received.frame));
+    }
+  }
+
+  /// What is under way stays, for MPI may touch it as long as anybody calls it.
+  void bury() {
+    static auto* const grave =
+        new std::deque<std::pair<std::deque<Sending>, std::vector<std::deque<Receiving>>>>();
+    if (!sending_.empty() || under_way_ > 0) {
+      grave->emplace_back(std::move(sending_), std::move(receiving_));
     }
   }
 
@@ -231,6 +264,8 @@ class MpiTransport final : public NetworkTransport {
   MPI_Comm group_ = MPI_COMM_NULL;
   // The task's alone while it runs.
   std::deque<Sending> sending_;
+  std::vector<std::deque<Receiving>> receiving_;  // by peer, in order
+  int under_way_ = 0;                             // of them all
   std::vector<bool> gone_;
   bool all_gone_ = false;
   std::unique_ptr<Task> task_;
