@@ -210,7 +210,9 @@ void SiteAgreement::tell_others(const Note& note, NotesOut& out) const {
 void SiteAgreement::answer(std::int64_t number, NotesOut& out) {
   // Who stands, or is to stand after the step begun, needs no more time.
   const bool stands = waits(StepIndex(begun_ + 1));
-  const std::int64_t step = stands ? begun_ : std::min(begun_ + ahead_, total_steps_);
+  std::int64_t step = stands ? begun_ : std::min(begun_ + ahead_, total_steps_);
+  // Nor beyond where it will stand: a stop there would come too late.
+  if (waits_after_ && too_few() && !stop_) step = std::min(step, std::max(begun_, *waits_after_));
   holds_[number] = step;
   const HoldNote note{number, StepIndex(step)};
   if (coordinates()) {

@@ -164,6 +164,7 @@ class SiteBoard final : public Board {
   TimePoint window_begin_;  // of steps whose mean length is taken
   std::int64_t window_steps_ = 0;
   std::optional<std::vector<bool>> stands_with_;  // who was there when that was last told of
+  std::optional<TimePoint> stop_asked_;           // by a signal, while it stands
   TimePoint stands_since_;                        // or since somebody was last taken in
 };
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "app/signals.h"
 #include "app/site_board.h"
 #include "core/log.h"
 #include "core/units.h"
@@ -161,6 +162,17 @@ void SiteBoard::stand_still(StepIndex t) {
     throw Error(ExitCode::kPeer,
                 fmt::format("{}, and have been so for net.gather: start again with --resume auto",
                             too_few()));
+  }
+  // Whom a signal is told may be gone as well; all up to here is on the disk.
+  if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone) {
+    if (!stop_asked_) stop_asked_ = at;
+    if (at - *stop_asked_ >= options_.patience) {
+      throw Error(
+          wish == StopWish::kRequeue ? ExitCode::kCheckpointedRequeue : ExitCode::kInterrupted,
+          fmt::format("stopped after step {}, where the run stood, by a signal that the "
+                      "hub has not answered within net.patience",
+                      t.value() - 1));
+    }
   }
   (void)queue_->wait([&] { return !agreement_.waits(t) || lost_ || failure_; }, now() + kLook);
 }

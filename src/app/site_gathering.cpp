@@ -238,8 +238,8 @@ SiteStart SiteSession::come_late(TimePoint deadline,
     check_turned_away();
     bool asked_again = false;
     queue_->update([&] { asked_again = running_ && running_->live != linked; });
-    if (asked_again) {
-      linked = find_all(deadline);
+    if (asked_again) {  // it may have waited its turn for longer than the first deadline
+      linked = find_all(runtime_.clock().now() + config_.net.gather);
       send(donor(), newcomer_->join(linked));
     }
     if (runtime_.clock().now() >= next_word) {

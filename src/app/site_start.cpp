@@ -150,8 +150,9 @@ SiteStart agree_on_start(const std::vector<std::string>& sites, const std::vecto
   if (!newest) {
     throw ConfigError(
         fmt::format("--resume: no checkpoint that all sites have with the same outer parameters "
-                    "({}): bring the "
-                    "missing ones back, or start anew with --force",
+                    "({}): bring the missing ones back; or give the sites that lack them empty "
+                    "folders, where net.min_sites others have one in common and there is no hub; "
+                    "or start anew with --force",
                     what));
   }
   return {.run_id = newest->run_id, .resume_after = newest->step, .without = std::move(without)};

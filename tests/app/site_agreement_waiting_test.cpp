@@ -76,5 +76,19 @@ TEST(SiteAgreement, ARunThatStandsEndsWhereItStands) {
   EXPECT_FALSE(first.begin(StepIndex(9)));
 }
 
+// With as many steps ahead as are left, the answer would be the last step, where a stop is none.
+TEST(SiteAgreement, ARunThatIsToStandIsStoppedThere) {
+  SiteAgreement first(Rank(0), 2, kSteps, 0, 2);
+  first.look_ahead(5);
+  const std::int64_t stands = kSteps - 2;
+  ASSERT_TRUE(first.begin(StepIndex(stands - 5)));
+  NotesOut out;
+  first.leave(Rank(1), out);
+  for (std::int64_t t = stands - 4; t < stands; ++t) ASSERT_TRUE(first.begin(StepIndex(t))) << t;
+  first.wish(Purpose::kInterrupt, out);
+  ASSERT_TRUE(first.stop().has_value());
+  EXPECT_EQ(first.stop()->first, stands);
+}
+
 }  // namespace
 }  // namespace isthmus::app

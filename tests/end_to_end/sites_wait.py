@@ -89,7 +89,7 @@ def too_few_wait_whoever_dies_and_may_be_stopped(run_of):
 
 
 def too_few_do_not_wait_for_ever(run_of):
-    run = run_of("alone", "diloco", 2, min_sites=2, gather="10s")
+    run = run_of("alone", "diloco", 2, min_sites=2, gather="20s")
     run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
     run.kill("west")
     code = run.code_of("east")
