@@ -175,12 +175,17 @@ class Remedies {
            std::ranges::any_of(plan_.meshes, [](const SiteMesh& m) { return m.shape.pp > 1; });
   }
 
-  /// The key holds for all sites: the most parts that the samples of each one's ranks divide into.
+  /// The key holds for all sites: the most parts that the samples of each one's ranks divide into,
+  /// but for so many that their order takes memory of its own.
   void cut_samples() {
     std::int64_t parts = 0;
     for (const SiteMesh& mesh : plan_.meshes) {
       parts = std::gcd(parts, plan_.worker_samples / mesh.shape.dp);
     }
+    constexpr std::int64_t kMostParts = 1024;
+    const std::int64_t samples = parts;
+    parts = std::min(parts, kMostParts);
+    while (parts > 1 && samples % parts != 0) --parts;
     TrainingPlan with = plan_;
     for (SiteMesh& mesh : with.meshes) {
       if (config_.virtual_stages > 1 && parts % mesh.shape.pp != 0) return;

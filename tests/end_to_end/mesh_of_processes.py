@@ -64,6 +64,7 @@ def require(condition, text):
 class Bench:
     def __init__(self, isthmus, folder, text):
         self.isthmus, self.folder, self.text = isthmus, folder, text
+        self.started = []
 
     def write(self, name, rest, arch="llama", method="localsgd", keys="H = 10", steps=40, batch=512):
         path = self.folder / f"{name}.toml"
@@ -77,12 +78,31 @@ class Bench:
                 *flags]
 
     def start(self, words):
-        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                env={**os.environ, **ENVIRONMENT})
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   env={**os.environ, **ENVIRONMENT})
+        self.started.append(process)
+        return process
+
+    def end_all(self):
+        for process in self.started:
+            if process.poll() is not None:
+                continue
+            process.terminate()  # mpirun takes its processes along
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def said(self, process, seconds):
+        try:
+            return process.communicate(timeout=seconds)[0]
+        except subprocess.TimeoutExpired as late:
+            raise Failure(f"{process.args[:4]} has not ended after {seconds} s: {late.output}") from None
 
     def run(self, words, code=0):
         process = self.start(words)
-        said = process.communicate(timeout=300)[0]
+        said = self.said(process, 300)
         require(process.returncode in (code if isinstance(code, tuple) else (code,)), f"{words[:4]}: exit {process.returncode}: {said}")
         return said
 
@@ -163,7 +183,7 @@ def a_job_is_one_site_of_two(bench):
     jobs = [bench.start(bench.train(toml, "sites-a", "--site", "a", ranks=2)),
             bench.start(bench.train(toml, "sites-b", "--site", "b"))]
     for job in jobs:
-        said = job.communicate(timeout=300)[0]
+        said = bench.said(job, 300)
         require(job.returncode == 0, f"exit {job.returncode}: {said}")
     for name in ("a", "b"):
         bench.same(f"sites-{name}", "sites-one")
@@ -194,14 +214,14 @@ def one_job_is_all_sites(bench):
 
 def one_job_of_all_sites_stops_and_goes_on(bench):
     sites = (("a", "tp = 2"), ("b", ""))
-    toml = sites_toml(bench, "stop", sites, steps=1500, batch=64)  # many steps, but short ones
+    toml = sites_toml(bench, "stop", sites, steps=600, batch=64)  # many steps, but short ones
     bench.run(bench.train(toml, "stop-one", "--set", "net.transport=inproc"))
     process = bench.start(bench.train(toml, "stop", ranks=3))
     bench.await_steps(process, "stop/a", 5)
     process.send_signal(signal.SIGUSR1)
-    said = process.communicate(timeout=60)[0]
+    said = bench.said(process, 120)
     require(process.returncode == 85, f"exit {process.returncode}: {said}")
-    require(len(bench.rows("stop/a", "train")) < 1500, "it was not stopped")
+    require(len(bench.rows("stop/a", "train")) < 600, "it was not stopped")
     bench.run(bench.train(toml, "stop", "--resume", "auto", ranks=3))
     for site in ("a", "b"):
         bench.same(f"stop/{site}", "stop-one")
@@ -211,7 +231,7 @@ def one_job_of_all_sites_stops_and_goes_on(bench):
         process = bench.start(bench.train(toml, f"killed-{victim}", ranks=3))
         bench.await_steps(process, f"killed-{victim}/a", 5)
         os.kill(children_of(process.pid)[victim], signal.SIGKILL)
-        said = process.communicate(timeout=60)[0]
+        said = bench.said(process, 120)
         require(process.returncode != 0, f"exit {process.returncode}: {said}")
 
 
@@ -230,14 +250,14 @@ def a_mistake_of_the_first_ends_the_others(bench):
 
 
 def a_signal_ends_with_a_checkpoint_and_it_goes_on(bench):
-    toml = bench.write("long", mesh(dp=2), steps=1500)
+    toml = bench.write("long", mesh(dp=2), steps=600)
     bench.run(bench.train(toml, "long-threads"))
     process = bench.start(bench.train(toml, "long", ranks=2))
     bench.await_steps(process, "long", 5)
     process.send_signal(signal.SIGUSR1)  # mpirun hands it on to every process
-    said = process.communicate(timeout=60)[0]
+    said = bench.said(process, 120)
     require(process.returncode == 85, f"exit {process.returncode}: {said}")
-    require(len(bench.rows("long", "train")) < 1500, "it was not stopped")
+    require(len(bench.rows("long", "train")) < 600, "it was not stopped")
     bench.run(bench.train(toml, "long", "--resume", "auto", ranks=2))
     bench.same("long", "long-threads")
 
@@ -251,7 +271,7 @@ def a_killed_rank_ends_the_job(bench):
     process = bench.start(bench.train(toml, "killed", ranks=2))
     bench.await_steps(process, "killed", 5)
     os.kill(children_of(process.pid)[-1], signal.SIGKILL)
-    said = process.communicate(timeout=60)[0]
+    said = bench.said(process, 120)
     require(process.returncode != 0, f"exit {process.returncode}: {said}")
 
 
@@ -262,7 +282,7 @@ def a_stopped_rank_ends_the_job_by_name_and_it_goes_on(bench):
     stopped = children_of(process.pid)[-1]
     os.kill(stopped, signal.SIGSTOP)
     begin = time.monotonic()
-    said = process.communicate(timeout=60)[0]
+    said = bench.said(process, 120)
     took = time.monotonic() - begin
     require(process.returncode == 5, f"exit {process.returncode}: {said}")
     require("roll call" in said and "for rank 1 (tp 0, pp 0, dp 1)" in said and "--resume auto" in said, said)
@@ -271,7 +291,7 @@ def a_stopped_rank_ends_the_job_by_name_and_it_goes_on(bench):
     process = bench.start(bench.train(toml, "stopped", "--resume", "auto", ranks=2))
     bench.await_steps(process, "stopped", before + 5)
     process.send_signal(signal.SIGUSR1)
-    said = process.communicate(timeout=60)[0]
+    said = bench.said(process, 120)
     require(process.returncode == 85, f"exit {process.returncode}: {said}")
 
 
@@ -298,6 +318,8 @@ def main():
                 scenario(bench)
             except Failure as failure:
                 sys.exit(f"{scenario.__name__}: {failure}")
+            finally:
+                bench.end_all()
             print(f"{scenario.__name__}: ok, {time.monotonic() - begin:.1f} s", flush=True)
 
 
