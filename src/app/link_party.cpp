@@ -66,10 +66,8 @@ LinkParty link_party(const std::filesystem::path& file, const std::vector<std::s
 }
 
 void stop_at_signal() {
-  if (SignalScope::wish() != StopWish::kNone) {
-    throw Error(SignalScope::wish() == StopWish::kRequeue ? ExitCode::kCheckpointedRequeue
-                                                          : ExitCode::kInterrupted,
-                "stopped by a signal; nothing has been written");
+  if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone) {
+    throw Error(exit_code_of(wish), "stopped by a signal; nothing has been written");
   }
 }
 

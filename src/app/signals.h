@@ -5,9 +5,16 @@
 // and exit 85, "requeue". SIGUSR2: this site leaves, the others go on; elsewhere it does nothing.
 #pragma once
 
+#include "isthmus/errors.h"
+
 namespace isthmus::app {
 
 enum class StopWish { kNone, kInterrupt, kRequeue };
+
+/// With which a run ends that has obeyed `wish`. REQUIRES: not kNone.
+[[nodiscard]] inline ExitCode exit_code_of(StopWish wish) {
+  return wish == StopWish::kRequeue ? ExitCode::kCheckpointedRequeue : ExitCode::kInterrupted;
+}
 
 /// Installs the handlers for its lifetime; one at a time in a process.
 class SignalScope {

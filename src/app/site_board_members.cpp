@@ -167,11 +167,10 @@ void SiteBoard::stand_still(StepIndex t) {
   if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone) {
     if (!stop_asked_) stop_asked_ = at;
     if (at - *stop_asked_ >= options_.patience) {
-      throw Error(
-          wish == StopWish::kRequeue ? ExitCode::kCheckpointedRequeue : ExitCode::kInterrupted,
-          fmt::format("stopped after step {}, where the run stood, by a signal that the "
-                      "hub has not answered within net.patience",
-                      t.value() - 1));
+      throw Error(exit_code_of(wish),
+                  fmt::format("stopped after step {}, where the run stood, by a signal that the "
+                              "hub has not answered within net.patience",
+                              t.value() - 1));
     }
   }
   (void)queue_->wait([&] { return !agreement_.waits(t) || lost_ || failure_; }, now() + kLook);

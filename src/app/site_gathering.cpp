@@ -27,10 +27,8 @@ constexpr Duration kLinksTakeTheirTime = std::chrono::seconds(5);
 constexpr Duration kBetweenQuestions = std::chrono::seconds(2);
 
 void check_signal(const std::string& waiting_for) {
-  if (SignalScope::wish() != StopWish::kNone) {
-    throw Error(SignalScope::wish() == StopWish::kRequeue ? ExitCode::kCheckpointedRequeue
-                                                          : ExitCode::kInterrupted,
-                fmt::format("stopped before the first step: {}", waiting_for));
+  if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone) {
+    throw Error(exit_code_of(wish), fmt::format("stopped before the first step: {}", waiting_for));
   }
 }
 

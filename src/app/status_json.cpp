@@ -5,10 +5,12 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <type_traits>
 
 #include "app/json_line.h"
 #include "app/run_status.h"
+#include "core/json_input.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
@@ -149,15 +151,6 @@ std::optional<double> optional_number(const Json& json, const char* key) {
   return value.is_null() ? std::nullopt : std::optional(number(value));
 }
 
-/// THROWS: ConfigError for a fraction or what is no number: not all of them can be cast.
-std::int64_t integer(const Json& json) {
-  if (!json.is_number_integer()) {
-    throw ConfigError(
-        fmt::format("this is no run's status: a {} for a whole number", json.type_name()));
-  }
-  return json.get<std::int64_t>();
-}
-
 /// Without characters that make a terminal do something: C0, DEL, and C1 (U+0080 to U+009F).
 std::string plain(std::string text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -180,7 +173,7 @@ void take(const Json& object, const char* key, T& into) {
   } else if constexpr (std::is_same_v<T, bool>) {
     into = json.get<bool>();
   } else {
-    into = static_cast<T>(integer(json));
+    into = whole_number<T>(json);
   }
 }
 
@@ -188,7 +181,7 @@ std::vector<ThinCurve::Point> curve_of(const Json& json) {
   std::vector<ThinCurve::Point> curve;
   const Json& values = json.at("value");
   for (std::size_t i = 0; i < values.size(); ++i) {
-    curve.emplace_back(integer(json.at("step").at(i)), number(values[i]));
+    curve.emplace_back(whole_number<std::int64_t>(json.at("step").at(i)), number(values[i]));
   }
   return curve;
 }
@@ -213,7 +206,7 @@ void read_progress(const Json& json, RunStatus& status) {
 
 void read_lists(const Json& json, RunStatus& status) {
   for (const Json& each : json.at("fragments")) {
-    FragmentStatus& fragment = status.fragments[integer(each.at("fragment"))];
+    FragmentStatus& fragment = status.fragments[whole_number<std::int64_t>(each.at("fragment"))];
     take(each, "rounds", fragment.rounds);
     take(each, "last_step", fragment.last_step);
     take(each, "members", fragment.members);
@@ -248,7 +241,7 @@ void read_lists(const Json& json, RunStatus& status) {
       health.goodput_bits_per_s = optional_number(*tcp, "goodput_bits_per_s");
     }
     for (const auto& [kind, count] : each.at("troubles").items()) {
-      peer.troubles[plain(kind)] = integer(count);
+      peer.troubles[plain(kind)] = whole_number<std::int64_t>(count);
     }
   }
   for (const Json& each : json.at("drops")) {
@@ -344,6 +337,8 @@ RunStatus parse_status(const std::string& json) {
   } catch (const Json::exception& error) {
     constexpr std::size_t kEnough = 200;  // what it cites may be as long as the text
     throw ConfigError(fmt::format("this is no run's status: {:.{}}", plain(error.what()), kEnough));
+  } catch (const std::out_of_range& error) {
+    throw ConfigError(fmt::format("this is no run's status: {}", error.what()));
   }
 }
 
