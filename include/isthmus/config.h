@@ -91,6 +91,7 @@ struct CodecByDimension {
   std::string data = "fp32";      // gradients summed over data-parallel ranks
   std::string pipeline = "fp32";  // activations and their gradients between stages
   std::string tensor = "fp32";    // partial sums of a layer, forward and backward
+  std::string state = "fp32";     // updated weights that ZeRO's owners give to the others
 };
 
 struct SiteConfig {
@@ -126,6 +127,7 @@ struct NetConfig {
 /// A process that numbers memberships and holds the verdicts in the place of the first site.
 struct HubConfig {
   std::string address;  // HOST:PORT at which the sites reach it; empty: no hub
+  std::string site;     // whose process is the hub as well; empty: one of its own
   std::string key;      // its public key, where sites have keys
 };
 /// Something that goes wrong in a simulated run, for a time.
