@@ -210,6 +210,7 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
   }
   if (options_.only) {
     contents.info.only_worker = options_.only->value();
+    contents.of_all_sites = options_.of_all_sites && options_.of_all_sites(t);
   }
   StateSnapshot shared;
   PrefixedStateWriter totals(shared, "totals/");

@@ -44,6 +44,8 @@ class Checkpointing {
     std::vector<DataFile> data;
     bool writes = true;  // false: the workers' agreement is checked, nothing is written
     std::optional<Rank> only = std::nullopt;  // the one worker of this process; else all are here
+    /// Whether every site of the run lays one down after the step; where `only` is given.
+    std::function<bool(StepIndex)> of_all_sites = {};
     /// Called before one is written; blocks until the lines up to its step are. May be empty.
     std::function<void(StepIndex)> await_lines = {};
     /// Told of each checkpoint, with the digest of the outer parameters, where workers share them.

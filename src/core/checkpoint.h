@@ -51,12 +51,16 @@ struct CheckpointContents {
   const StateSnapshot* shared = nullptr;
   std::vector<const StateSnapshot*> workers;  // info.workers of them; null but for info.only_worker
   std::vector<std::pair<std::string, std::string>> files;  // further (name, text)
+  /// Of a run whose sites keep their own: all of them lay this one down.
+  bool of_all_sites = false;
 };
 
 /// The writer. THROWS (all): SystemError of the disk; what was there before is then intact.
 class CheckpointStore {
  public:
-  /// `storage` is borrowed. `keep` >= 1 newest checkpoints stay; what `last` points to always does.
+  /// `storage` is borrowed. `keep` >= 1 newest checkpoints stay; what `last` points to always does,
+  /// and the newest one of all sites: where some are missing, the one that they can start from
+  /// together may be far behind.
   CheckpointStore(Storage& storage, std::filesystem::path folder, int keep);
   /// Removes what an interrupted writer left and completes what it had begun to replace. Call once
   /// before the first `save`.

@@ -113,8 +113,10 @@ void CheckpointStore::recover() {
       storage_.remove_all(folder_ / name);
     }
   }
-  const Path link_leftover = temporary_beside(folder_ / kLastLink);
-  if (storage_.kind(link_leftover) != FileKind::kAbsent) storage_.remove(link_leftover);
+  for (const char* link : {kLastLink, kOfAllLink}) {
+    const Path leftover = temporary_beside(folder_ / link);
+    if (storage_.kind(leftover) != FileKind::kAbsent) storage_.remove(leftover);
+  }
 }
 
 Path CheckpointStore::save(const CheckpointContents& contents) {
@@ -152,6 +154,7 @@ Path CheckpointStore::save(const CheckpointContents& contents) {
   storage_.rename(temporary, visible);
   storage_.sync_directory(folder_);
   replace_link(storage_, step_name(step), folder_ / kLastLink);
+  if (contents.of_all_sites) replace_link(storage_, step_name(step), folder_ / kOfAllLink);
   if (replaces) storage_.remove_all(replaced);
   prune();
   return visible;
@@ -169,9 +172,13 @@ void CheckpointStore::remove_after(std::int64_t step) {
 
 void CheckpointStore::prune() {
   const Path last = storage_.read_link(folder_ / kLastLink);
+  const Path of_all = storage_.kind(folder_ / kOfAllLink) == FileKind::kLink
+                          ? storage_.read_link(folder_ / kOfAllLink)
+                          : Path();
   const std::vector<std::int64_t> steps = this->steps();
   for (std::size_t i = 0; i + keep_ < steps.size(); ++i) {
-    if (step_name(steps[i]) != last) remove(step_name(steps[i]), steps[i]);
+    const std::string name = step_name(steps[i]);
+    if (name != last && name != of_all) remove(name, steps[i]);
   }
 }
 

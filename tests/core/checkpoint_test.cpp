@@ -109,6 +109,34 @@ TEST_F(Checkpoints, KeepTheNewestAndAlwaysTheLast) {
   EXPECT_THAT(names(list_checkpoints(disk_, folder_)), ElementsAre("step-0000025", "step-0000040"));
 }
 
+TEST_F(Checkpoints, KeepTheNewestOfAllSites) {
+  CheckpointStore store(disk_, folder_, 2);
+  const auto save_one = [&](std::int64_t step, bool of_all_sites) {
+    const Contents contents(step, 2);
+    CheckpointContents with = contents.get();
+    with.of_all_sites = of_all_sites;
+    store.save(with);
+  };
+  const auto kept = [&] {
+    std::vector<std::string> steps = names(list_checkpoints(disk_, folder_));
+    std::ranges::sort(steps);
+    return steps;
+  };
+  save_one(1, true);
+  save_one(2, true);
+  for (const std::int64_t step : {3, 4, 5, 6}) save_one(step, false);
+  EXPECT_THAT(kept(), ElementsAre("step-0000002", "step-0000005", "step-0000006"));
+  CheckpointStore(disk_, folder_, 2).recover();  // another process
+  save_one(7, false);
+  EXPECT_THAT(kept(), ElementsAre("step-0000002", "step-0000006", "step-0000007"));
+  save_one(8, true);
+  EXPECT_THAT(kept(), ElementsAre("step-0000007", "step-0000008"));
+  store.remove_after(7);  // what the link means is gone
+  save_one(9, false);
+  save_one(10, false);
+  EXPECT_THAT(kept(), ElementsAre("step-0000009", "step-0000010"));
+}
+
 TEST_F(Checkpoints, OfTheSameStepAreReplaced) {
   save(disk_, folder_, 7);
   CheckpointStore(disk_, folder_, 3).save(Contents(7, 3).get());
