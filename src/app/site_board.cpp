@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "app/build_info.h"
 #include "app/site_routes.h"
 #include "app/status_board.h"
 #include "core/log.h"
@@ -251,19 +252,23 @@ StopWish SiteBoard::stopped() const {
 }
 
 void SiteBoard::tell_outer(StepIndex t, const Digest128& digest) {
-  queue_->update([&] { compare(options_.self, t, digest.hex()); });
-  tell_others(WrittenNote{t, digest.hex()});
+  const WrittenNote note{.step = t, .digest = digest.hex(), .about = options_.about};
+  queue_->update([&] { compare(options_.self, note); });
+  tell_others(note);
 }
 
-void SiteBoard::compare(Rank site, StepIndex t, const std::string& digest) {
+void SiteBoard::compare(Rank site, const WrittenNote& note) {
+  const StepIndex t = note.step;
   std::map<int, std::string>& known = digests_[t.value()];
-  known[site.value()] = digest;
+  known[site.value()] = note.digest;
+  about_[site.value()] = note.about;
   const auto& [first, first_digest] = *known.begin();
   for (const auto& [other, other_digest] : known) {
     if (other_digest != first_digest && !difference_) {
       difference_ = fmt::format(
-          "after step {} the outer parameters of sites {} and {} differ ({} and {}): {}", t.value(),
-          name(Rank(first)), name(Rank(other)), first_digest, other_digest,
+          "after step {} the outer parameters of sites {} ({}) and {} ({}) differ ({} and {}): {}",
+          t.value(), name(Rank(first)), about_[first], name(Rank(other)), about_[other],
+          first_digest, other_digest,
           t.value() == 0
               ? "they start from unlike weights; is model.init the same everywhere?"
               : "go on from a checkpoint before it (--resume finds the last one that is "
@@ -301,7 +306,7 @@ void SiteBoard::check() const {
     failure = failure_;
   });
   if (difference) {
-    throw RunError(*difference);
+    throw Error(ExitCode::kPeer, *difference);  // no PeerError: nobody comes back from it
   }
   if (failure) {
     std::rethrow_exception(failure);
@@ -347,6 +352,7 @@ std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& c
       .coordinator = session.coordinator(),
       .patience = config.outer.patience,
       .joining = session.newcomer() != nullptr,
+      .about = fmt::format("{} on {}", program_version(), machine_info().cpu),
       .on_join = [&session](StepIndex t) { return session.admit(t); },
       .on_leave = [&session](Rank site, StepIndex t) { return session.release(site, t); }};
   for (const SiteConfig& site : config.sites) {

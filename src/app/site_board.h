@@ -49,6 +49,7 @@ class SiteBoard final : public Board {
     /// This site joins a run under way: until the epoch in which it does, it tells nobody of its
     /// steps and writes no lines.
     bool joining = false;
+    std::string about = {};  // this site's program and processor
     /// At site 0: sites have agreed on a step for a joiner. Called before anybody else is told, and
     /// so before any site begins the step after it. Any task, without a lock. May be empty.
     /// RETURNS: whether the epoch of a join follows, which this site awaits before its next steps.
@@ -74,6 +75,10 @@ class SiteBoard final : public Board {
 
   /// This site's outer parameters after step t; compared with the others'. Any task.
   void tell_outer(StepIndex t, const Digest128& digest);
+  /// What became of this site's work of before it joined after step t. By the worker.
+  void came_back(StepIndex t, std::int64_t kept_tokens, std::int64_t lost_tokens) {
+    whole_.came_back(options_.self, t, kept_tokens, lost_tokens);
+  }
   /// At a donor: a step for a joiner is wanted; Options::on_join is told of it. One at a time:
   /// while one is being agreed on, another wish is none. Any task.
   void wish_join(const WishNote& note);
@@ -81,7 +86,8 @@ class SiteBoard final : public Board {
   void flush();
   /// Blocks until all sites' lines up to step t are written. THROWS: PeerError when one is gone.
   void await_lines(StepIndex t);
-  /// THROWS: RunError when two sites' outer parameters were found to differ; what the links threw.
+  /// THROWS: Error with ExitCode::kPeer when two sites' outer parameters were found to differ; what
+  /// the links threw.
   void check() const;
   /// What became of a run whose rounds failed. THROWS: as check; PeerError naming the lost site.
   void explain() const;
@@ -121,7 +127,7 @@ class SiteBoard final : public Board {
   void join(const Epoch& epoch);
   /// `site` takes part in the steps after `after`.
   void admit(Rank site, StepIndex after);
-  void compare(Rank site, StepIndex t, const std::string& digest);
+  void compare(Rank site, const WrittenNote& note);
   /// Under queue_'s lock: digests that nobody is to be compared with any more go.
   void forget_compared();
   /// Whether all who are there have told their digest of step t.
@@ -143,6 +149,7 @@ class SiteBoard final : public Board {
   // Under queue_'s lock:
   SiteAgreement agreement_;
   std::map<std::int64_t, std::map<int, std::string>> digests_;  // by step, by site
+  std::map<int, std::string> about_;                            // by site: WrittenNote::about
   std::optional<std::string> difference_;
   std::optional<std::string> lost_;
   std::exception_ptr failure_;

@@ -42,7 +42,7 @@ void SiteBoard::take(Rank from, const Note& note) {
   } else if (const auto* eval = std::get_if<EvalNote>(&note)) {
     take_eval(from, *eval);
   } else if (const auto* written = std::get_if<WrittenNote>(&note)) {
-    queue_->update([&] { compare(from, written->step, written->digest); });
+    queue_->update([&] { compare(from, *written); });
   }
 }
 

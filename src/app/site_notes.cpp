@@ -176,7 +176,7 @@ struct Writer {
     return {kEval, note.step.value(), std::move(parts), note.now.time_since_epoch().count()};
   }
   json operator()(const WrittenNote& note) const {
-    return {kWritten, note.step.value(), note.digest};
+    return {kWritten, note.step.value(), note.digest, note.about};
   }
   json operator()(const WishNote& note) const {
     return {kWish, static_cast<int>(note.purpose), note.joiner, note.linked};
@@ -290,7 +290,9 @@ Note note_of(const json& n) {
       return note;
     }
     case kWritten:
-      return WrittenNote{.step = step_of(n.at(1)), .digest = n.at(2).get<std::string>()};
+      return WrittenNote{.step = step_of(n.at(1)),
+                         .digest = n.at(2).get<std::string>(),
+                         .about = n.at(3).get<std::string>()};
     case kWish:
       return WishNote{.purpose = purpose_of(n.at(1)),
                       .joiner = whole_number<int>(n.at(2)),

@@ -20,7 +20,7 @@
 namespace isthmus::app {
 
 /// Bumped when a note changes its meaning: members of unlike versions refuse each other.
-inline constexpr int kNotesVersion = 8;
+inline constexpr int kNotesVersion = 9;
 
 /// A checkpoint a site could go on from.
 struct HeldCheckpoint {
@@ -51,6 +51,7 @@ struct EvalNote {
 struct WrittenNote {
   StepIndex step;
   std::string digest;
+  std::string about = {};  // the sender's program and processor, for people
 };
 
 /// What sites agree on a step for. kJoin: another one joins, or is given a state to join with.

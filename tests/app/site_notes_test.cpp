@@ -83,7 +83,9 @@ TEST(SiteNotes, TheOthersComeBack) {
   ASSERT_EQ(eval.parts.size(), 1U);
   EXPECT_EQ(eval.parts[0].batch, 3);
   EXPECT_EQ(eval.parts[0].loss_sum, 1.5);
-  EXPECT_EQ(there_and_back(WrittenNote{StepIndex(4), "abc"}).digest, "abc");
+  const auto written = there_and_back(WrittenNote{StepIndex(4), "abc", "isthmus on a machine"});
+  EXPECT_EQ(written.digest, "abc");
+  EXPECT_EQ(written.about, "isthmus on a machine");
   EXPECT_EQ(there_and_back(WishNote{Purpose::kRequeue}).purpose, Purpose::kRequeue);
   JoinNote join{.linked = {0, 2}, .table = {}, .saved = 12345};
   join.table.bytes[15] = 7;
