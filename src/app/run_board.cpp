@@ -160,6 +160,17 @@ void RunBoard::tell(RunEvent event) {
   log_.event(event);
 }
 
+void RunBoard::came_back(Rank rank, StepIndex t, std::int64_t kept_tokens,
+                         std::int64_t lost_tokens) {
+  queue_->update([&] {
+    tell({.kind = RunEvent::Kind::kCameBack,
+          .step = t,
+          .who = rank,
+          .kept_tokens = kept_tokens,
+          .lost_tokens = lost_tokens});
+  });
+}
+
 void RunBoard::leave(Rank rank, const std::string& why) {
   queue_->update([&] {
     // One that goes before it came, by the lines, has neither come nor gone.

@@ -54,13 +54,15 @@ struct EvalResult {
 
 /// What happened to a run beside its steps.
 struct RunEvent {
-  enum class Kind { kLeft, kJoined, kEvalIncomplete };
+  enum class Kind { kLeft, kJoined, kEvalIncomplete, kCameBack };
   Kind kind = Kind::kLeft;
-  StepIndex step;            // it holds after this one
-  Rank who;                  // has left or joined
-  int present = 0;           // workers there are now
-  std::int64_t of = 0;       // of an evaluation: its batches
-  std::int64_t missing = 0;  // and how many of them nobody has evaluated
+  StepIndex step;                // it holds after this one
+  Rank who;                      // has left or joined
+  int present = 0;               // workers there are now
+  std::int64_t of = 0;           // of an evaluation: its batches
+  std::int64_t missing = 0;      // and how many of them nobody has evaluated
+  std::int64_t kept_tokens = 0;  // kCameBack: of what it had trained on before and nobody had, what
+  std::int64_t lost_tokens = 0;  // its next contribution holds, and what is gone
   std::string why;
 };
 
@@ -125,6 +127,8 @@ class RunBoard final : public Board {
   [[nodiscard]] StopWish stop_after(StepIndex t) override;
   [[nodiscard]] StopWish stopped() const override { return stop_wish_; }
 
+  /// What became of its work of before, at a worker that has joined.
+  void came_back(Rank rank, StepIndex t, std::int64_t kept_tokens, std::int64_t lost_tokens);
   /// Worker `rank` posts no more; what it posts nevertheless is dropped.
   void leave(Rank rank, const std::string& why);
   /// It posts every step up to `after`, then no more.

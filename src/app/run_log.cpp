@@ -311,6 +311,9 @@ void MetricsLog::event(const RunEvent& event) {
     case RunEvent::Kind::kEvalIncomplete:
       record.add("what", "evaluation incomplete");
       break;
+    case RunEvent::Kind::kCameBack:
+      record.add("what", "site came back");
+      break;
   }
   record.add("step", event.step.value()).add("sites", event.present);
   if (event.kind == RunEvent::Kind::kEvalIncomplete) {
@@ -319,7 +322,9 @@ void MetricsLog::event(const RunEvent& event) {
                 event.step.value(), event.missing, event.of, event.why);
   } else {
     record.add("site", options_.config.sites.at(worker).name);
-    if (options_.status != nullptr) {
+    if (event.kind == RunEvent::Kind::kCameBack) {
+      record.add("tokens_kept", event.kept_tokens).add("tokens_lost", event.lost_tokens);
+    } else if (options_.status != nullptr) {
       options_.status->membership(event.who, event.kind == RunEvent::Kind::kJoined);
     }
   }

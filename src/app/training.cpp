@@ -136,7 +136,9 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   }
   std::function<void(StepIndex, const Digest128&)> tell_outer;
   std::function<void(StepIndex)> await_lines;
+  std::function<bool(StepIndex)> of_all_sites;
   if (site_board) {
+    of_all_sites = [&](StepIndex t) { return !std::ranges::count(site_board->present(t), false); };
     await_lines = [&](StepIndex t) { site_board->await_lines(t); };
     tell_outer = [&](StepIndex t, const Digest128& digest) { site_board->tell_outer(t, digest); };
   }
@@ -153,6 +155,7 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
        .data = fingerprint_,
        .writes = !request_.side_by_side || request_.side_by_side->checkpoint,
        .only = own_rank(config_, request_),
+       .of_all_sites = of_all_sites,
        .await_lines = await_lines,
        .on_written = tell_outer,
        .files = hf_companions(storage_, layout_.shape(), init_folder, data_.format() == "text")},
@@ -198,7 +201,10 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                           .site = site_ ? &*site_ : nullptr,
                           .own_work = site_ && site_->elastic() && request_.mesh == nullptr
                                           ? request_.own_work
-                                          : nullptr};
+                                          : nullptr,
+                          .on_own_work = [&](StepIndex t, std::int64_t kept, std::int64_t lost) {
+                            if (site_board) site_board->came_back(t, kept, lost);
+                          }};
   WorldResult result;
   try {
     result = run_workers(world, setup);

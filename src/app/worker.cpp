@@ -147,6 +147,9 @@ class Worker {
         "of what this site had trained on by step {} and nobody had, {} tokens come along with its "
         "next contribution, and {} are lost",
         work.step.value(), kept.tokens, kept.lost_tokens);
+    if (setup_.on_own_work) {
+      setup_.on_own_work(strategy_->steps(), kept.tokens, kept.lost_tokens);
+    }
   }
 
   /// RETURNS: false when the run ends here, where all have stood: too few sites are there. Who

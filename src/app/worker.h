@@ -43,6 +43,9 @@ struct WorkerSetup {
   /// What this worker had given to nobody when it lost the others: written then, taken up when it
   /// joins again. May be null.
   std::optional<outer::OwnWork>* own_work = nullptr;
+  /// Told what became of it. May be empty where own_work is null.
+  std::function<void(StepIndex, std::int64_t kept_tokens, std::int64_t lost_tokens)> on_own_work =
+      {};
 };
 
 /// Runs worker `context.rank` to the last step, or to the step agreed after a signal.

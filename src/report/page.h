@@ -81,6 +81,7 @@ void section_loss(Page& page);        // loss against steps, bytes, time
 void section_time(Page& page);        // utilisation and timeline
 void section_traffic(Page& page);     // matrix and rounds
 void section_prediction(Page& page);  // predicted against measured
+void section_membership(Page& page);  // who left and joined
 void section_config(Page& page);      // differences, all values
 void section_provenance(Page& page);  // commands, machine, data
 

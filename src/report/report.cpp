@@ -169,6 +169,7 @@ std::string render(const std::vector<RunView>& runs, const ReportOptions& option
     section_time(page);
     section_traffic(page);
     section_prediction(page);
+    section_membership(page);
     section_config(page);
     section_provenance(page);
     const std::string end = page_closing(page);

@@ -52,6 +52,16 @@ struct RoundRecord {
   double cosine = kNothing;       // of each worker's contribution with the mean: agreement
 };
 
+/// A site that left or joined, or one that came back, with its work of before.
+struct MembershipRecord {
+  std::int64_t step = 0;  // it holds after this one
+  std::string what;       // "site left"
+  std::string site;
+  std::string why;
+  double sites = kNothing;  // there are then
+  double tokens_kept = kNothing, tokens_lost = kNothing;
+};
+
 enum class SpanKind { kCompute, kSend, kReceive, kWait };
 inline constexpr int kSpanKinds = 4;
 [[nodiscard]] const char* span_name(SpanKind kind);
@@ -146,6 +156,7 @@ struct RunData {
   std::vector<TrainPoint> train;
   std::vector<EvalPoint> evals;
   std::vector<RoundRecord> rounds;
+  std::vector<MembershipRecord> membership;
   std::vector<std::string> notes;  // "warn" lines the run itself wrote
   std::string end_status;          // of the "end" line; empty while the run goes on
   std::vector<Span> spans;         // earliest kMaxSpans, by begin

@@ -107,6 +107,16 @@ RoundRecord round_record(const Json& line) {
           .cosine = number_at(line, "cos")};
 }
 
+MembershipRecord membership_record(const Json& line) {
+  return {.step = integer_at(line, "step", 0),
+          .what = text_at(line, "what"),
+          .site = text_at(line, "site"),
+          .why = text_at(line, "why"),
+          .sites = number_at(line, "sites"),
+          .tokens_kept = number_at(line, "tokens_kept"),
+          .tokens_lost = number_at(line, "tokens_lost")};
+}
+
 bool use_metric(const Json& line, RunData& run) {
   const std::string kind = text_at(line, "k");
   if (kind == "train") {
@@ -117,6 +127,8 @@ bool use_metric(const Json& line, RunData& run) {
     run.evals.push_back(eval_point(line));
   } else if (kind == "round") {
     run.rounds.push_back(round_record(line));
+  } else if (kind == "event" && line.contains("site")) {
+    run.membership.push_back(membership_record(line));
   } else if (kind == "end") {
     run.end_status = text_at(line, "status");
     if (run.end_status.empty()) {

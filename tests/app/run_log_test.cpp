@@ -125,6 +125,20 @@ TEST_F(MembershipLogTest, AProcessThatComesBackCountsOnFromWhatTheOneBeforeHadSe
   EXPECT_THAT(totals_.wire_bytes, testing::ElementsAre(300, 130, 300));
 }
 
+TEST_F(MembershipLogTest, WhatASiteBringsBackHasALine) {
+  log_.event({.kind = RunEvent::Kind::kCameBack,
+              .step = StepIndex(7),
+              .who = Rank(1),
+              .present = 3,
+              .kept_tokens = 640,
+              .lost_tokens = 128});
+  const Json line = lines("event").at(0);
+  EXPECT_EQ(line.at("what"), "site came back");
+  EXPECT_EQ(line.at("site"), "west");
+  EXPECT_EQ(line.at("tokens_kept"), 640);
+  EXPECT_EQ(line.at("tokens_lost"), 128);
+}
+
 TEST_F(MembershipLogTest, EventsHaveLines) {
   log_.event({.step = StepIndex(4), .who = Rank(1), .present = 2, .why = "silent for 4 s"});
   log_.event({.kind = RunEvent::Kind::kEvalIncomplete,

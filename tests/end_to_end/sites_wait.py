@@ -13,6 +13,7 @@ import collections
 import pathlib
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 
@@ -108,6 +109,13 @@ def a_frozen_site_takes_its_work_along(run_of):
     said = run.said("north")
     told = re.search(r"nobody had, (\d+) tokens come along .*, and (\d+) are lost", said)
     require(told and int(told.group(1)) > 0 and told.group(2) == "0", said)
+    back = [row for row in run.rows("north", "event") if row["what"] == "site came back"]
+    require([(row["site"], row["tokens_kept"], row["tokens_lost"]) for row in back] ==
+            [("north", int(told.group(1)), 0)], f"the run's lines: {back}")
+    report = run.folder / "north.html"
+    subprocess.run([run.isthmus, "report", str(run.folder / "north"), "--out", str(report)],
+                   check=True, capture_output=True)
+    require("tokens kept, 0 lost" in report.read_text(), "the report does not tell")
     run.stop()
 
 

@@ -93,6 +93,20 @@ TEST_F(ReportPage, ShowsPredictionConfigurationDifferencesAndTheCommandToRepeat)
   EXPECT_TRUE(says(body, "100 Mbit/s"));
 }
 
+TEST_F(ReportPage, TellsWhoLeftAndWhatBecameOfTheWorkOfWhoCameBack) {
+  const std::filesystem::path folder = run("a");
+  EXPECT_FALSE(says(page_of({folder}), "Who was there"));
+  std::ofstream(folder / "metrics.jsonl", std::ios::app)
+      << R"({"v":1,"k":"event","what":"site left","step":4,"sites":1,"site":"west","why":"silent"})"
+      << '\n'
+      << R"({"v":1,"k":"event","what":"site came back","step":9,"sites":2,"site":"west",)"
+      << R"("tokens_kept":640,"tokens_lost":1280})" << '\n';
+  const std::string body = body_of(page_of({folder}));
+  EXPECT_TRUE(says(body, "Who was there"));
+  EXPECT_TRUE(says(body, "site left: silent"));
+  EXPECT_TRUE(says(body, "640 tokens kept, 1.28k lost"));
+}
+
 TEST_F(ReportPage, IsOneFileThatAsksForNothing) {
   const std::string page = page_of({run("a"), run("b", {.method = "ddp"})});
   for (const char* outside : {"=\"http", "=\"//", "url(", "src="}) {
