@@ -10,14 +10,12 @@
 #include "app/http_server.h"
 #include "app/hub_board.h"
 #include "app/hub_keys.h"
-#include "app/hub_log.h"
-#include "app/hub_run.h"
+#include "app/hub_lives.h"
 #include "app/links_flag.h"
 #include "app/owner_shares.h"
 #include "app/signals.h"
 #include "app/site_links.h"
 #include "app/site_routes.h"
-#include "core/file_lock.h"
 #include "core/links_file.h"
 #include "core/log.h"
 #include "core/system_runtime.h"
@@ -43,21 +41,19 @@ int command_hub(const HubArguments& arguments, const std::filesystem::path& link
                     "reach it",
                     arguments.config.string()));
   }
+  if (!config.hub.site.empty()) {
+    throw ConfigError(
+        fmt::format("hub: {} has hub.site = \"{}\": the process of that site is the hub; leave the "
+                    "key out for a hub of its own",
+                    arguments.config.string(), config.hub.site));
+  }
   if (!links.empty()) use_links_file(config, links);
   set_addresses(config, arguments.links.addresses);
   check_addresses(config);
   static_cast<void>(owner_shares(config));                 // checks the links
   static_cast<void>(is_elastic(config, arguments.links));  // checks the method
   const std::filesystem::path folder = hub_folder(config, arguments.out);
-  SystemStorage storage;
-  storage.create_directories(folder);
-  const FileLock lock(folder / "hub.lock",
-                      "another hub holds this folder; end it first, or give another --out");
   SystemRuntime runtime;
-  std::optional<HubKeys> keys;
-  if (!config.hub.key.empty()) {
-    keys.emplace(storage, runtime, config, folder);
-  }
   HubBoard board(names_of(config));
   std::optional<HttpServer> pages;
   if (!arguments.http.empty()) {
@@ -74,35 +70,17 @@ int command_hub(const HubArguments& arguments, const std::filesystem::path& link
     }
   }
   const SignalScope signals;
-  bool resumes = arguments.resume;
-  while (true) {
-    HubLog log(storage, folder);
-    if (log.contents().session && !resumes) {
-      throw ConfigError(fmt::format(
-          "{} holds the log of run {}: go on with it by --resume auto, or give another --out",
-          (folder / "hub.log").string(), log.contents().session->run_id));
-    }
-    log_info("hub of {} sites at {}, log in {}", config.workers(), config.hub.address,
-             folder.string());
-    const HubRun::End end = HubRun({.config = config,
-                                    .links = arguments.links,
-                                    .keys = keys ? &*keys : nullptr,
-                                    .board = &board},
-                                   log)
-                                .run();
-    if (end == HubRun::End::kAllLeft) {
-      log_info("all sites have left in order");
-      return 0;
-    }
-    if (end == HubRun::End::kStopped) {
-      session.err.write(fmt::format(
-          "isthmus: hub: stopped; the sites wait for it: start it again with --out {} --resume "
-          "auto\n",
-          folder.string()));
-      return static_cast<int>(ExitCode::kInterrupted);
-    }
-    resumes = true;
-  }
+  HubLives lives({.config = config,
+                  .links = arguments.links,
+                  .folder = folder,
+                  .resumes = arguments.resume,
+                  .board = &board,
+                  .stopped = [] { return SignalScope::wish() != StopWish::kNone; }});
+  if (lives.serve()) return 0;
+  session.err.write(fmt::format(
+      "isthmus: hub: stopped; the sites wait for it: start it again with --out {} --resume auto\n",
+      folder.string()));
+  return static_cast<int>(ExitCode::kInterrupted);
 }
 
 }  // namespace isthmus::app

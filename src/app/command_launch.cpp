@@ -240,9 +240,10 @@ class Launch {
     return words;
   }
 
-  /// With all sites goes the file's hub; on the machine of `launch`, but over ssh at its address.
+  /// With all sites goes the file's hub, where it has a process of its own; on the machine of
+  /// `launch`, but over ssh at its address.
   [[nodiscard]] bool starts_hub() const {
-    return arguments_.sites.empty() && !config_.hub.address.empty();
+    return arguments_.sites.empty() && !config_.hub.address.empty() && config_.hub.site.empty();
   }
   [[nodiscard]] std::string hub_program() const {
     return arguments_.via == "local" || arguments_.via == "slurm" ? own_program() : "isthmus";

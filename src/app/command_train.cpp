@@ -17,6 +17,7 @@
 #include "app/run_summary.h"
 #include "app/signals.h"
 #include "app/site_enrolment.h"
+#include "app/site_hub.h"
 #include "app/site_recording.h"
 #include "app/training.h"
 #include "core/links_file.h"
@@ -158,6 +159,11 @@ TrainingOutcome train_and_come_back(const Config& config, TrainingRequest reques
   }
 }
 
+/// Whether this process is the file's hub beside its site.
+bool is_hub_too(const Config& config, const TrainArguments& arguments) {
+  return !config.hub.site.empty() && config.hub.site == arguments.site.name && !arguments.site.mpi;
+}
+
 /// Of a process that is one site.
 struct OneSite {
   RankProcesses* mesh = nullptr;      // those of its mesh
@@ -174,6 +180,14 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
                                    : render_estimate(config, estimate));
     return 0;
   }
+  std::optional<SiteHub> hub;  // of all the site's sessions, and what comes after them
+  if (is_hub_too(config, arguments)) {
+    const std::filesystem::path out = arguments.out.empty() ? config.run.out : arguments.out;
+    hub.emplace(config, site_hub_folder(config, out),
+                arguments.resume != "never" ? SiteHub::Former::kResumed
+                : arguments.force           ? SiteHub::Former::kForgotten
+                                            : SiteHub::Former::kRefused);
+  }
   std::optional<SiteRecording> recording;  // of all its sessions
   if (!site_process.record.empty()) recording.emplace(site_process.record);
   const TrainingOutcome outcome =
@@ -188,6 +202,10 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
                            .recording = recording ? &*recording : nullptr,
                            .mesh = site_process.mesh},
                           session);
+  if (hub && !hub->serve_to_the_end(arguments.site.name)) {
+    session.err.write(
+        "isthmus: the hub has been stopped before all sites had left; they wait for it\n");
+  }
   if (session.json) {
     session.out.write(outcome_json(outcome) + "\n");
   } else if (!session.quiet) {

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "app/owner_shares.h"
-#include "app/signals.h"
 #include "app/site_links.h"
 #include "app/site_routes.h"
 #include "app/wall_clock.h"
@@ -51,6 +50,7 @@ HubRun::HubRun(const Options& options, HubLog& log)
     : config_(options.config),
       keys_(options.keys),
       board_(options.board),
+      stopped_(options.stopped),
       log_(log),
       own_(own_note(config_)),
       queue_(runtime_.make_wait_queue()),
@@ -164,7 +164,7 @@ HubRun::End HubRun::run() {
     for (const Event& event : events) {
       std::visit([this](const auto& each) { take(each); }, event);
     }
-    if (SignalScope::wish() != StopWish::kNone) {
+    if (stopped_()) {
       return End::kStopped;
     }
     if (nobody_left_ || all_gone()) {

@@ -48,11 +48,12 @@ class HubRun {
     const SiteArguments& links;  // listen, key_file
     HubKeys* keys = nullptr;     // where sites have keys
     HubBoard* board = nullptr;   // is told how it goes
+    std::function<bool()> stopped;
   };
   enum class End {
     kAllLeft,  // the run has ended in order
     kAnew,     // to be begun again from the log
-    kStopped,  // by a signal; the sites wait
+    kStopped,  // as it was asked to; the sites wait
   };
   /// Listens. Borrows all. THROWS: ConfigError, SystemError for an address or key that cannot be
   /// used.
@@ -125,6 +126,7 @@ class HubRun {
   const Config& config_;
   HubKeys* const keys_;
   HubBoard* const board_;
+  const std::function<bool()> stopped_;
   HubLog& log_;
   const HelloNote own_;  // what this hub's file has in common with those of all sites
   SystemRuntime runtime_;

@@ -113,6 +113,7 @@ struct Loader {
   void check_device();
   void check_paces();
   void check_net();
+  void check_hub_site();
   void check_groups();
   void check_shares();
   void check_sites();

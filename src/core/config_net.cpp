@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What [net] asks of the sites.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -23,6 +24,7 @@ void Loader::check_net() {
     refuse("E-KEY-MISSING", "hub.key", "[hub] with a key and without an address",
            "add address = \"HOST:PORT\"");
   }
+  if (!config.hub.site.empty()) check_hub_site();
   for (const SiteConfig& site : config.sites) {
     if (!config.hub.address.empty() && site.name == "hub") {
       refuse("E-CONFLICT", "hub.address", "a site named 'hub' beside [hub]",
@@ -38,6 +40,20 @@ void Loader::check_net() {
       refuse("E-VALUE", "net.quiet", fmt::format("'net.quiet': {}", error.what()),
              "write \"08:00-18:00 10Mbit/s\"");
     }
+  }
+}
+
+void Loader::check_hub_site() {
+  const std::string what = quoted("hub.site");
+  if (config.hub.address.empty()) {
+    refuse("E-KEY-MISSING", "hub.site", fmt::format("{} without hub.address", what),
+           "add address = \"HOST:PORT\", where the sites reach that site's process as the hub");
+  } else if (std::ranges::find(config.sites, config.hub.site, &SiteConfig::name) ==
+             config.sites.end()) {
+    std::vector<std::string> names;
+    for (const SiteConfig& site : config.sites) names.push_back(site.name);
+    refuse("E-VALUE", "hub.site", fmt::format("{}: no such [[site]]", what),
+           fmt::format("sites: {}", fmt::join(names, ", ")));
   }
 }
 

@@ -189,6 +189,12 @@ INSTANTIATE_TEST_SUITE_P(
              "not used by method 'diloco'"},
         Case{"EvalSmallerThanAWindow", "[eval]\ntokens = 5\n", "E-RANGE", 7, 10, "one window"},
         Case{"MinSites", "[run]\nworkers = 2\n[net]\nmin_sites = 3\n", "E-RANGE", 9, 13, "2 sites"},
+        Case{"HubSiteWithoutAddress", "[[site]]\nname = \"a\"\n[hub]\nsite = \"a\"\n",
+             "E-KEY-MISSING", 9, 8, "without hub.address"},
+        Case{"HubAtNoSite",
+             "[[site]]\nname = \"a\"\n[[site]]\nname = \"b\"\n[hub]\naddress = "
+             "\"a:1\"\nsite = \"c\"\n",
+             "E-VALUE", 12, 8, "no such [[site]]"},
         Case{"UnknownReduction", "[net]\nreduction = \"ring\"\n", "E-VALUE", 7, 13,
              "direct, groups"},
         Case{"GroupsOfNobody", "[[site]]\nname = \"a\"\n[net]\nreduction = \"groups\"\n",
