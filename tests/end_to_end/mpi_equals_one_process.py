@@ -4,8 +4,8 @@
 
   python3 tests/end_to_end/mpi_equals_one_process.py --isthmus build/src/app/isthmus
 
-Also: a signal ends the job with a checkpoint, and it goes on from there; a job of another size is
-refused. Skipped by name (exit 77) without mpirun or in a build without MPI.
+Also: a signal ends the job with a checkpoint, and it goes on from there; so it does when a process
+of it is killed, from the last checkpoint before; a job of another size is refused. Skipped by name (exit 77) without mpirun or in a build without MPI.
 """
 import argparse
 import json
@@ -143,6 +143,38 @@ def a_signal_ends_with_a_checkpoint_and_it_goes_on(bench):
     bench.same("long-mpi", "long-one", names)
 
 
+def a_killed_process_ends_the_job_and_it_goes_on(bench):
+    toml = bench.write("diloco", 'H = 5\ncodec = "int8"', 3, 1500)
+    toml.write_text(toml.read_text() + '[ckpt]\nevery = "50 steps"\n')
+    launch = [bench.isthmus, "launch", str(toml), "--via", "mpi", "--progress", "none", "--out",
+              str(bench.folder / "killed"), "--force"]
+    process = subprocess.Popen(launch, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               env={**os.environ, **ENVIRONMENT})
+    one = bench.folder / "killed/w1"
+    deadline = time.monotonic() + 60
+    while len(bench.rows("killed/w1", "train")) < 120:
+        require(time.monotonic() < deadline and process.poll() is None, "no steps within a minute")
+    os.kill(processes_below(process.pid, str(bench.folder / "killed"))[-1], signal.SIGKILL)
+    said = process.communicate(timeout=60)[0]
+    require(process.returncode == 5, f"exit {process.returncode}: {said}")
+    require((one / "ckpt/last/state.json").exists(), f"no checkpoint: {said}")
+    bench.run(bench.job(3, toml, "killed", "--resume", "auto"))
+    bench.same("killed", "long-one", names_of(bench, "killed"))
+
+
+def processes_below(pid, word):
+    """Of the job that `pid` has started, those that train with this word among their arguments."""
+    found, todo = [], [pid]
+    while todo:
+        each = todo.pop()
+        children = pathlib.Path(f"/proc/{each}/task/{each}/children").read_text()
+        todo += [int(child) for child in children.split()]
+        words = pathlib.Path(f"/proc/{each}/cmdline").read_text().split("\0")
+        if "train" in words[1:2] and word in words:
+            found.append(each)
+    return found
+
+
 def a_job_of_another_size_is_refused(bench):
     toml = bench.write("ddp", "", 2, 10)
     done = bench.run(bench.job(3, toml, "refused"), code=3)
@@ -152,6 +184,7 @@ def a_job_of_another_size_is_refused(bench):
 
 SCENARIOS = (every_method_finds_the_same, groups_find_the_same,
              a_signal_ends_with_a_checkpoint_and_it_goes_on,
+             a_killed_process_ends_the_job_and_it_goes_on,
              a_job_of_another_size_is_refused)
 
 
