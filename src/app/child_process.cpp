@@ -105,6 +105,7 @@ void ChildProcess::send(Signal signal) const {
   if (!exit_code_) {
     ::kill(-pid_, signal == Signal::kInterrupt   ? SIGINT
                   : signal == Signal::kTerminate ? SIGTERM
+                  : signal == Signal::kUser1     ? SIGUSR1
                                                  : SIGKILL);
   }
 }

@@ -25,7 +25,7 @@ class ChildProcess {
 
   /// Its exit code once it has ended and its output is at an end; 128 + N when signal N ended it.
   [[nodiscard]] const std::optional<int>& exit_code() const { return exit_code_; }
-  enum class Signal { kInterrupt, kTerminate, kKill };
+  enum class Signal { kInterrupt, kTerminate, kUser1, kKill };
   /// Nothing once it has ended.
   void send(Signal signal) const;
 

@@ -43,9 +43,14 @@ void add_launch_command(CLI::App& app, Parsed& parsed) {
   launch
       ->add_option(
           "--mpirun", arguments.mpirun,
-          "mpi: the program and its own flags (default: mpirun), as in \"mpirun --hostfile "
-          "hosts\"")
+          "mpi, and --ranks processes: the program and its own flags (default: mpirun), as in "
+          "\"mpirun --hostfile hosts\"")
       ->type_name("WORDS");
+  launch
+      ->add_option("--ranks", arguments.ranks,
+                   "of sites with a mesh: threads of the site's process (default), or processes: "
+                   "each site is an MPI job of its own; with --via mpi all are one")
+      ->check(CLI::IsMember({"threads", "processes"}));
   launch
       ->add_option("--restart", arguments.restarts,
                    "how often a site that dies by a signal or loses the others (exit code 5) is "

@@ -85,7 +85,8 @@ class Launch {
     for (const std::string& name : chosen()) {
       sites.push_back({.name = name,
                        .command = command_of(name, Start::kFirst),
-                       .command_again = command_of(name, Start::kAgain)});
+                       .command_again = command_of(name, Start::kAgain),
+                       .job = processes_of(name) > 1});
     }
     if (starts_hub()) {
       sites.push_back({.name = "hub",
@@ -119,22 +120,39 @@ class Launch {
     }
   }
 
-  /// One process a site; of a file with one site, one a rank of its mesh.
+  [[nodiscard]] static int ranks_of(const SiteConfig& site) { return site.tp * site.pp * site.dp; }
+  /// That a site is started as.
+  [[nodiscard]] int processes_of(const std::string& site) const {
+    return arguments_.ranks == "processes" ? ranks_of(config_.sites[place_of(site)]) : 1;
+  }
+  [[nodiscard]] Words mpirun(int processes) const {
+    std::istringstream words(arguments_.mpirun);
+    Words command{std::istream_iterator<std::string>(words), {}};
+    append(command, {"-n", fmt::format("{}", processes)});
+    return command;
+  }
+  /// The site's command, as an MPI job where its ranks are processes.
+  [[nodiscard]] Words as_job(const std::string& site, const Words& command) const {
+    if (processes_of(site) == 1) return command;
+    Words words = mpirun(processes_of(site));
+    append(words, command);
+    return words;
+  }
+
+  /// One process a site, or a rank of its mesh; of a file with one site always a rank.
   int run_mpi_job() {
-    const SiteConfig& first = config_.sites.front();
-    const int processes =
-        config_.workers() > 1 ? config_.workers() : first.tp * first.pp * first.dp;
-    std::istringstream mpirun(arguments_.mpirun);
-    Words command{std::istream_iterator<std::string>(mpirun), {}};
-    append(command, {"-n", fmt::format("{}", processes), own_program(), "train",
-                     arguments_.config.string(), "--out", folder()});
+    int processes = 0;
+    for (const SiteConfig& site : config_.sites) processes += processes_of(site.name);
+    if (config_.workers() == 1) processes = ranks_of(config_.sites.front());
+    Words command = mpirun(processes);
+    append(command, {own_program(), "train", arguments_.config.string(), "--out", folder()});
     for (const std::string& each : arguments_.overrides) append(command, {"--set", each});
     if (!links_.empty()) append(command, {"--links", links_.string()});
     if (arguments_.resume != "never") append(command, {"--resume", arguments_.resume});
     if (arguments_.force) command.emplace_back("--force");
     append(command, {"--progress", session_.progress == ProgressMode::kNone ? "none" : "plain"});
     const std::vector<LaunchedSite> job = {
-        {.name = "mpi", .command = command, .command_again = {}}};
+        {.name = "mpi", .command = command, .command_again = {}, .job = true}};
     const std::optional<LaunchFailure> failure = run_sites(job, 0, session_.err);
     session_.out.write(failure ? fmt::format("ended: {} processes in {}, with exit code {}\n",
                                              processes, folder(), failure->exit_code)
@@ -275,10 +293,11 @@ class Launch {
   [[nodiscard]] Words command_of(const std::string& name, Start start) {
     const std::size_t place = place_of(name);
     if (arguments_.via == "local") {
-      return train_command(own_program(), name, start);
+      return as_job(name, train_command(own_program(), name, start));
     }
     if (arguments_.via == "slurm") {
-      Words words = {"srun", "--nodes=1", "--ntasks=1", "--nodelist=" + nodes_[place]};
+      Words words = {"srun", "--nodes=1", fmt::format("--ntasks={}", processes_of(name)),
+                     "--nodelist=" + nodes_[place]};
       append(words, train_command(own_program(), name, start));
       return words;
     }
@@ -291,7 +310,7 @@ class Launch {
           fmt::format("site '{}' has no address, so ssh knows no host for it: give --host {}=HOST",
                       name, name));
     }
-    return over_ssh(host, train_command("isthmus", name, start));
+    return over_ssh(host, as_job(name, train_command("isthmus", name, start)));
   }
 
   [[nodiscard]] Words over_ssh(const std::string& host, const Words& command) const {
@@ -316,7 +335,7 @@ class Launch {
       const SiteConfig& site = config_.sites[place_of(name)];
       const std::string where = site.address.empty() ? "by way of a relay" : "at " + site.address;
       session_.out.write(fmt::format("# on {} (other sites reach it {})\n{}\n", name, where,
-                                     shell_line(train_command("isthmus", name))));
+                                     shell_line(as_job(name, train_command("isthmus", name)))));
     }
   }
 

@@ -67,7 +67,8 @@ struct LaunchArguments : TrainArguments {
   std::string ssh = "ssh";             // the ssh to use
   std::vector<std::string> hosts;      // ssh: "NAME=USER@HOST" where it is not the address's host
   std::string directory;               // ssh: where the configuration lies there
-  std::string mpirun = "mpirun";       // mpi: the program, with what goes before "-n"
+  std::string mpirun = "mpirun";       // mpi, ranks: the program, with what goes before "-n"
+  std::string ranks = "threads";       // threads | processes: what the ranks of meshes are
   int restarts = 0;                    // --restart: of each site that dies or loses the others
 };
 struct HubArguments {

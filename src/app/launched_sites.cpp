@@ -62,7 +62,9 @@ class Sites {
 
   void tell(ChildProcess::Signal signal, bool hub_too) const {
     for (std::size_t site = 0; site < sites_.size(); ++site) {
-      if (hub_too || !sites_[site].hub) children_[site].send(signal);
+      if (sites_[site].hub && !hub_too) continue;
+      const bool stops = signal != ChildProcess::Signal::kKill;
+      children_[site].send(sites_[site].job && stops ? ChildProcess::Signal::kUser1 : signal);
     }
   }
 

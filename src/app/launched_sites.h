@@ -17,6 +17,7 @@ struct LaunchedSite {
   std::vector<std::string> command;
   std::vector<std::string> command_again;  // goes on with what the first has left
   bool hub = false;        // ends by itself once the sites have; signals are not for it
+  bool job = false;        // an MPI job: to be told to stop by SIGUSR1, which its launcher hands on
   int network_space = -1;  // as of ChildProcess
 };
 

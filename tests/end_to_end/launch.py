@@ -8,12 +8,16 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 
+# As root, with more processes than cores, and over shared memory that containers allow.
+OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples/sites.toml"
 
 
@@ -212,10 +216,49 @@ def ssh_and_srun_are_told_what_to_run(bench):
     require("salloc" in done.stderr, done.stderr)
 
 
+def ranks_may_be_processes(bench):
+    """Two unlike meshes, each an MPI job of its own, joined over TCP."""
+    text = EXAMPLE.read_text().replace("../src", str(EXAMPLE.parent.parent / "src"))
+    text = text.replace('name = "east"', 'name = "east"\ntp = 2').replace('name = "west"', 'name = "west"\ndp = 2')
+    config = bench.folder / "meshes.toml"
+    config.write_text(text)
+    where = ("--via", "print", "--address", "east=10.0.0.1:1", "--address", "west=10.0.0.2:1",
+             "--set", "net.plaintext=true")
+    done = bench.run("launch", config, "--ranks", "processes", *where)
+    require(done.stdout.count("mpirun -n 2 isthmus train") == 2, done.stdout)
+    require("mpirun" not in bench.run("launch", config, *where).stdout, "threads by an mpirun")
+    doctor = bench.run("doctor").stdout
+    if shutil.which("mpirun") is None or "Open MPI v" not in doctor:
+        print("no mpirun, or a build without MPI: not started")
+        return
+    steps = ("--set", "train.steps=40")
+    bench.run("launch", config, "--out", bench.folder / "threads", *steps)
+    bench.run("launch", config, "--out", bench.folder / "processes", "--ranks", "processes", *steps,
+              **OPEN_MPI)
+    for name in ("east", "west"):
+        models = {(bench.folder / how / name / "ckpt/last/model.safetensors").read_bytes()
+                  for how in ("threads", "processes")}
+        require(len(models) == 1, f"{name}: ranks that are processes find another model")
+    out = bench.folder / "stopped jobs"
+    process = subprocess.Popen([bench.isthmus, "launch", str(config), "--out", str(out), "--ranks",
+                                "processes", "--set", "train.steps=100000"], stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, env={**os.environ, **OPEN_MPI})
+    bench.running.append(process)
+    deadline = time.monotonic() + 60
+    while len(rows(out / "west", "train")) < 5:
+        require(time.monotonic() < deadline and process.poll() is None, "no steps within a minute")
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[0]
+    require(process.returncode == 85, f"exit {process.returncode}: {said}")
+    stopped = [len(rows(out / name, "train")) for name in ("east", "west")]
+    require(stopped[0] == stopped[1], f"stopped after {stopped} steps")
+
+
 SCENARIOS = (both_sites_here_find_what_one_process_finds,
              a_signal_to_the_launcher_stops_and_resume_goes_on,
              a_killed_launcher_leaves_nobody_behind, a_site_that_dies_is_started_again, one_sites_failure_is_the_launchers,
-             lines_to_paste_name_every_site, ssh_and_srun_are_told_what_to_run)
+             lines_to_paste_name_every_site, ssh_and_srun_are_told_what_to_run,
+             ranks_may_be_processes)
 
 
 def main():
