@@ -9,20 +9,17 @@ meanwhile. The first site is killed: the others go on, it takes part again, thou
 donor dies meanwhile. A hub without the log of the run is refused by name, as is a second one beside
 it. `launch` starts a hub too.
 """
-import argparse
 import os
 import pathlib
 import re
 import resource
 import signal
 import subprocess
-import sys
-import tempfile
 import urllib.request
 
 import sites_come_and_go
 import sites_wait
-from scenario import Failure, free_ports, require
+from scenario import Failure, free_ports, play, require
 
 STEPS = 400
 
@@ -333,29 +330,8 @@ def a_full_disk_loses_nothing(isthmus, folder, corpus):
         run.end()
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--isthmus", required=True)
-    parser.add_argument("--text", default="/usr/include/linux/bpf.h")
-    parser.add_argument("--only")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary)
-        corpus = folder / "corpus.txt"
-        corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
-        for scenario in (hub_dies_and_nothing_changes, first_site_dies, the_wrong_log,
-                         hub_dies_while_a_site_joins, donor_dies_while_a_site_joins,
-                         all_sites_start_anew, too_few_wait_though_the_hub_dies,
-                         stopped_while_the_hub_is_away, launched_with_keys,
-                         a_full_disk_loses_nothing):
-            if arguments.only and arguments.only != scenario.__name__:
-                continue
-            try:
-                scenario(arguments.isthmus, folder, corpus)
-            except Failure as failure:
-                sys.exit(f"{scenario.__name__}: {failure}")
-            print(f"ok: {scenario.__name__}", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    play(__doc__, (hub_dies_and_nothing_changes, first_site_dies, the_wrong_log,
+                   hub_dies_while_a_site_joins, donor_dies_while_a_site_joins,
+                   all_sites_start_anew, too_few_wait_though_the_hub_dies,
+                   stopped_while_the_hub_is_away, launched_with_keys, a_full_disk_loses_nothing))

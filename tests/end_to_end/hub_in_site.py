@@ -8,15 +8,11 @@ The lines are those of a run without a hub, to the bit. The process is killed: t
 they are, and go on from there once it is back, whose site joins. It leaves: its hub serves the others
 until they have ended. Its log is not taken for that of another run.
 """
-import argparse
-import pathlib
 import signal
 import subprocess
-import sys
-import tempfile
 
 import hub
-from scenario import Failure, require
+from scenario import play, require
 
 
 class SiteHubRun(hub.HubRun):
@@ -92,26 +88,5 @@ def serves_the_others_when_its_site_leaves(isthmus, folder, corpus):
         run.end()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--isthmus", required=True)
-    parser.add_argument("--text", default="/usr/include/linux/bpf.h")
-    parser.add_argument("--only")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary)
-        corpus = folder / "corpus.txt"
-        corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
-        for scenario in (nothing_changes, dies_with_its_site,
-                         serves_the_others_when_its_site_leaves):
-            if arguments.only and arguments.only != scenario.__name__:
-                continue
-            try:
-                scenario(arguments.isthmus, folder, corpus)
-            except Failure as failure:
-                sys.exit(f"{scenario.__name__}: {failure}")
-            print(f"ok: {scenario.__name__}", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    play(__doc__, (nothing_changes, dies_with_its_site, serves_the_others_when_its_site_leaves))

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scripts beside this one share: how a scenario fails, and where it may listen."""
+"""What the scripts beside this one share: how scenarios are played and fail, where they may listen."""
+import argparse
+import pathlib
 import socket
+import sys
+import tempfile
 
 
 class Failure(Exception):
@@ -21,3 +25,25 @@ def free_ports(count):
     for each in held:
         each.close()
     return ports
+
+
+def play(doc, scenarios):
+    """The main of a script: each scenario gets the program, a folder and a corpus. `--only`: one."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--isthmus", required=True)
+    parser.add_argument("--text", default="/usr/include/linux/bpf.h")
+    parser.add_argument("--only")
+    arguments = parser.parse_args()
+    isthmus = str(pathlib.Path(arguments.isthmus).resolve())
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        corpus = folder / "corpus.txt"
+        corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
+        for scenario in scenarios:
+            if arguments.only and arguments.only != scenario.__name__:
+                continue
+            try:
+                scenario(isthmus, folder, corpus)
+            except Failure as failure:
+                sys.exit(f"{scenario.__name__}: {failure}")
+            print(f"ok: {scenario.__name__}", flush=True)
