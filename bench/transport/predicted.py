@@ -62,6 +62,13 @@ SHAPED = [
     Shaped("bbr-of-four", 50, 50, "bbr", members=4),
     Shaped("cubic-after-idle", 100, 100, "cubic", mb=5, pause=2),
     Shaped("bbr-after-idle", 100, 100, "bbr", mb=5, pause=2),
+    # No constant of the model was set on these:
+    Shaped("held-bbr-150ms", 30, 150, "bbr", mb=10),
+    Shaped("held-cubic-80ms", 60, 80, "cubic", mb=20),
+    Shaped("held-bbr-of-three", 60, 80, "bbr", mb=15, members=3),
+    Shaped("held-bbr-20ms-int8", 100, 20, "bbr", mb=25, codec="int8"),
+    Shaped("held-cubic-100ms-loss", 50, 100, "cubic", mb=10, loss=0.001),
+    Shaped("held-bbr-after-idle", 50, 120, "bbr", mb=8, pause=3),
 ]
 EMULATED = ["2Mbit/s,40ms", "5Mbit/s,200ms", "20Mbit/s,10ms", "10Mbit/s,100ms,0.1%"]
 
