@@ -7,9 +7,10 @@
 //
 // Each rank has one thread and the config's batch. A round takes every bucket size in turn; the
 // link's rate is such that all gradients take `--link-share` of the backward pass just measured.
-// hidden = 1 - (the wait for the sums after the pass) / (the link's time). The bound: what of the
-// link's time is due to buckets that are final before the pass ends. A bucket of 0 MiB is one of
-// all gradients. A JSON line a step from the first rank, one a bucket size with the median.
+// hidden = 1 - (the wait for the sums after the last rank's pass) / (the link's time). The bound:
+// what of the link's time is due to buckets that are final before the pass ends. A bucket of 0 MiB
+// is one of all gradients. A JSON line a step from the first rank, one a bucket size with the
+// median.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -149,9 +150,15 @@ Times step(Contender& contender, Communicator& all, const TokenBatch& batch, dou
   contender.rank->train(batch, 1.0 / static_cast<double>(batch.targets.size()));
   const auto end_of_pass = SteadyClock::now();
   contender.rank->sum_gradients();
-  return {.step = seconds_since(begin),
+  const auto end = SteadyClock::now();
+  // The ranks are on one machine and have one clock; one that is late hides nothing by that.
+  double last_pass = Seconds(end_of_pass.time_since_epoch()).count();
+  double last = Seconds(end.time_since_epoch()).count();
+  all.all_reduce({&last_pass, 1, Dtype::kF64}, Reduce::kMax);
+  all.all_reduce({&last, 1, Dtype::kF64}, Reduce::kMax);
+  return {.step = Seconds(end - begin).count(),
           .backward = Seconds(end_of_pass - link.first_start).count(),
-          .wait = seconds_since(end_of_pass),
+          .wait = last - last_pass,
           .link = link.total_s};
 }
 
@@ -202,11 +209,16 @@ void run_rank(const Arguments& arguments, std::unique_ptr<Communicator> world) {
     contender->bound = bound_of(*contender->rank, options, contender->link);
     contenders.push_back(std::move(contender));
   }
-  std::vector<double> backward;
+  // The smallest buckets tell how long a backward pass is, without a link.
+  Contender* measured = contenders.front().get();
+  for (const auto& contender : contenders) {
+    if (contender->mib > 0 && (measured->mib == 0 || contender->mib < measured->mib)) {
+      measured = contender.get();
+    }
+  }
   for (int round = -1; round < arguments.rounds; ++round) {  // the first one warms up
     for (const auto& contender : contenders) {
-      Contender& measured = *contenders.back();  // a pass without a link tells how long it is
-      double pass = step(measured, *world, batch, 0).backward;
+      double pass = step(*measured, *world, batch, 0).backward;
       world->all_reduce({&pass, 1, Dtype::kF64}, Reduce::kMax);
       Link all;
       all.bytes_per_s = 1;

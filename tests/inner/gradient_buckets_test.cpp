@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <algorithm>
 #include <vector>
 
 #include "inner/local_values.h"
@@ -28,7 +28,7 @@ Covered covered(std::int64_t elements, const GradientBucketOptions& options) {
     for (int rank = 0; rank < options.ranks; ++rank) {
       const CanonicalRange share = buckets.share(b, rank);
       EXPECT_EQ(share.size(), counts[static_cast<std::size_t>(rank)]);
-      if (share.size() > 0) EXPECT_EQ(share.begin, place) << "bucket " << b << ", rank " << rank;
+      EXPECT_TRUE(share.size() == 0 || share.begin == place) << "bucket " << b << ", rank " << rank;
       place += share.size();
       for (std::int64_t i = share.begin; i < share.end; ++i) {
         ++all.times[static_cast<std::size_t>(i)];
