@@ -10,7 +10,7 @@
 // hidden = 1 - (the wait for the sums after the last rank's pass) / (the link's time). The bound:
 // what of the link's time is due to buckets that are final before the pass ends. A bucket of 0 MiB
 // is one of all gradients. A JSON line a step from the first rank, one a bucket size with the
-// median.
+// median and a digest of the first step's sums, the same for all cuts, threads and processes.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/hash.h"
 #include "core/system_runtime.h"
 #include "inner/gradient_shares.h"
 #include "inner/init.h"
@@ -132,6 +133,8 @@ struct Contender {
   Link link;
   std::unique_ptr<LinkedCommunicator> world;
   std::unique_ptr<MeshRank> rank;
+  std::vector<CanonicalRange> shares;  // that the rank is left with
+  std::string digest;
   std::vector<double> hidden;
   double bound = 0;
 };
@@ -160,6 +163,18 @@ Times step(Contender& contender, Communicator& all, const TokenBatch& batch, dou
           .backward = Seconds(end_of_pass - link.first_start).count(),
           .wait = last - last_pass,
           .link = link.total_s};
+}
+
+/// The sums of all ranks in one number: the same for all cuts, and for threads and processes.
+std::string digest_of(Contender& contender, Communicator& all) {
+  MeshRank& rank = *contender.rank;
+  std::vector<float> sums(static_cast<std::size_t>(rank.layout(0).local().elements()));
+  for (const CanonicalRange& share : contender.shares) {
+    std::copy_n(rank.state(0).gradients().at(share.begin), share.size(),
+                sums.begin() + static_cast<std::ptrdiff_t>(share.begin));
+  }
+  all.all_reduce({sums.data(), static_cast<std::int64_t>(sums.size()), Dtype::kF32}, Reduce::kSum);
+  return xxh3_128(std::as_bytes(std::span(sums))).hex();
 }
 
 /// Share of the link's time of what is final before the pass ends.
@@ -206,6 +221,8 @@ void run_rank(const Arguments& arguments, std::unique_ptr<Communicator> world) {
                                                             contender->link, false);
     contender->rank = std::make_unique<MeshRank>(layout, options, *contender->world, false);
     contender->rank->use_weights(weights.data());
+    contender->shares =
+        gradient_shares(contender->rank->layout(0), options, contender->rank->position().dp);
     contender->bound = bound_of(*contender->rank, options, contender->link);
     contenders.push_back(std::move(contender));
   }
@@ -226,6 +243,7 @@ void run_rank(const Arguments& arguments, std::unique_ptr<Communicator> world) {
                                              layout.elements() / ranks);
       const double rate = all.seconds(counts) / (arguments.link_share * pass);
       const Times t = step(*contender, *world, batch, rate);
+      if (round < 0) contender->digest = digest_of(*contender, *world);
       if (round < 0 || !first) continue;
       contender->hidden.push_back(1 - std::min(1.0, t.wait / t.link));
       fmt::print(
@@ -248,10 +266,10 @@ void run_rank(const Arguments& arguments, std::unique_ptr<Communicator> world) {
         "{{\"bench\": \"overlap\", \"backend\": \"{}\", \"ranks\": {}, \"config\": \"{}\", "
         "\"zero\": "
         "{}, \"bucket_mib\": {}, \"link_share\": {}, \"rounds\": {}, \"hidden\": {:.3f}, \"low\": "
-        "{:.3f}, \"high\": {:.3f}, \"bound\": {:.3f}, \"aimed_at\": 0.8}}\n",
+        "{:.3f}, \"high\": {:.3f}, \"bound\": {:.3f}, \"aimed_at\": 0.8, \"digest\": \"{}\"}}\n",
         world->backend(), ranks, arguments.config, arguments.zero, contender->mib,
         arguments.link_share, hidden.size(), hidden[hidden.size() / 2], hidden.front(),
-        hidden.back(), contender->bound);
+        hidden.back(), contender->bound, contender->digest);
   }
 }
 
