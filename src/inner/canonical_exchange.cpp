@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "inner/gradient_shares.h"
+
 namespace isthmus {
 namespace {
 
@@ -127,9 +129,12 @@ void CanonicalExchange::collect_gradients(float* gradients) {
   if (!first()) {
     for (std::size_t k = 0; k < rank_.chunks(); ++k) {
       const LocalValues own = rank_.state(k).gradients();
-      for_pieces(rank_.state(k).slice(), [&](CanonicalRange piece) {
-        ranks_.send({own.at(piece.begin), piece.size(), Dtype::kF32}, kFirst, gradients_tag(k));
-      });
+      for (const CanonicalRange& share :
+           gradient_shares(rank_.layout(k), options_, rank_.position().dp)) {
+        for_pieces(share, [&](CanonicalRange piece) {
+          ranks_.send({own.at(piece.begin), piece.size(), Dtype::kF32}, kFirst, gradients_tag(k));
+        });
+      }
     }
     return;
   }
@@ -137,16 +142,19 @@ void CanonicalExchange::collect_gradients(float* gradients) {
   for (int r = 0; r < ranks_.size(); ++r) {
     for (std::size_t k = 0; k < layouts(r).size(); ++k) {
       const RankLayout& layout = layouts(r)[k];
-      for_pieces(slice_of(layout, options_.mesh.dp, position(r).dp), [&](CanonicalRange piece) {
+      const auto give = [&](CanonicalRange piece) {
         LocalValues local{piece_.data(), piece};
         if (r == kFirst) {
           local = rank_.state(k).gradients();
         } else {
           ranks_.receive({piece_.data(), piece.size(), Dtype::kF32}, r, gradients_tag(k));
         }
-        give_slice(layout, local, piece, false, gradients);
-        give_slice(layout, local, piece, true, gradients);
-      });
+        give_share(layout, local, piece, false, gradients);
+        give_share(layout, local, piece, true, gradients);
+      };
+      for (const CanonicalRange& share : gradient_shares(layout, options_, position(r).dp)) {
+        for_pieces(share, give);
+      }
     }
   }
 }

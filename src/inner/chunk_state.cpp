@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "inner/tensor_sums.h"
 
 namespace isthmus {
 namespace {
@@ -36,6 +37,7 @@ StateArray array_of(CanonicalRange range) {
 ChunkState::ChunkState(const RankLayout& layout, const ChunkStateOptions& options,
                        const MeshGroups& groups)
     : layout_(layout),
+      groups_(groups),
       options_(options),
       weights_memory_(array_of(weights_held(layout, options))),
       gradients_memory_(array_of(gradients_held(layout, options))),
@@ -44,6 +46,9 @@ ChunkState::ChunkState(const RankLayout& layout, const ChunkStateOptions& option
   if (own_weights_.range.size() == 0) own_weights_.values = nullptr;
   if (own_weights_.values != nullptr) {
     flat_weights_.emplace(layout.local(), own_weights_.values, true, flat_gradients());
+  }
+  if (options.trains && options.zero <= 1 && options.ranks > 1) {
+    reduction_.emplace(layout, options.buckets, groups, gradients_.values);
   }
   if (options.zero == 0 || !options.trains) return;
   optimizer_.emplace(options.inner, layout.local(), owned());
@@ -120,17 +125,20 @@ void ChunkState::walk_weights() {
   if (gathered_) gathered_->walk();
 }
 
-BackwardOptions<float> ChunkState::backward_options(double gradient_scale) {
+BackwardOptions<float> ChunkState::backward_options(double gradient_scale, bool last) {
   BackwardOptions<float> options{.gradient_scale = gradient_scale, .gradients = gradients_.values};
   if (reduced_) {
     options.places = &*reduced_;
     options.on_ready = [this](std::size_t tensor) { reduced_->ready(tensor); };
+  } else if (reduction_ && last) {
+    options.on_ready = [this](std::size_t tensor) { reduction_->ready(tensor); };
   }
   return options;
 }
 
 void ChunkState::begin_step() {
   first_of_step_ = true;
+  if (reduction_) reduction_->begin();
   if (!reduced_) gradients_memory_.fill_zero();
 }
 
@@ -147,6 +155,15 @@ void ChunkState::begin_backward() {
 
 void ChunkState::end_micro_batch() {
   if (reduced_) reduced_->finish();
+}
+
+void ChunkState::sum_gradients() {
+  if (reduced_) return;  // done by now
+  if (reduction_) {
+    reduction_->finish();
+  } else {
+    sum_over_tensor_ranks(layout_, groups_, gradients_.range, gradients_.values);
+  }
 }
 
 LocalValues ChunkState::owned_values(RankValues what) const {

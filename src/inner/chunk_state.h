@@ -11,6 +11,7 @@
 
 #include "core/state_memory.h"
 #include "inner/gathered_weights.h"
+#include "inner/gradient_reduction.h"
 #include "inner/local_values.h"
 #include "inner/mesh_groups.h"
 #include "inner/model.h"
@@ -30,7 +31,8 @@ struct ChunkStateOptions {
   int ranks = 1, rank = 0;   // data-parallel
   bool own_weights = false;  // even where canonical ones could serve as they lie
   bool trains = true;
-  InnerConfig inner = {};  // with zero >= 1
+  InnerConfig inner = {};              // with zero >= 1
+  GradientBucketOptions buckets = {};  // of whole gradients
 };
 
 /// What can be collected from all ranks, or handed out to them.
@@ -44,7 +46,7 @@ class ChunkState {
   ChunkState(const ChunkState&) = delete;
   ChunkState& operator=(const ChunkState&) = delete;
 
-  /// Values whose gradients this rank is left with after a sum over the data-parallel ranks.
+  /// Values whose sums of gradients this rank keeps. REQUIRES: zero >= 1.
   [[nodiscard]] CanonicalRange slice() const;
   /// Values that this rank updates: its slice, less a tied table, which the first stage updates.
   [[nodiscard]] CanonicalRange owned() const { return owned(layout_, options_); }
@@ -72,13 +74,16 @@ class ChunkState {
   [[nodiscard]] LocalValues gradients() const { return gradients_; }
   /// Sums over the ranks are in the slice when a micro-batch ends.
   [[nodiscard]] bool reduces() const { return reduced_.has_value(); }
-  /// For the backward passes of a micro-batch, first of all that of the head.
-  [[nodiscard]] BackwardOptions<float> backward_options(double gradient_scale);
+  /// For the backward passes of a micro-batch, first of all that of the head. last: of the step.
+  [[nodiscard]] BackwardOptions<float> backward_options(double gradient_scale, bool last);
   // A training step and its micro-batches, in this order.
   void begin_step();
   void begin_forward();
   void begin_backward();
   void end_micro_batch();
+  /// Gradients are summed over the ranks: each is left with its shares (gradient_shares.h), or with
+  /// its slice. Whole ones travel since the last backward pass; waits for them. Collective.
+  void sum_gradients();
 
   /// Those of owned(). REQUIRES: zero >= 1; the optimizer has such a moment, or there are none.
   [[nodiscard]] LocalValues owned_values(RankValues what) const;
@@ -100,15 +105,17 @@ class ChunkState {
   [[nodiscard]] std::span<const float> flat_gradients() const;
 
   const RankLayout& layout_;
+  const MeshGroups& groups_;
   ChunkStateOptions options_;
   StateArray weights_memory_;
   StateArray gradients_memory_;  // empty when forward only
   LocalValues own_weights_, gradients_;
   std::optional<PagedShare> flat_weights_;
   std::optional<InnerOptimizer> optimizer_;
-  std::optional<ParameterBuckets> buckets_;  // with zero >= 2
-  std::optional<GatheredWeights> gathered_;  // with zero = 3 where weights are the rank's own
-  std::optional<ReducedGradients> reduced_;  // with zero >= 2
+  std::optional<ParameterBuckets> buckets_;     // with zero >= 2
+  std::optional<GatheredWeights> gathered_;     // with zero = 3 where weights are the rank's own
+  std::optional<ReducedGradients> reduced_;     // with zero >= 2
+  std::optional<GradientReduction> reduction_;  // of whole gradients that others have too
   bool first_of_step_ = true;
 };
 

@@ -93,7 +93,8 @@ MeshOptions mesh_options(const LanguageModelOptions& options) {
           .processes = options.processes != nullptr,
           .zero = zero_of(options),
           .inner = options.inner,
-          .patience = options.patience};
+          .patience = options.patience,
+          .bucket_values = options.bucket_values};
 }
 
 MemoryEstimate loop_memory(const ModelLayout& layout, const LanguageModelOptions& options) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/state_memory.h"
+#include "inner/gradient_buckets.h"
 #include "inner/mesh_model.h"
 #include "inner/model.h"
 #include "inner/model_cost.h"
@@ -54,6 +55,7 @@ struct LanguageModelOptions {
   int zero = 0;  // what the data-parallel ranks of a mesh share out; without such ranks nothing
   bool whole_gradients = false;  // `gradients` will be called: its room is foreseen
   RankPatience patience = {};    // of ranks that are threads
+  std::int64_t bucket_values = kGradientBucketValues;  // most gradients that they sum at a time
 };
 
 /// RETURNS: `options`. THROWS: ConfigError when sizes do not fit together.

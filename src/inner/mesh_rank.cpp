@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "inner/gradient_shares.h"
 #include "inner/mesh_rules.h"
 #include "inner/samples.h"
-#include "inner/tensor_sums.h"
 
 namespace isthmus {
 namespace {
@@ -86,30 +86,11 @@ ChunkStateOptions state_options(const MeshOptions& options, const MeshPosition& 
           .rank = at.dp,
           .own_weights = own_weights,
           .trains = trains(options),
-          .inner = options.inner};
+          .inner = options.inner,
+          .buckets = bucket_options(options)};
 }
 
 }  // namespace
-
-CanonicalRange slice_of(const RankLayout& layout, int ranks, int dp) {
-  return slice_of(layout.local().elements(), ranks, dp);
-}
-
-void give_slice(const RankLayout& layout, const LocalValues& local, CanonicalRange slice, bool tied,
-                float* canonical) {
-  const CanonicalRange head = layout.tied_head();
-  const auto give = [&](CanonicalRange range) {
-    layout.give(local.at(range.begin), range, tied, canonical);
-  };
-  if (tied) {
-    give(common(slice, head));
-  } else if (head.size() == 0) {
-    give(slice);
-  } else {
-    give(common(slice, {0, head.begin}));
-    give(common(slice, {head.end, layout.local().elements()}));
-  }
-}
 
 /// The activations of one micro-batch on their way through a chunk.
 struct MeshRank::Slot {
@@ -274,7 +255,8 @@ void MeshRank::run(const PipelineOp& op, const TokenBatch& share, double gradien
   const Pass pass = pass_of(batch);
   const std::int64_t values = pass.own_rows() * chunk.layout.local().shape().d_model;
   Weights<float>& weights = chunk.state.weights();
-  const BackwardOptions<float> backward = chunk.state.backward_options(gradient_scale);
+  const bool last = op.micro_batch + 1 == options_.micro_batches;
+  const BackwardOptions<float> backward = chunk.state.backward_options(gradient_scale, last);
   // What a weight gradient reads stays until it has been taken.
   const bool split = purpose_of(options_) == LanguageModel<float>::Purpose::kSplitBackward;
   Communicator& neighbours = *groups_.pipeline;
@@ -323,22 +305,8 @@ void MeshRank::run(const PipelineOp& op, const TokenBatch& share, double gradien
   }
 }
 
-// What tensor-parallel ranks have summands of, then everything over the data-parallel ones: each
-// of these is left with the sum of its own slice.
 void MeshRank::sum_gradients() {
-  const int ranks = groups_.data->size();
-  for (const auto& chunk : chunks_) {
-    if (chunk->state.reduces()) continue;  // done by now
-    float* const g = chunk->state.gradients().values;
-    sum_over_tensor_ranks(chunk->layout, groups_, {0, chunk->layout.local().elements()}, g);
-    if (ranks == 1) continue;
-    const std::int64_t n = chunk->layout.local().elements();
-    std::vector<std::int64_t> counts;
-    for (int r = 0; r < ranks; ++r) counts.push_back(slice_of(n, ranks, r).size());
-    const CanonicalRange own = slice_of(n, ranks, at_.dp);
-    groups_.data->reduce_scatter({g, n, Dtype::kF32}, counts,
-                                 {g + own.begin, own.size(), Dtype::kF32}, Reduce::kSum);
-  }
+  for (const auto& chunk : chunks_) chunk->state.sum_gradients();
 }
 
 LossSum MeshRank::loss(const TokenBatch& batch) {

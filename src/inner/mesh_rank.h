@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank of a mesh: its pipeline stages' models, its share of the weights and gradients, and its
-// part of a training step: the pipeline's schedule over its micro-batches, then the sum of its
-// gradients over the data-parallel ranks. Where weights come from and gradients go to is the
-// mesh's matter (inner/mesh_model.h).
+// part of a training step: the pipeline's schedule over its micro-batches, and the sum of its
+// gradients over the data-parallel ranks while the last backward pass runs. Where weights come from
+// and gradients go to is the mesh's matter (inner/mesh_model.h).
 //
 // One thread drives a rank; ranks run side by side and meet in their communicators.
 // DETERMINISM: sums over ranks go in rank order, micro-batches are added in ascending order, so
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "inner/chunk_state.h"
+#include "inner/gradient_buckets.h"
 #include "inner/mesh.h"
 #include "inner/mesh_groups.h"
 #include "inner/model.h"
@@ -41,19 +42,12 @@ struct MeshOptions {
   int zero = 0;                // what data-parallel ranks share out: moments, gradients, weights
   InnerConfig inner = {};      // with zero >= 1: the optimizer
   RankPatience patience = {};  // of ranks that are threads
+  std::int64_t bucket_values = kGradientBucketValues;  // most that are summed at a time
 
   [[nodiscard]] std::int64_t micro_batch_sequences() const {
     return sequences / mesh.dp / micro_batches;
   }
 };
-
-/// canonical gradients := those of `local` in `slice`, which it has; the head of a tied model,
-/// whose table the first stage writes, only when `tied`, and then added. REQUIRES: all others
-/// before the tied ones.
-void give_slice(const RankLayout& layout, const LocalValues& local, CanonicalRange slice, bool tied,
-                float* canonical);
-/// Values of a chunk whose gradients data-parallel rank `dp` of `ranks` is left with.
-[[nodiscard]] CanonicalRange slice_of(const RankLayout& layout, int ranks, int dp);
 
 class MeshRank {
  public:
@@ -72,7 +66,7 @@ class MeshRank {
   [[nodiscard]] std::size_t chunks() const { return chunks_.size(); }
   [[nodiscard]] const RankLayout& layout(std::size_t chunk) const;
   /// Its weights are to be filled before a pass where they are its own; its gradients are those of
-  /// the whole mesh in their slice after `sum_gradients`.
+  /// the whole mesh in its shares after `sum_gradients`.
   [[nodiscard]] ChunkState& state(std::size_t chunk);
   /// weights (elements,), canonical and borrowed until the next call: the passes' weights.
   void use_weights(const float* canonical);
@@ -81,7 +75,8 @@ class MeshRank {
   /// (targets in the site's mean). RETURNS: the losses of its samples on ranks that have the head,
   /// else nothing.
   LossSum train(const TokenBatch& batch, double gradient_scale);
-  /// Sums over the site's samples: each data-parallel rank is left with its slice. Collective.
+  /// Sums over the site's samples: each data-parallel rank is left with its shares
+  /// (inner/gradient_shares.h). What `train` has started is waited for. Collective.
   void sum_gradients();
   /// Forward only, of this rank's share of any number of sequences; returns as `train`.
   LossSum loss(const TokenBatch& batch);

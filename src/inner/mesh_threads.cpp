@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/state_memory.h"
+#include "inner/gradient_shares.h"
 #include "inner/mesh_model.h"
 #include "inner/mesh_update.h"
 #include "inner/rank_team.h"
@@ -16,7 +17,10 @@ namespace {
 class ThreadMesh final : public MeshModel {
  public:
   ThreadMesh(const ModelLayout& canonical, const MeshOptions& options)
-      : team_(options.mesh, options.patience), ranks_(team_.size()), updates_(team_.size()) {
+      : options_(options),
+        team_(options.mesh, options.patience),
+        ranks_(team_.size()),
+        updates_(team_.size()) {
     StateMemory* const files = StateMemory::current();  // of the driving thread
     team_.run([&](std::size_t i) {
       const StateMemoryScope scope(files);
@@ -47,8 +51,11 @@ class ThreadMesh final : public MeshModel {
       rank.sum_gradients();
       const auto give = [&](bool tied) {
         for (std::size_t k = 0; k < rank.chunks(); ++k) {
-          ChunkState& state = rank.state(k);
-          give_slice(rank.layout(k), state.gradients(), state.slice(), tied, gradients);
+          const RankLayout& layout = rank.layout(k);
+          for (const CanonicalRange& share :
+               gradient_shares(layout, options_, rank.position().dp)) {
+            give_share(layout, rank.state(k).gradients(), share, tied, gradients);
+          }
         }
       };
       give(false);
@@ -125,6 +132,7 @@ class ThreadMesh final : public MeshModel {
     return sum;
   }
 
+  MeshOptions options_;
   RankTeam team_;
   std::vector<std::unique_ptr<MeshRank>> ranks_;
   std::vector<std::unique_ptr<MeshUpdate>> updates_;  // with ZeRO

@@ -106,7 +106,10 @@ struct StageWork {
 
 /// What a rank does with the data-parallel ranks in a step.
 struct DataVolumes {
-  Volume reduce;             // gradients, each time
+  Volume reduce;             // gradients, each time: an operation a bucket
+  Volume last;               // of these, what is final only as the pass ends
+  double busiest_bytes = 0;  // of `reduce`, through the busiest end, one bucket after another: of
+  double last_busiest = 0;   // slices a bucket goes to one rank or two
   Volume gather;             // parameters, each time
   std::int64_t reduces = 1;  // times in a step
   std::int64_t gathers = 1;
@@ -130,7 +133,8 @@ struct RankCost {
 /// Equal to `training_memory` for one rank, but for the outer state. Not counted, as there:
 /// batches, packing buffers, the few bytes of the gradient's norm. ZeRO 2 and 3 reduce gradients
 /// after each micro-batch, since they do not hold them whole; ZeRO 3 gathers parameters for each
-/// forward and each backward pass; buffers are those of a rank that is a process.
+/// forward and each backward pass; buffers are those of a rank that is a process. Buckets are those
+/// without a codec.
 [[nodiscard]] RankCost rank_cost(const MeshWorkload& workload, const MeshChoice& choice,
                                  int pipeline_rank);
 /// Of all pipeline ranks. `layout` is that of workload.shape.

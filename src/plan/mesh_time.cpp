@@ -119,19 +119,23 @@ double exposed_data(const MeshChoice& choice, const RankCost& cost,
     forward += t.forward;
     backward += t.backward_input + t.backward_weight;
   }
-  const double reduce = seconds_of(cost.data.reduce, link);
+  const auto sums = [&](Volume volume, double busiest_bytes) {
+    volume.sent_bytes = busiest_bytes;
+    return seconds_of(volume, link);
+  };
+  const double reduce = sums(cost.data.reduce, cost.data.busiest_bytes);
+  const double last = sums(cost.data.last, cost.data.last_busiest);
   const double gather = seconds_of(cost.data.gather, link);
   const auto beyond = [](double time, double hidden_by) { return std::max(0.0, time - hidden_by); };
   const auto passes = static_cast<double>(choice.micro_batches);
   switch (choice.zero) {
     case 0:
-      return beyond(reduce + gather, backward);
     case 1:
-      return beyond(reduce, backward) + beyond(gather, forward);
+      return std::max(beyond(reduce, backward), last) + gather;
     case 2:
-      return passes * beyond(reduce, backward) + beyond(gather, forward);
+      return passes * std::max(beyond(reduce, backward), last) + gather;
     default:
-      return passes * (beyond(gather, forward) + beyond(gather + reduce, backward));
+      return passes * (beyond(gather, forward) + std::max(beyond(gather + reduce, backward), last));
   }
 }
 

@@ -4,11 +4,13 @@
 // Assumed: all ranks compute at one rate; a collective takes its hops times the latency plus what a
 // rank sends over its rate, on the slowest link among its ranks; tensor-parallel operations stand
 // in the way of computing, as do messages between stages where the schedule waits for them;
-// gradients are reduced while the last micro-batch's backward pass runs and ZeRO 1 and 2 gather
-// parameters while the next first forward pass does, ZeRO 3 gathers and reduces beside each pass:
-// what is longer than the pass is exposed. Left out: the optimizer's own time, products that
-// become too small to be fast, several groups on one link.
-// Pure functions; any thread.
+// gradients are reduced while the last micro-batch's backward pass runs (ZeRO 2 and 3: each one's),
+// but for those that are final only as it ends, of the embedding or the stage's first layer; ZeRO 3
+// gathers parameters beside each pass: what is longer than the pass is exposed. Without it they are
+// gathered after the update, in the way of all else. With ZeRO a bucket's sums go to the rank whose
+// slice it is in, so its end of a link takes N - 1 buckets' bytes at a time. Left out: the
+// optimizer's own time, products that become too small to be fast, several groups on one link. Pure
+// functions; any thread.
 #pragma once
 
 #include <array>

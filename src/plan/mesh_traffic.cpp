@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/mesh_traffic.h"
 
+#include <algorithm>
+#include <vector>
+
+#include "inner/gradient_buckets.h"
+#include "inner/local_values.h"
+
 namespace isthmus::plan {
 namespace {
 constexpr std::int64_t kFloatBytes = 4;
@@ -29,6 +35,43 @@ std::int64_t wide_bytes(const MeshChoice& choice) { return choice.bf16 ? kBf16By
 Volume layers_forward(const MeshWorkload& workload, const MeshChoice& choice, std::int64_t layers) {
   const std::int64_t values = stream_values(workload, choice);
   return conjugate(choice, values * wide_bytes(choice), values * kFloatBytes, 2 * layers);
+}
+
+/// A stage's values in the order in which their gradients become final, and with those of them
+/// last whose pass ends the backward pass.
+struct StageBuckets {
+  std::vector<CanonicalRange> ranges;
+  std::int64_t values = 0;
+  std::int64_t ends = 0;  // values below are final last
+};
+
+StageBuckets buckets_of(const MeshChoice& choice, const StageShare& stage) {
+  StageBuckets all;
+  std::vector<CanonicalRange> parts;  // before the layers, each layer, after
+  int layer = 0;
+  for (const TensorShare& tensor : stage.tensors) {
+    if (parts.empty() || tensor.tensor->layer != layer) parts.push_back({all.values, all.values});
+    layer = tensor.tensor->layer;
+    parts.back().end = all.values += tensor.elements;
+  }
+  all.ends = parts.front().end;
+  if (choice.zero >= 2) {
+    all.ranges.assign(parts.rbegin(), parts.rend());
+    return all;
+  }
+  const GradientBuckets buckets(all.values, {.ranks = choice.dp, .slices = choice.zero == 1});
+  for (std::size_t b = 0; b < buckets.size(); ++b) all.ranges.push_back(buckets[b]);
+  return all;
+}
+
+/// Most that one rank is left with of a bucket.
+std::int64_t largest_share(const MeshChoice& choice, std::int64_t values, CanonicalRange bucket) {
+  if (choice.zero == 0) return (bucket.size() + choice.dp - 1) / choice.dp;
+  std::int64_t most = 0;
+  for (int rank = 0; rank < choice.dp; ++rank) {
+    most = std::max(most, common(slice_of(values, choice.dp, rank), bucket).size());
+  }
+  return most;
 }
 
 }  // namespace
@@ -117,10 +160,23 @@ std::int64_t message_bytes(const MeshWorkload& workload, const MeshChoice& choic
 DataVolumes data_volumes(const MeshChoice& choice, const MeshShare& share) {
   DataVolumes volumes;
   for (const StageShare& stage : share.stages) {
-    std::int64_t values = 0;
-    for (const TensorShare& tensor : stage.tensors) values += tensor.elements;
-    volumes.reduce += half_all_reduce(choice.dp, values * kFloatBytes);
-    volumes.gather += half_all_reduce(choice.dp, values * kFloatBytes);
+    const StageBuckets all = buckets_of(choice, stage);
+    for (const CanonicalRange& bucket : all.ranges) {
+      const Volume sum = half_all_reduce(choice.dp, bucket.size() * kFloatBytes);
+      const double busiest = static_cast<double>((choice.dp - 1) * kFloatBytes *
+                                                 largest_share(choice, all.values, bucket));
+      volumes.reduce += sum;
+      volumes.busiest_bytes += busiest;
+      if (bucket.begin >= all.ends) continue;
+      volumes.last += sum;
+      volumes.last_busiest += busiest;
+    }
+    Volume gather = half_all_reduce(choice.dp, all.values * kFloatBytes);
+    if (choice.zero == 3) {
+      gather.operations *= static_cast<std::int64_t>(all.ranges.size());
+      gather.hops *= static_cast<std::int64_t>(all.ranges.size());
+    }
+    volumes.gather += gather;
   }
   if (choice.zero >= 2) volumes.reduces = choice.micro_batches;
   if (choice.zero == 3) volumes.gathers = 2 * choice.micro_batches;
@@ -137,12 +193,20 @@ void add_step_volumes(const MeshWorkload& workload, const MeshChoice& choice,
     message.payload_bytes = bytes;
     message.sent_bytes = static_cast<double>(bytes);
     volumes.pipeline += scaled(message, sides * choice.micro_batches);
+    // Together; where data-parallel ranks wait for them, a layer's at a time.
     std::int64_t partial = 0;
+    int layer = 0;
+    const auto add_partial = [&] {
+      if (partial > 0) volumes.tensor += all_reduce(choice.tp, partial * kDoubleBytes);
+      partial = 0;
+    };
     for (const TensorShare& tensor : stage.tensors) {
+      if (choice.dp > 1 && tensor.tensor->layer != layer) add_partial();
+      layer = tensor.tensor->layer;
       if (tensor.partial) partial += tensor.elements;
       volumes.tensor += all_reduce(tensor.copies, tensor.elements * kFloatBytes);
     }
-    if (partial > 0) volumes.tensor += all_reduce(choice.tp, partial * kDoubleBytes);
+    add_partial();
   }
   if (choice.pp > 1 && share.tied_copy > 0) {
     volumes.embeddings += all_reduce(2, share.tied_copy * kFloatBytes);

@@ -138,8 +138,12 @@ def processes_find_what_threads_find(bench):
                               ("zero3", "gpt2", {"tp": 2, "dp": 2, "zero": 3}),
                               ("split", "gpt2", {"tp": 2, "pp": 2, "sequence_parallel": "true"}),
                               ("zbh1", "llama", {"tp": 2, "pp": 2, "micro_batches": 4, "schedule": '"zb-h1"'}),
-                              ("copies", "llama", {"tp": 4, "sequence_parallel": "true"})):
-        toml = bench.write(name, mesh(**sizes), arch=arch)
+                              ("copies", "llama", {"tp": 4, "sequence_parallel": "true"}),
+                              ("buckets", "gpt2", {"dp": 2}), ("buckets-zero1", "llama", {"dp": 2, "zero": 1})):
+        large = name.startswith("buckets")  # than a bucket of gradients: 2.4 M values and more
+        toml = bench.write(name, mesh(**sizes), arch=arch, steps=10 if large else 40)
+        if large:
+            toml.write_text(toml.read_text().replace("d_model = 32\n", "d_model = 224\n"))
         if name == "copies":  # of the key heads
             toml.write_text(toml.read_text().replace("heads = 4\n", "heads = 4\nkv_heads = 2\n"))
         bench.run(bench.train(toml, f"{name}-threads"))

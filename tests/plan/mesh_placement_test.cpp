@@ -133,8 +133,10 @@ class Step {
         case Op::kBackward:
           if (op.micro_batch + 1 == choice_.micro_batches && !reduction && choice_.dp > 1) {
             reduction = world_->spawn("reduction", [&] {
-              ring(data, cost.data.reduce, data_next);
-              ring(data, cost.data.gather, data_next);
+              Volume early_ones = cost.data.reduce;
+              early_ones.hops -= cost.data.last.hops;
+              early_ones.sent_bytes -= cost.data.last.sent_bytes;
+              ring(data, early_ones, data_next);
             });
           }
           compute(2 * (work.forward_flops - work.head_flops) + work.again_flops);
@@ -157,7 +159,10 @@ class Step {
           FAIL() << "a split backward pass is not played";
       }
     }
-    if (reduction) reduction->join();
+    if (!reduction) return;
+    reduction->join();
+    ring(data, cost.data.last, data_next);
+    ring(data, cost.data.gather, data_next);
   }
 
   [[nodiscard]] int message(int pipeline_rank, const PipelineOp& op) const {

@@ -158,6 +158,8 @@ TEST_P(RecordedMesh, HoldsAndSendsWhatThePlanSays) {
     EXPECT_EQ(own[kPipeline].payload_bytes, cost.volumes.pipeline.payload_bytes) << r;
     // The plan counts for the rank with most rows of the vocabulary.
     if (mesh_position(c.mesh, r).tp != 0) continue;
+    EXPECT_EQ(c.mesh.dp == 1 ? 0 : own[kData].operations, cost.data.reduce.operations) << r;
+    EXPECT_EQ(c.mesh.dp == 1 ? 0 : own[kData].payload_bytes, cost.data.reduce.payload_bytes) << r;
     EXPECT_EQ(MeshRank::bytes(layout, options, r, true),
               cost.memory.parameters + cost.memory.gradients + cost.memory.activations +
                   cost.memory.buffers)

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each data-parallel rank of a mesh is left with of the gradients' sums, and the way from
+// there to the canonical gradients. Pure functions.
+#pragma once
+
+#include <vector>
+
+#include "inner/gradient_buckets.h"
+#include "inner/local_values.h"
+#include "inner/mesh_rank.h"
+#include "inner/rank_layout.h"
+
+namespace isthmus {
+
+/// How the ranks of such a mesh cut whole gradients. THROWS: ConfigError naming an unknown codec.
+[[nodiscard]] GradientBucketOptions bucket_options(const MeshOptions& options);
+/// Values of a chunk whose sums data-parallel rank `dp` is left with, ascending.
+[[nodiscard]] std::vector<CanonicalRange> gradient_shares(const RankLayout& layout,
+                                                          const MeshOptions& options, int dp);
+/// canonical gradients := those of `local` in `share`, which it has; the head of a tied model,
+/// whose table the first stage writes, only when `tied`, and then added. REQUIRES: all others
+/// before the tied ones.
+void give_share(const RankLayout& layout, const LocalValues& local, CanonicalRange share, bool tied,
+                float* canonical);
+
+}  // namespace isthmus
