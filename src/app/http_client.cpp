@@ -3,37 +3,17 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
-#include <charconv>
 #include <string_view>
 #include <vector>
 
 #include "app/wall_clock.h"
+#include "transport/tcp_socket.h"
 
 namespace isthmus::app {
 namespace {
 
 constexpr std::size_t kLargestReply = std::size_t{8} << 20;
-
-/// RETURNS: why it is no whole reply.
-Expected<HttpReply, std::string> read_reply(const std::string& text) {
-  constexpr std::size_t kStatusAt = 9;  // after "HTTP/1.1 "
-  const std::size_t end = text.find("\r\n\r\n");
-  HttpReply reply;
-  const char* digits = text.data() + std::min(kStatusAt, text.size());
-  const auto [after, error] = std::from_chars(digits, text.data() + text.size(), reply.status);
-  if (end == std::string::npos || !text.starts_with("HTTP/1.") || error != std::errc() ||
-      after != digits + 3) {
-    return Unexpected<std::string>("what answers there does not speak HTTP");
-  }
-  reply.body = text.substr(end + 4);
-  const auto length = http_header(std::string_view(text).substr(0, end + 2), "content-length");
-  if (length && *length != std::to_string(reply.body.size())) {
-    return Unexpected<std::string>("the reply is not as long as it says");
-  }
-  return reply;
-}
 
 }  // namespace
 
@@ -68,7 +48,7 @@ Expected<HttpReply, std::string> http_get(const HttpAddress& address, const std:
     const Transfer in = socket.read_some(buffer);
     text.append(buffer.data(), in.bytes);
     if (in.closed) {
-      return read_reply(text);
+      return read_http_reply(text);
     }
   }
   return Unexpected<std::string>(text.size() < kLargestReply

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "app/http_address.h"
-#include "app/http_server.h"
+#include "app/http_message.h"
 #include "isthmus/expected.h"
 
 namespace isthmus::app {

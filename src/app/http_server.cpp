@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <chrono>
 #include <exception>
 #include <utility>
@@ -63,35 +62,7 @@ std::string refusal(int status, std::string_view text) {
   return whole_reply(reply, false);
 }
 
-bool same_word(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, [](char x, char y) {
-    return std::tolower(static_cast<unsigned char>(x)) ==
-           std::tolower(static_cast<unsigned char>(y));
-  });
-}
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t");
-  return first == std::string_view::npos
-             ? std::string_view()
-             : text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
-
 }  // namespace
-
-std::optional<std::string_view> http_header(std::string_view head, std::string_view name) {
-  std::size_t line = head.find("\r\n");
-  while (line != std::string_view::npos && line + 2 < head.size()) {
-    const std::size_t next = head.find("\r\n", line + 2);
-    const std::string_view text = head.substr(line + 2, next - line - 2);
-    const std::size_t colon = text.find(':');
-    if (colon != std::string_view::npos && same_word(text.substr(0, colon), name)) {
-      return trimmed(text.substr(colon + 1));
-    }
-    line = next;
-  }
-  return std::nullopt;
-}
 
 HttpServer::HttpServer(Runtime& runtime, const HttpAddress& address, Handler handler,
                        const HttpLimits& limits)
@@ -212,30 +183,19 @@ bool HttpServer::advance(Connection& connection, TimePoint now) {
 }
 
 std::string HttpServer::answer(std::string_view request) {
-  const std::string_view line = request.substr(0, request.find("\r\n"));
-  const std::size_t first = line.find(' ');
-  const std::size_t last = line.rfind(' ');
-  if (first == std::string_view::npos || last <= first + 1 ||
-      !line.substr(last + 1).starts_with("HTTP/1.")) {
-    return refusal(400, "this is no HTTP request");
-  }
-  const std::string_view method = line.substr(0, first);
-  const std::string_view target = line.substr(first + 1, last - first - 1);
-  if (method != "GET" && method != "HEAD") {
-    return refusal(405, "only GET and HEAD");
-  }
-  if (address_.loopback() && !is_own_name(http_header(request, "host").value_or(""))) {
-    return refusal(421, "ask for this machine by number, or as localhost");
+  const auto asked = read_http_request(request, address_.loopback());
+  if (!asked) {
+    return refusal(asked.error().status, asked.error().why);
   }
   HttpReply reply;
   try {
-    reply = handler_(target.substr(0, target.find_first_of("?#")));
+    reply = handler_(asked->path);
   } catch (const std::exception& error) {
     reply.status = 500;
     reply.type = HttpReply().type;
     reply.body = fmt::format("{}\n", error.what());
   }
-  return whole_reply(reply, method == "HEAD");
+  return whole_reply(reply, asked->head);
 }
 
 }  // namespace isthmus::app

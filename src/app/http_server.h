@@ -9,21 +9,15 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "app/http_address.h"
+#include "app/http_message.h"
 #include "isthmus/runtime.h"
 #include "transport/tcp_socket.h"
 
 namespace isthmus::app {
-
-struct HttpReply {
-  int status = 200;
-  std::string type = "text/plain; charset=utf-8";
-  std::string body;
-};
 
 struct HttpLimits {
   std::size_t connections = 32;                 // a further one takes the place of the oldest
@@ -33,10 +27,6 @@ struct HttpLimits {
   std::size_t drained_bytes = 64 * 1024;        // and what it may go on sending until then
   int requests_per_second = 200;                // later ones wait
 };
-
-/// Value of a header. `head`: the first line and the headers, each with its line's end.
-[[nodiscard]] std::optional<std::string_view> http_header(std::string_view head,
-                                                          std::string_view name);
 
 class HttpServer {
  public:

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/run_status.h"
 
+#include <algorithm>
+#include <limits>
+
 namespace isthmus::app {
 
 void ThinCurve::add(std::int64_t step, double value) {
@@ -51,7 +54,9 @@ std::string_view trouble_name(LinkTrouble trouble) {
 
 std::int64_t RunStatus::rounds() const {
   std::int64_t sum = 0;
-  for (const auto& [fragment, each] : fragments) sum += each.rounds;
+  for (const auto& [fragment, each] : fragments) {  // as another process may tell of them
+    sum += std::clamp<std::int64_t>(each.rounds, 0, std::numeric_limits<std::int64_t>::max() - sum);
+  }
   return sum;
 }
 

@@ -215,7 +215,8 @@ std::string spark_line(const std::vector<ThinCurve::Point>& curve, std::size_t c
   }
   std::string text;
   for (const double mean : means) {
-    const double share = high > low ? (mean - low) / (high - low) : 0;
+    const double range = high - low;  // of any numbers: it may lie beyond them
+    const double share = range > 0 && std::isfinite(range) ? (mean - low) / range : 0;
     text += kHeights[std::min<std::size_t>(7, static_cast<std::size_t>(share * 8))];
   }
   return text;

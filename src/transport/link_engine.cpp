@@ -58,6 +58,7 @@ LinkEngine::Peer LinkEngine::new_peer() const {
   peer.streams.resize(static_cast<std::size_t>(options_.streams));
   peer.use = peer.streams.size();
   peer.inbound.resize(static_cast<std::size_t>(most_streams(options_)));
+  peer.next_greeting.resize(peer.inbound.size());
   peer.answered = last_tick_;
   return peer;
 }
@@ -178,8 +179,13 @@ void LinkEngine::from_connection(const ConnectionId& id, std::span<const std::by
   const bool data = parsed->kind == LinkKind::kData;
   const std::uint64_t sent = data ? parsed->amount : parsed->number;
   if ((data || parsed->kind == LinkKind::kHeartbeat) && sent != connection.received) {
+    // Something sent before is missing, or comes twice: let it begin anew and send that again.
     const std::uint32_t stream = connection.stream;
-    forget(id);  // something sent before is missing: let it begin anew and send that again
+    count_stranger(LinkEvent::Kind::kStranger,
+                   fmt::format("{}, connection {}: something is missing or has come twice on it (a "
+                               "frame of another time?), and it begins anew",
+                               describe(from), stream));
+    forget(id);
     port_.to_connection(id, {.kind = LinkKind::kWho, .stream = stream}, nullptr);
     return;
   }
@@ -343,6 +349,7 @@ void LinkEngine::close(TimePoint now) {
   next_tick_ = now;
   for (const Rank rank : living()) {
     at(rank).in.drop_held();
+    at(rank).early.clear();  // which count as taken with the rest
     say_close(rank);
     if (!at(rank).joined) {  // there may be no connection to say it on
       give_up_on(rank, "has left before it had reached this one");

@@ -142,7 +142,7 @@ class LinkEngine {
   struct Stream {
     StreamState state = StreamState::kDown;
     bool blocked = false;       // takes nothing, or not the greeting, until writable
-    std::uint64_t attempt = 0;  // of greeting
+    std::uint64_t attempt = 0;  // the greeting said last
     std::uint64_t sent = 0;     // frames since the greeting
     TimePoint greeted{};
     std::uint64_t troubles = 0;
@@ -164,6 +164,8 @@ class LinkEngine {
     bool waited = false;                // frames did, for one of those
     std::vector<ConnectionId> inbound;  // by stream; empty: none. Nobody says when one breaks
     std::uint32_t last_inbound = 0;     // the stream it was last heard on
+    std::vector<std::uint64_t> next_greeting;  // of this process, by stream: the least that is new
+    std::uint64_t greetings = 0;               // said to any process of it
     std::optional<Digest128> incarnation;
     std::vector<Digest128> superseded;  // processes that were this member before
     std::string name;
@@ -208,9 +210,14 @@ class LinkEngine {
   void hand_out(Rank from, FrameBytes frame);
   void take_frame(Rank from, std::uint64_t number, std::span<const std::byte> body);
   /// Whether a process other than the one known so far may be this member now.
-  [[nodiscard]] bool may_replace(const Peer& peer, const Digest128& incarnation,
-                                 TimePoint now) const;
+  [[nodiscard]] bool may_replace(const Peer& peer, TimePoint now) const;
+  /// Whether it was this member before: another one followed, or its key was taken from it. It may
+  /// live, and listen where it did.
+  [[nodiscard]] static bool is_former(const Peer& peer, const Digest128& incarnation);
   void refuse(const ConnectionId& id, const Refusal& refusal, std::uint32_t stream = 0);
+  /// ... and says so to the owner, what was refused less often the more often it is.
+  void refuse_and_tell(const ConnectionId& id, const Refusal& refusal, std::uint32_t stream,
+                       const std::string& what);
   void stranger(const std::string& what);
   void count_stranger(LinkEvent::Kind kind, const std::string& what);
   [[nodiscard]] bool with_keys() const { return !options_.member_keys.empty(); }

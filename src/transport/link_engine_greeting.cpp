@@ -90,10 +90,10 @@ void LinkEngine::greet(Rank rank, int stream, TimePoint now) {
   hello.to = rank;
   const LinkHeader header{.kind = LinkKind::kHello,
                           .stream = static_cast<std::uint32_t>(stream),
-                          .number = state.attempt + 1};
+                          .number = peer.greetings + 1};
   state.blocked = !port_.to_stream(rank, stream, header, shared(write_hello(hello)));
   if (!state.blocked) {
-    ++state.attempt;
+    state.attempt = ++peer.greetings;
     state.state = StreamState::kGreeting;
     state.greeted = now;
     state.sent = 0;
@@ -181,35 +181,43 @@ void LinkEngine::take_hello(const ConnectionId& id, const LinkHeader& header,
       told.what = fmt::format("{}: member {} is of another run", name_of(told.field),
                               options_.self.value());
     }
-    refuse(id, told, header.stream);
-    port_.event({LinkEvent::Kind::kRefused, Rank{-1}, static_cast<int>(header.stream),
-                 fmt::format("refused: {}", fits.error().what)});
+    refuse_and_tell(id, told, header.stream, fits.error().what);
     return;
   }
   Peer& peer = at(hello->from);
   const bool returns = options_.readmits && !closing_ && peer.incarnation != hello->incarnation;
   if (peer.lost && !returns) {
-    refuse(id,
-           {RefusedField::kGivenUp,
-            fmt::format("member {} has counted this one as lost", options_.self.value())},
-           header.stream);
+    refuse_and_tell(id,
+                    {RefusedField::kGivenUp,
+                     fmt::format("member {} has counted this one as lost", options_.self.value())},
+                    header.stream,
+                    fmt::format("{} greets, and has been counted as lost", describe(hello->from)));
     return;
   }
   const bool replaces = peer.incarnation && *peer.incarnation != hello->incarnation;
-  if (replaces && !may_replace(peer, hello->incarnation, now)) {
-    refuse(id,
-           {RefusedField::kIncarnation,
-            fmt::format("another process is member {} already", hello->from.value())},
-           header.stream);
+  if ((replaces && !may_replace(peer, now)) || is_former(peer, hello->incarnation)) {
+    const std::string why =
+        fmt::format("another process is member {} already", hello->from.value());
+    refuse_and_tell(id, {RefusedField::kIncarnation, why}, header.stream, why);
     return;
   }
   if (hello->streams != options_.streams || hello->most_streams != options_.most_streams ||
       header.stream >= peer.inbound.size()) {
-    refuse(id,
-           {RefusedField::kConfiguration,
-            fmt::format("net.streams: member {} has {}, member {} has {}", options_.self.value(),
-                        streams_text(hello_), hello->from.value(), streams_text(*hello))},
-           header.stream < static_cast<std::uint32_t>(hello->streams) ? header.stream : 0);
+    const std::string why =
+        fmt::format("net.streams: member {} has {}, member {} has {}", options_.self.value(),
+                    streams_text(hello_), hello->from.value(), streams_text(*hello));
+    refuse_and_tell(id, {RefusedField::kConfiguration, why},
+                    header.stream < static_cast<std::uint32_t>(hello->streams) ? header.stream : 0,
+                    why);
+    return;
+  }
+  if (peer.incarnation == hello->incarnation && header.number < peer.next_greeting[header.stream]) {
+    // Somebody says what was once recorded, or a connection that broke brings it late.
+    count_stranger(
+        LinkEvent::Kind::kStranger,
+        fmt::format("{}, connection {}: a greeting of before has come again (a replay?), "
+                    "and changes nothing",
+                    describe(hello->from), header.stream));
     return;
   }
   if (options_.readmits && (peer.lost || replaces)) {
@@ -220,6 +228,7 @@ void LinkEngine::take_hello(const ConnectionId& id, const LinkHeader& header,
   } else if (replaces) {
     peer.superseded.push_back(*peer.incarnation);
     for (const ConnectionId& old : std::vector<ConnectionId>(peer.inbound)) forget(old);
+    std::ranges::fill(peer.next_greeting, 0);
   }
   peer.incarnation = hello->incarnation;
   peer.name = hello->name;
@@ -228,6 +237,7 @@ void LinkEngine::take_hello(const ConnectionId& id, const LinkHeader& header,
   forget(id);
   forget(ConnectionId(peer.inbound[header.stream]));
   peer.inbound[header.stream] = id;
+  peer.next_greeting[header.stream] = header.number + 1;
   peer.last_inbound = header.stream;
   connections_[id] = {.peer = hello->from, .stream = header.stream, .received = 0};
   port_.to_connection(id,
@@ -243,6 +253,12 @@ void LinkEngine::take_hello(const ConnectionId& id, const LinkHeader& header,
 void LinkEngine::refuse(const ConnectionId& id, const Refusal& refusal, std::uint32_t stream) {
   port_.to_connection(id, {.kind = LinkKind::kRefuse, .stream = stream},
                       shared(write_refusal(refusal)));
+}
+
+void LinkEngine::refuse_and_tell(const ConnectionId& id, const Refusal& refusal,
+                                 std::uint32_t stream, const std::string& what) {
+  refuse(id, refusal, stream);
+  count_stranger(LinkEvent::Kind::kRefused, fmt::format("refused: {}", what));
 }
 
 void LinkEngine::stranger(const std::string& what) {

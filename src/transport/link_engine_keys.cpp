@@ -88,8 +88,9 @@ void LinkEngine::stranger_handshake(HandshakeFault fault, const std::string& end
       count_stranger(
           LinkEvent::Kind::kStranger,
           fmt::format(
-              "someone connected to {} for a key other than this member's {}: write the "
-              "public key of member {}'s key file into the configuration of all sites",
+              "someone connected to {} for a key other than this member's {}, or with what was "
+              "recorded of another connection (a replay); if it is a site, write the public key of "
+              "member {}'s key file into the configuration of all sites",
               endpoint,
               key_label(options_.member_keys.at(static_cast<std::size_t>(options_.self.value()))),
               options_.self.value()));

@@ -13,12 +13,15 @@ namespace isthmus {
 // A new process has to wait until the one before it is lost or has been silent for a while: two
 // that run at once must not take turns. Where members may not come back, it gets in only until
 // frames have passed.
-bool LinkEngine::may_replace(const Peer& peer, const Digest128& incarnation, TimePoint now) const {
+bool LinkEngine::may_replace(const Peer& peer, TimePoint now) const {
   constexpr int kSilence = 3;  // heartbeats
   const bool passed = peer.in.arrived() > 0 || peer.in.bytes_held() > 0 || peer.out.numbered() > 0;
   return (options_.readmits || !passed) &&
-         (peer.lost || now - peer.spoke >= kSilence * options_.heartbeat) &&
-         std::ranges::find(peer.superseded, incarnation) == peer.superseded.end();
+         (peer.lost || now - peer.spoke >= kSilence * options_.heartbeat);
+}
+
+bool LinkEngine::is_former(const Peer& peer, const Digest128& incarnation) {
+  return std::ranges::find(peer.superseded, incarnation) != peer.superseded.end();
 }
 
 void LinkEngine::begin_anew(Rank rank) {
@@ -30,6 +33,7 @@ void LinkEngine::begin_anew(Rank rank) {
   }
   fresh.use = std::min(former.use, fresh.use);
   fresh.around = former.around;
+  fresh.greetings = former.greetings;
   fresh.away = former.away;
   fresh.times_away = former.times_away;
   fresh.superseded = std::move(former.superseded);
@@ -48,7 +52,7 @@ bool LinkEngine::answers_for(Rank rank, int stream, std::span<const std::byte> b
                              TimePoint now) {
   Peer& peer = at(rank);
   const auto incarnation = read_incarnation(body);
-  if (incarnation && !peer.incarnation) {
+  if (incarnation && !peer.incarnation && !is_former(peer, *incarnation)) {
     peer.incarnation = *incarnation;
     peer.spoke = now;
   }

@@ -26,9 +26,9 @@ inline constexpr std::size_t kMaxLinkBody = kMaxFramePayload + 4096;
 
 /// Values are part of the wire format: append only.
 enum class LinkKind : std::uint16_t {
-  kHello = 1,      // who dials, on every connection first; body: Hello; number: which attempt
-  kWelcome = 2,    // accepted; body: whose incarnation listens; number: the attempt; amount: bytes
-                   // that may be under way
+  kHello = 1,      // who dials, on every connection first; body: Hello; number: which greeting
+  kWelcome = 2,    // accepted; body: whose incarnation listens; number: that greeting; amount:
+                   // bytes that may be under way
   kRefuse = 3,     // not accepted; body: why
   kData = 4,       // body: a frame; number: its place on the link; amount: on this connection
   kAck = 5,        // number: frames the receiver has taken out of its queue

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "link_net.h"
+#include "transport/frame.h"
 
 namespace isthmus {
 namespace {
@@ -123,6 +124,35 @@ TEST(LinkKeysOfMembers, WhoIsTakenOutOfTheTableIsLostAtAll) {
   net.engine(1).submit(Rank(0), frame_of(0, 10));
   net.settle();
   EXPECT_TRUE(net.node(0).delivered.empty());
+}
+
+// ... and when its key counts again, so does its next process; the one that was lost stays out.
+TEST(LinkKeysOfMembers, AKeyThatIsGivenBackBringsNoLostProcessBack) {
+  Net net(3, [](MemberOptions& options) {
+    options.member_keys = public_keys(3);
+    options.keys_from = Rank(2);
+    options.readmits = true;
+  });
+  net.settle();
+  std::vector<std::string> keys = public_keys(3);
+  keys[1].clear();
+  net.engine(2).set_keys({.version = 1, .members = keys, .guests = {}});
+  net.settle();
+  net.engine(2).set_keys({.version = 2, .members = public_keys(3), .guests = {}});
+  net.settle();
+  ASSERT_EQ(net.engine(0).keys(), public_keys(3));
+  const auto greet = [&](const Digest128& incarnation) {
+    Hello hello{
+        .protocol = kFrameVersion, .members = 3, .from = Rank(1), .to = Rank(0), .streams = 3};
+    hello.configuration = std::string(64, '0');
+    hello.incarnation = incarnation;
+    const auto body = write_hello(hello);
+    const auto header = write_link_header({.kind = LinkKind::kHello, .number = 9}, body);
+    net.engine(0).from_connection("stranger", header, body, net.now, Rank(1));
+    return kind_of(net.to_stranger.back());
+  };
+  EXPECT_EQ(greet(Net::incarnation_of(1)), LinkKind::kRefuse);
+  EXPECT_EQ(greet(Net::incarnation_of(50)), LinkKind::kWelcome);
 }
 
 // ... and not replace one, nor bring back what a newer one has taken out.

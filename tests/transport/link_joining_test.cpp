@@ -16,6 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 using namespace link_test;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 /// Member 1 of 2 as another process greets member 0.
@@ -138,6 +139,34 @@ TEST(LinkJoining, AStrangerIsNotToldTheRunId) {
   EXPECT_EQ(refusal_of(answer), RefusedField::kRun);
   EXPECT_THAT(read_refusal(answer.bytes())->what, Not(HasSubstr("5e")));
   EXPECT_THAT(net.node(0).events.back().text, HasSubstr("member 0 has 5e00"));
+}
+
+// Who leaves takes nothing more: what came before both stood is not to be counted twice then.
+TEST(LinkJoining, WhoLeavesBeforeItHasMetAPeerCountsItsFramesOnce) {
+  Net net(2, [](MemberOptions& options) { options.readmits = true; });
+  const auto all_but_welcomes_of_1 = [&] {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int from = 0; from < 2; ++from) {
+        for (int k = 0; k < 3; ++k) {
+          for (std::uint32_t which = 0; which < 3; ++which) {
+            if (from == 0 && which == 2) continue;
+            moved = net.move(from, 1 - from, k, which) || moved;
+          }
+        }
+      }
+    }
+  };
+  all_but_welcomes_of_1();
+  ASSERT_TRUE(net.all_joined(1));
+  ASSERT_FALSE(net.all_joined(0));
+  net.node(1).send(Rank(0), frame_of(7, 10));
+  all_but_welcomes_of_1();
+  net.engine(0).close(net.now);
+  net.settle();
+  for (int i = 0; i < 2; ++i) net.pass(1s);
+  EXPECT_TRUE(net.engine(0).all_told());
+  EXPECT_THAT(net.node(0).delivered, IsEmpty());
 }
 
 }  // namespace

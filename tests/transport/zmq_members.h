@@ -32,6 +32,16 @@ class EventLog {
     queue_->update([&] { has = found(kind, text); });
     return has;
   }
+  /// How many have this in their text.
+  int count(const std::string& text) {
+    std::ptrdiff_t count = 0;
+    queue_->update([&] {
+      count = std::ranges::count_if(events_, [&](const LinkEvent& event) {
+        return event.text.find(text) != std::string::npos;
+      });
+    });
+    return static_cast<int>(count);
+  }
 
  private:
   [[nodiscard]] bool found(LinkEvent::Kind kind, const std::string& text) const {

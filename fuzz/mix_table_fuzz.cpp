@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes as a table of measured back ends. Checked: one kind of error or a table; what is read
+// writes back to a table that reads the same; and what it chooses is one of those it is asked
+// about.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "isthmus/errors.h"
+#include "transport/mix_table.h"
+
+namespace {
+
+using namespace isthmus;
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+void use(const MixTable& table) {
+  const MixTable again = parse_mix_table(table.json(), "written");
+  require(again.ranks() == table.ranks());
+  require(again.measured() == table.measured());
+  require(again.digest() == table.digest());
+  std::vector<std::string> backends = {"other", "threads"};
+  for (const MeasuredCall& each : table.measured()) {
+    backends.push_back(each.backend);
+    for (const std::int64_t bytes : {each.bytes, each.bytes + 1, std::int64_t{0}, INT64_MAX}) {
+      const std::string_view chosen = table.choose(each.operation, bytes, backends);
+      require(std::ranges::find(backends, chosen) != backends.end());
+    }
+    // Nobody was faster at the size itself.
+    const std::string_view fastest = table.choose(each.operation, each.bytes, backends);
+    for (const MeasuredCall& other : table.measured()) {
+      if (other.operation != each.operation || other.bytes != each.bytes) continue;
+      if (other.backend == fastest) require(other.us <= each.us);
+    }
+    if (backends.size() > 20) return;
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  try {
+    use(parse_mix_table({reinterpret_cast<const char*>(data), size}, "input"));
+  } catch (const SystemError&) {
+  } catch (const ConfigError&) {
+  }
+  return 0;
+}
