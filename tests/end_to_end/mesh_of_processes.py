@@ -140,10 +140,10 @@ def processes_find_what_threads_find(bench):
                               ("zbh1", "llama", {"tp": 2, "pp": 2, "micro_batches": 4, "schedule": '"zb-h1"'}),
                               ("copies", "llama", {"tp": 4, "sequence_parallel": "true"}),
                               ("buckets", "gpt2", {"dp": 2}), ("buckets-zero1", "llama", {"dp": 2, "zero": 1})):
-        large = name.startswith("buckets")  # than a bucket of gradients: 2.4 M values and more
+        large = name.startswith("buckets")  # than a bucket of gradients: 3.1 M values and more
         toml = bench.write(name, mesh(**sizes), arch=arch, steps=10 if large else 40)
         if large:
-            toml.write_text(toml.read_text().replace("d_model = 32\n", "d_model = 224\n"))
+            toml.write_text(toml.read_text().replace("d_model = 32\n", "d_model = 256\n"))
         if name == "copies":  # of the key heads
             toml.write_text(toml.read_text().replace("heads = 4\n", "heads = 4\nkv_heads = 2\n"))
         bench.run(bench.train(toml, f"{name}-threads"))
