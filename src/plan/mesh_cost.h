@@ -107,9 +107,9 @@ struct StageWork {
 /// What a rank does with the data-parallel ranks in a step.
 struct DataVolumes {
   Volume reduce;             // gradients, each time
-  Volume gather;             // parameters, each time
+  Volume gather;             // parameters, of a pass that finds none of them
   std::int64_t reduces = 1;  // times in a step
-  std::int64_t gathers = 1;
+  Volume gathered;           // parameters, in a step: less what lies in buffers still
 };
 
 struct RankCost {
@@ -130,7 +130,8 @@ struct RankCost {
 /// Equal to `training_memory` for one rank, but for the outer state. Not counted, as there:
 /// batches, packing buffers, the few bytes of the gradient's norm. ZeRO 2 and 3 reduce gradients
 /// after each micro-batch, since they do not hold them whole; ZeRO 3 gathers parameters for each
-/// forward and each backward pass; buffers are those of a rank that is a process.
+/// forward and each backward pass; buffers and traffic are those of a rank that is a process. Left
+/// out of the traffic: what goes to and from the site's first rank alone.
 [[nodiscard]] RankCost rank_cost(const MeshWorkload& workload, const MeshChoice& choice,
                                  int pipeline_rank);
 /// Of all pipeline ranks. `layout` is that of workload.shape.

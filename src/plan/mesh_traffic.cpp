@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/mesh_traffic.h"
 
+#include <algorithm>
+
 namespace isthmus::plan {
 namespace {
 constexpr std::int64_t kFloatBytes = 4;
@@ -114,16 +116,87 @@ std::int64_t message_bytes(const MeshWorkload& workload, const MeshChoice& choic
   return choice.sequence_parallel ? bytes / choice.tp : bytes;
 }
 
-DataVolumes data_volumes(const MeshChoice& choice, const MeshShare& share) {
+namespace {
+
+/// Values of the parts in which gradients and weights come and go (inner/parameter_buckets.h).
+struct Buckets {
+  std::int64_t before = 0, layer = 0, after = 0;
+  std::int64_t layers = 0;
+};
+
+Buckets buckets_of(const StageShare& stage) {
+  Buckets buckets;
+  buckets.layers = stage.layers.size();
+  std::int64_t in_layers = 0;
+  for (const TensorShare& tensor : stage.tensors) {
+    if (tensor.tensor->layer != kNoLayer)
+      in_layers += tensor.elements;
+    else
+      (in_layers == 0 ? buckets.before : buckets.after) += tensor.elements;
+  }
+  buckets.layer = in_layers / std::max<std::int64_t>(buckets.layers, 1);
+  return buckets;
+}
+
+/// Of a pass that goes through `layers` layers, `outside` with what lies before and after them.
+Volume of_buckets(std::int64_t n, const Buckets& buckets, std::int64_t layers, bool outside) {
+  Volume volume = half_all_reduce(n, buckets.layer * kFloatBytes, layers);
+  if (!outside) return volume;
+  volume += half_all_reduce(n, buckets.before * kFloatBytes);
+  volume += half_all_reduce(n, buckets.after * kFloatBytes);
+  return volume;
+}
+
+/// Weights that ZeRO 3 gathers in a step: forward and backward passes take turns, as without
+/// stages they do. A pass begins with the two layers with which the one before ended: they lie in
+/// their buffers still. What is before and after the layers shares a buffer, unless the table is
+/// tied.
+Volume gathered_in_step(const MeshWorkload& workload, const MeshChoice& choice,
+                        const Buckets& buckets) {
+  const std::int64_t again = std::max<std::int64_t>(buckets.layers - 2, 0);
+  Volume volume = of_buckets(choice.dp, buckets, buckets.layers, true);
+  volume += scaled(of_buckets(choice.dp, buckets, again, false), choice.micro_batches);
+  volume +=
+      scaled(of_buckets(choice.dp, buckets, again, !workload.shape.tied), choice.micro_batches - 1);
+  return volume;
+}
+
+/// Sums over tensor-parallel ranks of gradients of which each has a summand: as doubles all at
+/// once, or where gradients are not held whole those of a bucket after each micro-batch.
+Volume partial_sums(const MeshChoice& choice, const StageShare& stage) {
+  Volume volume;
+  std::int64_t partial = 0;
+  const auto end = [&] {
+    if (partial > 0) volume += all_reduce(choice.tp, partial * kDoubleBytes);
+    partial = 0;
+  };
+  const bool in_buckets = choice.zero >= 2 && choice.dp > 1;
+  for (std::size_t i = 0; i < stage.tensors.size(); ++i) {
+    const TensorShare& tensor = stage.tensors[i];
+    if (in_buckets && i > 0 && tensor.tensor->layer != stage.tensors[i - 1].tensor->layer) end();
+    if (tensor.partial) partial += tensor.elements;
+    volume += all_reduce(tensor.copies, tensor.elements * kFloatBytes);
+  }
+  end();
+  return scaled(volume, in_buckets ? choice.micro_batches : 1);
+}
+
+}  // namespace
+
+DataVolumes data_volumes(const MeshWorkload& workload, const MeshChoice& choice,
+                         const MeshShare& share) {
   DataVolumes volumes;
   for (const StageShare& stage : share.stages) {
     std::int64_t values = 0;
     for (const TensorShare& tensor : stage.tensors) values += tensor.elements;
-    volumes.reduce += half_all_reduce(choice.dp, values * kFloatBytes);
-    volumes.gather += half_all_reduce(choice.dp, values * kFloatBytes);
+    const Volume whole = half_all_reduce(choice.dp, values * kFloatBytes);
+    const Buckets buckets = buckets_of(stage);
+    const Volume parts = of_buckets(choice.dp, buckets, buckets.layers, true);
+    volumes.reduce += choice.zero >= 2 ? parts : whole;
+    volumes.gather += choice.zero == 3 ? parts : whole;
+    volumes.gathered += choice.zero == 3 ? gathered_in_step(workload, choice, buckets) : whole;
   }
   if (choice.zero >= 2) volumes.reduces = choice.micro_batches;
-  if (choice.zero == 3) volumes.gathers = 2 * choice.micro_batches;
   return volumes;
 }
 
@@ -137,12 +210,7 @@ void add_step_volumes(const MeshWorkload& workload, const MeshChoice& choice,
     message.payload_bytes = bytes;
     message.sent_bytes = static_cast<double>(bytes);
     volumes.pipeline += scaled(message, sides * choice.micro_batches);
-    std::int64_t partial = 0;
-    for (const TensorShare& tensor : stage.tensors) {
-      if (tensor.partial) partial += tensor.elements;
-      volumes.tensor += all_reduce(tensor.copies, tensor.elements * kFloatBytes);
-    }
-    if (partial > 0) volumes.tensor += all_reduce(choice.tp, partial * kDoubleBytes);
+    volumes.tensor += partial_sums(choice, stage);
   }
   if (choice.pp > 1 && share.tied_copy > 0) {
     volumes.embeddings += all_reduce(2, share.tied_copy * kFloatBytes);
