@@ -31,6 +31,7 @@ struct MeshChoice {
   bool sequence_parallel = false;
   bool recompute = false;  // whole layers, from the residual stream
   bool bf16 = false;
+  std::string codec_state = "fp32";  // of what an update changes, with zero 1 and 2
   [[nodiscard]] int ranks() const { return tp * pp * dp; }
 };
 

@@ -2,6 +2,10 @@
 #include "plan/mesh_traffic.h"
 
 #include <algorithm>
+#include <memory>
+
+#include "inner/local_values.h"
+#include "isthmus/codec.h"
 
 namespace isthmus::plan {
 namespace {
@@ -161,6 +165,19 @@ Volume gathered_in_step(const MeshWorkload& workload, const MeshChoice& choice,
   return volume;
 }
 
+/// What the ranks give one another after an update: the `values` of their slices, or codes of what
+/// it has changed in them; a table that the first stage updates is given by that one.
+Volume given_after_update(const MeshChoice& choice, std::int64_t values, std::int64_t others) {
+  if (choice.codec_state == "fp32") return half_all_reduce(choice.dp, values * kFloatBytes);
+  const std::unique_ptr<const Codec> codec = make_codec(choice.codec_state);
+  std::int64_t bytes = 0;
+  for (int rank = 0; rank < choice.dp; ++rank) {
+    const CanonicalRange own = common(slice_of(values, choice.dp, rank), {0, values - others});
+    bytes += static_cast<std::int64_t>(encoded_bytes(*codec, static_cast<std::size_t>(own.size())));
+  }
+  return half_all_reduce(choice.dp, bytes);
+}
+
 /// Sums over tensor-parallel ranks of gradients of which each has a summand: as doubles all at
 /// once, or where gradients are not held whole those of a bucket after each micro-batch.
 Volume partial_sums(const MeshChoice& choice, const StageShare& stage) {
@@ -193,8 +210,18 @@ DataVolumes data_volumes(const MeshWorkload& workload, const MeshChoice& choice,
     const Buckets buckets = buckets_of(stage);
     const Volume parts = of_buckets(choice.dp, buckets, buckets.layers, true);
     volumes.reduce += choice.zero >= 2 ? parts : whole;
-    volumes.gather += choice.zero == 3 ? parts : whole;
-    volumes.gathered += choice.zero == 3 ? gathered_in_step(workload, choice, buckets) : whole;
+    if (choice.zero == 0) {
+      volumes.gather += whole;
+      volumes.gathered += whole;
+    } else if (choice.zero == 3) {
+      volumes.gather += parts;
+      volumes.gathered += gathered_in_step(workload, choice, buckets);
+    } else {
+      const bool others = stage.last && !stage.first;
+      const Volume given = given_after_update(choice, values, others ? share.tied_copy : 0);
+      volumes.gather += given;
+      volumes.gathered += given;
+    }
   }
   if (choice.zero >= 2) volumes.reduces = choice.micro_batches;
   return volumes;

@@ -24,7 +24,11 @@ struct Counted {
   std::int64_t operations = 0, payload_bytes = 0;
   void add(std::int64_t values, Dtype dtype) {
     ++operations;
-    payload_bytes += values * (dtype == Dtype::kF64 ? 8 : dtype == Dtype::kBf16 ? 2 : 4);
+    const int bytes = dtype == Dtype::kF64    ? 8
+                      : dtype == Dtype::kBf16 ? 2
+                      : dtype == Dtype::kU8   ? 1
+                                              : 4;
+    payload_bytes += values * bytes;
   }
   Counted& operator+=(const Counted& other) {
     operations += other.operations;
@@ -115,6 +119,7 @@ struct Case {
   PipelineKind schedule = PipelineKind::k1F1B;
   int virtual_stages = 1;
   int zero = 0;
+  std::string codec_state = "fp32";
 };
 
 MeshWorkload workload(const std::string& name) {
@@ -164,6 +169,7 @@ TEST_P(RecordedMesh, HoldsAndSendsWhatThePlanSays) {
   choice.recompute = c.recompute;
   choice.bf16 = c.bf16;
   choice.zero = c.zero;
+  choice.codec_state = c.codec_state;
   choice.sequence_parallel = c.mesh.sequence_parallel;
   using Purpose = LanguageModel<float>::Purpose;
   const MeshOptions options{.mesh = c.mesh,
@@ -174,6 +180,7 @@ TEST_P(RecordedMesh, HoldsAndSendsWhatThePlanSays) {
                             .context = w.context,
                             .purpose = c.recompute ? Purpose::kRecompute : Purpose::kTraining,
                             .bf16 = c.bf16,
+                            .codecs = {.state = c.codec_state},
                             .processes = true,
                             .zero = c.zero};
   const ModelLayout layout(w.shape);
@@ -284,6 +291,22 @@ const Case kCases[] = {
      .schedule = PipelineKind::kInterleaved,
      .virtual_stages = 2,
      .zero = 1},
+    {.name = "dp4 zero1 changes as int8",
+     .model = "llama-untied",
+     .mesh = {.dp = 4},
+     .zero = 1,
+     .codec_state = "int8"},
+    {.name = "tp2 pp2 dp2 zero1 changes as int8",
+     .model = "llama",
+     .mesh = {.tp = 2, .pp = 2, .dp = 2},
+     .micro_batches = 2,
+     .zero = 1,
+     .codec_state = "int8"},
+    {.name = "dp2 zero2 changes as bf16",
+     .model = "gpt2",
+     .mesh = {.dp = 2},
+     .zero = 2,
+     .codec_state = "bf16"},
     {.name = "dp2 zero2", .model = "gpt2", .mesh = {.dp = 2}, .zero = 2},
     {.name = "dp4 zero2 of 2",
      .model = "llama-untied",
