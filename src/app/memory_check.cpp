@@ -15,7 +15,10 @@
 #include <vector>
 
 #include "app/run_parts.h"
+#include "core/check.h"
 #include "core/units.h"
+#include "inner/mesh_rank.h"
+#include "inner/model_cost.h"
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
 
@@ -125,16 +128,44 @@ CertainMemory certain_memory(const Config& config, const TrainingPlan& plan,
   return certain;
 }
 
+CertainMemory certain_memory_of_rank(const Config& config, const TrainingPlan& plan,
+                                     const ModelLayout& layout, Rank worker, int rank) {
+  const MeshOptions options = mesh_options(language_model_options(config, plan, worker));
+  ISTHMUS_CHECK(options.processes, rank);
+  const std::int64_t stored = MeshRank::stored_bytes(layout, options, rank, true);
+  CertainMemory certain;
+  certain.activations = MeshRank::bytes(layout, options, rank, true) - stored;
+  if (mesh_position(options.mesh, rank).pp + 1 == options.mesh.pp) {
+    certain.activations += mesh_memory(layout, options.inner, options).logits;
+  }
+  if (config.train.offload.empty()) certain.state = stored;
+  return certain;
+}
+
 namespace {
+
+/// Whose bytes: of this process, or of one that is a rank of a worker's mesh.
+struct Whose {
+  std::optional<Rank> worker;
+  int rank = 0;
+};
+
+CertainMemory certain_of(const Whose& whose, const Config& config, const TrainingPlan& plan,
+                         const ModelLayout& layout) {
+  return whose.worker ? certain_memory_of_rank(config, plan, layout, *whose.worker, whose.rank)
+                      : certain_memory(config, plan, layout);
+}
 
 /// What lowers it and works at every site of the file, with the bytes that are then certain.
 class Remedies {
  public:
-  Remedies(const Config& config, const TrainingPlan& plan, const ModelLayout& layout)
+  Remedies(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
+           const Whose& whose)
       : config_(config),
         plan_(plan),
         layout_(layout),
-        now_(certain_memory(config, plan, layout).total()) {}
+        whose_(whose),
+        now_(certain_of(whose, config, plan, layout).total()) {}
 
   [[nodiscard]] std::vector<std::string> all(bool sites_can_part) {
     const bool trains = !forward_only(config_);
@@ -162,7 +193,7 @@ class Remedies {
 
  private:
   void add(const std::string& text, const Config& then, const TrainingPlan& with) {
-    add(text, certain_memory(then, with, layout_).total());
+    add(text, certain_of(whose_, then, with, layout_).total());
   }
   void add(const std::string& text, std::uint64_t bytes) {
     if (bytes >= now_) return;
@@ -209,24 +240,44 @@ class Remedies {
   const Config& config_;
   const TrainingPlan& plan_;
   const ModelLayout& layout_;
+  const Whose whose_;
   const std::uint64_t now_;
   std::vector<std::string> all_;
 };
+
+/// `what` is sure to need more than there is.
+void refuse(const std::string& what, const CertainMemory& certain, const MemoryLimit& limit,
+            const std::vector<std::string>& remedies) {
+  throw SystemError(fmt::format(
+      "{} is sure to need {} ({} bytes: training state {}, activations {}), and {} {} ({} "
+      "bytes, swap included): it would be killed; lower it by {}",
+      what, human_bytes(static_cast<double>(certain.total())), certain.total(),
+      human_bytes(static_cast<double>(certain.state)),
+      human_bytes(static_cast<double>(certain.activations)), limit.what,
+      human_bytes(static_cast<double>(limit.bytes)), limit.bytes, fmt::join(remedies, ", or ")));
+}
+
+bool fits(const CertainMemory& certain, const MemoryLimit& limit) {
+  return limit.bytes == 0 || certain.total() <= limit.bytes;
+}
 
 }  // namespace
 
 void check_memory(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
                   const MemoryLimit& limit, bool sites_can_part) {
   const CertainMemory certain = certain_memory(config, plan, layout);
-  if (limit.bytes == 0 || certain.total() <= limit.bytes) return;
-  throw SystemError(fmt::format(
-      "this run is sure to need {} ({} bytes: training state {}, activations {}), and {} {} ({} "
-      "bytes, swap included): it would be killed; lower it by {}",
-      human_bytes(static_cast<double>(certain.total())), certain.total(),
-      human_bytes(static_cast<double>(certain.state)),
-      human_bytes(static_cast<double>(certain.activations)), limit.what,
-      human_bytes(static_cast<double>(limit.bytes)), limit.bytes,
-      fmt::join(Remedies(config, plan, layout).all(sites_can_part), ", or ")));
+  if (fits(certain, limit)) return;
+  refuse("this run", certain, limit, Remedies(config, plan, layout, {}).all(sites_can_part));
+}
+
+void check_rank_memory(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
+                       Rank worker, int rank, const MemoryLimit& limit) {
+  const CertainMemory certain = certain_memory_of_rank(config, plan, layout, worker, rank);
+  if (fits(certain, limit)) return;
+  const Whose whose{.worker = worker, .rank = rank};
+  refuse(fmt::format("rank {} of the mesh of site {}", rank,
+                     config.sites[static_cast<std::size_t>(worker.value())].name),
+         certain, limit, Remedies(config, plan, layout, whose).all(false));
 }
 
 }  // namespace isthmus::app

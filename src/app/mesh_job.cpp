@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "app/memory_check.h"
 #include "app/offload.h"
 #include "app/run_parts.h"
 #include "app/signals.h"
@@ -22,9 +23,13 @@ namespace {
 // The first rank may be busy between two passes for as long as a round over the WAN takes.
 constexpr std::chrono::hours kLongestWait{24};
 
-/// A rank that has none does not leave the others waiting for it.
-std::unique_ptr<StateMemory> files_of(const Config& config, Rank worker, RankProcesses& ranks) {
+/// Files for what the rank holds, if the run has some, once it is known to fit. A rank that has
+/// none does not leave the others waiting for it.
+std::unique_ptr<StateMemory> files_of(const Config& config, const TrainingPlan& plan,
+                                      const ModelLayout& layout, Rank worker,
+                                      RankProcesses& ranks) {
   try {
+    check_rank_memory(config, plan, layout, worker, ranks.passes.rank(), memory_limit());
     return make_state_memory(config, worker, nullptr, nullptr);
   } catch (const std::exception& error) {
     ranks.abort(error.what());
@@ -37,7 +42,7 @@ void serve(const Config& config, TrainingPlan plan, Rank worker, RankProcesses& 
   kernels::use_isa(kernels::isa_named(config.train.kernels));
   plan.processes = &ranks;
   const ModelLayout layout(model_shape(config.model, config.train.context));
-  const auto files = files_of(config, worker, ranks);
+  const auto files = files_of(config, plan, layout, worker, ranks);
   const StateMemoryScope scope(files.get());
   try {
     serve_mesh(layout, mesh_options(language_model_options(config, plan, worker)), ranks);

@@ -153,6 +153,7 @@ void read_config(const PlanMeshArguments& a, MeshQuestion& question) {
       config.train.global_batch_tokens / config.train.context / config.workers();
   question.workload.outer = outer_demand(config);
   question.search.bf16 = config.train.precision == "bf16";
+  question.search.codec_state = config.rank_codecs.state;
   if (!by_default(config, "parallel.zero")) question.search.zero = config.zero;
   if (!by_default(config, "parallel.sequence_parallel")) {
     question.search.sequence_parallel = config.sequence_parallel;

@@ -293,7 +293,8 @@ void Loader::check_outer() {
   check_codec("outer.warmup_codec", outer.one_bit_adam.warmup_codec, takes("warmup_codec"));
   for (const auto& [name, spelling] : {std::pair{"parallel.codec_data", config.rank_codecs.data},
                                        {"parallel.codec_pipeline", config.rank_codecs.pipeline},
-                                       {"parallel.codec_tensor", config.rank_codecs.tensor}}) {
+                                       {"parallel.codec_tensor", config.rank_codecs.tensor},
+                                       {"parallel.codec_state", config.rank_codecs.state}}) {
     check_codec(name, spelling, given(name));
   }
   const bool half_surrogate = given("surrogate.params") != given("surrogate.step_time");

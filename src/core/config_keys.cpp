@@ -21,6 +21,9 @@ bool has_stages(const Config& config) {
 bool shares_samples(const Config& config) {
   return std::ranges::any_of(config.sites, [](const SiteConfig& site) { return site.dp > 1; });
 }
+bool gives_changes(const Config& config) {
+  return shares_samples(config) && (config.zero == 1 || config.zero == 2);
+}
 bool has_adamw(const Config& config) {
   if (config.method == "spsa") {
     return false;
@@ -475,6 +478,9 @@ constexpr KeyRow<Config> kRows[] = {
      "What data-parallel ranks share out (ZeRO): 1 the optimizer's moments, 2 also gradients, 3 also weights (docs/mesh.md).", "1", "dp > 1", shares_samples, false},
     {"parallel.codec_data", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::data>(),
      "Bytes form of the gradients summed over data-parallel ranks.", "\"int8\"", "dp > 1", shares_samples},
+    {"parallel.codec_state", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::state>(),
+     "Bytes form of what an update changes in the weights, given by the rank that updates to the other data-parallel ranks; all add what it decodes to.",
+     "\"int8\"", "zero = 1 or 2, and dp > 1", gives_changes},
     {"parallel.codec_pipeline", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::pipeline>(),
      "Bytes form of activations and their gradients between pipeline stages.", "\"bf16\"", "pp > 1", has_stages},
     {"parallel.codec_tensor", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::tensor>(),

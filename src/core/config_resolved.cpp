@@ -158,12 +158,13 @@ namespace {
 
 /// Keys that came after the first results on record: those have the digests of configurations
 /// without them, so a key that keeps its default is left out.
-constexpr std::array<std::string_view, 11> kCameLater = {"outer.late",
+constexpr std::array<std::string_view, 12> kCameLater = {"outer.late",
                                                          "parallel.schedule",
                                                          "parallel.virtual_stages",
                                                          "parallel.codec_data",
                                                          "parallel.codec_pipeline",
                                                          "parallel.codec_tensor",
+                                                         "parallel.codec_state",
                                                          "net.reduction",
                                                          "parallel.sequence_parallel",
                                                          "parallel.zero",

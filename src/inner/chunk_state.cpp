@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inner/chunk_state.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <span>
 #include <utility>
 
 #include "core/check.h"
 #include "inner/tensor_sums.h"
+#include "isthmus/codec.h"
+#include "isthmus/errors.h"
 
 namespace isthmus {
 namespace {
@@ -27,6 +31,15 @@ CanonicalRange weights_held(const RankLayout& layout, const ChunkStateOptions& o
 CanonicalRange gradients_held(const RankLayout& layout, const ChunkStateOptions& options) {
   if (!options.trains) return {0, 0};
   return options.zero >= 2 ? own_slice(layout, options) : all_of(layout);
+}
+
+void add_decoded(const Codec& codec, std::span<const std::byte> codes, std::span<float> values) {
+  const auto added = decode_add(codec, codes, values);
+  if (added) return;
+  throw RunError(
+      fmt::format("what an update changes is no {} ({}): the run has diverged; lower inner.lr or "
+                  "set inner.clip",
+                  codec.name(), added.error().what));
 }
 
 StateArray array_of(CanonicalRange range) {
@@ -52,6 +65,7 @@ ChunkState::ChunkState(const RankLayout& layout, const ChunkStateOptions& option
   }
   if (options.zero == 0 || !options.trains) return;
   optimizer_.emplace(options.inner, layout.local(), owned());
+  if (options.zero < 3 && !groups.state_codec->lossless()) change_codec_ = groups.state_codec.get();
   if (options.zero == 1) return;
   buckets_.emplace(layout.local());
   reduced_.emplace(layout, *buckets_, groups, gradients_);
@@ -190,11 +204,46 @@ void ChunkState::update(kernels::ThreadTeam& team, double lr, double gradient_sc
   const auto count = static_cast<std::size_t>(own.size());
   float* const values =
       own_weights_.values != nullptr ? own_weights_.at(own.begin) : canonical + own.begin;
+  std::vector<float> before;
+  if (gives_changes()) before.assign(values, values + count);
   optimizer_->update(team, lr, gradient_scale, {values, count}, {gradients_.at(own.begin), count});
+  if (gives_changes()) {
+    change_ = round_change(std::move(before), {values, count});
+    if (canonical != nullptr) change_ = {};  // where all ranks see the weights
+  }
   if (own_weights_.values != nullptr && canonical != nullptr) {
     layout_.give(values, own, false, canonical);
   }
   forget_gathered();
+}
+
+CanonicalRange ChunkState::owned_by(int dp) const {
+  ChunkStateOptions options = options_;
+  options.rank = dp;
+  return owned(layout_, options);
+}
+
+std::int64_t ChunkState::change_bytes(int dp) const {
+  return static_cast<std::int64_t>(
+      encoded_bytes(*change_codec_, static_cast<std::size_t>(owned_by(dp).size())));
+}
+
+std::vector<std::byte> ChunkState::round_change(std::vector<float> before,
+                                                std::span<float> values) const {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float updated = std::exchange(values[i], before[i]);
+    before[i] = updated - before[i];
+  }
+  Encoded code = encode(*change_codec_, before);
+  add_decoded(*change_codec_, code.bytes, values);
+  return std::move(code.bytes);
+}
+
+void ChunkState::add_change(int dp, std::span<const std::byte> codes) {
+  const CanonicalRange range = owned_by(dp);
+  if (range.size() == 0) return;
+  add_decoded(*change_codec_, codes,
+              {own_weights_.at(range.begin), static_cast<std::size_t>(range.size())});
 }
 
 void ChunkState::reset_optimizer(std::int64_t updates) {

@@ -6,8 +6,11 @@
 // the thread that makes it has some (core/state_memory.h). One thread, that of the rank.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "core/state_memory.h"
 #include "inner/gathered_weights.h"
@@ -92,6 +95,17 @@ class ChunkState {
   void update(kernels::ThreadTeam& team, double lr, double gradient_scale, float* canonical);
   void reset_optimizer(std::int64_t updates);
 
+  /// With a codec of the state (and zero 1 or 2) what an update changes goes through it: the owner
+  /// too adds what the other ranks will decode to the weights of before, so all have the same bits.
+  [[nodiscard]] bool gives_changes() const { return change_codec_ != nullptr; }
+  /// Codes of the last update's change of owned(), where the weights are the rank's own alone.
+  [[nodiscard]] std::span<const std::byte> change() const { return change_; }
+  /// Bytes of the codes that data-parallel rank `dp` gives. REQUIRES (and below): gives_changes().
+  [[nodiscard]] std::int64_t change_bytes(int dp) const;
+  /// Adds what rank `dp` gave to the own weights. REQUIRES: these are whole, and were those that
+  /// `dp` updated. THROWS: RunError for codes of values that are no numbers.
+  void add_change(int dp, std::span<const std::byte> codes);
+
   [[nodiscard]] std::size_t held_bytes() const;
   /// Of what such a state holds: weights, gradients and moments, without buffers.
   [[nodiscard]] static std::int64_t stored_bytes(const RankLayout& layout,
@@ -101,6 +115,9 @@ class ChunkState {
                                           const ChunkStateOptions& options);
 
  private:
+  [[nodiscard]] CanonicalRange owned_by(int dp) const;
+  /// values := before + what the change from `before` decodes to. RETURNS: its codes.
+  std::vector<std::byte> round_change(std::vector<float> before, std::span<float> values) const;
   /// Gradients where they are flat, for hints.
   [[nodiscard]] std::span<const float> flat_gradients() const;
 
@@ -116,6 +133,8 @@ class ChunkState {
   std::optional<GatheredWeights> gathered_;     // with zero = 3 where weights are the rank's own
   std::optional<ReducedGradients> reduced_;     // with zero >= 2
   std::optional<GradientReduction> reduction_;  // of whole gradients that others have too
+  const Codec* change_codec_ = nullptr;         // of the groups
+  std::vector<std::byte> change_;
   bool first_of_step_ = true;
 };
 

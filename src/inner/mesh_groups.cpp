@@ -44,6 +44,7 @@ void check_rank_codecs(const CodecByDimension& codecs) {
   (void)codec_for("codec_data", codecs.data);
   (void)codec_for("codec_pipeline", codecs.pipeline);
   (void)codec_for("codec_tensor", codecs.tensor);
+  (void)codec_for("codec_state", codecs.state);
 }
 
 MeshGroups::MeshGroups(const MeshShape& mesh, int key_copies, const CodecByDimension& codecs,
@@ -51,7 +52,8 @@ MeshGroups::MeshGroups(const MeshShape& mesh, int key_copies, const CodecByDimen
     : world(all_ranks),
       tensor_codec(codec_for("codec_tensor", codecs.tensor)),
       pipeline_codec(codec_for("codec_pipeline", codecs.pipeline)),
-      data_codec(codec_for("codec_data", codecs.data)) {
+      data_codec(codec_for("codec_data", codecs.data)),
+      state_codec(codec_for("codec_state", codecs.state)) {
   ISTHMUS_CHECK(world.size() == mesh.ranks(), world.size(), mesh.ranks());
   const MeshPosition at = mesh_position(mesh, world.rank());
   const auto group = [&](int color, int key, const Codec& codec) {

@@ -19,10 +19,11 @@ void check_rank_codecs(const CodecByDimension& codecs);
 struct MeshGroups {
   Communicator& world;                                                    // borrowed
   std::unique_ptr<const Codec> tensor_codec, pipeline_codec, data_codec;  // of those below
-  std::unique_ptr<Communicator> tensor;    // the same stage and samples
-  std::unique_ptr<Communicator> pipeline;  // the same tensor share and samples, by stage
-  std::unique_ptr<Communicator> data;      // the same share of the same stage
-  std::unique_ptr<Communicator> copies;    // the same key heads; null where each has its own
+  std::unique_ptr<const Codec> state_codec;  // of what an update changes (ChunkState)
+  std::unique_ptr<Communicator> tensor;      // the same stage and samples
+  std::unique_ptr<Communicator> pipeline;    // the same tensor share and samples, by stage
+  std::unique_ptr<Communicator> data;        // the same share of the same stage
+  std::unique_ptr<Communicator> copies;      // the same key heads; null where each has its own
 
   /// key_copies: neighbouring tensor-parallel ranks that have the same key heads. Collective over
   /// world. REQUIRES: world's size is mesh.ranks(). THROWS: ConfigError naming an unknown codec.

@@ -73,6 +73,9 @@ class MeshProcess {
         return {};
       case Ask::kHandOut:
         exchange_.hand_out(static_cast<RankValues>(order.what), first.handed_out);
+        if (static_cast<RankValues>(order.what) == RankValues::kWeights) {
+          update_->gather_handed_out();
+        }
         return {};
       case Ask::kUpdate:
         update_->update(order.lr, order.gradient_scale, nullptr);
@@ -179,7 +182,8 @@ class ProcessMesh final : public MeshModel {
  public:
   ProcessMesh(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& ranks)
       : zero_(options.zero >= 1),
-        alike_(options.mesh.tp == 1 || options.codecs.data == "fp32"),
+        alike_(options.mesh.tp == 1 ||
+               (options.codecs.data == "fp32" && options.codecs.state == "fp32")),
         elements_(canonical.elements()),
         process_(canonical, options, ranks) {}
   // The others cannot be told of an end that comes by an error; they are not left waiting either.

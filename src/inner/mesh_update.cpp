@@ -2,6 +2,8 @@
 #include "inner/mesh_update.h"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 #include <vector>
 
 #include "core/check.h"
@@ -91,20 +93,57 @@ void MeshUpdate::update(double lr, double gradient_scale, float* canonical) {
   }
 }
 
+void MeshUpdate::gather_slices(std::size_t chunk) {
+  ChunkState& state = rank_.state(chunk);
+  const LocalValues all = state.own_weights();
+  const CanonicalRange own = state.slice();
+  const std::int64_t elements = rank_.layout(chunk).local().elements();
+  std::vector<std::int64_t> counts;
+  for (int dp = 0; dp < options_.mesh.dp; ++dp) {
+    counts.push_back(slice_of(elements, options_.mesh.dp, dp).size());
+  }
+  rank_.groups().data->all_gather({all.at(own.begin), own.size(), Dtype::kF32}, counts,
+                                  {all.values, elements, Dtype::kF32});
+  state.wrote_weights();
+}
+
+void MeshUpdate::gather_changes(std::size_t chunk) {
+  ChunkState& state = rank_.state(chunk);
+  std::vector<std::int64_t> counts;
+  for (int dp = 0; dp < options_.mesh.dp; ++dp) counts.push_back(state.change_bytes(dp));
+  const std::span<const std::byte> own = state.change();
+  std::vector<std::byte> all(
+      static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0})));
+  rank_.groups().data->all_gather({own.data(), static_cast<std::int64_t>(own.size()), Dtype::kU8},
+                                  counts,
+                                  {all.data(), static_cast<std::int64_t>(all.size()), Dtype::kU8});
+  std::size_t begin = 0;
+  for (int dp = 0; dp < options_.mesh.dp; ++dp) {
+    const auto size = static_cast<std::size_t>(counts[static_cast<std::size_t>(dp)]);
+    if (dp != rank_.position().dp) state.add_change(dp, std::span(all).subspan(begin, size));
+    begin += size;
+  }
+  state.wrote_weights();
+}
+
 void MeshUpdate::gather_weights() {
   if (options_.zero == 3) return;  // passes gather them
   for (std::size_t k = 0; k < rank_.chunks(); ++k) {
-    const LocalValues all = rank_.state(k).own_weights();
-    const CanonicalRange own = rank_.state(k).slice();
-    const std::int64_t elements = rank_.layout(k).local().elements();
-    std::vector<std::int64_t> counts;
-    for (int dp = 0; dp < options_.mesh.dp; ++dp) {
-      counts.push_back(slice_of(elements, options_.mesh.dp, dp).size());
-    }
-    rank_.groups().data->all_gather({all.at(own.begin), own.size(), Dtype::kF32}, counts,
-                                    {all.values, elements, Dtype::kF32});
-    rank_.state(k).wrote_weights();
+    if (rank_.state(k).gives_changes())
+      gather_changes(k);
+    else
+      gather_slices(k);
   }
+  give_table();
+}
+
+void MeshUpdate::gather_handed_out() {
+  if (!rank_.state(0).gives_changes()) return;
+  for (std::size_t k = 0; k < rank_.chunks(); ++k) gather_slices(k);
+  give_table();
+}
+
+void MeshUpdate::give_table() {
   if (first_.table.size() == 0) return;
   Communicator& world = rank_.groups().world;
   const int dp = rank_.position().dp;

@@ -186,9 +186,9 @@ RankCost cost_of(const ModelLayout& layout, const MeshWorkload& workload, const 
     cost.stages.push_back(work);
   }
   add_step_volumes(workload, choice, share, cost.volumes);
-  cost.data = data_volumes(choice, share);
+  cost.data = data_volumes(workload, choice, share);
   cost.volumes.data += scaled(cost.data.reduce, cost.data.reduces);
-  cost.volumes.data += scaled(cost.data.gather, cost.data.gathers);
+  cost.volumes.data += cost.data.gathered;
   return cost;
 }
 

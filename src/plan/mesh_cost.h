@@ -31,6 +31,7 @@ struct MeshChoice {
   bool sequence_parallel = false;
   bool recompute = false;  // whole layers, from the residual stream
   bool bf16 = false;
+  std::string codec_state = "fp32";  // of what an update changes, with zero 1 and 2
   [[nodiscard]] int ranks() const { return tp * pp * dp; }
 };
 
@@ -110,9 +111,9 @@ struct DataVolumes {
   Volume last;               // of these, what is final only as the pass ends
   double busiest_bytes = 0;  // of `reduce`, through the busiest end, one bucket after another: of
   double last_busiest = 0;   // slices a bucket goes to one rank or two
-  Volume gather;             // parameters, each time
+  Volume gather;             // parameters, of a pass that finds none of them
   std::int64_t reduces = 1;  // times in a step
-  std::int64_t gathers = 1;
+  Volume gathered;           // parameters, in a step: less what lies in buffers still
 };
 
 struct RankCost {
@@ -133,8 +134,9 @@ struct RankCost {
 /// Equal to `training_memory` for one rank, but for the outer state. Not counted, as there:
 /// batches, packing buffers, the few bytes of the gradient's norm. ZeRO 2 and 3 reduce gradients
 /// after each micro-batch, since they do not hold them whole; ZeRO 3 gathers parameters for each
-/// forward and each backward pass; buffers are those of a rank that is a process. Buckets are those
-/// without a codec.
+/// forward and each backward pass; buffers and traffic are those of a rank that is a process. Left
+/// out of the traffic: what goes to and from the site's first rank alone. Buckets are those without
+/// a codec of gradients.
 [[nodiscard]] RankCost rank_cost(const MeshWorkload& workload, const MeshChoice& choice,
                                  int pipeline_rank);
 /// Of all pipeline ranks. `layout` is that of workload.shape.

@@ -20,6 +20,7 @@ struct MeshSearch {
   std::optional<PipelineKind> schedule;
   std::optional<bool> recompute, sequence_parallel;  // split where the context divides
   bool bf16 = false;
+  std::string codec_state = "fp32";  // where ranks give one another what they have updated
 };
 
 struct MeshCandidate {

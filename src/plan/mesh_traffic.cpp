@@ -2,10 +2,12 @@
 #include "plan/mesh_traffic.h"
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "inner/gradient_buckets.h"
 #include "inner/local_values.h"
+#include "isthmus/codec.h"
 
 namespace isthmus::plan {
 namespace {
@@ -157,7 +159,89 @@ std::int64_t message_bytes(const MeshWorkload& workload, const MeshChoice& choic
   return choice.sequence_parallel ? bytes / choice.tp : bytes;
 }
 
-DataVolumes data_volumes(const MeshChoice& choice, const MeshShare& share) {
+namespace {
+
+/// Values of the parts in which gradients and weights come and go (inner/parameter_buckets.h).
+struct Parts {
+  std::int64_t before = 0, layer = 0, after = 0;
+  std::int64_t layers = 0;
+};
+
+Parts parts_of(const StageShare& stage) {
+  Parts parts;
+  parts.layers = stage.layers.size();
+  std::int64_t in_layers = 0;
+  for (const TensorShare& tensor : stage.tensors) {
+    if (tensor.tensor->layer != kNoLayer)
+      in_layers += tensor.elements;
+    else
+      (in_layers == 0 ? parts.before : parts.after) += tensor.elements;
+  }
+  parts.layer = in_layers / std::max<std::int64_t>(parts.layers, 1);
+  return parts;
+}
+
+/// Of a pass that goes through `layers` layers, `outside` with what lies before and after them.
+Volume of_parts(std::int64_t n, const Parts& parts, std::int64_t layers, bool outside) {
+  Volume volume = half_all_reduce(n, parts.layer * kFloatBytes, layers);
+  if (!outside) return volume;
+  volume += half_all_reduce(n, parts.before * kFloatBytes);
+  volume += half_all_reduce(n, parts.after * kFloatBytes);
+  return volume;
+}
+
+/// Weights that ZeRO 3 gathers in a step: forward and backward passes take turns, as without
+/// stages they do. A pass begins with the two layers with which the one before ended: they lie in
+/// their buffers still. What is before and after the layers shares a buffer, unless the table is
+/// tied.
+Volume gathered_in_step(const MeshWorkload& workload, const MeshChoice& choice,
+                        const Parts& parts) {
+  const std::int64_t again = std::max<std::int64_t>(parts.layers - 2, 0);
+  Volume volume = of_parts(choice.dp, parts, parts.layers, true);
+  volume += scaled(of_parts(choice.dp, parts, again, false), choice.micro_batches);
+  volume +=
+      scaled(of_parts(choice.dp, parts, again, !workload.shape.tied), choice.micro_batches - 1);
+  return volume;
+}
+
+/// What the ranks give one another after an update: the `values` of their slices, or codes of what
+/// it has changed in them; a table that the first stage updates is given by that one.
+Volume given_after_update(const MeshChoice& choice, std::int64_t values, std::int64_t others) {
+  if (choice.codec_state == "fp32") return half_all_reduce(choice.dp, values * kFloatBytes);
+  const std::unique_ptr<const Codec> codec = make_codec(choice.codec_state);
+  std::int64_t bytes = 0;
+  for (int rank = 0; rank < choice.dp; ++rank) {
+    const CanonicalRange own = common(slice_of(values, choice.dp, rank), {0, values - others});
+    bytes += static_cast<std::int64_t>(encoded_bytes(*codec, static_cast<std::size_t>(own.size())));
+  }
+  return half_all_reduce(choice.dp, bytes);
+}
+
+/// Sums over tensor-parallel ranks of gradients of which each has a summand: as doubles all at
+/// once, or where data-parallel ranks wait for them those of a layer; after each micro-batch where
+/// gradients are not held whole.
+Volume partial_sums(const MeshChoice& choice, const StageShare& stage) {
+  Volume volume;
+  std::int64_t partial = 0;
+  const auto end = [&] {
+    if (partial > 0) volume += all_reduce(choice.tp, partial * kDoubleBytes);
+    partial = 0;
+  };
+  const bool by_layer = choice.dp > 1;
+  for (std::size_t i = 0; i < stage.tensors.size(); ++i) {
+    const TensorShare& tensor = stage.tensors[i];
+    if (by_layer && i > 0 && tensor.tensor->layer != stage.tensors[i - 1].tensor->layer) end();
+    if (tensor.partial) partial += tensor.elements;
+    volume += all_reduce(tensor.copies, tensor.elements * kFloatBytes);
+  }
+  end();
+  return scaled(volume, by_layer && choice.zero >= 2 ? choice.micro_batches : 1);
+}
+
+}  // namespace
+
+DataVolumes data_volumes(const MeshWorkload& workload, const MeshChoice& choice,
+                         const MeshShare& share) {
   DataVolumes volumes;
   for (const StageShare& stage : share.stages) {
     const StageBuckets all = buckets_of(choice, stage);
@@ -171,15 +255,22 @@ DataVolumes data_volumes(const MeshChoice& choice, const MeshShare& share) {
       volumes.last += sum;
       volumes.last_busiest += busiest;
     }
-    Volume gather = half_all_reduce(choice.dp, all.values * kFloatBytes);
-    if (choice.zero == 3) {
-      gather.operations *= static_cast<std::int64_t>(all.ranges.size());
-      gather.hops *= static_cast<std::int64_t>(all.ranges.size());
+    const Volume whole = half_all_reduce(choice.dp, all.values * kFloatBytes);
+    if (choice.zero == 0) {
+      volumes.gather += whole;
+      volumes.gathered += whole;
+    } else if (choice.zero == 3) {
+      const Parts parts = parts_of(stage);
+      volumes.gather += of_parts(choice.dp, parts, parts.layers, true);
+      volumes.gathered += gathered_in_step(workload, choice, parts);
+    } else {
+      const bool others = stage.last && !stage.first;
+      const Volume given = given_after_update(choice, all.values, others ? share.tied_copy : 0);
+      volumes.gather += given;
+      volumes.gathered += given;
     }
-    volumes.gather += gather;
   }
   if (choice.zero >= 2) volumes.reduces = choice.micro_batches;
-  if (choice.zero == 3) volumes.gathers = 2 * choice.micro_batches;
   return volumes;
 }
 
@@ -193,20 +284,7 @@ void add_step_volumes(const MeshWorkload& workload, const MeshChoice& choice,
     message.payload_bytes = bytes;
     message.sent_bytes = static_cast<double>(bytes);
     volumes.pipeline += scaled(message, sides * choice.micro_batches);
-    // Together; where data-parallel ranks wait for them, a layer's at a time.
-    std::int64_t partial = 0;
-    int layer = 0;
-    const auto add_partial = [&] {
-      if (partial > 0) volumes.tensor += all_reduce(choice.tp, partial * kDoubleBytes);
-      partial = 0;
-    };
-    for (const TensorShare& tensor : stage.tensors) {
-      if (choice.dp > 1 && tensor.tensor->layer != layer) add_partial();
-      layer = tensor.tensor->layer;
-      if (tensor.partial) partial += tensor.elements;
-      volumes.tensor += all_reduce(tensor.copies, tensor.elements * kFloatBytes);
-    }
-    add_partial();
+    volumes.tensor += partial_sums(choice, stage);
   }
   if (choice.pp > 1 && share.tied_copy > 0) {
     volumes.embeddings += all_reduce(2, share.tied_copy * kFloatBytes);

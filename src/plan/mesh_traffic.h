@@ -27,8 +27,10 @@ namespace isthmus::plan {
 /// Of one message between stages: the residual stream of a micro-batch.
 [[nodiscard]] std::int64_t message_bytes(const MeshWorkload& workload, const MeshChoice& choice);
 
-/// Gradients are reduced once a step (ZeRO 0, 1) or after each micro-batch (2, 3).
-[[nodiscard]] DataVolumes data_volumes(const MeshChoice& choice, const MeshShare& share);
+/// Gradients are reduced once a step (ZeRO 0, 1), or with a part of the model at a time after each
+/// micro-batch (2, 3); weights are gathered once, or with a part at a time for each pass (3).
+[[nodiscard]] DataVolumes data_volumes(const MeshWorkload& workload, const MeshChoice& choice,
+                                       const MeshShare& share);
 
 /// What a step has besides the passes: pipeline, data, embeddings, gradients that tensor-parallel
 /// ranks share.

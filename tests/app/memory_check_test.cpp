@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -317,6 +318,47 @@ TEST(MemoryCheck, OffersToShareOutWhereRanksAreProcesses) {
   run.plan.processes = shared.plan.processes = &ranks;
   EXPECT_EQ(remedies_of(run.refusal(1))["parallel.zero = 1"],
             human_bytes(static_cast<double>(shared.certain().total())));
+}
+
+// By hand: a rank that is a process has weights and gradients of its stages, and with ZeRO its part
+// of these and of the moments; the last stage has the logits.
+TEST(MemoryCheck, EveryRankThatIsAProcessIsChecked) {
+  const auto self = make_self_communicator();
+  const SystemRuntime runtime;
+  RankProcesses ranks{
+      .passes = *self, .orders = *self, .roll_call = *self, .clock = runtime.clock()};
+  const auto certain = [&](Job& job, int rank) {
+    job.plan.processes = &ranks;
+    return certain_memory_of_rank(job.config, job.plan, job.layout, Rank(0), rank);
+  };
+  Job plain("[parallel]\ndp = 2\n"), shared("[parallel]\ndp = 2\nzero = 3\n");
+  const std::int64_t values = plain.layout.elements();
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(certain(plain, rank).state, 8 * values);
+    EXPECT_LE(std::abs(certain(shared, rank).state - 16 * values / 2), 16);
+  }
+  Job wide("[parallel]\npp = 2\nmicro_batches = 4\n", {"model.tied=false", "model.vocab=20000"});
+  const std::int64_t table = 20000 * 64;
+  const std::int64_t layer = (wide.layout.elements() - 2 * table - 64) / 2;
+  EXPECT_EQ(certain(wide, 0).state, 8 * (table + layer));
+  EXPECT_EQ(certain(wide, 1).state, 8 * (table + 64 + layer));
+  EXPECT_GT(certain(wide, 1).activations, certain(wide, 0).activations);
+  const std::uint64_t needed = certain(wide, 1).total();
+  const auto refusal = [&](int rank, std::uint64_t bytes) -> std::string {
+    try {
+      check_rank_memory(wide.config, wide.plan, wide.layout, Rank(0), rank,
+                        {.bytes = bytes, .what = "this machine has"});
+    } catch (const SystemError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refusal(1, needed), "accepted");
+  EXPECT_EQ(refusal(0, needed - 1), "accepted");
+  EXPECT_THAT(
+      refusal(1, needed - 1),
+      AllOf(HasSubstr("rank 1 of the mesh of site "), HasSubstr(std::to_string(needed) + " bytes"),
+            HasSubstr("this machine has"), HasSubstr("train.offload")));
 }
 
 TEST(MemoryCheck, OffersMoreMachinesWhereSitesCanHaveThem) {

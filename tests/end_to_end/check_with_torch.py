@@ -7,7 +7,8 @@
 Weights are made by `transformers` (random init, saved in HF layout); a plain torch loop over the
 sequential order of the data contract is the oracle: AdamW with clipping for one worker and for ddp,
 and the same inside the outer methods, each written out below from its formula with torch.optim.SGD as
-the outer optimizer. Prints one JSON line per case: the largest relative difference over 30 losses from torch in
+the outer optimizer. A mesh of ranks inside the one worker (tensor, pipeline and data parallel, and all
+three with ZeRO 1) follows the same loop as one rank. Prints one JSON line per case: the largest relative difference over 30 losses from torch in
 float, from torch in double, and between those two, which is what rounding alone does to the case.
 Exits 1 when one of the first two exceeds 1e-3. Skips (exit 0, says so) where torch or transformers is
 absent.
@@ -64,6 +65,14 @@ CASES = {
     "llama-tied-ddp-4": dict(make=lambda p: llama(p, 2, 64, 4, 1, True), method="ddp", workers=4,
                              B=8, T=48),
     "qwen3-ddp-1": dict(make=qwen3, method="ddp", workers=1, B=2, T=33),
+    "gpt2-tp-2": dict(make=gpt2, method="ddp", workers=1, B=8, T=32, mesh="tp = 2"),
+    "llama-pp-2": dict(make=lambda p: llama(p, 4), method="ddp", workers=1, B=8, T=32,
+                       mesh="pp = 2\nmicro_batches = 4"),
+    "gpt2-dp-2": dict(make=gpt2, method="ddp", workers=1, B=8, T=32, mesh="dp = 2"),
+    "gpt2-2x2x2-zero-1": dict(make=lambda p: gpt2(p, 4), method="ddp", workers=1, B=8, T=32,
+                              mesh="tp = 2\npp = 2\ndp = 2\nmicro_batches = 2\nzero = 1"),
+    "llama-2x2x2-zero-1": dict(make=lambda p: llama(p, 4), method="ddp", workers=1, B=8, T=32,
+                               mesh="tp = 2\npp = 2\ndp = 2\nmicro_batches = 2\nzero = 1"),
     "gpt2-localsgd-4": dict(make=gpt2, method="localsgd", workers=4, B=8, T=32, H=5),
     "gpt2-diloco-4": dict(make=gpt2, method="diloco", workers=4, B=8, T=32, H=5, lr=0.7,
                           momentum=0.9),
@@ -309,6 +318,8 @@ weight_decay = {INNER["weight_decay"]}
 clip = 1.0
 schedule = "constant"
 warmup = 0
+[parallel]
+{case.get("mesh", "")}
 [outer]
 ''' + "\n".join(outer) + "\n" + "".join(
         f'[[site]]\nname = "w{m}"\npace = {pace}\n' for m, pace in enumerate(case.get("paces", []))))

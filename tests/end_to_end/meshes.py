@@ -160,12 +160,18 @@ def check_zero(runs):
             sys.exit(f"{name}: not the bits of the mesh without it")
         print(f"{name}: the bits of the mesh without it")
     for method in SHARED_METHODS:
-        text = config(runs.text, method=method, keys=METHODS[method], parallel="dp = 2\n")
+        text = config(runs.text, method=method, keys=METHODS[method], parallel="dp = 2\nmicro_batches = 1\n")
         plain = runs.run("train", text)
-        shared = runs.run("train", text.replace("dp = 2", "dp = 2\nzero = 1"))
-        if losses(plain) != losses(shared) or model_hash(plain) != model_hash(shared):
-            sys.exit(f"{method}, zero = 1: not the bits of the mesh without it")
-        print(f"{method}, zero = 1: the bits of the mesh without it")
+        for zero in (1, 2):
+            shared = runs.run("train", text.replace("dp = 2", f"dp = 2\nzero = {zero}"))
+            if losses(plain) != losses(shared) or model_hash(plain) != model_hash(shared):
+                sys.exit(f"{method}, zero = {zero}: not the bits of the mesh without it")
+        print(f"{method}, zero = 1 and 2: the bits of the mesh without it")
+    for zero in (1, 2):
+        text = config(runs.text, method="1bit-adam", keys=METHODS["1bit-adam"], parallel=f"dp = 2\nzero = {zero}\n")
+        error = runs.run("train", text, expect=3)
+        if "parallel.zero" not in error or "Adam's moments" not in error:
+            sys.exit(f"1bit-adam with zero = {zero}: {error}")
 
 
 def check_unlike_sites(runs):

@@ -88,5 +88,108 @@ TEST(CodedMesh, SumsDecodedGradientsInRankOrder) {
   EXPECT_EQ(first_step(mesh).gradients, expected);
 }
 
+/// Weights after some steps, and losses of these.
+struct TrainedRun {
+  std::vector<double> losses;
+  std::vector<float> values;
+};
+
+TrainedRun trained(const LanguageModelOptions& options, int steps) {
+  RandomBatches batches(kVocab, options.sequences, options.context);
+  LanguageModelLoop loop(options, batches.provider());
+  TrainedRun run;
+  for (int t = 1; t <= steps; ++t) run.losses.push_back(loop.train_step(StepIndex(t)).loss);
+  run.values = all_values(loop);
+  return run;
+}
+
+// From the definition, with the codec itself: each rank's slice moves by what its change decodes
+// to.
+TEST(CodedChanges, AreThoseOfTheUncodedUpdateDecoded) {
+  for (const int zero : {1, 2}) {
+    LanguageModelOptions options = on_mesh(model_of("llama"), {"", {.dp = 3}});
+    options.sequences = 9;
+    options.zero = zero;
+    RandomBatches batches(kVocab, options.sequences, options.context);
+    std::vector<float> expected = all_values(LanguageModelLoop(options, batches.provider()));
+    const std::vector<float> updated = trained(options, 1).values;
+    options.rank_codecs.state = "int8";
+    const auto codec = make_codec("int8");
+    const std::size_t n = updated.size();
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      const std::size_t begin = n * rank / 3, end = n * (rank + 1) / 3;
+      std::vector<float> change;
+      for (std::size_t i = begin; i < end; ++i) change.push_back(updated[i] - expected[i]);
+      std::vector<float> decoded(change.size());
+      ASSERT_TRUE(decode(*codec, encode(*codec, change).bytes, decoded));
+      for (std::size_t i = begin; i < end; ++i) expected[i] += decoded[i - begin];
+    }
+    EXPECT_NE(expected, updated);
+    EXPECT_EQ(trained(options, 1).values, expected) << zero;
+    with_processes(options, [&](const LanguageModelOptions& processes) {
+      EXPECT_EQ(trained(processes, 1).values, expected) << zero;
+    });
+  }
+}
+
+// Ranks that are processes have the weights by adding changes, threads read them where they lie.
+TEST(CodedChanges, HaveTheSameBitsOnAllRanksAndFollowTheUncodedRun) {
+  struct Mesh {
+    Case shape;
+    int zero;
+  };
+  for (const Mesh& mesh :
+       {Mesh{{"dp4", {.dp = 4}}, 1}, Mesh{{"dp2", {.dp = 2}}, 2},
+        Mesh{{"tp2 dp2", {.tp = 2, .dp = 2}}, 2}, Mesh{{"pp2 dp2", {.pp = 2, .dp = 2}, 2}, 1},
+        Mesh{{"all", {.tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true}, 2}, 1}}) {
+    for (const char* name : {"llama-tied", "gpt2"}) {
+      LanguageModelOptions options = on_mesh(model_of(name), mesh.shape);
+      options.zero = mesh.zero;
+      constexpr int kSteps = 8;
+      const TrainedRun plain = trained(options, kSteps);
+      options.rank_codecs.state = "int8";
+      const TrainedRun threads = trained(options, kSteps);
+      EXPECT_NE(threads.values, plain.values);
+      EXPECT_NEAR(threads.losses.back(), plain.losses.back(), 1e-3 * plain.losses.back())
+          << name << mesh.shape.name;
+      with_processes(options, [&](const LanguageModelOptions& processes) {
+        const TrainedRun found = trained(processes, kSteps);
+        EXPECT_EQ(found.losses, threads.losses) << name << mesh.shape.name;
+        EXPECT_EQ(found.values, threads.values) << name << mesh.shape.name;
+      });
+    }
+  }
+}
+
+// What others than the ranks have written reaches those that get changes alone: an outer step, and
+// an update without a pass before.
+TEST(CodedChanges, AreAddedToWhatTheOuterLoopHasWritten) {
+  LanguageModelOptions options = on_mesh(model_of("llama"), {"", {.dp = 2}});
+  options.zero = 1;
+  options.rank_codecs.state = "int8";
+  const auto interrupted = [](const LanguageModelOptions& o) {
+    RandomBatches batches(kVocab, o.sequences, o.context);
+    LanguageModelLoop loop(o, batches.provider());
+    (void)loop.train_step(StepIndex(1));
+    for (const Parameter& p : loop.parameters()) {
+      for (float& value : p.values) value *= 0.75f;
+    }
+    for (std::size_t i = 0; i < loop.parameters().size(); ++i) {
+      for (float& g : loop.gradient(i)) g = 0.01f;
+    }
+    (void)loop.apply_gradients(StepIndex(2));
+    TrainedRun run;
+    for (int t = 3; t <= 5; ++t) run.losses.push_back(loop.train_step(StepIndex(t)).loss);
+    run.values = all_values(loop);
+    return run;
+  };
+  const TrainedRun threads = interrupted(options);
+  with_processes(options, [&](const LanguageModelOptions& processes) {
+    const TrainedRun found = interrupted(processes);
+    EXPECT_EQ(found.losses, threads.losses);
+    EXPECT_EQ(found.values, threads.values);
+  });
+}
+
 }  // namespace
 }  // namespace isthmus

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -18,6 +19,7 @@ namespace {
 constexpr double kLossRounding = 1e-6;
 constexpr double kGradientRounding = 1e-5;
 constexpr double kTrajectoryRounding = 1e-4;
+constexpr double kTableOrder = 1e-6;
 std::vector<double> losses_of(const LanguageModelOptions& options, int steps) {
   RandomBatches batches(kVocab, options.sequences, options.context);
   LanguageModelLoop loop(options, batches.provider());
@@ -129,6 +131,44 @@ TEST_P(PipelineBitsTest, EveryScheduleHasTheBitsOfAccumulation) {
     const Step piped = first_step(on_mesh(one, c));
     EXPECT_EQ(piped.loss, accumulated.loss) << c.name;
     EXPECT_EQ(piped.gradients, accumulated.gradients) << c.name;
+  }
+}
+
+// Two stages sum what they add to a tied table each for itself, one rank in turn for each
+// micro-batch: the table alone has other bits.
+TEST(TiedPipelines, HaveTheBitsOfAccumulationButForTheTable) {
+  for (const char* name : {"gpt2", "llama-tied"}) {
+    LanguageModelOptions one = model_of(name);
+    one.micro_batches = 4;
+    const Step accumulated = first_step(one);
+    for (const PipelineKind kind :
+         {PipelineKind::kGpipe, PipelineKind::k1F1B, PipelineKind::kZbH1}) {
+      for (const int stages : {2, 4}) {
+        Step piped = first_step(on_mesh(one, {"", {.pp = stages}, 4, kind}));
+        EXPECT_EQ(piped.loss, accumulated.loss) << name << stages;
+        EXPECT_LE(largest_difference_by_parameter(piped, accumulated), kTableOrder) << name;
+        // The table is the first of the parameters.
+        std::copy_n(accumulated.gradients.begin(), accumulated.begins[1], piped.gradients.begin());
+        EXPECT_EQ(piped.gradients, accumulated.gradients) << name << stages;
+      }
+    }
+  }
+}
+
+// A rank's sums are whole before they are added to another's, an accumulation adds each product to
+// what is there: the same summands, a few roundings apart. Losses are sums in double.
+TEST(DataParallelism, HasTheGradientsOfAsManyAccumulations) {
+  constexpr double kLossOrder = 1e-12, kGradientOrder = 1e-6;
+  for (const char* name : {"gpt2", "llama", "llama-tied", "llama-grouped"}) {
+    for (const int ranks : {2, 4, 8}) {
+      LanguageModelOptions one = model_of(name);
+      const Step shared = first_step(on_mesh(one, {"", {.dp = ranks}}));
+      one.micro_batches = ranks;
+      const Step accumulated = first_step(one);
+      EXPECT_NEAR(shared.loss, accumulated.loss, kLossOrder * accumulated.loss) << name << ranks;
+      EXPECT_LE(largest_difference_by_parameter(shared, accumulated), kGradientOrder)
+          << name << ranks;
+    }
   }
 }
 

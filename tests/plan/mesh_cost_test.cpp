@@ -267,23 +267,34 @@ TEST(MeshCost, PipelineMessagesAreThoseOfTheSchedule) {
   EXPECT_EQ(rank_cost(w, mesh(2, 2, 1), 0).volumes.embeddings.operations, 0);
 }
 
-TEST(MeshCost, DataParallelRanksSendTwiceTheParametersAndThreeTimesWithZeroThree) {
+// With m micro-batches ZeRO 2 reduces m times, in a bucket for each layer and two for what lies
+// outside. ZeRO 3 gathers all of these once, and after it all layers but two for each further pass:
+// those two are in their buffers still, as are the tied table and the final norm.
+TEST(MeshCost, DataParallelRanksSendTwiceTheParametersAndUpToThreeTimesWithZeroThree) {
   const MeshWorkload w = workload("gpt2");
+  const LayerValues layer = layer_values("gpt2", 8);
   const int n = 4;
   for (int zero = 0; zero <= 3; ++zero) {
     for (const std::int64_t m : {1, 4}) {
       MeshChoice choice = mesh(1, 1, n, m);
       choice.zero = zero;
       const RankCost cost = rank_cost(w, choice, 0);
-      const double p = 4.0 * static_cast<double>(cost.elements) * (n - 1) / n;
-      const std::int64_t times = zero < 2 ? 2 : zero == 2 ? m + 1 : 3 * m;
-      EXPECT_DOUBLE_EQ(cost.volumes.data.sent_bytes, static_cast<double>(times) * p) << zero;
-      // All fits in a bucket, but for ZeRO 2 and 3, which take it layer by layer.
-      const std::int64_t parts = kLayers + 2;
-      EXPECT_EQ(cost.volumes.data.operations, zero < 2    ? times
-                                              : zero == 2 ? m * parts + 1
-                                                          : times * parts)
+      const std::int64_t p = cost.elements, layers = kLayers - 2;
+      const std::int64_t again = (2 * m - 1) * layers;
+      const std::int64_t values[] = {2 * p, 2 * p, (m + 1) * p,
+                                     (m + 1) * p + again * (layer.whole + layer.shared)};
+      const std::int64_t buckets = kLayers + 2;
+      const std::int64_t operations[] = {2, 2, m * buckets + 1, (m + 1) * buckets + again};
+      EXPECT_EQ(cost.volumes.data.payload_bytes, 4 * values[zero]) << zero;
+      EXPECT_DOUBLE_EQ(cost.volumes.data.sent_bytes,
+                       static_cast<double>(4 * values[zero]) * (n - 1) / n)
           << zero;
+      EXPECT_EQ(cost.volumes.data.operations, operations[zero]) << zero;
+      EXPECT_LE(cost.volumes.data.payload_bytes, 4 *
+                                                     (zero < 2    ? 2
+                                                      : zero == 2 ? m + 1
+                                                                  : 3 * m) *
+                                                     p);
     }
   }
 }

@@ -121,6 +121,8 @@ TEST(PipelineInVirtualTime, BubblesStayWithinFivePercentOfTheFormulas) {
   const PassTimes unequal{kPass, milliseconds(120), milliseconds(80)};
   const BubbleCase cases[] = {
       // (p - 1) (F + B + W) / v of a whole stage, here of v chunks
+      {"gpipe", PipelineKind::kGpipe, 1, equal, 3 * milliseconds(300)},
+      {"gpipe, unequal", PipelineKind::kGpipe, 1, unequal, 3 * milliseconds(300)},
       {"1f1b", PipelineKind::k1F1B, 1, equal, 3 * milliseconds(300)},
       {"interleaved", PipelineKind::kInterleaved, 2, equal, 3 * milliseconds(2 * 300) / 2},
       {"interleaved, unequal", PipelineKind::kInterleaved, 2, unequal, 3 * milliseconds(300)},
