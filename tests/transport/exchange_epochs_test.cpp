@@ -188,6 +188,34 @@ TEST(ExchangeEpochs, WhoIsLeftOutIsTold) {
   }
 }
 
+// Links to the next process of member 2 stand before the news that the former one is gone, and that
+// it has joined, have come: nobody may take it for lost.
+TEST(ExchangeEpochs, ANextProcessMayBeFasterThanTheNewsOfTheFormerOne) {
+  const auto engine = [](int self) {
+    return ExchangeEngine({.self = Rank(self), .members = 3, .elastic = true});
+  };
+  ExchangeEngine first = engine(0), member = engine(1);
+  Outbox news, out;
+  first.lose(Rank(2), "killed", TimePoint{}, news);
+  first.exclude(Rank(2), "killed", TimePoint{}, news);
+  first.welcome_back(Rank(2), TimePoint{}, news);
+  ASSERT_TRUE(first.admit(Rank(2), 5, TimePoint{}, news));
+  member.lose(Rank(2), "killed", TimePoint{}, out);
+  member.welcome_back(Rank(2), TimePoint{}, out);
+  for (const Outgoing& each : news) {
+    if (each.to == Rank(1)) member.receive(Rank(0), each.frame, TimePoint{}, out);
+  }
+  ASSERT_EQ(member.epoch(), 2u);
+  const SyncId id{FragmentId(0), StepIndex(6)};
+  const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  const Contribution contribution =
+      contribution_of(codec, Rank(1), 100, id, ReductionKind::kReduce);
+  member.begin(Round(contribution, member.place(id)), true, contribution, TimePoint{}, out);
+  for (const Outgoing& each : out) {
+    EXPECT_NE(parse_frame(*each.frame)->header.kind, FrameKind::kGone);
+  }
+}
+
 TEST(ExchangeEpochs, NewsSurviveTheWireAndRubbishIsRefused) {
   EpochNews news(Membership(3, 4, true)
                      .without(Rank(1))
