@@ -51,6 +51,10 @@ void check_faults(const FaultPlan& plan, int members) {
     require_rank(partition.a, members, "partition");
     require_rank(partition.b, members, "partition");
   }
+  if (plan.dead_after <= Duration::zero()) {
+    throw ConfigError(
+        fmt::format("faults.dead_after = {} ns: must be > 0", plan.dead_after.count()));
+  }
   for (const FaultPlan::Crash& crash : plan.crashes) require_rank(crash.rank, members, "crash");
   for (const FaultPlan::Slowdown& slowdown : plan.slowdowns) {
     require_rank(slowdown.rank, members, "slowdown");
@@ -65,7 +69,8 @@ FrameFate decide_fate(const FaultPlan& plan, const Rng& rng, std::uint32_t link,
                       std::uint64_t frame, Rank from, Rank to, TimePoint now) {
   FrameFate fate;
   for (const FaultPlan::Partition& cut : plan.partitions) {
-    const bool between = (cut.a == from && cut.b == to) || (cut.a == to && cut.b == from);
+    const bool there = cut.a == from && cut.b == to;
+    const bool between = there || (!cut.one_way && cut.a == to && cut.b == from);
     if (between && now >= cut.begin && now < cut.end) fate.drop = true;
   }
   if (now >= plan.until) return fate;

@@ -24,12 +24,17 @@ struct FaultPlan {
   /// The probabilities hold for frames sent before this time.
   TimePoint until = kNever;
 
-  /// Frames between `a` and `b`, either way, sent within [begin, end) do not arrive.
+  /// Frames between `a` and `b` sent within [begin, end) do not arrive: either way, or `one_way`
+  /// from `a` to `b` alone.
   struct Partition {
     Rank a, b;
     TimePoint begin, end;
+    bool one_way = false;
   };
   std::vector<Partition> partitions;
+  /// Two members between which a partition has stood for so long count each other as lost, until
+  /// one of them is restarted; one way too, since nothing is acknowledged then.
+  Duration dead_after = Duration::max();
 
   /// The rank stops at `time`: what it has queued is not sent, its tasks end, the others learn of
   /// it after the link's delay.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <deque>
 #include <utility>
 
 #include "core/check.h"
@@ -14,7 +15,14 @@ namespace isthmus {
 namespace {
 
 /// Kinds of actions in the world's trace.
-enum ActionKind : std::uint64_t { kFrameArrives = 1, kNewsArrives = 2, kRankCrashes = 3 };
+enum ActionKind : std::uint64_t {
+  kFrameArrives = 1,
+  kNewsArrives = 2,
+  kRankCrashes = 3,
+  kPartitionBegins = 4,
+  kPartitionShows = 5,
+  kProcessesMeet = 6,
+};
 
 std::uint64_t trace_word(ActionKind kind, std::uint32_t link, std::size_t bytes) {
   return static_cast<std::uint64_t>(kind) << 60 | static_cast<std::uint64_t>(link) << 36 | bytes;
@@ -39,14 +47,15 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
         members_(members),
         options_(std::move(options)),
         rng_(world.seed(), Stream::kSim),
-        gone_(static_cast<std::size_t>(members), false),
-        crashed_at_(static_cast<std::size_t>(members), kNever),
+        processes_(static_cast<std::size_t>(members)),
+        met_(links.size(), true),
+        coming_(links.size()),
         frames_sent_(links.size(), 0),
         traffic_(static_cast<std::size_t>(members),
                  std::vector<std::uint64_t>(static_cast<std::size_t>(members), 0)) {
     for (int from = 0; from < members; ++from) {
-      boxes_.push_back(std::make_unique<Mailbox>(world, members));
-      world.name_queue(boxes_.back()->queue(), fmt::format("inbox of rank {}", from));
+      processes_[static_cast<std::size_t>(from)].group = from;
+      add_box(Rank(from));
       for (int to = 0; to < members; ++to) {
         const std::uint32_t number = link_number(Rank(from), Rank(to));
         const DirectedLink link = from == to ? DirectedLink{} : links[number];
@@ -58,21 +67,28 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
     }
   }
 
-  void schedule_crashes() {
+  void schedule_faults() {
     for (const FaultPlan::Crash& crash : options_.faults.crashes) {
       world_.at(crash.time, trace_word(kRankCrashes, 0, index(crash.rank)),
                 [self = shared_from_this(), rank = crash.rank] { self->crash(rank); });
     }
+    for (const FaultPlan::Partition& cut : options_.faults.partitions) {
+      if (cut.end - cut.begin <= options_.faults.dead_after) continue;
+      world_.at(cut.begin, trace_word(kPartitionBegins, link_number(cut.a, cut.b), 0),
+                [self = shared_from_this(), a = cut.a, b = cut.b] { self->part(a, b); });
+    }
   }
 
   [[nodiscard]] int members() const { return members_; }
-  [[nodiscard]] Mailbox& box(Rank rank) { return *boxes_.at(index(rank)); }
+  [[nodiscard]] Mailbox& box(Rank rank) { return *process(rank).boxes.back(); }
+  /// Grows with every restart.
+  [[nodiscard]] std::size_t life(Rank rank) const { return processes_[index(rank)].boxes.size(); }
   [[nodiscard]] const std::vector<std::vector<std::uint64_t>>& traffic() const { return traffic_; }
   [[nodiscard]] const FaultCounts& counts() const { return counts_; }
 
   void send(Rank from, Rank to, const FrameBytes& frame) {
     ISTHMUS_CHECK(from != to, to.value());
-    if (gone_[index(from)]) return;
+    if (process(from).gone) return;
     const std::uint32_t number = link_number(from, to);
     LinkQueue& link = *links_.at(number);
     const TimePoint now = world_.clock().now();
@@ -87,6 +103,7 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
       ++counts_.dropped;
       return;
     }
+    if (!met_[number]) return;
     if (fate.hold_up > Duration::zero()) {
       ++counts_.delayed;
       passage.arrival += fate.hold_up;
@@ -106,8 +123,8 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
 
   void close(Rank rank) {
     box(rank).close();
-    if (gone_[index(rank)]) return;
-    gone_[index(rank)] = true;
+    if (process(rank).gone) return;
+    process(rank).gone = true;
     for (int peer = 0; peer < members_; ++peer) {
       if (Rank(peer) == rank) continue;
       // The news queues behind the frames sent before.
@@ -116,7 +133,60 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
     }
   }
 
+  void crash(Rank rank) {
+    if (process(rank).gone) return;  // It has closed before.
+    process(rank).gone = true;
+    const TimePoint now = world_.clock().now();
+    process(rank).crashed_at = now;
+    box(rank).close();
+    for (int peer = 0; peer < members_; ++peer) {
+      if (Rank(peer) == rank) continue;
+      const DirectedLink& link = links_.at(link_number(rank, Rank(peer)))->link();
+      // Later than any frame that has left.
+      tell_lost(rank, Rank(peer), now + link.one_way + link.jitter);
+    }
+    world_.stop_group(process(rank).group, std::make_exception_ptr(RankCrashed{rank}));
+  }
+
+  void restart(Rank rank, int group) {
+    ISTHMUS_CHECK(process(rank).gone, rank.value());
+    Process& next = process(rank);
+    add_box(rank);
+    next.gone = false;
+    next.crashed_at = kNever;
+    next.group = group;
+    for (int m = 0; m < members_; ++m) {
+      const Rank peer(m);
+      if (peer == rank) continue;
+      met_[link_number(rank, peer)] = met_[link_number(peer, rank)] = false;
+      coming_[link_number(rank, peer)].clear();
+      box(rank).expect(peer);
+      if (!process(peer).gone) meet_later(rank, peer);
+    }
+  }
+
+  /// What `receive` has brought `self` counts from then on.
+  void took(Rank self, const Expected<ReceivedFrame, TransportError>& received) {
+    if (received || received.error().kind != TransportError::Kind::kPeerBack) return;
+    const Rank peer = received.error().peer;
+    std::deque<std::size_t>& coming = coming_[link_number(self, peer)];
+    ISTHMUS_CHECK(!coming.empty(), self.value(), peer.value());
+    met_[link_number(self, peer)] = coming.front() == life(peer);
+    coming.pop_front();
+  }
+
  private:
+  struct Process {
+    std::vector<std::unique_ptr<Mailbox>> boxes;  // of all that have stood here; the last counts
+    bool gone = false;                            // closed or crashed
+    TimePoint crashed_at = kNever;
+    int group = 0;  // of the world's tasks
+  };
+  [[nodiscard]] Process& process(Rank rank) { return processes_.at(index(rank)); }
+  void add_box(Rank rank) {
+    process(rank).boxes.push_back(std::make_unique<Mailbox>(world_, members_));
+    world_.name_queue(box(rank).queue(), fmt::format("inbox of rank {}", rank.value()));
+  }
   static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
   [[nodiscard]] std::uint32_t link_number(Rank from, Rank to) const {
     return static_cast<std::uint32_t>(from.value() * members_ + to.value());
@@ -138,14 +208,16 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
 
   void deliver(Rank from, Rank to, const FrameBytes& frame, const Passage& passage) {
     world_.at(passage.arrival, trace_word(kFrameArrives, link_number(from, to), frame->size()),
-              [self = shared_from_this(), from, to, frame, passage] {
+              [self = shared_from_this(), from, to, frame, passage, of_from = life(from),
+               of_to = life(to)] {
+                if (self->life(from) != of_from || self->life(to) != of_to) return;
                 self->arrive(from, to, frame, passage);
               });
   }
 
   void arrive(Rank from, Rank to, const FrameBytes& frame, const Passage& passage) {
     // What a crashed rank had not got rid of has never left.
-    if (passage.departure > crashed_at_[index(from)]) return;
+    if (passage.departure > process(from).crashed_at) return;
     const LinkQueue& link = *links_.at(link_number(from, to));
     record(EventKind::kReceive, to, from, passage.begin + link.link().one_way, passage.arrival,
            link.modelled_bytes(frame->size()), frame);
@@ -154,33 +226,53 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
 
   void tell_lost(Rank rank, Rank peer, TimePoint time) {
     world_.at(time, trace_word(kNewsArrives, link_number(rank, peer), 0),
-              [self = shared_from_this(), rank, peer] { self->box(peer).mark_lost(rank); });
+              [self = shared_from_this(), rank, peer, of_rank = life(rank), of_peer = life(peer)] {
+                const bool same = self->life(rank) == of_rank && self->life(peer) == of_peer;
+                if (same) self->box(peer).mark_lost(rank);
+              });
   }
 
-  void crash(Rank rank) {
-    if (gone_[index(rank)]) return;  // It has closed before.
-    gone_[index(rank)] = true;
-    const TimePoint now = world_.clock().now();
-    crashed_at_[index(rank)] = now;
-    box(rank).close();
-    for (int peer = 0; peer < members_; ++peer) {
-      if (Rank(peer) == rank) continue;
-      const DirectedLink& link = links_.at(link_number(rank, Rank(peer)))->link();
-      // Later than any frame that has left.
-      tell_lost(rank, Rank(peer), now + link.one_way + link.jitter);
+  /// A partition begins between two that stand: in time each counts the other as lost.
+  void part(Rank a, Rank b) {
+    if (process(a).gone || process(b).gone) return;
+    world_.at(world_.clock().now() + options_.faults.dead_after,
+              trace_word(kPartitionShows, link_number(a, b), 0),
+              [self = shared_from_this(), a, b, of_a = life(a), of_b = life(b)] {
+                if (self->life(a) != of_a || self->life(b) != of_b) return;
+                if (!self->process(a).gone) self->box(a).mark_lost(b);
+                if (!self->process(b).gone) self->box(b).mark_lost(a);
+              });
+  }
+
+  void meet_later(Rank a, Rank b) {
+    const Duration round_trip =
+        links_[link_number(a, b)]->link().one_way + links_[link_number(b, a)]->link().one_way;
+    TimePoint time = world_.clock().now() + round_trip;
+    for (const FaultPlan::Partition& cut : options_.faults.partitions) {
+      const bool between = (cut.a == a && cut.b == b) || (cut.a == b && cut.b == a);
+      if (between && time >= cut.begin && time < cut.end) time = cut.end + round_trip;
     }
-    world_.stop_group(rank.value(), std::make_exception_ptr(RankCrashed{rank}));
+    world_.at(time, trace_word(kProcessesMeet, link_number(a, b), 0),
+              [self = shared_from_this(), a, b, of_a = life(a), of_b = life(b)] {
+                const bool same = self->life(a) == of_a && self->life(b) == of_b;
+                if (!same || self->process(a).gone || self->process(b).gone) return;
+                self->coming_[self->link_number(a, b)].push_back(of_b);
+                self->box(a).mark_back(b);
+                self->coming_[self->link_number(b, a)].push_back(of_a);
+                self->box(b).mark_back(a);
+              });
   }
 
   SimWorld& world_;
   const int members_;
   const NetworkOptions options_;
   const Rng rng_;
-  std::vector<std::unique_ptr<Mailbox>> boxes_;
+  std::vector<Process> processes_;
+  // [from * members + to]:
+  std::vector<bool> met_;                          // whether what `from` sends reaches `to`
+  std::vector<std::deque<std::size_t>> coming_;    // lives of `to` in news that `from` has to take
   std::vector<std::unique_ptr<LinkQueue>> links_;  // [from * members + to]
-  std::vector<bool> gone_;                         // closed or crashed
-  std::vector<TimePoint> crashed_at_;
-  std::vector<std::uint64_t> frames_sent_;  // by link
+  std::vector<std::uint64_t> frames_sent_;         // by link
   std::vector<std::vector<std::uint64_t>> traffic_;
   FaultCounts counts_;
 };
@@ -190,20 +282,35 @@ namespace {
 class SimTransport final : public Transport {
  public:
   SimTransport(Rank self, std::shared_ptr<SimNetwork::State> network)
-      : self_(self), network_(std::move(network)) {}
-  ~SimTransport() override { network_->close(self_); }
+      : self_(self),
+        network_(std::move(network)),
+        box_(network_->box(self)),
+        life_(network_->life(self)) {}
+  ~SimTransport() override { close_own(); }
 
   [[nodiscard]] Rank self() const override { return self_; }
   [[nodiscard]] int size() const override { return network_->members(); }
-  void send(Rank to, FrameBytes frame) override { network_->send(self_, to, frame); }
-  [[nodiscard]] Expected<ReceivedFrame, TransportError> receive(TimePoint deadline) override {
-    return network_->box(self_).receive(deadline);
+  void send(Rank to, FrameBytes frame) override {
+    if (stands()) network_->send(self_, to, frame);
   }
-  void close() override { network_->close(self_); }
+  [[nodiscard]] Expected<ReceivedFrame, TransportError> receive(TimePoint deadline) override {
+    auto received = box_.receive(deadline);
+    if (stands()) network_->took(self_, received);
+    return received;
+  }
+  void close() override { close_own(); }
 
  private:
+  /// No later process has its place.
+  [[nodiscard]] bool stands() const { return network_->life(self_) == life_; }
+  void close_own() {
+    if (stands()) network_->close(self_);
+  }
+
   Rank self_;
   std::shared_ptr<SimNetwork::State> network_;  // co-owned by the network and frames in flight
+  Mailbox& box_;
+  const std::size_t life_;
 };
 
 }  // namespace
@@ -215,7 +322,7 @@ SimNetwork::SimNetwork(SimWorld& world, int members, const std::vector<DirectedL
   ISTHMUS_CHECK(links.size() == count * count, links.size(), members);
   check_faults(options.faults, members);
   state_ = std::make_shared<State>(world, members, links, std::move(options));
-  state_->schedule_crashes();
+  state_->schedule_faults();
 }
 
 SimNetwork::~SimNetwork() = default;
@@ -227,6 +334,13 @@ std::vector<std::unique_ptr<Transport>> SimNetwork::endpoints() {
     endpoints.push_back(std::make_unique<SimTransport>(Rank(rank), state_));
   }
   return endpoints;
+}
+
+void SimNetwork::crash(Rank rank) { state_->crash(rank); }
+
+std::unique_ptr<Transport> SimNetwork::restart(Rank rank, int group) {
+  state_->restart(rank, group);
+  return std::make_unique<SimTransport>(rank, state_);
 }
 
 const std::vector<std::vector<std::uint64_t>>& SimNetwork::traffic() const {

@@ -37,8 +37,8 @@ struct NetworkOptions {
 class SimNetwork {
  public:
   /// `links`: members x members, row-major [from][to]; the diagonal is unused. `world` is borrowed
-  /// and outlives the network and its endpoints. Rank r's tasks are the world's group r: a crash in
-  /// the fault plan stops that group with RankCrashed.
+  /// and outlives the network and its endpoints. Rank r's tasks are the world's group r until it is
+  /// restarted: a crash stops that group with RankCrashed.
   /// THROWS: ConfigError for links and faults out of range.
   SimNetwork(SimWorld& world, int members, const std::vector<DirectedLink>& links,
              NetworkOptions options = {});
@@ -48,6 +48,14 @@ class SimNetwork {
 
   /// One endpoint a member; each destroys, and so closes, on its own.
   [[nodiscard]] std::vector<std::unique_ptr<Transport>> endpoints();
+
+  /// The process of `rank` ends now, as by a crash of the plan. Nothing where it has ended.
+  void crash(Rank rank);
+  /// A new process takes the place of that of `rank`, which has ended; its tasks are the world's
+  /// group `group`. RETURNS: its endpoint. It and each other that stands are told of one another
+  /// (kPeerBack) a round trip later, or when the partitions between them are over: until then
+  /// nothing goes between them.
+  [[nodiscard]] std::unique_ptr<Transport> restart(Rank rank, int group);
 
   /// Bytes sent so far, [from][to], as the modelled link counts them.
   [[nodiscard]] const std::vector<std::vector<std::uint64_t>>& traffic() const;

@@ -43,6 +43,10 @@ void Mailbox::mark_back(Rank peer) {
   });
 }
 
+void Mailbox::expect(Rank peer) {
+  queue_->update([&] { lost_.at(static_cast<std::size_t>(peer.value())) = true; });
+}
+
 void Mailbox::close() {
   queue_->update([&] {
     closed_ = true;

@@ -25,6 +25,8 @@ class Mailbox {
   void mark_lost(Rank peer);
   /// ... that `peer` stands again: what is delivered from now on comes after this news.
   void mark_back(Rank peer);
+  /// `peer` is not there yet: nothing of it counts before `mark_back`. No news for the owner.
+  void expect(Rank peer);
   /// From now on `receive` returns kClosed.
   void close();
   /// As Transport::receive.

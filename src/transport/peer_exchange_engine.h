@@ -198,8 +198,10 @@ class ExchangeEngine {
   void part_with(Rank peer, TimePoint now, Outbox& out);
   void declare(EpochNews news, TimePoint now, Outbox& out);
   void remind(Rank peer, TimePoint now, Outbox& out);
+  void ask_for_news(TimePoint now, Outbox& out);
   void take_epoch(Rank from, const Frame& frame, TimePoint now, Outbox& out);
   void take_gone(Rank from, const Frame& frame, TimePoint now, Outbox& out);
+  [[nodiscard]] bool means_own_results(const EpochNews& news) const;
   void enter(const EpochNews& news, TimePoint now, Outbox& out);
   void note_changes(const EpochNews& news);
   void relaunch(OpenRound& open, TimePoint now, Outbox& out);
@@ -284,6 +286,7 @@ class ExchangeEngine {
   Membership membership_;
   bool is_member_ = true;
   std::vector<std::pair<Rank, FrameBytes>> ahead_;  // of epochs that this member does not know yet
+  std::optional<TimePoint> asked_;                  // for the news of them, or the first such came
   std::vector<Epoch> epochs_;                       // entered and not taken
   std::optional<EpochNews> news_;                   // at the coordinator: the last one
   bool leaving_ = false;

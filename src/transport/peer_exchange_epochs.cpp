@@ -31,6 +31,7 @@ bool ExchangeEngine::belongs(Rank from, const FrameHeader& head, const FrameByte
       (is_values(head.kind) || head.kind == FrameKind::kRequest)) {
     return false;  // it takes part in no round
   }
+  if (head.epoch > membership_.number() && options_.hub && !is_hub()) ask_for_news(now, out);
   switch (head.kind) {
     case FrameKind::kProbe:
     case FrameKind::kEcho:
@@ -234,6 +235,14 @@ void ExchangeEngine::remind(Rank peer, TimePoint now, Outbox& out) {
   }
 }
 
+/// Others know of an epoch of which no news has come here. A hub has no open rounds, so it asks
+/// nobody for anything and does not see who has missed its news; whoever speaks to it of an earlier
+/// epoch is reminded.
+void ExchangeEngine::ask_for_news(TimePoint now, Outbox& out) {
+  if (asked_ && now - *asked_ < options_.retry_interval) return;
+  if (std::exchange(asked_, now)) send({.kind = FrameKind::kProbe}, coordinator(), {}, out);
+}
+
 void ExchangeEngine::take_epoch(Rank from, const Frame& frame, TimePoint now, Outbox& out) {
   auto news = EpochNews::read(frame.payload, options_.members);
   const bool counts = from == coordinator() || options_.hub;  // whoever brings news of a hub
@@ -248,12 +257,26 @@ void ExchangeEngine::take_epoch(Rank from, const Frame& frame, TimePoint now, Ou
   }
 }
 
+/// Whether rounds that the news calls committed are so with the results of here. Those of the
+/// next epoch were committed in this one, and without a member that stays nothing is; but who has
+/// missed that it was left out may have the result of all where the others have begun again.
+bool ExchangeEngine::means_own_results(const EpochNews& news) const {
+  const Rank self = options_.self;
+  if (is_hub() || news.epoch.number == membership_.number() + 1) return true;
+  const bool stays =
+      news.membership.live(self) && news.membership.came_in(self) == membership_.came_in(self);
+  return stays || news.membership.has_left(self);
+}
+
 void ExchangeEngine::enter(const EpochNews& news, TimePoint now, Outbox& out) {
   note_changes(news);
   const bool begins_anew = news.membership.whole() != membership_.whole();
+  const bool own = means_own_results(news);
   membership_ = news.membership;
+  asked_.reset();
   const bool was_member = std::exchange(is_member_, is_hub() || live(options_.self));
   for (const SyncId& id : news.committed) {
+    if (!own) break;
     // Shares of the next round come with COMMIT alone, and within the epoch they count.
     if (options_.moves_shares && !begins_anew) break;
     if (const auto found = rounds_.find(id); found != rounds_.end() && found->second.said_done &&
@@ -315,7 +338,7 @@ void ExchangeEngine::note_changes(const EpochNews& news) {
     const bool leaves = until >= 0 && until != Membership::kStays;
     if (was && !other && leaves && !membership_.leaves(member)) note(member, false, true, until);
     if (was && (!is || other)) {
-      peer.lost = true;
+      if (!peer.fresh) peer.lost = true;  // else its next process has been faster than this news
       peer.unheard = false;
       note(member, false, false, !other && leaves ? until : -1);
     }

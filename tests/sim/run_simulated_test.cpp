@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "isthmus/errors.h"
+#include "sweep_seeds.h"
 
 namespace isthmus {
 namespace {
@@ -209,31 +210,28 @@ TEST(RunSimulated, WaitingForEverIsADeadlockThatNamesTheWorkers) {
   }
 }
 
-class FaultSweep : public ::testing::TestWithParam<std::uint64_t> {};
-
-TEST_P(FaultSweep, EveryRoundCommitsTheRightResultInSpiteOfTheFaults) {
-  const std::uint64_t seed = GetParam();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  SimulationOptions options = options_for(3, seed);
-  options.world.shuffle = true;
-  options.network.faults = {.drop = 0.05,
-                            .delay = 0.05,
-                            .duplicate = 0.05,
-                            .reorder = 0.1,
-                            .corrupt = 0.05,
-                            .longest_delay = milliseconds(300)};
-  constexpr std::array kKinds = {ReductionKind::kReduce, ReductionKind::kGather,
-                                 ReductionKind::kCollect};
-  const ReductionKind kind = kKinds[seed % 3];
-  const SimulationResult result =
-      run_simulated(options, [&](WorkerContext& context) { train(context, 6, 30'000, kind); });
-  const FaultCounts& counts = result.faults;
-  EXPECT_GT(
-      counts.dropped + counts.delayed + counts.duplicated + counts.reordered + counts.corrupted,
-      0U);
+TEST(FaultSweep, EveryRoundCommitsTheRightResultInSpiteOfTheFaults) {
+  for (const std::uint64_t seed : testing_support::sweep_seeds(30)) {
+    const testing_support::SweptSchedule schedule(seed);
+    SimulationOptions options = options_for(3, seed);
+    options.world.shuffle = true;
+    options.network.faults = {.drop = 0.05,
+                              .delay = 0.05,
+                              .duplicate = 0.05,
+                              .reorder = 0.1,
+                              .corrupt = 0.05,
+                              .longest_delay = milliseconds(300)};
+    constexpr std::array kKinds = {ReductionKind::kReduce, ReductionKind::kGather,
+                                   ReductionKind::kCollect};
+    const ReductionKind kind = kKinds[seed % 3];
+    const SimulationResult result =
+        run_simulated(options, [&](WorkerContext& context) { train(context, 6, 30'000, kind); });
+    const FaultCounts& counts = result.faults;
+    EXPECT_GT(
+        counts.dropped + counts.delayed + counts.duplicated + counts.reordered + counts.corrupted,
+        0U);
+  }
 }
-
-INSTANTIATE_TEST_SUITE_P(Seeds, FaultSweep, ::testing::Range<std::uint64_t>(1, 31));
 
 TEST(FaultSweep, APartitionOnlyDelaysARound) {
   SimulationOptions options = options_for(2);

@@ -15,6 +15,7 @@
 #include "sim/run_simulated.h"
 #include "transport/naive_mean.h"
 #include "transport/peer_exchange.h"
+#include "transport/skewed_clock.h"
 
 namespace isthmus {
 namespace {
@@ -94,55 +95,6 @@ TEST(ClocksApart, LinksLiveAndDieAsWithEqualOnes) {
 
 // ---- rounds: frames lost, doubled, late, damaged, and a member that dies
 
-/// The world, as a member sees it whose clock is ahead.
-class AheadRuntime final : public Runtime {
- public:
-  AheadRuntime(Runtime& world, Duration ahead) : world_(world), clock_(world.clock(), ahead) {}
-
-  [[nodiscard]] const Clock& clock() const override { return clock_; }
-  void sleep_until(TimePoint time) override { world_.sleep_until(clock_.true_time(time)); }
-  [[nodiscard]] std::unique_ptr<Task> spawn(std::string name, std::function<void()> body) override {
-    return world_.spawn(std::move(name), std::move(body));
-  }
-  [[nodiscard]] std::unique_ptr<WaitQueue> make_wait_queue() override {
-    return std::make_unique<Queue>(world_.make_wait_queue(), clock_);
-  }
-  void compute(Duration duration, const std::function<void()>& work) override {
-    world_.compute(duration, work);
-  }
-  [[nodiscard]] bool simulated() const override { return true; }
-  [[nodiscard]] TimePoint true_time(TimePoint shown) const { return clock_.true_time(shown); }
-
- private:
-  class AheadClock final : public Clock {
-   public:
-    AheadClock(const Clock& clock, Duration ahead) : clock_(clock), ahead_(ahead) {}
-    [[nodiscard]] TimePoint now() const override { return clock_.now() + ahead_; }
-    [[nodiscard]] TimePoint true_time(TimePoint shown) const {
-      return shown == kNever ? kNever : shown - ahead_;
-    }
-
-   private:
-    const Clock& clock_;
-    const Duration ahead_;
-  };
-  class Queue final : public WaitQueue {
-   public:
-    Queue(std::unique_ptr<WaitQueue> queue, const AheadClock& clock)
-        : queue_(std::move(queue)), clock_(clock) {}
-    void update(const std::function<void()>& change) override { queue_->update(change); }
-    bool wait(const std::function<bool()>& ready, TimePoint deadline) override {
-      return queue_->wait(ready, clock_.true_time(deadline));
-    }
-
-   private:
-    std::unique_ptr<WaitQueue> queue_;
-    const AheadClock& clock_;
-  };
-  Runtime& world_;
-  AheadClock clock_;
-};
-
 /// The exchange of a member with such a clock, and what it stands on.
 class AheadExchange final : public Exchange {
  public:
@@ -166,24 +118,8 @@ class AheadExchange final : public Exchange {
   void leave() { exchange_->leave(24h); }
 
  private:
-  class ShiftedTransport final : public Transport {
-   public:
-    ShiftedTransport(Transport& below, const AheadRuntime& runtime)
-        : below_(below), runtime_(runtime) {}
-    [[nodiscard]] Rank self() const override { return below_.self(); }
-    [[nodiscard]] int size() const override { return below_.size(); }
-    void send(Rank to, FrameBytes frame) override { below_.send(to, std::move(frame)); }
-    [[nodiscard]] Expected<ReceivedFrame, TransportError> receive(TimePoint deadline) override {
-      return below_.receive(runtime_.true_time(deadline));
-    }
-    void close() override { below_.close(); }
-
-   private:
-    Transport& below_;
-    const AheadRuntime& runtime_;
-  };
-  AheadRuntime runtime_;
-  ShiftedTransport transport_;
+  SkewedRuntime runtime_;
+  SkewedTransport transport_;
   std::optional<PeerExchange> exchange_;
 };
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "sweep_seeds.h"
 #include "transport/engine_net.h"
 #include "transport/naive_mean.h"
 
@@ -262,10 +263,5 @@ inline Faults faults_of(std::uint64_t seed) {
 }
 
 inline constexpr std::uint64_t kSeeds = ISTHMUS_SEEDS;
-/// With --gtest_shuffle each repetition has seeds of its own: scripts/fault-sweep.
-inline std::uint64_t first_seed() {
-  if (!GTEST_FLAG_GET(shuffle)) return 0;
-  return kSeeds * static_cast<std::uint64_t>(::testing::UnitTest::GetInstance()->random_seed());
-}
 
 }  // namespace isthmus::testing_support

@@ -10,6 +10,7 @@
 #include <map>
 #include <numeric>
 
+#include "sweep_seeds.h"
 #include "transport/engine_net.h"
 #include "transport/naive_mean.h"
 #include "transport/peer_exchange.h"
@@ -186,7 +187,8 @@ TEST(Groups, WhoOwnsNothingCollectsForNobody) {
 // Members begin rounds at random moments on a network that drops, repeats, damages and reorders.
 TEST(Groups, EveryMemberGetsTheSameBitsWhateverTheNetworkDoes) {
   const Faults faults{.drop = 0.2, .repeat = 0.2, .damage = 0.1, .delay = 5ms, .jitter = 300ms};
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (const std::uint64_t seed : sweep_seeds(60)) {
+    const SweptSchedule schedule(seed);
     const std::shared_ptr<const Codec> codec = make_codec(seed % 3 == 0 ? "int8:256" : "fp32");
     const Groups groups = seed % 2 == 0 ? Groups{0, 0, 1, 1} : Groups{0, 1, 1, 0, 2};
     const auto members = static_cast<int>(groups.size());

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// One run of rounds in virtual time to which a schedule happens: the real exchanges of sites and,
+// with one, of a hub with its real log, over simulated links. What sites and hub say to one another
+// in notes, about steps and states, is played by a director who knows everything: who joins is
+// handed what the others have applied, and nobody begins a round too early for it.
+//
+// Held against the promises, as it happens: all who get a round's result get the same contributors
+// and bits, those of the naive mean; each member applies every round once and in order, over all
+// its processes; what was sent for a round is the closed form's; no wait passes its deadline, nor
+// comes to it; what a hub has written down is what was applied. Once faults have stopped all are
+// together again within a stated time, and so are kLastRounds rounds of all of them.
+#pragma once
+
+#include <climits>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/hub_log.h"
+#include "core/hash.h"
+#include "hostile_schedule.h"
+#include "sim/network.h"
+#include "sim/world.h"
+#include "torn_storage.h"
+#include "transport/peer_exchange.h"
+#include "transport/skewed_clock.h"
+
+namespace isthmus::testing_support {
+
+/// What came about, for tests of the sweep itself.
+struct HostileTally {
+  int rounds = 0;  // with a result
+  int priced = 0;  // of these: whose bytes were held against the closed form
+  int crashes = 0, leaves = 0, hub_crashes = 0, torn = 0;  // that took place
+  int left_out = 0;          // sites that lived and were counted as gone
+  int joins = 0;             // processes that came in later
+  bool nobody_left = false;  // all were gone at once: the run ended there
+  FaultCounts frames;
+  Duration whole{0};  // from the end of all faults until all were together
+};
+
+class HostileRun {
+ public:
+  explicit HostileRun(const HostileSchedule& schedule);
+  ~HostileRun();
+  HostileRun(const HostileRun&) = delete;
+  HostileRun& operator=(const HostileRun&) = delete;
+
+  /// RETURNS: what was not as promised; nothing: all was.
+  [[nodiscard]] std::vector<std::string> play();
+  [[nodiscard]] const HostileTally& tally() const { return tally_; }
+  [[nodiscard]] std::uint64_t trace_hash() const { return world_.trace_hash(); }
+
+ private:
+  static constexpr int kNoEnd = INT_MAX;
+  struct Site {
+    int life = 0;
+    bool alive = false;
+    bool aside = false;    // stands aside: it has to be admitted
+    bool waits = false;    // for the state of before
+    bool out = false;      // it has been told that the others count it as gone
+    std::set<int> met_by;  // a joiner: processes that stand in touch with it
+    std::string why;       // it is out
+    int asked = -1;        // the life for which admission was asked
+    bool entered = true;   // knows of the epoch that held it up
+    int begun = 0, taken = 0;
+    int last = kNoEnd;                 // it leaves before this round
+    std::optional<TimePoint> back_at;  // its next process
+    std::optional<TimePoint> lost_hub;
+    TimePoint epoch_at;  // somebody came or went
+    std::unique_ptr<Transport> endpoint;
+    PeerExchange* exchange = nullptr;
+    std::map<int, Digest128> applied;  // on its disk, by round
+  };
+  struct Hub {
+    bool alive = false;
+    int life = 0;
+    std::unique_ptr<Transport> endpoint;
+    PeerExchange* exchange = nullptr;
+    std::optional<TimePoint> back_at;
+    std::map<int, TimePoint> gone_at;  // members that count as gone then, unless they are met
+    std::vector<bool> live;            // members, as it (or member 0) has decided
+    std::set<int> leaving;             // of these
+    std::vector<HubRecord> written;    // by all its processes, where they did not die over it
+  };
+  struct Result {
+    std::vector<Rank> contributors;
+    Digest128 digest;
+    std::map<int, std::uint64_t> payload;  // by member
+    std::map<int, int> lives;              // the same: which process took it
+  };
+
+  // What sites and hub do (hostile_sites.cpp).
+  void start_site(int m, bool joins);
+  void site_body(int m, int life);
+  void train(int m, PeerExchange& exchange, Runtime& runtime);
+  [[nodiscard]] bool wait_for_oldest(int m, PeerExchange& exchange, Runtime& runtime);
+  void take_over(int m);
+  bool wait_for_word(int m, const std::function<bool()>& ready);
+  void start_hub();
+  void run_hub(int life);
+  void read_history(std::span<const HubRecord> history);
+  void on_back(int self, Rank peer);
+  void greet(int m);
+  void on_lost(int self, Rank peer);
+  void on_epoch(int self, const Epoch& epoch);
+
+  // The director (hostile_run.cpp).
+  void direct();
+  void happen(const HostileSchedule::Event& event);
+  void bring_back();
+  void look_after_hub();
+  void admit_and_release();
+  void crash_site(int m);
+  void crash_hub();
+  void hold();
+  void let_go();
+  [[nodiscard]] bool all_together() const;
+  [[nodiscard]] bool all_through() const;
+  [[nodiscard]] bool nobody_left() const;
+  [[nodiscard]] bool held_up() const;
+  [[nodiscard]] bool met_by_all(int m) const;
+  [[nodiscard]] int absent() const;
+  void coordinate(const std::function<void(PeerExchange&)>& call);
+  [[nodiscard]] bool coordinator_stands() const;
+  [[nodiscard]] PeerExchange& coordinator();
+  [[nodiscard]] bool counts_as_member(int m) const;
+
+  // What is held against the promises (hostile_checks.cpp).
+  void blame(const std::string& what);
+  void take_result(int m, int round, Reduced reduced);
+  void check_payload(int round);
+  void check_end();
+  void check_log();
+  [[nodiscard]] bool may_be_left_out() const;
+  [[nodiscard]] std::string state() const;
+
+  [[nodiscard]] Site& of(int m) { return sites_[static_cast<std::size_t>(m)]; }
+  [[nodiscard]] const Site& of(int m) const { return sites_[static_cast<std::size_t>(m)]; }
+  [[nodiscard]] TimePoint now() const { return world_.clock().now(); }
+  [[nodiscard]] static SyncId id_of(int round) {
+    return {FragmentId(round % 2), StepIndex(1 + round / 2)};
+  }
+  [[nodiscard]] static int first_after(std::int64_t step) { return static_cast<int>(2 * step); }
+  [[nodiscard]] static std::size_t size_of(int round) {
+    return 5000 + static_cast<std::size_t>(round % 3) * 4000;
+  }
+  [[nodiscard]] PeerExchangeOptions options_of(int self);
+  [[nodiscard]] int group_of(int process, int life) const {
+    return process + life * schedule_.processes();
+  }
+
+  const HostileSchedule schedule_;
+  std::shared_ptr<const Codec> codec_;
+  SimWorld world_;
+  std::unique_ptr<SimNetwork> network_;
+  std::unique_ptr<WaitQueue> changed_;  // what sites and hub wait for beside frames
+  TornStorage disk_;                    // of the hub
+  std::vector<Site> sites_;
+  Hub hub_;
+  std::vector<std::unique_ptr<Task>> tasks_;
+  std::deque<HostileSchedule::Event> events_;
+  std::deque<int> leavers_;           // that wait to be released
+  std::optional<std::int64_t> held_;  // nobody begins a round sent later before it knows more
+  int joiner_ = -1, leaver_ = -1;     // for whom
+  int last_round_ = kNoEnd;           // the run ends before it
+  bool over_ = false;
+  bool in_director_ = false;
+  std::map<int, Result> results_;
+  std::map<std::pair<std::vector<Rank>, std::size_t>, Digest128> means_;
+  std::vector<std::string> blamed_;
+  HostileTally tally_;
+};
+
+}  // namespace isthmus::testing_support

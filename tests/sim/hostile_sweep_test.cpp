@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs to which everything happens that a schedule can draw (hostile_run.h).
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+#include "hostile_run.h"
+#include "sweep_seeds.h"
+
+namespace isthmus {
+namespace {
+
+using namespace testing_support;
+
+constexpr std::uint64_t kSeeds = ISTHMUS_SEEDS;
+
+TEST(HostileSweep, EveryPromiseIsKeptWhateverHappens) {
+  HostileTally all;
+  std::uint64_t ended = 0;
+  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+    const SweptSchedule schedule(seed);
+    HostileRun run(draw_schedule(seed));
+    for (const std::string& what : run.play()) ADD_FAILURE() << what;
+    if (schedule.failed()) continue;
+    const HostileTally& tally = run.tally();
+    all.rounds += tally.rounds;
+    all.priced += tally.priced;
+    all.crashes += tally.crashes;
+    all.leaves += tally.leaves;
+    all.hub_crashes += tally.hub_crashes;
+    all.torn += tally.torn;
+    all.left_out += tally.left_out;
+    all.joins += tally.joins;
+    ended += tally.nobody_left ? 1 : 0;
+    all.frames.dropped += tally.frames.dropped;
+    all.frames.delayed += tally.frames.delayed;
+    all.frames.duplicated += tally.frames.duplicated;
+    all.frames.reordered += tally.frames.reordered;
+    all.frames.corrupted += tally.frames.corrupted;
+  }
+  if (HasFailure() || sweeping()) return;
+  // The schedules are none of nothing.
+  const auto many = static_cast<int>(kSeeds / 4);
+  EXPECT_GT(all.crashes, many);
+  EXPECT_GT(all.leaves, many / 4);
+  EXPECT_GT(all.hub_crashes, many / 4);
+  EXPECT_GT(all.torn, many / 16);
+  EXPECT_GT(all.left_out, many / 4);
+  EXPECT_GT(all.joins, many);
+  EXPECT_GT(all.priced, all.rounds / 2);
+  EXPECT_LE(ended, kSeeds / 20);
+  for (const std::uint64_t count : {all.frames.dropped, all.frames.delayed, all.frames.duplicated,
+                                    all.frames.reordered, all.frames.corrupted}) {
+    EXPECT_GT(count, kSeeds);
+  }
+}
+
+// The same seed is the same run.
+TEST(HostileSweep, ASeedReplays) {
+  for (const std::uint64_t seed : {3u, 8u}) {
+    HostileRun first(draw_schedule(seed)), second(draw_schedule(seed));
+    EXPECT_EQ(first.play(), second.play());
+    EXPECT_EQ(first.trace_hash(), second.trace_hash());
+  }
+}
+
+}  // namespace
+}  // namespace isthmus
