@@ -23,6 +23,9 @@ struct FaultPlan {
   Duration longest_delay = std::chrono::milliseconds(50);
   /// The probabilities hold for frames sent before this time.
   TimePoint until = kNever;
+  /// Two members between which a partition has stood for so long count each other as lost, until
+  /// one of them is restarted; one way too, since nothing is acknowledged then.
+  Duration dead_after = Duration::max();
 
   /// Frames between `a` and `b` sent within [begin, end) do not arrive: either way, or `one_way`
   /// from `a` to `b` alone.
@@ -32,9 +35,6 @@ struct FaultPlan {
     bool one_way = false;
   };
   std::vector<Partition> partitions;
-  /// Two members between which a partition has stood for so long count each other as lost, until
-  /// one of them is restarted; one way too, since nothing is acknowledged then.
-  Duration dead_after = Duration::max();
 
   /// The rank stops at `time`: what it has queued is not sent, its tasks end, the others learn of
   /// it after the link's delay.
