@@ -59,8 +59,8 @@ struct CheckpointContents {
 class CheckpointStore {
  public:
   /// `storage` is borrowed. `keep` >= 1 newest checkpoints stay; what `last` points to always does,
-  /// and the newest one of all sites: where some are missing, the one that they can start from
-  /// together may be far behind.
+  /// and the two newest of all sites: where some are missing, the one that they can start from
+  /// together may be far behind, and the newest of one may not have reached another.
   CheckpointStore(Storage& storage, std::filesystem::path folder, int keep);
   /// Removes what an interrupted writer left and completes what it had begun to replace. Call once
   /// before the first `save`.
@@ -75,6 +75,9 @@ class CheckpointStore {
  private:
   void prune();
   void remove(const std::string& name, std::int64_t step);
+  /// What a link means; empty: there is none, or what it meant is gone.
+  [[nodiscard]] std::filesystem::path meant_by(const char* link) const;
+  void pin_of_all(std::int64_t step);
   [[nodiscard]] std::vector<std::int64_t> steps() const;
   Storage& storage_;
   std::filesystem::path folder_;

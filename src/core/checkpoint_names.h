@@ -16,6 +16,7 @@ inline constexpr const char* kSharedPart = "shared";
 inline constexpr const char* kDigestKey = "sha256";
 inline constexpr const char* kLastLink = "last";
 inline constexpr const char* kOfAllLink = "of-all-sites";
+inline constexpr const char* kOfAllBeforeLink = "of-all-sites-before";
 inline constexpr std::string_view kTemporarySuffix = ".tmp";      // being written
 inline constexpr std::string_view kReplacedSuffix = ".replaced";  // about to be replaced
 inline constexpr std::string_view kRemovedSuffix = ".removed";    // being removed

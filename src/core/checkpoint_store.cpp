@@ -113,7 +113,7 @@ void CheckpointStore::recover() {
       storage_.remove_all(folder_ / name);
     }
   }
-  for (const char* link : {kLastLink, kOfAllLink}) {
+  for (const char* link : {kLastLink, kOfAllLink, kOfAllBeforeLink}) {
     const Path leftover = temporary_beside(folder_ / link);
     if (storage_.kind(leftover) != FileKind::kAbsent) storage_.remove(leftover);
   }
@@ -154,7 +154,7 @@ Path CheckpointStore::save(const CheckpointContents& contents) {
   storage_.rename(temporary, visible);
   storage_.sync_directory(folder_);
   replace_link(storage_, step_name(step), folder_ / kLastLink);
-  if (contents.of_all_sites) replace_link(storage_, step_name(step), folder_ / kOfAllLink);
+  if (contents.of_all_sites) pin_of_all(step);
   if (replaces) storage_.remove_all(replaced);
   prune();
   return visible;
@@ -168,17 +168,39 @@ void CheckpointStore::remove_after(std::int64_t step) {
   for (const std::int64_t each : steps()) {
     if (each > step) remove(step_name(each), each);
   }
+  // A later checkpoint of such a step need not be of all.
+  if (meant_by(kOfAllLink).empty()) {
+    const Path before = meant_by(kOfAllBeforeLink);
+    if (!before.empty()) {
+      replace_link(storage_, before, folder_ / kOfAllLink);
+    } else if (storage_.kind(folder_ / kOfAllLink) == FileKind::kLink) {
+      storage_.remove(folder_ / kOfAllLink);
+    }
+  }
+}
+
+Path CheckpointStore::meant_by(const char* link) const {
+  if (storage_.kind(folder_ / link) != FileKind::kLink) return {};
+  const Path name = storage_.read_link(folder_ / link);
+  return storage_.kind(folder_ / name) == FileKind::kDirectory ? name : Path();
+}
+
+void CheckpointStore::pin_of_all(std::int64_t step) {
+  const Path before = meant_by(kOfAllLink);
+  if (!before.empty() && before != step_name(step)) {
+    replace_link(storage_, before, folder_ / kOfAllBeforeLink);
+  }
+  replace_link(storage_, step_name(step), folder_ / kOfAllLink);
 }
 
 void CheckpointStore::prune() {
   const Path last = storage_.read_link(folder_ / kLastLink);
-  const Path of_all = storage_.kind(folder_ / kOfAllLink) == FileKind::kLink
-                          ? storage_.read_link(folder_ / kOfAllLink)
-                          : Path();
+  const Path of_all = meant_by(kOfAllLink);
+  const Path before = meant_by(kOfAllBeforeLink);
   const std::vector<std::int64_t> steps = this->steps();
   for (std::size_t i = 0; i + keep_ < steps.size(); ++i) {
     const std::string name = step_name(steps[i]);
-    if (name != last && name != of_all) remove(name, steps[i]);
+    if (name != last && name != of_all && name != before) remove(name, steps[i]);
   }
 }
 

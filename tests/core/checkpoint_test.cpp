@@ -109,7 +109,7 @@ TEST_F(Checkpoints, KeepTheNewestAndAlwaysTheLast) {
   EXPECT_THAT(names(list_checkpoints(disk_, folder_)), ElementsAre("step-0000025", "step-0000040"));
 }
 
-TEST_F(Checkpoints, KeepTheNewestOfAllSites) {
+TEST_F(Checkpoints, KeepTheTwoNewestOfAllSites) {
   CheckpointStore store(disk_, folder_, 2);
   const auto save_one = [&](std::int64_t step, bool of_all_sites) {
     const Contents contents(step, 2);
@@ -122,19 +122,17 @@ TEST_F(Checkpoints, KeepTheNewestOfAllSites) {
     std::ranges::sort(steps);
     return steps;
   };
-  save_one(1, true);
-  save_one(2, true);
-  for (const std::int64_t step : {3, 4, 5, 6}) save_one(step, false);
-  EXPECT_THAT(kept(), ElementsAre("step-0000002", "step-0000005", "step-0000006"));
+  for (const std::int64_t step : {1, 2, 3}) save_one(step, true);
+  for (const std::int64_t step : {4, 5, 6}) save_one(step, false);
+  EXPECT_THAT(kept(), ElementsAre("step-0000002", "step-0000003", "step-0000005", "step-0000006"));
   CheckpointStore(disk_, folder_, 2).recover();  // another process
   save_one(7, false);
-  EXPECT_THAT(kept(), ElementsAre("step-0000002", "step-0000006", "step-0000007"));
+  EXPECT_THAT(kept(), ElementsAre("step-0000002", "step-0000003", "step-0000006", "step-0000007"));
   save_one(8, true);
-  EXPECT_THAT(kept(), ElementsAre("step-0000007", "step-0000008"));
-  store.remove_after(7);  // what the link means is gone
-  save_one(9, false);
-  save_one(10, false);
-  EXPECT_THAT(kept(), ElementsAre("step-0000009", "step-0000010"));
+  EXPECT_THAT(kept(), ElementsAre("step-0000003", "step-0000007", "step-0000008"));
+  store.remove_after(7);  // step 8 is gone: what comes in its place is not of all
+  for (const std::int64_t step : {8, 9, 10}) save_one(step, false);
+  EXPECT_THAT(kept(), ElementsAre("step-0000003", "step-0000009", "step-0000010"));
 }
 
 TEST_F(Checkpoints, OfTheSameStepAreReplaced) {
