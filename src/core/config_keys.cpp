@@ -22,7 +22,8 @@ bool shares_samples(const Config& config) {
   return std::ranges::any_of(config.sites, [](const SiteConfig& site) { return site.dp > 1; });
 }
 bool gives_changes(const Config& config) {
-  return shares_samples(config) && (config.zero == 1 || config.zero == 2);
+  const auto can = [](const SiteConfig& site) { return site.dp > 1 && site.tp == 1; };
+  return std::ranges::any_of(config.sites, can) && (config.zero == 1 || config.zero == 2);
 }
 bool has_adamw(const Config& config) {
   if (config.method == "spsa") {
@@ -480,7 +481,7 @@ constexpr KeyRow<Config> kRows[] = {
      "Bytes form of the gradients summed over data-parallel ranks.", "\"int8\"", "dp > 1", shares_samples},
     {"parallel.codec_state", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::state>(),
      "Bytes form of what an update changes in the weights, given by the rank that updates to the other data-parallel ranks; all add what it decodes to.",
-     "\"int8\"", "zero = 1 or 2, and dp > 1", gives_changes},
+     "\"int8\"", "zero = 1 or 2, dp > 1 and tp = 1", gives_changes},
     {"parallel.codec_pipeline", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::pipeline>(),
      "Bytes form of activations and their gradients between pipeline stages.", "\"bf16\"", "pp > 1", has_stages},
     {"parallel.codec_tensor", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::tensor>(),

@@ -100,6 +100,8 @@ class ChunkState {
   [[nodiscard]] bool gives_changes() const { return change_codec_ != nullptr; }
   /// Codes of the last update's change of owned(), where the weights are the rank's own alone.
   [[nodiscard]] std::span<const std::byte> change() const { return change_; }
+  /// All ranks have it: its room is given back.
+  void gave_change() { change_ = {}; }
   /// Bytes of the codes that data-parallel rank `dp` gives. REQUIRES (and below): gives_changes().
   [[nodiscard]] std::int64_t change_bytes(int dp) const;
   /// Adds what rank `dp` gave to the own weights. REQUIRES: these are whole, and were those that

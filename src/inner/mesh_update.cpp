@@ -123,6 +123,7 @@ void MeshUpdate::gather_changes(std::size_t chunk) {
     if (dp != rank_.position().dp) state.add_change(dp, std::span(all).subspan(begin, size));
     begin += size;
   }
+  state.gave_change();
   state.wrote_weights();
 }
 

@@ -60,7 +60,7 @@ class Search {
   /// The best way to use one tp x pp x dp.
   void consider(MeshChoice choice, MeshRanking& ranking) {
     choice.bf16 = search_.bf16;
-    choice.codec_state = search_.codec_state;
+    if (choice.tp == 1) choice.codec_state = search_.codec_state;
     choice.sequence_parallel =
         search_.sequence_parallel.value_or(choice.tp > 1 && w_.context % choice.tp == 0) &&
         choice.tp > 1;

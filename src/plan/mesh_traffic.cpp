@@ -251,7 +251,8 @@ DataVolumes data_volumes(const MeshWorkload& workload, const MeshChoice& choice,
                                                  largest_share(choice, all.values, bucket));
       volumes.reduce += sum;
       volumes.busiest_bytes += busiest;
-      if (bucket.begin >= all.ends) continue;
+      // Of later chunks it hides behind the passes of earlier ones.
+      if (bucket.begin >= all.ends || &stage != &share.stages.front()) continue;
       volumes.last += sum;
       volumes.last_busiest += busiest;
     }
