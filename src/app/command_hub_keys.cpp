@@ -29,6 +29,12 @@ struct Folder {
           "{} has no [hub], and only a hub lets sites in and out: add it with address and key",
           arguments.config.string()));
     }
+    if (!config.hub.site.empty() && arguments.folder.empty()) {
+      throw UsageError(fmt::format(
+          "--hub: which folder? hub.site = \"{}\": its hub's folder lies beside that site's run "
+          "folder, as OUT-hub",
+          config.hub.site));
+    }
     if (config.hub.key.empty()) {
       throw ConfigError(fmt::format(
           "the hub of {} has no key, so links are open to all who reach them: add key = \"...\" of "

@@ -86,7 +86,7 @@ class Launch {
       sites.push_back({.name = name,
                        .command = command_of(name, Start::kFirst),
                        .command_again = command_of(name, Start::kAgain),
-                       .job = processes_of(name) > 1});
+                       .job = processes_of(name) > 1 && arguments_.via != "ssh"});
     }
     if (starts_hub()) {
       sites.push_back({.name = "hub",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -164,6 +165,16 @@ bool is_hub_too(const Config& config, const TrainArguments& arguments) {
   return !config.hub.site.empty() && config.hub.site == arguments.site.name && !arguments.site.mpi;
 }
 
+/// What has ended the hub for good is why its site cannot go on.
+TrainingOutcome train_beside(SiteHub& hub, const std::function<TrainingOutcome()>& train) {
+  try {
+    return train();
+  } catch (const PeerError&) {
+    hub.check();
+    throw;
+  }
+}
+
 /// Of a process that is one site.
 struct OneSite {
   RankProcesses* mesh = nullptr;      // those of its mesh
@@ -190,22 +201,20 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
   }
   std::optional<SiteRecording> recording;  // of all its sessions
   if (!site_process.record.empty()) recording.emplace(site_process.record);
-  const TrainingOutcome outcome =
-      train_and_come_back(config,
-                          {.command = simulated || emulated ? "simulate" : "train",
-                           .out = arguments.out,
-                           .resume = arguments.resume,
-                           .force = arguments.force,
-                           .simulated = simulated,
-                           .emulated = emulated,
-                           .site = site_of(arguments),
-                           .recording = recording ? &*recording : nullptr,
-                           .mesh = site_process.mesh},
-                          session);
-  if (hub && !hub->serve_to_the_end(arguments.site.name)) {
-    session.err.write(
-        "isthmus: the hub has been stopped before all sites had left; they wait for it\n");
-  }
+  const auto train = [&] {
+    return train_and_come_back(config,
+                               {.command = simulated || emulated ? "simulate" : "train",
+                                .out = arguments.out,
+                                .resume = arguments.resume,
+                                .force = arguments.force,
+                                .simulated = simulated,
+                                .emulated = emulated,
+                                .site = site_of(arguments),
+                                .recording = recording ? &*recording : nullptr,
+                                .mesh = site_process.mesh},
+                               session);
+  };
+  const TrainingOutcome outcome = hub ? train_beside(*hub, train) : train();
   if (session.json) {
     session.out.write(outcome_json(outcome) + "\n");
   } else if (!session.quiet) {
@@ -228,7 +237,17 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
         (arguments.site.mpi ? outcome.directory.parent_path() : outcome.directory).string(),
         arguments.site.name.empty() || arguments.site.mpi ? "" : " --site " + arguments.site.name));
   }
-  return static_cast<int>(outcome.exit_code);
+  ExitCode code = outcome.exit_code;
+  if (hub) {
+    const ExitCode hubs = hub->serve_to_the_end(arguments.site.name);
+    if (hubs != ExitCode::kOk) {
+      session.err.write(
+          "isthmus: the hub has been stopped before all sites had left; they wait for it: start "
+          "this site again with --resume auto\n");
+    }
+    if (code == ExitCode::kOk) code = hubs;
+  }
+  return static_cast<int>(code);
 }
 
 /// In a job of all ranks of all sites.

@@ -43,11 +43,10 @@ SiteHub::~SiteHub() {
 // What a full disk ends may go on once there is room: the sites wait for it meanwhile. Another
 // run's log, or unlike configurations, no time mends.
 void SiteHub::serve() {
-  bool all_left = false;
   std::exception_ptr failure;
   while (!stopped_) {
     try {
-      all_left = lives_.serve();
+      static_cast<void>(lives_.serve());
       break;
     } catch (const SystemError& error) {
       log_error("hub: {}; trying again in {} s", error.what(),
@@ -61,12 +60,17 @@ void SiteHub::serve() {
   }
   queue_->update([&] {
     over_ = true;
-    all_left_ = all_left;
     failure_ = failure;
   });
 }
 
-bool SiteHub::serve_to_the_end(const std::string& site) {
+void SiteHub::check() const {
+  std::exception_ptr failure;
+  queue_->update([&] { failure = failure_; });
+  if (failure) std::rethrow_exception(failure);
+}
+
+ExitCode SiteHub::serve_to_the_end(const std::string& site) {
   const SignalScope signals;
   constexpr Duration kQuietly = std::chrono::seconds(1);
   const TimePoint begin = runtime_.clock().now();
@@ -84,14 +88,8 @@ bool SiteHub::serve_to_the_end(const std::string& site) {
       told = true;
     }
   }
-  bool all_left = false;
-  std::exception_ptr failure;
-  queue_->update([&] {
-    all_left = all_left_;
-    failure = failure_;
-  });
-  if (failure) std::rethrow_exception(failure);
-  return all_left;
+  check();
+  return over ? ExitCode::kOk : exit_code_of(SignalScope::wish());
 }
 
 }  // namespace isthmus::app

@@ -13,6 +13,7 @@
 #include "app/hub_lives.h"
 #include "core/system_runtime.h"
 #include "isthmus/config.h"
+#include "isthmus/errors.h"
 
 namespace isthmus::app {
 
@@ -31,9 +32,11 @@ class SiteHub {
   SiteHub(const SiteHub&) = delete;
   SiteHub& operator=(const SiteHub&) = delete;
 
-  /// This site has ended its part. Blocks until all sites have, or a signal comes. RETURNS: whether
-  /// they have. THROWS: what has ended the hub for good.
-  [[nodiscard]] bool serve_to_the_end(const std::string& site);
+  /// THROWS: what has ended the hub for good, if something has.
+  void check() const;
+  /// This site has ended its part. Blocks until all sites have, or a signal comes. RETURNS: kOk
+  /// when they have, else the signal's code. THROWS: as check.
+  [[nodiscard]] ExitCode serve_to_the_end(const std::string& site);
 
  private:
   void serve();
@@ -43,8 +46,7 @@ class SiteHub {
   HubLives lives_;
   std::unique_ptr<WaitQueue> queue_;
   // Under queue_'s lock:
-  bool over_ = false;
-  bool all_left_ = false;
+  bool over_ = false;           // all have left, it has failed, or was stopped
   std::exception_ptr failure_;  // ended it for good
   std::unique_ptr<Task> task_;
 };
