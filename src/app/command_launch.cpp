@@ -158,11 +158,9 @@ class Launch {
                                              processes, folder(), failure->exit_code)
                                : fmt::format("done: {} processes in {}\n", processes, folder()));
     if (!failure) return 0;
-    // mpirun's own code where a signal has ended a process: the others were ended by it.
-    constexpr int kBySignal = 128;
-    const bool killed = failure->exit_code > kBySignal &&
-                        failure->exit_code != static_cast<int>(ExitCode::kInterrupted);
-    return killed ? static_cast<int>(ExitCode::kPeer) : failure->exit_code;
+    // Where a signal has ended a process it is mpirun's own code: the others were ended by it.
+    return mends_by_restart(failure->exit_code) ? static_cast<int>(ExitCode::kPeer)
+                                                : failure->exit_code;
   }
 
   [[nodiscard]] std::size_t place_of(const std::string& name) const {
