@@ -12,16 +12,12 @@ killed and started again keeps all that. What is wrong with an invitation is sai
 no log holds the token. An invited site that reaches nobody but the hub and a relay, because neither
 it nor the others can be dialled, does all that too, and a relay may itself be one that was invited.
 """
-import argparse
 import json
-import pathlib
 import signal
 import subprocess
-import sys
-import tempfile
 
 import sites_come_and_go
-from scenario import Failure, free_ports, require
+from scenario import Failure, free_ports, play, require
 
 NAMES = sites_come_and_go.NAMES
 
@@ -252,27 +248,7 @@ def what_is_refused(isthmus, folder, corpus):
         run.end()
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--isthmus", required=True)
-    parser.add_argument("--text", default="/usr/include/linux/bpf.h")
-    parser.add_argument("--only")
-    arguments = parser.parse_args()
-    isthmus = str(pathlib.Path(arguments.isthmus).resolve())
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary)
-        corpus = folder / "corpus.txt"
-        corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
-        for scenario in (invited_before_the_start, invited_while_it_runs,
-                         invited_where_only_hub_and_relay_are_reached, an_invited_site_is_the_relay, what_is_refused):
-            if arguments.only and arguments.only != scenario.__name__:
-                continue
-            try:
-                scenario(isthmus, folder, corpus)
-            except Failure as failure:
-                sys.exit(f"{scenario.__name__}: {failure}")
-            print(f"ok: {scenario.__name__}", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    play(__doc__, (invited_before_the_start, invited_while_it_runs,
+                   invited_where_only_hub_and_relay_are_reached, an_invited_site_is_the_relay,
+                   what_is_refused))
