@@ -122,6 +122,11 @@ struct NetConfig {
   std::optional<double> serve_bits_per_s;
   std::string shares = "auto";  // auto | links: who owns how much of a reduction
   bool detour = true;           // two sites that lose their way to one another go by way of a third
+  /// A site that has not begun a round so long after the others takes part in it without its work;
+  /// 0: as long as its rounds of before let expect ("auto"); absent: all wait for it.
+  std::optional<Duration> deadline;
+  std::int64_t max_solo_rounds = 1;  // windows that a site which has lost the others trains on
+  std::int64_t chunk = 1 << 20;      // bytes of the encoded values in a frame, at most
 };
 
 /// A process that numbers memberships and holds the verdicts in the place of the first site.
@@ -149,6 +154,7 @@ struct LinkConfig {
   double loss = 0;  // packet loss rate
   int streams = 1;
   std::string congestion = "bbr";  // bbr | cubic
+  std::filesystem::path trace;     // CSV of its rates over time, under simulate; empty: none
 };
 
 struct SurrogateConfig {
@@ -211,6 +217,7 @@ struct Config {
   std::string pipeline_schedule = "1f1b";  // gpipe|1f1b|interleaved-1f1b|zb-h1
   int virtual_stages = 1;                  // of a pipeline rank, for interleaved-1f1b
   CodecByDimension rank_codecs;
+  std::string rank_codec_policy = "none";  // what rank_codecs are where the file names none
   int zero = 0;                           // 0..3: what data-parallel ranks share out (ZeRO)
   bool sequence_parallel = false;         // norms and the residual stream split along the sequence
   std::optional<Duration> rank_patience;  // of a rank that waits for others; absent: 10 minutes

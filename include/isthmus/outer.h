@@ -117,6 +117,9 @@ struct OuterOptions {
   OneBitAdamOptions one_bit_adam = OneBitAdamOptions();
   ZeroOneAdamOptions zero_one_adam = {};
   LateRound late = LateRound::kWait;
+  /// Methods whose rounds do not commit by themselves (MethodInfo::commits_rounds): so many steps'
+  /// digests are compared at a time; >= 1.
+  std::int64_t commit_every = 16;
   Duration patience = std::chrono::hours(1);  // a round not committed by then ends the run
 };
 
