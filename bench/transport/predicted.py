@@ -8,7 +8,7 @@ Shaped: wan.py's namespaces and bench_wan, a process a member; predicted is benc
 the same trials in virtual time over the link as a [[link]] would declare it, headers, congestion
 control, losses and its start after idle time included. A member's line is shared by its links, so
 each gets its part of the rate. Emulated: `simulate --emulate`, a whole run and its own prediction.
-The error is predicted / measured - 1, of the median over the trials. Prints a JSON line a row, and on
+The error is predicted / measured - 1, of the median over the trials, at least twenty with loss. Prints a JSON line a row, and on
 stderr a table. Without root only the emulated ones are run, and it says so.
 """
 import argparse
@@ -70,13 +70,18 @@ SHAPED = [
     Shaped("held-cubic-100ms-loss", 50, 100, "cubic", mb=10, loss=0.001),
     Shaped("held-bbr-after-idle", 50, 120, "bbr", mb=8, pause=3),
 ]
+LOSSY_TRIALS = 20  # at least: of few random losses the median of a few trials says little
 EMULATED = ["2Mbit/s,40ms", "5Mbit/s,200ms", "20Mbit/s,10ms", "10Mbit/s,100ms,0.1%"]
+
+
+def trials_of(shaped, args):
+    return max(args.trials, LOSSY_TRIALS) if shaped.loss > 0 else args.trials
 
 
 def predict(shaped, args):
     command = [args.build / "bench/transport/bench_exchange_simulated", "--members", shaped.members,
                "--link", shaped.link(), "--congestion", shaped.congestion, "--streams", args.streams,
-               "--bytes", int(shaped.mb * 1e6), "--codec", shaped.codec, "--trials", args.trials,
+               "--bytes", int(shaped.mb * 1e6), "--codec", shaped.codec, "--trials", trials_of(shaped, args),
                "--pause", shaped.pause]
     lines = [json.loads(line) for line in wan.call(*command).splitlines() if line.startswith("{")]
     return statistics.median(line["seconds"] for line in lines if line["bench"] == "exchange")
@@ -88,8 +93,9 @@ def measure_shaped(shaped, args):
                              no_commit=False)
     with wan.namespaces(shaped.members):
         with wan.shaped_links(row, args.build, args.seed) as counters:
-            lines = wan.run_members(wan.isthmus_commands(row, how, args.trials),
-                                    limit_s=120 + args.trials * (30 + shaped.pause))
+            trials = trials_of(shaped, args)
+            lines = wan.run_members(wan.isthmus_commands(row, how, trials),
+                                    limit_s=120 + trials * (30 + shaped.pause))
     seconds = [line["seconds"] for line in lines[0] if line["bench"] == "exchange"]
     return seconds, counters
 
