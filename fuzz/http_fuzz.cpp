@@ -10,10 +10,10 @@
 #include <string>
 #include <string_view>
 
-#include "app/commands.h"
 #include "app/http_address.h"
 #include "app/http_message.h"
 #include "app/link_rendezvous.h"
+#include "app/usage_error.h"
 #include "isthmus/errors.h"
 
 namespace {

@@ -218,10 +218,10 @@ struct Config {
   int virtual_stages = 1;                  // of a pipeline rank, for interleaved-1f1b
   CodecByDimension rank_codecs;
   std::string rank_codec_policy = "none";  // what rank_codecs are where the file names none
-  int zero = 0;                           // 0..3: what data-parallel ranks share out (ZeRO)
-  bool sequence_parallel = false;         // norms and the residual stream split along the sequence
-  std::optional<Duration> rank_patience;  // of a rank that waits for others; absent: 10 minutes
-  std::vector<SiteConfig> sites;          // from [[site]], or `workers` equal ones
+  int zero = 0;                            // 0..3: what data-parallel ranks share out (ZeRO)
+  bool sequence_parallel = false;          // norms and the residual stream split along the sequence
+  std::optional<Duration> rank_patience;   // of a rank that waits for others; absent: 10 minutes
+  std::vector<SiteConfig> sites;           // from [[site]], or `workers` equal ones
   std::vector<LinkConfig> links;
   std::vector<FaultConfig> faults;  // [[fault]], in order
   std::optional<SurrogateConfig> surrogate;

@@ -11,17 +11,12 @@
 
 #include "app/progress.h"
 #include "app/terminal.h"
+#include "app/usage_error.h"
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
 #include "plan/utilisation_schedule.h"
 
 namespace isthmus::app {
-
-/// A command line that cannot be understood: exit 2.
-class UsageError : public Error {
- public:
-  explicit UsageError(const std::string& text) : Error(ExitCode::kUsage, text) {}
-};
 
 /// What every command is given. `out` is stdout (machine output, tables), `err` stderr (words).
 struct Session {

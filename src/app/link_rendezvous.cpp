@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "app/commands.h"
+#include "app/usage_error.h"
 #include "app/wall_clock.h"
 #include "isthmus/errors.h"
 #include "transport/link_message.h"

@@ -30,7 +30,8 @@ MAY_INCLUDE = {
     "sim": _LOW,
     "plan": _LOW + ["inner", "outer", "sim"],
     "report": _LOW + ["inner", "outer", "sim", "plan"],
-    "app": _LOW + ["inner", "outer", "sim", "plan", "report"],
+    "app": _LOW + ["inner", "outer", "sim", "plan", "report", "app_messages"],
+    "app_messages": _LOW,  # a library of files of app
 }
 
 # Public headers that only some modules may include; the others are open to all.
