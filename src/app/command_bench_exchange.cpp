@@ -302,6 +302,9 @@ int command_bench_exchange(const BenchExchangeArguments& arguments, Session& ses
         "{}: bench collectives needs two sites at least and a [[link]] between them, or --links",
         arguments.config.string()));
   }
+  if (has_traces(config)) {
+    session.err.write("note: a [[link]] has a trace; its mean rate is taken here\n");
+  }
   const Question question = question_of(config);
   if (question.round.exchange == ReductionKind::kCollect) {
     throw ConfigError(fmt::format(

@@ -34,6 +34,9 @@ std::optional<std::string> retiming_obstacle(const Config& config) {
   if (!config.faults.empty()) {
     return "it has [[fault]], which re-timing does not know";
   }
+  if (has_traces(config)) {
+    return "it has a [[link]] with a trace, and re-timing knows steady rates";
+  }
   if (config.net.reduction != "direct") {
     return "its net.reduction is not direct, which is all that re-timing knows";
   }

@@ -64,6 +64,8 @@ struct WorldResult {                                // of this session; empty on
 /// The same, measured whatever is declared.
 [[nodiscard]] Duration time_step(const RunWorld& world);
 
+/// Whether rates of links change over time (link.trace).
+[[nodiscard]] bool has_traces(const Config& config);
 /// THROWS: ConfigError when two sites have no link.
 void check_links(const Config& config);
 

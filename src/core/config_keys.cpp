@@ -621,15 +621,20 @@ constexpr Field<LinkConfig> kRate = {
       link.bits_per_s_up = link.bits_per_s_down = std::get<double>(value);
     },
     [](const LinkConfig& link) {
-      return link.bits_per_s_up == link.bits_per_s_down ? Value(link.bits_per_s_up) : Value{};
+      const bool one = link.trace.empty() && link.bits_per_s_up == link.bits_per_s_down;
+      return one ? Value(link.bits_per_s_up) : Value{};
     }};
 template <double LinkConfig::*Mine>
 constexpr Field<LinkConfig> one_way() {
   return {[](LinkConfig& link, const Value& value) { link.*Mine = std::get<double>(value); },
           [](const LinkConfig& link) {
-            return link.bits_per_s_up == link.bits_per_s_down ? Value{} : Value(link.*Mine);
+            const bool two = link.trace.empty() && link.bits_per_s_up != link.bits_per_s_down;
+            return two ? Value(link.*Mine) : Value{};
           }};
 }
+constexpr Field<LinkConfig> kTrace = {
+    [](LinkConfig& link, const Value& value) { from_value(link.trace, value); },
+    [](const LinkConfig& link) { return link.trace.empty() ? Value{} : to_value(link.trace); }};
 
 constexpr KeyRow<LinkConfig> kLinkRows[] = {
     {"link.between", Type::kPairOfTexts, {}, "", kBetween,
@@ -641,6 +646,9 @@ constexpr KeyRow<LinkConfig> kLinkRows[] = {
      "Rate from the first site to the second.", "\"50Mbit/s\""},
     {"link.rate_down", Type::kRate, between(1, 1e15), "", one_way<&LinkConfig::bits_per_s_down>(),
      "Rate from the second site to the first.", "\"500Mbit/s\""},
+    {"link.trace", Type::kText, {}, "", kTrace,
+     "Under simulate, in the place of a rate: a CSV file, relative to this one, of the rates over the run's simulated time (docs/faults.md, Rates over time). What is predicted takes their mean.",
+     "\"links/day.csv\""},
     {"link.rtt", Type::kTime, between(0, 3600), "", field<&LinkConfig::rtt>(),
      "Round-trip time.", "\"80ms\""},
     {"link.jitter", Type::kTime, between(0, 3600), "", field<&LinkConfig::jitter>(),
@@ -677,7 +685,6 @@ constexpr LaterRow kLater[] = {
     {"net.chunk", "a key of the network transport"},
     {"net.late", "results that come late"},
     {"net.max_solo_rounds", "training on while the link is down"},
-    {"link.trace", "recorded link traces"},
     {"outer.commit", "commit periods"},
 };
 // clang-format on

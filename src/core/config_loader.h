@@ -51,6 +51,8 @@ struct Loader {
   void note_origins();
   /// The entries of [[link]], between sites of these names.
   void check_links(const std::vector<std::string>& names);
+  /// The rates of links that have a trace: the mean of the file, whose path becomes absolute.
+  void take_link_traces();
   void check_faults(const std::vector<std::string>& names);
 
   [[nodiscard]] bool given(std::string_view name) const { return keys.contains(name); }

@@ -10,6 +10,7 @@
 #include "core/config_loader.h"
 #include "core/config_values.h"
 #include "core/hash.h"
+#include "core/link_trace.h"
 #include "core/storage.h"
 
 namespace isthmus {
@@ -243,7 +244,11 @@ std::string outcome_digest(const Config& config) {
   for (const auto& [site, group] : groups_of(config)) add("site.group", group);
   for (const LinkConfig& link : config.links) {
     for (const auto& row : config::link_rows()) {
-      add(row.name, config::toml_text(row.field.get(link), row.type));
+      if (row.name != "link.trace") {
+        add(row.name, config::toml_text(row.field.get(link), row.type));
+      } else if (!link.trace.empty()) {
+        add(row.name, read_link_trace(link.trace).digest());  // what it says, wherever it lies
+      }
     }
   }
   for (const FaultConfig& fault : config.faults) {
