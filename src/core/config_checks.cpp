@@ -83,9 +83,11 @@ void Loader::check_unused() {
       continue;
     }
     if (!info->takes(std::string_view(name).substr(6))) {
+      const bool commits = name == "outer.commit" && info->commits_rounds;
       diagnostics.add(
           "E-KEY-UNUSED", where.key,
-          fmt::format("'{}' is not used by method '{}'", name, info->name),
+          fmt::format("'{}' is not used by method '{}'{}", name, info->name,
+                      commits ? ", whose rounds commit one by one" : ""),
           fmt::format("remove it   (keys of method '{}': {})", info->name, join(info->keys)));
     }
   }
