@@ -63,7 +63,8 @@ Retimer::Retimer(Config config) : config_(std::move(config)) {
                              .options = outer,
                              .parameters = parameters_without_values(layout),
                              .workers = plan.workers,
-                             .steps = plan.total_steps});
+                             .steps = plan.total_steps,
+                             .chunk_bytes = chunk_bytes(config_)});
 }
 
 RetimingInput Retimer::input(const Config& config) const {

@@ -135,6 +135,7 @@ WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
       .retry_interval = kNothingIsLost,
       .shares = owner_shares(world.config),
       .groups = site_groups(world.config),
+      .chunk_bytes = chunk_bytes(world.config),
       .run_key = run_key(world.config.run.seed, Stream::kRounding),
       .events = world.events,
       .moves_shares = over_links && world.config.net.shares == "measured",
@@ -176,6 +177,10 @@ WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
        .exchange = exchange},
       body);
   return {.traffic = result.traffic, .trace_hash = result.trace_hash};
+}
+
+std::size_t chunk_bytes(const Config& config) {
+  return std::min(static_cast<std::size_t>(config.net.chunk), kMaxPartBytes);
 }
 
 std::vector<std::uint32_t> site_groups(const Config& config) {
@@ -287,6 +292,7 @@ Prediction predict_run(const RunWorld& world, const std::vector<Duration>& measu
     input.link = link_options(world);
     input.shares = settled_shares(config);
     input.groups = site_groups(config);
+    input.chunk_bytes = chunk_bytes(config);
     const Prediction next = predict(input);
     whole = whole ? one_after_another(*whole, next) : next;
     done += input.steps;

@@ -510,6 +510,9 @@ constexpr KeyRow<Config> kRows[] = {
     {"net.shares", Type::kChoice, {}, "auto|links|measured", field<&Config::net, &NetConfig::shares>(),
      "Which site reduces how much of a round, with outer.exchange = \"reduce\"; no result depends on it. auto: each as much. links: by the rates of the file's [[link]]s, so that a slow site owns little or nothing; `isthmus bench collectives` says whether that pays. measured: by what the run's own rounds show of the links, followed while it goes on (docs/sites.md, Shares).",
      "\"links\"", {}, nullptr, false},
+    {"net.chunk", Type::kBytes, between(1, 1 << 20), "", field<&Config::net, &NetConfig::chunk>(),
+     "Most bytes of encoded values in a frame; no result depends on it. Frames are cut at tiles of 4,096 values, so at least one must fit, and hold 32 to 512 KiB by themselves: less makes frames that others wait for shorter, at 68 bytes each (docs/sites.md, Frames).",
+     "\"128KiB\"", {}, nullptr, false},
     {"net.min_sites", Type::kInteger, between(1, 4096), "", field<&Config::net, &NetConfig::min_sites>(),
      "With --site: a run that has lost sites goes on while so many are there, the first among them; with fewer they wait for others to come back, for net.gather at most. Absent: 1, but ddp, 1bit-adam and 01-adam do not go on.",
      "1", {}, nullptr, false},
@@ -685,7 +688,6 @@ constexpr SectionRow kSections[] = {
 };
 
 constexpr LaterRow kLater[] = {
-    {"net.chunk", "a key of the network transport"},
     {"net.late", "results that come late: outer.late"},
     {"net.max_solo_rounds", "training on while the link is down"},
 };

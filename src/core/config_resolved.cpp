@@ -159,8 +159,9 @@ namespace {
 
 /// Keys that came after the first results on record: those have the digests of configurations
 /// without them, so a key that keeps its default is left out.
-constexpr std::array<std::string_view, 13> kCameLater = {"outer.late",
+constexpr std::array<std::string_view, 14> kCameLater = {"outer.late",
                                                          "outer.commit",
+                                                         "net.chunk",
                                                          "parallel.schedule",
                                                          "parallel.virtual_stages",
                                                          "parallel.codec_data",
@@ -262,8 +263,8 @@ std::string outcome_digest(const Config& config) {
 
 std::vector<std::pair<std::string, std::string>> common_values(const Config& config) {
   constexpr std::string_view kElsewhere[] = {"model.preset", "model.init", "data.source"};
-  constexpr std::string_view kTogether[] = {"eval.every", "eval.tokens", "eval.part",
-                                            "net.min_sites", "outer.commit"};
+  constexpr std::string_view kTogether[] = {"eval.every",    "eval.tokens",  "eval.part",
+                                            "net.min_sites", "outer.commit", "net.chunk"};
   const auto is_one_of = [](const auto& names, std::string_view name) {
     return std::ranges::find(names, name) != std::ranges::end(names);
   };
