@@ -21,6 +21,9 @@ bool has_stages(const Config& config) {
 bool shares_samples(const Config& config) {
   return std::ranges::any_of(config.sites, [](const SiteConfig& site) { return site.dp > 1; });
 }
+bool has_mesh(const Config& config) {
+  return shares_layers(config) || has_stages(config) || shares_samples(config);
+}
 bool gives_changes(const Config& config) {
   const auto can = [](const SiteConfig& site) { return site.dp > 1 && site.tp == 1; };
   return std::ranges::any_of(config.sites, can) && (config.zero == 1 || config.zero == 2);
@@ -480,6 +483,9 @@ constexpr KeyRow<Config> kRows[] = {
 
     {"parallel.zero", Type::kInteger, between(0, 3), "", field<&Config::zero>(),
      "What data-parallel ranks share out (ZeRO): 1 the optimizer's moments, 2 also gradients, 3 also weights (docs/mesh.md).", "1", "dp > 1", shares_samples, false},
+    {"parallel.codecs", Type::kChoice, {}, "none|default|strong", field<&Config::rank_codec_policy>(),
+     "What the codec_ keys of the mesh's dimensions are where the file does not give them. none: fp32. default: int8 for what is averaged (data, state), bf16 for activations (pipeline, tensor). strong: int4 for all, which costs loss (docs/mesh.md).",
+     "\"default\"", "tp, pp or dp > 1", has_mesh, false},
     {"parallel.codec_data", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::data>(),
      "Bytes form of the gradients summed over data-parallel ranks.", "\"int8\"", "dp > 1", shares_samples},
     {"parallel.codec_state", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::state>(),

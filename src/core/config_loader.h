@@ -101,6 +101,7 @@ struct Loader {
   void apply_optimizer_defaults();
   void apply_schedule_defaults();
   void make_sites();
+  void apply_codec_policy();
   void resolve_percentages();
 
   void check_outer_method();
