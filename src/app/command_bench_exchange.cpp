@@ -71,6 +71,7 @@ Question question_of(const Config& config) {
   round.overlap = 0;
   round.round_behind = false;
   round.commit_every = 0;
+  round.chunk_bytes = chunk_bytes(config);
   round.step_time = [](Rank, StepIndex) { return Duration(0); };
   round.links = link_matrix(config.links, question.sites);
   round.link = {.model = config.sim.link_model == "ideal" ? LinkModel::kPlain : LinkModel::kTcp,
@@ -142,12 +143,14 @@ TimedWay timed(const Question& question, const Way& way) {
   const auto elements = static_cast<std::size_t>(input.fragments.front().elements);
   const std::shared_ptr<const Codec> codec = input.codec;
   TimedWay result{.way = way};
-  SimulationOptions options{
-      .workers = input.workers,
-      .links = input.links,
-      .seed = question.seed,
-      .network = {.link = input.link},
-      .exchange = {.retry_interval = kNothingIsLost, .shares = way.shares, .groups = way.groups}};
+  SimulationOptions options{.workers = input.workers,
+                            .links = input.links,
+                            .seed = question.seed,
+                            .network = {.link = input.link},
+                            .exchange = {.retry_interval = kNothingIsLost,
+                                         .shares = way.shares,
+                                         .groups = way.groups,
+                                         .chunk_bytes = input.chunk_bytes}};
   if (way.along) {
     result.predicted_s =
         predict_round_along(input, make_tree_plan(*codec, elements, input.workers, *way.along));
@@ -301,6 +304,9 @@ int command_bench_exchange(const BenchExchangeArguments& arguments, Session& ses
     throw ConfigError(fmt::format(
         "{}: bench collectives needs two sites at least and a [[link]] between them, or --links",
         arguments.config.string()));
+  }
+  if (has_traces(config)) {
+    session.err.write("note: a [[link]] has a trace; its mean rate is taken here\n");
   }
   const Question question = question_of(config);
   if (question.round.exchange == ReductionKind::kCollect) {

@@ -7,6 +7,7 @@
 #include "app/json_line.h"
 #include "app/link_commands.h"
 #include "app/run_parts.h"
+#include "app/run_worlds.h"
 #include "app/text_table.h"
 #include "core/links_file.h"
 #include "core/suggest.h"
@@ -90,6 +91,12 @@ Question configured(const PlanUtilisationArguments& arguments, Session& session)
     session.err.write(
         fmt::format("note: {} has [[fault]], which the plan leaves out: `simulate` "
                     "plays them\n",
+                    arguments.config.string()));
+  }
+  if (has_traces(config)) {
+    session.err.write(
+        fmt::format("note: {} has a [[link]] with a trace; the plan takes its mean rate: "
+                    "`simulate` plays it\n",
                     arguments.config.string()));
   }
   if (config.outer.late == LateRound::kSlip) {
@@ -180,7 +187,9 @@ void take_links(const PlanUtilisationArguments& arguments, const std::filesystem
     for (const auto& [rate, words] : directions) {
       if (!question.bits_per_s || rate < *question.bits_per_s) {
         question.bits_per_s = rate;
-        question.link = fmt::format("{}, the slowest link of {}", words, file.origin);
+        question.link =
+            fmt::format("{}{}, the slowest link of {}", words,
+                        link.trace.empty() ? "" : ", the mean of its trace", file.origin);
       }
     }
   }

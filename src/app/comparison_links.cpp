@@ -123,7 +123,7 @@ void note_own_link(const Config& config, report::OtherLinks& other) {
   other.rtt_s = std::chrono::duration<double>(first.rtt).count();
   const bool as_played = config.links.size() == 1 && first.bits_per_s_up == first.bits_per_s_down &&
                          first.loss == 0 && first.jitter == Duration{0} && first.streams == 1 &&
-                         first.congestion == "bbr";
+                         first.congestion == "bbr" && first.trace.empty();
   other.bits_per_s = as_played ? first.bits_per_s_up : 0;
 }
 

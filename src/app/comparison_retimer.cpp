@@ -34,6 +34,9 @@ std::optional<std::string> retiming_obstacle(const Config& config) {
   if (!config.faults.empty()) {
     return "it has [[fault]], which re-timing does not know";
   }
+  if (has_traces(config)) {
+    return "it has a [[link]] with a trace, and re-timing knows steady rates";
+  }
   if (config.net.reduction != "direct") {
     return "its net.reduction is not direct, which is all that re-timing knows";
   }
@@ -60,7 +63,8 @@ Retimer::Retimer(Config config) : config_(std::move(config)) {
                              .options = outer,
                              .parameters = parameters_without_values(layout),
                              .workers = plan.workers,
-                             .steps = plan.total_steps});
+                             .steps = plan.total_steps,
+                             .chunk_bytes = chunk_bytes(config_)});
 }
 
 RetimingInput Retimer::input(const Config& config) const {

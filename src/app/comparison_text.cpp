@@ -313,9 +313,10 @@ ComparisonSetting setting_of(const Config& config) {
   }
   if (!config.links.empty()) {
     const LinkConfig& link = config.links.front();
-    setting.clock += fmt::format("; {}{}, {} round trip", human_rate(link.bits_per_s_up),
-                                 link.loss > 0 ? fmt::format(", {:g} % loss", 100 * link.loss) : "",
-                                 seconds(link.rtt));
+    setting.clock += fmt::format(
+        "; {}{}{}, {} round trip", link.trace.empty() ? "" : "a trace, in the mean ",
+        human_rate(link.bits_per_s_up),
+        link.loss > 0 ? fmt::format(", {:g} % loss", 100 * link.loss) : "", seconds(link.rtt));
     if (config.links.size() > 1) {
       setting.clock += fmt::format(" and {} more links", config.links.size() - 1);
     }

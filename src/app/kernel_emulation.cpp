@@ -112,6 +112,9 @@ class KernelEmulation {
     if (!config_.faults.empty()) {
       refuse("[[fault]]", "it goes wrong in virtual time; remove it, or use `simulate` alone");
     }
+    if (has_traces(config_)) {
+      refuse("[[link]] with a trace", "it says rates in virtual time; give a rate");
+    }
     if (!config_.hub.address.empty()) refuse("[hub]", "leave it out");
     if (config_.links.empty()) {
       throw ConfigError(

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "app/run_parts.h"
 #include "app/site_routes.h"
 #include "core/units.h"
 #include "isthmus/errors.h"
@@ -26,12 +27,6 @@ namespace {
 /// Told always: rounds in which it differs come to no end, and a hub leaves out what its own file
 /// does not tell.
 constexpr std::string_view kSharesMove = "whether shares move (net.shares = \"measured\")";
-
-/// Configurations are loaded with a method that there is.
-MethodInfo info_of(const std::string& method) {
-  const std::vector<MethodInfo> known = methods();
-  return *std::ranges::find(known, method, &MethodInfo::name);
-}
 
 /// That rounds have owners, and enough of them. The method is one that can.
 void check_rounds(const Config& config) {

@@ -104,6 +104,9 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
     row("faults", fmt::format("{} in the file, not in this estimate: `simulate` plays them",
                               config.faults.size()));
   }
+  if (has_traces(config)) {
+    row("traces", "this estimate takes the mean rate of each trace: `simulate` plays them");
+  }
   if (config.outer.late == LateRound::kSlip) {
     row("late", "this estimate waits for late results: `simulate` lets them slip");
   }

@@ -58,6 +58,11 @@ LanguageModelOptions language_model_options(const Config& config, const Training
           .patience = patience_of_threads(config, plan.json)};
 }
 
+MethodInfo info_of(const std::string& method) {
+  const std::vector<MethodInfo> known = methods();
+  return *std::ranges::find(known, method, &MethodInfo::name);
+}
+
 bool forward_only(const Config& config) {
   const std::vector<MethodInfo> known = methods();
   return std::ranges::any_of(known, [&](const MethodInfo& method) {

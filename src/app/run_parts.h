@@ -19,6 +19,8 @@ namespace isthmus::app {
 [[nodiscard]] LanguageModelOptions language_model_options(const Config& config,
                                                           const TrainingPlan& plan, Rank rank);
 
+/// Of a method that there is, as configurations are loaded with.
+[[nodiscard]] MethodInfo info_of(const std::string& method);
 /// Whether the run's method takes forward passes alone (MethodInfo::forward_only).
 [[nodiscard]] bool forward_only(const Config& config);
 /// Whether it exchanges the gradients of every step, which a mesh then collects whole.

@@ -33,16 +33,17 @@ std::string prediction_json(const Prediction& prediction, double measured_s) {
 std::string links_json(const Config& config) {
   std::vector<std::string> links;
   for (const LinkConfig& link : config.links) {
-    links.push_back(JsonLine()
-                        .add("a", link.a)
-                        .add("b", link.b)
-                        .add("bits_per_s_up", link.bits_per_s_up)
-                        .add("bits_per_s_down", link.bits_per_s_down)
-                        .add("rtt_s", seconds(link.rtt))
-                        .add("loss", link.loss)
-                        .add("streams", link.streams)
-                        .add("congestion", link.congestion)
-                        .str());
+    JsonLine line;
+    line.add("a", link.a)
+        .add("b", link.b)
+        .add("bits_per_s_up", link.bits_per_s_up)
+        .add("bits_per_s_down", link.bits_per_s_down)
+        .add("rtt_s", seconds(link.rtt))
+        .add("loss", link.loss)
+        .add("streams", link.streams)
+        .add("congestion", link.congestion);
+    if (!link.trace.empty()) line.add("trace", link.trace.string());  // rates are then its means
+    links.push_back(line.str());
   }
   return JsonLine().add_raw("links", json_array(links)).str();
 }

@@ -135,6 +135,7 @@ WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
       .retry_interval = kNothingIsLost,
       .shares = owner_shares(world.config),
       .groups = site_groups(world.config),
+      .chunk_bytes = chunk_bytes(world.config),
       .run_key = run_key(world.config.run.seed, Stream::kRounding),
       .events = world.events,
       .moves_shares = over_links && world.config.net.shares == "measured",
@@ -162,18 +163,24 @@ WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
     return {};
   }
   const std::vector<std::string> sites = site_names(world.config);
-  const std::vector<DirectedLink> links = link_matrix(world.config.links, sites);
+  const auto traces = link_traces(world.config.links, sites, world.begun);
+  const std::vector<DirectedLink> links =
+      at_highest_rates(link_matrix(world.config.links, sites), traces, sites.size());
   const SimulationResult result = run_simulated(
       {.workers = world.plan.workers,
        .links = links,
        .seed = world.config.run.seed,
        .world = {.slots = world.slots},
        .network = {.link = link_options(world),
-                   .profiles = fault_rates(world.config.faults, links, sites, world.begun),
+                   .profiles = fault_rates(world.config.faults, links, sites, world.begun, traces),
                    .events = world.events},
        .exchange = exchange},
       body);
   return {.traffic = result.traffic, .trace_hash = result.trace_hash};
+}
+
+std::size_t chunk_bytes(const Config& config) {
+  return std::min(static_cast<std::size_t>(config.net.chunk), kMaxPartBytes);
 }
 
 std::vector<std::uint32_t> site_groups(const Config& config) {
@@ -194,6 +201,10 @@ std::vector<std::uint32_t> named_groups(const Config& config) {
     groups.push_back(static_cast<std::uint32_t>(first));
   }
   return groups;
+}
+
+bool has_traces(const Config& config) {
+  return std::ranges::any_of(config.links, [](const auto& link) { return !link.trace.empty(); });
 }
 
 void check_links(const Config& config) { (void)link_matrix(config.links, site_names(config)); }
@@ -281,9 +292,15 @@ Prediction predict_run(const RunWorld& world, const std::vector<Duration>& measu
     input.link = link_options(world);
     input.shares = settled_shares(config);
     input.groups = site_groups(config);
+    input.chunk_bytes = chunk_bytes(config);
     const Prediction next = predict(input);
     whole = whole ? one_after_another(*whole, next) : next;
     done += input.steps;
+  }
+  for (PredictionTerm& term : whole->terms) {  // shown wherever they are
+    if (has_traces(config) && term.name == "payload on the link") {
+      term.formula += "; of rates over time (link.trace) the mean";
+    }
   }
   return *whole;
 }

@@ -41,6 +41,9 @@ struct WorldResult {                                // of this session; empty on
   std::optional<std::uint64_t> trace_hash;          // equal for equal simulations
 };
 
+/// PeerExchangeOptions::chunk_bytes: net.chunk, which may say more than a frame ever holds.
+[[nodiscard]] std::size_t chunk_bytes(const Config& config);
+
 /// PeerExchangeOptions::groups by each site.group, whatever net.reduction is; none: no site has
 /// one.
 [[nodiscard]] std::vector<std::uint32_t> named_groups(const Config& config);
@@ -64,6 +67,8 @@ struct WorldResult {                                // of this session; empty on
 /// The same, measured whatever is declared.
 [[nodiscard]] Duration time_step(const RunWorld& world);
 
+/// Whether rates of links change over time (link.trace).
+[[nodiscard]] bool has_traces(const Config& config);
 /// THROWS: ConfigError when two sites have no link.
 void check_links(const Config& config);
 

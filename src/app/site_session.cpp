@@ -141,6 +141,7 @@ void SiteSession::open_exchange() {
           .retry_interval = kNothingIsLost,
           .shares = std::move(shares),
           .groups = site_groups(config_),
+          .chunk_bytes = chunk_bytes(config_),
           .run_key = run_key(config_.run.seed, Stream::kRounding),
           .events = events_.get(),
           .elastic = elastic_,

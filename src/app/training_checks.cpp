@@ -112,6 +112,16 @@ void Training::check() const {
         request_.emulated ? "--emulate takes real time" : "this run takes real time",
         config_.faults.size() == 1 ? "entry" : "entries"));
   }
+  if (!request_.simulated) {
+    for (const LinkConfig& link : config_.links) {
+      if (link.trace.empty()) continue;
+      throw ConfigError(fmt::format(
+          "[[link]] {} - {}: trace = \"{}\" says rates in virtual time, and {}: give it a rate, or "
+          "use `simulate`",
+          link.a, link.b, link.trace.string(),
+          request_.emulated ? "--emulate takes real time" : "this run takes real time"));
+    }
+  }
   if (!config_.log.http.empty()) {
     (void)parse_http_address("log.http", config_.log.http);
   }

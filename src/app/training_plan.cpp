@@ -5,13 +5,16 @@
 
 #include <algorithm>
 #include <memory>
+#include <string_view>
 
+#include "app/run_parts.h"
 #include "core/rng.h"
 #include "inner/mesh_rank.h"
 #include "inner/model_shape.h"
 #include "inner/pipeline_schedule.h"
 #include "isthmus/codec.h"
 #include "isthmus/errors.h"
+#include "outer/settings.h"
 
 namespace isthmus::app {
 namespace {
@@ -72,10 +75,28 @@ SiteMesh site_mesh(const Config& config, const SiteConfig& site, std::int64_t wo
   return mesh;
 }
 
+/// Frames are cut at tiles, so one of each codec that goes between sites must fit.
+void check_chunk(const Config& config) {
+  const MethodInfo& info = info_of(config.method);
+  const auto check = [&](std::string_view key, const std::string& spelling) {
+    const std::size_t tile = make_codec(spelling)->encoded_bytes(kTileValues);
+    if (tile <= static_cast<std::size_t>(config.net.chunk)) return;
+    throw ConfigError(
+        fmt::format("net.chunk = {} bytes: a frame holds a tile of {} values at least, and one of "
+                    "{} = \"{}\" has {} bytes; make it {} bytes or more",
+                    config.net.chunk, kTileValues, key, spelling, tile, tile));
+  };
+  if (info.takes("codec")) check("outer.codec", outer::codec_of(info, config.outer));
+  if (info.takes("warmup_codec")) {
+    check("outer.warmup_codec", config.outer.one_bit_adam.warmup_codec);
+  }
+}
+
 }  // namespace
 
 TrainingPlan make_training_plan(const Config& config, std::span<const int> cores,
                                 std::optional<Rank> only) {
+  check_chunk(config);
   TrainingPlan plan;
   plan.workers = config.workers();
   plan.total_steps = total_steps(config);

@@ -83,9 +83,11 @@ void Loader::check_unused() {
       continue;
     }
     if (!info->takes(std::string_view(name).substr(6))) {
+      const bool commits = name == "outer.commit" && info->commits_rounds;
       diagnostics.add(
           "E-KEY-UNUSED", where.key,
-          fmt::format("'{}' is not used by method '{}'", name, info->name),
+          fmt::format("'{}' is not used by method '{}'{}", name, info->name,
+                      commits ? ", whose rounds commit one by one" : ""),
           fmt::format("remove it   (keys of method '{}': {})", info->name, join(info->keys)));
     }
   }
@@ -367,15 +369,22 @@ void Loader::check_links(const std::vector<std::string>& names) {
     const bool both = given_keys.contains("link.rate");
     const bool up = given_keys.contains("link.rate_up");
     const bool down = given_keys.contains("link.rate_down");
-    if (both && (up || down)) {
+    const auto trace = given_keys.find("link.trace");
+    if (trace != given_keys.end()) {
+      if (both || up || down) {
+        diagnostics.add("E-CONFLICT", trace->second.key, "'link.trace' together with a rate",
+                        "the trace says the rates; give one of them");
+      }
+    } else if (both && (up || down)) {
       diagnostics.add("E-CONFLICT", given_keys.find("link.rate")->second.key,
                       "'link.rate' together with 'link.rate_up' or 'link.rate_down'",
                       "rate is for both directions");
     } else if (!both && !(up && down)) {
       diagnostics.add("E-KEY-MISSING", link_places[i], "[[link]] without a rate",
-                      "rate = \"100Mbit/s\", or both rate_up and rate_down");
+                      "rate = \"100Mbit/s\", both rate_up and rate_down, or trace = \"day.csv\"");
     }
   }
+  take_link_traces();
 }
 
 }  // namespace isthmus::config

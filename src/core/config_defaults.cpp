@@ -29,6 +29,16 @@ constexpr std::array<Preset, 10> kPresets = {{
     {"llama-1.3b", "llama", 24, 2048, 16, 16, 5504, 32000, 1024},
 }};
 
+/// parallel.codecs: strong where values are averaged and mild on activations, whose errors nothing
+/// averages; or strong everywhere.
+struct CodecPolicy {
+  std::string_view name, averaged, activations;
+};
+constexpr std::array<CodecPolicy, 2> kCodecPolicies = {{
+    {"default", "int8", "bf16"},
+    {"strong", "int4", "int4"},
+}};
+
 /// What a model folder decides; everything else of [model] belongs to the training.
 constexpr std::array<std::string_view, 13> kFolderKeys = {
     "model.arch",     "model.n_layers",   "model.d_model", "model.n_heads", "model.n_kv_heads",
@@ -58,6 +68,7 @@ void Loader::complete() {
   apply_optimizer_defaults();
   apply_schedule_defaults();
   make_sites();
+  apply_codec_policy();
   resolve_percentages();
 }
 
@@ -147,6 +158,24 @@ void Loader::apply_method_defaults() {
   fill("nesterov", config.outer.nesterov, true);
   fill("alpha", config.outer.alpha, info->default_alpha);
   fill("codec", config.outer.codec, info->default_codec);
+}
+
+// Where a mesh has the dimension: a codec of another one would be refused.
+void Loader::apply_codec_policy() {
+  for (const CodecPolicy& policy : kCodecPolicies) {
+    if (policy.name != config.rank_codec_policy) continue;
+    const bool sums_are_bf16 = config.train.precision == "bf16";  // of layers, on their way
+    const auto fill = [&](std::string_view name, std::string_view codec) {
+      const KeyRow<Config>& row = row_of(name);
+      if (given(name) || !row.used(config)) return;
+      row.field.set(config, std::string(codec));
+      default_origins[std::string(name)] = "parallel.codecs";
+    };
+    fill("parallel.codec_data", policy.averaged);
+    fill("parallel.codec_state", policy.averaged);
+    fill("parallel.codec_pipeline", policy.activations);
+    if (!sums_are_bf16) fill("parallel.codec_tensor", policy.activations);
+  }
 }
 
 void Loader::apply_optimizer_defaults() {

@@ -21,6 +21,9 @@ bool has_stages(const Config& config) {
 bool shares_samples(const Config& config) {
   return std::ranges::any_of(config.sites, [](const SiteConfig& site) { return site.dp > 1; });
 }
+bool has_mesh(const Config& config) {
+  return shares_layers(config) || has_stages(config) || shares_samples(config);
+}
 bool gives_changes(const Config& config) {
   const auto can = [](const SiteConfig& site) { return site.dp > 1 && site.tp == 1; };
   return std::ranges::any_of(config.sites, can) && (config.zero == 1 || config.zero == 2);
@@ -400,6 +403,9 @@ constexpr KeyRow<Config> kRows[] = {
     {"outer.late", Type::kChoice, {}, "wait|slip", outer_enum<&O::late, kLates>(),
      "A result that is not there when its step is due: that step waits for it, or training goes on and a later one applies it.",
      "\"slip\""},
+    {"outer.commit", Type::kEvery, between(1, 1e6), "", field<kOuter, &O::commit_every>(),
+     "Of ddp, 1bit-adam and 01-adam, whose rounds are used as soon as they are whole: every so many steps, and at the end, a round waits until all have agreed on the digests of those since the last; no result depends on it. Where sites may be lost each step's round does, whatever stands here (docs/sites.md).",
+     "\"every:16\"", {}, nullptr, false},
     {"outer.placement", Type::kChoice, {}, "host|device", field<&Config::outer_placement>(),
      "Where anchors, momentum and residual live: in host memory, or on the CUDA device that has the weights (methods diloco, streaming-diloco, localsgd). The same bits.",
      "\"device\"", {}, nullptr, false},
@@ -477,6 +483,9 @@ constexpr KeyRow<Config> kRows[] = {
 
     {"parallel.zero", Type::kInteger, between(0, 3), "", field<&Config::zero>(),
      "What data-parallel ranks share out (ZeRO): 1 the optimizer's moments, 2 also gradients, 3 also weights (docs/mesh.md).", "1", "dp > 1", shares_samples, false},
+    {"parallel.codecs", Type::kChoice, {}, "none|default|strong", field<&Config::rank_codec_policy>(),
+     "What the codec_ keys of the mesh's dimensions are where the file does not give them. none: fp32. default: int8 for what is averaged (data, state), bf16 for activations (pipeline, tensor). strong: int4 for all, which costs loss (docs/mesh.md).",
+     "\"default\"", "tp, pp or dp > 1", has_mesh, false},
     {"parallel.codec_data", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::data>(),
      "Bytes form of the gradients summed over data-parallel ranks.", "\"int8\"", "dp > 1", shares_samples},
     {"parallel.codec_state", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::state>(),
@@ -507,6 +516,9 @@ constexpr KeyRow<Config> kRows[] = {
     {"net.shares", Type::kChoice, {}, "auto|links|measured", field<&Config::net, &NetConfig::shares>(),
      "Which site reduces how much of a round, with outer.exchange = \"reduce\"; no result depends on it. auto: each as much. links: by the rates of the file's [[link]]s, so that a slow site owns little or nothing; `isthmus bench collectives` says whether that pays. measured: by what the run's own rounds show of the links, followed while it goes on (docs/sites.md, Shares).",
      "\"links\"", {}, nullptr, false},
+    {"net.chunk", Type::kBytes, between(1, 1 << 20), "", field<&Config::net, &NetConfig::chunk>(),
+     "Most bytes of encoded values in a frame; no result depends on it. Frames are cut at tiles of 4,096 values, so at least one must fit, and hold 32 to 512 KiB by themselves: less makes frames that others wait for shorter, at 68 bytes each (docs/sites.md, Frames).",
+     "\"128KiB\"", {}, nullptr, false},
     {"net.min_sites", Type::kInteger, between(1, 4096), "", field<&Config::net, &NetConfig::min_sites>(),
      "With --site: a run that has lost sites goes on while so many are there, the first among them; with fewer they wait for others to come back, for net.gather at most. Absent: 1, but ddp, 1bit-adam and 01-adam do not go on.",
      "1", {}, nullptr, false},
@@ -621,15 +633,20 @@ constexpr Field<LinkConfig> kRate = {
       link.bits_per_s_up = link.bits_per_s_down = std::get<double>(value);
     },
     [](const LinkConfig& link) {
-      return link.bits_per_s_up == link.bits_per_s_down ? Value(link.bits_per_s_up) : Value{};
+      const bool one = link.trace.empty() && link.bits_per_s_up == link.bits_per_s_down;
+      return one ? Value(link.bits_per_s_up) : Value{};
     }};
 template <double LinkConfig::*Mine>
 constexpr Field<LinkConfig> one_way() {
   return {[](LinkConfig& link, const Value& value) { link.*Mine = std::get<double>(value); },
           [](const LinkConfig& link) {
-            return link.bits_per_s_up == link.bits_per_s_down ? Value{} : Value(link.*Mine);
+            const bool two = link.trace.empty() && link.bits_per_s_up != link.bits_per_s_down;
+            return two ? Value(link.*Mine) : Value{};
           }};
 }
+constexpr Field<LinkConfig> kTrace = {
+    [](LinkConfig& link, const Value& value) { from_value(link.trace, value); },
+    [](const LinkConfig& link) { return link.trace.empty() ? Value{} : to_value(link.trace); }};
 
 constexpr KeyRow<LinkConfig> kLinkRows[] = {
     {"link.between", Type::kPairOfTexts, {}, "", kBetween,
@@ -641,6 +658,9 @@ constexpr KeyRow<LinkConfig> kLinkRows[] = {
      "Rate from the first site to the second.", "\"50Mbit/s\""},
     {"link.rate_down", Type::kRate, between(1, 1e15), "", one_way<&LinkConfig::bits_per_s_down>(),
      "Rate from the second site to the first.", "\"500Mbit/s\""},
+    {"link.trace", Type::kText, {}, "", kTrace,
+     "Under simulate, in the place of a rate: a CSV file, relative to this one, of the rates over the run's simulated time (docs/faults.md, Rates over time). What is predicted takes their mean.",
+     "\"links/day.csv\""},
     {"link.rtt", Type::kTime, between(0, 3600), "", field<&LinkConfig::rtt>(),
      "Round-trip time.", "\"80ms\""},
     {"link.jitter", Type::kTime, between(0, 3600), "", field<&LinkConfig::jitter>(),
@@ -674,11 +694,8 @@ constexpr SectionRow kSections[] = {
 };
 
 constexpr LaterRow kLater[] = {
-    {"net.chunk", "a key of the network transport"},
-    {"net.late", "results that come late"},
+    {"net.late", "results that come late: outer.late"},
     {"net.max_solo_rounds", "training on while the link is down"},
-    {"link.trace", "recorded link traces"},
-    {"outer.commit", "commit periods"},
 };
 // clang-format on
 

@@ -51,6 +51,8 @@ struct Loader {
   void note_origins();
   /// The entries of [[link]], between sites of these names.
   void check_links(const std::vector<std::string>& names);
+  /// The rates of links that have a trace: the mean of the file, whose path becomes absolute.
+  void take_link_traces();
   void check_faults(const std::vector<std::string>& names);
 
   [[nodiscard]] bool given(std::string_view name) const { return keys.contains(name); }
@@ -99,6 +101,7 @@ struct Loader {
   void apply_optimizer_defaults();
   void apply_schedule_defaults();
   void make_sites();
+  void apply_codec_policy();
   void resolve_percentages();
 
   void check_outer_method();

@@ -10,6 +10,7 @@
 #include "core/config_loader.h"
 #include "core/config_values.h"
 #include "core/hash.h"
+#include "core/link_trace.h"
 #include "core/storage.h"
 
 namespace isthmus {
@@ -158,7 +159,9 @@ namespace {
 
 /// Keys that came after the first results on record: those have the digests of configurations
 /// without them, so a key that keeps its default is left out.
-constexpr std::array<std::string_view, 12> kCameLater = {"outer.late",
+constexpr std::array<std::string_view, 14> kCameLater = {"outer.late",
+                                                         "outer.commit",
+                                                         "net.chunk",
                                                          "parallel.schedule",
                                                          "parallel.virtual_stages",
                                                          "parallel.codec_data",
@@ -215,7 +218,7 @@ std::string config_digest(const Config& config) {
 std::string outcome_digest(const Config& config) {
   const auto defaults = std::make_unique<const Config>();
   // Of the keys that do not steer the trajectory, those that leave the outcome as it is.
-  constexpr std::array<std::string_view, 31> kNoMatter = {
+  constexpr std::array<std::string_view, 32> kNoMatter = {
       "schema",         "run.name",          "run.out",         "model.preset",
       "model.init",     "data.source",       "train.recompute", "train.threads",
       "train.pin",      "net.transport",     "net.patience",    "net.streams",
@@ -223,7 +226,7 @@ std::string outcome_digest(const Config& config) {
       "net.cap",        "net.serve",         "net.quiet",       "ckpt.every",
       "ckpt.keep",      "log.sinks",         "log.http",        "log.stalled_after",
       "hub.address",    "hub.key",           "hub.site",        "net.detour",
-      "train.offload",  "parallel.patience", "outer.placement"};
+      "train.offload",  "parallel.patience", "outer.placement", "parallel.codecs"};
   std::string text;
   const auto add = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{}={}\n", name, value);
@@ -243,7 +246,11 @@ std::string outcome_digest(const Config& config) {
   for (const auto& [site, group] : groups_of(config)) add("site.group", group);
   for (const LinkConfig& link : config.links) {
     for (const auto& row : config::link_rows()) {
-      add(row.name, config::toml_text(row.field.get(link), row.type));
+      if (row.name != "link.trace") {
+        add(row.name, config::toml_text(row.field.get(link), row.type));
+      } else if (!link.trace.empty()) {
+        add(row.name, read_link_trace(link.trace).digest());  // what it says, wherever it lies
+      }
     }
   }
   for (const FaultConfig& fault : config.faults) {
@@ -256,8 +263,8 @@ std::string outcome_digest(const Config& config) {
 
 std::vector<std::pair<std::string, std::string>> common_values(const Config& config) {
   constexpr std::string_view kElsewhere[] = {"model.preset", "model.init", "data.source"};
-  constexpr std::string_view kTogether[] = {"eval.every", "eval.tokens", "eval.part",
-                                            "net.min_sites"};
+  constexpr std::string_view kTogether[] = {"eval.every",    "eval.tokens",  "eval.part",
+                                            "net.min_sites", "outer.commit", "net.chunk"};
   const auto is_one_of = [](const auto& names, std::string_view name) {
     return std::ranges::find(names, name) != std::ranges::end(names);
   };

@@ -28,6 +28,8 @@ enum class Type {
   kText,
   kChoice,         // one of KeyRow::choices, separated by '|'
   kFalseOrChoice,  // the same, or false
+  kEvery,          // "every:16", which is 16
+  kBytes,          // "256KiB"; unit required
   kTokens,         // "3M", 192, "192 tok"
   kTokensUnit,     // the same, unit required
   kTokensOrAll,    // the same without unit, or "all"

@@ -27,6 +27,14 @@ std::string list_text(const std::vector<Element>& elements, const Write& write) 
   return "[" + join(parts) + "]";
 }
 
+/// Whole in the largest power of 1024 that divides it.
+std::string bytes_text(std::int64_t bytes) {
+  constexpr std::int64_t kKibi = 1024;
+  if (bytes > 0 && bytes % (kKibi * kKibi) == 0) return fmt::format("{}MiB", bytes / kKibi / kKibi);
+  if (bytes > 0 && bytes % kKibi == 0) return fmt::format("{}KiB", bytes / kKibi);
+  return fmt::format("{}B", bytes);
+}
+
 std::string quoted_real(double value, Type type) {
   switch (type) {
     case Type::kRate:
@@ -102,6 +110,8 @@ std::string toml_text(const Value& value, Type type) {
           return data ? "true" : "false";
         } else if constexpr (std::is_same_v<Data, std::int64_t>) {
           if (type == Type::kIntegerOrAuto && data == 0) return toml_quote("auto");
+          if (type == Type::kEvery) return toml_quote(fmt::format("every:{}", data));
+          if (type == Type::kBytes) return toml_quote(bytes_text(data));
           return type == Type::kTokensUnit ? toml_quote(fmt::format("{} tok", data))
                                            : fmt::format("{}", data);
         } else if constexpr (std::is_same_v<Data, double>) {
@@ -142,6 +152,10 @@ std::string type_text(Type type, std::string_view choices) {
       return "one of " + join(split_choices(choices));
     case Type::kFalseOrChoice:
       return "false or one of " + join(split_choices(choices));
+    case Type::kEvery:
+      return "a period, such as \"every:16\"";
+    case Type::kBytes:
+      return "a size, such as \"256KiB\"";
     case Type::kTokens:
       return "a count of tokens, such as \"3M\"";
     case Type::kTokensUnit:

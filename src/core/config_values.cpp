@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
+#include "core/config_value_errors.h"
 #include "core/suggest.h"
 #include "core/units.h"
 
@@ -13,77 +15,6 @@ namespace isthmus::config {
 namespace {
 
 using Result = Expected<Value, ValueError>;
-
-Unexpected<ValueError> fail(const SourceValue& source, std::string code, std::string message,
-                            std::string hint = {}) {
-  return Unexpected<ValueError>(
-      ValueError{std::move(code), std::move(message), std::move(hint), source.place});
-}
-
-/// 'outer.H = 0'
-std::string quoted(const SourceValue& source, const ValueRule& rule) {
-  return fmt::format("'{} = {}'", rule.name, shown(source));
-}
-
-Unexpected<ValueError> wrong_type(const SourceValue& source, const ValueRule& rule) {
-  std::string hint;
-  const auto* given = std::get_if<std::string>(&source.data);
-  const bool is_text = given != nullptr;
-  const bool is_number = is_text && parse_quantity(*given, Dimension::kFraction).has_value();
-  if (is_number && (rule.type == Type::kInteger || rule.type == Type::kReal)) {
-    hint = "write the number without quotes";
-  } else if (is_text && rule.type == Type::kBool) {
-    hint = "write true or false without quotes";
-  }
-  return fail(source, "E-TYPE",
-              fmt::format("{}: must be {}, not {}", quoted(source, rule),
-                          type_text(rule.type, rule.choices), type_name(source)),
-              hint);
-}
-
-Unexpected<ValueError> out_of_range(const SourceValue& source, const ValueRule& rule) {
-  return fail(source, "E-RANGE",
-              fmt::format("{}: must be {}", quoted(source, rule), rule.range.text()));
-}
-
-Result checked_integer(const SourceValue& source, const ValueRule& rule, double value) {
-  if (!std::isfinite(value) || std::floor(value) != value) {
-    return fail(source, "E-RANGE", fmt::format("{}: must be a whole number", quoted(source, rule)));
-  }
-  if (!rule.range.contains(value)) {
-    return out_of_range(source, rule);
-  }
-  return Value(static_cast<std::int64_t>(value));
-}
-
-Result checked_real(const SourceValue& source, const ValueRule& rule, double value) {
-  if (!std::isfinite(value)) {
-    return fail(source, "E-RANGE", fmt::format("{}: must be finite", quoted(source, rule)));
-  }
-  if (!rule.range.contains(value)) {
-    return out_of_range(source, rule);
-  }
-  return Value(value);
-}
-
-Unexpected<ValueError> unit_error(const SourceValue& source, const ValueRule& rule,
-                                  const UnitError& error) {
-  switch (error.kind) {
-    case UnitError::Kind::kMissing:
-      return fail(source, "E-UNIT-MISSING", fmt::format("{} needs a unit", quoted(source, rule)),
-                  error.hint);
-    case UnitError::Kind::kWrong:
-      return fail(source, "E-UNIT-WRONG", fmt::format("{}: {}", quoted(source, rule), error.text),
-                  error.hint);
-    case UnitError::Kind::kRange:
-      return fail(source, "E-RANGE", fmt::format("{}: {}", quoted(source, rule), error.text),
-                  error.hint);
-    case UnitError::Kind::kNumber:
-      break;
-  }
-  return fail(source, "E-VALUE", fmt::format("{}: {}", quoted(source, rule), error.text),
-              error.hint);
-}
 
 /// A number or a text with a unit, read as `dimension`.
 Expected<Quantity, ValueError> quantity_of(const SourceValue& source, const ValueRule& rule,
@@ -106,6 +37,33 @@ Expected<Quantity, ValueError> quantity_of(const SourceValue& source, const Valu
     return unit_error(source, rule, quantity.error());
   }
   return *quantity;
+}
+
+/// "every:16" as 16.
+Result parse_every(const SourceValue& source, const ValueRule& rule) {
+  constexpr std::string_view kEvery = "every:";
+  const auto* text = std::get_if<std::string>(&source.data);
+  if (text == nullptr) {
+    return wrong_type(source, rule);
+  }
+  std::int64_t count = 0;
+  const char* begin = text->data() + std::min(kEvery.size(), text->size());
+  const char* end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(begin, end, count);
+  if (!text->starts_with(kEvery) || begin == end || stop != end || error != std::errc()) {
+    return fail(source, "E-VALUE", fmt::format("{}: must be \"every:K\"", quoted(source, rule)),
+                "for example \"every:16\"");
+  }
+  return checked_integer(source, rule, static_cast<double>(count));
+}
+
+/// Whole bytes.
+Result parse_bytes(const SourceValue& source, const ValueRule& rule) {
+  const auto quantity = quantity_of(source, rule, Dimension::kBytes);
+  if (!quantity) {
+    return Unexpected<ValueError>(quantity.error());
+  }
+  return checked_integer(source, rule, quantity->value);
 }
 
 Result parse_tokens(const SourceValue& source, const ValueRule& rule) {
@@ -343,6 +301,10 @@ Expected<Value, ValueError> parse_value(const SourceValue& source, const ValueRu
         return Value(std::string("false"));
       }
       return parse_text(source, {rule.name, Type::kChoice, {}, rule.choices});
+    case Type::kEvery:
+      return parse_every(source, rule);
+    case Type::kBytes:
+      return parse_bytes(source, rule);
     case Type::kTokens:
     case Type::kTokensUnit:
     case Type::kTokensOrAll:

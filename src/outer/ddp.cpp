@@ -31,6 +31,7 @@ Ddp::Ddp(const MethodInfo& method, const OuterOptions& options, InnerLoop& inner
       exchange_(exchange),
       codec_(make_codec(codec_of(method, options))),
       kind_(options.exchange),
+      commit_every_(options.commit_every),
       patience_(options.patience),
       buckets_(make_buckets(inner.parameters(), bucket_values)) {
   for (const Bucket& bucket : buckets_) {
@@ -81,7 +82,7 @@ void Ddp::launch(std::size_t bucket, StepIndex t) {
        .codec = codec_,
        .weight = 1,
        .kind = kind_,
-       .commit = last && t.value() % kCommitEvery == 0}));
+       .commit = last && t.value() % commit_every_ == 0}));
 }
 
 Reduced Ddp::settle(const Ticket& ticket) {
@@ -120,7 +121,7 @@ std::vector<RoundReport> Ddp::finish() {
 
 // An empty round commits the digests still open.
 void Ddp::commit_open_rounds(StepIndex last) {
-  if (last.value() % kCommitEvery != 0) {
+  if (last.value() % commit_every_ != 0) {
     (void)settle(exchange_.begin({.id = id_of(buckets_.size(), last),
                                   .encoded = {},
                                   .codec = codec_,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data parallel training, the baseline: the mean gradient of all workers, exchanged every step,
 // then one inner optimizer update on it (clipping included). Buckets go out while the backward pass
-// runs. Rounds commit every kCommitEvery steps and at the last one; between, results are used as
-// soon as they are whole and their digests join the next commit.
+// runs. Rounds commit every OuterOptions::commit_every steps and at the last one; between, results
+// are used as soon as they are whole and their digests join the next commit.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,6 @@ namespace isthmus::outer {
 
 class Ddp final : public OuterStrategy {
  public:
-  static constexpr std::int64_t kCommitEvery = 16;
-
   Ddp(const MethodInfo& method, const OuterOptions& options, InnerLoop& inner, Exchange& exchange,
       std::size_t bucket_values = kBucketValues);
 
@@ -48,6 +46,7 @@ class Ddp final : public OuterStrategy {
   Exchange& exchange_;
   std::shared_ptr<const Codec> codec_;  // co-owned by the rounds in flight
   ReductionKind kind_;
+  std::int64_t commit_every_;
   Duration patience_;
   std::vector<Bucket> buckets_;
   std::vector<ErrorFeedback> residuals_;  // by bucket, where the codec asks for error feedback

@@ -35,6 +35,7 @@ OneBitAdam::OneBitAdam(const MethodInfo& method, const OuterOptions& options, In
       exchange_(exchange),
       codec_(make_codec(codec_of(method, options))),
       kind_(options.exchange),
+      commit_every_(options.commit_every),
       patience_(options.patience),
       bucket_values_(bucket_values),
       adam_(inner.adam_settings()),
@@ -75,7 +76,7 @@ StepReport OneBitAdam::compressed_step(StepIndex t) {
   std::vector<float> g(kTileValues);
   bool counted = buckets_.empty();
   report.rounds = mean_->run(
-      t, fit, t.value() % Ddp::kCommitEvery == 0,
+      t, fit, t.value() % commit_every_ == 0,
       [&](std::size_t bucket, std::size_t begin, std::span<float> tile) {
         momentum[bucket].read(begin, tile);
         gradient[bucket].read(begin, std::span(g).first(tile.size()));

@@ -65,6 +65,7 @@ class OneBitAdam final : public OuterStrategy {
   Exchange& exchange_;
   std::shared_ptr<const Codec> codec_;  // co-owned by the rounds in flight
   ReductionKind kind_;
+  std::int64_t commit_every_;
   Duration patience_;
   std::size_t bucket_values_;
   AdamSettings adam_;

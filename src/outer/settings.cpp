@@ -46,6 +46,8 @@ std::vector<GivenKey> given_keys(const OuterOptions& o) {
       {"exchange", o.exchange != ReductionKind::kAuto, "not auto"},
       {"carry", o.carry != LostContribution::kCarry,
        o.carry == LostContribution::kStay ? "stay" : "rollback"},
+      {"commit", o.commit_every != OuterOptions{}.commit_every,
+       fmt::format("every:{}", o.commit_every)},
       {"late", o.late != LateRound::kWait, "slip"},
       {"outlier", o.outlier != OuterOptions{}.outlier, fmt::format("{}", o.outlier)},
       {"staleness_penalty", o.staleness_penalty != StalenessPenalty::kNone,
@@ -132,6 +134,8 @@ void validate(const MethodInfo& method, const OuterOptions& options) {
   require(options.overlap >= 0 && options.overlap < options.H, "overlap",
           fmt::format("{}", options.overlap),
           fmt::format("in 0 .. {} (H - 1; inner steps between send and apply)", options.H - 1));
+  require(options.commit_every >= 1, "commit", fmt::format("every:{}", options.commit_every),
+          "every:1 or more (steps whose digests are compared together)");
   require(options.late == LateRound::kWait || options.overlap > 0, "late", "slip",
           "wait without overlap (results are then due in the step that sends)");
   require(options.outlier == 0 || (std::isfinite(options.outlier) && options.outlier > 1),

@@ -37,6 +37,7 @@ ZeroOneAdam::ZeroOneAdam(const MethodInfo& method, const OuterOptions& options, 
       exchange_(exchange),
       codec_(make_codec(codec_of(method, options))),
       kind_(options.exchange),
+      commit_every_(options.commit_every),
       patience_(options.patience),
       bucket_values_(bucket_values),
       adam_(inner.adam_settings()),
@@ -87,7 +88,7 @@ StepReport ZeroOneAdam::compressed_step(StepIndex t) {
   const auto b1 = static_cast<float>(adam_.beta1);
   bool counted = false;
   report.rounds = mean_->run(
-      t, std::isfinite(report.inner.grad_norm), t.value() % Ddp::kCommitEvery == 0,
+      t, std::isfinite(report.inner.grad_norm), t.value() % commit_every_ == 0,
       [&](std::size_t bucket, std::size_t begin, std::span<float> tile) {
         FlatView gradient;
         for (const Slice& slice : buckets_[bucket].slices) {
@@ -153,7 +154,7 @@ StepReport ZeroOneAdam::local_step(StepIndex t) {
 
 std::vector<RoundReport> ZeroOneAdam::synchronise(StepIndex t) {
   const auto lr_sum = static_cast<float>(lr_sum_);
-  const bool commit = t.value() / Ddp::kCommitEvery != last_sync_.value() / Ddp::kCommitEvery;
+  const bool commit = t.value() / commit_every_ != last_sync_.value() / commit_every_;
   std::vector<char> settled(buckets_.size());
   std::vector<RoundReport> reports = mean_->run(
       t, !partial_, commit,

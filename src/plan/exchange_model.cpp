@@ -93,7 +93,7 @@ std::vector<PathTime> ExchangeModel::exchange(std::int64_t elements,
                                               std::span<const PathTime> begin) {
   const ReductionKind kind = resolve_reduction(input_.exchange, *input_.codec, input_.workers);
   ReductionPlan plan = make_reduction_plan(*input_.codec, static_cast<std::size_t>(elements),
-                                           input_.workers, kind, input_.shares);
+                                           input_.workers, kind, input_.shares, input_.chunk_bytes);
   if (!input_.groups.empty()) add_groups(plan, input_.groups, {}, input_.shares);
   std::vector<PathTime> whole(begin.begin(), begin.end());
   if (plan.all_to_all()) {

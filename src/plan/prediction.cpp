@@ -189,7 +189,7 @@ double one_round_s(const PredictionInput& input) {
   std::vector<PathTime> whole =
       model.exchange(largest, std::vector<PathTime>(static_cast<std::size_t>(input.workers)));
   double end = 0;
-  for (const PathTime& time : input.commit_every == 0 ? model.commit(whole) : whole) {
+  for (const PathTime& time : input.commit_every <= 1 ? model.commit(whole) : whole) {
     end = std::max(end, time.at);
   }
   return end;

@@ -23,6 +23,7 @@
 #include "isthmus/transport.h"
 #include "isthmus/types.h"
 #include "sim/link.h"
+#include "transport/reduction.h"
 
 namespace isthmus {
 
@@ -49,9 +50,10 @@ struct PredictionInput {
   bool drains = true;  // rounds in flight at the end are awaited there, unless final_sync is none
   std::vector<PlannedFragment> fragments;
   ReductionKind exchange = ReductionKind::kAuto;
-  std::vector<std::uint32_t> shares;   // of the owners in a reduce; empty: even
-  std::vector<std::uint32_t> groups;   // of a reduce in two levels: by worker; empty: one level
-  std::shared_ptr<const Codec> codec;  // co-owned by whoever made the input; sizes only
+  std::vector<std::uint32_t> shares;  // of the owners in a reduce; empty: even
+  std::vector<std::uint32_t> groups;  // of a reduce in two levels: by worker; empty: one level
+  std::size_t chunk_bytes = kMaxPartBytes;  // of a frame's values, at most
+  std::shared_ptr<const Codec> codec;       // co-owned by whoever made the input; sizes only
   /// 0: every round commits. k: results are used when whole; the last fragment of every k-th step
   /// commits, and an empty round at the end when steps are left over (ddp).
   std::int64_t commit_every = 0;

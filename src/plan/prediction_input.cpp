@@ -5,7 +5,6 @@
 
 #include "isthmus/errors.h"
 #include "outer/buckets.h"
-#include "outer/ddp.h"
 #include "outer/schedule.h"
 #include "outer/settings.h"
 #include "outer/zero_one_schedule.h"
@@ -56,6 +55,7 @@ std::vector<PredictionInput> zero_one_phases(const OuterOptions& options,
     phases.push_back(prediction_input("ddp",
                                       {.codec = options.one_bit_adam.warmup_codec,
                                        .exchange = options.exchange,
+                                       .commit_every = options.commit_every,
                                        .patience = options.patience},
                                       parameters, workers, full));
   }
@@ -65,7 +65,8 @@ std::vector<PredictionInput> zero_one_phases(const OuterOptions& options,
   for (const auto& [interval, count] : local) {
     phases.push_back(prediction_input("01-adam", options, parameters, workers, count));
     phases.back().H = interval;
-    if (interval >= outer::Ddp::kCommitEvery) phases.back().commit_every = 0;
+    // Every sync is then the first in a stretch of so many steps.
+    if (interval >= options.commit_every) phases.back().commit_every = 1;
   }
   std::int64_t before = 0;
   for (PredictionInput& phase : phases) {
@@ -97,14 +98,14 @@ PredictionInput prediction_input(std::string_view method, const OuterOptions& op
                         .links = std::vector<DirectedLink>(pairs)};
   if (method == "ddp") {
     input.fragments = buckets_of(parameters);
-    input.commit_every = outer::Ddp::kCommitEvery;
+    input.commit_every = options.commit_every;
     return input;
   }
   if (method == "1bit-adam" || method == "01-adam") {
     // Its momenta go out when the whole backward pass is over.
     input.fragments = buckets_of(parameters);
     for (PlannedFragment& bucket : input.fragments) bucket.ready = 1;
-    input.commit_every = outer::Ddp::kCommitEvery;
+    input.commit_every = options.commit_every;
     return input;
   }
   if (method == "spsa") {
@@ -144,6 +145,7 @@ std::vector<PredictionInput> prediction_phases(std::string_view method, const Ou
       prediction_input("ddp",
                        {.codec = options.one_bit_adam.warmup_codec,
                         .exchange = options.exchange,
+                        .commit_every = options.commit_every,
                         .patience = options.patience},
                        parameters, workers, warm)};
   if (warm < steps) {

@@ -119,7 +119,8 @@ class RecordedLoop final : public InnerLoop {
 /// Answers at once, as if every member had contributed what this one has.
 class RecordedExchange final : public Exchange {
  public:
-  RecordedExchange(int members, Recorder& recorder) : members_(members), recorder_(recorder) {}
+  RecordedExchange(int members, std::size_t chunk_bytes, Recorder& recorder)
+      : members_(members), chunk_bytes_(chunk_bytes), recorder_(recorder) {}
   [[nodiscard]] Rank self() const override { return Rank(members_ - 1); }  // 0 also writes logs
   [[nodiscard]] int members() const override { return members_; }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return encode_key(id, 0); }
@@ -127,8 +128,8 @@ class RecordedExchange final : public Exchange {
   Ticket begin(Contribution contribution) override {
     ISTHMUS_CHECK(contribution.weight > 0, contribution.id.sent.value());
     const ReductionKind kind = resolve_reduction(contribution.kind, *contribution.codec, members_);
-    const ReductionPlan plan =
-        make_reduction_plan(*contribution.codec, contribution.encoded.values, members_, kind);
+    const ReductionPlan plan = make_reduction_plan(*contribution.codec, contribution.encoded.values,
+                                                   members_, kind, {}, chunk_bytes_);
     RoundShape shape{.fragment = contribution.id.fragment.value(),
                      .commits = contribution.commit,
                      .all_to_all = plan.all_to_all(),
@@ -162,6 +163,7 @@ class RecordedExchange final : public Exchange {
     Encoded encoded;
   };
   int members_;
+  std::size_t chunk_bytes_;
   Recorder& recorder_;
   std::map<SyncId, Open> open_;
 };
@@ -185,7 +187,7 @@ RunProgram record_program(const ProgramInput& input) {
   Recorder recorder;
   recorder.program.workers = input.workers;
   RecordedLoop loop(input.parameters, recorder);
-  RecordedExchange exchange(input.workers, recorder);
+  RecordedExchange exchange(input.workers, input.chunk_bytes, recorder);
   const std::unique_ptr<OuterStrategy> strategy =
       make_outer_strategy(input.method, input.options, loop, exchange);
   for (std::int64_t t = 1; t <= input.steps; ++t) {

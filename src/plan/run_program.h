@@ -18,6 +18,7 @@
 
 #include "isthmus/inner_loop.h"
 #include "isthmus/outer.h"
+#include "transport/reduction.h"
 
 namespace isthmus {
 
@@ -63,6 +64,7 @@ struct ProgramInput {
   std::span<const Parameter> parameters;  // shapes and sizes; values are not read
   int workers = 1;
   std::int64_t steps = 0;
+  std::size_t chunk_bytes = kMaxPartBytes;  // of a frame's values, at most
 };
 
 /// Why a finished run of this kind cannot be re-timed, in words; nothing when it can: what it sends

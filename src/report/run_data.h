@@ -91,6 +91,7 @@ struct LinkRecord {
   double loss = kNothing;
   double streams = kNothing;
   std::string congestion;
+  std::string trace;  // a file whose means the rates are; empty: they are steady
 };
 
 struct PredictionRow {

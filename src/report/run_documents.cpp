@@ -196,7 +196,8 @@ void read_links(const std::filesystem::path& file, RunData& run) {
                            .rtt_s = number_at(link, "rtt_s"),
                            .loss = number_at(link, "loss"),
                            .streams = number_at(link, "streams"),
-                           .congestion = text_at(link, "congestion")});
+                           .congestion = text_at(link, "congestion"),
+                           .trace = text_at(link, "trace")});
     }
   }
 }

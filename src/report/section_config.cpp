@@ -96,12 +96,17 @@ std::string links_of(const Page& page, std::size_t index) {
   std::string rows;
   for (std::size_t i = 0; i < shown; ++i) {
     const LinkRecord& link = run.data.links[i];
+    const std::string mean =
+        link.trace.empty()
+            ? ""
+            : fmt::format(" (mean of {})",
+                          escape_html(std::filesystem::path(link.trace).filename().string()));
     rows += fmt::format(
         "<tr><th scope=\"row\">{} ↔ "
         "{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-        escape_html(link.a), escape_html(link.b), format_rate(link.bits_per_s_up),
-        format_rate(link.bits_per_s_down), format_seconds(link.rtt_s), format_percent(link.loss),
-        format_count(link.streams), escape_html(link.congestion));
+        escape_html(link.a), escape_html(link.b), format_rate(link.bits_per_s_up) + mean,
+        format_rate(link.bits_per_s_down) + mean, format_seconds(link.rtt_s),
+        format_percent(link.loss), format_count(link.streams), escape_html(link.congestion));
   }
   return fmt::format(
       "<details><summary>Links of {}</summary><div class=\"scroll\"><table><thead><tr><th "

@@ -45,11 +45,11 @@ Ahead ahead_of(const std::vector<FaultConfig>& faults, Duration begun, const Con
 
 }  // namespace
 
-std::map<std::pair<int, int>, RateProfile> fault_rates(const std::vector<FaultConfig>& faults,
-                                                       const std::vector<DirectedLink>& links,
-                                                       const std::vector<std::string>& sites,
-                                                       Duration begun) {
-  std::map<std::pair<int, int>, RateProfile> profiles;
+std::map<std::pair<int, int>, RateProfile> fault_rates(
+    const std::vector<FaultConfig>& faults, const std::vector<DirectedLink>& links,
+    const std::vector<std::string>& sites, Duration begun,
+    const std::map<std::pair<int, int>, RateProfile>& traces) {
+  std::map<std::pair<int, int>, RateProfile> profiles = traces;
   for (std::size_t from = 0; from < sites.size(); ++from) {
     for (std::size_t to = 0; to < sites.size(); ++to) {
       const std::string& a = sites[from];
@@ -58,7 +58,7 @@ std::map<std::pair<int, int>, RateProfile> fault_rates(const std::vector<FaultCo
         return stops_link(fault, a, b) || (fault.kind == "rate" && joins(fault, a, b));
       });
       if (from == to || ahead.faults.empty()) continue;
-      std::vector<RateProfile::Step> steps;
+      std::vector<RateProfile::Override> overrides;
       for (const Duration change : ahead.changes) {
         std::optional<std::int64_t> rate;  // that faults leave
         for (const FaultConfig& fault : ahead.faults) {
@@ -66,11 +66,19 @@ std::map<std::pair<int, int>, RateProfile> fault_rates(const std::vector<FaultCo
           const std::int64_t own = stops_link(fault, a, b) ? 0 : std::llround(fault.bits_per_s);
           rate = std::min(rate.value_or(own), own);
         }
-        const std::int64_t line = links[from * sites.size() + to].bits_per_s;
-        steps.push_back({TimePoint(change - begun), rate.value_or(line)});
+        overrides.push_back({TimePoint(change - begun), rate});
       }
-      profiles.emplace(std::pair(static_cast<int>(from), static_cast<int>(to)),
-                       RateProfile(std::move(steps)));
+      const std::pair pair(static_cast<int>(from), static_cast<int>(to));
+      if (const auto trace = traces.find(pair); trace != traces.end()) {
+        profiles.insert_or_assign(pair, trace->second.overridden(std::move(overrides)));
+        continue;
+      }
+      std::vector<RateProfile::Step> steps;
+      for (const RateProfile::Override& each : overrides) {
+        const std::int64_t line = links[from * sites.size() + to].bits_per_s;
+        steps.push_back({each.from, each.bits_per_s.value_or(line)});
+      }
+      profiles.emplace(pair, RateProfile(std::move(steps)));
     }
   }
   return profiles;

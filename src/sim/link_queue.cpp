@@ -39,7 +39,8 @@ LinkQueue::LinkQueue(const DirectedLink& link, const LinkOptions& options, std::
   const bool windowed = link.bits_per_s > 0 && link.rtt() >= kShortestWindowedRtt;
   const bool tcp = options.model == LinkModel::kTcp;
   const bool cubic = tcp && link.congestion == Congestion::kCubic && link.loss > 0;
-  open_rate_ = open_rate(link, options, windowed && cubic);
+  streams_modelled_ = windowed && cubic;
+  open_rate_ = open_rate(link, options, streams_modelled_);
   paces_ = tcp && link.congestion == Congestion::kBbr;
   if (!windowed) return;
   if (cubic) {
@@ -58,8 +59,11 @@ std::uint64_t LinkQueue::modelled_bytes(std::uint64_t frame_bytes) const {
 std::int64_t LinkQueue::rate_at(TimePoint time) const {
   if (!profile_) return open_rate_;
   const std::int64_t line = profile_->rate_at(time);
-  // The share of the line that is payload stays what it is at the configured rate.
-  return link_.bits_per_s == 0 ? line : multiply_divide(line, open_rate_, link_.bits_per_s);
+  if (link_.bits_per_s == 0 || line == 0) return line;
+  if (line == link_.bits_per_s) return open_rate_;
+  DirectedLink meanwhile = link_;
+  meanwhile.bits_per_s = line;
+  return open_rate(meanwhile, options_, streams_modelled_);
 }
 
 bool LinkQueue::windows_limit() const {

@@ -55,7 +55,8 @@ class LinkQueue {
   const LinkOptions options_;
   const Rng rng_;
   const std::uint32_t number_;
-  std::int64_t open_rate_ = 0;  // bits/s when no window limits them; 0: unlimited
+  std::int64_t open_rate_ = 0;     // bits/s when no window limits them; 0: unlimited
+  bool streams_modelled_ = false;  // windows bring loss in
   const Duration restart_;
   bool paces_ = false;  // Linux does not restart such flows after idle time
   std::optional<RateProfile> profile_;

@@ -4,25 +4,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <utility>
 
+#include "core/check.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
 namespace {
 
-constexpr double kLatestSecond = 9e9;  // near the end of 64-bit nanoseconds
-
-/// The whole of `text` as a finite number within [0, limit]; false otherwise.
-bool parse_number(std::string_view text, double limit, double& value) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r')) {
-    text.remove_suffix(1);
-  }
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value >= 0 && value <= limit;
+/// The last of `steps` that has begun at `time`, as the place behind it.
+template <typename Steps>
+auto after(const Steps& steps, TimePoint time) {
+  return std::upper_bound(steps.begin(), steps.end(), time,
+                          [](TimePoint t, const auto& step) { return t < step.from; });
 }
 
 }  // namespace
@@ -47,33 +42,16 @@ RateProfile::RateProfile(std::vector<Step> steps) : steps_(std::move(steps)) {
   }
 }
 
-RateProfile RateProfile::parse_csv(std::string_view text, const std::string& label) {
+RateProfile RateProfile::of_trace(const LinkTrace& trace, bool up, Duration begun) {
   std::vector<Step> steps;
-  int line_number = 0;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    ++line_number;
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const std::size_t comma = line.find(',');
-    double seconds = 0;
-    double rate = 0;
-    const bool good = comma != std::string_view::npos &&
-                      parse_number(line.substr(0, comma), kLatestSecond, seconds) &&
-                      parse_number(line.substr(comma + 1), 1e18, rate);
-    if (!good && line_number == 1) continue;
-    if (!good) {
-      throw ConfigError(fmt::format("{}:{}: '{}' is not 'seconds,bits_per_s'", label, line_number,
-                                    line.substr(0, 60)));
-    }
-    steps.push_back({TimePoint(Duration(std::llround(seconds * 1e9))), std::llround(rate)});
+  for (const LinkTrace::Step& step : trace.steps) {
+    const double rate = up ? step.bits_per_s_up : step.bits_per_s_down;
+    steps.push_back({TimePoint(step.from), std::llround(rate)});
   }
-  try {
-    return RateProfile(std::move(steps));
-  } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("{}: {}", label, error.what()));
-  }
+  RateProfile profile(std::move(steps));
+  profile.period_ = trace.period;
+  profile.begun_ = begun;
+  return profile;
 }
 
 RateProfile RateProfile::outage(std::int64_t bits_per_s, TimePoint begin, TimePoint end) {
@@ -84,16 +62,45 @@ RateProfile RateProfile::outage(std::int64_t bits_per_s, TimePoint begin, TimePo
   return RateProfile(std::move(steps));
 }
 
+RateProfile RateProfile::overridden(std::vector<Override> overrides) const {
+  for (std::size_t i = 1; i < overrides.size(); ++i) {
+    ISTHMUS_CHECK(overrides[i - 1].from < overrides[i].from, i);
+  }
+  ISTHMUS_CHECK(overrides.empty() || !overrides.back().bits_per_s, overrides.size());
+  RateProfile profile = *this;
+  profile.overrides_ = std::move(overrides);
+  return profile;
+}
+
+TimePoint RateProfile::step_time(TimePoint time) const {
+  const TimePoint shown = time + begun_;
+  return period_ == Duration{0} ? shown : TimePoint(shown.time_since_epoch() % period_);
+}
+
 std::int64_t RateProfile::rate_at(TimePoint time) const {
-  const auto after = std::upper_bound(steps_.begin(), steps_.end(), time,
-                                      [](TimePoint t, const Step& step) { return t < step.from; });
-  return after == steps_.begin() ? steps_.front().bits_per_s : std::prev(after)->bits_per_s;
+  const auto override = after(overrides_, time);
+  if (override != overrides_.begin() && std::prev(override)->bits_per_s) {
+    return *std::prev(override)->bits_per_s;
+  }
+  const auto step = after(steps_, step_time(time));
+  return step == steps_.begin() ? steps_.front().bits_per_s : std::prev(step)->bits_per_s;
 }
 
 TimePoint RateProfile::next_change(TimePoint time) const {
-  const auto after = std::upper_bound(steps_.begin(), steps_.end(), time,
-                                      [](TimePoint t, const Step& step) { return t < step.from; });
-  return after == steps_.end() ? kNever : after->from;
+  const TimePoint now = step_time(time);
+  const auto step = after(steps_, now);
+  TimePoint next = kNever;
+  if (step != steps_.end()) {
+    next = time + (step->from - now);
+  } else if (period_ > Duration{0}) {
+    next = time + (TimePoint(period_) - now);
+  }
+  const auto override = after(overrides_, time);
+  return override == overrides_.end() ? next : std::min(next, override->from);
+}
+
+std::int64_t RateProfile::highest() const {
+  return std::ranges::max_element(steps_, {}, &Step::bits_per_s)->bits_per_s;
 }
 
 }  // namespace isthmus

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <string_view>
+#include <optional>
 #include <vector>
 
+#include "core/link_trace.h"
 #include "isthmus/types.h"
 
 namespace isthmus {
@@ -22,20 +22,33 @@ class RateProfile {
   /// THROWS: ConfigError unless the times rise, no rate is negative and the last rate is positive
   /// (a link that never comes back is a fault, not a rate).
   explicit RateProfile(std::vector<Step> steps);
-  /// Lines "seconds,bits_per_s"; a first line of names and empty lines are skipped.
-  /// THROWS: ConfigError naming `label` and the line.
-  [[nodiscard]] static RateProfile parse_csv(std::string_view text, const std::string& label);
+  /// One direction of a trace. `begun`: what the trace's clock shows where the profile's shows 0.
+  [[nodiscard]] static RateProfile of_trace(const LinkTrace& trace, bool up, Duration begun);
   /// `bits_per_s` but for [begin, end), when nothing leaves.
   [[nodiscard]] static RateProfile outage(std::int64_t bits_per_s, TimePoint begin, TimePoint end);
+
+  struct Override {
+    TimePoint from;
+    std::optional<std::int64_t> bits_per_s;  // until the next one; nothing: the profile's own
+  };
+  /// The same but where an override gives a rate. REQUIRES: times that rise; the last gives none.
+  [[nodiscard]] RateProfile overridden(std::vector<Override> overrides) const;
 
   /// Before the first step: the first step's rate.
   [[nodiscard]] std::int64_t rate_at(TimePoint time) const;
   /// The first change after `time`, or kNever.
   [[nodiscard]] TimePoint next_change(TimePoint time) const;
+  [[nodiscard]] std::int64_t highest() const;
   [[nodiscard]] const std::vector<Step>& steps() const { return steps_; }
 
  private:
+  /// The steps' clock: that of the profile later by `begun_`, within one period.
+  [[nodiscard]] TimePoint step_time(TimePoint time) const;
+
   std::vector<Step> steps_;
+  Duration period_{0};  // after which the steps begin again; 0: the last one stays
+  Duration begun_{0};
+  std::vector<Override> overrides_;
 };
 
 }  // namespace isthmus

@@ -25,6 +25,24 @@ void require_known(const std::string& name, const std::vector<std::string>& site
                                 fmt::join(sites, ", ")));
 }
 
+/// The entry that joins two sites, and whether it names them in this order; null: none does.
+struct Joining {
+  const LinkConfig* entry = nullptr;
+  bool forward = true;
+};
+Joining entry_between(const std::vector<LinkConfig>& links, const std::string& one,
+                      const std::string& other) {
+  Joining best;
+  for (const LinkConfig& link : links) {
+    const bool forward = means(link.a, one) && means(link.b, other);
+    const bool backward = means(link.a, other) && means(link.b, one);
+    if (!forward && !backward) continue;
+    if (best.entry != nullptr && names_given(link) < names_given(*best.entry)) continue;
+    best = {&link, forward};
+  }
+  return best;
+}
+
 }  // namespace
 
 DirectedLink directed_link(const LinkConfig& config, bool a_to_b) {
@@ -59,26 +77,48 @@ std::vector<DirectedLink> link_matrix(const std::vector<LinkConfig>& links,
   if (links.empty()) return matrix;
   for (std::size_t i = 0; i < count; ++i) {
     for (std::size_t j = i + 1; j < count; ++j) {
-      const LinkConfig* best = nullptr;
-      bool i_is_a = true;
-      for (const LinkConfig& link : links) {
-        const bool forward = means(link.a, sites[i]) && means(link.b, sites[j]);
-        const bool backward = means(link.a, sites[j]) && means(link.b, sites[i]);
-        if (!forward && !backward) continue;
-        if (best != nullptr && names_given(link) < names_given(*best)) continue;
-        best = &link;
-        i_is_a = forward;
-      }
-      if (best == nullptr) {
+      const Joining joining = entry_between(links, sites[i], sites[j]);
+      if (joining.entry == nullptr) {
         throw ConfigError(fmt::format(
             "no [[link]] joins '{}' and '{}': add one, or one with a = \"*\", b = \"*\"", sites[i],
             sites[j]));
       }
-      matrix[i * count + j] = directed_link(*best, i_is_a);
-      matrix[j * count + i] = directed_link(*best, !i_is_a);
+      matrix[i * count + j] = directed_link(*joining.entry, joining.forward);
+      matrix[j * count + i] = directed_link(*joining.entry, !joining.forward);
     }
   }
   return matrix;
+}
+
+std::map<std::pair<int, int>, RateProfile> link_traces(const std::vector<LinkConfig>& links,
+                                                       const std::vector<std::string>& sites,
+                                                       Duration begun) {
+  std::map<std::filesystem::path, LinkTrace> files;
+  std::map<std::pair<int, int>, RateProfile> traces;
+  for (std::size_t i = 0; i < sites.size(); ++i) {
+    for (std::size_t j = i + 1; j < sites.size(); ++j) {
+      const Joining joining = entry_between(links, sites[i], sites[j]);
+      if (joining.entry == nullptr || joining.entry->trace.empty()) continue;
+      const std::filesystem::path& file = joining.entry->trace;
+      if (!files.contains(file)) files.emplace(file, read_link_trace(file));
+      const auto from = static_cast<int>(i);
+      const auto to = static_cast<int>(j);
+      const LinkTrace& trace = files.at(file);
+      traces.emplace(std::pair(from, to), RateProfile::of_trace(trace, joining.forward, begun));
+      traces.emplace(std::pair(to, from), RateProfile::of_trace(trace, !joining.forward, begun));
+    }
+  }
+  return traces;
+}
+
+std::vector<DirectedLink> at_highest_rates(std::vector<DirectedLink> links,
+                                           const std::map<std::pair<int, int>, RateProfile>& traces,
+                                           std::size_t sites) {
+  for (const auto& [pair, profile] : traces) {
+    const auto from = static_cast<std::size_t>(pair.first);
+    links.at(from * sites + static_cast<std::size_t>(pair.second)).bits_per_s = profile.highest();
+  }
+  return links;
 }
 
 }  // namespace isthmus

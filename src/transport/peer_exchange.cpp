@@ -41,6 +41,7 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
                .retry_interval = options_.retry_interval,
                .shares = options_.shares,
                .groups = options_.groups,
+               .chunk_bytes = options_.chunk_bytes,
                .run_key = options_.run_key,
                .elastic = options_.elastic,
                .hub = options_.hub,

@@ -41,6 +41,8 @@ struct PeerExchangeOptions {
   /// A reduce goes in two levels (reduction.h): by member, equal numbers are one group; empty: in
   /// one. Equal on all members.
   std::vector<std::uint32_t> groups = {};
+  /// Encoded bytes of a part, which goes in a frame, at most. Equal on all members.
+  std::size_t chunk_bytes = kMaxPartBytes;
   /// What random roundings and choices of values are drawn from, besides the round; see encode_key.
   std::uint64_t run_key = 0;
   EventSink* events = nullptr;  // borrowed; may be null

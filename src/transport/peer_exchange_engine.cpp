@@ -49,6 +49,7 @@ RoundPlace ExchangeEngine::place(const SyncId& id) const {
           .closed_before = closed_before(),
           .shares = shares_for(id),
           .groups = options_.groups,
+          .chunk_bytes = options_.chunk_bytes,
           .live = membership_.members_of(id.sent),
           .run_key = options_.run_key,
           .keeps_encoded = options_.keeps_encoded,

@@ -44,11 +44,12 @@ struct EngineOptions {
   Duration retry_interval = std::chrono::seconds(2);
   std::vector<std::uint32_t> shares;       // of the owners in a reduce; empty: even
   std::vector<std::uint32_t> groups = {};  // of a reduce in two levels, by member; empty: one level
-  std::uint64_t run_key = 0;               // of the means' encoding
-  bool elastic = false;                    // a lost member, other than member 0, ends no round
-  bool hub = false;                        // a hub coordinates; with `elastic` only
-  int min_members = 1;                     // so many are not left behind, nor let go
-  bool keeps_encoded = false;              // for take_encoded
+  std::size_t chunk_bytes = kMaxPartBytes;  // of a part, at most
+  std::uint64_t run_key = 0;                // of the means' encoding
+  bool elastic = false;                     // a lost member, other than member 0, ends no round
+  bool hub = false;                         // a hub coordinates; with `elastic` only
+  int min_members = 1;                      // so many are not left behind, nor let go
+  bool keeps_encoded = false;               // for take_encoded
   /// The members meet first: until `start` nobody is left out, and of frames notes alone count.
   /// With `elastic`, without `hub`.
   bool gathers = false;

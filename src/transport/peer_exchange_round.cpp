@@ -57,7 +57,8 @@ Round::Round(Contribution contribution, const RoundPlace& place)
       place_(place) {
   const ReductionKind kind = resolve_reduction(contribution.kind, *codec_, place_.members);
   const std::vector<std::uint32_t> shares = shares_of(place_);
-  plan_ = make_reduction_plan(*codec_, contribution.encoded.values, place_.members, kind, shares);
+  plan_ = make_reduction_plan(*codec_, contribution.encoded.values, place_.members, kind, shares,
+                              place_.chunk_bytes);
   arrange_groups(shares);
   place_.shares = {};
   place_.groups = {};
@@ -152,7 +153,8 @@ Expected<void, ExchangeError> Round::receive(Rank from, const Frame& frame, Fram
   const FrameHeader& head = frame.header;
   if (head.layout != plan_.layout || head.parts != plan_.parts.size()) {
     return fault(ExchangeError::Kind::kDiverged, from,
-                 "sent it in another layout: codec, number of values, members or exchange differ");
+                 "sent it in another layout: codec, number of values, members, exchange or "
+                 "net.chunk differ");
   }
   if (head.part >= parts_.size() || head.offset != plan_.parts[head.part].offset) {
     return fault(ExchangeError::Kind::kCorrupt, from, "sent a part that the round does not have");

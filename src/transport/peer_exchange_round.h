@@ -45,6 +45,7 @@ struct RoundPlace {
   /// Of a reduce in two levels: by member, equal numbers are one group; empty: one level. Read at
   /// construction.
   std::span<const std::uint32_t> groups = {};
+  std::size_t chunk_bytes = kMaxPartBytes;  // of a part, at most; the same on all members
   /// By member: who takes part; none: all. The others own nothing and count as weight 0.
   std::vector<bool> live = {};
   std::uint64_t run_key = 0;   // of the means' encoding

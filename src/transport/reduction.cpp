@@ -32,19 +32,28 @@ std::vector<std::size_t> owner_borders(std::size_t tiles, int members,
   return borders;
 }
 
-void append_parts(const Codec& codec, std::size_t n, std::size_t first_tile, std::size_t end_tile,
-                  Rank owner, std::vector<Part>& parts) {
+/// What one member reduces, or all take in.
+struct Section {
+  std::size_t first_tile = 0;
+  std::size_t end_tile = 0;
+  Rank owner{-1};
+};
+
+void append_parts(const Codec& codec, std::size_t n, const Section& section,
+                  std::size_t chunk_bytes, std::vector<Part>& parts) {
   const std::size_t tile_bytes = codec.encoded_bytes(kTileValues);
   ISTHMUS_CHECK(tile_bytes > 0, codec.name());
   ISTHMUS_CHECK(tile_bytes <= kMaxPartBytes, codec.name(), tile_bytes);
-  const std::size_t aimed = std::clamp((end_tile - first_tile) * tile_bytes / kPartsOfSection,
-                                       kMinPartBytes, kMaxPartBytes);
+  const std::size_t section_bytes = (section.end_tile - section.first_tile) * tile_bytes;
+  const std::size_t usual =
+      std::clamp(section_bytes / kPartsOfSection, kMinPartBytes, kMaxPartBytes);
+  const std::size_t aimed = std::min(usual, chunk_bytes);
   const std::size_t tiles_per_part = std::max<std::size_t>(1, aimed / tile_bytes);
-  for (std::size_t tile = first_tile; tile < end_tile; tile += tiles_per_part) {
-    const std::size_t last = std::min(tile + tiles_per_part, end_tile);
+  for (std::size_t tile = section.first_tile; tile < section.end_tile; tile += tiles_per_part) {
+    const std::size_t last = std::min(tile + tiles_per_part, section.end_tile);
     const std::size_t begin = tile * kTileValues;
     const std::size_t values = std::min(last * kTileValues, n) - begin;
-    parts.push_back({.owner = owner,
+    parts.push_back({.owner = section.owner,
                      .first_value = begin,
                      .values = values,
                      .offset = tile * tile_bytes,
@@ -160,23 +169,26 @@ ReductionKind resolve_reduction(ReductionKind kind, const Codec& codec, int memb
 }
 
 ReductionPlan make_reduction_plan(const Codec& codec, std::size_t n, int members,
-                                  ReductionKind kind, std::span<const std::uint32_t> shares) {
+                                  ReductionKind kind, std::span<const std::uint32_t> shares,
+                                  std::size_t chunk_bytes) {
+  ISTHMUS_CHECK(chunk_bytes > 0);
   ISTHMUS_CHECK(kind != ReductionKind::kAuto);
   ISTHMUS_CHECK(members >= 1, members);
   const std::size_t tiles = (n + kTileValues - 1) / kTileValues;
   ReductionPlan plan{.kind = kind, .parts = {}, .layout = 0};
   std::string agreed = fmt::format("{} {} {}", codec.name(), n, members);
   if (plan.all_to_all()) {
-    append_parts(codec, n, 0, tiles, Rank(-1), plan.parts);
+    append_parts(codec, n, {0, tiles, Rank(-1)}, chunk_bytes, plan.parts);
     agreed += kind == ReductionKind::kGather ? " gather" : " collect";
   } else {
     const std::vector<std::size_t> border = owner_borders(tiles, members, shares);
     for (int owner = 0; owner < members; ++owner) {
       const auto j = static_cast<std::size_t>(owner);
-      append_parts(codec, n, border[j], border[j + 1], Rank(owner), plan.parts);
+      append_parts(codec, n, {border[j], border[j + 1], Rank(owner)}, chunk_bytes, plan.parts);
       agreed += fmt::format(" {}", border[j + 1]);
     }
   }
+  if (chunk_bytes < kMaxPartBytes) agreed += fmt::format(" chunk {}", chunk_bytes);
   plan.layout = crc32c(std::as_bytes(std::span(agreed)));
   return plan;
 }

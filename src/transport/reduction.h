@@ -37,7 +37,8 @@ namespace isthmus {
 inline constexpr std::size_t kMaxPartBytes = std::size_t{1} << 19;
 /// Parts are the unit of pipelining: an owner reduces and answers part by part, and connections get
 /// whole ones. So a section, what one member reduces, is cut into this many, but into none smaller
-/// than kMinPartBytes (a tile may be), where the frame around a part would begin to count.
+/// than kMinPartBytes (a tile may be), where the frame around a part would begin to count; unless
+/// the run asks for less (net.chunk).
 inline constexpr std::size_t kPartsOfSection = 512;
 inline constexpr std::size_t kMinPartBytes = std::size_t{1} << 15;
 
@@ -72,10 +73,12 @@ struct ReductionPlan {
 /// Cuts n values for `members`. Owner j of a reduce gets the tiles from floor(T S_j / S), T tiles
 /// in all and S_j the shares before it; `shares` (one a member, or empty for even ones) can follow
 /// the links, since owner borders are tile borders and change no bit. A member may own nothing.
+/// A part has `chunk_bytes` at most, or one tile where that is larger; the same on all members.
 /// REQUIRES: kind != kAuto; shares empty or of `members` values with a positive sum.
 [[nodiscard]] ReductionPlan make_reduction_plan(const Codec& codec, std::size_t n, int members,
                                                 ReductionKind kind,
-                                                std::span<const std::uint32_t> shares = {});
+                                                std::span<const std::uint32_t> shares = {},
+                                                std::size_t chunk_bytes = kMaxPartBytes);
 
 /// Makes two levels of a reduce, where there is something to split (above). group_of: by member,
 /// equal numbers are one group; live: by member, who takes part, none: all. A part's owner collects

@@ -29,7 +29,8 @@ inline SchemaContext test_context() {
     info.default_alpha = 0.5;
     context.methods.push_back(std::move(info));
   };
-  add("ddp", {"codec", "exchange"}, 0);
+  add("ddp", {"codec", "exchange", "commit"}, 0);
+  context.methods.back().commits_rounds = false;
   add("localsgd", {"H", "codec", "exchange", "final_sync"}, 0);
   add("diloco", {"H", "lr", "momentum", "nesterov", "codec", "exchange", "final_sync"}, 0.7);
   add("streaming-diloco",

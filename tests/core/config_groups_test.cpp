@@ -43,5 +43,19 @@ TEST(Config, SharesArePartOfTheOutcomeAloneUnlessTheyAreTheDefault) {
   EXPECT_NE(resolved_toml(links).find("shares = \"links\""), std::string::npos);
 }
 
+// Frames are cut alike at all members, and what is in them is nobody's result.
+TEST(ConfigChunk, IsCommonAndSteersNothing) {
+  const Config usual = load_minimal();
+  const Config small = load_minimal({"net.chunk=64KiB"});
+  EXPECT_EQ(usual.net.chunk, 1 << 20);
+  EXPECT_EQ(small.net.chunk, 1 << 16);
+  EXPECT_EQ(load_minimal({"net.chunk=100000B"}).net.chunk, 100'000);
+  EXPECT_EQ(config_digest(small), config_digest(usual));
+  EXPECT_NE(outcome_digest(small), outcome_digest(usual)) << "a simulation's clock";
+  EXPECT_EQ(outcome_digest(load_minimal({"net.chunk=1MiB"})), outcome_digest(usual));
+  EXPECT_NE(common_values(small), common_values(usual));
+  EXPECT_EQ(load(resolved_toml(small)).net.chunk, 1 << 16) << resolved_toml(small);
+}
+
 }  // namespace
 }  // namespace isthmus

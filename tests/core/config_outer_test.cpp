@@ -27,5 +27,18 @@ TEST(ConfigOuter, TheResolvedTextSaysWhetherResultsMaySlip) {
   EXPECT_EQ(load(text).outer.late, LateRound::kSlip) << text;
 }
 
+// How often digests are compared is nobody's result, but everybody's business.
+TEST(ConfigOuter, CommitPeriodsAreCommonAndSteerNothing) {
+  const Config usual = load_minimal();
+  const Config often = load_minimal({"outer.commit=every:4"});
+  EXPECT_EQ(usual.outer.commit_every, 16);
+  EXPECT_EQ(often.outer.commit_every, 4);
+  EXPECT_EQ(config_digest(often), config_digest(usual));
+  EXPECT_NE(outcome_digest(often), outcome_digest(usual)) << "a simulation's clock";
+  EXPECT_EQ(outcome_digest(load_minimal({"outer.commit=every:16"})), outcome_digest(usual));
+  EXPECT_NE(common_values(often), common_values(usual));
+  EXPECT_EQ(load(resolved_toml(often)).outer.commit_every, 4) << resolved_toml(often);
+}
+
 }  // namespace
 }  // namespace isthmus

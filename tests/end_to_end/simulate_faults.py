@@ -172,6 +172,45 @@ def stops_and_goes_on(bench):
     print("stopped and gone on: the same clock")
 
 
+def traced(toml, csv, lines):
+    """The same file over a link whose rates a trace says."""
+    csv.write_text("seconds,rate_up,rate_down\n" + lines)
+    path = toml.with_name("traced.toml")
+    path.write_text(toml.read_text().replace('rate = "1Mbit/s"', f'trace = "{csv.name}"'))
+    return path
+
+
+def traces(bench):
+    """Rates over time from a file: what a rate fault of the same time and rate costs, to the nanosecond."""
+    csv = bench.folder / "rates.csv"
+    steady = bench.write("without.toml", BLOCKING, "")
+    without = bench.simulate(steady, "steady")["simulated_s"]
+    same = bench.simulate(traced(steady, csv, "0,1000000,1Mbit/s\n"), "same")
+    require(same["simulated_s"] == without, f"{same['simulated_s']} s at one rate, {without} s without a trace")
+    slow = "0,1Mbit/s,1Mbit/s\n40.2,250kbit/s,250kbit/s\n40.6,1Mbit/s,1Mbit/s\n"
+    told = bench.simulate(traced(steady, csv, slow), "slow")
+    require(abs(told["simulated_s"] - without - 0.3) < 1e-6, f"{told['simulated_s']} s, {without} s without")
+    require(bench.outcome("slow") == bench.outcome("steady"), "other parameters or losses")
+    toml = traced(steady, csv, "0,500kbit/s,500kbit/s\n10,1Mbit/s,1Mbit/s\n20,500kbit/s,500kbit/s\n20.5,repeat\n")
+    words = ("simulate", toml, "--out", bench.folder / "said", "--progress", "none")
+    require("of rates over time (link.trace) the mean" in bench.run(*words).stdout, "whose rate is predicted is not said")
+    terms = (bench.folder / "said/summary.json").read_text()
+    require("(link.trace)" in terms, f"not in summary.json: {terms}")
+    require("mean rate of each trace" in bench.run("simulate", toml, "--dry-run").stdout, "--dry-run says nothing")
+    require("its mean rate" in bench.run("plan", "utilisation", toml).stderr, "plan says nothing")
+    for words in (("train", toml), ("simulate", toml, "--emulate")):
+        said = bench.run(*words, "--out", bench.folder / "no", code=3).stderr
+        require("trace" in said and "real time" in said and not (bench.folder / "no").exists(), said)
+    links = json.loads((bench.folder / "said/links.json").read_text())["links"][0]
+    # 10.5 s at half the rate of the other 10.
+    require(links["trace"] == str(csv) and abs(links["bits_per_s_up"] - (10 + 10.5 / 2) / 20.5 * 1e6) < 1, links)
+    told = json.loads(bench.run("report", bench.folder / "slow", "--json", "--links", "1Gbit/s,1ms").stdout)
+    require("trace" in told["retimed"][0]["needs_simulating"], told)
+    csv.write_text("seconds,rate_up,rate_down\n0,1Mbps,1\n")
+    require("rates.csv:2:3" in bench.run("simulate", toml, "--dry-run", code=3).stderr, "a bad file without its place")
+    print("rates over time from a file")
+
+
 def refusals(bench):
     toml = bench.write("with.toml", BLOCKING, fault("cut", OF_LINK, 40.3, 30))
     for words in (("train", toml), ("simulate", toml, "--emulate")):
@@ -199,6 +238,7 @@ def main():
             costs(bench)
             without_declared_times(bench)
             stops_and_goes_on(bench)
+            traces(bench)
             refusals(bench)
         except Failure as failure:
             print(f"FAILED: {failure}")

@@ -383,8 +383,8 @@ def what_differs_is_named_at_every_site(bench):
     ports = free_ports(2)
     toml = bench.write("apart.toml", "diloco", 2, True, ports=ports)
 
-    def refuse(expected, code, east=(), west=(), west_toml=toml):
-        running = [bench.start("refused", toml, "east", *east),
+    def refuse(expected, code, east=(), west=(), west_toml=toml, east_toml=toml):
+        running = [bench.start("refused", east_toml, "east", *east),
                    bench.start("refused", west_toml, "west", *west)]
         said = [process.communicate(timeout=60)[1] for process in running]
         for process, text in zip(running, said):
@@ -394,6 +394,10 @@ def what_differs_is_named_at_every_site(bench):
                 not list((bench.folder / "refused").rglob("metrics.jsonl")), "something was written")
 
     refuse(["inner.lr is 0.002 at east and 0.001 at west"], 3, west=("--set", "inner.lr=1e-3"))
+    refuse(['net.chunk is "1MiB" at east and "64KiB" at west'], 3, west=("--set", "net.chunk=64KiB"))
+    steps = bench.write("commits.toml", "ddp", 2, True, ports=ports)
+    refuse(['outer.commit is "every:4" at east and "every:16" at west'], 3, east=("--set", "outer.commit=every:4"),
+           east_toml=steps, west_toml=steps)
     other = bench.folder / "other"
     other.mkdir()
     (other / "corpus.txt").write_bytes(bench.corpus.read_bytes() + b"one more line\n")

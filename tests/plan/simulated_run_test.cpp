@@ -230,6 +230,12 @@ OuterOptions with_final_sync(OuterOptions options, FinalSync sync) {
 const std::vector<Scenario> kScenarios = {
     {.name = "DdpOfTwo", .method = "ddp"},
     {.name = "DdpOfTwoWholeCommits", .method = "ddp", .steps = 32},
+    {.name = "DdpThatCommitsEveryStep", .method = "ddp", .options = {.commit_every = 1}},
+    {.name = "DdpThatCommitsEverySeventhStep", .method = "ddp", .options = {.commit_every = 7}},
+    {.name = "DdpThatCommitsAtTheEnd",
+     .method = "ddp",
+     .workers = 4,
+     .options = {.commit_every = 1000}},
     {.name = "DdpOfFour", .method = "ddp", .workers = 4},
     {.name = "DdpInBuckets",
      .method = "ddp",

@@ -219,29 +219,6 @@ TEST(RateProfile, BitsAreServedAtTheRateOfEachPiece) {
   EXPECT_EQ(link.send(at(seconds(0)), 2'000'000).departure, at(milliseconds(2375)));
 }
 
-TEST(RateProfile, ReadsTimesAndRatesFromCsvAndNamesTheBadLine) {
-  const RateProfile profile =
-      RateProfile::parse_csv("seconds,bits_per_s\n0,1e6\n\n0.5, 2500000\r\n2,0\n3,7", "wan.csv");
-  const std::vector<RateProfile::Step> expected = {{at(seconds(0)), 1'000'000},
-                                                   {at(milliseconds(500)), 2'500'000},
-                                                   {at(seconds(2)), 0},
-                                                   {at(seconds(3)), 7}};
-  EXPECT_EQ(profile.steps(), expected);
-  const auto message = [](const char* text) {
-    try {
-      (void)RateProfile::parse_csv(text, "wan.csv");
-    } catch (const ConfigError& error) {
-      return std::string(error.what());
-    }
-    return std::string("accepted");
-  };
-  EXPECT_EQ(message("0,1\n1;2\n"), "wan.csv:2: '1;2' is not 'seconds,bits_per_s'");
-  EXPECT_EQ(message("0,1\nnan,2\n"), "wan.csv:2: 'nan,2' is not 'seconds,bits_per_s'");
-  EXPECT_NE(message("").find("no steps"), std::string::npos);
-  EXPECT_NE(message("0,1\n1,0\n").find("last rate is 0"), std::string::npos);
-  EXPECT_NE(message("1,1\n0,2\n").find("later than the one before"), std::string::npos);
-}
-
 TEST(DirectedLink, ValuesOutOfRangeAreRefusedByName) {
   const auto message = [](const DirectedLink& link) {
     try {
