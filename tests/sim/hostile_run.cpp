@@ -70,6 +70,7 @@ void HostileRun::direct() {
     }
     bring_back();
     look_after_hub();
+    end_those_left_out_unheard();
     admit_and_release();
     if (last_round_ == kNoEnd && now() >= schedule_.quiet && events_.empty() && all_together()) {
       tally_.whole = now() - schedule_.quiet;
@@ -200,6 +201,29 @@ bool HostileRun::coordinator_stands() const {
 PeerExchange& HostileRun::coordinator() { return schedule_.hub ? *hub_.exchange : *of(0).exchange; }
 
 bool HostileRun::counts_as_member(int m) const { return hub_.live[static_cast<std::size_t>(m)]; }
+
+/// Who is in the run, as who coordinates has decided.
+void HostileRun::see_members(std::vector<bool> live) {
+  hub_.live = std::move(live);
+  for (int m = 0; m < schedule_.members; ++m) {
+    if (counts_as_member(m) && of(m).asked == of(m).life) of(m).admitted = of(m).life;
+  }
+}
+
+/// A joiner may be let in and left out again while all news of it are lost: to its exchange nothing
+/// has happened, but the others have gone on meanwhile, and its admission cannot be said again. A
+/// real link would have told it of both, and its process would begin anew.
+void HostileRun::end_those_left_out_unheard() {
+  for (int m = 0; m < schedule_.members; ++m) {
+    Site& site = of(m);
+    const bool left_out = site.admitted == site.life && !counts_as_member(m);
+    if (!site.alive || !site.aside || !left_out) continue;
+    if (!may_be_left_out()) blame(fmt::format("site {} was let in and left out for nothing", m));
+    crash_site(m);
+    ++tally_.left_out;
+    site.back_at = now() + kComesBack;
+  }
+}
 
 /// Nobody who is in the run may begin a round sent after the furthest step before it knows more.
 void HostileRun::hold() {
