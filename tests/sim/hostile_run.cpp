@@ -255,9 +255,13 @@ bool HostileRun::held_up() const {
       sites_, [](const Site& site) { return site.alive && !site.out && !site.entered; });
 }
 
-/// What was to come is no more: nobody waits for the news of it.
+/// What was to come is no more: nobody waits for the news of it. But who takes leave has wished for
+/// it, and begins nothing later because the others have parted with it before it was told.
 void HostileRun::let_go() {
-  for (Site& site : sites_) site.entered = site.entered || !site.aside;
+  for (int m = 0; m < schedule_.members; ++m) {
+    if (m == leaver_ && !counts_as_member(m)) continue;
+    of(m).entered = of(m).entered || !of(m).aside;
+  }
   joiner_ = leaver_ = -1;
   changed_->update([] {});
 }
