@@ -252,10 +252,10 @@ void ExchangeEngine::take_epoch(Rank from, const Frame& frame, TimePoint now, Ou
     return;
   }
   enter(*news, now, out);
-  if (options_.hub && !news->epoch.joins && news->epoch.who != options_.self) {
-    // It may have lost the hub, and be waiting for it.
-    send({.kind = FrameKind::kEpoch, .epoch = news->epoch.number}, news->epoch.who, frame.payload,
-         out);
+  const Rank who = news->epoch.who;
+  if (options_.hub && !news->epoch.joins && who != options_.self && !peer_[index(who)].fresh) {
+    // It may have lost the hub, and be waiting for it. Its next process would take itself for in.
+    send({.kind = FrameKind::kEpoch, .epoch = news->epoch.number}, who, frame.payload, out);
   }
 }
 
