@@ -2,6 +2,7 @@
 // Rules across the keys of [parallel].
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 
 #include "core/config_loader.h"
@@ -47,13 +48,12 @@ void Loader::check_zero() {
           "its updates need whole matrices, and ranks have slices cut anywhere",
           "leave zero out, or optimizer = \"adamw\"");
   }
-  for (const SiteConfig& site : config.sites) {
-    if (config.zero < 2 || site.pp == 1 || site.dp == 1) continue;
-    clash(
-        fmt::format("pp = {}", site.pp),
-        "a pipeline adds its micro-batches' gradients to whole ones, which zero >= 2 does without",
-        "zero = 1 or pp = 1");
-    return;
+  const bool several = config.pipeline_schedule == "gpipe" || config.pipeline_schedule == "zb-h1";
+  const bool shared = std::ranges::any_of(config.sites, [](const auto& s) { return s.dp > 1; });
+  if (config.zero >= 2 && several && shared) {
+    clash(fmt::format("schedule = \"{}\"", config.pipeline_schedule),
+          "it has gradients of several micro-batches at once, and zero >= 2 has room for one's",
+          "schedule = \"1f1b\" or \"interleaved-1f1b\", or zero = 1");
   }
 }
 

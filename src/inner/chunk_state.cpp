@@ -159,12 +159,12 @@ void ChunkState::begin_step() {
 void ChunkState::begin_forward() {
   if (gathered_) gathered_->forward();
   if (flat_weights_) flat_weights_->forward();
-  if (reduced_) reduced_->begin(std::exchange(first_of_step_, false));
 }
 
 void ChunkState::begin_backward() {
   if (gathered_) gathered_->backward();
   if (flat_weights_) flat_weights_->backward();
+  if (reduced_) reduced_->begin(std::exchange(first_of_step_, false));
 }
 
 void ChunkState::end_micro_batch() {

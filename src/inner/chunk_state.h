@@ -43,7 +43,7 @@ enum class RankValues : std::int64_t { kWeights, kGradients, kMoment1, kMoment2 
 
 class ChunkState {
  public:
-  /// `layout` and `groups` are borrowed. REQUIRES: zero >= 2 only with the whole depth of a model.
+  /// `layout` and `groups` are borrowed.
   /// THROWS: std::bad_alloc.
   ChunkState(const RankLayout& layout, const ChunkStateOptions& options, const MeshGroups& groups);
   ChunkState(const ChunkState&) = delete;
@@ -79,7 +79,9 @@ class ChunkState {
   [[nodiscard]] bool reduces() const { return reduced_.has_value(); }
   /// For the backward passes of a micro-batch, first of all that of the head. last: of the step.
   [[nodiscard]] BackwardOptions<float> backward_options(double gradient_scale, bool last);
-  // A training step and its micro-batches, in this order.
+  // A training step and its micro-batches, in this order; of a stage without head other forward
+  // passes may come between a micro-batch's two. REQUIRES: with zero >= 2
+  // one_gradient_at_a_time (mesh_rules.h).
   void begin_step();
   void begin_forward();
   void begin_backward();

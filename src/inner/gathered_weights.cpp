@@ -65,8 +65,7 @@ const float* GatheredWeights::layer(std::int64_t layer) {
   before_layers_ = false;
   const std::size_t bucket = buckets_.of_layer(layer);
   const float* const values = get(bucket);
-  const std::size_t next = step_ > 0 ? bucket + 1 : bucket - 1;
-  if (step_ > 0 || next != buckets_.before_layers()) start(next);
+  if (const auto next = buckets_.following(bucket, step_)) start(*next);
   return values;
 }
 

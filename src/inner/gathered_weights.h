@@ -23,7 +23,8 @@ class GatheredWeights final : public Weights<float> {
   /// All are borrowed; `slice` is this rank's of `data`.
   GatheredWeights(const ParameterBuckets& buckets, Communicator& data, LocalValues slice);
 
-  /// The order in which layers will be asked for from now on.
+  /// The order in which layers will be asked for from now on. What lies in a buffer still is not
+  /// gathered again, whichever pass it came for.
   void forward() {
     step_ = 1;
     before_layers_ = true;

@@ -72,7 +72,7 @@ const LanguageModelOptions& checked_options(const LanguageModelOptions& options)
         "parallel.micro_batches = {}: must divide the {} samples of a step and {}",
         options.micro_batches, samples, options.mesh.dp > 1 ? "data-parallel rank" : "worker"));
   }
-  check_zero(zero_of(options), options.mesh, options.inner);
+  check_zero(zero_of(options), options.schedule, options.inner);
   check_recompute(options.schedule, options.recompute);
   return options;
 }

@@ -114,6 +114,7 @@ class MeshProcess {
     share_tokens(order, first.batch);
     if (order.new_weights && options_.zero == 3) {
       exchange_.hand_out(RankValues::kWeights, first.weights);
+      update_->gather_handed_out();
       for (std::size_t k = 0; k < rank_.chunks(); ++k) rank_.state(k).forget_gathered();
     } else if (order.new_weights) {
       exchange_.share_weights(first.weights);

@@ -317,13 +317,13 @@ LossSum MeshRank::loss(const TokenBatch& batch) {
   Communicator& neighbours = *groups_.pipeline;
   const int ranks = neighbours.size();
   // Ranks whose samples end before those of others go on gathering weights with them.
-  const bool together = chunks_.front()->state.gathers();
+  const bool together = chunks_.front()->state.gathers();  // all chunks do, or none
   const std::int64_t most = (batch.sequences + options_.mesh.dp - 1) / options_.mesh.dp;
   const std::int64_t end = together ? own.begin + most : own.end;
   LossSum sum;
   for (std::int64_t first = own.begin; first < end; first += at_once) {
     if (first >= own.end) {
-      chunks_.front()->state.walk_weights();
+      for (const auto& chunk : chunks_) chunk->state.walk_weights();
       continue;
     }
     const TokenBatch part = samples_of(batch, first, std::min(at_once, own.end - first));

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "inner/model_shape.h"
+#include "inner/pipeline_schedule.h"
 
 namespace isthmus {
 
@@ -21,6 +22,13 @@ namespace isthmus {
 /// Layers of 12 d^2 weights that the output head weighs as much as.
 [[nodiscard]] inline double head_layers(const ModelShape& shape) {
   return static_cast<double>(shape.vocab) / (12 * static_cast<double>(shape.d_model));
+}
+
+/// Whether a stage has gradients of one micro-batch at a time, which is what ZeRO 2 and 3 have room
+/// for: in gpipe the last stage takes all heads' before the first backward pass, in zb-h1 those of
+/// norms come long before those of products.
+[[nodiscard]] inline bool one_gradient_at_a_time(PipelineKind kind) {
+  return kind == PipelineKind::k1F1B || kind == PipelineKind::kInterleaved;
 }
 
 }  // namespace isthmus

@@ -128,7 +128,10 @@ void MeshUpdate::gather_changes(std::size_t chunk) {
 }
 
 void MeshUpdate::gather_weights() {
-  if (options_.zero == 3) return;  // passes gather them
+  if (options_.zero == 3) {  // passes gather them
+    give_table_slices();
+    return;
+  }
   for (std::size_t k = 0; k < rank_.chunks(); ++k) {
     if (rank_.state(k).gives_changes())
       gather_changes(k);
@@ -139,9 +142,38 @@ void MeshUpdate::gather_weights() {
 }
 
 void MeshUpdate::gather_handed_out() {
+  if (options_.zero == 3) give_table_slices();
   if (!rank_.state(0).gives_changes()) return;
   for (std::size_t k = 0; k < rank_.chunks(); ++k) gather_slices(k);
   give_table();
+}
+
+/// The table's slices of the two stages are cut elsewhere: to each rank of the last one what the
+/// first one's have of its own. The other way round as gradients in share_tied_gradients.
+void MeshUpdate::give_table_slices() {
+  if (first_.table.size() == 0) return;
+  Communicator& world = rank_.groups().world;
+  const int own = rank_.position().dp;
+  if (has_first_stage()) {
+    const LocalValues weights = rank_.state(0).own_weights();
+    for (int dp = 0; dp < options_.mesh.dp; ++dp) {
+      const CanonicalRange both = common(table_slice(first_, own), table_slice(last_, dp));
+      if (both.size() == 0) continue;
+      world.send({weights.at(first_.table.begin + both.begin), both.size(), Dtype::kF32},
+                 rank_at(options_.mesh.pp - 1, dp), kTableTag);
+    }
+  }
+  if (!has_last_stage()) return;
+  ChunkState& state = rank_.state(rank_.chunks() - 1);
+  const LocalValues weights = state.own_weights();
+  for (int dp = 0; dp < options_.mesh.dp; ++dp) {
+    const CanonicalRange both = common(table_slice(first_, dp), table_slice(last_, own));
+    if (both.size() == 0) continue;
+    world.receive({weights.at(last_.table.begin + both.begin), both.size(), Dtype::kF32},
+                  rank_at(0, dp), kTableTag);
+  }
+  state.wrote_weights();
+  state.forget_gathered();
 }
 
 void MeshUpdate::give_table() {

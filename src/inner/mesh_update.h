@@ -30,18 +30,21 @@ class MeshUpdate {
   void share_tied_gradients();
   /// Updates the rank's slices. canonical: where weights lie that all ranks see, or null.
   void update(double lr, double gradient_scale, float* canonical);
-  /// After `update`, where weights are the rank's own and whole: all data-parallel ranks have all
-  /// slices again, by what the update has changed where there is a codec for it. Collective over
-  /// the mesh.
+  /// After `update`, where weights are the rank's own: all data-parallel ranks have all slices
+  /// again, by what the update has changed where there is a codec for it, unless passes gather them
+  /// (ZeRO 3); and the last stage has what the first one has updated of a tied table. Collective
+  /// over the mesh.
   void gather_weights();
   /// Others than ranks have changed what each owns, so ranks lack what a change would be added to:
-  /// where there is such a codec, all get all slices as they are. Collective over the mesh.
+  /// where there is such a codec, all get all slices as they are; and with ZeRO 3 the last stage
+  /// its slices of a tied table. Collective over the mesh.
   void gather_handed_out();
 
  private:
   void gather_slices(std::size_t chunk);
   void gather_changes(std::size_t chunk);
   void give_table();
+  void give_table_slices();
   /// The table's place among its stage's values, and their number.
   struct Stage {
     CanonicalRange table{0, 0};

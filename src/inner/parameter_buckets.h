@@ -3,11 +3,13 @@
 // comes before the layers, each layer, what comes after; and the memory that they share, each in a
 // buffer of it. Layers take turns in two buffers, so that one can travel while the other is used;
 // what lies before and after the layers shares a third one, or has two where a tied table is used
-// at both ends. Immutable; safe to share.
+// at both ends. A pipeline stage has layers, and at most one of the others unless it is the whole
+// model. Immutable; safe to share.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "inner/model_layout.h"
@@ -25,15 +27,16 @@ class ParameterBuckets {
  public:
   static constexpr std::size_t kBuffers = 4;
 
-  /// REQUIRES: the whole depth of a model (one pipeline stage).
+  /// REQUIRES: at least one layer.
   explicit ParameterBuckets(const ModelLayout& layout);
 
   [[nodiscard]] const ParameterBucket& operator[](std::size_t i) const { return buckets_[i]; }
   [[nodiscard]] std::size_t size() const { return buckets_.size(); }
   [[nodiscard]] std::size_t of_layer(std::int64_t layer) const;
   [[nodiscard]] std::size_t of_tensor(std::size_t tensor) const { return of_tensor_[tensor]; }
-  [[nodiscard]] std::size_t before_layers() const { return 0; }
-  [[nodiscard]] std::size_t after_layers() const { return buckets_.size() - 1; }
+  /// The bucket that the one of a layer is followed by, in a pass that goes on to the next layer
+  /// (`step` 1, or what comes after the layers) or to the one before (-1). None: the pass ends.
+  [[nodiscard]] std::optional<std::size_t> following(std::size_t bucket, int step) const;
   [[nodiscard]] std::int64_t tensor_begin(std::size_t tensor) const { return begins_[tensor]; }
   /// Values that the buffers hold together.
   [[nodiscard]] std::int64_t memory_values() const { return memory_values_; }
@@ -43,6 +46,7 @@ class ParameterBuckets {
 
  private:
   std::int64_t elements_;
+  std::size_t first_layer_ = 0;  // its bucket
   std::vector<ParameterBucket> buckets_;
   std::vector<std::size_t> of_tensor_;
   std::vector<std::int64_t> begins_;  // of tensors

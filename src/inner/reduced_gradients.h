@@ -29,7 +29,8 @@ class ReducedGradients final : public Gradients<float> {
   ReducedGradients(const RankLayout& layout, const ParameterBuckets& buckets,
                    const MeshGroups& groups, LocalValues slice);
 
-  /// A micro-batch begins; with the first one of a step the slice starts anew.
+  /// The layers' backward pass of a micro-batch begins, after its head's gradients and before those
+  /// of the next one's; with the first one of a step the slice starts anew.
   void begin(bool first_of_step);
   [[nodiscard]] float* tensor(std::size_t index) override;
   [[nodiscard]] float* layer(std::int64_t layer) override;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/state_memory.h"
+#include "inner/mesh_rules.h"
 #include "inner/optimizer.h"
 #include "isthmus/errors.h"
 
@@ -14,7 +15,7 @@ namespace {
 RankValues moment_of(int index) { return index == 0 ? RankValues::kMoment1 : RankValues::kMoment2; }
 }  // namespace
 
-void check_zero(int zero, const MeshShape& mesh, const InnerConfig& inner) {
+void check_zero(int zero, PipelineKind schedule, const InnerConfig& inner) {
   if (zero == 0) return;
   if (inner.optimizer == "muon") {
     throw ConfigError(
@@ -22,11 +23,11 @@ void check_zero(int zero, const MeshShape& mesh, const InnerConfig& inner) {
                     "matrices, and ranks have slices cut anywhere; leave zero out or choose adamw",
                     zero));
   }
-  if (zero >= 2 && mesh.pp > 1) {
-    throw ConfigError(
-        fmt::format("parallel.zero = {} with pp = {}: a pipeline adds its micro-batches' gradients "
-                    "to whole ones, which zero >= 2 does without; choose zero = 1 or pp = 1",
-                    zero, mesh.pp));
+  if (zero >= 2 && !one_gradient_at_a_time(schedule)) {
+    throw ConfigError(fmt::format(
+        "parallel.zero = {} with schedule = \"{}\": it has gradients of several micro-batches at "
+        "once, and zero >= 2 has room for one's; choose 1f1b, interleaved-1f1b or zero = 1",
+        zero, pipeline_name(schedule)));
   }
 }
 

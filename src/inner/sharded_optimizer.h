@@ -9,14 +9,15 @@
 
 #include "inner/mesh_model.h"
 #include "inner/model_layout.h"
+#include "inner/pipeline_schedule.h"
 #include "isthmus/config.h"
 #include "isthmus/state.h"
 
 namespace isthmus {
 
 /// THROWS: ConfigError naming key, value and remedy where the ranks of such a mesh cannot share out
-/// so much: an optimizer that takes whole matrices, a pipeline that lacks whole gradients.
-void check_zero(int zero, const MeshShape& mesh, const InnerConfig& inner);
+/// so much: an optimizer that takes whole matrices, a schedule that needs whole gradients.
+void check_zero(int zero, PipelineKind schedule, const InnerConfig& inner);
 
 class ShardedOptimizer {
  public:

@@ -26,32 +26,33 @@ std::int64_t moments_of(const InnerConfig& inner, const TensorInfo& tensor) {
 /// A rank's state in values, before ZeRO divides it.
 struct State {
   std::int64_t parameters = 0, moments = 0;
-  std::int64_t layer = 0;              // of one of the layers
-  std::int64_t before = 0, after = 0;  // outside the layers, in the stages that have some
+  std::int64_t buckets = 0;  // of the buffers in which buckets come and go
 };
+
+/// Values of a stage's buffers (inner/parameter_buckets.h).
+std::int64_t bucket_values(const ModelShape& shape, const StageShare& stage) {
+  std::int64_t in_layers = 0, before = 0, after = 0;
+  for (const TensorShare& tensor : stage.tensors) {
+    if (tensor.tensor->layer != kNoLayer)
+      in_layers += tensor.elements;
+    else
+      (in_layers == 0 ? before : after) += tensor.elements;
+  }
+  const std::int64_t layers = std::max<std::int64_t>(stage.layers.size(), 1);
+  const std::int64_t outside = shape.tied ? before + after : std::max(before, after);
+  return std::min<std::int64_t>(layers, 2) * (in_layers / layers) + outside;
+}
 
 State state_of(const MeshWorkload& workload, const MeshShare& share) {
   State state;
   for (const StageShare& stage : share.stages) {
-    std::int64_t in_layers = 0;
     for (const TensorShare& tensor : stage.tensors) {
       state.parameters += tensor.elements;
       state.moments += tensor.elements * moments_of(workload.inner, *tensor.tensor);
-      if (tensor.tensor->layer != kNoLayer)
-        in_layers += tensor.elements;
-      else
-        (in_layers == 0 ? state.before : state.after) += tensor.elements;
     }
-    state.layer = std::max(state.layer, in_layers / std::max<std::int64_t>(stage.layers.size(), 1));
+    state.buckets += bucket_values(workload.shape, stage);
   }
   return state;
-}
-
-/// Values of the buffers in which buckets come and go (inner/parameter_buckets.h).
-std::int64_t bucket_values(const ModelShape& shape, const State& state) {
-  const std::int64_t outside =
-      shape.tied ? state.before + state.after : std::max(state.before, state.after);
-  return std::min<std::int64_t>(shape.layers, 2) * state.layer + outside;
 }
 
 std::int64_t update_bytes(const MeshWorkload& workload, const MeshShare& share) {
@@ -105,7 +106,7 @@ RankMemory memory_of(const MeshWorkload& workload, const MeshChoice& choice, con
   memory.parameters = shard(state.parameters, 3);
   if (choice.dp > 1) {
     // Gradients before their reduction; weights that are gathered.
-    const std::int64_t bytes = kFloatBytes * bucket_values(workload.shape, state);
+    const std::int64_t bytes = kFloatBytes * state.buckets;
     memory.buffers = choice.zero < 2 ? 0 : choice.zero == 2 ? bytes : 2 * bytes;
   }
   memory.update = update_bytes(workload, share);
@@ -186,7 +187,7 @@ RankCost cost_of(const ModelLayout& layout, const MeshWorkload& workload, const 
     cost.stages.push_back(work);
   }
   add_step_volumes(workload, choice, share, cost.volumes);
-  cost.data = data_volumes(workload, choice, share);
+  cost.data = data_volumes(workload, choice, share, pipeline_rank);
   cost.volumes.data += scaled(cost.data.reduce, cost.data.reduces);
   cost.volumes.data += cost.data.gathered;
   return cost;

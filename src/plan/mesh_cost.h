@@ -57,7 +57,7 @@ struct MeshWorkload {
                                                      const MeshChoice& choice);
 
 /// The most that data-parallel ranks of such a mesh can share out: Muon updates whole matrices,
-/// some outer methods use the moments, pipelines add to whole gradients. (Without such ranks
+/// some outer methods use the moments, some schedules add to whole gradients. (Without such ranks
 /// nothing is shared: any.)
 [[nodiscard]] int most_zero(const MeshWorkload& workload, const MeshChoice& choice);
 

@@ -64,7 +64,7 @@ class Problems {
   [[nodiscard]] std::string what_bounds_zero() const {
     if (w_.inner.optimizer == "muon") return "inner.optimizer = \"muon\"";
     if (w_.outer.adam_moments) return fmt::format("outer.method = \"{}\"", w_.outer.method);
-    return fmt::format("pp = {}", c_.pp);
+    return fmt::format("schedule = \"{}\"", pipeline_name(c_.schedule));
   }
 
   void pipeline() {
@@ -112,7 +112,7 @@ int most_zero(const MeshWorkload& workload, const MeshChoice& choice) {
   constexpr int kAll = 3;
   if (choice.dp == 1) return kAll;
   if (workload.inner.optimizer == "muon" || workload.outer.adam_moments) return 0;
-  return choice.pp > 1 ? 1 : kAll;
+  return one_gradient_at_a_time(choice.schedule) ? kAll : 1;
 }
 
 std::vector<std::string> mesh_problems(const MeshWorkload& workload, const MeshChoice& choice) {

@@ -2,7 +2,9 @@
 #include "plan/mesh_traffic.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "inner/gradient_buckets.h"
@@ -185,22 +187,49 @@ Parts parts_of(const StageShare& stage) {
 Volume of_parts(std::int64_t n, const Parts& parts, std::int64_t layers, bool outside) {
   Volume volume = half_all_reduce(n, parts.layer * kFloatBytes, layers);
   if (!outside) return volume;
-  volume += half_all_reduce(n, parts.before * kFloatBytes);
-  volume += half_all_reduce(n, parts.after * kFloatBytes);
+  for (const std::int64_t part : {parts.before, parts.after}) {
+    if (part > 0) volume += half_all_reduce(n, part * kFloatBytes);
+  }
   return volume;
 }
 
-/// Weights that ZeRO 3 gathers in a step: forward and backward passes take turns, as without
-/// stages they do. A pass begins with the two layers with which the one before ended: they lie in
-/// their buffers still. What is before and after the layers shares a buffer, unless the table is
-/// tied.
-Volume gathered_in_step(const MeshWorkload& workload, const MeshChoice& choice,
-                        const Parts& parts) {
-  const std::int64_t again = std::max<std::int64_t>(parts.layers - 2, 0);
-  Volume volume = of_parts(choice.dp, parts, parts.layers, true);
-  volume += scaled(of_parts(choice.dp, parts, again, false), choice.micro_batches);
-  volume +=
-      scaled(of_parts(choice.dp, parts, again, !workload.shape.tied), choice.micro_batches - 1);
+/// Layers that passes of a chunk gather one after another, of so many micro-batches: what lies in
+/// one of two buffers still, by turns theirs, is not gathered again.
+std::int64_t layers_gathered(const MeshChoice& choice, std::int64_t micro_batches,
+                             int pipeline_rank, int chunk, std::int64_t layers) {
+  const PipelineSchedule schedule = make_pipeline_schedule(
+      choice.schedule, choice.pp, static_cast<int>(micro_batches), choice.virtual_stages);
+  std::array<std::int64_t, 2> held = {-1, -1};
+  std::int64_t gathered = 0;
+  for (const PipelineOp& op : schedule.operations[static_cast<std::size_t>(pipeline_rank)]) {
+    if (op.chunk != chunk || !is_compute(op.kind)) continue;
+    for (std::int64_t i = 0; i < layers; ++i) {
+      const std::int64_t layer = op.kind == PipelineOpKind::kForward ? i : layers - 1 - i;
+      if (std::exchange(held[static_cast<std::size_t>(layer % 2)], layer) != layer) ++gathered;
+    }
+  }
+  return gathered;
+}
+
+/// Weights that ZeRO 3 gathers in a step. What is before and after the layers shares a buffer,
+/// unless the table is tied; a stage that has but one of them gathers it once.
+Volume gathered_in_step(const MeshWorkload& workload, const MeshChoice& choice, const Parts& parts,
+                        int pipeline_rank, int chunk) {
+  if (choice.dp == 1) return {};
+  const auto layers = [&](std::int64_t micro_batches) {
+    return layers_gathered(choice, micro_batches, pipeline_rank, chunk, parts.layers);
+  };
+  // Rounds in the middle are alike.
+  constexpr std::int64_t kRounds = 6;
+  const std::int64_t skipped =
+      std::max<std::int64_t>(choice.micro_batches / choice.pp - kRounds, 0);
+  const std::int64_t played = choice.micro_batches - skipped * choice.pp;
+  std::int64_t count = layers(played);
+  if (skipped > 0) count += skipped * (count - layers(played - choice.pp));
+  Volume volume = of_parts(choice.dp, parts, count, true);
+  if (parts.before > 0 && parts.after > 0 && !workload.shape.tied) {
+    volume += scaled(of_parts(choice.dp, parts, 0, true), choice.micro_batches - 1);
+  }
   return volume;
 }
 
@@ -241,9 +270,10 @@ Volume partial_sums(const MeshChoice& choice, const StageShare& stage) {
 }  // namespace
 
 DataVolumes data_volumes(const MeshWorkload& workload, const MeshChoice& choice,
-                         const MeshShare& share) {
+                         const MeshShare& share, int pipeline_rank) {
   DataVolumes volumes;
-  for (const StageShare& stage : share.stages) {
+  for (std::size_t chunk = 0; chunk < share.stages.size(); ++chunk) {
+    const StageShare& stage = share.stages[chunk];
     const StageBuckets all = buckets_of(choice, stage);
     for (const CanonicalRange& bucket : all.ranges) {
       const Volume sum = half_all_reduce(choice.dp, bucket.size() * kFloatBytes);
@@ -252,7 +282,7 @@ DataVolumes data_volumes(const MeshWorkload& workload, const MeshChoice& choice,
       volumes.reduce += sum;
       volumes.busiest_bytes += busiest;
       // Of later chunks it hides behind the passes of earlier ones.
-      if (bucket.begin >= all.ends || &stage != &share.stages.front()) continue;
+      if (bucket.begin >= all.ends || chunk > 0) continue;
       volumes.last += sum;
       volumes.last_busiest += busiest;
     }
@@ -263,7 +293,8 @@ DataVolumes data_volumes(const MeshWorkload& workload, const MeshChoice& choice,
     } else if (choice.zero == 3) {
       const Parts parts = parts_of(stage);
       volumes.gather += of_parts(choice.dp, parts, parts.layers, true);
-      volumes.gathered += gathered_in_step(workload, choice, parts);
+      volumes.gathered +=
+          gathered_in_step(workload, choice, parts, pipeline_rank, static_cast<int>(chunk));
     } else {
       const bool others = stage.last && !stage.first;
       const Volume given = given_after_update(choice, all.values, others ? share.tied_copy : 0);

@@ -30,7 +30,7 @@ namespace isthmus::plan {
 /// Gradients are reduced once a step (ZeRO 0, 1), or with a part of the model at a time after each
 /// micro-batch (2, 3); weights are gathered once, or with a part at a time for each pass (3).
 [[nodiscard]] DataVolumes data_volumes(const MeshWorkload& workload, const MeshChoice& choice,
-                                       const MeshShare& share);
+                                       const MeshShare& share, int pipeline_rank);
 
 /// What a step has besides the passes: pipeline, data, embeddings, gradients that tensor-parallel
 /// ranks share.

@@ -217,10 +217,13 @@ bool ExchangeEngine::lacks_digest(const OpenRound& open, Rank peer) const {
          (digests == dones_.end() || !digests->second.contains(peer));
 }
 
+/// Who joined later has no part in rounds sent then, and has yet to say how far it is: counted with
+/// the others, it would have a hub take late copies of DONE for a round that is still to be judged.
 bool ExchangeEngine::all_peers_closed(StepIndex sent) const {
   return std::ranges::all_of(peers(), [&](Rank rank) {
     const Peer& peer = peer_[static_cast<std::size_t>(rank.value())];
-    return (peer.lost && !is_hub()) || peer.left || peer.closed_before > sent.value();
+    return !membership_.takes_part(rank, sent) || (peer.lost && !is_hub()) || peer.left ||
+           peer.closed_before > sent.value();
   });
 }
 

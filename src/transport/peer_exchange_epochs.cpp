@@ -31,7 +31,8 @@ bool ExchangeEngine::belongs(Rank from, const FrameHeader& head, const FrameByte
       (is_values(head.kind) || head.kind == FrameKind::kRequest)) {
     return false;  // it takes part in no round
   }
-  if (head.epoch > membership_.number() && options_.hub && !is_hub()) ask_for_news(now, out);
+  const bool part_of_it = options_.hub ? !is_hub() : is_member_ && !coordinates();
+  if (head.epoch > membership_.number() && part_of_it) ask_for_news(now, out);
   switch (head.kind) {
     case FrameKind::kProbe:
     case FrameKind::kEcho:
@@ -235,9 +236,10 @@ void ExchangeEngine::remind(Rank peer, TimePoint now, Outbox& out) {
   }
 }
 
-/// Others know of an epoch of which no news has come here. A hub has no open rounds, so it asks
-/// nobody for anything and does not see who has missed its news; whoever speaks to it of an earlier
-/// epoch is reminded.
+/// Others know of an epoch of which no news has come here. Who coordinates sees who has missed its
+/// news by what it is sent: a hub has no open rounds and asks nobody for anything, and member 0
+/// nobody who is left out, who may wait for others alone. Whoever speaks to it of an earlier epoch
+/// is reminded.
 void ExchangeEngine::ask_for_news(TimePoint now, Outbox& out) {
   if (asked_ && now - *asked_ < options_.retry_interval) return;
   if (std::exchange(asked_, now)) send({.kind = FrameKind::kProbe}, coordinator(), {}, out);
@@ -250,10 +252,10 @@ void ExchangeEngine::take_epoch(Rank from, const Frame& frame, TimePoint now, Ou
     return;
   }
   enter(*news, now, out);
-  if (options_.hub && !news->epoch.joins && news->epoch.who != options_.self) {
-    // It may have lost the hub, and be waiting for it.
-    send({.kind = FrameKind::kEpoch, .epoch = news->epoch.number}, news->epoch.who, frame.payload,
-         out);
+  const Rank who = news->epoch.who;
+  if (options_.hub && !news->epoch.joins && who != options_.self && !peer_[index(who)].fresh) {
+    // It may have lost the hub, and be waiting for it. Its next process would take itself for in.
+    send({.kind = FrameKind::kEpoch, .epoch = news->epoch.number}, who, frame.payload, out);
   }
 }
 

@@ -100,6 +100,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"UnknownCodec", "[outer]\ncodec = \"int7\"\n", "E-VALUE", 7, 9,
              "did you mean 'int8'?   codecs: fp32, int8"},
         Case{"TableInASection", "[train.x]\n", "E-KEY-UNKNOWN", 6, 8, "train.x"},
+        Case{"SlicesInASchedule", "[parallel]\npp = 2\ndp = 2\nzero = 2\nschedule = \"gpipe\"\n",
+             "E-CONFLICT", 9, 8, "schedule = \"gpipe\""},
         Case{"VirtualStages", "[parallel]\nvirtual_stages = 2\n", "E-CONFLICT", 7, 18,
              "virtual_stages"},
         Case{"Comparison", "[compare]\nseeds = 3\n", "E-COMPARISON", 6, 2, "isthmus compare"},

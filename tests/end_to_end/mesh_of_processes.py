@@ -136,6 +136,7 @@ def processes_find_what_threads_find(bench):
                               ("zero1", "gpt2", {"pp": 2, "dp": 2, "zero": 1}),
                               ("zero2", "llama", {"dp": 2, "zero": 2}),
                               ("zero3", "gpt2", {"tp": 2, "dp": 2, "zero": 3}),
+                              ("zero3-pp2", "gpt2", {"pp": 2, "dp": 2, "micro_batches": 2, "zero": 3}),
                               ("split", "gpt2", {"tp": 2, "pp": 2, "sequence_parallel": "true"}),
                               ("zbh1", "llama", {"tp": 2, "pp": 2, "micro_batches": 4, "schedule": '"zb-h1"'}),
                               ("copies", "llama", {"tp": 4, "sequence_parallel": "true"}),

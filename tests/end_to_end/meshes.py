@@ -30,6 +30,8 @@ MESHES = {
     "2 x 2 x 2": "tp = 2\npp = 2\ndp = 2\n",
     "interleaved": 'pp = 2\nschedule = "interleaved-1f1b"\nvirtual_stages = 2\nmicro_batches = 2\n',
     "4 stages": "pp = 4\n",
+    "pp = 2, dp = 2, zero = 2": "pp = 2\ndp = 2\nzero = 2\n",
+    "2 x 2 x 2, zero = 3": "tp = 2\npp = 2\ndp = 2\nzero = 3\n",
     "zb-h1": 'tp = 2\npp = 2\nschedule = "zb-h1"\nmicro_batches = 4\n',
 }
 # Key heads of the model and mesh, over more steps.
@@ -46,6 +48,8 @@ SHARED = {
     "dp = 2, zero = 2": "dp = 2\nmicro_batches = 1\nzero = 2\n",
     "tp = 2, dp = 2, zero = 3": "tp = 2\ndp = 2\nmicro_batches = 1\nzero = 3\n",
     "2 x 2 x 2, zero = 1": "tp = 2\npp = 2\ndp = 2\nzero = 1\n",
+    "pp = 2, dp = 2, zero = 2": "pp = 2\ndp = 2\nmicro_batches = 1\nzero = 2\n",
+    "2 x 2 x 2, zero = 3": "tp = 2\npp = 2\ndp = 2\nmicro_batches = 1\nzero = 3\n",
 }
 SHARED_METHODS = ("ddp", "streaming-diloco", "co2")
 STEPS = 16

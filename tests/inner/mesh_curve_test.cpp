@@ -111,6 +111,7 @@ TEST_P(MeshCurve, FollowsOneRankForFiftySteps) {
 }
 
 const MeshShape kCube{.tp = 2, .pp = 2, .dp = 2};
+const MeshShape kStagesTwice{.pp = 2, .dp = 2};
 const MeshShape kSplitCube{.tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true};
 const MeshShape kWide{.tp = 4, .dp = 2};
 const MeshShape kSplitWide{.tp = 4, .dp = 2, .sequence_parallel = true};
@@ -119,6 +120,11 @@ const Case kInterleaved{"1x4x1 interleaved", {.pp = 4}, 4, PipelineKind::kInterl
 const CurveCase kCases[] = {
     {{"2x2x2", kCube, 2}},
     {{"2x2x2 zero 1", kCube, 2}, 1},
+    {{"2x2x2 zero 2", kCube, 2}, 2},
+    {{"2x2x2 zero 3", kCube, 2}, 3},
+    {{"1x2x2 zero 2", kStagesTwice, 2}, 2},
+    {{"1x2x2 zero 3", kStagesTwice, 2}, 3},
+    {{"2x2x2 split zero 3 recomputed", kSplitCube, 2}, 3, true},
     {{"2x2x2 recomputed", kCube, 2}, 0, true},
     {{"2x2x2 split", kSplitCube, 2}},
     {{"2x2x2 split zero 1 recomputed", kSplitCube, 2}, 1, true},

@@ -67,6 +67,14 @@ INSTANTIATE_TEST_SUITE_P(Meshes, MeshMemoryTest,
                          testing::Combine(testing::ValuesIn(kCases), testing::Values(0, 1, 2, 3),
                                           testing::Bool()),
                          test_name);
+const Case kOneAtATime[] = {
+    {"1f1b", {.tp = 2, .pp = 2, .dp = 2}, 4},
+    {"interleaved", {.pp = 2, .dp = 2}, 4, PipelineKind::kInterleaved, 2},
+};
+INSTANTIATE_TEST_SUITE_P(PipelinesOfSlices, MeshMemoryTest,
+                         testing::Combine(testing::ValuesIn(kOneAtATime), testing::Values(2, 3),
+                                          testing::Bool()),
+                         test_name);
 INSTANTIATE_TEST_SUITE_P(Pipelines, MeshMemoryTest,
                          testing::Combine(testing::ValuesIn(kPipelines), testing::Values(0, 1),
                                           testing::Bool()),

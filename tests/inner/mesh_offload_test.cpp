@@ -153,5 +153,10 @@ INSTANTIATE_TEST_SUITE_P(Pipelines, MeshOffloadTest,
                                           testing::Values(false)),
                          test_name);
 
+INSTANTIATE_TEST_SUITE_P(PipelinesOfSlices, MeshOffloadTest,
+                         testing::Combine(testing::Values(kPipelines[0]), testing::Values(2, 3),
+                                          testing::Values(false)),
+                         test_name);
+
 }  // namespace
 }  // namespace isthmus

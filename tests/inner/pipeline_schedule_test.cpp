@@ -10,6 +10,7 @@
 #include <string>
 #include <tuple>
 
+#include "inner/mesh_rules.h"
 #include "inner/pipeline_schedule_check.h"
 #include "inner/pipeline_schedule_text.h"
 #include "isthmus/errors.h"
@@ -160,6 +161,34 @@ TEST(PipelineSchedule, EveryPassIsThereOnceAndGradientsAscend) {
       }
     }
   }
+}
+
+// What ZeRO 2 and 3 count on (mesh_rules.h): the head takes no other micro-batch's gradients before
+// the backward pass of this one's, and passes are whole.
+TEST(PipelineSchedule, WhereOneGradientIsHeldAtATimeTheLastStageGoesBackAtOnce) {
+  int shapes = 0;
+  for (const PipelineKind kind : pipeline_kinds()) {
+    if (!one_gradient_at_a_time(kind)) continue;
+    const bool interleaved = kind == PipelineKind::kInterleaved;
+    for (int p = 1; p <= 8; ++p) {
+      for (int m = interleaved ? p : 1; m <= 24; m += interleaved ? p : 1) {
+        for (int v = interleaved ? 2 : 1; v <= (interleaved ? 4 : 1); ++v) {
+          const PipelineSchedule schedule = make_pipeline_schedule(kind, p, m, v);
+          int forward = -1;  // a micro-batch that waits for its backward pass
+          for (const PipelineOp& op : schedule.operations.back()) {
+            if (op.chunk + 1 != v || !is_compute(op.kind)) continue;
+            ASSERT_TRUE(op.kind == PipelineOpKind::kForward ||
+                        op.kind == PipelineOpKind::kBackward);
+            const bool forwards = op.kind == PipelineOpKind::kForward;
+            EXPECT_EQ(forward, forwards ? -1 : op.micro_batch) << p << " " << m << " " << v;
+            forward = forwards ? op.micro_batch : -1;
+          }
+          ++shapes;
+        }
+      }
+    }
+  }
+  EXPECT_GT(shapes, 300);
 }
 
 TEST(PipelineSchedule, MessagesHaveTheSameNumberAtBothEndsAndNoOtherHasIt) {

@@ -69,7 +69,7 @@ Outcome play(int seed) {
   }
   LanguageModelOptions options = on_mesh(model_of("llama"), {"", outcome.mesh, 2});
   // Updates, and weights handed out, are waited for as passes are.
-  if (outcome.mesh.dp > 1) options.zero = draws.whole(0, outcome.mesh.pp > 1 ? 1 : 3);
+  if (outcome.mesh.dp > 1) options.zero = draws.whole(0, 3);
   std::vector<std::unique_ptr<StickingClock>> clocks;
   std::vector<const Clock*> borrowed;
   for (int r = 0; r < outcome.mesh.ranks(); ++r) {

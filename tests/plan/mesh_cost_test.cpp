@@ -329,6 +329,11 @@ TEST(MeshCost, NamesTheNearestMeshThatWorks) {
   EXPECT_EQ(first(chunks),
             "parallel.micro_batches = 2: interleaved-1f1b needs a multiple of parallel.pp = 4; the "
             "nearest that works is 4, or 1f1b");
+  MeshChoice slices = mesh(1, 2, 2);
+  slices.zero = 3;
+  EXPECT_EQ(first(slices), "");
+  slices.schedule = PipelineKind::kGpipe;
+  EXPECT_EQ(first(slices), "parallel.zero = 3 with schedule = \"gpipe\": the most that works is 1");
   MeshChoice zero = mesh(1, 1, 2);
   zero.zero = 4;
   EXPECT_EQ(first(zero), "parallel.zero = 4: must be 0, 1, 2 or 3");

@@ -120,19 +120,24 @@ struct Case {
   int virtual_stages = 1;
   int zero = 0;
   std::string codec_state = "fp32";
+  std::int64_t sequences = 8;
 };
 
-MeshWorkload workload(const std::string& name) {
+MeshWorkload workload(const std::string& name, std::int64_t sequences) {
   ModelConfig model{.arch = "gpt2", .layers = 4, .d_model = 64, .heads = 8, .vocab = 120};
   if (name == "gpt2-shallow") {
     model.layers = 2;
+  } else if (name == "gpt2-deep") {
+    model.layers = 7;  // of which stages have unlike numbers, even and odd
+  } else if (name == "gpt2-deep") {
+    model.layers = 7;
   } else if (name != "gpt2") {
     model.arch = "llama";
     model.qk_norm = true;
     model.kv_heads = name == "llama-two-keys" ? 2 : 4;
     model.tied = name == "llama";
   }
-  return {model_shape(model, 16), InnerConfig{}, 16, 8};
+  return {model_shape(model, 16), InnerConfig{}, 16, sequences};
 }
 
 /// A training step of a rank that is a process, with what travels of its weights and gradients.
@@ -158,7 +163,7 @@ class RecordedMesh : public testing::TestWithParam<Case> {};
 
 TEST_P(RecordedMesh, HoldsAndSendsWhatThePlanSays) {
   const Case& c = GetParam();
-  const MeshWorkload w = workload(c.model);
+  const MeshWorkload w = workload(c.model, c.sequences);
   MeshChoice choice;
   choice.tp = c.mesh.tp;
   choice.pp = c.mesh.pp;
@@ -346,6 +351,43 @@ const Case kCases[] = {
      .mesh = {.tp = 4, .dp = 2, .sequence_parallel = true},
      .micro_batches = 2,
      .zero = 3},
+    {.name = "tp2 pp2 dp2 split zero2 of 2",
+     .model = "llama-untied",
+     .mesh = {.tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true},
+     .micro_batches = 2,
+     .zero = 2},
+    {.name = "pp2 dp2 interleaved zero2",
+     .model = "gpt2-deep",
+     .mesh = {.pp = 2, .dp = 2},
+     .micro_batches = 4,
+     .schedule = PipelineKind::kInterleaved,
+     .virtual_stages = 2,
+     .zero = 2},
+    {.name = "pp2 dp2 zero3 of 4 recomputing",
+     .model = "gpt2-deep",
+     .mesh = {.pp = 2, .dp = 2},
+     .micro_batches = 4,
+     .recompute = true,
+     .zero = 3},
+    {.name = "pp2 dp2 zero3 of many",
+     .model = "gpt2-deep",
+     .mesh = {.pp = 2, .dp = 2},
+     .micro_batches = 17,
+     .zero = 3,
+     .sequences = 34},
+    {.name = "tp2 pp2 dp2 zero3",
+     .model = "llama-untied",
+     .mesh = {.tp = 2, .pp = 2, .dp = 2},
+     .micro_batches = 2,
+     .zero = 3},
+    {.name = "pp2 dp2 interleaved zero3 of many",
+     .model = "gpt2-deep",
+     .mesh = {.pp = 2, .dp = 2},
+     .micro_batches = 16,
+     .schedule = PipelineKind::kInterleaved,
+     .virtual_stages = 2,
+     .zero = 3,
+     .sequences = 32},
 };
 INSTANTIATE_TEST_SUITE_P(Meshes, RecordedMesh, testing::ValuesIn(kCases), [](const auto& at) {
   std::string name = at.param.name;

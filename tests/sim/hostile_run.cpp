@@ -70,6 +70,7 @@ void HostileRun::direct() {
     }
     bring_back();
     look_after_hub();
+    end_those_left_out_unheard();
     admit_and_release();
     if (last_round_ == kNoEnd && now() >= schedule_.quiet && events_.empty() && all_together()) {
       tally_.whole = now() - schedule_.quiet;
@@ -201,6 +202,29 @@ PeerExchange& HostileRun::coordinator() { return schedule_.hub ? *hub_.exchange 
 
 bool HostileRun::counts_as_member(int m) const { return hub_.live[static_cast<std::size_t>(m)]; }
 
+/// Who is in the run, as who coordinates has decided.
+void HostileRun::see_members(std::vector<bool> live) {
+  hub_.live = std::move(live);
+  for (int m = 0; m < schedule_.members; ++m) {
+    if (counts_as_member(m) && of(m).asked == of(m).life) of(m).admitted = of(m).life;
+  }
+}
+
+/// A joiner may be let in and left out again while all news of it are lost: to its exchange nothing
+/// has happened, but the others have gone on meanwhile, and its admission cannot be said again. A
+/// real link would have told it of both, and its process would begin anew.
+void HostileRun::end_those_left_out_unheard() {
+  for (int m = 0; m < schedule_.members; ++m) {
+    Site& site = of(m);
+    const bool left_out = site.admitted == site.life && !counts_as_member(m);
+    if (!site.alive || !site.aside || !left_out) continue;
+    if (!may_be_left_out()) blame(fmt::format("site {} was let in and left out for nothing", m));
+    crash_site(m);
+    ++tally_.left_out;
+    site.back_at = now() + kComesBack;
+  }
+}
+
 /// Nobody who is in the run may begin a round sent after the furthest step before it knows more.
 void HostileRun::hold() {
   std::int64_t after = 0;
@@ -231,9 +255,13 @@ bool HostileRun::held_up() const {
       sites_, [](const Site& site) { return site.alive && !site.out && !site.entered; });
 }
 
-/// What was to come is no more: nobody waits for the news of it.
+/// What was to come is no more: nobody waits for the news of it. But who takes leave has wished for
+/// it, and begins nothing later because the others have parted with it before it was told.
 void HostileRun::let_go() {
-  for (Site& site : sites_) site.entered = site.entered || !site.aside;
+  for (int m = 0; m < schedule_.members; ++m) {
+    if (m == leaver_ && !counts_as_member(m)) continue;
+    of(m).entered = of(m).entered || !of(m).aside;
+  }
   joiner_ = leaver_ = -1;
   changed_->update([] {});
 }

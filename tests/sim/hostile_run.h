@@ -69,6 +69,7 @@ class HostileRun {
     std::set<int> met_by;  // a joiner: processes that stand in touch with it
     std::string why;       // it is out
     int asked = -1;        // the life for which admission was asked
+    int admitted = -1;     // the life that has been a member by that
     bool entered = true;   // knows of the epoch that held it up
     int begun = 0, taken = 0;
     int last = kNoEnd;                 // it leaves before this round
@@ -117,6 +118,7 @@ class HostileRun {
   void happen(const HostileSchedule::Event& event);
   void bring_back();
   void look_after_hub();
+  void end_those_left_out_unheard();
   void admit_and_release();
   void crash_site(int m);
   void crash_hub();
@@ -132,6 +134,7 @@ class HostileRun {
   [[nodiscard]] bool coordinator_stands() const;
   [[nodiscard]] PeerExchange& coordinator();
   [[nodiscard]] bool counts_as_member(int m) const;
+  void see_members(std::vector<bool> live);
 
   // What is held against the promises (hostile_checks.cpp).
   void blame(const std::string& what);

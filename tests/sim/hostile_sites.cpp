@@ -236,18 +236,19 @@ void HostileRun::run_hub(int life) {
 /// A hub's next process: who is there as far as the last one has written it down. That may be a
 /// record that was whole on the disk when it died over it.
 void HostileRun::read_history(std::span<const HubRecord> history) {
-  hub_.live.assign(sites_.size(), true);
+  std::vector<bool> live(sites_.size(), true);
   hub_.leaving.clear();
   for (const HubRecord& record : history) {
     if (record.kind != HubRecord::Kind::kEpoch) continue;
     const auto news = EpochNews::read(record.body, schedule_.members);
     if (!news) continue;
-    hub_.live = news->membership.live();
+    live = news->membership.live();
     hub_.leaving.clear();
     for (int m = 0; m < schedule_.members; ++m) {
       if (news->membership.leaves(Rank(m))) hub_.leaving.insert(m);
     }
   }
+  see_members(std::move(live));
   hub_.written.assign(history.begin(), history.end());
 }
 
@@ -294,7 +295,7 @@ void HostileRun::on_lost(int self, Rank peer) {
 void HostileRun::on_epoch(int self, const Epoch& epoch) {
   const int coordinator = schedule_.hub ? schedule_.members : 0;
   if (self == coordinator) {
-    hub_.live = epoch.live;
+    see_members(epoch.live);
     if (epoch.leaves) {
       hub_.leaving.insert(epoch.who.value());
     } else {
