@@ -4,8 +4,11 @@
 
   sudo python3 bench/transport/wan.py --build BUILD [--row m2-cubic ...] [--trials 20] [--streams 4]
        [--gloo PYTHON]      interpreter that has torch: its gloo is measured in turns with isthmus
+       [--mpi]              Open MPI's all-reduce over its TCP, in turns too
+       [--commit-in-turns]  the same exchange without commit, in turns too
 
 Prints the JSON lines of member 0, one a trial, then one a row and contender; on stderr a table.
+With --commit-in-turns the line of isthmus also says what the commit costs in round trips of the link.
 seconds are member 0's, from a barrier to its result; span_s is from the first member's start to the
 last one's end. The bound is the least time any schedule of direct links needs. RTT is 50 ms, queues
 are 1 BDP. Connections do not inherit what the kernel remembers of earlier ones (tcp_no_metrics_save).
@@ -24,10 +27,13 @@ import sys
 import time
 from dataclasses import dataclass, field
 
+import open_mpi
+
 SUBNET = "10.0.0"
 DEVICE = "wan0"
 PORT = 4000
 HERE = pathlib.Path(__file__).parent
+COMMIT_RTT = 1.5  # what a commit may add to an exchange, at most
 
 
 @dataclass
@@ -168,7 +174,7 @@ def rtt_ms(member, other):
         end(answer)
 
 
-def isthmus_commands(row, args, trials):
+def isthmus_commands(row, args, trials, commit):
     endpoints = ",".join(f"tcp://{address(i)}:{PORT}" for i in range(len(row.mbit)))
     for member in range(len(row.mbit)):
         command = [args.build / "bench/transport/bench_exchange_member", "--member", member,
@@ -177,7 +183,7 @@ def isthmus_commands(row, args, trials):
                    "--line-mbit", ",".join(map(str, row.mbit))]
         command += ["--shares", ",".join(map(str, row.shares))] if row.shares else []
         command += ["--along", row.along] if row.along else []
-        command += ["--no-commit"] if args.no_commit else []
+        command += [] if commit else ["--no-commit"]
         yield command
 
 
@@ -209,16 +215,24 @@ def run_members(commands, limit_s, where=inside):
     return lines
 
 
+def a_process_each(commands):
+    """How a block of trials is run where members are started one by one."""
+    return lambda row, args, trials, limit_s: run_members(commands(row, args, trials), limit_s)
+
+
 class Contender:
-    def __init__(self, name, commands):
+    """`run(row, args, trials, limit_s)` gives the JSON lines of each member; commit: None where there is none."""
+
+    def __init__(self, name, run, commit=None):
         self.name = name
-        self.commands = commands
+        self.run = run
+        self.commit = commit
         self.seconds = []
         self.spans = []
         self.bound_s = None
 
     def block(self, row, args, trials):
-        lines = run_members(self.commands(row, args, trials), limit_s=120 + trials * args.patience)
+        lines = self.run(row, args, trials, 120 + trials * args.patience)
         by_member = [[line for line in its if line["bench"] == "exchange"] for its in lines]
         for trial in zip(*by_member):
             print(json.dumps({"row": row.name, "contender": self.name, **trial[0]}), flush=True)
@@ -232,13 +246,13 @@ def quantile(values, q):
 
 
 def summary(row, args, contender, bound_s, rtt, load, wan):
-    ours = contender.name == "isthmus"
+    ours = contender.commit is not None
     median, p95 = quantile(contender.seconds, 0.5), quantile(contender.seconds, 0.95)
     return {
         "bench": "wan_row", "row": row.name, "contender": contender.name, "members": len(row.mbit),
         "mbit": row.mbit, "mb": row.mb, "codec": row.codec, "congestion": row.congestion,
         "loss": row.loss, "shares": row.shares, "along": row.along, "streams": (row.streams or args.streams) if ours else None,
-        "commit": not args.no_commit if ours else None, "pause_s": args.pause, "trials": len(contender.seconds),
+        "commit": contender.commit, "pause_s": args.pause, "trials": len(contender.seconds),
         "bound_s": bound_s, "best_s": min(contender.seconds), "median_s": median, "p95_s": p95,
         "span_median_s": round(quantile(contender.spans, 0.5), 4),
         "fraction_median": round(bound_s / median, 3), "fraction_p95": round(bound_s / p95, 3),
@@ -251,10 +265,38 @@ def summary(row, args, contender, bound_s, rtt, load, wan):
     }
 
 
+def commit_cost(row, rows):
+    """What the commit costs, in round trips of the link as declared, where both were measured."""
+    of = {line["commit"]: line for line in rows if line["commit"] is not None}
+    if len(of) < 2:
+        return {}
+    rtts = {at: round((of[True][at] - of[False][at]) * 1e3 / row.rtt_ms, 2) for at in ("median_s", "p95_s")}
+    return {"commit_rtt_median": rtts["median_s"], "commit_rtt_p95": rtts["p95_s"], "commit_rtt_promised": COMMIT_RTT}
+
+
+def isthmus(name, commit):
+    return Contender(name, a_process_each(lambda *how: isthmus_commands(*how, commit)), commit)
+
+
+def open_mpi_job(row, args, trials, limit_s):
+    places = [(address(member), namespace(member)) for member in range(len(row.mbit))]
+    return open_mpi.over_namespaces(args.build, places, DEVICE, int(row.mb * 1e6), trials, args.pause, limit_s)
+
+
+def contenders_of(row, args):
+    contenders = [isthmus("isthmus", not args.no_commit)]
+    if args.commit_in_turns:
+        contenders.append(isthmus("isthmus, no commit", False))
+    if row.codec == "fp32" and not row.shares and not row.along:  # the others have none of them
+        if args.gloo:
+            contenders.append(Contender("gloo", a_process_each(gloo_commands)))
+        if args.mpi:
+            contenders.append(Contender("open mpi", open_mpi_job))
+    return contenders
+
+
 def measure(row, args):
-    contenders = [Contender("isthmus", isthmus_commands)]
-    if args.gloo and row.codec == "fp32" and not row.shares and not row.along:  # it has none of them
-        contenders.append(Contender("gloo", gloo_commands))
+    contenders = contenders_of(row, args)
     before = os.getloadavg()[0]
     with namespaces(len(row.mbit)):
         with shaped_links(row, args.build, args.seed) as wan:
@@ -266,19 +308,24 @@ def measure(row, args):
                 left -= args.block
     load = [round(before, 2), round(os.getloadavg()[0], 2)]
     rows = [summary(row, args, c, contenders[0].bound_s, rtt, load, wan) for c in contenders]
+    rows[0].update(commit_cost(row, rows))
     for line in rows:
         print(json.dumps(line), flush=True)
     return rows
 
 
 def table(rows):
-    print(f"{'row':16} {'contender':9} {'bound':>7} {'best':>7} {'median':>7} {'p95':>7} {'span':>7}"
+    print(f"{'row':16} {'contender':18} {'bound':>7} {'best':>7} {'median':>7} {'p95':>7} {'span':>7}"
           f" {'of bound':>8} {'late >1ms':>9} load", file=sys.stderr)
     for r in rows:
         late = "?" if r["late_over_1ms"] is None else f"{r['late_over_1ms']:.1%}"
-        print(f"{r['row']:16} {r['contender']:9} {r['bound_s']:7.3f} {r['best_s']:7.3f}"
+        print(f"{r['row']:16} {r['contender']:18} {r['bound_s']:7.3f} {r['best_s']:7.3f}"
               f" {r['median_s']:7.3f} {r['p95_s']:7.3f} {r['span_median_s']:7.3f}"
               f" {r['fraction_median']:8.1%} {late:>9} {r['load'][1]}", file=sys.stderr)
+    for r in rows:
+        if "commit_rtt_median" in r:
+            print(f"{r['row']:16} the commit takes {r['commit_rtt_median']:+.2f} RTT (median), "
+                  f"{r['commit_rtt_p95']:+.2f} (95th of 100); promised: {COMMIT_RTT} at most", file=sys.stderr)
 
 
 def main():
@@ -289,22 +336,28 @@ def main():
     parser.add_argument("--block", type=int, default=5, help="trials before it is the other's turn")
     parser.add_argument("--streams", type=lambda text: text if text == "auto" else int(text), default=4)
     parser.add_argument("--kind", choices=["auto", "reduce", "gather"], default="auto")
-    parser.add_argument("--no-commit", action="store_true")
+    commits = parser.add_mutually_exclusive_group()
+    commits.add_argument("--no-commit", action="store_true")
+    commits.add_argument("--commit-in-turns", action="store_true", help="with and without, a block of trials each")
     parser.add_argument("--pause", type=float, default=0, help="seconds of silence before each trial")
     parser.add_argument("--patience", type=float, default=60, help="seconds a trial may take")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--gloo", metavar="PYTHON", help="interpreter that has torch")
+    parser.add_argument("--mpi", action="store_true", help="Open MPI too, in turns")
     args = parser.parse_args()
     if os.geteuid() != 0:
         print("skipped: wan.py needs root for network namespaces; use sudo", file=sys.stderr)
         return 0
+    if args.mpi and (why := open_mpi.missing(args.build)):
+        print(f"error: --mpi: {why}", file=sys.stderr)
+        return 1
     end_in_order()
     rows = []
     try:
         for row in ROWS:
             if not args.row or row.name in args.row:
                 rows += measure(row, args)
-    except Failure as failure:
+    except (Failure, open_mpi.MpiFailure) as failure:
         print(f"error: {row.name}: {failure}", file=sys.stderr)
         return 1
     finally:

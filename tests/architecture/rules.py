@@ -56,7 +56,7 @@ OWNERS = {
                 "src/transport/zmq_enrolment.cpp", "src/transport/zmq_messages.*",
                 "src/transport/zmq_watched.*"],
     "mpi.h": ["src/transport/mpi_transport.cpp", "src/transport/mpi_group.h", "src/transport/mpi_calls.h",
-              "src/transport/mpi_communicator.cpp"],
+              "src/transport/mpi_communicator.cpp", "bench/transport/mpi_member.cpp"],
     "prometheus/*": ["src/app/metric_families.cpp"],
     "zstd.h": ["src/quant/lossless.cpp"],
     "gtest/*": ["tests/*"],
