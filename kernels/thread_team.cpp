@@ -11,6 +11,7 @@
 
 #include "core/check.h"
 #include "isthmus/errors.h"
+#include "kernels/thread_pinning.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -83,6 +84,12 @@ std::vector<int> usable_cores() {
     if (CPU_ISSET(static_cast<std::size_t>(core), &set)) cores.push_back(core);
   }
   return cores;
+}
+
+void unpin_calling_thread() {
+  if (before_pinning == nullptr) return;
+  static_cast<void>(run_on(::pthread_self(), *before_pinning));
+  before_pinning = nullptr;
 }
 
 ThreadTeam::ThreadTeam(int size, std::span<const int> cores)

@@ -138,8 +138,8 @@ std::optional<SiteArguments> site_of(const TrainArguments& arguments) {
 TrainingOutcome train_and_come_back(const Config& config, TrainingRequest request,
                                     Session& session) {
   constexpr int kReturns = 100;  // each brings a whole state over the links
-  std::optional<outer::OwnWork> own_work;
-  request.own_work = &own_work;
+  InHand in_hand;
+  request.in_hand = &in_hand;
   for (int returns = 0;; ++returns) {
     try {
       return run_training(config, request, session);
@@ -149,6 +149,7 @@ TrainingOutcome train_and_come_back(const Config& config, TrainingRequest reques
       session.err.write(
           fmt::format("isthmus: {}: trying to come back, for net.gather = {}\n", error.what(),
                       human_time(std::chrono::duration<double>(config.net.gather).count())));
+      if (in_hand.training) in_hand.training->begin();
       request.out = error.directory();
       request.resume = "auto";
       request.force = false;

@@ -160,15 +160,9 @@ void RunBoard::tell(RunEvent event) {
   log_.event(event);
 }
 
-void RunBoard::came_back(Rank rank, StepIndex t, std::int64_t kept_tokens,
-                         std::int64_t lost_tokens) {
-  queue_->update([&] {
-    tell({.kind = RunEvent::Kind::kCameBack,
-          .step = t,
-          .who = rank,
-          .kept_tokens = kept_tokens,
-          .lost_tokens = lost_tokens});
-  });
+void RunBoard::came_back(Rank rank, StepIndex t, const BroughtBack& work) {
+  queue_->update(
+      [&] { tell({.kind = RunEvent::Kind::kCameBack, .step = t, .who = rank, .work = work}); });
 }
 
 void RunBoard::leave(Rank rank, const std::string& why) {

@@ -52,17 +52,24 @@ struct EvalResult {
   TimePoint now;
 };
 
+/// What became of the work of a worker that was cut off and has joined again.
+struct BroughtBack {
+  std::int64_t kept_tokens = 0;   // that its next contribution holds, of what nobody had
+  std::int64_t lost_tokens = 0;   // that are gone
+  std::int64_t alone_steps = 0;   // that it took while it was cut off
+  std::int64_t alone_tokens = 0;  // on so many, which are among the others
+};
+
 /// What happened to a run beside its steps.
 struct RunEvent {
   enum class Kind { kLeft, kJoined, kEvalIncomplete, kCameBack };
   Kind kind = Kind::kLeft;
-  StepIndex step;                // it holds after this one
-  Rank who;                      // has left or joined
-  int present = 0;               // workers there are now
-  std::int64_t of = 0;           // of an evaluation: its batches
-  std::int64_t missing = 0;      // and how many of them nobody has evaluated
-  std::int64_t kept_tokens = 0;  // kCameBack: of what it had trained on before and nobody had, what
-  std::int64_t lost_tokens = 0;  // its next contribution holds, and what is gone
+  StepIndex step;            // it holds after this one
+  Rank who;                  // has left or joined
+  int present = 0;           // workers there are now
+  std::int64_t of = 0;       // of an evaluation: its batches
+  std::int64_t missing = 0;  // and how many of them nobody has evaluated
+  BroughtBack work = {};     // kCameBack
   std::string why;
 };
 
@@ -128,7 +135,7 @@ class RunBoard final : public Board {
   [[nodiscard]] StopWish stopped() const override { return stop_wish_; }
 
   /// What became of its work of before, at a worker that has joined.
-  void came_back(Rank rank, StepIndex t, std::int64_t kept_tokens, std::int64_t lost_tokens);
+  void came_back(Rank rank, StepIndex t, const BroughtBack& work);
   /// Worker `rank` posts no more; what it posts nevertheless is dropped.
   void leave(Rank rank, const std::string& why);
   /// It posts every step up to `after`, then no more.

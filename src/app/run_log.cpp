@@ -323,7 +323,9 @@ void MetricsLog::event(const RunEvent& event) {
   } else {
     record.add("site", options_.config.sites.at(worker).name);
     if (event.kind == RunEvent::Kind::kCameBack) {
-      record.add("tokens_kept", event.kept_tokens).add("tokens_lost", event.lost_tokens);
+      record.add("tokens_kept", event.work.kept_tokens).add("tokens_lost", event.work.lost_tokens);
+      record.add("steps_alone", event.work.alone_steps)
+          .add("tokens_alone", event.work.alone_tokens);
     } else if (options_.status != nullptr) {
       options_.status->membership(event.who, event.kind == RunEvent::Kind::kJoined);
     }

@@ -76,9 +76,7 @@ class SiteBoard final : public Board {
   /// This site's outer parameters after step t; compared with the others'. Any task.
   void tell_outer(StepIndex t, const Digest128& digest);
   /// What became of this site's work of before it joined after step t. By the worker.
-  void came_back(StepIndex t, std::int64_t kept_tokens, std::int64_t lost_tokens) {
-    whole_.came_back(options_.self, t, kept_tokens, lost_tokens);
-  }
+  void came_back(StepIndex t, const BroughtBack& work) { whole_.came_back(options_.self, t, work); }
   /// At a donor: a step for a joiner is wanted; Options::on_join is told of it. One at a time:
   /// while one is being agreed on, another wish is none. Any task.
   void wish_join(const WishNote& note);

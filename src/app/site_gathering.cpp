@@ -34,8 +34,16 @@ void check_signal(const std::string& waiting_for) {
 
 }  // namespace
 
-SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say) {
-  const TimePoint deadline = runtime_.clock().now() + config_.net.gather;
+TimePoint SiteSession::gather_end() {
+  const TimePoint now = runtime_.clock().now();
+  if (meanwhile_.goes_on && meanwhile_.goes_on()) gather_end_ = now + config_.net.gather;
+  return gather_end_;
+}
+
+SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say,
+                              Meanwhile meanwhile) {
+  meanwhile_ = std::move(meanwhile);
+  gather_end_ = runtime_.clock().now() + config_.net.gather;
   std::vector<std::string> endpoints;  // MPI knows its own
   if (routes_) endpoints = routes_->endpoints();
   if (has_hub()) endpoints.push_back("tcp://" + config_.hub.address);
@@ -46,7 +54,7 @@ SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say
     greeted_[own] = true;
   });
   TimePoint next_word = runtime_.clock().now() + kBetweenWords;
-  meet(deadline, say);
+  meet(say);
   bool goes_on = false;
   const auto settled = [&] {
     if (first_starts() && first_lost_) return false;
@@ -63,13 +71,15 @@ SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say
     check_signal(awaits());
     say_hellos();
     check_meeting();
-    if (now >= deadline) throw PeerError(awaits() + " within net.gather");
+    if (now >= gather_end()) throw PeerError(awaits() + " within net.gather");
     if (now >= next_word) {
       say(awaits());
       next_word = now + kBetweenWords;
     }
   } while (!queue_->wait(settled, runtime_.clock().now() + kLookForSignals));
-  return goes_on ? come_late(deadline, say) : start_together();
+  if (meanwhile_.end) meanwhile_.end();
+  meanwhile_ = {};
+  return goes_on ? come_late(gather_end(), say) : start_together();
 }
 
 /// Who is to be found at a start. Where the hub says whose keys count, it is asked first.
@@ -84,13 +94,14 @@ std::vector<Rank> SiteSession::awaited() const {
   return these;
 }
 
-void SiteSession::meet(TimePoint deadline, const std::function<void(const std::string&)>& say) {
+void SiteSession::meet(const std::function<void(const std::string&)>& say) {
   const TimePoint begin = runtime_.clock().now();
   TimePoint next_word = begin + kBetweenWords;
   const std::array first = {coordinator_};
   while (true) {
     const TimePoint now = runtime_.clock().now();
     const std::vector<Rank> these = awaited();
+    const TimePoint deadline = gather_end();
     const auto joined = transport_->await_members(std::min(deadline, now + kLookForSignals), these);
     const bool told = !links_.keys_from || transport_->members_with_keys();
     if (joined && told && these == awaited()) {

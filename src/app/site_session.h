@@ -101,11 +101,17 @@ class SiteSession {
   SiteSession(const SiteSession&) = delete;
   SiteSession& operator=(const SiteSession&) = delete;
 
+  /// What else this site does while it looks for the others.
+  struct Meanwhile {
+    std::function<bool()> goes_on;  // net.gather counts from when it does no more
+    std::function<void()> end;      // they are found. Blocks
+  };
   /// Dials, and blocks until all sites are together and have said what they bring, for at most
   /// net.gather; or, where they have gone on without this one, until a worker's state is here.
   /// `say`: a line for people now and then. THROWS: PeerError naming who is missing, refused or
   /// gone; ConfigError as agree_on_start; RunError after a signal.
-  [[nodiscard]] SiteStart gather(const std::function<void(const std::string&)>& say);
+  [[nodiscard]] SiteStart gather(const std::function<void(const std::string&)>& say,
+                                 Meanwhile meanwhile);
 
   [[nodiscard]] Rank self() const { return self_; }
   [[nodiscard]] Runtime& runtime() { return runtime_; }
@@ -164,7 +170,9 @@ class SiteSession {
   [[nodiscard]] HelloNote hello() const;
   void say_hello(Rank to);
   /// Blocks until all are linked, or site 0 has said that the run goes on.
-  void meet(TimePoint deadline, const std::function<void(const std::string&)>& say);
+  void meet(const std::function<void(const std::string&)>& say);
+  /// Until when the others are looked for, as it stands now.
+  [[nodiscard]] TimePoint gather_end();
   /// To those who have not been told, this process, since they came.
   void say_hellos();
   /// Whether site 0 says when the run begins. Sites come and go until then.
@@ -234,6 +242,9 @@ class SiteSession {
   std::optional<std::string> first_lost_;  // site 0, or with a hub the donor; and why
   TimePoint first_lost_at_;
   TimePoint told_at_;  // when site 0 has said that the run begins
+  // Of who gathers alone:
+  Meanwhile meanwhile_;
+  TimePoint gather_end_;
 
   // Calls of the listener, host and newcomer; a call may bring another on the same task. Never
   // taken with queue_'s lock.

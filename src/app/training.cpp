@@ -184,27 +184,26 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   if (request_.simulated && totals.measured_step == Duration{0}) {
     totals.measured_step = measure_step(world);
   }
-  const WorkerSetup setup{.storage = storage_,
-                          .config = config_,
-                          .plan = plan_,
-                          .data = data_,
-                          .eval_tokens = eval_tokens_,
-                          .board = board,
-                          .checkpointing = checkpointing,
-                          .anchor_mean = anchor_mean,
-                          .events = world.events,
-                          .patience = round_patience(config_, request_.simulated),
-                          .step_flops = step_flops(world),
-                          .begun = world.begun,
-                          .measured_step = totals.measured_step,
-                          .on_start = tell_outer,
-                          .site = site_ ? &*site_ : nullptr,
-                          .own_work = site_ && site_->elastic() && request_.mesh == nullptr
-                                          ? request_.own_work
-                                          : nullptr,
-                          .on_own_work = [&](StepIndex t, std::int64_t kept, std::int64_t lost) {
-                            if (site_board) site_board->came_back(t, kept, lost);
-                          }};
+  const WorkerSetup setup{
+      .storage = storage_,
+      .config = config_,
+      .plan = plan_,
+      .data = data_,
+      .eval_tokens = eval_tokens_,
+      .board = board,
+      .checkpointing = checkpointing,
+      .anchor_mean = anchor_mean,
+      .events = world.events,
+      .patience = round_patience(config_, request_.simulated),
+      .step_flops = step_flops(world),
+      .begun = world.begun,
+      .measured_step = totals.measured_step,
+      .on_start = tell_outer,
+      .site = site_ ? &*site_ : nullptr,
+      .in_hand = site_ && site_->elastic() && request_.mesh == nullptr ? request_.in_hand : nullptr,
+      .on_own_work = [&](StepIndex t, const BroughtBack& work) {
+        if (site_board) site_board->came_back(t, work);
+      }};
   WorldResult result;
   try {
     result = run_workers(world, setup);

@@ -13,13 +13,13 @@
 
 #include "app/commands.h"
 #include "app/fault_cost.h"
+#include "app/lone_training.h"
 #include "app/run_log.h"
 #include "app/site_session.h"
 #include "inner/data/dataset.h"
 #include "inner/rank_processes.h"
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
-#include "outer/own_work.h"
 #include "plan/prediction.h"
 
 namespace isthmus::app {
@@ -56,9 +56,8 @@ struct TrainingRequest {
   std::string lane;                          // demo: name of this run in the status block, or empty
   std::vector<LaneProgress> finished_lanes;  // demo: the runs before this one
   std::optional<SideBySide> side_by_side;
-  /// What this site's worker keeps of its work where it is cut off (outer/own_work.h); borrowed,
-  /// may be null.
-  std::optional<outer::OwnWork>* own_work = nullptr;
+  /// What this site's worker keeps of its work where it is cut off; borrowed, may be null.
+  InHand* in_hand = nullptr;
 };
 
 struct TrainingOutcome {

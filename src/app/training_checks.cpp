@@ -195,10 +195,15 @@ void Training::join_sites() {
         held_checkpoints(storage_, out_, config_, digest_, site_of(config_, *request_.site));
   }
   site_.emplace(config_, *request_.site, facts, status(), request_.recording);
-  const SiteStart start = site_->gather([&](const std::string& what) {
+  const auto say = [&](const std::string& what) {
     if (watch_) watch_->board().waiting(what);
     session_.err.write(fmt::format("isthmus: waiting for the other sites: {}\n", what));
-  });
+  };
+  InHand none;
+  InHand& hand = request_.in_hand != nullptr ? *request_.in_hand : none;
+  const SiteStart start =
+      site_->gather(say, {.goes_on = [&] { return hand.training && hand.training->trains(); },
+                          .end = [&] { hand.end_training(); }});
   run_id_ = start.run_id;
   joins_ = start.joins;
   for (const HeldCheckpoint& held : facts.held) {

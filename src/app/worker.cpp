@@ -31,9 +31,12 @@ class Worker {
       : setup_(setup),
         context_(context),
         source_(setup.data, batch_plan(setup.config, setup.plan), context.rank.value()),
-        model_(make_inner_loop(setup.plan.device, context.rank,
-                               language_model_options(setup.config, setup.plan, context.rank),
-                               [this](StepIndex t) { return source_.at(t.value() - 1); })),
+        batches_(std::make_unique<StepBatches>(
+            StepBatches{[this](StepIndex t) { return source_.at(t.value() - 1); }})),
+        model_(
+            make_inner_loop(setup.plan.device, context.rank,
+                            language_model_options(setup.config, setup.plan, context.rank),
+                            [batches = batches_.get()](StepIndex t) { return batches->from(t); })),
         timed_(*model_, context.runtime, context.rank,
                make_step_clock(setup.config, context.rank, setup.step_flops, setup.measured_step),
                setup.events,
@@ -60,26 +63,39 @@ class Worker {
       catch_up();
     } else {
       setup.checkpointing.restore_state(context.rank, inner_, *strategy_);
-      if (setup.own_work) setup.own_work->reset();  // all train these steps again
+      if (setup.in_hand && setup.in_hand->work) {
+        log_info("all go on from a checkpoint: what this site has trained on since comes again");
+        setup.in_hand->work.reset();
+      }
     }
     if (setup.on_start && !newcomer_ && strategy_->shared_anchors()) {
       setup.on_start(strategy_->steps(), outer_digest(*strategy_, inner_.parameters().size()));
     }
   }
 
-  /// REQUIRES: `run` has ended with PeerError.
-  [[nodiscard]] std::optional<outer::OwnWork> own_work() const {
+  /// Hands over what nobody has of its work, and where it can be trained on with, the model too.
+  /// REQUIRES: `run` has ended with PeerError; the worker does nothing more.
+  void leave_off(InHand& hand) {
+    hand.training.reset();
+    hand.work = own_work();  // in place of what was before
     const auto* const carries = dynamic_cast<const outer::CarriesWork*>(strategy_.get());
-    if (carries == nullptr) return std::nullopt;
-    if (StateMemory::current() != nullptr) {  // it would be as large as the model, and in memory
-      log_info("with train.offload no work of an open window is taken along");
-      return std::nullopt;
-    }
-    try {
-      return carries->own_work();
-    } catch (const std::exception& error) {  // for want of memory, or of the model's own ranks
-      log_warning("what this site has trained on and nobody has is lost: {}", error.what());
-      return std::nullopt;
+    const bool something = carries != nullptr && carries->carries() && hand.work;
+    if (something && setup_.config.net.max_solo_rounds > 0) {
+      hand.training =
+          std::make_unique<LoneTraining>(LoneTraining::Parts{.config = setup_.config,
+                                                             .plan = setup_.plan,
+                                                             .self = context_.rank,
+                                                             .batches = std::move(batches_),
+                                                             .model = std::move(model_),
+                                                             .work = *std::move(hand.work),
+                                                             .fragments = carries->fragments()});
+      hand.work.reset();
+    } else if (!something && !std::exchange(hand.told, true)) {
+      log_info(
+          "this site does not train on alone, since it could not take that along ({}): it waits",
+          carries == nullptr    ? "outer.method = " + setup_.config.method
+          : !carries->carries() ? "outer.carry"
+                                : "train.offload, or a lack of memory");
     }
   }
 
@@ -104,6 +120,21 @@ class Worker {
   }
 
  private:
+  [[nodiscard]] std::optional<outer::OwnWork> own_work() const {
+    const auto* const carries = dynamic_cast<const outer::CarriesWork*>(strategy_.get());
+    if (carries == nullptr) return std::nullopt;
+    if (StateMemory::current() != nullptr) {  // it would be as large as the model, and in memory
+      log_info("with train.offload no work of an open window is taken along");
+      return std::nullopt;
+    }
+    try {
+      return carries->own_work();
+    } catch (const std::exception& error) {  // for want of memory, or of the model's own ranks
+      log_warning("what this site has trained on and nobody has is lost: {}", error.what());
+      return std::nullopt;
+    }
+  }
+
   /// With its state on the device that has the weights, where outer.placement says so; virtual
   /// time has none.
   [[nodiscard]] std::unique_ptr<OuterStrategy> make_strategy(const OuterOptions& options) {
@@ -129,12 +160,12 @@ class Worker {
     strategy_->forget_own_work();
     take_up_own_work();
     setup_.checkpointing.lay_down(context_.rank, strategy_->steps(), inner_, *strategy_);
-    if (setup_.own_work) setup_.own_work->reset();  // not before: cut off again, it comes once more
+    if (setup_.in_hand) setup_.in_hand->work.reset();  // not before: cut off again, it comes again
   }
 
   void take_up_own_work() {
-    if (!setup_.own_work || !*setup_.own_work) return;
-    const outer::OwnWork& work = **setup_.own_work;
+    if (!setup_.in_hand || !setup_.in_hand->work) return;
+    const outer::OwnWork& work = *setup_.in_hand->work;
     auto* const carries = dynamic_cast<outer::CarriesWork*>(strategy_.get());
     // Where the others have gone back behind it, it is to be trained again.
     const bool ahead = strategy_->steps() >= work.step;
@@ -146,9 +177,16 @@ class Worker {
     log_info(
         "of what this site had trained on by step {} and nobody had, {} tokens come along with its "
         "next contribution, and {} are lost",
-        work.step.value(), kept.tokens, kept.lost_tokens);
+        work.trained.value(), kept.tokens, kept.lost_tokens);
+    if (kept.tokens > 0 && work.trained > strategy_->steps()) {
+      log_info("it is ahead of the others: its samples of steps {} to {} are taken twice",
+               strategy_->steps().value() + 1, work.trained.value());
+    }
     if (setup_.on_own_work) {
-      setup_.on_own_work(strategy_->steps(), kept.tokens, kept.lost_tokens);
+      setup_.on_own_work(strategy_->steps(), {.kept_tokens = kept.tokens,
+                                              .lost_tokens = kept.lost_tokens,
+                                              .alone_steps = work.alone_steps,
+                                              .alone_tokens = work.alone_tokens});
     }
   }
 
@@ -258,6 +296,7 @@ class Worker {
   const WorkerSetup& setup_;
   WorkerContext& context_;
   BatchSource source_;
+  std::unique_ptr<StepBatches> batches_;
   std::unique_ptr<InnerLoop> model_;
   TimedInnerLoop timed_;
   outer::IdleInnerLoop inner_;
@@ -279,7 +318,7 @@ void run_worker(const WorkerSetup& setup, WorkerContext& context) {
   try {
     worker.run();
   } catch (const PeerError&) {
-    if (setup.own_work) *setup.own_work = worker.own_work();  // in place of what was before
+    if (setup.in_hand) worker.leave_off(*setup.in_hand);
     throw;
   }
   if (files) {

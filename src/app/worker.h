@@ -8,6 +8,7 @@
 
 #include "app/anchor_mean.h"
 #include "app/checkpointing.h"
+#include "app/lone_training.h"
 #include "app/run_board.h"
 #include "app/timed_inner_loop.h"
 #include "app/training_plan.h"
@@ -15,7 +16,6 @@
 #include "inner/data/dataset.h"
 #include "isthmus/config.h"
 #include "isthmus/transport.h"
-#include "outer/own_work.h"
 
 namespace isthmus::app {
 
@@ -40,12 +40,11 @@ struct WorkerSetup {
   /// their own and nobody else can compare them. May be empty.
   std::function<void(StepIndex, const Digest128&)> on_start = {};
   SiteSession* site = nullptr;  // whose worker this is, where it is a process of its own
-  /// What this worker had given to nobody when it lost the others: written then, taken up when it
-  /// joins again. May be null.
-  std::optional<outer::OwnWork>* own_work = nullptr;
-  /// Told what became of it. May be empty where own_work is null.
-  std::function<void(StepIndex, std::int64_t kept_tokens, std::int64_t lost_tokens)> on_own_work =
-      {};
+  /// What this worker had given to nobody when it lost the others, and what trains on with it:
+  /// written then, the work taken up when it joins again. May be null.
+  InHand* in_hand = nullptr;
+  /// Told what became of it. May be empty where in_hand is null.
+  std::function<void(StepIndex, const BroughtBack&)> on_own_work = {};
 };
 
 /// Runs worker `context.rank` to the last step, or to the step agreed after a signal.

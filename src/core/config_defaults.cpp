@@ -67,6 +67,7 @@ void Loader::complete() {
   apply_method_defaults();
   apply_optimizer_defaults();
   apply_schedule_defaults();
+  apply_solo_default();
   make_sites();
   apply_codec_policy();
   resolve_percentages();

@@ -522,6 +522,9 @@ constexpr KeyRow<Config> kRows[] = {
     {"net.min_sites", Type::kInteger, between(1, 4096), "", field<&Config::net, &NetConfig::min_sites>(),
      "With --site: a run that has lost sites goes on while so many are there, the first among them; with fewer they wait for others to come back, for net.gather at most. Absent: 1, but ddp, 1bit-adam and 01-adam do not go on.",
      "1", {}, nullptr, false},
+    {"net.max_solo_rounds", Type::kInteger, between(0, 1e6), "", field<&Config::net, &NetConfig::max_solo_rounds>(),
+     "With --site: a site that is cut off from the others trains on alone for so many windows of outer.H steps at most, then waits; found again, it takes that work along. 0: it waits at once; so it does, by default, where nothing can be taken along (docs/sites.md, Cut off).",
+     "1", {}, nullptr, false},
     {"net.cap", Type::kRate, at_least(kSmallestCap), "", field<&Config::net, &NetConfig::cap_bits_per_s>(),
      "What each site's process may send at, over all its links; site.cap goes before it. Simulated links have their own rates.",
      "\"50Mbit/s\"", {}, nullptr, false},
@@ -695,7 +698,6 @@ constexpr SectionRow kSections[] = {
 
 constexpr LaterRow kLater[] = {
     {"net.late", "results that come late: outer.late"},
-    {"net.max_solo_rounds", "training on while the link is down"},
 };
 // clang-format on
 

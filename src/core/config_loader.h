@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/config_diagnostics.h"
@@ -119,6 +120,9 @@ struct Loader {
   void check_hub_site();
   void check_groups();
   void check_shares();
+  [[nodiscard]] std::pair<std::string, std::string> alone_for_nothing() const;
+  void apply_solo_default();
+  void check_solo();
   void check_sites();
 
   std::vector<Deferred> deferred_;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/config_loader.h"
 #include "core/send_cap.h"
@@ -33,6 +34,7 @@ void Loader::check_net() {
   }
   check_groups();
   check_shares();
+  check_solo();
   for (const std::string& hours : config.net.quiet) {
     try {
       static_cast<void>(parse_quiet_hours(hours));
@@ -115,6 +117,40 @@ void Loader::check_shares() {
                     what),
         "remove it, or net.reduction = \"groups\"");
   }
+}
+
+// What keeps a site from taking along what it trains on alone, and what helps; empty: nothing.
+std::pair<std::string, std::string> Loader::alone_for_nothing() const {
+  constexpr std::array<std::string_view, 3> kCarry = {"localsgd", "diloco", "streaming-diloco"};
+  const MethodInfo* info = method();
+  if (info == nullptr) return {};
+  if (std::ranges::find(kCarry, info->name) == kCarry.end()) {
+    return {fmt::format("method '{}' takes none", info->name),
+            fmt::format("choose outer.method = {}", fmt::join(kCarry, ", "))};
+  }
+  if (config.outer.carry != LostContribution::kCarry) {
+    return {"outer.carry is not \"carry\"", "set outer.carry = \"carry\""};
+  }
+  if (!config.train.offload.empty()) {
+    return {"with train.offload there is no room for it in memory", "leave train.offload out"};
+  }
+  return {};
+}
+
+void Loader::apply_solo_default() {
+  if (given("net.max_solo_rounds") || alone_for_nothing().first.empty()) return;
+  config.net.max_solo_rounds = 0;
+  default_origins["net.max_solo_rounds"] = "default: " + alone_for_nothing().first;
+}
+
+void Loader::check_solo() {
+  const auto [why, remedy] = alone_for_nothing();
+  if (!given("net.max_solo_rounds") || config.net.max_solo_rounds == 0 || why.empty()) return;
+  refuse("E-CONFLICT", "net.max_solo_rounds",
+         fmt::format("{}: a site that trains on alone takes its work along when it is found again, "
+                     "and {}",
+                     quoted("net.max_solo_rounds"), why),
+         fmt::format("remove it, since such a site waits; or {}", remedy));
 }
 
 }  // namespace isthmus::config

@@ -218,15 +218,18 @@ std::string config_digest(const Config& config) {
 std::string outcome_digest(const Config& config) {
   const auto defaults = std::make_unique<const Config>();
   // Of the keys that do not steer the trajectory, those that leave the outcome as it is.
-  constexpr std::array<std::string_view, 32> kNoMatter = {
-      "schema",         "run.name",          "run.out",         "model.preset",
-      "model.init",     "data.source",       "train.recompute", "train.threads",
-      "train.pin",      "net.transport",     "net.patience",    "net.streams",
-      "net.dead_after", "net.gather",        "net.plaintext",   "net.min_sites",
-      "net.cap",        "net.serve",         "net.quiet",       "ckpt.every",
-      "ckpt.keep",      "log.sinks",         "log.http",        "log.stalled_after",
-      "hub.address",    "hub.key",           "hub.site",        "net.detour",
-      "train.offload",  "parallel.patience", "outer.placement", "parallel.codecs"};
+  constexpr std::array<std::string_view, 33> kNoMatter = {
+      "schema",          "run.name",        "run.out",
+      "model.preset",    "model.init",      "data.source",
+      "train.recompute", "train.threads",   "train.pin",
+      "net.transport",   "net.patience",    "net.streams",
+      "net.dead_after",  "net.gather",      "net.plaintext",
+      "net.min_sites",   "net.cap",         "net.serve",
+      "net.quiet",       "ckpt.every",      "ckpt.keep",
+      "log.sinks",       "log.http",        "log.stalled_after",
+      "hub.address",     "hub.key",         "hub.site",
+      "net.detour",      "train.offload",   "parallel.patience",
+      "outer.placement", "parallel.codecs", "net.max_solo_rounds"};
   std::string text;
   const auto add = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{}={}\n", name, value);

@@ -7,9 +7,11 @@
 //
 // Only what surely is in no anchor: a fragment whose last round was under way or has failed is left
 // out, since nobody here knows whether that was committed. Residuals of error feedback are lost.
+// What is trained on after that, alone, is in no anchor either: see lone_work.h.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "isthmus/outer.h"
@@ -22,9 +24,12 @@ struct OwnWork {
     std::int64_t tokens = 0;    // it was trained on
     std::int64_t steps = 0;
   };
-  StepIndex step;                // after which it was taken
-  std::vector<Part> parts;       // by fragment
-  std::int64_t lost_tokens = 0;  // most of a fragment that are in no part
+  StepIndex step;                 // after which it was taken
+  StepIndex trained;              // the last one that it holds; `step`, or the one that failed
+  std::vector<Part> parts;        // by fragment
+  std::int64_t lost_tokens = 0;   // most of a fragment that are in no part
+  std::int64_t alone_steps = 0;   // of the last ones, those that were taken alone
+  std::int64_t alone_tokens = 0;  // and what they were trained on
 
   /// Most of a fragment.
   [[nodiscard]] std::int64_t tokens() const {
@@ -40,6 +45,10 @@ class CarriesWork {
   /// After a step, or after one has thrown PeerError. Empty parts where LostContribution is not
   /// kCarry.
   [[nodiscard]] virtual OwnWork own_work() const = 0;
+  /// Of its parts, in order.
+  [[nodiscard]] virtual std::span<const Fragment> fragments() const = 0;
+  /// Whether LostContribution is kCarry: otherwise there is nothing to take along.
+  [[nodiscard]] virtual bool carries() const = 0;
   struct Kept {
     std::int64_t tokens = 0;
     std::int64_t lost_tokens = 0;

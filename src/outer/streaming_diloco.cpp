@@ -36,6 +36,7 @@ StepReport StreamingDiLoCo::step() {
   const StepIndex t(steps_.value() + 1);
   StepReport report{.step = t, .inner = inner_.train_step(t), .rounds = {}};
   rounds_.count(report.inner);
+  trained_ = t;
   const std::vector<Sync> sends = settings_.schedule.due_to_send(t);
   for (const Sync& sync : sends) {
     if (const auto late = rounds_.settle_of(sync.fragment)) {
@@ -184,7 +185,7 @@ void StreamingDiLoCo::forget_own_work() {
 }
 
 OwnWork StreamingDiLoCo::own_work() const {
-  OwnWork work{.step = steps_, .parts = {}, .lost_tokens = 0};
+  OwnWork work{.step = steps_, .trained = std::max(steps_, trained_), .parts = {}};
   for (const std::unique_ptr<OuterFragment>& fragment : fragments_) {
     const FragmentId id = fragment->fragment().id;
     const Window& open = rounds_.window(id);

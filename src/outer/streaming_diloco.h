@@ -42,6 +42,10 @@ class StreamingDiLoCo final : public OuterStrategy, public LateRounds, public Ca
   void forget_own_work() override;
   [[nodiscard]] std::vector<RoundReport> apply_late() override;
   [[nodiscard]] OwnWork own_work() const override;
+  [[nodiscard]] std::span<const Fragment> fragments() const override { return settings_.fragments; }
+  [[nodiscard]] bool carries() const override {
+    return settings_.carry == LostContribution::kCarry;
+  }
   [[nodiscard]] Kept carry(const OwnWork& work) override;
 
  private:
@@ -69,6 +73,7 @@ class StreamingDiLoCo final : public OuterStrategy, public LateRounds, public Ca
   Rounds rounds_;
   NormGuard guard_;
   StepIndex steps_;
+  StepIndex trained_;  // the last inner step: `steps_`, or the one whose round has failed
 };
 
 }  // namespace isthmus::outer

@@ -60,6 +60,7 @@ struct MembershipRecord {
   std::string why;
   double sites = kNothing;  // there are then
   double tokens_kept = kNothing, tokens_lost = kNothing;
+  double steps_alone = kNothing, tokens_alone = kNothing;  // of those, while it was cut off
 };
 
 enum class SpanKind { kCompute, kSend, kReceive, kWait };

@@ -114,7 +114,9 @@ MembershipRecord membership_record(const Json& line) {
           .why = text_at(line, "why"),
           .sites = number_at(line, "sites"),
           .tokens_kept = number_at(line, "tokens_kept"),
-          .tokens_lost = number_at(line, "tokens_lost")};
+          .tokens_lost = number_at(line, "tokens_lost"),
+          .steps_alone = number_at(line, "steps_alone"),
+          .tokens_alone = number_at(line, "tokens_alone")};
 }
 
 bool use_metric(const Json& line, RunData& run) {

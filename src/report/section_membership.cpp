@@ -20,8 +20,14 @@ std::string what_of(const MembershipRecord& record) {
   if (!std::isfinite(record.tokens_kept)) {
     return record.why.empty() ? record.what : fmt::format("{}: {}", record.what, record.why);
   }
-  return fmt::format("work of before it was cut off: {} tokens kept, {} lost",
-                     human_count(record.tokens_kept), human_count(record.tokens_lost));
+  const std::string alone =
+      record.steps_alone > 0
+          ? fmt::format("; {} of them on {} step{} alone while it was cut off",
+                        human_count(record.tokens_alone), human_count(record.steps_alone),
+                        record.steps_alone > 1 ? "s" : "")
+          : "";
+  return fmt::format("work that nobody had when it was found again: {} tokens kept, {} lost{}",
+                     human_count(record.tokens_kept), human_count(record.tokens_lost), alone);
 }
 
 std::string table_of(const Page& page, std::size_t index) {
@@ -55,7 +61,7 @@ void section_membership(Page& page) {
   page.html += section_open("membership", "Who was there");
   page.html +=
       "<p class=\"lead\">As the site whose folder this is has written it down. What a site had "
-      "trained on when it was cut off stands in its own folder.</p>\n";
+      "trained on when it was cut off, and alone from then on, stands in its own folder.</p>\n";
   for (std::size_t i = 0; i < page.runs.size(); ++i) {
     if (has_membership(page.runs[i])) {
       page.html += table_of(page, i);

@@ -126,17 +126,19 @@ TEST_F(MembershipLogTest, AProcessThatComesBackCountsOnFromWhatTheOneBeforeHadSe
 }
 
 TEST_F(MembershipLogTest, WhatASiteBringsBackHasALine) {
-  log_.event({.kind = RunEvent::Kind::kCameBack,
-              .step = StepIndex(7),
-              .who = Rank(1),
-              .present = 3,
-              .kept_tokens = 640,
-              .lost_tokens = 128});
+  log_.event(
+      {.kind = RunEvent::Kind::kCameBack,
+       .step = StepIndex(7),
+       .who = Rank(1),
+       .present = 3,
+       .work = {.kept_tokens = 640, .lost_tokens = 128, .alone_steps = 4, .alone_tokens = 320}});
   const Json line = lines("event").at(0);
   EXPECT_EQ(line.at("what"), "site came back");
   EXPECT_EQ(line.at("site"), "west");
   EXPECT_EQ(line.at("tokens_kept"), 640);
   EXPECT_EQ(line.at("tokens_lost"), 128);
+  EXPECT_EQ(line.at("steps_alone"), 4);
+  EXPECT_EQ(line.at("tokens_alone"), 320);
 }
 
 TEST_F(MembershipLogTest, EventsHaveLines) {

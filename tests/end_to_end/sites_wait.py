@@ -6,7 +6,8 @@
 
 With fewer than net.min_sites the rest stand after one step, lose nothing, and go on once enough are
 back, whoever dies meanwhile. What a site has trained on in its open window when it is cut off is in
-the next rounds, but not with train.offload.
+the next rounds, but not with train.offload; so is what it trains on alone from then on, for
+net.max_solo_rounds windows.
 """
 import argparse
 import collections
@@ -131,9 +132,48 @@ def with_offload_it_comes_back_without(run_of):
     run.stop()
 
 
+def a_site_that_is_cut_off_trains_alone(run_of):
+    for windows in (0, 1, 3):
+        run = run_of(f"alone-{windows}", "diloco", 2, net=f"max_solo_rounds = {windows}")
+        run.until("rounds of both", lambda: len(run.rows("west", "round")) > 3)
+        run.sites["east"].send_signal(signal.SIGSTOP)  # nothing passes, and nobody can tell why
+        run.until("it is cut off", lambda: "trying to come back" in run.said("west"))
+        if windows:
+            run.until("it has trained alone", lambda: "trained on alone" in run.said("west"))
+        run.sites["east"].send_signal(signal.SIGCONT)
+        run.until("it is back", lambda: any(row["what"] == "site came back"
+                                            for row in run.rows("west", "event")))
+        back = [row for row in run.rows("west", "event") if row["what"] == "site came back"]
+        require(len(back) == 1 and back[0]["steps_alone"] == 5 * windows and
+                back[0]["tokens_alone"] == 5 * windows * 128, f"{windows} windows: {back}")
+        # Beside them at most the open window.
+        require(0 <= back[0]["tokens_kept"] - back[0]["tokens_alone"] < 5 * 128, f"{back}")
+        report = run.folder / "west.html"
+        subprocess.run([run.isthmus, "report", str(run.folder / "west"), "--out", str(report)],
+                       check=True, capture_output=True)
+        require(("steps alone" in report.read_text()) == (windows > 0), "the report does not tell")
+        run.stop()
+        check_lines(run, "west")
+
+
+def a_method_that_carries_nothing_waits_at_once(run_of):
+    run = run_of("co2", "co2", 2)
+    run.until("rounds of both", lambda: len(run.rows("west", "round")) > 3)
+    run.sites["east"].send_signal(signal.SIGSTOP)
+    run.until("it is cut off", lambda: "trying to come back" in run.said("west"))
+    run.sites["east"].send_signal(signal.SIGCONT)
+    run.until("rounds of both again", lambda: run.members_of_last_round() == 2 and any(
+        row["what"] == "site joined" for row in run.rows("east", "event")))
+    said = run.said("west")
+    require("does not train on alone" in said and "outer.method = co2" in said and
+            "trained on alone" not in said, said)
+    run.stop()
+
+
 SCENARIOS = (too_few_wait_for_the_others, too_few_wait_whoever_dies_and_may_be_stopped,
              too_few_do_not_wait_for_ever, a_frozen_site_takes_its_work_along,
-             with_offload_it_comes_back_without)
+             with_offload_it_comes_back_without, a_site_that_is_cut_off_trains_alone,
+             a_method_that_carries_nothing_waits_at_once)
 
 
 def main():

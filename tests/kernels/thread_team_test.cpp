@@ -10,6 +10,7 @@
 
 #include "isthmus/errors.h"
 #include "kernels/kernel_test.h"
+#include "kernels/thread_pinning.h"
 
 namespace isthmus::kernels {
 namespace {
@@ -84,6 +85,20 @@ TEST(ThreadTeam, PinnedMembersRunOnTheirCoreAndTheCallerIsFreedAfterwards) {
     });
     for (int i = 1; i < size; ++i) EXPECT_EQ(seen[static_cast<std::size_t>(i)], before);
   }
+  EXPECT_EQ(usable_cores(), before);
+}
+
+TEST(ThreadTeam, ACallerWhoLetsAnotherThreadDriveItIsFreedBefore) {
+  const std::vector<int> before = usable_cores();
+  ASSERT_FALSE(before.empty());
+  {
+    ThreadTeam team(1, std::vector<int>{before.front()});
+    EXPECT_EQ(usable_cores(), std::vector<int>{before.front()});
+    unpin_calling_thread();
+    EXPECT_EQ(usable_cores(), before);
+  }
+  EXPECT_EQ(usable_cores(), before);
+  unpin_calling_thread();  // nobody has pinned it
   EXPECT_EQ(usable_cores(), before);
 }
 

@@ -100,11 +100,11 @@ TEST_F(ReportPage, TellsWhoLeftAndWhatBecameOfTheWorkOfWhoCameBack) {
       << R"({"v":1,"k":"event","what":"site left","step":4,"sites":1,"site":"west","why":"silent"})"
       << '\n'
       << R"({"v":1,"k":"event","what":"site came back","step":9,"sites":2,"site":"west",)"
-      << R"("tokens_kept":640,"tokens_lost":1280})" << '\n';
+      << R"("tokens_kept":640,"tokens_lost":1280,"steps_alone":4,"tokens_alone":320})" << '\n';
   const std::string body = body_of(page_of({folder}));
   EXPECT_TRUE(says(body, "Who was there"));
   EXPECT_TRUE(says(body, "site left: silent"));
-  EXPECT_TRUE(says(body, "640 tokens kept, 1.28k lost"));
+  EXPECT_TRUE(says(body, "640 tokens kept, 1.28k lost; 320 of them on 4 steps alone"));
 }
 
 TEST_F(ReportPage, IsOneFileThatAsksForNothing) {

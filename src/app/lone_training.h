@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// A site that has lost the others trains on alone, for net.max_solo_rounds windows of outer.H steps
+// at most, while its next session looks for them: with the model of the worker that was cut off, on
+// a task of its own. Nothing is sent and no line of the run is written; what it trains on belongs
+// to the work that the site takes along (outer/lone_work.h). Its steps take the samples of the
+// steps after the worker's last one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "app/training_plan.h"
+#include "core/storage.h"
+#include "core/system_runtime.h"
+#include "inner/data/batch_source.h"
+#include "inner/data/dataset.h"
+#include "inner/language_model_loop.h"
+#include "isthmus/config.h"
+#include "outer/lone_work.h"
+
+namespace isthmus::app {
+
+/// Where a model that may outlive its worker takes its batches from.
+struct StepBatches {
+  BatchProvider from;
+};
+
+class LoneTraining {
+ public:
+  struct Parts {
+    const Config& config;  // borrowed for its life
+    TrainingPlan plan;
+    Rank self{0};
+    std::unique_ptr<StepBatches> batches;  // those of `model`, which follow
+    std::unique_ptr<InnerLoop> model;
+    outer::OwnWork work;                    // of the worker that had it
+    std::span<const Fragment> fragments{};  // copied
+  };
+  /// Nothing happens before `begin`.
+  explicit LoneTraining(Parts parts);
+  /// Ends, after the step that is under way.
+  ~LoneTraining();
+  LoneTraining(const LoneTraining&) = delete;
+  LoneTraining& operator=(const LoneTraining&) = delete;
+
+  /// Once, by the task that made the model and will destroy this. What goes wrong from here on,
+  /// with the data say, is warned of and ends it.
+  void begin();
+  /// Any task.
+  [[nodiscard]] bool trains() const;
+  /// Blocks for the step that is under way. RETURNS: the work, with what has been trained on;
+  /// nothing where that was lost on the way. Once.
+  [[nodiscard]] std::optional<outer::OwnWork> end();
+
+ private:
+  void train();
+  /// RETURNS: whether another step is to be taken.
+  [[nodiscard]] bool goes_on() const;
+
+  const Config& config_;
+  const TrainingPlan plan_;
+  const Rank self_;
+  const std::unique_ptr<StepBatches> batches_;
+  const std::unique_ptr<InnerLoop> model_;
+  // The task's while it runs.
+  outer::LoneWork work_;
+  std::optional<outer::OwnWork> taken_;
+  const StepIndex last_;  // at most to be taken
+  SystemRuntime runtime_;
+  const std::unique_ptr<WaitQueue> queue_;
+  // Under its lock:
+  bool ends_ = false;
+  bool over_ = true;
+  std::unique_ptr<Task> task_;
+};
+
+/// What a site that was cut off has in hand until it takes part again.
+struct InHand {
+  std::optional<outer::OwnWork> work;
+  std::unique_ptr<LoneTraining> training;  // while there is one, the work is there
+  bool told = false;                       // that nothing can be taken along
+
+  /// The others are there.
+  void end_training() {
+    if (training) work = training->end();
+    training.reset();
+  }
+};
+
+}  // namespace isthmus::app
