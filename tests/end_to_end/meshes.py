@@ -232,7 +232,7 @@ def check_refusals(runs):
         'dp = 2\ncodec_data = "int8:ef"\n': ("codec_data", "leave :ef out"),
         'codec_data = "int8"\n': ("codec_data", "dp > 1"),
         "zero = 1\n": ("zero", "dp > 1"),
-        "pp = 2\ndp = 2\nzero = 2\n": ("parallel.zero = 2", "pp = 2", "zero = 1"),
+        'pp = 2\ndp = 2\nzero = 2\nschedule = "zb-h1"\n': ("parallel.zero = 2", "zb-h1", "1f1b", "zero = 1"),
     }.items():
         error = runs.run("train", config(runs.text, parallel=parallel), expect=3)
         if (runs.folder / f"out-{runs.count}").exists():
