@@ -160,6 +160,24 @@ def first_site_dies(isthmus, folder, corpus):
         run.end()
 
 
+def a_site_is_started_at_once_after_its_death(isthmus, folder, corpus):
+    """The others hold the links of its former process still, and refuse the next one until that has
+    been silent for a while: it waits for that."""
+    run = HubRun(isthmus, folder / "at_once", corpus, "streaming-diloco", 3)
+    try:
+        run.until("rounds of three", lambda: run.members_of_last_round("north") == 3)
+        for deaths in (1, 2):
+            joined = run.said("west").count("has joined")
+            for _ in range(deaths):  # the second time it dies while it is refused, or joins
+                run.kill("west")
+                run.start("west", "--resume", "auto")
+            run.until("it joins", lambda: run.said("west").count("has joined") > joined)
+            run.until("rounds of three again", lambda: run.members_of_last_round("north") == 3)
+        run.stop()
+    finally:
+        run.end()
+
+
 def the_wrong_log(isthmus, folder, corpus):
     run = HubRun(isthmus, folder / "wrong", corpus, "diloco", 3)
     try:
@@ -331,7 +349,8 @@ def a_full_disk_loses_nothing(isthmus, folder, corpus):
 
 
 if __name__ == "__main__":
-    play(__doc__, (hub_dies_and_nothing_changes, first_site_dies, the_wrong_log,
+    play(__doc__, (hub_dies_and_nothing_changes, first_site_dies,
+                   a_site_is_started_at_once_after_its_death, the_wrong_log,
                    hub_dies_while_a_site_joins, donor_dies_while_a_site_joins,
                    all_sites_start_anew, too_few_wait_though_the_hub_dies,
                    stopped_while_the_hub_is_away, launched_with_keys, a_full_disk_loses_nothing))
