@@ -2,7 +2,7 @@
 // How late a member may begin a round before that is begun in its name, without its work. A fixed
 // time, or as this member's rounds of before let expect: with x the last 32 of "it began so long
 // after enough others had" (0: before them),
-//   D = max(1 s, median(x) + 4 median(|x - median(x)|)), at most `longest`,
+//   D = median(x) + max(1 s, 4 median(|x - median(x)|)), at most `longest`,
 // and `longest` until there are four. So who is always a little late is waited for, who hangs is
 // not; half of 32 rounds teach it another pace. Medians of an even number are the greater middle.
 // Pure.
