@@ -116,6 +116,7 @@ struct Loader {
   void check_hub_site();
   void check_groups();
   void check_shares();
+  void check_deadline();
   void check_sites();
 
   std::vector<Deferred> deferred_;

@@ -215,7 +215,7 @@ std::string config_digest(const Config& config) {
 std::string outcome_digest(const Config& config) {
   const auto defaults = std::make_unique<const Config>();
   // Of the keys that do not steer the trajectory, those that leave the outcome as it is.
-  constexpr std::array<std::string_view, 31> kNoMatter = {
+  constexpr std::array<std::string_view, 32> kNoMatter = {
       "schema",         "run.name",          "run.out",         "model.preset",
       "model.init",     "data.source",       "train.recompute", "train.threads",
       "train.pin",      "net.transport",     "net.patience",    "net.streams",
@@ -223,7 +223,7 @@ std::string outcome_digest(const Config& config) {
       "net.cap",        "net.serve",         "net.quiet",       "ckpt.every",
       "ckpt.keep",      "log.sinks",         "log.http",        "log.stalled_after",
       "hub.address",    "hub.key",           "hub.site",        "net.detour",
-      "train.offload",  "parallel.patience", "outer.placement"};
+      "train.offload",  "parallel.patience", "outer.placement", "net.deadline"};
   std::string text;
   const auto add = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{}={}\n", name, value);
@@ -269,6 +269,8 @@ std::vector<std::pair<std::string, std::string>> common_values(const Config& con
       values.emplace_back(row.name, config::toml_text(row.field.get(config), row.type));
     }
   }
+  // Each site tells the others what it begins where rounds have a deadline; how long is its own.
+  values.emplace_back("net.deadline", config.net.deadline ? "one" : "wait");
   values.emplace_back("ckpt.every (steps)", std::to_string(config.ckpt.every_steps));
   for (std::size_t i = 0; i < config.sites.size(); ++i) {
     values.emplace_back(fmt::format("site[{}].name", i), config.sites[i].name);
