@@ -262,6 +262,8 @@ std::string_view name_of(FrameKind kind) {
       return "gone";
     case FrameKind::kPartial:
       return "partial";
+    case FrameKind::kBegun:
+      return "begun";
   }
   return "unknown";
 }

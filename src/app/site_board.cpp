@@ -213,6 +213,12 @@ bool SiteBoard::begin_step(Rank, StepIndex t, bool checkpoint_due) {
   return may;
 }
 
+bool SiteBoard::may_stand_in(StepIndex sent) {
+  bool may = false;
+  queue_->update([&] { may = !admitting_ && !lost_ && !failure_ && agreement_.begin(sent); });
+  return may;
+}
+
 void SiteBoard::wish_join(const WishNote& note) {
   drive([&](NotesOut& out) { agreement_.wish_join(note, out); });
 }
@@ -369,11 +375,13 @@ SiteConnection::SiteConnection(SiteSession* session, SiteBoard* board) : session
          .on_epoch = [board](const Epoch& epoch) { board->epoch(epoch); },
          .on_failure = [board](const std::exception_ptr& failure) { board->fail(failure); },
          .on_hub_back = [board] { board->hub_back(); }});
+    session_->lateness().ask([board](StepIndex sent) { return board->may_stand_in(sent); });
   }
 }
 
 SiteConnection::~SiteConnection() {
   if (session_ != nullptr) {
+    session_->lateness().ask({});
     session_->disconnect();
   }
 }

@@ -92,6 +92,10 @@ class SiteBoard final : public Board {
   /// When this site's part began, on the runtime's clock; the run's lines count from there.
   [[nodiscard]] TimePoint start() const { return start_; }
 
+  /// Whether this site may begin step `sent` now, of which a round is to be begun in its name: from
+  /// then on it has. Any task.
+  [[nodiscard]] bool may_stand_in(StepIndex sent);
+
   // From the links' task. THROWS: PeerError for a note that cannot be.
   void receive(Rank from, const Note& note);
   void lost(Rank site, const std::string& why);

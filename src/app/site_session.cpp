@@ -157,7 +157,10 @@ void SiteSession::open_exchange() {
           .on_failure = [this](const std::exception_ptr& failure) { fail(failure); },
           .moves_shares = config_.net.shares == "measured",
           .on_shares = [this](const ShareMove& m) { log_info("{}", words_of(m, names())); },
-          .connections = links_.streams});
+          .connections = links_.streams,
+          .deadline = round_deadline(config_),
+          .may_stand_in = [this](StepIndex sent) { return lateness_.may_stand_in(sent); },
+          .on_stood_in = [this](const StoodIn& round) { lateness_.stood_in(round); }});
 }
 
 bool SiteSession::cut_off() {

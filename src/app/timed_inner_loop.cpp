@@ -34,7 +34,7 @@ TimedInnerLoop::TimedInnerLoop(InnerLoop& inner, Runtime& runtime, Rank worker, 
       pace_(pace) {}
 
 InnerStep TimedInnerLoop::train_step(StepIndex t) {
-  if (!takes_step(pace_, t)) {
+  if (!takes_step(pace_, t) || (skips_ && skips_(t))) {
     return {.idle = true};
   }
   InnerStep result;

@@ -32,6 +32,8 @@ class TimedInnerLoop final : public InnerLoop {
                  EventSink* events, double pace = 1);
   /// How fast the worker computes over virtual time, in the place of full speed always.
   void set_profile(PaceProfile profile) { profile_ = std::move(profile); }
+  /// Steps of `train_step` that are idle too: asked before each that its pace would have it take.
+  void set_skips(std::function<bool(StepIndex t)> skips) { skips_ = std::move(skips); }
 
   [[nodiscard]] std::span<const Parameter> parameters() const override;
   void read_values(CanonicalRange elements) override;
@@ -71,6 +73,7 @@ class TimedInnerLoop final : public InnerLoop {
   EventSink* events_;
   double pace_;
   PaceProfile profile_;
+  std::function<bool(StepIndex t)> skips_;  // empty: none
   Duration computed_{0};
   StepIndex loss_step_;  // of the last train_loss
 };

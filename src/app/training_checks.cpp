@@ -97,6 +97,11 @@ void Training::check() const {
   (void)owner_shares(config_);
   check_measuring_links(config_, request_.site && request_.site->mpi,
                         request_.site && is_elastic(config_, *request_.site));
+  if (config_.net.deadline && request_.site && request_.site->mpi) {
+    throw ConfigError(
+        "net.deadline over MPI: there all sites take part in every round, as none may be lost; "
+        "remove it");
+  }
   (void)LearningRateSchedule(config_.inner, plan_.total_steps);
   check_offload(config_, plan_, layout_, own_rank(config_, request_));
   check_memory(config_, plan_, layout_, memory_limit(), request_.command == "train");

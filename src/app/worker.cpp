@@ -46,6 +46,9 @@ class Worker {
     timed_.set_profile(fault_pace(
         setup.config.faults,
         setup.config.sites[static_cast<std::size_t>(context.rank.value())].name, setup.begun));
+    if (setup.site != nullptr && setup.config.net.deadline) {
+      timed_.set_skips([site = setup.site](StepIndex t) { return site->skips(t); });
+    }
     load_initial_weights(setup.storage, setup.config, inner_);
     const std::unique_ptr<StateReader> taken_over = newcomer_ ? newcomer_->take_state() : nullptr;
     if (taken_over) {

@@ -207,6 +207,19 @@ constexpr Field<Config> kPatience = {
     [](Config& config, const Value& value) { config.outer.patience = std::get<Duration>(value); },
     [](const Config& config) { return Value(config.outer.patience); }};
 
+void set_deadline(Config& config, const Value& value) {
+  const auto* word = std::get_if<std::string>(&value);
+  config.net.deadline.reset();
+  if (word == nullptr) config.net.deadline = std::get<Duration>(value);
+  if (word != nullptr && *word == "auto") config.net.deadline = Duration{0};
+}
+Value deadline_of(const Config& config) {
+  if (!config.net.deadline) return Value(std::string("wait"));
+  if (config.net.deadline == Duration{0}) return Value(std::string("auto"));
+  return Value(*config.net.deadline);
+}
+constexpr Field<Config> kDeadline = {set_deadline, deadline_of};
+
 /// How long a rank waits, when nothing is said.
 constexpr Duration kDefaultRankPatience = std::chrono::minutes(10);
 constexpr Field<Config> kRankPatience = {
@@ -542,6 +555,9 @@ constexpr KeyRow<Config> kRows[] = {
      {}, nullptr, false},
     {"net.patience", Type::kTime, above(0), "", kPatience,
      "A round that is not committed by then ends the run; a site that has not begun it by 7/8 of that is left out before, where the run can go on without.", "\"10min\"", {}, nullptr, false},
+    {"net.deadline", Type::kTimeOrChoice, above(0), "wait|auto", kDeadline,
+     "With --site: a site that has not begun a round so long after two thirds of all have takes part in it without its work, which goes along with a later one, and skips steps until it is where the others are. auto: as long as its rounds of before let expect, 1 s at least. wait: all wait for it (docs/sites.md, Slow sites).",
+     "\"20s\"", {}, nullptr, false},
     {"hub.address", Type::kText, {}, "", field<&Config::hub, &HubConfig::address>(),
      "HOST:PORT of the hub, a process of its own (`isthmus hub`) or of hub.site, that train --site then expects: it says who is there and which rounds are final, so that any site may die. Absent: the first site does.",
      "\"hub.example.org:48199\"", {}, nullptr, false},

@@ -123,6 +123,7 @@ struct Loader {
   [[nodiscard]] std::pair<std::string, std::string> alone_for_nothing() const;
   void apply_solo_default();
   void check_solo();
+  void check_deadline();
   void check_sites();
 
   std::vector<Deferred> deferred_;

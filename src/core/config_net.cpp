@@ -35,6 +35,7 @@ void Loader::check_net() {
   check_groups();
   check_shares();
   check_solo();
+  check_deadline();
   for (const std::string& hours : config.net.quiet) {
     try {
       static_cast<void>(parse_quiet_hours(hours));
@@ -151,6 +152,32 @@ void Loader::check_solo() {
                      "and {}",
                      quoted("net.max_solo_rounds"), why),
          fmt::format("remove it, since such a site waits; or {}", remedy));
+}
+
+void Loader::check_deadline() {
+  const MethodInfo* info = method();
+  if (!config.net.deadline || info == nullptr) {
+    return;
+  }
+  const std::string what = quoted("net.deadline");
+  if (!info->takes("carry") && info->name != "sparseloco") {
+    refuse("E-CONFLICT", "net.deadline",
+           fmt::format("{}: method '{}' has no rule for what a site gave to a round that did not "
+                       "count it",
+                       what, info->name),
+           "remove it, or choose a method with outer.carry");
+  }
+  const auto needs = std::max<std::int64_t>(config.net.min_sites.value_or(1),
+                                            (2 * std::int64_t{config.workers()} + 2) / 3);
+  if (needs >= config.workers()) {
+    const bool few = config.workers() < 3;
+    refuse(
+        "E-CONFLICT", "net.deadline",
+        fmt::format("{}: it passes once {} sites have begun a round, of {} with one that is late",
+                    what, needs, config.workers()),
+        few ? "remove it: with fewer than three sites all wait for each other"
+            : "remove it, or set a smaller net.min_sites");
+  }
 }
 
 }  // namespace isthmus::config

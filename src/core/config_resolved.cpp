@@ -218,7 +218,7 @@ std::string config_digest(const Config& config) {
 std::string outcome_digest(const Config& config) {
   const auto defaults = std::make_unique<const Config>();
   // Of the keys that do not steer the trajectory, those that leave the outcome as it is.
-  constexpr std::array<std::string_view, 33> kNoMatter = {
+  constexpr std::array<std::string_view, 34> kNoMatter = {
       "schema",          "run.name",        "run.out",
       "model.preset",    "model.init",      "data.source",
       "train.recompute", "train.threads",   "train.pin",
@@ -229,7 +229,8 @@ std::string outcome_digest(const Config& config) {
       "log.sinks",       "log.http",        "log.stalled_after",
       "hub.address",     "hub.key",         "hub.site",
       "net.detour",      "train.offload",   "parallel.patience",
-      "outer.placement", "parallel.codecs", "net.max_solo_rounds"};
+      "outer.placement", "parallel.codecs", "net.max_solo_rounds",
+      "net.deadline"};
   std::string text;
   const auto add = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{}={}\n", name, value);
@@ -279,6 +280,8 @@ std::vector<std::pair<std::string, std::string>> common_values(const Config& con
       values.emplace_back(row.name, config::toml_text(row.field.get(config), row.type));
     }
   }
+  // Each site tells the others what it begins where rounds have a deadline; how long is its own.
+  values.emplace_back("net.deadline", config.net.deadline ? "one" : "wait");
   values.emplace_back("ckpt.every (steps)", std::to_string(config.ckpt.every_steps));
   for (std::size_t i = 0; i < config.sites.size(); ++i) {
     values.emplace_back(fmt::format("site[{}].name", i), config.sites[i].name);

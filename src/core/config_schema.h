@@ -38,6 +38,7 @@ enum class Type {
   kStepsOrTime,    // "10min", "100 steps" or "5%"; a percentage is resolved while loading
   kStepList,       // [100, "50%"]
   kTime,
+  kTimeOrChoice,  // "20s", or one of KeyRow::choices
   kRate,
   kFraction,  // 0.1 or "10%"
   kFlops,

@@ -171,6 +171,8 @@ std::string type_text(Type type, std::string_view choices) {
       return "an array of step counts, such as [100, \"50%\"]";
     case Type::kTime:
       return "a time, such as \"80ms\"";
+    case Type::kTimeOrChoice:
+      return "a time, such as \"80ms\", or one of " + join(split_choices(choices));
     case Type::kRate:
       return "a rate, such as \"100Mbit/s\"";
     case Type::kFraction:

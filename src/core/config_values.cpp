@@ -317,6 +317,12 @@ Expected<Value, ValueError> parse_value(const SourceValue& source, const ValueRu
     case Type::kStepList:
       return parse_list<StepCount>(
           source, rule, 0, [&](const SourceValue& each) { return parse_steps(each, rule); });
+    case Type::kTimeOrChoice:
+      if (const auto* text = std::get_if<std::string>(&source.data);
+          text != nullptr && std::ranges::count(split_choices(rule.choices), *text) > 0) {
+        return Value(*text);
+      }
+      [[fallthrough]];
     case Type::kTime:
       return parse_dimensioned(source, rule, Dimension::kTime);
     case Type::kRate:

@@ -93,7 +93,7 @@ Expected<Frame, FrameError> parse_frame(std::span<const std::byte> bytes) {
     return refuse("frame with a wrong checksum");
   }
   if (kind < static_cast<std::uint16_t>(FrameKind::kContribution) ||
-      kind > static_cast<std::uint16_t>(FrameKind::kPartial)) {
+      kind > static_cast<std::uint16_t>(kLastFrameKind)) {
     return refuse(fmt::format("frame of unknown kind {}", kind));
   }
 

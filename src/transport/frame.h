@@ -39,7 +39,12 @@ enum class FrameKind : std::uint16_t {
   kEpoch = 11,    // who takes part in which rounds (transport/membership.h); from member 0
   kGone = 12,     // to member 0: member `part` is gone, as the sender sees it
   kPartial = 13,  // one part of a group's mean, to the part's owner: contributor bits, then tiles
+  kBegun = 14,    // the sender has begun that round; `part`, `offset`: the one it began before
 };
+inline constexpr auto kLastFrameKind = FrameKind::kBegun;
+
+/// A BEGUN frame's part: the sender had begun no round before.
+inline constexpr std::uint32_t kNoRoundBefore = 0xFFFFFFFF;
 
 /// A GONE frame's offset: the member is there, but has not begun a round for long.
 inline constexpr std::uint64_t kStraggles = 1;

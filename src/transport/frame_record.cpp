@@ -24,7 +24,7 @@ Unexpected<std::string> no(std::string why) { return Unexpected<std::string>(std
 
 bool is_kind(std::uint16_t kind) {
   return kind >= static_cast<std::uint16_t>(FrameKind::kContribution) &&
-         kind <= static_cast<std::uint16_t>(FrameKind::kPartial);
+         kind <= static_cast<std::uint16_t>(kLastFrameKind);
 }
 
 /// RETURNS: whether it is whole, and of a member that there is.

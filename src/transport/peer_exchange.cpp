@@ -49,7 +49,9 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
                .keeps_encoded = options_.keeps_encoded,
                .gathers = options_.gathers,
                .moves_shares = options_.moves_shares,
-               .connections = options_.connections}) {
+               .connections = options_.connections,
+               .deadline = options_.deadline,
+               .may_stand_in = options_.may_stand_in}) {
   ISTHMUS_CHECK(options_.retry_interval > Duration{0}, options_.retry_interval.count());
   if (options_.history) engine_.restore(*options_.history);
   if (members() > 1) {
@@ -83,6 +85,7 @@ TimePoint PeerExchange::drive(const Step& step) {
   std::vector<Epoch> epochs;
   std::vector<HubRecord> records;
   std::optional<ShareMove> move;
+  std::vector<StoodIn> stood_in;
   std::unique_lock decisions(decisions_, std::defer_lock);
   if (options_.on_records) {
     decisions.lock();
@@ -93,6 +96,7 @@ TimePoint PeerExchange::drive(const Step& step) {
     records = engine_.take_records();
     epochs = engine_.take_epochs();
     move = engine_.take_share_move();
+    stood_in = engine_.take_stood_in();
     for (const Outgoing& outgoing : out) {
       bytes_.payload += outgoing.payload_bytes;
       bytes_.wire += outgoing.frame->size();
@@ -108,6 +112,9 @@ TimePoint PeerExchange::drive(const Step& step) {
     transport_.send(outgoing.to, std::move(outgoing.frame));
   }
   if (move && options_.on_shares) options_.on_shares(*move);
+  for (const StoodIn& round : stood_in) {
+    if (options_.on_stood_in) options_.on_stood_in(round);
+  }
   for (const Epoch& epoch : epochs) {  // where decisions are written down, in their order
     if (options_.on_epoch) options_.on_epoch(epoch);
   }
@@ -166,6 +173,11 @@ Ticket PeerExchange::begin(Contribution contribution) {
   check(contribution);
   const Ticket ticket{contribution.id};
   const bool commit = contribution.commit || options_.elastic;
+  if (options_.deadline) {
+    bool late = false;
+    queue_->update([&] { late = engine_.meet(ticket.id, runtime_.clock().now()); });
+    if (late) return ticket;
+  }
   std::optional<Contribution> retained;
   if (options_.elastic) retained = contribution;
   const RoundPlace place =
@@ -179,6 +191,10 @@ Ticket PeerExchange::begin(Contribution contribution) {
 
 bool PeerExchange::round_open() const {
   return locked([](const ExchangeEngine& engine) { return engine.any_open(); });
+}
+
+std::optional<StepIndex> PeerExchange::begun_ahead() const {
+  return locked([](const ExchangeEngine& engine) { return engine.begun_ahead(); });
 }
 
 bool PeerExchange::poll(const Ticket& ticket) {

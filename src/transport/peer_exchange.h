@@ -88,6 +88,17 @@ struct PeerExchangeOptions {
   /// At the coordinator: they have. By whatever task of it has brought that about.
   std::function<void(const ShareMove& move)> on_shares = {};
   int connections = 1;  // of a link, at most, where shares move
+  /// With `elastic`: a member whose training is late for a round takes part in it without its work,
+  /// once two thirds of all, and `min_members`, have begun it for so long, this one not among them;
+  /// its Reduced is then without it. At most two rounds of a fragment before its training. Of all
+  /// members or of none; not alike. A fragment's first round, and those with an owner's residual,
+  /// wait for all. With it `begin` may be late: after the round is through.
+  std::optional<RoundDeadline> deadline = {};
+  /// Whether the member's training might begin a round sent after that step now. Any task, within
+  /// other calls of this exchange: calls none. Empty: it might.
+  std::function<bool(StepIndex sent)> may_stand_in = {};
+  /// It has taken part without its work. By whatever task has found it late.
+  std::function<void(const StoodIn& round)> on_stood_in = {};
 };
 
 class PeerExchange final : public Exchange {
@@ -111,6 +122,9 @@ class PeerExchange final : public Exchange {
   [[nodiscard]] ByteCounts bytes() const override;
   /// Whether a round has begun here and is not through. Any task.
   [[nodiscard]] bool round_open() const;
+  /// With a deadline: the last step after which a round was sent that was begun in this member's
+  /// name and that its training has not begun. What it trains until there is late for it. Any task.
+  [[nodiscard]] std::optional<StepIndex> begun_ahead() const;
   /// After `wait` has handed out that round's result, and before it hands out another: what
   /// EncodedResult::shares says. Nothing where the fp32 result is as small, or nothing is kept.
   [[nodiscard]] std::vector<EncodedShare> take_encoded(const SyncId& id);

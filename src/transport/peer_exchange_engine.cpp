@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames in, rounds forward, who is missing. The commit protocol is peer_exchange_commit.cpp.
+// Frames in, rounds forward, who is missing. How rounds begin: peer_exchange_beginning.cpp; the
+// commit protocol: peer_exchange_commit.cpp.
 #include "transport/peer_exchange_engine.h"
 
 #include <fmt/format.h>
@@ -32,6 +33,7 @@ ExchangeEngine::ExchangeEngine(EngineOptions options)
   const auto processes = static_cast<std::size_t>(options_.members + (options_.hub ? 1 : 0));
   ISTHMUS_CHECK(options_.elastic || !options_.hub);
   ISTHMUS_CHECK(!gathers_ || (options_.elastic && !options_.hub));
+  ISTHMUS_CHECK(options_.elastic || !options_.deadline);
   peer_.resize(processes);
   for (Peer& peer : peer_) {
     peer.patience = options_.retry_interval;
@@ -40,85 +42,6 @@ ExchangeEngine::ExchangeEngine(EngineOptions options)
   echoes_.resize(processes);
   start_measuring();
   returns_.resize(processes);
-}
-
-RoundPlace ExchangeEngine::place(const SyncId& id) const {
-  return {.self = options_.self,
-          .members = options_.members,
-          .epoch = membership_.epoch_of(id.sent),
-          .closed_before = closed_before(),
-          .shares = shares_for(id),
-          .groups = options_.groups,
-          .chunk_bytes = options_.chunk_bytes,
-          .live = membership_.members_of(id.sent),
-          .run_key = options_.run_key,
-          .keeps_encoded = options_.keeps_encoded,
-          .echoes = &echoes_};
-}
-
-void ExchangeEngine::begin(Round round, bool commit, std::optional<Contribution> retained,
-                           TimePoint now, Outbox& out) {
-  const SyncId id = round.id();
-  ISTHMUS_CHECK(!gathers_);
-  ISTHMUS_CHECK(retained.has_value() == options_.elastic && (commit || !options_.elastic));
-  ISTHMUS_CHECK(over_ || membership_.takes_part(options_.self, id.sent), id.sent.value());
-  if (retained && round.epoch() != membership_.epoch_of(id.sent)) {  // changed since it was made
-    round = Round(*retained, place(id));
-  }
-  ISTHMUS_CHECK(!rounds_.contains(id), id.fragment.value(), id.sent.value());
-  ISTHMUS_CHECK(!over(id), id.fragment.value(), id.sent.value());
-  ISTHMUS_CHECK(knows_shares(id), id.fragment.value(), id.sent.value());
-  if (next_tick() == kNever) {
-    last_tick_ = now;
-  }
-  if (id.sent > last_begun_) {
-    last_begun_ = id.sent;
-    finished_.clear();
-  }
-  OpenRound& open = rounds_
-                        .emplace(id, OpenRound{.round = std::move(round),
-                                               .commit = commit,
-                                               .failure = {},
-                                               .covers = {},
-                                               .heard = {},
-                                               .retained = std::move(retained)})
-                        .first->second;
-  if (open.retained && open.retained->owner_residual) {
-    open.residual = *open.retained->owner_residual;
-  }
-  open.heard.assign(peer_.size(), now);
-  if (commit) {
-    open.covers = std::exchange(uncovered_, {});
-  } else {
-    uncovered_.push_back(id);
-  }
-  if (over_) {
-    open.failure = over_;
-    return;
-  }
-  if (auto ok = open.round.launch(out); !ok) {
-    fail(open, ok.error(), out);
-  }
-  if (given_up_ && !open.failure) {
-    fail(open, {ExchangeError::Kind::kCorrupt, options_.self, *given_up_}, out);
-  }
-  take_early(open, now, out);
-  progress(out);
-  for (const Rank peer : peers()) {
-    if (peer_[index(peer)].lost) {
-      lose(peer, std::string(peer_[index(peer)].why), now, out);
-    }
-  }
-  exclude_the_odd(now, out);
-}
-
-void ExchangeEngine::take_early(OpenRound& open, TimePoint now, Outbox& out) {
-  if (auto early = early_.extract(open.round.id())) {
-    for (auto& [from, bytes] : early.mapped()) {
-      const Expected<Frame, FrameError> frame = parse_frame(*bytes);
-      feed(open, from, frame.value(), std::move(bytes), now, out);
-    }
-  }
 }
 
 void ExchangeEngine::receive(Rank from, FrameBytes bytes, TimePoint now, Outbox& out) {
@@ -212,6 +135,9 @@ void ExchangeEngine::answer_control(Rank from, const Frame& frame, TimePoint now
     case FrameKind::kGone:
       take_gone(from, frame, now, out);
       return;
+    case FrameKind::kBegun:
+      take_begun(from, head);
+      return;
     case FrameKind::kContribution:
     case FrameKind::kResult:
     case FrameKind::kPartial:
@@ -272,7 +198,8 @@ void ExchangeEngine::give_up(const std::string& why, Outbox& out) {
 }
 
 void ExchangeEngine::tick(TimePoint now, Outbox& out) {
-  if (now < next_tick()) {
+  stand_in(now, out);
+  if (now < next_repair()) {
     return;
   }
   last_tick_ = now;
@@ -302,7 +229,9 @@ void ExchangeEngine::tick(TimePoint now, Outbox& out) {
   exclude_the_odd(now, out);
 }
 
-TimePoint ExchangeEngine::next_tick() const {
+TimePoint ExchangeEngine::next_tick() const { return std::min(next_repair(), next_stand_in()); }
+
+TimePoint ExchangeEngine::next_repair() const {
   return any_open() ? last_tick_ + options_.retry_interval : kNever;
 }
 
@@ -386,7 +315,8 @@ std::int64_t ExchangeEngine::closed_before() const {
 void ExchangeEngine::send(FrameHeader head, Rank to, std::span<const std::byte> payload,
                           Outbox& out) {
   const bool of_round = head.kind == FrameKind::kDone || head.kind == FrameKind::kCommit ||
-                        head.kind == FrameKind::kAbort || head.kind == FrameKind::kRequest;
+                        head.kind == FrameKind::kAbort || head.kind == FrameKind::kRequest ||
+                        head.kind == FrameKind::kBegun;
   if (head.kind != FrameKind::kEpoch) {
     head.epoch = of_round ? membership_.epoch_of(head.id.sent) : membership_.number();
   }

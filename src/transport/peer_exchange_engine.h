@@ -17,6 +17,9 @@
 // committed is begun again from retained inputs by those who are left. Every round then commits by
 // itself. Without member 0 nothing goes on. A hub may die: rounds wait for its next process, which
 // knows from records what the last one has decided, and is told again what was said to that one.
+//
+// With a `deadline`, who is late holds nobody up (peer_exchange_standing_in.cpp): its own engine
+// begins a round in its name, without its work, when the others have begun it for so long.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +37,7 @@
 #include "transport/measured_shares.h"
 #include "transport/membership.h"
 #include "transport/peer_exchange_round.h"
+#include "transport/round_deadline.h"
 
 namespace isthmus {
 
@@ -59,6 +63,19 @@ struct EngineOptions {
   /// What the coordinator then tells with a commit, in place of what it has measured; for tests.
   std::function<std::vector<std::uint32_t>(const SyncId& id)> choose_shares = {};
   int connections = 1;  // of a link, at most: fewer frames than go at once tell no rate
+  /// With `elastic`: how late this member may be. Of all members, or of none, since each tells the
+  /// others what it begins; not alike.
+  std::optional<RoundDeadline> deadline = {};
+  /// Whether a round sent after that step may be begun in this member's name: as its own training
+  /// may begin that step. Asked within the engine. Empty: any.
+  std::function<bool(StepIndex sent)> may_stand_in = {};
+};
+
+/// A round that was begun in this member's name, without its work.
+struct StoodIn {
+  SyncId id;
+  Duration late{0};  // after so many had begun it
+  int others = 0;
 };
 
 class ExchangeEngine {
@@ -71,6 +88,13 @@ class ExchangeEngine {
   /// `elastic`. REQUIRES: the rules of Exchange::begin.
   void begin(Round round, bool commit, std::optional<Contribution> retained, TimePoint now,
              Outbox& out);
+  /// As `begin`, of a round that was begun in this member's name: its own contribution is too late.
+  /// RETURNS: false when it was not. `begin` asks too; asked before, no round is made in vain.
+  [[nodiscard]] bool meet(const SyncId& id, TimePoint now);
+  /// The last step after which a round was sent that was begun in this member's name and not met.
+  [[nodiscard]] std::optional<StepIndex> begun_ahead() const;
+  /// Those begun so since the last call.
+  [[nodiscard]] std::vector<StoodIn> take_stood_in();
   /// Takes a frame as it came. Damaged and foreign ones are dropped: what they carried is missing
   /// and will be asked for.
   void receive(Rank from, FrameBytes bytes, TimePoint now, Outbox& out);
@@ -122,7 +146,7 @@ class ExchangeEngine {
   void leave_behind(const SyncId& id, bool groups, TimePoint now, Outbox& out);
   /// Grows with every membership that is entered.
   [[nodiscard]] std::uint32_t epoch() const { return membership_.number(); }
-  /// Probes and repeats what is due. Harmless when called early or by two tasks.
+  /// Probes, repeats, begins what is due. Harmless when called early or by two tasks.
   void tick(TimePoint now, Outbox& out);
   /// When `tick` has something to look at; kNever while nothing is open.
   [[nodiscard]] TimePoint next_tick() const;
@@ -171,6 +195,16 @@ class ExchangeEngine {
     std::vector<TimePoint> heard;          // by member: last useful frame
     std::optional<Contribution> retained;  // until it is closed, where it may have to begin again
     OwnerResidual residual = {};           // the retained one's, as it was
+    std::optional<SyncId> before = {};     // this member had begun last
+    /// Begun in this member's name, and not met: since when so many had begun it.
+    std::optional<TimePoint> in_its_name = {};
+  };
+  /// A round that others have begun, and this member has not.
+  struct Ahead {
+    std::set<Rank> begun;
+    std::optional<SyncId> before;  // they had begun last, where somebody has told
+    std::optional<TimePoint> enough_since;
+    TimePoint due;  // then
   };
   struct Peer {
     bool lost = false;
@@ -259,6 +293,18 @@ class ExchangeEngine {
   /// ... that is a member now.
   [[nodiscard]] std::vector<Rank> peers() const;
   void take_early(OpenRound& open, TimePoint now, Outbox& out);
+  void open(Round round, bool commit, std::optional<Contribution> retained,
+            std::optional<TimePoint> in_its_name, TimePoint now, Outbox& out);
+  [[nodiscard]] TimePoint next_repair() const;
+  void announce(const OpenRound& open, const std::vector<Rank>& to, Outbox& out);
+  void take_begun(Rank from, const FrameHeader& head);
+  void look_ahead(TimePoint now);
+  [[nodiscard]] std::optional<SyncId> next_ahead() const;
+  [[nodiscard]] bool may_stand_in(const SyncId& id) const;
+  void stand_in(TimePoint now, Outbox& out);
+  [[nodiscard]] TimePoint next_stand_in() const;
+  void keep_form(const Contribution& own, TimePoint now);
+  [[nodiscard]] bool stands_in() const;
   void send(FrameHeader head, Rank to, std::span<const std::byte> payload, Outbox& out);
 
   EngineOptions options_;
@@ -300,7 +346,13 @@ class ExchangeEngine {
   std::optional<MeasuredShares> measured_;                    // at the coordinator
   std::map<SyncId, std::vector<std::uint32_t>> told_shares_;  // with that round's COMMIT
   std::map<FragmentId, NextShares> next_shares_;              // as the last one has told
-  std::optional<ExchangeError> over_;  // why no round of this member ends any more
+  // Where rounds have a deadline.
+  std::map<SyncId, Ahead> ahead_of_here_;
+  std::map<FragmentId, Contribution> forms_;  // as this member contributes, without weight or bytes
+  std::optional<SyncId> begun_last_;          // by this member or in its name
+  TimePoint look_again_;                      // not before, for what is due and may not be begun
+  std::vector<StoodIn> stood_in_;             // and not taken
+  std::optional<ExchangeError> over_;         // why no round of this member ends any more
 };
 
 }  // namespace isthmus

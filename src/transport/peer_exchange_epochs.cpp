@@ -28,7 +28,8 @@ bool ExchangeEngine::belongs(Rank from, const FrameHeader& head, const FrameByte
     return head.kind == FrameKind::kNote;
   }
   if (options_.hub && from == coordinator() &&
-      (is_values(head.kind) || head.kind == FrameKind::kRequest)) {
+      (is_values(head.kind) || head.kind == FrameKind::kRequest ||
+       head.kind == FrameKind::kBegun)) {
     return false;  // it takes part in no round
   }
   const bool part_of_it = options_.hub ? !is_hub() : is_member_ && !coordinates();
@@ -363,6 +364,7 @@ void ExchangeEngine::relaunch(OpenRound& open, TimePoint now, Outbox& out) {
   open.round.count_wire(sent_before);
   open.said_done = false;
   open.heard.assign(peer_.size(), now);
+  announce(open, peers(), out);
   if (auto ok = open.round.launch(out); !ok) {
     fail(open, ok.error(), out);
   }

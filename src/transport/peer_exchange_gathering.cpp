@@ -58,6 +58,7 @@ void ExchangeEngine::stand_aside() {
   held_.clear();
   ahead_.clear();
   early_.clear();
+  ahead_of_here_.clear();
   epochs_.clear();
 }
 
@@ -89,6 +90,7 @@ void ExchangeEngine::welcome_back(Rank peer, TimePoint now, Outbox& out) {
   }
   for (auto& [id, open] : rounds_) {
     if (!open.closed && !open.failure && membership_.takes_part(peer, id.sent)) {
+      announce(open, {peer}, out);
       open.round.send_anew(peer, out);
     }
   }

@@ -85,8 +85,9 @@ Round::Round(Contribution contribution, const RoundPlace& place)
     FrameHeader head = header_of_part(FrameKind::kContribution, k);
     head.weight = contribution.weight;
     const std::span<const std::byte> bytes = contribution.encoded.bytes;
+    const bool gives = contribution.weight > 0;  // else it need not have bytes
     parts_[k].own =
-        make_frame(head, bytes.subspan(part.offset, contribution.weight > 0 ? part.bytes : 0));
+        make_frame(head, gives ? bytes.subspan(part.offset, part.bytes) : bytes.first(0));
     if (gathers(k)) {
       parts_[k].inputs.resize(members);
       for (std::size_t m = 0; m < members; ++m) {

@@ -37,7 +37,7 @@ class EngineNet {
   EngineNet(int members, std::uint64_t seed, const Faults& faults, bool elastic = false,
             int min_members = 1, Duration retry_interval = 100ms, bool hub = false,
             std::vector<std::uint32_t> groups = {}, std::vector<std::uint32_t> shares = {},
-            bool moves_shares = false)
+            bool moves_shares = false, std::optional<RoundDeadline> deadline = {})
       : rng_(seed, Stream::kTestData),
         faults_(faults),
         retry_interval_(retry_interval),
@@ -46,7 +46,8 @@ class EngineNet {
         hub_(hub ? members : -1),
         groups_(std::move(groups)),
         shares_(std::move(shares)),
-        moves_shares_(moves_shares) {
+        moves_shares_(moves_shares),
+        deadline_(std::move(deadline)) {
     for (int m = 0; m < members + (hub ? 1 : 0); ++m) {
       engines_.push_back(std::make_unique<ExchangeEngine>(options(Rank(m), members)));
     }
@@ -58,6 +59,14 @@ class EngineNet {
   [[nodiscard]] TimePoint now() const { return now_; }
   /// Whether anything is under way.
   [[nodiscard]] bool busy() const { return !events_.empty(); }
+  /// When something happens next, as far as is known.
+  [[nodiscard]] TimePoint next() {
+    TimePoint next = events_.empty() ? kNever : events_.begin()->first.first;
+    for (int m = 0; m < members(); ++m) {
+      if (!dead(m)) next = std::min(next, engine(m).next_tick());
+    }
+    return next;
+  }
 
   void begin(int m, Contribution contribution) {
     Outbox out;
@@ -70,10 +79,7 @@ class EngineNet {
   }
   /// Delivers the next frame or ticks whose time has come. False when nothing can happen any more.
   bool advance() {
-    TimePoint next = events_.empty() ? kNever : events_.begin()->first.first;
-    for (int m = 0; m < members(); ++m) {
-      if (!dead(m)) next = std::min(next, engine(m).next_tick());
-    }
+    const TimePoint next = this->next();
     if (next == kNever) {
       return false;
     }
@@ -190,6 +196,8 @@ class EngineNet {
     return most;
   }
   double uniform() { return rng_.uniform(draws_++); }
+  /// Whether rounds sent after that step may be begun in a member's name.
+  std::function<bool(int member, StepIndex sent)> may_stand_in = {};
   /// What a member sends instead of what its engine would.
   std::function<FrameBytes(int from, const FrameBytes& frame)> forge = {};
   void leave_behind(int member, const SyncId& id, bool groups = false) {
@@ -215,14 +223,20 @@ class EngineNet {
             .hub = hub_ >= 0,
             .min_members = min_members_,
             .moves_shares = moves_shares_,
-            .choose_shares = [this, members](const SyncId&) {  // others with every commit
-              std::vector<std::uint32_t> shares;
-              for (int m = 0; m < members; ++m) {
-                shares.push_back(static_cast<std::uint32_t>(uniform() * 4));
-              }
-              shares[static_cast<std::size_t>(uniform() * members)] += 1;
-              return shares;
-            }};
+            .choose_shares =
+                [this, members](const SyncId&) {  // others with every commit
+                  std::vector<std::uint32_t> shares;
+                  for (int m = 0; m < members; ++m) {
+                    shares.push_back(static_cast<std::uint32_t>(uniform() * 4));
+                  }
+                  shares[static_cast<std::size_t>(uniform() * members)] += 1;
+                  return shares;
+                },
+            .deadline = self.value() == hub_ ? std::nullopt : deadline_,
+            .may_stand_in =
+                [this, self](StepIndex sent) {
+                  return !may_stand_in || may_stand_in(self.value(), sent);
+                }};
   }
   /// Even while it lives: how often it was killed or revived.
   [[nodiscard]] int life(int member) const { return lives_[static_cast<std::size_t>(member)]; }
@@ -312,6 +326,7 @@ class EngineNet {
   std::vector<std::uint32_t> groups_;
   std::vector<std::uint32_t> shares_;
   bool moves_shares_;
+  std::optional<RoundDeadline> deadline_;
   std::vector<HubRecord> hub_log_;  // what outlives its processes
   std::optional<std::size_t> hub_dies_at_;
 };

@@ -81,15 +81,15 @@ inline std::vector<float> naive_mean(const Codec& codec, int members, std::size_
 }
 
 /// ... in two levels: the mean of each group's mean, that encoded once more. group_of: by member.
-/// Weights of 1.
-inline std::vector<float> naive_mean_in_groups(const Codec& codec,
-                                               const std::vector<Rank>& contributors,
-                                               const std::vector<std::uint32_t>& group_of,
-                                               std::size_t n,
-                                               const SyncId& id = {FragmentId(0), StepIndex(0)}) {
+/// Weights of 1. `present`: who takes part, contributors and others, whose weight is 0.
+inline std::vector<float> naive_mean_of_present(const Codec& codec,
+                                                const std::vector<Rank>& contributors,
+                                                const std::vector<std::uint32_t>& group_of,
+                                                std::size_t n, const std::vector<Rank>& present,
+                                                const SyncId& id = {FragmentId(0), StepIndex(0)}) {
   std::vector<std::vector<Rank>> groups;
   bool pairs = false;
-  for (const Rank m : contributors) {
+  for (const Rank m : present) {
     const auto same = [&](const std::vector<Rank>& group) {
       return group_of[static_cast<std::size_t>(group.front().value())] ==
              group_of[static_cast<std::size_t>(m.value())];
@@ -105,23 +105,42 @@ inline std::vector<float> naive_mean_in_groups(const Codec& codec,
   if (groups.size() < 2 || !pairs) {
     return naive_mean(codec, contributors, n, ReductionKind::kReduce, id);
   }
-  bool equal = true;
-  for (const auto& group : groups) equal = equal && group.size() == groups.front().size();
+  std::vector<std::vector<Rank>> giving;
+  for (std::vector<Rank> group : groups) {
+    std::erase_if(group, [&](Rank m) { return std::ranges::count(contributors, m) == 0; });
+    giving.push_back(group);
+  }
+  std::vector<std::size_t> sizes;
+  for (const auto& group : giving) {
+    if (!group.empty()) sizes.push_back(group.size());
+  }
+  const bool equal =
+      std::ranges::all_of(sizes, [&](std::size_t size) { return size == sizes.front(); });
   std::vector<float> mean(n, 0.0f);
-  for (const auto& group : groups) {
-    std::vector<float> of_group = naive_mean(codec, group, n, ReductionKind::kGather, id);
-    if (group.size() > 1) {
-      const auto first = static_cast<std::uint32_t>(group.front().value());
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    if (giving[g].empty()) continue;
+    std::vector<float> of_group = naive_mean(codec, giving[g], n, ReductionKind::kGather, id);
+    if (groups[g].size() > 1) {
+      const auto first = static_cast<std::uint32_t>(groups[g].front().value());
       of_group = through(codec, of_group, encode_key(id, kMeanWorker - 1 - first));
     }
     for (std::size_t i = 0; i < n; ++i) {
-      mean[i] += equal ? of_group[i] : static_cast<float>(group.size()) * of_group[i];
+      mean[i] += equal ? of_group[i] : static_cast<float>(giving[g].size()) * of_group[i];
     }
   }
   for (float& value : mean) {
-    value /= static_cast<float>(equal ? groups.size() : contributors.size());
+    value /= static_cast<float>(equal ? sizes.size() : contributors.size());
   }
   return through(codec, mean, encode_key(id, kMeanWorker));
+}
+
+/// ... where all who take part contribute.
+inline std::vector<float> naive_mean_in_groups(const Codec& codec,
+                                               const std::vector<Rank>& contributors,
+                                               const std::vector<std::uint32_t>& group_of,
+                                               std::size_t n,
+                                               const SyncId& id = {FragmentId(0), StepIndex(0)}) {
+  return naive_mean_of_present(codec, contributors, group_of, n, contributors, id);
 }
 
 /// What `naive_mean` gives, from an exchange.

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/site_lateness.h"
+
+#include <bit>
+#include <chrono>
+#include <utility>
+
+#include "core/log.h"
+
+namespace isthmus::app {
+
+std::optional<RoundDeadline> round_deadline(const Config& config) {
+  if (!config.net.deadline) return std::nullopt;
+  const bool adapts = *config.net.deadline == Duration{0};
+  return adapts ? RoundDeadline::adaptive(config.outer.patience / 4)
+                : RoundDeadline(*config.net.deadline);
+}
+
+void SiteLateness::ask(std::function<bool(StepIndex)> may_begin) {
+  const std::scoped_lock lock(mutex_);
+  may_begin_ = std::move(may_begin);
+}
+
+bool SiteLateness::may_stand_in(StepIndex sent) {
+  const std::scoped_lock lock(mutex_);
+  return may_begin_ && may_begin_(sent);
+}
+
+void SiteLateness::stood_in(const StoodIn& round) {
+  const std::scoped_lock lock(mutex_);
+  if (!std::has_single_bit(++stood_in_)) return;
+  log_warning(
+      "this site has not begun the round of fragment {} of step {}, {:.1f} s after {} others: with "
+      "net.deadline they go on without what it gives to that round ({} so far; outer.carry says "
+      "what becomes of it)",
+      round.id.fragment.value(), round.id.sent.value(),
+      std::chrono::duration<double>(round.late).count(), round.others, stood_in_);
+}
+
+bool SiteLateness::skips(StepIndex t, std::optional<StepIndex> ahead) {
+  if (ahead && t <= *ahead) {
+    ++skipped_;
+    catches_up_ = true;
+    return true;
+  }
+  if (std::exchange(catches_up_, false) && std::has_single_bit(++times_)) {
+    log_warning(
+        "this site goes on with step {}, where the others are: it has skipped {} step{} so far, {} "
+        "time{} late for a round",
+        t.value(), skipped_, skipped_ == 1 ? "" : "s", times_, times_ == 1 ? "" : "s");
+  }
+  return false;
+}
+
+}  // namespace isthmus::app

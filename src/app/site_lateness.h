@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A site whose training is late for rounds (net.deadline): whether they may be begun in its name,
+// which steps it then skips, what people hear of both. `skips` is for the worker; the other calls
+// may come from any task.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+
+#include "isthmus/config.h"
+#include "isthmus/types.h"
+#include "transport/peer_exchange_engine.h"
+#include "transport/round_deadline.h"
+
+namespace isthmus::app {
+
+/// As net.deadline says; "auto" waits for a quarter of net.patience at most.
+[[nodiscard]] std::optional<RoundDeadline> round_deadline(const Config& config);
+
+class SiteLateness {
+ public:
+  /// Who knows whether the site may begin a step; empty: nobody, and it may not. No call of what
+  /// was given before is made after this.
+  void ask(std::function<bool(StepIndex)> may_begin);
+  /// Whether a round sent after that step may be begun in the site's name.
+  [[nodiscard]] bool may_stand_in(StepIndex sent);
+  /// That one was. Tells people at 1, 2, 4, ... times.
+  void stood_in(const StoodIn& round);
+  /// Whether training step t is not worth taking: rounds sent after step `ahead` and before have
+  /// been begun without it. Tells people how many steps were skipped, at 1, 2, 4, ... times.
+  [[nodiscard]] bool skips(StepIndex t, std::optional<StepIndex> ahead);
+
+ private:
+  std::mutex mutex_;
+  std::function<bool(StepIndex)> may_begin_;  // under mutex_
+  std::uint64_t stood_in_ = 0;                // the same
+  std::uint64_t times_ = 0;                   // it has caught up
+  std::uint64_t skipped_ = 0;                 // steps
+  bool catches_up_ = false;
+};
+
+}  // namespace isthmus::app

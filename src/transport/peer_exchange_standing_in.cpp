@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where rounds have a deadline: a member that is late for one takes part without its work. Its own
+// engine, which lives while its training computes, begins the round in its name with weight 0, so
+// for the others it is a member like any: it owns its parts, agrees, commits. When its training
+// gets there, its contribution is too late, and what the round came to is there.
+//
+// Nothing is agreed on. Each member says what it has begun, and which round before that; so who is
+// behind knows what comes next, and begins nothing out of order, whatever was lost on the way.
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "transport/peer_exchange_engine.h"
+
+namespace isthmus {
+namespace {
+
+/// Rounds of a fragment in a member's name that its training has not met; each is a result kept.
+constexpr std::ptrdiff_t kMostAhead = 2;
+constexpr std::size_t kMostHeardOf = 4096;  // rounds not begun here
+constexpr Duration kLongestPause = std::chrono::seconds(1);
+
+}  // namespace
+
+void ExchangeEngine::announce(const OpenRound& open, const std::vector<Rank>& to, Outbox& out) {
+  if (!options_.deadline) return;
+  const SyncId& id = open.round.id();
+  FrameHeader head{.kind = FrameKind::kBegun, .id = id, .part = kNoRoundBefore};
+  if (open.before) {
+    head.part = static_cast<std::uint32_t>(open.before->fragment.value());
+    head.offset = static_cast<std::uint64_t>(open.before->sent.value());
+  }
+  for (const Rank rank : to) {
+    if (membership_.takes_part(rank, id.sent)) send(head, rank, {}, out);
+  }
+}
+
+void ExchangeEngine::take_begun(Rank from, const FrameHeader& head) {
+  const SyncId& id = head.id;
+  const bool known = ahead_of_here_.contains(id);
+  const bool too_many = !known && ahead_of_here_.size() >= kMostHeardOf;
+  if (!options_.deadline || too_many || rounds_.contains(id) || over(id)) return;
+  Ahead& ahead = ahead_of_here_[id];
+  ahead.begun.insert(from);
+  if (head.part != kNoRoundBefore) {
+    ahead.before = SyncId{FragmentId(static_cast<int>(head.part)),
+                          StepIndex(static_cast<std::int64_t>(head.offset))};
+  }
+}
+
+/// Counts who has begun what. Two thirds of those who take part are enough, this member not among
+/// them: so of two, it is waited for.
+void ExchangeEngine::look_ahead(TimePoint now) {
+  std::erase_if(ahead_of_here_,
+                [&](const auto& each) { return rounds_.contains(each.first) || over(each.first); });
+  for (auto& [id, ahead] : ahead_of_here_) {
+    const std::vector<bool> members = membership_.members_of(id.sent);
+    const auto all = std::ranges::count(members, true);
+    const auto begun = std::ranges::count_if(
+        ahead.begun, [&](Rank rank) { return members[static_cast<std::size_t>(rank.value())]; });
+    if (begun < std::max<std::ptrdiff_t>(options_.min_members, (2 * all + 2) / 3)) {
+      ahead.enough_since.reset();
+    } else if (!ahead.enough_since) {
+      const Duration late = options_.deadline->get();
+      ahead.enough_since = now;
+      ahead.due = late >= kNever - now ? kNever : now + late;
+    }
+  }
+}
+
+/// The round that follows the last one begun here, once somebody has begun it.
+std::optional<SyncId> ExchangeEngine::next_ahead() const {
+  const auto next = std::ranges::find_if(ahead_of_here_, [&](const auto& each) {
+    return begun_last_ && each.second.before == begun_last_;
+  });
+  if (next == ahead_of_here_.end()) return std::nullopt;
+  return next->first;
+}
+
+bool ExchangeEngine::may_stand_in(const SyncId& id) const {
+  const auto unmet = std::ranges::count_if(rounds_, [&](const auto& each) {
+    return each.first.fragment == id.fragment && each.second.in_its_name;
+  });
+  return forms_.contains(id.fragment) && id.sent >= last_begun_ && unmet < kMostAhead &&
+         membership_.takes_part(options_.self, id.sent) && knows_shares(id) &&
+         (!options_.may_stand_in || options_.may_stand_in(id.sent));
+}
+
+bool ExchangeEngine::stands_in() const {
+  return options_.deadline && !over_ && !given_up_ && !leaving_ && is_member_;
+}
+
+void ExchangeEngine::stand_in(TimePoint now, Outbox& out) {
+  if (options_.deadline) look_ahead(now);
+  while (stands_in()) {
+    const std::optional<SyncId> id = next_ahead();
+    if (!id) return;
+    const Ahead& ahead = ahead_of_here_.at(*id);
+    if (!ahead.enough_since || ahead.due > now) return;
+    if (!may_stand_in(*id)) {
+      look_again_ = now + std::min(kLongestPause, options_.deadline->get());
+      return;
+    }
+    const TimePoint since = *ahead.enough_since;
+    stood_in_.push_back(
+        {.id = *id, .late = now - since, .others = static_cast<int>(ahead.begun.size())});
+    Contribution none = forms_.at(id->fragment);
+    none.id = *id;
+    open(Round(none, place(*id)), true, none, since, now, out);
+  }
+}
+
+TimePoint ExchangeEngine::next_stand_in() const {
+  const std::optional<SyncId> id = stands_in() ? next_ahead() : std::nullopt;
+  if (!id) return kNever;
+  const Ahead& ahead = ahead_of_here_.at(*id);
+  return ahead.enough_since ? std::max(ahead.due, look_again_) : kNever;
+}
+
+bool ExchangeEngine::meet(const SyncId& id, TimePoint now) {
+  const auto found = rounds_.find(id);
+  if (found == rounds_.end() || !found->second.in_its_name) return false;
+  options_.deadline->began(now - *found->second.in_its_name);
+  found->second.in_its_name.reset();
+  return true;
+}
+
+/// This member begins a round itself: so the fragment's next ones look too. What its owner keeps of
+/// one for the next cannot be in two rounds, so such a fragment is waited for.
+void ExchangeEngine::keep_form(const Contribution& own, TimePoint now) {
+  const auto ahead = ahead_of_here_.find(own.id);
+  const bool late = ahead != ahead_of_here_.end() && ahead->second.enough_since;
+  options_.deadline->began(late ? now - *ahead->second.enough_since : Duration{0});
+  if (own.owner_residual) {
+    forms_.erase(own.id.fragment);
+    return;
+  }
+  forms_[own.id.fragment] = {.id = own.id,
+                             .encoded = {own.encoded.values, {}},
+                             .codec = own.codec,
+                             .weight = 0,
+                             .kind = own.kind};
+}
+
+std::optional<StepIndex> ExchangeEngine::begun_ahead() const {
+  std::optional<StepIndex> last;
+  for (const auto& [id, open] : rounds_) {
+    if (open.in_its_name) last = std::max(last.value_or(id.sent), id.sent);
+  }
+  return last;
+}
+
+std::vector<StoodIn> ExchangeEngine::take_stood_in() { return std::exchange(stood_in_, {}); }
+
+}  // namespace isthmus

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// How late a member may begin a round before that is begun in its name, without its work. A fixed
+// time, or as this member's rounds of before let expect: with x the last 32 of "it began so long
+// after enough others had" (0: before them),
+//   D = median(x) + max(1 s, 4 median(|x - median(x)|)), at most `longest`,
+// and `longest` until there are four. So who is always a little late is waited for, who hangs is
+// not; half of 32 rounds teach it another pace. Medians of an even number are the greater middle.
+// Pure.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+
+#include "isthmus/runtime.h"
+
+namespace isthmus {
+
+class RoundDeadline {
+ public:
+  /// The same always.
+  explicit RoundDeadline(Duration fixed) : fixed_(fixed), longest_(fixed) {}
+  /// Adapts.
+  [[nodiscard]] static RoundDeadline adaptive(Duration longest);
+
+  [[nodiscard]] Duration get() const;
+  /// This member has begun a round so long after enough others had.
+  void began(Duration late);
+
+ private:
+  static constexpr std::size_t kRounds = 32;
+  static constexpr std::size_t kFewest = 4;
+  Duration fixed_;  // 0: adapts
+  Duration longest_;
+  std::deque<Duration> late_;  // of the last rounds
+};
+
+}  // namespace isthmus

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Deadlines of rounds in a file. What is refused: config_errors_test.cpp.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "config_fixture.h"
+#include "isthmus/config.h"
+
+namespace isthmus {
+namespace {
+
+using namespace std::chrono_literals;
+
+Config with(const std::string& net) {
+  return load(std::string(kMinimal) + "[run]\nworkers = 5\n[outer]\nmethod = \"co2\"\n[net]\n" +
+              net);
+}
+
+TEST(ConfigDeadline, IsATimeOrAutoOrNone) {
+  EXPECT_EQ(with("").net.deadline, std::nullopt);
+  EXPECT_EQ(with("deadline = \"wait\"\n").net.deadline, std::nullopt);
+  EXPECT_EQ(with("deadline = \"auto\"\n").net.deadline, Duration{0});
+  EXPECT_EQ(with("deadline = \"20s\"\n").net.deadline, Duration(20s));
+  for (const std::string text : {"\"wait\"", "\"auto\"", "\"20s\""}) {
+    EXPECT_NE(resolved_toml(with("deadline = " + text + "\n")).find("deadline = " + text),
+              std::string::npos)
+        << text;
+  }
+}
+
+// Of all sites or of none; how long may differ. Only sites that are processes of their own mind it.
+TEST(ConfigDeadline, IsAlikeWhereAllHaveOne) {
+  const Config none = with(""), shorter = with("deadline = \"2s\"\n"),
+               longer = with("deadline = \"auto\"\n");
+  EXPECT_EQ(common_values(shorter), common_values(longer));
+  EXPECT_NE(common_values(shorter), common_values(none));
+  EXPECT_EQ(common_values(none), common_values(with("deadline = \"wait\"\n")));
+  EXPECT_EQ(config_digest(none), config_digest(shorter));
+  EXPECT_EQ(outcome_digest(none), outcome_digest(shorter));
+}
+
+}  // namespace
+}  // namespace isthmus
