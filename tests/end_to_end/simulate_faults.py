@@ -192,16 +192,16 @@ def traces(bench):
     require(abs(told["simulated_s"] - without - 0.3) < 1e-6, f"{told['simulated_s']} s, {without} s without")
     require(bench.outcome("slow") == bench.outcome("steady"), "other parameters or losses")
     toml = traced(steady, csv, "0,500kbit/s,500kbit/s\n10,1Mbit/s,1Mbit/s\n20,500kbit/s,500kbit/s\n20.5,repeat\n")
-    words = ("simulate", toml, "--out", bench.folder / "said", "--progress", "none")
+    words = ("simulate", toml, "--out", bench.folder / "mean", "--progress", "none")
     require("of rates over time (link.trace) the mean" in bench.run(*words).stdout, "whose rate is predicted is not said")
-    terms = (bench.folder / "said/summary.json").read_text()
+    terms = (bench.folder / "mean/summary.json").read_text()
     require("(link.trace)" in terms, f"not in summary.json: {terms}")
     require("mean rate of each trace" in bench.run("simulate", toml, "--dry-run").stdout, "--dry-run says nothing")
     require("its mean rate" in bench.run("plan", "utilisation", toml).stderr, "plan says nothing")
     for words in (("train", toml), ("simulate", toml, "--emulate")):
         said = bench.run(*words, "--out", bench.folder / "no", code=3).stderr
         require("trace" in said and "real time" in said and not (bench.folder / "no").exists(), said)
-    links = json.loads((bench.folder / "said/links.json").read_text())["links"][0]
+    links = json.loads((bench.folder / "mean/links.json").read_text())["links"][0]
     # 10.5 s at half the rate of the other 10.
     require(links["trace"] == str(csv) and abs(links["bits_per_s_up"] - (10 + 10.5 / 2) / 20.5 * 1e6) < 1, links)
     told = json.loads(bench.run("report", bench.folder / "slow", "--json", "--links", "1Gbit/s,1ms").stdout)
