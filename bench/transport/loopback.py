@@ -17,7 +17,7 @@ import socket
 import sys
 
 import open_mpi
-from wan import HERE, quantile, run_members
+from wan import HERE, Failure, end_in_order, quantile, run_members
 
 BYTES = 64_000_000
 
@@ -56,23 +56,7 @@ def gloo(args, members, _):
             for m in range(members)]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--build", type=lambda p: pathlib.Path(p).resolve(), required=True)
-    parser.add_argument("--gloo", metavar="PYTHON", help="interpreter that has torch")
-    parser.add_argument("--mpi", action="store_true", help="Open MPI too")
-    parser.add_argument("--members", type=lambda text: [int(m) for m in text.split(",")], default=[2, 4])
-    parser.add_argument("--trials", type=int, default=9)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--streams", type=int, default=4)
-    args = parser.parse_args()
-    if args.mpi and (why := open_mpi.missing(args.build)):
-        sys.exit(f"error: --mpi: {why}")
-    contenders = [("isthmus", "fp32", a_process_each(isthmus)), ("isthmus", "int8", a_process_each(isthmus))]
-    if args.gloo:
-        contenders.insert(1, ("gloo", "fp32", a_process_each(gloo)))
-    if args.mpi:
-        contenders += [("open mpi, tcp", "fp32", mpi(True)), ("open mpi, shared memory", "fp32", mpi(False))]
+def measure(args, contenders):
     for members in args.members:
         seconds = {}
         for _ in range(args.rounds):
@@ -91,6 +75,30 @@ def main():
             print(json.dumps(row), flush=True)
             print(f"M={members} {name:23} {codec:5} best {min(its):.3f} median {median:.3f} p95 {row['p95_s']:.3f} s",
                   file=sys.stderr)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", type=lambda p: pathlib.Path(p).resolve(), required=True)
+    parser.add_argument("--gloo", metavar="PYTHON", help="interpreter that has torch")
+    parser.add_argument("--mpi", action="store_true", help="Open MPI too")
+    parser.add_argument("--members", type=lambda text: [int(m) for m in text.split(",")], default=[2, 4])
+    parser.add_argument("--trials", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--streams", type=int, default=4)
+    args = parser.parse_args()
+    if args.mpi and (why := open_mpi.missing(args.build)):
+        sys.exit(f"error: --mpi: {why}")
+    contenders = [("isthmus", "fp32", a_process_each(isthmus)), ("isthmus", "int8", a_process_each(isthmus))]
+    if args.gloo:
+        contenders.insert(1, ("gloo", "fp32", a_process_each(gloo)))
+    if args.mpi:
+        contenders += [("open mpi, tcp", "fp32", mpi(True)), ("open mpi, shared memory", "fp32", mpi(False))]
+    end_in_order()
+    try:
+        measure(args, contenders)
+    except (Failure, open_mpi.MpiFailure) as failure:
+        sys.exit(f"error: {failure}")
 
 
 if __name__ == "__main__":

@@ -325,7 +325,8 @@ def table(rows):
     for r in rows:
         if "commit_rtt_median" in r:
             print(f"{r['row']:16} the commit takes {r['commit_rtt_median']:+.2f} RTT (median), "
-                  f"{r['commit_rtt_p95']:+.2f} (95th of 100); promised: {COMMIT_RTT} at most", file=sys.stderr)
+                  f"promised: {COMMIT_RTT} at most; the 95th of 100 trials are {r['commit_rtt_p95']:+.2f} RTT apart",
+                  file=sys.stderr)
 
 
 def main():

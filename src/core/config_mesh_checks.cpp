@@ -49,7 +49,8 @@ void Loader::check_zero() {
           "leave zero out, or optimizer = \"adamw\"");
   }
   const bool several = config.pipeline_schedule == "gpipe" || config.pipeline_schedule == "zb-h1";
-  const bool shared = std::ranges::any_of(config.sites, [](const auto& s) { return s.dp > 1; });
+  const bool shared =
+      std::ranges::any_of(config.sites, [](const auto& s) { return s.dp > 1 && s.pp > 1; });
   if (config.zero >= 2 && several && shared) {
     clash(fmt::format("schedule = \"{}\"", config.pipeline_schedule),
           "it has gradients of several micro-batches at once, and zero >= 2 has room for one's",

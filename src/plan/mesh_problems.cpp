@@ -112,7 +112,7 @@ int most_zero(const MeshWorkload& workload, const MeshChoice& choice) {
   constexpr int kAll = 3;
   if (choice.dp == 1) return kAll;
   if (workload.inner.optimizer == "muon" || workload.outer.adam_moments) return 0;
-  return one_gradient_at_a_time(choice.schedule) ? kAll : 1;
+  return choice.pp == 1 || one_gradient_at_a_time(choice.schedule) ? kAll : 1;
 }
 
 std::vector<std::string> mesh_problems(const MeshWorkload& workload, const MeshChoice& choice) {

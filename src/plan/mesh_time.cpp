@@ -134,8 +134,11 @@ double exposed_data(const MeshChoice& choice, const RankCost& cost,
       return std::max(beyond(reduce, backward), last) + gather;
     case 2:
       return passes * std::max(beyond(reduce, backward), last) + gather;
-    default:
-      return passes * (beyond(gather, forward) + std::max(beyond(gather + reduce, backward), last));
+    default: {
+      // What a pass finds in a buffer still is gathered by none: each gets its part of the step's.
+      const double part = seconds_of(cost.data.gathered, link) / (2 * passes);
+      return passes * (beyond(part, forward) + std::max(beyond(part + reduce, backward), last));
+    }
   }
 }
 

@@ -129,8 +129,6 @@ MeshWorkload workload(const std::string& name, std::int64_t sequences) {
     model.layers = 2;
   } else if (name == "gpt2-deep") {
     model.layers = 7;  // of which stages have unlike numbers, even and odd
-  } else if (name == "gpt2-deep") {
-    model.layers = 7;
   } else if (name != "gpt2") {
     model.arch = "llama";
     model.qk_norm = true;
