@@ -156,7 +156,8 @@ void SiteSession::open_exchange() {
           .on_failure = [this](const std::exception_ptr& failure) { fail(failure); },
           .moves_shares = config_.net.shares == "measured",
           .on_shares = [this](const ShareMove& m) { log_info("{}", words_of(m, names())); },
-          .connections = links_.streams});
+          .connections = links_.streams,
+          .on_round = [this](Rank, const SyncId& id, Duration took) { rounds_.took(id, took); }});
 }
 
 bool SiteSession::cut_off() {

@@ -86,6 +86,9 @@ struct PeerExchangeOptions {
   /// At the coordinator: they have. By whatever task of it has brought that about.
   std::function<void(const ShareMove& move)> on_shares = {};
   int connections = 1;  // of a link, at most, where shares move
+  /// A round's result is final here: how long after this member has begun it, whether or not it
+  /// has been waited for. By whatever task has brought that about, two perhaps at once.
+  std::function<void(Rank self, const SyncId& id, Duration took)> on_round = {};
 };
 
 class PeerExchange final : public Exchange {

@@ -80,7 +80,8 @@ void ExchangeEngine::begin(Round round, bool commit, std::optional<Contribution>
                                                .failure = {},
                                                .covers = {},
                                                .heard = {},
-                                               .retained = std::move(retained)})
+                                               .retained = std::move(retained),
+                                               .begun = now})
                         .first->second;
   if (open.retained && open.retained->owner_residual) {
     open.residual = *open.retained->owner_residual;
