@@ -220,15 +220,10 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
     session.out.write(outcome_json(outcome) + "\n");
   } else if (!session.quiet) {
     session.out.write(render_outcome(config, outcome));
-    if (outcome.prediction) {
-      if (!arguments.site.name.empty()) {
-        session.out.write("\nover the links that the file declares:");
-      }
-      if (outcome.faults) session.out.write("\nwithout the faults:");
-      const bool comparable = !outcome.faults || outcome.faults->exact;
-      session.out.write(
-          "\n" + render_prediction(*outcome.prediction, comparable ? clock_predicted(outcome) : 0));
+    if (outcome.prediction && !arguments.site.name.empty()) {
+      session.out.write("\nover the links that the file declares:");
     }
+    session.out.write(render_outcome_prediction(outcome));
   }
   if (outcome.exit_code != ExitCode::kOk) {
     session.err.write(fmt::format(

@@ -15,6 +15,7 @@
 #include "app/child_process.h"
 #include "app/json_line.h"
 #include "app/launched_sites.h"
+#include "app/round_json.h"
 #include "app/run_worlds.h"
 #include "app/wall_clock.h"
 #include "core/json_input.h"
@@ -247,6 +248,13 @@ class KernelEmulation {
       line.add("predicted_s", predicted).add("measured_s", measured);
       text += fmt::format("; predicted {:.2f} s, measured {:.2f} s ({:+.1f} %)", predicted,
                           measured, 100 * (predicted / measured - 1));
+      if (const auto rounds = said->find("rounds"); rounds != said->end()) {
+        const auto at = rounds->at("at").get<std::string>();
+        const RoundComparison comparison = read_rounds(rounds->dump());
+        line.add_raw("rounds", rounds_json(comparison, at, false));
+        text += "\n" + render_rounds(comparison, at);
+        text.pop_back();  // the last line's end
+      }
     }
     line.add("late_over_1ms", wan.lateness().over_1ms);
     session_.out.write((session_.json ? line.str() : text) + "\n");

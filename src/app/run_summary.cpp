@@ -6,6 +6,7 @@
 #include <chrono>
 #include <numeric>
 
+#include "app/round_json.h"
 #include "core/units.h"
 
 namespace isthmus::app {
@@ -13,7 +14,10 @@ namespace {
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-std::string prediction_json(const Prediction& prediction, double measured_s) {
+/// With `whole`, each term and each pair of rounds too.
+std::string prediction_json(const TrainingOutcome& outcome, bool whole) {
+  const Prediction& prediction = *outcome.prediction;
+  const double measured_s = clock_predicted(outcome);
   std::vector<std::string> terms;
   for (const PredictionTerm& term : prediction.terms) {
     terms.push_back(JsonLine()
@@ -22,12 +26,15 @@ std::string prediction_json(const Prediction& prediction, double measured_s) {
                         .add("formula", term.formula)
                         .str());
   }
-  return JsonLine()
-      .add_raw("terms", json_array(terms))
-      .add("predicted_s", prediction.predicted_s)
+  JsonLine line;
+  if (whole) line.add_raw("terms", json_array(terms));
+  line.add("predicted_s", prediction.predicted_s)
       .add("measured_s", measured_s)
-      .add("error", prediction.predicted_s / measured_s - 1)
-      .str();
+      .add("error", prediction.predicted_s / measured_s - 1);
+  if (outcome.rounds.all.rounds > 0) {
+    line.add_raw("rounds", rounds_json(outcome.rounds, outcome.rounds_at, whole));
+  }
+  return line.str();
 }
 
 std::string links_json(const Config& config) {
@@ -117,7 +124,7 @@ void write_summary(RunDirectory& directory, const Config& config, const Training
     line.add("measured_step_s", seconds(outcome.totals.measured_step));
   }
   if (outcome.prediction) {
-    line.add_raw("prediction", prediction_json(*outcome.prediction, clock_predicted(outcome)));
+    line.add_raw("prediction", prediction_json(outcome, true));
   }
   directory.write_json("summary.json", line.str());
   directory.write_json("links.json", links_json(config));
@@ -158,10 +165,22 @@ std::string render_outcome(const Config& config, const TrainingOutcome& outcome)
   return text;
 }
 
+std::string render_outcome_prediction(const TrainingOutcome& outcome) {
+  if (!outcome.prediction) return "";
+  const bool comparable = !outcome.faults || outcome.faults->exact;
+  std::string text = outcome.faults ? "\nwithout the faults:" : "";
+  text += "\n" + render_prediction(*outcome.prediction, comparable ? clock_predicted(outcome) : 0);
+  if (outcome.rounds.all.rounds > 0) {
+    text += "\n" + render_rounds(outcome.rounds, outcome.rounds_at);
+  }
+  return text;
+}
+
 std::string outcome_json(const TrainingOutcome& outcome) {
-  return summary_line(outcome, outcome.simulated ? outcome.totals.clock_s : -1)
-      .add("directory", outcome.directory.string())
-      .str();
+  JsonLine line = summary_line(outcome, outcome.simulated ? outcome.totals.clock_s : -1);
+  line.add("directory", outcome.directory.string());
+  if (outcome.prediction) line.add_raw("prediction", prediction_json(outcome, false));
+  return line.str();
 }
 
 }  // namespace isthmus::app

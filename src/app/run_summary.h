@@ -21,7 +21,11 @@ void write_summary(RunDirectory& directory, const Config& config, const Training
 /// The end of `train` and `simulate`: losses, bytes, time, where the files are.
 [[nodiscard]] std::string render_outcome(const Config& config, const TrainingOutcome& outcome);
 
-/// The same as one JSON object.
+/// What comes below, of a run whose prediction says so: each term, and round by round. Empty
+/// where nothing was predicted.
+[[nodiscard]] std::string render_outcome_prediction(const TrainingOutcome& outcome);
+
+/// The outcome as one JSON object.
 [[nodiscard]] std::string outcome_json(const TrainingOutcome& outcome);
 
 }  // namespace isthmus::app

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "app/measured_rounds.h"
 #include "app/offload.h"
 #include "app/owner_shares.h"
 #include "app/run_parts.h"
@@ -131,6 +132,7 @@ WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
   const auto body = [&](WorkerContext& context) { run_worker(setup, context); };
   // Where a process has all workers and no links, there is nothing to measure.
   const bool over_links = world.simulated || world.emulated;
+  MeasuredRounds rounds;
   const PeerExchangeOptions exchange{
       .retry_interval = kNothingIsLost,
       .shares = owner_shares(world.config),
@@ -139,19 +141,24 @@ WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
       .run_key = run_key(world.config.run.seed, Stream::kRounding),
       .events = world.events,
       .moves_shares = over_links && world.config.net.shares == "measured",
-      .on_shares = [&world](const ShareMove& move) {
-        log_info("{}", words_of(move, site_names(world.config)));
-      }};
+      .on_shares =
+          [&world](const ShareMove& move) {
+            log_info("{}", words_of(move, site_names(world.config)));
+          },
+      .on_round =
+          [&](Rank self, const SyncId& id, Duration took) {
+            if (over_links && self == Rank(0)) rounds.took(id, took);
+          }};
   if (world.site != nullptr) {
     WorkerContext context{world.site->self(), world.plan.workers, world.site->exchange(),
                           world.site->runtime()};
     body(context);
-    return {};
+    return {.rounds = world.site->rounds()};
   }
   if (world.emulated) {
     SystemRuntime runtime;
     run_over(runtime, emulated_transports(world, runtime), exchange, body);
-    return {};
+    return {.rounds = rounds.so_far()};
   }
   if (!world.simulated && world.config.net.transport == "zmq") {
     SystemRuntime runtime;
@@ -176,7 +183,7 @@ WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
                    .events = world.events},
        .exchange = exchange},
       body);
-  return {.traffic = result.traffic, .trace_hash = result.trace_hash};
+  return {.traffic = result.traffic, .trace_hash = result.trace_hash, .rounds = rounds.so_far()};
 }
 
 std::size_t chunk_bytes(const Config& config) {
@@ -262,7 +269,11 @@ bool has_real_links(const RunWorld& world) {
   return true;
 }
 
-Prediction predict_run(const RunWorld& world, const std::vector<Duration>& measured_steps) {
+namespace {
+
+/// What is predicted, one stretch of the run after the other.
+std::vector<PredictionInput> stretches_of(const RunWorld& world,
+                                          const std::vector<Duration>& measured_steps) {
   Config config = world.config;
   if (!world.simulated && has_real_links(world)) {  // nothing declared holds for real computing
     config.sim.step_time = Duration{0};
@@ -276,12 +287,11 @@ Prediction predict_run(const RunWorld& world, const std::vector<Duration>& measu
     const std::size_t own = measured_steps.size() == 1 ? 0 : static_cast<std::size_t>(m);
     clocks.push_back(make_step_clock(config, Rank(m), step_flops(world), measured_steps.at(own)));
   }
-  std::optional<Prediction> whole;
   std::int64_t done = 0;
-  std::vector<PredictionInput> phases =
+  std::vector<PredictionInput> stretches =
       prediction_phases(config.method, config.outer, parameters_without_values(world.layout),
                         world.plan.workers, world.plan.total_steps);
-  for (PredictionInput& input : phases) {
+  for (PredictionInput& input : stretches) {
     input.step_time = [clocks, done](Rank rank, StepIndex t) {
       return clocks[static_cast<std::size_t>(rank.value())](StepIndex(done + t.value()));
     };
@@ -293,9 +303,18 @@ Prediction predict_run(const RunWorld& world, const std::vector<Duration>& measu
     input.shares = settled_shares(config);
     input.groups = site_groups(config);
     input.chunk_bytes = chunk_bytes(config);
+    done += input.steps;
+  }
+  return stretches;
+}
+
+}  // namespace
+
+Prediction predict_run(const RunWorld& world, const std::vector<Duration>& measured_steps) {
+  std::optional<Prediction> whole;
+  for (const PredictionInput& input : stretches_of(world, measured_steps)) {
     const Prediction next = predict(input);
     whole = whole ? one_after_another(*whole, next) : next;
-    done += input.steps;
   }
   for (PredictionTerm& term : whole->terms) {  // shown wherever they are
     if (has_traces(config) && term.name == "payload on the link") {
@@ -303,6 +322,17 @@ Prediction predict_run(const RunWorld& world, const std::vector<Duration>& measu
     }
   }
   return *whole;
+}
+
+RoundTimes predict_run_rounds(const RunWorld& world, const std::vector<Duration>& measured_steps) {
+  RoundTimes rounds;
+  // Its kinds of steps take turns, and are predicted kind by kind: which step is which is lost.
+  if (world.config.method == "01-adam") return rounds;
+  const Rank observer = world.site != nullptr ? world.site->self() : Rank(0);
+  for (const PredictionInput& input : stretches_of(world, measured_steps)) {
+    rounds.add(predict_rounds(input, observer));
+  }
+  return rounds;
 }
 
 }  // namespace isthmus::app

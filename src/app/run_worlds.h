@@ -13,6 +13,7 @@
 #include "app/worker.h"
 #include "inner/model_layout.h"
 #include "plan/prediction.h"
+#include "plan/round_times.h"
 
 namespace isthmus::app {
 
@@ -39,6 +40,7 @@ struct RunWorld {
 struct WorldResult {                                // of this session; empty on real threads
   std::vector<std::vector<std::uint64_t>> traffic;  // bytes from i to j
   std::optional<std::uint64_t> trace_hash;          // equal for equal simulations
+  RoundTimes rounds;  // over links, and of a site apart: at worker 0, or at the site
 };
 
 /// PeerExchangeOptions::chunk_bytes: net.chunk, which may say more than a frame ever holds.
@@ -76,5 +78,9 @@ void check_links(const Config& config);
 /// for all; of steps that are not declared, over real links of all.
 [[nodiscard]] Prediction predict_run(const RunWorld& world,
                                      const std::vector<Duration>& measured_steps);
+/// ... and of its single rounds, at the worker whose rounds WorldResult has. Empty for methods of
+/// which it does not say which step is which.
+[[nodiscard]] RoundTimes predict_run_rounds(const RunWorld& world,
+                                            const std::vector<Duration>& measured_steps);
 
 }  // namespace isthmus::app

@@ -160,7 +160,8 @@ void SiteSession::open_exchange() {
           .connections = links_.streams,
           .deadline = round_deadline(config_),
           .may_stand_in = [this](StepIndex sent) { return lateness_.may_stand_in(sent); },
-          .on_stood_in = [this](const StoodIn& round) { lateness_.stood_in(round); }});
+          .on_stood_in = [this](const StoodIn& round) { lateness_.stood_in(round); },
+          .on_round = [this](Rank, const SyncId& id, Duration took) { rounds_.took(id, took); }});
 }
 
 bool SiteSession::cut_off() {

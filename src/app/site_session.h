@@ -15,6 +15,7 @@
 
 #include "app/commands.h"
 #include "app/join_host.h"
+#include "app/measured_rounds.h"
 #include "app/newcomer.h"
 #include "app/site_lateness.h"
 #include "app/site_notes.h"
@@ -129,6 +130,8 @@ class SiteSession {
   /// After a gather that `joins`; else null.
   [[nodiscard]] Newcomer* newcomer() { return newcomer_.get(); }
   void send(Rank to, const Note& note);
+  /// How long rounds took here, from the session's start.
+  [[nodiscard]] RoundTimes rounds() const { return rounds_.so_far(); }
 
   /// Who hears of what comes from the links.
   struct Listener {
@@ -262,6 +265,7 @@ class SiteSession {
   std::unique_ptr<Newcomer> newcomer_;
 
   TimePoint begin_;
+  MeasuredRounds rounds_;
   std::unique_ptr<Events> events_;
   FrameRecorder* const recorder_;       // null: nothing is recorded
   const MemberOptions links_;           // of no use under MPI

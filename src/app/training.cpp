@@ -239,6 +239,14 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   if (has_real_links(world) && board.stopped() == StopWish::kNone && !outcome.resumed) {
     outcome.prediction = predict_run(world, totals.mean_steps());
   }
+  // Which rounds faults lengthen is not known; nobody looks at single rounds of runs side by side.
+  if (outcome.prediction && !outcome.faults && !request_.side_by_side) {
+    const std::vector<Duration> steps =
+        request_.simulated ? std::vector{totals.measured_step} : totals.mean_steps();
+    outcome.rounds = compare_rounds(predict_run_rounds(world, steps), result.rounds);
+    const Rank own = own_rank(config_, request_).value_or(Rank(0));
+    outcome.rounds_at = config_.sites.at(static_cast<std::size_t>(own.value())).name;
+  }
   outcome.totals = totals;
   outcome.evals = log.evals();
   write_summary(directory, config_, outcome, result);

@@ -21,6 +21,7 @@
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
 #include "plan/prediction.h"
+#include "plan/round_times.h"
 
 namespace isthmus::app {
 
@@ -69,8 +70,10 @@ struct TrainingOutcome {
   bool resumed = false;  // an earlier session took some of the steps
   RunTotals totals;
   std::vector<EvalRecord> evals;  // of this session
-  /// Simulated runs with links: what the closed form said.
+  /// Runs over declared links: what the closed form said.
   std::optional<Prediction> prediction;
+  RoundComparison rounds;  // single rounds of it, beside measured ones; may be empty
+  std::string rounds_at;   // at which worker
   /// Simulated runs with [[fault]]: what those cost.
   std::optional<FaultCost> faults;
 };

@@ -13,6 +13,7 @@
 #include "plan/critical_path.h"
 #include "plan/exchange_model.h"
 #include "plan/prediction_terms.h"
+#include "plan/round_times.h"
 
 namespace isthmus {
 namespace plan {
@@ -23,8 +24,11 @@ double in_seconds(Duration duration) { return std::chrono::duration<double>(dura
 /// The run step by step: when each worker has come how far.
 class RunModel {
  public:
-  explicit RunModel(const PredictionInput& input)
+  explicit RunModel(const PredictionInput& input, RoundTimes* times = nullptr,
+                    Rank observer = Rank(0))
       : input_(input),
+        times_(times),
+        observer_(static_cast<std::size_t>(observer.value())),
         exchange_(input),
         now_(static_cast<std::size_t>(input.workers)),
         computed_(now_.size(), 0.0) {}
@@ -74,7 +78,7 @@ class RunModel {
         begin[w].compute(length[w] * fragment.ready);
       }
       const bool last = p + 1 == input_.fragments.size();
-      launch(fragment, t + input_.overlap, begin,
+      launch(p, t, t + input_.overlap, begin,
              input_.commit_every == 0 || (last && commits_after(input_.steps_before + t)));
     }
     apply_due(t);
@@ -88,21 +92,24 @@ class RunModel {
   // The round before is awaited first; a full sync makes a round of the steps left over.
   void end_round(std::int64_t t) {
     apply_due(t);
-    launch(input_.fragments.front(), t + 1, now_, true);
+    launch(0, t, t + 1, now_, true);
   }
 
-  void launch(const PlannedFragment& fragment, std::int64_t apply,
+  void launch(std::size_t p, std::int64_t sent, std::int64_t apply,
               const std::vector<PathTime>& begin, bool commits) {
     ++rounds_;
     if (alone()) {
       return;
     }
-    std::vector<PathTime> whole = exchange_.exchange(fragment.elements, begin);
+    std::vector<PathTime> whole = exchange_.exchange(input_.fragments[p].elements, begin);
     if (input_.commit_every > 0) {
       remember_whole(whole);  // DONE covers the rounds before it
       whole = commits ? whole_so_far_ : whole;
     }
     in_flight_.push_back({apply, commits ? exchange_.commit(whole) : std::move(whole)});
+    if (times_ == nullptr) return;
+    times_->add(FragmentId(static_cast<int>(p)), StepIndex(input_.steps_before + sent),
+                in_flight_.back().known[observer_].at - begin[observer_].at);
   }
 
   void remember_whole(const std::vector<PathTime>& whole) {
@@ -149,9 +156,9 @@ class RunModel {
     apply_due(input_.steps + input_.overlap);
     if (input_.final_sync == FinalSync::kFull) {
       const std::vector<PathTime> begin = now_;
-      for (const PlannedFragment& fragment : input_.fragments) {
-        if (input_.steps % input_.H != fragment.offset) {
-          launch(fragment, input_.steps, begin, true);
+      for (std::size_t p = 0; p < input_.fragments.size(); ++p) {
+        if (input_.steps % input_.H != input_.fragments[p].offset) {
+          launch(p, input_.steps, input_.steps, begin, true);
         }
       }
       apply_due(input_.steps);
@@ -159,6 +166,8 @@ class RunModel {
   }
 
   const PredictionInput& input_;
+  RoundTimes* const times_;  // of single rounds at the observer; null: nobody asks
+  const std::size_t observer_;
   ExchangeModel exchange_;
   std::vector<PathTime> now_;
   std::vector<double> computed_;
@@ -222,6 +231,15 @@ Prediction predict(const PredictionInput& input) {
   prediction.wire_bytes =
       static_cast<std::uint64_t>(std::llround(model.exchange().wire_bytes() * scale));
   return prediction;
+}
+
+RoundTimes predict_rounds(const PredictionInput& input, Rank observer) {
+  plan::check(input);
+  ISTHMUS_CHECK(observer.value() >= 0, observer.value());
+  ISTHMUS_CHECK(observer.value() < input.workers, observer.value(), input.workers);
+  RoundTimes times;
+  plan::RunModel(input, &times, observer).run();
+  return times;
 }
 
 Prediction one_after_another(const Prediction& first, const Prediction& second) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "report/page.h"
+#include "report/section_round_errors.h"
 #include "report/text.h"
 
 namespace isthmus::report {
@@ -74,7 +75,7 @@ void section_prediction(Page& page) {
       "showed.</p>\n";
   for (std::size_t i = 0; i < page.runs.size(); ++i) {
     if (has_prediction(page.runs[i])) {
-      page.html += table_of(page, i);
+      page.html += table_of(page, i) + round_errors_of(page, i);
     }
   }
   page.html += "</section>\n";

@@ -84,6 +84,8 @@ TimePoint PeerExchange::drive(const Step& step) {
   TimePoint next = kNever;
   std::vector<Epoch> epochs;
   std::vector<HubRecord> records;
+  std::vector<ThroughRound> through;
+  TimePoint now;
   std::optional<ShareMove> move;
   std::vector<StoodIn> stood_in;
   std::unique_lock decisions(decisions_, std::defer_lock);
@@ -92,7 +94,9 @@ TimePoint PeerExchange::drive(const Step& step) {
     if (mute_) return kNever;
   }
   queue_->update([&] {
-    step(engine_, runtime_.clock().now(), out);
+    now = runtime_.clock().now();
+    step(engine_, now, out);
+    through = engine_.take_through();
     records = engine_.take_records();
     epochs = engine_.take_epochs();
     move = engine_.take_share_move();
@@ -110,6 +114,9 @@ TimePoint PeerExchange::drive(const Step& step) {
   }
   for (Outgoing& outgoing : out) {
     transport_.send(outgoing.to, std::move(outgoing.frame));
+  }
+  for (const ThroughRound& round : through) {
+    if (options_.on_round) options_.on_round(self(), round.id, now - round.begun);
   }
   if (move && options_.on_shares) options_.on_shares(*move);
   for (const StoodIn& round : stood_in) {

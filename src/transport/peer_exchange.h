@@ -99,6 +99,9 @@ struct PeerExchangeOptions {
   std::function<bool(StepIndex sent)> may_stand_in = {};
   /// It has taken part without its work. By whatever task has found it late.
   std::function<void(const StoodIn& round)> on_stood_in = {};
+  /// A round's result is final here: how long after this member has begun it, whether or not it
+  /// has been waited for. By whatever task has brought that about, two perhaps at once.
+  std::function<void(Rank self, const SyncId& id, Duration took)> on_round = {};
 };
 
 class PeerExchange final : public Exchange {

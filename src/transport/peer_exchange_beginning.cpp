@@ -64,7 +64,8 @@ void ExchangeEngine::open(Round round, bool commit, std::optional<Contribution> 
                                                .heard = {},
                                                .retained = std::move(retained),
                                                .before = std::exchange(begun_last_, id),
-                                               .in_its_name = in_its_name})
+                                               .in_its_name = in_its_name,
+                                               .begun = now})
                         .first->second;
   if (open.retained && open.retained->owner_residual) {
     open.residual = *open.retained->owner_residual;

@@ -33,6 +33,7 @@ void ExchangeEngine::progress(Outbox& out) {
   for (auto& [id, open] : rounds_) {
     if (!open.commit && !open.closed && !open.failure && open.round.complete()) {
       open.closed = true;
+      through_.push_back({id, open.begun});
       uncommitted_[id] = open.round.digest();
     }
   }
@@ -196,6 +197,7 @@ void ExchangeEngine::take_verdict(const SyncId& id, const Verdict& verdict) {
 // Every member has said DONE, so nobody will ask for this round or the ones it covers again.
 void ExchangeEngine::close(OpenRound& open) {
   open.closed = true;
+  through_.push_back({open.round.id(), open.begun});
   adopt_shares(open);
   open.retained.reset();
   open.residual = {};

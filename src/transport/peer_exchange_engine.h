@@ -41,6 +41,12 @@
 
 namespace isthmus {
 
+/// A round whose result is final at this member, and when it has begun it.
+struct ThroughRound {
+  SyncId id;
+  TimePoint begun;
+};
+
 struct EngineOptions {
   Rank self;
   int members = 1;
@@ -124,6 +130,8 @@ class ExchangeEngine {
   void restore(std::span<const HubRecord> records);
   /// Decided since the last call: to be written down before anything of the outbox is sent.
   [[nodiscard]] std::vector<HubRecord> take_records();
+  /// Rounds that have become final here since the last call, as `Reduced` can be handed out.
+  [[nodiscard]] std::vector<ThroughRound> take_through() { return std::exchange(through_, {}); }
   /// All that a next process needs of what has been decided.
   [[nodiscard]] std::vector<HubRecord> history() const;
   /// `peer` has come back from before `restore`, and is of the same run.
@@ -198,6 +206,7 @@ class ExchangeEngine {
     std::optional<SyncId> before = {};     // this member had begun last
     /// Begun in this member's name, and not met: since when so many had begun it.
     std::optional<TimePoint> in_its_name = {};
+    TimePoint begun = {};
   };
   /// A round that others have begun, and this member has not.
   struct Ahead {
@@ -328,6 +337,7 @@ class ExchangeEngine {
   std::set<Rank> once_odd_;                   // was, before
   std::map<SyncId, Digest128> committed_;     // at a hub: of its verdicts
   std::vector<HubRecord> records_;            // at a hub: decided and not taken
+  std::vector<ThroughRound> through_;         // not taken
   std::pair<SyncId, EncodedResult> encoded_;  // of the result taken last
   TimePoint last_tick_;
   Membership membership_;

@@ -53,6 +53,20 @@ def main():
         require("predicted" in said and "measured" in said, said)
         predicted = json.loads((folder / "emulated/summary.json").read_text())["prediction"]
         require(abs(predicted["error"]) < TOLERANCE, f"prediction: {predicted}")
+        rounds = predicted["rounds"]
+        require([row["rounds"] for row in rounds["fragments"]] == [3], f"rounds: {rounds}")
+        require([pair[:2] for pair in rounds["pairs"]] == [[0, 20], [0, 40], [0, 60]], f"rounds: {rounds}")
+        require(abs(rounds["all"]["error"]) < TOLERANCE, f"rounds: {rounds}")
+        require(f"{100 * rounds['all']['error']:+.2f} %" in said, said)
+        page = folder / "report.html"
+        subprocess.run([args.isthmus, "report", str(folder / "emulated"), "--out", str(page)], check=True,
+                       stdout=subprocess.DEVNULL)
+        require('id="round-times-0"' in page.read_text(), "no rounds laid over each other in the report")
+        exact = json.loads((folder / "simulated/summary.json").read_text())["prediction"]["rounds"]
+        require(exact["all"]["rounds"] == 3 and abs(exact["all"]["error"]) < 1e-4, f"simulated: {exact}")
+        ideal = json.loads(run(args.isthmus, folder / "ideal", "--set", 'sim.link_model="ideal"',
+                               "--json").stdout)["prediction"]["rounds"]
+        require(abs(ideal["all"]["error"]) < 1e-5, f"over ideal links: {ideal}")
         waits = [row["wait_s"] for row in rows(folder / "emulated", "round")]
         least = 123000 * 8 / 2e6 + 0.02  # bytes at the line's rate, and half a round trip
         require(len(waits) == 3 and min(waits) >= 0.9 * least, f"waits {waits}, least {least}")

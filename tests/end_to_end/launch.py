@@ -70,6 +70,7 @@ def both_sites_here_find_what_one_process_finds(bench):
     for name in ("east", "west"):
         prediction = json.loads((out / name / "summary.json").read_text())["prediction"]
         require(prediction["predicted_s"] > 3 * 0.08 and prediction["measured_s"] > 0, prediction)
+        require(prediction["rounds"]["at"] == name and prediction["rounds"]["all"]["rounds"] == 3, prediction)
     bench.run("report", out / "east")
     bench.run("export", out / "west", "--to", "hf", bench.folder / "model")
 

@@ -10,6 +10,7 @@
 
 #include "isthmus/outer.h"
 #include "plan/prediction.h"
+#include "plan/round_times.h"
 #include "sim/run_simulated.h"
 
 namespace isthmus {
@@ -20,6 +21,8 @@ using std::chrono::milliseconds;
 
 constexpr double kOverlapping = 5e-3;
 constexpr double kOverlappingReduce = 3e-2;
+// A single round that overlaps others, which may go before it or behind.
+constexpr double kOneOverlapping = 0.3;
 // Probes, which go out after two silent seconds of a scaled-up transfer, are not predicted.
 constexpr double kProbes = 5e-3;
 
@@ -100,13 +103,18 @@ struct Measured {
   double seconds = 0;
   double payload = 0;  // mean over the workers, as it went over the modelled link
   double wire = 0;
+  RoundTimes rounds;  // at the observer
 };
 
-Measured simulate(const Scenario& scenario) {
+Measured simulate(const Scenario& scenario, Rank observer = Rank(0)) {
   Measured measured;
   SimulationOptions options{.workers = scenario.workers,
                             .links = uniform_links(scenario.workers, scenario.link)};
   options.network.link = scenario.behaviour;
+  options.exchange.on_round = [&](Rank self, const SyncId& id, Duration took) {
+    if (self != observer) return;
+    measured.rounds.add(id.fragment, id.sent, std::chrono::duration<double>(took).count());
+  };
   const SimulationResult result = run_simulated(options, [&](WorkerContext& context) {
     ClockedLoop inner(scenario, context);
     const auto strategy =
@@ -125,7 +133,7 @@ Measured simulate(const Scenario& scenario) {
   return measured;
 }
 
-Prediction predicted(const Scenario& scenario) {
+PredictionInput input_of(const Scenario& scenario) {
   std::vector<Parameter> parameters;
   std::int64_t begin = 0;
   for (const std::int64_t size : scenario.sizes) {
@@ -139,8 +147,10 @@ Prediction predicted(const Scenario& scenario) {
   input.link = scenario.behaviour;
   input.links = uniform_links(scenario.workers, scenario.link);
   input.step_time = [&](Rank worker, StepIndex) { return step_of(scenario, worker); };
-  return predict(input);
+  return input;
 }
+
+Prediction predicted(const Scenario& scenario) { return predict(input_of(scenario)); }
 
 class PredictedRun : public testing::TestWithParam<Scenario> {};
 
@@ -157,6 +167,28 @@ TEST_P(PredictedRun, TakesAsLongAsTheSimulationAndSendsTheSameBytes) {
       prediction.terms.begin(), prediction.terms.end(), 0.0,
       [](double total, const PredictionTerm& term) { return total + term.seconds; });
   EXPECT_NEAR(sum, prediction.predicted_s, 1e-9 * prediction.predicted_s);
+}
+
+// At the coordinator and at another worker, who knows half a round trip later.
+TEST_P(PredictedRun, EachRoundTakesAsLongAsInTheSimulation) {
+  const Scenario& scenario = GetParam();
+  for (const Rank observer : {Rank(0), Rank(scenario.workers - 1)}) {
+    const Measured measured = simulate(scenario, observer);
+    const Prediction prediction = predicted(scenario);
+    const RoundComparison comparison =
+        compare_rounds(predict_rounds(input_of(scenario), observer), measured.rounds);
+    // Methods that do not drain leave their last round under way.
+    const auto rounds = static_cast<std::int64_t>(comparison.all.rounds);
+    ASSERT_GE(rounds, prediction.rounds - 1);
+    ASSERT_LE(rounds, prediction.rounds);
+    const bool exact = scenario.tolerance <= 1e-5;
+    for (const RoundPair& pair : comparison.pairs) {
+      EXPECT_NEAR(pair.predicted_s, pair.measured_s,
+                  (exact ? scenario.tolerance : kOneOverlapping) * pair.measured_s)
+          << "fragment " << pair.fragment << " of step " << pair.sent << " at worker "
+          << observer.value();
+    }
+  }
 }
 
 /// Share of its time that a worker computes, where an exchange takes 0.9 H steps.

@@ -114,12 +114,17 @@ def make(root, method, H, steps, workers=2, slow=0.0):
         {"name": "frame headers", "seconds": rounds * big * 0.00004 * 8 / RATE, "formula": "frames * header bytes * 8 / rate"},
     ]
     predicted = sum(t["seconds"] for t in terms)
+    one = big * 8 / RATE + 1.5 * RTT
+    pairs = [[0, t, one, one * (1.03 + 0.05 * rng.random())] for t in range(H, steps + 1, H)]
+    measured = sorted(pair[3] for pair in pairs)
+    whole = {"rounds": len(pairs), "predicted_median_s": one, "predicted_p95_s": one, "measured_median_s": measured[len(pairs) // 2], "measured_p95_s": measured[len(pairs) * 95 // 100], "error": one / measured[len(pairs) // 2] - 1}
     summary = {
         "status": "completed", "steps": steps, "tokens": steps * 4096, "final_train_loss": metrics[-5 - workers if False else -4 - workers].get("loss", 1.6),
         "final_eval_loss": ev, "bytes_payload": [payload] * workers, "bytes_wire": [int(payload * 1.00004)] * workers,
         "simulated_s": now, "wall_s": wall - 1.79e9, "compute_s": compute, "compute_utilisation": sum(compute) / workers / now,
         "traffic": [[0 if i == j else rounds * big for j in range(workers)] for i in range(workers)],
-        "prediction": {"terms": terms, "predicted_s": predicted, "measured_s": now, "error": predicted / now - 1},
+        "prediction": {"terms": terms, "predicted_s": predicted, "measured_s": now, "error": predicted / now - 1,
+                       "rounds": {"at": "east", "all": whole, "fragments": [{"frag": 0, **whole}], "pairs": pairs}},
     }
     (out / "summary.json").write_text(json.dumps(summary))
     manifest = {

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page as a whole: what it must say, what it must not, and that bad input only warns.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <set>
 
 #include "isthmus/errors.h"
 #include "report/report.h"
 #include "report/run_fixture.h"
+#include "report/text.h"
 
 namespace isthmus {
 namespace {
@@ -91,6 +94,31 @@ TEST_F(ReportPage, ShowsPredictionConfigurationDifferencesAndTheCommandToRepeat)
   EXPECT_TRUE(says(body, "isthmus simulate &#39;my wan.toml&#39;"));
   EXPECT_TRUE(says(body, "east ↔ west"));
   EXPECT_TRUE(says(body, "100 Mbit/s"));
+}
+
+TEST_F(ReportPage, LaysPredictedRoundsOverMeasuredOnes) {
+  const std::filesystem::path folder = run("a");
+  EXPECT_FALSE(says(page_of({folder}), "round-times-"));
+  std::string summary = read_file(folder / "summary.json");
+  const std::size_t end = summary.rfind(R"("error":0.0)");
+  ASSERT_NE(end, std::string::npos);
+  const std::string row =
+      R"("rounds":2,"predicted_median_s":1.5,"predicted_p95_s":1.75,"measured_median_s":2.0,)"
+      R"("measured_p95_s":2.25,"error":-0.25)";
+  summary.insert(
+      end,
+      fmt::format(R"("rounds":{{"at":"<east>","all":{{{0}}},"fragments":[{{"frag":0,{0}}}, 3],)"
+                  R"("pairs":[[0,10,1.5,2.0],[0,20,1.75,2.25],[0],"x"]}},)",
+                  row));
+  std::ofstream(folder / "summary.json") << summary;
+  const std::string page = page_of({folder});
+  const std::string body = body_of(page);
+  EXPECT_TRUE(says(body, "<td>1.50 s</td><td>1.75 s</td><td>2.00 s</td><td>2.25 s</td>"));
+  EXPECT_TRUE(says(body, report::format_signed_percent(-0.25)));
+  EXPECT_TRUE(says(body, "Single rounds at &lt;east&gt;"));
+  EXPECT_FALSE(says(body, "all fragments"));  // there is one
+  EXPECT_TRUE(says(page, R"("label":"predicted")"));
+  EXPECT_TRUE(says(page, R"("x":[10,20],"y":[1.5,1.75])")) << "the points of the line";
 }
 
 TEST_F(ReportPage, TellsWhoLeftAndWhatBecameOfTheWorkOfWhoCameBack) {
