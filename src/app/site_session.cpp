@@ -134,12 +134,11 @@ Exchange& SiteSession::exchange() {
 }
 
 void SiteSession::open_exchange() {
-  std::vector<std::uint32_t> shares = routes_ ? first_shares(config_) : owner_shares(config_);
   exchange_ = std::make_unique<PeerExchange>(
       *watched_, runtime_,
       PeerExchangeOptions{
           .retry_interval = kNothingIsLost,
-          .shares = std::move(shares),
+          .shares = routes_ ? first_shares(config_) : owner_shares(config_),
           .groups = site_groups(config_),
           .chunk_bytes = chunk_bytes(config_),
           .run_key = run_key(config_.run.seed, Stream::kRounding),
