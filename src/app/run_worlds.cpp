@@ -317,7 +317,7 @@ Prediction predict_run(const RunWorld& world, const std::vector<Duration>& measu
     whole = whole ? one_after_another(*whole, next) : next;
   }
   for (PredictionTerm& term : whole->terms) {  // shown wherever they are
-    if (has_traces(config) && term.name == "payload on the link") {
+    if (has_traces(world.config) && term.name == "payload on the link") {
       term.formula += "; of rates over time (link.trace) the mean";
     }
   }
