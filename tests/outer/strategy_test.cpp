@@ -63,10 +63,10 @@ TEST(Options, RangesAreRefusedByKeyValueAndRule) {
 }
 
 TEST(Options, KeysTheMethodDoesNotUseAreRefused) {
-  EXPECT_EQ(
-      refusal("ddp", {.H = 8}),
-      "outer.H = 8: method ddp does not use it (its keys: codec, exchange); remove it or choose "
-      "another outer.method");
+  EXPECT_EQ(refusal("ddp", {.H = 8}),
+            "outer.H = 8: method ddp does not use it (its keys: codec, exchange, commit); remove "
+            "it or choose "
+            "another outer.method");
   EXPECT_THAT(refusal("localsgd", {.H = 2, .lr = 0.5}),
               ::testing::StartsWith("outer.lr = 0.5: method localsgd"));
   EXPECT_THAT(refusal("diloco", {.H = 2, .fragments = 2}),
