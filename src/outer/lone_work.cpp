@@ -31,7 +31,6 @@ void LoneWork::begin() {
   inner_.read_values(all_elements(inner_));
   for (std::size_t p = 0; p < fragments_.size(); ++p) {
     OwnWork::Part& part = work_.parts[p];
-    if (part.beyond.empty()) part = {};
     part.beyond.resize(static_cast<std::size_t>(fragments_[p].elements));
     for_each(p, [](float& value, float local) { value = local - value; });
   }
@@ -56,8 +55,7 @@ OwnWork LoneWork::take() {
     for_each(p, [](float& value, float local) { value = local - value; });
     OwnWork::Part& part = work_.parts[p];
     if (!std::ranges::all_of(part.beyond, [](float x) { return std::isfinite(x); })) {
-      work_.lost_tokens = std::max(work_.lost_tokens, part.tokens);
-      part = {};
+      part.lose();
     }
   }
   return std::move(work_);
