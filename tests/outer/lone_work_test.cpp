@@ -85,9 +85,13 @@ class TwoLayers final : public InnerLoop {
     return {.tokens = kTokens};
   }
   [[nodiscard]] double learning_rate(StepIndex) const override { return 1; }
+  void read_values(CanonicalRange) override {
+    if (unreadable) throw SystemError("the device is gone");
+  }
   void spoil(std::size_t layer) { values_[layer] = std::numeric_limits<float>::quiet_NaN(); }
 
   std::vector<std::int64_t> steps;
+  bool unreadable = false;
 
  private:
   std::vector<float> values_ = {0, 0};
@@ -227,6 +231,20 @@ TEST(LoneWork, ThatIsLostCountsWithTheRoundLostBeforeIt) {
   for (int k = 0; k < 3; ++k) (void)lone.step();
   spoilt.inner.spoil(0);
   EXPECT_EQ(lone.take().lost_tokens(), 7 * kTokens);
+}
+
+// The model's values cannot be had any more.
+TEST(LoneWork, ThatCannotBeReadIsLost) {
+  CutOff worker(6, 5, 2);
+  LoneWork lone = worker.lone();
+  (void)lone.step();
+  worker.inner.unreadable = true;
+  EXPECT_THROW((void)lone.take(), SystemError);
+  const OwnWork work = lone.lose();
+  EXPECT_EQ(work.tokens(), 0);
+  EXPECT_EQ(work.lost_tokens(), 5 * kTokens) << "4 in the round that failed, and one alone";
+  EXPECT_EQ(work.alone_steps, 1);
+  for (const OwnWork::Part& part : work.parts) EXPECT_TRUE(part.beyond.empty());
 }
 
 // Of the fragments one has lost 4 steps and has 3 to give, and one has 5 to give: most of one.
