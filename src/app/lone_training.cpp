@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -28,6 +29,14 @@ void tell(const outer::OwnWork& work, const std::string& why) {
            why);
 }
 
+void tell_lost(const outer::OwnWork& work) {
+  if (work.alone_steps == 0) return;
+  log_warning(
+      "this site ends before it is back with the others: what nobody has of its work is lost, {} "
+      "tokens; {} of the steps were taken alone, on {} tokens",
+      work.all_tokens(), work.alone_steps, work.alone_tokens);
+}
+
 }  // namespace
 
 LoneTraining::LoneTraining(Parts parts)
@@ -38,11 +47,13 @@ LoneTraining::LoneTraining(Parts parts)
       model_(std::move(parts.model)),
       work_(std::move(parts.work), parts.fragments, *model_),
       last_(last_step(config_, plan_, work_.next())),
-      queue_(runtime_.make_wait_queue()) {}
+      runtime_(parts.runtime ? std::move(parts.runtime) : std::make_unique<SystemRuntime>()),
+      queue_(runtime_->make_wait_queue()) {}
 
 LoneTraining::~LoneTraining() {
   queue_->update([&] { ends_ = true; });
   task_.reset();
+  if (taken_) tell_lost(*taken_);
 }
 
 void LoneTraining::begin() {
@@ -50,15 +61,18 @@ void LoneTraining::begin() {
            last_.value() + 1 - work_.next().value(), config_.net.max_solo_rounds);
   kernels::unpin_calling_thread();  // the session that looks for the others begins on it
   queue_->update([&] { over_ = false; });
-  task_ = runtime_.spawn("alone", [this] {
-    try {
-      train();
-    } catch (const std::exception& error) {
-      log_warning("training on alone has ended, and what nobody has of this site is lost: {}",
-                  error.what());
-    }
+  try {
+    task_ = runtime_->spawn("alone", [this] {
+      try {
+        train();
+      } catch (const std::exception&) {  // for want of memory for words, say
+      }
+      queue_->update([&] { over_ = true; });
+    });
+  } catch (const std::exception& error) {  // no thread
     queue_->update([&] { over_ = true; });
-  });
+    log_warning("this site cannot train on alone: {}", error.what());
+  }
 }
 
 bool LoneTraining::trains() const {
@@ -74,38 +88,51 @@ bool LoneTraining::goes_on() const {
 }
 
 // The data of the worker's session have gone with it.
-void LoneTraining::train() {
+void LoneTraining::take_steps() {
   if (plan_.device.on_cuda()) cuda::use_device(plan_.device.of(self_).ordinal);
   const SystemStorage storage;
-  std::optional<Dataset> data;
-  try {
-    data = Dataset::open(storage, config_.data, config_.file.parent_path());
-  } catch (const Error& error) {
-    log_warning("this site cannot train on alone: {}", error.what());
-    taken_ = work_.take();
-    return;
-  }
-  BatchSource source(*data, batch_plan(config_, plan_), self_.value());
+  const Dataset data = Dataset::open(storage, config_.data, config_.file.parent_path());
+  BatchSource source(data, batch_plan(config_, plan_), self_.value());
   batches_->from = [&](StepIndex t) { return source.at(t.value() - 1); };
   const double pace = config_.sites[static_cast<std::size_t>(self_.value())].pace;
-  std::string why;
-  while (why.empty() && goes_on()) {
-    try {
-      if (takes_step(pace, work_.next())) {
-        static_cast<void>(work_.step());
-      } else {
-        work_.skip();
-      }
-    } catch (const RunError& error) {  // the parameters are those before that step
-      why = error.what();
+  while (goes_on()) {
+    if (takes_step(pace, work_.next())) {
+      static_cast<void>(work_.step());
+    } else {
+      work_.skip();
     }
   }
-  taken_ = work_.take();
-  if (why.empty() && taken_->trained == last_) why = "waiting for the others";
-  if (!why.empty()) tell(*taken_, why);  // else who ended it says why
 }
 
-std::optional<outer::OwnWork> LoneTraining::end() {
+// A step that fails for want of data or memory, or since it diverges, has left the parameters as
+// they were: what was trained on before it is there to be given.
+void LoneTraining::train() {
+  std::string why;
+  try {
+    take_steps();
+  } catch (const std::bad_alloc&) {
+    why = "there is too little memory";
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  try {
+    taken_ = work_.take();
+  } catch (const std::exception& error) {
+    taken_ = work_.lose();
+    log_warning("training on alone has ended, and what nobody has of this site is lost: {}",
+                why.empty() ? error.what() : why);
+    return;
+  }
+  if (!why.empty() && taken_->alone_steps == 0) {
+    log_warning("this site cannot train on alone: {}", why);
+  } else if (!why.empty()) {
+    tell(*taken_, why);
+  } else if (taken_->trained == last_) {
+    tell(*taken_, "waiting for the others");
+  }  // else who ended it says why
+}
+
+outer::OwnWork LoneTraining::end() {
   bool over = false;
   queue_->update([&] {
     over = over_;
@@ -113,8 +140,15 @@ std::optional<outer::OwnWork> LoneTraining::end() {
   });
   if (!task_) return work_.take();
   task_->join();
-  if (!over && taken_ && taken_->trained < last_) tell(*taken_, "the others are found");
-  return std::move(taken_);
+  if (!taken_) return work_.lose();
+  outer::OwnWork work = *std::exchange(taken_, std::nullopt);
+  if (!over && work.trained < last_) tell(work, "the others are found");
+  return work;
+}
+
+InHand::~InHand() {
+  training.reset();
+  if (work) tell_lost(*work);
 }
 
 }  // namespace isthmus::app

@@ -37,25 +37,28 @@ class LoneTraining {
     std::unique_ptr<InnerLoop> model;
     outer::OwnWork work;                    // of the worker that had it
     std::span<const Fragment> fragments{};  // copied
+    std::unique_ptr<Runtime> runtime{};     // empty: the system's
   };
   /// Nothing happens before `begin`.
   explicit LoneTraining(Parts parts);
-  /// Ends, after the step that is under way.
+  /// Ends, after the step that is under way. What `end` has not handed over is lost, and told.
   ~LoneTraining();
   LoneTraining(const LoneTraining&) = delete;
   LoneTraining& operator=(const LoneTraining&) = delete;
 
   /// Once, by the task that made the model and will destroy this. What goes wrong from here on,
-  /// with the data say, is warned of and ends it.
+  /// with the data or for want of a thread or memory say, is warned of and ends it.
   void begin();
   /// Any task.
   [[nodiscard]] bool trains() const;
-  /// Blocks for the step that is under way. RETURNS: the work, with what has been trained on;
-  /// nothing where that was lost on the way. Once.
-  [[nodiscard]] std::optional<outer::OwnWork> end();
+  /// Blocks for the step that is under way. RETURNS: the work, with what has been trained on; all
+  /// of it lost where the model's values cannot be had any more. Once.
+  [[nodiscard]] outer::OwnWork end();
 
  private:
   void train();
+  /// THROWS: Error, bad_alloc. The work is whole then, up to the step before.
+  void take_steps();
   /// RETURNS: whether another step is to be taken.
   [[nodiscard]] bool goes_on() const;
 
@@ -68,7 +71,7 @@ class LoneTraining {
   outer::LoneWork work_;
   std::optional<outer::OwnWork> taken_;
   const StepIndex last_;  // at most to be taken
-  SystemRuntime runtime_;
+  const std::unique_ptr<Runtime> runtime_;
   const std::unique_ptr<WaitQueue> queue_;
   // Under its lock:
   bool ends_ = false;
@@ -76,8 +79,14 @@ class LoneTraining {
   std::unique_ptr<Task> task_;
 };
 
-/// What a site that was cut off has in hand until it takes part again.
+/// What a site that was cut off has in hand until it takes part again. Where it does not, that is
+/// told at the end.
 struct InHand {
+  InHand() = default;
+  ~InHand();
+  InHand(const InHand&) = delete;
+  InHand& operator=(const InHand&) = delete;
+
   std::optional<outer::OwnWork> work;
   std::unique_ptr<LoneTraining> training;  // while there is one, the work is there
   bool told = false;                       // that nothing can be taken along

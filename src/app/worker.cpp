@@ -175,8 +175,7 @@ class Worker {
     const outer::CarriesWork::Kept kept =
         carries != nullptr && ahead
             ? carries->carry(work)
-            : outer::CarriesWork::Kept{.tokens = 0,
-                                       .lost_tokens = std::max(work.tokens(), work.lost_tokens)};
+            : outer::CarriesWork::Kept{.tokens = 0, .lost_tokens = work.all_tokens()};
     log_info(
         "of what this site had trained on by step {} and nobody had, {} tokens come along with its "
         "next contribution, and {} are lost",

@@ -44,12 +44,18 @@ std::string written(const Config& config, const KeyRow<Config>& row) {
 
 /// Keys that mean something else when they are given than when they are left out: patience in a
 /// simulation, how much of a small validation part is asked for, whether ranks that are threads are
-/// waited for, and what `isthmus plan mesh` is free to choose.
+/// waited for, what `isthmus plan mesh` is free to choose, and how long a site trains on alone, for
+/// which other keys say whether it may.
 bool default_depends_on_the_run(std::string_view name) {
-  constexpr std::array<std::string_view, 5> kDepend = {"net.patience", "eval.tokens",
-                                                       "parallel.patience", "parallel.zero",
-                                                       "parallel.sequence_parallel"};
+  constexpr std::array<std::string_view, 6> kDepend = {
+      "net.patience",      "eval.tokens",        "parallel.zero", "parallel.sequence_parallel",
+      "parallel.patience", "net.max_solo_rounds"};
   return std::ranges::find(kDepend, name) != kDepend.end();
+}
+
+/// "default", or "default: " and why it is that: no place in a file looks like it.
+bool is_default(const Origin& origin) {
+  return origin.text == "default" || origin.text.starts_with("default: ");
 }
 
 template <typename Target>
@@ -135,7 +141,7 @@ std::string resolved_toml(const Config& config) {
     const auto origin = config.origins.find(std::string(row.name));
     const std::string value = config::written(config, row);
     if (origin == config.origins.end() || value.empty() ||
-        (origin->second.text == "default" && config::default_depends_on_the_run(row.name))) {
+        (config::is_default(origin->second) && config::default_depends_on_the_run(row.name))) {
       continue;
     }
     const std::size_t dot = row.name.find('.');

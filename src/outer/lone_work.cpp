@@ -26,15 +26,17 @@ void LoneWork::for_each(std::size_t part, const Change& change) {
 
 // Local values less what they hold beyond the anchor: the anchor, or where nothing may be given,
 // the local values as they stand.
+// What can fail comes first, so that the work is whole until nothing can.
 void LoneWork::begin() {
-  begun_ = true;
   inner_.read_values(all_elements(inner_));
   for (std::size_t p = 0; p < fragments_.size(); ++p) {
-    OwnWork::Part& part = work_.parts[p];
-    if (part.beyond.empty()) part = {};
-    part.beyond.resize(static_cast<std::size_t>(fragments_[p].elements));
+    work_.parts[p].beyond.reserve(static_cast<std::size_t>(fragments_[p].elements));
+  }
+  for (std::size_t p = 0; p < fragments_.size(); ++p) {
+    work_.parts[p].beyond.resize(static_cast<std::size_t>(fragments_[p].elements));
     for_each(p, [](float& value, float local) { value = local - value; });
   }
+  begun_ = true;
 }
 
 InnerStep LoneWork::step() {
@@ -50,16 +52,25 @@ InnerStep LoneWork::step() {
   return taken;
 }
 
+// Without a step the local values are still those of `begin`, and a part that had nothing to give
+// still has nothing.
 OwnWork LoneWork::take() {
-  if (begun_) inner_.read_values(all_elements(inner_));
+  const bool gained = begun_ && work_.alone_steps > 0;
+  if (gained) inner_.read_values(all_elements(inner_));
   for (std::size_t p = 0; begun_ && p < fragments_.size(); ++p) {
     for_each(p, [](float& value, float local) { value = local - value; });
     OwnWork::Part& part = work_.parts[p];
-    if (!std::ranges::all_of(part.beyond, [](float x) { return std::isfinite(x); })) {
-      work_.lost_tokens = std::max(work_.lost_tokens, part.tokens);
-      part = {};
+    if (part.steps == 0) {
+      part.beyond.clear();
+    } else if (!std::ranges::all_of(part.beyond, [](float x) { return std::isfinite(x); })) {
+      part.lose();
     }
   }
+  return std::move(work_);
+}
+
+OwnWork LoneWork::lose() {
+  for (OwnWork::Part& part : work_.parts) part.lose();
   return std::move(work_);
 }
 

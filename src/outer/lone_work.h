@@ -22,13 +22,16 @@ class LoneWork {
 
   /// The next step that is to be taken.
   [[nodiscard]] StepIndex next() const { return StepIndex(work_.trained.value() + 1); }
-  /// One inner step, `next`. THROWS: as InnerLoop::train_step.
+  /// One inner step, `next`. THROWS: as InnerLoop::train_step and read_values, and for want of
+  /// memory; nothing of the work is lost by that.
   [[nodiscard]] InnerStep step();
   /// `next` is not this worker's to take.
   void skip() { work_.trained = next(); }
   /// RETURNS: `work`, and the steps taken since. A fragment of which a value is not finite has none
-  /// of it any more. Once.
+  /// of it any more. Once. THROWS: as InnerLoop::read_values; nothing is taken then.
   [[nodiscard]] OwnWork take();
+  /// In the place of `take`. RETURNS: the work, all of it lost.
+  [[nodiscard]] OwnWork lose();
 
  private:
   /// Calls `change` with a value of the part and the local one, for all.

@@ -10,6 +10,7 @@
 // What is trained on after that, alone, is in no anchor either: see lone_work.h.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -23,19 +24,37 @@ struct OwnWork {
     std::vector<float> beyond;  // local - anchor; empty: nothing that may be given
     std::int64_t tokens = 0;    // it was trained on
     std::int64_t steps = 0;
+    std::int64_t lost_tokens = 0;  // of the fragment, that are in no `beyond`: beside `tokens`
+
+    /// What it holds is lost.
+    void lose() {
+      *this = {.beyond = {}, .tokens = 0, .steps = 0, .lost_tokens = lost_tokens + tokens};
+    }
   };
   StepIndex step;                 // after which it was taken
   StepIndex trained;              // the last one that it holds; `step`, or the one that failed
   std::vector<Part> parts;        // by fragment
-  std::int64_t lost_tokens = 0;   // most of a fragment that are in no part
   std::int64_t alone_steps = 0;   // of the last ones, those that were taken alone
   std::int64_t alone_tokens = 0;  // and what they were trained on
 
-  /// Most of a fragment.
+  /// That may be given: most of a fragment.
   [[nodiscard]] std::int64_t tokens() const {
-    std::int64_t most = 0;
-    for (const Part& part : parts) most = part.tokens > most ? part.tokens : most;
-    return most;
+    return most([](const Part& part) { return part.tokens; });
+  }
+  /// That are in no part, and those that are lost if all is: most of a fragment.
+  [[nodiscard]] std::int64_t lost_tokens() const {
+    return most([](const Part& part) { return part.lost_tokens; });
+  }
+  [[nodiscard]] std::int64_t all_tokens() const {
+    return most([](const Part& part) { return part.tokens + part.lost_tokens; });
+  }
+
+ private:
+  template <typename Count>
+  [[nodiscard]] std::int64_t most(const Count& count) const {
+    std::int64_t largest = 0;
+    for (const Part& part : parts) largest = std::max(largest, count(part));
+    return largest;
   }
 };
 

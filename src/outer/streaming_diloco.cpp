@@ -196,8 +196,7 @@ OwnWork StreamingDiLoCo::own_work() const {
       if (!std::ranges::all_of(part.beyond, [](float x) { return std::isfinite(x); })) part = {};
     }
     if (part.beyond.empty()) {
-      const std::int64_t lost = open.tokens + (unknown ? unknown->tokens : 0);
-      work.lost_tokens = std::max(work.lost_tokens, lost);
+      part.lost_tokens = open.tokens + (unknown ? unknown->tokens : 0);
     }
     work.parts.push_back(std::move(part));
   }
@@ -206,15 +205,13 @@ OwnWork StreamingDiLoCo::own_work() const {
 
 CarriesWork::Kept StreamingDiLoCo::carry(const OwnWork& work) {
   ISTHMUS_CHECK(work.parts.size() == fragments_.size(), work.parts.size(), fragments_.size());
-  Kept kept{.tokens = 0, .lost_tokens = work.lost_tokens};
+  Kept kept;
   for (std::size_t p = 0; p < fragments_.size(); ++p) {
     const OwnWork::Part& part = work.parts[p];
     const FragmentId id = fragments_[p]->fragment().id;
-    if (part.beyond.empty()) continue;
-    if (rounds_.in_flight(id)) {
-      kept.lost_tokens = std::max(kept.lost_tokens, part.tokens);
-      continue;
-    }
+    const bool has_place = !rounds_.in_flight(id);
+    kept.lost_tokens = std::max(kept.lost_tokens, part.lost_tokens + (has_place ? 0 : part.tokens));
+    if (part.beyond.empty() || !has_place) continue;
     fragments_[p]->add_to_local(part.beyond);
     rounds_.take_up(id, part.tokens, part.steps);
     kept.tokens = std::max(kept.tokens, part.tokens);

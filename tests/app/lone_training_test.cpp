@@ -5,14 +5,20 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "app/commands.h"
 #include "app/run_parts.h"
 #include "app/timed_inner_loop.h"
+#include "core/log.h"
 #include "core/system_runtime.h"
+#include "isthmus/errors.h"
 
 namespace isthmus::app {
 namespace {
@@ -50,9 +56,11 @@ struct Site {
         plan(make_training_plan(config, std::vector<int>{0, 1}, kSelf)),
         storage(std::make_unique<SystemStorage>()),
         batches(std::make_unique<StepBatches>()),
-        model(std::make_unique<LanguageModelLoop>(
-            language_model_options(config, plan, kSelf),
-            [from = batches.get()](StepIndex t) { return from->from(t); })) {}
+        model(std::make_unique<LanguageModelLoop>(language_model_options(config, plan, kSelf),
+                                                  [from = batches.get(), ask = hook](StepIndex t) {
+                                                    if (*ask) (*ask)(t);
+                                                    return from->from(t);
+                                                  })) {}
 
   [[nodiscard]] std::vector<float> values() const {
     std::vector<float> all;
@@ -61,21 +69,24 @@ struct Site {
     }
     return all;
   }
-  [[nodiscard]] std::unique_ptr<LoneTraining> alone() {
+  /// `open`: of its one fragment; nothing: its round has failed.
+  [[nodiscard]] std::unique_ptr<LoneTraining> alone(outer::OwnWork::Part open = {},
+                                                    std::unique_ptr<Runtime> runtime = nullptr) {
     Fragment all{.id = FragmentId(0), .parameters = {}, .elements = 0};
     for (const Parameter& parameter : model->parameters()) {
       all.parameters.push_back(all.parameters.size());
       all.elements += parameter.elements.size();
     }
     outer::OwnWork work{.step = kCutOffAfter, .trained = kCutOffAfter, .parts = {}};
-    work.parts.resize(1);  // its round has failed
+    work.parts.push_back(std::move(open));
     return std::make_unique<LoneTraining>(LoneTraining::Parts{.config = config,
                                                               .plan = plan,
                                                               .self = kSelf,
                                                               .batches = std::move(batches),
                                                               .model = std::move(model),
                                                               .work = std::move(work),
-                                                              .fragments = std::span(&all, 1)});
+                                                              .fragments = std::span(&all, 1),
+                                                              .runtime = std::move(runtime)});
   }
   /// What the values gain by these steps, taken one after another here.
   [[nodiscard]] std::vector<float> gain(const std::vector<std::int64_t>& steps) {
@@ -93,8 +104,61 @@ struct Site {
   TrainingPlan plan;
   std::unique_ptr<SystemStorage> storage;
   std::unique_ptr<StepBatches> batches;
+  /// Called on the task of the steps when one of them asks for its batch.
+  using Before = std::function<void(StepIndex t)>;
+  std::shared_ptr<Before> hook =
+      std::make_shared<Before>();  // the model's too, which outlives this
   std::unique_ptr<InnerLoop> model;
 };
+
+/// The warnings and what else is told, while it lives.
+class Told {
+ public:
+  Told() {
+    set_log_sink([this](LogLevel, std::string_view line) {
+      const std::scoped_lock lock(mutex_);
+      text_ += std::string(line) + "\n";
+    });
+  }
+  ~Told() { set_log_sink({}); }
+  Told(const Told&) = delete;
+  Told& operator=(const Told&) = delete;
+  [[nodiscard]] std::string text() const {
+    const std::scoped_lock lock(mutex_);
+    return text_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string text_;
+};
+
+/// A machine that refuses another thread.
+class NoThreads final : public Runtime {
+ public:
+  [[nodiscard]] const Clock& clock() const override { return real_.clock(); }
+  void sleep_until(TimePoint time) override { real_.sleep_until(time); }
+  [[nodiscard]] std::unique_ptr<Task> spawn(std::string, std::function<void()>) override {
+    throw SystemError("no thread for task 'alone'");
+  }
+  [[nodiscard]] std::unique_ptr<WaitQueue> make_wait_queue() override {
+    return real_.make_wait_queue();
+  }
+  void compute(Duration duration, const std::function<void()>& work) override {
+    real_.compute(duration, work);
+  }
+  [[nodiscard]] bool simulated() const override { return false; }
+
+ private:
+  SystemRuntime real_;
+};
+
+/// An open window of 3 steps.
+outer::OwnWork::Part open_window(const Site& site) {
+  return {.beyond = std::vector<float>(site.values().size(), 0.25F),
+          .tokens = 3 * kTokensOfAStep,
+          .steps = 3};
+}
 
 void await_end(const LoneTraining& training) {
   SystemRuntime runtime;
@@ -118,29 +182,35 @@ TEST(LoneTraining, TakesSoManyWindowsOfTheSitesNextStepsAndEnds) {
     alone->begin();
     await_end(*alone);
     const auto work = alone->end();
-    ASSERT_TRUE(work);
     const std::int64_t steps = 4 * windows;
-    EXPECT_EQ(work->alone_steps, steps);
-    EXPECT_EQ(work->alone_tokens, steps * kTokensOfAStep);
-    EXPECT_EQ(work->parts[0].tokens, steps * kTokensOfAStep);
-    EXPECT_EQ(work->trained, StepIndex(7 + steps));
-    EXPECT_EQ(work->step, kCutOffAfter);
-    EXPECT_EQ(work->parts[0].beyond, Site(key).gain(steps_from(8, steps)));
+    EXPECT_EQ(work.alone_steps, steps);
+    EXPECT_EQ(work.alone_tokens, steps * kTokensOfAStep);
+    EXPECT_EQ(work.parts[0].tokens, steps * kTokensOfAStep);
+    EXPECT_EQ(work.trained, StepIndex(7 + steps));
+    EXPECT_EQ(work.step, kCutOffAfter);
+    EXPECT_EQ(work.parts[0].beyond, Site(key).gain(steps_from(8, steps)));
   }
 }
 
+// It would go on for hours.
 TEST(LoneTraining, EndsBetweenTwoStepsWhenTheOthersAreFound) {
-  const std::vector<std::string> key = {"net.max_solo_rounds=200"};
+  const std::vector<std::string> key = {"net.max_solo_rounds=1000000", "train.steps=100000000"};
   Site site(key);
+  SystemRuntime runtime;
+  const std::unique_ptr<WaitQueue> queue = runtime.make_wait_queue();
+  bool second = false;
+  *site.hook = [&](StepIndex t) {
+    if (t == StepIndex(9)) queue->update([&] { second = true; });
+  };
   const std::unique_ptr<LoneTraining> alone = site.alone();
   alone->begin();
+  ASSERT_TRUE(queue->wait([&] { return second; }, runtime.clock().now() + std::chrono::minutes(2)));
+  EXPECT_TRUE(alone->trains());
   const auto work = alone->end();
   EXPECT_FALSE(alone->trains());
-  ASSERT_TRUE(work);
-  EXPECT_LT(work->alone_steps, 800);
-  if (work->alone_steps > 0) {
-    EXPECT_EQ(work->parts[0].beyond, Site(key).gain(steps_from(8, work->alone_steps)));
-  }
+  EXPECT_GE(work.alone_steps, 2) << "that of step 9 was under way";
+  EXPECT_EQ(work.trained, StepIndex(7 + work.alone_steps));
+  EXPECT_EQ(work.parts[0].beyond, Site(key).gain(steps_from(8, work.alone_steps)));
 }
 
 TEST(LoneTraining, TakesNoStepBehindTheRunsLast) {
@@ -149,9 +219,8 @@ TEST(LoneTraining, TakesNoStepBehindTheRunsLast) {
   alone->begin();
   await_end(*alone);
   const auto work = alone->end();
-  ASSERT_TRUE(work);
-  EXPECT_EQ(work->alone_steps, 3);
-  EXPECT_EQ(work->trained, StepIndex(10));
+  EXPECT_EQ(work.alone_steps, 3);
+  EXPECT_EQ(work.trained, StepIndex(10));
 }
 
 // A window is of the run's clock, and a slow site takes fewer of its steps.
@@ -161,14 +230,13 @@ TEST(LoneTraining, GoesAtTheSitesPace) {
   alone->begin();
   await_end(*alone);
   const auto work = alone->end();
-  ASSERT_TRUE(work);
   std::vector<std::int64_t> taken;
   for (const std::int64_t t : steps_from(8, 4)) {
     if (takes_step(0.5, StepIndex(t))) taken.push_back(t);
   }
-  EXPECT_EQ(work->alone_steps, 2);
-  EXPECT_EQ(work->trained, StepIndex(11));
-  EXPECT_EQ(work->parts[0].beyond, Site({}, "pace = 0.5\n").gain(taken));
+  EXPECT_EQ(work.alone_steps, 2);
+  EXPECT_EQ(work.trained, StepIndex(11));
+  EXPECT_EQ(work.parts[0].beyond, Site({}, "pace = 0.5\n").gain(taken));
 }
 
 TEST(LoneTraining, WithoutDataHasTheWorkOfBefore) {
@@ -177,17 +245,100 @@ TEST(LoneTraining, WithoutDataHasTheWorkOfBefore) {
   alone->begin();
   await_end(*alone);
   const auto work = alone->end();
-  ASSERT_TRUE(work);
-  EXPECT_EQ(work->alone_steps, 0);
-  EXPECT_EQ(work->step, kCutOffAfter);
+  EXPECT_EQ(work.alone_steps, 0);
+  EXPECT_EQ(work.step, kCutOffAfter);
+}
+
+// Without its data, for want of memory, or for another reason.
+TEST(LoneTraining, AStepThatFailsLosesNothingOfThoseBefore) {
+  const std::vector<Site::Before> failures = {
+      [](StepIndex) { throw ConfigError("a token too large"); },
+      [](StepIndex) { throw SystemError("the disk is gone"); },
+      [](StepIndex) { throw std::bad_alloc(); }, [](StepIndex) { throw std::logic_error("bug"); }};
+  for (const Site::Before& fail : failures) {
+    for (const std::int64_t taken : {0, 2}) {
+      Site site;
+      *site.hook = [&](StepIndex t) {
+        if (t == StepIndex(8 + taken)) fail(t);
+      };
+      const outer::OwnWork::Part open = open_window(site);
+      const std::unique_ptr<LoneTraining> alone = site.alone(open);
+      alone->begin();
+      await_end(*alone);
+      const auto work = alone->end();
+      EXPECT_EQ(work.alone_steps, taken);
+      EXPECT_EQ(work.lost_tokens(), 0);
+      EXPECT_EQ(work.tokens(), (3 + taken) * kTokensOfAStep);
+      const std::vector<float> gained = Site().gain(steps_from(8, taken));
+      const std::vector<float>& beyond = work.parts[0].beyond;
+      ASSERT_EQ(beyond.size(), gained.size());
+      for (std::size_t i = 0; i < beyond.size(); ++i) {
+        ASSERT_NEAR(beyond[i], open.beyond[i] + gained[i], 1e-6) << i;
+      }
+    }
+  }
+}
+
+TEST(LoneTraining, OfARoundThatFailedHasNothingToGiveWhereItsFirstStepFails) {
+  Site site;
+  *site.hook = [](StepIndex) { throw std::bad_alloc(); };
+  const std::unique_ptr<LoneTraining> alone = site.alone();
+  alone->begin();
+  await_end(*alone);
+  EXPECT_TRUE(alone->end().parts[0].beyond.empty());
+}
+
+TEST(LoneTraining, WithoutAThreadHasTheWorkOfBefore) {
+  Site site;
+  const outer::OwnWork::Part open = open_window(site);
+  const std::unique_ptr<LoneTraining> alone = site.alone(open, std::make_unique<NoThreads>());
+  const Told told;
+  alone->begin();
+  EXPECT_FALSE(alone->trains());
+  EXPECT_NE(told.text().find("no thread for task"), std::string::npos) << told.text();
+  const auto work = alone->end();
+  EXPECT_EQ(work.parts[0].beyond, open.beyond);
+  EXPECT_EQ(work.tokens(), 3 * kTokensOfAStep);
+  EXPECT_EQ(work.alone_steps, 0);
+}
+
+// A signal, or a refusal of the others.
+TEST(LoneTraining, TellsWhatIsLostWhereTheSiteEnds) {
+  const std::string lost = "tokens; 4 of the steps were taken alone, on 128 tokens";
+  for (const bool found : {false, true}) {
+    const Told told;
+    Site site;
+    {
+      InHand hand;
+      hand.training = site.alone(open_window(site));
+      hand.training->begin();
+      await_end(*hand.training);
+      if (found) hand.end_training();
+      EXPECT_EQ(told.text().find("lost"), std::string::npos) << told.text();
+    }
+    EXPECT_NE(told.text().find("lost, 224 " + lost), std::string::npos) << told.text();
+  }
+}
+
+TEST(LoneTraining, TellsOfNoLossWhereTheSiteTakesPartAgain) {
+  const Told told;
+  {
+    Site site;
+    InHand hand;
+    hand.training = site.alone(open_window(site));
+    hand.training->begin();
+    await_end(*hand.training);
+    hand.end_training();
+    hand.work.reset();  // taken up
+  }
+  EXPECT_EQ(told.text().find("lost"), std::string::npos) << told.text();
 }
 
 TEST(LoneTraining, ThatHasNotBegunGivesTheWorkBack) {
   Site site;
   const auto work = site.alone()->end();
-  ASSERT_TRUE(work);
-  EXPECT_TRUE(work->parts[0].beyond.empty());
-  EXPECT_EQ(work->alone_steps, 0);
+  EXPECT_TRUE(work.parts[0].beyond.empty());
+  EXPECT_EQ(work.alone_steps, 0);
 }
 
 }  // namespace

@@ -85,28 +85,34 @@ class TwoLayers final : public InnerLoop {
     return {.tokens = kTokens};
   }
   [[nodiscard]] double learning_rate(StepIndex) const override { return 1; }
+  void read_values(CanonicalRange) override {
+    if (unreadable) throw SystemError("the device is gone");
+  }
   void spoil(std::size_t layer) { values_[layer] = std::numeric_limits<float>::quiet_NaN(); }
 
   std::vector<std::int64_t> steps;
+  bool unreadable = false;
 
  private:
   std::vector<float> values_ = {0, 0};
   std::vector<Parameter> parameters_;
 };
 
-OuterOptions average(int fragments) {
+OuterOptions average(int fragments, std::int64_t overlap = 0) {
   OuterOptions outer;
   outer.H = 4;
   outer.lr = 1.0;
   outer.momentum = 0.0;
   outer.fragments = fragments;
+  outer.overlap = overlap;
   if (fragments > 1) outer.alpha = 0.0;
   return outer;
 }
 
-std::unique_ptr<OuterStrategy> make(InnerLoop& inner, Exchange& exchange, int fragments) {
-  return make_outer_strategy(fragments == 1 ? "diloco" : "streaming-diloco", average(fragments),
-                             inner, exchange);
+std::unique_ptr<OuterStrategy> make(InnerLoop& inner, Exchange& exchange, int fragments,
+                                    std::int64_t overlap = 0) {
+  return make_outer_strategy(fragments == 1 ? "diloco" : "streaming-diloco",
+                             average(fragments, overlap), inner, exchange);
 }
 
 /// Worker 0 takes `steps`, the last of which ends with the news that it is cut off, or nothing.
@@ -115,9 +121,10 @@ struct CutOff {
   OneOther exchange;
   std::unique_ptr<OuterStrategy> strategy;
 
-  explicit CutOff(std::int64_t steps, std::int64_t fails_after = 1000, int fragments = 1) {
+  explicit CutOff(std::int64_t steps, std::int64_t fails_after = 1000, int fragments = 1,
+                  std::int64_t overlap = 0) {
     exchange.fails_after = fails_after;
-    strategy = make(inner, exchange, fragments);
+    strategy = make(inner, exchange, fragments, overlap);
     try {
       for (std::int64_t t = 1; t <= steps; ++t) (void)strategy->step();
       EXPECT_GE(fails_after, steps);
@@ -148,7 +155,7 @@ TEST(LoneWork, BelongsToTheOpenWindow) {
   EXPECT_EQ(work.trained, StepIndex(11));
   EXPECT_EQ(work.alone_steps, 4);
   EXPECT_EQ(work.alone_tokens, 4 * kTokens);
-  EXPECT_EQ(work.lost_tokens, 0);
+  EXPECT_EQ(work.lost_tokens(), 0);
 }
 
 TEST(LoneWork, TakesTheStepsAfterTheLastOneEachOnce) {
@@ -170,7 +177,7 @@ TEST(LoneWork, AfterARoundThatFailedIsAllThereIsToGive) {
   const OwnWork work = worker.alone(3);
   EXPECT_THAT(work.parts[0].beyond, ElementsAre(-3, -6));
   EXPECT_EQ(work.parts[0].tokens, 3 * kTokens);
-  EXPECT_EQ(work.lost_tokens, 4 * kTokens);
+  EXPECT_EQ(work.lost_tokens(), 4 * kTokens);
 }
 
 TEST(LoneWork, WithoutAStepIsTheWorkOfBefore) {
@@ -197,7 +204,7 @@ TEST(LoneWork, IsOfEachFragmentWhatNoRoundWasGiven) {
                 ElementsAre(FloatNear(-rate * static_cast<float>(steps), 1e-5f)));
     EXPECT_EQ(work.parts[p].tokens, steps * kTokens);
   }
-  EXPECT_EQ(work.lost_tokens, 4 * kTokens);
+  EXPECT_EQ(work.lost_tokens(), 4 * kTokens);
 }
 
 TEST(LoneWork, ThatIsNotFiniteIsLostOfThatFragmentAlone) {
@@ -211,7 +218,57 @@ TEST(LoneWork, ThatIsNotFiniteIsLostOfThatFragmentAlone) {
     EXPECT_EQ(work.parts[p].beyond.empty(), spoilt);
     EXPECT_EQ(work.parts[p].tokens > 0, !spoilt);
   }
-  EXPECT_GT(work.lost_tokens, 0);
+  EXPECT_GT(work.lost_tokens(), 0);
+}
+
+// A fragment's round that failed and the steps alone after it are of that fragment alike: of its
+// 4 and 3 steps all tokens are gone where the latter are lost too.
+TEST(LoneWork, ThatIsLostCountsWithTheRoundLostBeforeIt) {
+  CutOff worker(4, 3);
+  EXPECT_EQ(worker.alone(3).all_tokens(), 7 * kTokens);
+  CutOff spoilt(4, 3);
+  LoneWork lone = spoilt.lone();
+  for (int k = 0; k < 3; ++k) (void)lone.step();
+  spoilt.inner.spoil(0);
+  EXPECT_EQ(lone.take().lost_tokens(), 7 * kTokens);
+}
+
+// The model's values cannot be had any more.
+TEST(LoneWork, ThatCannotBeReadIsLost) {
+  CutOff worker(6, 5, 2);
+  LoneWork lone = worker.lone();
+  (void)lone.step();
+  worker.inner.unreadable = true;
+  EXPECT_THROW((void)lone.take(), SystemError);
+  const OwnWork work = lone.lose();
+  EXPECT_EQ(work.tokens(), 0);
+  EXPECT_EQ(work.lost_tokens(), 5 * kTokens) << "4 in the round that failed, and one alone";
+  EXPECT_EQ(work.alone_steps, 1);
+  for (const OwnWork::Part& part : work.parts) EXPECT_TRUE(part.beyond.empty());
+}
+
+// Of the fragments one has lost 4 steps and has 3 to give, and one has 5 to give: most of one.
+TEST(LoneWork, ThatIsLostCountsByFragment) {
+  CutOff worker(6, 5, 2);
+  const OwnWork work = worker.alone(3);
+  EXPECT_EQ(work.tokens(), 5 * kTokens);
+  EXPECT_EQ(work.lost_tokens(), 4 * kTokens);
+  EXPECT_EQ(work.all_tokens(), 7 * kTokens);
+}
+
+// Where the site joins, after step 4, the first fragment is under way: its 3 steps alone have no
+// place. Before that the window of 4 steps whose round has failed and the step after it were lost.
+TEST(LoneWork, WithoutAPlaceIsLostWithTheRoundLostBeforeIt) {
+  CutOff away(5, 3, 2, 1);  // what was sent after step 4 is due after step 5
+  const OwnWork work = away.alone(3);
+  const std::size_t failed = away.carries().fragments()[0].id.value() == 0 ? 0 : 1;
+  ASSERT_EQ(work.parts[failed].lost_tokens, 5 * kTokens);
+  ASSERT_EQ(work.parts[failed].tokens, 3 * kTokens);
+  CutOff joins(4, 1000, 2, 1);
+  joins.strategy->forget_own_work();
+  const CarriesWork::Kept kept = joins.carries().carry(work);
+  EXPECT_EQ(kept.lost_tokens, 8 * kTokens);
+  EXPECT_EQ(kept.tokens, work.parts[1 - failed].tokens) << "the other one has its place";
 }
 
 // With SGD(1) it is one contribution with the next window's: 7 and 4 steps, by their tokens. The

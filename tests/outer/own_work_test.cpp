@@ -96,7 +96,7 @@ TEST(OwnWork, IsWhatLocalValuesHoldBeyondTheAnchor) {
   ASSERT_EQ(work.parts.size(), 1u);
   EXPECT_THAT(work.parts[0].beyond, testing::ElementsAre(-6.0f));
   EXPECT_EQ(work.parts[0].tokens, 30);
-  EXPECT_EQ(work.lost_tokens, 0);
+  EXPECT_EQ(work.lost_tokens(), 0);
   EXPECT_EQ(work.step, StepIndex(7));
 }
 
@@ -105,14 +105,14 @@ TEST(OwnWork, OfARoundThatFailedIsLost) {
   const OwnWork work = cut_off(average(), 4, 3);
   EXPECT_TRUE(work.parts[0].beyond.empty());
   EXPECT_EQ(work.tokens(), 0);
-  EXPECT_EQ(work.lost_tokens, 40);
+  EXPECT_EQ(work.lost_tokens(), 40);
 }
 
 TEST(OwnWork, IsLostWhereLostContributionsAre) {
   for (const LostContribution carry : {LostContribution::kStay, LostContribution::kRollback}) {
     const OwnWork work = cut_off(average(carry), 7);
     EXPECT_TRUE(work.parts[0].beyond.empty());
-    EXPECT_EQ(work.lost_tokens, 30);
+    EXPECT_EQ(work.lost_tokens(), 30);
   }
 }
 
