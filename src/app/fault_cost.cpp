@@ -46,6 +46,15 @@ FaultCost cost_of_faults(const Config& config, const Prediction& prediction, Dur
   FaultCost cost{.faults = config.faults.size(),
                  .without_s = prediction.predicted_s,
                  .exact = config.workers() == 1};  // its steps, one after another
+  cost.notes = notes_on(config, clock_s);
+  // Neither a closed form nor a re-timing has rates over time: beside their clock, what the trace
+  // costs would pass for the faults' cost.
+  const bool traced =
+      std::ranges::any_of(config.links, [](const LinkConfig& link) { return !link.trace.empty(); });
+  if (traced && !cost.exact) {
+    cost.unknown = "links have rates over time (link.trace); simulate the file without [[fault]]";
+    return cost;
+  }
   Config without = config;
   without.faults.clear();
   const bool all_measured = std::ranges::all_of(
@@ -58,11 +67,13 @@ FaultCost cost_of_faults(const Config& config, const Prediction& prediction, Dur
     cost.without_s = seconds(again.end().time_since_epoch());
   }
   cost.cost_s = clock_s - cost.without_s;
-  cost.notes = notes_on(config, clock_s);
   return cost;
 }
 
 std::string describe(const FaultCost& cost) {
+  if (!cost.unknown.empty()) {
+    return fmt::format("{}, whose cost is not known: {}", cost.faults, cost.unknown);
+  }
   const std::string about = cost.exact ? "" : "about ";
   constexpr double kClockTick = 1e-6;  // less is rounding
   const std::string change = std::abs(cost.cost_s) < kClockTick ? "nothing"
@@ -73,13 +84,14 @@ std::string describe(const FaultCost& cost) {
 }
 
 std::string fault_cost_json(const FaultCost& cost) {
-  return JsonLine()
-      .add("count", static_cast<std::int64_t>(cost.faults))
-      .add("cost_s", cost.cost_s)
-      .add("without_s", cost.without_s)
-      .add("exact", cost.exact)
-      .add("notes", std::span<const std::string>(cost.notes))
-      .str();
+  JsonLine line;
+  line.add("count", static_cast<std::int64_t>(cost.faults));
+  if (cost.unknown.empty()) {
+    line.add("cost_s", cost.cost_s).add("without_s", cost.without_s);
+  } else {
+    line.add_null("cost_s").add_null("without_s").add("unknown", cost.unknown);
+  }
+  return line.add("exact", cost.exact).add("notes", std::span<const std::string>(cost.notes)).str();
 }
 
 }  // namespace isthmus::app

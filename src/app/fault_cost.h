@@ -15,6 +15,8 @@ struct FaultCost {
   double without_s = 0;  // the run's clock without them
   bool exact = false;    // to the nanosecond; else as the closed form predicts it
   double cost_s = 0;
+  /// Why the two are not known, or empty: the rest of the run cannot be told from the faults.
+  std::string unknown;
   std::vector<std::string> notes;  // what else a reader should know of single faults
 };
 

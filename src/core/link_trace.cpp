@@ -25,6 +25,9 @@ constexpr std::size_t kLargestFile = 16 << 20;
 constexpr std::size_t kLongestShown = 40;
 constexpr double kLatestSecond = 1e9;  // times are whole nanoseconds in 64 bits
 constexpr double kHighestRate = 1e15;  // bit/s, as of link.rate
+// Below these a transfer would take more pieces than a simulation can play.
+constexpr double kLowestRate = 1e3;
+constexpr Duration kShortestPiece = std::chrono::milliseconds(1);
 
 /// A cell of the file and where it stands.
 struct Cell {
@@ -132,6 +135,8 @@ class TraceReader {
       if (time != Duration{0}) refuse(cell, "the first time must be 0");
     } else if (time <= trace_.steps.back().from) {
       refuse(cell, "times must ascend, and this one is not above the one before");
+    } else if (time - trace_.steps.back().from < kShortestPiece) {
+      refuse(cell, "less than 1 ms after the time before; rates must hold for 1 ms at least");
     }
     return time;
   }
@@ -146,9 +151,9 @@ class TraceReader {
       refuse(cell,
              fmt::format("not a rate: {}; write 100Mbit/s, or plain bit/s", quantity.error().text));
     }
-    if (!(rate >= 1 && rate <= kHighestRate)) {
+    if (!(rate >= kLowestRate && rate <= kHighestRate)) {
       refuse(cell,
-             "a rate must be in [1, 1e15] bit/s; a link that carries nothing for a time is a "
+             "a rate must be in [1e3, 1e15] bit/s; a link that carries nothing for a time is a "
              "[[fault]] of kind \"cut\"");
     }
     return rate;

@@ -9,8 +9,8 @@
 //
 // The first line is the heading, word by word. Each other line holds from its time, in seconds
 // since the beginning, to the next one's; rates are those of a to b and of b to a, with a unit or
-// plain in bit/s. A last line "TIME,repeat" says when the file begins again; without it the last
-// rates stay.
+// plain in bit/s, at least 1 kbit/s. A last line "TIME,repeat" says when the file begins again;
+// without it the last rates stay. Times are at least 1 ms apart.
 #pragma once
 
 #include <filesystem>

@@ -21,9 +21,11 @@ std::int64_t open_rate(const DirectedLink& link, const LinkOptions& options,
   if (link.bits_per_s == 0) return 0;
   DirectedLink wide = link;
   if (streams_modelled) wide.loss = 0;  // The windows bring the loss in.
-  const std::int64_t rate = steady_goodput(wide, options.model);
-  if (options.model == LinkModel::kPlain) return rate;
-  return rate - multiply_divide(rate, kAcknowledgementBytes, 2 * kPacketBytes);
+  std::int64_t rate = steady_goodput(wide, options.model);
+  if (options.model != LinkModel::kPlain) {
+    rate -= multiply_divide(rate, kAcknowledgementBytes, 2 * kPacketBytes);
+  }
+  return std::max(rate, std::int64_t{1});  // 0 would mean a line without a limit
 }
 
 }  // namespace
@@ -110,34 +112,39 @@ void LinkQueue::wake_windows(TimePoint begin) {
 
 TimePoint LinkQueue::leave_steadily(TimePoint begin, std::int64_t bits) {
   if (!profile_ && open_rate_ == 0) return begin;
+  // In billionths of a bit, of which a nanosecond at any rate carries a whole number: nothing is
+  // rounded where the rate changes, and a line at any rate above 0 gets on.
+  Int128 left = Int128{bits} * kSecond;
+  std::int64_t rate = rate_at(begin);
+  if (begin != steady_until_ || rate != busy_rate_) ahead_ = 0;
   while (true) {
-    const std::int64_t rate = rate_at(begin);
     const TimePoint change = profile_ ? profile_->next_change(begin) : kNever;
-    if (begin != steady_until_ || rate != busy_rate_) {
-      busy_since_ = begin;
-      busy_bits_ = 0;
-      busy_rate_ = rate;
-    }
     if (rate > 0) {
-      const Duration busy(multiply_divide_up(busy_bits_ + bits, kSecond, rate));
-      if (change == kNever || busy_since_ + busy <= change) {
-        busy_bits_ += bits;
-        steady_until_ = busy_since_ + busy;
+      const Int128 short_of = std::max(left - ahead_, Int128{0});
+      const Int128 carried = Int128{rate} * (change - begin).count();
+      if (change == kNever || short_of <= carried) {
+        const auto busy = static_cast<std::int64_t>((short_of + rate - 1) / rate);
+        ahead_ += Int128{rate} * busy - left;
+        busy_rate_ = rate;
+        steady_until_ = begin + Duration(busy);
         return steady_until_;
       }
-      const std::int64_t sent = multiply_divide(rate, (change - busy_since_).count(), kSecond);
-      bits -= std::clamp(sent - busy_bits_, std::int64_t{0}, bits);
+      left = short_of - carried;
+      ahead_ = 0;
     }
     ISTHMUS_CHECK(change != kNever, link_.bits_per_s);
     begin = change;
+    rate = rate_at(begin);
   }
 }
 
 TimePoint LinkQueue::leave_in_slices(TimePoint time, std::int64_t bits) {
   const Duration rtt = link_.rtt();
+  Int128 part = 0;  // of the next bit, in billionths, that left in the slices before
   while (true) {
     std::int64_t rate = rate_at(time);
-    TimePoint slice_end = profile_ ? profile_->next_change(time) : kNever;
+    const TimePoint change = profile_ ? profile_->next_change(time) : kNever;
+    TimePoint slice_end = change;
     if (windows_limit()) {
       const TimePoint round_end = round_begin_ + rtt;
       if (time >= round_end) {
@@ -148,12 +155,16 @@ TimePoint LinkQueue::leave_in_slices(TimePoint time, std::int64_t bits) {
       rate = std::min(rate, multiply_divide(round_bits(), kSecond, rtt.count()));
     }
     if (rate > 0) {
-      const Duration needed(multiply_divide_up(bits, kSecond, rate));
-      if (slice_end == kNever || time + needed <= slice_end) {
+      const Int128 carried = part + Int128{rate} * (slice_end - time).count();
+      const Int128 left = Int128{bits} * kSecond;
+      if (slice_end == kNever || left <= carried) {
         round_used_ += bits;
-        return time + needed;
+        const Int128 short_of = std::max(left - part, Int128{0});
+        return time + Duration(static_cast<std::int64_t>((short_of + rate - 1) / rate));
       }
-      const std::int64_t sent = multiply_divide(rate, (slice_end - time).count(), kSecond);
+      const auto sent = static_cast<std::int64_t>(carried / kSecond);
+      // Rounds of a steady line give whole bits, where they give one at all.
+      part = slice_end == change || sent == 0 ? carried % kSecond : Int128{0};
       bits -= std::min(sent, bits);
       round_used_ += sent;
     }

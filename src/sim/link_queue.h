@@ -13,6 +13,7 @@
 #include "isthmus/types.h"
 #include "sim/link.h"
 #include "sim/rate_profile.h"
+#include "sim/wide.h"
 #include "sim/windows.h"
 
 namespace isthmus {
@@ -66,9 +67,8 @@ class LinkQueue {
   TimePoint last_arrival_{};
   std::uint64_t frames_ = 0;
   // A busy period at one rate, without windows: its bits leave exactly, without rounding per frame.
-  TimePoint busy_since_{};
   TimePoint steady_until_{};
-  std::int64_t busy_bits_ = 0;
+  Int128 ahead_ = 0;  // billionths of a bit that the last nanosecond had left for the next frame
   std::int64_t busy_rate_ = 0;
   // The current round trip of the windows.
   TimePoint round_begin_{};

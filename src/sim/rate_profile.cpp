@@ -22,21 +22,23 @@ auto after(const Steps& steps, TimePoint time) {
 
 }  // namespace
 
-RateProfile::RateProfile(std::vector<Step> steps) : steps_(std::move(steps)) {
-  if (steps_.empty()) {
+RateProfile::RateProfile(std::vector<Step> steps)
+    : steps_(std::make_shared<const std::vector<Step>>(std::move(steps))) {
+  const std::vector<Step>& given = *steps_;
+  if (given.empty()) {
     throw ConfigError("rate profile: no steps; give at least one time and rate");
   }
-  for (std::size_t i = 0; i < steps_.size(); ++i) {
-    if (steps_[i].bits_per_s < 0) {
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (given[i].bits_per_s < 0) {
       throw ConfigError(fmt::format("rate profile, step {}: rate {} bit/s is negative", i + 1,
-                                    steps_[i].bits_per_s));
+                                    given[i].bits_per_s));
     }
-    if (i > 0 && steps_[i].from <= steps_[i - 1].from) {
+    if (i > 0 && given[i].from <= given[i - 1].from) {
       throw ConfigError(
           fmt::format("rate profile, step {}: its time must be later than the one before", i + 1));
     }
   }
-  if (steps_.back().bits_per_s == 0) {
+  if (given.back().bits_per_s == 0) {
     throw ConfigError(
         "rate profile: the last rate is 0, so nothing would ever arrive; end with a rate above 0");
   }
@@ -82,15 +84,15 @@ std::int64_t RateProfile::rate_at(TimePoint time) const {
   if (override != overrides_.begin() && std::prev(override)->bits_per_s) {
     return *std::prev(override)->bits_per_s;
   }
-  const auto step = after(steps_, step_time(time));
-  return step == steps_.begin() ? steps_.front().bits_per_s : std::prev(step)->bits_per_s;
+  const auto step = after(*steps_, step_time(time));
+  return step == steps_->begin() ? steps_->front().bits_per_s : std::prev(step)->bits_per_s;
 }
 
 TimePoint RateProfile::next_change(TimePoint time) const {
   const TimePoint now = step_time(time);
-  const auto step = after(steps_, now);
+  const auto step = after(*steps_, now);
   TimePoint next = kNever;
-  if (step != steps_.end()) {
+  if (step != steps_->end()) {
     next = time + (step->from - now);
   } else if (period_ > Duration{0}) {
     next = time + (TimePoint(period_) - now);
@@ -100,7 +102,7 @@ TimePoint RateProfile::next_change(TimePoint time) const {
 }
 
 std::int64_t RateProfile::highest() const {
-  return std::ranges::max_element(steps_, {}, &Step::bits_per_s)->bits_per_s;
+  return std::ranges::max_element(*steps_, {}, &Step::bits_per_s)->bits_per_s;
 }
 
 }  // namespace isthmus

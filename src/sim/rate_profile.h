@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -39,13 +40,13 @@ class RateProfile {
   /// The first change after `time`, or kNever.
   [[nodiscard]] TimePoint next_change(TimePoint time) const;
   [[nodiscard]] std::int64_t highest() const;
-  [[nodiscard]] const std::vector<Step>& steps() const { return steps_; }
+  [[nodiscard]] const std::vector<Step>& steps() const { return *steps_; }
 
  private:
   /// The steps' clock: that of the profile later by `begun_`, within one period.
   [[nodiscard]] TimePoint step_time(TimePoint time) const;
 
-  std::vector<Step> steps_;
+  std::shared_ptr<const std::vector<Step>> steps_;  // one for all copies: traces are long
   Duration period_{0};  // after which the steps begin again; 0: the last one stays
   Duration begun_{0};
   std::vector<Override> overrides_;

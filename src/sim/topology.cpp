@@ -93,19 +93,29 @@ std::vector<DirectedLink> link_matrix(const std::vector<LinkConfig>& links,
 std::map<std::pair<int, int>, RateProfile> link_traces(const std::vector<LinkConfig>& links,
                                                        const std::vector<std::string>& sites,
                                                        Duration begun) {
-  std::map<std::filesystem::path, LinkTrace> files;
+  struct Directions {
+    RateProfile up, down;
+  };
+  std::map<std::filesystem::path, Directions> files;  // whose steps all pairs share
   std::map<std::pair<int, int>, RateProfile> traces;
   for (std::size_t i = 0; i < sites.size(); ++i) {
     for (std::size_t j = i + 1; j < sites.size(); ++j) {
       const Joining joining = entry_between(links, sites[i], sites[j]);
       if (joining.entry == nullptr || joining.entry->trace.empty()) continue;
       const std::filesystem::path& file = joining.entry->trace;
-      if (!files.contains(file)) files.emplace(file, read_link_trace(file));
+      auto found = files.find(file);
+      if (found == files.end()) {
+        const LinkTrace trace = read_link_trace(file);
+        found = files
+                    .emplace(file, Directions{RateProfile::of_trace(trace, true, begun),
+                                              RateProfile::of_trace(trace, false, begun)})
+                    .first;
+      }
+      const auto& [up, down] = found->second;
       const auto from = static_cast<int>(i);
       const auto to = static_cast<int>(j);
-      const LinkTrace& trace = files.at(file);
-      traces.emplace(std::pair(from, to), RateProfile::of_trace(trace, joining.forward, begun));
-      traces.emplace(std::pair(to, from), RateProfile::of_trace(trace, !joining.forward, begun));
+      traces.emplace(std::pair(from, to), joining.forward ? up : down);
+      traces.emplace(std::pair(to, from), joining.forward ? down : up);
     }
   }
   return traces;

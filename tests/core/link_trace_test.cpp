@@ -31,15 +31,15 @@ TEST(LinkTrace, LinesHoldFromTheirTimeWithUnitsOrPlainBits) {
   EXPECT_EQ(trace.period, Duration(60s));
 }
 
-// 10 s at 100 and 30 s at 20 are 1600 in 40 s.
+// 10 s at 100 kbit/s and 30 s at 20 are 1600 kbit in 40 s.
 TEST(LinkTrace, ItsMeanIsThatOfAPeriodOrTheRateThatStays) {
-  const LinkTrace repeats = parse("0,100,8\n10,20,8\n40,repeat\n");
-  EXPECT_DOUBLE_EQ(repeats.mean_up(), 40);
-  EXPECT_DOUBLE_EQ(repeats.mean_down(), 8);
-  const LinkTrace stays = parse("0,100,8\n10,20,9\n");
+  const LinkTrace repeats = parse("0,100e3,8e3\n10,20e3,8e3\n40,repeat\n");
+  EXPECT_DOUBLE_EQ(repeats.mean_up(), 40e3);
+  EXPECT_DOUBLE_EQ(repeats.mean_down(), 8e3);
+  const LinkTrace stays = parse("0,100e3,8e3\n10,20e3,9e3\n");
   EXPECT_EQ(stays.period, Duration(0s));
-  EXPECT_EQ(stays.mean_up(), 20);
-  EXPECT_EQ(stays.mean_down(), 9);
+  EXPECT_EQ(stays.mean_up(), 20e3);
+  EXPECT_EQ(stays.mean_down(), 9e3);
 }
 
 TEST(LinkTrace, WhatIsWrongIsToldByLineAndColumn) {
@@ -52,22 +52,28 @@ TEST(LinkTrace, WhatIsWrongIsToldByLineAndColumn) {
       {kHeading, "day.csv:2: no rates"},
       {"time,up,down\n0,1,1\n", "day.csv:1:1: 'time,up,down': the heading must be"},
       {kHeading + "1,5,5\n", "day.csv:2:1: '1': the first time must be 0"},
-      {kHeading + "0,5,5\n10,5,5\n10,6,6\n", "day.csv:4:1: '10': times must ascend"},
-      {kHeading + "0,5,5\n -1,5,5\n", "day.csv:3:2: '-1': a time must be"},
-      {kHeading + "0,5,5\n5s,5,5\n", "day.csv:3:1: '5s': a time must be"},
-      {kHeading + "0,5,5\nnan,5,5\n", "day.csv:3:1: 'nan': a time must be"},
-      {kHeading + "0,5,5\n2e9,5,5\n", "day.csv:3:1: '2e9': a time must be"},
-      {kHeading + "0,0,5\n", "day.csv:2:3: '0': a rate must be in"},
-      {kHeading + "0,5, 0.5\n", "day.csv:2:6: '0.5': a rate must be in"},
-      {kHeading + "0,5,inf\n", "day.csv:2:5: 'inf': not a rate"},
-      {kHeading + "0,100Mbps,5\n", "day.csv:2:3: '100Mbps': not a rate"},
-      {kHeading + "0,5,\n", "day.csv:2:5: '': not a rate"},
+      {kHeading + "0,5e3,5e3\n10,5e3,5e3\n10,6e3,6e3\n", "day.csv:4:1: '10': times must ascend"},
+      {kHeading + "0,5e3,5e3\n -1,5,5\n", "day.csv:3:2: '-1': a time must be"},
+      {kHeading + "0,5e3,5e3\n5s,5,5\n", "day.csv:3:1: '5s': a time must be"},
+      {kHeading + "0,5e3,5e3\nnan,5,5\n", "day.csv:3:1: 'nan': a time must be"},
+      {kHeading + "0,5e3,5e3\n2e9,5,5\n", "day.csv:3:1: '2e9': a time must be"},
+      {kHeading + "0,0,5e3\n", "day.csv:2:3: '0': a rate must be in"},
+      {kHeading + "0,5e3, 0.5\n", "day.csv:2:8: '0.5': a rate must be in"},
+      {kHeading + "0,999,5e3\n", "day.csv:2:3: '999': a rate must be in [1e3, 1e15]"},
+      {kHeading + "0,1e4,1bit/s\n", "day.csv:2:7: '1bit/s': a rate must be in [1e3, 1e15]"},
+      {kHeading + "0,1Mbit/s,1Mbit/s\n1e-7,repeat\n",
+       "day.csv:3:1: '1e-7': less than 1 ms after the time before"},
+      {kHeading + "0,5e3,5e3\n1,5e3,5e3\n1.0009,6e3,6e3\n",
+       "day.csv:4:1: '1.0009': less than 1 ms after"},
+      {kHeading + "0,5e3,inf\n", "day.csv:2:7: 'inf': not a rate"},
+      {kHeading + "0,100Mbps,5e3\n", "day.csv:2:3: '100Mbps': not a rate"},
+      {kHeading + "0,5e3,\n", "day.csv:2:7: '': not a rate"},
       {kHeading + "0,5\n", "day.csv:2:3: '5': a line has three values"},
       {kHeading + "0,5,5,5\n", "day.csv:2:7: '5': a line has three values"},
-      {kHeading + "0,5,5\n\n", "day.csv:3:1: '': an empty line"},
+      {kHeading + "0,5e3,5e3\n\n", "day.csv:3:1: '': an empty line"},
       {kHeading + "0,repeat\n", "day.csv:2:1: '0': a file cannot repeat before"},
-      {kHeading + "0,5,5\n0,repeat\n", "day.csv:3:1: '0': times must ascend"},
-      {kHeading + "0,5,5\n9,repeat\n10,5,5\n", "day.csv:4:1: '10': nothing may follow"},
+      {kHeading + "0,5e3,5e3\n0,repeat\n", "day.csv:3:1: '0': times must ascend"},
+      {kHeading + "0,5e3,5e3\n9,repeat\n10,5,5\n", "day.csv:4:1: '10': nothing may follow"},
   };
   for (const Case& each : cases) {
     const auto message =
@@ -76,12 +82,18 @@ TEST(LinkTrace, WhatIsWrongIsToldByLineAndColumn) {
   }
 }
 
+TEST(LinkTrace, TheShortestPieceAndTheLowestRateAreTaken) {
+  const LinkTrace trace = parse("0,1e3,1kbit/s\n0.001,5e3,5e3\n0.002,repeat\n");
+  EXPECT_EQ(trace.steps.size(), 2U);
+  EXPECT_EQ(trace.period, Duration(2ms));
+}
+
 TEST(LinkTrace, TheDigestIsOfRatesAndTimesNotOfSpellings) {
-  const std::string digest = parse("0,1Mbit/s,2\n10,5,5\n").digest();
-  EXPECT_EQ(parse("0.0,1e6, 2\r\n10,5,5").digest(), digest);
-  EXPECT_NE(parse("0,1Mbit/s,2\n10,5,6\n").digest(), digest);
-  EXPECT_NE(parse("0,1Mbit/s,2\n11,5,5\n").digest(), digest);
-  EXPECT_NE(parse("0,1Mbit/s,2\n10,5,5\n20,repeat\n").digest(), digest);
+  const std::string digest = parse("0,1Mbit/s,2e3\n10,5e3,5e3\n").digest();
+  EXPECT_EQ(parse("0.0,1e6, 2000\r\n10,5e3,5kbit/s").digest(), digest);
+  EXPECT_NE(parse("0,1Mbit/s,2e3\n10,5e3,6e3\n").digest(), digest);
+  EXPECT_NE(parse("0,1Mbit/s,2e3\n11,5e3,5e3\n").digest(), digest);
+  EXPECT_NE(parse("0,1Mbit/s,2e3\n10,5e3,5e3\n20,repeat\n").digest(), digest);
 }
 
 /// A configuration in a folder of its own, whose one link has `keys`.
@@ -106,12 +118,12 @@ class ConfigLinkTrace : public testing::Test {
 };
 
 TEST_F(ConfigLinkTrace, IsRelativeToTheFileAndSurvivesTheResolvedText) {
-  const auto csv = write("day.csv", kHeading + "0,100,8\n10,20,8\n40,repeat\n");
+  const auto csv = write("day.csv", kHeading + "0,100e3,8e3\n10,20e3,8e3\n40,repeat\n");
   const Config config = load_with("trace = \"day.csv\"\nrtt = \"80ms\"\n");
   ASSERT_EQ(config.links.size(), 1U);
   EXPECT_EQ(config.links[0].trace, csv);
-  EXPECT_EQ(config.links[0].bits_per_s_up, 40);
-  EXPECT_EQ(config.links[0].bits_per_s_down, 8);
+  EXPECT_EQ(config.links[0].bits_per_s_up, 40e3);
+  EXPECT_EQ(config.links[0].bits_per_s_down, 8e3);
   const std::string text = resolved_toml(config);
   EXPECT_THAT(without_comments(text), testing::Not(HasSubstr("\nrate")));
   const Config again = load(text);  // from another folder
@@ -120,9 +132,9 @@ TEST_F(ConfigLinkTrace, IsRelativeToTheFileAndSurvivesTheResolvedText) {
 }
 
 TEST_F(ConfigLinkTrace, ItsContentIsPartOfTheOutcomeAndItsPathIsNot) {
-  write("one.csv", kHeading + "0,1Mbit/s,8\n");
-  write("same.csv", kHeading + "0,1000000,8\n");
-  write("other.csv", kHeading + "0,1Mbit/s,9\n");
+  write("one.csv", kHeading + "0,1Mbit/s,8e3\n");
+  write("same.csv", kHeading + "0,1000000,8000\n");
+  write("other.csv", kHeading + "0,1Mbit/s,9e3\n");
   const auto outcome = [&](const std::string& file) {
     return outcome_digest(load_with("trace = \"" + file + "\"\n"));
   };
@@ -133,8 +145,8 @@ TEST_F(ConfigLinkTrace, ItsContentIsPartOfTheOutcomeAndItsPathIsNot) {
 }
 
 TEST_F(ConfigLinkTrace, WrongUsesAreToldByPlace) {
-  write("day.csv", kHeading + "0,100,8\n");
-  write("bad.csv", kHeading + "0,5Mbps,8\n");
+  write("day.csv", kHeading + "0,100e3,8e3\n");
+  write("bad.csv", kHeading + "0,5Mbps,8e3\n");
   EXPECT_EQ(refusal("trace = \"day.csv\"\n"), "");
   EXPECT_THAT(refusal("trace = \"day.csv\"\nrate = \"1Mbit/s\"\n"),
               HasSubstr("'link.trace' together with a rate"));

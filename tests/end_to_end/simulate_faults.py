@@ -191,6 +191,14 @@ def traces(bench):
     told = bench.simulate(traced(steady, csv, slow), "slow")
     require(abs(told["simulated_s"] - without - 0.3) < 1e-6, f"{told['simulated_s']} s, {without} s without")
     require(bench.outcome("slow") == bench.outcome("steady"), "other parameters or losses")
+    faulty = bench.write("traced_fault.toml", BLOCKING, fault("cut", OF_LINK, 40.3, 30))
+    faulty = traced(faulty, csv, slow)
+    told = bench.simulate(faulty, "slow_and_cut")
+    said = told["faults"]
+    require(said["cost_s"] is None and said["without_s"] is None and "link.trace" in said["unknown"] and not said["exact"],
+            f"the trace's effect passes for the fault's: {said}")
+    shown = bench.run("simulate", faulty, "--out", bench.folder / "shown", "--progress", "none").stdout
+    require("cost is not known" in shown, shown)
     toml = traced(steady, csv, "0,500kbit/s,500kbit/s\n10,1Mbit/s,1Mbit/s\n20,500kbit/s,500kbit/s\n20.5,repeat\n")
     words = ("simulate", toml, "--out", bench.folder / "mean", "--progress", "none")
     require("of rates over time (link.trace) the mean" in bench.run(*words).stdout, "whose rate is predicted is not said")

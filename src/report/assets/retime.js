@@ -50,6 +50,7 @@
         this.rate = multiplyDivide(this.rate, kSegmentBytes, kPacketBytes);
         this.rate -= multiplyDivide(this.rate, kBbrGapPerThousand, 1000 * options.streams);
         this.rate -= multiplyDivide(this.rate, kAcknowledgementBytes, 2 * kPacketBytes);
+        this.rate = Math.max(1, this.rate);
       }
       const windowed = link.bits_per_s > 0 && this.rtt >= kShortestWindowedRtt;
       this.ramp = windowed && options.tcp ? new WindowRamp(this.rate, this.rtt, options.streams) : null;
