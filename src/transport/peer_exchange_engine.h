@@ -88,7 +88,8 @@ class ExchangeEngine {
  public:
   explicit ExchangeEngine(EngineOptions options);
 
-  /// Where a round takes place. Its shares are read before the fragment's next one is through.
+  /// Where a round takes place. Valid as long as the engine, even where it begins that very round
+  /// in this member's name meanwhile.
   [[nodiscard]] RoundPlace place(const SyncId& id) const;
   /// Opens a round made from `place()`. `retained`: the contribution it was made of, where
   /// `elastic`. REQUIRES: the rules of Exchange::begin.
