@@ -256,7 +256,9 @@ std::vector<Rank> JoinHost::others() const {
 }
 
 // No site ends a round that this one has not begun, so who hears of the end of this window before
-// this site is there is in time, however far ahead. (With overlap some fragments may have been
+// this site is there is in time, however far ahead. Unless this one is late and its rounds were
+// begun in its name (net.deadline): the others are beyond that step, and all comes from here alone.
+// (With overlap some fragments may have been
 // applied at one and not at the other: these come from here alone.) Nobody waits for the end of a
 // long window: within it, what rounds make is alike all the same.
 void JoinHost::prepare(StepIndex t) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/site_lateness.h"
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <utility>
@@ -8,13 +9,22 @@
 #include "core/log.h"
 
 namespace isthmus::app {
+namespace {
+
+/// Rounds of a fragment in a row that it may be late for; then it contributes what it carries.
+constexpr int kMostMissed = 2;
+constexpr Duration kShortest = std::chrono::milliseconds(1);
+
+}  // namespace
 
 std::optional<RoundDeadline> round_deadline(const Config& config) {
   if (!config.net.deadline) return std::nullopt;
   const bool adapts = *config.net.deadline == Duration{0};
-  return adapts ? RoundDeadline::adaptive(config.outer.patience / 4)
+  return adapts ? RoundDeadline::adaptive(std::max(config.outer.patience / 4, kShortest))
                 : RoundDeadline(*config.net.deadline);
 }
+
+bool carries_lost(const Config& config) { return config.outer.carry == LostContribution::kCarry; }
 
 void SiteLateness::ask(std::function<bool(StepIndex)> may_begin) {
   const std::scoped_lock lock(mutex_);
@@ -37,8 +47,18 @@ void SiteLateness::stood_in(const StoodIn& round) {
       std::chrono::duration<double>(round.late).count(), round.others, stood_in_);
 }
 
-bool SiteLateness::skips(StepIndex t, std::optional<StepIndex> ahead) {
-  if (ahead && t <= *ahead) {
+bool SiteLateness::skips(StepIndex t, std::optional<StepIndex> ahead, int missed) {
+  const bool too_late = ahead && t <= *ahead;
+  const bool gives_first = carries_ && missed >= kMostMissed;
+  if (missed >= kMostMissed && !std::exchange(told_of_pace_, true)) {
+    log_warning(
+        "this site was late for {} rounds in a row{}: where it is always slower than the others, "
+        "give it a site.pace below 1, or all a longer net.deadline",
+        missed,
+        carries_ ? ", and skips steps to be in time with what it carries"
+                 : "; what it had trained on is not carried along, and enters nothing");
+  }
+  if (too_late || gives_first) {
     ++skipped_;
     catches_up_ = true;
     return true;

@@ -16,11 +16,18 @@
 
 namespace isthmus::app {
 
-/// As net.deadline says; "auto" waits for a quarter of net.patience at most.
+/// As net.deadline says; "auto" waits for a quarter of net.patience at most (a millisecond where
+/// that is shorter still), even where that is less than the second that it waits at least
+/// otherwise.
 [[nodiscard]] std::optional<RoundDeadline> round_deadline(const Config& config);
+
+/// Whether what a round has not counted of a site enters with its next contribution.
+[[nodiscard]] bool carries_lost(const Config& config);
 
 class SiteLateness {
  public:
+  /// `carries`: what a round has not counted enters with the next contribution (outer.carry).
+  explicit SiteLateness(bool carries) : carries_(carries) {}
   /// Who knows whether the site may begin a step; empty: nobody, and it may not. No call of what
   /// was given before is made after this.
   void ask(std::function<bool(StepIndex)> may_begin);
@@ -28,17 +35,22 @@ class SiteLateness {
   [[nodiscard]] bool may_stand_in(StepIndex sent);
   /// That one was. Tells people at 1, 2, 4, ... times.
   void stood_in(const StoodIn& round);
-  /// Whether training step t is not worth taking: rounds sent after step `ahead` and before have
-  /// been begun without it. Tells people how many steps were skipped, at 1, 2, 4, ... times.
-  [[nodiscard]] bool skips(StepIndex t, std::optional<StepIndex> ahead);
+  /// Whether training step t is not worth taking. Rounds sent after step `ahead` and before have
+  /// been begun without it; or so many of a fragment's rounds in a row, `missed`, that what it
+  /// carries comes first: it skips until it has begun the fragment's next round itself. So of three
+  /// rounds one counts it, however slow it is. Tells people how many steps were skipped, at 1, 2,
+  /// 4, ... times.
+  [[nodiscard]] bool skips(StepIndex t, std::optional<StepIndex> ahead, int missed);
 
  private:
+  const bool carries_;
   std::mutex mutex_;
   std::function<bool(StepIndex)> may_begin_;  // under mutex_
   std::uint64_t stood_in_ = 0;                // the same
   std::uint64_t times_ = 0;                   // it has caught up
   std::uint64_t skipped_ = 0;                 // steps
   bool catches_up_ = false;
+  bool told_of_pace_ = false;
 };
 
 }  // namespace isthmus::app

@@ -164,7 +164,9 @@ class SiteSession {
   /// Whether somebody who comes back is being taken in, as far as is known here. Any task.
   [[nodiscard]] bool takes_in() const { return source_.takes_in(); }
   /// Whether training step t is late for a round that has been begun without it. From the worker.
-  [[nodiscard]] bool skips(StepIndex t) { return lateness_.skips(t, exchange_->begun_ahead()); }
+  [[nodiscard]] bool skips(StepIndex t) {
+    return lateness_.skips(t, exchange_->begun_ahead(), exchange_->missed_in_a_row());
+  }
   [[nodiscard]] SiteLateness& lateness() { return lateness_; }
   /// Waiting spans go there from now on; null: nowhere.
   void record_into(EventSink* events);
@@ -273,7 +275,7 @@ class SiteSession {
   std::unique_ptr<NetworkTransport> transport_;
   std::unique_ptr<RecordingTransport> recording_;  // null: nothing is recorded
   std::unique_ptr<WatchedTransport> watched_;
-  SiteLateness lateness_;
+  SiteLateness lateness_{carries_lost(config_)};
   std::unique_ptr<PeerExchange> exchange_;
   std::unique_ptr<ForwardingExchange> forwarding_;  // at who may be a donor
   std::unique_ptr<StateServer> server_;             // while newcomers are given state; under calls_

@@ -183,7 +183,10 @@ Ticket PeerExchange::begin(Contribution contribution) {
   if (options_.deadline) {
     bool late = false;
     queue_->update([&] { late = engine_.meet(ticket.id, runtime_.clock().now()); });
-    if (late) return ticket;
+    if (late) {  // the others may be waiting for a round that can be begun in its name now
+      drive([](ExchangeEngine& engine, TimePoint now, Outbox& out) { engine.tick(now, out); });
+      return ticket;
+    }
   }
   std::optional<Contribution> retained;
   if (options_.elastic) retained = contribution;
@@ -202,6 +205,10 @@ bool PeerExchange::round_open() const {
 
 std::optional<StepIndex> PeerExchange::begun_ahead() const {
   return locked([](const ExchangeEngine& engine) { return engine.begun_ahead(); });
+}
+
+int PeerExchange::missed_in_a_row() const {
+  return locked([](const ExchangeEngine& engine) { return engine.missed_in_a_row(); });
 }
 
 bool PeerExchange::poll(const Ticket& ticket) {

@@ -128,6 +128,9 @@ class PeerExchange final : public Exchange {
   /// With a deadline: the last step after which a round was sent that was begun in this member's
   /// name and that its training has not begun. What it trains until there is late for it. Any task.
   [[nodiscard]] std::optional<StepIndex> begun_ahead() const;
+  /// With a deadline: how many rounds of a fragment, in a row, this member's training was late for,
+  /// up to the last one; of the fragment of which it is most. Any task.
+  [[nodiscard]] int missed_in_a_row() const;
   /// After `wait` has handed out that round's result, and before it hands out another: what
   /// EncodedResult::shares says. Nothing where the fp32 result is as small, or nothing is kept.
   [[nodiscard]] std::vector<EncodedShare> take_encoded(const SyncId& id);

@@ -15,11 +15,12 @@ std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
 }  // namespace
 
 RoundPlace ExchangeEngine::place(const SyncId& id) const {
+  const std::span<const std::uint32_t> shares = shares_for(id);
   return {.self = options_.self,
           .members = options_.members,
           .epoch = membership_.epoch_of(id.sent),
           .closed_before = closed_before(),
-          .shares = shares_for(id),
+          .shares = {shares.begin(), shares.end()},
           .groups = options_.groups,
           .chunk_bytes = options_.chunk_bytes,
           .live = membership_.members_of(id.sent),

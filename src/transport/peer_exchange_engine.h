@@ -88,7 +88,8 @@ class ExchangeEngine {
  public:
   explicit ExchangeEngine(EngineOptions options);
 
-  /// Where a round takes place. Its shares are read before the fragment's next one is through.
+  /// Where a round takes place. Valid as long as the engine, even where it begins that very round
+  /// in this member's name meanwhile.
   [[nodiscard]] RoundPlace place(const SyncId& id) const;
   /// Opens a round made from `place()`. `retained`: the contribution it was made of, where
   /// `elastic`. REQUIRES: the rules of Exchange::begin.
@@ -99,6 +100,9 @@ class ExchangeEngine {
   [[nodiscard]] bool meet(const SyncId& id, TimePoint now);
   /// The last step after which a round was sent that was begun in this member's name and not met.
   [[nodiscard]] std::optional<StepIndex> begun_ahead() const;
+  /// Of the fragment of which it is most: how many of its last rounds, in a row, were begun so. One
+  /// that this member begins itself ends the row.
+  [[nodiscard]] int missed_in_a_row() const;
   /// Those begun so since the last call.
   [[nodiscard]] std::vector<StoodIn> take_stood_in();
   /// Takes a frame as it came. Damaged and foreign ones are dropped: what they carried is missing
@@ -210,8 +214,10 @@ class ExchangeEngine {
   };
   /// A round that others have begun, and this member has not.
   struct Ahead {
-    std::set<Rank> begun;
-    std::optional<SyncId> before;  // they had begun last, where somebody has told
+    /// Who has begun it, and what each of them had begun last.
+    std::map<Rank, std::optional<SyncId>> begun;
+    std::optional<SyncId> before;  // what enough of them name, while they do
+    int others = 0;                // who name it
     std::optional<TimePoint> enough_since;
     TimePoint due;  // then
   };
@@ -359,6 +365,7 @@ class ExchangeEngine {
   // Where rounds have a deadline.
   std::map<SyncId, Ahead> ahead_of_here_;
   std::map<FragmentId, Contribution> forms_;  // as this member contributes, without weight or bytes
+  std::map<FragmentId, int> missed_;          // in its name, since it has begun one itself
   std::optional<SyncId> begun_last_;          // by this member or in its name
   TimePoint look_again_;                      // not before, for what is due and may not be begun
   std::vector<StoodIn> stood_in_;             // and not taken

@@ -35,15 +35,16 @@ using Outbox = std::vector<Outgoing>;
 void write_bitmap(const std::vector<bool>& bits, std::span<std::byte> out);
 [[nodiscard]] std::vector<bool> read_bitmap(std::span<const std::byte> in, int members);
 
-/// Where a round takes place.
+/// Where a round takes place. May outlive the call that gave it: a round is made of it while the
+/// engine goes on.
 struct RoundPlace {
   Rank self;
   int members = 1;
   std::uint32_t epoch = 0;
-  std::int64_t closed_before = 0;              // stamped into the frames sent at launch
-  std::span<const std::uint32_t> shares = {};  // of the owners; empty: even; read at construction
+  std::int64_t closed_before = 0;          // stamped into the frames sent at launch
+  std::vector<std::uint32_t> shares = {};  // of the owners; empty: even
   /// Of a reduce in two levels: by member, equal numbers are one group; empty: one level. Read at
-  /// construction.
+  /// construction; those of an engine never change.
   std::span<const std::uint32_t> groups = {};
   std::size_t chunk_bytes = kMaxPartBytes;  // of a part, at most; the same on all members
   /// By member: who takes part; none: all. The others own nothing and count as weight 0.

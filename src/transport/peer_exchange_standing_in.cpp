@@ -5,7 +5,8 @@
 // gets there, its contribution is too late, and what the round came to is there.
 //
 // Nothing is agreed on. Each member says what it has begun, and which round before that; so who is
-// behind knows what comes next, and begins nothing out of order, whatever was lost on the way.
+// behind knows what comes next, and begins nothing out of order, whatever was lost on the way. Both
+// count only as two thirds say them alike: no single member's word makes anybody begin anything.
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +18,9 @@ namespace {
 
 /// Rounds of a fragment in a member's name that its training has not met; each is a result kept.
 constexpr std::ptrdiff_t kMostAhead = 2;
-constexpr std::size_t kMostHeardOf = 4096;  // rounds not begun here
+/// Rounds not begun here that are kept of one member. Honest ones are ahead by less: a fragment's
+/// next round but one is not through without this member.
+constexpr std::ptrdiff_t kMostHeardOf = 512;
 constexpr Duration kLongestPause = std::chrono::seconds(1);
 
 }  // namespace
@@ -37,30 +40,41 @@ void ExchangeEngine::announce(const OpenRound& open, const std::vector<Rank>& to
 
 void ExchangeEngine::take_begun(Rank from, const FrameHeader& head) {
   const SyncId& id = head.id;
-  const bool known = ahead_of_here_.contains(id);
-  const bool too_many = !known && ahead_of_here_.size() >= kMostHeardOf;
-  if (!options_.deadline || too_many || rounds_.contains(id) || over(id)) return;
-  Ahead& ahead = ahead_of_here_[id];
-  ahead.begun.insert(from);
+  if (!options_.deadline || rounds_.contains(id) || over(id)) return;
+  const auto of_it = std::ranges::count_if(
+      ahead_of_here_, [&](const auto& each) { return each.second.begun.contains(from); });
+  if (of_it >= kMostHeardOf) return;
+  std::optional<SyncId> before;
   if (head.part != kNoRoundBefore) {
-    ahead.before = SyncId{FragmentId(static_cast<int>(head.part)),
-                          StepIndex(static_cast<std::int64_t>(head.offset))};
+    before = SyncId{FragmentId(static_cast<int>(head.part)),
+                    StepIndex(static_cast<std::int64_t>(head.offset))};
   }
+  ahead_of_here_[id].begun.insert_or_assign(from, before);
 }
 
 /// Counts who has begun what. Two thirds of those who take part are enough, this member not among
-/// them: so of two, it is waited for.
+/// them, that name the same round before: so of two, it is waited for, and two rounds before cannot
+/// both have enough.
 void ExchangeEngine::look_ahead(TimePoint now) {
   std::erase_if(ahead_of_here_,
                 [&](const auto& each) { return rounds_.contains(each.first) || over(each.first); });
   for (auto& [id, ahead] : ahead_of_here_) {
     const std::vector<bool> members = membership_.members_of(id.sent);
     const auto all = std::ranges::count(members, true);
-    const auto begun = std::ranges::count_if(
-        ahead.begun, [&](Rank rank) { return members[static_cast<std::size_t>(rank.value())]; });
-    if (begun < std::max<std::ptrdiff_t>(options_.min_members, (2 * all + 2) / 3)) {
+    std::map<SyncId, int> named;
+    for (const auto& [rank, before] : ahead.begun) {
+      if (before && members[static_cast<std::size_t>(rank.value())]) ++named[*before];
+    }
+    const auto most =
+        std::ranges::max_element(named, {}, [](const auto& each) { return each.second; });
+    ahead.others = most == named.end() ? 0 : most->second;
+    if (ahead.others < std::max<std::ptrdiff_t>(options_.min_members, (2 * all + 2) / 3)) {
+      ahead.before.reset();
       ahead.enough_since.reset();
-    } else if (!ahead.enough_since) {
+      continue;
+    }
+    ahead.before = most->first;
+    if (!ahead.enough_since) {
       const Duration late = options_.deadline->get();
       ahead.enough_since = now;
       ahead.due = late >= kNever - now ? kNever : now + late;
@@ -68,10 +82,10 @@ void ExchangeEngine::look_ahead(TimePoint now) {
   }
 }
 
-/// The round that follows the last one begun here, once somebody has begun it.
+/// The round that follows the last one begun here, once enough have begun it.
 std::optional<SyncId> ExchangeEngine::next_ahead() const {
   const auto next = std::ranges::find_if(ahead_of_here_, [&](const auto& each) {
-    return begun_last_ && each.second.before == begun_last_;
+    return begun_last_ && each.second.enough_since && each.second.before == begun_last_;
   });
   if (next == ahead_of_here_.end()) return std::nullopt;
   return next->first;
@@ -96,14 +110,14 @@ void ExchangeEngine::stand_in(TimePoint now, Outbox& out) {
     const std::optional<SyncId> id = next_ahead();
     if (!id) return;
     const Ahead& ahead = ahead_of_here_.at(*id);
-    if (!ahead.enough_since || ahead.due > now) return;
+    if (ahead.due > now) return;
     if (!may_stand_in(*id)) {
       look_again_ = now + std::min(kLongestPause, options_.deadline->get());
       return;
     }
     const TimePoint since = *ahead.enough_since;
-    stood_in_.push_back(
-        {.id = *id, .late = now - since, .others = static_cast<int>(ahead.begun.size())});
+    stood_in_.push_back({.id = *id, .late = now - since, .others = ahead.others});
+    ++missed_[id->fragment];
     Contribution none = forms_.at(id->fragment);
     none.id = *id;
     open(Round(none, place(*id)), true, none, since, now, out);
@@ -113,8 +127,7 @@ void ExchangeEngine::stand_in(TimePoint now, Outbox& out) {
 TimePoint ExchangeEngine::next_stand_in() const {
   const std::optional<SyncId> id = stands_in() ? next_ahead() : std::nullopt;
   if (!id) return kNever;
-  const Ahead& ahead = ahead_of_here_.at(*id);
-  return ahead.enough_since ? std::max(ahead.due, look_again_) : kNever;
+  return std::max(ahead_of_here_.at(*id).due, look_again_);
 }
 
 bool ExchangeEngine::meet(const SyncId& id, TimePoint now) {
@@ -122,6 +135,7 @@ bool ExchangeEngine::meet(const SyncId& id, TimePoint now) {
   if (found == rounds_.end() || !found->second.in_its_name) return false;
   options_.deadline->began(now - *found->second.in_its_name);
   found->second.in_its_name.reset();
+  look_again_ = {};  // the fragment's next round but one may be begun now
   return true;
 }
 
@@ -131,6 +145,7 @@ void ExchangeEngine::keep_form(const Contribution& own, TimePoint now) {
   const auto ahead = ahead_of_here_.find(own.id);
   const bool late = ahead != ahead_of_here_.end() && ahead->second.enough_since;
   options_.deadline->began(late ? now - *ahead->second.enough_since : Duration{0});
+  missed_.erase(own.id.fragment);
   if (own.owner_residual) {
     forms_.erase(own.id.fragment);
     return;
@@ -148,6 +163,12 @@ std::optional<StepIndex> ExchangeEngine::begun_ahead() const {
     if (open.in_its_name) last = std::max(last.value_or(id.sent), id.sent);
   }
   return last;
+}
+
+int ExchangeEngine::missed_in_a_row() const {
+  int most = 0;
+  for (const auto& [fragment, missed] : missed_) most = std::max(most, missed);
+  return most;
 }
 
 std::vector<StoodIn> ExchangeEngine::take_stood_in() { return std::exchange(stood_in_, {}); }

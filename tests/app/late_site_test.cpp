@@ -63,9 +63,11 @@ Played play(const std::string& method, const OuterOptions& outer,
           return slow ? 5 * kStep : kStep;
         },
         nullptr);
-    app::SiteLateness lateness;
+    app::SiteLateness lateness(true);
     const auto& exchange = dynamic_cast<PeerExchange&>(context.exchange);
-    inner.set_skips([&](StepIndex t) { return lateness.skips(t, exchange.begun_ahead()); });
+    inner.set_skips([&](StepIndex t) {
+      return lateness.skips(t, exchange.begun_ahead(), exchange.missed_in_a_row());
+    });
     const auto strategy = make_outer_strategy(method, outer, inner, context.exchange);
     std::int64_t taken = 0;
     const auto note = [&](const std::vector<RoundReport>& rounds) {
@@ -119,16 +121,14 @@ TEST_P(LateSite, HoldsTheOthersUpForTheDeadlineAndARoundAtMost) {
   EXPECT_LE(longest_round(played), kH * kStep + kDeadline + kRound);
 }
 
-// What a site has trained on since it was last counted is its next contribution, and weighs it: a
-// naive loop over who was counted and who had taken how many steps.
-TEST(LateSiteOfSgd, LosesNoneOfItsWork) {
-  const Played played =
-      play("diloco", {.H = kH, .lr = 1.0, .momentum = 0.0}, RoundDeadline(kDeadline));
-  const std::size_t rounds = static_cast<std::size_t>(kSteps / kH);
-  std::vector<std::int64_t> given(kSites, 0);  // steps of each that are in the anchor
+/// What a site has trained on since it was last counted is its next contribution, and weighs it: a
+/// naive loop over who was counted and who had taken how many steps. RETURNS: steps of each site
+/// that are in the anchor, by round.
+std::vector<std::vector<std::int64_t>> expect_carried(const Played& played) {
+  std::vector<std::vector<std::int64_t>> entered;
+  std::vector<std::int64_t> given(kSites, 0);
   double anchor = 0;
-  std::size_t without = 0;
-  for (std::size_t k = 0; k < rounds; ++k) {
+  for (std::size_t k = 0; k < static_cast<std::size_t>(kSteps / kH); ++k) {
     double fall = 0, steps = 0;
     for (std::size_t w = 0; w < kSites; ++w) {
       if (!played.counted[w].at(k)) continue;
@@ -137,19 +137,56 @@ TEST(LateSiteOfSgd, LosesNoneOfItsWork) {
       steps += window;
       given[w] = played.taken[w][k];
     }
-    without += played.counted[kSlow][k] ? 0 : 1;
     anchor -= fall / steps;
     for (std::size_t w = 0; w < kSites; ++w) {
-      ASSERT_NEAR(played.anchors[w].at(k), anchor, 1e-5 * std::abs(anchor))
+      EXPECT_NEAR(played.anchors[w].at(k), anchor, 1e-5 * std::abs(anchor))
           << "site " << w << " round " << k;
     }
     for (std::size_t w = 0; w < kSlow; ++w) EXPECT_TRUE(played.counted[w][k]);
+    entered.push_back(given);
   }
-  EXPECT_GE(without, 2u) << "it was late";
+  return entered;
+}
+
+TEST(LateSiteOfSgd, LosesNoneOfItsWork) {
+  const Played played =
+      play("diloco", {.H = kH, .lr = 1.0, .momentum = 0.0}, RoundDeadline(kDeadline));
+  const std::vector<std::int64_t> given = expect_carried(played).back();
+  EXPECT_GE(std::ranges::count(played.counted[kSlow], false), 2) << "it was late";
   EXPECT_LT(given[kSlow], kSteps) << "it has skipped steps";
   for (std::size_t w = 0; w < kSites; ++w) EXPECT_EQ(given[w], played.taken[w].back());
   // It is fast again from here on.
+  const std::size_t rounds = played.counted[kSlow].size();
   for (std::size_t k = rounds - 8; k < rounds; ++k) EXPECT_TRUE(played.counted[kSlow][k]) << k;
+}
+
+// Slower than the others by more than the deadline, to the end: what it carries does not grow, and
+// of three rounds one counts it.
+TEST(LateSiteOfSgd, ContributesHoweverLongItIsSlow) {
+  const Slow always{.from = TimePoint{2500ms}, .until = kNever};
+  const Played played =
+      play("diloco", {.H = kH, .lr = 1.0, .momentum = 0.0}, RoundDeadline(kDeadline), always);
+  const auto entered = expect_carried(played);
+  EXPECT_GE(std::ranges::count(played.counted[kSlow], false), kSteps / kH / 2) << "it is late";
+  // Of a window it gets to take so many steps before the others have gone on without it.
+  constexpr auto kOfAWindow = (kH * kStep + kDeadline + kRound) / (5 * kStep) + 1;
+  for (std::size_t k = 2; k < entered.size(); ++k) {
+    const std::vector<bool>& counted = played.counted[kSlow];
+    EXPECT_TRUE(counted[k - 2] || counted[k - 1] || counted[k]) << k;
+    if (k < 5) continue;  // it was fast
+    EXPECT_LE(played.taken[kSlow][k] - entered[k][kSlow], 2 * kOfAWindow) << k;
+    EXPECT_GT(entered[k][kSlow], entered[k - 3][kSlow]) << k;
+  }
+}
+
+TEST_P(LateSite, ContributesHoweverLongItIsSlow) {
+  const Played played = play(GetParam(), outer(), RoundDeadline(kDeadline),
+                             {.from = TimePoint{2500ms}, .until = kNever});
+  EXPECT_LE(longest_round(played), kH * kStep + kDeadline + kRound);
+  const std::vector<bool>& counted = played.counted[kSlow];
+  for (std::size_t k = 2; k < counted.size(); ++k) {
+    EXPECT_TRUE(counted[k - 2] || counted[k - 1] || counted[k]) << k;
+  }
 }
 
 // Its rounds of before let nobody expect that it is late: after the shortest time, a second, they

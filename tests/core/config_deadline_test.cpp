@@ -31,6 +31,20 @@ TEST(ConfigDeadline, IsATimeOrAutoOrNone) {
   }
 }
 
+// What rounds to 0 ns would be "auto".
+TEST(ConfigDeadline, IsAMillisecondAtLeast) {
+  EXPECT_EQ(with("deadline = \"1ms\"\n").net.deadline, Duration(1ms));
+  for (const std::string text : {"0.4ns", "0.999ms", "0s"}) {
+    try {
+      (void)with("deadline = \"" + text + "\"\n");
+      ADD_FAILURE() << text;
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find("net.deadline"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("0.001"), std::string::npos) << error.what();
+    }
+  }
+}
+
 // Of all sites or of none; how long may differ. Only sites that are processes of their own mind it.
 TEST(ConfigDeadline, IsAlikeWhereAllHaveOne) {
   const Config none = with(""), shorter = with("deadline = \"2s\"\n"),

@@ -214,7 +214,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"MinSites", "[run]\nworkers = 2\n[net]\nmin_sites = 3\n", "E-RANGE", 9, 13, "2 sites"},
         Case{"DeadlineOfNothing",
              "[run]\nworkers = 5\n[outer]\nmethod = \"co2\"\n[net]\ndeadline = \"0s\"\n", "E-RANGE",
-             11, 12, "> 0"},
+             11, 12, ">= 0.001"},
         Case{"DeadlineOfTwo",
              "[run]\nworkers = 2\n[outer]\nmethod = \"co2\"\n[net]\ndeadline = \"auto\"\n",
              "E-CONFLICT", 11, 12, "fewer than three"},

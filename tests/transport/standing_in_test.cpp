@@ -7,6 +7,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/elastic_run.h"
@@ -157,6 +158,7 @@ TEST_F(FourMembers, NobodyIsMoreThanTwoRoundsOfAFragmentAheadOfItsTraining) {
     }
   }
   EXPECT_FALSE(net.engine(0).ready(id(4))) << "its training is waited for";
+  EXPECT_EQ(net.engine(2).missed_in_a_row(), 2);
   EXPECT_EQ(net.engine(2).begun_ahead(), StepIndex(3));
   begin(2, id(2));
   EXPECT_EQ(contributors(2, id(2)).size(), 3u);
@@ -166,7 +168,9 @@ TEST_F(FourMembers, NobodyIsMoreThanTwoRoundsOfAFragmentAheadOfItsTraining) {
   begin(2, id(4));
   EXPECT_EQ(contributors(2, id(3)).size(), 3u);
   EXPECT_EQ(contributors(2, id(4)).size(), 3u);
+  EXPECT_EQ(net.engine(2).missed_in_a_row(), 3);
   all_take_part_in(id(5));
+  EXPECT_EQ(net.engine(2).missed_in_a_row(), 0);
 }
 
 // What member 2 is told of the first of two rounds is lost: it must not begin the second before.
@@ -218,6 +222,69 @@ TEST_F(FourMembers, ARoundThatWasBegunInItsNameBeginsAgainWithWhoIsLeft) {
   begin({0, 1, 2}, id(3));
   settle();
   EXPECT_EQ(contributors(2, id(3)).size(), 3u);
+}
+
+// Of six, five have begun a round, and one of them names another round before it than it had begun:
+// the last to speak, or the first. Four are two thirds, so the late one goes by them.
+TEST(StandingIn, NoSingleMemberDecidesWhichRoundComesNext) {
+  const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  const auto id = [](int step, int fragment) {
+    return SyncId{FragmentId(fragment), StepIndex(step)};
+  };
+  for (const auto& [liar, floods] : {std::pair{0, false}, {5, false}, {0, true}, {5, true}}) {
+    EngineNet net(6, 1, {.delay = 1ms}, true, 1, 24h, false, {}, {}, false, RoundDeadline(1s));
+    const auto begin = [&](std::initializer_list<int> members, const SyncId& round) {
+      for (const int m : members) {
+        net.begin(m, contribution_of(codec, Rank(m), 100, round, ReductionKind::kReduce));
+      }
+    };
+    const auto settle = [&] {
+      const TimePoint end = net.now() + 30s;
+      while (net.next() < end) ASSERT_TRUE(net.advance());
+    };
+    for (const int fragment : {0, 1}) {
+      begin({0, 1, 2, 3, 4, 5}, id(1, fragment));
+      settle();
+      for (int m = 0; m < 6; ++m) ASSERT_TRUE(net.engine(m).take(id(1, fragment)));
+    }
+    // It says that the second of two rounds follows what all have begun last, and so does a round
+    // that nobody has begun.
+    net.forge = [&, liar = liar](int from, const FrameBytes& frame) {
+      const FrameHeader head = parse_frame(*frame)->header;
+      if (from != liar || head.kind != FrameKind::kBegun) return frame;
+      FrameHeader lie = head;
+      if (head.id == id(2, 0)) lie.id = id(9, 1);
+      lie.part = 1;
+      lie.offset = 1;
+      return make_frame(lie);
+    };
+    // And it makes up more rounds than are kept of anybody: these take its own places only.
+    const int late = liar == 0 ? 5 : 0;
+    for (int k = 0; floods && k < 10'000; ++k) {
+      Outbox out;
+      const FrameBytes made_up =
+          make_frame({.kind = FrameKind::kBegun, .id = id(10 + k, 0), .part = 1, .offset = 1});
+      net.engine(late).receive(Rank(liar), made_up, net.now(), out);
+    }
+    if (liar == 0) begin({0}, id(2, 0));
+    if (liar == 0) begin({0}, id(2, 1));
+    for (const int fragment : {0, 1}) begin({1, 2, 3, 4}, id(2, fragment));
+    if (liar == 5) begin({5}, id(2, 0));
+    if (liar == 5) begin({5}, id(2, 1));
+    settle();
+    const std::vector<StoodIn> told = net.engine(late).take_stood_in();
+    ASSERT_EQ(told.size(), 2u) << "liar " << liar;
+    EXPECT_EQ(told[0].id, id(2, 0));
+    EXPECT_EQ(told[1].id, id(2, 1));
+    EXPECT_EQ(told[0].others, 4);
+    for (const int fragment : {0, 1}) begin({late}, id(2, fragment));
+    for (int m = 0; m < 6; ++m) {
+      for (const int fragment : {0, 1}) {
+        ASSERT_TRUE(net.engine(m).ready(id(2, fragment)));
+        EXPECT_EQ(net.engine(m).take(id(2, fragment))->contributors.size(), 5u);
+      }
+    }
+  }
 }
 
 TEST(StandingIn, OfTwoMembersTheOtherIsWaitedFor) {
