@@ -134,6 +134,7 @@ struct HubConfig {
   std::string address;  // HOST:PORT at which the sites reach it; empty: no hub
   std::string site;     // whose process is the hub as well; empty: one of its own
   std::string key;      // its public key, where sites have keys
+  std::string relay;    // HOST:PORT at which it passes on what goes to sites without an address
 };
 /// Something that goes wrong in a simulated run, for a time.
 struct FaultConfig {

@@ -64,7 +64,7 @@ HubRun::HubRun(const Options& options, HubLog& log)
       next_word_(begin_ + kBetweenWords),
       transport_(make_zmq_transport(runtime_, links_)) {
   routes_ = std::make_unique<SiteRoutes>(runtime_, config_.sites, links_, transport_->endpoint(),
-                                         told_keys_of(*transport_));
+                                         told_keys_of(*transport_), config_.hub.relay);
   if (session_ && session_->sites != config_.workers()) {
     throw ConfigError(
         fmt::format("the hub's log is of a run of {} sites, and {} has {}: give "
@@ -175,6 +175,7 @@ HubRun::End HubRun::run() {
     leave_out_who_stays_away();
     if (anybody_stands() && exchange_->all_left()) {
       log_.end();
+      routes_->finish_in_order();
       return End::kAllLeft;
     }
     // By then sites have told what they need no more.

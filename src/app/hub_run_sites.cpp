@@ -154,7 +154,7 @@ void HubRun::begin_session() {
 void HubRun::agree_anew() {
   const Rank self(config_.workers());
   agreement_.emplace(self, config_.workers(), total_steps(config_), 0, config_.min_sites(), self);
-  agreement_->set_relays(relay_sites(config_.sites), hidden_sites(config_.sites));
+  agreement_->set_relays(needed_relays(config_), hidden_sites(config_.sites));
   agreement_->set_window(join_window(config_) + 1);
   joiners_.clear();
 }

@@ -32,6 +32,20 @@ Rank place_of(const Config& config, const std::filesystem::path& file, const std
   return Rank(static_cast<int>(found - names.begin()));
 }
 
+/// A hub's relay serves the members of its run alone.
+void check_ways(const Config& config, const std::string& purpose) {
+  const auto hidden = std::ranges::find_if(
+      config.sites, [](const SiteConfig& site) { return site.address.empty(); });
+  const bool relayed =
+      std::ranges::any_of(config.sites, [](const SiteConfig& site) { return !site.relay.empty(); });
+  if (hidden != config.sites.end() && !relayed) {
+    throw ConfigError(fmt::format(
+        "{}: site '{}' has no address, and hub.relay = \"{}\" passes on what runs send alone: give "
+        "a site that all can dial a relay = \"HOST:PORT\" for this",
+        purpose, hidden->name, config.hub.relay));
+  }
+}
+
 }  // namespace
 
 RunIdentity link_identity(const std::string& purpose, const std::string& run) {
@@ -46,6 +60,7 @@ LinkParty link_party(const std::filesystem::path& file, const std::vector<std::s
   set_addresses(config, site.addresses);
   LinkParty party;
   party.options = link_options(config, site, place_of(config, file, site.name));
+  check_ways(config, purpose);
   for (const SiteConfig& each : config.sites) {
     if (party.options.keys && each.key.empty()) {
       throw ConfigError(fmt::format(

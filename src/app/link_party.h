@@ -26,7 +26,7 @@ struct LinkParty {
 
 /// `purpose`: those who open links for the same one meet; a run, and other purposes, are told
 /// apart. THROWS: ConfigErrors; ConfigError naming the sites there are, and what keeps this one
-/// from opening links.
+/// from opening links, or two of them from reaching each other.
 [[nodiscard]] LinkParty link_party(const std::filesystem::path& config,
                                    const std::vector<std::string>& overrides,
                                    const SiteArguments& site, const std::string& purpose);

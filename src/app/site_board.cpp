@@ -353,7 +353,7 @@ std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& c
             if (status != nullptr) status->stands_still(for_whom);
           },
       .window = join_window(config) + 1,
-      .relays = relay_sites(config.sites),
+      .relays = needed_relays(config),
       .hidden = hidden_sites(config.sites),
       .coordinator = session.coordinator(),
       .patience = config.outer.patience,

@@ -43,27 +43,32 @@ std::vector<Rank> hidden_sites(std::span<const SiteConfig> sites) {
   return hidden;
 }
 
-std::vector<Rank> relay_sites(std::span<const SiteConfig> sites) {
+std::vector<Rank> needed_relays(const Config& config) {
   std::vector<Rank> relays;
-  for (std::size_t i = 0; i < sites.size(); ++i) {
-    if (!sites[i].relay.empty()) relays.push_back(Rank(static_cast<int>(i)));
+  if (!config.hub.relay.empty()) return relays;
+  for (std::size_t i = 0; i < config.sites.size(); ++i) {
+    if (!config.sites[i].relay.empty()) relays.push_back(Rank(static_cast<int>(i)));
   }
   return relays;
 }
 
 bool has_detours(const Config& config) {
   // Sites that are all started on one machine are given addresses there, and relays are not.
-  const bool relayed = std::ranges::any_of(config.sites, [](const SiteConfig& site) {
+  const auto serves = [](const std::string& relay, const std::string& address) {
     const auto here = [](const std::string& place) {
       return is_loopback(place.substr(0, place.rfind(':')));
     };
-    return !site.relay.empty() && here(site.relay) == here(site.address);
-  });
-  return config.net.detour && config.sites.size() > 2 && relayed;
+    return !relay.empty() && here(relay) == here(address);
+  };
+  const bool by_site = std::ranges::any_of(
+      config.sites, [&](const SiteConfig& site) { return serves(site.relay, site.address); });
+  const bool by_hub = serves(config.hub.relay, config.hub.address);
+  return config.net.detour && (by_hub || (by_site && config.sites.size() > 2));
 }
 
 void check_addresses(const Config& config) {
   const bool relayed =
+      !config.hub.relay.empty() ||
       std::ranges::any_of(config.sites, [](const SiteConfig& site) { return !site.relay.empty(); });
   std::map<std::string, std::string> taken;
   const auto check = [&](const SiteConfig& site, const char* key, const std::string& place,
@@ -92,6 +97,18 @@ void check_addresses(const Config& config) {
           config.hub.address));
     }
   }
+  if (!config.hub.relay.empty()) {
+    if (!is_address(config.hub.relay)) {
+      throw ConfigError(fmt::format(
+          "hub.relay = \"{}\": must be HOST:PORT, where the sites reach the hub's relay, for "
+          "example \"hub.example.org:48198\"",
+          config.hub.relay));
+    }
+    if (!taken.emplace(config.hub.relay, "hub").second) {
+      throw ConfigError(fmt::format(
+          "hub.relay and hub.address are both {}: each needs its own port", config.hub.relay));
+    }
+  }
   for (const SiteConfig& site : config.sites) {
     if (site.address.empty() && !site.relay.empty()) {
       throw ConfigError(fmt::format(
@@ -101,7 +118,8 @@ void check_addresses(const Config& config) {
     }
     if (!site.address.empty() || !relayed) {
       check(site, "address", site.address,
-            "; if nobody can dial it (NAT), give a site that all can dial a relay = \"HOST:PORT\"");
+            "; if nobody can dial it (NAT), give a site that all can dial, or the [hub], a relay = "
+            "\"HOST:PORT\"");
     }
     if (!site.relay.empty()) check(site, "relay", site.relay, "");
   }
@@ -109,7 +127,7 @@ void check_addresses(const Config& config) {
 
 SiteRoutes::SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites,
                        const MemberOptions& options, const std::string& endpoint,
-                       const std::shared_ptr<const ToldKeys>& told)
+                       const std::shared_ptr<const ToldKeys>& told, const std::string& hub_relay)
     : hidden_(hidden_sites(sites)), detours_(static_cast<std::size_t>(options.members)) {
   for (const SiteConfig& site : sites) {
     endpoints_.push_back("tcp://" + site.address);
@@ -125,11 +143,12 @@ SiteRoutes::SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites,
   }
   RelayedLinks::Routes routes;
   routes.hidden = hidden_;
-  for (std::size_t i = 0; i < sites.size(); ++i) {
-    if (sites[i].relay.empty()) continue;
+  for (std::size_t i = 0; i <= sites.size(); ++i) {  // the hub last
+    const std::string& relay = i < sites.size() ? sites[i].relay : hub_relay;
+    if (relay.empty()) continue;
     const Rank member(static_cast<int>(i));
-    check_endpoint("tcp://" + sites[i].relay, false, may_leave_machine(options));
-    HostPort place = parse_host_port("relay", sites[i].relay);
+    check_endpoint("tcp://" + relay, false, may_leave_machine(options));
+    HostPort place = parse_host_port("relay", relay);
     if (member == options.self) {
       const std::string host = place.host == "localhost"                   ? "127.0.0.1"
                                : is_loopback(place.host)                   ? place.host
@@ -138,7 +157,7 @@ SiteRoutes::SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites,
       relay_ = std::make_unique<Relay>(runtime, options, host, place.port, told);
       place.host = host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host;
     }
-    relays_ += (relays_.empty() ? "" : ", ") + sites[i].relay;
+    relays_ += (relays_.empty() ? "" : ", ") + relay;
     routes.relays.push_back({.member = member, .host = place.host, .port = place.port});
   }
   // One's own is the nearest.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a site finds the others: at their addresses, or, where a site has none because nobody can
-// dial it (NAT), by way of the relays that the file names; and the relay that this site is for
-// them. With detours the relays are also the way between sites whose direct one fails.
+// dial it (NAT), by way of the relays that the file names; and the relay that this site, or the
+// hub, is for them. With detours the relays are also the way between sites whose direct one fails.
 #pragma once
 
 #include <memory>
@@ -19,11 +19,11 @@ namespace isthmus::app {
 /// Sites without an address, in order.
 [[nodiscard]] std::vector<Rank> hidden_sites(std::span<const SiteConfig> sites);
 
-/// Those with a relay.
-[[nodiscard]] std::vector<Rank> relay_sites(std::span<const SiteConfig> sites);
+/// Those that sites without an address depend on: with a relay, where the hub is none.
+[[nodiscard]] std::vector<Rank> needed_relays(const Config& config);
 
-/// Whether sites may go round a broken way between two of them: there is a third, and a relay where
-/// the sites are.
+/// Whether sites may go round a broken way between two of them: there is a third, or the hub, with
+/// a relay where the sites are.
 [[nodiscard]] bool has_detours(const Config& config);
 
 /// THROWS: ConfigError for an address or relay that is none, two alike, a relay at a site without
@@ -32,12 +32,14 @@ void check_addresses(const Config& config);
 
 class SiteRoutes {
  public:
-  /// Serves from now on where this site is a relay that somebody needs. `options`: of this site's
-  /// transport; `endpoint`: where that listens; `told`: what it is told of keys. Outlives the
-  /// transport, which may use the routes to its end. THROWS: SystemError for a relay's port that
-  /// cannot be had; ConfigError as check_endpoint for a relay.
+  /// Serves from now on where this site, or the hub, is a relay that somebody needs. `options`: of
+  /// its transport; `endpoint`: where that listens; `told`: what it is told of keys; `hub_relay`:
+  /// hub.relay, of the member after the sites. Outlives the transport, which may use the routes to
+  /// its end. THROWS: SystemError for a relay's port that cannot be had; ConfigError as
+  /// check_endpoint for a relay.
   SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites, const MemberOptions& options,
-             const std::string& endpoint, const std::shared_ptr<const ToldKeys>& told = nullptr);
+             const std::string& endpoint, const std::shared_ptr<const ToldKeys>& told = nullptr,
+             const std::string& hub_relay = "");
   /// What the transport dials, one a site; its own address at this one's place.
   [[nodiscard]] const std::vector<std::string>& endpoints() const { return endpoints_; }
   /// What it dials where that fails, one a member, the hub included; empty: nothing.

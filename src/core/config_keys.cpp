@@ -567,6 +567,9 @@ constexpr KeyRow<Config> kRows[] = {
     {"hub.key", Type::kText, {}, "", field<&Config::hub, &HubConfig::key>(),
      "Public key of the hub, as `isthmus keygen hub` prints it; where sites have keys.",
      "\"…40 characters…\"", {}, nullptr, false},
+    {"hub.relay", Type::kText, {}, "", field<&Config::hub, &HubConfig::relay>(),
+     "HOST:PORT at which the hub's process passes on what goes to sites without an address: nobody else need be reached.",
+     "\"hub.example.org:48198\"", {}, nullptr, false},
 
     {"surrogate.params", Type::kParameters, at_least(1, 1e15), "", kSurrogateParams,
      "Under simulate: parameters of the declared large model, whose bytes the clock uses. Always labelled.",

@@ -118,6 +118,7 @@ struct Loader {
   void check_paces();
   void check_net();
   void check_hub_site();
+  void check_hub_relay();
   void check_groups();
   void check_shares();
   [[nodiscard]] std::pair<std::string, std::string> alone_for_nothing() const;

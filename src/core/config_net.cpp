@@ -26,6 +26,7 @@ void Loader::check_net() {
            "add address = \"HOST:PORT\"");
   }
   if (!config.hub.site.empty()) check_hub_site();
+  if (!config.hub.relay.empty()) check_hub_relay();
   for (const SiteConfig& site : config.sites) {
     if (!config.hub.address.empty() && site.name == "hub") {
       refuse("E-CONFLICT", "hub.address", "a site named 'hub' beside [hub]",
@@ -43,6 +44,19 @@ void Loader::check_net() {
       refuse("E-VALUE", "net.quiet", fmt::format("'net.quiet': {}", error.what()),
              "write \"08:00-18:00 10Mbit/s\"");
     }
+  }
+}
+
+void Loader::check_hub_relay() {
+  const std::string what = quoted("hub.relay");
+  if (config.hub.address.empty()) {
+    refuse("E-KEY-MISSING", "hub.relay", fmt::format("{} without hub.address", what),
+           "add address = \"HOST:PORT\", where the sites reach the hub, or give a site that the "
+           "others can dial relay = \"HOST:PORT\"");
+  } else if (!config.hub.site.empty()) {
+    refuse("E-CONFLICT", "hub.relay",
+           fmt::format("{} beside {}, whose process is the hub", what, quoted("hub.site")),
+           fmt::format("give site '{}' relay = \"HOST:PORT\" in its place", config.hub.site));
   }
 }
 

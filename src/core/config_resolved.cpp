@@ -224,7 +224,7 @@ std::string config_digest(const Config& config) {
 std::string outcome_digest(const Config& config) {
   const auto defaults = std::make_unique<const Config>();
   // Of the keys that do not steer the trajectory, those that leave the outcome as it is.
-  constexpr std::array<std::string_view, 34> kNoMatter = {
+  constexpr std::array<std::string_view, 35> kNoMatter = {
       "schema",          "run.name",        "run.out",
       "model.preset",    "model.init",      "data.source",
       "train.recompute", "train.threads",   "train.pin",
@@ -236,7 +236,7 @@ std::string outcome_digest(const Config& config) {
       "hub.address",     "hub.key",         "hub.site",
       "net.detour",      "train.offload",   "parallel.patience",
       "outer.placement", "parallel.codecs", "net.max_solo_rounds",
-      "net.deadline"};
+      "net.deadline",    "hub.relay"};
   std::string text;
   const auto add = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{}={}\n", name, value);

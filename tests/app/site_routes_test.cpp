@@ -6,6 +6,7 @@
 #include "app/site_links.h"
 #include "core/system_runtime.h"
 #include "isthmus/errors.h"
+#include "transport/tcp_socket.h"
 
 namespace isthmus::app {
 namespace {
@@ -24,9 +25,10 @@ SiteConfig site(const std::string& name, const std::string& address,
 }
 
 /// What check_addresses says against them; empty: nothing.
-std::string refusal(std::vector<SiteConfig> sites) {
+std::string refusal(std::vector<SiteConfig> sites, const HubConfig& hub = {}) {
   Config config;
   config.sites = std::move(sites);
+  config.hub = hub;
   try {
     check_addresses(config);
     return {};
@@ -52,6 +54,44 @@ TEST(SiteRoutes, ARelayMustBeReachedAndHaveAPortOfItsOwn) {
               HasSubstr("sites 'east' and 'west' have the same address e:2"));
   EXPECT_THAT(refusal({site("east", "e:1", "e"), site("home", "")}),
               HasSubstr("site 'east': relay = \"e\": must be HOST:PORT"));
+}
+
+TEST(SiteRoutes, WhereTheHubRelaysNobodyNeedsAnAddress) {
+  const std::vector<SiteConfig> sites = {site("home", ""), site("den", "")};
+  EXPECT_EQ(refusal(sites, {.address = "h:1", .relay = "h:2"}), "");
+  EXPECT_THAT(refusal(sites, {.address = "h:1"}), StartsWith("site 'home': address = \"\""));
+  EXPECT_THAT(refusal(sites, {.address = "h:1", .relay = "h:1"}),
+              StartsWith("hub.relay and hub.address are both h:1"));
+  EXPECT_THAT(refusal(sites, {.address = "h:1", .relay = "h"}),
+              StartsWith("hub.relay = \"h\": must be HOST:PORT"));
+  EXPECT_THAT(refusal({site("east", "h:2"), site("den", "")}, {.address = "h:1", .relay = "h:2"}),
+              StartsWith("sites 'hub' and 'east' have the same address h:2"));
+}
+
+TEST(SiteRoutes, TheHubRelaysForSitesWithoutAddresses) {
+  SystemRuntime runtime;
+  const std::vector<SiteConfig> sites = {site("home", ""), site("den", "")};
+  MemberOptions options{.self = Rank(1), .members = 3};
+  options.relayed = {Rank(0), Rank(1)};
+  const std::string relay = "127.0.0.1:9";
+  const SiteRoutes routes(runtime, sites, options, "tcp://127.0.0.1:4444", nullptr, relay);
+  EXPECT_THAT(routes.endpoints(),
+              ElementsAre(StartsWith("tcp://127.0.0.1:"), "tcp://127.0.0.1:4444"));
+  EXPECT_EQ(routes.way(Rank(0)), "by way of 127.0.0.1:9");
+  // The hub itself holds that port.
+  options.self = Rank(2);
+  const TcpSocket taken = TcpSocket::listen_at("127.0.0.1", 0);
+  EXPECT_THROW(SiteRoutes(runtime, sites, options, "tcp://127.0.0.1:4444", nullptr,
+                          "127.0.0.1:" + std::to_string(taken.port())),
+               SystemError);
+}
+
+TEST(SiteRoutes, ASiteThatRelaysMayLeaveWhereTheHubRelaysToo) {
+  Config config;
+  config.sites = {site("east", "e:1", "e:2"), site("home", "")};
+  EXPECT_THAT(needed_relays(config), ElementsAre(Rank(0)));
+  config.hub = {.address = "h:1", .relay = "h:2"};
+  EXPECT_THAT(needed_relays(config), ElementsAre());
 }
 
 TEST(SiteRoutes, OnlyThePairsThatNeedARelayTakeOne) {
@@ -103,6 +143,9 @@ TEST(SiteRoutes, ADetourNeedsAThirdSiteAndARelay) {
   EXPECT_TRUE(has_detours(config));
   config.sites[0].relay.clear();
   EXPECT_FALSE(has_detours(config));
+  config.sites.pop_back();
+  config.hub = {.address = "127.0.0.1:3", .relay = "127.0.0.1:4"};
+  EXPECT_TRUE(has_detours(config)) << "two sites, and the hub is the third";
 }
 
 TEST(SiteRoutes, ARelayBeyondThisMachineNeedsKeysAsLinksDo) {

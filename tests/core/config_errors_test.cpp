@@ -231,6 +231,12 @@ INSTANTIATE_TEST_SUITE_P(
              "[[site]]\nname = \"a\"\n[[site]]\nname = \"b\"\n[hub]\naddress = "
              "\"a:1\"\nsite = \"c\"\n",
              "E-VALUE", 12, 8, "no such [[site]]"},
+        Case{"HubRelayWithoutAddress", "[[site]]\nname = \"a\"\n[hub]\nrelay = \"a:1\"\n",
+             "E-KEY-MISSING", 9, 9, "without hub.address"},
+        Case{"HubRelayBesideASite",
+             "[[site]]\nname = \"a\"\n[[site]]\nname = \"b\"\n[hub]\naddress = "
+             "\"a:1\"\nsite = \"b\"\nrelay = \"a:2\"\n",
+             "E-CONFLICT", 13, 9, "give site 'b' relay"},
         Case{"UnknownReduction", "[net]\nreduction = \"ring\"\n", "E-VALUE", 7, 13,
              "direct, groups"},
         Case{"GroupsOfNobody", "[[site]]\nname = \"a\"\n[net]\nreduction = \"groups\"\n",

@@ -7,8 +7,9 @@
 Three sites, two without an address: the run's lines and parameters are, to the bit, those of the
 run in which all have one, in plain text and with keys. A relay's process is killed: with another
 relay the others go on, without they wait for it; either way it comes back. Strangers at a relay
-change nothing. doctor and bench link find the same ways. As root also between network namespaces
-of which two share no network, as behind two NATs.
+change nothing. doctor and bench link find the same ways. The same with no address at all, where a
+hub relays, which dies and comes back. As root also between network namespaces of which two, or with
+a hub none, share a network, as behind so many NATs.
 """
 import argparse
 import json
@@ -63,23 +64,25 @@ FOREVER = 100000  # steps, until the test has seen what it wants
 
 
 class Run:
-    """Sites of one run, each a process. `addressed`, `relays`: names of the sites that have one."""
+    """Sites of one run, each a process. `addressed`, `relays`: names of the sites that have one; with
+    a hub: of "hub" too."""
 
     def __init__(self, isthmus, folder, corpus, addressed, relays, steps=60, keys=False,
                  host="127.0.0.1", spaces=None):
         self.isthmus, self.folder = isthmus, folder
         self.spaces = spaces or {}  # network namespaces, by site
         folder.mkdir()
-        ports = iter(free_ports(2 * len(NAMES)))
+        ports = iter(free_ports(2 * len(NAMES) + 2))
         self.ports = {}
         said = {}
+        everybody = (["hub"] if "hub" in addressed else []) + list(NAMES)
         if keys:
-            done = subprocess.run([isthmus, "keygen", *NAMES, "--json"], cwd=folder, text=True,
+            done = subprocess.run([isthmus, "keygen", *everybody, "--json"], cwd=folder, text=True,
                                   capture_output=True, check=True)
             said = {each["name"]: each["key"] for each in json.loads(done.stdout)["sites"]}
         sites = ""
-        for name in NAMES:
-            sites += f'[[site]]\nname = "{name}"\n'
+        for name in everybody:
+            sites += "[hub]\n" if name == "hub" else f'[[site]]\nname = "{name}"\n'
             for key, having in (("address", addressed), ("relay", relays)):
                 if name in having:
                     self.ports[name, key] = next(ports)
@@ -94,13 +97,17 @@ class Run:
     def start(self, name, *flags):
         said = open(self.folder / f"{name}.err", "a")
         there = ["ip", "netns", "exec", self.spaces[name]] if name in self.spaces else []
+        does = ["hub", str(self.toml)] if name == "hub" else [
+            "train", str(self.toml), "--site", name, "--progress", "none"]
         self.sites[name] = subprocess.Popen(
-            [*there, self.isthmus, "train", str(self.toml), "--site", name, "--progress", "none", "--out",
-             str(self.folder / name), *flags], stdout=subprocess.DEVNULL, stderr=said)
+            [*there, self.isthmus, *does, "--out", str(self.folder / name), *flags],
+            stdout=subprocess.DEVNULL, stderr=said)
 
     def start_all(self):
         for name in NAMES:
             self.start(name)
+        if ("hub", "address") in self.ports:
+            self.start("hub")
 
     def said(self, name):
         path = self.folder / f"{name}.err"
@@ -122,7 +129,7 @@ class Run:
         while not condition():
             require(time.monotonic() - begin < patience,
                     f"{self.folder.name}: not within {patience} s: {what}\n" +
-                    "\n".join(f"{name}: {self.said(name)[-1500:]}" for name in NAMES))
+                    "\n".join(f"{name}: {self.said(name)[-1500:]}" for name in self.sites))
             time.sleep(0.05)
 
     def kill(self, name):
@@ -130,12 +137,14 @@ class Run:
         self.sites[name].wait()
 
     def ends(self, code):
+        """The sites with `code`; a hub when they have, with 0."""
         for name, site in self.sites.items():
             try:
                 got = site.wait(timeout=120)
             except subprocess.TimeoutExpired:
                 raise Failure(f"{self.folder.name}: {name} does not end: {self.said(name)[-1500:]}")
-            require(got == code, f"{self.folder.name}: {name}: exit {got}: {self.said(name)}")
+            require(got == (0 if name == "hub" else code),
+                    f"{self.folder.name}: {name}: exit {got}: {self.said(name)}")
         models = {self.model(name) for name in NAMES}
         require(len(models) == 1, f"{self.folder.name}: sites hold unlike models")
 
@@ -161,24 +170,24 @@ class Run:
 
 
 class Spaces:
-    """A network namespace a site; east has a wire to each other one, which have none in common."""
+    """A network namespace each; the middle one has a wire to each other, which have none in common."""
 
     HOST = "10.78.1.1"
 
-    def __init__(self):
-        self.of = {name: f"isthmus-{os.getpid()}-{name}" for name in NAMES}
-        east = self.of["east"]
+    def __init__(self, middle, others):
+        self.of = {name: f"isthmus-{os.getpid()}-{name}" for name in (middle, *others)}
+        centre = self.of[middle]
         try:
             for space in self.of.values():
                 self.ip("netns", "add", space)
                 self.ip("-n", space, "link", "set", "lo", "up")
-            for number, name in enumerate(NAMES[1:], 1):
+            for number, name in enumerate(others, 1):
                 space, wire = self.of[name], f"wire{number}"
-                self.ip("link", "add", wire, "netns", east, "type", "veth", "peer", "name", wire,
+                self.ip("link", "add", wire, "netns", centre, "type", "veth", "peer", "name", wire,
                         "netns", space)
-                self.ip("-n", east, "addr", "add", f"10.78.{number}.1/24", "dev", wire)
+                self.ip("-n", centre, "addr", "add", f"10.78.{number}.1/24", "dev", wire)
                 self.ip("-n", space, "addr", "add", f"10.78.{number}.2/24", "dev", wire)
-                self.ip("-n", east, "link", "set", wire, "up")
+                self.ip("-n", centre, "link", "set", wire, "up")
                 self.ip("-n", space, "link", "set", wire, "up")
                 if number > 1:
                     self.ip("-n", space, "route", "add", f"{self.HOST}/32", "via",
@@ -217,8 +226,9 @@ def main():
             plain = run_of("addresses", NAMES)
             plain.start_all()
             plain.ends(0)
-            for name, how in (("relayed", {}), ("keys", {"keys": True})):
-                run = run_of(name, ["east"], ["east"], **how)
+            for name, at, how in (("relayed", "east", {}), ("keys", "east", {"keys": True}),
+                                  ("hub", "hub", {"keys": True})):
+                run = run_of(name, [at], [at], **how)
                 run.start_all()
                 run.ends(0)
                 for site in NAMES:
@@ -249,6 +259,26 @@ def main():
             before = len(run.rows("west", "round"))
             run.start("east", "--resume", "auto")
             run.until("they go on", lambda: len(run.rows("west", "round")) > before + 3)
+            run.stop()
+
+        def the_hub_that_relays_dies():
+            run = run_of("star", ["hub"], ["hub"], steps=FOREVER)
+            run.start_all()
+            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+            run.kill("hub")
+            run.until("each is alone",
+                      lambda: all("cut off from the hub" in run.said(name) for name in NAMES))
+            before = [row["step"] for row in run.rows("west", "round")][-1]
+            run.start("hub", "--resume", "auto")
+            run.until("they go on", lambda: run.rows("west", "round")[-1]["step"] > before + 30)
+            require(run.members("west") == 3, "they are not all back")
+            run.kill("north")
+            run.until("rounds of two", lambda: run.members("west") == 2)
+            run.start("north", "--resume", "auto")
+            run.until("rounds of all again", lambda: run.members("west") == 3)
+            measured = subprocess.run([isthmus, "doctor", str(run.toml), "--site", "east"], text=True,
+                                      capture_output=True, timeout=60)
+            require(measured.returncode == 3 and "hub.relay" in measured.stderr, measured.stderr)
             run.stop()
 
         def a_hidden_site_dies():
@@ -300,23 +330,24 @@ def main():
             if os.geteuid() != 0 or shutil.which("ip") is None:
                 print("left out: needs root and iproute2, for network namespaces")
                 return
-            try:
-                spaces = Spaces()
-            except subprocess.CalledProcessError as error:
-                print(f"left out: no network namespaces here: {error.stderr.decode().strip()}")
-                return
-            try:
-                run = run_of("spaces", ["east"], ["east"], keys=True, host=Spaces.HOST,
-                             spaces=spaces.of)
-                run.start_all()
-                run.ends(0)
-                rounds = run.rows("west", "round")
-                require({row["members"] for row in rounds} == {3}, f"spaces: {rounds}")
-            finally:
-                spaces.remove()
+            for middle, others in (("east", NAMES[1:]), ("hub", NAMES)):
+                try:
+                    spaces = Spaces(middle, others)
+                except subprocess.CalledProcessError as error:
+                    print(f"left out: no network namespaces here: {error.stderr.decode().strip()}")
+                    return
+                try:
+                    run = run_of(f"spaces-{middle}", [middle], [middle], keys=True, host=Spaces.HOST,
+                                 spaces=spaces.of)
+                    run.start_all()
+                    run.ends(0)
+                    rounds = run.rows("west", "round")
+                    require({row["members"] for row in rounds} == {3}, f"{middle}: {rounds}")
+                finally:
+                    spaces.remove()
 
         tests = [the_same_bits_as_with_addresses, a_hidden_site_dies, one_of_two_relays_dies,
-                 the_only_relay_dies, strangers_change_nothing, doctor_and_bench_link_take_the_same_ways,
+                 the_only_relay_dies, the_hub_that_relays_dies, strangers_change_nothing, doctor_and_bench_link_take_the_same_ways,
                  two_sites_without_a_network_in_common]
         try:
             for test in tests:
