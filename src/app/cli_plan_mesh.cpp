@@ -44,6 +44,11 @@ void add_choice_flags(CLI::App& command, PlanMeshArguments& arguments) {
   command.add_flag_callback(
       "--recompute", [&arguments] { arguments.recompute = true; },
       "layers run again in the backward pass");
+  command
+      .add_option("--sequence-parallel", arguments.sequence_parallel,
+                  "whether tensor-parallel ranks split norms and stream too: true or false "
+                  "(default: CONFIG's; where the context divides)")
+      ->type_name("BOOL");
 }
 
 void add_machine_flags(CLI::App& command, PlanMeshArguments& arguments) {
@@ -53,6 +58,15 @@ void add_machine_flags(CLI::App& command, PlanMeshArguments& arguments) {
   command
       .add_option("--compute", arguments.compute,
                   "what a rank really computes (default 400TFLOP/s)")
+      ->type_name("RATE");
+  command
+      .add_option("--attention", arguments.attention,
+                  "the same of attention, whose products are small (default: as --compute)")
+      ->type_name("RATE");
+  command
+      .add_option("--memory-rate", arguments.memory_rate,
+                  "what a rank reads and writes in its memory: norms, activation functions, logits "
+                  "and the optimizer then take time (default: none)")
       ->type_name("RATE");
   command
       .add_option("--node-link", arguments.node_rate,

@@ -31,6 +31,8 @@ struct PlanMeshArguments {
   std::int64_t nodes = 1;
   std::string memory;  // "80GB", of a rank
   std::string compute = "400TFLOP/s";
+  std::string attention;    // rate of attention's operations; empty: compute
+  std::string memory_rate;  // of a rank's memory; empty: it takes no time
   std::string node_rate = "400GB/s", network_rate = "50GB/s";
   std::string node_latency = "5us", network_latency = "15us";
   std::string precision;  // empty: bf16, or the file's
@@ -39,6 +41,7 @@ struct PlanMeshArguments {
   std::optional<int> tp, pp, dp, zero, virtual_stages;
   std::optional<std::int64_t> micro_batches;
   bool recompute = false;
+  std::optional<bool> sequence_parallel;
   std::int64_t top = 8;  // rows of the table
 };
 

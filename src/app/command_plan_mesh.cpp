@@ -99,7 +99,8 @@ std::string candidate_json(const MeshQuestion& q, const MeshCandidate& candidate
   time.add("compute", t.compute)
       .add("tensor", t.tensor)
       .add("bubble", t.bubble)
-      .add("data", t.data);
+      .add("data", t.data)
+      .add("update", t.update);
   JsonLine traffic;
   traffic.add_raw("tensor", volume_json(cost.volumes.tensor))
       .add_raw("pipeline", volume_json(cost.volumes.pipeline))
@@ -180,6 +181,12 @@ void print_head(const MeshQuestion& q, Session& session) {
     text += fmt::format(", {} each", bytes_text(static_cast<double>(q.machine.memory_bytes)));
   }
   std::string assumed = fmt::format("Assumed: {:g} TFLOP/s a rank", q.machine.flops_per_s / 1e12);
+  if (q.machine.attention_flops_per_s > 0) {
+    assumed += fmt::format(", {:g} in attention", q.machine.attention_flops_per_s / 1e12);
+  }
+  if (q.machine.memory_bytes_per_s > 0) {
+    assumed += fmt::format(", {}/s of memory", bytes_text(q.machine.memory_bytes_per_s));
+  }
   for (const plan::LinkClass& link : q.machine.links) {
     assumed += fmt::format("; {}/s and {} in {}", bytes_text(link.bytes_per_s),
                            human_time(link.latency_s), link.name);
@@ -255,6 +262,7 @@ std::vector<std::string> best_lines(const MeshQuestion& q, const MeshCandidate& 
   if (c.dp > 1) {
     step += fmt::format(", gradients and weights that nothing hides {}", step_text(t.data));
   }
+  if (t.update > 0) step += fmt::format(", the update {}", step_text(t.update));
   lines.push_back(step);
   std::string memory = fmt::format(
       "memory of stage {}, the fullest: parameters {}, gradients {}, moments {}, activations {}, "

@@ -205,6 +205,14 @@ void read_machine(const PlanMeshArguments& a, MeshQuestion& question) {
   if (machine.flops_per_s == 0) {
     machine.flops_per_s = quantity_of("--compute", a.compute, Dimension::kFlops, kMost);
   }
+  if (!a.attention.empty()) {
+    machine.attention_flops_per_s =
+        quantity_of("--attention", a.attention, Dimension::kFlops, kMost);
+  }
+  if (!a.memory_rate.empty()) {
+    machine.memory_bytes_per_s =
+        quantity_of("--memory-rate", a.memory_rate, Dimension::kRate, kMost) / kBits;
+  }
   if (!a.memory.empty()) {
     machine.memory_bytes =
         static_cast<std::int64_t>(quantity_of("--memory", a.memory, Dimension::kBytes, 1e18));
@@ -252,6 +260,7 @@ MeshQuestion mesh_question(const PlanMeshArguments& a) {
   search.micro_batches = a.micro_batches;
   if (!a.schedule.empty()) search.schedule = parse_pipeline_kind(a.schedule);
   if (a.recompute) search.recompute = true;
+  if (a.sequence_parallel) search.sequence_parallel = a.sequence_parallel;
   for (const auto& [flag, value] :
        {std::pair{"--tp", a.tp}, std::pair{"--pp", a.pp}, std::pair{"--dp", a.dp}}) {
     if (value && (*value < 1 || a.ranks % *value != 0)) {

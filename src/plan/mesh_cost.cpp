@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/muon.h"
+#include "plan/mesh_passes.h"
 #include "plan/mesh_share.h"
 #include "plan/mesh_traffic.h"
 
@@ -55,7 +56,7 @@ State state_of(const MeshWorkload& workload, const MeshShare& share) {
   return state;
 }
 
-std::int64_t update_bytes(const MeshWorkload& workload, const MeshShare& share) {
+std::int64_t update_scratch(const MeshWorkload& workload, const MeshShare& share) {
   std::int64_t bytes = 0;
   if (workload.inner.optimizer != "muon") return bytes;
   for (const StageShare& stage : share.stages) {
@@ -109,7 +110,7 @@ RankMemory memory_of(const MeshWorkload& workload, const MeshChoice& choice, con
     const std::int64_t bytes = kFloatBytes * state.buckets;
     memory.buffers = choice.zero < 2 ? 0 : choice.zero == 2 ? bytes : 2 * bytes;
   }
-  memory.update = update_bytes(workload, share);
+  memory.update = update_scratch(workload, share);
   const std::int64_t rows = micro_batch_rows(workload, choice);
   memory.activations = working_bytes(workload.shape, choice, rows);
   for (std::size_t chunk = 0; chunk < share.stages.size(); ++chunk) {
@@ -159,11 +160,37 @@ StageWork work_of(const MeshWorkload& workload, const MeshChoice& choice, const 
   work.forward_flops = rows * (2 * (layers + outside) + attention);
   work.attention_flops = rows * attention;
   work.head_flops = rows * 2 * outside;
-  work.again_flops = choice.recompute ? rows * (2 * again + (count - 1) * layer_attention) : 0;
+  if (choice.recompute) {
+    work.again_attention_flops = rows * (count - 1) * layer_attention;
+    work.again_flops = rows * 2 * again + work.again_attention_flops;
+  }
+  const PassBytes bytes = pass_bytes(workload, choice, stage);
+  work.forward_bytes = bytes.forward;
+  work.backward_bytes = bytes.backward + bytes.again;
   work.forward = tensor_forward(workload, choice, stage);
   work.backward = tensor_backward(workload, choice, stage);
   work.weight = tensor_weight(workload, choice, stage);
   return work;
+}
+
+/// Of the optimizer on one rank. Ranks without ZeRO are taken to update even parts of the whole
+/// model together, as those that are threads do.
+double update_of(const ModelLayout& layout, const MeshWorkload& workload, const MeshChoice& choice,
+                 const MeshShare& share) {
+  double values = 0, moments = 0, parts = choice.ranks();
+  if (choice.zero >= 1 && choice.dp > 1) {
+    const State state = state_of(workload, share);
+    values = static_cast<double>(state.parameters);
+    moments = static_cast<double>(state.moments);
+    parts = choice.dp;
+  } else {
+    for (const TensorInfo& tensor : layout.tensors()) {
+      const auto elements = static_cast<double>(tensor.elements.size());
+      values += elements;
+      moments += elements * static_cast<double>(moments_of(workload.inner, tensor));
+    }
+  }
+  return update_bytes(values / parts, moments / parts);
 }
 
 RankCost cost_of(const ModelLayout& layout, const MeshWorkload& workload, const MeshChoice& choice,
@@ -176,6 +203,7 @@ RankCost cost_of(const ModelLayout& layout, const MeshWorkload& workload, const 
   if (pipeline_rank == 0) {
     cost.memory.outer = outer_bytes(workload.outer, choice, layout.elements());
   }
+  cost.update_bytes = update_of(layout, workload, choice, share);
   cost.message_bytes = message_bytes(workload, choice);
   for (const StageShare& stage : share.stages) {
     const StageWork work = work_of(workload, choice, stage);

@@ -99,10 +99,13 @@ struct StageWork {
   double attention_flops = 0;  // of these: no weights, so twice as many for inputs alone; the rest
                                // has the same for inputs and for weights
   double head_flops = 0;       // of these too: its gradients are taken with the forward pass
-  double again_flops = 0;      // of recomputation
-  Volume forward;              // tensor-parallel operations in the forward pass,
-  Volume backward;             // in the backward pass, recomputation included,
-  Volume weight;               // and in its second part, where it is split
+  double again_flops = 0;      // of recomputation,
+  double again_attention_flops = 0;  // attention's of these
+  double forward_bytes = 0;          // gone through beside products and attention (mesh_passes.h),
+  double backward_bytes = 0;         // recomputation included
+  Volume forward;                    // tensor-parallel operations in the forward pass,
+  Volume backward;                   // in the backward pass, recomputation included,
+  Volume weight;                     // and in its second part, where it is split
 };
 
 /// What a rank does with the data-parallel ranks in a step.
@@ -121,6 +124,7 @@ struct RankCost {
   std::int64_t elements = 0;  // parameters it works with: its share of its stages
   RankMemory memory;
   double flops = 0;                // of a step, recomputation included
+  double update_bytes = 0;         // that its part of the optimizer's update goes through
   std::vector<StageWork> stages;   // of each chunk
   RankVolumes volumes;             // of a step
   DataVolumes data;                // volumes.data, by what it is

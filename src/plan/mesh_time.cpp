@@ -39,6 +39,35 @@ std::size_t link_between(std::int64_t a, std::int64_t b, const std::vector<LinkC
   return links.size() - 1;
 }
 
+/// What computing alone takes of a micro-batch in a stage.
+StageTimes computing(const StageWork& work, const MeshMachine& machine) {
+  const double in_attention =
+      machine.attention_flops_per_s > 0 ? machine.attention_flops_per_s : machine.flops_per_s;
+  const auto seconds = [&](double flops, double attention_flops) {
+    return (flops - attention_flops) / machine.flops_per_s + attention_flops / in_attention;
+  };
+  const auto through = [&](double bytes) {
+    return machine.memory_bytes_per_s > 0 ? bytes / machine.memory_bytes_per_s : 0;
+  };
+  const double forward = seconds(work.forward_flops, work.attention_flops);
+  const double attention = work.attention_flops / in_attention;
+  return {.forward = forward + through(work.forward_bytes),
+          .backward_input = forward + attention +
+                            seconds(work.again_flops, work.again_attention_flops) +
+                            through(work.backward_bytes),
+          .backward_weight = forward - attention};
+}
+
+/// The same of a rank's step.
+double computing(const MeshChoice& choice, const RankCost& cost, const MeshMachine& machine) {
+  double seconds = 0;
+  for (const StageWork& work : cost.stages) {
+    const StageTimes t = computing(work, machine);
+    seconds += t.forward + t.backward_input + t.backward_weight;
+  }
+  return static_cast<double>(choice.micro_batches) * seconds;
+}
+
 std::vector<StageTimes> stage_times(const MeshChoice& choice, const std::vector<RankCost>& costs,
                                     const MeshMachine& machine, const LinkClass& tensor) {
   std::vector<StageTimes> times(static_cast<std::size_t>(choice.pp * choice.virtual_stages));
@@ -47,12 +76,10 @@ std::vector<StageTimes> stage_times(const MeshChoice& choice, const std::vector<
       const StageWork& work = cost.stages[chunk];
       const std::size_t stage = chunk * static_cast<std::size_t>(choice.pp) +
                                 static_cast<std::size_t>(cost.pipeline_rank);
-      const double forward = work.forward_flops / machine.flops_per_s;
-      times[stage].forward = forward + seconds_of(work.forward, tensor);
-      const double attention = work.attention_flops / machine.flops_per_s;
-      times[stage].backward_input = forward + attention + work.again_flops / machine.flops_per_s +
-                                    seconds_of(work.backward, tensor);
-      times[stage].backward_weight = forward - attention + seconds_of(work.weight, tensor);
+      times[stage] = computing(work, machine);
+      times[stage].forward += seconds_of(work.forward, tensor);
+      times[stage].backward_input += seconds_of(work.backward, tensor);
+      times[stage].backward_weight += seconds_of(work.weight, tensor);
     }
   }
   return times;
@@ -186,7 +213,7 @@ MeshTime mesh_time(const MeshChoice& choice, const std::vector<RankCost>& costs,
   const Played played = play_long(choice, timing);
   const RankCost& busiest = costs[static_cast<std::size_t>(played.busiest)];
   time.busiest = played.busiest;
-  time.compute = choice.tp == 1 ? played.busy : busiest.flops / machine.flops_per_s;
+  time.compute = choice.tp == 1 ? played.busy : computing(choice, busiest, machine);
   time.tensor = played.busy - time.compute;
   time.bubble = played.makespan - played.busy;
   time.bubble_share = played.makespan > 0 ? time.bubble / played.makespan : 0;
@@ -194,8 +221,11 @@ MeshTime mesh_time(const MeshChoice& choice, const std::vector<RankCost>& costs,
     double exposed = exposed_data(choice, cost, times, link(MeshDimension::kData));
     exposed += seconds_of(cost.volumes.embeddings, between);
     time.data = std::max(time.data, exposed);
+    if (machine.memory_bytes_per_s > 0) {
+      time.update = std::max(time.update, cost.update_bytes / machine.memory_bytes_per_s);
+    }
   }
-  time.step = played.makespan + time.data;
+  time.step = played.makespan + time.data + time.update;
   return time;
 }
 

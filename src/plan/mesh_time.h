@@ -8,9 +8,10 @@
 // but for those that are final only as it ends, of the embedding or the stage's first layer; ZeRO 3
 // gathers parameters beside each pass: what is longer than the pass is exposed. Without it they are
 // gathered after the update, in the way of all else. With ZeRO a bucket's sums go to the rank whose
-// slice it is in, so its end of a link takes N - 1 buckets' bytes at a time. Left out: the
-// optimizer's own time, products that become too small to be fast, several groups on one link. Pure
-// functions; any thread.
+// slice it is in, so its end of a link takes N - 1 buckets' bytes at a time. Where the rate of a
+// rank's memory is given, what passes and the update go through beside products takes its bytes
+// over that rate (mesh_passes.h). Left out: products that become too small to be fast, several
+// groups on one link, sums that take cores which compute. Pure functions; any thread.
 #pragma once
 
 #include <array>
@@ -31,9 +32,11 @@ struct LinkClass {
 };
 
 struct MeshMachine {
-  double flops_per_s = 0;         // of a rank, as it really computes
-  std::int64_t memory_bytes = 0;  // of a rank; 0: not asked
-  std::vector<LinkClass> links;   // innermost, fastest first; the last one joins all
+  double flops_per_s = 0;            // of a rank, as it really computes
+  double attention_flops_per_s = 0;  // the same of attention; 0: flops_per_s
+  double memory_bytes_per_s = 0;     // that a rank reads and writes; 0: takes no time
+  std::int64_t memory_bytes = 0;     // of a rank; 0: not asked
+  std::vector<LinkClass> links;      // innermost, fastest first; the last one joins all
 };
 
 enum class MeshDimension { kTensor, kPipeline, kData };
@@ -59,6 +62,7 @@ struct MeshTime {
   double tensor = 0;                   // its tensor-parallel operations
   double bubble = 0;                   // it waits for other stages and their messages
   double data = 0;                     // exposed reduction of gradients and gathering of parameters
+  double update = 0;                   // the optimizer goes through its state
   double bubble_share = 0;             // of the pipeline's part of the step
   int busiest = 0;                     // that pipeline rank
   std::array<std::size_t, 3> links{};  // by MeshDimension: index into the machine's

@@ -633,6 +633,29 @@ codec = "int8"
                       "the nearest that works is 32", "--top"]:
             self.assertIn(words, text)
 
+    def test_meshes_take_what_a_machine_is_said_to_do(self):
+        plan = ["plan", "mesh", "--model", "mid", "--context", "256", "--batch", "2048 tok", "--precision", "fp32",
+                "--ranks", "2", "--tp", "2", "--micro-batches", "1", "--compute", "100GFLOP/s"]
+        plain = self.object_of(*plan, "--sequence-parallel", "false")["meshes"][0]
+        self.assertFalse(plain["sequence_parallel"])
+        self.assertTrue(self.object_of(*plan, "--sequence-parallel", "true")["meshes"][0]["sequence_parallel"])
+        self.assertEqual(plain["time_s"]["update"], 0)
+        # A third of the speed in attention: twice what it took comes on top, 12 d T operations a token and layer.
+        slow = self.object_of(*plan, "--sequence-parallel", "false", "--attention", "33.33333333GFLOP/s")["meshes"][0]
+        attention = 8 * 12 * 512 * 256 * 2048 / 2 / 100e9
+        self.assertAlmostEqual(slow["step_s"] - plain["step_s"], 2 * attention, delta=1e-6)
+        # 8 values of 4 bytes are read or written for a parameter, by two ranks.
+        shown = self.object_of(*plan, "--sequence-parallel", "false", "--memory-rate", "10GB/s")
+        memory = shown["meshes"][0]
+        self.assertAlmostEqual(memory["time_s"]["update"], 32 * shown["params"] / 2 / 10e9)
+        self.assertGreater(memory["time_s"]["compute"], plain["time_s"]["compute"])
+        text = " ".join(self.prints(*plan, "--memory-rate", "10GB/s", "--attention", "50GFLOP/s").split())
+        self.assertRegex(text, "0.05 in attention, [0-9.]+ GB/s of memory")
+        self.assertIn(", the update ", text)
+        self.refuses(2, "--memory-rate 10: needs a unit", *plan, "--memory-rate", "10")
+        self.refuses(2, "--attention -1GFLOP/s", *plan, "--attention=-1GFLOP/s")
+        self.refuses(2, "--sequence-parallel", *plan, "--sequence-parallel", "perhaps")
+
     def test_ranks_of_a_mesh_are_placed_by_links(self):
         plan = ["plan", "mesh", "--model", "llama:layers=4,d_model=256,heads=8,vocab=1024", "--context",
                 "256", "--batch", "1Mi tok", "--ranks", "8", "--tp", "2", "--pp", "2"]

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/mesh_passes.h"
+
+#include "inner/rank_layout.h"
+
+namespace isthmus::plan {
+namespace {
+constexpr double kFloatBytes = 4;
+constexpr double kBf16Bytes = 2;
+
+/// Widths of a rank's part of a layer, in values of a token.
+struct Widths {
+  double d, query, key, ff, wide;  // wide: bytes of a value outside the stream
+
+  Widths(const ModelShape& s, const MeshChoice& choice)
+      : d(static_cast<double>(s.d_model)),
+        query(static_cast<double>(s.query_width() / choice.tp)),
+        key(static_cast<double>(s.key_width() / (choice.tp / key_copies(s, choice.tp)))),
+        ff(static_cast<double>(s.d_ff / choice.tp)),
+        wide(choice.bf16 ? kBf16Bytes : kFloatBytes) {}
+  [[nodiscard]] double norm_forward() const { return d * (kFloatBytes + wide); }
+  [[nodiscard]] double norm_backward() const { return d * (wide + 3 * kFloatBytes); }
+};
+
+/// Of a token: `own` where ranks split the sequence, `all` where each has every token.
+struct TokenBytes {
+  double own = 0, all = 0;
+};
+
+TokenBytes layer_forward(const ModelShape& s, const Widths& w) {
+  if (s.architecture == Architecture::kGpt2) return {2 * w.norm_forward(), w.ff * w.wide};
+  // A norm of heads copies them first.
+  const double heads = s.qk_norm ? 4 * (w.query + w.key) : 0;
+  return {2 * w.norm_forward(), (heads + 2 * (w.query + w.key) + 3 * w.ff) * w.wide};
+}
+
+TokenBytes layer_backward(const ModelShape& s, const Widths& w, bool split) {
+  TokenBytes bytes{2 * w.norm_backward(), w.ff * w.wide};
+  if (s.architecture == Architecture::kLlama) {
+    const double heads = s.qk_norm ? 7 * (w.query + w.key) : 0;
+    bytes.all = (heads + 2 * (w.query + w.key) + 5 * w.ff) * w.wide;
+  }
+  if (!split) return bytes;
+  const double qkv = w.query + 2 * w.key;
+  bytes.own += 2 * 2 * w.d * kFloatBytes;
+  bytes.all += 2 * (s.architecture == Architecture::kGpt2 ? w.ff + qkv : qkv) * w.wide;
+  return bytes;
+}
+
+}  // namespace
+
+PassBytes pass_bytes(const MeshWorkload& workload, const MeshChoice& choice,
+                     const StageShare& stage) {
+  const ModelShape& s = workload.shape;
+  const Widths w(s, choice);
+  const auto rows = static_cast<double>(micro_batch_rows(workload, choice));
+  const double own = choice.sequence_parallel ? rows / choice.tp : rows;
+  const auto of = [&](const TokenBytes& token) { return own * token.own + rows * token.all; };
+  const auto layers = static_cast<double>(stage.layers.size());
+  PassBytes bytes;
+  const double layer = of(layer_forward(s, w));
+  bytes.forward = layers * layer;
+  bytes.backward = layers * of(layer_backward(s, w, choice.schedule == PipelineKind::kZbH1));
+  if (choice.recompute && layers > 0) bytes.again = (layers - 1) * layer;
+  if (stage.first) {
+    bytes.forward += rows * 2 * w.d * kFloatBytes;
+    bytes.backward += rows * 3 * w.d * kFloatBytes;
+  }
+  if (stage.last) {
+    const double vocab = static_cast<double>((s.vocab + choice.tp - 1) / choice.tp);
+    bytes.forward += own * (w.norm_forward() + w.norm_backward()) + rows * 3 * vocab * kFloatBytes;
+  }
+  return bytes;
+}
+
+double update_bytes(double values, double moments) {
+  return kFloatBytes * (4 * values + 2 * moments);
+}
+
+}  // namespace isthmus::plan
