@@ -8,6 +8,7 @@
 
 #include "app/checkpointing.h"
 #include "app/config_difference.h"
+#include "app/run_directory.h"
 #include "core/log.h"
 #include "inner/data/data_report.h"
 #include "isthmus/errors.h"
@@ -27,7 +28,7 @@ std::string what_differs(const Storage& storage, const Checkpoint& checkpoint,
   }
   std::string text;
   for (const std::string& line :
-       config_differences(read_text(storage, file), resolved_toml(config))) {
+       config_differences(read_text(storage, file), resolved_as_kept(config))) {
     text += (text.empty() ? "" : "; ") + line;
   }
   return text;

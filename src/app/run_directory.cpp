@@ -5,6 +5,8 @@
 
 #include <array>
 #include <charconv>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "app/saved_pieces.h"
@@ -16,12 +18,12 @@ namespace {
 /// What a run leaves in its folder; nothing else is ever removed.
 // cell.json first: a folder half removed must not pass for a finished cell. manifest.json last: nor
 // for no run.
-constexpr std::array<std::string_view, 17> kRunFiles = {
-    "cell.json",    "config.toml", "config.resolved.toml", "metrics.jsonl",
-    "events.jsonl", "links.json",  "summary.json",         "live.json",
-    "report.html",  "method.log",  "cells.jsonl",          "ckpt",
-    "tb",           kTagsFile,     SavedPieces::kFile,     SavedPieces::kTemporaryFile,
-    "manifest.json"};
+constexpr std::array<std::string_view, 18> kRunFiles = {
+    "cell.json",    "config.toml",  "config.resolved.toml", "metrics.jsonl",
+    "events.jsonl", "links.json",   "summary.json",         "live.json",
+    "report.html",  "method.log",   "cells.jsonl",          "ckpt",
+    "tb",           kTagsFile,      SavedPieces::kFile,     SavedPieces::kTemporaryFile,
+    kTracesFolder,  "manifest.json"};
 
 void remove_files(Storage& storage, const std::filesystem::path& run) {
   for (const std::string_view name : kRunFiles) {
@@ -112,9 +114,35 @@ RunDirectory::RunDirectory(Storage& storage, const RunDirectoryOptions& options)
   storage_.sync_directory(parent);
 }
 
+std::map<std::filesystem::path, std::filesystem::path> trace_copies(const Config& config) {
+  std::map<std::filesystem::path, std::filesystem::path> copies;
+  for (const LinkConfig& link : config.links) {
+    if (link.trace.empty() || copies.contains(link.trace)) continue;
+    copies[link.trace] =
+        std::filesystem::path(kTracesFolder) / fmt::format("{}.csv", copies.size() + 1);
+  }
+  return copies;
+}
+
+std::string resolved_as_kept(const Config& config) {
+  const auto copies = trace_copies(config);
+  const auto kept = std::make_unique<Config>(config);  // large
+  for (LinkConfig& link : kept->links) {
+    if (!link.trace.empty()) link.trace = copies.at(link.trace);
+  }
+  return resolved_toml(*kept);
+}
+
 void RunDirectory::write_config(const Config& config) {
+  // All are read before one is written: a run that goes on may be given its own copies.
+  std::map<std::filesystem::path, std::string> texts;  // by copy
+  for (const auto& [place, copy] : trace_copies(config)) {
+    texts[copy] = read_text(storage_, place);
+  }
+  if (!texts.empty()) storage_.create_directories(path_ / kTracesFolder);
+  for (const auto& [copy, text] : texts) write_atomically(storage_, path_ / copy, text);
   write_atomically(storage_, path_ / "config.toml", config.text);
-  write_atomically(storage_, path_ / "config.resolved.toml", resolved_toml(config));
+  write_atomically(storage_, path_ / "config.resolved.toml", resolved_as_kept(config));
 }
 
 void RunDirectory::write_json(const std::string& name, std::string_view json) {

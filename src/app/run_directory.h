@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -81,6 +82,13 @@ struct RunDirectoryOptions {
 
 /// Texts that people have put to a run (`runs tag`): a JSON list.
 inline constexpr std::string_view kTagsFile = "tags.json";
+/// Copies of the files of rates over time that the links name (link.trace).
+inline constexpr std::string_view kTracesFolder = "link_traces";
+/// By where these files lie: what the copies are called, as seen from the run's folder.
+[[nodiscard]] std::map<std::filesystem::path, std::filesystem::path> trace_copies(
+    const Config& config);
+/// What a run's config.resolved.toml says: `config`, whose links name the copies.
+[[nodiscard]] std::string resolved_as_kept(const Config& config);
 /// Removes what a run writes, and its folder when nothing else is in it. RETURNS: what else is.
 [[nodiscard]] std::vector<std::string> remove_run(Storage& storage,
                                                   const std::filesystem::path& run);
@@ -97,7 +105,8 @@ class RunDirectory {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::filesystem::path checkpoints() const { return path_ / "ckpt"; }
 
-  /// Writes config.toml (the file's bytes) and config.resolved.toml.
+  /// Writes config.toml (the file's bytes), config.resolved.toml and the traces of links, of which
+  /// config.resolved.toml names the copies: the folder says what was played, wherever it lies.
   void write_config(const Config& config);
   /// Writes manifest.json atomically; called at the start and at the end.
   void write_manifest(const Manifest& manifest);

@@ -277,6 +277,7 @@ void MetricsLog::eval(const EvalResult& result) {
   totals_.eval_loss = result.loss;
   totals_.eval_step = result.step.value();
   // Every worker has posted the step by now and none the next one, so the totals are those of it.
+  if (!options_.keeps_evals) evals_.clear();
   evals_.push_back({.step = totals_.eval_step,
                     .loss = result.loss,
                     .clock_s = totals_.clock_s,

@@ -68,6 +68,9 @@ class MetricsLog final : public RunLog {
     std::unique_ptr<TensorBoardSink> tensorboard;    // may be null
     StatusBoard* status = nullptr;                   // told what the lines say; may be null
     std::size_t self = 0;                            // the worker whose waits are told
+    /// `evals` has all of them, for who lays runs side by side and keeps their curves; else the
+    /// last one alone, so that a run may go on for ever.
+    bool keeps_evals = false;
   };
   /// Borrows everything for its life. `progress` may be null.
   MetricsLog(Options options, JsonLinesFile& metrics, Progress* progress, RunTotals& totals);
@@ -85,7 +88,7 @@ class MetricsLog final : public RunLog {
   /// Last line: status as in manifest.json.
   void end(const std::string& status, const std::string& cause);
 
-  /// Evaluations of this session so far.
+  /// Evaluations of this session so far, as `keeps_evals` says; all are in metrics.jsonl.
   [[nodiscard]] const std::vector<EvalRecord>& evals() const { return evals_; }
 
  private:

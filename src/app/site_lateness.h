@@ -38,7 +38,8 @@ class SiteLateness {
   /// Whether training step t is not worth taking. Rounds sent after step `ahead` and before have
   /// been begun without it; or so many of a fragment's rounds in a row, `missed`, that what it
   /// carries comes first: it skips until it has begun the fragment's next round itself. So of three
-  /// rounds one counts it, however slow it is. Tells people how many steps were skipped, at 1, 2,
+  /// rounds one counts it, however slow it is, of four where the others already wait for it in the
+  /// third. Tells people how many steps were skipped, at 1, 2,
   /// 4, ... times.
   [[nodiscard]] bool skips(StepIndex t, std::optional<StepIndex> ahead, int missed);
 

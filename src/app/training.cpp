@@ -76,7 +76,8 @@ TrainingOutcome Training::run() {
                   .tensorboard = tensorboard_sink(storage_, config_, directory.path(),
                                                   request_.simulated, resumed_step),
                   .status = status(),
-                  .self = static_cast<std::size_t>(own.value())},
+                  .self = static_cast<std::size_t>(own.value()),
+                  .keeps_evals = request_.side_by_side.has_value()},
                  metrics, progress ? &*progress : nullptr, totals);
   if (watch_) {
     watch_->board().begin(manifest, totals, directory.path().string());

@@ -69,7 +69,7 @@ struct TrainingOutcome {
   bool simulated = false;
   bool resumed = false;  // an earlier session took some of the steps
   RunTotals totals;
-  std::vector<EvalRecord> evals;  // of this session
+  std::vector<EvalRecord> evals;  // of this session; of a run alone the last one
   /// Runs over declared links: what the closed form said.
   std::optional<Prediction> prediction;
   RoundComparison rounds;  // single rounds of it, beside measured ones; may be empty

@@ -144,6 +144,13 @@ void Training::check_force() const {
                     "--out, or export the model first",
                     config_.model.init.string(), out_.string()));
   }
+  for (const LinkConfig& link : config_.links) {
+    if (link.trace.empty() || !lies_within(link.trace, out_ / kTracesFolder)) continue;
+    throw ConfigError(
+        fmt::format("--force would remove link.trace = \"{}\" with the run in '{}': choose another "
+                    "--out, or copy the file first",
+                    link.trace.string(), out_.string()));
+  }
 }
 
 void Training::check_resume() const {

@@ -134,6 +134,36 @@ TEST_F(RunDirectoryTest, ConfigurationsAreCopiedAndResolved) {
   EXPECT_NO_THROW((void)load_config(folder / "run" / "config.resolved.toml"));
 }
 
+TEST_F(RunDirectoryTest, TheTracesOfLinksAreKeptAndTheFolderMayMove) {
+  const std::string csv = "seconds,rate_up,rate_down\n0,1Mbit/s,2Mbit/s\n5,3Mbit/s,4Mbit/s\n";
+  const std::string other = "seconds,rate_up,rate_down\n0,7Mbit/s,8Mbit/s\n";
+  write(folder / "day.csv", csv);
+  write(folder / "other.csv", other);
+  write(folder / "run.toml",
+        "[data]\nsource = \"synth:markov1\"\n[train]\nsteps = 1\nglobal_batch = \"384 tok\"\n"
+        "[[site]]\nname = \"a\"\n[[site]]\nname = \"b\"\n[[site]]\nname = \"c\"\n"
+        "[[link]]\nbetween = [\"*\", \"*\"]\ntrace = \"day.csv\"\n"
+        "[[link]]\nbetween = [\"a\", \"b\"]\ntrace = \"other.csv\"\n"
+        "[[link]]\nbetween = [\"a\", \"c\"]\ntrace = \"day.csv\"\n");
+  const Config config = load_config(folder / "run.toml");
+  const std::string digest = outcome_digest(config);
+  open().write_config(config);
+  std::filesystem::remove(folder / "day.csv");
+  std::filesystem::remove(folder / "other.csv");
+  std::filesystem::rename(folder / "run", folder / "elsewhere");
+  const Config again = load_config(folder / "elsewhere" / "config.resolved.toml");
+  ASSERT_EQ(again.links.size(), 3U);
+  EXPECT_EQ(read(again.links[0].trace), csv);
+  EXPECT_EQ(read(again.links[1].trace), other);
+  EXPECT_EQ(again.links[2].trace, again.links[0].trace);
+  EXPECT_EQ(outcome_digest(again), digest);
+  // A run that goes on from its own folder writes over what it reads.
+  RunDirectory(storage, {.out = folder / "elsewhere", .existing = ExistingRun::kResume})
+      .write_config(again);
+  EXPECT_EQ(read(folder / "elsewhere" / kTracesFolder / "1.csv"), csv);
+  EXPECT_TRUE(remove_run(storage, folder / "elsewhere").empty());
+}
+
 TEST_F(RunDirectoryTest, DefaultFoldersDoNotMeet) {
   const std::string a = random_id();
   EXPECT_EQ(a.size(), 12U);

@@ -214,6 +214,22 @@ TEST_F(MembershipLogTest, ARoundThatSlipsHasItsLineWithoutWhoCameLater) {
   }
 }
 
+TEST_F(MembershipLogTest, EvaluationsAreKeptForWhoAsks) {
+  MetricsLog keeps({.config = config_, .total_steps = 9, .keeps_evals = true}, file_, nullptr,
+                   totals_);
+  for (int t = 1; t <= 5; ++t) {
+    for (MetricsLog* log : {&log_, &keeps}) {
+      log->eval({.step = StepIndex(t), .loss = 1.0 / t, .tokens = 1, .now = TimePoint{}});
+    }
+  }
+  ASSERT_EQ(log_.evals().size(), 1U);
+  EXPECT_EQ(log_.evals()[0].step, 5);
+  EXPECT_EQ(log_.evals()[0].loss, 0.2);
+  ASSERT_EQ(keeps.evals().size(), 5U);
+  EXPECT_EQ(keeps.evals()[1].step, 2);
+  EXPECT_EQ(lines("eval").size(), 10U) << "the file has all";
+}
+
 TEST_F(MembershipLogTest, AStepThatAllWhoAreLeftSkipKeepsTheLastLoss) {
   StepPost idle = post(1, 0, 5);
   idle.report.inner = {.loss = 0, .grad_norm = 0, .tokens = 0, .idle = true};

@@ -149,13 +149,9 @@ def without_declared_times(bench):
     print("costs without declared step times, of one site, and about")
 
 
-def stops_and_goes_on(bench):
-    steps = 2000
-    toml = bench.write("long.toml", BLOCKING, fault("pause", 'site = "west"', 50, 15000) +
-                       fault("cut", OF_LINK, 17000, 4000), steps)
-    whole = bench.simulate(toml, "whole")
-    metrics = bench.folder / "parts/metrics.jsonl"
-    first = subprocess.Popen([bench.isthmus, "simulate", str(toml), "--out", str(bench.folder / "parts"),
+def stop_in_the_middle(bench, toml, out):
+    metrics = bench.folder / out / "metrics.jsonl"
+    first = subprocess.Popen([bench.isthmus, "simulate", str(toml), "--out", str(bench.folder / out),
                               "--progress", "none"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     begin = time.monotonic()
     while first.poll() is None and (not metrics.exists() or metrics.read_text().count("\n") < 10):
@@ -163,6 +159,14 @@ def stops_and_goes_on(bench):
         time.sleep(0.01)
     first.send_signal(signal.SIGUSR1)
     require(first.wait(120) == 85, "the run was over before it could be stopped")
+
+
+def stops_and_goes_on(bench):
+    steps = 2000
+    toml = bench.write("long.toml", BLOCKING, fault("pause", 'site = "west"', 50, 15000) +
+                       fault("cut", OF_LINK, 17000, 4000), steps)
+    whole = bench.simulate(toml, "whole")
+    stop_in_the_middle(bench, toml, "parts")
     stopped = bench.simulate(toml, "parts", "--resume", "auto")
     require(abs(stopped["simulated_s"] - whole["simulated_s"]) < 1e-6,
             f"{stopped['simulated_s']} s in two parts, {whole['simulated_s']} s in one")
@@ -170,6 +174,24 @@ def stops_and_goes_on(bench):
     require(whole["faults"]["cost_s"] > 15000 - STEP_S, whole["faults"])
     require("net.dead_after" in whole["faults"]["notes"][0], whole["faults"])
     print("stopped and gone on: the same clock")
+
+
+def goes_on_elsewhere(bench):
+    """Without the trace that it began with: the run's folder has a copy, and goes on from that, in its place too."""
+    csv = bench.folder / "day.csv"
+    slow = "0,500kbit/s,500kbit/s\n10,1Mbit/s,1Mbit/s\n20,500kbit/s,500kbit/s\n20.5,repeat\n"
+    toml = traced(bench.write("long_traced.toml", BLOCKING, "", 2000), csv, slow)
+    whole = bench.simulate(toml, "whole_traced")
+    stop_in_the_middle(bench, toml, "here")
+    csv.unlink()
+    there = (bench.folder / "here").rename(bench.folder / "there")
+    told = bench.simulate(there / "config.resolved.toml", "there", "--resume", "auto")
+    # Both begin again at one moment, and were half a round trip apart at most. Rates of another time cost far more.
+    require(abs(told["simulated_s"] - whole["simulated_s"]) <= HALF_A_ROUND_TRIP + 1e-6,
+            f"{told['simulated_s']} s in two places, {whole['simulated_s']} s in one")
+    require(bench.outcome("there")[0] == bench.outcome("whole_traced")[0], "other parameters")
+    require((there / "link_traces/1.csv").read_text().endswith(slow), "the copy is another one")
+    print("gone on elsewhere with the trace of its folder")
 
 
 def traced(toml, csv, lines):
@@ -191,6 +213,7 @@ def traces(bench):
     told = bench.simulate(traced(steady, csv, slow), "slow")
     require(abs(told["simulated_s"] - without - 0.3) < 1e-6, f"{told['simulated_s']} s, {without} s without")
     require(bench.outcome("slow") == bench.outcome("steady"), "other parameters or losses")
+    clock = told["simulated_s"]
     faulty = bench.write("traced_fault.toml", BLOCKING, fault("cut", OF_LINK, 40.3, 30))
     faulty = traced(faulty, csv, slow)
     told = bench.simulate(faulty, "slow_and_cut")
@@ -214,6 +237,13 @@ def traces(bench):
     require(links["trace"] == str(csv) and abs(links["bits_per_s_up"] - (10 + 10.5 / 2) / 20.5 * 1e6) < 1, links)
     told = json.loads(bench.run("report", bench.folder / "slow", "--json", "--links", "1Gbit/s,1ms").stdout)
     require("trace" in told["retimed"][0]["needs_simulating"], told)
+    csv.unlink()
+    moved = (bench.folder / "slow").rename(bench.folder / "moved")
+    require(json.loads(bench.run("status", moved, "--json").stdout)["steps"] == 12, "the folder lacks its trace")
+    again = bench.simulate(moved / "config.resolved.toml", "again")
+    require(again["simulated_s"] == clock, f"{again['simulated_s']} s from the folder's own files, {clock} s before")
+    said = bench.run("simulate", moved / "config.resolved.toml", "--out", moved, "--force", code=3).stderr
+    require("--force would remove link.trace" in said, said)
     csv.write_text("seconds,rate_up,rate_down\n0,1Mbps,1\n")
     require("rates.csv:2:3" in bench.run("simulate", toml, "--dry-run", code=3).stderr, "a bad file without its place")
     print("rates over time from a file")
@@ -246,6 +276,7 @@ def main():
             costs(bench)
             without_declared_times(bench)
             stops_and_goes_on(bench)
+            goes_on_elsewhere(bench)
             traces(bench)
             refusals(bench)
         except Failure as failure:

@@ -38,15 +38,17 @@ void HostileRun::take_result(int m, int round, Reduced reduced) {
   for (std::size_t i = 1; i < reduced.contributors.size(); ++i) {
     if (reduced.contributors[i - 1] >= reduced.contributors[i]) wrong("counted twice");
   }
-  if (std::ranges::find(reduced.contributors, Rank(m)) == reduced.contributors.end()) {
-    wrong("its own contribution is lost");
+  const bool counted = std::ranges::count(reduced.contributors, Rank(m)) > 0;
+  if (counted == may_be_without(m, round)) {
+    wrong(counted ? "it was late, and is counted" : "its own contribution is lost");
   }
   const std::vector<float> values = result_of(*codec_, reduced);
   const Digest128 digest = digest_of(values);
-  Digest128& mean = means_[{reduced.contributors, size_of(round)}];
+  const std::vector<double> weights = weights_of(round, reduced.contributors);
+  Digest128& mean = means_[{reduced.contributors, size_of(round), weights}];
   if (mean == Digest128{}) {
-    mean = digest_of(
-        naive_mean(*codec_, reduced.contributors, size_of(round), schedule_.kind, id_of(round)));
+    mean = digest_of(naive_mean(*codec_, reduced.contributors, size_of(round), schedule_.kind,
+                                id_of(round), weights));
   }
   if (digest != mean) wrong("not the mean");
   const auto [known, first] = results_.try_emplace(round, Result{reduced.contributors, digest, {}});
@@ -59,6 +61,7 @@ void HostileRun::take_result(int m, int round, Reduced reduced) {
   tally_.rounds += first ? 1 : 0;
   result.payload[m] = reduced.payload_bytes;
   result.lives[m] = of(m).life;
+  settle(m, round, counted);
   if (result.payload.size() == result.contributors.size()) check_payload(round);
   changed_->update([] {});
 }
@@ -69,6 +72,10 @@ void HostileRun::check_payload(int round) {
   const Result& result = results_.at(round);
   for (const auto& [m, life] : result.lives) {
     if (of(m).life != life) return;
+  }
+  // Who takes part without giving is sent the means, and sends them.
+  for (int m = 0; m < schedule_.members; ++m) {
+    if (may_be_without(m, round)) return;
   }
   const std::uint64_t vector = encoded_bytes(*codec_, size_of(round));
   const std::uint64_t n = result.contributors.size();
@@ -96,9 +103,12 @@ void HostileRun::check_end() {
         blame(fmt::format("site {} has another result of round {}", m, round));
       }
     }
-    if (results_.at(last_round_ - 1).contributors.size() != sites_.size()) {
-      blame("somebody is missing in the last round");
-    }
+    const bool all = results_.at(last_round_ - 1).contributors.size() == sites_.size();
+    if (!all && !schedule_.has_deadline()) blame("somebody is missing in the last round");
+  }
+  if (schedule_.has_deadline()) {
+    check_masses();
+    check_last_contributions();
   }
   if (schedule_.hub) check_log();
 }

@@ -21,7 +21,6 @@ constexpr Duration kHubGathers = 1s;      // its next process, for the members o
 constexpr Duration kWithoutHub = 2500ms;  // a site that has lost a hub that lives
 constexpr Duration kTogether = 40s;       // after the last fault all are together
 constexpr Duration kThrough = 60s;        // and then through so many rounds
-constexpr int kLastRounds = 6;
 
 }  // namespace
 
@@ -62,7 +61,9 @@ std::vector<std::string> HostileRun::play() {
 }
 
 void HostileRun::direct() {
-  TimePoint limit = schedule_.quiet + kTogether;
+  // A slow site holds up who comes and goes.
+  const int slow = schedule_.has_deadline() ? 3 : 1;
+  TimePoint limit = schedule_.quiet + slow * kTogether;
   while (blamed_.empty() && !over_) {
     while (!events_.empty() && events_.front().at <= now()) {
       happen(events_.front());
@@ -76,8 +77,8 @@ void HostileRun::direct() {
       tally_.whole = now() - schedule_.quiet;
       int furthest = 0;
       for (const Site& site : sites_) furthest = std::max(furthest, site.begun);
-      last_round_ = furthest + kLastRounds;
-      limit = now() + kThrough;
+      last_round_ = furthest + (schedule_.has_deadline() ? kLastLateRounds : kLastRounds);
+      limit = now() + slow * kThrough;
       changed_->update([] {});
     }
     over_ = all_through();

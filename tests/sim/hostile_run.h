@@ -9,8 +9,15 @@
 // its processes; what was sent for a round is the closed form's; no wait passes its deadline, nor
 // comes to it; what a hub has written down is what was applied. Once faults have stopped all are
 // together again within a stated time, and so are kLastRounds rounds of all of them.
+//
+// Where rounds have a deadline (hostile_late.cpp), contributions weigh the windows that were
+// trained, and the mean is the weighted one. Who is late is told so, no sooner than its deadline,
+// and is in no such round; everyone else who took part is. What a round has not counted comes with
+// the next contribution or is dropped; at the end every window was counted once, or dropped, or is
+// still in hand.
 #pragma once
 
+#include <array>
 #include <climits>
 #include <deque>
 #include <functional>
@@ -20,6 +27,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -42,6 +50,12 @@ struct HostileTally {
   int left_out = 0;          // sites that lived and were counted as gone
   int joins = 0;             // processes that came in later
   bool nobody_left = false;  // all were gone at once: the run ended there
+  int stood_in = 0;          // rounds begun in the name of a site that was late
+  int met = 0;               // of these: whose result that site then found
+  int skipped = 0;           // steps of those
+  int carried = 0;           // windows that came with a later round
+  int lone = 0;              // windows trained alone
+  int without_in_a_row = 0;  // at most, at the end, of a site that carries and a fragment
   FaultCounts frames;
   Duration whole{0};  // from the end of all faults until all were together
 };
@@ -60,6 +74,15 @@ class HostileRun {
 
  private:
   static constexpr int kNoEnd = INT_MAX;
+  static constexpr int kLastRounds = 6;
+  static constexpr int kLastLateRounds = 20;  // with a deadline
+  /// What one process of a site makes of its windows.
+  struct Mass {
+    std::array<int, 2> window{};   // by fragment: trained and given to no round
+    std::array<int, 2> carried{};  // the same, to be given again
+    std::map<int, int> given;      // by round, while that is under way
+    int received = 0, made = 0, dropped = 0, handed_over = 0;
+  };
   struct Site {
     int life = 0;
     bool alive = false;
@@ -79,6 +102,8 @@ class HostileRun {
     std::unique_ptr<Transport> endpoint;
     PeerExchange* exchange = nullptr;
     std::map<int, Digest128> applied;  // on its disk, by round
+    std::map<int, Mass> masses;        // by life
+    int lone_windows = 0;              // it may train alone until it takes part again
   };
   struct Hub {
     bool alive = false;
@@ -136,6 +161,19 @@ class HostileRun {
   [[nodiscard]] bool counts_as_member(int m) const;
   void see_members(std::vector<bool> live);
 
+  // Where rounds have a deadline (hostile_late.cpp).
+  void add_deadline(int self, PeerExchangeOptions& options);
+  void take_window(int m, PeerExchange& exchange, Runtime& runtime);
+  void train_alone(int m, Runtime& runtime);
+  [[nodiscard]] double give(int m, int round);
+  void settle(int m, int round, bool counted);
+  void hand_over(int m);
+  void take_stood_in(int m, int life, const StoodIn& told);
+  [[nodiscard]] bool may_be_without(int m, int round) const;
+  [[nodiscard]] std::vector<double> weights_of(int round, const std::vector<Rank>& contributors);
+  void check_masses();
+  void check_last_contributions();
+
   // What is held against the promises (hostile_checks.cpp).
   void blame(const std::string& what);
   void take_result(int m, int round, Reduced reduced);
@@ -152,8 +190,12 @@ class HostileRun {
     return {FragmentId(round % 2), StepIndex(1 + round / 2)};
   }
   [[nodiscard]] static int first_after(std::int64_t step) { return static_cast<int>(2 * step); }
-  [[nodiscard]] static std::size_t size_of(int round) {
-    return 5000 + static_cast<std::size_t>(round % 3) * 4000;
+  [[nodiscard]] static int round_of(const SyncId& id) {
+    return first_after(id.sent.value() - 1) + id.fragment.value();
+  }
+  /// With a deadline a fragment has one size.
+  [[nodiscard]] std::size_t size_of(int round) const {
+    return 5000 + static_cast<std::size_t>(round % (schedule_.has_deadline() ? 2 : 3)) * 4000;
   }
   [[nodiscard]] PeerExchangeOptions options_of(int self);
   [[nodiscard]] int group_of(int process, int life) const {
@@ -177,7 +219,13 @@ class HostileRun {
   bool over_ = false;
   bool in_director_ = false;
   std::map<int, Result> results_;
-  std::map<std::pair<std::vector<Rank>, std::size_t>, Digest128> means_;
+  std::map<std::tuple<std::vector<Rank>, std::size_t, std::vector<double>>, Digest128> means_;
+  struct Given {
+    int life = 0;
+    int windows = 0;
+  };
+  std::map<std::pair<int, int>, Given> given_;   // by round and member
+  std::map<std::pair<int, int>, int> stood_in_;  // the same: the life whose training was late
   std::vector<std::string> blamed_;
   HostileTally tally_;
 };

@@ -18,7 +18,8 @@ constexpr std::array kKinds = {ReductionKind::kReduce, ReductionKind::kGather,
 
 class Draws {
  public:
-  explicit Draws(std::uint64_t seed) : rng_(seed, Stream::kTestData) {}
+  explicit Draws(std::uint64_t seed, std::uint64_t first = 1000)
+      : rng_(seed, Stream::kTestData), next_(first) {}
   double uniform() { return rng_.uniform(next_++); }
   bool chance(double probability) { return uniform() < probability; }
   int below(int bound) { return static_cast<int>(uniform() * bound); }
@@ -28,7 +29,7 @@ class Draws {
 
  private:
   const Rng rng_;
-  std::uint64_t next_ = 1000;
+  std::uint64_t next_;
 };
 
 void draw_frame_faults(HostileSchedule& schedule, Draws& draws) {
@@ -80,7 +81,37 @@ void draw_events(HostileSchedule& schedule, Draws& draws) {
   std::ranges::sort(schedule.events, {}, &HostileSchedule::Event::at);
 }
 
+/// For a while, for ever or twice; and steps that hang.
+void draw_slow_spells(HostileSchedule& schedule, Draws& draws) {
+  const auto add = [&](int member, Duration begin, Duration lasts, double factor) {
+    const TimePoint end = lasts == Duration::max() ? kNever : TimePoint(begin + lasts);
+    schedule.late.slow.push_back(
+        {.member = member, .begin = TimePoint(begin), .end = end, .factor = factor});
+  };
+  for (int more = 1 + draws.below(2); more > 0; --more) {
+    const int member = draws.below(schedule.members);
+    const double pace = schedule.paces[static_cast<std::size_t>(member)];
+    const int kind = draws.below(4);
+    const double factor = 3 + 12 * draws.uniform();
+    if (kind == 0) add(member, draws.between(0s, 3s), draws.between(300ms, 3s), factor);
+    if (kind == 1) add(member, draws.between(0s, kFaults), Duration::max(), 1 + factor / pace);
+    for (int twice = 0; kind == 2 && twice < 2; ++twice) {
+      add(member, draws.between(0s, kFaults), draws.between(100ms, 1s), factor);
+    }
+    if (kind == 3) add(member, draws.between(0s, kFaults), 50ms, 10 + 4 * factor);
+  }
+}
+
 }  // namespace
+
+double HostileSchedule::slowness(int member, TimePoint now) const {
+  double factor = 1;
+  for (const Late::Slow& spell : late.slow) {
+    const bool holds = spell.member == member && spell.begin <= now && now < spell.end;
+    if (holds) factor = std::max(factor, spell.factor);
+  }
+  return factor;
+}
 
 bool HostileSchedule::parts_in(TimePoint from, TimePoint to) const {
   return std::ranges::any_of(faults.partitions, [&](const FaultPlan::Partition& cut) {
@@ -118,6 +149,23 @@ HostileSchedule draw_schedule(std::uint64_t seed) {
     schedule.quiet = std::max(schedule.quiet, cut.end);
   }
   schedule.faults.until = schedule.quiet;
+  return schedule;
+}
+
+// Draws of its own: who adds one here changes no schedule without a deadline.
+HostileSchedule draw_late_schedule(std::uint64_t seed) {
+  HostileSchedule schedule = draw_schedule(seed);
+  schedule.open = std::min(schedule.open, 2);  // one of a fragment, as what it carries has to come
+  Draws draws(seed, 1'000'000);
+  const bool adapts = draws.chance(0.3), alike = draws.chance(0.5);
+  const Duration of_all = draws.between(60ms, 700ms);
+  for (int m = 0; m < schedule.members; ++m) {
+    const Duration own = alike ? of_all : draws.between(60ms, 700ms);
+    schedule.late.deadlines.push_back(adapts ? Duration{0} : own);
+  }
+  schedule.late.carries = draws.chance(0.7);
+  schedule.late.lone_windows = draws.below(4);
+  draw_slow_spells(schedule, draws);
   return schedule;
 }
 

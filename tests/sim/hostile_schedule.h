@@ -37,13 +37,31 @@ struct HostileSchedule {
     double share = 0;  // what is written of that
   };
   std::vector<Event> events;  // in order
-  TimePoint quiet;            // nothing of `faults` happens later
+  /// Rounds have a deadline, and sites are slow; without, nothing here holds.
+  struct Late {
+    std::vector<Duration> deadlines;  // by member; 0: adapts; empty: none
+    bool carries = true;              // what a round has not counted comes with the next one
+    int lone_windows = 0;             // at most, that who was left out trains on alone
+    struct Slow {
+      int member = 0;
+      TimePoint begin, end;
+      double factor = 1;  // so many times as long do its steps take
+    };
+    std::vector<Slow> slow;
+  };
+  Late late;
+  TimePoint quiet;  // nothing of `faults` happens later
 
   [[nodiscard]] int processes() const { return members + (hub ? 1 : 0); }
   /// Whether a partition after which two count each other as lost stands somewhere in [from, to).
   [[nodiscard]] bool parts_in(TimePoint from, TimePoint to) const;
+  [[nodiscard]] bool has_deadline() const { return !late.deadlines.empty(); }
+  /// How many times as long as its pace has it a member's step takes that begins now.
+  [[nodiscard]] double slowness(int member, TimePoint now) const;
 };
 
 [[nodiscard]] HostileSchedule draw_schedule(std::uint64_t seed);
+/// The same in all else, with a deadline and slow sites.
+[[nodiscard]] HostileSchedule draw_late_schedule(std::uint64_t seed);
 
 }  // namespace isthmus::testing_support

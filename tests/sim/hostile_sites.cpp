@@ -16,7 +16,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kStep = 40ms;
 constexpr Duration kHubWaits = 300ms;  // a hub, for one whose link has broken
 constexpr Duration kRetry = 200ms;
 constexpr Duration kAsks = 500ms;
@@ -27,21 +26,24 @@ constexpr Duration kEndPatience = 30s;   // of all at the end
 }  // namespace
 
 PeerExchangeOptions HostileRun::options_of(int self) {
-  return {.retry_interval = kRetry,
-          .run_key = 0,
-          .elastic = true,
-          .hub = schedule_.hub,
-          .on_lost = [this, self](Rank peer, const std::string&) { on_lost(self, peer); },
-          .on_back = [this, self](Rank peer) { on_back(self, peer); },
-          .on_epoch = [this, self](const Epoch& epoch) { on_epoch(self, epoch); },
-          .on_failure =
-              [this, self](const std::exception_ptr& failure) {
-                try {
-                  std::rethrow_exception(failure);
-                } catch (const std::exception& error) {
-                  blame(fmt::format("process {} cannot go on: {}", self, error.what()));
-                }
-              }};
+  PeerExchangeOptions options{
+      .retry_interval = kRetry,
+      .run_key = 0,
+      .elastic = true,
+      .hub = schedule_.hub,
+      .on_lost = [this, self](Rank peer, const std::string&) { on_lost(self, peer); },
+      .on_back = [this, self](Rank peer) { on_back(self, peer); },
+      .on_epoch = [this, self](const Epoch& epoch) { on_epoch(self, epoch); },
+      .on_failure =
+          [this, self](const std::exception_ptr& failure) {
+            try {
+              std::rethrow_exception(failure);
+            } catch (const std::exception& error) {
+              blame(fmt::format("process {} cannot go on: {}", self, error.what()));
+            }
+          }};
+  if (schedule_.has_deadline() && self < schedule_.members) add_deadline(self, options);
+  return options;
 }
 
 void HostileRun::start_site(int m, bool joins) {
@@ -80,6 +82,7 @@ void HostileRun::site_body(int m, int life) {
   if (site.aside) exchange.stand_aside();
   site.exchange = &exchange;
   if (site.aside) {
+    train_alone(m, runtime);
     while (!wait_for_word(m, [&] { return !site.aside || site.out; })) {
     }
     if (!site.out) take_over(m);
@@ -90,6 +93,7 @@ void HostileRun::site_body(int m, int life) {
     if (!may_be_left_out()) {
       blame(fmt::format("site {} was left out for nothing: {}", m, site.why));
     }
+    hand_over(m);
   } else {
     const bool alone = site.taken < last_round_;
     const TimePoint begin = now();
@@ -114,11 +118,13 @@ void HostileRun::train(int m, PeerExchange& exchange, Runtime& runtime) {
   while (site.taken < end() && !site.out) {
     if (may_begin() && trained != site.begun) {
       trained = site.begun;
-      runtime.compute(kStep, [] {});
+      take_window(m, exchange, runtime);
     } else if (may_begin()) {
       const int round = site.begun++;
-      (void)exchange.begin(
-          contribution_of(codec_, Rank(m), size_of(round), id_of(round), schedule_.kind));
+      Contribution own =
+          contribution_of(codec_, Rank(m), size_of(round), id_of(round), schedule_.kind);
+      own.weight = give(m, round);
+      (void)exchange.begin(std::move(own));
     } else if (site.taken < site.begun) {
       if (!wait_for_oldest(m, exchange, runtime)) return;
     } else {

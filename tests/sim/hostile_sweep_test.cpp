@@ -2,6 +2,7 @@
 // Runs to which everything happens that a schedule can draw (hostile_run.h).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -14,6 +15,7 @@ namespace {
 using namespace testing_support;
 
 constexpr std::uint64_t kSeeds = ISTHMUS_SEEDS;
+constexpr std::uint64_t kLateSeeds = kSeeds / 3;
 
 TEST(HostileSweep, EveryPromiseIsKeptWhateverHappens) {
   HostileTally all;
@@ -56,12 +58,49 @@ TEST(HostileSweep, EveryPromiseIsKeptWhateverHappens) {
   }
 }
 
+// The same schedules and more, with a deadline and slow sites, some for ever.
+TEST(HostileSweep, EveryPromiseIsKeptWithADeadlineWhateverHappens) {
+  HostileTally all;
+  std::uint64_t ended = 0;
+  for (const std::uint64_t seed : sweep_seeds(kLateSeeds)) {
+    const SweptSchedule schedule(seed);
+    HostileRun run(draw_late_schedule(seed));
+    for (const std::string& what : run.play()) ADD_FAILURE() << what;
+    if (schedule.failed()) continue;
+    const HostileTally& tally = run.tally();
+    all.rounds += tally.rounds;
+    all.stood_in += tally.stood_in;
+    all.met += tally.met;
+    all.skipped += tally.skipped;
+    all.carried += tally.carried;
+    all.lone += tally.lone;
+    all.priced += tally.priced;
+    all.joins += tally.joins;
+    all.without_in_a_row = std::max(all.without_in_a_row, tally.without_in_a_row);
+    ended += tally.nobody_left ? 1 : 0;
+  }
+  if (HasFailure() || sweeping()) return;
+  const auto many = static_cast<int>(kLateSeeds);
+  EXPECT_GT(all.stood_in, 2 * many);
+  EXPECT_GT(all.met, many);
+  EXPECT_GT(all.skipped, many);
+  EXPECT_GT(all.carried, many);
+  EXPECT_GT(all.lone, many / 4);
+  EXPECT_GT(all.joins, many / 2);
+  EXPECT_GT(all.priced, all.rounds / 4);
+  EXPECT_LE(ended, kLateSeeds / 20);
+}
+
 // The same seed is the same run.
 TEST(HostileSweep, ASeedReplays) {
   for (const std::uint64_t seed : {3u, 8u}) {
     HostileRun first(draw_schedule(seed)), second(draw_schedule(seed));
     EXPECT_EQ(first.play(), second.play());
     EXPECT_EQ(first.trace_hash(), second.trace_hash());
+    HostileRun late(draw_late_schedule(seed)), again(draw_late_schedule(seed));
+    EXPECT_EQ(late.play(), again.play());
+    EXPECT_EQ(late.trace_hash(), again.trace_hash());
+    EXPECT_NE(late.trace_hash(), first.trace_hash());
   }
 }
 

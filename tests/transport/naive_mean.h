@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -48,17 +49,24 @@ inline std::vector<float> through(const Codec& codec, const std::vector<float>& 
 }
 
 /// The contributors' mean; of a collect, their decoded vectors one after another. `id` matters to
-/// codecs that draw random bits only.
+/// codecs that draw random bits only. `weights`: of the contributors; empty: equal ones.
 inline std::vector<float> naive_mean(const Codec& codec, const std::vector<Rank>& contributors,
                                      std::size_t n, ReductionKind kind,
-                                     const SyncId& id = {FragmentId(0), StepIndex(0)}) {
+                                     const SyncId& id = {FragmentId(0), StepIndex(0)},
+                                     const std::vector<double>& weights = {}) {
   std::vector<float> all;
   std::vector<float> mean(n, 0.0f);
-  for (const Rank m : contributors) {
+  const bool equal =
+      std::ranges::adjacent_find(weights, std::ranges::not_equal_to{}) == weights.end();
+  double total = 0;
+  for (std::size_t k = 0; k < contributors.size(); ++k) {
+    const Rank m = contributors[k];
+    const double weight = equal ? 1.0 : weights[k];
+    total += weight;
     const std::vector<float> x =
         through(codec, test_vector(m, n), encode_key(id, static_cast<std::uint32_t>(m.value())));
     for (std::size_t i = 0; i < n; ++i) {
-      mean[i] += x[i];
+      mean[i] += static_cast<float>(weight) * x[i];
     }
     all.insert(all.end(), x.begin(), x.end());
   }
@@ -66,7 +74,7 @@ inline std::vector<float> naive_mean(const Codec& codec, const std::vector<Rank>
     return all;
   }
   for (float& value : mean) {
-    value /= static_cast<float>(contributors.size());
+    value = contributors.empty() ? 0.0f : value / static_cast<float>(total);
   }
   return kind == ReductionKind::kReduce ? through(codec, mean, encode_key(id, kMeanWorker)) : mean;
 }
