@@ -38,8 +38,8 @@ struct PlanMeshArguments {
   std::string schedule;
   std::optional<int> tp, pp, dp, zero, virtual_stages;
   std::optional<std::int64_t> micro_batches;
-  bool recompute = false;
-  std::int64_t top = 8;  // rows of the table
+  std::string recompute;  // none, selective or full; empty: as little as fits
+  std::int64_t top = 8;   // rows of the table
 };
 
 int command_plan_pipeline(const PlanPipelineArguments& arguments, Session& session);

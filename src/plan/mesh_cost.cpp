@@ -159,7 +159,8 @@ StageWork work_of(const MeshWorkload& workload, const MeshChoice& choice, const 
   work.forward_flops = rows * (2 * (layers + outside) + attention);
   work.attention_flops = rows * attention;
   work.head_flops = rows * 2 * outside;
-  work.again_flops = choice.recompute ? rows * (2 * again + (count - 1) * layer_attention) : 0;
+  work.again_flops =
+      choice.recompute == Recompute::kFull ? rows * (2 * again + (count - 1) * layer_attention) : 0;
   work.forward = tensor_forward(workload, choice, stage);
   work.backward = tensor_backward(workload, choice, stage);
   work.weight = tensor_weight(workload, choice, stage);

@@ -29,7 +29,7 @@ struct MeshChoice {
   std::int64_t micro_batches = 1;  // of a data-parallel rank in a step
   int zero = 0;                    // 0 .. 3
   bool sequence_parallel = false;
-  bool recompute = false;  // whole layers, from the residual stream
+  Recompute recompute = Recompute::kNone;
   bool bf16 = false;
   std::string codec_state = "fp32";  // of what an update changes, with zero 1 and 2
   [[nodiscard]] int ranks() const { return tp * pp * dp; }
@@ -99,7 +99,7 @@ struct StageWork {
   double attention_flops = 0;  // of these: no weights, so twice as many for inputs alone; the rest
                                // has the same for inputs and for weights
   double head_flops = 0;       // of these too: its gradients are taken with the forward pass
-  double again_flops = 0;      // of recomputation
+  double again_flops = 0;      // of recomputation: a full one; products are all that counts here
   Volume forward;              // tensor-parallel operations in the forward pass,
   Volume backward;             // in the backward pass, recomputation included,
   Volume weight;               // and in its second part, where it is split
