@@ -213,7 +213,7 @@ TEST(MeshSearch, TriesNoneThenSelectiveThenFullRecomputation) {
   for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
     choice.recompute = recompute;
     machine.memory_bytes = rank_cost(w, choice, 0).memory.total();
-    if (before != 0) EXPECT_LT(machine.memory_bytes, before);
+    EXPECT_TRUE(before == 0 || machine.memory_bytes < before) << recompute_name(recompute);
     before = machine.memory_bytes;
     const MeshCandidate best = rank_meshes(w, machine, search).candidates.front();
     EXPECT_TRUE(best.fits) << recompute_name(recompute);
