@@ -9,6 +9,7 @@
 namespace isthmus::kernels {
 namespace {
 constexpr std::int64_t kBlockRows = 16;
+constexpr std::int64_t kBlockValues = std::int64_t{1} << 14;
 }  // namespace
 
 template <typename T>
@@ -49,11 +50,28 @@ void swiglu_backward(ThreadTeam& team, const SwiGlu<T>& s, const T* d_out, T* d_
   });
 }
 
+template <typename Real>
+void gelu_values(ThreadTeam& team, std::int64_t n, const Real* x, Real* value, Real* slope) {
+  team.for_blocks(n, kBlockValues, [=](std::int64_t begin, std::int64_t end) {
+    if constexpr (std::is_same_v<Real, float>) {
+      fast_kernels().gelu_span(end - begin, x + begin, value + begin,
+                               slope == nullptr ? nullptr : slope + begin);
+    } else {
+      for (std::int64_t i = begin; i < end; ++i) {
+        value[i] = gelu(x[i]);
+        if (slope != nullptr) slope[i] = gelu_derivative(x[i]);
+      }
+    }
+  });
+}
+
 template void swiglu_forward(ThreadTeam&, const SwiGlu<Bf16>&, Bf16*);
 template void swiglu_forward(ThreadTeam&, const SwiGlu<float>&, float*);
 template void swiglu_forward(ThreadTeam&, const SwiGlu<double>&, double*);
 template void swiglu_backward(ThreadTeam&, const SwiGlu<Bf16>&, const Bf16*, Bf16*, Bf16*);
 template void swiglu_backward(ThreadTeam&, const SwiGlu<float>&, const float*, float*, float*);
 template void swiglu_backward(ThreadTeam&, const SwiGlu<double>&, const double*, double*, double*);
+template void gelu_values(ThreadTeam&, std::int64_t, const float*, float*, float*);
+template void gelu_values(ThreadTeam&, std::int64_t, const double*, double*, double*);
 
 }  // namespace isthmus::kernels

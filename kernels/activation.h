@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwiGLU (Shazeer arXiv:2002.05202). GELU is an epilogue of gemm.h, which saves a pass over memory.
+// SwiGLU (Shazeer arXiv:2002.05202). GELU is an epilogue of gemm.h, which saves a pass over memory;
+// here it is by itself, for what is made again.
 #pragma once
 
 #include <cstdint>
@@ -26,5 +27,10 @@ void swiglu_forward(ThreadTeam& team, const SwiGlu<T>& s, T* out);
 /// d_gate, d_up: rows ld_in apart, overwritten; they may be gate and up themselves.
 template <typename T>
 void swiglu_backward(ThreadTeam& team, const SwiGlu<T>& s, const T* d_out, T* d_gate, T* d_up);
+
+/// value[i] = gelu(x[i]) and, unless null, slope[i] = gelu'(x[i]), with the bits of gemm.h's
+/// epilogue on the same x; slope may be x itself. Real: double or float.
+template <typename Real>
+void gelu_values(ThreadTeam& team, std::int64_t n, const Real* x, Real* value, Real* slope);
 
 }  // namespace isthmus::kernels

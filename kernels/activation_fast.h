@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwiGLU and rotations on spans. Include after one of simd_*.h.
+// GELU, SwiGLU and rotations on spans. Include after one of simd_*.h.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,16 @@
 
 namespace isthmus::kernels {
 namespace {
+
+/// slope: null, or what may be x itself.
+inline void gelu_span(std::int64_t n, const float* x, float* value, float* slope) {
+  for (std::int64_t i = 0; i < n; i += Simd::kWidth) {
+    const Simd::Mask mask = Simd::first(n - i);
+    const GeluPair gelu = gelu_pair(Simd::load(x + i, mask));
+    Simd::store(value + i, gelu.value, mask);
+    if (slope != nullptr) Simd::store(slope + i, gelu.slope, mask);
+  }
+}
 
 template <typename T>
 void swiglu_span(std::int64_t n, const T* gate, const T* up, T* out) {

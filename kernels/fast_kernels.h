@@ -59,6 +59,7 @@ struct FastKernels {
       return fp32;
     }
   }
+  void (*gelu_span)(std::int64_t n, const float* x, float* value, float* slope);
   void (*column_softmax_sums)(const float* logits, std::int64_t ld, std::int64_t rows,
                               std::int64_t tokens, float* top, float* sum);
   void (*column_softmax_gradient)(float* logits, std::int64_t ld, std::int64_t rows,

@@ -31,6 +31,7 @@ constexpr FastKernels kTable = {
     .gemm_bf16 = gemm_with<RoundedProduct>,
     .fp32 = kStoredKernels<float>,
     .bf16 = kStoredKernels<Bf16>,
+    .gelu_span = gelu_span,
     .column_softmax_sums = column_softmax_sums,
     .column_softmax_gradient = column_softmax_gradient,
     .adamw_span = adamw_span,

@@ -46,16 +46,24 @@ struct DataConfig {
   double val_fraction = 0.1;
 };
 
+/// Which activations a layer does not keep for its backward pass, which makes them again. The bits
+/// are the same.
+enum class Recompute {
+  kNone,
+  kSelective,  // outputs of norms and of the activation: what is elementwise between products
+  kFull,       // all but the residual stream: each layer runs forward again
+};
+
 struct TrainConfig {
   std::optional<std::int64_t> steps;  // exactly one of steps, tokens
   std::optional<std::int64_t> tokens;
-  std::int64_t global_batch_tokens = 0;  // tokens of all workers in one inner step; required
-  std::int64_t context = 128;            // T
-  std::string precision = "fp32";        // fp32 | bf16 (matrix products; weights stay fp32)
-  bool recompute = false;                // activations again in the backward pass, to save memory
-  int threads = 0;                       // threads of the whole process; 0: all cores
-  bool pin = false;                      // every thread on a core of its own
-  std::string kernels = "auto";          // instruction set, or "onednn"
+  std::int64_t global_batch_tokens = 0;    // tokens of all workers in one inner step; required
+  std::int64_t context = 128;              // T
+  std::string precision = "fp32";          // fp32 | bf16 (matrix products; weights stay fp32)
+  Recompute recompute = Recompute::kNone;  // false | true | none | selective | full
+  int threads = 0;                         // threads of the whole process; 0: all cores
+  bool pin = false;                        // every thread on a core of its own
+  std::string kernels = "auto";            // instruction set, or "onednn"
   std::string offload;  // folder of files that hold the training state; empty: it is in memory
   std::string device = "auto";  // auto | cpu | cuda | cuda:N; core/device_request.h
 };

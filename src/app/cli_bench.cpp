@@ -97,6 +97,16 @@ void add_link_command(CLI::App& bench, Parsed& parsed) {
 
 }  // namespace
 
+void add_recompute(CLI::App& command, std::string& target, const std::string& text) {
+  command
+      .add_option_function<std::string>(
+          "--recompute",
+          [&target](const std::string& word) { target = word.empty() ? "full" : word; }, text)
+      ->expected(0, 1)
+      ->check(CLI::IsMember({"none", "selective", "full", "false", "true"}))
+      ->type_name("[none|selective|full]");
+}
+
 void add_bench_command(CLI::App& app, Parsed& parsed) {
   CLI::App* bench = subcommand(app, "bench", "measure this machine, or the links between sites");
   bench->require_subcommand(1);
@@ -131,8 +141,8 @@ void add_bench_command(CLI::App& app, Parsed& parsed) {
   compute->add_option("--device", parsed.bench_compute.device, "cpu (default), cuda or cuda:N")
       ->type_name("DEVICE");
   compute->add_option("--micro-batches", parsed.bench_compute.micro_batches, "parts of the batch");
-  compute->add_flag("--recompute", parsed.bench_compute.recompute,
-                    "keep the residual stream only, as train.recompute does");
+  add_recompute(*compute, parsed.bench_compute.recompute,
+                "as train.recompute: none, selective or full (alone: full)");
   compute->add_option("--tp", parsed.bench_compute.tp,
                       "tensor-parallel ranks, threads as all ranks");
   compute->add_option("--pp", parsed.bench_compute.pp, "pipeline stages");

@@ -73,6 +73,9 @@ CLI::Option* repeated(CLI::App& app, const std::string& name, std::vector<Value>
   return app.add_option(name, values, text)->allow_extra_args(false)->take_all();
 }
 
+/// --recompute [none|selective|full], the word `target`; alone it is full (cli_bench.cpp).
+void add_recompute(CLI::App& command, std::string& target, const std::string& text);
+
 /// CONFIG, --set, --out, --resume, --force (cli_parser.cpp).
 void add_configuration_flags(CLI::App& command, TrainArguments& arguments);
 /// --http, of commands that run (cli_status.cpp).

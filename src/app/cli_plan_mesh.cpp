@@ -41,9 +41,10 @@ void add_choice_flags(CLI::App& command, PlanMeshArguments& arguments) {
                   "0 .. 3: what data-parallel ranks share out (or CONFIG's)")
       ->check(CLI::Range(0, 3))
       ->type_name("STAGE");
-  command.add_flag_callback(
-      "--recompute", [&arguments] { arguments.recompute = true; },
-      "layers run again in the backward pass");
+  add_recompute(
+      command, arguments.recompute,
+      "what the backward pass makes again: none, selective or full (alone: full; default: "
+      "as little as fits)");
   command
       .add_option("--sequence-parallel", arguments.sequence_parallel,
                   "whether tensor-parallel ranks split norms and stream too: true or false "

@@ -13,6 +13,7 @@
 #include "app/device_choice.h"
 #include "app/json_line.h"
 #include "core/device_request.h"
+#include "core/recompute.h"
 #include "core/system_runtime.h"
 #include "inner/device_timing.h"
 #include "inner/model_timing.h"
@@ -79,7 +80,7 @@ int command_bench_compute(const BenchComputeArguments& arguments, Session& sessi
   options.bf16 = arguments.precision == "bf16";
   options.optimizer = arguments.optimizer;
   options.micro_batches = arguments.micro_batches;
-  options.recompute = arguments.recompute;
+  options.recompute = parse_recompute(arguments.recompute).value_or(Recompute::kNone);
   options.mesh = {.tp = arguments.tp,
                   .pp = arguments.pp,
                   .dp = arguments.dp,

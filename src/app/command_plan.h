@@ -40,7 +40,7 @@ struct PlanMeshArguments {
   std::string schedule;
   std::optional<int> tp, pp, dp, zero, virtual_stages;
   std::optional<std::int64_t> micro_batches;
-  bool recompute = false;
+  std::string recompute;  // none, selective or full; empty: as little as fits
   std::optional<bool> sequence_parallel;
   std::int64_t top = 8;  // rows of the table
 };

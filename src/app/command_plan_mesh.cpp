@@ -11,6 +11,7 @@
 #include "app/json_line.h"
 #include "app/mesh_question.h"
 #include "app/text_table.h"
+#include "core/recompute.h"
 #include "core/units.h"
 
 namespace isthmus::app {
@@ -20,6 +21,12 @@ using plan::MeshChoice;
 using plan::MeshDimension;
 using plan::MeshOrder;
 using plan::MeshRanking;
+
+std::string_view recomputes(Recompute recompute) {
+  constexpr std::array<std::string_view, 3> kTexts = {"", "; recomputes what is elementwise",
+                                                      "; recomputes"};
+  return kTexts[static_cast<std::size_t>(recompute)];
+}
 
 std::string schedule_text(const MeshChoice& c) {
   if (c.pp == 1) return "none";
@@ -117,7 +124,7 @@ std::string candidate_json(const MeshQuestion& q, const MeshCandidate& candidate
       .add("schedule", pipeline_name(c.schedule))
       .add("virtual_stages", c.virtual_stages)
       .add("zero", c.zero)
-      .add("recompute", c.recompute)
+      .add("recompute", recompute_name(c.recompute))
       .add("sequence_parallel", c.sequence_parallel)
       .add("fits", candidate.fits)
       .add("step_s", t.step)
@@ -207,7 +214,7 @@ void print_table(const MeshRanking& ranking, std::int64_t top, Session& session)
          c.dp > 1 ? fmt::format("{}", c.zero) : "-",
          bytes_text(static_cast<double>(candidate.memory.total())),
          candidate.fits ? step_text(candidate.time.step) : "-",
-         candidate.why + (c.recompute && candidate.fits ? "; recomputes" : "") +
+         candidate.why + std::string(candidate.fits ? recomputes(c.recompute) : "") +
              (candidate.order != plan::kMeshOrder && candidate.fits ? "; ranks placed" : "")});
   }
   session.out.write(table.text(session.out));

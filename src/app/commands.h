@@ -154,8 +154,8 @@ struct BenchComputeArguments {
   std::string kernels = "auto";        // as train.kernels has it
   std::string device = "cpu";          // or cuda, cuda:N
   std::int64_t micro_batches = 1;      // of each data-parallel rank
-  bool recompute = false;
-  int tp = 1, pp = 1, dp = 1;  // the mesh, its ranks threads
+  std::string recompute = "none";      // selective or full
+  int tp = 1, pp = 1, dp = 1;          // the mesh, its ranks threads
   std::string schedule = "1f1b";
   int virtual_stages = 1;
   bool sequence_parallel = false;

@@ -16,6 +16,7 @@
 
 #include "app/run_parts.h"
 #include "core/check.h"
+#include "core/recompute.h"
 #include "core/units.h"
 #include "inner/mesh_rank.h"
 #include "inner/model_cost.h"
@@ -180,10 +181,11 @@ class Remedies {
       then.zero = 1;
       add("parallel.zero = 1", then, plan_);
     }
-    if (trains && !config_.train.recompute && !splits_backward_passes()) {
+    for (const Recompute more : {Recompute::kSelective, Recompute::kFull}) {
+      if (!trains || more <= config_.train.recompute || splits_backward_passes()) continue;
       Config then = config_;
-      then.train.recompute = true;
-      add("train.recompute = true", then, plan_);
+      then.train.recompute = more;
+      add(fmt::format("train.recompute = \"{}\"", recompute_name(more)), then, plan_);
     }
     cut_samples();
     if (sites_can_part && plan_.workers_in_process > 1) part_sites();

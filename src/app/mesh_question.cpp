@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "app/run_parts.h"
+#include "core/recompute.h"
 #include "core/suggest.h"
 #include "core/units.h"
 #include "inner/presets.h"
@@ -259,7 +260,7 @@ MeshQuestion mesh_question(const PlanMeshArguments& a) {
   search.virtual_stages = a.virtual_stages;
   search.micro_batches = a.micro_batches;
   if (!a.schedule.empty()) search.schedule = parse_pipeline_kind(a.schedule);
-  if (a.recompute) search.recompute = true;
+  if (!a.recompute.empty()) search.recompute = parse_recompute(a.recompute);
   if (a.sequence_parallel) search.sequence_parallel = a.sequence_parallel;
   for (const auto& [flag, value] :
        {std::pair{"--tp", a.tp}, std::pair{"--pp", a.pp}, std::pair{"--dp", a.dp}}) {

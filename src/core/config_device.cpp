@@ -46,6 +46,11 @@ std::optional<DeviceObstacle> device_obstacle(const Config& config,
                           "a device's state is in its memory, not in files",
                           "leave train.offload out, or train.device = \"cpu\""};
   }
+  if (config.train.recompute == Recompute::kSelective) {
+    return DeviceObstacle{"train.recompute = \"selective\"",
+                          "a device's layers keep all of their activations, or none",
+                          "recompute = \"full\" or \"none\", or train.device = \"cpu\""};
+  }
   for (const SiteConfig& site : sites) {
     if (site.tp * site.pp * site.dp == 1) continue;
     return DeviceObstacle{fmt::format("a mesh of {} x {} x {} ranks at site {}", site.tp, site.pp,

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/config_schema.h"
+#include "core/recompute.h"
 #include "core/send_cap.h"
 
 namespace isthmus::config {
@@ -171,6 +172,14 @@ constexpr Field<Config> kSurrogateStep = {
       return config.surrogate ? Value(config.surrogate->step_time) : Value{};
     }};
 
+constexpr Field<Config> kRecompute = {
+    [](Config& config, const Value& value) {
+      config.train.recompute = *parse_recompute(std::get<std::string>(value));
+    },
+    [](const Config& config) {
+      return Value(std::string(recompute_name(config.train.recompute)));
+    }};
+
 constexpr Field<Config> kQuiet = {
     [](Config& config, const Value& value) { from_value(config.net.quiet, value); },
     [](const Config& config) {
@@ -319,9 +328,9 @@ constexpr KeyRow<Config> kRows[] = {
      "Length T of a sample in tokens.", "128"},
     {"train.precision", Type::kChoice, {}, "fp32|bf16", field<kTrain, &T::precision>(),
      "Arithmetic of the model; fp32 never uses TF32.", "\"fp32\""},
-    {"train.recompute", Type::kBool, {}, "", field<kTrain, &T::recompute>(),
-     "Compute activations again in the backward pass instead of keeping them: less memory, a third more forward, the same bits.",
-     "true", {}, nullptr, false},
+    {"train.recompute", Type::kBoolOrChoice, {}, "none|selective|full", kRecompute,
+     "Activations that the backward pass makes again instead of keeping them: less memory, the same bits. selective: the outputs of norms and of the activation, elementwise work alone; full, or true: all but the residual stream, each layer's forward pass once more; none, or false: nothing.",
+     "\"selective\"", {}, nullptr, false},
     {"train.offload", Type::kText, {}, "", field<kTrain, &T::offload>(),
      "Folder on a local disk for files that hold the training state (weights, gradients, moments, anchors) in the place of memory: the same bits, slower by what the disk takes. Relative to this file's folder; unset: in memory.",
      "\"state\"", {}, nullptr, false},

@@ -28,6 +28,7 @@ enum class Type {
   kText,
   kChoice,         // one of KeyRow::choices, separated by '|'
   kFalseOrChoice,  // the same, or false
+  kBoolOrChoice,   // the same, or false for the first of them and true for the last
   kEvery,          // "every:16", which is 16
   kBytes,          // "256KiB"; unit required
   kTokens,         // "3M", 192, "192 tok"

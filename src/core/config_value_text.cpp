@@ -152,6 +152,8 @@ std::string type_text(Type type, std::string_view choices) {
       return "one of " + join(split_choices(choices));
     case Type::kFalseOrChoice:
       return "false or one of " + join(split_choices(choices));
+    case Type::kBoolOrChoice:
+      return "true, false or one of " + join(split_choices(choices));
     case Type::kEvery:
       return "a period, such as \"every:16\"";
     case Type::kBytes:

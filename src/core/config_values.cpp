@@ -301,6 +301,13 @@ Expected<Value, ValueError> parse_value(const SourceValue& source, const ValueRu
         return Value(std::string("false"));
       }
       return parse_text(source, {rule.name, Type::kChoice, {}, rule.choices});
+    case Type::kBoolOrChoice:
+      if (const auto* flag = std::get_if<bool>(&source.data)) {
+        const auto choices = split_choices(rule.choices);
+        return Value(*flag ? choices.back() : choices.front());
+      }
+      if (!std::holds_alternative<std::string>(source.data)) return wrong_type(source, rule);
+      return parse_text(source, {rule.name, Type::kChoice, {}, rule.choices});
     case Type::kEvery:
       return parse_every(source, rule);
     case Type::kBytes:

@@ -14,7 +14,8 @@ std::string text_of(std::int64_t bytes) { return human_bytes(static_cast<double>
 /// Settings that lower the need and are not used yet, the cheapest first.
 std::string remedies(const LanguageModelOptions& options) {
   std::string text;
-  if (!options.forward_only && !options.recompute) text += "set train.recompute = true, ";
+  const bool keeps = !options.forward_only && options.recompute == Recompute::kNone;
+  if (keeps) text += "set train.recompute = true, ";
   if (options.micro_batches < options.sequences) {
     text += fmt::format("make parallel.micro_batches larger ({} of at most {}), ",
                         options.micro_batches, options.sequences);
@@ -31,6 +32,12 @@ void check_cuda_options(const LanguageModelOptions& options) {
         "them at 1, or train with --device cpu",
         options.mesh.ranks()));
   }
+  if (options.recompute == Recompute::kSelective && !options.forward_only) {
+    throw ConfigError(
+        "train.recompute = \"selective\": a device's layers keep all of their activations, or "
+        "none; "
+        "set it to \"full\" or \"none\", or train with --device cpu");
+  }
 }
 
 CudaModelOptions cuda_model_options(const LanguageModelOptions& options,
@@ -38,9 +45,9 @@ CudaModelOptions cuda_model_options(const LanguageModelOptions& options,
   using Purpose = CudaModelOptions::Purpose;
   return {.sequences = options.sequences / options.micro_batches,
           .length = options.context,
-          .purpose = options.forward_only ? Purpose::kInference
-                     : options.recompute  ? Purpose::kRecompute
-                                          : Purpose::kTraining,
+          .purpose = options.forward_only                    ? Purpose::kInference
+                     : options.recompute == Recompute::kFull ? Purpose::kRecompute
+                                                             : Purpose::kTraining,
           .bf16 = options.bf16,
           .logits_bytes = settings.logits_bytes};
 }

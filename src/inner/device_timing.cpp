@@ -7,6 +7,7 @@
 #include <chrono>
 #include <vector>
 
+#include "core/recompute.h"
 #include "core/rng.h"
 #include "inner/cuda_loop.h"
 #include "inner/device_product.h"
@@ -113,9 +114,9 @@ std::string to_json(const DeviceTiming& t) {
       t.workload, t.bf16 ? "bf16" : "fp32", t.device.ordinal, t.device.name, t.device.compute_major,
       t.device.compute_minor, cuda::versions());
   text += fmt::format(
-      R"(,"optimizer":"{}","recompute":{},"micro_batches":{},"N":{},"B":{},"T":{},"steps":{},"ms_best":{:.3f},"ms_med":{:.3f})",
-      t.optimizer, t.recompute, t.micro_batches, t.parameters, t.sequences, t.context, t.steps,
-      t.best_ms, t.median_ms);
+      R"(,"optimizer":"{}","recompute":"{}","micro_batches":{},"N":{},"B":{},"T":{},"steps":{},"ms_best":{:.3f},"ms_med":{:.3f})",
+      t.optimizer, recompute_name(t.recompute), t.micro_batches, t.parameters, t.sequences,
+      t.context, t.steps, t.best_ms, t.median_ms);
   text += fmt::format(
       R"(,"tok_s_best":{:.1f},"tok_s_med":{:.1f},"gflops_best":{:.1f},"gflops_med":{:.1f},"product_gflops":{:.1f},"of_product_peak":{:.3f})",
       t.tokens_per_s, t.median_tokens_per_s, t.gflops, t.median_gflops, t.product_gflops,

@@ -17,7 +17,7 @@ struct DeviceTiming {
   std::string workload;
   cuda::DeviceInfo device;
   bool bf16 = false;
-  bool recompute = false;
+  Recompute recompute = Recompute::kNone;
   std::string optimizer;
   std::int64_t parameters = 0;
   std::int64_t sequences = 0, context = 0, micro_batches = 1;

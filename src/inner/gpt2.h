@@ -14,9 +14,10 @@ namespace isthmus {
 [[nodiscard]] std::vector<LayerTensor> gpt2_layer_tensors(const ModelShape& shape);
 
 /// T is what kept activations and wide gradients are stored as: double, float, or Bf16 for products
-/// in bfloat16.
+/// in bfloat16. Under LayerKeeps::kProducts it makes GELU again from what the product before it
+/// gave, which a bfloat16 layer does not have as it was before it was rounded: that one keeps GELU.
 template <typename T>
 [[nodiscard]] std::unique_ptr<const Block<kernels::RealOf<T>>> make_gpt2_block(
-    const ModelShape& shape);
+    const ModelShape& shape, LayerKeeps keeps);
 
 }  // namespace isthmus

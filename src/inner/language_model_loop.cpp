@@ -38,11 +38,10 @@ std::size_t values_of(const ModelLayout& layout) {
 }
 
 LanguageModel<float>::Purpose purpose_of(const LanguageModelOptions& options) {
-  using Purpose = LanguageModel<float>::Purpose;
   if (options.forward_only) {
-    return Purpose::kInference;
+    return LanguageModel<float>::Purpose::kInference;
   }
-  return options.recompute ? Purpose::kRecompute : Purpose::kTraining;
+  return LanguageModel<float>::training(options.recompute);
 }
 
 std::string memory_error(const LanguageModelOptions& options) {

@@ -41,9 +41,9 @@ struct LanguageModelOptions {
   std::vector<int> cores = {};  // one for each thread, which then runs there alone; empty: any
   bool bf16 = false;            // matrix products in bfloat16, all else in float
   bool forward_only =
-      false;               // no gradients, moments or kept activations: loss and train_loss alone
-  bool recompute = false;  // keep the residual stream only; the same bits for a third more forward
-  std::uint64_t seed = 0;  // of the initial weights
+      false;  // no gradients, moments or kept activations: loss and train_loss alone
+  Recompute recompute = Recompute::kNone;  // the same bits in less memory, for more time
+  std::uint64_t seed = 0;                  // of the initial weights
   // Ranks inside the site; micro_batches is then of each data-parallel rank.
   MeshShape mesh = {};
   PipelineKind schedule = PipelineKind::k1F1B;

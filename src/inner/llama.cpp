@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/check.h"
 #include "inner/arena.h"
 #include "inner/closing_product.h"
 #include "inner/copy_values.h"
@@ -58,8 +59,9 @@ class LlamaBlock final : public Block<RealOf<T>> {
   static constexpr bool kBf16 = std::is_same_v<T, kernels::Bf16>;
 
  public:
-  explicit LlamaBlock(const ModelShape& shape)
+  LlamaBlock(const ModelShape& shape, LayerKeeps keeps)
       : s_(shape),
+        keeps_(keeps),
         cosine_(static_cast<std::size_t>(shape.positions * shape.head_dim / 2)),
         sine_(cosine_.size()) {
     kernels::rotary_table<Real>(s_.positions, s_.head_dim, s_.rope_theta, cosine_.data(),
@@ -68,25 +70,24 @@ class LlamaBlock final : public Block<RealOf<T>> {
 
   [[nodiscard]] std::int64_t memory_bytes(std::int64_t rows, std::int64_t own) const override {
     Carver carver;
-    static_cast<void>(LlamaMemory<T>(carver, s_, rows, own));
+    static_cast<void>(LlamaMemory<T>(carver, s_, rows, own, keeps_));
     return carver.bytes();
   }
 
   [[nodiscard]] std::int64_t scratch_bytes(std::int64_t rows, BackwardPart part) const override {
     Carver carver;
-    static_cast<void>(LlamaScratch<T>(carver, s_, rows, part));
+    static_cast<void>(LlamaScratch<T>(carver, s_, rows, part, keeps_));
     return carver.bytes();
   }
 
-  void forward(const Pass& pass, const Real* weights, const Real* x, void* memory,
+  void forward(const Pass& pass, const Real* weights, const Real* x, void* memory, void* scratch,
                Real* y) const override {
     const LlamaTensors<const Real> w(weights, s_);
-    Carver carver(memory);
-    const LlamaMemory<T> keep(carver, s_, pass.rows(), pass.own_rows());
+    const LlamaMemory<T> keep = memory_of(pass, memory, scratch, y);  // y is written last
     kernels::ThreadTeam& team = pass.team;
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
-    norm(pass, pass.own_rows(), d, x, w.norm1_weight, keep.normed1, keep.rstd1);
+    norm1(pass, w, keep, x);
     kernels::gemm(team,
                   linear({rows, d, s_.qkv_width(), kBf16},
                          pass.tensor.all_rows<T>(keep.normed1, rows, d), w.qkv_weight, keep.qkv));
@@ -100,7 +101,7 @@ class LlamaBlock final : public Block<RealOf<T>> {
                      linear({rows, s_.query_width(), d, kBf16}, keep.attended, w.out_weight, {}), x,
                      keep.middle);
 
-    norm(pass, pass.own_rows(), d, keep.middle, w.norm2_weight, keep.normed2, keep.rstd2);
+    norm2(pass, w, keep);
     kernels::gemm(
         team, linear({rows, d, 2 * s_.d_ff, kBf16}, pass.tensor.all_rows<T>(keep.normed2, rows, d),
                      w.gate_up_weight, keep.gate_up));
@@ -114,20 +115,22 @@ class LlamaBlock final : public Block<RealOf<T>> {
                 Real* gradients) const override {
     const LlamaTensors<const Real> w(weights, s_);
     const LlamaTensors<Real> g(gradients, s_);
-    Carver carver(memory);
-    const LlamaMemory<T> keep(carver, s_, pass.rows(), pass.own_rows());
-    Carver scratch_carver(scratch);
-    const LlamaScratch<T> spare(scratch_carver, s_, pass.rows(), part);
+    Carver carver(scratch);
+    const LlamaScratch<T> spare(carver, s_, pass.rows(), part, keeps_);
+    const LlamaMemory<T> keep = memory_of(pass, memory, scratch, other);
     T* d_normed = static_cast<T*>(other);
     kernels::ThreadTeam& team = pass.team;
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
 
     const bool all = part == BackwardPart::kAll;  // else what is read later is put away
+    const bool again = keeps_ == LayerKeeps::kProducts;
+    ISTHMUS_CHECK(all || !again, rows);
     T* d_wide = all ? keep.activated : spare.d_wide;
     T* d_qkv = all ? keep.gate_up : spare.d_qkv;
 
     const LinearShape down{rows, s_.d_ff, d, kBf16};
+    if (again) kernels::swiglu_forward<T>(team, swiglu(rows, keep), keep.activated);
     const Real* const d_down = pass.tensor.all_rows(d_stream, rows, d);
     if (all) down_gradient(pass, keep, d_down, g);
     kernels::gemm(team, linear_input_gradient(down, d_down, w.down_weight, d_wide));
@@ -135,6 +138,7 @@ class LlamaBlock final : public Block<RealOf<T>> {
     kernels::swiglu_backward<T>(team, swiglu(rows, keep), d_wide, keep.gate_up,
                                 keep.gate_up + s_.d_ff);
     const LinearShape gate_up{rows, d, 2 * s_.d_ff, kBf16};
+    if (again) norm2(pass, w, keep);
     if (all) gate_up_gradient(pass, keep, g);
     kernels::gemm(team, linear_input_gradient(gate_up, keep.gate_up, w.gate_up_weight,
                                               pass.tensor.summand(d_normed)));
@@ -149,6 +153,7 @@ class LlamaBlock final : public Block<RealOf<T>> {
     kernels::gemm(team, linear_input_gradient(out, d_out, w.out_weight, d_wide));
     attention_backward(pass, w, keep, spare, d_wide, d_qkv, g);
     const LinearShape qkv{rows, d, s_.qkv_width(), kBf16};
+    if (again) norm1(pass, w, keep, x);
     if (all) qkv_gradient(pass, keep, d_qkv, g);
     kernels::gemm(team,
                   linear_input_gradient(qkv, d_qkv, w.qkv_weight, pass.tensor.summand(d_normed)));
@@ -160,8 +165,7 @@ class LlamaBlock final : public Block<RealOf<T>> {
   void backward_weight(const Pass& pass, void* memory, const Real* d_output,
                        Real* gradients) const override {
     const LlamaTensors<Real> g(gradients, s_);
-    Carver carver(memory);
-    const LlamaMemory<T> keep(carver, s_, pass.rows(), pass.own_rows());
+    const LlamaMemory<T> keep = memory_of(pass, memory, nullptr, nullptr);
     const std::int64_t d = s_.d_model;
     down_gradient(pass, keep, pass.tensor.all_rows(d_output, pass.rows(), d), g);
     gate_up_gradient(pass, keep, g);
@@ -170,6 +174,17 @@ class LlamaBlock final : public Block<RealOf<T>> {
   }
 
  private:
+  /// What is made again lies in `scratch` and `narrow`, (own rows, d_model) Reals.
+  [[nodiscard]] LlamaMemory<T> memory_of(const Pass& pass, void* memory, void* scratch,
+                                         void* narrow) const {
+    Carver carver(memory);
+    LlamaMemory<T> keep(carver, s_, pass.rows(), pass.own_rows(), keeps_);
+    if (keeps_ == LayerKeeps::kAll) return keep;
+    keep.normed1 = keep.normed2 = static_cast<T*>(narrow);
+    keep.activated = static_cast<T*>(scratch);
+    return keep;
+  }
+
   // Weights of the four products, from the gradients of their outputs on all rows.
   void down_gradient(const Pass& pass, const LlamaMemory<T>& keep, const Real* dy,
                      const LlamaTensors<Real>& g) const {
@@ -246,6 +261,14 @@ class LlamaBlock final : public Block<RealOf<T>> {
                                 cosine_.data(), sine_.data());
   }
 
+  void norm1(const Pass& pass, const LlamaTensors<const Real>& w, const LlamaMemory<T>& keep,
+             const Real* x) const {
+    norm(pass, pass.own_rows(), s_.d_model, x, w.norm1_weight, keep.normed1, keep.rstd1);
+  }
+  void norm2(const Pass& pass, const LlamaTensors<const Real>& w,
+             const LlamaMemory<T>& keep) const {
+    norm(pass, pass.own_rows(), s_.d_model, keep.middle, w.norm2_weight, keep.normed2, keep.rstd2);
+  }
   /// Stream: Real for the residual stream, T for heads.
   template <typename Stream>
   void norm(const Pass& pass, std::int64_t rows, std::int64_t channels, const Stream* x,
@@ -335,18 +358,22 @@ class LlamaBlock final : public Block<RealOf<T>> {
   }
 
   ModelShape s_;
+  LayerKeeps keeps_;
   std::vector<Real> cosine_, sine_;  // (positions, head_dim / 2)
 };
 
 }  // namespace
 
 template <typename T>
-std::unique_ptr<const Block<kernels::RealOf<T>>> make_llama_block(const ModelShape& shape) {
-  return std::make_unique<const LlamaBlock<T>>(shape);
+std::unique_ptr<const Block<kernels::RealOf<T>>> make_llama_block(const ModelShape& shape,
+                                                                  LayerKeeps keeps) {
+  return std::make_unique<const LlamaBlock<T>>(shape, keeps);
 }
 
-template std::unique_ptr<const Block<float>> make_llama_block<kernels::Bf16>(const ModelShape&);
-template std::unique_ptr<const Block<float>> make_llama_block<float>(const ModelShape&);
-template std::unique_ptr<const Block<double>> make_llama_block<double>(const ModelShape&);
+template std::unique_ptr<const Block<float>> make_llama_block<kernels::Bf16>(const ModelShape&,
+                                                                             LayerKeeps);
+template std::unique_ptr<const Block<float>> make_llama_block<float>(const ModelShape&, LayerKeeps);
+template std::unique_ptr<const Block<double>> make_llama_block<double>(const ModelShape&,
+                                                                       LayerKeeps);
 
 }  // namespace isthmus

@@ -18,6 +18,6 @@ namespace isthmus {
 /// in bfloat16.
 template <typename T>
 [[nodiscard]] std::unique_ptr<const Block<kernels::RealOf<T>>> make_llama_block(
-    const ModelShape& shape);
+    const ModelShape& shape, LayerKeeps keeps);
 
 }  // namespace isthmus

@@ -44,7 +44,8 @@ struct LlamaTensors {
 /// was kept: those of the activated feed-forward layer and of the attended values over `activated`,
 /// that of queries, keys and values over `gate_up`. When weights wait, `activated` and the gradient
 /// in `gate_up` stay, that of queries, keys and values lies over `qkv`, that of the attention's
-/// output over `middle`.
+/// output over `middle`. Under LayerKeeps::kProducts the norms' outputs and `activated` are made
+/// again in scratch.
 template <typename T>
 struct LlamaMemory {
   using Real = kernels::RealOf<T>;
@@ -52,10 +53,12 @@ struct LlamaMemory {
   T *normed1, *qkv, *query, *key, *attended, *normed2, *gate_up, *activated;
 
   /// own: rows of norms and of the stream.
-  LlamaMemory(Carver& carver, const ModelShape& s, std::int64_t rows, std::int64_t own) {
+  LlamaMemory(Carver& carver, const ModelShape& s, std::int64_t rows, std::int64_t own,
+              LayerKeeps keeps) {
+    const bool all = keeps == LayerKeeps::kAll;
     const std::int64_t normed_heads = s.qk_norm ? rows : 0;
     rstd1 = carver.take<Real>(own);
-    normed1 = carver.take<T>(own * s.d_model);
+    normed1 = carver.take<T>(all ? own * s.d_model : 0);
     qkv = carver.take<T>(rows * s.qkv_width());
     query = carver.take<T>(normed_heads * s.query_width());
     key = carver.take<T>(normed_heads * s.key_width());
@@ -65,25 +68,28 @@ struct LlamaMemory {
     lse = carver.take<Real>(rows * s.heads);
     middle = carver.take<Real>(own * s.d_model);
     rstd2 = carver.take<Real>(own);
-    normed2 = carver.take<T>(own * s.d_model);
+    normed2 = carver.take<T>(all ? own * s.d_model : 0);
     gate_up = carver.take<T>(rows * std::max(2 * s.d_ff, s.qkv_width()));
-    activated = carver.take<T>(rows * std::max(s.d_ff, s.query_width()));
+    activated = carver.take<T>(all ? rows * std::max(s.d_ff, s.query_width()) : 0);
   }
 };
 
 /// Scratch of the backward pass: of heads with qk_norm only; `d_wide` and `d_qkv` when weights
-/// wait, in place of `activated` and `gate_up`.
+/// wait, in place of `activated` and `gate_up`. Where `activated` is made again, in the forward
+/// pass too, it is the beginning of scratch and so `d_wide`.
 template <typename T>
 struct LlamaScratch {
-  T *d_query, *d_key, *raw, *d_wide, *d_qkv;
+  T *d_wide, *d_query, *d_key, *raw, *d_qkv;
 
-  LlamaScratch(Carver& carver, const ModelShape& s, std::int64_t rows, BackwardPart part) {
+  LlamaScratch(Carver& carver, const ModelShape& s, std::int64_t rows, BackwardPart part,
+               LayerKeeps keeps) {
     const std::int64_t normed_heads = s.qk_norm ? rows : 0;
     const std::int64_t split = part == BackwardPart::kInput ? rows : 0;
+    const std::int64_t wide = keeps == LayerKeeps::kProducts ? rows : split;
+    d_wide = carver.take<T>(wide * std::max(s.d_ff, s.query_width()));
     d_query = carver.take<T>(normed_heads * s.query_width());
     d_key = carver.take<T>(normed_heads * s.key_width());
     raw = carver.take<T>(normed_heads * s.query_width());
-    d_wide = carver.take<T>(split * std::max(s.d_ff, s.query_width()));
     d_qkv = carver.take<T>(split * s.qkv_width());
   }
 };

@@ -17,18 +17,22 @@ namespace isthmus {
 namespace {
 
 template <typename T>
-std::unique_ptr<const Block<kernels::RealOf<T>>> make_block_on(const ModelShape& shape) {
-  return shape.architecture == Architecture::kGpt2 ? make_gpt2_block<T>(shape)
-                                                   : make_llama_block<T>(shape);
+std::unique_ptr<const Block<kernels::RealOf<T>>> make_block_on(const ModelShape& shape,
+                                                               LayerKeeps keeps) {
+  return shape.architecture == Architecture::kGpt2 ? make_gpt2_block<T>(shape, keeps)
+                                                   : make_llama_block<T>(shape, keeps);
 }
 
 template <typename Real>
-std::unique_ptr<const Block<Real>> make_block(const ModelShape& shape, bool bf16) {
+std::unique_ptr<const Block<Real>> make_block(const ModelShape& shape, bool bf16,
+                                              typename LanguageModel<Real>::Purpose purpose) {
+  const auto keeps = purpose == LanguageModel<Real>::Purpose::kSelective ? LayerKeeps::kProducts
+                                                                         : LayerKeeps::kAll;
   if constexpr (std::is_same_v<Real, float>) {
-    if (bf16) return make_block_on<kernels::Bf16>(shape);
+    if (bf16) return make_block_on<kernels::Bf16>(shape, keeps);
   }
   ISTHMUS_CHECK(!bf16, shape.d_model);
-  return make_block_on<Real>(shape);
+  return make_block_on<Real>(shape, keeps);
 }
 
 /// Each token's softmax over the rows of all ranks, from one gather: every rank joins the same
@@ -78,7 +82,7 @@ struct LanguageModel<Real>::Arena {
   std::vector<void*> memory;   // one a layer, or one
   Real *hidden, *mean, *rstd;  // of the final norm; `hidden` becomes the gradient of the stream
   Real* other;                 // backward only, and of no use after a call
-  void* scratch;               // the same
+  void* scratch;               // of no use after a call either
 
   Arena(Carver& carver, Carver& working, const ModelShape& s, const Block<Real>& block,
         std::int64_t rows, Purpose purpose, int row_shares) {
@@ -102,7 +106,7 @@ struct LanguageModel<Real>::Arena {
 template <typename Real>
 std::int64_t LanguageModel<Real>::arena_bytes(const ModelLayout& layout, std::int64_t rows,
                                               Purpose purpose, bool bf16, int row_shares) {
-  const auto block = make_block<Real>(layout.shape(), bf16);
+  const auto block = make_block<Real>(layout.shape(), bf16, purpose);
   Carver counter;
   static_cast<void>(Arena(counter, counter, layout.shape(), *block, rows, purpose, row_shares));
   return counter.bytes();
@@ -111,7 +115,7 @@ std::int64_t LanguageModel<Real>::arena_bytes(const ModelLayout& layout, std::in
 template <typename Real>
 std::int64_t LanguageModel<Real>::working_bytes(const ModelLayout& layout, std::int64_t rows,
                                                 Purpose purpose, bool bf16, int row_shares) {
-  const auto block = make_block<Real>(layout.shape(), bf16);
+  const auto block = make_block<Real>(layout.shape(), bf16, purpose);
   Carver kept, working;
   static_cast<void>(Arena(kept, working, layout.shape(), *block, rows, purpose, row_shares));
   return working.bytes();
@@ -126,7 +130,7 @@ LanguageModel<Real>::LanguageModel(const ModelLayout& layout, std::int64_t rows,
       bf16_(bf16),
       part_(Arena::part_of(purpose)),
       vocabulary_{0, layout.shape().vocab, layout.shape().vocab},
-      block_(make_block<Real>(layout.shape(), bf16)),
+      block_(make_block<Real>(layout.shape(), bf16, purpose)),
       memory_(static_cast<std::size_t>(
           arena_bytes(layout, rows, purpose, bf16, row_shares) -
           (working == nullptr ? 0 : working_bytes(layout, rows, purpose, bf16, row_shares)))) {
@@ -217,7 +221,7 @@ void LanguageModel<Real>::stage_forward(const Pass& pass, Weights<Real>& weights
     const auto slot = static_cast<std::size_t>(keep ? layer : 0);
     Real* y = arena_->stream[keep ? slot + 1 : static_cast<std::size_t>(layer + 1) % 2];
     void* memory = arena_->memory[arena_->memory.size() > 1 ? slot : 0];
-    block_->forward(pass, weights.layer(layer), x, memory, y);
+    block_->forward(pass, weights.layer(layer), x, memory, arena_->scratch, y);
     x = y;
   }
   output_ = x;
@@ -293,7 +297,8 @@ void LanguageModel<Real>::stage_backward(const Pass& pass, Weights<Real>& weight
     const bool shared = arena_->memory.size() == 1;
     void* memory = arena_->memory[shared ? 0 : slot];
     if (shared && layer + 1 != s.layers) {  // the last layer's is still there
-      block_->forward(pass, weights.layer(layer), arena_->stream[slot], memory, arena_->other);
+      block_->forward(pass, weights.layer(layer), arena_->stream[slot], memory, arena_->scratch,
+                      arena_->other);
     }
     if (part_ == BackwardPart::kInput) {
       copy_values(pass.team, pass.own_rows() * s.d_model, d_stream, arena_->stream[slot + 1]);

@@ -19,6 +19,7 @@
 #include "inner/model_gradients.h"
 #include "inner/model_layout.h"
 #include "inner/model_weights.h"
+#include "isthmus/config.h"
 #include "isthmus/inner_loop.h"
 #include "kernels/aligned_buffer.h"
 
@@ -63,12 +64,17 @@ class LanguageModel {
  public:
   enum class Purpose {
     kTraining,   // keeps every layer's activations for the backward pass
+    kSelective,  // the same less what a layer makes again without a product (LayerKeeps::kProducts)
     kRecompute,  // training that keeps the residual stream alone and runs each layer forward again
     kInference,  // keeps one layer's activations
     // Training whose weight gradients of the layers' products come in a pass of their own: what
     // they read is kept in the place of what the first part has read, with more scratch for it.
     kSplitBackward,
   };
+  [[nodiscard]] static constexpr Purpose training(Recompute recompute) {
+    if (recompute == Recompute::kNone) return Purpose::kTraining;
+    return recompute == Recompute::kFull ? Purpose::kRecompute : Purpose::kSelective;
+  }
 
   /// `layout` is borrowed. rows: most sequences * length of a batch. row_shares: ranks that the
   /// stream's rows are split over (TensorGroup::split). bf16 (Real = float only):

@@ -40,6 +40,15 @@ enum class BackwardPart {
   kInput,  // gradients of the input, norms and heads' norms; the products' weights and biases wait
 };
 
+/// What a layer keeps of its forward pass for its backward pass.
+enum class LayerKeeps {
+  kAll,
+  // Outputs of products and of attention, and the norms' statistics: from these the norms' outputs
+  // and the activation's are made again, value by value. Not for a split backward pass, which finds
+  // gradients in the place of what they are made from.
+  kProducts,
+};
+
 /// A block of a tensor-parallel rank has that rank's heads and share of d_ff in its shape.
 /// The residual stream, weights and their gradients are Real. What a layer keeps and its wide
 /// gradients are stored as the block chooses: Real, or for float also Bf16.
@@ -49,14 +58,16 @@ class Block {
   virtual ~Block() = default;
 
   /// Bytes of `memory` that a pass over so many rows needs, of which `own` are the rank's of the
-  /// residual stream, and of `scratch` in that backward pass; both are aligned to 64 bytes.
+  /// residual stream, and of `scratch` in that backward pass and the forward pass before it; both
+  /// are aligned to 64 bytes.
   [[nodiscard]] virtual std::int64_t memory_bytes(std::int64_t rows, std::int64_t own) const = 0;
   [[nodiscard]] virtual std::int64_t scratch_bytes(std::int64_t rows, BackwardPart part) const = 0;
 
   /// y = block(x); x, y (own rows, d_model). weights: the layer's tensors one after another.
-  /// `memory` keeps what the backward pass reads.
+  /// `memory` keeps what the backward pass reads; of `scratch`, which a block that keeps all does
+  /// without, nothing is read later.
   virtual void forward(const Pass& pass, const Real* weights, const Real* x, void* memory,
-                       Real* y) const = 0;
+                       void* scratch, Real* y) const = 0;
   /// d: on entry the gradient of y, on return that of x; `other` is more scratch, own rows d_model
   /// Reals. gradients, laid out like weights, are accumulated. `memory` is spent afterwards; after
   /// kInput it holds what `backward_weight` reads. REQUIRES: the ranks hold equally many rows.

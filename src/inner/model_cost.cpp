@@ -41,7 +41,7 @@ double optimizer_flops(const ModelLayout& layout, const InnerConfig& inner) {
 }
 
 MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inner,
-                               std::int64_t rows, bool recompute, bool bf16) {
+                               std::int64_t rows, Recompute recompute, bool bf16) {
   MemoryEstimate memory;
   memory.parameters = layout.elements() * kFloatBytes;
   memory.gradients = memory.parameters;
@@ -53,9 +53,8 @@ MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inn
           std::max(memory.update, kernels::muon_scratch_bytes(tensor.shape[0], tensor.shape[1]));
     }
   }
-  using Purpose = LanguageModel<float>::Purpose;
-  memory.activations = LanguageModel<float>::arena_bytes(
-      layout, rows, recompute ? Purpose::kRecompute : Purpose::kTraining, bf16);
+  using Model = LanguageModel<float>;
+  memory.activations = Model::arena_bytes(layout, rows, Model::training(recompute), bf16);
   memory.logits = logits_bytes(layout, rows);
   return memory;
 }
@@ -63,9 +62,10 @@ MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inn
 MemoryEstimate mesh_memory(const ModelLayout& layout, const InnerConfig& inner,
                            const MeshOptions& options) {
   const std::int64_t rows = options.micro_batch_sequences() * options.context;
-  MemoryEstimate memory = options.purpose == LanguageModel<float>::Purpose::kInference
-                              ? inference_memory(layout, rows, options.bf16)
-                              : training_memory(layout, inner, rows, false, options.bf16);
+  MemoryEstimate memory =
+      options.purpose == LanguageModel<float>::Purpose::kInference
+          ? inference_memory(layout, rows, options.bf16)
+          : training_memory(layout, inner, rows, Recompute::kNone, options.bf16);
   if (options.zero >= 1) memory.gradients = memory.moments = 0;  // ranks have theirs
   memory.update += memory.parameters;  // a copy of other weights, for evaluations
   const std::int64_t vocab = layout.shape().vocab;

@@ -36,7 +36,8 @@ struct MemoryEstimate {
 /// Bytes of one worker's inner loop with `rows` = sequences * context of a micro-batch. Not
 /// counted: the outer loop's anchors, batches, packing buffers of the kernels (a few MiB).
 [[nodiscard]] MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inner,
-                                             std::int64_t rows, bool recompute = false,
+                                             std::int64_t rows,
+                                             Recompute recompute = Recompute::kNone,
                                              bool bf16 = false);
 
 /// The same of a mesh of ranks in one process, of those that are processes the first: `activations`

@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/recompute.h"
 #include "core/rng.h"
 #include "inner/language_model_loop.h"
 #include "inner/model_cost.h"
@@ -290,9 +291,9 @@ ModelTiming time_model(const Workload& workload, const ModelTimingOptions& optio
 
 std::string to_json(const ModelTiming& t) {
   std::string text = fmt::format(
-      R"({{"bench":"compute","config":"{}","dtype":"{}","isa":"{}","optimizer":"{}","recompute":{},"micro_batches":{},"threads":{},"N":{},"B":{},"T":{},"steps":{})",
-      t.workload, t.bf16 ? "bf16" : "fp32", t.isa, t.optimizer, t.recompute, t.micro_batches,
-      t.threads, t.parameters, t.sequences, t.context, t.steps);
+      R"({{"bench":"compute","config":"{}","dtype":"{}","isa":"{}","optimizer":"{}","recompute":"{}","micro_batches":{},"threads":{},"N":{},"B":{},"T":{},"steps":{})",
+      t.workload, t.bf16 ? "bf16" : "fp32", t.isa, t.optimizer, recompute_name(t.recompute),
+      t.micro_batches, t.threads, t.parameters, t.sequences, t.context, t.steps);
   if (t.mesh.ranks() > 1) {
     text +=
         fmt::format(R"(,"tp":{},"pp":{},"dp":{},"schedule":"{}","sequence_parallel":{},"zero":{})",

@@ -10,6 +10,7 @@
 #include "inner/mesh.h"
 #include "inner/pipeline_schedule.h"
 #include "inner/presets.h"
+#include "isthmus/config.h"
 #include "isthmus/runtime.h"
 
 namespace isthmus {
@@ -20,7 +21,7 @@ struct ModelTimingOptions {
   std::int64_t sequences = 0;  // 0: the workload's
   std::int64_t micro_batches = 1;
   bool bf16 = false;
-  bool recompute = false;
+  Recompute recompute = Recompute::kNone;
   std::string optimizer = "adamw";
   MeshShape mesh = {};  // ranks are threads, which share `threads`
   PipelineKind schedule = PipelineKind::k1F1B;
@@ -33,7 +34,7 @@ struct ModelTiming {
   std::string workload;
   std::string isa;  // of the kernels
   bool bf16 = false;
-  bool recompute = false;
+  Recompute recompute = Recompute::kNone;
   std::string optimizer;
   int threads = 1;
   std::int64_t parameters = 0;

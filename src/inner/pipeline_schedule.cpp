@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/check.h"
+#include "core/recompute.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -228,11 +229,16 @@ PipelineSchedule make_pipeline_schedule(PipelineKind kind, int ranks, int micro_
   return schedule;
 }
 
-void check_recompute(PipelineKind kind, bool recompute) {
-  if (kind != PipelineKind::kZbH1 || !recompute) return;
-  throw ConfigError(
-      "parallel.schedule = \"zb-h1\" with train.recompute: its weight gradients read what "
-      "recomputation does not keep; leave train.recompute out, or take 1f1b");
+void check_recompute(PipelineKind kind, Recompute recompute) {
+  if (kind != PipelineKind::kZbH1 || recompute == Recompute::kNone) return;
+  const bool full = recompute == Recompute::kFull;
+  throw ConfigError(fmt::format(
+      "parallel.schedule = \"zb-h1\" with train.recompute = \"{}\": its weight gradients read {}; "
+      "leave train.recompute out, or take 1f1b",
+      recompute_name(recompute),
+      full ? "what recomputation does not keep"
+           : "the outputs of norms and of the activation when gradients lie over all that these "
+             "could be made from, so they are kept"));
 }
 
 std::vector<LayerSpan> stage_layers(std::int64_t layers, int stages, double head_layers) {

@@ -25,6 +25,8 @@
 #include <string_view>
 #include <vector>
 
+#include "isthmus/config.h"
+
 namespace isthmus {
 
 enum class PipelineKind {
@@ -100,9 +102,10 @@ struct PipelineSchedule {
 [[nodiscard]] PipelineSchedule make_pipeline_schedule(PipelineKind kind, int ranks,
                                                       int micro_batches, int chunks = 1);
 
-/// THROWS: ConfigError: the weight gradients of zb-h1 read activations that recomputation does not
-/// keep.
-void check_recompute(PipelineKind kind, bool recompute);
+/// THROWS: ConfigError: zb-h1 with recomputation. Its weight gradients read activations that a full
+/// one does not keep; a selective one would save nothing: by then gradients lie over all it could
+/// make them from.
+void check_recompute(PipelineKind kind, Recompute recompute);
 
 /// Layers [begin, end) of the model.
 struct LayerSpan {

@@ -160,7 +160,7 @@ StageWork work_of(const MeshWorkload& workload, const MeshChoice& choice, const 
   work.forward_flops = rows * (2 * (layers + outside) + attention);
   work.attention_flops = rows * attention;
   work.head_flops = rows * 2 * outside;
-  if (choice.recompute) {
+  if (choice.recompute == Recompute::kFull) {
     work.again_attention_flops = rows * (count - 1) * layer_attention;
     work.again_flops = rows * 2 * again + work.again_attention_flops;
   }

@@ -29,7 +29,7 @@ struct MeshChoice {
   std::int64_t micro_batches = 1;  // of a data-parallel rank in a step
   int zero = 0;                    // 0 .. 3
   bool sequence_parallel = false;
-  bool recompute = false;  // whole layers, from the residual stream
+  Recompute recompute = Recompute::kNone;
   bool bf16 = false;
   std::string codec_state = "fp32";  // of what an update changes, with zero 1 and 2
   [[nodiscard]] int ranks() const { return tp * pp * dp; }
@@ -99,7 +99,7 @@ struct StageWork {
   double attention_flops = 0;  // of these: no weights, so twice as many for inputs alone; the rest
                                // has the same for inputs and for weights
   double head_flops = 0;       // of these too: its gradients are taken with the forward pass
-  double again_flops = 0;      // of recomputation,
+  double again_flops = 0;      // of a full recomputation,
   double again_attention_flops = 0;  // attention's of these
   double forward_bytes = 0;          // gone through beside products and attention (mesh_passes.h),
   double backward_bytes = 0;         // recomputation included

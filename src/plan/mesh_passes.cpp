@@ -34,6 +34,12 @@ TokenBytes layer_forward(const ModelShape& s, const Widths& w) {
   return {2 * w.norm_forward(), (heads + 2 * (w.query + w.key) + 3 * w.ff) * w.wide};
 }
 
+/// Of a selective recomputation: the norms, and the activation where it is made again.
+TokenBytes layer_again(const ModelShape& s, const Widths& w, bool bf16) {
+  const double activation = s.architecture == Architecture::kLlama ? 3 * w.ff : bf16 ? 0 : 2 * w.ff;
+  return {2 * w.norm_forward(), activation * w.wide};
+}
+
 TokenBytes layer_backward(const ModelShape& s, const Widths& w, bool split) {
   TokenBytes bytes{2 * w.norm_backward(), w.ff * w.wide};
   if (s.architecture == Architecture::kLlama) {
@@ -61,7 +67,10 @@ PassBytes pass_bytes(const MeshWorkload& workload, const MeshChoice& choice,
   const double layer = of(layer_forward(s, w));
   bytes.forward = layers * layer;
   bytes.backward = layers * of(layer_backward(s, w, choice.schedule == PipelineKind::kZbH1));
-  if (choice.recompute && layers > 0) bytes.again = (layers - 1) * layer;
+  if (choice.recompute == Recompute::kFull && layers > 0) bytes.again = (layers - 1) * layer;
+  if (choice.recompute == Recompute::kSelective) {
+    bytes.again = layers * of(layer_again(s, w, choice.bf16));
+  }
   if (stage.first) {
     bytes.forward += rows * 2 * w.d * kFloatBytes;
     bytes.backward += rows * 3 * w.d * kFloatBytes;

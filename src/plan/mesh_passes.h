@@ -10,6 +10,8 @@
 //   Llama              rotary 2 (a + k) each way; SwiGLU 3 f forward, 5 f backward
 //   GPT-2              GELU is in its product, which writes the slope: f forward, and f read back
 //   zb-h1              copies of what weight gradients read later
+// Recomputation goes through what it makes again once more: all but the stage's last layer, or in
+// every layer, if it is selective, norms, SwiGLU, and GELU by itself (2 f) where that is not kept.
 // The embedding reads and writes the stream forward, and reads it, reads and writes rows of the
 // table backward. The head goes through its logits three times (maximum and sum, gradient, as it
 // writes that). Left out: operands of products, which are read while these compute.

@@ -54,6 +54,8 @@ class Search {
     if (a.fits != b.fits) return a.fits;
     if (!a.fits) return a.memory.total() < b.memory.total();
     if (a.time.step != b.time.step) return a.time.step < b.time.step;
+    // What is elementwise costs no time here, so it is made again only where that helps.
+    if (a.choice.recompute != b.choice.recompute) return a.choice.recompute < b.choice.recompute;
     return a.memory.total() < b.memory.total();
   }
 
@@ -66,7 +68,7 @@ class Search {
         choice.tp > 1;
     choice.micro_batches = search_.micro_batches.value_or(1);
     choice.zero = search_.zero.value_or(choice.dp > 1 ? std::min(1, most_zero(w_, choice)) : 0);
-    choice.recompute = search_.recompute.value_or(false);
+    choice.recompute = search_.recompute.value_or(Recompute::kNone);
     const std::vector<std::string> problems = mesh_problems(w_, choice);
     std::optional<MeshCandidate> best;
     std::string refusal = problems.empty() ? "" : problems.front();
@@ -112,11 +114,13 @@ class Search {
     return all;
   }
 
-  /// Least ZeRO first, without recomputation and, where that takes more than ZeRO 1, with it.
+  /// Least ZeRO first, without recomputation and, where that takes more than ZeRO 1, with a
+  /// selective one, then a full one.
   void smallest_that_fits(MeshChoice choice, std::optional<MeshCandidate>& best) {
-    for (const bool recompute : {false, true}) {
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
       if (search_.recompute && *search_.recompute != recompute) continue;
-      if (recompute && choice.schedule == PipelineKind::kZbH1) break;  // keeps what it would save
+      const bool again = recompute != Recompute::kNone;
+      if (again && choice.schedule == PipelineKind::kZbH1) break;  // keeps what it would save
       choice.recompute = recompute;
       bool easily = false;
       const int most = std::min(kMostZero, most_zero(w_, choice));
@@ -178,7 +182,9 @@ std::string why_of(const MeshCandidate& candidate, const MeshCandidate& best,
   if (!candidate.fits) {
     std::string with;
     if (c.dp > 1) with = fmt::format(" even with ZeRO {}", c.zero);
-    if (c.recompute) with += with.empty() ? " even with recomputation" : " and recomputation";
+    if (c.recompute != Recompute::kNone) {
+      with += with.empty() ? " even with recomputation" : " and recomputation";
+    }
     return fmt::format(
         "{} too much{}",
         human_bytes(static_cast<double>(candidate.memory.total() - machine.memory_bytes)), with);
@@ -199,7 +205,7 @@ std::string why_of(const MeshCandidate& candidate, const MeshCandidate& best,
   const std::string share = percent(parts[worst] / t.step);
   switch (worst) {
     case 0:
-      return text + (c.recompute && !best.choice.recompute
+      return text + (c.recompute == Recompute::kFull && best.choice.recompute != Recompute::kFull
                          ? "computes layers twice to fit"
                          : fmt::format("its busiest stage ({}) computes longer", t.busiest));
     case 1:

@@ -18,7 +18,8 @@ struct MeshSearch {
   std::optional<int> tp, pp, dp, zero, virtual_stages;
   std::optional<std::int64_t> micro_batches;
   std::optional<PipelineKind> schedule;
-  std::optional<bool> recompute, sequence_parallel;  // split where the context divides
+  std::optional<Recompute> recompute;     // none, else selective, else full
+  std::optional<bool> sequence_parallel;  // split where the context divides
   bool bf16 = false;
   std::string codec_state = "fp32";  // where ranks give one another what they have updated
 };

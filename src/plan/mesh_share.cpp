@@ -64,17 +64,28 @@ std::int64_t key_width(const ModelShape& s, int tp) {
   return s.key_width() / (tp / key_copies(s, tp));
 }
 
+/// Whether a layer makes its activation's output again: GELU alone has other bits when it is made
+/// from what was rounded.
+bool activates_again(const ModelShape& s, const MeshChoice& choice) {
+  return choice.recompute == Recompute::kSelective &&
+         !(choice.bf16 && s.architecture == Architecture::kGpt2);
+}
+
 /// What a layer keeps; `own` rows of the residual stream and norms, all `rows` between.
-std::int64_t layer_bytes(const ModelShape& s, int tp, std::int64_t rows, std::int64_t own,
-                         std::int64_t wide) {
+std::int64_t layer_bytes(const ModelShape& s, const MeshChoice& choice, std::int64_t rows,
+                         std::int64_t own) {
+  const int tp = choice.tp;
+  const std::int64_t wide = wide_bytes(choice);
   const std::int64_t query = s.query_width() / tp, key = key_width(s, tp);
   const std::int64_t qkv = query + 2 * key, ff = s.d_ff / tp;
   const bool gpt2 = s.architecture == Architecture::kGpt2;
+  const std::int64_t normed = choice.recompute == Recompute::kSelective ? 0 : own;
+  const std::int64_t activated = activates_again(s, choice) ? 0 : rows;
   Bytes b;
   for (int norm = 0; norm < 2; ++norm) {
     b.take(own, kFloatBytes);            // 1 / deviation
     if (gpt2) b.take(own, kFloatBytes);  // mean
-    b.take(own * s.d_model, wide);       // the normed input
+    b.take(normed * s.d_model, wide);    // its output
   }
   b.take(rows * qkv, wide);
   b.take(rows * query, wide);  // attended
@@ -82,11 +93,11 @@ std::int64_t layer_bytes(const ModelShape& s, int tp, std::int64_t rows, std::in
   b.take(own * s.d_model, kFloatBytes);  // the stream between attention and feed-forward
   if (gpt2) {
     b.take(rows * ff, wide);
-    b.take(rows * std::max(ff, qkv - ff), wide);
+    b.take(activated * std::max(ff, qkv - ff), wide);
     return b.get();
   }
   b.take(rows * std::max(2 * ff, qkv), wide);
-  b.take(rows * std::max(ff, query), wide);
+  b.take(activated * std::max(ff, query), wide);
   if (s.qk_norm) {
     b.take(rows * query, wide);
     b.take(rows * key, wide);
@@ -96,14 +107,18 @@ std::int64_t layer_bytes(const ModelShape& s, int tp, std::int64_t rows, std::in
   return b.get();
 }
 
-/// split: the backward pass of inputs alone, which leaves in place what weight gradients read.
-std::int64_t scratch_bytes(const ModelShape& s, int tp, std::int64_t rows, std::int64_t wide,
-                           bool split) {
+/// Of what is made again, and of the backward pass of inputs alone, which leaves in place what
+/// weight gradients read.
+std::int64_t scratch_bytes(const ModelShape& s, const MeshChoice& choice, std::int64_t rows) {
+  const int tp = choice.tp;
+  const std::int64_t wide = wide_bytes(choice);
+  const bool split = choice.schedule == PipelineKind::kZbH1;
+  const bool again = activates_again(s, choice);
   const std::int64_t query = s.query_width() / tp, key = key_width(s, tp);
   const std::int64_t qkv = query + 2 * key, ff = s.d_ff / tp;
   Bytes b;
   if (s.architecture == Architecture::kGpt2) {
-    if (split) b.take(rows * std::max(ff, qkv), wide);
+    if (split || again) b.take(rows * std::max(ff, qkv), wide);
     return b.get();
   }
   if (s.qk_norm) {
@@ -111,10 +126,8 @@ std::int64_t scratch_bytes(const ModelShape& s, int tp, std::int64_t rows, std::
     b.take(rows * key, wide);
     b.take(rows * query, wide);
   }
-  if (split) {
-    b.take(rows * std::max(ff, query), wide);
-    b.take(rows * qkv, wide);
-  }
+  if (split || again) b.take(rows * std::max(ff, query), wide);
+  if (split) b.take(rows * qkv, wide);
   return b.get();
 }
 
@@ -124,14 +137,15 @@ std::int64_t micro_batch_rows(const MeshWorkload& workload, const MeshChoice& ch
   return workload.sequences / choice.dp / choice.micro_batches * workload.context;
 }
 
+std::int64_t wide_bytes(const MeshChoice& choice) { return choice.bf16 ? kBf16Bytes : kFloatBytes; }
+
 std::int64_t arena_bytes(const ModelShape& s, const MeshChoice& choice, std::int64_t layers,
                          std::int64_t rows) {
   const std::int64_t own = choice.sequence_parallel ? rows / choice.tp : rows;
-  const std::int64_t wide = choice.bf16 ? kBf16Bytes : kFloatBytes;
-  const std::int64_t kept = choice.recompute ? 1 : layers;
+  const std::int64_t kept = choice.recompute == Recompute::kFull ? 1 : layers;
   Bytes b;
   for (std::int64_t i = 0; i <= layers; ++i) b.take(own * s.d_model, kFloatBytes);
-  for (std::int64_t i = 0; i < kept; ++i) b.take(layer_bytes(s, choice.tp, rows, own, wide), 1);
+  for (std::int64_t i = 0; i < kept; ++i) b.take(layer_bytes(s, choice, rows, own), 1);
   b.take(own * s.d_model, kFloatBytes);  // the gradient of the stream
   b.take(own, kFloatBytes);              // the final norm's statistics
   b.take(own, kFloatBytes);
@@ -140,11 +154,9 @@ std::int64_t arena_bytes(const ModelShape& s, const MeshChoice& choice, std::int
 
 std::int64_t working_bytes(const ModelShape& s, const MeshChoice& choice, std::int64_t rows) {
   const std::int64_t own = choice.sequence_parallel ? rows / choice.tp : rows;
-  const std::int64_t wide = choice.bf16 ? kBf16Bytes : kFloatBytes;
   Bytes b;
   b.take(own * s.d_model, kFloatBytes);
-  const bool split = choice.schedule == PipelineKind::kZbH1;
-  b.take(scratch_bytes(s, choice.tp, rows, wide, split), 1);
+  b.take(scratch_bytes(s, choice, rows), 1);
   return b.get();
 }
 

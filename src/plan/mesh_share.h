@@ -38,6 +38,9 @@ struct MeshShare {
 /// Tokens of a micro-batch.
 [[nodiscard]] std::int64_t micro_batch_rows(const MeshWorkload& workload, const MeshChoice& choice);
 
+/// Of a value that layers keep, but for the residual stream and norms' statistics.
+[[nodiscard]] std::int64_t wide_bytes(const MeshChoice& choice);
+
 /// What LanguageModel<float> cuts out of its memory on a tensor-parallel rank: the activations of a
 /// stage's micro-batch of `rows`, and the scratch of a pass, which all of a rank's micro-batches
 /// share.

@@ -14,7 +14,6 @@
 namespace isthmus::plan {
 namespace {
 constexpr std::int64_t kFloatBytes = 4;
-constexpr std::int64_t kBf16Bytes = 2;
 constexpr std::int64_t kDoubleBytes = 8;
 constexpr std::int64_t kSoftmaxBytes = 24;  // top, sum and target's logit of a token, as doubles
 
@@ -31,8 +30,6 @@ Volume conjugate(const MeshChoice& choice, std::int64_t gathered, std::int64_t r
   both += half_all_reduce(choice.tp, reduced, count);
   return both;
 }
-
-std::int64_t wide_bytes(const MeshChoice& choice) { return choice.bf16 ? kBf16Bytes : kFloatBytes; }
 
 /// A forward pass of `layers`: inputs are gathered as what products read, outputs added as the
 /// stream.
@@ -135,7 +132,8 @@ Volume tensor_backward(const MeshWorkload& workload, const MeshChoice& choice,
     volume += half_all_reduce(choice.tp, wide, pairs);
   }
   // What the stage's last layer has kept is still there.
-  if (choice.recompute) volume += layers_forward(workload, choice, stage.layers.size() - 1);
+  if (choice.recompute == Recompute::kFull)
+    volume += layers_forward(workload, choice, stage.layers.size() - 1);
   if (stage.last) {
     volume += choice.sequence_parallel ? half_all_reduce(choice.tp, stream)
                                        : all_reduce(choice.tp, stream);

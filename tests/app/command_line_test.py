@@ -693,6 +693,10 @@ codec = "int8"
                      "--ranks", "8")
         self.refuses(2, "did you mean 'layers'?", "plan", "mesh", "--model", "llama:layer=3",
                      "--ranks", "8")
+        for word in ["none", "selective", "full"]:
+            asked = self.object_of(*model, "--recompute", word)["meshes"]
+            self.assertEqual({mesh["recompute"] for mesh in asked}, {word})
+        self.refuses(2, "--recompute", *model, "--recompute", "some")
         self.write("mesh.toml", RUN)
         shown = self.object_of("plan", "mesh", "mesh.toml", "--ranks", "2")
         self.assertEqual(len(shown["meshes"]) + len(shown["refused"]), 3)
@@ -753,6 +757,18 @@ codec = "int8"
 
 
 class Machine(CommandLine):
+    def test_a_step_is_timed_with_what_is_recomputed(self):
+        def timed(*flags):
+            return self.object_of("bench", "compute", "--config", "tiny", "--batch", "2", "--seconds", "0.01", *flags)
+        kept = timed()
+        for words, flags in [("selective", ["--recompute", "selective"]), ("full", ["--recompute"]),
+                             ("full", ["--recompute", "full"]), ("none", ["--recompute", "none"])]:
+            again = timed(*flags)
+            self.assertEqual((again["recompute"], again["loss"] if again["steps"] == kept["steps"] else kept["loss"]),
+                             (words, kept["loss"]))
+            self.assertEqual(again["arena_mib"] < kept["arena_mib"], words != "none")
+        self.refuses(2, "--recompute", "bench", "compute", "--recompute", "some")
+
     def test_a_refused_thread_is_an_error_that_names_the_remedy(self):
         def room_for_a_few_stacks():
             resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))

@@ -268,18 +268,20 @@ TEST(MemoryCheck, OffersWhatWorksAtEverySite) {
     std::vector<std::string> keys;
   };
   const std::string a_and_b = "[[site]]\nname = \"a\"\n[[site]]\nname = \"b\"\n";
-  const std::string offload = "train.offload = \"DIR\"", recompute = "train.recompute = true";
+  const std::string offload = "train.offload = \"DIR\"";
+  const std::string selective = "train.recompute = \"selective\"",
+                    full = "train.recompute = \"full\"";
   for (const auto& [file, keys] : std::vector<Offer>{
-           {"", {offload, recompute, "parallel.micro_batches = 16"}},
+           {"", {offload, selective, full, "parallel.micro_batches = 16"}},
            {"[parallel]\ndp = 2\nmicro_batches = 1\n",
-            {offload, recompute, "parallel.micro_batches = 8"}},
-           {"[parallel]\ndp = 2\nmicro_batches = 8\nzero = 2\n", {offload, recompute}},
+            {offload, selective, full, "parallel.micro_batches = 8"}},
+           {"[parallel]\ndp = 2\nmicro_batches = 8\nzero = 2\n", {offload, selective, full}},
            {"[inner]\noptimizer = \"muon\"\n[parallel]\ndp = 2\nmicro_batches = 8\n",
-            {offload, recompute}},
+            {offload, selective, full}},
            {"[outer]\nmethod = \"spsa\"\n[parallel]\nmicro_batches = 1\n",
             {"parallel.micro_batches = 16"}},
            // Samples divide otherwise at b, and its passes cannot be taken again.
-           {a_and_b + "dp = 2\n", {offload, recompute, "parallel.micro_batches = 4"}},
+           {a_and_b + "dp = 2\n", {offload, selective, full, "parallel.micro_batches = 4"}},
            {a_and_b + "pp = 2\n[parallel]\nschedule = \"zb-h1\"\n",
             {offload, "parallel.micro_batches = 8"}},
        }) {

@@ -30,7 +30,8 @@ TEST(Device, RefusalsNameKeyCauseAndRemedy) {
     const char* remedy;
   };
   for (const Case& wanted : {Case{"[inner]\noptimizer = \"muon\"\n", "muon", "adamw"},
-                             Case{"[outer]\nmethod = \"01-adam\"\n", "01-adam", "outer.method"}}) {
+                             Case{"[outer]\nmethod = \"01-adam\"\n", "01-adam", "outer.method"},
+                             Case{"recompute = \"selective\"\n", "selective", "\"full\""}}) {
     for (const auto& [device, errors] :
          {std::pair{"cuda", 1U}, {"cuda:3", 1U}, {"auto", 0U}, {"cpu", 0U}}) {
       const auto found = diagnostics_of(std::string(kMinimal) + wanted.text,

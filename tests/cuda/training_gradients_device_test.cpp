@@ -68,9 +68,9 @@ TEST_P(CudaGradients, OfMicroBatchesAddUp) {
 TEST_P(CudaGradients, HaveTheSameBitsWhenLayersRunAgain) {
   for (const bool bf16 : {false, true}) {
     options_.bf16 = bf16;
-    options_.recompute = false;
+    options_.recompute = Recompute::kNone;
     const Pass kept = on_device();
-    options_.recompute = true;
+    options_.recompute = Recompute::kFull;
     const Pass again = on_device();
     EXPECT_EQ(again.step.loss, kept.step.loss);
     EXPECT_EQ(again.gradients, kept.gradients);

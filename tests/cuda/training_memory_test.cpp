@@ -32,7 +32,7 @@ TEST_F(CudaLoopMemory, IsWhatTheEstimateSays) {
         options.bf16 = bf16;
         options.inner.optimizer = optimizer;
         for (int kind = 0; kind < 3; ++kind) {
-          options.recompute = kind == 1;
+          options.recompute = kind == 1 ? Recompute::kFull : Recompute::kNone;
           options.forward_only = kind == 2;
           options.micro_batches = kind == 1 ? 2 : 1;
           const std::size_t before = held();
@@ -61,7 +61,7 @@ TEST_F(CudaLoopMemory, RecomputationAndMicroBatchesLowerIt) {
     change(changed);
     EXPECT_LT(estimate(changed), estimate(options));
   };
-  less([](LanguageModelOptions& o) { o.recompute = true; });
+  less([](LanguageModelOptions& o) { o.recompute = Recompute::kFull; });
   less([](LanguageModelOptions& o) { o.micro_batches = 2; });
   less([](LanguageModelOptions& o) { o.forward_only = true; });
 }
@@ -80,7 +80,8 @@ TEST_F(CudaLoopMemory, ThatEndsSaysWhatWasNeededAndWhatLowersIt) {
                                 "train.precision = \"bf16\""),
                       HasSubstr("--device cpu")));
   }
-  options.recompute = options.bf16 = true;
+  options.recompute = Recompute::kFull;
+  options.bf16 = true;
   options.micro_batches = options.sequences;
   cuda::emulated::set_device_memory(held() + 100'000);
   try {
@@ -89,6 +90,18 @@ TEST_F(CudaLoopMemory, ThatEndsSaysWhatWasNeededAndWhatLowersIt) {
   } catch (const SystemError& error) {
     EXPECT_THAT(error.what(), AllOf(Not(HasSubstr("train.recompute")), Not(HasSubstr("precision")),
                                     Not(HasSubstr("micro_batches")), HasSubstr("smaller")));
+  }
+}
+
+TEST_F(CudaLoopMemory, ASelectiveRecomputationIsRefusedByName) {
+  LanguageModelOptions options = tiny_options("llama");
+  options.recompute = Recompute::kSelective;
+  try {
+    const CudaLoop loop(options, batches_.provider());
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("train.recompute = \"selective\""),
+                                    HasSubstr("\"full\" or \"none\""), HasSubstr("--device cpu")));
   }
 }
 

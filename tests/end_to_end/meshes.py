@@ -240,10 +240,11 @@ def check_refusals(runs):
         missing = [word for word in words if word not in error]
         if missing:
             sys.exit(f"{parallel!r}: the error does not say {missing}:\n{error}")
-    error = runs.run("train", config(runs.text, parallel='pp = 2\nschedule = "zb-h1"\n'), "--set", "train.recompute=true",
-                     expect=3)
-    if "train.recompute" not in error or "1f1b" not in error:
-        sys.exit(f"zb-h1 with recomputation: {error}")
+    for recompute in ("true", "selective"):
+        error = runs.run("train", config(runs.text, parallel='pp = 2\nschedule = "zb-h1"\n'),
+                         "--set", f"train.recompute={recompute}", expect=3)
+        if "train.recompute" not in error or "1f1b" not in error:
+            sys.exit(f"zb-h1 with recomputation: {error}")
     print("meshes that cannot work are refused by name")
 
 

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/recompute.h"
 #include "core/state_memory.h"
 #include "core/temporary_directory.h"
 #include "inner/mesh_test.h"
@@ -83,7 +84,7 @@ LanguageModelOptions large(const std::string& name) {
 struct CurveCase {
   Case mesh;
   int zero = 0;
-  bool recompute = false;
+  Recompute recompute = Recompute::kNone;
   bool offload = false;
 };
 
@@ -124,28 +125,28 @@ const CurveCase kCases[] = {
     {{"2x2x2 zero 3", kCube, 2}, 3},
     {{"1x2x2 zero 2", kStagesTwice, 2}, 2},
     {{"1x2x2 zero 3", kStagesTwice, 2}, 3},
-    {{"2x2x2 split zero 3 recomputed", kSplitCube, 2}, 3, true},
-    {{"2x2x2 recomputed", kCube, 2}, 0, true},
+    {{"2x2x2 split zero 3 recomputed", kSplitCube, 2}, 3, Recompute::kFull},
+    {{"2x2x2 recomputed", kCube, 2}, 0, Recompute::kFull},
     {{"2x2x2 split", kSplitCube, 2}},
-    {{"2x2x2 split zero 1 recomputed", kSplitCube, 2}, 1, true},
+    {{"2x2x2 split zero 1 selective", kSplitCube, 2}, 1, Recompute::kSelective},
     {kInterleaved},
-    {kInterleaved, 0, true},
+    {kInterleaved, 0, Recompute::kFull},
     {{"4x1x2", kWide}},
     {{"4x1x2 zero 1", kWide}, 1},
     {{"4x1x2 zero 2", kWide, 2}, 2},
     {{"4x1x2 zero 3", kWide, 2}, 3},
-    {{"4x1x2 split zero 2", kSplitWide, 2}, 2, true},
-    {{"4x1x2 split zero 3", kSplitWide}, 3, true},
+    {{"4x1x2 split zero 2", kSplitWide, 2}, 2, Recompute::kSelective},
+    {{"4x1x2 split zero 3", kSplitWide}, 3, Recompute::kFull},
 };
 // As many steps of larger models on disks take long: one of each (mesh_offload_test.cpp has the
 // bits of more).
-const CurveCase kPipelineInFiles{{"1x2x1 offloaded", {.pp = 2}, 4}, 0, true, true};
-const CurveCase kSharesInFiles{{"1x1x2 offloaded", {.dp = 2}}, 2, false, true};
+const CurveCase kPipelineInFiles{{"1x2x1 offloaded", {.pp = 2}, 4}, 0, Recompute::kFull, true};
+const CurveCase kSharesInFiles{{"1x1x2 offloaded", {.dp = 2}}, 2, Recompute::kNone, true};
 
 std::string case_name(const testing::TestParamInfo<MeshCurve::ParamType>& at) {
   const CurveCase& c = std::get<1>(at.param);
   std::string name = std::string(std::get<0>(at.param)) + c.mesh.name + "zero" +
-                     std::to_string(c.zero) + (c.recompute ? "recomputed" : "");
+                     std::to_string(c.zero) + std::string(recompute_name(c.recompute));
   std::erase_if(name, [](char character) { return std::isalnum(character) == 0; });
   return name;
 }

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/recompute.h"
 #include "core/state_memory.h"
 #include "core/temporary_directory.h"
 #include "inner/mesh_test.h"
@@ -17,7 +18,7 @@ namespace isthmus {
 namespace {
 
 /// Shares of at least a MiB even on four ranks, below which arrays stay in memory.
-LanguageModelOptions large(const Case& c, int zero, bool recompute) {
+LanguageModelOptions large(const Case& c, int zero, Recompute recompute) {
   LanguageModelOptions o = on_mesh(model_of("llama-tied"), c);
   o.model.d_model = 192;
   o.model.d_ff = 768;
@@ -59,7 +60,7 @@ void expect_same(const Outcome& in_files, const Outcome& in_memory) {
   EXPECT_EQ(in_files.values, in_memory.values);
 }
 
-class MeshOffloadTest : public testing::TestWithParam<std::tuple<Case, int, bool>> {
+class MeshOffloadTest : public testing::TestWithParam<std::tuple<Case, int, Recompute>> {
  protected:
   LanguageModelOptions options_ =
       large(std::get<0>(GetParam()), std::get<1>(GetParam()), std::get<2>(GetParam()));
@@ -135,27 +136,27 @@ const Case kPipelines[] = {
 
 std::string test_name(const testing::TestParamInfo<MeshOffloadTest::ParamType>& at) {
   std::string name = std::get<0>(at.param).name + "zero" + std::to_string(std::get<1>(at.param)) +
-                     (std::get<2>(at.param) ? "recomputed" : "");
+                     std::string(recompute_name(std::get<2>(at.param)));
   std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
   return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, MeshOffloadTest,
                          testing::Combine(testing::ValuesIn(kCases), testing::Values(0, 1, 2, 3),
-                                          testing::Values(false)),
+                                          testing::Values(Recompute::kNone)),
                          test_name);
 INSTANTIATE_TEST_SUITE_P(Recomputing, MeshOffloadTest,
                          testing::Combine(testing::Values(kCases[0]), testing::Values(0, 2, 3),
-                                          testing::Values(true)),
+                                          testing::Values(Recompute::kSelective, Recompute::kFull)),
                          test_name);
 INSTANTIATE_TEST_SUITE_P(Pipelines, MeshOffloadTest,
                          testing::Combine(testing::ValuesIn(kPipelines), testing::Values(0, 1),
-                                          testing::Values(false)),
+                                          testing::Values(Recompute::kNone)),
                          test_name);
 
 INSTANTIATE_TEST_SUITE_P(PipelinesOfSlices, MeshOffloadTest,
                          testing::Combine(testing::Values(kPipelines[0]), testing::Values(2, 3),
-                                          testing::Values(false)),
+                                          testing::Values(Recompute::kNone)),
                          test_name);
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/recompute.h"
 #include "inner/rank_layout.h"
 
 namespace isthmus {
@@ -233,13 +234,20 @@ TEST(MeshPrecision, Bf16FollowsOneRankInBf16) {
   }
 }
 
-TEST_P(PipelineBitsTest, RecomputationChangesNoBit) {
-  for (const bool split : {false, true}) {
-    LanguageModelOptions options =
-        on_mesh(model_of(GetParam()), {"", {.tp = 2, .pp = 2, .sequence_parallel = split}, 4});
-    const Step kept = first_step(options);
-    options.recompute = true;
-    EXPECT_EQ(first_step(options).gradients, kept.gradients) << split;
+TEST(MeshRecomputation, ChangesNoBit) {
+  for (const char* name : {"gpt2", "llama", "llama-grouped"}) {
+    for (const bool split : {false, true}) {
+      const MeshShape shape{.tp = 2, .pp = 2, .sequence_parallel = split};
+      LanguageModelOptions options = on_mesh(model_of(name), {"", shape, 4});
+      options.bf16 = split;
+      const Step kept = first_step(options);
+      for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+        options.recompute = recompute;
+        const Step again = first_step(options);
+        EXPECT_EQ(again.loss, kept.loss) << name << split << recompute_name(recompute);
+        EXPECT_EQ(again.gradients, kept.gradients) << name << split << recompute_name(recompute);
+      }
+    }
   }
 }
 

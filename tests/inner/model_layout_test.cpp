@@ -198,7 +198,8 @@ TEST(ModelCost, Bf16HalvesWhatProductsRead) {
     const ModelShape& s = layout.shape();
     constexpr std::int64_t kRows = 2048;
     const std::int64_t wide = training_memory(layout, {}, kRows).activations;
-    const std::int64_t narrow = training_memory(layout, {}, kRows, false, true).activations;
+    const std::int64_t narrow =
+        training_memory(layout, {}, kRows, Recompute::kNone, true).activations;
     // Two bytes less for each value: two norms, attention in and out, and the feed-forward layer of
     // every layer.
     const std::int64_t inner = s.architecture == Architecture::kGpt2 ? 2 * s.d_ff : 3 * s.d_ff;

@@ -23,7 +23,7 @@ struct Case {
   const char* arch;
   bool tied = true;
   const char* optimizer = "adamw";
-  bool recompute = false;
+  Recompute recompute = Recompute::kNone;
   std::int64_t micro_batches = 1;
   MeshShape mesh = {};
 };
@@ -106,20 +106,25 @@ TEST_P(OffloadTest, HasTheBitsOfTrainingInMemory) {
 
 INSTANTIATE_TEST_SUITE_P(
     Ways, OffloadTest,
-    testing::Values(Case{.name = "Gpt2", .arch = "gpt2"},
-                    Case{.name = "Gpt2Recomputed", .arch = "gpt2", .recompute = true},
-                    Case{.name = "Gpt2Untied", .arch = "gpt2", .tied = false},
-                    Case{.name = "Llama", .arch = "llama", .tied = false},
-                    Case{.name = "LlamaTied", .arch = "llama", .tied = true, .recompute = true},
-                    Case{.name = "Parts", .arch = "gpt2", .recompute = true, .micro_batches = 2},
-                    Case{.name = "Muon", .arch = "llama", .tied = false, .optimizer = "muon"},
-                    Case{.name = "Sgd", .arch = "gpt2", .optimizer = "sgd"},
-                    Case{.name = "Mesh", .arch = "gpt2", .mesh = {.tp = 2, .pp = 1, .dp = 1}},
-                    Case{.name = "Pipeline",
-                         .arch = "llama",
-                         .tied = false,
-                         .micro_batches = 2,
-                         .mesh = {.tp = 1, .pp = 2, .dp = 1}}),
+    testing::Values(
+        Case{.name = "Gpt2", .arch = "gpt2"},
+        Case{.name = "Gpt2Recomputed", .arch = "gpt2", .recompute = Recompute::kFull},
+        Case{.name = "Gpt2Untied", .arch = "gpt2", .tied = false},
+        Case{.name = "Llama", .arch = "llama", .tied = false},
+        Case{.name = "Selective",
+             .arch = "llama",
+             .recompute = Recompute::kSelective,
+             .micro_batches = 2},
+        Case{.name = "LlamaTied", .arch = "llama", .tied = true, .recompute = Recompute::kFull},
+        Case{.name = "Parts", .arch = "gpt2", .recompute = Recompute::kFull, .micro_batches = 2},
+        Case{.name = "Muon", .arch = "llama", .tied = false, .optimizer = "muon"},
+        Case{.name = "Sgd", .arch = "gpt2", .optimizer = "sgd"},
+        Case{.name = "Mesh", .arch = "gpt2", .mesh = {.tp = 2, .pp = 1, .dp = 1}},
+        Case{.name = "Pipeline",
+             .arch = "llama",
+             .tied = false,
+             .micro_batches = 2,
+             .mesh = {.tp = 1, .pp = 2, .dp = 1}}),
     [](const auto& each) { return std::string(each.param.name); });
 
 }  // namespace

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Backward passes in two parts, and zb-h1, which runs them: the oracle is the whole pass, bit for
 // bit.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>
 #include <chrono>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "core/recompute.h"
 #include "core/rng.h"
 #include "inner/mesh_rank.h"
 #include "inner/mesh_test.h"
@@ -45,7 +48,8 @@ constexpr int kBatches = 3;  // two summands have the same sum in either order
 
 /// Gradients of kBatches micro-batches, all backward passes after all forward passes.
 template <typename Real>
-std::vector<Real> gradients_of(const ModelLayout& layout, bool split, bool bf16,
+std::vector<Real> gradients_of(const ModelLayout& layout,
+                               typename LanguageModel<Real>::Purpose purpose, bool bf16,
                                std::span<const int> weight_order) {
   using Model = LanguageModel<Real>;
   constexpr std::int64_t kSequences = 2, kLength = 9;
@@ -61,7 +65,6 @@ std::vector<Real> gradients_of(const ModelLayout& layout, bool split, bool bf16,
   const Pass pass{team, kSequences, kLength};
   std::vector<std::unique_ptr<Model>> models;
   std::vector<RandomBatches> batches(kBatches, RandomBatches(kVocab, kSequences, kLength));
-  const auto purpose = split ? Model::Purpose::kSplitBackward : Model::Purpose::kTraining;
   for (int i = 0; i < kBatches; ++i) {
     const TokenBatch batch = batches[static_cast<std::size_t>(i)].at(StepIndex(i + 1));
     models.push_back(std::make_unique<Model>(layout, kSequences * kLength, purpose, bf16));
@@ -69,7 +72,7 @@ std::vector<Real> gradients_of(const ModelLayout& layout, bool split, bool bf16,
     static_cast<void>(models.back()->stage_head(pass, flat, batch, &options));
     models.back()->stage_backward(pass, flat, batch.inputs.data(), options);
   }
-  if (!split) return gradients;
+  if (purpose != Model::Purpose::kSplitBackward) return gradients;
   for (const int i : weight_order) {
     models[static_cast<std::size_t>(i)]->stage_backward_weight(pass, options);
   }
@@ -79,23 +82,37 @@ std::vector<Real> gradients_of(const ModelLayout& layout, bool split, bool bf16,
 constexpr std::array kAscending = {0, 1, 2};
 constexpr std::array kDescending = {2, 1, 0};
 
-class SplitBackwardTest : public testing::TestWithParam<SplitCase> {};
+class SplitBackwardTest : public testing::TestWithParam<SplitCase> {
+ protected:
+  using Purpose = LanguageModel<float>::Purpose;
+  using DoublePurpose = LanguageModel<double>::Purpose;
+  const ModelLayout layout_{model_shape(GetParam().model, 9)};
+};
 
 TEST_P(SplitBackwardTest, HasTheBitsOfTheWholePass) {
-  const ModelLayout layout(model_shape(GetParam().model, 9));
   for (const bool bf16 : {false, true}) {
-    EXPECT_EQ(gradients_of<float>(layout, true, bf16, kAscending),
-              gradients_of<float>(layout, false, bf16, {}))
+    EXPECT_EQ(gradients_of<float>(layout_, Purpose::kSplitBackward, bf16, kAscending),
+              gradients_of<float>(layout_, Purpose::kTraining, bf16, {}))
         << (bf16 ? "bf16" : "fp32");
   }
-  EXPECT_EQ(gradients_of<double>(layout, true, false, kAscending),
-            gradients_of<double>(layout, false, false, {}));
+  EXPECT_EQ(gradients_of<double>(layout_, DoublePurpose::kSplitBackward, false, kAscending),
+            gradients_of<double>(layout_, DoublePurpose::kTraining, false, {}));
+}
+
+// The other way to pass backward, of the same models.
+TEST_P(SplitBackwardTest, SoHasOneThatMakesActivationsAgain) {
+  for (const bool bf16 : {false, true}) {
+    EXPECT_EQ(gradients_of<float>(layout_, Purpose::kSelective, bf16, {}),
+              gradients_of<float>(layout_, Purpose::kTraining, bf16, {}))
+        << (bf16 ? "bf16" : "fp32");
+  }
+  EXPECT_EQ(gradients_of<double>(layout_, DoublePurpose::kSelective, false, {}),
+            gradients_of<double>(layout_, DoublePurpose::kTraining, false, {}));
 }
 
 TEST_P(SplitBackwardTest, AddsInTheOrderOfTheWeightPasses) {
-  const ModelLayout layout(model_shape(GetParam().model, 9));
-  EXPECT_NE(gradients_of<float>(layout, true, false, kDescending),
-            gradients_of<float>(layout, false, false, {}));
+  EXPECT_NE(gradients_of<float>(layout_, Purpose::kSplitBackward, false, kDescending),
+            gradients_of<float>(layout_, Purpose::kTraining, false, {}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SplitBackwardTest, testing::ValuesIn(split_cases()),
@@ -141,15 +158,23 @@ INSTANTIATE_TEST_SUITE_P(Meshes, ZbH1Test,
                          });
 
 TEST(ZbH1, RefusesRecomputation) {
-  LanguageModelOptions options =
-      on_mesh(model_of("llama"), {"", {.pp = 2}, 4, PipelineKind::kZbH1});
-  options.recompute = true;
-  RandomBatches batches(kVocab, options.sequences, options.context);
-  try {
-    LanguageModelLoop loop(options, batches.provider());
-    FAIL() << "accepted";
-  } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("train.recompute"), std::string::npos) << error.what();
+  for (const auto& [recompute, why] : {std::pair{Recompute::kSelective, "gradients lie over all"},
+                                       {Recompute::kFull, "does not keep"}}) {
+    LanguageModelOptions options =
+        on_mesh(model_of("llama"), {"", {.pp = 2}, 4, PipelineKind::kZbH1});
+    options.recompute = recompute;
+    RandomBatches batches(kVocab, options.sequences, options.context);
+    try {
+      LanguageModelLoop loop(options, batches.provider());
+      FAIL() << "accepted";
+    } catch (const ConfigError& error) {
+      const std::string text = error.what();
+      const std::string setting =
+          fmt::format("train.recompute = \"{}\"", recompute_name(recompute));
+      EXPECT_NE(text.find(setting), std::string::npos) << text;
+      EXPECT_NE(text.find(why), std::string::npos) << text;
+      EXPECT_NE(text.find("1f1b"), std::string::npos) << text;
+    }
   }
 }
 
@@ -157,9 +182,11 @@ TEST(ZbH1, RefusesRecomputation) {
 
 /// What every rank of a mesh holds, and what was foreseen.
 std::vector<std::pair<std::int64_t, std::int64_t>> held_and_foreseen(const std::string& name,
-                                                                     const Case& c, bool bf16) {
+                                                                     const Case& c, bool bf16,
+                                                                     Recompute recompute) {
   LanguageModelOptions loop = on_mesh(model_of(name), c);
   loop.bf16 = bf16;
+  loop.recompute = recompute;
   const MeshOptions options = mesh_options(loop);
   const ModelLayout layout(model_shape(loop.model, loop.context));
   auto ranks = make_thread_communicators(c.mesh.ranks(), std::chrono::minutes(2));
@@ -180,12 +207,15 @@ TEST(ZbH1, RanksHoldWhatIsForeseen) {
   constexpr std::int64_t kRounding = 64;  // of a buffer
   for (const char* name : {"gpt2", "llama-grouped"}) {
     for (const bool bf16 : {false, true}) {
-      for (const auto& [kind, chunks] :
-           {std::pair{PipelineKind::k1F1B, 1}, std::pair{PipelineKind::kZbH1, 1},
-            std::pair{PipelineKind::kInterleaved, 2}}) {
+      for (const auto& [kind, chunks, recompute] :
+           {std::tuple{PipelineKind::k1F1B, 1, Recompute::kNone},
+            {PipelineKind::k1F1B, 1, Recompute::kSelective},
+            {PipelineKind::kZbH1, 1, Recompute::kNone},
+            {PipelineKind::kInterleaved, 2, Recompute::kNone},
+            {PipelineKind::kInterleaved, 2, Recompute::kSelective}}) {
         const MeshShape mesh{.tp = 2, .pp = 2, .sequence_parallel = bf16};
         const Case c{"", mesh, 4, kind, chunks};
-        for (const auto& [held, foreseen] : held_and_foreseen(name, c, bf16)) {
+        for (const auto& [held, foreseen] : held_and_foreseen(name, c, bf16, recompute)) {
           EXPECT_GE(held, foreseen) << name << pipeline_name(kind);
           EXPECT_LE(held, foreseen + 8 * kRounding) << name << pipeline_name(kind);
         }

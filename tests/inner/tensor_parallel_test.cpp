@@ -89,8 +89,12 @@ TEST_P(TensorParallel, HasTheGradientsOfOneRankInDouble) {
         std::vector<float> own(static_cast<std::size_t>(layout.local().elements()));
         layout.take(values.data(), {0, layout.local().elements()}, own.data());
         // Recomputing, so that its collective calls are tried too.
-        found[r] = run(layout.local(), layout.vocabulary(), doubles(own), batch, ranks[r].get(),
-                       split, Purpose::kRecompute);
+        const auto with = [&](Purpose purpose) {
+          return run(layout.local(), layout.vocabulary(), doubles(own), batch, ranks[r].get(),
+                     split, purpose);
+        };
+        found[r] = with(Purpose::kRecompute);
+        EXPECT_EQ(with(Purpose::kSelective).gradients, found[r].gradients) << r;
       });
     }
   }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "inner/model_cost.h"
@@ -197,10 +198,13 @@ INSTANTIATE_TEST_SUITE_P(PipelinesOfOne, ZeroTest,
 class ZeroVariantsTest : public testing::TestWithParam<int> {};
 
 TEST_P(ZeroVariantsTest, Bf16AndRecomputationChangeNothingOfIt) {
-  for (const char* name : {"gpt2", "llama-grouped"}) {
+  for (const auto& [name, recompute] : {std::pair{"gpt2", Recompute::kFull},
+                                        {"gpt2", Recompute::kSelective},
+                                        {"llama-grouped", Recompute::kFull},
+                                        {"llama-grouped", Recompute::kSelective}}) {
     LanguageModelOptions plain = on_mesh(clipped(name), {"", {.tp = 2, .dp = 2}});
     plain.bf16 = true;
-    plain.recompute = true;
+    plain.recompute = recompute;
     const Trajectory expected = trained(plain);
     expect_same(expected, trained(with_zero(plain, GetParam())));
     with_processes(with_zero(plain, GetParam()), [&](const LanguageModelOptions& options) {

@@ -83,6 +83,24 @@ TEST_P(ActivationTest, GeluGradientIsTheSlope) {
   }
 }
 
+TEST_P(ActivationTest, GeluByItselfHasTheBitsOfTheEpilogue) {
+  ThreadTeam team(2);
+  std::vector<float> x;
+  for (int i = 0; i < 7; ++i) {  // more than a block of values
+    const std::vector<float> one = sweep();
+    x.insert(x.end(), one.begin(), one.end());
+  }
+  const GeluPair<float> expected = gelu_of(team, x);
+  const auto n = static_cast<std::int64_t>(x.size());
+  std::vector<float> value(x.size());
+  gelu_values<float>(team, n, x.data(), value.data(), nullptr);
+  EXPECT_EQ(value, expected.value);
+  value.assign(x.size(), 0.0f);
+  gelu_values(team, n, x.data(), value.data(), x.data());
+  EXPECT_EQ(value, expected.value);
+  EXPECT_EQ(x, expected.slope);
+}
+
 TEST_P(ActivationTest, SwiGluAndItsGradientsInAFusedBuffer) {
   ThreadTeam team(2);
   constexpr std::int64_t kRows = 37;
@@ -152,6 +170,10 @@ TEST(ActivationReference, DoubleIsTheDefinition) {
     EXPECT_NEAR(y.value[i], gelu_in_double(x[i]), 1e-15);
     EXPECT_NEAR(y.slope[i], slope(gelu_in_double, x[i]), 1e-9);
   }
+  std::vector<double> value(x.size()), slopes = x;
+  gelu_values(team, 100, slopes.data(), value.data(), slopes.data());
+  EXPECT_EQ(value, y.value);
+  EXPECT_EQ(slopes, y.slope);
 }
 
 }  // namespace

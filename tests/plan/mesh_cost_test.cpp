@@ -38,8 +38,9 @@ TEST(MeshCost, OneRankCountsWhatTheModelCountsForItself) {
   for (const Workload& preset : workloads()) {
     for (const std::string_view optimizer : {"adamw", "sgd", "muon"}) {
       for (const bool qk_norm : {false, true}) {
-        for (const int bits : {0, 1, 2, 3}) {
-          const bool recompute = (bits & 1) != 0, bf16 = (bits & 2) != 0;
+        for (const int kind : {0, 1, 2, 3, 4, 5}) {
+          const auto recompute = static_cast<Recompute>(kind / 2);
+          const bool bf16 = kind % 2 != 0;
           ModelConfig model = preset.model;
           if (qk_norm && model.arch != "llama") continue;
           model.qk_norm = qk_norm;
@@ -56,10 +57,10 @@ TEST(MeshCost, OneRankCountsWhatTheModelCountsForItself) {
           EXPECT_EQ(cost.memory.gradients, own.gradients) << preset.name;
           EXPECT_EQ(cost.memory.moments, own.moments) << preset.name << optimizer;
           EXPECT_EQ(cost.memory.update, own.update) << preset.name << optimizer;
-          EXPECT_EQ(cost.memory.activations, own.activations) << preset.name << bits << qk_norm;
+          EXPECT_EQ(cost.memory.activations, own.activations) << preset.name << kind << qk_norm;
           EXPECT_EQ(cost.memory.logits, own.logits) << preset.name;
           EXPECT_EQ(cost.memory.total(), own.total()) << preset.name;
-          if (recompute) continue;
+          if (recompute == Recompute::kFull) continue;
           const double tokens = static_cast<double>(w.context * w.sequences);
           EXPECT_DOUBLE_EQ(cost.flops, tokens * training_flops_per_token(layout, w.context))
               << preset.name;
@@ -124,7 +125,9 @@ TEST(MeshCost, RecomputationRunsEachLayerButAStagesLastOnceMore) {
   const double layer = tokens * (2 * weights + 4 * d * kContext);
   const auto more = [&](MeshChoice choice, int rank) {
     const double plain = rank_cost(w, choice, rank).flops;
-    choice.recompute = true;
+    choice.recompute = Recompute::kSelective;  // no product, no attention
+    EXPECT_EQ(rank_cost(w, choice, rank).flops, plain);
+    choice.recompute = Recompute::kFull;
     return rank_cost(w, choice, rank).flops - plain;
   };
   EXPECT_DOUBLE_EQ(more(mesh(1, 1, 1), 0), 7 * layer);
@@ -229,7 +232,9 @@ TEST(MeshCost, TensorParallelSumsFourTimesALayer) {
                        v.sent_bytes + ring * static_cast<double>(m * 2 * kLayers * stream) +
                            2 * ring * static_cast<double>(norms));
       MeshChoice again = mesh(t, 1, 1, m);
-      again.recompute = true;
+      again.recompute = Recompute::kSelective;
+      EXPECT_EQ(rank_cost(w, again, 0).volumes.tensor.operations, v.operations);
+      again.recompute = Recompute::kFull;
       EXPECT_EQ(rank_cost(w, again, 0).volumes.tensor.operations - v.operations,
                 m * 2 * (kLayers - 1));
     }

@@ -85,8 +85,20 @@ TEST(MeshPasses, TensorParallelRanksRepeatNormsUnlessTheSequenceIsSplit) {
 TEST(MeshPasses, RecomputationGoesThroughAllLayersButTheLastAgain) {
   const MeshWorkload w = workload("gpt2");
   MeshChoice choice = mesh(1, 1, 1);
-  choice.recompute = true;
+  choice.recompute = Recompute::kFull;
   EXPECT_DOUBLE_EQ(passes_of(w, choice).again, 4 * kRows * (kLayers - 1) * (4 * kD + kFeedForward));
+}
+
+TEST(MeshPasses, ASelectiveOneGoesThroughNormsAndTheActivationOfEachLayerAgain) {
+  MeshChoice choice = mesh(1, 1, 1);
+  choice.recompute = Recompute::kSelective;
+  const double norms = 4 * kD;
+  EXPECT_DOUBLE_EQ(passes_of(workload("gpt2"), choice).again,
+                   4 * kRows * kLayers * (norms + 2 * kFeedForward));
+  EXPECT_DOUBLE_EQ(passes_of(workload("llama"), choice).again,
+                   4 * kRows * kLayers * (norms + 3 * kFeedForward));
+  choice.bf16 = true;  // GELU of what was rounded would have other bits: it is kept
+  EXPECT_DOUBLE_EQ(passes_of(workload("gpt2"), choice).again, kRows * kLayers * 2 * (4 + 2) * kD);
 }
 
 TEST(MeshPasses, Bf16HalvesWhatIsNotTheStream) {
@@ -122,7 +134,7 @@ TEST(MeshPasses, RecomputedAttentionTakesAttentionsRate) {
   const MeshWorkload w = workload("llama");
   MeshChoice choice = mesh(1, 1, 1);
   const double kept = time_of(w, choice, machine(1e30, 1e9, 0)).step;
-  choice.recompute = true;
+  choice.recompute = Recompute::kFull;
   EXPECT_NEAR(time_of(w, choice, machine(1e30, 1e9, 0)).step - kept,
               kRows * (kLayers - 1) * 4 * kD * kContext / 1e9, 1e-9);
 }

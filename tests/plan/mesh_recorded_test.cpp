@@ -111,11 +111,14 @@ class RecordingCommunicator final : public Communicator {
   std::size_t next_ = 0;
 };
 
+using enum Recompute;
+
 struct Case {
   std::string name, model;
   MeshShape mesh;
   std::int64_t micro_batches = 1;
-  bool recompute = false, bf16 = false;
+  Recompute recompute = kNone;
+  bool bf16 = false;
   PipelineKind schedule = PipelineKind::k1F1B;
   int virtual_stages = 1;
   int zero = 0;
@@ -174,14 +177,13 @@ TEST_P(RecordedMesh, HoldsAndSendsWhatThePlanSays) {
   choice.zero = c.zero;
   choice.codec_state = c.codec_state;
   choice.sequence_parallel = c.mesh.sequence_parallel;
-  using Purpose = LanguageModel<float>::Purpose;
   const MeshOptions options{.mesh = c.mesh,
                             .schedule = c.schedule,
                             .virtual_stages = c.virtual_stages,
                             .sequences = w.sequences,
                             .micro_batches = c.micro_batches,
                             .context = w.context,
-                            .purpose = c.recompute ? Purpose::kRecompute : Purpose::kTraining,
+                            .purpose = LanguageModel<float>::training(c.recompute),
                             .bf16 = c.bf16,
                             .codecs = {.state = c.codec_state},
                             .processes = true,
@@ -242,36 +244,36 @@ const Case kCases[] = {
      "llama-untied",
      {.tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true},
      2},
-    {"tp2 pp2 split recomputing", "gpt2", {.tp = 2, .pp = 2, .sequence_parallel = true}, 4, true},
-    {"tp2 split bf16", "llama", {.tp = 2, .sequence_parallel = true}, 2, false, true},
-    {"tp2 pp2 interleaved split",
-     "gpt2",
-     {.tp = 2, .pp = 2, .sequence_parallel = true},
-     4,
-     false,
-     false,
-     PipelineKind::kInterleaved,
-     2},
-    {"pp4 zb-h1", "gpt2", {.pp = 4}, 8, false, false, PipelineKind::kZbH1},
+    {"tp2 pp2 split recomputing", "gpt2", {.tp = 2, .pp = 2, .sequence_parallel = true}, 4, kFull},
+    {"tp2 split bf16", "llama", {.tp = 2, .sequence_parallel = true}, 2, kNone, true},
+    {"tp2 pp2 selective", "llama", {.tp = 2, .pp = 2, .sequence_parallel = true}, 4, kSelective},
+    {"tp2 selective bf16", "gpt2-deep", {.tp = 2}, 2, kSelective, true},
+    {.name = "tp2 pp2 interleaved split",
+     .model = "gpt2",
+     .mesh = {.tp = 2, .pp = 2, .sequence_parallel = true},
+     .micro_batches = 4,
+     .schedule = PipelineKind::kInterleaved,
+     .virtual_stages = 2},
+    {"pp4 zb-h1", "gpt2", {.pp = 4}, 8, kNone, false, PipelineKind::kZbH1},
     {"tp2 pp2 dp2 zb-h1",
      "llama",
      {.tp = 2, .pp = 2, .dp = 2},
      4,
-     false,
+     kNone,
      true,
      PipelineKind::kZbH1},
     {"tp2 pp2 zb-h1 split",
      "gpt2",
      {.tp = 2, .pp = 2, .sequence_parallel = true},
      4,
-     false,
+     kNone,
      false,
      PipelineKind::kZbH1},
     {"tp4 pp2 zb-h1 copies split",
      "llama-two-keys",
      {.tp = 4, .pp = 2, .sequence_parallel = true},
      4,
-     false,
+     kNone,
      true,
      PipelineKind::kZbH1},
     {"tp4 copies", "llama-two-keys", {.tp = 4}},
@@ -332,7 +334,7 @@ const Case kCases[] = {
      .model = "llama",
      .mesh = {.dp = 4},
      .micro_batches = 2,
-     .recompute = true,
+     .recompute = kFull,
      .zero = 3},
     {.name = "dp2 zero3 of 4 shallow",
      .model = "gpt2-shallow",
@@ -365,7 +367,7 @@ const Case kCases[] = {
      .model = "gpt2-deep",
      .mesh = {.pp = 2, .dp = 2},
      .micro_batches = 4,
-     .recompute = true,
+     .recompute = kFull,
      .zero = 3},
     {.name = "pp2 dp2 zero3 of many",
      .model = "gpt2-deep",

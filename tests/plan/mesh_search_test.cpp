@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/recompute.h"
 #include "inner/pipeline_schedule_check.h"
 
 namespace isthmus::plan {
@@ -174,18 +175,18 @@ TEST(MeshSearch, TakesAsMuchZeroAndRecomputationAsMemoryNeeds) {
   search.micro_batches = 1;
   const auto best = [&] { return rank_meshes(w, machine, search).candidates.front(); };
   EXPECT_EQ(best().choice.zero, 1);
-  EXPECT_FALSE(best().choice.recompute);
+  EXPECT_EQ(best().choice.recompute, Recompute::kNone);
   MeshChoice choice = mesh(1, 1, 4);
   choice.zero = 2;
   machine.memory_bytes = rank_cost(w, choice, 0).memory.total();
   EXPECT_TRUE(best().fits);
-  EXPECT_TRUE(best().choice.zero == 2 || best().choice.recompute);
+  EXPECT_TRUE(best().choice.zero == 2 || best().choice.recompute != Recompute::kNone);
   choice.zero = 3;
-  choice.recompute = true;
+  choice.recompute = Recompute::kFull;
   machine.memory_bytes = rank_cost(w, choice, 0).memory.total();
   EXPECT_TRUE(best().fits);
   EXPECT_EQ(best().choice.zero, 3);
-  EXPECT_TRUE(best().choice.recompute);
+  EXPECT_EQ(best().choice.recompute, Recompute::kFull);
 
   machine.memory_bytes -= 1;
   const MeshRanking none = rank_meshes(w, machine, search);
@@ -194,6 +195,34 @@ TEST(MeshSearch, TakesAsMuchZeroAndRecomputationAsMemoryNeeds) {
   EXPECT_NE(none.candidates.front().why.find("too much even with ZeRO 3 and recomputation"),
             std::string::npos)
       << none.candidates.front().why;
+}
+
+// By bytes alone: as much as each kind needs, the kind is taken and none that saves more.
+TEST(MeshSearch, TriesNoneThenSelectiveThenFullRecomputation) {
+  const MeshWorkload w = workload();
+  MeshMachine machine = two_nodes();
+  MeshSearch search;
+  search.ranks = 4;
+  search.tp = 1;
+  search.pp = 1;
+  search.zero = 1;
+  search.micro_batches = 1;
+  MeshChoice choice = mesh(1, 1, 4);
+  choice.zero = 1;
+  std::int64_t before = 0;
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    choice.recompute = recompute;
+    machine.memory_bytes = rank_cost(w, choice, 0).memory.total();
+    EXPECT_TRUE(before == 0 || machine.memory_bytes < before) << recompute_name(recompute);
+    before = machine.memory_bytes;
+    const MeshCandidate best = rank_meshes(w, machine, search).candidates.front();
+    EXPECT_TRUE(best.fits) << recompute_name(recompute);
+    EXPECT_EQ(best.choice.recompute, recompute);
+  }
+  machine.memory_bytes = 0;
+  search.recompute = Recompute::kSelective;  // asked for
+  EXPECT_EQ(rank_meshes(w, machine, search).candidates.front().choice.recompute,
+            Recompute::kSelective);
 }
 
 TEST(MeshSearch, RefusesWithTheReason) {
