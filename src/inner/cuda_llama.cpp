@@ -43,7 +43,7 @@ class CudaLlamaBlock final : public CudaBlock<T> {
 
   [[nodiscard]] std::int64_t memory_bytes(std::int64_t rows) const override {
     Carver carver;
-    static_cast<void>(LlamaMemory<T>(carver, s_, rows, rows));
+    static_cast<void>(LlamaMemory<T>(carver, s_, rows, rows, LayerKeeps::kAll));
     return carver.bytes();
   }
   [[nodiscard]] std::int64_t scratch_bytes(std::int64_t rows) const override {
@@ -63,7 +63,7 @@ class CudaLlamaBlock final : public CudaBlock<T> {
     const LlamaTensors<const float> w(layer.masters, s_);
     const LlamaTensors<const T> m(layer.working.template as<T>(), s_);
     Carver carver(f.memory);
-    const LlamaMemory<T> keep(carver, s_, pass.rows(), pass.rows());
+    const LlamaMemory<T> keep(carver, s_, pass.rows(), pass.rows(), LayerKeeps::kAll);
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
     const std::int64_t a = s_.query_width();
@@ -115,7 +115,7 @@ class CudaLlamaBlock final : public CudaBlock<T> {
     const LlamaTensors<const T> m(layer.working.template as<T>(), s_);
     const LlamaTensors<float> g(b.gradients, s_);
     Carver carver(b.memory);
-    const LlamaMemory<T> keep(carver, s_, pass.rows(), pass.rows());
+    const LlamaMemory<T> keep(carver, s_, pass.rows(), pass.rows(), LayerKeeps::kAll);
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
     const T* const d_branch = stream_gradient<T>(b.d_stream, b.d_branch);
