@@ -91,9 +91,11 @@ def bench(args, config, flags, threads, copies=1):
 
 
 def collectives(args):
-    done = subprocess.run([args.isthmus, "bench", "collectives", "--inner", "--ranks", str(RANKS), "--seconds",
-                           "0.05", "--largest-mib", str(args.largest_mib), "--json"], stdout=subprocess.PIPE, check=True)
-    return [json.loads(line) for line in done.stdout.decode().splitlines()]
+    command = [args.isthmus, "bench", "collectives", "--inner", "--ranks", str(RANKS), "--seconds", "0.05",
+               "--largest-mib", str(args.largest_mib), "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    lines = [json.loads(line) for line in done.stdout.decode().splitlines()]
+    return [line for line in lines if line["operation"] in ("all_reduce", "reduce_scatter", "message")]
 
 
 def measure(args, config, names):
@@ -170,7 +172,8 @@ def work_of_one_rank(args, line):
 def machine_of(args, lines, row, best):
     """What one rank computes and reads a second, from runs of one rank."""
     products, attention, passes, update = work_of_one_rank(args, lines.of(row)[0])
-    step, in_attention, in_update = (lines.value(row, key, best) / 1e3 for key in ("ms", "attention_ms", "optimizer_ms"))
+    step, in_attention, in_update = (lines.value(row, key, best) / 1e3
+                                     for key in ("ms", "attention_ms", "optimizer_ms"))
     memory = update / in_update
     rest = step - in_attention - in_update - passes / memory
     return {"--compute": f"{products / rest / 1e9:.6g}GFLOP/s",
