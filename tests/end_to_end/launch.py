@@ -82,7 +82,9 @@ def a_signal_to_the_launcher_stops_and_resume_goes_on(bench):
                                stderr=subprocess.STDOUT, text=True)
     deadline = time.monotonic() + 60
     while len(rows(out / "west", "train")) < 5:
-        require(time.monotonic() < deadline and process.poll() is None, "no steps within a minute")
+        require(time.monotonic() < deadline, "no steps within a minute")
+        require(process.poll() is None,
+                f"exit {process.poll()} before it is stopped: {process.stdout.read()}")
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=60)[0]
     require(process.returncode == 85, f"exit {process.returncode}: {said}")
@@ -247,7 +249,9 @@ def ranks_may_be_processes(bench):
     bench.running.append(process)
     deadline = time.monotonic() + 60
     while len(rows(out / "west", "train")) < 5:
-        require(time.monotonic() < deadline and process.poll() is None, "no steps within a minute")
+        require(time.monotonic() < deadline, "no steps within a minute")
+        require(process.poll() is None,
+                f"exit {process.poll()} before it is stopped: {process.stdout.read()}")
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=60)[0]
     require(process.returncode == 85, f"exit {process.returncode}: {said}")

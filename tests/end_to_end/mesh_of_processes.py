@@ -14,11 +14,12 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+
+from scenario import Failure, free_ports, require
 
 SKIPPED = 77
 CONFIG = """
@@ -50,15 +51,6 @@ method = "{method}"
 # As root, with more processes than cores, and over shared memory that containers allow.
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
-
-
-class Failure(Exception):
-    pass
-
-
-def require(condition, text):
-    if not condition:
-        raise Failure(text)
 
 
 class Bench:
@@ -173,15 +165,9 @@ def fifty_steps_follow_one_rank(bench):
         require(worst <= 1e-4, f"{name}: losses are up to {worst:.2e} from those of one rank")
 
 
-def free_address():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
-
-
 def a_job_is_one_site_of_two(bench):
-    sites = "".join(f'[[site]]\nname = "{name}"\n{size}\naddress = "{free_address()}"\n'
-                    for name, size in (("a", "tp = 2"), ("b", "pp = 2")))
+    sites = "".join(f'[[site]]\nname = "{name}"\n{size}\naddress = "127.0.0.1:{port}"\n'
+                    for name, size, port in zip("ab", ("tp = 2", "pp = 2"), free_ports(2)))
     toml = bench.write("sites", sites, method="streaming-diloco",
                        keys='H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\ncodec = "int8"', batch=1024)
     bench.run(bench.train(toml, "sites-one"))

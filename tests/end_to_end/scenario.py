@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the scripts beside this one share: how scenarios are played and fail, where they may listen."""
 import argparse
+import errno
 import pathlib
+import random
 import socket
 import sys
 import tempfile
@@ -17,10 +19,19 @@ def require(condition, text):
 
 
 def free_ports(count):
-    """Ports that were free a moment ago; all held at once, so they differ."""
-    held = [socket.socket() for _ in range(count)]
-    for each in held:
-        each.bind(("127.0.0.1", 0))
+    """Ports that were free a moment ago; all held at once, so they differ. None is of those that the
+    kernel gives to connections: they might be gone again before a site listens."""
+    low, high = map(int, pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    quiet = [port for port in range(10000, 65536) if not low <= port <= high] or [0]
+    held = []
+    while len(held) < count:
+        end = socket.socket()
+        try:
+            end.bind(("127.0.0.1", random.choice(quiet)))
+            held.append(end)
+        except OSError as error:
+            end.close()
+            require(error.errno == errno.EADDRINUSE, str(error))
     ports = [each.getsockname()[1] for each in held]
     for each in held:
         each.close()
