@@ -11,6 +11,7 @@
 #include "app/child_process.h"
 #include "app/free_ports.h"
 #include "app/http_address.h"
+#include "app/job_folders.h"
 #include "app/launched_sites.h"
 #include "app/links_flag.h"
 #include "app/owner_shares.h"
@@ -136,6 +137,14 @@ class Launch {
     if (processes_of(site) == 1) return command;
     Words words = mpirun(processes_of(site));
     append(words, command);
+    return words;
+  }
+  /// Beside the jobs of other sites on this machine.
+  [[nodiscard]] Words apart(const std::string& site, const Words& job) {
+    if (processes_of(site) == 1) return job;
+    if (!job_folders_) job_folders_.emplace();
+    Words words = {"env", "TMPDIR=" + job_folders_->of(site)};
+    append(words, job);
     return words;
   }
 
@@ -291,7 +300,7 @@ class Launch {
   [[nodiscard]] Words command_of(const std::string& name, Start start) {
     const std::size_t place = place_of(name);
     if (arguments_.via == "local") {
-      return as_job(name, train_command(own_program(), name, start));
+      return apart(name, as_job(name, train_command(own_program(), name, start)));
     }
     if (arguments_.via == "slurm") {
       Words words = {"srun", "--nodes=1", fmt::format("--ntasks={}", processes_of(name)),
@@ -344,6 +353,7 @@ class Launch {
   Words given_;  // addresses that are not the file's
   Words nodes_;  // slurm: of the allocation, one a site
   std::string out_;
+  std::optional<JobFolders> job_folders_;
 };
 
 }  // namespace

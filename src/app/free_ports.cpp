@@ -9,8 +9,9 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <random>
+#include <string>
 
+#include "app/wall_clock.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
@@ -32,15 +33,12 @@ class QuietPorts {
       if (port < low || port > high) ports_.push_back(port);
     }
   }
-  /// 0, which is any, where there are none.
-  int draw() {
-    if (ports_.empty()) return 0;
-    return ports_[std::uniform_int_distribution<std::size_t>(0, ports_.size() - 1)(random_)];
-  }
+  /// One after another from any; 0, which is any, where there are none.
+  int next() { return ports_.empty() ? 0 : ports_[next_++ % ports_.size()]; }
 
  private:
   std::vector<int> ports_;
-  std::random_device random_;
+  std::size_t next_ = std::stoul(random_id().substr(0, 8), nullptr, 16);
 };
 
 /// The port that `socket` holds afterwards, 0 with errno where it has none.
@@ -65,7 +63,7 @@ std::vector<int> free_loopback_ports(std::size_t count) {
   while (ports.size() < count && error == 0) {
     sockets.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     int port = 0;
-    for (int i = 0; port == 0 && i < kTries; ++i) port = hold(sockets.back(), quiet.draw());
+    for (int i = 0; port == 0 && i < kTries; ++i) port = hold(sockets.back(), quiet.next());
     if (port == 0) error = errno;
     ports.push_back(port);
   }

@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -15,25 +16,27 @@ import sys
 import tempfile
 import time
 
+from scenario import Failure, require
+
 # As root, with more processes than cores, and over shared memory that containers allow.
 OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples/sites.toml"
 
 
-class Failure(Exception):
-    pass
-
-
-def require(condition, text):
-    if not condition:
-        raise Failure(text)
-
-
 def rows(folder, kind):
     path = folder / "metrics.jsonl"
     whole = path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
     return [row for row in map(json.loads, whole) if row["k"] == kind]
+
+
+def steps_begin(launcher, out):
+    deadline = time.monotonic() + 120
+    while len(rows(out / "west", "train")) < 5:
+        if launcher.poll() is not None:
+            said = launcher.stdout.read() if launcher.stdout else ""
+            raise Failure(f"the launcher ends by itself, with {launcher.returncode}: {said}")
+        require(time.monotonic() < deadline, "no steps within two minutes")
 
 
 class Bench:
@@ -80,11 +83,7 @@ def a_signal_to_the_launcher_stops_and_resume_goes_on(bench):
     process = subprocess.Popen([bench.isthmus, "launch", str(EXAMPLE), "--out", str(out), "--set",
                                 "train.steps=4000"], stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True)
-    deadline = time.monotonic() + 60
-    while len(rows(out / "west", "train")) < 5:
-        require(time.monotonic() < deadline, "no steps within a minute")
-        require(process.poll() is None,
-                f"exit {process.poll()} before it is stopped: {process.stdout.read()}")
+    steps_begin(process, out)
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=60)[0]
     require(process.returncode == 85, f"exit {process.returncode}: {said}")
@@ -97,9 +96,7 @@ def a_killed_launcher_leaves_nobody_behind(bench):
     process = subprocess.Popen([bench.isthmus, "launch", str(EXAMPLE), "--out", str(out), "--set",
                                 "train.steps=100000"], stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while len(rows(out / "west", "train")) < 5:
-        require(time.monotonic() < deadline and process.poll() is None, "no steps within a minute")
+    steps_begin(process, out)
     process.kill()
     process.wait()
     deadline = time.monotonic() + 10
@@ -230,6 +227,13 @@ def ranks_may_be_processes(bench):
     done = bench.run("launch", config, "--ranks", "processes", *where)
     require(done.stdout.count("mpirun -n 2 isthmus train") == 2, done.stdout)
     require("mpirun" not in bench.run("launch", config, *where).stdout, "threads by an mpirun")
+    # Jobs that begin at once would find each other's folders half made.
+    stands_in = bench.script("stands_in", 'test -d "$TMPDIR" && echo "in $TMPDIR."\n')
+    said = bench.run("launch", config, "--ranks", "processes", "--mpirun", stands_in, "--out",
+                     bench.folder / "apart").stderr
+    folders = re.findall(r"\| in (.*)\.", said)
+    require(len(set(folders)) == 2, said)
+    require(not any(pathlib.Path(folder).exists() for folder in folders), f"left behind: {folders}")
     doctor = bench.run("doctor").stdout
     if shutil.which("mpirun") is None or "Open MPI v" not in doctor:
         print("no mpirun, or a build without MPI: not started")
@@ -247,11 +251,7 @@ def ranks_may_be_processes(bench):
                                 "processes", "--set", "train.steps=100000"], stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, env={**os.environ, **OPEN_MPI})
     bench.running.append(process)
-    deadline = time.monotonic() + 60
-    while len(rows(out / "west", "train")) < 5:
-        require(time.monotonic() < deadline, "no steps within a minute")
-        require(process.poll() is None,
-                f"exit {process.poll()} before it is stopped: {process.stdout.read()}")
+    steps_begin(process, out)
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=60)[0]
     require(process.returncode == 85, f"exit {process.returncode}: {said}")
