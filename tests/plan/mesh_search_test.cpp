@@ -165,6 +165,28 @@ TEST(MeshSearch, KeepsTensorParallelismInTheNode) {
   EXPECT_EQ(ranking.candidates.back().choice.tp, 8);  // over the network: the worst of all
 }
 
+// A pass ends once its own chunk's gradients are reduced, and those of the chunk's first layer are
+// final last: with two chunks there are two of these in each micro-batch.
+TEST(MeshTime, ZeroTwoWaitsForTheLastBucketOfEachVirtualStage) {
+  MeshMachine machine;
+  machine.flops_per_s = 1e9;  // so slow that all else is hidden
+  machine.links = {{"node", 0, 1e9, 1e-3}};
+  const auto data = [&](int zero, std::int64_t micro_batches) {
+    MeshChoice choice = mesh(1, 2, 2, micro_batches);
+    choice.zero = zero;
+    choice.schedule = PipelineKind::kInterleaved;
+    choice.virtual_stages = 2;
+    return time_of(workload(), choice, machine).data;
+  };
+  // Slices are halves, so that each of a stage's two layers goes to one rank.
+  const double layer = 4 * 256 * 256 + 3 * 256 * 1024 + 2 * 256;
+  const double bucket = 4 * layer / 1e9 + 1e-3;
+  for (const int zero : {2, 3}) {
+    EXPECT_NEAR(data(zero, 8) - data(zero, 4), (8 - 4) * 2 * bucket, 1e-9) << zero;
+  }
+  EXPECT_NEAR(data(1, 8), data(1, 4), 1e-9);  // once a step
+}
+
 // Wide weights, one short sample a rank and fast products: the optimizer's arrays take the time.
 TEST(MeshSearch, NamesTheUpdateAsTheReason) {
   const auto links_without_time = [](double memory_rate) {
