@@ -75,7 +75,8 @@ int parse_and_run(const std::vector<std::string>& arguments, Parsed& parsed) {
   const auto app = make_parser(parsed);
   try {
     // CLI11 takes the words in reverse order.
-    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+    std::vector<std::string> reversed = recompute_alone_is_full(arguments);
+    std::ranges::reverse(reversed);
     app->parse(std::move(reversed));
   } catch (const CLI::Success& wish) {
     return app->exit(wish);  // --help, --version

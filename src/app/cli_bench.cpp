@@ -6,6 +6,7 @@
 #include "app/command_bench_codec_device.h"
 #include "app/command_bench_collectives.h"
 #include "app/command_bench_exchange.h"
+#include "core/recompute.h"
 
 namespace isthmus::app {
 namespace {
@@ -105,6 +106,15 @@ void add_recompute(CLI::App& command, std::string& target, const std::string& te
       ->expected(0, 1)
       ->check(CLI::IsMember({"none", "selective", "full", "false", "true"}))
       ->type_name("[none|selective|full]");
+}
+
+std::vector<std::string> recompute_alone_is_full(std::vector<std::string> arguments) {
+  for (std::size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+    if (arguments[i] != "--recompute") continue;
+    const bool says = i + 1 < arguments.size() && parse_recompute(arguments[i + 1]).has_value();
+    if (!says) arguments[i] += "=full";
+  }
+  return arguments;
 }
 
 void add_bench_command(CLI::App& app, Parsed& parsed) {

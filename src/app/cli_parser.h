@@ -75,6 +75,9 @@ CLI::Option* repeated(CLI::App& app, const std::string& name, std::vector<Value>
 
 /// --recompute [none|selective|full], the word `target`; alone it is full (cli_bench.cpp).
 void add_recompute(CLI::App& command, std::string& target, const std::string& text);
+/// `arguments` with --recompute=full where it stands alone: CLI11 would take any word after it,
+/// such as CONFIG, for what it says.
+[[nodiscard]] std::vector<std::string> recompute_alone_is_full(std::vector<std::string> arguments);
 
 /// CONFIG, --set, --out, --resume, --force (cli_parser.cpp).
 void add_configuration_flags(CLI::App& command, TrainArguments& arguments);

@@ -19,6 +19,7 @@
 #include "core/recompute.h"
 #include "core/units.h"
 #include "inner/mesh_rank.h"
+#include "inner/mesh_rules.h"
 #include "inner/model_cost.h"
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
@@ -161,11 +162,12 @@ CertainMemory certain_of(const Whose& whose, const Config& config, const Trainin
 class Remedies {
  public:
   Remedies(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
-           const Whose& whose)
+           const Whose& whose, const MemoryLimit& limit)
       : config_(config),
         plan_(plan),
         layout_(layout),
         whose_(whose),
+        limit_(limit),
         now_(certain_of(whose, config, plan, layout).total()) {}
 
   [[nodiscard]] std::vector<std::string> all(bool sites_can_part) {
@@ -175,12 +177,7 @@ class Remedies {
       then.train.offload = "DIR";
       add("train.offload = \"DIR\"", then, plan_);
     }
-    if (trains && config_.zero == 0 && !takes_adam_moments(config_) &&
-        config_.inner.optimizer != "muon") {
-      Config then = config_;
-      then.zero = 1;
-      add("parallel.zero = 1", then, plan_);
-    }
+    if (trains && !takes_adam_moments(config_) && config_.inner.optimizer != "muon") share_out();
     for (const Recompute more : {Recompute::kSelective, Recompute::kFull}) {
       if (!trains || more <= config_.train.recompute || splits_backward_passes()) continue;
       Config then = config_;
@@ -200,6 +197,23 @@ class Remedies {
   void add(const std::string& text, std::uint64_t bytes) {
     if (bytes >= now_) return;
     all_.push_back(fmt::format("{} (then {})", text, human_bytes(static_cast<double>(bytes))));
+  }
+
+  /// As little as fits, because more sends more; else what saves most.
+  void share_out() {
+    const PipelineKind schedule = parse_pipeline_kind(config_.pipeline_schedule);
+    const int most = one_gradient_at_a_time(schedule) ? 3 : 1;
+    int best = config_.zero;
+    std::uint64_t least = now_;
+    for (int zero = config_.zero + 1; zero <= most && least > limit_.bytes; ++zero) {
+      Config then = config_;
+      then.zero = zero;
+      const std::uint64_t bytes = certain_of(whose_, then, plan_, layout_).total();
+      if (bytes >= least) continue;
+      best = zero;
+      least = bytes;
+    }
+    add(fmt::format("parallel.zero = {}", best), least);
   }
 
   /// Some site does, which keeps what recomputation would not.
@@ -243,6 +257,7 @@ class Remedies {
   const TrainingPlan& plan_;
   const ModelLayout& layout_;
   const Whose whose_;
+  const MemoryLimit& limit_;
   const std::uint64_t now_;
   std::vector<std::string> all_;
 };
@@ -269,7 +284,7 @@ void check_memory(const Config& config, const TrainingPlan& plan, const ModelLay
                   const MemoryLimit& limit, bool sites_can_part) {
   const CertainMemory certain = certain_memory(config, plan, layout);
   if (fits(certain, limit)) return;
-  refuse("this run", certain, limit, Remedies(config, plan, layout, {}).all(sites_can_part));
+  refuse("this run", certain, limit, Remedies(config, plan, layout, {}, limit).all(sites_can_part));
 }
 
 void check_rank_memory(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
@@ -279,7 +294,7 @@ void check_rank_memory(const Config& config, const TrainingPlan& plan, const Mod
   const Whose whose{.worker = worker, .rank = rank};
   refuse(fmt::format("rank {} of the mesh of site {}", rank,
                      config.sites[static_cast<std::size_t>(worker.value())].name),
-         certain, limit, Remedies(config, plan, layout, whose).all(false));
+         certain, limit, Remedies(config, plan, layout, whose, limit).all(false));
 }
 
 }  // namespace isthmus::app

@@ -46,7 +46,8 @@ std::optional<DeviceObstacle> device_obstacle(const Config& config,
                           "a device's state is in its memory, not in files",
                           "leave train.offload out, or train.device = \"cpu\""};
   }
-  if (config.train.recompute == Recompute::kSelective) {
+  const bool passes_back = config.method != "spsa";  // forward only: nothing is made again
+  if (passes_back && config.train.recompute == Recompute::kSelective) {
     return DeviceObstacle{"train.recompute = \"selective\"",
                           "a device's layers keep all of their activations, or none",
                           "recompute = \"full\" or \"none\", or train.device = \"cpu\""};

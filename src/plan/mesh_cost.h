@@ -111,7 +111,7 @@ struct StageWork {
 /// What a rank does with the data-parallel ranks in a step.
 struct DataVolumes {
   Volume reduce;             // gradients, each time: an operation a bucket
-  Volume last;               // of these, what is final only as the pass ends
+  Volume last;               // of these, what is final only as a pass ends that waits for it
   double busiest_bytes = 0;  // of `reduce`, through the busiest end, one bucket after another: of
   double last_busiest = 0;   // slices a bucket goes to one rank or two
   Volume gather;             // parameters, of a pass that finds none of them

@@ -27,17 +27,26 @@ struct TokenBytes {
   double own = 0, all = 0;
 };
 
-TokenBytes layer_forward(const ModelShape& s, const Widths& w) {
-  if (s.architecture == Architecture::kGpt2) return {2 * w.norm_forward(), w.ff * w.wide};
+/// Whether a layer keeps what GELU takes: in bf16 that is rounded, and would give other bits.
+bool makes_gelu_again(const ModelShape& s, const MeshChoice& choice) {
+  return s.architecture == Architecture::kGpt2 && choice.recompute == Recompute::kSelective &&
+         !choice.bf16;
+}
+
+TokenBytes layer_forward(const ModelShape& s, const Widths& w, bool gelu_alone) {
+  if (s.architecture == Architecture::kGpt2) {
+    return {2 * w.norm_forward(), (gelu_alone ? 2 : 1) * w.ff * w.wide};
+  }
   // A norm of heads copies them first.
   const double heads = s.qk_norm ? 4 * (w.query + w.key) : 0;
   return {2 * w.norm_forward(), (heads + 2 * (w.query + w.key) + 3 * w.ff) * w.wide};
 }
 
-/// Of a selective recomputation: the norms, and the activation where it is made again.
-TokenBytes layer_again(const ModelShape& s, const Widths& w, bool bf16) {
-  const double activation = s.architecture == Architecture::kLlama ? 3 * w.ff : bf16 ? 0 : 2 * w.ff;
-  return {2 * w.norm_forward(), activation * w.wide};
+/// Of a selective recomputation: the norms, and the activation where it is made again: SwiGLU from
+/// gate and up, or GELU and its slope from one sum.
+TokenBytes layer_again(const ModelShape& s, const Widths& w, bool gelu_again) {
+  const bool again = s.architecture == Architecture::kLlama || gelu_again;
+  return {2 * w.norm_forward(), again ? 3 * w.ff * w.wide : 0};
 }
 
 TokenBytes layer_backward(const ModelShape& s, const Widths& w, bool split) {
@@ -64,12 +73,13 @@ PassBytes pass_bytes(const MeshWorkload& workload, const MeshChoice& choice,
   const auto of = [&](const TokenBytes& token) { return own * token.own + rows * token.all; };
   const auto layers = static_cast<double>(stage.layers.size());
   PassBytes bytes;
-  const double layer = of(layer_forward(s, w));
+  const bool gelu_again = makes_gelu_again(s, choice);
+  const double layer = of(layer_forward(s, w, gelu_again));
   bytes.forward = layers * layer;
   bytes.backward = layers * of(layer_backward(s, w, choice.schedule == PipelineKind::kZbH1));
   if (choice.recompute == Recompute::kFull && layers > 0) bytes.again = (layers - 1) * layer;
   if (choice.recompute == Recompute::kSelective) {
-    bytes.again = layers * of(layer_again(s, w, choice.bf16));
+    bytes.again = layers * of(layer_again(s, w, gelu_again));
   }
   if (stage.first) {
     bytes.forward += rows * 2 * w.d * kFloatBytes;

@@ -8,13 +8,16 @@
 //   a norm, forward    x read, y written; two a layer, one before the head
 //   a norm, backward   dy, x and the stream's gradient read, that written
 //   Llama              rotary 2 (a + k) each way; SwiGLU 3 f forward, 5 f backward
-//   GPT-2              GELU is in its product, which writes the slope: f forward, and f read back
+//   GPT-2              GELU is in its product, which writes the slope beside its result: f forward,
+//                      and f read back; in a pass of its own, as below, 2 f forward (sum, result)
 //   zb-h1              copies of what weight gradients read later
 // Recomputation goes through what it makes again once more: all but the stage's last layer, or in
-// every layer, if it is selective, norms, SwiGLU, and GELU by itself (2 f) where that is not kept.
-// The embedding reads and writes the stream forward, and reads it, reads and writes rows of the
-// table backward. The head goes through its logits three times (maximum and sum, gradient, as it
-// writes that). Left out: operands of products, which are read while these compute.
+// every layer, if it is selective, norms, SwiGLU, and, in fp32, GPT-2's GELU: from the sum that the
+// layer keeps it writes result and slope (3 f); its forward pass, which writes no slope, is then
+// its own too. The embedding reads and writes the stream forward, and reads it, reads and writes
+// rows of the table backward. The head goes through its logits three times (maximum and sum,
+// gradient, as it writes that). Left out: operands of products, which are read while these compute,
+// and their results.
 #pragma once
 
 #include "plan/mesh_cost.h"

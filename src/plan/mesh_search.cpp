@@ -54,7 +54,8 @@ class Search {
     if (a.fits != b.fits) return a.fits;
     if (!a.fits) return a.memory.total() < b.memory.total();
     if (a.time.step != b.time.step) return a.time.step < b.time.step;
-    // What is elementwise costs no time here, so it is made again only where that helps.
+    // What is elementwise takes no time unless memory has a rate, so it is made again only where
+    // that helps.
     if (a.choice.recompute != b.choice.recompute) return a.choice.recompute < b.choice.recompute;
     return a.memory.total() < b.memory.total();
   }
@@ -189,9 +190,9 @@ std::string why_of(const MeshCandidate& candidate, const MeshCandidate& best,
         "{} too much{}",
         human_bytes(static_cast<double>(candidate.memory.total() - machine.memory_bytes)), with);
   }
-  const std::array<double, 4> parts = {t.compute, t.tensor, t.bubble, t.data};
-  const std::array<double, 4> least = {best.time.compute, best.time.tensor, best.time.bubble,
-                                       best.time.data};
+  const std::array<double, 5> parts = {t.compute, t.tensor, t.bubble, t.data, t.update};
+  const std::array<double, 5> least = {best.time.compute, best.time.tensor, best.time.bubble,
+                                       best.time.data, best.time.update};
   const bool itself = &candidate == &best;
   std::size_t worst = itself ? 1 : 0;
   for (std::size_t i = worst + 1; i < parts.size(); ++i) {
@@ -214,9 +215,11 @@ std::string why_of(const MeshCandidate& candidate, const MeshCandidate& best,
     case 2:
       return text + fmt::format("bubble {}: {} micro-batches on {} stages", share, c.micro_batches,
                                 c.pp * c.virtual_stages);
-    default:
+    case 3:
       return text + fmt::format("{} {} on {}", c.zero == 3 ? "weights and gradients" : "gradients",
                                 share, link(MeshDimension::kData));
+    default:
+      return text + fmt::format("the update {} through memory", share);
   }
 }
 

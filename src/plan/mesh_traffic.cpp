@@ -279,8 +279,9 @@ DataVolumes data_volumes(const MeshWorkload& workload, const MeshChoice& choice,
                                                  largest_share(choice, all.values, bucket));
       volumes.reduce += sum;
       volumes.busiest_bytes += busiest;
-      // Of later chunks it hides behind the passes of earlier ones.
-      if (bucket.begin >= all.ends || chunk > 0) continue;
+      // Of later chunks it hides behind the passes of earlier ones, unless each pass waits for its
+      // own.
+      if (bucket.begin >= all.ends || (chunk > 0 && choice.zero < 2)) continue;
       volumes.last += sum;
       volumes.last_busiest += busiest;
     }

@@ -696,12 +696,31 @@ codec = "int8"
         for word in ["none", "selective", "full"]:
             asked = self.object_of(*model, "--recompute", word)["meshes"]
             self.assertEqual({mesh["recompute"] for mesh in asked}, {word})
-        self.refuses(2, "--recompute", *model, "--recompute", "some")
+        self.refuses(2, "--recompute", *model, "--recompute=some")
         self.write("mesh.toml", RUN)
         shown = self.object_of("plan", "mesh", "mesh.toml", "--ranks", "2")
         self.assertEqual(len(shown["meshes"]) + len(shown["refused"]), 3)
         self.refuses(2, "--set train.context", "plan", "mesh", "mesh.toml", "--ranks", "2",
                      "--context", "64")
+
+    def test_recompute_alone_leaves_the_next_word_alone(self):
+        def kinds(*words):
+            printed = self.prints("plan", "mesh", "--json", "--ranks", "2", *words)
+            return {mesh["recompute"] for mesh in json.loads(printed)["meshes"]}
+        self.write("mesh.toml", RUN)
+        for words in [["--recompute", "mesh.toml"], ["mesh.toml", "--recompute"],
+                      ["--recompute", "full", "mesh.toml"], ["--recompute=full", "mesh.toml"],
+                      ["--recompute", "--tp", "1", "mesh.toml"], ["--recompute", "--", "mesh.toml"]]:
+            self.assertEqual(kinds(*words), {"full"}, words)
+        for words in [["--recompute", "selective", "mesh.toml"],
+                      ["--recompute=selective", "mesh.toml"],
+                      ["mesh.toml", "--recompute", "selective"]]:
+            self.assertEqual(kinds(*words), {"selective"}, words)
+        self.write("none", RUN)  # a word of the flag's is the flag's, but after -- all is CONFIG
+        self.refuses(2, "CONFIG", "plan", "mesh", "--ranks", "2", "--recompute", "none")
+        self.assertEqual(kinds("--recompute", "none", "--", "none"), {"none"})
+        self.assertEqual(kinds("--recompute", "--", "none"), {"full"})
+        self.refuses(2, "--recompute", "plan", "mesh", "--ranks", "2", "--recompute=mesh.toml")
 
     def test_meshes_of_a_file_are_as_it_says(self):
         plan = ["plan", "mesh", "mesh.toml", "--ranks", "4"]
@@ -762,12 +781,13 @@ class Machine(CommandLine):
             return self.object_of("bench", "compute", "--config", "tiny", "--batch", "2", "--seconds", "0.01", *flags)
         kept = timed()
         for words, flags in [("selective", ["--recompute", "selective"]), ("full", ["--recompute"]),
-                             ("full", ["--recompute", "full"]), ("none", ["--recompute", "none"])]:
+                             ("full", ["--recompute=full"]), ("none", ["--recompute", "none"])]:
             again = timed(*flags)
             self.assertEqual((again["recompute"], again["loss"] if again["steps"] == kept["steps"] else kept["loss"]),
                              (words, kept["loss"]))
             self.assertEqual(again["arena_mib"] < kept["arena_mib"], words != "none")
-        self.refuses(2, "--recompute", "bench", "compute", "--recompute", "some")
+        self.refuses(2, "--recompute", "bench", "compute", "--recompute=some")
+        self.refuses(2, "'some'", "bench", "compute", "--recompute", "some")
 
     def test_a_refused_thread_is_an_error_that_names_the_remedy(self):
         def room_for_a_few_stacks():

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process may have, from the files of made-up machines; runs that are sure not to fit.
+// What runs are sure to need, and those that are sure not to fit.
 #include "app/memory_check.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,6 @@
 #include "app/run_parts.h"
 #include "core/freed_memory.h"
 #include "core/system_runtime.h"
-#include "core/temporary_directory.h"
 #include "core/units.h"
 #include "isthmus/errors.h"
 #include "transport/thread_communicator.h"
@@ -28,87 +27,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-
-/// A machine's files below a folder.
-class Machine {
- public:
-  explicit Machine(std::uint64_t memory_kib, std::uint64_t swap_kib = 0) {
-    write("proc/meminfo", "MemTotal:       " + std::to_string(memory_kib) +
-                              " kB\nMemFree: 1 kB\nSwapTotal:      " + std::to_string(swap_kib) +
-                              " kB\n");
-  }
-  void write(const std::string& file, const std::string& text) {
-    const std::filesystem::path path = directory_ / file;
-    std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path) << text;
-  }
-  [[nodiscard]] MemoryLimit limit() const { return memory_limit(directory_ / ""); }
-
- private:
-  TemporaryDirectory directory_;
-};
-
-TEST(MemoryLimit, IsTheMachinesWithoutGroups) {
-  const MemoryLimit limit = Machine(4096, 1024).limit();
-  EXPECT_EQ(limit.bytes, 5 * kMiB);
-  EXPECT_EQ(limit.what, "this machine has");
-  EXPECT_EQ(memory_limit(TemporaryDirectory() / "").bytes, 0U);  // nothing is known
-}
-
-TEST(MemoryLimit, IsTheLowestOfTheGroupsAboveInVersion2) {
-  Machine machine(64 * 1024);
-  machine.write("proc/self/cgroup", "0::/a/b\n");
-  machine.write("sys/fs/cgroup/a/b/memory.max", "max\n");
-  EXPECT_EQ(machine.limit().bytes, 64 * kMiB);
-  machine.write("sys/fs/cgroup/a/memory.max", "16777216\n");
-  EXPECT_EQ(machine.limit().bytes, 16 * kMiB);
-  EXPECT_EQ(machine.limit().what, "control group /a allows");
-  machine.write("sys/fs/cgroup/a/b/memory.max", "8388608\n");
-  EXPECT_EQ(machine.limit().bytes, 8 * kMiB);
-  machine.write("sys/fs/cgroup/a/b/memory.max", "83886080\n");  // above what there is
-  EXPECT_EQ(machine.limit().bytes, 16 * kMiB);
-}
-
-TEST(MemoryLimit, OfAContainerIsThatOfItsRoot) {
-  Machine machine(64 * 1024);
-  machine.write("proc/self/cgroup", "0::/\n");
-  machine.write("sys/fs/cgroup/memory.max", "33554432\n");
-  EXPECT_EQ(machine.limit().bytes, 32 * kMiB);
-  machine.write("proc/self/cgroup", "0::/../../other\n");  // outside of what is seen here
-  EXPECT_EQ(machine.limit().bytes, 64 * kMiB);
-}
-
-TEST(MemoryLimit, CountsTheSwapThatAGroupMayHave) {
-  Machine machine(64 * 1024, 4 * 1024);
-  machine.write("proc/self/cgroup", "0::/a\n");
-  machine.write("sys/fs/cgroup/a/memory.max", "33554432\n");
-  EXPECT_EQ(machine.limit().bytes, 36 * kMiB);
-  machine.write("sys/fs/cgroup/a/memory.swap.max", "1048576\n");
-  EXPECT_EQ(machine.limit().bytes, 33 * kMiB);
-}
-
-TEST(MemoryLimit, OfVersion1IsTheHierarchysSum) {
-  Machine machine(64 * 1024, 4 * 1024);
-  machine.write("proc/self/cgroup", "9:cpu:/x\n4:memory:/a/b\n0::/\n");
-  machine.write("sys/fs/cgroup/memory/a/b/memory.stat",
-                "cache 1\nhierarchical_memory_limit 33554432\nhierarchical_memsw_limit "
-                "9223372036854771712\n");
-  EXPECT_EQ(machine.limit().bytes, 36 * kMiB);
-  EXPECT_EQ(machine.limit().what, "control group /a/b allows");
-  machine.write("sys/fs/cgroup/memory/a/b/memory.stat",
-                "hierarchical_memory_limit 33554432\nhierarchical_memsw_limit 34603008\n");
-  EXPECT_EQ(machine.limit().bytes, 33 * kMiB);
-  machine.write("sys/fs/cgroup/memory/a/b/memory.stat",
-                "hierarchical_memory_limit 9223372036854771712\n");
-  EXPECT_EQ(machine.limit().bytes, 68 * kMiB);
-  machine.write("proc/self/cgroup", "4:memory:/elsewhere\n");  // a container's view
-  machine.write("sys/fs/cgroup/memory/memory.stat", "hierarchical_memory_limit 1048576\n");
-  EXPECT_EQ(machine.limit().bytes, 5 * kMiB);
-  machine.write("proc/self/cgroup", "4:memory:/" + std::string(5000, 'x') + "\n");
-  EXPECT_EQ(machine.limit().bytes, 5 * kMiB);  // of a group that cannot be looked at: its root's
-}
 
 constexpr std::string_view kFile = R"(schema = 1
 [model]
@@ -308,18 +226,42 @@ TEST(MemoryCheck, OffersWhatWorksAtEverySite) {
   }
 }
 
-// Ranks that are threads hold as much together, whoever holds what.
+// As little as fits, else what saves most. Two layers that are threads' hold as much together,
+// whoever holds what.
 TEST(MemoryCheck, OffersToShareOutWhereRanksAreProcesses) {
   const auto self = make_self_communicator();
   const SystemRuntime runtime;
   RankProcesses ranks{
       .passes = *self, .orders = *self, .roll_call = *self, .clock = runtime.clock()};
-  const std::string file = "[parallel]\ndp = 2\n";
-  Job run(file), shared(file, {"parallel.zero=1"});
-  EXPECT_EQ(remedies_of(run.refusal(1)).count("parallel.zero = 1"), 0U);
-  run.plan.processes = shared.plan.processes = &ranks;
-  EXPECT_EQ(remedies_of(run.refusal(1))["parallel.zero = 1"],
-            human_bytes(static_cast<double>(shared.certain().total())));
+  const auto offered = [](const Job& run, std::uint64_t bytes) {
+    std::map<std::string, std::string> zeros = remedies_of(run.refusal(bytes));
+    std::erase_if(zeros, [](const auto& each) { return !each.first.starts_with("parallel.zero"); });
+    return zeros;
+  };
+  EXPECT_TRUE(offered(Job("[parallel]\ndp = 2\n"), 1).empty());
+  const auto job = [&](const std::string& more, int zero) {
+    Job processes("[parallel]\ndp = 2\nzero = " + std::to_string(zero) + "\n" + more,
+                  {"model.layers=16"});
+    processes.plan.processes = &ranks;
+    return processes;
+  };
+  std::vector<std::uint64_t> needs;
+  for (const int zero : {0, 1, 2, 3}) needs.push_back(job("", zero).certain().total());
+  ASSERT_TRUE(needs[0] > needs[1] && needs[1] > needs[2] && needs[2] > needs[3]);
+  for (const std::size_t zero : {1U, 2U, 3U}) {
+    const auto offer = [&](std::size_t z) {
+      return std::map<std::string, std::string>{
+          {"parallel.zero = " + std::to_string(z), human_bytes(static_cast<double>(needs[z]))}};
+    };
+    EXPECT_EQ(offered(job("", 0), needs[zero]), offer(zero));
+    EXPECT_EQ(offered(job("", 0), needs[zero] - 1), offer(std::min<std::size_t>(zero + 1, 3)));
+    if (zero == 1) continue;
+    EXPECT_EQ(offered(job("", 1), needs[zero]), offer(zero));
+  }
+  // It needs whole gradients.
+  const auto whole = offered(job("pp = 2\nmicro_batches = 4\nschedule = \"gpipe\"\n", 0), 1);
+  EXPECT_EQ(whole.size(), 1U);
+  EXPECT_EQ(whole.count("parallel.zero = 1"), 1U);
 }
 
 // By hand: a rank that is a process has weights and gradients of its stages, and with ZeRO its part

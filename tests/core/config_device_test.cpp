@@ -49,6 +49,20 @@ TEST(Device, RefusalsNameKeyCauseAndRemedy) {
   EXPECT_EQ(unknown[0].code, "E-VALUE");
 }
 
+// It has no backward pass to make anything again in.
+TEST(Device, ForwardOnlyRunsMaySayAnyRecomputation) {
+  const std::string spsa =
+      std::string(kMinimal) + "recompute = \"selective\"\n[outer]\nmethod = \"spsa\"\n";
+  for (const char* const device : {"cuda", "auto", "cpu"}) {
+    const auto found = diagnostics_of(spsa, {std::string("train.device=\"") + device + "\""});
+    EXPECT_TRUE(found.empty()) << device << ": " << found.front().message;
+  }
+  Config config = load(spsa);
+  EXPECT_FALSE(device_obstacle(config, {}));
+  config.method = "ddp";
+  EXPECT_TRUE(device_obstacle(config, {}));
+}
+
 TEST(Device, AMeshIsAnObstacleOfItsSiteAlone) {
   Config config = load_minimal({"run.workers=2"});
   EXPECT_FALSE(device_obstacle(config, config.sites));

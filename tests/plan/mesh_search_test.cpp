@@ -165,6 +165,78 @@ TEST(MeshSearch, KeepsTensorParallelismInTheNode) {
   EXPECT_EQ(ranking.candidates.back().choice.tp, 8);  // over the network: the worst of all
 }
 
+// A pass ends once its own chunk's gradients are reduced, and those of the chunk's first layer are
+// final last: with two chunks there are two of these in each micro-batch.
+TEST(MeshTime, ZeroTwoWaitsForTheLastBucketOfEachVirtualStage) {
+  MeshMachine machine;
+  machine.flops_per_s = 1e9;  // so slow that all else is hidden
+  machine.links = {{"node", 0, 1e9, 1e-3}};
+  const auto data = [&](int zero, std::int64_t micro_batches) {
+    MeshChoice choice = mesh(1, 2, 2, micro_batches);
+    choice.zero = zero;
+    choice.schedule = PipelineKind::kInterleaved;
+    choice.virtual_stages = 2;
+    return time_of(workload(), choice, machine).data;
+  };
+  // Slices are halves, so that each of a stage's two layers goes to one rank.
+  const double layer = 4 * 256 * 256 + 3 * 256 * 1024 + 2 * 256;
+  const double bucket = 4 * layer / 1e9 + 1e-3;
+  for (const int zero : {2, 3}) {
+    EXPECT_NEAR(data(zero, 8) - data(zero, 4), (8 - 4) * 2 * bucket, 1e-9) << zero;
+  }
+  EXPECT_NEAR(data(1, 8), data(1, 4), 1e-9);  // once a step
+}
+
+// Wide weights, one short sample a rank and fast products: the optimizer's arrays take the time.
+TEST(MeshSearch, NamesTheUpdateAsTheReason) {
+  const auto links_without_time = [](double memory_rate) {
+    MeshMachine machine = two_nodes(1e30, 1e30);
+    machine.flops_per_s = 1e20;
+    machine.memory_bytes_per_s = memory_rate;
+    for (LinkClass& link : machine.links) link.latency_s = 0;
+    return machine;
+  };
+  MeshWorkload w = workload();
+  w.context = 1;
+  w.sequences = 8;
+  MeshSearch search;
+  search.ranks = 8;
+  search.micro_batches = 1;
+  search.pp = 1;
+  search.tp = 1;
+  const auto only = [&](double rate) {
+    return rank_meshes(w, links_without_time(rate), search).candidates.front();
+  };
+  const MeshCandidate slow = only(1e9);
+  ASSERT_GT(slow.time.update, 0.5 * slow.time.step);
+  EXPECT_NE(slow.why.find("; then the update "), std::string::npos) << slow.why;
+  EXPECT_NE(slow.why.find(" through memory"), std::string::npos) << slow.why;
+  EXPECT_EQ(only(0).why, "computes all of the time");
+
+  // Without ZeRO all ranks share it; with ZeRO those of a stage, and the last one has the head too.
+  w = workload(2, 8192);
+  w.context = 1;
+  w.sequences = 8;
+  search = {};
+  search.ranks = 8;
+  search.zero = 1;
+  const MeshRanking ranking = rank_meshes(w, links_without_time(1e9), search);
+  ASSERT_GE(ranking.candidates.size(), 2U);
+  const MeshTime& best = ranking.candidates.front().time;
+  int named = 0;
+  for (std::size_t i = 1; i < ranking.candidates.size(); ++i) {
+    const MeshCandidate& each = ranking.candidates[i];
+    const MeshTime& t = each.time;
+    const double lost = t.update - best.update;
+    const bool most = lost > t.compute - best.compute && lost > t.tensor - best.tensor &&
+                      lost > t.bubble - best.bubble && lost > t.data - best.data;
+    const bool says = each.why.find("the update ") == 0;
+    EXPECT_EQ(says, most) << mesh_text(each.choice) << ": " << each.why;
+    named += says ? 1 : 0;
+  }
+  EXPECT_GT(named, 0);
+}
+
 TEST(MeshSearch, TakesAsMuchZeroAndRecomputationAsMemoryNeeds) {
   const MeshWorkload w = workload();
   MeshMachine machine = two_nodes();
