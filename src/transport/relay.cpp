@@ -41,6 +41,15 @@ bool say(const TcpSocket& socket, const RelayWord& word) {
 
 }  // namespace
 
+long relay_files(const MemberOptions& options) {
+  const auto hidden = static_cast<long>(options.relayed.size());
+  if (!options.relays || hidden == 0) return 0;
+  // Of members that cannot be dialled, from all others: what they send to those that can be does
+  // not pass here.
+  const long ways = hidden * (options.members - 1L);
+  return 2 * ways * options.streams + hidden + static_cast<long>(kMostVisitors);
+}
+
 Relay::Relay(Runtime& runtime, const MemberOptions& options, const std::string& host, int port,
              std::shared_ptr<const ToldKeys> told)
     : runtime_(runtime),

@@ -29,6 +29,11 @@ namespace isthmus {
 inline constexpr Duration kRelaySilence = std::chrono::seconds(4);
 inline constexpr Duration kRelayBeat = std::chrono::seconds(1);
 
+/// The files that a relay of this member's process takes when all connections to members that
+/// cannot be dialled pass here, two each, beside who listens and who has just come. Former
+/// processes' connections, and pairs that only go round, come out of what nobody uses at the time.
+[[nodiscard]] long relay_files(const MemberOptions& options);
+
 class Relay {
  public:
   /// Listens. `options`: of the member whose process this is: run, members, keys, streams,
