@@ -48,6 +48,8 @@ class Relay {
   Relay& operator=(const Relay&) = delete;
 
   [[nodiscard]] int port() const { return listener_.port(); }
+  /// What its member's next transport is told of keys. Any task.
+  void listen_to(std::shared_ptr<const ToldKeys> told);
   /// The end is to wait for those whose connections pass here, for at most `linger`. Any task.
   void finish_in_order() { lingers_ = true; }
 
@@ -107,7 +109,10 @@ class Relay {
 
   Runtime& runtime_;
   const MemberOptions options_;
-  const std::shared_ptr<const ToldKeys> told_;    // with the transport and the relayed links
+  std::unique_ptr<WaitQueue> queue_;
+  // Under queue_'s lock:
+  std::shared_ptr<const ToldKeys> told_;          // with the transport and the relayed links
+  bool tells_anew_ = false;                       // it is that of another transport than before
   std::vector<std::string> keys_;                 // by member; empty: none that is known
   std::vector<std::optional<SharedKey>> shared_;  // with each; empty without keys
   std::uint64_t told_version_ = 0;                // of which they are
