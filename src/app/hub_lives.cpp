@@ -39,7 +39,9 @@ void HubLives::begin() {
                                 .links = options_.links,
                                 .keys = keys_ ? &*keys_ : nullptr,
                                 .board = options_.board,
-                                .stopped = options_.stopped},
+                                .stopped = options_.stopped,
+                                .runtime = runtime_,
+                                .relay = std::move(relay_)},
                 *log_);
   options_.resumes = true;
 }
@@ -54,6 +56,7 @@ bool HubLives::serve() {
       life_.reset();
       throw;
     }
+    if (*end == HubRun::End::kAnew) relay_ = life_->take_relay();
     life_.reset();
     if (*end == HubRun::End::kAllLeft) log_info("all sites have left in order");
     if (*end != HubRun::End::kAnew) return *end == HubRun::End::kAllLeft;

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "app/commands.h"
@@ -45,7 +46,8 @@ class HubLives {
   std::optional<FileLock> lock_;
   SystemRuntime runtime_;
   std::optional<HubKeys> keys_;
-  std::optional<HubLog> log_;  // outlives the life
+  std::optional<HubLog> log_;     // outlives the life
+  std::unique_ptr<Relay> relay_;  // between lives
   std::optional<HubRun> life_;
 };
 

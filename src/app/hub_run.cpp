@@ -46,13 +46,14 @@ HelloNote own_note(const Config& config) {
 
 }  // namespace
 
-HubRun::HubRun(const Options& options, HubLog& log)
+HubRun::HubRun(Options options, HubLog& log)
     : config_(options.config),
       keys_(options.keys),
       board_(options.board),
       stopped_(options.stopped),
       log_(log),
       own_(own_note(config_)),
+      runtime_(options.runtime),
       queue_(runtime_.make_wait_queue()),
       session_(log.contents().session),
       enrolment_(make_enrolment(options)),
@@ -63,8 +64,9 @@ HubRun::HubRun(const Options& options, HubLog& log)
       begin_(runtime_.clock().now()),
       next_word_(begin_ + kBetweenWords),
       transport_(make_zmq_transport(runtime_, links_)) {
-  routes_ = std::make_unique<SiteRoutes>(runtime_, config_.sites, links_, transport_->endpoint(),
-                                         told_keys_of(*transport_), config_.hub.relay);
+  routes_ = std::make_unique<SiteRoutes>(
+      runtime_, config_.sites, links_, transport_->endpoint(), told_keys_of(*transport_),
+      HubRelay{.place = config_.hub.relay, .running = std::move(options.relay)});
   if (session_ && session_->sites != config_.workers()) {
     throw ConfigError(
         fmt::format("the hub's log is of a run of {} sites, and {} has {}: give "
@@ -89,6 +91,8 @@ HubRun::HubRun(const Options& options, HubLog& log)
 HubRun::~HubRun() {
   if (enrolment_) enrolment_->stop();
 }
+
+std::unique_ptr<Relay> HubRun::take_relay() { return routes_->take_relay(); }
 
 std::unique_ptr<HubEnrolment> HubRun::make_enrolment(const Options& options) {
   if (options.keys == nullptr) return nullptr;

@@ -31,11 +31,12 @@
 #include "app/hub_keys.h"
 #include "app/hub_log.h"
 #include "app/site_agreement.h"
-#include "core/system_runtime.h"
 #include "isthmus/config.h"
+#include "isthmus/runtime.h"
 #include "transport/epoch.h"
 #include "transport/network_transport.h"
 #include "transport/peer_exchange.h"
+#include "transport/relay.h"
 
 namespace isthmus::app {
 
@@ -49,15 +50,17 @@ class HubRun {
     HubKeys* keys = nullptr;     // where sites have keys
     HubBoard* board = nullptr;   // is told how it goes
     std::function<bool()> stopped;
+    Runtime& runtime;
+    std::unique_ptr<Relay> relay = nullptr;  // of the life before
   };
   enum class End {
     kAllLeft,  // the run has ended in order
     kAnew,     // to be begun again from the log
     kStopped,  // as it was asked to; the sites wait
   };
-  /// Listens. Borrows all. THROWS: ConfigError, SystemError for an address or key that cannot be
-  /// used.
-  HubRun(const Options& options, HubLog& log);
+  /// Listens. Borrows all but the relay. THROWS: ConfigError, SystemError for an address or key
+  /// that cannot be used.
+  HubRun(Options options, HubLog& log);
   ~HubRun();
   HubRun(const HubRun&) = delete;
   HubRun& operator=(const HubRun&) = delete;
@@ -66,6 +69,10 @@ class HubRun {
   /// ConfigError for sites of another run or unlike configurations; SystemError when a decision
   /// could not be written down.
   [[nodiscard]] End run();
+
+  /// For the next life, which `run` has asked for: links between sites that pass there need not
+  /// break, and sites that count each other as gone could not begin anew as a hub can. May be null.
+  [[nodiscard]] std::unique_ptr<Relay> take_relay();
 
  private:
   struct Lost {
@@ -129,7 +136,7 @@ class HubRun {
   const std::function<bool()> stopped_;
   HubLog& log_;
   const HelloNote own_;  // what this hub's file has in common with those of all sites
-  SystemRuntime runtime_;
+  Runtime& runtime_;
   std::unique_ptr<WaitQueue> queue_;
   std::deque<Event> events_;  // under queue_'s lock
 

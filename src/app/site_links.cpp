@@ -165,6 +165,7 @@ MemberOptions link_options(const Config& config, const SiteArguments& arguments,
   }
   MemberOptions options = options_of(config, self, site.name, status);
   options.bind = listens_at(site.address, arguments.listen);
+  options.relays = !site.relay.empty();
   options.send_bits_per_s = send_limit(config, site);
   take_keys(config, arguments, site.name, options);
   return options;
@@ -204,6 +205,7 @@ void add_hub(const Config& config, MemberOptions& options) {
 MemberOptions hub_link_options(const Config& config, const SiteArguments& arguments) {
   MemberOptions options = options_of(config, Rank(config.workers()), "hub", nullptr);
   options.bind = listens_at(config.hub.address, arguments.listen);
+  options.relays = !config.hub.relay.empty();
   take_keys(config, arguments, "hub", options);
   add_hub(config, options);
   return options;

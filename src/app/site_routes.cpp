@@ -127,7 +127,7 @@ void check_addresses(const Config& config) {
 
 SiteRoutes::SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites,
                        const MemberOptions& options, const std::string& endpoint,
-                       const std::shared_ptr<const ToldKeys>& told, const std::string& hub_relay)
+                       const std::shared_ptr<const ToldKeys>& told, HubRelay hub)
     : hidden_(hidden_sites(sites)), detours_(static_cast<std::size_t>(options.members)) {
   for (const SiteConfig& site : sites) {
     endpoints_.push_back("tcp://" + site.address);
@@ -144,7 +144,7 @@ SiteRoutes::SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites,
   RelayedLinks::Routes routes;
   routes.hidden = hidden_;
   for (std::size_t i = 0; i <= sites.size(); ++i) {  // the hub last
-    const std::string& relay = i < sites.size() ? sites[i].relay : hub_relay;
+    const std::string& relay = i < sites.size() ? sites[i].relay : hub.place;
     if (relay.empty()) continue;
     const Rank member(static_cast<int>(i));
     check_endpoint("tcp://" + relay, false, may_leave_machine(options));
@@ -154,7 +154,12 @@ SiteRoutes::SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites,
                                : is_loopback(place.host)                   ? place.host
                                : place.host.find(':') != std::string::npos ? "::"
                                                                            : "0.0.0.0";
-      relay_ = std::make_unique<Relay>(runtime, options, host, place.port, told);
+      if (hub.running) {
+        relay_ = std::move(hub.running);
+        relay_->listen_to(told);
+      } else {
+        relay_ = std::make_unique<Relay>(runtime, options, host, place.port, told);
+      }
       place.host = host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host;
     }
     relays_ += (relays_.empty() ? "" : ", ") + relay;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "isthmus/config.h"
@@ -30,16 +31,22 @@ namespace isthmus::app {
 /// an address, a site without an address where there is no relay.
 void check_addresses(const Config& config);
 
+/// At sites: where the hub relays. At the hub itself also the relay that it is already.
+struct HubRelay {
+  std::string place = {};  // hub.relay; empty: the hub is none
+  std::unique_ptr<Relay> running = nullptr;
+};
+
 class SiteRoutes {
  public:
   /// Serves from now on where this site, or the hub, is a relay that somebody needs. `options`: of
-  /// its transport; `endpoint`: where that listens; `told`: what it is told of keys; `hub_relay`:
-  /// hub.relay, of the member after the sites. Outlives the transport, which may use the routes to
+  /// its transport; `endpoint`: where that listens; `told`: what it is told of keys; `hub`: the
+  /// member after the sites. Outlives the transport, which may use the routes to
   /// its end. THROWS: SystemError for a relay's port that cannot be had; ConfigError as
   /// check_endpoint for a relay.
   SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites, const MemberOptions& options,
              const std::string& endpoint, const std::shared_ptr<const ToldKeys>& told = nullptr,
-             const std::string& hub_relay = "");
+             HubRelay hub = {});
   /// What the transport dials, one a site; its own address at this one's place.
   [[nodiscard]] const std::vector<std::string>& endpoints() const { return endpoints_; }
   /// What it dials where that fails, one a member, the hub included; empty: nothing.
@@ -52,6 +59,9 @@ class SiteRoutes {
   [[nodiscard]] std::string troubles() const;
   /// The run has ended in order: what passes through here may end before this does.
   void finish_in_order();
+  /// The relay of this process, for the routes of its member's next transport; null: it is none.
+  /// What passes there goes on.
+  [[nodiscard]] std::unique_ptr<Relay> take_relay() { return std::move(relay_); }
 
  private:
   std::string relays_;  // for people

@@ -97,7 +97,7 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
           recording_ ? static_cast<Transport&>(*recording_) : *transport_, status)) {
   if (!arguments.mpi) {
     routes_ = std::make_unique<SiteRoutes>(runtime_, config.sites, links_, transport_->endpoint(),
-                                           told_keys_of(*transport_), config.hub.relay);
+                                           told_keys_of(*transport_), HubRelay{config.hub.relay});
   }
 }
 

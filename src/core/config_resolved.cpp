@@ -288,6 +288,8 @@ std::vector<std::pair<std::string, std::string>> common_values(const Config& con
   }
   // Each site tells the others what it begins where rounds have a deadline; how long is its own.
   values.emplace_back("net.deadline", config.net.deadline ? "one" : "wait");
+  // Whose connections go by way of it; where it listens, a site may name otherwise.
+  values.emplace_back("hub.relay", config.hub.relay.empty() ? "none" : "given");
   values.emplace_back("ckpt.every (steps)", std::to_string(config.ckpt.every_steps));
   for (std::size_t i = 0; i < config.sites.size(); ++i) {
     values.emplace_back(fmt::format("site[{}].name", i), config.sites[i].name);

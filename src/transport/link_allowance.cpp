@@ -9,6 +9,7 @@
 
 #include "core/log.h"
 #include "isthmus/errors.h"
+#include "transport/relay.h"
 #include "transport/relayed_links.h"
 
 namespace isthmus {
@@ -24,7 +25,8 @@ class Needs {
       : others_(options.members - 1L),
         processes_(options.readmits ? 2 : 1),
         trying_(options.detours ? others_ : 0),
-        besides_(others_ * processes_ * most_streams(options) + passed_on_files(options)) {}
+        besides_(others_ * processes_ * most_streams(options) + passed_on_files(options) +
+                 relay_files(options)) {}
 
   [[nodiscard]] long files(long streams) const {
     constexpr long kFiles = 4, kOther = 64;

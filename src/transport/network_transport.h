@@ -101,6 +101,8 @@ struct MemberOptions {
   /// Members with an address are reached by way of a relay too, where the direct way fails
   /// (link_way.h): counts in what this member may take of the machine.
   bool detours = false;
+  /// Its process is also a relay of `relayed`: counts likewise.
+  bool relays = false;
   /// Without keys: allows links beyond this machine, which anyone on the way can read and change.
   bool plaintext = false;
   /// A member that is lost, however it went, may come back as a new process (kPeerBack). One that

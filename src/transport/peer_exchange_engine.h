@@ -315,7 +315,9 @@ class ExchangeEngine {
   void take_begun(Rank from, const FrameHeader& head);
   void look_ahead(TimePoint now);
   [[nodiscard]] std::optional<SyncId> next_ahead() const;
-  [[nodiscard]] bool may_stand_in(const SyncId& id) const;
+  [[nodiscard]] bool may_stand_in(const SyncId& id, TimePoint now);
+  [[nodiscard]] bool is_let_stand_in(StepIndex sent, TimePoint now);
+  [[nodiscard]] Duration pause_of_standing_in() const;
   void stand_in(TimePoint now, Outbox& out);
   [[nodiscard]] TimePoint next_stand_in() const;
   void keep_form(const Contribution& own, TimePoint now);
@@ -368,6 +370,7 @@ class ExchangeEngine {
   std::map<FragmentId, int> missed_;          // in its name, since it has begun one itself
   std::optional<SyncId> begun_last_;          // by this member or in its name
   TimePoint look_again_;                      // not before, for what is due and may not be begun
+  TimePoint ask_again_;                       // the same, of options_.may_stand_in
   std::vector<StoodIn> stood_in_;             // and not taken
   std::optional<ExchangeError> over_;         // why no round of this member ends any more
 };

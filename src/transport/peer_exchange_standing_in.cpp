@@ -21,6 +21,8 @@ constexpr std::ptrdiff_t kMostAhead = 2;
 /// Rounds not begun here that are kept of one member. Honest ones are ahead by less: a fragment's
 /// next round but one is not through without this member.
 constexpr std::ptrdiff_t kMostHeardOf = 512;
+/// Before a round that may not be begun yet is looked at again.
+constexpr Duration kShortestPause = std::chrono::milliseconds(50);
 constexpr Duration kLongestPause = std::chrono::seconds(1);
 
 }  // namespace
@@ -91,13 +93,26 @@ std::optional<SyncId> ExchangeEngine::next_ahead() const {
   return next->first;
 }
 
-bool ExchangeEngine::may_stand_in(const SyncId& id) const {
+bool ExchangeEngine::may_stand_in(const SyncId& id, TimePoint now) {
   const auto unmet = std::ranges::count_if(rounds_, [&](const auto& each) {
     return each.first.fragment == id.fragment && each.second.in_its_name;
   });
   return forms_.contains(id.fragment) && id.sent >= last_begun_ && unmet < kMostAhead &&
          membership_.takes_part(options_.self, id.sent) && knows_shares(id) &&
-         (!options_.may_stand_in || options_.may_stand_in(id.sent));
+         is_let_stand_in(id.sent, now);
+}
+
+/// Frames come by thousands, and who is asked shares a lock with the training: so not at each.
+bool ExchangeEngine::is_let_stand_in(StepIndex sent, TimePoint now) {
+  if (!options_.may_stand_in) return true;
+  if (now < ask_again_) return false;
+  const bool let = options_.may_stand_in(sent);
+  if (!let) ask_again_ = now + pause_of_standing_in();
+  return let;
+}
+
+Duration ExchangeEngine::pause_of_standing_in() const {
+  return std::clamp(options_.deadline->get(), kShortestPause, kLongestPause);
 }
 
 bool ExchangeEngine::stands_in() const {
@@ -111,8 +126,8 @@ void ExchangeEngine::stand_in(TimePoint now, Outbox& out) {
     if (!id) return;
     const Ahead& ahead = ahead_of_here_.at(*id);
     if (ahead.due > now) return;
-    if (!may_stand_in(*id)) {
-      look_again_ = now + std::min(kLongestPause, options_.deadline->get());
+    if (!may_stand_in(*id, now)) {
+      look_again_ = now + pause_of_standing_in();
       return;
     }
     const TimePoint since = *ahead.enough_since;
@@ -135,7 +150,7 @@ bool ExchangeEngine::meet(const SyncId& id, TimePoint now) {
   if (found == rounds_.end() || !found->second.in_its_name) return false;
   options_.deadline->began(now - *found->second.in_its_name);
   found->second.in_its_name.reset();
-  look_again_ = {};  // the fragment's next round but one may be begun now
+  look_again_ = ask_again_ = {};  // the fragment's next round but one may be begun now
   return true;
 }
 
@@ -146,6 +161,7 @@ void ExchangeEngine::keep_form(const Contribution& own, TimePoint now) {
   const bool late = ahead != ahead_of_here_.end() && ahead->second.enough_since;
   options_.deadline->began(late ? now - *ahead->second.enough_since : Duration{0});
   missed_.erase(own.id.fragment);
+  ask_again_ = {};  // of another round than before
   if (own.owner_residual) {
     forms_.erase(own.id.fragment);
     return;

@@ -41,10 +41,20 @@ bool say(const TcpSocket& socket, const RelayWord& word) {
 
 }  // namespace
 
+long relay_files(const MemberOptions& options) {
+  const auto hidden = static_cast<long>(options.relayed.size());
+  if (!options.relays || hidden == 0) return 0;
+  // Of members that cannot be dialled, from all others: what they send to those that can be does
+  // not pass here.
+  const long ways = hidden * (options.members - 1L);
+  return 2 * ways * options.streams + hidden + static_cast<long>(kMostVisitors);
+}
+
 Relay::Relay(Runtime& runtime, const MemberOptions& options, const std::string& host, int port,
              std::shared_ptr<const ToldKeys> told)
     : runtime_(runtime),
       options_(options),
+      queue_(runtime.make_wait_queue()),
       told_(std::move(told)),
       listener_(TcpSocket::listen_at(host, port)),
       listen_again_(runtime.clock().now()) {
@@ -83,9 +93,21 @@ void Relay::serve() {
   joined_.clear();
 }
 
+void Relay::listen_to(std::shared_ptr<const ToldKeys> told) {
+  queue_->update([&] {
+    told_ = std::move(told);
+    tells_anew_ = true;
+  });
+}
+
 void Relay::look_at_keys() {
-  if (!options_.keys || told_ == nullptr || told_->version() == told_version_) return;
-  const ToldKeys::Told told = told_->told();
+  std::shared_ptr<const ToldKeys> tells;
+  queue_->update([&] {
+    tells = told_;
+    if (std::exchange(tells_anew_, false)) told_version_ = 0;  // what was told so far counts on
+  });
+  if (!options_.keys || tells == nullptr || tells->version() == told_version_) return;
+  const ToldKeys::Told told = tells->told();
   told_version_ = told.version;
   for (std::size_t m = 0; m < keys_.size(); ++m) {
     if (told.members.at(m) == keys_[m]) continue;

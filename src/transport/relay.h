@@ -29,6 +29,11 @@ namespace isthmus {
 inline constexpr Duration kRelaySilence = std::chrono::seconds(4);
 inline constexpr Duration kRelayBeat = std::chrono::seconds(1);
 
+/// The files that a relay of this member's process takes when all connections to members that
+/// cannot be dialled pass here, two each, beside who listens and who has just come. Former
+/// processes' connections, and pairs that only go round, come out of what nobody uses at the time.
+[[nodiscard]] long relay_files(const MemberOptions& options);
+
 class Relay {
  public:
   /// Listens. `options`: of the member whose process this is: run, members, keys, streams,
@@ -43,6 +48,8 @@ class Relay {
   Relay& operator=(const Relay&) = delete;
 
   [[nodiscard]] int port() const { return listener_.port(); }
+  /// What its member's next transport is told of keys. Any task.
+  void listen_to(std::shared_ptr<const ToldKeys> told);
   /// The end is to wait for those whose connections pass here, for at most `linger`. Any task.
   void finish_in_order() { lingers_ = true; }
 
@@ -102,7 +109,10 @@ class Relay {
 
   Runtime& runtime_;
   const MemberOptions options_;
-  const std::shared_ptr<const ToldKeys> told_;    // with the transport and the relayed links
+  std::unique_ptr<WaitQueue> queue_;
+  // Under queue_'s lock:
+  std::shared_ptr<const ToldKeys> told_;          // with the transport and the relayed links
+  bool tells_anew_ = false;                       // it is that of another transport than before
   std::vector<std::string> keys_;                 // by member; empty: none that is known
   std::vector<std::optional<SharedKey>> shared_;  // with each; empty without keys
   std::uint64_t told_version_ = 0;                // of which they are

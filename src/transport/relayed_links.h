@@ -29,8 +29,8 @@
 namespace isthmus {
 
 /// The most files that connections passed on take in this member's process, two each: from here to
-/// members that cannot be dialled, from all to here where it is one itself, and as their relay.
-/// With detours all may be such members.
+/// members that cannot be dialled, and from all to here where it is one itself. With detours all
+/// may be such members. What passes a relay of this process: relay_files (relay.h).
 [[nodiscard]] long passed_on_files(const MemberOptions& options);
 
 class RelayedLinks {

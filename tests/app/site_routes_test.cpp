@@ -74,7 +74,8 @@ TEST(SiteRoutes, TheHubRelaysForSitesWithoutAddresses) {
   MemberOptions options{.self = Rank(1), .members = 3};
   options.relayed = {Rank(0), Rank(1)};
   const std::string relay = "127.0.0.1:9";
-  const SiteRoutes routes(runtime, sites, options, "tcp://127.0.0.1:4444", nullptr, relay);
+  const SiteRoutes routes(runtime, sites, options, "tcp://127.0.0.1:4444", nullptr,
+                          {.place = relay});
   EXPECT_THAT(routes.endpoints(),
               ElementsAre(StartsWith("tcp://127.0.0.1:"), "tcp://127.0.0.1:4444"));
   EXPECT_EQ(routes.way(Rank(0)), "by way of 127.0.0.1:9");
@@ -82,7 +83,7 @@ TEST(SiteRoutes, TheHubRelaysForSitesWithoutAddresses) {
   options.self = Rank(2);
   const TcpSocket taken = TcpSocket::listen_at("127.0.0.1", 0);
   EXPECT_THROW(SiteRoutes(runtime, sites, options, "tcp://127.0.0.1:4444", nullptr,
-                          "127.0.0.1:" + std::to_string(taken.port())),
+                          {.place = "127.0.0.1:" + std::to_string(taken.port())}),
                SystemError);
 }
 

@@ -8,7 +8,7 @@ Three sites, two without an address: the run's lines and parameters are, to the 
 run in which all have one, in plain text and with keys. A relay's process is killed: with another
 relay the others go on, without they wait for it; either way it comes back. Strangers at a relay
 change nothing. doctor and bench link find the same ways. The same with no address at all, where a
-hub relays, which dies and comes back. As root also between network namespaces of which two, or with
+hub relays, which dies and comes back, or stands still. As root also between network namespaces of which two, or with
 a hub none, share a network, as behind so many NATs.
 """
 import argparse
@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -51,7 +52,7 @@ tokens = "1k"
 every = "20 steps"
 keep = 500
 [net]
-dead_after = "5s"
+dead_after = "{dead_after}"
 gather = "60s"
 streams = 2
 [outer]
@@ -68,7 +69,7 @@ class Run:
     a hub: of "hub" too."""
 
     def __init__(self, isthmus, folder, corpus, addressed, relays, steps=60, keys=False,
-                 host="127.0.0.1", spaces=None):
+                 host="127.0.0.1", spaces=None, dead_after="5s"):
         self.isthmus, self.folder = isthmus, folder
         self.spaces = spaces or {}  # network namespaces, by site
         folder.mkdir()
@@ -91,7 +92,8 @@ class Run:
             if keys:
                 sites += f'key = "{said[name]}"\n'
         self.toml = folder / "run.toml"
-        self.toml.write_text(TEXT.format(steps=steps, corpus=corpus, sites=sites))
+        self.toml.write_text(TEXT.format(steps=steps, corpus=corpus, sites=sites,
+                                         dead_after=dead_after))
         self.sites = {}
 
     def start(self, name, *flags):
@@ -271,7 +273,7 @@ def main():
             before = [row["step"] for row in run.rows("west", "round")][-1]
             run.start("hub", "--resume", "auto")
             run.until("they go on", lambda: run.rows("west", "round")[-1]["step"] > before + 30)
-            require(run.members("west") == 3, "they are not all back")
+            run.until("they are all back", lambda: run.members("west") == 3)
             run.kill("north")
             run.until("rounds of two", lambda: run.members("west") == 2)
             run.start("north", "--resume", "auto")
@@ -279,6 +281,26 @@ def main():
             measured = subprocess.run([isthmus, "doctor", str(run.toml), "--site", "east"], text=True,
                                       capture_output=True, timeout=60)
             require(measured.returncode == 3 and "hub.relay" in measured.stderr, measured.stderr)
+            run.stop()
+
+        def the_hub_that_relays_stands_still():
+            run = run_of("still", ["hub"], ["hub"], steps=FOREVER, keys=True, dead_after="20s")
+            run.start_all()
+            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+            begin = time.monotonic()
+            run.sites["hub"].send_signal(signal.SIGSTOP)
+            run.until("longer than it takes to begin anew", lambda: time.monotonic() - begin > 11)
+            run.sites["hub"].send_signal(signal.SIGCONT)
+            run.until("it begins anew", lambda: "beginning anew from the log" in run.said("hub"))
+            before = [row["step"] for row in run.rows("west", "round")][-1]
+            run.until("they go on", lambda: run.rows("west", "round")[-1]["step"] > before + 30)
+            for name in NAMES:
+                require(not run.rows(name, "event"), f"{name}: somebody came or went")
+                require({row["members"] for row in run.rows(name, "round")} == {3},
+                        f"{name}: a round without somebody")
+                broken = [line for line in run.said(name).splitlines() if "disconnected" in line and
+                          any(f"({other})" in line for other in NAMES)]
+                require(not broken, f"{name}: links between sites broke: {broken}")
             run.stop()
 
         def a_hidden_site_dies():
@@ -304,7 +326,8 @@ def main():
                     pass  # hung up on
             before = len(run.rows("east", "round"))
             run.until("rounds of all go on", lambda: len(run.rows("east", "round")) > before + 3)
-            require(run.members("east") == 3, "a site was lost to strangers")
+            require({row["members"] for row in run.rows("east", "round")} == {3},
+                    "a site was lost to strangers")
             run.until("it is said", lambda: "relay: refused" in run.said("east"))
             for each in held:
                 each.close()
@@ -347,7 +370,8 @@ def main():
                     spaces.remove()
 
         tests = [the_same_bits_as_with_addresses, a_hidden_site_dies, one_of_two_relays_dies,
-                 the_only_relay_dies, the_hub_that_relays_dies, strangers_change_nothing, doctor_and_bench_link_take_the_same_ways,
+                 the_only_relay_dies, the_hub_that_relays_dies, the_hub_that_relays_stands_still,
+                 strangers_change_nothing, doctor_and_bench_link_take_the_same_ways,
                  two_sites_without_a_network_in_common]
         try:
             for test in tests:

@@ -126,7 +126,7 @@ void HostileRun::take_stood_in(int m, int life, const StoodIn& told) {
     blame(fmt::format("site {} was late for round {}: {}", m, round_of(told.id), what));
   };
   if (of(m).life != life) wrong("of a process that is gone");
-  if (!stood_in_.try_emplace({round_of(told.id), m}, life).second) wrong("a second time");
+  if (!stood_in_.insert({round_of(told.id), m}).second) wrong("a second time");
   const Duration own = schedule_.late.deadlines[static_cast<std::size_t>(m)];
   if (told.late < (own == Duration{0} ? kShortest : own)) wrong("it had more time");
   if (told.others < kFewestOthers) wrong("too few had begun it");

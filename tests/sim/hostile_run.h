@@ -224,8 +224,8 @@ class HostileRun {
     int life = 0;
     int windows = 0;
   };
-  std::map<std::pair<int, int>, Given> given_;   // by round and member
-  std::map<std::pair<int, int>, int> stood_in_;  // the same: the life whose training was late
+  std::map<std::pair<int, int>, Given> given_;  // by round and member
+  std::set<std::pair<int, int>> stood_in_;      // the same: whose training was late
   std::vector<std::string> blamed_;
   HostileTally tally_;
 };

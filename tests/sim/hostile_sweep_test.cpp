@@ -88,6 +88,7 @@ TEST(HostileSweep, EveryPromiseIsKeptWithADeadlineWhateverHappens) {
   EXPECT_GT(all.lone, many / 4);
   EXPECT_GT(all.joins, many / 2);
   EXPECT_GT(all.priced, all.rounds / 4);
+  EXPECT_GE(all.without_in_a_row, 2) << "each run holds its own against the bound";
   EXPECT_LE(ended, 1 + kLateSeeds / 20);
 }
 

@@ -76,6 +76,31 @@ TEST_F(RelayKeysTest, KeysThatAHubTellsOfCountFromThenOn) {
   EXPECT_TRUE(until(options(2), RelayWordKind::kDone)) << "the relay is gone";
 }
 
+// A hub that begins anew has another transport, which is told the keys again.
+TEST_F(RelayKeysTest, WhatPassesGoesOnWhereAnotherTransportIsToldTheKeys) {
+  const auto said = std::make_shared<ToldKeys>(runtime);
+  said->set({keys[0].public_key, keys[1].public_key, keys[2].public_key});
+  Relay relay(runtime, options(0), "127.0.0.1", 0, said);
+  Client listening(relay, options(1)), calling(relay, options(2)), answering(relay, options(1));
+  listening.ask(RelayVerb::kListen, 1);
+  ASSERT_EQ(listening.hear().kind, RelayWordKind::kDone);
+  calling.ask(RelayVerb::kDial, 1);
+  answering.ask(RelayVerb::kAccept, 1, listening.news().token);
+  ASSERT_EQ(calling.hear().kind, RelayWordKind::kDone);
+  ASSERT_EQ(answering.hear().kind, RelayWordKind::kDone);
+
+  const auto next = std::make_shared<ToldKeys>(runtime);
+  relay.listen_to(next);
+  EXPECT_TRUE(calling.bytes().send("before"));
+  EXPECT_EQ(answering.bytes().read(6), "before");
+  next->set({keys[0].public_key, keys[1].public_key, keys[2].public_key});
+  EXPECT_TRUE(calling.bytes().send("after"));
+  EXPECT_EQ(answering.bytes().read(5), "after");
+  next->set({keys[0].public_key, "", keys[2].public_key});
+  EXPECT_EQ(listening.news().kind, RelayWordKind::kMalformed);  // hung up on
+  EXPECT_EQ(calling.bytes().read(1), "");
+}
+
 // What a hub has barred for good is not on its way.
 TEST_F(RelayKeysTest, ABarredKeyOfTheFileIsRefusedAsAnotherKey) {
   const auto said = std::make_shared<ToldKeys>(runtime);

@@ -20,39 +20,6 @@ using namespace std::chrono_literals;
 using namespace testing_support;
 using ::testing::ElementsAre;
 
-// ---- how long
-
-RoundDeadline taught(const std::vector<Duration>& late) {
-  RoundDeadline deadline = RoundDeadline::adaptive(60s);
-  for (const Duration each : late) deadline.began(each);
-  return deadline;
-}
-
-TEST(RoundDeadline, IsFixedOrTheLongestUntilFourRoundsAreKnown) {
-  RoundDeadline fixed(20s);
-  for (int k = 0; k < 9; ++k) fixed.began(1h);
-  EXPECT_EQ(fixed.get(), 20s);
-  EXPECT_EQ(taught({}).get(), 60s);
-  EXPECT_EQ(taught({0s, 0s, 0s}).get(), 60s);
-  EXPECT_EQ(taught({0s, 0s, 0s, 0s}).get(), 1s) << "the shortest";
-}
-
-// Sorted 2 3 4 5 9: the median is 4 s; from it they are 2 1 0 1 5 apart, the median of which is 1.
-TEST(RoundDeadline, IsTheMedianAndFourMedianDeviations) {
-  EXPECT_EQ(taught({9s, 3s, 5s, 2s, 4s}).get(), 8s);
-  EXPECT_EQ(taught({1h, 1h, 1h, 1h}).get(), 60s) << "the longest";
-  EXPECT_EQ(taught({kNever - TimePoint{}, 0s, kNever - TimePoint{}, 1h, 1s}).get(), 60s);
-}
-
-TEST(RoundDeadline, KnowsTheLastThirtyTwoRoundsOnly) {
-  std::vector<Duration> late(40, 10s);
-  EXPECT_EQ(taught(late).get(), 11s);
-  late.insert(late.end(), 16, 3s);
-  EXPECT_EQ(taught(late).get(), 38s) << "10 s and four times 7 s: half are of either kind";
-  late.insert(late.end(), 1, 3s);
-  EXPECT_EQ(taught(late).get(), 4s) << "most are of the new one";
-}
-
 // ---- one late member
 
 /// Four members with a deadline of 5 s, links of 1 ms, one fragment.
@@ -89,8 +56,17 @@ class FourMembers : public ::testing::Test {
     }
   }
 
+  explicit FourMembers(Duration deadline = 5s)
+      : net(4, 1, {.delay = 1ms}, true, 1, 24h, false, {}, {}, false, RoundDeadline(deadline)) {}
+
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
-  EngineNet net{4, 1, {.delay = 1ms}, true, 1, 24h, false, {}, {}, false, RoundDeadline(5s)};
+  EngineNet net;
+};
+
+/// The same with a deadline of a millisecond.
+class ShortOfTime : public FourMembers {
+ protected:
+  ShortOfTime() : FourMembers(1ms) {}
 };
 
 TEST_F(FourMembers, TheLateOneTakesPartWithoutItsWorkAndFindsTheResult) {
@@ -205,6 +181,23 @@ TEST_F(FourMembers, NothingIsBegunWhereTrainingMightNotBeginIt) {
   may = true;
   settle();
   EXPECT_EQ(contributors(0, id(2)).size(), 3u);
+}
+
+// Neither at each frame, nor as often as a deadline of a millisecond ends.
+TEST_F(ShortOfTime, WhoMustNotBeginIsAskedAFewTimesASecond) {
+  int asked = 0;
+  net.may_stand_in = [&](int, StepIndex) {
+    ++asked;
+    return false;
+  };
+  all_take_part_in(id(1));
+  const TimePoint begun = net.now();
+  begin({0, 1, 3}, id(2));
+  while (asked == 0) ASSERT_TRUE(net.advance());
+  begin({0, 1, 3}, id(2, 1));  // more frames, to the late one too
+  while (net.now() < begun + 20s) ASSERT_TRUE(net.advance());
+  EXPECT_GE(asked, 20);
+  EXPECT_LE(asked, 20 * 20 + 1);
 }
 
 // Its training is stuck in round 2, which member 3's death then begins again.

@@ -108,6 +108,35 @@ TEST_F(ZmqLimits, DetoursAreLeftOutWhereOnlyTheyNeedTooManyFiles) {
   EXPECT_THAT(accepted(many), HasSubstr("set fewer streams, or net.detour = false"));
 }
 
+// A hub of 15 sites that nobody can dial: 225 ways pass it, each of 4 connections with 2 files,
+// beside 15 sites that listen and 64 strangers.
+TEST_F(ZmqLimits, ARelayNeedsFilesForAllThatPassesIt) {
+  const auto what = [this](int hidden, bool relays) -> std::string {
+    MemberOptions options{.self = Rank(15), .members = 16, .relays = relays, .readmits = true};
+    for (int m = 0; m < hidden; ++m) options.relayed.emplace_back(m);
+    try {
+      (void)make_zmq_transport(runtime_, options);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  constexpr int kOfItsOwn = 4 * 15 * 2 * 4 + 15 * 2 * 4 + 2 * 15 * 4 * 2 + 64;
+  constexpr int kPassing = 225 * 4 * 2 + 15 + 64;
+  {
+    const FileLimit limit(1024);
+    ASSERT_TRUE(limit.reached());
+    EXPECT_EQ(what(15, false), "accepted");
+    EXPECT_EQ(what(0, true), "accepted") << "nothing passes";
+    EXPECT_THAT(what(15, true),
+                HasSubstr("need " + std::to_string(kOfItsOwn + kPassing) + " open files"));
+    EXPECT_THAT(what(3, true), HasSubstr("ulimit -n")) << "45 ways";
+  }
+  const FileLimit enough(kOfItsOwn + kPassing);
+  if (!enough.reached()) GTEST_SKIP() << "this system allows fewer open files";
+  EXPECT_EQ(what(15, true), "accepted");
+}
+
 TEST_F(ZmqLimits, HundredsOfMembersAreDialled) {
   constexpr int kMembers = 400;
   const FileLimit limit(4096);
