@@ -27,8 +27,8 @@ std::string what_differs(const Storage& storage, const Checkpoint& checkpoint,
     return "the digests differ";
   }
   std::string text;
-  for (const std::string& line :
-       config_differences(read_text(storage, file), resolved_as_kept(config))) {
+  for (const std::string& line : config_differences(
+           read_text(storage, file), resolved_as_kept(config, trace_copies(storage, config)))) {
     text += (text.empty() ? "" : "; ") + line;
   }
   return text;

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/saved_pieces.h"
+#include "core/hash.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
@@ -114,35 +115,37 @@ RunDirectory::RunDirectory(Storage& storage, const RunDirectoryOptions& options)
   storage_.sync_directory(parent);
 }
 
-std::map<std::filesystem::path, std::filesystem::path> trace_copies(const Config& config) {
-  std::map<std::filesystem::path, std::filesystem::path> copies;
+TraceCopies trace_copies(const Storage& storage, const Config& config) {
+  constexpr std::size_t kDigits = 16;
+  TraceCopies copies;
   for (const LinkConfig& link : config.links) {
     if (link.trace.empty() || copies.contains(link.trace)) continue;
-    copies[link.trace] =
-        std::filesystem::path(kTracesFolder) / fmt::format("{}.csv", copies.size() + 1);
+    TraceCopy& copy = copies[link.trace];
+    copy.text = read_text(storage, link.trace);
+    copy.digest = sha256_hex(as_bytes(copy.text)).substr(0, kDigits);
+    copy.name = std::filesystem::path(kTracesFolder) / (copy.digest + ".csv");
   }
   return copies;
 }
 
-std::string resolved_as_kept(const Config& config) {
-  const auto copies = trace_copies(config);
+std::string resolved_as_kept(const Config& config, const TraceCopies& copies) {
   const auto kept = std::make_unique<Config>(config);  // large
   for (LinkConfig& link : kept->links) {
-    if (!link.trace.empty()) link.trace = copies.at(link.trace);
+    if (!link.trace.empty()) link.trace = copies.at(link.trace).name;
   }
   return resolved_toml(*kept);
 }
 
 void RunDirectory::write_config(const Config& config) {
   // All are read before one is written: a run that goes on may be given its own copies.
-  std::map<std::filesystem::path, std::string> texts;  // by copy
-  for (const auto& [place, copy] : trace_copies(config)) {
-    texts[copy] = read_text(storage_, place);
+  const TraceCopies copies = trace_copies(storage_, config);
+  if (!copies.empty()) storage_.create_directories(path_ / kTracesFolder);
+  for (const auto& [place, copy] : copies) {
+    write_atomically(storage_, path_ / copy.name, copy.text);
+    trace_digests_[place] = copy.digest;
   }
-  if (!texts.empty()) storage_.create_directories(path_ / kTracesFolder);
-  for (const auto& [copy, text] : texts) write_atomically(storage_, path_ / copy, text);
   write_atomically(storage_, path_ / "config.toml", config.text);
-  write_atomically(storage_, path_ / "config.resolved.toml", resolved_as_kept(config));
+  write_atomically(storage_, path_ / "config.resolved.toml", resolved_as_kept(config, copies));
 }
 
 void RunDirectory::write_json(const std::string& name, std::string_view json) {

@@ -84,11 +84,18 @@ struct RunDirectoryOptions {
 inline constexpr std::string_view kTagsFile = "tags.json";
 /// Copies of the files of rates over time that the links name (link.trace).
 inline constexpr std::string_view kTracesFolder = "link_traces";
-/// By where these files lie: what the copies are called, as seen from the run's folder.
-[[nodiscard]] std::map<std::filesystem::path, std::filesystem::path> trace_copies(
-    const Config& config);
+struct TraceCopy {
+  /// Of the bytes, so that one name always has one content: equal files are kept once, and a run
+  /// that goes on with another trace leaves the copy of its earlier part.
+  std::string digest;          // the first 16 digits of their SHA-256
+  std::filesystem::path name;  // link_traces/<digest>.csv, as seen from the run's folder
+  std::string text;
+};
+using TraceCopies = std::map<std::filesystem::path, TraceCopy>;  // by where the files lie
+/// Reads the files. THROWS: SystemError for one that cannot be read any more.
+[[nodiscard]] TraceCopies trace_copies(const Storage& storage, const Config& config);
 /// What a run's config.resolved.toml says: `config`, whose links name the copies.
-[[nodiscard]] std::string resolved_as_kept(const Config& config);
+[[nodiscard]] std::string resolved_as_kept(const Config& config, const TraceCopies& copies);
 /// Removes what a run writes, and its folder when nothing else is in it. RETURNS: what else is.
 [[nodiscard]] std::vector<std::string> remove_run(Storage& storage,
                                                   const std::filesystem::path& run);
@@ -108,6 +115,10 @@ class RunDirectory {
   /// Writes config.toml (the file's bytes), config.resolved.toml and the traces of links, of which
   /// config.resolved.toml names the copies: the folder says what was played, wherever it lies.
   void write_config(const Config& config);
+  /// Digest of the trace that lies there, as `write_config` found it.
+  [[nodiscard]] const std::string& trace_digest(const std::filesystem::path& trace) const {
+    return trace_digests_.at(trace);
+  }
   /// Writes manifest.json atomically; called at the start and at the end.
   void write_manifest(const Manifest& manifest);
   /// Writes `json` (an object) to `name` atomically: links.json, summary.json.
@@ -123,6 +134,7 @@ class RunDirectory {
  private:
   Storage& storage_;
   std::filesystem::path path_;
+  std::map<std::filesystem::path, std::string> trace_digests_;
 };
 
 }  // namespace isthmus::app

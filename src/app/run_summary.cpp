@@ -37,7 +37,7 @@ std::string prediction_json(const TrainingOutcome& outcome, bool whole) {
   return line.str();
 }
 
-std::string links_json(const Config& config) {
+std::string links_json(const RunDirectory& directory, const Config& config) {
   std::vector<std::string> links;
   for (const LinkConfig& link : config.links) {
     JsonLine line;
@@ -49,7 +49,10 @@ std::string links_json(const Config& config) {
         .add("loss", link.loss)
         .add("streams", link.streams)
         .add("congestion", link.congestion);
-    if (!link.trace.empty()) line.add("trace", link.trace.string());  // rates are then its means
+    if (!link.trace.empty()) {  // rates are then its means
+      line.add("trace", link.trace.string())
+          .add("trace_digest", directory.trace_digest(link.trace));
+    }
     links.push_back(line.str());
   }
   return JsonLine().add_raw("links", json_array(links)).str();
@@ -127,7 +130,7 @@ void write_summary(RunDirectory& directory, const Config& config, const Training
     line.add_raw("prediction", prediction_json(outcome, true));
   }
   directory.write_json("summary.json", line.str());
-  directory.write_json("links.json", links_json(config));
+  directory.write_json("links.json", links_json(directory, config));
 }
 
 std::string render_outcome(const Config& config, const TrainingOutcome& outcome) {

@@ -92,7 +92,8 @@ struct LinkRecord {
   double loss = kNothing;
   double streams = kNothing;
   std::string congestion;
-  std::string trace;  // a file whose means the rates are; empty: they are steady
+  std::string trace;         // a file whose means the rates are; empty: they are steady
+  std::string trace_digest;  // equal for equal files; empty in folders of older versions
 };
 
 struct PredictionRow {

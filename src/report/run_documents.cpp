@@ -197,7 +197,8 @@ void read_links(const std::filesystem::path& file, RunData& run) {
                            .loss = number_at(link, "loss"),
                            .streams = number_at(link, "streams"),
                            .congestion = text_at(link, "congestion"),
-                           .trace = text_at(link, "trace")});
+                           .trace = text_at(link, "trace"),
+                           .trace_digest = text_at(link, "trace_digest")});
     }
   }
 }

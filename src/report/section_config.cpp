@@ -96,11 +96,12 @@ std::string links_of(const Page& page, std::size_t index) {
   std::string rows;
   for (std::size_t i = 0; i < shown; ++i) {
     const LinkRecord& link = run.data.links[i];
-    const std::string mean =
-        link.trace.empty()
-            ? ""
-            : fmt::format(" (mean of {})",
-                          escape_html(std::filesystem::path(link.trace).filename().string()));
+    std::string mean;
+    if (!link.trace.empty()) {  // two files may have one name, and one file two
+      const std::string name = std::filesystem::path(link.trace).filename().string();
+      mean = fmt::format(" (mean of {}{}{})", escape_html(name),
+                         link.trace_digest.empty() ? "" : ", ", escape_html(link.trace_digest));
+    }
     rows += fmt::format(
         "<tr><th scope=\"row\">{} ↔ "
         "{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",

@@ -160,8 +160,38 @@ TEST_F(RunDirectoryTest, TheTracesOfLinksAreKeptAndTheFolderMayMove) {
   // A run that goes on from its own folder writes over what it reads.
   RunDirectory(storage, {.out = folder / "elsewhere", .existing = ExistingRun::kResume})
       .write_config(again);
-  EXPECT_EQ(read(folder / "elsewhere" / kTracesFolder / "1.csv"), csv);
+  EXPECT_EQ(read(again.links[0].trace), csv);
   EXPECT_TRUE(remove_run(storage, folder / "elsewhere").empty());
+}
+
+// The names are those that sha256sum gives.
+TEST_F(RunDirectoryTest, CopiesOfTracesAreCalledByTheirContent) {
+  const std::string csv = "seconds,rate_up,rate_down\n0,1Mbit/s,2Mbit/s\n";
+  const std::string other = "seconds,rate_up,rate_down\n0,7Mbit/s,8Mbit/s\n";
+  const std::string name = "4692f1b28af6ed43.csv";
+  const std::string other_name = "8305a89578954e6c.csv";
+  write(folder / "one.csv", csv);
+  write(folder / "same.csv", csv);
+  write(folder / "run.toml",
+        "[data]\nsource = \"synth:markov1\"\n[train]\nsteps = 1\nglobal_batch = \"384 tok\"\n"
+        "[[site]]\nname = \"a\"\n[[site]]\nname = \"b\"\n[[site]]\nname = \"c\"\n"
+        "[[link]]\nbetween = [\"*\", \"*\"]\ntrace = \"one.csv\"\n"
+        "[[link]]\nbetween = [\"a\", \"b\"]\ntrace = \"same.csv\"\n");
+  RunDirectory run = open();
+  run.write_config(load_config(folder / "run.toml"));
+  const std::filesystem::path traces = folder / "run" / kTracesFolder;
+  EXPECT_EQ(storage.list(traces), (std::vector<std::string>{name}));
+  EXPECT_EQ(run.trace_digest(folder / "one.csv") + ".csv", name);
+  EXPECT_EQ(run.trace_digest(folder / "same.csv") + ".csv", name);
+  // Gone on with another trace: what the earlier part ran with stays.
+  write(folder / "one.csv", other);
+  RunDirectory(storage, {.out = folder / "run", .existing = ExistingRun::kResume})
+      .write_config(load_config(folder / "run.toml"));
+  EXPECT_EQ(read(traces / name), csv);
+  EXPECT_EQ(read(traces / other_name), other);
+  const Config again = load_config(folder / "run" / "config.resolved.toml");
+  EXPECT_EQ(again.links[0].trace, traces / other_name);
+  EXPECT_EQ(again.links[1].trace, traces / name);
 }
 
 TEST_F(RunDirectoryTest, DefaultFoldersDoNotMeet) {

@@ -190,7 +190,9 @@ def goes_on_elsewhere(bench):
     require(abs(told["simulated_s"] - whole["simulated_s"]) <= HALF_A_ROUND_TRIP + 1e-6,
             f"{told['simulated_s']} s in two places, {whole['simulated_s']} s in one")
     require(bench.outcome("there")[0] == bench.outcome("whole_traced")[0], "other parameters")
-    require((there / "link_traces/1.csv").read_text().endswith(slow), "the copy is another one")
+    copies = {copy.name: copy.read_bytes() for copy in (there / "link_traces").iterdir()}
+    require(list(copies) == [hashlib.sha256(text).hexdigest()[:16] + ".csv" for text in copies.values()] and
+            b"".join(copies.values()).decode().endswith(slow), f"the copy is another one: {copies}")
     print("gone on elsewhere with the trace of its folder")
 
 
@@ -235,6 +237,7 @@ def traces(bench):
     links = json.loads((bench.folder / "mean/links.json").read_text())["links"][0]
     # 10.5 s at half the rate of the other 10.
     require(links["trace"] == str(csv) and abs(links["bits_per_s_up"] - (10 + 10.5 / 2) / 20.5 * 1e6) < 1, links)
+    require(links["trace_digest"] == hashlib.sha256(csv.read_bytes()).hexdigest()[:16], links)
     told = json.loads(bench.run("report", bench.folder / "slow", "--json", "--links", "1Gbit/s,1ms").stdout)
     require("trace" in told["retimed"][0]["needs_simulating"], told)
     csv.unlink()

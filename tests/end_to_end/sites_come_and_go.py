@@ -193,6 +193,9 @@ def leaves_and_comes_back(run):
     run.until("rounds of those left", lambda: run.members_of_last_round() == 2, 60)
     run.sites["west"].send_signal(signal.SIGUSR2)
     run.until("a word why not", lambda: "fewer than net.min_sites" in run.said("west"))
+    run.until("lines and checkpoint of each", lambda: all(  # one may be ahead of the other
+        run.members_of_last_round(name) == 2 and
+        (run.folder / name / f"ckpt/step-{last:07d}").exists() for name in others))
     for name in others:
         said = run.said(name)
         require("is gone" not in said, f"{run.folder.name}: {name} has lost somebody: {said}")

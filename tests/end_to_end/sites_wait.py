@@ -110,7 +110,9 @@ def a_frozen_site_takes_its_work_along(run_of):
     said = run.said("north")
     told = re.search(r"nobody had, (\d+) tokens come along .*, and (\d+) are lost", said)
     require(told and int(told.group(1)) > 0 and told.group(2) == "0", said)
-    back = [row for row in run.rows("north", "event") if row["what"] == "site came back"]
+    came_back = lambda: [row for row in run.rows("north", "event") if row["what"] == "site came back"]
+    run.until("north's own line", came_back)  # the first site may be ahead with its lines
+    back = came_back()
     require([(row["site"], row["tokens_kept"], row["tokens_lost"]) for row in back] ==
             [("north", int(told.group(1)), 0)], f"the run's lines: {back}")
     report = run.folder / "north.html"

@@ -158,6 +158,19 @@ TEST_F(ReportPage, EveryFigureIsThereWithoutJavaScript) {
   }
 }
 
+TEST_F(ReportPage, TracesOfLinksAreToldApartByTheirContent) {
+  const std::filesystem::path a = run("a");
+  write_file(
+      a / "links.json",
+      R"({"links":[{"a":"x","b":"y","bits_per_s_up":1e8,"bits_per_s_down":1e8,"trace":"/one/day.csv","trace_digest":"0123456789abcdef"},)"
+      R"({"a":"x","b":"z","bits_per_s_up":1e8,"bits_per_s_down":1e8,"trace":"/two/day.csv","trace_digest":"fedcba9876543210"},)"
+      R"({"a":"y","b":"z","bits_per_s_up":1e8,"bits_per_s_down":1e8,"trace":"/old/day.csv"}]})");
+  const std::string body = body_of(page_of({a}));
+  EXPECT_TRUE(says(body, "(mean of day.csv, 0123456789abcdef)"));
+  EXPECT_TRUE(says(body, "(mean of day.csv, fedcba9876543210)"));
+  EXPECT_TRUE(says(body, "(mean of day.csv)"));  // an older version's
+}
+
 TEST_F(ReportPage, TextFromARunIsEscapedEverywhere) {
   const std::string evil = "<script>alert(1)</script>\"'&";
   const std::filesystem::path a = run("a");
