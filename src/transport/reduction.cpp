@@ -44,13 +44,15 @@ void append_parts(const Codec& codec, std::size_t n, const Section& section,
   const std::size_t tile_bytes = codec.encoded_bytes(kTileValues);
   ISTHMUS_CHECK(tile_bytes > 0, codec.name());
   ISTHMUS_CHECK(tile_bytes <= kMaxPartBytes, codec.name(), tile_bytes);
-  const std::size_t section_bytes = (section.end_tile - section.first_tile) * tile_bytes;
-  const std::size_t usual =
-      std::clamp(section_bytes / kPartsOfSection, kMinPartBytes, kMaxPartBytes);
-  const std::size_t aimed = std::min(usual, chunk_bytes);
-  const std::size_t tiles_per_part = std::max<std::size_t>(1, aimed / tile_bytes);
-  for (std::size_t tile = section.first_tile; tile < section.end_tile; tile += tiles_per_part) {
-    const std::size_t last = std::min(tile + tiles_per_part, section.end_tile);
+  for (std::size_t tile = section.first_tile; tile < section.end_tile;) {
+    // Of a reduce what is left, of a gather or collect all of it.
+    const std::size_t share =
+        section.owner.value() >= 0
+            ? (section.end_tile - tile) * tile_bytes / kPartsOfRest
+            : (section.end_tile - section.first_tile) * tile_bytes / kPartsOfWhole;
+    const std::size_t usual = std::clamp(share, kMinPartBytes, kMaxPartBytes);
+    const std::size_t tiles = std::max<std::size_t>(1, std::min(usual, chunk_bytes) / tile_bytes);
+    const std::size_t last = std::min(tile + tiles, section.end_tile);
     const std::size_t begin = tile * kTileValues;
     const std::size_t values = std::min(last * kTileValues, n) - begin;
     parts.push_back({.owner = section.owner,
@@ -58,6 +60,7 @@ void append_parts(const Codec& codec, std::size_t n, const Section& section,
                      .values = values,
                      .offset = tile * tile_bytes,
                      .bytes = encoded_bytes(codec, values)});
+    tile = last;
   }
 }
 

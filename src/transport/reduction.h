@@ -35,11 +35,15 @@ namespace isthmus {
 /// Encoded bytes of one part are at most this many. Half a frame: a result carries a few more
 /// bytes.
 inline constexpr std::size_t kMaxPartBytes = std::size_t{1} << 19;
-/// Parts are the unit of pipelining: an owner reduces and answers part by part, and connections get
-/// whole ones. So a section, what one member reduces, is cut into this many, but into none smaller
-/// than kMinPartBytes (a tile may be), where the frame around a part would begin to count; unless
-/// the run asks for less (net.chunk).
-inline constexpr std::size_t kPartsOfSection = 512;
+/// Parts are the unit of pipelining, and connections get whole ones. Of a reduce an owner answers
+/// part by part, and what is waited for in the end are the last: of a section, what one member
+/// reduces, each takes one in kPartsOfRest of what is left, large at first, where a frame costs
+/// time. In a gather or collect only the slowest of many connections is waited for, and what it has
+/// taken may be of the first, so all have one in kPartsOfWhole. None is smaller than kMinPartBytes
+/// (a tile may be), where the frame around a part would begin to count, unless the run asks for
+/// less (net.chunk). Measured: README.md.
+inline constexpr std::size_t kPartsOfRest = 32;
+inline constexpr std::size_t kPartsOfWhole = 512;
 inline constexpr std::size_t kMinPartBytes = std::size_t{1} << 15;
 
 /// Consecutive tiles that travel in one frame.

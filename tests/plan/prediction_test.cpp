@@ -20,7 +20,7 @@ constexpr double kOneWay = 0.04;  // s
 constexpr double kStep = 0.25;    // s
 constexpr double kFrame = 68;     // header and checksum of a frame
 constexpr double kDone = kFrame + 16;
-// Parts are 1/512 of a section, at least 32 KiB, two tiles of 16 KiB: 25 tiles are 13 frames.
+// Parts are 1/32 of what is left, at least 32 KiB, two tiles of 16 KiB: 25 tiles are 13 frames.
 constexpr double kFrames100k = 13;
 constexpr double kFrames50k = 7;
 // Virtual time has whole nanoseconds and sums of doubles round: far below what any term is worth.

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "core/rng.h"
 
@@ -50,21 +52,31 @@ TEST(ReductionPlan, PartsCoverTheVectorOnceOnTileBorders) {
   }
 }
 
-TEST(ReductionPlan, ASectionIsCutIntoManyPartsButNotIntoSmallOnes) {
-  const auto codec = make_codec("fp32");  // a tile is 16 KiB
-  const auto largest = [&](std::size_t tiles, int members, ReductionKind kind) {
-    std::size_t bytes = 0;
-    for (const Part& part : make_reduction_plan(*codec, tiles * kTileValues, members, kind).parts) {
-      bytes = std::max(bytes, part.bytes);
-    }
-    return bytes;
-  };
+TEST(ReductionPlan, PartsOfAReduceAreLargeAtFirstAndSmallAtLast) {
+  const auto codec = make_codec("fp32");
   constexpr std::size_t kTile = 16384;
-  EXPECT_EQ(largest(1, 2, ReductionKind::kGather), kTile);
-  EXPECT_EQ(largest(250, 2, ReductionKind::kGather), kMinPartBytes);
-  EXPECT_EQ(largest(512 * 10, 2, ReductionKind::kGather), 10 * kTile);
-  EXPECT_EQ(largest(512 * 10, 2, ReductionKind::kReduce), 5 * kTile);  // a section each
-  EXPECT_EQ(largest(512 * 100, 2, ReductionKind::kGather), kMaxPartBytes);
+  using Sizes = std::vector<std::size_t>;
+  const auto tiles_of_parts = [&](std::size_t tiles, int members, ReductionKind kind) {
+    Sizes sizes;
+    for (const Part& part : make_reduction_plan(*codec, tiles * kTileValues, members, kind).parts) {
+      if (part.owner.value() <= 0) sizes.push_back(part.bytes / kTile);
+    }
+    return sizes;
+  };
+  EXPECT_EQ(tiles_of_parts(2 * 1, 2, ReductionKind::kReduce), (Sizes{1}));
+  EXPECT_EQ(tiles_of_parts(2 * 5, 2, ReductionKind::kReduce), (Sizes{2, 2, 1}));  // 32 KiB
+  // One in 32 of what is left: of 160 tiles 5, of 155, 151, ... to 131 4, then 3.
+  const Sizes some = tiles_of_parts(2 * 160, 2, ReductionKind::kReduce);
+  EXPECT_EQ(Sizes(some.begin(), some.begin() + 11), (Sizes{5, 4, 4, 4, 4, 4, 4, 4, 3, 3, 3}));
+  EXPECT_EQ(some[some.size() - 2], 2u);
+  EXPECT_EQ(std::accumulate(some.begin(), some.end(), std::size_t{0}), 160u);
+  EXPECT_TRUE(std::ranges::is_sorted(some, std::greater()));
+  EXPECT_EQ(tiles_of_parts(5000, 2, ReductionKind::kReduce).front() * kTile, kMaxPartBytes);
+  // A gather's are alike.
+  EXPECT_EQ(tiles_of_parts(250, 2, ReductionKind::kGather), Sizes(125, 2));
+  EXPECT_EQ(tiles_of_parts(512 * 10, 2, ReductionKind::kGather), Sizes(512, 10));
+  EXPECT_EQ(tiles_of_parts(512 * 100, 2, ReductionKind::kCollect).front() * kTile, kMaxPartBytes);
+
   const auto wide = make_codec("int8");
   const ReductionPlan plan = make_reduction_plan(*wide, 9 * kTileValues, 2, ReductionKind::kGather);
   ASSERT_EQ(plan.parts.size(), 2u);  // seven tiles of 4 KiB and a few bytes, and two
