@@ -63,7 +63,9 @@ std::vector<int> free_loopback_ports(std::size_t count) {
   while (ports.size() < count && error == 0) {
     sockets.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     int port = 0;
-    for (int i = 0; port == 0 && i < kTries; ++i) port = hold(sockets.back(), quiet.next());
+    for (int i = 0; sockets.back() >= 0 && port == 0 && i < kTries; ++i) {
+      port = hold(sockets.back(), i + 1 < kTries ? quiet.next() : 0);  // at last any
+    }
     if (port == 0) error = errno;
     ports.push_back(port);
   }

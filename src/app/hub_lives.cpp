@@ -57,6 +57,7 @@ bool HubLives::serve() {
       throw;
     }
     if (*end == HubRun::End::kAnew) relay_ = life_->take_relay();
+    if (relay_ != nullptr && relay_->gone()) relay_.reset();  // the next life has another
     life_.reset();
     if (*end == HubRun::End::kAllLeft) log_info("all sites have left in order");
     if (*end != HubRun::End::kAnew) return *end == HubRun::End::kAllLeft;

@@ -23,7 +23,9 @@ namespace {
 JobFolders::JobFolders() {
   std::error_code error;
   root_ = std::filesystem::temp_directory_path(error) / ("isthmus-" + random_id().substr(0, 8));
-  if (!error) std::filesystem::create_directory(root_, error);
+  if (!error && !std::filesystem::create_directory(root_, error) && !error) {
+    error = std::make_error_code(std::errc::file_exists);
+  }
   if (error) refuse(root_, error);
 }
 

@@ -14,7 +14,7 @@ class JobFolders {
  public:
   /// THROWS: SystemError when the machine refuses.
   JobFolders();
-  ~JobFolders();  // removes them; who uses them has ended
+  ~JobFolders();  // removes them; who uses them has ended. What is killed leaves its folders.
   JobFolders(const JobFolders&) = delete;
   JobFolders& operator=(const JobFolders&) = delete;
 

@@ -161,7 +161,7 @@ void ExchangeEngine::keep_form(const Contribution& own, TimePoint now) {
   const bool late = ahead != ahead_of_here_.end() && ahead->second.enough_since;
   options_.deadline->began(late ? now - *ahead->second.enough_since : Duration{0});
   missed_.erase(own.id.fragment);
-  ask_again_ = {};  // of another round than before
+  look_again_ = ask_again_ = {};  // of another round than before
   if (own.owner_residual) {
     forms_.erase(own.id.fragment);
     return;

@@ -42,7 +42,7 @@ inline constexpr std::size_t kMaxPartBytes = std::size_t{1} << 19;
 /// taken may be of the first, so all have one in kPartsOfWhole. None is smaller than kMinPartBytes
 /// (a tile may be), where the frame around a part would begin to count, unless the run asks for
 /// less (net.chunk). Measured: README.md.
-inline constexpr std::size_t kPartsOfRest = 32;
+inline constexpr std::size_t kPartsOfRest = 64;
 inline constexpr std::size_t kPartsOfWhole = 512;
 inline constexpr std::size_t kMinPartBytes = std::size_t{1} << 15;
 

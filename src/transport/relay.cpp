@@ -85,6 +85,7 @@ void Relay::serve() {
     const TimePoint end = runtime_.clock().now() + (lingers_ ? options_.linger : Duration{0});
     while (!joined_.empty() && runtime_.clock().now() < end) turn();
   } catch (const std::exception& error) {
+    gone_ = true;
     log_warning("the relay is gone, and the links that it carried: {}", error.what());
   }
   visitors_.clear();

@@ -48,6 +48,8 @@ class Relay {
   Relay& operator=(const Relay&) = delete;
 
   [[nodiscard]] int port() const { return listener_.port(); }
+  /// It serves no more, whatever its port says: it has met an error. Any task.
+  [[nodiscard]] bool gone() const { return gone_; }
   /// What its member's next transport is told of keys. Any task.
   void listen_to(std::shared_ptr<const ToldKeys> told);
   /// The end is to wait for those whose connections pass here, for at most `linger`. Any task.
@@ -111,14 +113,16 @@ class Relay {
   const MemberOptions options_;
   std::unique_ptr<WaitQueue> queue_;
   // Under queue_'s lock:
-  std::shared_ptr<const ToldKeys> told_;          // with the transport and the relayed links
-  bool tells_anew_ = false;                       // it is that of another transport than before
+  std::shared_ptr<const ToldKeys> told_;  // with the transport and the relayed links
+  bool tells_anew_ = false;               // it is that of another transport than before
+  // The task's alone:
   std::vector<std::string> keys_;                 // by member; empty: none that is known
   std::vector<std::optional<SharedKey>> shared_;  // with each; empty without keys
   std::uint64_t told_version_ = 0;                // of which they are
   TcpSocket listener_;
   Alarm stop_;
   std::atomic<bool> lingers_{false};
+  std::atomic<bool> gone_{false};
   // The task's alone:
   std::list<Visitor> visitors_;  // oldest first
   std::map<int, Listening> listening_;

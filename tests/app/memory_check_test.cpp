@@ -226,8 +226,8 @@ TEST(MemoryCheck, OffersWhatWorksAtEverySite) {
   }
 }
 
-// As little as fits, else what saves most. Two layers that are threads' hold as much together,
-// whoever holds what.
+// As little as fits, else what saves most. Ranks that are threads hold as much together, whoever
+// holds what.
 TEST(MemoryCheck, OffersToShareOutWhereRanksAreProcesses) {
   const auto self = make_self_communicator();
   const SystemRuntime runtime;

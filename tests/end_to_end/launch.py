@@ -37,6 +37,7 @@ def steps_begin(launcher, out):
             said = launcher.stdout.read() if launcher.stdout else ""
             raise Failure(f"the launcher ends by itself, with {launcher.returncode}: {said}")
         require(time.monotonic() < deadline, "no steps within two minutes")
+        time.sleep(0.05)
 
 
 class Bench:

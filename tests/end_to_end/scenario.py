@@ -24,7 +24,9 @@ def free_ports(count):
     low, high = map(int, pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     quiet = [port for port in range(10000, 65536) if not low <= port <= high] or [0]
     held = []
-    while len(held) < count:
+    for _ in range(1000):
+        if len(held) == count:
+            break
         end = socket.socket()
         try:
             end.bind(("127.0.0.1", random.choice(quiet)))
@@ -32,6 +34,7 @@ def free_ports(count):
         except OSError as error:
             end.close()
             require(error.errno == errno.EADDRINUSE, str(error))
+    require(len(held) == count, "no free ports on loopback")
     ports = [each.getsockname()[1] for each in held]
     for each in held:
         each.close()

@@ -96,6 +96,8 @@ TEST_F(RelayKeysTest, WhatPassesGoesOnWhereAnotherTransportIsToldTheKeys) {
   next->set({keys[0].public_key, keys[1].public_key, keys[2].public_key});
   EXPECT_TRUE(calling.bytes().send("after"));
   EXPECT_EQ(answering.bytes().read(5), "after");
+  EXPECT_TRUE(calling.bytes().send("later"));  // in a turn that has looked at what was told
+  EXPECT_EQ(answering.bytes().read(5), "later");
   next->set({keys[0].public_key, "", keys[2].public_key});
   EXPECT_EQ(listening.news().kind, RelayWordKind::kMalformed);  // hung up on
   EXPECT_EQ(calling.bytes().read(1), "");
