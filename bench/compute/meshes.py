@@ -3,11 +3,11 @@
 """Training step over a mesh of two ranks, beside one rank with two threads and PyTorch's DDP, in turns.
 
   bench/compute/meshes.py --isthmus BUILD/src/app/isthmus [--config llama-mid] [--rounds 5] \\
-      [--seconds 4] [--ddp PYTHON] [--only NAME ...]
+      [--seconds 4] [--batch SEQUENCES] [--ddp PYTHON] [--only NAME ...]
 
 Ranks are threads of one core each; DDP is two processes of one thread each over gloo, with fused AdamW
 and clipping, bucketed and overlapped as PyTorch does by default. Every contender takes the same global
-batch. Prints a JSON line a run and one a contender: the median over the rounds of its tokens/s (median
+batch (default: the workload's; with dp = 2 a rank takes half). Prints a JSON line a run and one a contender: the median over the rounds of its tokens/s (median
 step) over those of one rank in the same round, the lowest and highest, and what is aimed at. A
 pipeline is compared with one rank that takes as many micro-batches, less the bubble of its schedule.
 """
@@ -38,7 +38,7 @@ CONTENDERS = {
 
 def ours(args, flags):
     return [args.isthmus, "bench", "compute", "--config", args.config, "--threads", "2", "--seconds",
-            str(args.seconds), *flags]
+            str(args.seconds), *(["--batch", str(args.batch)] if args.batch else []), *flags]
 
 
 def ddp_rank(args):
@@ -54,7 +54,8 @@ def ddp_rank(args):
     torch.manual_seed(0)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{args.port}", rank=args.rank, world_size=2)
     vocab, context, batch = WORKLOADS[args.config][5:8]
-    model = DistributedDataParallel(torch_model(WORKLOADS[args.config]))
+    batch = args.batch or batch
+    model = DistributedDataParallel(torch_model(WORKLOADS[args.config], "cpu"))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     ids = torch.randint(0, vocab, (batch // 2, context + 1))
     inputs, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
@@ -83,7 +84,8 @@ def run_ddp(args):
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     ranks = [subprocess.Popen([args.ddp, os.path.abspath(__file__), "--config", args.config, "--seconds",
-                               str(args.seconds), "--rank", str(rank), "--port", str(port)],
+                               str(args.seconds), "--rank", str(rank), "--port", str(port),
+                               *(["--batch", str(args.batch)] if args.batch else [])],
                               stdout=subprocess.PIPE, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
              for rank in range(2)]
     outputs = [rank.communicate()[0] for rank in ranks]
@@ -118,6 +120,7 @@ def main():
     parser.add_argument("--config", default="llama-mid")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--batch", type=int, help="sequences in a step, of all ranks together")
     parser.add_argument("--ddp", metavar="PYTHON", help="interpreter that has torch")
     parser.add_argument("--only", action="append", choices=[*CONTENDERS, "ddp"])
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
