@@ -14,9 +14,12 @@ namespace {
 
 using kernels::Bf16;
 
-// Values at a time: the running result stays in the first-level cache, and each stream is read
-// in stretches long enough for the prefetcher.
-constexpr std::int64_t kBlock = 1024;
+// Values at a time: the running result and what is read stay in the first-level cache between the
+// passes over a block, and each stream is read in stretches long enough for the prefetcher. Ranks'
+// arrays often begin at the same place of a page, so a block of a whole page (1024 values) writes
+// one array where it has just read another; blocks in registers (32) do so all the time. Two ranks,
+// 64 MiB: 0.94 of memory's rate with 256, 0.72 to 0.84 with 1024, 0.4 with 32.
+constexpr std::int64_t kBlock = 256;
 
 /// What T is summed in: integers without sign, since theirs wraps.
 template <typename T>
