@@ -118,7 +118,7 @@ struct SiteConfig {
 /// `[net]`: links between sites that are processes of their own (train --site).
 struct NetConfig {
   std::string transport = "auto";  // auto | inproc | zmq | mpi
-  int streams = 4;                 // parallel connections of each directed link; 0: "auto"
+  int streams = 0;                 // parallel connections of each directed link; 0: "auto"
   Duration dead_after = std::chrono::seconds(10);  // of silence: the site counts as gone
   Duration gather = std::chrono::minutes(10);      // how long a starting site waits for the others
   bool plaintext = false;                          // allows links without keys beyond loopback

@@ -527,7 +527,7 @@ constexpr KeyRow<Config> kRows[] = {
      {}, nullptr, false},
     {"net.streams", Type::kIntegerOrAuto, between(1, 64), "", field<&Config::net, &NetConfig::streams>(),
      "Parallel TCP connections of each directed link. auto: 4, and up to 24 on a link that loses packets and gets more through with more.",
-     "\"auto\"", {}, nullptr, false},
+     "8", {}, nullptr, false},
     {"net.dead_after", Type::kTime, above(0), "", field<&Config::net, &NetConfig::dead_after>(),
      "Silence after which a site counts as gone.", "\"10s\"", {}, nullptr, false},
     {"net.gather", Type::kTime, above(0), "", field<&Config::net, &NetConfig::gather>(),

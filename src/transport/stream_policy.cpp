@@ -31,10 +31,10 @@ int StreamPolicy::observe(const LinkCounters& counted, bool waited) {
       repeated >= kRepeated && static_cast<double>(repeated) > kLossy * static_cast<double>(sent);
   // All are busy at the same time, so together they bring as many times what one does.
   const double rate = busy > 0 ? streams_ * static_cast<double>(sent - repeated) / busy : 0;
-  return decide(lossy, std::exchange(waited_, false), rate);
+  return decide(lossy, std::exchange(waited_, false), rate, counted.congestion == "bbr");
 }
 
-int StreamPolicy::decide(bool lossy, bool waited, double rate) {
+int StreamPolicy::decide(bool lossy, bool waited, double rate, bool loss_blind) {
   if (tried_ && waited) {  // with nothing to send it shows nothing
     const auto tried = std::exchange(tried_, std::nullopt);
     if (rate < kPays * tried->rate) {
@@ -45,7 +45,7 @@ int StreamPolicy::decide(bool lossy, bool waited, double rate) {
   }
   hold_ = std::max(hold_ - 1, 0);
   calm_ = lossy ? 0 : calm_ + 1;
-  if (lossy && waited && hold_ == 0 && streams_ < most_) {
+  if (lossy && waited && hold_ == 0 && streams_ < most_ && !loss_blind) {
     tried_ = Tried{.before = streams_, .rate = rate};
     return change_to(std::min(2 * streams_, most_));
   }

@@ -5,7 +5,8 @@
 // (Mathis: 1.22 MSS / (RTT sqrt(p))), whatever the line could carry, so more of them get more.
 // Where packets are lost because the line is full, or where congestion control does not mind (BBR),
 // more get nothing. The counters cannot tell one from the other, so the policy tries: it doubles
-// the number, and takes that back when what arrives has not grown. Pure; one task.
+// the number, and takes that back when what arrives has not grown. Only BBR is known by its name:
+// there more connections fill the queue and bring nothing, so it does not try. Pure; one task.
 #pragma once
 
 #include <optional>
@@ -45,7 +46,8 @@ class StreamPolicy {
     int before = 0;
     double rate = 0;  // that those before had brought
   };
-  int decide(bool lossy, bool waited, double rate);
+  /// loss_blind: congestion control that does not slow down for it.
+  int decide(bool lossy, bool waited, double rate, bool loss_blind);
   int change_to(int streams);
 
   int fewest_, most_, streams_;
