@@ -226,7 +226,11 @@ void bench_optimizer(CudaBench& bench) {
       zeros<double>(stream, static_cast<std::int64_t>(squared_norm_scratch(kParameters)));
   const DeviceArray<StepNumbers> numbers(1);
   const StepNumbers step = adamw_numbers({.lr = 1e-4}, 1);
+  const ParameterRun all{0, kParameters, 0.1};
+  const std::vector<ParameterRun> parts = parts_of({&all, 1});
+  const DeviceArray<ParameterRun> parts_device(parts.size());
   copy(stream, numbers.data(), &step, 1);
+  copy(stream, parts_device.data(), parts.data(), parts.size());
   stream.synchronize();
   const OptimizerArrays arrays{values.data(), gradients.data(), first.data(), second.data(),
                                working.data()};
@@ -236,7 +240,8 @@ void bench_optimizer(CudaBench& bench) {
     squared_norm(stream, kParameters, gradients.data(), squares.data(), scratch.data());
   });
   bench.memory("adamw", shape, kBytesAnUpdate * values.size(), [&] {
-    adamw_step(stream, {0, kParameters, 0.1}, arrays, numbers.data(), squares.data());
+    adamw_step(stream, {parts_device.data(), static_cast<std::int64_t>(parts.size())}, arrays,
+               numbers.data(), squares.data());
   });
 }
 

@@ -75,7 +75,7 @@ MemoryEstimate cuda_loop_memory(const ModelLayout& layout, const LanguageModelOp
     memory.gradients = layout.elements() * kMaster;
     memory.moments = CudaOptimizer::moment_bytes(options.inner, layout);
     memory.update +=
-        CudaOptimizer::other_bytes() +
+        CudaOptimizer::other_bytes(options.inner, layout) +
         static_cast<std::int64_t>(sizeof(double) * cuda::squared_norm_scratch(layout.elements()));
   }
   memory.activations = model.activations;
