@@ -266,7 +266,7 @@ void bench_products(CudaBench& bench) {
     const auto a = uniform(stream, c.m * c.k), b = uniform(stream, c.k * c.n);
     const auto out = zeros<Bf16>(stream, c.m * c.n), aux = zeros<Bf16>(stream, c.m * c.n);
     const auto sum = zeros<float>(stream, c.accumulate ? c.m * c.n : 0);
-    const auto bias = zeros<float>(stream, c.n);
+    const auto bias = zeros<Bf16>(stream, c.n);
     const Matmul product{.m = c.m,
                          .n = c.n,
                          .k = c.k,
@@ -280,7 +280,7 @@ void bench_products(CudaBench& bench) {
                          .c = c.accumulate ? MatrixData(sum.data()) : MatrixData(out.data()),
                          .accumulate = c.accumulate,
                          .epilogue = c.epilogue,
-                         .bias = bias.data(),
+                         .bias = static_cast<const Bf16*>(bias.data()),
                          .aux = c.accumulate ? MatrixData() : MatrixData(aux.data())};
     bench.product(c.op, fmt::format("{}x{}x{}", c.m, c.n, c.k),
                   2.0 * static_cast<double>(c.m * c.n) * static_cast<double>(c.k),

@@ -37,8 +37,8 @@ struct Matmul {
   MatrixData c;
   bool accumulate = false;  // REQUIRES: kNone
   Epilogue epilogue = Epilogue::kNone;
-  const float* bias = nullptr;  // (n,): kBias, kGeluBias; where c is Bf16 it may be rounded to it
-  MatrixData aux;               // (m, n), rows ldc apart, of c's type
+  ConstMatrixData bias;  // (n,), of c's type: kBias, kGeluBias
+  MatrixData aux;        // (m, n), rows ldc apart, of c's type
 };
 
 /// cuBLASLt with its workspace and the algorithms chosen so far, one per shape. Driven by one

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul.h on the CPU: sums in float over k in order, in tiles so that tests of a model take
-// seconds. Epilogues see the sum before it is rounded; a fused bias is rounded as on a device.
+// seconds. Epilogues see the sum before it is rounded.
 #include "kernels/cuda/matmul.h"
 
 #include <algorithm>
@@ -26,10 +26,7 @@ std::vector<float> plain(ConstMatrixData x, bool transposed, std::int64_t rows,
 }
 
 void finish(const Matmul& p, std::int64_t at, std::int64_t column, float sum) {
-  const auto bias = [&] {
-    const float exact = p.bias[column];
-    return p.c.is_bf16() ? static_cast<float>(Bf16(exact)) : exact;
-  };
+  const auto bias = [&] { return p.bias[column]; };
   switch (p.epilogue) {
     case Epilogue::kNone:
       p.c.set(at, p.accumulate ? p.c[at] + sum : sum);
@@ -79,6 +76,8 @@ void Blas::matmul(Stream& stream, const Matmul& p) {
   ISTHMUS_CHECK(p.a.is_bf16() == p.b.is_bf16(), p.m, p.n, p.k);
   ISTHMUS_CHECK(p.a.is_bf16() || !p.c.is_bf16(), p.m, p.n, p.k);
   ISTHMUS_CHECK(!p.accumulate || p.epilogue == Epilogue::kNone, p.m, p.n, p.k);
+  const bool adds_bias = p.epilogue == Epilogue::kBias || p.epilogue == Epilogue::kGeluBias;
+  ISTHMUS_CHECK(!adds_bias || p.bias.is_bf16() == p.c.is_bf16(), p.m, p.n, p.k);
   emulated::queue(stream, [p] { multiply(p); });
 }
 
