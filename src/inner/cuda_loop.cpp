@@ -71,11 +71,20 @@ CudaLoop::CudaLoop(const LanguageModelOptions& options, BatchProvider batches,
 // What is in use all the time first, so that the error names what a setting can change.
 void CudaLoop::allocate() {
   const bool training = !options_.forward_only;
-  values_ = cuda::DeviceArray<float>(elements());
-  if (options_.bf16) working_ = cuda::DeviceArray<kernels::Bf16>(elements());
+  const auto in_array = static_cast<std::size_t>(CudaModel::array_elements(layout_));
+  const auto zeros_behind = [&](const auto& array) {
+    cuda::fill_zero(stream_, array.data() + elements(), array.size() - elements());
+  };
+  values_ = cuda::DeviceArray<float>(in_array);
+  zeros_behind(values_);
+  if (options_.bf16) {
+    working_ = cuda::DeviceArray<kernels::Bf16>(in_array);
+    zeros_behind(working_);
+  }
   totals_ = cuda::DeviceArray<CudaStepTotals>(1);
   if (training) {
-    gradients_ = cuda::DeviceArray<float>(elements());
+    gradients_ = cuda::DeviceArray<float>(in_array);
+    zeros_behind(gradients_);  // a source's values come there
     squares_ = cuda::DeviceArray<double>(cuda::squared_norm_scratch(layout_.elements()));
     optimizer_.emplace(options_.inner, layout_, stream_);
   }
