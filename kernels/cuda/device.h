@@ -143,8 +143,9 @@ using DeviceArray = OwnedArray<T, detail::allocate_device, detail::free_device>;
 template <typename T>
 using PinnedArray = OwnedArray<T, detail::allocate_pinned, detail::free_pinned>;
 
-/// to[0, n) := from[0, n), either on the device or in host memory. From host memory that is not
-/// pinned it blocks.
+/// to[0, n) := from[0, n), either on the device or in host memory. Host memory that is not pinned
+/// may be read or written at once, while the call blocks, or later: leave it alone until the stream
+/// has got that far, and record no such copy in a graph.
 template <typename T>
 void copy(Stream& stream, T* to, const T* from, std::size_t n) {
   detail::copy(stream, to, from, n * sizeof(T));

@@ -162,8 +162,7 @@ void CudaLoop::copy_values(const ParameterSource& source, float* to) {
       const std::int64_t at_once = std::max<std::int64_t>(32, kernels::kWeightRowsValues / columns);
       for (std::int64_t row = 0; row < parameter.shape[0]; row += at_once) {
         const std::int64_t count = std::min(at_once, parameter.shape[0] - row);
-        const std::span<const float> rows = source.rows(i, columns, row, count);
-        cuda::copy(stream_, place + row * columns, rows.data(), rows.size());
+        staging_.put(stream_, place + row * columns, source.rows(i, columns, row, count));
       }
       continue;
     }
@@ -172,10 +171,9 @@ void CudaLoop::copy_values(const ParameterSource& source, float* to) {
     if (values.data() == parameter.values.data() && !options_.forward_only) {
       cuda::copy<float>(stream_, place, values_.data() + parameter.elements.begin, values.size());
     } else {
-      cuda::copy(stream_, place, values.data(), values.size());
+      staging_.put(stream_, place, values);
     }
   }
-  stream_.synchronize();  // the source may be gone or change after the call
 }
 
 void CudaLoop::repeat(RepeatedWork& work, const CudaBatches::Step& shape,

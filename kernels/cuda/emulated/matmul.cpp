@@ -4,10 +4,12 @@
 #include "kernels/cuda/matmul.h"
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "core/check.h"
 #include "kernels/activation_math.h"
+#include "kernels/cuda/emulated/runtime.h"
 #include "kernels/cuda/emulated/simt.h"
 
 namespace isthmus::cuda {
@@ -44,6 +46,8 @@ void finish(const Matmul& p, std::int64_t at, std::int64_t column, float sum) {
   }
 }
 
+std::atomic<float> product_factor = 1;
+
 void multiply(const Matmul& p) {
   constexpr std::int64_t kTile = 256;  // columns whose sums stay in the cache
   const std::vector<float> a = plain(p.a, p.a_transposed, p.m, p.k, p.lda);
@@ -59,13 +63,17 @@ void multiply(const Matmul& p) {
         for (std::int64_t j = 0; j < width; ++j) sums[j] += factor * row[j];
       }
       for (std::int64_t j = 0; j < width; ++j) {
-        finish(p, i * p.ldc + first + j, first + j, sums[j]);
+        finish(p, i * p.ldc + first + j, first + j, product_factor * sums[j]);
       }
     }
   }
 }
 
 }  // namespace
+
+void emulated::set_product_factor(float factor) { product_factor = factor; }
+
+std::string products_missing() { return ""; }
 
 struct Blas::Impl {};
 Blas::Blas() = default;
