@@ -154,6 +154,15 @@ void finish(Stream& stream, const Matmul& p) {
 
 }  // namespace
 
+std::string products_missing() {
+  try {
+    static_cast<void>(system_cublas_calls());
+    return "";
+  } catch (const SystemError& error) {
+    return error.what();
+  }
+}
+
 struct Blas::Impl {
   Impl() : calls(&system_cublas_calls()), workspace(kWorkspaceBytes) {
     check_cublas(*calls, calls->create(&handle), "cublasLtCreate");

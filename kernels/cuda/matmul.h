@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "kernels/bf16.h"
 #include "kernels/cuda/device.h"
@@ -40,6 +41,10 @@ struct Matmul {
   ConstMatrixData bias;  // (n,), of c's type: kBias, kGeluBias
   MatrixData aux;        // (m, n), rows ldc apart, of c's type
 };
+
+/// Why there are no products here: cuBLASLt cannot be loaded; empty where it can. Touches no
+/// device.
+[[nodiscard]] std::string products_missing();
 
 /// cuBLASLt with its workspace and the algorithms chosen so far, one per shape. Driven by one
 /// thread, on one stream at a time, since its products share the workspace. A product's algorithm
