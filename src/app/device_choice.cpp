@@ -53,6 +53,7 @@ void check_memory(const Config& config, const TrainingPlan& plan, const ModelLay
                  : 0;
   std::map<int, std::int64_t> needed;  // by ordinal
   for (const Rank rank : plan.workers_here()) {
+    cuda::use_device(choice.of(rank).ordinal);  // whose kernels must take the heads
     needed[choice.of(rank).ordinal] +=
         cuda_loop_memory(layout, language_model_options(config, plan, rank)).total() + outer_bytes;
   }
