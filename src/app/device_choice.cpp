@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "app/run_parts.h"
@@ -13,6 +14,7 @@
 #include "core/suggest.h"
 #include "core/units.h"
 #include "inner/cuda_loop.h"
+#include "inner/device_check.h"
 #include "inner/device_product.h"
 #include "isthmus/errors.h"
 #include "outer/outer_placement.h"
@@ -70,6 +72,22 @@ void check_memory(const Config& config, const TrainingPlan& plan, const ModelLay
   }
 }
 
+/// THROWS: SystemError where a device of this process's workers computes other things than the CPU.
+void check_results(const Config& config, const TrainingPlan& plan, const DeviceChoice& choice) {
+  std::set<int> checked;
+  for (const Rank rank : plan.workers_here()) {
+    const cuda::DeviceInfo& device = choice.of(rank);
+    if (!checked.insert(device.ordinal).second) continue;
+    cuda::use_device(device.ordinal);
+    const std::string why_not = device_self_check(language_model_options(config, plan, rank));
+    if (why_not.empty()) continue;
+    throw SystemError(fmt::format(
+        "{}, compute capability {}.{}, fails the check that comes before a run: {}; train with "
+        "--device cpu",
+        device_text(device), device.compute_major, device.compute_minor, why_not));
+  }
+}
+
 /// Of those whose workers are in this process.
 std::vector<SiteConfig> sites_here(const Config& config, const TrainingPlan& plan) {
   std::vector<SiteConfig> sites;
@@ -96,6 +114,7 @@ DeviceChoice choose(const Config& config, const TrainingPlan& plan, const ModelL
     }
     DeviceChoice choice{.devices = devices_of(config, request), .note = {}};
     check_memory(config, plan, layout, choice);
+    check_results(config, plan, choice);
     return choice;
   } catch (const Error& error) {
     if (asked_for) throw;
