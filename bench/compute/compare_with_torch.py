@@ -4,15 +4,16 @@
 
   python3 compare_with_torch.py --isthmus BUILD/src/app/isthmus \\
       [--config tiny --config small-10m] [--threads 2] [--pairs 5] [--seconds 4] \\
-      [--precision bf16 [--torch-precision fp32]] [--device cuda [--batch 64]]
+      [--precision bf16 [--torch-precision fp32]] [--device cuda [--batch 64]] [--limit 500]
 
 Each pair runs both programs for the same time, in alternating order, as processes of their own. Prints
 one JSON line a pair and one a configuration: median over pairs of the ratio of tokens/s (best step
 against best step, and median against median), of peak memory (rss_mib), and of peak memory above what
-the process held before it made the model (memory). PyTorch's bf16 is autocast over fp32 weights. Above
+the process held before it made the model (memory); on a GPU of the device's memory alone (device_mib): what
+the loop took, against the most that PyTorch's allocator has given out. PyTorch's bf16 is autocast over fp32 weights. Above
 1 isthmus is faster; below 1 it needs less memory. PyTorch runs its fused scaled-dot-product attention and its fused AdamW; it needs
 torch, and says so if that is missing. On a GPU it runs under torch.compile, with flash attention and with the vocabulary rounded up to a
-multiple of 64, as its users do; memory is then the device's.
+multiple of 64, as its users do. With --limit no pair begins that might end after so many seconds, if one has been made.
 """
 import argparse
 import json
@@ -21,6 +22,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import time
 
 #                arch   L  d  heads kv  vocab  T  B  d_ff : as in src/inner/presets.cpp
 WORKLOADS = {
@@ -163,7 +165,10 @@ def run_torch(name, arguments):
     steps = min(400, max(3, int(arguments.seconds / step())))
     times = [step() for _ in range(steps)]
     tokens = batch * context
-    rss = torch.cuda.max_memory_allocated() // 2**20 if gpu else peak_mib()
+    if gpu:
+        memory = {"device_mib": torch.cuda.max_memory_allocated() / 2**20}
+    else:
+        memory = {"rss_mib": peak_mib(), "base_mib": base}
     print(json.dumps({
         "bench": "torch", "torch": torch.__version__, "config": name, "dtype": precision,
         "device": torch.cuda.get_device_name() if gpu else "cpu", "threads": arguments.threads,
@@ -171,7 +176,7 @@ def run_torch(name, arguments):
         "ms_med": round(statistics.median(times) * 1e3, 3),
         "tok_s_best": round(tokens / min(times), 1),
         "tok_s_med": round(tokens / statistics.median(times), 1),
-        "rss_mib": rss, "base_mib": 0 if gpu else base}))
+        **memory}))
 
 
 def run_child(command, device):
@@ -193,22 +198,29 @@ def compare(name, arguments):
             arguments.precision, *same]
     theirs = [sys.executable, os.path.abspath(__file__), "--torch-only", name, "--precision",
               arguments.torch_precision or arguments.precision, *same]
-    ratios = {"tok_s_best": [], "tok_s_med": [], "rss_mib": [], "memory": []}
+    memory = ("rss_mib", "memory") if arguments.device == "cpu" else ("device_mib",)
+    ratios = {key: [] for key in ("tok_s_best", "tok_s_med", *memory)}
+    begin, longest = time.monotonic(), 0.0
     for pair in range(arguments.pairs):
+        began = time.monotonic()
+        if pair > 0 and arguments.limit and began + longest > begin + arguments.limit:
+            break
         first, second = (ours, theirs) if pair % 2 == 0 else (theirs, ours)
         results = {command[0] == arguments.isthmus: run_child(command, arguments.device)
                    for command in (first, second)}
         mine, other = results[True], results[False]
-        for run in (mine, other):
-            run["memory"] = run["rss_mib"] - run["base_mib"]
+        if arguments.device == "cpu":
+            for run in (mine, other):
+                run["memory"] = run["rss_mib"] - run["base_mib"]
         for key, values in ratios.items():
             values.append(mine[key] / other[key])
         print(json.dumps({"bench": "pair", "config": name, "pair": pair, "isthmus": mine,
                           "torch": other}), flush=True)
+        longest = max(longest, time.monotonic() - began)
     median = {key: round(statistics.median(values), 3) for key, values in ratios.items()}
     print(json.dumps({"bench": "ratio", "config": name, "dtype": mine["dtype"],
                       "torch_dtype": other["dtype"], "threads": arguments.threads,
-                      "pairs": arguments.pairs, **median,
+                      "pairs": len(ratios["tok_s_med"]), **median,
                       "tok_s_med_low": round(min(ratios["tok_s_med"]), 3),
                       "tok_s_med_high": round(max(ratios["tok_s_med"]), 3)}), flush=True)
 
@@ -224,6 +236,7 @@ def main():
     parser.add_argument("--torch-precision", choices=("fp32", "bf16"), help="default: the same")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--batch", type=int, help="sequences in a step; default: the configuration's")
+    parser.add_argument("--limit", type=float, help="seconds for a configuration's pairs")
     parser.add_argument("--torch-only", metavar="CONFIG", choices=sorted(WORKLOADS))
     arguments = parser.parse_args()
     try:

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speed of a training step's operations on a CUDA device that are bound by its memory, one JSON
-// object a line: bench_cuda_ops [--only PREFIX] [--device N] [--repetitions N].
-// Before each operation a copy between two arrays of the device is timed, so that a line says what
-// fraction of a copy's bandwidth the operation reaches; `bytes` are those that must move, whatever
-// the caches do. Products say their TFLOP/s instead. Times are medians of single launches between
-// two events, after two that are not counted.
+// Speed of a training step's operations on a CUDA device that are bound by its memory, and of outer
+// steps and spsa, one JSON object a line: bench_cuda_ops [--only PREFIX] [--device N]
+// [--repetitions N]. Before each operation a copy between two arrays of the device is timed, so
+// that a line says what fraction of a copy's bandwidth the operation reaches; `bytes` are those
+// that must move, whatever the caches do. Products say their TFLOP/s instead. Times are medians of
+// single launches between two events, after two that are not counted.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,10 @@
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/optimizer.h"
+#include "kernels/cuda/outer_arithmetic.h"
+#include "kernels/cuda/outer_step.h"
 #include "kernels/cuda/rotary.h"
+#include "kernels/cuda/spsa.h"
 
 namespace isthmus::cuda {
 namespace {
@@ -226,7 +229,11 @@ void bench_optimizer(CudaBench& bench) {
       zeros<double>(stream, static_cast<std::int64_t>(squared_norm_scratch(kParameters)));
   const DeviceArray<StepNumbers> numbers(1);
   const StepNumbers step = adamw_numbers({.lr = 1e-4}, 1);
+  const ParameterRun all{0, kParameters, 0.1};
+  const std::vector<ParameterRun> parts = parts_of({&all, 1});
+  const DeviceArray<ParameterRun> parts_device(parts.size());
   copy(stream, numbers.data(), &step, 1);
+  copy(stream, parts_device.data(), parts.data(), parts.size());
   stream.synchronize();
   const OptimizerArrays arrays{values.data(), gradients.data(), first.data(), second.data(),
                                working.data()};
@@ -236,8 +243,48 @@ void bench_optimizer(CudaBench& bench) {
     squared_norm(stream, kParameters, gradients.data(), squares.data(), scratch.data());
   });
   bench.memory("adamw", shape, kBytesAnUpdate * values.size(), [&] {
-    adamw_step(stream, {0, kParameters, 0.1}, arrays, numbers.data(), squares.data());
+    adamw_step(stream, {parts_device.data(), static_cast<std::int64_t>(parts.size())}, arrays,
+               numbers.data(), squares.data());
   });
+}
+
+// What an outer step does to a fragment of some methods, and the inner loop of spsa.
+void bench_outer(CudaBench& bench) {
+  Stream& stream = bench.stream;
+  constexpr std::size_t kElements = std::size_t{1} << 27;
+  const auto n = static_cast<std::int64_t>(kElements);
+  const auto anchor = zeros<float>(stream, n), local = zeros<float>(stream, n);
+  const auto delta = zeros<float>(stream, n), momentum = zeros<float>(stream, n);
+  const auto sums = zeros<double>(stream, (n + 4095) / 4096);
+  const std::string shape = fmt::format("{}", kElements);
+  const auto time = [&](std::string_view op, std::size_t bytes_an_element, const auto& queue) {
+    bench.memory(op, shape, bytes_an_element * kElements, queue);
+  };
+  time("outer_gradient", 12, [&] {
+    outer_gradient(stream, kElements, anchor.data(), local.data(), nullptr, delta.data());
+  });
+  time("tile_squares", 4, [&] { tile_squares(stream, kElements, delta.data(), sums.data()); });
+  time("outer_step_nesterov", 20, [&] {
+    outer_step(stream, {.rule = kernels::OuterStepRule::kNesterov, .eta = 0.7f, .mu = 0.9f},
+               kElements, anchor.data(), delta.data(), momentum.data());
+  });
+  time("mix", 12, [&] { mix(stream, kElements, 0.5f, anchor.data(), local.data()); });
+
+  constexpr std::uint64_t kRunKey = 1;
+  time("spsa_perturb", 8, [&] {
+    spsa_perturb(stream, kRunKey, {.step = 1, .machine = 1, .sample = 1}, 1e-3f, 0, kElements,
+                 anchor.data(), local.data());
+  });
+  for (const std::size_t steps : {1, 64}) {
+    const std::vector<kernels::SpsaEntry> entries(2, {.machine = 1, .sample = 1, .d = 1});
+    std::vector<kernels::SpsaStep> log(steps);
+    for (std::size_t i = 0; i < steps; ++i) {
+      log[i] = {.step = static_cast<std::uint32_t>(i + 1), .entries = entries, .c = 1e-6f};
+    }
+    const SpsaSteps in_memory(stream, log);
+    time(fmt::format("spsa_apply_{}_steps", steps), 8,
+         [&] { spsa_apply(stream, kRunKey, in_memory, 0, kElements, anchor.data()); });
+  }
 }
 
 struct ProductCase {
@@ -261,7 +308,7 @@ void bench_products(CudaBench& bench) {
     const auto a = uniform(stream, c.m * c.k), b = uniform(stream, c.k * c.n);
     const auto out = zeros<Bf16>(stream, c.m * c.n), aux = zeros<Bf16>(stream, c.m * c.n);
     const auto sum = zeros<float>(stream, c.accumulate ? c.m * c.n : 0);
-    const auto bias = zeros<float>(stream, c.n);
+    const auto bias = zeros<Bf16>(stream, c.n);
     const Matmul product{.m = c.m,
                          .n = c.n,
                          .k = c.k,
@@ -275,7 +322,7 @@ void bench_products(CudaBench& bench) {
                          .c = c.accumulate ? MatrixData(sum.data()) : MatrixData(out.data()),
                          .accumulate = c.accumulate,
                          .epilogue = c.epilogue,
-                         .bias = bias.data(),
+                         .bias = static_cast<const Bf16*>(bias.data()),
                          .aux = c.accumulate ? MatrixData() : MatrixData(aux.data())};
     bench.product(c.op, fmt::format("{}x{}x{}", c.m, c.n, c.k),
                   2.0 * static_cast<double>(c.m * c.n) * static_cast<double>(c.k),
@@ -308,6 +355,7 @@ int run(const CudaBenchOptions& options) {
   bench_cross_entropy(bench, kGpt2);
   bench_cross_entropy(bench, kLlama);
   bench_optimizer(bench);
+  bench_outer(bench);
   if (options.only.empty() || options.only.substr(0, 6) == "matmul") bench_products(bench);
   return 0;
 }

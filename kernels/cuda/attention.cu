@@ -95,7 +95,7 @@ bool tensor_cores_take(const AttentionShape& shape) {
 }  // namespace
 
 template <typename T>
-std::string attention_refusal(const AttentionShape& shape) {
+std::string attention_refusal(const AttentionShape& shape, std::size_t shared_bytes) {
   if (shape.kv_heads < 1 || shape.q_heads < 1 || shape.q_heads % shape.kv_heads != 0) {
     return std::to_string(shape.q_heads) + " query heads are no multiple of " +
            std::to_string(shape.kv_heads) + " key heads";
@@ -106,6 +106,15 @@ std::string attention_refusal(const AttentionShape& shape) {
   if (shape.head_dim < 1 || shape.head_dim > kSimtHeadDim) {
     return "head dimension " + std::to_string(shape.head_dim) + "; 1 to " +
            std::to_string(kSimtHeadDim) + " are possible on a device";
+  }
+  const bool tensor_cores = std::is_same_v<T, Bf16> && tensor_cores_take(shape);
+  const std::size_t needed =
+      tensor_cores ? std::size_t{kTensorSharedBytes} : simt_shared_bytes(shape.head_dim);
+  if (needed > shared_bytes) {
+    return "head dimension " + std::to_string(shape.head_dim) + ": a block needs " +
+           std::to_string(needed) + " bytes of shared memory, this device has " +
+           std::to_string(shared_bytes) + "; up to " + std::to_string(kTensorHeadDim) +
+           " are possible on it";
   }
   return "";
 }
@@ -147,7 +156,7 @@ void attention_backward(Stream& stream, const AttentionShape& shape, const Atten
 }
 
 #define ISTHMUS_INSTANTIATE(T)                                                                   \
-  template std::string attention_refusal<T>(const AttentionShape&);                              \
+  template std::string attention_refusal<T>(const AttentionShape&, std::size_t);                 \
   template void attention_forward(Stream&, const AttentionShape&, HeadsView<const T>,            \
                                   HeadsView<const T>, HeadsView<const T>, HeadsView<T>, float*); \
   template void attention_backward(Stream&, const AttentionShape&, const AttentionBackward<T>&,  \

@@ -17,9 +17,10 @@ using kernels::AttentionShape;
 using kernels::HeadsView;
 
 /// RETURNS: empty, or what is wrong with the shape and what is possible: head dimensions of 1 to
-/// 256, a scale above 0, query heads a multiple of key heads.
+/// 256, or to 128 where a block's shared memory (shared_bytes_of_block) is less than 138 KiB, as on
+/// compute capability 8.6, 8.9 and 12.0; a scale above 0, query heads a multiple of key heads.
 template <typename T>
-[[nodiscard]] std::string attention_refusal(const AttentionShape& shape);
+[[nodiscard]] std::string attention_refusal(const AttentionShape& shape, std::size_t shared_bytes);
 
 /// As kernels::attention_forward. REQUIRES: no refusal. Bf16 is fast with a head dimension that is
 /// a multiple of 8 up to 128 and rows of heads that begin at multiples of 16 bytes; else, and with

@@ -19,8 +19,10 @@ struct RowSums {
 };
 inline constexpr std::int64_t kRowPadding = 128;  // a multiple of every tile of queries
 
-/// Products in float arithmetic; every head dimension up to kSimtHeadDim.
+/// Products in float arithmetic; every head dimension up to kSimtHeadDim. Shared memory of a block:
+/// what the backward pass takes most.
 inline constexpr std::int64_t kSimtHeadDim = 256;
+[[nodiscard]] std::size_t simt_shared_bytes(std::int64_t head_dim);
 template <typename T>
 void simt_attention_forward(Stream& stream, const AttentionShape& shape, HeadsView<const T> q,
                             HeadsView<const T> k, HeadsView<const T> v, HeadsView<T> out,
@@ -32,6 +34,7 @@ void simt_attention_backward(Stream& stream, const AttentionShape& shape,
 /// Products in tensor cores. REQUIRES: head_dim a multiple of 8 up to kTensorHeadDim; every row of
 /// a head begins at a multiple of 16 bytes, as do the arrays of RowSums.
 inline constexpr std::int64_t kTensorHeadDim = 128;
+inline constexpr int kTensorSharedBytes = 99 << 10;  // of a block; more is used where there is more
 void tensor_attention_forward(Stream& stream, const AttentionShape& shape,
                               HeadsView<const kernels::Bf16> q, HeadsView<const kernels::Bf16> k,
                               HeadsView<const kernels::Bf16> v, HeadsView<kernels::Bf16> out,

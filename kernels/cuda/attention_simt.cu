@@ -284,28 +284,40 @@ __global__ void __launch_bounds__(kBlockThreads)
   store_rows<kDim>(shape, a.d_k, place.b, place.h, first_row, lane, factors, k_sums);
 }
 
+/// Bytes of `tiles` tiles and `weights` sets of weights.
+template <int kDim>
+constexpr std::size_t shared_bytes(int tiles, int weights) {
+  return static_cast<std::size_t>(tiles * kTileFloats<kDim> + weights * kTile * kTile) *
+         sizeof(float);
+}
+constexpr int kKeyTiles = 4, kKeyWeights = 2;  // of the keys' gradients, which take most
+
 /// A block for every tile of every head, with `tiles` tiles and `weights` sets of weights in it.
 template <int kDim>
 LaunchShape simt_shape(const AttentionShape& shape, std::int64_t heads, int tiles, int weights) {
   const std::int64_t blocks = shape.batch * heads * ((shape.seq + kTile - 1) / kTile);
-  const int floats = tiles * kTileFloats<kDim> + weights * kTile * kTile;
   return {.blocks = dim3(static_cast<unsigned>(blocks)),
           .threads = dim3(kBlockThreads),
-          .shared_bytes = static_cast<std::size_t>(floats) * sizeof(float)};
+          .shared_bytes = shared_bytes<kDim>(tiles, weights)};
 }
 
 /// use.operator()<kDim>() with the smallest kDim that holds the head; of Bf16, whose usual heads
-/// the tensor cores take, there is one.
+/// the tensor cores take, there is none of 64.
 template <typename T, typename Use>
 void with_dim(std::int64_t head_dim, const Use& use) {
   if constexpr (std::is_same_v<T, float>) {
     if (head_dim <= 64) return use.template operator()<64>();
-    if (head_dim <= 128) return use.template operator()<128>();
   }
+  if (head_dim <= 128) return use.template operator()<128>();
   use.template operator()<256>();
 }
 
 }  // namespace
+
+std::size_t simt_shared_bytes(std::int64_t head_dim) {
+  return head_dim <= 128 ? shared_bytes<128>(kKeyTiles, kKeyWeights)
+                         : shared_bytes<256>(kKeyTiles, kKeyWeights);
+}
 
 template <typename T>
 void simt_attention_forward(Stream& stream, const AttentionShape& shape, HeadsView<const T> q,
@@ -321,8 +333,8 @@ template <typename T>
 void simt_attention_backward(Stream& stream, const AttentionShape& shape,
                              const AttentionBackward<T>& a, const RowSums& rows) {
   with_dim<T>(shape.head_dim, [&]<int kDim>() {
-    launch(stream, simt_shape<kDim>(shape, shape.kv_heads, 4, 2), key_gradient_kernel<kDim, T>,
-           shape, a, rows);
+    launch(stream, simt_shape<kDim>(shape, shape.kv_heads, kKeyTiles, kKeyWeights),
+           key_gradient_kernel<kDim, T>, shape, a, rows);
     launch(stream, simt_shape<kDim>(shape, shape.q_heads, 4, 1), query_gradient_kernel<kDim, T>,
            shape, a, rows);
   });

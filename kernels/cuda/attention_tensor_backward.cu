@@ -20,11 +20,13 @@ struct Cut {
 // Two sums of (kM 16, kDim) floats lie over a warp's registers for keys, one for queries. Shared
 // memory of a block: 65 KiB for keys and 64 for queries (kDim 64), 129 and 96 (128): 8 warps a
 // multiprocessor, but 4 for queries at 128 on sm_80. With kM = 1 what comes from shared memory
-// serves half as many products, which is what should limit keys at 128.
+// serves half as many products, which is what should limit keys at 128. A block of compute
+// capability 8.6, 8.9 and 12.0 has 99 KiB at most: there queries come to keys in tiles of 32.
 template <int kDim>
 struct KeyCut : Cut<128, 2, 64, 32> {};
 template <>
 struct KeyCut<128> : Cut<256, 1, 64, 64> {};
+using SmallKeyCut = Cut<256, 1, 32, 32>;
 template <int kDim>
 struct QueryCut : Cut<128, 2, 64, 32> {};
 template <>
@@ -105,10 +107,9 @@ struct QueryStage {
   }
 };
 
-template <int kDim>
-__global__ void __launch_bounds__(KeyCut<kDim>::kThreads, 256 / KeyCut<kDim>::kThreads)
+template <int kDim, typename Cut>
+__global__ void __launch_bounds__(Cut::kThreads, 256 / Cut::kThreads)
     key_gradient_kernel(AttentionShape shape, AttentionBackward<Bf16> a, RowSums rows) {
-  using Cut = KeyCut<kDim>;
   constexpr int kM = Cut::kM, kTile = Cut::kTile;
   using Stage = QueryStage<kDim, Cut>;
   ISTHMUS_DYNAMIC_SHARED(Bf16, k_tile);
@@ -274,21 +275,40 @@ __global__ void __launch_bounds__(QueryCut<kDim>::kThreads, 256 / QueryCut<kDim>
 }
 
 template <int kDim>
+inline constexpr int kRowBytes = kDim* static_cast<int>(sizeof(Bf16));
+template <int kDim, typename Cut>
+inline constexpr int kKeyBytes = 2 * Cut::kRows* kRowBytes<kDim> +
+                                 2 * static_cast<int>(sizeof(QueryStage<kDim, Cut>));
+template <int kDim>
+inline constexpr int kQueryBytes =
+    2 * (QueryCut<kDim>::kRows + 2 * QueryCut<kDim>::kTile) * kRowBytes<kDim>;
+static_assert(kKeyBytes<128, SmallKeyCut> <= kTensorSharedBytes);
+static_assert(kQueryBytes<128> <= kTensorSharedBytes);
+
+template <int kDim, typename Cut>
+void launch_for_keys(Stream& stream, const AttentionShape& shape, const AttentionBackward<Bf16>& a,
+                     const RowSums& rows) {
+  launch(stream,
+         head_tiles_shape(shape, shape.kv_heads, Cut::kRows, Cut::kThreads, kKeyBytes<kDim, Cut>),
+         key_gradient_kernel<kDim, Cut>, shape, a, rows);
+}
+
+template <int kDim>
 void launch_backward(Stream& stream, const AttentionShape& shape, const AttentionBackward<Bf16>& a,
                      const RowSums& rows) {
-  using ForKeys = KeyCut<kDim>;
-  constexpr int kRowBytes = kDim * static_cast<int>(sizeof(Bf16));
-  constexpr int kKeyBytes =
-      2 * ForKeys::kRows * kRowBytes + 2 * static_cast<int>(sizeof(QueryStage<kDim, ForKeys>));
-  launch(stream,
-         head_tiles_shape(shape, shape.kv_heads, ForKeys::kRows, ForKeys::kThreads, kKeyBytes),
-         key_gradient_kernel<kDim>, shape, a, rows);
+  constexpr int kBytes = kKeyBytes<kDim, KeyCut<kDim>>;
+  if constexpr (kBytes <= kTensorSharedBytes) {
+    launch_for_keys<kDim, KeyCut<kDim>>(stream, shape, a, rows);
+  } else if (std::size_t{kBytes} <= shared_bytes_of_block()) {
+    launch_for_keys<kDim, KeyCut<kDim>>(stream, shape, a, rows);
+  } else {
+    launch_for_keys<kDim, SmallKeyCut>(stream, shape, a, rows);
+  }
   using ForQueries = QueryCut<kDim>;
-  constexpr int kQueryBytes = 2 * (ForQueries::kRows + 2 * ForQueries::kTile) * kRowBytes;
-  launch(
-      stream,
-      head_tiles_shape(shape, shape.q_heads, ForQueries::kRows, ForQueries::kThreads, kQueryBytes),
-      query_gradient_kernel<kDim>, shape, a, rows);
+  launch(stream,
+         head_tiles_shape(shape, shape.q_heads, ForQueries::kRows, ForQueries::kThreads,
+                          kQueryBytes<kDim>),
+         query_gradient_kernel<kDim>, shape, a, rows);
 }
 
 }  // namespace

@@ -160,6 +160,7 @@ void launch_forward(Stream& stream, const AttentionShape& shape, HeadsView<const
                     HeadsView<const Bf16> k, HeadsView<const Bf16> v, HeadsView<Bf16> out,
                     float* lse) {
   constexpr int kSharedBytes = (kQueries + 4 * kKeys) * kDim * static_cast<int>(sizeof(Bf16));
+  static_assert(kSharedBytes <= kTensorSharedBytes);
   launch(stream, head_tiles_shape(shape, shape.q_heads, kQueries, kBlockThreads, kSharedBytes),
          forward_kernel<kDim>, shape, q, k, v, out, lse);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of cuBLASLt that products call, as a table: tests put another library in their
-// place. The library is loaded when the first Blas is made,
-// so a program that was built with CUDA starts where it is absent.
+// place. The library is loaded when it is first asked for, so a program that was built with CUDA
+// starts where it is absent.
 #pragma once
 
 #include <cublasLt.h>

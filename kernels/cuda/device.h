@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory and work of a CUDA device, as host code without CUDA's headers sees them: streams, events,
-// arrays with an owner, copies, graphs. Two implementations have these names: runtime.cu over the
+// arrays with an owner, copies, graphs. Two implementations have these names: runtime.cpp over the
 // CUDA runtime, and emulated/runtime.cpp, which the tests link to run the kernels on the CPU.
 //
 // Unless a function says that it blocks, it queues work on a stream and returns; what it was given
@@ -42,6 +42,11 @@ struct DeviceInfo {
 
 /// Makes device `ordinal` the one that this thread's calls mean. A thread starts with device 0.
 void use_device(int ordinal);
+
+/// Bytes of shared memory that a block may have on the calling thread's device; where there is
+/// none, what the largest devices have.
+[[nodiscard]] std::size_t shared_bytes_of_block();
+inline constexpr std::size_t kMostSharedBytes = 227 << 10;
 
 struct DeviceMemory {
   std::size_t free_bytes = 0;
@@ -138,8 +143,9 @@ using DeviceArray = OwnedArray<T, detail::allocate_device, detail::free_device>;
 template <typename T>
 using PinnedArray = OwnedArray<T, detail::allocate_pinned, detail::free_pinned>;
 
-/// to[0, n) := from[0, n), either on the device or in host memory. From host memory that is not
-/// pinned it blocks.
+/// to[0, n) := from[0, n), either on the device or in host memory. Host memory that is not pinned
+/// may be read or written at once, while the call blocks, or later: leave it alone until the stream
+/// has got that far, and record no such copy in a graph.
 template <typename T>
 void copy(Stream& stream, T* to, const T* from, std::size_t n) {
   detail::copy(stream, to, from, n * sizeof(T));

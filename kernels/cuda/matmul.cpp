@@ -14,7 +14,6 @@
 
 #include "core/check.h"
 #include "isthmus/errors.h"
-#include "kernels/cuda/activation.h"
 #include "kernels/cuda/cublas_calls.h"
 #include "kernels/cuda/matmul_finish.h"
 
@@ -22,8 +21,7 @@ namespace isthmus::cuda {
 namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;  // what cuBLAS wants on Hopper
-constexpr std::size_t kMostBias = std::size_t{1} << 18;
-constexpr std::int64_t kAuxRowMultiple = 8;  // of epilogues with aux
+constexpr std::int64_t kAuxRowMultiple = 8;                     // of epilogues with aux
 constexpr std::size_t kBestAlignment =
     16;  // of vectors; with more, equal products had unlike plans
 
@@ -46,7 +44,7 @@ std::size_t alignment_of(const Matmul& p) {
                     reinterpret_cast<std::uintptr_t>(address(p.b)) |
                     reinterpret_cast<std::uintptr_t>(address(p.c)) |
                     reinterpret_cast<std::uintptr_t>(address(p.aux)) |
-                    reinterpret_cast<std::uintptr_t>(p.bias) | kBestAlignment;
+                    reinterpret_cast<std::uintptr_t>(address(p.bias)) | kBestAlignment;
   return bits & (~bits + 1);
 }
 
@@ -129,14 +127,11 @@ cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
 bool uses_bias(Epilogue e) { return e == Epilogue::kBias || e == Epilogue::kGeluBias; }
 bool uses_aux(Epilogue e) { return e == Epilogue::kGeluBias || e == Epilogue::kGeluGradient; }
 
-/// What the library may do itself; it takes a bias of c's type only. GELU of floats is ours: how
-/// precise the library's is, is not promised.
+/// What the library may do itself. GELU of floats is ours: how precise the library's is, is not
+/// promised.
 bool may_fuse(const Matmul& p) {
-  if (uses_aux(p.epilogue) &&
-      (p.ldc % kAuxRowMultiple != 0 || !p.c.is_bf16() || alignment_of(p) < kBestAlignment)) {
-    return false;
-  }
-  return !uses_bias(p.epilogue) || !p.c.is_bf16() || static_cast<std::size_t>(p.n) <= kMostBias;
+  return !uses_aux(p.epilogue) ||
+         (p.ldc % kAuxRowMultiple == 0 && p.c.is_bf16() && alignment_of(p) >= kBestAlignment);
 }
 
 void check_product(const Matmul& p) {
@@ -144,13 +139,14 @@ void check_product(const Matmul& p) {
   ISTHMUS_CHECK(p.a.is_bf16() == p.b.is_bf16(), p.m, p.n, p.k);
   ISTHMUS_CHECK(p.a.is_bf16() || !p.c.is_bf16(), p.m, p.n, p.k);
   ISTHMUS_CHECK(!p.accumulate || p.epilogue == Epilogue::kNone, p.m, p.n, p.k);
+  ISTHMUS_CHECK(!uses_bias(p.epilogue) || p.bias.is_bf16() == p.c.is_bf16(), p.m, p.n, p.k);
   ISTHMUS_CHECK(!uses_aux(p.epilogue) || p.aux.is_bf16() == p.c.is_bf16(), p.m, p.n, p.k);
 }
 
 /// The epilogue of a product that has been stored without it.
 template <typename T>
 void finish(Stream& stream, const Matmul& p) {
-  const StoredProduct<T> stored{p.m, p.n, p.ldc, p.c.as<T>(), p.aux.as<T>(), p.bias};
+  const StoredProduct<T> stored{p.m, p.n, p.ldc, p.c.as<T>(), p.aux.as<T>(), p.bias.as<T>()};
   if (p.epilogue == Epilogue::kBias) finish_bias(stream, stored);
   if (p.epilogue == Epilogue::kGeluBias) finish_gelu_bias(stream, stored);
   if (p.epilogue == Epilogue::kGeluGradient) finish_gelu_gradient(stream, stored);
@@ -158,8 +154,17 @@ void finish(Stream& stream, const Matmul& p) {
 
 }  // namespace
 
+std::string products_missing() {
+  try {
+    static_cast<void>(system_cublas_calls());
+    return "";
+  } catch (const SystemError& error) {
+    return error.what();
+  }
+}
+
 struct Blas::Impl {
-  Impl() : calls(&system_cublas_calls()), workspace(kWorkspaceBytes), bias(kMostBias) {
+  Impl() : calls(&system_cublas_calls()), workspace(kWorkspaceBytes) {
     check_cublas(*calls, calls->create(&handle), "cublasLtCreate");
   }
   Impl(const Impl&) = delete;
@@ -203,8 +208,7 @@ struct Blas::Impl {
   void set_addresses(const Plan& plan, const Matmul& p) const {
     if (!plan.fused) return;
     if (uses_bias(p.epilogue)) {
-      plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-               p.c.is_bf16() ? static_cast<const void*>(bias.data()) : p.bias);
+      plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, address(p.bias));
     }
     if (uses_aux(p.epilogue)) plan.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, address(p.aux));
   }
@@ -251,7 +255,6 @@ struct Blas::Impl {
   const CublasCalls* calls;
   cublasLtHandle_t handle = nullptr;
   DeviceArray<std::byte> workspace;
-  DeviceArray<Bf16> bias;  // of the product that comes next, rounded
   std::map<Key, std::unique_ptr<Plan>> plans;
 };
 
@@ -262,9 +265,6 @@ void Blas::matmul(Stream& stream, const Matmul& p) {
   check_product(p);
   if (p.m == 0 || p.n == 0) return;
   const Plan& plan = impl_->plan_of(p);
-  if (plan.fused && uses_bias(p.epilogue) && p.c.is_bf16()) {
-    convert(stream, p.n, p.bias, impl_->bias.data());
-  }
   impl_->set_addresses(plan, p);
   const float alpha = 1;
   const float beta = p.accumulate ? 1 : 0;

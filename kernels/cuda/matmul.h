@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "kernels/bf16.h"
 #include "kernels/cuda/device.h"
@@ -37,9 +38,13 @@ struct Matmul {
   MatrixData c;
   bool accumulate = false;  // REQUIRES: kNone
   Epilogue epilogue = Epilogue::kNone;
-  const float* bias = nullptr;  // (n,): kBias, kGeluBias; where c is Bf16 it may be rounded to it
-  MatrixData aux;               // (m, n), rows ldc apart, of c's type
+  ConstMatrixData bias;  // (n,), of c's type: kBias, kGeluBias
+  MatrixData aux;        // (m, n), rows ldc apart, of c's type
 };
+
+/// Why there are no products here: cuBLASLt cannot be loaded; empty where it can. Touches no
+/// device.
+[[nodiscard]] std::string products_missing();
 
 /// cuBLASLt with its workspace and the algorithms chosen so far, one per shape. Driven by one
 /// thread, on one stream at a time, since its products share the workspace. A product's algorithm

@@ -16,8 +16,8 @@ template <typename T>
 struct StoredProduct {
   std::int64_t rows = 0, columns = 0, ld = 0;
   T* c = nullptr;
-  T* aux = nullptr;             // rows ld apart
-  const float* bias = nullptr;  // (columns,)
+  T* aux = nullptr;         // rows ld apart
+  const T* bias = nullptr;  // (columns,)
 };
 
 /// c += bias.

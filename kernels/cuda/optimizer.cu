@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each product and sum is rounded on its own, in the order of kernels/optimizer_fast.h. Every value
-// is read and written once.
+// Each product and sum of an update is rounded on its own, in the order of
+// kernels/optimizer_fast.h. Every value is read and written once.
+#include <algorithm>
+
 #include "kernels/cuda/grid.h"
 #include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/pack.h"
@@ -9,50 +11,43 @@
 namespace isthmus::cuda {
 namespace {
 
-constexpr std::int64_t kNormBlock = 4096;  // elements per partial sum of squares
-constexpr int kNormThreads = 128;
-constexpr int kAddThreads = 512;
-constexpr int kChains = 8;  // sums of such a block: element i is in sum i mod 8
-constexpr double kClipEpsilon = 1e-6;
 constexpr int kPack = 4;
+constexpr std::int64_t kNormBlock = 8192;  // elements per partial sum of squares
+constexpr int kNormThreads = 256;
+constexpr int kAddThreads = 512;
+constexpr double kClipEpsilon = 1e-6;
+constexpr std::int64_t kPartElements = 16384;  // of a run, for one block
 
-// The eight sums of a block are eight chains of 512 additions, so the block stages its elements in
-// shared memory and eight threads add; many blocks hide that the others wait.
-__global__ void squares_kernel(std::int64_t n, const float* x, double* partial) {
-  __shared__ float values[kNormBlock];
-  __shared__ double sums[kChains];
+// A thread adds up every 256th four of a block's elements, then the block's threads are added.
+__global__ void squares_kernel(std::int64_t n, const float* x, bool packs, double* partial) {
+  __shared__ double scratch[kWarp];
   const std::int64_t begin = std::int64_t{blockIdx.x} * kNormBlock;
-  const auto count = static_cast<int>(n - begin < kNormBlock ? n - begin : kNormBlock);
-  const int t = static_cast<int>(threadIdx.x);
-  for (int i = t; i < count; i += kNormThreads) values[i] = x[begin + i];
-  __syncthreads();
-  if (t < kChains) {
-    double sum = 0;
-    for (int i = t; i < count; i += kChains) {
-      const auto value = static_cast<double>(values[i]);
+  const std::int64_t end = n - begin < kNormBlock ? n : begin + kNormBlock;
+  double sum = 0;
+  for (std::int64_t i = begin + std::int64_t{threadIdx.x} * kPack; i < end;
+       i += std::int64_t{kNormThreads} * kPack) {
+    float v[kPack] = {};
+    if (packs && i + kPack <= end) {
+      load_pack<kPack>(x + i, v);
+    } else {
+      for (int j = 0; j < kPack && i + j < end; ++j) v[j] = x[i + j];
+    }
+    for (int j = 0; j < kPack; ++j) {
+      const auto value = static_cast<double>(v[j]);
       sum += value * value;
     }
-    sums[t] = sum;
   }
-  __syncthreads();
-  if (t == 0) {
-    partial[blockIdx.x] =
-        ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-  }
+  sum = block_sum(sum, scratch);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// One block; a single thread adds, as the order asks, from what all threads have brought.
-__global__ void add_in_order_kernel(std::int64_t blocks, const double* partial, double* squares) {
-  __shared__ double values[kAddThreads];
-  const int t = static_cast<int>(threadIdx.x);
+// One block, in the same manner.
+__global__ void add_kernel(std::int64_t blocks, const double* partial, double* squares) {
+  __shared__ double scratch[kWarp];
   double total = 0;
-  for (std::int64_t first = 0; first < blocks; first += kAddThreads) {
-    values[t] = first + t < blocks ? partial[first + t] : 0;
-    __syncthreads();
-    for (int i = 0; t == 0 && i < kAddThreads; ++i) total += values[i];
-    __syncthreads();
-  }
-  if (t == 0) *squares = total;
+  for (std::int64_t i = threadIdx.x; i < blocks; i += kAddThreads) total += partial[i];
+  total = block_sum(total, scratch);
+  if (threadIdx.x == 0) *squares = total;
 }
 
 /// What multiplies the gradients, as kernels::clip_coefficient; the sum of squares is finite.
@@ -75,12 +70,12 @@ struct AdamW {
   }
 };
 
-/// Calls body.run<width>(i) for all i of the run, in packs where these lie inside of it.
+/// Calls body.run<width>(i) for all i of the block's run, in packs where these lie inside of it.
 template <typename Body>
 __device__ inline void for_run(const ParameterRun& run, bool packs, const Body& body) {
   const std::int64_t end = run.begin + run.n;
-  const auto first = static_cast<std::int64_t>(first_element());
-  const auto stride = static_cast<std::int64_t>(element_stride());
+  const auto first = static_cast<std::int64_t>(threadIdx.x);
+  const auto stride = static_cast<std::int64_t>(blockDim.x);
   if (!packs) {
     for (std::int64_t i = run.begin + first; i < end; i += stride) body.template run<1>(i);
     return;
@@ -116,10 +111,11 @@ struct AdamWRun {
 };
 
 __global__ void __launch_bounds__(kThreads)
-    adamw_kernel(ParameterRun run, OptimizerArrays arrays, bool packs, const StepNumbers* numbers,
-                 const double* squares) {
+    adamw_kernel(const ParameterRun* parts, OptimizerArrays arrays, bool packs,
+                 const StepNumbers* numbers, const double* squares) {
   const double norm_squared = *squares;
   if (!is_finite(norm_squared)) return;
+  const ParameterRun run = parts[blockIdx.x];
   const StepNumbers k = *numbers;
   const auto decay = static_cast<float>(1 - k.lr * run.weight_decay);
   for_run(run, packs, AdamWRun{{decay, clip_factor(k, norm_squared), k}, arrays});
@@ -151,10 +147,11 @@ struct SgdRun {
 };
 
 __global__ void __launch_bounds__(kThreads)
-    sgd_kernel(ParameterRun run, OptimizerArrays arrays, bool packs, bool nesterov,
+    sgd_kernel(const ParameterRun* parts, OptimizerArrays arrays, bool packs, bool nesterov,
                const StepNumbers* numbers, const double* squares) {
   const double norm_squared = *squares;
   if (!is_finite(norm_squared)) return;
+  const ParameterRun run = parts[blockIdx.x];
   const StepNumbers k = *numbers;
   for_run(run, packs,
           SgdRun{k.rate, k.momentum, static_cast<float>(run.weight_decay),
@@ -167,9 +164,8 @@ bool fits(const OptimizerArrays& a) {
          fits_packs(kPack, a.working, 0);
 }
 
-LaunchShape shape_of(const ParameterRun& run, bool packs) {
-  const std::int64_t threads = packs ? run.n / kPack + 2 : run.n;
-  return elements_shape(static_cast<std::size_t>(threads));
+LaunchShape shape_of(const ParameterParts& parts) {
+  return {.blocks = dim3(static_cast<unsigned>(parts.count)), .threads = dim3(kThreads)};
 }
 
 }  // namespace
@@ -210,24 +206,33 @@ void squared_norm(Stream& stream, std::int64_t n, const float* x, double* square
   const auto blocks = static_cast<std::int64_t>(squared_norm_scratch(n));
   if (blocks > 0) {
     launch(stream, {.blocks = dim3(static_cast<unsigned>(blocks)), .threads = dim3(kNormThreads)},
-           squares_kernel, n, x, scratch);
+           squares_kernel, n, x, fits_packs(kPack, x, 0), scratch);
   }
-  launch(stream, {.threads = dim3(kAddThreads)}, add_in_order_kernel, blocks,
+  launch(stream, {.threads = dim3(kAddThreads)}, add_kernel, blocks,
          static_cast<const double*>(scratch), squares);
 }
 
-void adamw_step(Stream& stream, const ParameterRun& run, const OptimizerArrays& arrays,
-                const StepNumbers* numbers, const double* squares) {
-  if (run.n == 0) return;
-  const bool packs = fits(arrays);
-  launch(stream, shape_of(run, packs), adamw_kernel, run, arrays, packs, numbers, squares);
+std::vector<ParameterRun> parts_of(std::span<const ParameterRun> runs) {
+  std::vector<ParameterRun> parts;
+  for (const ParameterRun& run : runs) {
+    for (std::int64_t done = 0; done < run.n; done += kPartElements) {
+      parts.push_back({run.begin + done, std::min(kPartElements, run.n - done), run.weight_decay});
+    }
+  }
+  return parts;
 }
 
-void sgd_step(Stream& stream, const ParameterRun& run, const OptimizerArrays& arrays, bool nesterov,
-              const StepNumbers* numbers, const double* squares) {
-  if (run.n == 0) return;
-  const bool packs = fits(arrays);
-  launch(stream, shape_of(run, packs), sgd_kernel, run, arrays, packs, nesterov, numbers, squares);
+void adamw_step(Stream& stream, const ParameterParts& parts, const OptimizerArrays& arrays,
+                const StepNumbers* numbers, const double* squares) {
+  if (parts.count == 0) return;
+  launch(stream, shape_of(parts), adamw_kernel, parts.data, arrays, fits(arrays), numbers, squares);
+}
+
+void sgd_step(Stream& stream, const ParameterParts& parts, const OptimizerArrays& arrays,
+              bool nesterov, const StepNumbers* numbers, const double* squares) {
+  if (parts.count == 0) return;
+  launch(stream, shape_of(parts), sgd_kernel, parts.data, arrays, fits(arrays), nesterov, numbers,
+         squares);
 }
 
 }  // namespace isthmus::cuda

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "kernels/bf16.h"
 #include "kernels/cuda/device.h"
@@ -26,13 +28,21 @@ struct StepNumbers {
 [[nodiscard]] StepNumbers sgd_numbers(const kernels::SgdOptions& options, std::int64_t update,
                                       double clip);
 
-/// Neighbouring values with one weight decay. All on the device; (n,) each.
+/// Neighbouring values with one weight decay.
 struct ParameterRun {
   std::int64_t begin = 0, n = 0;  // of the flat arrays
   double weight_decay = 0;
 };
+/// `runs` cut into parts of 16384 values at most, of which a kernel's blocks take one each: all
+/// runs of a model are one launch.
+[[nodiscard]] std::vector<ParameterRun> parts_of(std::span<const ParameterRun> runs);
+/// The same in the device's memory.
+struct ParameterParts {
+  const ParameterRun* data = nullptr;
+  std::int64_t count = 0;
+};
 
-/// Flat arrays in canonical order.
+/// Flat arrays in canonical order, on the device; (n,) each.
 struct OptimizerArrays {
   float* values = nullptr;
   const float* gradients = nullptr;
@@ -42,16 +52,18 @@ struct OptimizerArrays {
 };
 
 /// squares := the sum of squares of x (n,), in double. scratch: squared_norm_scratch(n) doubles.
-/// DETERMINISM: one partial per 4096 elements added in order, as kernels::squared_norm.
+/// DETERMINISM: sums are a tree that n alone gives, so devices have the same bits in every run.
+/// They are not those of kernels::squared_norm, whose order is one thread's work: rounding of
+/// double.
 [[nodiscard]] std::size_t squared_norm_scratch(std::int64_t n);
 void squared_norm(Stream& stream, std::int64_t n, const float* x, double* squares, double* scratch);
 
 /// One update with gradients times kernels::clip_coefficient(clip, sqrt(*squares)); values and
 /// moments stay as they are where *squares is not finite. 28 bytes moved an element, 30 with
 /// `working`.
-void adamw_step(Stream& stream, const ParameterRun& run, const OptimizerArrays& arrays,
+void adamw_step(Stream& stream, const ParameterParts& parts, const OptimizerArrays& arrays,
                 const StepNumbers* numbers, const double* squares);
-void sgd_step(Stream& stream, const ParameterRun& run, const OptimizerArrays& arrays, bool nesterov,
-              const StepNumbers* numbers, const double* squares);
+void sgd_step(Stream& stream, const ParameterParts& parts, const OptimizerArrays& arrays,
+              bool nesterov, const StepNumbers* numbers, const double* squares);
 
 }  // namespace isthmus::cuda

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/runtime_check.h"
 
 /// `type* name`: the kernel's dynamic shared memory, aligned to 128 bytes.
 #define ISTHMUS_DYNAMIC_SHARED(type, name)                         \
@@ -16,16 +17,13 @@
 
 namespace isthmus::cuda {
 
-/// THROWS: SystemError naming the call and CUDA's text when `status` is an error.
-void check(cudaError_t status, const char* call);
-
 struct LaunchShape {
   dim3 blocks{1};
   dim3 threads{1};
   std::size_t shared_bytes = 0;  // dynamic
 };
 
-/// Queues kernel<<<shape>>>(arguments...).
+/// Queues kernel<<<shape>>>(arguments...), by a call that answers for this launch alone.
 template <typename... Parameters, typename... Arguments>
 void launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...),
             Arguments... arguments) {
@@ -36,9 +34,13 @@ void launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters.
                                static_cast<int>(shape.shared_bytes)),
           "cudaFuncSetAttribute");
   }
-  kernel<<<shape.blocks, shape.threads, shape.shared_bytes,
-           static_cast<cudaStream_t>(stream.handle())>>>(static_cast<Parameters>(arguments)...);
-  check(cudaGetLastError(), "kernel launch");
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.blocks;
+  config.blockDim = shape.threads;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream.handle());
+  check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...),
+        "kernel launch");
 }
 
 /// The bytes at `at`, aligned to sizeof(V), as one access of up to 16 bytes.

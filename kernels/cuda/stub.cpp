@@ -13,6 +13,8 @@ std::string unavailable() {
 
 void use_device(int) { throw SystemError("CUDA: " + unavailable()); }
 
+std::size_t shared_bytes_of_block() { return kMostSharedBytes; }
+
 DeviceMemory device_memory() { throw SystemError("CUDA: " + unavailable()); }
 
 std::string versions() { return ""; }

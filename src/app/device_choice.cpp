@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "app/run_parts.h"
@@ -13,6 +14,7 @@
 #include "core/suggest.h"
 #include "core/units.h"
 #include "inner/cuda_loop.h"
+#include "inner/device_check.h"
 #include "inner/device_product.h"
 #include "isthmus/errors.h"
 #include "outer/outer_placement.h"
@@ -53,6 +55,7 @@ void check_memory(const Config& config, const TrainingPlan& plan, const ModelLay
                  : 0;
   std::map<int, std::int64_t> needed;  // by ordinal
   for (const Rank rank : plan.workers_here()) {
+    cuda::use_device(choice.of(rank).ordinal);  // whose kernels must take the heads
     needed[choice.of(rank).ordinal] +=
         cuda_loop_memory(layout, language_model_options(config, plan, rank)).total() + outer_bytes;
   }
@@ -66,6 +69,22 @@ void check_memory(const Config& config, const TrainingPlan& plan, const ModelLay
                     ordinal, with_outer ? " and their outer state" : "",
                     human_bytes(static_cast<double>(bytes)), human_bytes(free),
                     with_outer ? ", or outer.placement = \"host\"" : ""));
+  }
+}
+
+/// THROWS: SystemError where a device of this process's workers computes other things than the CPU.
+void check_results(const Config& config, const TrainingPlan& plan, const DeviceChoice& choice) {
+  std::set<int> checked;
+  for (const Rank rank : plan.workers_here()) {
+    const cuda::DeviceInfo& device = choice.of(rank);
+    if (!checked.insert(device.ordinal).second) continue;
+    cuda::use_device(device.ordinal);
+    const std::string why_not = device_self_check(language_model_options(config, plan, rank));
+    if (why_not.empty()) continue;
+    throw SystemError(fmt::format(
+        "{}, compute capability {}.{}, fails the check that comes before a run: {}; train with "
+        "--device cpu",
+        device_text(device), device.compute_major, device.compute_minor, why_not));
   }
 }
 
@@ -95,6 +114,7 @@ DeviceChoice choose(const Config& config, const TrainingPlan& plan, const ModelL
     }
     DeviceChoice choice{.devices = devices_of(config, request), .note = {}};
     check_memory(config, plan, layout, choice);
+    check_results(config, plan, choice);
     return choice;
   } catch (const Error& error) {
     if (asked_for) throw;

@@ -28,7 +28,8 @@ struct DeviceChoice {
 /// As train.device asks for it, for the workers `plan` has in this process. With "auto" the CPU
 /// where no device fits; a run that is `simulated` computes on the CPU whatever is asked for.
 /// THROWS: ConfigError where a device is asked for that is not there or does not compute this run;
-/// OutOfDeviceMemory where the run takes more memory than it has free.
+/// OutOfDeviceMemory where the run takes more memory than it has free; SystemError where the device
+/// fails device_self_check (inner/device_check.h).
 [[nodiscard]] DeviceChoice choose_device(const Config& config, const TrainingPlan& plan,
                                          const ModelLayout& layout, bool simulated);
 

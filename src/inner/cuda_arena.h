@@ -13,6 +13,12 @@
 
 namespace isthmus {
 
+/// Rows that products of the head take, and columns of the logits: tensor cores are slow with edges
+/// that are no multiple of 8 values, and their tiles end at 64.
+[[nodiscard]] inline std::int64_t padded_vocab(const ModelShape& s) {
+  return (s.vocab + 63) / 64 * 64;
+}
+
 /// For training `stream` holds the residual stream before each layer and after the last one, and
 /// each layer has its memory, or all share one that is filled again. For inference there is one of
 /// each.
@@ -33,7 +39,7 @@ struct CudaArena {
   float* kernel_scratch;       // of one kernel at a time
   float* tables;
   std::int64_t chunk;   // rows of logits at a time
-  std::int64_t padded;  // columns of the logits in memory: vocab up to a multiple of 8
+  std::int64_t padded;  // columns of the logits in memory: padded_vocab
   T* logits;            // (chunk, padded)
   double* row_losses;   // (2 chunk,)
 
@@ -63,7 +69,7 @@ struct CudaArena {
             : 0);
     tables = activations.take<float>(block.table_floats());
 
-    padded = (s.vocab + 7) / 8 * 8;
+    padded = padded_vocab(s);
     chunk = chunk_of(rows, options.logits_bytes / (padded * static_cast<std::int64_t>(sizeof(T))));
     logits = head.take<T>(chunk * padded);
     row_losses = head.take<double>(2 * chunk);

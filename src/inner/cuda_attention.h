@@ -27,10 +27,11 @@ namespace isthmus {
           .scale = 1 / std::sqrt(static_cast<double>(s.head_dim))};
 }
 
-/// THROWS: ConfigError where the device's attention does not take such heads.
+/// THROWS: ConfigError where the attention of the calling thread's device does not take such heads.
 template <typename T>
 void check_cuda_attention(const ModelShape& s) {
-  const std::string refusal = cuda::attention_refusal<T>(cuda_attention_shape(s, 1, s.positions));
+  const std::string refusal = cuda::attention_refusal<T>(cuda_attention_shape(s, 1, s.positions),
+                                                         cuda::shared_bytes_of_block());
   if (refusal.empty()) return;
   throw ConfigError(
       fmt::format("model.head_dim = {} ({} heads, {}): {}; change it, or train with --device cpu",

@@ -27,8 +27,8 @@ struct CudaPass {
   [[nodiscard]] std::int64_t rows() const { return sequences * length; }
 };
 
-/// Neighbouring tensors, in canonical order: norms, biases and embeddings are read as float,
-/// matrices of products from `working`, which is the same memory in an fp32 model.
+/// Neighbouring tensors, in canonical order: norms and embeddings are read as float, matrices and
+/// biases of products from `working`, which is the same memory in an fp32 model.
 struct CudaValues {
   const float* masters = nullptr;
   cuda::ConstMatrixData working;

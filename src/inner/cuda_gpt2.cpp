@@ -83,13 +83,13 @@ class CudaGpt2Block final : public CudaBlock<T> {
                                         .rstd = keep.rstd1});
     const float* const stream = f.sum == nullptr ? f.x : f.sum;
     pass.blas.matmul(pass.stream, cuda_conv1d({rows, d, 3 * a}, keep.normed1, m.qkv_weight,
-                                              w.qkv_bias, keep.qkv));
+                                              m.qkv_bias, keep.qkv));
     cuda::attention_forward<T>(
         pass.stream, cuda_attention_shape(s_, pass.sequences, pass.length),
         heads<const T>(pass, keep.qkv, 3 * a), heads<const T>(pass, keep.qkv + a, 3 * a),
         heads<const T>(pass, keep.qkv + 2 * a, 3 * a), heads<T>(pass, keep.attended, a), keep.lse);
     pass.blas.matmul(pass.stream,
-                     cuda_conv1d({rows, a, d}, keep.attended, m.out_weight, w.out_bias, f.branch));
+                     cuda_conv1d({rows, a, d}, keep.attended, m.out_weight, m.out_bias, f.branch));
     cuda::norm_forward<T>(pass.stream, {.rows = rows,
                                         .channels = d,
                                         .eps = s_.norm_eps,
@@ -102,13 +102,13 @@ class CudaGpt2Block final : public CudaBlock<T> {
                                         .y = keep.normed2,
                                         .mean = keep.mean2,
                                         .rstd = keep.rstd2});
-    auto up = cuda_conv1d({rows, d, s_.d_ff}, keep.normed2, m.up_weight, w.up_bias, keep.activated);
+    auto up = cuda_conv1d({rows, d, s_.d_ff}, keep.normed2, m.up_weight, m.up_bias, keep.activated);
     up.epilogue = cuda::Epilogue::kGeluBias;
     up.aux = keep.gelu_input;
     pass.blas.matmul(pass.stream, up);
     if (!f.for_backward) {
       pass.blas.matmul(pass.stream, cuda_conv1d({rows, s_.d_ff, d}, keep.activated, m.down_weight,
-                                                w.down_bias, f.branch));
+                                                m.down_bias, f.branch));
     }
     return keep.middle;
   }

@@ -71,11 +71,20 @@ CudaLoop::CudaLoop(const LanguageModelOptions& options, BatchProvider batches,
 // What is in use all the time first, so that the error names what a setting can change.
 void CudaLoop::allocate() {
   const bool training = !options_.forward_only;
-  values_ = cuda::DeviceArray<float>(elements());
-  if (options_.bf16) working_ = cuda::DeviceArray<kernels::Bf16>(elements());
+  const auto in_array = static_cast<std::size_t>(CudaModel::array_elements(layout_));
+  const auto zeros_behind = [&](const auto& array) {
+    cuda::fill_zero(stream_, array.data() + elements(), array.size() - elements());
+  };
+  values_ = cuda::DeviceArray<float>(in_array);
+  zeros_behind(values_);
+  if (options_.bf16) {
+    working_ = cuda::DeviceArray<kernels::Bf16>(in_array);
+    zeros_behind(working_);
+  }
   totals_ = cuda::DeviceArray<CudaStepTotals>(1);
   if (training) {
-    gradients_ = cuda::DeviceArray<float>(elements());
+    gradients_ = cuda::DeviceArray<float>(in_array);
+    zeros_behind(gradients_);  // a source's values come there
     squares_ = cuda::DeviceArray<double>(cuda::squared_norm_scratch(layout_.elements()));
     optimizer_.emplace(options_.inner, layout_, stream_);
   }
@@ -153,8 +162,7 @@ void CudaLoop::copy_values(const ParameterSource& source, float* to) {
       const std::int64_t at_once = std::max<std::int64_t>(32, kernels::kWeightRowsValues / columns);
       for (std::int64_t row = 0; row < parameter.shape[0]; row += at_once) {
         const std::int64_t count = std::min(at_once, parameter.shape[0] - row);
-        const std::span<const float> rows = source.rows(i, columns, row, count);
-        cuda::copy(stream_, place + row * columns, rows.data(), rows.size());
+        staging_.put(stream_, place + row * columns, source.rows(i, columns, row, count));
       }
       continue;
     }
@@ -163,10 +171,9 @@ void CudaLoop::copy_values(const ParameterSource& source, float* to) {
     if (values.data() == parameter.values.data() && !options_.forward_only) {
       cuda::copy<float>(stream_, place, values_.data() + parameter.elements.begin, values.size());
     } else {
-      cuda::copy(stream_, place, values.data(), values.size());
+      staging_.put(stream_, place, values);
     }
   }
-  stream_.synchronize();  // the source may be gone or change after the call
 }
 
 void CudaLoop::repeat(RepeatedWork& work, const CudaBatches::Step& shape,

@@ -24,6 +24,7 @@
 #include "inner/cuda_batches.h"
 #include "inner/cuda_model.h"
 #include "inner/cuda_optimizer.h"
+#include "inner/cuda_staging.h"
 #include "inner/language_model_loop.h"
 #include "inner/model_cost.h"
 #include "inner/model_layout.h"
@@ -48,8 +49,8 @@ struct CudaLoopSettings {
 /// Bytes of device memory that such a loop holds: `parameters` are master weights and, with bf16,
 /// their rounded copies, `update` batches and sums. Not counted: CUDA's context and cuBLASLt's
 /// workspace (some hundred MiB). On the host the loop has 4 bytes a parameter, and 4 more once
-/// `gradient` is asked for. Needs no device, but a build with CUDA's kernels.
-/// THROWS: ConfigError as make_cuda_loop.
+/// `gradient` is asked for. Needs no device, but a build with CUDA's kernels; where there is one,
+/// heads are checked against the calling thread's. THROWS: ConfigError as make_cuda_loop.
 [[nodiscard]] MemoryEstimate cuda_loop_memory(const ModelLayout& layout,
                                               const LanguageModelOptions& options,
                                               const CudaLoopSettings& settings = {});
@@ -116,7 +117,7 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   /// The rounded copy of `masters`, where products want one.
   [[nodiscard]] CudaValues round(const float* masters, CanonicalRange elements);
   [[nodiscard]] CudaValues own_values();
-  /// The values of `source` on the device. Blocks.
+  /// The values of `source` on the device; it may go or change afterwards.
   [[nodiscard]] CudaValues values_of(const ParameterSource& source);
   void copy_values(const ParameterSource& source, float* to);
   [[nodiscard]] bool is_own(const ParameterSource& source) const;
@@ -148,6 +149,7 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   std::unique_ptr<CudaModel> model_;
   RepeatedWork pass_, update_;
   std::optional<CudaBatches> batches_;
+  CudaStaging staging_;          // of a source's values
   mutable cuda::Stream stream_;  // ends before what it reads and writes; `save` copies
 };
 

@@ -68,14 +68,15 @@ MemoryEstimate cuda_loop_memory(const ModelLayout& layout, const LanguageModelOp
   constexpr auto kRounded = static_cast<std::int64_t>(sizeof(kernels::Bf16));
   const CudaModel::Bytes model = CudaModel::bytes(layout, cuda_model_options(options, settings));
   MemoryEstimate memory;
-  memory.parameters = layout.elements() * (kMaster + (options.bf16 ? kRounded : 0));
+  const std::int64_t in_array = CudaModel::array_elements(layout);
+  memory.parameters = in_array * (kMaster + (options.bf16 ? kRounded : 0));
   memory.update = CudaBatches::device_bytes(cuda_batches_shape(layout, options)) +
                   static_cast<std::int64_t>(sizeof(CudaStepTotals));
   if (!options.forward_only) {
-    memory.gradients = layout.elements() * kMaster;
+    memory.gradients = in_array * kMaster;
     memory.moments = CudaOptimizer::moment_bytes(options.inner, layout);
     memory.update +=
-        CudaOptimizer::other_bytes() +
+        CudaOptimizer::other_bytes(options.inner, layout) +
         static_cast<std::int64_t>(sizeof(double) * cuda::squared_norm_scratch(layout.elements()));
   }
   memory.activations = model.activations;

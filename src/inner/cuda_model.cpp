@@ -141,11 +141,9 @@ class CudaModelOf final : public CudaModel {
     const std::int64_t first = place(layout_.head());
     const T* const weight = values.working.template as<T>() + first;
     for (std::int64_t at = 0; at < pass.rows(); at += arena().chunk) {
-      const CudaLinear shape{std::min(arena().chunk, pass.rows() - at), s.d_model, s.vocab};
+      const CudaLinear shape{std::min(arena().chunk, pass.rows() - at), s.d_model, arena().padded};
       T* const hidden = arena().hidden + at * s.d_model;
-      auto logits = cuda_linear(shape, hidden, weight, arena().logits);
-      logits.ldc = arena().padded;
-      pass.blas.matmul(pass.stream, logits);
+      pass.blas.matmul(pass.stream, cuda_linear(shape, hidden, weight, arena().logits));
       cuda::cross_entropy<T>(pass.stream,
                              {.rows = shape.rows,
                               .vocab = s.vocab,
@@ -158,13 +156,10 @@ class CudaModelOf final : public CudaModel {
                               .row_losses = arena().row_losses,
                               .totals = totals});
       if (gradients == nullptr) continue;
-      auto d_weight =
-          cuda_linear_weight_gradient(shape, hidden, arena().logits, gradients->flat + first);
-      d_weight.lda = arena().padded;
-      pass.blas.matmul(pass.stream, d_weight);
-      auto d_hidden = cuda_linear_input_gradient(shape, arena().logits, weight, hidden);
-      d_hidden.lda = arena().padded;
-      pass.blas.matmul(pass.stream, d_hidden);
+      pass.blas.matmul(pass.stream, cuda_linear_weight_gradient(shape, hidden, arena().logits,
+                                                                gradients->flat + first));
+      pass.blas.matmul(pass.stream,
+                       cuda_linear_input_gradient(shape, arena().logits, weight, hidden));
     }
   }
 
@@ -227,6 +222,12 @@ class CudaModelOf final : public CudaModel {
 
 CudaModel::Bytes CudaModel::bytes(const ModelLayout& layout, const CudaModelOptions& options) {
   return options.bf16 ? bytes_of<kernels::Bf16>(layout, options) : bytes_of<float>(layout, options);
+}
+
+std::int64_t CudaModel::array_elements(const ModelLayout& layout) {
+  const ModelShape& s = layout.shape();
+  const std::int64_t head = layout.tensors()[layout.head()].elements.begin;
+  return std::max(layout.elements(), head + padded_vocab(s) * s.d_model);
 }
 
 std::unique_ptr<CudaModel> make_cuda_model(const ModelLayout& layout,

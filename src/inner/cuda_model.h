@@ -56,6 +56,11 @@ class CudaModel {
   };
   /// What such a model holds in device memory. Needs no device.
   [[nodiscard]] static Bytes bytes(const ModelLayout& layout, const CudaModelOptions& options);
+  /// Elements that arrays of values and of gradients must have. Products of the head take the rows
+  /// of its vocabulary rounded up: of a tied head those of the next tensors, else what lies behind
+  /// the layout. Logits of surplus rows are not read and their gradients are zero, so any finite
+  /// values may be there; surplus gradients get zeros added.
+  [[nodiscard]] static std::int64_t array_elements(const ModelLayout& layout);
 
   /// Adds the batch's sums to `totals`, in device memory.
   virtual void loss(cuda::Stream& stream, const CudaValues& values, const CudaTokens& tokens,

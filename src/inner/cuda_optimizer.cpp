@@ -21,8 +21,8 @@ const InnerConfig& checked(const InnerConfig& config) {
   return config;
 }
 
-/// Neighbouring tensors of one weight decay.
-std::vector<cuda::ParameterRun> runs_of(const InnerConfig& config, const ModelLayout& layout) {
+/// Neighbouring tensors of one weight decay, cut into what blocks of a kernel take.
+std::vector<cuda::ParameterRun> parts_of(const InnerConfig& config, const ModelLayout& layout) {
   std::vector<cuda::ParameterRun> runs;
   for (const TensorInfo& tensor : layout.tensors()) {
     const double decay = tensor.decay() ? config.weight_decay : 0.0;
@@ -31,7 +31,7 @@ std::vector<cuda::ParameterRun> runs_of(const InnerConfig& config, const ModelLa
     }
     runs.back().n += tensor.elements.size();
   }
-  return runs;
+  return cuda::parts_of(runs);
 }
 
 }  // namespace
@@ -41,15 +41,23 @@ std::int64_t CudaOptimizer::moment_bytes(const InnerConfig& config, const ModelL
          static_cast<std::int64_t>(sizeof(float));
 }
 
+std::int64_t CudaOptimizer::other_bytes(const InnerConfig& config, const ModelLayout& layout) {
+  return static_cast<std::int64_t>(sizeof(cuda::StepNumbers) +
+                                   sizeof(cuda::ParameterRun) * parts_of(config, layout).size());
+}
+
 CudaOptimizer::CudaOptimizer(const InnerConfig& config, const ModelLayout& layout,
                              cuda::Stream& stream)
     : config_(config),
       elements_(layout.elements()),
-      runs_(runs_of(config, layout)),
       moments_(static_cast<std::size_t>(moment_bytes(config, layout)) / sizeof(float)),
       numbers_(1),
       host_numbers_(1) {
+  const std::vector<cuda::ParameterRun> parts = parts_of(config, layout);
+  parts_ = cuda::DeviceArray<cuda::ParameterRun>(parts.size());
+  cuda::copy(stream, parts_.data(), parts.data(), parts.size());
   reset(stream);
+  stream.synchronize();  // `parts` ends here
 }
 
 bool CudaOptimizer::has(int index) const {
@@ -83,12 +91,11 @@ void CudaOptimizer::queue(cuda::Stream& stream, float* values, const float* grad
                                      .first = moment(0),
                                      .second = moment(1),
                                      .working = working};
-  for (const cuda::ParameterRun& run : runs_) {
-    if (adamw(config_)) {
-      cuda::adamw_step(stream, run, arrays, numbers_.data(), squares);
-    } else {
-      cuda::sgd_step(stream, run, arrays, config_.nesterov, numbers_.data(), squares);
-    }
+  const cuda::ParameterParts parts{parts_.data(), static_cast<std::int64_t>(parts_.size())};
+  if (adamw(config_)) {
+    cuda::adamw_step(stream, parts, arrays, numbers_.data(), squares);
+  } else {
+    cuda::sgd_step(stream, parts, arrays, config_.nesterov, numbers_.data(), squares);
   }
 }
 

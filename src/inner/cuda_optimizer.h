@@ -38,7 +38,8 @@ class CudaOptimizer {
   /// Of moments, and of what else there is. They need no device.
   [[nodiscard]] static std::int64_t moment_bytes(const InnerConfig& config,
                                                  const ModelLayout& layout);
-  [[nodiscard]] static std::int64_t other_bytes() { return sizeof(cuda::StepNumbers); }
+  [[nodiscard]] static std::int64_t other_bytes(const InnerConfig& config,
+                                                const ModelLayout& layout);
 
  private:
   [[nodiscard]] float* moment(int index) const;
@@ -46,8 +47,8 @@ class CudaOptimizer {
 
   InnerConfig config_;
   std::int64_t elements_;
-  std::vector<cuda::ParameterRun> runs_;
   std::int64_t updates_ = 0;
+  cuda::DeviceArray<cuda::ParameterRun> parts_;
   cuda::DeviceArray<float> moments_;  // first, then second, as far as there are any
   cuda::DeviceArray<cuda::StepNumbers> numbers_;
   cuda::PinnedArray<cuda::StepNumbers> host_numbers_;

@@ -16,7 +16,7 @@ struct CudaLinear {
 /// y = x W + bias of an (in, out) matrix, to which the caller may add another epilogue.
 template <typename T>
 [[nodiscard]] cuda::Matmul cuda_conv1d(const CudaLinear& s, const T* x, const T* weight,
-                                       const float* bias, T* y) {
+                                       const T* bias, T* y) {
   return {.m = s.rows,
           .n = s.out,
           .k = s.in,

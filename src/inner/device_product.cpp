@@ -69,13 +69,6 @@ double device_product_flops(bool bf16, const Clock& clock) {
   return bf16 ? measure<cuda::Bf16>(clock) : measure<float>(clock);
 }
 
-std::string device_products_missing() {
-  try {
-    const cuda::Blas loaded;
-    return "";
-  } catch (const SystemError& error) {
-    return error.what();
-  }
-}
+std::string device_products_missing() { return cuda::products_missing(); }
 
 }  // namespace isthmus

@@ -12,8 +12,8 @@ namespace isthmus {
 /// bfloat16 or float with sums in float: the best of some. THROWS: SystemError, OutOfDeviceMemory.
 [[nodiscard]] double device_product_flops(bool bf16, const Clock& clock);
 
-/// Why the calling thread's device computes no products: cuBLASLt is not found, say; empty when it
-/// does.
+/// Why devices compute no products: there is none, or cuBLASLt is not found; empty when they do.
+/// Takes nothing of a device's memory.
 [[nodiscard]] std::string device_products_missing();
 
 }  // namespace isthmus

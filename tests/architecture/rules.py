@@ -65,7 +65,8 @@ OWNERS = {
     "immintrin.h": ["*_avx2*", "*_avx512*", "kernels/thread_team.cpp"],
     "math.h": ["kernels/*_fast.h"],  # compiled per instruction set: no inline std:: functions
     "nmmintrin.h": ["src/core/hash_crc32c_sse42.cpp"],
-    "cuda_runtime.h": ["kernels/cuda/simt_device.h", "kernels/cuda/runtime.cu"],
+    "cuda_runtime.h": ["kernels/cuda/simt_device.h", "kernels/cuda/runtime.cpp", "kernels/cuda/runtime_check.h",
+                       "tests/cuda/fake_cuda_runtime.cpp"],
     "cublasLt.h": ["kernels/cuda/cublas_calls.h"],
     "ucontext.h": ["kernels/cuda/emulated/grid.cpp"],
     "cuda_runtime_api.h": ["src/transport/nccl_calls.h"],

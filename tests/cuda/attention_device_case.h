@@ -126,7 +126,7 @@ template <typename T>
   const DeviceArray<float> lse(static_cast<std::size_t>(c.batch * c.q_heads * c.seq));
   const DeviceArray<float> scratch(attention_backward_scratch(shape));
   const T* const in = qkv.data();
-  EXPECT_EQ(attention_refusal<T>(shape), "");
+  EXPECT_EQ(attention_refusal<T>(shape, shared_bytes_of_block()), "");
   attention_forward<T>(stream, shape, layout.q(in), layout.k(in), layout.v(in),
                        layout.out(out.data()), lse.data());
   attention_backward<T>(stream, shape,

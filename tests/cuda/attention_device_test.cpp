@@ -137,17 +137,19 @@ TEST_F(AttentionOnDevice, WithoutQueriesNothingIsDone) {
 TEST_F(AttentionOnDevice, RefusesShapesByName) {
   using ::testing::HasSubstr;
   const AttentionShape good{1, 8, 4, 2, 64, 0.125};
-  EXPECT_EQ(attention_refusal<float>(good), "");
-  EXPECT_EQ(attention_refusal<Bf16>(good), "");
+  EXPECT_EQ(attention_refusal<float>(good, kMostSharedBytes), "");
+  EXPECT_EQ(attention_refusal<Bf16>(good, kMostSharedBytes), "");
   AttentionShape shape = good;
   shape.kv_heads = 3;
-  EXPECT_THAT(attention_refusal<float>(shape), HasSubstr("4 query heads are no multiple of 3"));
+  EXPECT_THAT(attention_refusal<float>(shape, kMostSharedBytes),
+              HasSubstr("4 query heads are no multiple of 3"));
   shape = good;
   shape.head_dim = 264;
-  EXPECT_THAT(attention_refusal<float>(shape), HasSubstr("264; 1 to 256 are possible"));
+  EXPECT_THAT(attention_refusal<float>(shape, kMostSharedBytes),
+              HasSubstr("264; 1 to 256 are possible"));
   shape = good;
   shape.scale = 0;
-  EXPECT_THAT(attention_refusal<float>(shape), HasSubstr("must be above 0"));
+  EXPECT_THAT(attention_refusal<float>(shape, kMostSharedBytes), HasSubstr("must be above 0"));
 }
 
 }  // namespace

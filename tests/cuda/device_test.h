@@ -22,10 +22,12 @@ class DeviceTest : public ::testing::Test {
   }
 };
 
+/// Blocks.
 template <typename T>
 [[nodiscard]] DeviceArray<T> on_device(Stream& stream, const std::vector<T>& host) {
   DeviceArray<T> array(host.size());
   copy(stream, array.data(), host.data(), host.size());
+  stream.synchronize();
   return array;
 }
 

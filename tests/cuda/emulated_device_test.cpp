@@ -150,6 +150,39 @@ TEST(EmulatedDevice, AGraphRepeatsItsWorkAlsoThatOfStreamsThatMetIt) {
   EXPECT_THAT(on_host(stream, x), ::testing::Each(6));
 }
 
+TEST(EmulatedDevice, HostMemoryThatIsNotPinnedIsReadLateToo) {
+  Stream stream;
+  std::vector<float> x(8, 1.0f);
+  const DeviceArray<float> x_device(8);
+  copy(stream, x_device.data(), x.data(), 8);
+  x.assign(8, 2.0f);  // too early
+  EXPECT_THAT(on_host(stream, x_device), ::testing::Each(2));
+}
+
+TEST(EmulatedDeviceDeathTest, WhatNoGraphTakesEndsTheProgram) {
+  const auto while_recording = [](const auto& use) {
+    Stream stream;
+    const Event event;
+    const DeviceArray<float> x(8);
+    float y[8] = {};
+    const Graph graph(stream, [&] { use(stream, event, x, y); });
+  };
+  using Array = DeviceArray<float>;
+  EXPECT_DEATH(
+      while_recording([](Stream& s, const Event&, const Array&, float*) { s.synchronize(); }),
+      "a wait for a stream while a graph is recorded");
+  EXPECT_DEATH(
+      while_recording([](Stream&, const Event& e, const Array&, float*) { e.synchronize(); }),
+      "a wait for an event while a graph is recorded");
+  EXPECT_DEATH(
+      while_recording([](Stream&, const Event&, const Array&, float*) { const Array more(1); }),
+      "an allocation while a graph is recorded");
+  EXPECT_DEATH(while_recording([](Stream& s, const Event&, const Array& x, float* y) {
+                 copy<float>(s, y, x.data(), 8);
+               }),
+               "not pinned while a graph is recorded");
+}
+
 TEST(EmulatedDevice, MemoryEnds) {
   emulated::set_device_memory(1 << 20);
   const DeviceArray<float> half(1 << 17);

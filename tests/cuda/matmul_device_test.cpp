@@ -28,7 +28,7 @@ struct Product {
         b(normal_of<In>((b_transposed ? s.n : s.k) * ldb, 2)),
         c(normal_of<Out>(s.m * ldc, 3)),
         aux(normal_of<Out>(s.m * ldc, 4)),
-        bias(normal_of<float>(s.n, 5)) {}
+        bias(normal_of<Out>(s.n, 5)) {}
 
   [[nodiscard]] double sum(std::int64_t i, std::int64_t j) const {
     double total = 0;
@@ -44,8 +44,7 @@ struct Product {
   bool a_transposed, b_transposed;
   std::int64_t lda, ldb, ldc;
   std::vector<In> a, b;
-  std::vector<Out> c, aux;
-  std::vector<float> bias;
+  std::vector<Out> c, aux, bias;
 };
 
 /// What c and aux hold afterwards, in double; what lies between the rows stays.
@@ -57,8 +56,8 @@ void expected_of(const Product<In, Out>& p, Epilogue epilogue, bool accumulate,
   for (std::int64_t i = 0; i < p.s.m; ++i) {
     for (std::int64_t j = 0; j < p.s.n; ++j) {
       const auto at = static_cast<std::size_t>(i * p.ldc + j);
-      const double sum = p.sum(i, j),
-                   biased = sum + static_cast<double>(p.bias[static_cast<std::size_t>(j)]);
+      const double sum = p.sum(i, j), biased = sum + static_cast<double>(static_cast<float>(
+                                                         p.bias[static_cast<std::size_t>(j)]));
       switch (epilogue) {
         case Epilogue::kNone:
           c[at] = accumulate ? c[at] + sum : sum;
@@ -97,11 +96,11 @@ void run_and_compare(Blas& blas, const Product<In, Out>& p, Epilogue epilogue, b
                        .c = c.data(),
                        .accumulate = accumulate,
                        .epilogue = epilogue,
-                       .bias = bias.data(),
+                       .bias = static_cast<const Out*>(bias.data()),
                        .aux = aux.data()});
   std::vector<double> expected, expected_aux;
   expected_of(p, epilogue, accumulate, expected, expected_aux);
-  // Sums of k products of order 1 in float. A bias may be rounded to c's type first, an unfused
+  // Sums of k products of order 1 in float. An unfused
   // epilogue reads a rounded sum and the gradient of GELU a rounded factor.
   const double sums = kFloatRounding * 8 * static_cast<double>(p.s.k);
   const double bound = 4 * std::sqrt(static_cast<double>(p.s.k)) * kRounding<Out>;

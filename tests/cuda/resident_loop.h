@@ -38,6 +38,7 @@ class ResidentLoop final : public InnerLoop, public cuda::ResidentValues {
   void wrote_values(CanonicalRange elements) override {
     cuda::copy<float>(stream_, values_.data() + elements.begin, mirror_.data() + elements.begin,
                       static_cast<std::size_t>(elements.size()));
+    stream_.synchronize();  // the mirror is not pinned
   }
   [[nodiscard]] float* device_values() override { return values_.data(); }
   [[nodiscard]] cuda::Stream& stream() override { return stream_; }

@@ -42,6 +42,37 @@ TEST_P(CudaGradients, AreThoseOfTheCpuForEachParameter) {
   }
 }
 
+// What no other implementation can share: the loss along the gradient of each tensor, from both
+// sides. The loss errs by some 2^-23 of itself, so a quotient by about kNoise; between the sides it
+// is not straight.
+TEST_P(CudaGradients, AreTheFiniteDifferencesOfTheLoss) {
+  constexpr float kStep = 0.02f;
+  constexpr double kNoise = 1e-4, kCurved = 0.02;
+  CudaLoop loop(options_, batches_.provider());
+  const std::vector<float> here = values_now(loop);
+  static_cast<void>(loop.gradients(StepIndex(1), {}));
+  const std::vector<float> gradient = all_gradients(loop);
+  for (std::size_t i = 0; i < loop.parameters().size(); ++i) {
+    const CanonicalRange range = loop.parameters()[i].elements;
+    double squares = 0;
+    for (std::int64_t j = range.begin; j < range.end; ++j) {
+      squares += std::pow(static_cast<double>(gradient[static_cast<std::size_t>(j)]), 2);
+    }
+    const double norm = std::sqrt(squares);
+    const auto loss_at = [&](float step) {
+      std::vector<float> there = here;
+      for (std::int64_t j = range.begin; j < range.end; ++j) {
+        const auto at = static_cast<std::size_t>(j);
+        there[at] += step * gradient[at] / static_cast<float>(norm);
+      }
+      set_values(loop, there);
+      return loop.train_loss(StepIndex(1), {}, LoopParameters(loop.parameters())).loss;
+    };
+    const double slope = (loss_at(kStep) - loss_at(-kStep)) / (2 * static_cast<double>(kStep));
+    EXPECT_NEAR(slope, norm, kNoise + kCurved * norm) << loop.parameters()[i].name;
+  }
+}
+
 TEST_P(CudaGradients, InBf16AreWithinTheBudgetOfTheRounding) {
   const Pass exact = on_cpu();
   options_.bf16 = true;

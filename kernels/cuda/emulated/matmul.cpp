@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul.h on the CPU: sums in float over k in order, in tiles so that tests of a model take
-// seconds. Epilogues see the sum before it is rounded; a fused bias is rounded as on a device.
+// seconds. Epilogues see the sum before it is rounded.
 #include "kernels/cuda/matmul.h"
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "core/check.h"
 #include "kernels/activation_math.h"
+#include "kernels/cuda/emulated/runtime.h"
 #include "kernels/cuda/emulated/simt.h"
 
 namespace isthmus::cuda {
@@ -26,10 +28,7 @@ std::vector<float> plain(ConstMatrixData x, bool transposed, std::int64_t rows,
 }
 
 void finish(const Matmul& p, std::int64_t at, std::int64_t column, float sum) {
-  const auto bias = [&] {
-    const float exact = p.bias[column];
-    return p.c.is_bf16() ? static_cast<float>(Bf16(exact)) : exact;
-  };
+  const auto bias = [&] { return p.bias[column]; };
   switch (p.epilogue) {
     case Epilogue::kNone:
       p.c.set(at, p.accumulate ? p.c[at] + sum : sum);
@@ -47,6 +46,8 @@ void finish(const Matmul& p, std::int64_t at, std::int64_t column, float sum) {
   }
 }
 
+std::atomic<float> product_factor = 1;
+
 void multiply(const Matmul& p) {
   constexpr std::int64_t kTile = 256;  // columns whose sums stay in the cache
   const std::vector<float> a = plain(p.a, p.a_transposed, p.m, p.k, p.lda);
@@ -62,13 +63,17 @@ void multiply(const Matmul& p) {
         for (std::int64_t j = 0; j < width; ++j) sums[j] += factor * row[j];
       }
       for (std::int64_t j = 0; j < width; ++j) {
-        finish(p, i * p.ldc + first + j, first + j, sums[j]);
+        finish(p, i * p.ldc + first + j, first + j, product_factor * sums[j]);
       }
     }
   }
 }
 
 }  // namespace
+
+void emulated::set_product_factor(float factor) { product_factor = factor; }
+
+std::string products_missing() { return ""; }
 
 struct Blas::Impl {};
 Blas::Blas() = default;
@@ -79,6 +84,8 @@ void Blas::matmul(Stream& stream, const Matmul& p) {
   ISTHMUS_CHECK(p.a.is_bf16() == p.b.is_bf16(), p.m, p.n, p.k);
   ISTHMUS_CHECK(p.a.is_bf16() || !p.c.is_bf16(), p.m, p.n, p.k);
   ISTHMUS_CHECK(!p.accumulate || p.epilogue == Epilogue::kNone, p.m, p.n, p.k);
+  const bool adds_bias = p.epilogue == Epilogue::kBias || p.epilogue == Epilogue::kGeluBias;
+  ISTHMUS_CHECK(!adds_bias || p.bias.is_bf16() == p.c.is_bf16(), p.m, p.n, p.k);
   emulated::queue(stream, [p] { multiply(p); });
 }
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // device.h on the CPU. A stream's work is done as late as possible: when somebody waits for it, or
-// for an event in it, so that a missing wait shows as a wrong result. Device memory is filled with
-// NaNs and counted against a limit. One lock for all: streams may be used from several threads.
+// for an event in it, so that a missing wait shows as a wrong result, copies of host memory that is
+// not pinned among it. Device memory is filled with NaNs and counted against a limit. What a device
+// refuses while a graph is recorded ends the program. One lock for all: streams may be used from
+// several threads.
 #include "kernels/cuda/emulated/runtime.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -57,6 +60,8 @@ struct State {
   std::size_t limit = std::size_t{4} << 30;
   std::size_t held = 0;
   std::size_t largest_pinned = std::numeric_limits<std::size_t>::max();
+  std::size_t shared_bytes = kMostSharedBytes;
+  bool launches_fail = false;
   std::vector<Queue*> captured;
 };
 State& state() {
@@ -78,6 +83,13 @@ bool lies_in(const std::map<const std::byte*, std::size_t>& arrays, const void* 
   return at < next->first + next->second;
 }
 
+/// The lock is held while a graph is recorded, so whoever comes here then is the one who records.
+void refuse_while_recording(const char* what) {
+  if (state().captured.empty()) return;
+  std::fprintf(stderr, "emulated device: %s while a graph is recorded\n", what);
+  std::abort();
+}
+
 std::byte* allocate(std::map<const std::byte*, std::size_t>& arrays, std::size_t bytes) {
   auto* const data = static_cast<std::byte*>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
   std::memset(data, 0xFF, bytes);
@@ -96,6 +108,23 @@ void set_largest_pinned(std::size_t bytes) {
   const Lock lock(state().mutex);
   state().largest_pinned = bytes;
 }
+void set_shared_bytes(std::size_t bytes) {
+  const Lock lock(state().mutex);
+  state().shared_bytes = bytes;
+}
+void set_launches_fail(bool fail) {
+  const Lock lock(state().mutex);
+  state().launches_fail = fail;
+}
+void check_launch(const LaunchShape& shape) {
+  const Lock lock(state().mutex);
+  if (state().launches_fail) {
+    throw SystemError(
+        "CUDA: kernel launch: no kernel image is available for execution on the device");
+  }
+  if (shape.shared_bytes <= shared_bytes_of_block()) return;
+  throw SystemError("CUDA: cudaFuncSetAttribute: invalid argument");
+}
 void queue(void* stream, std::function<void()> work) {
   const Lock lock(state().mutex);
   static_cast<Queue*>(stream)->add(std::move(work));
@@ -111,6 +140,10 @@ std::vector<DeviceInfo> devices() {
 std::string unavailable() { return ""; }
 std::string versions() { return "emulated"; }
 void use_device(int) {}
+std::size_t shared_bytes_of_block() {
+  const Lock lock(state().mutex);
+  return state().shared_bytes;
+}
 DeviceMemory device_memory() {
   const Lock lock(state().mutex);
   return {state().limit - state().held, state().limit};
@@ -123,6 +156,7 @@ Stream::~Stream() {
 }
 void Stream::synchronize() {
   const Lock lock(state().mutex);
+  refuse_while_recording("a wait for a stream");
   while (!of(*this).work.empty()) of(*this).run_one();
 }
 void Stream::wait(const Event& event) {
@@ -152,10 +186,12 @@ void Event::record(Stream& stream) {
 }
 void Event::synchronize() const {
   const Lock lock(state().mutex);
+  refuse_while_recording("a wait for an event");
   of(*this)->reach();
 }
 bool Event::reached() const {
   const Lock lock(state().mutex);
+  refuse_while_recording("a question for an event");
   return of(*this)->reached;
 }
 double Event::milliseconds_since(const Event&) const { return 0; }
@@ -164,6 +200,7 @@ namespace detail {
 
 void* allocate_device(std::size_t bytes) {
   const Lock lock(state().mutex);
+  refuse_while_recording("an allocation");
   State& s = state();
   if (bytes > s.limit - s.held) {
     throw OutOfDeviceMemory(
@@ -175,6 +212,7 @@ void* allocate_device(std::size_t bytes) {
 }
 void free_device(void* data) noexcept {
   const Lock lock(state().mutex);
+  refuse_while_recording("an end of memory");
   State& s = state();
   const auto at = s.device.find(static_cast<std::byte*>(data));
   s.held -= at->second;
@@ -183,6 +221,7 @@ void free_device(void* data) noexcept {
 }
 void* allocate_pinned(std::size_t bytes) {
   const Lock lock(state().mutex);
+  refuse_while_recording("an allocation of pinned memory");
   if (bytes > state().largest_pinned) {
     throw SystemError("CUDA: " + std::to_string(bytes) +
                       " bytes of pinned host memory asked for, which are not free");
@@ -191,6 +230,7 @@ void* allocate_pinned(std::size_t bytes) {
 }
 void free_pinned(void* data) noexcept {
   const Lock lock(state().mutex);
+  refuse_while_recording("an end of pinned memory");
   state().pinned.erase(static_cast<std::byte*>(data));
   std::free(data);
 }
@@ -198,12 +238,11 @@ void free_pinned(void* data) noexcept {
 void copy(Stream& stream, void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
   const Lock lock(state().mutex);
-  const auto late = [](const void* data) {
-    return lies_in(state().device, data) || lies_in(state().pinned, data);
-  };
-  const bool blocks = of(stream).capture == nullptr && !(late(to) && late(from));
+  for (const void* const data : {static_cast<const void*>(to), from}) {
+    const bool known = lies_in(state().device, data) || lies_in(state().pinned, data);
+    if (!known) refuse_while_recording("a copy of host memory that is not pinned");
+  }
   of(stream).add([=] { std::memmove(to, from, bytes); });
-  if (blocks) stream.synchronize();
 }
 void fill_zero(Stream& stream, void* data, std::size_t bytes) {
   if (bytes == 0) return;

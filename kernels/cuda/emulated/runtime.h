@@ -12,6 +12,15 @@ void set_device_memory(std::size_t bytes);
 /// Of one array of pinned host memory the most from now on; no limit at first.
 void set_largest_pinned(std::size_t bytes);
 
+/// Shared memory that a block may have from now on; kMostSharedBytes at first. A launch with more
+/// fails as on a device.
+void set_shared_bytes(std::size_t bytes);
+
+/// Faults, from now on: launches that fail as those of a device that no kernel was compiled for,
+/// and products that come out larger by this factor.
+void set_launches_fail(bool fail);
+void set_product_factor(float factor);
+
 /// Queues work on the stream of this handle, as a library does that takes a cudaStream_t.
 void queue(void* stream, std::function<void()> work);
 

@@ -54,6 +54,8 @@ using Slot = std::byte[kSlotBytes];
 void set_thread_order(std::uint64_t seed);
 
 void queue(Stream& stream, std::function<void()> work);
+/// THROWS: SystemError where a device refuses such a launch.
+void check_launch(const LaunchShape& shape);
 void run_grid(const LaunchShape& shape, const std::function<void()>& kernel);
 [[nodiscard]] void* dynamic_shared();
 void sync_threads();
@@ -82,6 +84,7 @@ template <typename T>
 template <typename... Parameters, typename... Arguments>
 void launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...),
             Arguments... arguments) {
+  emulated::check_launch(shape);
   emulated::queue(
       stream,
       [shape, kernel, values = std::tuple<Parameters...>(static_cast<Parameters>(arguments)...)] {

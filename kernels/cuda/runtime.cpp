@@ -3,7 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/simt_device.h"
+#include "kernels/cuda/runtime_check.h"
 
 namespace isthmus::cuda {
 namespace {
@@ -13,14 +13,20 @@ cudaEvent_t of(const Event& event) { return static_cast<cudaEvent_t>(event.handl
 std::string text_of(cudaError_t status) { return cudaGetErrorString(status); }
 }  // namespace
 
+bool succeeded(cudaError_t status) noexcept {
+  if (status == cudaSuccess) return true;
+  static_cast<void>(cudaGetLastError());
+  return false;
+}
+
 void check(cudaError_t status, const char* call) {
-  if (status == cudaSuccess) return;
+  if (succeeded(status)) return;
   throw SystemError(std::string("CUDA: ") + call + ": " + text_of(status));
 }
 
 std::vector<DeviceInfo> devices() {
   int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) return {};
+  if (!succeeded(cudaGetDeviceCount(&count))) return {};
   std::vector<DeviceInfo> found;
   for (int ordinal = 0; ordinal < count; ++ordinal) {
     cudaDeviceProp properties{};
@@ -34,7 +40,7 @@ std::vector<DeviceInfo> devices() {
 std::string unavailable() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess) {
+  if (!succeeded(status)) {
     return "no CUDA device can be used (is its driver installed?): " + text_of(status);
   }
   return count > 0 ? "" : "this machine has no CUDA device";
@@ -53,6 +59,15 @@ std::string versions() {
 
 void use_device(int ordinal) { check(cudaSetDevice(ordinal), "cudaSetDevice"); }
 
+std::size_t shared_bytes_of_block() {
+  if (!unavailable().empty()) return kMostSharedBytes;
+  int ordinal = 0, bytes = 0;
+  check(cudaGetDevice(&ordinal), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal),
+        "cudaDeviceGetAttribute");
+  return static_cast<std::size_t>(bytes);
+}
+
 DeviceMemory device_memory() {
   DeviceMemory memory;
   check(cudaMemGetInfo(&memory.free_bytes, &memory.total_bytes), "cudaMemGetInfo");
@@ -65,8 +80,8 @@ Stream::Stream() {
   handle_ = stream;
 }
 Stream::~Stream() {
-  cudaStreamSynchronize(of(*this));
-  cudaStreamDestroy(of(*this));
+  succeeded(cudaStreamSynchronize(of(*this)));
+  succeeded(cudaStreamDestroy(of(*this)));
 }
 void Stream::synchronize() { check(cudaStreamSynchronize(of(*this)), "cudaStreamSynchronize"); }
 void Stream::wait(const Event& event) {
@@ -78,16 +93,16 @@ Event::Event() {
   check(cudaEventCreate(&event), "cudaEventCreate");
   handle_ = event;
 }
-Event::~Event() { cudaEventDestroy(of(*this)); }
+Event::~Event() { succeeded(cudaEventDestroy(of(*this))); }
 void Event::record(Stream& stream) {
   check(cudaEventRecord(of(*this), of(stream)), "cudaEventRecord");
 }
 void Event::synchronize() const { check(cudaEventSynchronize(of(*this)), "cudaEventSynchronize"); }
 bool Event::reached() const {
   const cudaError_t status = cudaEventQuery(of(*this));
-  if (status == cudaErrorNotReady) return false;
-  check(status, "cudaEventQuery");
-  return true;
+  if (succeeded(status)) return true;
+  if (status != cudaErrorNotReady) check(status, "cudaEventQuery");
+  return false;
 }
 double Event::milliseconds_since(const Event& begin) const {
   float milliseconds = 0;
@@ -101,7 +116,7 @@ void* allocate_device(std::size_t bytes) {
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, bytes);
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // it is not sticky; the next call shall not see it
+    succeeded(status);
     const DeviceMemory memory = device_memory();
     throw OutOfDeviceMemory("CUDA: " + std::to_string(bytes) +
                             " bytes of device memory asked for, " +
@@ -111,20 +126,20 @@ void* allocate_device(std::size_t bytes) {
   check(status, "cudaMalloc");
   return data;
 }
-void free_device(void* data) noexcept { cudaFree(data); }
+void free_device(void* data) noexcept { succeeded(cudaFree(data)); }
 
 void* allocate_pinned(std::size_t bytes) {
   void* data = nullptr;
   const cudaError_t status = cudaMallocHost(&data, bytes);
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // as above
+    succeeded(status);
     throw SystemError("CUDA: " + std::to_string(bytes) +
                       " bytes of pinned host memory asked for, which are not free");
   }
   check(status, "cudaMallocHost");
   return data;
 }
-void free_pinned(void* data) noexcept { cudaFreeHost(data); }
+void free_pinned(void* data) noexcept { succeeded(cudaFreeHost(data)); }
 
 void copy(Stream& stream, void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
@@ -140,7 +155,7 @@ void fill_zero(Stream& stream, void* data, std::size_t bytes) {
 struct Graph::Impl {
   cudaGraphExec_t executable = nullptr;
   ~Impl() {
-    if (executable != nullptr) cudaGraphExecDestroy(executable);
+    if (executable != nullptr) succeeded(cudaGraphExecDestroy(executable));
   }
 };
 
@@ -151,13 +166,13 @@ Graph::Graph(Stream& stream, const std::function<void()>& queue) : impl_(new Imp
   try {
     queue();
   } catch (...) {
-    cudaStreamEndCapture(of(stream), &graph);
-    if (graph != nullptr) cudaGraphDestroy(graph);
+    succeeded(cudaStreamEndCapture(of(stream), &graph));
+    if (graph != nullptr) succeeded(cudaGraphDestroy(graph));
     throw;
   }
   check(cudaStreamEndCapture(of(stream), &graph), "cudaStreamEndCapture");
   const cudaError_t status = cudaGraphInstantiate(&impl_->executable, graph, 0);
-  cudaGraphDestroy(graph);
+  succeeded(cudaGraphDestroy(graph));
   check(status, "cudaGraphInstantiate");
 }
 Graph::~Graph() = default;

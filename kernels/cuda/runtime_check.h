@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers of the CUDA runtime.
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace isthmus::cuda {
+
+/// Whether a call went well. If not, the runtime forgets it: else it stays what cudaGetLastError
+/// says, and whoever asks that after a launch of his own takes it for the launch's.
+bool succeeded(cudaError_t status) noexcept;
+
+/// THROWS: SystemError naming the call and CUDA's text where it did not.
+void check(cudaError_t status, const char* call);
+
+}  // namespace isthmus::cuda

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values that go to a device from host memory which may change as soon as the call returns, such as
+// rows that a source makes up on demand: by way of two pinned buffers, of which the CPU fills one
+// while the device reads the other. They are made when they are first needed. One thread.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include "kernels/cross_entropy.h"
+#include "kernels/cuda/device.h"
+
+namespace isthmus {
+
+class CudaStaging {
+ public:
+  /// to[0, from.size()) := from. Blocks while both buffers wait to be read.
+  void put(cuda::Stream& stream, float* to, std::span<const float> from) {
+    while (!from.empty()) {
+      Buffer& buffer = buffers_[next_];
+      next_ = 1 - next_;
+      if (buffer.values.empty()) buffer.values = cuda::PinnedArray<float>(kValues);
+      buffer.read.synchronize();
+      const std::size_t count = std::min(from.size(), kValues);
+      std::copy_n(from.data(), count, buffer.values.data());
+      cuda::copy<float>(stream, to, buffer.values.data(), count);
+      buffer.read.record(stream);
+      from = from.subspan(count);
+      to += count;
+    }
+  }
+
+ private:
+  // 2 MiB: what a source gives at once.
+  static constexpr auto kValues = static_cast<std::size_t>(kernels::kWeightRowsValues);
+  struct Buffer {
+    cuda::PinnedArray<float> values;
+    cuda::Event read;
+  };
+  Buffer buffers_[2];
+  std::size_t next_ = 0;
+};
+
+}  // namespace isthmus

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// device.h over the CUDA runtime: an answer is its call's alone, whoever asks for the last error
+// afterwards.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cuda/fake_cuda_runtime.h"
+#include "kernels/cuda/device.h"
+
+namespace isthmus::cuda {
+namespace {
+using testing::HasSubstr;
+
+class CudaRuntime : public testing::Test {
+ protected:
+  void TearDown() override { EXPECT_EQ(fake::last_error(), 0); }
+  /// While `call` answers `error`.
+  template <typename Use>
+  static void with(const char* call, int error, const Use& use) {
+    fake::answer(call, error);
+    use();
+    fake::answer(call, 0);
+  }
+};
+
+TEST_F(CudaRuntime, AnEventThatIsNotReachedIsNoError) {
+  const Event event;
+  EXPECT_TRUE(event.reached());
+  with("cudaEventQuery", fake::kNotReady, [&] { EXPECT_FALSE(event.reached()); });
+  EXPECT_EQ(fake::last_error(), 0);
+  with("cudaEventQuery", fake::kCaptureInvalidated,
+       [&] { EXPECT_THROW(static_cast<void>(event.reached()), SystemError); });
+}
+
+TEST_F(CudaRuntime, AFailedCallIsNamedAndForgotten) {
+  Stream stream;
+  with("cudaStreamSynchronize", fake::kCaptureInvalidated, [&] {
+    try {
+      stream.synchronize();
+      ADD_FAILURE();
+    } catch (const SystemError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("cudaStreamSynchronize: as it was told to"));
+    }
+  });
+}
+
+TEST_F(CudaRuntime, MemoryThatDoesNotSufficeIsForgotten) {
+  with("cudaMalloc", fake::kMemoryAllocation,
+       [&] { EXPECT_THROW(const DeviceArray<float> array(1), OutOfDeviceMemory); });
+  with("cudaMallocHost", fake::kMemoryAllocation,
+       [&] { EXPECT_THROW(const PinnedArray<float> array(1), SystemError); });
+}
+
+TEST_F(CudaRuntime, ARecordingThatFailsLeavesNothing) {
+  Stream stream;
+  with("cudaStreamEndCapture", fake::kCaptureInvalidated, [&] {
+    EXPECT_THROW(const Graph graph(stream, [] {}), SystemError);
+    EXPECT_THROW(const Graph graph(stream, [] { throw RunError("while it is recorded"); }),
+                 RunError);
+  });
+  with("cudaGraphInstantiate", fake::kMemoryAllocation,
+       [&] { EXPECT_THROW(const Graph graph(stream, [] {}), SystemError); });
+}
+
+TEST_F(CudaRuntime, WhatFailsAtAnEndIsForgotten) {
+  for (const char* const call : {"cudaStreamSynchronize", "cudaStreamDestroy", "cudaEventDestroy",
+                                 "cudaFree", "cudaFreeHost"}) {
+    with(call, fake::kCaptureInvalidated, [] {
+      const Stream stream;
+      const Event event;
+      const DeviceArray<float> array(1);
+      const PinnedArray<float> pinned(1);
+    });
+    EXPECT_EQ(fake::last_error(), 0) << call;
+  }
+}
+
+TEST_F(CudaRuntime, WithoutADeviceThereIsAReasonAndNoError) {
+  with("cudaGetDeviceCount", fake::kCaptureInvalidated, [] {
+    EXPECT_TRUE(devices().empty());
+    EXPECT_THAT(unavailable(), HasSubstr("no CUDA device can be used"));
+    EXPECT_EQ(shared_bytes_of_block(), kMostSharedBytes);
+  });
+  EXPECT_EQ(shared_bytes_of_block(), std::size_t{99} << 10);
+}
+
+}  // namespace
+}  // namespace isthmus::cuda

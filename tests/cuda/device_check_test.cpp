@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device that fails, or computes wrong things, is found out before a run is given to it.
+#include "inner/device_check.h"
+
+#include <gmock/gmock.h>
+
+#include "cuda/training_case.h"
+#include "kernels/cuda/emulated/runtime.h"
+
+namespace isthmus {
+namespace {
+using testing::AllOf;
+using testing::HasSubstr;
+
+class DeviceCheck : public testing::Test {
+ protected:
+  void TearDown() override {
+    cuda::emulated::set_launches_fail(false);
+    cuda::emulated::set_product_factor(1);
+  }
+};
+
+TEST_F(DeviceCheck, PassesADeviceThatComputesWhatTheCpuDoes) {
+  for (const char* const model : {"gpt2", "llama", "llama+"}) {
+    for (const bool bf16 : {false, true}) {
+      for (const char* const optimizer : {"adamw", "sgd"}) {
+        LanguageModelOptions options = tiny_options(model);
+        options.bf16 = bf16;
+        options.inner.optimizer = optimizer;
+        EXPECT_EQ(device_self_check(options), "") << model << bf16 << optimizer;
+      }
+    }
+  }
+  LanguageModelOptions forward_only = tiny_options("gpt2");
+  forward_only.forward_only = true;
+  forward_only.recompute = Recompute::kSelective;
+  EXPECT_EQ(device_self_check(forward_only), "");
+}
+
+TEST_F(DeviceCheck, NamesWhatFails) {
+  cuda::emulated::set_launches_fail(true);
+  EXPECT_THAT(device_self_check(tiny_options("gpt2")),
+              HasSubstr("a step of a tiny model fails: CUDA: kernel launch: no kernel image"));
+}
+
+TEST_F(DeviceCheck, NamesWhatDiffers) {
+  for (const bool bf16 : {false, true}) {
+    LanguageModelOptions options = tiny_options("llama");
+    options.bf16 = bf16;
+    cuda::emulated::set_product_factor(1.25f);
+    EXPECT_THAT(device_self_check(options),
+                AllOf(HasSubstr("step 1 of a tiny model has loss"), HasSubstr("on the CPU")));
+  }
+}
+
+}  // namespace
+}  // namespace isthmus

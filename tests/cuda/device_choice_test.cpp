@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run does about a device that fails its check.
+#include "app/device_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "app/commands.h"
+#include "app/training_plan.h"
+#include "inner/model_layout.h"
+#include "isthmus/errors.h"
+#include "kernels/cuda/emulated/runtime.h"
+
+namespace isthmus::app {
+namespace {
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST(DeviceChoice, ADeviceThatFailsIsLeftAloneAndByNameAnError) {
+  constexpr std::string_view kFile = R"(schema = 1
+[model]
+arch = "llama"
+layers = 2
+d_model = 64
+heads = 2
+vocab = 256
+[data]
+source = "synth:zipf:vocab=256,tokens=9k"
+[train]
+steps = 10
+global_batch = "512 tok"
+context = 32
+)";
+  const auto chosen = [&](const char* device) {
+    const Config config = load_config_text(std::string(kFile) + "device = \"" + device + "\"\n",
+                                           "run.toml", {}, schema_context());
+    const ModelLayout layout(model_shape(config.model, config.train.context));
+    const auto plan = make_training_plan(config, std::vector<int>{0, 1});
+    return choose_device(config, plan, layout, false);
+  };
+  EXPECT_TRUE(chosen("auto").on_cuda());
+  cuda::emulated::set_product_factor(0);
+  const DeviceChoice choice = chosen("auto");
+  EXPECT_FALSE(choice.on_cuda());
+  EXPECT_THAT(choice.note, AllOf(HasSubstr("cuda:0 emulated"), HasSubstr("fails the check"),
+                                 HasSubstr("on the CPU")));
+  EXPECT_THROW(static_cast<void>(chosen("cuda")), SystemError);
+  cuda::emulated::set_product_factor(1);
+}
+
+}  // namespace
+}  // namespace isthmus::app

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// A CUDA runtime that does nothing but answer, as its documentation has it: a call that fails also
+// leaves its answer for cudaGetLastError, which forgets it.
+#pragma once
+
+#include <string>
+
+namespace isthmus::cuda::fake {
+
+/// What the next calls of `call` answer, by CUDA's number; 0: success again.
+void answer(const std::string& call, int error);
+/// What cudaGetLastError would say.
+[[nodiscard]] int last_error();
+
+inline constexpr int kMemoryAllocation = 2, kNotReady = 600, kCaptureInvalidated = 901;
+
+}  // namespace isthmus::cuda::fake
