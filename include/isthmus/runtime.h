@@ -29,7 +29,7 @@ class WaitQueue {
   virtual ~WaitQueue() = default;
   /// Runs `change` under the lock, then wakes the waiters. Does not block beyond the lock.
   virtual void update(const std::function<void()>& change) = 0;
-  /// Blocks until `ready()`, evaluated under the lock, or until `deadline`.
+  /// Blocks until `ready()`, asked under the lock by this or another task, or until `deadline`.
   /// RETURNS: the last value of `ready()`.
   virtual bool wait(const std::function<bool()>& ready, TimePoint deadline) = 0;
 };

@@ -63,6 +63,11 @@ class Xxh3Stream {
 /// `crc` continues an earlier result: crc32c(b, crc32c(a)) is the checksum of a then b.
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 
+/// The same of `from`, which is copied to `to` on the way: each byte comes from memory once.
+/// REQUIRES: to.size() == from.size(), no overlap.
+[[nodiscard]] std::uint32_t crc32c_copy(std::span<const std::byte> from, std::span<std::byte> to,
+                                        std::uint32_t crc = 0);
+
 namespace detail {
 /// The two implementations behind `crc32c`, for tests and benchmarks.
 [[nodiscard]] std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t crc);

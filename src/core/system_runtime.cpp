@@ -11,6 +11,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "core/check.h"
 #include "isthmus/errors.h"
@@ -26,27 +27,63 @@ class SystemWaitQueue final : public WaitQueue {
   explicit SystemWaitQueue(const Clock& clock) : clock_(clock) {}
 
   void update(const std::function<void()>& change) override {
+    bool some_ready = false;
     {
       const std::scoped_lock lock(mutex_);
       change();
+      some_ready = ask_waiters();
     }
-    changed_.notify_all();
+    if (some_ready) changed_.notify_all();
   }
 
   bool wait(const std::function<bool()>& ready, TimePoint deadline) override {
     std::unique_lock lock(mutex_);
+    if (ready()) return true;
+    Waiter self(ready, waiters_);
     while (true) {
-      if (ready()) return true;
       const TimePoint now = clock_.now();
       if (now >= deadline) return false;
       changed_.wait_for(lock, std::min(deadline - now, kLongestSlice));
+      if (self.error) std::rethrow_exception(self.error);
+      if (self.satisfied || ready()) return true;
     }
   }
 
  private:
+  /// In the list as long as it lives, or until it has been asked with success.
+  struct Waiter {
+    Waiter(const std::function<bool()>& for_what, std::vector<Waiter*>& all)
+        : ready(for_what), list(all) {
+      list.push_back(this);
+    }
+    ~Waiter() { std::erase(list, this); }
+    Waiter(const Waiter&) = delete;
+    Waiter& operator=(const Waiter&) = delete;
+
+    const std::function<bool()>& ready;
+    std::vector<Waiter*>& list;
+    bool satisfied = false;
+    std::exception_ptr error;  // what `ready` has thrown
+  };
+
+  /// Whoever changes something asks for those who wait, as in virtual time: a thread that is woken
+  /// only to look and sleep again costs two changes of context, at every frame of an exchange.
+  /// RETURNS: whether somebody is to be woken.
+  bool ask_waiters() {
+    return std::erase_if(waiters_, [](Waiter* waiter) {
+             try {
+               waiter->satisfied = waiter->ready();
+             } catch (...) {
+               waiter->error = std::current_exception();
+             }
+             return waiter->satisfied || waiter->error;
+           }) > 0;
+  }
+
   const Clock& clock_;
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::vector<Waiter*> waiters_;  // on their stacks, in order of arrival
 };
 
 class SystemTask final : public Task {

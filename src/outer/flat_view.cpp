@@ -59,12 +59,14 @@ void for_each_tile(std::size_t n, const FillTile& fill) {
 
 Encoded encode_tiles(const Codec& codec, std::size_t n, const FillTile& fill, const EncodeKey& key,
                      ErrorFeedback* feedback, ContributionSample* sample) {
-  Encoded encoded{.values = n, .bytes = std::vector<std::byte>(encoded_bytes(codec, n))};
+  Encoded encoded{.values = n, .bytes = {}};
+  encoded.bytes.reserve(encoded_bytes(codec, n));
   EncodeKey tile_key = key;
   std::size_t at = 0;
   for_each_tile(n, [&](std::size_t begin, std::span<float> tile) {
     const std::size_t bytes = codec.encoded_bytes(tile.size());
-    const std::span<std::byte> out = std::span(encoded.bytes).subspan(at, bytes);
+    encoded.bytes.resize(at + bytes);  // tile by tile, so that its zeros do not leave the cache
+    const std::span<std::byte> out = std::span(encoded.bytes).subspan(at);
     fill(begin, tile);
     if (feedback == nullptr) {
       codec.encode(tile, out, tile_key);

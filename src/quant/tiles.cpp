@@ -66,14 +66,14 @@ std::size_t encoded_bytes(const Codec& codec, std::size_t n) {
 
 Encoded encode(const Codec& codec, std::span<const float> values, const EncodeKey& key) {
   Encoded result{.values = values.size(), .bytes = {}};
-  result.bytes.resize(encoded_bytes(codec, values.size()));
-  const std::span<std::byte> out = result.bytes;
+  result.bytes.reserve(encoded_bytes(codec, values.size()));
   EncodeKey tile_key = key;
   std::size_t at = 0;
   for (std::size_t begin = 0; begin < values.size(); begin += kTileValues) {
     const std::size_t n = std::min(kTileValues, values.size() - begin);
     const std::size_t size = codec.encoded_bytes(n);
-    codec.encode(values.subspan(begin, n), out.subspan(at, size), tile_key);
+    result.bytes.resize(at + size);  // tile by tile, so that its zeros do not leave the cache
+    codec.encode(values.subspan(begin, n), std::span(result.bytes).subspan(at), tile_key);
     at += size;
     ++tile_key.tile;
   }

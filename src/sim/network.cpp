@@ -30,7 +30,7 @@ std::uint64_t trace_word(ActionKind kind, std::uint32_t link, std::size_t bytes)
 
 FrameBytes with_flipped_bit(const FrameBytes& frame, std::uint64_t word) {
   if (frame->empty()) return frame;
-  auto copy = std::make_shared<std::vector<std::byte>>(*frame);
+  auto copy = std::make_shared<std::vector<std::byte>>((*frame).begin(), (*frame).end());
   const std::uint64_t bit = word % (copy->size() * 8);
   (*copy)[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
   return copy;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -87,17 +88,23 @@ class FrameBuilder {
  public:
   /// REQUIRES: payload_bytes <= kMaxFramePayload.
   FrameBuilder(const FrameHeader& header, std::size_t payload_bytes);
-  /// The payload, zero-filled until written.
+  /// The payload; unspecified until written, all of which is the caller's duty.
   [[nodiscard]] std::span<std::byte> payload();
   /// Adds the checksum. Call once.
   [[nodiscard]] FrameBytes finish() &&;
 
  private:
-  std::vector<std::byte> bytes_;
+  std::unique_ptr<std::byte[]> bytes_;
+  std::size_t size_;
 };
 
 [[nodiscard]] FrameBytes make_frame(const FrameHeader& header,
                                     std::span<const std::byte> payload = {});
+/// The same with a payload that stays where it is, and which `owner`, who keeps it unchanged, holds
+/// together with the frame. It is copied, and its checksum found on the way, where the frame goes.
+[[nodiscard]] FrameBytes make_frame_around(const FrameHeader& header,
+                                           std::span<const std::byte> payload,
+                                           std::shared_ptr<const void> owner);
 
 /// RETURNS: FrameError for a wrong length, magic, version, kind, field or checksum.
 [[nodiscard]] Expected<Frame, FrameError> parse_frame(std::span<const std::byte> bytes);
@@ -109,13 +116,16 @@ struct FrameOrder {
 };
 /// RETURNS: nothing for bytes that do not begin as a frame of this version does.
 [[nodiscard]] std::optional<FrameOrder> order_of(std::span<const std::byte> bytes);
+[[nodiscard]] std::optional<FrameOrder> order_of(const FrameBytes& frame);
 /// Whether frames of this kind bring a round's values.
 [[nodiscard]] constexpr bool is_values(FrameKind kind) {
   return kind == FrameKind::kContribution || kind == FrameKind::kResult ||
          kind == FrameKind::kPartial;
 }
 
-/// The payload of a frame that `parse_frame` has accepted before; no checks.
+/// The frame whose bytes `parse_frame` has accepted before; no checks.
+[[nodiscard]] Frame accepted_frame(const FrameBytes& frame);
+/// Its payload.
 [[nodiscard]] std::span<const std::byte> payload_of(const FrameBytes& frame);
 
 /// Parts of one kind that a kRequest asks for: first, first + 1, ... first + count - 1.

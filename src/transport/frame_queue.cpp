@@ -9,7 +9,7 @@
 namespace isthmus {
 
 void FrameQueue::push(FrameBytes frame) {
-  const std::optional<FrameOrder> order = order_of(*frame);
+  const std::optional<FrameOrder> order = order_of(frame);
   Line* line = &words_;
   if (order && is_values(order->kind)) {
     line = &values_[order->sent.value()];

@@ -140,7 +140,7 @@ void LinkEngine::from_stream(Rank rank, std::span<const std::byte> header,
 
 void LinkEngine::from_connection(const ConnectionId& id, std::span<const std::byte> header,
                                  std::span<const std::byte> body, TimePoint now,
-                                 std::optional<Rank> owner) {
+                                 std::optional<Rank> owner, FrameBytes kept) {
   const auto parsed = parse_link_message(header, body);
   if (!parsed) {
     stranger(parsed.error().what);
@@ -194,28 +194,28 @@ void LinkEngine::from_connection(const ConnectionId& id, std::span<const std::by
     if (options_.on_carried) {
       options_.on_carried(false, from, static_cast<int>(connection.stream), body);
     }
-    take_frame(from, parsed->number, body);
+    if (!kept) kept = std::make_shared<const std::vector<std::byte>>(body.begin(), body.end());
+    take_frame(from, parsed->number, std::move(kept));
   } else if (parsed->kind == LinkKind::kClose) {
     peer.leaving = parsed->number;
   }
   settle_leave(from);
 }
 
-void LinkEngine::take_frame(Rank from, std::uint64_t number, std::span<const std::byte> body) {
+void LinkEngine::take_frame(Rank from, std::uint64_t number, FrameBytes frame) {
   Peer& peer = at(from);
   std::vector<FrameBytes> in_order;
-  const auto verdict = peer.in.receive(
-      number, std::make_shared<const std::vector<std::byte>>(body.begin(), body.end()), in_order);
+  const auto verdict = peer.in.receive(number, std::move(frame), in_order);
   if (verdict == LinkReceiver::Verdict::kBeyondWindow) {
     lose(from, LinkEvent::Kind::kLost,
          fmt::format("it sends more than the {} bytes this member takes", options_.window_bytes));
     return;
   }
-  for (FrameBytes& frame : in_order) {
+  for (FrameBytes& each : in_order) {
     if (options_.readmits && !peer.joined) {
-      peer.early.push_back(std::move(frame));  // the news that it is here goes first
+      peer.early.push_back(std::move(each));  // the news that it is here goes first
     } else {
-      hand_out(from, std::move(frame));
+      hand_out(from, std::move(each));
     }
   }
 }

@@ -98,9 +98,10 @@ class LinkEngine {
   void from_stream(Rank peer, std::span<const std::byte> header, std::span<const std::byte> body,
                    TimePoint now);
   /// From the connections it has accepted. `owner`: whose key opened it, where links have keys.
+  /// `kept`: the body's bytes, where they can be kept as they are; else they are copied.
   void from_connection(const ConnectionId& id, std::span<const std::byte> header,
                        std::span<const std::byte> body, TimePoint now,
-                       std::optional<Rank> owner = {});
+                       std::optional<Rank> owner = {}, FrameBytes kept = nullptr);
   /// Someone has connected to `endpoint` and got no further.
   void stranger_handshake(HandshakeFault fault, const std::string& endpoint);
   /// ... with a key that is no member's.
@@ -208,7 +209,7 @@ class LinkEngine {
   /// Another process is this member from now on.
   void begin_anew(Rank rank);
   void hand_out(Rank from, FrameBytes frame);
-  void take_frame(Rank from, std::uint64_t number, std::span<const std::byte> body);
+  void take_frame(Rank from, std::uint64_t number, FrameBytes frame);
   /// Whether a process other than the one known so far may be this member now.
   [[nodiscard]] bool may_replace(const Peer& peer, TimePoint now) const;
   /// Whether it was this member before: another one followed, or its key was taken from it. It may

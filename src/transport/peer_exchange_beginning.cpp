@@ -101,8 +101,8 @@ void ExchangeEngine::open(Round round, bool commit, std::optional<Contribution> 
 void ExchangeEngine::take_early(OpenRound& open, TimePoint now, Outbox& out) {
   if (auto early = early_.extract(open.round.id())) {
     for (auto& [from, bytes] : early.mapped()) {
-      const Expected<Frame, FrameError> frame = parse_frame(*bytes);
-      feed(open, from, frame.value(), std::move(bytes), now, out);
+      const Frame frame = accepted_frame(bytes);  // when it came
+      feed(open, from, frame, std::move(bytes), now, out);
     }
   }
 }

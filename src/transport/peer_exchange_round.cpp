@@ -74,20 +74,23 @@ Round::Round(Contribution contribution, const RoundPlace& place)
   if (kind == ReductionKind::kCollect) {
     collected_.resize(members);
   } else {
-    values_.resize(contributed_values_);
+    values_.reserve(contributed_values_);
   }
   stamps_.resize(3 * plan_.parts.size() * members);
   parts_.resize(plan_.parts.size());
   open_parts_ = parts_.size();
+  if (parts_.empty()) begin_digest();
   const FrameBytes nothing = make_frame(header(FrameKind::kContribution));  // of who is not there
+  const auto contributed =
+      std::make_shared<const std::vector<std::byte>>(std::move(contribution.encoded.bytes));
   for (std::size_t k = 0; k < parts_.size(); ++k) {
     const Part& part = plan_.parts[k];
     FrameHeader head = header_of_part(FrameKind::kContribution, k);
     head.weight = contribution.weight;
-    const std::span<const std::byte> bytes = contribution.encoded.bytes;
+    const std::span<const std::byte> bytes = *contributed;
     const bool gives = contribution.weight > 0;  // else it need not have bytes
-    parts_[k].own =
-        make_frame(head, gives ? bytes.subspan(part.offset, part.bytes) : bytes.first(0));
+    parts_[k].own = make_frame_around(
+        head, gives ? bytes.subspan(part.offset, part.bytes) : bytes.first(0), contributed);
     if (gathers(k)) {
       parts_[k].inputs.resize(members);
       for (std::size_t m = 0; m < members; ++m) {
@@ -119,7 +122,10 @@ bool Round::gathers(std::size_t k) const {
   return plan_.all_to_all() || gatherer(k) == place_.self;
 }
 
+// Parts come about in their order, so the vector's zeros are overwritten while they are in the
+// cache.
 std::span<float> Round::values_of(const Part& part) {
+  values_.resize(std::max(values_.size(), part.first_value + part.values));
   return std::span(values_).subspan(part.first_value, part.values);
 }
 
@@ -318,17 +324,19 @@ void Round::encode_part(const Part& part, std::uint32_t worker, std::span<float>
 }
 
 // Everyone uses the decoded bytes, the owner too: the fp32 mean it has just computed is
-// overwritten.
+// overwritten, but where decoding would bring the same bits.
 Expected<void, ExchangeError> Round::answer(std::size_t k, Outbox& out) {
   const Part& part = plan_.parts[k];
   const std::size_t prefix = bitmap_bytes(place_.members);
   FrameBuilder builder(header_of_part(FrameKind::kResult, k), prefix + part.bytes);
   write_bitmap(contributes_, builder.payload().first(prefix));
   const std::span<std::byte> bytes = builder.payload().subspan(prefix);
-  const std::span<float> values = values_of(part);
-  encode_part(part, kMeanWorker, owner_residual(part), bytes);
-  if (auto ok = decode(*codec_, bytes, values); !ok) {
-    return fault(ExchangeError::Kind::kCorrupt, place_.self, ok.error().what);
+  const std::span<float> residual = owner_residual(part);
+  encode_part(part, kMeanWorker, residual, bytes);
+  if (!codec_->lossless() || !residual.empty()) {
+    if (auto ok = decode(*codec_, bytes, values_of(part)); !ok) {
+      return fault(ExchangeError::Kind::kCorrupt, place_.self, ok.error().what);
+    }
   }
   parts_[k].own.reset();
   parts_[k].result = std::move(builder).finish();
@@ -337,22 +345,30 @@ Expected<void, ExchangeError> Round::answer(std::size_t k, Outbox& out) {
   return {};
 }
 
+// The digest follows the parts in their order, while their values are still in the cache.
 void Round::finish_part(std::size_t k) {
   parts_[k].done = true;
   --open_parts_;
+  if (digested_ == 0 && k == 0) begin_digest();
+  for (; digested_ < parts_.size() && parts_[digested_].done; ++digested_) {
+    if (plan_.kind == ReductionKind::kCollect) continue;  // its order is that of members
+    stream_.update(std::as_bytes(values_of(plan_.parts[digested_])));
+  }
+  if (complete()) {
+    for (const std::vector<std::byte>& bytes : collected_) stream_.update(bytes);
+  }
+}
+
+// Who contributes is known with the first part.
+void Round::begin_digest() {
+  std::vector<std::byte> bits(bitmap_bytes(place_.members));
+  write_bitmap(contributes_, bits);
+  stream_.update(bits);
 }
 
 Digest128 Round::digest() const {
   ISTHMUS_CHECK(complete(), open_parts_);
-  std::vector<std::byte> bits(bitmap_bytes(place_.members));
-  write_bitmap(contributes_, bits);
-  Xxh3Stream stream;
-  stream.update(bits);
-  stream.update(std::as_bytes(std::span(values_)));
-  for (const std::vector<std::byte>& bytes : collected_) {
-    stream.update(bytes);
-  }
-  return stream.digest();
+  return stream_.digest();
 }
 
 void Round::drop_frames() {

@@ -167,6 +167,7 @@ class Round {
   [[nodiscard]] Expected<void, ExchangeError> answer(std::size_t part, Outbox& out);
   [[nodiscard]] std::span<float> owner_residual(const Part& part);
   void finish_part(std::size_t part);
+  void begin_digest();
   void send(Rank to, std::size_t part, FrameKind kind, const FrameBytes& frame, Outbox& out);
   [[nodiscard]] std::uint32_t& stamp(Rank to, std::size_t part, FrameKind kind);
   [[nodiscard]] Unexpected<ExchangeError> fault(ExchangeError::Kind kind, Rank peer,
@@ -189,6 +190,8 @@ class Round {
   std::vector<std::vector<std::byte>> collected_;     // by member; in a collect only
   std::size_t contributed_values_ = 0;
   EncodedResult encoded_;
+  Xxh3Stream stream_;                  // of the digest
+  std::size_t digested_ = 0;           // parts in it
   std::vector<std::uint32_t> stamps_;  // (kind, part, peer): echoes sent before it last went out
   std::uint64_t payload_bytes_ = 0;
   std::uint64_t wire_bytes_ = 0;

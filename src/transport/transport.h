@@ -9,21 +9,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "isthmus/expected.h"
 #include "isthmus/types.h"
+#include "transport/frame_bytes.h"
 
 namespace isthmus {
 
 /// Payload bytes of one frame are at most this many.
 inline constexpr std::size_t kMaxFramePayload = std::size_t{1} << 20;
-
-/// An immutable frame (header and payload). Shared by the sender, who may have to send it again,
-/// and by every receiver's queue.
-using FrameBytes = std::shared_ptr<const std::vector<std::byte>>;
 
 struct ReceivedFrame {
   Rank from;

@@ -57,7 +57,7 @@ EncodeKey TreeExchange::key(const SyncId& id) const {
 
 void TreeExchange::send(Rank to, FrameBytes frame) {
   sent_.wire += frame->size();
-  const FrameOrder order = *order_of(*frame);
+  const FrameOrder order = *order_of(frame);
   if (is_values(order.kind)) sent_.payload += payload_of(frame).size();
   transport_.send(to, std::move(frame));
 }

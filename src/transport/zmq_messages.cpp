@@ -3,12 +3,13 @@
 
 #include <atomic>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 namespace isthmus {
 namespace {
 
-constexpr std::size_t kCopyBelow = 4096;  // bytes that are cheaper copied than lent
+constexpr std::size_t kCopyBelow = 4096;  // bytes that are cheaper copied than lent or kept
 
 /// Lends a frame to ZeroMQ, whose own thread gives it back. The flag orders what the two threads do
 /// where tools cannot see ZeroMQ's own ordering.
@@ -22,6 +23,17 @@ void give_back(void*, void* hint) {
   delete lent;  // NOLINT(cppcoreguidelines-owning-memory)
 }
 
+/// The bytes of big messages do not move with their handle.
+class KeptMessage final : public FrameStore {
+ public:
+  explicit KeptMessage(zmq::message_t message) : message_(std::move(message)) {}
+  [[nodiscard]] std::size_t size() const override { return message_.size(); }
+  [[nodiscard]] std::span<const std::byte> bytes() const override { return bytes_of(message_); }
+
+ private:
+  zmq::message_t message_;
+};
+
 }  // namespace
 
 std::span<const std::byte> bytes_of(const zmq::message_t& message) {
@@ -29,13 +41,21 @@ std::span<const std::byte> bytes_of(const zmq::message_t& message) {
 }
 
 zmq::message_t message_of(const FrameBytes& body) {
-  if (body == nullptr || body->size() < kCopyBelow) {
-    return body == nullptr ? zmq::message_t() : zmq::message_t(body->data(), body->size());
+  if (body == nullptr) return {};
+  if (body->size() < kCopyBelow || body->in_pieces()) {
+    zmq::message_t copy(body->size());
+    body->copy_to({static_cast<std::byte*>(copy.data()), copy.size()});
+    return copy;
   }
   auto* lent = new Lent{.frame = body};  // NOLINT(cppcoreguidelines-owning-memory)
   lent->ready.store(true, std::memory_order_release);
   // ZeroMQ takes mutable memory and writes nothing into a message to be sent.
   return {const_cast<std::byte*>(body->data()), body->size(), give_back, lent};
+}
+
+FrameBytes kept_message(zmq::message_t& message) {
+  if (message.size() < kCopyBelow) return nullptr;
+  return FrameBytes(std::make_shared<const KeptMessage>(std::move(message)));
 }
 
 std::optional<std::vector<zmq::message_t>> next_message(zmq::socket_t& socket) {

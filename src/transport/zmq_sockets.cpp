@@ -181,6 +181,10 @@ bool ZmqSockets::to_stream(Rank peer, int stream, const LinkHeader& header,
   const auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];
   if (static_cast<std::size_t>(stream) >= links.size()) return false;
   zmq::socket_t& socket = links[static_cast<std::size_t>(stream)]->socket;
+  // Nothing is put together for a connection that does not take it.
+  if (body && body->in_pieces() && (socket.get(zmq::sockopt::events) & ZMQ_POLLOUT) == 0) {
+    return false;
+  }
   zmq::message_t part = message_of(body);
   const LinkHeaderBytes head = write_link_header(header, bytes_of(part));
   return socket.send(zmq::buffer(head), zmq::send_flags::sndmore | zmq::send_flags::dontwait) &&

@@ -178,9 +178,11 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now)
         continue;
       }
     }
-    engine.from_connection(
-        (*parts)[0].to_string(), whole ? bytes_of((*parts)[1]) : std::span<const std::byte>{},
-        whole ? bytes_of((*parts)[2]) : std::span<const std::byte>{}, now(), owner);
+    const std::span<const std::byte> none;
+    FrameBytes kept = whole ? kept_message((*parts)[2]) : nullptr;
+    const std::span<const std::byte> body = kept ? *kept : whole ? bytes_of((*parts)[2]) : none;
+    engine.from_connection((*parts)[0].to_string(), whole ? bytes_of((*parts)[1]) : none, body,
+                           now(), owner, std::move(kept));
   }
   answer_guests();
 }

@@ -56,6 +56,15 @@ TEST(Crc32c, ContinuesFromAnEarlierPart) {
   }
 }
 
+TEST(Crc32c, OfACopyIsThatOfTheBytes) {
+  for (const std::size_t length : {0u, 1u, 3071u, 12288u, 12289u, 50000u}) {
+    const std::vector<std::byte> from = random_bytes(length);
+    std::vector<std::byte> to(length);
+    EXPECT_EQ(crc32c_copy(from, to, 7), crc32c(from, 7)) << length;
+    EXPECT_EQ(to, from) << length;
+  }
+}
+
 TEST(Sha256, GivesTheFipsExamplesWholeAndInParts) {
   EXPECT_EQ(sha256_hex(as_bytes("abc")),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");

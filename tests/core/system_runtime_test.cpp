@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <memory>
+#include <thread>
 #include <vector>
 
 namespace isthmus {
@@ -63,6 +64,32 @@ TEST(SystemRuntime, TasksRunAtTheSameTime) {
   }
   for (auto& task : tasks) task->join();
   EXPECT_EQ(started, 2);
+}
+
+TEST(SystemRuntime, WhoWaitsIsWokenOnlyForWhatItWaitsFor) {
+  SystemRuntime runtime;
+  const auto queue = runtime.make_wait_queue();
+  int state = 0;  // below, too: under the queue's lock
+  int looks = 0;
+  bool waits = false;
+  const auto task = runtime.spawn("waiter", [&] {
+    const std::thread::id self = std::this_thread::get_id();
+    EXPECT_TRUE(queue->wait(
+        [&] {
+          looks += std::this_thread::get_id() == self ? 1 : 0;
+          waits = true;
+          return state == 1000;
+        },
+        kNever));
+  });
+  for (bool seen = false; !seen;) {
+    queue->update([&] { seen = waits; });
+  }
+  for (int i = 0; i < 1000; ++i) {
+    queue->update([&] { ++state; });
+  }
+  task->join();
+  EXPECT_LE(looks, 20) << "1, but for what the system wakes without a reason";
 }
 
 }  // namespace

@@ -146,6 +146,17 @@ TEST_P(EveryCodec, EncodingIsAFunctionOfValuesAndKey) {
   EXPECT_TRUE(std::equal(third.begin(), third.end(), whole.end() - std::ssize(third)));
 }
 
+TEST_P(EveryCodec, EncodingWritesAllOfItsRoom) {
+  for (const std::size_t n : {1u, 2u, 63u, 65u, 1000u, 4095u, 4096u}) {
+    const std::vector<float> x = testing::normal_vector(n);
+    std::vector<std::byte> ones(codec().encoded_bytes(n), std::byte{0xff});
+    std::vector<std::byte> zeros(ones.size());
+    codec().encode(x, ones);
+    codec().encode(x, zeros);
+    EXPECT_EQ(ones, zeros) << n;
+  }
+}
+
 TEST_P(EveryCodec, OnlyRandomCodecsDependOnTheKey) {
   const std::vector<float> x = testing::normal_vector(kTileValues);
   const auto other = encode(codec(), x, {.seed = 1, .worker = 0, .tile = 0}).bytes;

@@ -44,8 +44,9 @@ inline std::vector<Seen> receive_until(Transport& transport, Runtime& runtime, T
     if (!received && received.error().kind != TransportError::Kind::kPeerLost) return seen;
     Seen item{.what = 0, .when = runtime.clock().now()};
     if (received) {
-      item.what = std::to_integer<int>(received->bytes->back());
-      item.intact = *received->bytes == *frame_of(static_cast<std::uint8_t>(item.what));
+      item.what = std::to_integer<int>((*received->bytes).back());
+      item.intact =
+          std::ranges::equal(*received->bytes, *frame_of(static_cast<std::uint8_t>(item.what)));
     } else {
       item.what = -1 - received.error().peer.value();
     }

@@ -294,7 +294,7 @@ class EngineNet {
   void post(int from, const Outgoing& frame) {
     FrameBytes bytes = forge ? forge(from, frame.frame) : frame.frame;
     if (uniform() < faults_.damage) {
-      auto damaged = *bytes;
+      std::vector<std::byte> damaged((*bytes).begin(), (*bytes).end());
       damaged[static_cast<std::size_t>(uniform() * static_cast<double>(damaged.size()))] ^=
           std::byte{16};
       bytes = std::make_shared<const std::vector<std::byte>>(std::move(damaged));

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
+#include <memory>
 
 namespace isthmus {
 namespace {
@@ -68,10 +70,53 @@ TEST(Frame, LiesOnTheWireAsDocumented) {
   EXPECT_EQ(frame->size(), 70u);
 }
 
+class FrameAround : public ::testing::TestWithParam<std::size_t> {
+ protected:
+  std::shared_ptr<const std::vector<std::byte>> owner_ =
+      std::make_shared<const std::vector<std::byte>>(GetParam(), std::byte{0x5a});
+  const FrameBytes whole_ = make_frame(some_header(), *owner_);
+  FrameBytes around_ = make_frame_around(some_header(), *owner_, owner_);
+};
+
+TEST_P(FrameAround, HasTheBytesOfOneInARow) {
+  ASSERT_EQ(around_->size(), whole_->size());
+  std::vector<std::byte> copy(around_->size());
+  for (int time = 0; time < 2; ++time) {  // the checksum is known the second time
+    std::ranges::fill(copy, std::byte{0xff});
+    around_->copy_to(copy);
+    EXPECT_TRUE(std::ranges::equal(copy, *whole_));
+  }
+  EXPECT_TRUE(std::ranges::equal(*around_, *whole_));
+  EXPECT_EQ((*around_).data(), around_->data()) << "put together once";
+}
+
+TEST_P(FrameAround, IsReadWhereItLies) {
+  if (GetParam() > 0) {
+    EXPECT_EQ(payload_of(around_).data(), owner_->data());
+  }
+  EXPECT_EQ(payload_of(around_).size(), owner_->size());
+  EXPECT_EQ(accepted_frame(around_).header.offset, some_header().offset);
+  EXPECT_EQ(order_of(around_)->sent, some_header().id.sent);
+  EXPECT_EQ(order_of(around_)->kind, some_header().kind);
+  EXPECT_TRUE(
+      std::ranges::equal(around_->range(60, GetParam() + 8), (*whole_).subspan(60, GetParam() + 8)))
+      << "over its borders";
+}
+
+TEST_P(FrameAround, KeepsItsOwner) {
+  const std::weak_ptr<const std::vector<std::byte>> watched = owner_;
+  owner_.reset();
+  EXPECT_FALSE(watched.expired());
+  around_.reset();
+  EXPECT_TRUE(watched.expired());
+}
+
+INSTANTIATE_TEST_SUITE_P(PayloadBytes, FrameAround, ::testing::Values(0, 1, 20'000));
+
 TEST(Frame, EveryFlippedBitIsSeen) {
   const FrameBytes good = make_frame(some_header(), bytes_of("payload"));
   for (std::size_t bit = 0; bit < good->size() * 8; ++bit) {
-    std::vector<std::byte> bad = *good;
+    std::vector<std::byte> bad((*good).begin(), (*good).end());
     bad[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
     EXPECT_FALSE(parse_frame(bad).has_value()) << "bit " << bit;
   }
@@ -82,7 +127,7 @@ TEST(Frame, EveryTruncationIsSeen) {
   for (std::size_t length = 0; length < good->size(); ++length) {
     EXPECT_FALSE(parse_frame(std::span(*good).first(length)).has_value()) << length;
   }
-  std::vector<std::byte> longer = *good;
+  std::vector<std::byte> longer((*good).begin(), (*good).end());
   longer.push_back(std::byte{0});
   EXPECT_FALSE(parse_frame(longer).has_value());
 }

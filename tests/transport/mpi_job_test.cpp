@@ -46,7 +46,8 @@ TEST(SplitMpiJob, GivesSitesTheirRanksAndTheirFirstsATransport) {
     const auto frame = transport->receive(runtime.clock().now() + kLong);
     ASSERT_TRUE(frame.has_value());
     EXPECT_EQ(frame->from, Rank(1 - site));
-    EXPECT_EQ(*frame->bytes, std::vector<std::byte>(1, static_cast<std::byte>(2 - self)));
+    ASSERT_EQ(frame->bytes->size(), 1U);
+    EXPECT_EQ((*frame->bytes)[0], static_cast<std::byte>(2 - self));
   }
   transport.reset();
   ranks.reset();

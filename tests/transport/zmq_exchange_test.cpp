@@ -134,6 +134,26 @@ class ZmqExchange : public ::testing::Test {
   }
 };
 
+TEST_F(ZmqExchange, WhatWasReceivedOutlivesTheLinks) {
+  SystemRuntime runtime;
+  auto ends = testing::joined_members(runtime, 2);
+  for (const std::size_t bytes : {100u, 6000u, 300'000u}) {  // copied, kept with others, kept
+    const auto frame = std::make_shared<const std::vector<std::byte>>(bytes, std::byte{9});
+    ends[0]->send(Rank(1), frame);
+  }
+  std::vector<FrameBytes> received;
+  while (received.size() < 3) {
+    auto next = ends[1]->receive(runtime.clock().now() + 60s);
+    ASSERT_TRUE(next.has_value()) << next.error().what;
+    received.push_back(std::move(next->bytes));
+  }
+  ends.clear();
+  for (const FrameBytes& each : received) {
+    EXPECT_EQ(std::ranges::count(*each, std::byte{9}), static_cast<std::ptrdiff_t>(each->size()));
+  }
+  EXPECT_EQ(received.back()->size(), 300'000U);
+}
+
 TEST_F(ZmqExchange, ManyRoundsInARow) {
   const std::shared_ptr<const Codec> codec = make_codec("int8");
   std::vector<std::vector<float>> expected;

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handles of frames (header and payload). A frame is immutable, and shared by the sender, who may
+// have to send it again, and by every receiver's queue. Where its bytes lie is its store's affair:
+// in memory of their own, in the message of a network library that has brought them, or in pieces
+// that are put together where they go, so that no byte is copied from one buffer of ours to
+// another. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace isthmus {
+
+/// The bytes of one frame.
+class FrameStore {
+ public:
+  FrameStore() = default;
+  virtual ~FrameStore() = default;
+  FrameStore(const FrameStore&) = delete;
+  FrameStore& operator=(const FrameStore&) = delete;
+
+  [[nodiscard]] virtual std::size_t size() const = 0;
+  /// All of them in a row, the same span in every call. Pieces are put together by the first one,
+  /// and stay so.
+  [[nodiscard]] virtual std::span<const std::byte> bytes() const = 0;
+  /// `count` of them from `first` on. Nothing is put together where they lie in one piece.
+  [[nodiscard]] virtual std::span<const std::byte> range(std::size_t first,
+                                                         std::size_t count) const {
+    return bytes().subspan(first, count);
+  }
+  /// True where `copy_to` spares putting pieces together.
+  [[nodiscard]] virtual bool in_pieces() const { return false; }
+  /// REQUIRES: out.size() == size().
+  virtual void copy_to(std::span<std::byte> out) const {
+    if (!out.empty()) std::memcpy(out.data(), bytes().data(), out.size());
+  }
+
+  [[nodiscard]] bool empty() const { return size() == 0; }
+  [[nodiscard]] const std::byte* data() const { return bytes().data(); }
+};
+
+class FrameBytes {
+ public:
+  FrameBytes() = default;
+  FrameBytes(std::nullptr_t) {}  // NOLINT(google-explicit-constructor)
+  /// The store's co-owners are the copies of this handle.
+  explicit FrameBytes(std::shared_ptr<const FrameStore> store) : store_(std::move(store)) {}
+  /// Bytes that lie there already; null: no frame.
+  template <typename Bytes>
+  requires std::is_same_v<std::remove_const_t<Bytes>, std::vector<std::byte>> FrameBytes(
+      std::shared_ptr<Bytes> bytes)  // NOLINT(google-explicit-constructor)
+      : store_(bytes ? std::make_shared<const Kept>(std::move(bytes)) : nullptr) {}
+
+  void reset() { store_.reset(); }
+  explicit operator bool() const { return store_ != nullptr; }
+  /// Of the frames themselves, not of their bytes.
+  friend bool operator==(const FrameBytes&, const FrameBytes&) = default;
+  friend bool operator==(const FrameBytes& frame, std::nullptr_t) {
+    return frame.store_ == nullptr;
+  }
+  const FrameStore* operator->() const { return store_.get(); }
+  /// All bytes.
+  std::span<const std::byte> operator*() const { return store_->bytes(); }
+
+ private:
+  class Kept final : public FrameStore {
+   public:
+    explicit Kept(std::shared_ptr<const std::vector<std::byte>> bytes) : bytes_(std::move(bytes)) {}
+    [[nodiscard]] std::size_t size() const override { return bytes_->size(); }
+    [[nodiscard]] std::span<const std::byte> bytes() const override { return *bytes_; }
+
+   private:
+    std::shared_ptr<const std::vector<std::byte>> bytes_;  // with whoever has made the frame
+  };
+
+  std::shared_ptr<const FrameStore> store_;
+};
+
+}  // namespace isthmus
