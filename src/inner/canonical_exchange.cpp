@@ -46,28 +46,39 @@ std::int64_t CanonicalExchange::bytes(const ModelLayout& canonical, const MeshOp
 }
 
 void CanonicalExchange::for_parts(
+    TensorRange tensors,
     const std::function<void(int rank, std::size_t chunk, CanonicalRange)>& body) {
   for (int r = 0; r < ranks_.size(); ++r) {
     for (std::size_t k = 0; k < layouts(r).size(); ++k) {
       const ChunkStateOptions options{.ranks = options_.mesh.dp, .rank = position(r).dp};
-      body(r, k, ChunkState::owned(layouts(r)[k], options));
+      const CanonicalRange part = common(ChunkState::owned(layouts(r)[k], options),
+                                         layouts(r)[k].places(tensors.begin, tensors.end));
+      if (part.size() > 0) body(r, k, part);
     }
   }
 }
 
-void CanonicalExchange::collect(RankValues what, float* canonical) {
+LocalValues CanonicalExchange::own_part(RankValues what, TensorRange tensors, std::size_t chunk) {
+  const LocalValues own = rank_.state(chunk).owned_values(what);
+  const CanonicalRange part =
+      common(own.range, rank_.layout(chunk).places(tensors.begin, tensors.end));
+  if (part.size() == 0) return {};
+  return {own.at(part.begin), part};
+}
+
+void CanonicalExchange::collect(RankValues what, TensorRange tensors, float* canonical) {
   if (!first()) {
     for (std::size_t k = 0; k < rank_.chunks(); ++k) {
-      const LocalValues own = rank_.state(k).owned_values(what);
+      const LocalValues own = own_part(what, tensors, k);
       for_pieces(own.range, [&](CanonicalRange piece) {
         ranks_.send({own.at(piece.begin), piece.size(), Dtype::kF32}, kFirst, gradients_tag(k));
       });
     }
     return;
   }
-  for_parts([&](int r, std::size_t k, CanonicalRange part) {
+  for_parts(tensors, [&](int r, std::size_t k, CanonicalRange part) {
     if (r == kFirst) {
-      layouts(r)[k].give(rank_.state(k).owned_values(what).values, part, false, canonical);
+      layouts(r)[k].give(own_part(what, tensors, k).values, part, false, canonical);
       return;
     }
     for_pieces(part, [&](CanonicalRange piece) {
@@ -77,16 +88,16 @@ void CanonicalExchange::collect(RankValues what, float* canonical) {
   });
 }
 
-void CanonicalExchange::hand_out(RankValues what, const float* canonical) {
+void CanonicalExchange::hand_out(RankValues what, TensorRange tensors, const float* canonical) {
   if (!first()) {
     for (std::size_t k = 0; k < rank_.chunks(); ++k) {
-      receive_weights(rank_.state(k).owned_values(what), k);
+      receive_weights(own_part(what, tensors, k), k);
     }
     return;
   }
-  for_parts([&](int r, std::size_t k, CanonicalRange part) {
+  for_parts(tensors, [&](int r, std::size_t k, CanonicalRange part) {
     if (r == kFirst) {
-      layouts(r)[k].take(canonical, part, rank_.state(k).owned_values(what).values);
+      layouts(r)[k].take(canonical, part, own_part(what, tensors, k).values);
     } else {
       send_weights(canonical, part, r, k);
     }

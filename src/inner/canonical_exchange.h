@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "inner/mesh_rank.h"
+#include "inner/weight_copies.h"
 
 namespace isthmus {
 
@@ -28,9 +29,9 @@ class CanonicalExchange {
   void share_weights(const float* weights);
   /// gradients := the sums over the data-parallel ranks, each slice from the rank that has it.
   void collect_gradients(float* gradients);
-  /// canonical := what the ranks own (ZeRO); hand_out is the inverse.
-  void collect(RankValues what, float* canonical);
-  void hand_out(RankValues what, const float* canonical);
+  /// canonical := what the ranks own (ZeRO) of these tensors; hand_out is the inverse.
+  void collect(RankValues what, TensorRange tensors, float* canonical);
+  void hand_out(RankValues what, TensorRange tensors, const float* canonical);
 
   /// Room for a piece; nothing on the other ranks.
   [[nodiscard]] std::size_t held_bytes() const { return piece_.size() * sizeof(float); }
@@ -43,8 +44,11 @@ class CanonicalExchange {
   [[nodiscard]] const std::vector<RankLayout>& layouts(int rank) const {
     return layouts_[static_cast<std::size_t>(rank)];
   }
-  /// Of all ranks' parts, one after another; on the first rank.
-  void for_parts(const std::function<void(int rank, std::size_t chunk, CanonicalRange)>& body);
+  /// Of all ranks' parts of these tensors, one after another; on the first rank.
+  void for_parts(TensorRange tensors,
+                 const std::function<void(int rank, std::size_t chunk, CanonicalRange)>& body);
+  /// The same part, of this rank.
+  [[nodiscard]] LocalValues own_part(RankValues what, TensorRange tensors, std::size_t chunk);
   void send_weights(const float* canonical, CanonicalRange part, int to, std::size_t chunk);
   void receive_weights(const LocalValues& own, std::size_t chunk);
 

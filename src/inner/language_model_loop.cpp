@@ -117,9 +117,9 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
       gradients_(StateArray::unfilled(
           options.forward_only || zero_of(options) > 0 ? 0 : values_of(layout_))) {
   if (options.mesh.ranks() > 1) {
-    mesh_ = options.processes != nullptr
-                ? make_process_mesh(layout_, mesh_options(options), *options.processes)
-                : make_thread_mesh(layout_, mesh_options(options));
+    mesh_ = options.processes != nullptr ? make_process_mesh(layout_, mesh_options(options),
+                                                             *options.processes, values_.data())
+                                         : make_thread_mesh(layout_, mesh_options(options));
   } else {
     model_.emplace(layout_, options.sequences / options.micro_batches * options.context,
                    purpose_of(options), options.bf16);
@@ -161,6 +161,14 @@ void LanguageModelLoop::clear_gradients() {
   team_.for_blocks(layout_.elements(), kClearBlock, [g](std::int64_t begin, std::int64_t end) {
     std::fill(g + begin, g + end, 0.0f);
   });
+}
+
+void LanguageModelLoop::read_values(CanonicalRange elements) {
+  if (sharded_) mesh_->read_weights(elements);
+}
+
+void LanguageModelLoop::wrote_values(CanonicalRange elements) {
+  if (sharded_) mesh_->wrote_weights(elements);
 }
 
 InnerStep LanguageModelLoop::train_step(StepIndex t) {

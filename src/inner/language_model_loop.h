@@ -74,6 +74,9 @@ class LanguageModelLoop final : public InnerLoop {
   LanguageModelLoop(const LanguageModelOptions& options, BatchProvider batches);
 
   [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
+  /// Where ranks that are processes update their slices (zero), these have the master values.
+  void read_values(CanonicalRange elements) override;
+  void wrote_values(CanonicalRange elements) override;
   /// The loss it tells of is the cross-entropy without the z-loss. THROWS: RunError naming the step
   /// when loss or gradient norm is not finite; parameters and moments are then those before it.
   InnerStep train_step(StepIndex t) override;

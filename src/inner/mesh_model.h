@@ -5,8 +5,8 @@
 // mesh. Ranks are threads of this process, or processes of which this one is the first.
 //
 // With ZeRO (options.zero >= 1) the ranks keep gradients' sums and the optimizer's moments, each
-// those of its slice, and update; weights travel to ranks that are processes only when they are
-// other ones than those the ranks have, which a digest tells.
+// those of its slice, and update. Between ranks that are processes and the canonical weights then
+// only those travel that somebody reads or has written (read_weights, wrote_weights).
 //
 // One thread drives a mesh. DETERMINISM: results depend on the mesh, not on threads, processes or
 // timing.
@@ -43,8 +43,14 @@ class MeshModel {
   virtual void collect(RankValues what, float* canonical) = 0;
   virtual void hand_out(RankValues what, const float* canonical) = 0;
   /// One update from gradient_scale * the ranks' gradients, of `weights` and of what the ranks
-  /// have. REQUIRES: `weights` as in the last pass.
+  /// have. REQUIRES: `weights` as in the last pass; with ranks that are processes, the mesh's own.
   virtual void update(double lr, double gradient_scale, float* weights) = 0;
+  /// Before the mesh's own canonical weights of these elements are read by others: they are those
+  /// of the ranks, until the next update. Threads update them where they lie.
+  virtual void read_weights(CanonicalRange) {}
+  /// After others have written them: all of these elements, or some and `read_weights` gave the
+  /// rest. The ranks get them before they are needed next.
+  virtual void wrote_weights(CanonicalRange) {}
   /// Forgets the moments and the number of updates, which becomes `updates`.
   virtual void reset_optimizer(std::int64_t updates) = 0;
 };
@@ -55,11 +61,12 @@ class MeshModel {
                                                           const MeshOptions& options);
 
 /// Ranks that are the processes of `ranks`, this one the first; the others call `serve_mesh`. Both
-/// are borrowed. Destroying it ends the others' `serve_mesh`. Collective.
+/// are borrowed, as is `weights` (elements,), the mesh's own canonical ones: with ZeRO passes over
+/// these do without what the ranks have. Destroying it ends the others' `serve_mesh`. Collective.
 /// REQUIRES: ranks.orders.rank() == 0, as many ranks as the mesh has. THROWS: CommunicatorError.
 [[nodiscard]] std::unique_ptr<MeshModel> make_process_mesh(const ModelLayout& canonical,
                                                            const MeshOptions& options,
-                                                           RankProcesses& ranks);
+                                                           RankProcesses& ranks, float* weights);
 /// Computes what the first rank's mesh asks for until it is destroyed. The same options everywhere.
 /// THROWS: CommunicatorError when it is lost.
 void serve_mesh(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& ranks);

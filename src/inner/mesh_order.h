@@ -7,24 +7,35 @@
 #include <cstdint>
 #include <span>
 
+#include "inner/weight_copies.h"
 #include "isthmus/inner_loop.h"
 
 namespace isthmus {
 
-enum class Ask : std::int64_t { kEnd, kLoss, kTrain, kSlices, kCollect, kHandOut, kUpdate, kReset };
+enum class Ask : std::int64_t {
+  kEnd,
+  kLoss,
+  kTrain,
+  kSlices,
+  kCollect,
+  kHandOut,
+  kSpread,
+  kUpdate,
+  kReset
+};
 
 /// What the first rank asks all for.
 struct Order {
   Ask ask = Ask::kEnd;
   std::int64_t sequences = 0, length = 0;
   double gradient_scale = 0;
-  bool new_weights = true;  // which the ranks get before the pass
   double lr = 0;
   std::int64_t what = 0;  // RankValues, or the updates after a reset
   bool readings = false;  // are wanted after the pass
+  TensorRange tensors;    // that are collected or handed out
 };
 
-constexpr std::int64_t kWords = 8;
+constexpr std::int64_t kWords = 9;
 using Words = std::array<std::int64_t, kWords>;
 
 [[nodiscard]] inline Words words_of(const Order& order) {
@@ -32,10 +43,11 @@ using Words = std::array<std::int64_t, kWords>;
           order.sequences,
           order.length,
           std::bit_cast<std::int64_t>(order.gradient_scale),
-          order.new_weights ? 1 : 0,
           std::bit_cast<std::int64_t>(order.lr),
           order.what,
-          order.readings ? 1 : 0};
+          order.readings ? 1 : 0,
+          static_cast<std::int64_t>(order.tensors.begin),
+          static_cast<std::int64_t>(order.tensors.end)};
 }
 
 [[nodiscard]] inline Order order_of(const Words& words) {
@@ -43,17 +55,17 @@ using Words = std::array<std::int64_t, kWords>;
           words[1],
           words[2],
           std::bit_cast<double>(words[3]),
-          words[4] != 0,
-          std::bit_cast<double>(words[5]),
-          words[6],
-          words[7] != 0};
+          std::bit_cast<double>(words[4]),
+          words[5],
+          words[6] != 0,
+          {static_cast<std::size_t>(words[7]), static_cast<std::size_t>(words[8])}};
 }
 
 /// What the first rank has of an order's data; nothing on the others.
 struct Canonical {
-  const float* weights = nullptr;  // of a pass
+  const float* weights = nullptr;  // of a pass without ZeRO: with it, ranks have theirs
   const float* handed_out = nullptr;
-  float* collected = nullptr;  // gradients of a pass, weights after an update
+  float* collected = nullptr;
   TokenBatch batch = {};
   std::span<double> squares = {};
 };

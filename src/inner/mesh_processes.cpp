@@ -6,9 +6,10 @@
 // all-reduce, however many ranks there are. After some passes of training each rank tells the first
 // how long it has computed (inner/rank_readings.h).
 //
-// With ZeRO the ranks keep the sums and update their slices, which they gather among themselves and
-// give to the first: N values a step, and N more when others than the ranks have changed the
-// weights.
+// With ZeRO the ranks keep the sums and update their slices, which they gather among themselves.
+// The canonical weights at the first are then those of some earlier step: it collects the tensors
+// that somebody reads, and hands out those that somebody has written (inner/weight_copies.h). So an
+// ordinary step sends tokens and losses alone between the first and the others.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -22,6 +23,7 @@
 #include "inner/mesh_order.h"
 #include "inner/mesh_update.h"
 #include "inner/rank_readings.h"
+#include "inner/weight_copies.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -69,18 +71,17 @@ class MeshProcess {
       case Ask::kSlices:
         return read_pass(order, first);
       case Ask::kCollect:
-        exchange_.collect(static_cast<RankValues>(order.what), first.collected);
+        exchange_.collect(static_cast<RankValues>(order.what), order.tensors, first.collected);
         return {};
       case Ask::kHandOut:
-        exchange_.hand_out(static_cast<RankValues>(order.what), first.handed_out);
-        if (static_cast<RankValues>(order.what) == RankValues::kWeights) {
-          update_->gather_handed_out();
-        }
+        exchange_.hand_out(static_cast<RankValues>(order.what), order.tensors, first.handed_out);
+        return {};
+      case Ask::kSpread:
+        update_->spread_owned();
         return {};
       case Ask::kUpdate:
         update_->update(order.lr, order.gradient_scale, nullptr);
         update_->gather_weights();
-        exchange_.collect(RankValues::kWeights, first.collected);
         return {};
       case Ask::kReset:
         for (std::size_t k = 0; k < rank_.chunks(); ++k) rank_.state(k).reset_optimizer(order.what);
@@ -112,13 +113,7 @@ class MeshProcess {
 
   LossSum pass(const Order& order, const Canonical& first) {
     share_tokens(order, first.batch);
-    if (order.new_weights && options_.zero == 3) {
-      exchange_.hand_out(RankValues::kWeights, first.weights);
-      update_->gather_handed_out();
-      for (std::size_t k = 0; k < rank_.chunks(); ++k) rank_.state(k).forget_gathered();
-    } else if (order.new_weights) {
-      exchange_.share_weights(first.weights);
-    }
+    if (options_.zero == 0) exchange_.share_weights(first.weights);
     const TokenBatch all{inputs_, targets_, order.sequences, order.length};
     if (order.ask == Ask::kLoss) return collect_losses(rank_.loss(all));
     LossSum own;
@@ -181,11 +176,14 @@ class MeshProcess {
 
 class ProcessMesh final : public MeshModel {
  public:
-  ProcessMesh(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& ranks)
+  ProcessMesh(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& ranks,
+              float* weights)
       : zero_(options.zero >= 1),
         alike_(options.mesh.tp == 1 ||
                (options.codecs.data == "fp32" && options.codecs.state == "fp32")),
         elements_(canonical.elements()),
+        own_(weights),
+        copies_(canonical),
         process_(canonical, options, ranks) {}
   // The others cannot be told of an end that comes by an error; they are not left waiting either.
   ~ProcessMesh() override {
@@ -210,19 +208,35 @@ class ProcessMesh final : public MeshModel {
                 {.squares = squares});
   }
   void collect(RankValues what, float* canonical) override {
-    run({.ask = Ask::kCollect, .what = static_cast<std::int64_t>(what)}, {.collected = canonical});
+    collect(what, copies_.all(), canonical);
   }
   void hand_out(RankValues what, const float* canonical) override {
-    fresh_ = false;  // the weights may have been changed since the pass, as gradients have
-    run({.ask = Ask::kHandOut, .what = static_cast<std::int64_t>(what)}, {.handed_out = canonical});
+    hand_out(what, copies_.all(), canonical);
   }
   void update(double lr, double gradient_scale, float* weights) override {
-    // Without a pass before, as where a joiner replays results, the ranks may lack these weights.
-    if (!fresh_ && held_ != digest_of(weights)) hand_out(RankValues::kWeights, weights);
-    fresh_ = false;
-    run({.ask = Ask::kUpdate, .gradient_scale = gradient_scale, .lr = lr}, {.collected = weights});
-    held_.reset();
-    if (alike_) held_ = digest_of(weights);
+    ISTHMUS_CHECK(weights == own_);
+    give_own();  // where there was no pass before, as where a joiner replays results
+    run({.ask = Ask::kUpdate, .gradient_scale = gradient_scale, .lr = lr}, {});
+    copies_.ranks_updated();
+    if (!alike_) {
+      read_weights({0, elements_});
+      wrote_weights({0, elements_});
+    }
+  }
+  void read_weights(CanonicalRange elements) override {
+    if (!zero_) return;
+    for (const TensorRange& newer : copies_.newer_at_ranks(copies_.tensors_of(elements))) {
+      collect(RankValues::kWeights, newer, own_);
+      copies_.are_alike(newer);
+    }
+  }
+  void wrote_weights(CanonicalRange elements) override {
+    if (!zero_) return;
+    const TensorRange tensors = copies_.tensors_of(elements);
+    for (const TensorRange& newer : copies_.newer_at_ranks(tensors)) {
+      for (const std::size_t edge : {newer.begin, newer.end - 1}) keep_written(edge, elements);
+    }
+    copies_.canonical_is_newer(tensors);
   }
   void reset_optimizer(std::int64_t updates) override {
     run({.ask = Ask::kReset, .what = updates}, {});
@@ -233,15 +247,55 @@ class ProcessMesh final : public MeshModel {
   LossSum pass(Order order, const float* weights, const TokenBatch& batch, Canonical first) {
     order.sequences = batch.sequences;
     order.length = batch.length;
-    if (zero_) {  // without it training changes them in every step
-      const Digest128 digest = digest_of(weights);
-      order.new_weights = held_ != digest;
-      held_ = digest;
-      fresh_ = order.ask != Ask::kLoss;  // an evaluation's may be others
+    if (zero_ && weights == own_) {
+      give_own();
+    } else if (zero_) {
+      give_others(weights);
     }
     first.weights = weights;
     first.batch = batch;
     return run(order, first);
+  }
+
+  /// The ranks have the mesh's own weights.
+  void give_own() {
+    others_.reset();
+    const std::vector<TensorRange> newer = copies_.newer_in_canonical();
+    for (const TensorRange& tensors : newer) {
+      hand_out(RankValues::kWeights, tensors, own_);
+      copies_.are_alike(tensors);
+    }
+    if (!newer.empty()) run({.ask = Ask::kSpread}, {});
+  }
+
+  /// The ranks have `weights`, of an evaluation: several batches come with the same ones.
+  void give_others(const float* weights) {
+    const Digest128 digest = digest_of(weights);
+    if (others_ == digest) return;
+    read_weights({0, elements_});
+    copies_.canonical_is_newer(copies_.all());
+    hand_out(RankValues::kWeights, copies_.all(), weights);
+    run({.ask = Ask::kSpread}, {});
+    others_ = digest;
+  }
+
+  /// A tensor of which others have written `elements`, and the ranks the rest: it is whole here.
+  void keep_written(std::size_t tensor, CanonicalRange elements) {
+    const CanonicalRange all = copies_.elements_of(tensor);
+    const CanonicalRange part = common(all, elements);
+    if (part == all || copies_.newer_at_ranks({tensor, tensor + 1}).empty()) return;
+    const std::vector<float> written(own_ + part.begin, own_ + part.end);
+    read_weights(all);
+    std::ranges::copy(written, own_ + part.begin);
+  }
+
+  void collect(RankValues what, TensorRange tensors, float* canonical) {
+    run({.ask = Ask::kCollect, .what = static_cast<std::int64_t>(what), .tensors = tensors},
+        {.collected = canonical});
+  }
+  void hand_out(RankValues what, TensorRange tensors, const float* canonical) {
+    run({.ask = Ask::kHandOut, .what = static_cast<std::int64_t>(what), .tensors = tensors},
+        {.handed_out = canonical});
   }
 
   LossSum run(const Order& order, const Canonical& first) {
@@ -266,8 +320,9 @@ class ProcessMesh final : public MeshModel {
   /// hold shares beside it, which differ.
   bool alike_;
   std::int64_t elements_;
-  std::optional<Digest128> held_;  // of the weights that the ranks have
-  bool fresh_ = false;             // those are of a training pass that has just ended
+  float* own_;                       // the canonical weights
+  WeightCopies copies_;              // of them
+  std::optional<Digest128> others_;  // the ranks have these weights in the place of own_
   MeshProcess process_;
   bool failed_ = false;
 };
@@ -275,9 +330,10 @@ class ProcessMesh final : public MeshModel {
 }  // namespace
 
 std::unique_ptr<MeshModel> make_process_mesh(const ModelLayout& canonical,
-                                             const MeshOptions& options, RankProcesses& ranks) {
+                                             const MeshOptions& options, RankProcesses& ranks,
+                                             float* weights) {
   ISTHMUS_CHECK(ranks.orders.rank() == kFirst, ranks.orders.rank());
-  return std::make_unique<ProcessMesh>(canonical, options, ranks);
+  return std::make_unique<ProcessMesh>(canonical, options, ranks, weights);
 }
 
 void serve_mesh(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& ranks) {

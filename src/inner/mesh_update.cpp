@@ -141,9 +141,12 @@ void MeshUpdate::gather_weights() {
   give_table();
 }
 
-void MeshUpdate::gather_handed_out() {
-  if (options_.zero == 3) give_table_slices();
-  if (!rank_.state(0).gives_changes()) return;
+void MeshUpdate::spread_owned() {
+  if (options_.zero == 3) {
+    give_table_slices();
+    for (std::size_t k = 0; k < rank_.chunks(); ++k) rank_.state(k).forget_gathered();
+    return;
+  }
   for (std::size_t k = 0; k < rank_.chunks(); ++k) gather_slices(k);
   give_table();
 }

@@ -35,10 +35,10 @@ class MeshUpdate {
   /// (ZeRO 3); and the last stage has what the first one has updated of a tied table. Collective
   /// over the mesh.
   void gather_weights();
-  /// Others than ranks have changed what each owns, so ranks lack what a change would be added to:
-  /// where there is such a codec, all get all slices as they are; and with ZeRO 3 the last stage
-  /// its slices of a tied table. Collective over the mesh.
-  void gather_handed_out();
+  /// Others than ranks have changed what each owns: all data-parallel ranks get all slices as they
+  /// are, unless passes gather them (ZeRO 3), and the last stage its part of a tied table.
+  /// Collective over the mesh.
+  void spread_owned();
 
  private:
   void gather_slices(std::size_t chunk);

@@ -154,6 +154,19 @@ bool RankLayout::answers_for(std::size_t local_tensor) const {
   return share_.rank % (held == Held::kCopy ? copies_ : share_.ranks) == 0;
 }
 
+// Local tensors are in canonical order, but for a tied head, which is the last.
+CanonicalRange RankLayout::places(std::size_t begin, std::size_t end) const {
+  CanonicalRange all{0, 0};
+  for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    const CanonicalRange here = local_.tensors()[t].elements;
+    const bool wanted = tensors_[t].canonical >= begin && tensors_[t].canonical < end;
+    if (!wanted || here == tied_head_) continue;
+    if (all.size() == 0) all.begin = here.begin;
+    all.end = here.end;
+  }
+  return all;
+}
+
 void RankLayout::take(const float* canonical, CanonicalRange range, float* values) const {
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     const CanonicalRange here = common(local_.tensors()[t].elements, range);

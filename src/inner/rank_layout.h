@@ -73,6 +73,9 @@ class RankLayout {
   /// This rank answers for its shares of tensors, and for what several ranks have as the first of
   /// these, so that nothing is counted twice.
   [[nodiscard]] bool answers_for(std::size_t local_tensor) const;
+  /// Places in local() of what the rank has of the canonical tensors [begin, end), which lie
+  /// together, but for a tied_head(); empty where it has none of them.
+  [[nodiscard]] CanonicalRange places(std::size_t begin, std::size_t end) const;
   /// Index in the canonical layout of a tensor of local().
   [[nodiscard]] std::size_t canonical_tensor(std::size_t local_tensor) const {
     return tensors_[local_tensor].canonical;

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/all_elements.h"
 #include "core/rng.h"
 #include "inner/language_model_loop.h"
 #include "isthmus/errors.h"
@@ -94,6 +95,7 @@ class MemoryState final : public StateWriter, public StateReader {
 /// The parameters of a loop, each copied to a place of its own.
 class CopiedParameters final : public ParameterSource {
  public:
+  explicit CopiedParameters(InnerLoop& loop) : CopiedParameters(read(loop)) {}
   explicit CopiedParameters(std::span<const Parameter> parameters) {
     for (const Parameter& p : parameters) copies_.emplace_back(p.values.begin(), p.values.end());
   }
@@ -102,6 +104,11 @@ class CopiedParameters final : public ParameterSource {
   }
 
  private:
+  static std::span<const Parameter> read(InnerLoop& loop) {
+    loop.read_values(all_elements(loop));
+    return loop.parameters();
+  }
+
   std::vector<std::vector<float>> copies_;
 };
 
@@ -117,8 +124,9 @@ class LoopParameters final : public ParameterSource {
   std::span<const Parameter> parameters_;
 };
 
-inline std::vector<float> all_values(const InnerLoop& loop) {
+inline std::vector<float> all_values(InnerLoop& loop) {
   std::vector<float> all;
+  loop.read_values(all_elements(loop));
   for (const Parameter& p : loop.parameters())
     all.insert(all.end(), p.values.begin(), p.values.end());
   return all;

@@ -44,7 +44,7 @@ TEST(CodedMesh, SplitsFewerTokensThanRanks) {
   options.rank_codecs.tensor = "int8";
   RandomBatches batches(kVocab, one.sequences, one.context);
   LanguageModelLoop alone(one, batches.provider()), mesh(options, batches.provider());
-  const CopiedParameters source(alone.parameters());
+  const CopiedParameters source(alone);
   RandomBatches few(kVocab, 1, 2);
   const TokenBatch batch = few.at(StepIndex(1));
   EXPECT_NEAR(mesh.loss(batch, source), alone.loss(batch, source), 0.1);
@@ -111,7 +111,8 @@ TEST(CodedChanges, AreThoseOfTheUncodedUpdateDecoded) {
     options.sequences = 9;
     options.zero = zero;
     RandomBatches batches(kVocab, options.sequences, options.context);
-    std::vector<float> expected = all_values(LanguageModelLoop(options, batches.provider()));
+    LanguageModelLoop untrained(options, batches.provider());
+    std::vector<float> expected = all_values(untrained);
     const std::vector<float> updated = trained(options, 1).values;
     options.rank_codecs.state = "int8";
     const auto codec = make_codec("int8");
@@ -171,9 +172,11 @@ TEST(CodedChanges, AreAddedToWhatTheOuterLoopHasWritten) {
     RandomBatches batches(kVocab, o.sequences, o.context);
     LanguageModelLoop loop(o, batches.provider());
     (void)loop.train_step(StepIndex(1));
+    loop.read_values(all_elements(loop));
     for (const Parameter& p : loop.parameters()) {
       for (float& value : p.values) value *= 0.75f;
     }
+    loop.wrote_values(all_elements(loop));
     for (std::size_t i = 0; i < loop.parameters().size(); ++i) {
       for (float& g : loop.gradient(i)) g = 0.01f;
     }

@@ -32,7 +32,7 @@ class MeshMemoryTest : public testing::TestWithParam<std::tuple<Case, int, bool>
     } else {
       (void)loop.train_step(StepIndex(1));
     }
-    (void)loop.loss(batches.provider()(StepIndex(2)), CopiedParameters(loop.parameters()));
+    (void)loop.loss(batches.provider()(StepIndex(2)), CopiedParameters(loop));
     const MemoryEstimate foreseen = loop_memory(loop.layout(), options);
     EXPECT_EQ(static_cast<std::int64_t>(loop.held_bytes()), foreseen.total() - foreseen.logits);
   }
@@ -105,7 +105,7 @@ TEST(MeshMemory, PiecesMakeTheWhole) {
       RandomBatches batches(kVocab, options.sequences, options.context);
       LanguageModelLoop loop(options, batches.provider());
       for (int t = 1; t <= 2; ++t) (void)loop.train_step(StepIndex(t));
-      (void)loop.loss(batches.provider()(StepIndex(3)), CopiedParameters(loop.parameters()));
+      (void)loop.loss(batches.provider()(StepIndex(3)), CopiedParameters(loop));
       (void)loop.train_step(StepIndex(4));
       return all_values(loop);
     };

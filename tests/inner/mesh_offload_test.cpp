@@ -41,7 +41,7 @@ Outcome trained(const LanguageModelOptions& options) {
   for (int t = 1; t <= 2; ++t) {
     const InnerStep step = loop.train_step(StepIndex(t));
     out.numbers.insert(out.numbers.end(), {step.loss, step.grad_norm});
-    const CopiedParameters copy(loop.parameters());
+    const CopiedParameters copy(loop);
     out.numbers.push_back(loop.loss(batches.at(StepIndex(100 + t)), copy));
   }
   // As ddp takes a step, and through a checkpoint's state.

@@ -77,6 +77,7 @@ TEST(ZeroReshard, StatesPassBetweenMeshesBitForBit) {
                       p.values.begin());
           place += p.values.size();
         }
+        then.wrote_values(all_elements(then));
         then.load(saved);
         EXPECT_EQ(saved_bytes(then), expected) << from.mesh.ranks() << " to " << to.mesh.ranks();
         (void)then.train_step(StepIndex(4));

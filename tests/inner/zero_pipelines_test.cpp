@@ -52,7 +52,7 @@ TEST_P(ZeroPipelinesTest, EvaluateAsOneStageDoes) {
     std::vector<double> losses;
     for (int t = 1; t <= 2; ++t) {
       (void)loop.train_step(StepIndex(t));
-      const CopiedParameters now(loop.parameters());
+      const CopiedParameters now(loop);
       for (const int sequences : {1, 5, 16}) {
         losses.push_back(loop.loss(RandomBatches(kVocab, sequences, 12).at(StepIndex(9)), now));
       }

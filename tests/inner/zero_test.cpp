@@ -42,10 +42,11 @@ TEST_P(ZeroTest, RanksSeeWhatTheOuterLoopWrites) {
     LanguageModelLoop loop(options, batches.provider());
     Trajectory all;
     train(loop, 1, 2, all);
-    const CopiedParameters before(loop.parameters());
+    const CopiedParameters before(loop);
     for (const Parameter& p : loop.parameters()) {
       for (float& value : p.values) value *= 0.75f;
     }
+    loop.wrote_values(all_elements(loop));
     train(loop, 3, 3, all);
     all.losses.push_back(loop.loss(RandomBatches(kVocab, 3, 7).at(StepIndex(9)), before));
     train(loop, 4, 4, all);
@@ -76,6 +77,7 @@ TEST_P(ZeroTest, CheckpointsGoOnWithAndWithoutSharing) {
                   p.values.begin());
       place += p.values.size();
     }
+    loop.wrote_values(all_elements(loop));
     loop.load(state);
     train(loop, 4, kSteps, all);
     return all;
@@ -100,7 +102,9 @@ TEST_P(ZeroTest, GradientsGoOutAndComeBack) {
       for (std::size_t i = 0; i < loop.parameters().size(); ++i) {
         for (float& g : loop.gradient(i)) g *= 3;
         if (t != 2) continue;
+        loop.read_values(loop.parameters()[i].elements);
         for (float& value : loop.parameters()[i].values) value += 0.001f;
+        loop.wrote_values(loop.parameters()[i].elements);
       }
       all.norms.push_back(loop.apply_gradients(StepIndex(t)));
     }
@@ -120,7 +124,9 @@ TEST_P(ZeroTest, AnUpdateNeedsNoPassBefore) {
     for (int t = 1; t <= 2; ++t) {
       for (std::size_t i = 0; i < loop.parameters().size(); ++i) {
         float k = static_cast<float>(i + 1);
+        loop.read_values(loop.parameters()[i].elements);
         for (float& value : loop.parameters()[i].values) value += 0.001f * k;
+        loop.wrote_values(loop.parameters()[i].elements);
         for (float& g : loop.gradient(i)) {
           k += 1;
           g = 0.01f * k / (k + 7);
