@@ -97,10 +97,10 @@ class CheckedPort final : public LinkPort {
   };
   struct Link {
     std::array<Way, kMostStreamsHere> ways;
-    std::vector<const void*> gone;  // frames by number, as they went first
-    std::uint64_t widest = 0;       // window that it was ever given
-    std::uint64_t came = 0;         // frames delivered from it
-    std::deque<Delivered> held;     // ... and not taken
+    std::vector<FrameBytes> gone;  // by number, as they went first
+    std::uint64_t widest = 0;      // window that it was ever given
+    std::uint64_t came = 0;        // frames delivered from it
+    std::deque<Delivered> held;    // ... and not taken
     std::uint64_t returns = 0;
     bool away = false, ever_lost = false;
     std::optional<Digest128> process;                // that was welcomed last
@@ -183,10 +183,9 @@ class CheckedPort final : public LinkPort {
       require(header.kind == LinkKind::kData && header.amount == way.carried);
       require(header.number <= link.gone.size());
       if (header.number == link.gone.size()) {
-        link.gone.push_back(body.get());
-        keep.push_back(std::move(body));  // so that no other frame comes to lie there
+        link.gone.push_back(std::move(body));
       } else {
-        require(link.gone[header.number] == body.get());
+        require(link.gone[header.number] == body);
       }
       ++way.carried;
     }
@@ -275,7 +274,6 @@ class CheckedPort final : public LinkPort {
     std::uint64_t number = 0;
   };
   std::optional<Greeting> fitting;  // what it says now
-  std::vector<FrameBytes> keep;
   bool closed = false;
 };
 

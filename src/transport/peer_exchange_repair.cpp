@@ -66,6 +66,17 @@ void Round::send_anew(Rank to, Outbox& out) {
   }
 }
 
+void Round::drop_frames() {
+  for (PartState& part : parts_) {
+    part = PartState{.own = nullptr,
+                     .result = nullptr,
+                     .inputs = {},
+                     .partial = nullptr,
+                     .partials = {},
+                     .done = part.done};
+  }
+}
+
 std::vector<RequestEntry> Round::missing_from(Rank peer) const {
   std::vector<RequestEntry> entries;
   for (std::size_t k = 0; k < parts_.size(); ++k) {

@@ -371,17 +371,6 @@ Digest128 Round::digest() const {
   return stream_.digest();
 }
 
-void Round::drop_frames() {
-  for (PartState& part : parts_) {
-    part = PartState{.own = nullptr,
-                     .result = nullptr,
-                     .inputs = {},
-                     .partial = nullptr,
-                     .partials = {},
-                     .done = part.done};
-  }
-}
-
 Reduced Round::take() {
   ISTHMUS_CHECK(complete(), open_parts_);
   Reduced reduced{.values = std::move(values_),

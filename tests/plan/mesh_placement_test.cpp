@@ -176,7 +176,7 @@ class Step {
     while (early[message] == 0) {
       const auto frame = end.receive(TimePoint(std::chrono::hours(1000)));
       ASSERT_TRUE(frame.has_value());
-      ++early[std::to_integer<int>(frame->bytes->front())];
+      ++early[std::to_integer<int>((*frame->bytes)[0])];
     }
     --early[message];
   }

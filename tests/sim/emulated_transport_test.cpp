@@ -42,7 +42,7 @@ TEST(EmulatedTransport, FramesComeWhenTheLinkLetsThem) {
       for (int i = 0; i < 4; ++i) {
         const auto received = members[1]->receive(kNever);
         ASSERT_TRUE(received.has_value());
-        EXPECT_EQ(std::to_integer<int>(received->bytes->front()), i);
+        EXPECT_EQ(std::to_integer<int>((*received->bytes)[0]), i);
         EXPECT_EQ(received->from, Rank(0));
         came.push_back(world.clock().now().time_since_epoch());
       }
@@ -65,7 +65,7 @@ TEST(EmulatedTransport, ACloseLetsHeldFramesOutAndThenTells) {
     members[0]->send(Rank(1), frame_of(8));  // too late
     const auto frame = members[1]->receive(kNever);
     ASSERT_TRUE(frame.has_value());
-    EXPECT_EQ(std::to_integer<int>(frame->bytes->front()), 7);
+    EXPECT_EQ(std::to_integer<int>((*frame->bytes)[0]), 7);
     const auto news = members[1]->receive(kNever);
     ASSERT_FALSE(news.has_value());
     EXPECT_EQ(news.error().kind, TransportError::Kind::kPeerLost);

@@ -74,7 +74,7 @@ class PipelineRank {
     while (early_[{peer, message}] == 0) {
       const auto frame = end_.receive(TimePoint(seconds(1000)));
       ASSERT_TRUE(frame.has_value());
-      ++early_[{frame->from.value(), std::to_integer<int>(frame->bytes->front())}];
+      ++early_[{frame->from.value(), std::to_integer<int>((*frame->bytes)[0])}];
     }
     --early_[{peer, message}];
   }

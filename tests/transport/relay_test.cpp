@@ -324,7 +324,7 @@ TEST_P(RelayTest, MembersThatNobodyCanDialExchangeFramesWithAll) {
       const auto got = ends[static_cast<std::size_t>(to)]->receive(runtime.clock().now() + 1min);
       ASSERT_TRUE(got.has_value());
       EXPECT_EQ(got->bytes->size(), static_cast<std::size_t>(1000 + 10 * got->from.value() + to));
-      EXPECT_EQ(got->bytes->front(), static_cast<std::byte>(got->from.value()));
+      EXPECT_EQ((*got->bytes)[0], static_cast<std::byte>(got->from.value()));
     }
   }
   ends.clear();  // before the ways they go

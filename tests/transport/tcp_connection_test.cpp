@@ -141,7 +141,7 @@ TEST_F(PacedMembers, WhoeverDialsAFarMemberPacesEveryConnection) {
     const auto got = ends[1]->receive(runtime_.clock().now() + 1min);
     ASSERT_TRUE(got) << got.error().what;
     EXPECT_EQ(got->bytes->size(), std::size_t{1} << 19);
-    EXPECT_EQ(got->bytes->front(), std::byte(i));
+    EXPECT_EQ((*got->bytes)[0], std::byte(i));
   }
 }
 

@@ -136,7 +136,7 @@ class ZmqDetour : public ::testing::TestWithParam<bool> {
     for (int i = sent_ - frames; i < sent_; ++i) {
       const auto received = ends_[to]->receive(runtime_.clock().now() + 20s);
       ASSERT_TRUE(received) << "frame " << i << ": " << received.error().what;
-      ASSERT_EQ(received->bytes->front(), static_cast<std::byte>(i));
+      ASSERT_EQ((*received->bytes)[0], static_cast<std::byte>(i));
     }
   }
   [[nodiscard]] bool anybody_lost() {
