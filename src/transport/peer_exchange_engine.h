@@ -158,6 +158,8 @@ class ExchangeEngine {
   void leave_behind(const SyncId& id, bool groups, TimePoint now, Outbox& out);
   /// Grows with every membership that is entered.
   [[nodiscard]] std::uint32_t epoch() const { return membership_.number(); }
+  /// Sends PROBE to all that this round waits for, who need not answer.
+  void ask(const SyncId& id, Outbox& out);
   /// Probes, repeats, begins what is due. Harmless when called early or by two tasks.
   void tick(TimePoint now, Outbox& out);
   /// When `tick` has something to look at; kNever while nothing is open.
