@@ -289,6 +289,7 @@ void LinkEngine::tick(TimePoint now) {
     if (closing_) {
       say_close(rank);
     }
+    settle_misfit(rank, now);
     check_life(rank, now);
   }
 }

@@ -189,7 +189,12 @@ class LinkEngine {
     std::optional<TimePoint> stalled_since;  // ... nothing of them gets through
     std::optional<TimePoint> untaken_since;  // ... all of them are there, and it takes none
     bool around = false;                     // they go by way of a relay
-    std::optional<std::uint64_t> leaving;    // the peer leaves after so many frames
+    struct Misfit {  // handshakes with it that ended for its key, or this one
+      TimePoint first{}, last{};
+      std::string what{};
+    };
+    std::optional<Misfit> misfit;          // one after another
+    std::optional<std::uint64_t> leaving;  // the peer leaves after so many frames
     bool said_close = false;
     bool told = false;  // it knows that this member leaves and has all frames
   };
@@ -246,6 +251,8 @@ class LinkEngine {
     return at(rank).around || is_relayed(options_, rank);
   }
   void cannot_join(Rank rank, RefusedField field, const std::string& why);
+  /// Whether its key, or this one's, has been the wrong one for so long that it is so.
+  void settle_misfit(Rank rank, TimePoint now);
   void give_up_on(Rank rank, const char* why);
   /// Whether members may be let in whose keys are not in the configuration.
   [[nodiscard]] bool keys_may_come() const { return options_.keys_from && options_.keys_come; }
