@@ -58,7 +58,7 @@ TEST(LinkWay, TriesAnotherWhereNoValuesGetThrough) {
   seen.pass(4900ms);
   EXPECT_TRUE(seen.acts.empty());
   seen.pass(200ms);
-  EXPECT_EQ(seen.acts, std::vector{Act::kTryOther});
+  ASSERT_EQ(seen.acts, std::vector{Act::kTryOther});
   seen.signs.other_stands_since = seen.now;
   seen.pass(100ms);
   EXPECT_EQ(seen.acts.back(), Act::kTakeOther);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections between members end in the middle of an exchange.
+// Connections between members end in the middle of an exchange, and a member that takes nothing.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -16,6 +17,7 @@ namespace isthmus::testing {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::HasSubstr;
 
 // In the middle of rounds one of four connections ends, again and again; its frames go another
 // time.
@@ -56,6 +58,32 @@ TEST(ZmqBreaks, AConnectionThatBreaksCostsNoRoundAndChangesNoBit) {
   EXPECT_GE(log.count("disconnected"), kCuts / 2);  // some may end before they stood again
   EXPECT_FALSE(log.has(LinkEvent::Kind::kLost, ""));
   ends.clear();  // before what they dial
+}
+
+FrameBytes some_frame() { return std::make_shared<const std::vector<std::byte>>(100'000); }
+
+// Its links are a task of their own, which beats on; so does one that is only slow.
+TEST(ZmqBreaks, WhoTakesNothingIsLostThoughItIsHeard) {
+  if (zmq_version().empty()) GTEST_SKIP() << "this build has no ZeroMQ";
+  SystemRuntime runtime;
+  const auto in = [&](Duration time) { return runtime.clock().now() + time; };
+  const auto ends = joined_members(runtime, 2, [](MemberOptions& options) {
+    options.heartbeat = 100ms;
+    options.stuck_after = 2s;
+  });
+  for (int taken = 0; taken < 6; ++taken) {
+    ends[0]->send(Rank(1), some_frame());
+    const auto nothing = ends[0]->receive(in(1s));
+    ASSERT_FALSE(nothing);
+    ASSERT_EQ(nothing.error().kind, TransportError::Kind::kDeadlineExceeded)
+        << nothing.error().what;
+    ASSERT_TRUE(ends[1]->receive(in(10s)));
+  }
+  ends[0]->send(Rank(1), some_frame());
+  const auto news = ends[0]->receive(in(60s));
+  ASSERT_FALSE(news);
+  EXPECT_EQ(news.error().kind, TransportError::Kind::kPeerLost);
+  EXPECT_THAT(news.error().what, HasSubstr("its process hangs"));
 }
 
 }  // namespace
