@@ -341,6 +341,10 @@ bool PeerExchange::all_left() const {
   return locked([](const ExchangeEngine& engine) { return engine.all_left(); });
 }
 
+Decided PeerExchange::decided() const {
+  return locked([](const ExchangeEngine& engine) { return engine.decided(); });
+}
+
 void PeerExchange::with_history(const std::function<void(std::span<const HubRecord>)>& take) {
   const std::scoped_lock decisions(decisions_);
   std::vector<HubRecord> history;
