@@ -254,6 +254,10 @@ void LinkEngine::say_inbound(Rank rank, LinkKind kind, std::uint64_t number) {
 void LinkEngine::tick(TimePoint now) {
   send_held_back(now);
   if (now < next_tick_) {
+    // Between two heartbeats, so this process has not been asleep.
+    for (const Rank rank : living()) {
+      if (now >= gone_at(rank)) check_life(rank, now);
+    }
     return;
   }
   const bool was_away = now - last_tick_ >= options_.dead_after / 2;  // stopped, or asleep

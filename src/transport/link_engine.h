@@ -246,6 +246,12 @@ class LinkEngine {
   void say_close(Rank rank);
   void settle_leave(Rank rank);
   void check_life(Rank rank, TimePoint now);
+  /// When broken connections to it have had their time to come back.
+  [[nodiscard]] TimePoint gone_at(Rank rank) const {
+    const Peer& peer = at(rank);
+    const bool down = peer.joined && !peer.lost && peer.down_since;
+    return down ? *peer.down_since + options_.gone_after : kNever;
+  }
   /// Its connections end in this machine, from where others carry them on.
   [[nodiscard]] bool passed_on(Rank rank) const {
     return at(rank).around || is_relayed(options_, rank);
