@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // sim/wan.h as a program: a node's access line lies in each of several network namespaces.
 //
-//   node's up line  ->  loss  ->  delay of both nodes  ->  other node's down line
+//   node's up line  ->  packets that are too large, and loss  ->  delay of both nodes  ->  other
+//                                                                              node's down line
 //
 // A SIGTERM or SIGINT ends it: the devices go, and one JSON line says what passed; `late_us` is its
 // own lateness.
-//   bench_wan --node NAMESPACE[,up_mbit=R][,down_mbit=R][,delay_ms=T][,loss=P][,queue_bytes=N] ...
+//   bench_wan --node NAMESPACE[,up_mbit=R][,down_mbit=R][,delay_ms=T][,loss=P][,queue_bytes=N]
+//                    [,largest=BYTES] ...
 #include "sim/wan.h"
 
 #include <fmt/format.h>
@@ -31,6 +33,7 @@ struct NodeOptions {
   double delay_ms =
       12.5;         // one way, between the node and the middle: two such nodes have RTT 50 ms
   double loss = 0;  // of what the node sends
+  std::int64_t largest = 0;      // bytes of a packet that passes, of what it sends; 0: any
   std::int64_t queue_bytes = 0;  // of each of its lines; 0: rate times RTT to a node like itself
 };
 
@@ -51,7 +54,9 @@ Wan make_wan(const Clock& clock, const std::vector<NodeOptions>& options, const 
                      .up = {node.up_mbit, queue_of(node, node.up_mbit)},
                      .down = {node.down_mbit, queue_of(node, node.down_mbit)}});
     for (const NodeOptions& other : options) {
-      paths.push_back({.delay_ms = node.delay_ms + other.delay_ms, .loss = node.loss});
+      paths.push_back({.delay_ms = node.delay_ms + other.delay_ms,
+                       .loss = node.loss,
+                       .largest = static_cast<std::size_t>(node.largest)});
     }
   }
   return {clock, std::move(nodes), std::move(paths), wan};
@@ -70,13 +75,14 @@ void print_counters(const Wan& wan, const std::vector<NodeOptions>& nodes,
     const NodeOptions& its = nodes[i];
     const WanCounters& count = wan.counters(i);
     fmt::print(R"({}{{"name":"{}","up_mbit":{},"down_mbit":{},"delay_ms":{},"loss":{},)"
-               R"("up_queue_bytes":{},"down_queue_bytes":{},"sent":{},"sent_bytes":{},)"
-               R"("dropped_up":{},"lost":{},"dropped_down":{},"delivered":{},)"
+               R"("largest":{},"up_queue_bytes":{},"down_queue_bytes":{},"sent":{},)"
+               R"("sent_bytes":{},"dropped_up":{},"lost":{},"too_large":{},"dropped_down":{},)"
+               R"("delivered":{},)"
                R"("delivered_bytes":{}}})",
                i == 0 ? "" : ",", its.name, its.up_mbit, its.down_mbit, its.delay_ms, its.loss,
-               queue_of(its, its.up_mbit), queue_of(its, its.down_mbit), count.sent,
-               count.sent_bytes, count.dropped_up, count.lost, count.dropped_down, count.delivered,
-               count.delivered_bytes);
+               its.largest, queue_of(its, its.up_mbit), queue_of(its, its.down_mbit), count.sent,
+               count.sent_bytes, count.dropped_up, count.lost, count.too_large, count.dropped_down,
+               count.delivered, count.delivered_bytes);
   }
   fmt::print("]}}\n");
 }
@@ -105,10 +111,13 @@ NodeOptions parse_node(const std::string& text) {
       node.loss = value;
     else if (key == "queue_bytes")
       node.queue_bytes = static_cast<std::int64_t>(value);
+    else if (key == "largest")
+      node.largest = static_cast<std::int64_t>(value);
     else
       throw ConfigError(fmt::format(
-          "--node {}: unknown key {}; known: up_mbit, down_mbit, delay_ms, loss, queue_bytes", text,
-          key));
+          "--node {}: unknown key {}; known: up_mbit, down_mbit, delay_ms, loss, queue_bytes, "
+          "largest",
+          text, key));
   }
   if (node.up_mbit <= 0 || node.down_mbit <= 0 || node.loss > 1) {
     throw ConfigError(fmt::format("--node {}: rates must be > 0 and loss at most 1", text));
@@ -129,7 +138,7 @@ int main(int argc, char** argv) {
   std::string subnet = "10.0.0";
   WanOptions options;
   app.add_option("--node", texts,
-                 "NAMESPACE[,up_mbit=][,down_mbit=][,delay_ms=][,loss=][,queue_bytes=]")
+                 "NAMESPACE[,up_mbit=][,down_mbit=][,delay_ms=][,loss=][,queue_bytes=][,largest=]")
       ->required()
       ->expected(1, 200);
   app.add_option("--subnet", subnet, "first three numbers of the addresses");

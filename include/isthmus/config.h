@@ -119,11 +119,11 @@ struct SiteConfig {
 struct NetConfig {
   std::string transport = "auto";  // auto | inproc | zmq | mpi
   int streams = 0;                 // parallel connections of each directed link; 0: "auto"
-  Duration dead_after = std::chrono::seconds(10);  // of silence: the site counts as gone
-  Duration gather = std::chrono::minutes(10);      // how long a starting site waits for the others
-  bool plaintext = false;                          // allows links without keys beyond loopback
-  std::optional<std::int64_t> min_sites;           // with fewer all wait; see Config::min_sites
-  std::optional<double> cap_bits_per_s;            // of what a site sends in all; absent: none
+  Duration dead_after = std::chrono::seconds(8);  // of silence: the site counts as gone
+  Duration gather = std::chrono::minutes(10);     // how long a starting site waits for the others
+  bool plaintext = false;                         // allows links without keys beyond loopback
+  std::optional<std::int64_t> min_sites;          // with fewer all wait; see Config::min_sites
+  std::optional<double> cap_bits_per_s;           // of what a site sends in all; absent: none
   std::vector<std::string> quiet;    // "08:00-18:00 10Mbit/s": a cap within these hours; SendCap
   std::string reduction = "direct";  // direct | groups: how contributions become a mean
   /// At most so much of the state is given to one that joins; absent: a share of the line.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 
 #include "app/hub_run.h"
 #include "app/site_routes.h"
@@ -12,6 +13,18 @@
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
+namespace {
+
+/// How far that is.
+std::string words_of(const Decided& decided) {
+  StepIndex last(0);
+  for (const SyncId& each : decided.newest) last = std::max(last, each.sent);
+  return fmt::format("epoch {} and {}", decided.epoch,
+                     decided.newest.empty() ? std::string("no round")
+                                            : fmt::format("the round of step {}", last.value()));
+}
+
+}  // namespace
 
 void HubRun::take(const std::exception_ptr& failure) { std::rethrow_exception(failure); }
 
@@ -171,6 +184,14 @@ void HubRun::hear(Rank from, const StandingNote& note) {
     log_warning("{}", why);  // one of another start ends no run
     send(from, TurnedAwayNote{.why = why, .configuration = true});
     return;
+  }
+  // Nobody can be told again what is not written down here, whoever else stands by now.
+  if (const Decided here = exchange_->decided(); !here.includes(note.decided)) {
+    throw ConfigError(fmt::format(
+        "site {} knows of run {} as far as {}, and the log here ends with {}: it is an older copy "
+        "of that run's log: start the hub where the newest one lies (--out DIR); if it is lost, "
+        "end all sites and start them anew with --resume auto",
+        name(from), note.run_id, words_of(note.decided), words_of(here)));
   }
   const bool first = !anybody_stands();
   const bool live = live_[static_cast<std::size_t>(from.value())];

@@ -25,11 +25,33 @@ constexpr Duration kOthersTakeTheirTime = std::chrono::seconds(1);
 /// Beyond net.dead_after, for a link that stands later than others: a detour is looked for by then.
 constexpr Duration kLinksTakeTheirTime = std::chrono::seconds(5);
 constexpr Duration kBetweenQuestions = std::chrono::seconds(2);
+/// Who is refused by this site learns it from it: it greets within ZeroMQ's time between attempts.
+constexpr Duration kOthersHearIt = std::chrono::seconds(1);
 
 void check_signal(const std::string& waiting_for) {
   if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone) {
     throw Error(exit_code_of(wish), fmt::format("stopped before the first step: {}", waiting_for));
   }
+}
+
+/// Of links that a peer refuses, or is refused: what the files differ in is theirs to mend, as is
+/// what sites find in one another's greetings once they have met.
+[[noreturn]] void throw_refused(const JoinError& error) {
+  switch (error.field) {
+    case RefusedField::kProtocol:
+    case RefusedField::kRun:
+    case RefusedField::kConfiguration:
+    case RefusedField::kLayout:
+    case RefusedField::kMembers:
+    case RefusedField::kPlace:
+      throw ConfigError(error.what);
+    case RefusedField::kIncarnation:
+    case RefusedField::kGivenUp:
+    case RefusedField::kMalformed:
+    case RefusedField::kKey:
+      break;
+  }
+  throw PeerError(error.what);
 }
 
 }  // namespace
@@ -116,7 +138,8 @@ void SiteSession::meet(const std::function<void(const std::string&)>& say) {
     }
     check_signal(joined.error().what);
     if (joined.error().refused) {
-      throw PeerError(joined.error().what);
+      runtime_.sleep_until(now + kOthersHearIt);
+      throw_refused(joined.error());
     }
     // The others may have gone on, without more than this site: the first one knows.
     if (elastic_ && self_ != coordinator_ && (!exchange_ || has_hub()) &&
@@ -292,6 +315,7 @@ std::vector<int> SiteSession::find_all(TimePoint deadline) {
         return running.live;
       }
     }
+    if (!linked && linked.error().refused) throw_refused(linked.error());
     if (now >= deadline) {
       throw PeerError(fmt::format("not all sites of the run have answered within net.gather{}{}",
                                   linked ? "" : ": ", linked ? "" : linked.error().what));

@@ -59,7 +59,8 @@ void SiteSession::back(Rank site) {
         run_id = running_->run_id;
       }
     });
-    if (!session.empty()) send(site, StandingNote{.run_id = run_id, .session = session});
+    if (session.empty()) return;
+    send(site, StandingNote{.run_id = run_id, .session = session, .decided = exchange_->decided()});
     return;
   }
   queue_->update([&] {

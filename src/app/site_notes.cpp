@@ -219,7 +219,13 @@ struct Writer {
     return {kStart, note.run_id, note.session, note.absent,
             note.resume_after ? json(*note.resume_after) : json()};
   }
-  json operator()(const StandingNote& note) const { return {kStanding, note.run_id, note.session}; }
+  json operator()(const StandingNote& note) const {
+    json newest = json::array();
+    for (const SyncId& each : note.decided.newest) {
+      newest.push_back({each.fragment.value(), each.sent.value()});
+    }
+    return {kStanding, note.run_id, note.session, note.decided.epoch, std::move(newest)};
+  }
   json operator()(const ServeNote&) const { return json::array({kServe}); }
 };
 
@@ -345,9 +351,16 @@ Note note_of(const json& n) {
                        .absent = ranks_of(n.at(3)),
                        .resume_after = n.at(4).is_null() ? std::nullopt
                                                          : std::optional(step_of(n.at(4)).value())};
-    case kStanding:
-      return StandingNote{.run_id = n.at(1).get<std::string>(),
-                          .session = n.at(2).get<std::string>()};
+    case kStanding: {
+      StandingNote note{.run_id = n.at(1).get<std::string>(),
+                        .session = n.at(2).get<std::string>(),
+                        .decided = {.epoch = whole_number<std::uint32_t>(n.at(3))}};
+      for (const json& each : n.at(4)) {
+        note.decided.newest.push_back(
+            {FragmentId(whole_number<int>(each.at(0))), step_of(each.at(1))});
+      }
+      return note;
+    }
     case kServe:
       return ServeNote{};
     case kPrepare:

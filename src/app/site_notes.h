@@ -16,11 +16,12 @@
 #include "app/run_board.h"
 #include "core/hash.h"
 #include "isthmus/expected.h"
+#include "transport/hub_record.h"
 
 namespace isthmus::app {
 
 /// Bumped when a note changes its meaning: members of unlike versions refuse each other.
-inline constexpr int kNotesVersion = 9;
+inline constexpr int kNotesVersion = 10;
 
 /// A checkpoint a site could go on from.
 struct HeldCheckpoint {
@@ -179,10 +180,11 @@ struct StartNote {
 
 // Between a site and the hub (app/hub_run.h).
 
-/// To a hub's new process: the sender is in this run.
+/// To a hub's new process: the sender is in this run, and knows so much of what was decided.
 struct StandingNote {
   std::string run_id;
   std::string session;
+  Decided decided = {};
 };
 /// From it: it goes on with that run. Questions of the process before are void, what has been
 /// agreed was told before.

@@ -146,6 +146,7 @@ void SiteSession::open_exchange() {
           .elastic = elastic_,
           .min_members = config_.min_sites(),
           .straggler = config_.outer.patience - config_.outer.patience / 8,
+          .asks_after = std::chrono::minutes(1),
           .hub = has_hub(),
           .keeps_encoded = elastic_ && (has_hub() || self_ == Rank(0)),
           .gathers = first_starts(),
@@ -353,9 +354,8 @@ void SiteSession::take_newcomers(const std::string& run_id,
   }
   const std::scoped_lock lock(calls_);
   host_ = std::make_unique<JoinHost>(std::move(options), source_);
-  for (int site = 1; site < config_.workers() && !has_hub();
-       ++site) {  // who has come since the start
-    std::optional<HelloNote> waits;
+  for (int site = 1; site < config_.workers() && !has_hub(); ++site) {
+    std::optional<HelloNote> waits;  // who has come since the start
     queue_->update([&] {
       if (!live_[static_cast<std::size_t>(site)]) waits = hellos_[static_cast<std::size_t>(site)];
     });

@@ -529,7 +529,7 @@ constexpr KeyRow<Config> kRows[] = {
      "Parallel TCP connections of each directed link. auto: 4, and up to 24 on a link that loses packets and gets more through with more.",
      "8", {}, nullptr, false},
     {"net.dead_after", Type::kTime, above(0), "", field<&Config::net, &NetConfig::dead_after>(),
-     "Silence after which a site counts as gone.", "\"10s\"", {}, nullptr, false},
+     "Silence after which a site counts as gone; and so long, half again, for values on their way to it of which nothing gets through, though it is heard. It is found at the next heartbeat, of a second: within 10 s by default.", "\"10s\"", {}, nullptr, false},
     {"net.gather", Type::kTime, above(0), "", field<&Config::net, &NetConfig::gather>(),
      "How long a starting site waits for the others, and a run for sites to come back where fewer than net.min_sites are there.", "\"10min\"", {}, nullptr, false},
     {"net.reduction", Type::kChoice, {}, "direct|groups", field<&Config::net, &NetConfig::reduction>(),

@@ -106,6 +106,10 @@ void Wan::take(std::size_t from, std::size_t to, std::vector<char> packet) {
     ++count.dropped_up;
     return;
   }
+  if (path.its.largest > 0 && packet.size() > path.its.largest) {
+    ++count.too_large;
+    return;
+  }
   const auto node = static_cast<std::uint32_t>(from);
   if (path.its.loss > 0 && rng_.uniform(number, node) < path.its.loss) {
     ++count.lost;

@@ -3,7 +3,8 @@
 // task as everything between them, so that the kernel's own TCP runs over declared links. It needs
 // no kernel modules (netem is often missing), and what it does to a packet is written below:
 //
-//   node's up line  ->  the pair's line  ->  loss  ->  delay  ->  other node's down line
+//   node's up line  ->  the pair's line  ->  what is too large, and loss  ->  delay  ->
+//                                                                        other node's down line
 //
 // A line is a token bucket with a tail-drop queue, or none. All times are computed, not measured: a
 // packet's next event depends on when its last one was due, so this task being late (`late` in the
@@ -11,6 +12,7 @@
 // number of the packet).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -41,8 +43,9 @@ struct WanNode {
 struct WanPath {
   WanLine line = {};
   double delay_ms = 0;
-  double jitter_ms = 0;  // a packet takes up to so much longer, uniform, in order
-  double loss = 0;       // share of the packets
+  double jitter_ms = 0;     // a packet takes up to so much longer, uniform, in order
+  double loss = 0;          // share of the packets
+  std::size_t largest = 0;  // bytes of a packet that passes, whose end is told nothing; 0: any
 };
 struct WanOptions {
   std::uint64_t seed = 1;
@@ -54,7 +57,7 @@ struct WanOptions {
 /// Of one node.
 struct WanCounters {
   std::uint64_t sent = 0, sent_bytes = 0;
-  std::uint64_t dropped_up = 0, lost = 0, dropped_down = 0;
+  std::uint64_t dropped_up = 0, lost = 0, dropped_down = 0, too_large = 0;
   std::uint64_t delivered = 0, delivered_bytes = 0;
 };
 /// Of this task's own lateness, in events.

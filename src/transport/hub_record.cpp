@@ -49,4 +49,12 @@ std::span<const std::byte> shares_of_commit(const HubRecord& record) {
   return std::span(record.body).subspan(kCommitBytes);
 }
 
+bool Decided::includes(const Decided& other) const {
+  return epoch >= other.epoch && std::ranges::all_of(other.newest, [&](const SyncId& its) {
+           return std::ranges::any_of(newest, [&](const SyncId& own) {
+             return own.fragment == its.fragment && own.sent >= its.sent;
+           });
+         });
+}
+
 }  // namespace isthmus

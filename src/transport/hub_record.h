@@ -27,6 +27,15 @@ struct HubRecord {
   std::vector<std::byte> body;
 };
 
+/// How far that is, as a hub has it written down, or a member been told.
+struct Decided {
+  std::uint32_t epoch = 0;
+  std::vector<SyncId> newest = {};  // of each fragment, the last round that is final
+
+  /// Fragments' rounds become final in order, so a log that lacks one of these lacks what was told.
+  [[nodiscard]] bool includes(const Decided& other) const;
+};
+
 /// `shares`: as told with it, in their bytes; may be empty.
 [[nodiscard]] HubRecord commit_record(const SyncId& id, const Digest128& digest,
                                       std::span<const std::byte> shares = {});

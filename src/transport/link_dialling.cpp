@@ -14,6 +14,8 @@ namespace {
 constexpr Duration kBetweenLooks = std::chrono::milliseconds(100);
 constexpr Duration kNoRoom = std::chrono::seconds(1);  // after there was no socket or file
 
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
 }  // namespace
 
 void LinkDialling::begin(std::span<const std::string> endpoints,
@@ -92,16 +94,19 @@ void LinkDialling::tell_taken(Rank peer, bool around, const LinkSigns& signs, Ti
   const std::string who = place < options_.expected_names.size()
                               ? "site " + options_.expected_names[place]
                               : fmt::format("member {}", place);
-  const double silent = std::chrono::duration<double>(now - signs.answered).count();
   event_({LinkEvent::Kind::kRerouted, peer, -1,
           !around ? fmt::format("what goes to {} goes directly again", who)
           : signs.down_since
               ? fmt::format("what goes to {} goes by way of a relay from now on: the connections "
                             "broke and do not come back",
                             who)
+          : signs.stalled_since
+              ? fmt::format("what goes to {} goes by way of a relay from now on: small packets "
+                            "reach it directly, but nothing larger has for {:.1f} s",
+                            who, seconds(now - *signs.stalled_since))
               : fmt::format("what goes to {} goes by way of a relay from now on: it has not "
                             "answered directly for {:.1f} s",
-                            who, silent)});
+                            who, seconds(now - signs.answered))});
 }
 
 }  // namespace isthmus

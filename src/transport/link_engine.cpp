@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames that come, acknowledgements, who is alive, who leaves. Frames that go are
-// link_engine_sending.cpp, greetings link_engine_greeting.cpp.
+// Frames that come, acknowledgements, who leaves. Frames that go are link_engine_sending.cpp,
+// greetings link_engine_greeting.cpp, who is alive link_engine_life.cpp.
 #include "transport/link_engine.h"
 
 #include <fmt/format.h>
@@ -12,11 +12,6 @@
 #include "transport/frame.h"
 
 namespace isthmus {
-namespace {
-
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
-}  // namespace
 
 LinkEngine::LinkEngine(MemberOptions options, const Digest128& incarnation, LinkPort& port,
                        TimePoint now)
@@ -110,6 +105,10 @@ void LinkEngine::from_stream(Rank rank, std::span<const std::byte> header,
     case LinkKind::kAck:
       if (!known) {
         return;
+      }
+      if (parsed->number > peer.out.acknowledged()) {
+        peer.stalled_since.reset();
+        peer.untaken_since.reset();
       }
       if (!peer.out.acknowledge(parsed->number)) {
         lose(rank, LinkEvent::Kind::kLost,
@@ -255,6 +254,10 @@ void LinkEngine::say_inbound(Rank rank, LinkKind kind, std::uint64_t number) {
 void LinkEngine::tick(TimePoint now) {
   send_held_back(now);
   if (now < next_tick_) {
+    // Between two heartbeats, so this process has not been asleep.
+    for (const Rank rank : living()) {
+      if (now >= gone_at(rank)) check_life(rank, now);
+    }
     return;
   }
   const bool was_away = now - last_tick_ >= options_.dead_after / 2;  // stopped, or asleep
@@ -266,6 +269,8 @@ void LinkEngine::tick(TimePoint now) {
     if (was_away) {
       peer.heard = peer.answered = now;
       if (peer.down_since) peer.down_since = now;
+      peer.stalled_since.reset();
+      peer.untaken_since.reset();
     }
     peer.in.acknowledged();
     say_inbound(rank, LinkKind::kAck, peer.in.taken_frames());
@@ -288,59 +293,8 @@ void LinkEngine::tick(TimePoint now) {
     if (closing_) {
       say_close(rank);
     }
+    settle_misfit(rank, now);
     check_life(rank, now);
-  }
-}
-
-void LinkEngine::check_life(Rank rank, TimePoint now) {
-  Peer& peer = at(rank);
-  if (!peer.joined || peer.lost) {
-    return;  // whoever waits for it to join has a deadline
-  }
-  if (peer.down_since && now - *peer.down_since >= options_.gone_after) {
-    const auto broken = std::ranges::find_if(
-        peer.streams, [](const Stream& stream) { return !stream.trouble.empty(); });
-    lose(rank, LinkEvent::Kind::kLost,
-         fmt::format("its connections broke and have not come back for {:.1f} s{}{}",
-                     seconds(now - *peer.down_since), broken == peer.streams.end() ? "" : ": ",
-                     broken == peer.streams.end() ? "" : broken->trouble));
-  } else if (now - peer.heard >= options_.dead_after) {
-    lose(rank, LinkEvent::Kind::kLost,
-         fmt::format("it has been silent for {:.1f} s", seconds(now - peer.heard)));
-  }
-}
-
-void LinkEngine::lose(Rank rank, LinkEvent::Kind kind, const std::string& why) {
-  Peer& peer = at(rank);
-  if (peer.lost) {
-    return;
-  }
-  const std::string text = fmt::format("{}: {}", describe(rank), why);
-  if (kind == LinkEvent::Kind::kLost) {
-    give_up_on(rank, "has counted this one as lost");
-  }
-  if (!peer.joined) {
-    cannot_join(rank, RefusedField::kGivenUp, text);
-  }
-  peer.lost = true;
-  port_.event({kind, rank, -1, text});
-  port_.hang_up(rank);
-  if (!peer.away && (peer.joined || !options_.readmits)) {
-    peer.away = true;
-    ++peer.times_away;
-    peer.out.clear();
-    port_.lost(rank, text);
-  }
-}
-
-void LinkEngine::give_up_on(Rank rank, const char* why) {
-  std::uint32_t stream = 0;
-  for (const ConnectionId& id : at(rank).inbound) {
-    if (!id.empty()) {
-      refuse(id, {RefusedField::kGivenUp, fmt::format("member {} {}", options_.self.value(), why)},
-             stream);
-    }
-    ++stream;
   }
 }
 

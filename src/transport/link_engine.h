@@ -20,6 +20,7 @@
 
 #include "transport/link_flow.h"
 #include "transport/link_message.h"
+#include "transport/link_progress.h"
 #include "transport/link_way.h"
 #include "transport/network_transport.h"
 #include "transport/send_budget.h"
@@ -97,6 +98,8 @@ class LinkEngine {
   void writable(Rank peer, int stream);
   void from_stream(Rank peer, std::span<const std::byte> header, std::span<const std::byte> body,
                    TimePoint now);
+  /// What LinkProgress says of them; to be told at each heartbeat, or never.
+  void moved(Rank peer, Movement movement, TimePoint now);
   /// From the connections it has accepted. `owner`: whose key opened it, where links have keys.
   /// `kept`: the body's bytes, where they can be kept as they are; else they are copied.
   void from_connection(const ConnectionId& id, std::span<const std::byte> header,
@@ -133,7 +136,11 @@ class LinkEngine {
   [[nodiscard]] bool is_lost(Rank peer) const { return at(peer).lost; }
   [[nodiscard]] LinkSigns signs(Rank peer) const {
     const Peer& of = at(peer);
-    return {.joined = of.joined, .answered = of.answered, .down_since = of.down_since};
+    // On a detour bytes move in lumps, as the tasks on the way have room: no sign of another way.
+    return {.joined = of.joined,
+            .answered = of.answered,
+            .stalled_since = passed_on(peer) ? std::nullopt : of.stalled_since,
+            .down_since = of.down_since};
   }
   [[nodiscard]] std::size_t bytes_in_flight(Rank to) const { return at(to).out.bytes_in_flight(); }
   [[nodiscard]] std::size_t bytes_held(Rank from) const { return at(from).in.bytes_held(); }
@@ -176,10 +183,18 @@ class LinkEngine {
     std::uint64_t times_away = 0;   // this included
     std::vector<FrameBytes> early;  // came before it had joined, where it may come back
     TimePoint heard{};
-    TimePoint answered{};                  // heard on a connection dialled to it, or begun
-    TimePoint spoke{};                     // heard on a connection it has dialled
-    std::optional<TimePoint> down_since;   // the last of its connections that stood broke
-    bool around = false;                   // they go by way of a relay
+    TimePoint answered{};                 // heard on a connection dialled to it, or begun
+    TimePoint spoke{};                    // heard on a connection it has dialled
+    std::optional<TimePoint> down_since;  // the last of its connections that stood broke
+    // Frames are on their way to it, and since then
+    std::optional<TimePoint> stalled_since;  // ... nothing of them gets through
+    std::optional<TimePoint> untaken_since;  // ... all of them are there, and it takes none
+    bool around = false;                     // they go by way of a relay
+    struct Misfit {  // handshakes with it that ended for its key, or this one
+      TimePoint first{}, last{};
+      std::string what{};
+    };
+    std::optional<Misfit> misfit;          // one after another
     std::optional<std::uint64_t> leaving;  // the peer leaves after so many frames
     bool said_close = false;
     bool told = false;  // it knows that this member leaves and has all frames
@@ -232,7 +247,19 @@ class LinkEngine {
   void say_close(Rank rank);
   void settle_leave(Rank rank);
   void check_life(Rank rank, TimePoint now);
+  /// When broken connections to it have had their time to come back.
+  [[nodiscard]] TimePoint gone_at(Rank rank) const {
+    const Peer& peer = at(rank);
+    const bool down = peer.joined && !peer.lost && peer.down_since;
+    return down ? *peer.down_since + options_.gone_after : kNever;
+  }
+  /// Its connections end in this machine, from where others carry them on.
+  [[nodiscard]] bool passed_on(Rank rank) const {
+    return at(rank).around || is_relayed(options_, rank);
+  }
   void cannot_join(Rank rank, RefusedField field, const std::string& why);
+  /// Whether its key, or this one's, has been the wrong one for so long that it is so.
+  void settle_misfit(Rank rank, TimePoint now);
   void give_up_on(Rank rank, const char* why);
   /// Whether members may be let in whose keys are not in the configuration.
   [[nodiscard]] bool keys_may_come() const { return options_.keys_from && options_.keys_come; }

@@ -28,6 +28,7 @@ void LinkEngine::stream_up(Rank rank, int stream, TimePoint now) {
   }
   port_.event({LinkEvent::Kind::kConnected, rank, stream,
                fmt::format("{}, connection {}: connected", describe(rank), stream)});
+  at(rank).misfit.reset();
   drop_stream(rank, stream, now);
   greet(rank, stream, now);
 }
@@ -81,6 +82,7 @@ void LinkEngine::rerouted(Rank rank, bool around, TimePoint now) {
   for (int k = 0; k < streams_dialled(rank); ++k) drop_stream(rank, k, now);
   peer.down_since = down_since;
   peer.answered = now;
+  peer.stalled_since.reset();
 }
 
 void LinkEngine::greet(Rank rank, int stream, TimePoint now) {

@@ -15,6 +15,10 @@ namespace {
 
 constexpr std::string_view kAllOrNone = "give every site its key (`isthmus keygen`), or none";
 constexpr std::size_t kMostTexts = 64;  // strangers may bring any number of keys
+// ZeroMQ tries again at once, or `zmq_sockets` each second. An end that is still starting answers
+// by then; one that stands still makes handshakes fail at most every 5 s, and is none of these.
+constexpr Duration kMisfitIsSure = std::chrono::seconds(5);
+constexpr Duration kApart = std::chrono::milliseconds(2500);
 
 }  // namespace
 
@@ -64,12 +68,27 @@ void LinkEngine::handshake_failed(Rank rank, int stream, HandshakeFault fault) {
   peer.streams[static_cast<std::size_t>(stream)].failed_before = true;
   // Trying again helps only where the other end may have been somebody else, or half started, or
   // where it may not have heard of this member's key yet.
-  const bool settled =
-      fault == HandshakeFault::kMechanism ||
-      (fault == HandshakeFault::kKeyRefused && (!keys_may_come() || *options_.keys_from == rank));
-  if (settled && !peer.joined && !peer.lost) {
+  const bool said_by_hub = fault == HandshakeFault::kKeyRefused && options_.keys_from &&
+                           (!keys_may_come() || *options_.keys_from == rank);
+  if ((fault == HandshakeFault::kMechanism || said_by_hub) && !peer.joined && !peer.lost) {
     cannot_join(rank, RefusedField::kKey, fmt::format("{}: {}", describe(rank), what));
+  } else if (with_keys() && !options_.keys_from) {
+    if (!peer.misfit || now_ - peer.misfit->last > kApart) peer.misfit = {.first = now_};
+    peer.misfit->last = now_;
+    peer.misfit->what = what;
   }
+}
+
+// Where one of two files has the wrong key, one end is told that its key is refused, and the other
+// one sees that its connections are hung up on. Neither ends before both know. Where a hub says
+// whose keys count, a key may yet come.
+void LinkEngine::settle_misfit(Rank rank, TimePoint now) {
+  const Peer& peer = at(rank);
+  if (!peer.misfit || peer.joined || peer.lost) return;
+  if (now - peer.misfit->first < kMisfitIsSure || now - peer.misfit->last > kApart) return;
+  cannot_join(rank, RefusedField::kKey,
+              fmt::format("{}: {}{}{}", describe(rank), peer.misfit->what,
+                          hint_.empty() ? "" : "; ", hint_));
 }
 
 void LinkEngine::stranger_handshake(HandshakeFault fault, const std::string& endpoint) {

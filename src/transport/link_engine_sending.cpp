@@ -107,7 +107,9 @@ void LinkEngine::send_held_back(TimePoint now) {
 }
 
 TimePoint LinkEngine::next_tick() const {
-  return held_back_ ? std::min(next_tick_, budget_.opens()) : next_tick_;
+  TimePoint next = held_back_ ? std::min(next_tick_, budget_.opens()) : next_tick_;
+  for (const Rank rank : living()) next = std::min(next, gone_at(rank));
+  return next;
 }
 
 }  // namespace isthmus

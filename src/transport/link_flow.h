@@ -51,6 +51,8 @@ class LinkSender {
   /// True when every frame has been given to a connection that is still there.
   [[nodiscard]] bool all_sent() const { return waiting_.empty() && again_.empty(); }
   [[nodiscard]] std::size_t bytes_in_flight() const { return bytes_in_flight_; }
+  /// Something waits to be sent another time, after its connection has broken.
+  [[nodiscard]] bool repeats() const { return !again_.empty(); }
 
  private:
   struct InFlight {

@@ -20,6 +20,9 @@ struct LinkCounters {
   Duration rtt{0};                // smoothed round trip, mean over the connections in use
   std::string congestion{};       // "cubic", "bbr"; empty: not known
   std::uint64_t acked_bytes = 0;  // that the other end has, with what the transport adds to frames
+  /// Given to TCP, and not acknowledged; nothing: the system does not tell, nor the next.
+  std::optional<std::uint64_t> queued_bytes{};
+  bool peer_full = false;  // the other end has no room for another segment, and says so
 };
 
 /// How the link to a peer does, for pages about a run: of the connections dialled to it.

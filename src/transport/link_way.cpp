@@ -34,7 +34,8 @@ void LinkWay::turn(TimePoint now) {
 }
 
 LinkWay::Act LinkWay::observe(TimePoint now, const LinkSigns& signs) {
-  const bool silent = now - signs.answered >= patience_;
+  const TimePoint good = std::min(signs.answered, signs.stalled_since.value_or(signs.answered));
+  const bool silent = now - good >= patience_;
   const bool broken = signs.joined && signs.down_since && now - *signs.down_since >= kBroken;
   // A way that has just been taken has as long as one that falls silent, or two bad ones would take
   // turns before either had come to stand. But a direct way that breaks has stood, and there is not

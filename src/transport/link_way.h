@@ -18,6 +18,7 @@ namespace isthmus {
 struct LinkSigns {
   bool joined = false;
   TimePoint answered{};                              // heard last on one of them, or begun
+  std::optional<TimePoint> stalled_since = {};       // it is heard, but no values get through
   std::optional<TimePoint> down_since = {};          // joined, and none stands
   std::optional<TimePoint> other_stands_since = {};  // the one that tries the other way
 };

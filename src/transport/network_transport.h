@@ -73,10 +73,12 @@ struct MemberOptions {
   /// Of each incoming link: frames come and not taken. At least kSmallestWindow.
   std::size_t window_bytes = std::size_t{32} << 20;
   Duration heartbeat = std::chrono::seconds(1);
-  Duration dead_after = std::chrono::seconds(10);  // of silence
-  Duration gone_after = std::chrono::seconds(2);   // after its last connection broke
-  Duration linger = std::chrono::seconds(5);       // a close waits that long for what was sent
-  Duration far = kFarRoundTrip;  // longer round trips are those of long thin links
+  Duration dead_after = std::chrono::seconds(8);  // of silence
+  Duration gone_after = std::chrono::seconds(2);  // after its last connection broke
+  /// While it is heard, and has frames of which its owner takes none: it hangs.
+  Duration stuck_after = std::chrono::minutes(2);
+  Duration linger = std::chrono::seconds(5);  // a close waits that long for what was sent
+  Duration far = kFarRoundTrip;               // longer round trips are those of long thin links
   /// What may go to all others together, in bit/s of frames; 0: no bound. Asked when the
   /// transport is made and then at every heartbeat by its own task; none: no bound.
   std::function<double()> send_bits_per_s = {};

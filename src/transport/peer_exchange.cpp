@@ -223,13 +223,18 @@ Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Durati
   TimePoint now = begin;
   TimePoint straggles_at = after(begin, options_.straggler);  // later where the membership changes
   bool groups = false;                                        // have been waited for as well
-  while (!queue_->wait(ready,
-                       std::min({deadline, after(now, options_.retry_interval), straggles_at}))) {
+  TimePoint asks_at = after(begin, options_.asks_after);
+  while (!queue_->wait(
+      ready, std::min({deadline, after(now, options_.retry_interval), straggles_at, asks_at}))) {
     now = runtime_.clock().now();
     bool came_meanwhile = false;
     std::string missing;
     drive([&](ExchangeEngine& engine, TimePoint at, Outbox& out) {
       engine.tick(at, out);
+      if (at >= asks_at) {
+        engine.ask(ticket.id, out);
+        asks_at = after(at, options_.asks_after);
+      }
       if (engine.epoch() == epoch && at >= straggles_at) {
         engine.leave_behind(ticket.id, groups, at, out);
         // Who is in the same group as a straggler names it first.
@@ -334,6 +339,10 @@ bool PeerExchange::has_left(Rank member) const {
 
 bool PeerExchange::all_left() const {
   return locked([](const ExchangeEngine& engine) { return engine.all_left(); });
+}
+
+Decided PeerExchange::decided() const {
+  return locked([](const ExchangeEngine& engine) { return engine.decided(); });
 }
 
 void PeerExchange::with_history(const std::function<void(std::span<const HubRecord>)>& take) {

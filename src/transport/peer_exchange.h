@@ -56,6 +56,11 @@ struct PeerExchangeOptions {
   /// else has come or gone meanwhile, is left out, if enough are left. Of a reduce those can tell
   /// who own a part of it.
   Duration straggler = Duration::max();
+  /// A member that has waited so long for a round asks those it waits for whether they are there,
+  /// and again after as long. No answer is counted; but a process that hangs leaves the question
+  /// untaken, by which links over TCP tell it from one that has nothing to say yet
+  /// (MemberOptions::stuck_after).
+  Duration asks_after = Duration::max();
   /// The transport's last member is a hub: it coordinates in the place of member 0, takes part in
   /// no round and may itself be lost and come back. With `elastic`. Equal on all.
   bool hub = false;
@@ -163,6 +168,8 @@ class PeerExchange final : public Exchange {
   [[nodiscard]] bool has_left(Rank member) const;
   /// Whether all who are there have said goodbye.
   [[nodiscard]] bool all_left() const;
+  /// At a member too: what it knows of that. Any task.
+  [[nodiscard]] Decided decided() const;
   /// `take` gets all that a next process needs; nothing new is decided meanwhile.
   void with_history(const std::function<void(std::span<const HubRecord>)>& take);
 

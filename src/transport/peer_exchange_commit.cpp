@@ -132,6 +132,7 @@ void ExchangeEngine::judge(const SyncId& id, const Verdict& verdict, Outbox& out
   if (!verdict) choose_next_shares(id);
   if (is_hub() && !verdict) {
     committed_[id] = dones_.at(id).begin()->second;
+    note_final(id, committed_[id]);
     records_.push_back(commit_record(id, committed_[id], shares_told(id)));
   }
   dones_.erase(id);
@@ -198,6 +199,7 @@ void ExchangeEngine::take_verdict(const SyncId& id, const Verdict& verdict) {
 void ExchangeEngine::close(OpenRound& open) {
   open.closed = true;
   through_.push_back({open.round.id(), open.begun});
+  note_final(open.round.id(), open.digest);
   adopt_shares(open);
   open.retained.reset();
   open.residual = {};

@@ -276,6 +276,12 @@ std::vector<Rank> ExchangeEngine::waits_for(const OpenRound& open) const {
   return missing;
 }
 
+void ExchangeEngine::ask(const SyncId& id, Outbox& out) {
+  const OpenRound& open = rounds_.at(id);
+  if (open.closed || open.failure) return;
+  for (const Rank peer : waits_for(open)) send({.kind = FrameKind::kProbe}, peer, {}, out);
+}
+
 std::string ExchangeEngine::describe(const SyncId& id) const {
   const OpenRound& open = rounds_.at(id);
   if (options_.hub && open.said_done) {

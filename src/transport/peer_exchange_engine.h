@@ -138,6 +138,8 @@ class ExchangeEngine {
   [[nodiscard]] std::vector<ThroughRound> take_through() { return std::exchange(through_, {}); }
   /// All that a next process needs of what has been decided.
   [[nodiscard]] std::vector<HubRecord> history() const;
+  /// At a hub all that was decided, at a member what it knows of that.
+  [[nodiscard]] Decided decided() const;
   /// `peer` has come back from before `restore`, and is of the same run.
   void stands(Rank peer, TimePoint now, Outbox& out);
   /// `peer` is gone; a hub counts nobody as gone by its own links alone. No member: no news.
@@ -156,6 +158,8 @@ class ExchangeEngine {
   /// go on without. `groups`: it has waited longer, and nobody of a group has named who has not:
   /// who was to send the group's partials is left out.
   void leave_behind(const SyncId& id, bool groups, TimePoint now, Outbox& out);
+  /// Sends PROBE to all that this round waits for, who need not answer.
+  void ask(const SyncId& id, Outbox& out);
   /// Grows with every membership that is entered.
   [[nodiscard]] std::uint32_t epoch() const { return membership_.number(); }
   /// Probes, repeats, begins what is due. Harmless when called early or by two tasks.
@@ -257,6 +261,7 @@ class ExchangeEngine {
   void relaunch(OpenRound& open, TimePoint now, Outbox& out);
   void finish_with(const ExchangeError& error);
   void close(OpenRound& open);
+  void note_final(const SyncId& id, const Digest128& digest);
   [[nodiscard]] bool needs(Rank peer) const;
   [[nodiscard]] Rank coordinator() const { return Rank(options_.hub ? options_.members : 0); }
   [[nodiscard]] bool coordinates() const { return options_.self == coordinator(); }
@@ -341,12 +346,13 @@ class ExchangeEngine {
   // At the coordinator: digests that came in; verdicts, kept for whoever missed them.
   std::map<SyncId, std::map<Rank, Digest128>> dones_;
   std::map<SyncId, Verdict> verdicts_;
-  std::map<Rank, std::string> odd_;           // to be left out, and why
-  std::set<Rank> once_odd_;                   // was, before
-  std::map<SyncId, Digest128> committed_;     // at a hub: of its verdicts
-  std::vector<HubRecord> records_;            // at a hub: decided and not taken
-  std::vector<ThroughRound> through_;         // not taken
-  std::pair<SyncId, EncodedResult> encoded_;  // of the result taken last
+  std::map<Rank, std::string> odd_;                               // to be left out, and why
+  std::set<Rank> once_odd_;                                       // was, before
+  std::map<SyncId, Digest128> committed_;                         // at a hub: of its verdicts
+  std::map<FragmentId, std::pair<StepIndex, Digest128>> newest_;  // of the rounds that are final
+  std::vector<HubRecord> records_;                                // at a hub: decided and not taken
+  std::vector<ThroughRound> through_;                             // not taken
+  std::pair<SyncId, EncodedResult> encoded_;                      // of the result taken last
   TimePoint last_tick_;
   Membership membership_;
   bool is_member_ = true;

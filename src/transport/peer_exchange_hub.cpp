@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A hub that dies and comes back: what it takes over, and what members tell it again.
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "core/check.h"
 #include "transport/peer_exchange_engine.h"
@@ -20,6 +22,7 @@ void ExchangeEngine::restore(std::span<const HubRecord> records) {
   dones_.clear();
   verdicts_.clear();
   committed_.clear();
+  newest_.clear();
   told_shares_.clear();
   start_measuring();  // of another run nothing counts
   for (const HubRecord& record : records) {
@@ -33,6 +36,7 @@ void ExchangeEngine::restore(std::span<const HubRecord> records) {
       ISTHMUS_CHECK(commit.has_value());
       verdicts_.emplace(commit->first, std::nullopt);
       committed_.emplace(commit->first, commit->second);
+      note_final(commit->first, commit->second);
       restore_shares(record, commit->first);
     }
   }
@@ -49,10 +53,27 @@ std::vector<HubRecord> ExchangeEngine::take_records() { return std::exchange(rec
 std::vector<HubRecord> ExchangeEngine::history() const {
   std::vector<HubRecord> records;
   if (news_) records.push_back({HubRecord::Kind::kEpoch, news_->write()});
-  for (const auto& [id, digest] : committed_) {
+  // The last one of each fragment even where nobody asks for it any more: by it members tell
+  // whether a log is as new as what they have been told.
+  std::map<SyncId, Digest128> kept = committed_;
+  for (const auto& [fragment, last] : newest_) {
+    kept.emplace(SyncId{fragment, last.first}, last.second);
+  }
+  for (const auto& [id, digest] : kept) {
     records.push_back(commit_record(id, digest, shares_told(id)));
   }
   return records;
+}
+
+void ExchangeEngine::note_final(const SyncId& id, const Digest128& digest) {
+  const auto [last, fresh] = newest_.emplace(id.fragment, std::pair(id.sent, digest));
+  if (!fresh && last->second.first < id.sent) last->second = {id.sent, digest};
+}
+
+Decided ExchangeEngine::decided() const {
+  Decided decided{.epoch = membership_.number()};
+  for (const auto& [fragment, last] : newest_) decided.newest.push_back({fragment, last.first});
+  return decided;
 }
 
 void ExchangeEngine::stands(Rank peer, TimePoint now, Outbox& out) {

@@ -3,9 +3,11 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 
 #include "transport/tcp_counters.h"
 
@@ -23,6 +25,14 @@ std::optional<LinkCounters> tcp_counters(int descriptor) {
   counters.segments = info.tcpi_data_segs_out;
   counters.retransmits = info.tcpi_total_retrans;
   counters.acked_bytes = info.tcpi_bytes_acked;
+  // Told since Linux 5.4. A receiver that makes room tells of none or of a segment's at least.
+  constexpr std::size_t kWindow = offsetof(tcp_info, tcpi_snd_wnd) + sizeof info.tcpi_snd_wnd;
+  if (bytes >= kWindow) {
+    const std::uint64_t sent = info.tcpi_bytes_sent - info.tcpi_bytes_retrans;
+    const std::uint64_t there = std::min<std::uint64_t>(sent, info.tcpi_bytes_acked);
+    counters.queued_bytes = info.tcpi_notsent_bytes + sent - there;
+    counters.peer_full = info.tcpi_snd_wnd < info.tcpi_snd_mss;
+  }
   counters.busy = std::chrono::microseconds(info.tcpi_busy_time);
   counters.rtt = std::chrono::microseconds(info.tcpi_rtt);
   std::array<char, 32> name{};

@@ -19,6 +19,7 @@
 #include "transport/link_engine.h"
 #include "transport/link_gauge.h"
 #include "transport/link_tally.h"
+#include "transport/link_watch.h"
 #include "transport/mailbox.h"
 #include "transport/stream_policy.h"
 #include "transport/told_keys.h"
@@ -44,7 +45,8 @@ class ZmqTransport final : public NetworkTransport,
         mailbox_(runtime, options.members),
         engine_(options, fresh_id(), *this, runtime.clock().now()),
         sockets_(options),
-        dialling_(options_, engine_, sockets_, [this](const LinkEvent& news) { event(news); }) {
+        dialling_(options_, engine_, sockets_, [this](const LinkEvent& news) { event(news); }),
+        watch_(options_, engine_, sockets_, dialling_) {
     sockets_.set_keys(engine_.keys(), {});
     if (!engine_.awaits_keys()) shared_.with_keys = with_keys(engine_.keys());
     for (int peer = 0; options_.most_streams > 0 && peer < size(); ++peer) {
@@ -242,6 +244,7 @@ class ZmqTransport final : public NetworkTransport,
           engine_.close(now());
         }
         sockets_.read(engine_, [this] { return now(); });
+        watch_.look(now());
         engine_.tick(now());
         for (const auto& [peer, again] : std::exchange(dial_again_, {})) {
           sockets_.hang_up(Rank(peer));
@@ -374,6 +377,7 @@ class ZmqTransport final : public NetworkTransport,
   LinkEngine engine_;
   ZmqSockets sockets_;
   LinkDialling dialling_;
+  LinkWatch watch_;
   std::map<int, StreamPolicy> policies_;  // by peer, where the number of connections adapts
   TimePoint adapts_next_{};
   std::vector<std::string> guests_;

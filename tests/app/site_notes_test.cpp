@@ -103,6 +103,13 @@ TEST(SiteNotes, TheOthersComeBack) {
   EXPECT_THAT(start.absent, testing::ElementsAre(1, 2));
   EXPECT_EQ(start.resume_after, 40);
   EXPECT_EQ(there_and_back(StartNote{}).resume_after, std::nullopt);
+  const std::vector<SyncId> newest = {{FragmentId(0), StepIndex(40)},
+                                      {FragmentId(2), StepIndex(7)}};
+  const StandingNote standing = there_and_back(
+      StandingNote{.run_id = "r", .session = "s", .decided = {.epoch = 3, .newest = newest}});
+  EXPECT_EQ(standing.session, "s");
+  EXPECT_EQ(standing.decided.epoch, 3u);
+  EXPECT_EQ(standing.decided.newest, newest);
   EXPECT_EQ(there_and_back(RefusedNote{"too few"}).why, "too few");
   EXPECT_EQ(there_and_back(TakenNote{1ULL << 40}).bytes, 1ULL << 40);
   const auto prepare = there_and_back(PrepareNote{.newcomer = 2, .step = StepIndex(7)});

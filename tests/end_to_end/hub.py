@@ -6,13 +6,14 @@
 
 With a hub the run's lines are those of one without, to the bit, though the hub is killed and frozen
 meanwhile. The first site is killed: the others go on, it takes part again, though the hub or its
-donor dies meanwhile. A hub without the log of the run is refused by name, as is a second one beside
-it. `launch` starts a hub too.
+donor dies meanwhile. A hub without the log of the run, or with an older copy of it, is refused by
+name, as is a second one beside it. `launch` starts a hub too.
 """
 import os
 import pathlib
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import urllib.request
@@ -200,6 +201,28 @@ def the_wrong_log(isthmus, folder, corpus):
         run.end()
 
 
+def an_older_copy_of_its_log(isthmus, folder, corpus):
+    """A folder that was restored from a backup: rounds were told as final that it knows nothing of."""
+    run = HubRun(isthmus, folder / "older", corpus, "diloco", 2)
+    log, older, newest = (run.folder / "hub/hub.log", run.folder / "older.log",
+                          run.folder / "newest.log")
+    try:
+        run.goes_on("west", 20)
+        shutil.copy(log, older)
+        run.goes_on("west", 40)
+        run.kill_hub()
+        shutil.copy(log, newest)
+        shutil.copy(older, log)
+        require(run.start_hub("--resume", "auto").wait(timeout=60) == 3, run.said("hub"))
+        require("it is an older copy of that run's log" in run.said("hub"), run.said("hub"))
+        shutil.copy(newest, log)
+        run.start_hub("--resume", "auto")
+        run.goes_on("west", 20)
+        run.stop()
+    finally:
+        run.end()
+
+
 def hub_dies_while_a_site_joins(isthmus, folder, corpus):
     run = HubRun(isthmus, folder / "joins", corpus, "diloco", 3)
     try:
@@ -351,6 +374,7 @@ def a_full_disk_loses_nothing(isthmus, folder, corpus):
 if __name__ == "__main__":
     play(__doc__, (hub_dies_and_nothing_changes, first_site_dies,
                    a_site_is_started_at_once_after_its_death, the_wrong_log,
+                   an_older_copy_of_its_log,
                    hub_dies_while_a_site_joins, donor_dies_while_a_site_joins,
                    all_sites_start_anew, too_few_wait_though_the_hub_dies,
                    stopped_while_the_hub_is_away, launched_with_keys, a_full_disk_loses_nothing))

@@ -71,6 +71,12 @@ TEST_P(ExchangeHubSweep, AHubMayDieAtWhateverMoment) {
     }
     run.check("seed " + std::to_string(seed));
     check_log(net.hub_log(), "seed " + std::to_string(seed));
+    if (net.dead(net.hub())) net.revive_hub();
+    const ExchangeEngine& hub = net.engine(net.hub());
+    for (int m = 0; m < plan.members; ++m) {  // or it would be taken for an older copy
+      EXPECT_TRUE(net.dead(m) || hub.decided().includes(net.engine(m).decided()))
+          << "seed " << seed << " member " << m;
+    }
     if (schedule.failed()) continue;
   }
   EXPECT_GT(deaths, kSeeds);
@@ -114,6 +120,37 @@ TEST(ExchangeHub, WhoMissesTheNewsIsToldAgainOnceOthersSpeakOfIt) {
     for (const Outgoing& each : answer) missed.receive(Rank(3), each.frame, now, none);
   }
   EXPECT_EQ(missed.epoch(), 1u);
+}
+
+// What a log that was written anew leaves out nobody asks for any more, but for the last round of
+// each fragment: by it a member tells whether the log is older than what it has been told.
+TEST(ExchangeHub, ALogIsAsNewAsWhatItsMembersKnow) {
+  const auto at = [](int fragment, std::int64_t step) {
+    return SyncId{FragmentId(fragment), StepIndex(step)};
+  };
+  ExchangeEngine hub({.self = Rank(2), .members = 2, .elastic = true, .hub = true});
+  const std::vector<HubRecord> log = {commit_record(at(0, 10), {}), commit_record(at(1, 15), {}),
+                                      commit_record(at(0, 20), {})};
+  hub.restore(log);
+  const Decided whole = hub.decided();
+  EXPECT_EQ(whole.epoch, 0u);
+  EXPECT_EQ(whole.newest, (std::vector{at(0, 20), at(1, 15)}));
+  EXPECT_TRUE(whole.includes({.newest = {at(0, 10)}}));
+  EXPECT_TRUE(whole.includes(whole));
+  EXPECT_FALSE(whole.includes({.newest = {at(0, 20), at(1, 25)}}));
+  EXPECT_FALSE(whole.includes({.newest = {at(2, 1)}}));
+  EXPECT_FALSE(whole.includes({.epoch = 1}));
+  Outbox out;
+  // Both say that they are through with everything before step 30, so no verdict is kept.
+  for (const Rank member : {Rank(0), Rank(1)}) {
+    hub.stands(member, TimePoint{}, out);
+    hub.receive(member, make_frame({.kind = FrameKind::kProbe, .closed_before = 30}), TimePoint{},
+                out);
+  }
+  ExchangeEngine next({.self = Rank(2), .members = 2, .elastic = true, .hub = true});
+  next.restore(hub.history());
+  EXPECT_EQ(hub.history().size(), 2u);
+  EXPECT_TRUE(next.decided().includes(whole));
 }
 
 // A run that all have lost is none that all have left.

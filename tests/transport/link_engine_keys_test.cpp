@@ -12,6 +12,7 @@
 namespace isthmus {
 namespace {
 
+using namespace std::chrono_literals;
 using namespace link_test;
 using ::testing::HasSubstr;
 
@@ -83,8 +84,7 @@ TEST(LinkKeysOfMembers, AFailedHandshakeNamesPeerKeyAndRemedy) {
     const LinkEvent& event = net.node(0).events.back();
     EXPECT_EQ(event.kind, LinkEvent::Kind::kHandshakeFailed);
     EXPECT_EQ(event.peer, Rank(1));
-    const bool settled =
-        fault == HandshakeFault::kMechanism || fault == HandshakeFault::kKeyRefused;
+    const bool settled = fault == HandshakeFault::kMechanism;
     EXPECT_EQ(net.join_error(0).has_value(), settled);
     if (settled) {
       EXPECT_EQ(net.join_error(0)->field, RefusedField::kKey);
@@ -99,6 +99,56 @@ TEST(LinkKeysOfMembers, AFailedHandshakeNamesPeerKeyAndRemedy) {
               HasSubstr("does not know this member's key key-of-0..."));
   EXPECT_THAT(words(true, HandshakeFault::kHungUp), HasSubstr("does not have the key key-of-1..."));
   EXPECT_THAT(words(false, HandshakeFault::kHungUp), HasSubstr("is no member, or wants a key"));
+}
+
+/// Handshakes that fail like that every so often, for so long. RETURNS: why nobody waits any more.
+std::string after_misfits(HandshakeFault fault, Duration every, Duration lasts,
+                          const Net::Tweak& tweak) {
+  Net net(2, tweak);
+  for (const TimePoint end = net.now + lasts; net.now <= end; net.now += every) {
+    net.engine(0).see(net.now);
+    net.engine(0).handshake_failed(Rank(1), 0, fault);
+    net.engine(0).tick(net.now);
+  }
+  const auto error = net.join_error(0);
+  if (!error) return "";
+  EXPECT_EQ(error->field, RefusedField::kKey);
+  return error->what;
+}
+
+// Until then both ends have seen it: the one whose key is refused, and the one that is hung up on.
+TEST(LinkKeysOfMembers, AKeyThatKeepsBeingWrongIsWaitedForForFiveSeconds) {
+  for (const HandshakeFault fault :
+       {HandshakeFault::kKeyRefused, HandshakeFault::kHungUp, HandshakeFault::kWrongAddress}) {
+    EXPECT_EQ(after_misfits(fault, 1s, 4s, with_keys(2)), "");
+    EXPECT_THAT(after_misfits(fault, 1s, 5s, with_keys(2)), HasSubstr("key key-of-"));
+  }
+}
+
+// A process that stands still fails a handshake every five seconds, and may yet move.
+TEST(LinkKeysOfMembers, HandshakesThatTimeOutAreNoWrongKey) {
+  EXPECT_EQ(after_misfits(HandshakeFault::kHungUp, 5s, 60s, with_keys(2)), "");
+}
+
+TEST(LinkKeysOfMembers, WhereAHubGivesKeysTheRightOneMayYetCome) {
+  const auto by_hub = [](MemberOptions& options) {
+    with_keys(2)(options);
+    options.keys_from = Rank(1);
+    options.keys_come = true;
+    options.readmits = true;
+  };
+  EXPECT_EQ(after_misfits(HandshakeFault::kHungUp, 1s, 60s, by_hub), "");
+}
+
+TEST(LinkKeysOfMembers, AHandshakeThatSucceedsMakesUpForThoseBefore) {
+  Net net(2, with_keys(2));
+  for (int second = 0; second < 60; ++second, net.now += 1s) {
+    net.engine(0).see(net.now);
+    net.engine(0).handshake_failed(Rank(1), 0, HandshakeFault::kHungUp);
+    if (second % 4 == 3) net.engine(0).stream_up(Rank(1), 0, net.now);
+    net.engine(0).tick(net.now);
+  }
+  EXPECT_FALSE(net.join_error(0));
 }
 
 // Where all keys are in the configuration nobody waits for the table, which can only take some out.

@@ -50,6 +50,21 @@ TEST(LinkWay, StaysWhereItIsAnswered) {
   EXPECT_FALSE(seen.way.around());
 }
 
+// It answers all the time: small packets pass.
+TEST(LinkWay, TriesAnotherWhereNoValuesGetThrough) {
+  Seen seen;
+  seen.pass(1min);
+  seen.signs.stalled_since = seen.now;
+  seen.pass(4900ms);
+  EXPECT_TRUE(seen.acts.empty());
+  seen.pass(200ms);
+  ASSERT_EQ(seen.acts, std::vector{Act::kTryOther});
+  seen.signs.other_stands_since = seen.now;
+  seen.pass(100ms);
+  EXPECT_EQ(seen.acts.back(), Act::kTakeOther);
+  EXPECT_TRUE(seen.way.around());
+}
+
 TEST(LinkWay, TriesAnotherAfterHalfOfDeadAfterAndTakesItOnceItStands) {
   Seen seen;
   seen.pass(1min);

@@ -178,11 +178,11 @@ TEST_P(LossyLinks, NobodyIsCountedAsGoneInAThousandRounds) {
 }
 
 // That such lines are bad: members hear nothing for more than two heartbeats on one, and on a worse
-// one a detector with a quarter of the patience fails.
+// one a detector with a third of the patience fails.
 TEST(LossyLinks, ALessPatientDetectorWouldBeWrong) {
   const auto less_patient = [](MemberOptions& options) {
     as_runs(options);
-    options.dead_after = defaults().dead_after / 4;
+    options.dead_after = defaults().dead_after / 3;
   };
   EXPECT_GT(train({.loss = 0.05}, 300, as_runs).longest_silence, 2 * defaults().heartbeat);
   EXPECT_EQ(train({.loss = 0}, 200, less_patient).gone, std::vector<std::string>{});

@@ -11,8 +11,11 @@
 #include <stdexcept>
 
 #include "core/rng.h"
+#include "core/system_runtime.h"
 #include "isthmus/errors.h"
 #include "transport/exchange_case.h"
+#include "transport/frame.h"
+#include "transport/in_process_transport.h"
 #include "transport/naive_mean.h"
 #include "transport/run_in_process.h"
 
@@ -246,6 +249,23 @@ TEST(PeerExchange, WhoIsWaitedForTooLongIsLeftOut) {
                    ASSERT_TRUE(result.has_value()) << result.error().what;
                    EXPECT_EQ(result->contributors.size(), 2u);
                  });
+}
+
+// A process that hangs leaves the question untaken, by which its links know it.
+TEST(PeerExchange, WhoIsWaitedForIsAskedAgainAndAgain) {
+  SystemRuntime runtime;
+  const auto ends = make_in_process_transports(runtime, 2);
+  PeerExchange exchange(*ends[0], runtime, {.retry_interval = kNothingIsLost, .asks_after = 100ms});
+  const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  const Ticket ticket = exchange.begin(
+      contribution_of(codec, Rank(0), 4096, {FragmentId(0), StepIndex(1)}, ReductionKind::kReduce));
+  EXPECT_FALSE(exchange.wait(ticket, 350ms));
+  int probes = 0;
+  while (const auto received = ends[1]->receive(runtime.clock().now())) {
+    probes += parse_frame(*received->bytes)->header.kind == FrameKind::kProbe ? 1 : 0;
+  }
+  EXPECT_GE(probes, 2);
+  EXPECT_LE(probes, 3);
 }
 
 TEST(PeerExchange, ALostPeerEndsTheWaitAndTheCauseIsWhatTheCallerSees) {

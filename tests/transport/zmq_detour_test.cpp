@@ -3,67 +3,16 @@
 // shut nothing passes, and nobody is told.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <list>
-
 #include "core/system_runtime.h"
 #include "transport/relay.h"
 #include "transport/relayed_links.h"
+#include "valve.h"
 #include "zmq_members.h"
 
 namespace isthmus::testing {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// Stands before a member's port.
-class Valve {
- public:
-  Valve(Runtime& runtime, const std::string& endpoint)
-      : to_(std::stoi(endpoint.substr(endpoint.rfind(':') + 1))),
-        listener_(TcpSocket::listen_at("127.0.0.1", 0)),
-        task_(runtime.spawn("valve", [this, &runtime] { serve(runtime); })) {}
-  ~Valve() {
-    stop_.ring();
-    task_.reset();
-  }
-  Valve(const Valve&) = delete;
-  Valve& operator=(const Valve&) = delete;
-  [[nodiscard]] std::string endpoint() const {
-    return "tcp://127.0.0.1:" + std::to_string(listener_.port());
-  }
-  void shut(bool is) { shut_ = is; }
-
- private:
-  void serve(Runtime& runtime) {
-    while (true) {
-      std::vector<Waited> all = {{.descriptor = stop_.descriptor(), .to_read = true}};
-      const bool open = !shut_;
-      if (open) {
-        all.push_back({.descriptor = listener_.descriptor(), .to_read = true});
-        for (TcpSplice& each : through_) each.add_to(all);
-      }
-      wait_for_any(all, 0.02);
-      if (all[0].ready) return;
-      if (!open || shut_) continue;
-      const TimePoint now = runtime.clock().now();
-      through_.remove_if([&](TcpSplice& each) { return !each.advance(all, now); });
-      bool failed = false;
-      while (auto socket = listener_.accept(failed)) {
-        auto there = TcpSocket::start_connect(resolve_tcp("127.0.0.1", to_)->front());
-        ASSERT_TRUE(there);
-        through_.emplace_back(*std::move(socket), *std::move(there), "", "", 1min);
-      }
-    }
-  }
-
-  const int to_;
-  TcpSocket listener_;
-  Alarm stop_;
-  std::atomic<bool> shut_{false};
-  std::list<TcpSplice> through_;
-  std::unique_ptr<Task> task_;
-};
 
 /// Member 0 relays; 1 and 2 dial each other through valves. A way is given 3 s, half of dead_after,
 /// and the direct one is taken back after 18 s.
