@@ -142,6 +142,7 @@ void SiteSession::open_exchange() {
           .groups = site_groups(config_),
           .chunk_bytes = chunk_bytes(config_),
           .run_key = run_key(config_.run.seed, Stream::kRounding),
+          .table = table_of_shares(config_),
           .events = events_.get(),
           .elastic = elastic_,
           .min_members = config_.min_sites(),
@@ -161,18 +162,6 @@ void SiteSession::open_exchange() {
           .may_stand_in = [this](StepIndex sent) { return lateness_.may_stand_in(sent); },
           .on_stood_in = [this](const StoodIn& round) { lateness_.stood_in(round); },
           .on_round = [this](Rank, const SyncId& id, Duration took) { rounds_.took(id, took); }});
-}
-
-bool SiteSession::cut_off() {
-  constexpr Duration kNewsTakes = std::chrono::seconds(2);
-  bool cut_off = false;
-  (void)queue_->wait(
-      [&] {
-        cut_off = cut_off_ && !over_;
-        return !elastic_ || cut_off_ || over_ || failure_;
-      },
-      runtime_.clock().now() + kNewsTakes);
-  return cut_off;
 }
 
 void SiteSession::send(Rank to, const Note& note) { exchange_->note(to, write_note(note)); }
