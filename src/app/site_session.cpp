@@ -95,6 +95,9 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
                      : std::make_unique<RecordingTransport>(*transport_, *recorder_)),
       watched_(std::make_unique<WatchedTransport>(
           recording_ ? static_cast<Transport&>(*recording_) : *transport_, status)) {
+  if (status != nullptr && config.net.deadline) {
+    lateness_.watch([status](const LateStatus& late) { status->late(late); });
+  }
   if (!arguments.mpi) {
     routes_ = std::make_unique<SiteRoutes>(runtime_, config.sites, links_, transport_->endpoint(),
                                            told_keys_of(*transport_), HubRelay{config.hub.relay});
@@ -139,10 +142,10 @@ void SiteSession::open_exchange() {
       PeerExchangeOptions{
           .retry_interval = kNothingIsLost,
           .shares = routes_ ? first_shares(config_) : owner_shares(config_),
+          .table = table_of_shares(config_),
           .groups = site_groups(config_),
           .chunk_bytes = chunk_bytes(config_),
           .run_key = run_key(config_.run.seed, Stream::kRounding),
-          .table = table_of_shares(config_),
           .events = events_.get(),
           .elastic = elastic_,
           .min_members = config_.min_sites(),
