@@ -115,6 +115,14 @@ struct SiteConfig {
   std::string group;  // sites near one another share one; with net.reduction = "groups"
 };
 
+/// How the work of a mean is split where a vector is about so large; from the file that net.table
+/// names.
+struct WayConfig {
+  std::int64_t bytes = 0;             // of the vector as it travels
+  std::vector<std::uint32_t> shares;  // by site; empty: all own as much
+  bool operator==(const WayConfig&) const = default;
+};
+
 /// `[net]`: links between sites that are processes of their own (train --site).
 struct NetConfig {
   std::string transport = "auto";  // auto | inproc | zmq | mpi
@@ -128,7 +136,9 @@ struct NetConfig {
   std::string reduction = "direct";  // direct | groups: how contributions become a mean
   /// At most so much of the state is given to one that joins; absent: a share of the line.
   std::optional<double> serve_bits_per_s;
-  std::string shares = "auto";  // auto | links: who owns how much of a reduction
+  std::string shares = "auto";  // auto|links|measured|table: who owns how much of a reduction
+  std::filesystem::path table;  // a ways file, with shares = "table"; empty: none
+  std::vector<WayConfig> ways;  // what it says, smallest first
   bool detour = true;           // two sites that lose their way to one another go by way of a third
   /// A site that has not begun a round so long after the others takes part in it without its work;
   /// 0: as long as its rounds of before let expect ("auto"); absent: all wait for it.

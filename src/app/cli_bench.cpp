@@ -50,11 +50,14 @@ void add_collectives_command(CLI::App& bench, Parsed& parsed) {
   command->add_option("--ranks", arguments->ranks, "default: one a core; the MPI job's; one a GPU");
   command->add_option("--backend", arguments->backend, "threads, mpi or nccl")
       ->check(CLI::IsMember({"threads", "mpi", "nccl"}));
-  command->add_option("--out", arguments->out, "table of back ends to write, or to add to");
+  command->add_option("--out", arguments->out,
+                      "table to write: of back ends (--inner; or to add to), or for net.table, of "
+                      "who owns how much of a mean of each size");
   command->add_option("--largest-mib", arguments->largest_mib, "size of the largest call");
   command->add_option("--seconds", arguments->seconds, "of timed calls, each");
   command->callback([&parsed, arguments, between] {
     parsed.action = [arguments, between](Session& session) {
+      between->out = arguments->out;
       if (arguments->inner == !between->config.empty()) {
         throw UsageError(
             "bench collectives: give CONFIG, for those between its sites, or --inner, for those "

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "app/commands.h"
+#include "app/owner_shares.h"
 #include "app/run_parts.h"
 #include "app/run_worlds.h"
 #include "inner/model_cost.h"
@@ -40,8 +41,10 @@ std::optional<std::string> retiming_obstacle(const Config& config) {
   if (config.net.reduction != "direct") {
     return "its net.reduction is not direct, which is all that re-timing knows";
   }
-  if (config.net.shares != "auto") {
-    return "its net.shares is " + config.net.shares + ", and re-timing knows even shares";
+  if (config.net.shares == "links" || config.net.shares == "measured") {
+    return "its net.shares is " + config.net.shares +
+           ", and re-timing knows shares that stay as "
+           "they are over other links";
   }
   if (!declares_step_time(config)) {
     return "its step time was measured on the machine that ran it: declare sim.step_time";
@@ -64,7 +67,8 @@ Retimer::Retimer(Config config) : config_(std::move(config)) {
                              .parameters = parameters_without_values(layout),
                              .workers = plan.workers,
                              .steps = plan.total_steps,
-                             .chunk_bytes = chunk_bytes(config_)});
+                             .chunk_bytes = chunk_bytes(config_),
+                             .table = table_of_shares(config_)});
 }
 
 RetimingInput Retimer::input(const Config& config) const {

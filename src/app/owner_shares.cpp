@@ -10,6 +10,7 @@
 #include "app/run_parts.h"
 #include "app/site_routes.h"
 #include "core/units.h"
+#include "core/ways_file.h"
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
 #include "outer/settings.h"
@@ -24,8 +25,10 @@ namespace {
   throw ConfigError(fmt::format("net.shares = \"{}\": {}; {}", config.net.shares, why, remedy));
 }
 
-/// Told always: rounds in which it differs come to no end, and a hub leaves out what its own file
+/// Told always: rounds in which they differ come to no end, and a hub leaves out what its own file
 /// does not tell.
+constexpr std::string_view kTable =
+    "what net.table says, with net.shares = \"table\" (it takes the same file at all sites)";
 constexpr std::string_view kSharesMove = "whether shares move (net.shares = \"measured\")";
 
 /// That rounds have owners, and enough of them. The method is one that can.
@@ -71,7 +74,7 @@ std::vector<std::uint32_t> even_shares(const Config& config) {
 std::vector<std::uint32_t> owner_shares(const Config& config) {
   if (config.net.shares == "auto") return {};
   check_rounds(config);
-  if (config.net.shares == "measured") return {};
+  if (config.net.shares != "links") return {};
   const std::vector<std::uint32_t> even = even_shares(config);
   std::vector<std::uint32_t> shares =
       shares_by_links(declared_links(config), config.workers(), even);
@@ -86,6 +89,15 @@ std::vector<std::uint32_t> owner_shares(const Config& config) {
            "remove it");
   }
   return shares;
+}
+
+std::vector<SharesOfSize> table_of_shares(const Config& config) {
+  std::vector<SharesOfSize> table;
+  if (config.net.shares != "table") return table;
+  for (const WayConfig& way : config.net.ways) {
+    table.push_back({static_cast<std::uint64_t>(way.bytes), way.shares});
+  }
+  return table;
 }
 
 std::vector<std::uint32_t> first_shares(const Config& config) {
@@ -141,6 +153,11 @@ std::string words_of_shares(const std::vector<std::uint32_t>& shares) {
 
 void append_shares(const Config& config, std::vector<std::pair<std::string, std::string>>& common) {
   common.emplace_back(kSharesMove, config.net.shares == "measured" ? "yes" : "no");
+  const std::vector<WayConfig>& ways = config.net.ways;
+  common.emplace_back(kTable, ways.empty()
+                                  ? "nothing"
+                                  : fmt::format("{} size{}, digest {}", ways.size(),
+                                                ways.size() == 1 ? "" : "s", ways_digest(ways)));
   if (config.net.shares != "links") return;
   common.emplace_back(
       "what net.shares = \"links\" makes of the [[link]]s (it takes the same file, or the same "

@@ -10,6 +10,7 @@
 
 #include "isthmus/config.h"
 #include "transport/measured_shares.h"
+#include "transport/reduction.h"
 
 namespace isthmus::app {
 
@@ -18,9 +19,12 @@ namespace isthmus::app {
 [[nodiscard]] std::vector<std::uint32_t> even_shares(const Config& config);
 
 /// With net.shares = "links": by the file's [[link]]s, of the sites that even_shares leaves; links
-/// that are alike leave those. With "auto": none.
-/// THROWS: ConfigError where "links" can mean nothing in this run.
+/// that are alike leave those. With "auto": none; "measured" and "table": none either.
+/// THROWS: ConfigError where the key can mean nothing in this run.
 [[nodiscard]] std::vector<std::uint32_t> owner_shares(const Config& config);
+
+/// PeerExchangeOptions::table: with net.shares = "table" what its file says, else none.
+[[nodiscard]] std::vector<SharesOfSize> table_of_shares(const Config& config);
 
 /// "even", or "0:1365:1365:1366".
 [[nodiscard]] std::string words_of_shares(const std::vector<std::uint32_t>& shares);
@@ -41,7 +45,7 @@ void check_measuring_links(const Config& config, bool mpi, bool elastic);
 [[nodiscard]] std::string words_of(const ShareMove& move, const std::vector<std::string>& sites);
 
 /// What sites, and a hub, must have alike about it, as common_values (config.h) has the rest:
-/// whether shares move, and owner_shares with "links". THROWS: as owner_shares.
+/// whether shares move, what a table says, and owner_shares with "links". THROWS: as owner_shares.
 void append_shares(const Config& config, std::vector<std::pair<std::string, std::string>>& common);
 
 /// `logged`: what the sites of the run in a hub's log had alike. One without the entry is of a

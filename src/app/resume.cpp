@@ -28,7 +28,7 @@ std::string what_differs(const Storage& storage, const Checkpoint& checkpoint,
   }
   std::string text;
   for (const std::string& line : config_differences(
-           read_text(storage, file), resolved_as_kept(config, trace_copies(storage, config)))) {
+           read_text(storage, file), resolved_as_kept(config, file_copies(storage, config)))) {
     text += (text.empty() ? "" : "; ") + line;
   }
   return text;

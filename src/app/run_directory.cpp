@@ -19,12 +19,12 @@ namespace {
 /// What a run leaves in its folder; nothing else is ever removed.
 // cell.json first: a folder half removed must not pass for a finished cell. manifest.json last: nor
 // for no run.
-constexpr std::array<std::string_view, 18> kRunFiles = {
-    "cell.json",    "config.toml",  "config.resolved.toml", "metrics.jsonl",
-    "events.jsonl", "links.json",   "summary.json",         "live.json",
-    "report.html",  "method.log",   "cells.jsonl",          "ckpt",
-    "tb",           kTagsFile,      SavedPieces::kFile,     SavedPieces::kTemporaryFile,
-    kTracesFolder,  "manifest.json"};
+constexpr std::array<std::string_view, 19> kRunFiles = {
+    "cell.json",    "config.toml", "config.resolved.toml", "metrics.jsonl",
+    "events.jsonl", "links.json",  "summary.json",         "live.json",
+    "report.html",  "method.log",  "cells.jsonl",          "ckpt",
+    "tb",           kTagsFile,     SavedPieces::kFile,     SavedPieces::kTemporaryFile,
+    kTracesFolder,  kWaysFolder,   "manifest.json"};
 
 void remove_files(Storage& storage, const std::filesystem::path& run) {
   for (const std::string_view name : kRunFiles) {
@@ -115,34 +115,40 @@ RunDirectory::RunDirectory(Storage& storage, const RunDirectoryOptions& options)
   storage_.sync_directory(parent);
 }
 
-TraceCopies trace_copies(const Storage& storage, const Config& config) {
+FileCopies file_copies(const Storage& storage, const Config& config) {
   constexpr std::size_t kDigits = 16;
-  TraceCopies copies;
-  for (const LinkConfig& link : config.links) {
-    if (link.trace.empty() || copies.contains(link.trace)) continue;
-    TraceCopy& copy = copies[link.trace];
-    copy.text = read_text(storage, link.trace);
+  FileCopies copies;
+  const auto add = [&](const std::filesystem::path& file, std::string_view folder,
+                       const char* suffix) {
+    if (copies.contains(file)) return;
+    FileCopy& copy = copies[file];
+    copy.text = read_text(storage, file);
     copy.digest = sha256_hex(as_bytes(copy.text)).substr(0, kDigits);
-    copy.name = std::filesystem::path(kTracesFolder) / (copy.digest + ".csv");
+    copy.name = std::filesystem::path(folder) / (copy.digest + suffix);
+  };
+  for (const LinkConfig& link : config.links) {
+    if (!link.trace.empty()) add(link.trace, kTracesFolder, ".csv");
   }
+  if (config.net.shares == "table") add(config.net.table, kWaysFolder, ".toml");
   return copies;
 }
 
-std::string resolved_as_kept(const Config& config, const TraceCopies& copies) {
+std::string resolved_as_kept(const Config& config, const FileCopies& copies) {
   const auto kept = std::make_unique<Config>(config);  // large
   for (LinkConfig& link : kept->links) {
     if (!link.trace.empty()) link.trace = copies.at(link.trace).name;
   }
+  if (kept->net.shares == "table") kept->net.table = copies.at(kept->net.table).name;
   return resolved_toml(*kept);
 }
 
 void RunDirectory::write_config(const Config& config) {
   // All are read before one is written: a run that goes on may be given its own copies.
-  const TraceCopies copies = trace_copies(storage_, config);
-  if (!copies.empty()) storage_.create_directories(path_ / kTracesFolder);
+  const FileCopies copies = file_copies(storage_, config);
   for (const auto& [place, copy] : copies) {
+    storage_.create_directories((path_ / copy.name).parent_path());
     write_atomically(storage_, path_ / copy.name, copy.text);
-    trace_digests_[place] = copy.digest;
+    digests_[place] = copy.digest;
   }
   write_atomically(storage_, path_ / "config.toml", config.text);
   write_atomically(storage_, path_ / "config.resolved.toml", resolved_as_kept(config, copies));

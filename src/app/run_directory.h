@@ -82,20 +82,22 @@ struct RunDirectoryOptions {
 
 /// Texts that people have put to a run (`runs tag`): a JSON list.
 inline constexpr std::string_view kTagsFile = "tags.json";
-/// Copies of the files of rates over time that the links name (link.trace).
+/// Copies of the files of rates over time that the links name (link.trace), and of net.table.
 inline constexpr std::string_view kTracesFolder = "link_traces";
-struct TraceCopy {
+inline constexpr std::string_view kWaysFolder = "ways";
+struct FileCopy {
   /// Of the bytes, so that one name always has one content: equal files are kept once, and a run
-  /// that goes on with another trace leaves the copy of its earlier part.
-  std::string digest;          // the first 16 digits of their SHA-256
-  std::filesystem::path name;  // link_traces/<digest>.csv, as seen from the run's folder
+  /// that goes on with another one leaves the copy of its earlier part.
+  std::string digest;  // the first 16 digits of their SHA-256
+  std::filesystem::path
+      name;  // link_traces/<digest>.csv or ways/<digest>.toml, in the run's folder
   std::string text;
 };
-using TraceCopies = std::map<std::filesystem::path, TraceCopy>;  // by where the files lie
+using FileCopies = std::map<std::filesystem::path, FileCopy>;  // by where the files lie
 /// Reads the files. THROWS: SystemError for one that cannot be read any more.
-[[nodiscard]] TraceCopies trace_copies(const Storage& storage, const Config& config);
-/// What a run's config.resolved.toml says: `config`, whose links name the copies.
-[[nodiscard]] std::string resolved_as_kept(const Config& config, const TraceCopies& copies);
+[[nodiscard]] FileCopies file_copies(const Storage& storage, const Config& config);
+/// What a run's config.resolved.toml says: `config`, whose links and net.table name the copies.
+[[nodiscard]] std::string resolved_as_kept(const Config& config, const FileCopies& copies);
 /// Removes what a run writes, and its folder when nothing else is in it. RETURNS: what else is.
 [[nodiscard]] std::vector<std::string> remove_run(Storage& storage,
                                                   const std::filesystem::path& run);
@@ -112,12 +114,13 @@ class RunDirectory {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::filesystem::path checkpoints() const { return path_ / "ckpt"; }
 
-  /// Writes config.toml (the file's bytes), config.resolved.toml and the traces of links, of which
-  /// config.resolved.toml names the copies: the folder says what was played, wherever it lies.
+  /// Writes config.toml (the file's bytes), config.resolved.toml, the traces of links and the table
+  /// of ways, of which config.resolved.toml names the copies: the folder says what was played,
+  /// wherever it lies.
   void write_config(const Config& config);
   /// Digest of the trace that lies there, as `write_config` found it.
   [[nodiscard]] const std::string& trace_digest(const std::filesystem::path& trace) const {
-    return trace_digests_.at(trace);
+    return digests_.at(trace);
   }
   /// Writes manifest.json atomically; called at the start and at the end.
   void write_manifest(const Manifest& manifest);
@@ -134,7 +137,7 @@ class RunDirectory {
  private:
   Storage& storage_;
   std::filesystem::path path_;
-  std::map<std::filesystem::path, std::string> trace_digests_;
+  std::map<std::filesystem::path, std::string> digests_;  // of the files copied
 };
 
 }  // namespace isthmus::app

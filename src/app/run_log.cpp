@@ -345,12 +345,12 @@ void MetricsLog::checkpoint(StepIndex t, std::uint64_t bytes, double duration_s)
   if (options_.status != nullptr) options_.status->checkpoint(t.value(), bytes, duration_s);
 }
 
-void MetricsLog::end(const std::string& status, const std::string& cause) {
+void MetricsLog::end(const std::string& status, const std::string& cause,
+                     const std::optional<LateStatus>& late) {
   JsonLine end = line("end");
   end.add("status", status).add("step", totals_.steps).add("t", unix_now());
-  if (!cause.empty()) {
-    end.add("cause", cause);
-  }
+  if (!cause.empty()) end.add("cause", cause);
+  if (late) end.add("late_rounds", late->rounds).add("late_steps_skipped", late->steps_skipped);
   append(end);
   metrics_.sync();
   if (options_.tensorboard) {

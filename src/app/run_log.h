@@ -15,6 +15,7 @@
 #include "app/progress.h"
 #include "app/run_board.h"
 #include "app/run_directory.h"
+#include "app/run_status.h"
 #include "app/tensorboard_sink.h"
 #include "inner/rank_watch.h"
 #include "isthmus/config.h"
@@ -85,8 +86,9 @@ class MetricsLog final : public RunLog {
   void rank(StepIndex t, const RankFinding& finding);
   /// Blocks until every line so far is on the disk.
   void sync();
-  /// Last line: status as in manifest.json.
-  void end(const std::string& status, const std::string& cause);
+  /// Last line: status as in manifest.json. `late`: of this site, where rounds have a deadline.
+  void end(const std::string& status, const std::string& cause,
+           const std::optional<LateStatus>& late);
 
   /// Evaluations of this session so far, as `keeps_evals` says; all are in metrics.jsonl.
   [[nodiscard]] const std::vector<EvalRecord>& evals() const { return evals_; }

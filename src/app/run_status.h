@@ -88,6 +88,13 @@ struct SlowRank {
   std::int64_t since = 0;  // step
 };
 
+/// How late this process's site has been, where rounds have a deadline (net.deadline).
+struct LateStatus {
+  std::int64_t rounds = 0;         // that were begun in its name, without its work
+  std::int64_t steps_skipped = 0;  // to be where the others are
+  bool operator==(const LateStatus&) const = default;
+};
+
 struct LinkDrop {
   double ago_s = 0;
   std::string peer;  // empty: a stranger
@@ -127,6 +134,7 @@ struct RunStatus {
   std::vector<PeerStatus> peers;  // of a run whose sites are processes of their own
   std::vector<LinkDrop> drops;    // the newest last
   std::vector<SlowRank> slow_ranks;
+  std::optional<LateStatus> late;  // of this session
   std::int64_t strangers = 0;
   std::vector<ThinCurve::Point> loss_curve, eval_curve, speed_curve, wait_curve;
   std::string device;  // of the inner loops in this process; empty: not known

@@ -92,6 +92,10 @@ JsonLine summary_line(const TrainingOutcome& outcome, double simulated_s) {
   line.add("wall_s", totals.wall_s)
       .add("compute_s", std::span<const double>(totals.compute_s))
       .add("compute_utilisation", utilisation(totals));
+  if (outcome.late) {
+    line.add("late_rounds", outcome.late->rounds)
+        .add("late_steps_skipped", outcome.late->steps_skipped);
+  }
   if (outcome.faults) {
     line.add_raw("faults", fault_cost_json(*outcome.faults));
   }

@@ -136,6 +136,7 @@ WorldResult run_workers(const RunWorld& world, const WorkerSetup& setup) {
   const PeerExchangeOptions exchange{
       .retry_interval = kNothingIsLost,
       .shares = owner_shares(world.config),
+      .table = table_of_shares(world.config),
       .groups = site_groups(world.config),
       .chunk_bytes = chunk_bytes(world.config),
       .run_key = run_key(world.config.run.seed, Stream::kRounding),
@@ -301,6 +302,7 @@ std::vector<PredictionInput> stretches_of(const RunWorld& world,
     }
     input.link = link_options(world);
     input.shares = settled_shares(config);
+    input.table = table_of_shares(config);
     input.groups = site_groups(config);
     input.chunk_bytes = chunk_bytes(config);
     done += input.steps;

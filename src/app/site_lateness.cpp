@@ -31,6 +31,17 @@ void SiteLateness::ask(std::function<bool(StepIndex)> may_begin) {
   may_begin_ = std::move(may_begin);
 }
 
+void SiteLateness::watch(std::function<void(const LateStatus&)> watch) {
+  const std::scoped_lock lock(mutex_);
+  watch_ = std::move(watch);
+  watch_(so_far_);
+}
+
+LateStatus SiteLateness::so_far() {
+  const std::scoped_lock lock(mutex_);
+  return so_far_;
+}
+
 bool SiteLateness::may_stand_in(StepIndex sent) {
   const std::scoped_lock lock(mutex_);
   return may_begin_ && may_begin_(sent);
@@ -38,13 +49,15 @@ bool SiteLateness::may_stand_in(StepIndex sent) {
 
 void SiteLateness::stood_in(const StoodIn& round) {
   const std::scoped_lock lock(mutex_);
-  if (!std::has_single_bit(++stood_in_)) return;
+  ++so_far_.rounds;
+  if (watch_) watch_(so_far_);
+  if (!std::has_single_bit(static_cast<std::uint64_t>(so_far_.rounds))) return;
   log_warning(
       "this site has not begun the round of fragment {} of step {}, {:.1f} s after {} others: with "
       "net.deadline they go on without what it gives to that round ({} so far; outer.carry says "
       "what becomes of it)",
       round.id.fragment.value(), round.id.sent.value(),
-      std::chrono::duration<double>(round.late).count(), round.others, stood_in_);
+      std::chrono::duration<double>(round.late).count(), round.others, so_far_.rounds);
 }
 
 bool SiteLateness::skips(StepIndex t, std::optional<StepIndex> ahead, int missed) {
@@ -59,15 +72,18 @@ bool SiteLateness::skips(StepIndex t, std::optional<StepIndex> ahead, int missed
                  : "; what it had trained on is not carried along, and enters nothing");
   }
   if (too_late || gives_first) {
-    ++skipped_;
+    const std::scoped_lock lock(mutex_);
+    ++so_far_.steps_skipped;
+    if (watch_) watch_(so_far_);
     catches_up_ = true;
     return true;
   }
   if (std::exchange(catches_up_, false) && std::has_single_bit(++times_)) {
+    const std::int64_t skipped = so_far().steps_skipped;
     log_warning(
         "this site goes on with step {}, where the others are: it has skipped {} step{} so far, {} "
         "time{} late for a round",
-        t.value(), skipped_, skipped_ == 1 ? "" : "s", times_, times_ == 1 ? "" : "s");
+        t.value(), skipped, skipped == 1 ? "" : "s", times_, times_ == 1 ? "" : "s");
   }
   return false;
 }

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 
+#include "app/run_status.h"
 #include "isthmus/config.h"
 #include "isthmus/types.h"
 #include "transport/peer_exchange_engine.h"
@@ -31,6 +32,9 @@ class SiteLateness {
   /// Who knows whether the site may begin a step; empty: nobody, and it may not. No call of what
   /// was given before is made after this.
   void ask(std::function<bool(StepIndex)> may_begin);
+  /// Hears how late the site has been: now, and whenever that changes.
+  void watch(std::function<void(const LateStatus&)> watch);
+  [[nodiscard]] LateStatus so_far();
   /// Whether a round sent after that step may be begun in the site's name.
   [[nodiscard]] bool may_stand_in(StepIndex sent);
   /// That one was. Tells people at 1, 2, 4, ... times.
@@ -46,10 +50,12 @@ class SiteLateness {
  private:
   const bool carries_;
   std::mutex mutex_;
-  std::function<bool(StepIndex)> may_begin_;  // under mutex_
-  std::uint64_t stood_in_ = 0;                // the same
-  std::uint64_t times_ = 0;                   // it has caught up
-  std::uint64_t skipped_ = 0;                 // steps
+  // Under mutex_.
+  std::function<bool(StepIndex)> may_begin_;
+  std::function<void(const LateStatus&)> watch_;
+  LateStatus so_far_;
+  // Of the worker.
+  std::uint64_t times_ = 0;  // it has caught up
   bool catches_up_ = false;
   bool told_of_pace_ = false;
 };

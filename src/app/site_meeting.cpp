@@ -186,4 +186,16 @@ void SiteSession::lose(Rank site, const std::string& why) {
   if (listener_) listener_->on_lost(site, why);
 }
 
+bool SiteSession::cut_off() {
+  constexpr Duration kNewsTakes = std::chrono::seconds(2);
+  bool cut_off = false;
+  (void)queue_->wait(
+      [&] {
+        cut_off = cut_off_ && !over_;
+        return !elastic_ || cut_off_ || over_ || failure_;
+      },
+      runtime_.clock().now() + kNewsTakes);
+  return cut_off;
+}
+
 }  // namespace isthmus::app

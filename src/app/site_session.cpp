@@ -95,6 +95,9 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
                      : std::make_unique<RecordingTransport>(*transport_, *recorder_)),
       watched_(std::make_unique<WatchedTransport>(
           recording_ ? static_cast<Transport&>(*recording_) : *transport_, status)) {
+  if (status != nullptr && config.net.deadline) {
+    lateness_.watch([status](const LateStatus& late) { status->late(late); });
+  }
   if (!arguments.mpi) {
     routes_ = std::make_unique<SiteRoutes>(runtime_, config.sites, links_, transport_->endpoint(),
                                            told_keys_of(*transport_), HubRelay{config.hub.relay});
@@ -139,6 +142,7 @@ void SiteSession::open_exchange() {
       PeerExchangeOptions{
           .retry_interval = kNothingIsLost,
           .shares = routes_ ? first_shares(config_) : owner_shares(config_),
+          .table = table_of_shares(config_),
           .groups = site_groups(config_),
           .chunk_bytes = chunk_bytes(config_),
           .run_key = run_key(config_.run.seed, Stream::kRounding),
@@ -162,18 +166,6 @@ void SiteSession::open_exchange() {
           .may_stand_in = [this](StepIndex sent) { return lateness_.may_stand_in(sent); },
           .on_stood_in = [this](const StoodIn& round) { lateness_.stood_in(round); },
           .on_round = [this](Rank, const SyncId& id, Duration took) { rounds_.took(id, took); }});
-}
-
-bool SiteSession::cut_off() {
-  constexpr Duration kNewsTakes = std::chrono::seconds(2);
-  bool cut_off = false;
-  (void)queue_->wait(
-      [&] {
-        cut_off = cut_off_ && !over_;
-        return !elastic_ || cut_off_ || over_ || failure_;
-      },
-      runtime_.clock().now() + kNewsTakes);
-  return cut_off;
 }
 
 void SiteSession::send(Rank to, const Note& note) { exchange_->note(to, write_note(note)); }

@@ -168,6 +168,10 @@ class SiteSession {
     return lateness_.skips(t, exchange_->begun_ahead(), exchange_->missed_in_a_row());
   }
   [[nodiscard]] SiteLateness& lateness() { return lateness_; }
+  /// How late this site has been so far; nothing where rounds have no deadline. Any task.
+  [[nodiscard]] std::optional<LateStatus> late() {
+    return config_.net.deadline ? std::optional(lateness_.so_far()) : std::nullopt;
+  }
   /// Waiting spans go there from now on; null: nowhere.
   void record_into(EventSink* events);
   /// Serves the others until all have finished, for at most net.patience.

@@ -192,6 +192,11 @@ void StatusBoard::rank(const RankFinding& finding) {
   if (!finding.over) slow.push_back({finding.rank, what, finding.factor, finding.since});
 }
 
+void StatusBoard::late(const LateStatus& late) {
+  const std::lock_guard lock(mutex_);
+  state_.status.late = late;
+}
+
 void StatusBoard::note_drop(const std::string& peer, LinkTrouble trouble, const std::string& text) {
   Drop drop;
   drop.at = options_.now();

@@ -64,6 +64,8 @@ class StatusBoard {
   void membership(Rank worker, bool joined);
   void checkpoint(std::int64_t step, std::uint64_t bytes, double seconds);
   void rank(const RankFinding& finding);
+  /// How late this process's site has been so far. Any task.
+  void late(const LateStatus& late);
 
   /// What became of a link of `self`. Any task.
   void link(Rank self, const LinkEvent& event);

@@ -156,6 +156,9 @@ class MetricsReader {
     } else if (kind == "end") {
       ended = true;
       cause = word(json, "cause");
+      if (json.contains("late_rounds")) {
+        status_.late = {integer(json, "late_rounds"), integer(json, "late_steps_skipped")};
+      }
     }
   }
 

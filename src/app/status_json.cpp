@@ -278,6 +278,10 @@ RunStatus read_status(const Json& json) {
   take(json, "members", status.members);
   take(json, "parameters", status.parameters);
   if (json.contains("device")) take(json, "device", status.device);
+  if (const auto late = json.find("late"); late != json.end()) {
+    take(*late, "rounds", status.late.emplace().rounds);
+    take(*late, "steps_skipped", status.late->steps_skipped);
+  }
   read_progress(json, status);
   const Json& checkpoint = json.at("checkpoint");
   take(checkpoint, "count", status.checkpoints);
@@ -322,6 +326,12 @@ std::string status_json(const RunStatus& status) {
   line.add_raw("peers", peers_json(status)).add("strangers", status.strangers);
   line.add_raw("drops", drops_json(status));
   line.add_raw("slow_ranks", slow_ranks_json(status));
+  if (status.late) {
+    line.add_raw("late", JsonLine()
+                             .add("rounds", status.late->rounds)
+                             .add("steps_skipped", status.late->steps_skipped)
+                             .str());
+  }
   line.add_raw("curves", JsonLine()
                              .add_raw("loss", curve_json(status.loss_curve))
                              .add_raw("eval_loss", curve_json(status.eval_curve))

@@ -106,6 +106,16 @@ void add_rounds(Families& out, const RunStatus& status) {
   each([](const FragmentStatus& f) { return f.members; });
 }
 
+void add_late(Families& out, const LateStatus& late) {
+  out.counter(
+      "late_rounds_total",
+      "Rounds that went on without this site's work, for which it was late (net.deadline).");
+  out.value(late.rounds);
+  out.counter("late_skipped_steps_total",
+              "Inner steps that this site did not take, to be where the others are.");
+  out.value(late.steps_skipped);
+}
+
 void add_workers(Families& out, const RunStatus& status) {
   const auto each = [&](const auto& value) {
     for (const WorkerStatus& site : status.sites)
@@ -182,6 +192,7 @@ std::string status_metrics(const RunStatus& status) {
   if (begun(status)) add_sums(out, status);
   add_training(out, status);
   add_rounds(out, status);
+  if (status.late) add_late(out, *status.late);
   if (begun(status)) add_workers(out, status);
   add_links(out, status, now);
   return out.text();

@@ -118,6 +118,10 @@ std::string rounds(const RunStatus& status) {
                    : human_bytes(static_cast<double>(one)) + " sent by one worker");
   line.add(fmt::format("waited {} in all, {} for the last", human_time(status.wait_s()),
                        human_time(last_wait)));
+  if (status.late && status.late->rounds > 0) {
+    line.add(fmt::format("late for {}, {} steps skipped", with_commas(status.late->rounds),
+                         with_commas(status.late->steps_skipped)));
+  }
   return line.text();
 }
 

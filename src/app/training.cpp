@@ -111,7 +111,7 @@ TrainingOutcome Training::run() {
     by_peers = dynamic_cast<const PeerError*>(&error) != nullptr;
   }
   progress.reset();
-  log.end(outcome.status, cause);
+  log.end(outcome.status, cause, site_ ? site_->late() : std::nullopt);
   manifest.status = outcome.status;
   manifest.ended = utc_now();
   directory.write_manifest(manifest);
@@ -250,6 +250,7 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   }
   outcome.totals = totals;
   outcome.evals = log.evals();
+  if (site_) outcome.late = site_->late();
   write_summary(directory, config_, outcome, result);
 }
 

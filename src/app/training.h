@@ -76,6 +76,7 @@ struct TrainingOutcome {
   std::string rounds_at;   // at which worker
   /// Simulated runs with [[fault]]: what those cost.
   std::optional<FaultCost> faults;
+  std::optional<LateStatus> late;  // of this site, where rounds have a deadline
 };
 
 /// The other sites go on without this one, or wait for the first: it can come back with

@@ -144,13 +144,16 @@ void Training::check_force() const {
                     "--out, or export the model first",
                     config_.model.init.string(), out_.string()));
   }
-  for (const LinkConfig& link : config_.links) {
-    if (link.trace.empty() || !lies_within(link.trace, out_ / kTracesFolder)) continue;
-    throw ConfigError(
-        fmt::format("--force would remove link.trace = \"{}\" with the run in '{}': choose another "
-                    "--out, or copy the file first",
-                    link.trace.string(), out_.string()));
-  }
+  const auto check_file = [&](const char* key, const std::filesystem::path& file,
+                              std::string_view folder) {
+    if (file.empty() || !lies_within(file, out_ / folder)) return;
+    throw ConfigError(fmt::format(
+        "--force would remove {} = \"{}\" with the run in '{}': choose another --out, or "
+        "copy the file first",
+        key, file.string(), out_.string()));
+  };
+  for (const LinkConfig& link : config_.links) check_file("link.trace", link.trace, kTracesFolder);
+  check_file("net.table", config_.net.table, kWaysFolder);
 }
 
 void Training::check_resume() const {

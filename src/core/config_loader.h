@@ -121,6 +121,7 @@ struct Loader {
   void check_hub_relay();
   void check_groups();
   void check_shares();
+  void take_ways();
   [[nodiscard]] std::pair<std::string, std::string> alone_for_nothing() const;
   void apply_solo_default();
   void check_solo();

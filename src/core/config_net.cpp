@@ -8,6 +8,7 @@
 
 #include "core/config_loader.h"
 #include "core/send_cap.h"
+#include "core/ways_file.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::config {
@@ -103,34 +104,58 @@ void Loader::check_groups() {
   }
 }
 
+// What the file of net.table says: read while loading, so that what is wrong with it is told with
+// everything else.
+void Loader::take_ways() {
+  std::filesystem::path& table = config.net.table;
+  if (!table.empty()) {
+    table = std::filesystem::absolute(config.locate(table)).lexically_normal();
+  }
+  if (config.net.shares != "table") return;
+  if (table.empty()) {
+    refuse(
+        "E-KEY-MISSING", "net.shares", "net.shares = \"table\" without net.table",
+        "table = \"ways.toml\", as `isthmus bench collectives CONFIG --out ways.toml` writes it");
+    return;
+  }
+  constexpr const char* kWrites = "`isthmus bench collectives CONFIG --out FILE` writes one";
+  std::error_code unreadable;
+  if (!std::filesystem::exists(table, unreadable)) {
+    refuse("E-VALUE", "net.table", fmt::format("'net.table': {}: no such file", table.string()),
+           kWrites);
+    return;
+  }
+  WaysFile file;
+  try {
+    file = read_ways_file(table);
+  } catch (const ConfigErrors& errors) {
+    refuse("E-VALUE", "net.table", fmt::format("'net.table': {}", errors.summary()));
+    return;
+  } catch (const Error& error) {
+    refuse("E-VALUE", "net.table", fmt::format("'net.table': {}", error.what()), kWrites);
+    return;
+  }
+  std::vector<std::string> names;
+  for (const SiteConfig& site : config.sites) names.push_back(site.name);
+  if (file.sites != names) {
+    refuse("E-CONFLICT", "net.table",
+           fmt::format("'net.table': {} is for sites {}, and this file has {}", table.string(),
+                       fmt::join(file.sites, ", "), fmt::join(names, ", ")),
+           "write one for them: isthmus bench collectives CONFIG --out FILE");
+    return;
+  }
+  for (NotedWay& noted : file.ways) config.net.ways.push_back(std::move(noted.way));
+}
+
 void Loader::check_shares() {
+  take_ways();
   const MethodInfo* info = method();
   if (config.net.shares == "auto" || info == nullptr) {
     return;
   }
-  const std::string what = quoted("net.shares");
-  if (!info->takes("exchange") || config.outer.exchange == ReductionKind::kGather) {
-    refuse("E-CONFLICT", "net.shares",
-           fmt::format(
-               "{}: shares are of means that one site works out for the others, and {}", what,
-               info->takes("exchange") ? "outer.exchange = \"gather\" sends all to all"
-                                       : fmt::format("method '{}' sends all to all", info->name)),
-           "remove it");
-  }
-  if (info->name == "1bit-adam" || info->name == "01-adam") {
-    refuse("E-CONFLICT", "net.shares",
-           fmt::format("{}: method '{}' keeps what each encoding of a mean has lost where it was "
-                       "encoded, and would go on without it under other shares",
-                       what, info->name),
-           "remove it, or choose another method");
-  }
-  if (config.net.reduction == "groups") {
-    refuse(
-        "E-CONFLICT", "net.shares",
-        fmt::format("{}: in groups the links inside a group and those between groups carry unlike "
-                    "shares, for which there is no form",
-                    what),
-        "remove it, or net.reduction = \"groups\"");
+  const auto [why, remedy] = shares_obstacle(config, *info);
+  if (!why.empty()) {
+    refuse("E-CONFLICT", "net.shares", fmt::format("{}: {}", quoted("net.shares"), why), remedy);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "core/hash.h"
 #include "core/link_trace.h"
 #include "core/storage.h"
+#include "core/ways_file.h"
 
 namespace isthmus {
 namespace config {
@@ -224,7 +225,7 @@ std::string config_digest(const Config& config) {
 std::string outcome_digest(const Config& config) {
   const auto defaults = std::make_unique<const Config>();
   // Of the keys that do not steer the trajectory, those that leave the outcome as it is.
-  constexpr std::array<std::string_view, 35> kNoMatter = {
+  constexpr std::array<std::string_view, 36> kNoMatter = {
       "schema",          "run.name",        "run.out",
       "model.preset",    "model.init",      "data.source",
       "train.recompute", "train.threads",   "train.pin",
@@ -236,7 +237,7 @@ std::string outcome_digest(const Config& config) {
       "hub.address",     "hub.key",         "hub.site",
       "net.detour",      "train.offload",   "parallel.patience",
       "outer.placement", "parallel.codecs", "net.max_solo_rounds",
-      "net.deadline",    "hub.relay"};
+      "net.deadline",    "hub.relay",       "net.table"};
   std::string text;
   const auto add = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{}={}\n", name, value);
@@ -254,6 +255,8 @@ std::string outcome_digest(const Config& config) {
     }
   }
   for (const auto& [site, group] : groups_of(config)) add("site.group", group);
+  // What it says, wherever it lies.
+  if (!config.net.ways.empty()) add("net.table", ways_digest(config.net.ways));
   for (const LinkConfig& link : config.links) {
     for (const auto& row : config::link_rows()) {
       if (row.name != "link.trace") {

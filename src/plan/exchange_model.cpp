@@ -92,8 +92,12 @@ PathTime ExchangeModel::send_word(std::size_t from, std::size_t to, const PathTi
 std::vector<PathTime> ExchangeModel::exchange(std::int64_t elements,
                                               std::span<const PathTime> begin) {
   const ReductionKind kind = resolve_reduction(input_.exchange, *input_.codec, input_.workers);
-  ReductionPlan plan = make_reduction_plan(*input_.codec, static_cast<std::size_t>(elements),
-                                           input_.workers, kind, input_.shares, input_.chunk_bytes);
+  const auto values = static_cast<std::size_t>(elements);
+  const std::span<const std::uint32_t> shares =
+      input_.table.empty() ? std::span(input_.shares)
+                           : shares_of_size(input_.table, encoded_bytes(*input_.codec, values));
+  ReductionPlan plan =
+      make_reduction_plan(*input_.codec, values, input_.workers, kind, shares, input_.chunk_bytes);
   if (!input_.groups.empty()) add_groups(plan, input_.groups, {}, input_.shares);
   std::vector<PathTime> whole(begin.begin(), begin.end());
   if (plan.all_to_all()) {

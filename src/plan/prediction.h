@@ -51,6 +51,7 @@ struct PredictionInput {
   std::vector<PlannedFragment> fragments;
   ReductionKind exchange = ReductionKind::kAuto;
   std::vector<std::uint32_t> shares;  // of the owners in a reduce; empty: even
+  std::vector<SharesOfSize> table;    // in their place, by size of the vector; empty: none
   std::vector<std::uint32_t> groups;  // of a reduce in two levels: by worker; empty: one level
   std::size_t chunk_bytes = kMaxPartBytes;  // of a frame's values, at most
   std::shared_ptr<const Codec> codec;       // co-owned by whoever made the input; sizes only

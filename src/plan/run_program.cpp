@@ -119,8 +119,11 @@ class RecordedLoop final : public InnerLoop {
 /// Answers at once, as if every member had contributed what this one has.
 class RecordedExchange final : public Exchange {
  public:
-  RecordedExchange(int members, std::size_t chunk_bytes, Recorder& recorder)
-      : members_(members), chunk_bytes_(chunk_bytes), recorder_(recorder) {}
+  RecordedExchange(const ProgramInput& input, Recorder& recorder)
+      : members_(input.workers),
+        chunk_bytes_(input.chunk_bytes),
+        table_(input.table),
+        recorder_(recorder) {}
   [[nodiscard]] Rank self() const override { return Rank(members_ - 1); }  // 0 also writes logs
   [[nodiscard]] int members() const override { return members_; }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return encode_key(id, 0); }
@@ -128,8 +131,12 @@ class RecordedExchange final : public Exchange {
   Ticket begin(Contribution contribution) override {
     ISTHMUS_CHECK(contribution.weight > 0, contribution.id.sent.value());
     const ReductionKind kind = resolve_reduction(contribution.kind, *contribution.codec, members_);
-    const ReductionPlan plan = make_reduction_plan(*contribution.codec, contribution.encoded.values,
-                                                   members_, kind, {}, chunk_bytes_);
+    const std::size_t values = contribution.encoded.values;
+    const std::span<const std::uint32_t> shares =
+        table_.empty() ? std::span<const std::uint32_t>()
+                       : shares_of_size(table_, encoded_bytes(*contribution.codec, values));
+    const ReductionPlan plan =
+        make_reduction_plan(*contribution.codec, values, members_, kind, shares, chunk_bytes_);
     RoundShape shape{.fragment = contribution.id.fragment.value(),
                      .commits = contribution.commit,
                      .all_to_all = plan.all_to_all(),
@@ -164,6 +171,7 @@ class RecordedExchange final : public Exchange {
   };
   int members_;
   std::size_t chunk_bytes_;
+  std::vector<SharesOfSize> table_;
   Recorder& recorder_;
   std::map<SyncId, Open> open_;
 };
@@ -187,7 +195,7 @@ RunProgram record_program(const ProgramInput& input) {
   Recorder recorder;
   recorder.program.workers = input.workers;
   RecordedLoop loop(input.parameters, recorder);
-  RecordedExchange exchange(input.workers, input.chunk_bytes, recorder);
+  RecordedExchange exchange(input, recorder);
   const std::unique_ptr<OuterStrategy> strategy =
       make_outer_strategy(input.method, input.options, loop, exchange);
   for (std::int64_t t = 1; t <= input.steps; ++t) {

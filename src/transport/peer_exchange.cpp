@@ -40,6 +40,7 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
                .epoch = options_.epoch,
                .retry_interval = options_.retry_interval,
                .shares = options_.shares,
+               .table = options_.table,
                .groups = options_.groups,
                .chunk_bytes = options_.chunk_bytes,
                .run_key = options_.run_key,

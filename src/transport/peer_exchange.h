@@ -24,6 +24,7 @@
 #include "isthmus/runtime.h"
 #include "isthmus/transport.h"
 #include "transport/peer_exchange_engine.h"
+#include "transport/reduction.h"
 #include "transport/transport.h"
 
 namespace isthmus {
@@ -38,6 +39,9 @@ struct PeerExchangeOptions {
   Duration retry_interval = std::chrono::seconds(2);
   /// Shares of the owners in a reduce, one a member; empty: even. Equal on all members.
   std::vector<std::uint32_t> shares = {};
+  /// In the place of `shares`, by how large the vector is (shares_of_size); sizes rise. Without
+  /// `groups` and `moves_shares`. Equal on all members.
+  std::vector<SharesOfSize> table = {};
   /// A reduce goes in two levels (reduction.h): by member, equal numbers are one group; empty: in
   /// one. Equal on all members.
   std::vector<std::uint32_t> groups = {};

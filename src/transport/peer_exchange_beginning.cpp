@@ -21,6 +21,7 @@ RoundPlace ExchangeEngine::place(const SyncId& id) const {
           .epoch = membership_.epoch_of(id.sent),
           .closed_before = closed_before(),
           .shares = {shares.begin(), shares.end()},
+          .table = options_.table,
           .groups = options_.groups,
           .chunk_bytes = options_.chunk_bytes,
           .live = membership_.members_of(id.sent),

@@ -34,6 +34,7 @@ ExchangeEngine::ExchangeEngine(EngineOptions options)
   ISTHMUS_CHECK(options_.elastic || !options_.hub);
   ISTHMUS_CHECK(!gathers_ || (options_.elastic && !options_.hub));
   ISTHMUS_CHECK(options_.elastic || !options_.deadline);
+  ISTHMUS_CHECK(options_.table.empty() || (options_.groups.empty() && !options_.moves_shares));
   peer_.resize(processes);
   for (Peer& peer : peer_) {
     peer.patience = options_.retry_interval;

@@ -53,6 +53,7 @@ struct EngineOptions {
   std::uint32_t epoch = 0;
   Duration retry_interval = std::chrono::seconds(2);
   std::vector<std::uint32_t> shares;       // of the owners in a reduce; empty: even
+  std::vector<SharesOfSize> table = {};    // in their place, by size; empty: none
   std::vector<std::uint32_t> groups = {};  // of a reduce in two levels, by member; empty: one level
   std::size_t chunk_bytes = kMaxPartBytes;  // of a part, at most
   std::uint64_t run_key = 0;                // of the means' encoding

@@ -15,9 +15,11 @@ namespace {
 
 std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
 
-/// Owners' shares: nothing for who does not take part.
-std::vector<std::uint32_t> shares_of(const RoundPlace& place) {
-  std::vector<std::uint32_t> shares(place.shares.begin(), place.shares.end());
+/// Owners' shares of a vector of so many encoded bytes: nothing for who does not take part.
+std::vector<std::uint32_t> shares_of(const RoundPlace& place, std::size_t bytes) {
+  const std::span<const std::uint32_t> all =
+      place.table.empty() ? std::span(place.shares) : shares_of_size(place.table, bytes);
+  std::vector<std::uint32_t> shares(all.begin(), all.end());
   if (std::ranges::find(place.live, true) == place.live.end()) {
     return shares;
   }
@@ -56,11 +58,13 @@ Round::Round(Contribution contribution, const RoundPlace& place)
       owner_residual_(std::move(contribution.owner_residual)),
       place_(place) {
   const ReductionKind kind = resolve_reduction(contribution.kind, *codec_, place_.members);
-  const std::vector<std::uint32_t> shares = shares_of(place_);
+  const std::vector<std::uint32_t> shares =
+      shares_of(place_, encoded_bytes(*codec_, contribution.encoded.values));
   plan_ = make_reduction_plan(*codec_, contribution.encoded.values, place_.members, kind, shares,
                               place_.chunk_bytes);
   arrange_groups(shares);
   place_.shares = {};
+  place_.table = {};
   place_.groups = {};
   const auto members = static_cast<std::size_t>(place_.members);
   weights_.resize(members);

@@ -43,6 +43,8 @@ struct RoundPlace {
   std::uint32_t epoch = 0;
   std::int64_t closed_before = 0;          // stamped into the frames sent at launch
   std::vector<std::uint32_t> shares = {};  // of the owners; empty: even
+  /// In their place, by the vector's size; empty: none. Read at construction, as `groups` below.
+  std::span<const SharesOfSize> table = {};
   /// Of a reduce in two levels: by member, equal numbers are one group; empty: one level. Read at
   /// construction; those of an engine never change.
   std::span<const std::uint32_t> groups = {};

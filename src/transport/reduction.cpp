@@ -179,6 +179,19 @@ ReductionKind resolve_reduction(ReductionKind kind, const Codec& codec, int memb
   return members <= 2 || codec.sparse() ? ReductionKind::kGather : ReductionKind::kReduce;
 }
 
+std::span<const std::uint32_t> shares_of_size(std::span<const SharesOfSize> table,
+                                              std::uint64_t bytes) {
+  ISTHMUS_CHECK(!table.empty());
+  const auto above = std::ranges::lower_bound(table, bytes, {}, &SharesOfSize::bytes);
+  if (above == table.begin()) return above->shares;
+  const auto below = above - 1;
+  if (above == table.end()) return below->shares;
+  const auto size = static_cast<double>(bytes);
+  const bool nearer_below =
+      size * size <= static_cast<double>(below->bytes) * static_cast<double>(above->bytes);
+  return nearer_below ? below->shares : above->shares;
+}
+
 ReductionPlan make_reduction_plan(const Codec& codec, std::size_t n, int members,
                                   ReductionKind kind, std::span<const std::uint32_t> shares,
                                   std::size_t chunk_bytes) {

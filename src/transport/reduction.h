@@ -74,6 +74,18 @@ struct ReductionPlan {
 /// reduce or fewer, one quantisation, one latency), reduce otherwise.
 [[nodiscard]] ReductionKind resolve_reduction(ReductionKind kind, const Codec& codec, int members);
 
+/// How the owners of a reduce share a vector that is about so large.
+struct SharesOfSize {
+  std::uint64_t bytes = 0;            // encoded
+  std::vector<std::uint32_t> shares;  // one a member; empty: even
+};
+
+/// RETURNS: of `table`, whose sizes rise, the shares of the size nearest to `bytes` by ratio, of
+/// two equally near ones the smaller. Products of doubles alone, so the same on all machines.
+/// REQUIRES: an entry.
+[[nodiscard]] std::span<const std::uint32_t> shares_of_size(std::span<const SharesOfSize> table,
+                                                            std::uint64_t bytes);
+
 /// Cuts n values for `members`. Owner j of a reduce gets the tiles from floor(T S_j / S), T tiles
 /// in all and S_j the shares before it; `shares` (one a member, or empty for even ones) can follow
 /// the links, since owner borders are tile borders and change no bit. A member may own nothing.

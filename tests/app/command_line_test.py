@@ -494,6 +494,18 @@ class Files(CommandLine):
             # One site four times slower: 1.5 vectors over its line, or its own one.
             ratio = ways["ring (a, b, c, d)"]["shared_lines_s"] / ways[by_links]["shared_lines_s"]
             self.assertAlmostEqual(ratio, 1.5, delta=0.02)
+        # The table has the same round, and what is chosen for it; it need not be there to be written.
+        table = ("--set", "net.shares=table", "--set", "net.table=ways.toml")
+        self.refuses(3, "ways.toml: no such file", "bench", "collectives", "slow.toml", *table)
+        lines = self.prints("bench", "collectives", "slow.toml", "--set", "sim.link_model=ideal", "--set",
+                            "model.d_model=128", *table, "--out", "ways.toml", "--json").splitlines()
+        (chosen,) = map(json.loads, lines)
+        self.assertEqual((chosen["way"], chosen["shares"]), (by_links, "1365:1365:0:1365"))
+        self.assertEqual(chosen["simulated_s"], ways[by_links]["simulated_s"])
+        self.assertEqual(chosen["even_s"], ways["even shares"]["simulated_s"])
+        lines = self.prints("bench", "collectives", "slow.toml", "--set", "sim.link_model=ideal", "--set",
+                            "model.d_model=128", *table, "--json").splitlines()
+        self.assertEqual([way["way"] for way in map(json.loads, lines) if way["used"]], [by_links], lines)
         # Nothing is proposed that a run would refuse.
         lines = self.prints("bench", "collectives", "slow.toml", "--set", "sim.link_model=ideal",
                             "--set", "outer.method=1bit-adam", "--json").splitlines()

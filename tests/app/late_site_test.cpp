@@ -84,6 +84,7 @@ Played play(const std::string& method, const OuterOptions& outer,
       note(report.rounds);
     }
     note(strategy->finish());
+    EXPECT_EQ(lateness.so_far().steps_skipped, kSteps - taken) << "worker " << w;
   });
   return played;
 }

@@ -102,12 +102,13 @@ TEST(OwnerShares, AreWhatSitesMustHaveAlikeWhereTheKeySaysSo) {
   const auto names_the_key =
       ::testing::AllOf(HasSubstr("net.shares"), HasSubstr("[[link]]"), HasSubstr("--links"));
   EXPECT_THAT(common(kFour + kSlowC, kByLinks),
-              ElementsAre(_, ::testing::Pair(names_the_key, "1365:1365:0:1365")));
+              ElementsAre(_, _, ::testing::Pair(names_the_key, "1365:1365:0:1365")));
   EXPECT_THAT(common(kFour + link(R"(["*", "*"])", 40), kByLinks),
-              ElementsAre(_, ::testing::Pair(names_the_key, "even")));
+              ElementsAre(_, _, ::testing::Pair(names_the_key, "even")));
   // A hub leaves out what its own file does not tell, so each file tells it.
   const auto moving = [](const std::string& yes) {
-    return ElementsAre(::testing::Pair(HasSubstr("net.shares = \"measured\""), yes));
+    return ElementsAre(::testing::Pair(HasSubstr("net.shares = \"measured\""), yes),
+                       ::testing::Pair(HasSubstr("net.table"), "nothing"));
   };
   EXPECT_THAT(common(kFour + kSlowC, {}), moving("no"));
   EXPECT_THAT(common(kFour, {"net.shares=measured"}), moving("yes"));

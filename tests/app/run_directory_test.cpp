@@ -194,6 +194,26 @@ TEST_F(RunDirectoryTest, CopiesOfTracesAreCalledByTheirContent) {
   EXPECT_EQ(again.links[1].trace, traces / name);
 }
 
+// The folder loads wherever it lies, though the table is gone from where it was.
+TEST_F(RunDirectoryTest, ATableOfWaysIsCopied) {
+  const std::string ways =
+      "sites = [\"a\", \"b\", \"c\"]\n[[way]]\nbytes = 9\nshares = [1, 2, 0]\n";
+  write(folder / "ways.toml", ways);
+  write(folder / "run.toml",
+        "[data]\nsource = \"synth:markov1\"\n[train]\nsteps = 1\nglobal_batch = \"384 tok\"\n"
+        "[net]\nshares = \"table\"\ntable = \"ways.toml\"\n"
+        "[[site]]\nname = \"a\"\n[[site]]\nname = \"b\"\n[[site]]\nname = \"c\"\n");
+  const Config config = load_config(folder / "run.toml");
+  open().write_config(config);
+  std::filesystem::remove(folder / "ways.toml");
+  std::filesystem::rename(folder / "run", folder / "elsewhere");
+  const Config again = load_config(folder / "elsewhere" / "config.resolved.toml");
+  EXPECT_EQ(again.net.ways, config.net.ways);
+  EXPECT_EQ(again.net.table.parent_path(), folder / "elsewhere" / kWaysFolder);
+  EXPECT_EQ(read(again.net.table), ways);
+  EXPECT_TRUE(remove_run(storage, folder / "elsewhere").empty());
+}
+
 TEST_F(RunDirectoryTest, DefaultFoldersDoNotMeet) {
   const std::string a = random_id();
   EXPECT_EQ(a.size(), 12U);

@@ -65,6 +65,7 @@ RunStatus made_up() {
   drop.ago_s = 3;
   status.drops.push_back(drop);
   status.loss_curve = {{1, 3.0}, {7, 2.5}};
+  status.late = {.rounds = 5, .steps_skipped = 40};
   return status;
 }
 
@@ -76,6 +77,7 @@ TEST(StatusJson, ReadsBackAsItWas) {
   EXPECT_EQ(back.device, "cuda:0 tiny (2 GiB)");
   EXPECT_EQ(back.eval_loss, std::nullopt);
   EXPECT_EQ(back.fragments.at(2).rounds, 3);
+  EXPECT_EQ(back.late, (LateStatus{.rounds = 5, .steps_skipped = 40}));
   EXPECT_EQ(back.peers.at(0).heard_s, 4);
   ASSERT_TRUE(back.peers.at(0).tcp);
   EXPECT_EQ(back.peers.at(0).tcp->rtt_s, 0.125);
@@ -143,6 +145,15 @@ TEST(StatusMetrics, TellWhatTcpTells) {
   EXPECT_THAT(status_metrics(status), Not(HasSubstr("isthmus_peer_rtt_seconds")));
   status.peers[0].tcp.reset();
   EXPECT_THAT(status_metrics(status), Not(HasSubstr("isthmus_peer_segments_total")));
+}
+
+TEST(StatusMetrics, TellHowLateThisSiteHasBeenWhereRoundsHaveADeadline) {
+  RunStatus status = made_up();
+  EXPECT_THAT(status_metrics(status),
+              HasSubstr("# TYPE isthmus_late_rounds_total counter\nisthmus_late_rounds_total 5\n"));
+  EXPECT_THAT(status_metrics(status), HasSubstr("isthmus_late_skipped_steps_total 40\n"));
+  status.late.reset();
+  EXPECT_THAT(status_metrics(status), Not(HasSubstr("isthmus_late_")));
 }
 
 TEST(StatusMetrics, LabelsAreEscaped) {
@@ -221,8 +232,9 @@ class StatusTextTest : public testing::Test {
 
 TEST_F(StatusTextTest, SaysWhereARunIs) {
   const std::string whole = text(made_up());
-  for (const char* part : {"7/20", "35%", "loss 2.5000", "1.23k tok/s", "3 rounds",
-                           "eta 1 min 30 s", "connection 1: reset", "runs/x"}) {
+  for (const char* part :
+       {"7/20", "35%", "loss 2.5000", "1.23k tok/s", "3 rounds", "late for 5, 40 steps skipped",
+        "eta 1 min 30 s", "connection 1: reset", "runs/x"}) {
     EXPECT_THAT(whole, HasSubstr(part));
   }
 }
@@ -260,7 +272,8 @@ TEST_F(StatusFolderTest, TellsTheLastOfEachKind) {
       "{\"v\":1,\"k\":\"eval\",\"step\":2,\"loss\":2.5,\"t\":104}\n"
       "{\"v\":1,\"k\":\"event\",\"what\":\"site left\",\"step\":2,\"sites\":1,\"t\":104}\n"
       "{\"v\":1,\"k\":\"ckpt\",\"step\":2,\"bytes\":77,\"s\":0.1,\"t\":105}\n"
-      "{\"v\":1,\"k\":\"end\",\"status\":\"ok\",\"step\":2,\"t\":106}\n"
+      "{\"v\":1,\"k\":\"end\",\"status\":\"ok\",\"step\":2,\"t\":106,\"late_rounds\":3,"
+      "\"late_steps_skipped\":9}\n"
       "{\"v\":1,\"k\":\"train\",\"step\":3,\"lo");  // torn
   const RunStatus status = look();
   EXPECT_EQ(status.step, 2);
@@ -272,6 +285,7 @@ TEST_F(StatusFolderTest, TellsTheLastOfEachKind) {
   EXPECT_EQ(status.eval_loss, 2.5);
   EXPECT_EQ(status.checkpoint_bytes, 77U);
   EXPECT_EQ(status.elapsed_s, 6);
+  EXPECT_EQ(status.late, (LateStatus{.rounds = 3, .steps_skipped = 9}));
   EXPECT_TRUE(status.healthy);
   EXPECT_EQ(status.loss_curve.size(), 2U);
 }

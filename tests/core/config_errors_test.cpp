@@ -250,7 +250,7 @@ INSTANTIATE_TEST_SUITE_P(
              "reduction = \"groups\"\n",
              "E-CONFLICT", 12, 13, "method 'spsa' sends all to all"},
         Case{"SharesOfAnUnknownKind", "[net]\nshares = \"even\"\n", "E-VALUE", 7, 10,
-             "auto, links, measured"},
+             "auto, links, measured, table"},
         Case{"SharesOfAGather",
              "[run]\nworkers = 2\n[outer]\nmethod = \"diloco\"\nexchange = "
              "\"gather\"\n[net]\nshares = \"links\"\n",

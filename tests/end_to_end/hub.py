@@ -5,17 +5,19 @@
   python3 tests/end_to_end/hub.py --isthmus build/src/app/isthmus
 
 With a hub the run's lines are those of one without, to the bit, though the hub is killed and frozen
-meanwhile. The first site is killed: the others go on, it takes part again, though the hub or its
-donor dies meanwhile. A hub without the log of the run, or with an older copy of it, is refused by
-name, as is a second one beside it. `launch` starts a hub too.
+meanwhile, at moments drawn from a seed too. The first site is killed: the others go on, it takes
+part again, though the hub or its donor dies meanwhile. A hub without the log of the run, or with an
+older copy of it, is refused by name, as is a second one beside it. `launch` starts a hub too.
 """
 import os
 import pathlib
+import random
 import re
 import resource
 import shutil
 import signal
 import subprocess
+import threading
 import urllib.request
 
 import sites_come_and_go
@@ -124,6 +126,43 @@ def hub_dies_and_nothing_changes(isthmus, folder, corpus):
         for name in run.names:
             require(losses(run, name) == expected, f"{name}: other lines than without a hub")
             require(not run.rows(name, "event"), f"{name}: somebody came or went")
+    finally:
+        run.end()
+
+
+def hub_dies_at_random_moments(isthmus, folder, corpus):
+    """Six times in a run, some of them again while its next process begins: every line and the outer
+    parameters are those of a run without a hub."""
+    seed = int(os.environ.get("ISTHMUS_SEED") or random.SystemRandom().randrange(2**32))
+    print(f"seed {seed} (ISTHMUS_SEED={seed} plays it again)", flush=True)
+    draws = random.Random(seed)
+    steps = 600
+    plain = HubRun(isthmus, folder / "moments_plain", corpus, "streaming-diloco", 2, steps, hub=False)
+    try:
+        plain.ends()
+        expected = losses(plain, "east")
+        model = (plain.folder / "east/ckpt/last/model.safetensors").read_bytes()
+    finally:
+        plain.end()
+    run = HubRun(isthmus, folder / "moments", corpus, "streaming-diloco", 2, steps)
+    moment = threading.Event()  # never set: the moments are the test
+    try:
+        for death in range(6):
+            run.goes_on("west", draws.randrange(1, 50))
+            moment.wait(draws.uniform(0, 0.1))
+            require(run.hub.poll() is None, f"seed {seed}: the hub has ended before death {death}")
+            run.kill_hub()
+            run.start_hub("--resume", "auto")
+            if draws.random() < 0.3:
+                moment.wait(draws.uniform(0, 0.3))
+                run.kill_hub()
+                run.start_hub("--resume", "auto")
+        run.ends()
+        for name in run.names:
+            require(losses(run, name) == expected, f"seed {seed}: {name}: other lines than without a hub")
+            require((run.folder / name / "ckpt/last/model.safetensors").read_bytes() == model,
+                    f"seed {seed}: {name}: other parameters")
+            require(not run.rows(name, "event"), f"seed {seed}: {name}: somebody came or went")
     finally:
         run.end()
 
@@ -372,7 +411,7 @@ def a_full_disk_loses_nothing(isthmus, folder, corpus):
 
 
 if __name__ == "__main__":
-    play(__doc__, (hub_dies_and_nothing_changes, first_site_dies,
+    play(__doc__, (hub_dies_and_nothing_changes, hub_dies_at_random_moments, first_site_dies,
                    a_site_is_started_at_once_after_its_death, the_wrong_log,
                    an_older_copy_of_its_log,
                    hub_dies_while_a_site_joins, donor_dies_while_a_site_joins,

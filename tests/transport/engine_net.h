@@ -37,7 +37,8 @@ class EngineNet {
   EngineNet(int members, std::uint64_t seed, const Faults& faults, bool elastic = false,
             int min_members = 1, Duration retry_interval = 100ms, bool hub = false,
             std::vector<std::uint32_t> groups = {}, std::vector<std::uint32_t> shares = {},
-            bool moves_shares = false, std::optional<RoundDeadline> deadline = {})
+            bool moves_shares = false, std::optional<RoundDeadline> deadline = {},
+            std::vector<SharesOfSize> table = {})
       : rng_(seed, Stream::kTestData),
         faults_(faults),
         retry_interval_(retry_interval),
@@ -47,7 +48,8 @@ class EngineNet {
         groups_(std::move(groups)),
         shares_(std::move(shares)),
         moves_shares_(moves_shares),
-        deadline_(std::move(deadline)) {
+        deadline_(std::move(deadline)),
+        table_(std::move(table)) {
     for (int m = 0; m < members + (hub ? 1 : 0); ++m) {
       engines_.push_back(std::make_unique<ExchangeEngine>(options(Rank(m), members)));
     }
@@ -218,6 +220,7 @@ class EngineNet {
             .members = members,
             .retry_interval = retry_interval_,
             .shares = shares_,
+            .table = table_,
             .groups = groups_,
             .elastic = elastic_,
             .hub = hub_ >= 0,
@@ -327,6 +330,7 @@ class EngineNet {
   std::vector<std::uint32_t> shares_;
   bool moves_shares_;
   std::optional<RoundDeadline> deadline_;
+  std::vector<SharesOfSize> table_;
   std::vector<HubRecord> hub_log_;  // what outlives its processes
   std::optional<std::size_t> hub_dies_at_;
 };
