@@ -257,7 +257,12 @@ def children_of(pid):
     return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def names_in_shared_memory():
+    return {each.name for each in pathlib.Path("/dev/shm").glob("isthmus-*")}
+
+
 def a_table_of_back_ends_is_measured_and_tried(bench):
+    before = names_in_shared_memory()
     table = bench.folder / "table.json"
     words = ["mpirun", "-n", "4", bench.isthmus, "bench", "collectives", "--inner", "--largest-mib", "1", "--seconds", "0.001",
              "--json"]
@@ -273,7 +278,7 @@ def a_table_of_back_ends_is_measured_and_tried(bench):
     require(sum(row["worst"] for row in tried) == 2, "not one worst of each size of group")
     said = bench.run([*words[:2], "3", *words[3:], "--mix", str(table)], code=3)
     require("no times of groups of 3 ranks" in said, said)
-    left = [each.name for each in pathlib.Path("/dev/shm").glob("isthmus-*")]
+    left = names_in_shared_memory() - before
     require(not left, f"left in /dev/shm: {left}")
 
 
