@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "isthmus/errors.h"
@@ -28,14 +27,17 @@ void use(const MixTable& table) {
   std::vector<std::string> backends = {"other", "threads"};
   for (const MeasuredCall& each : table.measured()) {
     backends.push_back(each.backend);
+    require(table.has_times_of(each.ranks));
+    const MixChoices choices = table.choices(each.ranks, backends);
     for (const std::int64_t bytes : {each.bytes, each.bytes + 1, std::int64_t{0}, INT64_MAX}) {
-      const std::string_view chosen = table.choose(each.operation, bytes, backends);
-      require(std::ranges::find(backends, chosen) != backends.end());
+      require(choices.of(each.operation, bytes) < backends.size());
+      require(choices.of_kind(each.operation) < backends.size());
     }
     // Nobody was faster at the size itself.
-    const std::string_view fastest = table.choose(each.operation, each.bytes, backends);
+    const std::string& fastest = backends[choices.of(each.operation, each.bytes)];
     for (const MeasuredCall& other : table.measured()) {
-      if (other.operation != each.operation || other.bytes != each.bytes) continue;
+      if (other.ranks != each.ranks || other.operation != each.operation) continue;
+      if (other.bytes != each.bytes) continue;
       if (other.backend == fastest) require(other.us <= each.us);
     }
     if (backends.size() > 20) return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much of the reduction of gradients the last backward pass hides, over a link that is
-// simulated: what data-parallel ranks sum arrives as much later as its bytes take on the link.
+// simulated: a sum over data-parallel ranks ends when its bytes have had their time on the link,
+// counted from its start, the real transfer included (and later where that alone takes longer).
 //
 //   mpirun -n 2 bench_overlap --config llama-mid --rounds 5      ranks are processes, over MPI
 //   bench_overlap --ranks 2 ...                                  ranks are threads
@@ -76,11 +77,12 @@ class LinkedCommunicator final : public Communicator {
   void all_reduce(Values values, Reduce reduce) override { plain_.all_reduce(values, reduce); }
   void reduce_scatter(ConstValues input, std::span<const std::int64_t> counts, Values output,
                       Reduce reduce) override {
+    const TimePoint begin = link_.runtime.clock().now();
     plain_.reduce_scatter(input, counts, output, reduce);
     if (!data_ || link_.bytes_per_s == 0) return;
+    // A link's time contains the transfer, so the real one here lies within it, not before it.
     const double seconds = link_.seconds(counts);
-    link_.runtime.sleep_until(link_.runtime.clock().now() +
-                              std::chrono::duration_cast<Duration>(Seconds(seconds)));
+    link_.runtime.sleep_until(begin + std::chrono::duration_cast<Duration>(Seconds(seconds)));
     link_.total_s += seconds;
   }
   void all_gather(ConstValues input, std::span<const std::int64_t> counts, Values output) override {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Flags of `bench` and what is below it, and of `doctor`.
+#include <fmt/format.h>
+
 #include <memory>
 
 #include "app/cli_parser.h"
@@ -34,6 +36,15 @@ void add_site_flags(CLI::App& command, SiteArguments& site) {
       ->type_name("NAME=HOST:PORT");
 }
 
+/// The two kinds of `bench collectives` share no flag.
+void refuse_given(const std::vector<CLI::Option*>& options, const std::string& with) {
+  for (const CLI::Option* each : options) {
+    if (each->count() == 0) continue;
+    throw UsageError(fmt::format("bench collectives: {} is a flag of the kind with {}; remove it",
+                                 each->get_name(), with));
+  }
+}
+
 void add_collectives_command(CLI::App& bench, Parsed& parsed) {
   const auto arguments =
       std::make_shared<BenchCollectivesArguments>();  // with the flags' callbacks
@@ -42,26 +53,44 @@ void add_collectives_command(CLI::App& bench, Parsed& parsed) {
                                  "between the ranks inside a site (--inner), or between a file's "
                                  "sites over its links, in virtual time");
   command->add_option("CONFIG", between->config, "TOML file with sites and links")->type_name("");
-  repeated(*command, "--set", between->overrides, "override a key of CONFIG")
-      ->type_name("KEY=VALUE");
-  command->add_option("--links", between->links, "links file, as `bench link` writes it")
-      ->type_name("FILE");
+  const std::vector<CLI::Option*> of_sites = {
+      repeated(*command, "--set", between->overrides, "override a key of CONFIG")
+          ->type_name("KEY=VALUE"),
+      command->add_option("--links", between->links, "links file, as `bench link` writes it")
+          ->type_name("FILE")};
   command->add_flag("--inner", arguments->inner, "inside a site: threads, or mpirun's processes");
-  command->add_option("--ranks", arguments->ranks, "default: one a core; the MPI job's; one a GPU");
-  command->add_option("--backend", arguments->backend, "threads, mpi or nccl")
-      ->check(CLI::IsMember({"threads", "mpi", "nccl"}));
-  command->add_option("--out", arguments->out,
-                      "table to write: of back ends (--inner; or to add to), or for net.table, of "
-                      "who owns how much of a mean of each size");
-  command->add_option("--largest-mib", arguments->largest_mib, "size of the largest call");
-  command->add_option("--seconds", arguments->seconds, "of timed calls, each");
-  command->callback([&parsed, arguments, between] {
-    parsed.action = [arguments, between](Session& session) {
+  const std::vector<CLI::Option*> of_ranks = {
+      command->add_option("--ranks", arguments->ranks,
+                          "default: one a core; the MPI job's; one a GPU"),
+      command
+          ->add_option("--backend", arguments->backend,
+                       "threads, mpi, shared-memory or nccl (default: under mpirun both that "
+                       "processes have, else threads)")
+          ->check(CLI::IsMember({"threads", "mpi", "shared-memory", "nccl"})),
+      command
+          ->add_option("--mix", arguments->mix,
+                       "try such a table under mpirun: mixed calls against each back end, in turns")
+          ->type_name("FILE"),
+      command->add_option("--largest-mib", arguments->largest_mib, "size of the largest call"),
+      command->add_option("--seconds", arguments->seconds, "of timed calls, each")};
+  command
+      ->add_option("--out", arguments->out,
+                   "table to write: of back ends, for parallel.communicators (--inner; or to add "
+                   "to), or for net.table, of who owns how much of a mean of each size")
+      ->type_name("FILE");
+  command->callback([&parsed, arguments, between, of_sites, of_ranks] {
+    parsed.action = [arguments, between, of_sites, of_ranks](Session& session) {
       between->out = arguments->out;
       if (arguments->inner == !between->config.empty()) {
         throw UsageError(
             "bench collectives: give CONFIG, for those between its sites, or --inner, for those "
             "inside one");
+      }
+      refuse_given(arguments->inner ? of_sites : of_ranks, arguments->inner ? "CONFIG" : "--inner");
+      if (!arguments->mix.empty() && (!arguments->out.empty() || !arguments->backend.empty())) {
+        throw UsageError(
+            "bench collectives: --mix tries the back ends of its table and writes none; leave "
+            "--out and --backend out");
       }
       return arguments->inner ? command_bench_collectives(*arguments, session)
                               : command_bench_exchange(*between, session);

@@ -3,17 +3,24 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
+#include <functional>
+#include <iterator>
 #include <memory>
 #include <vector>
 
 #include "app/build_info.h"
 #include "app/json_line.h"
+#include "app/launch_environment.h"
+#include "app/rank_communicators.h"
 #include "app/text_table.h"
 #include "core/storage.h"
 #include "core/system_runtime.h"
 #include "transport/collective_timing.h"
+#include "transport/mix_timing.h"
+#include "transport/mixed_communicator.h"
 #include "transport/mpi_communicator.h"
+#include "transport/mpi_transport.h"
 #include "transport/nccl_communicator.h"
 #include "transport/thread_communicator.h"
 
@@ -22,9 +29,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kDeadline = std::chrono::minutes(5);
 
-std::string operation_of(const MeasuredCall& call) {
-  return call.operation == Operation::kSend ? "message"
-                                            : std::string(operation_name(call.operation));
+std::string operation_of(Operation operation) {
+  return operation == Operation::kSend ? "message" : std::string(operation_name(operation));
 }
 
 /// "93 %": how near the time comes to the bound.
@@ -33,12 +39,13 @@ std::string share_of_bound(const CollectiveTiming& timing) {
                              : "-";
 }
 
-void print(const std::vector<CollectiveTiming>& timings, int ranks, Session& session) {
+void print(const std::vector<CollectiveTiming>& timings, Session& session) {
   if (session.json) {
     for (const CollectiveTiming& each : timings) {
       JsonLine line;
-      line.add("bench", "collectives").add("operation", operation_of(each.call));
-      line.add("backend", each.call.backend).add("ranks", ranks).add("bytes", each.call.bytes);
+      line.add("bench", "collectives").add("operation", operation_of(each.call.operation));
+      line.add("backend", each.call.backend).add("ranks", each.call.ranks);
+      line.add("bytes", each.call.bytes);
       line.add("us", each.call.us).add("least_us", each.least_us);
       line.add("repetitions", each.repetitions).add("moved_bytes", each.moved_bytes);
       if (each.bound_us > 0) line.add("bound_us", each.bound_us);
@@ -46,9 +53,11 @@ void print(const std::vector<CollectiveTiming>& timings, int ranks, Session& ses
     }
     return;
   }
-  TextTable table({"operation", "backend", "bytes", "us", "least us", "moved GB/s", "of bound"});
+  TextTable table(
+      {"ranks", "operation", "backend", "bytes", "us", "least us", "moved GB/s", "of bound"});
   for (const CollectiveTiming& each : timings) {
-    table.add({operation_of(each.call), each.call.backend, fmt::format("{}", each.call.bytes),
+    table.add({fmt::format("{}", each.call.ranks), operation_of(each.call.operation),
+               each.call.backend, fmt::format("{}", each.call.bytes),
                fmt::format("{:.1f}", each.call.us), fmt::format("{:.1f}", each.least_us),
                fmt::format("{:.1f}", static_cast<double>(each.moved_bytes) / each.call.us / 1000),
                share_of_bound(each)});
@@ -56,17 +65,40 @@ void print(const std::vector<CollectiveTiming>& timings, int ranks, Session& ses
   session.out.write(table.text(session.out));
 }
 
+/// Of groups of `ranks`.
+void print(const std::vector<MixTiming>& timings, int ranks, Session& session) {
+  if (timings.empty()) return;
+  const MixTiming& worst = *std::ranges::max_element(timings, {}, &MixTiming::ratio);
+  if (session.json) {
+    for (const MixTiming& each : timings) {
+      JsonLine line;
+      line.add("bench", "mixed collectives").add("operation", operation_of(each.operation));
+      line.add("ranks", ranks).add("bytes", each.bytes).add("best", each.best);
+      line.add("best_us", each.best_us).add("mixed_us", each.mixed_us);
+      line.add("ratio", each.ratio()).add("repetitions", each.repetitions);
+      line.add("worst", &each == &worst);
+      session.out.write(line.str() + "\n");
+    }
+    return;
+  }
+  TextTable table({"ranks", "operation", "bytes", "best", "us", "mixed us", "mixed / best"});
+  for (const MixTiming& each : timings) {
+    table.add({fmt::format("{}", ranks), operation_of(each.operation),
+               fmt::format("{}", each.bytes), each.best, fmt::format("{:.2f}", each.best_us),
+               fmt::format("{:.2f}", each.mixed_us), fmt::format("{:.3f}", each.ratio())});
+  }
+  session.out.write(table.text(session.out));
+  session.out.write(fmt::format("worst between {}: {:.3f}, {} of {} bytes\n", ranks, worst.ratio(),
+                                operation_of(worst.operation), worst.bytes));
+}
+
 void write_table(const std::filesystem::path& file, int ranks,
                  const std::vector<CollectiveTiming>& timings) {
   SystemStorage storage;
   MixTable table(ranks, {});
   if (storage.kind(file) != FileKind::kAbsent) {
-    table = parse_mix_table(read_text(storage, file), file.string());
-    if (table.ranks() != ranks) {
-      throw UsageError(fmt::format(
-          "bench collectives: {} holds times of {} ranks, these are of {}; give another --out",
-          file.string(), table.ranks(), ranks));
-    }
+    const MixTable before = parse_mix_table(read_text(storage, file), file.string());
+    table = MixTable(std::max(ranks, before.ranks()), before.measured());
   }
   for (const CollectiveTiming& each : timings) table.add(each.call);
   write_atomically(storage, file, table.json());
@@ -98,6 +130,76 @@ std::vector<CollectiveTiming> time_threads(int size, bool devices,
   return timings;
 }
 
+/// body(group) on the ranks that are in a group of `size` when all are cut into such; the rest
+/// waits. Groups run side by side, as those of a mesh do.
+void in_groups(Communicator& all, int size, const std::function<void(Communicator& group)>& body) {
+  {
+    const std::unique_ptr<Communicator> group = all.split(all.rank() / size, 0);
+    if (group->size() == size) body(*group);
+  }
+  all.barrier();
+}
+
+std::vector<CollectiveTiming> time_processes(const std::vector<std::string>& backends,
+                                             const CollectiveTimingOptions& options) {
+  const SystemRuntime runtime;
+  std::vector<CollectiveTiming> timings;
+  for (const std::string& backend : backends) {
+    const auto all = make_process_communicator(backend, kDeadline);
+    for (const int size : group_sizes(all->size())) {
+      in_groups(*all, size, [&](Communicator& group) {
+        std::ranges::copy(time_collectives(group, runtime.clock(), options),
+                          std::back_inserter(timings));
+      });
+    }
+  }
+  return timings;
+}
+
+void try_table(const std::filesystem::path& file, int ranks, const CollectiveTimingOptions& options,
+               Session& session) {
+  const SystemRuntime runtime;
+  const MixTable table = read_mix_table("bench collectives --mix " + file.string(), file, ranks);
+  std::vector<NamedCommunicator> singles;
+  std::vector<NamedCommunicator> parts;
+  for (const std::string& name : table.backends()) {
+    singles.push_back({name, make_process_communicator(name, kDeadline)});
+    parts.push_back({name, make_process_communicator(name, kDeadline)});
+  }
+  const std::unique_ptr<Communicator> mixed = make_mixed_communicator(std::move(parts), table);
+  for (const int size : group_sizes(ranks)) {
+    std::vector<NamedCommunicator> of_group;
+    for (const NamedCommunicator& each : singles) {
+      of_group.push_back({each.name, each.communicator->split(mixed->rank() / size, 0)});
+    }
+    in_groups(*mixed, size, [&](Communicator& group) {
+      const std::vector<MixTiming> timings = time_mix(of_group, group, runtime.clock(), options);
+      if (mixed->rank() == 0) print(timings, size, session);
+    });
+  }
+}
+
+/// Ranks that are the processes of this MPI job.
+void bench_processes(const BenchCollectivesArguments& arguments,
+                     const CollectiveTimingOptions& options, Session& session) {
+  const MpiPlace place = mpi_place();
+  if (arguments.ranks > 0 && arguments.ranks != place.members) {
+    throw UsageError(fmt::format(
+        "bench collectives: --ranks {}, but the MPI job has {} processes: mpirun -n {} isthmus …",
+        arguments.ranks, place.members, arguments.ranks));
+  }
+  if (!arguments.mix.empty()) {
+    try_table(arguments.mix, place.members, options, session);
+    return;
+  }
+  const std::vector<std::string> backends =
+      arguments.backend.empty() ? process_backends() : std::vector<std::string>{arguments.backend};
+  const std::vector<CollectiveTiming> timings = time_processes(backends, options);
+  if (place.self != Rank(0)) return;
+  print(timings, session);
+  if (!arguments.out.empty()) write_table(arguments.out, place.members, timings);
+}
+
 }  // namespace
 
 int command_bench_collectives(const BenchCollectivesArguments& arguments, Session& session) {
@@ -111,30 +213,24 @@ int command_bench_collectives(const BenchCollectivesArguments& arguments, Sessio
   options.largest_bytes = std::int64_t{arguments.largest_mib} << 20;
   options.each =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(arguments.seconds));
-  if (arguments.backend != "mpi") {
-    const bool devices = arguments.backend == "nccl";
-    int ranks = arguments.ranks;
-    if (ranks <= 0) ranks = devices ? nccl_devices() : machine_info().cores;
-    const std::vector<CollectiveTiming> timings = time_threads(ranks, devices, options);
-    print(timings, ranks, session);
-    if (!arguments.out.empty()) write_table(arguments.out, ranks, timings);
+  const bool named =
+      std::ranges::find(process_backends(), arguments.backend) != process_backends().end();
+  if (named || (arguments.backend.empty() && under_mpi(environment()))) {
+    bench_processes(arguments, options, session);
+    finish_mpi();
     return 0;
   }
-  std::unique_ptr<Communicator> all = make_mpi_communicator(kDeadline);
-  if (arguments.ranks > 0 && arguments.ranks != all->size()) {
-    throw UsageError(fmt::format(
-        "bench collectives: --ranks {}, but the MPI job has {} processes: mpirun -n {} isthmus …",
-        arguments.ranks, all->size(), arguments.ranks));
+  if (!arguments.mix.empty()) {
+    throw UsageError(
+        "bench collectives: --mix tries a table between processes: mpirun -n R isthmus bench "
+        "collectives --inner --mix FILE");
   }
-  const SystemRuntime runtime;
-  const std::vector<CollectiveTiming> timings = time_collectives(*all, runtime.clock(), options);
-  if (all->rank() == 0) {
-    print(timings, all->size(), session);
-    if (!arguments.out.empty()) write_table(arguments.out, all->size(), timings);
-  }
-  all->barrier();
-  all.reset();
-  finish_mpi();
+  const bool devices = arguments.backend == "nccl";
+  int ranks = arguments.ranks;
+  if (ranks <= 0) ranks = devices ? nccl_devices() : machine_info().cores;
+  const std::vector<CollectiveTiming> timings = time_threads(ranks, devices, options);
+  print(timings, session);
+  if (!arguments.out.empty()) write_table(arguments.out, ranks, timings);
   return 0;
 }
 

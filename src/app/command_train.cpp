@@ -30,16 +30,6 @@
 namespace isthmus::app {
 namespace {
 
-/// Started by mpirun, or by srun with MPI, as one process of several.
-bool under_mpi() {
-  const auto several = [](const char* variable) {
-    const char* size = std::getenv(variable);
-    return size != nullptr && std::atoi(size) > 1;
-  };
-  const bool pmix = std::getenv("PMIX_RANK") != nullptr && several("SLURM_NTASKS");
-  return !mpi_version().empty() && (pmix || several("OMPI_COMM_WORLD_SIZE") || several("PMI_SIZE"));
-}
-
 std::int64_t ranks_of(const SiteConfig& site) { return std::int64_t{site.tp} * site.pp * site.dp; }
 
 /// The worker whose mesh's ranks are the processes of this MPI job: the site that `--site` names,
@@ -287,8 +277,9 @@ int command_train(const TrainArguments& given, const std::string& invitation,
   if (!links.empty()) use_links_file(config, links);
   set_addresses(config, arguments.site.addresses);
   find_own_site(config, arguments);
-  const bool mpi = config.net.transport == "mpi" || (config.net.transport == "auto" && under_mpi());
-  if ((mpi || under_mpi()) && !arguments.dry_run) {
+  const bool mpi =
+      config.net.transport == "mpi" || (config.net.transport == "auto" && under_mpi(environment()));
+  if ((mpi || under_mpi(environment())) && !arguments.dry_run) {
     if (const std::optional<Rank> worker = mesh_of_job(config, arguments)) {
       return run_mesh_job(config, *worker, [&](RankProcesses& ranks) {
         return run(config, arguments, false, session, false, {.mesh = &ranks, .record = record});

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "isthmus/errors.h"
+#include "transport/mpi_transport.h"
 
 namespace isthmus::app {
 namespace {
@@ -45,6 +46,15 @@ Lookup environment() {
     const char* value = std::getenv(variable);
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
   };
+}
+
+bool under_mpi(const Lookup& look) {
+  const auto several = [&](const char* variable) {
+    const std::optional<std::string> size = look(variable);
+    return size && std::atoi(size->c_str()) > 1;
+  };
+  const bool pmix = look("PMIX_RANK") && several("SLURM_NTASKS");
+  return !mpi_version().empty() && (pmix || several("OMPI_COMM_WORLD_SIZE") || several("PMI_SIZE"));
 }
 
 std::optional<LaunchEnvironment> find_launch_environment(const Lookup& look) {

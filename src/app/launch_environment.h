@@ -27,6 +27,9 @@ using Lookup = std::function<std::optional<std::string>(const char* variable)>;
 /// number, or a rank beyond the size.
 [[nodiscard]] std::optional<LaunchEnvironment> find_launch_environment(const Lookup& look);
 
+/// Started by mpirun, or by srun with MPI, as one process of several.
+[[nodiscard]] bool under_mpi(const Lookup& look);
+
 /// The site that this process is: its rank's in the file. THROWS: ConfigError when nothing says a
 /// rank, or the processes are not as many as the sites.
 [[nodiscard]] std::string site_of_environment(const Config& config, const Lookup& look);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "transport/collective_cases.h"
+
 namespace isthmus {
 namespace {
 
@@ -55,85 +57,51 @@ double memory_speed(Communicator& ranks, const Clock& clock, std::vector<float>&
   return static_cast<double>(bytes) / times.median_us;
 }
 
+CollectiveTiming timing_of(const Communicator& ranks, Operation operation, std::int64_t bytes,
+                           const Times& times) {
+  CollectiveTiming timing;
+  timing.call.ranks = ranks.size();
+  timing.call.operation = operation;
+  timing.call.backend = std::string(ranks.backend());
+  timing.call.bytes = bytes;
+  timing.call.us = times.median_us;
+  timing.least_us = times.least_us;
+  timing.repetitions = times.repetitions;
+  return timing;
+}
+
 }  // namespace
 
 std::vector<CollectiveTiming> time_collectives(Communicator& ranks, const Clock& clock,
                                                const CollectiveTimingOptions& options) {
-  const std::int64_t n = ranks.size();
-  const auto most = static_cast<std::size_t>(options.largest_bytes / kValue);
-  std::vector<float> values(most, 0.0f);
-  std::vector<float> room(most, 0.0f);
+  CollectiveRoom room(ranks.size(), ranks.rank(), options.largest_bytes);
   std::vector<CollectiveTiming> timings;
   const bool shares_memory = ranks.backend() == "threads";
-  for (std::int64_t bytes = 1 << 10; bytes <= options.largest_bytes; bytes *= 4) {
-    const std::int64_t count = bytes / kValue;
-    std::vector<std::int64_t> shares;
-    for (int rank = 0; rank < n; ++rank) {
-      shares.push_back(count * (rank + 1) / n - count * rank / n);
-    }
-    const auto own = static_cast<std::size_t>(ranks.rank());
-    const ConstValues whole{values.data(), count, Dtype::kF32};
-    const ConstValues part{room.data(), shares[own], Dtype::kF32};
-    const int next = static_cast<int>((ranks.rank() + 1) % n);
-    const int previous = static_cast<int>((ranks.rank() + n - 1) % n);
+  for (std::int64_t bytes = kSmallestBytes; bytes <= options.largest_bytes; bytes *= 4) {
     double speed = 0;
     if (shares_memory) {
-      std::vector<float> own_memory(static_cast<std::size_t>(count), 0.0f);
+      std::vector<float> own_memory(static_cast<std::size_t>(bytes / kValue), 0.0f);
       speed = memory_speed(ranks, clock, own_memory, options.each);
     }
-    struct Case {
-      Operation operation;
-      std::int64_t moved;  // bytes
-      std::function<void()> run;
-    };
-    const std::vector<Case> cases = {
-        {Operation::kAllReduce, 2 * n * bytes,
-         [&] {
-           ranks.all_reduce({values.data(), count, Dtype::kF32}, Reduce::kSum);
-         }},
-        {Operation::kReduceScatter, (n + 1) * bytes,
-         [&] {
-           ranks.reduce_scatter(whole, shares, {room.data(), shares[own], Dtype::kF32},
-                                Reduce::kSum);
-         }},
-        {Operation::kAllGather, 2 * n * bytes,
-         [&] {
-           ranks.all_gather(part, shares, {values.data(), count, Dtype::kF32});
-         }},
-        {Operation::kBroadcast, 2 * (n - 1) * bytes,
-         [&] {
-           ranks.broadcast({values.data(), count, Dtype::kF32}, 0);
-         }},
-        {Operation::kSend, 2 * n * bytes,
-         [&] {
-           if (n == 1) return;
-           ranks.send(whole, next, 0);
-           ranks.receive({room.data(), count, Dtype::kF32}, previous, 0);
-         }},
-    };
-    for (const Case& each : cases) {
-      const Times times = time_together(ranks, clock, options.each, each.run);
-      CollectiveTiming timing;
-      timing.call.operation = each.operation;
-      timing.call.backend = std::string(ranks.backend());
-      timing.call.bytes = bytes;
-      timing.call.us = times.median_us;
-      timing.least_us = times.least_us;
-      timing.moved_bytes = each.moved;
-      timing.bound_us = speed > 0 ? static_cast<double>(each.moved) / speed : 0;
-      timing.repetitions = times.repetitions;
+    for (const CollectiveCase& each : room.cases(bytes)) {
+      const Times times = time_together(ranks, clock, options.each, [&] { each.run(ranks); });
+      CollectiveTiming timing = timing_of(ranks, each.operation, bytes, times);
+      timing.moved_bytes = each.moved_bytes;
+      timing.bound_us = speed > 0 ? static_cast<double>(each.moved_bytes) / speed : 0;
       timings.push_back(timing);
     }
   }
-  CollectiveTiming barrier;
   const Times times = time_together(ranks, clock, options.each, [&] { ranks.barrier(); });
-  barrier.call.operation = Operation::kBarrier;
-  barrier.call.backend = std::string(ranks.backend());
-  barrier.call.us = times.median_us;
-  barrier.least_us = times.least_us;
-  barrier.repetitions = times.repetitions;
-  timings.push_back(barrier);
+  timings.push_back(timing_of(ranks, Operation::kBarrier, 0, times));
   return timings;
+}
+
+std::vector<int> group_sizes(int ranks) {
+  std::vector<int> sizes;
+  for (int size = 2; size <= ranks; ++size) {
+    if (size == 2 || ranks % size == 0) sizes.push_back(size);
+  }
+  return sizes;
 }
 
 }  // namespace isthmus

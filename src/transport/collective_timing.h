@@ -27,8 +27,15 @@ struct CollectiveTimingOptions {
   Duration each = std::chrono::milliseconds(200);  // of timed calls, about
 };
 
-/// Collective; every rank gets the same. Values are f32.
+inline constexpr std::int64_t kSmallestBytes = 1 << 10;
+
+/// Collective; every rank gets the same. Values are f32, of kSmallestBytes and then four times as
+/// many each time.
 [[nodiscard]] std::vector<CollectiveTiming> time_collectives(
     Communicator& ranks, const Clock& clock, const CollectiveTimingOptions& options);
+
+/// Of the groups that meshes of `ranks` ranks are split into: 2 (the ends of a pipeline share a
+/// table), and all that divide them.
+[[nodiscard]] std::vector<int> group_sizes(int ranks);
 
 }  // namespace isthmus

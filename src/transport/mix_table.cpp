@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
@@ -26,7 +28,7 @@ constexpr std::pair<std::string_view, Operation> kOperations[] = {
     {"message", Operation::kSend}};
 
 auto place(const MeasuredCall& call) {
-  return std::tuple(call.operation, call.bytes, std::string_view(call.backend));
+  return std::tuple(call.ranks, call.operation, call.bytes, std::string_view(call.backend));
 }
 
 std::string_view table_name(Operation operation) {
@@ -82,9 +84,12 @@ class Fields {
   std::set<std::string> known_;
 };
 
-MeasuredCall measured_of(const Json& json, const std::string& where) {
+/// ranks: of the largest group.
+MeasuredCall measured_of(const Json& json, const std::string& where, std::int64_t version,
+                         int ranks) {
   Fields fields(json, where);
   MeasuredCall call;
+  call.ranks = version == 1 ? ranks : static_cast<int>(fields.integer("ranks", 1, ranks));
   const std::string name = fields.text("operation");
   for (const auto& [known, operation] : kOperations) {
     if (name == known) call.operation = operation;
@@ -102,6 +107,8 @@ MeasuredCall measured_of(const Json& json, const std::string& where) {
   fields.end();
   return call;
 }
+
+constexpr double kNotMeasured = std::numeric_limits<double>::infinity();
 
 /// How far apart two sizes are: the quotient of the larger by the smaller.
 double distance(std::int64_t a, std::int64_t b) {
@@ -122,6 +129,7 @@ MixTable::MixTable(int ranks, std::vector<MeasuredCall> measured) : ranks_(ranks
 }
 
 void MixTable::add(const MeasuredCall& call) {
+  ISTHMUS_CHECK(call.ranks >= 1 && call.ranks <= ranks_, call.ranks, ranks_);
   ISTHMUS_CHECK(call.bytes >= 0 && call.us > 0 && std::isfinite(call.us), call.bytes, call.us);
   const auto found = std::lower_bound(
       measured_.begin(), measured_.end(), call,
@@ -133,38 +141,76 @@ void MixTable::add(const MeasuredCall& call) {
   }
 }
 
-std::string_view MixTable::choose(Operation operation, std::int64_t bytes,
-                                  const std::vector<std::string>& backends) const {
+bool MixTable::has_times_of(int ranks) const {
+  return std::ranges::any_of(measured_,
+                             [&](const MeasuredCall& each) { return each.ranks == ranks; });
+}
+
+std::vector<std::string> MixTable::backends() const {
+  std::set<std::string> names;
+  for (const MeasuredCall& each : measured_) names.insert(each.backend);
+  return {names.begin(), names.end()};
+}
+
+MixChoices MixTable::choices(int ranks, const std::vector<std::string>& backends) const {
   ISTHMUS_CHECK(!backends.empty());
   const auto place_in = [&](const MeasuredCall& call) {
-    return std::find(backends.begin(), backends.end(), call.backend) - backends.begin();
+    return static_cast<std::size_t>(std::find(backends.begin(), backends.end(), call.backend) -
+                                    backends.begin());
   };
-  const auto usable = [&](const MeasuredCall& call) {
-    return call.operation == operation &&
-           place_in(call) < static_cast<std::ptrdiff_t>(backends.size());
-  };
-  const MeasuredCall* best = nullptr;
-  for (const MeasuredCall& each : measured_) {  // of rising size
-    if (!usable(each)) continue;
-    if (best == nullptr || distance(each.bytes, bytes) < distance(best->bytes, bytes) ||
-        (each.bytes == best->bytes &&
-         std::pair(each.us, place_in(each)) < std::pair(best->us, place_in(*best)))) {
-      best = &each;
+  const auto usable = [&](const MeasuredCall& call) { return place_in(call) < backends.size(); };
+  MixChoices choices;
+  for (const auto& [name, operation] : kOperations) {
+    int group = 0;                                // the nearest that was measured
+    for (const MeasuredCall& each : measured_) {  // of rising ranks
+      if (each.operation != operation || !usable(each)) continue;
+      if (group == 0 || distance(each.ranks, ranks) < distance(group, ranks)) group = each.ranks;
     }
+    std::map<std::int64_t, std::vector<double>> us;  // by size, of each back end or kNotMeasured
+    for (const MeasuredCall& each : measured_) {
+      if (each.operation != operation || each.ranks != group || !usable(each)) continue;
+      us.try_emplace(each.bytes, backends.size(), kNotMeasured).first->second[place_in(each)] =
+          each.us;
+    }
+    MixChoices::Kind& kind = choices.kinds_[static_cast<std::size_t>(operation)];
+    std::vector<double> behind(backends.size(), 0.0);
+    for (const auto& [bytes, times] : us) {
+      const auto best = std::min_element(times.begin(), times.end());
+      kind.sizes.push_back({bytes, static_cast<std::size_t>(best - times.begin())});
+      for (std::size_t i = 0; i < times.size(); ++i) behind[i] += times[i] / *best;
+    }
+    kind.fastest =
+        static_cast<std::size_t>(std::min_element(behind.begin(), behind.end()) - behind.begin());
   }
-  return best == nullptr ? std::string_view(backends.front()) : std::string_view(best->backend);
+  return choices;
 }
+
+std::size_t MixChoices::of(Operation operation, std::int64_t bytes) const {
+  const std::vector<Size>& sizes = kind(operation).sizes;
+  if (sizes.empty()) return 0;
+  const auto above = std::lower_bound(sizes.begin(), sizes.end(), bytes,
+                                      [](const Size& a, std::int64_t b) { return a.bytes < b; });
+  if (above == sizes.end()) return sizes.back().fastest;
+  if (above == sizes.begin()) return above->fastest;
+  const auto below = above - 1;
+  const bool nearer = distance(above->bytes, bytes) < distance(below->bytes, bytes);
+  return nearer ? above->fastest : below->fastest;
+}
+
+std::size_t MixChoices::of_kind(Operation operation) const { return kind(operation).fastest; }
 
 std::string MixTable::json() const {
   std::string text = fmt::format(
-      "{{\"isthmus\": \"collectives\", \"version\": 1, \"ranks\": {},\n"
+      "{{\"isthmus\": \"collectives\", \"version\": 2, \"ranks\": {},\n"
       " \"measured\": [",
       ranks_);
   for (const MeasuredCall& each : measured_) {
-    text += fmt::format("{}\n  {{\"operation\": {}, \"backend\": {}, \"bytes\": {}, \"us\": {}}}",
-                        &each == measured_.data() ? "" : ",",
-                        Json(std::string(table_name(each.operation))).dump(),
-                        Json(each.backend).dump(), each.bytes, each.us);
+    text += fmt::format(
+        "{}\n  {{\"ranks\": {}, \"operation\": {}, \"backend\": {}, "
+        "\"bytes\": {}, \"us\": {}}}",
+        &each == measured_.data() ? "" : ",", each.ranks,
+        Json(std::string(table_name(each.operation))).dump(), Json(each.backend).dump(), each.bytes,
+        each.us);
   }
   return text + "]}\n";
 }
@@ -181,12 +227,13 @@ MixTable parse_mix_table(std::string_view text, const std::string& label) {
   if (fields.text("isthmus") != "collectives") {
     fields.fail("'isthmus' must be \"collectives\": this is no table of back ends");
   }
-  (void)fields.integer("version", 1, 1);
+  const std::int64_t version = fields.integer("version", 1, 2);
   MixTable table(static_cast<int>(fields.integer("ranks", 1, 1 << 20)), {});
   const Json& measured = fields.at("measured");
   if (!measured.is_array()) fields.fail("'measured' must be a list");
   for (std::size_t i = 0; i < measured.size(); ++i) {
-    const MeasuredCall call = measured_of(measured[i], fmt::format("{}: measured[{}]", label, i));
+    const MeasuredCall call =
+        measured_of(measured[i], fmt::format("{}: measured[{}]", label, i), version, table.ranks());
     const std::size_t before = table.measured().size();
     table.add(call);
     if (table.measured().size() == before) {

@@ -2,12 +2,17 @@
 // Which back end of a mixed communicator runs which operation (the idea of MCR-DL,
 // arXiv:2303.08374): a table that was measured, the same on all ranks, so that the choice is a pure
 // function of what all ranks know of a call: its operation and its size.
+// It has times of the groups that are split from all ranks too: what is fastest between four ranks
+// need not be so between two of them.
 // File (JSON), as `isthmus bench collectives --inner --out` writes it:
-//   {"isthmus": "collectives", "version": 1, "ranks": 2,
-//    "measured": [{"operation": "all_reduce", "backend": "threads", "bytes": 1024, "us": 1.5},
-//    ...]}
+//   {"isthmus": "collectives", "version": 2, "ranks": 4,
+//    "measured": [{"ranks": 2, "operation": "all_reduce", "backend": "mpi", "bytes": 1024,
+//                  "us": 1.5}, ...]}
+// Version 1 had no ranks in its rows: they are all of the whole group.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,8 +22,9 @@
 
 namespace isthmus {
 
-/// A measured call: `bytes` as call_bytes() has them.
+/// A measured call: of a group of `ranks`; `bytes` as call_bytes() has them.
 struct MeasuredCall {
+  int ranks = 1;
   Operation operation = Operation::kNothing;
   std::string backend;
   std::int64_t bytes = 0;
@@ -31,27 +37,56 @@ struct MeasuredCall {
 /// a reduce-scatter or all-gather; 0 where ranks may have unlike counts (all-to-all).
 [[nodiscard]] std::int64_t call_bytes(const Call& call);
 
+/// What a table says to one group and its back ends, ready to be asked in every call.
+class MixChoices {
+ public:
+  /// RETURNS: the place in the group's back ends of the one that was fastest at the measured size
+  /// nearest to `bytes` (by ratio; of two equally near ones the smaller), among those measured
+  /// there; of equals the first. Nothing measured: 0.
+  [[nodiscard]] std::size_t of(Operation operation, std::int64_t bytes) const;
+  /// The same for calls whose size does not decide: the one that was least behind the fastest, on
+  /// an average of the sizes; one that was not measured at all of them comes last.
+  [[nodiscard]] std::size_t of_kind(Operation operation) const;
+
+ private:
+  friend class MixTable;
+  struct Size {
+    std::int64_t bytes = 0;
+    std::size_t fastest = 0;
+  };
+  struct Kind {
+    std::vector<Size> sizes;  // rising
+    std::size_t fastest = 0;
+  };
+  [[nodiscard]] const Kind& kind(Operation operation) const {
+    return kinds_[static_cast<std::size_t>(operation)];
+  }
+  std::array<Kind, static_cast<std::size_t>(Operation::kGone) + 1> kinds_;
+};
+
 class MixTable {
  public:
-  /// REQUIRES: ranks >= 1; bytes >= 0, us > 0 and finite.
+  /// ranks: of the largest group. REQUIRES: ranks >= 1; of each call 1 <= ranks <= that, bytes >=
+  /// 0, us > 0 and finite.
   MixTable(int ranks, std::vector<MeasuredCall> measured);
 
   [[nodiscard]] int ranks() const { return ranks_; }
   [[nodiscard]] const std::vector<MeasuredCall>& measured() const { return measured_; }
-  /// Replaces what was measured of the same operation, back end and size.
+  [[nodiscard]] bool has_times_of(int ranks) const;
+  /// The back ends that it has times of, by name.
+  [[nodiscard]] std::vector<std::string> backends() const;
+  /// Replaces what was measured of the same group size, operation, back end and size.
   void add(const MeasuredCall& call);
-  /// RETURNS: the name, of those in `backends`, that was fastest at the measured size nearest to
-  /// `bytes` (by ratio; of two equally near ones the smaller), among those measured at that size;
-  /// of equals the one that comes first in `backends`. Nothing measured: backends.front().
-  [[nodiscard]] std::string_view choose(Operation operation, std::int64_t bytes,
-                                        const std::vector<std::string>& backends) const;
+  /// For a group of `ranks` with `backends`: each operation goes by the measured group size that is
+  /// nearest to `ranks` (by ratio; of two equally near ones the smaller). REQUIRES: a back end.
+  [[nodiscard]] MixChoices choices(int ranks, const std::vector<std::string>& backends) const;
   [[nodiscard]] std::string json() const;
   /// Of the whole content.
   [[nodiscard]] std::uint64_t digest() const;
 
  private:
   int ranks_;
-  std::vector<MeasuredCall> measured_;  // by operation, bytes, back end
+  std::vector<MeasuredCall> measured_;  // by ranks, operation, bytes, back end
 };
 
 /// `label` names the source in errors. THROWS: SystemError naming what is missing, unknown, twice

@@ -10,12 +10,18 @@
 namespace isthmus {
 namespace {
 
+std::vector<std::string> names_of(const std::vector<NamedCommunicator>& backends) {
+  std::vector<std::string> names;
+  for (const NamedCommunicator& each : backends) names.push_back(each.name);
+  return names;
+}
+
 class MixedBackend final : public CommunicatorBackend {
  public:
   MixedBackend(std::vector<NamedCommunicator> backends, std::shared_ptr<const MixTable> table)
-      : backends_(std::move(backends)), table_(std::move(table)) {
-    for (const NamedCommunicator& each : backends_) names_.push_back(each.name);
-  }
+      : backends_(std::move(backends)),
+        table_(std::move(table)),
+        choices_(table_->choices(size(), names_of(backends_))) {}
 
   [[nodiscard]] int rank() const override { return first().rank(); }
   [[nodiscard]] int size() const override { return first().size(); }
@@ -51,7 +57,7 @@ class MixedBackend final : public CommunicatorBackend {
     run_kind(Operation::kBarrier, [](Communicator& on) { on.barrier(); });
   }
 
-  /// The child keeps the table, whose times are of more ranks: the best guess there is.
+  /// The child goes by the table's times of groups of its size.
   [[nodiscard]] std::unique_ptr<CommunicatorBackend> split(int color, int key) override {
     std::vector<NamedCommunicator> parts;
     guard([&] {
@@ -88,25 +94,18 @@ class MixedBackend final : public CommunicatorBackend {
 
   template <typename Body>
   void run(const Call& call, Body&& body) {
-    const std::string_view name = table_->choose(call.operation, call_bytes(call), names_);
-    for (const NamedCommunicator& each : backends_) {
-      if (each.name == name) {
-        guard([&] { body(*each.communicator); });
-        return;
-      }
-    }
+    guard([&] { body(on(choices_.of(call.operation, call_bytes(call)))); });
   }
-  /// Of no size.
+  /// Whatever the size.
   template <typename Body>
   void run_kind(Operation operation, Body&& body) {
-    Call call;
-    call.operation = operation;
-    run(call, std::forward<Body>(body));
+    guard([&] { body(on(choices_.of_kind(operation))); });
   }
+  [[nodiscard]] Communicator& on(std::size_t place) { return *backends_[place].communicator; }
 
   const std::vector<NamedCommunicator> backends_;
-  std::vector<std::string> names_;
   const std::shared_ptr<const MixTable> table_;  // shared with what is split from this one
+  const MixChoices choices_;
 };
 
 }  // namespace
@@ -123,11 +122,12 @@ std::unique_ptr<Communicator> make_mixed_communicator(std::vector<NamedCommunica
     for (const NamedCommunicator& each : backends) each.communicator->abort(cause);
     throw CommunicatorError(cause);
   };
-  if (table.ranks() != first.size()) {
-    refuse(fmt::format(
-        "the table of back ends was measured with {} ranks, this group has {}; measure it with "
-        "isthmus bench collectives --inner --ranks {} --out FILE",
-        table.ranks(), first.size(), first.size()));
+  if (!table.has_times_of(first.size())) {
+    refuse(
+        fmt::format("the table of back ends has no times of groups of {} ranks, as this one is; "
+                    "measure with as "
+                    "many: isthmus bench collectives --inner --out FILE",
+                    first.size()));
   }
   for (const NamedCommunicator& each : backends) {
     if (sums == MixedSums::kAny || each.communicator->backend() != "nccl") continue;

@@ -5,9 +5,10 @@
 // No deadlock: the choice is a pure function of what the ranks agree on, the table's digest is
 // compared when the communicator is made, and a rank ends one operation before it begins the next,
 // whatever back end runs it; so all ranks make the same calls on each back end in the same order.
-// Messages go by kind alone, whatever their size, and so keep their order. Ranks that call unlike
-// operations may wait in different back ends and hear of it at the deadline. An error of one back
-// end ends all.
+// Messages go by kind alone, whatever their size, and so keep their order; so does an all-to-all,
+// whose sizes no rank knows of the others. A group that is split goes by the times of its own size.
+// Ranks that call unlike operations may wait in different back ends and hear of it at the deadline.
+// An error of one back end ends all.
 //
 // DETERMINISM: results have the same bits on all back ends, so the table changes none. NCCL adds
 // floats in an order of its own: with it, the table decides bits, which has to be asked for.
@@ -34,8 +35,8 @@ enum class MixedSums {
 };
 
 /// Collective. REQUIRES: at least one back end, all of the same rank and size. THROWS:
-/// CommunicatorError when the ranks have unlike tables, the table is one of other sizes, or a back
-/// end does not add in rank order as `sums` wants.
+/// CommunicatorError when the ranks have unlike tables, the table has no times of groups of this
+/// size, or a back end does not add in rank order as `sums` wants.
 [[nodiscard]] std::unique_ptr<Communicator> make_mixed_communicator(
     std::vector<NamedCommunicator> backends, MixTable table,
     MixedSums sums = MixedSums::kRankOrder);

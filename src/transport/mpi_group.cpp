@@ -85,7 +85,11 @@ MpiGroup::Waited MpiGroup::wait_until(const std::function<bool()>& done, bool he
       if (done()) return Waited::kDone;
       if (listens) hear_control();
     }
-    if (listens && !cause().empty()) return Waited::kEnded;
+    if (listens && !cause().empty()) {
+      // An abort that came just now may follow what was waited for.
+      const std::scoped_lock lock(mpi_mutex());
+      return done() ? Waited::kDone : Waited::kEnded;
+    }
     if (busy) {
       std::this_thread::yield();
       continue;
@@ -216,6 +220,7 @@ void MpiGroup::meet(const Call& call, std::span<const std::byte> copied) {
       }
     }
     call_back(meeting_);
+    if (waited == Waited::kEnded) throw_if_ended(call);
     fail(call, waited_text(call) + missing);
   }
   check_agreement(call);

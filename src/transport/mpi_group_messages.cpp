@@ -108,6 +108,7 @@ void MpiGroup::receive(const Call& call, void* data) {
   if (waited != Waited::kDone) {
     call_back(requests_);
     requests_.clear();
+    if (waited == Waited::kEnded) throw_if_ended(call);
     fail(call, waited_text(call));
   }
   requests_.clear();

@@ -8,35 +8,21 @@
 #include <thread>
 
 #include "core/check.h"
+#include "transport/rendezvous_word.h"
 
 namespace isthmus {
 namespace {
 
-constexpr std::uint32_t kInsideMask = 0x7ff;  // low 11 bits
-constexpr std::uint32_t kEnded = 0x800;
-constexpr std::uint32_t kGeneration = 0x1000;
-constexpr std::uint32_t kGenerationMask = ~(kGeneration - 1);
+using rendezvous::count_in;
+using rendezvous::is_last;
+using rendezvous::kEnded;
+using rendezvous::kGenerationMask;
+using rendezvous::kInsideMask;
+using rendezvous::kLooks;
 
 // The others are mostly a few microseconds away; where ranks outnumber cores, giving the core away
 // is what brings them here, but on a busy machine each time may take milliseconds. Then a sleep.
-constexpr int kLooks = 300;
 constexpr Duration kBusy = std::chrono::microseconds(50);
-
-/// Counts one more rank in. RETURNS: the word before.
-std::uint32_t count_in(std::atomic<std::uint32_t>& word, int size) {
-  std::uint32_t old = word.load(std::memory_order_relaxed);
-  std::uint32_t next = 0;
-  do {
-    if ((old & kEnded) != 0) return old;
-    const bool last = static_cast<int>(old & kInsideMask) + 1 == size;
-    next = last ? (old & kGenerationMask) + kGeneration : old + 1;
-  } while (!word.compare_exchange_weak(old, next, std::memory_order_seq_cst));
-  return old;
-}
-
-bool is_last(std::uint32_t before, int size) {
-  return static_cast<int>(before & kInsideMask) + 1 == size;
-}
 
 std::int64_t milliseconds(Duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();

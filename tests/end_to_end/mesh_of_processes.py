@@ -257,6 +257,31 @@ def children_of(pid):
     return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def names_in_shared_memory():
+    return {each.name for each in pathlib.Path("/dev/shm").glob("isthmus-*")}
+
+
+def a_table_of_back_ends_is_measured_and_tried(bench):
+    before = names_in_shared_memory()
+    table = bench.folder / "table.json"
+    words = ["mpirun", "-n", "4", bench.isthmus, "bench", "collectives", "--inner", "--largest-mib", "1", "--seconds", "0.001",
+             "--json"]
+    bench.run([*words, "--out", str(table)])
+    rows = json.loads(table.read_text())["measured"]
+    kinds = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "message", "barrier"}
+    found = {(row["ranks"], row["operation"], row["backend"]) for row in rows}
+    require(found == {(ranks, kind, backend) for ranks in (2, 4) for kind in kinds for backend in ("mpi", "shared-memory")},
+            f"{sorted(found)}")
+    tried = [json.loads(line) for line in bench.run([*words, "--mix", str(table)]).splitlines() if line.startswith("{")]
+    require({row["ranks"] for row in tried} == {2, 4} and {row["operation"] for row in tried} == kinds, f"{tried}")
+    require(all(row["ratio"] > 0 and row["best"] in ("mpi", "shared-memory") for row in tried), f"{tried}")
+    require(sum(row["worst"] for row in tried) == 2, "not one worst of each size of group")
+    said = bench.run([*words[:2], "3", *words[3:], "--mix", str(table)], code=3)
+    require("no times of groups of 3 ranks" in said, said)
+    left = names_in_shared_memory() - before
+    require(not left, f"left in /dev/shm: {left}")
+
+
 def a_killed_rank_ends_the_job(bench):
     toml = bench.write("killed", mesh(dp=2), steps=100000)
     process = bench.start(bench.train(toml, "killed", ranks=2))
@@ -286,7 +311,7 @@ def a_stopped_rank_ends_the_job_by_name_and_it_goes_on(bench):
     require(process.returncode == 85, f"exit {process.returncode}: {said}")
 
 
-SCENARIOS = (processes_find_what_threads_find, fifty_steps_follow_one_rank, a_job_is_one_site_of_two,
+SCENARIOS = (processes_find_what_threads_find, a_table_of_back_ends_is_measured_and_tried, fifty_steps_follow_one_rank, a_job_is_one_site_of_two,
              one_job_is_all_sites, one_job_of_all_sites_stops_and_goes_on, a_job_of_another_size_is_refused,
              a_mistake_of_the_first_ends_the_others, a_signal_ends_with_a_checkpoint_and_it_goes_on,
              a_killed_rank_ends_the_job, a_stopped_rank_ends_the_job_by_name_and_it_goes_on)
@@ -295,6 +320,7 @@ SCENARIOS = (processes_find_what_threads_find, fifty_steps_follow_one_rank, a_jo
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--isthmus", required=True)
+    parser.add_argument("--only", default="", help="scenarios whose name has this")
     parser.add_argument("--text", default="/usr/share/common-licenses/GPL-3")
     args = parser.parse_args()
     doctor = subprocess.run([args.isthmus, "doctor"], capture_output=True, text=True).stdout
@@ -304,6 +330,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args.isthmus, pathlib.Path(folder), args.text)
         for scenario in SCENARIOS:
+            if args.only not in scenario.__name__:
+                continue
             begin = time.monotonic()
             try:
                 scenario(bench)

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 
 #include "transport/communicator.h"
 
@@ -17,6 +18,11 @@ inline constexpr std::chrono::milliseconds kLongDeadline = std::chrono::minutes(
 
 /// Ranks a group may have here.
 [[nodiscard]] int most_ranks();
+
+/// What is tested, between ranks that can meet over `ranks`: that one itself, or what is made from
+/// it (communicator_tested_*.cpp). Collective.
+[[nodiscard]] std::unique_ptr<Communicator> tested_communicator(std::unique_ptr<Communicator> ranks,
+                                                                std::chrono::milliseconds deadline);
 
 /// body(communicator) on each of `size` ranks; what it throws is a failure of the test, and ends
 /// the others' calls. Over MPI, processes beyond `size` do nothing.

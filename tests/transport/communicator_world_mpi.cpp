@@ -33,9 +33,11 @@ int most_ranks() { return mpi_place().members; }
 void run_ranks(int size, const std::function<void(Communicator&)>& body,
                std::chrono::milliseconds deadline) {
   everybody()->barrier();
-  const std::unique_ptr<Communicator> world = make_mpi_communicator(deadline);
+  const std::unique_ptr<Communicator> world =
+      tested_communicator(make_mpi_communicator(deadline), deadline);
   const bool takes_part = world->rank() < size;
   const std::unique_ptr<Communicator> ranks = world->split(takes_part ? 0 : 1, 0);
+  everybody()->barrier();  // an abort in the body must not overtake what makes its communicators
   if (takes_part) {
     try {
       body(*ranks);

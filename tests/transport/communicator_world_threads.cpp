@@ -14,16 +14,16 @@ int most_ranks() { return 64; }
 
 void run_ranks(int size, const std::function<void(Communicator&)>& body,
                std::chrono::milliseconds deadline) {
-  const std::vector<std::unique_ptr<Communicator>> ranks =
-      make_thread_communicators(size, deadline);
+  std::vector<std::unique_ptr<Communicator>> ranks = make_thread_communicators(size, deadline);
   std::vector<std::thread> threads;
-  for (const std::unique_ptr<Communicator>& rank : ranks) {
-    threads.emplace_back([&body, &rank] {
+  for (std::unique_ptr<Communicator>& rank : ranks) {
+    threads.emplace_back([&body, &rank, deadline] {
+      const std::unique_ptr<Communicator> tested = tested_communicator(std::move(rank), deadline);
       try {
-        body(*rank);
+        body(*tested);
       } catch (const std::exception& error) {
-        ADD_FAILURE() << "rank " << rank->rank() << ": " << error.what();
-        rank->abort(error.what());
+        ADD_FAILURE() << "rank " << tested->rank() << ": " << error.what();
+        tested->abort(error.what());
       }
     });
   }

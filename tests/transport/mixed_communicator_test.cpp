@@ -23,8 +23,10 @@ using testing_support::Buffer;
 using testing_support::naive_reduction;
 using testing_support::values_of;
 
-MeasuredCall measured(Operation operation, const char* backend, std::int64_t bytes, double us) {
+MeasuredCall measured(int ranks, Operation operation, const char* backend, std::int64_t bytes,
+                      double us) {
   MeasuredCall call;
+  call.ranks = ranks;
   call.operation = operation;
   call.backend = backend;
   call.bytes = bytes;
@@ -34,16 +36,16 @@ MeasuredCall measured(Operation operation, const char* backend, std::int64_t byt
 
 /// "left" is faster for small values of one kind and large ones of another, and so on.
 MixTable both_sides(int ranks) {
-  return MixTable(ranks, {measured(Operation::kAllReduce, "left", 64, 1),
-                          measured(Operation::kAllReduce, "right", 64, 2),
-                          measured(Operation::kAllReduce, "left", 16384, 20),
-                          measured(Operation::kAllReduce, "right", 16384, 10),
-                          measured(Operation::kBroadcast, "left", 64, 2),
-                          measured(Operation::kBroadcast, "right", 64, 1),
-                          measured(Operation::kBroadcast, "left", 16384, 10),
-                          measured(Operation::kBroadcast, "right", 16384, 20),
-                          measured(Operation::kAllGather, "right", 64, 20),
-                          measured(Operation::kSend, "right", 64, 20)});
+  return MixTable(ranks, {measured(ranks, Operation::kAllReduce, "left", 64, 1),
+                          measured(ranks, Operation::kAllReduce, "right", 64, 2),
+                          measured(ranks, Operation::kAllReduce, "left", 16384, 20),
+                          measured(ranks, Operation::kAllReduce, "right", 16384, 10),
+                          measured(ranks, Operation::kBroadcast, "left", 64, 2),
+                          measured(ranks, Operation::kBroadcast, "right", 64, 1),
+                          measured(ranks, Operation::kBroadcast, "left", 16384, 10),
+                          measured(ranks, Operation::kBroadcast, "right", 16384, 20),
+                          measured(ranks, Operation::kAllGather, "right", 64, 20),
+                          measured(ranks, Operation::kSend, "right", 64, 20)});
 }
 
 void run_mixed(int size, const std::function<void(Communicator&)>& body) {
@@ -69,13 +71,49 @@ void run_mixed(int size, const std::function<void(Communicator&)>& body) {
 TEST(MixTable, ChoosesTheFastestAtTheNearestSize) {
   const MixTable table = both_sides(2);
   const std::vector<std::string> sides = {"left", "right"};
-  EXPECT_EQ(table.choose(Operation::kAllReduce, 0, sides), "left");
-  EXPECT_EQ(table.choose(Operation::kAllReduce, 1000, sides), "left");  // nearer to 64 by ratio
-  EXPECT_EQ(table.choose(Operation::kAllReduce, 1100, sides), "right");
-  EXPECT_EQ(table.choose(Operation::kAllReduce, 1 << 30, sides), "right");
-  EXPECT_EQ(table.choose(Operation::kAllReduce, 1 << 30, {"left"}), "left");
-  EXPECT_EQ(table.choose(Operation::kBarrier, 0, {"right", "left"}), "right");  // not measured
-  EXPECT_EQ(table.choose(Operation::kAllGather, 5, sides), "right");
+  const MixChoices choices = table.choices(2, sides);
+  const auto chosen = [&](Operation operation, std::int64_t bytes) {
+    return sides[choices.of(operation, bytes)];
+  };
+  EXPECT_EQ(chosen(Operation::kAllReduce, 0), "left");
+  EXPECT_EQ(chosen(Operation::kAllReduce, 64), "left");
+  EXPECT_EQ(chosen(Operation::kAllReduce, 1000), "left");  // nearer to 64 by ratio
+  EXPECT_EQ(chosen(Operation::kAllReduce, 1100), "right");
+  EXPECT_EQ(chosen(Operation::kAllReduce, 1 << 30), "right");
+  EXPECT_EQ(table.choices(2, {"left"}).of(Operation::kAllReduce, 1 << 30), 0U);
+  EXPECT_EQ(chosen(Operation::kBarrier, 0), "left");  // not measured: the first
+  EXPECT_EQ(chosen(Operation::kAllGather, 5), "right");
+}
+
+TEST(MixTable, AGroupGoesByTheNearestSizeOfGroupsThatWasMeasured) {
+  MixTable table(8, {});
+  for (const int ranks : {2, 8}) {
+    table.add(measured(ranks, Operation::kAllReduce, "left", 64, ranks == 2 ? 1 : 4));
+    table.add(measured(ranks, Operation::kAllReduce, "right", 64, 2));
+  }
+  table.add(measured(8, Operation::kBroadcast, "right", 64, 2));
+  const auto all_reduce_of = [&](int ranks) {
+    return table.choices(ranks, {"left", "right"}).of(Operation::kAllReduce, 64);
+  };
+  EXPECT_EQ(all_reduce_of(2), 0U);
+  EXPECT_EQ(all_reduce_of(3), 0U);
+  EXPECT_EQ(all_reduce_of(6), 1U);
+  EXPECT_EQ(all_reduce_of(8), 1U);
+  EXPECT_EQ(table.choices(2, {"left", "right"}).of(Operation::kBroadcast, 64), 1U);
+  EXPECT_TRUE(table.has_times_of(2));
+  EXPECT_FALSE(table.has_times_of(4));
+}
+
+// Messages keep their order only if their size does not choose.
+TEST(MixTable, WithoutASizeTheOneThatIsLeastBehindIsChosen) {
+  const MixTable table(2, {measured(2, Operation::kSend, "left", 64, 1),
+                           measured(2, Operation::kSend, "right", 64, 2),
+                           measured(2, Operation::kSend, "left", 16384, 1000),
+                           measured(2, Operation::kSend, "right", 16384, 100),
+                           measured(2, Operation::kSend, "third", 64, 0.5)});
+  const MixChoices choices = table.choices(2, {"left", "third", "right"});
+  EXPECT_EQ(choices.of_kind(Operation::kSend), 2U);
+  EXPECT_EQ(choices.of_kind(Operation::kAllToAll), 0U);  // not measured
 }
 
 TEST(MixTable, ItsFileComesBack) {
@@ -85,9 +123,16 @@ TEST(MixTable, ItsFileComesBack) {
   EXPECT_EQ(again.measured(), table.measured());
   EXPECT_EQ(again.digest(), table.digest());
   MixTable other = table;
-  other.add(measured(Operation::kAllReduce, "left", 64, 1.5));
+  other.add(measured(3, Operation::kAllReduce, "left", 64, 1.5));
   EXPECT_EQ(other.measured().size(), table.measured().size());
   EXPECT_NE(other.digest(), table.digest());
+  // Files of version 1 are of one group.
+  const MixTable old =
+      parse_mix_table(R"({"isthmus": "collectives", "version": 1, "ranks": 2, "measured": [)"
+                      R"({"operation": "barrier", "backend": "mpi", "bytes": 0, "us": 2}]})",
+                      "old");
+  EXPECT_EQ(old.measured(),
+            std::vector<MeasuredCall>{measured(2, Operation::kBarrier, "mpi", 0, 2)});
 }
 
 TEST(MixTable, BadFilesAreRefusedByName) {
@@ -104,6 +149,13 @@ TEST(MixTable, BadFilesAreRefusedByName) {
            more + "}";
   };
   const std::string row = R"({"operation": "barrier", "backend": "mpi", "bytes": 0, "us": 2})";
+  const auto groups = [](const std::string& ranks) {
+    return R"({"isthmus": "collectives", "version": 2, "ranks": 2, "measured": [{)" + ranks +
+           R"("operation": "barrier", "backend": "mpi", "bytes": 0, "us": 2}]})";
+  };
+  EXPECT_EQ(error_of(groups(R"("ranks": 1, )")), "no error");
+  EXPECT_THAT(error_of(groups("")), HasSubstr("'ranks' is missing"));
+  EXPECT_THAT(error_of(groups(R"("ranks": 3, )")), HasSubstr("'ranks' is 3: must be in [1, 2]"));
   EXPECT_EQ(error_of(file(row)), "no error");
   EXPECT_THAT(error_of("{"), HasSubstr("t.json: not valid JSON"));
   EXPECT_THAT(error_of("[]"), HasSubstr("must be an object"));
@@ -130,7 +182,7 @@ TEST(MixedCommunicator, TenThousandCallsOfAllKindsAndSizes) {
   const std::vector<std::string> sides = {"left", "right"};
   std::int64_t on_left = 0;
   run_mixed(kSize, [&](Communicator& ranks) {
-    const MixTable table = both_sides(kSize);
+    const MixChoices choices = both_sides(kSize).choices(kSize, sides);
     std::uint64_t state = 7;  // the same on all ranks
     const auto draw = [&](std::uint64_t below) {
       state = state * 6364136223846793005u + 1442695040888963407u;
@@ -149,12 +201,12 @@ TEST(MixedCommunicator, TenThousandCallsOfAllKindsAndSizes) {
       const ConstValues own{values.data(), count, Dtype::kI64};
       switch (draw(5)) {
         case 0:
-          left += table.choose(Operation::kAllReduce, count * 8, sides) == "left" ? 1 : 0;
+          left += choices.of(Operation::kAllReduce, count * 8) == 0 ? 1 : 0;
           ranks.all_reduce(mine, Reduce::kSum);
           wrong += count > 0 && values[static_cast<std::size_t>(count) - 1] != 3 * base + 3;
           break;
         case 1:
-          left += table.choose(Operation::kBroadcast, count * 8, sides) == "left" ? 1 : 0;
+          left += choices.of(Operation::kBroadcast, count * 8) == 0 ? 1 : 0;
           ranks.broadcast(mine, root);
           wrong += count > 0 && values[static_cast<std::size_t>(count) - 1] != base + root;
           break;
@@ -217,7 +269,7 @@ TEST(MixedCommunicator, UnlikeTablesAreRefused) {
   for (std::size_t rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
       MixTable table = both_sides(2);
-      if (rank == 1) table.add(measured(Operation::kBarrier, "left", 0, 1));
+      if (rank == 1) table.add(measured(2, Operation::kBarrier, "left", 0, 1));
       std::vector<NamedCommunicator> only;
       only.push_back({"left", std::move(ranks[rank])});
       EXPECT_THROW((void)make_mixed_communicator(std::move(only), table), CommunicatorError);

@@ -262,10 +262,10 @@ void run_mixed(int size, MixedSums sums, const std::function<void(Communicator&)
   MixTable table(size, {});
   for (const Operation each :
        {Operation::kAllReduce, Operation::kBroadcast, Operation::kAllGather}) {
-    table.add({each, "threads", 64, 1});
-    table.add({each, "nccl", 64, 2});
-    table.add({each, "threads", 16384, 20});
-    table.add({each, "nccl", 16384, 10});
+    table.add({size, each, "threads", 64, 1});
+    table.add({size, each, "nccl", 64, 2});
+    table.add({size, each, "threads", 16384, 20});
+    table.add({size, each, "nccl", 16384, 10});
   }
   run_ranks(size, [&](Communicator& device) {
     // run_ranks owns it, so a part that is split off goes into the mix.
@@ -307,7 +307,8 @@ TEST(NcclCommunicator, MixingItChangesBitsAndMustBeAskedFor) {
     std::vector<NamedCommunicator> sides;
     sides.push_back({"nccl", device.split(0, 0)});
     sides.push_back({"again", device.split(0, 0)});
-    EXPECT_THAT(error_of([&] { (void)make_mixed_communicator(std::move(sides), MixTable(2, {})); }),
+    const MixTable table(2, {{2, Operation::kBarrier, "nccl", 0, 1}});
+    EXPECT_THAT(error_of([&] { (void)make_mixed_communicator(std::move(sides), table); }),
                 AllOf(HasSubstr("nccl"), HasSubstr("order of their own")));
   });
 }

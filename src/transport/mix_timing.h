@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether a mixed communicator keeps up with the best of its back ends: each call is timed over all
+// of them and over the mixed one, in turns, so that what else the machine does meets all alike.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "isthmus/runtime.h"
+#include "transport/collective_timing.h"
+#include "transport/communicator.h"
+#include "transport/mixed_communicator.h"
+
+namespace isthmus {
+
+struct MixTiming {
+  Operation operation = Operation::kNothing;
+  std::int64_t bytes = 0;
+  std::string best;  // back end of the least median
+  double best_us = 0;
+  double mixed_us = 0;  // median, as are all
+  int repetitions = 0;  // of each
+
+  [[nodiscard]] double ratio() const { return mixed_us / best_us; }
+};
+
+/// Collective over the same ranks by all of them; every rank gets the same. Sizes are those of
+/// time_collectives() and the ones in the middle between them, for which a table has no times.
+[[nodiscard]] std::vector<MixTiming> time_mix(const std::vector<NamedCommunicator>& singles,
+                                              Communicator& mixed, const Clock& clock,
+                                              const CollectiveTimingOptions& options);
+
+}  // namespace isthmus
