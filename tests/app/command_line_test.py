@@ -512,8 +512,8 @@ class Files(CommandLine):
         self.assertNotIn("net.", " ".join(way.get("set", "") for way in map(json.loads, lines)))
         self.refuses(2, "--inner", "bench", "collectives")
         # Flags of the other kind are refused by name, not left alone.
-        for flag, value in (("--out", "t.json"), ("--ranks", "2"), ("--backend", "threads"), ("--mix", "t.json"),
-                            ("--seconds", "1"), ("--largest-mib", "1")):
+        for flag, value in (("--ranks", "2"), ("--backend", "threads"), ("--mix", "t.json"), ("--seconds", "1"),
+                            ("--largest-mib", "1")):
             self.refuses(2, flag, "bench", "collectives", "slow.toml", flag, value)
         for flag, value in (("--set", "train.steps=1"), ("--links", "links.toml")):
             self.refuses(2, flag, "bench", "collectives", "--inner", flag, value)
