@@ -295,8 +295,7 @@ void ExchangeEngine::enter(const EpochNews& news, TimePoint now, Outbox& out) {
     }
     return;
   }
-  if (begins_anew) dones_.clear();  // all that is not committed
-  if (begins_anew && (options_.takes_back || is_hub())) take_back();
+  if (begins_anew) take_back();  // all that is not committed
   std::erase_if(early_, [&](const auto& entry) {
     const bool before = parse_frame(*entry.second.front().second)->header.epoch <
                         membership_.epoch_of(entry.first.sent);

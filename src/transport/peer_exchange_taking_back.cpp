@@ -34,12 +34,14 @@ StepIndex ExchangeEngine::go_back() {
 /// Of a frame: whether what it says of rounds that are through is of those that count now. News are
 /// sent before who sends them has entered what they tell.
 bool ExchangeEngine::speaks_of_now(const FrameHeader& head) const {
-  return !(options_.takes_back || is_hub()) ||
+  return (!options_.takes_back && !is_hub()) ||
          (head.kind != FrameKind::kEpoch && head.epoch >= membership_.whole());
 }
 
 // What others have closed, they may have to begin again; they say anew how far they are.
 void ExchangeEngine::take_back() {
+  dones_.clear();
+  if (!options_.takes_back && !is_hub()) return;  // what is open begins again by itself
   for (Peer& peer : peer_) peer.closed_before = 0;
   bool any = !uncovered_.empty();
   std::erase_if(rounds_, [&](const auto& entry) {
