@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "isthmus/errors.h"
 #include "isthmus/inner_loop.h"
 #include "isthmus/state.h"
 #include "isthmus/transport.h"
@@ -150,15 +151,27 @@ struct StepReport {
   std::vector<RoundReport> rounds;  // applied in this step, in order
 };
 
+/// What has been exchanged since the last commit does not count, since a peer is gone: the steps
+/// since then are to be taken again (Exchange::go_back).
+class TakenBackError : public Error {
+ public:
+  explicit TakenBackError(const std::string& text) : Error(ExitCode::kPeer, text) {}
+};
+
 /// Drives one worker. Parameters change only inside `step` and `finish`, never while the inner loop
 /// computes. One thread.
 class OuterStrategy : public ParameterSource {
  public:
   /// One inner step and all that is due: sends first (outer gradients from the anchors as they
-  /// stand), then applies. THROWS: PeerError when a round fails.
+  /// stand), then applies. THROWS: PeerError when a round fails; TakenBackError where steps since
+  /// the last commit do not count: this strategy is then of no more use, and another one goes on
+  /// from a state of the step that Exchange::go_back names.
   virtual StepReport step() = 0;
   /// After the last step: the final sync of `OuterOptions::final_sync`. RETURNS: rounds applied.
   virtual std::vector<RoundReport> finish() = 0;
+  /// Commits what may still be taken back (Exchange::uncommitted), if anything. Between two steps,
+  /// on all workers after the same one. THROWS: as step.
+  virtual void commit() {}
   /// Steps taken so far.
   [[nodiscard]] virtual StepIndex steps() const = 0;
   /// ParameterSource: the outer parameters (anchors) of parameter i; what is evaluated and
@@ -211,7 +224,8 @@ struct MethodInfo {
   bool drains = true;          // what is in flight after the last step still has something to give
   bool shared_anchors = true;  // anchors and momentum are the same on all workers
   /// Every round commits by itself, so that a lost member costs no round. Otherwise the digests of
-  /// several steps are compared together, unless members may be lost: then each step waits for it.
+  /// several steps are compared together; where a member is lost, those since the last time are
+  /// taken again.
   bool commits_rounds = true;
   /// The method calls train_loss alone, never train_step or gradients: an inner loop may leave out
   /// all that a backward pass needs.

@@ -77,7 +77,8 @@ struct Contribution {
   std::shared_ptr<OwnerResidual> owner_residual = nullptr;
   ReductionKind kind = ReductionKind::kAuto;
   /// False for methods that exchange every step: the result is handed out when its bytes are
-  /// complete, and its digest is covered by the next round begun that commits.
+  /// complete, and its digest is covered by the next round begun that commits. Where members may be
+  /// lost it can be taken back until then (ExchangeError::Kind::kTakenBack).
   bool commit = true;
 };
 
@@ -99,7 +100,8 @@ struct ExchangeError {
     kPeerLost,
     kDiverged,
     kCorrupt,
-    kEvicted,  // the others count this member as gone and go on without it
+    kEvicted,    // the others count this member as gone and go on without it
+    kTakenBack,  // what is not committed does not count: see Exchange::go_back
   };
   Kind kind = Kind::kDeadlineExceeded;
   Rank peer;         // whom it is about; meaningless for kDeadlineExceeded with several missing
@@ -135,6 +137,12 @@ class Exchange {
   [[nodiscard]] virtual Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
                                                               Duration patience) = 0;
   [[nodiscard]] virtual ByteCounts bytes() const = 0;
+  /// Whether results have been handed out that are not committed yet and may still be taken back.
+  [[nodiscard]] virtual bool uncommitted() const { return false; }
+  /// After a kTakenBack: rounds that were not committed are forgotten, and those sent after the
+  /// last step of which one was are begun again, under the same ids, by all who are left. Until
+  /// this is called nothing that is begun takes place: it is taken back too. RETURNS: that step.
+  virtual StepIndex go_back() { return {}; }
 };
 
 /// What a worker of an in-process or simulated run is given; valid inside the body only.

@@ -17,7 +17,6 @@ namespace isthmus::app {
 namespace {
 
 constexpr std::uint64_t kModelsUnderWay = 8;  // in fp32: results that wait for a newcomer
-constexpr int kStartsOver = 2;                // of one that falls behind
 constexpr double kWaits = 10;                 // seconds: at most, for the window's end
 constexpr std::int64_t kFirstWait = 20;       // steps: while none has been measured
 
@@ -367,27 +366,6 @@ void JoinHost::keep(const std::vector<std::byte>& result) {
 void JoinHost::keep_no_more() {
   if (kept_ && kept_->away) source_.forget(kept_->newcomer);
   kept_.reset();
-}
-
-// With a state of now, and fewer rounds to replay, it may catch up.
-void JoinHost::fall_behind() {
-  const bool again = ++fell_behind_[joiner_] <= kStartsOver;
-  const std::string why = fmt::format(
-      "{} bytes of results are on their way to it or wait there, and {} is the most: it takes in "
-      "less "
-      "than the run makes{}",
-      sent_ - taken_, most_under_way_,
-      again ? ", and starts over"
-            : "; come back over a faster link, or with a higher net.serve, a longer outer.H or a "
-              "smaller codec");
-  log_warning("site {} cannot join: {}", options_.sites[static_cast<std::size_t>(joiner_.value())],
-              why);
-  turn_away(joiner_, why, again);
-  if (!again) fell_behind_.erase(joiner_);
-  source_.forget(joiner_);
-  kept_.reset();
-  phase_ = Phase::kNobody;
-  next();
 }
 
 }  // namespace isthmus::app

@@ -18,6 +18,11 @@
 // state is kept, and sent where they are fewer than what it has on its disk (app/saved_pieces.h);
 // else the next one begins with a state of then.
 //
+// Where a site that is lost takes back the steps since the last commit, results go all the same
+// when this site has them, and a newcomer that was given some of those steps starts over. The step
+// after which it takes part is one after which all commit, and it trains once it has heard that it
+// is over.
+//
 // With a hub, which answers HELLO, asks all and says EPOCH, this side wishes only.
 //
 //   newcomer                         site 0                              other sites
@@ -103,6 +108,9 @@ class JoinHost {
   /// state is of here, and this is called again and again.
   void after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy,
                   ForwardingExchange& exchange, bool stands = false);
+  /// From the worker, which goes on after step t: what it has taken since does not count. Who has
+  /// been given results of it starts over.
+  void gone_back(StepIndex t);
 
  private:
   enum class Phase {

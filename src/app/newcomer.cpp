@@ -29,12 +29,13 @@ struct Ended {};
 
 Newcomer::Newcomer(Exchange& real, Runtime& runtime, Rank donor, std::vector<std::string> sites,
                    std::function<void(Rank to, const Note&)> send,
-                   std::unique_ptr<SavedPieces> saved)
+                   std::unique_ptr<SavedPieces> saved, bool awaits_end)
     : real_(real),
       runtime_(runtime),
       donor_(donor),
       sites_(std::move(sites)),
       send_(std::move(send)),
+      awaits_end_(awaits_end),
       queue_(runtime.make_wait_queue()),
       results_(kLargestResult),
       tables_(kLargestTable),
@@ -310,9 +311,16 @@ bool Newcomer::may_replay(StepIndex t, Duration patience) {
     bool all_replayed = false;
     queue_->update([&] { all_replayed = reached_ && t > std::max(offer_->step, *reached_); });
     if (all_replayed && !std::exchange(said_caught_up_, true)) send_(donor_, CaughtUpNote{});
-    const auto ready = exchange_->await_step(t, std::min(patience, kLookForSignals));
+    const Duration look = std::min(patience, kLookForSignals);
+    const std::optional<StepIndex> known = exchange_->member_after();
+    const bool through = awaits_end_ && known && t > *known;
+    const auto ready =
+        through ? exchange_->await_end(*known, look) : exchange_->await_step(t, look);
     if (ready) {
-      break;
+      const std::optional<StepIndex> last = exchange_->member_after();
+      if (!last || t <= *last) return true;
+      if (through || !awaits_end_) return false;
+      continue;
     }
     if (SignalScope::wish() != StopWish::kNone) {  // the others go on
       throw Error(ExitCode::kInterrupted, "stopped before this site took part in the run");
@@ -322,8 +330,6 @@ bool Newcomer::may_replay(StepIndex t, Duration patience) {
       throw PeerError(fmt::format("joining: {}", ready.error().what));
     }
   }
-  const std::optional<StepIndex> last = exchange_->member_after();
-  return !last || t <= *last;
 }
 
 }  // namespace isthmus::app

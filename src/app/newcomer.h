@@ -25,10 +25,11 @@ class Newcomer {
  public:
   /// Borrows `real` and `runtime`. `sites`: names, in member order. `send`: any task. `saved`:
   /// where pieces are kept for its next process, until the state is whole; null: nowhere. A disk
-  /// that fails is warned of once, and done without.
+  /// that fails is warned of once, and done without. `awaits_end`: it trains only once the donor
+  /// has ended the last step it replays, since until then that may be taken back.
   Newcomer(Exchange& real, Runtime& runtime, Rank donor, std::vector<std::string> sites,
            std::function<void(Rank to, const Note&)> send,
-           std::unique_ptr<SavedPieces> saved = nullptr);
+           std::unique_ptr<SavedPieces> saved = nullptr, bool awaits_end = false);
   /// Blocks until its task has ended.
   ~Newcomer();
   Newcomer(const Newcomer&) = delete;
@@ -81,6 +82,7 @@ class Newcomer {
   const Rank donor_;
   const std::vector<std::string> sites_;
   const std::function<void(Rank to, const Note&)> send_;
+  const bool awaits_end_;
   std::unique_ptr<WaitQueue> queue_;
   // Under queue_'s lock:
   std::optional<OfferNote> offer_;

@@ -15,7 +15,9 @@
 #include "core/units.h"
 #include "inner/model_cost.h"
 #include "inner/schedule.h"
+#include "isthmus/codec.h"
 #include "isthmus/errors.h"
+#include "outer/settings.h"
 
 namespace isthmus::app {
 RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Rank> only) {
@@ -55,6 +57,14 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Ran
     estimate.offload_bytes = offload_bytes(config, plan, layout, only);
     estimate.memory_bytes = memory_beside_offload(config, plan, layout, only);
   }
+  if (only && takes_steps_back(config, {})) {
+    const MemoryEstimate inner = loop_memory(layout, language_model_options(config, plan, *only));
+    const bool feeds_back =
+        make_codec(outer::codec_of(info_of(config.method), config.outer))->error_feedback();
+    estimate.copy_bytes = static_cast<std::uint64_t>(
+        inner.parameters + inner.moments + (feeds_back ? kFloatBytes * layout.elements() : 0));
+    estimate.memory_bytes += estimate.copy_bytes;
+  }
   // Without a declared step time the bytes hold and the times do not: they are left out.
   const bool timed = simulated && declares_step_time(config);
   const Prediction prediction = predict_run(world, {Duration{1}});
@@ -90,6 +100,10 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
   row("compute", fmt::format("{}FLOP a step and worker", human_count(estimate.step_flops)));
   row("memory",
       fmt::format("{} in this process", human_bytes(static_cast<double>(estimate.memory_bytes))));
+  if (estimate.copy_bytes > 0) {
+    row("kept copy", fmt::format("{} of that: the last committed step (outer.commit)",
+                                 human_bytes(static_cast<double>(estimate.copy_bytes))));
+  }
   if (estimate.offload_bytes > 0) {
     row("files", fmt::format("{} in train.offload = \"{}\"",
                              human_bytes(static_cast<double>(estimate.offload_bytes)),

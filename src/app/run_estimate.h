@@ -15,9 +15,10 @@ struct RunEstimate {
   std::int64_t parameters = 0;
   std::int64_t steps = 0;
   std::int64_t tokens = 0;
-  double step_flops = 0;                       // of one worker
-  std::uint64_t memory_bytes = 0;              // of all workers in this process
-  std::uint64_t offload_bytes = 0;             // in files (train.offload), of all of them
+  double step_flops = 0;            // of one worker
+  std::uint64_t memory_bytes = 0;   // of all workers in this process
+  std::uint64_t copy_bytes = 0;     // of those: of the last committed step (outer.commit)
+  std::uint64_t offload_bytes = 0;  // in files (train.offload), of all of them
   std::int64_t outer_bytes_per_parameter = 0;  // of one worker: anchors, momentum
   std::uint64_t payload_bytes = 0;             // sent by one worker over the run
   std::uint64_t wire_bytes = 0;

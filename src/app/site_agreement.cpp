@@ -57,7 +57,6 @@ bool SiteAgreement::too_few() const { return std::ranges::count(live_, true) < m
 // Not in the middle of taking somebody in: the next one would never have its turn.
 void SiteAgreement::wait_after(std::int64_t step) {
   waits_after_ = std::min(std::max(step, taken_in_by_.value_or(0)), total_steps_);
-  checkpoints_.insert(*waits_after_);
 }
 
 void SiteAgreement::look_ahead(std::int64_t steps) { ahead_ = std::max<std::int64_t>(1, steps); }
@@ -313,6 +312,9 @@ void SiteAgreement::join(Rank site, StepIndex after, NotesOut& out) {
   }
   for (auto each = checkpoints_.upper_bound(after.value()); each != checkpoints_.end(); ++each) {
     out.emplace_back(site, AgreedNote{kRepeated, Purpose::kCheckpoint, StepIndex(*each)});
+  }
+  if (!too_few() && waits_after_ > after.value()) {  // nobody waits there, but all lay one down
+    out.emplace_back(site, AgreedNote{kRepeated, Purpose::kCheckpoint, StepIndex(*waits_after_)});
   }
   for (auto each = changes_.upper_bound(after.value()); each != changes_.end(); ++each) {
     out.emplace_back(site, AgreedNote{kRepeated, Purpose::kLeave, StepIndex(*each)});

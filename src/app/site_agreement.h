@@ -75,7 +75,7 @@ class SiteAgreement {
 
   /// What has been agreed so far.
   [[nodiscard]] bool checkpoint_after(StepIndex t) const {
-    return checkpoints_.contains(t.value());
+    return checkpoints_.contains(t.value()) || waits_after_ == t.value();
   }
   /// Where somebody joins or leaves.
   [[nodiscard]] bool change_after(StepIndex t) const { return changes_.contains(t.value()); }

@@ -253,7 +253,7 @@ SiteStart SiteSession::come_late(TimePoint deadline,
     }
     newcomer_ = std::make_unique<Newcomer>(
         *exchange_, runtime_, to, names(),
-        [this](Rank site, const Note& note) { send(site, note); }, std::move(saved));
+        [this](Rank site, const Note& note) { send(site, note); }, std::move(saved), takes_back_);
   }
   send(donor(), newcomer_->join(linked));
   TimePoint next_word = runtime_.clock().now() + kBetweenWords;
@@ -349,6 +349,11 @@ void SiteSession::check_turned_away() {
   }
   if (lost) throw TryAgainError(fmt::format("site {} is gone ({})", name(Rank(0)), *lost));
   if (failure) std::rethrow_exception(failure);
+}
+
+JoinHost* SiteSession::host() {
+  const std::scoped_lock lock(calls_);
+  return host_.get();
 }
 
 }  // namespace isthmus::app

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 
+#include "app/run_parts.h"
 #include "app/site_routes.h"
 #include "app/status_board.h"
 #include "app/wall_clock.h"
@@ -151,6 +152,13 @@ bool is_elastic(const Config& config, const SiteArguments& arguments) {
     }
   }
   return false;
+}
+
+// Shares move with a round's own commit, and a round in a late site's name has no step to go back
+// to: there each round commits by itself.
+bool takes_steps_back(const Config& config, const SiteArguments& arguments) {
+  return is_elastic(config, arguments) && !info_of(config.method).commits_rounds &&
+         config.outer.commit_every > 1 && !config.net.deadline && config.net.shares != "measured";
 }
 
 MemberOptions link_options(const Config& config, const SiteArguments& arguments, Rank self,

@@ -47,4 +47,8 @@ void add_hub(const Config& config, MemberOptions& options);
 /// where every round commits by itself. THROWS: ConfigError for a wish that cannot be.
 [[nodiscard]] bool is_elastic(const Config& config, const SiteArguments& arguments);
 
+/// Whether a lost site takes back the steps since the last commit (outer.commit), which the others
+/// take again. Otherwise each round of an elastic run commits by itself.
+[[nodiscard]] bool takes_steps_back(const Config& config, const SiteArguments& arguments);
+
 }  // namespace isthmus::app

@@ -71,6 +71,7 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
       coordinator_(coordinator_of(config, arguments)),
       facts_(facts),
       elastic_(is_elastic(config, arguments)),
+      takes_back_(takes_steps_back(config, arguments)),
       queue_(runtime_.make_wait_queue()),
       hellos_(config.sites.size()),
       greeted_(config.sites.size() + 1, false),
@@ -149,6 +150,7 @@ void SiteSession::open_exchange() {
           .events = events_.get(),
           .elastic = elastic_,
           .min_members = config_.min_sites(),
+          .takes_back = takes_back_,
           .straggler = config_.outer.patience - config_.outer.patience / 8,
           .asks_after = std::chrono::minutes(1),
           .hub = has_hub(),
@@ -356,24 +358,20 @@ void SiteSession::take_newcomers(const std::string& run_id,
 }
 
 bool SiteSession::admit(StepIndex t) {
-  JoinHost* host = nullptr;
-  {
-    const std::scoped_lock lock(calls_);
-    host = host_.get();
-  }
+  JoinHost* const host = this->host();
   return host != nullptr && host->agreed(t.value());
 }
 
 void SiteSession::after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy,
                              bool stands) {
-  JoinHost* host = nullptr;
-  {
-    const std::scoped_lock lock(calls_);
-    host = host_.get();
-  }
-  if (host != nullptr) host->after_step(t, inner, strategy, *forwarding_, stands);
+  if (JoinHost* const host = this->host())
+    host->after_step(t, inner, strategy, *forwarding_, stands);
   source_.expire(runtime_.clock().now());
   if (elastic_) source_.after_step(t, inner, strategy);
+}
+
+void SiteSession::gone_back(StepIndex t) {
+  if (JoinHost* const host = this->host()) host->gone_back(t);
 }
 
 void SiteSession::record_into(EventSink* events) { events_->record_into(events); }

@@ -121,6 +121,8 @@ class SiteSession {
   [[nodiscard]] Exchange& exchange();
   /// Whether a site other than the first may be lost.
   [[nodiscard]] bool elastic() const { return elastic_; }
+  /// Whether rounds may be taken back: takes_steps_back.
+  [[nodiscard]] bool takes_back() const { return takes_back_; }
   /// The hub's rank where there is one, else that of site 0.
   [[nodiscard]] Rank coordinator() const { return coordinator_; }
   [[nodiscard]] bool has_hub() const { return coordinator_ != Rank(0); }
@@ -161,6 +163,8 @@ class SiteSession {
   /// again while they do.
   void after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy,
                   bool stands = false);
+  /// From the worker, which goes on after step t: what it has taken since does not count.
+  void gone_back(StepIndex t);
   /// Whether somebody who comes back is being taken in, as far as is known here. Any task.
   [[nodiscard]] bool takes_in() const { return source_.takes_in(); }
   /// Whether training step t is late for a round that has been begun without it. From the worker.
@@ -179,6 +183,8 @@ class SiteSession {
 
  private:
   class Events;
+  /// Null: this site is no donor.
+  [[nodiscard]] JoinHost* host();
   void open_exchange();
   [[nodiscard]] HelloNote hello() const;
   void say_hello(Rank to);
@@ -225,6 +231,7 @@ class SiteSession {
   const Rank coordinator_;
   const SiteFacts facts_;
   const bool elastic_;
+  const bool takes_back_;
   SystemRuntime runtime_;
   std::unique_ptr<WaitQueue> queue_;
   // Under queue_'s lock:

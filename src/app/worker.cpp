@@ -56,11 +56,7 @@ class Worker {
     } else {
       setup.checkpointing.restore_parameters(context.rank, inner_);
     }
-    OuterOptions outer = setup.config.outer;
-    outer.patience = setup.patience;
-    outer.spsa.run_key = run_key(setup.config.run.seed, Stream::kSpsa);
-    outer.spsa.threads = setup.plan.threads_per_worker;
-    strategy_ = make_strategy(outer);
+    strategy_ = make_strategy();
     if (taken_over) {
       restore_worker_state(*taken_over, inner_, *strategy_);
       catch_up();
@@ -71,6 +67,7 @@ class Worker {
         setup.in_hand->work.reset();
       }
     }
+    keep_copy();
     if (setup.on_start && !newcomer_ && strategy_->shared_anchors()) {
       setup.on_start(strategy_->steps(), outer_digest(*strategy_, inner_.parameters().size()));
     }
@@ -106,7 +103,13 @@ class Worker {
     while (strategy_->steps().value() < setup_.plan.total_steps) {
       const StepIndex t(strategy_->steps().value() + 1);
       if (!begin(t)) return;
-      step(t);
+      try {
+        settle(strategy_->steps());  // that all commit after it may have been heard just now
+        step(t);
+      } catch (const TakenBackError& error) {
+        go_back(error.what());
+        continue;
+      }
       if (setup_.site != nullptr) setup_.site->after_step(t, inner_, *strategy_);
       if (setup_.plan.evaluates_after(t)) {
         evaluate(t);
@@ -140,7 +143,11 @@ class Worker {
 
   /// With its state on the device that has the weights, where outer.placement says so; virtual
   /// time has none.
-  [[nodiscard]] std::unique_ptr<OuterStrategy> make_strategy(const OuterOptions& options) {
+  [[nodiscard]] std::unique_ptr<OuterStrategy> make_strategy() {
+    OuterOptions options = setup_.config.outer;
+    options.patience = setup_.patience;
+    options.spsa.run_key = run_key(setup_.config.run.seed, Stream::kSpsa);
+    options.spsa.threads = setup_.plan.threads_per_worker;
     auto* const values = dynamic_cast<cuda::ResidentValues*>(model_.get());
     if (outer_is_on_device(setup_.config) && !context_.runtime.simulated()) {
       ISTHMUS_CHECK(values != nullptr, setup_.config.outer_placement);
@@ -207,6 +214,25 @@ class Worker {
     return true;
   }
 
+  /// After a step that nothing takes back any more: what to go back to, if a later one is.
+  void keep_copy() {
+    if (setup_.site != nullptr && setup_.site->takes_back()) kept_.keep(inner_, *strategy_);
+  }
+
+  /// To the last committed step, with all who are left; what was trained since is trained again.
+  /// The batches of a step are the same each time, and so is its learning rate.
+  void go_back(const std::string& why) {
+    const StepIndex committed = context_.exchange.go_back();
+    const StepIndex from = strategy_->steps();
+    held_.clear();
+    strategy_.reset();  // before there are two
+    strategy_ = kept_.restore(inner_, [&] { return make_strategy(); });
+    ISTHMUS_CHECK(strategy_->steps() >= committed, strategy_->steps().value(), committed.value());
+    log_warning("worker {}: back from step {} to step {}: {}", context_.rank.value(),
+                from.value() + 1, strategy_->steps().value(), why);
+    setup_.site->gone_back(strategy_->steps());
+  }
+
   void step(StepIndex t) {
     if (StateMemory* const files = StateMemory::current()) files->begin_step(t);
     StepReport report = strategy_->step();
@@ -216,12 +242,24 @@ class Worker {
           last ? strategy_->finish() : outer::apply_late(*strategy_);
       report.rounds.insert(report.rounds.end(), rounds.begin(), rounds.end());
     }
-    setup_.board.post_step(context_.rank, t,
-                           {.report = std::move(report),
-                            .learning_rate = inner_.learning_rate(t),
-                            .now = context_.runtime.clock().now(),
-                            .sent = context_.exchange.bytes(),
-                            .computed = timed_.computed()});
+    held_.emplace_back(t, StepPost{.report = std::move(report),
+                                   .learning_rate = inner_.learning_rate(t),
+                                   .now = context_.runtime.clock().now(),
+                                   .sent = context_.exchange.bytes(),
+                                   .computed = timed_.computed()});
+    settle(t);
+  }
+
+  /// Steps up to t, the last one taken, get their lines once nothing takes them back any more;
+  /// where all meet they are committed first.
+  void settle(StepIndex t) {
+    if (held_.empty()) return;
+    if (workers_meet_after(t)) strategy_->commit();
+    if (context_.exchange.uncommitted()) return;
+    for (auto& [step, post] : std::exchange(held_, {})) {
+      setup_.board.post_step(context_.rank, step, std::move(post));
+    }
+    keep_copy();
   }
 
   // Outer parameters that are the same on all workers are evaluated by all that are there, each
@@ -304,6 +342,9 @@ class Worker {
   outer::IdleInnerLoop inner_;
   Newcomer* newcomer_;
   std::unique_ptr<OuterStrategy> strategy_;
+  // Where steps may be taken back:
+  KeptState kept_;                                    // after the last committed one
+  std::vector<std::pair<StepIndex, StepPost>> held_;  // of steps that are not committed
 };
 
 }  // namespace

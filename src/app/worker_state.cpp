@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/worker_state.h"
 
+#include <utility>
+
 #include "core/all_elements.h"
+#include "core/check.h"
+#include "core/state_bytes.h"
 
 namespace isthmus::app {
 
@@ -36,6 +40,23 @@ void restore_worker_state(StateReader& from, InnerLoop& inner, OuterStrategy& st
   inner.load(inner_state);
   PrefixedStateReader outer_state(from, "outer/");
   strategy.load(outer_state);
+}
+
+void KeptState::keep(InnerLoop& inner, const OuterStrategy& strategy) {
+  bytes_ = {};  // before there are two
+  bytes_ = write_state(worker_snapshot(inner, strategy, true));
+}
+
+// A strategy that has thrown is of no use: it may hold half a step.
+std::unique_ptr<OuterStrategy> KeptState::restore(
+    InnerLoop& inner, const std::function<std::unique_ptr<OuterStrategy>()>& make) {
+  const auto state = read_state(std::move(bytes_));
+  ISTHMUS_CHECK(state.has_value());
+  restore_worker_parameters(**state, inner);
+  std::unique_ptr<OuterStrategy> strategy = make();
+  restore_worker_state(**state, inner, *strategy);
+  keep(inner, *strategy);
+  return strategy;
 }
 
 }  // namespace isthmus::app

@@ -4,6 +4,11 @@
 // goes on from another's state. The worker's thread, between two steps.
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
 #include "core/state_snapshot.h"
 #include "isthmus/inner_loop.h"
 #include "isthmus/outer.h"
@@ -20,5 +25,19 @@ void restore_worker_parameters(StateReader& from, InnerLoop& inner);
 /// The rest. The method's syncs in flight are begun again. THROWS: RunError, ConfigError when the
 /// method or a setting is another one.
 void restore_worker_state(StateReader& from, InnerLoop& inner, OuterStrategy& strategy);
+
+/// A worker's state after some step, to go back to; in memory, as large as its checkpoint.
+class KeptState {
+ public:
+  /// Between two steps; in the place of what was kept before.
+  void keep(InnerLoop& inner, const OuterStrategy& strategy);
+  /// The inner loop as it was. `make`: as the strategy was made. RETURNS: it, as it was. What is
+  /// kept stays. REQUIRES: something is kept.
+  [[nodiscard]] std::unique_ptr<OuterStrategy> restore(
+      InnerLoop& inner, const std::function<std::unique_ptr<OuterStrategy>()>& make);
+
+ private:
+  std::vector<std::byte> bytes_;
+};
 
 }  // namespace isthmus::app

@@ -43,7 +43,7 @@ std::vector<RoundReport> CompressedMean::run(StepIndex t, bool fit, bool commit,
   for (std::size_t k = 0; k < buckets_.size(); ++k) {
     const Expected<Reduced, ExchangeError> mean = exchange_.wait(tickets[k], options_.patience);
     if (!mean) {
-      throw round_failure(exchange_.self(), "momentum exchange", mean.error());
+      throw_round_failure(exchange_.self(), "momentum exchange", mean.error());
     }
     const double norm = l2_norm(mean->values);
     const bool usable = std::isfinite(norm);

@@ -88,7 +88,7 @@ void Ddp::launch(std::size_t bucket, StepIndex t) {
 Reduced Ddp::settle(const Ticket& ticket) {
   Expected<Reduced, ExchangeError> mean = exchange_.wait(ticket, patience_);
   if (!mean) {
-    throw round_failure(exchange_.self(), "gradient exchange", mean.error());
+    throw_round_failure(exchange_.self(), "gradient exchange", mean.error());
   }
   return std::move(*mean);
 }
@@ -119,16 +119,22 @@ std::vector<RoundReport> Ddp::finish() {
   return {};
 }
 
-// An empty round commits the digests still open.
 void Ddp::commit_open_rounds(StepIndex last) {
-  if (last.value() % commit_every_ != 0) {
-    (void)settle(exchange_.begin({.id = id_of(buckets_.size(), last),
-                                  .encoded = {},
-                                  .codec = codec_,
-                                  .weight = 1,
-                                  .kind = kind_,
-                                  .commit = true}));
-  }
+  if (last.value() % commit_every_ != 0) commit_after(last);
+}
+
+void Ddp::commit_retractable(StepIndex last) {
+  if (exchange_.uncommitted()) commit_after(last);
+}
+
+// An empty round commits the digests still open.
+void Ddp::commit_after(StepIndex last) {
+  (void)settle(exchange_.begin({.id = id_of(buckets_.size(), last),
+                                .encoded = {},
+                                .codec = codec_,
+                                .weight = 1,
+                                .kind = kind_,
+                                .commit = true}));
 }
 
 std::span<const float> Ddp::values(std::size_t parameter) const {

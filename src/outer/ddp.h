@@ -22,6 +22,7 @@ class Ddp final : public OuterStrategy {
 
   StepReport step() override;
   std::vector<RoundReport> finish() override;
+  void commit() override { commit_retractable(steps_); }
   [[nodiscard]] StepIndex steps() const override { return steps_; }
   [[nodiscard]] std::span<const float> values(std::size_t parameter) const override;
   void save(StateWriter& writer) const override;
@@ -31,9 +32,12 @@ class Ddp final : public OuterStrategy {
   /// For a method that is ddp in its first steps: commits what steps up to `last` left open, and
   /// goes on after step `last` of a checkpoint of its own.
   void commit_open_rounds(StepIndex last);
+  /// ... that may be taken back.
+  void commit_retractable(StepIndex last);
   void go_on_from(StepIndex last) { steps_ = last; }
 
  private:
+  void commit_after(StepIndex last);
   void launch_ready(StepIndex t);
   void launch(std::size_t bucket, StepIndex t);
   [[nodiscard]] ErrorFeedback* residual_of(std::size_t bucket);

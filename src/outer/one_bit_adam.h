@@ -38,6 +38,7 @@ class OneBitAdam final : public OuterStrategy {
 
   StepReport step() override;
   std::vector<RoundReport> finish() override;
+  void commit() override { warm_up_.commit_retractable(steps_); }
   [[nodiscard]] StepIndex steps() const override { return steps_; }
   [[nodiscard]] std::span<const float> values(std::size_t parameter) const override;
   void save(StateWriter& writer) const override;

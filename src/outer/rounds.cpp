@@ -108,7 +108,7 @@ Settled Rounds::settle(std::vector<InFlight>::iterator where) {
   Expected<Reduced, ExchangeError> mean = exchange_.wait(round.ticket, settings_.patience);
   if (!mean) {
     failed_[index(round.sync.fragment)] = round.window;
-    throw round_failure(exchange_.self(), "outer sync", mean.error());
+    throw_round_failure(exchange_.self(), "outer sync", mean.error());
   }
   const double norm = l2_norm(mean->values);
   // All members hold the same bytes, so all of them turn a bad result away alike.

@@ -282,10 +282,11 @@ void saved_finite(StateReader& reader, const std::string& name, std::span<float>
   }
 }
 
-PeerError round_failure(Rank self, std::string_view what, const ExchangeError& error) {
+void throw_round_failure(Rank self, std::string_view what, const ExchangeError& error) {
+  if (error.kind == ExchangeError::Kind::kTakenBack) throw TakenBackError(error.what);
   const bool late = error.kind == ExchangeError::Kind::kDeadlineExceeded;
-  return PeerError(fmt::format("worker {}: {} failed: {}{}", self.value(), what, error.what,
-                               late ? "; where links are that slow, raise net.patience" : ""));
+  throw PeerError(fmt::format("worker {}: {} failed: {}{}", self.value(), what, error.what,
+                              late ? "; where links are that slow, raise net.patience" : ""));
 }
 
 }  // namespace isthmus::outer

@@ -55,7 +55,8 @@ void check_identity(const Identity& identity, StateReader& reader);
 /// A saved tensor of finite values. THROWS: RunError naming it.
 void saved_finite(StateReader& reader, const std::string& name, std::span<float> values);
 
-/// What to throw when a round of worker `self` failed: who, what ("outer sync"), cause, remedy.
-[[nodiscard]] PeerError round_failure(Rank self, std::string_view what, const ExchangeError& error);
+/// THROWS: for a round of worker `self` that has failed: PeerError with who, what ("outer sync"),
+/// cause, remedy; TakenBackError where it was taken back.
+[[noreturn]] void throw_round_failure(Rank self, std::string_view what, const ExchangeError& error);
 
 }  // namespace isthmus::outer

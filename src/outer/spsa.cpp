@@ -194,7 +194,7 @@ Reduced Spsa::collect(SyncId id, std::vector<std::byte> bytes) {
                                          .commit = true});
   Expected<Reduced, ExchangeError> all = exchange_.wait(ticket, patience_);
   if (!all) {
-    throw round_failure(exchange_.self(), "exchange of spsa entries", all.error());
+    throw_round_failure(exchange_.self(), "exchange of spsa entries", all.error());
   }
   return std::move(*all);
 }

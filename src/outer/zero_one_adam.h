@@ -41,6 +41,7 @@ class ZeroOneAdam final : public OuterStrategy {
   StepReport step() override;
   /// A sync of the local steps left over.
   std::vector<RoundReport> finish() override;
+  void commit() override { full_.commit_retractable(steps_); }
   [[nodiscard]] StepIndex steps() const override { return steps_; }
   /// x in phase A, a in phase B.
   [[nodiscard]] std::span<const float> values(std::size_t parameter) const override;

@@ -20,9 +20,16 @@ std::string name_of(const SyncId& id) {
 
 }  // namespace
 
+Ticket ForwardingExchange::begin(Contribution contribution) {
+  if (contribution.encoded.values == 0) bare_.insert(contribution.id);
+  return real_.begin(std::move(contribution));
+}
+
 Expected<Reduced, ExchangeError> ForwardingExchange::wait(const Ticket& ticket, Duration patience) {
   Expected<Reduced, ExchangeError> result = real_.wait(ticket, patience);
-  if (result && sink_) sink_(ticket.id, *result, encoded_ ? encoded_(ticket.id) : Encoded());
+  const bool bare = bare_.erase(ticket.id) > 0;
+  if (result && !bare && sink_)
+    sink_(ticket.id, *result, encoded_ ? encoded_(ticket.id) : Encoded());
   return result;
 }
 
@@ -103,6 +110,11 @@ Expected<void, ExchangeError> JoiningExchange::await(const std::function<bool()>
 
 Expected<void, ExchangeError> JoiningExchange::await_step(StepIndex t, Duration patience) {
   return await([&] { return last_ || donor_ >= t; }, patience,
+               fmt::format("word that step {} is over", t.value()));
+}
+
+Expected<void, ExchangeError> JoiningExchange::await_end(StepIndex t, Duration patience) {
+  return await([&] { return donor_ >= t; }, patience,
                fmt::format("word that step {} is over", t.value()));
 }
 

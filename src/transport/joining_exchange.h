@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -37,23 +38,26 @@ class ForwardingExchange final : public Exchange {
   explicit ForwardingExchange(Exchange& real, std::function<Encoded(const SyncId&)> encoded = {})
       : real_(real), encoded_(std::move(encoded)) {}
 
-  /// `sink` sees every result that `wait` hands out from now on, before it is handed out; an empty
-  /// one ends that.
+  /// `sink` sees every result that `wait` hands out from now on, before it is handed out, but those
+  /// of rounds without values, which only commit others; an empty one ends that.
   void forward_to(Sink sink) { sink_ = std::move(sink); }
 
   [[nodiscard]] Rank self() const override { return real_.self(); }
   [[nodiscard]] int members() const override { return real_.members(); }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
-  Ticket begin(Contribution contribution) override { return real_.begin(std::move(contribution)); }
+  Ticket begin(Contribution contribution) override;
   [[nodiscard]] bool poll(const Ticket& ticket) override { return real_.poll(ticket); }
   [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
                                                       Duration patience) override;
   [[nodiscard]] ByteCounts bytes() const override { return real_.bytes(); }
+  [[nodiscard]] bool uncommitted() const override { return real_.uncommitted(); }
+  StepIndex go_back() override { return real_.go_back(); }
 
  private:
   Exchange& real_;
   const std::function<Encoded(const SyncId&)> encoded_;
   Sink sink_;
+  std::set<SyncId> bare_;  // begun, without values
 };
 
 /// The joiner's exchange. `begin`, `poll`, `wait` and `await_step` are for the worker's thread; the
@@ -81,6 +85,8 @@ class JoiningExchange final : public Exchange {
   /// Blocks until step t may be taken: the donor has ended it, or K is known. RETURNS:
   /// DeadlineExceeded after `patience`, PeerLost when the joining has failed.
   [[nodiscard]] Expected<void, ExchangeError> await_step(StepIndex t, Duration patience);
+  /// Blocks until the donor has ended step t, whether or not K is known. RETURNS: as await_step.
+  [[nodiscard]] Expected<void, ExchangeError> await_end(StepIndex t, Duration patience);
   /// K, once it is known.
   [[nodiscard]] std::optional<StepIndex> member_after() const;
 
@@ -95,6 +101,8 @@ class JoiningExchange final : public Exchange {
   [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
                                                       Duration patience) override;
   [[nodiscard]] ByteCounts bytes() const override { return real_.bytes(); }
+  [[nodiscard]] bool uncommitted() const override { return real_.uncommitted(); }
+  StepIndex go_back() override { return real_.go_back(); }
 
  private:
   /// What the worker asked for, to be held against what comes.

@@ -49,6 +49,7 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
                .min_members = options_.min_members,
                .keeps_encoded = options_.keeps_encoded,
                .gathers = options_.gathers,
+               .takes_back = options_.takes_back,
                .moves_shares = options_.moves_shares,
                .connections = options_.connections,
                .deadline = options_.deadline,
@@ -180,7 +181,7 @@ void PeerExchange::give_up_quietly(const std::string& why) {
 Ticket PeerExchange::begin(Contribution contribution) {
   check(contribution);
   const Ticket ticket{contribution.id};
-  const bool commit = contribution.commit || options_.elastic;
+  const bool commit = contribution.commit || (options_.elastic && !options_.takes_back);
   if (options_.deadline) {
     bool late = false;
     queue_->update([&] { late = engine_.meet(ticket.id, runtime_.clock().now()); });
@@ -198,6 +199,16 @@ Ticket PeerExchange::begin(Contribution contribution) {
     engine.begin(std::move(round), commit, std::move(retained), now, out);
   });
   return ticket;
+}
+
+bool PeerExchange::uncommitted() const {
+  return locked([](const ExchangeEngine& engine) { return engine.uncommitted(); });
+}
+
+StepIndex PeerExchange::go_back() {
+  StepIndex step;
+  queue_->update([&] { step = engine_.go_back(); });
+  return step;
 }
 
 bool PeerExchange::round_open() const {

@@ -52,10 +52,14 @@ struct PeerExchangeOptions {
   EventSink* events = nullptr;  // borrowed; may be null
   /// Members other than member 0 may be lost, and come back (transport/epoch.h): what is not
   /// committed is then begun again among those that are left, however few. Every round commits by
-  /// itself. Equal on all members. Who lives is not left out, for being slow or for what it
-  /// computes, nor released, where fewer than `min_members` would be left.
+  /// itself, unless `takes_back`. Equal on all members. Who lives is not left out, for being slow
+  /// or for what it computes, nor released, where fewer than `min_members` would be left.
   bool elastic = false;
   int min_members = 1;
+  /// With `elastic`: Contribution::commit counts. A loss takes back what is not committed, results
+  /// that were handed out too (Exchange::go_back). Without `moves_shares` and `deadline`. Equal on
+  /// all members.
+  bool takes_back = false;
   /// With `elastic`: who has not begun a round after a member has waited so long for it, and nobody
   /// else has come or gone meanwhile, is left out, if enough are left. Of a reduce those can tell
   /// who own a part of it.
@@ -132,6 +136,8 @@ class PeerExchange final : public Exchange {
   [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
                                                       Duration patience) override;
   [[nodiscard]] ByteCounts bytes() const override;
+  [[nodiscard]] bool uncommitted() const override;
+  StepIndex go_back() override;
   /// Whether a round has begun here and is not through. Any task.
   [[nodiscard]] bool round_open() const;
   /// With a deadline: the last step after which a round was sent that was begun in this member's

@@ -34,7 +34,8 @@ void ExchangeEngine::begin(Round round, bool commit, std::optional<Contribution>
                            TimePoint now, Outbox& out) {
   const SyncId id = round.id();
   ISTHMUS_CHECK(!gathers_);
-  ISTHMUS_CHECK(retained.has_value() == options_.elastic && (commit || !options_.elastic));
+  ISTHMUS_CHECK(retained.has_value() == options_.elastic);
+  ISTHMUS_CHECK(commit || !options_.elastic || options_.takes_back);
   if (meet(id, now)) return;
   if (options_.deadline) keep_form(*retained, now);
   open(std::move(round), commit, std::move(retained), std::nullopt, now, out);
@@ -43,10 +44,15 @@ void ExchangeEngine::begin(Round round, bool commit, std::optional<Contribution>
 void ExchangeEngine::open(Round round, bool commit, std::optional<Contribution> retained,
                           std::optional<TimePoint> in_its_name, TimePoint now, Outbox& out) {
   const SyncId id = round.id();
+  if (why_) {
+    taken_back_.insert(id);
+    return;
+  }
   ISTHMUS_CHECK(over_ || membership_.takes_part(options_.self, id.sent), id.sent.value());
   if (retained && round.epoch() != membership_.epoch_of(id.sent)) {  // changed since it was made
     round = Round(*retained, place(id));
   }
+  if (options_.takes_back) retained.reset();  // no round is begun again here
   ISTHMUS_CHECK(!rounds_.contains(id), id.fragment.value(), id.sent.value());
   ISTHMUS_CHECK(!over(id), id.fragment.value(), id.sent.value());
   ISTHMUS_CHECK(knows_shares(id), id.fragment.value(), id.sent.value());

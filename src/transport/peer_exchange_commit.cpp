@@ -198,6 +198,7 @@ void ExchangeEngine::take_verdict(const SyncId& id, const Verdict& verdict) {
 // Every member has said DONE, so nobody will ask for this round or the ones it covers again.
 void ExchangeEngine::close(OpenRound& open) {
   open.closed = true;
+  committed_after_ = std::max(committed_after_, open.round.id().sent);
   through_.push_back({open.round.id(), open.begun});
   note_final(open.round.id(), open.digest);
   adopt_shares(open);
@@ -213,11 +214,13 @@ void ExchangeEngine::close(OpenRound& open) {
 }
 
 /// At the coordinator: a round that has no verdict waits for that member too, from which this one
-/// may want nothing else. It may have missed the news of who takes part.
+/// may want nothing else. It may have missed the news of who takes part, as it may where a later
+/// round's verdict is to cover this one.
 bool ExchangeEngine::lacks_digest(const OpenRound& open, Rank peer) const {
   const SyncId& id = open.round.id();
   const auto digests = dones_.find(id);
-  return coordinates() && open.commit && !open.closed && membership_.takes_part(peer, id.sent) &&
+  const bool wanted = open.commit || options_.takes_back;
+  return coordinates() && wanted && !open.closed && membership_.takes_part(peer, id.sent) &&
          (digests == dones_.end() || !digests->second.contains(peer));
 }
 

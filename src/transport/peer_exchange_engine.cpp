@@ -35,6 +35,8 @@ ExchangeEngine::ExchangeEngine(EngineOptions options)
   ISTHMUS_CHECK(!gathers_ || (options_.elastic && !options_.hub));
   ISTHMUS_CHECK(options_.elastic || !options_.deadline);
   ISTHMUS_CHECK(options_.table.empty() || (options_.groups.empty() && !options_.moves_shares));
+  ISTHMUS_CHECK(!options_.takes_back || options_.elastic);
+  ISTHMUS_CHECK(!options_.takes_back || (!options_.deadline && !options_.moves_shares));
   peer_.resize(processes);
   for (Peer& peer : peer_) {
     peer.patience = options_.retry_interval;
@@ -56,7 +58,9 @@ void ExchangeEngine::receive(Rank from, FrameBytes bytes, TimePoint now, Outbox&
     return;
   }
   Peer& peer = peer_[index(from)];
-  peer.closed_before = std::max(peer.closed_before, frame->header.closed_before);
+  if (speaks_of_now(frame->header)) {
+    peer.closed_before = std::max(peer.closed_before, frame->header.closed_before);
+  }
   if (is_values(frame->header.kind)) {
     receive_data(from, *frame, std::move(bytes), now, out);
   } else {
@@ -242,11 +246,16 @@ bool ExchangeEngine::any_open() const {
 }
 
 bool ExchangeEngine::ready(const SyncId& id) const {
+  if (taken_back_.contains(id)) return true;
   const OpenRound& open = rounds_.at(id);
   return open.closed || open.failure;
 }
 
 Expected<Reduced, ExchangeError> ExchangeEngine::take(const SyncId& id) {
+  if (taken_back_.erase(id) > 0) {
+    return Unexpected<ExchangeError>(
+        ExchangeError{ExchangeError::Kind::kTakenBack, options_.self, why_.value_or("")});
+  }
   OpenRound& open = rounds_.at(id);
   ISTHMUS_CHECK(!open.taken, id.fragment.value(), id.sent.value());
   if (open.failure) {
@@ -278,12 +287,14 @@ std::vector<Rank> ExchangeEngine::waits_for(const OpenRound& open) const {
 }
 
 void ExchangeEngine::ask(const SyncId& id, Outbox& out) {
+  if (taken_back_.contains(id)) return;
   const OpenRound& open = rounds_.at(id);
   if (open.closed || open.failure) return;
   for (const Rank peer : waits_for(open)) send({.kind = FrameKind::kProbe}, peer, {}, out);
 }
 
 std::string ExchangeEngine::describe(const SyncId& id) const {
+  if (taken_back_.contains(id)) return *why_;
   const OpenRound& open = rounds_.at(id);
   if (options_.hub && open.said_done) {
     return fmt::format("fragment {} of step {} waits for the hub{}", id.fragment.value(),
@@ -306,7 +317,7 @@ void ExchangeEngine::leave(Outbox& out) {
 }
 
 bool ExchangeEngine::over(const SyncId& id) const {
-  return id.sent < last_begun_ || finished_.contains(id);
+  return id.sent < last_begun_ || finished_.contains(id) || (back_to_ && id.sent <= *back_to_);
 }
 
 std::int64_t ExchangeEngine::closed_before() const {

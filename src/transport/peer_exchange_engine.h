@@ -15,7 +15,8 @@
 // With `elastic`, members come and go in epochs (transport/membership.h, peer_exchange_epochs.cpp):
 // who sees a member gone tells the coordinator, which says EPOCH to all; every round that is not
 // committed is begun again from retained inputs by those who are left. Every round then commits by
-// itself. Without member 0 nothing goes on. A hub may die: rounds wait for its next process, which
+// itself, unless what is not committed can be taken back (peer_exchange_taking_back.cpp). Without
+// member 0 nothing goes on. A hub may die: rounds wait for its next process, which
 // knows from records what the last one has decided, and is told again what was said to that one.
 //
 // With a `deadline`, who is late holds nobody up (peer_exchange_standing_in.cpp): its own engine
@@ -64,6 +65,10 @@ struct EngineOptions {
   /// The members meet first: until `start` nobody is left out, and of frames notes alone count.
   /// With `elastic`, without `hub`.
   bool gathers = false;
+  /// Rounds may leave their commit to a later one: where a member is lost, all that is not
+  /// committed is taken back. With `elastic`, without `moves_shares` and `deadline`. Of all members
+  /// or none; a hub is ready for it.
+  bool takes_back = false;
   /// Shares move while the run goes on (measured_shares.h); `shares` are those at the start. A
   /// fragment's round is begun once the result of the one before has been taken. Without `groups`.
   bool moves_shares = false;
@@ -101,6 +106,12 @@ class ExchangeEngine {
   [[nodiscard]] bool meet(const SyncId& id, TimePoint now);
   /// The last step after which a round was sent that was begun in this member's name and not met.
   [[nodiscard]] std::optional<StepIndex> begun_ahead() const;
+  /// Whether results have been handed out that may be taken back, or that were, unknown to whoever
+  /// begins rounds.
+  [[nodiscard]] bool uncommitted() const;
+  /// The rounds taken back are known to be so: the next ones count.
+  /// RETURNS: the last step of which a round is committed here; 0: none.
+  StepIndex go_back();
   /// Of the fragment of which it is most: how many of its last rounds, in a row, were begun so. One
   /// that this member begins itself ends the row.
   [[nodiscard]] int missed_in_a_row() const;
@@ -261,6 +272,9 @@ class ExchangeEngine {
   void note_changes(const EpochNews& news);
   void relaunch(OpenRound& open, TimePoint now, Outbox& out);
   void finish_with(const ExchangeError& error);
+  void take_back();
+  [[nodiscard]] static bool is_committed(const OpenRound& open);
+  [[nodiscard]] bool speaks_of_now(const FrameHeader& head) const;
   void close(OpenRound& open);
   void note_final(const SyncId& id, const Digest128& digest);
   [[nodiscard]] bool needs(Rank peer) const;
@@ -361,6 +375,11 @@ class ExchangeEngine {
   std::optional<TimePoint> asked_;                  // for the news of them, or the first such came
   std::vector<Epoch> epochs_;                       // entered and not taken
   std::optional<EpochNews> news_;                   // at the coordinator: the last one
+  // With `takes_back`:
+  StepIndex committed_after_;         // the last step of which a round was committed
+  std::optional<StepIndex> back_to_;  // that, when rounds were taken back the last time
+  std::optional<std::string> why_;    // while whoever begins rounds has not gone back
+  std::set<SyncId> taken_back_;       // begun, and nobody has been told
   bool leaving_ = false;
   // Where shares move.
   struct NextShares {

@@ -295,7 +295,7 @@ void ExchangeEngine::enter(const EpochNews& news, TimePoint now, Outbox& out) {
     }
     return;
   }
-  if (begins_anew) dones_.clear();  // all that is not committed
+  if (begins_anew) take_back();  // all that is not committed
   std::erase_if(early_, [&](const auto& entry) {
     const bool before = parse_frame(*entry.second.front().second)->header.epoch <
                         membership_.epoch_of(entry.first.sent);
@@ -357,6 +357,7 @@ void ExchangeEngine::note_changes(const EpochNews& news) {
 
 void ExchangeEngine::relaunch(OpenRound& open, TimePoint now, Outbox& out) {
   if (gauge_) gauge_->forget(open.round.id());
+  ISTHMUS_CHECK(open.retained.has_value(), open.round.id().sent.value());
   Contribution contribution = *open.retained;
   if (contribution.owner_residual) *contribution.owner_residual = open.residual;
   const std::uint64_t sent_before = open.round.wire_bytes();

@@ -89,7 +89,8 @@ void ExchangeEngine::welcome_back(Rank peer, TimePoint now, Outbox& out) {
     return;
   }
   for (auto& [id, open] : rounds_) {
-    if (!open.closed && !open.failure && membership_.takes_part(peer, id.sent)) {
+    const bool over = options_.takes_back ? is_committed(open) : open.closed;
+    if (!over && !open.failure && membership_.takes_part(peer, id.sent)) {
       announce(open, {peer}, out);
       open.round.send_anew(peer, out);
     }

@@ -153,6 +153,68 @@ TEST_F(Join, TurnsAwayWhoTakesInLessThanTheRunMakes) {
   }
 }
 
+// Whoever has been given results of steps that do not count starts over, also once it is admitted,
+// unless it was only given what is committed.
+TEST_F(Join, WhoWasGivenStepsThatAreTakenBackStartsOver) {
+  const auto north = newcomer(Rank(2));
+  live_ = {true, false, false};
+  const auto turned_away = [&] {
+    for (const auto& [to, note] : std::exchange(sent_, {})) {
+      if (const auto* away = std::get_if<TurnedAwayNote>(&note)) {
+        EXPECT_TRUE(away->again);
+        EXPECT_THAT(away->why, HasSubstr("gone back to step"));
+        return true;
+      }
+    }
+    return false;
+  };
+  for (const bool admitted : {false, true}) {
+    for (const std::int64_t back_to : {8, 12}) {
+      host_.receive(Rank(2), JoinNote{{0}});
+      after_step(7);
+      ASSERT_TRUE(forwarding_.wait({{FragmentId(0), StepIndex(8)}}, 1s));
+      if (admitted) {
+        host_.receive(Rank(2), CaughtUpNote{});
+        ASSERT_TRUE(host_.agreed(11));
+      }
+      sent_.clear();
+      host_.gone_back(StepIndex(back_to));
+      EXPECT_EQ(turned_away(), !admitted || back_to < 11) << back_to;
+      ASSERT_TRUE(forwarding_.wait({{FragmentId(0), StepIndex(9)}}, 1s));
+      const bool given = std::ranges::any_of(
+          sent_, [](const auto& each) { return std::holds_alternative<ResultNote>(each.second); });
+      EXPECT_EQ(given, admitted && back_to > 11) << back_to;
+    }
+  }
+}
+
+// The last step it replays may be taken back until the donor has ended it.
+TEST_F(Join, TrainsOnceTheDonorHasEndedTheLastStepItReplays) {
+  for (const bool awaits_end : {false, true}) {
+    real_ = std::make_unique<FakeExchange>(Rank(2));
+    Newcomer north(
+        *real_, runtime_, Rank(0), {"east", "west", "north"},
+        [this](Rank to, const Note& note) { answers_.emplace_back(to, note); }, nullptr,
+        awaits_end);
+    live_ = {true, false, false};
+    host_.receive(Rank(2), JoinNote{{0}});
+    after_step(7);
+    settle(north);
+    ASSERT_TRUE(north.fetch(runtime_.clock().now()));
+    north.admitted(9);
+    EXPECT_TRUE(north.may_replay(StepIndex(9), 0s));
+    if (awaits_end) {
+      north.receive(Rank(0), ReachedNote{StepIndex(8)});
+      EXPECT_THROW((void)north.may_replay(StepIndex(10), 0s), PeerError);
+      north.receive(Rank(0), ReachedNote{StepIndex(9)});
+    }
+    EXPECT_FALSE(north.may_replay(StepIndex(10), 0s));
+    host_.lost(Rank(2));
+    sent_.clear();
+    answers_.clear();
+  }
+}
+
 // Notes to the other site, and from it: what both hold alike comes from either.
 TEST_F(Join, TakesWhatIsAlikeFromTheOthers) {
   Loop own;

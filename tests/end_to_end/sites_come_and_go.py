@@ -186,7 +186,26 @@ def dies_and_comes_back(run, victim):
                 if row["what"].startswith("site")]
     for what in ("site left", "site joined"):
         require((what, victim) in happened, f"{run.folder.name}: {happened}")
+    if run.folder.name in ("ddp", "1bit-adam"):
+        went_back(run, victim)
     return seconds
+
+
+def went_back(run, victim):
+    """Those who were left took the steps since the last committed one again: sixteen at most, all
+    the same. Of steps that count each has one line, the same at each."""
+    stayed = [name for name in run.names if name != victim]
+    gone = [re.findall(r"back from step (\d+) to step (\d+)", run.said(name)) for name in stayed]
+    for found in gone:
+        require(found, f"{run.folder.name}: nobody went back: {run.said('east')[-800:]}")
+        for begun, last in found:
+            require(1 <= int(begun) - int(last) <= 16, f"{run.folder.name}: {found}")
+    require(len({tuple(last for _, last in found) for found in gone}) == 1,
+            f"{run.folder.name}: to unlike steps: {gone}")
+    losses = [[(row["step"], row["loss"]) for row in run.rows(name, "train")] for name in stayed]
+    shortest = min(map(len, losses))
+    require(all(each[:shortest] == losses[0][:shortest] for each in losses),
+            f"{run.folder.name}: unlike lines")
 
 
 def leaves_and_comes_back(run):

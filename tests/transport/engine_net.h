@@ -38,7 +38,7 @@ class EngineNet {
             int min_members = 1, Duration retry_interval = 100ms, bool hub = false,
             std::vector<std::uint32_t> groups = {}, std::vector<std::uint32_t> shares = {},
             bool moves_shares = false, std::optional<RoundDeadline> deadline = {},
-            std::vector<SharesOfSize> table = {})
+            std::vector<SharesOfSize> table = {}, bool takes_back = false)
       : rng_(seed, Stream::kTestData),
         faults_(faults),
         retry_interval_(retry_interval),
@@ -49,7 +49,8 @@ class EngineNet {
         shares_(std::move(shares)),
         moves_shares_(moves_shares),
         deadline_(std::move(deadline)),
-        table_(std::move(table)) {
+        table_(std::move(table)),
+        takes_back_(takes_back) {
     for (int m = 0; m < members + (hub ? 1 : 0); ++m) {
       engines_.push_back(std::make_unique<ExchangeEngine>(options(Rank(m), members)));
     }
@@ -140,7 +141,7 @@ class EngineNet {
   void revive(int member) {
     ++lives_[static_cast<std::size_t>(member)];
     engines_[static_cast<std::size_t>(member)] =
-        std::make_unique<ExchangeEngine>(options(Rank(member), members()));
+        std::make_unique<ExchangeEngine>(options(Rank(member), members() - (hub_ < 0 ? 0 : 1)));
     engine(member).stand_aside();
     for (int m = 0; m < members(); ++m) {
       if (m == member || dead(m)) continue;
@@ -225,6 +226,7 @@ class EngineNet {
             .elastic = elastic_,
             .hub = hub_ >= 0,
             .min_members = min_members_,
+            .takes_back = takes_back_ && self.value() != hub_,
             .moves_shares = moves_shares_,
             .choose_shares =
                 [this, members](const SyncId&) {  // others with every commit
@@ -331,6 +333,7 @@ class EngineNet {
   bool moves_shares_;
   std::optional<RoundDeadline> deadline_;
   std::vector<SharesOfSize> table_;
+  bool takes_back_;
   std::vector<HubRecord> hub_log_;  // what outlives its processes
   std::optional<std::size_t> hub_dies_at_;
 };
