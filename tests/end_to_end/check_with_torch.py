@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follow PyTorch: the same weights, text and order must give the same losses.
 
-  python3 tests/end_to_end/check_with_torch.py --isthmus build/bin/isthmus [--text FILE] [--only NAME]
+  python3 tests/end_to_end/check_with_torch.py --isthmus build/bin/isthmus [--text FILE] [--only NAME] [--meshes]
 
 Weights are made by `transformers` (random init, saved in HF layout); a plain torch loop over the
 sequential order of the data contract is the oracle: AdamW with clipping for one worker and for ddp,
 and the same inside the outer methods, each written out below from its formula with torch.optim.SGD as
-the outer optimizer. A mesh of ranks inside the one worker (tensor, pipeline and data parallel, and all
-three with ZeRO 1) follows the same loop as one rank. Prints one JSON line per case: the largest relative difference over 30 losses from torch in
+the outer optimizer. A mesh of ranks inside the one worker (tensor, pipeline and data parallel, all
+three with ZeRO 1, a split sequence, ZeRO 2 and 3, interleaved and zb-h1 schedules) follows the same loop as one rank. Prints one JSON line per case: the largest relative difference over 30 losses from torch in
 float, from torch in double, and between those two, which is what rounding alone does to the case.
 Exits 1 when one of the first two exceeds 1e-3. Skips (exit 0, says so) where torch or transformers is
 absent.
@@ -73,6 +73,15 @@ CASES = {
                               mesh="tp = 2\npp = 2\ndp = 2\nmicro_batches = 2\nzero = 1"),
     "llama-2x2x2-zero-1": dict(make=lambda p: llama(p, 4), method="ddp", workers=1, B=8, T=32,
                                mesh="tp = 2\npp = 2\ndp = 2\nmicro_batches = 2\nzero = 1"),
+    "gpt2-tp-2-split": dict(make=gpt2, method="ddp", workers=1, B=8, T=32,
+                            mesh="tp = 2\nsequence_parallel = true"),
+    "llama-dp-2-zero-2": dict(make=llama, method="ddp", workers=1, B=8, T=32, mesh="dp = 2\nzero = 2"),
+    "gpt2-tp-2-dp-2-zero-3": dict(make=gpt2, method="ddp", workers=1, B=8, T=32,
+                                  mesh="tp = 2\ndp = 2\nzero = 3"),
+    "llama-pp-2-interleaved": dict(make=lambda p: llama(p, 4), method="ddp", workers=1, B=8, T=32,
+                                   mesh='pp = 2\nmicro_batches = 4\nschedule = "interleaved-1f1b"\nvirtual_stages = 2'),
+    "gpt2-pp-2-zb-h1": dict(make=lambda p: gpt2(p, 4), method="ddp", workers=1, B=8, T=32,
+                            mesh='pp = 2\nmicro_batches = 4\nschedule = "zb-h1"'),
     "gpt2-localsgd-4": dict(make=gpt2, method="localsgd", workers=4, B=8, T=32, H=5),
     "gpt2-diloco-4": dict(make=gpt2, method="diloco", workers=4, B=8, T=32, H=5, lr=0.7,
                           momentum=0.9),
@@ -339,12 +348,13 @@ def main():
     parser.add_argument("--isthmus", required=True)
     parser.add_argument("--text", default="/usr/share/common-licenses/GPL-3")
     parser.add_argument("--only", default="")
+    parser.add_argument("--meshes", action="store_true", help="the cases of meshes alone")
     args = parser.parse_args()
     torch.manual_seed(1)
     text_file = pathlib.Path(args.text).resolve()
     failed = False
     for name, case in CASES.items():
-        if args.only and args.only not in name:
+        if args.only and args.only not in name or args.meshes and "mesh" not in case:
             continue
         with tempfile.TemporaryDirectory() as folder:
             work = pathlib.Path(folder)

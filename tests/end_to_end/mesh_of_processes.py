@@ -158,7 +158,10 @@ def fifty_steps_follow_one_rank(bench):
     one = {arch: trained(f"one-{arch}", arch, "", 1) for arch in ("gpt2", "llama")}
     for name, arch, sizes, ranks, flags in (
             ("1x4x1", "llama", interleaved, 4, ("--set", "train.recompute=true")),
-            ("2x2x2", "gpt2", {"tp": 2, "pp": 2, "dp": 2, "sequence_parallel": "true", "zero": 1}, 8, ())):
+            ("2x2x2", "gpt2", {"tp": 2, "pp": 2, "dp": 2, "sequence_parallel": "true", "zero": 1}, 8, ()),
+            ("4x1x2", "gpt2", {"tp": 4, "dp": 2, "zero": 2}, 8, ()),
+            ("2x2x2-zero3", "llama", {"tp": 2, "pp": 2, "dp": 2, "zero": 3}, 8, ()),
+            ("2x1x2-offloaded", "llama", {"tp": 2, "dp": 2, "zero": 1}, 4, ("--set", "train.offload=files"))):
         found = trained(name, arch, mesh(**sizes), ranks, *flags)
         require(len(found) == len(one[arch]) == 50, f"{name}: {len(found)} steps")
         worst = max(abs(a - b) / b for a, b in zip(found, one[arch]))
