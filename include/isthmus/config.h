@@ -240,7 +240,8 @@ struct Config {
   int zero = 0;                            // 0..3: what data-parallel ranks share out (ZeRO)
   bool sequence_parallel = false;          // norms and the residual stream split along the sequence
   std::optional<Duration> rank_patience;   // of a rank that waits for others; absent: 10 minutes
-  std::vector<SiteConfig> sites;           // from [[site]], or `workers` equal ones
+  std::filesystem::path rank_communicators;  // table of back ends; relative to the file; or nothing
+  std::vector<SiteConfig> sites;             // from [[site]], or `workers` equal ones
   std::vector<LinkConfig> links;
   std::vector<FaultConfig> faults;  // [[fault]], in order
   std::optional<SurrogateConfig> surrogate;

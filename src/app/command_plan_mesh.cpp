@@ -112,7 +112,8 @@ std::string candidate_json(const MeshQuestion& q, const MeshCandidate& candidate
   traffic.add_raw("tensor", volume_json(cost.volumes.tensor))
       .add_raw("pipeline", volume_json(cost.volumes.pipeline))
       .add_raw("data", volume_json(cost.volumes.data))
-      .add_raw("embeddings", volume_json(cost.volumes.embeddings));
+      .add_raw("embeddings", volume_json(cost.volumes.embeddings))
+      .add_raw("site", volume_json(cost.volumes.site));
   JsonLine links;
   for (std::size_t i = 0; i < plan::kMeshDimensionNames.size(); ++i) {
     links.add(plan::kMeshDimensionNames[i], q.machine.links[t.links[i]].name);

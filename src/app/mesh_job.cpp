@@ -8,6 +8,7 @@
 
 #include "app/memory_check.h"
 #include "app/offload.h"
+#include "app/rank_communicators.h"
 #include "app/run_parts.h"
 #include "app/signals.h"
 #include "app/training_plan.h"
@@ -62,7 +63,7 @@ int run_mesh_job(const Config& config, Rank worker,
   {
     const TrainingPlan plan = make_training_plan(config, kernels::usable_cores(), worker);
     const std::vector<std::string> places = rank_places(plan.mesh(worker).shape);
-    const auto passes = make_mpi_communicator(patience, places);
+    const auto passes = make_pass_communicator(config, patience, places);
     const bool first = passes->rank() == 0;
     const auto orders = make_mpi_communicator(first ? patience : kLongestWait, places);
     const auto roll_call = make_mpi_communicator(roll_call_wait(patience), places);

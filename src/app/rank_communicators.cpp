@@ -8,12 +8,21 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/log.h"
 #include "core/storage.h"
 #include "isthmus/errors.h"
+#include "transport/mixed_communicator.h"
 #include "transport/mpi_communicator.h"
 #include "transport/shared_memory_communicator.h"
 
 namespace isthmus::app {
+namespace {
+
+std::string label_of(const Config& config) {
+  return fmt::format("parallel.communicators = \"{}\"", config.rank_communicators.string());
+}
+
+}  // namespace
 
 const std::vector<std::string>& process_backends() {
   static const std::vector<std::string> names = {"mpi", "shared-memory"};
@@ -49,6 +58,33 @@ MixTable read_mix_table(const std::string& label, const std::filesystem::path& p
     refuse(fmt::format("it has no times of groups of {} ranks, as many as there are", ranks));
   }
   return table;
+}
+
+std::optional<MixTable> read_mix_table(const Config& config, int ranks) {
+  if (config.rank_communicators.empty()) return std::nullopt;
+  return read_mix_table(label_of(config), config.locate(config.rank_communicators), ranks);
+}
+
+std::unique_ptr<Communicator> make_pass_communicator(const Config& config,
+                                                     std::chrono::milliseconds deadline,
+                                                     const std::vector<std::string>& places) {
+  std::optional<MixTable> table = read_mix_table(config, static_cast<int>(places.size()));
+  if (!table) return make_mpi_communicator(deadline, places);
+  std::vector<NamedCommunicator> backends;
+  for (const std::string& name : table->backends()) {
+    backends.push_back({name, make_process_communicator(name, deadline, places)});
+  }
+  const std::string names = fmt::format("{}", fmt::join(table->backends(), ", "));
+  try {
+    std::unique_ptr<Communicator> mixed =
+        make_mixed_communicator(std::move(backends), *std::move(table));
+    if (mixed->rank() == 0) {
+      log_info("calls between ranks go over {}, by {}", names, config.rank_communicators.string());
+    }
+    return mixed;
+  } catch (const CommunicatorError& error) {
+    throw ConfigError(fmt::format("{}: {}", label_of(config), error.what()));
+  }
 }
 
 }  // namespace isthmus::app

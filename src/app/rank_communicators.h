@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The back ends over which processes of one job can call one another, and tables of their times.
+// parallel.communicators: over what the processes of a mesh call one another within a pass.
 #pragma once
 
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "isthmus/config.h"
 #include "transport/communicator.h"
 #include "transport/mix_table.h"
 
@@ -18,6 +20,15 @@ namespace isthmus::app {
 /// that processes do not have; SystemError naming what is wrong in the file.
 [[nodiscard]] MixTable read_mix_table(const std::string& label, const std::filesystem::path& path,
                                       int ranks);
+/// The one of parallel.communicators, if that is set.
+[[nodiscard]] std::optional<MixTable> read_mix_table(const Config& config, int ranks);
+
+/// Collective over the processes of the mesh. `deadline`, `places`: as make_mpi_communicator has
+/// them. THROWS: as read_mix_table, and ConfigError where the ranks have unlike tables.
+[[nodiscard]] std::unique_ptr<Communicator> make_pass_communicator(
+    const Config& config, std::chrono::milliseconds deadline,
+    const std::vector<std::string>& places);
+
 /// "mpi", "shared-memory".
 [[nodiscard]] const std::vector<std::string>& process_backends();
 /// One of those, over all processes. Collective.

@@ -518,6 +518,9 @@ constexpr KeyRow<Config> kRows[] = {
     {"parallel.codec_tensor", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::tensor>(),
      "Bytes form of the partial sums of a layer over tensor-parallel ranks.", "\"bf16\"", "tp > 1", shares_layers},
 
+    {"parallel.communicators", Type::kText, {}, "", field<&Config::rank_communicators>(),
+     "Table of measured back ends, as `isthmus bench collectives --inner --out FILE` writes it under mpirun: each call between ranks that are processes goes over the one that was fastest for its kind and size. Relative to the file; changes no result. Absent: mpi for all; ranks that are threads have one back end and do without (docs/mesh.md).",
+     "\"collectives.json\"", "tp, pp or dp > 1", has_mesh, false},
     {"parallel.patience", Type::kTime, above(0), "", kRankPatience,
      "How long a rank waits for others in one call within a pass; ranks that are threads only where this is set. Then a roll call names the ranks that do not answer, and the run ends with exit code 5.",
      "\"10min\"", {}, nullptr, false},

@@ -38,6 +38,9 @@ std::string written(const Config& config, const KeyRow<Config>& row) {
   if (row.name == "train.offload" && !config.train.offload.empty()) {
     return toml_quote(std::filesystem::absolute(config.locate(config.train.offload)).string());
   }
+  if (row.name == "parallel.communicators" && !config.rank_communicators.empty()) {
+    return toml_quote(std::filesystem::absolute(config.locate(config.rank_communicators)).string());
+  }
   const Value value = row.field.get(config);
   const auto* text = std::get_if<std::string>(&value);
   return text != nullptr && text->empty() ? "" : toml_text(value, row.type);
@@ -225,19 +228,43 @@ std::string config_digest(const Config& config) {
 std::string outcome_digest(const Config& config) {
   const auto defaults = std::make_unique<const Config>();
   // Of the keys that do not steer the trajectory, those that leave the outcome as it is.
-  constexpr std::array<std::string_view, 36> kNoMatter = {
-      "schema",          "run.name",        "run.out",
-      "model.preset",    "model.init",      "data.source",
-      "train.recompute", "train.threads",   "train.pin",
-      "net.transport",   "net.patience",    "net.streams",
-      "net.dead_after",  "net.gather",      "net.plaintext",
-      "net.min_sites",   "net.cap",         "net.serve",
-      "net.quiet",       "ckpt.every",      "ckpt.keep",
-      "log.sinks",       "log.http",        "log.stalled_after",
-      "hub.address",     "hub.key",         "hub.site",
-      "net.detour",      "train.offload",   "parallel.patience",
-      "outer.placement", "parallel.codecs", "net.max_solo_rounds",
-      "net.deadline",    "hub.relay",       "net.table"};
+  constexpr std::array<std::string_view, 36> kNoMatter = {"schema",
+                                                          "run.name",
+                                                          "run.out",
+                                                          "model.preset",
+                                                          "model.init",
+                                                          "data.source",
+                                                          "train.recompute",
+                                                          "train.threads",
+                                                          "train.pin",
+                                                          "net.transport",
+                                                          "net.patience",
+                                                          "net.streams",
+                                                          "net.dead_after",
+                                                          "net.gather",
+                                                          "net.plaintext",
+                                                          "net.min_sites",
+                                                          "net.cap",
+                                                          "net.serve",
+                                                          "net.quiet",
+                                                          "ckpt.every",
+                                                          "ckpt.keep",
+                                                          "log.sinks",
+                                                          "log.http",
+                                                          "log.stalled_after",
+                                                          "hub.address",
+                                                          "hub.key",
+                                                          "hub.site",
+                                                          "net.detour",
+                                                          "train.offload",
+                                                          "parallel.patience",
+                                                          "outer.placement",
+                                                          "parallel.codecs",
+                                                          "net.max_solo_rounds",
+                                                          "net.deadline",
+                                                          "hub.relay",
+                                                          "net.table",
+                                                          "parallel.communicators"};
   std::string text;
   const auto add = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{}={}\n", name, value);

@@ -8,7 +8,7 @@
 namespace isthmus {
 namespace {
 
-constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // values
+constexpr std::int64_t kPiece = CanonicalExchange::kPiece;
 
 /// body(piece) for consecutive pieces of `range`.
 template <typename Body>

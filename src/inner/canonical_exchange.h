@@ -20,6 +20,7 @@ class CanonicalExchange {
   static constexpr int kFirst = 0;  // the rank that has the canonical values
   /// The tags of its messages begin here, past those of losses and readings.
   static constexpr int kFirstTag = 2;
+  static constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // values of a message, at most
 
   /// `ranks` and `rank` are borrowed; `canonical` is read here alone.
   CanonicalExchange(const ModelLayout& canonical, const MeshOptions& options, Communicator& ranks,

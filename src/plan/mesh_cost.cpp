@@ -215,6 +215,7 @@ RankCost cost_of(const ModelLayout& layout, const MeshWorkload& workload, const 
     cost.stages.push_back(work);
   }
   add_step_volumes(workload, choice, share, cost.volumes);
+  cost.volumes.site = site_volume(layout, choice, share, pipeline_rank);
   cost.data = data_volumes(workload, choice, share, pipeline_rank);
   cost.volumes.data += scaled(cost.data.reduce, cost.data.reduces);
   cost.volumes.data += cost.data.gathered;

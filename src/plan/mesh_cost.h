@@ -91,6 +91,9 @@ struct RankVolumes {
   Volume pipeline;    // activations and their gradients, sent
   Volume data;        // gradients and parameters over the data-parallel ranks
   Volume embeddings;  // gradients of a tied table that the first and the last stage hold
+  /// Between ranks that are processes, without ZeRO: weights that the site's first one sends to the
+  /// first data-parallel rank of each share, gradients' sums that the others send to it.
+  Volume site;
 };
 
 /// Of one virtual stage and one micro-batch.
@@ -139,8 +142,8 @@ struct RankCost {
 /// batches, packing buffers, the few bytes of the gradient's norm. ZeRO 2 and 3 reduce gradients
 /// after each micro-batch, since they do not hold them whole; ZeRO 3 gathers parameters for each
 /// forward and each backward pass; buffers and traffic are those of a rank that is a process. Left
-/// out of the traffic: what goes to and from the site's first rank alone. Buckets are those without
-/// a codec of gradients.
+/// out of the traffic: with ZeRO what goes to and from the site's first rank alone. Buckets are
+/// those without a codec of gradients.
 [[nodiscard]] RankCost rank_cost(const MeshWorkload& workload, const MeshChoice& choice,
                                  int pipeline_rank);
 /// Of all pipeline ranks. `layout` is that of workload.shape.

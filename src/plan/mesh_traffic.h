@@ -37,4 +37,8 @@ namespace isthmus::plan {
 void add_step_volumes(const MeshWorkload& workload, const MeshChoice& choice,
                       const MeshShare& share, RankVolumes& volumes);
 
+/// RankVolumes::site. `share` is that of the same rank.
+[[nodiscard]] Volume site_volume(const ModelLayout& layout, const MeshChoice& choice,
+                                 const MeshShare& share, int pipeline_rank);
+
 }  // namespace isthmus::plan

@@ -147,6 +147,45 @@ def processes_find_what_threads_find(bench):
         bench.same(f"{name}-processes", f"{name}-threads")
 
 
+def table_of(bench, name, ranks, backends=("mpi", "shared-memory")):
+    """A table whose fastest back end is another one at each power of two. RETURNS: the key that names it."""
+    rows = [{"ranks": group, "operation": operation, "backend": backend, "bytes": 2**power,
+             "us": 1 + (power + place + group // 4) % 2}
+            for group in sorted({2, ranks})
+            for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "message", "barrier")
+            for power in range(25) for place, backend in enumerate(backends)]
+    path = bench.folder / f"{name}.json"
+    path.write_text(json.dumps({"isthmus": "collectives", "version": 2, "ranks": ranks, "measured": rows}))
+    return f'communicators = "{path.name}"\n'
+
+
+def names_in_shared_memory():
+    return [each.name for each in pathlib.Path("/dev/shm").glob("isthmus-*")]
+
+
+def mixed_back_ends_change_no_bit(bench):
+    before = names_in_shared_memory()
+    for name, arch, sizes in (("mixed-zero1", "gpt2", {"tp": 2, "dp": 2, "zero": 1}),
+                              ("mixed-pp2dp2", "llama", {"pp": 2, "dp": 2, "micro_batches": 2}),
+                              ("mixed-zero3", "gpt2", {"pp": 2, "dp": 2, "zero": 3, "micro_batches": 2})):
+        bench.run(bench.train(bench.write(f"{name}-plain", mesh(**sizes), arch=arch), f"{name}-plain", ranks=4))
+        toml = bench.write(name, mesh(**sizes) + table_of(bench, name, 4), arch=arch)
+        said = bench.run(bench.train(toml, name, ranks=4))
+        require(f"go over mpi, shared-memory, by {name}.json" in said, said)
+        bench.same(name, f"{name}-plain")
+    require(names_in_shared_memory() == before, f"left in /dev/shm: {names_in_shared_memory()}")
+    # Threads do without, a dry run reads it too.
+    bench.run(bench.train(toml, "mixed-threads"))
+    bench.same("mixed-threads", "mixed-zero3")
+    for name, key, words in (("of-two", table_of(bench, "of-two", 2), "no times of groups of 4 ranks"),
+                             ("unknown", table_of(bench, "unknown", 4, ("mpi", "threads")), 'has times of "threads"')):
+        toml = bench.write(f"mixed-{name}", mesh(tp=2, dp=2) + key)
+        for flags in ((), ("--dry-run",)):
+            said = bench.run(bench.train(toml, "mixed-refused", *flags, ranks=1 if flags else 4), code=3)
+            require("parallel.communicators" in said and words in said and "mpirun -n 4" in said, said)
+    require(not (bench.folder / "mixed-refused").exists(), "something was written")
+
+
 def fifty_steps_follow_one_rank(bench):
     """Within 1e-4 of each loss. Eight layers: two virtual stages for each of four ranks."""
     def trained(name, arch, rest, ranks, *flags):
@@ -286,18 +325,26 @@ def a_table_of_back_ends_is_measured_and_tried(bench):
 
 
 def a_killed_rank_ends_the_job(bench):
-    toml = bench.write("killed", mesh(dp=2), steps=100000)
-    process = bench.start(bench.train(toml, "killed", ranks=2))
-    bench.await_steps(process, "killed", 5)
-    os.kill(children_of(process.pid)[-1], signal.SIGKILL)
-    said = bench.said(process, 120)
-    require(process.returncode != 0, f"exit {process.returncode}: {said}")
+    before = names_in_shared_memory()
+    for name, key in (("killed", ""), ("killed-shared", table_of(bench, "shared", 2, ("shared-memory",)))):
+        toml = bench.write(name, mesh(dp=2) + key, steps=100000)
+        process = bench.start(bench.train(toml, name, ranks=2))
+        bench.await_steps(process, name, 5)
+        os.kill(children_of(process.pid)[-1], signal.SIGKILL)
+        said = bench.said(process, 120)
+        require(process.returncode != 0, f"exit {process.returncode}: {said}")
+    require(names_in_shared_memory() == before, f"left in /dev/shm: {names_in_shared_memory()}")
 
 
 def a_stopped_rank_ends_the_job_by_name_and_it_goes_on(bench):
-    toml = bench.write("stopped", mesh(dp=2) + 'patience = "3s"\n[ckpt]\nevery = "5 steps"\n', steps=100000)
-    process = bench.start(bench.train(toml, "stopped", ranks=2))
-    bench.await_steps(process, "stopped", 12)
+    stopped_rank(bench, "stopped", "")
+    stopped_rank(bench, "stopped-shared", table_of(bench, "shared", 2, ("shared-memory",)))
+
+
+def stopped_rank(bench, name, key):
+    toml = bench.write(name, mesh(dp=2) + key + 'patience = "3s"\n[ckpt]\nevery = "5 steps"\n', steps=100000)
+    process = bench.start(bench.train(toml, name, ranks=2))
+    bench.await_steps(process, name, 12)
     stopped = children_of(process.pid)[-1]
     os.kill(stopped, signal.SIGSTOP)
     begin = time.monotonic()
@@ -306,15 +353,15 @@ def a_stopped_rank_ends_the_job_by_name_and_it_goes_on(bench):
     require(process.returncode == 5, f"exit {process.returncode}: {said}")
     require("roll call" in said and "for rank 1 (tp 0, pp 0, dp 1)" in said and "--resume auto" in said, said)
     require(took < 30, f"the job ended {took:.0f} s after its rank was stopped")
-    before = len(bench.rows("stopped", "train"))
-    process = bench.start(bench.train(toml, "stopped", "--resume", "auto", ranks=2))
-    bench.await_steps(process, "stopped", before + 5)
+    before = len(bench.rows(name, "train"))
+    process = bench.start(bench.train(toml, name, "--resume", "auto", ranks=2))
+    bench.await_steps(process, name, before + 5)
     process.send_signal(signal.SIGUSR1)
     said = bench.said(process, 120)
     require(process.returncode == 85, f"exit {process.returncode}: {said}")
 
 
-SCENARIOS = (processes_find_what_threads_find, a_table_of_back_ends_is_measured_and_tried, fifty_steps_follow_one_rank, a_job_is_one_site_of_two,
+SCENARIOS = (processes_find_what_threads_find, a_table_of_back_ends_is_measured_and_tried, mixed_back_ends_change_no_bit, fifty_steps_follow_one_rank, a_job_is_one_site_of_two,
              one_job_is_all_sites, one_job_of_all_sites_stops_and_goes_on, a_job_of_another_size_is_refused,
              a_mistake_of_the_first_ends_the_others, a_signal_ends_with_a_checkpoint_and_it_goes_on,
              a_killed_rank_ends_the_job, a_stopped_rank_ends_the_job_by_name_and_it_goes_on)

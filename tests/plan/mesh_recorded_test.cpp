@@ -145,13 +145,17 @@ MeshWorkload workload(const std::string& name, std::int64_t sequences) {
 void step(MeshRank& rank, const ModelLayout& layout, const MeshOptions& options,
           Communicator& world, const std::vector<float>& weights, const TokenBatch& batch) {
   if (options.zero == 0) {
-    CanonicalExchange(layout, options, world, rank).share_weights(weights.data());
-  } else {
-    rank.use_weights(weights.data());  // those of the step before
+    CanonicalExchange exchange(layout, options, world, rank);
+    exchange.share_weights(weights.data());
+    rank.train(batch, 1.0);
+    rank.sum_gradients();
+    std::vector<float> gradients(weights.size());
+    exchange.collect_gradients(gradients.data());
+    return;
   }
+  rank.use_weights(weights.data());  // those of the step before
   rank.train(batch, 1.0);
   rank.sum_gradients();
-  if (options.zero == 0) return;
   MeshUpdate update(layout, options, rank);
   update.share_tied_gradients();
   std::vector<double> squares(layout.tensors().size());
@@ -195,13 +199,13 @@ TEST_P(RecordedMesh, HoldsAndSendsWhatThePlanSays) {
   const auto ranks = static_cast<std::size_t>(c.mesh.ranks());
   enum Group : std::size_t { kTensor, kPipeline, kData, kCopies, kGroups };
   std::vector<std::vector<Recorded>> recorded(ranks, std::vector<Recorded>(kGroups));
+  std::vector<Recorded> with_site(ranks);
   {
     auto worlds = make_thread_communicators(c.mesh.ranks(), std::chrono::minutes(2));
     std::vector<std::jthread> threads;
     for (std::size_t r = 0; r < ranks; ++r) {
       threads.emplace_back([&, r] {
-        Recorded world;
-        RecordingCommunicator recording(std::move(worlds[r]), &world, &recorded[r]);
+        RecordingCommunicator recording(std::move(worlds[r]), &with_site[r], &recorded[r]);
         MeshRank rank(layout, options, recording, true);
         step(rank, layout, options, recording, weights, {tokens, tokens, w.sequences, w.context});
       });
@@ -225,6 +229,10 @@ TEST_P(RecordedMesh, HoldsAndSendsWhatThePlanSays) {
     // The plan counts for the rank with most rows of the vocabulary, and where the last stage's
     // slices are updated by the first one, for the rank whose slice is not a table's.
     if (mesh_position(c.mesh, r).tp != 0 || mesh_position(c.mesh, r).dp != 0) continue;
+    if (c.zero == 0) {
+      expect_volume(with_site[static_cast<std::size_t>(r)].all(), cost.volumes.site,
+                    at + " with the site's first");
+    }
     std::int64_t planned = cost.memory.parameters + cost.memory.gradients +
                            cost.memory.activations + cost.memory.buffers;
     if (c.zero >= 1) planned += cost.memory.moments;  // else the site's first rank has them
