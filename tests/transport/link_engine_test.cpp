@@ -278,7 +278,6 @@ TEST(LinkEngine, BrokenConnectionsThatDoNotComeBackAreALostMember) {
   EXPECT_THAT(net.node(0).gone[1], HasSubstr("have not come back for 2.0 s: cut"));
 }
 
-// A heartbeat more would be half as long again as the time they have.
 TEST(LinkEngine, ThatTheyHaveNotIsFoundBetweenHeartbeats) {
   Net net(2, [](MemberOptions& options) { options.gone_after = 1500ms; });
   net.settle();
@@ -287,9 +286,7 @@ TEST(LinkEngine, ThatTheyHaveNotIsFoundBetweenHeartbeats) {
   net.settle();
   net.pass(1s);
   EXPECT_EQ(net.engine(0).next_tick(), net.now + 500ms);
-  net.pass(499ms);
-  EXPECT_TRUE(net.node(0).gone.empty());
-  net.pass(1ms);
+  net.pass(500ms);
   EXPECT_THAT(net.node(0).gone[1], HasSubstr("have not come back for 1.5 s: cut"));
   EXPECT_EQ(net.engine(0).next_tick(), net.now + 500ms) << "the next heartbeat";
 }
