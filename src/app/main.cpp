@@ -5,9 +5,11 @@
 
 #include "app/cli.h"
 #include "core/freed_memory.h"
+#include "core/open_files.h"
 
 int main(int argc, char** argv) {
   isthmus::keep_freed_memory();
+  isthmus::allow_many_open_files();
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write(), not the end
   return isthmus::app::run_command_line(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -163,7 +163,7 @@ void SiteSession::open_exchange() {
           .on_failure = [this](const std::exception_ptr& failure) { fail(failure); },
           .moves_shares = config_.net.shares == "measured",
           .on_shares = [this](const ShareMove& m) { log_info("{}", words_of(m, names())); },
-          .connections = links_.streams,
+          .connections = most_streams(links_),
           .deadline = round_deadline(config_),
           .may_stand_in = [this](StepIndex sent) { return lateness_.may_stand_in(sent); },
           .on_stood_in = [this](const StoodIn& round) { lateness_.stood_in(round); },
