@@ -83,13 +83,6 @@ struct EngineOptions {
   std::function<bool(StepIndex sent)> may_stand_in = {};
 };
 
-/// A round that was begun in this member's name, without its work.
-struct StoodIn {
-  SyncId id;
-  Duration late{0};  // after so many had begun it
-  int others = 0;
-};
-
 class ExchangeEngine {
  public:
   explicit ExchangeEngine(EngineOptions options);

@@ -12,6 +12,7 @@
 #include <deque>
 
 #include "isthmus/runtime.h"
+#include "isthmus/transport.h"
 
 namespace isthmus {
 
@@ -32,6 +33,13 @@ class RoundDeadline {
   Duration fixed_;  // 0: adapts
   Duration longest_;
   std::deque<Duration> late_;  // of the last rounds
+};
+
+/// A round that was begun in this member's name, without its work.
+struct StoodIn {
+  SyncId id;
+  Duration late{0};  // after so many had begun it
+  int others = 0;
 };
 
 }  // namespace isthmus

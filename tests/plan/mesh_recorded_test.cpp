@@ -13,6 +13,7 @@
 #include "inner/mesh_rank.h"
 #include "inner/mesh_update.h"
 #include "plan/mesh_cost.h"
+#include "plan/mesh_recorded_cases.h"
 #include "plan/mesh_traffic.h"
 #include "transport/thread_communicator.h"
 
@@ -109,21 +110,6 @@ class RecordingCommunicator final : public Communicator {
   Recorded* own_;
   std::vector<Recorded>* children_ = nullptr;
   std::size_t next_ = 0;
-};
-
-using enum Recompute;
-
-struct Case {
-  std::string name, model;
-  MeshShape mesh;
-  std::int64_t micro_batches = 1;
-  Recompute recompute = kNone;
-  bool bf16 = false;
-  PipelineKind schedule = PipelineKind::k1F1B;
-  int virtual_stages = 1;
-  int zero = 0;
-  std::string codec_state = "fp32";
-  std::int64_t sequences = 8;
 };
 
 MeshWorkload workload(const std::string& name, std::int64_t sequences) {
@@ -243,160 +229,6 @@ TEST_P(RecordedMesh, HoldsAndSendsWhatThePlanSays) {
   }
 }
 
-const Case kCases[] = {
-    {"tp2", "gpt2", {.tp = 2}},
-    {"tp2 dp2 of heads' norms", "llama", {.tp = 2, .dp = 2}, 2},
-    {"tp2 split", "gpt2", {.tp = 2, .sequence_parallel = true}},
-    {"tp4 split of 2", "llama", {.tp = 4, .sequence_parallel = true}, 2},
-    {"tp2 pp2 dp2 split",
-     "llama-untied",
-     {.tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true},
-     2},
-    {"tp2 pp2 split recomputing", "gpt2", {.tp = 2, .pp = 2, .sequence_parallel = true}, 4, kFull},
-    {"tp2 split bf16", "llama", {.tp = 2, .sequence_parallel = true}, 2, kNone, true},
-    {"tp2 pp2 selective", "llama", {.tp = 2, .pp = 2, .sequence_parallel = true}, 4, kSelective},
-    {"tp2 selective bf16", "gpt2-deep", {.tp = 2}, 2, kSelective, true},
-    {.name = "tp2 pp2 interleaved split",
-     .model = "gpt2",
-     .mesh = {.tp = 2, .pp = 2, .sequence_parallel = true},
-     .micro_batches = 4,
-     .schedule = PipelineKind::kInterleaved,
-     .virtual_stages = 2},
-    {"pp4 zb-h1", "gpt2", {.pp = 4}, 8, kNone, false, PipelineKind::kZbH1},
-    {"tp2 pp2 dp2 zb-h1",
-     "llama",
-     {.tp = 2, .pp = 2, .dp = 2},
-     4,
-     kNone,
-     true,
-     PipelineKind::kZbH1},
-    {"tp2 pp2 zb-h1 split",
-     "gpt2",
-     {.tp = 2, .pp = 2, .sequence_parallel = true},
-     4,
-     kNone,
-     false,
-     PipelineKind::kZbH1},
-    {"tp4 pp2 zb-h1 copies split",
-     "llama-two-keys",
-     {.tp = 4, .pp = 2, .sequence_parallel = true},
-     4,
-     kNone,
-     true,
-     PipelineKind::kZbH1},
-    {"tp4 copies", "llama-two-keys", {.tp = 4}},
-    {"tp4 pp2 copies split", "llama-two-keys", {.tp = 4, .pp = 2, .sequence_parallel = true}, 2},
-    {.name = "dp2", .model = "gpt2", .mesh = {.dp = 2}, .micro_batches = 2},
-    {.name = "dp4 zero1",
-     .model = "llama-untied",
-     .mesh = {.dp = 4},
-     .micro_batches = 2,
-     .zero = 1},
-    {.name = "dp2 pp2 zero1",
-     .model = "llama",
-     .mesh = {.pp = 2, .dp = 2},
-     .micro_batches = 2,
-     .zero = 1},
-    {.name = "tp2 pp2 dp2 interleaved split zero1",
-     .model = "gpt2",
-     .mesh = {.tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true},
-     .micro_batches = 4,
-     .schedule = PipelineKind::kInterleaved,
-     .virtual_stages = 2,
-     .zero = 1},
-    {.name = "dp4 zero1 changes as int8",
-     .model = "llama-untied",
-     .mesh = {.dp = 4},
-     .zero = 1,
-     .codec_state = "int8"},
-    {.name = "pp2 dp2 zero1 changes as int8",
-     .model = "llama",
-     .mesh = {.pp = 2, .dp = 2},
-     .micro_batches = 2,
-     .zero = 1,
-     .codec_state = "int8"},
-    {.name = "dp2 zero2 changes as bf16",
-     .model = "gpt2",
-     .mesh = {.dp = 2},
-     .zero = 2,
-     .codec_state = "bf16"},
-    {.name = "dp2 zero2", .model = "gpt2", .mesh = {.dp = 2}, .zero = 2},
-    {.name = "dp4 zero2 of 2",
-     .model = "llama-untied",
-     .mesh = {.dp = 4},
-     .micro_batches = 2,
-     .zero = 2},
-    {.name = "tp2 dp2 split zero2 of 2",
-     .model = "gpt2",
-     .mesh = {.tp = 2, .dp = 2, .sequence_parallel = true},
-     .micro_batches = 2,
-     .zero = 2},
-    {.name = "dp2 zero3", .model = "gpt2", .mesh = {.dp = 2}, .zero = 3},
-    {.name = "dp2 zero3 of 4", .model = "gpt2", .mesh = {.dp = 2}, .micro_batches = 4, .zero = 3},
-    {.name = "dp2 zero3 of 4 untied",
-     .model = "llama-untied",
-     .mesh = {.dp = 2},
-     .micro_batches = 4,
-     .zero = 3},
-    {.name = "dp4 zero3 of 2 recomputing",
-     .model = "llama",
-     .mesh = {.dp = 4},
-     .micro_batches = 2,
-     .recompute = kFull,
-     .zero = 3},
-    {.name = "dp2 zero3 of 4 shallow",
-     .model = "gpt2-shallow",
-     .mesh = {.dp = 2},
-     .micro_batches = 4,
-     .zero = 3},
-    {.name = "tp2 dp2 split zero3 of 2",
-     .model = "llama-untied",
-     .mesh = {.tp = 2, .dp = 2, .sequence_parallel = true},
-     .micro_batches = 2,
-     .zero = 3},
-    {.name = "tp4 dp2 copies split zero3 of 2",
-     .model = "llama-two-keys",
-     .mesh = {.tp = 4, .dp = 2, .sequence_parallel = true},
-     .micro_batches = 2,
-     .zero = 3},
-    {.name = "tp2 pp2 dp2 split zero2 of 2",
-     .model = "llama-untied",
-     .mesh = {.tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true},
-     .micro_batches = 2,
-     .zero = 2},
-    {.name = "pp2 dp2 interleaved zero2",
-     .model = "gpt2-deep",
-     .mesh = {.pp = 2, .dp = 2},
-     .micro_batches = 4,
-     .schedule = PipelineKind::kInterleaved,
-     .virtual_stages = 2,
-     .zero = 2},
-    {.name = "pp2 dp2 zero3 of 4 recomputing",
-     .model = "gpt2-deep",
-     .mesh = {.pp = 2, .dp = 2},
-     .micro_batches = 4,
-     .recompute = kFull,
-     .zero = 3},
-    {.name = "pp2 dp2 zero3 of many",
-     .model = "gpt2-deep",
-     .mesh = {.pp = 2, .dp = 2},
-     .micro_batches = 17,
-     .zero = 3,
-     .sequences = 34},
-    {.name = "tp2 pp2 dp2 zero3",
-     .model = "llama-untied",
-     .mesh = {.tp = 2, .pp = 2, .dp = 2},
-     .micro_batches = 2,
-     .zero = 3},
-    {.name = "pp2 dp2 interleaved zero3 of many",
-     .model = "gpt2-deep",
-     .mesh = {.pp = 2, .dp = 2},
-     .micro_batches = 16,
-     .schedule = PipelineKind::kInterleaved,
-     .virtual_stages = 2,
-     .zero = 3,
-     .sequences = 32},
-};
 INSTANTIATE_TEST_SUITE_P(Meshes, RecordedMesh, testing::ValuesIn(kCases), [](const auto& at) {
   std::string name = at.param.name;
   std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
