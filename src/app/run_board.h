@@ -91,6 +91,8 @@ class Board {
   virtual void attach(Runtime& runtime) = 0;
 
   virtual void post_step(Rank rank, StepIndex t, StepPost post) = 0;
+  /// All steps that a worker may post now are posted: the others may be told.
+  virtual void posted_steps() {}
   /// Which workers belong to the run at step t, by rank, as far as known now.
   [[nodiscard]] virtual std::vector<bool> present(StepIndex t) = 0;
   virtual void post_eval(Rank rank, StepIndex t, const EvalShare& share) = 0;

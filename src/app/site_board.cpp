@@ -115,10 +115,12 @@ void SiteBoard::post_step(Rank rank, StepIndex t, StepPost post) {
   unsent_.posts.push_back(post);
   whole_.post_step(rank, t, std::move(post));
   const bool last = t.value() == options_.total_steps;
-  if (last || unsent_.posts.size() >= kBatchSteps || unsent_rounds_ >= kBatchRounds ||
-      now() - last_sent_ >= kBatchTime) {
-    flush();
-  }
+  if (last || unsent_.posts.size() >= kBatchSteps || unsent_rounds_ >= kBatchRounds) flush();
+}
+
+// Steps that are committed together go together: who dies before the next commit has told of all.
+void SiteBoard::posted_steps() {
+  if (now() - last_sent_ >= kBatchTime) flush();
 }
 
 void SiteBoard::flush() {

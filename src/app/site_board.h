@@ -63,6 +63,7 @@ class SiteBoard final : public Board {
   // From the worker.
   void attach(Runtime& runtime) override;
   void post_step(Rank rank, StepIndex t, StepPost post) override;
+  void posted_steps() override;
   [[nodiscard]] std::vector<bool> present(StepIndex t) override { return whole_.present(t); }
   void post_eval(Rank rank, StepIndex t, const EvalShare& share) override;
   /// THROWS: PeerError, as explain.

@@ -208,6 +208,8 @@ void Training::join_sites() {
                   .folder = out_,
                   .held = {}};
   append_shares(config_, facts.common);
+  facts.common.emplace_back("outer.commit, given where sites may be lost",
+                            takes_steps_back(config_, *request_.site) ? "yes" : "no");
   facts.common.emplace_back("layout of the model", facts.layout.hex());
   append_data(fingerprint_, facts.common);
   if (facts.resumes) {

@@ -259,6 +259,7 @@ class Worker {
     for (auto& [step, post] : std::exchange(held_, {})) {
       setup_.board.post_step(context_.rank, step, std::move(post));
     }
+    setup_.board.posted_steps();
     keep_copy();
   }
 

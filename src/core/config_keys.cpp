@@ -426,7 +426,7 @@ constexpr KeyRow<Config> kRows[] = {
      "A result that is not there when its step is due: that step waits for it, or training goes on and a later one applies it.",
      "\"slip\""},
     {"outer.commit", Type::kEvery, between(1, 1e6), "", field<kOuter, &O::commit_every>(),
-     "Of ddp, 1bit-adam and 01-adam, whose rounds are used as soon as they are whole: every so many steps, and at the end, a round waits until all have agreed on the digests of those since the last; no result depends on it. Where a site may be lost (docs/sites.md), the others then take the steps since the last time again.",
+     "Of ddp, 1bit-adam and 01-adam, whose rounds are used as soon as they are whole: every so many steps, and at the end, a round waits until all have agreed on the digests of those since the last; no result depends on it. Where a site may be lost each step waits for its own, unless the file gives this key: then the others take the steps since the last time again (docs/sites.md).",
      "\"every:16\"", {}, nullptr, false},
     {"outer.placement", Type::kChoice, {}, "host|device", field<&Config::outer_placement>(),
      "Where anchors, momentum and residual live: in host memory, or on the CUDA device that has the weights (methods diloco, streaming-diloco, localsgd). The same bits.",

@@ -30,8 +30,8 @@ METHODS = {
     "streaming-diloco": "H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\n",
     "co2": "H = 5\n",
     "delayed": 'H = 5\ncodec = "int4:ef"\n',
-    "ddp": "",
-    "1bit-adam": "freeze = 12\n",
+    "ddp": 'commit = "every:16"\n',
+    "1bit-adam": 'freeze = 12\ncommit = "every:16"\n',
     "spsa": "samples = 2\n",
     "streaming-diloco slip": 'H = 6\nfragments = 2\noverlap = 1\nlate = "slip"\n',
 }
