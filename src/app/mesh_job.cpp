@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/memory_check.h"
@@ -11,10 +12,12 @@
 #include "app/run_parts.h"
 #include "app/signals.h"
 #include "app/training_plan.h"
+#include "core/device_request.h"
 #include "core/system_runtime.h"
 #include "inner/mesh_model.h"
 #include "isthmus/errors.h"
 #include "kernels/isa.h"
+#include "outer/outer_placement.h"
 #include "transport/mpi_communicator.h"
 
 namespace isthmus::app {
@@ -45,7 +48,14 @@ void serve(const Config& config, TrainingPlan plan, Rank worker, RankProcesses& 
   const auto files = files_of(config, plan, layout, worker, ranks);
   const StateMemoryScope scope(files.get());
   try {
-    serve_mesh(layout, mesh_options(language_model_options(config, plan, worker)), ranks);
+    RankService outer_state;
+    if (outer_is_on_ranks(config)) {
+      outer_state =
+          outer::serve_outer_state(config.method, config.outer, parameters_without_values(layout),
+                                   ranks.passes.size(), ranks.passes.rank());
+    }
+    serve_mesh(layout, mesh_options(language_model_options(config, plan, worker)), ranks,
+               std::move(outer_state));
   } catch (const CommunicatorError& error) {
     throw PeerError(error.what());
   }

@@ -64,12 +64,20 @@ std::optional<DeviceObstacle> device_obstacle(const Config& config,
 
 std::optional<DeviceObstacle> placement_obstacle(const Config& config) {
   constexpr std::array<std::string_view, 3> kMethods = {"localsgd", "diloco", "streaming-diloco"};
+  const bool ranks = outer_is_on_ranks(config);
   if (std::ranges::find(kMethods, config.method) == kMethods.end()) {
     return DeviceObstacle{fmt::format("outer.method = \"{}\"", config.method),
-                          "its outer state is on the host",
+                          ranks ? "its outer state is whole at one process of a site"
+                                : "its outer state is on the host",
                           "method = \"diloco\", \"streaming-diloco\" or \"localsgd\", or "
                           "placement = \"host\""};
   }
+  if (ranks && !config.train.offload.empty()) {
+    return DeviceObstacle{fmt::format("train.offload = \"{}\"", config.train.offload),
+                          "files hold the outer state of a whole site",
+                          "leave train.offload out, or placement = \"host\""};
+  }
+  if (ranks) return std::nullopt;
   if (config.outer.codec.substr(0, config.outer.codec.find(':')) == "dct-topk") {
     return DeviceObstacle{fmt::format("outer.codec = \"{}\"", config.outer.codec),
                           "it has no kernels for a device",
@@ -98,7 +106,7 @@ void Loader::check_device() {
           obstacle->remedy);
     }
   }
-  if (!outer_is_on_device(config)) return;
+  if (!outer_is_on_device(config) && !outer_is_on_ranks(config)) return;
   if (const auto obstacle = placement_obstacle(config)) {
     refuse(
         "E-CONFLICT", "outer.placement",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `train.device` asks for, which runs no device computes, and whose outer state none keeps.
+// What `train.device` asks for, which runs no device computes, and whose outer state is whole at a
+// process of the host.
 // Pure: whether there is a device
 // at all is another question.
 #pragma once
@@ -35,7 +36,11 @@ struct DeviceObstacle {
 [[nodiscard]] inline bool outer_is_on_device(const Config& config) {
   return config.outer_placement == "device";
 }
-/// What keeps the outer state of such a run off a device.
+/// Whether processes that are the ranks of a site share its outer state out.
+[[nodiscard]] inline bool outer_is_on_ranks(const Config& config) {
+  return config.outer_placement == "ranks";
+}
+/// What keeps the outer state of such a run off a device, or off the ranks, as it asks for either.
 [[nodiscard]] std::optional<DeviceObstacle> placement_obstacle(const Config& config);
 
 }  // namespace isthmus

@@ -14,6 +14,7 @@
 #include <array>
 #include <chrono>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/check.h"
@@ -36,8 +37,11 @@ static_assert(kLosses != RankReadings::kTag && CanonicalExchange::kFirstTag > Ra
 /// One rank's part of every pass, on the first rank as on the others.
 class MeshProcess {
  public:
-  MeshProcess(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& processes)
+  /// service: this rank's part of what a caller of the mesh does; may be empty on the first.
+  MeshProcess(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& processes,
+              RankService service)
       : options_(options),
+        service_(std::move(service)),
         tensors_(canonical.tensors().size()),
         processes_(processes),
         readings_(options.mesh, come_together(processes)),
@@ -85,6 +89,9 @@ class MeshProcess {
         return {};
       case Ask::kReset:
         for (std::size_t k = 0; k < rank_.chunks(); ++k) rank_.state(k).reset_optimizer(order.what);
+        return {};
+      case Ask::kServe:
+        (first.service != nullptr ? *first.service : service_)(ranks_);
         return {};
     }
     ISTHMUS_CHECK(false, static_cast<std::int64_t>(order.ask));
@@ -164,6 +171,7 @@ class MeshProcess {
   }
 
   MeshOptions options_;
+  RankService service_;
   std::size_t tensors_;
   RankProcesses& processes_;
   RankReadings readings_;
@@ -184,7 +192,7 @@ class ProcessMesh final : public MeshModel {
         elements_(canonical.elements()),
         own_(weights),
         copies_(canonical),
-        process_(canonical, options, ranks) {}
+        process_(canonical, options, ranks, {}) {}
   // The others cannot be told of an end that comes by an error; they are not left waiting either.
   ~ProcessMesh() override {
     try {
@@ -240,6 +248,9 @@ class ProcessMesh final : public MeshModel {
   }
   void reset_optimizer(std::int64_t updates) override {
     run({.ask = Ask::kReset, .what = updates}, {});
+  }
+  void call_ranks(const RankService& own_part) override {
+    run({.ask = Ask::kServe}, {.service = &own_part});
   }
   [[nodiscard]] std::size_t held_bytes() const override { return process_.held_bytes(); }
 
@@ -336,10 +347,11 @@ std::unique_ptr<MeshModel> make_process_mesh(const ModelLayout& canonical,
   return std::make_unique<ProcessMesh>(canonical, options, ranks, weights);
 }
 
-void serve_mesh(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& ranks) {
+void serve_mesh(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& ranks,
+                RankService service) {
   std::optional<MeshProcess> process;  // outlives the abort: what is under way then ends
   try {
-    process.emplace(canonical, options, ranks);
+    process.emplace(canonical, options, ranks, std::move(service));
     for (;;) {
       const Order order = process->await_order();
       if (order.ask == Ask::kEnd) return;

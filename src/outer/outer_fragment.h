@@ -72,6 +72,10 @@ class OuterFragment {
   [[nodiscard]] virtual std::span<const float> anchor() const = 0;
 };
 
+/// The canonical elements of a fragment, neighbours joined.
+[[nodiscard]] std::vector<CanonicalRange> elements_of(const Fragment& fragment,
+                                                      std::span<const Parameter> parameters);
+
 /// Makes the fragments of one worker, in order, where they are to be kept.
 using FragmentMaker = std::function<std::unique_ptr<OuterFragment>(const Fragment& fragment)>;
 
