@@ -62,6 +62,22 @@ std::optional<DeviceObstacle> device_obstacle(const Config& config,
   return std::nullopt;
 }
 
+namespace {
+// An all-to-all over MPI tells the counts of all ranks in one block (transport/mpi_group.h).
+constexpr std::int64_t kMostRanksThatShare = 256;
+
+std::optional<DeviceObstacle> too_many_ranks(const Config& config) {
+  for (const SiteConfig& site : config.sites) {
+    if (std::int64_t{site.tp} * site.pp * site.dp <= kMostRanksThatShare) continue;
+    return DeviceObstacle{fmt::format("a mesh of {} x {} x {} ranks at site {}", site.tp, site.pp,
+                                      site.dp, site.name),
+                          fmt::format("at most {} ranks share outer state", kMostRanksThatShare),
+                          "placement = \"host\", or fewer ranks"};
+  }
+  return std::nullopt;
+}
+}  // namespace
+
 std::optional<DeviceObstacle> placement_obstacle(const Config& config) {
   constexpr std::array<std::string_view, 3> kMethods = {"localsgd", "diloco", "streaming-diloco"};
   const bool ranks = outer_is_on_ranks(config);
@@ -77,7 +93,7 @@ std::optional<DeviceObstacle> placement_obstacle(const Config& config) {
                           "files hold the outer state of a whole site",
                           "leave train.offload out, or placement = \"host\""};
   }
-  if (ranks) return std::nullopt;
+  if (ranks) return too_many_ranks(config);
   if (config.outer.codec.substr(0, config.outer.codec.find(':')) == "dct-topk") {
     return DeviceObstacle{fmt::format("outer.codec = \"{}\"", config.outer.codec),
                           "it has no kernels for a device",

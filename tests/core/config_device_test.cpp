@@ -105,6 +105,7 @@ TEST(OuterPlacement, RefusalsNameKeyCauseAndRemedy) {
         Case{{device, "outer.method=\"sparseloco\""}, "sparseloco", "host"},
         Case{{device, "outer.method=\"diloco\"", "train.device=\"cpu\""}, "train.device", "cuda"},
         Case{{ranks, "outer.method=\"sparseloco\""}, "sparseloco", "streaming-diloco"},
+        Case{{ranks, "outer.method=\"diloco\"", "parallel.tp=257"}, "257 x 1 x 1", "host"},
         Case{{ranks, "outer.method=\"diloco\"", "train.offload=\"there\""},
              "train.offload",
              "host"}}) {
