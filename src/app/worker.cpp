@@ -152,8 +152,7 @@ class Worker {
       ISTHMUS_CHECK(loop != nullptr, setup_.config.outer_placement);
       return outer::make_outer_strategy_on_ranks(
           setup_.config.method, options, inner_, context_.exchange,
-          {.call = [loop](const RankService& part) { loop->call_ranks(part); },
-           .count = setup_.plan.mesh(context_.rank).shape.ranks()});
+          [loop](const RankService& part) { loop->call_ranks(part); });
     }
     return make_outer_strategy(setup_.config.method, options, inner_, context_.exchange);
   }

@@ -281,6 +281,12 @@ void FragmentState::load(StateReader& reader) {
   }
 }
 
+void FragmentState::put_local(std::span<float> local) {
+  ISTHMUS_CHECK(local.size() == size(), local.size(), size());
+  local_ = {};
+  local_.append(local);
+}
+
 FragmentMaker fragments_on_host(const FragmentedSettings& settings, InnerLoop& inner) {
   return [&inner, optimizer = settings.optimizer,
           feedback = settings.codec->error_feedback()](const Fragment& fragment) {

@@ -60,6 +60,9 @@ class FragmentState final : public OuterFragment {
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
 
+  /// Local values lie there from now on. local: (n,), borrowed.
+  void put_local(std::span<float> local);
+
   [[nodiscard]] const Fragment& fragment() const override { return fragment_; }
   [[nodiscard]] std::size_t size() const { return anchor_.size(); }
   [[nodiscard]] std::span<float> anchor() { return anchor_.span(); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank's lane of a fragment: a FragmentState over the lane's own local values, which come from
 // the first rank before they are looked at and go back once they are written. Memory: as
-// FragmentState, of the lane. One thread.
+// FragmentState, of the lane; local values lie there for one request alone. One thread.
 #pragma once
 
 #include <span>
@@ -15,13 +15,14 @@ namespace isthmus::outer {
 
 class Lane {
  public:
-  /// local: (range.size(),), the anchor's first values; borrowed, as scratch of one lane at a time.
+  /// local: (range.size(),), the anchor's first values; not borrowed.
   Lane(const FragmentedSettings& settings, const Fragment& fragment, LaneRange range,
        std::span<float> local);
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  [[nodiscard]] std::span<float> local() const { return inner_.local(); }
+  /// Scratch for the next requests' local values, (range.size(),); borrowed until the next call.
+  void put_local(std::span<float> local) { state_.put_local(local); }
   [[nodiscard]] FragmentState& state() { return state_; }
   [[nodiscard]] const FragmentState& state() const { return state_; }
   [[nodiscard]] std::size_t whole() const { return whole_; }
@@ -35,7 +36,6 @@ class Lane {
     [[nodiscard]] std::span<const Parameter> parameters() const override { return {&lane_, 1}; }
     InnerStep train_step(StepIndex t) override;
     [[nodiscard]] double learning_rate(StepIndex) const override { return 0; }
-    [[nodiscard]] std::span<float> local() const { return lane_.values; }
 
    private:
     Parameter lane_;

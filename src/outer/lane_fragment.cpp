@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "outer/lane_fragment.h"
 
-#include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/check.h"
+#include "outer/lane_state.h"
 
 namespace isthmus::outer {
 namespace {
@@ -34,6 +35,7 @@ class LaneFragment final : public OuterFragment {
   void step_and_rebase(std::span<const float> mean) override;
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
+  void drop_anchor_copy() override { forget_anchor(); }
   [[nodiscard]] const Fragment& fragment() const override { return fragment_; }
   [[nodiscard]] std::span<const float> anchor() const override;
 
@@ -41,7 +43,14 @@ class LaneFragment final : public OuterFragment {
   [[nodiscard]] bool has_residual() const {
     return ranks_->lanes.settings().codec->error_feedback();
   }
-  void ask(LaneAsk what, LaneData data, float alpha = 0, const EncodeKey& key = {}) const;
+  void ask(const LaneRequest& request, LaneData data) const;
+  void ask(LaneAsk what, LaneData data, float alpha = 0, const EncodeKey& key = {}) const {
+    ask({.ask = what, .fragment = fragment_.id, .alpha = alpha, .key = key}, std::move(data));
+  }
+  void ask(LaneAsk what, std::int64_t number, LaneData data = {}) const {
+    ask({.ask = what, .fragment = fragment_.id, .number = number}, std::move(data));
+  }
+  [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(fragment_.elements); }
   /// The fragment's values in the inner loop, as many as they are contiguous there.
   [[nodiscard]] std::vector<std::span<float>> local() const;
   void fetch_local() const;
@@ -51,7 +60,7 @@ class LaneFragment final : public OuterFragment {
   Fragment fragment_;
   InnerLoop& inner_;
   std::shared_ptr<FirstRank> ranks_;
-  mutable std::vector<float> anchor_;  // empty: not asked for since it changed
+  mutable std::vector<float> anchor_;  // empty: not asked for since it changed or was dropped
 };
 
 LaneFragment::LaneFragment(Fragment fragment, InnerLoop& inner, std::shared_ptr<FirstRank> ranks)
@@ -60,8 +69,7 @@ LaneFragment::LaneFragment(Fragment fragment, InnerLoop& inner, std::shared_ptr<
   ask(LaneAsk::kMake, {.local = local()});
 }
 
-void LaneFragment::ask(LaneAsk what, LaneData data, float alpha, const EncodeKey& key) const {
-  const LaneRequest request{.ask = what, .fragment = fragment_.id, .alpha = alpha, .key = key};
+void LaneFragment::ask(const LaneRequest& request, LaneData data) const {
   ranks_->call([&](Communicator& ranks) { ranks_->lanes.take_part(request, ranks, data); });
 }
 
@@ -169,17 +177,49 @@ void LaneFragment::step_and_rebase(std::span<const float> mean) {
   wrote_local();
 }
 
-void LaneFragment::save(StateWriter& writer) const { ask(LaneAsk::kSave, {.writer = &writer}); }
+void LaneFragment::save(StateWriter& writer) const {
+  std::int64_t tensors = 0;
+  LaneWriter each(
+      {.tensor =
+           [&](std::string_view name, std::span<const float>) {
+             std::vector<float> whole(size());
+             ask(LaneAsk::kGatherTensor, tensors++, {.whole = whole});
+             writer.tensor(name, whole);
+           },
+       .integer = [&](std::string_view name, std::int64_t value) { writer.integer(name, value); }});
+  std::as_const(ranks_->lanes).lane(fragment_.id).state().save(each);
+}
 
+// The first rank's lane reads, and the others are told what it was told: a file may be slow, and
+// what is damaged is found here, before anybody else has it.
 void LaneFragment::load(StateReader& reader) {
   forget_anchor();
-  ask(LaneAsk::kLoad, {.reader = &reader});
+  ask(LaneAsk::kBeginLoad, {});
+  const auto tell = [&](std::int64_t number) {
+    ask(LaneAsk::kTellNumber, number);
+    return number;
+  };
+  LaneReader each(
+      {.contains = [&](std::string_view name) { return tell(reader.contains(name) ? 1 : 0) != 0; },
+       .tensor =
+           [&](std::string_view name, std::span<float> own) {
+             std::vector<float> whole(size());
+             if (name.starts_with("residual")) {  // a lane looks at its own part alone
+               saved_finite(reader, std::string(name), whole);
+             } else {
+               reader.tensor(name, whole);
+             }
+             ask(LaneAsk::kTellTensor, {.whole = whole, .part = own});
+           },
+       .integer = [&](std::string_view name) { return tell(reader.integer(name)); }});
+  ranks_->lanes.lane(fragment_.id).state().load(each);
+  ask(LaneAsk::kEndLoad, {});
 }
 
 std::span<const float> LaneFragment::anchor() const {
   if (anchor_.empty() && fragment_.elements > 0) {
-    std::vector<float> whole(static_cast<std::size_t>(fragment_.elements));
-    ask(LaneAsk::kAnchor, {.anchor = whole});
+    std::vector<float> whole(size());
+    ask(LaneAsk::kAnchor, {.whole = whole});
     anchor_ = std::move(whole);
   }
   return anchor_;
@@ -188,9 +228,8 @@ std::span<const float> LaneFragment::anchor() const {
 }  // namespace
 
 FragmentMaker fragments_on_ranks(const FragmentedSettings& settings, InnerLoop& inner,
-                                 RanksCall call, int ranks) {
-  return [&inner, first = std::make_shared<FirstRank>(
-                      std::move(call), Lanes(settings, ranks, LaneExchange::kFirst))](
+                                 RanksCall call) {
+  return [&inner, first = std::make_shared<FirstRank>(std::move(call), Lanes(settings))](
              const Fragment& fragment) {
     return std::make_unique<LaneFragment>(fragment, inner, first);
   };

@@ -6,7 +6,9 @@
 // bytes, anchors and checkpoints have the bits of FragmentState. One case apart: where a value plus
 // its residual overflows, that rank's residuals begin anew, not all (the contribution is withheld
 // by all either way). Memory at the first rank, beside its lanes: 4 bytes a value of a fragment's
-// anchor once somebody has asked for it, until it changes.
+// anchor once somebody has asked for it, until it changes or the next step begins; as much for one
+// tensor at a time while a checkpoint is written or read. That is taken, and a checkpoint read and
+// checked, before the ranks are asked: what fails there fails at the first rank alone.
 #pragma once
 
 #include <functional>
@@ -21,9 +23,9 @@ namespace isthmus::outer {
 /// communicator over all, the others meanwhile `Lanes::serve`.
 using RanksCall = std::function<void(const std::function<void(Communicator&)>& part)>;
 
-/// As the settings say, in the lanes of `ranks` ranks. Borrows `inner` for the life of what it
-/// makes. Called on the first rank.
+/// As the settings say, in the lanes of all ranks of the site. Borrows `inner` for the life of what
+/// it makes. Called on the first rank.
 [[nodiscard]] FragmentMaker fragments_on_ranks(const FragmentedSettings& settings, InnerLoop& inner,
-                                               RanksCall call, int ranks);
+                                               RanksCall call);
 
 }  // namespace isthmus::outer

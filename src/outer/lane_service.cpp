@@ -14,7 +14,7 @@
 namespace isthmus::outer {
 namespace {
 
-constexpr std::size_t kWords = 7;
+constexpr std::size_t kWords = 8;
 using Words = std::array<std::int64_t, kWords>;
 
 Words words_of(const LaneRequest& request, const LaneData& first) {
@@ -24,6 +24,7 @@ Words words_of(const LaneRequest& request, const LaneData& first) {
           std::bit_cast<std::int64_t>(request.key.seed),
           request.key.worker,
           std::bit_cast<std::int64_t>(request.key.tile),
+          request.number,
           static_cast<std::int64_t>(first.local.size())};
 }
 
@@ -33,16 +34,8 @@ LaneRequest request_of(const Words& words) {
           .alpha = std::bit_cast<float>(static_cast<std::int32_t>(words[2])),
           .key = {.seed = std::bit_cast<std::uint64_t>(words[3]),
                   .worker = static_cast<std::uint32_t>(words[4]),
-                  .tile = std::bit_cast<std::uint64_t>(words[5])}};
-}
-
-std::size_t largest_lane(const FragmentedSettings& settings, int ranks, int rank) {
-  std::size_t largest = 0;
-  for (const Fragment& fragment : settings.fragments) {
-    largest =
-        std::max(largest, lane_of(static_cast<std::size_t>(fragment.elements), ranks, rank).size());
-  }
-  return largest;
+                  .tile = std::bit_cast<std::uint64_t>(words[5])},
+          .number = words[6]};
 }
 
 /// Of the tiles of n values that are looked at, how many are in a lane.
@@ -61,10 +54,14 @@ std::int64_t sum_of(const std::vector<std::int64_t>& counts) {
 
 }  // namespace
 
-Lanes::Lanes(FragmentedSettings settings, int ranks, int rank)
-    : settings_(std::move(settings)),
-      local_(StateArray::unfilled(largest_lane(settings_, ranks, rank))),
-      lanes_(settings_.fragments.size()) {}
+Lanes::Lanes(FragmentedSettings settings)
+    : settings_(std::move(settings)), lanes_(settings_.fragments.size()) {}
+
+Lane& Lanes::lane(FragmentId fragment) const {
+  const std::unique_ptr<Lane>& lane = lanes_.at(static_cast<std::size_t>(fragment.value()));
+  ISTHMUS_CHECK(lane != nullptr, fragment.value());
+  return *lane;
+}
 
 void Lanes::take_part(const LaneRequest& request, Communicator& ranks, LaneData& first) {
   Words words = words_of(request, first);
@@ -94,6 +91,8 @@ void Lanes::tell_stretches(std::size_t count, LaneExchange& exchange, const Lane
     stretches_.push_back({{begin, end}, exchange.first() ? first.local[i].data() : nullptr});
     begin = end;
   }
+  // Else values of scratch would become weights.
+  ISTHMUS_CHECK(count == 0 || begin == exchange.lanes().back().end, begin);
 }
 
 void Lanes::fetch(LaneExchange& exchange, std::span<float> local) {
@@ -114,17 +113,19 @@ void Lanes::serve(Communicator& ranks) {
 }
 
 void Lanes::run(const LaneRequest& request, LaneExchange& exchange, LaneData& first) {
-  const auto fragment = static_cast<std::size_t>(request.fragment.value());
+  const StateArray scratch = StateArray::unfilled(stretches_.empty() ? 0 : exchange.lane().size());
+  const std::span<float> local = scratch.span();
   if (request.ask == LaneAsk::kMake) {
-    make(settings_.fragments[fragment], exchange);
+    make(settings_.fragments[static_cast<std::size_t>(request.fragment.value())], exchange, local);
     return;
   }
-  Lane& lane = *lanes_.at(fragment);
+  Lane& lane = this->lane(request.fragment);
+  if (!stretches_.empty()) lane.put_local(local);
   switch (request.ask) {
     case LaneAsk::kMake:
       break;
     case LaneAsk::kGradient:
-      fetch(exchange, lane.local());
+      fetch(exchange, local);
       encode(lane, request.key, exchange, first);
       break;
     case LaneAsk::kTakeBack:
@@ -143,43 +144,84 @@ void Lanes::run(const LaneRequest& request, LaneExchange& exchange, LaneData& fi
     }
     case LaneAsk::kForgetOwnWork:
       lane.state().forget_own_work();
-      give(exchange, lane.local());
+      give(exchange, local);
       break;
     case LaneAsk::kStep:
       lane.state().step(mean_of(exchange, first.mean));
       break;
     case LaneAsk::kMerge:
-      if (request.alpha != 0) fetch(exchange, lane.local());
+      if (request.alpha != 0) fetch(exchange, local);
       lane.state().merge(request.alpha);
-      give(exchange, lane.local());
+      give(exchange, local);
       break;
     case LaneAsk::kStepAndRebase:
-      fetch(exchange, lane.local());
+      fetch(exchange, local);
       lane.state().step_and_rebase(mean_of(exchange, first.mean));
-      give(exchange, lane.local());
+      give(exchange, local);
       break;
     case LaneAsk::kAnchor:
-      exchange.gather({0, lane.whole()}, std::as_const(lane).state().anchor(), first.anchor.data());
+      exchange.gather({0, lane.whole()}, std::as_const(lane).state().anchor(), first.whole.data());
       break;
-    case LaneAsk::kSave: {
-      LaneWriter writer(lane.whole(), exchange, first.writer);
-      lane.state().save(writer);
+    case LaneAsk::kGatherTensor:
+      gather_tensor(lane, request.number, exchange, first.whole);
       break;
-    }
-    case LaneAsk::kLoad: {
-      LaneReader reader(lane.whole(), exchange, first.reader);
-      lane.state().load(reader);
+    case LaneAsk::kBeginLoad:  // where the last one failed at the first rank, something is left
+      told_numbers_.clear();
+      told_tensors_.clear();
       break;
-    }
+    case LaneAsk::kTellNumber:
+      if (!exchange.first()) told_numbers_.push_back(request.number);
+      break;
+    case LaneAsk::kTellTensor:
+      take_tensor(exchange, first);
+      break;
+    case LaneAsk::kEndLoad:
+      if (!exchange.first()) load_told(lane);
+      break;
   }
 }
 
-void Lanes::make(const Fragment& fragment, LaneExchange& exchange) {
-  const LaneRange range = exchange.lane();
-  const std::span<float> local = local_.span().first(range.size());
+void Lanes::make(const Fragment& fragment, LaneExchange& exchange, std::span<float> local) {
   fetch(exchange, local);
   lanes_.at(static_cast<std::size_t>(fragment.id.value())) =
-      std::make_unique<Lane>(settings_, fragment, range, local);
+      std::make_unique<Lane>(settings_, fragment, exchange.lane(), local);
+}
+
+void Lanes::gather_tensor(const Lane& lane, std::int64_t number, LaneExchange& exchange,
+                          std::span<float> whole) {
+  std::int64_t next = 0;
+  LaneWriter writer({.tensor =
+                         [&](std::string_view, std::span<const float> own) {
+                           if (next++ != number) return;
+                           exchange.gather({0, lane.whole()}, own, whole.data());
+                         },
+                     .integer = [](std::string_view, std::int64_t) {}});
+  lane.state().save(writer);
+  ISTHMUS_CHECK(next > number, next, number);
+}
+
+void Lanes::take_tensor(LaneExchange& exchange, const LaneData& first) {
+  std::span<float> own = first.part;
+  if (!exchange.first()) {
+    told_tensors_.push_back(StateArray::unfilled(exchange.lane().size()));
+    own = told_tensors_.back().span();
+  }
+  exchange.scatter({0, exchange.lanes().back().end}, first.whole.data(), own);
+}
+
+// The same calls as those of the first rank's lane, so the same answers in the same order.
+void Lanes::load_told(Lane& lane) {
+  std::size_t number = 0, tensor = 0;
+  LaneReader reader({.contains = [&](std::string_view) { return told_numbers_.at(number++) != 0; },
+                     .tensor =
+                         [&](std::string_view, std::span<float> own) {
+                           std::ranges::copy(told_tensors_.at(tensor).span(), own.begin());
+                           told_tensors_.at(tensor++) = {};
+                         },
+                     .integer = [&](std::string_view) { return told_numbers_.at(number++); }});
+  lane.state().load(reader);
+  ISTHMUS_CHECK(number == told_numbers_.size(), number, told_numbers_.size());
+  ISTHMUS_CHECK(tensor == told_tensors_.size(), tensor, told_tensors_.size());
 }
 
 void Lanes::encode(Lane& lane, const EncodeKey& key, LaneExchange& exchange,

@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace isthmus::outer {
 namespace {
@@ -11,45 +12,27 @@ namespace {
 }
 }  // namespace
 
-LaneWriter::LaneWriter(std::size_t n, LaneExchange& exchange, StateWriter* whole)
-    : n_(n), exchange_(exchange), whole_(whole) {}
+LaneWriter::LaneWriter(Calls calls) : calls_(std::move(calls)) {}
 
-// In memory: a writer copies, and this is gone after the call.
 void LaneWriter::tensor(std::string_view name, std::span<const float> values) {
-  std::vector<float> all(whole_ != nullptr ? n_ : 0);
-  exchange_.gather({0, n_}, values, all.data());
-  if (whole_ != nullptr) whole_->tensor(name, all);
+  calls_.tensor(name, values);
 }
 
-void LaneWriter::integer(std::string_view name, std::int64_t value) {
-  if (whole_ != nullptr) whole_->integer(name, value);
-}
+void LaneWriter::integer(std::string_view name, std::int64_t value) { calls_.integer(name, value); }
 
 void LaneWriter::bytes(std::string_view name, std::span<const std::byte>) { none_in_a_lane(name); }
 void LaneWriter::real(std::string_view name, double) { none_in_a_lane(name); }
 void LaneWriter::text(std::string_view name, std::string_view) { none_in_a_lane(name); }
 
-LaneReader::LaneReader(std::size_t n, LaneExchange& exchange, StateReader* whole)
-    : n_(n), exchange_(exchange), whole_(whole) {}
+LaneReader::LaneReader(Calls calls) : calls_(std::move(calls)) {}
 
-std::int64_t LaneReader::told(std::int64_t value) const {
-  exchange_.ranks().broadcast({&value, 1, Dtype::kI64}, LaneExchange::kFirst);
-  return value;
-}
-
-bool LaneReader::contains(std::string_view name) const {
-  return told(whole_ != nullptr && whole_->contains(name) ? 1 : 0) != 0;
-}
+bool LaneReader::contains(std::string_view name) const { return calls_.contains(name); }
 
 void LaneReader::tensor(std::string_view name, std::span<float> values) {
-  std::vector<float> all(whole_ != nullptr ? n_ : 0);
-  if (whole_ != nullptr) whole_->tensor(name, std::span<float>(all));
-  exchange_.scatter({0, n_}, all.data(), values);
+  calls_.tensor(name, values);
 }
 
-std::int64_t LaneReader::integer(std::string_view name) {
-  return told(whole_ != nullptr ? whole_->integer(name) : 0);
-}
+std::int64_t LaneReader::integer(std::string_view name) { return calls_.integer(name); }
 
 std::vector<std::byte> LaneReader::bytes(std::string_view name) { none_in_a_lane(name); }
 double LaneReader::real(std::string_view name) { none_in_a_lane(name); }

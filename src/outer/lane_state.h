@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of fragments in lanes: each rank's FragmentState writes and reads its lane under the
-// names of a whole one, and between it and the first rank's writer or reader pieces become tensors
-// and the other way round. So a checkpoint does not tell where its state was. All ranks make the
-// same calls. One thread each.
+// Checkpoints of fragments in lanes. A rank's FragmentState saves and loads its lane under the
+// names of a whole one; these hand every call on, so that between lanes and the caller's writer or
+// reader pieces become tensors and the other way round. So a checkpoint does not tell where its
+// state was. One thread.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "isthmus/state.h"
-#include "outer/lane_exchange.h"
 
 namespace isthmus::outer {
 
 /// Tensors are lanes.
 class LaneWriter final : public StateWriter {
  public:
-  /// whole: where the first rank writes; null on the others. Borrows both.
-  LaneWriter(std::size_t n, LaneExchange& exchange, StateWriter* whole);
+  struct Calls {
+    std::function<void(std::string_view name, std::span<const float> lane)> tensor;
+    std::function<void(std::string_view name, std::int64_t value)> integer;
+  };
+  explicit LaneWriter(Calls calls);
   void tensor(std::string_view name, std::span<const float> values) override;
   void integer(std::string_view name, std::int64_t value) override;
   // A fragment has none of these.
@@ -26,14 +31,17 @@ class LaneWriter final : public StateWriter {
   void text(std::string_view name, std::string_view value) override;
 
  private:
-  std::size_t n_;
-  LaneExchange& exchange_;
-  StateWriter* whole_;
+  Calls calls_;
 };
 
 class LaneReader final : public StateReader {
  public:
-  LaneReader(std::size_t n, LaneExchange& exchange, StateReader* whole);
+  struct Calls {
+    std::function<bool(std::string_view name)> contains;
+    std::function<void(std::string_view name, std::span<float> lane)> tensor;
+    std::function<std::int64_t(std::string_view name)> integer;
+  };
+  explicit LaneReader(Calls calls);
   [[nodiscard]] bool contains(std::string_view name) const override;
   void tensor(std::string_view name, std::span<float> values) override;
   [[nodiscard]] std::int64_t integer(std::string_view name) override;
@@ -42,11 +50,7 @@ class LaneReader final : public StateReader {
   [[nodiscard]] std::string text(std::string_view name) override;
 
  private:
-  [[nodiscard]] std::int64_t told(std::int64_t value) const;
-
-  std::size_t n_;
-  LaneExchange& exchange_;
-  StateReader* whole_;
+  Calls calls_;
 };
 
 }  // namespace isthmus::outer

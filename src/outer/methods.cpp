@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "isthmus/errors.h"
@@ -33,8 +34,7 @@ using DeviceMaker = std::unique_ptr<OuterStrategy> (*)(const MethodInfo&, const 
                                                        InnerLoop&, Exchange&,
                                                        cuda::ResidentValues&);
 using RanksMaker = std::unique_ptr<OuterStrategy> (*)(const MethodInfo&, const OuterOptions&,
-                                                      InnerLoop&, Exchange&,
-                                                      const outer::SiteRanks&);
+                                                      InnerLoop&, Exchange&, outer::RanksCall);
 
 std::unique_ptr<OuterStrategy> make_ddp(const MethodInfo& method, const OuterOptions& options,
                                         InnerLoop& inner, Exchange& exchange) {
@@ -62,10 +62,9 @@ std::unique_ptr<OuterStrategy> make_fragmented_on_device(const MethodInfo& metho
 std::unique_ptr<OuterStrategy> make_fragmented_on_ranks(const MethodInfo& method,
                                                         const OuterOptions& options,
                                                         InnerLoop& inner, Exchange& exchange,
-                                                        const outer::SiteRanks& ranks) {
+                                                        outer::RanksCall call) {
   outer::FragmentedSettings settings = outer::resolve(method, options, inner.parameters());
-  const outer::FragmentMaker make =
-      outer::fragments_on_ranks(settings, inner, ranks.call, ranks.count);
+  const outer::FragmentMaker make = outer::fragments_on_ranks(settings, inner, std::move(call));
   return std::make_unique<outer::StreamingDiLoCo>(std::move(settings), inner, exchange, make);
 }
 
@@ -374,18 +373,17 @@ std::unique_ptr<OuterStrategy> outer::make_outer_strategy_on_ranks(std::string_v
                                                                    const OuterOptions& options,
                                                                    InnerLoop& inner,
                                                                    Exchange& exchange,
-                                                                   const SiteRanks& ranks) {
+                                                                   RanksCall call) {
   const Row& row = row_on_ranks(name, options);
-  return row.make_on_ranks(row.info, options, inner, exchange, ranks);
+  return row.make_on_ranks(row.info, options, inner, exchange, std::move(call));
 }
 
 std::function<void(Communicator&)> outer::serve_outer_state(std::string_view name,
                                                             const OuterOptions& options,
-                                                            std::span<const Parameter> parameters,
-                                                            int ranks, int rank) {
+                                                            std::span<const Parameter> parameters) {
   const Row& row = row_on_ranks(name, options);
   // Co-owned by copies of what is returned.
-  return [lanes = std::make_shared<Lanes>(resolve(row.info, options, parameters), ranks, rank)](
+  return [lanes = std::make_shared<Lanes>(resolve(row.info, options, parameters))](
              Communicator& all) { lanes->serve(all); };
 }
 

@@ -29,22 +29,16 @@ namespace isthmus::outer {
     std::string_view name, const OuterOptions& options, InnerLoop& inner, Exchange& exchange,
     cuda::ResidentValues& values);
 
-/// The processes that are the ranks of a worker's site, as the first of them reaches all.
-struct SiteRanks {
-  RanksCall call;
-  int count = 1;
-};
-/// As make_outer_strategy, with the state in the lanes of all ranks; on the first one. The others
-/// run `serve_outer_state` once for each call.
+/// As make_outer_strategy, with the state in the lanes of all ranks of the worker's site; on the
+/// first one, which reaches all by `call`. The others run `serve_outer_state` once for each call.
 /// THROWS: ConfigError as there, and for methods whose state is whole at one process.
 [[nodiscard]] std::unique_ptr<OuterStrategy> make_outer_strategy_on_ranks(
     std::string_view name, const OuterOptions& options, InnerLoop& inner, Exchange& exchange,
-    const SiteRanks& ranks);
-/// What rank `rank` >= 1 of such a site holds of the state and does when the first calls. The
+    RanksCall call);
+/// What another rank of such a site holds of the state and does when the first calls. The
 /// parameters need no values. THROWS: ConfigError as above.
 [[nodiscard]] std::function<void(Communicator&)> serve_outer_state(
-    std::string_view name, const OuterOptions& options, std::span<const Parameter> parameters,
-    int ranks, int rank);
+    std::string_view name, const OuterOptions& options, std::span<const Parameter> parameters);
 
 /// Bytes of device memory that such a strategy holds, beside the inner loop's. REQUIRES: options
 /// that make_outer_strategy_on_device takes; parameters may have no values.

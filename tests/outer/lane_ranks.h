@@ -22,7 +22,7 @@ class LaneRanks {
       : communicators_(make_thread_communicators(ranks, std::chrono::minutes(2))) {
     for (int r = 1; r < ranks; ++r) {
       others_.emplace_back(
-          [this, r, serve = outer::serve_outer_state(method, options, parameters, ranks, r)] {
+          [this, r, serve = outer::serve_outer_state(method, options, parameters)] {
             Communicator& own = of(r);
             while (goes_on(own, false)) serve(own);
           });
@@ -30,15 +30,17 @@ class LaneRanks {
   }
   ~LaneRanks() { static_cast<void>(goes_on(of(0), false)); }
 
-  [[nodiscard]] outer::SiteRanks site() {
-    return {.call =
-                [this](const std::function<void(Communicator&)>& part) {
-                  static_cast<void>(goes_on(of(0), true));
-                  ++calls_;
-                  part(of(0));
-                },
-            .count = static_cast<int>(communicators_.size())};
+  [[nodiscard]] outer::RanksCall call() {
+    return [this](const std::function<void(Communicator&)>& part) {
+      static_cast<void>(goes_on(of(0), true));
+      ++calls_;
+      in_call_ = true;
+      part(of(0));
+      in_call_ = false;
+    };
   }
+  /// Whether the other ranks wait for the first one's part of a call.
+  [[nodiscard]] bool in_call() const { return in_call_; }
   [[nodiscard]] int calls() const { return calls_; }
 
  private:
@@ -55,6 +57,7 @@ class LaneRanks {
   std::vector<std::unique_ptr<Communicator>> communicators_;
   std::vector<std::jthread> others_;
   int calls_ = 0;
+  bool in_call_ = false;
 };
 
 }  // namespace isthmus::testing_support
