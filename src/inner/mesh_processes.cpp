@@ -19,6 +19,7 @@
 
 #include "core/check.h"
 #include "core/hash.h"
+#include "core/state_memory.h"
 #include "inner/canonical_exchange.h"
 #include "inner/mesh_model.h"
 #include "inner/mesh_order.h"
@@ -91,7 +92,7 @@ class MeshProcess {
         for (std::size_t k = 0; k < rank_.chunks(); ++k) rank_.state(k).reset_optimizer(order.what);
         return {};
       case Ask::kServe:
-        (first.service != nullptr ? *first.service : service_)(ranks_);
+        serve(first.service != nullptr ? *first.service : service_);
         return {};
     }
     ISTHMUS_CHECK(false, static_cast<std::int64_t>(order.ask));
@@ -108,6 +109,11 @@ class MeshProcess {
   static RankProcesses& come_together(RankProcesses& processes) {
     processes.orders.barrier();
     return processes;
+  }
+
+  void serve(const RankService& service) {
+    ISTHMUS_CHECK(service != nullptr);  // serve_mesh was given one
+    service(ranks_);
   }
 
   LossSum read_pass(const Order& order, const Canonical& first) {
@@ -236,6 +242,7 @@ class ProcessMesh final : public MeshModel {
     for (const TensorRange& newer : copies_.newer_at_ranks(copies_.tensors_of(elements))) {
       collect(RankValues::kWeights, newer, own_);
       copies_.are_alike(newer);
+      state_done(own_values(newer), StateUse::kWrite);
     }
   }
   void wrote_weights(CanonicalRange elements) override {
@@ -275,6 +282,7 @@ class ProcessMesh final : public MeshModel {
     for (const TensorRange& tensors : newer) {
       hand_out(RankValues::kWeights, tensors, own_);
       copies_.are_alike(tensors);
+      state_done(own_values(tensors), StateUse::kRead);
     }
     if (!newer.empty()) run({.ask = Ask::kSpread}, {});
   }
@@ -283,6 +291,11 @@ class ProcessMesh final : public MeshModel {
   void give_others(const float* weights) {
     const Digest128 digest = digest_of(weights);
     if (others_ == digest) return;
+    // As after an outer step that local values have become.
+    if (copies_.newer_at_ranks(copies_.all()).empty() && digest_of(own_) == digest) {
+      give_own();
+      return;
+    }
     read_weights({0, elements_});
     copies_.canonical_is_newer(copies_.all());
     hand_out(RankValues::kWeights, copies_.all(), weights);
@@ -298,6 +311,7 @@ class ProcessMesh final : public MeshModel {
     const std::vector<float> written(own_ + part.begin, own_ + part.end);
     read_weights(all);
     std::ranges::copy(written, own_ + part.begin);
+    state_done({own_ + part.begin, written.size()}, StateUse::kWrite);
   }
 
   void collect(RankValues what, TensorRange tensors, float* canonical) {
@@ -320,6 +334,12 @@ class ProcessMesh final : public MeshModel {
       process_.processes().abort(error.what());
       throw;
     }
+  }
+
+  [[nodiscard]] std::span<const float> own_values(TensorRange tensors) const {
+    const std::int64_t begin = copies_.elements_of(tensors.begin).begin;
+    const std::int64_t end = copies_.elements_of(tensors.end - 1).end;
+    return {own_ + begin, static_cast<std::size_t>(end - begin)};
   }
 
   [[nodiscard]] Digest128 digest_of(const float* weights) const {
