@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `train.device` asks for, which runs no device computes, and whose outer state is whole at a
-// process of the host.
-// Pure: whether there is a device
-// at all is another question.
+// What `train.device` and `outer.placement` ask for, which runs no device computes, and whose outer
+// state can be neither on a device nor shared out by ranks. Pure: whether there is a device at all
+// is another question.
 #pragma once
 
 #include <optional>
