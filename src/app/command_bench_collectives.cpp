@@ -173,6 +173,7 @@ void try_table(const std::filesystem::path& file, int ranks, const CollectiveTim
                Session& session) {
   const SystemRuntime runtime;
   const MixTable table = read_mix_table("bench collectives --mix " + file.string(), file, ranks);
+  check_same_table(*make_process_communicator("mpi", kDeadline), &table);
   const auto deadline = process_deadline(options, table.backends().size() + 1);
   std::vector<NamedCommunicator> singles;
   std::vector<NamedCommunicator> parts;
