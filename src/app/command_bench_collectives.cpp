@@ -14,8 +14,10 @@
 #include "app/launch_environment.h"
 #include "app/rank_communicators.h"
 #include "app/text_table.h"
+#include "core/log.h"
 #include "core/storage.h"
 #include "core/system_runtime.h"
+#include "isthmus/errors.h"
 #include "transport/collective_timing.h"
 #include "transport/mix_timing.h"
 #include "transport/mixed_communicator.h"
@@ -28,6 +30,19 @@ namespace isthmus::app {
 namespace {
 
 constexpr std::chrono::milliseconds kDeadline = std::chrono::minutes(5);
+constexpr int kOperations = 7;
+
+/// Of processes: who is in no group of a size waits while those are timed, over `backends` in
+/// turns.
+std::chrono::milliseconds process_deadline(const CollectiveTimingOptions& options,
+                                           std::size_t backends) {
+  Duration timed{};
+  for (std::int64_t bytes = kSmallestBytes; bytes <= options.largest_bytes; bytes *= 4) {
+    timed += kOperations * static_cast<int>(backends) * options.each;
+  }
+  constexpr int kRoom = 4;  // sizes between those, and calls that are slower than the first
+  return kDeadline + std::chrono::ceil<std::chrono::milliseconds>(kRoom * timed);
+}
 
 std::string operation_of(Operation operation) {
   return operation == Operation::kSend ? "message" : std::string(operation_name(operation));
@@ -140,18 +155,16 @@ void in_groups(Communicator& all, int size, const std::function<void(Communicato
   all.barrier();
 }
 
-std::vector<CollectiveTiming> time_processes(const std::vector<std::string>& backends,
+std::vector<CollectiveTiming> time_processes(const std::string& backend,
                                              const CollectiveTimingOptions& options) {
   const SystemRuntime runtime;
   std::vector<CollectiveTiming> timings;
-  for (const std::string& backend : backends) {
-    const auto all = make_process_communicator(backend, kDeadline);
-    for (const int size : group_sizes(all->size())) {
-      in_groups(*all, size, [&](Communicator& group) {
-        std::ranges::copy(time_collectives(group, runtime.clock(), options),
-                          std::back_inserter(timings));
-      });
-    }
+  const auto all = make_process_communicator(backend, process_deadline(options, 1));
+  for (const int size : group_sizes(all->size())) {
+    in_groups(*all, size, [&](Communicator& group) {
+      std::ranges::copy(time_collectives(group, runtime.clock(), options),
+                        std::back_inserter(timings));
+    });
   }
   return timings;
 }
@@ -160,11 +173,13 @@ void try_table(const std::filesystem::path& file, int ranks, const CollectiveTim
                Session& session) {
   const SystemRuntime runtime;
   const MixTable table = read_mix_table("bench collectives --mix " + file.string(), file, ranks);
+  check_same_table(*make_process_communicator("mpi", kDeadline), &table);
+  const auto deadline = process_deadline(options, table.backends().size() + 1);
   std::vector<NamedCommunicator> singles;
   std::vector<NamedCommunicator> parts;
   for (const std::string& name : table.backends()) {
-    singles.push_back({name, make_process_communicator(name, kDeadline)});
-    parts.push_back({name, make_process_communicator(name, kDeadline)});
+    singles.push_back({name, make_process_communicator(name, deadline)});
+    parts.push_back({name, make_process_communicator(name, deadline)});
   }
   const std::unique_ptr<Communicator> mixed = make_mixed_communicator(std::move(parts), table);
   for (const int size : group_sizes(ranks)) {
@@ -188,16 +203,33 @@ void bench_processes(const BenchCollectivesArguments& arguments,
         "bench collectives: --ranks {}, but the MPI job has {} processes: mpirun -n {} isthmus …",
         arguments.ranks, place.members, arguments.ranks));
   }
+  if (place.members == 1) {
+    throw UsageError(
+        "bench collectives: the MPI job has 1 process, which has none to call: mpirun -n R isthmus "
+        "bench collectives --inner, with R from 2 on");
+  }
   if (!arguments.mix.empty()) {
     try_table(arguments.mix, place.members, options, session);
     return;
   }
   const std::vector<std::string> backends =
       arguments.backend.empty() ? process_backends() : std::vector<std::string>{arguments.backend};
-  const std::vector<CollectiveTiming> timings = time_processes(backends, options);
-  if (place.self != Rank(0)) return;
-  print(timings, session);
-  if (!arguments.out.empty()) write_table(arguments.out, place.members, timings);
+  std::vector<CollectiveTiming> timings;
+  for (const std::string& backend : backends) {
+    std::vector<CollectiveTiming> own;
+    try {
+      own = time_processes(backend, options);
+    } catch (const SystemError& error) {  // of all ranks alike
+      if (!arguments.backend.empty() || backend == "mpi") throw;
+      if (place.self == Rank(0)) log_warning("left out: {}", error.what());
+      continue;
+    }
+    if (place.self == Rank(0)) print(own, session);
+    std::ranges::move(own, std::back_inserter(timings));
+  }
+  if (place.self == Rank(0) && !arguments.out.empty()) {
+    write_table(arguments.out, place.members, timings);
+  }
 }
 
 }  // namespace

@@ -69,13 +69,16 @@ std::unique_ptr<Communicator> make_pass_communicator(const Config& config,
                                                      std::chrono::milliseconds deadline,
                                                      const std::vector<std::string>& places) {
   std::optional<MixTable> table = read_mix_table(config, static_cast<int>(places.size()));
-  if (!table) return make_mpi_communicator(deadline, places);
-  std::vector<NamedCommunicator> backends;
-  for (const std::string& name : table->backends()) {
-    backends.push_back({name, make_process_communicator(name, deadline, places)});
-  }
-  const std::string names = fmt::format("{}", fmt::join(table->backends(), ", "));
+  std::unique_ptr<Communicator> ranks = make_mpi_communicator(deadline, places);
   try {
+    check_same_table(*ranks, table ? &*table : nullptr);
+    if (!table) return ranks;
+    std::vector<NamedCommunicator> backends;
+    for (const std::string& name : table->backends()) {
+      backends.push_back({name, name == "mpi" ? std::move(ranks)
+                                              : make_process_communicator(name, deadline, places)});
+    }
+    const std::string names = fmt::format("{}", fmt::join(table->backends(), ", "));
     std::unique_ptr<Communicator> mixed =
         make_mixed_communicator(std::move(backends), *std::move(table));
     if (mixed->rank() == 0) {

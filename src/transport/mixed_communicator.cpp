@@ -110,6 +110,17 @@ class MixedBackend final : public CommunicatorBackend {
 
 }  // namespace
 
+void check_same_table(Communicator& ranks, const MixTable* table) {
+  const std::uint64_t own = table == nullptr ? 0 : table->digest();
+  std::uint64_t digest = own;  // of rank 0
+  ranks.broadcast({&digest, 1, Dtype::kI64}, 0);
+  std::int32_t unlike = digest == own ? 0 : ranks.rank();
+  ranks.all_reduce({&unlike, 1, Dtype::kI32}, Reduce::kMax);
+  if (unlike == 0) return;
+  throw CommunicatorError(fmt::format(
+      "ranks 0 and {} have unlike tables of back ends: give all the same file", unlike));
+}
+
 std::unique_ptr<Communicator> make_mixed_communicator(std::vector<NamedCommunicator> backends,
                                                       MixTable table, MixedSums sums) {
   ISTHMUS_CHECK(!backends.empty());
@@ -136,15 +147,7 @@ std::unique_ptr<Communicator> make_mixed_communicator(std::vector<NamedCommunica
         "decide bits; ask for MixedSums::kAny or leave it out",
         each.name));
   }
-  const std::uint64_t own = table.digest();
-  std::uint64_t digest = own;  // of rank 0
-  first.broadcast({&digest, 1, Dtype::kI64}, 0);
-  std::int32_t unlike = digest == own ? 0 : first.rank();
-  first.all_reduce({&unlike, 1, Dtype::kI32}, Reduce::kMax);
-  if (unlike != 0) {
-    throw CommunicatorError(fmt::format(
-        "ranks 0 and {} have unlike tables of back ends: give all the same file", unlike));
-  }
+  check_same_table(first, &table);
   return make_checked_communicator(
       std::make_shared<SystemRuntime>(),
       std::make_unique<MixedBackend>(std::move(backends),

@@ -34,6 +34,12 @@ enum class MixedSums {
   kAny,        // the back end that the table names for a size decides its bits
 };
 
+/// Collective over `ranks`: compares the table's digest, 0 of a rank that has no table. To be asked
+/// over the first communicator that there is, before more back ends are made by a table's names:
+/// ranks with unlike names would wait for one another in unlike back ends, till the deadline.
+/// THROWS: CommunicatorError naming the last rank whose table is unlike that of rank 0.
+void check_same_table(Communicator& ranks, const MixTable* table);
+
 /// Collective. REQUIRES: at least one back end, all of the same rank and size. THROWS:
 /// CommunicatorError when the ranks have unlike tables, the table has no times of groups of this
 /// size, or a back end does not add in rank order as `sums` wants.

@@ -87,14 +87,18 @@ Round::Round(Contribution contribution, const RoundPlace& place)
   const FrameBytes nothing = make_frame(header(FrameKind::kContribution));  // of who is not there
   const auto contributed =
       std::make_shared<const std::vector<std::byte>>(std::move(contribution.encoded.bytes));
+  // Put together once and lent to all, where each would have a copy made of the pieces.
+  const bool goes_to_several = plan_.all_to_all() && members > 2;
   for (std::size_t k = 0; k < parts_.size(); ++k) {
     const Part& part = plan_.parts[k];
     FrameHeader head = header_of_part(FrameKind::kContribution, k);
     head.weight = contribution.weight;
     const std::span<const std::byte> bytes = *contributed;
     const bool gives = contribution.weight > 0;  // else it need not have bytes
-    parts_[k].own = make_frame_around(
-        head, gives ? bytes.subspan(part.offset, part.bytes) : bytes.first(0), contributed);
+    const std::span<const std::byte> payload =
+        gives ? bytes.subspan(part.offset, part.bytes) : bytes.first(0);
+    parts_[k].own =
+        goes_to_several ? make_frame(head, payload) : make_frame_around(head, payload, contributed);
     if (gathers(k)) {
       parts_[k].inputs.resize(members);
       for (std::size_t m = 0; m < members; ++m) {

@@ -31,15 +31,25 @@ struct Invitation {
 }  // namespace
 
 SharedGroup::SharedGroup(std::shared_ptr<Runtime> runtime, std::unique_ptr<Communicator> ranks,
-                         std::shared_ptr<SharedGroup> parent, Duration deadline, RankNames names)
+                         Duration deadline, RankNames names, SegmentCalls segments)
     : runtime_(std::move(runtime)),
       ranks_(std::move(ranks)),
-      parent_(std::move(parent)),
       deadline_(deadline),
       names_(std::move(names)),
-      rank_(ranks_->rank()) {
-  ISTHMUS_CHECK(names_.size() == ranks_->size(), names_.size(), ranks_->size());
-  ISTHMUS_CHECK(size() < static_cast<int>(rendezvous::kInsideMask), size());
+      rank_(ranks_->rank()),
+      segments_(std::move(segments)) {
+  share_memory();
+}
+
+SharedGroup::SharedGroup(std::shared_ptr<SharedGroup> parent, std::unique_ptr<Communicator> ranks,
+                         RankNames names)
+    : runtime_(parent->runtime_),
+      ranks_(std::move(ranks)),
+      parent_(std::move(parent)),
+      deadline_(parent_->deadline_),
+      names_(std::move(names)),
+      rank_(ranks_->rank()),
+      segments_(parent_->segments_) {
   share_memory();
 }
 
@@ -51,12 +61,16 @@ SharedGroup::~SharedGroup() {
 }
 
 void SharedGroup::share_memory() {
+  ISTHMUS_CHECK(names_.size() == ranks_->size(), names_.size(), ranks_->size());
+  ISTHMUS_CHECK(size() < static_cast<int>(rendezvous::kInsideMask), size());
   const std::size_t bytes = sizeof(Table) + static_cast<std::size_t>(size()) * sizeof(Seat);
   Invitation invitation{};
   std::string error;
   try {
-    if (rank_ == 0) {
-      segment_ = SharedSegment::create(bytes);
+    if (size() == 1) {
+      segment_ = SharedSegment::unshared(bytes);
+    } else if (rank_ == 0) {
+      segment_ = segments_.create(bytes);
       ISTHMUS_CHECK(segment_.name().size() < invitation.name.size(), segment_.name());
       std::ranges::copy(segment_.name(), invitation.name.begin());
       invitation.mark = runtime_->clock().now().time_since_epoch().count();
@@ -68,7 +82,7 @@ void SharedGroup::share_memory() {
   ranks_->broadcast({&invitation, sizeof invitation, Dtype::kU8}, 0);
   try {
     if (rank_ != 0 && invitation.name[0] != '\0') {
-      segment_ = SharedSegment::open(invitation.name.data(), bytes);
+      segment_ = segments_.open(invitation.name.data(), bytes);
       if (table().mark != invitation.mark) error = "its name is taken by another one here";
     }
   } catch (const SystemError& opened) {

@@ -35,7 +35,10 @@ class SharedGroup {
 
   /// Collective over `ranks`. THROWS: SystemError where not all ranks can map the same memory.
   SharedGroup(std::shared_ptr<Runtime> runtime, std::unique_ptr<Communicator> ranks,
-              std::shared_ptr<SharedGroup> parent, Duration deadline, RankNames names);
+              Duration deadline, RankNames names, SegmentCalls segments);
+  /// What `parent` is split into; `ranks` is split from its. Collective over those of `parent`.
+  SharedGroup(std::shared_ptr<SharedGroup> parent, std::unique_ptr<Communicator> ranks,
+              RankNames names);
   ~SharedGroup();
   SharedGroup(const SharedGroup&) = delete;
   SharedGroup& operator=(const SharedGroup&) = delete;
@@ -44,8 +47,6 @@ class SharedGroup {
   [[nodiscard]] int size() const { return names_.size(); }
   [[nodiscard]] std::string name_of(int rank) const { return names_.of(rank); }
   [[nodiscard]] const RankNames& names() const { return names_; }
-  [[nodiscard]] const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
-  [[nodiscard]] Duration deadline() const { return deadline_; }
   /// The communicator of the same ranks over which they have met.
   [[nodiscard]] Communicator& ranks() { return *ranks_; }
 
@@ -106,6 +107,7 @@ class SharedGroup {
   const Duration deadline_;
   const RankNames names_;
   const int rank_;
+  const SegmentCalls segments_;
   SharedSegment segment_;
   std::uint64_t crossings_ = 0;
 };

@@ -171,7 +171,11 @@ class SharedMemoryBackend final : public CommunicatorBackend {
     group_->meet(call);
   }
 
+  /// The meeting compares: ranks that call something else are not in the communicator below.
   [[nodiscard]] std::unique_ptr<CommunicatorBackend> split(int color, int key) override {
+    Call call;
+    call.operation = Operation::kSplit;
+    group_->meet(call);
     std::unique_ptr<CommunicatorBackend> child;
     over_ranks([&](Communicator& ranks) {
       using Wish = std::array<std::int64_t, 2>;
@@ -188,9 +192,8 @@ class SharedMemoryBackend final : public CommunicatorBackend {
       std::sort(chosen.begin(), chosen.end());
       std::vector<int> peers;
       for (const auto& [unused, peer] : chosen) peers.push_back(peer);
-      child = std::make_unique<SharedMemoryBackend>(
-          std::make_shared<SharedGroup>(group_->runtime(), ranks.split(color, key), group_,
-                                        group_->deadline(), group_->names().part(peers)));
+      child = std::make_unique<SharedMemoryBackend>(std::make_shared<SharedGroup>(
+          group_, ranks.split(color, key), group_->names().part(peers)));
     });
     return child;
   }
@@ -312,11 +315,12 @@ class SharedMemoryBackend final : public CommunicatorBackend {
 
 std::unique_ptr<Communicator> make_shared_memory_communicator(std::unique_ptr<Communicator> ranks,
                                                               std::chrono::milliseconds deadline,
-                                                              std::vector<std::string> places) {
+                                                              std::vector<std::string> places,
+                                                              SegmentCalls segments) {
   const auto runtime = std::make_shared<SystemRuntime>();
   const int size = ranks->size();
-  auto group = std::make_shared<SharedGroup>(runtime, std::move(ranks), nullptr, deadline,
-                                             RankNames(size, std::move(places)));
+  auto group = std::make_shared<SharedGroup>(
+      runtime, std::move(ranks), deadline, RankNames(size, std::move(places)), std::move(segments));
   return make_checked_communicator(runtime,
                                    std::make_unique<SharedMemoryBackend>(std::move(group)));
 }

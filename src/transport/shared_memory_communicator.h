@@ -11,15 +11,18 @@
 #include <vector>
 
 #include "transport/communicator.h"
+#include "transport/shared_segment.h"
 
 namespace isthmus {
 
 /// Collective. `ranks` (MPI, or threads) has the same ranks, is used by nobody else afterwards, and
-/// has a deadline of its own; `deadline`: how long a call waits for the other ranks. `places`: what
-/// each is in errors (RankNames). REQUIRES: fewer than 2047 ranks. THROWS: SystemError on all where
-/// they are not processes of one machine, or its shared memory is full: half a MiB a rank.
+/// has a deadline of its own; `deadline`: how long a call waits for the other ranks at each place
+/// where it does, of which one of more values than a room has has several. `places`: what each is
+/// in errors (RankNames). REQUIRES: fewer than 2047 ranks. THROWS, as a split of it does:
+/// SystemError on all where they are not processes of one machine, or its shared memory is full:
+/// half a MiB a rank of a group of several.
 [[nodiscard]] std::unique_ptr<Communicator> make_shared_memory_communicator(
     std::unique_ptr<Communicator> ranks, std::chrono::milliseconds deadline,
-    std::vector<std::string> places = {});
+    std::vector<std::string> places = {}, SegmentCalls segments = {});
 
 }  // namespace isthmus

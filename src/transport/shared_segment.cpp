@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -21,8 +23,25 @@ namespace {
 // and dropping it.
 constexpr int kNamesToTry = 1000;
 
+// Of a container's usual 64 MiB a sixteenth.
+constexpr std::uint64_t kLeftToOthers = std::uint64_t{4} << 20;
+
 [[noreturn]] void fail(const char* what, const std::string& name, int error) {
   throw SystemError(fmt::format("shared memory {}: {}: {}", name, what, std::strerror(error)));
+}
+
+/// Of the file's file system; 0 where it does not say.
+std::uint64_t free_bytes(int file) {
+  struct statvfs room {};
+  return ::fstatvfs(file, &room) == 0 ? std::uint64_t{room.f_bavail} * room.f_frsize : 0;
+}
+
+/// RETURNS: 0 or an error number.
+int reserve(int file, std::size_t bytes, std::uint64_t free) {
+  if (free < bytes + kLeftToOthers) return ENOSPC;
+  int error = EINTR;  // by a signal: it begins again
+  while (error == EINTR) error = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
+  return error;
 }
 
 /// Closes the file: a mapping does without.
@@ -47,10 +66,13 @@ SharedSegment SharedSegment::create(std::size_t bytes) {
     fail("cannot be made", std::exchange(segment.name_, {}), errno);
   }
   if (file < 0) fail("its names are all taken", std::exchange(segment.name_, {}), EEXIST);
-  const int error = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
+  const std::uint64_t free = free_bytes(file);
+  const int error = reserve(file, bytes, free);
   if (error != 0) {
     ::close(file);
-    fail(fmt::format("no room for {} bytes (in /dev/shm; a container has --shm-size)", bytes)
+    fail(fmt::format("no room for {} bytes: {} are free in /dev/shm, {} of them are left to others "
+                     "(a container has --shm-size)",
+                     bytes, free, kLeftToOthers)
              .c_str(),
          segment.name_, error);
   }
@@ -69,6 +91,16 @@ SharedSegment SharedSegment::open(const std::string& name, std::size_t bytes) {
   }
   SharedSegment segment;
   segment.data_ = map(file, bytes, name);
+  segment.bytes_ = bytes;
+  return segment;
+}
+
+SharedSegment SharedSegment::unshared(std::size_t bytes) {
+  SharedSegment segment;
+  void* const at =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) fail("cannot be had", "of one process", errno);
+  segment.data_ = static_cast<std::byte*>(at);
   segment.bytes_ = bytes;
   return segment;
 }

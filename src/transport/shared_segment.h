@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 
 namespace isthmus {
@@ -12,11 +13,15 @@ namespace isthmus {
 class SharedSegment {
  public:
   SharedSegment() = default;
-  /// Zeros, reserved: who writes them later does not find the memory full.
+  /// Zeros, reserved: who writes them later does not find the memory full. Some of it is left to
+  /// others that write what they have not reserved, as MPI does, and would be killed.
   /// THROWS: SystemError when there is no room or the system refuses.
   [[nodiscard]] static SharedSegment create(std::size_t bytes);
   /// THROWS: SystemError when there is none of this name or size.
   [[nodiscard]] static SharedSegment open(const std::string& name, std::size_t bytes);
+  /// Zeros of a process that shares them with nobody: without a name, and of /dev/shm it takes
+  /// none. THROWS: SystemError.
+  [[nodiscard]] static SharedSegment unshared(std::size_t bytes);
   SharedSegment(SharedSegment&& other) noexcept;
   SharedSegment& operator=(SharedSegment&& other) noexcept;
   SharedSegment(const SharedSegment&) = delete;
@@ -32,6 +37,13 @@ class SharedSegment {
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
   std::string name_;
+};
+
+/// How a group comes by its memory; tests put failures here.
+struct SegmentCalls {
+  std::function<SharedSegment(std::size_t bytes)> create = SharedSegment::create;
+  std::function<SharedSegment(const std::string& name, std::size_t bytes)> open =
+      SharedSegment::open;
 };
 
 }  // namespace isthmus

@@ -113,6 +113,7 @@ OWNERS = {
     "sys/resource.h": ["src/app/offload.cpp", "src/core/open_files.h", "src/transport/link_allowance.cpp",
                        "tests/core/state_memory_test.cpp", "tests/transport/zmq_flood_test.cpp", "tests/transport/zmq_limits_test.cpp"],
     "sys/eventfd.h": ["src/transport/tcp_socket.cpp"],
+    "sys/statvfs.h": ["src/app/*", "src/transport/shared_segment.cpp"],
     "sys/*": ["src/app/*"],
     "sched.h": ["kernels/thread_team.cpp", "src/app/child_process.cpp", "src/sim/wan.cpp", "src/sim/tun_device.cpp"],
     "pthread.h": ["kernels/thread_team.cpp"],

@@ -159,12 +159,19 @@ def table_of(bench, name, ranks, backends=("mpi", "shared-memory")):
     return f'communicators = "{path.name}"\n'
 
 
-def names_in_shared_memory():
-    return [each.name for each in pathlib.Path("/dev/shm").glob("isthmus-*")]
+def left_in_shared_memory():
+    """Names (isthmus-PID-N) whose makers are gone: those of other jobs that run beside this one are not left behind."""
+    return {each.name for each in pathlib.Path("/dev/shm").glob("isthmus-*")
+            if not pathlib.Path("/proc", each.name.split("-")[1]).exists()}
+
+
+def require_nothing_new_in_shared_memory(before):
+    left = left_in_shared_memory() - before
+    require(not left, f"left in /dev/shm: {left}")
 
 
 def mixed_back_ends_change_no_bit(bench):
-    before = names_in_shared_memory()
+    before = left_in_shared_memory()
     for name, arch, sizes in (("mixed-zero1", "gpt2", {"tp": 2, "dp": 2, "zero": 1}),
                               ("mixed-pp2dp2", "llama", {"pp": 2, "dp": 2, "micro_batches": 2}),
                               ("mixed-zero3", "gpt2", {"pp": 2, "dp": 2, "zero": 3, "micro_batches": 2})):
@@ -173,7 +180,7 @@ def mixed_back_ends_change_no_bit(bench):
         said = bench.run(bench.train(toml, name, ranks=4))
         require(f"go over mpi, shared-memory, by {name}.json" in said, said)
         bench.same(name, f"{name}-plain")
-    require(names_in_shared_memory() == before, f"left in /dev/shm: {names_in_shared_memory()}")
+    require_nothing_new_in_shared_memory(before)
     # Threads do without, a dry run reads it too.
     bench.run(bench.train(toml, "mixed-threads"))
     bench.same("mixed-threads", "mixed-zero3")
@@ -184,6 +191,19 @@ def mixed_back_ends_change_no_bit(bench):
             said = bench.run(bench.train(toml, "mixed-refused", *flags, ranks=1 if flags else 4), code=3)
             require("parallel.communicators" in said and words in said and "mpirun -n 4" in said, said)
     require(not (bench.folder / "mixed-refused").exists(), "something was written")
+
+
+def unlike_tables_are_refused_at_once(bench):
+    """By the ranks' numbers, and not by the deadline of back ends that only some of them have made."""
+    first = bench.write("unlike-first", mesh(dp=2) + table_of(bench, "unlike-first", 2))
+    for name, key in (("other", table_of(bench, "unlike-other", 2, ("mpi",))), ("none", "")):
+        words = bench.train(bench.write(f"unlike-{name}", mesh(dp=2) + key), "unlike")
+        begin = time.monotonic()
+        said = bench.run(["mpirun", "-n", "1", *bench.train(first, "unlike"), ":", "-n", "1", *words], code=3)
+        took = time.monotonic() - begin
+        require("ranks 0 and 1 have unlike tables" in said and "parallel.communicators" in said, said)
+        require(took < 60, f"{name}: refused after {took:.0f} s")
+    require(not (bench.folder / "unlike").exists(), "something was written")
 
 
 def fifty_steps_follow_one_rank(bench):
@@ -355,12 +375,8 @@ def children_of(pid):
     return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def names_in_shared_memory():
-    return {each.name for each in pathlib.Path("/dev/shm").glob("isthmus-*")}
-
-
 def a_table_of_back_ends_is_measured_and_tried(bench):
-    before = names_in_shared_memory()
+    before = left_in_shared_memory()
     table = bench.folder / "table.json"
     words = ["mpirun", "-n", "4", bench.isthmus, "bench", "collectives", "--inner", "--largest-mib", "1", "--seconds", "0.001",
              "--json"]
@@ -376,12 +392,13 @@ def a_table_of_back_ends_is_measured_and_tried(bench):
     require(sum(row["worst"] for row in tried) == 2, "not one worst of each size of group")
     said = bench.run([*words[:2], "3", *words[3:], "--mix", str(table)], code=3)
     require("no times of groups of 3 ranks" in said, said)
-    left = names_in_shared_memory() - before
-    require(not left, f"left in /dev/shm: {left}")
+    said = bench.run([*words[:2], "1", *words[3:]], code=2)
+    require("1 process" in said, said)
+    require_nothing_new_in_shared_memory(before)
 
 
 def a_killed_rank_ends_the_job(bench):
-    before = names_in_shared_memory()
+    before = left_in_shared_memory()
     for name, key in (("killed", ""), ("killed-shared", table_of(bench, "shared", 2, ("shared-memory",)))):
         toml = bench.write(name, mesh(dp=2) + key, steps=100000)
         process = bench.start(bench.train(toml, name, ranks=2))
@@ -389,7 +406,7 @@ def a_killed_rank_ends_the_job(bench):
         os.kill(children_of(process.pid)[-1], signal.SIGKILL)
         said = bench.said(process, 120)
         require(process.returncode != 0, f"exit {process.returncode}: {said}")
-    require(names_in_shared_memory() == before, f"left in /dev/shm: {names_in_shared_memory()}")
+    require_nothing_new_in_shared_memory(before)
 
 
 def a_stopped_rank_ends_the_job_by_name_and_it_goes_on(bench):
@@ -418,8 +435,9 @@ def stopped_rank(bench, name, key):
 
 
 SCENARIOS = (processes_find_what_threads_find, a_table_of_back_ends_is_measured_and_tried,
-             mixed_back_ends_change_no_bit, fifty_steps_follow_one_rank, a_job_is_one_site_of_two,
-             outer_state_in_lanes_has_the_bits_of_one_process, lanes_leave_the_first_process_less,
+             mixed_back_ends_change_no_bit, unlike_tables_are_refused_at_once, fifty_steps_follow_one_rank,
+             a_job_is_one_site_of_two, outer_state_in_lanes_has_the_bits_of_one_process,
+             lanes_leave_the_first_process_less,
              one_job_is_all_sites, one_job_of_all_sites_stops_and_goes_on, a_job_of_another_size_is_refused,
              a_mistake_of_the_first_ends_the_others, a_signal_ends_with_a_checkpoint_and_it_goes_on,
              a_killed_rank_ends_the_job, a_stopped_rank_ends_the_job_by_name_and_it_goes_on)

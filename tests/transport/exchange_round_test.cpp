@@ -111,6 +111,26 @@ INSTANTIATE_TEST_SUITE_P(Kinds, DigestOfARound,
                                            ReductionKind::kCollect));
 
 // An owner of fp32 parts keeps the mean it has computed instead of decoding what it sends.
+// In pieces a frame is put together for each connection that it goes over.
+TEST(Round, WhatGoesToSeveralLiesInARowAndWhatGoesToOneInPieces) {
+  const auto in_pieces = [](int members, ReductionKind kind) {
+    std::vector<std::vector<float>> vectors;
+    for (int m = 0; m < members; ++m) vectors.push_back(test_vector(Rank(m), kValues));
+    RoundNet net(vectors, kind);
+    Outbox out;
+    EXPECT_TRUE(net.round(0).launch(out).has_value());
+    EXPECT_FALSE(out.empty());
+    const auto count =
+        std::ranges::count_if(out, [](const Outgoing& each) { return each.frame->in_pieces(); });
+    EXPECT_TRUE(count == 0 || count == std::ssize(out)) << count << " of " << out.size();
+    return count != 0;
+  };
+  EXPECT_TRUE(in_pieces(3, ReductionKind::kReduce));
+  EXPECT_TRUE(in_pieces(2, ReductionKind::kGather));
+  EXPECT_FALSE(in_pieces(3, ReductionKind::kGather));
+  EXPECT_FALSE(in_pieces(3, ReductionKind::kCollect));
+}
+
 TEST(Round, ResultsAreTheSameBitsWhateverTheValuesAre) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::vector<float> hard = {std::bit_cast<float>(0x7fc12345u),

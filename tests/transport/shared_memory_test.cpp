@@ -4,14 +4,22 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <exception>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "isthmus/errors.h"
 #include "transport/communicator_world.h"
 #include "transport/rank_values.h"
+#include "transport/shared_memory_communicator.h"
 #include "transport/shared_segment.h"
+#include "transport/thread_communicator.h"
 
 namespace isthmus {
 namespace {
@@ -86,12 +94,106 @@ std::vector<std::string> names_left() {
   return names;
 }
 
+constexpr int kRanks = 4;
+
+/// body(communicator) on each of kRanks threads, over memory that they come by so. THROWS: what all
+/// ranks have thrown when they made it.
+void with_segments(const SegmentCalls& calls, const std::function<void(Communicator&)>& body) {
+  auto ranks = make_thread_communicators(kRanks, testing_support::kLongDeadline);
+  std::vector<std::exception_ptr> errors(kRanks);
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      std::unique_ptr<Communicator> made;
+      try {
+        made = make_shared_memory_communicator(std::move(ranks[rank]),
+                                               testing_support::kLongDeadline, {}, calls);
+      } catch (const SystemError&) {
+        errors[rank] = std::current_exception();
+        return;
+      }
+      body(*made);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto failed =
+      std::ranges::count_if(errors, [](const auto& each) { return each != nullptr; });
+  EXPECT_THAT(failed, ::testing::AnyOf(0, kRanks));
+  if (errors.front()) std::rethrow_exception(errors.front());
+}
+
 TEST(SharedMemory, ItsNameIsGoneAsSoonAsItIsShared) {
   run_ranks(2, [](Communicator& ranks) {
     const auto pair = ranks.split(0, 0);
     pair->barrier();
     EXPECT_THAT(names_left(), ::testing::IsEmpty());
   });
+}
+
+TEST(SharedMemory, AGroupOfOneTakesNone) {
+  SegmentCalls counted;
+  std::atomic<int> made = 0;
+  counted.create = [&](std::size_t bytes) {
+    ++made;
+    return SharedSegment::create(bytes);
+  };
+  with_segments(counted, [](Communicator& ranks) {
+    const auto alone = ranks.split(ranks.rank(), 0);
+    float value = 3;
+    alone->all_reduce({&value, 1, Dtype::kF32}, Reduce::kSum);
+    EXPECT_EQ(value, 3);
+    ranks.barrier();  // all have what `alone` is
+    ranks.abort("enough");
+    EXPECT_THROW(alone->barrier(), CommunicatorError);
+  });
+  EXPECT_EQ(made, 1);  // of all ranks
+}
+
+SharedSegment refused(const char* why) { throw SystemError(why); }
+
+TEST(SharedMemory, WhoCannotHaveItEndsItForAll) {
+  SegmentCalls none_made;
+  none_made.create = [](std::size_t) { return refused("no room, says the test"); };
+  EXPECT_THROW(with_segments(none_made, [](Communicator&) { FAIL() << "there is none"; }),
+               SystemError);
+  SegmentCalls one_without;
+  std::atomic<int> opened = 0;
+  one_without.open = [&](const std::string& name, std::size_t bytes) {
+    return ++opened == 2 ? refused("not here, says the test") : SharedSegment::open(name, bytes);
+  };
+  EXPECT_THROW(with_segments(one_without, [](Communicator&) { FAIL() << "one has none"; }),
+               SystemError);
+  EXPECT_THAT(names_left(), ::testing::IsEmpty());
+}
+
+TEST(SharedMemory, WhoCannotHaveThatOfASplitEndsTheSplitForAll) {
+  SegmentCalls calls;
+  std::atomic<int> opened = 0;  // by all but the first of the whole group, then of its parts
+  calls.open = [&](const std::string& name, std::size_t bytes) {
+    return ++opened == kRanks ? refused("not here, says the test")
+                              : SharedSegment::open(name, bytes);
+  };
+  with_segments(calls, [](Communicator& ranks) {
+    try {
+      (void)ranks.split(ranks.rank() / 2, 0);
+      ADD_FAILURE() << "rank " << ranks.rank() << " has a part";
+    } catch (const SystemError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("cannot share memory with rank 0"));
+    }
+    ranks.barrier();  // it lives
+  });
+  EXPECT_THAT(names_left(), ::testing::IsEmpty());
+}
+
+TEST(SharedMemory, ItSaysHowMuchIsFree) {
+  try {
+    (void)SharedSegment::create(std::size_t{1} << 50);
+    ADD_FAILURE() << "there is room";
+  } catch (const SystemError& error) {
+    EXPECT_THAT(error.what(), ::testing::AllOf(::testing::HasSubstr("for 1125899906842624 bytes"),
+                                               ::testing::HasSubstr("are free in /dev/shm")));
+  }
+  EXPECT_THAT(names_left(), ::testing::IsEmpty());
 }
 
 TEST(SharedMemory, ASegmentIsOpenedByItsNameAndSize) {
