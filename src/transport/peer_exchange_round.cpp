@@ -35,23 +35,6 @@ std::vector<std::uint32_t> shares_of(const RoundPlace& place, std::size_t bytes)
 
 }  // namespace
 
-void write_bitmap(const std::vector<bool>& bits, std::span<std::byte> out) {
-  std::ranges::fill(out, std::byte{0});
-  for (std::size_t m = 0; m < bits.size(); ++m) {
-    if (bits[m]) {
-      out[m / 8] |= static_cast<std::byte>(1u << (m % 8));
-    }
-  }
-}
-
-std::vector<bool> read_bitmap(std::span<const std::byte> in, int members) {
-  std::vector<bool> bits(static_cast<std::size_t>(members));
-  for (std::size_t m = 0; m < bits.size(); ++m) {
-    bits[m] = (in[m / 8] & static_cast<std::byte>(1u << (m % 8))) != std::byte{0};
-  }
-  return bits;
-}
-
 Round::Round(Contribution contribution, const RoundPlace& place)
     : id_(contribution.id),
       codec_(std::move(contribution.codec)),

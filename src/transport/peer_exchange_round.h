@@ -14,6 +14,7 @@
 
 #include "core/hash.h"
 #include "isthmus/transport.h"
+#include "transport/contributor_bits.h"
 #include "transport/frame.h"
 #include "transport/reduction.h"
 
@@ -26,14 +27,6 @@ struct Outgoing {
 };
 /// Frames to hand to the transport, in order.
 using Outbox = std::vector<Outgoing>;
-
-/// Of a result's contributor bits.
-[[nodiscard]] inline std::size_t bitmap_bytes(int members) {
-  return (static_cast<std::size_t>(members) + 7) / 8;
-}
-
-void write_bitmap(const std::vector<bool>& bits, std::span<std::byte> out);
-[[nodiscard]] std::vector<bool> read_bitmap(std::span<const std::byte> in, int members);
 
 /// Where a round takes place. May outlive the call that gave it: a round is made of it while the
 /// engine goes on.
