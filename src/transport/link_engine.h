@@ -198,6 +198,7 @@ class LinkEngine {
     std::optional<std::uint64_t> leaving;  // the peer leaves after so many frames
     bool said_close = false;
     bool told = false;  // it knows that this member leaves and has all frames
+      bool hung_up = false;  // the last one, without a word
   };
 
   [[nodiscard]] Peer& at(Rank rank) { return peers_.at(static_cast<std::size_t>(rank.value())); }
@@ -282,6 +283,7 @@ class LinkEngine {
   std::string hint_;  // at why a member may be missing: the last stranger with a key, or without
   std::vector<std::string> file_keys_;         // as given; what is empty may be filled
   std::optional<std::uint64_t> keys_version_;  // of the table in use, with keys_from
+  std::optional<TimePoint> foreign_key_;       // a connection with one was refused last
   bool closing_ = false;
   SendBudget budget_;
   bool held_back_ = false;  // by the budget: something waits for it to open
