@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "transport/link_engine.h"
 
@@ -18,15 +19,27 @@ constexpr double kStall = 1.5;
 // By way of a relay bytes move in lumps of up to 64 KiB, as its buffers have room: 8 kbit/s are
 // lumps of a minute.
 constexpr double kLumps = 8;
+// A connection that was reset is back after a moment and about five round trips: of TCP, of the
+// handshake with its keys, of the greeting.
+constexpr int kRoundTripsBack = 7;
 
 }  // namespace
+
+TimePoint LinkEngine::gone_at(Rank rank) const {
+  const Peer& peer = at(rank);
+  if (!peer.joined || peer.lost || !peer.down_since) return kNever;
+  const Duration far = std::min(kRoundTripsBack * peer.round_trip, options_.dead_after);
+  // What the round trip by way of a relay is, TCP here does not know.
+  const Duration least = passed_on(rank) ? 2 * options_.gone_after : options_.gone_after;
+  return *peer.down_since + std::max(least, far);
+}
 
 void LinkEngine::check_life(Rank rank, TimePoint now) {
   Peer& peer = at(rank);
   if (!peer.joined || peer.lost) {
     return;  // whoever waits for it to join has a deadline
   }
-  if (peer.down_since && now - *peer.down_since >= options_.gone_after) {
+  if (now >= gone_at(rank)) {
     const auto broken = std::ranges::find_if(
         peer.streams, [](const Stream& stream) { return !stream.trouble.empty(); });
     lose(rank, LinkEvent::Kind::kLost,
@@ -55,16 +68,27 @@ void LinkEngine::moved(Rank rank, Movement movement, TimePoint now) {
   Peer& peer = at(rank);
   const bool under_way = peer.joined && !peer.lost && peer.out.bytes_in_flight() > 0;
   const bool repeats = peer.out.repeats();  // so not all is there, whatever TCP says
-  if (!under_way || movement == Movement::kMoves || (repeats && held_back_)) {
+  const Duration passed = now - std::exchange(peer.looked, now);
+  if (!under_way || movement == Movement::kMoves) {
     peer.stalled_since.reset();
     peer.untaken_since.reset();
   } else if (movement == Movement::kStalled || repeats) {
+  } else if (repeats && held_back_ && movement == Movement::kDelivered) {
+    // What has to go again waits for its turn, so the time until then counts for nothing; the time
+    // before does: under a cap something waits at most looks, and a way that passes no values would
+    // never be found by it.
+    if (peer.stalled_since) peer.stalled_since = std::min(*peer.stalled_since + passed, now);
+    peer.untaken_since.reset();
     if (!peer.stalled_since) peer.stalled_since = now;
     peer.untaken_since.reset();
   } else {
     peer.stalled_since.reset();
-    // Before the first one its owner may wait for others to come, and look at none.
-    if (!peer.untaken_since && peer.out.acknowledged() > 0) peer.untaken_since = now;
+    // Before the first one its owner may wait for others to come, and look at none. By way of a
+    // relay TCP tells what the task has that passes them on: at 64 kbit/s the acknowledgement of
+    // what it holds takes longer than any process may hang.
+    if (!peer.untaken_since && peer.out.acknowledged() > 0 && !passed_on(rank)) {
+      peer.untaken_since = now;
+    }
   }
 }
 
