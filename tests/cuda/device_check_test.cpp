@@ -17,6 +17,7 @@ class DeviceCheck : public testing::Test {
   void TearDown() override {
     cuda::emulated::set_launches_fail(false);
     cuda::emulated::set_product_factor(1);
+    cuda::emulated::set_skipped_kernels("");
   }
 };
 
@@ -39,8 +40,9 @@ TEST_F(DeviceCheck, PassesADeviceThatComputesWhatTheCpuDoes) {
 
 TEST_F(DeviceCheck, NamesWhatFails) {
   cuda::emulated::set_launches_fail(true);
-  EXPECT_THAT(device_self_check(tiny_options("gpt2")),
-              HasSubstr("a step of a tiny model fails: CUDA: kernel launch: no kernel image"));
+  EXPECT_THAT(
+      device_self_check(tiny_options("gpt2")),
+      HasSubstr("a step of a tiny model fails there: CUDA: kernel launch: no kernel image"));
 }
 
 TEST_F(DeviceCheck, NamesWhatDiffers) {
@@ -49,7 +51,30 @@ TEST_F(DeviceCheck, NamesWhatDiffers) {
     options.bf16 = bf16;
     cuda::emulated::set_product_factor(1.25f);
     EXPECT_THAT(device_self_check(options),
-                AllOf(HasSubstr("step 1 of a tiny model has loss"), HasSubstr("on the CPU")));
+                AllOf(HasSubstr("the gradient of"), HasSubstr("on the CPU")));
+  }
+}
+
+// Losses and norms may not show it: the second step's are of weights that have hardly moved.
+TEST_F(DeviceCheck, FindsAnOptimizerThatDoesNothing) {
+  cuda::emulated::set_skipped_kernels("ParameterRun");
+  for (const bool bf16 : {false, true}) {
+    for (const char* const optimizer : {"adamw", "sgd"}) {
+      LanguageModelOptions options = tiny_options("gpt2");
+      options.bf16 = bf16;
+      options.inner.optimizer = optimizer;
+      EXPECT_THAT(device_self_check(options), HasSubstr("tiny model")) << bf16 << optimizer;
+    }
+  }
+}
+
+TEST_F(DeviceCheck, TrainsWithTheRunsMomentum) {
+  for (const bool nesterov : {false, true}) {
+    LanguageModelOptions options = tiny_options("llama");
+    options.inner.optimizer = "sgd";
+    options.inner.momentum = 0.9;
+    options.inner.nesterov = nesterov;
+    EXPECT_EQ(device_self_check(options), "");
   }
 }
 

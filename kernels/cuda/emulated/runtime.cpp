@@ -14,6 +14,9 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <string>
+#include <string_view>
+#include <typeinfo>
 #include <vector>
 
 #include "kernels/cuda/emulated/simt.h"
@@ -62,6 +65,7 @@ struct State {
   std::size_t largest_pinned = std::numeric_limits<std::size_t>::max();
   std::size_t shared_bytes = kMostSharedBytes;
   bool launches_fail = false;
+  std::string skipped;
   std::vector<Queue*> captured;
 };
 State& state() {
@@ -115,6 +119,15 @@ void set_shared_bytes(std::size_t bytes) {
 void set_launches_fail(bool fail) {
   const Lock lock(state().mutex);
   state().launches_fail = fail;
+}
+void set_skipped_kernels(const std::string& parameter) {
+  const Lock lock(state().mutex);
+  state().skipped = parameter;
+}
+bool skips(const std::type_info& kernel) {
+  const Lock lock(state().mutex);
+  const std::string& skipped = state().skipped;
+  return !skipped.empty() && std::string_view(kernel.name()).find(skipped) != std::string::npos;
 }
 void check_launch(const LaunchShape& shape) {
   const Lock lock(state().mutex);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
 
 namespace isthmus::cuda::emulated {
 
@@ -20,6 +21,8 @@ void set_shared_bytes(std::size_t bytes);
 /// and products that come out larger by this factor.
 void set_launches_fail(bool fail);
 void set_product_factor(float factor);
+/// ... and kernels that do nothing: those with a parameter whose type's name has this; empty: none.
+void set_skipped_kernels(const std::string& parameter);
 
 /// Queues work on the stream of this handle, as a library does that takes a cudaStream_t.
 void queue(void* stream, std::function<void()> work);
