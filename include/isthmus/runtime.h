@@ -27,16 +27,10 @@ class Clock {
 class WaitQueue {
  public:
   virtual ~WaitQueue() = default;
-  /// Runs `change` under the lock, then asks the waiters, in order of arrival and each once, and
-  /// wakes those that are ready. Does not block beyond the lock.
+  /// Runs `change` under the lock, then wakes the waiters. Does not block beyond the lock.
   virtual void update(const std::function<void()>& change) = 0;
-  /// Blocks until `ready()` or until `deadline`. RETURNS: the last value of `ready()`.
-  /// `ready` is asked under the lock, by this task or by whoever calls `update`, in that one's
-  /// thread and under what locks it holds: it must be short, take no lock that an updater may hold,
-  /// call nothing of this seam but a clock, and touch nothing that belongs to a thread. What it
-  /// throws, `wait` throws.
-  /// It may change what the lock protects, but one that arrived before it is not asked again for
-  /// that: where others wait for what it takes, call `update` afterwards.
+  /// Blocks until `ready()`, asked under the lock by this or another task, or until `deadline`.
+  /// RETURNS: the last value of `ready()`.
   virtual bool wait(const std::function<bool()>& ready, TimePoint deadline) = 0;
 };
 

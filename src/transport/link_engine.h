@@ -252,6 +252,7 @@ class LinkEngine {
   void say_close(Rank rank);
   void settle_leave(Rank rank);
   void check_life(Rank rank, TimePoint now);
+  [[nodiscard]] bool stalls_towards_others(Rank rank) const;
   /// When broken connections to it have had their time to come back.
   [[nodiscard]] TimePoint gone_at(Rank rank) const;
   /// Its connections end in this machine, from where others carry them on.
