@@ -7,7 +7,6 @@
 #include <charconv>
 
 #include "app/run_parts.h"
-#include "core/device_request.h"
 #include "core/recompute.h"
 #include "core/suggest.h"
 #include "core/units.h"
@@ -136,8 +135,7 @@ plan::OuterDemand outer_demand(const Config& config) {
   return {.method = config.method,
           .adam_moments = takes_adam_moments(config),
           .whole_gradients = takes_gradients(config),
-          .state_values = outer_state_values(config.method, config.outer),
-          .state_on_ranks = outer_is_on_ranks(config)};
+          .state_values = outer_state_values(config.method, config.outer)};
 }
 
 void read_config(const PlanMeshArguments& a, MeshQuestion& question) {
