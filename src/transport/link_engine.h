@@ -101,8 +101,6 @@ class LinkEngine {
   /// What LinkProgress says of them; to be told at each heartbeat, or never.
   void moved(Rank peer, Movement movement, TimePoint now);
   /// From the connections it has accepted. `owner`: whose key opened it, where links have keys.
-  /// As TCP measures it on connections that end at the peer.
-  void measured(Rank peer, Duration round_trip) { at(peer).round_trip = round_trip; }
   /// `kept`: the body's bytes, where they can be kept as they are; else they are copied.
   void from_connection(const ConnectionId& id, std::span<const std::byte> header,
                        std::span<const std::byte> body, TimePoint now,
@@ -192,13 +190,10 @@ class LinkEngine {
     std::optional<TimePoint> stalled_since;  // ... nothing of them gets through
     std::optional<TimePoint> untaken_since;  // ... all of them are there, and it takes none
     bool around = false;                     // they go by way of a relay
-    TimePoint looked{};                      // at how they move, last
     struct Misfit {  // handshakes with it that ended for its key, or this one
-    Duration round_trip{0};                  // as last measured; 0: never
       TimePoint first{}, last{};
       std::string what{};
     };
-      bool hung_up = false;  // the last one, without a word
     std::optional<Misfit> misfit;          // one after another
     std::optional<std::uint64_t> leaving;  // the peer leaves after so many frames
     bool said_close = false;
@@ -254,7 +249,11 @@ class LinkEngine {
   void check_life(Rank rank, TimePoint now);
   [[nodiscard]] bool stalls_towards_others(Rank rank) const;
   /// When broken connections to it have had their time to come back.
-  [[nodiscard]] TimePoint gone_at(Rank rank) const;
+  [[nodiscard]] TimePoint gone_at(Rank rank) const {
+    const Peer& peer = at(rank);
+    const bool down = peer.joined && !peer.lost && peer.down_since;
+    return down ? *peer.down_since + options_.gone_after : kNever;
+  }
   /// Its connections end in this machine, from where others carry them on.
   [[nodiscard]] bool passed_on(Rank rank) const {
     return at(rank).around || is_relayed(options_, rank);
@@ -284,7 +283,6 @@ class LinkEngine {
   std::string hint_;  // at why a member may be missing: the last stranger with a key, or without
   std::vector<std::string> file_keys_;         // as given; what is empty may be filled
   std::optional<std::uint64_t> keys_version_;  // of the table in use, with keys_from
-  std::optional<TimePoint> foreign_key_;       // a connection with one was refused last
   bool closing_ = false;
   SendBudget budget_;
   bool held_back_ = false;  // by the budget: something waits for it to open

@@ -83,7 +83,6 @@ void LinkEngine::rerouted(Rank rank, bool around, TimePoint now) {
   peer.down_since = down_since;
   peer.answered = now;
   peer.stalled_since.reset();
-  peer.untaken_since.reset();
 }
 
 void LinkEngine::greet(Rank rank, int stream, TimePoint now) {

@@ -170,15 +170,6 @@ TEST_F(Values, ByWayOfARelayMoveInLumps) {
 TEST_F(Values, WhoWasAsleepItselfBlamesNobody) {
   pass(10s, Movement::kStalled);
   net_.now += 1h;
-// TCP ends at the task that passes them on: that has them, and the peer may be minutes away.
-TEST_F(Values, ByWayOfARelayAreNotThereWhenTheyAreDelivered) {
-  net_.engine(0).rerouted(Rank(1), true, net_.now);
-  for (int stream = 0; stream < 3; ++stream) net_.set_up(0, 1, stream, true);
-  net_.settle();
-  pass(10min, Movement::kDelivered);
-  EXPECT_EQ(why(), "");
-}
-
   net_.engine(0).tick(net_.now);
   EXPECT_EQ(why(), "");
   EXPECT_FALSE(stalled());
@@ -233,16 +224,3 @@ TEST_F(CappedValues, ThatGoAgainWaitForTheirTurn) {
 
 }  // namespace
 }  // namespace isthmus
-// Where a cap is used up something waits at nearly every look.
-TEST_F(CappedValues, ThatDoNotGetThroughLoseAPeerAllTheSame) {
-  pass(1min, Movement::kDelivered);  // as long as the first frame is paid for
-  ASSERT_GT(net_.engine(0).bytes_in_flight(Rank(1)), 0u);
-  for (int k = 0; k < 5 && why().empty(); ++k) {
-    pass(3s, Movement::kStalled);
-    for (int stream = 0; stream < 3; ++stream) net_.set_up(0, 1, stream, true);
-    net_.settle();
-    pass(1s, Movement::kDelivered);
-  }
-  EXPECT_THAT(why(), HasSubstr("something drops packets of full size"));
-}
-
