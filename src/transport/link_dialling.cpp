@@ -94,13 +94,16 @@ void LinkDialling::tell_taken(Rank peer, bool around, const LinkSigns& signs, Ti
   const std::string who = place < options_.expected_names.size()
                               ? "site " + options_.expected_names[place]
                               : fmt::format("member {}", place);
+  // In a cut of everything the last answer is as old as the last byte that got through.
+  const bool small_ones_pass =
+      signs.stalled_since && 2 * (now - signs.answered) < now - *signs.stalled_since;
   event_({LinkEvent::Kind::kRerouted, peer, -1,
           !around ? fmt::format("what goes to {} goes directly again", who)
           : signs.down_since
               ? fmt::format("what goes to {} goes by way of a relay from now on: the connections "
                             "broke and do not come back",
                             who)
-          : signs.stalled_since
+          : small_ones_pass
               ? fmt::format("what goes to {} goes by way of a relay from now on: small packets "
                             "reach it directly, but nothing larger has for {:.1f} s",
                             who, seconds(now - *signs.stalled_since))

@@ -189,9 +189,11 @@ class LinkEngine {
     // Frames are on their way to it, and since then
     std::optional<TimePoint> stalled_since;  // ... nothing of them gets through
     std::optional<TimePoint> untaken_since;  // ... all of them are there, and it takes none
+    TimePoint looked{};                      // at how they move, last
     bool around = false;                     // they go by way of a relay
     struct Misfit {  // handshakes with it that ended for its key, or this one
-      TimePoint first{}, last{};
+      TimePoint first{}, last{  bool hung_up = false;  // the last one, without a word
+    };
       std::string what{};
     };
     std::optional<Misfit> misfit;          // one after another
@@ -248,6 +250,7 @@ class LinkEngine {
   void settle_leave(Rank rank);
   void check_life(Rank rank, TimePoint now);
   [[nodiscard]] bool stalls_towards_others(Rank rank) const;
+  [[nodiscard]] bool stalls_towards_others(Rank rank) const;
   /// When broken connections to it have had their time to come back.
   [[nodiscard]] TimePoint gone_at(Rank rank) const {
     const Peer& peer = at(rank);
@@ -281,6 +284,7 @@ class LinkEngine {
   std::uint64_t strangers_ = 0;
   std::map<std::string, std::uint64_t> strangers_by_text_;
   std::string hint_;  // at why a member may be missing: the last stranger with a key, or without
+  std::optional<TimePoint> foreign_key_;       // a connection with one was refused last
   std::vector<std::string> file_keys_;         // as given; what is empty may be filled
   std::optional<std::uint64_t> keys_version_;  // of the table in use, with keys_from
   bool closing_ = false;

@@ -75,17 +75,21 @@ void LinkEngine::handshake_failed(Rank rank, int stream, HandshakeFault fault) {
   } else if (with_keys() && !options_.keys_from) {
     if (!peer.misfit || now_ - peer.misfit->last > kApart) peer.misfit = {.first = now_};
     peer.misfit->last = now_;
+    peer.misfit->hung_up = fault == HandshakeFault::kHungUp;
     peer.misfit->what = what;
   }
 }
 
 // Where one of two files has the wrong key, one end is told that its key is refused, and the other
-// one sees that its connections are hung up on. Neither ends before both know. Where a hub says
-// whose keys count, a key may yet come.
+// one sees that its connections are hung up on and refuses a key itself. Neither ends before both
+// know. Connections that are hung up on alone tell nothing: a port that a container's proxy, a
+// balancer or a tunnel holds open for a member that has not started yet does the same. Where a hub
+// says whose keys count, a key may yet come.
 void LinkEngine::settle_misfit(Rank rank, TimePoint now) {
   const Peer& peer = at(rank);
   if (!peer.misfit || peer.joined || peer.lost) return;
   if (now - peer.misfit->first < kMisfitIsSure || now - peer.misfit->last > kApart) return;
+  if (peer.misfit->hung_up && (!foreign_key_ || now - *foreign_key_ > kApart)) return;
   cannot_join(rank, RefusedField::kKey,
               fmt::format("{}: {}{}{}", describe(rank), peer.misfit->what,
                           hint_.empty() ? "" : "; ", hint_));
@@ -127,6 +131,7 @@ void LinkEngine::stranger_handshake(HandshakeFault fault, const std::string& end
 
 void LinkEngine::stranger_key(const std::string& public_key) {
   if (awaits_keys()) return;  // it may be a member's
+  foreign_key_ = now_;
   hint_ =
       fmt::format("a connection with key {} was refused: it is no member's", key_label(public_key));
   count_stranger(LinkEvent::Kind::kStranger,

@@ -21,6 +21,16 @@ constexpr double kLumps = 8;
 
 }  // namespace
 
+// Then it is this member's own line that drops what it sends, and whom it counted as lost would be
+// left out for it.
+bool LinkEngine::stalls_towards_others(Rank rank) const {
+  for (int m = 0; m < static_cast<int>(peers_.size()); ++m) {
+    if (Rank(m) == options_.self || Rank(m) == rank) continue;
+    if (!at(Rank(m)).lost && at(Rank(m)).stalled_since) return true;
+  }
+  return false;
+}
+
 void LinkEngine::check_life(Rank rank, TimePoint now) {
   Peer& peer = at(rank);
   if (!peer.joined || peer.lost) {
@@ -36,8 +46,9 @@ void LinkEngine::check_life(Rank rank, TimePoint now) {
   } else if (now - peer.heard >= options_.dead_after) {
     lose(rank, LinkEvent::Kind::kLost,
          fmt::format("it has been silent for {:.1f} s", seconds(now - peer.heard)));
-  } else if (peer.stalled_since && now - *peer.stalled_since >=
-                                       (passed_on(rank) ? kLumps : kStall) * options_.dead_after) {
+  } else if (peer.stalled_since && !stalls_towards_others(rank) &&
+             now - *peer.stalled_since >=
+                 (passed_on(rank) ? kLumps : kStall) * options_.dead_after) {
     lose(rank, LinkEvent::Kind::kLost,
          fmt::format("it is heard, but nothing of {} bytes on their way to it has got through for "
                      "{:.1f} s: something drops packets of full size (check the MTU of this way, "
@@ -55,16 +66,27 @@ void LinkEngine::moved(Rank rank, Movement movement, TimePoint now) {
   Peer& peer = at(rank);
   const bool under_way = peer.joined && !peer.lost && peer.out.bytes_in_flight() > 0;
   const bool repeats = peer.out.repeats();  // so not all is there, whatever TCP says
-  if (!under_way || movement == Movement::kMoves || (repeats && held_back_)) {
+  const Duration passed = now - std::exchange(peer.looked, now);
+  if (!under_way || movement == Movement::kMoves) {
     peer.stalled_since.reset();
+    peer.untaken_since.reset();
+  } else if (repeats && held_back_ && movement == Movement::kDelivered) {
+    // What has to go again waits for its turn, so the time until then counts for nothing; the time
+    // before does: under a cap something waits at most looks, and a way that passes no values would
+    // never be found by it.
+    if (peer.stalled_since) peer.stalled_since = std::min(*peer.stalled_since + passed, now);
     peer.untaken_since.reset();
   } else if (movement == Movement::kStalled || repeats) {
     if (!peer.stalled_since) peer.stalled_since = now;
     peer.untaken_since.reset();
   } else {
     peer.stalled_since.reset();
-    // Before the first one its owner may wait for others to come, and look at none.
-    if (!peer.untaken_since && peer.out.acknowledged() > 0) peer.untaken_since = now;
+    // Before the first one its owner may wait for others to come, and look at none. By way of a
+    // relay TCP tells what the task has that passes them on: at 64 kbit/s the acknowledgement of
+    // what it holds takes longer than any process may hang.
+    if (!peer.untaken_since && peer.out.acknowledged() > 0 && !passed_on(rank)) {
+      peer.untaken_since = now;
+    }
   }
 }
 
