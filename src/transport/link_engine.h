@@ -192,9 +192,9 @@ class LinkEngine {
     TimePoint looked{};                      // at how they move, last
     bool around = false;                     // they go by way of a relay
     struct Misfit {  // handshakes with it that ended for its key, or this one
-      TimePoint first{}, last{  bool hung_up = false;  // the last one, without a word
-    };
+      TimePoint first{}, last{};
       std::string what{};
+      bool hung_up = false;  // the last one, without a word
     };
     std::optional<Misfit> misfit;          // one after another
     std::optional<std::uint64_t> leaving;  // the peer leaves after so many frames
@@ -249,7 +249,6 @@ class LinkEngine {
   void say_close(Rank rank);
   void settle_leave(Rank rank);
   void check_life(Rank rank, TimePoint now);
-  [[nodiscard]] bool stalls_towards_others(Rank rank) const;
   [[nodiscard]] bool stalls_towards_others(Rank rank) const;
   /// When broken connections to it have had their time to come back.
   [[nodiscard]] TimePoint gone_at(Rank rank) const {
