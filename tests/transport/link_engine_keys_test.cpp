@@ -101,12 +101,14 @@ TEST(LinkKeysOfMembers, AFailedHandshakeNamesPeerKeyAndRemedy) {
   EXPECT_THAT(words(false, HandshakeFault::kHungUp), HasSubstr("is no member, or wants a key"));
 }
 
-/// Handshakes that fail like that every so often, for so long. RETURNS: why nobody waits any more.
+/// Handshakes that fail like that every so often, for so long. `foreign`: each time a key that is
+/// no member's is refused too. RETURNS: why nobody waits any more.
 std::string after_misfits(HandshakeFault fault, Duration every, Duration lasts,
-                          const Net::Tweak& tweak) {
+                          const Net::Tweak& tweak, bool foreign = false) {
   Net net(2, tweak);
   for (const TimePoint end = net.now + lasts; net.now <= end; net.now += every) {
     net.engine(0).see(net.now);
+    if (foreign) net.engine(0).stranger_key("another-key-of-1");
     net.engine(0).handshake_failed(Rank(1), 0, fault);
     net.engine(0).tick(net.now);
   }
@@ -120,14 +122,33 @@ std::string after_misfits(HandshakeFault fault, Duration every, Duration lasts,
 TEST(LinkKeysOfMembers, AKeyThatKeepsBeingWrongIsWaitedForForFiveSeconds) {
   for (const HandshakeFault fault :
        {HandshakeFault::kKeyRefused, HandshakeFault::kHungUp, HandshakeFault::kWrongAddress}) {
-    EXPECT_EQ(after_misfits(fault, 1s, 4s, with_keys(2)), "");
-    EXPECT_THAT(after_misfits(fault, 1s, 5s, with_keys(2)), HasSubstr("key key-of-"));
+    EXPECT_EQ(after_misfits(fault, 1s, 4s, with_keys(2), true), "");
+    EXPECT_THAT(after_misfits(fault, 1s, 5s, with_keys(2), true), HasSubstr("key key-of-"));
   }
+}
+
+// As a proxy does that listens for a peer which has not been started yet.
+TEST(LinkKeysOfMembers, WhoMerelyAcceptsAndHangsUpMayYetBeThePeer) {
+  EXPECT_EQ(after_misfits(HandshakeFault::kHungUp, 1s, 600s, with_keys(2)), "");
+  EXPECT_THAT(after_misfits(HandshakeFault::kKeyRefused, 1s, 5s, with_keys(2)),
+              HasSubstr("does not know this member's key"));
+}
+
+TEST(LinkKeysOfMembers, AForeignKeyOfLongBeforeIsNotThePeers) {
+  Net net(2, with_keys(2));
+  net.engine(0).see(net.now);
+  net.engine(0).stranger_key("of-a-passer-by");
+  for (int second = 0; second < 60; ++second, net.now += 1s) {
+    net.engine(0).see(net.now);
+    net.engine(0).handshake_failed(Rank(1), 0, HandshakeFault::kHungUp);
+    net.engine(0).tick(net.now);
+  }
+  EXPECT_FALSE(net.join_error(0));
 }
 
 // A process that stands still fails a handshake every five seconds, and may yet move.
 TEST(LinkKeysOfMembers, HandshakesThatTimeOutAreNoWrongKey) {
-  EXPECT_EQ(after_misfits(HandshakeFault::kHungUp, 5s, 60s, with_keys(2)), "");
+  EXPECT_EQ(after_misfits(HandshakeFault::kHungUp, 5s, 60s, with_keys(2), true), "");
 }
 
 TEST(LinkKeysOfMembers, WhereAHubGivesKeysTheRightOneMayYetCome) {
@@ -137,13 +158,14 @@ TEST(LinkKeysOfMembers, WhereAHubGivesKeysTheRightOneMayYetCome) {
     options.keys_come = true;
     options.readmits = true;
   };
-  EXPECT_EQ(after_misfits(HandshakeFault::kHungUp, 1s, 60s, by_hub), "");
+  EXPECT_EQ(after_misfits(HandshakeFault::kHungUp, 1s, 60s, by_hub, true), "");
 }
 
 TEST(LinkKeysOfMembers, AHandshakeThatSucceedsMakesUpForThoseBefore) {
   Net net(2, with_keys(2));
   for (int second = 0; second < 60; ++second, net.now += 1s) {
     net.engine(0).see(net.now);
+    net.engine(0).stranger_key("another-key-of-1");
     net.engine(0).handshake_failed(Rank(1), 0, HandshakeFault::kHungUp);
     if (second % 4 == 3) net.engine(0).stream_up(Rank(1), 0, net.now);
     net.engine(0).tick(net.now);

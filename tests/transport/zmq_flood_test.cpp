@@ -184,8 +184,8 @@ class ZmqFlood : public ::testing::Test {
         "%.0f MiB more\n",
         connections, quiet_ms, loud_ms, most_files_, most_mib_ - quiet_mib);
     // Measured: 1.18 times as long. The rest is for machines that are busy with more than this
-    // test.
-    EXPECT_LT(loud_ms, 4 * quiet_ms + 2);
+    // test, at one of the two times alone.
+    EXPECT_LT(loud_ms, std::max(4 * quiet_ms + 2, 50.0));
     EXPECT_LT(most_mib_ - quiet_mib, 1024) << "MiB: a tenth of one for each";
     if (static_cast<rlim_t>(connections) > files) flood.reset();  // it would be in front
     ASSERT_TRUE(allow_files(files + 100));                        // for the newcomer's own end
