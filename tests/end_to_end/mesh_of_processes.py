@@ -336,8 +336,6 @@ def a_table_of_back_ends_is_measured_and_tried(bench):
     require(sum(row["worst"] for row in tried) == 2, "not one worst of each size of group")
     said = bench.run([*words[:2], "3", *words[3:], "--mix", str(table)], code=3)
     require("no times of groups of 3 ranks" in said, said)
-    said = bench.run([*words[:2], "1", *words[3:]], code=2)
-    require("1 process" in said, said)
     require_nothing_new_in_shared_memory(before)
 
 

@@ -30,8 +30,9 @@ METHODS = {
     "streaming-diloco": "H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\n",
     "co2": "H = 5\n",
     "delayed": 'H = 5\ncodec = "int4:ef"\n',
-    "ddp": 'commit = "every:16"\n',
-    "1bit-adam": 'freeze = 12\ncommit = "every:16"\n',
+    "ddp": "",
+    "ddp goes back": 'commit = "every:16"\n',
+    "1bit-adam": "freeze = 12\n",
     "spsa": "samples = 2\n",
     "streaming-diloco slip": 'H = 6\nfragments = 2\noverlap = 1\nlate = "slip"\n',
 }
@@ -186,7 +187,7 @@ def dies_and_comes_back(run, victim):
                 if row["what"].startswith("site")]
     for what in ("site left", "site joined"):
         require((what, victim) in happened, f"{run.folder.name}: {happened}")
-    if run.folder.name in ("ddp", "1bit-adam"):
+    if run.folder.name == "ddp goes back":
         went_back(run, victim)
     return seconds
 
