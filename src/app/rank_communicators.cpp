@@ -65,6 +65,13 @@ std::optional<MixTable> read_mix_table(const Config& config, int ranks) {
   return read_mix_table(label_of(config), config.locate(config.rank_communicators), ranks);
 }
 
+void check_rank_communicators(const Config& config, const TrainingPlan& plan) {
+  for (int m = 0; m < plan.workers; ++m) {
+    const int ranks = plan.mesh(Rank(m)).shape.ranks();
+    if (ranks > 1) (void)read_mix_table(config, ranks);
+  }
+}
+
 std::unique_ptr<Communicator> make_pass_communicator(const Config& config,
                                                      std::chrono::milliseconds deadline,
                                                      const std::vector<std::string>& places) {

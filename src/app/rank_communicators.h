@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "app/training_plan.h"
 #include "isthmus/config.h"
 #include "transport/communicator.h"
 #include "transport/mix_table.h"
@@ -22,6 +23,9 @@ namespace isthmus::app {
                                       int ranks);
 /// The one of parallel.communicators, if that is set.
 [[nodiscard]] std::optional<MixTable> read_mix_table(const Config& config, int ranks);
+
+/// That the table of parallel.communicators fits every worker's mesh. THROWS: as read_mix_table.
+void check_rank_communicators(const Config& config, const TrainingPlan& plan);
 
 /// Collective over the processes of the mesh. `deadline`, `places`: as make_mpi_communicator has
 /// them. THROWS: as read_mix_table, and ConfigError where the ranks have unlike tables.

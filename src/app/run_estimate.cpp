@@ -9,6 +9,7 @@
 #include "app/json_line.h"
 #include "app/offload.h"
 #include "app/owner_shares.h"
+#include "app/rank_communicators.h"
 #include "app/run_parts.h"
 #include "app/run_worlds.h"
 #include "app/site_links.h"
@@ -53,6 +54,7 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Ran
           static_cast<std::uint64_t>(inner_bytes + kFloatBytes * outer_values * plan.workers),
       .outer_bytes_per_parameter = kFloatBytes * outer_state_values(config.method, config.outer)};
   check_offload(config, plan, layout, only);
+  check_rank_communicators(config, plan);
   if (!config.train.offload.empty()) {
     estimate.offload_bytes = offload_bytes(config, plan, layout, only);
     estimate.memory_bytes = memory_beside_offload(config, plan, layout, only);

@@ -106,10 +106,7 @@ void Training::check() const {
   (void)LearningRateSchedule(config_.inner, plan_.total_steps);
   check_offload(config_, plan_, layout_, own_rank(config_, request_));
   check_memory(config_, plan_, layout_, memory_limit(), request_.command == "train");
-  for (int m = 0; m < plan_.workers; ++m) {
-    const int ranks = plan_.mesh(Rank(m)).shape.ranks();
-    if (ranks > 1) (void)read_mix_table(config_, ranks);
-  }
+  check_rank_communicators(config_, plan_);
   if (!config_.model.init.empty()) {
     check_hf_weights(storage_, config_.locate(config_.model.init), parameters);
   }

@@ -377,7 +377,7 @@ def stopped_rank(bench, name, key):
 
 
 SCENARIOS = (processes_find_what_threads_find, a_table_of_back_ends_is_measured_and_tried,
-             fifty_steps_follow_one_rank,
+             mixed_back_ends_change_no_bit, unlike_tables_are_refused_at_once, fifty_steps_follow_one_rank,
              a_job_is_one_site_of_two,
              one_job_is_all_sites, one_job_of_all_sites_stops_and_goes_on, a_job_of_another_size_is_refused,
              a_mistake_of_the_first_ends_the_others, a_signal_ends_with_a_checkpoint_and_it_goes_on,
