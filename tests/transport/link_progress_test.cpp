@@ -167,6 +167,15 @@ TEST_F(Values, ByWayOfARelayMoveInLumps) {
   EXPECT_THAT(why(), HasSubstr("for 64.0 s"));
 }
 
+// TCP ends at the task that passes them on: that has them, and the peer may be minutes away.
+TEST_F(Values, ByWayOfARelayAreNotThereWhenTheyAreDelivered) {
+  net_.engine(0).rerouted(Rank(1), true, net_.now);
+  for (int stream = 0; stream < 3; ++stream) net_.set_up(0, 1, stream, true);
+  net_.settle();
+  pass(10min, Movement::kDelivered);
+  EXPECT_EQ(why(), "");
+}
+
 TEST_F(Values, WhoWasAsleepItselfBlamesNobody) {
   pass(10s, Movement::kStalled);
   net_.now += 1h;
@@ -204,6 +213,24 @@ TEST(LinkValues, NobodyHangsBeforeItHasTakenAnything) {
   EXPECT_TRUE(net.node(0).gone.empty());
 }
 
+// Its own line drops them, so it would have healthy members left out.
+TEST(LinkValues, WhoGetsNothingThroughToSeveralAccusesNone) {
+  Net net(3, [](MemberOptions& options) { options.dead_after = 8s; });
+  net.settle();
+  for (const int peer : {1, 2}) net.engine(0).submit(Rank(peer), frame_of(0, 1000));
+  const auto pass = [&](int seconds, Movement to_second) {
+    for (int second = 0; second < seconds; ++second) {
+      net.engine(0).moved(Rank(1), Movement::kStalled, net.now);
+      net.engine(0).moved(Rank(2), to_second, net.now);
+      net.pass(1s);
+    }
+  };
+  pass(100, Movement::kStalled);
+  EXPECT_TRUE(net.node(0).gone.empty());
+  pass(2, Movement::kMoves);
+  EXPECT_EQ(net.node(0).gone.size(), 1u);
+}
+
 /// What the cap holds back is no fault of the way, nor of the peer.
 class CappedValues : public Values {
  protected:
@@ -220,6 +247,19 @@ TEST_F(CappedValues, ThatGoAgainWaitForTheirTurn) {
   net_.settle();
   pass(5min, Movement::kDelivered);
   EXPECT_EQ(why(), "");
+}
+
+// Where a cap is used up something waits at nearly every look.
+TEST_F(CappedValues, ThatDoNotGetThroughLoseAPeerAllTheSame) {
+  pass(1min, Movement::kDelivered);  // as long as the first frame is paid for
+  ASSERT_GT(net_.engine(0).bytes_in_flight(Rank(1)), 0u);
+  for (int k = 0; k < 5 && why().empty(); ++k) {
+    pass(3s, Movement::kStalled);
+    for (int stream = 0; stream < 3; ++stream) net_.set_up(0, 1, stream, true);
+    net_.settle();
+    pass(1s, Movement::kDelivered);
+  }
+  EXPECT_THAT(why(), HasSubstr("something drops packets of full size"));
 }
 
 }  // namespace
