@@ -175,22 +175,22 @@ void try_table(const std::filesystem::path& file, int ranks, const CollectiveTim
   const MixTable table = read_mix_table("bench collectives --mix " + file.string(), file, ranks);
   check_same_table(*make_process_communicator("mpi", kDeadline), &table);
   const auto deadline = process_deadline(options, table.backends().size() + 1);
-  std::vector<NamedCommunicator> singles;
-  std::vector<NamedCommunicator> parts;
+  std::vector<NamedCommunicator> all;
   for (const std::string& name : table.backends()) {
-    singles.push_back({name, make_process_communicator(name, deadline)});
-    parts.push_back({name, make_process_communicator(name, deadline)});
+    all.push_back({name, make_process_communicator(name, deadline)});
   }
-  const std::unique_ptr<Communicator> mixed = make_mixed_communicator(std::move(parts), table);
+  Communicator& first = *all.front().communicator;
   for (const int size : group_sizes(ranks)) {
     std::vector<NamedCommunicator> of_group;
-    for (const NamedCommunicator& each : singles) {
-      of_group.push_back({each.name, each.communicator->split(mixed->rank() / size, 0)});
+    for (const NamedCommunicator& each : all) {
+      of_group.push_back({each.name, each.communicator->split(first.rank() / size, 0)});
     }
-    in_groups(*mixed, size, [&](Communicator& group) {
-      const std::vector<MixTiming> timings = time_mix(of_group, group, runtime.clock(), options);
-      if (mixed->rank() == 0) print(timings, size, session);
-    });
+    if (of_group.front().communicator->size() == size) {
+      const std::vector<MixTiming> timings =
+          time_mix(std::move(of_group), table, runtime.clock(), options);
+      if (first.rank() == 0) print(timings, size, session);
+    }
+    first.barrier();
   }
 }
 

@@ -2,8 +2,10 @@
 #include "transport/mix_timing.h"
 
 #include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
 
-#include "core/check.h"
 #include "transport/collective_cases.h"
 
 namespace isthmus {
@@ -20,21 +22,21 @@ double median(std::vector<double> times) {
   return times[times.size() / 2];
 }
 
+struct Contender {
+  std::string name;
+  Communicator* communicator;  // borrowed
+};
+
 class Turns {
  public:
-  Turns(const std::vector<NamedCommunicator>& singles, Communicator& mixed, const Clock& clock,
-        Duration each)
-      : singles_(singles), clock_(clock), each_(each) {
-    for (const NamedCommunicator& single : singles)
-      contenders_.push_back(single.communicator.get());
-    contenders_.push_back(&mixed);
-  }
+  /// The mixed one is the last of the contenders.
+  Turns(std::vector<Contender> contenders, const Clock& clock, Duration each)
+      : contenders_(std::move(contenders)), clock_(clock), each_(each) {}
 
   [[nodiscard]] MixTiming time(const CollectiveCase& call, std::int64_t bytes) {
     double once = 0;
-    for (Communicator* each : contenders_) {
-      call.run(*each);
-      once = std::max(once, sample(call, *each, 1));
+    for (const Contender& each : contenders_) {
+      once = std::max(once, sample(call, *each.communicator, 1));
     }
     common().all_reduce({&once, 1, Dtype::kF64}, Reduce::kMax);
     const int calls = static_cast<int>(std::clamp(kSampleUs / once, 1.0, kMostCalls));
@@ -46,7 +48,7 @@ class Turns {
     for (int i = 0; i < repetitions; ++i) {
       for (std::size_t turn = 0; turn < n; ++turn) {
         const std::size_t who = (static_cast<std::size_t>(i) + turn) % n;
-        us[who].push_back(sample(call, *contenders_[who], calls));
+        us[who].push_back(sample(call, *contenders_[who].communicator, calls));
       }
     }
     for (std::vector<double>& each : us) {  // the slowest rank counts
@@ -58,17 +60,19 @@ class Turns {
     for (std::size_t i = 0; i + 1 < n; ++i) {
       const double single = median(us[i]);
       if (!timing.best.empty() && single >= timing.best_us) continue;
-      timing.best = singles_[i].name;
+      timing.best = contenders_[i].name;
       timing.best_us = single;
     }
     return timing;
   }
 
  private:
-  [[nodiscard]] Communicator& common() { return *contenders_.front(); }
+  [[nodiscard]] Communicator& common() { return *contenders_.front().communicator; }
 
-  /// RETURNS: microseconds a call.
+  /// RETURNS: microseconds a call. One goes before them, so that caches hold what it leaves and not
+  /// what the contender before it has.
   double sample(const CollectiveCase& call, Communicator& on, int calls) {
+    call.run(on);
     common().barrier();
     const TimePoint begin = clock_.now();
     for (int i = 0; i < calls; ++i) call.run(on);
@@ -76,19 +80,24 @@ class Turns {
     return std::max(took.count(), 0.01) / calls;
   }
 
-  const std::vector<NamedCommunicator>& singles_;
+  const std::vector<Contender> contenders_;
   const Clock& clock_;
   const Duration each_;
-  std::vector<Communicator*> contenders_;  // the mixed one last
 };
 
 }  // namespace
 
-std::vector<MixTiming> time_mix(const std::vector<NamedCommunicator>& singles, Communicator& mixed,
+std::vector<MixTiming> time_mix(std::vector<NamedCommunicator> backends, const MixTable& table,
                                 const Clock& clock, const CollectiveTimingOptions& options) {
-  ISTHMUS_CHECK(!singles.empty());
-  Turns turns(singles, mixed, clock, options.each);
-  CollectiveRoom room(mixed.size(), mixed.rank(), options.largest_bytes);
+  std::vector<Contender> contenders;
+  for (const NamedCommunicator& each : backends) {
+    contenders.push_back({each.name, each.communicator.get()});
+  }
+  const std::unique_ptr<Communicator> mixed =
+      make_mixed_communicator(std::move(backends), table);  // owns them
+  contenders.push_back({"mixed", mixed.get()});
+  Turns turns(std::move(contenders), clock, options.each);
+  CollectiveRoom room(mixed->size(), mixed->rank(), options.largest_bytes);
   std::vector<MixTiming> timings;
   for (std::int64_t bytes = kSmallestBytes; bytes <= options.largest_bytes; bytes *= 2) {
     for (const CollectiveCase& each : room.cases(bytes)) {

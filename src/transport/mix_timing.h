@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a mixed communicator keeps up with the best of its back ends: each call is timed over all
-// of them and over the mixed one, in turns, so that what else the machine does meets all alike.
+// of them and over the mixed one, in turns, so that what else the machine does meets all alike. The
+// mixed one goes by way of those same back ends: another group's memory may lie where the caches
+// serve it twice as fast, or half.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +27,11 @@ struct MixTiming {
   [[nodiscard]] double ratio() const { return mixed_us / best_us; }
 };
 
-/// Collective over the same ranks by all of them; every rank gets the same. Sizes are those of
+/// Collective over the ranks of `backends`; every rank gets the same. Sizes are those of
 /// time_collectives() and the ones in the middle between them, for which a table has no times.
-[[nodiscard]] std::vector<MixTiming> time_mix(const std::vector<NamedCommunicator>& singles,
-                                              Communicator& mixed, const Clock& clock,
+/// Throws CommunicatorError as make_mixed_communicator does.
+[[nodiscard]] std::vector<MixTiming> time_mix(std::vector<NamedCommunicator> backends,
+                                              const MixTable& table, const Clock& clock,
                                               const CollectiveTimingOptions& options);
 
 }  // namespace isthmus

@@ -306,8 +306,9 @@ def main():
             print(f"killed while it joined: {disk / whole:.0%} of the state came from its disk")
 
         def the_state_comes_from_all_who_are_there():
-            for method in ("diloco", "ddp"):
-                run = run_of(f"sources-{method}", method, 3, net='serve = "400kbit/s"')
+            # Every step of ddp makes results that wait for the newcomer while the state is served.
+            for method, serve in (("diloco", "400kbit/s"), ("ddp", "2Mbit/s")):
+                run = run_of(f"sources-{method}", method, 3, net=f'serve = "{serve}"')
                 run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
                 run.kill("north")
                 run.until("rounds of two", lambda: run.members_of_last_round() == 2)
