@@ -143,8 +143,8 @@ class Gpt2Block final : public Block<RealOf<T>> {
   }
 
   void backward(const Pass& pass, BackwardPart part, const Real* weights, const Real* x,
-                void* memory, void* scratch, void* other, Real* d_stream,
-                Real* gradients) const override {
+                void* memory, void* scratch, void* other, Real* d_stream, Real* gradients,
+                const UpperHalfReady& upper_ready) const override {
     const Gpt2Tensors<const Real> w(weights, s_);
     const Gpt2Tensors<Real> g(gradients, s_);
     const Gpt2Memory<T> keep = memory_of(pass, memory, scratch, other);
@@ -182,6 +182,7 @@ class Gpt2Block final : public Block<RealOf<T>> {
     pass.tensor.sum(d_narrow, rows, d);
     norm_backward(pass, d_narrow, keep.middle, w.ln2_weight, keep.mean2, keep.rstd2, d_stream,
                   g.ln2_weight, g.ln2_bias);
+    if (all && upper_ready) upper_ready();
 
     const LinearShape out{rows, a, d, kBf16};
     T* d_qkv = all && !makes_gelu_again<T>(keeps_) ? keep.gelu_slope : static_cast<T*>(scratch);

@@ -31,10 +31,14 @@ void GradientReduction::begin() {
   settled_from_ = layout_.local().elements();
 }
 
-/// The first tensor of a layer, or of those before or after the layers.
+/// The first tensor of half a layer, or of those before or after the layers.
 bool GradientReduction::opens_a_part(std::size_t tensor) const {
-  const std::vector<TensorInfo>& tensors = layout_.local().tensors();
-  return tensor == 0 || tensors[tensor].layer != tensors[tensor - 1].layer;
+  const ModelLayout& local = layout_.local();
+  if (tensor == 0) return true;
+  const int layer = local.tensors()[tensor].layer;
+  if (layer != local.tensors()[tensor - 1].layer) return true;
+  if (layer == kNoLayer) return false;
+  return tensor - local.first_tensor(layer - local.part().first_layer) == local.upper_half();
 }
 
 void GradientReduction::ready(std::size_t tensor) {

@@ -30,7 +30,7 @@ class GradientReduction {
   /// A step begins. Waits for what a step that was broken off has left.
   void begin();
   /// The gradient of a tensor is this rank's whole sum of the step. Collective over the tensor-
-  /// parallel ranks when it is the last one of a layer.
+  /// parallel ranks when it is the last one of half a layer.
   void ready(std::size_t tensor);
   /// Each rank's shares of the buckets are the sums. REQUIRES: all tensors were ready.
   void finish();

@@ -111,8 +111,8 @@ class LlamaBlock final : public Block<RealOf<T>> {
   }
 
   void backward(const Pass& pass, BackwardPart part, const Real* weights, const Real* x,
-                void* memory, void* scratch, void* other, Real* d_stream,
-                Real* gradients) const override {
+                void* memory, void* scratch, void* other, Real* d_stream, Real* gradients,
+                const UpperHalfReady& upper_ready) const override {
     const LlamaTensors<const Real> w(weights, s_);
     const LlamaTensors<Real> g(gradients, s_);
     Carver carver(scratch);
@@ -145,6 +145,7 @@ class LlamaBlock final : public Block<RealOf<T>> {
     pass.tensor.sum(d_normed, rows, d);
     norm_backward(pass, d_normed, keep.middle, w.norm2_weight, keep.rstd2, d_stream,
                   g.norm2_weight);
+    if (all && upper_ready) upper_ready();
 
     const LinearShape out{rows, s_.query_width(), d, kBf16};
     if (!all) copy_values(team, pass.own_rows() * d, d_stream, keep.middle);

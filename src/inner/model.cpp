@@ -303,11 +303,14 @@ void LanguageModel<Real>::stage_backward(const Pass& pass, Weights<Real>& weight
     if (part_ == BackwardPart::kInput) {
       copy_values(pass.team, pass.own_rows() * s.d_model, d_stream, arena_->stream[slot + 1]);
     }
-    block_->backward(pass, part_, weights.layer(layer), arena_->stream[slot], memory,
-                     arena_->scratch, arena_->other, d_stream, options.layer(layout_, layer));
-    if (part_ == BackwardPart::kInput) continue;
     const std::size_t first = layout_.first_tensor(layer);
-    for (std::size_t i = layout_.tensors_per_layer(); i-- > 0;) ready(first + i);
+    const auto ready_from = [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = end; i-- > begin;) ready(first + i);
+    };
+    block_->backward(pass, part_, weights.layer(layer), arena_->stream[slot], memory,
+                     arena_->scratch, arena_->other, d_stream, options.layer(layout_, layer),
+                     [&] { ready_from(layout_.upper_half(), layout_.tensors_per_layer()); });
+    if (part_ == BackwardPart::kAll) ready_from(0, layout_.upper_half());
   }
   if (!layout_.part().embedding) return;
   const bool gpt2 = s.architecture == Architecture::kGpt2;

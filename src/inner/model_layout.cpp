@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/check.h"
 #include "inner/gpt2.h"
 #include "inner/llama.h"
@@ -24,6 +26,10 @@ ModelLayout::ModelLayout(const ModelShape& shape, const ModelPart& part)
   const std::vector<LayerTensor> in_layer =
       gpt2 ? gpt2_layer_tensors(shape) : llama_layer_tensors(shape);
   tensors_per_layer_ = in_layer.size();
+  const char* const second_norm = gpt2 ? "ln_2.weight" : "post_attention_layernorm.weight";
+  upper_half_ = static_cast<std::size_t>(
+      std::ranges::find(in_layer, second_norm, &LayerTensor::name) - in_layer.begin());
+  ISTHMUS_CHECK(upper_half_ < tensors_per_layer_, second_norm);
   const auto first_layer = static_cast<int>(part.first_layer);
   for (int layer = first_layer; layer < first_layer + shape.layers; ++layer) {
     const std::string prefix =

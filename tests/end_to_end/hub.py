@@ -131,12 +131,13 @@ def hub_dies_and_nothing_changes(isthmus, folder, corpus):
 
 
 def hub_dies_at_random_moments(isthmus, folder, corpus):
-    """Six times in a run, some of them again while its next process begins: every line and the outer
-    parameters are those of a run without a hub."""
+    """Up to six times in a run, as long as it goes on, some of them again while its next process
+    begins: every line and the outer parameters are those of a run without a hub."""
     seed = int(os.environ.get("ISTHMUS_SEED") or random.SystemRandom().randrange(2**32))
     print(f"seed {seed} (ISTHMUS_SEED={seed} plays it again)", flush=True)
     draws = random.Random(seed)
-    steps = 600
+    # Lines are written each second, in which a fast machine takes 1,500 steps.
+    steps, last = 6000, 3000
     plain = HubRun(isthmus, folder / "moments_plain", corpus, "streaming-diloco", 2, steps, hub=False)
     try:
         plain.ends()
@@ -147,17 +148,20 @@ def hub_dies_at_random_moments(isthmus, folder, corpus):
     run = HubRun(isthmus, folder / "moments", corpus, "streaming-diloco", 2, steps)
     moment = threading.Event()  # never set: the moments are the test
     try:
-        for death in range(6):
+        deaths = 0
+        while deaths < 6 and run.steps_of("west") < last:
             run.goes_on("west", draws.randrange(1, 50))
             moment.wait(draws.uniform(0, 0.1))
-            require(run.hub.poll() is None, f"seed {seed}: the hub has ended before death {death}")
+            require(run.hub.poll() is None, f"seed {seed}: the hub has ended before death {deaths}")
             run.kill_hub()
+            deaths += 1
             run.start_hub("--resume", "auto")
             if draws.random() < 0.3:
                 moment.wait(draws.uniform(0, 0.3))
                 run.kill_hub()
                 run.start_hub("--resume", "auto")
         run.ends()
+        print(f"killed {deaths} times")
         for name in run.names:
             require(losses(run, name) == expected, f"seed {seed}: {name}: other lines than without a hub")
             require((run.folder / name / "ckpt/last/model.safetensors").read_bytes() == model,

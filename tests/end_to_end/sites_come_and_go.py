@@ -87,7 +87,7 @@ class Run:
     """Sites of one run, each a process."""
 
     def __init__(self, isthmus, folder, corpus, method, members, min_sites=1, gather="60s", net="",
-                 train="", default_times=False):
+                 train="", default_times=False, tokens=128):
         self.isthmus, self.folder, self.names = isthmus, folder, NAMES[:members]
         folder.mkdir()
         ports = free_ports(members)
@@ -98,8 +98,8 @@ class Run:
         if default_times:
             text = text.replace('dead_after = "5s"\n', "")
         self.toml.write_text(text.format(method=method.split()[0], keys=KEYS[method], sites=sites,
-                                         batch=members * 128, corpus=corpus, min_sites=min_sites,
-                                         gather=gather))
+                                         batch=members * tokens, corpus=corpus,
+                                         min_sites=min_sites, gather=gather))
         self.sites = {}
         for name in self.names:
             self.start(name)
@@ -306,9 +306,11 @@ def main():
             print(f"killed while it joined: {disk / whole:.0%} of the state came from its disk")
 
         def the_state_comes_from_all_who_are_there():
-            # Every step of ddp makes results that wait for the newcomer while the state is served.
+            # Every step of ddp makes results that wait for the newcomer while the state is served: of
+            # long steps these are few on a fast machine too.
             for method, serve in (("diloco", "400kbit/s"), ("ddp", "2Mbit/s")):
-                run = run_of(f"sources-{method}", method, 3, net=f'serve = "{serve}"')
+                run = run_of(f"sources-{method}", method, 3, net=f'serve = "{serve}"',
+                             tokens=2048 if method == "ddp" else 128)
                 run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
                 run.kill("north")
                 run.until("rounds of two", lambda: run.members_of_last_round() == 2)
