@@ -41,8 +41,8 @@ enum class BackwardPart {
   kInput,  // gradients of the input, norms and heads' norms; the products' weights and biases wait
 };
 
-/// Called, if there is one, when the gradients of a layer's upper half (ModelLayout::upper_half) are
-/// final while the rest of its backward pass is to come.
+/// Called, if there is one, when the gradients of a layer's upper half (ModelLayout::upper_half)
+/// are final while the rest of its backward pass is to come.
 using UpperHalfReady = std::function<void()>;
 
 /// What a layer keeps of its forward pass for its backward pass.
@@ -75,8 +75,8 @@ class Block {
                        void* scratch, Real* y) const = 0;
   /// d: on entry the gradient of y, on return that of x; `other` is more scratch, own rows d_model
   /// Reals. gradients, laid out like weights, are accumulated. `memory` is spent afterwards; after
-  /// kInput it holds what `backward_weight` reads, and nobody is told of a half. REQUIRES: the ranks
-  /// hold equally many rows.
+  /// kInput it holds what `backward_weight` reads, and nobody is told of a half. REQUIRES: the
+  /// ranks hold equally many rows.
   virtual void backward(const Pass& pass, BackwardPart part, const Real* weights, const Real* x,
                         void* memory, void* scratch, void* other, Real* d, Real* gradients,
                         const UpperHalfReady& upper_ready) const = 0;

@@ -64,8 +64,8 @@ class ModelLayout {
   [[nodiscard]] std::size_t first_tensor(std::int64_t layer) const;
   [[nodiscard]] std::size_t tensors_per_layer() const { return tensors_per_layer_; }
   [[nodiscard]] CanonicalRange layer_elements(std::int64_t layer) const;
-  /// Of a layer's tensors the first of its feed-forward part, that part's norm: from it on gradients
-  /// are final in the middle of the layer's backward pass.
+  /// Of a layer's tensors the first of its feed-forward part, that part's norm: from it on
+  /// gradients are final in the middle of the layer's backward pass.
   [[nodiscard]] std::size_t upper_half() const { return upper_half_; }
 
   /// Indices of the tensors outside the layers.
