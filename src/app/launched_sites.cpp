@@ -17,6 +17,7 @@ namespace {
 /// After one site has refused the others notice by themselves; who does not is told, then ended.
 constexpr double kNoticeS = 30;
 constexpr double kLastS = 15;
+constexpr double kLongestDelayS = 30;
 constexpr int kSignalled = 128;
 constexpr int kLastSignal = 64;  // ssh ends with 255 when the program there did not end in order
 
@@ -52,6 +53,8 @@ class Sites {
  private:
   struct State {
     int restarts = 0;
+    int short_lives = 0;  // in a row
+    double began = monotonic_now();
     std::optional<double> due;  // when it is started again
     bool over = false;          // for good
   };
@@ -89,12 +92,15 @@ class Sites {
     } else if ((ends_ && !needed) || last || !mends_by_restart(code)) {
       end(site, code);
     } else if (!state.due) {
-      const double delay_s = restart_delay_s(++state.restarts);
+      ++state.restarts;
+      state.short_lives = short_lives(state.short_lives, monotonic_now() - state.began);
+      const double delay_s = restart_delay_s(state.short_lives);
       state.due = monotonic_now() + delay_s;
       say(site, fmt::format("ended by {}; starting it again in {:.0f} s (restart {} of {})",
                             words_of(code), delay_s, state.restarts, restarts_));
     } else if (monotonic_now() >= *state.due) {
       state.due.reset();
+      state.began = monotonic_now();
       children_[site] = ChildProcess(sites_[site].command_again, sites_[site].network_space);
     }
   }
@@ -159,7 +165,9 @@ bool mends_by_restart(int exit_code) {
   return killed || exit_code == static_cast<int>(ExitCode::kPeer);
 }
 
-double restart_delay_s(int n) { return std::min(30.0, std::exp2(n - 1)); }
+double restart_delay_s(int n) { return std::min(kLongestDelayS, std::exp2(n - 1)); }
+
+int short_lives(int before, double lived_s) { return lived_s < kLongestDelayS ? before + 1 : 1; }
 
 std::optional<LaunchFailure> run_sites(std::span<const LaunchedSite> sites, int restarts,
                                        Terminal& err) {

@@ -29,8 +29,12 @@ struct LaunchFailure {
 /// Whether starting a site again can mend what it ended with: it was killed, or lost the others.
 [[nodiscard]] bool mends_by_restart(int exit_code);
 
-/// Seconds to wait before restart `n`, counted from 1: 1, 2, 4 ... 30.
+/// Seconds to wait after `n` short lives in a row, from 1 on: 1, 2, 4 ... 30.
 [[nodiscard]] double restart_delay_s(int n);
+
+/// Short lives in a row, of which there were `before`, once a process has ended that lived so long:
+/// what runs for 30 s and more begins a new row, so that faults days apart do not add up.
+[[nodiscard]] int short_lives(int before, double lived_s);
 
 /// Starts all, and again up to `restarts` times each, until they have ended for good; passes on
 /// what they say to `err`, line by line under their names, and signals to all of them. Not to be
