@@ -83,6 +83,7 @@ void LinkEngine::rerouted(Rank rank, bool around, TimePoint now) {
   peer.down_since = down_since;
   peer.answered = now;
   peer.stalled_since.reset();
+  peer.untaken_since.reset();
 }
 
 void LinkEngine::greet(Rank rank, int stream, TimePoint now) {
@@ -137,7 +138,8 @@ void LinkEngine::refused(Rank rank, int stream, std::span<const std::byte> body)
     return;
   }
   if (peer.joined) {
-    lose(rank, LinkEvent::Kind::kLost, refusal->what);
+    lose(rank, LinkEvent::Kind::kLost, refusal->what,
+         refusal->field == RefusedField::kGivenUp ? LossCause::kGivenUp : LossCause::kGone);
     return;
   }
   Stream& state = peer.streams[static_cast<std::size_t>(stream)];

@@ -145,7 +145,8 @@ void PeerExchange::take_in_frames() {
           engine.receive(received->from, std::move(received->bytes), now, out);
           notes = engine.take_notes();
         } else if (received.error().kind == TransportError::Kind::kPeerLost) {
-          engine.lose(received.error().peer, received.error().what, now, out);
+          engine.lose(received.error().peer, received.error().what, now, out,
+                      received.error().cause);
         } else if (received.error().kind == TransportError::Kind::kPeerBack) {
           engine.welcome_back(received.error().peer, now, out);
         }

@@ -99,7 +99,7 @@ void ExchangeEngine::open(Round round, bool commit, std::optional<Contribution> 
   progress(out);
   for (const Rank peer : peers()) {
     if (peer_[index(peer)].lost) {
-      lose(peer, std::string(peer_[index(peer)].why), now, out);
+      lose_again(peer, now, out);
     }
   }
   exclude_the_odd(now, out);
