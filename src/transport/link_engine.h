@@ -238,6 +238,7 @@ class LinkEngine {
   [[nodiscard]] static bool is_former(const Peer& peer, const Digest128& incarnation);
   void refuse(const ConnectionId& id, const Refusal& refusal, std::uint32_t stream = 0);
   /// ... and says so to the owner, what was refused less often the more often it is.
+  void differs(const Hello& theirs, const Refusal& refusal);
   void refuse_and_tell(const ConnectionId& id, const Refusal& refusal, std::uint32_t stream,
                        const std::string& what);
   void stranger(const std::string& what);
