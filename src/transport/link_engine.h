@@ -264,6 +264,7 @@ class LinkEngine {
   /// Whether its key, or this one's, has been the wrong one for so long that it is so.
   void settle_misfit(Rank rank, TimePoint now);
   void give_up_on(Rank rank, const char* why);
+  [[nodiscard]] bool has_key_for_good(Rank rank) const;
   /// Whether members may be let in whose keys are not in the configuration.
   [[nodiscard]] bool keys_may_come() const { return options_.keys_from && options_.keys_come; }
   /// From who says whose keys count.
