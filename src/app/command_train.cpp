@@ -22,7 +22,9 @@
 #include "app/site_hub.h"
 #include "app/site_recording.h"
 #include "app/training.h"
+#include "core/fault_point.h"
 #include "core/links_file.h"
+#include "core/log.h"
 #include "core/system_runtime.h"
 #include "core/units.h"
 #include "isthmus/errors.h"
@@ -140,10 +142,19 @@ bool wait_before_return(Duration pause) {
   return false;
 }
 
+/// For tests: core/fault_point.h.
+void arm_by_environment() {
+  const std::optional<std::string> fault = environment()("ISTHMUS_FAULT");
+  if (!fault || fault->empty()) return;
+  arm(parse_fault(*fault));
+  log_warning("ISTHMUS_FAULT = {}: this process will be killed there", *fault);
+}
+
 /// A site that the others have lost, or that has lost the first, comes back as often as it is let.
 TrainingOutcome train_and_come_back(const Config& config, TrainingRequest request,
                                     Session& session) {
   constexpr int kReturns = 100;  // each brings a whole state over the links
+  arm_by_environment();
   InHand in_hand;
   request.in_hand = &in_hand;
   ReturnPace pace(config.net.gather);

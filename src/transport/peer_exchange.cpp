@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/fault_point.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -280,6 +281,7 @@ Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Durati
       },
       kNever);
   if (result) {
+    reach(FaultPoint::kApplies);
     result->waited = runtime_.clock().now() - begin;
   }
   return result;
