@@ -221,7 +221,7 @@ class CheckedPort final : public LinkPort {
     require(number_in(*frame) == link.came++);
     link.held.push_back({frame->size(), link.returns});
   }
-  void lost(Rank peer, const std::string& why) override {
+  void lost(Rank peer, LossCause /*cause*/, const std::string& why) override {
     Link& link = at(peer);
     require(!link.away && !why.empty());
     link.away = link.ever_lost = true;

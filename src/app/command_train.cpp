@@ -14,6 +14,7 @@
 #include "app/link_commands.h"
 #include "app/links_flag.h"
 #include "app/mesh_job.h"
+#include "app/return_pace.h"
 #include "app/run_estimate.h"
 #include "app/run_summary.h"
 #include "app/signals.h"
@@ -21,7 +22,10 @@
 #include "app/site_hub.h"
 #include "app/site_recording.h"
 #include "app/training.h"
+#include "core/fault_point.h"
 #include "core/links_file.h"
+#include "core/log.h"
+#include "core/system_runtime.h"
 #include "core/units.h"
 #include "isthmus/errors.h"
 #include "transport/mpi_communicator.h"
@@ -124,21 +128,51 @@ std::optional<SiteArguments> site_of(const TrainArguments& arguments) {
   return arguments.site;
 }
 
+/// RETURNS: false when a signal came first.
+bool wait_before_return(Duration pause) {
+  constexpr Duration kBetweenLooks = std::chrono::milliseconds(200);
+  SystemRuntime runtime;
+  const TimePoint end = runtime.clock().now() + pause;
+  while (SignalScope::wish() == StopWish::kNone && !SignalScope::leaving()) {
+    const TimePoint now = runtime.clock().now();
+    if (now >= end) return true;
+    const TimePoint look = std::min(end, now + kBetweenLooks);
+    runtime.sleep_until(look);
+  }
+  return false;
+}
+
+/// For tests: core/fault_point.h.
+void arm_by_environment() {
+  const std::optional<std::string> fault = environment()("ISTHMUS_FAULT");
+  if (!fault || fault->empty()) return;
+  arm(parse_fault(*fault));
+  log_warning("ISTHMUS_FAULT = {}: this process will be killed there", *fault);
+}
+
 /// A site that the others have lost, or that has lost the first, comes back as often as it is let.
 TrainingOutcome train_and_come_back(const Config& config, TrainingRequest request,
                                     Session& session) {
   constexpr int kReturns = 100;  // each brings a whole state over the links
+  arm_by_environment();
   InHand in_hand;
   request.in_hand = &in_hand;
+  ReturnPace pace(config.net.gather);
   for (int returns = 0;; ++returns) {
     try {
       return run_training(config, request, session);
     } catch (const CutOffError& error) {
       if (returns == kReturns || SignalScope::wish() != StopWish::kNone || SignalScope::leaving())
         throw;
+      const Duration pause = pace.pause(SystemRuntime().clock().now());
       session.err.write(
-          fmt::format("isthmus: {}: trying to come back, for net.gather = {}\n", error.what(),
+          fmt::format("isthmus: {}: trying to come back{}, for net.gather = {}\n", error.what(),
+                      pause == Duration{0}
+                          ? ""
+                          : fmt::format(", cut off soon after the last time, in {}",
+                                        human_time(std::chrono::duration<double>(pause).count())),
                       human_time(std::chrono::duration<double>(config.net.gather).count())));
+      if (!wait_before_return(pause)) throw;
       if (in_hand.training) in_hand.training->begin();
       request.out = error.directory();
       request.resume = "auto";

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "app/run_status.h"
 #include "app/training_plan.h"
 #include "core/storage.h"
 #include "core/system_runtime.h"
@@ -90,6 +91,7 @@ struct InHand {
   std::optional<outer::OwnWork> work;
   std::unique_ptr<LoneTraining> training;  // while there is one, the work is there
   bool told = false;                       // that nothing can be taken along
+  LateStatus late;                         // how late the site has been so far
 
   /// The others are there.
   void end_training() {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "app/signals.h"
+#include "core/fault_point.h"
 #include "core/log.h"
 #include "core/state_bytes.h"
 #include "isthmus/errors.h"
@@ -51,6 +52,7 @@ void Newcomer::receive(Rank from, const Note& note) {
   if (const auto* holds = std::get_if<HoldsNote>(&note)) {
     take_holds(from, *holds);
   } else if (const auto* piece = std::get_if<PieceNote>(&note)) {
+    reach(FaultPoint::kFetches);
     queue_->update([&] {
       if (fetch_) fetch_->take(from, piece->offset, piece->bytes, runtime_.clock().now());
     });
@@ -65,6 +67,7 @@ void Newcomer::receive(Rank from, const Note& note) {
       fail(from, fmt::format("site {} offers a state of {} bytes", name(from), offer->bytes));
       return;
     }
+    reach(FaultPoint::kJoins);
     exchange_ = std::make_unique<JoiningExchange>(real_, runtime_, offer->step,
                                                   [this](const SyncId& id) { replayed(id); });
     queue_->update([&] { offer_ = *offer; });

@@ -185,8 +185,8 @@ std::vector<std::uint32_t> shares_of_run(const Question& question, const Config&
     const std::vector<SharesOfSize> table = table_of_shares(config);
     const std::size_t bytes =
         encoded_bytes(*question.round.codec, static_cast<std::size_t>(question.values));
-    const std::span<const std::uint32_t> shares = shares_of_size(table, bytes);
-    return {shares.begin(), shares.end()};
+    return with_a_tile_each(shares_of_size(table, bytes),
+                            static_cast<std::size_t>(question.values));
   }
   return config.net.shares == "links" ? owner_shares(config) : even_shares(config);
 }

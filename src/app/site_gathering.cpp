@@ -25,8 +25,11 @@ constexpr Duration kOthersTakeTheirTime = std::chrono::seconds(1);
 /// Beyond net.dead_after, for a link that stands later than others: a detour is looked for by then.
 constexpr Duration kLinksTakeTheirTime = std::chrono::seconds(5);
 constexpr Duration kBetweenQuestions = std::chrono::seconds(2);
-/// Who is refused by this site learns it from it: it greets within ZeroMQ's time between attempts.
+/// Who refuses this site knows by its greeting what differs. One that this site refuses learns it
+/// as it is answered; in plain text it may have to greet this site itself for that, as what anybody
+/// could say ends nobody: within ZeroMQ's time between attempts, and what they take.
 constexpr Duration kOthersHearIt = std::chrono::seconds(1);
+constexpr Duration kOthersGreet = std::chrono::seconds(3);
 
 void check_signal(const std::string& waiting_for) {
   if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone) {
@@ -138,7 +141,7 @@ void SiteSession::meet(const std::function<void(const std::string&)>& say) {
     }
     check_signal(joined.error().what);
     if (joined.error().refused) {
-      runtime_.sleep_until(now + kOthersHearIt);
+      runtime_.sleep_until(now + (links_.keys ? kOthersHearIt : kOthersGreet));
       throw_refused(joined.error());
     }
     // The others may have gone on, without more than this site: the first one knows.

@@ -28,7 +28,9 @@ namespace isthmus::app {
 class SiteLateness {
  public:
   /// `carries`: what a round has not counted enters with the next contribution (outer.carry).
-  explicit SiteLateness(bool carries) : carries_(carries) {}
+  /// `before`: how late the site has been in its process's sessions before this one.
+  explicit SiteLateness(bool carries, const LateStatus& before = {})
+      : carries_(carries), so_far_(before) {}
   /// Who knows whether the site may begin a step; empty: nobody, and it may not. No call of what
   /// was given before is made after this.
   void ask(std::function<bool(StepIndex)> may_begin);

@@ -224,7 +224,8 @@ struct Writer {
     for (const SyncId& each : note.decided.newest) {
       newest.push_back({each.fragment.value(), each.sent.value()});
     }
-    return {kStanding, note.run_id, note.session, note.decided.epoch, std::move(newest)};
+    return {kStanding,          note.run_id,       note.session,
+            note.decided.epoch, std::move(newest), kNotesVersion};
   }
   json operator()(const ServeNote&) const { return json::array({kServe}); }
 };
@@ -256,13 +257,15 @@ Purpose purpose_of(const json& value) {
   return static_cast<Purpose>(number);
 }
 
+void check_version(int spoken) {
+  if (spoken == kNotesVersion) return;
+  throw std::out_of_range(fmt::format("notes of version {}, not {}", spoken, kNotesVersion));
+}
+
 Note note_of(const json& n) {
   switch (const int kind = whole_number<int>(n.at(0))) {
     case kHello: {
-      if (const int version = whole_number<int>(n.at(1)); version != kNotesVersion) {
-        throw std::out_of_range(
-            fmt::format("notes of version {}; this build speaks {}", version, kNotesVersion));
-      }
+      check_version(whole_number<int>(n.at(1)));
       HelloNote note{.run_id = n.at(2).get<std::string>(),
                      .resumes = n.at(3).get<bool>(),
                      .held = {},
@@ -352,6 +355,8 @@ Note note_of(const json& n) {
                        .resume_after = n.at(4).is_null() ? std::nullopt
                                                          : std::optional(step_of(n.at(4)).value())};
     case kStanding: {
+      // No HELLO comes before it. Up to version 9 it had no epoch, in 10 at first no version.
+      if (n.size() != 5) check_version(n.size() < 5 ? 9 : whole_number<int>(n.at(5)));
       StandingNote note{.run_id = n.at(1).get<std::string>(),
                         .session = n.at(2).get<std::string>(),
                         .decided = {.epoch = whole_number<std::uint32_t>(n.at(3))}};

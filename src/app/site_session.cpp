@@ -15,6 +15,7 @@
 #include "app/site_routes.h"
 #include "app/status_board.h"
 #include "app/watched_transport.h"
+#include "core/fault_point.h"
 #include "core/log.h"
 #include "isthmus/errors.h"
 #include "transport/link_allowance.h"
@@ -364,6 +365,7 @@ bool SiteSession::admit(StepIndex t) {
 
 void SiteSession::after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy,
                              bool stands) {
+  reach(FaultPoint::kApplied);
   if (JoinHost* const host = this->host())
     host->after_step(t, inner, strategy, *forwarding_, stands);
   source_.expire(runtime_.clock().now());

@@ -52,6 +52,7 @@ struct SiteFacts {
   bool resumes = false;
   std::filesystem::path folder = {};  // of its run, where it is known: for pieces of a state
   std::vector<HeldCheckpoint> held;
+  LateStatus late = {};  // in this process's sessions before
 };
 
 /// What tells data apart: files by place, size and SHA-256; of many, a digest of all.
@@ -286,7 +287,7 @@ class SiteSession {
   std::unique_ptr<NetworkTransport> transport_;
   std::unique_ptr<RecordingTransport> recording_;  // null: nothing is recorded
   std::unique_ptr<WatchedTransport> watched_;
-  SiteLateness lateness_{carries_lost(config_)};
+  SiteLateness lateness_{carries_lost(config_), facts_.late};
   std::unique_ptr<PeerExchange> exchange_;
   std::unique_ptr<ForwardingExchange> forwarding_;  // at who may be a donor
   std::unique_ptr<StateServer> server_;             // while newcomers are given state; under calls_

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "app/worker_state.h"
+#include "core/fault_point.h"
 #include "core/log.h"
 #include "core/state_bytes.h"
 
@@ -251,6 +252,7 @@ std::optional<std::pair<Rank, PieceNote>> StateSource::next(TimePoint now, bool 
   const std::uint64_t at = *places_[piece] + (note.offset - (*table_)[piece].offset);
   const auto begin = state_->begin() + static_cast<std::ptrdiff_t>(at);
   pace_.spend(now, note.bytes);
+  reach(FaultPoint::kServes);
   return std::pair(*newcomer_,
                    PieceNote{.offset = note.offset,
                              .bytes = {begin, begin + static_cast<std::ptrdiff_t>(note.bytes)}});

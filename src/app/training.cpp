@@ -8,6 +8,7 @@
 
 #include "app/checkpointing.h"
 #include "app/event_log.h"
+#include "app/lone_training.h"
 #include "app/run_parts.h"
 #include "app/run_summary.h"
 #include "app/run_worlds.h"
@@ -117,6 +118,8 @@ TrainingOutcome Training::run() {
   directory.write_manifest(manifest);
   if (failure) {
     if (by_peers && site_ && site_->cut_off() && request_.mesh == nullptr) {
+      if (request_.in_hand != nullptr)
+        request_.in_hand->late = site_->late().value_or(LateStatus());
       throw CutOffError(cause, directory.path());
     }
     std::rethrow_exception(failure);

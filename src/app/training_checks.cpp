@@ -203,7 +203,8 @@ void Training::join_sites() {
                   .common = common_values(config_),
                   .resumes = request_.resume == "auto",
                   .folder = out_,
-                  .held = {}};
+                  .held = {},
+                  .late = request_.in_hand != nullptr ? request_.in_hand->late : LateStatus()};
   append_shares(config_, facts.common);
   facts.common.emplace_back("outer.commit, given where sites may be lost",
                             takes_steps_back(config_, *request_.site) ? "yes" : "no");

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transport whose frames a StatusBoard counts, by peer.
+// A transport whose frames a StatusBoard counts, by peer; fault points are reached by them.
 #pragma once
 
 #include <utility>
 
+#include "app/frame_points.h"
 #include "app/status_board.h"
 #include "transport/transport.h"
 
@@ -18,11 +19,13 @@ class WatchedTransport final : public Transport {
   [[nodiscard]] int size() const override { return below_.size(); }
   void send(Rank to, FrameBytes frame) override {
     const std::size_t bytes = frame->size();
+    if (is_armed()) points_.before(*frame);
     below_.send(to, std::move(frame));
     if (board_ != nullptr) board_->sent(to, bytes);
   }
   [[nodiscard]] Expected<ReceivedFrame, TransportError> receive(TimePoint deadline) override {
     Expected<ReceivedFrame, TransportError> received = below_.receive(deadline);
+    if (received && is_armed()) points_.come(*received->bytes);
     if (board_ == nullptr) {
       return received;
     }
@@ -38,6 +41,7 @@ class WatchedTransport final : public Transport {
  private:
   Transport& below_;
   StatusBoard* board_;
+  FramePoints points_;
 };
 
 }  // namespace isthmus::app

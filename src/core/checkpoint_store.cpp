@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/checkpoint.h"
 #include "core/checkpoint_names.h"
+#include "core/fault_point.h"
 #include "core/hash.h"
 #include "isthmus/errors.h"
 
@@ -69,6 +70,7 @@ void write_contents(Storage& storage, const Path& folder, const CheckpointConten
     model.push_back(float_tensor(tensor.name, tensor.shape, tensor.values));
   }
   writer.tensors(kModelFile, std::move(model));
+  reach(FaultPoint::kCheckpoints);
   json states = json::object();
   const auto state = [&](const std::string& part, const StateSnapshot& snapshot) {
     writer.tensors(part + ".safetensors", snapshot.tensors());
@@ -153,6 +155,7 @@ Path CheckpointStore::save(const CheckpointContents& contents) {
   if (replaces) storage_.rename(visible, replaced);
   storage_.rename(temporary, visible);
   storage_.sync_directory(folder_);
+  reach(FaultPoint::kCheckpointed);
   replace_link(storage_, step_name(step), folder_ / kLastLink);
   if (contents.of_all_sites) pin_of_all(step);
   if (replaces) storage_.remove_all(replaced);

@@ -93,9 +93,11 @@ std::vector<PathTime> ExchangeModel::exchange(std::int64_t elements,
                                               std::span<const PathTime> begin) {
   const ReductionKind kind = resolve_reduction(input_.exchange, *input_.codec, input_.workers);
   const auto values = static_cast<std::size_t>(elements);
-  const std::span<const std::uint32_t> shares =
-      input_.table.empty() ? std::span(input_.shares)
-                           : shares_of_size(input_.table, encoded_bytes(*input_.codec, values));
+  const std::vector<std::uint32_t> shares =
+      input_.table.empty()
+          ? input_.shares
+          : with_a_tile_each(shares_of_size(input_.table, encoded_bytes(*input_.codec, values)),
+                             values);
   ReductionPlan plan =
       make_reduction_plan(*input_.codec, values, input_.workers, kind, shares, input_.chunk_bytes);
   if (!input_.groups.empty()) add_groups(plan, input_.groups, {}, input_.shares);

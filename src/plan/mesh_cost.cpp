@@ -152,8 +152,9 @@ StageWork work_of(const MeshWorkload& workload, const MeshChoice& choice, const 
       again += elements;
     }
   }
+  const auto width = s.query_width() / choice.tp;  // tp divides the heads
   const double layer_attention =
-      4 * static_cast<double>(s.query_width() / choice.tp) * static_cast<double>(workload.context);
+      4 * static_cast<double>(width) * static_cast<double>(workload.context);
   const auto count = static_cast<double>(stage.layers.size());
   const double attention = count * layer_attention;
   StageWork work;

@@ -132,9 +132,11 @@ class RecordedExchange final : public Exchange {
     ISTHMUS_CHECK(contribution.weight > 0, contribution.id.sent.value());
     const ReductionKind kind = resolve_reduction(contribution.kind, *contribution.codec, members_);
     const std::size_t values = contribution.encoded.values;
-    const std::span<const std::uint32_t> shares =
-        table_.empty() ? std::span<const std::uint32_t>()
-                       : shares_of_size(table_, encoded_bytes(*contribution.codec, values));
+    std::vector<std::uint32_t> shares;
+    if (!table_.empty()) {
+      const std::size_t bytes = encoded_bytes(*contribution.codec, values);
+      shares = with_a_tile_each(shares_of_size(table_, bytes), values);
+    }
     const ReductionPlan plan =
         make_reduction_plan(*contribution.codec, values, members_, kind, shares, chunk_bytes_);
     RoundShape shape{.fragment = contribution.id.fragment.value(),

@@ -49,6 +49,10 @@ inline constexpr std::uint32_t kNoRoundBefore = 0xFFFFFFFF;
 
 /// A GONE frame's offset: the member is there, but has not begun a round for long.
 inline constexpr std::uint64_t kStraggles = 1;
+/// ... it is heard, and the sender's values do not get through to it.
+inline constexpr std::uint64_t kStalls = 2;
+/// ... it has said that it counts the sender as lost.
+inline constexpr std::uint64_t kGivesUp = 3;
 
 /// Shares are 0 (takes without giving) or in a range whose sums fp32 holds. Their products with
 /// values may still leave it; the mean is then not finite, or zero, on all members alike.

@@ -51,10 +51,12 @@ class FrameBytes {
   /// The store's co-owners are the copies of this handle.
   explicit FrameBytes(std::shared_ptr<const FrameStore> store) : store_(std::move(store)) {}
   /// Bytes that lie there already; null: no frame.
+  // NOLINTBEGIN(google-explicit-constructor)
   template <typename Bytes>
   requires std::is_same_v<std::remove_const_t<Bytes>, std::vector<std::byte>> FrameBytes(
-      std::shared_ptr<Bytes> bytes)  // NOLINT(google-explicit-constructor)
+      std::shared_ptr<Bytes> bytes)
       : store_(bytes ? std::make_shared<const Kept>(std::move(bytes)) : nullptr) {}
+  // NOLINTEND(google-explicit-constructor)
 
   void reset() { store_.reset(); }
   explicit operator bool() const { return store_ != nullptr; }

@@ -22,6 +22,7 @@
 #include "transport/link_message.h"
 #include "transport/link_progress.h"
 #include "transport/link_way.h"
+#include "transport/loss_cause.h"
 #include "transport/network_transport.h"
 #include "transport/send_budget.h"
 
@@ -49,7 +50,7 @@ class LinkPort {
   /// To the member's own queue.
   virtual void deliver(Rank from, FrameBytes frame) = 0;
   /// News for the member: the peer is gone, or stands as a new process. By turns.
-  virtual void lost(Rank peer, const std::string& why) = 0;
+  virtual void lost(Rank peer, LossCause cause, const std::string& why) = 0;
   virtual void back(Rank peer) = 0;
   /// Ends the connections dialled to the peer; `dial_again` begins new ones in their place. Both
   /// may happen later: until then the old ones may bring and take what they like.
@@ -100,6 +101,8 @@ class LinkEngine {
                    TimePoint now);
   /// What LinkProgress says of them; to be told at each heartbeat, or never.
   void moved(Rank peer, Movement movement, TimePoint now);
+  /// As TCP measures it on connections that end at the peer.
+  void measured(Rank peer, Duration round_trip) { at(peer).round_trip = round_trip; }
   /// From the connections it has accepted. `owner`: whose key opened it, where links have keys.
   /// `kept`: the body's bytes, where they can be kept as they are; else they are copied.
   void from_connection(const ConnectionId& id, std::span<const std::byte> header,
@@ -191,6 +194,7 @@ class LinkEngine {
     std::optional<TimePoint> untaken_since;  // ... all of them are there, and it takes none
     TimePoint looked{};                      // at how they move, last
     bool around = false;                     // they go by way of a relay
+    Duration round_trip{0};                  // as last measured; 0: never
     struct Misfit {  // handshakes with it that ended for its key, or this one
       TimePoint first{}, last{};
       std::string what{};
@@ -234,6 +238,7 @@ class LinkEngine {
   [[nodiscard]] static bool is_former(const Peer& peer, const Digest128& incarnation);
   void refuse(const ConnectionId& id, const Refusal& refusal, std::uint32_t stream = 0);
   /// ... and says so to the owner, what was refused less often the more often it is.
+  void differs(const Hello& theirs, const Refusal& refusal);
   void refuse_and_tell(const ConnectionId& id, const Refusal& refusal, std::uint32_t stream,
                        const std::string& what);
   void stranger(const std::string& what);
@@ -249,13 +254,8 @@ class LinkEngine {
   void say_close(Rank rank);
   void settle_leave(Rank rank);
   void check_life(Rank rank, TimePoint now);
-  [[nodiscard]] bool stalls_towards_others(Rank rank) const;
   /// When broken connections to it have had their time to come back.
-  [[nodiscard]] TimePoint gone_at(Rank rank) const {
-    const Peer& peer = at(rank);
-    const bool down = peer.joined && !peer.lost && peer.down_since;
-    return down ? *peer.down_since + options_.gone_after : kNever;
-  }
+  [[nodiscard]] TimePoint gone_at(Rank rank) const;
   /// Its connections end in this machine, from where others carry them on.
   [[nodiscard]] bool passed_on(Rank rank) const {
     return at(rank).around || is_relayed(options_, rank);
@@ -264,6 +264,7 @@ class LinkEngine {
   /// Whether its key, or this one's, has been the wrong one for so long that it is so.
   void settle_misfit(Rank rank, TimePoint now);
   void give_up_on(Rank rank, const char* why);
+  [[nodiscard]] bool has_key_for_good(Rank rank) const;
   /// Whether members may be let in whose keys are not in the configuration.
   [[nodiscard]] bool keys_may_come() const { return options_.keys_from && options_.keys_come; }
   /// From who says whose keys count.
@@ -271,7 +272,8 @@ class LinkEngine {
   void use_keys(const std::vector<std::string>& keys);
   void change_key(Rank rank, const std::string& key);
   void say_keys(Rank rank);
-  void lose(Rank rank, LinkEvent::Kind kind, const std::string& why);
+  void lose(Rank rank, LinkEvent::Kind kind, const std::string& why,
+            LossCause cause = LossCause::kGone);
   [[nodiscard]] std::string describe(Rank rank) const;
 
   MemberOptions options_;

@@ -83,6 +83,7 @@ void LinkEngine::rerouted(Rank rank, bool around, TimePoint now) {
   peer.down_since = down_since;
   peer.answered = now;
   peer.stalled_since.reset();
+  peer.untaken_since.reset();
 }
 
 void LinkEngine::greet(Rank rank, int stream, TimePoint now) {
@@ -137,7 +138,8 @@ void LinkEngine::refused(Rank rank, int stream, std::span<const std::byte> body)
     return;
   }
   if (peer.joined) {
-    lose(rank, LinkEvent::Kind::kLost, refusal->what);
+    lose(rank, LinkEvent::Kind::kLost, refusal->what,
+         refusal->field == RefusedField::kGivenUp ? LossCause::kGivenUp : LossCause::kGone);
     return;
   }
   Stream& state = peer.streams[static_cast<std::size_t>(stream)];
@@ -165,6 +167,20 @@ void LinkEngine::cannot_join(Rank rank, RefusedField field, const std::string& w
   }
 }
 
+// The other one ends as soon as it has read the refusal, perhaps before it answers where this
+// member dials it. So what its greeting says is known here too, if it is its own: by its key, or
+// within this machine of the same run.
+void LinkEngine::differs(const Hello& theirs, const Refusal& refusal) {
+  const bool member = theirs.from != options_.self && theirs.from.value() >= 0 &&
+                      theirs.from.value() < options_.members;
+  const bool same_run = theirs.protocol == hello_.protocol && theirs.run == hello_.run;
+  if (!member || !(with_keys() || (same_run && !options_.plaintext))) return;
+  const Peer& peer = at(theirs.from);
+  if (peer.joined || peer.lost) return;
+  cannot_join(theirs.from, refusal.field,
+              fmt::format("{} differs: {}", describe(theirs.from), refusal.what));
+}
+
 void LinkEngine::take_hello(const ConnectionId& id, const LinkHeader& header,
                             std::span<const std::byte> body, TimePoint now,
                             std::optional<Rank> owner) {
@@ -184,6 +200,7 @@ void LinkEngine::take_hello(const ConnectionId& id, const LinkHeader& header,
                               options_.self.value());
     }
     refuse_and_tell(id, told, header.stream, fits.error().what);
+    differs(*hello, fits.error());
     return;
   }
   Peer& peer = at(hello->from);
@@ -211,6 +228,7 @@ void LinkEngine::take_hello(const ConnectionId& id, const LinkHeader& header,
     refuse_and_tell(id, {RefusedField::kConfiguration, why},
                     header.stream < static_cast<std::uint32_t>(hello->streams) ? header.stream : 0,
                     why);
+    differs(*hello, {RefusedField::kConfiguration, why});
     return;
   }
   if (peer.incarnation == hello->incarnation && header.number < peer.next_greeting[header.stream]) {

@@ -72,7 +72,7 @@ void LinkEngine::handshake_failed(Rank rank, int stream, HandshakeFault fault) {
                            (!keys_may_come() || *options_.keys_from == rank);
   if ((fault == HandshakeFault::kMechanism || said_by_hub) && !peer.joined && !peer.lost) {
     cannot_join(rank, RefusedField::kKey, fmt::format("{}: {}", describe(rank), what));
-  } else if (with_keys() && !options_.keys_from) {
+  } else if (with_keys() && (!options_.keys_from || has_key_for_good(rank))) {
     if (!peer.misfit || now_ - peer.misfit->last > kApart) peer.misfit = {.first = now_};
     peer.misfit->last = now_;
     peer.misfit->hung_up = fault == HandshakeFault::kHungUp;
@@ -80,11 +80,17 @@ void LinkEngine::handshake_failed(Rank rank, int stream, HandshakeFault fault) {
   }
 }
 
+/// Who says whose keys count is known by the file alone, and where it gives none so are all others:
+/// a key that is refused here is no member's.
+bool LinkEngine::has_key_for_good(Rank rank) const {
+  return options_.keys_from == rank && !options_.keys_come;
+}
+
 // Where one of two files has the wrong key, one end is told that its key is refused, and the other
 // one sees that its connections are hung up on and refuses a key itself. Neither ends before both
 // know. Connections that are hung up on alone tell nothing: a port that a container's proxy, a
 // balancer or a tunnel holds open for a member that has not started yet does the same. Where a hub
-// says whose keys count, a key may yet come.
+// says whose keys count, a key may yet come, but its own.
 void LinkEngine::settle_misfit(Rank rank, TimePoint now) {
   const Peer& peer = at(rank);
   if (!peer.misfit || peer.joined || peer.lost) return;

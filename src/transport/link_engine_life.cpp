@@ -18,17 +18,19 @@ constexpr double kStall = 1.5;
 // By way of a relay bytes move in lumps of up to 64 KiB, as its buffers have room: 8 kbit/s are
 // lumps of a minute.
 constexpr double kLumps = 8;
+// A connection that was reset is back after a moment and about five round trips: of TCP, of the
+// handshake with its keys, of the greeting.
+constexpr int kRoundTripsBack = 7;
 
 }  // namespace
 
-// Then it is this member's own line that drops what it sends, and whom it counted as lost would be
-// left out for it.
-bool LinkEngine::stalls_towards_others(Rank rank) const {
-  for (int m = 0; m < static_cast<int>(peers_.size()); ++m) {
-    if (Rank(m) == options_.self || Rank(m) == rank) continue;
-    if (!at(Rank(m)).lost && at(Rank(m)).stalled_since) return true;
-  }
-  return false;
+TimePoint LinkEngine::gone_at(Rank rank) const {
+  const Peer& peer = at(rank);
+  if (!peer.joined || peer.lost || !peer.down_since) return kNever;
+  const Duration far = std::min(kRoundTripsBack * peer.round_trip, options_.dead_after);
+  // What the round trip by way of a relay is, TCP here does not know.
+  const Duration least = passed_on(rank) ? 2 * options_.gone_after : options_.gone_after;
+  return *peer.down_since + std::max(least, far);
 }
 
 void LinkEngine::check_life(Rank rank, TimePoint now) {
@@ -36,7 +38,7 @@ void LinkEngine::check_life(Rank rank, TimePoint now) {
   if (!peer.joined || peer.lost) {
     return;  // whoever waits for it to join has a deadline
   }
-  if (peer.down_since && now - *peer.down_since >= options_.gone_after) {
+  if (now >= gone_at(rank)) {
     const auto broken = std::ranges::find_if(
         peer.streams, [](const Stream& stream) { return !stream.trouble.empty(); });
     lose(rank, LinkEvent::Kind::kLost,
@@ -46,14 +48,14 @@ void LinkEngine::check_life(Rank rank, TimePoint now) {
   } else if (now - peer.heard >= options_.dead_after) {
     lose(rank, LinkEvent::Kind::kLost,
          fmt::format("it has been silent for {:.1f} s", seconds(now - peer.heard)));
-  } else if (peer.stalled_since && !stalls_towards_others(rank) &&
-             now - *peer.stalled_since >=
-                 (passed_on(rank) ? kLumps : kStall) * options_.dead_after) {
+  } else if (peer.stalled_since && now - *peer.stalled_since >=
+                                       (passed_on(rank) ? kLumps : kStall) * options_.dead_after) {
     lose(rank, LinkEvent::Kind::kLost,
          fmt::format("it is heard, but nothing of {} bytes on their way to it has got through for "
                      "{:.1f} s: something drops packets of full size (check the MTU of this way, "
                      "or set net.ipv4.tcp_mtu_probing = 1 on both machines)",
-                     peer.out.bytes_in_flight(), seconds(now - *peer.stalled_since)));
+                     peer.out.bytes_in_flight(), seconds(now - *peer.stalled_since)),
+         LossCause::kStalled);
   } else if (peer.untaken_since && now - *peer.untaken_since >= options_.stuck_after) {
     lose(rank, LinkEvent::Kind::kLost,
          fmt::format("it is heard and has {} bytes of frames, but has taken none for {:.1f} s: its "
@@ -90,7 +92,7 @@ void LinkEngine::moved(Rank rank, Movement movement, TimePoint now) {
   }
 }
 
-void LinkEngine::lose(Rank rank, LinkEvent::Kind kind, const std::string& why) {
+void LinkEngine::lose(Rank rank, LinkEvent::Kind kind, const std::string& why, LossCause cause) {
   Peer& peer = at(rank);
   if (peer.lost) {
     return;
@@ -109,7 +111,7 @@ void LinkEngine::lose(Rank rank, LinkEvent::Kind kind, const std::string& why) {
     peer.away = true;
     ++peer.times_away;
     peer.out.clear();
-    port_.lost(rank, text);
+    port_.lost(rank, cause, text);
   }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/link_watch.h"
 
+#include <algorithm>
+
 namespace isthmus {
 
 void LinkWatch::look(TimePoint now) {
@@ -10,7 +12,13 @@ void LinkWatch::look(TimePoint now) {
     const Rank peer(place);
     if (peer == options_.self || engine_.is_lost(peer)) continue;
     const bool passed_on = is_relayed(options_, peer) || dialling_.goes_around(peer);
-    engine_.moved(peer, progress_[place].observe(sockets_.each_counter(peer), passed_on), now);
+    const auto each = sockets_.each_counter(peer);
+    engine_.moved(peer, progress_[place].observe(each, passed_on), now);
+    Duration round_trip{0};
+    for (const auto& counters : each) {
+      if (counters) round_trip = std::max(round_trip, counters->rtt);
+    }
+    if (!passed_on && round_trip > Duration{0}) engine_.measured(peer, round_trip);
   }
 }
 

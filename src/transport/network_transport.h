@@ -174,6 +174,7 @@ class NetworkTransport : public Transport {
       TimePoint deadline, std::span<const Rank> these) = 0;
   /// At the member that says whose keys count: the table from now on, the first before `join`. All
   /// are told; connections of keys that are no longer in it end. Any task.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): whoever keeps it takes it over
   virtual void set_keys(KeyTable /*table*/) {}
   /// With keys: who may be here, this member included. RETURNS: nothing while that is still to be
   /// said (`keys_come`).

@@ -16,7 +16,8 @@
 
 namespace isthmus {
 
-inline constexpr std::size_t kNotePieceBytes = 512 * 1024;  // of a stream, in one piece
+inline constexpr std::size_t kNotePieceBytes =
+    std::size_t{512} * 1024;  // of a stream, in one piece
 inline constexpr std::size_t kNotePieceHeadBytes = 44;
 
 /// Cuts one stream into pieces.

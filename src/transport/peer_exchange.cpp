@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/fault_point.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -145,7 +146,8 @@ void PeerExchange::take_in_frames() {
           engine.receive(received->from, std::move(received->bytes), now, out);
           notes = engine.take_notes();
         } else if (received.error().kind == TransportError::Kind::kPeerLost) {
-          engine.lose(received.error().peer, received.error().what, now, out);
+          engine.lose(received.error().peer, received.error().what, now, out,
+                      received.error().cause);
         } else if (received.error().kind == TransportError::Kind::kPeerBack) {
           engine.welcome_back(received.error().peer, now, out);
         }
@@ -279,6 +281,7 @@ Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Durati
       },
       kNever);
   if (result) {
+    reach(FaultPoint::kApplies);
     result->waited = runtime_.clock().now() - begin;
   }
   return result;

@@ -48,6 +48,12 @@ void ExchangeEngine::open(Round round, bool commit, std::optional<Contribution> 
     taken_back_.insert(id);
     return;
   }
+  // One that has failed before rounds were taken back has failed for good: the first word on it
+  // stands at who coordinates, so whoever has not heard it yet will.
+  if (const auto found = rounds_.find(id); options_.takes_back && found != rounds_.end()) {
+    ISTHMUS_CHECK(found->second.failure.has_value(), id.fragment.value(), id.sent.value());
+    return;
+  }
   ISTHMUS_CHECK(over_ || membership_.takes_part(options_.self, id.sent), id.sent.value());
   if (retained && round.epoch() != membership_.epoch_of(id.sent)) {  // changed since it was made
     round = Round(*retained, place(id));
@@ -99,7 +105,7 @@ void ExchangeEngine::open(Round round, bool commit, std::optional<Contribution> 
   progress(out);
   for (const Rank peer : peers()) {
     if (peer_[index(peer)].lost) {
-      lose(peer, std::string(peer_[index(peer)].why), now, out);
+      lose_again(peer, now, out);
     }
   }
   exclude_the_odd(now, out);

@@ -204,6 +204,7 @@ void ExchangeEngine::give_up(const std::string& why, Outbox& out) {
 
 void ExchangeEngine::tick(TimePoint now, Outbox& out) {
   stand_in(now, out);
+  if (now >= rifts_.due()) settle_rifts(now, out);
   if (now < next_repair()) {
     return;
   }
@@ -223,7 +224,7 @@ void ExchangeEngine::tick(TimePoint now, Outbox& out) {
   }
   for (const Rank rank : peers()) {
     if (options_.elastic && peer_[index(rank)].lost && any_open()) {
-      lose(rank, std::string(peer_[index(rank)].why), now, out);  // the word may not have come
+      lose_again(rank, now, out);  // the word may not have come
     }
   }
   for (auto& [id, open] : rounds_) {
@@ -234,7 +235,9 @@ void ExchangeEngine::tick(TimePoint now, Outbox& out) {
   exclude_the_odd(now, out);
 }
 
-TimePoint ExchangeEngine::next_tick() const { return std::min(next_repair(), next_stand_in()); }
+TimePoint ExchangeEngine::next_tick() const {
+  return std::min({next_repair(), next_stand_in(), rifts_.due()});
+}
 
 TimePoint ExchangeEngine::next_repair() const {
   return any_open() ? last_tick_ + options_.retry_interval : kNever;

@@ -35,9 +35,11 @@
 #include "isthmus/transport.h"
 #include "transport/frame.h"
 #include "transport/hub_record.h"
+#include "transport/loss_cause.h"
 #include "transport/measured_shares.h"
 #include "transport/membership.h"
 #include "transport/peer_exchange_round.h"
+#include "transport/rifts.h"
 #include "transport/round_deadline.h"
 
 namespace isthmus {
@@ -114,7 +116,8 @@ class ExchangeEngine {
   /// and will be asked for.
   void receive(Rank from, FrameBytes bytes, TimePoint now, Outbox& out);
   /// The transport's news, in its order: `peer` is gone, once a loss.
-  void lose(Rank peer, const std::string& why, TimePoint now, Outbox& out);
+  void lose(Rank peer, const std::string& why, TimePoint now, Outbox& out,
+            LossCause cause = LossCause::kGone);
   /// The members have met, with `gathers`. `met`: how often each had been welcomed back when it was
   /// met; who has been lost since, or started anew, counts as lost from now on.
   void start(std::span<const std::uint64_t> met, TimePoint now, Outbox& out);
@@ -221,21 +224,13 @@ class ExchangeEngine {
     std::optional<TimePoint> in_its_name = {};
     TimePoint begun = {};
   };
-  /// A round that others have begun, and this member has not.
-  struct Ahead {
-    /// Who has begun it, and what each of them had begun last.
-    std::map<Rank, std::optional<SyncId>> begun;
-    std::optional<SyncId> before;  // what enough of them name, while they do
-    int others = 0;                // who name it
-    std::optional<TimePoint> enough_since;
-    TimePoint due;  // then
-  };
   struct Peer {
     bool lost = false;
     bool left = false;
-    bool fresh = false;             // its present process came after its membership had ended
-    bool unheard = false;           // at a hub: may be of another run, or not there
-    std::string why;                // it is lost
+    bool fresh = false;    // its present process came after its membership had ended
+    bool unheard = false;  // at a hub: may be of another run, or not there
+    std::string why;       // it is lost
+    LossCause cause = LossCause::kGone;
     std::optional<TimePoint> told;  // of the epoch, since it was last behind
     std::int64_t closed_before = 0;
     TimePoint probe_at;    // not before
@@ -250,6 +245,10 @@ class ExchangeEngine {
   [[nodiscard]] bool can_spare(Rank peer) const;
   [[nodiscard]] bool single_out(const SyncId& id, const std::map<Rank, Digest128>& digests);
   void exclude_the_odd(TimePoint now, Outbox& out);
+  /// To the coordinator.
+  void report(Rank peer, LossCause cause, const std::string& why, Outbox& out);
+  void lose_again(Rank peer, TimePoint now, Outbox& out);
+  void settle_rifts(TimePoint now, Outbox& out);
   [[nodiscard]] bool hold(Rank from, FrameKind kind, const FrameBytes& bytes);
   void let_go(Rank peer);
   void end_without_coordinator(const std::string& why);
@@ -355,6 +354,7 @@ class ExchangeEngine {
   std::map<SyncId, std::map<Rank, Digest128>> dones_;
   std::map<SyncId, Verdict> verdicts_;
   std::map<Rank, std::string> odd_;                               // to be left out, and why
+  Rifts rifts_;                                                   // at the coordinator
   std::set<Rank> once_odd_;                                       // was, before
   std::map<SyncId, Digest128> committed_;                         // at a hub: of its verdicts
   std::map<FragmentId, std::pair<StepIndex, Digest128>> newest_;  // of the rounds that are final
@@ -384,7 +384,7 @@ class ExchangeEngine {
   std::map<SyncId, std::vector<std::uint32_t>> told_shares_;  // with that round's COMMIT
   std::map<FragmentId, NextShares> next_shares_;              // as the last one has told
   // Where rounds have a deadline.
-  std::map<SyncId, Ahead> ahead_of_here_;
+  std::map<SyncId, RoundAhead> ahead_of_here_;
   std::map<FragmentId, Contribution> forms_;  // as this member contributes, without weight or bytes
   std::map<FragmentId, int> missed_;          // in its name, since it has begun one itself
   std::optional<SyncId> begun_last_;          // by this member or in its name

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "core/check.h"
@@ -11,8 +10,6 @@
 
 namespace isthmus {
 namespace {
-
-constexpr std::size_t kMaxWords = 1000;  // of why a member is gone
 
 std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
 
@@ -57,10 +54,12 @@ bool ExchangeEngine::belongs(Rank from, const FrameHeader& head, const FrameByte
   return head.epoch == epoch && (of_hub || membership_.takes_part(from, head.id.sent));
 }
 
-void ExchangeEngine::lose(Rank peer, const std::string& why, TimePoint now, Outbox& out) {
+void ExchangeEngine::lose(Rank peer, const std::string& why, TimePoint now, Outbox& out,
+                          LossCause cause) {
   Peer& state = peer_[index(peer)];
   state.lost = true;
   state.why = why;
+  state.cause = cause;
   if (live(peer)) state.fresh = false;
   if (gathers_) {
     let_go(peer);
@@ -86,12 +85,14 @@ void ExchangeEngine::lose(Rank peer, const std::string& why, TimePoint now, Outb
   } else if (coordinates() && !over_ && membership_.leaves(peer) && state.left && !needs(peer)) {
     part_with(peer, now, out);  // it said goodbye when something still needed it
   } else if (!over_ && membership_.live(peer) && (!state.left || needs(peer))) {
-    if (coordinates()) {
+    if (coordinates() && cause == LossCause::kStalled) {
+      rifts_.note(options_.self, peer, why, now);
+    } else if (coordinates() && cause == LossCause::kGivenUp) {
+      rifts_.note(peer, options_.self, {}, now);
+    } else if (coordinates()) {
       exclude(peer, why, now, out);
     } else if (any_open()) {  // until something waits for it, the coordinator will see for itself
-      send({.kind = FrameKind::kGone, .part = static_cast<std::uint32_t>(peer.value())},
-           coordinator(), std::as_bytes(std::span(why)).first(std::min(why.size(), kMaxWords)),
-           out);
+      report(peer, cause, why, out);
     }
   }
 }
@@ -110,25 +111,6 @@ bool ExchangeEngine::needs(Rank peer) const {
   });
 }
 
-void ExchangeEngine::take_gone(Rank from, const Frame& frame, TimePoint now, Outbox& out) {
-  const FrameHeader& head = frame.header;
-  const bool known = head.part < static_cast<std::uint32_t>(options_.members) &&
-                     head.part != static_cast<std::uint32_t>(coordinator().value());
-  const Rank peer(known ? static_cast<int>(head.part) : 0);
-  // What was seen before it came back is no news.
-  if (!options_.elastic || !coordinates() || !known || over_ || !membership_.live(peer) ||
-      !live(from) || head.epoch < membership_.came_in(peer)) {
-    return;
-  }
-  const std::string_view why(reinterpret_cast<const char*>(frame.payload.data()),
-                             std::min(frame.payload.size(), kMaxWords));
-  if (head.offset != kStraggles) {
-    exclude(peer, fmt::format("worker {} has lost it: {}", from.value(), why), now, out);
-  } else if (can_spare(peer)) {
-    exclude(peer, std::string(why), now, out);
-  }
-}
-
 // Of one that takes leave nothing is missing any more once the rounds it was in are through.
 void ExchangeEngine::exclude(Rank peer, const std::string& why, TimePoint now, Outbox& out) {
   if (over_ || !membership_.live(peer)) {
@@ -138,6 +120,7 @@ void ExchangeEngine::exclude(Rank peer, const std::string& why, TimePoint now, O
     part_with(peer, now, out);
     return;
   }
+  rifts_.gone(peer);
   EpochNews news(membership_.without(peer));
   news.epoch.who = peer;
   news.epoch.why = why;

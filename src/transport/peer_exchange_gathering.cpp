@@ -41,7 +41,11 @@ void ExchangeEngine::start(std::span<const std::uint64_t> met, TimePoint now, Ou
       continue;
     }
     const bool stands = !state.lost;
-    lose(peer, anew ? "its process has been started anew" : std::string(state.why), now, out);
+    if (anew) {
+      lose(peer, "its process has been started anew", now, out);
+    } else {
+      lose_again(peer, now, out);
+    }
     if (stands) welcome_back(peer, now, out);
   }
   for (auto& [from, bytes] : std::exchange(held_, {})) {

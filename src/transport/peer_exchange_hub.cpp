@@ -97,7 +97,7 @@ void ExchangeEngine::tell_hub_again(TimePoint now, Outbox& out) {
     }
   }
   for (const Rank peer : peers()) {
-    if (peer_[index(peer)].lost) lose(peer, std::string(peer_[index(peer)].why), now, out);
+    if (peer_[index(peer)].lost) lose_again(peer, now, out);
   }
   if (leaving_) send({.kind = FrameKind::kBye}, coordinator(), {}, out);
 }

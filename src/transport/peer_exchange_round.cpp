@@ -15,13 +15,15 @@ namespace {
 
 std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
 
-/// Owners' shares of a vector of so many encoded bytes: nothing for who does not take part.
-std::vector<std::uint32_t> shares_of(const RoundPlace& place, std::size_t bytes) {
+/// Owners' shares of so many values: nothing for who does not take part.
+std::vector<std::uint32_t> shares_of(const RoundPlace& place, const Codec& codec,
+                                     std::size_t values) {
+  const bool by_size = !place.table.empty();
   const std::span<const std::uint32_t> all =
-      place.table.empty() ? std::span(place.shares) : shares_of_size(place.table, bytes);
+      by_size ? shares_of_size(place.table, encoded_bytes(codec, values)) : std::span(place.shares);
   std::vector<std::uint32_t> shares(all.begin(), all.end());
   if (std::ranges::find(place.live, true) == place.live.end()) {
-    return shares;
+    return by_size ? with_a_tile_each(shares, values) : shares;
   }
   if (shares.empty()) shares.assign(place.live.size(), 1);
   for (std::size_t m = 0; m < shares.size(); ++m) {
@@ -30,7 +32,7 @@ std::vector<std::uint32_t> shares_of(const RoundPlace& place, std::size_t bytes)
   if (std::ranges::find_if(shares, [](std::uint32_t s) { return s > 0; }) == shares.end()) {
     std::ranges::copy(place.live, shares.begin());  // all that had a share are gone
   }
-  return shares;
+  return by_size ? with_a_tile_each(shares, values) : shares;
 }
 
 }  // namespace
@@ -41,8 +43,7 @@ Round::Round(Contribution contribution, const RoundPlace& place)
       owner_residual_(std::move(contribution.owner_residual)),
       place_(place) {
   const ReductionKind kind = resolve_reduction(contribution.kind, *codec_, place_.members);
-  const std::vector<std::uint32_t> shares =
-      shares_of(place_, encoded_bytes(*codec_, contribution.encoded.values));
+  const std::vector<std::uint32_t> shares = shares_of(place_, *codec_, contribution.encoded.values);
   plan_ = make_reduction_plan(*codec_, contribution.encoded.values, place_.members, kind, shares,
                               place_.chunk_bytes);
   arrange_groups(shares);

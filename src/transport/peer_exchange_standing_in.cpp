@@ -124,7 +124,7 @@ void ExchangeEngine::stand_in(TimePoint now, Outbox& out) {
   while (stands_in()) {
     const std::optional<SyncId> id = next_ahead();
     if (!id) return;
-    const Ahead& ahead = ahead_of_here_.at(*id);
+    const RoundAhead& ahead = ahead_of_here_.at(*id);
     if (ahead.due > now) return;
     if (!may_stand_in(*id, now)) {
       look_again_ = now + pause_of_standing_in();

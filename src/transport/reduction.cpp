@@ -192,6 +192,26 @@ std::span<const std::uint32_t> shares_of_size(std::span<const SharesOfSize> tabl
   return nearer_below ? below->shares : above->shares;
 }
 
+std::vector<std::uint32_t> with_a_tile_each(std::span<const std::uint32_t> shares, std::size_t n) {
+  std::vector<std::uint32_t> owned(shares.begin(), shares.end());
+  const std::size_t tiles = (n + kTileValues - 1) / kTileValues;
+  const std::size_t owners =
+      shares.size() - static_cast<std::size_t>(std::ranges::count(shares, 0u));
+  if (shares.empty() || tiles < owners || tiles > UINT32_MAX) return owned;
+  const int members = static_cast<int>(shares.size());
+  const std::vector<std::size_t> usual = owner_borders(tiles, members, shares);
+  const std::vector<std::size_t> rest = owner_borders(tiles - owners, members, shares);
+  bool each = true;
+  for (std::size_t m = 0; m < shares.size(); ++m) {
+    each = each && (shares[m] == 0 || usual[m + 1] > usual[m]);
+  }
+  for (std::size_t m = 0; m < shares.size() && !each; ++m) {
+    const std::size_t more = rest[m + 1] - rest[m];
+    owned[m] = shares[m] == 0 ? 0 : static_cast<std::uint32_t>(1 + more);
+  }
+  return owned;
+}
+
 ReductionPlan make_reduction_plan(const Codec& codec, std::size_t n, int members,
                                   ReductionKind kind, std::span<const std::uint32_t> shares,
                                   std::size_t chunk_bytes) {

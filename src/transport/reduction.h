@@ -86,6 +86,13 @@ struct SharesOfSize {
 [[nodiscard]] std::span<const std::uint32_t> shares_of_size(std::span<const SharesOfSize> table,
                                                             std::uint64_t bytes);
 
+/// A table's `shares` of n values: everyone who has a share owns a tile at least, where there are
+/// as many tiles as shares that are not 0; who owns nothing cannot tell who has not begun, so of
+/// two owners one shall not be lost to rounding. Else, and where everyone has one anyway, as they
+/// are.
+[[nodiscard]] std::vector<std::uint32_t> with_a_tile_each(std::span<const std::uint32_t> shares,
+                                                          std::size_t n);
+
 /// Cuts n values for `members`. Owner j of a reduce gets the tiles from floor(T S_j / S), T tiles
 /// in all and S_j the shares before it; `shares` (one a member, or empty for even ones) can follow
 /// the links, since owner borders are tile borders and change no bit. A member may own nothing.

@@ -10,6 +10,8 @@
 
 #include <cstddef>
 #include <deque>
+#include <map>
+#include <optional>
 
 #include "isthmus/runtime.h"
 #include "isthmus/transport.h"
@@ -33,6 +35,16 @@ class RoundDeadline {
   Duration fixed_;  // 0: adapts
   Duration longest_;
   std::deque<Duration> late_;  // of the last rounds
+};
+
+/// A round that others have begun, and this member has not.
+struct RoundAhead {
+  /// Who has begun it, and what each of them had begun last.
+  std::map<Rank, std::optional<SyncId>> begun;
+  std::optional<SyncId> before;  // what enough of them name, while they do
+  int others = 0;                // who name it
+  std::optional<TimePoint> enough_since;
+  TimePoint due;  // then
 };
 
 /// A round that was begun in this member's name, without its work.

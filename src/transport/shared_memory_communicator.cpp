@@ -183,7 +183,7 @@ class SharedMemoryBackend final : public CommunicatorBackend {
       std::vector<Wish> wishes(static_cast<std::size_t>(size()));
       const std::vector<std::int64_t> counts(wishes.size(), 2);
       ranks.all_gather({wish.data(), 2, Dtype::kI64}, counts,
-                       {wishes.data(), 2 * size(), Dtype::kI64});
+                       {wishes.data(), std::int64_t{2} * size(), Dtype::kI64});
       std::vector<std::pair<std::int64_t, int>> chosen;  // key, rank here
       for (int peer = 0; peer < size(); ++peer) {
         const Wish& theirs = wishes[static_cast<std::size_t>(peer)];

@@ -14,6 +14,7 @@
 #include "isthmus/expected.h"
 #include "isthmus/types.h"
 #include "transport/frame_bytes.h"
+#include "transport/loss_cause.h"
 
 namespace isthmus {
 
@@ -39,6 +40,7 @@ struct TransportError {
   Kind kind = Kind::kDeadlineExceeded;
   Rank peer;  // for kPeerLost and kPeerBack
   std::string what;
+  LossCause cause = LossCause::kGone;
 };
 
 class Transport {

@@ -28,6 +28,10 @@ struct ZmqShared {
     std::size_t bytes = 0;
     std::uint64_t returns = 0;
   };
+  struct Loss {
+    std::string why;
+    LossCause cause = LossCause::kGone;
+  };
   struct Question {
     std::vector<Rank> these;
     bool last = false;  // to be answered whatever the answer is
@@ -47,7 +51,7 @@ struct ZmqShared {
   std::string failure;  // nothing is sent any more; empty: none
   std::optional<Question> question;
   std::optional<Answer> answer;
-  std::map<int, std::string> why;              // by lost peer
+  std::map<int, Loss> why;                     // by lost peer
   std::map<int, std::uint64_t> returns;        // by peer, of those that the owner knows of
   std::map<int, int> streams;                  // to be used from now on, by peer
   std::optional<KeyTable> keys;                // to be used from now on

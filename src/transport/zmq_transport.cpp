@@ -148,8 +148,9 @@ class ZmqTransport final : public NetworkTransport,
       });
     } else if (received.error().kind == TransportError::Kind::kPeerLost) {
       queue_->update([&] {
-        const std::string& why = shared_.why[received.error().peer.value()];
-        if (!why.empty()) received.error().what = why;
+        const ZmqShared::Loss& loss = shared_.why[received.error().peer.value()];
+        if (!loss.why.empty()) received.error().what = loss.why;
+        received.error().cause = loss.cause;
       });
     } else if (received.error().kind == TransportError::Kind::kPeerBack) {
       queue_->update([&] { ++shared_.returns[received.error().peer.value()]; });
@@ -207,8 +208,8 @@ class ZmqTransport final : public NetworkTransport,
     sockets_.to_connection(id, header, body);
   }
   void deliver(Rank from, FrameBytes frame) override { mailbox_.deliver(from, std::move(frame)); }
-  void lost(Rank peer, const std::string& why) override {
-    queue_->update([&] { shared_.why[peer.value()] = why; });
+  void lost(Rank peer, LossCause cause, const std::string& why) override {
+    queue_->update([&] { shared_.why[peer.value()] = {why, cause}; });
     mailbox_.mark_lost(peer);
   }
   void back(Rank peer) override { mailbox_.mark_back(peer); }
@@ -265,8 +266,7 @@ class ZmqTransport final : public NetworkTransport,
     return {options_.streams, sockets_.most_streams()};
   }
 
-  /// Asks TCP, at most once a second, of links that had frames waiting or use more connections than
-  /// at first.
+  /// Asks TCP, at most once a second, of links that had frames waiting or use more than at first.
   void adapt_streams() {
     if (policies_.empty() || now() < adapts_next_) return;
     adapts_next_ = now() + kBetweenCounts;
@@ -310,7 +310,7 @@ class ZmqTransport final : public NetworkTransport,
     queue_->update([&] {
       shared_.failure = why;
       shared_.submitted.clear();
-      for (int peer = 0; peer < size(); ++peer) shared_.why[peer] = why;
+      for (int peer = 0; peer < size(); ++peer) shared_.why[peer] = {why, LossCause::kGone};
     });
     for (int peer = 0; peer < size(); ++peer) {
       if (Rank(peer) != self()) mailbox_.mark_lost(Rank(peer));

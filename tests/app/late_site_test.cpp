@@ -114,6 +114,16 @@ INSTANTIATE_TEST_SUITE_P(Methods, LateSite, ::testing::Values("diloco", "streami
                            return each.param == "diloco" ? "AtOnce" : "Overlapped";
                          });
 
+// A site that is cut off has another session when it comes back.
+TEST(SiteLateness, CountsOnFromTheSessionsBefore) {
+  app::SiteLateness lateness(true, {.rounds = 3, .steps_skipped = 2});
+  std::vector<app::LateStatus> heard;
+  lateness.watch([&](const app::LateStatus& late) { heard.push_back(late); });
+  lateness.stood_in({});
+  EXPECT_TRUE(lateness.skips(StepIndex(5), StepIndex(6), 0));
+  EXPECT_EQ(heard, (std::vector<app::LateStatus>{{3, 2}, {4, 2}, {4, 3}}));
+}
+
 TEST_P(LateSite, HoldsTheOthersUpForTheDeadlineAndARoundAtMost) {
   const Played waited = play(GetParam(), outer(), std::nullopt);
   EXPECT_GE(longest_round(waited), 4 * kH * kStep) << "the site is slow";

@@ -160,5 +160,17 @@ TEST(SiteNotes, AnotherVersionIsNamed) {
   EXPECT_THAT(read.error(), testing::HasSubstr("version 99"));
 }
 
+// No HELLO comes before it.
+TEST(SiteNotes, AStandingOfAnotherVersionIsNamed) {
+  std::vector<std::byte> bytes = write_note(StandingNote{.run_id = "r", .session = "s"});
+  ASSERT_EQ(bytes.front(), std::byte{0x86}) << "six elements";
+  ASSERT_EQ(bytes.back(), std::byte{kNotesVersion});
+  bytes.back() = std::byte{11};
+  EXPECT_THAT(read_note(bytes).error(), testing::HasSubstr("version 11, not 10"));
+  bytes.resize(bytes.size() - 3);  // neither version nor what it knows of
+  bytes.front() = std::byte{0x83};
+  EXPECT_THAT(read_note(bytes).error(), testing::HasSubstr("version 9, not 10"));
+}
+
 }  // namespace
 }  // namespace isthmus::app

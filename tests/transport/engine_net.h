@@ -120,6 +120,18 @@ class EngineNet {
   }
   /// `member` sees `gone` as lost, whatever is true.
   void lose(int member, int gone) { notice(member, gone, life(member)); }
+  /// `from` gives `to` up, as it gets no values to it or for another `cause`; which `to` is told,
+  /// and has lost `from` by that, before anybody hears of either.
+  void give_up(int from, int to, LossCause cause = LossCause::kStalled) {
+    for (const auto& [member, other, why] :
+         {std::tuple(to, from, LossCause::kGivenUp), std::tuple(from, to, cause)}) {
+      if (dead(member) || dead(other)) continue;
+      away_.insert({member, other});
+      Outbox out;
+      engine(member).lose(Rank(other), "it gave up", now_, out, why);
+      transmit(member, out);
+    }
+  }
   /// From now on frames of that link take so much longer.
   void slow(int from, int to, Duration extra) { slower_[{from, to}] = extra; }
   /// Everybody else notices within `notice_within`, each at a time of its own.

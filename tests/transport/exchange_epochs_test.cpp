@@ -188,6 +188,71 @@ TEST(ExchangeEpochs, WhoIsLeftOutIsTold) {
   }
 }
 
+/// All have begun a round, and some get no values to others.
+class GivingUp {
+ public:
+  GivingUp(int members, bool hub) : net_(members, 1, {}, true, 1, 100ms, hub), members_(members) {
+    const std::shared_ptr<const Codec> codec = make_codec("fp32");
+    for (int m = 0; m < members; ++m) {
+      net_.begin(m, contribution_of(codec, Rank(m), kValues, kId, ReductionKind::kReduce));
+    }
+  }
+  /// RETURNS: who has no result of it.
+  std::vector<int> without_result() {
+    while (net_.advance()) {
+    }
+    std::vector<int> out;
+    for (int m = 0; m < members_; ++m) {
+      EXPECT_TRUE(net_.engine(m).ready(kId)) << m;
+      if (!net_.engine(m).take(kId)) out.push_back(m);
+    }
+    return out;
+  }
+  EngineNet& net() { return net_; }
+
+ private:
+  static constexpr SyncId kId{FragmentId(0), StepIndex(1)};
+  static constexpr std::size_t kValues = 8 * kTileValues;  // everyone owns some
+  EngineNet net_;
+  int members_;
+};
+std::vector<int> left_out_for(int members, bool hub,
+                              const std::vector<std::pair<int, int>>& stalled) {
+  GivingUp run(members, hub);
+  for (const auto& [from, to] : stalled) run.net().give_up(from, to);
+  return run.without_result();
+}
+
+// Of whose values all vanish, and to whom all vanish, one member goes, whoever reports it first.
+TEST(ExchangeEpochs, WhoseWayIsAtFaultGoesAndNobodyElse) {
+  using ::testing::ElementsAre;
+  for (const bool hub : {false, true}) {
+    EXPECT_THAT(left_out_for(4, hub, {{3, 1}, {3, 2}}), ElementsAre(3)) << "its way out";
+    EXPECT_THAT(left_out_for(4, hub, {{1, 3}, {2, 3}}), ElementsAre(3)) << "its way in";
+    EXPECT_THAT(left_out_for(4, hub, {{1, 3}, {3, 1}, {2, 3}, {3, 2}}), ElementsAre(3)) << "both";
+    EXPECT_THAT(left_out_for(4, hub, {{2, 1}}), ElementsAre(2)) << "of one pair the sender";
+  }
+  EXPECT_THAT(left_out_for(4, false, {{3, 1}, {3, 2}, {3, 0}}), ElementsAre(3));
+  EXPECT_THAT(left_out_for(4, true, {{0, 1}, {0, 2}, {0, 3}}), ElementsAre(0)) << "no coordinator";
+}
+
+TEST(ExchangeEpochs, AFirstMemberWhoseValuesReachNobodyLeavesOutNobody) {
+  GivingUp run(4, false);
+  const std::uint32_t epoch = run.net().engine(0).epoch();
+  for (const int peer : {1, 2, 3}) run.net().give_up(0, peer);
+  EXPECT_THAT(run.without_result(), ::testing::SizeIs(4));
+  EXPECT_EQ(run.net().engine(0).epoch(), epoch);
+}
+
+// Member 2 stood still: it is told so when it wakes up, and says it to the coordinator first.
+TEST(ExchangeEpochs, WhoIsGivenUpForGoodGoesThoughItSpeaksFirst) {
+  for (const bool hub : {false, true}) {
+    GivingUp run(4, hub);
+    run.net().give_up(1, 2, LossCause::kGone);
+    EXPECT_THAT(run.without_result(), ::testing::ElementsAre(2));
+  }
+}
+
 // Links to the next process of member 2 stand before the news that the former one is gone, and that
 // it has joined, have come: nobody may take it for lost.
 TEST(ExchangeEpochs, ANextProcessMayBeFasterThanTheNewsOfTheFormerOne) {

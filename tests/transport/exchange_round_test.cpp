@@ -156,8 +156,8 @@ TEST(Round, ResultsAreTheSameBitsWhateverTheValuesAre) {
     const Reduced first = net.round(0).take();
     const Reduced second = net.round(1).take();
     ASSERT_EQ(first.values.size(), kValues);
-    EXPECT_EQ(std::memcmp(first.values.data(), second.values.data(), kValues * sizeof(float)), 0)
-        << codec;
+    const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
+    EXPECT_TRUE(std::ranges::equal(first.values, second.values, {}, bits, bits)) << codec;
   }
 }
 

@@ -152,6 +152,38 @@ TEST(TakingBack, WhoDiffersIsLeftOutAndTheOthersTakeItsStepsAgain) {
   EXPECT_EQ(run.furthest_back(), 3) << "the step that commits is not over";
 }
 
+// Of a step's two rounds one fails when a member dies, by which the other one is taken back; so the
+// failed one comes again. What has failed has failed: who waits for it ends, with its cause.
+TEST_P(TakingBackSweep, ARoundThatHasFailedFailsWhenItComesAgain) {
+  int failed_again = 0;
+  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+    const SweptSchedule schedule(seed);
+    SteppingPlan plan = stepping_plan(seed);
+    plan.buckets = 2;
+    EngineNet net = stepping_net(plan, seed, GetParam());
+    SteppingRun run(plan, net, keeps_all(seed));
+    run.may_fail = true;
+    const int coordinator = GetParam() ? net.hub() : 0;
+    const int victim = plan.members - 1, accuser = 1;
+    const int moment = 10 + static_cast<int>(net.uniform() * 300);
+    int happened = 0;
+    while (run.advance()) {
+      ASSERT_LT(++happened, 100000) << "seed " << seed;
+      if (happened != moment || run.step_of(accuser) == plan.steps) continue;
+      const FrameHeader abort{
+          .kind = FrameKind::kAbort,
+          .epoch = net.engine(accuser).epoch(),
+          .id = {FragmentId(seed % 4 == 0 ? 0 : 1), StepIndex(run.step_of(accuser) + 1)},
+          .part = 1,
+          .offset = static_cast<std::uint64_t>(ExchangeError::Kind::kDiverged)};
+      net.deliver(accuser, coordinator, make_frame(abort));
+      net.kill(victim, seed % 2 == 0 ? 0ms : 20ms);
+    }
+    failed_again += run.failed_again();
+  }
+  EXPECT_GT(failed_again, 0);
+}
+
 // Nothing of a step that is over is begun again, and what is begun until the member has gone back
 // takes place nowhere.
 TEST(TakingBack, NothingCountsUntilTheMemberHasGoneBack) {

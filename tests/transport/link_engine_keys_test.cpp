@@ -161,6 +161,22 @@ TEST(LinkKeysOfMembers, WhereAHubGivesKeysTheRightOneMayYetCome) {
   EXPECT_EQ(after_misfits(HandshakeFault::kHungUp, 1s, 60s, by_hub, true), "");
 }
 
+// Of which it only takes some out: its own is that of the file, as all are.
+TEST(LinkKeysOfMembers, WhereAHubGivesNoKeysItsOwnIsWrongForGood) {
+  const auto by_hub = [](int hub) {
+    return [hub](MemberOptions& options) {
+      with_keys(2)(options);
+      options.keys_from = Rank(hub);
+      options.readmits = true;
+    };
+  };
+  EXPECT_EQ(after_misfits(HandshakeFault::kHungUp, 1s, 60s, by_hub(1)), "") << "it may be a proxy";
+  EXPECT_THAT(after_misfits(HandshakeFault::kHungUp, 1s, 5s, by_hub(1), true),
+              HasSubstr("does not have the key key-of-1"));
+  EXPECT_EQ(after_misfits(HandshakeFault::kHungUp, 1s, 60s, by_hub(0), true), "")
+      << "a hub waits for everyone";
+}
+
 TEST(LinkKeysOfMembers, AHandshakeThatSucceedsMakesUpForThoseBefore) {
   Net net(2, with_keys(2));
   for (int second = 0; second < 60; ++second, net.now += 1s) {

@@ -157,5 +157,18 @@ TEST(LinkGrowing, ANewProcessIsMetOnTheFirstConnections) {
   EXPECT_EQ(net.node(1).delivered, up_to(5));
 }
 
+// A connection is back after five round trips.
+TEST(LinkGrowing, ConnectionsToAFarMemberHaveLongerToComeBack) {
+  Net net(2, [](MemberOptions& options) { options.gone_after = 2s; });
+  net.settle();
+  net.engine(0).measured(Rank(1), 600ms);
+  for (int k = 0; k < 3; ++k) net.set_up(0, 1, k, false);
+  net.settle();
+  net.pass(4s);
+  EXPECT_TRUE(net.node(0).gone.empty());
+  net.pass(500ms);
+  EXPECT_THAT(net.node(0).gone[1], ::testing::HasSubstr("have not come back for 4.5 s: cut"));
+}
+
 }  // namespace
 }  // namespace isthmus

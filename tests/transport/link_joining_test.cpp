@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "link_net.h"
@@ -142,6 +143,33 @@ TEST(LinkJoining, AStrangerIsNotToldTheRunId) {
 }
 
 // Who leaves takes nothing more: what came before both stood is not to be counted twice then.
+/// Member 1 has another configuration, and member 0 hears it before it has dialled it itself.
+std::optional<JoinError> error_of_who_refuses(const Net::Tweak& tweak = {}) {
+  Net net(2, [&](MemberOptions& options) {
+    if (options.self == Rank(1)) options.identity.configuration = std::string(64, 'c');
+    if (tweak) tweak(options);
+  });
+  for (int k = 0; k < 3; ++k) net.set_up(0, 1, k, false);
+  net.settle();
+  EXPECT_TRUE(net.join_error(1));
+  return net.join_error(0);
+}
+
+// Member 1 may be gone before it can be asked.
+TEST(LinkJoining, WhoRefusesAnotherConfigurationKnowsOfIt) {
+  const auto error = error_of_who_refuses();
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->field, RefusedField::kConfiguration);
+  EXPECT_THAT(error->what, HasSubstr("member 1 differs: configuration"));
+}
+
+TEST(LinkJoining, WhoMayBeAStrangerEndsNobody) {
+  EXPECT_FALSE(error_of_who_refuses([](MemberOptions& options) { options.plaintext = true; }));
+  EXPECT_FALSE(error_of_who_refuses([](MemberOptions& options) {
+    options.identity.run.bytes[0] = static_cast<std::uint8_t>(options.self.value());
+  }));
+}
+
 TEST(LinkJoining, WhoLeavesBeforeItHasMetAPeerCountsItsFramesOnce) {
   Net net(2, [](MemberOptions& options) { options.readmits = true; });
   const auto all_but_welcomes_of_1 = [&] {

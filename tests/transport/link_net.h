@@ -82,6 +82,7 @@ class Net {
     std::map<int, std::vector<std::string>> story;  // by peer, as the owner has seen it
     std::vector<LinkEvent> events;
     std::map<int, std::string> gone;
+    std::map<int, LossCause> causes;
 
     bool to_stream(Rank peer, int stream, const LinkHeader& header, FrameBytes body) override {
       Connection& connection = net->at(self, peer, stream);
@@ -103,8 +104,9 @@ class Net {
       held.push_back(
           {from, frame->size(), returns[from.value()], std::to_string(delivered.back())});
     }
-    void lost(Rank peer, const std::string& why) override {
+    void lost(Rank peer, LossCause cause, const std::string& why) override {
       gone[peer.value()] = why;
+      causes[peer.value()] = cause;
       held.push_back({.from = peer, .line = "lost"});
     }
     void back(Rank peer) override {

@@ -118,6 +118,9 @@ TEST_F(Values, ThatDoNotGetThroughLoseAPeerThatIsHeard) {
   pass(2s, Movement::kStalled);
   EXPECT_THAT(why(), HasSubstr("is heard, but nothing of 1260 bytes on their way to it has got"));
   EXPECT_THAT(why(), HasSubstr("for 12.0 s: something drops packets of full size"));
+  EXPECT_EQ(net_.node(0).causes[1], LossCause::kStalled);
+  net_.settle();
+  EXPECT_EQ(net_.node(1).causes[0], LossCause::kGivenUp) << "which accuses nobody";
 }
 
 TEST_F(Values, ThatCrawlLoseNobody) {
@@ -169,6 +172,7 @@ TEST_F(Values, ByWayOfARelayMoveInLumps) {
 
 // TCP ends at the task that passes them on: that has them, and the peer may be minutes away.
 TEST_F(Values, ByWayOfARelayAreNotThereWhenTheyAreDelivered) {
+  pass(100s, Movement::kDelivered);
   net_.engine(0).rerouted(Rank(1), true, net_.now);
   for (int stream = 0; stream < 3; ++stream) net_.set_up(0, 1, stream, true);
   net_.settle();
@@ -211,24 +215,6 @@ TEST(LinkValues, NobodyHangsBeforeItHasTakenAnything) {
     net.pass(1s);
   }
   EXPECT_TRUE(net.node(0).gone.empty());
-}
-
-// Its own line drops them, so it would have healthy members left out.
-TEST(LinkValues, WhoGetsNothingThroughToSeveralAccusesNone) {
-  Net net(3, [](MemberOptions& options) { options.dead_after = 8s; });
-  net.settle();
-  for (const int peer : {1, 2}) net.engine(0).submit(Rank(peer), frame_of(0, 1000));
-  const auto pass = [&](int seconds, Movement to_second) {
-    for (int second = 0; second < seconds; ++second) {
-      net.engine(0).moved(Rank(1), Movement::kStalled, net.now);
-      net.engine(0).moved(Rank(2), to_second, net.now);
-      net.pass(1s);
-    }
-  };
-  pass(100, Movement::kStalled);
-  EXPECT_TRUE(net.node(0).gone.empty());
-  pass(2, Movement::kMoves);
-  EXPECT_EQ(net.node(0).gone.size(), 1u);
 }
 
 /// What the cap holds back is no fault of the way, nor of the peer.

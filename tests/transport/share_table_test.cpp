@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,45 @@ TEST(SharesOfSize, AreThoseOfTheNearestSizeByRatio) {
   EXPECT_THAT(taken(table, 20'000), ElementsAre(0, 1));
   EXPECT_THAT(taken(table, 20'001), IsEmpty());
   EXPECT_THAT(taken(table, std::uint64_t{1} << 60), IsEmpty());
+}
+
+/// How many tiles each of `shares` owns of so many.
+std::vector<std::size_t> owned_of(const std::vector<std::uint32_t>& shares, std::size_t tiles) {
+  const auto codec = make_codec("fp32");
+  const std::size_t n = tiles * kTileValues - 5;
+  std::vector<std::size_t> owned(shares.size());
+  for (const Part& part : make_reduction_plan(*codec, n, static_cast<int>(shares.size()),
+                                              ReductionKind::kReduce, with_a_tile_each(shares, n))
+                              .parts) {
+    owned[static_cast<std::size_t>(part.owner.value())] +=
+        (part.values + kTileValues - 1) / kTileValues;
+  }
+  return owned;
+}
+
+// A star of a table's size is played for all sizes near that one.
+TEST(SharesOfSize, OfFewTilesEveryShareIsOneAtLeast) {
+  for (const auto& shares : std::vector<std::vector<std::uint32_t>>{
+           {63, 1}, {1, 63}, {0, 1, 0, 200}, {3, 1, 90, 1, 0, 7}, {5, 5, 5}}) {
+    const std::size_t sum = std::accumulate(shares.begin(), shares.end(), std::size_t{0});
+    const std::size_t owners =
+        shares.size() - static_cast<std::size_t>(std::ranges::count(shares, 0u));
+    for (std::size_t tiles = owners; tiles <= 2 * sum; ++tiles) {
+      const std::vector<std::size_t> owned = owned_of(shares, tiles);
+      EXPECT_EQ(std::accumulate(owned.begin(), owned.end(), std::size_t{0}), tiles);
+      for (std::size_t m = 0; m < shares.size(); ++m) {
+        EXPECT_EQ(owned[m] > 0, shares[m] > 0) << m << " of " << tiles << " tiles";
+      }
+    }
+  }
+}
+
+TEST(SharesOfSize, OfEnoughTilesAreAsTheyWere) {
+  const std::vector<std::uint32_t> shares = {3, 1, 90, 1, 0, 7};
+  EXPECT_EQ(with_a_tile_each(shares, 102 * kTileValues), shares);
+  EXPECT_THAT(with_a_tile_each({}, 102 * kTileValues), IsEmpty());
+  const std::vector<std::uint32_t> of_three = {2, 1, 1};
+  EXPECT_EQ(with_a_tile_each(of_three, 2 * kTileValues), of_three) << "there are not so many tiles";
 }
 
 constexpr int kMembers = 4;

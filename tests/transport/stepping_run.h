@@ -82,6 +82,11 @@ class SteppingRun {
   }
   /// Those that were told that they are left out; their processes have ended.
   [[nodiscard]] int evicted() const { return evicted_; }
+  /// Rounds may fail, and with them whoever takes their results.
+  bool may_fail = false;
+  [[nodiscard]] int failed() const { return failed_; }
+  /// ... that had gone back before.
+  [[nodiscard]] int failed_again() const { return failed_again_; }
   [[nodiscard]] bool all_know_gone(int member) const {
     bool all = true;
     for (int m = 0; m < plan_.members; ++m) {
@@ -142,6 +147,7 @@ class SteppingRun {
     bool committing = false;  // by a round of its own, after `step`
     bool entered = false;     // the epoch that held all
     bool takes_part = true;
+    bool went_back = false;
     std::optional<Epoch> last = {};
   };
 
@@ -232,8 +238,10 @@ class SteppingRun {
     auto result = net_.engine(m).take(id);
     if (result) return *std::move(result);
     if (result.error().kind != ExchangeError::Kind::kTakenBack) {
-      EXPECT_EQ(result.error().kind, ExchangeError::Kind::kEvicted) << result.error().what;
-      ++evicted_;
+      const bool evicted = result.error().kind == ExchangeError::Kind::kEvicted;
+      EXPECT_TRUE(evicted || may_fail) << result.error().what;
+      ++(evicted ? evicted_ : failed_);
+      failed_again_ += !evicted && at(m).went_back ? 1 : 0;
       net_.kill(m);
       return std::nullopt;
     }
@@ -243,6 +251,7 @@ class SteppingRun {
     EXPECT_TRUE(self.copy.step == committed || (m == joiner_ && self.copy.step == joined_after_))
         << "member " << m << ": " << self.copy.step << " and " << committed;
     ++times_back_;
+    self.went_back = true;
     furthest_back_ = std::max(furthest_back_, self.step - self.copy.step);
     self.step = self.copy.step;
     self.w = self.copy.w;
@@ -283,6 +292,8 @@ class SteppingRun {
   int joiner_ = -1;
   std::int64_t joined_after_ = 0;
   int evicted_ = 0;
+  int failed_ = 0;
+  int failed_again_ = 0;
   int times_back_ = 0;
   std::int64_t furthest_back_ = 0;
 };
