@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/storage_faults.h"
@@ -29,6 +30,10 @@ Reduced result_of(std::vector<float> values) {
 class RetainedResultsTest : public testing::Test {
  protected:
   RetainedResultsTest() { disk_.remove_all(file_); }
+  static std::string why_not(RetainedResults& results, std::int64_t sent) {
+    const auto read = results.read(id_of(sent), kMembers);
+    return read ? "it is there" : read.error();
+  }
   [[nodiscard]] bool exists() const { return disk_.kind(file_) != FileKind::kAbsent; }
 
   SystemStorage disk_;
@@ -93,12 +98,12 @@ TEST_F(RetainedResultsTest, WhatTheDiskHasChangedOrLostIsNotHandedOut) {
   std::vector<std::byte> bytes = disk_.read(file_);
   bytes.back() ^= std::byte{1};
   write_atomically(disk_, file_, bytes);
-  EXPECT_THAT(results.read(id_of(3), kMembers).error(), HasSubstr("not on the disk as it was"));
+  EXPECT_THAT(why_not(results, 3), HasSubstr("not on the disk as it was"));
   write_atomically(disk_, file_, std::span(bytes).first(bytes.size() - 1));
-  EXPECT_THAT(results.read(id_of(3), kMembers).error(), HasSubstr("cut off"));
+  EXPECT_THAT(why_not(results, 3), HasSubstr("cut off"));
   disk_.remove_all(file_);
-  EXPECT_THAT(results.read(id_of(3), kMembers).error(), HasSubstr("cannot be read"));
-  EXPECT_THAT(results.read(id_of(4), kMembers).error(), HasSubstr("step 4, fragment 0"));
+  EXPECT_THAT(why_not(results, 3), HasSubstr("cannot be read"));
+  EXPECT_THAT(why_not(results, 4), HasSubstr("step 4, fragment 0"));
 }
 
 }  // namespace
