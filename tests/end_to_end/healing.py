@@ -126,6 +126,10 @@ class Run:
             self.read[name] = (at + len(whole[0]) + len(whole[1]), held)
         return [row for row in held if row["k"] == kind]
 
+    def laid_down(self, name):
+        """The step of its newest checkpoint."""
+        return max([row["step"] for row in self.rows(name, "ckpt")], default=0)
+
     def until(self, what, condition, patience=180):
         begin = time.monotonic()
         while not condition() and not (self.may_end and self.ended()):
@@ -135,7 +139,10 @@ class Run:
 
     def signal(self, what):
         for pid in self.pids.values():
-            os.kill(pid, what)
+            try:
+                os.kill(pid, what)
+            except ProcessLookupError:
+                require(self.may_end, f"process {pid} has ended")
 
     def damage(self, name, tensor):
         """The site's state since its newest checkpoint, once that is what its memory has."""
@@ -164,7 +171,7 @@ class Run:
         for _ in range(40):
             step = self.damage(name, tensor)
             self.until("two more checkpoints", lambda: found() or all(
-                self.rows(each, "ckpt")[-1]["step"] >= step + 2 * EVERY for each in self.names))
+                self.laid_down(each) >= step + 2 * EVERY for each in self.names))
             if found():
                 return step
         raise Failure(f"nobody finds that {tensor} of {name} is another\n{self.said()}")
@@ -179,7 +186,7 @@ class Run:
                     f"{each} was told {self.healed(each)}")
             require("its own replay" in row["why"] and "in doubt" in row["why"], row["why"])
         self.until("all have laid down that step", lambda: all(
-            self.rows(each, "ckpt")[-1]["step"] > row["step"] for each in self.names))
+            self.laid_down(each) > row["step"] for each in self.names))
         self.signal(signal.SIGSTOP)  # while files are looked at
         for later in {path.name for path in (self.folder / name / "ckpt").glob("step-*")}:
             models = [self.folder / each / "ckpt" / later / "model.safetensors" for each in self.names]
