@@ -8,7 +8,9 @@
 
 #include "app/wall_clock.h"
 #include "app/worker_state.h"
+#include "core/checkpoint_names.h"
 #include "isthmus/errors.h"
+#include "outer/shared_state.h"
 
 namespace isthmus::app {
 namespace {
@@ -107,6 +109,11 @@ void Checkpointing::restore_state(Rank rank, InnerLoop& inner, OuterStrategy& st
   }
 }
 
+std::unique_ptr<StateReader> Checkpointing::written(Rank rank, StepIndex t) const {
+  return Checkpoint::open(options_.storage, options_.folder / step_name(t.value()))
+      .worker(rank.value());
+}
+
 void Checkpointing::lay_down(Rank rank, StepIndex t, InnerLoop& inner,
                              const OuterStrategy& strategy) {
   const bool last = is_last(t);
@@ -129,9 +136,9 @@ void Checkpointing::lay_down(Rank rank, StepIndex t, InnerLoop& inner,
     Pending& pending = pending_[t.value()];
     pending.states.resize(workers);
     pending.states[place] = std::move(state);
-    if (shared) {
+    if (shared && !options_.only) {  // apart, they have compared before (Board::outer_agrees)
       pending.anchors.resize(workers);
-      pending.anchors[place] = outer_digest(strategy, parameters.size());
+      pending.anchors[place] = outer::shared_digest(strategy, parameters.size());
     }
     if (rank == options_.only.value_or(Rank(0))) {
       pending.method_log.assign(strategy.log().begin(), strategy.log().end());
@@ -162,9 +169,6 @@ void Checkpointing::lay_down(Rank rank, StepIndex t, InnerLoop& inner,
     options_.await_lines(t);
   }
   write(t, complete);
-  if (options_.on_written && !complete.anchors.empty()) {
-    options_.on_written(t, complete.anchors[place]);
-  }
 }
 
 bool Checkpointing::is_last(StepIndex t) {
@@ -176,9 +180,6 @@ bool Checkpointing::is_last(StepIndex t) {
 
 // What the exchange compares are results; a replica that applied one wrongly is found here.
 void Checkpointing::check_agreement(StepIndex t, const Pending& pending) const {
-  if (options_.only) {
-    return;  // the sites tell each other: Options::on_written
-  }
   for (std::size_t m = 1; m < pending.anchors.size(); ++m) {
     if (pending.anchors[m] != pending.anchors[0]) {
       throw RunError(fmt::format(
@@ -230,18 +231,6 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
   }
   store_.save(contents);
   log_.checkpoint(t, bytes, monotonic_now() - begin_s);
-}
-
-Digest128 outer_digest(const ParameterSource& outer, std::size_t parameters) {
-  Xxh3Stream stream;
-  for (std::size_t i = 0; i < parameters; ++i) {
-    const std::span<const float> values = outer.values(i);
-    StateWalk walk(values.size(), ranges_of(values, StateUse::kRead));
-    walk.run([&](std::size_t begin, std::size_t end) {
-      stream.update(std::as_bytes(values.subspan(begin, end - begin)));
-    });
-  }
-  return stream.digest();
 }
 
 std::vector<DataFile> data_of(const Checkpoint& checkpoint) {

@@ -48,8 +48,6 @@ class Checkpointing {
     std::function<bool(StepIndex)> of_all_sites = {};
     /// Called before one is written; blocks until the lines up to its step are. May be empty.
     std::function<void(StepIndex)> await_lines = {};
-    /// Told of each checkpoint, with the digest of the outer parameters, where workers share them.
-    std::function<void(StepIndex, const Digest128&)> on_written = {};
     std::vector<std::pair<std::string, std::string>> files;  // beside the model, e.g. config.json
   };
   /// Borrows storage, config, totals, log. `resume`: where the run goes on from, or nothing.
@@ -66,6 +64,10 @@ class Checkpointing {
   /// out: their work is still in the local parameters, so the next outer gradient carries it; of a
   /// method that starts each round from its anchor (delayed, eager, co2) that round is lost.
   void restore_state(Rank rank, InnerLoop& inner, OuterStrategy& strategy) const;
+
+  /// State of worker `rank` as the checkpoint after step t has it, which this has written or the
+  /// run goes on from. THROWS: SystemError when it is not there, or not as it was written.
+  [[nodiscard]] std::unique_ptr<StateReader> written(Rank rank, StepIndex t) const;
 
   /// Copies worker `rank`'s state after step t; the last of the workers then writes the checkpoint,
   /// before its next step, so the totals are those of step t. That one's parameters are written
@@ -85,7 +87,7 @@ class Checkpointing {
   struct Pending {
     std::vector<StateSnapshot> states;  // by worker
     std::vector<Digest128>
-        anchors;  // of the outer parameters, by worker; none where each has its own
+        anchors;  // of what workers share, by worker; none where each has its own, or all are apart
     std::vector<std::vector<std::int64_t>> shapes;
     std::vector<std::byte> method_log;  // worker 0's
     std::vector<ModelValues> model;     // the outer parameters
@@ -108,9 +110,6 @@ class Checkpointing {
   std::mutex mutex_;
   std::map<std::int64_t, Pending> pending_;  // by step; guarded by mutex_
 };
-
-/// Of the outer parameters of a method: equal bits, equal digests.
-[[nodiscard]] Digest128 outer_digest(const ParameterSource& outer, std::size_t parameters);
 
 /// The identity of a run's data as `Checkpointing` keeps it, or nothing in a checkpoint without it.
 [[nodiscard]] std::vector<DataFile> data_of(const Checkpoint& checkpoint);

@@ -165,6 +165,11 @@ void RunBoard::came_back(Rank rank, StepIndex t, const BroughtBack& work) {
       [&] { tell({.kind = RunEvent::Kind::kCameBack, .step = t, .who = rank, .work = work}); });
 }
 
+void RunBoard::healed(Rank rank, StepIndex t, const std::string& why) {
+  queue_->update(
+      [&] { tell({.kind = RunEvent::Kind::kHealed, .step = t, .who = rank, .why = why}); });
+}
+
 void RunBoard::leave(Rank rank, const std::string& why) {
   queue_->update([&] {
     // One that goes before it came, by the lines, has neither come nor gone.

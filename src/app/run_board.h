@@ -15,7 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "app/outer_verdict.h"
 #include "app/signals.h"
+#include "core/hash.h"
 #include "isthmus/outer.h"
 #include "isthmus/runtime.h"
 
@@ -62,10 +64,10 @@ struct BroughtBack {
 
 /// What happened to a run beside its steps.
 struct RunEvent {
-  enum class Kind { kLeft, kJoined, kEvalIncomplete, kCameBack };
+  enum class Kind { kLeft, kJoined, kEvalIncomplete, kCameBack, kHealed };
   Kind kind = Kind::kLeft;
   StepIndex step;            // it holds after this one
-  Rank who;                  // has left or joined
+  Rank who;                  // has left, joined or been healed
   int present = 0;           // workers there are now
   std::int64_t of = 0;       // of an evaluation: its batches
   std::int64_t missing = 0;  // and how many of them nobody has evaluated
@@ -113,6 +115,16 @@ class Board {
   /// Whether the run ends after step t because of a signal, and why.
   [[nodiscard]] virtual StopWish stop_after(StepIndex t) = 0;
 
+  /// Between two steps, by workers that are processes of their own and share their outer state,
+  /// which has this digest (outer/shared_state.h) after step t: blocks until all who took the step
+  /// have told theirs. RETURNS: whether these are alike. THROWS: PeerError when others cannot be
+  /// heard; Error when one cannot be spared.
+  [[nodiscard]] virtual bool outer_agrees(StepIndex, const Digest128&) { return true; }
+  /// Where they are not: what this worker's replay has come to; blocks until all others' are there.
+  /// On return a worker whose replay is not what it held goes on from its replay, all others from
+  /// what they hold. THROWS: as outer_agrees; Error when it cannot be decided who is wrong.
+  virtual void settle_outer(StepIndex, const OuterReplay&) {}
+
   /// Why the run ended before its last step, once the workers are done; kNone when it did not.
   [[nodiscard]] virtual StopWish stopped() const = 0;
 };
@@ -138,6 +150,8 @@ class RunBoard final : public Board {
 
   /// What became of its work of before, at a worker that has joined.
   void came_back(Rank rank, StepIndex t, const BroughtBack& work);
+  /// The worker's outer state was not right after step t, and is now.
+  void healed(Rank rank, StepIndex t, const std::string& why);
   /// Worker `rank` posts no more; what it posts nevertheless is dropped.
   void leave(Rank rank, const std::string& why);
   /// It posts every step up to `after`, then no more.

@@ -19,12 +19,12 @@ namespace {
 /// What a run leaves in its folder; nothing else is ever removed.
 // cell.json first: a folder half removed must not pass for a finished cell. manifest.json last: nor
 // for no run.
-constexpr std::array<std::string_view, 19> kRunFiles = {
+constexpr std::array<std::string_view, 20> kRunFiles = {
     "cell.json",    "config.toml", "config.resolved.toml", "metrics.jsonl",
     "events.jsonl", "links.json",  "summary.json",         "live.json",
     "report.html",  "method.log",  "cells.jsonl",          "ckpt",
     "tb",           kTagsFile,     SavedPieces::kFile,     SavedPieces::kTemporaryFile,
-    kTracesFolder,  kWaysFolder,   "manifest.json"};
+    kTracesFolder,  kWaysFolder,   kResultsFile,           "manifest.json"};
 
 void remove_files(Storage& storage, const std::filesystem::path& run) {
   for (const std::string_view name : kRunFiles) {

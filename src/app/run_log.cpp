@@ -298,23 +298,13 @@ void MetricsLog::eval(const EvalResult& result) {
 void MetricsLog::event(const RunEvent& event) {
   const auto worker = static_cast<std::size_t>(event.who.value());
   JsonLine record = line("event");
-  switch (event.kind) {
-    case RunEvent::Kind::kLeft:
-      record.add("what", "site left");
-      break;
-    case RunEvent::Kind::kJoined:
-      record.add("what", "site joined");
-      // It is a new process, which counts from zero.
-      before_.payload_bytes[worker] = totals_.payload_bytes[worker];
-      before_.wire_bytes[worker] = totals_.wire_bytes[worker];
-      before_.compute_s[worker] = totals_.compute_s[worker];
-      break;
-    case RunEvent::Kind::kEvalIncomplete:
-      record.add("what", "evaluation incomplete");
-      break;
-    case RunEvent::Kind::kCameBack:
-      record.add("what", "site came back");
-      break;
+  constexpr const char* kWhat[] = {"site left", "site joined", "evaluation incomplete",
+                                   "site came back", "site healed"};
+  record.add("what", kWhat[static_cast<int>(event.kind)]);
+  if (event.kind == RunEvent::Kind::kJoined) {  // it is a new process, which counts from zero
+    before_.payload_bytes[worker] = totals_.payload_bytes[worker];
+    before_.wire_bytes[worker] = totals_.wire_bytes[worker];
+    before_.compute_s[worker] = totals_.compute_s[worker];
   }
   record.add("step", event.step.value()).add("sites", event.present);
   if (event.kind == RunEvent::Kind::kEvalIncomplete) {
@@ -327,7 +317,7 @@ void MetricsLog::event(const RunEvent& event) {
       record.add("tokens_kept", event.work.kept_tokens).add("tokens_lost", event.work.lost_tokens);
       record.add("steps_alone", event.work.alone_steps)
           .add("tokens_alone", event.work.alone_tokens);
-    } else if (options_.status != nullptr) {
+    } else if (event.kind != RunEvent::Kind::kHealed && options_.status != nullptr) {
       options_.status->membership(event.who, event.kind == RunEvent::Kind::kJoined);
     }
   }

@@ -21,6 +21,13 @@ namespace isthmus::app {
 
 /// Of a method that there is, as configurations are loaded with.
 [[nodiscard]] MethodInfo info_of(const std::string& method);
+/// How many bytes of results a site that is a process of its own retains at most, so that it can be
+/// healed (net.heal); 0: none.
+[[nodiscard]] std::uint64_t retained_bytes(const Config& config, std::int64_t model_elements);
+[[nodiscard]] inline bool retains_results(const Config& config) {
+  return retained_bytes(config, 0) > 0;
+}
+
 /// Whether the run's method takes forward passes alone (MethodInfo::forward_only).
 [[nodiscard]] bool forward_only(const Config& config);
 /// Whether it exchanges the gradients of every step, which a mesh then collects whole.

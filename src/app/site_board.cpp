@@ -259,53 +259,6 @@ StopWish SiteBoard::stopped() const {
   return end->second == Purpose::kInterrupt ? StopWish::kInterrupt : StopWish::kRequeue;
 }
 
-void SiteBoard::tell_outer(StepIndex t, const Digest128& digest) {
-  const WrittenNote note{.step = t, .digest = digest.hex(), .about = options_.about};
-  queue_->update([&] { compare(options_.self, note); });
-  tell_others(note);
-}
-
-void SiteBoard::compare(Rank site, const WrittenNote& note) {
-  const StepIndex t = note.step;
-  std::map<int, std::string>& known = digests_[t.value()];
-  known[site.value()] = note.digest;
-  about_[site.value()] = note.about;
-  const auto& [first, first_digest] = *known.begin();
-  for (const auto& [other, other_digest] : known) {
-    if (other_digest != first_digest && !difference_) {
-      difference_ = fmt::format(
-          "after step {} the outer parameters of sites {} ({}) and {} ({}) differ ({} and {}): {}",
-          t.value(), name(Rank(first)), about_[first], name(Rank(other)), about_[other],
-          first_digest, other_digest,
-          t.value() == 0
-              ? "they start from unlike weights; is model.init the same everywhere?"
-              : "go on from a checkpoint before it (--resume finds the last one that is "
-                "the same everywhere); if it comes again, the memory or the processor of "
-                "one of them is in doubt");
-    }
-  }
-  forget_compared();
-}
-
-// Notes of one site keep their order, so nobody tells of a step before one that all have told of.
-// That one stays: who joins where all stand tells of it after them.
-void SiteBoard::forget_compared() {
-  auto last = digests_.end();
-  for (auto each = digests_.begin(); each != digests_.end(); ++each) {
-    if (all_told(each->first, each->second)) last = each;
-  }
-  if (last != digests_.end()) digests_.erase(digests_.begin(), last);
-}
-
-bool SiteBoard::all_told(std::int64_t t, const std::map<int, std::string>& known) const {
-  for (std::size_t site = 0; site < live_.size(); ++site) {
-    if (live_[site] && after_[site] <= t && !known.contains(static_cast<int>(site))) {
-      return false;
-    }
-  }
-  return true;
-}
-
 void SiteBoard::check() const {
   std::optional<std::string> difference;
   std::exception_ptr failure;

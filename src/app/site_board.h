@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "app/outer_verdict.h"
 #include "app/run_board.h"
 #include "app/site_agreement.h"
 #include "app/site_session.h"
@@ -74,8 +75,11 @@ class SiteBoard final : public Board {
   [[nodiscard]] StopWish stop_after(StepIndex t) override;
   [[nodiscard]] StopWish stopped() const override;
 
-  /// This site's outer parameters after step t; compared with the others'. Any task.
+  /// This site's outer state after step t, where it starts or joins; compared with the others' as
+  /// they are heard. Any task.
   void tell_outer(StepIndex t, const Digest128& digest);
+  [[nodiscard]] bool outer_agrees(StepIndex t, const Digest128& digest) override;
+  void settle_outer(StepIndex t, const OuterReplay& replay) override;
   /// What became of this site's work of before it joined after step t. By the worker.
   void came_back(StepIndex t, const BroughtBack& work) { whole_.came_back(options_.self, t, work); }
   /// At a donor: a step for a joiner is wanted; Options::on_join is told of it. One at a time:
@@ -130,7 +134,17 @@ class SiteBoard final : public Board {
   void join(const Epoch& epoch);
   /// `site` takes part in the steps after `after`.
   void admit(Rank site, StepIndex after);
-  void compare(Rank site, const WrittenNote& note);
+  void compare(Rank site, const OuterNote& note);
+  void take_outer(Rank from, const OuterNote& note);
+  /// Whether the site is one of those who wait for one another after step t: it took part in it.
+  /// Of two such a difference is settled, of others it ends the run.
+  [[nodiscard]] bool settles(int site, std::int64_t t) const;
+  /// Of those: whether all have told their digest, and whether these are alike.
+  [[nodiscard]] bool all_settle(std::int64_t t, const std::map<int, std::string>& known) const;
+  [[nodiscard]] bool alike(std::int64_t t) const;
+  /// Blocks until `ready`, under the lock. THROWS: as explain; PeerError where that takes too long.
+  void await_outer(StepIndex t, const std::function<bool()>& ready);
+  [[nodiscard]] std::vector<OuterWord> words_of_outer(StepIndex t) const;
   /// Under queue_'s lock: digests that nobody is to be compared with any more go.
   void forget_compared();
   /// Whether all who are there have told their digest of step t.
@@ -152,7 +166,8 @@ class SiteBoard final : public Board {
   // Under queue_'s lock:
   SiteAgreement agreement_;
   std::map<std::int64_t, std::map<int, std::string>> digests_;  // by step, by site
-  std::map<int, std::string> about_;                            // by site: WrittenNote::about
+  std::map<int, std::string> about_;                            // by site: OuterNote::about
+  std::map<std::int64_t, std::map<int, OuterReplay>> replays_;  // by step, by site
   std::optional<std::string> difference_;
   std::optional<std::string> lost_;
   std::exception_ptr failure_;

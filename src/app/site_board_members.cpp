@@ -25,7 +25,7 @@ void SiteBoard::receive(Rank from, const Note& note) {
   const auto place = static_cast<std::size_t>(from.value());
   const bool of_steps = std::holds_alternative<PostsNote>(note) ||
                         std::holds_alternative<EvalNote>(note) ||
-                        std::holds_alternative<WrittenNote>(note);
+                        std::holds_alternative<OuterNote>(note);
   if (!of_steps) {
     drive([&](NotesOut& out) { agreement_.receive(from, note, out); });
   } else if ((live_[place] || until_[place]) &&
@@ -41,8 +41,8 @@ void SiteBoard::take(Rank from, const Note& note) {
     take_posts(from, *posts);
   } else if (const auto* eval = std::get_if<EvalNote>(&note)) {
     take_eval(from, *eval);
-  } else if (const auto* written = std::get_if<WrittenNote>(&note)) {
-    queue_->update([&] { compare(from, *written); });
+  } else if (const auto* outer = std::get_if<OuterNote>(&note)) {
+    take_outer(from, *outer);
   }
 }
 

@@ -21,7 +21,7 @@ enum Kind : int {
   kHello,
   kPosts,
   kEval,
-  kWritten,
+  kOuter,
   kWish,
   kAsk,
   kHold,
@@ -175,8 +175,8 @@ struct Writer {
     }
     return {kEval, note.step.value(), std::move(parts), note.now.time_since_epoch().count()};
   }
-  json operator()(const WrittenNote& note) const {
-    return {kWritten, note.step.value(), note.digest, note.about};
+  json operator()(const OuterNote& note) const {
+    return {kOuter, note.step.value(), note.digest, note.about, note.replayed, note.why};
   }
   json operator()(const WishNote& note) const {
     return {kWish, static_cast<int>(note.purpose), note.joiner, note.linked};
@@ -298,10 +298,12 @@ Note note_of(const json& n) {
       }
       return note;
     }
-    case kWritten:
-      return WrittenNote{.step = step_of(n.at(1)),
-                         .digest = n.at(2).get<std::string>(),
-                         .about = n.at(3).get<std::string>()};
+    case kOuter:
+      return OuterNote{.step = step_of(n.at(1)),
+                       .digest = n.at(2).get<std::string>(),
+                       .about = n.at(3).get<std::string>(),
+                       .replayed = n.at(4).get<bool>(),
+                       .why = n.at(5).get<std::string>()};
     case kWish:
       return WishNote{.purpose = purpose_of(n.at(1)),
                       .joiner = whole_number<int>(n.at(2)),

@@ -21,7 +21,7 @@
 namespace isthmus::app {
 
 /// Bumped when a note changes its meaning: members of unlike versions refuse each other.
-inline constexpr int kNotesVersion = 10;
+inline constexpr int kNotesVersion = 11;
 
 /// A checkpoint a site could go on from.
 struct HeldCheckpoint {
@@ -48,11 +48,14 @@ struct EvalNote {
   std::vector<EvalPart> parts;
   TimePoint now;
 };
-/// A checkpoint the sender has written, and the digest of the outer parameters in it.
-struct WrittenNote {
+/// The digest of the outer state that the sender holds after a step; or, where that is not the same
+/// everywhere, of what its replay has come to (app/outer_verdict.h).
+struct OuterNote {
   StepIndex step;
-  std::string digest;
+  std::string digest;      // of a replay: empty where there is none
   std::string about = {};  // the sender's program and processor, for people
+  bool replayed = false;
+  std::string why = {};  // there is no replay
 };
 
 /// What sites agree on a step for. kJoin: another one joins, or is given a state to join with.
@@ -191,10 +194,10 @@ struct StandingNote {
 struct ServeNote {};
 
 using Note =
-    std::variant<HelloNote, PostsNote, EvalNote, WrittenNote, WishNote, AskNote, HoldNote,
-                 AgreedNote, RunningNote, TurnedAwayNote, JoinNote, OfferNote, GetNote, PieceNote,
-                 ResultNote, ReachedNote, CaughtUpNote, SeenNote, StartNote, StandingNote,
-                 ServeNote, RefusedNote, TakenNote, PrepareNote, TableNote, HoldsNote, EnoughNote>;
+    std::variant<HelloNote, PostsNote, EvalNote, OuterNote, WishNote, AskNote, HoldNote, AgreedNote,
+                 RunningNote, TurnedAwayNote, JoinNote, OfferNote, GetNote, PieceNote, ResultNote,
+                 ReachedNote, CaughtUpNote, SeenNote, StartNote, StandingNote, ServeNote,
+                 RefusedNote, TakenNote, PrepareNote, TableNote, HoldsNote, EnoughNote>;
 
 [[nodiscard]] std::vector<std::byte> write_note(const Note& note);
 /// RETURNS: why the bytes are no note.

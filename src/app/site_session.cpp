@@ -155,7 +155,8 @@ void SiteSession::open_exchange() {
           .straggler = config_.outer.patience - config_.outer.patience / 8,
           .asks_after = std::chrono::minutes(1),
           .hub = has_hub(),
-          .keeps_encoded = elastic_ && (has_hub() || self_ == Rank(0)),
+          .keeps_encoded =
+              retains_results(config_) || (elastic_ && (has_hub() || self_ == Rank(0))),
           .gathers = first_starts(),
           .on_note = [this](Rank from, std::span<const std::byte> bytes) { take(from, bytes); },
           .on_lost = [this](Rank site, const std::string& why) { lose(site, why); },

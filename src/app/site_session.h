@@ -120,6 +120,10 @@ class SiteSession {
   [[nodiscard]] Runtime& runtime() { return runtime_; }
   /// The worker's.
   [[nodiscard]] Exchange& exchange();
+  /// PeerExchange::take_encoded. From the worker.
+  [[nodiscard]] std::vector<EncodedShare> take_encoded(const SyncId& id) {
+    return exchange_->take_encoded(id);
+  }
   /// Whether a site other than the first may be lost.
   [[nodiscard]] bool elastic() const { return elastic_; }
   /// Whether rounds may be taken back: takes_steps_back.

@@ -39,6 +39,7 @@ TrainingOutcome Training::run() {
       storage_,
       {.out = out_, .name = config_.run.name, .run_id = manifest.run_id, .existing = existing()});
   if (!joins_) storage_.remove_all(directory.path() / SavedPieces::kFile);  // of a join that ended
+  storage_.remove_all(directory.path() / kResultsFile);  // of a process that was killed
   directory.write_config(config_);
   directory.write_manifest(manifest);
 
@@ -161,7 +162,6 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
        .only = own_rank(config_, request_),
        .of_all_sites = of_all_sites,
        .await_lines = await_lines,
-       .on_written = tell_outer,
        .files = hf_companions(storage_, layout_.shape(), init_folder, data_.format() == "text")},
       std::move(resume_), totals, log);
   const bool keeps_events = !request_.side_by_side || request_.side_by_side->events;
@@ -188,6 +188,11 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   if (request_.simulated && totals.measured_step == Duration{0}) {
     totals.measured_step = measure_step(world);
   }
+  std::optional<RetainedResults> retained;
+  if (site_ && retains_results(config_)) {
+    retained.emplace(storage_, directory.path() / kResultsFile,
+                     retained_bytes(config_, layout_.elements()));
+  }
   const WorkerSetup setup{
       .storage = storage_,
       .config = config_,
@@ -202,7 +207,8 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
       .step_flops = step_flops(world),
       .begun = world.begun,
       .measured_step = totals.measured_step,
-      .on_start = tell_outer,
+      .tell_outer = tell_outer,
+      .retained = retained ? &*retained : nullptr,
       .site = site_ ? &*site_ : nullptr,
       .in_hand = site_ && site_->elastic() && request_.mesh == nullptr ? request_.in_hand : nullptr,
       .on_own_work = [&](StepIndex t, const BroughtBack& work) {

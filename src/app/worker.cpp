@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "app/offload.h"
+#include "app/outer_healing.h"
 #include "app/run_parts.h"
 #include "app/site_session.h"
+#include "app/worker_evaluation.h"
 #include "app/worker_state.h"
 #include "core/check.h"
 #include "core/device_request.h"
@@ -17,13 +19,11 @@
 #include "outer/idle_inner_loop.h"
 #include "outer/late_rounds.h"
 #include "outer/outer_placement.h"
+#include "outer/shared_state.h"
 #include "sim/fault_schedule.h"
 
 namespace isthmus::app {
 namespace {
-
-/// Evaluation windows taken together. A constant, so that the sums do not depend on the workers.
-constexpr std::int64_t kEvalBatch = 8;
 
 class Worker {
  public:
@@ -49,6 +49,7 @@ class Worker {
     if (setup.site != nullptr && setup.config.net.deadline) {
       timed_.set_skips([site = setup.site](StepIndex t) { return site->skips(t); });
     }
+    if (setup.retained != nullptr && setup.site != nullptr) retain(*setup.retained);
     load_initial_weights(setup.storage, setup.config, inner_);
     const std::unique_ptr<StateReader> taken_over = newcomer_ ? newcomer_->take_state() : nullptr;
     if (taken_over) {
@@ -62,14 +63,17 @@ class Worker {
       catch_up();
     } else {
       setup.checkpointing.restore_state(context.rank, inner_, *strategy_);
+      started_after_ = strategy_->steps();
       if (setup.in_hand && setup.in_hand->work) {
         log_info("all go on from a checkpoint: what this site has trained on since comes again");
         setup.in_hand->work.reset();
       }
     }
     keep_copy();
-    if (setup.on_start && !newcomer_ && strategy_->shared_anchors()) {
-      setup.on_start(strategy_->steps(), outer_digest(*strategy_, inner_.parameters().size()));
+    if (setup.tell_outer && strategy_->shared_anchors()) {
+      const Digest128 digest = outer::shared_digest(*strategy_, inner_.parameters().size());
+      setup.tell_outer(strategy_->steps(), digest);
+      if (healing_) healing_->agreed(strategy_->steps(), digest);
     }
   }
 
@@ -110,14 +114,17 @@ class Worker {
         go_back(error.what());
         continue;
       }
-      if (setup_.site != nullptr) setup_.site->after_step(t, inner_, *strategy_);
-      if (setup_.plan.evaluates_after(t)) {
-        evaluate(t);
-      }
       const StopWish wish = setup_.board.stop_after(t);
       const bool last = t.value() == setup_.plan.total_steps;
-      if (last || wish != StopWish::kNone || checkpoint_due(t)) {
+      const bool lays_down = last || wish != StopWish::kNone || checkpoint_due(t);
+      const std::optional<Digest128> agreed = lays_down ? agree(t) : std::nullopt;
+      if (setup_.site != nullptr) setup_.site->after_step(t, inner_, *strategy_);
+      if (setup_.plan.evaluates_after(t)) {
+        evaluate_share(setup_, context_, inner_, *strategy_, t);
+      }
+      if (lays_down) {
         setup_.checkpointing.lay_down(context_.rank, t, inner_, *strategy_);
+        if (agreed && healing_) healing_->agreed(t, *agreed);
       }
       if (wish != StopWish::kNone) {
         return;
@@ -126,6 +133,18 @@ class Worker {
   }
 
  private:
+  void retain(RetainedResults& results) {
+    retaining_.emplace(context_.exchange, results,
+                       [this](const SyncId& id) { return setup_.site->take_encoded(id); });
+    healing_.emplace(
+        OuterHealing::Parts{.inner = inner_,
+                            .results = results,
+                            .exchange = *retaining_,
+                            .make = [this] { return make_strategy(); },
+                            .restore = [this](StepIndex t) { return restore_agreed(t); },
+                            .last_step = StepIndex(setup_.plan.total_steps)});
+  }
+
   [[nodiscard]] std::optional<outer::OwnWork> own_work() const {
     const auto* const carries = dynamic_cast<const outer::CarriesWork*>(strategy_.get());
     if (carries == nullptr) return std::nullopt;
@@ -141,6 +160,10 @@ class Worker {
     }
   }
 
+  [[nodiscard]] Exchange& exchange() {
+    return retaining_ ? static_cast<Exchange&>(*retaining_) : context_.exchange;
+  }
+
   /// With its state on the device that has the weights, where outer.placement says so; virtual
   /// time has none.
   [[nodiscard]] std::unique_ptr<OuterStrategy> make_strategy() {
@@ -151,10 +174,10 @@ class Worker {
     auto* const values = dynamic_cast<cuda::ResidentValues*>(model_.get());
     if (outer_is_on_device(setup_.config) && !context_.runtime.simulated()) {
       ISTHMUS_CHECK(values != nullptr, setup_.config.outer_placement);
-      return outer::make_outer_strategy_on_device(setup_.config.method, options, inner_,
-                                                  context_.exchange, *values);
+      return outer::make_outer_strategy_on_device(setup_.config.method, options, inner_, exchange(),
+                                                  *values);
     }
-    return make_outer_strategy(setup_.config.method, options, inner_, context_.exchange);
+    return make_outer_strategy(setup_.config.method, options, inner_, exchange());
   }
 
   /// Takes the steps that the run takes meanwhile, on another worker's results, until all have
@@ -214,6 +237,40 @@ class Worker {
     return true;
   }
 
+  /// Sites that share their outer state compare it before they lay it down. One whose state is
+  /// wrong goes on from its replay. RETURNS: the digest that all have.
+  [[nodiscard]] std::optional<Digest128> agree(StepIndex t) {
+    if (setup_.site == nullptr || !strategy_->shared_anchors()) return std::nullopt;
+    const auto digest = [&] {
+      return outer::shared_digest(*strategy_, inner_.parameters().size());
+    };
+    const Digest128 held = digest();
+    if (setup_.board.outer_agrees(t, held)) return held;
+    const OuterReplay replay =
+        healing_ ? healing_->replay(strategy_, held)
+                 : OuterReplay{.digest = {}, .why = "net.heal: no results are retained"};
+    setup_.board.settle_outer(t, replay);
+    keep_copy();
+    return digest();
+  }
+
+  /// The state after step t, of which all had the same outer part.
+  [[nodiscard]] std::unique_ptr<OuterStrategy> restore_agreed(StepIndex t) {
+    if (t == started_after_) {
+      load_initial_weights(setup_.storage, setup_.config, inner_);
+      inner_.reset_optimizer();
+      setup_.checkpointing.restore_parameters(context_.rank, inner_);
+      std::unique_ptr<OuterStrategy> strategy = make_strategy();
+      setup_.checkpointing.restore_state(context_.rank, inner_, *strategy);
+      return strategy;
+    }
+    const std::unique_ptr<StateReader> state = setup_.checkpointing.written(context_.rank, t);
+    restore_worker_parameters(*state, inner_);
+    std::unique_ptr<OuterStrategy> strategy = make_strategy();
+    restore_worker_state(*state, inner_, *strategy);
+    return strategy;
+  }
+
   /// After a step that nothing takes back any more: what to go back to, if a later one is.
   void keep_copy() {
     if (setup_.site != nullptr && setup_.site->takes_back()) kept_.keep(inner_, *strategy_);
@@ -222,7 +279,7 @@ class Worker {
   /// To the last committed step, with all who are left; what was trained since is trained again.
   /// The batches of a step are the same each time, and so is its learning rate.
   void go_back(const std::string& why) {
-    const StepIndex committed = context_.exchange.go_back();
+    const StepIndex committed = exchange().go_back();
     const StepIndex from = strategy_->steps();
     held_.clear();
     strategy_.reset();  // before there are two
@@ -245,7 +302,7 @@ class Worker {
     held_.emplace_back(t, StepPost{.report = std::move(report),
                                    .learning_rate = inner_.learning_rate(t),
                                    .now = context_.runtime.clock().now(),
-                                   .sent = context_.exchange.bytes(),
+                                   .sent = exchange().bytes(),
                                    .computed = timed_.computed()});
     settle(t);
   }
@@ -255,71 +312,12 @@ class Worker {
   void settle(StepIndex t) {
     if (held_.empty()) return;
     if (workers_meet_after(t)) strategy_->commit();
-    if (context_.exchange.uncommitted()) return;
+    if (exchange().uncommitted()) return;
     for (auto& [step, post] : std::exchange(held_, {})) {
       setup_.board.post_step(context_.rank, step, std::move(post));
     }
     setup_.board.posted_steps();
     keep_copy();
-  }
-
-  // Outer parameters that are the same on all workers are evaluated by all that are there, each
-  // taking every M-th batch of windows; the mean of unlike ones by the worker who has it.
-  void evaluate(StepIndex t) {
-    if (setup_.eval_tokens < 0) {
-      return;
-    }
-    ValidationSource windows(setup_.data, setup_.config.train.context, setup_.eval_tokens,
-                             setup_.config.model.vocab,
-                             parse_validation_part(setup_.config.eval.part));
-    EvalShare share{
-        .parts = {}, .batches = (windows.windows() + kEvalBatch - 1) / kEvalBatch, .now = {}};
-    if (strategy_->shared_anchors()) {
-      share.parts = evaluate(windows, *strategy_, share_of_batches(t, share.batches));
-    } else if (const auto mean = setup_.anchor_mean.lay_down(context_.rank, t, *strategy_,
-                                                             inner_.parameters().size())) {
-      share.parts = evaluate(windows, *mean, every(share.batches, 0, 1));
-    }
-    share.now = context_.runtime.clock().now();
-    setup_.board.post_eval(context_.rank, t, share);
-    if (t.value() < setup_.plan.total_steps) {
-      return;
-    }
-    if (const std::vector<std::int64_t> missing = setup_.board.await_eval(t); !missing.empty()) {
-      setup_.board.complete_eval(t, evaluate(windows, *strategy_, missing));
-    }
-  }
-
-  /// By place among the workers present.
-  [[nodiscard]] std::vector<std::int64_t> share_of_batches(StepIndex t,
-                                                           std::int64_t batches) const {
-    const std::vector<bool> present = setup_.board.present(t);
-    const auto self = present.begin() + context_.rank.value();
-    return *self ? every(batches, std::count(present.begin(), self, true),
-                         std::count(present.begin(), present.end(), true))
-                 : std::vector<std::int64_t>();
-  }
-
-  [[nodiscard]] static std::vector<std::int64_t> every(std::int64_t batches, std::int64_t first,
-                                                       std::int64_t stride) {
-    std::vector<std::int64_t> share;
-    for (std::int64_t k = first; k < batches; k += stride) share.push_back(k);
-    return share;
-  }
-
-  [[nodiscard]] std::vector<EvalPart> evaluate(ValidationSource& windows,
-                                               const ParameterSource& source,
-                                               const std::vector<std::int64_t>& batches) {
-    std::vector<EvalPart> parts;
-    for (const std::int64_t k : batches) {
-      const std::int64_t begin = k * kEvalBatch;
-      const TokenBatch batch = windows.at(begin, std::min(kEvalBatch, windows.windows() - begin));
-      const auto tokens = static_cast<std::int64_t>(batch.targets.size());
-      const double mean = inner_.loss(batch, source);
-      parts.push_back(
-          {.batch = k, .loss_sum = mean * static_cast<double>(tokens), .tokens = tokens});
-    }
-    return parts;
   }
 
   /// Whether all must have the same anchors after step t. What is agreed on is known by now, since
@@ -342,6 +340,10 @@ class Worker {
   TimedInnerLoop timed_;
   outer::IdleInnerLoop inner_;
   Newcomer* newcomer_;
+  // Where results are retained:
+  std::optional<RetainingExchange> retaining_;
+  std::optional<OuterHealing> healing_;
+  std::optional<StepIndex> started_after_;  // from no checkpoint of this session's
   std::unique_ptr<OuterStrategy> strategy_;
   // Where steps may be taken back:
   KeptState kept_;                                    // after the last committed one

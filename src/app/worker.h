@@ -16,6 +16,7 @@
 #include "inner/data/dataset.h"
 #include "isthmus/config.h"
 #include "isthmus/transport.h"
+#include "transport/retained_results.h"
 
 namespace isthmus::app {
 
@@ -36,9 +37,11 @@ struct WorkerSetup {
   double step_flops = 0;        // of one worker's inner step
   Duration begun{0};            // simulated: the run's clock when this session began
   Duration measured_step{0};    // virtual length of a step where nothing else declares one
-  /// Told the digest of a worker's outer parameters where it starts, when workers are processes of
-  /// their own and nobody else can compare them. May be empty.
-  std::function<void(StepIndex, const Digest128&)> on_start = {};
+  /// Told the digest of a worker's outer state where it starts or joins, when workers are processes
+  /// of their own and nobody else can compare them. May be empty.
+  std::function<void(StepIndex, const Digest128&)> tell_outer = {};
+  /// Where this worker's results are retained, if they are, so that it can be healed. May be null.
+  RetainedResults* retained = nullptr;
   SiteSession* site = nullptr;  // whose worker this is, where it is a process of its own
   /// What this worker had given to nobody when it lost the others, and what trains on with it:
   /// written then, the work taken up when it joins again. May be null.

@@ -228,7 +228,7 @@ std::string config_digest(const Config& config) {
 std::string outcome_digest(const Config& config) {
   const auto defaults = std::make_unique<const Config>();
   // Of the keys that do not steer the trajectory, those that leave the outcome as it is.
-  constexpr std::array<std::string_view, 37> kNoMatter = {"schema",
+  constexpr std::array<std::string_view, 38> kNoMatter = {"schema",
                                                           "run.name",
                                                           "run.out",
                                                           "model.preset",
@@ -261,6 +261,7 @@ std::string outcome_digest(const Config& config) {
                                                           "outer.placement",
                                                           "parallel.codecs",
                                                           "net.max_solo_rounds",
+                                                          "net.heal",
                                                           "net.deadline",
                                                           "hub.relay",
                                                           "net.table",

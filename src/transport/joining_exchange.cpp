@@ -125,10 +125,7 @@ Ticket JoiningExchange::begin(Contribution contribution) {
     replayed = replays(id);
     if (!replayed) return;
     ISTHMUS_CHECK(!begun_.contains(id), id.sent.value(), id.fragment.value());
-    begun_[id] = {.kind = contribution.kind,
-                  .values = contribution.encoded.values,
-                  .bytes = contribution.encoded.bytes.size(),
-                  .codec = contribution.codec};
+    begun_[id] = asked_of(contribution);
     begun_last_ = std::max(begun_last_, id.sent);
   });
   return replayed ? Ticket{id} : real_.begin(std::move(contribution));
@@ -149,7 +146,7 @@ bool JoiningExchange::poll(const Ticket& ticket) {
 
 Expected<Reduced, ExchangeError> JoiningExchange::wait(const Ticket& ticket, Duration patience) {
   const TimePoint begin = runtime_.clock().now();
-  std::optional<Asked> asked;
+  std::optional<AskedRound> asked;
   Delivered delivered;
   const Expected<void, ExchangeError> waited = await(
       [&] {
@@ -167,59 +164,16 @@ Expected<Reduced, ExchangeError> JoiningExchange::wait(const Ticket& ticket, Dur
   if (!waited) return Unexpected<ExchangeError>(waited.error());
   if (!asked) return real_.wait(ticket, patience);
   if (replayed_) replayed_(ticket.id);
-  const auto corrupt = [&](const std::string& what) {
-    return Unexpected<ExchangeError>(ExchangeError{
-        ExchangeError::Kind::kCorrupt, self(),
-        fmt::format("joining: the {} {}: unlike models or settings", name_of(ticket.id), what)});
-  };
-  if (const auto decoded = decode(delivered, *asked); !decoded) return corrupt(decoded.error());
-  if (!fits(delivered.result, *asked)) {
-    return corrupt(fmt::format("has come with other sizes than {} values in {} bytes",
-                               asked->values, asked->bytes));
+  auto result =
+      as_a_member_has_it(std::move(delivered.result), delivered.encoded, *asked, members());
+  if (!result) {
+    return Unexpected<ExchangeError>(
+        ExchangeError{ExchangeError::Kind::kCorrupt, self(),
+                      fmt::format("joining: the {} {}: unlike models or settings",
+                                  name_of(ticket.id), result.error())});
   }
-  delivered.result.waited = runtime_.clock().now() - begin;
-  return std::move(delivered.result);
-}
-
-Expected<void, std::string> JoiningExchange::decode(Delivered& delivered,
-                                                    const Asked& asked) const {
-  if (delivered.encoded.empty()) return {};
-  const auto no = [](std::string why) { return Unexpected<std::string>(std::move(why)); };
-  const ReductionKind kind = resolve_reduction(asked.kind, *asked.codec, members());
-  const std::size_t shares =
-      kind == ReductionKind::kReduce ? 1 : delivered.result.contributors.size();
-  if (kind == ReductionKind::kCollect || delivered.encoded.size() != shares) {
-    return no(fmt::format("has come encoded in {} shares of {} contributors",
-                          delivered.encoded.size(), delivered.result.contributors.size()));
-  }
-  std::vector<WeightedBytes> members;
-  for (const EncodedShare& share : delivered.encoded) {
-    if (share.bytes.size() != encoded_bytes(*asked.codec, asked.values)) {
-      return no(fmt::format("has come encoded in {} bytes, of {} values", share.bytes.size(),
-                            asked.values));
-    }
-    members.push_back({share.bytes, share.weight});
-  }
-  std::vector<float>& values = delivered.result.values;
-  values.resize(asked.values);
-  if (kind == ReductionKind::kReduce) {
-    if (auto ok = isthmus::decode(*asked.codec, members[0].bytes, values); !ok) {
-      return no("does not decode: " + ok.error().what);
-    }
-  } else if (auto ok = reduce_tiles(*asked.codec, members, values); !ok) {
-    return no("does not decode: " + ok.error().what);
-  }
-  return {};
-}
-
-bool JoiningExchange::fits(const Reduced& result, const Asked& asked) {
-  if (asked.kind != ReductionKind::kCollect) {
-    return result.contributions.empty() && (result.values.size() == asked.values);
-  }
-  return result.values.empty() && result.contributions.size() == result.contributors.size() &&
-         std::ranges::all_of(result.contributions, [&](const Encoded& each) {
-           return each.values == asked.values && each.bytes.size() == asked.bytes;
-         });
+  result->waited = runtime_.clock().now() - begin;
+  return *std::move(result);
 }
 
 }  // namespace isthmus

@@ -25,6 +25,7 @@
 #include "isthmus/runtime.h"
 #include "isthmus/transport.h"
 #include "transport/reduction.h"
+#include "transport/round_result.h"
 
 namespace isthmus {
 
@@ -105,20 +106,10 @@ class JoiningExchange final : public Exchange {
   StepIndex go_back() override { return real_.go_back(); }
 
  private:
-  /// What the worker asked for, to be held against what comes.
-  struct Asked {
-    ReductionKind kind = ReductionKind::kAuto;
-    std::size_t values = 0;
-    std::size_t bytes = 0;  // of its own contribution
-    std::shared_ptr<const Codec> codec = nullptr;
-  };
   struct Delivered {
     Reduced result;
     std::vector<EncodedShare> encoded;
   };
-  [[nodiscard]] static bool fits(const Reduced& result, const Asked& asked);
-  /// As a member of the round would decode it. RETURNS: why that cannot be done.
-  [[nodiscard]] Expected<void, std::string> decode(Delivered& delivered, const Asked& asked) const;
   // These two with the lock held.
   [[nodiscard]] bool replays(const SyncId& id) const { return !last_ || id.sent <= *last_; }
   void set_failure(Rank who, std::string why);
@@ -131,9 +122,9 @@ class JoiningExchange final : public Exchange {
   const std::function<void(const SyncId&)> replayed_;
   std::unique_ptr<WaitQueue> queue_;  // guards what follows
   std::map<SyncId, Delivered> delivered_;
-  std::map<SyncId, Asked> begun_;  // replayed and not yet handed out
-  StepIndex begun_last_;           // the latest step after which a replayed round was sent
-  StepIndex donor_;                // the last step that the donor has ended
+  std::map<SyncId, AskedRound> begun_;  // replayed and not yet handed out
+  StepIndex begun_last_;                // the latest step after which a replayed round was sent
+  StepIndex donor_;                     // the last step that the donor has ended
   std::optional<StepIndex> last_;
   std::optional<ExchangeError> failure_;
 };

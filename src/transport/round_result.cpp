@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "core/check.h"
 #include "transport/byte_fields.h"
@@ -123,6 +125,70 @@ Expected<RoundResult, std::string> read_result(std::span<const std::byte> bytes,
     result.encoded.push_back({weight, {share.begin(), share.end()}});
   }
   if (left != 0) return bad(fmt::format("{} bytes follow it", left));
+  return result;
+}
+
+namespace {
+
+bool fits(const Reduced& result, const AskedRound& asked) {
+  if (asked.kind != ReductionKind::kCollect) {
+    return result.contributions.empty() && (result.values.size() == asked.values);
+  }
+  return result.values.empty() && result.contributions.size() == result.contributors.size() &&
+         std::ranges::all_of(result.contributions, [&](const Encoded& each) {
+           return each.values == asked.values && each.bytes.size() == asked.bytes;
+         });
+}
+
+Expected<void, std::string> decode_shares(Reduced& result, std::span<const EncodedShare> encoded,
+                                          const AskedRound& asked, int members) {
+  const auto no = [](std::string why) { return Unexpected<std::string>(std::move(why)); };
+  const ReductionKind kind = resolve_reduction(asked.kind, *asked.codec, members);
+  const std::size_t shares = kind == ReductionKind::kReduce ? 1 : result.contributors.size();
+  if (kind == ReductionKind::kCollect || encoded.size() != shares) {
+    return no(fmt::format("has come encoded in {} shares of {} contributors", encoded.size(),
+                          result.contributors.size()));
+  }
+  std::vector<WeightedBytes> vectors;
+  for (const EncodedShare& share : encoded) {
+    if (share.bytes.size() != encoded_bytes(*asked.codec, asked.values)) {
+      return no(fmt::format("has come encoded in {} bytes, of {} values", share.bytes.size(),
+                            asked.values));
+    }
+    vectors.push_back({share.bytes, share.weight});
+  }
+  result.values.resize(asked.values);
+  if (kind == ReductionKind::kReduce) {
+    if (auto ok = decode(*asked.codec, vectors[0].bytes, result.values); !ok) {
+      return no("does not decode: " + ok.error().what);
+    }
+  } else if (auto ok = reduce_tiles(*asked.codec, vectors, result.values); !ok) {
+    return no("does not decode: " + ok.error().what);
+  }
+  return {};
+}
+
+}  // namespace
+
+AskedRound asked_of(const Contribution& contribution) {
+  return {.kind = contribution.kind,
+          .values = contribution.encoded.values,
+          .bytes = contribution.encoded.bytes.size(),
+          .codec = contribution.codec};
+}
+
+Expected<Reduced, std::string> as_a_member_has_it(Reduced result,
+                                                  std::span<const EncodedShare> encoded,
+                                                  const AskedRound& asked, int members) {
+  if (!encoded.empty()) {
+    if (auto ok = decode_shares(result, encoded, asked, members); !ok) {
+      return Unexpected<std::string>(ok.error());
+    }
+  }
+  if (!fits(result, asked)) {
+    return Unexpected<std::string>(fmt::format(
+        "has come with other sizes than {} values in {} bytes", asked.values, asked.bytes));
+  }
   return result;
 }
 

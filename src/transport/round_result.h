@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,5 +30,18 @@ struct RoundResult {
 /// the model is for the caller to see.
 [[nodiscard]] Expected<RoundResult, std::string> read_result(std::span<const std::byte> bytes,
                                                              int members);
+
+/// What a worker asks of a round, to be held against a result that comes from elsewhere.
+struct AskedRound {
+  ReductionKind kind = ReductionKind::kAuto;
+  std::size_t values = 0;
+  std::size_t bytes = 0;  // of its own contribution
+  std::shared_ptr<const Codec> codec = nullptr;
+};
+[[nodiscard]] AskedRound asked_of(const Contribution& contribution);
+/// The result as a member of the round has it, decoded where it comes encoded.
+/// RETURNS: in what it is not one of `asked`.
+[[nodiscard]] Expected<Reduced, std::string> as_a_member_has_it(
+    Reduced result, std::span<const EncodedShare> encoded, const AskedRound& asked, int members);
 
 }  // namespace isthmus

@@ -34,7 +34,7 @@ class Lines final : public RunLog {
     told.push_back(fmt::format("eval {}", result.loss));
   }
   void event(const RunEvent& event) override {
-    constexpr const char* kWhat[] = {"left", "joined", "incomplete", "came back"};
+    constexpr const char* kWhat[] = {"left", "joined", "incomplete", "came back", "healed"};
     told.push_back(fmt::format("{} {}", kWhat[static_cast<int>(event.kind)], event.who.value()));
   }
   std::vector<std::string> told;
@@ -375,17 +375,17 @@ TEST_F(SiteBoardTest, ALastEvaluationThatLacksAShareIsCompletedAtEverySite) {
   }
 }
 
-TEST_F(SiteBoardTest, DigestsOfThoseThereAreCompared) {
+TEST_F(SiteBoardTest, WhatThoseThereStartFromIsCompared) {
   lose(1, {0, 2});
   Digest128 one;
   Digest128 other = one;
   other.bytes[0] = 1;
-  board(0).tell_outer(StepIndex(5), one);
+  board(0).tell_outer(StepIndex(0), one);
   deliver();
   EXPECT_NO_THROW(board(2).check());
-  board(2).tell_outer(StepIndex(5), other);
+  board(2).tell_outer(StepIndex(0), other);
   deliver();
-  const std::string sites = "after step 5 the outer parameters of sites east (program 0) and north";
+  const std::string sites = "after step 0 the outer parameters of sites east (program 0) and north";
   for (const int m : {0, 2}) EXPECT_THAT(difference_at(m), HasSubstr(sites)) << m;
 }
 

@@ -83,9 +83,12 @@ TEST(SiteNotes, TheOthersComeBack) {
   ASSERT_EQ(eval.parts.size(), 1U);
   EXPECT_EQ(eval.parts[0].batch, 3);
   EXPECT_EQ(eval.parts[0].loss_sum, 1.5);
-  const auto written = there_and_back(WrittenNote{StepIndex(4), "abc", "isthmus on a machine"});
+  const auto written =
+      there_and_back(OuterNote{StepIndex(4), "abc", "isthmus on a machine", true, "a full disk"});
   EXPECT_EQ(written.digest, "abc");
   EXPECT_EQ(written.about, "isthmus on a machine");
+  EXPECT_TRUE(written.replayed);
+  EXPECT_EQ(written.why, "a full disk");
   EXPECT_EQ(there_and_back(WishNote{Purpose::kRequeue}).purpose, Purpose::kRequeue);
   JoinNote join{.linked = {0, 2}, .table = {}, .saved = 12345};
   join.table.bytes[15] = 7;

@@ -43,6 +43,15 @@ TEST(SendCap, WhatIsGivenToAJoinerHasARateOfItsOwn) {
   EXPECT_THROW((void)load(kTwoSites, {"net.serve=100kbit/s"}), ConfigError);
 }
 
+TEST(SendCap, WhatIsRetainedHasALimitThatChangesNoResult) {
+  EXPECT_EQ(load(kTwoSites, {}).net.heal_bytes, std::nullopt);
+  const Config config = load(kTwoSites, {"net.heal=3MiB"});
+  EXPECT_EQ(config.net.heal_bytes, 3 << 20);
+  EXPECT_EQ(load(kTwoSites, {"net.heal=0B"}).net.heal_bytes, 0);
+  EXPECT_EQ(config_digest(config), config_digest(load(kTwoSites, {})));
+  EXPECT_THROW((void)load(kTwoSites, {"net.heal=3"}), ConfigError) << "without a unit";
+}
+
 TEST(SendCap, TheLowestOfAllThatHoldCounts) {
   const std::vector<std::string> quiet = {
       R"(net.quiet=["08:00-18:00 10Mbit/s", "12:00-13:30 50Mbit/s", "22:00-06:00 1Mbit/s"])"};

@@ -9,10 +9,10 @@
 #include <set>
 
 #include "core/state_bytes.h"
-#include "outer/adam_loop.h"
 #include "outer/idle_inner_loop.h"
 #include "outer/late_exchange.h"
 #include "outer/late_rounds.h"
+#include "outer/method_cases.h"
 #include "outer/toy_loops.h"
 #include "transport/joining_exchange.h"
 #include "transport/round_result.h"
@@ -22,40 +22,15 @@ namespace isthmus {
 namespace {
 
 using outer::IdleInnerLoop;
-using testing_support::AdamLoop;
 using testing_support::anchors_of;
 using testing_support::LateExchange;
-using testing_support::QuadraticLoop;
+using testing_support::make_method_loop;
+using testing_support::MethodCase;
+using testing_support::shared_method_cases;
 
 constexpr Rank kDonor(0);
 constexpr Rank kJoiner(2);
 constexpr int kMembers = 3;
-
-struct Case {
-  std::string name;
-  std::string method;
-  OuterOptions outer;
-  std::int64_t from = 7;   // J
-  std::int64_t last = 12;  // K
-  std::int64_t lag = 0;    // most steps from a send to its apply
-  bool partial = true;     // K lies within a window
-
-  [[nodiscard]] bool slips() const { return outer.late == LateRound::kSlip; }
-};
-std::ostream& operator<<(std::ostream& out, const Case& each) { return out << each.name; }
-
-std::unique_ptr<InnerLoop> make_loop(const Case& setting, int worker) {
-  if (setting.method.find("adam") != std::string::npos) {
-    return std::make_unique<AdamLoop>(AdamLoop::Options{.dead = 10, .worker = worker});
-  }
-  return std::make_unique<QuadraticLoop>(
-      QuadraticLoop::Options{.tensors = {{0, 1500}, {1, 4200}, {2, 33}, {kNoLayer, 77}, {3, 1000}},
-                             .start = 1,
-                             .center = 0.1f * static_cast<float>(worker),
-                             .noise = 0.3f,
-                             .worker = worker,
-                             .tokens = 10 + worker});
-}
 
 /// As a member would be that takes all rounds sent by some step and gives nothing; keeps what the
 /// method gives after it.
@@ -106,9 +81,9 @@ using Anchors = std::map<std::int64_t, std::vector<std::uint32_t>>;  // by step
 
 /// One run; what is written by a worker's thread is read by it, or after the run.
 struct Joining {
-  explicit Joining(Case each) : setting(std::move(each)) {}
+  explicit Joining(MethodCase each) : setting(std::move(each)) {}
 
-  Case setting;
+  MethodCase setting;
   std::promise<JoiningExchange*> exchange;  // from joiner to donor
   std::promise<std::vector<std::byte>> state;
   Anchors donor_anchors;
@@ -123,7 +98,7 @@ struct Joining {
   }
   void run() {
     run_in_process(kMembers, {.keeps_encoded = true}, [&](WorkerContext& context) {
-      const std::unique_ptr<InnerLoop> inner = make_loop(setting, context.rank.value());
+      const std::unique_ptr<InnerLoop> inner = make_method_loop(setting, context.rank.value());
       if (context.rank == kDonor) donate(context, *inner);
       if (context.rank == Rank(1)) train(context, *inner);
       if (context.rank == kJoiner) join(context, *inner);
@@ -200,7 +175,7 @@ struct Joining {
     const auto ghost = make_outer_strategy(setting.method, setting.outer, ghost_loop, silent);
     for (std::int64_t t = 1; t <= setting.last; ++t) (void)ghost->step();
 
-    const std::unique_ptr<InnerLoop> model = make_loop(setting, kJoiner.value());
+    const std::unique_ptr<InnerLoop> model = make_method_loop(setting, kJoiner.value());
     IdleInnerLoop inner(*model);
     auto reader = read_state(state.get_future().get());
     ASSERT_TRUE(reader) << reader.error();
@@ -236,7 +211,7 @@ struct Joining {
   }
 };
 
-class JoiningTest : public ::testing::TestWithParam<Case> {};
+class JoiningTest : public ::testing::TestWithParam<MethodCase> {};
 
 TEST_P(JoiningTest, HasTheDonorsAnchorsAfterEveryStep) {
   Joining joining(GetParam());
@@ -282,102 +257,12 @@ TEST_P(JoiningTest, GivesFromItsFirstWholeWindowOn) {
   EXPECT_EQ(withheld > 0, GetParam().partial);
 }
 
-OuterOptions every(std::int64_t H, const std::string& codec = "") {  // NOLINT: the paper's name
-  OuterOptions outer;
-  outer.H = H;
-  outer.codec = codec;
-  return outer;
-}
-
-OuterOptions streaming(std::int64_t overlap, const std::string& codec) {
-  OuterOptions outer = every(6, codec);
-  outer.fragments = 2;
-  outer.overlap = overlap;
-  return outer;
-}
-
-std::vector<Case> cases() {
-  OuterOptions delayed_nesterov = every(5);
-  delayed_nesterov.momentum_every = 2;
-  OuterOptions reduced = every(5, "bf16");
-  reduced.exchange = ReductionKind::kReduce;
-  OuterOptions gap_aware = every(5, "int8:256");
-  gap_aware.momentum = 0.5;
-  gap_aware.staleness_penalty = StalenessPenalty::kGapAware;
-  OuterOptions stay = streaming(4, "int4:ef");
-  stay.carry = LostContribution::kStay;
-  OuterOptions rollback = streaming(2, "fp16");
-  rollback.carry = LostContribution::kRollback;
-  OuterOptions slip = streaming(1, "int4:ef");
-  slip.late = LateRound::kSlip;
-  OuterOptions spsa;
-  spsa.spsa = {.eps = 1e-2, .samples = 2, .weight_decay = 1e-3, .run_key = 5};
-  OuterOptions one_bit;
-  one_bit.one_bit_adam.freeze = 9;
-  OuterOptions zero_one;
-  zero_one.zero_one_adam = {.var_freeze_step = 9,
-                            .var_update_scaler = 2,
-                            .local_step_scaler = 1,
-                            .local_step_clipper = 4};
-  return {
-      {.name = "Ddp", .method = "ddp", .partial = false},
-      {.name = "DdpFeedback", .method = "ddp", .outer = every(1, "int8:ef"), .partial = false},
-      {.name = "LocalSgd", .method = "localsgd", .outer = every(5)},
-      {.name = "DiLoCo", .method = "diloco", .outer = every(5)},
-      {.name = "DiLoCoAtASync",
-       .method = "diloco",
-       .outer = every(5),
-       .last = 15,
-       .partial = false},
-      {.name = "DiLoCoFeedback", .method = "diloco", .outer = every(5, "int4:ef")},
-      {.name = "DiLoCoSparse", .method = "diloco", .outer = every(5, "topk:64:ef")},
-      {.name = "DiLoCoReduced", .method = "diloco", .outer = reduced},
-      {.name = "DiLoCoDelayedNesterov", .method = "diloco", .outer = delayed_nesterov},
-      {.name = "Streaming", .method = "streaming-diloco", .outer = streaming(4, "fp32"), .lag = 4},
-      {.name = "StreamingFeedbackStay", .method = "streaming-diloco", .outer = stay, .lag = 4},
-      {.name = "StreamingRollback", .method = "streaming-diloco", .outer = rollback, .lag = 2},
-      {.name = "StreamingSlip", .method = "streaming-diloco", .outer = slip, .lag = 6},
-      {.name = "Delayed", .method = "delayed", .outer = every(5), .lag = 5},
-      {.name = "DelayedFeedback", .method = "delayed", .outer = every(5, "int8:ef"), .lag = 5},
-      {.name = "DelayedAtASync",
-       .method = "delayed",
-       .outer = every(5),
-       .last = 10,
-       .lag = 5,
-       .partial = false},
-      {.name = "Co2", .method = "co2", .outer = gap_aware, .lag = 5},
-      {.name = "SparseLoCo", .method = "sparseloco", .outer = every(5)},
-      {.name = "OneBitAdamWarm",
-       .method = "1bit-adam",
-       .outer = one_bit,
-       .from = 3,
-       .last = 6,
-       .partial = false},
-      {.name = "OneBitAdamAcross", .method = "1bit-adam", .outer = one_bit, .partial = false},
-      {.name = "OneBitAdamFrozen",
-       .method = "1bit-adam",
-       .outer = one_bit,
-       .from = 12,
-       .last = 15,
-       .partial = false},
-      {.name = "ZeroOneAdamFirst",
-       .method = "01-adam",
-       .outer = zero_one,
-       .from = 3,
-       .last = 6,
-       .partial = false},
-      {.name = "ZeroOneAdamAcross", .method = "01-adam", .outer = zero_one, .last = 14},
-      {.name = "ZeroOneAdamLocal", .method = "01-adam", .outer = zero_one, .from = 14, .last = 18},
-      {.name = "Spsa", .method = "spsa", .outer = spsa, .from = 60, .last = 66, .partial = false},
-  };
-}
-
-INSTANTIATE_TEST_SUITE_P(Methods, JoiningTest, ::testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Methods, JoiningTest, ::testing::ValuesIn(shared_method_cases()),
                          [](const auto& each) { return each.param.name; });
 
 TEST(Joining, CoversEveryMethodWithSharedAnchors) {
   std::set<std::string> tested;
-  for (const Case& each : cases()) tested.insert(each.method);
+  for (const MethodCase& each : shared_method_cases()) tested.insert(each.method);
   for (const MethodInfo& method : methods()) {
     EXPECT_EQ(tested.contains(method.name), method.shared_anchors) << method.name;
   }

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/outer_verdict.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+
+namespace isthmus::app {
+namespace {
+
+constexpr const char* kRemedy =
+    "go on from a checkpoint before it (--resume finds the last one that is the same everywhere)";
+
+std::string named(const OuterWord& word) { return fmt::format("{} ({})", word.site, word.about); }
+
+}  // namespace
+
+Expected<OuterVerdict, std::string> judge_outer(StepIndex t, const std::vector<OuterWord>& words) {
+  const auto undecided = [&](const std::string& why) {
+    const OuterWord& first = words.front();
+    const auto other = std::ranges::find_if(
+        words, [&](const OuterWord& word) { return word.digest != first.digest; });
+    ISTHMUS_CHECK(other != words.end(), t.value());
+    return Unexpected<std::string>(fmt::format(
+        "after step {} the outer parameters of sites {} and {} differ ({} and {}), {}: "
+        "{}; if it comes again, the memory or the processor of one of them is in doubt",
+        t.value(), named(first), named(*other), first.digest, other->digest, why, kRemedy));
+  };
+  const OuterWord* replayed = nullptr;
+  for (const OuterWord& word : words) {
+    if (word.replay.digest.empty()) continue;
+    if (replayed == nullptr) replayed = &word;
+    if (word.replay.digest != replayed->replay.digest) {
+      return undecided(fmt::format(
+          "and so do the replays of the same committed results at {} ({}) and {} ({}), so that "
+          "nobody can say which is right",
+          named(*replayed), replayed->replay.digest, named(word), word.replay.digest));
+    }
+  }
+  if (replayed == nullptr) {
+    return undecided(fmt::format("and no site can replay what was committed ({}: {})",
+                                 words.front().site, words.front().replay.why));
+  }
+  OuterVerdict verdict{.right = replayed->replay.digest, .wrong = {}};
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i].digest == verdict.right) continue;
+    // Another's replay may be wrong as well, where nobody else's is there to be held against it.
+    if (words[i].replay.digest.empty()) {
+      return undecided(fmt::format(
+          "and {}, whose state is not what others' replays come to, has none to be healed by ({})",
+          words[i].site, words[i].replay.why));
+    }
+    verdict.wrong.push_back(i);
+  }
+  return verdict;
+}
+
+}  // namespace isthmus::app

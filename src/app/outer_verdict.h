@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the outer states of sites differ after a step: whose is wrong. Nobody votes. The authority
+// is the record: the last state that all were seen to hold alike, and the results that have been
+// committed since. Each site replays that record by itself; a site whose own state is not what its
+// replay comes to is healed by it. Replays that differ leave nothing to go by. Pure; any thread.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "isthmus/expected.h"
+#include "isthmus/types.h"
+
+namespace isthmus::app {
+
+/// What a site's replay has come to.
+struct OuterReplay {
+  std::string digest;  // empty: there is none
+  std::string why;     // there is none
+};
+
+/// What one site says.
+struct OuterWord {
+  std::string site;
+  std::string about;   // its program and processor
+  std::string digest;  // of the state it held
+  OuterReplay replay;
+};
+
+struct OuterVerdict {
+  std::string right;               // the digest of what all have from now on
+  std::vector<std::size_t> wrong;  // places of those who are healed
+};
+
+/// REQUIRES: not all digests are alike. RETURNS: why nothing can be decided, with the sites it is
+/// about, their programs and processors.
+[[nodiscard]] Expected<OuterVerdict, std::string> judge_outer(StepIndex t,
+                                                              const std::vector<OuterWord>& words);
+
+}  // namespace isthmus::app

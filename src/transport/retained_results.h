@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The results of the rounds that a worker has taken since all were last seen to hold the same outer
+// state, on its disk: from that state and them it can work out what it ought to hold, without
+// anybody's help (app/outer_healing.h). One thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/hash.h"
+#include "core/storage.h"
+#include "isthmus/expected.h"
+#include "isthmus/transport.h"
+#include "transport/round_result.h"
+
+namespace isthmus {
+
+class RetainedResults {
+ public:
+  /// `file` is this object's own: it comes with the first result and goes with the last. At most
+  /// `most_bytes` lie there. Borrows `storage`.
+  RetainedResults(Storage& storage, std::filesystem::path file, std::uint64_t most_bytes);
+  ~RetainedResults();
+  RetainedResults(const RetainedResults&) = delete;
+  RetainedResults& operator=(const RetainedResults&) = delete;
+
+  /// What is there is needed no more; what comes from now on is.
+  void restart();
+  /// As write_result has it. Where there is no room, or the disk fails, nothing more is kept until
+  /// `restart`.
+  void keep(const SyncId& id, const Reduced& result, std::span<const EncodedShare> encoded);
+  /// Rounds sent after step `last` have been taken back.
+  void forget_after(StepIndex last);
+  [[nodiscard]] bool holds(const SyncId& id) const { return places_.contains(id); }
+  /// RETURNS: why it cannot be had: it is not there, or the disk has other bytes than it was given.
+  [[nodiscard]] Expected<RoundResult, std::string> read(const SyncId& id, int members);
+  /// Why not all results since the last restart are there; nothing: all are.
+  [[nodiscard]] const std::optional<std::string>& lack() const { return lack_; }
+
+ private:
+  struct Place {
+    std::uint64_t begin = 0;
+    std::uint64_t bytes = 0;
+    Digest128 digest;
+  };
+  void forget();
+
+  Storage& storage_;
+  const std::filesystem::path file_;
+  const std::uint64_t most_bytes_;
+  std::unique_ptr<WritableFile> writer_;
+  bool exists_ = false;  // the file
+  std::uint64_t size_ = 0;
+  std::map<SyncId, Place> places_;
+  std::optional<std::string> lack_;
+};
+
+/// A worker's exchange: `real`, whose results are retained and can be had again.
+class RetainingExchange final : public Exchange {
+ public:
+  /// `encoded`: as ForwardingExchange has it. Borrows the first two.
+  RetainingExchange(Exchange& real, RetainedResults& results,
+                    std::function<std::vector<EncodedShare>(const SyncId&)> encoded = {})
+      : real_(real), results_(results), encoded_(std::move(encoded)) {}
+
+  /// While it replays, a method that is made anew gets the results that are retained, and `begin`
+  /// of a round that is under way already goes on with that one. Nothing reaches `real`. Between
+  /// two steps.
+  void set_replaying(bool replaying);
+
+  [[nodiscard]] Rank self() const override { return real_.self(); }
+  [[nodiscard]] int members() const override { return real_.members(); }
+  [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
+  Ticket begin(Contribution contribution) override;
+  [[nodiscard]] bool poll(const Ticket& ticket) override;
+  /// Replaying: Corrupt where the round is neither retained nor under way.
+  [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
+                                                      Duration patience) override;
+  [[nodiscard]] ByteCounts bytes() const override { return real_.bytes(); }
+  [[nodiscard]] bool uncommitted() const override { return real_.uncommitted(); }
+  StepIndex go_back() override;
+
+ private:
+  Exchange& real_;
+  RetainedResults& results_;
+  const std::function<std::vector<EncodedShare>(const SyncId&)> encoded_;
+  std::map<SyncId, bool> open_;  // begun and not taken: whether the round has values
+  bool replaying_ = false;
+  std::map<SyncId, AskedRound> asked_;  // replayed and not taken
+};
+
+}  // namespace isthmus
