@@ -93,6 +93,7 @@ void CudaLoop::allocate() {
 }
 
 void CudaLoop::read_values(CanonicalRange range) {
+  settle_beside();
   // Forward only the values change on the host alone.
   if (mirror_is_right_ || options_.forward_only || range.size() == 0) return;
   cuda::copy(stream_, mirror_.data() + range.begin, values_.data() + range.begin,
@@ -102,6 +103,7 @@ void CudaLoop::read_values(CanonicalRange range) {
 }
 
 void CudaLoop::wrote_values(CanonicalRange range) {
+  settle_beside();
   if (!values_are_own_ || range.size() == 0) return;  // the next who wants them takes all
   cuda::copy(stream_, values_.data() + range.begin, mirror_.data() + range.begin,
              static_cast<std::size_t>(range.size()));
@@ -112,6 +114,11 @@ void CudaLoop::wrote_device_values(CanonicalRange range) {
   ISTHMUS_CHECK(values_are_own_, range.begin, range.end);
   mirror_is_right_ = false;
   if (working_is_own_ && range.size() > 0) static_cast<void>(round(values_.data(), range));
+}
+
+bool CudaLoop::go_beside(cuda::BesideStep* beside) {
+  beside_ = beside;
+  return true;
 }
 
 CudaValues CudaLoop::round(const float* masters, CanonicalRange range) {
@@ -235,8 +242,10 @@ double CudaLoop::finish_update(StepIndex t) {
 }
 
 InnerStep CudaLoop::train_step(StepIndex t) {
-  const CudaBatches::Step shape = queue_pass(t);
+  CudaBatches::Step shape = queue_pass(t);
+  if (beside_ != nullptr && beside_->passes_are_queued()) shape = queue_pass(t);
   queue_update(t);
+  if (beside_ != nullptr) beside_->step_is_queued(t);
   InnerStep step = finish_pass(t, shape);
   step.grad_norm = finish_update(t);
   return step;
@@ -261,6 +270,7 @@ std::span<float> CudaLoop::gradient(std::size_t parameter) {
 }
 
 double CudaLoop::apply_gradients(StepIndex t) {
+  settle_beside();
   ISTHMUS_CHECK(!options_.forward_only, t.value());
   static_cast<void>(own_values());
   static_cast<void>(gradient(0));
@@ -272,6 +282,7 @@ double CudaLoop::apply_gradients(StepIndex t) {
 
 LossSum CudaLoop::sum_losses(const TokenBatch& batch, const ParameterSource& source) {
   ISTHMUS_CHECK(batch.length >= 1 && batch.length <= options_.context, batch.length);
+  settle_beside();
   const CudaValues values = values_of(source);
   cuda::LossTotals* const totals = &totals_.data()->losses;
   cuda::fill_zero(stream_, totals, 1);
@@ -315,10 +326,12 @@ void CudaLoop::reset_optimizer() {
 }
 
 void CudaLoop::save(StateWriter& writer) const {
+  settle_beside();
   if (optimizer_) optimizer_->save(stream_, writer);
 }
 
 void CudaLoop::load(StateReader& reader) {
+  settle_beside();
   if (optimizer_) optimizer_->load(stream_, reader);
 }
 

@@ -24,13 +24,13 @@
 #include "inner/cuda_batches.h"
 #include "inner/cuda_model.h"
 #include "inner/cuda_optimizer.h"
-#include "inner/cuda_staging.h"
 #include "inner/language_model_loop.h"
 #include "inner/model_cost.h"
 #include "inner/model_layout.h"
 #include "inner/schedule.h"
 #include "isthmus/inner_loop.h"
 #include "kernels/cuda/resident_values.h"
+#include "kernels/cuda/staging.h"
 
 namespace isthmus {
 
@@ -75,6 +75,7 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   [[nodiscard]] float* device_values() override { return values_.data(); }
   [[nodiscard]] cuda::Stream& stream() override { return stream_; }
   void wrote_device_values(CanonicalRange elements) override;
+  [[nodiscard]] bool go_beside(cuda::BesideStep* beside) override;
   /// THROWS: RunError as LanguageModelLoop's; parameters and moments are then those before it.
   InnerStep train_step(StepIndex t) override;
   /// Announces all gradients at its end.
@@ -109,6 +110,10 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   };
 
   void allocate();
+  /// Before others than the one beside the step read or write what a step leaves behind.
+  void settle_beside() const {
+    if (beside_ != nullptr) beside_->values_are_asked_for();
+  }
   void repeat(RepeatedWork& work, const CudaBatches::Step& shape,
               const std::function<void()>& queue);
   [[nodiscard]] std::size_t elements() const {
@@ -148,8 +153,9 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   std::optional<CudaOptimizer> optimizer_;  // none when forward only
   std::unique_ptr<CudaModel> model_;
   RepeatedWork pass_, update_;
+  cuda::BesideStep* beside_ = nullptr;
   std::optional<CudaBatches> batches_;
-  CudaStaging staging_;          // of a source's values
+  cuda::Staging staging_;        // of a source's values
   mutable cuda::Stream stream_;  // ends before what it reads and writes; `save` copies
 };
 

@@ -8,7 +8,7 @@
 namespace isthmus::outer {
 
 FragmentMaker fragments_on_device(const FragmentedSettings&, std::span<const Parameter>,
-                                  cuda::ResidentValues&) {
+                                  cuda::ResidentValues&, KeptIn) {
   throw SystemError(fmt::format("outer.placement = \"device\": {}", cuda::unavailable()));
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/log.h"
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
 #include "outer/co2.h"
@@ -22,6 +23,7 @@
 #include "outer/spsa.h"
 #include "outer/streaming_diloco.h"
 #include "outer/zero_one_adam.h"
+#include "quant/cuda_codec.h"
 
 namespace isthmus {
 namespace {
@@ -29,8 +31,8 @@ namespace {
 using Maker = std::unique_ptr<OuterStrategy> (*)(const MethodInfo&, const OuterOptions&, InnerLoop&,
                                                  Exchange&);
 using DeviceMaker = std::unique_ptr<OuterStrategy> (*)(const MethodInfo&, const OuterOptions&,
-                                                       InnerLoop&, Exchange&,
-                                                       cuda::ResidentValues&);
+                                                       InnerLoop&, Exchange&, cuda::ResidentValues&,
+                                                       outer::KeptIn);
 
 std::unique_ptr<OuterStrategy> make_ddp(const MethodInfo& method, const OuterOptions& options,
                                         InnerLoop& inner, Exchange& exchange) {
@@ -48,11 +50,13 @@ std::unique_ptr<OuterStrategy> make_fragmented(const MethodInfo& method,
 std::unique_ptr<OuterStrategy> make_fragmented_on_device(const MethodInfo& method,
                                                          const OuterOptions& options,
                                                          InnerLoop& inner, Exchange& exchange,
-                                                         cuda::ResidentValues& values) {
+                                                         cuda::ResidentValues& values,
+                                                         outer::KeptIn kept) {
   outer::FragmentedSettings settings = outer::resolve(method, options, inner.parameters());
   const outer::FragmentMaker make =
-      outer::fragments_on_device(settings, inner.parameters(), values);
-  return std::make_unique<outer::StreamingDiLoCo>(std::move(settings), inner, exchange, make);
+      outer::fragments_on_device(settings, inner.parameters(), values, kept);
+  return std::make_unique<outer::StreamingDiLoCo>(std::move(settings), inner, exchange, make,
+                                                  &values);
 }
 
 template <typename Method>
@@ -328,13 +332,28 @@ std::unique_ptr<OuterStrategy> outer::make_outer_strategy_on_device(std::string_
                     name, fmt::join(names, ", ")));
   }
   try {
-    return row.make_on_device(row.info, options, inner, exchange, values);
+    return row.make_on_device(row.info, options, inner, exchange, values, KeptIn::kDevice);
   } catch (const cuda::OutOfDeviceMemory& error) {
     throw outer_memory_error(name, options, inner.parameters(), error.what());
   } catch (const SystemError& error) {  // of pinned host memory, or of the device itself
     throw SystemError(
         fmt::format("outer.placement = \"device\": {}; set it to \"host\"", error.what()));
   }
+}
+
+std::unique_ptr<OuterStrategy> outer::make_outer_strategy_beside_device(
+    std::string_view name, const OuterOptions& options, InnerLoop& inner, Exchange& exchange,
+    cuda::ResidentValues& values) {
+  const Row& row = checked_row(name, options);
+  if (row.make_on_device != nullptr &&
+      cuda::DeviceCodec::has_kernels(*make_codec(codec_of(row.info, options)))) {
+    try {
+      return row.make_on_device(row.info, options, inner, exchange, values, KeptIn::kPinned);
+    } catch (const SystemError& error) {
+      log_info("the CPU computes on the outer state, for want of memory: {}", error.what());
+    }
+  }
+  return row.make(row.info, options, inner, exchange);
 }
 
 }  // namespace isthmus
