@@ -26,6 +26,16 @@ class BesideStep {
   virtual void values_are_asked_for() noexcept = 0;
 };
 
+/// What a ParameterSource is besides, whose values are made up on the device. Such a loop asks for
+/// them here and not for those on the host, which it need not have.
+class DeviceSource {
+ public:
+  virtual ~DeviceSource() = default;
+  /// Queues: out[0, elements.size()) := its values of these canonical elements. out: on the device,
+  /// not the loop's own values.
+  virtual void fill(Stream& stream, CanonicalRange elements, float* out) const = 0;
+};
+
 class ResidentValues {
  public:
   virtual ~ResidentValues() = default;

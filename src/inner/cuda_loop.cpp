@@ -82,9 +82,9 @@ void CudaLoop::allocate() {
     zeros_behind(working_);
   }
   totals_ = cuda::DeviceArray<CudaStepTotals>(1);
+  gradients_ = cuda::DeviceArray<float>(in_array);
+  zeros_behind(gradients_);  // a source's values come there
   if (training) {
-    gradients_ = cuda::DeviceArray<float>(in_array);
-    zeros_behind(gradients_);  // a source's values come there
     squares_ = cuda::DeviceArray<double>(cuda::squared_norm_scratch(layout_.elements()));
     optimizer_.emplace(options_.inner, layout_, stream_);
   }
@@ -94,8 +94,7 @@ void CudaLoop::allocate() {
 
 void CudaLoop::read_values(CanonicalRange range) {
   settle_beside();
-  // Forward only the values change on the host alone.
-  if (mirror_is_right_ || options_.forward_only || range.size() == 0) return;
+  if (mirror_is_right_ || range.size() == 0) return;
   cuda::copy(stream_, mirror_.data() + range.begin, values_.data() + range.begin,
              static_cast<std::size_t>(range.size()));
   stream_.synchronize();
@@ -104,14 +103,13 @@ void CudaLoop::read_values(CanonicalRange range) {
 
 void CudaLoop::wrote_values(CanonicalRange range) {
   settle_beside();
-  if (!values_are_own_ || range.size() == 0) return;  // the next who wants them takes all
+  if (range.size() == 0) return;
   cuda::copy(stream_, values_.data() + range.begin, mirror_.data() + range.begin,
              static_cast<std::size_t>(range.size()));
   if (working_is_own_) static_cast<void>(round(values_.data(), range));
 }
 
 void CudaLoop::wrote_device_values(CanonicalRange range) {
-  ISTHMUS_CHECK(values_are_own_, range.begin, range.end);
   mirror_is_right_ = false;
   if (working_is_own_ && range.size() > 0) static_cast<void>(round(values_.data(), range));
 }
@@ -130,10 +128,6 @@ CudaValues CudaLoop::round(const float* masters, CanonicalRange range) {
 
 CudaValues CudaLoop::own_values() {
   const CanonicalRange all{0, layout_.elements()};
-  if (!values_are_own_) {
-    values_are_own_ = working_is_own_ = true;
-    wrote_values(all);
-  }
   if (!working_is_own_) {
     working_is_own_ = true;
     return round(values_.data(), all);
@@ -151,13 +145,16 @@ bool CudaLoop::is_own(const ParameterSource& source) const {
 }
 
 CudaValues CudaLoop::values_of(const ParameterSource& source) {
-  if (is_own(source)) return own_values();
-  // Forward only there is room for one set of values, and the loop's own are in the mirror.
-  float* const to = options_.forward_only ? values_.data() : gradients_.data();
-  values_are_own_ = !options_.forward_only;
+  const auto* const there = dynamic_cast<const cuda::DeviceSource*>(&source);
+  if (there == nullptr && is_own(source)) return own_values();
+  const CanonicalRange all{0, layout_.elements()};
   working_is_own_ = working_.empty();
-  copy_values(source, to);
-  return round(to, {0, layout_.elements()});
+  if (there != nullptr) {
+    there->fill(stream_, all, gradients_.data());
+  } else {
+    copy_values(source, gradients_.data());
+  }
+  return round(gradients_.data(), all);
 }
 
 void CudaLoop::copy_values(const ParameterSource& source, float* to) {
@@ -175,7 +172,7 @@ void CudaLoop::copy_values(const ParameterSource& source, float* to) {
     }
     const std::span<const float> values = source.values(i);
     ISTHMUS_CHECK(values.size() == parameter.values.size(), i, values.size());
-    if (values.data() == parameter.values.data() && !options_.forward_only) {
+    if (values.data() == parameter.values.data()) {
       cuda::copy<float>(stream_, place, values_.data() + parameter.elements.begin, values.size());
     } else {
       staging_.put(stream_, place, values);

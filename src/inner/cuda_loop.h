@@ -71,7 +71,6 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   void read_values(CanonicalRange elements) override;
   /// Queues the copy and returns.
   void wrote_values(CanonicalRange elements) override;
-  /// Not for a loop that goes forward only, whose masters are on the host.
   [[nodiscard]] float* device_values() override { return values_.data(); }
   [[nodiscard]] cuda::Stream& stream() override { return stream_; }
   void wrote_device_values(CanonicalRange elements) override;
@@ -143,11 +142,10 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   cuda::PinnedArray<float> gradients_mirror_;  // once they are asked for
   cuda::PinnedArray<CudaStepTotals> host_totals_;
   bool mirror_is_right_ = true;  // all of it
-  bool values_are_own_ = true;   // forward only: else values_ hold a source's
   bool working_is_own_ = true;   // else working_ is rounded from a source's values
   cuda::DeviceArray<float> values_;
   cuda::DeviceArray<kernels::Bf16> working_;  // bf16
-  cuda::DeviceArray<float> gradients_;        // between steps: values of a source
+  cuda::DeviceArray<float> gradients_;        // between steps, and forward only: a source's values
   cuda::DeviceArray<double> squares_;         // scratch of the norm
   cuda::DeviceArray<CudaStepTotals> totals_;
   std::optional<CudaOptimizer> optimizer_;  // none when forward only

@@ -79,6 +79,17 @@ class ResidentLoop final : public InnerLoop, public cuda::ResidentValues {
     end_.record(stream_);
     return step;
   }
+  /// With values that are made up on the device.
+  [[nodiscard]] InnerStep train_loss(StepIndex t, SampleShare share,
+                                     const ParameterSource& source) override {
+    const auto& there = dynamic_cast<const cuda::DeviceSource&>(source);
+    const cuda::DeviceArray<float> out(mirror_.size());
+    there.fill(stream_, isthmus::all_elements(real_), out.data());
+    std::vector<float> host(out.size());
+    cuda::copy<float>(stream_, host.data(), out.data(), host.size());
+    stream_.synchronize();
+    return real_.train_loss(t, share, HostValues(parameters_, host));
+  }
   [[nodiscard]] double learning_rate(StepIndex t) const override { return real_.learning_rate(t); }
   void reset_optimizer() override { real_.reset_optimizer(); }
   void save(StateWriter& writer) const override {
@@ -99,6 +110,21 @@ class ResidentLoop final : public InnerLoop, public cuda::ResidentValues {
   std::function<void(StepIndex t)> on_wait;
 
  private:
+  class HostValues final : public ParameterSource {
+   public:
+    HostValues(std::span<const Parameter> parameters, std::span<const float> values)
+        : parameters_(parameters), values_(values) {}
+    [[nodiscard]] std::span<const float> values(std::size_t parameter) const override {
+      const CanonicalRange elements = parameters_[parameter].elements;
+      return values_.subspan(static_cast<std::size_t>(elements.begin),
+                             static_cast<std::size_t>(elements.size()));
+    }
+
+   private:
+    std::span<const Parameter> parameters_;
+    std::span<const float> values_;
+  };
+
   /// What a step reads of its weights.
   void queue_pass() {
     for (const Parameter& parameter : real_.parameters()) {
