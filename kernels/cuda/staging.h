@@ -15,12 +15,18 @@ namespace isthmus::cuda {
 
 class Staging {
  public:
+  /// Makes the buffers, for who must not wait for them later.
+  void make() {
+    for (Buffer& buffer : buffers_) {
+      if (buffer.values.empty()) buffer.values = PinnedArray<float>(kValues);
+    }
+  }
   /// to[0, from.size()) := from. Blocks while both buffers wait to be read.
   void put(Stream& stream, float* to, std::span<const float> from) {
     while (!from.empty()) {
+      make();
       Buffer& buffer = buffers_[next_];
       next_ = 1 - next_;
-      if (buffer.values.empty()) buffer.values = PinnedArray<float>(kValues);
       buffer.read.synchronize();
       const std::size_t count = std::min(from.size(), kValues);
       std::copy_n(from.data(), count, buffer.values.data());

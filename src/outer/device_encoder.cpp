@@ -37,6 +37,7 @@ DeviceEncoder::DeviceEncoder(const Codec& codec, std::size_t largest, KeptIn kep
       host_bytes_(bytes_.size()),
       host_sampled_(sampled_.size()),
       host_looked_at_(looked_at_.size()) {
+  staging_.make();
   if (kept == KeptIn::kDevice) return;
   anchor = DevicePlace(largest);
   if (arrays.momentum) momentum = DevicePlace(largest);
