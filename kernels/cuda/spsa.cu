@@ -144,7 +144,7 @@ void spsa_perturb(Stream& stream, std::uint64_t run_key, const kernels::SpsaDire
   launch(stream, shape_of(first, n), perturb_kernel, run_key, z, eps, first, n, w, out);
 }
 
-SpsaSteps::SpsaSteps(Stream& stream, std::span<const kernels::SpsaStep> steps) {
+void SpsaSteps::put(Stream& stream, std::span<const kernels::SpsaStep> steps) {
   std::vector<Step> packed;
   std::vector<kernels::SpsaEntry> entries;
   for (const kernels::SpsaStep& step : steps) {
@@ -160,8 +160,11 @@ SpsaSteps::SpsaSteps(Stream& stream, std::span<const kernels::SpsaStep> steps) {
     }
     packed.push_back(one);
   }
-  steps_ = DeviceArray<Step>(packed.size());
-  entries_ = DeviceArray<kernels::SpsaEntry>(entries.size());
+  count_ = packed.size();
+  const bool grows = steps_.size() < packed.size() || entries_.size() < entries.size();
+  if (grows) stream.synchronize();  // what is queued reads those before
+  if (steps_.size() < packed.size()) steps_ = DeviceArray<Step>(packed.size());
+  if (entries_.size() < entries.size()) entries_ = DeviceArray<kernels::SpsaEntry>(entries.size());
   copy(stream, steps_.data(), packed.data(), packed.size());
   copy(stream, entries_.data(), entries.data(), entries.size());
   stream.synchronize();

@@ -19,8 +19,13 @@ void spsa_perturb(Stream& stream, std::uint64_t run_key, const kernels::SpsaDire
 /// Steps of a log in device memory, to be applied to any number of spans.
 class SpsaSteps {
  public:
-  /// Blocks until they are there. REQUIRES: entries as spsa_apply has them.
-  SpsaSteps(Stream& stream, std::span<const kernels::SpsaStep> steps);
+  /// None.
+  SpsaSteps() = default;
+  SpsaSteps(Stream& stream, std::span<const kernels::SpsaStep> steps) { put(stream, steps); }
+  /// These in the place of those before; memory grows, if it must. Blocks until they are there.
+  /// They stay until what was queued with them on `stream` has been done.
+  /// REQUIRES: entries as kernels::spsa_apply has them.
+  void put(Stream& stream, std::span<const kernels::SpsaStep> steps);
 
   struct Step {
     std::uint32_t step = 0;
@@ -30,13 +35,14 @@ class SpsaSteps {
     float c = 0;
     float decay = 1;
   };
-  [[nodiscard]] std::size_t size() const { return steps_.size(); }
+  [[nodiscard]] std::size_t size() const { return count_; }
   [[nodiscard]] const Step* steps() const { return steps_.data(); }
   [[nodiscard]] const kernels::SpsaEntry* entries() const { return entries_.data(); }
 
  private:
   DeviceArray<Step> steps_;
   DeviceArray<kernels::SpsaEntry> entries_;
+  std::size_t count_ = 0;
 };
 
 /// Applies the steps one after another to elements first .. first + n. w: (n,) float32 on the

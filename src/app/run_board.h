@@ -104,6 +104,8 @@ class Board {
   [[nodiscard]] virtual std::vector<std::int64_t> await_eval(StepIndex t) = 0;
   virtual void complete_eval(StepIndex t, const std::vector<EvalPart>& missing) = 0;
 
+  /// Whether `begin_step` of it, which follows at once, waits for nobody: it has begun then.
+  [[nodiscard]] virtual bool may_begin(StepIndex) { return true; }
   /// A worker is about to take step t. `checkpoint_due`: a checkpoint is due by time; only worker
   /// 0's word counts. Blocks while others have to be heard. RETURNS: whether it may; not while too
   /// few sites are there: all stand after step t - 1 then. If that does not end the run

@@ -195,7 +195,8 @@ bool SiteBoard::begin_step(Rank, StepIndex t, bool checkpoint_due) {
     }
     if (leave && options_.elastic) agreement_.wish(Purpose::kLeave, out);
   });
-  bool may = false, too_few = false, ends = false;
+  bool may = begun_ahead_ == t;
+  bool too_few = false, ends = false;
   const TimePoint deadline = has_hub() ? now() + options_.patience : kNever;
   (void)queue_->wait(
       [&] {
@@ -213,6 +214,11 @@ bool SiteBoard::begin_step(Rank, StepIndex t, bool checkpoint_due) {
         "the hub has not said within net.patience whether step {} may begin", t.value()));
   }
   return may;
+}
+
+bool SiteBoard::may_begin(StepIndex t) {
+  if (may_stand_in(t)) begun_ahead_ = t;
+  return begun_ahead_ == t;
 }
 
 bool SiteBoard::may_stand_in(StepIndex sent) {

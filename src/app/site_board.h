@@ -70,6 +70,7 @@ class SiteBoard final : public Board {
   /// THROWS: PeerError, as explain.
   [[nodiscard]] std::vector<std::int64_t> await_eval(StepIndex t) override;
   void complete_eval(StepIndex t, const std::vector<EvalPart>& missing) override;
+  [[nodiscard]] bool may_begin(StepIndex t) override;
   [[nodiscard]] bool begin_step(Rank rank, StepIndex t, bool checkpoint_due) override;
   [[nodiscard]] bool checkpoint_after(StepIndex t) override;
   [[nodiscard]] StopWish stop_after(StepIndex t) override;
@@ -160,6 +161,7 @@ class SiteBoard final : public Board {
 
   const Options options_;
   Runtime& runtime_;
+  StepIndex begun_ahead_;  // the last step that may_begin has begun; the worker's
   const TimePoint start_;
   RunBoard whole_;  // has a lock of its own
   std::unique_ptr<WaitQueue> queue_;

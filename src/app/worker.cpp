@@ -94,6 +94,7 @@ class Worker {
                                                              .work = *std::move(hand.work),
                                                              .fragments = carries->fragments()});
       hand.work.reset();
+      strategy_.reset();  // it has gone on beside the model's steps
     } else if (!something && !std::exchange(hand.told, true)) {
       log_info(
           "this site does not train on alone, since it could not take that along ({}): it waits",
@@ -177,6 +178,10 @@ class Worker {
       return outer::make_outer_strategy_on_device(setup_.config.method, options, inner_, exchange(),
                                                   *values);
     }
+    if (values != nullptr && !context_.runtime.simulated()) {
+      return outer::make_outer_strategy_beside_device(setup_.config.method, options, inner_,
+                                                      exchange(), *values);
+    }
     return make_outer_strategy(setup_.config.method, options, inner_, exchange());
   }
 
@@ -226,6 +231,7 @@ class Worker {
   /// comes back is given the state of here.
   [[nodiscard]] bool begin(StepIndex t) {
     const auto may = [&] {
+      give_what_is_being_sent(t);
       const bool due = (context_.rank == Rank(0) || setup_.site != nullptr) &&
                        setup_.checkpointing.due_by_time();
       return setup_.board.begin_step(context_.rank, t, due);
@@ -269,6 +275,12 @@ class Worker {
     std::unique_ptr<OuterStrategy> strategy = make_strategy();
     restore_worker_state(*state, inner_, *strategy);
     return strategy;
+  }
+
+  /// What goes on beside the next step must not wait with it for others, who may be waiting for it.
+  void give_what_is_being_sent(StepIndex t) {
+    if (dynamic_cast<cuda::ResidentValues*>(model_.get()) == nullptr) return;
+    if (!setup_.board.may_begin(t)) inner_.read_values({});
   }
 
   /// After a step that nothing takes back any more: what to go back to, if a later one is.

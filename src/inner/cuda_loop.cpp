@@ -82,9 +82,9 @@ void CudaLoop::allocate() {
     zeros_behind(working_);
   }
   totals_ = cuda::DeviceArray<CudaStepTotals>(1);
+  gradients_ = cuda::DeviceArray<float>(in_array);
+  zeros_behind(gradients_);  // a source's values come there
   if (training) {
-    gradients_ = cuda::DeviceArray<float>(in_array);
-    zeros_behind(gradients_);  // a source's values come there
     squares_ = cuda::DeviceArray<double>(cuda::squared_norm_scratch(layout_.elements()));
     optimizer_.emplace(options_.inner, layout_, stream_);
   }
@@ -93,8 +93,8 @@ void CudaLoop::allocate() {
 }
 
 void CudaLoop::read_values(CanonicalRange range) {
-  // Forward only the values change on the host alone.
-  if (mirror_is_right_ || options_.forward_only || range.size() == 0) return;
+  settle_beside();
+  if (mirror_is_right_ || range.size() == 0) return;
   cuda::copy(stream_, mirror_.data() + range.begin, values_.data() + range.begin,
              static_cast<std::size_t>(range.size()));
   stream_.synchronize();
@@ -102,16 +102,21 @@ void CudaLoop::read_values(CanonicalRange range) {
 }
 
 void CudaLoop::wrote_values(CanonicalRange range) {
-  if (!values_are_own_ || range.size() == 0) return;  // the next who wants them takes all
+  settle_beside();
+  if (range.size() == 0) return;
   cuda::copy(stream_, values_.data() + range.begin, mirror_.data() + range.begin,
              static_cast<std::size_t>(range.size()));
   if (working_is_own_) static_cast<void>(round(values_.data(), range));
 }
 
 void CudaLoop::wrote_device_values(CanonicalRange range) {
-  ISTHMUS_CHECK(values_are_own_, range.begin, range.end);
   mirror_is_right_ = false;
   if (working_is_own_ && range.size() > 0) static_cast<void>(round(values_.data(), range));
+}
+
+bool CudaLoop::go_beside(cuda::BesideStep* beside) {
+  beside_ = beside;
+  return true;
 }
 
 CudaValues CudaLoop::round(const float* masters, CanonicalRange range) {
@@ -123,10 +128,6 @@ CudaValues CudaLoop::round(const float* masters, CanonicalRange range) {
 
 CudaValues CudaLoop::own_values() {
   const CanonicalRange all{0, layout_.elements()};
-  if (!values_are_own_) {
-    values_are_own_ = working_is_own_ = true;
-    wrote_values(all);
-  }
   if (!working_is_own_) {
     working_is_own_ = true;
     return round(values_.data(), all);
@@ -144,13 +145,16 @@ bool CudaLoop::is_own(const ParameterSource& source) const {
 }
 
 CudaValues CudaLoop::values_of(const ParameterSource& source) {
-  if (is_own(source)) return own_values();
-  // Forward only there is room for one set of values, and the loop's own are in the mirror.
-  float* const to = options_.forward_only ? values_.data() : gradients_.data();
-  values_are_own_ = !options_.forward_only;
+  const auto* const there = dynamic_cast<const cuda::DeviceSource*>(&source);
+  if (there == nullptr && is_own(source)) return own_values();
+  const CanonicalRange all{0, layout_.elements()};
   working_is_own_ = working_.empty();
-  copy_values(source, to);
-  return round(to, {0, layout_.elements()});
+  if (there != nullptr) {
+    there->fill(stream_, all, gradients_.data());
+  } else {
+    copy_values(source, gradients_.data());
+  }
+  return round(gradients_.data(), all);
 }
 
 void CudaLoop::copy_values(const ParameterSource& source, float* to) {
@@ -168,7 +172,7 @@ void CudaLoop::copy_values(const ParameterSource& source, float* to) {
     }
     const std::span<const float> values = source.values(i);
     ISTHMUS_CHECK(values.size() == parameter.values.size(), i, values.size());
-    if (values.data() == parameter.values.data() && !options_.forward_only) {
+    if (values.data() == parameter.values.data()) {
       cuda::copy<float>(stream_, place, values_.data() + parameter.elements.begin, values.size());
     } else {
       staging_.put(stream_, place, values);
@@ -235,8 +239,10 @@ double CudaLoop::finish_update(StepIndex t) {
 }
 
 InnerStep CudaLoop::train_step(StepIndex t) {
-  const CudaBatches::Step shape = queue_pass(t);
+  CudaBatches::Step shape = queue_pass(t);
+  if (beside_ != nullptr && beside_->passes_are_queued()) shape = queue_pass(t);
   queue_update(t);
+  if (beside_ != nullptr) beside_->step_is_queued(t);
   InnerStep step = finish_pass(t, shape);
   step.grad_norm = finish_update(t);
   return step;
@@ -261,6 +267,7 @@ std::span<float> CudaLoop::gradient(std::size_t parameter) {
 }
 
 double CudaLoop::apply_gradients(StepIndex t) {
+  settle_beside();
   ISTHMUS_CHECK(!options_.forward_only, t.value());
   static_cast<void>(own_values());
   static_cast<void>(gradient(0));
@@ -272,6 +279,7 @@ double CudaLoop::apply_gradients(StepIndex t) {
 
 LossSum CudaLoop::sum_losses(const TokenBatch& batch, const ParameterSource& source) {
   ISTHMUS_CHECK(batch.length >= 1 && batch.length <= options_.context, batch.length);
+  settle_beside();
   const CudaValues values = values_of(source);
   cuda::LossTotals* const totals = &totals_.data()->losses;
   cuda::fill_zero(stream_, totals, 1);
@@ -315,10 +323,12 @@ void CudaLoop::reset_optimizer() {
 }
 
 void CudaLoop::save(StateWriter& writer) const {
+  settle_beside();
   if (optimizer_) optimizer_->save(stream_, writer);
 }
 
 void CudaLoop::load(StateReader& reader) {
+  settle_beside();
   if (optimizer_) optimizer_->load(stream_, reader);
 }
 

@@ -24,13 +24,13 @@
 #include "inner/cuda_batches.h"
 #include "inner/cuda_model.h"
 #include "inner/cuda_optimizer.h"
-#include "inner/cuda_staging.h"
 #include "inner/language_model_loop.h"
 #include "inner/model_cost.h"
 #include "inner/model_layout.h"
 #include "inner/schedule.h"
 #include "isthmus/inner_loop.h"
 #include "kernels/cuda/resident_values.h"
+#include "kernels/cuda/staging.h"
 
 namespace isthmus {
 
@@ -71,10 +71,10 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   void read_values(CanonicalRange elements) override;
   /// Queues the copy and returns.
   void wrote_values(CanonicalRange elements) override;
-  /// Not for a loop that goes forward only, whose masters are on the host.
   [[nodiscard]] float* device_values() override { return values_.data(); }
   [[nodiscard]] cuda::Stream& stream() override { return stream_; }
   void wrote_device_values(CanonicalRange elements) override;
+  [[nodiscard]] bool go_beside(cuda::BesideStep* beside) override;
   /// THROWS: RunError as LanguageModelLoop's; parameters and moments are then those before it.
   InnerStep train_step(StepIndex t) override;
   /// Announces all gradients at its end.
@@ -109,6 +109,10 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   };
 
   void allocate();
+  /// Before others than the one beside the step read or write what a step leaves behind.
+  void settle_beside() const {
+    if (beside_ != nullptr) beside_->values_are_asked_for();
+  }
   void repeat(RepeatedWork& work, const CudaBatches::Step& shape,
               const std::function<void()>& queue);
   [[nodiscard]] std::size_t elements() const {
@@ -138,18 +142,18 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   cuda::PinnedArray<float> gradients_mirror_;  // once they are asked for
   cuda::PinnedArray<CudaStepTotals> host_totals_;
   bool mirror_is_right_ = true;  // all of it
-  bool values_are_own_ = true;   // forward only: else values_ hold a source's
   bool working_is_own_ = true;   // else working_ is rounded from a source's values
   cuda::DeviceArray<float> values_;
   cuda::DeviceArray<kernels::Bf16> working_;  // bf16
-  cuda::DeviceArray<float> gradients_;        // between steps: values of a source
+  cuda::DeviceArray<float> gradients_;        // between steps, and forward only: a source's values
   cuda::DeviceArray<double> squares_;         // scratch of the norm
   cuda::DeviceArray<CudaStepTotals> totals_;
   std::optional<CudaOptimizer> optimizer_;  // none when forward only
   std::unique_ptr<CudaModel> model_;
   RepeatedWork pass_, update_;
+  cuda::BesideStep* beside_ = nullptr;
   std::optional<CudaBatches> batches_;
-  CudaStaging staging_;          // of a source's values
+  cuda::Staging staging_;        // of a source's values
   mutable cuda::Stream stream_;  // ends before what it reads and writes; `save` copies
 };
 

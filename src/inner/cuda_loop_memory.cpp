@@ -72,8 +72,8 @@ MemoryEstimate cuda_loop_memory(const ModelLayout& layout, const LanguageModelOp
   memory.parameters = in_array * (kMaster + (options.bf16 ? kRounded : 0));
   memory.update = CudaBatches::device_bytes(cuda_batches_shape(layout, options)) +
                   static_cast<std::int64_t>(sizeof(CudaStepTotals));
+  memory.gradients = in_array * kMaster;  // forward only: values of a source
   if (!options.forward_only) {
-    memory.gradients = in_array * kMaster;
     memory.moments = CudaOptimizer::moment_bytes(options.inner, layout);
     memory.update +=
         CudaOptimizer::other_bytes(options.inner, layout) +

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <vector>
 
 #include "core/check.h"
 #include "kernels/cuda/outer_arithmetic.h"
@@ -25,84 +24,129 @@ std::vector<std::uint32_t> sampled_tiles(std::size_t n) {
 
 }  // namespace
 
-DeviceEncoder::DeviceEncoder(const Codec& codec, std::size_t largest)
+DeviceEncoder::DeviceEncoder(const Codec& codec, std::size_t largest, KeptIn kept,
+                             DeviceFragmentArrays arrays)
     : codec_(make_codec(codec.name())),
       vector_(largest),
+      mean_(largest),
       tile_sums_(tiles_of(largest)),
       bytes_(encoded_bytes(codec, largest)),
       sampled_(most_sampled_tiles(largest)),
       looked_at_(sampled_.size() * kTileValues),
       host_tile_sums_(tile_sums_.size()),
       host_bytes_(bytes_.size()),
-      host_looked_at_(looked_at_.size()) {}
-
-// The tiles' sums are added on the host, in order: on the device that is one thread's work.
-double DeviceEncoder::norm(cuda::Stream& stream, std::size_t n) const {
-  const std::size_t tiles = tiles_of(n);
-  cuda::tile_squares(stream, n, vector_.data(), tile_sums_.data());
-  cuda::copy<double>(stream, host_tile_sums_.data(), tile_sums_.data(), tiles);
-  stream.synchronize();
-  const double* const sums = host_tile_sums_.data();
-  return std::sqrt(std::accumulate(sums, sums + tiles, 0.0));
+      host_sampled_(sampled_.size()),
+      host_looked_at_(looked_at_.size()) {
+  staging_.make();
+  if (kept == KeptIn::kDevice) return;
+  anchor = DevicePlace(largest);
+  if (arrays.momentum) momentum = DevicePlace(largest);
+  if (arrays.summed) summed = DevicePlace(largest);
+  if (arrays.residual) residual = DevicePlace(largest);
 }
 
-DeviceEncoder::Contribution DeviceEncoder::encode(cuda::Stream& stream, std::size_t n,
-                                                  const EncodeKey& key, float* residual) {
+void DeviceEncoder::begin_after(cuda::Stream& other) {
+  others_work_.record(other);
+  stream_.wait(others_work_);
+}
+
+void DeviceEncoder::go_before(cuda::Stream& other) {
+  own_work_.record(stream_);
+  other.wait(own_work_);
+}
+
+void DeviceEncoder::begin_norm(std::size_t n) {
   ISTHMUS_CHECK(n <= vector_.size(), n, vector_.size());
-  const std::vector<std::uint32_t> sampled = sampled_tiles(n);
-  ISTHMUS_CHECK(sampled.size() <= sampled_.size(), n, sampled.size(), sampled_.size());
-  cuda::copy(stream, sampled_.data(), sampled.data(), sampled.size());
-  const Work work{stream, n, key, residual, sampled};
-  queue_from(0, work);
-  if (residual != nullptr) start_residual_anew_where_not_finite(work);
-  const std::size_t bytes = encoded_bytes(codec(), n);
-  cuda::copy<std::byte>(stream, host_bytes_.data(), bytes_.data(), bytes);
-  cuda::copy<float>(stream, host_looked_at_.data(), looked_at_.data(),
-                    sampled.size() * kTileValues);
-  stream.synchronize();
+  n_ = n;
+  cuda::tile_squares(stream_, n, vector_.data(), tile_sums_.data());
+  cuda::copy<double>(stream_, host_tile_sums_.data(), tile_sums_.data(), tiles_of(n));
+  norm_is_there_.record(stream_);
+}
+
+// The tiles' sums are added on the host, in order: on the device that is one thread's work.
+double DeviceEncoder::norm() {
+  norm_is_there_.synchronize();
+  const double* const sums = host_tile_sums_.data();
+  return std::sqrt(std::accumulate(sums, sums + tiles_of(n_), 0.0));
+}
+
+void DeviceEncoder::begin_encoding(const EncodeKey& key, float* lost) {
+  key_ = key;
+  residual_ = lost;
+  tiles_ = sampled_tiles(n_);
+  ISTHMUS_CHECK(tiles_.size() <= sampled_.size(), n_, tiles_.size(), sampled_.size());
+  std::ranges::copy(tiles_, host_sampled_.data());
+  cuda::copy<std::uint32_t>(stream_, sampled_.data(), host_sampled_.data(), tiles_.size());
+  queue_from(0);
+  queue_copies();
+}
+
+void DeviceEncoder::queue_copies() {
+  cuda::copy<std::byte>(stream_, host_bytes_.data(), bytes_.data(), encoded_bytes(codec(), n_));
+  cuda::copy<float>(stream_, host_looked_at_.data(), looked_at_.data(),
+                    tiles_.size() * kTileValues);
+  bytes_are_there_.record(stream_);
+}
+
+DeviceEncoder::Contribution DeviceEncoder::finish_encoding() {
+  bytes_are_there_.synchronize();
+  if (residual_ != nullptr && start_residual_anew_where_not_finite()) {
+    queue_copies();
+    bytes_are_there_.synchronize();
+  }
+  const std::size_t bytes = encoded_bytes(codec(), n_);
   Contribution contribution{
-      .encoded = {.values = n, .bytes = {host_bytes_.data(), host_bytes_.data() + bytes}},
-      .sample = ContributionSample(n)};
+      .encoded = {.values = n_, .bytes = {host_bytes_.data(), host_bytes_.data() + bytes}},
+      .sample = ContributionSample(n_)};
   const std::size_t whole = codec().encoded_bytes(kTileValues);
-  for (std::size_t k = 0; k < sampled.size(); ++k) {
-    const std::size_t values = std::min(kTileValues, n - sampled[k] * kTileValues);
+  for (std::size_t k = 0; k < tiles_.size(); ++k) {
+    const std::size_t values = std::min(kTileValues, n_ - tiles_[k] * kTileValues);
     contribution.sample.take(codec(), {host_looked_at_.data() + k * kTileValues, values},
                              std::span(contribution.encoded.bytes)
-                                 .subspan(sampled[k] * whole, codec().encoded_bytes(values)));
+                                 .subspan(tiles_[k] * whole, codec().encoded_bytes(values)));
   }
   return contribution;
 }
 
-void DeviceEncoder::queue_from(std::size_t first, const Work& work) {
-  const auto behind = static_cast<std::size_t>(std::ranges::lower_bound(work.sampled, first) -
-                                               work.sampled.begin());
-  cuda::gather_tiles(work.stream, work.n, vector_.data(), work.residual, sampled_.data() + behind,
-                     work.sampled.size() - behind, looked_at_.data() + behind * kTileValues);
+void DeviceEncoder::queue_from(std::size_t first) {
+  const auto behind =
+      static_cast<std::size_t>(std::ranges::lower_bound(tiles_, first) - tiles_.begin());
+  cuda::gather_tiles(stream_, n_, vector_.data(), residual_, sampled_.data() + behind,
+                     tiles_.size() - behind, looked_at_.data() + behind * kTileValues);
   const std::size_t begin = first * kTileValues;
   const float* const values = vector_.data() + begin;
   std::byte* const bytes = bytes_.data() + first * codec().encoded_bytes(kTileValues);
-  EncodeKey key = work.key;
+  EncodeKey key = key_;
   key.tile += first;
-  if (work.residual == nullptr) {
-    codec_.encode(work.stream, values, work.n - begin, bytes, key);
+  if (residual_ == nullptr) {
+    codec_.encode(stream_, values, n_ - begin, bytes, key);
   } else {
-    codec_.encode_with_feedback(work.stream, work.residual + begin, 1, values, work.n - begin,
-                                bytes, key, bad_);
+    codec_.encode_with_feedback(stream_, residual_ + begin, 1, values, n_ - begin, bytes, key,
+                                bad_);
   }
 }
 
 // As encode_tiles: after a tile that is not finite with its residual all of the residual is zero,
 // and the tiles that follow it are encoded from there.
-void DeviceEncoder::start_residual_anew_where_not_finite(const Work& work) {
+bool DeviceEncoder::start_residual_anew_where_not_finite() {
   std::size_t next = 0;
   for (;;) {
-    const std::uint32_t bad = bad_.read(work.stream);
-    if (bad == cuda::FirstBadTile::kNone) return;
+    const std::uint32_t bad = bad_.read(stream_);
+    if (bad == cuda::FirstBadTile::kNone) return next > 0;
     next += std::size_t{bad} + 1;
-    cuda::fill_zero(work.stream, work.residual, work.n);
-    if (next >= tiles_of(work.n)) return;
-    queue_from(next, work);
+    cuda::fill_zero(stream_, residual_, n_);
+    if (next >= tiles_of(n_)) return true;
+    queue_from(next);
   }
+}
+
+float* DeviceEncoder::bring_mean(std::span<const float> values) {
+  ISTHMUS_CHECK(values.size() <= mean_.size(), values.size(), mean_.size());
+  if (mean_of_.data() != values.data() || mean_of_.size() != values.size()) {
+    staging_.put(stream_, mean_.data(), values);
+    mean_of_ = values;
+  }
+  return mean_.data();
 }
 
 }  // namespace isthmus::outer

@@ -12,6 +12,7 @@
 
 #include "isthmus/inner_loop.h"
 #include "kernels/cuda/resident_values.h"
+#include "outer/device_places.h"
 #include "outer/outer_fragment.h"
 
 namespace isthmus::outer {
@@ -24,6 +25,6 @@ struct FragmentedSettings;
 /// cuda::OutOfDeviceMemory, as do the fragments it makes.
 [[nodiscard]] FragmentMaker fragments_on_device(const FragmentedSettings& settings,
                                                 std::span<const Parameter> parameters,
-                                                cuda::ResidentValues& values);
+                                                cuda::ResidentValues& values, KeptIn kept);
 
 }  // namespace isthmus::outer

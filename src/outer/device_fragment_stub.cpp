@@ -4,12 +4,18 @@
 
 #include "isthmus/errors.h"
 #include "outer/device_fragment.h"
+#include "outer/spsa_weights.h"
 
 namespace isthmus::outer {
 
 FragmentMaker fragments_on_device(const FragmentedSettings&, std::span<const Parameter>,
-                                  cuda::ResidentValues&) {
+                                  cuda::ResidentValues&, KeptIn) {
   throw SystemError(fmt::format("outer.placement = \"device\": {}", cuda::unavailable()));
+}
+
+std::unique_ptr<SpsaWeights> spsa_weights_on_device(const InnerLoop&, std::uint64_t,
+                                                    cuda::ResidentValues&) {
+  throw SystemError(fmt::format("method spsa on a device: {}", cuda::unavailable()));
 }
 
 }  // namespace isthmus::outer

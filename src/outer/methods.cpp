@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/log.h"
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
 #include "outer/co2.h"
@@ -22,6 +23,7 @@
 #include "outer/spsa.h"
 #include "outer/streaming_diloco.h"
 #include "outer/zero_one_adam.h"
+#include "quant/cuda_codec.h"
 
 namespace isthmus {
 namespace {
@@ -29,8 +31,8 @@ namespace {
 using Maker = std::unique_ptr<OuterStrategy> (*)(const MethodInfo&, const OuterOptions&, InnerLoop&,
                                                  Exchange&);
 using DeviceMaker = std::unique_ptr<OuterStrategy> (*)(const MethodInfo&, const OuterOptions&,
-                                                       InnerLoop&, Exchange&,
-                                                       cuda::ResidentValues&);
+                                                       InnerLoop&, Exchange&, cuda::ResidentValues&,
+                                                       outer::KeptIn);
 
 std::unique_ptr<OuterStrategy> make_ddp(const MethodInfo& method, const OuterOptions& options,
                                         InnerLoop& inner, Exchange& exchange) {
@@ -48,11 +50,13 @@ std::unique_ptr<OuterStrategy> make_fragmented(const MethodInfo& method,
 std::unique_ptr<OuterStrategy> make_fragmented_on_device(const MethodInfo& method,
                                                          const OuterOptions& options,
                                                          InnerLoop& inner, Exchange& exchange,
-                                                         cuda::ResidentValues& values) {
+                                                         cuda::ResidentValues& values,
+                                                         outer::KeptIn kept) {
   outer::FragmentedSettings settings = outer::resolve(method, options, inner.parameters());
   const outer::FragmentMaker make =
-      outer::fragments_on_device(settings, inner.parameters(), values);
-  return std::make_unique<outer::StreamingDiLoCo>(std::move(settings), inner, exchange, make);
+      outer::fragments_on_device(settings, inner.parameters(), values, kept);
+  return std::make_unique<outer::StreamingDiLoCo>(std::move(settings), inner, exchange, make,
+                                                  &values);
 }
 
 template <typename Method>
@@ -83,7 +87,18 @@ std::unique_ptr<OuterStrategy> make_sparseloco(const MethodInfo& method,
 
 std::unique_ptr<OuterStrategy> make_spsa(const MethodInfo& method, const OuterOptions& options,
                                          InnerLoop& inner, Exchange& exchange) {
-  return std::make_unique<outer::Spsa>(method, options, inner, exchange);
+  return std::make_unique<outer::Spsa>(
+      method, options, inner, exchange,
+      outer::spsa_weights_on_host(inner, options.spsa.run_key, options.spsa.threads));
+}
+
+std::unique_ptr<OuterStrategy> make_spsa_on_device(const MethodInfo& method,
+                                                   const OuterOptions& options, InnerLoop& inner,
+                                                   Exchange& exchange, cuda::ResidentValues& values,
+                                                   outer::KeptIn) {
+  return std::make_unique<outer::Spsa>(
+      method, options, inner, exchange,
+      outer::spsa_weights_on_device(inner, options.spsa.run_key, values));
 }
 
 std::unique_ptr<OuterStrategy> make_one_bit_adam(const MethodInfo& method,
@@ -101,7 +116,8 @@ std::unique_ptr<OuterStrategy> make_zero_one_adam(const MethodInfo& method,
 struct Row {
   MethodInfo info;
   Maker make;
-  DeviceMaker make_on_device = nullptr;  // null: its outer state is on the host alone
+  DeviceMaker make_on_device = nullptr;      // null: its outer state is on the host alone
+  DeviceMaker make_beside_device = nullptr;  // null: so is its arithmetic
 };
 
 const std::vector<Row>& table() {
@@ -121,6 +137,7 @@ const std::vector<Row>& table() {
            .keys = {"H", "codec", "exchange", "final_sync", "carry", "outlier"},
            .state_values = 1},
           make_fragmented,
+          make_fragmented_on_device,
           make_fragmented_on_device},
       Row{{.name = "diloco",
            .summary = "DiLoCo: H inner steps, then one Nesterov step on the mean outer gradient.",
@@ -132,6 +149,7 @@ const std::vector<Row>& table() {
            .default_momentum = 0.9,
            .state_values = 2},
           make_fragmented,
+          make_fragmented_on_device,
           make_fragmented_on_device},
       Row{{.name = "streaming-diloco",
            .summary =
@@ -147,6 +165,7 @@ const std::vector<Row>& table() {
            .default_alpha = 0.5,
            .state_values = 2},
           make_fragmented,
+          make_fragmented_on_device,
           make_fragmented_on_device},
       Row{{.name = "delayed",
            .summary =
@@ -257,7 +276,9 @@ const std::vector<Row>& table() {
                "late joiners replay the log; the lr is inner.lr with its schedule",
            .keys = {"eps", "samples", "divisor", "sign_only", "clip", "weight_decay", "code_scale"},
            .forward_only = true},
-          make_spsa},
+          make_spsa,
+          nullptr,
+          make_spsa_on_device},
   };
   return rows;
 }
@@ -328,13 +349,28 @@ std::unique_ptr<OuterStrategy> outer::make_outer_strategy_on_device(std::string_
                     name, fmt::join(names, ", ")));
   }
   try {
-    return row.make_on_device(row.info, options, inner, exchange, values);
+    return row.make_on_device(row.info, options, inner, exchange, values, KeptIn::kDevice);
   } catch (const cuda::OutOfDeviceMemory& error) {
     throw outer_memory_error(name, options, inner.parameters(), error.what());
   } catch (const SystemError& error) {  // of pinned host memory, or of the device itself
     throw SystemError(
         fmt::format("outer.placement = \"device\": {}; set it to \"host\"", error.what()));
   }
+}
+
+std::unique_ptr<OuterStrategy> outer::make_outer_strategy_beside_device(
+    std::string_view name, const OuterOptions& options, InnerLoop& inner, Exchange& exchange,
+    cuda::ResidentValues& values) {
+  const Row& row = checked_row(name, options);
+  if (row.make_beside_device != nullptr &&
+      cuda::DeviceCodec::has_kernels(*make_codec(codec_of(row.info, options)))) {
+    try {
+      return row.make_beside_device(row.info, options, inner, exchange, values, KeptIn::kPinned);
+    } catch (const SystemError& error) {
+      log_info("the CPU computes on the outer state, for want of memory: {}", error.what());
+    }
+  }
+  return row.make(row.info, options, inner, exchange);
 }
 
 }  // namespace isthmus

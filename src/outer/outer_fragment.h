@@ -25,6 +25,26 @@ struct OuterGradient {
   ContributionSample sample = {};
 };
 
+/// The parts of a fragment's sync, where they can go on beside an inner step: what begins is queued
+/// and returns, and a worker has one outer gradient on its way at a time.
+class FragmentBeside {
+ public:
+  virtual ~FragmentBeside() = default;
+  /// Delta of local values as they are now, and its norm. Until that is known local values of the
+  /// fragment must stay.
+  virtual void begin_gradient() = 0;
+  /// Blocks until it is known.
+  [[nodiscard]] virtual double gradient_norm() = 0;
+  /// As outer_gradient encodes it, where its norm is `fit` to be counted or not.
+  virtual void begin_encoding(const EncodeKey& key, bool fit) = 0;
+  /// Blocks until the bytes are on the host.
+  [[nodiscard]] virtual OuterGradient finish_encoding() = 0;
+  /// What is to come soon, so that what it needs comes to the device now: what asks for the anchor,
+  /// which every part does; `step` with `mean`, which stays as it is where it is until then.
+  virtual void expect_anchor() = 0;
+  virtual void expect_step(std::span<const float> mean) = 0;
+};
+
 class OuterFragment {
  public:
   virtual ~OuterFragment() = default;
@@ -66,6 +86,9 @@ class OuterFragment {
   /// Anchor, momentum and residual, under the fragment's number, in the same form everywhere.
   virtual void save(StateWriter& writer) const = 0;
   virtual void load(StateReader& reader) = 0;
+
+  /// The same fragment; null where its work blocks.
+  [[nodiscard]] virtual FragmentBeside* beside() { return nullptr; }
 
   [[nodiscard]] virtual const Fragment& fragment() const = 0;
   /// On the host, right until the next call that changes it. Blocks while it is fetched.

@@ -37,7 +37,8 @@ std::int64_t outer_device_bytes(std::string_view name, const OuterOptions& optio
   const std::size_t tiles = (n + kTileValues - 1) / kTileValues;
   const std::size_t shared = encoded_bytes(*codec, n) + tiles * sizeof(double) +
                              most_sampled_tiles(n) * kTileValues * sizeof(float);
-  return all * kValue * (outer_state_values(name, options) + kept_residual) + largest * kValue +
+  const std::int64_t vectors = 2 * largest * kValue;  // an outer gradient, a mean
+  return all * kValue * (outer_state_values(name, options) + kept_residual) + vectors +
          static_cast<std::int64_t>(shared);
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a worker's outer state is: on the host (make_outer_strategy, isthmus/outer.h), or in the
-// memory of the device that has its weights (outer.placement = "device"). The same results, encoded
-// bytes, reports and checkpoints, bit for bit but for the payloads of NaNs: a run may go on with
-// the other.
+// Where a worker's outer state is: on the host (make_outer_strategy, isthmus/outer.h), or, where a
+// device has its weights, in that device's memory (outer.placement = "device") or in pinned memory
+// of the host ("host"), from where it comes to the device when that computes on it. The same
+// results, encoded bytes, reports and checkpoints, bit for bit but for the payloads of NaNs: a run
+// may go on with another.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,14 @@ namespace isthmus::outer {
     std::string_view name, const OuterOptions& options, InnerLoop& inner, Exchange& exchange,
     cuda::ResidentValues& values);
 
-/// Bytes of device memory that such a strategy holds, beside the inner loop's. REQUIRES: options
-/// that make_outer_strategy_on_device takes; parameters may have no values.
+/// The same with the state in pinned memory. What has no form on a device, and where memory of
+/// either kind does not suffice, which is logged, is make_outer_strategy's.
+[[nodiscard]] std::unique_ptr<OuterStrategy> make_outer_strategy_beside_device(
+    std::string_view name, const OuterOptions& options, InnerLoop& inner, Exchange& exchange,
+    cuda::ResidentValues& values);
+
+/// Bytes of device memory that a strategy with its state there holds, beside the inner loop's.
+/// REQUIRES: options that make_outer_strategy_on_device takes; parameters may have no values.
 [[nodiscard]] std::int64_t outer_device_bytes(std::string_view name, const OuterOptions& options,
                                               std::span<const Parameter> parameters);
 

@@ -95,6 +95,20 @@ std::optional<Settled> Rounds::settle_due(StepIndex step, LateRound late) {
   return settle(found);
 }
 
+std::optional<Rounds::Arrived> Rounds::take_in(StepIndex step) {
+  std::optional<Arrived> first;
+  for (InFlight& round : in_flight_) {
+    if (round.sync.apply > step) continue;
+    if (!round.result && exchange_.poll(round.ticket)) round.result = result_of(round);
+    if (first || !round.result || !round.result->mean) continue;
+    const Reduced& reduced = *round.result->mean;
+    if (!reduced.contributors.empty() && std::isfinite(round.result->norm)) {
+      first = {.fragment = round.sync.fragment, .mean = reduced.values};
+    }
+  }
+  return first;
+}
+
 std::optional<Settled> Rounds::settle_of(FragmentId id) {
   const auto found = std::ranges::find_if(
       in_flight_, [&](const InFlight& round) { return round.sync.fragment == id; });
@@ -102,27 +116,37 @@ std::optional<Settled> Rounds::settle_of(FragmentId id) {
   return settle(found);
 }
 
+Rounds::Result Rounds::result_of(const InFlight& round) {
+  Result result{.mean = exchange_.wait(round.ticket, settings_.patience), .cosine = {}};
+  if (!result.mean) return result;
+  const Reduced& mean = *result.mean;
+  result.norm = l2_norm(mean.values);
+  result.counted =
+      std::isfinite(result.norm) &&
+      std::ranges::find(mean.contributors, exchange_.self()) != mean.contributors.end();
+  // A collect has no mean yet; whoever makes one asks the sample.
+  if (result.counted && !mean.values.empty()) result.cosine = round.sample.cosine(mean.values);
+  return result;
+}
+
 Settled Rounds::settle(std::vector<InFlight>::iterator where) {
   InFlight round = std::move(*where);
   in_flight_.erase(where);
-  Expected<Reduced, ExchangeError> mean = exchange_.wait(round.ticket, settings_.patience);
+  Result result = round.result ? *std::move(round.result) : result_of(round);
+  Expected<Reduced, ExchangeError>& mean = result.mean;
   if (!mean) {
     failed_[index(round.sync.fragment)] = round.window;
     throw_round_failure(exchange_.self(), "outer sync", mean.error());
   }
-  const double norm = l2_norm(mean->values);
   // All members hold the same bytes, so all of them turn a bad result away alike.
-  const bool usable = !mean->contributors.empty() && std::isfinite(norm);
-  const bool counted =
-      usable && std::ranges::find(mean->contributors, exchange_.self()) != mean->contributors.end();
+  const bool usable = !mean->contributors.empty() && std::isfinite(result.norm);
+  const bool counted = result.counted;
   const bool given = round.weight > 0;
   const bool lost = !counted && (given || round.window.partial);
   if (lost && given) {
     log_warning("worker {}: its outer gradient of step {}, fragment {}, was not counted",
                 exchange_.self().value(), round.sync.sent.value(), round.sync.fragment.value());
   }
-  // A collect has no mean yet; whoever makes one asks the sample.
-  const bool compares = counted && !mean->values.empty();
   return {.report = {.fragment = round.sync.fragment,
                      .sent = round.sync.sent,
                      .applied = {},
@@ -130,9 +154,9 @@ Settled Rounds::settle(std::vector<InFlight>::iterator where) {
                      .counted = counted,
                      .payload_bytes = mean->payload_bytes,
                      .wire_bytes = mean->wire_bytes,
-                     .delta_norm = norm,
+                     .delta_norm = result.norm,
                      .codec_error = counted ? round.sample.codec_error() : std::nullopt,
-                     .cosine = compares ? round.sample.cosine(mean->values) : std::nullopt,
+                     .cosine = result.cosine,
                      .waited = mean->waited},
           .mean = usable ? std::move(mean->values) : std::vector<float>{},
           .contributions = std::move(mean->contributions),
@@ -152,6 +176,7 @@ void Rounds::forget_own_work(StepIndex now) {
     round.window = {};
     round.weight = 0;
     round.sample = {};
+    if (round.result) round.result->cosine.reset();
   }
   for (std::size_t p = 0; p < windows_.size(); ++p) {
     windows_[p] = {.partial = last_sent_[p] != now};

@@ -58,6 +58,14 @@ class Rounds {
   /// The oldest of those due by `step`, waited for; where late ones slip, the oldest whose result
   /// is here. Nothing: there is none. THROWS: as settle_oldest.
   [[nodiscard]] std::optional<Settled> settle_due(StepIndex step, LateRound late);
+  /// Takes in the results of rounds due by `step` that are here, so that settling them takes no
+  /// time; what has failed is said there. RETURNS: the oldest one's fragment and its mean, which
+  /// stays where it is until its Settled ends; nothing: none is here, or its mean is of no use.
+  struct Arrived {
+    FragmentId fragment;
+    std::span<const float> mean;
+  };
+  [[nodiscard]] std::optional<Arrived> take_in(StepIndex step);
   /// That of the fragment, waited for; nothing: it has none. THROWS: as settle_oldest.
   [[nodiscard]] std::optional<Settled> settle_of(FragmentId id);
   /// What fragments were trained on, in open windows and in those under way, is gone from their
@@ -88,6 +96,13 @@ class Rounds {
   void take_up_dropped(StateReader& reader);
 
  private:
+  /// What came back, and what is said of it.
+  struct Result {
+    Expected<Reduced, ExchangeError> mean;
+    double norm = 0;
+    bool counted = false;
+    std::optional<double> cosine;
+  };
   struct InFlight {
     Sync sync;
     Ticket ticket;
@@ -95,7 +110,9 @@ class Rounds {
     Window window;
     double weight = 1;
     ContributionSample sample = {};
+    std::optional<Result> result = {};  // once it has been taken in
   };
+  [[nodiscard]] Result result_of(const InFlight& round);
   void begin(InFlight round, Encoded encoded);
   [[nodiscard]] Settled settle(std::vector<InFlight>::iterator where);
   [[nodiscard]] Window load_window(StateReader& reader, const std::string& prefix) const;

@@ -50,14 +50,13 @@ double norm_of(const SpsaRecord& record, int scale_log2) {
 }  // namespace
 
 Spsa::Spsa(const MethodInfo& method, const OuterOptions& options, InnerLoop& inner,
-           Exchange& exchange)
+           Exchange& exchange, std::unique_ptr<SpsaWeights> weights)
     : method_(method.name),
       options_(options.spsa),
       inner_(inner),
       exchange_(exchange),
       patience_(options.patience),
-      team_(options.spsa.threads),
-      perturbed_(inner.parameters(), options.spsa.run_key, team_),
+      weights_(std::move(weights)),
       log_(header_at(StepIndex(0))) {}
 
 StepReport Spsa::step() {
@@ -65,8 +64,7 @@ StepReport Spsa::step() {
   StepReport report{.step = t, .inner = {}, .rounds = {}};
   std::vector<std::byte> mine = measure(t, report.inner);
   SpsaRecord record = exchange_entries(t, std::move(mine), report);
-  apply_record(log_.header(), record, inner_.parameters(), team_);
-  inner_.wrote_values(all_elements(inner_));
+  weights_->apply(log_.header(), record);
   seal(std::move(record), report);
   steps_ = t;
   return report;
@@ -78,14 +76,11 @@ std::vector<std::byte> Spsa::measure(StepIndex t, InnerStep& inner) {
   const auto eps = static_cast<float>(options_.eps);
   const double limit = slope_limit();
   std::vector<std::byte> codes;
-  inner_.read_values(all_elements(inner_));
   for (int sample = 0; sample < options_.samples; ++sample) {
     const SampleShare share{.index = sample, .count = options_.samples};
     const kernels::SpsaDirection z = direction(t, exchange_.self(), sample);
-    perturbed_.set(z, eps);
-    const InnerStep above = inner_.train_loss(t, share, perturbed_);
-    perturbed_.set(z, -eps);
-    const InnerStep below = inner_.train_loss(t, share, perturbed_);
+    const InnerStep above = inner_.train_loss(t, share, weights_->perturbed(z, eps));
+    const InnerStep below = inner_.train_loss(t, share, weights_->perturbed(z, -eps));
     const double slope = (above.loss - below.loss) / (2 * static_cast<double>(eps));
     codes.push_back(static_cast<std::byte>(encode(slope, limit)));
     inner.loss += (above.loss + below.loss) / 2 / options_.samples;
@@ -153,6 +148,7 @@ void Spsa::seal(SpsaRecord record, StepReport& report) {
   const StepIndex t = record.step;
   const bool digest_due = t.value() % SpsaLog::kWeightsEvery == 0;
   if (digest_due) {
+    inner_.read_values(all_elements(inner_));
     record.weights = weights_digest(inner_.parameters());
   }
   log_.append(record);

@@ -11,19 +11,22 @@
 // the hash chain, which covers the weights. One thread.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "isthmus/outer.h"
-#include "outer/perturbed_source.h"
 #include "outer/settings.h"
 #include "outer/spsa_log.h"
+#include "outer/spsa_weights.h"
 
 namespace isthmus::outer {
 
 class Spsa final : public OuterStrategy {
  public:
-  Spsa(const MethodInfo& method, const OuterOptions& options, InnerLoop& inner, Exchange& exchange);
+  /// `weights`: of `inner`.
+  Spsa(const MethodInfo& method, const OuterOptions& options, InnerLoop& inner, Exchange& exchange,
+       std::unique_ptr<SpsaWeights> weights);
 
   StepReport step() override;
   std::vector<RoundReport> finish() override { return {}; }
@@ -36,7 +39,7 @@ class Spsa final : public OuterStrategy {
   [[nodiscard]] std::span<const std::byte> log() const override { return log_.bytes(); }
 
   /// Bytes of perturbed copies in use.
-  [[nodiscard]] std::size_t scratch_bytes() const { return perturbed_.scratch_bytes(); }
+  [[nodiscard]] std::size_t scratch_bytes() const { return weights_->scratch_bytes(); }
 
  private:
   [[nodiscard]] std::vector<std::byte> measure(StepIndex t, InnerStep& inner);
@@ -55,8 +58,7 @@ class Spsa final : public OuterStrategy {
   InnerLoop& inner_;
   Exchange& exchange_;
   Duration patience_;
-  kernels::ThreadTeam team_;
-  PerturbedSource perturbed_;
+  std::unique_ptr<SpsaWeights> weights_;
   SpsaLog log_;
   StepIndex steps_;
 };

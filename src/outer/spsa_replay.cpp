@@ -12,21 +12,22 @@
 namespace isthmus::outer {
 namespace {
 
-/// A record as arithmetic. Every number comes from the log through operations that IEEE 754 rounds
-/// to one result.
-struct Update {
-  std::vector<kernels::SpsaEntry> entries;
-  std::uint32_t step = 0;
-  float c = 0;
-  float decay = 1;
-
-  [[nodiscard]] kernels::SpsaStep on(const Parameter& parameter) const {
-    return {.step = step, .entries = entries, .c = c, .decay = parameter.decay ? decay : 1.0f};
+void apply(const SpsaLogHeader& header, std::span<const SpsaUpdate> updates,
+           std::span<const Parameter> parameters, kernels::ThreadTeam& team) {
+  std::vector<kernels::SpsaStep> steps;
+  for (const Parameter& parameter : parameters) {
+    steps.clear();
+    for (const SpsaUpdate& update : updates) {
+      steps.push_back(update.on(parameter.decay));
+    }
+    kernels::spsa_apply(team, header.run_key, steps, parameter.elements.begin, parameter.values);
   }
-};
+}
 
-Update update_of(const SpsaLogHeader& header, const SpsaRecord& record) {
-  Update update{.entries = {}, .step = static_cast<std::uint32_t>(record.step.value())};
+}  // namespace
+
+SpsaUpdate spsa_update(const SpsaLogHeader& header, const SpsaRecord& record) {
+  SpsaUpdate update{.entries = {}, .step = static_cast<std::uint32_t>(record.step.value())};
   std::size_t at = 0;
   for (std::size_t k = 0; k < record.machines.size(); ++k) {
     for (std::uint32_t sample = 0; sample < record.counts[k]; ++sample) {
@@ -44,20 +45,6 @@ Update update_of(const SpsaLogHeader& header, const SpsaRecord& record) {
   update.decay = static_cast<float>(1 - lr * static_cast<double>(header.weight_decay));
   return update;
 }
-
-void apply(const SpsaLogHeader& header, std::span<const Update> updates,
-           std::span<const Parameter> parameters, kernels::ThreadTeam& team) {
-  std::vector<kernels::SpsaStep> steps;
-  for (const Parameter& parameter : parameters) {
-    steps.clear();
-    for (const Update& update : updates) {
-      steps.push_back(update.on(parameter));
-    }
-    kernels::spsa_apply(team, header.run_key, steps, parameter.elements.begin, parameter.values);
-  }
-}
-
-}  // namespace
 
 Digest128 layout_digest(std::span<const Parameter> parameters) {
   std::string text;
@@ -77,7 +64,7 @@ Digest128 weights_digest(std::span<const Parameter> parameters) {
 
 void apply_record(const SpsaLogHeader& header, const SpsaRecord& record,
                   std::span<const Parameter> parameters, kernels::ThreadTeam& team) {
-  const Update update = update_of(header, record);
+  const SpsaUpdate update = spsa_update(header, record);
   apply(header, {&update, 1}, parameters, team);
 }
 
@@ -101,13 +88,13 @@ Expected<void, SpsaLogError> replay(const SpsaLog& log, StepIndex from, StepInde
         fmt::format("the weights are not those the log starts from, after step {}", from.value()));
   }
   for (StepIndex t = from; t < to;) {
-    std::vector<Update> updates;
+    std::vector<SpsaUpdate> updates;
     SpsaRecord last;
     // A pass ends where there is a digest to compare with.
     do {
       ++t;
       last = log.record(t);
-      updates.push_back(update_of(header, last));
+      updates.push_back(spsa_update(header, last));
     } while (t < to && updates.size() < at_once && !last.weights);
     apply(header, updates, parameters, team);
     if (last.weights && *last.weights != weights_digest(parameters)) {

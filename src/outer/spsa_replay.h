@@ -4,8 +4,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <vector>
 
+#include "kernels/spsa.h"
 #include "outer/spsa_log.h"
 
 namespace isthmus::outer {
@@ -14,6 +17,21 @@ namespace isthmus::outer {
 [[nodiscard]] Digest128 layout_digest(std::span<const Parameter> parameters);
 /// The raw bits of all values in canonical order.
 [[nodiscard]] Digest128 weights_digest(std::span<const Parameter> parameters);
+
+/// A record as arithmetic. Every number comes from the log through operations that IEEE 754 rounds
+/// to one result.
+struct SpsaUpdate {
+  std::vector<kernels::SpsaEntry> entries;
+  std::uint32_t step = 0;
+  float c = 0;
+  float decay = 1;
+
+  /// Of parameters that decay, or do not. Borrows the entries.
+  [[nodiscard]] kernels::SpsaStep on(bool decays) const {
+    return {.step = step, .entries = entries, .c = c, .decay = decays ? decay : 1.0f};
+  }
+};
+[[nodiscard]] SpsaUpdate spsa_update(const SpsaLogHeader& header, const SpsaRecord& record);
 
 /// Applies one record to all parameters, from its bytes alone.
 void apply_record(const SpsaLogHeader& header, const SpsaRecord& record,

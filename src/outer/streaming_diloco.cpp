@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -16,12 +17,13 @@ std::size_t index(FragmentId id) { return static_cast<std::size_t>(id.value()); 
 }  // namespace
 
 StreamingDiLoCo::StreamingDiLoCo(FragmentedSettings settings, InnerLoop& inner, Exchange& exchange,
-                                 const FragmentMaker& make)
+                                 const FragmentMaker& make, cuda::ResidentValues* values)
     : settings_(std::move(settings)),
       inner_(inner),
       places_(inner.parameters().size()),
       rounds_(settings_, exchange, settings_.schedule.overlap()),
-      guard_(settings_.fragments.size(), settings_.outlier) {
+      guard_(settings_.fragments.size(), settings_.outlier),
+      values_(values) {
   for (const Fragment& fragment : settings_.fragments) {
     std::size_t begin = 0;
     for (const std::size_t i : fragment.parameters) {
@@ -29,14 +31,22 @@ StreamingDiLoCo::StreamingDiLoCo(FragmentedSettings settings, InnerLoop& inner, 
       begin += places_[i].size;
     }
     fragments_.push_back(make(fragment));
+    if (fragments_.back()->beside() == nullptr) values_ = nullptr;
   }
+  if (values_ != nullptr && !values_->go_beside(&beside_)) values_ = nullptr;
+}
+
+StreamingDiLoCo::~StreamingDiLoCo() {
+  if (values_ != nullptr) static_cast<void>(values_->go_beside(nullptr));
 }
 
 StepReport StreamingDiLoCo::step() {
   const StepIndex t(steps_.value() + 1);
   StepReport report{.step = t, .inner = inner_.train_step(t), .rounds = {}};
+  if (!failed_beside_) finish_send();  // where no step was taken
   rounds_.count(report.inner);
   trained_ = t;
+  throw_what_failed_beside();
   const std::vector<Sync> sends = settings_.schedule.due_to_send(t);
   for (const Sync& sync : sends) {
     if (const auto late = rounds_.settle_of(sync.fragment)) {
@@ -51,13 +61,47 @@ StepReport StreamingDiLoCo::step() {
   return report;
 }
 
+// Of several in a step one is on its way at a time; one that is applied at once is waited for.
 void StreamingDiLoCo::send(const Sync& sync) {
+  finish_send();
   state(sync.fragment).keep_residual();
+  if (values_ != nullptr) {
+    state(sync.fragment).beside()->begin_gradient();
+    sending_ = Sending{.sync = sync};
+    if (sync.apply == sync.sent) finish_send();
+    return;
+  }
   OuterGradient delta =
       state(sync.fragment)
           .outer_gradient(*settings_.codec, rounds_.key(sync.fragment, sync.sent),
                           [&](double norm) { return guard_.accepts(sync.fragment, norm); });
-  if (!std::isfinite(delta.norm)) {
+  give_up_unfit(sync.fragment, delta.norm, delta.fit);
+  rounds_.launch(sync, std::move(delta), rounds_.window(sync.fragment).weight());
+}
+
+bool StreamingDiLoCo::decide_send() const {
+  if (!sending_ || sending_->decided) return false;
+  sending_->decided = true;
+  const Sync& sync = sending_->sync;
+  FragmentBeside& fragment = *state(sync.fragment).beside();
+  const double norm = fragment.gradient_norm();
+  const bool fit = guard_.accepts(sync.fragment, norm);
+  fragment.begin_encoding(rounds_.key(sync.fragment, sync.sent), fit);
+  give_up_unfit(sync.fragment, norm, fit);
+  return !fit;
+}
+
+void StreamingDiLoCo::finish_send() const {
+  if (!sending_) return;
+  static_cast<void>(decide_send());
+  const Sync sync = sending_->sync;
+  sending_.reset();
+  OuterGradient delta = state(sync.fragment).beside()->finish_encoding();
+  rounds_.launch(sync, std::move(delta), rounds_.window(sync.fragment).weight());
+}
+
+void StreamingDiLoCo::give_up_unfit(FragmentId id, double norm, bool fit) const {
+  if (!std::isfinite(norm)) {
     // The next step would spread it to every fragment.
     for (const auto& fragment : fragments_) {
       fragment->merge(0);
@@ -65,10 +109,55 @@ void StreamingDiLoCo::send(const Sync& sync) {
     }
     rounds_.give_up_windows();
     inner_.reset_optimizer();
-  } else if (!delta.fit) {
-    state(sync.fragment).merge(0);
+  } else if (!fit) {
+    state(id).merge(0);
   }
-  rounds_.launch(sync, std::move(delta), rounds_.window(sync.fragment).weight());
+}
+
+bool StreamingDiLoCo::Beside::passes_are_queued() noexcept {
+  bool changed = false;
+  outer_.keep_failure([&] { changed = outer_.decide_send(); });
+  return changed;
+}
+
+void StreamingDiLoCo::Beside::step_is_queued(StepIndex t) noexcept {
+  outer_.keep_failure([&] {
+    outer_.finish_send();
+    outer_.prepare(t);
+  });
+}
+
+void StreamingDiLoCo::Beside::values_are_asked_for() noexcept {
+  outer_.keep_failure([&] { outer_.finish_send(); });
+}
+
+void StreamingDiLoCo::keep_failure(const std::function<void()>& work) noexcept {
+  if (failed_beside_) return;
+  try {
+    work();
+  } catch (...) {
+    failed_beside_ = std::current_exception();
+    sending_.reset();
+  }
+}
+
+// Step t is being computed: what its end will need comes to the device. Which rounds slip depends
+// on when they are asked for, so of those that may none is asked for earlier.
+void StreamingDiLoCo::prepare(StepIndex t) {
+  std::optional<FragmentId> next;  // whose anchor is asked for first: sends come before applies
+  if (settings_.late == LateRound::kWait) {
+    if (const auto round = rounds_.take_in(t)) {
+      state(round->fragment).beside()->expect_step(round->mean);
+      next = round->fragment;
+    }
+  }
+  const std::vector<Sync> sends = settings_.schedule.due_to_send(t);
+  if (!sends.empty()) next = sends.front().fragment;
+  if (next) state(*next).beside()->expect_anchor();
+}
+
+void StreamingDiLoCo::throw_what_failed_beside() const {
+  if (failed_beside_) std::rethrow_exception(std::exchange(failed_beside_, nullptr));
 }
 
 void StreamingDiLoCo::apply_due(StepIndex due, LateRound late, StepIndex now,
@@ -78,7 +167,9 @@ void StreamingDiLoCo::apply_due(StepIndex due, LateRound late, StepIndex now,
   }
 }
 
+// A send comes before: it may give local values up.
 RoundReport StreamingDiLoCo::apply(const Settled& round, StepIndex now) {
+  static_cast<void>(decide_send());
   settle_residual(round);
   if (round.lost) {
     apply_without_own(round);
@@ -92,6 +183,8 @@ RoundReport StreamingDiLoCo::apply(const Settled& round, StepIndex now) {
 }
 
 std::vector<RoundReport> StreamingDiLoCo::apply_late() {
+  finish_send();
+  throw_what_failed_beside();
   std::vector<RoundReport> reports;
   apply_due(steps_, LateRound::kWait, steps_, reports);
   return reports;
@@ -138,7 +231,7 @@ std::vector<RoundReport> StreamingDiLoCo::finish() {
   if (settings_.final_sync == FinalSync::kFull) {
     for (const Fragment& fragment : settings_.fragments) {
       if (rounds_.last_sent(fragment.id) != steps_) {
-        send({fragment.id, steps_, steps_});
+        send({fragment.id, steps_, steps_});  // applied at once: not beside anything
       }
     }
     apply_due(everything, LateRound::kWait, steps_, reports);
@@ -151,9 +244,11 @@ std::span<const float> StreamingDiLoCo::values(std::size_t parameter) const {
   return fragments_[place.fragment]->anchor().subspan(place.begin, place.size);
 }
 
-OuterFragment& StreamingDiLoCo::state(FragmentId id) { return *fragments_.at(index(id)); }
+OuterFragment& StreamingDiLoCo::state(FragmentId id) const { return *fragments_.at(index(id)); }
 
 void StreamingDiLoCo::save(StateWriter& writer) const {
+  finish_send();
+  throw_what_failed_beside();
   save_identity(identity_of(settings_, inner_.parameters()), writer);
   writer.integer("step", steps_.value());
   for (const auto& fragment : fragments_) {
@@ -164,6 +259,7 @@ void StreamingDiLoCo::save(StateWriter& writer) const {
 }
 
 void StreamingDiLoCo::load(StateReader& reader) {
+  sending_.reset();
   check_identity(identity_of(settings_, inner_.parameters()), reader);
   steps_ = StepIndex(reader.integer("step"));
   for (const auto& fragment : fragments_) {
@@ -178,6 +274,7 @@ void StreamingDiLoCo::load(StateReader& reader) {
 }
 
 void StreamingDiLoCo::forget_own_work() {
+  finish_send();
   for (const auto& fragment : fragments_) {
     fragment->forget_own_work();
   }
@@ -185,6 +282,7 @@ void StreamingDiLoCo::forget_own_work() {
 }
 
 OwnWork StreamingDiLoCo::own_work() const {
+  finish_send();
   OwnWork work{.step = steps_, .trained = std::max(steps_, trained_), .parts = {}};
   for (const std::unique_ptr<OuterFragment>& fragment : fragments_) {
     const FragmentId id = fragment->fragment().id;
@@ -205,6 +303,7 @@ OwnWork StreamingDiLoCo::own_work() const {
 
 CarriesWork::Kept StreamingDiLoCo::carry(const OwnWork& work) {
   ISTHMUS_CHECK(work.parts.size() == fragments_.size(), work.parts.size(), fragments_.size());
+  finish_send();
   Kept kept;
   for (std::size_t p = 0; p < fragments_.size(); ++p) {
     const OwnWork::Part& part = work.parts[p];

@@ -146,18 +146,18 @@ TEST_F(SiteBoardTest, TooFewStandAfterOneStepUntilEnoughAreBack) {
               }});
   }
   for (int m = 0; m < 3; ++m) step(m, 1);
-  step(2, 2);
+  EXPECT_TRUE(board(2).may_begin(StepIndex(2)));
   deliver();
   lose(1, {0, 2});
-  deliver();  // site 2 has begun step 2: it is to be step 3 for both
-  step(2, 3);
+  deliver();  // site 2 has begun step 2 with that: it is to be step 3 for both
+  for (const std::int64_t t : {2, 3}) step(2, t);
   for (const std::int64_t t : {2, 3}) step(0, t);
   deliver();
   for (const int m : {0, 2}) {
     EXPECT_TRUE(board(m).checkpoint_after(StepIndex(3))) << m;
-    for (int k = 0; k < 2; ++k) {
+    EXPECT_FALSE(board(m).may_begin(StepIndex(4))) << m;
+    for (int k = 0; k < 2; ++k)
       EXPECT_FALSE(board(m).begin_step(Rank(m), StepIndex(4), false)) << m;
-    }
   }
   const std::string why = "2 of 3 sites are fewer than net.min_sites = 3 (west is gone)";
   EXPECT_THAT(words, ElementsAre(why));

@@ -30,13 +30,13 @@ outer::FragmentedSettings settings_of(const std::string& method, const OuterOpti
 
 /// A fragment in both places over one loop, whose values nobody else writes.
 struct Twins {
-  explicit Twins(const std::string& codec, std::size_t size)
+  Twins(const std::string& codec, std::size_t size, outer::KeptIn kept)
       : real({.tensors = {{0, size}}}),
         inner(real),
         settings(settings_of("diloco", {.codec = codec}, inner)),
         host(outer::fragments_on_host(settings, inner)(settings.fragments[0])),
-        device(outer::fragments_on_device(settings, inner.parameters(),
-                                          inner)(settings.fragments[0])) {}
+        device(outer::fragments_on_device(settings, inner.parameters(), inner,
+                                          kept)(settings.fragments[0])) {}
 
   void set_local(const std::vector<float>& values) {
     std::ranges::copy(values, inner.parameters()[0].values.begin());
@@ -73,7 +73,8 @@ struct Twins {
   std::unique_ptr<outer::OuterFragment> host, device;
 };
 
-class FragmentOnDevice : public cuda::DeviceTest {
+class FragmentOnDevice : public cuda::DeviceTest,
+                         public ::testing::WithParamInterface<outer::KeptIn> {
  protected:
   static void inner_equals(Twins& twins, std::vector<float> local, const std::vector<float>& more) {
     for (std::size_t i = 0; i < local.size(); ++i) local[i] += more[i];
@@ -85,11 +86,11 @@ class FragmentOnDevice : public cuda::DeviceTest {
 
 // Tiles 1 and 3 of every five overflow with their residual in the second encoding: what came before
 // them has then lost nothing.
-TEST_F(FragmentOnDevice, AResidualThatOverflowsStartsAnew) {
+TEST_P(FragmentOnDevice, AResidualThatOverflowsStartsAnew) {
   for (const auto& [codec, size] : {std::pair("topk:64:ef", 66 * kTileValues + 7),
                                     {"int4:64:rounding=stochastic:ef", 5 * kTileValues + 100}}) {
     SCOPED_TRACE(codec);
-    Twins twins(codec, size);
+    Twins twins(codec, size, GetParam());
     std::vector<float> local = cuda::normal_floats(size, 1);
     for (std::size_t i = 0; i < size; ++i) {
       const std::size_t tile = i / kTileValues % 5;
@@ -108,8 +109,8 @@ TEST_F(FragmentOnDevice, AResidualThatOverflowsStartsAnew) {
   }
 }
 
-TEST_F(FragmentOnDevice, WhatWasSentComesBack) {
-  Twins twins("int4:64:ef", 2 * kTileValues + 9);
+TEST_P(FragmentOnDevice, WhatWasSentComesBack) {
+  Twins twins("int4:64:ef", 2 * kTileValues + 9, GetParam());
   twins.set_local(cuda::normal_floats(2 * kTileValues + 9, 2));
   const outer::OuterGradient sent = twins.encode(1);
   for (outer::OuterFragment* const one : {twins.host.get(), twins.device.get()}) {
@@ -119,9 +120,9 @@ TEST_F(FragmentOnDevice, WhatWasSentComesBack) {
   static_cast<void>(twins.encode(2));
 }
 
-TEST_F(FragmentOnDevice, OwnWorkIsTakenAndPutBackAlike) {
+TEST_P(FragmentOnDevice, OwnWorkIsTakenAndPutBackAlike) {
   constexpr std::size_t kSize = kTileValues + 9;
-  Twins twins("fp32", kSize);
+  Twins twins("fp32", kSize, GetParam());
   const std::vector<float> local = cuda::normal_floats(kSize, 4),
                            more = cuda::normal_floats(kSize, 5);
   twins.set_local(local);
@@ -132,6 +133,13 @@ TEST_F(FragmentOnDevice, OwnWorkIsTakenAndPutBackAlike) {
   twins.host->add_to_local(more);
   inner_equals(twins, local, more);
 }
+
+INSTANTIATE_TEST_SUITE_P(All, FragmentOnDevice,
+                         ::testing::Values(outer::KeptIn::kDevice, outer::KeptIn::kPinned),
+                         [](const auto& param) {
+                           return param.param == outer::KeptIn::kDevice ? "kept_there"
+                                                                        : "kept_on_the_host";
+                         });
 
 }  // namespace
 }  // namespace isthmus

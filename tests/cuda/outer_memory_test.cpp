@@ -78,6 +78,28 @@ TEST_F(OuterMemory, OnTheHostThatCannotBePinnedSaysWhatHelps) {
   });
 }
 
+// Which asks the loop for its values, as the device does not.
+TEST_F(OuterMemory, ThatIsMissingLeavesAStateOnTheHostToTheCpu) {
+  const auto values_asked_for = [&](const std::string& method, const OuterOptions& options) {
+    const std::int64_t before = inner_.elements_read();
+    run_in_process(1, [&](WorkerContext& context) {
+      const auto strategy = outer::make_outer_strategy_beside_device(method, options, inner_,
+                                                                     context.exchange, inner_);
+      static_cast<void>(strategy->step());
+    });
+    return inner_.elements_read() - before;
+  };
+  const OuterOptions options{.H = 1, .codec = "int8:64:ef"};
+  EXPECT_EQ(values_asked_for("diloco", options), 0);
+  EXPECT_GT(values_asked_for("co2", options), 0);
+  EXPECT_GT(values_asked_for("diloco", {.H = 1, .codec = "dct-topk:64:ef"}), 0);
+  cuda::emulated::set_largest_pinned(1000);
+  EXPECT_GT(values_asked_for("diloco", options), 0);
+  cuda::emulated::set_largest_pinned(std::size_t{4} << 30);
+  cuda::emulated::set_device_memory(held() + 100'000);
+  EXPECT_GT(values_asked_for("diloco", options), 0);
+}
+
 TEST_F(OuterMemory, SufficesForALostRoundOnceItIsHeld) {
   constexpr int kWorkers = 2;
   std::latch made(kWorkers);
@@ -90,6 +112,7 @@ TEST_F(OuterMemory, SufficesForALostRoundOnceItIsHeld) {
         "diloco", {.H = 2, .codec = "int8:ef"}, inner, exchange, inner);
     made.arrive_and_wait();
     cuda::emulated::set_device_memory(held());
+    cuda::emulated::set_largest_pinned(0);
     int lost = 0;
     while (strategy->steps().value() < 6) {
       for (const RoundReport& round : strategy->step().rounds) lost += round.counted ? 0 : 1;

@@ -30,14 +30,19 @@ using testing_support::ResidentLoop;
 
 constexpr int kStop = 11, kSteps = 23;
 
-/// kUnlike: workers of even rank on the host, the others on the device.
-enum class Place { kHost, kDevice, kUnlike };
+/// kPinned: on the host, and computed on by the device. kBlocking: on the device, over a loop that
+/// tells nobody of its steps. kUnlike: workers of even rank on the host, the others on the device.
+enum class Place { kHost, kDevice, kPinned, kBlocking, kUnlike };
 
 std::unique_ptr<OuterStrategy> make_strategy(Place place, const std::string& method,
                                              const OuterOptions& options, ResidentLoop& inner,
                                              Exchange& exchange) {
-  const bool on_device =
-      place == Place::kDevice || (place == Place::kUnlike && exchange.self().value() % 2 == 1);
+  inner.set_tells(place != Place::kBlocking);
+  if (place == Place::kPinned) {
+    return outer::make_outer_strategy_beside_device(method, options, inner, exchange, inner);
+  }
+  const bool on_device = place == Place::kDevice || place == Place::kBlocking ||
+                         (place == Place::kUnlike && exchange.self().value() % 2 == 1);
   return on_device ? outer::make_outer_strategy_on_device(method, options, inner, exchange, inner)
                    : make_outer_strategy(method, options, inner, exchange);
 }
@@ -82,7 +87,8 @@ struct Case {
   std::set<std::int64_t> lost = {};  // steps whose sends of worker 1 do not arrive
   bool diverges = false;             // the last worker's first tensor holds a NaN after step 6
   bool outlier = false;              // a finite one, after step 17
-  bool gives_up = false;             // the last worker forgets its own work after step 8
+  bool again = false;     // what is unfit is found out while a step is computed, which begins anew
+  bool gives_up = false;  // the last worker forgets its own work after step 8
 };
 
 QuadraticLoop::Options small_model(const Case& run, int worker) {
@@ -117,6 +123,7 @@ struct Outcome {
   std::vector<std::string> rounds;
   std::int64_t elements_read = 0;  // by its strategies
   int slips = 0;
+  int passes_again = 0;
 };
 
 std::string text_of(const RoundReport& r) {
@@ -166,6 +173,7 @@ Result train(const Case& run, Place first, Place then) {
       }
       outcome.elements_read += inner.elements_read();
       outcome.slips += exchange.slips;
+      outcome.passes_again += inner.passes_again();
       inner.read_values(isthmus::all_elements(inner));
       values[w].clear();
       for (const Parameter& parameter : inner.parameters()) {
@@ -229,7 +237,8 @@ std::vector<Case> rules() {
        .gives_up = true},
       {.method = "streaming-diloco",
        .outer = {.H = 6, .momentum_every = 3, .fragments = 2, .overlap = 5},
-       .diverges = true},
+       .diverges = true,
+       .again = true},
       {.method = "streaming-diloco",
        .outer = {.H = 7, .fragments = 2, .overlap = 3, .alpha = 0.25, .codec = "1bit:ef"},
        .lost = {7, 14, 17},
@@ -246,6 +255,20 @@ std::vector<Case> rules() {
                  .late = LateRound::kSlip},
        .lost = {14}},
       {.method = "diloco", .outer = {.H = 2, .codec = "int8:64:ef"}, .outlier = true},
+      {.method = "streaming-diloco",
+       .outer = {.H = 2, .overlap = 1, .alpha = 0.25, .codec = "int8:64:ef"},
+       .outlier = true,
+       .again = true},
+      {.method = "streaming-diloco",
+       .outer = {.H = 4,
+                 .fragments = 2,
+                 .offsets = OffsetsZero(),
+                 .overlap = 2,
+                 .alpha = 0.25,
+                 .codec = "int4:64:ef"},
+       .lost = {8},
+       .diverges = true,
+       .again = true},
   };
 }
 
@@ -258,11 +281,17 @@ TEST_F(OuterPlacementOnDevice, RunsAreThoseOfTheHost) {
     expect_same(host, train(run, Place::kHost, Place::kDevice));
     expect_same(host, train(run, Place::kDevice, Place::kHost));
     expect_same(host, train(run, Place::kUnlike, Place::kUnlike));
+    expect_same(host, train(run, Place::kBlocking, Place::kPinned));
+    const Result pinned = train(run, Place::kPinned, Place::kPinned);
+    expect_same(host, pinned);
     EXPECT_EQ(host.outcomes.back().slips > 0, run.outer.late == LateRound::kSlip);
     EXPECT_EQ(std::ranges::count(host.outcomes.back().weights, 0) > 0,
               run.diverges || run.outlier || run.gives_up);
+    EXPECT_EQ(device.outcomes.back().passes_again > 0, run.again);
+    EXPECT_EQ(pinned.outcomes.back().passes_again > 0, run.again);
     for (const Outcome& outcome : host.outcomes) EXPECT_GT(outcome.elements_read, 0);
     for (const Outcome& outcome : device.outcomes) EXPECT_EQ(outcome.elements_read, 0);
+    for (const Outcome& outcome : pinned.outcomes) EXPECT_EQ(outcome.elements_read, 0);
   }
 }
 
@@ -274,7 +303,7 @@ TEST_P(CodecPlacedOnDevice, GivesTheBytesOfTheHost) {
            .outer = {.H = 5, .fragments = 2, .overlap = 2, .alpha = 0.5, .codec = GetParam()},
            .workers = 2,
            .first_tensor = 4200};
-  expect_same(train(run, Place::kHost, Place::kHost), train(run, Place::kDevice, Place::kHost));
+  expect_same(train(run, Place::kHost, Place::kHost), train(run, Place::kDevice, Place::kPinned));
 }
 
 /// Every codec of the table, with error feedback where it can have it.

@@ -11,20 +11,26 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/cuda/device.h"
 
-namespace isthmus {
+namespace isthmus::cuda {
 
-class CudaStaging {
+class Staging {
  public:
+  /// Makes the buffers, for who must not wait for them later.
+  void make() {
+    for (Buffer& buffer : buffers_) {
+      if (buffer.values.empty()) buffer.values = PinnedArray<float>(kValues);
+    }
+  }
   /// to[0, from.size()) := from. Blocks while both buffers wait to be read.
-  void put(cuda::Stream& stream, float* to, std::span<const float> from) {
+  void put(Stream& stream, float* to, std::span<const float> from) {
     while (!from.empty()) {
+      make();
       Buffer& buffer = buffers_[next_];
       next_ = 1 - next_;
-      if (buffer.values.empty()) buffer.values = cuda::PinnedArray<float>(kValues);
       buffer.read.synchronize();
       const std::size_t count = std::min(from.size(), kValues);
       std::copy_n(from.data(), count, buffer.values.data());
-      cuda::copy<float>(stream, to, buffer.values.data(), count);
+      copy<float>(stream, to, buffer.values.data(), count);
       buffer.read.record(stream);
       from = from.subspan(count);
       to += count;
@@ -35,11 +41,11 @@ class CudaStaging {
   // 2 MiB: what a source gives at once.
   static constexpr auto kValues = static_cast<std::size_t>(kernels::kWeightRowsValues);
   struct Buffer {
-    cuda::PinnedArray<float> values;
-    cuda::Event read;
+    PinnedArray<float> values;
+    Event read;
   };
   Buffer buffers_[2];
   std::size_t next_ = 0;
 };
 
-}  // namespace isthmus
+}  // namespace isthmus::cuda
