@@ -8,19 +8,15 @@
 
 #include "core/check.h"
 #include "kernels/cuda/outer_arithmetic.h"
+#include "outer/lanes.h"
 
 namespace isthmus::outer {
 namespace {
 
-std::size_t tiles_of(std::size_t n) { return (n + kTileValues - 1) / kTileValues; }
-
 /// Numbers of the tiles of n values that a ContributionSample looks at.
-std::vector<std::uint32_t> sampled_tiles(std::size_t n) {
-  std::vector<std::uint32_t> tiles;
-  for (std::size_t k = 0; k * sample_stride(n) < tiles_of(n); ++k) {
-    tiles.push_back(static_cast<std::uint32_t>(sampled_tile(n, k)));
-  }
-  return tiles;
+std::vector<std::uint32_t> sampled_on_device(std::size_t n) {
+  const std::vector<std::size_t> tiles = sampled_tiles(n);
+  return {tiles.begin(), tiles.end()};
 }
 
 }  // namespace
@@ -49,7 +45,7 @@ double DeviceEncoder::norm(cuda::Stream& stream, std::size_t n) const {
 DeviceEncoder::Contribution DeviceEncoder::encode(cuda::Stream& stream, std::size_t n,
                                                   const EncodeKey& key, float* residual) {
   ISTHMUS_CHECK(n <= vector_.size(), n, vector_.size());
-  const std::vector<std::uint32_t> sampled = sampled_tiles(n);
+  const std::vector<std::uint32_t> sampled = sampled_on_device(n);
   ISTHMUS_CHECK(sampled.size() <= sampled_.size(), n, sampled.size(), sampled_.size());
   cuda::copy(stream, sampled_.data(), sampled.data(), sampled.size());
   const Work work{stream, n, key, residual, sampled};

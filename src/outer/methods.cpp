@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "isthmus/errors.h"
@@ -15,6 +16,7 @@
 #include "outer/device_fragment.h"
 #include "outer/eager.h"
 #include "outer/fragment_state.h"
+#include "outer/lane_fragment.h"
 #include "outer/one_bit_adam.h"
 #include "outer/outer_placement.h"
 #include "outer/settings.h"
@@ -31,6 +33,8 @@ using Maker = std::unique_ptr<OuterStrategy> (*)(const MethodInfo&, const OuterO
 using DeviceMaker = std::unique_ptr<OuterStrategy> (*)(const MethodInfo&, const OuterOptions&,
                                                        InnerLoop&, Exchange&,
                                                        cuda::ResidentValues&);
+using RanksMaker = std::unique_ptr<OuterStrategy> (*)(const MethodInfo&, const OuterOptions&,
+                                                      InnerLoop&, Exchange&, outer::RanksCall);
 
 std::unique_ptr<OuterStrategy> make_ddp(const MethodInfo& method, const OuterOptions& options,
                                         InnerLoop& inner, Exchange& exchange) {
@@ -52,6 +56,15 @@ std::unique_ptr<OuterStrategy> make_fragmented_on_device(const MethodInfo& metho
   outer::FragmentedSettings settings = outer::resolve(method, options, inner.parameters());
   const outer::FragmentMaker make =
       outer::fragments_on_device(settings, inner.parameters(), values);
+  return std::make_unique<outer::StreamingDiLoCo>(std::move(settings), inner, exchange, make);
+}
+
+std::unique_ptr<OuterStrategy> make_fragmented_on_ranks(const MethodInfo& method,
+                                                        const OuterOptions& options,
+                                                        InnerLoop& inner, Exchange& exchange,
+                                                        outer::RanksCall call) {
+  outer::FragmentedSettings settings = outer::resolve(method, options, inner.parameters());
+  const outer::FragmentMaker make = outer::fragments_on_ranks(settings, inner, std::move(call));
   return std::make_unique<outer::StreamingDiLoCo>(std::move(settings), inner, exchange, make);
 }
 
@@ -102,6 +115,7 @@ struct Row {
   MethodInfo info;
   Maker make;
   DeviceMaker make_on_device = nullptr;  // null: its outer state is on the host alone
+  RanksMaker make_on_ranks = nullptr;    // null: and whole at one process
 };
 
 const std::vector<Row>& table() {
@@ -121,7 +135,8 @@ const std::vector<Row>& table() {
            .keys = {"H", "codec", "exchange", "final_sync", "carry", "outlier"},
            .state_values = 1},
           make_fragmented,
-          make_fragmented_on_device},
+          make_fragmented_on_device,
+          make_fragmented_on_ranks},
       Row{{.name = "diloco",
            .summary = "DiLoCo: H inner steps, then one Nesterov step on the mean outer gradient.",
            .source = "Douillard et al. 2023, arXiv:2311.08105 Alg. 1",
@@ -132,7 +147,8 @@ const std::vector<Row>& table() {
            .default_momentum = 0.9,
            .state_values = 2},
           make_fragmented,
-          make_fragmented_on_device},
+          make_fragmented_on_device,
+          make_fragmented_on_ranks},
       Row{{.name = "streaming-diloco",
            .summary =
                "Streaming DiLoCo: fragments in turn, sent while inner steps go on, mixed in.",
@@ -147,7 +163,8 @@ const std::vector<Row>& table() {
            .default_alpha = 0.5,
            .state_values = 2},
           make_fragmented,
-          make_fragmented_on_device},
+          make_fragmented_on_device,
+          make_fragmented_on_ranks},
       Row{{.name = "delayed",
            .summary =
                "DiLoCo one round behind: the mean travels during the next round, all hidden.",
@@ -335,6 +352,39 @@ std::unique_ptr<OuterStrategy> outer::make_outer_strategy_on_device(std::string_
     throw SystemError(
         fmt::format("outer.placement = \"device\": {}; set it to \"host\"", error.what()));
   }
+}
+
+namespace {
+const Row& row_on_ranks(std::string_view name, const OuterOptions& options) {
+  const Row& row = checked_row(name, options);
+  if (row.make_on_ranks != nullptr) return row;
+  std::vector<std::string> names;
+  for (const Row& entry : table()) {
+    if (entry.make_on_ranks != nullptr) names.push_back(entry.info.name);
+  }
+  throw ConfigError(fmt::format(
+      "outer.placement = \"ranks\" with outer.method = \"{}\": its outer state is whole "
+      "at one process; take outer.placement = \"host\", or one of the methods {}",
+      name, fmt::join(names, ", ")));
+}
+}  // namespace
+
+std::unique_ptr<OuterStrategy> outer::make_outer_strategy_on_ranks(std::string_view name,
+                                                                   const OuterOptions& options,
+                                                                   InnerLoop& inner,
+                                                                   Exchange& exchange,
+                                                                   RanksCall call) {
+  const Row& row = row_on_ranks(name, options);
+  return row.make_on_ranks(row.info, options, inner, exchange, std::move(call));
+}
+
+std::function<void(Communicator&)> outer::serve_outer_state(std::string_view name,
+                                                            const OuterOptions& options,
+                                                            std::span<const Parameter> parameters) {
+  const Row& row = row_on_ranks(name, options);
+  // Co-owned by copies of what is returned.
+  return [lanes = std::make_shared<Lanes>(resolve(row.info, options, parameters))](
+             Communicator& all) { lanes->serve(all); };
 }
 
 }  // namespace isthmus

@@ -34,6 +34,7 @@ StreamingDiLoCo::StreamingDiLoCo(FragmentedSettings settings, InnerLoop& inner, 
 
 StepReport StreamingDiLoCo::step() {
   const StepIndex t(steps_.value() + 1);
+  for (const auto& fragment : fragments_) fragment->drop_anchor_copy();  // of an evaluation, say
   StepReport report{.step = t, .inner = inner_.train_step(t), .rounds = {}};
   rounds_.count(report.inner);
   trained_ = t;
