@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/own_pages.h"
 #include "outer/lane_state.h"
 
 namespace isthmus::outer {
@@ -60,7 +61,7 @@ class LaneFragment final : public OuterFragment {
   Fragment fragment_;
   InnerLoop& inner_;
   std::shared_ptr<FirstRank> ranks_;
-  mutable std::vector<float> anchor_;  // empty: not asked for since it changed or was dropped
+  mutable OwnPages anchor_;  // empty: not asked for since it changed or was dropped
 };
 
 LaneFragment::LaneFragment(Fragment fragment, InnerLoop& inner, std::shared_ptr<FirstRank> ranks)
@@ -182,9 +183,9 @@ void LaneFragment::save(StateWriter& writer) const {
   LaneWriter each(
       {.tensor =
            [&](std::string_view name, std::span<const float>) {
-             std::vector<float> whole(size());
-             ask(LaneAsk::kGatherTensor, tensors++, {.whole = whole});
-             writer.tensor(name, whole);
+             const OwnPages whole(size());
+             ask(LaneAsk::kGatherTensor, tensors++, {.whole = whole.span()});
+             writer.tensor(name, whole.span());
            },
        .integer = [&](std::string_view name, std::int64_t value) { writer.integer(name, value); }});
   std::as_const(ranks_->lanes).lane(fragment_.id).state().save(each);
@@ -203,13 +204,13 @@ void LaneFragment::load(StateReader& reader) {
       {.contains = [&](std::string_view name) { return tell(reader.contains(name) ? 1 : 0) != 0; },
        .tensor =
            [&](std::string_view name, std::span<float> own) {
-             std::vector<float> whole(size());
+             const OwnPages whole(size());
              if (name.starts_with("residual")) {  // a lane looks at its own part alone
-               saved_finite(reader, std::string(name), whole);
+               saved_finite(reader, std::string(name), whole.span());
              } else {
-               reader.tensor(name, whole);
+               reader.tensor(name, whole.span());
              }
-             ask(LaneAsk::kTellTensor, {.whole = whole, .part = own});
+             ask(LaneAsk::kTellTensor, {.whole = whole.span(), .part = own});
            },
        .integer = [&](std::string_view name) { return tell(reader.integer(name)); }});
   ranks_->lanes.lane(fragment_.id).state().load(each);
@@ -218,11 +219,11 @@ void LaneFragment::load(StateReader& reader) {
 
 std::span<const float> LaneFragment::anchor() const {
   if (anchor_.empty() && fragment_.elements > 0) {
-    std::vector<float> whole(size());
-    ask(LaneAsk::kAnchor, {.whole = whole});
+    OwnPages whole(size());
+    ask(LaneAsk::kAnchor, {.whole = whole.span()});
     anchor_ = std::move(whole);
   }
-  return anchor_;
+  return anchor_.span();
 }
 
 }  // namespace

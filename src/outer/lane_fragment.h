@@ -7,8 +7,9 @@
 // its residual overflows, that rank's residuals begin anew, not all (the contribution is withheld
 // by all either way). Memory at the first rank, beside its lanes: 4 bytes a value of a fragment's
 // anchor once somebody has asked for it, until it changes or the next step begins; as much for one
-// tensor at a time while a checkpoint is written or read. That is taken, and a checkpoint read and
-// checked, before the ranks are asked: what fails there fails at the first rank alone.
+// tensor at a time while a checkpoint is written or read; in pages that go back to the system
+// (core/own_pages.h). That is taken, and a checkpoint read and checked, before the ranks are asked:
+// what fails there fails at the first rank alone.
 #pragma once
 
 #include <functional>
