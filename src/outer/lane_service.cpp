@@ -113,7 +113,7 @@ void Lanes::serve(Communicator& ranks) {
 }
 
 void Lanes::run(const LaneRequest& request, LaneExchange& exchange, LaneData& first) {
-  const StateArray scratch = StateArray::unfilled(stretches_.empty() ? 0 : exchange.lane().size());
+  const OwnPages scratch(stretches_.empty() ? 0 : exchange.lane().size());
   const std::span<float> local = scratch.span();
   if (request.ask == LaneAsk::kMake) {
     make(settings_.fragments[static_cast<std::size_t>(request.fragment.value())], exchange, local);
@@ -147,7 +147,7 @@ void Lanes::run(const LaneRequest& request, LaneExchange& exchange, LaneData& fi
       give(exchange, local);
       break;
     case LaneAsk::kStep:
-      lane.state().step(mean_of(exchange, first.mean));
+      lane.state().step(mean_of(exchange, first.mean).span());
       break;
     case LaneAsk::kMerge:
       if (request.alpha != 0) fetch(exchange, local);
@@ -156,7 +156,7 @@ void Lanes::run(const LaneRequest& request, LaneExchange& exchange, LaneData& fi
       break;
     case LaneAsk::kStepAndRebase:
       fetch(exchange, local);
-      lane.state().step_and_rebase(mean_of(exchange, first.mean));
+      lane.state().step_and_rebase(mean_of(exchange, first.mean).span());
       give(exchange, local);
       break;
     case LaneAsk::kAnchor:
@@ -281,13 +281,13 @@ void Lanes::take_back(Lane& lane, LaneExchange& exchange, std::span<const std::b
   lane.state().take_back(*settings_.codec, own);
 }
 
-std::vector<float> Lanes::mean_of(LaneExchange& exchange, std::span<const float> mean) {
+OwnPages Lanes::mean_of(LaneExchange& exchange, std::span<const float> mean) {
   const std::size_t n =
       std::accumulate(exchange.lanes().begin(), exchange.lanes().end(), std::size_t{0},
                       [](std::size_t sum, const LaneRange& lane) { return sum + lane.size(); });
   if (exchange.first()) ISTHMUS_CHECK(mean.size() == n, mean.size(), n);
-  std::vector<float> own(exchange.lane().size());
-  exchange.scatter({0, n}, mean.data(), own);
+  OwnPages own(exchange.lane().size());
+  exchange.scatter({0, n}, mean.data(), own.span());
   return own;
 }
 

@@ -3,9 +3,9 @@
 // lanes of all fragments, and what it does with them when the first rank asks. The first rank runs
 // the method and speaks to other sites; the others serve.
 // Memory: of its lanes what FragmentState holds of a fragment. During a request 4 bytes a value of
-// the fragment's lane for local values and 4 more for a mean; while a checkpoint is read, ranks but
-// the first have what they are told of that lane twice.
-// One thread, that of the rank. DETERMINISM: the bits of whole fragments (lane_fragment.h).
+// the fragment's lane for local values and 4 more for a mean, which go back to the system; while a
+// checkpoint is read, ranks but the first have what they are told of that lane twice. One thread,
+// that of the rank. DETERMINISM: the bits of whole fragments (lane_fragment.h).
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "core/own_pages.h"
 #include "core/state_memory.h"
 #include "isthmus/outer.h"
 #include "outer/lane.h"
@@ -96,7 +97,7 @@ class Lanes {
   void take_tensor(LaneExchange& exchange, const LaneData& first);
   void load_told(Lane& lane);
   /// The lane's share of the mean.
-  [[nodiscard]] std::vector<float> mean_of(LaneExchange& exchange, std::span<const float> mean);
+  [[nodiscard]] OwnPages mean_of(LaneExchange& exchange, std::span<const float> mean);
 
   FragmentedSettings settings_;
   std::vector<std::unique_ptr<Lane>> lanes_;  // by fragment
