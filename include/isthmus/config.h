@@ -254,7 +254,7 @@ struct Config {
   LogConfig log;
   NetConfig net;
   HubConfig hub;
-  std::string outer_placement = "host";   // where anchors and momentum live; nowhere else yet
+  std::string outer_placement = "host";   // where anchors and momentum live
   std::map<std::string, Origin> origins;  // "outer.H" -> origin; every key, defaults too
   [[nodiscard]] int workers() const { return static_cast<int>(sites.size()); }
   /// Sites that must be there for the run to go on, where it can go on without some.

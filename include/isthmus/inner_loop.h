@@ -100,12 +100,15 @@ class InnerLoop {
   /// Called before anybody but this loop reads `Parameter::values` of these canonical elements:
   /// between inner steps, and while `loss` or `train_loss` asks its ParameterSource. A loop whose
   /// master values live elsewhere, on a device say, writes them to the spans of `parameters()`,
-  /// where they stay right until its next step. Blocks until they are there. `elements` may cut
-  /// tensors and may be empty. The default does nothing: `values` are the master values.
+  /// where they stay right until its next step. Blocks until they are there, for as long as a rank
+  /// of the loop's mesh is waited for where those have them. `elements` may cut tensors and may be
+  /// empty. The default does nothing: `values` are the master values.
+  /// THROWS: PeerError when such a rank is lost; the loop is of no use afterwards.
   virtual void read_values(CanonicalRange elements);
   /// Called after anybody but this loop has written `Parameter::values` of these canonical
   /// elements, between inner steps: all of them, or some and `read_values` gave the others. Such a
-  /// loop takes them over before its next step. The default does nothing.
+  /// loop takes them over before its next step. Blocks and THROWS as `read_values`: the rest of a
+  /// tensor that was written in part may have to be asked for. The default does nothing.
   virtual void wrote_values(CanonicalRange elements);
 
   /// One whole inner step t >= 1: forward, backward, clip, optimizer update. Blocks.

@@ -16,6 +16,7 @@
 
 #include "app/run_parts.h"
 #include "core/check.h"
+#include "core/device_request.h"
 #include "core/recompute.h"
 #include "core/units.h"
 #include "inner/mesh_rank.h"
@@ -23,6 +24,7 @@
 #include "inner/model_cost.h"
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
+#include "outer/lanes.h"
 
 namespace isthmus::app {
 namespace {
@@ -114,6 +116,26 @@ MemoryLimit memory_limit(const std::filesystem::path& root) {
   return limit;
 }
 
+namespace {
+/// Of a worker's anchors, from the start, what process `rank` of its site holds.
+std::int64_t anchor_bytes(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
+                          Rank worker, int rank) {
+  if (outer_state_values(config.method, config.outer) == 0) return 0;
+  if (!outer_is_on_ranks(config) || plan.processes == nullptr) {
+    return layout.elements() * kFloatBytes;
+  }
+  std::size_t values = 0;
+  const std::vector<Parameter> parameters = parameters_without_values(layout);
+  for (const Fragment& fragment : make_fragments(
+           parameters, config.outer.fragments, config.outer.pattern, config.outer.embeddings_own)) {
+    values += outer::lane_of(static_cast<std::size_t>(fragment.elements),
+                             plan.mesh(worker).shape.ranks(), rank)
+                  .size();
+  }
+  return static_cast<std::int64_t>(values) * kFloatBytes;
+}
+}  // namespace
+
 CertainMemory certain_memory(const Config& config, const TrainingPlan& plan,
                              const ModelLayout& layout) {
   CertainMemory certain;
@@ -123,9 +145,7 @@ CertainMemory certain_memory(const Config& config, const TrainingPlan& plan,
     certain.activations += memory.activations + memory.logits;
     if (!config.train.offload.empty()) continue;
     certain.state += memory.parameters + memory.gradients + memory.moments + memory.shares;
-    if (outer_state_values(config.method, config.outer) > 0) {
-      certain.state += layout.elements() * kFloatBytes;  // anchors, from the start
-    }
+    certain.state += anchor_bytes(config, plan, layout, rank, 0);
   }
   return certain;
 }
@@ -141,6 +161,9 @@ CertainMemory certain_memory_of_rank(const Config& config, const TrainingPlan& p
     certain.activations += mesh_memory(layout, options.inner, options).logits;
   }
   if (config.train.offload.empty()) certain.state = stored;
+  if (outer_is_on_ranks(config)) {
+    certain.state += anchor_bytes(config, plan, layout, worker, rank);
+  }
   return certain;
 }
 

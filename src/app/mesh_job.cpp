@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/mesh_job.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/memory_check.h"
@@ -12,10 +15,12 @@
 #include "app/run_parts.h"
 #include "app/signals.h"
 #include "app/training_plan.h"
+#include "core/device_request.h"
 #include "core/system_runtime.h"
 #include "inner/mesh_model.h"
 #include "isthmus/errors.h"
 #include "kernels/isa.h"
+#include "outer/outer_placement.h"
 #include "transport/mpi_communicator.h"
 
 namespace isthmus::app {
@@ -24,14 +29,32 @@ namespace {
 // The first rank may be busy between two passes for as long as a round over the WAN takes.
 constexpr std::chrono::hours kLongestWait{24};
 
-/// Files for what the rank holds, if the run has some, once it is known to fit. A rank that has
-/// none does not leave the others waiting for it.
-std::unique_ptr<StateMemory> files_of(const Config& config, const TrainingPlan& plan,
-                                      const ModelLayout& layout, Rank worker,
-                                      RankProcesses& ranks) {
+/// What this rank does of the outer state of its site when the first process asks.
+RankService outer_service(const Config& config, const ModelLayout& layout) {
+  if (outer_is_on_ranks(config)) {
+    return outer::serve_outer_state(config.method, config.outer, parameters_without_values(layout));
+  }
+  return [place = config.outer_placement](Communicator&) {
+    throw ConfigError(
+        fmt::format("outer.placement = \"{}\" at this process, and the first one of its site has "
+                    "\"ranks\": give the processes of a site one and the same",
+                    place));
+  };
+}
+
+/// What a rank has beside its mesh.
+struct Serving {
+  std::unique_ptr<StateMemory> files;  // for what it holds, if the run has some
+  RankService outer_state;
+};
+
+/// Once it is known to fit. A rank that cannot does not leave the others waiting for it.
+Serving make_serving(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
+                     Rank worker, RankProcesses& ranks) {
   try {
     check_rank_memory(config, plan, layout, worker, ranks.passes.rank(), memory_limit());
-    return make_state_memory(config, worker, nullptr, nullptr);
+    return {.files = make_state_memory(config, worker, nullptr, nullptr),
+            .outer_state = outer_service(config, layout)};
   } catch (const std::exception& error) {
     ranks.abort(error.what());
     throw;
@@ -43,10 +66,11 @@ void serve(const Config& config, TrainingPlan plan, Rank worker, RankProcesses& 
   kernels::use_isa(kernels::isa_named(config.train.kernels));
   plan.processes = &ranks;
   const ModelLayout layout(model_shape(config.model, config.train.context));
-  const auto files = files_of(config, plan, layout, worker, ranks);
-  const StateMemoryScope scope(files.get());
+  Serving serving = make_serving(config, plan, layout, worker, ranks);
+  const StateMemoryScope scope(serving.files.get());
   try {
-    serve_mesh(layout, mesh_options(language_model_options(config, plan, worker)), ranks);
+    serve_mesh(layout, mesh_options(language_model_options(config, plan, worker)), ranks,
+               std::move(serving.outer_state));
   } catch (const CommunicatorError& error) {
     throw PeerError(error.what());
   }

@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "app/run_parts.h"
+#include "core/device_request.h"
 #include "core/recompute.h"
 #include "core/suggest.h"
 #include "core/units.h"
@@ -135,7 +136,8 @@ plan::OuterDemand outer_demand(const Config& config) {
   return {.method = config.method,
           .adam_moments = takes_adam_moments(config),
           .whole_gradients = takes_gradients(config),
-          .state_values = outer_state_values(config.method, config.outer)};
+          .state_values = outer_state_values(config.method, config.outer),
+          .state_on_ranks = outer_is_on_ranks(config)};
 }
 
 void read_config(const PlanMeshArguments& a, MeshQuestion& question) {

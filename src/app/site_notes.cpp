@@ -221,9 +221,8 @@ struct Writer {
   }
   json operator()(const StandingNote& note) const {
     json newest = json::array();
-    for (const SyncId& each : note.decided.newest) {
+    for (const SyncId& each : note.decided.newest)
       newest.push_back({each.fragment.value(), each.sent.value()});
-    }
     return {kStanding,          note.run_id,       note.session,
             note.decided.epoch, std::move(newest), kNotesVersion};
   }
@@ -275,9 +274,8 @@ Note note_of(const json& n) {
                              .run_id = each.at(1).get<std::string>(),
                              .model = each.at(2).get<std::string>()});
       }
-      for (const json& each : n.at(5)) {
+      for (const json& each : n.at(5))
         note.common.emplace_back(each.at(0).get<std::string>(), each.at(1).get<std::string>());
-      }
       return note;
     }
     case kPosts: {

@@ -165,8 +165,8 @@ class Worker {
     return retaining_ ? static_cast<Exchange&>(*retaining_) : context_.exchange;
   }
 
-  /// With its state on the device that has the weights, where outer.placement says so; virtual
-  /// time has none.
+  /// With its state on the device that has the weights, or on the site's ranks, where
+  /// outer.placement says so; virtual time has neither, and threads share one memory.
   [[nodiscard]] std::unique_ptr<OuterStrategy> make_strategy() {
     OuterOptions options = setup_.config.outer;
     options.patience = setup_.patience;
@@ -181,6 +181,13 @@ class Worker {
     if (values != nullptr && !context_.runtime.simulated()) {
       return outer::make_outer_strategy_beside_device(setup_.config.method, options, inner_,
                                                       exchange(), *values);
+    }
+    if (outer_is_on_ranks(setup_.config) && setup_.plan.processes != nullptr) {
+      auto* const loop = dynamic_cast<LanguageModelLoop*>(model_.get());
+      ISTHMUS_CHECK(loop != nullptr, setup_.config.outer_placement);
+      return outer::make_outer_strategy_on_ranks(
+          setup_.config.method, options, inner_, exchange(),
+          [loop](const RankService& part) { loop->call_ranks(part); });
     }
     return make_outer_strategy(setup_.config.method, options, inner_, exchange());
   }

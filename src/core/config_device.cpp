@@ -62,14 +62,38 @@ std::optional<DeviceObstacle> device_obstacle(const Config& config,
   return std::nullopt;
 }
 
+namespace {
+// An all-to-all over MPI tells the counts of all ranks in one block (transport/mpi_group.h).
+constexpr std::int64_t kMostRanksThatShare = 256;
+
+std::optional<DeviceObstacle> too_many_ranks(const Config& config) {
+  for (const SiteConfig& site : config.sites) {
+    if (std::int64_t{site.tp} * site.pp * site.dp <= kMostRanksThatShare) continue;
+    return DeviceObstacle{fmt::format("a mesh of {} x {} x {} ranks at site {}", site.tp, site.pp,
+                                      site.dp, site.name),
+                          fmt::format("at most {} ranks share outer state", kMostRanksThatShare),
+                          "placement = \"host\", or fewer ranks"};
+  }
+  return std::nullopt;
+}
+}  // namespace
+
 std::optional<DeviceObstacle> placement_obstacle(const Config& config) {
   constexpr std::array<std::string_view, 3> kMethods = {"localsgd", "diloco", "streaming-diloco"};
+  const bool ranks = outer_is_on_ranks(config);
   if (std::ranges::find(kMethods, config.method) == kMethods.end()) {
     return DeviceObstacle{fmt::format("outer.method = \"{}\"", config.method),
-                          "its outer state is on the host",
+                          ranks ? "its outer state is whole at one process of a site"
+                                : "its outer state is on the host",
                           "method = \"diloco\", \"streaming-diloco\" or \"localsgd\", or "
                           "placement = \"host\""};
   }
+  if (ranks && !config.train.offload.empty()) {
+    return DeviceObstacle{fmt::format("train.offload = \"{}\"", config.train.offload),
+                          "files hold the outer state of a whole site",
+                          "leave train.offload out, or placement = \"host\""};
+  }
+  if (ranks) return too_many_ranks(config);
   if (config.outer.codec.substr(0, config.outer.codec.find(':')) == "dct-topk") {
     return DeviceObstacle{fmt::format("outer.codec = \"{}\"", config.outer.codec),
                           "it has no kernels for a device",
@@ -98,7 +122,7 @@ void Loader::check_device() {
           obstacle->remedy);
     }
   }
-  if (!outer_is_on_device(config)) return;
+  if (!outer_is_on_device(config) && !outer_is_on_ranks(config)) return;
   if (const auto obstacle = placement_obstacle(config)) {
     refuse(
         "E-CONFLICT", "outer.placement",

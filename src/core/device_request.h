@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `train.device` asks for, which runs no device computes, and whose outer state none keeps.
-// Pure: whether there is a device
-// at all is another question.
+// What `train.device` and `outer.placement` ask for, which runs no device computes, and whose outer
+// state can be neither on a device nor shared out by ranks. Pure: whether there is a device at all
+// is another question.
 #pragma once
 
 #include <optional>
@@ -35,7 +35,11 @@ struct DeviceObstacle {
 [[nodiscard]] inline bool outer_is_on_device(const Config& config) {
   return config.outer_placement == "device";
 }
-/// What keeps the outer state of such a run off a device.
+/// Whether processes that are the ranks of a site share its outer state out.
+[[nodiscard]] inline bool outer_is_on_ranks(const Config& config) {
+  return config.outer_placement == "ranks";
+}
+/// What keeps the outer state of such a run off a device, or off the ranks, as it asks for either.
 [[nodiscard]] std::optional<DeviceObstacle> placement_obstacle(const Config& config);
 
 }  // namespace isthmus

@@ -236,7 +236,9 @@ LossSum LanguageModelLoop::mesh_gradient_pass(const TokenBatch& batch, std::int6
   if (sharded_ && !slices) mesh_->collect(RankValues::kGradients, whole);
   if (on_part_) on_part_(PassPart::kEnd);
   for (std::size_t i = parameters_.size(); on_ready && i-- > 0;) on_ready(i);
-  state_done(values(), StateUse::kRead);
+  // Ranks that are processes have weights of their own: the mesh says what it reads and writes.
+  const bool ranks_have_weights = sharded_ && options_.processes != nullptr;
+  if (!ranks_have_weights) state_done(values(), StateUse::kRead);
   state_done(all_gradients(), StateUse::kWrite);
   return sum;
 }
@@ -274,7 +276,7 @@ double LanguageModelLoop::update(StepIndex t) {
   const double clip = kernels::clip_coefficient(options_.inner.clip, norm);
   if (sharded_) {
     sharded_->update(learning_rate(t), clip, values());
-    state_done(values(), StateUse::kWrite);
+    if (options_.processes == nullptr) state_done(values(), StateUse::kWrite);
   } else {
     optimizer_->update(team_, learning_rate(t), clip, values(), all_gradients());
   }

@@ -100,6 +100,8 @@ class LanguageModelLoop final : public InnerLoop {
   [[nodiscard]] const ModelLayout& layout() const { return layout_; }
   /// Bytes of weights, gradients, moments and activations that this loop holds.
   [[nodiscard]] std::size_t held_bytes() const;
+  /// All ranks do something for the caller (MeshModel::call_ranks). REQUIRES: options.processes.
+  void call_ranks(const RankService& own_part) { mesh_->call_ranks(own_part); }
   /// Called as parts of a training pass begin, for timing; empty to stop.
   void watch_parts(std::function<void(PassPart)> on_part) { on_part_ = std::move(on_part); }
 

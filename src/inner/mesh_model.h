@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 
+#include "inner/mesh_order.h"
 #include "inner/mesh_rank.h"
 #include "inner/rank_processes.h"
 
@@ -31,6 +32,9 @@ class MeshModel {
   virtual LossSum loss_and_gradients(const float* weights, const TokenBatch& batch,
                                      double gradient_scale, float* gradients) = 0;
   [[nodiscard]] virtual std::size_t held_bytes() const = 0;
+  /// All ranks do something for the caller, between passes: this one `own_part`, the others what
+  /// `serve_mesh` was given. REQUIRES: ranks that are processes.
+  virtual void call_ranks(const RankService& own_part) = 0;
 
   // REQUIRES for all that follow: options.zero >= 1.
 
@@ -68,7 +72,9 @@ class MeshModel {
                                                            const MeshOptions& options,
                                                            RankProcesses& ranks, float* weights);
 /// Computes what the first rank's mesh asks for until it is destroyed. The same options everywhere.
-/// THROWS: CommunicatorError when it is lost.
-void serve_mesh(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& ranks);
+/// service: what this rank does when the first one's `call_ranks` is called.
+/// THROWS: CommunicatorError when it is lost; what `service` throws.
+void serve_mesh(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& ranks,
+                RankService service = {});
 
 }  // namespace isthmus

@@ -5,10 +5,12 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "inner/weight_copies.h"
 #include "isthmus/inner_loop.h"
+#include "transport/communicator.h"
 
 namespace isthmus {
 
@@ -21,7 +23,8 @@ enum class Ask : std::int64_t {
   kHandOut,
   kSpread,
   kUpdate,
-  kReset
+  kReset,
+  kServe
 };
 
 /// What the first rank asks all for.
@@ -61,6 +64,9 @@ using Words = std::array<std::int64_t, kWords>;
           {static_cast<std::size_t>(words[7]), static_cast<std::size_t>(words[8])}};
 }
 
+/// Something that all ranks do together for a caller of the mesh, which it knows nothing of.
+using RankService = std::function<void(Communicator& ranks)>;
+
 /// What the first rank has of an order's data; nothing on the others.
 struct Canonical {
   const float* weights = nullptr;  // of a pass without ZeRO: with it, ranks have theirs
@@ -68,6 +74,7 @@ struct Canonical {
   float* collected = nullptr;
   TokenBatch batch = {};
   std::span<double> squares = {};
+  const RankService* service = nullptr;  // the first rank's part
 };
 
 }  // namespace isthmus

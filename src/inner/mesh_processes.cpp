@@ -14,10 +14,12 @@
 #include <array>
 #include <chrono>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/check.h"
 #include "core/hash.h"
+#include "core/state_memory.h"
 #include "inner/canonical_exchange.h"
 #include "inner/mesh_model.h"
 #include "inner/mesh_order.h"
@@ -36,8 +38,11 @@ static_assert(kLosses != RankReadings::kTag && CanonicalExchange::kFirstTag > Ra
 /// One rank's part of every pass, on the first rank as on the others.
 class MeshProcess {
  public:
-  MeshProcess(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& processes)
+  /// service: this rank's part of what a caller of the mesh does; may be empty on the first.
+  MeshProcess(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& processes,
+              RankService service)
       : options_(options),
+        service_(std::move(service)),
         tensors_(canonical.tensors().size()),
         processes_(processes),
         readings_(options.mesh, come_together(processes)),
@@ -86,6 +91,9 @@ class MeshProcess {
       case Ask::kReset:
         for (std::size_t k = 0; k < rank_.chunks(); ++k) rank_.state(k).reset_optimizer(order.what);
         return {};
+      case Ask::kServe:
+        serve(first.service != nullptr ? *first.service : service_);
+        return {};
     }
     ISTHMUS_CHECK(false, static_cast<std::int64_t>(order.ask));
     return {};
@@ -101,6 +109,11 @@ class MeshProcess {
   static RankProcesses& come_together(RankProcesses& processes) {
     processes.orders.barrier();
     return processes;
+  }
+
+  void serve(const RankService& service) {
+    ISTHMUS_CHECK(service != nullptr);  // serve_mesh was given one
+    service(ranks_);
   }
 
   LossSum read_pass(const Order& order, const Canonical& first) {
@@ -164,6 +177,7 @@ class MeshProcess {
   }
 
   MeshOptions options_;
+  RankService service_;
   std::size_t tensors_;
   RankProcesses& processes_;
   RankReadings readings_;
@@ -184,7 +198,7 @@ class ProcessMesh final : public MeshModel {
         elements_(canonical.elements()),
         own_(weights),
         copies_(canonical),
-        process_(canonical, options, ranks) {}
+        process_(canonical, options, ranks, {}) {}
   // The others cannot be told of an end that comes by an error; they are not left waiting either.
   ~ProcessMesh() override {
     try {
@@ -228,6 +242,7 @@ class ProcessMesh final : public MeshModel {
     for (const TensorRange& newer : copies_.newer_at_ranks(copies_.tensors_of(elements))) {
       collect(RankValues::kWeights, newer, own_);
       copies_.are_alike(newer);
+      state_done(own_values(newer), StateUse::kWrite);
     }
   }
   void wrote_weights(CanonicalRange elements) override {
@@ -240,6 +255,9 @@ class ProcessMesh final : public MeshModel {
   }
   void reset_optimizer(std::int64_t updates) override {
     run({.ask = Ask::kReset, .what = updates}, {});
+  }
+  void call_ranks(const RankService& own_part) override {
+    run({.ask = Ask::kServe}, {.service = &own_part});
   }
   [[nodiscard]] std::size_t held_bytes() const override { return process_.held_bytes(); }
 
@@ -264,6 +282,7 @@ class ProcessMesh final : public MeshModel {
     for (const TensorRange& tensors : newer) {
       hand_out(RankValues::kWeights, tensors, own_);
       copies_.are_alike(tensors);
+      state_done(own_values(tensors), StateUse::kRead);
     }
     if (!newer.empty()) run({.ask = Ask::kSpread}, {});
   }
@@ -272,6 +291,11 @@ class ProcessMesh final : public MeshModel {
   void give_others(const float* weights) {
     const Digest128 digest = digest_of(weights);
     if (others_ == digest) return;
+    // As after an outer step that local values have become.
+    if (copies_.newer_at_ranks(copies_.all()).empty() && digest_of(own_) == digest) {
+      give_own();
+      return;
+    }
     read_weights({0, elements_});
     copies_.canonical_is_newer(copies_.all());
     hand_out(RankValues::kWeights, copies_.all(), weights);
@@ -287,6 +311,7 @@ class ProcessMesh final : public MeshModel {
     const std::vector<float> written(own_ + part.begin, own_ + part.end);
     read_weights(all);
     std::ranges::copy(written, own_ + part.begin);
+    state_done({own_ + part.begin, written.size()}, StateUse::kWrite);
   }
 
   void collect(RankValues what, TensorRange tensors, float* canonical) {
@@ -309,6 +334,12 @@ class ProcessMesh final : public MeshModel {
       process_.processes().abort(error.what());
       throw;
     }
+  }
+
+  [[nodiscard]] std::span<const float> own_values(TensorRange tensors) const {
+    const std::int64_t begin = copies_.elements_of(tensors.begin).begin;
+    const std::int64_t end = copies_.elements_of(tensors.end - 1).end;
+    return {own_ + begin, static_cast<std::size_t>(end - begin)};
   }
 
   [[nodiscard]] Digest128 digest_of(const float* weights) const {
@@ -336,10 +367,11 @@ std::unique_ptr<MeshModel> make_process_mesh(const ModelLayout& canonical,
   return std::make_unique<ProcessMesh>(canonical, options, ranks, weights);
 }
 
-void serve_mesh(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& ranks) {
+void serve_mesh(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& ranks,
+                RankService service) {
   std::optional<MeshProcess> process;  // outlives the abort: what is under way then ends
   try {
-    process.emplace(canonical, options, ranks);
+    process.emplace(canonical, options, ranks, std::move(service));
     for (;;) {
       const Order order = process->await_order();
       if (order.ask == Ask::kEnd) return;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "core/check.h"
 #include "core/state_memory.h"
 #include "inner/gradient_shares.h"
 #include "inner/mesh_model.h"
@@ -106,6 +107,8 @@ class ThreadMesh final : public MeshModel {
       for (std::size_t k = 0; k < rank->chunks(); ++k) rank->state(k).reset_optimizer(updates);
     }
   }
+
+  void call_ranks(const RankService&) override { ISTHMUS_CHECK(false, options_.mesh.ranks()); }
 
   [[nodiscard]] std::size_t held_bytes() const override {
     std::size_t bytes = 0;

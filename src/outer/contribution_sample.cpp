@@ -5,17 +5,17 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 #include "core/check.h"
 #include "outer/flat_view.h"
+#include "outer/lanes.h"
 
 namespace isthmus::outer {
 namespace {
 
 constexpr std::size_t kEnoughTiles = 32;    // 131,072 values; fewer are all looked at
 constexpr std::size_t kLargestStride = 64;  // longer vectors: 1.6 % of their tiles
-
-std::size_t tiles_of(std::size_t n) { return (n + kTileValues - 1) / kTileValues; }
 
 double dot(std::span<const float> a, std::span<const float> b) {
   constexpr std::size_t kLanes = 8;
@@ -53,6 +53,14 @@ std::size_t sampled_tile(std::size_t n, std::size_t k) {
   return first + (mixed ^ (mixed >> 31)) % std::min(stride, tiles_of(n) - first);
 }
 
+std::vector<std::size_t> sampled_tiles(std::size_t n) {
+  std::vector<std::size_t> tiles;
+  for (std::size_t k = 0; k * sample_stride(n) < tiles_of(n); ++k) {
+    tiles.push_back(sampled_tile(n, k));
+  }
+  return tiles;
+}
+
 std::span<const float> ContributionSample::decode(const Codec& codec,
                                                   std::span<const std::byte> bytes,
                                                   std::size_t values) {
@@ -71,13 +79,23 @@ void ContributionSample::take(const Codec& codec, std::span<const float> x,
   const std::span<const float> sent = decode(codec, bytes, x.size());
   std::array<float, kTileValues> lost;
   for (std::size_t i = 0; i < x.size(); ++i) lost[i] = sent[i] - x[i];
-  squares_ += sum_of_squares(x);
-  lost_squares_ += sum_of_squares(std::span(lost).first(x.size()));
+  sums_.push_back(sum_of_squares(x));
+  sums_.push_back(sum_of_squares(std::span(lost).first(x.size())));
+}
+
+ContributionSample::Squares ContributionSample::squares() const {
+  Squares sum;
+  for (std::size_t i = 0; i + 1 < sums_.size(); i += 2) {
+    sum.all += sums_[i];
+    sum.lost += sums_[i + 1];
+  }
+  return sum;
 }
 
 std::optional<double> ContributionSample::codec_error() const {
-  const double error = std::sqrt(lost_squares_ / squares_);
-  if (!decodes_ || !(squares_ > 0) || !std::isfinite(squares_) || !std::isfinite(error)) {
+  const Squares sum = squares();
+  const double error = std::sqrt(sum.lost / sum.all);
+  if (!decodes_ || !(sum.all > 0) || !std::isfinite(sum.all) || !std::isfinite(error)) {
     return std::nullopt;
   }
   return error;
@@ -92,8 +110,8 @@ std::optional<double> ContributionSample::cosine(std::span<const float> mean) co
   double own_squares = 0;
   double mean_squares = 0;
   std::size_t at = 0;
-  for (std::size_t k = 0; k * stride_ < tiles_of(n_); ++k) {
-    const std::size_t begin = sampled_tile(n_, k) * kTileValues;
+  for (const std::size_t tile : sampled_tiles(n_)) {
+    const std::size_t begin = tile * kTileValues;
     const std::size_t values = std::min(kTileValues, n_ - begin);
     const std::span<const float> own = std::span(decoded_).subspan(at, values);
     const std::span<const float> agreed = mean.subspan(begin, values);
@@ -113,25 +131,31 @@ std::optional<double> ContributionSample::cosine(std::span<const float> mean) co
 
 void ContributionSample::save(StateWriter& writer, const std::string& prefix) const {
   if (!codec_error()) return;
-  writer.real(prefix + "squares", squares_);
-  writer.real(prefix + "lost_squares", lost_squares_);
+  const Squares sum = squares();
+  writer.real(prefix + "squares", sum.all);
+  writer.real(prefix + "lost_squares", sum.lost);
 }
 
-ContributionSample ContributionSample::load(StateReader& reader, const std::string& prefix,
-                                            const Codec& codec, const Encoded& encoded) {
+ContributionSample ContributionSample::of(const Codec& codec, const Encoded& encoded,
+                                          std::vector<double> sums) {
   ContributionSample sample(encoded.values);
   const std::size_t full = codec.encoded_bytes(kTileValues);
-  for (std::size_t k = 0; k * sample.stride_ < tiles_of(encoded.values); ++k) {
-    const std::size_t tile = sampled_tile(encoded.values, k);
+  for (const std::size_t tile : sampled_tiles(encoded.values)) {
     const std::size_t values = std::min(kTileValues, encoded.values - tile * kTileValues);
     static_cast<void>(sample.decode(
         codec, std::span(encoded.bytes).subspan(tile * full, codec.encoded_bytes(values)), values));
   }
-  if (reader.contains(prefix + "squares")) {
-    sample.squares_ = reader.real(prefix + "squares");
-    sample.lost_squares_ = reader.real(prefix + "lost_squares");
-  }
+  sample.sums_ = std::move(sums);
   return sample;
+}
+
+ContributionSample ContributionSample::load(StateReader& reader, const std::string& prefix,
+                                            const Codec& codec, const Encoded& encoded) {
+  std::vector<double> sums;
+  if (reader.contains(prefix + "squares")) {
+    sums = {reader.real(prefix + "squares"), reader.real(prefix + "lost_squares")};
+  }
+  return of(codec, encoded, std::move(sums));
 }
 
 }  // namespace isthmus::outer

@@ -29,20 +29,30 @@ namespace isthmus::outer {
 /// Which of the tiles number k * stride, k * stride + 1, ..., of n values. The same on all workers;
 /// in the last block, which may be short, too. Pure. REQUIRES: k * stride is a tile.
 [[nodiscard]] std::size_t sampled_tile(std::size_t n, std::size_t k);
+/// All of them, ascending. Pure.
+[[nodiscard]] std::vector<std::size_t> sampled_tiles(std::size_t n);
 
 class ContributionSample {
  public:
   /// Of nothing: says nothing.
   ContributionSample() = default;
-  /// Of a contribution of n values, tile by tile.
-  explicit ContributionSample(std::size_t n) : n_(n), stride_(sample_stride(n)) {}
+  /// Of a contribution of n values, tile by tile; or of a part of one that begins at its tile
+  /// `first`: `looks_at` counts from there, and `take` and `sums` are all that may be called.
+  explicit ContributionSample(std::size_t n, std::size_t first = 0)
+      : n_(n), first_(first), stride_(sample_stride(n)) {}
+  /// Of a contribution whose tiles were looked at elsewhere. sums: those of its parts, end to end.
+  [[nodiscard]] static ContributionSample of(const Codec& codec, const Encoded& encoded,
+                                             std::vector<double> sums);
 
   [[nodiscard]] bool looks_at(std::size_t tile) const {
-    return tile == sampled_tile(n_, tile / stride_);
+    return first_ + tile == sampled_tile(n_, (first_ + tile) / stride_);
   }
   /// The next tile that is looked at: what was encoded (with error feedback: the residual
   /// included), and its bytes. REQUIRES: in order, each once.
   void take(const Codec& codec, std::span<const float> x, std::span<const std::byte> bytes);
+
+  /// Of each tile taken the squares of x and of what the codec lost, (2 x tiles,).
+  [[nodiscard]] std::span<const double> sums() const { return sums_; }
 
   /// |Dec(Enc(x)) - x| / |x|. Nothing where x is zero, or anything is not finite.
   [[nodiscard]] std::optional<double> codec_error() const;
@@ -61,11 +71,17 @@ class ContributionSample {
   std::span<const float> decode(const Codec& codec, std::span<const std::byte> bytes,
                                 std::size_t values);
 
+  /// Sums of all tiles, added in order: of the squares of x, and of Dec(Enc(x)) - x.
+  struct Squares {
+    double all = 0, lost = 0;
+  };
+  [[nodiscard]] Squares squares() const;
+
   std::size_t n_ = 0;
+  std::size_t first_ = 0;
   std::size_t stride_ = 1;
   std::vector<float> decoded_;  // the tiles looked at, end to end
-  double squares_ = 0;          // of x
-  double lost_squares_ = 0;     // of Dec(Enc(x)) - x
+  std::vector<double> sums_;
   bool decodes_ = true;
 };
 

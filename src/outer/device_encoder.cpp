@@ -7,19 +7,15 @@
 
 #include "core/check.h"
 #include "kernels/cuda/outer_arithmetic.h"
+#include "outer/lanes.h"
 
 namespace isthmus::outer {
 namespace {
 
-std::size_t tiles_of(std::size_t n) { return (n + kTileValues - 1) / kTileValues; }
-
 /// Numbers of the tiles of n values that a ContributionSample looks at.
-std::vector<std::uint32_t> sampled_tiles(std::size_t n) {
-  std::vector<std::uint32_t> tiles;
-  for (std::size_t k = 0; k * sample_stride(n) < tiles_of(n); ++k) {
-    tiles.push_back(static_cast<std::uint32_t>(sampled_tile(n, k)));
-  }
-  return tiles;
+std::vector<std::uint32_t> sampled_on_device(std::size_t n) {
+  const std::vector<std::size_t> tiles = sampled_tiles(n);
+  return {tiles.begin(), tiles.end()};
 }
 
 }  // namespace
@@ -73,7 +69,7 @@ double DeviceEncoder::norm() {
 void DeviceEncoder::begin_encoding(const EncodeKey& key, float* lost) {
   key_ = key;
   residual_ = lost;
-  tiles_ = sampled_tiles(n_);
+  tiles_ = sampled_on_device(n_);
   ISTHMUS_CHECK(tiles_.size() <= sampled_.size(), n_, tiles_.size(), sampled_.size());
   std::ranges::copy(tiles_, host_sampled_.data());
   cuda::copy<std::uint32_t>(stream_, sampled_.data(), host_sampled_.data(), tiles_.size());

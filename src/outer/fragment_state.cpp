@@ -6,35 +6,46 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "core/check.h"
 #include "isthmus/errors.h"
+#include "outer/lanes.h"
 #include "outer/settings.h"
 
 namespace isthmus::outer {
 
+std::vector<CanonicalRange> elements_of(const Fragment& fragment,
+                                        std::span<const Parameter> parameters) {
+  std::vector<CanonicalRange> elements;
+  for (const std::size_t i : fragment.parameters) {
+    const CanonicalRange own = parameters[i].elements;
+    if (!elements.empty() && elements.back().end == own.begin) {
+      elements.back().end = own.end;
+    } else {
+      elements.push_back(own);
+    }
+  }
+  return elements;
+}
+
 FragmentState::FragmentState(Fragment fragment, InnerLoop& inner,
                              const kernels::OuterStep& optimizer, bool with_feedback,
                              float feedback_decay)
-    : fragment_(std::move(fragment)), inner_(inner), optimizer_(optimizer) {
-  for (const std::size_t i : fragment_.parameters) {
-    const Parameter& parameter = inner.parameters()[i];
-    local_.append(parameter.values);
-    if (!elements_.empty() && elements_.back().end == parameter.elements.begin) {
-      elements_.back().end = parameter.elements.end;
-    } else {
-      elements_.push_back(parameter.elements);
-    }
-  }
+    : fragment_(std::move(fragment)),
+      inner_(inner),
+      elements_(elements_of(fragment_, inner.parameters())),
+      optimizer_(optimizer) {
+  for (const std::size_t i : fragment_.parameters) local_.append(inner.parameters()[i].values);
   anchor_ = StateArray::unfilled(local_.size());
   fetch_local();
   StateWalk(size(), ranges({.local = StateUse::kRead, .anchor = StateUse::kWrite}))
       .run([&](std::size_t begin, std::size_t end) {
         local_.read(begin, anchor_.span().subspan(begin, end - begin));
       });
-  momentum_ = StateArray(optimizer.rule != kernels::OuterStepRule::kSgd ? anchor_.size() : 0);
-  summed_ = StateArray(optimizer.every > 1 ? anchor_.size() : 0);
+  momentum_ = StateArray(has_momentum() ? anchor_.size() : 0);
+  summed_ = StateArray(sums() ? anchor_.size() : 0);
   if (with_feedback) {
     feedback_.emplace(anchor_.size(), feedback_decay);
   }
@@ -57,9 +68,22 @@ StateWalk::Ranges FragmentState::ranges(Touched touched) const {
 
 OuterGradient FragmentState::outer_gradient(const Codec& codec, const EncodeKey& key,
                                             const Accepts& accepts, std::span<const float> more) {
+  double norm = 0;
+  const Judge judge = [&](std::span<const double> squares) {
+    norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
+    return accepts(norm);
+  };
+  OuterGradient delta = encode_part(codec, key, judge, ContributionSample(size()), more);
+  delta.norm = norm;
+  return delta;
+}
+
+OuterGradient FragmentState::encode_part(const Codec& codec, const EncodeKey& key,
+                                         const Judge& accepts, ContributionSample sample,
+                                         std::span<const float> more) {
   ISTHMUS_CHECK(more.empty() || more.size() == anchor_.size(), more.size(), anchor_.size());
   fetch_local();
-  double squares = 0;
+  std::vector<double> squares(tiles_of(size()));
   const StateWalk::Ranges touched = ranges({.local = StateUse::kRead,
                                             .anchor = StateUse::kRead,
                                             .momentum = {},
@@ -75,24 +99,20 @@ OuterGradient FragmentState::outer_gradient(const Codec& codec, const EncodeKey&
     for (std::size_t i = 0; i < tile.size() && !more.empty(); ++i) {
       tile[i] += more[begin + i];
     }
-    squares += sum_of_squares(tile);
+    squares[begin / kTileValues] = sum_of_squares(tile);
   };
-  ContributionSample sample(size());
+  OuterGradient delta;
   if (!feedback_) {
-    Encoded encoded = encode_tiles(codec, size(), fill, key, nullptr, &sample);
-    const double norm = std::sqrt(squares);
-    return {.encoded = std::move(encoded),
-            .norm = norm,
-            .fit = accepts(norm),
-            .sample = std::move(sample)};
+    delta.encoded = encode_tiles(codec, size(), fill, key, nullptr, &sample);
+    delta.fit = accepts(squares);
+  } else {
+    // The norm comes first, since the residual moves on with the encoding.
+    for_each_tile(size(), fill);
+    delta.fit = accepts(squares);
+    walk.emplace(size(), touched);
+    delta.encoded =
+        encode_tiles(codec, size(), fill, key, delta.fit ? &*feedback_ : nullptr, &sample);
   }
-  // The norm comes first, since the residual moves on with the encoding.
-  for_each_tile(size(), fill);
-  OuterGradient delta{.encoded = {}, .norm = std::sqrt(squares), .fit = false};
-  delta.fit = accepts(delta.norm);
-  walk.emplace(size(), touched);
-  delta.encoded =
-      encode_tiles(codec, size(), fill, key, delta.fit ? &*feedback_ : nullptr, &sample);
   delta.sample = std::move(sample);
   return delta;
 }
@@ -174,7 +194,7 @@ void FragmentState::change_local(
 }
 
 void FragmentState::step(std::span<const float> mean) {
-  if (optimizer_.every > 1) summed_rounds_ = (summed_rounds_ + 1) % optimizer_.every;
+  if (sums()) summed_rounds_ = (summed_rounds_ + 1) % optimizer_.every;
   StateWalk walk(
       size(),
       ranges(
@@ -222,10 +242,10 @@ void FragmentState::step_and_rebase(std::span<const float> mean) {
 
 void FragmentState::save(StateWriter& writer) const {
   writer.tensor(fmt::format("anchor/{}", fragment_.id.value()), anchor());
-  if (!momentum_.empty()) {
+  if (has_momentum()) {
     writer.tensor(fmt::format("momentum/{}", fragment_.id.value()), momentum());
   }
-  if (!summed_.empty()) {
+  if (sums()) {
     writer.tensor(fmt::format("summed/{}", fragment_.id.value()), summed_.span());
     writer.integer(fmt::format("summed/{}/rounds", fragment_.id.value()), summed_rounds_);
   }
@@ -241,10 +261,10 @@ void FragmentState::load(StateReader& reader) {
   reader.tensor(fmt::format("anchor/{}", fragment_.id.value()), anchor());
   const std::string name = fmt::format("momentum/{}", fragment_.id.value());
   // A run that goes on with momentum where there was none starts it from zero.
-  if (!momentum_.empty() && reader.contains(name)) {
+  if (has_momentum() && reader.contains(name)) {
     reader.tensor(name, momentum());
   }
-  if (!summed_.empty()) {
+  if (sums()) {
     reader.tensor(fmt::format("summed/{}", fragment_.id.value()), summed_.span());
     summed_rounds_ = saved_number(reader, fmt::format("summed/{}/rounds", fragment_.id.value()), 0,
                                   optimizer_.every - 1);
@@ -259,6 +279,12 @@ void FragmentState::load(StateReader& reader) {
       saved_finite(reader, kept, kept_residual_->span());
     }
   }
+}
+
+void FragmentState::put_local(std::span<float> local) {
+  ISTHMUS_CHECK(local.size() == size(), local.size(), size());
+  local_ = {};
+  local_.append(local);
 }
 
 FragmentMaker fragments_on_host(const FragmentedSettings& settings, InnerLoop& inner) {

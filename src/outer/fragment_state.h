@@ -37,6 +37,12 @@ class FragmentState final : public OuterFragment {
   /// The same with `more` added to Delta. more: (n,), or empty.
   [[nodiscard]] OuterGradient outer_gradient(const Codec& codec, const EncodeKey& key,
                                              const Accepts& accepts, std::span<const float> more);
+  /// The same of a fragment that is part of a larger one. `accepts` gets its tiles' squared norms;
+  /// the result has no norm. key: of its first tile. sample: of the larger one, at that tile.
+  using Judge = std::function<bool(std::span<const double> squares)>;
+  [[nodiscard]] OuterGradient encode_part(const Codec& codec, const EncodeKey& key,
+                                          const Judge& accepts, ContributionSample sample,
+                                          std::span<const float> more = {});
   void take_back(const Codec& codec, const Encoded& sent) override;
   void keep_residual() override;
   void forget_kept_residual() override { kept_residual_.reset(); }
@@ -54,6 +60,9 @@ class FragmentState final : public OuterFragment {
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
 
+  /// Local values lie there from now on. local: (n,), borrowed.
+  void put_local(std::span<float> local);
+
   [[nodiscard]] const Fragment& fragment() const override { return fragment_; }
   [[nodiscard]] std::size_t size() const { return anchor_.size(); }
   [[nodiscard]] std::span<float> anchor() { return anchor_.span(); }
@@ -62,6 +71,11 @@ class FragmentState final : public OuterFragment {
   [[nodiscard]] std::span<const float> momentum() const { return momentum_.span(); }
 
  private:
+  // Not by their sizes: a lane may have no values.
+  [[nodiscard]] bool has_momentum() const {
+    return optimizer_.rule != kernels::OuterStepRule::kSgd;
+  }
+  [[nodiscard]] bool sums() const { return optimizer_.every > 1; }
   /// How a walk over the fragment touches its arrays; none: not at all.
   struct Touched {
     std::optional<StateUse> local, anchor, momentum, residual;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The methods of this build. A new one is a strategy of its own, or a configuration of one that
-// exists, and one row of kTable.
+// exists, and one row of the table.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
-#include "core/log.h"
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
 #include "outer/co2.h"
@@ -16,23 +16,17 @@
 #include "outer/device_fragment.h"
 #include "outer/eager.h"
 #include "outer/fragment_state.h"
+#include "outer/lane_fragment.h"
+#include "outer/method_table.h"
 #include "outer/one_bit_adam.h"
-#include "outer/outer_placement.h"
 #include "outer/settings.h"
 #include "outer/sparseloco.h"
 #include "outer/spsa.h"
 #include "outer/streaming_diloco.h"
 #include "outer/zero_one_adam.h"
-#include "quant/cuda_codec.h"
 
 namespace isthmus {
 namespace {
-
-using Maker = std::unique_ptr<OuterStrategy> (*)(const MethodInfo&, const OuterOptions&, InnerLoop&,
-                                                 Exchange&);
-using DeviceMaker = std::unique_ptr<OuterStrategy> (*)(const MethodInfo&, const OuterOptions&,
-                                                       InnerLoop&, Exchange&, cuda::ResidentValues&,
-                                                       outer::KeptIn);
 
 std::unique_ptr<OuterStrategy> make_ddp(const MethodInfo& method, const OuterOptions& options,
                                         InnerLoop& inner, Exchange& exchange) {
@@ -57,6 +51,15 @@ std::unique_ptr<OuterStrategy> make_fragmented_on_device(const MethodInfo& metho
       outer::fragments_on_device(settings, inner.parameters(), values, kept);
   return std::make_unique<outer::StreamingDiLoCo>(std::move(settings), inner, exchange, make,
                                                   &values);
+}
+
+std::unique_ptr<OuterStrategy> make_fragmented_on_ranks(const MethodInfo& method,
+                                                        const OuterOptions& options,
+                                                        InnerLoop& inner, Exchange& exchange,
+                                                        outer::RanksCall call) {
+  outer::FragmentedSettings settings = outer::resolve(method, options, inner.parameters());
+  const outer::FragmentMaker make = outer::fragments_on_ranks(settings, inner, std::move(call));
+  return std::make_unique<outer::StreamingDiLoCo>(std::move(settings), inner, exchange, make);
 }
 
 template <typename Method>
@@ -113,23 +116,20 @@ std::unique_ptr<OuterStrategy> make_zero_one_adam(const MethodInfo& method,
   return std::make_unique<outer::ZeroOneAdam>(method, options, inner, exchange);
 }
 
-struct Row {
-  MethodInfo info;
-  Maker make;
-  DeviceMaker make_on_device = nullptr;      // null: its outer state is on the host alone
-  DeviceMaker make_beside_device = nullptr;  // null: so is its arithmetic
-};
+}  // namespace
 
-const std::vector<Row>& table() {
-  static const std::vector<Row> rows = {
-      Row{{.name = "ddp",
+const std::vector<outer::MethodRow>& outer::method_table() {
+  static const std::vector<outer::MethodRow> rows = {
+      outer::MethodRow{
+          {.name = "ddp",
            .summary = "Data parallel: mean gradient every step, in buckets that overlap backward.",
            .source = "Li et al. 2020, arXiv:2006.15704 section 3.2",
            .deviations = "digests of results are compared every 16 steps (outer.commit)",
            .keys = {"codec", "exchange", "commit"},
            .commits_rounds = false},
           make_ddp},
-      Row{{.name = "localsgd",
+      outer::MethodRow{
+          {.name = "localsgd",
            .summary = "Local SGD / FedAvg: H inner steps, then the mean of the parameters.",
            .source = "McMahan et al. 2017, arXiv:1602.05629 Alg. 1; Stich 2019, arXiv:1805.09767",
            .deviations =
@@ -138,8 +138,10 @@ const std::vector<Row>& table() {
            .state_values = 1},
           make_fragmented,
           make_fragmented_on_device,
-          make_fragmented_on_device},
-      Row{{.name = "diloco",
+          make_fragmented_on_device,
+          make_fragmented_on_ranks},
+      outer::MethodRow{
+          {.name = "diloco",
            .summary = "DiLoCo: H inner steps, then one Nesterov step on the mean outer gradient.",
            .source = "Douillard et al. 2023, arXiv:2311.08105 Alg. 1",
            .deviations = "",
@@ -150,8 +152,10 @@ const std::vector<Row>& table() {
            .state_values = 2},
           make_fragmented,
           make_fragmented_on_device,
-          make_fragmented_on_device},
-      Row{{.name = "streaming-diloco",
+          make_fragmented_on_device,
+          make_fragmented_on_ranks},
+      outer::MethodRow{
+          {.name = "streaming-diloco",
            .summary =
                "Streaming DiLoCo: fragments in turn, sent while inner steps go on, mixed in.",
            .source = "Douillard et al. 2025, arXiv:2501.18512 Alg. 2",
@@ -166,8 +170,10 @@ const std::vector<Row>& table() {
            .state_values = 2},
           make_fragmented,
           make_fragmented_on_device,
-          make_fragmented_on_device},
-      Row{{.name = "delayed",
+          make_fragmented_on_device,
+          make_fragmented_on_ranks},
+      outer::MethodRow{
+          {.name = "delayed",
            .summary =
                "DiLoCo one round behind: the mean travels during the next round, all hidden.",
            .source = "Kale et al. 2025, arXiv:2502.12996 (delayed outer gradients)",
@@ -180,7 +186,8 @@ const std::vector<Row>& table() {
            .state_values = 2,
            .round_behind = true},
           make_round_behind<outer::Delayed>},
-      Row{{.name = "eager",
+      outer::MethodRow{
+          {.name = "eager",
            .summary = "As delayed, with each worker's own stale part replaced by its fresh one.",
            .source = "Kale et al. 2025, arXiv:2502.12996 (eager updates)",
            .deviations =
@@ -196,7 +203,8 @@ const std::vector<Row>& table() {
            .drains = false,
            .shared_anchors = false},
           make_round_behind<outer::Eager>},
-      Row{{.name = "co2",
+      outer::MethodRow{
+          {.name = "co2",
            .summary = "CO2: local steps, averaged one round late, with a clipped outer heavy ball.",
            .source = "Sun et al. 2024, arXiv:2401.16265 (its reviews and its code)",
            .deviations =
@@ -211,7 +219,8 @@ const std::vector<Row>& table() {
            .state_values = 2,
            .round_behind = true},
           make_co2},
-      Row{{.name = "sparseloco",
+      outer::MethodRow{
+          {.name = "sparseloco",
            .summary =
                "DiLoCo with top-k values of two bits; fading error feedback is its momentum.",
            .source = "Sarfi et al. 2025, arXiv:2508.15706 Alg. 1; Templar's public code",
@@ -229,7 +238,8 @@ const std::vector<Row>& table() {
            .default_H = 30,
            .state_values = 1},
           make_sparseloco},
-      Row{{.name = "1bit-adam",
+      outer::MethodRow{
+          {.name = "1bit-adam",
            .summary = "Adam, then momentum under its frozen variance, exchanged as signs.",
            .source = "Tang et al. 2021, arXiv:2102.02888 Alg. 1; DeepSpeed's onebit/adam.py",
            .deviations =
@@ -244,7 +254,8 @@ const std::vector<Row>& table() {
            .state_values = 0,
            .commits_rounds = false},
           make_one_bit_adam},
-      Row{{.name = "01-adam",
+      outer::MethodRow{
+          {.name = "01-adam",
            .summary = "Adam with a variance ever more rarely updated, then local steps in signs.",
            .source = "Lu et al. 2022, arXiv:2202.06009; DeepSpeed's onebit/zoadam.py",
            .deviations =
@@ -265,7 +276,8 @@ const std::vector<Row>& table() {
            .state_values = 2,
            .commits_rounds = false},
           make_zero_one_adam},
-      Row{{.name = "spsa",
+      outer::MethodRow{
+          {.name = "spsa",
            .summary = "Zeroth-order: slopes along shared random directions, one byte a sample.",
            .source = "Malladi et al. 2023, arXiv:2305.17333 Alg. 1 (MeZO); Zelikman et al. 2023, "
                      "Just One Byte",
@@ -283,13 +295,13 @@ const std::vector<Row>& table() {
   return rows;
 }
 
-/// THROWS: ConfigError, of the options too.
-const Row& checked_row(std::string_view name, const OuterOptions& options) {
-  const auto row =
-      std::ranges::find_if(table(), [&](const Row& entry) { return entry.info.name == name; });
-  if (row == table().end()) {
+const outer::MethodRow& outer::checked_method(std::string_view name, const OuterOptions& options) {
+  const auto row = std::ranges::find_if(outer::method_table(), [&](const outer::MethodRow& entry) {
+    return entry.info.name == name;
+  });
+  if (row == outer::method_table().end()) {
     std::vector<std::string> names;
-    for (const Row& entry : table()) {
+    for (const outer::MethodRow& entry : outer::method_table()) {
       names.push_back(entry.info.name);
     }
     throw ConfigError(fmt::format("outer.method = \"{}\": no such method; there are {}", name,
@@ -299,20 +311,19 @@ const Row& checked_row(std::string_view name, const OuterOptions& options) {
   return *row;
 }
 
-}  // namespace
-
 std::vector<MethodInfo> methods() {
   std::vector<MethodInfo> infos;
-  for (const Row& row : table()) {
+  for (const outer::MethodRow& row : outer::method_table()) {
     infos.push_back(row.info);
   }
   return infos;
 }
 
 int outer_state_values(std::string_view method, const OuterOptions& options) {
-  const auto row =
-      std::ranges::find_if(table(), [&](const Row& entry) { return entry.info.name == method; });
-  if (row == table().end()) {
+  const auto row = std::ranges::find_if(outer::method_table(), [&](const outer::MethodRow& entry) {
+    return entry.info.name == method;
+  });
+  if (row == outer::method_table().end()) {
     return 0;
   }
   const MethodInfo& info = row->info;
@@ -328,48 +339,7 @@ int outer_state_values(std::string_view method, const OuterOptions& options) {
 std::unique_ptr<OuterStrategy> make_outer_strategy(std::string_view name,
                                                    const OuterOptions& options, InnerLoop& inner,
                                                    Exchange& exchange) {
-  const Row& row = checked_row(name, options);
-  return row.make(row.info, options, inner, exchange);
-}
-
-std::unique_ptr<OuterStrategy> outer::make_outer_strategy_on_device(std::string_view name,
-                                                                    const OuterOptions& options,
-                                                                    InnerLoop& inner,
-                                                                    Exchange& exchange,
-                                                                    cuda::ResidentValues& values) {
-  const Row& row = checked_row(name, options);
-  if (row.make_on_device == nullptr) {
-    std::vector<std::string> names;
-    for (const Row& entry : table()) {
-      if (entry.make_on_device != nullptr) names.push_back(entry.info.name);
-    }
-    throw ConfigError(
-        fmt::format("outer.placement = \"device\" with outer.method = \"{}\": its outer state is "
-                    "on the host; take outer.placement = \"host\", or one of the methods {}",
-                    name, fmt::join(names, ", ")));
-  }
-  try {
-    return row.make_on_device(row.info, options, inner, exchange, values, KeptIn::kDevice);
-  } catch (const cuda::OutOfDeviceMemory& error) {
-    throw outer_memory_error(name, options, inner.parameters(), error.what());
-  } catch (const SystemError& error) {  // of pinned host memory, or of the device itself
-    throw SystemError(
-        fmt::format("outer.placement = \"device\": {}; set it to \"host\"", error.what()));
-  }
-}
-
-std::unique_ptr<OuterStrategy> outer::make_outer_strategy_beside_device(
-    std::string_view name, const OuterOptions& options, InnerLoop& inner, Exchange& exchange,
-    cuda::ResidentValues& values) {
-  const Row& row = checked_row(name, options);
-  if (row.make_beside_device != nullptr &&
-      cuda::DeviceCodec::has_kernels(*make_codec(codec_of(row.info, options)))) {
-    try {
-      return row.make_beside_device(row.info, options, inner, exchange, values, KeptIn::kPinned);
-    } catch (const SystemError& error) {
-      log_info("the CPU computes on the outer state, for want of memory: {}", error.what());
-    }
-  }
+  const outer::MethodRow& row = outer::checked_method(name, options);
   return row.make(row.info, options, inner, exchange);
 }
 

@@ -91,9 +91,16 @@ class OuterFragment {
   [[nodiscard]] virtual FragmentBeside* beside() { return nullptr; }
 
   [[nodiscard]] virtual const Fragment& fragment() const = 0;
-  /// On the host, right until the next call that changes it. Blocks while it is fetched.
+  /// On the host, right until the next call that changes it, and there until drop_anchor_copy.
+  /// Blocks while it is fetched.
   [[nodiscard]] virtual std::span<const float> anchor() const = 0;
+  /// Who has asked for the anchor looks at it no more. The default does nothing: it is kept there.
+  virtual void drop_anchor_copy() {}
 };
+
+/// The canonical elements of a fragment, neighbours joined.
+[[nodiscard]] std::vector<CanonicalRange> elements_of(const Fragment& fragment,
+                                                      std::span<const Parameter> parameters);
 
 /// Makes the fragments of one worker, in order, where they are to be kept.
 using FragmentMaker = std::function<std::unique_ptr<OuterFragment>(const Fragment& fragment)>;

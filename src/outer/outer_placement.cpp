@@ -7,6 +7,7 @@
 
 #include "core/units.h"
 #include "outer/contribution_sample.h"
+#include "outer/lanes.h"
 #include "outer/settings.h"
 
 namespace isthmus::outer {
@@ -34,8 +35,7 @@ std::int64_t outer_device_bytes(std::string_view name, const OuterOptions& optio
     largest = std::max(largest, fragment.elements);
   }
   const auto n = static_cast<std::size_t>(largest);
-  const std::size_t tiles = (n + kTileValues - 1) / kTileValues;
-  const std::size_t shared = encoded_bytes(*codec, n) + tiles * sizeof(double) +
+  const std::size_t shared = encoded_bytes(*codec, n) + tiles_of(n) * sizeof(double) +
                              most_sampled_tiles(n) * kTileValues * sizeof(float);
   const std::int64_t vectors = 2 * largest * kValue;  // an outer gradient, a mean
   return all * kValue * (outer_state_values(name, options) + kept_residual) + vectors +

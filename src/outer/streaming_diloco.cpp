@@ -42,6 +42,7 @@ StreamingDiLoCo::~StreamingDiLoCo() {
 
 StepReport StreamingDiLoCo::step() {
   const StepIndex t(steps_.value() + 1);
+  for (const auto& fragment : fragments_) fragment->drop_anchor_copy();  // of an evaluation, say
   StepReport report{.step = t, .inner = inner_.train_step(t), .rounds = {}};
   if (!failed_beside_) finish_send();  // where no step was taken
   rounds_.count(report.inner);

@@ -128,12 +128,16 @@ RankMemory memory_of(const MeshWorkload& workload, const MeshChoice& choice, con
   return memory;
 }
 
-/// What the first rank of a site holds for the outer method: of the whole model, however many ranks
-/// share it.
-std::int64_t outer_bytes(const OuterDemand& outer, const MeshChoice& choice, std::int64_t values) {
+/// What a rank of a site, the first one or another, holds for the outer method: of the whole model,
+/// unless all ranks share it out.
+std::int64_t outer_bytes(const OuterDemand& outer, const MeshChoice& choice, std::int64_t values,
+                         bool first) {
   // Without ZeRO the gradients' sums are there anyway.
-  const bool gradients = outer.whole_gradients && choice.zero >= 1 && choice.dp > 1;
-  return (outer.state_values + (gradients ? 1 : 0)) * values * kFloatBytes;
+  const bool gradients = first && outer.whole_gradients && choice.zero >= 1 && choice.dp > 1;
+  const std::int64_t held = outer.state_on_ranks ? divided(values, choice.ranks())
+                            : first              ? values
+                                                 : 0;
+  return (outer.state_values * held + (gradients ? values : 0)) * kFloatBytes;
 }
 
 /// Operations of a forward pass: twice the weights that multiply, and attention in full.
@@ -201,9 +205,7 @@ RankCost cost_of(const ModelLayout& layout, const MeshWorkload& workload, const 
   cost.pipeline_rank = pipeline_rank;
   cost.elements = state_of(workload, share).parameters;
   cost.memory = memory_of(workload, choice, share, rounds, pipeline_rank);
-  if (pipeline_rank == 0) {
-    cost.memory.outer = outer_bytes(workload.outer, choice, layout.elements());
-  }
+  cost.memory.outer = outer_bytes(workload.outer, choice, layout.elements(), pipeline_rank == 0);
   cost.update_bytes = update_of(layout, workload, choice, share);
   cost.message_bytes = message_bytes(workload, choice);
   for (const StageShare& stage : share.stages) {

@@ -40,7 +40,8 @@ struct OuterDemand {
   std::string method;             // as in outer.method; empty: none is known
   bool adam_moments = false;      // reads and writes the inner optimizer's: they are not shared out
   bool whole_gradients = false;   // of every step, where the canonical weights are
-  std::int64_t state_values = 0;  // of its own a parameter, in the same place
+  std::int64_t state_values = 0;  // of its own a parameter, in the same place, or
+  bool state_on_ranks = false;    // shared out by all ranks (outer.placement = "ranks")
 };
 
 struct MeshWorkload {
@@ -69,7 +70,7 @@ struct RankMemory {
   std::int64_t activations = 0;  // arenas of all micro-batches in flight, and a pass's scratch
   std::int64_t logits = 0;
   std::int64_t buffers = 0;  // what is gathered: a layer (ZeRO 3), its gradient (2, 3), a sequence
-  std::int64_t outer = 0;    // of the site's first rank: what the outer method demands
+  std::int64_t outer = 0;    // what the outer method demands, of the site's first rank or of each
   [[nodiscard]] std::int64_t total() const {
     return parameters + gradients + moments + update + activations + logits + buffers + outer;
   }

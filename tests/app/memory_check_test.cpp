@@ -281,6 +281,18 @@ TEST(MemoryCheck, EveryRankThatIsAProcessIsChecked) {
     EXPECT_EQ(certain(plain, rank).state, 8 * values);
     EXPECT_LE(std::abs(certain(shared, rank).state - 16 * values / 2), 16);
   }
+  // Anchors that they share out; the first holds no others.
+  Job lanes("[parallel]\ndp = 2\n", {"outer.method=\"diloco\"", "outer.placement=\"ranks\""});
+  constexpr std::int64_t kTileBytes = 4 * 4096;
+  for (const int rank : {0, 1}) {
+    EXPECT_LE(std::abs(certain(lanes, rank).state - 8 * values - 4 * values / 2), kTileBytes);
+  }
+  const auto of_first = [](Job& job) { return certain_memory(job.config, job.plan, job.layout); };
+  Job whole("[parallel]\ndp = 2\n", {"outer.method=\"diloco\""});
+  whole.plan.processes = &ranks;
+  EXPECT_LE(std::abs(static_cast<std::int64_t>(of_first(whole).state - of_first(lanes).state) -
+                     4 * values / 2),
+            kTileBytes);
   Job wide("[parallel]\npp = 2\nmicro_batches = 4\n", {"model.tied=false", "model.vocab=20000"});
   const std::int64_t table = 20000 * 64;
   const std::int64_t layer = (wide.layout.elements() - 2 * table - 64) / 2;

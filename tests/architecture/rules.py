@@ -81,7 +81,7 @@ OWNERS = {
     "dirent.h": ["src/core/storage_system.cpp"],
     "sys/file.h": ["src/core/storage_system.cpp"],
     "sys/stat.h": ["src/transport/shared_segment.cpp", "src/core/storage_system.cpp", "src/core/state_memory.cpp", "src/inner/data/*", "tests/*"],
-    "sys/mman.h": ["src/transport/shared_segment.cpp", "src/core/storage_system.cpp", "src/core/state_*.cpp", "kernels/aligned_buffer.cpp", "src/inner/data/*", "tests/core/state_memory_test.cpp"],
+    "sys/mman.h": ["src/transport/shared_segment.cpp", "src/core/storage_system.cpp", "src/core/own_pages.cpp", "src/core/state_*.cpp", "kernels/aligned_buffer.cpp", "src/inner/data/*", "tests/core/own_pages_test.cpp", "tests/core/state_memory_test.cpp"],
     "fnmatch.h": ["src/core/storage.cpp", "src/inner/data/*"],
     "unistd.h": ["src/transport/shared_segment.cpp", "src/core/storage_system.cpp", "src/core/state_*.cpp", "src/core/system_runtime.cpp", "src/inner/data/*",
                  "src/app/*", "src/transport/tcp_socket.cpp", "tests/*", "bench/transport/wan.cpp", "src/sim/tun_device.h", "src/sim/wan.cpp"],

@@ -84,7 +84,8 @@ TEST(Device, IsEachSitesOwnAndChangesRounding) {
 TEST(OuterPlacement, IsEachSitesOwnAndChangesNothing) {
   const std::string diloco = "outer.method=\"diloco\"";
   const Config plain = load_minimal({diloco});
-  for (const char* const place : {"outer.placement=\"host\"", "outer.placement=\"device\""}) {
+  for (const char* const place :
+       {"outer.placement=\"host\"", "outer.placement=\"device\"", "outer.placement=\"ranks\""}) {
     const Config placed = load_minimal({diloco, place});
     EXPECT_EQ(common_values(placed), common_values(plain)) << place;
     EXPECT_EQ(config_digest(placed), config_digest(plain)) << place;
@@ -98,12 +99,17 @@ TEST(OuterPlacement, RefusalsNameKeyCauseAndRemedy) {
     const char* cause;
     const char* remedy;
   };
+  const std::string device = "outer.placement=\"device\"", ranks = "outer.placement=\"ranks\"";
   for (const Case& wanted :
-       {Case{{"outer.method=\"ddp\""}, "ddp", "streaming-diloco"},
-        Case{{"outer.method=\"sparseloco\""}, "sparseloco", "host"},
-        Case{{"outer.method=\"diloco\"", "train.device=\"cpu\""}, "train.device", "cuda"}}) {
-    std::vector<std::string> settings = wanted.settings;
-    settings.push_back("outer.placement=\"device\"");
+       {Case{{device, "outer.method=\"ddp\""}, "ddp", "streaming-diloco"},
+        Case{{device, "outer.method=\"sparseloco\""}, "sparseloco", "host"},
+        Case{{device, "outer.method=\"diloco\"", "train.device=\"cpu\""}, "train.device", "cuda"},
+        Case{{ranks, "outer.method=\"sparseloco\""}, "sparseloco", "streaming-diloco"},
+        Case{{ranks, "outer.method=\"diloco\"", "parallel.tp=257"}, "257 x 1 x 1", "host"},
+        Case{{ranks, "outer.method=\"diloco\"", "train.offload=\"there\""},
+             "train.offload",
+             "host"}}) {
+    const std::vector<std::string>& settings = wanted.settings;
     const auto found = diagnostics_of(kMinimal, settings);
     ASSERT_EQ(found.size(), 1U) << wanted.cause;
     EXPECT_EQ(found[0].code, "E-CONFLICT");

@@ -248,6 +248,72 @@ def sites_toml(bench, name, meshes, steps=40, batch=512):
                        keys='H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\ncodec = "int8"')
 
 
+def anchored_bytes(pid):
+    """Private memory of a process, now: its peak would be that of a checkpoint's copy."""
+    for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss_Anon:"):
+            return int(line.split()[1]) * 1024
+    raise Failure(f"no Pss_Anon of process {pid}")
+
+
+def outer_state_in_lanes_has_the_bits_of_one_process(bench):
+    """Sites of unlike meshes, each with its outer state shared out over its ranks; goes on with it whole, and the other way round."""
+    meshes = (("a", "tp = 2"), ("b", "pp = 2"))
+    toml = sites_toml(bench, "lanes", meshes)
+    for codec in ("int8", "int4:ef"):
+        keys = ("--set", f'outer.codec="{codec}"')
+        name = f"lanes-{codec.replace(':', '-')}"
+        bench.run(bench.train(toml, f"{name}-one", "--set", "net.transport=inproc", *keys))
+        bench.run(bench.train(toml, name, "--set", 'outer.placement="ranks"', *keys, ranks=4))
+        for site, _ in meshes:
+            bench.same(f"{name}/{site}", f"{name}-one")
+    toml = sites_toml(bench, "lanes-dp", (("a", "dp = 2"), ("b", "")), steps=200, batch=64)
+    zero = ("--set", "parallel.zero=2")
+    lanes = (*zero, "--set", 'outer.placement="ranks"')
+    bench.run(bench.train(toml, "lanes-dp-one", "--set", "net.transport=inproc", *zero))
+    for name, before, after in (("out", lanes, zero), ("in", zero, lanes)):
+        process = bench.start(bench.train(toml, f"lanes-{name}", *before, ranks=3))
+        bench.await_steps(process, f"lanes-{name}/a", 5)
+        process.send_signal(signal.SIGUSR1)
+        said = bench.said(process, 120)
+        require(process.returncode == 85, f"exit {process.returncode}: {said}")
+        require(len(bench.rows(f"lanes-{name}/a", "train")) < 200, "it was not stopped")
+        bench.run(bench.train(toml, f"lanes-{name}", "--resume", "auto", *after, ranks=3))
+        for site in ("a", "b"):
+            bench.same(f"lanes-{name}/{site}", "lanes-dp-one")
+
+
+def lanes_leave_the_first_process_less(bench):
+    """3.2 M values, two sites of two ranks each with momentum and residual: 12 bytes a value of outer state at the first process, in lanes 6;
+    the allocator keeps some of what was freed. Of one fragment as of several, and where the anchors are evaluated after each outer step:
+    the first process has these whole for the evaluation alone."""
+    values = 3.2e6
+    streaming = sites_toml(bench, "held", (("a", "tp = 2"), ("b", "pp = 2")), steps=100000, batch=64)
+    text = streaming.read_text().replace("d_model = 32\n", "d_model = 256\n")
+    one = text.replace('method = "streaming-diloco"', 'method = "diloco"').replace("fragments = 2\noverlap = 2\nalpha = 0.5\n", "")
+    for name, toml, every, tokens in (("held", text, 100000, "1k"), ("held-evaluated", one, 6, "64")):
+        path = bench.folder / f"{name}.toml"
+        path.write_text(toml.replace("every = 20\n", f"every = {every}\n").replace('tokens = "1k"', f'tokens = "{tokens}"'))
+        held = {place: held_by_ranks(bench, path, f"{name}-{place}", f'outer.placement="{place}"') for place in ("host", "ranks")}
+        for first in (0, 2):
+            saved = held["host"][first] - held["ranks"][first]
+            print(f"{name}: first process of a site: {held['host'][first] / 1e6:.1f} MB, in lanes {held['ranks'][first] / 1e6:.1f} MB", flush=True)
+            require(saved > 2 * values, f"{name}: only {saved / 1e6:.1f} MB less: {held}")
+
+
+def held_by_ranks(bench, toml, out, place):
+    """Of each rank of a job of four, the median of what it holds at thirteen steps: most are neither an outer step nor followed by an evaluation."""
+    process = bench.start(bench.train(toml, out, "--set", place, "--set", 'outer.codec="int8:ef"', ranks=4))
+    samples = []
+    for step in range(14, 27):
+        bench.await_steps(process, f"{out}/a", step)
+        samples.append([anchored_bytes(pid) for pid in children_of(process.pid)])
+    process.send_signal(signal.SIGUSR1)
+    said = bench.said(process, 120)
+    require(process.returncode == 85, f"exit {process.returncode}: {said}")
+    return [sorted(of_rank)[len(of_rank) // 2] for of_rank in zip(*samples)]
+
+
 def one_job_is_all_sites(bench):
     """Ranks of all sites in one MPI job: sites one after another, each with its own mesh."""
     for name, meshes, ranks in (("job", (("a", "tp = 2"), ("b", "pp = 2"), ("c", "")), 5),
@@ -378,7 +444,8 @@ def stopped_rank(bench, name, key):
 
 SCENARIOS = (processes_find_what_threads_find, a_table_of_back_ends_is_measured_and_tried,
              mixed_back_ends_change_no_bit, unlike_tables_are_refused_at_once, fifty_steps_follow_one_rank,
-             a_job_is_one_site_of_two,
+             a_job_is_one_site_of_two, outer_state_in_lanes_has_the_bits_of_one_process,
+             lanes_leave_the_first_process_less,
              one_job_is_all_sites, one_job_of_all_sites_stops_and_goes_on, a_job_of_another_size_is_refused,
              a_mistake_of_the_first_ends_the_others, a_signal_ends_with_a_checkpoint_and_it_goes_on,
              a_killed_rank_ends_the_job, a_stopped_rank_ends_the_job_by_name_and_it_goes_on)

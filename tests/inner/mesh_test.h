@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <ostream>
 #include <string>
 #include <thread>
@@ -103,9 +104,14 @@ inline double largest_difference(const std::vector<float>& a, const std::vector<
   return top;
 }
 
+/// What a rank does when the first one calls all: made anew for each of the others.
+using MakeService = std::function<RankService(int rank)>;
+
 /// What `first` does as the first rank of a mesh whose other ranks serve it.
 template <typename First>
-void with_processes(LanguageModelOptions options, const First& first) {
+void with_processes(
+    LanguageModelOptions options, const First& first,
+    const MakeService& service = [](int) { return RankService(); }) {
   RankThreads ranks(options.mesh, std::chrono::minutes(2));
   const ModelLayout layout(model_shape(options.model, options.context));
   std::vector<std::jthread> others;
@@ -113,7 +119,7 @@ void with_processes(LanguageModelOptions options, const First& first) {
     others.emplace_back([&, r] {
       LanguageModelOptions own = options;
       own.processes = &ranks[r];
-      serve_mesh(layout, mesh_options(own), ranks[r]);
+      serve_mesh(layout, mesh_options(own), ranks[r], service(r));
     });
   }
   options.processes = &ranks[0];

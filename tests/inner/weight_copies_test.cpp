@@ -132,6 +132,44 @@ TEST_P(RanksWeightsTest, WhatIsWrittenReachesEveryRank) {
   });
 }
 
+// The ranks have one set of weights: those of an evaluation are not there any more after a step,
+// nor the own ones after an evaluation, and some that are alike are both.
+TEST_P(RanksWeightsTest, EvaluationsAndStepsTakeTurns) {
+  const auto run = [](const LanguageModelOptions& options) {
+    RandomBatches batches(kVocab, options.sequences, options.context);
+    LanguageModelLoop loop(options, batches.provider());
+    RandomBatches others(kVocab, 3, 7);
+    const TokenBatch batch = others.at(StepIndex(9));
+    Trajectory all;
+    const auto step = [&](int t) { all.losses.push_back(loop.train_step(StepIndex(t)).loss); };
+    const auto evaluate = [&](const CopiedParameters& source) {
+      all.losses.push_back(loop.loss(batch, source));
+    };
+    step(1);
+    const CopiedParameters first(loop);
+    step(2);
+    evaluate(first);
+    evaluate(first);
+    step(3);
+    evaluate(first);  // the same as before the step
+    const CopiedParameters own(loop);
+    evaluate(own);  // while the ranks have the others
+    evaluate(own);
+    step(4);
+    evaluate(CopiedParameters(loop));  // which the ranks have
+    evaluate(first);
+    step(5);
+    all.values = all_values(loop);
+    return all;
+  };
+  const Trajectory threads = run(options_);
+  with_processes(options_, [&](const LanguageModelOptions& options) {
+    const Trajectory found = run(options);
+    EXPECT_EQ(found.losses, threads.losses);
+    EXPECT_EQ(found.values, threads.values);
+  });
+}
+
 std::string test_name(const testing::TestParamInfo<RanksWeightsTest::ParamType>& at) {
   std::string name = std::string(std::get<0>(at.param)) + std::get<1>(at.param).name + "zero" +
                      std::to_string(std::get<2>(at.param));

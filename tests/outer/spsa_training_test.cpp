@@ -11,6 +11,7 @@
 #include "inner/language_model_loop.h"
 #include "kernels/spsa_code.h"
 #include "outer/spsa.h"
+#include "outer/spsa_weights.h"
 #include "spsa_runs.h"
 
 namespace isthmus {
@@ -142,7 +143,10 @@ TEST(Spsa, PeakMemoryIsInferenceAndOneLayer) {
           std::max(largest, static_cast<std::size_t>(inner.layout().layer_elements(l).size()));
     }
     run_in_process(1, [&](WorkerContext& context) {
-      outer::Spsa strategy({.name = "spsa"}, spsa_options(2), inner, context.exchange);
+      const OuterOptions outer_options = spsa_options(2);
+      outer::Spsa strategy({.name = "spsa"}, outer_options, inner, context.exchange,
+                           outer::spsa_weights_on_host(inner, outer_options.spsa.run_key,
+                                                       outer_options.spsa.threads));
       (void)strategy.step();
       constexpr std::size_t kRows = std::size_t{1} << 21;  // a block of rows of the output head
       constexpr std::size_t kSlack = std::size_t{1} << 16;

@@ -154,6 +154,10 @@ TEST(MeshCost, TheOuterMethodsDemandsAreOfTheFirstRank) {
   const RankMemory with = rank_cost(w, choice, 0).memory;
   w.outer = {};
   EXPECT_EQ(rank_cost(w, choice, 0).memory.total(), with.total() - 4 * 3 * values);
+  w.outer = {.method = "some", .state_values = 3, .state_on_ranks = true};
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(rank_cost(w, choice, rank).memory.outer, 4 * 3 * ((values + 15) / 16)) << rank;
+  }
   w.outer = {.method = "1bit-adam", .adam_moments = true};
   EXPECT_EQ(mesh_problems(w, choice),
             std::vector<std::string>{
