@@ -230,7 +230,7 @@ std::span<const float> LaneFragment::anchor() const {
 
 FragmentMaker fragments_on_ranks(const FragmentedSettings& settings, InnerLoop& inner,
                                  RanksCall call) {
-  return [&inner, first = std::make_shared<FirstRank>(std::move(call), Lanes(settings))](
+  return [&inner, first = std::make_shared<FirstRank>(FirstRank{std::move(call), Lanes(settings)})](
              const Fragment& fragment) {
     return std::make_unique<LaneFragment>(fragment, inner, first);
   };

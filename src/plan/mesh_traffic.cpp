@@ -244,9 +244,16 @@ Volume given_after_update(const MeshChoice& choice, std::int64_t values, std::in
   return half_all_reduce(choice.dp, bytes);
 }
 
+/// Of its layer the first tensor whose gradient is final in the middle of the backward pass
+/// (ModelLayout::upper_half).
+bool opens_upper_half(const TensorInfo& tensor) {
+  return tensor.name.ends_with("ln_2.weight") ||
+         tensor.name.ends_with("post_attention_layernorm.weight");
+}
+
 /// Sums over tensor-parallel ranks of gradients of which each has a summand: as doubles all at
-/// once, or where data-parallel ranks wait for them those of a layer; after each micro-batch where
-/// gradients are not held whole.
+/// once, or where data-parallel ranks wait for them those of half a layer; of a layer after each
+/// micro-batch where gradients are not held whole.
 Volume partial_sums(const MeshChoice& choice, const StageShare& stage) {
   Volume volume;
   std::int64_t partial = 0;
@@ -257,7 +264,9 @@ Volume partial_sums(const MeshChoice& choice, const StageShare& stage) {
   const bool by_layer = choice.dp > 1;
   for (std::size_t i = 0; i < stage.tensors.size(); ++i) {
     const TensorShare& tensor = stage.tensors[i];
-    if (by_layer && i > 0 && tensor.tensor->layer != stage.tensors[i - 1].tensor->layer) end();
+    const bool new_layer = i > 0 && tensor.tensor->layer != stage.tensors[i - 1].tensor->layer;
+    const bool new_half = choice.zero < 2 && opens_upper_half(*tensor.tensor);
+    if (by_layer && (new_layer || new_half)) end();
     if (tensor.partial) partial += tensor.elements;
     volume += all_reduce(tensor.copies, tensor.elements * kFloatBytes);
   }
