@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/log.h"
+#include "core/state_memory.h"
 #include "isthmus/errors.h"
 #include "outer/late_rounds.h"
 #include "outer/shared_state.h"
@@ -24,6 +25,9 @@ void OuterHealing::agreed(StepIndex t, const Digest128& digest) {
 
 OuterReplay OuterHealing::replay(std::unique_ptr<OuterStrategy>& strategy, const Digest128& held) {
   if (parts_.results.lack()) return {.digest = {}, .why = *parts_.results.lack()};
+  if (StateMemory::current() != nullptr) {  // it would be as large as the model, and in memory
+    return {.digest = {}, .why = "train.offload: there is no memory for a copy of the state"};
+  }
   const StepIndex t = strategy->steps();
   OuterReplay told;
   KeptState as_it_was;

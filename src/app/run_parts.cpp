@@ -63,15 +63,9 @@ MethodInfo info_of(const std::string& method) {
   return *std::ranges::find(known, method, &MethodInfo::name);
 }
 
-std::uint64_t retained_bytes(const Config& config, std::int64_t model_elements) {
-  constexpr std::uint64_t kModels = 8;
-  constexpr std::uint64_t kLeast = std::uint64_t{1} << 30;
-  constexpr std::int64_t kCheapFrom = 8;  // steps: an eighth of the model a step, at most
-  const MethodInfo method = info_of(config.method);
-  if (!method.shared_anchors) return 0;
-  if (config.net.heal_bytes) return static_cast<std::uint64_t>(*config.net.heal_bytes);
-  const bool cheap = config.outer.H >= kCheapFrom;
-  return cheap ? std::max(kLeast, kModels * 4 * static_cast<std::uint64_t>(model_elements)) : 0;
+std::uint64_t retained_bytes(const Config& config) {
+  if (!info_of(config.method).shared_anchors) return 0;
+  return static_cast<std::uint64_t>(config.net.heal_bytes.value_or(0));
 }
 
 bool forward_only(const Config& config) {

@@ -23,9 +23,9 @@ namespace isthmus::app {
 [[nodiscard]] MethodInfo info_of(const std::string& method);
 /// How many bytes of results a site that is a process of its own retains at most, so that it can be
 /// healed (net.heal); 0: none.
-[[nodiscard]] std::uint64_t retained_bytes(const Config& config, std::int64_t model_elements);
+[[nodiscard]] std::uint64_t retained_bytes(const Config& config);
 [[nodiscard]] inline bool retains_results(const Config& config) {
-  return retained_bytes(config, 0) > 0;
+  return retained_bytes(config) > 0;
 }
 
 /// Whether the run's method takes forward passes alone (MethodInfo::forward_only).

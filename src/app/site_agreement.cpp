@@ -290,7 +290,9 @@ void SiteAgreement::leave(Rank site, NotesOut& out) {
     conclude(number, out);
   }
   if (were_enough && too_few()) {
-    waits_after_.reset();  // of an earlier time
+    // Of an earlier time; some may compare their states at that step already.
+    if (waits_after_) checkpoints_.insert(*waits_after_);
+    waits_after_.reset();
     if (coordinates()) ask(Purpose::kWait, self_, out);
   }
   ask_next(out);

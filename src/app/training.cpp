@@ -190,8 +190,7 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   }
   std::optional<RetainedResults> retained;
   if (site_ && retains_results(config_)) {
-    retained.emplace(storage_, directory.path() / kResultsFile,
-                     retained_bytes(config_, layout_.elements()));
+    retained.emplace(storage_, directory.path() / kResultsFile, retained_bytes(config_));
   }
   const WorkerSetup setup{
       .storage = storage_,

@@ -124,8 +124,8 @@ class Worker {
         evaluate_share(setup_, context_, inner_, *strategy_, t);
       }
       if (lays_down) {
+        if (agreed && healing_) healing_->agreed(t, *agreed);  // gives its room on the disk back
         setup_.checkpointing.lay_down(context_.rank, t, inner_, *strategy_);
-        if (agreed && healing_) healing_->agreed(t, *agreed);
       }
       if (wish != StopWish::kNone) {
         return;

@@ -566,7 +566,7 @@ constexpr KeyRow<Config> kRows[] = {
      "With --site: what a site gives of its state to one that joins, at most, and also while a round is open. Absent: all that the line carries between rounds, and for a tenth of the time within one.",
      "\"20Mbit/s\"", {}, nullptr, false},
     {"net.heal", Type::kBytes, between(0, 1e15), "", field<&Config::net, &NetConfig::heal_bytes>(),
-     "With --site: results since the last checkpoint that a site retains on its disk, at most, so that one whose memory has been damaged is found out and healed at the next (docs/faults.md, Healing). 0B: none. Absent: eight models, 1GiB at least, where outer.H is 8 or more.",
+     "With --site: results since the last checkpoint that a site retains on its disk, at most, so that one whose memory has been damaged is found out and healed at the next (docs/faults.md, Healing). 0B, or absent: none. The disk needs this room beside that of the checkpoints.",
      "\"20GiB\"", {}, nullptr, false},
     {"net.plaintext", Type::kBool, {}, "", field<&Config::net, &NetConfig::plaintext>(),
      "Allows links without keys beyond this machine, which anyone on the way can read and change.", "true",

@@ -272,23 +272,17 @@ TEST_P(OuterHealingTest, AResultThatTheDiskHasChangedIsNoReplay) {
   }
 }
 
-TEST(RetainedBytes, AreGivenWhereThatIsCheapOrTheFileSaysSo) {
-  constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+TEST(RetainedBytes, AreWhatTheFileSaysWhereStatesAreCompared) {
   Config config;
-  const auto bytes = [&](const std::string& method, std::int64_t H, std::int64_t elements = 1000) {
+  const auto bytes = [&](const std::string& method) {
     config.method = method;
-    config.outer.H = H;
-    return retained_bytes(config, elements);
+    return retained_bytes(config);
   };
-  EXPECT_EQ(bytes("diloco", 8), kGiB);
-  EXPECT_EQ(bytes("diloco", 100, 1'000'000'000), 32'000'000'000U);
-  EXPECT_EQ(bytes("localsgd", 7), 0U);
-  EXPECT_EQ(bytes("ddp", 1), 0U);
+  EXPECT_EQ(bytes("diloco"), 0U);
   config.net.heal_bytes = 5;
-  EXPECT_EQ(bytes("ddp", 1), 5U);
-  EXPECT_EQ(bytes("eager", 100), 0U) << "nobody compares its anchors";
-  config.net.heal_bytes = 0;
-  EXPECT_EQ(bytes("diloco", 100), 0U);
+  EXPECT_EQ(bytes("diloco"), 5U);
+  EXPECT_EQ(bytes("ddp"), 5U);
+  EXPECT_EQ(bytes("eager"), 0U) << "nobody compares its anchors";
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, OuterHealingTest, testing::ValuesIn(shared_method_cases()),

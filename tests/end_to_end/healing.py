@@ -48,7 +48,7 @@ every = "{every} steps"
 [net]
 dead_after = "120s"
 streams = 2
-{net}
+heal = "{heal}"
 [outer]
 method = "{method}"
 {keys}
@@ -196,10 +196,10 @@ class Run:
 
 
 class Sites(Run):
-    def __init__(self, isthmus, folder, corpus, method, keys, net="", hub=""):
+    def __init__(self, isthmus, folder, corpus, method, keys, heal="1GiB", hub=""):
         super().__init__(folder, ["east", "west"])
         folder.mkdir()
-        text = TEXT.format(every=EVERY, corpus=corpus, batch=128, method=method, keys=keys, net=net) + hub
+        text = TEXT.format(every=EVERY, corpus=corpus, batch=128, method=method, keys=keys, heal=heal) + hub
         for name, port in zip(self.names, free_ports(2)):
             text += f'[[site]]\nname = "{name}"\naddress = "127.0.0.1:{port}"\n'
         toml = folder / "run.toml"
@@ -233,7 +233,7 @@ class Job(Run):
         super().__init__(folder, ["w0", "w1"])
         folder.mkdir()
         toml = folder / "run.toml"
-        text = TEXT.format(every=EVERY, corpus=corpus, batch=128, method=method, keys=keys, net="")
+        text = TEXT.format(every=EVERY, corpus=corpus, batch=128, method=method, keys=keys, heal="1GiB")
         toml.write_text(text.replace("seed = 3", "seed = 3\nworkers = 2"))
         self.launcher = subprocess.Popen(
             ["mpirun", "-n", "2", isthmus, "train", str(toml), "--progress", "none", "--out",
@@ -308,7 +308,7 @@ def over_mpi_too(isthmus, folder, corpus):
 
 
 def without_results_nobody_can_say(isthmus, folder, corpus):
-    run = Sites(isthmus, folder / "none", corpus, "diloco", DILOCO, net='heal = "0B"')
+    run = Sites(isthmus, folder / "none", corpus, "diloco", DILOCO, heal="0B")
     try:
         run.may_end = True
         run.damage_that_is_found("west", "anchor/0", run.ended)
