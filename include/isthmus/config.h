@@ -145,8 +145,8 @@ struct NetConfig {
   std::optional<Duration> deadline;
   std::int64_t max_solo_rounds = 1;  // windows that a site which has lost the others trains on
   std::int64_t chunk = 1 << 20;      // bytes of the encoded values in a frame, at most
-  /// Of results that a site retains on its disk between two comparisons, at most; 0: none; absent:
-  /// eight models, 1 GiB at least, where that is cheap.
+  /// Of results that a site retains on its disk between two comparisons, at most; 0 or absent:
+  /// none.
   std::optional<std::int64_t> heal_bytes;
 };
 

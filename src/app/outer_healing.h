@@ -2,8 +2,8 @@
 // A worker's outer state, worked out again from what is on record: the last state that all had
 // alike, from this worker's own checkpoint, and the results that it has retained since. Where the
 // outer states of sites differ every site does so (app/outer_verdict.h), in the place of its
-// training: it takes as much memory as a copy of the state, and no second model. The worker's
-// thread, between two steps.
+// training: it takes memory for copies of the state (docs/faults.md), and no second model. The
+// worker's thread, between two steps.
 #pragma once
 
 #include <functional>
@@ -34,8 +34,8 @@ class OuterHealing {
   };
   explicit OuterHealing(Parts parts) : parts_(std::move(parts)) {}
 
-  /// All have this digest after step t, and `Parts::restore` can bring that state back: what comes
-  /// later counts from here.
+  /// All have this digest after step t: what comes later counts from here, and what was retained
+  /// goes. By the next replay `Parts::restore` can bring that state back.
   void agreed(StepIndex t, const Digest128& digest);
   /// `strategy`, after step t, holds `held`. If its replay comes to that, or there is none, all is
   /// as it was; else the replay's state is left in its place, as of a worker that joins here: it

@@ -12,9 +12,6 @@
 namespace isthmus::app {
 namespace {
 
-constexpr const char* kRemedy =
-    "go on from a checkpoint before it (--resume finds the last one that is the same everywhere)";
-
 std::string named(const OuterWord& word) { return fmt::format("{} ({})", word.site, word.about); }
 
 }  // namespace
@@ -26,9 +23,8 @@ Expected<OuterVerdict, std::string> judge_outer(StepIndex t, const std::vector<O
         words, [&](const OuterWord& word) { return word.digest != first.digest; });
     ISTHMUS_CHECK(other != words.end(), t.value());
     return Unexpected<std::string>(fmt::format(
-        "after step {} the outer parameters of sites {} and {} differ ({} and {}), {}: "
-        "{}; if it comes again, the memory or the processor of one of them is in doubt",
-        t.value(), named(first), named(*other), first.digest, other->digest, why, kRemedy));
+        "after step {} the outer parameters of sites {} and {} differ ({} and {}), {}: {}",
+        t.value(), named(first), named(*other), first.digest, other->digest, why, kOuterRemedy));
   };
   const OuterWord* replayed = nullptr;
   for (const OuterWord& word : words) {

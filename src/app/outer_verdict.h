@@ -7,12 +7,18 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "isthmus/expected.h"
 #include "isthmus/types.h"
 
 namespace isthmus::app {
+
+/// What helps where outer states differ and nobody can say whose is right.
+inline constexpr std::string_view kOuterRemedy =
+    "go on from a checkpoint before it (--resume finds the last one that is the same everywhere); "
+    "if it comes again, the memory or the processor of one of them is in doubt";
 
 /// What a site's replay has come to.
 struct OuterReplay {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -300,6 +301,7 @@ void MetricsLog::event(const RunEvent& event) {
   JsonLine record = line("event");
   constexpr const char* kWhat[] = {"site left", "site joined", "evaluation incomplete",
                                    "site came back", "site healed"};
+  static_assert(std::size(kWhat) == static_cast<std::size_t>(RunEvent::Kind::kHealed) + 1);
   record.add("what", kWhat[static_cast<int>(event.kind)]);
   if (event.kind == RunEvent::Kind::kJoined) {  // it is a new process, which counts from zero
     before_.payload_bytes[worker] = totals_.payload_bytes[worker];

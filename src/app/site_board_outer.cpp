@@ -51,9 +51,7 @@ void SiteBoard::compare(Rank site, const OuterNote& note) {
         name(Rank(first)), about_[first], name(Rank(second)), about_[second], known[first],
         known[second],
         t == 0 ? "they start from unlike weights; is model.init the same everywhere?"
-               : "go on from a checkpoint before it (--resume finds the last one that is "
-                 "the same everywhere); if it comes again, the memory or the processor of "
-                 "one of them is in doubt");
+               : kOuterRemedy);
   }
   forget_compared();
 }

@@ -303,6 +303,7 @@ class Worker {
     held_.clear();
     strategy_.reset();  // before there are two
     strategy_ = kept_.restore(inner_, [&] { return make_strategy(); });
+    keep_copy();  // another loss may come before the next commit
     ISTHMUS_CHECK(strategy_->steps() >= committed, strategy_->steps().value(), committed.value());
     log_warning("worker {}: back from step {} to step {}: {}", context_.rank.value(),
                 from.value() + 1, strategy_->steps().value(), why);

@@ -55,7 +55,6 @@ std::unique_ptr<OuterStrategy> KeptState::restore(
   restore_worker_parameters(**state, inner);
   std::unique_ptr<OuterStrategy> strategy = make();
   restore_worker_state(**state, inner, *strategy);
-  keep(inner, *strategy);
   return strategy;
 }
 

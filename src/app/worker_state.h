@@ -31,8 +31,8 @@ class KeptState {
  public:
   /// Between two steps; in the place of what was kept before.
   void keep(InnerLoop& inner, const OuterStrategy& strategy);
-  /// The inner loop as it was. `make`: as the strategy was made. RETURNS: it, as it was. What is
-  /// kept stays. REQUIRES: something is kept.
+  /// The inner loop as it was. `make`: as the strategy was made. RETURNS: it, as it was. Nothing
+  /// is kept then: that would be a second copy. REQUIRES: something is kept.
   [[nodiscard]] std::unique_ptr<OuterStrategy> restore(
       InnerLoop& inner, const std::function<std::unique_ptr<OuterStrategy>()>& make);
 

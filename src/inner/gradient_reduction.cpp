@@ -33,12 +33,9 @@ void GradientReduction::begin() {
 
 /// The first tensor of half a layer, or of those before or after the layers.
 bool GradientReduction::opens_a_part(std::size_t tensor) const {
-  const ModelLayout& local = layout_.local();
-  if (tensor == 0) return true;
-  const int layer = local.tensors()[tensor].layer;
-  if (layer != local.tensors()[tensor - 1].layer) return true;
-  if (layer == kNoLayer) return false;
-  return tensor - local.first_tensor(layer - local.part().first_layer) == local.upper_half();
+  const std::vector<TensorInfo>& tensors = layout_.local().tensors();
+  return tensor == 0 || tensors[tensor].layer != tensors[tensor - 1].layer ||
+         opens_upper_half(tensors[tensor].name);
 }
 
 void GradientReduction::ready(std::size_t tensor) {

@@ -12,6 +12,10 @@
 
 namespace isthmus {
 
+bool opens_upper_half(std::string_view name) {
+  return name.ends_with("ln_2.weight") || name.ends_with("post_attention_layernorm.weight");
+}
+
 ModelLayout::ModelLayout(const ModelShape& shape, const ModelPart& part)
     : shape_(shape), part_(part) {
   const bool gpt2 = shape.architecture == Architecture::kGpt2;
@@ -26,10 +30,9 @@ ModelLayout::ModelLayout(const ModelShape& shape, const ModelPart& part)
   const std::vector<LayerTensor> in_layer =
       gpt2 ? gpt2_layer_tensors(shape) : llama_layer_tensors(shape);
   tensors_per_layer_ = in_layer.size();
-  const char* const second_norm = gpt2 ? "ln_2.weight" : "post_attention_layernorm.weight";
   upper_half_ = static_cast<std::size_t>(
-      std::ranges::find(in_layer, second_norm, &LayerTensor::name) - in_layer.begin());
-  ISTHMUS_CHECK(upper_half_ < tensors_per_layer_, second_norm);
+      std::ranges::find_if(in_layer, opens_upper_half, &LayerTensor::name) - in_layer.begin());
+  ISTHMUS_CHECK(upper_half_ < tensors_per_layer_, tensors_per_layer_);
   const auto first_layer = static_cast<int>(part.first_layer);
   for (int layer = first_layer; layer < first_layer + shape.layers; ++layer) {
     const std::string prefix =

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "inner/model_shape.h"
@@ -41,6 +42,11 @@ struct TensorInfo {
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
+/// Whether a layer's tensor of this name is the first of its upper half, the feed-forward part,
+/// which its norm begins: from it on gradients are final in the middle of the layer's backward
+/// pass.
+[[nodiscard]] bool opens_upper_half(std::string_view name);
+
 /// What of a model one pipeline stage holds. The default: all of it.
 struct ModelPart {
   std::int64_t first_layer = 0;  // names count from here; their number is the shape's
@@ -64,8 +70,7 @@ class ModelLayout {
   [[nodiscard]] std::size_t first_tensor(std::int64_t layer) const;
   [[nodiscard]] std::size_t tensors_per_layer() const { return tensors_per_layer_; }
   [[nodiscard]] CanonicalRange layer_elements(std::int64_t layer) const;
-  /// Of a layer's tensors the first of its feed-forward part, that part's norm: from it on
-  /// gradients are final in the middle of the layer's backward pass.
+  /// Of a layer's tensors the first of its upper half.
   [[nodiscard]] std::size_t upper_half() const { return upper_half_; }
 
   /// Indices of the tensors outside the layers.

@@ -244,13 +244,6 @@ Volume given_after_update(const MeshChoice& choice, std::int64_t values, std::in
   return half_all_reduce(choice.dp, bytes);
 }
 
-/// Of its layer the first tensor whose gradient is final in the middle of the backward pass
-/// (ModelLayout::upper_half).
-bool opens_upper_half(const TensorInfo& tensor) {
-  return tensor.name.ends_with("ln_2.weight") ||
-         tensor.name.ends_with("post_attention_layernorm.weight");
-}
-
 /// Sums over tensor-parallel ranks of gradients of which each has a summand: as doubles all at
 /// once, or where data-parallel ranks wait for them those of half a layer; of a layer after each
 /// micro-batch where gradients are not held whole.
@@ -265,7 +258,7 @@ Volume partial_sums(const MeshChoice& choice, const StageShare& stage) {
   for (std::size_t i = 0; i < stage.tensors.size(); ++i) {
     const TensorShare& tensor = stage.tensors[i];
     const bool new_layer = i > 0 && tensor.tensor->layer != stage.tensors[i - 1].tensor->layer;
-    const bool new_half = choice.zero < 2 && opens_upper_half(*tensor.tensor);
+    const bool new_half = choice.zero < 2 && opens_upper_half(tensor.tensor->name);
     if (by_layer && (new_layer || new_half)) end();
     if (tensor.partial) partial += tensor.elements;
     volume += all_reduce(tensor.copies, tensor.elements * kFloatBytes);

@@ -72,6 +72,7 @@ Played play(const Case& of, std::int64_t every, std::optional<Duration> death,
       const StepIndex step = context.exchange.go_back();
       if (w == 0) played.back_from.push_back(strategy->steps().value() + 1);
       strategy = kept.restore(inner, make);
+      kept.keep(inner, *strategy);
       if (w == 0) played.back_to.push_back(strategy->steps().value());
       EXPECT_EQ(strategy->steps(), step);
     };
