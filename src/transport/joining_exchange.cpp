@@ -14,10 +14,6 @@ TimePoint after(TimePoint now, Duration patience) {
   return patience >= kNever - now ? kNever : now + patience;
 }
 
-std::string name_of(const SyncId& id) {
-  return fmt::format("round of step {}, fragment {}", id.sent.value(), id.fragment.value());
-}
-
 }  // namespace
 
 Ticket ForwardingExchange::begin(Contribution contribution) {
@@ -45,7 +41,7 @@ void JoiningExchange::deliver(const SyncId& id, Reduced result, std::vector<Enco
   queue_->update([&] {
     if (!replays(id)) return;
     if (!delivered_.emplace(id, Delivered{std::move(result), std::move(encoded)}).second) {
-      set_failure(self(), fmt::format("the {} has been delivered twice", name_of(id)));
+      set_failure(self(), fmt::format("the {} has been delivered twice", round_name(id)));
     }
   });
 }
@@ -160,7 +156,7 @@ Expected<Reduced, ExchangeError> JoiningExchange::wait(const Ticket& ticket, Dur
         delivered_.erase(found);
         return true;
       },
-      patience, "result of the " + name_of(ticket.id));
+      patience, "result of the " + round_name(ticket.id));
   if (!waited) return Unexpected<ExchangeError>(waited.error());
   if (!asked) return real_.wait(ticket, patience);
   if (replayed_) replayed_(ticket.id);
@@ -170,7 +166,7 @@ Expected<Reduced, ExchangeError> JoiningExchange::wait(const Ticket& ticket, Dur
     return Unexpected<ExchangeError>(
         ExchangeError{ExchangeError::Kind::kCorrupt, self(),
                       fmt::format("joining: the {} {}: unlike models or settings",
-                                  name_of(ticket.id), result.error())});
+                                  round_name(ticket.id), result.error())});
   }
   result->waited = runtime_.clock().now() - begin;
   return *std::move(result);

@@ -10,13 +10,6 @@
 #include "isthmus/errors.h"
 
 namespace isthmus {
-namespace {
-
-std::string name_of(const SyncId& id) {
-  return fmt::format("round of step {}, fragment {}", id.sent.value(), id.fragment.value());
-}
-
-}  // namespace
 
 RetainedResults::RetainedResults(Storage& storage, std::filesystem::path file,
                                  std::uint64_t most_bytes)
@@ -73,7 +66,7 @@ void RetainedResults::forget_after(StepIndex last) {
 
 Expected<RoundResult, std::string> RetainedResults::read(const SyncId& id, int members) {
   const auto no = [&](const std::string& why) {
-    return Unexpected<std::string>(fmt::format("the {} {}", name_of(id), why));
+    return Unexpected<std::string>(fmt::format("the {} {}", round_name(id), why));
   };
   const auto place = places_.find(id);
   if (place == places_.end()) return no("is not retained");

@@ -28,6 +28,10 @@ Unexpected<std::string> bad(const std::string& why) {
 
 }  // namespace
 
+std::string round_name(const SyncId& id) {
+  return fmt::format("round of step {}, fragment {}", id.sent.value(), id.fragment.value());
+}
+
 std::vector<std::byte> write_result(const SyncId& id, const Reduced& result,
                                     std::span<const EncodedShare> encoded) {
   static_assert(std::endian::native == std::endian::little, "values are copied as they lie");

@@ -16,6 +16,9 @@
 
 namespace isthmus {
 
+/// "round of step 12, fragment 0".
+[[nodiscard]] std::string round_name(const SyncId& id);
+
 struct RoundResult {
   SyncId id;
   Reduced reduced;                    // without values where they are encoded
