@@ -211,7 +211,7 @@ TEST_P(OuterHealingTest, AReplayThatNobodyNeedsChangesNothing) {
   const Played with = play(3, std::nullopt, true);
   for (const std::int64_t t : comparisons()) {
     for (const OuterWord& word : with.compared.at(t).words) {
-      EXPECT_EQ(word.replay.digest, word.digest) << t << ": " << word.replay.why;
+      EXPECT_EQ(word.replay->digest, word.digest) << t << ": " << word.replay->why;
       EXPECT_EQ(word.digest, without.compared.at(t).words[0].digest) << t;
     }
   }
@@ -264,9 +264,9 @@ TEST_P(OuterHealingTest, AResultThatTheDiskHasChangedIsNoReplay) {
                                write_atomically(storage, file, bytes);
                              });
   const std::vector<OuterWord>& words = played.compared.at(last).words;
-  EXPECT_EQ(words[0].replay.digest, words[0].digest);
-  EXPECT_THAT(words[1].replay.digest, IsEmpty());
-  EXPECT_THAT(words[1].replay.why, HasSubstr("is not on the disk as it was written"));
+  EXPECT_EQ(words[0].replay->digest, words[0].digest);
+  EXPECT_THAT(words[1].replay->digest, IsEmpty());
+  EXPECT_THAT(words[1].replay->why, HasSubstr("is not on the disk as it was written"));
   for (const std::int64_t t : comparisons()) {  // and it goes on as it was
     expect_all_alike(played.compared.at(t), std::to_string(t));
   }
