@@ -28,29 +28,32 @@ Expected<OuterVerdict, std::string> judge_outer(StepIndex t, const std::vector<O
   };
   const OuterWord* replayed = nullptr;
   for (const OuterWord& word : words) {
-    if (word.replay.digest.empty()) continue;
+    if (!word.replay || word.replay->digest.empty()) continue;
     if (replayed == nullptr) replayed = &word;
-    if (word.replay.digest != replayed->replay.digest) {
+    if (word.replay->digest != replayed->replay->digest) {
       return undecided(fmt::format(
           "and so do the replays of the same committed results at {} ({}) and {} ({}), so that "
           "nobody can say which is right",
-          named(*replayed), replayed->replay.digest, named(word), word.replay.digest));
+          named(*replayed), replayed->replay->digest, named(word), word.replay->digest));
     }
   }
   if (replayed == nullptr) {
-    return undecided(fmt::format("and no site can replay what was committed ({}: {})",
-                                 words.front().site, words.front().replay.why));
+    const auto told =
+        std::ranges::find_if(words, [](const OuterWord& word) { return word.replay.has_value(); });
+    ISTHMUS_CHECK(told != words.end(), t.value());
+    return undecided(fmt::format("and no site can replay what was committed ({}: {})", told->site,
+                                 told->replay->why));
   }
-  OuterVerdict verdict{.right = replayed->replay.digest, .wrong = {}};
+  OuterVerdict verdict{.right = replayed->replay->digest, .wrong = {}};
   for (std::size_t i = 0; i < words.size(); ++i) {
-    if (words[i].digest == verdict.right) continue;
+    if (words[i].digest == verdict.right || !words[i].replay) continue;
     // Another's replay may be wrong as well, where nobody else's is there to be held against it.
-    if (words[i].replay.digest.empty()) {
+    if (words[i].replay->digest.empty()) {
       return undecided(fmt::format(
           "and {}, whose state is not what others' replays come to, has none to be healed by ({})",
-          words[i].site, words[i].replay.why));
+          words[i].site, words[i].replay->why));
     }
-    verdict.wrong.push_back(i);
+    if (!words[i].gone) verdict.wrong.push_back(i);
   }
   return verdict;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,9 +30,10 @@ struct OuterReplay {
 /// What one site says.
 struct OuterWord {
   std::string site;
-  std::string about;   // its program and processor
-  std::string digest;  // of the state it held
-  OuterReplay replay;
+  std::string about;                  // its program and processor
+  std::string digest;                 // of the state it held
+  std::optional<OuterReplay> replay;  // nothing: it was gone before it told of one
+  bool gone = false;
 };
 
 struct OuterVerdict {
@@ -39,8 +41,9 @@ struct OuterVerdict {
   std::vector<std::size_t> wrong;  // places of those who are healed
 };
 
-/// REQUIRES: not all digests are alike. RETURNS: why nothing can be decided, with the sites it is
-/// about, their programs and processors.
+/// A word counts for as much where its site is gone meanwhile, so that all who judge by the same
+/// words judge alike, whenever they hear of that. REQUIRES: not all digests are alike. RETURNS: why
+/// nothing can be decided, with the sites it is about, their programs and processors.
 [[nodiscard]] Expected<OuterVerdict, std::string> judge_outer(StepIndex t,
                                                               const std::vector<OuterWord>& words);
 

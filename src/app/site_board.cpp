@@ -36,6 +36,11 @@ SiteBoard::SiteBoard(Options options, Runtime& runtime, RunLog& log)
       queue_(runtime.make_wait_queue()),
       agreement_(options_.self, static_cast<int>(options_.sites.size()), options_.total_steps,
                  options_.resumed_after, options_.min_sites, options_.coordinator),
+      outer_({.self = options_.self,
+              .sites = options_.sites,
+              .about = options_.about,
+              .resumed_after = options_.resumed_after,
+              .joining = options_.joining}),
       live_(options_.sites.size(), !options_.joining),
       after_(options_.sites.size(), -1),
       early_(options_.sites.size()),
@@ -269,7 +274,7 @@ void SiteBoard::check() const {
   std::optional<std::string> difference;
   std::exception_ptr failure;
   queue_->update([&] {
-    difference = difference_;
+    difference = outer_.difference();
     failure = failure_;
   });
   if (difference) {

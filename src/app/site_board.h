@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "app/outer_verdict.h"
+#include "app/outer_words.h"
 #include "app/run_board.h"
 #include "app/site_agreement.h"
 #include "app/site_session.h"
@@ -135,21 +135,8 @@ class SiteBoard final : public Board {
   void join(const Epoch& epoch);
   /// `site` takes part in the steps after `after`.
   void admit(Rank site, StepIndex after);
-  void compare(Rank site, const OuterNote& note);
-  void take_outer(Rank from, const OuterNote& note);
-  /// Whether the site is one of those who wait for one another after step t: it took part in it.
-  /// Of two such a difference is settled, of others it ends the run.
-  [[nodiscard]] bool settles(int site, std::int64_t t) const;
-  /// Of those: whether all have told their digest, and whether these are alike.
-  [[nodiscard]] bool all_settle(std::int64_t t, const std::map<int, std::string>& known) const;
-  [[nodiscard]] bool alike(std::int64_t t) const;
   /// Blocks until `ready`, under the lock. THROWS: as explain; PeerError where that takes too long.
   void await_outer(StepIndex t, const std::function<bool()>& ready);
-  [[nodiscard]] std::vector<OuterWord> words_of_outer(StepIndex t) const;
-  /// Under queue_'s lock: digests that nobody is to be compared with any more go.
-  void forget_compared();
-  /// Whether all who are there have told their digest of step t.
-  [[nodiscard]] bool all_told(std::int64_t t, const std::map<int, std::string>& known) const;
   /// Whether this site takes part in step t.
   [[nodiscard]] bool takes_part(StepIndex t) const;
   /// Whether this site asks for the checkpoints that are due by time: one does.
@@ -167,10 +154,7 @@ class SiteBoard final : public Board {
   std::unique_ptr<WaitQueue> queue_;
   // Under queue_'s lock:
   SiteAgreement agreement_;
-  std::map<std::int64_t, std::map<int, std::string>> digests_;  // by step, by site
-  std::map<int, std::string> about_;                            // by site: OuterNote::about
-  std::map<std::int64_t, std::map<int, OuterReplay>> replays_;  // by step, by site
-  std::optional<std::string> difference_;
+  OuterWords outer_;
   std::optional<std::string> lost_;
   std::exception_ptr failure_;
   bool admitting_ =

@@ -23,9 +23,10 @@ constexpr Duration kLook = std::chrono::milliseconds(100);
 // What others say of their steps counts from when they, and this site, take part.
 void SiteBoard::receive(Rank from, const Note& note) {
   const auto place = static_cast<std::size_t>(from.value());
-  const bool of_steps = std::holds_alternative<PostsNote>(note) ||
-                        std::holds_alternative<EvalNote>(note) ||
-                        std::holds_alternative<OuterNote>(note);
+  const bool of_steps =
+      std::holds_alternative<PostsNote>(note) || std::holds_alternative<EvalNote>(note) ||
+      std::holds_alternative<OuterNote>(note) || std::holds_alternative<GoneNote>(note) ||
+      std::holds_alternative<DifferNote>(note);
   if (!of_steps) {
     drive([&](NotesOut& out) { agreement_.receive(from, note, out); });
   } else if ((live_[place] || until_[place]) &&
@@ -41,8 +42,10 @@ void SiteBoard::take(Rank from, const Note& note) {
     take_posts(from, *posts);
   } else if (const auto* eval = std::get_if<EvalNote>(&note)) {
     take_eval(from, *eval);
-  } else if (const auto* outer = std::get_if<OuterNote>(&note)) {
-    take_outer(from, *outer);
+  } else {
+    Expected<void, std::string> taken;
+    queue_->update([&] { taken = outer_.receive(from, note); });
+    if (!taken) throw PeerError(fmt::format("site {} told {}", name(from), taken.error()));
   }
 }
 
@@ -124,7 +127,7 @@ void SiteBoard::leave(const Epoch& epoch) {
     admitting_ = false;
     live_[static_cast<std::size_t>(epoch.who.value())] = false;
     agreement_.leave(epoch.who, out);
-    forget_compared();
+    outer_.leave(epoch, out);
   });
   until_[static_cast<std::size_t>(epoch.who.value())].reset();
   whole_.leave(epoch.who, epoch.why);
@@ -212,7 +215,7 @@ void SiteBoard::part_with(const Epoch& epoch) {
   drive([&](NotesOut& out) {
     live_[static_cast<std::size_t>(epoch.who.value())] = false;
     agreement_.leave(epoch.who, out);
-    forget_compared();
+    outer_.leave(epoch, out);
   });
 }
 
@@ -258,6 +261,7 @@ void SiteBoard::admit(Rank site, StepIndex after) {
     live_[place] = true;
     after_[place] = after.value();
     agreement_.join(site, after, out);
+    outer_.join(site, after);
   });
 }
 

@@ -237,7 +237,7 @@ SiteStart SiteSession::start_together() {
   }
   if (elastic_ && (has_hub() || self_ == Rank(0))) {
     forwarding_ = std::make_unique<ForwardingExchange>(
-        *exchange_, [this](const SyncId& id) { return exchange_->take_encoded(id); });
+        *exchange_, [this](const SyncId& id) { return exchange_->origin_of(id).encoded; });
   }
   return start;
 }
@@ -284,7 +284,8 @@ SiteStart SiteSession::come_late(TimePoint deadline,
   }
   if (has_hub()) {
     forwarding_ = std::make_unique<ForwardingExchange>(
-        newcomer_->exchange(), [this](const SyncId& id) { return exchange_->take_encoded(id); });
+        newcomer_->exchange(),
+        [this](const SyncId& id) { return exchange_->origin_of(id).encoded; });
   }
   std::string run_id;
   queue_->update([&] { run_id = running_->run_id; });

@@ -21,7 +21,7 @@
 namespace isthmus::app {
 
 /// Bumped when a note changes its meaning: members of unlike versions refuse each other.
-inline constexpr int kNotesVersion = 11;
+inline constexpr int kNotesVersion = 12;
 
 /// A checkpoint a site could go on from.
 struct HeldCheckpoint {
@@ -56,6 +56,21 @@ struct OuterNote {
   std::string about = {};  // the sender's program and processor, for people
   bool replayed = false;
   std::string why = {};  // there is no replay
+};
+/// What the sender has heard of outer states from sites that are gone, when another has gone in
+/// this epoch.
+struct GoneNote {
+  struct Word {
+    std::uint32_t epoch = 0;  // in which the site has gone
+    int site = -1;
+    OuterNote note;
+  };
+  std::uint32_t epoch = 0;
+  std::vector<Word> words;
+};
+/// Outer states differ, and the sender has seen that nobody can say whose is right.
+struct DifferNote {
+  std::string why;
 };
 
 /// What sites agree on a step for. kJoin: another one joins, or is given a state to join with.
@@ -193,11 +208,11 @@ struct StandingNote {
 /// agreed was told before.
 struct ServeNote {};
 
-using Note =
-    std::variant<HelloNote, PostsNote, EvalNote, OuterNote, WishNote, AskNote, HoldNote, AgreedNote,
-                 RunningNote, TurnedAwayNote, JoinNote, OfferNote, GetNote, PieceNote, ResultNote,
-                 ReachedNote, CaughtUpNote, SeenNote, StartNote, StandingNote, ServeNote,
-                 RefusedNote, TakenNote, PrepareNote, TableNote, HoldsNote, EnoughNote>;
+using Note = std::variant<HelloNote, PostsNote, EvalNote, OuterNote, WishNote, AskNote, HoldNote,
+                          AgreedNote, RunningNote, TurnedAwayNote, JoinNote, OfferNote, GetNote,
+                          PieceNote, ResultNote, ReachedNote, CaughtUpNote, SeenNote, StartNote,
+                          StandingNote, ServeNote, RefusedNote, TakenNote, PrepareNote, TableNote,
+                          HoldsNote, EnoughNote, GoneNote, DifferNote>;
 
 [[nodiscard]] std::vector<std::byte> write_note(const Note& note);
 /// RETURNS: why the bytes are no note.

@@ -120,10 +120,8 @@ class SiteSession {
   [[nodiscard]] Runtime& runtime() { return runtime_; }
   /// The worker's.
   [[nodiscard]] Exchange& exchange();
-  /// PeerExchange::take_encoded. From the worker.
-  [[nodiscard]] std::vector<EncodedShare> take_encoded(const SyncId& id) {
-    return exchange_->take_encoded(id);
-  }
+  /// As PeerExchange has it. From the worker.
+  [[nodiscard]] ResultOrigin origin_of(const SyncId& id) const { return exchange_->origin_of(id); }
   /// Whether a site other than the first may be lost.
   [[nodiscard]] bool elastic() const { return elastic_; }
   /// Whether rounds may be taken back: takes_steps_back.

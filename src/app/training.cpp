@@ -190,7 +190,11 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   }
   std::optional<RetainedResults> retained;
   if (site_ && retains_results(config_)) {
-    retained.emplace(storage_, directory.path() / kResultsFile, retained_bytes(config_));
+    retained.emplace(storage_, directory.path() / kResultsFile,
+                     RetainedResults::Room{.most_bytes = retained_bytes(config_),
+                                           .free_bytes = [path = directory.path()] {
+                                             return std::filesystem::space(path).available;
+                                           }});
   }
   const WorkerSetup setup{
       .storage = storage_,

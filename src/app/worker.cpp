@@ -136,7 +136,7 @@ class Worker {
  private:
   void retain(RetainedResults& results) {
     retaining_.emplace(context_.exchange, results,
-                       [this](const SyncId& id) { return setup_.site->take_encoded(id); });
+                       [this](const SyncId& id) { return setup_.site->origin_of(id); });
     healing_.emplace(
         OuterHealing::Parts{.inner = inner_,
                             .results = results,

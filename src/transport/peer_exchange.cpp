@@ -287,10 +287,11 @@ Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Durati
   return result;
 }
 
-std::vector<EncodedShare> PeerExchange::take_encoded(const SyncId& id) {
-  EncodedResult encoded;
-  queue_->update([&] { encoded = engine_.take_encoded(id); });
-  return encoded.shares();
+ResultOrigin PeerExchange::origin_of(const SyncId& id) const {
+  std::optional<std::pair<Digest128, EncodedResult>> origin;
+  queue_->update([&] { origin = engine_.origin_of(id); });
+  if (!origin) return {};
+  return {.digest = origin->first, .encoded = origin->second.shares()};
 }
 
 void PeerExchange::record_wait(TimePoint begin, const SyncId& id) {

@@ -25,6 +25,7 @@
 #include "isthmus/transport.h"
 #include "transport/peer_exchange_engine.h"
 #include "transport/reduction.h"
+#include "transport/round_result.h"
 #include "transport/transport.h"
 
 namespace isthmus {
@@ -77,7 +78,7 @@ struct PeerExchangeOptions {
   /// At a hub: writes down what has been decided, before anybody is told. What it throws ends the
   /// exchange (`on_failure`), and nobody is told anything any more. Any task, one call at a time.
   std::function<void(std::span<const HubRecord>)> on_records = {};
-  /// Results can be had as they were encoded (`take_encoded`): their frames are kept until then.
+  /// Results can be had as they were encoded (`origin_of`): their frames are kept until the next.
   bool keeps_encoded = false;
   /// The members meet first: until `start` nobody is left out, and only notes are taken. With
   /// `elastic`, without `hub`.
@@ -146,9 +147,10 @@ class PeerExchange final : public Exchange {
   /// With a deadline: how many rounds of a fragment, in a row, this member's training was late for,
   /// up to the last one; of the fragment of which it is most. Any task.
   [[nodiscard]] int missed_in_a_row() const;
-  /// After `wait` has handed out that round's result, and before it hands out another: what
-  /// EncodedResult::shares says. Nothing where the fp32 result is as small, or nothing is kept.
-  [[nodiscard]] std::vector<EncodedShare> take_encoded(const SyncId& id);
+  /// After `wait` has handed out that round's result, and before it hands out another: what it
+  /// comes from. Without what EncodedResult::shares says where the fp32 result is as small, or
+  /// nothing is kept.
+  [[nodiscard]] ResultOrigin origin_of(const SyncId& id) const;
 
   /// Sends bytes to the program of member `to`, after everything sent to it before. At most
   /// kMaxFramePayload. For transports that lose nothing: it is not repeated. Any task.

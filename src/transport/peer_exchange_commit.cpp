@@ -239,8 +239,9 @@ bool ExchangeEngine::through_everywhere(const SyncId& id) const {
   return (is_hub() ? all_peers_closed(id.sent) : over(id)) && !rounds_.contains(id);
 }
 
-EncodedResult ExchangeEngine::take_encoded(const SyncId& id) {
-  return encoded_.first == id ? std::exchange(encoded_.second, {}) : EncodedResult();
+std::optional<std::pair<Digest128, EncodedResult>> ExchangeEngine::origin_of(
+    const SyncId& id) const {
+  return taken_last_ == id ? std::optional(origin_) : std::nullopt;
 }
 
 void ExchangeEngine::forget_closed() {

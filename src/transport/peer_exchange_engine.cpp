@@ -266,7 +266,8 @@ Expected<Reduced, ExchangeError> ExchangeEngine::take(const SyncId& id) {
   }
   ISTHMUS_CHECK(open.closed, id.fragment.value(), id.sent.value());
   open.taken = true;
-  encoded_ = {id, open.round.take_encoded()};
+  taken_last_ = id;
+  origin_ = {open.round.digest(), open.round.take_encoded()};
   Reduced reduced = open.round.take();
   forget_closed();
   return reduced;

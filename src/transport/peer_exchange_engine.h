@@ -63,7 +63,7 @@ struct EngineOptions {
   bool elastic = false;                     // a lost member, other than member 0, ends no round
   bool hub = false;                         // a hub coordinates; with `elastic` only
   int min_members = 1;                      // so many are not left behind, nor let go
-  bool keeps_encoded = false;               // for take_encoded
+  bool keeps_encoded = false;               // for origin_of
   /// The members meet first: until `start` nobody is left out, and of frames notes alone count.
   /// With `elastic`, without `hub`.
   bool gathers = false;
@@ -181,9 +181,10 @@ class ExchangeEngine {
   [[nodiscard]] bool ready(const SyncId& id) const;
   /// The committed result or the round's error. REQUIRES: ready(id).
   [[nodiscard]] Expected<Reduced, ExchangeError> take(const SyncId& id);
-  /// What the result taken last was decoded from; empty when that was of another round, or is kept
-  /// nowhere. Once.
-  [[nodiscard]] EncodedResult take_encoded(const SyncId& id);
+  /// The digest of the result taken last, and what it was decoded from, which is empty where it is
+  /// not kept; nothing when that was another round's.
+  [[nodiscard]] std::optional<std::pair<Digest128, EncodedResult>> origin_of(
+      const SyncId& id) const;
   /// Who and what a round waits for, for people.
   [[nodiscard]] std::string describe(const SyncId& id) const;
 
@@ -360,7 +361,8 @@ class ExchangeEngine {
   std::map<FragmentId, std::pair<StepIndex, Digest128>> newest_;  // of the rounds that are final
   std::vector<HubRecord> records_;                                // at a hub: decided and not taken
   std::vector<ThroughRound> through_;                             // not taken
-  std::pair<SyncId, EncodedResult> encoded_;                      // of the result taken last
+  std::optional<SyncId> taken_last_;
+  std::pair<Digest128, EncodedResult> origin_;  // of that one
   TimePoint last_tick_;
   Membership membership_;
   bool is_member_ = true;

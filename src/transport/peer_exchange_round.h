@@ -45,7 +45,7 @@ struct RoundPlace {
   /// By member: who takes part; none: all. The others own nothing and count as weight 0.
   std::vector<bool> live = {};
   std::uint64_t run_key = 0;   // of the means' encoding
-  bool keeps_encoded = false;  // for take_encoded
+  bool keeps_encoded = false;  // take_encoded has something
   /// Echoes sent to each member so far; belongs to the engine, which outlives its rounds.
   const std::vector<std::uint32_t>* echoes = nullptr;
 };

@@ -11,9 +11,8 @@
 
 namespace isthmus {
 
-RetainedResults::RetainedResults(Storage& storage, std::filesystem::path file,
-                                 std::uint64_t most_bytes)
-    : storage_(storage), file_(std::move(file)), most_bytes_(most_bytes) {}
+RetainedResults::RetainedResults(Storage& storage, std::filesystem::path file, Room room)
+    : storage_(storage), file_(std::move(file)), room_(std::move(room)) {}
 
 RetainedResults::~RetainedResults() { forget(); }
 
@@ -34,20 +33,32 @@ void RetainedResults::restart() {
   lack_.reset();
 }
 
+std::optional<std::string> RetainedResults::no_room(std::uint64_t bytes) const {
+  if (size_ + bytes > room_.most_bytes) {
+    return fmt::format("the results since take more than the {} that net.heal allows",
+                       human_bytes(static_cast<double>(room_.most_bytes)));
+  }
+  if (const std::uint64_t free = room_.free_bytes(); free < kLeavesFree + bytes) {
+    return fmt::format("the disk has {} free, of which {} are left for everything else",
+                       human_bytes(static_cast<double>(free)),
+                       human_bytes(static_cast<double>(kLeavesFree)));
+  }
+  return std::nullopt;
+}
+
 void RetainedResults::keep(const SyncId& id, const Reduced& result,
-                           std::span<const EncodedShare> encoded) {
+                           std::span<const EncodedShare> encoded, const Digest128& committed) {
   if (lack_) return;
   try {
-    const std::vector<std::byte> bytes = write_result(id, result, encoded);
-    if (size_ + bytes.size() > most_bytes_) {
-      lack_ = fmt::format("the results since take more than the {} that net.heal allows",
-                          human_bytes(static_cast<double>(most_bytes_)));
-    } else {
+    const std::uint64_t bytes = written_bytes(result, encoded);
+    lack_ = no_room(bytes);
+    if (!lack_) {
       if (!writer_) writer_ = exists_ ? storage_.append(file_) : storage_.create(file_);
       exists_ = true;
-      writer_->append(bytes);
-      places_[id] = {.begin = size_, .bytes = bytes.size(), .digest = xxh3_128(bytes)};
-      size_ += bytes.size();
+      write_result(id, result, encoded,
+                   [this](std::span<const std::byte> piece) { writer_->append(piece); });
+      places_[id] = {.begin = size_, .bytes = bytes, .committed = committed};
+      size_ += bytes;
     }
   } catch (const std::exception& error) {  // of the disk, or for want of memory
     lack_ = error.what();
@@ -64,25 +75,38 @@ void RetainedResults::forget_after(StepIndex last) {
   std::erase_if(places_, [&](const auto& each) { return each.first.sent > last; });
 }
 
-Expected<RoundResult, std::string> RetainedResults::read(const SyncId& id, int members) {
-  const auto no = [&](const std::string& why) {
-    return Unexpected<std::string>(fmt::format("the {} {}", round_name(id), why));
-  };
-  const auto place = places_.find(id);
-  if (place == places_.end()) return no("is not retained");
-  writer_.reset();
+Expected<Reduced, std::string> RetainedResults::read(const SyncId& id, const AskedRound& asked,
+                                                     int members) {
+  Expected<Reduced, std::string> result = Unexpected<std::string>("is not retained");
   try {
-    const MappedFile file = storage_.map(file_);
-    const auto& [begin, bytes, digest] = place->second;
-    if (file.bytes().size() < begin + bytes) return no("has been cut off on the disk");
-    const std::span<const std::byte> stored = file.bytes().subspan(begin, bytes);
-    if (xxh3_128(stored) != digest) return no("is not on the disk as it was written");
-    auto result = read_result(stored, members);
-    if (!result) return no(result.error());
-    return *std::move(result);
+    const auto place = places_.find(id);
+    if (place != places_.end()) result = read_at(*place, asked, members);
   } catch (const SystemError& error) {
-    return no(fmt::format("cannot be read: {}", error.what()));
+    result = Unexpected<std::string>(fmt::format("cannot be read: {}", error.what()));
   }
+  if (result) return result;
+  return Unexpected<std::string>(fmt::format("the {} {}", round_name(id), result.error()));
+}
+
+Expected<Reduced, std::string> RetainedResults::read_at(const Kept& kept, const AskedRound& asked,
+                                                        int members) {
+  const auto changed = [](const std::string& how) {
+    return Unexpected<std::string>(fmt::format(
+        "is not what was committed: this site's memory or disk has changed it ({})", how));
+  };
+  const auto& [id, place] = kept;
+  writer_.reset();
+  const MappedFile file = storage_.map(file_);
+  if (file.bytes().size() < place.begin + place.bytes) return changed("it has been cut off");
+  auto read = read_result(file.bytes().subspan(place.begin, place.bytes), members);
+  if (!read) return changed(read.error());
+  if (read->id != id) return changed("it says to be the " + round_name(read->id));
+  auto result = as_a_member_has_it(std::move(read->reduced), read->encoded, asked, members);
+  if (!result) return changed(result.error());
+  if (const Digest128 digest = digest_of(*result, members); digest != place.committed) {
+    return changed(fmt::format("{}, not {}", digest.hex(), place.committed.hex()));
+  }
+  return *std::move(result);
 }
 
 void RetainingExchange::set_replaying(bool replaying) {
@@ -110,9 +134,7 @@ Expected<Reduced, ExchangeError> RetainingExchange::wait(const Ticket& ticket, D
     const AskedRound of = asked->second;
     asked_.erase(asked);
     if (of.values == 0) return Reduced{};  // it only commits others
-    auto read = results_.read(id, members());
-    auto result = read ? as_a_member_has_it(std::move(read->reduced), read->encoded, of, members())
-                       : Unexpected<std::string>(read.error());
+    auto result = results_.read(id, of, members());
     if (result) return *std::move(result);
     return Unexpected<ExchangeError>(
         ExchangeError{ExchangeError::Kind::kCorrupt, self(), result.error()});
@@ -120,7 +142,9 @@ Expected<Reduced, ExchangeError> RetainingExchange::wait(const Ticket& ticket, D
   Expected<Reduced, ExchangeError> result = real_.wait(ticket, patience);
   const auto open = open_.find(id);
   if (result && open != open_.end() && open->second) {
-    results_.keep(id, *result, encoded_ ? encoded_(id) : std::vector<EncodedShare>());
+    const ResultOrigin origin = origin_ ? origin_(id) : ResultOrigin();
+    const Digest128 digest = origin.digest ? *origin.digest : digest_of(*result, members());
+    results_.keep(id, *result, origin.encoded, digest);
   }
   if (result && open != open_.end()) open_.erase(open);
   return result;

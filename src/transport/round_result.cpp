@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -12,6 +13,7 @@
 
 #include "core/check.h"
 #include "transport/byte_fields.h"
+#include "transport/contributor_bits.h"
 #include "transport/frame.h"
 
 namespace isthmus {
@@ -32,16 +34,35 @@ std::string round_name(const SyncId& id) {
   return fmt::format("round of step {}, fragment {}", id.sent.value(), id.fragment.value());
 }
 
-std::vector<std::byte> write_result(const SyncId& id, const Reduced& result,
-                                    std::span<const EncodedShare> encoded) {
-  static_assert(std::endian::native == std::endian::little, "values are copied as they lie");
-  const std::span<const float> values =
-      encoded.empty() ? std::span(result.values) : std::span<const float>();
-  std::size_t size = kHeadBytes + 4 * result.contributors.size() + 4 * values.size();
+Digest128 digest_of(const Reduced& result, int members) {
+  std::vector<bool> contributes(static_cast<std::size_t>(members));
+  for (const Rank rank : result.contributors) {
+    contributes[static_cast<std::size_t>(rank.value())] = true;
+  }
+  std::vector<std::byte> bits(bitmap_bytes(members));
+  write_bitmap(contributes, bits);
+  Xxh3Stream stream;
+  stream.update(bits);
+  stream.update(std::as_bytes(std::span(result.values)));
+  for (const Encoded& each : result.contributions) stream.update(each.bytes);
+  return stream.digest();
+}
+
+std::uint64_t written_bytes(const Reduced& result, std::span<const EncodedShare> encoded) {
+  std::uint64_t size = kHeadBytes + 4 * result.contributors.size();
+  if (encoded.empty()) size += 4 * result.values.size();
   for (const Encoded& each : result.contributions) size += kSizesBytes + each.bytes.size();
   for (const EncodedShare& each : encoded) size += kSizesBytes + each.bytes.size();
-  std::vector<std::byte> bytes(size);
-  FieldWriter out(bytes);
+  return size;
+}
+
+void write_result(const SyncId& id, const Reduced& result, std::span<const EncodedShare> encoded,
+                  const std::function<void(std::span<const std::byte>)>& to) {
+  static_assert(std::endian::native == std::endian::little, "values are written as they lie");
+  const std::span<const float> values =
+      encoded.empty() ? std::span(result.values) : std::span<const float>();
+  std::vector<std::byte> head(kHeadBytes + 4 * result.contributors.size());
+  FieldWriter out(head);
   out.put(static_cast<std::uint32_t>(id.fragment.value()));
   out.put(static_cast<std::uint64_t>(id.sent.value()));
   out.put(static_cast<std::uint64_t>(values.size()));
@@ -49,17 +70,28 @@ std::vector<std::byte> write_result(const SyncId& id, const Reduced& result,
   out.put(static_cast<std::uint32_t>(result.contributions.size()));
   out.put(static_cast<std::uint32_t>(encoded.size()));
   for (const Rank rank : result.contributors) out.put(static_cast<std::uint32_t>(rank.value()));
-  out.put_bytes(std::as_bytes(values));
-  for (const Encoded& each : result.contributions) {
-    out.put(static_cast<std::uint64_t>(each.values));
-    out.put(static_cast<std::uint64_t>(each.bytes.size()));
-    out.put_bytes(each.bytes);
-  }
-  for (const EncodedShare& each : encoded) {
-    out.put(std::bit_cast<std::uint64_t>(each.weight));
-    out.put(static_cast<std::uint64_t>(each.bytes.size()));
-    out.put_bytes(each.bytes);
-  }
+  to(head);
+  to(std::as_bytes(values));
+  const auto put = [&to](std::uint64_t first, std::span<const std::byte> bytes) {
+    std::array<std::byte, kSizesBytes> sizes;
+    FieldWriter fields(sizes);
+    fields.put(first);
+    fields.put(static_cast<std::uint64_t>(bytes.size()));
+    to(sizes);
+    to(bytes);
+  };
+  for (const Encoded& each : result.contributions) put(each.values, each.bytes);
+  for (const EncodedShare& each : encoded)
+    put(std::bit_cast<std::uint64_t>(each.weight), each.bytes);
+}
+
+std::vector<std::byte> write_result(const SyncId& id, const Reduced& result,
+                                    std::span<const EncodedShare> encoded) {
+  std::vector<std::byte> bytes;
+  bytes.reserve(written_bytes(result, encoded));
+  write_result(id, result, encoded, [&bytes](std::span<const std::byte> piece) {
+    bytes.insert(bytes.end(), piece.begin(), piece.end());
+  });
   return bytes;
 }
 

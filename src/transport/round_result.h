@@ -5,11 +5,15 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/hash.h"
 #include "isthmus/expected.h"
 #include "isthmus/transport.h"
 #include "transport/reduction.h"
@@ -25,7 +29,23 @@ struct RoundResult {
   std::vector<EncodedShare> encoded;  // of a reduce the mean, of a gather each contributor's vector
 };
 
-/// `encoded`, where there is any, goes instead of the values.
+/// Where a result that was handed out comes from.
+struct ResultOrigin {
+  std::optional<Digest128> digest;    // that its round has committed with; nothing: not known
+  std::vector<EncodedShare> encoded;  // what it was decoded from, where that is smaller
+};
+
+/// What members compare of a result: XXH3-128 of the contributor bits and the values, or of a
+/// collect the contributions.
+[[nodiscard]] Digest128 digest_of(const Reduced& result, int members);
+
+/// `encoded`, where there is any, goes instead of the values. `to` gets the bytes in pieces, the
+/// long ones as they lie in memory.
+void write_result(const SyncId& id, const Reduced& result, std::span<const EncodedShare> encoded,
+                  const std::function<void(std::span<const std::byte>)>& to);
+/// How many these are.
+[[nodiscard]] std::uint64_t written_bytes(const Reduced& result,
+                                          std::span<const EncodedShare> encoded);
 [[nodiscard]] std::vector<std::byte> write_result(const SyncId& id, const Reduced& result,
                                                   std::span<const EncodedShare> encoded = {});
 

@@ -138,10 +138,12 @@ class OuterHealingTest : public testing::TestWithParam<MethodCase> {
           std::filesystem::path(testing::TempDir()) /
           ("outer_healing_" + GetParam().name + std::to_string(self));
       SystemStorage storage;
-      RetainedResults results(storage, file, std::uint64_t{1} << 30);
+      constexpr std::uint64_t kPlenty = std::uint64_t{1} << 40;
+      RetainedResults results(storage, file,
+                              {.most_bytes = kPlenty, .free_bytes = [] { return kPlenty; }});
       auto& real = dynamic_cast<PeerExchange&>(context.exchange);
       RetainingExchange exchange(real, results,
-                                 [&](const SyncId& id) { return real.take_encoded(id); });
+                                 [&](const SyncId& id) { return real.origin_of(id); });
       const std::unique_ptr<InnerLoop> model = make_method_loop(GetParam(), self);
       outer::IdleInnerLoop inner(*model);
       const auto make = [&] {
@@ -211,7 +213,7 @@ TEST_P(OuterHealingTest, AReplayThatNobodyNeedsChangesNothing) {
   const Played with = play(3, std::nullopt, true);
   for (const std::int64_t t : comparisons()) {
     for (const OuterWord& word : with.compared.at(t).words) {
-      EXPECT_EQ(word.replay.digest, word.digest) << t << ": " << word.replay.why;
+      EXPECT_EQ(word.replay->digest, word.digest) << t << ": " << word.replay->why;
       EXPECT_EQ(word.digest, without.compared.at(t).words[0].digest) << t;
     }
   }
@@ -264,9 +266,9 @@ TEST_P(OuterHealingTest, AResultThatTheDiskHasChangedIsNoReplay) {
                                write_atomically(storage, file, bytes);
                              });
   const std::vector<OuterWord>& words = played.compared.at(last).words;
-  EXPECT_EQ(words[0].replay.digest, words[0].digest);
-  EXPECT_THAT(words[1].replay.digest, IsEmpty());
-  EXPECT_THAT(words[1].replay.why, HasSubstr("is not on the disk as it was written"));
+  EXPECT_EQ(words[0].replay->digest, words[0].digest);
+  EXPECT_THAT(words[1].replay->digest, IsEmpty());
+  EXPECT_THAT(words[1].replay->why, HasSubstr("is not what was committed"));
   for (const std::int64_t t : comparisons()) {  // and it goes on as it was
     expect_all_alike(played.compared.at(t), std::to_string(t));
   }

@@ -22,6 +22,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 constexpr StepIndex kStep(5);
 const std::vector<std::string> kNames = {"east", "west", "north"};
@@ -65,7 +66,7 @@ class OuterSettlingTest : public testing::Test {
     options.about = fmt::format("build {} on processor {}", m, m);
     options.send = [this, m](Rank to, const Note& note) {
       const std::lock_guard lock(links_);
-      board(to.value()).receive(Rank(m), note);
+      if (!alone_) board(to.value()).receive(Rank(m), note);
     };
     logs_[m] = std::make_unique<Events>();
     boards_[m] = std::make_unique<SiteBoard>(std::move(options), runtime_, *logs_[m]);
@@ -104,6 +105,12 @@ class OuterSettlingTest : public testing::Test {
     }
     tasks.clear();  // which waits for them
   }
+  /// East and north settle while west dies.
+  void settle_without_west(const Site& east, const Site& north) {
+    const auto first = runtime_.spawn("east", [this, &east] { settle(0, east); });
+    const auto second = runtime_.spawn("north", [this, &north] { settle(2, north); });
+    lose(1);
+  }
   void lose(int who) {
     std::vector<bool> live(3, true);
     live[static_cast<std::size_t>(who)] = false;
@@ -115,7 +122,8 @@ class OuterSettlingTest : public testing::Test {
   }
 
   SystemRuntime runtime_;
-  std::mutex links_;
+  std::recursive_mutex links_;  // what one hears of a loss it passes on
+  bool alone_ = false;          // what is sent reaches nobody
   std::unique_ptr<Events> logs_[3];
   std::unique_ptr<SiteBoard> boards_[3];
   std::vector<std::string> settled_{3};
@@ -172,17 +180,41 @@ TEST_F(OuterSettlingTest, WithoutAnyReplayTheRunEnds) {
   for (const std::string& each : settled_) EXPECT_THAT(each, HasSubstr("no room at 0"));
 }
 
-// What it held is nobody's business any more: the others go on without a replay of each other's.
+// Nobody waits for its replay; who is left judges by what it has held all the same.
 TEST_F(OuterSettlingTest, WhoHeldSomethingElseAndDiesIsNotWaitedFor) {
   board(1).tell_outer(kStep, digest(8));
-  {
-    const auto east = runtime_.spawn("east", [this] { settle(0, {7, 7}); });
-    const auto north = runtime_.spawn("north", [this] { settle(2, {7, 7}); });
-    lose(1);
-  }
-  EXPECT_THAT(settled_[0], testing::AnyOf("alike", "settled"));
-  EXPECT_THAT(settled_[2], testing::AnyOf("alike", "settled"));
+  settle_without_west({7, 7}, {7, 7});
+  EXPECT_THAT(settled_, ElementsAre("settled", "", "settled"));
   EXPECT_THAT(log(0).told, IsEmpty());
+}
+
+TEST_F(OuterSettlingTest, WhoIsLeftAndWrongIsHealedThoughAllWhoAreLeftHoldTheSame) {
+  board(1).tell_outer(kStep, digest(7));
+  settle_without_west({8, 7}, {8, 7});
+  EXPECT_THAT(settled_, ElementsAre("settled", "", "settled"));
+  for (const int m : {0, 2}) EXPECT_THAT(log(m).told, ElementsAre("0 after 5", "2 after 5"));
+}
+
+TEST_F(OuterSettlingTest, WithoutAReplayOfThoseWhoAreLeftTheRunEnds) {
+  board(1).tell_outer(kStep, digest(7));
+  settle_without_west({8, std::nullopt}, {8, std::nullopt});
+  for (const int m : {0, 2}) EXPECT_THAT(settled_[m], HasSubstr("no room at 0")) << m;
+}
+
+// North has not heard what west held: east passes it on.
+TEST_F(OuterSettlingTest, WhatOneHasHeardOfALostSiteAllWhoAreLeftJudgeBy) {
+  alone_ = true;
+  board(1).tell_outer(kStep, digest(7));
+  alone_ = false;
+  board(0).receive(Rank(1), OuterNote{.step = kStep, .digest = digest(7).hex(), .about = "it"});
+  settle_without_west({8, 8}, {8, 7});
+  EXPECT_THAT(settled_, Not(testing::Contains("alike")));
+  for (const int m : {0, 2}) EXPECT_THAT(settled_[m], HasSubstr("so do the replays")) << m;
+}
+
+TEST_F(OuterSettlingTest, AWordOfASiteThatThereIsNotIsRefused) {
+  GoneNote note{.epoch = 1, .words = {{.epoch = 1, .site = 3, .note = {}}}};
+  EXPECT_THROW(board(0).receive(Rank(1), note), PeerError);
 }
 
 TEST_F(OuterSettlingTest, WhatSitesStartFromIsNotSettled) {

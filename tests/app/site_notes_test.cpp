@@ -90,6 +90,14 @@ TEST(SiteNotes, TheOthersComeBack) {
   EXPECT_EQ(written.about, "isthmus on a machine");
   EXPECT_TRUE(written.replayed);
   EXPECT_EQ(written.why, "a full disk");
+  const auto gone = there_and_back(GoneNote{7, {{3, 2, written}}});
+  EXPECT_EQ(gone.epoch, 7U);
+  ASSERT_EQ(gone.words.size(), 1U);
+  EXPECT_EQ(gone.words[0].epoch, 3U);
+  EXPECT_EQ(gone.words[0].site, 2);
+  EXPECT_EQ(gone.words[0].note.step, StepIndex(4));
+  EXPECT_EQ(gone.words[0].note.why, "a full disk");
+  EXPECT_EQ(there_and_back(DifferNote{"nobody can say"}).why, "nobody can say");
   EXPECT_EQ(there_and_back(WishNote{Purpose::kRequeue}).purpose, Purpose::kRequeue);
   JoinNote join{.linked = {0, 2}, .table = {}, .saved = 12345};
   join.table.bytes[15] = 7;

@@ -120,7 +120,8 @@ struct Joining {
     LateExchange late(real, [&](const SyncId& id) {
       return now >= id.sent.value() + (id.sent.value() * 7 + id.fragment.value() * 3) % 9;
     });
-    ForwardingExchange exchange_here(late, [&](const SyncId& id) { return real.take_encoded(id); });
+    ForwardingExchange exchange_here(late,
+                                     [&](const SyncId& id) { return real.origin_of(id).encoded; });
     const auto strategy = make_outer_strategy(setting.method, setting.outer, inner, exchange_here);
     JoiningExchange* joiner = nullptr;
     for (std::int64_t t = 1; t <= end(); ++t) {

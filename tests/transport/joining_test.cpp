@@ -239,7 +239,8 @@ void one_round(const Forwarded& how, const Use& use) {
   const std::shared_ptr<const Codec> codec = make_codec(how.codec);
   run_in_process(3, {.keeps_encoded = true}, [&](WorkerContext& context) {
     auto& real = dynamic_cast<PeerExchange&>(context.exchange);
-    ForwardingExchange donor(real, [&](const SyncId& each) { return real.take_encoded(each); });
+    ForwardingExchange donor(real,
+                             [&](const SyncId& each) { return real.origin_of(each).encoded; });
     if (context.rank == Rank(0)) donor.forward_to(use);
     Contribution own = contribution_of(codec, context.rank, kForwardedValues, id(0, 6), how.kind);
     if (context.rank == Rank(2)) own.weight = 0;  // takes without giving
