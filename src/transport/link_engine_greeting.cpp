@@ -204,6 +204,11 @@ void LinkEngine::take_hello(const ConnectionId& id, const LinkHeader& header,
     return;
   }
   Peer& peer = at(hello->from);
+  const bool replaces = peer.incarnation && *peer.incarnation != hello->incarnation;
+  if (closing_ && replaces && peer.joined && may_replace(peer, now)) {
+    // Who ends is nobody to be met by a new process, which would lose it a moment later.
+    lose(hello->from, LinkEvent::Kind::kLost, "another process has taken its place");
+  }
   const bool returns = options_.readmits && !closing_ && peer.incarnation != hello->incarnation;
   if (peer.lost && !returns) {
     refuse_and_tell(id,
@@ -213,7 +218,6 @@ void LinkEngine::take_hello(const ConnectionId& id, const LinkHeader& header,
                     fmt::format("{} greets, and has been counted as lost", describe(hello->from)));
     return;
   }
-  const bool replaces = peer.incarnation && *peer.incarnation != hello->incarnation;
   if ((replaces && !may_replace(peer, now)) || is_former(peer, hello->incarnation)) {
     const std::string why =
         fmt::format("another process is member {} already", hello->from.value());

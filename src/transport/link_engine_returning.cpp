@@ -63,6 +63,10 @@ bool LinkEngine::answers_for(Rank rank, int stream, std::span<const std::byte> b
   stream_trouble(rank, stream, LinkEvent::Kind::kRefused,
                  incarnation ? "another process answers there than the one that was met before"
                              : incarnation.error().what);
+  if (closing_ && incarnation && peer.joined && !is_former(peer, *incarnation)) {
+    // The one before takes no goodbye any more, and the next one waits for this process to end.
+    lose(rank, LinkEvent::Kind::kLost, "another process answers in its place");
+  }
   return false;
 }
 

@@ -49,6 +49,30 @@ TEST(LinkJoining, AnotherProcessDoesNotTakeThePlaceOfOneThatIsHeard) {
   EXPECT_TRUE(net.node(1).gone.empty());
 }
 
+// A former session that cannot say goodbye to who is gone would be met by its next process, which
+// counts it as lost a moment later, and whoever has followed it by then.
+TEST(LinkJoining, WhoEndsIsNotMetByANewProcess) {
+  for (const bool finds_it : {true, false}) {
+    Net net(2, [](MemberOptions& options) { options.readmits = true; });
+    net.settle();
+    net.kill(1);
+    net.settle();
+    net.engine(0).close(net.now);
+    net.pass(1s);
+    EXPECT_FALSE(net.engine(0).all_told());
+    net.start(1);
+    for (int k = 0; k < 3 && !finds_it; ++k) net.set_up(0, 1, k, false);
+    net.settle();
+    for (int s = 0; s < (finds_it ? 1 : 4); ++s) net.pass(1s);
+    EXPECT_TRUE(net.engine(0).all_told()) << "it waits for who is gone";
+    for (int s = 0; s < 4; ++s) net.pass(1s);
+    net.node(1).take_all();
+    EXPECT_FALSE(net.all_joined(1)) << "it was met " << finds_it;
+    EXPECT_FALSE(net.join_error(1)) << "it may meet the next one";
+    EXPECT_THAT(net.node(1).story[0], IsEmpty());
+  }
+}
+
 TEST(LinkJoining, AProcessStartedAgainTakesThePlaceOfItsSilentPredecessor) {
   Net net(2);
   net.settle();
