@@ -94,11 +94,6 @@ std::optional<DeviceObstacle> placement_obstacle(const Config& config) {
                           "leave train.offload out, or placement = \"host\""};
   }
   if (ranks) return too_many_ranks(config);
-  if (config.outer.codec.substr(0, config.outer.codec.find(':')) == "dct-topk") {
-    return DeviceObstacle{fmt::format("outer.codec = \"{}\"", config.outer.codec),
-                          "it has no kernels for a device",
-                          "codec = \"topk\" or another one, or placement = \"host\""};
-  }
   if (config.train.device == "cpu") {
     return DeviceObstacle{"train.device = \"cpu\"", "the outer state is kept where the weights are",
                           "train.device = \"cuda\", or placement = \"host\""};

@@ -372,12 +372,6 @@ void DeviceFragment::load(StateReader& reader) {
 FragmentMaker fragments_on_device(const FragmentedSettings& settings,
                                   std::span<const Parameter> parameters,
                                   cuda::ResidentValues& values, KeptIn kept) {
-  if (!cuda::DeviceCodec::has_kernels(*settings.codec)) {
-    throw ConfigError(
-        fmt::format("outer.placement = \"device\": outer.codec = \"{}\" has no kernels for a "
-                    "device; take another codec, or outer.placement = \"host\"",
-                    settings.codec->name()));
-  }
   std::int64_t largest = 0;
   for (const Fragment& fragment : settings.fragments) {
     largest = std::max(largest, fragment.elements);

@@ -14,7 +14,6 @@
 #include "outer/method_table.h"
 #include "outer/outer_placement.h"
 #include "outer/settings.h"
-#include "quant/cuda_codec.h"
 
 namespace isthmus::outer {
 
@@ -49,8 +48,7 @@ std::unique_ptr<OuterStrategy> make_outer_strategy_beside_device(std::string_vie
                                                                  Exchange& exchange,
                                                                  cuda::ResidentValues& values) {
   const MethodRow& row = checked_method(name, options);
-  if (row.make_beside_device != nullptr &&
-      cuda::DeviceCodec::has_kernels(*make_codec(codec_of(row.info, options)))) {
+  if (row.make_beside_device != nullptr) {
     try {
       return row.make_beside_device(row.info, options, inner, exchange, values, KeptIn::kPinned);
     } catch (const SystemError& error) {

@@ -3,16 +3,13 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
-#include "isthmus/codec.h"
+#include "quant/cosine_math.h"
 
 namespace isthmus {
 namespace {
 
-constexpr std::size_t kSide = 64;
-static_assert(kSide * kSide == kTileValues);
-constexpr float kGuard = 64;
+constexpr std::size_t kSide = kCosineSide;
 
 // cos(pi j / 128) for j = 0 .. 64, to nearest (computed with 60 digits); literals, because the last
 // bit of a library's cosine is its own affair.
@@ -57,8 +54,9 @@ constexpr Matrix transposed(const Matrix& matrix) {
   }
   return rows;
 }
-constexpr Matrix kForward = make_forward();
-constexpr Matrix kBackward = transposed(kForward);
+constexpr std::array<Matrix, 2> kMatrices = {make_forward(), transposed(make_forward())};
+constexpr const Matrix& kForward = kMatrices[0];
+constexpr const Matrix& kBackward = kMatrices[1];
 
 // out[u] = sum_i matrix[u][i] in[i] for a row; in order of i, from zero. `columns` is the matrix by
 // columns, so that the inner loop runs over results and stays in order for each.
@@ -96,17 +94,15 @@ void apply(const Matrix& rows, const Matrix& columns, const float* in, std::size
 
 void cosine_transform(std::span<const float> in, std::span<float> out) {
   std::array<float, kTileValues> guarded;
-  for (std::size_t i = 0; i < in.size(); ++i) guarded[i] = in[i] / kGuard;
+  for (std::size_t i = 0; i < in.size(); ++i) guarded[i] = cosine_guarded(in[i]);
   apply(kForward, kBackward, guarded.data(), in.size(), out.data());
 }
 
 void inverse_cosine_transform(std::span<const float> in, std::span<float> out) {
-  constexpr float kMost = std::numeric_limits<float>::max() / kGuard;
   apply(kBackward, kForward, in.data(), in.size(), out.data());
-  for (float& value : out) {
-    const float low = value < -kMost ? -kMost : value;
-    value = (low > kMost ? kMost : low) * kGuard;
-  }
+  for (float& value : out) value = cosine_unguarded(value);
 }
+
+std::span<const float> cosine_matrices() { return {kMatrices[0][0].data(), 2 * kTileValues}; }
 
 }  // namespace isthmus

@@ -15,4 +15,8 @@ void cosine_transform(std::span<const float> in, std::span<float> out);
 /// Results are clamped to the largest float; coefficients that no values have may give NaN.
 void inverse_cosine_transform(std::span<const float> in, std::span<float> out);
 
+/// What both multiply by, 64 x 64 row-major each: the forward transform, row u over places i, then
+/// its transpose. Static.
+[[nodiscard]] std::span<const float> cosine_matrices();
+
 }  // namespace isthmus

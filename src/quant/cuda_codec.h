@@ -5,8 +5,8 @@
 // What is queued returns at once; pointers are the device's and must live until the stream has got
 // there. An object holds tables on the device and is used by one thread at a time.
 // DETERMINISM: encode gives the CPU's bytes for all finite values and for infinities; a NaN is
-// marked as there, but where its own bits are sent (fp32, bf16, topk) and error feedback has been
-// added, its payload is the machine's.
+// marked as there, but where its own bits are sent (fp32, bf16, topk, dct-topk) and error feedback
+// has been added, its payload is the machine's.
 #pragma once
 
 #include <cstddef>
@@ -39,13 +39,11 @@ class FirstBadTile {
 
 class DeviceCodec {
  public:
-  /// REQUIRES: `codec` is one that `has_kernels` takes.
+  /// REQUIRES: `codec` is one of make_codec's.
   explicit DeviceCodec(std::unique_ptr<const Codec> codec);
 
   /// The same codec on the CPU: name, sizes, messages.
   [[nodiscard]] const Codec& codec() const { return *codec_; }
-  /// False for those whose kernels are not written: dct-topk.
-  [[nodiscard]] static bool has_kernels(const Codec& codec);
 
   /// bytes[0, encoded_bytes(codec, n)) := the tiles of x, tile t under `key` with tile = key.tile +
   /// t. x: (n,), at most 2^31 - 1 tiles; bytes at any address; not overlapping.
@@ -81,13 +79,16 @@ class DeviceCodec {
   void decode(Stream& stream, const std::byte* bytes, std::size_t n, float* values, bool add,
               FirstBadTile& bad) const;
 
+  [[nodiscard]] CosineMatrices cosines() const;
+
   std::unique_ptr<const Codec> codec_;
+  DeviceArray<float> cosines_;           // of dct-topk: both matrices
   DeviceArray<StochasticLevel> levels_;  // empty: rounds to nearest
   float most_scale_ = 0;
 };
 
-/// From a spelling as `make_codec` takes it. THROWS: ConfigError for a bad spelling and for a codec
-/// without kernels; SystemError where no device can be used.
+/// From a spelling as `make_codec` takes it. THROWS: ConfigError for a bad spelling; SystemError
+/// where no device can be used.
 [[nodiscard]] std::unique_ptr<const DeviceCodec> make_device_codec(std::string_view spelling);
 
 }  // namespace isthmus::cuda

@@ -16,8 +16,6 @@ namespace {
 
 }  // namespace
 
-bool DeviceCodec::has_kernels(const Codec&) { return false; }
-
 std::unique_ptr<const DeviceCodec> make_device_codec(std::string_view spelling) {
   refuse(spelling);
 }

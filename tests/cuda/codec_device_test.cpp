@@ -15,14 +15,6 @@ using isthmus::testing::test_name;
 
 constexpr EncodeKey kKey{.seed = 0x1234'5678'9ABC, .worker = 77, .tile = 5};
 
-std::vector<std::string> spellings_with_kernels() {
-  std::vector<std::string> some;
-  for (const std::string& spelling : every_spelling()) {
-    if (DeviceCodec::has_kernels(*make_codec(spelling))) some.push_back(spelling);
-  }
-  return some;
-}
-
 // Bytes that begin `off` bytes after a border of the device's memory.
 class Bytes {
  public:
@@ -195,21 +187,8 @@ TEST_P(CodecOnDevice, KeepsTheResidualOfErrorFeedback) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CodecOnDevice, ::testing::ValuesIn(spellings_with_kernels()),
+INSTANTIATE_TEST_SUITE_P(All, CodecOnDevice, ::testing::ValuesIn(every_spelling()),
                          [](const auto& test) { return test_name(test.param); });
-
-TEST(DeviceCodec, RefusesByNameWhatHasNoKernels) {
-  for (const std::string& spelling : every_spelling()) {
-    if (DeviceCodec::has_kernels(*make_codec(spelling))) continue;
-    try {
-      static_cast<void>(make_device_codec(spelling));
-      FAIL() << spelling;
-    } catch (const ConfigError& error) {
-      EXPECT_THAT(error.what(), ::testing::AllOf(::testing::HasSubstr(spelling),
-                                                 ::testing::HasSubstr("no kernels")));
-    }
-  }
-}
 
 class CodecSumsOnDevice : public DeviceTest {};
 

@@ -37,7 +37,7 @@ TEST(CodecRaces, CodecsDoNotHangOnTheOrderOfThreads) {
   for (const char* spelling :
        {"bf16", "int8:1", "int8:256", "int8:4096:scale=fp16", "uint8-minmax", "nvfp4",
         "fp4-e2m1:rounding=stochastic", "lm3", "ternary:1024", "1bit:ef", "topk:64:value=2bit:ef",
-        "topk:300:value=int8:index=rice", "topk:value=sign", "randk"}) {
+        "topk:300:value=int8:index=rice", "topk:value=sign", "dct-topk:ef", "randk"}) {
     const auto codec = make_device_codec(spelling);
     const Outcome in_order = run(*codec);
     for (const std::uint64_t seed : {1, 2, 3}) {

@@ -92,7 +92,6 @@ TEST_F(OuterMemory, ThatIsMissingLeavesAStateOnTheHostToTheCpu) {
   const OuterOptions options{.H = 1, .codec = "int8:64:ef"};
   EXPECT_EQ(values_asked_for("diloco", options), 0);
   EXPECT_GT(values_asked_for("co2", options), 0);
-  EXPECT_GT(values_asked_for("diloco", {.H = 1, .codec = "dct-topk:64:ef"}), 0);
   cuda::emulated::set_largest_pinned(1000);
   EXPECT_GT(values_asked_for("diloco", options), 0);
   cuda::emulated::set_largest_pinned(std::size_t{4} << 30);

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/check.h"
 #include "isthmus/errors.h"
+#include "quant/cosine_transform.h"
 #include "quant/cuda_codec.h"
 #include "quant/scale_plane.h"
 #include "quant/stochastic.h"
@@ -36,6 +38,15 @@ std::vector<T> on_host(Stream& stream, const T* data, std::size_t n) {
   return host;
 }
 
+template <typename T>
+DeviceArray<T> on_device(std::span<const T> host) {
+  DeviceArray<T> array(host.size());
+  Stream stream;
+  copy(stream, array.data(), host.data(), host.size());
+  stream.synchronize();
+  return array;
+}
+
 }  // namespace
 
 void FirstBadTile::clear(Stream& stream) { fill_zero(stream, word_.data(), 1); }
@@ -44,23 +55,26 @@ std::uint32_t FirstBadTile::read(Stream& stream) const {
   return ~on_host(stream, word_.data(), 1).front();
 }
 
-bool DeviceCodec::has_kernels(const Codec& codec) {
-  const SparseCodecSpec* const topk = topk_codec_spec(codec);
-  return float_form(codec) || block_codec_spec(codec) != nullptr ||
-         (topk != nullptr && !topk->dct) || randk_codec_spec(codec) != nullptr;
-}
-
 DeviceCodec::DeviceCodec(std::unique_ptr<const Codec> codec) : codec_(std::move(codec)) {
-  ISTHMUS_CHECK(has_kernels(*codec_), codec_->name());
+  const SparseCodecSpec* const topk = topk_codec_spec(*codec_);
+  if (topk != nullptr && topk->dct) {
+    cosines_ = on_device(cosine_matrices());
+    return;
+  }
   const BlockCodecSpec* const block = block_codec_spec(*codec_);
-  if (block == nullptr) return;
+  if (block == nullptr) {
+    const bool known = topk != nullptr || randk_codec_spec(*codec_) != nullptr;
+    ISTHMUS_CHECK(known || float_form(*codec_), codec_->name());
+    return;
+  }
   most_scale_ = largest_scale(visit_grid(block->grid, []<typename G>(G) { return G::kTop; }));
   if (!block->stochastic) return;
   const std::vector<StochasticLevel> levels = stochastic_levels(block->grid);
-  levels_ = DeviceArray<StochasticLevel>(levels.size());
-  Stream stream;
-  copy(stream, levels_.data(), levels.data(), levels.size());
-  stream.synchronize();
+  levels_ = on_device<StochasticLevel>(levels);
+}
+
+CosineMatrices DeviceCodec::cosines() const {
+  return {.forward = cosines_.data(), .backward = cosines_.data() + cosines_.size() / 2};
 }
 
 void DeviceCodec::encode(Stream& stream, const float* x, std::size_t n, std::byte* bytes,
@@ -89,7 +103,7 @@ void DeviceCodec::encode(Stream& stream, const float* x, std::size_t n, std::byt
   if (const auto form = float_form(*codec_)) {
     encode_floats(stream, *form, work);
   } else if (const SparseCodecSpec* const topk = topk_codec_spec(*codec_)) {
-    encode_topk(stream, *topk, work);
+    encode_topk(stream, *topk, cosines(), work);
   } else if (const SparseCodecSpec* const randk = randk_codec_spec(*codec_)) {
     encode_randk(stream, *randk, work);
   } else {
@@ -122,7 +136,7 @@ void DeviceCodec::decode(Stream& stream, const std::byte* bytes, std::size_t n, 
   if (const auto form = float_form(*codec_)) {
     decode_floats(stream, *form, work);
   } else if (const SparseCodecSpec* const topk = topk_codec_spec(*codec_)) {
-    decode_topk(stream, *topk, work);
+    decode_topk(stream, *topk, cosines(), work);
   } else if (const SparseCodecSpec* const randk = randk_codec_spec(*codec_)) {
     decode_randk(stream, *randk, work);
   } else {
@@ -163,12 +177,6 @@ Expected<void, DecodeError> DeviceCodec::check_decoded(Stream& stream, const std
 
 std::unique_ptr<const DeviceCodec> make_device_codec(std::string_view spelling) {
   std::unique_ptr<const Codec> codec = make_codec(spelling);
-  if (!DeviceCodec::has_kernels(*codec)) {
-    throw ConfigError(fmt::format(
-        "codec = \"{}\": it has no kernels for a CUDA device yet; encode it on the CPU, or take "
-        "another codec",
-        spelling));
-  }
   if (const std::string why = unavailable(); !why.empty()) {
     throw SystemError(fmt::format("codec = \"{}\" on a CUDA device: {}", spelling, why));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// topk and randk: bytes of a tile to values, checked before one is stored. decode writes 4 bytes a
-// value and reads the bytes; decode and add touches what was sent alone, 32 bytes each.
+// topk, dct-topk and randk: bytes of a tile to values, checked before one is stored. decode writes
+// 4 bytes a value and reads the bytes; decode and add touches what was sent alone, 32 bytes each.
 #include "quant/block_code_math.h"
 #include "quant/bucket_math.h"
 #include "quant/cuda/sparse_tile.h"
@@ -106,6 +106,24 @@ __device__ void scatter(const DecodeWork& work, std::size_t begin, unsigned n, u
   }
 }
 
+// The same where what was sent are coefficients. RETURNS: false, on all threads, where they are too
+// large to add up; then no value is stored.
+__device__ bool transform_back(const SparseShape& shape, const DecodeWork& work, std::size_t begin,
+                               unsigned n, const SparseShared& shared) {
+  spread_kept(shared, sparse_count_of(shape.k, n));
+  from_coefficients(shape.cosines, n, shared.sent, shared.half);
+  bool bad = false;
+  for (unsigned i = threadIdx.x; i < n; i += kTileThreads) {
+    bad = bad || !is_finite(shared.sent[i]);
+  }
+  if (any_thread(bad)) return false;
+  float* const values = work.values + begin;
+  for (unsigned i = threadIdx.x; i < n; i += kTileThreads) {
+    values[i] = work.add ? values[i] + shared.sent[i] : shared.sent[i];
+  }
+  return true;
+}
+
 template <bool kRandk>
 __global__ void decode_kernel(SparseShape shape, DecodeWork work) {
   ISTHMUS_DYNAMIC_SHARED(unsigned char, memory);
@@ -132,30 +150,34 @@ __global__ void decode_kernel(SparseShape shape, DecodeWork work) {
                        bytes - split, n, count, shared.where) &&
            good;
   }
-  if (any_thread(!good)) {
-    if (threadIdx.x == 0) note_bad(work.first_bad, tile);
-    return;
+  good = !any_thread(!good);
+  if (good && shape.transformed) {
+    good = transform_back(shape, work, begin, n, shared);
+  } else if (good) {
+    scatter(work, begin, n, count, shared);
   }
-  scatter(work, begin, n, count, shared);
+  if (!good && threadIdx.x == 0) note_bad(work.first_bad, tile);
 }
 
 template <typename Kernel>
-void queue(Stream& stream, Kernel kernel, const SparseCodecSpec& spec, const DecodeWork& work) {
-  launch(
-      stream,
-      {.blocks = dim3(static_cast<unsigned>((work.n + kTileValues - 1) / kTileValues)),
-       .threads = dim3(kTileThreads),
-       .shared_bytes = sparse_shared_bytes(static_cast<unsigned>(spec.k), work.tile_bytes, false)},
-      kernel, sparse_shape(spec, work.n), work);
+void queue(Stream& stream, Kernel kernel, const SparseCodecSpec& spec,
+           const CosineMatrices& cosines, const DecodeWork& work) {
+  launch(stream,
+         {.blocks = dim3(static_cast<unsigned>((work.n + kTileValues - 1) / kTileValues)),
+          .threads = dim3(kTileThreads),
+          .shared_bytes = sparse_shared_bytes(static_cast<unsigned>(spec.k), work.tile_bytes,
+                                              spec.dct ? 2 : 0)},
+         kernel, sparse_shape(spec, cosines, work.n), work);
 }
 
 }  // namespace
 
-void decode_topk(Stream& stream, const SparseCodecSpec& spec, const DecodeWork& work) {
-  queue(stream, decode_kernel<false>, spec, work);
+void decode_topk(Stream& stream, const SparseCodecSpec& spec, const CosineMatrices& cosines,
+                 const DecodeWork& work) {
+  queue(stream, decode_kernel<false>, spec, cosines, work);
 }
 void decode_randk(Stream& stream, const SparseCodecSpec& spec, const DecodeWork& work) {
-  queue(stream, decode_kernel<true>, spec, work);
+  queue(stream, decode_kernel<true>, spec, {}, work);
 }
 
 }  // namespace isthmus::cuda

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// topk and randk. 4 bytes moved a value, and a few for each value sent; 12 with error feedback. The
-// k largest are found by counting the digits of magnitudes in registers, eight bits a pass.
+// topk, dct-topk and randk. 4 bytes moved a value, and a few for each value sent; 12 with error
+// feedback. The k largest are found by counting the digits of magnitudes in registers, eight bits a
+// pass.
 #include "quant/block_code_math.h"
 #include "quant/bucket_math.h"
 #include "quant/cuda/sparse_tile.h"
@@ -250,17 +251,19 @@ __device__ void write_places(IndexCoding coding, unsigned rice, unsigned count,
   __syncthreads();
 }
 
-__device__ void finish(const EncodeWork& work, std::size_t tile, unsigned n, unsigned count,
+__device__ unsigned values_of(const EncodeWork& work, std::size_t tile) {
+  const std::size_t rest = work.n - tile * kTileValues;
+  return static_cast<unsigned>(rest < kTileValues ? rest : kTileValues);
+}
+
+__device__ void finish(const SparseShape& shape, const EncodeWork& work, std::size_t tile,
                        const ChunkValues& v, const SparseShared& shared, const unsigned char* out) {
+  const unsigned n = values_of(work, tile);
   move_bytes(work.bytes + tile * work.tile_bytes, out,
              n == kTileValues ? work.tile_bytes : work.last_tile_bytes);
   if (work.feedback.residual == nullptr) return;
-  for (unsigned i = threadIdx.x; i < kTileValues; i += kTileThreads) shared.sent[i] = 0;
-  __syncthreads();
-  for (unsigned j = threadIdx.x; j < count; j += kTileThreads) {
-    shared.sent[shared.where[j]] = shared.kept[j];
-  }
-  __syncthreads();
+  spread_kept(shared, sparse_count_of(shape.k, n));
+  if (shape.transformed) from_coefficients(shape.cosines, n, shared.sent, shared.half);
   ChunkValues sent;
   for (int c = 0; c < kChunks; ++c) {
     for (unsigned e = 0; e < kChunkValues; ++e) sent[c][e] = shared.sent[chunk_place(c) + e];
@@ -269,13 +272,13 @@ __device__ void finish(const EncodeWork& work, std::size_t tile, unsigned n, uns
 }
 
 __device__ unsigned load_tile(const EncodeWork& work, std::size_t tile, ChunkValues& v) {
-  const std::size_t begin = tile * kTileValues;
-  const auto n = static_cast<unsigned>(work.n - begin < kTileValues ? work.n - begin : kTileValues);
-  load_values(work.x + begin, n, v);
+  const unsigned n = values_of(work, tile);
+  load_values(work.x + tile * kTileValues, n, v);
   if (work.feedback.residual != nullptr) add_residual(work.feedback, tile, n, v);
   return n;
 }
 
+template <bool kTransformed>
 __global__ void topk_kernel(SparseShape shape, EncodeWork work) {
   ISTHMUS_DYNAMIC_SHARED(unsigned char, memory);
   const std::size_t tile = blockIdx.x;
@@ -283,7 +286,13 @@ __global__ void topk_kernel(SparseShape shape, EncodeWork work) {
   ChunkValues v;
   const unsigned n = load_tile(work, tile, v);
   const unsigned count = sparse_count_of(shape.k, n);
-  keep(v, n, count, shared);
+  if constexpr (kTransformed) {
+    ChunkValues coefficients;
+    to_coefficients(shape.cosines, n, v, coefficients, shared.sent, shared.half);
+    keep(coefficients, n, count, shared);
+  } else {
+    keep(v, n, count, shared);
+  }
   unsigned char* const out = staged(shared.bytes, work.bytes + tile * work.tile_bytes);
   if (shape.values == SparseValues::kFp32) {
     for (unsigned j = threadIdx.x; j < count; j += kTileThreads) {
@@ -299,7 +308,7 @@ __global__ void topk_kernel(SparseShape shape, EncodeWork work) {
   const auto bytes = static_cast<unsigned>(whole ? work.tile_bytes : work.last_tile_bytes);
   write_places(shape.indices, whole ? shape.rice : shape.last_rice, count, shared.where,
                out + split, bytes - split);
-  finish(work, tile, n, count, v, shared, out);
+  finish(shape, work, tile, v, shared, out);
 }
 
 // A value that is not sent may not be finite either: it is marked by a NaN in place of the first.
@@ -337,26 +346,33 @@ __global__ void randk_kernel(SparseShape shape, EncodeWork work) {
     store_field(out + 4 + 4 * j, marked && j == 0 ? float_of(kQuietNanBits) : shared.kept[j]);
   }
   __syncthreads();
-  finish(work, tile, n, count, v, shared, out);
+  finish(shape, work, tile, v, shared, out);
 }
 
 template <typename Kernel>
-void queue(Stream& stream, Kernel kernel, const SparseCodecSpec& spec, const EncodeWork& work) {
-  launch(stream,
-         {.blocks = dim3(static_cast<unsigned>((work.n + kTileValues - 1) / kTileValues)),
-          .threads = dim3(kTileThreads),
-          .shared_bytes = sparse_shared_bytes(static_cast<unsigned>(spec.k), work.tile_bytes,
-                                              work.feedback.residual != nullptr)},
-         kernel, sparse_shape(spec, work.n), work);
+void queue(Stream& stream, Kernel kernel, const SparseCodecSpec& spec,
+           const CosineMatrices& cosines, const EncodeWork& work) {
+  const unsigned tiles = spec.dct ? 2 : work.feedback.residual != nullptr ? 1 : 0;
+  launch(
+      stream,
+      {.blocks = dim3(static_cast<unsigned>((work.n + kTileValues - 1) / kTileValues)),
+       .threads = dim3(kTileThreads),
+       .shared_bytes = sparse_shared_bytes(static_cast<unsigned>(spec.k), work.tile_bytes, tiles)},
+      kernel, sparse_shape(spec, cosines, work.n), work);
 }
 
 }  // namespace
 
-void encode_topk(Stream& stream, const SparseCodecSpec& spec, const EncodeWork& work) {
-  queue(stream, topk_kernel, spec, work);
+void encode_topk(Stream& stream, const SparseCodecSpec& spec, const CosineMatrices& cosines,
+                 const EncodeWork& work) {
+  if (spec.dct) {
+    queue(stream, topk_kernel<true>, spec, cosines, work);
+  } else {
+    queue(stream, topk_kernel<false>, spec, cosines, work);
+  }
 }
 void encode_randk(Stream& stream, const SparseCodecSpec& spec, const EncodeWork& work) {
-  queue(stream, randk_kernel, spec, work);
+  queue(stream, randk_kernel, spec, {}, work);
 }
 
 }  // namespace isthmus::cuda

@@ -3,6 +3,7 @@
 // are, ascending; tile.h says what a tile is to a block of threads.
 #pragma once
 
+#include "quant/cuda/cosine_tile.h"
 #include "quant/cuda/tile.h"
 #include "quant/index_coding.h"
 #include "quant/scale_plane.h"
@@ -16,6 +17,8 @@ struct SparseShape {
   IndexCoding indices = IndexCoding::kPacked12;
   unsigned rice = 0, last_rice = 0;  // parameters of a whole tile and of the last one
   float most_scale = 0;              // largest_scale(kInt8Levels)
+  bool transformed = false;          // dct-topk: what is kept are coefficients
+  CosineMatrices cosines;            // where `transformed`
 };
 
 __host__ __device__ inline unsigned sparse_count_of(unsigned k, unsigned n) {
@@ -24,10 +27,16 @@ __host__ __device__ inline unsigned sparse_count_of(unsigned k, unsigned n) {
   return count < n ? count : n;
 }
 
-[[nodiscard]] inline SparseShape sparse_shape(const SparseCodecSpec& spec, std::size_t n) {
+[[nodiscard]] inline SparseShape sparse_shape(const SparseCodecSpec& spec,
+                                              const CosineMatrices& cosines, std::size_t n) {
   const auto k = static_cast<unsigned>(spec.k);
   const auto last = static_cast<unsigned>((n - 1) % kTileValues + 1);
-  SparseShape shape{k, spec.values, spec.indices, 0, 0, largest_scale(kInt8Levels)};
+  SparseShape shape{.k = k,
+                    .values = spec.values,
+                    .indices = spec.indices,
+                    .most_scale = largest_scale(kInt8Levels),
+                    .transformed = spec.dct,
+                    .cosines = cosines};
   if (spec.indices == IndexCoding::kRice) {
     shape.rice = rice_parameter(kTileValues, sparse_count_of(k, kTileValues));
     shape.last_rice = rice_parameter(last, sparse_count_of(k, last));
@@ -55,7 +64,8 @@ struct SparseShared {
   float* kept;
   std::uint16_t* where;
   unsigned char* bytes;  // aligned to 16
-  float* sent;           // a whole tile, where it was asked for
+  float* sent;           // a whole tile, and `half` another: where they were asked for
+  float* half;
 };
 __host__ __device__ inline std::size_t rounded_to_piece(std::size_t bytes) {
   return (bytes + kPiece - 1) / kPiece * kPiece;
@@ -64,13 +74,24 @@ __device__ inline SparseShared sparse_shared(unsigned char* shared, unsigned k,
                                              std::size_t tile_bytes) {
   unsigned char* const where = shared + rounded_to_piece(sizeof(float) * k);
   unsigned char* const bytes = where + rounded_to_piece(sizeof(std::uint16_t) * k);
-  return {reinterpret_cast<float*>(shared), reinterpret_cast<std::uint16_t*>(where), bytes,
-          reinterpret_cast<float*>(bytes + rounded_to_piece(tile_bytes + kPiece))};
+  auto* const sent = reinterpret_cast<float*>(bytes + rounded_to_piece(tile_bytes + kPiece));
+  return {reinterpret_cast<float*>(shared), reinterpret_cast<std::uint16_t*>(where), bytes, sent,
+          sent + kTileValues};
 }
+/// `tiles`: of `sent` and `half`, how many.
 [[nodiscard]] inline std::size_t sparse_shared_bytes(unsigned k, std::size_t tile_bytes,
-                                                     bool with_sent) {
+                                                     unsigned tiles) {
   return rounded_to_piece(sizeof(float) * k) + rounded_to_piece(sizeof(std::uint16_t) * k) +
-         rounded_to_piece(tile_bytes + kPiece) + (with_sent ? sizeof(float) * kTileValues : 0);
+         rounded_to_piece(tile_bytes + kPiece) + tiles * sizeof(float) * kTileValues;
+}
+/// sent := the kept values in their places, zero elsewhere. Ends with a barrier.
+__device__ inline void spread_kept(const SparseShared& shared, unsigned count) {
+  for (unsigned i = threadIdx.x; i < kTileValues; i += kTileThreads) shared.sent[i] = 0;
+  __syncthreads();
+  for (unsigned j = threadIdx.x; j < count; j += kTileThreads) {
+    shared.sent[shared.where[j]] = shared.kept[j];
+  }
+  __syncthreads();
 }
 
 /// where[0, count) := places of n that randk draws from `seed`: Floyd's algorithm by one thread,

@@ -54,9 +54,17 @@ void encode_blocks(Stream& stream, const BlockCodecSpec& spec, float most_scale,
                    const StochasticLevels& levels, const EncodeWork& work);
 void decode_blocks(Stream& stream, const BlockCodecSpec& spec, const DecodeWork& work);
 
-/// topk, but no cosine transform.
-void encode_topk(Stream& stream, const SparseCodecSpec& spec, const EncodeWork& work);
-void decode_topk(Stream& stream, const SparseCodecSpec& spec, const DecodeWork& work);
+/// cosine_matrices() (quant/cosine_transform.h) on the device.
+struct CosineMatrices {
+  const float* forward = nullptr;
+  const float* backward = nullptr;  // its transpose
+};
+
+/// topk; with spec.dct dct-topk, which needs the matrices.
+void encode_topk(Stream& stream, const SparseCodecSpec& spec, const CosineMatrices& cosines,
+                 const EncodeWork& work);
+void decode_topk(Stream& stream, const SparseCodecSpec& spec, const CosineMatrices& cosines,
+                 const DecodeWork& work);
 void encode_randk(Stream& stream, const SparseCodecSpec& spec, const EncodeWork& work);
 void decode_randk(Stream& stream, const SparseCodecSpec& spec, const DecodeWork& work);
 

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// dct-topk's transform (quant/cosine_transform.h) of a tile in shared memory, to the CPU's bits: a
+// thread has 16 results, each a sum of 64 products in order of place from zero, every product and
+// sum rounded apart. 256 operations a value, so products bound it, not memory.
+#pragma once
+
+#include "quant/cosine_math.h"
+#include "quant/cuda/tile.h"
+
+namespace isthmus::cuda {
+
+namespace cosine {
+
+inline constexpr unsigned kSide = kCosineSide;
+inline constexpr unsigned kApart = kTileThreads / kSide;            // rows between two of a thread
+inline constexpr unsigned kResults = kSide * kSide / kTileThreads;  // a thread's
+
+/// out[r][u] := sum_i by_columns[i][u] in[r][i] for `rows` rows. No barrier.
+__device__ inline void multiply_rows(const float* by_columns, const float* in, unsigned rows,
+                                     float* out) {
+  const unsigned u = threadIdx.x % kSide;
+  const unsigned first = threadIdx.x / kSide;
+  float sum[kResults] = {};
+  for (unsigned i = 0; i < kSide; ++i) {
+    const float factor = by_columns[i * kSide + u];
+    for (unsigned j = 0; j < kResults; ++j) {
+      const unsigned r = first + kApart * j;
+      if (r < rows) sum[j] += factor * in[r * kSide + i];
+    }
+  }
+  for (unsigned j = 0; j < kResults; ++j) {
+    const unsigned r = first + kApart * j;
+    if (r < rows) out[r * kSide + u] = sum[j];
+  }
+}
+
+/// out[u][c] := sum_i by_columns[i][u] in[i][c] for a whole tile. No barrier.
+__device__ inline void multiply_columns(const float* by_columns, const float* in, float* out) {
+  const unsigned c = threadIdx.x % kSide;
+  const unsigned first = threadIdx.x / kSide;
+  float sum[kResults] = {};
+  for (unsigned i = 0; i < kSide; ++i) {
+    const float value = in[i * kSide + c];
+    for (unsigned j = 0; j < kResults; ++j) {
+      sum[j] += by_columns[i * kSide + first + kApart * j] * value;
+    }
+  }
+  for (unsigned j = 0; j < kResults; ++j) out[(first + kApart * j) * kSide + c] = sum[j];
+}
+
+/// tile := its transform, by way of `half`, a tile as well; what of a shorter one is no full row
+/// stays. Ends with a barrier.
+__device__ inline void transform(const float* by_columns, unsigned n, float* tile, float* half) {
+  const bool whole = n == kTileValues;
+  const unsigned rows = n / kSide;
+  __syncthreads();
+  multiply_rows(by_columns, tile, rows, half);
+  __syncthreads();
+  if (whole) {
+    multiply_columns(by_columns, half, tile);
+  } else {
+    for (unsigned i = threadIdx.x; i < rows * kSide; i += kTileThreads) tile[i] = half[i];
+  }
+  __syncthreads();
+}
+
+}  // namespace cosine
+
+/// tile, half: kTileValues floats of shared memory each.
+__device__ inline void to_coefficients(const CosineMatrices& matrices, unsigned n,
+                                       const ChunkValues& v, ChunkValues& coefficients, float* tile,
+                                       float* half) {
+  for (int c = 0; c < kChunks; ++c) {
+    for (unsigned e = 0; e < kChunkValues; ++e) tile[chunk_place(c) + e] = cosine_guarded(v[c][e]);
+  }
+  cosine::transform(matrices.backward, n, tile, half);
+  for (int c = 0; c < kChunks; ++c) {
+    for (unsigned e = 0; e < kChunkValues; ++e) coefficients[c][e] = tile[chunk_place(c) + e];
+  }
+}
+
+/// tile := the values of the coefficients there.
+__device__ inline void from_coefficients(const CosineMatrices& matrices, unsigned n, float* tile,
+                                         float* half) {
+  cosine::transform(matrices.forward, n, tile, half);
+  for (unsigned i = threadIdx.x; i < kTileValues; i += kTileThreads) {
+    tile[i] = cosine_unguarded(tile[i]);
+  }
+  __syncthreads();
+}
+
+}  // namespace isthmus::cuda
