@@ -28,7 +28,7 @@ def ranks_of(launcher, site):
     for job in children_of(launcher.pid):
         words = pathlib.Path(f"/proc/{job}/cmdline").read_bytes().split(b"\0")
         if site.encode() in words:
-            return [pid for pid in children_of(job) if b"isthmus" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+            return children_of(job)
     return []
 
 
@@ -55,6 +55,8 @@ def equal_to_undisturbed(bench, toml, out, sites):
         bench.same(f"{out}/{site}", f"{out}-whole/{site}")
         steps = [row["step"] for row in bench.rows(f"{out}/{site}", "train")]
         require(steps == list(range(1, STEPS + 1)), f"{out}/{site}: other steps: {steps}")
+        after = bench.rows(f"{out}/{site}", "meta")[-1]["resumed_after"]
+        require(after >= 12, f"{out}/{site}: it went on after step {after}, and had checkpoints of later ones")
         found = saved(bench, f"{out}/{site}")
         require(len(found) > 1 and found == saved(bench, f"{out}-whole/{site}"),
                 f"{out}/{site}: another checkpoint, of {sorted(found)}")
