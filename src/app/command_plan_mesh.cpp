@@ -279,7 +279,7 @@ std::vector<std::string> best_lines(const MeshQuestion& q, const MeshCandidate& 
       size(m.activations), size(m.logits), size(m.buffers));
   if (m.outer > 0) {
     memory += fmt::format(", for {} {} ({})", q.workload.outer.method, size(m.outer),
-                          q.workload.outer.state_on_ranks ? "on each rank" : "on its first rank");
+                          q.workload.outer.lanes ? "on each rank" : "on its first rank");
   }
   lines.push_back(memory);
   const plan::RankCost cost = plan::rank_cost(q.workload, c, best.fullest);

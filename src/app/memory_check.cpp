@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "app/run_parts.h"
+#include "app/site_lanes.h"
 #include "core/check.h"
 #include "core/device_request.h"
 #include "core/recompute.h"
@@ -24,7 +25,7 @@
 #include "inner/model_cost.h"
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
-#include "outer/lanes.h"
+#include "outer/lane_memory.h"
 
 namespace isthmus::app {
 namespace {
@@ -117,22 +118,16 @@ MemoryLimit memory_limit(const std::filesystem::path& root) {
 }
 
 namespace {
-/// Of a worker's anchors, from the start, what process `rank` of its site holds.
+/// Of a worker's anchors what process `rank` of its site holds; where they are in lanes, with what
+/// these take while an outer gradient is encoded, or the first while all anchors are there.
 std::int64_t anchor_bytes(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
                           Rank worker, int rank) {
   if (outer_state_values(config.method, config.outer) == 0) return 0;
-  if (!outer_is_on_ranks(config) || plan.processes == nullptr) {
-    return layout.elements() * kFloatBytes;
-  }
-  std::size_t values = 0;
-  const std::vector<Parameter> parameters = parameters_without_values(layout);
-  for (const Fragment& fragment : make_fragments(
-           parameters, config.outer.fragments, config.outer.pattern, config.outer.embeddings_own)) {
-    values += outer::lane_of(static_cast<std::size_t>(fragment.elements),
-                             plan.mesh(worker).shape.ranks(), rank)
-                  .size();
-  }
-  return static_cast<std::int64_t>(values) * kFloatBytes;
+  const std::optional<outer::LaneDemand> lanes = lanes_of(config, layout);
+  if (!lanes || plan.processes == nullptr) return layout.elements() * kFloatBytes;
+  const outer::LaneMemory memory =
+      outer::lane_memory(*lanes, plan.mesh(worker).shape.ranks(), rank);
+  return memory.values * kFloatBytes + memory.scratch();
 }
 }  // namespace
 

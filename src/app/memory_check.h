@@ -24,7 +24,8 @@ struct MemoryLimit {
 [[nodiscard]] MemoryLimit memory_limit(const std::filesystem::path& root = "/");
 
 /// Bytes that the workers in this process are sure to write to, of one rank where its ranks are
-/// processes, or 0 on devices. Left out: what lies in files, scratch, outer momenta, evaluations.
+/// processes, or 0 on devices. Left out: what lies in files, outer momenta, evaluations, and
+/// scratch but that of lanes (outer/lane_memory.h).
 struct CertainMemory {
   std::int64_t state = 0;        // weights, gradients, moments, anchors
   std::int64_t activations = 0;  // logits included

@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "app/run_parts.h"
+#include "app/site_lanes.h"
 #include "core/device_request.h"
 #include "core/recompute.h"
 #include "core/suggest.h"
@@ -125,7 +126,7 @@ ModelConfig model_of(const std::string& spec) {
 }
 
 /// THROWS: ConfigError for a method whose steps have no backward pass.
-plan::OuterDemand outer_demand(const Config& config) {
+plan::OuterDemand outer_demand(const Config& config, const ModelShape& shape) {
   if (forward_only(config)) {
     throw ConfigError(fmt::format(
         "plan mesh {}: outer.method = \"{}\" trains by forward passes alone, and what "
@@ -137,7 +138,7 @@ plan::OuterDemand outer_demand(const Config& config) {
           .adam_moments = takes_adam_moments(config),
           .whole_gradients = takes_gradients(config),
           .state_values = outer_state_values(config.method, config.outer),
-          .state_on_ranks = outer_is_on_ranks(config)};
+          .lanes = lanes_of(config, ModelLayout(shape))};
 }
 
 void read_config(const PlanMeshArguments& a, MeshQuestion& question) {
@@ -154,7 +155,7 @@ void read_config(const PlanMeshArguments& a, MeshQuestion& question) {
   question.workload.context = config.train.context;
   question.workload.sequences =
       config.train.global_batch_tokens / config.train.context / config.workers();
-  question.workload.outer = outer_demand(config);
+  question.workload.outer = outer_demand(config, question.workload.shape);
   question.search.bf16 = config.train.precision == "bf16";
   question.search.codec_state = config.rank_codecs.state;
   if (!by_default(config, "parallel.zero")) question.search.zero = config.zero;

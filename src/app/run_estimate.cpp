@@ -12,6 +12,7 @@
 #include "app/rank_communicators.h"
 #include "app/run_parts.h"
 #include "app/run_worlds.h"
+#include "app/site_lanes.h"
 #include "app/site_links.h"
 #include "core/units.h"
 #include "inner/model_cost.h"
@@ -21,6 +22,27 @@
 #include "outer/settings.h"
 
 namespace isthmus::app {
+namespace {
+
+constexpr std::int64_t kFloatBytes = 4;
+
+/// Of the site whose first rank has most.
+std::optional<LaneEstimate> lane_estimate(const Config& config, const TrainingPlan& plan,
+                                          const ModelLayout& layout, std::optional<Rank> only) {
+  std::optional<LaneEstimate> most;
+  const std::optional<outer::LaneDemand> demand = lanes_of(config, layout);
+  for (int m = 0; m < plan.workers && demand; ++m) {
+    const int ranks = plan.mesh(Rank(m)).shape.ranks();
+    if (ranks == 1 || only.value_or(Rank(m)) != Rank(m)) continue;
+    const LaneEstimate here{.first = outer::lane_memory(*demand, ranks, 0),
+                            .last = outer::lane_memory(*demand, ranks, ranks - 1)};
+    if (!most || here.first.most() > most->first.most()) most = here;
+  }
+  return most;
+}
+
+}  // namespace
+
 RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Rank> only) {
   const SystemStorage storage;
   const Dataset data = Dataset::open(storage, config.data, config.file.parent_path());
@@ -44,7 +66,6 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Ran
   }
   const std::int64_t outer_values =
       outer_state_values(config.method, config.outer) * layout.elements();
-  constexpr std::int64_t kFloatBytes = 4;
   RunEstimate estimate{
       .parameters = layout.elements(),
       .steps = plan.total_steps,
@@ -52,7 +73,8 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Ran
       .step_flops = step_flops(world),
       .memory_bytes =
           static_cast<std::uint64_t>(inner_bytes + kFloatBytes * outer_values * plan.workers),
-      .outer_bytes_per_parameter = kFloatBytes * outer_state_values(config.method, config.outer)};
+      .outer_bytes_per_parameter = kFloatBytes * outer_state_values(config.method, config.outer),
+      .lanes = lane_estimate(config, plan, layout, only)};
   check_offload(config, plan, layout, only);
   check_rank_communicators(config, plan);
   if (!config.train.offload.empty()) {
@@ -113,6 +135,15 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
   }
   row("outer state", fmt::format("{} bytes a parameter and worker (`isthmus explain {}`)",
                                  estimate.outer_bytes_per_parameter, config.method));
+  if (estimate.lanes) {
+    const auto bytes = [](std::int64_t n) { return human_bytes(static_cast<double>(n)); };
+    const outer::LaneMemory& first = estimate.lanes->first;
+    const outer::LaneMemory& last = estimate.lanes->last;
+    row("in lanes", fmt::format("of ranks that are processes: {} at a site's first, {} of that for "
+                                "a moment; {} and {} at each other (outer.placement)",
+                                bytes(first.most()), bytes(first.scratch()), bytes(last.most()),
+                                bytes(last.scratch())));
+  }
   row("sent", fmt::format("{} by one worker ({} of values)",
                           human_bytes(static_cast<double>(estimate.wire_bytes)),
                           human_bytes(static_cast<double>(estimate.payload_bytes))));
@@ -140,9 +171,12 @@ std::string estimate_json(const RunEstimate& estimate) {
       .add("step_flops", estimate.step_flops)
       .add("memory_bytes", estimate.memory_bytes)
       .add("offload_bytes", estimate.offload_bytes)
-      .add("outer_bytes_per_parameter", estimate.outer_bytes_per_parameter)
-      .add("bytes_payload", estimate.payload_bytes)
-      .add("bytes_wire", estimate.wire_bytes);
+      .add("outer_bytes_per_parameter", estimate.outer_bytes_per_parameter);
+  if (estimate.lanes) {
+    line.add("lane_bytes_of_first", estimate.lanes->first.most())
+        .add("lane_bytes_of_others", estimate.lanes->last.most());
+  }
+  line.add("bytes_payload", estimate.payload_bytes).add("bytes_wire", estimate.wire_bytes);
   if (estimate.prediction) {
     line.add("predicted_s", estimate.prediction->predicted_s)
         .add("predicted_utilisation", estimate.prediction->utilisation);

@@ -7,9 +7,16 @@
 #include <string>
 
 #include "isthmus/config.h"
+#include "outer/lane_memory.h"
 #include "plan/prediction.h"
 
 namespace isthmus::app {
+
+/// Outer state of a site's ranks, where these are processes.
+struct LaneEstimate {
+  outer::LaneMemory first;
+  outer::LaneMemory last;  // where lanes are unlike the last is the largest
+};
 
 struct RunEstimate {
   std::int64_t parameters = 0;
@@ -20,6 +27,7 @@ struct RunEstimate {
   std::uint64_t copy_bytes = 0;     // of those: of the last committed step (outer.commit)
   std::uint64_t offload_bytes = 0;  // in files (train.offload), of all of them
   std::int64_t outer_bytes_per_parameter = 0;  // of one worker: anchors, momentum
+  std::optional<LaneEstimate> lanes;           // outer.placement = "ranks"
   std::uint64_t payload_bytes = 0;             // sent by one worker over the run
   std::uint64_t wire_bytes = 0;
   std::optional<Prediction> prediction;  // simulated runs whose step time is declared

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "outer/lane_memory.h"
 #include "outer/lane_state.h"
 
 namespace isthmus::outer {
@@ -36,16 +37,6 @@ LaneRequest request_of(const Words& words) {
                   .worker = static_cast<std::uint32_t>(words[4]),
                   .tile = std::bit_cast<std::uint64_t>(words[5])},
           .number = words[6]};
-}
-
-/// Of the tiles of n values that are looked at, how many are in a lane.
-std::int64_t looked_at(std::size_t n, LaneRange lane) {
-  std::int64_t count = 0;
-  for (const std::size_t tile : sampled_tiles(n)) {
-    const std::size_t value = tile * kTileValues;
-    if (value >= lane.begin && value < lane.end) ++count;
-  }
-  return count;
 }
 
 std::int64_t sum_of(const std::vector<std::int64_t>& counts) {
@@ -232,7 +223,7 @@ void Lanes::encode(Lane& lane, const EncodeKey& key, LaneExchange& exchange,
   for (const LaneRange& each : exchange.lanes()) {
     tiles.push_back(static_cast<std::int64_t>(tiles_of(each.size())));
     bytes.push_back(static_cast<std::int64_t>(encoded_bytes(codec, each.size())));
-    sums.push_back(2 * looked_at(lane.whole(), each));
+    sums.push_back(2 * static_cast<std::int64_t>(looked_at(lane.whole(), each)));
   }
   // Added tile by tile as in one fragment, so the norm has its bits.
   double norm = 0;

@@ -128,16 +128,19 @@ RankMemory memory_of(const MeshWorkload& workload, const MeshChoice& choice, con
   return memory;
 }
 
-/// What a rank of a site, the first one or another, holds for the outer method: of the whole model,
-/// unless all ranks share it out.
+/// What a rank of a site, the first one or another, holds for the outer method at most: of the
+/// whole model, unless all ranks share it out.
 std::int64_t outer_bytes(const OuterDemand& outer, const MeshChoice& choice, std::int64_t values,
                          bool first) {
   // Without ZeRO the gradients' sums are there anyway.
   const bool gradients = first && outer.whole_gradients && choice.zero >= 1 && choice.dp > 1;
-  const std::int64_t held = outer.state_on_ranks ? divided(values, choice.ranks())
-                            : first              ? values
-                                                 : 0;
-  return (outer.state_values * held + (gradients ? values : 0)) * kFloatBytes;
+  const std::int64_t whole = gradients ? values * kFloatBytes : 0;
+  if (outer.lanes && choice.ranks() > 1) {
+    const int rank =
+        first ? 0 : choice.ranks() - 1;  // of lanes that are not alike the last is largest
+    return outer::lane_memory(*outer.lanes, choice.ranks(), rank).most() + whole;
+  }
+  return (first ? outer.state_values * values * kFloatBytes : 0) + whole;
 }
 
 /// Operations of a forward pass: twice the weights that multiply, and attention in full.

@@ -13,12 +13,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "inner/model_layout.h"
 #include "inner/pipeline_schedule.h"
 #include "isthmus/config.h"
+#include "outer/lane_memory.h"
 
 namespace isthmus::plan {
 
@@ -41,7 +43,8 @@ struct OuterDemand {
   bool adam_moments = false;      // reads and writes the inner optimizer's: they are not shared out
   bool whole_gradients = false;   // of every step, where the canonical weights are
   std::int64_t state_values = 0;  // of its own a parameter, in the same place, or
-  bool state_on_ranks = false;    // shared out by all ranks (outer.placement = "ranks")
+  /// Of these, shared out by all ranks (outer.placement = "ranks").
+  std::optional<outer::LaneDemand> lanes = {};
 };
 
 struct MeshWorkload {

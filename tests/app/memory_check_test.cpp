@@ -15,6 +15,7 @@
 
 #include "app/commands.h"
 #include "app/run_parts.h"
+#include "app/site_lanes.h"
 #include "core/freed_memory.h"
 #include "core/system_runtime.h"
 #include "core/units.h"
@@ -281,18 +282,22 @@ TEST(MemoryCheck, EveryRankThatIsAProcessIsChecked) {
     EXPECT_EQ(certain(plain, rank).state, 8 * values);
     EXPECT_LE(std::abs(certain(shared, rank).state - 16 * values / 2), 16);
   }
-  // Anchors that they share out; the first holds no others.
-  Job lanes("[parallel]\ndp = 2\n", {"outer.method=\"diloco\"", "outer.placement=\"ranks\""});
+  // Anchors that they share out, and what they have of an outer gradient; the first has all anchors
+  // for a moment, and no others.
+  Job lanes("[parallel]\ndp = 2\n",
+            {"outer.method=\"diloco\"", "outer.placement=\"ranks\"", "outer.codec=\"fp32\""});
   constexpr std::int64_t kTileBytes = 4 * 4096;
   for (const int rank : {0, 1}) {
-    EXPECT_LE(std::abs(certain(lanes, rank).state - 8 * values - 4 * values / 2), kTileBytes);
+    const outer::LaneMemory lane =
+        outer::lane_memory(*lanes_of(lanes.config, lanes.layout), 2, rank);
+    EXPECT_EQ(certain(lanes, rank).state, 8 * values + 4 * lane.values + lane.scratch());
+    EXPECT_LE(std::abs(4 * lane.values - 4 * values / 2), kTileBytes);
   }
   const auto of_first = [](Job& job) { return certain_memory(job.config, job.plan, job.layout); };
   Job whole("[parallel]\ndp = 2\n", {"outer.method=\"diloco\""});
   whole.plan.processes = &ranks;
-  EXPECT_LE(std::abs(static_cast<std::int64_t>(of_first(whole).state - of_first(lanes).state) -
-                     4 * values / 2),
-            kTileBytes);
+  EXPECT_EQ(of_first(lanes).state - certain(lanes, 0).state,
+            of_first(whole).state - certain(plain, 0).state - 4 * values);
   Job wide("[parallel]\npp = 2\nmicro_batches = 4\n", {"model.tied=false", "model.vocab=20000"});
   const std::int64_t table = 20000 * 64;
   const std::int64_t layer = (wide.layout.elements() - 2 * table - 64) / 2;

@@ -154,10 +154,22 @@ TEST(MeshCost, TheOuterMethodsDemandsAreOfTheFirstRank) {
   const RankMemory with = rank_cost(w, choice, 0).memory;
   w.outer = {};
   EXPECT_EQ(rank_cost(w, choice, 0).memory.total(), with.total() - 4 * 3 * values);
-  w.outer = {.method = "some", .state_values = 3, .state_on_ranks = true};
-  for (const int rank : {0, 1}) {
-    EXPECT_EQ(rank_cost(w, choice, rank).memory.outer, 4 * 3 * ((values + 15) / 16)) << rank;
-  }
+  // In lanes each of 16 ranks has its share. For a moment it has the lane's local values, its codes
+  // and those tiles that a report looks at, here every fourth; the first the fragment's codes too.
+  const auto tile = static_cast<std::int64_t>(kTileValues);
+  const std::int64_t tiles = (values + tile - 1) / tile, of_lane = tiles / 16;
+  ASSERT_EQ(tiles / 32, 4);
+  w.outer = {.method = "some",
+             .state_values = 3,
+             .lanes = outer::LaneDemand{
+                 .state_values = 3, .fragments = {values}, .codec = make_codec("fp32")}};
+  const std::int64_t norms = 8 * (of_lane + tiles);
+  const std::int64_t looked_at = 4 * tile * (of_lane / 4 + (tiles + 3) / 4);
+  EXPECT_EQ(rank_cost(w, choice, 0).memory.outer,
+            (3 + 2) * 4 * tile * of_lane + 4 * values + norms + looked_at);
+  const std::int64_t others = rank_cost(w, choice, 1).memory.outer;
+  EXPECT_GE(others, (3 + 2) * 4 * tile * of_lane);
+  EXPECT_LE(others, (3 + 2) * 4 * tile * (of_lane + 1) + norms + tile * (of_lane + 4));
   w.outer = {.method = "1bit-adam", .adam_moments = true};
   EXPECT_EQ(mesh_problems(w, choice),
             std::vector<std::string>{
