@@ -56,7 +56,8 @@ struct DeviceMemory {
 
 class Event;
 
-/// Work in order. One thread drives a stream at a time.
+/// Work in order, on the device that was the thread's when it was made: kernels and events come to
+/// it from threads whose device that is. One thread drives a stream at a time.
 class Stream {
  public:
   Stream();
@@ -75,7 +76,8 @@ class Stream {
   void* handle_ = nullptr;
 };
 
-/// A point in a stream's work. Before the first `record` it counts as reached.
+/// A point in the work of streams of the device on which it was made. Before the first `record` it
+/// counts as reached.
 class Event {
  public:
   Event();
@@ -160,9 +162,13 @@ void fill_zero(Stream& stream, T* data, std::size_t n) {
 /// Work recorded once and launched at once as often as wanted, with the same addresses and sizes.
 class Graph {
  public:
+  /// Called while work is queued: an event is recorded here, for who waits outside of the work.
+  using Mark = std::function<void(Event&)>;
   /// Records what `queue` queues on `stream` (and on streams that wait for its events and that it
-  /// waits for again) instead of doing it. REQUIRES: `queue` makes no array and blocks nowhere.
-  Graph(Stream& stream, const std::function<void()>& queue);
+  /// waits for again) instead of doing it. At a mark the graph is cut: each launch launches its
+  /// parts, and records the event between them as on any stream.
+  /// REQUIRES: `queue` makes no array and blocks nowhere; events of marks outlive the graph.
+  Graph(Stream& stream, const std::function<void(const Mark&)>& queue);
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;

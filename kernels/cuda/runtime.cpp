@@ -153,31 +153,55 @@ void fill_zero(Stream& stream, void* data, std::size_t bytes) {
 }  // namespace detail
 
 struct Graph::Impl {
-  cudaGraphExec_t executable = nullptr;
+  struct Part {
+    cudaGraphExec_t executable = nullptr;
+    Event* behind = nullptr;  // or none
+  };
+  std::vector<Part> parts;
+
   ~Impl() {
-    if (executable != nullptr) succeeded(cudaGraphExecDestroy(executable));
+    for (const Part& part : parts) succeeded(cudaGraphExecDestroy(part.executable));
+  }
+  static void begin(Stream& stream) {
+    check(cudaStreamBeginCapture(of(stream), cudaStreamCaptureModeThreadLocal),
+          "cudaStreamBeginCapture");
+  }
+  void end(Stream& stream, Event* behind) {
+    cudaGraph_t graph = nullptr;
+    check(cudaStreamEndCapture(of(stream), &graph), "cudaStreamEndCapture");
+    Part part{.behind = behind};
+    const cudaError_t status = cudaGraphInstantiate(&part.executable, graph, 0);
+    succeeded(cudaGraphDestroy(graph));
+    check(status, "cudaGraphInstantiate");
+    parts.push_back(part);
+  }
+  /// Also where a mark has failed, and nothing is recorded any more.
+  static void break_off(Stream& stream) {
+    cudaGraph_t graph = nullptr;
+    succeeded(cudaStreamEndCapture(of(stream), &graph));
+    if (graph != nullptr) succeeded(cudaGraphDestroy(graph));
   }
 };
 
-Graph::Graph(Stream& stream, const std::function<void()>& queue) : impl_(new Impl) {
-  check(cudaStreamBeginCapture(of(stream), cudaStreamCaptureModeThreadLocal),
-        "cudaStreamBeginCapture");
-  cudaGraph_t graph = nullptr;
+Graph::Graph(Stream& stream, const std::function<void(const Mark&)>& queue) : impl_(new Impl) {
+  Impl::begin(stream);
   try {
-    queue();
+    queue([&](Event& event) {
+      impl_->end(stream, &event);
+      Impl::begin(stream);
+    });
   } catch (...) {
-    succeeded(cudaStreamEndCapture(of(stream), &graph));
-    if (graph != nullptr) succeeded(cudaGraphDestroy(graph));
+    Impl::break_off(stream);
     throw;
   }
-  check(cudaStreamEndCapture(of(stream), &graph), "cudaStreamEndCapture");
-  const cudaError_t status = cudaGraphInstantiate(&impl_->executable, graph, 0);
-  succeeded(cudaGraphDestroy(graph));
-  check(status, "cudaGraphInstantiate");
+  impl_->end(stream, nullptr);
 }
 Graph::~Graph() = default;
 void Graph::launch(Stream& stream) const {
-  check(cudaGraphLaunch(impl_->executable, of(stream)), "cudaGraphLaunch");
+  for (const Impl::Part& part : impl_->parts) {
+    check(cudaGraphLaunch(part.executable, of(stream)), "cudaGraphLaunch");
+    if (part.behind != nullptr) part.behind->record(stream);
+  }
 }
 
 }  // namespace isthmus::cuda

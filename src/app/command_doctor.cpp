@@ -70,9 +70,11 @@ Finding device(const cuda::DeviceInfo& device) {
 /// Between GPUs; a note only where there is something to join.
 Finding nccl(std::size_t devices) {
   try {
-    return {"NCCL", fmt::format("found, sees {} device(s)", nccl_devices()), Verdict::kGood, ""};
+    return {"NCCL", fmt::format("found, sees {} device(s)", nccl_devices()), Verdict::kGood,
+            devices > 1 ? "sums gradients of parallel.dp ranks on them" : ""};
   } catch (const SystemError& error) {
-    return {"NCCL", "cannot be used", devices > 1 ? Verdict::kNote : Verdict::kGood, error.what()};
+    return {"NCCL", "cannot be used; ranks on devices sum by way of host memory",
+            devices > 1 ? Verdict::kNote : Verdict::kGood, error.what()};
   }
 }
 
@@ -89,9 +91,13 @@ std::vector<Finding> devices() {
   findings.push_back({"cuBLASLt", no_products.empty() ? "found" : "cannot be used",
                       no_products.empty() ? Verdict::kGood : Verdict::kBad, no_products});
   findings.push_back(nccl(found.size()));
-  Finding runs{"runs compute",
-               found.size() > 1 ? "on these devices, shared out by worker" : "on cuda:0",
-               Verdict::kGood, "train.device = \"auto\": where a device computes their settings"};
+  Finding runs{
+      "runs compute",
+      found.size() > 1 ? "on these devices, one a rank of a worker, worker after worker"
+                       : "on cuda:0",
+      Verdict::kGood,
+      "train.device = \"auto\": where devices compute their settings (parallel.dp: as many of "
+      "them a worker)"};
   if (const std::string why_not = no_device_here(); !why_not.empty()) {
     runs = {"runs compute", "on the CPU", Verdict::kNote, why_not};
   }

@@ -14,10 +14,12 @@
 #include "core/suggest.h"
 #include "core/units.h"
 #include "inner/cuda_loop.h"
+#include "inner/cuda_mesh.h"
 #include "inner/device_check.h"
 #include "inner/device_product.h"
 #include "isthmus/errors.h"
 #include "outer/outer_placement.h"
+#include "transport/nccl_communicator.h"
 
 namespace isthmus::app {
 namespace {
@@ -45,6 +47,78 @@ std::vector<cuda::DeviceInfo> devices_of(const Config& config, const DeviceReque
   return devices;
 }
 
+/// A rank of a worker in this process, which is the whole worker where there is no mesh.
+struct RankHere {
+  Rank worker;
+  int rank;
+};
+std::vector<RankHere> ranks_here(const TrainingPlan& plan) {
+  std::vector<RankHere> all;
+  for (const Rank worker : plan.workers_here()) {
+    for (int i = 0; i < plan.mesh(worker).shape.dp; ++i) all.push_back({worker, i});
+  }
+  return all;
+}
+
+/// THROWS: ConfigError where a mesh has more ranks than there are devices. One that is asked for
+/// alone has all ranks.
+void check_ranks(const Config& config, const TrainingPlan& plan, const DeviceRequest& request,
+                 const DeviceChoice& choice) {
+  for (const Rank worker : plan.workers_here()) {
+    const int ranks = plan.mesh(worker).shape.dp;
+    const std::string dp =
+        fmt::format("train.device = \"{}\" with dp = {} at site {}", config.train.device, ranks,
+                    config.sites[static_cast<std::size_t>(worker.value())].name);
+    if (ranks > 1 && plan.processes != nullptr) {
+      throw ConfigError(dp +
+                        ": ranks on devices are threads of one process; start it without mpirun, "
+                        "or set train.device = \"cpu\"");
+    }
+    if (request.ordinal || ranks <= static_cast<int>(choice.devices.size())) continue;
+    throw ConfigError(
+        fmt::format("{}: each rank takes a device of its own, and this process may use {}; set "
+                    "dp = {}, or train.device = \"cpu\"",
+                    dp, choice.devices.size(), choice.devices.size()));
+  }
+}
+
+/// What keeps the sums of this process's meshes from NCCL: empty where nothing does.
+std::string nccl_obstacle(const TrainingPlan& plan, const DeviceChoice& choice) {
+  std::set<int> taken;
+  for (const auto& [worker, i] : ranks_here(plan)) {
+    const cuda::DeviceInfo& device = choice.of(worker, i);
+    if (!taken.insert(device.ordinal).second) {
+      return fmt::format("several ranks of this process are on {}", name_of(device));
+    }
+  }
+  try {
+    static_cast<void>(nccl_devices());
+    return "";
+  } catch (const SystemError& error) {
+    return error.what();
+  }
+}
+
+/// What sums between ranks go over. THROWS: ConfigError where that is NCCL by name and cannot be.
+void choose_sums(const Config& config, const TrainingPlan& plan, DeviceChoice& choice) {
+  const std::vector<RankHere> ranks = ranks_here(plan);
+  if (std::ranges::none_of(ranks, [](const RankHere& each) { return each.rank > 0; })) return;
+  choice.note = "sums of gradients by way of host memory";
+  if (config.rank_communicators == "threads") return;
+  const std::string why_not = nccl_obstacle(plan, choice);
+  if (why_not.empty()) {
+    choice.nccl = true;
+    choice.note = "sums of gradients over NCCL";
+  } else if (config.rank_communicators == "nccl") {
+    throw ConfigError(fmt::format(
+        "parallel.communicators = \"nccl\": {}; set it to \"threads\", for sums by way of host "
+        "memory",
+        why_not));
+  } else {
+    choice.note += fmt::format(" (NCCL: {})", why_not);
+  }
+}
+
 /// THROWS: OutOfDeviceMemory where the workers of this process do not fit.
 void check_memory(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
                   const DeviceChoice& choice) {
@@ -54,10 +128,12 @@ void check_memory(const Config& config, const TrainingPlan& plan, const ModelLay
                                              parameters_without_values(layout))
                  : 0;
   std::map<int, std::int64_t> needed;  // by ordinal
-  for (const Rank rank : plan.workers_here()) {
-    cuda::use_device(choice.of(rank).ordinal);  // whose kernels must take the heads
-    needed[choice.of(rank).ordinal] +=
-        cuda_loop_memory(layout, language_model_options(config, plan, rank)).total() + outer_bytes;
+  for (const auto& [worker, i] : ranks_here(plan)) {
+    const int ordinal = choice.of(worker, i).ordinal;
+    cuda::use_device(ordinal);  // whose kernels must take the heads
+    needed[ordinal] +=
+        cuda_loop_memory(layout, language_model_options(config, plan, worker)).total() +
+        (i == 0 ? outer_bytes : 0);
   }
   for (const auto& [ordinal, bytes] : needed) {
     cuda::use_device(ordinal);
@@ -75,11 +151,11 @@ void check_memory(const Config& config, const TrainingPlan& plan, const ModelLay
 /// THROWS: SystemError where a device of this process's workers computes other things than the CPU.
 void check_results(const Config& config, const TrainingPlan& plan, const DeviceChoice& choice) {
   std::set<int> checked;
-  for (const Rank rank : plan.workers_here()) {
-    const cuda::DeviceInfo& device = choice.of(rank);
+  for (const auto& [worker, i] : ranks_here(plan)) {
+    const cuda::DeviceInfo& device = choice.of(worker, i);
     if (!checked.insert(device.ordinal).second) continue;
     cuda::use_device(device.ordinal);
-    const std::string why_not = device_self_check(language_model_options(config, plan, rank));
+    const std::string why_not = device_self_check(language_model_options(config, plan, worker));
     if (why_not.empty()) continue;
     throw SystemError(fmt::format(
         "{}, compute capability {}.{}, fails the check that comes before a run: {}; train with "
@@ -113,6 +189,12 @@ DeviceChoice choose(const Config& config, const TrainingPlan& plan, const ModelL
                                     obstacle->setting, obstacle->why, obstacle->remedy));
     }
     DeviceChoice choice{.devices = devices_of(config, request), .note = {}};
+    for (int ranks = 0; const SiteMesh& mesh : plan.meshes) {
+      choice.ranks_before.push_back(ranks);
+      ranks += mesh.shape.dp;
+    }
+    check_ranks(config, plan, request, choice);
+    choose_sums(config, plan, choice);
     check_memory(config, plan, layout, choice);
     check_results(config, plan, choice);
     return choice;
@@ -149,6 +231,12 @@ DeviceChoice choose_device(const Config& config, const TrainingPlan& plan,
         "outer.placement = \"device\": the inner loops are on the CPU ({}); set it to \"host\"",
         choice.note.empty() ? no_device_here() : choice.note));
   }
+  if (names_device_sums(config) && !choice.on_cuda() && !simulated) {
+    throw ConfigError(fmt::format(
+        "parallel.communicators = \"{}\": a name is for ranks on CUDA devices, and the inner loops "
+        "are on the CPU{}; leave it out",
+        config.rank_communicators.string(), choice.note.empty() ? "" : " (" + choice.note + ")"));
+  }
   return choice;
 }
 
@@ -160,8 +248,8 @@ std::string device_text(const cuda::DeviceInfo& device) {
 std::string device_text(const DeviceChoice& choice, const TrainingPlan& plan) {
   if (!choice.on_cuda()) return "cpu";
   std::map<int, std::string> texts;
-  for (const Rank rank : plan.workers_here()) {
-    const cuda::DeviceInfo& device = choice.of(rank);
+  for (const auto& [worker, i] : ranks_here(plan)) {
+    const cuda::DeviceInfo& device = choice.of(worker, i);
     texts[device.ordinal] = device_text(device);
   }
   std::vector<std::string> words;
@@ -174,7 +262,16 @@ std::unique_ptr<InnerLoop> make_inner_loop(const DeviceChoice& choice, Rank rank
                                            BatchProvider batches) {
   if (!choice.on_cuda()) return std::make_unique<LanguageModelLoop>(options, std::move(batches));
   cuda::use_device(choice.of(rank).ordinal);
-  return make_cuda_loop(options, std::move(batches));
+  if (options.mesh.dp == 1) return make_cuda_loop(options, std::move(batches));
+  CudaMeshOptions mesh;
+  for (int i = 0; i < options.mesh.dp; ++i) mesh.devices.push_back(choice.of(rank, i).ordinal);
+  if (choice.nccl) {
+    mesh.sums = [deadline = options.patience.wait](std::unique_ptr<Communicator> ranks,
+                                                   int device) {
+      return make_nccl_communicator(std::move(ranks), device, deadline);
+    };
+  }
+  return make_cuda_mesh(options, std::move(batches), mesh);
 }
 
 }  // namespace isthmus::app

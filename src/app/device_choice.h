@@ -16,12 +16,18 @@ namespace isthmus::app {
 struct TrainingPlan;
 
 struct DeviceChoice {
-  std::vector<cuda::DeviceInfo> devices;  // worker m has the one at m modulo their number
-  std::string note;  // without: why devices that are there are left alone; else empty
+  std::vector<cuda::DeviceInfo> devices;
+  /// Without devices: why those that are there are left alone, or empty. With a mesh on devices:
+  /// what its ranks' sums go over.
+  std::string note;
+  std::vector<int> ranks_before = {};  // each worker: of all workers before it
+  bool nccl = false;                   // sums between ranks go over it
 
   [[nodiscard]] bool on_cuda() const { return !devices.empty(); }
-  [[nodiscard]] const cuda::DeviceInfo& of(Rank worker) const {
-    return devices[static_cast<std::size_t>(worker.value()) % devices.size()];
+  /// Ranks have one device after another, worker after worker; then the first one comes again.
+  [[nodiscard]] const cuda::DeviceInfo& of(Rank worker, int rank = 0) const {
+    const int place = ranks_before[static_cast<std::size_t>(worker.value())] + rank;
+    return devices[static_cast<std::size_t>(place) % devices.size()];
   }
 };
 
@@ -45,8 +51,8 @@ struct DeviceChoice {
 [[nodiscard]] std::string device_text(const DeviceChoice& choice, const TrainingPlan& plan);
 [[nodiscard]] std::string device_text(const cuda::DeviceInfo& device);
 
-/// Worker `rank`'s inner loop where it was chosen to be. Its device becomes the calling thread's,
-/// which then drives the loop.
+/// Worker `rank`'s inner loop where it was chosen to be. Its device, of several the first, becomes
+/// the calling thread's, which then drives the loop.
 [[nodiscard]] std::unique_ptr<InnerLoop> make_inner_loop(const DeviceChoice& choice, Rank rank,
                                                          const LanguageModelOptions& options,
                                                          BatchProvider batches);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/device_request.h"
 #include "core/log.h"
 #include "core/storage.h"
 #include "isthmus/errors.h"
@@ -61,7 +62,7 @@ MixTable read_mix_table(const std::string& label, const std::filesystem::path& p
 }
 
 std::optional<MixTable> read_mix_table(const Config& config, int ranks) {
-  if (config.rank_communicators.empty()) return std::nullopt;
+  if (config.rank_communicators.empty() || names_device_sums(config)) return std::nullopt;
   return read_mix_table(label_of(config), config.locate(config.rank_communicators), ranks);
 }
 

@@ -21,7 +21,7 @@ namespace isthmus::app {
 /// that processes do not have; SystemError naming what is wrong in the file.
 [[nodiscard]] MixTable read_mix_table(const std::string& label, const std::filesystem::path& path,
                                       int ranks);
-/// The one of parallel.communicators, if that is set.
+/// The one of parallel.communicators, if that is set and no name (core/device_request.h).
 [[nodiscard]] std::optional<MixTable> read_mix_table(const Config& config, int ranks);
 
 /// That the table of parallel.communicators fits every worker's mesh. THROWS: as read_mix_table.

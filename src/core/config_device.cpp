@@ -29,6 +29,36 @@ std::optional<DeviceRequest> parse_device(std::string_view text) {
   return request;
 }
 
+namespace {
+/// Of a site's mesh: ranks on devices are data-parallel, each with the whole model.
+std::optional<DeviceObstacle> ranks_obstacle(const Config& config, const SiteConfig& site) {
+  if (site.tp * site.pp > 1) {
+    return DeviceObstacle{fmt::format("a mesh of {} x {} x {} ranks at site {}", site.tp, site.pp,
+                                      site.dp, site.name),
+                          "a rank on a device has the whole model",
+                          "tp = pp = 1 (dp may be larger), or train.device = \"cpu\""};
+  }
+  if (site.dp == 1) return std::nullopt;
+  const std::string of_site = fmt::format(" and dp = {} at site {}", site.dp, site.name);
+  if (config.method == "spsa") {
+    return DeviceObstacle{
+        fmt::format("dp = {} at site {} and outer.method = \"spsa\"", site.dp, site.name),
+        "a device takes all forward passes of a worker", "leave dp out, or train.device = \"cpu\""};
+  }
+  if (config.zero > 0) {
+    return DeviceObstacle{fmt::format("parallel.zero = {}{}", config.zero, of_site),
+                          "ranks on devices share nothing out",
+                          "zero = 0, or train.device = \"cpu\""};
+  }
+  if (config.rank_codecs.data != "fp32") {
+    return DeviceObstacle{
+        fmt::format("parallel.codec_data = \"{}\"{}", config.rank_codecs.data, of_site),
+        "sums between devices are of fp32", "codec_data = \"fp32\", or train.device = \"cpu\""};
+  }
+  return std::nullopt;
+}
+}  // namespace
+
 std::optional<DeviceObstacle> device_obstacle(const Config& config,
                                               std::span<const SiteConfig> sites) {
   if (config.inner.optimizer == "muon") {
@@ -53,11 +83,7 @@ std::optional<DeviceObstacle> device_obstacle(const Config& config,
                           "recompute = \"full\" or \"none\", or train.device = \"cpu\""};
   }
   for (const SiteConfig& site : sites) {
-    if (site.tp * site.pp * site.dp == 1) continue;
-    return DeviceObstacle{fmt::format("a mesh of {} x {} x {} ranks at site {}", site.tp, site.pp,
-                                      site.dp, site.name),
-                          "one device computes a whole worker",
-                          "leave [parallel] out, or train.device = \"cpu\""};
+    if (auto obstacle = ranks_obstacle(config, site)) return obstacle;
   }
   return std::nullopt;
 }

@@ -340,7 +340,7 @@ constexpr KeyRow<Config> kRows[] = {
      "Instruction set of the inner loop: auto (the best here), portable, avx2, avx512, avx512_bf16, or onednn for its matrix products where the build has it. Rounding differs between them.",
      "\"avx2\"", {}, nullptr, false},
     {"train.device", Type::kText, {}, "", field<kTrain, &T::device>(),
-     "What computes the inner loop: cpu; cuda, devices by worker, or cuda:N, device N alone; auto: cuda where a device can be used and computes these settings, else cpu. Simulated runs compute on the cpu. Rounding differs between them.",
+     "What computes the inner loop: cpu; cuda, a device for each worker or rank (parallel.dp), or cuda:N, device N alone; auto: cuda where a device can be used and computes these settings, else cpu. Simulated runs compute on the cpu. Rounding differs between them.",
      "\"cuda\"", {}, nullptr, false},
     {"train.pin", Type::kBool, {}, "", field<kTrain, &T::pin>(),
      "Give every thread a core of its own, worker after worker. For a machine that runs nothing else: two such processes would share the first cores.",
@@ -519,7 +519,7 @@ constexpr KeyRow<Config> kRows[] = {
      "Bytes form of the partial sums of a layer over tensor-parallel ranks.", "\"bf16\"", "tp > 1", shares_layers},
 
     {"parallel.communicators", Type::kText, {}, "", field<&Config::rank_communicators>(),
-     "Table of measured back ends, as `isthmus bench collectives --inner --out FILE` writes it under mpirun: each call between ranks that are processes goes over the one that was fastest for its kind and size. Relative to the file; changes no result. Absent: mpi for all; ranks that are threads have one back end and do without (docs/mesh.md).",
+     "Table of measured back ends, as `isthmus bench collectives --inner --out FILE` writes it under mpirun: each call between ranks that are processes goes over the one that was fastest for its kind and size. Relative to the file; changes no result. Absent: mpi for all; ranks that are threads have one back end and do without (docs/mesh.md). On CUDA devices a name instead: nccl, or threads, by way of host memory; absent: nccl where it is there and each rank has a device of its own (docs/devices.md).",
      "\"collectives.json\"", "tp, pp or dp > 1", has_mesh, false},
     {"parallel.patience", Type::kTime, above(0), "", kRankPatience,
      "How long a rank waits for others in one call within a pass; ranks that are threads only where this is set. Then a roll call names the ranks that do not answer, and the run ends with exit code 5.",

@@ -9,6 +9,7 @@
 
 #include "core/config_loader.h"
 #include "core/config_values.h"
+#include "core/device_request.h"
 #include "core/hash.h"
 #include "core/link_trace.h"
 #include "core/storage.h"
@@ -38,7 +39,8 @@ std::string written(const Config& config, const KeyRow<Config>& row) {
   if (row.name == "train.offload" && !config.train.offload.empty()) {
     return toml_quote(std::filesystem::absolute(config.locate(config.train.offload)).string());
   }
-  if (row.name == "parallel.communicators" && !config.rank_communicators.empty()) {
+  if (row.name == "parallel.communicators" && !config.rank_communicators.empty() &&
+      !names_device_sums(config)) {
     return toml_quote(std::filesystem::absolute(config.locate(config.rank_communicators)).string());
   }
   const Value value = row.field.get(config);

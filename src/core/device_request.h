@@ -31,6 +31,11 @@ struct DeviceObstacle {
 /// those whose workers are meant.
 [[nodiscard]] std::optional<DeviceObstacle> device_obstacle(const Config& config,
                                                             std::span<const SiteConfig> sites);
+/// Whether parallel.communicators names what sums between ranks on devices go over, "nccl" or
+/// "threads" (by way of host memory), in the place of a table.
+[[nodiscard]] inline bool names_device_sums(const Config& config) {
+  return config.rank_communicators == "nccl" || config.rank_communicators == "threads";
+}
 /// Whether a worker whose weights are on a device has its outer state there too.
 [[nodiscard]] inline bool outer_is_on_device(const Config& config) {
   return config.outer_placement == "device";

@@ -22,6 +22,7 @@ namespace {
 
 const LanguageModelOptions& checked(const LanguageModelOptions& options) {
   check_cuda_options(options);
+  ISTHMUS_CHECK(options.mesh.ranks() == 1, options.mesh.ranks());  // one rank is a loop
   if (const std::string reason = cuda::unavailable(); !reason.empty()) {
     throw SystemError(fmt::format("device cuda: {}; train with --device cpu", reason));
   }
@@ -31,10 +32,10 @@ const LanguageModelOptions& checked(const LanguageModelOptions& options) {
 }  // namespace
 
 void CudaLoop::RepeatedWork::run(cuda::Stream& stream, const CudaBatches::Step& shape,
-                                 const std::function<void()>& queue) {
+                                 const std::function<void(const cuda::Graph::Mark&)>& queue) {
   if (seen_ != shape) {
     graph_.reset();
-    queue();
+    queue([&](cuda::Event& event) { event.record(stream); });
     seen_ = shape;
     return;
   }
@@ -43,9 +44,10 @@ void CudaLoop::RepeatedWork::run(cuda::Stream& stream, const CudaBatches::Step& 
 }
 
 CudaLoop::CudaLoop(const LanguageModelOptions& options, BatchProvider batches,
-                   const CudaLoopSettings& settings) try
+                   const CudaLoopSettings& settings, CudaPeers* peers) try
     : options_(checked(options)),
       settings_(settings),
+      peers_(peers),
       layout_(model_shape(options.model, options.context)),
       schedule_(options.inner, options.total_steps),
       provider_(std::move(batches)),
@@ -90,6 +92,13 @@ void CudaLoop::allocate() {
   }
   batches_.emplace(cuda_batches_shape(layout_, options_), provider_);
   model_ = make_cuda_model(layout_, cuda_model_options(options_, settings_));
+  if (peers_ == nullptr) return;
+  std::int64_t end = layout_.elements();
+  for (const std::int64_t first : CudaModel::final_points(layout_)) {
+    if (first > 0 && end - first < settings_.bucket_values) continue;
+    buckets_.emplace_back().elements = {first, end};
+    end = first;
+  }
 }
 
 void CudaLoop::read_values(CanonicalRange range) {
@@ -181,25 +190,32 @@ void CudaLoop::copy_values(const ParameterSource& source, float* to) {
 }
 
 void CudaLoop::repeat(RepeatedWork& work, const CudaBatches::Step& shape,
-                      const std::function<void()>& queue) {
+                      const std::function<void(const cuda::Graph::Mark&)>& queue) {
   if (settings_.graphs) {
     work.run(stream_, shape, queue);
   } else {
-    queue();
+    queue([&](cuda::Event& event) { event.record(stream_); });
   }
 }
 
 CudaBatches::Step CudaLoop::queue_pass(StepIndex t) {
   ISTHMUS_CHECK(!options_.forward_only, t.value());
   const CudaValues values = own_values();
-  const CudaBatches::Step step = batches_->take(stream_, t);
+  CudaBatches::Step step = batches_->take(stream_, t);
+  if (peers_ != nullptr) step.targets = peers_->targets(t);
   ISTHMUS_CHECK(step.targets > 0, t.value());
-  repeat(pass_, step, [&] {
+  repeat(pass_, step, [&](const cuda::Graph::Mark& mark) {
     cuda::fill_zero(stream_, &totals_.data()->losses, 1);
     cuda::fill_zero(stream_, gradients_.data(), gradients_.size());
-    const CudaGradients gradients{.flat = gradients_.data(),
-                                  .scale = 1 / static_cast<double>(step.targets)};
+    CudaGradients gradients{.flat = gradients_.data(),
+                            .scale = 1 / static_cast<double>(step.targets)};
+    auto bucket = buckets_.begin();
+    const auto mark_final = [&](std::int64_t first) {
+      if (bucket->elements.begin == first) mark((bucket++)->final_);
+    };
     for (std::int64_t part = 0; part < options_.micro_batches; ++part) {
+      const bool last = part + 1 == options_.micro_batches;
+      if (last && !buckets_.empty()) gradients.final_from = mark_final;
       model_->loss_and_gradients(stream_, values, batches_->part(step, part), gradients,
                                  &totals_.data()->losses);
     }
@@ -210,7 +226,7 @@ CudaBatches::Step CudaLoop::queue_pass(StepIndex t) {
 
 void CudaLoop::queue_update(StepIndex t) {
   optimizer_->prepare(stream_, learning_rate(t));
-  repeat(update_, {}, [&] {
+  repeat(update_, {}, [&](const cuda::Graph::Mark&) {
     CudaStepTotals* const totals = totals_.data();
     cuda::squared_norm(stream_, layout_.elements(), gradients_.data(), &totals->squares,
                        squares_.data());
@@ -223,10 +239,27 @@ void CudaLoop::queue_update(StepIndex t) {
 
 InnerStep CudaLoop::finish_pass(StepIndex t, const CudaBatches::Step& step) {
   batches_->read_ahead(t);
+  if (peers_ != nullptr) sum_over_ranks();
   stream_.synchronize();
   const double loss = host_totals_.data()->losses.loss / static_cast<double>(step.targets);
   check_finite(t, "loss", loss);
   return {.loss = loss, .grad_norm = 0, .tokens = step.targets};
+}
+
+void CudaLoop::sum_over_ranks() {
+  for (const Bucket& bucket : buckets_) {
+    bucket.final_.synchronize();
+    peers_->sum_on_device({gradients_.data() + bucket.elements.begin,
+                           static_cast<std::size_t>(bucket.elements.size())});
+  }
+  stream_.synchronize();
+  cuda::LossTotals& losses = host_totals_.data()->losses;
+  double sums[2] = {losses.loss, losses.z_loss};
+  peers_->sum(sums);
+  losses.loss = sums[0];
+  losses.z_loss = sums[1];
+  // What is not finite on one rank keeps all from the update.
+  cuda::copy(stream_, &totals_.data()->losses, &losses, 1);
 }
 
 double CudaLoop::finish_update(StepIndex t) {
@@ -241,18 +274,24 @@ double CudaLoop::finish_update(StepIndex t) {
 InnerStep CudaLoop::train_step(StepIndex t) {
   CudaBatches::Step shape = queue_pass(t);
   if (beside_ != nullptr && beside_->passes_are_queued()) shape = queue_pass(t);
-  queue_update(t);
+  if (peers_ == nullptr) queue_update(t);
   if (beside_ != nullptr) beside_->step_is_queued(t);
   InnerStep step = finish_pass(t, shape);
+  if (peers_ != nullptr) queue_update(t);  // with the sums
   step.grad_norm = finish_update(t);
   return step;
 }
 
-InnerStep CudaLoop::gradients(StepIndex t, const GradientReady& on_ready) {
+InnerStep CudaLoop::pass(StepIndex t) {
   const CudaBatches::Step shape = queue_pass(t);
+  return finish_pass(t, shape);
+}
+
+InnerStep CudaLoop::gradients(StepIndex t, const GradientReady& on_ready) {
+  const InnerStep step = pass(t);
   static_cast<void>(gradient(0));  // makes room
   cuda::copy(stream_, gradients_mirror_.data(), gradients_.data(), elements());
-  const InnerStep step = finish_pass(t, shape);
+  stream_.synchronize();
   for (std::size_t i = parameters_.size(); on_ready && i-- > 0;) on_ready(i);
   return step;
 }
@@ -267,11 +306,15 @@ std::span<float> CudaLoop::gradient(std::size_t parameter) {
 }
 
 double CudaLoop::apply_gradients(StepIndex t) {
+  static_cast<void>(gradient(0));
+  return apply_gradients(t, gradients_mirror_.data());
+}
+
+double CudaLoop::apply_gradients(StepIndex t, const float* gradients) {
   settle_beside();
   ISTHMUS_CHECK(!options_.forward_only, t.value());
   static_cast<void>(own_values());
-  static_cast<void>(gradient(0));
-  cuda::copy(stream_, gradients_.data(), gradients_mirror_.data(), elements());
+  cuda::copy(stream_, gradients_.data(), gradients, elements());
   cuda::fill_zero(stream_, &totals_.data()->losses, 1);  // of an evaluation, maybe
   queue_update(t);
   return finish_update(t);
@@ -320,6 +363,10 @@ AdamMoments CudaLoop::adam_moments(std::size_t) {
 
 void CudaLoop::reset_optimizer() {
   if (optimizer_) optimizer_->reset(stream_);
+}
+
+void CudaLoop::take_optimizer(const CudaLoop& other) {
+  optimizer_->take(stream_, *other.optimizer_);
 }
 
 void CudaLoop::save(StateWriter& writer) const {

@@ -9,11 +9,15 @@
 // pass and the update, once it has run; nothing in them waits for the host. Loss and norm come back
 // when all is done; by then the next step's batch is on its way.
 //
+// As a rank of a mesh (cuda_mesh.h) the pass is cut into graphs where buckets of gradients are
+// final: these are summed over the ranks while the pass goes on. The update is queued once all are.
+//
 // Threads: one drives the loop, on the device that `cuda::use_device` has chosen for it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,6 +28,7 @@
 #include "inner/cuda_batches.h"
 #include "inner/cuda_model.h"
 #include "inner/cuda_optimizer.h"
+#include "inner/cuda_peers.h"
 #include "inner/language_model_loop.h"
 #include "inner/model_cost.h"
 #include "inner/model_layout.h"
@@ -44,13 +49,17 @@ namespace isthmus {
 struct CudaLoopSettings {
   bool graphs = true;
   std::int64_t logits_bytes = CudaModelOptions().logits_bytes;
+  /// Least values whose gradients ranks sum at a time, but for the last ones: 16 MiB of fp32, so
+  /// that meeting for them is small beside it.
+  std::int64_t bucket_values = std::int64_t{1} << 22;
 };
 
-/// Bytes of device memory that such a loop holds: `parameters` are master weights and, with bf16,
-/// their rounded copies, `update` batches and sums. Not counted: CUDA's context and cuBLASLt's
-/// workspace (some hundred MiB). On the host the loop has 4 bytes a parameter, and 4 more once
-/// `gradient` is asked for. Needs no device, but a build with CUDA's kernels; where there is one,
-/// heads are checked against the calling thread's. THROWS: ConfigError as make_cuda_loop.
+/// Bytes of device memory that such a loop holds, or each rank of a mesh: `parameters` are master
+/// weights and, with bf16, their rounded copies, `update` batches and sums. Not counted: CUDA's
+/// context and cuBLASLt's workspace (some hundred MiB). On the host the loop has 4 bytes a
+/// parameter, and 4 more once `gradient` is asked for. Needs no device, but a build with CUDA's
+/// kernels; where there is one, heads are checked against the calling thread's. THROWS: ConfigError
+/// as make_cuda_loop.
 [[nodiscard]] MemoryEstimate cuda_loop_memory(const ModelLayout& layout,
                                               const LanguageModelOptions& options,
                                               const CudaLoopSettings& settings = {});
@@ -63,9 +72,11 @@ struct CudaStepTotals {
 
 class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
  public:
-  /// THROWS: as make_cuda_loop.
+  /// peers: of a loop that is a rank of a mesh; borrowed, or null. Batches, options and what the
+  /// loop tells of gradients are then the rank's own, losses those of all. THROWS: as
+  /// make_cuda_loop.
   CudaLoop(const LanguageModelOptions& options, BatchProvider batches,
-           const CudaLoopSettings& settings = {});
+           const CudaLoopSettings& settings = {}, CudaPeers* peers = nullptr);
 
   [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
   void read_values(CanonicalRange elements) override;
@@ -81,6 +92,10 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   InnerStep gradients(StepIndex t, const GradientReady& on_ready) override;
   [[nodiscard]] std::span<float> gradient(std::size_t parameter) override;
   double apply_gradients(StepIndex t) override;
+  /// The same with `gradients`, (elements,) in pinned memory, of another rank maybe.
+  double apply_gradients(StepIndex t, const float* gradients);
+  /// `gradients` without the copy to the host.
+  InnerStep pass(StepIndex t);
   /// Takes all of the source's values to the device, unless they are the loop's own, where they
   /// use the gradients' memory.
   [[nodiscard]] double loss(const TokenBatch& batch, const ParameterSource& source) override;
@@ -94,6 +109,8 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   /// The same form as LanguageModelLoop's: a run may go on elsewhere.
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
+  /// Takes over moments and number of updates of another rank. Blocks. REQUIRES: the same options.
+  void take_optimizer(const CudaLoop& other);
 
  private:
   /// Work queued as it is when it comes for the first time, recorded the second time and launched
@@ -101,7 +118,7 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   class RepeatedWork {
    public:
     void run(cuda::Stream& stream, const CudaBatches::Step& shape,
-             const std::function<void()>& queue);
+             const std::function<void(const cuda::Graph::Mark&)>& queue);
 
    private:
     std::optional<CudaBatches::Step> seen_;
@@ -114,7 +131,7 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
     if (beside_ != nullptr) beside_->values_are_asked_for();
   }
   void repeat(RepeatedWork& work, const CudaBatches::Step& shape,
-              const std::function<void()>& queue);
+              const std::function<void(const cuda::Graph::Mark&)>& queue);
   [[nodiscard]] std::size_t elements() const {
     return static_cast<std::size_t>(layout_.elements());
   }
@@ -127,13 +144,22 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   [[nodiscard]] bool is_own(const ParameterSource& source) const;
   [[nodiscard]] CudaBatches::Step queue_pass(StepIndex t);
   void queue_update(StepIndex t);
+  /// Sums gradients, as they become final, and losses over the ranks.
+  void sum_over_ranks();
   /// Blocks until all is done. RETURNS: what came back. THROWS: RunError.
   [[nodiscard]] InnerStep finish_pass(StepIndex t, const CudaBatches::Step& step);
   [[nodiscard]] double finish_update(StepIndex t);
   [[nodiscard]] LossSum sum_losses(const TokenBatch& batch, const ParameterSource& source);
 
+  /// Gradients that become final together, and are summed over the ranks so.
+  struct Bucket {
+    CanonicalRange elements;
+    cuda::Event final_;
+  };
+
   LanguageModelOptions options_;
   CudaLoopSettings settings_;
+  CudaPeers* peers_;
   ModelLayout layout_;
   LearningRateSchedule schedule_;
   BatchProvider provider_;
@@ -153,6 +179,7 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   RepeatedWork pass_, update_;
   cuda::BesideStep* beside_ = nullptr;
   std::optional<CudaBatches> batches_;
+  std::deque<Bucket> buckets_;   // with peers: in the order in which they become final
   cuda::Staging staging_;        // of a source's values
   mutable cuda::Stream stream_;  // ends before what it reads and writes; `save` copies
 };

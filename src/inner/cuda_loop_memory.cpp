@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/units.h"
 #include "isthmus/errors.h"
 #include "kernels/cuda/optimizer.h"
@@ -23,21 +25,55 @@ std::string remedies(const LanguageModelOptions& options) {
   if (!options.bf16) text += "set train.precision = \"bf16\" for smaller activations, ";
   return text + "make train.context or the model smaller, or train with --device cpu";
 }
+
+void check_ranks(const LanguageModelOptions& options) {
+  const auto refuse = [](const std::string& setting, const char* why) {
+    throw ConfigError(fmt::format("{}: {}, or train with --device cpu", setting, why));
+  };
+  const MeshShape& mesh = options.mesh;
+  if (mesh.tp * mesh.pp > 1) {
+    refuse(fmt::format("a mesh of {} x {} x {} ranks", mesh.tp, mesh.pp, mesh.dp),
+           "a rank on a device has the whole model; leave tp and pp at 1");
+  }
+  if (options.forward_only) {
+    refuse(fmt::format("parallel.dp = {}", mesh.dp),
+           "a device takes all forward passes of a worker that has no backward passes; leave it "
+           "out");
+  }
+  if (options.zero > 0) {
+    refuse(fmt::format("parallel.zero = {}", options.zero),
+           "ranks on devices share nothing out; set it to 0");
+  }
+  if (options.rank_codecs.data != "fp32") {
+    refuse(fmt::format("parallel.codec_data = \"{}\"", options.rank_codecs.data),
+           "sums between devices are of fp32; set it to \"fp32\"");
+  }
+  if (options.processes != nullptr) {
+    refuse("ranks that are processes", "those on devices are threads of one; leave mpirun out");
+  }
+}
 }  // namespace
 
 void check_cuda_options(const LanguageModelOptions& options) {
-  if (options.mesh.ranks() > 1) {
-    throw ConfigError(fmt::format(
-        "a mesh of {} ranks in a site (tp, pp, dp): a device holds a worker's whole model; leave "
-        "them at 1, or train with --device cpu",
-        options.mesh.ranks()));
-  }
+  if (options.mesh.ranks() > 1) check_ranks(options);
   if (options.recompute == Recompute::kSelective && !options.forward_only) {
     throw ConfigError(
         "train.recompute = \"selective\": a device's layers keep all of their activations, or "
         "none; "
         "set it to \"full\" or \"none\", or train with --device cpu");
   }
+}
+
+LanguageModelOptions cuda_rank_options(const LanguageModelOptions& options) {
+  LanguageModelOptions rank = options;
+  const int ranks = options.mesh.dp;
+  rank.mesh = {};
+  rank.sequences /= ranks;
+  if (ranks > 1) {
+    rank.threads = std::max(1, options.threads / ranks);
+    rank.cores.clear();
+  }
+  return rank;
 }
 
 CudaModelOptions cuda_model_options(const LanguageModelOptions& options,
@@ -61,9 +97,10 @@ CudaBatches::Shape cuda_batches_shape(const ModelLayout& layout,
           .last_step = options.total_steps};
 }
 
-MemoryEstimate cuda_loop_memory(const ModelLayout& layout, const LanguageModelOptions& options,
+MemoryEstimate cuda_loop_memory(const ModelLayout& layout, const LanguageModelOptions& whole,
                                 const CudaLoopSettings& settings) {
-  check_cuda_options(options);
+  check_cuda_options(whole);
+  const LanguageModelOptions options = cuda_rank_options(whole);
   constexpr auto kMaster = static_cast<std::int64_t>(sizeof(float));
   constexpr auto kRounded = static_cast<std::int64_t>(sizeof(kernels::Bf16));
   const CudaModel::Bytes model = CudaModel::bytes(layout, cuda_model_options(options, settings));

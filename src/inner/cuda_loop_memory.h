@@ -11,8 +11,12 @@
 
 namespace isthmus {
 
-/// THROWS: ConfigError for what a device does not do.
+/// THROWS: ConfigError for what devices do not do: of meshes all but data-parallel ranks that are
+/// threads.
 void check_cuda_options(const LanguageModelOptions& options);
+
+/// Of each rank of such a mesh, which is a CudaLoop; of one rank `options`.
+[[nodiscard]] LanguageModelOptions cuda_rank_options(const LanguageModelOptions& options);
 
 [[nodiscard]] CudaModelOptions cuda_model_options(const LanguageModelOptions& options,
                                                   const CudaLoopSettings& settings);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "inner/cuda_loop.h"
+#include "inner/cuda_mesh.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -13,6 +14,11 @@ namespace {
 }  // namespace
 
 std::unique_ptr<InnerLoop> make_cuda_loop(const LanguageModelOptions&, BatchProvider) { refuse(); }
+
+std::unique_ptr<InnerLoop> make_cuda_mesh(const LanguageModelOptions&, BatchProvider,
+                                          const CudaMeshOptions&) {
+  refuse();
+}
 
 MemoryEstimate cuda_loop_memory(const ModelLayout&, const LanguageModelOptions&,
                                 const CudaLoopSettings&) {

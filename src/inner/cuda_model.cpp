@@ -185,6 +185,10 @@ class CudaModelOf final : public CudaModel {
                             .d_weight = flat + place(layout_.final_norm_weight()),
                             .d_bias = gpt2() ? flat + place(layout_.final_norm_bias()) : nullptr,
                             .scratch = pass.scratch});
+    const auto final_from = [&](std::int64_t first) {
+      if (gradients.final_from) gradients.final_from(first);
+    };
+    final_from(layout_.layer_elements(s.layers - 1).end);
     for (std::int64_t l = s.layers - 1; l >= 0; --l) {
       const auto slot = static_cast<std::size_t>(l);
       const bool shared = options_.purpose == Purpose::kRecompute;
@@ -204,10 +208,12 @@ class CudaModelOf final : public CudaModel {
                         .d_branch = d_branch,
                         .lowest = l == 0,
                         .gradients = flat + layout_.layer_elements(l).begin});
+      final_from(layout_.layer_elements(l).begin);
     }
     cuda::embedding_backward(pass.stream, embedding(pass, tokens), tokens.order, arena().d_stream,
                              flat + place(layout_.embedding()),
                              gpt2() ? flat + place(layout_.positions()) : nullptr);
+    final_from(0);
   }
 
   const ModelLayout& layout_;
@@ -222,6 +228,15 @@ class CudaModelOf final : public CudaModel {
 
 CudaModel::Bytes CudaModel::bytes(const ModelLayout& layout, const CudaModelOptions& options) {
   return options.bf16 ? bytes_of<kernels::Bf16>(layout, options) : bytes_of<float>(layout, options);
+}
+
+std::vector<std::int64_t> CudaModel::final_points(const ModelLayout& layout) {
+  std::vector<std::int64_t> points{layout.layer_elements(layout.shape().layers - 1).end};
+  for (std::int64_t l = layout.shape().layers - 1; l >= 0; --l) {
+    points.push_back(layout.layer_elements(l).begin);
+  }
+  points.push_back(0);
+  return points;
 }
 
 std::int64_t CudaModel::array_elements(const ModelLayout& layout) {

@@ -10,7 +10,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include "inner/cuda_block.h"
 #include "inner/model_layout.h"
@@ -45,6 +47,9 @@ struct CudaTokens {
 struct CudaGradients {
   float* flat = nullptr;  // canonical layout: accumulated
   double scale = 1;       // 1 / (targets in the mean)
+  /// Or none: called while the pass is queued, where the gradients of all elements from `first` on
+  /// are final: for each of `final_points`.
+  std::function<void(std::int64_t first)> final_from = {};
 };
 
 class CudaModel {
@@ -61,6 +66,9 @@ class CudaModel {
   /// the layout. Logits of surplus rows are not read and their gradients are zero, so any finite
   /// values may be there; surplus gradients get zeros added.
   [[nodiscard]] static std::int64_t array_elements(const ModelLayout& layout);
+
+  /// From where on gradients are final as a backward pass goes on, descending, the last one 0.
+  [[nodiscard]] static std::vector<std::int64_t> final_points(const ModelLayout& layout);
 
   /// Adds the batch's sums to `totals`, in device memory.
   virtual void loss(cuda::Stream& stream, const CudaValues& values, const CudaTokens& tokens,

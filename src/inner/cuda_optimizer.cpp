@@ -126,4 +126,10 @@ void CudaOptimizer::load(cuda::Stream& stream, StateReader& reader) {
   }
 }
 
+void CudaOptimizer::take(cuda::Stream& stream, const CudaOptimizer& other) {
+  updates_ = other.updates_;
+  cuda::copy<float>(stream, moments_.data(), other.moments_.data(), moments_.size());
+  stream.synchronize();
+}
+
 }  // namespace isthmus

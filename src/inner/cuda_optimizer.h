@@ -34,6 +34,8 @@ class CudaOptimizer {
   /// As InnerOptimizer's, by way of host memory. Block.
   void save(cuda::Stream& stream, StateWriter& writer) const;
   void load(cuda::Stream& stream, StateReader& reader);
+  /// Takes over the state of another one with the same options, on another device maybe. Blocks.
+  void take(cuda::Stream& stream, const CudaOptimizer& other);
 
   /// Of moments, and of what else there is. They need no device.
   [[nodiscard]] static std::int64_t moment_bytes(const InnerConfig& config,

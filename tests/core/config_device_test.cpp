@@ -73,6 +73,40 @@ TEST(Device, AMeshIsAnObstacleOfItsSiteAlone) {
   EXPECT_NE(obstacle->setting.find("2 x 1 x 1"), std::string::npos) << obstacle->setting;
 }
 
+TEST(Device, DataParallelRanksAreNoObstacleButWhatTheyWouldShareOutIs) {
+  Config config = load_minimal({"run.workers=2"});
+  config.sites[1].dp = 2;
+  EXPECT_FALSE(device_obstacle(config, config.sites));
+  const auto found = [&](const Config& changed) {
+    const auto obstacle = device_obstacle(changed, changed.sites);
+    return obstacle ? obstacle->setting : "none";
+  };
+  Config changed = config;
+  changed.zero = 1;
+  EXPECT_EQ(found(changed).find("parallel.zero = 1 and dp = 2 at site "), 0u) << found(changed);
+  EXPECT_FALSE(device_obstacle(changed, std::span(changed.sites).first(1)));
+  changed = config;
+  changed.rank_codecs.data = "int8";
+  EXPECT_EQ(found(changed).find("parallel.codec_data = \"int8\""), 0u) << found(changed);
+  changed = config;
+  changed.method = "spsa";
+  EXPECT_NE(found(changed).find("outer.method = \"spsa\""), std::string::npos) << found(changed);
+}
+
+TEST(Device, SumsBetweenDevicesAreNamedInThePlaceOfATable) {
+  const std::string dp = "parallel.dp=2";
+  for (const char* const name : {"nccl", "threads"}) {
+    const Config config =
+        load_minimal({dp, std::string("parallel.communicators=\"") + name + "\""});
+    EXPECT_TRUE(names_device_sums(config));
+    EXPECT_NE(resolved_toml(config).find(std::string("communicators = \"") + name + "\""),
+              std::string::npos);
+  }
+  EXPECT_FALSE(names_device_sums(load_minimal({dp})));
+  EXPECT_FALSE(
+      names_device_sums(load_minimal({dp, "parallel.communicators=\"collectives.json\""})));
+}
+
 TEST(Device, IsEachSitesOwnAndChangesRounding) {
   const Config plain = load_minimal({});
   const Config cuda = load_minimal({"train.device=\"cuda\""});

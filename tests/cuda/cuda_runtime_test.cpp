@@ -54,12 +54,38 @@ TEST_F(CudaRuntime, MemoryThatDoesNotSufficeIsForgotten) {
 TEST_F(CudaRuntime, ARecordingThatFailsLeavesNothing) {
   Stream stream;
   with("cudaStreamEndCapture", fake::kCaptureInvalidated, [&] {
-    EXPECT_THROW(const Graph graph(stream, [] {}), SystemError);
-    EXPECT_THROW(const Graph graph(stream, [] { throw RunError("while it is recorded"); }),
-                 RunError);
+    EXPECT_THROW(const Graph graph(stream, [](const auto&) {}), SystemError);
+    EXPECT_THROW(
+        const Graph graph(stream, [](const auto&) { throw RunError("while it is recorded"); }),
+        RunError);
   });
   with("cudaGraphInstantiate", fake::kMemoryAllocation,
-       [&] { EXPECT_THROW(const Graph graph(stream, [] {}), SystemError); });
+       [&] { EXPECT_THROW(const Graph graph(stream, [](const auto&) {}), SystemError); });
+}
+
+TEST_F(CudaRuntime, AGraphThatIsCutHasAnEventBehindEachPartButTheLast) {
+  Stream stream;
+  Event event;
+  const Graph graph(stream, [&](const Graph::Mark& mark) {
+    mark(event);
+    mark(event);
+  });
+  fake::take_calls("cudaGraphLaunch");
+  fake::take_calls("cudaEventRecord");
+  graph.launch(stream);
+  EXPECT_EQ(fake::take_calls("cudaGraphLaunch"), 3);
+  EXPECT_EQ(fake::take_calls("cudaEventRecord"), 2);
+  for (const char* const call :
+       {"cudaStreamEndCapture", "cudaGraphInstantiate", "cudaStreamBeginCapture"}) {
+    EXPECT_THROW(const Graph broken(stream,
+                                    [&](const Graph::Mark& mark) {
+                                      fake::answer(call, fake::kCaptureInvalidated);
+                                      mark(event);
+                                    }),
+                 SystemError);
+    fake::answer(call, 0);
+    EXPECT_EQ(fake::last_error(), 0) << call;
+  }
 }
 
 TEST_F(CudaRuntime, WhatFailsAtAnEndIsForgotten) {

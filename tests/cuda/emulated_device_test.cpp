@@ -137,7 +137,7 @@ TEST(EmulatedDevice, AGraphRepeatsItsWorkAlsoThatOfStreamsThatMetIt) {
   const DeviceArray<float> x(32);
   fill_zero(stream, x.data(), 32);
   Event fork, join;
-  const Graph graph(stream, [&] {
+  const Graph graph(stream, [&](const auto&) {
     launch(stream, {.threads = dim3(32)}, add_one_kernel, x.data());
     fork.record(stream);
     side.wait(fork);
@@ -148,6 +148,48 @@ TEST(EmulatedDevice, AGraphRepeatsItsWorkAlsoThatOfStreamsThatMetIt) {
   EXPECT_THAT(on_host(stream, x), ::testing::Each(0));
   for (int i = 0; i < 3; ++i) graph.launch(stream);
   EXPECT_THAT(on_host(stream, x), ::testing::Each(6));
+}
+
+TEST(EmulatedDevice, AGraphIsCutWhereAnEventIsMarkedWhichOthersThenWaitFor) {
+  Stream stream, other;
+  const DeviceArray<float> x(32), seen(32);
+  fill_zero(stream, x.data(), 32);
+  Event half;
+  const Graph graph(stream, [&](const Graph::Mark& mark) {
+    launch(stream, {.threads = dim3(32)}, add_one_kernel, x.data());
+    mark(half);
+    launch(stream, {.threads = dim3(32)}, add_one_kernel, x.data());
+  });
+  for (int i = 0; i < 2; ++i) {
+    graph.launch(stream);
+    EXPECT_FALSE(half.reached());  // it is that of this launch
+    other.wait(half);
+    copy<float>(other, seen.data(), x.data(), 32);
+    EXPECT_THAT(on_host(other, seen), ::testing::Each(2 * i + 1));
+    EXPECT_THAT(on_host(stream, x), ::testing::Each(2 * i + 2));
+  }
+}
+
+TEST(EmulatedDevice, StreamsAndEventsBelongToADevice) {
+  use_device(1);
+  Stream there;
+  const DeviceArray<float> x(32);
+  use_device(0);
+  Event here;
+  const auto refused = [](const auto& use) {
+    EXPECT_THAT(use, ::testing::ThrowsMessage<SystemError>(
+                         ::testing::HasSubstr("invalid resource handle")));
+  };
+  refused([&] { launch(there, {.threads = dim3(32)}, add_one_kernel, x.data()); });
+  refused([&] { here.record(there); });
+  EXPECT_EQ(emulated::device_of(x.data() + 31), 1);
+  refused([&] { fill_zero(there, x.data(), 32); });
+  use_device(1);
+  refused([&] { here.record(there); });
+  fill_zero(there, x.data(), 32);
+  use_device(0);
+  EXPECT_THAT(on_host(there, x), ::testing::Each(0));  // copies come from anywhere
+  EXPECT_THROW(use_device(emulated::kDevices), SystemError);
 }
 
 TEST(EmulatedDevice, HostMemoryThatIsNotPinnedIsReadLateToo) {
@@ -165,7 +207,7 @@ TEST(EmulatedDeviceDeathTest, WhatNoGraphTakesEndsTheProgram) {
     const Event event;
     const DeviceArray<float> x(8);
     float y[8] = {};
-    const Graph graph(stream, [&] { use(stream, event, x, y); });
+    const Graph graph(stream, [&](const auto&) { use(stream, event, x, y); });
   };
   using Array = DeviceArray<float>;
   EXPECT_DEATH(

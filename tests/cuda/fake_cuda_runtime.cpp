@@ -13,9 +13,14 @@ std::map<std::string, cudaError_t>& answers() {
   static std::map<std::string, cudaError_t> of_calls;
   return of_calls;
 }
+std::map<std::string, int>& counts() {
+  static std::map<std::string, int> of_calls;
+  return of_calls;
+}
 cudaError_t last = cudaSuccess;
 
 cudaError_t say(const char* call) {
+  ++counts()[call];
   const auto found = answers().find(call);
   if (found == answers().end() || found->second == cudaSuccess) return cudaSuccess;
   return last = found->second;
@@ -27,6 +32,7 @@ void* something() { return std::malloc(1); }
 void answer(const std::string& call, int error) {
   answers()[call] = static_cast<cudaError_t>(error);
 }
+int take_calls(const std::string& call) { return std::exchange(counts()[call], 0); }
 int last_error() { return last; }
 
 static_assert(kMemoryAllocation == cudaErrorMemoryAllocation);

@@ -9,6 +9,8 @@ namespace isthmus::cuda::fake {
 
 /// What the next calls of `call` answer, by CUDA's number; 0: success again.
 void answer(const std::string& call, int error);
+/// How often `call` has been made since this was asked last.
+int take_calls(const std::string& call);
 /// What cudaGetLastError would say.
 [[nodiscard]] int last_error();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of training on the (emulated) device: as much as was said, and words where it ends.
-#include "cuda/training_case.h"
+#include "cuda/mesh_case.h"
 #include "kernels/cuda/emulated/runtime.h"
 
 namespace isthmus {
@@ -42,6 +42,26 @@ TEST_F(CudaLoopMemory, IsWhatTheEstimateSays) {
         }
       }
     }
+  }
+}
+
+TEST_F(CudaLoopMemory, OfAMeshIsOnEachDeviceWhatTheEstimateSays) {
+  const LanguageModelOptions options = with_ranks(tiny_options("llama+"), 2);
+  const auto on_each = [] {
+    std::vector<std::size_t> bytes;
+    for (const int ordinal : {1, 0}) {
+      cuda::use_device(ordinal);
+      bytes.push_back(held());
+    }
+    return bytes;
+  };
+  const std::vector<std::size_t> before = on_each();
+  RandomBatches batches(kVocab, kMeshSequences, kLength);
+  CudaMesh mesh(options, batches.provider(), on_devices(2));
+  static_cast<void>(train(mesh, 1, 3));
+  const std::vector<std::size_t> after = on_each();
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    EXPECT_EQ(static_cast<std::int64_t>(after[i] - before[i]), estimate(options)) << i;
   }
 }
 

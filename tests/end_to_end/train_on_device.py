@@ -8,9 +8,9 @@
 `--device-isthmus` computes `--device cuda`: on an emulated device, or on a real one where it is the
 same program as `--isthmus`. Losses, evaluations and the exported model of both are compared; a run
 that is resumed on the device equals the uninterrupted one bit for bit; one goes on from the other's
-checkpoint; outer state on the device gives the bits of that on the host; the run says where it
-computed; what no device computes is refused by name and falls back to the CPU with one line under
-"auto".
+checkpoint; outer state on the device gives the bits of that on the host; two data-parallel ranks on
+two devices give the losses of two on the CPU; the run says where it computed; what no device
+computes is refused by name and falls back to the CPU with one line under "auto".
 """
 import argparse
 import json
@@ -169,6 +169,49 @@ def outer_state_is_the_same_on_the_device(bench):
         equal(out, HALF)
 
 
+def ranks_have_a_device_each(bench):
+    """Two ranks of one worker; where there is but one device they share it."""
+    toml = bench.write("mesh", workers=1, extra="[parallel]\ndp = 2\n")
+    several = "cuda:1" in findings_of(bench.on_device)
+    device = "cuda" if several else "cuda:0"
+    bench.run(bench.isthmus, toml, "mesh-cpu", "--device", "cpu")
+    stderr = bench.run(bench.on_device, toml, "mesh-device", "--device", device)
+    line = next(line for line in stderr.splitlines() if "computes on cuda:0 " in line)
+    require("sums of gradients" in line and (not several or "cuda:1 " in line), line)
+    require("cuda:1 " in bench.device("mesh-device") or not several, bench.device("mesh-device"))
+    close(bench, "mesh-cpu", "mesh-device")
+    from_step = str(bench.folder / f"mesh-device/ckpt/step-{HALF:07d}")
+    bench.run(bench.on_device, toml, "mesh-resumed", "--device", device, "--resume", from_step)
+    require(bench.losses("mesh-resumed") == bench.losses("mesh-device")[HALF:], "mesh-resumed: other losses")
+    require(bench.model("mesh-resumed") == bench.model("mesh-device"), "mesh-resumed: another model")
+    placed = ("--set", 'outer.placement="device"')
+    bench.run(bench.on_device, toml, "mesh-placed", "--device", device, *placed)
+    require(bench.model("mesh-placed") == bench.model("mesh-device"), "mesh-placed: another model")
+    ddp = bench.write("mesh-ddp", workers=2, outer='method = "ddp"', extra="[parallel]\ndp = 2\n")
+    bench.run(bench.isthmus, ddp, "ddp-cpu", "--device", "cpu")
+    bench.run(bench.on_device, ddp, "ddp-device", "--device", device)
+    close(bench, "ddp-cpu", "ddp-device")
+
+
+def ranks_without_a_device(bench):
+    toml = bench.folder / "mesh.toml"
+    many = ("--set", "parallel.dp=8")
+    if "cuda:7" not in findings_of(bench.on_device):
+        stderr = bench.run(bench.on_device, toml, "many", "--device", "cuda", *many, code=CONFIGURATION)
+        require("dp = 8" in stderr and "a device of its own" in stderr, stderr)
+        stderr = bench.run(bench.on_device, toml, "many", "--device", "auto", *many)
+        lines = [line for line in stderr.splitlines() if "computes on" in line]
+        require(len(lines) == 1 and "on cpu: " in lines[0] and "dp = 8" in lines[0], stderr)
+    named = ("--set", 'parallel.communicators="nccl"')
+    stderr = bench.run(bench.on_device, toml, "shared", "--device", "cuda:0", *named, code=CONFIGURATION)
+    require("several ranks of this process are on cuda:0" in stderr, stderr)
+    stderr = bench.run(bench.isthmus, toml, "named", "--device", "cpu", *named, code=CONFIGURATION)
+    require("parallel.communicators" in stderr and "on the CPU" in stderr, stderr)
+    zero = ("--set", "parallel.zero=1")
+    stderr = bench.run(bench.on_device, toml, "zero", "--device", "cuda:0", *zero, code=CONFIGURATION)
+    require("parallel.zero = 1" in stderr, stderr)
+
+
 def the_device_is_found(bench):
     toml = bench.folder / "gpt2.toml"
     stderr = bench.run(bench.on_device, toml, "auto", "--device", "auto")
@@ -216,7 +259,8 @@ def the_device_is_measured_and_told_of(bench):
     require(abs(line["tok_s_med"] - rate) < 1e-2 * rate, done.stdout)
     findings = findings_of(bench.on_device)
     require("compute capability" in findings["cuda:0"], findings)
-    require(findings["runs compute"] == "on cuda:0", findings)
+    several = "cuda:1" in findings
+    require(findings["runs compute"].startswith("on these devices" if several else "on cuda:0"), findings)
 
 
 def findings_of(program):
@@ -255,6 +299,8 @@ def main():
             resumed_equals_uninterrupted(bench)
             outer_state_is_the_same_on_the_device(bench)
             the_device_is_found(bench)
+            ranks_have_a_device_each(bench)
+            ranks_without_a_device(bench)
             equals_the_cpu_but_for_rounding(bench, "llama", 'method = "ddp"')
             refusals(bench)
             the_device_is_measured_and_told_of(bench)

@@ -31,6 +31,8 @@ struct Block {
 };
 struct State {
   std::map<const std::byte*, Block> memory;
+  std::function<int(const void*)> lent;  // or none
+  Block lent_block;                      // what was found there last
   int streams = 0;
   int events = 0;
   std::int64_t copies = 0;
@@ -48,6 +50,10 @@ cudaError_t get_last_error() { return std::exchange(last_error, cudaSuccess); }
 
 const Block* block_of(const void* data, std::size_t bytes) {
   const auto* begin = static_cast<const std::byte*>(data);
+  if (const int device = state().lent ? state().lent(data) : -1; device >= 0) {
+    state().lent_block.device = device;
+    return &state().lent_block;
+  }
   auto after = state().memory.upper_bound(begin);
   if (after == state().memory.begin()) return nullptr;
   const auto& [start, block] = *--after;
@@ -171,6 +177,11 @@ void expect_fake_memory(const void* data, std::size_t bytes, int device) {
   const Block* block = block_of(data, bytes);
   EXPECT_TRUE(block != nullptr && !block->pinned && block->device == device)
       << "not memory of device " << device;
+}
+
+void lend_fake_memory(std::function<int(const void*)> device_of) {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  state().lent = std::move(device_of);
 }
 
 void queue_on_fake_stream(cudaStream_t stream, std::function<bool()> step) {

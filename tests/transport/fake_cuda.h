@@ -15,6 +15,9 @@ namespace isthmus::testing_support {
 /// Of everything in both fakes.
 [[nodiscard]] std::mutex& fake_cuda_mutex();
 void expect_fake_cuda_clean();
+/// From now on memory of another emulation counts too: `device_of` says on which device an address
+/// lies; negative: on none.
+void lend_fake_memory(std::function<int(const void*)> device_of);
 /// RETURNS: the number of streams that nobody has given back. All that is left is forgotten.
 int forget_fake_cuda();
 

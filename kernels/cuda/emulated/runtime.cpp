@@ -3,7 +3,8 @@
 // for an event in it, so that a missing wait shows as a wrong result, copies of host memory that is
 // not pinned among it. Device memory is filled with NaNs and counted against a limit. What a device
 // refuses while a graph is recorded ends the program. One lock for all: streams may be used from
-// several threads.
+// several threads. There are two devices, with their own memory: kernels and events on a stream of
+// another device than the thread's are refused, as by a driver.
 #include "kernels/cuda/emulated/runtime.h"
 
 #include <algorithm>
@@ -30,9 +31,12 @@ struct Capture {
   std::vector<Work> work;
 };
 
+thread_local int current_device = 0;
+
 struct Queue {
   std::deque<Work> work;
   Capture* capture = nullptr;
+  const int device = current_device;
 
   void add(Work one) {
     if (capture != nullptr) {
@@ -50,6 +54,7 @@ struct Queue {
 
 struct Point {
   bool reached = false;
+  int device = current_device;
   Queue* in = nullptr;  // good until it is reached: a stream's end does its work
   Capture* capture = nullptr;
   void reach() const {
@@ -57,11 +62,17 @@ struct Point {
   }
 };
 
+struct Block {
+  std::size_t bytes = 0;
+  int device = 0;
+};
+using Blocks = std::map<const std::byte*, Block>;
+
 struct State {
   std::recursive_mutex mutex;
-  std::map<const std::byte*, std::size_t> device, pinned;
+  Blocks device, pinned;
   std::size_t limit = std::size_t{4} << 30;
-  std::size_t held = 0;
+  std::size_t held[emulated::kDevices] = {};
   std::size_t largest_pinned = std::numeric_limits<std::size_t>::max();
   std::size_t shared_bytes = kMostSharedBytes;
   bool launches_fail = false;
@@ -79,12 +90,12 @@ std::shared_ptr<Point>& of(const Event& event) {
   return *static_cast<std::shared_ptr<Point>*>(event.handle());
 }
 
-bool lies_in(const std::map<const std::byte*, std::size_t>& arrays, const void* data) {
+const Block* block_of(const Blocks& arrays, const void* data) {
   const auto* at = static_cast<const std::byte*>(data);
   auto next = arrays.upper_bound(at);
-  if (next == arrays.begin()) return false;
+  if (next == arrays.begin()) return nullptr;
   --next;
-  return at < next->first + next->second;
+  return at < next->first + next->second.bytes ? &next->second : nullptr;
 }
 
 /// The lock is held while a graph is recorded, so whoever comes here then is the one who records.
@@ -94,11 +105,19 @@ void refuse_while_recording(const char* what) {
   std::abort();
 }
 
-std::byte* allocate(std::map<const std::byte*, std::size_t>& arrays, std::size_t bytes) {
+std::byte* allocate(Blocks& arrays, std::size_t bytes) {
   auto* const data = static_cast<std::byte*>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
   std::memset(data, 0xFF, bytes);
-  arrays[data] = bytes;
+  arrays[data] = {bytes, current_device};
   return data;
+}
+
+/// THROWS: SystemError as a driver's answer to `call` on a stream of another device.
+void check_device(const Queue& queue, const char* call) {
+  if (queue.device == current_device) return;
+  throw SystemError(
+      "CUDA: " + std::string(call) + ": invalid resource handle: the stream is of device " +
+      std::to_string(queue.device) + ", the thread's is " + std::to_string(current_device));
 }
 
 }  // namespace
@@ -138,28 +157,44 @@ void check_launch(const LaunchShape& shape) {
   if (shape.shared_bytes <= shared_bytes_of_block()) return;
   throw SystemError("CUDA: cudaFuncSetAttribute: invalid argument");
 }
+int device_of(const void* data) {
+  const Lock lock(state().mutex);
+  const Block* const block = block_of(state().device, data);
+  return block != nullptr ? block->device : -1;
+}
 void queue(void* stream, std::function<void()> work) {
   const Lock lock(state().mutex);
+  check_device(*static_cast<Queue*>(stream), "kernel launch");
   static_cast<Queue*>(stream)->add(std::move(work));
 }
 void queue(Stream& stream, std::function<void()> work) { queue(stream.handle(), std::move(work)); }
 }  // namespace emulated
 
 std::vector<DeviceInfo> devices() {
-  return {{.name = "emulated on the CPU",
-           .compute_major = 8,
-           .memory_bytes = device_memory().total_bytes}};
+  std::vector<DeviceInfo> all;
+  for (int ordinal = 0; ordinal < emulated::kDevices; ++ordinal) {
+    all.push_back({.ordinal = ordinal,
+                   .name = "emulated on the CPU",
+                   .compute_major = 8,
+                   .memory_bytes = device_memory().total_bytes});
+  }
+  return all;
 }
 std::string unavailable() { return ""; }
 std::string versions() { return "emulated"; }
-void use_device(int) {}
+void use_device(int ordinal) {
+  if (ordinal < 0 || ordinal >= emulated::kDevices) {
+    throw SystemError("CUDA: cudaSetDevice: invalid device ordinal");
+  }
+  current_device = ordinal;
+}
 std::size_t shared_bytes_of_block() {
   const Lock lock(state().mutex);
   return state().shared_bytes;
 }
 DeviceMemory device_memory() {
   const Lock lock(state().mutex);
-  return {state().limit - state().held, state().limit};
+  return {state().limit - state().held[current_device], state().limit};
 }
 
 Stream::Stream() : handle_(new Queue) {}
@@ -191,7 +226,12 @@ Event::~Event() { delete &of(*this); }
 void Event::record(Stream& stream) {
   const Lock lock(state().mutex);
   Queue& queue = of(stream);
+  check_device(queue, "cudaEventRecord");
   auto point = std::make_shared<Point>();
+  point->device = of(*this)->device;
+  if (point->device != queue.device) {
+    throw SystemError("CUDA: cudaEventRecord: invalid resource handle: an event of another device");
+  }
   point->in = &queue;
   point->capture = queue.capture;
   of(*this) = point;
@@ -215,12 +255,13 @@ void* allocate_device(std::size_t bytes) {
   const Lock lock(state().mutex);
   refuse_while_recording("an allocation");
   State& s = state();
-  if (bytes > s.limit - s.held) {
-    throw OutOfDeviceMemory(
-        "CUDA: " + std::to_string(bytes) + " bytes of device memory asked for, " +
-        std::to_string(s.limit - s.held) + " of " + std::to_string(s.limit) + " are free");
+  std::size_t& held = s.held[current_device];
+  if (bytes > s.limit - held) {
+    throw OutOfDeviceMemory("CUDA: " + std::to_string(bytes) +
+                            " bytes of device memory asked for, " + std::to_string(s.limit - held) +
+                            " of " + std::to_string(s.limit) + " are free");
   }
-  s.held += bytes;
+  held += bytes;
   return allocate(s.device, bytes);
 }
 void free_device(void* data) noexcept {
@@ -228,7 +269,7 @@ void free_device(void* data) noexcept {
   refuse_while_recording("an end of memory");
   State& s = state();
   const auto at = s.device.find(static_cast<std::byte*>(data));
-  s.held -= at->second;
+  s.held[at->second.device] -= at->second.bytes;
   s.device.erase(at);
   std::free(data);
 }
@@ -252,7 +293,8 @@ void copy(Stream& stream, void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
   const Lock lock(state().mutex);
   for (const void* const data : {static_cast<const void*>(to), from}) {
-    const bool known = lies_in(state().device, data) || lies_in(state().pinned, data);
+    const bool known =
+        block_of(state().device, data) != nullptr || block_of(state().pinned, data) != nullptr;
     if (!known) refuse_while_recording("a copy of host memory that is not pinned");
   }
   of(stream).add([=] { std::memmove(to, from, bytes); });
@@ -260,25 +302,37 @@ void copy(Stream& stream, void* to, const void* from, std::size_t bytes) {
 void fill_zero(Stream& stream, void* data, std::size_t bytes) {
   if (bytes == 0) return;
   const Lock lock(state().mutex);
+  check_device(of(stream), "cudaMemsetAsync");
   of(stream).add([=] { std::memset(data, 0, bytes); });
 }
 
 }  // namespace detail
 
 struct Graph::Impl {
-  Capture recorded;
+  struct Part {
+    Capture recorded;
+    Event* behind = nullptr;  // or none
+  };
+  std::deque<Part> parts;  // which stay where they are
 };
 
-Graph::Graph(Stream& stream, const std::function<void()>& queue) : impl_(new Impl) {
+Graph::Graph(Stream& stream, const std::function<void(const Mark&)>& queue) : impl_(new Impl) {
   const Lock lock(state().mutex);
-  of(stream).capture = &impl_->recorded;
-  state().captured.push_back(&of(stream));
+  const auto begin = [&] {
+    of(stream).capture = &impl_->parts.emplace_back().recorded;
+    state().captured.push_back(&of(stream));
+  };
   const auto end = [] {
     for (Queue* const one : state().captured) one->capture = nullptr;
     state().captured.clear();
   };
+  begin();
   try {
-    queue();
+    queue([&](Event& event) {
+      end();
+      impl_->parts.back().behind = &event;
+      begin();
+    });
   } catch (...) {
     end();
     throw;
@@ -288,7 +342,11 @@ Graph::Graph(Stream& stream, const std::function<void()>& queue) : impl_(new Imp
 Graph::~Graph() = default;
 void Graph::launch(Stream& stream) const {
   const Lock lock(state().mutex);
-  for (const Work& one : impl_->recorded.work) of(stream).add(one);
+  check_device(of(stream), "cudaGraphLaunch");
+  for (const Impl::Part& part : impl_->parts) {
+    for (const Work& one : part.recorded.work) of(stream).add(one);
+    if (part.behind != nullptr) part.behind->record(stream);
+  }
 }
 
 }  // namespace isthmus::cuda

@@ -8,7 +8,9 @@
 
 namespace isthmus::cuda::emulated {
 
-/// Memory of the device from now on; 4 GiB at first.
+inline constexpr int kDevices = 2;
+
+/// Memory of each device from now on; 4 GiB at first.
 void set_device_memory(std::size_t bytes);
 /// Of one array of pinned host memory the most from now on; no limit at first.
 void set_largest_pinned(std::size_t bytes);
@@ -23,6 +25,9 @@ void set_launches_fail(bool fail);
 void set_product_factor(float factor);
 /// ... and kernels that do nothing: those with a parameter whose type's name has this; empty: none.
 void set_skipped_kernels(const std::string& parameter);
+
+/// The device whose memory this is; -1: none's.
+[[nodiscard]] int device_of(const void* data);
 
 /// Queues work on the stream of this handle, as a library does that takes a cudaStream_t.
 void queue(void* stream, std::function<void()> work);

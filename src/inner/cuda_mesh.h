@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The built-in trainer of one site on several CUDA devices: data-parallel ranks, threads of this
+// process, each with a CudaLoop on a device of its own and its share of a step's samples. Gradients
+// are summed over the ranks bucket by bucket while the backward pass goes on (cuda_peers.h), by
+// NCCL or by way of pinned host memory; then all ranks update alike, so weights and moments are the
+// same bits everywhere and the first rank's are the site's.
+//
+// What others read and write is the first rank's; what they have written goes to the other ranks,
+// from device to device, before the next step. Evaluations are the first rank's alone.
+//
+// Threads: one drives the mesh; it keeps the device of the first rank.
+// DETERMINISM: by way of the host gradients are added in rank order, as by a mesh on the CPU; NCCL
+// chooses the order (transport/nccl_communicator.h).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "inner/cuda_loop.h"
+#include "inner/language_model_loop.h"
+#include "isthmus/inner_loop.h"
+#include "kernels/cuda/resident_values.h"
+#include "transport/communicator.h"
+
+namespace isthmus {
+
+/// Makes of the communicator of a rank's thread one that sums where its device has the values;
+/// called on all ranks side by side.
+using DeviceSums =
+    std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator> ranks, int device)>;
+
+struct CudaMeshOptions {
+  std::vector<int> devices;  // of each rank; with `sums` unlike ones
+  DeviceSums sums = {};      // empty: by way of pinned memory of the host
+  CudaLoopSettings loop = {};
+};
+
+/// THROWS: ConfigError for what a mesh of devices does not do (tp, pp, zero, codecs of gradients,
+/// forward passes alone), else as make_cuda_loop.
+[[nodiscard]] std::unique_ptr<InnerLoop> make_cuda_mesh(const LanguageModelOptions& options,
+                                                        BatchProvider batches,
+                                                        const CudaMeshOptions& mesh);
+
+class CudaMesh final : public InnerLoop, public cuda::ResidentValues {
+ public:
+  /// THROWS: as make_cuda_mesh; SystemError where NCCL cannot join the devices.
+  CudaMesh(const LanguageModelOptions& options, BatchProvider batches, const CudaMeshOptions& mesh);
+  ~CudaMesh() override;
+  CudaMesh(const CudaMesh&) = delete;
+  CudaMesh& operator=(const CudaMesh&) = delete;
+
+  [[nodiscard]] std::span<const Parameter> parameters() const override;
+  void read_values(CanonicalRange elements) override;
+  void wrote_values(CanonicalRange elements) override;
+  [[nodiscard]] float* device_values() override;
+  [[nodiscard]] cuda::Stream& stream() override;
+  void wrote_device_values(CanonicalRange elements) override;
+  /// A step here waits for sums on the host, so nothing goes beside it.
+  [[nodiscard]] bool go_beside(cuda::BesideStep* beside) override;
+  /// THROWS (what passes do): RunError as CudaLoop's, with parameters and moments as before the
+  /// step; of a rank that is lost, as RankTeam::run, and the mesh is of no use any more.
+  InnerStep train_step(StepIndex t) override;
+  InnerStep gradients(StepIndex t, const GradientReady& on_ready) override;
+  [[nodiscard]] std::span<float> gradient(std::size_t parameter) override;
+  double apply_gradients(StepIndex t) override;
+  [[nodiscard]] double loss(const TokenBatch& batch, const ParameterSource& source) override;
+  [[nodiscard]] double learning_rate(StepIndex t) const override;
+  [[nodiscard]] AdamSettings adam_settings() const override;
+  [[nodiscard]] AdamMoments adam_moments(std::size_t parameter) override;
+  void reset_optimizer() override;
+  void save(StateWriter& writer) const override;
+  void load(StateReader& reader) override;
+
+  /// A rank's own loop, for tests: between steps, on its device.
+  [[nodiscard]] CudaLoop& loop_of(int rank);
+
+ private:
+  class Batches;
+  class Peer;
+
+  [[nodiscard]] CudaLoop& first() const;
+  /// body(rank) for all ranks side by side, each with its device. THROWS: as RankTeam::run.
+  void run(const std::function<void(Peer&)>& body);
+  /// A part of a step on all ranks, after they have what was written. What it returns is the same
+  /// on all.
+  InnerStep step_on_all(StepIndex t, const std::function<InnerStep(CudaLoop&)>& part);
+  void keep_written(CanonicalRange elements);
+  void hand_out();
+
+  std::unique_ptr<Batches> batches_;
+  std::vector<int> devices_;
+  RankTeam team_;
+  std::vector<std::unique_ptr<Peer>> ranks_;
+  CanonicalRange written_{0, 0};  // at the first rank, and not yet at the others
+};
+
+}  // namespace isthmus

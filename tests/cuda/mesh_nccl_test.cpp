@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Meshes of devices whose gradients are summed over NCCL: over a stand-in for it that knows the
+// emulated devices' memory.
+#include <fmt/format.h>
+
+#include "cuda/mesh_case.h"
+#include "kernels/cuda/emulated/runtime.h"
+#include "transport/fake_cuda.h"
+#include "transport/fake_nccl.h"
+#include "transport/nccl_backend.h"
+
+namespace isthmus {
+namespace {
+using std::chrono_literals::operator""ms;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int kRanks = 2;  // whose sums have one order
+
+class NcclMesh : public CudaModelsTest {
+ protected:
+  void SetUp() override { testing_support::lend_fake_memory(cuda::emulated::device_of); }
+  void TearDown() override { testing_support::expect_fake_nccl_clean(); }
+  [[nodiscard]] static CudaMeshOptions over_nccl(std::chrono::milliseconds deadline) {
+    CudaMeshOptions mesh = on_devices(kRanks);
+    mesh.loop.bucket_values = 1;
+    mesh.sums = [deadline](std::unique_ptr<Communicator> ranks, int device) {
+      return make_nccl_communicator_over(testing_support::fake_nccl(), std::move(ranks), device,
+                                         deadline);
+    };
+    return mesh;
+  }
+  [[nodiscard]] std::string error_of_a_step(CudaMesh& mesh, int t) {
+    try {
+      static_cast<void>(mesh.train_step(StepIndex(t)));
+    } catch (const RunError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  RandomBatches batches_{kVocab, kMeshSequences, kLength};
+  RandomBatches other_batches_{kVocab, kMeshSequences, kLength};
+};
+
+TEST_P(NcclMesh, HasTheBitsOfSumsOverTheHostAndCopiesNothingThere) {
+  for (const bool bf16 : {false, true}) {
+    options_.bf16 = bf16;
+    CudaMesh nccl(with_ranks(options_, kRanks), batches_.provider(), over_nccl(60'000ms));
+    CudaMesh host(with_ranks(options_, kRanks), other_batches_.provider(), on_devices(kRanks));
+    static_cast<void>(testing_support::take_fake_copies());
+    EXPECT_EQ(train(nccl, 1, 4), train(host, 1, 4));
+    EXPECT_EQ(testing_support::take_fake_copies(), 0);
+    EXPECT_THAT(values_of_ranks(nccl, kRanks), testing::Each(values_now(host)));
+  }
+}
+
+TEST_P(NcclMesh, AnErrorOfNcclEndsTheMeshNamingRankAndOperation) {
+  CudaMesh mesh(with_ranks(options_, kRanks), batches_.provider(), over_nccl(60'000ms));
+  static_cast<void>(mesh.train_step(StepIndex(1)));
+  testing_support::break_fake_device(1);
+  EXPECT_THAT(error_of_a_step(mesh, 2),
+              AllOf(HasSubstr("rank 1, all_reduce (sum) of "), HasSubstr("the cable is out")));
+  EXPECT_THAT(error_of_a_step(mesh, 3), HasSubstr("the cable is out"));
+}
+
+TEST_P(NcclMesh, ADeviceThatStandsStillEndsTheMeshAtTheDeadline) {
+  CudaMesh mesh(with_ranks(options_, kRanks), batches_.provider(), over_nccl(500ms));
+  static_cast<void>(mesh.train_step(StepIndex(1)));
+  testing_support::stall_fake_device(1, true);
+  EXPECT_THAT(error_of_a_step(mesh, 2), AllOf(HasSubstr("rank "), HasSubstr("all_reduce (sum) of "),
+                                              HasSubstr("waited 500 ms for device ")));
+  testing_support::stall_fake_device(1, false);
+}
+
+TEST_P(NcclMesh, ADeviceThatCannotBeJoinedIsAnErrorOfTheStart) {
+  CudaMeshOptions options = over_nccl(60'000ms);
+  options.sums = [sums = options.sums](std::unique_ptr<Communicator> ranks, int device) {
+    return sums(std::move(ranks), device == 1 ? 99 : device);
+  };
+  EXPECT_THAT(
+      [&] { const CudaMesh mesh(with_ranks(options_, kRanks), batches_.provider(), options); },
+      testing::ThrowsMessage<RunError>(HasSubstr("there is no device 99")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, NcclMesh, testing::Values("gpt2"));
+
+}  // namespace
+}  // namespace isthmus
