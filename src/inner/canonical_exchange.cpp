@@ -78,12 +78,12 @@ void CanonicalExchange::collect(RankValues what, TensorRange tensors, float* can
   }
   for_parts(tensors, [&](int r, std::size_t k, CanonicalRange part) {
     if (r == kFirst) {
-      layouts(r)[k].give(own_part(what, tensors, k).values, part, false, canonical);
+      layouts(r)[k].give(own_part(what, tensors, k).values, part, canonical);
       return;
     }
     for_pieces(part, [&](CanonicalRange piece) {
       ranks_.receive({piece_.data(), piece.size(), Dtype::kF32}, r, gradients_tag(k));
-      layouts(r)[k].give(piece_.data(), piece, false, canonical);
+      layouts(r)[k].give(piece_.data(), piece, canonical);
     });
   });
 }
@@ -149,7 +149,6 @@ void CanonicalExchange::collect_gradients(float* gradients) {
     }
     return;
   }
-  // A tied head is held by the last stage, whose ranks come last: its table is there by then.
   for (int r = 0; r < ranks_.size(); ++r) {
     for (std::size_t k = 0; k < layouts(r).size(); ++k) {
       const RankLayout& layout = layouts(r)[k];
@@ -160,8 +159,7 @@ void CanonicalExchange::collect_gradients(float* gradients) {
         } else {
           ranks_.receive({piece_.data(), piece.size(), Dtype::kF32}, r, gradients_tag(k));
         }
-        give_share(layout, local, piece, false, gradients);
-        give_share(layout, local, piece, true, gradients);
+        give_share(layout, local, piece, gradients);
       };
       for (const CanonicalRange& share : gradient_shares(layout, options_, position(r).dp)) {
         for_pieces(share, give);

@@ -15,6 +15,7 @@
 namespace isthmus {
 namespace {
 constexpr auto kFloatBytes = static_cast<std::int64_t>(sizeof(float));
+constexpr int kRowsTag = 1001;  // of messages between first and last stage
 
 CanonicalRange all_of(const RankLayout& layout) { return {0, layout.local().elements()}; }
 
@@ -42,6 +43,15 @@ void add_decoded(const Codec& codec, std::span<const std::byte> codes, std::span
                   codec.name(), added.error().what));
 }
 
+/// A tied table's gradient has two parts, and this stage adds the embedding's.
+bool has_tied_embedding(const RankLayout& layout, const ChunkStateOptions& options) {
+  return options.trains && layout.local().part().embedding && layout.local().shape().tied;
+}
+
+EmbeddingRowsSize rows_size(const RankLayout& layout, const ChunkStateOptions& options) {
+  return embedding_rows_size(layout.local(), options.tokens, options.micro_batches);
+}
+
 StateArray array_of(CanonicalRange range) {
   return StateArray::unfilled(static_cast<std::size_t>(range.size()));
 }
@@ -60,6 +70,7 @@ ChunkState::ChunkState(const RankLayout& layout, const ChunkStateOptions& option
   if (own_weights_.values != nullptr) {
     flat_weights_.emplace(layout.local(), own_weights_.values, true, flat_gradients());
   }
+  if (has_tied_embedding(layout, options)) embedding_rows_.emplace(rows_size(layout, options));
   if (options.trains && options.zero <= 1 && options.ranks > 1) {
     reduction_.emplace(layout, options.buckets, groups, gradients_.values);
   }
@@ -91,22 +102,24 @@ std::int64_t ChunkState::bytes(const RankLayout& layout, const ChunkStateOptions
     const bool gathers = options.zero == 3 && (options.own_weights || !layout.whole());
     bytes += gathers ? 2 * buffers : buffers;
   }
+  if (has_tied_embedding(layout, options)) {
+    bytes += EmbeddingRows<float>::bytes(rows_size(layout, options));
+  }
   return bytes;
 }
 
 std::size_t ChunkState::held_bytes() const {
   return (weights_memory_.size() + gradients_memory_.size()) * sizeof(float) +
          (optimizer_ ? optimizer_->held_bytes() : 0) + (gathered_ ? gathered_->held_bytes() : 0) +
-         (reduced_ ? reduced_->held_bytes() : 0);
+         (reduced_ ? reduced_->held_bytes() : 0) +
+         static_cast<std::size_t>(embedding_rows_ ? embedding_rows_->held_bytes() : 0);
 }
 
 CanonicalRange ChunkState::slice() const { return own_slice(layout_, options_); }
 
-// A tied table that the first stage updates is the last tensor of the stage that holds it as head.
 CanonicalRange ChunkState::owned(const RankLayout& layout, const ChunkStateOptions& options) {
-  const CanonicalRange head = layout.tied_head();
-  const CanonicalRange slice = own_slice(layout, options);
-  return head.size() == 0 ? slice : common(slice, {0, head.begin});
+  return common(own_slice(layout, options),
+                {layout.tied_embedding().end, layout.local().elements()});
 }
 
 std::span<const float> ChunkState::flat_gradients() const {
@@ -140,7 +153,10 @@ void ChunkState::walk_weights() {
 }
 
 BackwardOptions<float> ChunkState::backward_options(double gradient_scale, bool last) {
-  BackwardOptions<float> options{.gradient_scale = gradient_scale, .gradients = gradients_.values};
+  BackwardOptions<float> options{.gradient_scale = gradient_scale,
+                                 .gradients = gradients_.values,
+                                 .embedding_rows = embedding_rows_ ? &*embedding_rows_ : nullptr,
+                                 .last = last};
   if (reduced_) {
     options.places = &*reduced_;
     options.on_ready = [this](std::size_t tensor) { reduced_->ready(tensor); };
@@ -152,6 +168,7 @@ BackwardOptions<float> ChunkState::backward_options(double gradient_scale, bool 
 
 void ChunkState::begin_step() {
   first_of_step_ = true;
+  if (embedding_rows_) embedding_rows_->begin();
   if (reduction_) reduction_->begin();
   if (!reduced_) gradients_memory_.fill_zero();
 }
@@ -169,6 +186,31 @@ void ChunkState::begin_backward() {
 
 void ChunkState::end_micro_batch() {
   if (reduced_) reduced_->finish();
+}
+
+void ChunkState::give_embedding_rows(int to) const {
+  ISTHMUS_CHECK(embedding_rows_.has_value());
+  const std::span<const std::int32_t> tokens = embedding_rows_->tokens();
+  const std::span<const float> values = embedding_rows_->values();
+  groups_.world.send({tokens.data(), static_cast<std::int64_t>(tokens.size()), Dtype::kI32}, to,
+                     kRowsTag);
+  groups_.world.send({values.data(), static_cast<std::int64_t>(values.size()), Dtype::kF32}, to,
+                     kRowsTag);
+}
+
+void ChunkState::take_embedding_rows(kernels::ThreadTeam& team, int from) {
+  const ModelLayout& local = layout_.local();
+  const EmbeddingRowsSize size = rows_size(layout_, options_);
+  const std::int64_t count = size.most() * size.channels;
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(size.most()));
+  const kernels::AlignedBuffer values(static_cast<std::size_t>(count) * sizeof(float));
+  groups_.world.receive({tokens.data(), size.most(), Dtype::kI32}, from, kRowsTag);
+  groups_.world.receive({values.data(), count, Dtype::kF32}, from, kRowsTag);
+  const BackwardOptions<float> options = backward_options(1, true);
+  add_rows(team, tokens, static_cast<const float*>(values.data()), size.channels,
+           options.tensor(local, local.head()));
+  if (options.on_ready) options.on_ready(local.head());
+  end_micro_batch();
 }
 
 void ChunkState::sum_gradients() {
@@ -212,7 +254,7 @@ void ChunkState::update(kernels::ThreadTeam& team, double lr, double gradient_sc
     if (canonical != nullptr) change_ = {};  // where all ranks see the weights
   }
   if (own_weights_.values != nullptr && canonical != nullptr) {
-    layout_.give(values, own, false, canonical);
+    layout_.give(values, own, canonical);
   }
   forget_gathered();
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/state_memory.h"
+#include "inner/embedding_rows.h"
 #include "inner/gathered_weights.h"
 #include "inner/gradient_reduction.h"
 #include "inner/local_values.h"
@@ -36,6 +37,8 @@ struct ChunkStateOptions {
   bool trains = true;
   InnerConfig inner = {};              // with zero >= 1
   GradientBucketOptions buckets = {};  // of whole gradients
+  std::int64_t tokens = 0;             // of a data-parallel rank in a step
+  std::int64_t micro_batches = 1;      // in which they come
 };
 
 /// What can be collected from all ranks, or handed out to them.
@@ -51,7 +54,7 @@ class ChunkState {
 
   /// Values whose sums of gradients this rank keeps. REQUIRES: zero >= 1.
   [[nodiscard]] CanonicalRange slice() const;
-  /// Values that this rank updates: its slice, less a tied table, which the first stage updates.
+  /// Values that this rank updates: its slice, less a tied table that the last stage updates.
   [[nodiscard]] CanonicalRange owned() const { return owned(layout_, options_); }
   /// The same of another rank.
   [[nodiscard]] static CanonicalRange owned(const RankLayout& layout,
@@ -86,6 +89,12 @@ class ChunkState {
   void begin_forward();
   void begin_backward();
   void end_micro_batch();
+  /// After a step's last pass what the embedding adds to a tied table goes to the rank `to`, whose
+  /// stage has it as its head: of as many rows as a step can touch, so that traffic does not depend
+  /// on tokens. REQUIRES: the layout's tied_embedding().
+  void give_embedding_rows(int to) const;
+  /// The same there: the table's gradient is then final, and the last micro-batch ended.
+  void take_embedding_rows(kernels::ThreadTeam& team, int from);
   /// Gradients are summed over the ranks: each is left with its shares (gradient_shares.h), or with
   /// its slice. Whole ones travel since the last backward pass; waits for them. Collective.
   void sum_gradients();
@@ -137,7 +146,8 @@ class ChunkState {
   std::optional<GatheredWeights> gathered_;     // with zero = 3 where weights are the rank's own
   std::optional<ReducedGradients> reduced_;     // with zero >= 2
   std::optional<GradientReduction> reduction_;  // of whole gradients that others have too
-  const Codec* change_codec_ = nullptr;         // of the groups
+  std::optional<EmbeddingRows<float>> embedding_rows_;
+  const Codec* change_codec_ = nullptr;  // of the groups
   std::vector<std::byte> change_;
   bool first_of_step_ = true;
 };

@@ -28,6 +28,7 @@ class GatheredWeights final : public Weights<float> {
   void forward() {
     step_ = 1;
     before_layers_ = true;
+    start(0);  // first of all everywhere, as in `walk`: a tied head's table too
   }
   void backward() { step_ = -1; }
   /// The slices have changed.

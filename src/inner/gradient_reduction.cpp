@@ -24,9 +24,6 @@ GradientReduction::GradientReduction(const RankLayout& layout, const GradientBuc
 void GradientReduction::begin() {
   reducing_.clear();
   ready_.assign(ready_.size(), false);
-  // A stage that has a tied model's table as its head is not told of it: the head's pass is over
-  // when the first of its other gradients is final.
-  if (layout_.tied_head().size() > 0) ready_[layout_.local().head()] = true;
   final_from_ = ready_.size();
   settled_from_ = layout_.local().elements();
 }

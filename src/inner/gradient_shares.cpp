@@ -21,20 +21,11 @@ std::vector<CanonicalRange> gradient_shares(const RankLayout& layout, const Mesh
   return GradientBuckets(layout.local().elements(), bucket_options(options)).shares(dp);
 }
 
-void give_share(const RankLayout& layout, const LocalValues& local, CanonicalRange share, bool tied,
+void give_share(const RankLayout& layout, const LocalValues& local, CanonicalRange share,
                 float* canonical) {
-  const CanonicalRange head = layout.tied_head();
-  const auto give = [&](CanonicalRange range) {
-    layout.give(local.at(range.begin), range, tied, canonical);
-  };
-  if (tied) {
-    give(common(share, head));
-  } else if (head.size() == 0) {
-    give(share);
-  } else {
-    give(common(share, {0, head.begin}));
-    give(common(share, {head.end, layout.local().elements()}));
-  }
+  const CanonicalRange own =
+      common(share, {layout.tied_embedding().end, layout.local().elements()});
+  layout.give(local.at(own.begin), own, canonical);
 }
 
 }  // namespace isthmus

@@ -17,10 +17,8 @@ namespace isthmus {
 /// Values of a chunk whose sums data-parallel rank `dp` is left with, ascending.
 [[nodiscard]] std::vector<CanonicalRange> gradient_shares(const RankLayout& layout,
                                                           const MeshOptions& options, int dp);
-/// canonical gradients := those of `local` in `share`, which it has; the head of a tied model,
-/// whose table the first stage writes, only when `tied`, and then added. REQUIRES: all others
-/// before the tied ones.
-void give_share(const RankLayout& layout, const LocalValues& local, CanonicalRange share, bool tied,
+/// canonical gradients := those of `local` in `share`, which it has, but for a tied_embedding().
+void give_share(const RankLayout& layout, const LocalValues& local, CanonicalRange share,
                 float* canonical);
 
 }  // namespace isthmus

@@ -104,7 +104,8 @@ MemoryEstimate loop_memory(const ModelLayout& layout, const LanguageModelOptions
   }
   const std::int64_t rows = options.sequences / options.micro_batches * options.context;
   if (options.forward_only) return inference_memory(layout, rows, options.bf16);
-  return training_memory(layout, options.inner, rows, options.recompute, options.bf16);
+  return training_memory(layout, options.inner, rows, options.recompute, options.bf16,
+                         options.micro_batches);
 }
 
 LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchProvider batches) try
@@ -123,6 +124,10 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
   } else {
     model_.emplace(layout_, options.sequences / options.micro_batches * options.context,
                    purpose_of(options), options.bf16);
+    if (layout_.shape().tied && !options.forward_only) {
+      embedding_rows_.emplace(
+          embedding_rows_size(layout_, options.sequences * options.context, options.micro_batches));
+    }
   }
   initialize(team_, layout_, options.seed, values());
   if (!options.forward_only) {
@@ -204,6 +209,7 @@ InnerStep LanguageModelLoop::run_pass(StepIndex t, const GradientReady& on_ready
 LossSum LanguageModelLoop::gradient_pass(const TokenBatch& batch, std::int64_t targets,
                                          const GradientReady& on_ready) {
   clear_gradients();
+  if (embedding_rows_) embedding_rows_->begin();
   FlatWeights<float> flat(layout_, values().data());
   PagedWeights weights(
       flat, layout_, [this](std::size_t i) { return of_tensor(values(), layout_.tensors()[i]); },
@@ -213,12 +219,14 @@ LossSum LanguageModelLoop::gradient_pass(const TokenBatch& batch, std::int64_t t
   for (std::int64_t part = 0; part < options_.micro_batches; ++part) {
     BackwardOptions<float> backward{.gradient_scale = 1 / static_cast<double>(targets),
                                     .gradients = all_gradients().data(),
+                                    .embedding_rows = embedding_rows_ ? &*embedding_rows_ : nullptr,
+                                    .last = part + 1 == options_.micro_batches,
                                     .on_ready = {},
                                     .on_part = [&](PassPart begun) {
                                       weights.begin(begun);
                                       if (on_part_) on_part_(begun);
                                     }};
-    if (part + 1 == options_.micro_batches) backward.on_ready = on_ready;
+    if (backward.last) backward.on_ready = on_ready;
     sum += model_->loss_and_gradients(team_, weights, samples_of(batch, part * share, share),
                                       backward);
   }
@@ -337,6 +345,7 @@ InnerStep LanguageModelLoop::train_loss(StepIndex t, SampleShare share,
 std::size_t LanguageModelLoop::held_bytes() const {
   const std::size_t values = values_.size() + gradients_.size() + source_values_.size();
   return values * sizeof(float) + (optimizer_ ? optimizer_->held_bytes() : 0) +
+         static_cast<std::size_t>(embedding_rows_ ? embedding_rows_->held_bytes() : 0) +
          (model_ ? model_->held_bytes() : mesh_->held_bytes());
 }
 

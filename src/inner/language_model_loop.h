@@ -134,9 +134,10 @@ class LanguageModelLoop final : public InnerLoop {
   StateArray gradients_;                       // with sharded_: from the first `gradients` on
   std::optional<InnerOptimizer> optimizer_;    // none when forward only, or
   std::optional<LanguageModel<float>> model_;  // one rank
-  std::unique_ptr<MeshModel> mesh_;            // several
-  std::optional<ShardedOptimizer> sharded_;    // in place of optimizer_: the ranks' own
-  StateArray source_values_;                   // what a mesh reads for a ParameterSource
+  std::optional<EmbeddingRows<float>> embedding_rows_;  // of its tied table
+  std::unique_ptr<MeshModel> mesh_;                     // several
+  std::optional<ShardedOptimizer> sharded_;             // in place of optimizer_: the ranks' own
+  StateArray source_values_;                            // what a mesh reads for a ParameterSource
   std::vector<Parameter> parameters_;
   std::vector<double> squares_;  // of each parameter's gradient
   std::function<void(PassPart)> on_part_;

@@ -137,7 +137,6 @@ class MeshProcess {
     if (order.ask == Ask::kTrain) {
       exchange_.collect_gradients(first.collected);
     } else {
-      update_->share_tied_gradients();
       std::vector<double> squares(tensors_);
       update_->sum_squares(squares);
       std::ranges::copy_n(squares.begin(), static_cast<std::ptrdiff_t>(first.squares.size()),

@@ -87,7 +87,9 @@ ChunkStateOptions state_options(const MeshOptions& options, const MeshPosition& 
           .own_weights = own_weights,
           .trains = trains(options),
           .inner = options.inner,
-          .buckets = bucket_options(options)};
+          .buckets = bucket_options(options),
+          .tokens = rows_of(options) * options.micro_batches,
+          .micro_batches = options.micro_batches};
 }
 
 }  // namespace
@@ -110,10 +112,12 @@ struct MeshRank::Chunk {
       : layout(std::move(held)),
         first(share.first_stage),
         last(share.last_stage),
+        awaits_rows(last && !first && layout.local().shape().tied),
         state(layout, options, groups) {}
 
   RankLayout layout;
   bool first, last;  // of all stages
+  bool awaits_rows;  // its head is a table of which another stage has the embedding's gradient
   ChunkState state;
   std::vector<Slot> slots;
 };
@@ -239,6 +243,15 @@ LossSum MeshRank::train(const TokenBatch& batch, double gradient_scale) {
   for (const PipelineOp& op : schedule_.operations[static_cast<std::size_t>(at_.pp)]) {
     run(op, share, gradient_scale, sum);
   }
+  const auto stage_at = [&](int pp) {
+    return mesh_rank(options_.mesh, {.tp = at_.tp, .pp = pp, .dp = at_.dp});
+  };
+  if (chunks_.front()->layout.tied_embedding().size() > 0) {
+    chunks_.front()->state.give_embedding_rows(stage_at(options_.mesh.pp - 1));
+  }
+  if (chunks_.back()->awaits_rows) {
+    chunks_.back()->state.take_embedding_rows(team_, stage_at(0));
+  }
   for (const auto& chunk : chunks_) {
     for (Slot& slot : chunk->slots) slot.settle();
   }
@@ -291,7 +304,7 @@ void MeshRank::run(const PipelineOp& op, const TokenBatch& share, double gradien
       slot.settle();
       chunk.state.begin_backward();
       model.stage_backward(pass, weights, batch.inputs.data(), backward);
-      chunk.state.end_micro_batch();
+      if (!last || !chunk.awaits_rows) chunk.state.end_micro_batch();
       if (chunk.first && !split) slot.micro_batch = -1;
       break;
     case PipelineOpKind::kSendBackward:

@@ -50,18 +50,12 @@ class ThreadMesh final : public MeshModel {
       rank.use_weights(weights);
       sums[i] = rank.train(batch, gradient_scale);
       rank.sum_gradients();
-      const auto give = [&](bool tied) {
-        for (std::size_t k = 0; k < rank.chunks(); ++k) {
-          const RankLayout& layout = rank.layout(k);
-          for (const CanonicalRange& share :
-               gradient_shares(layout, options_, rank.position().dp)) {
-            give_share(layout, rank.state(k).gradients(), share, tied, gradients);
-          }
+      for (std::size_t k = 0; k < rank.chunks(); ++k) {
+        const RankLayout& layout = rank.layout(k);
+        for (const CanonicalRange& share : gradient_shares(layout, options_, rank.position().dp)) {
+          give_share(layout, rank.state(k).gradients(), share, gradients);
         }
-      };
-      give(false);
-      team_.world(i).barrier();
-      give(true);
+      }
     });
     return sum_of(sums);
   }
@@ -73,7 +67,6 @@ class ThreadMesh final : public MeshModel {
       ranks_[i]->use_weights(weights);
       sums[i] = ranks_[i]->train(batch, gradient_scale);
       ranks_[i]->sum_gradients();
-      updates_[i]->share_tied_gradients();
       std::vector<double> of_all(squares.size());
       updates_[i]->sum_squares(of_all);
       if (i == 0) std::ranges::copy(of_all, squares.begin());
@@ -84,7 +77,7 @@ class ThreadMesh final : public MeshModel {
 
   void collect(RankValues what, float* canonical) override {
     for_chunks(what, [&](const RankLayout& layout, const LocalValues& own) {
-      layout.give(own.values, own.range, false, canonical);
+      layout.give(own.values, own.range, canonical);
     });
   }
 

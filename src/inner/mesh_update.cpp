@@ -25,8 +25,8 @@ MeshUpdate::MeshUpdate(const ModelLayout& canonical, const MeshOptions& options,
   const RankLayout first = std::move(MeshRank::layouts(canonical, options, rank_at(0, 0)).front());
   const RankLayout last =
       std::move(MeshRank::layouts(canonical, options, rank_at(options.mesh.pp - 1, 0)).back());
-  first_ = {first.local().tensors()[first.local().embedding()].elements, first.local().elements()};
-  last_ = {last.tied_head(), last.local().elements()};
+  first_ = {first.tied_embedding(), first.local().elements()};
+  last_ = {last.local().tensors()[last.local().head()].elements, last.local().elements()};
   ISTHMUS_CHECK(first_.table.size() == last_.table.size(), first_.table.size());
 }
 
@@ -42,33 +42,6 @@ bool MeshUpdate::has_last_stage() const { return rank_.position().pp + 1 == opti
 CanonicalRange MeshUpdate::table_slice(const Stage& stage, int dp) const {
   const CanonicalRange slice = slice_of(stage.elements, options_.mesh.dp, dp);
   return moved(common(slice, stage.table), -stage.table.begin);
-}
-
-void MeshUpdate::share_tied_gradients() {
-  if (first_.table.size() == 0) return;
-  Communicator& world = rank_.groups().world;
-  const int own = rank_.position().dp;
-  if (has_last_stage()) {
-    const LocalValues sums = rank_.state(rank_.chunks() - 1).gradients();
-    for (int dp = 0; dp < options_.mesh.dp; ++dp) {
-      const CanonicalRange both = common(table_slice(first_, dp), table_slice(last_, own));
-      if (both.size() == 0) continue;
-      world.send({sums.at(last_.table.begin + both.begin), both.size(), Dtype::kF32},
-                 rank_at(0, dp), kTableTag);
-    }
-  }
-  if (!has_first_stage()) return;
-  const LocalValues sums = rank_.state(0).gradients();
-  std::vector<float> more;
-  for (int dp = 0; dp < options_.mesh.dp; ++dp) {
-    const CanonicalRange both = common(table_slice(first_, own), table_slice(last_, dp));
-    if (both.size() == 0) continue;
-    more.resize(static_cast<std::size_t>(both.size()));
-    world.receive({more.data(), both.size(), Dtype::kF32}, rank_at(options_.mesh.pp - 1, dp),
-                  kTableTag);
-    float* const to = sums.at(first_.table.begin + both.begin);
-    for (std::size_t i = 0; i < more.size(); ++i) to[i] += more[i];
-  }
 }
 
 void MeshUpdate::sum_squares(std::span<double> squares) {
@@ -151,29 +124,29 @@ void MeshUpdate::spread_owned() {
   give_table();
 }
 
-/// The table's slices of the two stages are cut elsewhere: to each rank of the last one what the
-/// first one's have of its own. The other way round as gradients in share_tied_gradients.
+/// The table's slices of the two stages are cut elsewhere: to each rank of the first one what the
+/// last one's have of its own.
 void MeshUpdate::give_table_slices() {
   if (first_.table.size() == 0) return;
   Communicator& world = rank_.groups().world;
   const int own = rank_.position().dp;
-  if (has_first_stage()) {
-    const LocalValues weights = rank_.state(0).own_weights();
+  if (has_last_stage()) {
+    const LocalValues weights = rank_.state(rank_.chunks() - 1).own_weights();
     for (int dp = 0; dp < options_.mesh.dp; ++dp) {
-      const CanonicalRange both = common(table_slice(first_, own), table_slice(last_, dp));
+      const CanonicalRange both = common(table_slice(last_, own), table_slice(first_, dp));
       if (both.size() == 0) continue;
-      world.send({weights.at(first_.table.begin + both.begin), both.size(), Dtype::kF32},
-                 rank_at(options_.mesh.pp - 1, dp), kTableTag);
+      world.send({weights.at(last_.table.begin + both.begin), both.size(), Dtype::kF32},
+                 rank_at(0, dp), kTableTag);
     }
   }
-  if (!has_last_stage()) return;
-  ChunkState& state = rank_.state(rank_.chunks() - 1);
+  if (!has_first_stage()) return;
+  ChunkState& state = rank_.state(0);
   const LocalValues weights = state.own_weights();
   for (int dp = 0; dp < options_.mesh.dp; ++dp) {
-    const CanonicalRange both = common(table_slice(first_, dp), table_slice(last_, own));
+    const CanonicalRange both = common(table_slice(last_, dp), table_slice(first_, own));
     if (both.size() == 0) continue;
-    world.receive({weights.at(last_.table.begin + both.begin), both.size(), Dtype::kF32},
-                  rank_at(0, dp), kTableTag);
+    world.receive({weights.at(first_.table.begin + both.begin), both.size(), Dtype::kF32},
+                  rank_at(options_.mesh.pp - 1, dp), kTableTag);
   }
   state.wrote_weights();
   state.forget_gathered();
@@ -183,14 +156,14 @@ void MeshUpdate::give_table() {
   if (first_.table.size() == 0) return;
   Communicator& world = rank_.groups().world;
   const int dp = rank_.position().dp;
-  if (has_first_stage()) {
-    world.send(
+  if (has_last_stage()) {
+    world.send({rank_.state(rank_.chunks() - 1).own_weights().at(last_.table.begin),
+                last_.table.size(), Dtype::kF32},
+               rank_at(0, dp), kTableTag);
+  } else if (has_first_stage()) {
+    world.receive(
         {rank_.state(0).own_weights().at(first_.table.begin), first_.table.size(), Dtype::kF32},
         rank_at(options_.mesh.pp - 1, dp), kTableTag);
-  } else if (has_last_stage()) {
-    world.receive({rank_.state(rank_.chunks() - 1).own_weights().at(last_.table.begin),
-                   last_.table.size(), Dtype::kF32},
-                  rank_at(0, dp), kTableTag);
   }
 }
 

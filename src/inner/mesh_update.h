@@ -2,7 +2,7 @@
 // One rank's part of updating a mesh whose data-parallel ranks share the optimizer's state out
 // (ZeRO, arXiv:1910.02054): each updates its slice of the weights with its slice of the gradients'
 // sums. What is updated, clipped and counted is each canonical value once; a table that the first
-// and the last stage hold is the first one's, tensors that all tensor-parallel ranks have are
+// and the last stage hold is the last one's, tensors that all tensor-parallel ranks have are
 // updated by each of them and count with the first.
 //
 // DETERMINISM: weights get the bits of one update of all of them. The norm is summed slice by
@@ -25,18 +25,15 @@ class MeshUpdate {
   /// squares (canonical tensors,) := the squared norm of each one's gradient, the same on every
   /// rank. After rank.sum_gradients(). Collective over the mesh.
   void sum_squares(std::span<double> squares);
-  /// Adds the last stage's sums for a tied table to the first one's. Before `sum_squares`;
-  /// collective over the mesh.
-  void share_tied_gradients();
   /// Updates the rank's slices. canonical: where weights lie that all ranks see, or null.
   void update(double lr, double gradient_scale, float* canonical);
   /// After `update`, where weights are the rank's own: all data-parallel ranks have all slices
   /// again, by what the update has changed where there is a codec for it, unless passes gather them
-  /// (ZeRO 3); and the last stage has what the first one has updated of a tied table. Collective
+  /// (ZeRO 3); and the first stage has what the last one has updated of a tied table. Collective
   /// over the mesh.
   void gather_weights();
   /// Others than ranks have changed what each owns: all data-parallel ranks get all slices as they
-  /// are, unless passes gather them (ZeRO 3), and the last stage its part of a tied table.
+  /// are, unless passes gather them (ZeRO 3), and the first stage its part of a tied table.
   /// Collective over the mesh.
   void spread_owned();
 

@@ -312,11 +312,19 @@ void LanguageModel<Real>::stage_backward(const Pass& pass, Weights<Real>& weight
                      [&] { ready_from(layout_.upper_half(), layout_.tensors_per_layer()); });
     if (part_ == BackwardPart::kAll) ready_from(0, layout_.upper_half());
   }
-  if (!layout_.part().embedding) return;
+  if (!layout_.part().embedding) {
+    if (layout_.part().head && s.tied && !options.last) ready(layout_.head());
+    return;
+  }
   const bool gpt2 = s.architecture == Architecture::kGpt2;
-  add_embedding_gradients(pass, layout_, vocabulary_, d_stream, ids,
-                          options.tensor(layout_, layout_.embedding()),
-                          gpt2 ? options.tensor(layout_, layout_.positions()) : nullptr);
+  Real* const positions = gpt2 ? options.tensor(layout_, layout_.positions()) : nullptr;
+  Real* const table = options.tensor(layout_, layout_.embedding());
+  if (EmbeddingRows<Real>* const rows = options.embedding_rows) {
+    rows->add(pass, layout_, vocabulary_, d_stream, ids, positions);
+    if (options.last && layout_.part().head) rows->add_to(pass.team, table);
+  } else {
+    add_embedding_gradients(pass, layout_, vocabulary_, d_stream, ids, table, positions);
+  }
   if (gpt2) ready(layout_.positions());
   ready(layout_.embedding());
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "inner/arena.h"
+#include "inner/embedding_rows.h"
 #include "inner/model_block.h"
 #include "inner/model_embedding.h"
 #include "inner/model_gradients.h"
@@ -43,6 +44,12 @@ struct BackwardOptions {
   Real* gradients = nullptr;  // canonical layout, accumulated
   /// Where they are added instead; may be null.
   Gradients<Real>* places = nullptr;
+  /// Of a tied table: what the embedding adds is kept here until the `last` micro-batch of a step.
+  /// Where the model has the head too it is added to the table then; else the caller gives it to
+  /// the stage that has, whose `on_ready` is not told of the table in that micro-batch. Null: added
+  /// to the table at once.
+  EmbeddingRows<Real>* embedding_rows = nullptr;
+  bool last = true;
   /// Called with each tensor whose gradient this pass has finished, in backward order; may be
   /// empty.
   GradientReady on_ready;

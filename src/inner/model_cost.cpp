@@ -41,7 +41,8 @@ double optimizer_flops(const ModelLayout& layout, const InnerConfig& inner) {
 }
 
 MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inner,
-                               std::int64_t rows, Recompute recompute, bool bf16) {
+                               std::int64_t rows, Recompute recompute, bool bf16,
+                               std::int64_t micro_batches) {
   MemoryEstimate memory;
   memory.parameters = layout.elements() * kFloatBytes;
   memory.gradients = memory.parameters;
@@ -55,6 +56,10 @@ MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inn
   }
   using Model = LanguageModel<float>;
   memory.activations = Model::arena_bytes(layout, rows, Model::training(recompute), bf16);
+  if (layout.shape().tied) {
+    memory.activations += EmbeddingRows<float>::bytes(
+        embedding_rows_size(layout, rows * micro_batches, micro_batches));
+  }
   memory.logits = logits_bytes(layout, rows);
   return memory;
 }

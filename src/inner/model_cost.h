@@ -25,7 +25,7 @@ struct MemoryEstimate {
   std::int64_t gradients = 0;
   std::int64_t moments = 0;      // of the inner optimizer
   std::int64_t update = 0;       // its scratch: Muon's, of the largest matrix
-  std::int64_t activations = 0;  // arena of one micro-batch
+  std::int64_t activations = 0;  // arena of one micro-batch, a step's rows of a tied embedding
   std::int64_t logits = 0;       // the chunk of logits that exists at a time
   std::int64_t shares = 0;       // weights, gradients and moments that a mesh's ranks hold
   [[nodiscard]] std::int64_t total() const {
@@ -33,12 +33,12 @@ struct MemoryEstimate {
   }
 };
 
-/// Bytes of one worker's inner loop with `rows` = sequences * context of a micro-batch. Not
+/// Bytes of one worker's inner loop with `rows` = sequences * context of each micro-batch. Not
 /// counted: the outer loop's anchors, batches, packing buffers of the kernels (a few MiB).
 [[nodiscard]] MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inner,
                                              std::int64_t rows,
                                              Recompute recompute = Recompute::kNone,
-                                             bool bf16 = false);
+                                             bool bf16 = false, std::int64_t micro_batches = 1);
 
 /// The same of a mesh of ranks in one process, of those that are processes the first: `activations`
 /// holds what all ranks in it hold beside their shares of the state, buffers included. REQUIRES:

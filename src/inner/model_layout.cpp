@@ -21,7 +21,9 @@ ModelLayout::ModelLayout(const ModelShape& shape, const ModelPart& part)
   const bool gpt2 = shape.architecture == Architecture::kGpt2;
   const std::string embedding = gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight";
   const std::vector<std::int64_t> table = {shape.vocab, shape.d_model};
-  if (part.embedding) append(embedding, kNoLayer, table, TensorInit::kNormal);
+  if (part.embedding || (part.head && shape.tied)) {
+    append(embedding, kNoLayer, table, TensorInit::kNormal);
+  }
   if (part.embedding && gpt2) {
     append("transformer.wpe.weight", kNoLayer, {shape.positions, shape.d_model},
            TensorInit::kNormal);
@@ -50,7 +52,6 @@ ModelLayout::ModelLayout(const ModelShape& shape, const ModelPart& part)
     append("model.norm.weight", kNoLayer, {shape.d_model}, TensorInit::kOne);
   }
   if (!shape.tied) append("lm_head.weight", kNoLayer, table, TensorInit::kNormal);
-  if (shape.tied && !part.embedding) append(embedding, kNoLayer, table, TensorInit::kNormal);
 }
 
 std::size_t ModelLayout::first_tensor(std::int64_t layer) const {
@@ -73,9 +74,7 @@ std::size_t ModelLayout::final_norm_bias() const {
   return first_after_layers_ + 1;
 }
 
-std::size_t ModelLayout::head() const {
-  return shape_.tied && part_.embedding ? embedding() : tensors_.size() - 1;
-}
+std::size_t ModelLayout::head() const { return shape_.tied ? 0 : tensors_.size() - 1; }
 
 void ModelLayout::append(std::string name, int layer, std::vector<std::int64_t> shape,
                          TensorInit init) {

@@ -51,13 +51,14 @@ struct TensorInfo {
 struct ModelPart {
   std::int64_t first_layer = 0;  // names count from here; their number is the shape's
   bool embedding = true;         // token (and position) embedding come first
-  bool head = true;              // final norm and output head come last
+  bool head = true;              // final norm and output head come last, but for a tied table
 };
 
 class ModelLayout {
  public:
-  /// With a part: its tensors one after another, under their names in the whole model. A stage that
-  /// has the head of a tied model but not the embedding holds the embedding's table as its head.
+  /// With a part: its tensors in the order and under the names of the whole model. A stage that has
+  /// the head of a tied model but not the embedding holds the embedding's table, first, as its
+  /// head.
   explicit ModelLayout(const ModelShape& shape, const ModelPart& part = {});
 
   [[nodiscard]] const ModelShape& shape() const { return shape_; }

@@ -4,7 +4,7 @@
 // buffer of it. Layers take turns in two buffers, so that one can travel while the other is used;
 // what lies before and after the layers shares a third one, or has two where a tied table is used
 // at both ends. A pipeline stage has layers, and at most one of the others unless it is the whole
-// model. Immutable; safe to share.
+// model or has a tied table as its head, which lies before them. Immutable; safe to share.
 #pragma once
 
 #include <cstddef>

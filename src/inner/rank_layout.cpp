@@ -62,8 +62,8 @@ RankLayout::RankLayout(const ModelLayout& canonical, const RankShare& share)
     if (tensors_.back().held == Held::kCopy) copied_.push_back(tensor.elements);
   }
   const ModelPart& part = local_.part();
-  if (part.head && !part.embedding && canonical.shape().tied) {
-    tied_head_ = local_.tensors()[local_.head()].elements;
+  if (part.embedding && !part.head && canonical.shape().tied) {
+    tied_embedding_ = local_.tensors()[local_.embedding()].elements;
   }
 }
 
@@ -154,13 +154,13 @@ bool RankLayout::answers_for(std::size_t local_tensor) const {
   return share_.rank % (held == Held::kCopy ? copies_ : share_.ranks) == 0;
 }
 
-// Local tensors are in canonical order, but for a tied head, which is the last.
+// Local tensors are in canonical order.
 CanonicalRange RankLayout::places(std::size_t begin, std::size_t end) const {
   CanonicalRange all{0, 0};
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     const CanonicalRange here = local_.tensors()[t].elements;
     const bool wanted = tensors_[t].canonical >= begin && tensors_[t].canonical < end;
-    if (!wanted || here == tied_head_) continue;
+    if (!wanted || here == tied_embedding_) continue;
     if (all.size() == 0) all.begin = here.begin;
     all.end = here.end;
   }
@@ -179,15 +179,13 @@ void RankLayout::take(const float* canonical, CanonicalRange range, float* value
   }
 }
 
-void RankLayout::give(const float* values, CanonicalRange range, bool add, float* canonical) const {
+void RankLayout::give(const float* values, CanonicalRange range, float* canonical) const {
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     const CanonicalRange here = common(local_.tensors()[t].elements, range);
     if (here.size() == 0 || !answers_for(t)) continue;
     for (const Piece& piece : tensors_[t].pieces) {
       for_rows_in(piece, here, [&](const Overlap& part) {
-        const float* const from = values + (part.local - range.begin);
-        float* const to = canonical + part.canonical;
-        for (std::int64_t i = 0; i < part.count; ++i) to[i] = add ? to[i] + from[i] : from[i];
+        std::copy_n(values + (part.local - range.begin), part.count, canonical + part.canonical);
       });
     }
   }

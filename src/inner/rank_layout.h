@@ -61,20 +61,21 @@ class RankLayout {
   [[nodiscard]] std::span<const CanonicalRange> partial() const { return partial_; }
   /// Those that are to be added over the ranks with the same key heads.
   [[nodiscard]] std::span<const CanonicalRange> copied() const { return copied_; }
-  /// Places in local() of an embedding's table that another stage holds too: this stage's head.
-  [[nodiscard]] CanonicalRange tied_head() const { return tied_head_; }
+  /// Places in local() of an embedding's table whose gradient another stage has, and updates it:
+  /// the one that holds it as its head. Before all others.
+  [[nodiscard]] CanonicalRange tied_embedding() const { return tied_embedding_; }
 
   /// values (range.size(),), of the local places in `range` := those among the canonical ones.
   void take(const float* canonical, CanonicalRange range, float* values) const;
-  /// Canonical values := (or +=, with `add`) this rank's `values` (range.size(),), of those local
-  /// places in `range` that this rank answers for.
-  void give(const float* values, CanonicalRange range, bool add, float* canonical) const;
+  /// Canonical values := this rank's `values` (range.size(),), of those local places in `range`
+  /// that this rank answers for.
+  void give(const float* values, CanonicalRange range, float* canonical) const;
 
   /// This rank answers for its shares of tensors, and for what several ranks have as the first of
   /// these, so that nothing is counted twice.
   [[nodiscard]] bool answers_for(std::size_t local_tensor) const;
   /// Places in local() of what the rank has of the canonical tensors [begin, end), which lie
-  /// together, but for a tied_head(); empty where it has none of them.
+  /// together, but for a tied_embedding(); empty where it has none of them.
   [[nodiscard]] CanonicalRange places(std::size_t begin, std::size_t end) const;
   /// Index in the canonical layout of a tensor of local().
   [[nodiscard]] std::size_t canonical_tensor(std::size_t local_tensor) const {
@@ -96,7 +97,7 @@ class RankLayout {
   bool whole_;
   std::vector<Tensor> tensors_;
   std::vector<CanonicalRange> partial_, copied_;
-  CanonicalRange tied_head_{0, 0};
+  CanonicalRange tied_embedding_{0, 0};
 };
 
 }  // namespace isthmus

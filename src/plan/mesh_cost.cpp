@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "inner/embedding_rows.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/muon.h"
 #include "plan/mesh_passes.h"
@@ -117,6 +118,9 @@ RankMemory memory_of(const MeshWorkload& workload, const MeshChoice& choice, con
     memory.activations +=
         in_flight(choice, rounds, pipeline_rank, static_cast<int>(chunk)) *
         arena_bytes(workload.shape, choice, share.stages[chunk].layers.size(), rows);
+    if (share.stages[chunk].first && workload.shape.tied) {
+      memory.activations += EmbeddingRows<float>::bytes(embedding_rows_of(workload, choice));
+    }
     if (share.stages[chunk].last) {
       const std::int64_t vocab = divided(workload.shape.vocab, choice.tp);
       memory.logits = kernels::cross_entropy_chunk(rows, vocab) * vocab * kFloatBytes;
@@ -220,7 +224,7 @@ RankCost cost_of(const ModelLayout& layout, const MeshWorkload& workload, const 
     cost.volumes.tensor += scaled(work.weight, choice.micro_batches);
     cost.stages.push_back(work);
   }
-  add_step_volumes(workload, choice, share, cost.volumes);
+  add_step_volumes(layout, workload, choice, share, cost.volumes);
   cost.volumes.site = site_volume(layout, choice, share, pipeline_rank);
   cost.data = data_volumes(workload, choice, share, pipeline_rank);
   cost.volumes.data += scaled(cost.data.reduce, cost.data.reduces);

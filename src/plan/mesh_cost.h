@@ -70,7 +70,8 @@ struct RankMemory {
   std::int64_t gradients = 0;
   std::int64_t moments = 0;
   std::int64_t update = 0;       // the optimizer's scratch
-  std::int64_t activations = 0;  // arenas of all micro-batches in flight, and a pass's scratch
+  std::int64_t activations = 0;  // arenas of all micro-batches in flight, a pass's scratch, and
+                                 // of a tied embedding's gradient the rows that a step can touch
   std::int64_t logits = 0;
   std::int64_t buffers = 0;  // what is gathered: a layer (ZeRO 3), its gradient (2, 3), a sequence
   std::int64_t outer = 0;    // what the outer method demands, of the site's first rank or of each
@@ -91,10 +92,12 @@ struct Volume {
 };
 
 struct RankVolumes {
-  Volume tensor;      // within the layers of a micro-batch
-  Volume pipeline;    // activations and their gradients, sent
-  Volume data;        // gradients and parameters over the data-parallel ranks
-  Volume embeddings;  // gradients of a tied table that the first and the last stage hold
+  Volume tensor;    // within the layers of a micro-batch
+  Volume pipeline;  // activations and their gradients, sent
+  Volume data;      // gradients and parameters over the data-parallel ranks
+  /// Messages of a tied table: rows of its gradient that the first stage sends to the last one,
+  /// and with ZeRO the weights that come back.
+  Volume embeddings;
   /// Between ranks that are processes, without ZeRO: weights that the site's first one sends to the
   /// first data-parallel rank of each share, gradients' sums that the others send to it.
   Volume site;

@@ -133,8 +133,22 @@ std::int64_t scratch_bytes(const ModelShape& s, const MeshChoice& choice, std::i
 
 }  // namespace
 
+std::int64_t elements_of(const StageShare& stage) {
+  std::int64_t elements = 0;
+  for (const TensorShare& tensor : stage.tensors) elements += tensor.elements;
+  return elements;
+}
+
 std::int64_t micro_batch_rows(const MeshWorkload& workload, const MeshChoice& choice) {
   return workload.sequences / choice.dp / choice.micro_batches * workload.context;
+}
+
+EmbeddingRowsSize embedding_rows_of(const MeshWorkload& workload, const MeshChoice& choice) {
+  const std::int64_t rows = micro_batch_rows(workload, choice);
+  return {.table = (workload.shape.vocab + choice.tp - 1) / choice.tp,
+          .channels = workload.shape.d_model,
+          .step = rows * choice.micro_batches,
+          .micro_batch = rows};
 }
 
 std::int64_t wide_bytes(const MeshChoice& choice) { return choice.bf16 ? kBf16Bytes : kFloatBytes; }
@@ -177,10 +191,9 @@ MeshShare mesh_share(const ModelLayout& layout, const MeshChoice& choice, int pi
     };
     const bool both = stage.first && stage.last;
     const bool gpt2 = shape.architecture == Architecture::kGpt2;
-    if (stage.first) {
-      add(layout.embedding(), shape.tied && both);
-      if (gpt2) add(layout.positions(), false);
-    }
+    const bool tied_head = shape.tied && stage.last;
+    if (stage.first || tied_head) add(layout.embedding(), tied_head);
+    if (stage.first && gpt2) add(layout.positions(), false);
     for (std::int64_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
       const std::size_t first = layout.first_tensor(layer);
       for (std::size_t i = 0; i < layout.tensors_per_layer(); ++i) add(first + i, false);
@@ -188,7 +201,7 @@ MeshShare mesh_share(const ModelLayout& layout, const MeshChoice& choice, int pi
     if (stage.last) {
       add(layout.final_norm_weight(), true);
       if (gpt2) add(layout.final_norm_bias(), true);
-      if (!shape.tied || !both) add(layout.head(), true);
+      if (!shape.tied) add(layout.head(), true);
     }
     if (shape.tied && !both && (stage.first || stage.last)) {
       result.tied_copy = share_of(layout, layout.embedding(), choice).elements;

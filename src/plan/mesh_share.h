@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "inner/embedding_rows.h"
 #include "inner/model_layout.h"
 #include "plan/mesh_cost.h"
 
@@ -35,8 +36,15 @@ struct MeshShare {
 [[nodiscard]] MeshShare mesh_share(const ModelLayout& layout, const MeshChoice& choice,
                                    int pipeline_rank);
 
+/// Values of a stage.
+[[nodiscard]] std::int64_t elements_of(const StageShare& stage);
+
 /// Tokens of a micro-batch.
 [[nodiscard]] std::int64_t micro_batch_rows(const MeshWorkload& workload, const MeshChoice& choice);
+
+/// Rows of its gradient that the first stage of a tied model keeps apart.
+[[nodiscard]] EmbeddingRowsSize embedding_rows_of(const MeshWorkload& workload,
+                                                  const MeshChoice& choice);
 
 /// Of a value that layers keep, but for the residual stream and norms' statistics.
 [[nodiscard]] std::int64_t wide_bytes(const MeshChoice& choice);

@@ -19,12 +19,6 @@ Volume messages_of(std::int64_t values) {
   return volume;
 }
 
-std::int64_t elements_of(const StageShare& stage) {
-  std::int64_t elements = 0;
-  for (const TensorShare& tensor : stage.tensors) elements += tensor.elements;
-  return elements;
-}
-
 }  // namespace
 
 Volume site_volume(const ModelLayout& layout, const MeshChoice& choice, const MeshShare& share,

@@ -15,6 +15,7 @@ namespace isthmus::plan {
 namespace {
 constexpr std::int64_t kFloatBytes = 4;
 constexpr std::int64_t kDoubleBytes = 8;
+constexpr std::int64_t kIndexBytes = 4;     // of a row
 constexpr std::int64_t kSoftmaxBytes = 24;  // top, sum and target's logit of a token, as doubles
 
 std::int64_t stream_values(const MeshWorkload& workload, const MeshChoice& choice) {
@@ -232,13 +233,13 @@ Volume gathered_in_step(const MeshWorkload& workload, const MeshChoice& choice, 
 }
 
 /// What the ranks give one another after an update: the `values` of their slices, or codes of what
-/// it has changed in them; a table that the first stage updates is given by that one.
+/// it has changed in them; a table that the last stage updates is given by that one.
 Volume given_after_update(const MeshChoice& choice, std::int64_t values, std::int64_t others) {
   if (choice.codec_state == "fp32") return half_all_reduce(choice.dp, values * kFloatBytes);
   const std::unique_ptr<const Codec> codec = make_codec(choice.codec_state);
   std::int64_t bytes = 0;
   for (int rank = 0; rank < choice.dp; ++rank) {
-    const CanonicalRange own = common(slice_of(values, choice.dp, rank), {0, values - others});
+    const CanonicalRange own = common(slice_of(values, choice.dp, rank), {others, values});
     bytes += static_cast<std::int64_t>(encoded_bytes(*codec, static_cast<std::size_t>(own.size())));
   }
   return half_all_reduce(choice.dp, bytes);
@@ -265,6 +266,39 @@ Volume partial_sums(const MeshChoice& choice, const StageShare& stage) {
   }
   end();
   return scaled(volume, by_layer && choice.zero >= 2 ? choice.micro_batches : 1);
+}
+
+Volume message_of(std::int64_t bytes) {
+  Volume message;
+  message.operations = message.hops = 1;
+  message.payload_bytes = bytes;
+  message.sent_bytes = static_cast<double>(bytes);
+  return message;
+}
+
+/// The first stage sends the rows of a tied table's gradient that a step can touch, and which they
+/// are, whatever the tokens. The last one, which updates the table, sends its weights back; where
+/// passes gather them (ZeRO 3) its first rank those of its slice, to the ranks whose slices they
+/// are.
+Volume table_messages(const ModelLayout& layout, const MeshWorkload& workload,
+                      const MeshChoice& choice, const MeshShare& share) {
+  if (share.stages.front().first) {
+    const EmbeddingRowsSize rows = embedding_rows_of(workload, choice);
+    Volume volume = message_of(rows.most() * kIndexBytes);
+    volume += message_of(rows.most() * rows.channels * kFloatBytes);
+    return volume;
+  }
+  Volume volume;
+  if (choice.zero == 0 || choice.dp == 1) return volume;
+  if (choice.zero < 3) return message_of(share.tied_copy * kFloatBytes);
+  const std::int64_t last = elements_of(share.stages.back());
+  const std::int64_t first = elements_of(mesh_share(layout, choice, 0).stages.front());
+  const CanonicalRange own = common(slice_of(last, choice.dp, 0), {0, share.tied_copy});
+  for (int rank = 0; rank < choice.dp; ++rank) {
+    const std::int64_t both = common(slice_of(first, choice.dp, rank), own).size();
+    if (both > 0) volume += message_of(both * kFloatBytes);
+  }
+  return volume;
 }
 
 }  // namespace
@@ -297,7 +331,7 @@ DataVolumes data_volumes(const MeshWorkload& workload, const MeshChoice& choice,
       volumes.gathered +=
           gathered_in_step(workload, choice, parts, pipeline_rank, static_cast<int>(chunk));
     } else {
-      const bool others = stage.last && !stage.first;
+      const bool others = stage.first && !stage.last;
       const Volume given = given_after_update(choice, all.values, others ? share.tied_copy : 0);
       volumes.gather += given;
       volumes.gathered += given;
@@ -307,20 +341,16 @@ DataVolumes data_volumes(const MeshWorkload& workload, const MeshChoice& choice,
   return volumes;
 }
 
-void add_step_volumes(const MeshWorkload& workload, const MeshChoice& choice,
-                      const MeshShare& share, RankVolumes& volumes) {
-  const std::int64_t bytes = message_bytes(workload, choice);
+void add_step_volumes(const ModelLayout& layout, const MeshWorkload& workload,
+                      const MeshChoice& choice, const MeshShare& share, RankVolumes& volumes) {
+  const Volume message = message_of(message_bytes(workload, choice));
   for (const StageShare& stage : share.stages) {
     const std::int64_t sides = choice.pp == 1 ? 0 : (stage.first ? 0 : 1) + (stage.last ? 0 : 1);
-    Volume message;
-    message.operations = message.hops = 1;
-    message.payload_bytes = bytes;
-    message.sent_bytes = static_cast<double>(bytes);
     volumes.pipeline += scaled(message, sides * choice.micro_batches);
     volumes.tensor += partial_sums(choice, stage);
   }
   if (choice.pp > 1 && share.tied_copy > 0) {
-    volumes.embeddings += all_reduce(2, share.tied_copy * kFloatBytes);
+    volumes.embeddings += table_messages(layout, workload, choice, share);
   }
 }
 

@@ -34,8 +34,8 @@ namespace isthmus::plan {
 
 /// What a step has besides the passes: pipeline, data, embeddings, gradients that tensor-parallel
 /// ranks share.
-void add_step_volumes(const MeshWorkload& workload, const MeshChoice& choice,
-                      const MeshShare& share, RankVolumes& volumes);
+void add_step_volumes(const ModelLayout& layout, const MeshWorkload& workload,
+                      const MeshChoice& choice, const MeshShare& share, RankVolumes& volumes);
 
 /// RankVolumes::site. `share` is that of the same rank.
 [[nodiscard]] Volume site_volume(const ModelLayout& layout, const MeshChoice& choice,

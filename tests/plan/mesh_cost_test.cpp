@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "inner/model_cost.h"
 #include "inner/presets.h"
 
@@ -52,7 +54,8 @@ TEST(MeshCost, OneRankCountsWhatTheModelCountsForItself) {
           choice.bf16 = bf16;
           const RankCost cost = rank_cost(w, choice, 0);
           const ModelLayout layout(w.shape);
-          const MemoryEstimate own = training_memory(layout, w.inner, w.context, recompute, bf16);
+          const MemoryEstimate own =
+              training_memory(layout, w.inner, w.context, recompute, bf16, preset.sequences);
           EXPECT_EQ(cost.memory.parameters, own.parameters) << preset.name;
           EXPECT_EQ(cost.memory.gradients, own.gradients) << preset.name;
           EXPECT_EQ(cost.memory.moments, own.moments) << preset.name << optimizer;
@@ -190,7 +193,7 @@ TEST(MeshCost, ZeroDividesTheStateByItsFormulas) {
 }
 
 TEST(MeshCost, ActivationsAreOfTheMicroBatchesInFlight) {
-  const MeshWorkload w = workload("gpt2");
+  const MeshWorkload w = workload("gpt2", false);
   const std::int64_t scratch = kContext * kD * 4;  // a gradient of the stream, once a rank
   const std::int64_t two_layers = [&] {
     MeshWorkload small = w;
@@ -223,6 +226,21 @@ TEST(MeshCost, ActivationsAreOfTheMicroBatchesInFlight) {
     EXPECT_EQ(rank_cost(w, choice, 0).memory.activations,
               rows * f * (kLayers * (wide + stream) + outside) / tp);
   }
+}
+
+// Rows of the table's gradient that a step's tokens can touch, which they are, where each row of
+// the table is and each of a micro-batch's tokens.
+TEST(MeshCost, TheFirstStageKeepsATiedEmbeddingsRowsApart) {
+  const auto more = [](const MeshChoice& choice, int rank) {
+    return rank_cost(workload("gpt2"), choice, rank).memory.activations -
+           rank_cost(workload("gpt2", false), choice, rank).memory.activations;
+  };
+  const std::int64_t tokens = kContext * kSequences;
+  EXPECT_EQ(more(mesh(1, 1, 1), 0), kVocab * kD * 4 + (2 * kVocab + tokens) * 4);
+  EXPECT_EQ(more(mesh(1, 2, 4, 4), 0),
+            tokens / 4 * kD * 4 + (tokens / 4 + kVocab + tokens / 16) * 4);
+  EXPECT_EQ(more(mesh(2, 2, 1), 0), kVocab / 2 * (kD * 4 + 8) + tokens * 4);
+  EXPECT_EQ(more(mesh(1, 2, 4, 4), 1), 0);
 }
 
 TEST(MeshCost, TensorParallelSumsFourTimesALayer) {
@@ -283,7 +301,9 @@ TEST(MeshCost, PipelineMessagesAreThoseOfTheSchedule) {
   }
   const MeshWorkload tied = workload("llama");
   const Volume table = rank_cost(tied, mesh(2, 2, 1), 0).volumes.embeddings;
-  EXPECT_EQ(table.payload_bytes, kVocab * kD / 2 * 4);
+  EXPECT_EQ(table.operations, 2);  // rows of the table that a step's tokens can touch, and which
+  EXPECT_EQ(table.payload_bytes, std::min(kVocab / 2, kContext * kSequences) * (kD + 1) * 4);
+  EXPECT_EQ(rank_cost(tied, mesh(2, 2, 1), 1).volumes.embeddings.operations, 0);
   EXPECT_EQ(rank_cost(tied, mesh(1, 4, 1, 4), 1).volumes.embeddings.operations, 0);
   EXPECT_EQ(rank_cost(w, mesh(2, 2, 1), 0).volumes.embeddings.operations, 0);
 }
