@@ -170,7 +170,7 @@ TEST_F(MatmulOnDevice, CanBeRecordedInAGraph) {
   };
   add_product();
   stream.synchronize();
-  const Graph graph(stream, add_product);
+  const Graph graph(stream, [&](const Graph::Mark&) { add_product(); });
   graph.launch(stream);
   graph.launch(stream);
   EXPECT_THAT(on_host(stream, c_device), ::testing::ElementsAre(3, 12, 9, 24));
