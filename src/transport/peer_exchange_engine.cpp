@@ -204,7 +204,7 @@ void ExchangeEngine::give_up(const std::string& why, Outbox& out) {
 
 void ExchangeEngine::tick(TimePoint now, Outbox& out) {
   stand_in(now, out);
-  if (now >= std::min(cuts_.due(), rifts_.due())) settle_reports(now, out);
+  if (now >= rifts_.due()) settle_rifts(now, out);
   if (now < next_repair()) {
     return;
   }
@@ -236,7 +236,7 @@ void ExchangeEngine::tick(TimePoint now, Outbox& out) {
 }
 
 TimePoint ExchangeEngine::next_tick() const {
-  return std::min({next_repair(), next_stand_in(), cuts_.due(), rifts_.due()});
+  return std::min({next_repair(), next_stand_in(), rifts_.due()});
 }
 
 TimePoint ExchangeEngine::next_repair() const {

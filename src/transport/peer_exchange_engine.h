@@ -33,7 +33,6 @@
 #include <vector>
 
 #include "isthmus/transport.h"
-#include "transport/cuts.h"
 #include "transport/frame.h"
 #include "transport/hub_record.h"
 #include "transport/loss_cause.h"
@@ -250,7 +249,7 @@ class ExchangeEngine {
   /// To the coordinator.
   void report(Rank peer, LossCause cause, const std::string& why, Outbox& out);
   void lose_again(Rank peer, TimePoint now, Outbox& out);
-  void settle_reports(TimePoint now, Outbox& out);
+  void settle_rifts(TimePoint now, Outbox& out);
   [[nodiscard]] bool hold(Rank from, FrameKind kind, const FrameBytes& bytes);
   void let_go(Rank peer);
   void end_without_coordinator(const std::string& why);
@@ -356,8 +355,7 @@ class ExchangeEngine {
   std::map<SyncId, std::map<Rank, Digest128>> dones_;
   std::map<SyncId, Verdict> verdicts_;
   std::map<Rank, std::string> odd_;                               // to be left out, and why
-  Cuts cuts_;                                                     // at the coordinator
-  Rifts rifts_;                                                   // the same
+  Rifts rifts_;                                                   // at the coordinator
   std::set<Rank> once_odd_;                                       // was, before
   std::map<SyncId, Digest128> committed_;                         // at a hub: of its verdicts
   std::map<FragmentId, std::pair<StepIndex, Digest128>> newest_;  // of the rounds that are final

@@ -66,10 +66,7 @@ void ExchangeEngine::lose(Rank peer, const std::string& why, TimePoint now, Outb
     return;
   }
   if (options_.hub) {
-    if (is_hub()) {  // else its owner waits a moment: it may be the hub that is cut off
-      if (cuts_.reported(peer)) exclude(peer, why, now, out);
-      return;
-    }
+    if (is_hub()) return;  // its owner waits a moment: it may be the hub that is cut off
     if (alone()) {
       const std::string text = fmt::format("cut off from the hub and all others: {}", why);
       epochs_.push_back({.number = membership_.number(),
@@ -123,7 +120,6 @@ void ExchangeEngine::exclude(Rank peer, const std::string& why, TimePoint now, O
     part_with(peer, now, out);
     return;
   }
-  cuts_.gone(peer);
   rifts_.gone(peer);
   EpochNews news(membership_.without(peer));
   news.epoch.who = peer;

@@ -45,27 +45,20 @@ void ExchangeEngine::take_gone(Rank from, const Frame& frame, TimePoint now, Out
   const std::string_view why(reinterpret_cast<const char*>(frame.payload.data()),
                              std::min(frame.payload.size(), kMaxWords));
   if (head.offset == kStalls) {
-    cuts_.forget(from, peer);  // the other end may have seen it hang up
     rifts_.note(from, peer, std::string(why), now);
   } else if (head.offset == kGivesUp) {
     rifts_.note(peer, from, {}, now);
   } else if (head.offset != kStraggles) {
     // Who gives another up hangs up on it, which may be seen before the word on it comes.
     if (rifts_.open(peer, from)) return;
-    cuts_.note(from, peer, std::string(why), now);
-    // Of a hub's own links together with a member's word there is no doubt.
-    if (peer_[index(peer)].lost) {
-      exclude(peer, fmt::format("worker {} has lost it: {}", from.value(), why), now, out);
-    }
+    exclude(peer, fmt::format("worker {} has lost it: {}", from.value(), why), now, out);
   } else if (can_spare(peer)) {
     exclude(peer, std::string(why), now, out);
   }
 }
 
-/// Without the coordinator's values nothing goes on, and nobody else can take its place.
-void ExchangeEngine::settle_reports(TimePoint now, Outbox& out) {
-  while (const auto gone = cuts_.settle(now)) exclude(gone->who, gone->why, now, out);
-  if (now < rifts_.due()) return;
+/// Without its values nothing goes on, and nobody else can take the coordinator's place.
+void ExchangeEngine::settle_rifts(TimePoint now, Outbox& out) {
   std::set<Rank> members;
   for (int m = 0; m < options_.members && !over_; ++m) {
     if (live(Rank(m))) members.insert(Rank(m));

@@ -94,7 +94,7 @@ class EngineNet {
         if (event.from_life == life(event.from) && event.to_life == life(event.to)) {
           if (event.from == hub_ && !dead(hub_)) {
             meet_hub(event.to);
-          } else if (dead(event.from) || away_.contains({event.from, event.to})) {
+          } else if (dead(event.from)) {
             notice(event.to, event.from, event.to_life);
           } else {
             meet(event.to, event.from);
@@ -131,13 +131,6 @@ class EngineNet {
       engine(member).lose(Rank(other), "it gave up", now_, out, why);
       transmit(member, out);
     }
-  }
-  /// Nothing passes between two any more: `first` sees that now, and the other one in 50 ms.
-  void cut(int first, int second) {
-    away_.insert({first, second});
-    away_.insert({second, first});
-    notice(first, second, life(first));
-    events_[{now_ + 50ms, sequence_++}] = {first, second, nullptr, life(first), life(second)};
   }
   /// From now on frames of that link take so much longer.
   void slow(int from, int to, Duration extra) { slower_[{from, to}] = extra; }
