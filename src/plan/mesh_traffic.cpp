@@ -56,7 +56,10 @@ StageBuckets buckets_of(const MeshChoice& choice, const StageShare& stage) {
     layer = tensor.tensor->layer;
     parts.back().end = all.values += tensor.elements;
   }
-  all.ends = parts.front().end;
+  // A table that is its head too waits for the pass to end, and so does the sum of its first layer.
+  const bool waits = stage.last && !stage.first && parts.size() > 1 &&
+                     stage.tensors.front().tensor->layer == kNoLayer;
+  all.ends = parts[waits ? 1 : 0].end;
   if (choice.zero >= 2) {
     all.ranges.assign(parts.rbegin(), parts.rend());
     return all;

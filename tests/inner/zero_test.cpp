@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "inner/embedding_rows.h"
 #include "inner/model_cost.h"
 
 namespace isthmus {
@@ -286,8 +287,11 @@ TEST_P(ZeroVariantsTest, MemoryOfARankIsThatOfThePapersTable) {
         std::int64_t values = zero == 1 ? 2 * p + 2 * part : zero == 2 ? p + 3 * part : 4 * part;
         if (zero >= 2) values += buffers;
         if (zero == 3) values += buffers;
-        const std::int64_t arena = LanguageModel<float>::arena_bytes(
-            layout, options.micro_batch_sequences() * options.context, options.purpose);
+        const std::int64_t tokens = options.micro_batch_sequences() * options.context;
+        std::int64_t arena = LanguageModel<float>::arena_bytes(layout, tokens, options.purpose);
+        if (layout.shape().tied) {
+          arena += EmbeddingRows<float>::bytes(embedding_rows_size(layout, tokens, 1));
+        }
         EXPECT_NEAR(static_cast<double>(rank.held_bytes()), static_cast<double>(4 * values + arena),
                     kAlignment)
             << name << r;

@@ -171,13 +171,15 @@ TEST(MeshTime, ZeroTwoWaitsForTheLastBucketOfEachVirtualStage) {
   MeshMachine machine;
   machine.flops_per_s = 1e9;  // so slow that all else is hidden
   machine.links = {{"node", 0, 1e9, 1e-3}};
+  MeshWorkload work = workload();
   const auto data = [&](int zero, std::int64_t micro_batches) {
     MeshChoice choice = mesh(1, 2, 2, micro_batches);
     choice.zero = zero;
     choice.schedule = PipelineKind::kInterleaved;
     choice.virtual_stages = 2;
-    return time_of(workload(), choice, machine).data;
+    return time_of(work, choice, machine).data;
   };
+  work.shape.tied = false;
   // Slices are halves, so that each of a stage's two layers goes to one rank.
   const double layer = 4 * 256 * 256 + 3 * 256 * 1024 + 2 * 256;
   const double bucket = 4 * layer / 1e9 + 1e-3;
@@ -185,6 +187,13 @@ TEST(MeshTime, ZeroTwoWaitsForTheLastBucketOfEachVirtualStage) {
     EXPECT_NEAR(data(zero, 8) - data(zero, 4), (8 - 4) * 2 * bucket, 1e-9) << zero;
   }
   EXPECT_NEAR(data(1, 8), data(1, 4), 1e-9);  // once a step
+  // A tied table lies before the layers of the last stage, and its slices begin with it: of the
+  // first layer the first rank has what is left of its half.
+  work.shape.tied = true;
+  const double table = static_cast<double>(work.shape.vocab * work.shape.d_model);
+  const double half = (table + 2 * layer + 256) / 2;
+  const double table_and_layer = 4 * half / 1e9 + 2e-3;
+  EXPECT_NEAR(data(2, 8) - data(2, 4), (8 - 4) * (bucket + table_and_layer), 1e-9);
 }
 
 // Wide weights, one short sample a rank and fast products: the optimizer's arrays take the time.
