@@ -141,7 +141,7 @@ Expected<Reduced, ExchangeError> RetainingExchange::wait(const Ticket& ticket, D
   }
   Expected<Reduced, ExchangeError> result = real_.wait(ticket, patience);
   const auto open = open_.find(id);
-  if (result && open != open_.end() && open->second) {
+  if (result && open != open_.end() && open->second && !results_.lack()) {
     const ResultOrigin origin = origin_ ? origin_(id) : ResultOrigin();
     const Digest128 digest = origin.digest ? *origin.digest : digest_of(*result, members());
     results_.keep(id, *result, origin.encoded, digest);
