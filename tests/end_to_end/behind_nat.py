@@ -261,7 +261,7 @@ def main():
             before = len(run.rows("west", "round"))
             run.start("east", "--resume", "auto")
             run.until("they go on", lambda: len(run.rows("west", "round")) > before + 3)
-            # One that was met as it began anew is lost once more, and is not there to say that all stop.
+            # A site that is not back yet is not there to say that all stop.
             run.until("they are all back", lambda: run.members("west") == 3)
             run.stop()
 
