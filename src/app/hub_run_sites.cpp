@@ -139,6 +139,7 @@ void HubRun::begin_session() {
     }
     throw;
   }
+  if (!start.warning.empty()) log_warning("{}", start.warning);
   session_ = {.id = random_id(),
               .run_id = start.run_id,
               .sites = config_.workers(),

@@ -219,6 +219,7 @@ SiteStart SiteSession::start_together() {
                            : "a site was started anew while the sites met: start again");
     }
   }
+  if (!start.warning.empty()) log_warning("{}", start.warning);
   if (first_starts()) {
     // As one whose next process has come: what it has said makes it a newcomer.
     for (const std::size_t site : start.without) {

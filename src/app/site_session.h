@@ -63,6 +63,7 @@ void append_data(std::span<const DataFile> files,
 struct SiteStart {
   std::string run_id;
   std::optional<std::int64_t> resume_after;  // a checkpoint's step that every site has
+  std::string warning = {};                  // for people; empty: none
   /// Places of sites that hold nothing to go on from there: they join once the run has begun.
   std::vector<std::size_t> without = {};
   /// The run goes on already, and this site has fetched a worker's state to go on from.

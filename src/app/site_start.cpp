@@ -42,6 +42,21 @@ std::string steps_of(const std::vector<HeldCheckpoint>& held) {
   return steps.empty() ? "none" : fmt::format("steps {}", fmt::join(steps, ", "));
 }
 
+/// Some have laid down the run's first checkpoint, the others were cut off before: the start is
+/// hardly further back, and there is no other place that all know.
+bool lack_the_first_alone(const std::vector<HelloNote>& facts) {
+  const HeldCheckpoint* first = nullptr;
+  for (const HelloNote& site : facts) {
+    if (site.held.empty()) continue;
+    const HeldCheckpoint& held = site.held.front();
+    if (site.held.size() > 1 || !held.first || (first != nullptr && !held.is_as(*first))) {
+      return false;
+    }
+    first = &held;
+  }
+  return first != nullptr;
+}
+
 }  // namespace
 
 Rank site_of(const Config& config, const SiteArguments& arguments) {
@@ -138,7 +153,8 @@ SiteStart agree_on_start(const std::vector<std::string>& sites, const std::vecto
     bool everywhere = true;
     for (std::size_t m = 0; m < facts.size(); ++m) {
       const std::vector<HeldCheckpoint>& held = facts[m].held;
-      const bool has_it = std::ranges::find(held, candidate) != held.end();
+      const bool has_it = std::ranges::any_of(
+          held, [&](const HeldCheckpoint& each) { return each.is_as(candidate); });
       everywhere = everywhere && (has_it || !begins(m));
     }
     if (everywhere && (!newest || candidate.step > newest->step)) newest = candidate;
@@ -146,6 +162,12 @@ SiteStart agree_on_start(const std::vector<std::string>& sites, const std::vecto
   std::string what;
   for (std::size_t m = 0; m < facts.size(); ++m) {
     what += fmt::format("{}{}: {}", m == 0 ? "" : "; ", sites[m], steps_of(facts[m].held));
+  }
+  if (!newest && lack_the_first_alone(facts)) {
+    return {.run_id = facts[0].run_id,
+            .resume_after = std::nullopt,
+            .warning = fmt::format(
+                "the run's first checkpoint is not at all sites ({}): it begins anew", what)};
   }
   if (!newest) {
     throw ConfigError(

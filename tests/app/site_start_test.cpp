@@ -87,6 +87,27 @@ TEST(SiteStart, CheckpointsThatAreNotEverywhereAreRefusedWithTheSteps) {
               testing::HasSubstr("east: steps 10, 20; west: none"));
 }
 
+// All were cut off while they laid down the first one.
+TEST(SiteStart, WhereSomeLackTheFirstCheckpointTheRunBeginsAnew) {
+  const HelloNote with_first = resuming({{.step = 20, .run_id = "r", .model = "y", .first = true}});
+  for (const auto& facts :
+       {std::vector{with_first, resuming({})}, std::vector{resuming({}), with_first}}) {
+    const SiteStart start = agree_on_start(kSites, facts);
+    EXPECT_EQ(start.resume_after, std::nullopt);
+    EXPECT_EQ(start.run_id, facts[0].run_id);
+  }
+  const HelloNote not_first = resuming({{20, "r", "y"}});
+  EXPECT_EQ(agree_on_start(kSites, {with_first, not_first}).resume_after, 20)
+      << "the same, though one had joined later";
+  EXPECT_THAT(refusal({not_first, resuming({})}), testing::HasSubstr("steps 20"));
+  HelloNote further = with_first;
+  further.held.push_back({40, "r", "z"});
+  EXPECT_THAT(refusal({further, resuming({})}), testing::HasSubstr("steps 20, 40"));
+  HelloNote unlike = with_first;
+  unlike.held.front().model = "z";
+  EXPECT_THAT(refusal({with_first, unlike}), testing::HasSubstr("steps 20"));
+}
+
 TEST(SiteStart, OneThatResumesAndOneThatDoesNotAreRefused) {
   HelloNote fresh = resuming({});
   fresh.resumes = false;

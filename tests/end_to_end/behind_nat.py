@@ -122,6 +122,11 @@ class Run:
         whole = path.read_text().rpartition("\n")[0].splitlines()
         return [row for row in map(json.loads, whole) if row["k"] in kinds]
 
+    def step(self, name):
+        """Where its rounds have come to; lines are taken back where the run goes back."""
+        rounds = self.rows(name, "round")
+        return rounds[-1]["step"] if rounds else 0
+
     def members(self, name):
         rounds = self.rows(name, "round")
         return rounds[-1]["members"] if rounds else 0
@@ -272,9 +277,9 @@ def main():
             run.kill("hub")
             run.until("each is alone",
                       lambda: all("cut off from the hub" in run.said(name) for name in NAMES))
-            before = [row["step"] for row in run.rows("west", "round")][-1]
+            before = run.step("west")
             run.start("hub", "--resume", "auto")
-            run.until("they go on", lambda: run.rows("west", "round")[-1]["step"] > before + 30)
+            run.until("they go on", lambda: run.step("west") > before + 30)
             run.until("they are all back", lambda: run.members("west") == 3)
             run.kill("north")
             run.until("rounds of two", lambda: run.members("west") == 2)
@@ -294,8 +299,8 @@ def main():
             run.until("longer than it takes to begin anew", lambda: time.monotonic() - begin > 11)
             run.sites["hub"].send_signal(signal.SIGCONT)
             run.until("it begins anew", lambda: "beginning anew from the log" in run.said("hub"))
-            before = [row["step"] for row in run.rows("west", "round")][-1]
-            run.until("they go on", lambda: run.rows("west", "round")[-1]["step"] > before + 30)
+            before = run.step("west")
+            run.until("they go on", lambda: run.step("west") > before + 30)
             for name in NAMES:
                 require(not run.rows(name, "event"), f"{name}: somebody came or went")
                 require({row["members"] for row in run.rows(name, "round")} == {3},

@@ -311,6 +311,29 @@ def what_one_killed_site_leaves_goes_on(bench):
     bench.same("killed", "long", 3)
 
 
+def a_first_checkpoint_that_one_lacks_is_no_obstacle(bench):
+    """As where all were cut off while they laid it down: there is no other way back than the start."""
+    bench.together("short", bench.write("together.toml", "diloco", 2, False))
+    toml = bench.write("apart.toml", "diloco", 2, True)
+    bench.apart("torn", toml, 2)
+    for name, first in (("east", "step-0000020"), ("west", None)):
+        checkpoints = bench.folder / "torn" / name / "ckpt"
+        for each in checkpoints.glob("step-*"):
+            if each.name != first:
+                shutil.rmtree(each)
+        for link in [each for each in checkpoints.iterdir() if each.is_symlink()]:
+            link.unlink()
+            if first and link.name == "last":
+                link.symlink_to(first)
+    said = bench.apart("torn", toml, 2, "--resume", "auto")
+    require("first checkpoint is not at all sites" in said[0], said[0])
+    bench.same("torn", "short", 2)
+    # With a second one of its own a site has more to lose: it is refused.
+    shutil.rmtree(bench.folder / "torn/west/ckpt")
+    said = bench.apart("torn", toml, 2, "--resume", "auto", code=2)
+    require("no checkpoint that all sites have" in said[0], said[0])
+
+
 def a_full_disk_is_a_lost_site(bench):
     toml = bench.write("apart.toml", "diloco", 2, True, steps=3000, net="min_sites = 2")
 
@@ -460,8 +483,9 @@ SCENARIOS = (every_method_finds_the_same, groups_find_the_same, shares_by_links_
              measured_shares_and_recordings_change_nothing,
              sockets_within_one_process_find_the_same,
              a_signal_to_one_ends_all_and_they_go_on, what_one_killed_site_leaves_goes_on,
-             a_full_disk_is_a_lost_site, a_signal_right_after_a_resume_counts,
-             sites_with_keys_let_each_other_in_alone, what_differs_is_named_at_every_site)
+             a_first_checkpoint_that_one_lacks_is_no_obstacle, a_full_disk_is_a_lost_site,
+             a_signal_right_after_a_resume_counts, sites_with_keys_let_each_other_in_alone,
+             what_differs_is_named_at_every_site)
 
 
 def main():
