@@ -89,18 +89,21 @@ void print(const std::vector<MixTiming>& timings, int ranks, Session& session) {
       JsonLine line;
       line.add("bench", "mixed collectives").add("operation", operation_of(each.operation));
       line.add("ranks", ranks).add("bytes", each.bytes).add("best", each.best);
-      line.add("best_us", each.best_us).add("mixed_us", each.mixed_us);
-      line.add("ratio", each.ratio()).add("repetitions", each.repetitions);
+      line.add("best_us", each.best_us).add("again_us", each.again_us);
+      line.add("mixed_us", each.mixed_us).add("ratio", each.ratio());
+      line.add("again_ratio", each.again_ratio()).add("repetitions", each.repetitions);
       line.add("worst", &each == &worst);
       session.out.write(line.str() + "\n");
     }
     return;
   }
-  TextTable table({"ranks", "operation", "bytes", "best", "us", "mixed us", "mixed / best"});
+  TextTable table({"ranks", "operation", "bytes", "best", "us", "mixed us", "mixed / best",
+                   "best again / best"});
   for (const MixTiming& each : timings) {
     table.add({fmt::format("{}", ranks), operation_of(each.operation),
                fmt::format("{}", each.bytes), each.best, fmt::format("{:.2f}", each.best_us),
-               fmt::format("{:.2f}", each.mixed_us), fmt::format("{:.3f}", each.ratio())});
+               fmt::format("{:.2f}", each.mixed_us), fmt::format("{:.3f}", each.ratio()),
+               fmt::format("{:.3f}", each.again_ratio())});
   }
   session.out.write(table.text(session.out));
   session.out.write(fmt::format("worst between {}: {:.3f}, {} of {} bytes\n", ranks, worst.ratio(),
