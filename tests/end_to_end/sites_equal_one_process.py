@@ -316,7 +316,8 @@ def a_first_checkpoint_that_one_lacks_is_no_obstacle(bench):
     bench.together("short", bench.write("together.toml", "diloco", 2, False))
     toml = bench.write("apart.toml", "diloco", 2, True)
     bench.apart("torn", toml, 2)
-    for name, first in (("east", "step-0000020"), ("west", None)):
+    # The first site lacks it: another one would join those that have it.
+    for name, first in (("east", None), ("west", "step-0000020")):
         checkpoints = bench.folder / "torn" / name / "ckpt"
         for each in checkpoints.glob("step-*"):
             if each.name != first:
@@ -329,8 +330,8 @@ def a_first_checkpoint_that_one_lacks_is_no_obstacle(bench):
     require("first checkpoint is not at all sites" in said[0], said[0])
     bench.same("torn", "short", 2)
     # With a second one of its own a site has more to lose: it is refused.
-    shutil.rmtree(bench.folder / "torn/west/ckpt")
-    said = bench.apart("torn", toml, 2, "--resume", "auto", code=2)
+    shutil.rmtree(bench.folder / "torn/east/ckpt")
+    said = bench.apart("torn", toml, 2, "--resume", "auto", code=3)
     require("no checkpoint that all sites have" in said[0], said[0])
 
 
