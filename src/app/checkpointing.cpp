@@ -201,7 +201,6 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
   contents.info.workers = options_.config.workers();
   contents.info.run_id = options_.run_id;
   contents.info.config_hash = options_.config_hash;
-  contents.info.first = std::exchange(options_.from_start, false);
   contents.files = options_.files;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < pending.model.size(); ++i) {

@@ -49,7 +49,6 @@ class Checkpointing {
     /// Called before one is written; blocks until the lines up to its step are. May be empty.
     std::function<void(StepIndex)> await_lines = {};
     std::vector<std::pair<std::string, std::string>> files;  // beside the model, e.g. config.json
-    bool from_start = false;  // the run begins in this process, with no checkpoint here
   };
   /// Borrows storage, config, totals, log. `resume`: where the run goes on from, or nothing.
   Checkpointing(Options options, std::optional<Checkpoint> resume, RunTotals& totals,

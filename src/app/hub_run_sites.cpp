@@ -132,14 +132,13 @@ void HubRun::begin_session() {
   }
   SiteStart start;
   try {
-    start = agree_on_start(names, hellos);
+    start = agree_on_start(names, hellos, std::nullopt, config_.ckpt.every_steps);
   } catch (const ConfigError& error) {  // the sites find the same, each for itself
     for (const Rank each : here) {
       send(each, TurnedAwayNote{.why = error.what(), .configuration = true});
     }
     throw;
   }
-  if (!start.warning.empty()) log_warning("{}", start.warning);
   session_ = {.id = random_id(),
               .run_id = start.run_id,
               .sites = config_.workers(),

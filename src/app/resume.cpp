@@ -81,10 +81,8 @@ std::vector<HeldCheckpoint> held_checkpoints(const Storage& storage,
       const CheckpointInfo& info = checkpoint.info();
       check_same_configuration(storage, checkpoint, config, digest);
       if (info.only_worker.value_or(rank.value()) == rank.value()) {
-        held.push_back({.step = info.step,
-                        .run_id = info.run_id,
-                        .model = checkpoint.model_digest(),
-                        .first = info.first});
+        held.push_back(
+            {.step = info.step, .run_id = info.run_id, .model = checkpoint.model_digest()});
       }
     } catch (const SystemError& error) {
       log_warning("{}", error.what());

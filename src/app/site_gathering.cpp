@@ -213,13 +213,12 @@ SiteStart SiteSession::start_together() {
   if (first_starts() && self_ != coordinator_) {
     start = {.run_id = told->run_id, .resume_after = told->resume_after};
   } else {
-    start = agree_on_start(heard, facts, enough());
+    start = agree_on_start(heard, facts, enough(), config_.ckpt.every_steps);
     if (facts.size() + absent < met_.hellos.size()) {
       throw PeerError(lost ? fmt::format("site {} is gone ({})", name(lost->first), lost->second)
                            : "a site was started anew while the sites met: start again");
     }
   }
-  if (!start.warning.empty()) log_warning("{}", start.warning);
   if (first_starts()) {
     // As one whose next process has come: what it has said makes it a newcomer.
     for (const std::size_t site : start.without) {

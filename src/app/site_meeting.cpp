@@ -117,7 +117,7 @@ void SiteSession::check_meeting() {
   });
   const bool all = facts.size() == hellos_.size() && all_told;
   if (all) {
-    static_cast<void>(agree_on_start(heard, facts, enough()));
+    static_cast<void>(agree_on_start(heard, facts, enough(), config_.ckpt.every_steps));
   } else if (over) {
     check_alike(heard, facts);
   }

@@ -54,7 +54,7 @@ struct Writer {
   json operator()(const HelloNote& note) const {
     json held = json::array();
     for (const HeldCheckpoint& each : note.held) {
-      held.push_back({each.step, each.run_id, each.model, each.first});
+      held.push_back({each.step, each.run_id, each.model});
     }
     json common = json::array();
     for (const auto& [what, value] : note.common) {
@@ -189,8 +189,7 @@ Note note_of(const json& n) {
       for (const json& each : n.at(4)) {
         note.held.push_back({.step = whole_number<std::int64_t>(each.at(0)),
                              .run_id = each.at(1).get<std::string>(),
-                             .model = each.at(2).get<std::string>(),
-                             .first = each.at(3).get<bool>()});
+                             .model = each.at(2).get<std::string>()});
       }
       for (const json& each : n.at(5))
         note.common.emplace_back(each.at(0).get<std::string>(), each.at(1).get<std::string>());

@@ -21,17 +21,13 @@
 namespace isthmus::app {
 
 /// Bumped when a note changes its meaning: members of unlike versions refuse each other.
-inline constexpr int kNotesVersion = 13;
+inline constexpr int kNotesVersion = 12;
 
 /// A checkpoint a site could go on from.
 struct HeldCheckpoint {
   std::int64_t step = 0;
   std::string run_id;
-  std::string model;   // SHA-256 of model.safetensors: the outer parameters
-  bool first = false;  // the sender had laid down none before, since the run began
-  bool is_as(const HeldCheckpoint& other) const {
-    return step == other.step && run_id == other.run_id && model == other.model;
-  }
+  std::string model;  // SHA-256 of model.safetensors: the outer parameters
   bool operator==(const HeldCheckpoint&) const = default;
 };
 

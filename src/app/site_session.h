@@ -63,7 +63,6 @@ void append_data(std::span<const DataFile> files,
 struct SiteStart {
   std::string run_id;
   std::optional<std::int64_t> resume_after;  // a checkpoint's step that every site has
-  std::string warning = {};                  // for people; empty: none
   /// Places of sites that hold nothing to go on from there: they join once the run has begun.
   std::vector<std::size_t> without = {};
   /// The run goes on already, and this site has fetched a worker's state to go on from.
@@ -72,11 +71,14 @@ struct SiteStart {
 /// THROWS: ConfigError naming the keys that differ, with both values.
 void check_alike(const std::vector<std::string>& sites, const std::vector<HelloNote>& facts);
 /// Pure. `facts`: of every site, in order. `enough`: with how many, the first among them, the run
-/// may begin where it goes on; nothing: with all. THROWS: ConfigError as check_alike, or that no
-/// checkpoint is everywhere the same.
+/// may begin where it goes on; nothing: with all. `interval`: steps between checkpoints, 0 where
+/// they are not counted. Where the first one, after no more steps, is all that anybody has, and
+/// some have none, the run begins anew. THROWS: ConfigError as check_alike, or that no checkpoint
+/// is everywhere the same.
 [[nodiscard]] SiteStart agree_on_start(const std::vector<std::string>& sites,
                                        const std::vector<HelloNote>& facts,
-                                       std::optional<std::size_t> enough = std::nullopt);
+                                       std::optional<std::size_t> enough = std::nullopt,
+                                       std::int64_t interval = 0);
 
 /// Rounds sent by a step have ended at all sites once they have taken so many more.
 [[nodiscard]] inline std::int64_t join_window(const Config& config) {

@@ -42,19 +42,20 @@ std::string steps_of(const std::vector<HeldCheckpoint>& held) {
   return steps.empty() ? "none" : fmt::format("steps {}", fmt::join(steps, ", "));
 }
 
-/// Some have laid down the run's first checkpoint, the others were cut off before: the start is
-/// hardly further back, and there is no other place that all know.
-bool lack_the_first_alone(const std::vector<HelloNote>& facts) {
+/// RETURNS: the run's first checkpoint, no more than an interval from the start, where nobody holds
+/// another and some not even that: they were cut off before, and no place but the start is known to
+/// all. Else null.
+const HeldCheckpoint* first_of_some(const std::vector<HelloNote>& facts, std::int64_t interval) {
   const HeldCheckpoint* first = nullptr;
   for (const HelloNote& site : facts) {
     if (site.held.empty()) continue;
     const HeldCheckpoint& held = site.held.front();
-    if (site.held.size() > 1 || !held.first || (first != nullptr && !held.is_as(*first))) {
-      return false;
+    if (site.held.size() > 1 || held.step > interval || (first != nullptr && held != *first)) {
+      return nullptr;
     }
     first = &held;
   }
-  return first != nullptr;
+  return first;
 }
 
 }  // namespace
@@ -125,7 +126,7 @@ void check_alike(const std::vector<std::string>& sites, const std::vector<HelloN
 }
 
 SiteStart agree_on_start(const std::vector<std::string>& sites, const std::vector<HelloNote>& facts,
-                         std::optional<std::size_t> enough) {
+                         std::optional<std::size_t> enough, std::int64_t interval) {
   check_alike(sites, facts);
   // One that was started again before the run had begun has nothing to go on from.
   const auto has_some = [](const HelloNote& f) { return !f.held.empty(); };
@@ -153,8 +154,7 @@ SiteStart agree_on_start(const std::vector<std::string>& sites, const std::vecto
     bool everywhere = true;
     for (std::size_t m = 0; m < facts.size(); ++m) {
       const std::vector<HeldCheckpoint>& held = facts[m].held;
-      const bool has_it = std::ranges::any_of(
-          held, [&](const HeldCheckpoint& each) { return each.is_as(candidate); });
+      const bool has_it = std::ranges::find(held, candidate) != held.end();
       everywhere = everywhere && (has_it || !begins(m));
     }
     if (everywhere && (!newest || candidate.step > newest->step)) newest = candidate;
@@ -163,11 +163,8 @@ SiteStart agree_on_start(const std::vector<std::string>& sites, const std::vecto
   for (std::size_t m = 0; m < facts.size(); ++m) {
     what += fmt::format("{}{}: {}", m == 0 ? "" : "; ", sites[m], steps_of(facts[m].held));
   }
-  if (!newest && lack_the_first_alone(facts)) {
-    return {.run_id = facts[0].run_id,
-            .resume_after = std::nullopt,
-            .warning = fmt::format(
-                "the run's first checkpoint is not at all sites ({}): it begins anew", what)};
+  if (const HeldCheckpoint* const first = first_of_some(facts, interval); first && !newest) {
+    return {.run_id = first->run_id, .resume_after = std::nullopt};
   }
   if (!newest) {
     throw ConfigError(

@@ -58,15 +58,11 @@ TrainingOutcome Training::run() {
     totals.clock_s = joins_->clock_s;
   }
   totals.steps = resumed_step;  // where a site joins it has no lines of steps before
-  if (goes_on_) {
+  if ((resume_ || joins_) && goes_on_) {
     // First of all: lines too many are dropped by the next resume, lines too few are lost.
     CheckpointStore store(storage_, directory.checkpoints(), config_.ckpt.keep);
     store.recover();
-    if (resume_ || joins_) {
-      store.remove_after(resumed_step);
-    } else {
-      store.clear();  // sites began anew: not all of them had the first one
-    }
+    store.remove_after(resumed_step);
   }
   directory.truncate_after("metrics.jsonl", resumed_step);
   directory.truncate_after("events.jsonl", resumed_step);
@@ -166,8 +162,7 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
        .only = own_rank(config_, request_),
        .of_all_sites = of_all_sites,
        .await_lines = await_lines,
-       .files = hf_companions(storage_, layout_.shape(), init_folder, data_.format() == "text"),
-       .from_start = !resume_ && !joins_},
+       .files = hf_companions(storage_, layout_.shape(), init_folder, data_.format() == "text")},
       std::move(resume_), totals, log);
   const bool keeps_events = !request_.side_by_side || request_.side_by_side->events;
   std::optional<EventLog> events;

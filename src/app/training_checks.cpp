@@ -237,6 +237,11 @@ void Training::join_sites() {
   if (start.resume_after) {
     resume_ = Checkpoint::open(storage_, out_ / "ckpt" / step_name(*start.resume_after));
     check_resume();
+  } else if (!joins_ && !facts.held.empty()) {
+    log_warning(
+        "the run begins anew: not all sites have its first checkpoint, of step {}, which stays in "
+        "'{}' until the run comes to it again",
+        facts.held.front().step, out_.string());
   }
 }
 

@@ -120,8 +120,6 @@ json parse_checkpoint_state(std::string_view text, const std::string& label) {
           label, "it has no usable number of workers");
   require(is("run_id", &json::is_string), label, "it has no run_id");
   require(is("config_hash", &json::is_string), label, "it has no config_hash");
-  require(!document.contains("first") || is("first", &json::is_boolean), label,
-          "first is no truth value");
   require(!document.contains("worker") || (is("worker", &json::is_number_unsigned) &&
                                            document.at("worker") < document.at("workers")),
           label, "it holds a worker that the run does not have");
@@ -154,7 +152,6 @@ Checkpoint Checkpoint::open(const Storage& storage, const Path& folder) {
   const json& files = document.at("files");
   std::vector<std::string> parts = {kSharedPart};
   if (document.contains("worker")) info.only_worker = document.at("worker").get<int>();
-  info.first = document.value("first", false);
   for (int k = 0; k < info.workers; ++k) {
     if (info.only_worker.value_or(k) == k) parts.push_back(worker_part(k));
   }

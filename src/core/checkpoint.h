@@ -36,8 +36,6 @@ struct CheckpointInfo {
   std::string config_hash;
   /// Set: it holds the state of this worker alone, of a run whose sites keep their own.
   std::optional<int> only_worker = std::nullopt;
-  /// The run had begun where it was written, and none had been written before.
-  bool first = false;
 };
 
 struct ModelTensor {
@@ -70,8 +68,6 @@ class CheckpointStore {
   /// Points `last` at the checkpoint of `step` and removes those after it: the run goes on from
   /// there. Nothing when there is none of that step here.
   void remove_after(std::int64_t step);
-  /// Removes all of them: the run begins anew.
-  void clear();
   /// Writes one, points `last` at it, removes the oldest beyond `keep`. A checkpoint of the same
   /// step is replaced. RETURNS: its folder.
   std::filesystem::path save(const CheckpointContents& contents);

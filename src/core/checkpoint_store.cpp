@@ -91,7 +91,6 @@ void write_contents(Storage& storage, const Path& folder, const CheckpointConten
                    {"files", writer.files()},
                    {"states", states}};
   if (contents.info.only_worker) document["worker"] = *contents.info.only_worker;
-  if (contents.info.first) document["first"] = true;
   document[kDigestKey] = sha256_hex(as_bytes(document.dump()));
   writer.text(kStateFile, document.dump(1) + "\n");
   storage.sync_directory(folder);
@@ -180,14 +179,6 @@ void CheckpointStore::remove_after(std::int64_t step) {
     } else if (storage_.kind(folder_ / kOfAllLink) == FileKind::kLink) {
       storage_.remove(folder_ / kOfAllLink);
     }
-  }
-}
-
-void CheckpointStore::clear() {
-  if (storage_.kind(folder_ / ".") != FileKind::kDirectory) return;
-  for (const std::int64_t each : steps()) remove(step_name(each), each);
-  for (const char* link : {kLastLink, kOfAllLink, kOfAllBeforeLink}) {
-    if (storage_.kind(folder_ / link) == FileKind::kLink) storage_.remove(folder_ / link);
   }
 }
 

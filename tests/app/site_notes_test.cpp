@@ -70,15 +70,14 @@ TEST(SiteNotes, StepsComeBackBitForBit) {
 }
 
 TEST(SiteNotes, TheOthersComeBack) {
-  const HelloNote hello =
-      there_and_back(HelloNote{.run_id = "a1",
-                               .resumes = true,
-                               .held = {{100, "a0", "ff"}, {50, "a0", "ee", true}},
-                               .common = {{"outer.H", "50"}}});
+  const HelloNote hello = there_and_back(HelloNote{.run_id = "a1",
+                                                   .resumes = true,
+                                                   .held = {{100, "a0", "ff"}, {50, "a0", "ee"}},
+                                                   .common = {{"outer.H", "50"}}});
   EXPECT_EQ(hello.run_id, "a1");
   EXPECT_TRUE(hello.resumes);
   EXPECT_THAT(hello.held, testing::ElementsAre(HeldCheckpoint{100, "a0", "ff"},
-                                               HeldCheckpoint{50, "a0", "ee", true}));
+                                               HeldCheckpoint{50, "a0", "ee"}));
   EXPECT_THAT(hello.common, testing::ElementsAre(testing::Pair("outer.H", "50")));
   const EvalNote eval =
       there_and_back(EvalNote{StepIndex(9), {{3, 1.5, 8}}, TimePoint(Duration(5))});

@@ -89,23 +89,25 @@ TEST(SiteStart, CheckpointsThatAreNotEverywhereAreRefusedWithTheSteps) {
 
 // All were cut off while they laid down the first one.
 TEST(SiteStart, WhereSomeLackTheFirstCheckpointTheRunBeginsAnew) {
-  const HelloNote with_first = resuming({{.step = 20, .run_id = "r", .model = "y", .first = true}});
-  for (const auto& facts :
-       {std::vector{with_first, resuming({})}, std::vector{resuming({}), with_first}}) {
-    const SiteStart start = agree_on_start(kSites, facts);
-    EXPECT_EQ(start.resume_after, std::nullopt);
-    EXPECT_EQ(start.run_id, facts[0].run_id);
+  constexpr std::int64_t kInterval = 20;
+  const auto start = [&](const std::vector<HelloNote>& facts) {
+    return agree_on_start(kSites, facts, std::nullopt, kInterval);
+  };
+  const HelloNote first = resuming({{20, "r", "y"}});
+  for (const auto& facts : {std::vector{first, resuming({})}, std::vector{resuming({}), first}}) {
+    EXPECT_EQ(start(facts).resume_after, std::nullopt);
+    EXPECT_EQ(start(facts).run_id, "r") << "the same run";
+    EXPECT_THROW(static_cast<void>(agree_on_start(kSites, facts)), ConfigError)
+        << "who knows how far the start is?";
   }
-  const HelloNote not_first = resuming({{20, "r", "y"}});
-  EXPECT_EQ(agree_on_start(kSites, {with_first, not_first}).resume_after, 20)
-      << "the same, though one had joined later";
-  EXPECT_THAT(refusal({not_first, resuming({})}), testing::HasSubstr("steps 20"));
-  HelloNote further = with_first;
-  further.held.push_back({40, "r", "z"});
-  EXPECT_THAT(refusal({further, resuming({})}), testing::HasSubstr("steps 20, 40"));
-  HelloNote unlike = with_first;
-  unlike.held.front().model = "z";
-  EXPECT_THAT(refusal({with_first, unlike}), testing::HasSubstr("steps 20"));
+  EXPECT_EQ(start({first, first}).resume_after, 20);
+  for (const HelloNote& more :
+       {resuming({{40, "r", "z"}}), resuming({{20, "r", "y"}, {40, "r", "z"}})}) {
+    EXPECT_THROW(static_cast<void>(start({more, resuming({})})), ConfigError);
+    EXPECT_THROW(static_cast<void>(start({resuming({}), more})), ConfigError);
+  }
+  EXPECT_THROW(static_cast<void>(start({first, resuming({{20, "r", "z"}})})), ConfigError)
+      << "two first ones that differ";
 }
 
 TEST(SiteStart, OneThatResumesAndOneThatDoesNotAreRefused) {

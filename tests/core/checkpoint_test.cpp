@@ -18,7 +18,6 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 
 // Contents that are a function of the step, so that a checkpoint mixed from two steps shows.
 class Contents {
@@ -134,21 +133,6 @@ TEST_F(Checkpoints, KeepTheTwoNewestOfAllSites) {
   store.remove_after(7);  // step 8 is gone: what comes in its place is not of all
   for (const std::int64_t step : {8, 9, 10}) save_one(step, false);
   EXPECT_THAT(kept(), ElementsAre("step-0000003", "step-0000009", "step-0000010"));
-}
-
-TEST_F(Checkpoints, AreAllRemovedWhereTheRunBeginsAnew) {
-  CheckpointStore store(disk_, folder_, 3);
-  const Contents contents(20, 2);
-  CheckpointContents with = contents.get();
-  with.of_all_sites = true;
-  with.info.first = true;
-  store.save(with);
-  EXPECT_TRUE(Checkpoint::open(disk_, folder_ / "last").info().first);
-  store.clear();
-  EXPECT_THAT(disk_.list(folder_), IsEmpty());
-  store.save(Contents(30, 2).get());
-  EXPECT_FALSE(Checkpoint::open(disk_, folder_ / "last").info().first);
-  EXPECT_THAT(disk_.list(folder_), ElementsAre("last", "step-0000030"));
 }
 
 TEST_F(Checkpoints, OfTheSameStepAreReplaced) {
