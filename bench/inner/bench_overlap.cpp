@@ -184,7 +184,7 @@ double bound_of(const MeshRank& rank, const MeshOptions& options, Link link) {
   link.bytes_per_s = 1;
   link.latency_s = 0;
   const ModelLayout& local = rank.layout(0).local();
-  const GradientBuckets buckets(local.elements(), bucket_options(options));
+  const GradientBuckets buckets = gradient_buckets(rank.layout(0), bucket_options(options));
   double all = 0, early = 0;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const double seconds = link.seconds(buckets.counts(b));

@@ -12,12 +12,16 @@ GradientBuckets::GradientBuckets(std::int64_t elements, const GradientBucketOpti
     : elements_(elements), options_(options) {
   ISTHMUS_CHECK(elements >= 1 && options.ranks >= 1, elements, options.ranks);
   ISTHMUS_CHECK(options.tile >= 1 && options.capacity >= options.tile, options.capacity);
+  ISTHMUS_CHECK(options.begin >= 0 && options.begin <= elements, options.begin, elements);
   // Tiles are counted from where a slice begins, so a bucket of them stays within one.
   const int parts = options.tile > 1 ? options.ranks : 1;
   for (int part = parts - 1; part >= 0; --part) {
     const CanonicalRange slice = slice_of(elements, parts, part);
-    for (std::int64_t end = slice.end; end > slice.begin;) {
-      const std::int64_t least = std::max(end - options.capacity, slice.begin) - slice.begin;
+    if (slice.end <= options.begin) break;
+    const std::int64_t left_out = std::max<std::int64_t>(options.begin - slice.begin, 0);
+    const std::int64_t first = slice.begin + left_out / options.tile * options.tile;
+    for (std::int64_t end = slice.end; end > first;) {
+      const std::int64_t least = std::max(end - options.capacity, first) - slice.begin;
       const std::int64_t tiles = (least + options.tile - 1) / options.tile;
       const std::int64_t begin = slice.begin + tiles * options.tile;
       buckets_.push_back({begin, end});
@@ -46,6 +50,11 @@ std::vector<CanonicalRange> GradientBuckets::shares(int rank) const {
   std::vector<CanonicalRange> shares;
   for (std::size_t bucket = buckets_.size(); bucket-- > 0;) shares.push_back(share(bucket, rank));
   return shares;
+}
+
+GradientBuckets gradient_buckets(const RankLayout& layout, GradientBucketOptions options) {
+  options.begin = layout.tied_embedding().end;
+  return {layout.local().elements(), options};
 }
 
 }  // namespace isthmus

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "inner/model_layout.h"
+#include "inner/rank_layout.h"
 
 namespace isthmus {
 
@@ -27,12 +27,13 @@ struct GradientBucketOptions {
   /// update; else each with as much of a bucket as the others, so that all links carry alike.
   bool slices = false;
   std::int64_t capacity = kGradientBucketValues;  // most values of a bucket
-  std::int64_t tile = 1;  // values that a codec encodes together: no cut inside of one
+  std::int64_t tile = 1;   // values that a codec encodes together: no cut inside of one
+  std::int64_t begin = 0;  // values before have no gradient: left out, but for the rest of a tile
 };
 
 class GradientBuckets {
  public:
-  /// REQUIRES: elements >= 1, ranks >= 1, capacity >= tile >= 1.
+  /// REQUIRES: elements >= 1, ranks >= 1, capacity >= tile >= 1, 0 <= begin <= elements.
   GradientBuckets(std::int64_t elements, const GradientBucketOptions& options);
 
   [[nodiscard]] std::size_t size() const { return buckets_.size(); }
@@ -42,7 +43,7 @@ class GradientBuckets {
   [[nodiscard]] CanonicalRange share(std::size_t bucket, int rank) const;
   /// (ranks,): how many.
   [[nodiscard]] std::vector<std::int64_t> counts(std::size_t bucket) const;
-  /// All that a rank is left with: slices one range, else one of each bucket, ascending.
+  /// All that a rank is left with: of slices one range, else one of each bucket, ascending.
   [[nodiscard]] std::vector<CanonicalRange> shares(int rank) const;
 
  private:
@@ -50,5 +51,9 @@ class GradientBuckets {
   GradientBucketOptions options_;
   std::vector<CanonicalRange> buckets_;
 };
+
+/// Of what a rank has, but for a tied_embedding(), whose gradient another stage has.
+[[nodiscard]] GradientBuckets gradient_buckets(const RankLayout& layout,
+                                               GradientBucketOptions options);
 
 }  // namespace isthmus

@@ -11,7 +11,7 @@ namespace isthmus {
 GradientReduction::GradientReduction(const RankLayout& layout, const GradientBucketOptions& options,
                                      const MeshGroups& groups, float* gradients)
     : layout_(layout),
-      buckets_(layout.local().elements(), options),
+      buckets_(gradient_buckets(layout, options)),
       groups_(groups),
       gradients_(gradients),
       rank_(groups.data->rank()),

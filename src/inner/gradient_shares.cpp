@@ -18,7 +18,7 @@ GradientBucketOptions bucket_options(const MeshOptions& options) {
 
 std::vector<CanonicalRange> gradient_shares(const RankLayout& layout, const MeshOptions& options,
                                             int dp) {
-  return GradientBuckets(layout.local().elements(), bucket_options(options)).shares(dp);
+  return gradient_buckets(layout, bucket_options(options)).shares(dp);
 }
 
 void give_share(const RankLayout& layout, const LocalValues& local, CanonicalRange share,

@@ -25,6 +25,10 @@ float* ReducedGradients::memory(const ParameterBucket& bucket) const {
   return static_cast<float*>(memory_.data()) + bucket.place;
 }
 
+CanonicalRange ReducedGradients::summed(const ParameterBucket& bucket) const {
+  return common(bucket.elements, {layout_.tied_embedding().end, layout_.local().elements()});
+}
+
 float* ReducedGradients::get(std::size_t bucket) {
   const ParameterBucket& wanted = buckets_[bucket];
   Buffer& buffer = buffers_[wanted.buffer];
@@ -50,16 +54,26 @@ void ReducedGradients::ready(std::size_t tensor) {
   if (tensor != bucket.first_tensor) return;
   Buffer& buffer = buffers_[bucket.buffer];
   ISTHMUS_CHECK(buffer.bucket == index, tensor);
-  float* const all = memory(bucket);
-  sum_over_tensor_ranks(layout_, groups_, bucket.elements, all);
-  const CanonicalRange own = common(slice_.range, bucket.elements);
-  const ConstValues input{all, bucket.elements.size(), Dtype::kF32};
-  const Values output{own.size() == 0 ? nullptr : all + (own.begin - bucket.elements.begin),
-                      own.size(), Dtype::kF32};
-  buffer.reducing = groups_.data->start(
-      [input, output, counts = buckets_.counts(index, groups_.data->size())](Communicator& ranks) {
-        ranks.reduce_scatter(input, counts, output, Reduce::kSum);
-      });
+  const CanonicalRange all = summed(bucket);
+  if (all.size() == 0) {
+    buffer.bucket.reset();
+    return;
+  }
+  const auto at = [&](std::int64_t place) {
+    return memory(bucket) + (place - bucket.elements.begin);
+  };
+  sum_over_tensor_ranks(layout_, groups_, all, at(all.begin));
+  const CanonicalRange own = common(slice_.range, all);
+  const ConstValues input{at(all.begin), all.size(), Dtype::kF32};
+  const Values output{own.size() == 0 ? nullptr : at(own.begin), own.size(), Dtype::kF32};
+  std::vector<std::int64_t> counts;
+  for (int rank = 0; rank < groups_.data->size(); ++rank) {
+    const std::int64_t elements = layout_.local().elements();
+    counts.push_back(common(slice_of(elements, groups_.data->size(), rank), all).size());
+  }
+  buffer.reducing = groups_.data->start([input, output, counts](Communicator& ranks) {
+    ranks.reduce_scatter(input, counts, output, Reduce::kSum);
+  });
 }
 
 void ReducedGradients::settle(Buffer& buffer) {
@@ -68,7 +82,7 @@ void ReducedGradients::settle(Buffer& buffer) {
   std::exchange(buffer.reducing, nullptr)->wait();
   const ParameterBucket& bucket = buckets_[*buffer.bucket];
   buffer.bucket.reset();
-  const CanonicalRange own = common(slice_.range, bucket.elements);
+  const CanonicalRange own = common(slice_.range, summed(bucket));
   if (own.size() == 0) return;
   const float* const sums = memory(bucket) + (own.begin - bucket.elements.begin);
   float* const to = slice_.at(own.begin);

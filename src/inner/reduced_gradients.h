@@ -49,6 +49,8 @@ class ReducedGradients final : public Gradients<float> {
     std::unique_ptr<Work> reducing;
   };
   [[nodiscard]] float* memory(const ParameterBucket& bucket) const;
+  /// The bucket's values but for a tied_embedding(), whose gradient another stage has.
+  [[nodiscard]] CanonicalRange summed(const ParameterBucket& bucket) const;
   /// Where a bucket's gradients are added: zeros when it is asked for the first time.
   [[nodiscard]] float* get(std::size_t bucket);
   /// Adds what has been summed in `buffer` to the slice.

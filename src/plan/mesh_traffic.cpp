@@ -47,7 +47,8 @@ struct StageBuckets {
   std::int64_t ends = 0;  // values below are final last
 };
 
-StageBuckets buckets_of(const MeshChoice& choice, const StageShare& stage) {
+/// `others`: values of a table whose gradient another stage has.
+StageBuckets buckets_of(const MeshChoice& choice, const StageShare& stage, std::int64_t others) {
   StageBuckets all;
   std::vector<CanonicalRange> parts;  // before the layers, each layer, after
   int layer = 0;
@@ -61,10 +62,14 @@ StageBuckets buckets_of(const MeshChoice& choice, const StageShare& stage) {
                      stage.tensors.front().tensor->layer == kNoLayer;
   all.ends = parts[waits ? 1 : 0].end;
   if (choice.zero >= 2) {
-    all.ranges.assign(parts.rbegin(), parts.rend());
+    for (std::size_t part = parts.size(); part-- > 0;) {
+      const CanonicalRange summed = common(parts[part], {others, all.values});
+      if (summed.size() > 0) all.ranges.push_back(summed);
+    }
     return all;
   }
-  const GradientBuckets buckets(all.values, {.ranks = choice.dp, .slices = choice.zero == 1});
+  const GradientBuckets buckets(all.values,
+                                {.ranks = choice.dp, .slices = choice.zero == 1, .begin = others});
   for (std::size_t b = 0; b < buckets.size(); ++b) all.ranges.push_back(buckets[b]);
   return all;
 }
@@ -311,7 +316,8 @@ DataVolumes data_volumes(const MeshWorkload& workload, const MeshChoice& choice,
   DataVolumes volumes;
   for (std::size_t chunk = 0; chunk < share.stages.size(); ++chunk) {
     const StageShare& stage = share.stages[chunk];
-    const StageBuckets all = buckets_of(choice, stage);
+    const std::int64_t others = stage.first && !stage.last ? share.tied_copy : 0;
+    const StageBuckets all = buckets_of(choice, stage, others);
     for (const CanonicalRange& bucket : all.ranges) {
       const Volume sum = half_all_reduce(choice.dp, bucket.size() * kFloatBytes);
       const double busiest = static_cast<double>((choice.dp - 1) * kFloatBytes *
@@ -334,8 +340,7 @@ DataVolumes data_volumes(const MeshWorkload& workload, const MeshChoice& choice,
       volumes.gathered +=
           gathered_in_step(workload, choice, parts, pipeline_rank, static_cast<int>(chunk));
     } else {
-      const bool others = stage.first && !stage.last;
-      const Volume given = given_after_update(choice, all.values, others ? share.tied_copy : 0);
+      const Volume given = given_after_update(choice, all.values, others);
       volumes.gather += given;
       volumes.gathered += given;
     }

@@ -119,6 +119,28 @@ TEST(GradientBuckets, LeaveRanksTheirSlicesOrEvenShares) {
   EXPECT_EQ(all, n);
 }
 
+TEST(GradientBuckets, LeaveOutWhatHasNoGradient) {
+  const std::int64_t n = 10'007;
+  for (const std::int64_t begin : {0, 1, 64, 3336, 5000, 7000, 10'006, 10'007}) {
+    for (const bool slices : {false, true}) {
+      for (const std::int64_t tile : {1, 64}) {
+        const GradientBucketOptions options{
+            .ranks = 3, .slices = slices, .capacity = 900, .tile = tile, .begin = begin};
+        const Covered all = covered(n, options);
+        for (std::int64_t i = 0; i < n; ++i) {
+          const int times = all.times[static_cast<std::size_t>(i)];
+          if (i >= begin) {
+            ASSERT_EQ(times, 1) << i;
+          }
+          if (i <= begin - tile) {
+            ASSERT_EQ(times, 0) << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 // What is encoded is then cut into the tiles that the ranks' slices are cut into.
 TEST(GradientBuckets, CutAtTheBordersOfTheSlicesTiles) {
   const std::int64_t tile = 64;

@@ -143,8 +143,7 @@ std::vector<Diary> diaries_of(const LanguageModelOptions& model) {
       rank.train(batches.at(StepIndex(1)), 1.0);
       std::size_t buckets = 0;
       for (std::size_t k = 0; k < rank.chunks(); ++k) {
-        const std::int64_t elements = rank.layout(k).local().elements();
-        buckets += GradientBuckets(elements, bucket_options(options)).size();
+        buckets += gradient_buckets(rank.layout(k), bucket_options(options)).size();
       }
       EXPECT_EQ(diaries[r].count("start data"), static_cast<std::int64_t>(buckets));
       EXPECT_EQ(diaries[r].count("data"), 0) << "summed in the way of the pass";
