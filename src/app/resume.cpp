@@ -80,10 +80,15 @@ std::vector<HeldCheckpoint> held_checkpoints(const Storage& storage,
       const Checkpoint checkpoint = Checkpoint::open(storage, folder);
       const CheckpointInfo& info = checkpoint.info();
       check_same_configuration(storage, checkpoint, config, digest);
-      if (info.only_worker.value_or(rank.value()) == rank.value()) {
-        held.push_back(
-            {.step = info.step, .run_id = info.run_id, .model = checkpoint.model_digest()});
+      if (const int of = info.only_worker.value_or(rank.value()); of != rank.value()) {
+        throw ConfigError(fmt::format(
+            "checkpoint {} holds the state of site {}, and this is site {}: give the folder of "
+            "this site's own run (--out)",
+            folder.string(), config.sites.at(static_cast<std::size_t>(of)).name,
+            config.sites.at(static_cast<std::size_t>(rank.value())).name));
       }
+      held.push_back(
+          {.step = info.step, .run_id = info.run_id, .model = checkpoint.model_digest()});
     } catch (const SystemError& error) {
       log_warning("{}", error.what());
     }

@@ -335,6 +335,16 @@ def a_first_checkpoint_that_one_lacks_is_no_obstacle(bench):
     require("no checkpoint that all sites have" in said[0], said[0])
 
 
+def the_folder_of_another_site_is_refused(bench):
+    toml = bench.write("apart.toml", "diloco", 2, True)
+    bench.apart("swapped", toml, 2)
+    folder = bench.folder / "swapped"
+    for old, new in (("east", "between"), ("west", "east"), ("between", "west")):
+        (folder / old).rename(folder / new)
+    said = bench.apart("swapped", toml, 2, "--resume", "auto", code=3)
+    require("holds the state of site west, and this is site east" in said[0], said[0])
+
+
 def a_full_disk_is_a_lost_site(bench):
     toml = bench.write("apart.toml", "diloco", 2, True, steps=3000, net="min_sites = 2")
 
@@ -484,7 +494,8 @@ SCENARIOS = (every_method_finds_the_same, groups_find_the_same, shares_by_links_
              measured_shares_and_recordings_change_nothing,
              sockets_within_one_process_find_the_same,
              a_signal_to_one_ends_all_and_they_go_on, what_one_killed_site_leaves_goes_on,
-             a_first_checkpoint_that_one_lacks_is_no_obstacle, a_full_disk_is_a_lost_site,
+             a_first_checkpoint_that_one_lacks_is_no_obstacle,
+             the_folder_of_another_site_is_refused, a_full_disk_is_a_lost_site,
              a_signal_right_after_a_resume_counts, sites_with_keys_let_each_other_in_alone,
              what_differs_is_named_at_every_site)
 
