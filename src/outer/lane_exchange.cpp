@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "outer/lane_exchange.h"
 
-#include <numeric>
+#include "transport/communicator_call.h"
 
 namespace isthmus::outer {
 
@@ -41,14 +41,14 @@ void LaneExchange::scatter(std::span<const std::int64_t> counts, ConstValues who
   const std::vector<std::int64_t> none(counts.size());
   std::vector<std::int64_t> received = none;
   received[kFirst] = own.count;
-  ranks_.all_to_all(whole, first() ? counts : none, own, received);
+  ranks_.all_to_all(whole, first() ? counts : none, own, received, total(counts));
 }
 
 void LaneExchange::gather(std::span<const std::int64_t> counts, ConstValues own, Values whole) {
   const std::vector<std::int64_t> none(counts.size());
   std::vector<std::int64_t> sent = none;
   sent[kFirst] = own.count;
-  ranks_.all_to_all(own, sent, whole, first() ? counts : none);
+  ranks_.all_to_all(own, sent, whole, first() ? counts : none, total(counts));
 }
 
 }  // namespace isthmus::outer

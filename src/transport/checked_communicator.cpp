@@ -55,10 +55,10 @@ class CheckedCommunicator : public Communicator {
   }
 
   void all_to_all(ConstValues input, std::span<const std::int64_t> send_counts, Values output,
-                  std::span<const std::int64_t> receive_counts) override {
-    Call call;
-    call.operation = Operation::kAllToAll;
-    call.dtype = input.dtype;
+                  std::span<const std::int64_t> receive_counts, std::int64_t of_all) override {
+    Call call = all_to_all_call(input.dtype, of_all);
+    require(of_all == 0 || of_all >= std::max(input.count, output.count), call,
+            "that is less than a rank gives or gets");
     call.count = input.count;
     check_counts(call, send_counts, input.count);
     check_counts(call, receive_counts, output.count);
@@ -67,7 +67,7 @@ class CheckedCommunicator : public Communicator {
     require(send_counts[self] == receive_counts[self], call,
             "what the rank keeps for itself has two sizes");
     come_in();
-    backend_->all_to_all(input, send_counts, output, receive_counts);
+    backend_->all_to_all(input, send_counts, output, receive_counts, of_all);
   }
 
   void send(ConstValues values, int to, int tag) override {

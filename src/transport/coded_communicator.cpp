@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "isthmus/errors.h"
+#include "transport/communicator_call.h"
 
 namespace isthmus {
 namespace {
@@ -71,7 +72,7 @@ class CodedCommunicator final : public Communicator {
     const std::vector<std::int64_t> received(counts.size(), static_cast<std::int64_t>(own));
     std::vector<std::byte> all(own * counts.size());
     plain_.all_to_all(bytes_of(std::span<const std::byte>(codes)), sizes, bytes_of(std::span(all)),
-                      received);
+                      received, size() * total(sizes));
     sum_in_rank_order(all, own, floats(output));
   }
 
@@ -80,8 +81,8 @@ class CodedCommunicator final : public Communicator {
   }
   void broadcast(Values values, int root) override { plain_.broadcast(values, root); }
   void all_to_all(ConstValues input, std::span<const std::int64_t> send_counts, Values output,
-                  std::span<const std::int64_t> receive_counts) override {
-    plain_.all_to_all(input, send_counts, output, receive_counts);
+                  std::span<const std::int64_t> receive_counts, std::int64_t of_all) override {
+    plain_.all_to_all(input, send_counts, output, receive_counts, of_all);
   }
 
   void send(ConstValues values, int to, int tag) override {

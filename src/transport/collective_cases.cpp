@@ -42,9 +42,9 @@ std::vector<CollectiveCase> CollectiveRoom::cases(std::int64_t bytes) {
       {Operation::kBroadcast, 2 * (n - 1) * bytes,
        [all](Communicator& on) { on.broadcast(all, 0); }},
       {Operation::kAllToAll, 2 * n * exchanged * kValue,
-       [this, exchanged](Communicator& on) {
+       [this, n, exchanged](Communicator& on) {
          on.all_to_all({values_.data(), exchanged, Dtype::kF32}, given_,
-                       {room_.data(), exchanged, Dtype::kF32}, given_);
+                       {room_.data(), exchanged, Dtype::kF32}, given_, n * exchanged);
        }},
       {Operation::kSend, 2 * n * bytes,
        [this, whole, count, next, previous, n](Communicator& on) {

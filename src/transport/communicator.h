@@ -76,9 +76,11 @@ class Communicator {
                           Values output) = 0;
   virtual void broadcast(Values values, int root) = 0;
   /// Rank r's share `send_counts[i]` of input goes to rank i, which puts it after those of lower
-  /// ranks.
+  /// ranks. of_all: values that all ranks give together, where all know it (then they must agree,
+  /// and a mixed communicator goes by it); else 0.
   virtual void all_to_all(ConstValues input, std::span<const std::int64_t> send_counts,
-                          Values output, std::span<const std::int64_t> receive_counts) = 0;
+                          Values output, std::span<const std::int64_t> receive_counts,
+                          std::int64_t of_all) = 0;
   /// Messages from one rank to another arrive in order by tag. `send` does not wait for the
   /// receiver: values that nobody receives yet are copied. A rank sends nothing to itself.
   virtual void send(ConstValues values, int to, int tag) = 0;

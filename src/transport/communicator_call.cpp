@@ -42,6 +42,7 @@ std::string describe(const Call& call) {
     case Operation::kAllGather:
       return fmt::format("{} of {}", name, values);
     case Operation::kAllToAll:
+      if (call.count != 0) return fmt::format("{} of {}", name, values);
       return fmt::format("{} of {}", name, dtype_name(call.dtype));
     case Operation::kBroadcast:
       return fmt::format("{} of {} from rank {}", name, values, call.root);
@@ -104,6 +105,14 @@ Call broadcast_call(const Values& values, int root) {
   call.dtype = values.dtype;
   call.root = root;
   call.count = values.count;
+  return call;
+}
+
+Call all_to_all_call(Dtype dtype, std::int64_t of_all) {
+  Call call;
+  call.operation = Operation::kAllToAll;
+  call.dtype = dtype;
+  call.count = of_all;
   return call;
 }
 

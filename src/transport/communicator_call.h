@@ -32,9 +32,9 @@ struct Call {
   Operation operation = Operation::kNothing;
   Dtype dtype = Dtype::kF32;
   Reduce reduce = Reduce::kSum;
-  int root = 0;            // of a broadcast; the other rank of a message
-  int tag = 0;             // of a message
-  std::int64_t count = 0;  // over all ranks where they have shares; of an all-to-all: not compared
+  int root = 0;              // of a broadcast; the other rank of a message
+  int tag = 0;               // of a message
+  std::int64_t count = 0;    // over all ranks where they have shares; 0 where not all know it
   std::uint64_t layout = 0;  // digest of the shares' counts
 
   bool operator==(const Call&) const = default;
@@ -63,7 +63,8 @@ class CommunicatorBackend {
                           Values output) = 0;
   virtual void broadcast(Values values, int root) = 0;
   virtual void all_to_all(ConstValues input, std::span<const std::int64_t> send_counts,
-                          Values output, std::span<const std::int64_t> receive_counts) = 0;
+                          Values output, std::span<const std::int64_t> receive_counts,
+                          std::int64_t of_all) = 0;
   virtual void send(ConstValues values, int to, int tag) = 0;
   virtual void receive(Values values, int from, int tag) = 0;
   virtual void barrier() = 0;
@@ -78,5 +79,6 @@ class CommunicatorBackend {
                                        Reduce reduce);
 [[nodiscard]] Call all_gather_call(Dtype dtype, std::span<const std::int64_t> counts);
 [[nodiscard]] Call broadcast_call(const Values& values, int root);
+[[nodiscard]] Call all_to_all_call(Dtype dtype, std::int64_t of_all);
 
 }  // namespace isthmus

@@ -116,11 +116,16 @@ double distance(std::int64_t a, std::int64_t b) {
   return (static_cast<double>(std::max(a, b)) + 1) / least;
 }
 
+std::size_t fastest_of(const std::vector<double>& times) {
+  return static_cast<std::size_t>(std::min_element(times.begin(), times.end()) - times.begin());
+}
+
 }  // namespace
 
-std::int64_t call_bytes(const Call& call) {
-  if (call.operation == Operation::kAllToAll) return 0;
-  return call.count * static_cast<std::int64_t>(dtype_bytes(call.dtype));
+std::int64_t call_bytes(const Call& call, int ranks) {
+  const std::int64_t values =
+      call.operation == Operation::kAllToAll ? call.count / ranks : call.count;
+  return values * static_cast<std::int64_t>(dtype_bytes(call.dtype));
 }
 
 MixTable::MixTable(int ranks, std::vector<MeasuredCall> measured) : ranks_(ranks) {
@@ -172,29 +177,67 @@ MixChoices MixTable::choices(int ranks, const std::vector<std::string>& backends
       us.try_emplace(each.bytes, backends.size(), kNotMeasured).first->second[place_in(each)] =
           each.us;
     }
-    MixChoices::Kind& kind = choices.kinds_[static_cast<std::size_t>(operation)];
-    std::vector<double> behind(backends.size(), 0.0);
-    for (const auto& [bytes, times] : us) {
-      const auto best = std::min_element(times.begin(), times.end());
-      kind.sizes.push_back({bytes, static_cast<std::size_t>(best - times.begin())});
-      for (std::size_t i = 0; i < times.size(); ++i) behind[i] += times[i] / *best;
-    }
-    kind.fastest =
-        static_cast<std::size_t>(std::min_element(behind.begin(), behind.end()) - behind.begin());
+    choices.kinds_[static_cast<std::size_t>(operation)] = MixChoices::kind_of(us);
   }
   return choices;
 }
 
+// Sums, products and quotients alone, no logarithms: all ranks find the same bytes.
+MixChoices::Kind MixChoices::kind_of(const std::map<std::int64_t, std::vector<double>>& times) {
+  Kind kind;
+  if (times.empty()) return kind;
+  std::vector<double> behind(times.begin()->second.size(), 0.0);
+  for (auto here = times.begin(); here != times.end(); ++here) {
+    const std::size_t best = fastest_of(here->second);
+    kind.stretches.push_back({here->first, best});
+    const std::vector<double>& us = here->second;
+    for (std::size_t i = 0; i < us.size(); ++i) behind[i] += us[i] / us[best];
+    if (const auto next = std::next(here); next != times.end()) cross(*here, *next, kind.stretches);
+  }
+  kind.fastest = fastest_of(behind);
+  return kind;
+}
+
+void MixChoices::cross(const Times& from, const Times& to, std::vector<Stretch>& stretches) {
+  const auto& [begin, first] = from;
+  const auto& [end, last] = to;
+  std::vector<double> both = first;  // of those that were measured at both
+  for (std::size_t i = 0; i < both.size(); ++i) {
+    if (last[i] == kNotMeasured) both[i] = kNotMeasured;
+  }
+  std::size_t fastest = fastest_of(both);
+  if (both[fastest] == kNotMeasured) return;
+  const auto begins = [&](double at) {
+    const std::int64_t bytes =
+        begin + 1 + static_cast<std::int64_t>(at * static_cast<double>(end - begin));
+    if (bytes < end) stretches.push_back({bytes, fastest});
+  };
+  if (fastest != stretches.back().fastest) begins(0);
+  double at = 0;  // of the way
+  for (bool crossed = true; crossed;) {
+    crossed = false;
+    const std::size_t before = fastest;
+    double nearest = 1;
+    for (std::size_t i = 0; i < both.size(); ++i) {
+      if (both[i] == kNotMeasured) continue;
+      const double behind = first[i] - first[before];
+      // Of differences, so that whoever comes next rises less than all before, however it rounds.
+      const double gained = (first[i] - last[i]) - (first[before] - last[before]);
+      if (gained <= 0 || std::max(behind, at * gained) >= nearest * gained) continue;
+      nearest = std::max(behind / gained, at);
+      fastest = i;
+      crossed = true;
+    }
+    if (crossed) begins(at = nearest);
+  }
+}
+
 std::size_t MixChoices::of(Operation operation, std::int64_t bytes) const {
-  const std::vector<Size>& sizes = kind(operation).sizes;
-  if (sizes.empty()) return 0;
-  const auto above = std::lower_bound(sizes.begin(), sizes.end(), bytes,
-                                      [](const Size& a, std::int64_t b) { return a.bytes < b; });
-  if (above == sizes.end()) return sizes.back().fastest;
-  if (above == sizes.begin()) return above->fastest;
-  const auto below = above - 1;
-  const bool nearer = distance(above->bytes, bytes) < distance(below->bytes, bytes);
-  return nearer ? above->fastest : below->fastest;
+  const std::vector<Stretch>& stretches = kind(operation).stretches;
+  if (stretches.empty()) return 0;
+  const auto after = std::upper_bound(stretches.begin(), stretches.end(), bytes,
+                                      [](std::int64_t a, const Stretch& b) { return a < b.begin; });
+  return after == stretches.begin() ? after->fastest : (after - 1)->fastest;
 }
 
 std::size_t MixChoices::of_kind(Operation operation) const { return kind(operation).fastest; }

@@ -14,8 +14,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "transport/communicator_call.h"
@@ -34,15 +36,15 @@ struct MeasuredCall {
 };
 
 /// What the table goes by: the values of an all-reduce, broadcast or message, those of all ranks in
-/// a reduce-scatter or all-gather; 0 where ranks may have unlike counts (all-to-all).
-[[nodiscard]] std::int64_t call_bytes(const Call& call);
+/// a reduce-scatter or all-gather; of an all-to-all what each of `ranks` gives, on an average.
+[[nodiscard]] std::int64_t call_bytes(const Call& call, int ranks);
 
 /// What a table says to one group and its back ends, ready to be asked in every call.
 class MixChoices {
  public:
-  /// RETURNS: the place in the group's back ends of the one that was fastest at the measured size
-  /// nearest to `bytes` (by ratio; of two equally near ones the smaller), among those measured
-  /// there; of equals the first. Nothing measured: 0.
+  /// RETURNS: the place in the group's back ends of the one that is fastest at `bytes`, of equals
+  /// the first, where time is a straight line between two measured sizes, and beyond all of them
+  /// whoever is fastest at the last. Nothing measured: 0.
   [[nodiscard]] std::size_t of(Operation operation, std::int64_t bytes) const;
   /// The same for calls whose size does not decide: the one that was least behind the fastest, on
   /// an average of the sizes; one that was not measured at all of them comes last.
@@ -50,14 +52,20 @@ class MixChoices {
 
  private:
   friend class MixTable;
-  struct Size {
-    std::int64_t bytes = 0;
+  struct Stretch {
+    std::int64_t begin = 0;  // bytes; it ends where the next one begins
     std::size_t fastest = 0;
   };
   struct Kind {
-    std::vector<Size> sizes;  // rising
+    std::vector<Stretch> stretches;  // rising
     std::size_t fastest = 0;
   };
+  /// times: at each measured size, rising, the microseconds of each back end, infinite where it was
+  /// not measured.
+  using Times = std::pair<const std::int64_t, std::vector<double>>;
+  [[nodiscard]] static Kind kind_of(const std::map<std::int64_t, std::vector<double>>& times);
+  /// Appends where between two sizes another one becomes the fastest of those measured at both.
+  static void cross(const Times& from, const Times& to, std::vector<Stretch>& stretches);
   [[nodiscard]] const Kind& kind(Operation operation) const {
     return kinds_[static_cast<std::size_t>(operation)];
   }

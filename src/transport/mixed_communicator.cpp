@@ -43,9 +43,15 @@ class MixedBackend final : public CommunicatorBackend {
     run(broadcast_call(values, root), [&](Communicator& on) { on.broadcast(values, root); });
   }
   void all_to_all(ConstValues input, std::span<const std::int64_t> send_counts, Values output,
-                  std::span<const std::int64_t> receive_counts) override {
-    run_kind(Operation::kAllToAll,
-             [&](Communicator& on) { on.all_to_all(input, send_counts, output, receive_counts); });
+                  std::span<const std::int64_t> receive_counts, std::int64_t of_all) override {
+    const auto body = [&](Communicator& on) {
+      on.all_to_all(input, send_counts, output, receive_counts, of_all);
+    };
+    if (of_all == 0) {
+      run_kind(Operation::kAllToAll, body);
+    } else {
+      run(all_to_all_call(input.dtype, of_all), body);
+    }
   }
   void send(ConstValues values, int to, int tag) override {
     run_kind(Operation::kSend, [&](Communicator& on) { on.send(values, to, tag); });
@@ -94,7 +100,7 @@ class MixedBackend final : public CommunicatorBackend {
 
   template <typename Body>
   void run(const Call& call, Body&& body) {
-    guard([&] { body(on(choices_.of(call.operation, call_bytes(call)))); });
+    guard([&] { body(on(choices_.of(call.operation, call_bytes(call, size())))); });
   }
   /// Whatever the size.
   template <typename Body>

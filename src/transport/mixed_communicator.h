@@ -5,8 +5,9 @@
 // No deadlock: the choice is a pure function of what the ranks agree on, the table's digest is
 // compared when the communicator is made, and a rank ends one operation before it begins the next,
 // whatever back end runs it; so all ranks make the same calls on each back end in the same order.
-// Messages go by kind alone, whatever their size, and so keep their order; so does an all-to-all,
-// whose sizes no rank knows of the others. A group that is split goes by the times of its own size.
+// Messages go by kind alone, whatever their size, and so keep their order; so does an all-to-all
+// whose caller does not know what all ranks give. A group that is split goes by the times of its
+// own size.
 // Ranks that call unlike operations may wait in different back ends and hear of it at the deadline.
 // An error of one back end ends all.
 //

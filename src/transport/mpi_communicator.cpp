@@ -104,10 +104,8 @@ class MpiBackend final : public CommunicatorBackend {
   }
 
   void all_to_all(ConstValues input, std::span<const std::int64_t> send_counts, Values output,
-                  std::span<const std::int64_t> receive_counts) override {
-    Call call;
-    call.operation = Operation::kAllToAll;
-    call.dtype = input.dtype;
+                  std::span<const std::int64_t> receive_counts, std::int64_t of_all) override {
+    const Call call = all_to_all_call(input.dtype, of_all);
     std::vector<std::int64_t> both(send_counts.begin(), send_counts.end());
     both.insert(both.end(), receive_counts.begin(), receive_counts.end());
     const std::span<const std::byte> shown = std::as_bytes(std::span(both));

@@ -99,10 +99,8 @@ class NcclBackend final : public CommunicatorBackend {
   }
 
   void all_to_all(ConstValues input, std::span<const std::int64_t> send_counts, Values output,
-                  std::span<const std::int64_t> receive_counts) override {
-    Call call;
-    call.operation = Operation::kAllToAll;
-    call.dtype = input.dtype;
+                  std::span<const std::int64_t> receive_counts, std::int64_t of_all) override {
+    const Call call = all_to_all_call(input.dtype, of_all);
     stage(call, input, output);
     group_->meet(call);
     check_shares(call, send_counts, receive_counts);
@@ -288,7 +286,8 @@ class NcclBackend final : public CommunicatorBackend {
     std::vector<std::int64_t> told(send_counts.size());
     group_->over_ranks(call, [&] {
       group_->ranks().all_to_all({send_counts.data(), size(), Dtype::kI64}, ones,
-                                 {told.data(), size(), Dtype::kI64}, ones);
+                                 {told.data(), size(), Dtype::kI64}, ones,
+                                 std::int64_t{size()} * size());
     });
     for (int peer = 0; peer < size(); ++peer) {
       if (told[size_of(peer)] == receive_counts[size_of(peer)]) continue;

@@ -29,7 +29,7 @@ class SelfBackend final : public CommunicatorBackend {
   }
   void broadcast(Values values, int root) override { check_alive(broadcast_call(values, root)); }
   void all_to_all(ConstValues input, std::span<const std::int64_t> send_counts, Values output,
-                  std::span<const std::int64_t>) override {
+                  std::span<const std::int64_t>, std::int64_t) override {
     copy(all_gather_call(input.dtype, send_counts), input, output);
   }
   // There is nobody to send to; the checks in front have said so.

@@ -132,10 +132,8 @@ class SharedMemoryBackend final : public CommunicatorBackend {
   }
 
   void all_to_all(ConstValues input, std::span<const std::int64_t> send_counts, Values output,
-                  std::span<const std::int64_t> receive_counts) override {
-    Call call;
-    call.operation = Operation::kAllToAll;
-    call.dtype = input.dtype;
+                  std::span<const std::int64_t> receive_counts, std::int64_t of_all) override {
+    const Call call = all_to_all_call(input.dtype, of_all);
     const std::size_t shown = 2 * send_counts.size_bytes();  // beside the slots
     const Slots slots = slots_of(shown, input.dtype);
     std::memcpy(group_->own_room(), send_counts.data(), send_counts.size_bytes());

@@ -126,10 +126,9 @@ class ThreadBackend final : public CommunicatorBackend {
   }
 
   void all_to_all(ConstValues input, std::span<const std::int64_t> send_counts, Values output,
-                  std::span<const std::int64_t> receive_counts) override {
+                  std::span<const std::int64_t> receive_counts, std::int64_t of_all) override {
     Posted posted;
-    posted.call.operation = Operation::kAllToAll;
-    posted.call.dtype = input.dtype;
+    posted.call = all_to_all_call(input.dtype, of_all);
     posted.input = input.data;
     posted.send_counts = send_counts;
     posted.receive_counts = receive_counts;

@@ -66,9 +66,9 @@ class WaitingCommunicator final : public Communicator {
     inner_.broadcast(values, root);
   }
   void all_to_all(ConstValues input, std::span<const std::int64_t> send_counts, Values output,
-                  std::span<const std::int64_t> receive_counts) override {
+                  std::span<const std::int64_t> receive_counts, std::int64_t of_all) override {
     const Stretch stretch(clock_, waited_);
-    inner_.all_to_all(input, send_counts, output, receive_counts);
+    inner_.all_to_all(input, send_counts, output, receive_counts, of_all);
   }
   void send(ConstValues values, int to, int tag) override {
     const Stretch stretch(clock_, waited_);

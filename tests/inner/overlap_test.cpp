@@ -86,9 +86,9 @@ class DiaryCommunicator final : public Communicator {
   }
   void broadcast(Values values, int root) override { plain_->broadcast(values, root); }
   void all_to_all(ConstValues input, std::span<const std::int64_t> send_counts, Values output,
-                  std::span<const std::int64_t> receive_counts) override {
+                  std::span<const std::int64_t> receive_counts, std::int64_t of_all) override {
     note();
-    plain_->all_to_all(input, send_counts, output, receive_counts);
+    plain_->all_to_all(input, send_counts, output, receive_counts, of_all);
   }
   void send(ConstValues values, int to, int tag) override { plain_->send(values, to, tag); }
   void receive(Values values, int from, int tag) override {

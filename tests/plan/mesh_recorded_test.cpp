@@ -82,8 +82,8 @@ class RecordingCommunicator final : public Communicator {
     plain_.broadcast(values, root);
   }
   void all_to_all(ConstValues input, std::span<const std::int64_t> send_counts, Values output,
-                  std::span<const std::int64_t> receive_counts) override {
-    plain_.all_to_all(input, send_counts, output, receive_counts);
+                  std::span<const std::int64_t> receive_counts, std::int64_t of_all) override {
+    plain_.all_to_all(input, send_counts, output, receive_counts, of_all);
   }
   void send(ConstValues values, int to, int tag) override {
     own_->messages.add(values.count, values.dtype);

@@ -137,15 +137,16 @@ TEST_P(CommunicatorFaultsTest, UnlikeCallsAreNamed) {
       ranks.broadcast({&value, 1, Dtype::kI32}, root);
     };
   };
-  const auto all_to_all = [](std::int64_t receive) {
-    return [receive](Communicator& ranks) {
+  const auto all_to_all = [](std::int64_t receive, std::int64_t of_all = 0) {
+    return [receive, of_all](Communicator& ranks) {
       std::vector<std::int64_t> sent(static_cast<std::size_t>(ranks.size()), 2);
       std::vector<std::int64_t> received = sent;
       received[static_cast<std::size_t>((ranks.rank() + 1) % ranks.size())] = receive;
       std::vector<float> in(sent.size() * 2);
       std::vector<float> out(sent.size() * 2 - 2 + static_cast<std::size_t>(receive));
       ranks.all_to_all({in.data(), static_cast<std::int64_t>(in.size()), Dtype::kF32}, sent,
-                       {out.data(), static_cast<std::int64_t>(out.size()), Dtype::kF32}, received);
+                       {out.data(), static_cast<std::int64_t>(out.size()), Dtype::kF32}, received,
+                       of_all);
     };
   };
   const auto message = [](std::int64_t sent, Dtype dtype) {
@@ -186,6 +187,10 @@ TEST_P(CommunicatorFaultsTest, UnlikeCallsAreNamed) {
        [&](Communicator& ranks) { gather(ranks, 1); },
        {"all_gather", "shares"}},
       {"shares of all to all", all_to_all(2), all_to_all(3), {"all_to_all", "expects 3"}},
+      {"size of all to all",
+       all_to_all(2, 800),
+       all_to_all(2, 801),
+       {"all_to_all of 800 f32", "all_to_all of 801 f32"}},
       {"size of a message",
        message(6, Dtype::kF32),
        message(6, Dtype::kF32),
@@ -227,6 +232,13 @@ TEST_P(CommunicatorFaultsTest, BadArgumentsEndTheGroup) {
                           {room.data(), 2 * size() - 1, Dtype::kF32});
        },
        "the counts sum to"},
+      {[](Communicator& ranks) {
+         const std::vector<std::int64_t> counts(static_cast<std::size_t>(size()), 2);
+         std::vector<float> room(static_cast<std::size_t>(4 * size()));
+         ranks.all_to_all({room.data(), 2 * size(), Dtype::kF32}, counts,
+                          {room.data() + 2 * size(), 2 * size(), Dtype::kF32}, counts, 1);
+       },
+       "that is less than a rank gives or gets"},
       {[](Communicator& ranks) {
          ranks.start([](Communicator& self) { (void)self.start([](Communicator&) {}); })->wait();
        },

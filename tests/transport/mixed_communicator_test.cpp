@@ -6,9 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
 #include <thread>
 
+#include "core/rng.h"
 #include "isthmus/errors.h"
 #include "transport/collective_timing.h"
 #include "transport/rank_values.h"
@@ -44,6 +46,10 @@ MixTable both_sides(int ranks) {
                           measured(ranks, Operation::kBroadcast, "right", 64, 1),
                           measured(ranks, Operation::kBroadcast, "left", 16384, 10),
                           measured(ranks, Operation::kBroadcast, "right", 16384, 20),
+                          measured(ranks, Operation::kAllToAll, "left", 64, 2),
+                          measured(ranks, Operation::kAllToAll, "right", 64, 1),
+                          measured(ranks, Operation::kAllToAll, "left", 16384, 10),
+                          measured(ranks, Operation::kAllToAll, "right", 16384, 20),
                           measured(ranks, Operation::kAllGather, "right", 64, 20),
                           measured(ranks, Operation::kSend, "right", 64, 20)});
 }
@@ -68,7 +74,7 @@ void run_mixed(int size, const std::function<void(Communicator&)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(MixTable, ChoosesTheFastestAtTheNearestSize) {
+TEST(MixTable, ChoosesTheFastestWhereTimesAreLinesBetweenMeasuredSizes) {
   const MixTable table = both_sides(2);
   const std::vector<std::string> sides = {"left", "right"};
   const MixChoices choices = table.choices(2, sides);
@@ -77,12 +83,68 @@ TEST(MixTable, ChoosesTheFastestAtTheNearestSize) {
   };
   EXPECT_EQ(chosen(Operation::kAllReduce, 0), "left");
   EXPECT_EQ(chosen(Operation::kAllReduce, 64), "left");
-  EXPECT_EQ(chosen(Operation::kAllReduce, 1000), "left");  // nearer to 64 by ratio
-  EXPECT_EQ(chosen(Operation::kAllReduce, 1100), "right");
+  EXPECT_EQ(chosen(Operation::kAllReduce, 1547), "left");  // 2.7266 against 2.7270
+  EXPECT_EQ(chosen(Operation::kAllReduce, 1548), "right");
   EXPECT_EQ(chosen(Operation::kAllReduce, 1 << 30), "right");
   EXPECT_EQ(table.choices(2, {"left"}).of(Operation::kAllReduce, 1 << 30), 0U);
   EXPECT_EQ(chosen(Operation::kBarrier, 0), "left");  // not measured: the first
   EXPECT_EQ(chosen(Operation::kAllGather, 5), "right");
+}
+
+TEST(MixTable, AtEverySizeOfManyTablesNobodyIsFaster) {
+  const std::vector<std::string> names = {"a", "b", "c", "d"};
+  const Rng random(5, Stream::kTestData);
+  std::uint64_t drawn = 0;
+  const auto draw = [&](int below) {
+    return static_cast<int>(random.below(static_cast<std::uint64_t>(below), drawn++));
+  };
+  int crossings = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    // Few values, so that lines often meet in one point, at a measured size or between.
+    std::map<std::int64_t, std::vector<double>> times;
+    for (int size = 0, bytes = draw(5); size < 3; ++size, bytes += 2 + draw(30)) {
+      for (std::size_t i = 0; i < names.size(); ++i) times[bytes].push_back(1 + draw(6));
+    }
+    MixTable table(2, {});
+    for (const auto& [bytes, us] : times) {
+      for (std::size_t i = 0; i < names.size(); ++i) {
+        table.add(measured(2, Operation::kAllReduce, names[i].c_str(), bytes, us[i]));
+      }
+    }
+    const MixChoices choices = table.choices(2, names);
+    for (auto here = times.begin(), next = std::next(here); next != times.end(); ++here, ++next) {
+      std::size_t before = choices.of(Operation::kAllReduce, here->first);
+      for (std::int64_t bytes = here->first; bytes <= next->first; ++bytes) {
+        const double at = static_cast<double>(bytes - here->first) /
+                          static_cast<double>(next->first - here->first);
+        const auto us = [&](std::size_t i) {
+          return here->second[i] + at * (next->second[i] - here->second[i]);
+        };
+        const std::size_t chosen = choices.of(Operation::kAllReduce, bytes);
+        for (std::size_t i = 0; i < names.size(); ++i) EXPECT_LE(us(chosen), us(i) + 1e-9);
+        crossings += chosen != before ? 1 : 0;
+        before = chosen;
+      }
+    }
+  }
+  EXPECT_GT(crossings, 300);
+}
+
+TEST(MixTable, BetweenTwoSizesOnlyWhoWasMeasuredAtBothIsChosen) {
+  const MixTable table(2, {measured(2, Operation::kAllReduce, "left", 100, 1),
+                           measured(2, Operation::kAllReduce, "right", 100, 2),
+                           measured(2, Operation::kAllReduce, "right", 200, 2),
+                           measured(2, Operation::kAllReduce, "left", 300, 1)});
+  const MixChoices choices = table.choices(2, {"left", "right"});
+  EXPECT_EQ(choices.of(Operation::kAllReduce, 100), 0U);
+  EXPECT_EQ(choices.of(Operation::kAllReduce, 101), 1U);
+  EXPECT_EQ(choices.of(Operation::kAllReduce, 299), 1U) << "nobody was";
+  EXPECT_EQ(choices.of(Operation::kAllReduce, 300), 0U);
+}
+
+TEST(MixTable, AnAllToAllGoesByWhatARankGives) {
+  EXPECT_EQ(call_bytes(all_to_all_call(Dtype::kF32, 600), 3), 800);
+  EXPECT_EQ(call_bytes(broadcast_call({nullptr, 600, Dtype::kF32}, 0), 3), 2400);
 }
 
 TEST(MixTable, AGroupGoesByTheNearestSizeOfGroupsThatWasMeasured) {
@@ -199,7 +261,7 @@ TEST(MixedCommunicator, TenThousandCallsOfAllKindsAndSizes) {
       std::fill_n(values.begin(), count, base + ranks.rank());
       const Values mine{values.data(), count, Dtype::kI64};
       const ConstValues own{values.data(), count, Dtype::kI64};
-      switch (draw(5)) {
+      switch (draw(6)) {
         case 0:
           left += choices.of(Operation::kAllReduce, count * 8) == 0 ? 1 : 0;
           ranks.all_reduce(mine, Reduce::kSum);
@@ -216,7 +278,17 @@ TEST(MixedCommunicator, TenThousandCallsOfAllKindsAndSizes) {
           wrong += count > 0 && all[static_cast<std::size_t>(count * root)] != base + root;
           break;
         }
-        case 3:
+        case 3: {
+          const std::vector<std::int64_t> shares(kSize, count / kSize);
+          const std::int64_t given = count / kSize * kSize;
+          const bool known = draw(2) == 0;
+          if (known) left += choices.of(Operation::kAllToAll, given * 8) == 0 ? 1 : 0;
+          ranks.all_to_all({values.data(), given, Dtype::kI64}, shares,
+                           {all.data(), given, Dtype::kI64}, shares, known ? given * kSize : 0);
+          wrong += given > 0 && all[static_cast<std::size_t>(count / kSize * root)] != base + root;
+          break;
+        }
+        case 4:
           ranks.send(own, (ranks.rank() + 1) % kSize, call % 3);
           ranks.receive({all.data(), count, Dtype::kI64}, (ranks.rank() + 2) % kSize, call % 3);
           wrong += count > 0 && all[0] != base + (ranks.rank() + 2) % kSize;

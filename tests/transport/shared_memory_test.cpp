@@ -74,7 +74,8 @@ TEST(SharedMemory, AnAllToAllOfManyRoomsTransposes) {
     const std::vector<std::int64_t> received =
         first ? std::vector<std::int64_t>{0, 5} : std::vector<std::int64_t>{kCount, kCount - 5};
     Buffer output(Dtype::kF32, received[0] + received[1]);
-    ranks.all_to_all(input.constant(), first ? of_first : of_second, output.values(), received);
+    ranks.all_to_all(input.constant(), first ? of_first : of_second, output.values(), received,
+                     2 * kCount);
     if (first) {
       EXPECT_EQ(output, values_of(Dtype::kF32, kCount, 1, 7).copy(0, 5));
     } else {
