@@ -156,11 +156,15 @@ void HubRun::begin_session() {
   for (const Rank each : here) {
     send(each, StartNote{.run_id = session_->run_id, .session = session_->id, .absent = absent});
   }
-  log_info(
-      "{} {} sites are together: run {} {}",
-      absent.empty() ? "the" : fmt::format("{} of the", here.size()), config_.workers(),
-      session_->run_id,
-      start.resume_after ? fmt::format("goes on after step {}", *start.resume_after) : "begins");
+  log_info("{} {} sites are together: run {} {}",
+           absent.empty() ? "the" : fmt::format("{} of the", here.size()), config_.workers(),
+           session_->run_id,
+           start.resume_after ? fmt::format("goes on after step {}", *start.resume_after)
+           : start.given_up
+               ? fmt::format("begins anew, since not all have its first checkpoint, of "
+                             "step {}",
+                             *start.given_up)
+               : "begins");
 }
 
 /// What was wished or asked before is of another start.

@@ -34,6 +34,26 @@ std::string what_differs(const Storage& storage, const Checkpoint& checkpoint,
   return text;
 }
 
+/// Sites are numbered in the order of the file, and only numbers are kept.
+void check_same_worker(const Checkpoint& checkpoint, const Config& config, Rank rank) {
+  const CheckpointInfo& info = checkpoint.info();
+  const int of = info.only_worker.value_or(rank.value());
+  if (of == rank.value()) return;
+  const auto place = [&](int worker) {
+    const auto index = static_cast<std::size_t>(worker);
+    const bool known = info.workers == config.workers() && index < config.sites.size();
+    return fmt::format("site {} of {}{}", worker + 1, info.workers,
+                       known ? fmt::format(", {}", config.sites[index].name) : "");
+  };
+  throw ConfigError(fmt::format(
+      "checkpoint {} holds the state of {}, and this is {}: give the folder of this site's own run "
+      "(--out), and the sites in the order that they had",
+      checkpoint.folder().string(), place(of),
+      info.workers == config.workers()
+          ? place(rank.value())
+          : fmt::format("site {} of {}", rank.value() + 1, config.workers())));
+}
+
 }  // namespace
 
 bool lies_within(const std::filesystem::path& path, const std::filesystem::path& folder) {
@@ -68,32 +88,28 @@ std::optional<Checkpoint> find_resume(const Storage& storage, const std::filesys
   return newest;
 }
 
-std::vector<HeldCheckpoint> held_checkpoints(const Storage& storage,
-                                             const std::filesystem::path& out, const Config& config,
-                                             const std::string& digest, Rank rank) {
+HeldCheckpoints held_checkpoints(const Storage& storage, const std::filesystem::path& out,
+                                 const Config& config, const std::string& digest, Rank rank) {
   if (out.empty()) {
     throw ConfigError("--resume auto: which run? give its folder with --out or run.out");
   }
-  std::vector<HeldCheckpoint> held;
+  HeldCheckpoints all;
   for (const std::filesystem::path& folder : list_checkpoints(storage, out / "ckpt")) {
     try {
       const Checkpoint checkpoint = Checkpoint::open(storage, folder);
       const CheckpointInfo& info = checkpoint.info();
       check_same_configuration(storage, checkpoint, config, digest);
-      if (const int of = info.only_worker.value_or(rank.value()); of != rank.value()) {
-        throw ConfigError(fmt::format(
-            "checkpoint {} holds the state of site {}, and this is site {}: give the folder of "
-            "this site's own run (--out)",
-            folder.string(), config.sites.at(static_cast<std::size_t>(of)).name,
-            config.sites.at(static_cast<std::size_t>(rank.value())).name));
-      }
-      held.push_back(
+      check_same_worker(checkpoint, config, rank);
+      const auto has_its_step = [&](const HeldCheckpoint& each) { return each.step == info.step; };
+      if (std::ranges::any_of(all.held, has_its_step)) continue;  // one that has been replaced
+      all.held.push_back(
           {.step = info.step, .run_id = info.run_id, .model = checkpoint.model_digest()});
     } catch (const SystemError& error) {
       log_warning("{}", error.what());
+      all.unreadable = true;
     }
   }
-  return held;
+  return all;
 }
 
 void check_same_configuration(const Storage& storage, const Checkpoint& checkpoint,

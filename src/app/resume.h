@@ -27,12 +27,17 @@ namespace isthmus::app {
                                                     const std::filesystem::path& out,
                                                     const std::string& resume);
 
+struct HeldCheckpoints {
+  std::vector<HeldCheckpoint> held;  // a step once
+  bool unreadable = false;           // there are others
+};
 /// Those in `out` that worker `rank` could go on from; damaged ones are left out with a warning.
-/// THROWS: ConfigError when `out` is empty, or as check_same_configuration.
-[[nodiscard]] std::vector<HeldCheckpoint> held_checkpoints(const Storage& storage,
-                                                           const std::filesystem::path& out,
-                                                           const Config& config,
-                                                           const std::string& digest, Rank rank);
+/// THROWS: ConfigError when `out` is empty or has another worker's, or as
+/// check_same_configuration.
+[[nodiscard]] HeldCheckpoints held_checkpoints(const Storage& storage,
+                                               const std::filesystem::path& out,
+                                               const Config& config, const std::string& digest,
+                                               Rank rank);
 
 /// THROWS: ConfigError naming the keys that differ from those the checkpoint was made with.
 /// `digest`: config_digest of `config`.

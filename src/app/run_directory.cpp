@@ -187,6 +187,25 @@ void RunDirectory::truncate_after(const std::string& name, std::int64_t step) {
   });
 }
 
+// The checkpoints go last: until then a run that begins once more finds them, and sets them aside.
+std::filesystem::path RunDirectory::set_aside() {
+  std::filesystem::path aside;
+  for (const char* name : {"metrics.jsonl", "events.jsonl", "ckpt"}) {
+    if (storage_.kind(path_ / name) == FileKind::kAbsent) continue;
+    if (aside.empty()) {
+      int number = 1;
+      do {
+        aside = path_ / fmt::format("before-{}", number++);
+      } while (storage_.kind(aside) != FileKind::kAbsent);
+      storage_.create_directories(aside);
+    }
+    storage_.rename(path_ / name, aside / name);
+    storage_.sync_directory(aside);
+    storage_.sync_directory(path_);
+  }
+  return aside;
+}
+
 JsonLinesFile RunDirectory::open_lines(const std::string& name) {
   return JsonLinesFile(storage_.append(path_ / name));
 }

@@ -133,6 +133,9 @@ class RunDirectory {
   /// lines with a larger step, the "end" line, a torn last line. Atomic; an absent file is no
   /// error.
   void truncate_after(const std::string& name, std::int64_t step);
+  /// Moves checkpoints, metrics and events to a folder of their own in the run's: it begins anew.
+  /// RETURNS: that folder, or nothing where there were none.
+  std::filesystem::path set_aside();
   /// Opens `name` for appending.
   [[nodiscard]] JsonLinesFile open_lines(const std::string& name);
 

@@ -211,7 +211,8 @@ SiteStart SiteSession::start_together() {
   }
   SiteStart start;
   if (first_starts() && self_ != coordinator_) {
-    start = {.run_id = told->run_id, .resume_after = told->resume_after};
+    start = {
+        .run_id = told->run_id, .resume_after = told->resume_after, .given_up = told->given_up};
   } else {
     start = agree_on_start(heard, facts, enough(), config_.ckpt.every_steps);
     if (facts.size() + absent < met_.hellos.size()) {

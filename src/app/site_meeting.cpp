@@ -22,7 +22,8 @@ HelloNote SiteSession::hello() const {
   return {.run_id = facts_.run_id,
           .resumes = facts_.resumes,
           .held = facts_.held,
-          .common = facts_.common};
+          .common = facts_.common,
+          .unreadable = facts_.unreadable};
 }
 
 void SiteSession::say_hello(Rank to) {
@@ -157,7 +158,8 @@ void SiteSession::tell_start(const SiteStart& start) {
     if (std::ranges::find(start.without, m) != start.without.end()) continue;
     send(Rank(static_cast<int>(m)), StartNote{.run_id = start.run_id,
                                               .session = met_.hellos[m]->run_id,
-                                              .resume_after = start.resume_after});
+                                              .resume_after = start.resume_after,
+                                              .given_up = start.given_up});
   }
 }
 

@@ -60,7 +60,8 @@ struct Writer {
     for (const auto& [what, value] : note.common) {
       common.push_back({what, value});
     }
-    return {kHello, kNotesVersion, note.run_id, note.resumes, std::move(held), std::move(common)};
+    return {kHello,          kNotesVersion,     note.run_id,    note.resumes,
+            std::move(held), std::move(common), note.unreadable};
   }
   json operator()(const PostsNote& note) const {
     json posts = json::array();
@@ -125,8 +126,12 @@ struct Writer {
   json operator()(const HoldsNote& note) const { return {kHolds, of_bits(note.pieces)}; }
   json operator()(const EnoughNote&) const { return json::array({kEnough}); }
   json operator()(const StartNote& note) const {
-    return {kStart, note.run_id, note.session, note.absent,
-            note.resume_after ? json(*note.resume_after) : json()};
+    return {kStart,
+            note.run_id,
+            note.session,
+            note.absent,
+            note.resume_after ? json(*note.resume_after) : json(),
+            note.given_up ? json(*note.given_up) : json()};
   }
   json operator()(const StandingNote& note) const {
     json newest = json::array();
@@ -173,6 +178,10 @@ Purpose purpose_of(const json& value) {
   return static_cast<Purpose>(number);
 }
 
+std::optional<std::int64_t> step_or_nothing(const json& n) {
+  return n.is_null() ? std::nullopt : std::optional(step_of(n).value());
+}
+
 void check_version(int spoken) {
   if (spoken == kNotesVersion) return;
   throw std::out_of_range(fmt::format("notes of version {}, not {}", spoken, kNotesVersion));
@@ -193,6 +202,7 @@ Note note_of(const json& n) {
       }
       for (const json& each : n.at(5))
         note.common.emplace_back(each.at(0).get<std::string>(), each.at(1).get<std::string>());
+      note.unreadable = n.at(6).get<bool>();
       return note;
     }
     case kPosts: {
@@ -276,8 +286,8 @@ Note note_of(const json& n) {
       return StartNote{.run_id = n.at(1).get<std::string>(),
                        .session = n.at(2).get<std::string>(),
                        .absent = ranks_of(n.at(3)),
-                       .resume_after = n.at(4).is_null() ? std::nullopt
-                                                         : std::optional(step_of(n.at(4)).value())};
+                       .resume_after = step_or_nothing(n.at(4)),
+                       .given_up = step_or_nothing(n.at(5))};
     case kStanding: {
       // No HELLO comes before it. Up to version 9 it had no epoch, in 10 at first no version.
       if (n.size() != 5) check_version(n.size() < 5 ? 9 : whole_number<int>(n.at(5)));

@@ -21,7 +21,7 @@
 namespace isthmus::app {
 
 /// Bumped when a note changes its meaning: members of unlike versions refuse each other.
-inline constexpr int kNotesVersion = 12;
+inline constexpr int kNotesVersion = 14;
 
 /// A checkpoint a site could go on from.
 struct HeldCheckpoint {
@@ -37,6 +37,7 @@ struct HelloNote {
   bool resumes = false;  // goes on where all can, instead of starting anew
   std::vector<HeldCheckpoint> held;
   std::vector<std::pair<std::string, std::string>> common;  // (what, value) alike at all sites
+  bool unreadable = false;                                  // it has checkpoints beside those held
 };
 /// Steps the sender has taken, in order.
 struct PostsNote {
@@ -194,6 +195,7 @@ struct StartNote {
   std::string session;           // names this start of the run; of site 0: that Hello's run_id
   std::vector<int> absent = {};  // sites that have not been let in yet: nobody waits for them
   std::optional<std::int64_t> resume_after = std::nullopt;  // of site 0: goes on after this step
+  std::optional<std::int64_t> given_up = std::nullopt;      // of site 0: SiteStart's
 };
 
 // Between a site and the hub (app/hub_run.h).

@@ -52,7 +52,8 @@ struct SiteFacts {
   bool resumes = false;
   std::filesystem::path folder = {};  // of its run, where it is known: for pieces of a state
   std::vector<HeldCheckpoint> held;
-  LateStatus late = {};  // in this process's sessions before
+  bool unreadable = false;  // there are checkpoints beside them
+  LateStatus late = {};     // in this process's sessions before
 };
 
 /// What tells data apart: files by place, size and SHA-256; of many, a digest of all.
@@ -63,6 +64,8 @@ void append_data(std::span<const DataFile> files,
 struct SiteStart {
   std::string run_id;
   std::optional<std::int64_t> resume_after;  // a checkpoint's step that every site has
+  /// The run begins anew: not all sites have its first checkpoint, which is of this step.
+  std::optional<std::int64_t> given_up = std::nullopt;
   /// Places of sites that hold nothing to go on from there: they join once the run has begun.
   std::vector<std::size_t> without = {};
   /// The run goes on already, and this site has fetched a worker's state to go on from.
@@ -72,8 +75,8 @@ struct SiteStart {
 void check_alike(const std::vector<std::string>& sites, const std::vector<HelloNote>& facts);
 /// Pure. `facts`: of every site, in order. `enough`: with how many, the first among them, the run
 /// may begin where it goes on; nothing: with all. `interval`: steps between checkpoints, 0 where
-/// they are not counted. Where the first one, after no more steps, is all that anybody has, and
-/// some have none, the run begins anew. THROWS: ConfigError as check_alike, or that no checkpoint
+/// they are not counted. Where the first one, after so many, is all that anybody has, and some have
+/// none, the run begins anew. THROWS: ConfigError as check_alike, or that no checkpoint
 /// is everywhere the same.
 [[nodiscard]] SiteStart agree_on_start(const std::vector<std::string>& sites,
                                        const std::vector<HelloNote>& facts,

@@ -42,18 +42,17 @@ std::string steps_of(const std::vector<HeldCheckpoint>& held) {
   return steps.empty() ? "none" : fmt::format("steps {}", fmt::join(steps, ", "));
 }
 
-/// RETURNS: the run's first checkpoint, no more than an interval from the start, where nobody holds
-/// another and some not even that: they were cut off before, and no place but the start is known to
-/// all. Else null.
-const HeldCheckpoint* first_of_some(const std::vector<HelloNote>& facts, std::int64_t interval) {
+/// RETURNS: the run's first checkpoint, an interval from the start, where it is all that anybody
+/// has: sites that lack it were cut off before, and no place but the start is known to all. A stop
+/// or a run's end lays down one too, elsewhere. Else null.
+const HeldCheckpoint* first_alone(const std::vector<HelloNote>& facts, std::int64_t interval) {
   const HeldCheckpoint* first = nullptr;
   for (const HelloNote& site : facts) {
-    if (site.held.empty()) continue;
-    const HeldCheckpoint& held = site.held.front();
-    if (site.held.size() > 1 || held.step > interval || (first != nullptr && held != *first)) {
-      return nullptr;
+    if (site.unreadable) return nullptr;  // perhaps later ones
+    for (const HeldCheckpoint& held : site.held) {
+      if (held.step != interval || (first != nullptr && held != *first)) return nullptr;
+      first = &held;
     }
-    first = &held;
   }
   return first;
 }
@@ -162,9 +161,10 @@ SiteStart agree_on_start(const std::vector<std::string>& sites, const std::vecto
   std::string what;
   for (std::size_t m = 0; m < facts.size(); ++m) {
     what += fmt::format("{}{}: {}", m == 0 ? "" : "; ", sites[m], steps_of(facts[m].held));
+    if (facts[m].unreadable) what += " and some that cannot be read";
   }
-  if (const HeldCheckpoint* const first = first_of_some(facts, interval); first && !newest) {
-    return {.run_id = first->run_id, .resume_after = std::nullopt};
+  if (const HeldCheckpoint* const first = first_alone(facts, interval); first && !newest) {
+    return {.run_id = first->run_id, .resume_after = std::nullopt, .given_up = first->step};
   }
   if (!newest) {
     throw ConfigError(

@@ -64,6 +64,12 @@ TrainingOutcome Training::run() {
     store.recover();
     store.remove_after(resumed_step);
   }
+  if (given_up_) {
+    const std::filesystem::path aside = directory.set_aside();
+    log_warning("the run begins anew: not all sites have its first checkpoint, of step {}{}",
+                *given_up_,
+                aside.empty() ? "" : fmt::format("; what was here is in '{}'", aside.string()));
+  }
   directory.truncate_after("metrics.jsonl", resumed_step);
   directory.truncate_after("events.jsonl", resumed_step);
   JsonLinesFile metrics = directory.open_lines("metrics.jsonl");

@@ -211,8 +211,10 @@ void Training::join_sites() {
   facts.common.emplace_back("layout of the model", facts.layout.hex());
   append_data(fingerprint_, facts.common);
   if (facts.resumes) {
-    facts.held =
+    HeldCheckpoints here =
         held_checkpoints(storage_, out_, config_, digest_, site_of(config_, *request_.site));
+    facts.held = std::move(here.held);
+    facts.unreadable = here.unreadable;
   }
   site_.emplace(config_, *request_.site, facts, status(), request_.recording);
   const auto say = [&](const std::string& what) {
@@ -234,14 +236,11 @@ void Training::join_sites() {
           out_.string(), held.run_id, run_id_));
     }
   }
+  given_up_ = start.given_up;
   if (start.resume_after) {
+    CheckpointStore(storage_, out_ / "ckpt", config_.ckpt.keep).recover();
     resume_ = Checkpoint::open(storage_, out_ / "ckpt" / step_name(*start.resume_after));
     check_resume();
-  } else if (!joins_ && !facts.held.empty()) {
-    log_warning(
-        "the run begins anew: not all sites have its first checkpoint, of step {}, which stays in "
-        "'{}' until the run comes to it again",
-        facts.held.front().step, out_.string());
   }
 }
 

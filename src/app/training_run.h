@@ -69,7 +69,8 @@ class Training {
   std::vector<DataFile> fingerprint_;
   std::optional<RunWatch> watch_;
   std::optional<SiteSession> site_;
-  std::string run_id_;              // agreed with the other sites; else empty
+  std::string run_id_;                    // agreed with the other sites; else empty
+  std::optional<std::int64_t> given_up_;  // SiteStart's: the run begins anew
   std::optional<OfferNote> joins_;  // the run goes on already; this site takes over a state of it
 };
 

@@ -71,6 +71,23 @@ TEST_F(RunDirectoryTest, ResumeKeepsEverything) {
   EXPECT_EQ(read(folder / "run" / "manifest.json"), "{}");
 }
 
+TEST_F(RunDirectoryTest, WhatIsSetAsideIsKept) {
+  EXPECT_EQ(open().set_aside(), "");
+  for (const std::string round : {"1", "2"}) {
+    std::filesystem::create_directories(folder / "run" / "ckpt" / "step-1");
+    write(folder / "run" / "metrics.jsonl", round);
+    write(folder / "run" / "manifest.json", "{}");
+    const std::filesystem::path aside = open(ExistingRun::kResume).set_aside();
+    EXPECT_EQ(aside, folder / "run" / ("before-" + round));
+    EXPECT_EQ(read(aside / "metrics.jsonl"), round);
+    EXPECT_TRUE(std::filesystem::is_directory(aside / "ckpt" / "step-1"));
+    EXPECT_FALSE(std::filesystem::exists(folder / "run" / "ckpt"));
+    EXPECT_FALSE(std::filesystem::exists(folder / "run" / "metrics.jsonl"));
+  }
+  open(ExistingRun::kForce);
+  EXPECT_EQ(read(folder / "run" / "before-1" / "metrics.jsonl"), "1") << "a copy is no run's";
+}
+
 TEST_F(RunDirectoryTest, AFileInThePlaceOfTheFolderIsRefused) {
   write(folder / "run", "");
   EXPECT_THROW(open(), ConfigError);

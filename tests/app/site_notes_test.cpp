@@ -73,9 +73,11 @@ TEST(SiteNotes, TheOthersComeBack) {
   const HelloNote hello = there_and_back(HelloNote{.run_id = "a1",
                                                    .resumes = true,
                                                    .held = {{100, "a0", "ff"}, {50, "a0", "ee"}},
-                                                   .common = {{"outer.H", "50"}}});
+                                                   .common = {{"outer.H", "50"}},
+                                                   .unreadable = true});
   EXPECT_EQ(hello.run_id, "a1");
   EXPECT_TRUE(hello.resumes);
+  EXPECT_TRUE(hello.unreadable);
   EXPECT_THAT(hello.held, testing::ElementsAre(HeldCheckpoint{100, "a0", "ff"},
                                                HeldCheckpoint{50, "a0", "ee"}));
   EXPECT_THAT(hello.common, testing::ElementsAre(testing::Pair("outer.H", "50")));

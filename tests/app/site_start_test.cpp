@@ -101,8 +101,12 @@ TEST(SiteStart, WhereSomeLackTheFirstCheckpointTheRunBeginsAnew) {
         << "who knows how far the start is?";
   }
   EXPECT_EQ(start({first, first}).resume_after, 20);
-  for (const HelloNote& more :
-       {resuming({{40, "r", "z"}}), resuming({{20, "r", "y"}, {40, "r", "z"}})}) {
+  EXPECT_EQ(start({first, resuming({})}).given_up, 20);
+  EXPECT_EQ(start({first, first}).given_up, std::nullopt);
+  HelloNote unreadable = first;
+  unreadable.unreadable = true;  // perhaps a later one
+  for (const HelloNote& more : {resuming({{40, "r", "z"}}), resuming({{12, "r", "of a stop"}}),
+                                resuming({{20, "r", "y"}, {40, "r", "z"}}), unreadable}) {
     EXPECT_THROW(static_cast<void>(start({more, resuming({})})), ConfigError);
     EXPECT_THROW(static_cast<void>(start({resuming({}), more})), ConfigError);
   }

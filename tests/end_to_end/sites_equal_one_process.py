@@ -327,12 +327,22 @@ def a_first_checkpoint_that_one_lacks_is_no_obstacle(bench):
             if first and link.name == "last":
                 link.symlink_to(first)
     said = bench.apart("torn", toml, 2, "--resume", "auto")
-    require("not all sites have its first checkpoint, of step 20" in said[1], said[1])
+    for site in said:
+        require("not all sites have its first checkpoint, of step 20" in site, site)
     bench.same("torn", "short", 2)
+    before = bench.folder / "torn/west/before-1"
+    require((before / "ckpt/step-0000020").is_dir() and (before / "metrics.jsonl").is_file(),
+            "what west had is lost")
     # With a second one of its own a site has more to lose: it is refused.
     shutil.rmtree(bench.folder / "torn/east/ckpt")
     said = bench.apart("torn", toml, 2, "--resume", "auto", code=3)
     require("no checkpoint that all sites have" in said[0], said[0])
+    # The same where that cannot be read.
+    for each in (bench.folder / "torn/west/ckpt").glob("step-*/state.json"):
+        if each.parent.name != "step-0000020":
+            each.write_text("")
+    said = bench.apart("torn", toml, 2, "--resume", "auto", code=3)
+    require("west: steps 20 and some that cannot be read" in said[0], said[0])
 
 
 def the_folder_of_another_site_is_refused(bench):
@@ -342,7 +352,8 @@ def the_folder_of_another_site_is_refused(bench):
     for old, new in (("east", "between"), ("west", "east"), ("between", "west")):
         (folder / old).rename(folder / new)
     said = bench.apart("swapped", toml, 2, "--resume", "auto", code=3)
-    require("holds the state of site west, and this is site east" in said[0], said[0])
+    require("holds the state of site 2 of 2, west, and this is site 1 of 2, east" in said[0],
+            said[0])
 
 
 def a_full_disk_is_a_lost_site(bench):
