@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,33 @@ using namespace isthmus;
 
 void require(bool condition) {
   if (!condition) std::abort();
+}
+
+/// Between `smaller` and the next size whoever is chosen was measured at both, if anybody was.
+void check_between(const MixTable& table, const MeasuredCall& smaller, const MixChoices& choices,
+                   const std::vector<std::string>& backends) {
+  std::set<std::string> here, there;
+  std::int64_t next = INT64_MAX;
+  const auto alike = [&](const MeasuredCall& other) {
+    return other.ranks == smaller.ranks && other.operation == smaller.operation &&
+           std::ranges::find(backends, other.backend) != backends.end();
+  };
+  for (const MeasuredCall& other : table.measured()) {
+    if (!alike(other)) continue;
+    if (other.bytes == smaller.bytes) here.insert(other.backend);
+    if (other.bytes > smaller.bytes) next = std::min(next, other.bytes);
+  }
+  for (const MeasuredCall& other : table.measured()) {
+    if (alike(other) && other.bytes == next && here.contains(other.backend)) {
+      there.insert(other.backend);
+    }
+  }
+  if (there.empty()) return;
+  for (const std::int64_t share : {1, 2, 3, 1 << 20}) {
+    const std::int64_t bytes = next - 1 - (next - smaller.bytes - 2) / share;
+    if (bytes <= smaller.bytes || bytes >= next) continue;
+    require(there.contains(backends[choices.of(smaller.operation, bytes)]));
+  }
 }
 
 void use(const MixTable& table) {
@@ -40,6 +68,7 @@ void use(const MixTable& table) {
       if (other.bytes != each.bytes) continue;
       if (other.backend == fastest) require(other.us <= each.us);
     }
+    check_between(table, each, choices, backends);
     if (backends.size() > 20) return;
   }
 }

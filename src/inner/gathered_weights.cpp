@@ -33,9 +33,9 @@ void GatheredWeights::start(std::size_t bucket) {
                           Dtype::kF32};
   const Values output{static_cast<float*>(memory_.data()) + wanted.place, wanted.elements.size(),
                       Dtype::kF32};
-  buffer.gathering =
-      data_.start([input, output, counts = buckets_.counts(bucket, data_.size())](
-                      Communicator& ranks) { ranks.all_gather(input, counts, output); });
+  buffer.gathering = data_.start(
+      [input, output, counts = buckets_.counts(buckets_[bucket].elements, data_.size())](
+          Communicator& ranks) { ranks.all_gather(input, counts, output); });
 }
 
 const float* GatheredWeights::get(std::size_t bucket) {

@@ -47,10 +47,10 @@ std::optional<std::size_t> ParameterBuckets::following(std::size_t bucket, int s
   return bucket > first_layer_ ? std::optional(bucket - 1) : std::nullopt;
 }
 
-std::vector<std::int64_t> ParameterBuckets::counts(std::size_t bucket, int ranks) const {
+std::vector<std::int64_t> ParameterBuckets::counts(CanonicalRange range, int ranks) const {
   std::vector<std::int64_t> counts;
   for (int rank = 0; rank < ranks; ++rank) {
-    counts.push_back(common(slice_of(elements_, ranks, rank), buckets_[bucket].elements).size());
+    counts.push_back(common(slice_of(elements_, ranks, rank), range).size());
   }
   return counts;
 }

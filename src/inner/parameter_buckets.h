@@ -41,8 +41,8 @@ class ParameterBuckets {
   /// Values that the buffers hold together.
   [[nodiscard]] std::int64_t memory_values() const { return memory_values_; }
 
-  /// (ranks,): how many values of a bucket are in each rank's slice of all.
-  [[nodiscard]] std::vector<std::int64_t> counts(std::size_t bucket, int ranks) const;
+  /// (ranks,): how many values of `range` are in each rank's slice of all.
+  [[nodiscard]] std::vector<std::int64_t> counts(CanonicalRange range, int ranks) const;
 
  private:
   std::int64_t elements_;

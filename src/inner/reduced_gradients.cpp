@@ -35,7 +35,8 @@ float* ReducedGradients::get(std::size_t bucket) {
   if (buffer.bucket != bucket) {
     settle(buffer);
     buffer.bucket = bucket;
-    std::fill_n(memory(wanted), wanted.elements.size(), 0.0f);
+    const CanonicalRange all = summed(wanted);
+    std::fill_n(memory(wanted) + (all.begin - wanted.elements.begin), all.size(), 0.0f);
   }
   return memory(wanted);
 }
@@ -66,14 +67,10 @@ void ReducedGradients::ready(std::size_t tensor) {
   const CanonicalRange own = common(slice_.range, all);
   const ConstValues input{at(all.begin), all.size(), Dtype::kF32};
   const Values output{own.size() == 0 ? nullptr : at(own.begin), own.size(), Dtype::kF32};
-  std::vector<std::int64_t> counts;
-  for (int rank = 0; rank < groups_.data->size(); ++rank) {
-    const std::int64_t elements = layout_.local().elements();
-    counts.push_back(common(slice_of(elements, groups_.data->size(), rank), all).size());
-  }
-  buffer.reducing = groups_.data->start([input, output, counts](Communicator& ranks) {
-    ranks.reduce_scatter(input, counts, output, Reduce::kSum);
-  });
+  buffer.reducing = groups_.data->start(
+      [input, output, counts = buckets_.counts(all, groups_.data->size())](Communicator& ranks) {
+        ranks.reduce_scatter(input, counts, output, Reduce::kSum);
+      });
 }
 
 void ReducedGradients::settle(Buffer& buffer) {

@@ -35,8 +35,7 @@ Volume site_volume(const ModelLayout& layout, const MeshChoice& choice, const Me
     return volume;
   }
   for (const StageShare& stage : share.stages) {
-    const std::int64_t others = stage.first && !stage.last ? share.tied_copy : 0;
-    const GradientBuckets buckets(elements_of(stage), {.ranks = choice.dp, .begin = others});
+    const GradientBuckets buckets(elements_of(stage), {.ranks = choice.dp});
     for (const CanonicalRange& part : buckets.shares(0)) volume += messages_of(part.size());
   }
   return volume;

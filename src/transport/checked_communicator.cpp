@@ -56,10 +56,9 @@ class CheckedCommunicator : public Communicator {
 
   void all_to_all(ConstValues input, std::span<const std::int64_t> send_counts, Values output,
                   std::span<const std::int64_t> receive_counts, std::int64_t of_all) override {
-    Call call = all_to_all_call(input.dtype, of_all);
+    const Call call = all_to_all_call(input.dtype, of_all);
     require(of_all == 0 || of_all >= std::max(input.count, output.count), call,
             "that is less than a rank gives or gets");
-    call.count = input.count;
     check_counts(call, send_counts, input.count);
     check_counts(call, receive_counts, output.count);
     require(input.dtype == output.dtype, call, "input and output have unlike dtypes");

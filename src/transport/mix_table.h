@@ -36,15 +36,17 @@ struct MeasuredCall {
 };
 
 /// What the table goes by: the values of an all-reduce, broadcast or message, those of all ranks in
-/// a reduce-scatter or all-gather; of an all-to-all what each of `ranks` gives, on an average.
+/// a reduce-scatter or all-gather; of an all-to-all what each of `ranks` gives, on an average
+/// (where one gives or gets it all, as with lanes, the table's times are of another pattern).
 [[nodiscard]] std::int64_t call_bytes(const Call& call, int ranks);
 
 /// What a table says to one group and its back ends, ready to be asked in every call.
 class MixChoices {
  public:
-  /// RETURNS: the place in the group's back ends of the one that is fastest at `bytes`, of equals
-  /// the first, where time is a straight line between two measured sizes, and beyond all of them
-  /// whoever is fastest at the last. Nothing measured: 0.
+  /// RETURNS: the place in the group's back ends of the one that is fastest at `bytes`; of equals
+  /// at a measured size the first. Between two sizes: among those measured at both, whose times are
+  /// straight lines; where nobody was, whoever is fastest at the smaller. Below and above all
+  /// sizes: whoever is fastest at the nearest. Nothing measured: 0.
   [[nodiscard]] std::size_t of(Operation operation, std::int64_t bytes) const;
   /// The same for calls whose size does not decide: the one that was least behind the fastest, on
   /// an average of the sizes; one that was not measured at all of them comes last.
