@@ -38,6 +38,7 @@ struct AttentionShape {
   std::int64_t q_heads = 0, kv_heads = 0;  // query head h reads key head h / (q_heads / kv_heads)
   std::int64_t head_dim = 0;
   double scale = 0;  // usually 1 / sqrt(head_dim)
+  bool operator==(const AttentionShape&) const = default;
 };
 
 /// out[b, t, h] = sum over s <= t of softmax_s(scale q[b, t, h] . k[b, s, h']) v[b, s, h'];

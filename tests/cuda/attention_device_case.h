@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention on a device with seeded values, forward and backward, and what it should give.
+// Attention on a device with seeded values, forward and backward, what it should give, and how
+// near.
 #pragma once
 
 #include <cmath>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "cuda/device_test.h"
@@ -176,6 +178,66 @@ template <typename T>
                                                  .d_k = layout.k(r.gradients.data()),
                                                  .d_v = layout.v(r.gradients.data())});
   return r;
+}
+
+// Of float: sums of some hundred products, and what an error of the logits, which grow with the
+// spread, makes of the probabilities. Of Bf16: probabilities, their gradients and results are
+// rounded to 8 bits, each by at most 2^-9 of itself; a row of results errs by some of those.
+template <typename T>
+[[nodiscard]] double budget_of(const AttentionCase& c) {
+  return std::is_same_v<T, kernels::Bf16> ? 0x1p-7 : 2e-5 * c.spread;
+}
+
+/// Every head's part of a token's row is near the expected one, by the row's norm and the norm of a
+/// usual row.
+template <typename T>
+void expect_rows_near(const char* what, const AttentionCase& c, HeadsView<const T> got,
+                      HeadsView<const double> expected, std::int64_t heads) {
+  const auto norm = [&](auto&& value) {
+    double squares = 0;
+    for (std::int64_t i = 0; i < c.head_dim; ++i) squares += value(i) * value(i);
+    return std::sqrt(squares);
+  };
+  const double budget = budget_of<T>(c);
+  double usual = 0;
+  for (const bool compare : {false, true}) {
+    for (std::int64_t b = 0; b < c.batch; ++b) {
+      for (std::int64_t t = 0; t < c.seq; ++t) {
+        for (std::int64_t h = 0; h < heads; ++h) {
+          const double* const y = expected.at(b, t, h);
+          const T* const x = got.at(b, t, h);
+          const double size = norm([&](std::int64_t i) { return y[i]; });
+          if (!compare) {
+            usual += size / static_cast<double>(c.batch * c.seq * heads);
+            continue;
+          }
+          const double error = norm(
+              [&](std::int64_t i) { return static_cast<double>(static_cast<float>(x[i])) - y[i]; });
+          // Written so that NaN fails.
+          ASSERT_TRUE(error <= budget * (size + usual) + 1e-5)
+              << c.name() << ": " << what << " of sequence " << b << ", token " << t << ", head "
+              << h << " errs by " << error << ", its norm is " << size << ", usual " << usual;
+        }
+      }
+    }
+  }
+}
+
+/// `out` and the gradients are near, and nothing is written behind the gradients' end.
+template <typename T>
+void expect_results_near(const AttentionCase& c, const AttentionResult<T>& got,
+                         const AttentionResult<double>& expected) {
+  const QkvLayout layout(c);
+  expect_rows_near<T>("out", c, layout.out(got.out.data()), layout.out(expected.out.data()),
+                      c.q_heads);
+  const T* const x = got.gradients.data();
+  const double* const y = expected.gradients.data();
+  expect_rows_near<T>("d_q", c, layout.q(x), layout.q(y), c.q_heads);
+  expect_rows_near<T>("d_k", c, layout.k(x), layout.k(y), c.kv_heads);
+  expect_rows_near<T>("d_v", c, layout.v(x), layout.v(y), c.kv_heads);
+  for (std::size_t i = layout.used(); i < layout.size(); ++i) {
+    ASSERT_EQ(static_cast<float>(x[i]), 7) << c.name() << ": written behind the end";
+  }
 }
 
 }  // namespace isthmus::cuda

@@ -26,6 +26,11 @@ void set_product_factor(float factor);
 /// ... and kernels that do nothing: those with a parameter whose type's name has this; empty: none.
 void set_skipped_kernels(const std::string& parameter);
 
+/// Why there is no cuDNN, from now on; there is at first.
+void set_cudnn_missing(const std::string& why);
+/// ... and why it has no plan for any layout; it has one at first.
+void set_cudnn_without_plan(const std::string& why);
+
 /// The device whose memory this is; -1: none's.
 [[nodiscard]] int device_of(const void* data);
 
