@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
@@ -36,7 +37,7 @@ struct CudaArena {
   float* d_stream;             // (rows, d_model), backward only
   T* d_branch;                 // the same, if T is not float
   void* scratch;               // of the block
-  float* kernel_scratch;       // of one kernel at a time
+  float* kernel_scratch;       // of one kernel at a time, cuDNN's workspace among them
   float* tables;
   std::int64_t chunk;   // rows of logits at a time
   std::int64_t padded;  // columns of the logits in memory: padded_vocab
@@ -44,7 +45,7 @@ struct CudaArena {
   double* row_losses;   // (2 chunk,)
 
   CudaArena(Carver& activations, Carver& head, const ModelShape& s, const CudaBlock<T>& block,
-            const CudaModelOptions& options) {
+            const CudaModelOptions& options, std::size_t cudnn_workspace) {
     const std::int64_t rows = options.sequences * options.length;
     const bool training = options.purpose != Purpose::kInference;
     const std::int64_t streams = training ? s.layers + 1 : 1;
@@ -63,10 +64,11 @@ struct CudaArena {
     const bool rounds = training && !std::is_same_v<T, float>;
     d_branch = activations.take<T>(rounds ? rows * s.d_model : 0);
     scratch = activations.take<std::byte>(training ? block.scratch_bytes(rows) : 0);
-    kernel_scratch = activations.take<float>(
-        training
-            ? static_cast<std::int64_t>(block.kernel_scratch(options.sequences, options.length))
-            : 0);
+    const std::size_t of_block =
+        training ? block.kernel_scratch(options.sequences, options.length) : 0;
+    const std::size_t of_cudnn = (cudnn_workspace + sizeof(float) - 1) / sizeof(float);
+    kernel_scratch =
+        activations.take<float>(static_cast<std::int64_t>(std::max(of_block, of_cudnn)));
     tables = activations.take<float>(block.table_floats());
 
     padded = padded_vocab(s);

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "inner/model_shape.h"
+#include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/matmul.h"
 
@@ -24,6 +25,7 @@ struct CudaPass {
   std::int64_t length = 0;
   const float* tables = nullptr;  // CudaBlock::make_tables
   float* scratch = nullptr;       // of one kernel at a time; CudaBlock::kernel_scratch floats
+  cuda::CudnnAttention* cudnn = nullptr;  // attention of the windows it takes; null: own kernels
   [[nodiscard]] std::int64_t rows() const { return sequences * length; }
 };
 

@@ -84,9 +84,8 @@ class CudaGpt2Block final : public CudaBlock<T> {
     const float* const stream = f.sum == nullptr ? f.x : f.sum;
     pass.blas.matmul(pass.stream, cuda_conv1d({rows, d, 3 * a}, keep.normed1, m.qkv_weight,
                                               m.qkv_bias, keep.qkv));
-    cuda::attention_forward<T>(
-        pass.stream, cuda_attention_shape(s_, pass.sequences, pass.length),
-        heads<const T>(pass, keep.qkv, 3 * a), heads<const T>(pass, keep.qkv + a, 3 * a),
+    queue_attention<T>(
+        pass, s_, heads<const T>(pass, keep.qkv, 3 * a), heads<const T>(pass, keep.qkv + a, 3 * a),
         heads<const T>(pass, keep.qkv + 2 * a, 3 * a), heads<T>(pass, keep.attended, a), keep.lse);
     pass.blas.matmul(pass.stream,
                      cuda_conv1d({rows, a, d}, keep.attended, m.out_weight, m.out_bias, f.branch));
@@ -152,7 +151,7 @@ class CudaGpt2Block final : public CudaBlock<T> {
     weight_gradient(pass, out, keep.attended, d_branch, g.out_weight, g.out_bias);
     pass.blas.matmul(pass.stream, cuda_conv1d_input_gradient(out, d_branch, m.out_weight, b.other));
     T* const d_qkv = keep.gelu_input;
-    cuda::attention_backward<T>(pass.stream, cuda_attention_shape(s_, pass.sequences, pass.length),
+    queue_attention_backward<T>(pass, s_,
                                 {.q = heads<const T>(pass, keep.qkv, 3 * a),
                                  .k = heads<const T>(pass, keep.qkv + a, 3 * a),
                                  .v = heads<const T>(pass, keep.qkv + 2 * a, 3 * a),
@@ -161,8 +160,7 @@ class CudaGpt2Block final : public CudaBlock<T> {
                                  .lse = keep.lse,
                                  .d_q = heads<T>(pass, d_qkv, 3 * a),
                                  .d_k = heads<T>(pass, d_qkv + a, 3 * a),
-                                 .d_v = heads<T>(pass, d_qkv + 2 * a, 3 * a)},
-                                pass.scratch);
+                                 .d_v = heads<T>(pass, d_qkv + 2 * a, 3 * a)});
     const CudaLinear qkv{rows, d, 3 * a};
     weight_gradient(pass, qkv, keep.normed1, d_qkv, g.qkv_weight, g.qkv_bias);
     pass.blas.matmul(pass.stream, cuda_conv1d_input_gradient(qkv, d_qkv, m.qkv_weight, b.other));

@@ -87,9 +87,8 @@ class CudaLlamaBlock final : public CudaBlock<T> {
     }
     rotate(pass, false, keep.qkv, keep.query, keep.key);
     const Heads in = attention_inputs(pass, keep);
-    cuda::attention_forward<T>(pass.stream, cuda_attention_shape(s_, pass.sequences, pass.length),
-                               read(in.q), read(in.k), read(in.v), in_rows(pass, keep.attended, a),
-                               keep.lse);
+    queue_attention<T>(pass, s_, read(in.q), read(in.k), read(in.v),
+                       in_rows(pass, keep.attended, a), keep.lse);
     pass.blas.matmul(pass.stream, cuda_linear({rows, a, d}, keep.attended, m.out_weight, f.branch));
     cuda::norm_forward<T>(pass.stream, {.rows = rows,
                                         .channels = d,
@@ -221,7 +220,7 @@ class CudaLlamaBlock final : public CudaBlock<T> {
     const Heads in = attention_inputs(pass, keep);
     const Heads d = heads_of(pass, d_qkv, spare.d_query, spare.d_key);
     const std::int64_t a = s_.query_width();
-    cuda::attention_backward<T>(pass.stream, cuda_attention_shape(s_, pass.sequences, pass.length),
+    queue_attention_backward<T>(pass, s_,
                                 {.q = read(in.q),
                                  .k = read(in.k),
                                  .v = read(in.v),
@@ -230,8 +229,7 @@ class CudaLlamaBlock final : public CudaBlock<T> {
                                  .lse = keep.lse,
                                  .d_q = d.q,
                                  .d_k = d.k,
-                                 .d_v = d.v},
-                                pass.scratch);
+                                 .d_v = d.v});
     rotate(pass, true, d_qkv, spare.d_query, spare.d_key);
     if (!s_.qk_norm) return;
     cuda::head_norm_backward<T>(pass.stream, query_norm(pass.rows(), w), spare.d_query, keep.qkv,

@@ -85,6 +85,7 @@ CudaModelOptions cuda_model_options(const LanguageModelOptions& options,
                      : options.recompute == Recompute::kFull ? Purpose::kRecompute
                                                              : Purpose::kTraining,
           .bf16 = options.bf16,
+          .cudnn_attention = options.cudnn_attention,
           .logits_bytes = settings.logits_bytes};
 }
 

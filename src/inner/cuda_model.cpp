@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inner/cuda_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -10,6 +13,8 @@
 #include "inner/cuda_arena.h"
 #include "inner/cuda_attention.h"
 #include "inner/cuda_products.h"
+#include "isthmus/errors.h"
+#include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/norm.h"
 
@@ -22,11 +27,39 @@ std::unique_ptr<const CudaBlock<T>> make_block(const ModelShape& shape) {
                                                    : make_cuda_llama_block<T>(shape);
 }
 
+/// cuDNN's attention, where it is asked for; else null.
+std::unique_ptr<cuda::CudnnAttention> make_cudnn(const ModelShape& s,
+                                                 const CudaModelOptions& options) {
+  if (!options.cudnn_attention) return nullptr;
+  const auto refuse = [](const std::string& why) {
+    return ConfigError(fmt::format("train.attention = \"cudnn\": {}; set it to \"own\"", why));
+  };
+  if (!options.bf16) throw refuse("it is of bf16, and the run's train.precision is \"fp32\"");
+  if (const std::string why = cuda::cudnn_missing(); !why.empty()) throw refuse(why);
+  const cuda::AttentionLayout layout = cuda_attention_layout(s, options.sequences, options.length);
+  if (const std::string why = cuda::cudnn_refusal_here(layout.shape); !why.empty()) {
+    throw refuse(why);
+  }
+  using Passes = cuda::CudnnAttention::Passes;
+  const bool forward = options.purpose == CudaModelOptions::Purpose::kInference;
+  try {
+    return std::make_unique<cuda::CudnnAttention>(layout,
+                                                  forward ? Passes::kForward : Passes::kBoth);
+  } catch (const SystemError& error) {  // the library's own refusal, which knows no key
+    throw refuse(error.what());
+  }
+}
+
+std::size_t workspace_of(const std::unique_ptr<cuda::CudnnAttention>& cudnn) {
+  return cudnn == nullptr ? 0 : cudnn->workspace_bytes();
+}
+
 template <typename T>
-CudaModel::Bytes bytes_of(const ModelLayout& layout, const CudaModelOptions& options) {
+CudaModel::Bytes bytes_of(const ModelLayout& layout, const CudaModelOptions& options,
+                          std::size_t workspace) {
   const auto block = make_block<T>(layout.shape());
   Carver activations, head;
-  static_cast<void>(CudaArena<T>(activations, head, layout.shape(), *block, options));
+  static_cast<void>(CudaArena<T>(activations, head, layout.shape(), *block, options, workspace));
   return {activations.bytes(), head.bytes()};
 }
 
@@ -37,13 +70,17 @@ class CudaModelOf final : public CudaModel {
 
  public:
   CudaModelOf(const ModelLayout& layout, const CudaModelOptions& options)
-      : layout_(layout), options_(options), block_(make_block<T>(layout.shape())) {
-    const Bytes bytes = bytes_of<T>(layout, options);
+      : layout_(layout),
+        options_(options),
+        block_(make_block<T>(layout.shape())),
+        cudnn_(make_cudnn(layout.shape(), options)) {
+    const std::size_t workspace = workspace_of(cudnn_);
+    const Bytes bytes = bytes_of<T>(layout, options, workspace);
     activations_ = Memory(static_cast<std::size_t>(bytes.activations));
     head_ = Memory(static_cast<std::size_t>(bytes.logits));
     Carver activations(activations_.data());
     Carver head(head_.data());
-    arena_.emplace(activations, head, layout.shape(), *block_, options);
+    arena_.emplace(activations, head, layout.shape(), *block_, options, workspace);
     std::vector<float> tables(static_cast<std::size_t>(block_->table_floats()));
     block_->make_tables(tables.data());
     cuda::Stream stream;
@@ -79,7 +116,13 @@ class CudaModelOf final : public CudaModel {
     ISTHMUS_CHECK(tokens.length <= layout_.shape().positions, tokens.length);
     ISTHMUS_CHECK(tokens.sequences * tokens.length <= options_.sequences * options_.length,
                   tokens.sequences, tokens.length);
-    return {stream, blas_, tokens.sequences, tokens.length, arena().tables, arena().kernel_scratch};
+    return {.stream = stream,
+            .blas = blas_,
+            .sequences = tokens.sequences,
+            .length = tokens.length,
+            .tables = arena().tables,
+            .scratch = arena().kernel_scratch,
+            .cudnn = cudnn_.get()};
   }
 
   [[nodiscard]] cuda::Embedding embedding(const CudaPass& pass, const CudaTokens& tokens) const {
@@ -219,6 +262,7 @@ class CudaModelOf final : public CudaModel {
   const ModelLayout& layout_;
   CudaModelOptions options_;
   std::unique_ptr<const CudaBlock<T>> block_;
+  std::unique_ptr<cuda::CudnnAttention> cudnn_;  // or none
   cuda::Blas blas_;
   Memory activations_, head_;
   std::optional<const CudaArena<T>> arena_;
@@ -227,7 +271,9 @@ class CudaModelOf final : public CudaModel {
 }  // namespace
 
 CudaModel::Bytes CudaModel::bytes(const ModelLayout& layout, const CudaModelOptions& options) {
-  return options.bf16 ? bytes_of<kernels::Bf16>(layout, options) : bytes_of<float>(layout, options);
+  const std::size_t workspace = workspace_of(make_cudnn(layout.shape(), options));
+  return options.bf16 ? bytes_of<kernels::Bf16>(layout, options, workspace)
+                      : bytes_of<float>(layout, options, workspace);
 }
 
 std::vector<std::int64_t> CudaModel::final_points(const ModelLayout& layout) {

@@ -31,6 +31,9 @@ struct CudaModelOptions {
   std::int64_t sequences = 1, length = 1;  // of the largest batch
   Purpose purpose = Purpose::kTraining;
   bool bf16 = false;  // operands of products, branches and wide gradients are Bf16
+  /// Attention of windows of `length`, `sequences` at a time, is cuDNN's (kernels/cuda); that of
+  /// others, in evaluations, and without it all, is computed by the own kernels.
+  bool cudnn_attention = false;
   std::int64_t logits_bytes = std::int64_t{1} << 30;  // of the chunk that exists at a time
 };
 
@@ -59,7 +62,8 @@ class CudaModel {
   struct Bytes {
     std::int64_t activations = 0, logits = 0;
   };
-  /// What such a model holds in device memory. Needs no device.
+  /// What such a model holds in device memory. Needs no device, but with cudnn_attention that on
+  /// which it will be, whose plans say how much they need. THROWS: as make_cuda_model.
   [[nodiscard]] static Bytes bytes(const ModelLayout& layout, const CudaModelOptions& options);
   /// Elements that arrays of values and of gradients must have. Products of the head take the rows
   /// of its vocabulary rounded up: of a tied head those of the next tensors, else what lies behind
@@ -79,8 +83,8 @@ class CudaModel {
                                   cuda::LossTotals* totals) = 0;
 };
 
-/// `layout` is borrowed. THROWS: ConfigError where the device's kernels do not take the shape,
-/// OutOfDeviceMemory.
+/// `layout` is borrowed. THROWS: ConfigError where the device's kernels do not take the shape, and
+/// where cuDNN is asked for and is not there or does not; OutOfDeviceMemory.
 [[nodiscard]] std::unique_ptr<CudaModel> make_cuda_model(const ModelLayout& layout,
                                                          const CudaModelOptions& options);
 

@@ -9,8 +9,8 @@
 
 namespace isthmus {
 
-/// Trains a tiny model with the heads, precision and optimizer of `run` for two steps on the
-/// calling thread's device and on the CPU; well below a second on a device. Compared are each
+/// Trains a tiny model with the heads, attention, precision and optimizer of `run` for two steps on
+/// the calling thread's device and on the CPU; well below a second on a device. Compared are each
 /// tensor's gradient, losses, gradient norms and what the steps have changed in the weights.
 /// RETURNS: what went wrong, and on which side, or which results differ by more than rounding;
 /// empty where they agree.

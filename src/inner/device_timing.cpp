@@ -54,6 +54,7 @@ DeviceTiming time_model_on_device(const Workload& workload, const ModelTimingOpt
   DeviceTiming out{.workload = workload.name,
                    .device = device,
                    .bf16 = options.bf16,
+                   .cudnn_attention = options.cudnn_attention,
                    .recompute = options.recompute,
                    .optimizer = options.optimizer,
                    .sequences = options.sequences == 0 ? workload.sequences : options.sequences,
@@ -67,6 +68,7 @@ DeviceTiming time_model_on_device(const Workload& workload, const ModelTimingOpt
   loop_options.total_steps = kMostSteps + kWarmUpSteps;
   loop_options.threads = options.threads;
   loop_options.bf16 = options.bf16;
+  loop_options.cudnn_attention = options.cudnn_attention;
   loop_options.recompute = options.recompute;
   loop_options.inner.optimizer = options.optimizer;
   const std::int64_t tokens = out.sequences * workload.context;
@@ -114,9 +116,9 @@ std::string to_json(const DeviceTiming& t) {
       t.workload, t.bf16 ? "bf16" : "fp32", t.device.ordinal, t.device.name, t.device.compute_major,
       t.device.compute_minor, cuda::versions());
   text += fmt::format(
-      R"(,"optimizer":"{}","recompute":"{}","micro_batches":{},"N":{},"B":{},"T":{},"steps":{},"ms_best":{:.3f},"ms_med":{:.3f})",
-      t.optimizer, recompute_name(t.recompute), t.micro_batches, t.parameters, t.sequences,
-      t.context, t.steps, t.best_ms, t.median_ms);
+      R"(,"attention":"{}","optimizer":"{}","recompute":"{}","micro_batches":{},"N":{},"B":{},"T":{},"steps":{},"ms_best":{:.3f},"ms_med":{:.3f})",
+      t.cudnn_attention ? "cudnn" : "own", t.optimizer, recompute_name(t.recompute),
+      t.micro_batches, t.parameters, t.sequences, t.context, t.steps, t.best_ms, t.median_ms);
   text += fmt::format(
       R"(,"tok_s_best":{:.1f},"tok_s_med":{:.1f},"gflops_best":{:.1f},"gflops_med":{:.1f},"product_gflops":{:.1f},"of_product_peak":{:.3f})",
       t.tokens_per_s, t.median_tokens_per_s, t.gflops, t.median_gflops, t.product_gflops,

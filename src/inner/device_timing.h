@@ -17,6 +17,7 @@ struct DeviceTiming {
   std::string workload;
   cuda::DeviceInfo device;
   bool bf16 = false;
+  bool cudnn_attention = false;
   Recompute recompute = Recompute::kNone;
   std::string optimizer;
   std::int64_t parameters = 0;
@@ -34,7 +35,8 @@ struct DeviceTiming {
   double loss = 0;        // of the last step
 };
 
-/// Of the options it takes seconds, sequences, micro_batches, bf16, recompute and optimizer.
+/// Of the options it takes seconds, sequences, micro_batches, bf16, cudnn_attention, recompute and
+/// optimizer.
 /// THROWS: ConfigError when the options do not fit the workload or a device, OutOfDeviceMemory.
 [[nodiscard]] DeviceTiming time_model_on_device(const Workload& workload,
                                                 const ModelTimingOptions& options,

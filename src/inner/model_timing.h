@@ -21,6 +21,7 @@ struct ModelTimingOptions {
   std::int64_t sequences = 0;  // 0: the workload's
   std::int64_t micro_batches = 1;
   bool bf16 = false;
+  bool cudnn_attention = false;  // on a device
   Recompute recompute = Recompute::kNone;
   std::string optimizer = "adamw";
   MeshShape mesh = {};  // ranks are threads, which share `threads`
