@@ -42,6 +42,7 @@ void Loader::check() {
   check_outer();
   check_mesh();
   check_device();
+  check_attention();
   check_sites();
 }
 

@@ -115,6 +115,7 @@ struct Loader {
   void check_mesh();
   void check_zero();
   void check_device();
+  void check_attention();
   void check_paces();
   void check_net();
   void check_hub_site();

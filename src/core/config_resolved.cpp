@@ -171,7 +171,7 @@ namespace {
 
 /// Keys that came after the first results on record: those have the digests of configurations
 /// without them, so a key that keeps its default is left out.
-constexpr std::array<std::string_view, 14> kCameLater = {"outer.late",
+constexpr std::array<std::string_view, 15> kCameLater = {"outer.late",
                                                          "outer.commit",
                                                          "net.chunk",
                                                          "parallel.schedule",
@@ -184,7 +184,8 @@ constexpr std::array<std::string_view, 14> kCameLater = {"outer.late",
                                                          "parallel.sequence_parallel",
                                                          "parallel.zero",
                                                          "net.shares",
-                                                         "train.device"};
+                                                         "train.device",
+                                                         "train.attention"};
 
 bool left_out(const config::KeyRow<Config>& row, const Config& config, const Config& defaults) {
   return std::ranges::find(kCameLater, row.name) != kCameLater.end() &&
