@@ -33,7 +33,11 @@ std::optional<cuda::DeviceInfo> bench_device(const BenchComputeArguments& argume
     throw UsageError(
         fmt::format("bench compute: --device {}: must be cpu, cuda or cuda:N", arguments.device));
   }
-  if (request->kind == DeviceRequest::Kind::kCpu) return std::nullopt;
+  if (request->kind == DeviceRequest::Kind::kCpu) {
+    if (arguments.attention == "own") return std::nullopt;
+    throw UsageError(
+        "bench compute: --attention cudnn computes on CUDA devices: add --device cuda");
+  }
   const auto refuse = [&](const std::string& why) {
     return ConfigError(fmt::format("bench compute: --device {}: {}", arguments.device, why));
   };
@@ -43,6 +47,9 @@ std::optional<cuda::DeviceInfo> bench_device(const BenchComputeArguments& argume
   }
   if (arguments.optimizer == "muon") {
     throw refuse("a device's optimizers are adamw and sgd");
+  }
+  if (arguments.attention == "cudnn" && arguments.precision != "bf16") {
+    throw refuse("--attention cudnn is of bf16; add --precision bf16");
   }
   const std::vector<cuda::DeviceInfo> devices = cuda::devices();
   const int wanted = request->ordinal.value_or(devices.front().ordinal);
@@ -78,6 +85,7 @@ int command_bench_compute(const BenchComputeArguments& arguments, Session& sessi
   options.seconds = arguments.seconds;
   options.sequences = arguments.sequences;
   options.bf16 = arguments.precision == "bf16";
+  options.cudnn_attention = arguments.attention == "cudnn";
   options.optimizer = arguments.optimizer;
   options.micro_batches = arguments.micro_batches;
   options.recompute = parse_recompute(arguments.recompute).value_or(Recompute::kNone);

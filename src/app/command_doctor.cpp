@@ -16,6 +16,7 @@
 #include "inner/device_product.h"
 #include "isthmus/codec.h"
 #include "isthmus/outer.h"
+#include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda/device.h"
 #include "kernels/isa.h"
 #include "transport/mpi_transport.h"
@@ -78,6 +79,13 @@ Finding nccl(std::size_t devices) {
   }
 }
 
+/// Optional: what train.attention = "cudnn" asks for.
+Finding cudnn() {
+  const std::string missing = cuda::cudnn_missing();
+  return {"cuDNN", missing.empty() ? cuda::cudnn_version() + " found" : "cannot be used",
+          Verdict::kGood, missing.empty() ? "attention with train.attention = \"cudnn\"" : missing};
+}
+
 /// Devices, what they need, and what a run that says nothing of train.device would compute on.
 std::vector<Finding> devices() {
   if (const std::string why_not = cuda::unavailable(); !why_not.empty()) {
@@ -90,6 +98,7 @@ std::vector<Finding> devices() {
   const std::string no_products = device_products_missing();
   findings.push_back({"cuBLASLt", no_products.empty() ? "found" : "cannot be used",
                       no_products.empty() ? Verdict::kGood : Verdict::kBad, no_products});
+  findings.push_back(cudnn());
   findings.push_back(nccl(found.size()));
   Finding runs{
       "runs compute",

@@ -153,6 +153,7 @@ struct BenchComputeArguments {
   std::string optimizer = "adamw";     // of the inner loop
   std::string kernels = "auto";        // as train.kernels has it
   std::string device = "cpu";          // or cuda, cuda:N
+  std::string attention = "own";       // as train.attention has it
   std::int64_t micro_batches = 1;      // of each data-parallel rank
   std::string recompute = "none";      // selective or full
   int tp = 1, pp = 1, dp = 1;          // the mesh, its ranks threads

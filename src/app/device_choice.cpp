@@ -231,6 +231,11 @@ DeviceChoice choose_device(const Config& config, const TrainingPlan& plan,
         "outer.placement = \"device\": the inner loops are on the CPU ({}); set it to \"host\"",
         choice.note.empty() ? no_device_here() : choice.note));
   }
+  if (config.train.attention == "cudnn" && !choice.on_cuda() && !simulated) {
+    throw ConfigError(fmt::format(
+        "train.attention = \"cudnn\": the inner loops are on the CPU ({}); set it to \"own\"",
+        choice.note.empty() ? no_device_here() : choice.note));
+  }
   if (names_device_sums(config) && !choice.on_cuda() && !simulated) {
     throw ConfigError(fmt::format(
         "parallel.communicators = \"{}\": a name is for ranks on CUDA devices, and the inner loops "

@@ -60,6 +60,9 @@ Training::Training(const Config& config, const TrainingRequest& request, Session
     throw ConfigError(
         fmt::format("train.device = \"{}\": runs side by side compute on the CPU; leave it out",
                     config.train.device));
+  } else if (config.train.attention == "cudnn" && !request.simulated) {
+    throw ConfigError(
+        "train.attention = \"cudnn\": runs side by side compute on the CPU; set it to \"own\"");
   } else if (outer_is_on_device(config) && !request.simulated) {
     throw ConfigError(
         "outer.placement = \"device\": runs side by side compute on the CPU; set it to \"host\"");

@@ -95,6 +95,8 @@ class Usage(CommandLine):
         self.refuses(2, "--link", "simulate", "run.toml", "--link", "fast")
         self.refuses(2, "hf", "export", "run", "--to", "gguf", "out")
         self.refuses(2, "[0, 1024]", "bench", "compute", "--threads", "1025")
+        self.refuses(2, "--attention", "bench", "compute", "--device", "cuda", "--attention", "flash")
+        self.refuses(2, "add --device cuda", "bench", "compute", "--attention", "cudnn")
         self.refuses(2, "--device", "bench", "codec", "--device", "tpu")
         self.refuses(2, "--values", "bench", "codec", "--device", "cuda", "--values", "0")
 
@@ -190,6 +192,8 @@ outer = { method = "diloco", H = 1 }
         self.refuses(3, 'outer.placement = "device": runs side by side', "compare",
                      "two.toml", "--out", "out", "--set",
                      'variant.diloco.outer.placement="device"')
+        self.refuses(3, 'train.attention = "cudnn": runs side by side', "compare", "two.toml", "--out",
+                     "out", "--set", 'train.precision="bf16"', "--set", 'train.attention="cudnn"')
         self.assertFalse((self.folder / "out").exists())
 
     def test_a_run_that_leaves_the_numbers_in_its_last_step_has_failed(self):

@@ -19,8 +19,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-TEST(DeviceChoice, ADeviceThatFailsIsLeftAloneAndByNameAnError) {
-  constexpr std::string_view kFile = R"(schema = 1
+constexpr std::string_view kFile = R"(schema = 1
 [model]
 arch = "llama"
 layers = 2
@@ -34,13 +33,17 @@ steps = 10
 global_batch = "512 tok"
 context = 32
 )";
-  const auto chosen = [&](const char* device) {
-    const Config config = load_config_text(std::string(kFile) + "device = \"" + device + "\"\n",
-                                           "run.toml", {}, schema_context());
-    const ModelLayout layout(model_shape(config.model, config.train.context));
-    const auto plan = make_training_plan(config, std::vector<int>{0, 1});
-    return choose_device(config, plan, layout, false);
-  };
+
+DeviceChoice chosen(const char* device, const std::vector<std::string>& settings = {},
+                    bool simulated = false) {
+  const Config config = load_config_text(std::string(kFile) + "device = \"" + device + "\"\n",
+                                         "run.toml", settings, schema_context());
+  const ModelLayout layout(model_shape(config.model, config.train.context));
+  const auto plan = make_training_plan(config, std::vector<int>{0, 1});
+  return choose_device(config, plan, layout, simulated);
+}
+
+TEST(DeviceChoice, ADeviceThatFailsIsLeftAloneAndByNameAnError) {
   EXPECT_TRUE(chosen("auto").on_cuda());
   cuda::emulated::set_product_factor(0);
   const DeviceChoice choice = chosen("auto");
@@ -49,6 +52,24 @@ context = 32
                                  HasSubstr("on the CPU")));
   EXPECT_THROW(static_cast<void>(chosen("cuda")), SystemError);
   cuda::emulated::set_product_factor(1);
+}
+
+TEST(DeviceChoice, CudnnByNameIsNeverTheOwnKernelsOrTheCpu) {
+  const std::vector<std::string> cudnn = {"train.precision=bf16", "train.attention=cudnn"};
+  for (const char* const device : {"auto", "cuda"}) {
+    EXPECT_TRUE(chosen(device, cudnn).on_cuda());
+    cuda::emulated::set_cudnn_missing("libcudnn.so.9 is gone");
+    try {
+      static_cast<void>(chosen(device, cudnn));
+      ADD_FAILURE() << device << ": chosen";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("train.attention = \"cudnn\""),
+                                      HasSubstr("libcudnn.so.9 is gone"), HasSubstr("\"own\"")));
+    }
+    EXPECT_TRUE(chosen(device).on_cuda());
+    EXPECT_FALSE(chosen(device, cudnn, true).on_cuda());
+    cuda::emulated::set_cudnn_missing("");
+  }
 }
 
 }  // namespace

@@ -10,7 +10,8 @@ same program as `--isthmus`. Losses, evaluations and the exported model of both 
 that is resumed on the device equals the uninterrupted one bit for bit; one goes on from the other's
 checkpoint; outer state on the device gives the bits of that on the host; two data-parallel ranks on
 two devices give the losses of two on the CPU; the run says where it computed; what no device
-computes is refused by name and falls back to the CPU with one line under "auto".
+computes is refused by name and falls back to the CPU with one line under "auto"; attention by cuDNN,
+where it is there, gives the losses of the own kernels, else it is refused by name.
 """
 import argparse
 import json
@@ -26,6 +27,7 @@ SKIPPED = 77  # for ctest
 # fp32 sums in another order: each step's losses differ by some 1e-6, and AdamW turns the differing
 # signs of gradients near zero into differing steps of up to the learning rate.
 LOSS_TOLERANCE = 2e-3
+CUDNN_TOLERANCE = 1e-2  # results of attention in bf16 rounded at other places, by up to 2^-8 of themselves
 CONFIG = """
 [run]
 name = "device"
@@ -219,6 +221,26 @@ def the_device_is_found(bench):
     require(bench.model("auto") == bench.model("gpt2-device"), "auto: another model")
 
 
+def attention_by_cudnn(bench):
+    toml, own = bench.folder / "gpt2.toml", ("--device", "cuda", "--set", 'train.precision="bf16"')
+    cudnn = (*own, "--set", 'train.attention="cudnn"')
+    if not findings_of(bench.on_device)["cuDNN"].endswith(" found"):
+        stderr = bench.run(bench.on_device, toml, "cudnn", *cudnn, code=CONFIGURATION)
+        require("train.attention" in stderr and '"own"' in stderr, stderr)
+        return
+    bench.run(bench.on_device, toml, "own", *own)
+    bench.run(bench.on_device, toml, "cudnn", *cudnn)
+    a, b = bench.losses("own"), bench.losses("cudnn")
+    require(len(a) == len(b) == STEPS, f"cudnn: {len(a)} and {len(b)} losses")
+    for (step, x), (_, y) in zip(a, b):
+        require(abs(x - y) <= CUDNN_TOLERANCE * x, f"cudnn: loss of step {step} is {y}, by the own kernels {x}")
+    require(bench.model("own") != bench.model("cudnn"), "cudnn: the same bits as the own kernels': was it used?")
+    command = [bench.on_device, "bench", "compute", "--device", "cuda", "--config", "tiny", "--batch", "1", "--seconds", "0.01",
+               "--precision", "bf16", "--attention", "cudnn"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    require(done.returncode == 0 and json.loads(done.stdout)["attention"] == "cudnn", done.stdout + done.stderr)
+
+
 def refusals(bench):
     plain = bench.folder / "gpt2.toml"
     muon = 'inner.optimizer="muon"'
@@ -302,6 +324,7 @@ def main():
             ranks_have_a_device_each(bench)
             ranks_without_a_device(bench)
             equals_the_cpu_but_for_rounding(bench, "llama", 'method = "ddp"')
+            attention_by_cudnn(bench)
             refusals(bench)
             the_device_is_measured_and_told_of(bench)
             without_a_device(bench)
