@@ -10,8 +10,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <exception>
+#include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -31,7 +34,7 @@ namespace fe = cudnn_frontend;
 using kernels::Bf16;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-constexpr std::size_t kWorkspaceAlignment = 256;
+constexpr std::size_t kWorkspaceAlignment = 256;  // what cudaMalloc gives
 
 enum Uid : std::int64_t { kQ = 1, kK, kV, kOut, kStatistics, kDOut, kDQ, kDK, kDV };
 
@@ -124,11 +127,10 @@ class Pass {
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
     graph_.set_sm_version(compute_capability);
-    if (backward) {
-      describe_backward(layout);
-    } else {
-      describe_forward(layout);
-    }
+    checked(name(), [&] {  // the frontend looks for an implementation already here
+      backward ? describe_backward(layout) : describe_forward(layout);
+      return fe::error_t{fe::error_code_t::OK, ""};
+    });
   }
 
   /// THROWS: SystemError where such a device does not take it, whatever the plan.

@@ -37,12 +37,13 @@ namespace isthmus::cuda {
 /// Attention over one layout: its plans are made once, with it. Driven by one thread, on the device
 /// that was the thread's when it was made.
 /// DETERMINISM: cuDNN's deterministic algorithm: the same bits in every run on one kind of device
-/// and with one version of cuDNN. Its workspace has 2 batch q_heads seq^2 bytes and more.
+/// and with one version of cuDNN. On 9.x its workspace
+/// has 2 batch q_heads seq^2 bytes and more.
 class CudnnAttention {
  public:
   enum class Passes { kForward, kBoth };
   /// REQUIRES: no cudnn_refusal. THROWS: SystemError also where cuDNN is missing or has no plan for
-  /// the layout on this device. Blocks, for about a second.
+  /// the layout on this device. Blocks while it looks for plans; how long is not measured.
   CudnnAttention(const AttentionLayout& layout, Passes passes);
   ~CudnnAttention();
   CudnnAttention(const CudnnAttention&) = delete;

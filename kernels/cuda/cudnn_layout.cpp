@@ -23,6 +23,13 @@ std::string cudnn_refusal(const AttentionShape& shape, int compute_major) {
   if (shape.seq < 2) {
     return fmt::format("windows of {} token; cuDNN takes two or more", shape.seq);
   }
+  constexpr std::int64_t kRows = 4;  // floats in 16 bytes
+  if (shape.batch * shape.q_heads * shape.seq % kRows != 0) {
+    return fmt::format(
+        "{} windows of {} tokens with {} query heads: behind a float for each, cuDNN's workspace "
+        "would begin on no multiple of 16 bytes; make their product a multiple of {}",
+        shape.batch, shape.seq, shape.q_heads, kRows);
+  }
   return "";
 }
 

@@ -41,6 +41,8 @@ template <typename T>
 
 /// RETURNS: empty, or why cuDNN does not take the shape on a device of this compute capability:
 /// head dimensions are multiples of 8 to 128, with 9.x to 256, and a window has two tokens or more.
+/// Batch, query heads and tokens together are a multiple of 4: the frontend puts a float for each
+/// before its backward engine's workspace, and whether that may lie anywhere is not known.
 [[nodiscard]] std::string cudnn_refusal(const AttentionShape& shape, int compute_major);
 
 }  // namespace isthmus::cuda

@@ -10,7 +10,7 @@ namespace isthmus::cuda {
 namespace {
 
 // Up to 9.15 the frontend masks windows whose length is no multiple of 128 by copies from pageable
-// host memory in every pass, and 9.10 is known to be wrong.
+// host memory in every backward pass, and 9.10 is known to be wrong.
 constexpr std::size_t kOldest = 91600;
 
 std::string text_of(std::size_t version) {
@@ -37,7 +37,7 @@ CudnnLibrary load_cudnn(const std::string& name, int major, std::size_t oldest,
   if (get_version == nullptr) return refuse(fmt::format("{} has no cudnnGetVersion", name));
   library.version = get_version();
   if (library.version / 10000 != static_cast<std::size_t>(major) || library.version < oldest) {
-    return refuse(fmt::format("{} is of version {}, {} of major version {} or later is needed",
+    return refuse(fmt::format("{} is of version {}, {} or later of major version {} is needed",
                               name, text_of(library.version), text_of(oldest), major));
   }
   if (dlopen(runtime.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {

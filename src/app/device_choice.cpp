@@ -139,12 +139,13 @@ void check_memory(const Config& config, const TrainingPlan& plan, const ModelLay
     cuda::use_device(ordinal);
     const auto free = static_cast<double>(cuda::device_memory().free_bytes);
     if (static_cast<double>(bytes) <= free) continue;
-    throw cuda::OutOfDeviceMemory(
-        fmt::format("cuda:{}: the inner loops{} take {}, {} are free: lower train.global_batch or "
-                    "train.context, raise parallel.micro_batches, or set train.recompute = true{}",
-                    ordinal, with_outer ? " and their outer state" : "",
-                    human_bytes(static_cast<double>(bytes)), human_bytes(free),
-                    with_outer ? ", or outer.placement = \"host\"" : ""));
+    throw cuda::OutOfDeviceMemory(fmt::format(
+        "cuda:{}: the inner loops{} take {}, {} are free: lower train.global_batch or "
+        "train.context, raise parallel.micro_batches, or set train.recompute = true{}{}",
+        ordinal, with_outer ? " and their outer state" : "",
+        human_bytes(static_cast<double>(bytes)), human_bytes(free),
+        with_outer ? ", or outer.placement = \"host\"" : "",
+        config.train.attention == "cudnn" ? ", or train.attention = \"own\"" : ""));
   }
 }
 
@@ -157,10 +158,11 @@ void check_results(const Config& config, const TrainingPlan& plan, const DeviceC
     cuda::use_device(device.ordinal);
     const std::string why_not = device_self_check(language_model_options(config, plan, worker));
     if (why_not.empty()) continue;
-    throw SystemError(fmt::format(
-        "{}, compute capability {}.{}, fails the check that comes before a run: {}; train with "
-        "--device cpu",
-        device_text(device), device.compute_major, device.compute_minor, why_not));
+    throw SystemError(
+        fmt::format("{}, compute capability {}.{}, fails the check that comes before a run: {}; {}",
+                    device_text(device), device.compute_major, device.compute_minor, why_not,
+                    config.train.attention == "cudnn" ? "set train.attention = \"own\""
+                                                      : "train with --device cpu"));
   }
 }
 

@@ -24,6 +24,12 @@ void Loader::check_attention() {
     conflict("train.device", "cuDNN computes on CUDA devices",
              "device = \"cuda\", or attention = \"own\"");
   }
+  // Its plans are of a micro-batch's windows; a sample's passes read its share of a step's.
+  const std::int64_t samples = config.method == "spsa" ? config.outer.spsa.samples : 1;
+  if (config.micro_batches.value_or(1) % samples != 0) {
+    conflict("outer.samples", "a sample's passes have fewer windows than cuDNN is set up for",
+             "parallel.micro_batches a multiple of outer.samples, or attention = \"own\"");
+  }
 }
 
 }  // namespace isthmus::config

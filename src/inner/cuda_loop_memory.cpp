@@ -16,6 +16,10 @@ std::string text_of(std::int64_t bytes) { return human_bytes(static_cast<double>
 /// Settings that lower the need and are not used yet, the cheapest first.
 std::string remedies(const LanguageModelOptions& options) {
   std::string text;
+  if (options.cudnn_attention) {
+    text +=
+        "set train.attention = \"own\" (cuDNN's workspace grows with the square of the context), ";
+  }
   const bool keeps = !options.forward_only && options.recompute == Recompute::kNone;
   if (keeps) text += "set train.recompute = true, ";
   if (options.micro_batches < options.sequences) {
@@ -125,7 +129,12 @@ MemoryEstimate cuda_loop_memory(const ModelLayout& layout, const LanguageModelOp
 std::string cuda_memory_error(const LanguageModelOptions& options, const CudaLoopSettings& settings,
                               const std::string& cause) {
   const ModelLayout layout(model_shape(options.model, options.context));
-  const MemoryEstimate memory = cuda_loop_memory(layout, options, settings);
+  MemoryEstimate memory;
+  try {
+    memory = cuda_loop_memory(layout, options, settings);
+  } catch (const Error&) {  // cuDNN itself wants memory to say how much it needs
+    return fmt::format("the device's memory does not suffice: {} ({})", remedies(options), cause);
+  }
   const cuda::DeviceMemory device = cuda::device_memory();
   return fmt::format(
       "model of {} parameters: the device's memory does not suffice: a worker needs {} (weights "

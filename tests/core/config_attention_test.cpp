@@ -41,7 +41,10 @@ TEST(ConfigAttention, RefusalsNameBothKeysAndTheRemedy) {
   };
   for (const Case& wanted :
        {Case{{kCudnn}, "train.precision", "precision = \"bf16\""},
-        Case{{kCudnn, kBf16, "train.device=cpu"}, "train.device", "device = \"cuda\""}}) {
+        Case{{kCudnn, kBf16, "train.device=cpu"}, "train.device", "device = \"cuda\""},
+        Case{{kCudnn, kBf16, "outer.method=spsa", "outer.samples=2"},
+             "outer.samples",
+             "parallel.micro_batches a multiple"}}) {
     const auto found = diagnostics_of(kMinimal, wanted.settings);
     ASSERT_EQ(found.size(), 1U) << wanted.with;
     EXPECT_EQ(found[0].code, "E-CONFLICT");

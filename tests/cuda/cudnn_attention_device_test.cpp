@@ -21,10 +21,11 @@ class CudnnOnDevice : public DeviceTest {
 // Causal all; windows of two tokens, around tiles of 64 and 128 and beyond; one key head per query
 // head, several, and one for all.
 constexpr AttentionCase kCases[] = {
-    {1, 2, 1, 1, 64},         {3, 3, 6, 2, 128, true},  {2, 5, 3, 3, 16, true},
-    {2, 40, 4, 2, 64, true},  {1, 63, 2, 1, 128, true}, {1, 64, 2, 2, 64, true},
-    {1, 65, 3, 1, 64},        {1, 127, 1, 1, 96, true}, {2, 128, 4, 4, 64, true},
-    {1, 129, 2, 2, 64, true}, {1, 200, 3, 1, 80, true}, {2, 256, 4, 1, 128, true}};
+    {2, 2, 1, 1, 64},          {2, 3, 6, 2, 128, true},  {4, 5, 3, 3, 16, true},
+    {2, 40, 4, 2, 64, true},   {2, 63, 2, 1, 128, true}, {1, 64, 2, 2, 64, true},
+    {4, 65, 3, 1, 64},         {4, 127, 1, 1, 96, true}, {2, 128, 4, 4, 64, true},
+    {2, 129, 2, 2, 64, true},  {1, 200, 3, 1, 80, true}, {2, 256, 4, 1, 128, true},
+    {1, 1024, 2, 1, 64, true}, {1, 32, 2, 2, 8, true}};
 
 AttentionLayout layout_of(const AttentionCase& c) {
   const QkvLayout layout(c);

@@ -91,6 +91,10 @@ TEST(CudnnLayout, RefusesShapesByName) {
   shape = good;
   shape.seq = 1;
   EXPECT_THAT(cudnn_refusal(shape, 9), HasSubstr("windows of 1 token"));
+  shape = {1, 65, 3, 1, 64, 0.125};
+  EXPECT_THAT(cudnn_refusal(shape, 9), HasSubstr("1 windows of 65 tokens with 3 query heads"));
+  shape.batch = 4;
+  EXPECT_EQ(cudnn_refusal(shape, 9), "");
 }
 
 }  // namespace

@@ -35,9 +35,9 @@ class Cudnn : public testing::Test {
 
 TEST_F(Cudnn, OfAnotherVersionIsRefused) {
   EXPECT_THAT(load_cudnn("libcudnn.so.9", 8, 80000, "libc.so.6").missing,
-              HasSubstr("of major version 8 or later is needed"));
+              HasSubstr("or later of major version 8 is needed"));
   EXPECT_THAT(load_cudnn("libcudnn.so.9", 9, 99999, "libc.so.6").missing,
-              HasSubstr("9.99.99 of major version 9 or later is needed"));
+              HasSubstr("9.99.99 or later of major version 9 is needed"));
   EXPECT_THAT(load_cudnn("libcudnn.so.9", 9, 91600, "libcudart_of_nobody.so").missing,
               HasSubstr("needs the CUDA runtime as a library: libcudart_of_nobody.so"));
 }
