@@ -37,7 +37,7 @@ constexpr int kOperations = 7;
 std::chrono::milliseconds process_deadline(const CollectiveTimingOptions& options,
                                            std::size_t backends) {
   Duration timed{};
-  for (std::int64_t bytes = kSmallestBytes; bytes <= options.largest_bytes; bytes *= 4) {
+  for (std::int64_t bytes = kSmallestBytes; bytes <= options.largest_bytes; bytes *= 2) {
     timed += kOperations * static_cast<int>(backends) * options.each;
   }
   constexpr int kRoom = 4;  // sizes between those, and calls that are slower than the first

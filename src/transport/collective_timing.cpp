@@ -77,7 +77,7 @@ std::vector<CollectiveTiming> time_collectives(Communicator& ranks, const Clock&
   CollectiveRoom room(ranks.size(), ranks.rank(), options.largest_bytes);
   std::vector<CollectiveTiming> timings;
   const bool shares_memory = ranks.backend() == "threads";
-  for (std::int64_t bytes = kSmallestBytes; bytes <= options.largest_bytes; bytes *= 4) {
+  for (std::int64_t bytes = kSmallestBytes; bytes <= options.largest_bytes; bytes *= 2) {
     double speed = 0;
     if (shares_memory) {
       std::vector<float> own_memory(static_cast<std::size_t>(bytes / kValue), 0.0f);

@@ -29,8 +29,8 @@ struct CollectiveTimingOptions {
 
 inline constexpr std::int64_t kSmallestBytes = 1 << 10;
 
-/// Collective; every rank gets the same. Values are f32, of kSmallestBytes and then four times as
-/// many each time.
+/// Collective; every rank gets the same. Values are f32, of kSmallestBytes and then twice as many
+/// each time.
 [[nodiscard]] std::vector<CollectiveTiming> time_collectives(
     Communicator& ranks, const Clock& clock, const CollectiveTimingOptions& options);
 

@@ -103,8 +103,11 @@ std::vector<MixTiming> time_mix(std::vector<NamedCommunicator> backends, const M
   CollectiveRoom room(mixed->size(), mixed->rank(), options.largest_bytes);
   std::vector<MixTiming> timings;
   for (std::int64_t bytes = kSmallestBytes; bytes <= options.largest_bytes; bytes *= 2) {
-    for (const CollectiveCase& each : room.cases(bytes)) {
-      timings.push_back(turns.time(each, bytes));
+    for (const std::int64_t size : {bytes, bytes + bytes / 2}) {  // and between the table's
+      if (size > options.largest_bytes) continue;
+      for (const CollectiveCase& each : room.cases(size)) {
+        timings.push_back(turns.time(each, size));
+      }
     }
   }
   timings.push_back(
