@@ -148,28 +148,36 @@ std::vector<CollectiveTiming> time_threads(int size, bool devices,
   return timings;
 }
 
-/// body(group) on the ranks that are in a group of `size` when all are cut into such; the rest
-/// waits. Groups run side by side, as those of a mesh do.
-void in_groups(Communicator& all, int size, const std::function<void(Communicator& group)>& body) {
-  {
-    const std::unique_ptr<Communicator> group = all.split(all.rank() / size, 0);
-    if (group->size() == size) body(*group);
+/// Back ends that these ranks have, by the names that were asked for or, without any, all that
+/// work.
+std::vector<NamedCommunicator> communicators_of(const std::string& asked, bool tells,
+                                                std::chrono::milliseconds deadline) {
+  std::vector<NamedCommunicator> all;
+  const std::vector<std::string> names =
+      asked.empty() ? process_backends() : std::vector<std::string>{asked};
+  for (const std::string& name : names) {
+    try {
+      all.push_back({name, make_process_communicator(name, deadline)});
+    } catch (const SystemError& error) {  // of all ranks alike
+      if (!asked.empty() || name == "mpi") throw;
+      if (tells) log_warning("left out: {}", error.what());
+    }
   }
-  all.barrier();
+  return all;
 }
 
-std::vector<CollectiveTiming> time_processes(const std::string& backend,
-                                             const CollectiveTimingOptions& options) {
-  const SystemRuntime runtime;
-  std::vector<CollectiveTiming> timings;
-  const auto all = make_process_communicator(backend, process_deadline(options, 1));
-  for (const int size : group_sizes(all->size())) {
-    in_groups(*all, size, [&](Communicator& group) {
-      std::ranges::copy(time_collectives(group, runtime.clock(), options),
-                        std::back_inserter(timings));
-    });
+/// body(their groups of `size`) on the ranks that are in one when all are cut into such; the rest
+/// waits. Groups run side by side, as those of a mesh do.
+void in_groups(const std::vector<NamedCommunicator>& all, int size,
+               const std::function<void(std::vector<NamedCommunicator> groups)>& body) {
+  Communicator& first = *all.front().communicator;
+  std::vector<NamedCommunicator> groups;
+  for (const NamedCommunicator& each : all) {
+    groups.push_back({each.name, each.communicator->split(first.rank() / size, 0)});
   }
-  return timings;
+  if (groups.front().communicator->size() == size) body(std::move(groups));
+  groups.clear();
+  first.barrier();
 }
 
 void try_table(const std::filesystem::path& file, int ranks, const CollectiveTimingOptions& options,
@@ -182,18 +190,13 @@ void try_table(const std::filesystem::path& file, int ranks, const CollectiveTim
   for (const std::string& name : table.backends()) {
     all.push_back({name, make_process_communicator(name, deadline)});
   }
-  Communicator& first = *all.front().communicator;
+  const bool tells = all.front().communicator->rank() == 0;
   for (const int size : group_sizes(ranks)) {
-    std::vector<NamedCommunicator> of_group;
-    for (const NamedCommunicator& each : all) {
-      of_group.push_back({each.name, each.communicator->split(first.rank() / size, 0)});
-    }
-    if (of_group.front().communicator->size() == size) {
+    in_groups(all, size, [&](std::vector<NamedCommunicator> groups) {
       const std::vector<MixTiming> timings =
-          time_mix(std::move(of_group), table, runtime.clock(), options);
-      if (first.rank() == 0) print(timings, size, session);
-    }
-    first.barrier();
+          time_mix(std::move(groups), table, runtime.clock(), options);
+      if (tells) print(timings, size, session);
+    });
   }
 }
 
@@ -215,22 +218,19 @@ void bench_processes(const BenchCollectivesArguments& arguments,
     try_table(arguments.mix, place.members, options, session);
     return;
   }
-  const std::vector<std::string> backends =
-      arguments.backend.empty() ? process_backends() : std::vector<std::string>{arguments.backend};
+  const SystemRuntime runtime;
+  const bool tells = place.self == Rank(0);
+  const std::vector<NamedCommunicator> all = communicators_of(
+      arguments.backend, tells, process_deadline(options, process_backends().size()));
   std::vector<CollectiveTiming> timings;
-  for (const std::string& backend : backends) {
-    std::vector<CollectiveTiming> own;
-    try {
-      own = time_processes(backend, options);
-    } catch (const SystemError& error) {  // of all ranks alike
-      if (!arguments.backend.empty() || backend == "mpi") throw;
-      if (place.self == Rank(0)) log_warning("left out: {}", error.what());
-      continue;
-    }
-    if (place.self == Rank(0)) print(own, session);
-    std::ranges::move(own, std::back_inserter(timings));
+  for (const int size : group_sizes(place.members)) {
+    in_groups(all, size, [&](const std::vector<NamedCommunicator>& groups) {
+      std::ranges::move(time_in_turns(groups, runtime.clock(), options),
+                        std::back_inserter(timings));
+    });
   }
-  if (place.self == Rank(0) && !arguments.out.empty()) {
+  if (tells) print(timings, session);
+  if (tells && !arguments.out.empty()) {
     write_table(arguments.out, place.members, timings);
   }
 }

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "transport/collective_cases.h"
+#include "transport/collective_turns.h"
 
 namespace isthmus {
 namespace {
@@ -93,6 +94,36 @@ std::vector<CollectiveTiming> time_collectives(Communicator& ranks, const Clock&
   }
   const Times times = time_together(ranks, clock, options.each, [&] { ranks.barrier(); });
   timings.push_back(timing_of(ranks, Operation::kBarrier, 0, times));
+  return timings;
+}
+
+std::vector<CollectiveTiming> time_in_turns(const std::vector<NamedCommunicator>& backends,
+                                            const Clock& clock,
+                                            const CollectiveTimingOptions& options) {
+  std::vector<Communicator*> communicators;
+  for (const NamedCommunicator& each : backends) communicators.push_back(each.communicator.get());
+  const Communicator& first = *communicators.front();
+  CollectiveRoom room(first.size(), first.rank(), options.largest_bytes);
+  CollectiveTurns turns(communicators, clock, options.each);
+  std::vector<std::vector<CollectiveTiming>> by_backend(backends.size());
+  const auto time = [&](const CollectiveCase& call, std::int64_t bytes) {
+    const CollectiveTurns::Times times = turns.time(call);
+    for (std::size_t i = 0; i < backends.size(); ++i) {
+      CollectiveTiming timing = timing_of(
+          first, call.operation, bytes, {times.median_us[i], times.least_us[i], times.repetitions});
+      timing.call.backend = backends[i].name;
+      timing.moved_bytes = call.moved_bytes;
+      by_backend[i].push_back(timing);
+    }
+  };
+  for (std::int64_t bytes = kSmallestBytes; bytes <= options.largest_bytes; bytes *= 2) {
+    for (const CollectiveCase& each : room.cases(bytes)) time(each, bytes);
+  }
+  time({Operation::kBarrier, 0, [](Communicator& on) { on.barrier(); }}, 0);
+  std::vector<CollectiveTiming> timings;
+  for (const std::vector<CollectiveTiming>& each : by_backend) {
+    timings.insert(timings.end(), each.begin(), each.end());
+  }
   return timings;
 }
 

@@ -11,6 +11,7 @@
 #include "isthmus/runtime.h"
 #include "transport/communicator.h"
 #include "transport/mix_table.h"
+#include "transport/mixed_communicator.h"
 
 namespace isthmus {
 
@@ -33,6 +34,12 @@ inline constexpr std::int64_t kSmallestBytes = 1 << 10;
 /// each time.
 [[nodiscard]] std::vector<CollectiveTiming> time_collectives(
     Communicator& ranks, const Clock& clock, const CollectiveTimingOptions& options);
+
+/// The same of several back ends of the same ranks, in turns, without bounds: all times of a back
+/// end, then those of the next.
+[[nodiscard]] std::vector<CollectiveTiming> time_in_turns(
+    const std::vector<NamedCommunicator>& backends, const Clock& clock,
+    const CollectiveTimingOptions& options);
 
 /// Of the groups that meshes of `ranks` ranks are split into: 2 (the ends of a pipeline share a
 /// table), and all that divide them.

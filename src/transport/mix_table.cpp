@@ -199,8 +199,8 @@ MixChoices::Kind MixChoices::kind_of(const std::map<std::int64_t, std::vector<do
 }
 
 void MixChoices::cross(const Times& from, const Times& to, std::vector<Stretch>& stretches) {
-  const auto& [begin, first] = from;
-  const auto& [end, last] = to;
+  const std::int64_t begin = from.first, end = to.first;
+  const std::vector<double>&first = from.second, &last = to.second;
   std::vector<double> both = first;  // of those that were measured at both
   for (std::size_t i = 0; i < both.size(); ++i) {
     if (last[i] == kNotMeasured) both[i] = kNotMeasured;
