@@ -36,10 +36,9 @@ constexpr int kOperations = 7;
 /// turns.
 std::chrono::milliseconds process_deadline(const CollectiveTimingOptions& options,
                                            std::size_t backends) {
-  Duration timed{};
-  for (std::int64_t bytes = kSmallestBytes; bytes <= options.largest_bytes; bytes *= 2) {
-    timed += kOperations * static_cast<int>(backends) * options.each;
-  }
+  const auto calls =
+      static_cast<int>(kOperations * backends * timed_sizes(options.largest_bytes).size());
+  const Duration timed = calls * options.each;
   constexpr int kRoom = 4;  // sizes between those, and calls that are slower than the first
   return kDeadline + std::chrono::ceil<std::chrono::milliseconds>(kRoom * timed);
 }
@@ -148,8 +147,8 @@ std::vector<CollectiveTiming> time_threads(int size, bool devices,
   return timings;
 }
 
-/// Back ends that these ranks have, by the names that were asked for or, without any, all that
-/// work.
+/// Of these ranks, over the back end that was asked for or, without one, over all that work for
+/// them and their groups.
 std::vector<NamedCommunicator> communicators_of(const std::string& asked, bool tells,
                                                 std::chrono::milliseconds deadline) {
   std::vector<NamedCommunicator> all;
@@ -157,7 +156,11 @@ std::vector<NamedCommunicator> communicators_of(const std::string& asked, bool t
       asked.empty() ? process_backends() : std::vector<std::string>{asked};
   for (const std::string& name : names) {
     try {
-      all.push_back({name, make_process_communicator(name, deadline)});
+      std::unique_ptr<Communicator> ranks = make_process_communicator(name, deadline);
+      for (const int size : group_sizes(ranks->size())) {
+        static_cast<void>(ranks->split(ranks->rank() / size, 0));  // has it room for those too?
+      }
+      all.push_back({name, std::move(ranks)});
     } catch (const SystemError& error) {  // of all ranks alike
       if (!asked.empty() || name == "mpi") throw;
       if (tells) log_warning("left out: {}", error.what());

@@ -73,12 +73,18 @@ CollectiveTiming timing_of(const Communicator& ranks, Operation operation, std::
 
 }  // namespace
 
+std::vector<std::int64_t> timed_sizes(std::int64_t largest_bytes) {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t bytes = 1 << 10; bytes <= largest_bytes; bytes *= 2) sizes.push_back(bytes);
+  return sizes;
+}
+
 std::vector<CollectiveTiming> time_collectives(Communicator& ranks, const Clock& clock,
                                                const CollectiveTimingOptions& options) {
   CollectiveRoom room(ranks.size(), ranks.rank(), options.largest_bytes);
   std::vector<CollectiveTiming> timings;
   const bool shares_memory = ranks.backend() == "threads";
-  for (std::int64_t bytes = kSmallestBytes; bytes <= options.largest_bytes; bytes *= 2) {
+  for (const std::int64_t bytes : timed_sizes(options.largest_bytes)) {
     double speed = 0;
     if (shares_memory) {
       std::vector<float> own_memory(static_cast<std::size_t>(bytes / kValue), 0.0f);
@@ -116,7 +122,7 @@ std::vector<CollectiveTiming> time_in_turns(const std::vector<NamedCommunicator>
       by_backend[i].push_back(timing);
     }
   };
-  for (std::int64_t bytes = kSmallestBytes; bytes <= options.largest_bytes; bytes *= 2) {
+  for (const std::int64_t bytes : timed_sizes(options.largest_bytes)) {
     for (const CollectiveCase& each : room.cases(bytes)) time(each, bytes);
   }
   time({Operation::kBarrier, 0, [](Communicator& on) { on.barrier(); }}, 0);

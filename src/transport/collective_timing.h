@@ -28,10 +28,10 @@ struct CollectiveTimingOptions {
   Duration each = std::chrono::milliseconds(200);  // of timed calls, about
 };
 
-inline constexpr std::int64_t kSmallestBytes = 1 << 10;
+/// Bytes of the calls that are timed: from 1 KiB on, each twice the one before.
+[[nodiscard]] std::vector<std::int64_t> timed_sizes(std::int64_t largest_bytes);
 
-/// Collective; every rank gets the same. Values are f32, of kSmallestBytes and then twice as many
-/// each time.
+/// Collective; every rank gets the same. Values are f32, of the timed_sizes().
 [[nodiscard]] std::vector<CollectiveTiming> time_collectives(
     Communicator& ranks, const Clock& clock, const CollectiveTimingOptions& options);
 

@@ -41,7 +41,7 @@ std::vector<MixTiming> time_mix(std::vector<NamedCommunicator> backends, const M
                        .mixed_us = us.back(),
                        .repetitions = times.repetitions});
   };
-  for (std::int64_t bytes = kSmallestBytes; bytes <= options.largest_bytes; bytes *= 2) {
+  for (const std::int64_t bytes : timed_sizes(options.largest_bytes)) {
     for (const std::int64_t size : {bytes, bytes + bytes / 2}) {  // and between the table's
       if (size > options.largest_bytes) continue;
       for (const CollectiveCase& each : room.cases(size)) time(each, size);
