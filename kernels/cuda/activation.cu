@@ -95,6 +95,21 @@ struct Convert {
   }
 };
 
+template <typename T>
+struct Add {
+  const float* x;
+  const T* y;
+  float* sum;
+  template <int kPack>
+  __device__ void pack(std::int64_t i) const {
+    float v[kPack], added[kPack];
+    load_pack<kPack>(x + i, v);
+    load_pack<kPack>(y + i, added);
+    for (int j = 0; j < kPack; ++j) v[j] += added[j];
+    store_pack<kPack>(sum + i, v);
+  }
+};
+
 template <typename Body>
 __global__ void elements_kernel(std::int64_t n, bool packs, Body body) {
   for_packs(n, packs, body);
@@ -160,11 +175,19 @@ void convert(Stream& stream, std::int64_t n, const From* from, To* to) {
                   Convert<From, To>{from, to});
 }
 
+template <typename T>
+void add(Stream& stream, std::int64_t n, const float* x, const T* y, float* sum) {
+  launch_elements(
+      stream, n, fits_packs(kWidth, x, 0) && fits_packs(kWidth, y, 0) && fits_packs(kWidth, sum, 0),
+      Add<T>{x, y, sum});
+}
+
 #define ISTHMUS_INSTANTIATE(T)                                                      \
   template void swiglu_forward(Stream&, std::int64_t, std::int64_t, const T*, T*);  \
   template void swiglu_backward(Stream&, std::int64_t, std::int64_t, const T*, T*); \
   template void gelu_forward(Stream&, std::int64_t, const T*, T*);                  \
-  template void gelu_backward(Stream&, std::int64_t, const T*, T*);
+  template void gelu_backward(Stream&, std::int64_t, const T*, T*);                 \
+  template void add(Stream&, std::int64_t, const float*, const T*, float*);
 ISTHMUS_INSTANTIATE(Bf16)
 ISTHMUS_INSTANTIATE(float)
 #undef ISTHMUS_INSTANTIATE

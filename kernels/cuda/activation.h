@@ -32,6 +32,10 @@ void gelu_backward(Stream& stream, std::int64_t n, const T* x, T* d_out);
 template <typename From, typename To>
 void convert(Stream& stream, std::int64_t n, const From* from, To* to);
 
+/// sum = x + y, (n,); sum may be x.
+template <typename T>
+void add(Stream& stream, std::int64_t n, const float* x, const T* y, float* sum);
+
 /// sum (columns,) += the column sums of x (rows, columns); scratch: column_sum_scratch floats.
 [[nodiscard]] std::size_t column_sum_scratch(std::int64_t columns);
 template <typename T>

@@ -52,6 +52,43 @@ __device__ inline Softmax row_softmax(std::int64_t vocab, const T* logits, float
   return {row_top, block_sum(own, totals)};
 }
 
+template <typename T>
+__device__ inline bool is_here(const CrossEntropy<T>& ce, std::int64_t target) {
+  return target >= ce.first && target < ce.first + ce.vocab;
+}
+
+template <typename T, int kPack>
+__global__ void __launch_bounds__(kRowThreads) shares_kernel(CrossEntropy<T> ce, RowShare* shares) {
+  __shared__ float tops[kWarp];
+  __shared__ double totals[kWarp];
+  const std::int64_t r = blockIdx.x;
+  const T* const logits = ce.logits + r * ce.ld;
+  const std::int32_t target = ce.targets[r];
+  if (target < 0) return;
+  const Softmax own = row_softmax<T, kPack>(ce.vocab, logits, tops, totals);
+  if (threadIdx.x != 0) return;
+  const float found = is_here(ce, target) ? static_cast<float>(logits[target - ce.first]) : 0.f;
+  shares[r] = {static_cast<double>(own.top), own.total, static_cast<double>(found)};
+}
+
+/// A row's softmax and its target's logit from what all ranks have told, in rank order.
+template <typename T>
+__device__ inline Softmax joined(const CrossEntropy<T>& ce, std::int64_t r, double* target) {
+  double top = ce.shares[r].top;
+  for (int i = 1; i < ce.ranks; ++i) {
+    const double other = ce.shares[i * ce.rows + r].top;
+    top = other > top ? other : top;
+  }
+  double total = 0, found = 0;
+  for (int i = 0; i < ce.ranks; ++i) {
+    const RowShare& share = ce.shares[i * ce.rows + r];
+    total += share.total * exp(share.top - top);
+    found += share.target;
+  }
+  *target = found;
+  return {static_cast<float>(top), total};
+}
+
 template <typename T, int kPack>
 __global__ void __launch_bounds__(kRowThreads) row_kernel(CrossEntropy<T> ce) {
   __shared__ float tops[kWarp];
@@ -70,10 +107,14 @@ __global__ void __launch_bounds__(kRowThreads) row_kernel(CrossEntropy<T> ce) {
     }
     return;
   }
-  const Softmax softmax = row_softmax<T, kPack>(ce.vocab, logits, tops, totals);
+  double found = 0;
+  const Softmax softmax = ce.shares != nullptr
+                              ? joined(ce, r, &found)
+                              : row_softmax<T, kPack>(ce.vocab, logits, tops, totals);
   if (threadIdx.x == 0) {  // alone, since logarithms and quotients in double take long
     const double log_z = static_cast<double>(softmax.top) + log(softmax.total);
-    ce.row_losses[2 * r] = log_z - static_cast<double>(static_cast<float>(logits[target]));
+    if (ce.shares == nullptr) found = static_cast<double>(static_cast<float>(logits[target]));
+    ce.row_losses[2 * r] = log_z - found;
     ce.row_losses[2 * r + 1] = ce.z_loss * log_z * log_z;
     // d(log_z)/d(logit) is the softmax, so the z-loss only widens its factor.
     factor_of_row =
@@ -82,12 +123,13 @@ __global__ void __launch_bounds__(kRowThreads) row_kernel(CrossEntropy<T> ce) {
   if (!ce.gradient) return;
   __syncthreads();
   const float factor = factor_of_row;
+  const std::int64_t column = is_here(ce, target) ? target - ce.first : -1;
   for (std::int64_t c = first; c < end; c += kRowThreads * kPack) {
     float v[kPack];
     load_pack<kPack>(logits + c, v);
     for (int i = 0; i < kPack; ++i) {
       v[i] = c + i < ce.vocab ? factor * __expf(v[i] - softmax.top) : 0.f;
-      if (c + i == target) v[i] -= static_cast<float>(ce.gradient_scale);
+      if (c + i == column) v[i] -= static_cast<float>(ce.gradient_scale);
     }
     store_pack<kPack>(logits + c, v);
   }
@@ -115,14 +157,17 @@ __global__ void totals_kernel(std::int64_t rows, const std::int32_t* targets,
   totals->targets += counted;
 }
 
+LaunchShape rows_shape(std::int64_t rows) {
+  return {.blocks = dim3(static_cast<unsigned>(rows)), .threads = dim3(kRowThreads)};
+}
+
 }  // namespace
 
 template <typename T>
 void cross_entropy(Stream& stream, const CrossEntropy<T>& ce) {
   if (ce.rows == 0) return;
   constexpr int kPack = 16 / sizeof(T);
-  const LaunchShape shape{.blocks = dim3(static_cast<unsigned>(ce.rows)),
-                          .threads = dim3(kRowThreads)};
+  const LaunchShape shape = rows_shape(ce.rows);
   if (fits_packs(kPack, ce.logits, ce.ld)) {
     launch(stream, shape, row_kernel<T, kPack>, ce);
   } else {
@@ -133,5 +178,18 @@ void cross_entropy(Stream& stream, const CrossEntropy<T>& ce) {
 }
 template void cross_entropy(Stream&, const CrossEntropy<Bf16>&);
 template void cross_entropy(Stream&, const CrossEntropy<float>&);
+
+template <typename T>
+void row_shares(Stream& stream, const CrossEntropy<T>& ce, RowShare* shares) {
+  if (ce.rows == 0) return;
+  constexpr int kPack = 16 / sizeof(T);
+  if (fits_packs(kPack, ce.logits, ce.ld)) {
+    launch(stream, rows_shape(ce.rows), shares_kernel<T, kPack>, ce, shares);
+  } else {
+    launch(stream, rows_shape(ce.rows), shares_kernel<T, 1>, ce, shares);
+  }
+}
+template void row_shares(Stream&, const CrossEntropy<Bf16>&, RowShare*);
+template void row_shares(Stream&, const CrossEntropy<float>&, RowShare*);
 
 }  // namespace isthmus::cuda

@@ -16,12 +16,14 @@ constexpr int kAhead = 8;  // rows whose loads are under way while one is added
 template <int kPack>
 __global__ void forward_kernel(Embedding e, const float* table, const float* positions, float* y) {
   const std::int64_t r = blockIdx.x;
-  const float* const from = table + std::int64_t{e.ids[r]} * e.channels;
+  const std::int64_t row = e.ids[r] - e.first;
+  const bool held = row >= 0 && row < e.vocab;
+  const float* const from = table + row * e.channels;
   const float* const position = positions == nullptr ? nullptr : positions + r % e.seq * e.channels;
   for (std::int64_t c = std::int64_t{threadIdx.x} * kPack; c < e.channels;
        c += std::int64_t{blockDim.x} * kPack) {
-    float v[kPack];
-    load_pack<kPack>(from + c, v);
+    float v[kPack] = {};
+    if (held) load_pack<kPack>(from + c, v);
     if (position != nullptr) {
       float added[kPack];
       load_pack<kPack>(position + c, added);
@@ -56,6 +58,8 @@ __global__ void table_kernel(Embedding e, const std::int32_t* order, const float
   const std::int64_t p = blockIdx.x;
   const std::int32_t id = e.ids[order[p]];
   if (p > 0 && e.ids[order[p - 1]] == id) return;
+  const std::int64_t row = id - e.first;
+  if (row < 0 || row >= e.vocab) return;
   const std::int64_t c = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kPack;
   if (c >= e.channels) return;
   // The run's end, in steps that double and halve: runs are short, or long and few.
@@ -65,7 +69,7 @@ __global__ void table_kernel(Embedding e, const std::int32_t* order, const float
     if (end - 1 + step < e.rows && e.ids[order[end - 1 + step]] == id) end += step;
   }
   float sum[kPack];
-  float* const to = d_table + std::int64_t{id} * e.channels + c;
+  float* const to = d_table + row * e.channels + c;
   load_pack<kPack>(to, sum);
   add_rows<kPack>(
       end - p, e.channels, dy + c,

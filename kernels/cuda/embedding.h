@@ -9,15 +9,17 @@
 namespace isthmus::cuda {
 
 struct Embedding {
-  std::int64_t rows = 0, seq = 0, channels = 0, vocab = 0;
-  const std::int32_t* ids = nullptr;  // (rows,), in [0, vocab), which the caller has checked
+  std::int64_t rows = 0, seq = 0, channels = 0;
+  std::int64_t vocab = 0;             // rows of the table
+  const std::int32_t* ids = nullptr;  // (rows,); those of no row of the table have a row of zeros
+  std::int64_t first = 0;             // the id of its first row
 };
 
-/// y (rows, channels) = table[ids[r]] + positions[r mod seq]; positions may be null.
+/// y (rows, channels) = table[ids[r] - first] + positions[r mod seq]; positions may be null.
 void embedding_forward(Stream& stream, const Embedding& e, const float* table,
                        const float* positions, float* y);
 
-/// d_table[ids[r]] += dy[r], d_positions[r mod seq] += dy[r]; d_positions may be null.
+/// d_table[ids[r] - first] += dy[r], d_positions[r mod seq] += dy[r]; d_positions may be null.
 /// order: the rows sorted by id, stably (embedding_order), so that each table row is added by one
 /// block, in the order of rows. DETERMINISM: the same bits in every run.
 void embedding_backward(Stream& stream, const Embedding& e, const std::int32_t* order,

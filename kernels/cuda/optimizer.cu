@@ -19,10 +19,9 @@ constexpr double kClipEpsilon = 1e-6;
 constexpr std::int64_t kPartElements = 16384;  // of a run, for one block
 
 // A thread adds up every 256th four of a block's elements, then the block's threads are added.
-__global__ void squares_kernel(std::int64_t n, const float* x, bool packs, double* partial) {
+__device__ inline void block_squares(std::int64_t begin, std::int64_t end, const float* x,
+                                     bool packs, double* partial) {
   __shared__ double scratch[kWarp];
-  const std::int64_t begin = std::int64_t{blockIdx.x} * kNormBlock;
-  const std::int64_t end = n - begin < kNormBlock ? n : begin + kNormBlock;
   double sum = 0;
   for (std::int64_t i = begin + std::int64_t{threadIdx.x} * kPack; i < end;
        i += std::int64_t{kNormThreads} * kPack) {
@@ -41,6 +40,17 @@ __global__ void squares_kernel(std::int64_t n, const float* x, bool packs, doubl
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
+__global__ void squares_kernel(std::int64_t n, const float* x, bool packs, double* partial) {
+  const std::int64_t begin = std::int64_t{blockIdx.x} * kNormBlock;
+  block_squares(begin, n - begin < kNormBlock ? n : begin + kNormBlock, x, packs, partial);
+}
+
+__global__ void part_squares_kernel(const ParameterRun* parts, const float* x, bool packs,
+                                    double* partial) {
+  const ParameterRun run = parts[blockIdx.x];
+  block_squares(run.begin, run.begin + run.n, x, packs && run.begin % kPack == 0, partial);
+}
+
 // One block, in the same manner.
 __global__ void add_kernel(std::int64_t blocks, const double* partial, double* squares) {
   __shared__ double scratch[kWarp];
@@ -52,7 +62,7 @@ __global__ void add_kernel(std::int64_t blocks, const double* partial, double* s
 
 /// What multiplies the gradients, as kernels::clip_coefficient; the sum of squares is finite.
 __device__ inline float clip_factor(const StepNumbers& numbers, double squares) {
-  if (numbers.clip == 0) return 1;
+  if (numbers.clip == 0) return numbers.factor;
   const double ratio = static_cast<double>(numbers.clip) / (sqrt(squares) + kClipEpsilon);
   return static_cast<float>(ratio < 1 ? ratio : 1);
 }
@@ -180,6 +190,7 @@ StepNumbers adamw_numbers(const kernels::AdamWOptions& options, double clip) {
           .eps = k.eps,
           .momentum = 0,
           .clip = clip,
+          .factor = 1,
           .lr = options.lr,
           .updates = options.step};
 }
@@ -193,6 +204,7 @@ StepNumbers sgd_numbers(const kernels::SgdOptions& options, std::int64_t update,
           .eps = 0,
           .momentum = static_cast<float>(options.momentum),
           .clip = clip,
+          .factor = 1,
           .lr = options.lr,
           .updates = update};
 }
@@ -210,6 +222,13 @@ void squared_norm(Stream& stream, std::int64_t n, const float* x, double* square
   }
   launch(stream, {.threads = dim3(kAddThreads)}, add_kernel, blocks,
          static_cast<const double*>(scratch), squares);
+}
+
+void part_squares(Stream& stream, const ParameterParts& parts, const float* x, double* partial) {
+  if (parts.count == 0) return;
+  launch(stream,
+         {.blocks = dim3(static_cast<unsigned>(parts.count)), .threads = dim3(kNormThreads)},
+         part_squares_kernel, parts.data, x, fits_packs(kPack, x, 0), partial);
 }
 
 std::vector<ParameterRun> parts_of(std::span<const ParameterRun> runs) {

@@ -20,10 +20,12 @@ using kernels::Bf16;
 /// What a step's kernels read; copied to the device before each step. Filled by step_numbers.
 struct StepNumbers {
   float keep1, beta2, keep2, rate, root, eps, momentum;  // AdamWConstants; rate: of SGD lr
-  double clip;                                           // largest norm; 0: off
+  double clip;                                           // largest norm; 0: off, and
+  float factor;                                          // multiplies the gradients
   double lr;
   std::int64_t updates;  // this one's number, from 1
 };
+/// clip: as above, and a factor of 1.
 [[nodiscard]] StepNumbers adamw_numbers(const kernels::AdamWOptions& options, double clip);
 [[nodiscard]] StepNumbers sgd_numbers(const kernels::SgdOptions& options, std::int64_t update,
                                       double clip);
@@ -57,6 +59,10 @@ struct OptimizerArrays {
 /// double.
 [[nodiscard]] std::size_t squared_norm_scratch(std::int64_t n);
 void squared_norm(Stream& stream, std::int64_t n, const float* x, double* squares, double* scratch);
+
+/// partial[i] := the sum of squares of x in part i, in double. The bits depend on x and the parts
+/// alone.
+void part_squares(Stream& stream, const ParameterParts& parts, const float* x, double* partial);
 
 /// One update with gradients times kernels::clip_coefficient(clip, sqrt(*squares)); values and
 /// moments stay as they are where *squares is not finite. 28 bytes moved an element, 30 with

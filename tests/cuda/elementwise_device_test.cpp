@@ -106,6 +106,21 @@ TYPED_TEST(ElementsOnDevice, ConvertRoundsToNearestAndWidensExactly) {
   }
 }
 
+TYPED_TEST(ElementsOnDevice, AddRoundsOnceAlsoInPlace) {
+  using T = TypeParam;
+  for (const std::int64_t n : {1, 9, 4096}) {
+    const auto x = normal_of<float>(n, 3);
+    const auto y = normal_of<T>(n, 4);
+    Stream stream;
+    const auto x_device = on_device(stream, x);
+    const auto y_device = on_device(stream, y);
+    add<T>(stream, n, x_device.data(), y_device.data(), x_device.data());
+    std::vector<float> expected = x;
+    for (std::size_t i = 0; i < x.size(); ++i) expected[i] += static_cast<float>(y[i]);
+    EXPECT_TRUE(same_bits(on_host(stream, x_device), expected));
+  }
+}
+
 // From addresses that no vector access fits.
 TYPED_TEST(ElementsOnDevice, TakeArraysThatAreNotAligned) {
   using T = TypeParam;
@@ -247,6 +262,37 @@ TEST_F(EmbeddingOnDevice, GivesTheBitsOfTheCpuSinceRowsAreAddedInOrder) {
     EXPECT_TRUE(same_bits(got.d_table.values, d_table));
     EXPECT_TRUE(same_bits(got.d_positions.values, d_positions));
   }
+}
+
+// What ranks that hold some rows each compute, put together, is what one with all of them does.
+TEST_F(EmbeddingOnDevice, SharesOfTheTableAddUpToAllOfIt) {
+  const EmbeddingCase c{100, 50, 24, 41, true};
+  const std::vector<std::int32_t> ids = ids_of(c);
+  const auto table = normal_of<float>(c.vocab * c.channels, 1);
+  const auto dy = normal_of<float>(c.rows * c.channels, 3);
+  std::vector<std::int32_t> order(ids.size());
+  embedding_order(c.rows, c.vocab, ids.data(), order.data());
+  Stream stream;
+  const auto ids_device = on_device(stream, ids), order_device = on_device(stream, order);
+  const auto dy_device = on_device(stream, dy);
+  const auto results = [&](std::int64_t first, std::int64_t rows) {
+    const std::vector<float> share(table.begin() + first * c.channels,
+                                   table.begin() + (first + rows) * c.channels);
+    const auto share_device = on_device(stream, share);
+    const DeviceArray<float> y(dy.size());
+    const Embedding e{c.rows, c.seq, c.channels, rows, ids_device.data(), first};
+    embedding_forward(stream, e, share_device.data(), nullptr, y.data());
+    embedding_backward(stream, e, order_device.data(), dy_device.data(), share_device.data(),
+                       nullptr);
+    return EmbeddingResults{{on_host(stream, y)}, {on_host(stream, share_device)}, {{}}};
+  };
+  const EmbeddingResults all = results(0, c.vocab), low = results(0, 13),
+                         high = results(13, c.vocab - 13);
+  std::vector<float> sum = low.y.values, d_table = low.d_table.values;
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += high.y.values[i];
+  d_table.insert(d_table.end(), high.d_table.values.begin(), high.d_table.values.end());
+  EXPECT_EQ(sum, all.y.values);
+  EXPECT_TRUE(same_bits(d_table, all.d_table.values));
 }
 
 }  // namespace

@@ -112,6 +112,79 @@ TYPED_TEST(CrossEntropyOnDevice, LossAndGradientAreThoseOfTheDefinition) {
   }
 }
 
+/// Columns [first, first + columns) of the logits, in rows of their own with more than they need.
+template <typename T>
+Inputs<T> columns_of(const Inputs<T>& all, std::int64_t first, std::int64_t columns) {
+  Inputs<T> some = all;
+  some.c.vocab = columns;
+  some.c.ld = (columns + 63) / 64 * 64;
+  some.logits.assign(static_cast<std::size_t>(all.c.rows * some.c.ld), T(7.f));
+  for (std::int64_t r = 0; r < all.c.rows; ++r) {
+    std::copy_n(all.logits.begin() + r * all.c.ld + first, columns,
+                some.logits.begin() + r * some.c.ld);
+  }
+  return some;
+}
+
+// What ranks that hold some columns each compute is what one with all of them does. Surplus columns
+// of a share have no gradient, also where the target is another rank's.
+TYPED_TEST(CrossEntropyOnDevice, SharesOfTheColumnsHaveTheLossesAndGradientsOfAll) {
+  constexpr std::int64_t kRanks = 3;
+  const Inputs<TypeParam> all({23, 217, 217, 1e-3, 0.25});
+  const auto rows = static_cast<std::size_t>(all.c.rows);
+  Stream stream;
+  const auto targets = on_device(stream, all.targets);
+  const DeviceArray<RowShare> shares(kRanks * rows);
+  std::vector<DeviceArray<TypeParam>> logits;
+  std::vector<CrossEntropy<TypeParam>> ranks;
+  std::vector<std::int64_t> firsts;
+  for (std::int64_t rank = 0; rank < kRanks; ++rank) {
+    const std::int64_t first = all.c.vocab * rank / kRanks;
+    const std::int64_t end = all.c.vocab * (rank + 1) / kRanks;
+    const Inputs<TypeParam> own = columns_of(all, first, end - first);
+    firsts.push_back(first);
+    logits.push_back(on_device(stream, own.logits));
+    ranks.push_back({.rows = own.c.rows,
+                     .vocab = own.c.vocab,
+                     .ld = own.c.ld,
+                     .first = first,
+                     .logits = logits.back().data(),
+                     .targets = targets.data(),
+                     .gradient = true,
+                     .gradient_scale = own.c.scale,
+                     .z_loss = own.c.z_loss});
+    row_shares(stream, ranks.back(), shares.data() + static_cast<std::size_t>(rank) * rows);
+  }
+  std::vector<Results<TypeParam>> results;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const DeviceArray<double> row_losses(2 * rows);
+    const DeviceArray<LossTotals> totals(1);
+    fill_zero(stream, totals.data(), 1);
+    ranks[rank].row_losses = row_losses.data();
+    ranks[rank].totals = totals.data();
+    ranks[rank].shares = shares.data();
+    ranks[rank].ranks = kRanks;
+    cross_entropy(stream, ranks[rank]);
+    const LossTotals sums = on_host(stream, totals)[0];
+    results.push_back({{on_host(stream, logits[rank])}, sums.loss, sums.z_loss, sums.targets});
+  }
+  Results<TypeParam> joined = results[0];
+  joined.logits.values.assign(all.logits.size(), TypeParam(0.f));
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    EXPECT_EQ(results[rank].loss, results[0].loss);
+    EXPECT_EQ(results[rank].z_loss, results[0].z_loss);
+    for (std::int64_t r = 0; r < all.c.rows; ++r) {
+      const auto row = results[rank].logits.values.begin() + r * ranks[rank].ld;
+      std::copy_n(row, ranks[rank].vocab,
+                  joined.logits.values.begin() + r * all.c.ld + firsts[rank]);
+      EXPECT_TRUE(std::all_of(row + ranks[rank].vocab, row + ranks[rank].ld,
+                              [](TypeParam v) { return static_cast<float>(v) == 0; }))
+          << rank << ", row " << r;
+    }
+  }
+  compare(all, joined);
+}
+
 TYPED_TEST(CrossEntropyOnDevice, WithoutAGradientLogitsStayAndLossesAreTheSame) {
   const Inputs<TypeParam> in({9, 517, 520, 1e-3, 1});
   const auto with = on_the_device(in, true), without = on_the_device(in, false);

@@ -92,6 +92,45 @@ TEST_F(OptimizersOnDevice, SumOfSquaresIsThatOfTheCpuButForTheRoundingOfDoubles)
   }
 }
 
+TEST_F(OptimizersOnDevice, SquaresOfPartsAreThoseOfTheirRuns) {
+  kernels::ThreadTeam team(1);
+  const auto x = normal_of<float>(40000, 2, 10);
+  // Some begin where no vector access fits, one is longer than a part.
+  const std::vector<ParameterRun> runs = {{0, 7}, {7, 1}, {12, 17000}, {20001, 19999}};
+  const std::vector<ParameterRun> parts = parts_of(runs);
+  ASSERT_GT(parts.size(), runs.size());
+  Stream stream;
+  const auto x_device = on_device(stream, x);
+  const auto parts_device = on_device(stream, parts);
+  const DeviceArray<double> partial(parts.size());
+  part_squares(stream, {parts_device.data(), static_cast<std::int64_t>(parts.size())},
+               x_device.data(), partial.data());
+  const std::vector<double> got = on_host(stream, partial);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const double expected = kernels::squared_norm(team, parts[i].n, x.data() + parts[i].begin);
+    EXPECT_NEAR(got[i], expected, kSumRounding * expected) << i;
+  }
+}
+
+TEST_F(OptimizersOnDevice, AFactorTakesThePlaceOfClipping) {
+  const std::vector<ParameterRun> runs = {{0, 3}};
+  const auto update = [&](double clip, float factor, double squares, float gradient) {
+    Stream stream;
+    const auto values = on_device(stream, std::vector<float>{1, 2, 3});
+    const auto gradients = on_device(stream, std::vector<float>(3, gradient));
+    const auto parts = on_device(stream, parts_of(runs));
+    StepNumbers numbers = sgd_numbers({.lr = 1}, 1, clip);
+    numbers.factor = factor;
+    const auto numbers_device = on_device(stream, std::vector<StepNumbers>{numbers});
+    const auto squares_device = on_device(stream, std::vector<double>{squares});
+    sgd_step(stream, {parts.data(), 1}, {.values = values.data(), .gradients = gradients.data()},
+             false, numbers_device.data(), squares_device.data());
+    return on_host(stream, values);
+  };
+  EXPECT_EQ(update(0, 0.5f, 0, 0.5f), (std::vector<float>{0.75, 1.75, 2.75}));
+  EXPECT_EQ(update(10, 0.5f, 0, 0.5f), (std::vector<float>{0.5, 1.5, 2.5}));
+}
+
 TEST_F(OptimizersOnDevice, AdamwHasTheBitsOfTheCpuOverSeveralUpdates) {
   kernels::ThreadTeam team(1);
   for (const Case& c : cases()) {
