@@ -8,7 +8,7 @@
 //
 // With ZeRO the ranks keep the sums and update their slices, which they gather among themselves.
 // The canonical weights at the first are then those of some earlier step: it collects the tensors
-// that somebody reads, and hands out those that somebody has written (inner/weight_copies.h). So an
+// that somebody reads, and hands out those that somebody has written (inner/kept_weights.h). So an
 // ordinary step sends tokens and losses alone between the first and the others.
 #include <algorithm>
 #include <array>
@@ -19,13 +19,12 @@
 
 #include "core/check.h"
 #include "core/hash.h"
-#include "core/state_memory.h"
 #include "inner/canonical_exchange.h"
+#include "inner/kept_weights.h"
 #include "inner/mesh_model.h"
 #include "inner/mesh_order.h"
 #include "inner/mesh_update.h"
 #include "inner/rank_readings.h"
-#include "inner/weight_copies.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -194,9 +193,7 @@ class ProcessMesh final : public MeshModel {
       : zero_(options.zero >= 1),
         alike_(options.mesh.tp == 1 ||
                (options.codecs.data == "fp32" && options.codecs.state == "fp32")),
-        elements_(canonical.elements()),
-        own_(weights),
-        copies_(canonical),
+        own_(canonical, weights),
         process_(canonical, options, ranks, {}) {}
   // The others cannot be told of an end that comes by an error; they are not left waiting either.
   ~ProcessMesh() override {
@@ -221,36 +218,26 @@ class ProcessMesh final : public MeshModel {
                 {.squares = squares});
   }
   void collect(RankValues what, float* canonical) override {
-    collect(what, copies_.all(), canonical);
+    collect(what, own_.all_tensors(), canonical);
   }
   void hand_out(RankValues what, const float* canonical) override {
-    hand_out(what, copies_.all(), canonical);
+    hand_out(what, own_.all_tensors(), canonical);
   }
   void update(double lr, double gradient_scale, float* weights) override {
-    ISTHMUS_CHECK(weights == own_);
+    ISTHMUS_CHECK(weights == own_.canonical());
     give_own();  // where there was no pass before, as where a joiner replays results
     run({.ask = Ask::kUpdate, .gradient_scale = gradient_scale, .lr = lr}, {});
-    copies_.ranks_updated();
+    own_.ranks_updated();
     if (!alike_) {
-      read_weights({0, elements_});
-      wrote_weights({0, elements_});
+      read_weights(own_.all());
+      wrote_weights(own_.all());
     }
   }
   void read_weights(CanonicalRange elements) override {
-    if (!zero_) return;
-    for (const TensorRange& newer : copies_.newer_at_ranks(copies_.tensors_of(elements))) {
-      collect(RankValues::kWeights, newer, own_);
-      copies_.are_alike(newer);
-      state_done(own_values(newer), StateUse::kWrite);
-    }
+    if (zero_) own_.read(elements, collect_own());
   }
   void wrote_weights(CanonicalRange elements) override {
-    if (!zero_) return;
-    const TensorRange tensors = copies_.tensors_of(elements);
-    for (const TensorRange& newer : copies_.newer_at_ranks(tensors)) {
-      for (const std::size_t edge : {newer.begin, newer.end - 1}) keep_written(edge, elements);
-    }
-    copies_.canonical_is_newer(tensors);
+    if (zero_) own_.wrote(elements, collect_own());
   }
   void reset_optimizer(std::int64_t updates) override {
     run({.ask = Ask::kReset, .what = updates}, {});
@@ -264,7 +251,7 @@ class ProcessMesh final : public MeshModel {
   LossSum pass(Order order, const float* weights, const TokenBatch& batch, Canonical first) {
     order.sequences = batch.sequences;
     order.length = batch.length;
-    if (zero_ && weights == own_) {
+    if (zero_ && weights == own_.canonical()) {
       give_own();
     } else if (zero_) {
       give_others(weights);
@@ -277,13 +264,9 @@ class ProcessMesh final : public MeshModel {
   /// The ranks have the mesh's own weights.
   void give_own() {
     others_.reset();
-    const std::vector<TensorRange> newer = copies_.newer_in_canonical();
-    for (const TensorRange& tensors : newer) {
-      hand_out(RankValues::kWeights, tensors, own_);
-      copies_.are_alike(tensors);
-      state_done(own_values(tensors), StateUse::kRead);
-    }
-    if (!newer.empty()) run({.ask = Ask::kSpread}, {});
+    const bool given = own_.give(
+        [this](TensorRange tensors) { hand_out(RankValues::kWeights, tensors, own_.canonical()); });
+    if (given) run({.ask = Ask::kSpread}, {});
   }
 
   /// The ranks have `weights`, of an evaluation: several batches come with the same ones.
@@ -291,28 +274,21 @@ class ProcessMesh final : public MeshModel {
     const Digest128 digest = digest_of(weights);
     if (others_ == digest) return;
     // As after an outer step that local values have become.
-    if (copies_.newer_at_ranks(copies_.all()).empty() && digest_of(own_) == digest) {
+    if (!own_.ranks_have_newer() && digest_of(own_.canonical()) == digest) {
       give_own();
       return;
     }
-    read_weights({0, elements_});
-    copies_.canonical_is_newer(copies_.all());
-    hand_out(RankValues::kWeights, copies_.all(), weights);
+    read_weights(own_.all());
+    own_.ranks_lost();
+    hand_out(RankValues::kWeights, own_.all_tensors(), weights);
     run({.ask = Ask::kSpread}, {});
     others_ = digest;
   }
 
-  /// A tensor of which others have written `elements`, and the ranks the rest: it is whole here.
-  void keep_written(std::size_t tensor, CanonicalRange elements) {
-    const CanonicalRange all = copies_.elements_of(tensor);
-    const CanonicalRange part = common(all, elements);
-    if (part == all || copies_.newer_at_ranks({tensor, tensor + 1}).empty()) return;
-    const std::vector<float> written(own_ + part.begin, own_ + part.end);
-    read_weights(all);
-    std::ranges::copy(written, own_ + part.begin);
-    state_done({own_ + part.begin, written.size()}, StateUse::kWrite);
+  [[nodiscard]] KeptWeights::Move collect_own() {
+    return
+        [this](TensorRange tensors) { collect(RankValues::kWeights, tensors, own_.canonical()); };
   }
-
   void collect(RankValues what, TensorRange tensors, float* canonical) {
     run({.ask = Ask::kCollect, .what = static_cast<std::int64_t>(what), .tensors = tensors},
         {.collected = canonical});
@@ -335,23 +311,15 @@ class ProcessMesh final : public MeshModel {
     }
   }
 
-  [[nodiscard]] std::span<const float> own_values(TensorRange tensors) const {
-    const std::int64_t begin = copies_.elements_of(tensors.begin).begin;
-    const std::int64_t end = copies_.elements_of(tensors.end - 1).end;
-    return {own_ + begin, static_cast<std::size_t>(end - begin)};
-  }
-
   [[nodiscard]] Digest128 digest_of(const float* weights) const {
-    return xxh3_128(std::as_bytes(std::span(weights, static_cast<std::size_t>(elements_))));
+    return xxh3_128(std::as_bytes(std::span(weights, static_cast<std::size_t>(own_.all().size()))));
   }
 
   bool zero_;
   /// What several tensor-parallel ranks have they update to the same bits: a codec's blocks may
   /// hold shares beside it, which differ.
   bool alike_;
-  std::int64_t elements_;
-  float* own_;                       // the canonical weights
-  WeightCopies copies_;              // of them
+  KeptWeights own_;
   std::optional<Digest128> others_;  // the ranks have these weights in the place of own_
   MeshProcess process_;
   bool failed_ = false;

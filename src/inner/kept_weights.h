@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The canonical weights of a mesh whose ranks update their own: who has the newer ones, and the
+// copies that readers and writers of the canonical ones need (InnerLoop::read_values,
+// wrote_values). The mesh moves the values. One thread.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "inner/weight_copies.h"
+
+namespace isthmus {
+
+class KeptWeights {
+ public:
+  /// canonical (elements,): borrowed. The ranks have nothing yet.
+  KeptWeights(const ModelLayout& layout, float* canonical)
+      : copies_(layout), elements_(layout.elements()), canonical_(canonical) {}
+
+  /// Moves tensors between the canonical weights and the ranks'.
+  using Move = std::function<void(TensorRange tensors)>;
+
+  [[nodiscard]] float* canonical() const { return canonical_; }
+  [[nodiscard]] CanonicalRange all() const { return {0, elements_}; }
+  [[nodiscard]] TensorRange all_tensors() const { return copies_.all(); }
+  [[nodiscard]] std::span<float> values_of(TensorRange tensors) const;
+
+  /// Canonical values of these elements are right afterwards; `collect` brings the ranks'.
+  void read(CanonicalRange elements, const Move& collect);
+  /// Others have written these canonical elements; the rest of a tensor that was written in part is
+  /// collected where the ranks have it.
+  void wrote(CanonicalRange elements, const Move& collect);
+  /// The ranks have the canonical weights afterwards; `hand_out` gives them. RETURNS: whether it
+  /// was called.
+  bool give(const Move& hand_out);
+  /// The ranks have updated all weights.
+  void ranks_updated() { copies_.ranks_updated(); }
+  /// The ranks have lost theirs.
+  void ranks_lost() { copies_.canonical_is_newer(copies_.all()); }
+  [[nodiscard]] bool ranks_have_newer() const {
+    return !copies_.newer_at_ranks(copies_.all()).empty();
+  }
+
+ private:
+  void keep_written(std::size_t tensor, CanonicalRange elements, const Move& collect);
+
+  WeightCopies copies_;
+  std::int64_t elements_;
+  float* canonical_;
+};
+
+}  // namespace isthmus
