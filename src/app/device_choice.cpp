@@ -55,7 +55,7 @@ struct RankHere {
 std::vector<RankHere> ranks_here(const TrainingPlan& plan) {
   std::vector<RankHere> all;
   for (const Rank worker : plan.workers_here()) {
-    for (int i = 0; i < plan.mesh(worker).shape.dp; ++i) all.push_back({worker, i});
+    for (int i = 0; i < plan.mesh(worker).shape.ranks(); ++i) all.push_back({worker, i});
   }
   return all;
 }
@@ -65,20 +65,21 @@ std::vector<RankHere> ranks_here(const TrainingPlan& plan) {
 void check_ranks(const Config& config, const TrainingPlan& plan, const DeviceRequest& request,
                  const DeviceChoice& choice) {
   for (const Rank worker : plan.workers_here()) {
-    const int ranks = plan.mesh(worker).shape.dp;
-    const std::string dp =
-        fmt::format("train.device = \"{}\" with dp = {} at site {}", config.train.device, ranks,
-                    config.sites[static_cast<std::size_t>(worker.value())].name);
+    const MeshShape& shape = plan.mesh(worker).shape;
+    const int ranks = shape.ranks();
+    const std::string mesh = fmt::format(
+        "train.device = \"{}\" with a mesh of {} x {} x {} ranks at site {}", config.train.device,
+        shape.tp, shape.pp, shape.dp, config.sites[static_cast<std::size_t>(worker.value())].name);
     if (ranks > 1 && plan.processes != nullptr) {
-      throw ConfigError(dp +
+      throw ConfigError(mesh +
                         ": ranks on devices are threads of one process; start it without mpirun, "
                         "or set train.device = \"cpu\"");
     }
     if (request.ordinal || ranks <= static_cast<int>(choice.devices.size())) continue;
     throw ConfigError(
-        fmt::format("{}: each rank takes a device of its own, and this process may use {}; set "
-                    "dp = {}, or train.device = \"cpu\"",
-                    dp, choice.devices.size(), choice.devices.size()));
+        fmt::format("{}: each rank takes a device of its own, and this process may use {}; make "
+                    "tp, pp or dp smaller, or set train.device = \"cpu\"",
+                    mesh, choice.devices.size()));
   }
 }
 
@@ -103,12 +104,12 @@ std::string nccl_obstacle(const TrainingPlan& plan, const DeviceChoice& choice) 
 void choose_sums(const Config& config, const TrainingPlan& plan, DeviceChoice& choice) {
   const std::vector<RankHere> ranks = ranks_here(plan);
   if (std::ranges::none_of(ranks, [](const RankHere& each) { return each.rank > 0; })) return;
-  choice.note = "sums of gradients by way of host memory";
+  choice.note = "sums over ranks by way of host memory";
   if (config.rank_communicators == "threads") return;
   const std::string why_not = nccl_obstacle(plan, choice);
   if (why_not.empty()) {
     choice.nccl = true;
-    choice.note = "sums of gradients over NCCL";
+    choice.note = "sums over ranks over NCCL";
   } else if (config.rank_communicators == "nccl") {
     throw ConfigError(fmt::format(
         "parallel.communicators = \"nccl\": {}; set it to \"threads\", for sums by way of host "
@@ -132,7 +133,7 @@ void check_memory(const Config& config, const TrainingPlan& plan, const ModelLay
     const int ordinal = choice.of(worker, i).ordinal;
     cuda::use_device(ordinal);  // whose kernels must take the heads
     needed[ordinal] +=
-        cuda_loop_memory(layout, language_model_options(config, plan, worker)).total() +
+        cuda_loop_memory(layout, language_model_options(config, plan, worker), {}, i).total() +
         (i == 0 ? outer_bytes : 0);
   }
   for (const auto& [ordinal, bytes] : needed) {
@@ -193,7 +194,7 @@ DeviceChoice choose(const Config& config, const TrainingPlan& plan, const ModelL
     DeviceChoice choice{.devices = devices_of(config, request), .note = {}};
     for (int ranks = 0; const SiteMesh& mesh : plan.meshes) {
       choice.ranks_before.push_back(ranks);
-      ranks += mesh.shape.dp;
+      ranks += mesh.shape.ranks();
     }
     check_ranks(config, plan, request, choice);
     choose_sums(config, plan, choice);
@@ -269,9 +270,9 @@ std::unique_ptr<InnerLoop> make_inner_loop(const DeviceChoice& choice, Rank rank
                                            BatchProvider batches) {
   if (!choice.on_cuda()) return std::make_unique<LanguageModelLoop>(options, std::move(batches));
   cuda::use_device(choice.of(rank).ordinal);
-  if (options.mesh.dp == 1) return make_cuda_loop(options, std::move(batches));
+  if (options.mesh.ranks() == 1) return make_cuda_loop(options, std::move(batches));
   CudaMeshOptions mesh;
-  for (int i = 0; i < options.mesh.dp; ++i) mesh.devices.push_back(choice.of(rank, i).ordinal);
+  for (int i = 0; i < options.mesh.ranks(); ++i) mesh.devices.push_back(choice.of(rank, i).ordinal);
   if (choice.nccl) {
     mesh.sums = [deadline = options.patience.wait](std::unique_ptr<Communicator> ranks,
                                                    int device) {

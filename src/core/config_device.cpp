@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <string>
+#include <tuple>
 
 #include "core/config_loader.h"
 #include "core/device_request.h"
@@ -30,30 +32,54 @@ std::optional<DeviceRequest> parse_device(std::string_view text) {
 }
 
 namespace {
-/// Of a site's mesh: ranks on devices are data-parallel, each with the whole model.
+std::string mesh_text(const SiteConfig& site) {
+  return fmt::format("a mesh of {} x {} x {} ranks at site {}", site.tp, site.pp, site.dp,
+                     site.name);
+}
+
+/// Of a site's mesh: what ranks on devices do not do for one another.
 std::optional<DeviceObstacle> ranks_obstacle(const Config& config, const SiteConfig& site) {
-  if (site.tp * site.pp > 1) {
-    return DeviceObstacle{fmt::format("a mesh of {} x {} x {} ranks at site {}", site.tp, site.pp,
-                                      site.dp, site.name),
-                          "a rank on a device has the whole model",
-                          "tp = pp = 1 (dp may be larger), or train.device = \"cpu\""};
-  }
-  if (site.dp == 1) return std::nullopt;
-  const std::string of_site = fmt::format(" and dp = {} at site {}", site.dp, site.name);
+  const std::string mesh = mesh_text(site);
+  if (site.tp * site.pp * site.dp == 1) return std::nullopt;
   if (config.method == "spsa") {
-    return DeviceObstacle{
-        fmt::format("dp = {} at site {} and outer.method = \"spsa\"", site.dp, site.name),
-        "a device takes all forward passes of a worker", "leave dp out, or train.device = \"cpu\""};
+    return DeviceObstacle{fmt::format("{} and outer.method = \"spsa\"", mesh),
+                          "a device takes all forward passes of a worker",
+                          "tp = pp = dp = 1, or train.device = \"cpu\""};
   }
-  if (config.zero > 0) {
-    return DeviceObstacle{fmt::format("parallel.zero = {}{}", config.zero, of_site),
-                          "ranks on devices share nothing out",
+  if (outer_is_on_device(config) && site.tp * site.pp > 1) {
+    return DeviceObstacle{fmt::format("outer.placement = \"device\" and {}", mesh),
+                          "no device has all weights", "placement = \"host\", or tp = pp = 1"};
+  }
+  if (config.sequence_parallel && site.tp > 1) {
+    return DeviceObstacle{fmt::format("parallel.sequence_parallel = true and {}", mesh),
+                          "ranks on devices have all tokens of their layers",
+                          "leave sequence_parallel out, or train.device = \"cpu\""};
+  }
+  if (config.inner.optimizer == "muon" && site.tp > 1) {
+    return DeviceObstacle{fmt::format("inner.optimizer = \"muon\" and {}", mesh),
+                          "it updates whole matrices, and a device has its share",
+                          "tp = 1, or train.device = \"cpu\""};
+  }
+  if (config.pipeline_schedule == "zb-h1" && site.pp > 1) {
+    return DeviceObstacle{fmt::format("parallel.schedule = \"zb-h1\" and {}", mesh),
+                          "a device computes gradients of inputs and weights together",
+                          "schedule = \"1f1b\", or train.device = \"cpu\""};
+  }
+  if (config.zero > 0 && site.dp > 1) {
+    return DeviceObstacle{fmt::format("parallel.zero = {} and {}", config.zero, mesh),
+                          "ranks on devices share nothing out but layers and samples",
                           "zero = 0, or train.device = \"cpu\""};
   }
-  if (config.rank_codecs.data != "fp32") {
-    return DeviceObstacle{
-        fmt::format("parallel.codec_data = \"{}\"{}", config.rank_codecs.data, of_site),
-        "sums between devices are of fp32", "codec_data = \"fp32\", or train.device = \"cpu\""};
+  const CodecByDimension& codecs = config.rank_codecs;
+  const std::tuple<const char*, const std::string&, int> all[] = {
+      {"codec_data", codecs.data, site.dp},
+      {"codec_tensor", codecs.tensor, site.tp},
+      {"codec_pipeline", codecs.pipeline, site.pp}};
+  for (const auto& [key, codec, ranks] : all) {
+    if (codec == "fp32" || ranks == 1) continue;
+    return DeviceObstacle{fmt::format("parallel.{} = \"{}\" and {}", key, codec, mesh),
+                          "between devices values go as they are",
+                          fmt::format("{} = \"fp32\", or train.device = \"cpu\"", key)};
   }
   return std::nullopt;
 }

@@ -16,8 +16,8 @@ namespace isthmus {
 
 /// Rows that products of the head take, and columns of the logits: tensor cores are slow with edges
 /// that are no multiple of 8 values, and their tiles end at 64.
-[[nodiscard]] inline std::int64_t padded_vocab(const ModelShape& s) {
-  return (s.vocab + 63) / 64 * 64;
+[[nodiscard]] inline std::int64_t padded_vocab(std::int64_t vocab) {
+  return (vocab + 63) / 64 * 64;
 }
 
 /// For training `stream` holds the residual stream before each layer and after the last one, and
@@ -39,13 +39,15 @@ struct CudaArena {
   void* scratch;               // of the block
   float* kernel_scratch;       // of one kernel at a time, cuDNN's workspace among them
   float* tables;
-  std::int64_t chunk;   // rows of logits at a time
-  std::int64_t padded;  // columns of the logits in memory: padded_vocab
-  T* logits;            // (chunk, padded)
-  double* row_losses;   // (2 chunk,)
+  std::int64_t chunk;          // rows of logits at a time
+  std::int64_t padded;         // columns of the logits in memory: padded_vocab
+  T* logits;                   // (chunk, padded)
+  double* row_losses;          // (2 chunk,)
+  cuda::RowShare* row_shares;  // where ranks share the vocabulary: own (chunk,), (ranks, chunk)
 
-  CudaArena(Carver& activations, Carver& head, const ModelShape& s, const CudaBlock<T>& block,
+  CudaArena(Carver& activations, Carver& head, const ModelLayout& layout, const CudaBlock<T>& block,
             const CudaModelOptions& options, std::size_t cudnn_workspace) {
+    const ModelShape& s = layout.shape();
     const std::int64_t rows = options.sequences * options.length;
     const bool training = options.purpose != Purpose::kInference;
     const std::int64_t streams = training ? s.layers + 1 : 1;
@@ -71,10 +73,15 @@ struct CudaArena {
         activations.take<float>(static_cast<std::int64_t>(std::max(of_block, of_cudnn)));
     tables = activations.take<float>(block.table_floats());
 
-    padded = padded_vocab(s);
-    chunk = chunk_of(rows, options.logits_bytes / (padded * static_cast<std::int64_t>(sizeof(T))));
-    logits = head.take<T>(chunk * padded);
-    row_losses = head.take<double>(2 * chunk);
+    padded = padded_vocab(s.vocab);
+    // Ranks that share the vocabulary go through it in the same chunks.
+    const std::int64_t widest = padded_vocab(std::max(s.vocab, options.vocabulary.largest));
+    chunk = chunk_of(rows, options.logits_bytes / (widest * static_cast<std::int64_t>(sizeof(T))));
+    const std::int64_t rows_of_head = layout.part().head ? chunk : 0;
+    const std::int64_t sharing = options.tensor_ranks > 1 ? 1 + options.tensor_ranks : 0;
+    logits = head.take<T>(rows_of_head * padded);
+    row_losses = head.take<double>(2 * rows_of_head);
+    row_shares = head.take<cuda::RowShare>(sharing * rows_of_head);
   }
 
  private:

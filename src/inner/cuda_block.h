@@ -4,12 +4,15 @@
 // x + branch, and leaves as one; and what products read and write is T, float or Bf16, also the
 // branches and, in the backward pass, a copy of the stream's gradient.
 //
-// All pointers are device memory. Work is queued on the pass's stream; nothing blocks or allocates.
+// All pointers are device memory. Work is queued on the pass's stream; nothing allocates, and
+// nothing blocks but where ranks share the layers (CudaPass::tensor): the shape is then that of a
+// rank's share, and each rank has its heads and its columns of the feed-forward part.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
+#include "inner/cuda_group.h"
 #include "inner/model_shape.h"
 #include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda/device.h"
@@ -26,7 +29,19 @@ struct CudaPass {
   const float* tables = nullptr;  // CudaBlock::make_tables
   float* scratch = nullptr;       // of one kernel at a time; CudaBlock::kernel_scratch floats
   cuda::CudnnAttention* cudnn = nullptr;  // attention of the windows it takes; null: own kernels
+  CudaGroup* tensor = nullptr;  // the ranks that share the layers; null: one has all of them
   [[nodiscard]] std::int64_t rows() const { return sequences * length; }
+
+  /// Whether what is added once, not once a rank, is added here: the bias of a closing product.
+  [[nodiscard]] bool adds_biases() const { return tensor == nullptr || tensor->rank() == 0; }
+  /// values (rows, columns) := their sums over the ranks that share the layers (f and g of
+  /// inner/tensor_parallel.h). Where there are some the host waits for the stream and for them.
+  template <typename T>
+  void sum_over_ranks(T* values, std::int64_t columns) const {
+    if (tensor == nullptr) return;
+    stream.synchronize();
+    tensor->sum(values, rows() * columns);
+  }
 };
 
 /// Neighbouring tensors, in canonical order: norms and embeddings are read as float, matrices and

@@ -87,8 +87,9 @@ class CudaGpt2Block final : public CudaBlock<T> {
     queue_attention<T>(
         pass, s_, heads<const T>(pass, keep.qkv, 3 * a), heads<const T>(pass, keep.qkv + a, 3 * a),
         heads<const T>(pass, keep.qkv + 2 * a, 3 * a), heads<T>(pass, keep.attended, a), keep.lse);
-    pass.blas.matmul(pass.stream,
-                     cuda_conv1d({rows, a, d}, keep.attended, m.out_weight, m.out_bias, f.branch));
+    pass.blas.matmul(pass.stream, cuda_conv1d({rows, a, d}, keep.attended, m.out_weight,
+                                              closing_bias(pass, m.out_bias), f.branch));
+    pass.sum_over_ranks(f.branch, d);
     cuda::norm_forward<T>(pass.stream, {.rows = rows,
                                         .channels = d,
                                         .eps = s_.norm_eps,
@@ -107,7 +108,8 @@ class CudaGpt2Block final : public CudaBlock<T> {
     pass.blas.matmul(pass.stream, up);
     if (!f.for_backward) {
       pass.blas.matmul(pass.stream, cuda_conv1d({rows, s_.d_ff, d}, keep.activated, m.down_weight,
-                                                m.down_bias, f.branch));
+                                                closing_bias(pass, m.down_bias), f.branch));
+      pass.sum_over_ranks(f.branch, d);
     }
     return keep.middle;
   }
@@ -133,6 +135,7 @@ class CudaGpt2Block final : public CudaBlock<T> {
     const CudaLinear up{rows, d, s_.d_ff};
     weight_gradient(pass, up, keep.normed2, d_up, g.up_weight, g.up_bias);
     pass.blas.matmul(pass.stream, cuda_conv1d_input_gradient(up, d_up, m.up_weight, b.other));
+    pass.sum_over_ranks(b.other, d);
     cuda::norm_backward<T>(pass.stream, {.rows = rows,
                                          .channels = d,
                                          .centred = true,
@@ -164,6 +167,7 @@ class CudaGpt2Block final : public CudaBlock<T> {
     const CudaLinear qkv{rows, d, 3 * a};
     weight_gradient(pass, qkv, keep.normed1, d_qkv, g.qkv_weight, g.qkv_bias);
     pass.blas.matmul(pass.stream, cuda_conv1d_input_gradient(qkv, d_qkv, m.qkv_weight, b.other));
+    pass.sum_over_ranks(b.other, d);
     cuda::norm_backward<T>(pass.stream, {.rows = rows,
                                          .channels = d,
                                          .centred = true,
@@ -180,6 +184,10 @@ class CudaGpt2Block final : public CudaBlock<T> {
   }
 
  private:
+  [[nodiscard]] static const T* closing_bias(const CudaPass& pass, const T* bias) {
+    return pass.adds_biases() ? bias : nullptr;
+  }
+
   void weight_gradient(const CudaPass& pass, const CudaLinear& s, const T* x, const T* dy,
                        float* d_weight, float* d_bias) const {
     pass.blas.matmul(pass.stream, cuda_conv1d_weight_gradient(s, x, dy, d_weight));

@@ -90,6 +90,7 @@ class CudaLlamaBlock final : public CudaBlock<T> {
     queue_attention<T>(pass, s_, read(in.q), read(in.k), read(in.v),
                        in_rows(pass, keep.attended, a), keep.lse);
     pass.blas.matmul(pass.stream, cuda_linear({rows, a, d}, keep.attended, m.out_weight, f.branch));
+    pass.sum_over_ranks(f.branch, d);
     cuda::norm_forward<T>(pass.stream, {.rows = rows,
                                         .channels = d,
                                         .eps = s_.norm_eps,
@@ -105,6 +106,7 @@ class CudaLlamaBlock final : public CudaBlock<T> {
     if (!f.for_backward) {
       pass.blas.matmul(pass.stream,
                        cuda_linear({rows, s_.d_ff, d}, keep.activated, m.down_weight, f.branch));
+      pass.sum_over_ranks(f.branch, d);
     }
     return keep.middle;
   }
@@ -129,6 +131,7 @@ class CudaLlamaBlock final : public CudaBlock<T> {
     weight_gradient(pass, gate_up, keep.normed2, keep.gate_up, g.gate_up_weight);
     pass.blas.matmul(pass.stream,
                      cuda_linear_input_gradient(gate_up, keep.gate_up, m.gate_up_weight, b.other));
+    pass.sum_over_ranks(b.other, d);
     norm_backward(pass, b, keep.middle, w.norm2_weight, keep.rstd2, b.d_branch, g.norm2_weight);
 
     const CudaLinear out{rows, s_.query_width(), d};
@@ -139,6 +142,7 @@ class CudaLlamaBlock final : public CudaBlock<T> {
     const CudaLinear qkv{rows, d, s_.qkv_width()};
     weight_gradient(pass, qkv, keep.normed1, d_qkv, g.qkv_weight);
     pass.blas.matmul(pass.stream, cuda_linear_input_gradient(qkv, d_qkv, m.qkv_weight, b.other));
+    pass.sum_over_ranks(b.other, d);
     norm_backward(pass, b, b.sum, w.norm1_weight, keep.rstd1, b.lowest ? nullptr : b.d_branch,
                   g.norm1_weight);
   }

@@ -39,9 +39,9 @@
 
 namespace isthmus {
 
-/// THROWS: ConfigError for what a device does not do (a mesh of ranks, Muon, some head dimensions)
-/// and sizes that do not fit together; SystemError where there is no device, and where its memory
-/// does not suffice, saying by part how much is needed and which setting lowers it.
+/// Of one rank. THROWS: ConfigError for what a device does not do (check_cuda_options, some head
+/// dimensions) and sizes that do not fit together; SystemError where there is no device, and where
+/// its memory does not suffice, saying by part how much is needed and which setting lowers it.
 [[nodiscard]] std::unique_ptr<InnerLoop> make_cuda_loop(const LanguageModelOptions& options,
                                                         BatchProvider batches);
 
@@ -54,7 +54,7 @@ struct CudaLoopSettings {
   std::int64_t bucket_values = std::int64_t{1} << 22;
 };
 
-/// Bytes of device memory that such a loop holds, or each rank of a mesh: `parameters` are master
+/// Bytes of device memory that such a loop holds, or rank `rank` of a mesh: `parameters` are master
 /// weights and, with bf16, their rounded copies, `update` batches and sums. Not counted: CUDA's
 /// context, the libraries' code and cuBLASLt's workspace (some hundred MiB). On the host the loop
 /// has 4 bytes a parameter, and 4 more once `gradient` is asked for. Needs a build with CUDA's
@@ -62,7 +62,7 @@ struct CudaLoopSettings {
 /// against the calling thread's. THROWS: ConfigError as make_cuda_loop.
 [[nodiscard]] MemoryEstimate cuda_loop_memory(const ModelLayout& layout,
                                               const LanguageModelOptions& options,
-                                              const CudaLoopSettings& settings = {});
+                                              const CudaLoopSettings& settings = {}, int rank = 0);
 
 /// What a step's kernels add up.
 struct CudaStepTotals {

@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
+#include <tuple>
 
 #include "core/units.h"
+#include "inner/cuda_mesh_model.h"
 #include "isthmus/errors.h"
 #include "kernels/cuda/optimizer.h"
 
@@ -35,22 +38,36 @@ void check_ranks(const LanguageModelOptions& options) {
     throw ConfigError(fmt::format("{}: {}, or train with --device cpu", setting, why));
   };
   const MeshShape& mesh = options.mesh;
-  if (mesh.tp * mesh.pp > 1) {
-    refuse(fmt::format("a mesh of {} x {} x {} ranks", mesh.tp, mesh.pp, mesh.dp),
-           "a rank on a device has the whole model; leave tp and pp at 1");
-  }
   if (options.forward_only) {
-    refuse(fmt::format("parallel.dp = {}", mesh.dp),
+    refuse(fmt::format("a mesh of {} x {} x {} ranks", mesh.tp, mesh.pp, mesh.dp),
            "a device takes all forward passes of a worker that has no backward passes; leave it "
            "out");
   }
-  if (options.zero > 0) {
-    refuse(fmt::format("parallel.zero = {}", options.zero),
-           "ranks on devices share nothing out; set it to 0");
+  if (mesh.sequence_parallel && mesh.tp > 1) {
+    refuse("parallel.sequence_parallel = true",
+           "ranks on devices have all tokens of their layers; leave it out");
   }
-  if (options.rank_codecs.data != "fp32") {
-    refuse(fmt::format("parallel.codec_data = \"{}\"", options.rank_codecs.data),
-           "sums between devices are of fp32; set it to \"fp32\"");
+  if (mesh.tp > 1 && options.inner.optimizer == "muon") {
+    refuse(fmt::format("inner.optimizer = \"muon\" with tp = {}", mesh.tp),
+           "it updates whole matrices, and a device has its share; leave tp at 1");
+  }
+  if (mesh.pp > 1 && options.schedule == PipelineKind::kZbH1) {
+    refuse("parallel.schedule = \"zb-h1\"",
+           "a device computes gradients of inputs and weights together; choose 1f1b");
+  }
+  if (options.zero > 0 && mesh.dp > 1) {
+    refuse(fmt::format("parallel.zero = {}", options.zero),
+           "ranks on devices share nothing out but layers and samples; set it to 0");
+  }
+  const CodecByDimension& codecs = options.rank_codecs;
+  const std::tuple<const char*, const std::string&, int> all[] = {
+      {"codec_data", codecs.data, mesh.dp},
+      {"codec_tensor", codecs.tensor, mesh.tp},
+      {"codec_pipeline", codecs.pipeline, mesh.pp}};
+  for (const auto& [key, codec, ranks] : all) {
+    if (codec == "fp32" || ranks == 1) continue;
+    refuse(fmt::format("parallel.{} = \"{}\"", key, codec),
+           "between devices values go as they are; set it to \"fp32\"");
   }
   if (options.processes != nullptr) {
     refuse("ranks that are processes", "those on devices are threads of one; leave mpirun out");
@@ -103,8 +120,11 @@ CudaBatches::Shape cuda_batches_shape(const ModelLayout& layout,
 }
 
 MemoryEstimate cuda_loop_memory(const ModelLayout& layout, const LanguageModelOptions& whole,
-                                const CudaLoopSettings& settings) {
+                                const CudaLoopSettings& settings, int of_rank) {
   check_cuda_options(whole);
+  if (whole.mesh.tp * whole.mesh.pp > 1) {
+    return CudaMeshRank::memory(layout, cuda_mesh_rank_options(whole, settings), of_rank);
+  }
   const LanguageModelOptions options = cuda_rank_options(whole);
   constexpr auto kMaster = static_cast<std::int64_t>(sizeof(float));
   constexpr auto kRounded = static_cast<std::int64_t>(sizeof(kernels::Bf16));

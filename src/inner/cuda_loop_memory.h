@@ -11,11 +11,11 @@
 
 namespace isthmus {
 
-/// THROWS: ConfigError for what devices do not do: of meshes all but data-parallel ranks that are
-/// threads.
+/// THROWS: ConfigError for what devices do not do: of meshes what is shared out beyond layers and
+/// samples, codecs between ranks, ranks that are processes.
 void check_cuda_options(const LanguageModelOptions& options);
 
-/// Of each rank of such a mesh, which is a CudaLoop; of one rank `options`.
+/// Of each rank of a mesh that is a CudaLoop (cuda_mesh.h); of one rank `options`.
 [[nodiscard]] LanguageModelOptions cuda_rank_options(const LanguageModelOptions& options);
 
 [[nodiscard]] CudaModelOptions cuda_model_options(const LanguageModelOptions& options,

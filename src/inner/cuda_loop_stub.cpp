@@ -21,7 +21,7 @@ std::unique_ptr<InnerLoop> make_cuda_mesh(const LanguageModelOptions&, BatchProv
 }
 
 MemoryEstimate cuda_loop_memory(const ModelLayout&, const LanguageModelOptions&,
-                                const CudaLoopSettings&) {
+                                const CudaLoopSettings&, int) {
   refuse();
 }
 

@@ -13,32 +13,13 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "inner/cuda_loop_memory.h"
+#include "inner/cuda_mesh_model.h"
 #include "inner/samples.h"
 #include "inner/training_step.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
 namespace {
-
-constexpr std::size_t kStagedValues = std::size_t{1} << 22;  // of pinned memory, a rank
-
-/// The driving thread keeps its device, whichever rank it has been.
-class KeptDevice {
- public:
-  explicit KeptDevice(int ordinal) : ordinal_(ordinal) {}
-  ~KeptDevice() {
-    try {
-      cuda::use_device(ordinal_);
-    } catch (const std::exception& error) {
-      log_warning("cuda:{} is not this thread's any more: {}", ordinal_, error.what());
-    }
-  }
-  KeptDevice(const KeptDevice&) = delete;
-  KeptDevice& operator=(const KeptDevice&) = delete;
-
- private:
-  int ordinal_;
-};
 
 const LanguageModelOptions& checked(const LanguageModelOptions& options,
                                     const CudaMeshOptions& mesh) {
@@ -102,8 +83,7 @@ class CudaMesh::Peer final : public CudaPeers {
       : index_(index),
         batches_(batches),
         world_(world),
-        sums_(sums ? sums(world.split(0, index), device) : nullptr),
-        staged_(sums ? 0 : kStagedValues) {}
+        group_(world.split(0, index), device, sums) {}
 
   void make_loop(const LanguageModelOptions& options, const CudaLoopSettings& settings) {
     loop_.emplace(
@@ -115,19 +95,7 @@ class CudaMesh::Peer final : public CudaPeers {
 
   [[nodiscard]] std::int64_t targets(StepIndex t) override { return batches_.targets(t); }
   void sum_on_device(std::span<float> values) override {
-    if (sums_) {
-      sums_->all_reduce({values.data(), std::ssize(values), Dtype::kF32}, Reduce::kSum);
-      return;
-    }
-    for (std::size_t at = 0; at < values.size(); at += kStagedValues) {
-      const std::size_t count = std::min(kStagedValues, values.size() - at);
-      cuda::copy<float>(copies_, staged_.data(), values.data() + at, count);
-      copies_.synchronize();
-      world_.all_reduce({staged_.data(), static_cast<std::int64_t>(count), Dtype::kF32},
-                        Reduce::kSum);
-      cuda::copy<float>(copies_, values.data() + at, staged_.data(), count);
-      copies_.synchronize();
-    }
+    group_.sum(values.data(), std::ssize(values));
   }
   void sum(std::span<double> values) override {
     world_.all_reduce({values.data(), std::ssize(values), Dtype::kF64}, Reduce::kSum);
@@ -137,35 +105,26 @@ class CudaMesh::Peer final : public CudaPeers {
   const int index_;
   Batches& batches_;
   Communicator& world_;
-  const std::unique_ptr<Communicator> sums_;  // or none: by way of the host
-  const cuda::PinnedArray<float> staged_;
-  cuda::Stream copies_;  // beside the pass
+  CudaGroup group_;
   std::optional<CudaLoop> loop_;
 };
 
 CudaMesh::CudaMesh(const LanguageModelOptions& options, BatchProvider batches,
                    const CudaMeshOptions& mesh)
     : batches_(std::make_unique<Batches>(std::move(batches), checked(options, mesh).mesh.dp)),
-      devices_(mesh.devices),
-      team_(options.mesh, options.patience),
-      ranks_(devices_.size()) {
-  const KeptDevice kept(devices_.front());
+      team_(options.mesh, mesh.devices, options.patience),
+      ranks_(team_.size()) {
   team_.run([&](std::size_t i) {
-    cuda::use_device(devices_[i]);
-    ranks_[i] = std::make_unique<Peer>(static_cast<int>(i), devices_[i], *batches_, team_.world(i),
-                                       mesh.sums);
+    ranks_[i] = std::make_unique<Peer>(static_cast<int>(i), team_.device(i), *batches_,
+                                       team_.world(i), mesh.sums);
     ranks_[i]->make_loop(cuda_rank_options(options), mesh.loop);
   });
 }
 
 // NCCL's ends wait for one another, so they come side by side, each on its device.
 CudaMesh::~CudaMesh() {
-  const KeptDevice kept(devices_.front());
   try {
-    team_.run([&](std::size_t i) {
-      cuda::use_device(devices_[i]);
-      ranks_[i].reset();
-    });
+    team_.run([&](std::size_t i) { ranks_[i].reset(); });
   } catch (const std::exception& error) {
     log_warning("a mesh of devices ends: {}", error.what());
   }
@@ -176,11 +135,7 @@ CudaLoop& CudaMesh::first() const { return ranks_.front()->loop(); }
 CudaLoop& CudaMesh::loop_of(int rank) { return ranks_[static_cast<std::size_t>(rank)]->loop(); }
 
 void CudaMesh::run(const std::function<void(Peer&)>& body) {
-  const KeptDevice kept(devices_.front());
-  team_.run([&](std::size_t i) {
-    cuda::use_device(devices_[i]);
-    body(*ranks_[i]);
-  });
+  team_.run([&](std::size_t i) { body(*ranks_[i]); });
 }
 
 std::span<const Parameter> CudaMesh::parameters() const { return first().parameters(); }
@@ -246,7 +201,8 @@ InnerStep CudaMesh::step_on_all(StepIndex t, const std::function<InnerStep(CudaL
         "step {}: rank {} of the mesh, on cuda:{}, has another sum of the gradients than rank 0, "
         "on cuda:{} (norms {} and {}), so their weights differ now; go on from the newest "
         "checkpoint with parallel.communicators = \"threads\"",
-        t.value(), i, devices_[i], devices_.front(), steps[i].grad_norm, steps.front().grad_norm));
+        t.value(), i, team_.device(i), team_.device(0), steps[i].grad_norm,
+        steps.front().grad_norm));
   }
   return steps.front();
 }
@@ -303,6 +259,9 @@ void CudaMesh::load(StateReader& reader) {
 
 std::unique_ptr<InnerLoop> make_cuda_mesh(const LanguageModelOptions& options,
                                           BatchProvider batches, const CudaMeshOptions& mesh) {
+  if (options.mesh.tp * options.mesh.pp > 1) {
+    return make_cuda_mesh_of_shares(options, std::move(batches), mesh);
+  }
   return std::make_unique<CudaMesh>(options, std::move(batches), mesh);
 }
 

@@ -18,18 +18,14 @@
 #include <span>
 #include <vector>
 
+#include "inner/cuda_group.h"
 #include "inner/cuda_loop.h"
+#include "inner/cuda_team.h"
 #include "inner/language_model_loop.h"
 #include "isthmus/inner_loop.h"
 #include "kernels/cuda/resident_values.h"
-#include "transport/communicator.h"
 
 namespace isthmus {
-
-/// Makes of the communicator of a rank's thread one that sums where its device has the values;
-/// called on all ranks side by side.
-using DeviceSums =
-    std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator> ranks, int device)>;
 
 struct CudaMeshOptions {
   std::vector<int> devices;  // of each rank; with `sums` unlike ones
@@ -37,8 +33,9 @@ struct CudaMeshOptions {
   CudaLoopSettings loop = {};
 };
 
-/// THROWS: ConfigError for what a mesh of devices does not do (tp, pp, zero, codecs of gradients,
-/// forward passes alone), else as make_cuda_loop.
+/// With tp and pp at 1 a CudaMesh; else ranks that have shares of the layers (cuda_mesh_model.h).
+/// THROWS: ConfigError for what a mesh of devices does not do (check_cuda_options), else as
+/// make_cuda_loop.
 [[nodiscard]] std::unique_ptr<InnerLoop> make_cuda_mesh(const LanguageModelOptions& options,
                                                         BatchProvider batches,
                                                         const CudaMeshOptions& mesh);
@@ -90,8 +87,7 @@ class CudaMesh final : public InnerLoop, public cuda::ResidentValues {
   void hand_out();
 
   std::unique_ptr<Batches> batches_;
-  std::vector<int> devices_;
-  RankTeam team_;
+  CudaTeam team_;
   std::vector<std::unique_ptr<Peer>> ranks_;
   CanonicalRange written_{0, 0};  // at the first rank, and not yet at the others
 };

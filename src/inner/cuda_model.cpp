@@ -14,6 +14,7 @@
 #include "inner/cuda_attention.h"
 #include "inner/cuda_products.h"
 #include "isthmus/errors.h"
+#include "kernels/cuda/activation.h"
 #include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/norm.h"
@@ -59,7 +60,7 @@ CudaModel::Bytes bytes_of(const ModelLayout& layout, const CudaModelOptions& opt
                           std::size_t workspace) {
   const auto block = make_block<T>(layout.shape());
   Carver activations, head;
-  static_cast<void>(CudaArena<T>(activations, head, layout.shape(), *block, options, workspace));
+  static_cast<void>(CudaArena<T>(activations, head, layout, *block, options, workspace));
   return {activations.bytes(), head.bytes()};
 }
 
@@ -80,7 +81,7 @@ class CudaModelOf final : public CudaModel {
     head_ = Memory(static_cast<std::size_t>(bytes.logits));
     Carver activations(activations_.data());
     Carver head(head_.data());
-    arena_.emplace(activations, head, layout.shape(), *block_, options, workspace);
+    arena_.emplace(activations, head, layout, *block_, options, workspace);
     std::vector<float> tables(static_cast<std::size_t>(block_->table_floats()));
     block_->make_tables(tables.data());
     cuda::Stream stream;
@@ -90,18 +91,56 @@ class CudaModelOf final : public CudaModel {
 
   void loss(cuda::Stream& stream, const CudaValues& values, const CudaTokens& tokens,
             cuda::LossTotals* totals) override {
-    const CudaPass pass = begin(stream, tokens);
-    final_norm(pass, values, forward(pass, values, tokens, false));
-    head(pass, values, tokens, nullptr, totals);
+    stage_forward(stream, values, tokens, false);
+    stage_head(stream, values, tokens, nullptr, totals);
   }
 
   void loss_and_gradients(cuda::Stream& stream, const CudaValues& values, const CudaTokens& tokens,
                           const CudaGradients& gradients, cuda::LossTotals* totals) override {
+    stage_forward(stream, values, tokens, true);
+    stage_head(stream, values, tokens, &gradients, totals);
+    stage_backward(stream, values, tokens, gradients);
+  }
+
+  [[nodiscard]] float* stage_input() const override { return arena().stream.front(); }
+  [[nodiscard]] const float* stage_output() const override { return arena().stream.back(); }
+  [[nodiscard]] float* stage_gradient() const override { return arena().d_stream; }
+
+  void stage_forward(cuda::Stream& stream, const CudaValues& values, const CudaTokens& tokens,
+                     bool keep) override {
+    const CudaPass pass = begin(stream, tokens);
+    if (layout_.part().embedding) embed(pass, values, tokens);
+    last_ = forward(pass, values, keep);
+    if (layout_.part().head) return;  // whose norm adds the branch
+    cuda::add<T>(stream, pass.rows() * layout_.shape().d_model, last_, arena().branch,
+                 arena().stream.back());
+  }
+
+  void stage_head(cuda::Stream& stream, const CudaValues& values, const CudaTokens& tokens,
+                  const CudaGradients* gradients, cuda::LossTotals* totals) override {
+    const CudaPass pass = begin(stream, tokens);
+    final_norm(pass, values, last_);
+    head(pass, values, tokens, gradients, totals);
+  }
+
+  void stage_backward(cuda::Stream& stream, const CudaValues& values, const CudaTokens& tokens,
+                      const CudaGradients& gradients) override {
     ISTHMUS_CHECK(options_.purpose != Purpose::kInference);
     const CudaPass pass = begin(stream, tokens);
-    final_norm(pass, values, forward(pass, values, tokens, true));
-    head(pass, values, tokens, &gradients, totals);
-    backward(pass, values, tokens, gradients);
+    float* const flat = gradients.flat;
+    if (layout_.part().head) {
+      final_norm_backward(pass, values, flat);
+    } else if (d_branch() != nullptr) {
+      cuda::convert<float, T>(stream, pass.rows() * layout_.shape().d_model, arena().d_stream,
+                              d_branch());
+    }
+    backward(pass, values, gradients);
+    if (layout_.part().embedding) {
+      cuda::embedding_backward(stream, embedding(pass, tokens), tokens.order, arena().d_stream,
+                               flat + place(layout_.embedding()),
+                               gpt2() ? flat + place(layout_.positions()) : nullptr);
+    }
+    if (gradients.final_from) gradients.final_from(0);
   }
 
  private:
@@ -122,7 +161,8 @@ class CudaModelOf final : public CudaModel {
             .length = tokens.length,
             .tables = arena().tables,
             .scratch = arena().kernel_scratch,
-            .cudnn = cudnn_.get()};
+            .cudnn = cudnn_.get(),
+            .tensor = options_.tensor};
   }
 
   [[nodiscard]] cuda::Embedding embedding(const CudaPass& pass, const CudaTokens& tokens) const {
@@ -130,7 +170,18 @@ class CudaModelOf final : public CudaModel {
             .seq = pass.length,
             .channels = layout_.shape().d_model,
             .vocab = layout_.shape().vocab,
-            .ids = tokens.ids};
+            .ids = tokens.ids,
+            .first = options_.vocabulary.first_row};
+  }
+
+  /// Of each value one summand at most is a table's and one a position's, so that sums over ranks
+  /// have the bits of one that holds the whole vocabulary.
+  void embed(const CudaPass& pass, const CudaValues& values, const CudaTokens& tokens) {
+    const bool adds = gpt2() && pass.adds_biases();
+    cuda::embedding_forward(
+        pass.stream, embedding(pass, tokens), values.masters + place(layout_.embedding()),
+        adds ? values.masters + place(layout_.positions()) : nullptr, arena().stream.front());
+    pass.sum_over_ranks(arena().stream.front(), layout_.shape().d_model);
   }
 
   [[nodiscard]] CudaValues layer(const CudaValues& values, std::int64_t index) const {
@@ -138,12 +189,7 @@ class CudaModelOf final : public CudaModel {
   }
 
   /// keep: for a backward pass. RETURNS: x, so that x + arena().branch is the last layer's output.
-  const float* forward(const CudaPass& pass, const CudaValues& values, const CudaTokens& tokens,
-                       bool keep) {
-    const float* const positions = gpt2() ? values.masters + place(layout_.positions()) : nullptr;
-    cuda::embedding_forward(pass.stream, embedding(pass, tokens),
-                            values.masters + place(layout_.embedding()), positions,
-                            arena().stream[0]);
+  const float* forward(const CudaPass& pass, const CudaValues& values, bool keep) {
     const float* x = arena().stream[0];
     for (std::int64_t l = 0; l < layout_.shape().layers; ++l) {
       const auto slot = static_cast<std::size_t>(keep ? l : 0);
@@ -187,31 +233,47 @@ class CudaModelOf final : public CudaModel {
       const CudaLinear shape{std::min(arena().chunk, pass.rows() - at), s.d_model, arena().padded};
       T* const hidden = arena().hidden + at * s.d_model;
       pass.blas.matmul(pass.stream, cuda_linear(shape, hidden, weight, arena().logits));
-      cuda::cross_entropy<T>(pass.stream,
-                             {.rows = shape.rows,
-                              .vocab = s.vocab,
-                              .ld = arena().padded,
-                              .logits = arena().logits,
-                              .targets = tokens.targets + at,
-                              .gradient = gradients != nullptr,
-                              .gradient_scale = gradients != nullptr ? gradients->scale : 1,
-                              .z_loss = s.z_loss,
-                              .row_losses = arena().row_losses,
-                              .totals = totals});
+      cuda::CrossEntropy<T> losses{.rows = shape.rows,
+                                   .vocab = s.vocab,
+                                   .ld = arena().padded,
+                                   .first = options_.vocabulary.first_row,
+                                   .logits = arena().logits,
+                                   .targets = tokens.targets + at,
+                                   .gradient = gradients != nullptr,
+                                   .gradient_scale = gradients != nullptr ? gradients->scale : 1,
+                                   .z_loss = s.z_loss,
+                                   .row_losses = arena().row_losses,
+                                   .totals = totals};
+      if (pass.tensor != nullptr) tell_row_shares(pass, losses);
+      cuda::cross_entropy<T>(pass.stream, losses);
       if (gradients == nullptr) continue;
       pass.blas.matmul(pass.stream, cuda_linear_weight_gradient(shape, hidden, arena().logits,
                                                                 gradients->flat + first));
       pass.blas.matmul(pass.stream,
                        cuda_linear_input_gradient(shape, arena().logits, weight, hidden));
     }
+    if (gradients != nullptr) pass.sum_over_ranks(arena().hidden, s.d_model);
   }
 
-  void backward(const CudaPass& pass, const CudaValues& values, const CudaTokens& tokens,
-                const CudaGradients& gradients) {
+  /// Ranks that hold some columns of the logits each tell one another of their rows.
+  void tell_row_shares(const CudaPass& pass, cuda::CrossEntropy<T>& losses) {
+    constexpr std::int64_t kDoubles = sizeof(cuda::RowShare) / sizeof(double);
+    cuda::RowShare* const own = arena().row_shares;
+    cuda::RowShare* const all = own + arena().chunk;
+    cuda::row_shares<T>(pass.stream, losses, own);
+    pass.stream.synchronize();
+    pass.tensor->gather(&own->top, losses.rows * kDoubles, &all->top);
+    losses.shares = all;
+    losses.ranks = pass.tensor->size();
+  }
+
+  /// The gradient of the stream as products read it; null where that is the stream's own.
+  [[nodiscard]] T* d_branch() const {
+    return std::is_same_v<T, float> ? nullptr : arena().d_branch;
+  }
+
+  void final_norm_backward(const CudaPass& pass, const CudaValues& values, float* flat) {
     const ModelShape& s = layout_.shape();
-    const bool rounds = !std::is_same_v<T, float>;
-    T* const d_branch = rounds ? arena().d_branch : nullptr;
-    float* const flat = gradients.flat;
     cuda::fill_zero(pass.stream, arena().d_stream,
                     static_cast<std::size_t>(pass.rows() * s.d_model));
     cuda::norm_backward<T>(pass.stream,
@@ -224,10 +286,14 @@ class CudaModelOf final : public CudaModel {
                             .mean = gpt2() ? arena().mean : nullptr,
                             .rstd = arena().rstd,
                             .d_stream = arena().d_stream,
-                            .d_branch = d_branch,
+                            .d_branch = d_branch(),
                             .d_weight = flat + place(layout_.final_norm_weight()),
                             .d_bias = gpt2() ? flat + place(layout_.final_norm_bias()) : nullptr,
                             .scratch = pass.scratch});
+  }
+
+  void backward(const CudaPass& pass, const CudaValues& values, const CudaGradients& gradients) {
+    const ModelShape& s = layout_.shape();
     const auto final_from = [&](std::int64_t first) {
       if (gradients.final_from) gradients.final_from(first);
     };
@@ -248,15 +314,11 @@ class CudaModelOf final : public CudaModel {
                         .scratch = arena().scratch,
                         .other = arena().branch,
                         .d_stream = arena().d_stream,
-                        .d_branch = d_branch,
+                        .d_branch = d_branch(),
                         .lowest = l == 0,
-                        .gradients = flat + layout_.layer_elements(l).begin});
+                        .gradients = gradients.flat + layout_.layer_elements(l).begin});
       final_from(layout_.layer_elements(l).begin);
     }
-    cuda::embedding_backward(pass.stream, embedding(pass, tokens), tokens.order, arena().d_stream,
-                             flat + place(layout_.embedding()),
-                             gpt2() ? flat + place(layout_.positions()) : nullptr);
-    final_from(0);
   }
 
   const ModelLayout& layout_;
@@ -265,6 +327,7 @@ class CudaModelOf final : public CudaModel {
   std::unique_ptr<cuda::CudnnAttention> cudnn_;  // or none
   cuda::Blas blas_;
   Memory activations_, head_;
+  const float* last_ = nullptr;  // of stage_forward: this + the branch is the last layer's output
   std::optional<const CudaArena<T>> arena_;
 };
 
@@ -286,9 +349,10 @@ std::vector<std::int64_t> CudaModel::final_points(const ModelLayout& layout) {
 }
 
 std::int64_t CudaModel::array_elements(const ModelLayout& layout) {
+  if (!layout.part().head) return layout.elements();
   const ModelShape& s = layout.shape();
   const std::int64_t head = layout.tensors()[layout.head()].elements.begin;
-  return std::max(layout.elements(), head + padded_vocab(s) * s.d_model);
+  return std::max(layout.elements(), head + padded_vocab(s.vocab) * s.d_model);
 }
 
 std::unique_ptr<CudaModel> make_cuda_model(const ModelLayout& layout,

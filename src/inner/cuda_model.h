@@ -4,8 +4,9 @@
 // LanguageModel (inner/model.h) is on the CPU.
 //
 // All activations lie in memory made once for the largest batch. A pass queues work on one stream;
-// it neither allocates nor blocks, so it can be recorded as a graph once it has run. Values and
-// gradients belong to the caller. One thread drives a model.
+// it neither allocates nor blocks, so it can be recorded as a graph once it has run, but where
+// ranks share the layers: there the host waits for their sums. Values and gradients belong to the
+// caller. One thread drives a model.
 // DETERMINISM: the same bits in every run on one kind of device.
 #pragma once
 
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "inner/cuda_block.h"
+#include "inner/model_embedding.h"
 #include "inner/model_layout.h"
 #include "kernels/cuda/cross_entropy.h"
 #include "kernels/cuda/device.h"
@@ -35,6 +37,11 @@ struct CudaModelOptions {
   /// others, in evaluations, and without it all, is computed by the own kernels.
   bool cudnn_attention = false;
   std::int64_t logits_bytes = std::int64_t{1} << 30;  // of the chunk that exists at a time
+  /// Of a rank of several that share the layers: these, borrowed, and its rows of the vocabulary;
+  /// the layout is then that of its share. Null: none.
+  CudaGroup* tensor = nullptr;
+  int tensor_ranks = 1;  // of such a group, for who counts bytes without one
+  VocabularyShare vocabulary = {};
 };
 
 /// A batch in device memory, (sequences, length) each. REQUIRES: ids in [0, vocab), targets below
@@ -44,6 +51,7 @@ struct CudaTokens {
   const std::int32_t* targets = nullptr;
   const std::int32_t* order = nullptr;  // cuda::embedding_order of the ids; a backward pass only
   std::int64_t sequences = 0, length = 0;
+  [[nodiscard]] std::int64_t rows() const { return sequences * length; }
 };
 
 /// Where the gradients of loss + z-loss go, and their scale.
@@ -81,6 +89,27 @@ class CudaModel {
   virtual void loss_and_gradients(cuda::Stream& stream, const CudaValues& values,
                                   const CudaTokens& tokens, const CudaGradients& gradients,
                                   cuda::LossTotals* totals) = 0;
+
+  // A pipeline stage's parts of a pass, as LanguageModel's (inner/model.h): forward, head (the
+  // stage that has it), backward, each once a micro-batch and in this order; a model holds one
+  // micro-batch at a time. The layout is that of a part of a model.
+
+  /// (rows, d_model): the residual stream before the first layer; filled by the caller where the
+  /// stage has no embedding.
+  [[nodiscard]] virtual float* stage_input() const = 0;
+  /// The stream after the last layer of a stage without head, of the last stage_forward.
+  [[nodiscard]] virtual const float* stage_output() const = 0;
+  /// On entry to `stage_backward` the gradient of the stage's output, filled by the caller where
+  /// the stage has no head; afterwards that of its input.
+  [[nodiscard]] virtual float* stage_gradient() const = 0;
+  /// keep: for a backward pass.
+  virtual void stage_forward(cuda::Stream& stream, const CudaValues& values,
+                             const CudaTokens& tokens, bool keep) = 0;
+  /// gradients: null without a backward pass. Adds the whole vocabulary's losses to `totals`.
+  virtual void stage_head(cuda::Stream& stream, const CudaValues& values, const CudaTokens& tokens,
+                          const CudaGradients* gradients, cuda::LossTotals* totals) = 0;
+  virtual void stage_backward(cuda::Stream& stream, const CudaValues& values,
+                              const CudaTokens& tokens, const CudaGradients& gradients) = 0;
 };
 
 /// `layout` is borrowed. THROWS: ConfigError where the device's kernels do not take the shape, and

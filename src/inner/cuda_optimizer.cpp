@@ -68,7 +68,7 @@ float* CudaOptimizer::moment(int index) const {
   return has(index) ? moments_.data() + index * elements_ : nullptr;
 }
 
-void CudaOptimizer::prepare(cuda::Stream& stream, double lr) {
+void CudaOptimizer::prepare(cuda::Stream& stream, double lr, std::optional<double> factor) {
   const std::int64_t update = updates_ + 1;
   *host_numbers_.data() = adamw(config_) ? cuda::adamw_numbers({.lr = lr,
                                                                 .beta1 = config_.beta1,
@@ -81,6 +81,10 @@ void CudaOptimizer::prepare(cuda::Stream& stream, double lr) {
                                                               .nesterov = config_.nesterov,
                                                               .first_step = update == 1},
                                                              update, config_.clip);
+  if (factor) {
+    host_numbers_.data()->clip = 0;
+    host_numbers_.data()->factor = static_cast<float>(*factor);
+  }
   cuda::copy(stream, numbers_.data(), host_numbers_.data(), 1);
 }
 
@@ -99,8 +103,8 @@ void CudaOptimizer::queue(cuda::Stream& stream, float* values, const float* grad
   }
 }
 
-void CudaOptimizer::reset(cuda::Stream& stream) {
-  updates_ = 0;
+void CudaOptimizer::reset(cuda::Stream& stream, std::int64_t updates) {
+  updates_ = updates;
   cuda::fill_zero(stream, moments_.data(), moments_.size());
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "inner/model_layout.h"
@@ -20,8 +21,9 @@ class CudaOptimizer {
   /// OutOfDeviceMemory.
   CudaOptimizer(const InnerConfig& config, const ModelLayout& layout, cuda::Stream& stream);
 
-  /// Puts the next update's numbers on the device. REQUIRES: the update before has been done.
-  void prepare(cuda::Stream& stream, double lr);
+  /// Puts the next update's numbers on the device. factor: of the gradients, in the place of what
+  /// their norm would clip them by. REQUIRES: the update before has been done.
+  void prepare(cuda::Stream& stream, double lr, std::optional<double> factor = {});
   /// Queues one update: gradients are clipped by their norm, whose square is *squares; what is not
   /// finite changes nothing. Reads what `prepare` has put down, so it may be recorded as a graph.
   void queue(cuda::Stream& stream, float* values, const float* gradients, kernels::Bf16* working,
@@ -29,8 +31,8 @@ class CudaOptimizer {
   /// The update that was queued has been done and changed something.
   void count() { ++updates_; }
 
-  /// Forgets moments and the number of updates.
-  void reset(cuda::Stream& stream);
+  /// Forgets moments; the number of updates becomes `updates`.
+  void reset(cuda::Stream& stream, std::int64_t updates = 0);
   /// As InnerOptimizer's, by way of host memory. Block.
   void save(cuda::Stream& stream, StateWriter& writer) const;
   void load(cuda::Stream& stream, StateReader& reader);
@@ -43,8 +45,10 @@ class CudaOptimizer {
   [[nodiscard]] static std::int64_t other_bytes(const InnerConfig& config,
                                                 const ModelLayout& layout);
 
- private:
+  /// Moment 0 or 1 of all elements, on the device; null where the optimizer has none such.
   [[nodiscard]] float* moment(int index) const;
+
+ private:
   [[nodiscard]] bool has(int index) const;
 
   InnerConfig config_;

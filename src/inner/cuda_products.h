@@ -13,7 +13,8 @@ struct CudaLinear {
   std::int64_t rows = 0, in = 0, out = 0;
 };
 
-/// y = x W + bias of an (in, out) matrix, to which the caller may add another epilogue.
+/// y = x W + bias (null: none) of an (in, out) matrix, to which the caller may add another
+/// epilogue.
 template <typename T>
 [[nodiscard]] cuda::Matmul cuda_conv1d(const CudaLinear& s, const T* x, const T* weight,
                                        const T* bias, T* y) {
@@ -26,7 +27,7 @@ template <typename T>
           .ldb = s.out,
           .ldc = s.out,
           .c = y,
-          .epilogue = cuda::Epilogue::kBias,
+          .epilogue = bias == nullptr ? cuda::Epilogue::kNone : cuda::Epilogue::kBias,
           .bias = bias,
           .aux = {}};
 }

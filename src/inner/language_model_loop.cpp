@@ -108,7 +108,11 @@ MemoryEstimate loop_memory(const ModelLayout& layout, const LanguageModelOptions
                          options.micro_batches);
 }
 
-LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchProvider batches) try
+LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchProvider batches)
+    : LanguageModelLoop(options, std::move(batches), {}) {}
+
+LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchProvider batches,
+                                     const MeshMaker& make_mesh) try
     : options_(checked_options(options)),
       layout_(model_shape(options.model, options.context)),
       batches_(std::move(batches)),
@@ -116,8 +120,11 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
       team_(options.threads, options.cores),
       values_(StateArray::unfilled(values_of(layout_))),
       gradients_(StateArray::unfilled(
-          options.forward_only || zero_of(options) > 0 ? 0 : values_of(layout_))) {
-  if (options.mesh.ranks() > 1) {
+          options.forward_only || zero_of(options) > 0 || make_mesh ? 0 : values_of(layout_))),
+      ranks_have_weights_(make_mesh || (zero_of(options) > 0 && options.processes != nullptr)) {
+  if (make_mesh) {
+    mesh_ = make_mesh(layout_, values_.data());
+  } else if (options.mesh.ranks() > 1) {
     mesh_ = options.processes != nullptr ? make_process_mesh(layout_, mesh_options(options),
                                                              *options.processes, values_.data())
                                          : make_thread_mesh(layout_, mesh_options(options));
@@ -132,7 +139,7 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
   initialize(team_, layout_, options.seed, values());
   if (!options.forward_only) {
     squares_.resize(layout_.tensors().size());
-    if (zero_of(options) > 0) {
+    if (zero_of(options) > 0 || make_mesh) {
       sharded_.emplace(options_.inner, layout_, *mesh_);
     } else {
       optimizer_.emplace(options.inner, layout_);
@@ -244,9 +251,8 @@ LossSum LanguageModelLoop::mesh_gradient_pass(const TokenBatch& batch, std::int6
   if (sharded_ && !slices) mesh_->collect(RankValues::kGradients, whole);
   if (on_part_) on_part_(PassPart::kEnd);
   for (std::size_t i = parameters_.size(); on_ready && i-- > 0;) on_ready(i);
-  // Ranks that are processes have weights of their own: the mesh says what it reads and writes.
-  const bool ranks_have_weights = sharded_ && options_.processes != nullptr;
-  if (!ranks_have_weights) state_done(values(), StateUse::kRead);
+  // Where the ranks have weights of their own the mesh says what it reads and writes.
+  if (!ranks_have_weights_) state_done(values(), StateUse::kRead);
   state_done(all_gradients(), StateUse::kWrite);
   return sum;
 }
@@ -284,7 +290,7 @@ double LanguageModelLoop::update(StepIndex t) {
   const double clip = kernels::clip_coefficient(options_.inner.clip, norm);
   if (sharded_) {
     sharded_->update(learning_rate(t), clip, values());
-    if (options_.processes == nullptr) state_done(values(), StateUse::kWrite);
+    if (!ranks_have_weights_) state_done(values(), StateUse::kWrite);
   } else {
     optimizer_->update(team_, learning_rate(t), clip, values(), all_gradients());
   }
@@ -363,9 +369,10 @@ AdamSettings LanguageModelLoop::adam_settings() const {
 AdamMoments LanguageModelLoop::adam_moments(std::size_t parameter) {
   if (sharded_) {
     throw ConfigError(
-        fmt::format("parallel.zero = {}: the outer method reads and writes Adam's moments, which "
-                    "ranks of the mesh keep; leave zero out, or choose another outer.method",
-                    options_.zero));
+        fmt::format("parallel.zero = {}, a mesh of {} x {} x {} ranks: the outer method reads and "
+                    "writes Adam's moments, which the ranks keep; leave zero out and train on the "
+                    "CPU, or choose another outer.method",
+                    options_.zero, options_.mesh.tp, options_.mesh.pp, options_.mesh.dp));
   }
   ISTHMUS_CHECK(optimizer_.has_value());
   return optimizer_->adam_moments(parameters_[parameter].elements);

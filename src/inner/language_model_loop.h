@@ -69,10 +69,18 @@ struct LanguageModelOptions {
 /// The mesh of such a loop, for its ranks that are processes of their own (serve_mesh).
 [[nodiscard]] MeshOptions mesh_options(const LanguageModelOptions& options);
 
+/// Makes a mesh whose ranks have weights, gradients and moments of their own and update them, as
+/// with ZeRO: `weights` (elements,) are the mesh's own canonical ones. It may borrow both.
+using MeshMaker =
+    std::function<std::unique_ptr<MeshModel>(const ModelLayout& layout, float* weights)>;
+
 class LanguageModelLoop final : public InnerLoop {
  public:
   /// THROWS: ConfigError when sizes do not fit together, SystemError when memory does not suffice.
   LanguageModelLoop(const LanguageModelOptions& options, BatchProvider batches);
+  /// Over ranks that are elsewhere, on devices say. THROWS: what `make_mesh` throws, besides.
+  LanguageModelLoop(const LanguageModelOptions& options, BatchProvider batches,
+                    const MeshMaker& make_mesh);
 
   [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
   /// Where ranks that are processes update their slices (zero), these have the master values.
@@ -138,6 +146,7 @@ class LanguageModelLoop final : public InnerLoop {
   std::optional<EmbeddingRows<float>> embedding_rows_;  // of its tied table
   std::unique_ptr<MeshModel> mesh_;                     // several
   std::optional<ShardedOptimizer> sharded_;             // in place of optimizer_: the ranks' own
+  bool ranks_have_weights_;                             // that they update, of their own
   StateArray source_values_;                            // what a mesh reads for a ParameterSource
   std::vector<Parameter> parameters_;
   std::vector<double> squares_;  // of each parameter's gradient

@@ -74,11 +74,6 @@ std::int64_t working_bytes(const RankLayout& layout, const MeshOptions& options)
                                              options.bf16, options.mesh.row_shares());
 }
 
-PipelineSchedule schedule_of(const MeshOptions& options) {
-  return make_pipeline_schedule(options.schedule, options.mesh.pp,
-                                static_cast<int>(options.micro_batches), options.virtual_stages);
-}
-
 ChunkStateOptions state_options(const MeshOptions& options, const MeshPosition& at,
                                 bool own_weights) {
   return {.zero = options.zero,
@@ -127,13 +122,22 @@ MeshRank::MeshRank(const ModelLayout& canonical, const MeshOptions& options, Com
     : options_(options),
       at_(mesh_position(options.mesh, world.rank())),
       groups_(options.mesh, key_copies(canonical.shape(), options.mesh.tp), options.codecs, world),
-      schedule_(schedule_of(options)),
+      schedule_(MeshRank::schedule(options)),
       team_(options.threads),
       gathered_(static_cast<std::size_t>(gathered_bytes(canonical, options))) {
   make_chunks(canonical, own_weights);
 }
 
 MeshRank::~MeshRank() = default;
+
+PipelineSchedule MeshRank::schedule(const MeshOptions& options) {
+  return make_pipeline_schedule(options.schedule, options.mesh.pp,
+                                static_cast<int>(options.micro_batches), options.virtual_stages);
+}
+
+std::size_t MeshRank::slots(const MeshOptions& options, int pp, int chunk) {
+  return slots_of(options, schedule(options), {.pp = pp}, chunk);
+}
 
 void MeshRank::make_chunks(const ModelLayout& canonical, bool own_weights) {
   for (int k = 0; k < schedule_.chunks; ++k) {
@@ -158,7 +162,7 @@ void MeshRank::make_chunks(const ModelLayout& canonical, bool own_weights) {
 
 std::vector<RankLayout> MeshRank::layouts(const ModelLayout& canonical, const MeshOptions& options,
                                           int rank) {
-  const PipelineSchedule schedule = schedule_of(options);
+  const PipelineSchedule schedule = MeshRank::schedule(options);
   const MeshPosition at = mesh_position(options.mesh, rank);
   std::vector<RankLayout> layouts;
   for (int k = 0; k < schedule.chunks; ++k) {
@@ -169,7 +173,7 @@ std::vector<RankLayout> MeshRank::layouts(const ModelLayout& canonical, const Me
 
 std::int64_t MeshRank::bytes(const ModelLayout& canonical, const MeshOptions& options, int rank,
                              bool own_weights) {
-  const PipelineSchedule schedule = schedule_of(options);
+  const PipelineSchedule schedule = MeshRank::schedule(options);
   const MeshPosition at = mesh_position(options.mesh, rank);
   std::int64_t bytes = gathered_bytes(canonical, options);
   for (int k = 0; k < schedule.chunks; ++k) {

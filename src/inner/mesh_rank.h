@@ -90,6 +90,9 @@ class MeshRank {
   [[nodiscard]] static std::int64_t stored_bytes(const ModelLayout& canonical,
                                                  const MeshOptions& options, int rank,
                                                  bool own_weights = false);
+  [[nodiscard]] static PipelineSchedule schedule(const MeshOptions& options);
+  /// Micro-batches whose activations chunk `chunk` of pipeline rank `pp` has room for.
+  [[nodiscard]] static std::size_t slots(const MeshOptions& options, int pp, int chunk);
   /// The places of what rank `rank` of such a mesh holds.
   [[nodiscard]] static std::vector<RankLayout> layouts(const ModelLayout& canonical,
                                                        const MeshOptions& options, int rank);

@@ -31,6 +31,16 @@ struct MemoryEstimate {
   [[nodiscard]] std::int64_t total() const {
     return parameters + gradients + moments + update + activations + logits + shares;
   }
+  MemoryEstimate& operator+=(const MemoryEstimate& other) {
+    parameters += other.parameters;
+    gradients += other.gradients;
+    moments += other.moments;
+    update += other.update;
+    activations += other.activations;
+    logits += other.logits;
+    shares += other.shares;
+    return *this;
+  }
 };
 
 /// Bytes of one worker's inner loop with `rows` = sequences * context of each micro-batch. Not

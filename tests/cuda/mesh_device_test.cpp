@@ -196,11 +196,10 @@ TEST_P(DeviceMesh, RefusesWhatRanksOnDevicesDoNotDo) {
       EXPECT_THAT(error.what(), HasSubstr(text));
     }
   };
-  refused("a mesh of 2 x 1 x 2 ranks", [](LanguageModelOptions& o) { o.mesh.tp = 2; });
   refused("parallel.zero = 1", [](LanguageModelOptions& o) { o.zero = 1; });
   refused("parallel.codec_data = \"int8\"",
           [](LanguageModelOptions& o) { o.rank_codecs.data = "int8"; });
-  refused("parallel.dp = 2", [](LanguageModelOptions& o) { o.forward_only = true; });
+  refused("a mesh of 1 x 1 x 2 ranks", [](LanguageModelOptions& o) { o.forward_only = true; });
   refused("parallel.micro_batches = 3", [](LanguageModelOptions& o) { o.micro_batches = 3; });
 }
 

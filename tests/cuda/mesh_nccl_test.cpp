@@ -30,7 +30,7 @@ class NcclMesh : public CudaModelsTest {
     };
     return mesh;
   }
-  [[nodiscard]] std::string error_of_a_step(CudaMesh& mesh, int t) {
+  [[nodiscard]] std::string error_of_a_step(InnerLoop& mesh, int t) {
     try {
       static_cast<void>(mesh.train_step(StepIndex(t)));
     } catch (const RunError& error) {
@@ -53,6 +53,31 @@ TEST_P(NcclMesh, HasTheBitsOfSumsOverTheHostAndCopiesNothingThere) {
     EXPECT_EQ(testing_support::take_fake_copies(), 0);
     EXPECT_THAT(values_of_ranks(nccl, kRanks), testing::Each(values_now(host)));
   }
+}
+
+TEST_P(NcclMesh, SharesOfLayersHaveTheBitsOfSumsOverTheHostToo) {
+  for (const bool bf16 : {false, true}) {
+    options_.bf16 = bf16;
+    LanguageModelOptions shares = with_ranks(options_, 1);
+    shares.mesh.tp = kRanks;
+    const auto nccl = make_cuda_mesh(shares, batches_.provider(), over_nccl(60'000ms));
+    const auto host = make_cuda_mesh(shares, other_batches_.provider(), on_devices(kRanks));
+    static_cast<void>(testing_support::take_fake_copies());
+    EXPECT_EQ(train(*nccl, 1, 4), train(*host, 1, 4));
+    EXPECT_EQ(testing_support::take_fake_copies(), 0);
+  }
+}
+
+TEST_P(NcclMesh, ADeviceThatStandsStillEndsAMeshOfSharesAtTheDeadline) {
+  LanguageModelOptions shares = with_ranks(options_, 1);
+  shares.mesh.tp = kRanks;
+  const auto mesh = make_cuda_mesh(shares, batches_.provider(), over_nccl(500ms));
+  static_cast<void>(mesh->train_step(StepIndex(1)));
+  testing_support::stall_fake_device(1, true);
+  EXPECT_THAT(error_of_a_step(*mesh, 2),
+              AllOf(HasSubstr("rank "), HasSubstr("all_reduce (sum) of "),
+                    HasSubstr("waited 500 ms for device ")));
+  testing_support::stall_fake_device(1, false);
 }
 
 TEST_P(NcclMesh, AnErrorOfNcclEndsTheMeshNamingRankAndOperation) {

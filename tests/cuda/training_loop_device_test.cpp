@@ -223,7 +223,6 @@ TEST_F(CudaLoopOnDevice, RefusesWhatADeviceDoesNotDo) {
           [](LanguageModelOptions& o) { o.inner.optimizer = "muon"; });
   refused("inner.optimizer = \"adam\"",
           [](LanguageModelOptions& o) { o.inner.optimizer = "adam"; });
-  refused("a mesh of 2 x 1 x 1 ranks", [](LanguageModelOptions& o) { o.mesh.tp = 2; });
   refused("parallel.micro_batches = 3", [](LanguageModelOptions& o) { o.micro_batches = 3; });
   CudaLoop loop(options_, batches_.provider());
   EXPECT_THROW(static_cast<void>(loop.adam_moments(0)), ConfigError);

@@ -179,7 +179,7 @@ def ranks_have_a_device_each(bench):
     bench.run(bench.isthmus, toml, "mesh-cpu", "--device", "cpu")
     stderr = bench.run(bench.on_device, toml, "mesh-device", "--device", device)
     line = next(line for line in stderr.splitlines() if "computes on cuda:0 " in line)
-    require("sums of gradients" in line and (not several or "cuda:1 " in line), line)
+    require("sums over ranks" in line and (not several or "cuda:1 " in line), line)
     require("cuda:1 " in bench.device("mesh-device") or not several, bench.device("mesh-device"))
     close(bench, "mesh-cpu", "mesh-device")
     from_step = str(bench.folder / f"mesh-device/ckpt/step-{HALF:07d}")
@@ -195,15 +195,31 @@ def ranks_have_a_device_each(bench):
     close(bench, "ddp-cpu", "ddp-device")
 
 
+def ranks_have_shares_of_the_layers(bench):
+    """Tensor- and pipeline-parallel ranks, two at a time."""
+    device = "cuda" if "cuda:1" in findings_of(bench.on_device) else "cuda:0"
+    for arch, shares in (("gpt2", "pp"), ("llama", "tp")):
+        out = f"mesh-{shares}"
+        toml = bench.write(out, arch=arch, workers=1, extra=f"[parallel]\n{shares} = 2\nmicro_batches = 2\n")
+        bench.run(bench.isthmus, toml, f"{out}-cpu", "--device", "cpu")
+        stderr = bench.run(bench.on_device, toml, f"{out}-device", "--device", device)
+        line = next(line for line in stderr.splitlines() if "computes on cuda:0 " in line)
+        require("sums over ranks" in line, line)
+        close(bench, f"{out}-cpu", f"{out}-device")
+        from_step = str(bench.folder / f"{out}-device/ckpt/step-{HALF:07d}")
+        bench.run(bench.on_device, toml, f"{out}-resumed", "--device", device, "--resume", from_step)
+        require(bench.model(f"{out}-resumed") == bench.model(f"{out}-device"), f"{out}-resumed: another model")
+
+
 def ranks_without_a_device(bench):
     toml = bench.folder / "mesh.toml"
     many = ("--set", "parallel.dp=8")
     if "cuda:7" not in findings_of(bench.on_device):
         stderr = bench.run(bench.on_device, toml, "many", "--device", "cuda", *many, code=CONFIGURATION)
-        require("dp = 8" in stderr and "a device of its own" in stderr, stderr)
+        require("a mesh of 1 x 1 x 8 ranks" in stderr and "a device of its own" in stderr, stderr)
         stderr = bench.run(bench.on_device, toml, "many", "--device", "auto", *many)
         lines = [line for line in stderr.splitlines() if "computes on" in line]
-        require(len(lines) == 1 and "on cpu: " in lines[0] and "dp = 8" in lines[0], stderr)
+        require(len(lines) == 1 and "on cpu: " in lines[0] and "1 x 1 x 8" in lines[0], stderr)
     named = ("--set", 'parallel.communicators="nccl"')
     stderr = bench.run(bench.on_device, toml, "shared", "--device", "cuda:0", *named, code=CONFIGURATION)
     require("several ranks of this process are on cuda:0" in stderr, stderr)
@@ -246,9 +262,9 @@ def refusals(bench):
     muon = 'inner.optimizer="muon"'
     stderr = bench.run(bench.on_device, plain, "muon", "--device", "cuda", "--set", muon, code=CONFIGURATION)
     require("inner.optimizer = \"muon\"" in stderr and "train.device" in stderr, stderr)
-    mesh = ("--set", "parallel.tp=2")
+    mesh = ("--set", "parallel.tp=2", "--set", "parallel.sequence_parallel=true")
     stderr = bench.run(bench.on_device, plain, "mesh", "--device", "cuda", *mesh, code=CONFIGURATION)
-    require("a mesh of 2 x 1 x 1 ranks" in stderr, stderr)
+    require("parallel.sequence_parallel" in stderr and "a mesh of 2 x 1 x 1 ranks" in stderr, stderr)
     stderr = bench.run(bench.on_device, plain, "mesh", "--device", "auto", *mesh)
     lines = [line for line in stderr.splitlines() if "computes on" in line]
     require(len(lines) == 1 and "on cpu: " in lines[0] and "a mesh of" in lines[0], stderr)
@@ -322,6 +338,7 @@ def main():
             outer_state_is_the_same_on_the_device(bench)
             the_device_is_found(bench)
             ranks_have_a_device_each(bench)
+            ranks_have_shares_of_the_layers(bench)
             ranks_without_a_device(bench)
             equals_the_cpu_but_for_rounding(bench, "llama", 'method = "ddp"')
             attention_by_cudnn(bench)

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/cuda_chunk.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "kernels/cuda/activation.h"
+
+namespace isthmus {
+namespace {
+
+CudaModelOptions model_options(CudaModelOptions model, const RankLayout& layout, CudaGroup* tensor,
+                               int tensor_ranks) {
+  model.tensor = tensor;
+  model.tensor_ranks = tensor_ranks;
+  model.vocabulary = layout.vocabulary();
+  return model;
+}
+
+/// Of a tied table that lies in two stages.
+CanonicalRange table_of(const RankLayout& layout) {
+  const ModelLayout& local = layout.local();
+  const ModelPart& part = local.part();
+  if (!local.shape().tied || part.embedding == part.head) return {0, 0};
+  return local.tensors()[part.embedding ? local.embedding() : local.head()].elements;
+}
+
+std::size_t in_array(const RankLayout& layout) {
+  return static_cast<std::size_t>(CudaModel::array_elements(layout.local()));
+}
+
+/// What is summed as squares: the tensors that the rank answers for, each cut into parts.
+struct SquaredParts {
+  std::vector<cuda::ParameterRun> parts;
+  std::vector<std::size_t> tensors;  // canonical
+};
+SquaredParts squared_parts(const RankLayout& layout) {
+  SquaredParts all;
+  const std::vector<TensorInfo>& tensors = layout.local().tensors();
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    const CanonicalRange elements = tensors[t].elements;
+    if (!layout.answers_for(t) || elements == layout.tied_embedding()) continue;
+    const cuda::ParameterRun run{.begin = elements.begin, .n = elements.size()};
+    const std::vector<cuda::ParameterRun> parts = cuda::parts_of({&run, 1});
+    all.parts.insert(all.parts.end(), parts.begin(), parts.end());
+    all.tensors.insert(all.tensors.end(), parts.size(), layout.canonical_tensor(t));
+  }
+  return all;
+}
+
+/// Values of a table whose embedding's gradient another stage adds.
+std::size_t added_values(const RankLayout& layout) {
+  const bool adds = layout.local().part().head;
+  return adds ? static_cast<std::size_t>(table_of(layout).size()) : 0;
+}
+
+}  // namespace
+
+CudaChunk::CudaChunk(RankLayout layout, CudaChunkOptions options, CudaGroup* tensor,
+                     cuda::Stream& stream)
+    : layout_(std::move(layout)),
+      stream_(stream),
+      table_(table_of(layout_)),
+      mirror_(elements()),
+      values_(in_array(layout_)),
+      gradients_(in_array(layout_)),
+      added_(added_values(layout_)),
+      working_(options.model.bf16 ? in_array(layout_) : 0),
+      optimizer_(options.inner, layout_.local(), stream),
+      no_clip_(1),
+      slots_(options.slots) {
+  cuda::fill_zero(stream, values_.data(), values_.size());  // what lies behind the layout too
+  cuda::fill_zero(stream, gradients_.data(), gradients_.size());
+  cuda::fill_zero(stream, working_.data(), working_.size());
+  cuda::fill_zero(stream, no_clip_.data(), 1);
+  SquaredParts squared = squared_parts(layout_);
+  parts_ = cuda::DeviceArray<cuda::ParameterRun>(squared.parts.size());
+  part_squares_ = cuda::DeviceArray<double>(squared.parts.size());
+  host_part_squares_ = cuda::PinnedArray<double>(squared.parts.size());
+  cuda::copy(stream, parts_.data(), squared.parts.data(), squared.parts.size());
+  part_tensor_ = std::move(squared.tensors);
+  const CudaModelOptions model =
+      model_options(options.model, layout_, tensor, tensor != nullptr ? tensor->size() : 1);
+  const std::int64_t message = model.sequences * model.length * layout_.local().shape().d_model;
+  for (Slot& slot : slots_) {
+    slot.model = make_cuda_model(layout_.local(), model);
+    slot.outgoing = cuda::PinnedArray<float>(options.sends ? static_cast<std::size_t>(message) : 0);
+  }
+  stream.synchronize();  // `squared` ends here
+}
+
+MemoryEstimate CudaChunk::memory(const RankLayout& layout, const CudaChunkOptions& options,
+                                 int tensor_ranks) {
+  constexpr auto kMaster = static_cast<std::int64_t>(sizeof(float));
+  constexpr auto kRounded = static_cast<std::int64_t>(sizeof(kernels::Bf16));
+  const auto slots = static_cast<std::int64_t>(options.slots);
+  const auto values = static_cast<std::int64_t>(in_array(layout));
+  const CudaModel::Bytes model =
+      CudaModel::bytes(layout.local(), model_options(options.model, layout, nullptr, tensor_ranks));
+  MemoryEstimate memory;
+  memory.parameters = values * (kMaster + (options.model.bf16 ? kRounded : 0));
+  memory.gradients = (values + static_cast<std::int64_t>(added_values(layout))) * kMaster;
+  memory.moments = CudaOptimizer::moment_bytes(options.inner, layout.local());
+  memory.update = CudaOptimizer::other_bytes(options.inner, layout.local()) +
+                  static_cast<std::int64_t>(squared_parts(layout).parts.size() *
+                                            (sizeof(cuda::ParameterRun) + sizeof(double)));
+  memory.activations = slots * model.activations;
+  memory.logits = slots * model.logits;
+  return memory;
+}
+
+CudaChunk::Slot& CudaChunk::slot_of(int micro_batch) {
+  for (Slot& slot : slots_) {
+    if (slot.micro_batch == micro_batch) return slot;
+  }
+  for (Slot& slot : slots_) {
+    if (slot.micro_batch != -1) continue;
+    slot.settle();
+    slot.micro_batch = micro_batch;
+    return slot;
+  }
+  ISTHMUS_CHECK(false, micro_batch, slots_.size());
+  return slots_.front();
+}
+
+void CudaChunk::round(const float* masters, CanonicalRange range) {
+  if (working_.empty() || range.size() == 0) return;
+  cuda::convert<float, kernels::Bf16>(stream_, range.size(), masters + range.begin,
+                                      working_.data() + range.begin);
+}
+
+CudaValues CudaChunk::values() {
+  const CanonicalRange all{0, layout_.local().elements()};
+  const float* const masters = others_ ? gradients_.data() : values_.data();
+  if (!others_ && !working_is_own_) {
+    round(masters, all);
+    working_is_own_ = true;
+  }
+  if (working_.empty()) return {masters, masters};
+  return {masters, static_cast<const kernels::Bf16*>(working_.data())};
+}
+
+void CudaChunk::use(const float* canonical) {
+  const CanonicalRange all{0, layout_.local().elements()};
+  layout_.take(canonical, all, mirror_.data());
+  cuda::copy<float>(stream_, gradients_.data(), mirror_.data(), elements());
+  round(gradients_.data(), all);
+  stream_.synchronize();  // the mirror is for others
+  others_ = true;
+  working_is_own_ = false;
+}
+
+void CudaChunk::clear_gradients() {
+  cuda::fill_zero(stream_, gradients_.data(), gradients_.size());
+}
+
+float* CudaChunk::on_device(RankValues what) const {
+  switch (what) {
+    case RankValues::kWeights:
+      return values_.data();
+    case RankValues::kGradients:
+      return gradients_.data();
+    case RankValues::kMoment1:
+      return optimizer_.moment(0);
+    case RankValues::kMoment2:
+      return optimizer_.moment(1);
+  }
+  ISTHMUS_CHECK(false, static_cast<int>(what));
+  return nullptr;
+}
+
+void CudaChunk::read_table(RankValues what) {
+  cuda::copy<float>(stream_, host_table(), on_device(what) + table_.begin,
+                    static_cast<std::size_t>(table_.size()));
+  stream_.synchronize();
+}
+
+void CudaChunk::take_table() {
+  cuda::copy<float>(stream_, values_.data() + table_.begin, host_table(),
+                    static_cast<std::size_t>(table_.size()));
+  if (working_is_own_) round(values_.data(), table_);
+  stream_.synchronize();
+}
+
+void CudaChunk::add_table_gradients() {
+  float* const sums = gradients_.data() + table_.begin;
+  cuda::copy<float>(stream_, added_.data(), host_table(), added_.size());
+  cuda::add<float>(stream_, table_.size(), sums, added_.data(), sums);
+  stream_.synchronize();
+}
+
+std::vector<CanonicalRange> CudaChunk::places(TensorRange tensors, bool with_table) const {
+  std::vector<CanonicalRange> ranges;
+  const CanonicalRange tied = layout_.tied_embedding();
+  if (with_table && tied.size() > 0 && tensors.begin <= layout_.canonical_tensor(0) &&
+      layout_.canonical_tensor(0) < tensors.end) {
+    ranges.push_back(tied);
+  }
+  const CanonicalRange others = layout_.places(tensors.begin, tensors.end);
+  if (others.size() > 0) ranges.push_back(others);
+  return ranges;
+}
+
+void CudaChunk::collect(RankValues what, TensorRange tensors, float* canonical) {
+  const float* const from = on_device(what);
+  ISTHMUS_CHECK(from != nullptr, static_cast<int>(what));
+  for (const CanonicalRange& range : places(tensors, false)) {
+    float* const to = mirror_.data() + range.begin;
+    cuda::copy<float>(stream_, to, from + range.begin, static_cast<std::size_t>(range.size()));
+    stream_.synchronize();
+    layout_.give(to, range, canonical);
+  }
+}
+
+void CudaChunk::hand_out(RankValues what, TensorRange tensors, const float* canonical) {
+  float* const to = on_device(what);
+  ISTHMUS_CHECK(to != nullptr, static_cast<int>(what));
+  for (const CanonicalRange& range : places(tensors, what == RankValues::kWeights)) {
+    float* const from = mirror_.data() + range.begin;
+    layout_.take(canonical, range, from);
+    cuda::copy<float>(stream_, to + range.begin, from, static_cast<std::size_t>(range.size()));
+    if (what == RankValues::kWeights && working_is_own_) round(to, range);
+    stream_.synchronize();
+  }
+}
+
+void CudaChunk::add_squares(std::span<double> squares) {
+  const auto parts = static_cast<std::int64_t>(parts_.size());
+  cuda::part_squares(stream_, {parts_.data(), parts}, gradients_.data(), part_squares_.data());
+  cuda::copy<double>(stream_, host_part_squares_.data(), part_squares_.data(), parts_.size());
+  stream_.synchronize();
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    squares[part_tensor_[i]] += host_part_squares_.data()[i];
+  }
+}
+
+void CudaChunk::update(double lr, double gradient_scale) {
+  static_cast<void>(values());  // the optimizer writes the rounded ones along
+  optimizer_.prepare(stream_, lr, gradient_scale);
+  optimizer_.queue(stream_, values_.data(), gradients_.data(), working_.data(), no_clip_.data());
+  stream_.synchronize();  // then the next update's numbers may be written
+  optimizer_.count();
+}
+
+std::size_t CudaChunk::pinned_bytes() const {
+  std::size_t bytes = mirror_.bytes() + host_part_squares_.bytes();
+  for (const Slot& slot : slots_) bytes += slot.outgoing.bytes();
+  return bytes;
+}
+
+}  // namespace isthmus
