@@ -49,6 +49,22 @@ TEST(Device, RefusalsNameKeyCauseAndRemedy) {
   EXPECT_EQ(unknown[0].code, "E-VALUE");
 }
 
+struct MeshOfSite {
+  int tp = 1, pp = 1, dp = 1;
+};
+
+void mesh_setting(Config& config, std::string_view setting) {
+  if (setting == "zero") config.zero = 1;
+  if (setting == "codec_data") config.rank_codecs.data = "int8";
+  if (setting == "codec_tensor") config.rank_codecs.tensor = "int8";
+  if (setting == "codec_pipeline") config.rank_codecs.pipeline = "int8";
+  if (setting == "sequence_parallel") config.sequence_parallel = true;
+  if (setting == "muon") config.inner.optimizer = "muon";
+  if (setting == "zb-h1") config.pipeline_schedule = "zb-h1";
+  if (setting == "spsa") config.method = "spsa";
+  if (setting == "placement") config.outer_placement = "device";
+}
+
 // It has no backward pass to make anything again in.
 TEST(Device, ForwardOnlyRunsMaySayAnyRecomputation) {
   const std::string spsa =
@@ -63,34 +79,36 @@ TEST(Device, ForwardOnlyRunsMaySayAnyRecomputation) {
   EXPECT_TRUE(device_obstacle(config, {}));
 }
 
-TEST(Device, AMeshIsAnObstacleOfItsSiteAlone) {
-  Config config = load_minimal({"run.workers=2"});
-  EXPECT_FALSE(device_obstacle(config, config.sites));
-  config.sites[1].tp = 2;
-  EXPECT_FALSE(device_obstacle(config, std::span(config.sites).first(1)));
-  const auto obstacle = device_obstacle(config, config.sites);
-  ASSERT_TRUE(obstacle);
-  EXPECT_NE(obstacle->setting.find("2 x 1 x 1"), std::string::npos) << obstacle->setting;
-}
-
-TEST(Device, DataParallelRanksAreNoObstacleButWhatTheyWouldShareOutIs) {
-  Config config = load_minimal({"run.workers=2"});
-  config.sites[1].dp = 2;
-  EXPECT_FALSE(device_obstacle(config, config.sites));
-  const auto found = [&](const Config& changed) {
-    const auto obstacle = device_obstacle(changed, changed.sites);
+TEST(Device, AMeshIsNoObstacleButWhatItsRanksWouldShareOrSendIs) {
+  const auto found = [](const MeshOfSite& mesh, const std::vector<std::string>& settings) {
+    Config config = load_minimal({"run.workers=2"});
+    config.sites[1].tp = mesh.tp;
+    config.sites[1].pp = mesh.pp;
+    config.sites[1].dp = mesh.dp;
+    for (const std::string& setting : settings) mesh_setting(config, setting);
+    EXPECT_FALSE(device_obstacle(config, std::span(config.sites).first(1)));
+    const auto obstacle = device_obstacle(config, config.sites);
     return obstacle ? obstacle->setting : "none";
   };
-  Config changed = config;
-  changed.zero = 1;
-  EXPECT_EQ(found(changed).find("parallel.zero = 1 and dp = 2 at site "), 0u) << found(changed);
-  EXPECT_FALSE(device_obstacle(changed, std::span(changed.sites).first(1)));
-  changed = config;
-  changed.rank_codecs.data = "int8";
-  EXPECT_EQ(found(changed).find("parallel.codec_data = \"int8\""), 0u) << found(changed);
-  changed = config;
-  changed.method = "spsa";
-  EXPECT_NE(found(changed).find("outer.method = \"spsa\""), std::string::npos) << found(changed);
+  for (const MeshOfSite& mesh :
+       {MeshOfSite{2, 1, 1}, MeshOfSite{1, 2, 1}, MeshOfSite{1, 1, 2}, MeshOfSite{2, 2, 2}}) {
+    EXPECT_EQ(found(mesh, {}), "none");
+  }
+  struct Case {
+    const char* setting;
+    MeshOfSite refused, taken;  // taken: ranks that the setting means nothing to
+  };
+  for (const Case& c :
+       {Case{"zero", {2, 1, 2}, {2, 2, 1}}, Case{"codec_data", {1, 1, 2}, {2, 2, 1}},
+        Case{"codec_tensor", {2, 1, 1}, {1, 2, 2}}, Case{"codec_pipeline", {1, 2, 1}, {2, 1, 2}},
+        Case{"sequence_parallel", {2, 1, 1}, {1, 2, 2}}, Case{"muon", {2, 1, 1}, {1, 1, 1}},
+        Case{"zb-h1", {1, 2, 1}, {2, 1, 2}}, Case{"spsa", {1, 1, 2}, {1, 1, 1}},
+        Case{"placement", {1, 2, 1}, {1, 1, 2}}}) {
+    const std::string refused = found(c.refused, {c.setting});
+    EXPECT_NE(refused.find(c.setting), std::string::npos) << c.setting << ": " << refused;
+    EXPECT_NE(refused.find(" ranks at site "), std::string::npos) << refused;
+    if (std::string_view(c.setting) != "muon") EXPECT_EQ(found(c.taken, {c.setting}), "none");
+  }
 }
 
 TEST(Device, SumsBetweenDevicesAreNamedInThePlaceOfATable) {
