@@ -6,15 +6,12 @@
 
 #include "core/check.h"
 #include "kernels/gemm.h"
+#include "kernels/muon_math.h"
 #include "kernels/optimizer.h"
 
 namespace isthmus::kernels {
 namespace {
 constexpr std::int64_t kBlock = 4096;  // elements per claimed index
-constexpr int kNewtonSchulzSteps = 5;
-// x -> a x + b x^3 + c x^5 on singular values: steepest at 0 among those that end near 1.
-constexpr float kA = 3.4445f, kB = -4.7750f, kC = 2.0315f;
-constexpr double kNormEpsilon = 1e-7;
 
 std::int64_t scratch_values(std::int64_t rows, std::int64_t cols) {
   const std::int64_t small = std::min(rows, cols);
@@ -25,7 +22,7 @@ std::int64_t scratch_values(std::int64_t rows, std::int64_t cols) {
 void combine(ThreadTeam& team, std::int64_t n, float scale_y, float* y, float scale_x,
              const float* x) {
   team.for_blocks(n, kBlock, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) y[i] = scale_y * y[i] + scale_x * x[i];
+    for (std::int64_t i = begin; i < end; ++i) y[i] = combination(scale_y, y[i], scale_x, x[i]);
   });
 }
 
@@ -37,10 +34,7 @@ void accumulate(ThreadTeam& team, const MuonOptions& o, std::int64_t n, const fl
   const bool nesterov = o.nesterov;
   team.for_blocks(n, kBlock, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      const float gradient = factor * g[i];
-      buffer[i] += keep * (gradient - buffer[i]);
-      // g + momentum (b - g), written so that the small factor multiplies.
-      direction[i] = nesterov ? buffer[i] + keep * (gradient - buffer[i]) : buffer[i];
+      direction[i] = muon_direction(factor * g[i], keep, nesterov, buffer[i]);
     }
   });
 }
@@ -56,9 +50,7 @@ void orthogonalize(ThreadTeam& team, std::int64_t rows, std::int64_t cols, float
   float* const product = scratch;
   float* const gram = product + n;
   float* const polynomial = gram + small * small;
-  // The Frobenius norm bounds the largest singular value.
-  const double norm = std::sqrt(squared_norm<float>(team, n, x));
-  combine(team, n, static_cast<float>(1 / std::max(norm, kNormEpsilon)), x, 0, x);
+  combine(team, n, newton_schulz_start(std::sqrt(squared_norm<float>(team, n, x))), x, 0, x);
   const Gemm<float> square{.m = small,
                            .n = small,
                            .k = large,
@@ -94,9 +86,9 @@ void orthogonalize(ThreadTeam& team, std::int64_t rows, std::int64_t cols, float
   for (int step = 0; step < kNewtonSchulzSteps; ++step) {
     gemm(team, square);
     gemm(team, fourth);
-    combine(team, small * small, kC, polynomial, kB, gram);
+    combine(team, small * small, kNewtonSchulzC, polynomial, kNewtonSchulzB, gram);
     gemm(team, apply);
-    combine(team, n, kA, x, 1, product);
+    combine(team, n, kNewtonSchulzA, x, 1, product);
   }
 }
 }  // namespace

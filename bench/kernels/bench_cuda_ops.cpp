@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "cuda_bench.h"
+#include "cuda_bench_optimizers.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/cross_entropy.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/norm.h"
-#include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/outer_arithmetic.h"
 #include "kernels/cuda/outer_step.h"
 #include "kernels/cuda/rotary.h"
@@ -31,37 +31,11 @@
 namespace isthmus::cuda {
 namespace {
 
-/// Zeros on the device.
-template <typename T>
-DeviceArray<T> zeros(Stream& stream, std::int64_t n) {
-  DeviceArray<T> array(static_cast<std::size_t>(n));
-  fill_zero(stream, array.data(), array.size());
-  return array;
-}
-
-/// Values in [-1, 1): a device that multiplies zeros draws less power and runs faster.
-DeviceArray<Bf16> uniform(Stream& stream, std::int64_t n) {
-  std::vector<Bf16> host(static_cast<std::size_t>(n));
-  std::uint32_t state = 1;
-  for (Bf16& x : host) {
-    state = state * 1664525u + 1013904223u;
-    x = Bf16(static_cast<float>(static_cast<std::int32_t>(state)) / 2147483648.f);
-  }
-  DeviceArray<Bf16> array(host.size());
-  copy(stream, array.data(), host.data(), host.size());
-  stream.synchronize();
-  return array;
-}
-
 struct ModelShape {
   std::int64_t rows, seq, channels, vocab;
 };
 constexpr ModelShape kGpt2{16384, 1024, 768, 50257};
 constexpr ModelShape kLlama{8192, 2048, 2048, 32000};
-
-std::string text(std::int64_t rows, std::int64_t columns) {
-  return fmt::format("{}x{}", rows, columns);
-}
 
 void bench_norm(CudaBench& bench, const ModelShape& s, bool centred) {
   Stream& stream = bench.stream;
@@ -217,37 +191,6 @@ void bench_cross_entropy(CudaBench& bench, const ModelShape& s) {
   }
 }
 
-void bench_optimizer(CudaBench& bench) {
-  Stream& stream = bench.stream;
-  constexpr std::int64_t kParameters = 124'439'808;  // GPT-2's
-  const auto values = zeros<float>(stream, kParameters),
-             gradients = zeros<float>(stream, kParameters);
-  const auto first = zeros<float>(stream, kParameters), second = zeros<float>(stream, kParameters);
-  const auto working = zeros<Bf16>(stream, kParameters);
-  const auto squares = zeros<double>(stream, 1);
-  const auto scratch =
-      zeros<double>(stream, static_cast<std::int64_t>(squared_norm_scratch(kParameters)));
-  const DeviceArray<StepNumbers> numbers(1);
-  const StepNumbers step = adamw_numbers({.lr = 1e-4}, 1);
-  const ParameterRun all{0, kParameters, 0.1};
-  const std::vector<ParameterRun> parts = parts_of({&all, 1});
-  const DeviceArray<ParameterRun> parts_device(parts.size());
-  copy(stream, numbers.data(), &step, 1);
-  copy(stream, parts_device.data(), parts.data(), parts.size());
-  stream.synchronize();
-  const OptimizerArrays arrays{values.data(), gradients.data(), first.data(), second.data(),
-                               working.data()};
-  const std::string shape = fmt::format("{}", kParameters);
-  constexpr std::size_t kBytesAnUpdate = 30;
-  bench.memory("squared_norm", shape, gradients.bytes(), [&] {
-    squared_norm(stream, kParameters, gradients.data(), squares.data(), scratch.data());
-  });
-  bench.memory("adamw", shape, kBytesAnUpdate * values.size(), [&] {
-    adamw_step(stream, {parts_device.data(), static_cast<std::int64_t>(parts.size())}, arrays,
-               numbers.data(), squares.data());
-  });
-}
-
 // What an outer step does to a fragment of some methods, and the inner loop of spsa.
 void bench_outer(CudaBench& bench) {
   Stream& stream = bench.stream;
@@ -355,6 +298,7 @@ int run(const CudaBenchOptions& options) {
   bench_cross_entropy(bench, kGpt2);
   bench_cross_entropy(bench, kLlama);
   bench_optimizer(bench);
+  bench_muon(bench);
   bench_outer(bench);
   if (options.only.empty() || options.only.substr(0, 6) == "matmul") bench_products(bench);
   return 0;

@@ -5,12 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "kernels/bf16.h"
 #include "kernels/cuda/device.h"
 
 namespace isthmus::cuda {
@@ -22,6 +24,32 @@ struct CudaBenchOptions {
   int device = 0;
   int repetitions = 20;
 };
+
+/// Zeros on the device.
+template <typename T>
+[[nodiscard]] DeviceArray<T> zeros(Stream& stream, std::int64_t n) {
+  DeviceArray<T> array(static_cast<std::size_t>(n));
+  fill_zero(stream, array.data(), array.size());
+  return array;
+}
+
+/// Values in [-1, 1): a device that multiplies zeros draws less power and runs faster.
+[[nodiscard]] inline DeviceArray<kernels::Bf16> uniform(Stream& stream, std::int64_t n) {
+  std::vector<kernels::Bf16> host(static_cast<std::size_t>(n));
+  std::uint32_t state = 1;
+  for (kernels::Bf16& x : host) {
+    state = state * 1664525u + 1013904223u;
+    x = kernels::Bf16(static_cast<float>(static_cast<std::int32_t>(state)) / 2147483648.f);
+  }
+  DeviceArray<kernels::Bf16> array(host.size());
+  copy(stream, array.data(), host.data(), host.size());
+  stream.synchronize();
+  return array;
+}
+
+[[nodiscard]] inline std::string text(std::int64_t rows, std::int64_t columns) {
+  return fmt::format("{}x{}", rows, columns);
+}
 
 /// Times operations and prints their lines.
 class CudaBench {

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/grid.h"
 #include "kernels/cuda/optimizer.h"
+#include "kernels/cuda/optimizer_device.h"
 #include "kernels/cuda/pack.h"
 #include "kernels/optimizer_math.h"
 
@@ -15,7 +16,6 @@ constexpr int kPack = 4;
 constexpr std::int64_t kNormBlock = 8192;  // elements per partial sum of squares
 constexpr int kNormThreads = 256;
 constexpr int kAddThreads = 512;
-constexpr double kClipEpsilon = 1e-6;
 constexpr std::int64_t kPartElements = 16384;  // of a run, for one block
 
 // A thread adds up every 256th four of a block's elements, then the block's threads are added.
@@ -60,15 +60,6 @@ __global__ void add_kernel(std::int64_t blocks, const double* partial, double* s
   if (threadIdx.x == 0) *squares = total;
 }
 
-/// What multiplies the gradients, as kernels::clip_coefficient; the sum of squares is finite.
-__device__ inline float clip_factor(const StepNumbers& numbers, double squares) {
-  if (numbers.clip == 0) return numbers.factor;
-  const double ratio = static_cast<double>(numbers.clip) / (sqrt(squares) + kClipEpsilon);
-  return static_cast<float>(ratio < 1 ? ratio : 1);
-}
-
-__device__ inline bool is_finite(double x) { return x - x == 0; }
-
 struct AdamW {
   float decay, factor;
   StepNumbers k;
@@ -105,16 +96,17 @@ __device__ inline void for_run(const ParameterRun& run, bool packs, const Body& 
 struct AdamWRun {
   AdamW step;
   OptimizerArrays a;
+  std::int64_t left_out;
   template <int kWidth>
   __device__ void run(std::int64_t i) const {
     float p[kWidth], g[kWidth], m[kWidth], v[kWidth];
     load_pack<kWidth>(a.values + i, p);
     load_pack<kWidth>(a.gradients + i, g);
     load_pack<kWidth>(a.first + i, m);
-    load_pack<kWidth>(a.second + i, v);
+    load_pack<kWidth>(a.second + (i - left_out), v);
     for (int j = 0; j < kWidth; ++j) step.update(g[j], p[j], m[j], v[j]);
     store_pack<kWidth>(a.first + i, m);
-    store_pack<kWidth>(a.second + i, v);
+    store_pack<kWidth>(a.second + (i - left_out), v);
     store_pack<kWidth>(a.values + i, p);
     if (a.working != nullptr) store_pack<kWidth>(a.working + i, p);
   }
@@ -128,7 +120,8 @@ __global__ void __launch_bounds__(kThreads)
   const ParameterRun run = parts[blockIdx.x];
   const StepNumbers k = *numbers;
   const auto decay = static_cast<float>(1 - k.lr * run.weight_decay);
-  for_run(run, packs, AdamWRun{{decay, clip_factor(k, norm_squared), k}, arrays});
+  for_run(run, packs && run.left_out % kPack == 0,
+          AdamWRun{{decay, clip_factor(k, norm_squared), k}, arrays, run.left_out});
 }
 
 struct SgdRun {
@@ -235,7 +228,10 @@ std::vector<ParameterRun> parts_of(std::span<const ParameterRun> runs) {
   std::vector<ParameterRun> parts;
   for (const ParameterRun& run : runs) {
     for (std::int64_t done = 0; done < run.n; done += kPartElements) {
-      parts.push_back({run.begin + done, std::min(kPartElements, run.n - done), run.weight_decay});
+      ParameterRun part = run;
+      part.begin += done;
+      part.n = std::min(kPartElements, run.n - done);
+      parts.push_back(part);
     }
   }
   return parts;

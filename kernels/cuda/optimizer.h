@@ -34,6 +34,7 @@ struct StepNumbers {
 struct ParameterRun {
   std::int64_t begin = 0, n = 0;  // of the flat arrays
   double weight_decay = 0;
+  std::int64_t left_out = 0;  // of the values before it, those that have no place in `second`
 };
 /// `runs` cut into parts of 16384 values at most, of which a kernel's blocks take one each: all
 /// runs of a model are one launch.
@@ -44,12 +45,12 @@ struct ParameterParts {
   std::int64_t count = 0;
 };
 
-/// Flat arrays in canonical order, on the device; (n,) each.
+/// Flat arrays in canonical order, on the device; (n,) each but for what is left out.
 struct OptimizerArrays {
   float* values = nullptr;
   const float* gradients = nullptr;
   float* first = nullptr;   // m, or SGD's buffer
-  float* second = nullptr;  // v
+  float* second = nullptr;  // v, of what is not left out alone
   Bf16* working = nullptr;  // the values rounded, for products; null: not wanted
 };
 

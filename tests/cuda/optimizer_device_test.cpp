@@ -163,6 +163,38 @@ TEST_F(OptimizersOnDevice, AdamwHasTheBitsOfTheCpuOverSeveralUpdates) {
   }
 }
 
+// As Muon's matrices are: values between the runs, of which the optimizer knows nothing.
+TEST_F(OptimizersOnDevice, AdamwKeepsNoSecondMomentsOfWhatIsLeftOut) {
+  kernels::ThreadTeam team(1);
+  for (const std::int64_t gap : {8, 5}) {
+    const std::vector<ParameterRun> runs = {{0, 12, 0.1, 0},
+                                            {12 + gap, 20000, 0.1, gap},
+                                            {20012 + gap, 3, 0, gap},
+                                            {20015 + 3 * gap, 70, 0.2, 3 * gap}};
+    const std::int64_t n = 20085 + 4 * gap;
+    State cpu(n, 1);
+    cpu.second.resize(20085);
+    Device device(cpu);
+    const ParameterParts parts = device.parts_for(runs);
+    for (std::uint32_t update = 1; update <= 2; ++update) {
+      const auto g = normal_of<float>(n, 10 + update);
+      kernels::AdamWOptions options{.lr = 1e-2, .step = update};
+      device.give(g, adamw_numbers(options, 0));
+      for (const ParameterRun& run : runs) {
+        options.weight_decay = run.weight_decay;
+        kernels::adamw_step(team, options, run.n, cpu.values.data() + run.begin,
+                            g.data() + run.begin, cpu.first.data() + run.begin,
+                            cpu.second.data() + run.begin - run.left_out);
+      }
+      adamw_step(device.stream, parts, device.arrays(), device.numbers.data(),
+                 device.squares.data());
+    }
+    EXPECT_TRUE(same_bits(on_host(device.stream, device.values), cpu.values)) << gap;
+    EXPECT_TRUE(same_bits(on_host(device.stream, device.first), cpu.first)) << gap;
+    EXPECT_TRUE(same_bits(on_host(device.stream, device.second), cpu.second)) << gap;
+  }
+}
+
 TEST_F(OptimizersOnDevice, SgdHasTheBitsOfTheCpuOverSeveralUpdates) {
   kernels::ThreadTeam team(1);
   struct Rule {
