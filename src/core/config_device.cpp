@@ -55,10 +55,10 @@ std::optional<DeviceObstacle> ranks_obstacle(const Config& config, const SiteCon
                           "ranks on devices have all tokens of their layers",
                           "leave sequence_parallel out, or train.device = \"cpu\""};
   }
-  if (config.inner.optimizer == "muon" && site.tp > 1) {
+  if (config.inner.optimizer == "muon" && site.tp * site.pp > 1) {
     return DeviceObstacle{fmt::format("inner.optimizer = \"muon\" and {}", mesh),
-                          "it updates whole matrices, and a device has its share",
-                          "tp = 1, or train.device = \"cpu\""};
+                          "devices that share the layers have moments of all values alike",
+                          "tp = pp = 1, or train.device = \"cpu\""};
   }
   if (config.pipeline_schedule == "zb-h1" && site.pp > 1) {
     return DeviceObstacle{fmt::format("parallel.schedule = \"zb-h1\" and {}", mesh),

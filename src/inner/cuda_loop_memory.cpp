@@ -47,9 +47,10 @@ void check_ranks(const LanguageModelOptions& options) {
     refuse("parallel.sequence_parallel = true",
            "ranks on devices have all tokens of their layers; leave it out");
   }
-  if (mesh.tp > 1 && options.inner.optimizer == "muon") {
-    refuse(fmt::format("inner.optimizer = \"muon\" with tp = {}", mesh.tp),
-           "it updates whole matrices, and a device has its share; leave tp at 1");
+  if (mesh.tp * mesh.pp > 1 && options.inner.optimizer == "muon") {
+    refuse(fmt::format("inner.optimizer = \"muon\" with a mesh of {} x {} x {} ranks", mesh.tp,
+                       mesh.pp, mesh.dp),
+           "devices that share the layers have moments of all values alike; leave tp and pp at 1");
   }
   if (mesh.pp > 1 && options.schedule == PipelineKind::kZbH1) {
     refuse("parallel.schedule = \"zb-h1\"",
