@@ -32,7 +32,7 @@ using DeviceSums =
     std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator> ranks, int device)>;
 
 struct CudaMeshOptions {
-  std::vector<int> devices;  // of each rank; with `sums` unlike ones
+  std::vector<int> devices;  // of each rank; with `sums` unlike ones, with Muon of one kind
   DeviceSums sums = {};      // empty: by way of pinned memory of the host
   CudaLoopSettings loop = {};
 };

@@ -219,8 +219,10 @@ TEST_F(CudaLoopOnDevice, RefusesWhatADeviceDoesNotDo) {
       EXPECT_THAT(error.what(), HasSubstr(text));
     }
   };
-  refused("inner.optimizer = \"muon\": a device takes adamw and sgd",
-          [](LanguageModelOptions& o) { o.inner.optimizer = "muon"; });
+  refused("inner.adjust_lr = \"spectral\"", [](LanguageModelOptions& o) {
+    o.inner.optimizer = "muon";
+    o.inner.adjust_lr = "spectral";
+  });
   refused("inner.optimizer = \"adam\"",
           [](LanguageModelOptions& o) { o.inner.optimizer = "adam"; });
   refused("a mesh of 2 x 1 x 1 ranks", [](LanguageModelOptions& o) { o.mesh.tp = 2; });
