@@ -45,9 +45,6 @@ std::optional<cuda::DeviceInfo> bench_device(const BenchComputeArguments& argume
   if (arguments.tp * arguments.pp * arguments.dp > 1) {
     throw refuse("one device computes a whole worker; leave --tp, --pp and --dp out");
   }
-  if (arguments.optimizer == "muon") {
-    throw refuse("a device's optimizers are adamw and sgd");
-  }
   if (arguments.attention == "cudnn" && arguments.precision != "bf16") {
     throw refuse("--attention cudnn is of bf16; add --precision bf16");
   }

@@ -83,6 +83,21 @@ void check_ranks(const Config& config, const TrainingPlan& plan, const DeviceReq
   }
 }
 
+/// THROWS: ConfigError where ranks of a mesh would part, each on another kind of device.
+void check_kinds(const Config& config, const TrainingPlan& plan, const DeviceChoice& choice) {
+  if (config.inner.optimizer != "muon") return;
+  for (const auto& [worker, i] : ranks_here(plan)) {
+    const cuda::DeviceInfo &device = choice.of(worker, i), &first = choice.of(worker, 0);
+    if (device.name == first.name) continue;
+    throw ConfigError(
+        fmt::format("train.device = \"{}\" with inner.optimizer = \"muon\": rank {} of a mesh is "
+                    "on {}, rank 0 on {}, and the products of the update have the same bits on "
+                    "devices of one kind only; hide the others with CUDA_VISIBLE_DEVICES, set "
+                    "dp = 1 or optimizer = \"adamw\"",
+                    config.train.device, i, device_text(device), device_text(first)));
+  }
+}
+
 /// What keeps the sums of this process's meshes from NCCL: empty where nothing does.
 std::string nccl_obstacle(const TrainingPlan& plan, const DeviceChoice& choice) {
   std::set<int> taken;
@@ -197,6 +212,7 @@ DeviceChoice choose(const Config& config, const TrainingPlan& plan, const ModelL
       ranks += mesh.shape.ranks();
     }
     check_ranks(config, plan, request, choice);
+    check_kinds(config, plan, choice);
     choose_sums(config, plan, choice);
     check_memory(config, plan, layout, choice);
     check_results(config, plan, choice);

@@ -87,10 +87,6 @@ std::optional<DeviceObstacle> ranks_obstacle(const Config& config, const SiteCon
 
 std::optional<DeviceObstacle> device_obstacle(const Config& config,
                                               std::span<const SiteConfig> sites) {
-  if (config.inner.optimizer == "muon") {
-    return DeviceObstacle{"inner.optimizer = \"muon\"", "a device's optimizers are adamw and sgd",
-                          "optimizer = \"adamw\", or train.device = \"cpu\""};
-  }
   if (config.method == "1bit-adam" || config.method == "01-adam") {
     return DeviceObstacle{
         fmt::format("outer.method = \"{}\"", config.method),

@@ -23,7 +23,7 @@ struct DeviceRequest {
 [[nodiscard]] std::optional<DeviceRequest> parse_device(std::string_view text);
 
 struct DeviceObstacle {
-  std::string setting;  // "inner.optimizer = \"muon\""
+  std::string setting;  // "train.recompute = \"selective\""
   std::string why;
   std::string remedy;
 };

@@ -55,9 +55,9 @@ struct CudaLoopSettings {
 };
 
 /// Bytes of device memory that such a loop holds, or rank `rank` of a mesh: `parameters` are master
-/// weights and, with bf16, their rounded copies, `update` batches and sums. Not counted: CUDA's
-/// context, the libraries' code and cuBLASLt's workspace (some hundred MiB). On the host the loop
-/// has 4 bytes a parameter, and 4 more once `gradient` is asked for. Needs a build with CUDA's
+/// weights and, with bf16, their rounded copies, `update` batches, sums and scratch. Not counted:
+/// CUDA's context, the libraries' code and cuBLASLt's workspace (some hundred MiB). On the host the
+/// loop has 4 bytes a parameter, and 4 more once `gradient` is asked for. Needs a build with CUDA's
 /// kernels, and with cudnn_attention the device, else none; where there is one, heads are checked
 /// against the calling thread's. THROWS: ConfigError as make_cuda_loop.
 [[nodiscard]] MemoryEstimate cuda_loop_memory(const ModelLayout& layout,

@@ -159,8 +159,8 @@ std::string cuda_memory_error(const LanguageModelOptions& options, const CudaLoo
   const cuda::DeviceMemory device = cuda::device_memory();
   return fmt::format(
       "model of {} parameters: the device's memory does not suffice: a worker needs {} (weights "
-      "{}, gradients {}, optimizer {}, activations {}, logits {}, batches and sums {}), {} of {} "
-      "are free: {} ({})",
+      "{}, gradients {}, optimizer {}, activations {}, logits {}, batches, sums and scratch {}), "
+      "{} of {} are free: {} ({})",
       layout.elements(), text_of(memory.total()), text_of(memory.parameters),
       text_of(memory.gradients), text_of(memory.moments), text_of(memory.activations),
       text_of(memory.logits), text_of(memory.update),

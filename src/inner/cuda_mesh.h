@@ -28,7 +28,7 @@
 namespace isthmus {
 
 struct CudaMeshOptions {
-  std::vector<int> devices;  // of each rank; with `sums` unlike ones
+  std::vector<int> devices;  // of each rank; with `sums` unlike ones, with Muon of one kind
   DeviceSums sums = {};      // empty: by way of pinned memory of the host
   CudaLoopSettings loop = {};
 };

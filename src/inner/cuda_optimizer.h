@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inner optimizer on a CUDA device: AdamW and SGD with the arithmetic of inner/optimizer.h,
-// element by element, and its checkpoints. Owns moments and counter; one thread.
+// The inner optimizer on a CUDA device: the rules of inner/optimizer.h, and its checkpoints. AdamW
+// and SGD have its arithmetic element by element; Muon's matrices, that of kernels/cuda/muon.h, one
+// after another in the same scratch. Owns moments and counter; one thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -11,13 +14,15 @@
 #include "isthmus/config.h"
 #include "isthmus/state.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/muon.h"
 #include "kernels/cuda/optimizer.h"
 
 namespace isthmus {
 
 class CudaOptimizer {
  public:
-  /// THROWS: ConfigError naming an optimizer that is unknown or not on the device,
+  /// Of all tensors of `layout`. THROWS: ConfigError naming an unknown optimizer or adjust_lr,
   /// OutOfDeviceMemory.
   CudaOptimizer(const InnerConfig& config, const ModelLayout& layout, cuda::Stream& stream);
 
@@ -25,7 +30,8 @@ class CudaOptimizer {
   /// their norm would clip them by. REQUIRES: the update before has been done.
   void prepare(cuda::Stream& stream, double lr, std::optional<double> factor = {});
   /// Queues one update: gradients are clipped by their norm, whose square is *squares; what is not
-  /// finite changes nothing. Reads what `prepare` has put down, so it may be recorded as a graph.
+  /// finite changes nothing. Reads what `prepare` has put down, so it may be recorded as a graph,
+  /// the second time at the earliest (cuda::Blas).
   void queue(cuda::Stream& stream, float* values, const float* gradients, kernels::Bf16* working,
              const double* squares) const;
   /// The update that was queued has been done and changed something.
@@ -39,23 +45,28 @@ class CudaOptimizer {
   /// Takes over the state of another one with the same options, on another device maybe. Blocks.
   void take(cuda::Stream& stream, const CudaOptimizer& other);
 
-  /// Of moments, and of what else there is. They need no device.
+  /// Of moments, and of what else there is, Muon's scratch for the largest matrix among it; not the
+  /// workspace of its products. They need no device.
   [[nodiscard]] static std::int64_t moment_bytes(const InnerConfig& config,
                                                  const ModelLayout& layout);
   [[nodiscard]] static std::int64_t other_bytes(const InnerConfig& config,
                                                 const ModelLayout& layout);
 
-  /// Moment 0 or 1 of all elements, on the device; null where the optimizer has none such.
+  /// First or second moments, on the device; the second ones lack those of Muon's matrices. Null
+  /// where the optimizer has none such.
   [[nodiscard]] float* moment(int index) const;
 
  private:
-  [[nodiscard]] bool has(int index) const;
+  [[nodiscard]] std::size_t size_of_moment(int index) const;
 
   InnerConfig config_;
   std::int64_t elements_;
   std::int64_t updates_ = 0;
   cuda::DeviceArray<cuda::ParameterRun> parts_;
   cuda::DeviceArray<float> moments_;  // first, then second, as far as there are any
+  std::vector<cuda::MuonMatrix> matrices_;
+  std::unique_ptr<cuda::Blas> blas_;  // with matrices
+  cuda::DeviceArray<std::byte> scratch_;
   cuda::DeviceArray<cuda::StepNumbers> numbers_;
   cuda::PinnedArray<cuda::StepNumbers> host_numbers_;
 };

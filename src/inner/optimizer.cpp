@@ -55,6 +55,18 @@ double update_scale(const InnerConfig& config, double out, double in) {
 }
 }  // namespace
 
+std::optional<MuonMatrix> muon_matrix(const InnerConfig& config, const ModelLayout& layout,
+                                      const TensorInfo& tensor) {
+  if (!takes_muon(config, tensor)) return std::nullopt;
+  const auto rows = static_cast<double>(tensor.shape[0]);
+  const auto cols = static_cast<double>(tensor.shape[1]);
+  const bool stored_in_out = layout.shape().architecture == Architecture::kGpt2;
+  return MuonMatrix{.rows = tensor.shape[0],
+                    .cols = tensor.shape[1],
+                    .update_scale = stored_in_out ? update_scale(config, cols, rows)
+                                                  : update_scale(config, rows, cols)};
+}
+
 std::int64_t InnerOptimizer::moment_values(const InnerConfig& config, const ModelLayout& layout) {
   return first_moments(config, layout.elements()) + second_moments(config, layout, all_of(layout));
 }
@@ -73,21 +85,17 @@ InnerOptimizer::InnerOptimizer(const InnerConfig& config, const ModelLayout& lay
       first_values_(first_moments(config, elements.size())),
       second_values_(second_moments(config, layout, elements)),
       moments_(static_cast<std::size_t>(first_values_ + second_values_)) {
-  const bool stored_in_out = layout.shape().architecture == Architecture::kGpt2;
   std::int64_t second = 0;
   for (const TensorInfo& tensor : layout.tensors()) {
     const double decay = tensor.decay() ? config.weight_decay : 0.0;
     const CanonicalRange own = common(tensor.elements, elements);
     if (own.size() == 0) continue;
-    if (takes_muon(config, tensor)) {
+    if (const std::optional<MuonMatrix> matrix = muon_matrix(config, layout, tensor)) {
       ISTHMUS_CHECK(own.size() == tensor.elements.size(), own.begin, own.end);
-      const auto rows = static_cast<double>(tensor.shape[0]);
-      const auto cols = static_cast<double>(tensor.shape[1]);
       runs_.push_back({.elements = tensor.elements,
                        .weight_decay = decay,
-                       .rows = tensor.shape[0],
-                       .update_scale = stored_in_out ? update_scale(config, cols, rows)
-                                                     : update_scale(config, rows, cols)});
+                       .rows = matrix->rows,
+                       .update_scale = matrix->update_scale});
       continue;
     }
     if (!runs_.empty() && runs_.back().rows == 0 && runs_.back().weight_decay == decay) {

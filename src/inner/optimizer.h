@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,17 @@ void save_moment(StateWriter& writer, int index, std::span<const float> values);
 /// RETURNS: the updates. THROWS: RunError naming the optimizer of another configuration.
 [[nodiscard]] std::int64_t load_updates(StateReader& reader, const InnerConfig& config);
 void load_moment(StateReader& reader, int index, std::span<float> values);
+
+/// A tensor that Muon updates.
+struct MuonMatrix {
+  std::int64_t rows = 0, cols = 0;  // as it is stored
+  double update_scale = 1;          // by adjust_lr
+};
+/// RETURNS: nothing of a tensor that another rule updates. THROWS: ConfigError naming an unknown
+/// adjust_lr.
+[[nodiscard]] std::optional<MuonMatrix> muon_matrix(const InnerConfig& config,
+                                                    const ModelLayout& layout,
+                                                    const TensorInfo& tensor);
 
 class InnerOptimizer {
  public:

@@ -29,7 +29,7 @@ TEST(Device, RefusalsNameKeyCauseAndRemedy) {
     const char* cause;
     const char* remedy;
   };
-  for (const Case& wanted : {Case{"[inner]\noptimizer = \"muon\"\n", "muon", "adamw"},
+  for (const Case& wanted : {Case{"offload = \"there\"\n", "train.offload", "train.offload"},
                              Case{"[outer]\nmethod = \"01-adam\"\n", "01-adam", "outer.method"},
                              Case{"recompute = \"selective\"\n", "selective", "\"full\""}}) {
     for (const auto& [device, errors] :
@@ -77,6 +77,14 @@ TEST(Device, ForwardOnlyRunsMaySayAnyRecomputation) {
   EXPECT_FALSE(device_obstacle(config, {}));
   config.method = "ddp";
   EXPECT_TRUE(device_obstacle(config, {}));
+}
+
+TEST(Device, EveryInnerOptimizerIsOnDevices) {
+  for (const char* const optimizer : {"adamw", "sgd", "muon"}) {
+    const Config config =
+        load_minimal({"train.device=cuda", std::string("inner.optimizer=") + optimizer});
+    EXPECT_FALSE(device_obstacle(config, config.sites)) << optimizer;
+  }
 }
 
 TEST(Device, AMeshIsNoObstacleButWhatItsRanksWouldShareOrSendIs) {

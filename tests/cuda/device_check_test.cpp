@@ -24,7 +24,7 @@ class DeviceCheck : public testing::Test {
 TEST_F(DeviceCheck, PassesADeviceThatComputesWhatTheCpuDoes) {
   for (const char* const model : {"gpt2", "llama", "llama+"}) {
     for (const bool bf16 : {false, true}) {
-      for (const char* const optimizer : {"adamw", "sgd"}) {
+      for (const char* const optimizer : {"adamw", "sgd", "muon"}) {
         LanguageModelOptions options = tiny_options(model);
         options.bf16 = bf16;
         options.inner.optimizer = optimizer;
@@ -59,11 +59,25 @@ TEST_F(DeviceCheck, NamesWhatDiffers) {
 TEST_F(DeviceCheck, FindsAnOptimizerThatDoesNothing) {
   cuda::emulated::set_skipped_kernels("ParameterRun");
   for (const bool bf16 : {false, true}) {
-    for (const char* const optimizer : {"adamw", "sgd"}) {
+    for (const char* const optimizer : {"adamw", "sgd", "muon"}) {
       LanguageModelOptions options = tiny_options("gpt2");
       options.bf16 = bf16;
       options.inner.optimizer = optimizer;
       EXPECT_THAT(device_self_check(options), HasSubstr("tiny model")) << bf16 << optimizer;
+    }
+  }
+}
+
+// What AdamW does to the rest is right, and more.
+TEST_F(DeviceCheck, FindsMatricesThatMuonDoesNotChange) {
+  cuda::emulated::set_skipped_kernels("MuonMatrix");
+  for (const bool bf16 : {false, true}) {
+    for (const char* const model : {"gpt2", "llama+"}) {
+      LanguageModelOptions options = tiny_options(model);
+      options.bf16 = bf16;
+      options.inner.optimizer = "muon";
+      EXPECT_THAT(device_self_check(options), HasSubstr("in the layers' matrices of a tiny model"))
+          << bf16 << model;
     }
   }
 }

@@ -54,6 +54,21 @@ TEST(DeviceChoice, ADeviceThatFailsIsLeftAloneAndByNameAnError) {
   cuda::emulated::set_product_factor(1);
 }
 
+TEST(DeviceChoice, RanksThatUpdateByMuonAreOnDevicesOfOneKind) {
+  const std::vector<std::string> mesh = {"run.workers=1", "parallel.dp=2", "inner.optimizer=muon"};
+  EXPECT_TRUE(chosen("cuda", mesh).on_cuda());
+  cuda::emulated::set_device_name(1, "another");
+  EXPECT_TRUE(chosen("cuda:1", mesh).on_cuda());
+  EXPECT_TRUE(chosen("cuda", {"run.workers=1", "parallel.dp=2"}).on_cuda());
+  EXPECT_TRUE(chosen("cuda", {"inner.optimizer=muon"}).on_cuda());
+  const DeviceChoice choice = chosen("auto", mesh);
+  EXPECT_FALSE(choice.on_cuda());
+  EXPECT_THAT(choice.note, AllOf(HasSubstr("inner.optimizer = \"muon\": rank 1"),
+                                 HasSubstr("cuda:1 another"), HasSubstr("CUDA_VISIBLE_DEVICES")));
+  EXPECT_THROW(static_cast<void>(chosen("cuda", mesh)), ConfigError);
+  cuda::emulated::set_device_name(1, "emulated on the CPU");
+}
+
 TEST(DeviceChoice, CudnnByNameIsNeverTheOwnKernelsOrTheCpu) {
   const std::vector<std::string> cudnn = {"train.precision=bf16", "train.attention=cudnn"};
   for (const char* const device : {"auto", "cuda"}) {

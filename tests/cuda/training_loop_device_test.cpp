@@ -219,8 +219,10 @@ TEST_F(CudaLoopOnDevice, RefusesWhatADeviceDoesNotDo) {
       EXPECT_THAT(error.what(), HasSubstr(text));
     }
   };
-  refused("inner.optimizer = \"muon\": a device takes adamw and sgd",
-          [](LanguageModelOptions& o) { o.inner.optimizer = "muon"; });
+  refused("inner.adjust_lr = \"spectral\"", [](LanguageModelOptions& o) {
+    o.inner.optimizer = "muon";
+    o.inner.adjust_lr = "spectral";
+  });
   refused("inner.optimizer = \"adam\"",
           [](LanguageModelOptions& o) { o.inner.optimizer = "adam"; });
   refused("parallel.micro_batches = 3", [](LanguageModelOptions& o) { o.micro_batches = 3; });

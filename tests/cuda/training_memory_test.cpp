@@ -27,7 +27,7 @@ class CudaLoopMemory : public CudaLoopTest {
 TEST_F(CudaLoopMemory, IsWhatTheEstimateSays) {
   for (const char* const model : {"gpt2", "llama", "llama+"}) {
     for (const bool bf16 : {false, true}) {
-      for (const char* const optimizer : {"adamw", "sgd"}) {
+      for (const char* const optimizer : {"adamw", "sgd", "muon"}) {
         LanguageModelOptions options = tiny_options(model);
         options.bf16 = bf16;
         options.inner.optimizer = optimizer;

@@ -14,10 +14,10 @@ class CudaLoopOptimizers : public CudaLoopTest, public testing::WithParamInterfa
     options_.context = kShort;
     batches_ = cpu_batches_ = RandomBatches(kVocab, kSequences, kShort);
     if (GetParam() == 0) return;
-    options_.inner.optimizer = "sgd";
-    options_.inner.lr = 0.1;
+    options_.inner.optimizer = GetParam() == 4 ? "muon" : "sgd";
+    if (GetParam() != 4) options_.inner.lr = 0.1;
     options_.inner.momentum = GetParam() == 1 ? 0 : 0.9;
-    options_.inner.nesterov = GetParam() == 3;
+    options_.inner.nesterov = GetParam() >= 3;
   }
   LanguageModelOptions options_ = tiny_options("gpt2");
 };
@@ -80,10 +80,10 @@ TEST_P(CudaLoopOptimizers, ForgetTheirMoments) {
 }
 
 std::string optimizer_name(const testing::TestParamInfo<int>& optimizer) {
-  constexpr const char* kNames[] = {"adamw", "sgd", "momentum", "nesterov"};
+  constexpr const char* kNames[] = {"adamw", "sgd", "momentum", "nesterov", "muon"};
   return kNames[optimizer.param];
 }
-INSTANTIATE_TEST_SUITE_P(Optimizers, CudaLoopOptimizers, testing::Values(0, 1, 2, 3),
+INSTANTIATE_TEST_SUITE_P(Optimizers, CudaLoopOptimizers, testing::Values(0, 1, 2, 3, 4),
                          optimizer_name);
 
 }  // namespace

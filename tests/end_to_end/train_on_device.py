@@ -119,12 +119,13 @@ def close(bench, one, other):
     require(a != b, f"{other}: the same bits as on the CPU: was it on the device?")
 
 
-def equals_the_cpu_but_for_rounding(bench, arch, outer):
-    toml = bench.write(f"{arch}", arch=arch, outer=outer)
-    cpu, device = f"{arch}-cpu", f"{arch}-device"
-    stderr = bench.run(bench.isthmus, toml, cpu, "--device", "cpu")
+def equals_the_cpu_but_for_rounding(bench, arch, outer, name=None, flags=()):
+    name = name or arch
+    toml = bench.write(name, arch=arch, outer=outer)
+    cpu, device = f"{name}-cpu", f"{name}-device"
+    stderr = bench.run(bench.isthmus, toml, cpu, "--device", "cpu", *flags)
     require("computes on cpu" in stderr, stderr)
-    stderr = bench.run(bench.on_device, toml, device, "--device", "cuda")
+    stderr = bench.run(bench.on_device, toml, device, "--device", "cuda", *flags)
     require("computes on cuda:0" in stderr, stderr)
     require(bench.device(cpu) == "cpu", bench.device(cpu))
     require(bench.device(device).startswith("cuda:0 "), bench.device(device))
@@ -145,6 +146,21 @@ def resumed_equals_uninterrupted(bench):
     for out in ("to-cpu", "to-device"):
         for (_, x), (_, y) in zip(bench.losses("gpt2-cpu")[HALF:], bench.losses(out)):
             require(abs(x - y) <= LOSS_TOLERANCE * abs(x), f"{out}: {y}, not {x}")
+
+
+def muon_is_there_too(bench):
+    flags = ("--set", 'inner.optimizer="muon"')
+    equals_the_cpu_but_for_rounding(bench, "llama", STREAMING, "muon", flags)
+    toml = bench.folder / "muon.toml"
+    for source, program, out, device in (("muon-device", bench.on_device, "muon-resumed", "cuda"),
+                                         ("muon-device", bench.isthmus, "muon-to-cpu", "cpu"),
+                                         ("muon-cpu", bench.on_device, "muon-to-device", "auto")):
+        from_step = str(bench.folder / source / f"ckpt/step-{HALF:07d}")
+        stderr = bench.run(program, toml, out, "--device", device, *flags, "--resume", from_step)
+        require(f"computes on {'cpu' if device == 'cpu' else 'cuda:0'}" in stderr, stderr)
+        for (_, x), (_, y) in zip(bench.losses("muon-cpu")[HALF:], bench.losses(out)):
+            require(abs(x - y) <= LOSS_TOLERANCE * abs(x), f"{out}: {y}, not {x}")
+    require(bench.model("muon-resumed") == bench.model("muon-device"), "muon-resumed: another model")
 
 
 def outer_state_is_the_same_on_the_device(bench):
@@ -259,9 +275,9 @@ def attention_by_cudnn(bench):
 
 def refusals(bench):
     plain = bench.folder / "gpt2.toml"
-    muon = 'inner.optimizer="muon"'
-    stderr = bench.run(bench.on_device, plain, "muon", "--device", "cuda", "--set", muon, code=CONFIGURATION)
-    require("inner.optimizer = \"muon\"" in stderr and "train.device" in stderr, stderr)
+    kept = 'train.recompute="selective"'
+    stderr = bench.run(bench.on_device, plain, "kept", "--device", "cuda", "--set", kept, code=CONFIGURATION)
+    require("train.recompute = \"selective\"" in stderr and "train.device" in stderr, stderr)
     mesh = ("--set", "parallel.tp=2", "--set", "parallel.sequence_parallel=true")
     stderr = bench.run(bench.on_device, plain, "mesh", "--device", "cuda", *mesh, code=CONFIGURATION)
     require("parallel.sequence_parallel" in stderr and "a mesh of 2 x 1 x 1 ranks" in stderr, stderr)
@@ -335,6 +351,7 @@ def main():
         try:
             equals_the_cpu_but_for_rounding(bench, "gpt2", STREAMING)
             resumed_equals_uninterrupted(bench)
+            muon_is_there_too(bench)
             outer_state_is_the_same_on_the_device(bench)
             the_device_is_found(bench)
             ranks_have_a_device_each(bench)

@@ -77,6 +77,7 @@ struct State {
   std::size_t shared_bytes = kMostSharedBytes;
   bool launches_fail = false;
   std::string skipped;
+  std::string names[emulated::kDevices] = {"emulated on the CPU", "emulated on the CPU"};
   std::vector<Queue*> captured;
 };
 State& state() {
@@ -135,6 +136,10 @@ void set_shared_bytes(std::size_t bytes) {
   const Lock lock(state().mutex);
   state().shared_bytes = bytes;
 }
+void set_device_name(int ordinal, const std::string& name) {
+  const Lock lock(state().mutex);
+  state().names[ordinal] = name;
+}
 void set_launches_fail(bool fail) {
   const Lock lock(state().mutex);
   state().launches_fail = fail;
@@ -171,10 +176,11 @@ void queue(Stream& stream, std::function<void()> work) { queue(stream.handle(), 
 }  // namespace emulated
 
 std::vector<DeviceInfo> devices() {
+  const Lock lock(state().mutex);
   std::vector<DeviceInfo> all;
   for (int ordinal = 0; ordinal < emulated::kDevices; ++ordinal) {
     all.push_back({.ordinal = ordinal,
-                   .name = "emulated on the CPU",
+                   .name = state().names[ordinal],
                    .compute_major = 8,
                    .memory_bytes = device_memory().total_bytes});
   }

@@ -15,6 +15,9 @@ void set_device_memory(std::size_t bytes);
 /// Of one array of pinned host memory the most from now on; no limit at first.
 void set_largest_pinned(std::size_t bytes);
 
+/// A device's name from now on.
+void set_device_name(int ordinal, const std::string& name);
+
 /// Shared memory that a block may have from now on; kMostSharedBytes at first. A launch with more
 /// fails as on a device.
 void set_shared_bytes(std::size_t bytes);
