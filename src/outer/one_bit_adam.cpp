@@ -64,6 +64,7 @@ StepReport OneBitAdam::compressed_step(StepIndex t) {
   const auto own =
       (1 - b1) * static_cast<float>(kernels::clip_coefficient(adam_.clip, report.inner.grad_norm));
 
+  inner_.read_moments(all_elements(inner_));
   std::vector<FlatView> momentum(buckets_.size());
   std::vector<FlatView> gradient(buckets_.size());
   for (std::size_t k = 0; k < buckets_.size(); ++k) {
@@ -88,8 +89,9 @@ StepReport OneBitAdam::compressed_step(StepIndex t) {
           std::ranges::copy(mean.subspan(begin, m.size()), m.begin());
         });
       });
-  // Where no worker had a finite gradient nobody steps.
-  if (counted) update(t);
+  if (!counted) return report;  // no worker had a finite gradient: nobody steps
+  inner_.wrote_moments(all_elements(inner_));
+  update(t);
   return report;
 }
 
@@ -123,6 +125,7 @@ bool OneBitAdam::variance_is_stable(StepIndex t) {
 
 /// |v|_1 over all parameters, in canonical order, so that all workers decide alike.
 double OneBitAdam::variance_norm() const {
+  inner_.read_moments(all_elements(inner_));
   double sum = 0;
   for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
     for (const float v : inner_.adam_moments(i).second) sum += static_cast<double>(v);

@@ -45,6 +45,7 @@ double UncorrectedAdam::apply_gradients(StepIndex t) {
   const auto b1 = static_cast<float>(adam.beta1);
   const auto b2 = static_cast<float>(adam.beta2);
   inner_.read_values(all_elements(inner_));
+  inner_.read_moments(all_elements(inner_));
   for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
     const Parameter& parameter = inner_.parameters()[i];
     const AdamMoments moments = inner_.adam_moments(i);
@@ -59,6 +60,7 @@ double UncorrectedAdam::apply_gradients(StepIndex t) {
                .weight_decay = parameter.decay ? static_cast<float>(adam.weight_decay) : 0.0f},
               parameter.values, moments.first, moments.second);
   }
+  inner_.wrote_moments(all_elements(inner_));
   inner_.wrote_values(all_elements(inner_));
   return norm;
 }

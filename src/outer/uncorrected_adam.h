@@ -32,6 +32,8 @@ class UncorrectedAdam final : public InnerLoop {
   }
   void read_values(CanonicalRange elements) override { inner_.read_values(elements); }
   void wrote_values(CanonicalRange elements) override { inner_.wrote_values(elements); }
+  void read_moments(CanonicalRange elements) override { inner_.read_moments(elements); }
+  void wrote_moments(CanonicalRange elements) override { inner_.wrote_moments(elements); }
   InnerStep train_step(StepIndex t) override;
   InnerStep gradients(StepIndex t, const GradientReady& on_ready) override {
     return inner_.gradients(t, on_ready);
