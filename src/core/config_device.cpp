@@ -65,12 +65,6 @@ std::optional<DeviceObstacle> device_obstacle(const Config& config,
     return DeviceObstacle{"inner.optimizer = \"muon\"", "a device's optimizers are adamw and sgd",
                           "optimizer = \"adamw\", or train.device = \"cpu\""};
   }
-  if (config.method == "1bit-adam" || config.method == "01-adam") {
-    return DeviceObstacle{
-        fmt::format("outer.method = \"{}\"", config.method),
-        "it reads and writes Adam's moments on the host, and a device keeps its own",
-        "another outer.method, or train.device = \"cpu\""};
-  }
   if (!config.train.offload.empty()) {
     return DeviceObstacle{fmt::format("train.offload = \"{}\"", config.train.offload),
                           "a device's state is in its memory, not in files",

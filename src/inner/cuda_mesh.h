@@ -6,7 +6,8 @@
 // same bits everywhere and the first rank's are the site's.
 //
 // What others read and write is the first rank's; what they have written goes to the other ranks,
-// from device to device, before the next step. Evaluations are the first rank's alone.
+// from device to device, before the next step, moments before the next update. Evaluations are the
+// first rank's alone.
 //
 // Threads: one drives the mesh; it keeps the device of the first rank.
 // DETERMINISM: by way of the host gradients are added in rank order, as by a mesh on the CPU; NCCL
@@ -54,6 +55,8 @@ class CudaMesh final : public InnerLoop, public cuda::ResidentValues {
   [[nodiscard]] std::span<const Parameter> parameters() const override;
   void read_values(CanonicalRange elements) override;
   void wrote_values(CanonicalRange elements) override;
+  void read_moments(CanonicalRange elements) override;
+  void wrote_moments(CanonicalRange elements) override;
   [[nodiscard]] float* device_values() override;
   [[nodiscard]] cuda::Stream& stream() override;
   void wrote_device_values(CanonicalRange elements) override;
@@ -88,12 +91,14 @@ class CudaMesh final : public InnerLoop, public cuda::ResidentValues {
   InnerStep step_on_all(StepIndex t, const std::function<InnerStep(CudaLoop&)>& part);
   void keep_written(CanonicalRange elements);
   void hand_out();
+  void hand_out_moments();
 
   std::unique_ptr<Batches> batches_;
   std::vector<int> devices_;
   RankTeam team_;
   std::vector<std::unique_ptr<Peer>> ranks_;
   CanonicalRange written_{0, 0};  // at the first rank, and not yet at the others
+  bool moments_written_ = false;  // likewise
 };
 
 }  // namespace isthmus

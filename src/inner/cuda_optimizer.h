@@ -37,6 +37,9 @@ class CudaOptimizer {
   /// Takes over the state of another one with the same options, on another device maybe. Blocks.
   void take(cuda::Stream& stream, const CudaOptimizer& other);
 
+  /// (elements,) float32 on the device: first (0) or second (1) moments; null where there are none.
+  [[nodiscard]] float* moment(int index) const;
+
   /// Of moments, and of what else there is. They need no device.
   [[nodiscard]] static std::int64_t moment_bytes(const InnerConfig& config,
                                                  const ModelLayout& layout);
@@ -44,7 +47,6 @@ class CudaOptimizer {
                                                 const ModelLayout& layout);
 
  private:
-  [[nodiscard]] float* moment(int index) const;
   [[nodiscard]] bool has(int index) const;
 
   InnerConfig config_;

@@ -27,6 +27,9 @@ void save_moment(StateWriter& writer, int index, std::span<const float> values);
 [[nodiscard]] std::int64_t load_updates(StateReader& reader, const InnerConfig& config);
 void load_moment(StateReader& reader, int index, std::span<float> values);
 
+/// For outer methods that use Adam's moments. THROWS: ConfigError naming another optimizer.
+void check_adamw(const InnerConfig& config);
+
 class InnerOptimizer {
  public:
   /// Of all elements of `layout`. THROWS: ConfigError naming an unknown optimizer or adjust_lr.

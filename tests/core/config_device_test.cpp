@@ -30,7 +30,6 @@ TEST(Device, RefusalsNameKeyCauseAndRemedy) {
     const char* remedy;
   };
   for (const Case& wanted : {Case{"[inner]\noptimizer = \"muon\"\n", "muon", "adamw"},
-                             Case{"[outer]\nmethod = \"01-adam\"\n", "01-adam", "outer.method"},
                              Case{"recompute = \"selective\"\n", "selective", "\"full\""}}) {
     for (const auto& [device, errors] :
          {std::pair{"cuda", 1U}, {"cuda:3", 1U}, {"auto", 0U}, {"cpu", 0U}}) {
@@ -47,6 +46,14 @@ TEST(Device, RefusalsNameKeyCauseAndRemedy) {
   const auto unknown = diagnostics_of(kMinimal, {"train.device=\"gpu\""});
   ASSERT_EQ(unknown.size(), 1U);
   EXPECT_EQ(unknown[0].code, "E-VALUE");
+}
+
+TEST(Device, MethodsThatTakeAdamsMomentsAreNoObstacle) {
+  Config config = load_minimal({"run.workers=2", "train.device=cuda"});
+  for (const char* const method : {"1bit-adam", "01-adam"}) {
+    config.method = method;
+    EXPECT_FALSE(device_obstacle(config, config.sites)) << method;
+  }
 }
 
 // It has no backward pass to make anything again in.
