@@ -22,8 +22,7 @@ double gradient_norm(InnerLoop& inner) {
 void adam_step(const AdamStep& step, std::span<float> x, std::span<const float> m,
                std::span<const float> v) {
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const float direction = step.momentum_scale * m[i] / (std::sqrt(v[i]) + step.eps);
-    x[i] -= step.lr * (direction + step.weight_decay * x[i]);
+    kernels::adam_step_element(step, x[i], m[i], v[i]);
   }
 }
 

@@ -6,19 +6,14 @@
 #include <cmath>
 
 #include "isthmus/inner_loop.h"
+#include "kernels/adam_step_math.h"
 
 namespace isthmus::outer {
 
 /// L2 norm of the gradients as they stand, in fp64.
 [[nodiscard]] double gradient_norm(InnerLoop& inner);
 
-/// How one Adam step reads the moments: x <- x - lr (scale m / (sqrt(v) + eps) + wd x).
-struct AdamStep {
-  float lr = 0;
-  float momentum_scale = 1;  // 1 / (1 - b1^t) with bias correction
-  float eps = 0;
-  float weight_decay = 0;
-};
+using kernels::AdamStep;
 /// DETERMINISM: every operation is rounded once.
 void adam_step(const AdamStep& step, std::span<float> x, std::span<const float> m,
                std::span<const float> v);
