@@ -291,9 +291,11 @@ InnerStep CudaLoop::pass(StepIndex t) {
 
 InnerStep CudaLoop::gradients(StepIndex t, const GradientReady& on_ready) {
   const InnerStep step = pass(t);
-  static_cast<void>(gradient(0));  // makes room
-  cuda::copy(stream_, gradients_mirror_.data(), gradients_.data(), elements());
-  stream_.synchronize();
+  if (!gradients_stay_) {
+    static_cast<void>(gradient(0));  // makes room
+    cuda::copy(stream_, gradients_mirror_.data(), gradients_.data(), elements());
+    stream_.synchronize();
+  }
   for (std::size_t i = parameters_.size(); on_ready && i-- > 0;) on_ready(i);
   return step;
 }

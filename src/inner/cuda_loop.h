@@ -5,8 +5,9 @@
 // The master weights live on the device. `parameters()[i].values` are mirrors in pinned host
 // memory: right after `read_values` of their elements, and taken over by `wrote_values`; as
 // cuda::ResidentValues they are read and written where they are. Gradients
-// reach the host in `gradients` and leave it in `apply_gradients` only; Adam's moments come and go
-// as the weights do, once somebody has asked for them (cuda_moments.h). A step is two graphs, the
+// reach the host in `gradients`, unless they are to stay, and leave it in `apply_gradients` only;
+// Adam's moments come and go as the weights do, once somebody has asked for them (cuda_moments.h).
+// As cuda::ResidentAdam both are read and written where they are. A step is two graphs, the
 // pass and the update, once it has run; nothing in them waits for the host. Loss and norm come back
 // when all is done; by then the next step's batch is on its way.
 //
@@ -36,7 +37,7 @@
 #include "inner/model_layout.h"
 #include "inner/schedule.h"
 #include "isthmus/inner_loop.h"
-#include "kernels/cuda/resident_values.h"
+#include "kernels/cuda/resident_adam.h"
 #include "kernels/cuda/staging.h"
 
 namespace isthmus {
@@ -72,7 +73,7 @@ struct CudaStepTotals {
   double squares;  // of the gradient
 };
 
-class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
+class CudaLoop final : public InnerLoop, public cuda::ResidentAdam {
  public:
   /// peers: of a loop that is a rank of a mesh; borrowed, or null. Batches, options and what the
   /// loop tells of gradients are then the rank's own, losses those of all. THROWS: as
@@ -90,6 +91,10 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   [[nodiscard]] cuda::Stream& stream() override { return stream_; }
   void wrote_device_values(CanonicalRange elements) override;
   [[nodiscard]] bool go_beside(cuda::BesideStep* beside) override;
+  [[nodiscard]] float* device_gradients() override { return gradients_.data(); }
+  void keep_gradients_on_device(bool keep) override { gradients_stay_ = keep; }
+  [[nodiscard]] float* device_moment(int index) override;
+  void wrote_device_moments() override;
   /// THROWS: RunError as LanguageModelLoop's; parameters and moments are then those before it.
   InnerStep train_step(StepIndex t) override;
   /// Announces all gradients at its end.
@@ -174,6 +179,7 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   cuda::PinnedArray<float> gradients_mirror_;  // once they are asked for
   cuda::PinnedArray<CudaStepTotals> host_totals_;
   bool mirror_is_right_ = true;  // all of it
+  bool gradients_stay_ = false;  // on the device
   bool working_is_own_ = true;   // else working_ is rounded from a source's values
   cuda::DeviceArray<float> values_;
   cuda::DeviceArray<kernels::Bf16> working_;  // bf16

@@ -24,6 +24,16 @@ void CudaLoop::wrote_moments(CanonicalRange range) {
   if (moments_) moments_->wrote(stream_, range);
 }
 
+float* CudaLoop::device_moment(int index) {
+  ISTHMUS_CHECK(optimizer_.has_value());
+  if (moments_) moments_->settle(stream_);
+  return optimizer_->moment(index);
+}
+
+void CudaLoop::wrote_device_moments() {
+  if (moments_) moments_->forget();
+}
+
 void CudaLoop::settle_moments() const {
   if (!moments_) return;
   moments_->settle(stream_);

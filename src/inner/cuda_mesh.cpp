@@ -217,6 +217,17 @@ void CudaMesh::keep_written(CanonicalRange elements) {
 
 bool CudaMesh::go_beside(cuda::BesideStep*) { return false; }
 
+float* CudaMesh::device_gradients() { return first().device_gradients(); }
+
+void CudaMesh::keep_gradients_on_device(bool keep) { first().keep_gradients_on_device(keep); }
+
+float* CudaMesh::device_moment(int index) { return first().device_moment(index); }
+
+void CudaMesh::wrote_device_moments() {
+  first().wrote_device_moments();
+  moments_written_ = true;
+}
+
 // Blocks until the others have the values: the first rank's next update writes over them.
 void CudaMesh::hand_out() {
   const CanonicalRange range = std::exchange(written_, {0, 0});

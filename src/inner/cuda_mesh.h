@@ -22,7 +22,7 @@
 #include "inner/cuda_loop.h"
 #include "inner/language_model_loop.h"
 #include "isthmus/inner_loop.h"
-#include "kernels/cuda/resident_values.h"
+#include "kernels/cuda/resident_adam.h"
 #include "transport/communicator.h"
 
 namespace isthmus {
@@ -44,7 +44,7 @@ struct CudaMeshOptions {
                                                         BatchProvider batches,
                                                         const CudaMeshOptions& mesh);
 
-class CudaMesh final : public InnerLoop, public cuda::ResidentValues {
+class CudaMesh final : public InnerLoop, public cuda::ResidentAdam {
  public:
   /// THROWS: as make_cuda_mesh; SystemError where NCCL cannot join the devices.
   CudaMesh(const LanguageModelOptions& options, BatchProvider batches, const CudaMeshOptions& mesh);
@@ -62,6 +62,10 @@ class CudaMesh final : public InnerLoop, public cuda::ResidentValues {
   void wrote_device_values(CanonicalRange elements) override;
   /// A step here waits for sums on the host, so nothing goes beside it.
   [[nodiscard]] bool go_beside(cuda::BesideStep* beside) override;
+  [[nodiscard]] float* device_gradients() override;
+  void keep_gradients_on_device(bool keep) override;
+  [[nodiscard]] float* device_moment(int index) override;
+  void wrote_device_moments() override;
   /// THROWS (what passes do): RunError as CudaLoop's, with parameters and moments as before the
   /// step; of a rank that is lost, as RankTeam::run, and the mesh is of no use any more.
   InnerStep train_step(StepIndex t) override;
