@@ -110,6 +110,13 @@ class InnerLoop {
   /// loop takes them over before its next step. Blocks and THROWS as `read_values`: the rest of a
   /// tensor that was written in part may have to be asked for. The default does nothing.
   virtual void wrote_values(CanonicalRange elements);
+  /// The same of `adam_moments`: called before anybody but this loop reads those of these canonical
+  /// elements, and after anybody has written some, between inner steps. A loop whose optimizer has
+  /// them elsewhere writes them to the spans of `adam_moments`, where they stay right until its
+  /// next step, and takes over what was written before its optimizer's next update. Block and THROW
+  /// as `read_values`. The defaults do nothing: the spans are the moments.
+  virtual void read_moments(CanonicalRange elements);
+  virtual void wrote_moments(CanonicalRange elements);
 
   /// One whole inner step t >= 1: forward, backward, clip, optimizer update. Blocks.
   virtual InnerStep train_step(StepIndex t) = 0;
@@ -141,9 +148,10 @@ class InnerLoop {
   /// Inner learning rate used in step t.
   [[nodiscard]] virtual double learning_rate(StepIndex t) const = 0;
 
-  /// The inner optimizer is AdamW with these settings; its moments of parameter i, writable, valid
-  /// for the loop's lifetime. THROWS: std::logic_error unless overridden, ConfigError when the
-  /// inner optimizer is another one. Needed by the methods that exchange momenta.
+  /// The inner optimizer is AdamW with these settings; its moments of parameter i, writable, at
+  /// addresses that stay for the loop's lifetime, see read_moments. THROWS: std::logic_error unless
+  /// overridden, ConfigError when the inner optimizer is another one. Needed by the methods that
+  /// exchange momenta.
   [[nodiscard]] virtual AdamSettings adam_settings() const;
   [[nodiscard]] virtual AdamMoments adam_moments(std::size_t parameter);
 

@@ -96,6 +96,8 @@ void TimedInnerLoop::note(TimePoint begin, StepIndex t) {
 std::span<const Parameter> TimedInnerLoop::parameters() const { return inner_.parameters(); }
 void TimedInnerLoop::read_values(CanonicalRange elements) { inner_.read_values(elements); }
 void TimedInnerLoop::wrote_values(CanonicalRange elements) { inner_.wrote_values(elements); }
+void TimedInnerLoop::read_moments(CanonicalRange elements) { inner_.read_moments(elements); }
+void TimedInnerLoop::wrote_moments(CanonicalRange elements) { inner_.wrote_moments(elements); }
 std::span<float> TimedInnerLoop::gradient(std::size_t parameter) {
   return inner_.gradient(parameter);
 }

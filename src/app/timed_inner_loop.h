@@ -38,6 +38,8 @@ class TimedInnerLoop final : public InnerLoop {
   [[nodiscard]] std::span<const Parameter> parameters() const override;
   void read_values(CanonicalRange elements) override;
   void wrote_values(CanonicalRange elements) override;
+  void read_moments(CanonicalRange elements) override;
+  void wrote_moments(CanonicalRange elements) override;
   InnerStep train_step(StepIndex t) override;
   InnerStep gradients(StepIndex t, const GradientReady& on_ready) override;
   [[nodiscard]] std::span<float> gradient(std::size_t parameter) override;

@@ -60,6 +60,11 @@ std::optional<DeviceObstacle> ranks_obstacle(const Config& config, const SiteCon
                           "devices that share the layers have moments of all values alike",
                           "tp = pp = 1, or train.device = \"cpu\""};
   }
+  if ((config.method == "1bit-adam" || config.method == "01-adam") && site.tp * site.pp > 1) {
+    return DeviceObstacle{fmt::format("outer.method = \"{}\" and {}", config.method, mesh),
+                          "it reads and writes Adam's moments, and no device has all of them",
+                          "another outer.method, tp = pp = 1, or train.device = \"cpu\""};
+  }
   if (config.pipeline_schedule == "zb-h1" && site.pp > 1) {
     return DeviceObstacle{fmt::format("parallel.schedule = \"zb-h1\" and {}", mesh),
                           "a device computes gradients of inputs and weights together",
@@ -87,12 +92,6 @@ std::optional<DeviceObstacle> ranks_obstacle(const Config& config, const SiteCon
 
 std::optional<DeviceObstacle> device_obstacle(const Config& config,
                                               std::span<const SiteConfig> sites) {
-  if (config.method == "1bit-adam" || config.method == "01-adam") {
-    return DeviceObstacle{
-        fmt::format("outer.method = \"{}\"", config.method),
-        "it reads and writes Adam's moments on the host, and a device keeps its own",
-        "another outer.method, or train.device = \"cpu\""};
-  }
   if (!config.train.offload.empty()) {
     return DeviceObstacle{fmt::format("train.offload = \"{}\"", config.train.offload),
                           "a device's state is in its memory, not in files",

@@ -24,6 +24,8 @@ std::span<const float> ParameterSource::rows(std::size_t parameter, std::int64_t
 
 void InnerLoop::read_values(CanonicalRange) {}
 void InnerLoop::wrote_values(CanonicalRange) {}
+void InnerLoop::read_moments(CanonicalRange) {}
+void InnerLoop::wrote_moments(CanonicalRange) {}
 InnerStep InnerLoop::gradients(StepIndex, const GradientReady&) {
   not_offered("gradients", "method ddp");
 }

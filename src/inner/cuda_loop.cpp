@@ -225,6 +225,7 @@ CudaBatches::Step CudaLoop::queue_pass(StepIndex t) {
 }
 
 void CudaLoop::queue_update(StepIndex t) {
+  if (moments_) moments_->settle(stream_);
   optimizer_->prepare(stream_, learning_rate(t));
   repeat(update_, {}, [&](const cuda::Graph::Mark&) {
     CudaStepTotals* const totals = totals_.data();
@@ -267,6 +268,7 @@ double CudaLoop::finish_update(StepIndex t) {
   const double norm = std::sqrt(host_totals_.data()->squares);
   check_finite(t, "gradient norm", norm);
   optimizer_->count();
+  if (moments_) moments_->forget();
   mirror_is_right_ = false;
   return norm;
 }
@@ -289,9 +291,11 @@ InnerStep CudaLoop::pass(StepIndex t) {
 
 InnerStep CudaLoop::gradients(StepIndex t, const GradientReady& on_ready) {
   const InnerStep step = pass(t);
-  static_cast<void>(gradient(0));  // makes room
-  cuda::copy(stream_, gradients_mirror_.data(), gradients_.data(), elements());
-  stream_.synchronize();
+  if (!gradients_stay_) {
+    static_cast<void>(gradient(0));  // makes room
+    cuda::copy(stream_, gradients_mirror_.data(), gradients_.data(), elements());
+    stream_.synchronize();
+  }
   for (std::size_t i = parameters_.size(); on_ready && i-- > 0;) on_ready(i);
   return step;
 }
@@ -350,33 +354,26 @@ InnerStep CudaLoop::train_loss(StepIndex t, SampleShare share, const ParameterSo
           .tokens = sum.targets};
 }
 
-AdamSettings CudaLoop::adam_settings() const {
-  throw ConfigError(
-      "outer.method: this one reads and writes Adam's moments, which a CUDA device keeps; choose "
-      "another outer.method, or train with --device cpu");
-}
-
-AdamMoments CudaLoop::adam_moments(std::size_t) {
-  static_cast<void>(adam_settings());
-  return {};
-}
-
 void CudaLoop::reset_optimizer() {
   if (optimizer_) optimizer_->reset(stream_);
+  if (moments_) moments_->forget();
 }
 
 void CudaLoop::take_optimizer(const CudaLoop& other) {
   optimizer_->take(stream_, *other.optimizer_);
+  if (moments_) moments_->forget();
 }
 
 void CudaLoop::save(StateWriter& writer) const {
   settle_beside();
+  settle_moments();
   if (optimizer_) optimizer_->save(stream_, writer);
 }
 
 void CudaLoop::load(StateReader& reader) {
   settle_beside();
   if (optimizer_) optimizer_->load(stream_, reader);
+  if (moments_) moments_->forget();
 }
 
 std::unique_ptr<InnerLoop> make_cuda_loop(const LanguageModelOptions& options,

@@ -5,7 +5,9 @@
 // The master weights live on the device. `parameters()[i].values` are mirrors in pinned host
 // memory: right after `read_values` of their elements, and taken over by `wrote_values`; as
 // cuda::ResidentValues they are read and written where they are. Gradients
-// reach the host in `gradients` and leave it in `apply_gradients` only. A step is two graphs, the
+// reach the host in `gradients`, unless they are to stay, and leave it in `apply_gradients` only;
+// Adam's moments come and go as the weights do, once somebody has asked for them (cuda_moments.h).
+// As cuda::ResidentAdam both are read and written where they are. A step is two graphs, the
 // pass and the update, once it has run; nothing in them waits for the host. Loss and norm come back
 // when all is done; by then the next step's batch is on its way.
 //
@@ -27,6 +29,7 @@
 
 #include "inner/cuda_batches.h"
 #include "inner/cuda_model.h"
+#include "inner/cuda_moments.h"
 #include "inner/cuda_optimizer.h"
 #include "inner/cuda_peers.h"
 #include "inner/language_model_loop.h"
@@ -34,7 +37,7 @@
 #include "inner/model_layout.h"
 #include "inner/schedule.h"
 #include "isthmus/inner_loop.h"
-#include "kernels/cuda/resident_values.h"
+#include "kernels/cuda/resident_adam.h"
 #include "kernels/cuda/staging.h"
 
 namespace isthmus {
@@ -57,9 +60,9 @@ struct CudaLoopSettings {
 /// Bytes of device memory that such a loop holds, or rank `rank` of a mesh: `parameters` are master
 /// weights and, with bf16, their rounded copies, `update` batches, sums and scratch. Not counted:
 /// CUDA's context, the libraries' code and cuBLASLt's workspace (some hundred MiB). On the host the
-/// loop has 4 bytes a parameter, and 4 more once `gradient` is asked for. Needs a build with CUDA's
-/// kernels, and with cudnn_attention the device, else none; where there is one, heads are checked
-/// against the calling thread's. THROWS: ConfigError as make_cuda_loop.
+/// loop has 4 bytes a parameter, 4 more once `gradient` is asked for and 8 once `adam_moments` is.
+/// Needs a build with CUDA's kernels, and with cudnn_attention the device, else none; where there
+/// is one, heads are checked against the calling thread's. THROWS: ConfigError as make_cuda_loop.
 [[nodiscard]] MemoryEstimate cuda_loop_memory(const ModelLayout& layout,
                                               const LanguageModelOptions& options,
                                               const CudaLoopSettings& settings = {}, int rank = 0);
@@ -70,7 +73,7 @@ struct CudaStepTotals {
   double squares;  // of the gradient
 };
 
-class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
+class CudaLoop final : public InnerLoop, public cuda::ResidentAdam {
  public:
   /// peers: of a loop that is a rank of a mesh; borrowed, or null. Batches, options and what the
   /// loop tells of gradients are then the rank's own, losses those of all. THROWS: as
@@ -82,10 +85,16 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   void read_values(CanonicalRange elements) override;
   /// Queues the copy and returns.
   void wrote_values(CanonicalRange elements) override;
+  void read_moments(CanonicalRange elements) override;
+  void wrote_moments(CanonicalRange elements) override;
   [[nodiscard]] float* device_values() override { return values_.data(); }
   [[nodiscard]] cuda::Stream& stream() override { return stream_; }
   void wrote_device_values(CanonicalRange elements) override;
   [[nodiscard]] bool go_beside(cuda::BesideStep* beside) override;
+  [[nodiscard]] float* device_gradients() override { return gradients_.data(); }
+  void keep_gradients_on_device(bool keep) override { gradients_stay_ = keep; }
+  [[nodiscard]] float* device_moment(int index) override;
+  void wrote_device_moments() override;
   /// THROWS: RunError as LanguageModelLoop's; parameters and moments are then those before it.
   InnerStep train_step(StepIndex t) override;
   /// Announces all gradients at its end.
@@ -102,14 +111,16 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   [[nodiscard]] InnerStep train_loss(StepIndex t, SampleShare share,
                                      const ParameterSource& source) override;
   [[nodiscard]] double learning_rate(StepIndex t) const override { return schedule_.at(t); }
-  /// THROWS: ConfigError: the moments are on the device.
   [[nodiscard]] AdamSettings adam_settings() const override;
   [[nodiscard]] AdamMoments adam_moments(std::size_t parameter) override;
   void reset_optimizer() override;
   /// The same form as LanguageModelLoop's: a run may go on elsewhere.
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
-  /// Takes over moments and number of updates of another rank. Blocks. REQUIRES: the same options.
+  /// What others have written of the moments is on the device. Blocks.
+  void settle_moments() const;
+  /// Takes over moments and number of updates of another rank. Blocks. REQUIRES: the same options;
+  /// `other` has settled its moments.
   void take_optimizer(const CudaLoop& other);
 
  private:
@@ -168,6 +179,7 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   cuda::PinnedArray<float> gradients_mirror_;  // once they are asked for
   cuda::PinnedArray<CudaStepTotals> host_totals_;
   bool mirror_is_right_ = true;  // all of it
+  bool gradients_stay_ = false;  // on the device
   bool working_is_own_ = true;   // else working_ is rounded from a source's values
   cuda::DeviceArray<float> values_;
   cuda::DeviceArray<kernels::Bf16> working_;  // bf16
@@ -175,6 +187,8 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentValues {
   cuda::DeviceArray<double> squares_;         // scratch of the norm
   cuda::DeviceArray<CudaStepTotals> totals_;
   std::optional<CudaOptimizer> optimizer_;  // none when forward only
+  // Once they are asked for; `save` settles them.
+  mutable std::optional<CudaMoments> moments_;
   std::unique_ptr<CudaModel> model_;
   RepeatedWork pass_, update_;
   cuda::BesideStep* beside_ = nullptr;

@@ -147,6 +147,13 @@ void CudaMesh::wrote_values(CanonicalRange elements) {
   keep_written(elements);
 }
 
+void CudaMesh::read_moments(CanonicalRange elements) { first().read_moments(elements); }
+
+void CudaMesh::wrote_moments(CanonicalRange elements) {
+  first().wrote_moments(elements);
+  moments_written_ = moments_written_ || elements.size() > 0;
+}
+
 float* CudaMesh::device_values() { return first().device_values(); }
 
 cuda::Stream& CudaMesh::stream() { return first().stream(); }
@@ -165,6 +172,17 @@ void CudaMesh::keep_written(CanonicalRange elements) {
 
 bool CudaMesh::go_beside(cuda::BesideStep*) { return false; }
 
+float* CudaMesh::device_gradients() { return first().device_gradients(); }
+
+void CudaMesh::keep_gradients_on_device(bool keep) { first().keep_gradients_on_device(keep); }
+
+float* CudaMesh::device_moment(int index) { return first().device_moment(index); }
+
+void CudaMesh::wrote_device_moments() {
+  first().wrote_device_moments();
+  moments_written_ = true;
+}
+
 // Blocks until the others have the values: the first rank's next update writes over them.
 void CudaMesh::hand_out() {
   const CanonicalRange range = std::exchange(written_, {0, 0});
@@ -178,6 +196,14 @@ void CudaMesh::hand_out() {
                       static_cast<std::size_t>(range.size()));
     loop.wrote_device_values(range);
     loop.stream().synchronize();
+  });
+}
+
+void CudaMesh::hand_out_moments() {
+  if (!std::exchange(moments_written_, false)) return;
+  first().settle_moments();
+  run([&](Peer& rank) {
+    if (rank.index() > 0) rank.loop().take_optimizer(first());
   });
 }
 
@@ -209,6 +235,7 @@ InnerStep CudaMesh::step_on_all(StepIndex t, const std::function<InnerStep(CudaL
 
 InnerStep CudaMesh::train_step(StepIndex t) {
   static_cast<void>(batches_->targets(t));  // what fails to be read ends no rank
+  hand_out_moments();
   return step_on_all(t, [&](CudaLoop& loop) { return loop.train_step(t); });
 }
 
@@ -224,6 +251,7 @@ InnerStep CudaMesh::gradients(StepIndex t, const GradientReady& on_ready) {
 std::span<float> CudaMesh::gradient(std::size_t parameter) { return first().gradient(parameter); }
 
 double CudaMesh::apply_gradients(StepIndex t) {
+  hand_out_moments();
   const float* const gradients = gradient(0).data();
   return step_on_all(t,
                      [&](CudaLoop& loop) {
@@ -246,15 +274,15 @@ AdamMoments CudaMesh::adam_moments(std::size_t parameter) {
 
 void CudaMesh::reset_optimizer() {
   run([](Peer& rank) { rank.loop().reset_optimizer(); });
+  moments_written_ = false;
 }
 
 void CudaMesh::save(StateWriter& writer) const { first().save(writer); }
 
 void CudaMesh::load(StateReader& reader) {
   first().load(reader);
-  run([&](Peer& rank) {
-    if (rank.index() > 0) rank.loop().take_optimizer(first());
-  });
+  moments_written_ = true;
+  hand_out_moments();
 }
 
 std::unique_ptr<InnerLoop> make_cuda_mesh(const LanguageModelOptions& options,

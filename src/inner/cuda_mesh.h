@@ -6,7 +6,8 @@
 // same bits everywhere and the first rank's are the site's.
 //
 // What others read and write is the first rank's; what they have written goes to the other ranks,
-// from device to device, before the next step. Evaluations are the first rank's alone.
+// from device to device, before the next step, moments before the next update. Evaluations are the
+// first rank's alone.
 //
 // Threads: one drives the mesh; it keeps the device of the first rank.
 // DETERMINISM: by way of the host gradients are added in rank order, as by a mesh on the CPU; NCCL
@@ -23,7 +24,7 @@
 #include "inner/cuda_team.h"
 #include "inner/language_model_loop.h"
 #include "isthmus/inner_loop.h"
-#include "kernels/cuda/resident_values.h"
+#include "kernels/cuda/resident_adam.h"
 
 namespace isthmus {
 
@@ -40,7 +41,7 @@ struct CudaMeshOptions {
                                                         BatchProvider batches,
                                                         const CudaMeshOptions& mesh);
 
-class CudaMesh final : public InnerLoop, public cuda::ResidentValues {
+class CudaMesh final : public InnerLoop, public cuda::ResidentAdam {
  public:
   /// THROWS: as make_cuda_mesh; SystemError where NCCL cannot join the devices.
   CudaMesh(const LanguageModelOptions& options, BatchProvider batches, const CudaMeshOptions& mesh);
@@ -51,11 +52,17 @@ class CudaMesh final : public InnerLoop, public cuda::ResidentValues {
   [[nodiscard]] std::span<const Parameter> parameters() const override;
   void read_values(CanonicalRange elements) override;
   void wrote_values(CanonicalRange elements) override;
+  void read_moments(CanonicalRange elements) override;
+  void wrote_moments(CanonicalRange elements) override;
   [[nodiscard]] float* device_values() override;
   [[nodiscard]] cuda::Stream& stream() override;
   void wrote_device_values(CanonicalRange elements) override;
   /// A step here waits for sums on the host, so nothing goes beside it.
   [[nodiscard]] bool go_beside(cuda::BesideStep* beside) override;
+  [[nodiscard]] float* device_gradients() override;
+  void keep_gradients_on_device(bool keep) override;
+  [[nodiscard]] float* device_moment(int index) override;
+  void wrote_device_moments() override;
   /// THROWS (what passes do): RunError as CudaLoop's, with parameters and moments as before the
   /// step; of a rank that is lost, as RankTeam::run, and the mesh is of no use any more.
   InnerStep train_step(StepIndex t) override;
@@ -85,11 +92,13 @@ class CudaMesh final : public InnerLoop, public cuda::ResidentValues {
   InnerStep step_on_all(StepIndex t, const std::function<InnerStep(CudaLoop&)>& part);
   void keep_written(CanonicalRange elements);
   void hand_out();
+  void hand_out_moments();
 
   std::unique_ptr<Batches> batches_;
   CudaTeam team_;
   std::vector<std::unique_ptr<Peer>> ranks_;
   CanonicalRange written_{0, 0};  // at the first rank, and not yet at the others
+  bool moments_written_ = false;  // likewise
 };
 
 }  // namespace isthmus

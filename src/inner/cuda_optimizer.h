@@ -45,16 +45,16 @@ class CudaOptimizer {
   /// Takes over the state of another one with the same options, on another device maybe. Blocks.
   void take(cuda::Stream& stream, const CudaOptimizer& other);
 
+  /// First or second moments, float32 on the device; the second ones lack those of Muon's matrices.
+  /// Null where the optimizer has none such.
+  [[nodiscard]] float* moment(int index) const;
+
   /// Of moments, and of what else there is, Muon's scratch for the largest matrix among it; not the
   /// workspace of its products. They need no device.
   [[nodiscard]] static std::int64_t moment_bytes(const InnerConfig& config,
                                                  const ModelLayout& layout);
   [[nodiscard]] static std::int64_t other_bytes(const InnerConfig& config,
                                                 const ModelLayout& layout);
-
-  /// First or second moments, on the device; the second ones lack those of Muon's matrices. Null
-  /// where the optimizer has none such.
-  [[nodiscard]] float* moment(int index) const;
 
  private:
   [[nodiscard]] std::size_t size_of_moment(int index) const;

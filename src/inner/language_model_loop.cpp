@@ -357,14 +357,7 @@ std::size_t LanguageModelLoop::held_bytes() const {
 
 double LanguageModelLoop::learning_rate(StepIndex t) const { return schedule_.at(t); }
 
-AdamSettings LanguageModelLoop::adam_settings() const {
-  const InnerConfig& inner = options_.inner;
-  return {.beta1 = inner.beta1,
-          .beta2 = inner.beta2,
-          .eps = inner.eps,
-          .weight_decay = inner.weight_decay,
-          .clip = inner.clip};
-}
+AdamSettings LanguageModelLoop::adam_settings() const { return adam_settings_of(options_.inner); }
 
 AdamMoments LanguageModelLoop::adam_moments(std::size_t parameter) {
   if (sharded_) {

@@ -132,14 +132,17 @@ std::span<float> InnerOptimizer::moment(int index) const {
   return {first + first_values_, static_cast<std::size_t>(second_values_)};
 }
 
+void check_adamw(const InnerConfig& config) {
+  if (config.optimizer == "adamw") return;
+  throw ConfigError(
+      fmt::format("inner.optimizer = \"{}\": methods that exchange Adam's momentum need "
+                  "\"adamw\"; choose it, "
+                  "or another outer.method",
+                  config.optimizer));
+}
+
 AdamMoments InnerOptimizer::adam_moments(CanonicalRange elements) const {
-  if (config_.optimizer != "adamw") {
-    throw ConfigError(
-        fmt::format("inner.optimizer = \"{}\": methods that exchange Adam's momentum need "
-                    "\"adamw\"; choose it, "
-                    "or another outer.method",
-                    config_.optimizer));
-  }
+  check_adamw(config_);
   const auto begin = static_cast<std::size_t>(elements.begin - elements_.begin);
   const auto size = static_cast<std::size_t>(elements.size());
   return {moment(0).subspan(begin, size), moment(1).subspan(begin, size)};

@@ -39,6 +39,9 @@ struct MuonMatrix {
                                                     const ModelLayout& layout,
                                                     const TensorInfo& tensor);
 
+/// For outer methods that use Adam's moments. THROWS: ConfigError naming another optimizer.
+void check_adamw(const InnerConfig& config);
+
 class InnerOptimizer {
  public:
   /// Of all elements of `layout`. THROWS: ConfigError naming an unknown optimizer or adjust_lr.

@@ -23,6 +23,14 @@ void check_finite(StepIndex t, const char* what, double value) {
                   t.value(), what, value));
 }
 
+AdamSettings adam_settings_of(const InnerConfig& inner) {
+  return {.beta1 = inner.beta1,
+          .beta2 = inner.beta2,
+          .eps = inner.eps,
+          .weight_decay = inner.weight_decay,
+          .clip = inner.clip};
+}
+
 TokenBatch share_of(const TokenBatch& batch, SampleShare share) {
   if (share.count < 1 || batch.sequences % share.count != 0) {
     throw ConfigError(

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "isthmus/config.h"
 #include "isthmus/inner_loop.h"
 
 namespace isthmus {
@@ -15,6 +16,9 @@ namespace isthmus {
 /// THROWS: RunError naming step, `what` ("loss", "gradient norm") and the remedy where `value` is
 /// not finite.
 void check_finite(StepIndex t, const char* what, double value);
+
+/// What an outer method that takes AdamW's update over is told of it.
+[[nodiscard]] AdamSettings adam_settings_of(const InnerConfig& inner);
 
 /// The whole samples that a share of them is, neighbours of one another.
 /// THROWS: ConfigError when the samples do not divide.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/check.h"
 #include "core/log.h"
 #include "isthmus/errors.h"
 #include "outer/flat_view.h"
@@ -14,25 +15,69 @@
 
 namespace isthmus::outer {
 
+HostWorkerEnd::HostWorkerEnd(std::vector<std::size_t> buckets, std::shared_ptr<const Codec> codec)
+    : buckets_(std::move(buckets)), codec_(std::move(codec)) {
+  if (!codec_->error_feedback()) return;
+  for (const std::size_t values : buckets_) residual_.emplace_back(values);
+}
+
+WorkerEnd::Sent HostWorkerEnd::encode(std::size_t bucket, const EncodeKey& key, bool fit) {
+  const FillTile values = [&](std::size_t begin, std::span<float> tile) {
+    if (fit) {
+      fill_(bucket, begin, tile);
+    } else {
+      std::ranges::fill(tile, 0.0f);
+    }
+  };
+  ErrorFeedback* const feedback = fit && !residual_.empty() ? &residual_[bucket] : nullptr;
+  Sent sent{.encoded = {}, .sample = ContributionSample(buckets_[bucket])};
+  sent.encoded =
+      encode_tiles(*codec_, buckets_[bucket], values, key, feedback, fit ? &sent.sample : nullptr);
+  return sent;
+}
+
+void HostWorkerEnd::forget(std::size_t bucket) {
+  if (!residual_.empty()) residual_[bucket].reset();
+}
+
+std::span<const float> HostWorkerEnd::residual(std::size_t bucket) const {
+  return residual_.empty() ? std::span<const float>{} : residual_.at(bucket).residual();
+}
+
+void HostWorkerEnd::restore(std::size_t bucket, std::span<const float> residual) {
+  residual_.at(bucket).restore(residual);
+}
+
 CompressedMean::CompressedMean(std::vector<std::size_t> buckets, Options options,
-                               Exchange& exchange)
-    : buckets_(std::move(buckets)), options_(std::move(options)), exchange_(exchange) {
-  if (!options_.codec->error_feedback()) {
-    return;
-  }
-  for (const std::size_t values : buckets_) {
-    worker_.emplace_back(values);
+                               Exchange& exchange, WorkerEnd* worker)
+    : buckets_(std::move(buckets)),
+      options_(std::move(options)),
+      exchange_(exchange),
+      own_end_(worker == nullptr ? std::make_unique<HostWorkerEnd>(buckets_, options_.codec)
+                                 : nullptr),
+      worker_(worker == nullptr ? *own_end_ : *worker) {
+  if (!options_.codec->error_feedback()) return;
+  for (std::size_t k = 0; k < buckets_.size(); ++k) {
     owner_.push_back(std::make_shared<OwnerResidual>());
   }
 }
 
-std::vector<RoundReport> CompressedMean::run(StepIndex t, bool fit, bool commit, const Fill& fill,
-                                             const Take& take) {
+std::vector<RoundReport> CompressedMean::run(StepIndex t, bool fit, bool commit,
+                                             const FillBucket& fill, const Take& take) {
+  ISTHMUS_CHECK(own_end_ != nullptr);
+  own_end_->set_fill(fill);
+  return run(t, fit, commit, take);
+}
+
+std::vector<RoundReport> CompressedMean::run(StepIndex t, bool fit, bool commit, const Take& take) {
   std::vector<Ticket> tickets;
-  std::vector<ContributionSample> samples(buckets_.begin(), buckets_.end());
+  std::vector<ContributionSample> samples;
   for (std::size_t k = 0; k < buckets_.size(); ++k) {
-    tickets.push_back(exchange_.begin({.id = {FragmentId(static_cast<int>(k)), t},
-                                       .encoded = encode(k, t, fit, fill, samples[k]),
+    const SyncId id{FragmentId(static_cast<int>(k)), t};
+    WorkerEnd::Sent sent = worker_.encode(k, exchange_.key(id), fit);
+    samples.push_back(std::move(sent.sample));
+    tickets.push_back(exchange_.begin({.id = id,
+                                       .encoded = std::move(sent.encoded),
                                        .codec = options_.codec,
                                        .weight = fit ? 1.0 : 0.0,
                                        .owner_residual = owner_.empty() ? nullptr : owner_[k],
@@ -52,8 +97,8 @@ std::vector<RoundReport> CompressedMean::run(StepIndex t, bool fit, bool commit,
         std::ranges::find(mean->contributors, exchange_.self()) != mean->contributors.end();
     if (usable && !mean->contributors.empty()) {
       take(k, mean->values);
-    } else if (!worker_.empty()) {
-      if (fit) worker_[k].reset();
+    } else if (!owner_.empty()) {
+      if (fit) worker_.forget(k);
       owner_[k]->values.clear();
     }
     if (!usable) {
@@ -75,35 +120,18 @@ std::vector<RoundReport> CompressedMean::run(StepIndex t, bool fit, bool commit,
   return reports;
 }
 
-Encoded CompressedMean::encode(std::size_t bucket, StepIndex t, bool fit, const Fill& fill,
-                               ContributionSample& sample) {
-  const EncodeKey key = exchange_.key({FragmentId(static_cast<int>(bucket)), t});
-  const FillTile values = [&](std::size_t begin, std::span<float> tile) {
-    if (fit) {
-      fill(bucket, begin, tile);
-    } else {
-      std::ranges::fill(tile, 0.0f);
-    }
-  };
-  ErrorFeedback* const feedback = fit && !worker_.empty() ? &worker_[bucket] : nullptr;
-  return encode_tiles(*options_.codec, buckets_[bucket], values, key, feedback,
-                      fit ? &sample : nullptr);
-}
-
 void CompressedMean::forget() {
-  for (ErrorFeedback& residual : worker_) {
-    residual.reset();
-  }
+  for (std::size_t k = 0; k < buckets_.size(); ++k) worker_.forget(k);
   for (const std::shared_ptr<OwnerResidual>& residual : owner_) {
     residual->values.clear();
   }
 }
 
 void CompressedMean::save(StateWriter& writer) const {
-  writer.integer("residuals", static_cast<std::int64_t>(worker_.size()));
+  writer.integer("residuals", static_cast<std::int64_t>(owner_.size()));
   writer.integer("residuals/members", exchange_.members());
-  for (std::size_t k = 0; k < worker_.size(); ++k) {
-    writer.tensor(fmt::format("residual/worker/{}", k), worker_[k].residual());
+  for (std::size_t k = 0; k < owner_.size(); ++k) {
+    writer.tensor(fmt::format("residual/worker/{}", k), worker_.residual(k));
     writer.integer(fmt::format("residual/owner/{}/size", k),
                    static_cast<std::int64_t>(owner_[k]->values.size()));
     writer.integer(fmt::format("residual/owner/{}/first", k),
@@ -116,10 +144,10 @@ void CompressedMean::load(StateReader& reader) {
   const bool same_members = reader.integer("residuals/members") == exchange_.members();
   // A run that goes on with feedback where there was none starts it from zero.
   const auto saved = static_cast<std::size_t>(reader.integer("residuals"));
-  for (std::size_t k = 0; k < std::min(saved, worker_.size()); ++k) {
+  for (std::size_t k = 0; k < std::min(saved, owner_.size()); ++k) {
     std::vector<float> residual(buckets_[k]);
     saved_finite(reader, fmt::format("residual/worker/{}", k), residual);
-    worker_[k].restore(residual);
+    worker_.restore(k, residual);
     if (same_members) {
       const std::int64_t size = reader.integer(fmt::format("residual/owner/{}/size", k));
       if (size < 0 || static_cast<std::size_t>(size) > buckets_[k]) {
@@ -137,10 +165,6 @@ void CompressedMean::load(StateReader& reader) {
       saved_finite(reader, fmt::format("residual/owner/{}", k), owner_[k]->values);
     }
   }
-}
-
-std::span<const float> CompressedMean::residual(std::size_t bucket) const {
-  return worker_.empty() ? std::span<const float>{} : worker_.at(bucket).residual();
 }
 
 std::span<const float> CompressedMean::owner_residual(std::size_t bucket) const {

@@ -51,9 +51,13 @@ void DeviceEncoder::go_before(cuda::Stream& other) {
   other.wait(own_work_);
 }
 
-void DeviceEncoder::begin_norm(std::size_t n) {
+void DeviceEncoder::begin_vector(std::size_t n) {
   ISTHMUS_CHECK(n <= vector_.size(), n, vector_.size());
   n_ = n;
+}
+
+void DeviceEncoder::begin_norm(std::size_t n) {
+  begin_vector(n);
   cuda::tile_squares(stream_, n, vector_.data(), tile_sums_.data());
   cuda::copy<double>(stream_, host_tile_sums_.data(), tile_sums_.data(), tiles_of(n));
   norm_is_there_.record(stream_);

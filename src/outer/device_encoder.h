@@ -38,10 +38,13 @@ class DeviceEncoder {
   void begin_after(cuda::Stream& other);
   void go_before(cuda::Stream& other);
 
-  /// (largest,) float32 on the device: an outer gradient, from begin_norm to finish_encoding.
+  /// (largest,) float32 on the device: an outer gradient, from begin_vector or begin_norm to
+  /// finish_encoding.
   [[nodiscard]] float* vector() const { return vector_.data(); }
 
-  /// L2 norm of the first n values. `norm` blocks until it is there.
+  /// The first n values are what is encoded next.
+  void begin_vector(std::size_t n);
+  /// The same, and their L2 norm. `norm` blocks until it is there.
   void begin_norm(std::size_t n);
   [[nodiscard]] double norm();
 
@@ -49,7 +52,7 @@ class DeviceEncoder {
     Encoded encoded;
     ContributionSample sample;
   };
-  /// Those of `begin_norm`, encoded under `key`. lost: (n,) on the device, the residual of earlier
+  /// Those values, encoded under `key`. lost: (n,) on the device, the residual of earlier
   /// encodings, which is added and moves on; null: none.
   void begin_encoding(const EncodeKey& key, float* lost);
   /// Blocks until the bytes are on the host.

@@ -4,6 +4,7 @@
 
 #include "isthmus/errors.h"
 #include "outer/device_fragment.h"
+#include "outer/frozen_momentum.h"
 #include "outer/spsa_weights.h"
 
 namespace isthmus::outer {
@@ -11,6 +12,11 @@ namespace isthmus::outer {
 FragmentMaker fragments_on_device(const FragmentedSettings&, std::span<const Parameter>,
                                   cuda::ResidentValues&, KeptIn) {
   throw SystemError(fmt::format("outer.placement = \"device\": {}", cuda::unavailable()));
+}
+
+std::unique_ptr<FrozenMomentum> frozen_momentum_on_device(const InnerLoop&, const Codec&,
+                                                          std::size_t, cuda::ResidentAdam&) {
+  throw SystemError(fmt::format("method 1bit-adam on a device: {}", cuda::unavailable()));
 }
 
 std::unique_ptr<SpsaWeights> spsa_weights_on_device(const InnerLoop&, std::uint64_t,

@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <utility>
 
+#include "core/all_elements.h"
+
 namespace isthmus::outer {
 
 void freeze_variance(InnerLoop& inner, double correction, double floor) {
+  inner.read_moments(all_elements(inner));
   for (std::size_t i = 0; i < inner.parameters().size(); ++i) {
     const AdamMoments moments = inner.adam_moments(i);
     double sum = 0;
@@ -25,9 +28,11 @@ void freeze_variance(InnerLoop& inner, double correction, double floor) {
       if (v > 0) v = std::max(v, least);
     }
   }
+  inner.wrote_moments(all_elements(inner));
 }
 
 std::vector<Bucket> active_buckets(InnerLoop& inner, std::size_t capacity) {
+  inner.read_moments(all_elements(inner));
   std::vector<Bucket> buckets;
   for (const Bucket& all : make_buckets(inner.parameters(), capacity)) {
     Bucket bucket;

@@ -21,6 +21,8 @@ class IdleInnerLoop final : public InnerLoop {
   }
   void read_values(CanonicalRange elements) override { inner_.read_values(elements); }
   void wrote_values(CanonicalRange elements) override { inner_.wrote_values(elements); }
+  void read_moments(CanonicalRange elements) override { inner_.read_moments(elements); }
+  void wrote_moments(CanonicalRange elements) override { inner_.wrote_moments(elements); }
   /// Idle: parameters stay as they are.
   InnerStep train_step(StepIndex t) override;
   /// Idle: all gradients are zero, and announced.

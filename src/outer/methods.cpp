@@ -110,6 +110,15 @@ std::unique_ptr<OuterStrategy> make_one_bit_adam(const MethodInfo& method,
   return std::make_unique<outer::OneBitAdam>(method, options, inner, exchange);
 }
 
+std::unique_ptr<OuterStrategy> make_one_bit_adam_beside_device(const MethodInfo& method,
+                                                               const OuterOptions& options,
+                                                               InnerLoop& inner, Exchange& exchange,
+                                                               cuda::ResidentValues& values,
+                                                               outer::KeptIn) {
+  return std::make_unique<outer::OneBitAdam>(method, options, inner, exchange, outer::kBucketValues,
+                                             dynamic_cast<cuda::ResidentAdam*>(&values));
+}
+
 std::unique_ptr<OuterStrategy> make_zero_one_adam(const MethodInfo& method,
                                                   const OuterOptions& options, InnerLoop& inner,
                                                   Exchange& exchange) {
@@ -253,7 +262,9 @@ const std::vector<outer::MethodRow>& outer::method_table() {
            .default_codec = "1bit:4096:norm=l2:ef",
            .state_values = 0,
            .commits_rounds = false},
-          make_one_bit_adam},
+          make_one_bit_adam,
+          nullptr,
+          make_one_bit_adam_beside_device},
       outer::MethodRow{
           {.name = "01-adam",
            .summary = "Adam with a variance ever more rarely updated, then local steps in signs.",

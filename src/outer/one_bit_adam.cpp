@@ -11,7 +11,6 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "kernels/optimizer.h"
-#include "outer/flat_view.h"
 #include "outer/frozen_variance.h"
 
 namespace isthmus::outer {
@@ -28,7 +27,7 @@ OuterOptions warm_up_options(const OuterOptions& options) {
 }  // namespace
 
 OneBitAdam::OneBitAdam(const MethodInfo& method, const OuterOptions& options, InnerLoop& inner,
-                       Exchange& exchange, std::size_t bucket_values)
+                       Exchange& exchange, std::size_t bucket_values, cuda::ResidentAdam* device)
     : method_(method.name),
       options_(options.one_bit_adam),
       inner_(inner),
@@ -44,6 +43,8 @@ OneBitAdam::OneBitAdam(const MethodInfo& method, const OuterOptions& options, In
                options_.bias_correction ? inner : static_cast<InnerLoop&>(uncorrected_), exchange,
                bucket_values) {
   static_cast<void>(inner.adam_moments(0));  // refuses another inner optimizer now
+  momentum_ = device == nullptr ? frozen_momentum_on_host(inner, codec_)
+                                : frozen_momentum_on_device(inner, *codec_, bucket_values, *device);
 }
 
 StepReport OneBitAdam::step() {
@@ -58,55 +59,25 @@ StepReport OneBitAdam::step() {
 
 StepReport OneBitAdam::compressed_step(StepIndex t) {
   StepReport report{.step = t, .inner = inner_.gradients(t, {}), .rounds = {}};
-  report.inner.grad_norm = gradient_norm(inner_);
+  report.inner.grad_norm = momentum_->gradient_norm(report.inner.idle);
   const bool fit = std::isfinite(report.inner.grad_norm);
   const auto b1 = static_cast<float>(adam_.beta1);
-  const auto own =
-      (1 - b1) * static_cast<float>(kernels::clip_coefficient(adam_.clip, report.inner.grad_norm));
-
-  std::vector<FlatView> momentum(buckets_.size());
-  std::vector<FlatView> gradient(buckets_.size());
-  for (std::size_t k = 0; k < buckets_.size(); ++k) {
-    for (const Slice& slice : buckets_[k].slices) {
-      momentum[k].append(
-          inner_.adam_moments(slice.parameter).first.subspan(slice.begin, slice.size));
-      gradient[k].append(inner_.gradient(slice.parameter).subspan(slice.begin, slice.size));
-    }
-  }
-  std::vector<float> g(kTileValues);
+  momentum_->mix(b1, (1 - b1) * static_cast<float>(
+                                    kernels::clip_coefficient(adam_.clip, report.inner.grad_norm)));
   bool counted = buckets_.empty();
-  report.rounds = mean_->run(
-      t, fit, t.value() % commit_every_ == 0,
-      [&](std::size_t bucket, std::size_t begin, std::span<float> tile) {
-        momentum[bucket].read(begin, tile);
-        gradient[bucket].read(begin, std::span(g).first(tile.size()));
-        for (std::size_t i = 0; i < tile.size(); ++i) tile[i] = b1 * tile[i] + own * g[i];
-      },
-      [&](std::size_t bucket, std::span<const float> mean) {
-        counted = true;
-        momentum[bucket].for_each([&](std::size_t begin, std::span<float> m) {
-          std::ranges::copy(mean.subspan(begin, m.size()), m.begin());
-        });
-      });
-  // Where no worker had a finite gradient nobody steps.
-  if (counted) update(t);
-  return report;
-}
-
-void OneBitAdam::update(StepIndex t) {
+  report.rounds = mean_->run(t, fit, t.value() % commit_every_ == 0,
+                             [&](std::size_t bucket, std::span<const float> mean) {
+                               counted = true;
+                               momentum_->take(bucket, mean);
+                             });
+  if (!counted) return report;  // no worker had a finite gradient: nobody steps
   const double correction =
       options_.bias_correction ? 1 - std::pow(adam_.beta1, static_cast<double>(t.value())) : 1;
-  AdamStep step{.lr = static_cast<float>(inner_.learning_rate(t)),
-                .momentum_scale = static_cast<float>(1 / correction),
-                .eps = static_cast<float>(adam_.eps)};
-  inner_.read_values(all_elements(inner_));
-  for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
-    const Parameter& parameter = inner_.parameters()[i];
-    const AdamMoments moments = inner_.adam_moments(i);
-    step.weight_decay = parameter.decay ? static_cast<float>(adam_.weight_decay) : 0.0f;
-    adam_step(step, parameter.values, moments.first, moments.second);
-  }
-  inner_.wrote_values(all_elements(inner_));
+  momentum_->step({.lr = static_cast<float>(inner_.learning_rate(t)),
+                   .momentum_scale = static_cast<float>(1 / correction),
+                   .eps = static_cast<float>(adam_.eps),
+                   .weight_decay = static_cast<float>(adam_.weight_decay)});
+  return report;
 }
 
 bool OneBitAdam::variance_is_stable(StepIndex t) {
@@ -123,6 +94,7 @@ bool OneBitAdam::variance_is_stable(StepIndex t) {
 
 /// |v|_1 over all parameters, in canonical order, so that all workers decide alike.
 double OneBitAdam::variance_norm() const {
+  inner_.read_moments(all_elements(inner_));
   double sum = 0;
   for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
     for (const float v : inner_.adam_moments(i).second) sum += static_cast<double>(v);
@@ -150,9 +122,10 @@ void OneBitAdam::find_active_lanes() {
   for (const Bucket& bucket : buckets_) {
     masked_lanes_ -= static_cast<std::int64_t>(bucket.values);
   }
+  momentum_->begin(buckets_);
   mean_.emplace(sizes_of(buckets_),
                 CompressedMean::Options{.codec = codec_, .kind = kind_, .patience = patience_},
-                exchange_);
+                exchange_, momentum_.get());
 }
 
 std::vector<RoundReport> OneBitAdam::finish() {

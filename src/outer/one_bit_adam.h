@@ -20,12 +20,14 @@
 // One thread.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "outer/compressed_mean.h"
 #include "outer/ddp.h"
+#include "outer/frozen_momentum.h"
 #include "outer/settings.h"
 #include "outer/uncorrected_adam.h"
 
@@ -33,8 +35,11 @@ namespace isthmus::outer {
 
 class OneBitAdam final : public OuterStrategy {
  public:
+  /// device: what is behind `inner`, for the compressed stage to be computed there; or null.
+  /// THROWS: ConfigError where the inner optimizer is not AdamW; as frozen_momentum_on_device.
   OneBitAdam(const MethodInfo& method, const OuterOptions& options, InnerLoop& inner,
-             Exchange& exchange, std::size_t bucket_values = kBucketValues);
+             Exchange& exchange, std::size_t bucket_values = kBucketValues,
+             cuda::ResidentAdam* device = nullptr);
 
   StepReport step() override;
   std::vector<RoundReport> finish() override;
@@ -52,8 +57,6 @@ class OneBitAdam final : public OuterStrategy {
 
  private:
   [[nodiscard]] StepReport compressed_step(StepIndex t);
-  /// x <- x - lr (m / (sqrt(v) + eps) + wd x), with m corrected.
-  void update(StepIndex t);
   [[nodiscard]] bool variance_is_stable(StepIndex t);
   [[nodiscard]] double variance_norm() const;
   void freeze(StepIndex t);
@@ -76,7 +79,8 @@ class OneBitAdam final : public OuterStrategy {
   double variance_before_ = 0;  // |v|_1 of D steps ago; 0: not taken yet
   std::optional<StepIndex> frozen_at_;
   std::int64_t masked_lanes_ = 0;
-  std::vector<Bucket> buckets_;  // active lanes, once frozen
+  std::vector<Bucket> buckets_;               // active lanes, once frozen
+  std::unique_ptr<FrozenMomentum> momentum_;  // of use once frozen
   std::optional<CompressedMean> mean_;
 };
 

@@ -22,8 +22,7 @@ double gradient_norm(InnerLoop& inner) {
 void adam_step(const AdamStep& step, std::span<float> x, std::span<const float> m,
                std::span<const float> v) {
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const float direction = step.momentum_scale * m[i] / (std::sqrt(v[i]) + step.eps);
-    x[i] -= step.lr * (direction + step.weight_decay * x[i]);
+    kernels::adam_step_element(step, x[i], m[i], v[i]);
   }
 }
 
@@ -45,6 +44,7 @@ double UncorrectedAdam::apply_gradients(StepIndex t) {
   const auto b1 = static_cast<float>(adam.beta1);
   const auto b2 = static_cast<float>(adam.beta2);
   inner_.read_values(all_elements(inner_));
+  inner_.read_moments(all_elements(inner_));
   for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
     const Parameter& parameter = inner_.parameters()[i];
     const AdamMoments moments = inner_.adam_moments(i);
@@ -59,6 +59,7 @@ double UncorrectedAdam::apply_gradients(StepIndex t) {
                .weight_decay = parameter.decay ? static_cast<float>(adam.weight_decay) : 0.0f},
               parameter.values, moments.first, moments.second);
   }
+  inner_.wrote_moments(all_elements(inner_));
   inner_.wrote_values(all_elements(inner_));
   return norm;
 }

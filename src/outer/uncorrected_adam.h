@@ -6,19 +6,14 @@
 #include <cmath>
 
 #include "isthmus/inner_loop.h"
+#include "kernels/adam_step_math.h"
 
 namespace isthmus::outer {
 
 /// L2 norm of the gradients as they stand, in fp64.
 [[nodiscard]] double gradient_norm(InnerLoop& inner);
 
-/// How one Adam step reads the moments: x <- x - lr (scale m / (sqrt(v) + eps) + wd x).
-struct AdamStep {
-  float lr = 0;
-  float momentum_scale = 1;  // 1 / (1 - b1^t) with bias correction
-  float eps = 0;
-  float weight_decay = 0;
-};
+using kernels::AdamStep;
 /// DETERMINISM: every operation is rounded once.
 void adam_step(const AdamStep& step, std::span<float> x, std::span<const float> m,
                std::span<const float> v);
@@ -32,6 +27,8 @@ class UncorrectedAdam final : public InnerLoop {
   }
   void read_values(CanonicalRange elements) override { inner_.read_values(elements); }
   void wrote_values(CanonicalRange elements) override { inner_.wrote_values(elements); }
+  void read_moments(CanonicalRange elements) override { inner_.read_moments(elements); }
+  void wrote_moments(CanonicalRange elements) override { inner_.wrote_moments(elements); }
   InnerStep train_step(StepIndex t) override;
   InnerStep gradients(StepIndex t, const GradientReady& on_ready) override {
     return inner_.gradients(t, on_ready);

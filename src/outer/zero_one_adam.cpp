@@ -86,6 +86,7 @@ StepReport ZeroOneAdam::compressed_step(StepIndex t) {
   StepReport report{.step = t, .inner = inner_.gradients(t, {}), .rounds = {}};
   const float clip = own_clip(report);
   const auto b1 = static_cast<float>(adam_.beta1);
+  inner_.read_moments(all_elements(inner_));
   bool counted = false;
   report.rounds = mean_->run(
       t, std::isfinite(report.inner.grad_norm), t.value() % commit_every_ == 0,
@@ -110,6 +111,7 @@ StepReport ZeroOneAdam::compressed_step(StepIndex t) {
         }
       });
   if (!counted) return report;  // no worker had a finite gradient
+  inner_.wrote_moments(all_elements(inner_));
   inner_.read_values(all_elements(inner_));
   for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
     const AdamMoments moments = inner_.adam_moments(i);
@@ -136,6 +138,7 @@ StepReport ZeroOneAdam::local_step(StepIndex t) {
   const auto eps = static_cast<float>(adam_.eps);
   const auto lr = static_cast<float>(rate);
   inner_.read_values(all_elements(inner_));
+  inner_.read_moments(all_elements(inner_));
   for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
     const std::span<float> x = inner_.parameters()[i].values;
     const std::span<const float> g = inner_.gradient(i);
@@ -148,6 +151,7 @@ StepReport ZeroOneAdam::local_step(StepIndex t) {
       x[k] -= lr * (m / (std::sqrt(moments.second[k]) + eps));
     }
   }
+  inner_.wrote_moments(all_elements(inner_));
   inner_.wrote_values(all_elements(inner_));
   return report;
 }
@@ -155,6 +159,7 @@ StepReport ZeroOneAdam::local_step(StepIndex t) {
 std::vector<RoundReport> ZeroOneAdam::synchronise(StepIndex t) {
   const auto lr_sum = static_cast<float>(lr_sum_);
   const bool commit = t.value() / commit_every_ != last_sync_.value() / commit_every_;
+  inner_.read_moments(all_elements(inner_));
   std::vector<char> settled(buckets_.size());
   std::vector<RoundReport> reports = mean_->run(
       t, !partial_, commit,
@@ -192,6 +197,7 @@ std::vector<RoundReport> ZeroOneAdam::synchronise(StepIndex t) {
       moved_[i][k] = 0;
     }
   }
+  inner_.wrote_moments(all_elements(inner_));
   inner_.wrote_values(all_elements(inner_));
   lr_sum_ = 0;
   last_sync_ = t;

@@ -30,7 +30,6 @@ TEST(Device, RefusalsNameKeyCauseAndRemedy) {
     const char* remedy;
   };
   for (const Case& wanted : {Case{"offload = \"there\"\n", "train.offload", "train.offload"},
-                             Case{"[outer]\nmethod = \"01-adam\"\n", "01-adam", "outer.method"},
                              Case{"recompute = \"selective\"\n", "selective", "\"full\""}}) {
     for (const auto& [device, errors] :
          {std::pair{"cuda", 1U}, {"cuda:3", 1U}, {"auto", 0U}, {"cpu", 0U}}) {
@@ -62,7 +61,16 @@ void mesh_setting(Config& config, std::string_view setting) {
   if (setting == "muon") config.inner.optimizer = "muon";
   if (setting == "zb-h1") config.pipeline_schedule = "zb-h1";
   if (setting == "spsa") config.method = "spsa";
+  if (setting == "1bit-adam") config.method = "1bit-adam";
   if (setting == "placement") config.outer_placement = "device";
+}
+
+TEST(Device, MethodsThatTakeAdamsMomentsAreNoObstacle) {
+  Config config = load_minimal({"run.workers=2", "train.device=cuda"});
+  for (const char* const method : {"1bit-adam", "01-adam"}) {
+    config.method = method;
+    EXPECT_FALSE(device_obstacle(config, config.sites)) << method;
+  }
 }
 
 // It has no backward pass to make anything again in.
@@ -111,7 +119,7 @@ TEST(Device, AMeshIsNoObstacleButWhatItsRanksWouldShareOrSendIs) {
         Case{"codec_tensor", {2, 1, 1}, {1, 2, 2}}, Case{"codec_pipeline", {1, 2, 1}, {2, 1, 2}},
         Case{"sequence_parallel", {2, 1, 1}, {1, 2, 2}}, Case{"muon", {1, 2, 1}, {1, 1, 2}},
         Case{"zb-h1", {1, 2, 1}, {2, 1, 2}}, Case{"spsa", {1, 1, 2}, {1, 1, 1}},
-        Case{"placement", {1, 2, 1}, {1, 1, 2}}}) {
+        Case{"placement", {1, 2, 1}, {1, 1, 2}}, Case{"1bit-adam", {2, 1, 1}, {1, 1, 2}}}) {
     const std::string refused = found(c.refused, {c.setting});
     EXPECT_NE(refused.find(c.setting), std::string::npos) << c.setting << ": " << refused;
     EXPECT_NE(refused.find(" ranks at site "), std::string::npos) << refused;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of outer state on the (emulated) device: as much as was said, and words where it ends.
+#include <cmath>
 #include <latch>
 
 #include "cuda/device_test.h"
+#include "cuda/resident_adam_loop.h"
 #include "cuda/resident_loop.h"
 #include "kernels/cuda/emulated/runtime.h"
+#include "outer/adam_loop.h"
 #include "outer/losing_exchange.h"
 #include "outer/outer_placement.h"
 #include "outer/toy_loops.h"
@@ -97,6 +100,26 @@ TEST_F(OuterMemory, ThatIsMissingLeavesAStateOnTheHostToTheCpu) {
   cuda::emulated::set_largest_pinned(std::size_t{4} << 30);
   cuda::emulated::set_device_memory(held() + 100'000);
   EXPECT_GT(values_asked_for("diloco", options), 0);
+}
+
+// Which has the gradients brought to the host, as the device does not.
+TEST_F(OuterMemory, ThatIsMissingLeavesTheCompressedStageToTheCpu) {
+  constexpr int kFreeze = 2;
+  testing_support::AdamLoop real({});
+  testing_support::ResidentAdamLoop inner(real);
+  const auto gradients_stay = [&] {
+    run_in_process(1, [&](WorkerContext& context) {
+      const auto strategy = outer::make_outer_strategy_beside_device(
+          "1bit-adam", {.one_bit_adam = {.freeze = kFreeze}}, inner, context.exchange, inner);
+      for (int t = 1; t <= kFreeze + 1; ++t) static_cast<void>(strategy->step());
+    });
+    return std::isnan(inner.gradient(0)[0]);
+  };
+  EXPECT_TRUE(gradients_stay());
+  cuda::emulated::set_device_memory(held() + 100'000);
+  EXPECT_FALSE(gradients_stay());
+  cuda::emulated::set_device_memory(std::size_t{4} << 30);
+  EXPECT_TRUE(gradients_stay());
 }
 
 TEST_F(OuterMemory, SufficesForALostRoundOnceItIsHeld) {

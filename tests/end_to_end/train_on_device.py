@@ -9,7 +9,7 @@
 same program as `--isthmus`. Losses, evaluations and the exported model of both are compared; a run
 that is resumed on the device equals the uninterrupted one bit for bit; one goes on from the other's
 checkpoint; outer state on the device gives the bits of that on the host; two data-parallel ranks on
-two devices give the losses of two on the CPU; the run says where it computed; what no device
+two devices give the losses of two on the CPU; methods that write Adam's moments do so there; the run says where it computed; what no device
 computes is refused by name and falls back to the CPU with one line under "auto"; attention by cuDNN,
 where it is there, gives the losses of the own kernels, else it is refused by name.
 """
@@ -227,6 +227,25 @@ def ranks_have_shares_of_the_layers(bench):
         require(bench.model(f"{out}-resumed") == bench.model(f"{out}-device"), f"{out}-resumed: another model")
 
 
+def adams_moments_are_written(bench):
+    """Stopped and resumed before the freeze of one method, after that of the other. Signs are left out where the CPU is
+    compared: one that differs for rounding is a step of its own."""
+    for method, keys in (("1bit-adam", f"freeze = {HALF + 2}"),
+                         ("01-adam", "var_freeze_step = 4\nvar_update_scaler = 2\nlocal_step_scaler = 2\nlocal_step_clipper = 2")):
+        outer = f'method = "{method}"\n{keys}\n'
+        whole = bench.write(f"{method}-whole", outer=outer + 'codec = "fp32"\nvariance_floor = 0.1\n')
+        cpu, device, resumed = f"{method}-cpu", f"{method}-device", f"{method}-resumed"
+        bench.run(bench.isthmus, whole, cpu, "--device", "cpu")
+        bench.run(bench.on_device, whole, f"{method}-whole", "--device", "cuda")
+        close(bench, cpu, f"{method}-whole")
+        toml = bench.write(method, outer=outer)
+        bench.run(bench.on_device, toml, device, "--device", "cuda")
+        from_step = str(bench.folder / device / f"ckpt/step-{HALF:07d}")
+        bench.run(bench.on_device, toml, resumed, "--device", "cuda", "--resume", from_step)
+        require(bench.losses(resumed) == bench.losses(device)[HALF:], f"{resumed}: other losses")
+        require(bench.model(resumed) == bench.model(device), f"{resumed}: another model")
+
+
 def ranks_without_a_device(bench):
     toml = bench.folder / "mesh.toml"
     many = ("--set", "parallel.dp=8")
@@ -356,6 +375,7 @@ def main():
             the_device_is_found(bench)
             ranks_have_a_device_each(bench)
             ranks_have_shares_of_the_layers(bench)
+            adams_moments_are_written(bench)
             ranks_without_a_device(bench)
             equals_the_cpu_but_for_rounding(bench, "llama", 'method = "ddp"')
             attention_by_cudnn(bench)

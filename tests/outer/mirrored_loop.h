@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An inner loop whose values live elsewhere, as those on a device do: what others see of them holds
-// NaN but for what they asked for since the last step, and what they write counts only once they
-// have said so.
+// An inner loop whose values and moments live elsewhere, as those on a device do: what others see
+// of them holds NaN but for what they asked for since the last step, and what they write counts
+// only once they have said so.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,10 @@ class MirroredLoop final : public InnerLoop {
  public:
   /// Borrows `real`, whose own parameters are the place elsewhere.
   explicit MirroredLoop(InnerLoop& real)
-      : real_(real), mirror_(static_cast<std::size_t>(all_elements(real).size())) {
+      : real_(real),
+        mirror_(static_cast<std::size_t>(all_elements(real).size())),
+        first_(mirror_.size()),
+        second_(mirror_.size()) {
     for (Parameter parameter : real.parameters()) {
       parameter.values = std::span(mirror_).subspan(
           static_cast<std::size_t>(parameter.elements.begin), parameter.values.size());
@@ -29,10 +32,26 @@ class MirroredLoop final : public InnerLoop {
   [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
   void read_values(CanonicalRange elements) override {
     read_ += elements.size();
-    for_each(elements, [](float& mirror, float& real) { mirror = real; });
+    for_each(elements, [&](std::size_t i, std::size_t k, std::size_t element) {
+      mirror_[element] = real_.parameters()[i].values[k];
+    });
   }
   void wrote_values(CanonicalRange elements) override {
-    for_each(elements, [](float& mirror, float& real) { real = mirror; });
+    for_each(elements, [&](std::size_t i, std::size_t k, std::size_t element) {
+      real_.parameters()[i].values[k] = mirror_[element];
+    });
+  }
+  void read_moments(CanonicalRange elements) override {
+    for_each(elements, [&](std::size_t i, std::size_t k, std::size_t element) {
+      first_[element] = real_.adam_moments(i).first[k];
+      second_[element] = real_.adam_moments(i).second[k];
+    });
+  }
+  void wrote_moments(CanonicalRange elements) override {
+    for_each(elements, [&](std::size_t i, std::size_t k, std::size_t element) {
+      real_.adam_moments(i).first[k] = first_[element];
+      real_.adam_moments(i).second[k] = second_[element];
+    });
   }
   InnerStep train_step(StepIndex t) override {
     const InnerStep step = real_.train_step(t);
@@ -56,7 +75,12 @@ class MirroredLoop final : public InnerLoop {
   }
   [[nodiscard]] double learning_rate(StepIndex t) const override { return real_.learning_rate(t); }
   [[nodiscard]] AdamSettings adam_settings() const override { return real_.adam_settings(); }
-  [[nodiscard]] AdamMoments adam_moments(std::size_t i) override { return real_.adam_moments(i); }
+  [[nodiscard]] AdamMoments adam_moments(std::size_t i) override {
+    static_cast<void>(real_.adam_moments(i));  // refuses what `real` does
+    const auto begin = static_cast<std::size_t>(parameters_[i].elements.begin);
+    const std::size_t size = parameters_[i].values.size();
+    return {std::span(first_).subspan(begin, size), std::span(second_).subspan(begin, size)};
+  }
   void reset_optimizer() override { real_.reset_optimizer(); }
   void save(StateWriter& writer) const override { real_.save(writer); }
   void load(StateReader& reader) override { real_.load(reader); }
@@ -65,21 +89,25 @@ class MirroredLoop final : public InnerLoop {
   [[nodiscard]] std::int64_t elements_read() const { return read_; }
 
  private:
-  void forget() { std::ranges::fill(mirror_, std::numeric_limits<float>::quiet_NaN()); }
+  void forget() {
+    for (std::vector<float>* mirror : {&mirror_, &first_, &second_}) {
+      std::ranges::fill(*mirror, std::numeric_limits<float>::quiet_NaN());
+    }
+  }
+  /// each(parameter, its element, canonical element)
   template <typename Each>
   void for_each(CanonicalRange elements, Each each) {
-    for (const Parameter& parameter : real_.parameters()) {
-      const std::int64_t begin = std::max(elements.begin, parameter.elements.begin);
-      const std::int64_t end = std::min(elements.end, parameter.elements.end);
-      for (std::int64_t e = begin; e < end; ++e) {
-        each(mirror_[static_cast<std::size_t>(e)],
-             parameter.values[static_cast<std::size_t>(e - parameter.elements.begin)]);
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const CanonicalRange tensor = parameters_[i].elements;
+      const std::int64_t end = std::min(elements.end, tensor.end);
+      for (std::int64_t e = std::max(elements.begin, tensor.begin); e < end; ++e) {
+        each(i, static_cast<std::size_t>(e - tensor.begin), static_cast<std::size_t>(e));
       }
     }
   }
 
   InnerLoop& real_;
-  std::vector<float> mirror_;  // in canonical order
+  std::vector<float> mirror_, first_, second_;  // in canonical order
   std::vector<Parameter> parameters_;
   std::int64_t read_ = 0;
 };
