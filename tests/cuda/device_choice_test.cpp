@@ -87,5 +87,37 @@ TEST(DeviceChoice, CudnnByNameIsNeverTheOwnKernelsOrTheCpu) {
   }
 }
 
+TEST(DeviceChoice, RanksThatShareTheLayersHaveADeviceEach) {
+  const DeviceChoice choice = chosen("cuda", {"run.workers=1", "parallel.tp=2"});
+  ASSERT_TRUE(choice.on_cuda());
+  EXPECT_THAT(choice.note, HasSubstr("sums over ranks"));
+  EXPECT_NE(choice.of(Rank(0), 0).ordinal, choice.of(Rank(0), 1).ordinal);
+  try {
+    static_cast<void>(chosen("cuda", {"run.workers=1", "parallel.tp=2", "parallel.pp=2"}));
+    ADD_FAILURE() << "four ranks on two devices";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("a mesh of 2 x 2 x 1 ranks at site "),
+                                    HasSubstr("may use 2"), HasSubstr("tp, pp or dp smaller")));
+  }
+}
+
+// A stage with half of the layers takes less than all of them do.
+TEST(DeviceChoice, ARankNeedsTheMemoryOfItsShare) {
+  const auto least = [](const std::vector<std::string>& settings) {
+    std::size_t enough = std::size_t{1} << 26, few = 0;
+    while (enough - few > 4096) {
+      const std::size_t bytes = few + (enough - few) / 2;
+      cuda::emulated::set_device_memory(bytes);
+      (chosen("auto", settings).on_cuda() ? enough : few) = bytes;
+    }
+    cuda::emulated::set_device_memory(std::size_t{4} << 30);
+    return enough;
+  };
+  const std::vector<std::string> one = {"run.workers=1"};
+  const std::size_t whole = least(one);
+  EXPECT_LT(least({"run.workers=1", "parallel.pp=2"}), whole);
+  EXPECT_LT(least({"run.workers=1", "parallel.tp=2"}), whole);
+}
+
 }  // namespace
 }  // namespace isthmus::app
