@@ -157,7 +157,7 @@ void check_memory(const Config& config, const TrainingPlan& plan, const ModelLay
     if (static_cast<double>(bytes) <= free) continue;
     throw cuda::OutOfDeviceMemory(fmt::format(
         "cuda:{}: the inner loops{} take {}, {} are free: lower train.global_batch or "
-        "train.context, raise parallel.micro_batches, or set train.recompute = true{}{}",
+        "train.context, raise parallel.micro_batches, tp or pp, or set train.recompute = true{}{}",
         ordinal, with_outer ? " and their outer state" : "",
         human_bytes(static_cast<double>(bytes)), human_bytes(free),
         with_outer ? ", or outer.placement = \"host\"" : "",

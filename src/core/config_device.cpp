@@ -103,6 +103,14 @@ std::optional<DeviceObstacle> device_obstacle(const Config& config,
                           "a device's layers keep all of their activations, or none",
                           "recompute = \"full\" or \"none\", or train.device = \"cpu\""};
   }
+  // Its products have other bits on other devices, and nothing brings the workers' weights
+  // together.
+  if (config.inner.optimizer == "muon" && config.method == "ddp" && config.sites.size() > 1) {
+    return DeviceObstacle{
+        "inner.optimizer = \"muon\" and outer.method = \"ddp\"",
+        "workers on unlike devices would update the same weights to other bits",
+        "optimizer = \"adamw\", another outer.method, or train.device = \"cpu\" at all sites"};
+  }
   for (const SiteConfig& site : sites) {
     if (auto obstacle = ranks_obstacle(config, site)) return obstacle;
   }

@@ -30,23 +30,20 @@ std::size_t in_array(const RankLayout& layout) {
   return static_cast<std::size_t>(CudaModel::array_elements(layout.local()));
 }
 
-/// What is summed as squares: the tensors that the rank answers for, each cut into parts.
-struct SquaredParts {
-  std::vector<cuda::ParameterRun> parts;
-  std::vector<std::size_t> tensors;  // canonical
-};
-SquaredParts squared_parts(const RankLayout& layout) {
-  SquaredParts all;
-  const std::vector<TensorInfo>& tensors = layout.local().tensors();
-  for (std::size_t t = 0; t < tensors.size(); ++t) {
-    const CanonicalRange elements = tensors[t].elements;
-    if (!layout.answers_for(t) || elements == layout.tied_embedding()) continue;
-    const cuda::ParameterRun run{.begin = elements.begin, .n = elements.size()};
-    const std::vector<cuda::ParameterRun> parts = cuda::parts_of({&run, 1});
-    all.parts.insert(all.parts.end(), parts.begin(), parts.end());
-    all.tensors.insert(all.tensors.end(), parts.size(), layout.canonical_tensor(t));
+/// The tensors that are updated here, each cut into parts, of which squares are summed.
+std::vector<cuda::ParameterRun> squared_parts(const RankLayout& layout, std::size_t tensor) {
+  const CanonicalRange elements = layout.local().tensors()[tensor].elements;
+  if (elements == layout.tied_embedding()) return {};
+  const cuda::ParameterRun run{.begin = elements.begin, .n = elements.size()};
+  return cuda::parts_of({&run, 1});
+}
+
+std::size_t count_of_parts(const RankLayout& layout) {
+  std::size_t parts = 0;
+  for (std::size_t t = 0; t < layout.local().tensors().size(); ++t) {
+    parts += squared_parts(layout, t).size();
   }
-  return all;
+  return parts;
 }
 
 /// Values of a table whose embedding's gradient another stage adds.
@@ -57,8 +54,9 @@ std::size_t added_values(const RankLayout& layout) {
 
 }  // namespace
 
-CudaChunk::CudaChunk(RankLayout layout, CudaChunkOptions options, CudaGroup* tensor,
-                     cuda::Stream& stream)
+// All memory first, so that none is given back while work on it is queued.
+CudaChunk::CudaChunk(RankLayout layout, const CudaChunkOptions& options, CudaGroup* tensor,
+                     cuda::Blas& blas, cuda::Stream& stream)
     : layout_(std::move(layout)),
       stream_(stream),
       table_(table_of(layout_)),
@@ -69,32 +67,36 @@ CudaChunk::CudaChunk(RankLayout layout, CudaChunkOptions options, CudaGroup* ten
       working_(options.model.bf16 ? in_array(layout_) : 0),
       optimizer_(options.inner, layout_.local(), stream),
       no_clip_(1),
+      parts_(count_of_parts(layout_)),
+      part_squares_(parts_.size()),
+      host_part_squares_(parts_.size()),
       slots_(options.slots) {
+  CudaModelOptions model =
+      model_options(options.model, layout_, tensor, tensor != nullptr ? tensor->size() : 1);
+  head_ = cuda::DeviceArray<std::byte>(
+      static_cast<std::size_t>(CudaModel::bytes(layout_.local(), model).logits));
+  model.blas = &blas;
+  model.head = head_.data();
+  for (Slot& slot : slots_) slot.model = make_cuda_model(layout_.local(), model);
+
+  std::vector<cuda::ParameterRun> parts;
+  for (std::size_t t = 0; t < layout_.local().tensors().size(); ++t) {
+    const std::vector<cuda::ParameterRun> of_tensor = squared_parts(layout_, t);
+    parts.insert(parts.end(), of_tensor.begin(), of_tensor.end());
+    part_of_.resize(parts.size(), {layout_.canonical_tensor(t), layout_.answers_for(t)});
+  }
+  cuda::copy(stream, parts_.data(), parts.data(), parts.size());
   cuda::fill_zero(stream, values_.data(), values_.size());  // what lies behind the layout too
   cuda::fill_zero(stream, gradients_.data(), gradients_.size());
   cuda::fill_zero(stream, working_.data(), working_.size());
   cuda::fill_zero(stream, no_clip_.data(), 1);
-  SquaredParts squared = squared_parts(layout_);
-  parts_ = cuda::DeviceArray<cuda::ParameterRun>(squared.parts.size());
-  part_squares_ = cuda::DeviceArray<double>(squared.parts.size());
-  host_part_squares_ = cuda::PinnedArray<double>(squared.parts.size());
-  cuda::copy(stream, parts_.data(), squared.parts.data(), squared.parts.size());
-  part_tensor_ = std::move(squared.tensors);
-  const CudaModelOptions model =
-      model_options(options.model, layout_, tensor, tensor != nullptr ? tensor->size() : 1);
-  const std::int64_t message = model.sequences * model.length * layout_.local().shape().d_model;
-  for (Slot& slot : slots_) {
-    slot.model = make_cuda_model(layout_.local(), model);
-    slot.outgoing = cuda::PinnedArray<float>(options.sends ? static_cast<std::size_t>(message) : 0);
-  }
-  stream.synchronize();  // `squared` ends here
+  stream.synchronize();  // `parts` ends here
 }
 
 MemoryEstimate CudaChunk::memory(const RankLayout& layout, const CudaChunkOptions& options,
                                  int tensor_ranks) {
   constexpr auto kMaster = static_cast<std::int64_t>(sizeof(float));
   constexpr auto kRounded = static_cast<std::int64_t>(sizeof(kernels::Bf16));
-  const auto slots = static_cast<std::int64_t>(options.slots);
   const auto values = static_cast<std::int64_t>(in_array(layout));
   const CudaModel::Bytes model =
       CudaModel::bytes(layout.local(), model_options(options.model, layout, nullptr, tensor_ranks));
@@ -102,11 +104,12 @@ MemoryEstimate CudaChunk::memory(const RankLayout& layout, const CudaChunkOption
   memory.parameters = values * (kMaster + (options.model.bf16 ? kRounded : 0));
   memory.gradients = (values + static_cast<std::int64_t>(added_values(layout))) * kMaster;
   memory.moments = CudaOptimizer::moment_bytes(options.inner, layout.local());
-  memory.update = CudaOptimizer::other_bytes(options.inner, layout.local()) +
-                  static_cast<std::int64_t>(squared_parts(layout).parts.size() *
-                                            (sizeof(cuda::ParameterRun) + sizeof(double)));
-  memory.activations = slots * model.activations;
-  memory.logits = slots * model.logits;
+  memory.update =
+      CudaOptimizer::other_bytes(options.inner, layout.local()) +
+      static_cast<std::int64_t>(sizeof(double) + count_of_parts(layout) *
+                                                     (sizeof(cuda::ParameterRun) + sizeof(double)));
+  memory.activations = static_cast<std::int64_t>(options.slots) * model.activations;
+  memory.logits = model.logits;
   return memory;
 }
 
@@ -116,7 +119,6 @@ CudaChunk::Slot& CudaChunk::slot_of(int micro_batch) {
   }
   for (Slot& slot : slots_) {
     if (slot.micro_batch != -1) continue;
-    slot.settle();
     slot.micro_batch = micro_batch;
     return slot;
   }
@@ -225,13 +227,15 @@ void CudaChunk::hand_out(RankValues what, TensorRange tensors, const float* cano
   }
 }
 
-void CudaChunk::add_squares(std::span<double> squares) {
+void CudaChunk::write_squares(TensorSquares& squares) {
   const auto parts = static_cast<std::int64_t>(parts_.size());
   cuda::part_squares(stream_, {parts_.data(), parts}, gradients_.data(), part_squares_.data());
   cuda::copy<double>(stream_, host_part_squares_.data(), part_squares_.data(), parts_.size());
   stream_.synchronize();
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    squares[part_tensor_[i]] += host_part_squares_.data()[i];
+    const auto& [tensor, answers] = part_of_[i];
+    double& sum = (answers ? squares.own : squares.copies)[tensor];
+    sum = (sum < 0 ? 0 : sum) + host_part_squares_.data()[i];
   }
 }
 
@@ -243,10 +247,6 @@ void CudaChunk::update(double lr, double gradient_scale) {
   optimizer_.count();
 }
 
-std::size_t CudaChunk::pinned_bytes() const {
-  std::size_t bytes = mirror_.bytes() + host_part_squares_.bytes();
-  for (const Slot& slot : slots_) bytes += slot.outgoing.bytes();
-  return bytes;
-}
+std::size_t CudaChunk::pinned_bytes() const { return mirror_.bytes() + host_part_squares_.bytes(); }
 
 }  // namespace isthmus

@@ -20,15 +20,20 @@
 #include "inner/weight_copies.h"
 #include "isthmus/config.h"
 #include "kernels/cuda/device.h"
-#include "transport/communicator.h"
 
 namespace isthmus {
 
+/// A rank's squared norms of its gradients, (canonical tensors,) each; below zero: it has none.
+struct TensorSquares {
+  std::vector<double> own;     // of what the rank answers for
+  std::vector<double> copies;  // of what another rank does, and has the same of
+  explicit TensorSquares(std::size_t tensors) : own(tensors, -1), copies(tensors, -1) {}
+};
+
 struct CudaChunkOptions {
-  CudaModelOptions model;  // of a micro-batch; a rank's groups and vocabulary are put there
+  CudaModelOptions model;  // of a micro-batch; what a rank's models share is put there
   InnerConfig inner;
   std::size_t slots = 1;  // micro-batches whose activations are held at a time
-  bool sends = false;     // a slot has room on the host for a message
 };
 
 class CudaChunk {
@@ -36,18 +41,13 @@ class CudaChunk {
   /// The activations of one micro-batch on their way through the chunk.
   struct Slot {
     std::unique_ptr<CudaModel> model;
-    int micro_batch = -1;                // none: free
-    cuda::PinnedArray<float> outgoing;   // of the message that is being sent
-    std::unique_ptr<Work> sending = {};  // of the output, or of the input's gradient
-    void settle() {
-      if (sending) sending->wait();
-      sending.reset();
-    }
+    int micro_batch = -1;  // none: free
   };
 
-  /// tensor: the ranks that share the layers; null where one has all. It and the stream are
+  /// tensor: the ranks that share the layers; null where one has all. It, blas and the stream are
   /// borrowed. THROWS: cuda::OutOfDeviceMemory; ConfigError as make_cuda_model.
-  CudaChunk(RankLayout layout, CudaChunkOptions options, CudaGroup* tensor, cuda::Stream& stream);
+  CudaChunk(RankLayout layout, const CudaChunkOptions& options, CudaGroup* tensor, cuda::Blas& blas,
+            cuda::Stream& stream);
   /// What such a chunk holds of its device's memory.
   [[nodiscard]] static MemoryEstimate memory(const RankLayout& layout,
                                              const CudaChunkOptions& options, int tensor_ranks);
@@ -82,9 +82,9 @@ class CudaChunk {
   void collect(RankValues what, TensorRange tensors, float* canonical);
   void hand_out(RankValues what, TensorRange tensors, const float* canonical);
 
-  /// Adds squared norms of gradients to those of their tensors (canonical tensors,), for those that
-  /// the chunk answers for. Blocks.
-  void add_squares(std::span<double> squares);
+  /// Squared norms of gradients of canonical tensors, those that the chunk does not have left as
+  /// they are. Blocks.
+  void write_squares(TensorSquares& squares);
   /// Queues one update of all weights from gradient_scale * the gradients.
   void update(double lr, double gradient_scale);
   void reset_optimizer(std::int64_t updates) { optimizer_.reset(stream_, updates); }
@@ -107,13 +107,18 @@ class CudaChunk {
   cuda::DeviceArray<float> values_, gradients_, added_;  // added_: of a table, from elsewhere
   cuda::DeviceArray<kernels::Bf16> working_;             // bf16
   CudaOptimizer optimizer_;
-  cuda::DeviceArray<double> no_clip_;     // a norm of zero: what clips comes from outside
-  std::vector<std::size_t> part_tensor_;  // canonical, of each part
+  cuda::DeviceArray<double> no_clip_;  // a norm of zero: what clips comes from outside
+  struct PartOf {
+    std::size_t tensor = 0;  // canonical
+    bool answers = false;
+  };
+  std::vector<PartOf> part_of_;
   cuda::DeviceArray<cuda::ParameterRun> parts_;
   cuda::DeviceArray<double> part_squares_;
   cuda::PinnedArray<double> host_part_squares_;
-  bool others_ = false;         // passes read gradients_
-  bool working_is_own_ = true;  // else working_ is rounded from others
+  bool others_ = false;                // passes read gradients_
+  bool working_is_own_ = true;         // else working_ is rounded from others
+  cuda::DeviceArray<std::byte> head_;  // of the slots' models
   std::vector<Slot> slots_;
 };
 

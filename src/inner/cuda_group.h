@@ -33,6 +33,9 @@ class CudaGroup {
   [[nodiscard]] int rank() const { return ranks_->rank(); }
   [[nodiscard]] int size() const { return ranks_->size(); }
 
+  /// Of the host.
+  [[nodiscard]] std::size_t pinned_bytes() const { return staged_.bytes(); }
+
   /// values (n,), of T float, double or Bf16 := their sums over the ranks, the same bits on all.
   template <typename T>
   void sum(T* values, std::int64_t n) {

@@ -359,6 +359,14 @@ void CudaLoop::reset_optimizer() {
   if (moments_) moments_->forget();
 }
 
+double CudaLoop::squares_of_values() {
+  cuda::squared_norm(stream_, layout_.elements(), values_.data(), &totals_.data()->squares,
+                     squares_.data());
+  cuda::copy(stream_, &host_totals_.data()->squares, &totals_.data()->squares, 1);
+  stream_.synchronize();
+  return host_totals_.data()->squares;
+}
+
 void CudaLoop::take_optimizer(const CudaLoop& other) {
   optimizer_->take(stream_, *other.optimizer_);
   if (moments_) moments_->forget();

@@ -119,6 +119,8 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentAdam {
   void load(StateReader& reader) override;
   /// What others have written of the moments is on the device. Blocks.
   void settle_moments() const;
+  /// The sum of squares of the values, the same of the same bits. Blocks.
+  [[nodiscard]] double squares_of_values();
   /// Takes over moments and number of updates of another rank. Blocks. REQUIRES: the same options;
   /// `other` has settled its moments.
   void take_optimizer(const CudaLoop& other);

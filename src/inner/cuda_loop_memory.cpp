@@ -29,6 +29,10 @@ std::string remedies(const LanguageModelOptions& options) {
     text += fmt::format("make parallel.micro_batches larger ({} of at most {}), ",
                         options.micro_batches, options.sequences);
   }
+  if (options.mesh.pp > 1 && options.schedule == PipelineKind::kGpipe) {
+    text += "set parallel.schedule = \"1f1b\", ";
+  }
+  if (options.mesh.tp * options.mesh.pp > 1) text += "make parallel.tp or pp larger, ";
   if (!options.bf16) text += "set train.precision = \"bf16\" for smaller activations, ";
   return text + "make train.context or the model smaller, or train with --device cpu";
 }
@@ -52,7 +56,11 @@ void check_ranks(const LanguageModelOptions& options) {
                        mesh.pp, mesh.dp),
            "devices that share the layers have moments of all values alike; leave tp and pp at 1");
   }
-  if (mesh.pp > 1 && options.schedule == PipelineKind::kZbH1) {
+  if (mesh.pp == 1 && mesh.tp > 1 && options.virtual_stages > 1) {
+    refuse(fmt::format("parallel.virtual_stages = {} with pp = 1", options.virtual_stages),
+           "stages of one rank send one another nothing; set it to 1");
+  }
+  if (mesh.tp * mesh.pp > 1 && options.schedule == PipelineKind::kZbH1) {
     refuse("parallel.schedule = \"zb-h1\"",
            "a device computes gradients of inputs and weights together; choose 1f1b");
   }
@@ -148,11 +156,11 @@ MemoryEstimate cuda_loop_memory(const ModelLayout& layout, const LanguageModelOp
 }
 
 std::string cuda_memory_error(const LanguageModelOptions& options, const CudaLoopSettings& settings,
-                              const std::string& cause) {
+                              const std::string& cause, int rank) {
   const ModelLayout layout(model_shape(options.model, options.context));
   MemoryEstimate memory;
   try {
-    memory = cuda_loop_memory(layout, options, settings);
+    memory = cuda_loop_memory(layout, options, settings, rank);
   } catch (const Error&) {  // cuDNN itself wants memory to say how much it needs
     return fmt::format("the device's memory does not suffice: {} ({})", remedies(options), cause);
   }

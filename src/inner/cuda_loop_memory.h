@@ -23,10 +23,10 @@ void check_cuda_options(const LanguageModelOptions& options);
 [[nodiscard]] CudaBatches::Shape cuda_batches_shape(const ModelLayout& layout,
                                                     const LanguageModelOptions& options);
 
-/// How much is needed, by part, of how much there is, and which settings lower it.
-/// cause: what CUDA said.
+/// How much rank `rank` needs, by part, of how much its device, the calling thread's, has, and
+/// which settings lower it. cause: what CUDA said.
 [[nodiscard]] std::string cuda_memory_error(const LanguageModelOptions& options,
                                             const CudaLoopSettings& settings,
-                                            const std::string& cause);
+                                            const std::string& cause, int rank = 0);
 
 }  // namespace isthmus

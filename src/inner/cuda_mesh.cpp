@@ -21,6 +21,9 @@
 namespace isthmus {
 namespace {
 
+// Of the ranks' weights, which one pass reads: far less than a step's share of the time.
+constexpr std::int64_t kStepsBetweenChecks = 64;
+
 const LanguageModelOptions& checked(const LanguageModelOptions& options,
                                     const CudaMeshOptions& mesh) {
   check_cuda_options(options);
@@ -236,7 +239,24 @@ InnerStep CudaMesh::step_on_all(StepIndex t, const std::function<InnerStep(CudaL
 InnerStep CudaMesh::train_step(StepIndex t) {
   static_cast<void>(batches_->targets(t));  // what fails to be read ends no rank
   hand_out_moments();
-  return step_on_all(t, [&](CudaLoop& loop) { return loop.train_step(t); });
+  const InnerStep step = step_on_all(t, [&](CudaLoop& loop) { return loop.train_step(t); });
+  if (t.value() % kStepsBetweenChecks == 0) check_weights(t);
+  return step;
+}
+
+void CudaMesh::check_weights(StepIndex t) {
+  std::vector<double> squares(ranks_.size());
+  run([&](Peer& rank) {
+    squares[static_cast<std::size_t>(rank.index())] = rank.loop().squares_of_values();
+  });
+  for (std::size_t i = 1; i < squares.size(); ++i) {
+    if (squares[i] == squares.front()) continue;
+    throw RunError(fmt::format(
+        "step {}: rank {} of the mesh, on cuda:{}, has other weights than rank 0, on cuda:{}: an "
+        "update had other bits there; go on from the newest checkpoint with the cpu, with devices "
+        "of one kind, or with dp = 1",
+        t.value(), i, team_.device(i), team_.device(0)));
+  }
 }
 
 InnerStep CudaMesh::gradients(StepIndex t, const GradientReady& on_ready) {

@@ -90,6 +90,8 @@ class CudaMesh final : public InnerLoop, public cuda::ResidentAdam {
   /// A part of a step on all ranks, after they have what was written. What it returns is the same
   /// on all.
   InnerStep step_on_all(StepIndex t, const std::function<InnerStep(CudaLoop&)>& part);
+  /// THROWS: RunError where a rank has other weights than the first.
+  void check_weights(StepIndex t);
   void keep_written(CanonicalRange elements);
   void hand_out();
   void hand_out_moments();

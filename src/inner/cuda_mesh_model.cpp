@@ -21,14 +21,22 @@ namespace {
 
 class CudaMeshModel final : public MeshModel {
  public:
-  CudaMeshModel(const ModelLayout& canonical, float* weights, const CudaMeshRankOptions& options,
-                const CudaMeshOptions& mesh, const RankPatience& patience)
+  CudaMeshModel(const ModelLayout& canonical, float* weights, const LanguageModelOptions& options,
+                const CudaMeshOptions& mesh)
       : own_(canonical, weights),
-        team_(options.mesh.mesh, mesh.devices, patience),
+        mesh_(options.mesh),
+        key_copies_(key_copies(canonical.shape(), options.mesh.tp)),
+        team_(options.mesh, mesh.devices, options.patience),
         ranks_(team_.size()) {
     run([&](std::size_t i) {
-      ranks_[i] = std::make_unique<CudaMeshRank>(canonical, options, team_.world(i),
-                                                 team_.device(i), mesh.sums);
+      try {
+        ranks_[i] =
+            std::make_unique<CudaMeshRank>(canonical, cuda_mesh_rank_options(options, mesh.loop),
+                                           team_.world(i), team_.device(i), mesh.sums);
+      } catch (const cuda::OutOfDeviceMemory& error) {
+        const std::string cause = fmt::format("cuda:{}: {}", team_.device(i), error.what());
+        throw SystemError(cuda_memory_error(options, mesh.loop, cause, static_cast<int>(i)));
+      }
     });
   }
 
@@ -64,9 +72,10 @@ class CudaMeshModel final : public MeshModel {
 
   LossSum loss_and_slices(const float* weights, const TokenBatch& batch, double gradient_scale,
                           std::span<double> squares) override {
-    std::vector<std::vector<double>> of_ranks(ranks_.size(), std::vector<double>(squares.size()));
+    std::vector<TensorSquares> of_ranks(ranks_.size(), TensorSquares(squares.size()));
     const LossSum sum = train(weights, batch, gradient_scale, &of_ranks);
-    add_squares(of_ranks, squares);
+    check_alike(of_ranks);
+    for (std::size_t t = 0; t < squares.size(); ++t) squares[t] = sum_of_shares(of_ranks, t);
     return sum;
   }
 
@@ -116,13 +125,13 @@ class CudaMeshModel final : public MeshModel {
   }
 
   LossSum train(const float* weights, const TokenBatch& batch, double gradient_scale,
-                std::vector<std::vector<double>>* squares) {
+                std::vector<TensorSquares>* squares) {
     ISTHMUS_CHECK(weights == own_.canonical());
     give_own();
     std::vector<LossSum> sums(ranks_.size());
     run([&](std::size_t i) {
       sums[i] = ranks_[i]->train(batch, gradient_scale);
-      if (squares != nullptr) ranks_[i]->add_squares((*squares)[i]);
+      if (squares != nullptr) ranks_[i]->write_squares((*squares)[i]);
     });
     return sum_of(sums);
   }
@@ -136,37 +145,52 @@ class CudaMeshModel final : public MeshModel {
     return sum;
   }
 
-  /// squares := those of the first data-parallel group, in rank order. THROWS: RunError where
-  /// another group has other gradients than the first.
-  void add_squares(const std::vector<std::vector<double>>& of_ranks,
-                   std::span<double> squares) const {
-    std::ranges::fill(squares, 0.0);
-    const auto place = [&](std::size_t i) {
-      return std::pair(ranks_[i]->position().tp, ranks_[i]->position().pp);
-    };
+  /// Of a tensor's gradient, over the first data-parallel group, in rank order.
+  [[nodiscard]] double sum_of_shares(const std::vector<TensorSquares>& of_ranks,
+                                     std::size_t tensor) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      const double share = of_ranks[i].own[tensor];
+      if (ranks_[i]->position().dp == 0 && share != -1) sum += share;
+    }
+    return sum;
+  }
+
+  /// THROWS: RunError where ranks that have the same share, or the same tensor, have other sums of
+  /// its gradients: their weights would part.
+  void check_alike(const std::vector<TensorSquares>& of_ranks) const {
+    const auto same = [](double a, double b) { return a == b || (a != a && b != b); };
     for (std::size_t i = 0; i < of_ranks.size(); ++i) {
-      if (ranks_[i]->position().dp == 0) {
-        for (std::size_t t = 0; t < squares.size(); ++t) squares[t] += of_ranks[i][t];
-        continue;
-      }
-      for (std::size_t first = 0; first < of_ranks.size(); ++first) {
-        const bool same_share = ranks_[first]->position().dp == 0 && place(first) == place(i);
-        if (same_share) check_alike(of_ranks, first, i);
+      const MeshPosition at = ranks_[i]->position();
+      const auto rank_of = [&](const MeshPosition& other) {
+        return static_cast<std::size_t>(mesh_rank(mesh_, other));
+      };
+      const std::size_t first = rank_of({.tp = at.tp, .pp = at.pp, .dp = 0});
+      // The first of the ranks with the same key heads answers for these, the first of all for what
+      // all have.
+      const std::size_t keys =
+          rank_of({.tp = at.tp - at.tp % key_copies_, .pp = at.pp, .dp = at.dp});
+      const std::size_t lowest = rank_of({.tp = 0, .pp = at.pp, .dp = at.dp});
+      for (std::size_t t = 0; t < of_ranks[i].own.size(); ++t) {
+        if (!same(of_ranks[i].own[t], of_ranks[first].own[t])) refuse(i, first);
+        const double copy = of_ranks[i].copies[t];
+        if (copy == -1) continue;
+        const std::size_t other = of_ranks[keys].own[t] != -1 ? keys : lowest;
+        if (!same(copy, of_ranks[other].own[t])) refuse(i, other);
       }
     }
   }
-  void check_alike(const std::vector<std::vector<double>>& of_ranks, std::size_t first,
-                   std::size_t other) const {
-    const auto same = [](double a, double b) { return a == b || (a != a && b != b); };
-    if (std::ranges::equal(of_ranks[first], of_ranks[other], same)) return;
+  [[noreturn]] void refuse(std::size_t rank, std::size_t other) const {
     throw RunError(fmt::format(
         "rank {} of the mesh, on cuda:{}, has other sums of the gradients than rank {}, on "
-        "cuda:{}, which has the same share; go on from the newest checkpoint with "
+        "cuda:{}, which has the same values; go on from the newest checkpoint with "
         "parallel.communicators = \"threads\"",
-        other, team_.device(other), first, team_.device(first)));
+        rank, team_.device(rank), other, team_.device(other)));
   }
 
   KeptWeights own_;
+  MeshShape mesh_;
+  int key_copies_;
   CudaTeam team_;
   std::vector<std::unique_ptr<CudaMeshRank>> ranks_;
 };
@@ -185,14 +209,9 @@ std::unique_ptr<InnerLoop> make_cuda_mesh_of_shares(const LanguageModelOptions& 
                                                     const CudaMeshOptions& mesh) {
   check_cuda_options(options);
   const MeshMaker make = [&](const ModelLayout& layout, float* weights) {
-    return std::make_unique<CudaMeshModel>(
-        layout, weights, cuda_mesh_rank_options(options, mesh.loop), mesh, options.patience);
+    return std::make_unique<CudaMeshModel>(layout, weights, options, mesh);
   };
-  try {
-    return std::make_unique<LanguageModelLoop>(options, std::move(batches), make);
-  } catch (const cuda::OutOfDeviceMemory& error) {
-    throw SystemError(cuda_memory_error(options, mesh.loop, error.what()));
-  }
+  return std::make_unique<LanguageModelLoop>(options, std::move(batches), make);
 }
 
 }  // namespace isthmus

@@ -25,8 +25,7 @@ CudaChunkOptions chunk_options(const CudaMeshRankOptions& options, const MeshPos
                     .cudnn_attention = options.cudnn_attention,
                     .logits_bytes = options.logits_bytes},
           .inner = mesh.inner,
-          .slots = MeshRank::slots(mesh, at.pp, k),
-          .sends = mesh.mesh.pp > 1};
+          .slots = MeshRank::slots(mesh, at.pp, k)};
 }
 
 std::unique_ptr<CudaGroup> group_of(Communicator& world, int ranks, int color, int key, int device,
@@ -47,9 +46,9 @@ class CudaMeshRank::Tokens {
     return 3 * most * static_cast<std::int64_t>(sizeof(std::int32_t));
   }
 
-  /// Queues the copy of all of `batch`, of which micro-batches are `parts` equal ones. REQUIRES:
-  /// what reads the batch before has ended.
-  void put(cuda::Stream& stream, const TokenBatch& batch, std::int64_t parts) {
+  /// Queues the copy of all of `batch`, of which micro-batches are `parts` equal ones; sorted: with
+  /// their order. REQUIRES: what reads the batch before has ended.
+  void put(cuda::Stream& stream, const TokenBatch& batch, std::int64_t parts, bool sorted) {
     const std::int64_t all = batch.sequences * batch.length;
     ISTHMUS_CHECK(all <= most_, all, most_);
     const auto no_id = [&](std::int32_t id) { return id < 0 || id >= vocab_; };
@@ -60,11 +59,12 @@ class CudaMeshRank::Tokens {
     std::int32_t* const ids = host_.data();
     std::ranges::copy(batch.inputs, ids);
     std::ranges::copy(batch.targets, ids + most_);
-    for (std::int64_t at = 0; at < all; at += part_.rows()) {
+    for (std::int64_t at = 0; sorted && at < all; at += part_.rows()) {
       cuda::embedding_order(part_.rows(), vocab_, ids + at, ids + 2 * most_ + at);
     }
     cuda::copy<std::int32_t>(stream, device_.data(), ids, 3 * size());
   }
+  [[nodiscard]] std::size_t pinned_bytes() const { return host_.bytes(); }
   [[nodiscard]] CudaTokens part(std::int64_t index) const {
     CudaTokens tokens = part_;
     tokens.ids = device_.data() + index * part_.rows();
@@ -97,13 +97,13 @@ CudaMeshRank::CudaMeshRank(const ModelLayout& canonical, const CudaMeshRankOptio
   copies_ = group_of(world, copies, world.rank() / copies, at_.tp, device, sums);
   pipeline_ = world.split(at_.dp * mesh.tp + at_.tp, at_.pp);
   const std::int64_t message = rows() * canonical.shape().d_model;
-  if (mesh.pp > 1) incoming_ = cuda::PinnedArray<float>(static_cast<std::size_t>(message));
+  if (mesh.pp > 1) message_ = cuda::PinnedArray<float>(static_cast<std::size_t>(message));
   tokens_ = std::make_unique<Tokens>(rows() * options.mesh.micro_batches, canonical.shape().vocab);
   std::vector<RankLayout> layouts = MeshRank::layouts(canonical, options.mesh, world.rank());
   for (std::size_t k = 0; k < layouts.size(); ++k) {
     chunks_.push_back(std::make_unique<CudaChunk>(std::move(layouts[k]),
                                                   chunk_options(options, at_, static_cast<int>(k)),
-                                                  tensor(), stream_));
+                                                  tensor(), blas_, stream_));
   }
 }
 
@@ -119,7 +119,8 @@ MemoryEstimate CudaMeshRank::memory(const ModelLayout& canonical,
     sum += CudaChunk::memory(layouts[k], chunk_options(options, at, static_cast<int>(k)),
                              mesh.mesh.tp);
   }
-  sum.update += Tokens::bytes(mesh.sequences / mesh.mesh.dp * mesh.context);
+  sum.update += Tokens::bytes(mesh.sequences / mesh.mesh.dp * mesh.context) +
+                static_cast<std::int64_t>(sizeof(cuda::LossTotals));
   return sum;
 }
 
@@ -147,8 +148,8 @@ void CudaMeshRank::hand_out(RankValues what, TensorRange tensors, const float* c
   for (const auto& chunk : chunks_) chunk->hand_out(what, tensors, canonical);
 }
 
-void CudaMeshRank::add_squares(std::span<double> squares) {
-  for (const auto& chunk : chunks_) chunk->add_squares(squares);
+void CudaMeshRank::write_squares(TensorSquares& squares) {
+  for (const auto& chunk : chunks_) chunk->write_squares(squares);
 }
 
 void CudaMeshRank::reset_optimizer(std::int64_t updates) {
@@ -171,17 +172,12 @@ LossSum CudaMeshRank::losses() {
   return {.loss = sum.loss, .z_loss = sum.z_loss, .targets = sum.targets};
 }
 
-void CudaMeshRank::settle() {
-  for (const auto& chunk : chunks_) {
-    for (CudaChunk::Slot& slot : chunk->slots()) slot.settle();
-  }
-}
-
 LossSum CudaMeshRank::train(const TokenBatch& batch, double gradient_scale) {
   ISTHMUS_CHECK(batch.sequences == options_.mesh.sequences, batch.sequences);
   check(batch);
   const std::int64_t own = batch.sequences / options_.mesh.mesh.dp;
-  tokens_->put(stream_, samples_of(batch, at_.dp * own, own), options_.mesh.micro_batches);
+  tokens_->put(stream_, samples_of(batch, at_.dp * own, own), options_.mesh.micro_batches,
+               chunks_.front()->first());
   begin_losses();
   for (const auto& chunk : chunks_) chunk->clear_gradients();
   for (const PipelineOp& op : schedule_.operations[static_cast<std::size_t>(at_.pp)]) {
@@ -189,7 +185,6 @@ LossSum CudaMeshRank::train(const TokenBatch& batch, double gradient_scale) {
   }
   stream_.synchronize();
   give_table_gradients();
-  settle();
   sum_gradients();
   return losses();
 }
@@ -212,7 +207,7 @@ void CudaMeshRank::run(const PipelineOp& op, double gradient_scale) {
       model.stage_head(stream_, chunk.values(), tokens, &gradients, totals_.data());
       break;
     case PipelineOpKind::kSendForward:
-      send(slot, model.stage_output(), values, op.peer, tag());
+      send(model.stage_output(), values, op.peer, tag());
       break;
     case PipelineOpKind::kReceiveBackward:
       receive(model.stage_gradient(), values, op.peer, tag());
@@ -222,7 +217,7 @@ void CudaMeshRank::run(const PipelineOp& op, double gradient_scale) {
       if (chunk.first()) slot.micro_batch = -1;
       break;
     case PipelineOpKind::kSendBackward:
-      send(slot, model.stage_gradient(), values, op.peer, tag());
+      send(model.stage_gradient(), values, op.peer, tag());
       slot.micro_batch = -1;
       break;
     case PipelineOpKind::kBackwardInput:
@@ -231,20 +226,15 @@ void CudaMeshRank::run(const PipelineOp& op, double gradient_scale) {
   }
 }
 
-void CudaMeshRank::send(CudaChunk::Slot& slot, const float* from, std::int64_t values, int peer,
-                        int tag) {
-  slot.settle();
-  const float* const outgoing = slot.outgoing.data();
-  cuda::copy<float>(stream_, slot.outgoing.data(), from, static_cast<std::size_t>(values));
+void CudaMeshRank::send(const float* from, std::int64_t values, int peer, int tag) {
+  cuda::copy<float>(stream_, message_.data(), from, static_cast<std::size_t>(values));
   stream_.synchronize();
-  slot.sending = pipeline_->start([outgoing, values, peer, tag](Communicator& ranks) {
-    ranks.send({outgoing, values, Dtype::kF32}, peer, tag);
-  });
+  pipeline_->send({message_.data(), values, Dtype::kF32}, peer, tag);
 }
 
 void CudaMeshRank::receive(float* into, std::int64_t values, int peer, int tag) {
-  pipeline_->receive({incoming_.data(), values, Dtype::kF32}, peer, tag);
-  cuda::copy<float>(stream_, into, incoming_.data(), static_cast<std::size_t>(values));
+  pipeline_->receive({message_.data(), values, Dtype::kF32}, peer, tag);
+  cuda::copy<float>(stream_, into, message_.data(), static_cast<std::size_t>(values));
   stream_.synchronize();
 }
 
@@ -314,11 +304,10 @@ LossSum CudaMeshRank::loss(const TokenBatch& batch) {
   begin_losses();
   for (std::int64_t first = own.begin; first < own.end; first += at_once) {
     const TokenBatch part = samples_of(batch, first, std::min(at_once, own.end - first));
-    tokens_->put(stream_, part, 1);
+    tokens_->put(stream_, part, 1, false);
     const CudaTokens tokens = tokens_->part(0);
     for (const auto& chunk : chunks_) {
-      CudaChunk::Slot& slot = chunk->slots().front();
-      CudaModel& model = *slot.model;
+      CudaModel& model = *chunk->slots().front().model;
       const std::int64_t values = tokens.rows() * chunk->layout().local().shape().d_model;
       if (!chunk->first()) {
         receive(model.stage_input(), values, (at_.pp + mesh.pp - 1) % mesh.pp, 0);
@@ -327,17 +316,19 @@ LossSum CudaMeshRank::loss(const TokenBatch& batch) {
       if (chunk->last()) {
         model.stage_head(stream_, chunk->values(), tokens, nullptr, totals_.data());
       } else {
-        send(slot, model.stage_output(), values, (at_.pp + 1) % mesh.pp, 0);
+        send(model.stage_output(), values, (at_.pp + 1) % mesh.pp, 0);
       }
     }
     stream_.synchronize();  // then the next samples may be put
   }
-  settle();
   return losses();
 }
 
 std::size_t CudaMeshRank::pinned_bytes() const {
-  std::size_t bytes = incoming_.bytes();
+  std::size_t bytes = message_.bytes() + tokens_->pinned_bytes();
+  for (const auto* group : {tensor_.get(), data_.get(), copies_.get()}) {
+    if (group != nullptr) bytes += group->pinned_bytes();
+  }
   for (const auto& chunk : chunks_) bytes += chunk->pinned_bytes();
   return bytes;
 }

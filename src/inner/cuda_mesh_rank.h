@@ -48,7 +48,7 @@ class CudaMeshRank {
   void use_own();
   void collect(RankValues what, TensorRange tensors, float* canonical);
   void hand_out(RankValues what, TensorRange tensors, const float* canonical);
-  void add_squares(std::span<double> squares);
+  void write_squares(TensorSquares& squares);
   void reset_optimizer(std::int64_t updates);
 
   /// Forward and backward of this rank's samples of the site's `batch`, then the gradients' sums.
@@ -71,10 +71,9 @@ class CudaMeshRank {
   [[nodiscard]] std::int64_t rows() const;  // of a micro-batch
   void check(const TokenBatch& batch) const;
   void run(const PipelineOp& op, double gradient_scale);
-  /// Both block until the device has sent or got it; a message that is sent goes on beside.
-  void send(CudaChunk::Slot& slot, const float* from, std::int64_t values, int peer, int tag);
+  /// Block until the device has given or got the values.
+  void send(const float* from, std::int64_t values, int peer, int tag);
   void receive(float* into, std::int64_t values, int peer, int tag);
-  void settle();
   void sum_gradients();
   void sum_over_tensor_ranks(CudaChunk& chunk);
   /// A table's values go from the chunk that has them to the one that lacks them.
@@ -90,9 +89,10 @@ class CudaMeshRank {
   std::unique_ptr<CudaGroup> copies_;         // the same key heads; null where each has its own
   std::unique_ptr<Communicator> pipeline_;
   PipelineSchedule schedule_;
-  cuda::PinnedArray<float> incoming_;
+  cuda::PinnedArray<float> message_;
   cuda::DeviceArray<cuda::LossTotals> totals_;
   cuda::PinnedArray<cuda::LossTotals> host_totals_;
+  cuda::Blas blas_;
   std::unique_ptr<Tokens> tokens_;
   std::vector<std::unique_ptr<CudaChunk>> chunks_;
   cuda::Stream stream_;  // ends before what it reads and writes

@@ -78,9 +78,10 @@ class CudaModelOf final : public CudaModel {
     const std::size_t workspace = workspace_of(cudnn_);
     const Bytes bytes = bytes_of<T>(layout, options, workspace);
     activations_ = Memory(static_cast<std::size_t>(bytes.activations));
-    head_ = Memory(static_cast<std::size_t>(bytes.logits));
+    if (options.head == nullptr) head_ = Memory(static_cast<std::size_t>(bytes.logits));
+    if (options.blas == nullptr) own_blas_ = std::make_unique<cuda::Blas>();
     Carver activations(activations_.data());
-    Carver head(head_.data());
+    Carver head(options.head == nullptr ? head_.data() : options.head);
     arena_.emplace(activations, head, layout, *block_, options, workspace);
     std::vector<float> tables(static_cast<std::size_t>(block_->table_floats()));
     block_->make_tables(tables.data());
@@ -156,7 +157,7 @@ class CudaModelOf final : public CudaModel {
     ISTHMUS_CHECK(tokens.sequences * tokens.length <= options_.sequences * options_.length,
                   tokens.sequences, tokens.length);
     return {.stream = stream,
-            .blas = blas_,
+            .blas = own_blas_ == nullptr ? *options_.blas : *own_blas_,
             .sequences = tokens.sequences,
             .length = tokens.length,
             .tables = arena().tables,
@@ -325,7 +326,7 @@ class CudaModelOf final : public CudaModel {
   CudaModelOptions options_;
   std::unique_ptr<const CudaBlock<T>> block_;
   std::unique_ptr<cuda::CudnnAttention> cudnn_;  // or none
-  cuda::Blas blas_;
+  std::unique_ptr<cuda::Blas> own_blas_;         // or none
   Memory activations_, head_;
   const float* last_ = nullptr;  // of stage_forward: this + the branch is the last layer's output
   std::optional<const CudaArena<T>> arena_;

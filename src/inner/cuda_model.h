@@ -10,6 +10,7 @@
 // DETERMINISM: the same bits in every run on one kind of device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -42,6 +43,9 @@ struct CudaModelOptions {
   CudaGroup* tensor = nullptr;
   int tensor_ranks = 1;  // of such a group, for who counts bytes without one
   VocabularyShare vocabulary = {};
+  // What models that take turns on one stream can share, borrowed; null: a model has its own.
+  cuda::Blas* blas = nullptr;
+  std::byte* head = nullptr;  // Bytes::logits, of nothing that stays from one call to the next
 };
 
 /// A batch in device memory, (sequences, length) each. REQUIRES: ids in [0, vocab), targets below

@@ -79,8 +79,8 @@ CudaOptimizer::CudaOptimizer(const InnerConfig& config, const ModelLayout& layou
       host_numbers_(1) {
   const std::vector<cuda::ParameterRun> parts = parts_of(config, layout);
   parts_ = cuda::DeviceArray<cuda::ParameterRun>(parts.size());
-  cuda::copy(stream, parts_.data(), parts.data(), parts.size());
   if (!matrices_.empty()) blas_ = std::make_unique<cuda::Blas>();
+  cuda::copy(stream, parts_.data(), parts.data(), parts.size());  // once all memory is there
   reset(stream);
   stream.synchronize();  // `parts` ends here
 }

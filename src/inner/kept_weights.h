@@ -23,7 +23,6 @@ class KeptWeights {
   [[nodiscard]] float* canonical() const { return canonical_; }
   [[nodiscard]] CanonicalRange all() const { return {0, elements_}; }
   [[nodiscard]] TensorRange all_tensors() const { return copies_.all(); }
-  [[nodiscard]] std::span<float> values_of(TensorRange tensors) const;
 
   /// Canonical values of these elements are right afterwards; `collect` brings the ranks'.
   void read(CanonicalRange elements, const Move& collect);
@@ -42,6 +41,7 @@ class KeptWeights {
   }
 
  private:
+  [[nodiscard]] std::span<float> values_of(TensorRange tensors) const;
   void keep_written(std::size_t tensor, CanonicalRange elements, const Move& collect);
 
   WeightCopies copies_;

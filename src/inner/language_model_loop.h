@@ -83,7 +83,8 @@ class LanguageModelLoop final : public InnerLoop {
                     const MeshMaker& make_mesh);
 
   [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
-  /// Where ranks that are processes update their slices (zero), these have the master values.
+  /// Where ranks update weights of their own (processes with zero, devices), these have the master
+  /// values.
   void read_values(CanonicalRange elements) override;
   void wrote_values(CanonicalRange elements) override;
   /// The loss it tells of is the cross-entropy without the z-loss. THROWS: RunError naming the step

@@ -2,7 +2,8 @@
 // A model over a mesh of ranks. Weights and gradients are the caller's, once, in the canonical
 // layout: ranks get their shares of the weights when a pass begins and give their gradients' sums
 // back when it ends, so the inner optimizer, the outer loop and checkpoints know nothing of the
-// mesh. Ranks are threads of this process, or processes of which this one is the first.
+// mesh. Ranks are threads of this process, on the CPU or with a device each (cuda_mesh_model.h), or
+// processes of which this one is the first.
 //
 // With ZeRO (options.zero >= 1) the ranks keep gradients' sums and the optimizer's moments, each
 // those of its slice, and update. Between ranks that are processes and the canonical weights then
@@ -36,7 +37,8 @@ class MeshModel {
   /// `serve_mesh` was given. REQUIRES: ranks that are processes.
   virtual void call_ranks(const RankService& own_part) = 0;
 
-  // REQUIRES for all that follow: options.zero >= 1.
+  // REQUIRES for all that follow: ranks that keep gradients and moments (options.zero >= 1, or
+  // ranks on devices).
 
   /// As loss_and_gradients, but the sums stay where they are. squares (tensors,) := the squared
   /// norm of each tensor's gradient.
@@ -50,7 +52,7 @@ class MeshModel {
   /// have. REQUIRES: `weights` as in the last pass; with ranks that are processes, the mesh's own.
   virtual void update(double lr, double gradient_scale, float* weights) = 0;
   /// Before the mesh's own canonical weights of these elements are read by others: they are those
-  /// of the ranks, until the next update. Threads update them where they lie.
+  /// of the ranks, until the next update. Threads on the CPU update them where they lie.
   virtual void read_weights(CanonicalRange) {}
   /// After others have written them: all of these elements, or some and `read_weights` gave the
   /// rest. The ranks get them before they are needed next.

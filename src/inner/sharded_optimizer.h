@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inner optimizer of a mesh whose ranks keep its moments (ZeRO): what the inner loop asks of an
-// InnerOptimizer, asked of the ranks. Checkpoints have the form of an InnerOptimizer's, so a run
-// goes on under another mesh or with another sharing. One thread.
+// The inner optimizer of a mesh whose ranks keep its moments (ZeRO, or ranks on devices): what the
+// inner loop asks of an InnerOptimizer, asked of the ranks. Checkpoints have the form of an
+// InnerOptimizer's, so a run goes on under another mesh or with another sharing. One thread.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ void check_zero(int zero, PipelineKind schedule, const InnerConfig& inner);
 
 class ShardedOptimizer {
  public:
-  /// Both are borrowed; `mesh` was made with `inner` and zero >= 1.
+  /// Both are borrowed; `mesh` was made with `inner`, and its ranks keep moments.
   ShardedOptimizer(const InnerConfig& inner, const ModelLayout& layout, MeshModel& mesh);
 
   /// One update of `values` from gradient_scale * the gradients that the ranks keep.

@@ -58,7 +58,10 @@ void mesh_setting(Config& config, std::string_view setting) {
   if (setting == "codec_tensor") config.rank_codecs.tensor = "int8";
   if (setting == "codec_pipeline") config.rank_codecs.pipeline = "int8";
   if (setting == "sequence_parallel") config.sequence_parallel = true;
-  if (setting == "muon") config.inner.optimizer = "muon";
+  if (setting == "muon") {
+    config.inner.optimizer = "muon";
+    config.method = "diloco";
+  }
   if (setting == "zb-h1") config.pipeline_schedule = "zb-h1";
   if (setting == "spsa") config.method = "spsa";
   if (setting == "1bit-adam") config.method = "1bit-adam";
@@ -93,6 +96,16 @@ TEST(Device, EveryInnerOptimizerIsOnDevices) {
         load_minimal({"train.device=cuda", std::string("inner.optimizer=") + optimizer});
     EXPECT_FALSE(device_obstacle(config, config.sites)) << optimizer;
   }
+}
+
+// Its products round otherwise on other devices, and ddp's workers each update from one mean.
+TEST(Device, MuonUnderDdpIsThatOfOneWorker) {
+  Config config = load_minimal({"run.workers=2", "inner.optimizer=muon", "outer.method=diloco"});
+  EXPECT_FALSE(device_obstacle(config, config.sites));
+  config.method = "ddp";
+  EXPECT_TRUE(device_obstacle(config, config.sites));
+  config.sites.resize(1);
+  EXPECT_FALSE(device_obstacle(config, config.sites));
 }
 
 TEST(Device, AMeshIsNoObstacleButWhatItsRanksWouldShareOrSendIs) {

@@ -63,6 +63,25 @@ TEST_P(DeviceMesh, HasTheSameWeightsOnAllRanksAfterEachStep) {
   }
 }
 
+TEST_P(DeviceMesh, WeightsThatPartEndTheRunBySixtyFourSteps) {
+  options_.total_steps = 100;
+  CudaMesh loop(mesh(), batches_.provider(), on_devices(kRanks));
+  static_cast<void>(loop.train_step(StepIndex(64)));
+  CudaLoop& other = loop.loop_of(1);
+  cuda::use_device(on_devices(kRanks).devices[1]);
+  std::vector<float> values = values_now(other);
+  values.back() += 1;
+  set_values(other, values);
+  cuda::use_device(on_devices(kRanks).devices[0]);
+  static_cast<void>(loop.train_step(StepIndex(127)));
+  try {
+    static_cast<void>(loop.train_step(StepIndex(128)));
+    FAIL() << "ranks with other weights go on";
+  } catch (const RunError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("step 128: rank 1 of the mesh"));
+  }
+}
+
 // A rank's gradients are taken at a scale of 1 over all targets, of which it has half.
 TEST_P(DeviceMesh, GradientsAreSumsOfTheRanksOwn) {
   options_.micro_batches = 2;

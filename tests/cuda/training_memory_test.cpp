@@ -18,9 +18,19 @@ class CudaLoopMemory : public CudaLoopTest {
     const cuda::DeviceMemory memory = cuda::device_memory();
     return memory.total_bytes - memory.free_bytes;
   }
-  [[nodiscard]] static std::int64_t estimate(const LanguageModelOptions& options) {
-    return cuda_loop_memory(ModelLayout(model_shape(options.model, options.context)), options)
+  [[nodiscard]] static std::int64_t estimate(const LanguageModelOptions& options, int rank = 0) {
+    return cuda_loop_memory(ModelLayout(model_shape(options.model, options.context)), options, {},
+                            rank)
         .total();
+  }
+  /// Of both devices.
+  [[nodiscard]] static std::vector<std::size_t> held_on_each() {
+    std::vector<std::size_t> bytes(2);
+    for (const int ordinal : {1, 0}) {
+      cuda::use_device(ordinal);
+      bytes[static_cast<std::size_t>(ordinal)] = held();
+    }
+    return bytes;
   }
 };
 
@@ -47,21 +57,61 @@ TEST_F(CudaLoopMemory, IsWhatTheEstimateSays) {
 
 TEST_F(CudaLoopMemory, OfAMeshIsOnEachDeviceWhatTheEstimateSays) {
   const LanguageModelOptions options = with_ranks(tiny_options("llama+"), 2);
-  const auto on_each = [] {
-    std::vector<std::size_t> bytes;
-    for (const int ordinal : {1, 0}) {
-      cuda::use_device(ordinal);
-      bytes.push_back(held());
-    }
-    return bytes;
-  };
-  const std::vector<std::size_t> before = on_each();
+  const std::vector<std::size_t> before = held_on_each();
   RandomBatches batches(kVocab, kMeshSequences, kLength);
   CudaMesh mesh(options, batches.provider(), on_devices(2));
   static_cast<void>(train(mesh, 1, 3));
-  const std::vector<std::size_t> after = on_each();
+  const std::vector<std::size_t> after = held_on_each();
   for (std::size_t i = 0; i < after.size(); ++i) {
     EXPECT_EQ(static_cast<std::int64_t>(after[i] - before[i]), estimate(options)) << i;
+  }
+}
+
+/// Two ranks that share the layers, tensor-parallel ones or stages.
+[[nodiscard]] LanguageModelOptions with_shares(const std::string& model, const MeshShape& mesh) {
+  LanguageModelOptions options = with_ranks(tiny_options(model), 1);
+  options.mesh = mesh;
+  options.micro_batches = 4;
+  return options;
+}
+constexpr MeshShape kTensors{.tp = 2}, kStages{.pp = 2};
+
+TEST_F(CudaLoopMemory, OfSharesOfTheLayersIsOnEachDeviceWhatTheEstimateSays) {
+  RandomBatches batches(kVocab, kMeshSequences, kLength);
+  for (const char* const model : {"gpt2", "llama+"}) {
+    for (const MeshShape& mesh : {kTensors, kStages}) {
+      for (const bool bf16 : {false, true}) {
+        LanguageModelOptions options = with_shares(model, mesh);
+        options.bf16 = bf16;
+        options.schedule = bf16 ? PipelineKind::kGpipe : PipelineKind::k1F1B;
+        const std::vector<std::size_t> before = held_on_each();
+        const auto loop = make_cuda_mesh(options, batches.provider(), on_devices(2));
+        static_cast<void>(train(*loop, 1, 2));
+        const std::vector<std::size_t> after = held_on_each();
+        for (std::size_t i = 0; i < after.size(); ++i) {
+          EXPECT_EQ(static_cast<std::int64_t>(after[i] - before[i]),
+                    estimate(options, static_cast<int>(i)))
+              << model << " " << mesh.tp << " x " << mesh.pp << ", rank " << i;
+        }
+      }
+    }
+  }
+}
+
+// However far the making of a rank has come.
+TEST_F(CudaLoopMemory, OfSharesThatEndsSaysOnWhichDeviceAndWhatLowersIt) {
+  RandomBatches batches(kVocab, kMeshSequences, kLength);
+  const LanguageModelOptions options = with_shares("gpt2", kStages);
+  const auto most = static_cast<std::size_t>(std::max(estimate(options, 0), estimate(options, 1)));
+  for (std::size_t part = 1; part <= 8; ++part) {
+    cuda::emulated::set_device_memory(held() + most * part / 8 - 1);
+    try {
+      static_cast<void>(make_cuda_mesh(options, batches.provider(), on_devices(2)));
+      ADD_FAILURE() << part << ": a mesh had room where there was none";
+    } catch (const SystemError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("a worker needs"), HasSubstr("(cuda:"),
+                                      HasSubstr("make parallel.tp or pp larger")));
+    }
   }
 }
 
