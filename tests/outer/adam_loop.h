@@ -119,6 +119,7 @@ class AdamLoop final : public InnerLoop {
     flat.insert(flat.end(), x_[1].begin(), x_[1].end());
     return flat;
   }
+  using InnerLoop::loss;
   [[nodiscard]] double loss() const {
     double sum = 0;
     for (std::size_t i = 0; i < 2; ++i) {
