@@ -36,7 +36,8 @@ struct MuonMatrix {
 /// One update, kernels::muon_step, with gradients times kernels::clip_coefficient(clip,
 /// sqrt(*squares)) and the rate numbers->lr; values, momentum (arrays.first) and working copies
 /// stay as they are where *squares is not finite. scratch: muon_scratch_bytes in any state, aligned
-/// as a DeviceArray is. 15 products, and 82 bytes moved an element beside them, 84 with `working`.
+/// as a DeviceArray is. 15 products; beside them 82 bytes moved an element, 84 with `working`, and
+/// five times 16 for each of the shorter side's square.
 /// DETERMINISM: the same bits in every run; on another kind of device cuBLASLt may add otherwise.
 void muon_step(Stream& stream, Blas& blas, const MuonRule& rule, const MuonMatrix& matrix,
                const OptimizerArrays& arrays, const StepNumbers* numbers, const double* squares,

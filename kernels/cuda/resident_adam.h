@@ -15,7 +15,8 @@ class ResidentAdam : public ResidentValues {
   /// anything else.
   [[nodiscard]] virtual float* device_gradients() = 0;
   /// Whether InnerLoop::gradients leaves them on the device alone from now on; at first it copies
-  /// them to the host too.
+  /// them to the host too. While they stay, InnerLoop::gradient is out of date, and
+  /// InnerLoop::apply_gradients is not to be called.
   virtual void keep_gradients_on_device(bool keep) = 0;
   /// First (0) or second (1) moments, with all that the host has written of them
   /// (InnerLoop::wrote_moments) once `stream()` has got so far. REQUIRES: AdamW.

@@ -310,6 +310,7 @@ std::span<float> CudaLoop::gradient(std::size_t parameter) {
 }
 
 double CudaLoop::apply_gradients(StepIndex t) {
+  ISTHMUS_CHECK(!gradients_stay_, t.value());
   static_cast<void>(gradient(0));
   return apply_gradients(t, gradients_mirror_.data());
 }

@@ -85,6 +85,7 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentAdam {
   void read_values(CanonicalRange elements) override;
   /// Queues the copy and returns.
   void wrote_values(CanonicalRange elements) override;
+  /// THROWS: SystemError as adam_moments. Of another optimizer than AdamW it does nothing.
   void read_moments(CanonicalRange elements) override;
   void wrote_moments(CanonicalRange elements) override;
   [[nodiscard]] float* device_values() override { return values_.data(); }
@@ -100,6 +101,7 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentAdam {
   /// Announces all gradients at its end.
   InnerStep gradients(StepIndex t, const GradientReady& on_ready) override;
   [[nodiscard]] std::span<float> gradient(std::size_t parameter) override;
+  /// REQUIRES: gradients do not stay on the device, where the host's are of an earlier step.
   double apply_gradients(StepIndex t) override;
   /// The same with `gradients`, (elements,) in pinned memory, of another rank maybe.
   double apply_gradients(StepIndex t, const float* gradients);
@@ -112,6 +114,7 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentAdam {
                                      const ParameterSource& source) override;
   [[nodiscard]] double learning_rate(StepIndex t) const override { return schedule_.at(t); }
   [[nodiscard]] AdamSettings adam_settings() const override;
+  /// THROWS: as CudaMoments; the loop is as it was then.
   [[nodiscard]] AdamMoments adam_moments(std::size_t parameter) override;
   void reset_optimizer() override;
   /// The same form as LanguageModelLoop's: a run may go on elsewhere.
@@ -139,6 +142,7 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentAdam {
   };
 
   void allocate();
+  [[nodiscard]] CudaMoments& moments();  // made, where nobody has asked for them before
   /// Before others than the one beside the step read or write what a step leaves behind.
   void settle_beside() const {
     if (beside_ != nullptr) beside_->values_are_asked_for();

@@ -8,15 +8,20 @@ namespace isthmus {
 
 AdamSettings CudaLoop::adam_settings() const { return adam_settings_of(options_.inner); }
 
-AdamMoments CudaLoop::adam_moments(std::size_t parameter) {
+CudaMoments& CudaLoop::moments() {
   ISTHMUS_CHECK(optimizer_.has_value());
   if (!moments_) moments_.emplace(options_.inner, layout_, *optimizer_);
-  return moments_->of(parameters_[parameter].elements);
+  return *moments_;
 }
 
+AdamMoments CudaLoop::adam_moments(std::size_t parameter) {
+  return moments().of(parameters_[parameter].elements);
+}
+
+// Mirrors that are made after it would have to be read then.
 void CudaLoop::read_moments(CanonicalRange range) {
   settle_beside();
-  if (moments_) moments_->read(stream_, range);
+  if (optimizer_ && options_.inner.optimizer == "adamw") moments().read(stream_, range);
 }
 
 void CudaLoop::wrote_moments(CanonicalRange range) {

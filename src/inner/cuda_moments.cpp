@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inner/cuda_moments.h"
 
+#include <fmt/format.h>
+
 #include <cstddef>
 
 #include "inner/optimizer.h"
+#include "isthmus/errors.h"
 
 namespace isthmus {
 
@@ -11,8 +14,17 @@ CudaMoments::CudaMoments(const InnerConfig& config, const ModelLayout& layout,
                          const CudaOptimizer& optimizer)
     : optimizer_(optimizer), all_{0, layout.elements()} {
   check_adamw(config);
-  first_ = cuda::PinnedArray<float>(static_cast<std::size_t>(all_.size()));
-  second_ = cuda::PinnedArray<float>(static_cast<std::size_t>(all_.size()));
+  const auto size = static_cast<std::size_t>(all_.size());
+  try {
+    first_ = cuda::PinnedArray<float>(size);
+    second_ = cuda::PinnedArray<float>(size);
+  } catch (const SystemError& error) {
+    throw SystemError(
+        fmt::format("outer.method takes Adam's update over: Adam's moments on the host need {} "
+                    "bytes of pinned memory ({}); take another outer.method, such as \"ddp\" or "
+                    "\"diloco\", or set train.device = \"cpu\"",
+                    2 * size * sizeof(float), error.what()));
+  }
 }
 
 AdamMoments CudaMoments::of(CanonicalRange elements) const {

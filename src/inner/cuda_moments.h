@@ -15,7 +15,8 @@ namespace isthmus {
 
 class CudaMoments {
  public:
-  /// THROWS: ConfigError when the optimizer is not AdamW.
+  /// THROWS: ConfigError when the optimizer is not AdamW; SystemError, naming outer.method and the
+  /// bytes, where the mirrors cannot be pinned.
   CudaMoments(const InnerConfig& config, const ModelLayout& layout, const CudaOptimizer& optimizer);
 
   [[nodiscard]] AdamMoments of(CanonicalRange elements) const;

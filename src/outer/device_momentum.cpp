@@ -52,9 +52,9 @@ class DeviceMomentum final : public FrozenMomentum {
 
   // The arrays go first, and what is queued may use them.
   ~DeviceMomentum() override {
+    adam_.keep_gradients_on_device(false);  // whatever becomes of the stream: others go on with it
     try {
       stream().synchronize();
-      adam_.keep_gradients_on_device(false);
     } catch (const std::exception& error) {
       log_warning("1bit-adam on a device: {}", error.what());
     }

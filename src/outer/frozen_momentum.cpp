@@ -59,14 +59,16 @@ class HostMomentum final : public FrozenMomentum {
     end_->restore(bucket, residual);
   }
 
+  // The loop is told at once, since a round that fails after this one ends the step; of all, which
+  // `mix` has read, since it may copy a part at once.
   void take(std::size_t bucket, std::span<const float> mean) override {
     momentum_[bucket].for_each([&](std::size_t begin, std::span<float> m) {
       std::ranges::copy(mean.subspan(begin, m.size()), m.begin());
     });
+    inner_.wrote_moments(all_elements(inner_));
   }
 
   void step(const AdamStep& step) override {
-    inner_.wrote_moments(all_elements(inner_));
     inner_.read_values(all_elements(inner_));
     for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
       const Parameter& parameter = inner_.parameters()[i];

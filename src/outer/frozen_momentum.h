@@ -23,6 +23,7 @@ namespace isthmus::outer {
 class FrozenMomentum : public WorkerEnd {
  public:
   /// The variance is frozen, and these lanes have one; nothing has been lost yet.
+  /// THROWS: cuda::OutOfDeviceMemory, for the runs of lanes; this is of no use afterwards.
   virtual void begin(const std::vector<Bucket>& buckets) = 0;
   /// As outer::gradient_norm, of the gradients that the inner loop has computed; of an idle one
   /// these are zero.
@@ -40,8 +41,8 @@ class FrozenMomentum : public WorkerEnd {
     InnerLoop& inner, std::shared_ptr<const Codec> codec);
 
 /// `adam`: what is behind `inner`; borrowed. Buckets have at most `bucket_values`. All memory of
-/// the device but for the runs of lanes is taken here. THROWS: cuda::OutOfDeviceMemory, SystemError
-/// for want of pinned memory, and where there is no device.
+/// the device but for the runs of lanes, `begin`'s, is taken here. THROWS: cuda::OutOfDeviceMemory,
+/// SystemError for want of pinned memory, and where there is no device.
 [[nodiscard]] std::unique_ptr<FrozenMomentum> frozen_momentum_on_device(const InnerLoop& inner,
                                                                         const Codec& codec,
                                                                         std::size_t bucket_values,

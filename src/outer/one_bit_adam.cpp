@@ -10,8 +10,10 @@
 #include "core/all_elements.h"
 #include "core/check.h"
 #include "core/log.h"
+#include "kernels/cuda/device.h"
 #include "kernels/optimizer.h"
 #include "outer/frozen_variance.h"
+#include "outer/outer_placement.h"
 
 namespace isthmus::outer {
 namespace {
@@ -122,7 +124,13 @@ void OneBitAdam::find_active_lanes() {
   for (const Bucket& bucket : buckets_) {
     masked_lanes_ -= static_cast<std::int64_t>(bucket.values);
   }
-  momentum_->begin(buckets_);
+  try {
+    momentum_->begin(buckets_);
+  } catch (const cuda::OutOfDeviceMemory& error) {  // another program may have taken it meanwhile
+    momentum_ = frozen_momentum_on_host(inner_, codec_);
+    momentum_->begin(buckets_);
+    log_cpu_computes(error);
+  }
   mean_.emplace(sizes_of(buckets_),
                 CompressedMean::Options{.codec = codec_, .kind = kind_, .patience = patience_},
                 exchange_, momentum_.get());

@@ -35,8 +35,10 @@ namespace isthmus::outer {
 
 class OneBitAdam final : public OuterStrategy {
  public:
-  /// device: what is behind `inner`, for the compressed stage to be computed there; or null.
-  /// THROWS: ConfigError where the inner optimizer is not AdamW; as frozen_momentum_on_device.
+  /// device: what is behind `inner`, for the compressed stage to be computed there, or on the host
+  /// should memory for it be missing at the freeze, which is logged; or null.
+  /// THROWS: ConfigError where the inner optimizer is not AdamW; as its loop's adam_moments and as
+  /// frozen_momentum_on_device.
   OneBitAdam(const MethodInfo& method, const OuterOptions& options, InnerLoop& inner,
              Exchange& exchange, std::size_t bucket_values = kBucketValues,
              cuda::ResidentAdam* device = nullptr);

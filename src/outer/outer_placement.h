@@ -31,10 +31,14 @@ namespace isthmus::outer {
     cuda::ResidentValues& values);
 
 /// The same with the state in pinned memory. What has no form on a device, and where memory of
-/// either kind does not suffice, which is logged, is make_outer_strategy's.
+/// either kind does not suffice, which is logged, is make_outer_strategy's. THROWS: SystemError
+/// where the inner loop has no memory for what that asks it for (InnerLoop::adam_moments).
 [[nodiscard]] std::unique_ptr<OuterStrategy> make_outer_strategy_beside_device(
     std::string_view name, const OuterOptions& options, InnerLoop& inner, Exchange& exchange,
     cuda::ResidentValues& values);
+
+/// Says so, with the want of memory that made it so.
+void log_cpu_computes(const SystemError& want);
 
 /// As make_outer_strategy, with the state in the lanes of all ranks of the worker's site; on the
 /// first one, which reaches all by `call`. The others run `serve_outer_state` once for each call.

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,14 +49,21 @@ std::unique_ptr<OuterStrategy> make_outer_strategy_beside_device(std::string_vie
                                                                  Exchange& exchange,
                                                                  cuda::ResidentValues& values) {
   const MethodRow& row = checked_method(name, options);
+  std::optional<SystemError> want;
   if (row.make_beside_device != nullptr) {
     try {
       return row.make_beside_device(row.info, options, inner, exchange, values, KeptIn::kPinned);
     } catch (const SystemError& error) {
-      log_info("the CPU computes on the outer state, for want of memory: {}", error.what());
+      want = error;
     }
   }
-  return row.make(row.info, options, inner, exchange);
+  std::unique_ptr<OuterStrategy> strategy = row.make(row.info, options, inner, exchange);
+  if (want) log_cpu_computes(*want);  // it may have wanted the same memory
+  return strategy;
+}
+
+void log_cpu_computes(const SystemError& want) {
+  log_info("the CPU computes on the outer state, for want of memory: {}", want.what());
 }
 
 namespace {

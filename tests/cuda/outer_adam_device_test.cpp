@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda/device_test.h"
@@ -141,6 +142,54 @@ TEST_F(OneBitOnDevice, GoesOnFromTheOthersCheckpoint) {
     EXPECT_TRUE(train({}, true, stop + 1, kSteps, &of_host).states == straight.states) << stop;
     EXPECT_TRUE(train({}, false, stop + 1, kSteps, &of_device).states == straight.states) << stop;
   }
+}
+
+/// The second bucket's round of a step is lost to its member.
+class CutExchange final : public Exchange {
+ public:
+  CutExchange(Exchange& real, int cut_at) : real_(real), cut_at_(cut_at) {}
+  [[nodiscard]] Rank self() const override { return real_.self(); }
+  [[nodiscard]] int members() const override { return real_.members(); }
+  [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
+  Ticket begin(Contribution contribution) override { return real_.begin(std::move(contribution)); }
+  [[nodiscard]] bool poll(const Ticket& ticket) override { return real_.poll(ticket); }
+  [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
+                                                      Duration patience) override {
+    Expected<Reduced, ExchangeError> mean = real_.wait(ticket, patience);
+    if (ticket.id.sent.value() != cut_at_ || ticket.id.fragment.value() != 1) return mean;
+    return Unexpected(ExchangeError{.peer = Rank(1), .what = "cut"});
+  }
+  [[nodiscard]] ByteCounts bytes() const override { return real_.bytes(); }
+
+ private:
+  Exchange& real_;
+  std::int64_t cut_at_;
+};
+
+// What the first bucket's round gave stands, wherever the moments are and whoever computes.
+TEST_F(OneBitOnDevice, ARoundThatFailsLeavesWhatTheOnesBeforeItGave) {
+  const auto cut = [](bool resident_loop, bool on_device, int at) {
+    MemoryState state;
+    run_in_process(1, [&](WorkerContext& context) {
+      AdamLoop real({});
+      std::optional<ResidentAdamLoop> resident;
+      if (resident_loop) resident.emplace(real);
+      InnerLoop& inner = resident_loop ? static_cast<InnerLoop&>(*resident) : real;
+      CutExchange exchange(context.exchange, at);
+      outer::OneBitAdam strategy(one_bit(), {.one_bit_adam = {.freeze = kFreeze}}, inner, exchange,
+                                 kBucket, on_device ? &*resident : nullptr);
+      for (int t = 1; t < kFreeze + 2; ++t) static_cast<void>(strategy.step());
+      if (at > 0) {
+        EXPECT_THROW(static_cast<void>(strategy.step()), PeerError);
+      }
+      inner.save(state);
+    });
+    return state;
+  };
+  const MemoryState host = cut(false, false, kFreeze + 2);
+  EXPECT_FALSE(host == cut(false, false, 0)) << "nothing was given";
+  EXPECT_TRUE(cut(true, false, kFreeze + 2) == host);
+  EXPECT_TRUE(cut(true, true, kFreeze + 2) == host);
 }
 
 TEST_F(OneBitOnDevice, IsWhatARunWithItsWeightsOnADeviceTakes) {

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of outer state on the (emulated) device: as much as was said, and words where it ends.
+#include <algorithm>
 #include <cmath>
 #include <latch>
+#include <string>
+#include <vector>
 
+#include "core/log.h"
 #include "cuda/device_test.h"
 #include "cuda/resident_adam_loop.h"
 #include "cuda/resident_loop.h"
@@ -18,6 +22,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing_support::LosingExchange;
+using testing_support::MemoryState;
 using testing_support::QuadraticLoop;
 using testing_support::ResidentLoop;
 
@@ -120,6 +125,96 @@ TEST_F(OuterMemory, ThatIsMissingLeavesTheCompressedStageToTheCpu) {
   EXPECT_FALSE(gradients_stay());
   cuda::emulated::set_device_memory(std::size_t{4} << 30);
   EXPECT_TRUE(gradients_stay());
+}
+
+/// AdamW whose moments have no room on the host.
+class NoRoomForMoments final : public InnerLoop {
+ public:
+  explicit NoRoomForMoments(InnerLoop& real) : real_(real) {}
+  [[nodiscard]] std::span<const Parameter> parameters() const override {
+    return real_.parameters();
+  }
+  InnerStep train_step(StepIndex t) override { return real_.train_step(t); }
+  [[nodiscard]] double learning_rate(StepIndex t) const override { return real_.learning_rate(t); }
+  [[nodiscard]] AdamSettings adam_settings() const override { return real_.adam_settings(); }
+  [[nodiscard]] AdamMoments adam_moments(std::size_t) override {
+    throw SystemError("no room for moments");
+  }
+
+ private:
+  InnerLoop& real_;
+};
+
+TEST_F(OuterMemory, ThatTheCpuMissesTooIsNotSaidToBeLeftToIt) {
+  testing_support::AdamLoop real({});
+  testing_support::ResidentAdamLoop resident(real);
+  NoRoomForMoments inner(resident);
+  std::vector<std::string> lines;
+  set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  run_in_process(1, [&](WorkerContext& context) {
+    EXPECT_THROW(static_cast<void>(outer::make_outer_strategy_beside_device(
+                     "1bit-adam", {}, inner, context.exchange, resident)),
+                 SystemError);
+  });
+  set_log_sink({});
+  EXPECT_THAT(lines, testing::IsEmpty());
+}
+
+// The runs of lanes are known at the freeze only: as the CPU goes on there, so it does where a run
+// is taken up after it.
+TEST_F(OuterMemory, ThatIsMissingAtTheFreezeLeavesTheCompressedStageToTheCpu) {
+  constexpr int kFreeze = 2, kSteps = 6;
+  const OuterOptions options{.one_bit_adam = {.freeze = kFreeze}};
+  struct Outcome {
+    MemoryState inner, outer;
+    bool stayed = false;  // gradients, on the device
+  };
+  // `full_after`: steps after which the device has no memory left.
+  const auto train = [&](int first, int last, Outcome* from, int full_after) {
+    testing_support::AdamLoop real({});
+    testing_support::ResidentAdamLoop inner(real);
+    Outcome outcome;
+    run_in_process(1, [&](WorkerContext& context) {
+      const auto strategy = outer::make_outer_strategy_beside_device("1bit-adam", options, inner,
+                                                                     context.exchange, inner);
+      if (full_after == first - 1) cuda::emulated::set_device_memory(held());
+      if (from != nullptr) {
+        inner.load(from->inner);
+        strategy->load(from->outer);
+      }
+      for (int t = first; t <= last; ++t) {
+        static_cast<void>(strategy->step());
+        if (full_after == t) cuda::emulated::set_device_memory(held());
+      }
+      outcome.stayed = std::isnan(inner.gradient(0)[0]);
+      inner.save(outcome.inner);
+      strategy->save(outcome.outer);
+    });
+    cuda::emulated::set_device_memory(std::size_t{4} << 30);
+    static_cast<void>(inner.gradients(StepIndex(last + 1), {}));
+    EXPECT_FALSE(std::isnan(inner.gradient(0)[0])) << "the strategy is gone";
+    return outcome;
+  };
+  Outcome middle = train(1, kFreeze + 1, nullptr, kSteps);
+  const Outcome straight = train(1, kSteps, nullptr, kSteps);
+  EXPECT_TRUE(straight.stayed);
+  std::vector<std::string> lines;
+  set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  const Outcome full = train(1, kSteps, nullptr, 1);
+  const Outcome resumed = train(kFreeze + 2, kSteps, &middle, kFreeze + 1);
+  set_log_sink({});
+  for (const Outcome* outcome : {&full, &resumed}) {
+    EXPECT_FALSE(outcome->stayed);
+    EXPECT_TRUE(outcome->inner == straight.inner);
+    EXPECT_TRUE(outcome->outer == straight.outer);
+  }
+  EXPECT_EQ(std::ranges::count_if(lines,
+                                  [](const std::string& line) {
+                                    return line.find(
+                                               "the CPU computes on the outer state, for "
+                                               "want of memory: ") != std::string::npos;
+                                  }),
+            2);
 }
 
 TEST_F(OuterMemory, SufficesForALostRoundOnceItIsHeld) {

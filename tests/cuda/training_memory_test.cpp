@@ -13,7 +13,10 @@ constexpr std::size_t kAll = std::size_t{4} << 30;
 
 class CudaLoopMemory : public CudaLoopTest {
  protected:
-  void TearDown() override { cuda::emulated::set_device_memory(kAll); }
+  void TearDown() override {
+    cuda::emulated::set_device_memory(kAll);
+    cuda::emulated::set_largest_pinned(kAll);
+  }
   [[nodiscard]] static std::size_t held() {
     const cuda::DeviceMemory memory = cuda::device_memory();
     return memory.total_bytes - memory.free_bytes;
@@ -161,6 +164,27 @@ TEST_F(CudaLoopMemory, ThatEndsSaysWhatWasNeededAndWhatLowersIt) {
     EXPECT_THAT(error.what(), AllOf(Not(HasSubstr("train.recompute")), Not(HasSubstr("precision")),
                                     Not(HasSubstr("micro_batches")), HasSubstr("smaller")));
   }
+}
+
+TEST_F(CudaLoopMemory, OfAdamsMomentsThatCannotBePinnedSaysWhoNeedsItAndWhatHelps) {
+  CudaLoop loop(tiny_options("gpt2"), batches_.provider());
+  const auto refused = [&](const auto& ask) {
+    try {
+      ask();
+      FAIL() << "moments were pinned";
+    } catch (const SystemError& error) {
+      const std::string bytes = std::to_string(8 * all_elements(loop).size()) + " bytes";
+      EXPECT_THAT(error.what(),
+                  AllOf(HasSubstr("outer.method"), HasSubstr("Adam's moments on the host"),
+                        HasSubstr(bytes), HasSubstr("train.device = \"cpu\"")));
+    }
+  };
+  const auto ask = [&] { static_cast<void>(loop.adam_moments(0)); };
+  cuda::emulated::set_largest_pinned(1000);
+  refused(ask);
+  refused([&] { loop.read_moments(all_elements(loop)); });
+  cuda::emulated::set_largest_pinned(kAll);
+  ask();
 }
 
 TEST_F(CudaLoopMemory, ASelectiveRecomputationIsRefusedByName) {

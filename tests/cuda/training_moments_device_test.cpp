@@ -27,7 +27,6 @@ std::vector<float> as_they_stand(InnerLoop& loop) {
 }
 
 std::vector<float> moments_now(InnerLoop& loop) {
-  static_cast<void>(loop.adam_moments(0));
   loop.read_moments(all_elements(loop));
   return as_they_stand(loop);
 }
@@ -134,7 +133,18 @@ TEST_F(DeviceMoments, OthersThatTakeTheirPlaceAreReadAndNotWrittenOver) {
 TEST_F(DeviceMoments, AreRefusedWhereTheOptimizerIsAnotherOne) {
   options_.inner.optimizer = "sgd";
   CudaLoop loop(options_, batches_.provider());
+  loop.read_moments(all_elements(loop));  // of none
   EXPECT_THROW(static_cast<void>(loop.adam_moments(0)), ConfigError);
+}
+
+TEST_F(DeviceMoments, GradientsThatStayThereAreNotAppliedFromTheHost) {
+  CudaLoop loop(options_, batches_.provider());
+  loop.keep_gradients_on_device(true);
+  static_cast<void>(loop.gradients(StepIndex(1), {}));
+  EXPECT_DEATH(static_cast<void>(loop.apply_gradients(StepIndex(1))), "gradients_stay_");
+  loop.keep_gradients_on_device(false);
+  static_cast<void>(loop.gradients(StepIndex(1), {}));
+  EXPECT_GT(loop.apply_gradients(StepIndex(1)), 0);
 }
 
 TEST_F(DeviceMoments, OfAMeshGoToAllRanksBeforeTheNextUpdate) {

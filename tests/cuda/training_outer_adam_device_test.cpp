@@ -16,6 +16,7 @@ using testing_support::anchors_of;
 using OuterState = testing_support::MemoryState;
 
 constexpr int kWorkers = 2;
+constexpr int kRanks = 2;  // of a mesh
 constexpr int kSteps = 9;
 constexpr int kFreeze = 4;            // last step of the warm-up, or of changing variances
 constexpr std::int64_t kShort = 5;    // tokens, since many runs are made
@@ -84,6 +85,10 @@ Outcome train(const Method& method, const Loops& loops, int first, int last,
     }
     std::vector<double> losses;
     for (int t = first; t <= last; ++t) losses.push_back(strategy->step().inner.loss);
+    if (auto* const mesh = dynamic_cast<CudaMesh*>(loop.get())) {
+      static_cast<void>(mesh->gradients(StepIndex(last + 1), {}));  // ranks take over what is new
+      EXPECT_THAT(values_of_ranks(*mesh, kRanks), testing::Each(values_now(*mesh))) << last;
+    }
     if (to != nullptr) {
       Checkpoint& checkpoint = (*to)[w];
       checkpoint.local = values_now(*loop);
@@ -212,7 +217,6 @@ TEST_P(OuterAdam, IsThatOfTheCpuAndGoesOnOnTheOtherSide) {
 }
 
 TEST_P(OuterAdam, OnAMeshOfDevicesIsThatOfTheCpusMesh) {
-  constexpr int kRanks = 2;
   const LanguageModelOptions options = with_ranks(options_, kRanks);
   const Loops devices = [&](BatchProvider batches) {
     return std::make_unique<CudaMesh>(options, std::move(batches), on_devices(kRanks));
