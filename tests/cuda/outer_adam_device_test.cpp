@@ -157,7 +157,7 @@ class CutExchange final : public Exchange {
                                                       Duration patience) override {
     Expected<Reduced, ExchangeError> mean = real_.wait(ticket, patience);
     if (ticket.id.sent.value() != cut_at_ || ticket.id.fragment.value() != 1) return mean;
-    return Unexpected(ExchangeError{.peer = Rank(1), .what = "cut"});
+    return Unexpected<ExchangeError>(ExchangeError{.peer = Rank(1), .what = "cut"});
   }
   [[nodiscard]] ByteCounts bytes() const override { return real_.bytes(); }
 
