@@ -23,7 +23,14 @@ class CudaMeshModel final : public MeshModel {
  public:
   CudaMeshModel(const ModelLayout& canonical, float* weights, const LanguageModelOptions& options,
                 const CudaMeshOptions& mesh)
-      : own_(canonical, weights),
+      : own_(
+            canonical, weights,
+            [this](TensorRange tensors) {
+              collect(RankValues::kWeights, tensors, own_.canonical());
+            },
+            [this](TensorRange tensors) {
+              hand_out(RankValues::kWeights, tensors, own_.canonical());
+            }),
         mesh_(options.mesh),
         key_copies_(key_copies(canonical.shape(), options.mesh.tp)),
         team_(options.mesh, mesh.devices, options.patience),
@@ -53,7 +60,7 @@ class CudaMeshModel final : public MeshModel {
 
   [[nodiscard]] LossSum loss(const float* weights, const TokenBatch& batch) override {
     const bool own = weights == own_.canonical();
-    if (own) give_own();
+    if (own) own_.give();
     std::vector<LossSum> sums(ranks_.size());
     run([&](std::size_t i) {
       if (!own) ranks_[i]->use(weights);
@@ -87,12 +94,12 @@ class CudaMeshModel final : public MeshModel {
   }
   void update(double lr, double gradient_scale, float* weights) override {
     ISTHMUS_CHECK(weights == own_.canonical());
-    give_own();  // where there was no pass before, as where a joiner replays results
+    own_.give();  // where there was no pass before, as where a joiner replays results
     run([&](std::size_t i) { ranks_[i]->update(lr, gradient_scale); });
     own_.ranks_updated();
   }
-  void read_weights(CanonicalRange elements) override { own_.read(elements, collect_own()); }
-  void wrote_weights(CanonicalRange elements) override { own_.wrote(elements, collect_own()); }
+  void read_weights(CanonicalRange elements) override { own_.read(elements); }
+  void wrote_weights(CanonicalRange elements) override { own_.wrote(elements); }
   void reset_optimizer(std::int64_t updates) override {
     run([&](std::size_t i) { ranks_[i]->reset_optimizer(updates); });
   }
@@ -107,14 +114,6 @@ class CudaMeshModel final : public MeshModel {
  private:
   void run(const std::function<void(std::size_t rank)>& body) { team_.run(body); }
 
-  void give_own() {
-    own_.give(
-        [this](TensorRange tensors) { hand_out(RankValues::kWeights, tensors, own_.canonical()); });
-  }
-  [[nodiscard]] KeptWeights::Move collect_own() {
-    return
-        [this](TensorRange tensors) { collect(RankValues::kWeights, tensors, own_.canonical()); };
-  }
   void collect(RankValues what, TensorRange tensors, float* canonical) {
     run([&](std::size_t i) {
       if (ranks_[i]->position().dp == 0) ranks_[i]->collect(what, tensors, canonical);
@@ -127,7 +126,7 @@ class CudaMeshModel final : public MeshModel {
   LossSum train(const float* weights, const TokenBatch& batch, double gradient_scale,
                 std::vector<TensorSquares>* squares) {
     ISTHMUS_CHECK(weights == own_.canonical());
-    give_own();
+    own_.give();
     std::vector<LossSum> sums(ranks_.size());
     run([&](std::size_t i) {
       sums[i] = ranks_[i]->train(batch, gradient_scale);

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <span>
+#include <utility>
 
 #include "inner/weight_copies.h"
 
@@ -13,25 +14,28 @@ namespace isthmus {
 
 class KeptWeights {
  public:
-  /// canonical (elements,): borrowed. The ranks have nothing yet.
-  KeptWeights(const ModelLayout& layout, float* canonical)
-      : copies_(layout), elements_(layout.elements()), canonical_(canonical) {}
-
   /// Moves tensors between the canonical weights and the ranks'.
   using Move = std::function<void(TensorRange tensors)>;
+  /// canonical (elements,): borrowed. collect: from the ranks, hand_out: to them. The ranks have
+  /// nothing yet.
+  KeptWeights(const ModelLayout& layout, float* canonical, Move collect, Move hand_out)
+      : copies_(layout),
+        elements_(layout.elements()),
+        canonical_(canonical),
+        collect_(std::move(collect)),
+        hand_out_(std::move(hand_out)) {}
 
   [[nodiscard]] float* canonical() const { return canonical_; }
   [[nodiscard]] CanonicalRange all() const { return {0, elements_}; }
   [[nodiscard]] TensorRange all_tensors() const { return copies_.all(); }
 
-  /// Canonical values of these elements are right afterwards; `collect` brings the ranks'.
-  void read(CanonicalRange elements, const Move& collect);
+  /// Canonical values of these elements are right afterwards.
+  void read(CanonicalRange elements);
   /// Others have written these canonical elements; the rest of a tensor that was written in part is
   /// collected where the ranks have it.
-  void wrote(CanonicalRange elements, const Move& collect);
-  /// The ranks have the canonical weights afterwards; `hand_out` gives them. RETURNS: whether it
-  /// was called.
-  bool give(const Move& hand_out);
+  void wrote(CanonicalRange elements);
+  /// The ranks have the canonical weights afterwards. RETURNS: whether they lacked any.
+  bool give();
   /// The ranks have updated all weights.
   void ranks_updated() { copies_.ranks_updated(); }
   /// The ranks have lost theirs.
@@ -42,11 +46,12 @@ class KeptWeights {
 
  private:
   [[nodiscard]] std::span<float> values_of(TensorRange tensors) const;
-  void keep_written(std::size_t tensor, CanonicalRange elements, const Move& collect);
+  void keep_written(std::size_t tensor, CanonicalRange elements);
 
   WeightCopies copies_;
   std::int64_t elements_;
   float* canonical_;
+  Move collect_, hand_out_;
 };
 
 }  // namespace isthmus

@@ -193,7 +193,14 @@ class ProcessMesh final : public MeshModel {
       : zero_(options.zero >= 1),
         alike_(options.mesh.tp == 1 ||
                (options.codecs.data == "fp32" && options.codecs.state == "fp32")),
-        own_(canonical, weights),
+        own_(
+            canonical, weights,
+            [this](TensorRange tensors) {
+              collect(RankValues::kWeights, tensors, own_.canonical());
+            },
+            [this](TensorRange tensors) {
+              hand_out(RankValues::kWeights, tensors, own_.canonical());
+            }),
         process_(canonical, options, ranks, {}) {}
   // The others cannot be told of an end that comes by an error; they are not left waiting either.
   ~ProcessMesh() override {
@@ -234,10 +241,10 @@ class ProcessMesh final : public MeshModel {
     }
   }
   void read_weights(CanonicalRange elements) override {
-    if (zero_) own_.read(elements, collect_own());
+    if (zero_) own_.read(elements);
   }
   void wrote_weights(CanonicalRange elements) override {
-    if (zero_) own_.wrote(elements, collect_own());
+    if (zero_) own_.wrote(elements);
   }
   void reset_optimizer(std::int64_t updates) override {
     run({.ask = Ask::kReset, .what = updates}, {});
@@ -264,9 +271,7 @@ class ProcessMesh final : public MeshModel {
   /// The ranks have the mesh's own weights.
   void give_own() {
     others_.reset();
-    const bool given = own_.give(
-        [this](TensorRange tensors) { hand_out(RankValues::kWeights, tensors, own_.canonical()); });
-    if (given) run({.ask = Ask::kSpread}, {});
+    if (own_.give()) run({.ask = Ask::kSpread}, {});
   }
 
   /// The ranks have `weights`, of an evaluation: several batches come with the same ones.
@@ -285,10 +290,6 @@ class ProcessMesh final : public MeshModel {
     others_ = digest;
   }
 
-  [[nodiscard]] KeptWeights::Move collect_own() {
-    return
-        [this](TensorRange tensors) { collect(RankValues::kWeights, tensors, own_.canonical()); };
-  }
   void collect(RankValues what, TensorRange tensors, float* canonical) {
     run({.ask = Ask::kCollect, .what = static_cast<std::int64_t>(what), .tensors = tensors},
         {.collected = canonical});
