@@ -7,7 +7,6 @@
 #include <cmath>
 #include <utility>
 
-#include "core/check.h"
 #include "core/log.h"
 #include "isthmus/errors.h"
 #include "outer/flat_view.h"
@@ -49,24 +48,15 @@ void HostWorkerEnd::restore(std::size_t bucket, std::span<const float> residual)
 }
 
 CompressedMean::CompressedMean(std::vector<std::size_t> buckets, Options options,
-                               Exchange& exchange, WorkerEnd* worker)
+                               Exchange& exchange, WorkerEnd& worker)
     : buckets_(std::move(buckets)),
       options_(std::move(options)),
       exchange_(exchange),
-      own_end_(worker == nullptr ? std::make_unique<HostWorkerEnd>(buckets_, options_.codec)
-                                 : nullptr),
-      worker_(worker == nullptr ? *own_end_ : *worker) {
+      worker_(worker) {
   if (!options_.codec->error_feedback()) return;
   for (std::size_t k = 0; k < buckets_.size(); ++k) {
     owner_.push_back(std::make_shared<OwnerResidual>());
   }
-}
-
-std::vector<RoundReport> CompressedMean::run(StepIndex t, bool fit, bool commit,
-                                             const FillBucket& fill, const Take& take) {
-  ISTHMUS_CHECK(own_end_ != nullptr);
-  own_end_->set_fill(fill);
-  return run(t, fit, commit, take);
 }
 
 std::vector<RoundReport> CompressedMean::run(StepIndex t, bool fit, bool commit, const Take& take) {

@@ -68,10 +68,10 @@ class CompressedMean {
     ReductionKind kind = ReductionKind::kAuto;
     Duration patience{0};
   };
-  /// The vector comes in buckets of so many values, one round each. Borrows the exchange, and the
-  /// worker's end; null: one of its own, on the host.
+  /// The vector comes in buckets of so many values, one round each. Borrows the exchange and the
+  /// worker's end.
   CompressedMean(std::vector<std::size_t> buckets, Options options, Exchange& exchange,
-                 WorkerEnd* worker = nullptr);
+                 WorkerEnd& worker);
 
   /// Takes a bucket's mean.
   using Take = std::function<void(std::size_t bucket, std::span<const float> mean)>;
@@ -80,9 +80,6 @@ class CompressedMean {
   /// called for it, on any worker, and what its encodings have lost is forgotten. `commit`: the
   /// last round commits. THROWS: PeerError when a round fails.
   std::vector<RoundReport> run(StepIndex t, bool fit, bool commit, const Take& take);
-  /// The same of what `fill` writes. REQUIRES: an end of its own.
-  std::vector<RoundReport> run(StepIndex t, bool fit, bool commit, const FillBucket& fill,
-                               const Take& take);
 
   /// Residuals at both ends start from zero.
   void forget();
@@ -100,7 +97,6 @@ class CompressedMean {
   std::vector<std::size_t> buckets_;
   Options options_;
   Exchange& exchange_;
-  std::unique_ptr<HostWorkerEnd> own_end_;  // or none
   WorkerEnd& worker_;
   std::vector<std::shared_ptr<OwnerResidual>> owner_;  // co-owned by the rounds in flight
 };

@@ -133,7 +133,7 @@ void OneBitAdam::find_active_lanes() {
   }
   mean_.emplace(sizes_of(buckets_),
                 CompressedMean::Options{.codec = codec_, .kind = kind_, .patience = patience_},
-                exchange_, momentum_.get());
+                exchange_, *momentum_);
 }
 
 std::vector<RoundReport> OneBitAdam::finish() {

@@ -46,9 +46,7 @@ ZeroOneAdam::ZeroOneAdam(const MethodInfo& method, const OuterOptions& options, 
       schedule_(options_),
       buckets_(make_buckets(inner.parameters(), bucket_values)) {
   static_cast<void>(inner.adam_moments(0));  // refuses another inner optimizer now
-  mean_.emplace(sizes_of(buckets_),
-                CompressedMean::Options{.codec = codec_, .kind = kind_, .patience = patience_},
-                exchange_);
+  make_mean();
 }
 
 StepReport ZeroOneAdam::step() {
@@ -88,28 +86,28 @@ StepReport ZeroOneAdam::compressed_step(StepIndex t) {
   const auto b1 = static_cast<float>(adam_.beta1);
   inner_.read_moments(all_elements(inner_));
   bool counted = false;
-  report.rounds = mean_->run(
-      t, std::isfinite(report.inner.grad_norm), t.value() % commit_every_ == 0,
-      [&](std::size_t bucket, std::size_t begin, std::span<float> tile) {
-        FlatView gradient;
-        for (const Slice& slice : buckets_[bucket].slices) {
-          gradient.append(inner_.gradient(slice.parameter).subspan(slice.begin, slice.size));
-        }
-        gradient.read(begin, tile);
-        for (float& g : tile) g *= clip;
-      },
-      [&](std::size_t bucket, std::span<const float> mean) {
-        counted = true;
-        for (const Slice& slice : buckets_[bucket].slices) {
-          const AdamMoments moments = inner_.adam_moments(slice.parameter);
-          for (std::size_t k = slice.begin; k < slice.begin + slice.size; ++k) {
-            const bool active = moments.second[k] > 0;
-            moments.first[k] =
-                active ? b1 * moments.first[k] + (1 - b1) * mean[k - slice.begin] : 0.0f;
-          }
-          mean = mean.subspan(slice.size);
-        }
-      });
+  own_end_->set_fill([this, clip](std::size_t bucket, std::size_t begin, std::span<float> tile) {
+    FlatView gradient;
+    for (const Slice& slice : buckets_[bucket].slices) {
+      gradient.append(inner_.gradient(slice.parameter).subspan(slice.begin, slice.size));
+    }
+    gradient.read(begin, tile);
+    for (float& g : tile) g *= clip;
+  });
+  report.rounds =
+      mean_->run(t, std::isfinite(report.inner.grad_norm), t.value() % commit_every_ == 0,
+                 [&](std::size_t bucket, std::span<const float> mean) {
+                   counted = true;
+                   for (const Slice& slice : buckets_[bucket].slices) {
+                     const AdamMoments moments = inner_.adam_moments(slice.parameter);
+                     for (std::size_t k = slice.begin; k < slice.begin + slice.size; ++k) {
+                       const bool active = moments.second[k] > 0;
+                       moments.first[k] =
+                           active ? b1 * moments.first[k] + (1 - b1) * mean[k - slice.begin] : 0.0f;
+                     }
+                     mean = mean.subspan(slice.size);
+                   }
+                 });
   if (!counted) return report;  // no worker had a finite gradient
   inner_.wrote_moments(all_elements(inner_));
   inner_.read_values(all_elements(inner_));
@@ -161,16 +159,15 @@ std::vector<RoundReport> ZeroOneAdam::synchronise(StepIndex t) {
   const bool commit = t.value() / commit_every_ != last_sync_.value() / commit_every_;
   inner_.read_moments(all_elements(inner_));
   std::vector<char> settled(buckets_.size());
-  std::vector<RoundReport> reports = mean_->run(
-      t, !partial_, commit,
-      [&](std::size_t bucket, std::size_t begin, std::span<float> tile) {
-        FlatView moved;
-        for (const Slice& slice : buckets_[bucket].slices) {
-          moved.append(moved_[slice.parameter].span().subspan(slice.begin, slice.size));
-        }
-        moved.read(begin, tile);
-      },
-      [&](std::size_t bucket, std::span<const float> mean) {
+  own_end_->set_fill([this](std::size_t bucket, std::size_t begin, std::span<float> tile) {
+    FlatView moved;
+    for (const Slice& slice : buckets_[bucket].slices) {
+      moved.append(moved_[slice.parameter].span().subspan(slice.begin, slice.size));
+    }
+    moved.read(begin, tile);
+  });
+  std::vector<RoundReport> reports =
+      mean_->run(t, !partial_, commit, [&](std::size_t bucket, std::span<const float> mean) {
         settled[bucket] = 1;
         for (const Slice& slice : buckets_[bucket].slices) {
           const std::span<float> m = inner_.adam_moments(slice.parameter).first;
@@ -225,12 +222,17 @@ void ZeroOneAdam::begin_local_steps() {
   last_sync_ = steps_;
 }
 
+void ZeroOneAdam::make_mean() {
+  own_end_.emplace(sizes_of(buckets_), codec_);
+  mean_.emplace(sizes_of(buckets_),
+                CompressedMean::Options{.codec = codec_, .kind = kind_, .patience = patience_},
+                exchange_, *own_end_);
+}
+
 // A mean of its own, so that no residual of a gradient meets a sum of momenta.
 void ZeroOneAdam::find_active_lanes() {
   buckets_ = active_buckets(inner_, bucket_values_);
-  mean_.emplace(sizes_of(buckets_),
-                CompressedMean::Options{.codec = codec_, .kind = kind_, .patience = patience_},
-                exchange_);
+  make_mean();
 }
 
 std::vector<RoundReport> ZeroOneAdam::finish() {

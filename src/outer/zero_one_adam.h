@@ -57,6 +57,8 @@ class ZeroOneAdam final : public OuterStrategy {
   void forget_movement(const Bucket& bucket);
   /// Phase B begins: the variance is frozen and the syncs start from x as it is.
   void begin_local_steps();
+  /// The compressed mean of the buckets.
+  void make_mean();
   /// Its mask, and the compressed mean over what is not masked.
   void find_active_lanes();
   [[nodiscard]] bool local() const { return !anchor_.empty(); }
@@ -80,7 +82,8 @@ class ZeroOneAdam final : public OuterStrategy {
   ZeroOneSchedule schedule_;
   StepIndex steps_;
   std::vector<Bucket> buckets_;  // all lanes in phase A, active ones in B
-  std::optional<CompressedMean> mean_;
+  std::optional<HostWorkerEnd> own_end_;
+  std::optional<CompressedMean> mean_;  // of it
   // Phase B, by parameter.
   std::vector<StateArray> anchor_;
   std::vector<StateArray> moved_;  // u

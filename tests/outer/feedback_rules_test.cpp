@@ -228,16 +228,17 @@ TEST(Poison, GivesUpTheWindowsOfAllFragments) {
 
 TEST(CompressedMean, AMeanThatIsNotFiniteIsTakenByNobodyAndOwesNothing) {
   run_in_process(3, [](WorkerContext& context) {
-    outer::CompressedMean mean(
-        {3, 3}, {.codec = make_codec("bf16:ef"), .patience = std::chrono::minutes(1)},
-        context.exchange);
+    const std::shared_ptr<const Codec> codec = make_codec("bf16:ef");
+    outer::HostWorkerEnd end({3, 3}, codec);
+    end.set_fill([](std::size_t bucket, std::size_t, std::span<float> tile) {
+      std::ranges::fill(tile, bucket == 0 ? 3.01e38f : 1.001f);
+    });
+    outer::CompressedMean mean({3, 3}, {.codec = codec, .patience = std::chrono::minutes(1)},
+                               context.exchange, end);
     std::vector<std::size_t> taken;
-    const auto reports = mean.run(
-        StepIndex(1), true, true,
-        [](std::size_t bucket, std::size_t, std::span<float> tile) {
-          std::ranges::fill(tile, bucket == 0 ? 3.01e38f : 1.001f);
-        },
-        [&](std::size_t bucket, std::span<const float>) { taken.push_back(bucket); });
+    const auto reports =
+        mean.run(StepIndex(1), true, true,
+                 [&](std::size_t bucket, std::span<const float>) { taken.push_back(bucket); });
     EXPECT_EQ(reports.size(), 2u);
     EXPECT_EQ(taken, std::vector<std::size_t>{1});
     EXPECT_THAT(mean.residual(0), ::testing::Each(0.0f));

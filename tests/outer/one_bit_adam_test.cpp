@@ -350,23 +350,22 @@ TEST(CompressedMean, LosesNoMass) {
     std::vector<double> put(kValues), sent(kValues), held(kValues);
     std::mutex mutex;
     run_in_process(kWorkers, [&](WorkerContext& context) {
+      const std::shared_ptr<const Codec> made = make_codec(codec);
+      outer::HostWorkerEnd end({kValues}, made);
       outer::CompressedMean mean(
-          {kValues},
-          {.codec = make_codec(codec), .kind = ReductionKind::kReduce, .patience = Duration::max()},
-          context.exchange);
+          {kValues}, {.codec = made, .kind = ReductionKind::kReduce, .patience = Duration::max()},
+          context.exchange, end);
       const Rng rng{static_cast<std::uint64_t>(context.rank.value()), Stream::kTestData};
       for (int t = 1; t <= kSteps; ++t) {
         std::vector<float> u(kValues);
         for (std::size_t i = 0; i < kValues; ++i) {
           u[i] = static_cast<float>(rng.normal(i, static_cast<std::uint32_t>(t)));
         }
-        static_cast<void>(mean.run(
-            StepIndex(t), true, true,
-            [&](std::size_t, std::size_t begin, std::span<float> tile) {
-              std::copy_n(u.begin() + static_cast<std::ptrdiff_t>(begin), tile.size(),
-                          tile.begin());
-            },
-            [&](std::size_t, std::span<const float> values) {
+        end.set_fill([&](std::size_t, std::size_t begin, std::span<float> tile) {
+          std::copy_n(u.begin() + static_cast<std::ptrdiff_t>(begin), tile.size(), tile.begin());
+        });
+        static_cast<void>(
+            mean.run(StepIndex(t), true, true, [&](std::size_t, std::span<const float> values) {
               if (context.rank != Rank(0)) return;
               for (std::size_t i = 0; i < kValues; ++i) sent[i] += static_cast<double>(values[i]);
             }));
