@@ -89,7 +89,9 @@ __device__ inline Softmax joined(const CrossEntropy<T>& ce, std::int64_t r, doub
   return {static_cast<float>(top), total};
 }
 
-template <typename T, int kPack>
+// kShared: of columns that ranks share. A kernel of its own, so that one device's has no registers
+// for what it does not do.
+template <typename T, int kPack, bool kShared>
 __global__ void __launch_bounds__(kRowThreads) row_kernel(CrossEntropy<T> ce) {
   __shared__ float tops[kWarp];
   __shared__ double totals[kWarp];
@@ -108,12 +110,15 @@ __global__ void __launch_bounds__(kRowThreads) row_kernel(CrossEntropy<T> ce) {
     return;
   }
   double found = 0;
-  const Softmax softmax = ce.shares != nullptr
-                              ? joined(ce, r, &found)
-                              : row_softmax<T, kPack>(ce.vocab, logits, tops, totals);
+  Softmax softmax;
+  if constexpr (kShared) {
+    softmax = joined(ce, r, &found);
+  } else {
+    softmax = row_softmax<T, kPack>(ce.vocab, logits, tops, totals);
+  }
   if (threadIdx.x == 0) {  // alone, since logarithms and quotients in double take long
     const double log_z = static_cast<double>(softmax.top) + log(softmax.total);
-    if (ce.shares == nullptr) found = static_cast<double>(static_cast<float>(logits[target]));
+    if constexpr (!kShared) found = static_cast<double>(static_cast<float>(logits[target]));
     ce.row_losses[2 * r] = log_z - found;
     ce.row_losses[2 * r + 1] = ce.z_loss * log_z * log_z;
     // d(log_z)/d(logit) is the softmax, so the z-loss only widens its factor.
@@ -167,12 +172,11 @@ template <typename T>
 void cross_entropy(Stream& stream, const CrossEntropy<T>& ce) {
   if (ce.rows == 0) return;
   constexpr int kPack = 16 / sizeof(T);
-  const LaunchShape shape = rows_shape(ce.rows);
-  if (fits_packs(kPack, ce.logits, ce.ld)) {
-    launch(stream, shape, row_kernel<T, kPack>, ce);
-  } else {
-    launch(stream, shape, row_kernel<T, 1>, ce);
-  }
+  const bool packs = fits_packs(kPack, ce.logits, ce.ld);
+  const auto kernel = ce.shares != nullptr
+                          ? (packs ? row_kernel<T, kPack, true> : row_kernel<T, 1, true>)
+                          : (packs ? row_kernel<T, kPack, false> : row_kernel<T, 1, false>);
+  launch(stream, rows_shape(ce.rows), kernel, ce);
   launch(stream, {.threads = dim3(kTotalsThreads)}, totals_kernel, ce.rows, ce.targets,
          static_cast<const double*>(ce.row_losses), ce.totals);
 }
