@@ -124,8 +124,7 @@ constexpr std::int64_t kMostRanksThatShare = 256;
 std::optional<DeviceObstacle> too_many_ranks(const Config& config) {
   for (const SiteConfig& site : config.sites) {
     if (std::int64_t{site.tp} * site.pp * site.dp <= kMostRanksThatShare) continue;
-    return DeviceObstacle{fmt::format("a mesh of {} x {} x {} ranks at site {}", site.tp, site.pp,
-                                      site.dp, site.name),
+    return DeviceObstacle{mesh_text(site),
                           fmt::format("at most {} ranks share outer state", kMostRanksThatShare),
                           "placement = \"host\", or fewer ranks"};
   }
