@@ -59,6 +59,7 @@ CudaChunk::CudaChunk(RankLayout layout, const CudaChunkOptions& options, CudaGro
                      cuda::Blas& blas, cuda::Stream& stream)
     : layout_(std::move(layout)),
       stream_(stream),
+      blas_(blas),
       table_(table_of(layout_)),
       mirror_(elements()),
       values_(in_array(layout_)),
@@ -75,9 +76,8 @@ CudaChunk::CudaChunk(RankLayout layout, const CudaChunkOptions& options, CudaGro
       model_options(options.model, layout_, tensor, tensor != nullptr ? tensor->size() : 1);
   head_ = cuda::DeviceArray<std::byte>(
       static_cast<std::size_t>(CudaModel::bytes(layout_.local(), model).logits));
-  model.blas = &blas;
   model.head = head_.data();
-  for (Slot& slot : slots_) slot.model = make_cuda_model(layout_.local(), model);
+  for (Slot& slot : slots_) slot.model = make_cuda_model(layout_.local(), model, blas);
 
   std::vector<cuda::ParameterRun> parts;
   for (std::size_t t = 0; t < layout_.local().tensors().size(); ++t) {
@@ -242,7 +242,8 @@ void CudaChunk::write_squares(TensorSquares& squares) {
 void CudaChunk::update(double lr, double gradient_scale) {
   static_cast<void>(values());  // the optimizer writes the rounded ones along
   optimizer_.prepare(stream_, lr, gradient_scale);
-  optimizer_.queue(stream_, values_.data(), gradients_.data(), working_.data(), no_clip_.data());
+  optimizer_.queue(stream_, blas_, values_.data(), gradients_.data(), working_.data(),
+                   no_clip_.data());
   stream_.synchronize();  // then the next update's numbers may be written
   optimizer_.count();
 }

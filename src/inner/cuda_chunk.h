@@ -102,6 +102,7 @@ class CudaChunk {
 
   RankLayout layout_;
   cuda::Stream& stream_;
+  cuda::Blas& blas_;
   CanonicalRange table_{0, 0};
   cuda::PinnedArray<float> mirror_;
   cuda::DeviceArray<float> values_, gradients_, added_;  // added_: of a table, from elsewhere

@@ -91,7 +91,7 @@ void CudaLoop::allocate() {
     optimizer_.emplace(options_.inner, layout_, stream_);
   }
   batches_.emplace(cuda_batches_shape(layout_, options_), provider_);
-  model_ = make_cuda_model(layout_, cuda_model_options(options_, settings_));
+  model_ = make_cuda_model(layout_, cuda_model_options(options_, settings_), blas_);
   if (peers_ == nullptr) return;
   std::int64_t end = layout_.elements();
   for (const std::int64_t first : CudaModel::final_points(layout_)) {
@@ -232,7 +232,7 @@ void CudaLoop::queue_update(StepIndex t) {
     cuda::squared_norm(stream_, layout_.elements(), gradients_.data(), &totals->squares,
                        squares_.data());
     cuda::guard_step(stream_, &totals->losses, &totals->squares);
-    optimizer_->queue(stream_, values_.data(), gradients_.data(), working_.data(),
+    optimizer_->queue(stream_, blas_, values_.data(), gradients_.data(), working_.data(),
                       &totals->squares);
     cuda::copy(stream_, &host_totals_.data()->squares, &totals->squares, 1);
   });

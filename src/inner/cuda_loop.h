@@ -192,6 +192,7 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentAdam {
   cuda::DeviceArray<float> gradients_;        // between steps, and forward only: a source's values
   cuda::DeviceArray<double> squares_;         // scratch of the norm
   cuda::DeviceArray<CudaStepTotals> totals_;
+  cuda::Blas blas_;                         // of passes and of updates
   std::optional<CudaOptimizer> optimizer_;  // none when forward only
   // Once they are asked for; `save` settles them.
   mutable std::optional<CudaMoments> moments_;

@@ -70,16 +70,16 @@ class CudaModelOf final : public CudaModel {
   using Memory = cuda::DeviceArray<std::byte>;
 
  public:
-  CudaModelOf(const ModelLayout& layout, const CudaModelOptions& options)
+  CudaModelOf(const ModelLayout& layout, const CudaModelOptions& options, cuda::Blas& blas)
       : layout_(layout),
         options_(options),
         block_(make_block<T>(layout.shape())),
-        cudnn_(make_cudnn(layout.shape(), options)) {
+        cudnn_(make_cudnn(layout.shape(), options)),
+        blas_(blas) {
     const std::size_t workspace = workspace_of(cudnn_);
     const Bytes bytes = bytes_of<T>(layout, options, workspace);
     activations_ = Memory(static_cast<std::size_t>(bytes.activations));
     if (options.head == nullptr) head_ = Memory(static_cast<std::size_t>(bytes.logits));
-    if (options.blas == nullptr) own_blas_ = std::make_unique<cuda::Blas>();
     Carver activations(activations_.data());
     Carver head(options.head == nullptr ? head_.data() : options.head);
     arena_.emplace(activations, head, layout, *block_, options, workspace);
@@ -157,7 +157,7 @@ class CudaModelOf final : public CudaModel {
     ISTHMUS_CHECK(tokens.sequences * tokens.length <= options_.sequences * options_.length,
                   tokens.sequences, tokens.length);
     return {.stream = stream,
-            .blas = own_blas_ == nullptr ? *options_.blas : *own_blas_,
+            .blas = blas_,
             .sequences = tokens.sequences,
             .length = tokens.length,
             .tables = arena().tables,
@@ -326,7 +326,7 @@ class CudaModelOf final : public CudaModel {
   CudaModelOptions options_;
   std::unique_ptr<const CudaBlock<T>> block_;
   std::unique_ptr<cuda::CudnnAttention> cudnn_;  // or none
-  std::unique_ptr<cuda::Blas> own_blas_;         // or none
+  cuda::Blas& blas_;
   Memory activations_, head_;
   const float* last_ = nullptr;  // of stage_forward: this + the branch is the last layer's output
   std::optional<const CudaArena<T>> arena_;
@@ -357,9 +357,9 @@ std::int64_t CudaModel::array_elements(const ModelLayout& layout) {
 }
 
 std::unique_ptr<CudaModel> make_cuda_model(const ModelLayout& layout,
-                                           const CudaModelOptions& options) {
-  if (options.bf16) return std::make_unique<CudaModelOf<kernels::Bf16>>(layout, options);
-  return std::make_unique<CudaModelOf<float>>(layout, options);
+                                           const CudaModelOptions& options, cuda::Blas& blas) {
+  if (options.bf16) return std::make_unique<CudaModelOf<kernels::Bf16>>(layout, options, blas);
+  return std::make_unique<CudaModelOf<float>>(layout, options, blas);
 }
 
 }  // namespace isthmus

@@ -43,9 +43,9 @@ struct CudaModelOptions {
   CudaGroup* tensor = nullptr;
   int tensor_ranks = 1;  // of such a group, for who counts bytes without one
   VocabularyShare vocabulary = {};
-  // What models that take turns on one stream can share, borrowed; null: a model has its own.
-  cuda::Blas* blas = nullptr;
-  std::byte* head = nullptr;  // Bytes::logits, of nothing that stays from one call to the next
+  /// Bytes::logits that models which take turns on one stream can share, borrowed, since nothing
+  /// stays there from one call to the next; null: a model has its own.
+  std::byte* head = nullptr;
 };
 
 /// A batch in device memory, (sequences, length) each. REQUIRES: ids in [0, vocab), targets below
@@ -116,9 +116,11 @@ class CudaModel {
                               const CudaTokens& tokens, const CudaGradients& gradients) = 0;
 };
 
-/// `layout` is borrowed. THROWS: ConfigError where the device's kernels do not take the shape, and
-/// where cuDNN is asked for and is not there or does not; OutOfDeviceMemory.
+/// `layout` and `blas`, of the stream on which the passes will be, are borrowed. THROWS:
+/// ConfigError where the device's kernels do not take the shape, and where cuDNN is asked for and
+/// is not there or does not; OutOfDeviceMemory.
 [[nodiscard]] std::unique_ptr<CudaModel> make_cuda_model(const ModelLayout& layout,
-                                                         const CudaModelOptions& options);
+                                                         const CudaModelOptions& options,
+                                                         cuda::Blas& blas);
 
 }  // namespace isthmus

@@ -79,8 +79,7 @@ CudaOptimizer::CudaOptimizer(const InnerConfig& config, const ModelLayout& layou
       host_numbers_(1) {
   const std::vector<cuda::ParameterRun> parts = parts_of(config, layout);
   parts_ = cuda::DeviceArray<cuda::ParameterRun>(parts.size());
-  if (!matrices_.empty()) blas_ = std::make_unique<cuda::Blas>();
-  cuda::copy(stream, parts_.data(), parts.data(), parts.size());  // once all memory is there
+  cuda::copy(stream, parts_.data(), parts.data(), parts.size());
   reset(stream);
   stream.synchronize();  // `parts` ends here
 }
@@ -114,8 +113,9 @@ void CudaOptimizer::prepare(cuda::Stream& stream, double lr, std::optional<doubl
   cuda::copy(stream, numbers_.data(), host_numbers_.data(), 1);
 }
 
-void CudaOptimizer::queue(cuda::Stream& stream, float* values, const float* gradients,
-                          kernels::Bf16* working, const double* squares) const {
+void CudaOptimizer::queue(cuda::Stream& stream, cuda::Blas& blas, float* values,
+                          const float* gradients, kernels::Bf16* working,
+                          const double* squares) const {
   const cuda::OptimizerArrays arrays{.values = values,
                                      .gradients = gradients,
                                      .first = moment(0),
@@ -128,7 +128,7 @@ void CudaOptimizer::queue(cuda::Stream& stream, float* values, const float* grad
     cuda::sgd_step(stream, parts, arrays, config_.nesterov, numbers_.data(), squares);
   }
   for (const cuda::MuonMatrix& matrix : matrices_) {
-    cuda::muon_step(stream, *blas_, {.momentum = config_.momentum, .nesterov = config_.nesterov},
+    cuda::muon_step(stream, blas, {.momentum = config_.momentum, .nesterov = config_.nesterov},
                     matrix, arrays, numbers_.data(), squares, scratch_.data());
   }
 }

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -32,8 +31,8 @@ class CudaOptimizer {
   /// Queues one update: gradients are clipped by their norm, whose square is *squares; what is not
   /// finite changes nothing. Reads what `prepare` has put down, so it may be recorded as a graph,
   /// the second time at the earliest (cuda::Blas).
-  void queue(cuda::Stream& stream, float* values, const float* gradients, kernels::Bf16* working,
-             const double* squares) const;
+  void queue(cuda::Stream& stream, cuda::Blas& blas, float* values, const float* gradients,
+             kernels::Bf16* working, const double* squares) const;
   /// The update that was queued has been done and changed something.
   void count() { ++updates_; }
 
@@ -65,7 +64,6 @@ class CudaOptimizer {
   cuda::DeviceArray<cuda::ParameterRun> parts_;
   cuda::DeviceArray<float> moments_;  // first, then second, as far as there are any
   std::vector<cuda::MuonMatrix> matrices_;
-  std::unique_ptr<cuda::Blas> blas_;  // with matrices
   cuda::DeviceArray<std::byte> scratch_;
   cuda::DeviceArray<cuda::StepNumbers> numbers_;
   cuda::PinnedArray<cuda::StepNumbers> host_numbers_;

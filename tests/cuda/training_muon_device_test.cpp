@@ -50,6 +50,7 @@ TEST_P(CudaLoopMuon, UpdatesAreThoseOfTheCpuOnTheSameGradients) {
     options_.inner.clip = kClip;
     options_.inner.weight_decay = 0.1;
     cuda::Stream stream;
+    cuda::Blas blas;
     CudaOptimizer there(options_.inner, layout, stream);
     InnerOptimizer here(options_.inner, layout);
     kernels::ThreadTeam team(2);
@@ -65,7 +66,7 @@ TEST_P(CudaLoopMuon, UpdatesAreThoseOfTheCpuOnTheSameGradients) {
       const auto gradients = cuda::on_device(stream, g);
       here.update(team, lr, kernels::clip_coefficient(kClip, kNorm), expected, g);
       there.prepare(stream, lr);
-      there.queue(stream, values.data(), gradients.data(), working.data(), squares.data());
+      there.queue(stream, blas, values.data(), gradients.data(), working.data(), squares.data());
       stream.synchronize();
       there.count();
     }
