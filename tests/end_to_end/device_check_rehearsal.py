@@ -122,8 +122,9 @@ import sys
 with open(sys.argv[sys.argv.index("--log-file") + 1], "w") as log:
     log.write("==PROF== Connected\\n")
     log.write('"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\\n')
-    for name, us in [("gemm", "7,000"), ("adamw_kernel(A, B)", "3,000"), ("gemm", "1,500"), ("norm<64>(float)", "500"),
-                     ("gemm", "1,000"), ("adamw_kernel(A, B)", "2,000"), ("gemm", "9,000")]:
+    update, norm = "isthmus::cuda::<unnamed>::adamw_kernel(A, B)", "void (anonymous namespace)::norm<(int)64>(float)"
+    for name, us in [("gemm", "7,000"), (update, "3,000"), ("gemm", "1,500"), (norm, "500"), ("gemm", "1,000"),
+                     (update, "2,000"), ("gemm", "9,000")]:
         log.write(f'"0","{{name}}","gpu__time_duration.sum","ns","{{us}}"\\n')
 """
 LDD = """#!{python} -IS
@@ -247,6 +248,8 @@ def everything_is_well(folder):
     profile = kinds["ncu"][0]
     require(profile["whole_step"] and profile["launches"] == 4 and profile["ms"] == 0.005, profile)
     require(profile["kernels"][0] == {"kernel": "gemm", "launches": 2, "us": 2.5}, profile)
+    kernels = [each["kernel"] for each in profile["kernels"]]
+    require(kernels == ["gemm", "isthmus::cuda::adamw_kernel", "norm<(int)64>"], kernels)
     names = [line["test"] for line in kinds["test"]]
     require(
         names[:2] == ["matmul_cuda_test", "attention_cuda_test"] and names[-1] == "other_cuda_test" and len(names) == 8,
@@ -407,6 +410,17 @@ def without_tools_and_cudnn(folder):
         require([line["tool"] for line in kinds["absent"]] == ["ncu", "compute-sanitizer"], kinds["absent"])
 
 
+def tools_that_do_not_work(folder):
+    """No failure of the code that is checked."""
+    pack = Pack(folder)
+    for tool in ("ncu", "compute-sanitizer"):
+        pack.program(folder / "bin" / tool, "#!/bin/sh\necho Device not supported\nexit 1\n")
+    kinds = pack.check("ncu", "sanitizers")
+    lines = kinds["ncu"] + kinds["sanitizer"]
+    require(len(lines) == 9 and {line["verdict"] for line in lines} == {"unusable"}, lines)
+    require("Device not supported" in lines[0]["message"], lines[0])
+
+
 def archives(folder):
     pack = Pack(folder / "one", tests={"matmul_cuda_test": {"A.A": "ok"}})
     other = Pack(folder / "two", tests={"norm_cuda_test": {"N.A": "ok"}})
@@ -482,6 +496,7 @@ def main():
         no_time,
         nothing_to_run_on,
         without_tools_and_cudnn,
+        tools_that_do_not_work,
         archives,
         ended_from_outside,
         filters_are_looked_up,
