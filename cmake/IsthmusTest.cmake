@@ -49,6 +49,7 @@ function(isthmus_test_target target kind)
   set_target_properties(${target} PROPERTIES ISTHMUS_TEST_FILES "")
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_BINARY_DIR}/tests/generated)
   target_link_libraries(${target} PRIVATE isthmus_flags GTest::gmock GTest::gtest)
+  isthmus_precompiled(${target} TESTS)
 endfunction()
 
 function(isthmus_test name)
