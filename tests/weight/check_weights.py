@@ -24,6 +24,19 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 WEIGHTS = ("full", "nightly", "gpu", "torch", "fuzz")
 NOT_QUICK = re.compile(r"\bfork\(|_EXIT\(|_DEATH\(|\bpopen\(|\bsocket\(|make_zmq_|TcpListener|[\"/]zmq_\w+\.h\"")
 NIGHT = "ISTHMUS_NIGHTLY=1"
+# What the nightly entry of a test has more of, for the table: by day, at night.
+MORE = {
+    "end_to_end_killed_at_points": "a few points; each point with each method",
+    "inner_zero_test": "a covering set of model, mesh and level; their product",
+    "mesh_emulated_test": "12 steps; 50",
+    "mesh_of_shares_emulated_test": "10 steps; 30",
+    "sim_hostile_sweep_test": "30 and 10 seeds; 300 and 100",
+    "training_muon_emulated_test": "12 steps; 50",
+    "training_steps_emulated_test": "12 steps; 50",
+    "transport_exchange_epochs_test": "20 seeds of a kind; 150",
+    "transport_standing_in_test": "20 seeds of a kind; 150",
+    "transport_taking_back_test": "20 seeds of a kind; 150",
+}
 
 
 class Entry:
@@ -65,6 +78,8 @@ def nightly_of(entries):
             yield f"{entry.name}: another command than that of {twin.name}"
         elif sorted(entry.environment) != sorted([*twin.environment, NIGHT]):
             yield f"{entry.name}: another environment than that of {twin.name} and {NIGHT}"
+        elif twin.name not in MORE:
+            yield f"{twin.name}: MORE does not say what the nightly entry has more of"
 
 
 def tests_of(program):
@@ -129,17 +144,18 @@ def seconds_of(build):
 def table_of(entries, build):
     """One row for each entry that is not nightly."""
     costs = seconds_of(build)
-    yield "| entry | program | labels | at night | seconds |"
+    lines = (build / "tests/entries.txt").read_text().splitlines()
+    programs = {line.split()[0]: line.split()[2] for line in lines}
+    yield "| entry | program | labels | by day; at night | seconds |"
     yield "|---|---|---|---|--:|"
     for name in sorted(entries):
         entry = entries[name]
         if "nightly" in entry.labels or "fuzz" in entry.labels:
             continue
-        program = pathlib.Path(entry.program or (entry.command or [""])[0]).name
-        program = program if entry.program else "script"
+        program = programs.get(name, "script")
         labels = ", ".join(label for label in ("quick", "full", "gpu", "mpi", "python", "torch", "sanitized", "threads")
                            if label in entry.labels and not (label == "full" and "quick" in entry.labels))
-        night = "more" if f"{name}_nightly" in entries else ""
+        night = MORE.get(name, "") if f"{name}_nightly" in entries else ""
         seconds = f"{costs[name]:.1f}" if costs.get(name) else ""
         yield f"| `{name}` | {program} | {labels} | {night} | {seconds} |"
 
