@@ -42,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(Shares, ExchangeHubSweep, ::testing::Bool(),
 
 TEST_P(ExchangeHubSweep, AHubMayDieAtWhateverMoment) {
   std::size_t deaths = 0;
-  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+  for (const std::uint64_t seed : sweep_seeds(seeds_of_a_kind())) {
     const SweptSchedule schedule(seed);
     Plan plan = GetParam() ? plan_in_moving_shares(seed) : plan_of(seed);
     plan.members = 2 + static_cast<int>(seed % 3);
@@ -79,7 +79,7 @@ TEST_P(ExchangeHubSweep, AHubMayDieAtWhateverMoment) {
     }
     if (schedule.failed()) continue;
   }
-  EXPECT_GT(deaths, kSeeds);
+  EXPECT_GT(deaths, seeds_of_a_kind());
 }
 
 // Sites that find each other may lose the hub and one another on the way.

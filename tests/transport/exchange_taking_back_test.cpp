@@ -38,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(Coordinators, TakingBackSweep, ::testing::Bool(),
 TEST_P(TakingBackSweep, WhoIsLeftGoesBackToOneStepAtWhateverMomentAMemberDies) {
   int back = 0;
   std::int64_t furthest = 0;
-  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+  for (const std::uint64_t seed : sweep_seeds(seeds_of_a_kind())) {
     const SweptSchedule schedule(seed);
     const SteppingPlan plan = stepping_plan(seed);
     EngineNet net = stepping_net(plan, seed, GetParam());
@@ -61,13 +61,13 @@ TEST_P(TakingBackSweep, WhoIsLeftGoesBackToOneStepAtWhateverMomentAMemberDies) {
     back += run.times_back();
     furthest = std::max(furthest, run.furthest_back());
   }
-  EXPECT_GT(back, static_cast<int>(kSeeds / 2));
+  EXPECT_GT(back, static_cast<int>(seeds_of_a_kind() / 2));
   EXPECT_GT(furthest, 4);
 }
 
 TEST_P(TakingBackSweep, WhoComesBackTakesPartAfterAStepThatAllCommit) {
   int joined = 0;
-  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+  for (const std::uint64_t seed : sweep_seeds(seeds_of_a_kind())) {
     const SweptSchedule schedule(seed);
     SteppingPlan plan = stepping_plan(seed);
     plan.steps = 22;
@@ -91,12 +91,12 @@ TEST_P(TakingBackSweep, WhoComesBackTakesPartAfterAStepThatAllCommit) {
     EXPECT_EQ(run.evicted(), 0);
     joined += back ? 1 : 0;
   }
-  EXPECT_GT(joined, static_cast<int>(kSeeds / 2));
+  EXPECT_GT(joined, static_cast<int>(seeds_of_a_kind() / 2));
 }
 
 TEST(TakingBackHubSweep, AHubMayDieAtWhateverMoment) {
   int back = 0;
-  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+  for (const std::uint64_t seed : sweep_seeds(seeds_of_a_kind())) {
     const SweptSchedule schedule(seed);
     const SteppingPlan plan = stepping_plan(seed);
     EngineNet net = stepping_net(plan, seed, true);
@@ -156,7 +156,7 @@ TEST(TakingBack, WhoDiffersIsLeftOutAndTheOthersTakeItsStepsAgain) {
 // failed one comes again. What has failed has failed: who waits for it ends, with its cause.
 TEST_P(TakingBackSweep, ARoundThatHasFailedFailsWhenItComesAgain) {
   int failed_again = 0;
-  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+  for (const std::uint64_t seed : sweep_seeds(seeds_of_a_kind())) {
     const SweptSchedule schedule(seed);
     SteppingPlan plan = stepping_plan(seed);
     plan.buckets = 2;

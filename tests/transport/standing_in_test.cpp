@@ -331,7 +331,7 @@ INSTANTIATE_TEST_SUITE_P(OneLevelAndTwo, LateSweep,
 
 TEST_P(LateSweep, EveryRoundIsAppliedOnceByAllWhoeverIsLateOrDiesOrComesBackOrGoes) {
   int without = 0, joined = 0, left = 0;
-  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+  for (const std::uint64_t seed : sweep_seeds(seeds_of_a_kind())) {
     const SweptSchedule schedule(seed);
     const Plan plan = LateSweep::plan(seed);
     EngineNet net = LateSweep::net(plan, seed);
@@ -365,9 +365,9 @@ TEST_P(LateSweep, EveryRoundIsAppliedOnceByAllWhoeverIsLateOrDiesOrComesBackOrGo
     without += run.rounds_without_late();
   }
   if (sweeping()) return;
-  EXPECT_GT(without, static_cast<int>(kSeeds));  // the schedules are none of nothing
-  EXPECT_GT(joined, static_cast<int>(kSeeds / 8));
-  EXPECT_GT(left, static_cast<int>(kSeeds / 8));
+  EXPECT_GT(without, static_cast<int>(seeds_of_a_kind()));  // the schedules are none of nothing
+  EXPECT_GT(joined, static_cast<int>(seeds_of_a_kind() / 8));
+  EXPECT_GT(left, static_cast<int>(seeds_of_a_kind() / 8));
 }
 
 }  // namespace
