@@ -167,8 +167,8 @@ void SiteSession::open_exchange() {
           .on_shares = [this](const ShareMove& m) { log_info("{}", words_of(m, names())); },
           .connections = most_streams(links_),
           .deadline = round_deadline(config_),
-          .may_stand_in = [this](StepIndex sent) { return lateness_.may_stand_in(sent); },
-          .on_stood_in = [this](const StoodIn& round) { lateness_.stood_in(round); },
+          .may_proxy = [this](StepIndex sent) { return lateness_.may_stand_in(sent); },
+          .on_proxy_round = [this](const ProxyRound& round) { lateness_.stood_in(round); },
           .on_round = [this](Rank, const SyncId& id, Duration took) { rounds_.took(id, took); }});
 }
 

@@ -160,7 +160,7 @@ MAX_METHODS = 40
 MAX_MEMBERS = 20
 BIG_CLASSES = [
     "Avx2", "Avx512",  # the vocabulary of an instruction set, a line a function
-    "CudaLoop", "ExchangeEngine", "HubRun", "LinkEngine", "Loader", "Round", "RunDirectory",
+    "CudaLoop", "HubRun", "LinkEngine", "Loader", "RunDirectory",
     "SiteBoard", "SiteSession", "Training",
 ]
 

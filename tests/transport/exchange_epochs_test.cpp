@@ -258,7 +258,7 @@ TEST(ExchangeEpochs, WhoIsGivenUpForGoodGoesThoughItSpeaksFirst) {
 // it has joined, have come: nobody may take it for lost.
 TEST(ExchangeEpochs, ANextProcessMayBeFasterThanTheNewsOfTheFormerOne) {
   const auto engine = [](int self) {
-    return ExchangeEngine({.self = Rank(self), .members = 3, .elastic = true});
+    return ExchangeEngine({.self = Rank(self), .members = 3, .exchange = {.elastic = true}});
   };
   ExchangeEngine first = engine(0), member = engine(1);
   Outbox news, out;

@@ -203,13 +203,13 @@ TEST(TakingBack, NothingCountsUntilTheMemberHasGoneBack) {
     settle();
     for (int m = 0; m < 3; ++m) {
       ASSERT_TRUE(net.engine(m).take({FragmentId(0), StepIndex(t)}).has_value());
-      EXPECT_EQ(net.engine(m).uncommitted(), t == 2);
+      EXPECT_EQ(net.engine(m).rollback().uncommitted(), t == 2);
     }
   }
   net.kill(2);
   settle();
   for (const int m : {0, 1}) {
-    EXPECT_TRUE(net.engine(m).uncommitted());
+    EXPECT_TRUE(net.engine(m).rollback().uncommitted());
     begin(m, 3, true);
   }
   settle();
@@ -218,8 +218,8 @@ TEST(TakingBack, NothingCountsUntilTheMemberHasGoneBack) {
     ASSERT_FALSE(third.has_value());
     EXPECT_EQ(third.error().kind, ExchangeError::Kind::kTakenBack);
     EXPECT_THAT(third.error().what, ::testing::HasSubstr("since step 1"));
-    EXPECT_EQ(net.engine(m).go_back(), StepIndex(1));
-    EXPECT_FALSE(net.engine(m).uncommitted());
+    EXPECT_EQ(net.engine(m).rollback().go_back(), StepIndex(1));
+    EXPECT_FALSE(net.engine(m).rollback().uncommitted());
   }
   begin(0, 2, true);  // the other one has yet to
   settle();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who goes of members that cannot get values to one another. Time is a number.
-#include "transport/rifts.h"
+#include "transport/reachability_reports.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-class RiftsOf : public ::testing::Test {
+class ReachabilityReportsOf : public ::testing::Test {
  protected:
   void note(int from, int to) { rifts_.note(Rank(from), Rank(to), "stalled", now_); }
   /// Who goes when what was reported is due, and no sooner.
@@ -29,19 +29,19 @@ class RiftsOf : public ::testing::Test {
     EXPECT_THAT(rifts_.settle(now_, Rank(0), live), IsEmpty());
     now_ += 1ms;
     std::vector<int> who;
-    for (const Rifts::Gone& each : rifts_.settle(now_, Rank(0), live)) {
+    for (const ReachabilityReports::Gone& each : rifts_.settle(now_, Rank(0), live)) {
       who.push_back(each.who.value());
       out_.insert(each.who.value());
     }
     EXPECT_EQ(rifts_.due(), kNever);
     return who;
   }
-  Rifts rifts_;
+  ReachabilityReports rifts_;
   TimePoint now_{};
   std::set<int> out_;
 };
 
-TEST_F(RiftsOf, OnePairLosesWhoseValuesVanish) {
+TEST_F(ReachabilityReportsOf, OnePairLosesWhoseValuesVanish) {
   note(2, 1);
   EXPECT_TRUE(rifts_.open(Rank(2), Rank(1)));
   EXPECT_FALSE(rifts_.open(Rank(1), Rank(2)));
@@ -49,21 +49,21 @@ TEST_F(RiftsOf, OnePairLosesWhoseValuesVanish) {
   EXPECT_FALSE(rifts_.open(Rank(2), Rank(1)));
 }
 
-TEST_F(RiftsOf, SeveralPairsLoseWhomTheyHaveInCommon) {
+TEST_F(ReachabilityReportsOf, SeveralPairsLoseWhomTheyHaveInCommon) {
   for (const int peer : {1, 2}) note(3, peer);
   EXPECT_THAT(gone(), ElementsAre(3));
   for (const int peer : {1, 2}) note(peer, 4);
   EXPECT_THAT(gone(), ElementsAre(4));
 }
 
-TEST_F(RiftsOf, TwoFaultyWaysLoseTwo) {
+TEST_F(ReachabilityReportsOf, TwoFaultyWaysLoseTwo) {
   for (const int peer : {1, 2, 5}) note(3, peer);
   for (const int peer : {1, 2, 5}) note(peer, 4);
   EXPECT_THAT(gone(), UnorderedElementsAre(3, 4));
 }
 
 // A reports in the first round, B a long round later: by then it is known who has it in common.
-TEST_F(RiftsOf, WhatWasFoundBeforeTells) {
+TEST_F(ReachabilityReportsOf, WhatWasFoundBeforeTells) {
   note(1, 3);
   EXPECT_THAT(gone(), ElementsAre(1));
   now_ += 10min;
@@ -71,7 +71,7 @@ TEST_F(RiftsOf, WhatWasFoundBeforeTells) {
   EXPECT_THAT(gone(), ElementsAre(3));
 }
 
-TEST_F(RiftsOf, WhatWasFoundLongBeforeIsForgotten) {
+TEST_F(ReachabilityReportsOf, WhatWasFoundLongBeforeIsForgotten) {
   note(1, 3);
   EXPECT_THAT(gone(), ElementsAre(1));
   now_ += 2h;
@@ -79,7 +79,7 @@ TEST_F(RiftsOf, WhatWasFoundLongBeforeIsForgotten) {
   EXPECT_THAT(gone(), ElementsAre(2));
 }
 
-TEST_F(RiftsOf, TheCoordinatorGoesWhenItsOwnValuesReachNoneOfSeveral) {
+TEST_F(ReachabilityReportsOf, TheCoordinatorGoesWhenItsOwnValuesReachNoneOfSeveral) {
   for (const int peer : {1, 2, 3, 4, 5}) note(0, peer);
   EXPECT_THAT(gone(), ElementsAre(0));
   out_ = {1, 2, 3, 4};
@@ -88,7 +88,7 @@ TEST_F(RiftsOf, TheCoordinatorGoesWhenItsOwnValuesReachNoneOfSeveral) {
 }
 
 // Nothing goes on without it.
-TEST_F(RiftsOf, TheCoordinatorStaysWhereItReachesSomebody) {
+TEST_F(ReachabilityReportsOf, TheCoordinatorStaysWhereItReachesSomebody) {
   note(0, 2);
   EXPECT_THAT(gone(), ElementsAre(2));
   out_.clear();
@@ -101,7 +101,7 @@ TEST_F(RiftsOf, TheCoordinatorStaysWhereItReachesSomebody) {
   EXPECT_THAT(gone(), ElementsAre(1, 2)) << "its other values arrive";
 }
 
-TEST_F(RiftsOf, WhatWasReportedOfAProcessIsNotHeldAgainstTheNext) {
+TEST_F(ReachabilityReportsOf, WhatWasReportedOfAProcessIsNotHeldAgainstTheNext) {
   note(2, 1);
   note(3, 4);
   rifts_.gone(Rank(2));
@@ -109,11 +109,11 @@ TEST_F(RiftsOf, WhatWasReportedOfAProcessIsNotHeldAgainstTheNext) {
   EXPECT_THAT(gone(), ElementsAre(3));
 }
 
-TEST_F(RiftsOf, AReportSaidAgainIsOneInTheWordsOfWhoKnows) {
+TEST_F(ReachabilityReportsOf, AReportSaidAgainIsOneInTheWordsOfWhoKnows) {
   rifts_.note(Rank(2), Rank(1), "", now_);
   now_ += 1s;
   note(2, 1);
-  EXPECT_EQ(rifts_.due(), TimePoint{} + Rifts::kGather);
+  EXPECT_EQ(rifts_.due(), TimePoint{} + ReachabilityReports::kGather);
   EXPECT_EQ(rifts_.settle(rifts_.due(), Rank(0), {Rank(1), Rank(2)}).at(0).why,
             "its values do not get through to worker 1: stalled");
 }

@@ -15,10 +15,10 @@
 
 namespace isthmus {
 
-class ServingPace {
+class DonorThrottle {
  public:
   /// `bits_per_s`: goes before the rule for rounds.
-  explicit ServingPace(std::optional<double> bits_per_s)
+  explicit DonorThrottle(std::optional<double> bits_per_s)
       : asked_for_(bits_per_s.has_value()), budget_(bits_per_s.value_or(0)) {}
 
   /// Whether a part may go.

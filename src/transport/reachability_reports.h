@@ -18,7 +18,7 @@
 
 namespace isthmus {
 
-class Rifts {
+class ReachabilityReports {
  public:
   /// From the first report of a pair: a member's links look at each heartbeat, and values to all
   /// its peers are on their way by then.
@@ -50,7 +50,7 @@ class Rifts {
                                          const std::set<Rank>& live);
 
  private:
-  struct Rift {
+  struct Report {
     TimePoint seen;
     std::string what;
     bool settled = false;
@@ -60,7 +60,7 @@ class Rifts {
   void blame(Rank member);
   [[nodiscard]] bool reaches_nobody(Rank member, const std::set<Rank>& live) const;
 
-  std::map<std::pair<Rank, Rank>, Rift> rifts_;  // by who reports and about whom
+  std::map<std::pair<Rank, Rank>, Report> reports_;  // by who reports and about whom
 };
 
 }  // namespace isthmus
