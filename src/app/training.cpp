@@ -14,7 +14,7 @@
 #include "app/run_worlds.h"
 #include "app/saved_pieces.h"
 #include "app/signals.h"
-#include "app/site_board.h"
+#include "app/site_connection.h"
 #include "app/training_run.h"
 #include "app/worker.h"
 #include "core/log.h"
