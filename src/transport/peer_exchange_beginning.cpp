@@ -8,11 +8,7 @@
 #include "transport/peer_exchange_engine.h"
 
 namespace isthmus {
-namespace {
-
-std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
-
-}  // namespace
+namespace {}  // namespace
 
 RoundPlace ExchangeEngine::place(const SyncId& id) const {
   const std::span<const std::uint32_t> shares = shares_for(id);

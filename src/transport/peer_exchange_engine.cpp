@@ -16,8 +16,6 @@ namespace {
 
 constexpr int kMaxProbeBackoff = 16;  // probes of a silent peer come at most this much slower
 
-std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
-
 std::vector<int> numbers(const std::vector<Rank>& ranks) {
   std::vector<int> result(ranks.size());
   std::ranges::transform(ranks, result.begin(), [](Rank rank) { return rank.value(); });

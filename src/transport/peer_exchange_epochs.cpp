@@ -9,11 +9,7 @@
 #include "transport/peer_exchange_engine.h"
 
 namespace isthmus {
-namespace {
-
-std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
-
-}  // namespace
+namespace {}  // namespace
 
 // Frames about no round belong anywhere; those of an epoch still to be heard of wait for it.
 bool ExchangeEngine::belongs(Rank from, const FrameHeader& head, const FrameBytes& bytes,

@@ -9,11 +9,7 @@
 #include "transport/peer_exchange_engine.h"
 
 namespace isthmus {
-namespace {
-
-std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
-
-}  // namespace
+namespace {}  // namespace
 
 // A member that is met may be the end of a former life of its process, which has not noticed yet
 // that the run before is over. So none of that counts before all have met: neither its going, nor

@@ -14,8 +14,6 @@ namespace {
 
 constexpr std::size_t kMaxWords = 1000;  // of why a member is gone
 
-std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
-
 }  // namespace
 
 /// Something waits for it yet, or the word on it may not have come.

@@ -9,11 +9,7 @@
 #include "transport/peer_exchange_round.h"
 
 namespace isthmus {
-namespace {
-
-std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
-
-}  // namespace
+namespace {}  // namespace
 
 void Round::arrange_groups(std::span<const std::uint32_t> shares) {
   if (place_.groups.empty() || !takes_part(index(place_.self))) return;

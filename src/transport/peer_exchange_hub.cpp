@@ -8,11 +8,7 @@
 #include "transport/peer_exchange_engine.h"
 
 namespace isthmus {
-namespace {
-
-std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
-
-}  // namespace
+namespace {}  // namespace
 
 void ExchangeEngine::restore(std::span<const HubRecord> records) {
   ISTHMUS_CHECK(is_hub(), options_.self.value());

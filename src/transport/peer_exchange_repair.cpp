@@ -5,11 +5,7 @@
 #include "transport/peer_exchange_round.h"
 
 namespace isthmus {
-namespace {
-
-std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
-
-}  // namespace
+namespace {}  // namespace
 
 void Round::send(Rank to, std::size_t k, FrameKind kind, const FrameBytes& frame, Outbox& out) {
   const std::size_t encoded = payload_of(frame).size() -

@@ -13,8 +13,6 @@
 namespace isthmus {
 namespace {
 
-std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
-
 /// Owners' shares of so many values: nothing for who does not take part.
 std::vector<std::uint32_t> shares_of(const RoundPlace& place, const Codec& codec,
                                      std::size_t values) {
