@@ -14,8 +14,6 @@
 namespace isthmus::app {
 namespace {
 
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 std::string metrics_of(const HubStatus& status) {
   MetricFamilies out;
   out.gauge("hub_info", "The hub that is told of; always 1.");
@@ -86,11 +84,11 @@ void HubBoard::epoch(std::uint32_t number) {
 void HubBoard::wrote(std::uint64_t commits, Duration took, TimePoint now) {
   const std::scoped_lock lock(mutex_);
   ++status_.log_writes;
-  status_.log_write_s += seconds(took);
-  status_.last_log_write_s = seconds(took);
+  status_.log_write_s += in_seconds(took);
+  status_.last_log_write_s = in_seconds(took);
   if (commits == 0) return;
   status_.rounds += commits;
-  if (committed_) status_.round_s = seconds(now - *committed_) / static_cast<double>(commits);
+  if (committed_) status_.round_s = in_seconds(now - *committed_) / static_cast<double>(commits);
   committed_ = now;
 }
 
@@ -102,7 +100,7 @@ void HubBoard::enrolled(bool welcome) {
 HubStatus HubBoard::snapshot(TimePoint now) const {
   const std::scoped_lock lock(mutex_);
   HubStatus status = status_;
-  if (committed_) status.committed_ago_s = seconds(now - *committed_);
+  if (committed_) status.committed_ago_s = in_seconds(now - *committed_);
   const auto here = std::ranges::count(status.here, true);
   if (status.run_id.empty()) {
     status.word = "waiting for the sites";

@@ -664,14 +664,14 @@ constexpr KeyRow<SiteConfig> kSiteRows[] = {
      {}, nullptr, false},
 };
 
-constexpr Field<LinkConfig> kBetween = {
+constexpr Field<LinkConfig> kLinkBetween = {
     [](LinkConfig& link, const Value& value) {
       const auto& pair = std::get<std::vector<std::string>>(value);
       link.a = pair[0];
       link.b = pair[1];
     },
     [](const LinkConfig& link) { return Value(std::vector<std::string>{link.a, link.b}); }};
-constexpr Field<LinkConfig> kRate = {
+constexpr Field<LinkConfig> kLinkRate = {
     [](LinkConfig& link, const Value& value) {
       link.bits_per_s_up = link.bits_per_s_down = std::get<double>(value);
     },
@@ -692,10 +692,10 @@ constexpr Field<LinkConfig> kTrace = {
     [](const LinkConfig& link) { return link.trace.empty() ? Value{} : to_value(link.trace); }};
 
 constexpr KeyRow<LinkConfig> kLinkRows[] = {
-    {"link.between", Type::kPairOfTexts, {}, "", kBetween,
+    {"link.between", Type::kPairOfTexts, {}, "", kLinkBetween,
      "The two sites it joins; [\"*\", \"*\"]: every pair without a link of its own.",
      "[\"east\", \"west\"]"},
-    {"link.rate", Type::kRate, between(1, 1e15), "", kRate,
+    {"link.rate", Type::kRate, between(1, 1e15), "", kLinkRate,
      "Rate in both directions.", "\"100Mbit/s\""},
     {"link.rate_up", Type::kRate, between(1, 1e15), "", one_way<&LinkConfig::bits_per_s_up>(),
      "Rate from the first site to the second.", "\"50Mbit/s\""},
