@@ -17,7 +17,7 @@
 #include "app/run_directory.h"
 #include "app/run_status.h"
 #include "app/tensorboard_sink.h"
-#include "inner/rank_watch.h"
+#include "core/rank_finding.h"
 #include "isthmus/config.h"
 #include "isthmus/state.h"
 
