@@ -25,12 +25,12 @@
 #include <variant>
 #include <vector>
 
-#include "app/commands.h"
 #include "app/hub_board.h"
 #include "app/hub_enrolment.h"
 #include "app/hub_keys.h"
 #include "app/hub_log.h"
 #include "app/site_agreement.h"
+#include "app/site_arguments.h"
 #include "isthmus/config.h"
 #include "isthmus/runtime.h"
 #include "transport/epoch.h"

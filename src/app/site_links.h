@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "app/commands.h"
+#include "app/site_arguments.h"
 #include "isthmus/config.h"
 #include "transport/network_transport.h"
 

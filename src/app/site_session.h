@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "app/commands.h"
 #include "app/join_host.h"
 #include "app/measured_rounds.h"
 #include "app/newcomer.h"
+#include "app/site_arguments.h"
 #include "app/site_lateness.h"
 #include "app/site_notes.h"
 #include "app/state_server.h"
