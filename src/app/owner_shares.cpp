@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "app/hidden_sites.h"
-#include "app/run_parts.h"
+#include "app/run_settings.h"
 #include "core/units.h"
 #include "core/ways_file.h"
 #include "isthmus/errors.h"
