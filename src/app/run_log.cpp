@@ -88,7 +88,7 @@ void RunTotals::load(StateReader& reader) {
   }
 }
 
-MetricsLog::MetricsLog(Options options, JsonLinesFile& metrics, Progress* progress,
+MetricsLog::MetricsLog(Options options, JsonLinesFile& metrics, ProgressView* progress,
                        RunTotals& totals)
     : options_(std::move(options)),
       metrics_(metrics),

@@ -8,8 +8,7 @@
 #include <chrono>
 
 #include "app/owner_shares.h"
-#include "app/run_parts.h"
-#include "app/run_worlds.h"
+#include "app/run_settings.h"
 #include "app/site_links.h"
 #include "app/site_recording.h"
 #include "app/site_routes.h"

@@ -13,19 +13,20 @@
 #include <utility>
 #include <vector>
 
-#include "app/commands.h"
 #include "app/join_host.h"
 #include "app/measured_rounds.h"
 #include "app/newcomer.h"
+#include "app/site_arguments.h"
 #include "app/site_lateness.h"
 #include "app/site_notes.h"
 #include "app/site_start.h"
 #include "app/state_server.h"
 #include "app/state_source.h"
+#include "app/worker_site.h"
+#include "core/data_file.h"
 #include "core/events.h"
 #include "core/storage.h"
 #include "core/system_runtime.h"
-#include "inner/data/dataset.h"
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
 #include "transport/epoch.h"
@@ -63,7 +64,7 @@ class TryAgainError : public PeerError {
   explicit TryAgainError(const std::string& text) : PeerError(text) {}
 };
 
-class SiteSession {
+class SiteSession final : public WorkerSite {
  public:
   /// Listens. Borrows `status` and `recording`, which may be null: frames are then written down
   /// nowhere. THROWS: ConfigError, SystemError for an address, key or recording that cannot be
@@ -87,16 +88,18 @@ class SiteSession {
   [[nodiscard]] SiteStart gather(const std::function<void(const std::string&)>& say,
                                  Meanwhile meanwhile);
 
-  [[nodiscard]] Rank self() const { return self_; }
-  [[nodiscard]] Runtime& runtime() { return runtime_; }
+  [[nodiscard]] Rank self() const override { return self_; }
+  [[nodiscard]] Runtime& runtime() override { return runtime_; }
   /// The worker's.
-  [[nodiscard]] Exchange& exchange();
+  [[nodiscard]] Exchange& exchange() override;
   /// As PeerExchange has it. From the worker.
-  [[nodiscard]] ResultOrigin origin_of(const SyncId& id) const { return exchange_->origin_of(id); }
+  [[nodiscard]] ResultOrigin origin_of(const SyncId& id) const override {
+    return exchange_->origin_of(id);
+  }
   /// Whether a site other than the first may be lost.
   [[nodiscard]] bool elastic() const { return elastic_; }
   /// Whether rounds may be taken back: takes_steps_back.
-  [[nodiscard]] bool takes_back() const { return takes_back_; }
+  [[nodiscard]] bool takes_back() const override { return takes_back_; }
   /// The hub's rank where there is one, else that of site 0.
   [[nodiscard]] Rank coordinator() const { return coordinator_; }
   [[nodiscard]] bool has_hub() const { return coordinator_ != Rank(0); }
@@ -105,9 +108,16 @@ class SiteSession {
   [[nodiscard]] bool cut_off();
   /// After a gather that `joins`; else null.
   [[nodiscard]] Newcomer* newcomer() { return newcomer_.get(); }
+  [[nodiscard]] std::unique_ptr<StateReader> take_state() override {
+    return newcomer_ ? newcomer_->take_state() : nullptr;
+  }
+  /// REQUIRES: a gather that `joins`.
+  [[nodiscard]] bool may_replay(StepIndex t, Duration patience) override {
+    return newcomer_->may_replay(t, patience);
+  }
   void send(Rank to, const Note& note);
   /// How long rounds took here, from the session's start.
-  [[nodiscard]] RoundTimes rounds() const { return rounds_.so_far(); }
+  [[nodiscard]] RoundTimes rounds() const override { return rounds_.so_far(); }
 
   /// Who hears of what comes from the links.
   struct Listener {
@@ -136,13 +146,13 @@ class SiteSession {
   /// From the worker, between two steps. `stands`: all sites stand after step t, for now; called
   /// again while they do.
   void after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy,
-                  bool stands = false);
+                  bool stands = false) override;
   /// From the worker, which goes on after step t: what it has taken since does not count.
-  void gone_back(StepIndex t);
+  void gone_back(StepIndex t) override;
   /// Whether somebody who comes back is being taken in, as far as is known here. Any task.
   [[nodiscard]] bool takes_in() const { return source_.takes_in(); }
   /// Whether training step t is late for a round that has been begun without it. From the worker.
-  [[nodiscard]] bool skips(StepIndex t) {
+  [[nodiscard]] bool skips(StepIndex t) override {
     return lateness_.skips(t, exchange_->begun_ahead(), exchange_->missed_in_a_row());
   }
   [[nodiscard]] SiteLateness& lateness() { return lateness_; }
