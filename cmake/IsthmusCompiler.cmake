@@ -30,7 +30,9 @@ endif()
 
 find_program(ISTHMUS_CCACHE ccache)
 if(ISTHMUS_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${ISTHMUS_CCACHE}")
+  # ccache takes precompiled headers only where it is told that their defines and times do not matter.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env
+    "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime" "${ISTHMUS_CCACHE}")
 endif()
 
 # isthmus_isa_sources(avx2|avx512|avx512_bf16 FILES...): flags of files that run only where the instructions are
@@ -46,5 +48,5 @@ function(isthmus_isa_sources isa)
   if(isa STREQUAL "avx512_bf16")
     list(APPEND flags -mavx512bf16)
   endif()
-  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${flags}")
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${flags}" SKIP_PRECOMPILE_HEADERS ON)
 endfunction()

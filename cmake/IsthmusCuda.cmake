@@ -59,7 +59,8 @@ function(isthmus_cuda_sources module)
   endif()
   target_sources(isthmus_${module} PRIVATE ${ARG_RUNTIME} ${ARG_EXACT} ${ARG_FAST} ${ARG_HOST})
   target_link_libraries(isthmus_${module} PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
+  # The host halves of .cu files fuse no products and sums either, as isthmus_flags has it for C++.
   target_compile_options(isthmus_${module} PRIVATE
-    $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --Werror=all-warnings -Xcompiler=-Wall>)
+    $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --Werror=all-warnings -Xcompiler=-Wall -Xcompiler=-ffp-contract=off>)
   set_source_files_properties(${ARG_EXACT} PROPERTIES COMPILE_OPTIONS --fmad=false)
 endfunction()

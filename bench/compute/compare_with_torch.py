@@ -4,10 +4,12 @@
 
   python3 compare_with_torch.py --isthmus BUILD/src/app/isthmus \\
       [--config tiny --config small-10m] [--threads 2] [--pairs 5] [--seconds 4] \\
-      [--precision bf16 [--torch-precision fp32]] [--device cuda [--batch 64]] [--limit 500]
+      [--precision bf16 [--torch-precision fp32]] [--device cuda [--batch 64] [--attention own --attention cudnn]]
+      [--limit 500]
 
-Each pair runs both programs for the same time, in alternating order, as processes of their own. Prints
-one JSON line a pair and one a configuration: median over pairs of the ratio of tokens/s (best step
+Each pair runs both programs for the same time, in alternating order, as processes of their own. With several
+--attention each round runs isthmus once with each of them and PyTorch once, and has a pair for each. Prints
+one JSON line a pair and one a configuration and attention: median over pairs of the ratio of tokens/s (best step
 against best step, and median against median), of peak memory (rss_mib), and of peak memory above what
 the process held before it made the model (memory); on a GPU of the device's memory alone (device_mib): what
 the loop took, against the most that PyTorch's allocator has given out. PyTorch's bf16 is autocast over fp32 weights. Above
@@ -198,31 +200,36 @@ def compare(name, arguments):
             arguments.precision, *same]
     theirs = [sys.executable, os.path.abspath(__file__), "--torch-only", name, "--precision",
               arguments.torch_precision or arguments.precision, *same]
+    attentions = arguments.attention or [None]
+    commands = {each: ours + (["--attention", each] if each else []) for each in attentions}
+    commands["torch"] = theirs
     memory = ("rss_mib", "memory") if arguments.device == "cpu" else ("device_mib",)
-    ratios = {key: [] for key in ("tok_s_best", "tok_s_med", *memory)}
+    ratios = {each: {key: [] for key in ("tok_s_best", "tok_s_med", *memory)} for each in attentions}
     begin, longest = time.monotonic(), 0.0
     for pair in range(arguments.pairs):
         began = time.monotonic()
         if pair > 0 and arguments.limit and began + longest > begin + arguments.limit:
             break
-        first, second = (ours, theirs) if pair % 2 == 0 else (theirs, ours)
-        results = {command[0] == arguments.isthmus: run_child(command, arguments.device)
-                   for command in (first, second)}
-        mine, other = results[True], results[False]
+        order = list(commands) if pair % 2 == 0 else list(commands)[::-1]
+        results = {each: run_child(commands[each], arguments.device) for each in order}
         if arguments.device == "cpu":
-            for run in (mine, other):
+            for run in results.values():
                 run["memory"] = run["rss_mib"] - run["base_mib"]
-        for key, values in ratios.items():
-            values.append(mine[key] / other[key])
-        print(json.dumps({"bench": "pair", "config": name, "pair": pair, "isthmus": mine,
-                          "torch": other}), flush=True)
+        other = results["torch"]
+        for each in attentions:
+            for key, values in ratios[each].items():
+                values.append(results[each][key] / other[key])
+            print(json.dumps({"bench": "pair", "config": name, "pair": pair, "isthmus": results[each],
+                              "torch": other}), flush=True)
         longest = max(longest, time.monotonic() - began)
-    median = {key: round(statistics.median(values), 3) for key, values in ratios.items()}
-    print(json.dumps({"bench": "ratio", "config": name, "dtype": mine["dtype"],
-                      "torch_dtype": other["dtype"], "threads": arguments.threads,
-                      "pairs": len(ratios["tok_s_med"]), **median,
-                      "tok_s_med_low": round(min(ratios["tok_s_med"]), 3),
-                      "tok_s_med_high": round(max(ratios["tok_s_med"]), 3)}), flush=True)
+    for each in attentions:
+        mine = results[each]
+        median = {key: round(statistics.median(values), 3) for key, values in ratios[each].items()}
+        print(json.dumps({"bench": "ratio", "config": name, **({"attention": each} if each else {}),
+                          "dtype": mine["dtype"], "torch_dtype": other["dtype"], "threads": arguments.threads,
+                          "pairs": len(ratios[each]["tok_s_med"]), **median,
+                          "tok_s_med_low": round(min(ratios[each]["tok_s_med"]), 3),
+                          "tok_s_med_high": round(max(ratios[each]["tok_s_med"]), 3)}), flush=True)
 
 
 def main():
@@ -236,6 +243,7 @@ def main():
     parser.add_argument("--torch-precision", choices=("fp32", "bf16"), help="default: the same")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--batch", type=int, help="sequences in a step; default: the configuration's")
+    parser.add_argument("--attention", action="append", choices=("own", "cudnn"), help="of isthmus on a GPU")
     parser.add_argument("--limit", type=float, help="seconds for a configuration's pairs")
     parser.add_argument("--torch-only", metavar="CONFIG", choices=sorted(WORKLOADS))
     arguments = parser.parse_args()

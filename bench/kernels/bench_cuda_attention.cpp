@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speed of the device's attention, one JSON object a line for every shape and pass:
+// Speed of the device's attention, one JSON object a line for every shape and pass, by the own
+// kernels and, in bf16 where cuDNN is there and takes the shape, by cuDNN:
 // bench_cuda_attention [--dtype bf16|fp32] [--repeats N] [--peak TFLOPS].
 // Operations are 4 B H T^2 D / 2 forward (two products below the diagonal) and 2.5 times that
 // backward, whatever the kernels do beside. Milliseconds are medians of single calls, with the
@@ -18,7 +19,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "isthmus/errors.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/cudnn_attention.h"
 
 namespace isthmus::cuda {
 namespace {
@@ -46,7 +49,7 @@ struct Times {
 Times milliseconds(Stream& stream, int repeats, const std::function<void()>& call) {
   for (int i = 0; i < kWarmUp; ++i) call();
   std::vector<double> times;
-  Event begin, end;
+  Event begin(Event::Timing::kOn), end(Event::Timing::kOn);
   for (int i = 0; i < repeats; ++i) {
     begin.record(stream);
     call();
@@ -76,25 +79,33 @@ DeviceArray<T> test_values(Stream& stream, std::int64_t n, unsigned salt) {
   return array;
 }
 
-void report(const Shape& shape, const Options& options, const std::string& device, const char* pass,
-            double flops, const Times& times) {
+struct Machine {
+  std::string name;      // of the device
+  std::string no_cudnn;  // why cuDNN is missing; empty where it is there
+};
+
+void report(const Shape& shape, const Options& options, const Machine& machine,
+            const char* attention, const char* pass, double flops, const Times& times) {
   const double tflops = flops / times.median * 1e-9;
   const std::string fraction = options.peak_tflops > 0
                                    ? fmt::format(",\"peak_tflops\":{},\"peak_fraction\":{:.3f}",
                                                  options.peak_tflops, tflops / options.peak_tflops)
                                    : "";
   fmt::print(
-      "{{\"op\":\"attention\",\"pass\":\"{}\",\"device\":\"{}\",\"dtype\":\"{}\",\"model\":\"{}\","
-      "\"batch\":{},\"seq\":{},\"q_heads\":{},\"kv_heads\":{},\"head_dim\":{},\"repeats\":{},"
+      "{{\"op\":\"attention\",\"attention\":\"{}\",\"pass\":\"{}\",\"device\":\"{}\",\"dtype\":\"{}"
+      "\","
+      "\"model\":\"{}\",\"batch\":{},\"seq\":{},\"q_heads\":{},\"kv_heads\":{},\"head_dim\":{},"
+      "\"repeats\":{},"
       "\"ms_median\":{:.4f},\"ms_least\":{:.4f},\"ms_most\":{:.4f},\"tflops\":{:.1f}{}}}\n",
-      pass, device, options.bf16 ? "bf16" : "fp32", shape.model, shape.batch, shape.seq,
-      shape.q_heads, shape.kv_heads, shape.head_dim, options.repeats, times.median, times.least,
-      times.most, tflops, fraction);
+      attention, pass, machine.name, options.bf16 ? "bf16" : "fp32", shape.model, shape.batch,
+      shape.seq, shape.q_heads, shape.kv_heads, shape.head_dim, options.repeats, times.median,
+      times.least, times.most, tflops, fraction);
   std::fflush(stdout);
 }
 
+/// RETURNS: whether cuDNN, where it is there, has computed a shape that it takes.
 template <typename T>
-void bench(const Shape& s, const Options& options, const std::string& device) {
+bool bench(const Shape& s, const Options& options, const Machine& machine) {
   Stream stream;
   const AttentionShape shape{s.batch,    s.seq,
                              s.q_heads,  s.kv_heads,
@@ -126,13 +137,37 @@ void bench(const Shape& s, const Options& options, const std::string& device) {
                                       .d_v = heads(d_qkv.data(), v)};
   const double flops = 4.0 * static_cast<double>(s.batch * s.q_heads) * static_cast<double>(s.seq) *
                        static_cast<double>(s.seq * s.head_dim) / 2;
-  report(s, options, device, "forward", flops, milliseconds(stream, options.repeats, [&] {
+  report(s, options, machine, "own", "forward", flops, milliseconds(stream, options.repeats, [&] {
            attention_forward<T>(stream, shape, backward.q, backward.k, backward.v, rows(out.data()),
                                 lse.data());
          }));
-  report(s, options, device, "backward", 2.5 * flops, milliseconds(stream, options.repeats, [&] {
-           attention_backward<T>(stream, shape, backward, scratch.data());
-         }));
+  report(s, options, machine, "own", "backward", 2.5 * flops,
+         milliseconds(stream, options.repeats,
+                      [&] { attention_backward<T>(stream, shape, backward, scratch.data()); }));
+  if constexpr (std::is_same_v<T, kernels::Bf16>) {
+    if (!machine.no_cudnn.empty()) return true;
+    if (const std::string why = cudnn_refusal_here(shape); !why.empty()) {
+      fmt::print(stderr, "bench_cuda_attention: {}: {}\n", s.model, why);
+      return true;
+    }
+    try {
+      CudnnAttention cudnn({shape, backward.q, backward.k, backward.v, backward.out},
+                           CudnnAttention::Passes::kBoth);
+      const DeviceArray<std::byte> workspace(cudnn.workspace_bytes());
+      report(s, options, machine, "cudnn", "forward", flops,
+             milliseconds(stream, options.repeats, [&] {
+               cudnn.forward(stream, backward.q, backward.k, backward.v, rows(out.data()),
+                             lse.data(), workspace.data());
+             }));
+      report(s, options, machine, "cudnn", "backward", 2.5 * flops,
+             milliseconds(stream, options.repeats,
+                          [&] { cudnn.backward(stream, backward, workspace.data()); }));
+    } catch (const SystemError& error) {
+      fmt::print(stderr, "bench_cuda_attention: {}: {}\n", s.model, error.what());
+      return false;
+    }
+  }
+  return true;
 }
 
 /// RETURNS: nothing when an option is unknown or its value is no number in its range.
@@ -171,15 +206,16 @@ int run(int argc, char** argv) {
     fmt::print(stderr, "bench_cuda_attention: {}\n", reason);
     return 1;
   }
-  const std::string device = devices().front().name;
-  for (const Shape& shape : kShapes) {
-    if (options->bf16) {
-      bench<kernels::Bf16>(shape, *options, device);
-    } else {
-      bench<float>(shape, *options, device);
-    }
+  const Machine machine{devices().front().name, cudnn_missing()};
+  if (options->bf16 && !machine.no_cudnn.empty()) {
+    fmt::print(stderr, "bench_cuda_attention: own kernels alone: {}\n", machine.no_cudnn);
   }
-  return 0;
+  bool well = true;
+  for (const Shape& shape : kShapes) {
+    well &= options->bf16 ? bench<kernels::Bf16>(shape, *options, machine)
+                          : bench<float>(shape, *options, machine);
+  }
+  return well ? 0 : 1;
 }
 
 }  // namespace

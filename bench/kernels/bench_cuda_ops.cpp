@@ -246,6 +246,12 @@ void bench_products(CudaBench& bench) {
       {"matmul_gelu_gradient", 16384, 3072, 768, false, false, false, Epilogue::kGeluGradient},
       {"matmul_weight_gradient", 3072, 768, 16384, true, false, true, Epilogue::kNone},
       {"matmul", 8192, 11264, 2048, false, true, false, Epilogue::kNone},
+      // 18 tiles of 256 x 128 for more than 100 multiprocessors: split along k, or slow.
+      {"matmul_weight_gradient", 768, 768, 16384, true, false, true, Epilogue::kNone},
+      // GPT-2's head, a chunk of rows: logits, their gradient to the stream and to the weights.
+      {"matmul_head", 8192, 50304, 768, false, true, false, Epilogue::kNone},
+      {"matmul_head_input_gradient", 8192, 768, 50304, false, false, false, Epilogue::kNone},
+      {"matmul_head_weight_gradient", 50304, 768, 8192, true, false, true, Epilogue::kNone},
   };
   for (const ProductCase& c : cases) {
     const auto a = uniform(stream, c.m * c.k), b = uniform(stream, c.k * c.n);

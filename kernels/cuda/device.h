@@ -80,7 +80,9 @@ class Stream {
 /// counts as reached.
 class Event {
  public:
-  Event();
+  /// Timing makes records and waits dearer: benches alone ask for times.
+  enum class Timing { kOff, kOn };
+  explicit Event(Timing timing = Timing::kOff);
   ~Event();
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
@@ -89,7 +91,8 @@ class Event {
   /// Blocks until the point is reached.
   void synchronize() const;
   [[nodiscard]] bool reached() const;
-  /// Milliseconds from `begin` to here; both recorded and reached. The emulation says 0.
+  /// Milliseconds from `begin` to here. REQUIRES: both were made with timing, are recorded and
+  /// reached. The emulation says 0.
   [[nodiscard]] double milliseconds_since(const Event& begin) const;
   [[nodiscard]] void* handle() const { return handle_; }
 

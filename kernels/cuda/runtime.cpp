@@ -88,9 +88,10 @@ void Stream::wait(const Event& event) {
   check(cudaStreamWaitEvent(of(*this), of(event)), "cudaStreamWaitEvent");
 }
 
-Event::Event() {
+Event::Event(Timing timing) {
   cudaEvent_t event = nullptr;
-  check(cudaEventCreate(&event), "cudaEventCreate");
+  const unsigned flags = timing == Timing::kOn ? cudaEventDefault : cudaEventDisableTiming;
+  check(cudaEventCreateWithFlags(&event, flags), "cudaEventCreate");
   handle_ = event;
 }
 Event::~Event() { succeeded(cudaEventDestroy(of(*this))); }

@@ -54,7 +54,8 @@ void Newcomer::receive(Rank from, const Note& note) {
   } else if (const auto* piece = std::get_if<PieceNote>(&note)) {
     reach(FaultPoint::kFetches);
     queue_->update([&] {
-      if (fetch_) fetch_->take(from, piece->offset, piece->bytes, runtime_.clock().now());
+      if (state_.fetch)
+        state_.fetch->take(from, piece->offset, piece->bytes, runtime_.clock().now());
     });
     ask();
   } else if (from != donor_) {
@@ -70,7 +71,7 @@ void Newcomer::receive(Rank from, const Note& note) {
     reach(FaultPoint::kJoins);
     exchange_ = std::make_unique<JoiningExchange>(real_, runtime_, offer->step,
                                                   [this](const SyncId& id) { replayed(id); });
-    queue_->update([&] { offer_ = *offer; });
+    queue_->update([&] { state_.offer = *offer; });
   } else if (const auto* table = std::get_if<TableNote>(&note)) {
     take_table(*table);
   } else if (const auto* result = std::get_if<ResultNote>(&note)) {
@@ -83,7 +84,7 @@ void Newcomer::receive(Rank from, const Note& note) {
 
 void Newcomer::take_table(const TableNote& note) {
   bool enough = false;
-  queue_->update([&] { enough = said_enough_; });
+  queue_->update([&] { enough = state_.said_enough; });
   if (!exchange_ || enough) return;  // of another one's join
   auto stream = tables_.take(note.piece);
   if (!stream) {
@@ -92,7 +93,7 @@ void Newcomer::take_table(const TableNote& note) {
   }
   if (!*stream) return;
   auto table = read_table((*stream)->bytes);
-  if (!table || table_bytes(*table) != offer_->bytes) {
+  if (!table || table_bytes(*table) != state_.offer->bytes) {
     fail(donor_,
          fmt::format("site {} sent {}", name(donor_),
                      table ? "a table of another state than it has offered" : table.error()));
@@ -100,14 +101,14 @@ void Newcomer::take_table(const TableNote& note) {
   }
   bool fresh = false;
   queue_->update([&] {
-    if (fetch_) return;  // said twice
+    if (state_.fetch) return;  // said twice
     fresh = true;
-    reads_disk_ = saved_ != nullptr;
+    state_.reads_disk = saved_ != nullptr;
     const std::size_t pieces = table->size();
-    fetch_.emplace(*std::move(table), donor_);
-    fetching_since_ = runtime_.clock().now();
-    for (auto& [site, holds] : std::exchange(early_, {})) {
-      if (holds.size() == pieces) fetch_->add(site, std::move(holds));
+    state_.fetch.emplace(*std::move(table), donor_);
+    state_.fetching_since = runtime_.clock().now();
+    for (auto& [site, holds] : std::exchange(state_.early, {})) {
+      if (holds.size() == pieces) state_.fetch->add(site, std::move(holds));
     }
   });
   if (fresh && saved_) keeper_ = runtime_.spawn("pieces on disk", [this] { keep_pieces(); });
@@ -119,30 +120,30 @@ void Newcomer::take_table(const TableNote& note) {
 void Newcomer::keep_pieces() {
   try {
     const PieceTable* table = nullptr;  // stays as it is
-    queue_->update([&] { table = &fetch_->table(); });
+    queue_->update([&] { table = &state_.fetch->table(); });
     saved_->open(*table, [&](std::size_t piece, std::span<const std::byte> bytes) {
       bool right = false;
       bool ends = false;
       queue_->update([&] {
         ends = ends_;
-        right = !ends && fetch_->put(piece, bytes);
-        if (right) from_disk_ += bytes.size();
+        right = !ends && state_.fetch->put(piece, bytes);
+        if (right) state_.from_disk += bytes.size();
       });
       if (ends) throw Ended();
       return right;
     });
-    queue_->update([&] { reads_disk_ = false; });
+    queue_->update([&] { state_.reads_disk = false; });
     for (std::size_t written = 0;; ++written) {
       std::optional<std::size_t> next;
       std::vector<std::byte> bytes;
       bool whole = false;
       (void)queue_->wait(
           [&] {
-            whole = fetch_->complete();
+            whole = state_.fetch->complete();
             if (whole || ends_) return true;
-            if (written == fetch_->given().size()) return false;
-            next = fetch_->given()[written];
-            const std::span<const std::byte> piece = fetch_->piece(*next);
+            if (written == state_.fetch->given().size()) return false;
+            next = state_.fetch->given()[written];
+            const std::span<const std::byte> piece = state_.fetch->piece(*next);
             bytes.assign(piece.begin(), piece.end());
             return true;
           },
@@ -156,7 +157,7 @@ void Newcomer::keep_pieces() {
     log_warning(
         "if this site dies before it has the whole state, it will fetch all of it again: {}",
         error.what());
-    queue_->update([&] { reads_disk_ = false; });
+    queue_->update([&] { state_.reads_disk = false; });
     try {
       saved_->remove();                // a checkpoint may need the room
     } catch (const std::exception&) {  // one warning is enough
@@ -169,10 +170,10 @@ void Newcomer::take_holds(Rank from, const HoldsNote& note) {
   log_info("site {} gives of the state too: {} of {} pieces", name(from),
            std::ranges::count(note.pieces, true), note.pieces.size());
   queue_->update([&] {
-    if (!fetch_) {
-      early_[from] = note.pieces;
-    } else if (note.pieces.size() == fetch_->pieces()) {
-      fetch_->add(from, note.pieces);
+    if (!state_.fetch) {
+      state_.early[from] = note.pieces;
+    } else if (note.pieces.size() == state_.fetch->pieces()) {
+      state_.fetch->add(from, note.pieces);
     }
   });
   ask();
@@ -180,8 +181,8 @@ void Newcomer::take_holds(Rank from, const HoldsNote& note) {
 
 void Newcomer::lost(Rank site) {
   queue_->update([&] {
-    early_.erase(site);
-    if (fetch_) fetch_->lose(site);
+    state_.early.erase(site);
+    if (state_.fetch) state_.fetch->lose(site);
   });
   ask();
 }
@@ -194,14 +195,15 @@ void Newcomer::ask() {
   std::uint64_t from_disk = 0;
   double seconds = 0;
   queue_->update([&] {
-    if (!fetch_ || failure_ || reads_disk_) return;
-    wanted = fetch_->ask(runtime_.clock().now());
-    if (fetch_->failure()) failure_ = fetch_->failure();
-    if (fetch_->complete() && !std::exchange(said_enough_, true)) {
-      done = fetch_->sources();
-      bytes = fetch_->bytes();
-      from_disk = from_disk_;
-      seconds = std::chrono::duration<double>(runtime_.clock().now() - fetching_since_).count();
+    if (!state_.fetch || failure_ || state_.reads_disk) return;
+    wanted = state_.fetch->ask(runtime_.clock().now());
+    if (state_.fetch->failure()) failure_ = state_.fetch->failure();
+    if (state_.fetch->complete() && !std::exchange(state_.said_enough, true)) {
+      done = state_.fetch->sources();
+      bytes = state_.fetch->bytes();
+      from_disk = state_.from_disk;
+      seconds =
+          std::chrono::duration<double>(runtime_.clock().now() - state_.fetching_since).count();
     }
   });
   for (const PieceFetch::Ask& each : wanted) {
@@ -215,8 +217,8 @@ void Newcomer::ask() {
                         source.given, source.gone ? " (then lost)" : "");
   }
   if (from_disk > 0) from += fmt::format(", this site's disk {} bytes", from_disk);
-  log_info("the state after step {} is here: {} bytes in {:.2f} s; {}", offer_->step.value(), bytes,
-           seconds, from);
+  log_info("the state after step {} is here: {} bytes in {:.2f} s; {}", state_.offer->step.value(),
+           bytes, seconds, from);
 }
 
 void Newcomer::deliver(const ResultNote& note) {
@@ -270,7 +272,7 @@ bool Newcomer::fetch(TimePoint deadline) {
   const bool settled = queue_->wait(
       [&] {
         failure = failure_;
-        return failure_ || (fetch_ && fetch_->complete() && !reads_disk_);
+        return failure_ || (state_.fetch && state_.fetch->complete() && !state_.reads_disk);
       },
       deadline);
   if (failure) {
@@ -283,20 +285,21 @@ bool Newcomer::fetch(TimePoint deadline) {
 std::string Newcomer::progress() const {
   std::string text = fmt::format("site {} has not offered its state yet", name(donor_));
   queue_->update([&] {
-    if (!fetch_) return;
+    if (!state_.fetch) return;
     std::string from;
-    for (const PieceFetch::Source& source : fetch_->sources()) {
+    for (const PieceFetch::Source& source : state_.fetch->sources()) {
       from += fmt::format("{}{} {}", from.empty() ? "" : ", ", name(source.rank), source.given);
     }
     text = fmt::format("{} of {} bytes of the state after step {} are here ({})",
-                       fetch_->bytes_here(), fetch_->bytes(), offer_->step.value(), from);
+                       state_.fetch->bytes_here(), state_.fetch->bytes(),
+                       state_.offer->step.value(), from);
   });
   return text;
 }
 
 std::unique_ptr<StateReader> Newcomer::take_state() {
   std::vector<std::byte> bytes;
-  queue_->update([&] { bytes = fetch_->take_state(); });
+  queue_->update([&] { bytes = state_.fetch->take_state(); });
   auto reader = read_state(std::move(bytes));
   if (!reader) {
     throw PeerError(
@@ -312,7 +315,7 @@ bool Newcomer::may_replay(StepIndex t, Duration patience) {
       patience >= kNever - runtime_.clock().now() ? kNever : runtime_.clock().now() + patience;
   while (true) {
     bool all_replayed = false;
-    queue_->update([&] { all_replayed = reached_ && t > std::max(offer_->step, *reached_); });
+    queue_->update([&] { all_replayed = reached_ && t > std::max(state_.offer->step, *reached_); });
     if (all_replayed && !std::exchange(said_caught_up_, true)) send_(donor_, CaughtUpNote{});
     const Duration look = std::min(patience, kLookForSignals);
     const std::optional<StepIndex> known = exchange_->member_after();

@@ -57,7 +57,7 @@ class Newcomer {
   /// How far that is, for people.
   [[nodiscard]] std::string progress() const;
   /// After `fetch`: the step after which the state was taken, and the state, once.
-  [[nodiscard]] const OfferNote& offer() const { return *offer_; }
+  [[nodiscard]] const OfferNote& offer() const { return *state_.offer; }
   [[nodiscard]] std::unique_ptr<StateReader> take_state();
 
   /// After `fetch`. The worker's exchange.
@@ -67,6 +67,17 @@ class Newcomer {
   [[nodiscard]] bool may_replay(StepIndex t, Duration patience);
 
  private:
+  /// The state that the donor offers, on its way here in pieces.
+  struct FetchedState {
+    std::optional<OfferNote> offer;
+    std::optional<PieceFetch> fetch;          // once the table is here
+    std::map<Rank, std::vector<bool>> early;  // pieces that sites announced before the table came
+    TimePoint fetching_since;
+    bool said_enough = false;
+    bool reads_disk = false;      // no piece is asked for meanwhile
+    std::uint64_t from_disk = 0;  // bytes
+  };
+
   void take_table(const TableNote& note);
   void take_holds(Rank from, const HoldsNote& note);
   void ask();
@@ -85,13 +96,7 @@ class Newcomer {
   const bool awaits_end_;
   std::unique_ptr<WaitQueue> queue_;
   // Under queue_'s lock:
-  std::optional<OfferNote> offer_;
-  std::optional<PieceFetch> fetch_;          // once the table is here
-  std::map<Rank, std::vector<bool>> early_;  // what sites have, said before that
-  TimePoint fetching_since_;
-  bool said_enough_ = false;
-  bool reads_disk_ = false;      // nothing is asked for meanwhile
-  std::uint64_t from_disk_ = 0;  // bytes
+  FetchedState state_;
   bool ends_ = false;
   std::optional<std::string> failure_;
   std::optional<StepIndex> reached_;

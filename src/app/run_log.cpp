@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "app/status_board.h"
+#include "app/wall_clock.h"
 #include "core/check.h"
 #include "core/log.h"
 #include "core/units.h"
@@ -387,6 +388,32 @@ void MetricsLog::show(StepIndex t, const std::vector<StepPost>& posts, double to
                              human_time(totals_.clock_s))});
   }
   progress_->update(update);
+}
+
+void MetricsLog::rank(StepIndex t, const RankFinding& finding) {
+  const MeshPosition& at = finding.at;
+  const std::string who =
+      fmt::format("rank {} (tp {}, pp {}, dp {})", finding.rank, at.tp, at.pp, at.dp);
+  const std::string_view verb = trouble_verb(finding.trouble);
+  if (finding.over) {
+    log_warning("{} {} as fast as its peers again, since step {} it did not", who, verb,
+                finding.since);
+  } else {
+    log_warning("{} {} {:.1f} times slower than its peers since step {}", who, verb, finding.factor,
+                finding.since);
+  }
+  append(line("rank")
+             .add("step", t.value())
+             .add("rank", finding.rank)
+             .add("tp", at.tp)
+             .add("pp", at.pp)
+             .add("dp", at.dp)
+             .add("what", verb)
+             .add("over", finding.over)
+             .add("factor", finding.factor)
+             .add("since", finding.since)
+             .add("t", unix_now()));
+  if (options_.status != nullptr) options_.status->rank(finding);
 }
 
 }  // namespace isthmus::app

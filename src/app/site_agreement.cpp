@@ -45,18 +45,20 @@ bool SiteAgreement::begin(StepIndex t) {
   return !held;
 }
 
-bool SiteAgreement::ends_before(StepIndex t) const { return stop_ && t.value() > stop_->first; }
+bool SiteAgreement::ends_before(StepIndex t) const {
+  return agreed_.stop && t.value() > agreed_.stop->first;
+}
 
 // A run that is to end ends, with whoever is there.
 bool SiteAgreement::waits(StepIndex t) const {
-  return waits_after_ && t.value() > *waits_after_ && too_few() && !stop_;
+  return agreed_.waits_after && t.value() > *agreed_.waits_after && too_few() && !agreed_.stop;
 }
 
 bool SiteAgreement::too_few() const { return std::ranges::count(live_, true) < min_sites_; }
 
 // Not in the middle of taking somebody in: the next one would never have its turn.
 void SiteAgreement::wait_after(std::int64_t step) {
-  waits_after_ = std::min(std::max(step, taken_in_by_.value_or(0)), total_steps_);
+  agreed_.waits_after = std::min(std::max(step, taken_in_by_.value_or(0)), total_steps_);
 }
 
 void SiteAgreement::look_ahead(std::int64_t steps) { ahead_ = std::max<std::int64_t>(1, steps); }
@@ -83,7 +85,7 @@ void SiteAgreement::wish_join(const WishNote& note, NotesOut& out) {
 void SiteAgreement::hub_back(NotesOut& out) {
   holds_.clear();
   for (const Purpose purpose : wished_) {
-    if (!stop_) out.emplace_back(coordinator_, WishNote{purpose});
+    if (!agreed_.stop) out.emplace_back(coordinator_, WishNote{purpose});
   }
 }
 
@@ -92,7 +94,7 @@ void SiteAgreement::resume(const std::vector<AgreedNote>& agreed) {
     settle(note);
     asked_ = std::max(asked_, note.number);
   }
-  fresh_join_.reset();
+  untaken_.join.reset();
 }
 
 void SiteAgreement::receive(Rank from, const Note& note, NotesOut& out) {
@@ -105,7 +107,7 @@ void SiteAgreement::receive(Rank from, const Note& note, NotesOut& out) {
   } else if (const auto* agreed = std::get_if<AgreedNote>(&note)) {
     if (from == coordinator_) settle(*agreed);
   } else if (const auto* refused = std::get_if<RefusedNote>(&note)) {
-    if (from == coordinator_) refusal_ = refused->why;
+    if (from == coordinator_) untaken_.refusal = refused->why;
   }
 }
 
@@ -117,7 +119,7 @@ void SiteAgreement::ask(Purpose purpose, Rank who, NotesOut& out) {
            (open_stops && (stops(purpose) || changes(purpose)));
   };
   // Nobody joins or leaves a run that ends.
-  const bool too_late = stop_ && purpose != Purpose::kCheckpoint;
+  const bool too_late = agreed_.stop && purpose != Purpose::kCheckpoint;
   if (too_late || std::ranges::any_of(questions_, alike)) {
     return;
   }
@@ -174,7 +176,7 @@ std::optional<std::string> SiteAgreement::must_stay(Rank who) const {
 
 void SiteAgreement::refuse(Rank who, const std::string& why, NotesOut& out) {
   if (who == self_) {
-    refusal_ = why;
+    untaken_.refusal = why;
   } else if (live_[static_cast<std::size_t>(who.value())]) {
     out.emplace_back(who, RefusedNote{why});
   }
@@ -188,7 +190,8 @@ void SiteAgreement::stays(Rank who, const std::string& why, NotesOut& out) {
 
 /// All have agreed on a step for it.
 void SiteAgreement::release(Rank who, StepIndex after, NotesOut& out) {
-  if (!live_[static_cast<std::size_t>(who.value())] || stop_ || after.value() >= total_steps_) {
+  if (!live_[static_cast<std::size_t>(who.value())] || agreed_.stop ||
+      after.value() >= total_steps_) {
     return;
   }
   if (const auto why = must_stay(who)) {  // somebody has gone meanwhile
@@ -196,7 +199,7 @@ void SiteAgreement::release(Rank who, StepIndex after, NotesOut& out) {
     return;
   }
   leaving_ = who;
-  fresh_leave_ = {who, after};
+  untaken_.leave = {who, after};
 }
 
 void SiteAgreement::tell_others(const Note& note, NotesOut& out) const {
@@ -211,7 +214,8 @@ void SiteAgreement::answer(std::int64_t number, NotesOut& out) {
   const bool stands = waits(StepIndex(begun_ + 1));
   std::int64_t step = stands ? begun_ : std::min(begun_ + ahead_, total_steps_);
   // Nor beyond where it will stand: a stop there would come too late.
-  if (waits_after_ && too_few() && !stop_) step = std::min(step, std::max(begun_, *waits_after_));
+  if (agreed_.waits_after && too_few() && !agreed_.stop)
+    step = std::min(step, std::max(begun_, *agreed_.waits_after));
   holds_[number] = step;
   const HoldNote note{number, StepIndex(step)};
   if (coordinates()) {
@@ -253,23 +257,23 @@ void SiteAgreement::conclude(std::int64_t number, NotesOut& out) {
 // With the last step the run ends by itself, complete, and with a checkpoint.
 void SiteAgreement::settle(const AgreedNote& note) {
   holds_.erase(note.number);
-  if (note.number > kWelcome && !settled_.insert(note.number).second) {
+  if (note.number > kWelcome && !agreed_.questions.insert(note.number).second) {
     return;  // a hub's next process repeats what was agreed
   }
   if (note.purpose == Purpose::kCheckpoint) {
-    checkpoints_.insert(note.step.value());
+    agreed_.checkpoints.insert(note.step.value());
   } else if (note.purpose == Purpose::kWait) {
     // A hub's next process tells all that was ever agreed: who joined since has not stood there.
     if (note.step.value() > joined_after_) wait_after(note.step.value());
   } else if (changes(note.purpose)) {
-    if (stop_) return;
-    changes_.insert(note.step.value());
-    if (note.purpose == Purpose::kJoin) fresh_join_ = note.step;
-  } else if (note.step.value() < total_steps_ && !stop_) {
-    stop_ = {note.step.value(), note.purpose};
+    if (agreed_.stop) return;
+    agreed_.changes.insert(note.step.value());
+    if (note.purpose == Purpose::kJoin) untaken_.join = note.step;
+  } else if (note.step.value() < total_steps_ && !agreed_.stop) {
+    agreed_.stop = {note.step.value(), note.purpose};
     // Nobody has been admitted or released yet, and nobody joins or leaves a run that ends.
-    fresh_join_.reset();
-    fresh_leave_.reset();
+    untaken_.join.reset();
+    untaken_.leave.reset();
   }
 }
 
@@ -291,8 +295,8 @@ void SiteAgreement::leave(Rank site, NotesOut& out) {
   }
   if (were_enough && too_few()) {
     // Of an earlier time; some may compare their states at that step already.
-    if (waits_after_) checkpoints_.insert(*waits_after_);
-    waits_after_.reset();
+    if (agreed_.waits_after) agreed_.checkpoints.insert(*agreed_.waits_after);
+    agreed_.waits_after.reset();
     if (coordinates()) ask(Purpose::kWait, self_, out);
   }
   ask_next(out);
@@ -301,31 +305,36 @@ void SiteAgreement::leave(Rank site, NotesOut& out) {
 void SiteAgreement::join(Rank site, StepIndex after, NotesOut& out) {
   live_[static_cast<std::size_t>(site.value())] = true;
   taken_in_by_ = after.value() + window_;
-  if (too_few() && waits_after_) wait_after(*waits_after_);
+  if (too_few() && agreed_.waits_after) wait_after(*agreed_.waits_after);
   if (site == self_) {
     begun_ = std::max(begun_, after.value());
     joined_after_ = after.value();
     holds_[kWelcome] = after.value() + 1;
   } else {
-    changes_.insert(after.value());  // a hub may have ended before it said so itself
+    agreed_.changes.insert(after.value());  // a hub may have ended before it said so itself
   }
   if (!coordinates()) {
     return;
   }
-  for (auto each = checkpoints_.upper_bound(after.value()); each != checkpoints_.end(); ++each) {
+  for (auto each = agreed_.checkpoints.upper_bound(after.value());
+       each != agreed_.checkpoints.end(); ++each) {
     out.emplace_back(site, AgreedNote{kRepeated, Purpose::kCheckpoint, StepIndex(*each)});
   }
-  if (!too_few() && waits_after_ > after.value()) {  // nobody waits there, but all lay one down
-    out.emplace_back(site, AgreedNote{kRepeated, Purpose::kCheckpoint, StepIndex(*waits_after_)});
+  if (!too_few() &&
+      agreed_.waits_after > after.value()) {  // nobody waits there, but all lay one down
+    out.emplace_back(site,
+                     AgreedNote{kRepeated, Purpose::kCheckpoint, StepIndex(*agreed_.waits_after)});
   }
-  for (auto each = changes_.upper_bound(after.value()); each != changes_.end(); ++each) {
+  for (auto each = agreed_.changes.upper_bound(after.value()); each != agreed_.changes.end();
+       ++each) {
     out.emplace_back(site, AgreedNote{kRepeated, Purpose::kLeave, StepIndex(*each)});
   }
-  if (stop_) {
-    out.emplace_back(site, AgreedNote{kRepeated, stop_->second, StepIndex(stop_->first)});
+  if (agreed_.stop) {
+    out.emplace_back(site,
+                     AgreedNote{kRepeated, agreed_.stop->second, StepIndex(agreed_.stop->first)});
   }
-  if (too_few() && waits_after_) {
-    out.emplace_back(site, AgreedNote{kRepeated, Purpose::kWait, StepIndex(*waits_after_)});
+  if (too_few() && agreed_.waits_after) {
+    out.emplace_back(site, AgreedNote{kRepeated, Purpose::kWait, StepIndex(*agreed_.waits_after)});
   }
   ask_again(site, out);
   out.emplace_back(site, AgreedNote{kWelcome, Purpose::kJoin, after});

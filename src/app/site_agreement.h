@@ -75,23 +75,25 @@ class SiteAgreement {
 
   /// What has been agreed so far.
   [[nodiscard]] bool checkpoint_after(StepIndex t) const {
-    return checkpoints_.contains(t.value()) || waits_after_ == t.value();
+    return agreed_.checkpoints.contains(t.value()) || agreed_.waits_after == t.value();
   }
   /// Where somebody joins or leaves.
-  [[nodiscard]] bool change_after(StepIndex t) const { return changes_.contains(t.value()); }
+  [[nodiscard]] bool change_after(StepIndex t) const { return agreed_.changes.contains(t.value()); }
   /// The step just agreed on for a joiner; each is given once.
-  [[nodiscard]] std::optional<StepIndex> take_join() { return std::exchange(fresh_join_, {}); }
+  [[nodiscard]] std::optional<StepIndex> take_join() { return std::exchange(untaken_.join, {}); }
   /// At site 0: who has just been found to leave, and after which step; each is given once.
   [[nodiscard]] std::optional<std::pair<Rank, StepIndex>> take_leave() {
-    return std::exchange(fresh_leave_, {});
+    return std::exchange(untaken_.leave, {});
   }
   /// At site 0: it does not, after all; `why` is for it.
   void stays(Rank who, const std::string& why, NotesOut& out);
   /// Why this site cannot leave as it wished; each is given once.
-  [[nodiscard]] std::optional<std::string> take_refusal() { return std::exchange(refusal_, {}); }
+  [[nodiscard]] std::optional<std::string> take_refusal() {
+    return std::exchange(untaken_.refusal, {});
+  }
   /// The step after which the run ends early, and why.
   [[nodiscard]] const std::optional<std::pair<std::int64_t, Purpose>>& stop() const {
-    return stop_;
+    return agreed_.stop;
   }
 
  private:
@@ -101,6 +103,20 @@ class SiteAgreement {
     Purpose purpose = Purpose::kCheckpoint;
     Rank who;                             // leaves, where that is the purpose
     std::map<int, std::int64_t> answers;  // by site
+  };
+  /// The answers of all sites, settled.
+  struct Agreed {
+    std::set<std::int64_t> questions;
+    std::set<std::int64_t> checkpoints;
+    std::set<std::int64_t> changes;
+    std::optional<std::int64_t> waits_after;  // without meaning once the sites were enough again
+    std::optional<std::pair<std::int64_t, Purpose>> stop;
+  };
+  /// Events that the owner takes, each once.
+  struct Untaken {
+    std::optional<StepIndex> join;
+    std::optional<std::pair<Rank, StepIndex>> leave;
+    std::optional<std::string> refusal;
   };
   void ask(Purpose purpose, Rank who, NotesOut& out);
   /// Whose turn it is to join or to leave.
@@ -128,15 +144,9 @@ class SiteAgreement {
   std::int64_t ahead_ = 1;
   std::map<std::int64_t, std::int64_t> holds_;  // by question: do not begin this step
   std::set<Purpose> wished_;
-  std::set<std::int64_t> settled_;  // questions
-  std::set<std::int64_t> checkpoints_;
-  std::set<std::int64_t> changes_;
-  std::optional<std::int64_t> waits_after_;  // where they were enough since: of no more meaning
-  std::optional<std::int64_t> taken_in_by_;  // the step by which who joined last is
-  std::optional<StepIndex> fresh_join_;
-  std::optional<std::pair<Rank, StepIndex>> fresh_leave_;
-  std::optional<std::string> refusal_;
-  std::optional<std::pair<std::int64_t, Purpose>> stop_;
+  Agreed agreed_;
+  std::optional<std::int64_t> taken_in_by_;  // the step by which the last joiner is taken in
+  Untaken untaken_;
   // At the coordinator:
   std::int64_t asked_ = 0;
   std::map<std::int64_t, Question> questions_;

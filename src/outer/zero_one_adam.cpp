@@ -126,7 +126,7 @@ StepReport ZeroOneAdam::local_step(StepIndex t) {
   StepReport report{.step = t, .inner = inner_.gradients(t, {}), .rounds = {}};
   const float clip = own_clip(report);
   const double rate = inner_.learning_rate(t);
-  lr_sum_ += rate;  // on all workers alike, whatever becomes of the step here
+  local_.lr_sum += rate;  // on all workers alike, whatever becomes of the step here
   if (!std::isfinite(report.inner.grad_norm)) {
     log_warning("worker {}: step {}: its gradient is not finite; the local step is left out",
                 exchange_.self().value(), t.value());
@@ -145,7 +145,7 @@ StepReport ZeroOneAdam::local_step(StepIndex t) {
       if (!(moments.second[k] > 0)) continue;  // masked
       float& m = moments.first[k];
       m = b1 * m + (1 - b1) * (clip * g[k]);
-      moved_[i][k] += lr * m;
+      local_.moved[i][k] += lr * m;
       x[k] -= lr * (m / (std::sqrt(moments.second[k]) + eps));
     }
   }
@@ -155,25 +155,25 @@ StepReport ZeroOneAdam::local_step(StepIndex t) {
 }
 
 std::vector<RoundReport> ZeroOneAdam::synchronise(StepIndex t) {
-  const auto lr_sum = static_cast<float>(lr_sum_);
-  const bool commit = t.value() / commit_every_ != last_sync_.value() / commit_every_;
+  const auto lr_sum = static_cast<float>(local_.lr_sum);
+  const bool commit = t.value() / commit_every_ != local_.last_sync.value() / commit_every_;
   inner_.read_moments(all_elements(inner_));
   std::vector<char> settled(buckets_.size());
   own_end_->set_fill([this](std::size_t bucket, std::size_t begin, std::span<float> tile) {
     FlatView moved;
     for (const Slice& slice : buckets_[bucket].slices) {
-      moved.append(moved_[slice.parameter].span().subspan(slice.begin, slice.size));
+      moved.append(local_.moved[slice.parameter].span().subspan(slice.begin, slice.size));
     }
     moved.read(begin, tile);
   });
   std::vector<RoundReport> reports =
-      mean_->run(t, !partial_, commit, [&](std::size_t bucket, std::span<const float> mean) {
+      mean_->run(t, !local_.partial, commit, [&](std::size_t bucket, std::span<const float> mean) {
         settled[bucket] = 1;
         for (const Slice& slice : buckets_[bucket].slices) {
           const std::span<float> m = inner_.adam_moments(slice.parameter).first;
           for (std::size_t k = slice.begin; k < slice.begin + slice.size; ++k) {
             const float agreed = mean[k - slice.begin];
-            moved_[slice.parameter][k] = agreed;
+            local_.moved[slice.parameter][k] = agreed;
             if (lr_sum > 0) m[k] = agreed / lr_sum;
           }
           mean = mean.subspan(slice.size);
@@ -188,24 +188,24 @@ std::vector<RoundReport> ZeroOneAdam::synchronise(StepIndex t) {
     const std::span<const float> v = inner_.adam_moments(i).second;
     const float decay = lr_sum * decay_of(parameter, adam_);
     for (std::size_t k = 0; k < v.size(); ++k) {
-      float& a = anchor_[i][k];
-      a -= moved_[i][k] / (std::sqrt(v[k]) + eps) + decay * a;
+      float& a = local_.anchor[i][k];
+      a -= local_.moved[i][k] / (std::sqrt(v[k]) + eps) + decay * a;
       parameter.values[k] = a;
-      moved_[i][k] = 0;
+      local_.moved[i][k] = 0;
     }
   }
   inner_.wrote_moments(all_elements(inner_));
   inner_.wrote_values(all_elements(inner_));
-  lr_sum_ = 0;
-  last_sync_ = t;
-  partial_ = false;
+  local_.lr_sum = 0;
+  local_.last_sync = t;
+  local_.partial = false;
   return reports;
 }
 
 /// Workers that agreed on nothing go on from what they share: the anchor, and no momentum.
 void ZeroOneAdam::forget_movement(const Bucket& bucket) {
   for (const Slice& slice : bucket.slices) {
-    std::ranges::fill(moved_[slice.parameter].span().subspan(slice.begin, slice.size), 0.0f);
+    std::ranges::fill(local_.moved[slice.parameter].span().subspan(slice.begin, slice.size), 0.0f);
     std::ranges::fill(inner_.adam_moments(slice.parameter).first.subspan(slice.begin, slice.size),
                       0.0f);
   }
@@ -216,10 +216,10 @@ void ZeroOneAdam::begin_local_steps() {
   find_active_lanes();
   inner_.read_values(all_elements(inner_));
   for (const Parameter& parameter : inner_.parameters()) {
-    anchor_.emplace_back(parameter.values);
-    moved_.emplace_back(parameter.values.size());
+    local_.anchor.emplace_back(parameter.values);
+    local_.moved.emplace_back(parameter.values.size());
   }
-  last_sync_ = steps_;
+  local_.last_sync = steps_;
 }
 
 void ZeroOneAdam::make_mean() {
@@ -237,7 +237,7 @@ void ZeroOneAdam::find_active_lanes() {
 
 std::vector<RoundReport> ZeroOneAdam::finish() {
   std::vector<RoundReport> reports;
-  if (local() && last_sync_ != steps_) {
+  if (local() && local_.last_sync != steps_) {
     reports = synchronise(steps_);
   }
   full_.commit_open_rounds(steps_);
@@ -245,7 +245,7 @@ std::vector<RoundReport> ZeroOneAdam::finish() {
 }
 
 std::span<const float> ZeroOneAdam::values(std::size_t parameter) const {
-  if (local()) return anchor_[parameter].span();
+  if (local()) return local_.anchor[parameter].span();
   inner_.read_values(inner_.parameters()[parameter].elements);
   return inner_.parameters()[parameter].values;
 }
@@ -263,13 +263,13 @@ void ZeroOneAdam::save(StateWriter& writer) const {
   save_identity(identity(), writer);
   writer.integer("step", steps_.value());
   mean_->save(writer);
-  for (std::size_t i = 0; i < anchor_.size(); ++i) {
-    writer.tensor(fmt::format("anchor/{}", i), anchor_[i].span());
-    writer.tensor(fmt::format("moved/{}", i), moved_[i].span());
+  for (std::size_t i = 0; i < local_.anchor.size(); ++i) {
+    writer.tensor(fmt::format("anchor/{}", i), local_.anchor[i].span());
+    writer.tensor(fmt::format("moved/{}", i), local_.moved[i].span());
   }
-  writer.real("lr_sum", lr_sum_);
-  writer.integer("last_sync", last_sync_.value());
-  if (partial_) writer.integer("partial", 1);
+  writer.real("lr_sum", local_.lr_sum);
+  writer.integer("last_sync", local_.last_sync.value());
+  if (local_.partial) writer.integer("partial", 1);
 }
 
 void ZeroOneAdam::load(StateReader& reader) {
@@ -280,26 +280,26 @@ void ZeroOneAdam::load(StateReader& reader) {
     find_active_lanes();
     for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
       const std::size_t size = inner_.parameters()[i].values.size();
-      reader.tensor(fmt::format("anchor/{}", i), anchor_.emplace_back(size).span());
-      reader.tensor(fmt::format("moved/{}", i), moved_.emplace_back(size).span());
+      reader.tensor(fmt::format("anchor/{}", i), local_.anchor.emplace_back(size).span());
+      reader.tensor(fmt::format("moved/{}", i), local_.moved.emplace_back(size).span());
     }
   }
   mean_->load(reader);
-  lr_sum_ = reader.real("lr_sum");
-  last_sync_ = StepIndex(reader.integer("last_sync"));
-  partial_ = reader.contains("partial");
+  local_.lr_sum = reader.real("lr_sum");
+  local_.last_sync = StepIndex(reader.integer("last_sync"));
+  local_.partial = reader.contains("partial");
 }
 
 // The sum of the rates since the last sync is everyone's, and stays.
 void ZeroOneAdam::forget_own_work() {
   full_.forget_own_work();
   mean_->forget();
-  for (std::size_t i = 0; i < anchor_.size(); ++i) {
-    std::ranges::copy(anchor_[i], inner_.parameters()[i].values.begin());
-    moved_[i].fill_zero();
+  for (std::size_t i = 0; i < local_.anchor.size(); ++i) {
+    std::ranges::copy(local_.anchor[i], inner_.parameters()[i].values.begin());
+    local_.moved[i].fill_zero();
     inner_.wrote_values(inner_.parameters()[i].elements);
   }
-  partial_ = local() && last_sync_ != steps_;
+  local_.partial = local() && local_.last_sync != steps_;
 }
 
 }  // namespace isthmus::outer

@@ -51,6 +51,16 @@ class ZeroOneAdam final : public OuterStrategy {
   void forget_own_work() override;
 
  private:
+  /// Phase B: local steps from one sync to the next.
+  struct LocalPhase {
+    std::vector<StateArray> anchor;  // a, by parameter
+    std::vector<StateArray> moved;   // u, by parameter
+    double lr_sum = 0;               // since the last sync
+    StepIndex last_sync;
+    bool partial =
+        false;  // own work was forgotten since the last sync: the next sync only receives
+  };
+
   [[nodiscard]] StepReport compressed_step(StepIndex t);
   [[nodiscard]] StepReport local_step(StepIndex t);
   [[nodiscard]] std::vector<RoundReport> synchronise(StepIndex t);
@@ -61,7 +71,7 @@ class ZeroOneAdam final : public OuterStrategy {
   void make_mean();
   /// Its mask, and the compressed mean over what is not masked.
   void find_active_lanes();
-  [[nodiscard]] bool local() const { return !anchor_.empty(); }
+  [[nodiscard]] bool local() const { return !local_.anchor.empty(); }
   /// This worker's gradient: its norm, and the factor that clips it.
   [[nodiscard]] float own_clip(StepReport& report);
   [[nodiscard]] Identity identity() const;
@@ -84,12 +94,7 @@ class ZeroOneAdam final : public OuterStrategy {
   std::vector<Bucket> buckets_;  // all lanes in phase A, active ones in B
   std::optional<HostWorkerEnd> own_end_;
   std::optional<CompressedMean> mean_;  // of it
-  // Phase B, by parameter.
-  std::vector<StateArray> anchor_;
-  std::vector<StateArray> moved_;  // u
-  double lr_sum_ = 0;              // since the last sync
-  StepIndex last_sync_;
-  bool partial_ = false;  // own work was forgotten since the last sync: the next one takes alone
+  LocalPhase local_;
 };
 
 }  // namespace isthmus::outer

@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <exception>
 #include <stdexcept>
+#include <string>
 #include <system_error>
 
 #include "core/check.h"
@@ -64,7 +67,7 @@ void Scheduler::run(const std::function<void()>& body) {
   started_ = true;
   SimTask* const outer = std::exchange(running_here, &main_);
   main_.state = SimTask::State::kRunning;
-  last_run_ = &main_;
+  turns_.last_run = &main_;
   std::exception_ptr error;
   try {
     body();
@@ -85,10 +88,10 @@ void Scheduler::run(const std::function<void()>& body) {
 }
 
 void Scheduler::rethrow_failure(const std::exception_ptr& of_main) {
-  if (earlier_failure_) std::rethrow_exception(earlier_failure_);
+  if (failures_.earlier) std::rethrow_exception(failures_.earlier);
   if (of_main) std::rethrow_exception(of_main);
-  if (ended_by_) std::rethrow_exception(ended_by_);
-  for (SimTask* task : failed_) {
+  if (failures_.ended_by) std::rethrow_exception(failures_.ended_by);
+  for (SimTask* task : failures_.tasks) {
     if (task->error) std::rethrow_exception(std::exchange(task->error, nullptr));
   }
 }
@@ -124,10 +127,10 @@ void Scheduler::require_outside_region(const char* call) const {
 std::shared_ptr<SimTask> Scheduler::spawn(int group, std::string name, std::function<void()> body) {
   auto task =
       std::make_shared<SimTask>(*this, static_cast<int>(tasks_.size()), group, std::move(name));
-  for (const auto& [stopped_group, reason] : stopped_groups_) {
+  for (const auto& [stopped_group, reason] : failures_.stopped_groups) {
     if (stopped_group == group) task->stop = reason;
   }
-  if (ended_by_) task->stop = ended_by_;
+  if (failures_.ended_by) task->stop = failures_.ended_by;
   try {
     task->thread =
         std::thread([this, &self = *task, run = std::move(body)] { run_task(self, run); });
@@ -153,7 +156,7 @@ void Scheduler::run_task(SimTask& task, const std::function<void()>& body) {
   } catch (...) {
     task.error = std::current_exception();
     // A task that ended because it was told to has not failed.
-    if (task.error != task.stop) failed_.push_back(&task);
+    if (task.error != task.stop) failures_.tasks.push_back(&task);
   }
   task.state = SimTask::State::kDone;
   note(EventKind::kDone, task.id);
@@ -209,19 +212,19 @@ SimTask* Scheduler::next() {
 }
 
 SimTask* Scheduler::take_ready() {
-  if (resumes_ - resumes_before_instant_ > options_.max_switches_per_instant) {
-    resumes_before_instant_ = resumes_;
+  if (turns_.resumes - turns_.resumes_before_instant > options_.max_switches_per_instant) {
+    turns_.resumes_before_instant = turns_.resumes;
     give_up(fmt::format("livelock: {} switches and virtual time stands still",
                         options_.max_switches_per_instant));
   }
   std::size_t place = 0;
-  if (options_.shuffle) place = rng_.below(ready_.size(), resumes_);
+  if (options_.shuffle) place = rng_.below(ready_.size(), turns_.resumes);
   SimTask* const task = ready_[place];
   ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(place));
   note(EventKind::kResume, task->id);
-  ++resumes_;
-  if (task != last_run_) ++switches_;
-  last_run_ = task;
+  ++turns_.resumes;
+  if (task != turns_.last_run) ++turns_.switches;
+  turns_.last_run = task;
   return task;
 }
 
@@ -230,7 +233,7 @@ void Scheduler::fire(std::map<EventKey, Event>::iterator first) {
   const Event event = std::move(first->second);
   events_.erase(first);
   ISTHMUS_CHECK(time >= now_, time.time_since_epoch().count(), now_.time_since_epoch().count());
-  if (time > now_) resumes_before_instant_ = resumes_;
+  if (time > now_) turns_.resumes_before_instant = turns_.resumes;
   now_ = time;
   note(event.kind, event.task != nullptr ? event.task->id : -1, event.detail);
   if (event.kind == EventKind::kAction) {
@@ -392,6 +395,84 @@ std::exception_ptr Scheduler::run_work(SimTask& task, const EventKey& end,
     task.baton.take();
   }
   return error;
+}
+
+bool Scheduler::stopped(const SimTask& task) const {
+  if (!task.stop) return false;
+  if (std::uncaught_exceptions() > 0) return true;
+  std::rethrow_exception(task.stop);
+}
+
+void Scheduler::stop(SimTask& task, const std::exception_ptr& reason) {
+  if (task.state == SimTask::State::kDone) return;
+  if (!task.stop) task.stop = reason;
+  if (task.state == SimTask::State::kSleeping || task.state == SimTask::State::kWaiting) {
+    cancel_timer(task);
+    leave_queue(task);
+    make_ready(task);
+  }
+}
+
+void Scheduler::stop_group(int group, const std::exception_ptr& reason) {
+  failures_.stopped_groups.emplace_back(group, reason);
+  for (const auto& task : tasks_) {
+    if (task->group == group) stop(*task, reason);
+  }
+}
+
+void Scheduler::stop_all(const std::exception_ptr& reason) {
+  if (!failures_.ended_by) {
+    failures_.ended_by = reason;
+    for (const SimTask* task : failures_.tasks) {
+      if (!failures_.earlier) failures_.earlier = task->error;
+    }
+  }
+  for (const auto& task : tasks_) stop(*task, failures_.ended_by);
+}
+
+void Scheduler::give_up(const std::string& headline) {
+  std::string text = fmt::format("{}, at virtual time {:.9g} s:", headline,
+                                 std::chrono::duration<double>(now_.time_since_epoch()).count());
+  for (const auto& task : tasks_) {
+    if (task->state != SimTask::State::kDone || task->error) text += describe(*task);
+  }
+  stop_all(std::make_exception_ptr(DeadlockError(text)));
+  // Left: tasks that join one another in a ring. They cannot be unwound.
+  ISTHMUS_CHECK(!ready_.empty(), text);
+}
+
+std::string Scheduler::describe(const SimTask& task) const {
+  const auto until = [&] {
+    return task.has_timer
+               ? fmt::format(
+                     "until {:.9g} s",
+                     std::chrono::duration<double>(task.timer.first.time_since_epoch()).count())
+               : std::string("for ever");
+  };
+  switch (task.state) {
+    case SimTask::State::kReady:
+      return fmt::format(" {} may run;", task.name);
+    case SimTask::State::kRunning:
+      return fmt::format(" {} runs;", task.name);
+    case SimTask::State::kComputing:
+      return fmt::format(" {} computes;", task.name);
+    case SimTask::State::kSleeping:
+      return fmt::format(" {} sleeps {};", task.name, until());
+    case SimTask::State::kWaiting:
+      return fmt::format(" {} waits {} in {};", task.name, until(), task.queue->name());
+    case SimTask::State::kJoining:
+      return fmt::format(" {} joins {};", task.name,
+                         task.joins != nullptr ? task.joins->name : "all tasks");
+    case SimTask::State::kDone:
+      break;
+  }
+  try {
+    std::rethrow_exception(task.error);
+  } catch (const std::exception& error) {
+    return fmt::format(" {} failed: {};", task.name, error.what());
+  } catch (...) {
+    return fmt::format(" {} failed;", task.name);
+  }
 }
 
 }  // namespace isthmus

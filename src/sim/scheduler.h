@@ -100,7 +100,7 @@ class Scheduler final : public Clock {
   }
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
   [[nodiscard]] std::uint64_t trace_hash() const { return hash_.value(); }
-  [[nodiscard]] std::uint64_t switches() const { return switches_; }
+  [[nodiscard]] std::uint64_t switches() const { return turns_.switches; }
   /// "main", "worker-3": the task that calls, for names.
   [[nodiscard]] std::string current_name() const;
   int next_queue_number() { return queues_++; }
@@ -112,6 +112,21 @@ class Scheduler final : public Clock {
     SimTask* task = nullptr;   // kWake, kRegionEnd
     std::uint64_t detail = 0;  // kAction: what `at` was given
     std::function<void()> action;
+  };
+
+  /// What ends tasks or the whole run before its time.
+  struct Failures {
+    std::vector<std::pair<int, std::exception_ptr>> stopped_groups;
+    std::vector<SimTask*> tasks;  // their bodies threw; in the order of virtual time
+    std::exception_ptr ended_by;  // why all tasks were told to stop
+    std::exception_ptr earlier;   // the failure of a task before that
+  };
+  /// How often tasks have run.
+  struct Turns {
+    std::uint64_t switches = 0;
+    std::uint64_t resumes = 0;
+    std::uint64_t resumes_before_instant = 0;  // `resumes` when virtual time last went on
+    const SimTask* last_run = nullptr;
   };
 
   SimTask& current_task(const char* call) const;
@@ -151,20 +166,14 @@ class Scheduler final : public Clock {
   std::map<EventKey, Event> events_;
   std::deque<SimTask*> ready_;
   std::vector<std::shared_ptr<SimTask>> tasks_;  // co-owned by the handles that spawn returned
-  std::vector<std::pair<int, std::exception_ptr>> stopped_groups_;
   SimTask& main_;
   bool started_ = false;
   bool draining_ = false;  // main has returned and waits for the others
   int alive_ = 0;          // tasks not yet done, main excluded
   int queues_ = 0;
-  std::vector<SimTask*> failed_;        // their bodies threw; in the order of virtual time
-  std::exception_ptr ended_by_;         // why all tasks were told to stop
-  std::exception_ptr earlier_failure_;  // of a task, before that
+  Failures failures_;
   TraceHash hash_;
-  std::uint64_t switches_ = 0;
-  std::uint64_t resumes_ = 0;
-  std::uint64_t resumes_before_instant_ = 0;  // resumes_ when virtual time last went on
-  const SimTask* last_run_ = nullptr;
+  Turns turns_;
 
   std::mutex mutex_;
   SimTask* stalled_on_ = nullptr;              // under mutex_

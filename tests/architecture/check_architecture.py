@@ -7,8 +7,10 @@ check_architecture.py [ROOT]: prints one `file:line: rule: what, remedy` per bre
 import pathlib
 import re
 import sys
+from collections import defaultdict
 from fnmatch import fnmatch
 
+import classes
 import rules
 
 CODE = {".h", ".cpp", ".cu", ".cuh"}
@@ -78,6 +80,8 @@ class Checker:
                 self.check_length(path, text)
             elif path.endswith("CMakeLists.txt"):
                 self.check_depends(path, text)
+        self.check_classes({path: blank_out(text) for path, text in texts.items()
+                            if module_of(path) and pathlib.Path(path).suffix in CODE})
         return self.breaches
 
     def check_spdx(self, path, text):
@@ -162,7 +166,30 @@ class Checker:
     def check_length(self, path, text):
         lines = text.count("\n")
         if lines > rules.MAX_LINES and not matches(path, rules.LONG_FILES):
-            self.breach(path, lines, "length", f"{lines} lines; split by concept at {rules.MAX_LINES}")
+            self.breach(path, lines, "length", f"{lines} lines; a file with more than {rules.MAX_LINES} "
+                                               "holds more than one idea")
+
+    def check_classes(self, sources):
+        """Sizes of classes, and that the methods of a class are defined in one .cpp file."""
+        declared, defined = defaultdict(list), defaultdict(list)
+        for path, code in sources.items():
+            for name, kind, line, methods, members in classes.declared(code):
+                declared[name].append((path, line))
+                if name in rules.BIG_CLASSES:
+                    continue
+                if methods > rules.MAX_METHODS:
+                    self.breach(path, line, "classes", f"{name} has {methods} methods; a class with more "
+                                                       f"than {rules.MAX_METHODS} holds more than one idea")
+                if kind == "class" and members > rules.MAX_MEMBERS:
+                    self.breach(path, line, "classes", f"{name} has {members} members; a class with more "
+                                                       f"than {rules.MAX_MEMBERS} holds more than one idea")
+            if path.endswith(".cpp") and not path.endswith("_stub.cpp"):
+                for name in classes.defined_in(code):
+                    defined[name].append(path)
+        for name, paths in sorted(defined.items()):
+            if len(declared[name]) == 1 and len(paths) > 1 and name not in rules.BIG_CLASSES:
+                self.breach(paths[1], 1, "classes", f"{name} is defined here and in {paths[0]}; "
+                                                    "the methods of a class belong in one file")
 
 
 def main():

@@ -76,8 +76,31 @@ class RulesTest(unittest.TestCase):
         self.assert_breach("spdx", "scripts/run", "echo\n", head="#!/bin/bash\n")
 
     def test_length(self):
-        self.assert_breach("length", "src/core/a.cpp", "int x;\n" * 400)
-        self.assert_clean("src/core/a.cpp", "int x;\n" * 399)
+        self.assert_breach("length", "src/core/a.cpp", "int x;\n" * 800)
+        self.assert_clean("src/core/a.cpp", "int x;\n" * 799)
+
+    def test_class_sizes(self):
+        methods = "".join(f"  int f{i}(int x) const;\n" for i in range(40))
+        members = "".join(f"  std::map<int, std::vector<int>> m{i}_;\n" for i in range(20))
+        self.assert_clean("src/core/a.h", "class A {\n public:\n" + methods + members + "};\n")
+        self.assert_breach("classes", "src/core/a.h", "class A {\n  void g() { h(); }\n" + methods + "};\n")
+        self.assert_breach("classes", "src/core/a.h", "class A {\n  int one_ = f(2);\n" + members + "};\n")
+        self.assert_clean("src/core/a.h", "struct A {\n  int one;\n" + members + "};\n")
+        self.assert_clean("src/core/a.h", "class A {\n  struct B { int x; int y; };\n  A() = default;\n"
+                                          "  using C = int;\n" + methods + "};\n")
+        self.assert_clean("tests/core/a.h", "class A {\n  void g();\n" + methods + "};\n")
+
+    def test_class_in_one_file(self):
+        with tempfile.TemporaryDirectory() as root:
+            folder = pathlib.Path(root, "src/core")
+            folder.mkdir(parents=True)
+            (folder / "a.h").write_text(HEAD + "class A {\n  void f();\n  void g();\n};\n")
+            (folder / "a.cpp").write_text(HEAD + "void A::f() {}\n")
+            (folder / "b.cpp").write_text(HEAD + "void A::g() {}\n")
+            found = check_architecture.Checker(root).run()
+            self.assertEqual(len(found), 1, found)
+            self.assertIn(": classes: ", found[0])
+
 
 
 if __name__ == "__main__":

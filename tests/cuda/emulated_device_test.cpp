@@ -192,6 +192,16 @@ TEST(EmulatedDevice, StreamsAndEventsBelongToADevice) {
   EXPECT_THROW(use_device(emulated::kDevices), SystemError);
 }
 
+TEST(EmulatedDevice, TimesLieBetweenEventsThatWereMadeForThem) {
+  Stream stream;
+  Event begin(Event::Timing::kOn), end(Event::Timing::kOn), plain;
+  for (Event* event : {&begin, &end, &plain}) event->record(stream);
+  stream.synchronize();
+  EXPECT_EQ(end.milliseconds_since(begin), 0);
+  EXPECT_THROW(static_cast<void>(end.milliseconds_since(plain)), SystemError);
+  EXPECT_THROW(static_cast<void>(plain.milliseconds_since(begin)), SystemError);
+}
+
 TEST(EmulatedDevice, HostMemoryThatIsNotPinnedIsReadLateToo) {
   Stream stream;
   std::vector<float> x(8, 1.0f);

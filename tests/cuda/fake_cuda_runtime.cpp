@@ -75,9 +75,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t) { return say("cudaStreamSynchron
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
   return say("cudaStreamWaitEvent");
 }
-cudaError_t cudaEventCreate(cudaEvent_t* event) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = static_cast<cudaEvent_t>(something());
-  return say("cudaEventCreate");
+  return say("cudaEventCreateWithFlags");
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   std::free(event);

@@ -86,6 +86,15 @@ def main():
             for key in ("tok_s_best", "tok_s_med", *memory):
                 low, high = sorted(pair["isthmus"][key] / max(pair["torch"][key], 1e-9) for pair in pairs)
                 require(low * 0.99 - 1e-3 <= ratio[key] <= high * 1.01 + 1e-3, f"{device}: {key} is {ratio[key]}")
+        # Rounds of both attentions and PyTorch, which come in turns: a pair and a ratio for each attention.
+        command = [sys.executable, str(script), "--isthmus", arguments.device_isthmus, "--config", "nano", "--seconds", "0.01",
+                   "--batch", "1", "--device", "cuda", "--precision", "bf16", "--pairs", "2", "--attention", "own", "--attention", "cudnn"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+        require(done.returncode == 0, done.stderr)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        require([line["isthmus"]["attention"] for line in lines[:4]] == ["own", "cudnn"] * 2, done.stdout)
+        require([(line["bench"], line["attention"], line["pairs"]) for line in lines[4:]] ==
+                [("ratio", "own", 2), ("ratio", "cudnn", 2)], done.stdout)
         require(len(compare(arguments.isthmus, "--pairs", "9", "--limit", "0.001")) == 2, "a limit of no time")
     print("ok")
 

@@ -54,6 +54,7 @@ struct Queue {
 
 struct Point {
   bool reached = false;
+  bool timed = false;
   int device = current_device;
   Queue* in = nullptr;  // good until it is reached: a stream's end does its work
   Capture* capture = nullptr;
@@ -227,7 +228,9 @@ void Stream::wait(const Event& event) {
   if (!point->reached) queue.add([point] { point->reach(); });
 }
 
-Event::Event() : handle_(new std::shared_ptr<Point>(new Point{.reached = true})) {}
+Event::Event(Timing timing)
+    : handle_(
+          new std::shared_ptr<Point>(new Point{.reached = true, .timed = timing == Timing::kOn})) {}
 Event::~Event() { delete &of(*this); }
 void Event::record(Stream& stream) {
   const Lock lock(state().mutex);
@@ -235,6 +238,7 @@ void Event::record(Stream& stream) {
   check_device(queue, "cudaEventRecord");
   auto point = std::make_shared<Point>();
   point->device = of(*this)->device;
+  point->timed = of(*this)->timed;
   if (point->device != queue.device) {
     throw SystemError("CUDA: cudaEventRecord: invalid resource handle: an event of another device");
   }
@@ -253,7 +257,13 @@ bool Event::reached() const {
   refuse_while_recording("a question for an event");
   return of(*this)->reached;
 }
-double Event::milliseconds_since(const Event&) const { return 0; }
+double Event::milliseconds_since(const Event& begin) const {
+  if (!of(begin)->timed || !of(*this)->timed) {
+    throw SystemError(
+        "CUDA: cudaEventElapsedTime: invalid resource handle: an event without timing");
+  }
+  return 0;
+}
 
 namespace detail {
 

@@ -50,7 +50,7 @@ DeviceCodecTiming time_device_codec(std::string_view spelling,
   const DeviceArray<float> y(n);
   const DeviceArray<std::byte> bytes(encoded_bytes(codec->codec(), n));
   FirstBadTile bad;
-  Event begin, end;
+  Event begin(Event::Timing::kOn), end(Event::Timing::kOn);
   const auto timed = [&](Seconds& seconds, const auto& queue) {
     begin.record(stream);
     queue();
