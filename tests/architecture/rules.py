@@ -155,12 +155,12 @@ MAY_HAVE_IF = [
 
 # Sizes: a file or a class beyond them holds more than one idea. Structs may have any number of fields.
 MAX_LINES = 800
-LONG_FILES = ["src/core/config_keys.cpp"]  # tables
+LONG_FILES = ["src/core/config_schema_keys.cpp"]  # tables
 MAX_METHODS = 40
 MAX_MEMBERS = 20
 BIG_CLASSES = [
     "Avx2", "Avx512",  # the vocabulary of an instruction set, a line a function
-    "CudaLoop", "ExchangeEngine", "Loader", "RunDirectory", "SiteSession", "Training",
+    "CudaLoop", "ExchangeEngine", "RunDirectory", "SiteSession", "Training",
 ]
 
 SPDX = "SPDX-License-Identifier: Apache-2.0"

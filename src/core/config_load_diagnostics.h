@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config_source.h"
+#include "core/config_schema_source.h"
 
 namespace isthmus::config {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/config_diagnostics.h"
+#include "core/config_load_diagnostics.h"
 
 #include <fmt/format.h>
 

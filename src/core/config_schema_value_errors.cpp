@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/config_value_errors.h"
+#include "core/config_schema_value_errors.h"
 
 #include <fmt/format.h>
 

@@ -33,6 +33,8 @@ struct ValueRule {
 [[nodiscard]] bool needs_length_of_run(const Value& value, Type type);
 /// `value` as its field takes it; shares of the run become steps of `total`.
 [[nodiscard]] Value in_steps(const Value& value, Type type, std::int64_t total);
+/// Steps between two events; the share of a short run is at least one step, since 0 means never.
+[[nodiscard]] std::int64_t period_of(const StepCount& count, std::int64_t total);
 
 /// TOML text that parses back to `value`; empty for no value.
 [[nodiscard]] std::string toml_text(const Value& value, Type type);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/config_values.h"
+#include "core/config_schema_values.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "core/config_value_errors.h"
+#include "core/config_schema_value_errors.h"
 #include "core/suggest.h"
 #include "core/units.h"
 

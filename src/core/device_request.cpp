@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of train.device and outer.placement.
+#include "core/device_request.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,9 +8,6 @@
 #include <charconv>
 #include <string>
 #include <tuple>
-
-#include "core/config_loader.h"
-#include "core/device_request.h"
 
 namespace isthmus {
 
@@ -155,30 +153,4 @@ std::optional<DeviceObstacle> placement_obstacle(const Config& config) {
   return std::nullopt;
 }
 
-namespace config {
-
-// Meshes are looked at where it is known which sites a process computes.
-void Loader::check_device() {
-  const std::optional<DeviceRequest> request = parse_device(config.train.device);
-  if (!request) {
-    refuse("E-VALUE", "train.device", fmt::format("{}: no such device", quoted("train.device")),
-           "\"auto\", \"cpu\", \"cuda\" or one of several, \"cuda:0\"");
-  } else if (request->kind == DeviceRequest::Kind::kCuda) {
-    if (const auto obstacle = device_obstacle(config, {})) {
-      refuse(
-          "E-CONFLICT", "train.device",
-          fmt::format("{} with {}: {}", quoted("train.device"), obstacle->setting, obstacle->why),
-          obstacle->remedy);
-    }
-  }
-  if (!outer_is_on_device(config) && !outer_is_on_ranks(config)) return;
-  if (const auto obstacle = placement_obstacle(config)) {
-    refuse(
-        "E-CONFLICT", "outer.placement",
-        fmt::format("{} with {}: {}", quoted("outer.placement"), obstacle->setting, obstacle->why),
-        obstacle->remedy);
-  }
-}
-
-}  // namespace config
 }  // namespace isthmus

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/config_values.h"
+#include "core/config_schema_values.h"
 #include "core/suggest.h"
 #include "core/units.h"
 #include "core/utf8_text.h"

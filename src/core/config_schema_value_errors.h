@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "core/config_values.h"
+#include "core/config_schema_values.h"
 #include "core/units.h"
 
 namespace isthmus::config {
