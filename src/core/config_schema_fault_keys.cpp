@@ -7,7 +7,7 @@ namespace {
 
 constexpr double kLatest = 1e9;  // seconds; times are whole nanoseconds in 64 bits
 
-constexpr Field<FaultConfig> kBetween = {
+constexpr Field<FaultConfig> kFaultBetween = {
     [](FaultConfig& fault, const Value& value) {
       const auto& pair = std::get<std::vector<std::string>>(value);
       fault.a = pair[0];
@@ -19,7 +19,7 @@ constexpr Field<FaultConfig> kBetween = {
 constexpr Field<FaultConfig> kSite = {
     [](FaultConfig& fault, const Value& value) { from_value(fault.site, value); },
     [](const FaultConfig& fault) { return fault.site.empty() ? Value{} : Value(fault.site); }};
-constexpr Field<FaultConfig> kRate = {
+constexpr Field<FaultConfig> kFaultRate = {
     [](FaultConfig& fault, const Value& value) { from_value(fault.bits_per_s, value); },
     [](const FaultConfig& fault) {
       return fault.bits_per_s == 0 ? Value{} : Value(fault.bits_per_s);
@@ -29,11 +29,11 @@ constexpr Field<FaultConfig> kPace = {
     [](const FaultConfig& fault) { return fault.kind == "slow" ? Value(fault.pace) : Value{}; }};
 
 // clang-format off
-constexpr KeyRow<FaultConfig> kRows[] = {
+constexpr KeyRow<FaultConfig> kFaultRows[] = {
     {"fault.kind", Type::kChoice, {}, "cut|rate|pause|slow", field<&FaultConfig::kind>(),
      "Under simulate. cut: nothing leaves on a link. rate: its line has another rate. pause: a site neither computes nor sends nor is sent anything. slow: it computes at a share of its speed.",
      "\"cut\""},
-    {"fault.between", Type::kPairOfTexts, {}, "", kBetween,
+    {"fault.between", Type::kPairOfTexts, {}, "", kFaultBetween,
      "Of cut and rate: the sites whose link it is, both directions; \"*\" for every site.", "[\"east\", \"west\"]"},
     {"fault.site", Type::kText, {}, "", kSite,
      "Of pause and slow: the site.", "\"east\""},
@@ -41,7 +41,7 @@ constexpr KeyRow<FaultConfig> kRows[] = {
      "When it begins, on the simulated clock of the whole run.", "\"20min\""},
     {"fault.lasts", Type::kTime, Range{0, kLatest, true}, "", field<&FaultConfig::lasts>(),
      "How long it lasts.", "\"5min\""},
-    {"fault.rate", Type::kRate, between(1, 1e15), "", kRate,
+    {"fault.rate", Type::kRate, between(1, 1e15), "", kFaultRate,
      "Of rate: the line's rate meanwhile; of several the lowest.", "\"5Mbit/s\""},
     {"fault.pace", Type::kFraction, Range{0, 1, true}, "", kPace,
      "Of slow: share of its speed at which the site computes; of several the lowest.", "0.25"},
@@ -50,6 +50,6 @@ constexpr KeyRow<FaultConfig> kRows[] = {
 
 }  // namespace
 
-std::span<const KeyRow<FaultConfig>> fault_rows() { return kRows; }
+std::span<const KeyRow<FaultConfig>> fault_rows() { return kFaultRows; }
 
 }  // namespace isthmus::config

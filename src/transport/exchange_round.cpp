@@ -12,7 +12,6 @@
 namespace isthmus {
 namespace {
 
-std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
 
 std::shared_ptr<const RoundRoutes> routes_of(const Contribution& contribution,
                                              const RoundPlace& place) {

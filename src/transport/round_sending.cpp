@@ -7,12 +7,6 @@
 #include "transport/contributor_bits.h"
 
 namespace isthmus {
-namespace {
-
-std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
-
-}  // namespace
-
 RoundSending::RoundSending(std::shared_ptr<const RoundRoutes> routes,
                            const std::vector<std::uint32_t>* echoes)
     : routes_(std::move(routes)), echoes_(echoes), kept_(routes_->parts()) {

@@ -43,7 +43,7 @@ PUBLIC_HEADERS = {
 OWNERS = {
     "fmt/*": ["*"],
     "tl/expected.hpp": ["include/isthmus/expected.h"],
-    "nlohmann/*": ["src/*.cpp", "src/core/json_input.h", "src/report/json_fields.h", "tests/*",
+    "nlohmann/*": ["src/*.cpp", "src/core/json_input.h", "src/report/json_values.h", "tests/*",
                    "fuzz/checkpoint_fuzz.cpp"],
     "toml++/*": ["src/core/config*.cpp"],
     "CLI/*": ["src/app/*", "bench/*"],
