@@ -13,8 +13,8 @@
 namespace isthmus::app {
 namespace {
 
-constexpr Duration kLookForSignals = std::chrono::milliseconds(200);
-constexpr Duration kBetweenWords = std::chrono::seconds(10);
+constexpr Duration kLookWhileFetching = std::chrono::milliseconds(200);
+constexpr Duration kBetweenReports = std::chrono::seconds(10);
 constexpr Duration kBetweenQuestions = std::chrono::seconds(2);
 
 }  // namespace
@@ -37,10 +37,10 @@ SiteStart LateArrival::come_late(TimePoint deadline,
         all_.takes_back);
   }
   links_.send(all_.donor(), all_.newcomer->join(linked));
-  TimePoint next_word = all_.runtime.clock().now() + kBetweenWords;
+  TimePoint next_word = all_.runtime.clock().now() + kBetweenReports;
   const auto fetched = [&] {
     try {
-      return all_.newcomer->fetch(all_.runtime.clock().now() + kLookForSignals);
+      return all_.newcomer->fetch(all_.runtime.clock().now() + kLookWhileFetching);
     } catch (const PeerError&) {
       check_turned_away();  // it may start over, or another donor have it
       throw;
@@ -58,7 +58,7 @@ SiteStart LateArrival::come_late(TimePoint deadline,
     }
     if (all_.runtime.clock().now() >= next_word) {
       say(all_.newcomer->progress());
-      next_word += kBetweenWords;
+      next_word += kBetweenReports;
     }
   }
   if (all_.has_hub()) {
@@ -82,7 +82,7 @@ std::vector<int> LateArrival::find_all(TimePoint deadline) {
     });
     const std::vector<Rank> live(running.live.begin(), running.live.end());
     const TimePoint now = all_.runtime.clock().now();
-    const auto linked = links_.transport->await_members(now + kLookForSignals, live);
+    const auto linked = links_.transport->await_members(now + kLookWhileFetching, live);
     if (linked) {
       for (const Rank site : live) meeting_.say_hello(site);
       // Who has answered will send its rounds' frames to this process, not to the one before it.
@@ -92,7 +92,7 @@ std::vector<int> LateArrival::find_all(TimePoint deadline) {
                  all_.arrival.seen_by[static_cast<std::size_t>(site.value())];
         });
       };
-      if (all_.queue->wait(seen, now + kLookForSignals)) {
+      if (all_.queue->wait(seen, now + kLookWhileFetching)) {
         log_info("the run goes on with {} of {} sites: joining", live.size(),
                  all_.config.workers());
         return running.live;

@@ -5,8 +5,7 @@
 #include <chrono>
 
 #include "app/owner_shares.h"
-#include "app/run_parts.h"
-#include "app/run_worlds.h"
+#include "app/run_settings.h"
 #include "app/site_links.h"
 #include "app/site_recording.h"
 #include "app/site_routes.h"
@@ -88,8 +87,8 @@ void SessionLinks::open_exchange(const SessionHandlers& handlers) {
           .on_shares = [this](const ShareMove& m) { log_info("{}", words_of(m, all_.names())); },
           .connections = most_streams(options),
           .deadline = round_deadline(all_.config),
-          .may_stand_in = [this](StepIndex sent) { return lateness.may_stand_in(sent); },
-          .on_stood_in = [this](const StoodIn& round) { lateness.stood_in(round); },
+          .may_proxy = [this](StepIndex sent) { return lateness.may_stand_in(sent); },
+          .on_proxy_round = [this](const ProxyRound& round) { lateness.stood_in(round); },
           .on_round = [this](Rank, const SyncId& id, Duration took) { rounds.took(id, took); }});
 }
 

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "app/commands.h"
 #include "app/newcomer.h"
+#include "app/site_arguments.h"
 #include "app/site_lateness.h"
 #include "app/site_notes.h"
 #include "core/hash.h"

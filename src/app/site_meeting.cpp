@@ -14,9 +14,9 @@
 namespace isthmus::app {
 namespace {
 
-constexpr Duration kLookForSignals = std::chrono::milliseconds(200);
+constexpr Duration kLookWhileGathering = std::chrono::milliseconds(200);
 constexpr Duration kBetweenLooks = std::chrono::milliseconds(20);
-constexpr Duration kBetweenWords = std::chrono::seconds(10);
+constexpr Duration kBetweenReminders = std::chrono::seconds(10);
 /// Sites that start together have found each other by then; asking costs nothing but a note.
 constexpr Duration kOthersTakeTheirTime = std::chrono::seconds(1);
 /// Beyond net.dead_after, for a link that stands later than others: a detour is looked for by then.
@@ -53,7 +53,7 @@ bool SiteMeeting::gather(const std::function<void(const std::string&)>& say, Mea
     all_.meeting.hellos[own] = hello();
     all_.meeting.greeted[own] = true;
   });
-  TimePoint next_word = all_.runtime.clock().now() + kBetweenWords;
+  TimePoint next_word = all_.runtime.clock().now() + kBetweenReminders;
   meet(say);
   bool goes_on = false;
   const auto settled = [&] {
@@ -75,9 +75,9 @@ bool SiteMeeting::gather(const std::function<void(const std::string&)>& say, Mea
     if (now >= gather_end()) throw PeerError(awaits() + " within net.gather");
     if (now >= next_word) {
       say(awaits());
-      next_word = now + kBetweenWords;
+      next_word = now + kBetweenReminders;
     }
-  } while (!all_.queue->wait(settled, all_.runtime.clock().now() + kLookForSignals));
+  } while (!all_.queue->wait(settled, all_.runtime.clock().now() + kLookWhileGathering));
   if (meanwhile_.end) meanwhile_.end();
   meanwhile_ = {};
   return goes_on;
@@ -97,14 +97,14 @@ std::vector<Rank> SiteMeeting::awaited() const {
 
 void SiteMeeting::meet(const std::function<void(const std::string&)>& say) {
   const TimePoint begin = all_.runtime.clock().now();
-  TimePoint next_word = begin + kBetweenWords;
+  TimePoint next_word = begin + kBetweenReminders;
   const std::array first = {all_.coordinator};
   while (true) {
     const TimePoint now = all_.runtime.clock().now();
     const std::vector<Rank> these = awaited();
     const TimePoint deadline = gather_end();
     const auto joined =
-        links_.transport->await_members(std::min(deadline, now + kLookForSignals), these);
+        links_.transport->await_members(std::min(deadline, now + kLookWhileGathering), these);
     const bool told = !links_.options.keys_from || links_.transport->members_with_keys();
     if (joined && told && these == awaited()) {
       break;
@@ -156,7 +156,7 @@ void SiteMeeting::meet(const std::function<void(const std::string&)>& say) {
     }
     if (all_.runtime.clock().now() >= next_word) {
       say(joined.error().what + (links_.routes ? links_.routes->troubles() : ""));
-      next_word += kBetweenWords;
+      next_word += kBetweenReminders;
     }
   }
   log_info("the {} sites are together{}", all_.config.workers(),

@@ -15,19 +15,20 @@
 #include <utility>
 #include <vector>
 
-#include "app/commands.h"
 #include "app/join_host.h"
 #include "app/late_arrival.h"
 #include "app/newcomer.h"
 #include "app/session_links.h"
 #include "app/session_state.h"
+#include "app/site_arguments.h"
 #include "app/site_meeting.h"
 #include "app/site_notes.h"
 #include "app/site_start.h"
 #include "app/state_server.h"
 #include "app/state_source.h"
+#include "app/worker_site.h"
+#include "core/data_file.h"
 #include "core/events.h"
-#include "inner/data/dataset.h"
 #include "isthmus/config.h"
 #include "transport/epoch.h"
 
@@ -37,7 +38,7 @@ namespace isthmus::app {
 void append_data(std::span<const DataFile> files,
                  std::vector<std::pair<std::string, std::string>>& common);
 
-class SiteSession {
+class SiteSession final : public WorkerSite {
  public:
   /// Listens. Borrows `status` and `recording`, which may be null: frames are then written down
   /// nowhere. THROWS: ConfigError, SystemError for an address, key or recording that cannot be
@@ -57,18 +58,18 @@ class SiteSession {
   [[nodiscard]] SiteStart gather(const std::function<void(const std::string&)>& say,
                                  Meanwhile meanwhile);
 
-  [[nodiscard]] Rank self() const { return all_.self; }
-  [[nodiscard]] Runtime& runtime() { return all_.runtime; }
+  [[nodiscard]] Rank self() const override { return all_.self; }
+  [[nodiscard]] Runtime& runtime() override { return all_.runtime; }
   /// The worker's.
-  [[nodiscard]] Exchange& exchange();
+  [[nodiscard]] Exchange& exchange() override;
   /// As PeerExchange has it. From the worker.
-  [[nodiscard]] ResultOrigin origin_of(const SyncId& id) const {
+  [[nodiscard]] ResultOrigin origin_of(const SyncId& id) const override {
     return links_.exchange->origin_of(id);
   }
   /// Whether a site other than the first may be lost.
   [[nodiscard]] bool elastic() const { return all_.elastic; }
   /// Whether rounds may be taken back: takes_steps_back.
-  [[nodiscard]] bool takes_back() const { return all_.takes_back; }
+  [[nodiscard]] bool takes_back() const override { return all_.takes_back; }
   /// The hub's rank where there is one, else that of site 0.
   [[nodiscard]] Rank coordinator() const { return all_.coordinator; }
   [[nodiscard]] bool has_hub() const { return all_.has_hub(); }
@@ -77,9 +78,16 @@ class SiteSession {
   [[nodiscard]] bool cut_off();
   /// After a gather that `joins`; else null.
   [[nodiscard]] Newcomer* newcomer() { return all_.newcomer.get(); }
+  [[nodiscard]] std::unique_ptr<StateReader> take_state() override {
+    return all_.newcomer ? all_.newcomer->take_state() : nullptr;
+  }
+  /// REQUIRES: a gather that `joins`.
+  [[nodiscard]] bool may_replay(StepIndex t, Duration patience) override {
+    return all_.newcomer->may_replay(t, patience);
+  }
   void send(Rank to, const Note& note) { links_.send(to, note); }
   /// How long rounds took here, from the session's start.
-  [[nodiscard]] RoundTimes rounds() const { return links_.rounds.so_far(); }
+  [[nodiscard]] RoundTimes rounds() const override { return links_.rounds.so_far(); }
 
   /// Who hears of what comes from the links.
   struct Listener {
@@ -108,13 +116,13 @@ class SiteSession {
   /// From the worker, between two steps. `stands`: all sites stand after step t, for now; called
   /// again while they do.
   void after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy,
-                  bool stands = false);
+                  bool stands = false) override;
   /// From the worker, which goes on after step t: what it has taken since does not count.
-  void gone_back(StepIndex t);
+  void gone_back(StepIndex t) override;
   /// Whether somebody who comes back is being taken in, as far as is known here. Any task.
   [[nodiscard]] bool takes_in() const { return source_.takes_in(); }
   /// Whether training step t is late for a round that has been begun without it. From the worker.
-  [[nodiscard]] bool skips(StepIndex t) {
+  [[nodiscard]] bool skips(StepIndex t) override {
     return links_.lateness.skips(t, links_.exchange->begun_ahead(),
                                  links_.exchange->missed_in_a_row());
   }
