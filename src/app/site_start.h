@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "app/commands.h"
+#include "app/site_arguments.h"
 #include "app/site_notes.h"
 #include "isthmus/config.h"
 

@@ -160,7 +160,7 @@ MAX_METHODS = 40
 MAX_MEMBERS = 20
 BIG_CLASSES = [
     "Avx2", "Avx512",  # the vocabulary of an instruction set, a line a function
-    "CudaLoop", "ExchangeEngine", "RunDirectory", "SiteSession", "Training",
+    "CudaLoop", "ExchangeEngine", "RunDirectory", "Training",
 ]
 
 SPDX = "SPDX-License-Identifier: Apache-2.0"
