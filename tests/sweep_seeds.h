@@ -15,10 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "test_paths.h"
-#include "test_weight.h"
-
 namespace isthmus::testing_support {
+
+inline bool sweeping() { return GTEST_FLAG_GET(shuffle); }
 
 /// "Suite.Test" of the one that runs.
 inline std::string name_of_test() {
@@ -29,9 +28,8 @@ inline std::string name_of_test() {
 /// Those of the running test in the list of those that have failed: lines "NAME SEED why", and
 /// comments behind #.
 inline std::vector<std::uint64_t> kept_seeds() {
-  const std::string path = std::string(kTestsFolder) + "/failing_seeds.txt";
-  std::ifstream list(path);
-  EXPECT_TRUE(list.is_open()) << path;
+  std::ifstream list(ISTHMUS_FAILING_SEEDS);
+  EXPECT_TRUE(list.is_open()) << ISTHMUS_FAILING_SEEDS;
   std::vector<std::uint64_t> seeds;
   for (std::string line; std::getline(list, line);) {
     std::istringstream words(line);

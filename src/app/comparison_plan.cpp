@@ -8,6 +8,7 @@
 
 #include "app/commands.h"
 #include "app/run_parts.h"
+#include "app/run_worlds.h"
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/storage.h"

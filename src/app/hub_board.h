@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a hub's pages tell (hub --http): who is there, which rounds are final, what its log costs.
-// Told by the hub's tasks, over all lives of one process; looked at by the server's
-// (app/hub_page.h).
+// Told by the hub's tasks, over all lives of one process; looked at by the server's.
 #pragma once
 
 #include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "isthmus/runtime.h"
+#include "app/http_server.h"
+#include "isthmus/types.h"
 
 namespace isthmus::app {
 
@@ -49,5 +50,8 @@ class HubBoard {
   HubStatus status_;
   std::optional<TimePoint> committed_;
 };
+
+/// The pages: "/", "/metrics", "/healthz"; 404 for any other.
+[[nodiscard]] HttpReply hub_page(std::string_view path, const HubStatus& status);
 
 }  // namespace isthmus::app

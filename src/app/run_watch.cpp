@@ -8,7 +8,6 @@
 
 #include "app/json_line.h"
 #include "app/live_page.h"
-#include "app/status_metrics.h"
 #include "core/log.h"
 
 namespace isthmus::app {

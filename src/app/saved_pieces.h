@@ -20,7 +20,6 @@
 #include <set>
 #include <span>
 
-#include "app/run_files.h"
 #include "core/hash.h"
 #include "core/storage.h"
 #include "transport/piece_table.h"
@@ -30,8 +29,8 @@ namespace isthmus::app {
 class SavedPieces {
  public:
   // In the run's folder; the second one while the first is written anew.
-  static constexpr const char* kFile = kPiecesFile;
-  static constexpr const char* kTemporaryFile = kPiecesTemporaryFile;
+  static constexpr const char* kFile = "joining.pieces";
+  static constexpr const char* kTemporaryFile = ".joining.pieces.tmp";
 
   /// Borrows `storage`. Touches nothing.
   SavedPieces(Storage& storage, std::filesystem::path file)

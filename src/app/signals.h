@@ -32,7 +32,4 @@ class SignalScope {
   static void refuse_leave();
 };
 
-/// THROWS: Error with the exit code of an interrupt once there was a signal.
-void stop_at_signal();
-
 }  // namespace isthmus::app

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/site_start.h"
-
+// What sites must have alike before they start, and where they start. Pure.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -341,9 +341,9 @@ std::string status_json(const RunStatus& status) {
   return line.str();
 }
 
-RunStatus parse_status(const std::string& text) {
+RunStatus parse_status(const std::string& json) {
   try {
-    return read_status(Json::parse(text));
+    return read_status(Json::parse(json));
   } catch (const Json::exception& error) {
     constexpr std::size_t kEnough = 200;  // what it cites may be as long as the text
     throw ConfigError(fmt::format("this is no run's status: {:.{}}", plain(error.what()), kEnough));

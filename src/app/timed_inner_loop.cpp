@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/step_shares.h"
+#include "plan/prediction.h"
 
 namespace isthmus::app {
 namespace {

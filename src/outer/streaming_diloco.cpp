@@ -10,7 +10,11 @@
 #include "core/check.h"
 
 namespace isthmus::outer {
-namespace {}  // namespace
+namespace {
+
+std::size_t index(FragmentId id) { return static_cast<std::size_t>(id.value()); }
+
+}  // namespace
 
 StreamingDiLoCo::StreamingDiLoCo(FragmentedSettings settings, InnerLoop& inner, Exchange& exchange,
                                  const FragmentMaker& make, cuda::ResidentValues* values)

@@ -18,7 +18,7 @@ namespace isthmus {
 namespace plan {
 namespace {
 
-using ActKind = ProgramAct::Kind;
+using Kind = ProgramAct::Kind;
 
 struct Event {
   TimePoint time;
@@ -132,29 +132,29 @@ class Replay {
   bool does(std::size_t w, const ProgramAct& act) {
     Worker& worker = workers_[w];
     switch (act.kind) {
-      case ActKind::kStep:
+      case Kind::kStep:
         ++worker.act;
         if (!worker.length) return true;
         run_.computed[w] += *worker.length;
         wake_at(w, worker.step_begin + *worker.length);
         return false;
-      case ActKind::kCompute:
+      case Kind::kCompute:
         ++worker.act;
         if (act.share > 0) run_.computed[w] += worker.whole();  // its rest goes on in sleeps
         wake_at(w, std::max(now_, worker.step_begin + share_of(worker.whole(), act.share)));
         return false;
-      case ActKind::kSleep: {
+      case Kind::kSleep: {
         ++worker.act;
         const TimePoint until = worker.step_begin + share_of(worker.whole(), act.share);
         until > now_ ? wake_at(w, until) : ready_.push_back(w);
         return false;
       }
-      case ActKind::kBegin:
+      case Kind::kBegin:
         ++worker.act;
         members_[w].begin(act.which, outbox_);
         send_all(w);
         return true;
-      case ActKind::kWait:
+      case Kind::kWait:
         return await(w, members_[w].begun() - 1 - act.which);
     }
     return true;

@@ -6,14 +6,15 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "report/no_value.h"
-
 namespace isthmus::report {
+
+inline constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 
 struct TrainPoint {
   std::int64_t step = 0;

@@ -7,8 +7,6 @@
 
 #include <chrono>
 
-#include "app/hub_page.h"
-
 namespace isthmus::app {
 namespace {
 

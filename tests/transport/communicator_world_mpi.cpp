@@ -10,19 +10,16 @@
 namespace isthmus::testing_support {
 namespace {
 
-/// Of all processes, made at the first use; waits long, since others may still be in the body
-/// before.
-std::unique_ptr<Communicator> all;
+/// Of all processes; waits long, since others may still be in the body before.
 std::unique_ptr<Communicator>& everybody() {
-  if (!all) all = make_mpi_communicator(kLongDeadline);
+  static std::unique_ptr<Communicator> all = make_mpi_communicator(kLongDeadline);
   return all;
 }
 
 class MpiEnd final : public ::testing::Environment {
  public:
   void TearDown() override {
-    if (!all) return;  // the tests of mpi_job_test.cpp end MPI themselves
-    all.reset();
+    everybody().reset();
     finish_mpi();
   }
 };

@@ -11,7 +11,6 @@
 #include "core/temporary_directory.h"
 #include "inner/model_layout.h"
 #include "isthmus/errors.h"
-#include "test_paths.h"
 
 namespace isthmus {
 namespace {
@@ -47,8 +46,7 @@ struct Model {
   std::vector<Parameter> parameters;
 };
 
-const std::filesystem::path kGolden =
-    std::filesystem::path(testing_support::kTestsFolder) / "inner/hf/data";
+const std::filesystem::path kGolden = ISTHMUS_HF_DATA;
 
 class HfWeights : public testing::Test {
  protected:
