@@ -57,8 +57,7 @@ class ZeroOneAdam final : public OuterStrategy {
     std::vector<StateArray> moved;   // u, by parameter
     double lr_sum = 0;               // since the last sync
     StepIndex last_sync;
-    bool partial =
-        false;  // own work was forgotten since the last sync: the next sync only receives
+    bool partial = false;  // own work was forgotten: the next sync only receives
   };
 
   [[nodiscard]] StepReport compressed_step(StepIndex t);

@@ -68,11 +68,14 @@ class Checker:
 
     def run(self):
         texts = {str(p.relative_to(self.root)): p.read_text(errors="replace") for p in self.files}
+        sources = {}  # of modules, blanked out
         for path, text in texts.items():
             self.check_spdx(path, text)
             suffix = pathlib.Path(path).suffix
             if suffix in CODE:
                 code = blank_out(text)
+                if module_of(path):
+                    sources[path] = code
                 self.check_includes(path, text)
                 self.check_banned(path, code)
                 self.check_conditions(path, code)
@@ -80,8 +83,7 @@ class Checker:
                 self.check_length(path, text)
             elif path.endswith("CMakeLists.txt"):
                 self.check_depends(path, text)
-        self.check_classes({path: blank_out(text) for path, text in texts.items()
-                            if module_of(path) and pathlib.Path(path).suffix in CODE})
+        self.check_classes(sources)
         return self.breaches
 
     def check_spdx(self, path, text):
